@@ -1,0 +1,114 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/dtype.hpp"
+
+namespace kvreplay {
+
+using Index = std::ptrdiff_t;
+
+/// The tensors a dump may hold per layer; q, k and v always, wo and o optionally.
+enum class Tensor { q, k, v, wo, o };
+std::string_view name_of(Tensor tensor);
+
+/// The letters used everywhere for the sizes of a dump.
+struct DumpShape {
+  Index layers = 0;
+  Index n_q = 0;      ///< query heads
+  Index n_kv = 0;     ///< KV heads; query head h reads KV head h / G, G = n_q / n_kv
+  Index d = 0;        ///< head dimension of queries and keys
+  Index d_v = 0;      ///< head dimension of values
+  Index d_model = 0;  ///< width of the output projection; 0 without wo
+  Index T = 0;        ///< positions
+  Index T_q = 0;      ///< positions with a query, the last T_q of T
+  Index l = 0;        ///< prompt length; positions l..T-1 are decoding steps
+
+  Index group() const { return n_q / n_kv; }
+  Index first_query() const { return T - T_q; }
+};
+
+/// Rotary position embedding, as far as it is needed to undo it. Channel pairs beyond rotary_dim are not rotated.
+struct Rope {
+  enum class Style { half, interleaved };
+  Style style = Style::half;           ///< pairs (c, c + rotary_dim/2) or (2c, 2c+1)
+  Index rotary_dim = 0;                ///< even, at most d
+  std::vector<double> inv_freq;        ///< [rotary_dim / 2], radians a position
+  double attention_factor = 1.0;       ///< cos and sin are multiplied by this
+};
+
+/// How one layer attends: z = scale q.k, soft-capped, then masked, then a softmax with an optional extra sink column.
+struct AttentionRule {
+  double scale = 1.0;
+  bool causal = true;
+  std::optional<Index> sliding_window;   ///< a query at i sees p > i - sliding_window only
+  std::optional<double> softcap;         ///< z := c tanh(z / c)
+  std::vector<double> sink_logit;        ///< [n_q], or empty: no sink column
+};
+
+struct DumpOptions {
+  std::optional<Index> prompt_len;  ///< splits prompt and decoding steps elsewhere than the manifest says
+};
+
+/// One stored array, for `info` and for error messages.
+struct DumpFile {
+  std::string where;           ///< path, with the member's name behind it for .npz
+  Tensor tensor = Tensor::q;
+  Index layer = -1;            ///< -1: all layers stacked
+  Dtype dtype = Dtype::f32;
+  std::vector<Index> shape;    ///< as stored
+  std::uintmax_t bytes = 0;    ///< of the array's data
+};
+
+struct TokenLabels {
+  std::vector<std::int64_t> ids;
+  std::vector<std::string> text;  ///< either empty or as long as T; likewise ids
+};
+
+/// A dump folder (data/DUMP-FORMAT.md). Opening it checks every file's header, size and shape against the others and
+/// the manifest and throws InputError at the first that does not fit; no tensor is read before it is asked for.
+/// Reading is thread safe.
+class Dump {
+ public:
+  static Dump open(const std::filesystem::path& folder, const DumpOptions& options = {});
+  Dump(Dump&&) noexcept;
+  Dump& operator=(Dump&&) noexcept;
+  ~Dump();
+
+  const std::filesystem::path& folder() const;
+  const std::string& model() const;
+  const DumpShape& shape() const;
+  AttentionRule rule(Index layer) const;
+  /// The rotation of one layer; empty where the manifest has none, or one that is not understood (see rope_note()).
+  std::optional<Rope> rope(Index layer) const;
+  /// Why rope() is empty, as one clause; empty where it is not.
+  const std::string& rope_note() const;
+  bool has(Tensor tensor) const;
+  const std::vector<DumpFile>& files() const;
+  const std::optional<TokenLabels>& tokens() const;
+  /// What was inferred rather than stated, one line each, for the summary.
+  const std::vector<std::string>& notes() const;
+
+  /// Converts one head's matrix to T, row-major: q [T_q, d], k [T, d], v [T, d_v], wo [d_v, d_model], o [T_q, d_v].
+  /// `head` counts query heads for q, wo and o, KV heads for k and v. Throws InputError naming layer, head and position
+  /// where a value is NaN or infinite.
+  template <class T>
+  void read(Tensor tensor, Index layer, Index head, T* out) const;
+
+ private:
+  struct Impl;
+  explicit Dump(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+extern template void Dump::read<float>(Tensor, Index, Index, float*) const;
+extern template void Dump::read<double>(Tensor, Index, Index, double*) const;
+
+}  // namespace kvreplay

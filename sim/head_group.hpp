@@ -1,0 +1,54 @@
+#pragma once
+
+#include <Eigen/Core>
+
+#include <optional>
+#include <vector>
+
+#include "data/dump.hpp"
+
+namespace kvreplay {
+
+template <class T>
+using Matrix = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+template <class T>
+using Vector = Eigen::Matrix<T, Eigen::Dynamic, 1>;
+
+/// The unit of every analysis: one layer, one KV head and the G query heads that read it.
+/// Row r of q is position T - T_q + r; rows of k and v are positions 0..T-1.
+template <class T>
+struct HeadGroup {
+  Index layer = 0;
+  Index kv_head = 0;
+  Index l = 0;                  ///< prompt length: candidates for eviction are 0..l-1
+  AttentionRule rule;           ///< sink_logit holds this group's heads only: [G] or empty
+  std::vector<Matrix<T>> q;     ///< G of [T_q, d], after RoPE
+  Matrix<T> k;                  ///< [T, d]
+  Matrix<T> v;                  ///< [T, d_v]
+  std::vector<Matrix<T>> wo;    ///< G of [d_v, d_model]; empty where the dump has none
+  std::optional<Rope> rope;     ///< to undo the rotation of q; empty where unknown
+
+  Index G() const { return static_cast<Index>(q.size()); }
+  Index T_all() const { return k.rows(); }
+  Index T_q() const { return q.empty() ? 0 : q.front().rows(); }
+  Index d() const { return k.cols(); }
+  Index d_v() const { return v.cols(); }
+  Index first_query() const { return T_all() - T_q(); }
+  /// The first and one past the last key position that the query at position i sees.
+  Index first_visible(Index i) const {
+    return rule.sliding_window && i + 1 > *rule.sliding_window ? i + 1 - *rule.sliding_window : 0;
+  }
+  Index end_visible(Index i) const { return rule.causal ? i + 1 : T_all(); }
+};
+
+/// Reads one head group from a dump and converts it to T.
+template <class T>
+HeadGroup<T> load_head_group(const Dump& dump, Index layer, Index kv_head);
+
+extern template HeadGroup<float> load_head_group(const Dump&, Index, Index);
+extern template HeadGroup<double> load_head_group(const Dump&, Index, Index);
+
+/// Bytes of a loaded head group with elements of `element_size` bytes.
+std::size_t head_group_bytes(const DumpShape& shape, bool with_wo, std::size_t element_size);
+
+}  // namespace kvreplay
