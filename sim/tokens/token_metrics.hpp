@@ -1,0 +1,113 @@
+#pragma once
+
+#include <array>
+#include <bitset>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "sim/head_group.hpp"
+#include "sim/schedule.hpp"
+
+namespace kvreplay {
+
+/// Every per-token metric, in the order in which they are exported. Definitions: sim/tokens/METRICS.md.
+enum class TokenMetric {
+  // scores, on the window rows
+  attn,                ///< sum of a_ip (H2O, TOVA, SnapKV)
+  attn_sq,             ///< sum of a_ip^2 (OBCache alg. 1)
+  value,               ///< OBCache eq. 4
+  key,                 ///< OBCache eq. 5
+  joint,               ///< OBCache eq. 6
+  caote,               ///< CAOTE eq. 20
+  fastcaote,           ///< CAOTE eq. 22
+  knorm,               ///< -||k_p||
+  keydiff,             ///< -cos(k_p, mean of the normalised candidate keys)
+  expected_attention,  ///< Expected Attention, epsilon 0.02
+  // exact errors, on the window rows: squared L2 change of o_i
+  exact_value,   ///< v_p := 0
+  exact_key,     ///< k_p := 0
+  exact_joint,   ///< k_p := 0 and v_p := 0
+  exact_remove,  ///< p leaves the cache, the rest is renormalised
+  // oracles, on the decoding steps
+  oracle_next,        ///< exact_remove on row l
+  oracle_future,      ///< exact_remove on rows l..T-1
+  oracle_importance,  ///< max over rows l..T-1 of a_ip ||v_p W_O(h)|| (LU-KV eq. 4)
+};
+inline constexpr std::size_t kTokenMetrics = 17;
+
+enum class MetricKind { score, exact, oracle };
+/// What a metric measures; relative errors are meant only between metrics of one unit.
+enum class MetricUnit { weight, squared_weight, squared_output, output, other };
+
+std::string_view name_of(TokenMetric metric);
+std::optional<TokenMetric> token_metric_named(std::string_view name);
+MetricKind kind_of(TokenMetric metric);
+MetricUnit unit_of(TokenMetric metric);
+/// One past the last metric, for loops: for (TokenMetric m : all_token_metrics()).
+const std::array<TokenMetric, kTokenMetrics>& all_token_metrics();
+
+class MetricSet {
+ public:
+  MetricSet() = default;
+  MetricSet(std::initializer_list<TokenMetric> metrics) {
+    for (TokenMetric m : metrics) insert(m);
+  }
+  static MetricSet all() {
+    MetricSet set;
+    set.bits_.set();
+    return set;
+  }
+  void insert(TokenMetric m) { bits_.set(static_cast<std::size_t>(m)); }
+  void erase(TokenMetric m) { bits_.reset(static_cast<std::size_t>(m)); }
+  bool contains(TokenMetric m) const { return bits_.test(static_cast<std::size_t>(m)); }
+  bool empty() const { return bits_.none(); }
+  bool operator==(const MetricSet&) const = default;
+
+ private:
+  std::bitset<kTokenMetrics> bits_;
+};
+
+/// A run of query positions [begin, end).
+struct Rows {
+  Index begin = 0;
+  Index end = 0;
+  Index count() const { return end > begin ? end - begin : 0; }
+};
+
+/// The last w prompt queries, clipped to the prompt and to the queries that are there.
+Rows window_rows(Index l, Index first_query, Index w);
+/// The decoding steps l..T-1; empty where there are none or where the query of the first one is not there.
+Rows future_rows(Index l, Index T, Index first_query);
+
+struct TokenOptions {
+  Index window = 32;            ///< w
+  bool per_query_head = false;  ///< [G, l] instead of the sum over the group
+  MetricSet metrics = MetricSet::all();
+};
+
+/// One head group's metrics, each [1, l], or [G, l] per query head (knorm and keydiff then repeat their only row).
+/// A metric that was not asked for is an empty matrix.
+struct TokenMetrics {
+  std::array<Matrix<double>, kTokenMetrics> values;
+  Matrix<double>& operator[](TokenMetric m) { return values[static_cast<std::size_t>(m)]; }
+  const Matrix<double>& operator[](TokenMetric m) const { return values[static_cast<std::size_t>(m)]; }
+};
+
+/// Why a dump cannot give a metric (no decoding steps, no RoPE, no queries, ...), as one clause; nothing where it can.
+std::optional<std::string> why_unavailable(TokenMetric metric, const Dump& dump);
+
+/// The judge: float64, straight from the definitions, exact errors by recomputing the attention for every changed token.
+/// Cost O(G |rows| l^2 d_v). Shares no formula with the fast twins. The metrics asked for must be available.
+TokenMetrics token_metrics_reference(const HeadGroup<double>& group, const TokenOptions& options);
+
+/// The fast CPU twin, in T throughout (sums over long runs in float64): two passes over tiles of K Q^T.
+/// Cost 8 G |rows| l d flops, memory O(l d + G |rows| d), the same bytes for any number of threads.
+template <class T>
+TokenMetrics token_metrics_cpu(const HeadGroup<T>& group, const TokenOptions& options, Workers& workers);
+
+extern template TokenMetrics token_metrics_cpu(const HeadGroup<float>&, const TokenOptions&, Workers&);
+extern template TokenMetrics token_metrics_cpu(const HeadGroup<double>&, const TokenOptions&, Workers&);
+
+}  // namespace kvreplay
