@@ -1,0 +1,114 @@
+#include "sim/schedule.hpp"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <list>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace kvreplay {
+namespace {
+
+int usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
+struct Job {
+  const std::function<void(std::ptrdiff_t)>* body = nullptr;
+  std::ptrdiff_t n = 0;
+  std::atomic<std::ptrdiff_t> next{0};
+  int helpers = 0;           // threads other than the owner inside run(); guarded by State::mutex
+  std::exception_ptr error;  // the first one; guarded by State::mutex
+};
+
+}  // namespace
+
+struct Workers::State {
+  std::mutex mutex;
+  std::condition_variable work;  // a job was added, or quit
+  std::condition_variable left;  // a helper left a job
+  std::list<Job*> jobs;          // the newest first, so that nested work is finished before more is begun
+  bool quit = false;
+  std::vector<std::thread> threads;
+
+  Job* open_job() {
+    for (Job* job : jobs)
+      if (job->next.load(std::memory_order_relaxed) < job->n) return job;
+    return nullptr;
+  }
+
+  void run(Job& job, const Workers& workers) {
+    while (!workers.stopping()) {
+      const std::ptrdiff_t i = job.next.fetch_add(1, std::memory_order_relaxed);
+      if (i >= job.n) return;
+      try {
+        (*job.body)(i);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (!job.error) job.error = std::current_exception();
+        job.next.store(job.n, std::memory_order_relaxed);
+      }
+    }
+  }
+
+  void serve(const Workers& workers) {
+    std::unique_lock lock(mutex);
+    for (;;) {
+      Job* job = nullptr;
+      work.wait(lock, [&] { return quit || (!workers.stopping() && (job = open_job()) != nullptr); });
+      if (quit) return;
+      ++job->helpers;
+      lock.unlock();
+      run(*job, workers);
+      lock.lock();
+      if (--job->helpers == 0) left.notify_all();
+    }
+  }
+};
+
+Workers::Workers(int threads) : state_(std::make_unique<State>()) {
+  const int n = threads > 0 ? threads : usable_cores();
+  state_->threads.reserve(static_cast<std::size_t>(n - 1));
+  for (int t = 1; t < n; ++t) state_->threads.emplace_back([this] { state_->serve(*this); });
+}
+
+Workers::~Workers() {
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->quit = true;
+  }
+  state_->work.notify_all();
+  for (std::thread& thread : state_->threads) thread.join();
+}
+
+int Workers::threads() const { return static_cast<int>(state_->threads.size()) + 1; }
+
+void Workers::parallel_for(std::ptrdiff_t n, const std::function<void(std::ptrdiff_t)>& body) {
+  Job job;
+  job.body = &body;
+  job.n = n;
+  const bool shared = n > 1 && !state_->threads.empty();
+  if (shared) {
+    {
+      const std::lock_guard lock(state_->mutex);
+      state_->jobs.push_front(&job);
+    }
+    state_->work.notify_all();
+  }
+  state_->run(job, *this);
+  if (shared) {
+    std::unique_lock lock(state_->mutex);
+    state_->jobs.remove(&job);
+    state_->left.wait(lock, [&] { return job.helpers == 0; });
+  }
+  if (job.error) std::rethrow_exception(job.error);
+  if (stopping()) throw Interrupted{};
+}
+
+}  // namespace kvreplay
