@@ -1,11 +1,10 @@
 #include "sim/schedule.hpp"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <condition_variable>
 #include <list>
 #include <mutex>
+#include <sched.h>
 #include <thread>
 #include <vector>
 

@@ -8,13 +8,14 @@
 
 namespace kvreplay {
 
-/// Thrown out of parallel_for when stop() was called: the work is incomplete and its results are to be dropped.
+/// Thrown out of parallel_for when stop() was called: the work is incomplete and its results are to be
+/// dropped.
 struct Interrupted : std::exception {
   const char* what() const noexcept override { return "interrupted"; }
 };
 
-/// A fixed set of threads that share out numbered items. Which thread runs an item is left open, so an item's result
-/// must depend on its number alone; then any number of threads gives the same bytes.
+/// A fixed set of threads that share out numbered items. Which thread runs an item is left open, so an item's
+/// result must depend on its number alone; then any number of threads gives the same bytes.
 class Workers {
  public:
   /// `threads` includes the calling one; 0 means one per core this process may use.
@@ -25,9 +26,10 @@ class Workers {
 
   int threads() const;
 
-  /// Runs body(0) .. body(n - 1), in order of start, and returns when all have ended. May be called from within a body: the
-  /// caller works on its own items and idle threads join in. The first exception of a body is rethrown here, after the
-  /// items already started have ended. Throws Interrupted where the stop flag was raised.
+  /// Runs body(0) .. body(n - 1), in order of start, and returns when all have ended. May be called from
+  /// within a body: the caller works on its own items and idle threads join in. The first exception of a body
+  /// is rethrown here, after the items already started have ended. Throws Interrupted where the stop flag was
+  /// raised.
   void parallel_for(std::ptrdiff_t n, const std::function<void(std::ptrdiff_t)>& body);
 
   /// Raised from anywhere, a signal handler included: no item is started any more.

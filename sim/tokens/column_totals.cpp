@@ -1,0 +1,322 @@
+#include "sim/tokens/column_totals.hpp"
+
+#include "sim/tokens/largest_column.hpp"
+
+#include <hwy/aligned_allocator.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+namespace kvreplay {
+namespace {
+
+constexpr Index div_up(Index a, Index b) { return (a + b - 1) / b; }
+
+template <class T>
+hwy::AlignedFreeUniquePtr<T[]> aligned(Index n) {
+  auto memory = hwy::AllocateAligned<T>(static_cast<std::size_t>(std::max<Index>(n, 1)));
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+/// What the largest column of one row contributes to its token.
+struct LargestScores {
+  Index at;
+  double attn, key, joint, exact_key, exact_joint, exact_remove;
+};
+
+/// One query head's rows on their way through both passes.
+template <class T>
+struct HeadRows {
+  TileInput<T> in{};
+  hwy::AlignedFreeUniquePtr<T[]> q_panels;       // [panels][d][W]
+  hwy::AlignedFreeUniquePtr<T[]> out_panels;     // [panels][d_v][W]: rest_out of segment 0, then o - centre
+  hwy::AlignedFreeUniquePtr<T[]> row_constants;  // [panels][kRowConstants][W]
+  hwy::AlignedFreeUniquePtr<T[]> scalars;        // [segments][panels][4][W]
+  hwy::AlignedFreeUniquePtr<T[]> later_out;      // [segments - 1][panels][d_v][W]
+  std::vector<LargestScores> largest;            // [rows]
+
+  SoftmaxPanel<T> state(Index segment, Index panel) {
+    constexpr Index W = kPanelWidth<T>;
+    T* s = scalars.get() + (segment * in.panels() + panel) * 4 * W;
+    T* out = segment == 0 ? out_panels.get() + panel * in.d_v * W
+                          : later_out.get() + ((segment - 1) * in.panels() + panel) * in.d_v * W;
+    return {s, s + W, s + 2 * W, s + 3 * W, out};
+  }
+};
+
+template <class T>
+TileInput<T> tile_input(const HeadGroup<T>& group, const PreparedValues<T>& values, Rows rows) {
+  TileInput<T> in{};
+  in.k = group.k.data();
+  in.v_centred = values.centred.data();
+  in.d = group.d();
+  in.d_v = group.d_v();
+  in.first_row = rows.begin;
+  in.n_rows = rows.count();
+  in.total = group.T_all();
+  in.causal = group.rule.causal;
+  in.sliding_window = group.rule.sliding_window.value_or(0);
+  in.softcap = static_cast<T>(group.rule.softcap.value_or(0));
+  return in;
+}
+
+template <class T>
+void pack_queries(const HeadGroup<T>& group, Index g, Index panel, HeadRows<T>& head) {
+  constexpr Index W = kPanelWidth<T>;
+  const TileInput<T>& in = head.in;
+  T* out = head.q_panels.get() + panel * in.d * W;
+  const T scale = static_cast<T>(group.rule.scale);
+  const Index first = in.panel_first(panel) - group.first_query();
+  const Index n = in.panel_last(panel) - in.panel_first(panel) + 1;
+  for (Index c = 0; c < in.d; ++c)
+    for (Index r = 0; r < W; ++r) out[c * W + r] = r < n ? scale * group.q[g](first + r, c) : T{0};
+}
+
+/// The state before any token: nothing seen but the sink column, whose value is 0, that is, -centre after
+/// centring.
+template <class T>
+void start_state(const HeadGroup<T>& group, const PreparedValues<T>& values, Index g, bool with_sink,
+                 const SoftmaxPanel<T>& state) {
+  constexpr Index W = kPanelWidth<T>;
+  constexpr T hidden = -std::numeric_limits<T>::infinity();
+  const bool sink = with_sink && !group.rule.sink_logit.empty();
+  std::fill_n(state.top, W, hidden);
+  std::fill_n(state.top_at, W, T{-1});
+  std::fill_n(state.rest_max, W, sink ? static_cast<T>(group.rule.sink_logit[g]) : hidden);
+  std::fill_n(state.rest_sum, W, sink ? T{1} : T{0});
+  for (Index c = 0; c < group.d_v(); ++c)
+    std::fill_n(state.rest_out + c * W, W, sink ? -values.centre(c) : T{0});
+}
+
+/// Ends pass one for a panel: the row constants, o - centre in place of rest_out, and the largest columns'
+/// scores.
+template <class T>
+void finish_panel(const HeadGroup<T>& group, const PreparedValues<T>& values, Index g, Index panel,
+                  HeadRows<T>& head) {
+  constexpr Index W = kPanelWidth<T>;
+  const TileInput<T>& in = head.in;
+  const SoftmaxPanel<T> state = head.state(0, panel);
+  T* rows = head.row_constants.get() + panel * kRowConstants * W;
+  const Index n = in.panel_last(panel) - in.panel_first(panel) + 1;
+
+  std::array<LargestColumn, W> column;
+  std::array<T, W> a{}, z_rest{}, delta{}, per_sum{}, alone{};
+  std::array<const T*, W> value;
+  for (Index r = 0; r < W; ++r) {
+    const bool real = r < n;
+    const bool rest = state.rest_sum[r] > 0;
+    const double rest_lse =
+        rest ? static_cast<double>(state.rest_max[r]) + std::log(static_cast<double>(state.rest_sum[r]))
+             : -std::numeric_limits<double>::infinity();
+    const Index at = real ? static_cast<Index>(state.top_at[r]) : 0;
+    column[r] = largest_column(real ? static_cast<double>(state.top[r]) : 0.0, rest_lse);
+    double taylor_z = state.top[r];
+    if (group.rule.softcap && real) {
+      const double cap = *group.rule.softcap, capped = state.top[r];
+      const Index row = in.panel_first(panel) + r - group.first_query();
+      const double raw = group.rule.scale * group.q[g].row(row).template cast<double>().dot(
+                                                group.k.row(at).template cast<double>());
+      taylor_z = raw * (1 - (capped / cap) * (capped / cap));
+    }
+    a[r] = static_cast<T>(column[r].a);
+    z_rest[r] = static_cast<T>(taylor_z * column[r].one_minus_a);
+    delta[r] = static_cast<T>(column[r].delta);
+    per_sum[r] = rest ? T{1} / state.rest_sum[r] : T{0};
+    alone[r] = rest ? T{0} : T{1};  // nothing is left of the row without its largest column: o' = 0
+    value[r] = values.centred.data() + at * in.d_v;
+    if (real)
+      head.largest[panel * W + r] = {at, column[r].a, taylor_z * column[r].a * column[r].one_minus_a, 0, 0, 0,
+                                     0};
+  }
+
+  std::array<T, W> diff_sq{}, joint{}, exact_joint{}, out_sq{}, out_centred_sq{}, centre_dot{};
+  for (Index c = 0; c < in.d_v; ++c) {
+    T* out = state.rest_out + c * W;
+    const T centre = values.centre(c);
+    std::array<T, W> v;
+    for (Index r = 0; r < W; ++r) v[r] = value[r][c];
+    for (Index r = 0; r < W; ++r) {
+      const T rest = out[r] * per_sum[r] - alone[r] * centre;
+      const T diff = v[r] - rest;
+      const T o = rest + a[r] * diff;
+      const T j = v[r] + centre + z_rest[r] * diff;
+      const T ej = a[r] * (v[r] + centre) + delta[r] * (rest + centre);
+      diff_sq[r] += diff * diff;
+      joint[r] += j * j;
+      exact_joint[r] += ej * ej;
+      out_sq[r] += (o + centre) * (o + centre);
+      out_centred_sq[r] += o * o;
+      centre_dot[r] += centre * o;
+      out[r] = o;
+    }
+  }
+
+  for (Index r = 0; r < W; ++r) {
+    const bool real = r < n;
+    const double lse = column[r].lse;
+    rows[kLse * W + r] = real ? static_cast<T>(lse) : std::numeric_limits<T>::infinity();
+    rows[kRescale * W + r] = real ? static_cast<T>(std::exp(std::min(lse, 0.0))) : T{0};
+    rows[kZeroLogit * W + r] = real ? static_cast<T>(std::exp(-std::max(lse, 0.0))) : T{0};
+    rows[kZeroWeightSum * W + r] =
+        real ? static_cast<T>(std::exp(std::min(lse, 0.0)) + std::exp(-std::max(lse, 0.0))) : T{1};
+    rows[kOutSq * W + r] = real ? out_sq[r] : T{0};
+    rows[kOutCentredSq * W + r] = real ? out_centred_sq[r] : T{0};
+    rows[kCentreDotOut * W + r] = real ? centre_dot[r] : T{0};
+    rows[kTopAt * W + r] = real ? state.top_at[r] : T{-1};
+    if (!real) continue;
+    LargestScores& s = head.largest[panel * W + r];
+    const LargestColumn& col = column[r];
+    s.key = s.key * s.key * diff_sq[r];
+    s.joint = col.a * col.a * joint[r];
+    s.exact_key = col.delta * col.delta * diff_sq[r];
+    s.exact_joint = exact_joint[r];
+    s.exact_remove = col.a * col.a * diff_sq[r];
+  }
+  for (Index c = 0; c < in.d_v; ++c)
+    for (Index r = n; r < W; ++r) state.rest_out[c * W + r] = 0;
+}
+
+ColumnTotals empty_totals(Index l, ColumnSet columns) {
+  ColumnTotals totals;
+  const Vector<double> zero = Vector<double>::Zero(l);
+  totals.exact_remove = zero;
+  if (columns == ColumnSet::future) {
+    totals.max_attn = zero;
+  } else {
+    totals.attn = totals.attn_sq = totals.key = totals.joint = totals.exact_key = totals.exact_joint = zero;
+  }
+  return totals;
+}
+
+void add_largest(const std::vector<LargestScores>& rows, ColumnSet columns, Index l, ColumnTotals& totals) {
+  for (const LargestScores& s : rows) {
+    if (s.at >= l) continue;  // a decoded position is no candidate
+    totals.exact_remove(s.at) += s.exact_remove;
+    if (columns == ColumnSet::future) {
+      totals.max_attn(s.at) = std::max(totals.max_attn(s.at), s.attn);
+    } else {
+      totals.attn(s.at) += s.attn;
+      totals.attn_sq(s.at) += s.attn * s.attn;
+      totals.key(s.at) += s.key;
+      totals.joint(s.at) += s.joint;
+      totals.exact_key(s.at) += s.exact_key;
+      totals.exact_joint(s.at) += s.exact_joint;
+    }
+  }
+}
+
+}  // namespace
+
+template <class T>
+std::vector<ColumnTotals> column_totals(const HeadGroup<T>& group, const PreparedValues<T>& values, Rows rows,
+                                        ColumnSet columns, Workers& workers) {
+  constexpr Index W = kPanelWidth<T>;
+  const Index G = group.G(), l = group.l;
+  const TileInput<T> in = tile_input(group, values, rows);
+  const Index panels = in.panels(), blocks = div_up(panels, kPanelsPerBlock);
+  // Few rows: the tokens are split as well, at places that depend on the sizes alone.
+  const Index begin = in.first_visible(rows.begin), end = in.end_visible(rows.end - 1);
+  constexpr Index kEnoughItems = 32;
+  const Index wanted = std::min(div_up(kEnoughItems, G * blocks), div_up(end - begin, 2 * kTokensPassOne));
+  const Index per_segment =
+      div_up(div_up(end - begin, std::max<Index>(wanted, 1)), kTokensPassOne) * kTokensPassOne;
+  const Index segments = div_up(end - begin, per_segment);
+
+  std::vector<HeadRows<T>> heads(static_cast<std::size_t>(G));
+  for (HeadRows<T>& head : heads) {
+    head.in = in;
+    head.q_panels = aligned<T>(panels * in.d * W);
+    head.in.q_panels = head.q_panels.get();
+    head.out_panels = aligned<T>(panels * in.d_v * W);
+    head.row_constants = aligned<T>(panels * kRowConstants * W);
+    head.scalars = aligned<T>(segments * panels * 4 * W);
+    head.later_out = aligned<T>((segments - 1) * panels * in.d_v * W);
+    head.largest.resize(static_cast<std::size_t>(rows.count()));
+  }
+
+  workers.parallel_for(G * panels, [&](Index item) {
+    pack_queries(group, item / panels, item % panels, heads[item / panels]);
+  });
+  // Pass one. The blocks that see the most tokens come first, so that a short item ends the queue.
+  workers.parallel_for(G * blocks * segments, [&](Index item) {
+    const Index block = blocks - 1 - item / (G * segments), g = item / segments % G,
+                segment = item % segments;
+    HeadRows<T>& head = heads[g];
+    const Index first = block * kPanelsPerBlock, n = std::min(kPanelsPerBlock, panels - first);
+    std::array<SoftmaxPanel<T>, kPanelsPerBlock> states;
+    for (Index b = 0; b < n; ++b) {
+      states[b] = head.state(segment, first + b);
+      start_state(group, values, g, segment == 0, states[b]);
+    }
+    const Index from = begin + segment * per_segment;
+    softmax_tiles(head.in, first, n, from, std::min(from + per_segment, end), states.data());
+  });
+  workers.parallel_for(G * panels, [&](Index item) {
+    const Index g = item / panels, panel = item % panels;
+    for (Index segment = 1; segment < segments; ++segment)
+      merge_states(heads[g].in, heads[g].state(segment, panel), heads[g].state(0, panel));
+    finish_panel(group, values, g, panel, heads[g]);
+  });
+
+  // Pass two. An item owns its columns, so that every sum is added up by one thread in order of the rows.
+  std::vector<ColumnTotals> totals(static_cast<std::size_t>(G), empty_totals(l, columns));
+  const TokenConstants<T> tokens{values.value_sq.data(), values.value_centred_sq.data(),
+                                 values.centre_dot_value.data()};
+  const Index scored = std::min(l, end), chunks = div_up(scored, kTokensPassTwo);
+  workers.parallel_for(G * chunks, [&](Index item) {
+    const Index chunk = item / G, g = item % G;
+    ColumnTotals& t = totals[g];
+    const ColumnSums sums{t.attn.data(),      t.attn_sq.data(),     t.key.data(),          t.joint.data(),
+                          t.exact_key.data(), t.exact_joint.data(), t.exact_remove.data(), t.max_attn.data()};
+    score_tiles(heads[g].in, heads[g].row_constants.get(), heads[g].out_panels.get(), tokens, columns,
+                chunk * kTokensPassTwo, std::min((chunk + 1) * kTokensPassTwo, scored), sums);
+  });
+  for (Index g = 0; g < G; ++g) add_largest(heads[g].largest, columns, l, totals[g]);
+  return totals;
+}
+
+template <class T>
+PreparedValues<T> prepare_values(const HeadGroup<T>& group, Workers& workers) {
+  const Index total = group.T_all(), l = group.l, d_v = group.d_v();
+  PreparedValues<T> values;
+  constexpr Index kSampled = 256;
+  const Index step = div_up(total, kSampled);
+  Vector<double> sum = Vector<double>::Zero(d_v);
+  for (Index p = 0; p < total; p += step) sum += group.v.row(p).transpose().template cast<double>();
+  values.centre = (sum / static_cast<double>(div_up(total, step))).template cast<T>();
+  values.centred.resize(total, d_v);
+  values.value_sq.resize(l);
+  values.value_centred_sq.resize(l);
+  values.centre_dot_value.resize(l);
+  constexpr Index kChunk = 512;
+  const Index chunks = div_up(total, kChunk);
+  Matrix<double> partial = Matrix<double>::Zero(chunks, d_v);
+  workers.parallel_for(chunks, [&](Index chunk) {
+    const Index end = std::min((chunk + 1) * kChunk, total);
+    Vector<T> candidates = Vector<T>::Zero(d_v);
+    for (Index p = chunk * kChunk; p < end; ++p) {
+      values.centred.row(p) = group.v.row(p) - values.centre.transpose();
+      if (p >= l) continue;
+      const auto centred = values.centred.row(p);
+      values.value_sq(p) = group.v.row(p).squaredNorm();
+      values.value_centred_sq(p) = centred.squaredNorm();
+      values.centre_dot_value(p) = centred.dot(values.centre.transpose());
+      candidates += centred.transpose();
+    }
+    partial.row(chunk) = candidates.transpose().template cast<double>();
+  });
+  values.candidate_mean = partial.colwise().sum().transpose() / static_cast<double>(l);
+  return values;
+}
+
+template PreparedValues<float> prepare_values(const HeadGroup<float>&, Workers&);
+template PreparedValues<double> prepare_values(const HeadGroup<double>&, Workers&);
+template std::vector<ColumnTotals> column_totals(const HeadGroup<float>&, const PreparedValues<float>&, Rows,
+                                                 ColumnSet, Workers&);
+template std::vector<ColumnTotals> column_totals(const HeadGroup<double>&, const PreparedValues<double>&,
+                                                 Rows, ColumnSet, Workers&);
+
+}  // namespace kvreplay

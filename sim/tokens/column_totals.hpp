@@ -1,0 +1,46 @@
+#pragma once
+
+#include "sim/head_group.hpp"
+#include "sim/schedule.hpp"
+#include "sim/tokens/tiles.hpp"
+#include "sim/tokens/token_metrics.hpp"
+
+#include <vector>
+
+// The fast path's middle layer: both passes over one set of rows, shared out over threads.
+
+namespace kvreplay {
+
+/// Keys' and values' side of a head group, common to all row sets and query heads.
+template <class T>
+struct PreparedValues {
+  Vector<T> centre;    ///< [d_v], about the mean of the values: any constant serves, a near one cancels less
+  Matrix<T> centred;   ///< [T, d_v], v_p - centre
+  Vector<T> value_sq;  ///< [l]
+  Vector<T> value_centred_sq;     ///< [l]
+  Vector<T> centre_dot_value;     ///< [l], centre . (v_p - centre)
+  Vector<double> candidate_mean;  ///< [d_v], mean over the candidates of v_p - centre
+};
+
+template <class T>
+PreparedValues<T> prepare_values(const HeadGroup<T>& group, Workers& workers);
+
+/// Column sums of one query head over a set of rows, each [l]. Which are filled depends on the ColumnSet.
+struct ColumnTotals {
+  Vector<double> attn, attn_sq, key, joint, exact_key, exact_joint, exact_remove, max_attn;
+};
+
+/// Both passes for the given rows (positions) of every query head: [G]. Rows must not be empty.
+template <class T>
+std::vector<ColumnTotals> column_totals(const HeadGroup<T>& group, const PreparedValues<T>& values, Rows rows,
+                                        ColumnSet columns, Workers& workers);
+
+extern template PreparedValues<float> prepare_values(const HeadGroup<float>&, Workers&);
+extern template PreparedValues<double> prepare_values(const HeadGroup<double>&, Workers&);
+extern template std::vector<ColumnTotals> column_totals(const HeadGroup<float>&, const PreparedValues<float>&,
+                                                        Rows, ColumnSet, Workers&);
+extern template std::vector<ColumnTotals> column_totals(const HeadGroup<double>&,
+                                                        const PreparedValues<double>&, Rows, ColumnSet,
+                                                        Workers&);
+
+}  // namespace kvreplay

@@ -1,0 +1,222 @@
+// Included once per target by Highway's foreach_target; see https://google.github.io/highway.
+#if defined(KVREPLAY_SOFTMAX_TILES_INL_HPP) == defined(HWY_TARGET_TOGGLE)
+#ifdef KVREPLAY_SOFTMAX_TILES_INL_HPP
+#undef KVREPLAY_SOFTMAX_TILES_INL_HPP
+#else
+#define KVREPLAY_SOFTMAX_TILES_INL_HPP
+#endif
+
+#include "sim/simd/exp-inl.hpp"
+#include "sim/simd/panel_gemm-inl.hpp"
+#include "sim/tokens/tiles.hpp"
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <limits>
+
+HWY_BEFORE_NAMESPACE();
+namespace kvreplay::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+template <class T>
+inline constexpr T kHidden = -std::numeric_limits<T>::infinity();
+
+/// z := cap tanh(z / cap) over a tile.
+template <class T>
+HWY_NOINLINE void CapLogits(T cap, Index tokens, T* z) {
+  const hn::ScalableTag<T> d;
+  const Index N = static_cast<Index>(hn::Lanes(d));
+  const auto c = hn::Set(d, cap);
+  for (Index at = 0; at < tokens * kPanelWidth<T>; at += N)
+    hn::StoreU(hn::Mul(c, hn::Tanh(d, hn::Div(hn::LoadU(d, z + at), c))), d, z + at);
+}
+
+/// Hides what the rows of a panel do not see. tile[t][W] holds the tokens from `begin` on. Tiles seen whole
+/// are left alone.
+template <class T>
+HWY_INLINE void HideInvisible(const TileInput<T>& in, Index panel, Index begin, Index tokens, T* tile) {
+  constexpr Index W = kPanelWidth<T>;
+  const Index first = in.panel_first(panel), last = in.panel_last(panel);
+  if (begin >= in.first_visible(last) && begin + tokens <= in.end_visible(first)) return;
+  for (Index t = 0; t < tokens; ++t) {
+    // Visible to the rows [lo, hi] of the panel: a window ends seeing p after row p + window - 1.
+    const Index p = begin + t;
+    const Index lo = in.causal ? std::clamp<Index>(p - first, 0, W) : 0;
+    const Index hi = in.sliding_window > 0 ? std::clamp<Index>(p + in.sliding_window - first, 0, W) : W;
+    std::fill(tile + t * W, tile + t * W + std::min(lo, hi), kHidden<T>);
+    std::fill(tile + t * W + hi, tile + (t + 1) * W, kHidden<T>);
+    if (lo > hi) std::fill(tile + t * W, tile + (t + 1) * W, kHidden<T>);
+  }
+}
+
+/// The largest and second largest logit of every column of a tile, and where the largest is.
+template <class T>
+struct TopTwo {
+  HWY_ALIGN T first[kPanelWidth<T>];
+  HWY_ALIGN T second[kPanelWidth<T>];
+  HWY_ALIGN T at[kPanelWidth<T>];
+};
+
+template <class T>
+HWY_INLINE void FindTopTwo(const T* tile, Index begin, Index tokens, TopTwo<T>& top) {
+  const hn::ScalableTag<T> d;
+  constexpr Index W = kPanelWidth<T>;
+  const Index N = static_cast<Index>(hn::Lanes(d));
+  for (Index n = 0; n < W; n += 2 * N) {
+    auto first0 = hn::Set(d, kHidden<T>), first1 = first0, second0 = first0, second1 = first0;
+    auto at0 = hn::Zero(d), at1 = at0;
+    for (Index t = 0; t < tokens; ++t) {
+      const auto p = hn::Set(d, static_cast<T>(begin + t));
+      const auto x0 = hn::LoadU(d, tile + t * W + n), x1 = hn::LoadU(d, tile + t * W + n + N);
+      at0 = hn::IfThenElse(hn::Gt(x0, first0), p, at0);
+      at1 = hn::IfThenElse(hn::Gt(x1, first1), p, at1);
+      second0 = hn::Max(second0, hn::Min(first0, x0));
+      second1 = hn::Max(second1, hn::Min(first1, x1));
+      first0 = hn::Max(first0, x0);
+      first1 = hn::Max(first1, x1);
+    }
+    hn::StoreU(first0, d, top.first + n);
+    hn::StoreU(first1, d, top.first + n + N);
+    hn::StoreU(second0, d, top.second + n);
+    hn::StoreU(second1, d, top.second + n + N);
+    hn::StoreU(at0, d, top.at + n);
+    hn::StoreU(at1, d, top.at + n + N);
+  }
+}
+
+/// Rescaling of two parts of a row to their common maximum, and the column that lost its place as the largest
+/// and now belongs to the rest.
+template <class T>
+struct Rescaling {
+  HWY_ALIGN T into[kPanelWidth<T>];      ///< factor of the sums so far
+  HWY_ALIGN T later[kPanelWidth<T>];     ///< factor of the sums added
+  HWY_ALIGN T loser[kPanelWidth<T>];     ///< weight of the loser, 0 where there is none
+  HWY_ALIGN T loser_at[kPanelWidth<T>];  ///< its position
+};
+
+/// Merges (top, rest_max) of a later part into the state; the sums are the caller's to add up with `scale`.
+/// Where `tile` is given, the later part is that tile: its new largest column is hidden there, so that the
+/// rest can be summed.
+template <class T>
+HWY_INLINE void MergeMaxima(const T* later_top, const T* later_at, const T* later_rest_max, T* tile,
+                            Index tile_begin, const SoftmaxPanel<T>& state, Rescaling<T>& scale) {
+  const hn::ScalableTag<T> d;
+  constexpr Index W = kPanelWidth<T>;
+  const Index N = static_cast<Index>(hn::Lanes(d));
+  const auto hidden = hn::Set(d, kHidden<T>);
+  for (Index n = 0; n < W; n += N) {
+    const auto top = hn::LoadU(d, state.top + n), at = hn::LoadU(d, state.top_at + n);
+    const auto new_top = hn::LoadU(d, later_top + n), new_at = hn::LoadU(d, later_at + n);
+    // Equal logits: the earlier position stays the largest.
+    const auto wins = hn::Gt(new_top, top);
+    const auto loser = hn::Min(top, new_top);
+    const auto rest_max = hn::LoadU(d, state.rest_max + n);
+    // A tile is summed after its winner is hidden; until then its loser is just one of its columns.
+    const auto apart = tile == nullptr ? hn::Eq(loser, loser) : wins;
+    const auto later_max = hn::IfThenElse(apart, hn::LoadU(d, later_rest_max + n), new_top);
+    const auto m = hn::Max(hn::Max(rest_max, later_max), hn::IfThenElse(apart, loser, hidden));
+    const auto m_finite = hn::IfThenElse(hn::Gt(m, hidden), m, hn::Zero(d));
+    hn::StoreU(SoftmaxExp(d, hn::Sub(rest_max, m_finite)), d, scale.into + n);
+    hn::StoreU(SoftmaxExp(d, hn::Sub(later_max, m_finite)), d, scale.later + n);
+    hn::StoreU(hn::IfThenElseZero(apart, SoftmaxExp(d, hn::Sub(loser, m_finite))), d, scale.loser + n);
+    hn::StoreU(hn::IfThenElse(wins, at, new_at), d, scale.loser_at + n);
+    hn::StoreU(hn::Max(top, new_top), d, state.top + n);
+    hn::StoreU(hn::IfThenElse(wins, new_at, at), d, state.top_at + n);
+    hn::StoreU(m, d, state.rest_max + n);
+    if (tile != nullptr) {
+      HWY_ALIGN T won[HWY_MAX_BYTES / sizeof(T)];
+      hn::StoreU(hn::IfThenElse(wins, new_at, hn::Set(d, T{-1})), d, won);
+      for (Index r = 0; r < N; ++r)
+        if (won[r] >= 0) tile[(static_cast<Index>(won[r]) - tile_begin) * W + n + r] = kHidden<T>;
+    }
+  }
+}
+
+/// Adds the losers' values to the output sums, column by column where there is one.
+template <class T>
+HWY_INLINE void AddLosers(const TileInput<T>& in, const Rescaling<T>& scale, const SoftmaxPanel<T>& state) {
+  constexpr Index W = kPanelWidth<T>;
+  for (Index r = 0; r < W; ++r) {
+    const T weight = scale.loser[r];
+    if (!(weight > 0)) continue;
+    state.rest_sum[r] += weight;
+    const T* v = in.v_centred + static_cast<Index>(scale.loser_at[r]) * in.d_v;
+    for (Index c = 0; c < in.d_v; ++c) state.rest_out[c * W + r] += weight * v[c];
+  }
+}
+
+/// tile := exp(tile - rest_max); rest_sum := rest_sum * scale.into + the column sums of that.
+template <class T>
+HWY_INLINE void Exponentiate(Index tokens, const Rescaling<T>& scale, const SoftmaxPanel<T>& state, T* tile) {
+  const hn::ScalableTag<T> d;
+  constexpr Index W = kPanelWidth<T>;
+  const Index N = static_cast<Index>(hn::Lanes(d));
+  const auto hidden = hn::Set(d, kHidden<T>);
+  for (Index n = 0; n < W; n += 2 * N) {
+    const auto m0 = hn::LoadU(d, state.rest_max + n), m1 = hn::LoadU(d, state.rest_max + n + N);
+    const auto max0 = hn::IfThenElse(hn::Gt(m0, hidden), m0, hn::Zero(d));
+    const auto max1 = hn::IfThenElse(hn::Gt(m1, hidden), m1, hn::Zero(d));
+    auto sum0 = hn::Zero(d), sum1 = hn::Zero(d);
+    for (Index t = 0; t < tokens; ++t) {
+      T* at = tile + t * W + n;
+      const auto p0 = SoftmaxExp(d, hn::Sub(hn::LoadU(d, at), max0));
+      const auto p1 = SoftmaxExp(d, hn::Sub(hn::LoadU(d, at + N), max1));
+      sum0 = hn::Add(sum0, p0);
+      sum1 = hn::Add(sum1, p1);
+      hn::StoreU(p0, d, at);
+      hn::StoreU(p1, d, at + N);
+    }
+    T* sum = state.rest_sum + n;
+    hn::StoreU(hn::MulAdd(hn::LoadU(d, sum), hn::LoadU(d, scale.into + n), sum0), d, sum);
+    hn::StoreU(hn::MulAdd(hn::LoadU(d, sum + N), hn::LoadU(d, scale.into + n + N), sum1), d, sum + N);
+  }
+}
+
+template <class T>
+HWY_NOINLINE void SoftmaxTiles(const TileInput<T>& in, Index panel, Index n, Index begin, Index end,
+                               const SoftmaxPanel<T>* states) {
+  constexpr Index W = kPanelWidth<T>;
+  HWY_ALIGN T tile[kTokensPassOne * W];
+  TopTwo<T> top;
+  Rescaling<T> scale;
+  for (Index chunk = begin; chunk < end; chunk += kTokensPassOne) {
+    for (Index b = 0; b < n; ++b) {
+      const Index first = std::max(chunk, in.first_visible(in.panel_first(panel + b)));
+      const Index last = std::min({chunk + kTokensPassOne, end, in.end_visible(in.panel_last(panel + b))});
+      const Index tokens = last - first;
+      if (tokens <= 0) continue;
+      const SoftmaxPanel<T>& state = states[b];
+      PanelGemm<T>(tokens, in.k + first * in.d, in.d, 1, in.d, in.q_panels + (panel + b) * in.d * W, nullptr,
+                   tile);
+      if (in.softcap > 0) CapLogits(in.softcap, tokens, tile);
+      HideInvisible(in, panel + b, first, tokens, tile);
+      FindTopTwo(tile, first, tokens, top);
+      MergeMaxima<T>(top.first, top.at, top.second, tile, first, state, scale);
+      Exponentiate(tokens, scale, state, tile);
+      PanelGemm<T>(in.d_v, in.v_centred + first * in.d_v, 1, in.d_v, tokens, tile, scale.into,
+                   state.rest_out);
+      AddLosers(in, scale, state);
+    }
+  }
+}
+
+template <class T>
+HWY_NOINLINE void MergeStates(const TileInput<T>& in, const SoftmaxPanel<T>& later,
+                              const SoftmaxPanel<T>& into) {
+  constexpr Index W = kPanelWidth<T>;
+  Rescaling<T> scale;
+  MergeMaxima<T>(later.top, later.top_at, later.rest_max, nullptr, 0, into, scale);
+  for (Index r = 0; r < W; ++r)
+    into.rest_sum[r] = into.rest_sum[r] * scale.into[r] + later.rest_sum[r] * scale.later[r];
+  for (Index c = 0; c < in.d_v; ++c)
+    for (Index r = 0; r < W; ++r) {
+      T& out = into.rest_out[c * W + r];
+      out = out * scale.into[r] + later.rest_out[c * W + r] * scale.later[r];
+    }
+  AddLosers(in, scale, into);
+}
+
+}  // namespace kvreplay::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

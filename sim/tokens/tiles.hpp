@@ -1,0 +1,118 @@
+#pragma once
+
+#include "sim/simd/panel.hpp"
+
+// The two passes over tiles of K Q^T, one work item at a time. Query rows lie along the vector lanes, W =
+// kPanelWidth<T> to a panel, so that keys and values are read as they lie in the dump and every per-row
+// quantity is a vector.
+//
+//   pass one   logits of a tile -> running softmax state of every row, its largest column set apart
+//   pass two   the tile again   -> a, z and v.o of every entry -> column sums of every metric
+//
+// The largest column of a row never enters the running sums (rest_*): what remains of the row when that
+// column is removed or changed is therefore known without a subtraction, however close to 1 its weight is.
+
+namespace kvreplay {
+
+/// What pass one leaves of one panel of rows. Rows that see nothing have top = rest_max = -inf.
+template <class T>
+struct SoftmaxPanel {
+  T* top;       ///< [W] largest logit
+  T* top_at;    ///< [W] its position (the lowest one among equals)
+  T* rest_max;  ///< [W] largest logit of the others, the sink column among them
+  T* rest_sum;  ///< [W] sum over the others of exp(z - rest_max)
+  T* rest_out;  ///< [d_v][W] sum over the others of exp(z - rest_max) (v_p - centre)
+};
+
+/// What both passes know of a head group's keys and values and of one query head's rows.
+template <class T>
+struct TileInput {
+  const T* k;          ///< [T][d]
+  const T* v_centred;  ///< [T][d_v], v_p - centre
+  Index d, d_v;
+  const T* q_panels;  ///< [panels][d][W], scale * q; padded columns are 0
+  Index first_row;    ///< position of the first row
+  Index n_rows;
+  Index total;  ///< positions T
+  bool causal;
+  Index sliding_window;  ///< 0: none
+  T softcap;             ///< 0: none
+
+  Index panels() const { return (n_rows + kPanelWidth<T> - 1) / kPanelWidth<T>; }
+  Index panel_first(Index panel) const { return first_row + panel * kPanelWidth<T>; }
+  Index panel_last(Index panel) const {
+    const Index end = panel_first(panel) + kPanelWidth<T>;
+    return (end < first_row + n_rows ? end : first_row + n_rows) - 1;
+  }
+  Index first_visible(Index i) const {
+    return sliding_window > 0 && i + 1 > sliding_window ? i + 1 - sliding_window : 0;
+  }
+  Index end_visible(Index i) const { return causal ? i + 1 : total; }
+};
+
+/// Tokens of a pass-one tile.
+inline constexpr Index kTokensPassOne = 256;
+/// Tokens of a pass-two item, and of a tile within it.
+inline constexpr Index kTokensPassTwo = 128;
+inline constexpr Index kTokensPerTile = 32;
+/// Panels that share a tile's keys before the next tile is taken.
+inline constexpr Index kPanelsPerBlock = 4;
+
+/// Adds the tokens [begin, end) to the states of the panels [panel, panel + n), in order of position.
+template <class T>
+void softmax_tiles(const TileInput<T>& in, Index panel, Index n, Index begin, Index end,
+                   const SoftmaxPanel<T>* states);
+
+/// into := into merged with `later`, whose tokens all come after those of `into`.
+template <class T>
+void merge_states(const TileInput<T>& in, const SoftmaxPanel<T>& later, const SoftmaxPanel<T>& into);
+
+/// Per-row constants of pass two, [kRowConstants][W] a panel. For padded rows lse is +inf and all else 0,
+/// zero_weight_sum 1.
+enum RowConstant {
+  kLse,            ///< log-sum-exp of the row
+  kRescale,        ///< g = exp(min(lse, 0)): keeps the closed forms finite for any lse
+  kZeroLogit,      ///< e = g exp(-lse) = exp(-max(lse, 0)), g times the weight of a logit 0
+  kZeroWeightSum,  ///< g + e
+  kOutSq,          ///< ||o||^2
+  kOutCentredSq,   ///< ||o - centre||^2
+  kCentreDotOut,   ///< centre . (o - centre)
+  kTopAt,          ///< the position left out: it is scored from the rest_* sums
+  kRowConstants
+};
+
+/// Per-token constants of pass two, each [T].
+template <class T>
+struct TokenConstants {
+  const T* value_sq;          ///< ||v||^2
+  const T* value_centred_sq;  ///< ||v - centre||^2
+  const T* centre_dot_value;  ///< centre . (v - centre)
+};
+
+/// Column sums of pass two, float64, each [candidates]; null where not wanted (all window sums or all future
+/// sums).
+struct ColumnSums {
+  double* attn;
+  double* attn_sq;
+  double* key;
+  double* joint;
+  double* exact_key;
+  double* exact_joint;
+  double* exact_remove;
+  double* max_attn;  ///< largest a instead of a sum
+};
+
+/// Which columns pass two adds up.
+enum class ColumnSet {
+  window,  ///< all but max_attn
+  future,  ///< exact_remove and max_attn
+};
+
+/// Pass two for the tokens [begin, end), at most kTokensPassTwo of them, and every row of one query head.
+/// row_constants [panels][kRowConstants][W]; out_panels [panels][d_v][W]: o - centre.
+template <class T>
+void score_tiles(const TileInput<T>& in, const T* row_constants, const T* out_panels,
+                 const TokenConstants<T>& tokens, ColumnSet columns, Index begin, Index end,
+                 const ColumnSums& sums);
+
+}  // namespace kvreplay

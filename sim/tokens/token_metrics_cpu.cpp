@@ -1,0 +1,194 @@
+#include "sim/tokens/column_totals.hpp"
+#include "sim/tokens/key_scores.hpp"
+#include "sim/tokens/token_metrics.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace kvreplay {
+namespace {
+
+constexpr Index kTokensPerItem = 512;
+
+/// CAOTE and FastCAOTE of one query head, [l] each.
+struct CaoteScores {
+  Vector<double> caote, fastcaote;
+};
+
+/// s/(1-s) ||mean - v_p||, with the others' share of the attention in place of 1 - s.
+double caote_score(double attn, double others, double distance) {
+  return attn > 0 && distance > 0 ? attn / others * distance : 0.0;
+}
+
+template <class T>
+CaoteScores caote_scores(const PreparedValues<T>& values, const Vector<double>& attn, Workers& workers) {
+  const Index l = attn.size(), d_v = values.centred.cols();
+  const double total = attn.sum();
+  CaoteScores scores{Vector<double>::Zero(l), Vector<double>::Zero(l)};
+  if (!(total > 0)) return scores;
+  Index top = 0;
+  attn.maxCoeff(&top);
+
+  // sum_m s_m v_m over all but the top token, and the top token's part, apart: for the top token, which may
+  // hold nearly all of the weight, the mean over the others is needed by itself.
+  const Index chunks = (l + kTokensPerItem - 1) / kTokensPerItem;
+  Matrix<double> partial = Matrix<double>::Zero(chunks, d_v);
+  Vector<double> partial_attn = Vector<double>::Zero(chunks);
+  workers.parallel_for(chunks, [&](Index chunk) {
+    const Index end = std::min((chunk + 1) * kTokensPerItem, l);
+    Vector<T> sum = Vector<T>::Zero(d_v);
+    for (Index p = chunk * kTokensPerItem; p < end; ++p) {
+      if (p == top) continue;
+      sum += static_cast<T>(attn(p) / total) * values.centred.row(p).transpose();
+      partial_attn(chunk) += attn(p);
+    }
+    partial.row(chunk) = sum.transpose().template cast<double>();
+  });
+  const Vector<double> rest =
+      partial.colwise().sum().transpose();  // sum over the others of s_m (v_m - centre)
+  const double rest_attn = partial_attn.sum();
+  const Vector<double> top_value = values.centred.row(top).transpose().template cast<double>();
+  const Vector<T> mean = (rest + attn(top) / total * top_value).template cast<T>();
+  const Vector<T> plain_mean = values.candidate_mean.template cast<T>();
+
+  workers.parallel_for(chunks, [&](Index chunk) {
+    const Index end = std::min((chunk + 1) * kTokensPerItem, l);
+    for (Index p = chunk * kTokensPerItem; p < end; ++p) {
+      const double others = p == top ? rest_attn : total - attn(p);
+      const auto value = values.centred.row(p).transpose();
+      scores.caote(p) = caote_score(attn(p), others, (mean - value).norm());
+      scores.fastcaote(p) = caote_score(attn(p), others, (plain_mean - value).norm());
+    }
+  });
+  // s/(1-s) ||m - v|| = s ||m' - v||, m' the weighted mean of the others, 0 where there are none.
+  const Vector<double> others_mean = rest_attn > 0 ? Vector<double>(rest * (total / rest_attn))
+                                                   : Vector<double>(-values.centre.template cast<double>());
+  scores.caote(top) = attn(top) / total * (others_mean - top_value).norm();
+  return scores;
+}
+
+/// ||v_p W_O(g)|| for the candidates, or ||v_p|| without an output projection.
+template <class T>
+Vector<double> projected_norms(const HeadGroup<T>& group, Index g, Workers& workers) {
+  Vector<double> norms(group.l);
+  Matrix<double> gram;  // ||v W||^2 = v (W W^T) v^T
+  if (!group.wo.empty()) {
+    const Matrix<double> wo = group.wo[g].template cast<double>();
+    gram.noalias() = wo * wo.transpose();
+  }
+  workers.parallel_for((group.l + kTokensPerItem - 1) / kTokensPerItem, [&](Index chunk) {
+    const Index first = chunk * kTokensPerItem, n = std::min(kTokensPerItem, group.l - first);
+    const Matrix<double> v = group.v.middleRows(first, n).template cast<double>();
+    Vector<double> squares;
+    if (gram.size() > 0)
+      squares = (v * gram).cwiseProduct(v).rowwise().sum();
+    else
+      squares = v.rowwise().squaredNorm();
+    norms.segment(first, n) = squares.cwiseMax(0.0).cwiseSqrt();
+  });
+  return norms;
+}
+
+/// Collects per-query-head rows into the shape that was asked for.
+class Collector {
+ public:
+  Collector(const TokenOptions& options, Index G, Index l) : options_(options), G_(G), l_(l) {}
+
+  bool wants(TokenMetric m) const { return options_.metrics.contains(m); }
+  bool wants_any(const MetricSet& set) const {
+    return std::any_of(all_token_metrics().begin(), all_token_metrics().end(),
+                       [&](TokenMetric m) { return set.contains(m) && wants(m); });
+  }
+  /// A metric that is summed over the query heads.
+  void add(TokenMetric m, Index g, const Vector<double>& row) {
+    if (!wants(m)) return;
+    Matrix<double>& out = result[m];
+    if (out.size() == 0) out = Matrix<double>::Zero(options_.per_query_head ? G_ : 1, l_);
+    out.row(options_.per_query_head ? g : 0) += row.transpose();
+  }
+  /// A metric of the KV head.
+  void set(TokenMetric m, const Vector<double>& row) {
+    result[m] = row.transpose().replicate(options_.per_query_head ? G_ : 1, 1);
+  }
+
+  TokenMetrics result;
+
+ private:
+  const TokenOptions& options_;
+  Index G_, l_;
+};
+
+template <class T>
+void add_window_metrics(const HeadGroup<T>& group, const PreparedValues<T>& values, Index window,
+                        Workers& workers, Collector& out) {
+  const Rows rows = window_rows(group.l, group.first_query(), window);
+  const std::vector<ColumnTotals> totals = column_totals(group, values, rows, ColumnSet::window, workers);
+  const Vector<double> value_sq = values.value_sq.template cast<double>();
+  for (Index g = 0; g < group.G(); ++g) {
+    const ColumnTotals& t = totals[g];
+    const Vector<double> value = t.attn_sq.cwiseProduct(value_sq);
+    out.add(TokenMetric::attn, g, t.attn);
+    out.add(TokenMetric::attn_sq, g, t.attn_sq);
+    out.add(TokenMetric::value, g, value);
+    out.add(TokenMetric::key, g, t.key);
+    out.add(TokenMetric::joint, g, t.joint);
+    out.add(TokenMetric::exact_value, g, value);
+    out.add(TokenMetric::exact_key, g, t.exact_key);
+    out.add(TokenMetric::exact_joint, g, t.exact_joint);
+    out.add(TokenMetric::exact_remove, g, t.exact_remove);
+    if (!out.wants_any({TokenMetric::caote, TokenMetric::fastcaote})) continue;
+    const CaoteScores caote = caote_scores(values, t.attn, workers);
+    out.add(TokenMetric::caote, g, caote.caote);
+    out.add(TokenMetric::fastcaote, g, caote.fastcaote);
+  }
+}
+
+template <class T>
+void add_oracles(const HeadGroup<T>& group, const PreparedValues<T>& values, Workers& workers,
+                 Collector& out) {
+  const Rows rows = future_rows(group.l, group.T_all(), group.first_query());
+  if (out.wants(TokenMetric::oracle_next)) {
+    const auto next = column_totals(group, values, {rows.begin, rows.begin + 1}, ColumnSet::future, workers);
+    for (Index g = 0; g < group.G(); ++g) out.add(TokenMetric::oracle_next, g, next[g].exact_remove);
+  }
+  if (!out.wants_any({TokenMetric::oracle_future, TokenMetric::oracle_importance})) return;
+  const auto totals = column_totals(group, values, rows, ColumnSet::future, workers);
+  for (Index g = 0; g < group.G(); ++g) {
+    out.add(TokenMetric::oracle_future, g, totals[g].exact_remove);
+    if (out.wants(TokenMetric::oracle_importance))
+      out.add(TokenMetric::oracle_importance, g,
+              totals[g].max_attn.cwiseProduct(projected_norms(group, g, workers)));
+  }
+}
+
+}  // namespace
+
+template <class T>
+TokenMetrics token_metrics_cpu(const HeadGroup<T>& group, const TokenOptions& options, Workers& workers) {
+  using M = TokenMetric;
+  Collector out(options, group.G(), group.l);
+  const bool window = out.wants_any({M::attn, M::attn_sq, M::value, M::key, M::joint, M::caote, M::fastcaote,
+                                     M::exact_value, M::exact_key, M::exact_joint, M::exact_remove});
+  const bool oracles = out.wants_any({M::oracle_next, M::oracle_future, M::oracle_importance});
+  if (window || oracles) {
+    const PreparedValues<T> values = prepare_values(group, workers);
+    if (window) add_window_metrics(group, values, options.window, workers, out);
+    if (oracles) add_oracles(group, values, workers, out);
+  }
+  if (out.wants(M::knorm)) out.set(M::knorm, knorm_scores(group));
+  if (out.wants(M::keydiff)) out.set(M::keydiff, keydiff_scores(group));
+  if (out.wants(M::expected_attention)) {
+    for (Index g = 0; g < group.G(); ++g)
+      out.add(M::expected_attention, g, expected_attention_scores(group, g, workers));
+    Matrix<double>& scores = out.result[M::expected_attention];
+    if (!options.per_query_head) scores /= static_cast<double>(group.G());
+    for (Index r = 0; r < scores.rows(); ++r)
+      scores.row(r).head(kExpectedAttentionFirst).setConstant(scores.row(r).maxCoeff());
+  }
+  return std::move(out.result);
+}
+
+template TokenMetrics token_metrics_cpu(const HeadGroup<float>&, const TokenOptions&, Workers&);
+template TokenMetrics token_metrics_cpu(const HeadGroup<double>&, const TokenOptions&, Workers&);
+
+}  // namespace kvreplay
