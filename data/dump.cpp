@@ -1,0 +1,173 @@
+#include "data/dump.hpp"
+
+#include "data/error.hpp"
+#include "data/layout.hpp"
+#include "data/manifest.hpp"
+#include "data/npy/mapped_file.hpp"
+#include "data/stored_tensor.hpp"
+
+#include <fmt/format.h>
+
+#include <cassert>
+#include <cmath>
+#include <system_error>
+#include <utility>
+
+namespace kvreplay {
+
+struct Dump::Impl {
+  std::filesystem::path folder;
+  std::string model;
+  Manifest manifest;
+  StoredLayers stored;
+  DumpShape shape;
+  std::vector<DumpFile> files;
+  std::optional<TokenLabels> tokens;
+  std::vector<std::string> notes;
+};
+
+namespace {
+
+/// A small file's text; empty where there is none of that name.
+std::optional<std::string> text_of(const std::filesystem::path& path) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  if (status.type() == std::filesystem::file_type::not_found) return std::nullopt;
+  if (error) throw InputError(path.string(), "a readable file", error.message());
+  const MappedFile file(path);
+  return std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+}
+
+std::string folder_name(const std::filesystem::path& path) {
+  std::filesystem::path name = std::filesystem::absolute(path).lexically_normal();
+  if (!name.has_filename()) name = name.parent_path();  // "dump/"
+  return std::filesystem::is_directory(path) ? name.filename().string() : name.stem().string();
+}
+
+Index prompt_length(const Manifest& manifest, const DumpOptions& options, const DumpShape& shape) {
+  if (!options.prompt_len) return manifest.prompt_len.value_or(shape.T);
+  if (*options.prompt_len < 1 || *options.prompt_len > shape.T) {
+    throw InputError("prompt length", fmt::format("1 to {}, the positions of the dump", shape.T),
+                     std::to_string(*options.prompt_len));
+  }
+  return *options.prompt_len;
+}
+
+/// What `open` did not find stated and took to be so.
+void note_inferences(const Manifest& manifest, bool has_manifest, const DumpOptions& options,
+                     const DumpShape& shape, std::vector<std::string>& notes) {
+  if (!has_manifest) notes.push_back("there is no manifest.json: everything is inferred from the files");
+  if (!manifest.model) notes.push_back("model is not stated: the dump's own name is shown");
+  if (!manifest.prompt_len && !options.prompt_len) {
+    notes.push_back(fmt::format(
+        "prompt_len is not stated: all {} positions are the prompt, there are no decoding steps", shape.T));
+  }
+  if (!manifest.scale) notes.push_back(fmt::format("scale is not stated: 1/sqrt({}) is used", shape.d));
+  if (!has_manifest) {
+    notes.push_back("attention is taken to be causal and full, without soft cap and sink logits");
+  }
+  if (!manifest.rope)
+    notes.push_back(manifest.rope_note + ": metrics that undo the rotation are unavailable");
+}
+
+void note_dtypes(const std::vector<DumpFile>& files, const Manifest& manifest,
+                 std::vector<std::string>& notes) {
+  for (const auto& file : files) {
+    if (manifest.dtype && file.dtype != *manifest.dtype) {
+      notes.push_back(fmt::format("the manifest says {}, {} holds {}: the files' own dtypes are used",
+                                  name_of(*manifest.dtype), file.where, name_of(file.dtype)));
+      return;
+    }
+  }
+}
+
+}  // namespace
+
+std::string_view name_of(Tensor tensor) {
+  switch (tensor) {
+    case Tensor::q:
+      return "q";
+    case Tensor::k:
+      return "k";
+    case Tensor::v:
+      return "v";
+    case Tensor::wo:
+      return "wo";
+    case Tensor::o:
+      return "o";
+  }
+  return "?";
+}
+
+Dump Dump::open(const std::filesystem::path& folder, const DumpOptions& options) {
+  auto impl = std::make_unique<Impl>();
+  impl->folder = folder;
+  auto found = find_arrays(folder, impl->notes);
+  const bool is_folder = std::filesystem::is_directory(folder);
+  const auto manifest_text = is_folder ? text_of(folder / "manifest.json") : std::nullopt;
+  if (manifest_text) {
+    impl->manifest = parse_manifest(*manifest_text, (folder / "manifest.json").string());
+  } else {
+    impl->manifest.rope_note = "there is no manifest.json to tell the rotation";
+  }
+
+  std::vector<StoredTensor> tensors;
+  for (auto& array : found) tensors.push_back(name_axes(std::move(array), impl->manifest.dtype));
+  impl->stored = arrange(std::move(tensors), folder.string());
+  for (const auto& tensor : impl->stored.tensors) {
+    const auto& header = tensor.array.header;
+    impl->files.push_back({tensor.array.where, tensor.name.tensor, tensor.name.layer, tensor.dtype,
+                           header.shape, header.data_bytes()});
+  }
+
+  impl->shape = impl->stored.shape;
+  check_manifest(impl->manifest, impl->shape);
+  impl->shape.l = prompt_length(impl->manifest, options, impl->shape);
+  impl->model = impl->manifest.model.value_or(folder_name(folder));
+  note_inferences(impl->manifest, manifest_text.has_value(), options, impl->shape, impl->notes);
+  note_dtypes(impl->files, impl->manifest, impl->notes);
+
+  if (const auto tokens = is_folder ? text_of(folder / "tokens.json") : std::nullopt) {
+    impl->tokens = parse_tokens(*tokens, (folder / "tokens.json").string(), impl->shape.T);
+  }
+  return Dump(std::move(impl));
+}
+
+Dump::Dump(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Dump::Dump(Dump&&) noexcept = default;
+Dump& Dump::operator=(Dump&&) noexcept = default;
+Dump::~Dump() = default;
+
+const std::filesystem::path& Dump::folder() const { return impl_->folder; }
+const std::string& Dump::model() const { return impl_->model; }
+const DumpShape& Dump::shape() const { return impl_->shape; }
+AttentionRule Dump::rule(Index layer) const { return attention_rule(impl_->manifest, impl_->shape, layer); }
+std::optional<Rope> Dump::rope(Index layer) const { return layer_rope(impl_->manifest, impl_->shape, layer); }
+const std::string& Dump::rope_note() const { return impl_->manifest.rope_note; }
+bool Dump::has(Tensor tensor) const { return !impl_->stored.by_layer[static_cast<int>(tensor)].empty(); }
+const std::vector<DumpFile>& Dump::files() const { return impl_->files; }
+const std::optional<TokenLabels>& Dump::tokens() const { return impl_->tokens; }
+const std::vector<std::string>& Dump::notes() const { return impl_->notes; }
+
+template <class T>
+void Dump::read(Tensor tensor, Index layer, Index head, T* out) const {
+  assert(has(tensor) && layer >= 0 && layer < impl_->shape.layers);
+  const StoredTensor& stored = impl_->stored.at(tensor, layer);
+  assert(head >= 0 && head < stored.heads);
+  const auto bad = read_matrix(stored.array, stored.dtype, stored.head(layer, head), out);
+  if (!bad) return;
+  const Index row = *bad / stored.cols, col = *bad % stored.cols;
+  const bool kv = tensor == Tensor::k || tensor == Tensor::v;
+  // Rows of q and o are the last positions; rows of wo are channels.
+  const Index position = row + (tensor == Tensor::q || tensor == Tensor::o ? impl_->shape.first_query() : 0);
+  throw InputError(stored.array.where, "finite values",
+                   fmt::format("{} at layer {}, {} head {}, {} {}, {} {}",
+                               std::isnan(out[*bad]) ? "NaN" : "infinity (or a value beyond float32)", layer,
+                               kv ? "KV" : "query", head, tensor == Tensor::wo ? "row" : "position", position,
+                               tensor == Tensor::wo ? "column" : "channel", col));
+}
+
+template void Dump::read<float>(Tensor, Index, Index, float*) const;
+template void Dump::read<double>(Tensor, Index, Index, double*) const;
+
+}  // namespace kvreplay

@@ -1,0 +1,108 @@
+#include "data/json_fields.hpp"
+
+#include "data/error.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <utility>
+
+namespace kvreplay {
+
+nlohmann::json parse_json_object(std::string_view text, const std::string& where) {
+  nlohmann::json parsed;
+  try {
+    parsed = nlohmann::json::parse(text);
+  } catch (const nlohmann::json::parse_error& error) {
+    const std::string_view before = text.substr(0, error.byte > 0 ? error.byte - 1 : 0);
+    const auto line = 1 + std::count(before.begin(), before.end(), '\n');
+    const std::size_t line_start = before.rfind('\n');
+    const std::size_t column =
+        before.size() - (line_start == std::string_view::npos ? 0 : line_start + 1) + 1;
+    throw InputError(
+        where, "JSON",
+        text.empty() ? "an empty file" : fmt::format("a syntax error at line {}, column {}", line, column));
+  } catch (const nlohmann::json::exception&) {
+    throw InputError(where, "JSON", "a number out of range");
+  }
+  if (!parsed.is_object()) throw InputError(where, "a JSON object", json_text(parsed));
+  return parsed;
+}
+
+std::string json_text(const nlohmann::json& value) {
+  constexpr std::size_t longest = 60;
+  if (value.is_object()) return fmt::format("an object of {} keys", value.size());
+  if (value.is_array() && value.size() > 8) return fmt::format("a list of {} values", value.size());
+  std::string text = value.dump(-1, ' ', true);
+  if (text.size() > longest) text = text.substr(0, longest) + "...";
+  return text;
+}
+
+std::optional<Index> as_positive_index(const nlohmann::json& value) {
+  if (value.is_number_unsigned()) {
+    const auto number = value.get<std::uint64_t>();
+    if (number >= 1 && number <= static_cast<std::uint64_t>(std::numeric_limits<Index>::max())) {
+      return static_cast<Index>(number);
+    }
+  }
+  return std::nullopt;
+}
+
+const nlohmann::json& JsonFields::at(const char* key) const {
+  static const nlohmann::json null;
+  const auto found = object_.find(key);
+  return found == object_.end() ? null : *found;
+}
+
+std::optional<std::string> JsonFields::text(const char* key) const {
+  const auto& value = at(key);
+  if (value.is_null()) return std::nullopt;
+  if (!value.is_string()) throw InputError(where(key), "a string", json_text(value));
+  return value.get<std::string>();
+}
+
+std::optional<bool> JsonFields::boolean(const char* key) const {
+  const auto& value = at(key);
+  if (value.is_null()) return std::nullopt;
+  if (!value.is_boolean()) throw InputError(where(key), "true or false", json_text(value));
+  return value.get<bool>();
+}
+
+std::optional<Index> JsonFields::positive_integer(const char* key) const {
+  const auto& value = at(key);
+  if (value.is_null()) return std::nullopt;
+  const auto number = as_positive_index(value);
+  if (!number) throw InputError(where(key), "a whole number of at least 1", json_text(value));
+  return number;
+}
+
+std::optional<double> JsonFields::positive_number(const char* key) const {
+  const auto& value = at(key);
+  if (value.is_null()) return std::nullopt;
+  const double number = value.is_number() ? value.get<double>() : 0.0;
+  if (!(number > 0) || !std::isfinite(number)) {
+    throw InputError(where(key), "a finite number above 0", json_text(value));
+  }
+  return number;
+}
+
+std::vector<double> JsonFields::numbers(const nlohmann::json& list, const std::string& where,
+                                        bool at_least_0) const {
+  const std::string expected =
+      at_least_0 ? "a list of finite numbers of at least 0" : "a list of finite numbers";
+  if (!list.is_array()) throw InputError(where, expected, json_text(list));
+  std::vector<double> numbers;
+  numbers.reserve(list.size());
+  for (const auto& value : list) {
+    const double number = value.is_number() ? value.get<double>() : std::nan("");
+    if (!std::isfinite(number) || (at_least_0 && number < 0))
+      throw InputError(where, expected, json_text(value) + " in it");
+    numbers.push_back(number);
+  }
+  return numbers;
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,45 @@
+#pragma once
+
+#include "data/dump.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kvreplay {
+
+/// Parses JSON that must be an object. Throws InputError(where, ...) with the line and column of the fault.
+nlohmann::json parse_json_object(std::string_view text, const std::string& where);
+
+/// A value as messages show it: short, on one line.
+std::string json_text(const nlohmann::json& value);
+
+/// Reads typed values from a JSON object. Absent and null are the same; another type or range is an
+/// InputError that names the object, the key, what was expected and what was found.
+class JsonFields {
+ public:
+  JsonFields(const nlohmann::json& object, std::string where) : object_(object), where_(std::move(where)) {}
+
+  /// The value, or null where the key is absent.
+  const nlohmann::json& at(const char* key) const;
+  std::string where(const char* key) const { return where_ + ": " + key; }
+
+  std::optional<std::string> text(const char* key) const;
+  std::optional<bool> boolean(const char* key) const;
+  std::optional<Index> positive_integer(const char* key) const;
+  std::optional<double> positive_number(const char* key) const;
+  /// Finite, non-negative numbers where `at_least_0`, else just finite ones.
+  std::vector<double> numbers(const nlohmann::json& list, const std::string& where, bool at_least_0) const;
+
+ private:
+  const nlohmann::json& object_;
+  std::string where_;
+};
+
+/// A whole number of at least 1 that fits an Index.
+std::optional<Index> as_positive_index(const nlohmann::json& value);
+
+}  // namespace kvreplay

@@ -1,0 +1,228 @@
+#include "data/manifest.hpp"
+
+#include "data/error.hpp"
+#include "data/json_fields.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstddef>
+#include <utility>
+
+namespace kvreplay {
+namespace {
+
+std::optional<Dtype> parse_dtype(const JsonFields& fields) {
+  const auto name = fields.text("dtype");
+  if (!name) return std::nullopt;
+  for (const Dtype dtype : {Dtype::f16, Dtype::bf16, Dtype::f32, Dtype::f64}) {
+    if (*name == name_of(dtype)) return dtype;
+  }
+  throw InputError(fields.where("dtype"), "float16, bfloat16, float32 or float64", json_text(*name));
+}
+
+void parse_sliding_window(const JsonFields& fields, Manifest& manifest) {
+  const auto& value = fields.at("sliding_window");
+  if (value.is_null()) return;
+  manifest.sliding_window_per_layer = value.is_array();
+  if (!value.is_array()) {
+    manifest.sliding_window.push_back(fields.positive_integer("sliding_window"));
+    return;
+  }
+  for (const auto& entry : value) {
+    const auto window = as_positive_index(entry);
+    if (!window && !entry.is_null()) {
+      throw InputError(fields.where("sliding_window"), "null or a whole number of at least 1 for each layer",
+                       json_text(entry) + " in it");
+    }
+    manifest.sliding_window.push_back(window);
+  }
+}
+
+void parse_sink_logit(const JsonFields& fields, Manifest& manifest) {
+  const auto& value = fields.at("sink_logit");
+  if (value.is_null()) return;
+  if (!value.is_array() || value.empty()) {
+    throw InputError(fields.where("sink_logit"), "a list of lists, [layers][n_q]", json_text(value));
+  }
+  for (const auto& row : value) {
+    if (row.is_array() && row.empty())
+      throw InputError(fields.where("sink_logit"), "null or n_q numbers a layer", "[]");
+    manifest.sink_logit.push_back(row.is_null() ? std::vector<double>{}
+                                                : fields.numbers(row, fields.where("sink_logit"), false));
+  }
+}
+
+Rope::Style parse_style(const JsonFields& fields) {
+  const auto style = fields.text("style");
+  if (style == "half") return Rope::Style::half;
+  if (style == "interleaved") return Rope::Style::interleaved;
+  throw InputError(fields.where("style"), "\"half\" or \"interleaved\"", json_text(fields.at("style")));
+}
+
+/// Hugging Face's "scaling" changes the frequencies in ways that differ from model to model; the one that
+/// changes nothing is known. A list of frequencies makes it irrelevant.
+bool scaling_is_understood(const nlohmann::json& scaling) {
+  if (scaling.is_null()) return true;
+  if (!scaling.is_object()) return false;
+  for (const char* key : {"rope_type", "type"}) {
+    if (const auto type = scaling.find(key); type != scaling.end()) return *type == "default";
+  }
+  return false;
+}
+
+void parse_rope(const JsonFields& fields, Manifest& manifest) {
+  const auto& value = fields.at("rope");
+  if (value.is_null()) {
+    manifest.rope_note = "the manifest has no rope";
+    return;
+  }
+  if (!value.is_object()) throw InputError(fields.where("rope"), "an object", json_text(value));
+  const JsonFields rope(value, fields.where("rope"));
+  Manifest::RopeKeys keys;
+  keys.style = parse_style(rope);
+  keys.theta = rope.positive_number("theta");
+  keys.rotary_dim = rope.positive_integer("rotary_dim");
+  keys.attention_factor = rope.positive_number("attention_factor").value_or(1.0);
+  const auto& inv_freq = rope.at("inv_freq");
+  if (!inv_freq.is_null()) {
+    keys.inv_freq_per_layer = inv_freq.is_array() && !inv_freq.empty() && inv_freq.front().is_array();
+    if (keys.inv_freq_per_layer) {
+      for (const auto& row : inv_freq)
+        keys.inv_freq.push_back(rope.numbers(row, rope.where("inv_freq"), true));
+    } else {
+      keys.inv_freq.push_back(rope.numbers(inv_freq, rope.where("inv_freq"), true));
+    }
+  } else if (!scaling_is_understood(rope.at("scaling"))) {
+    const auto& scaling = rope.at("scaling");
+    manifest.rope_note = fmt::format(
+        "the manifest's rope is scaled ({}) and has no inv_freq to say by how much",
+        scaling.is_object() ? json_text(scaling.value("rope_type", scaling.value("type", nlohmann::json())))
+                            : json_text(scaling));
+    return;
+  } else if (!keys.theta) {
+    throw InputError(fields.where("rope"), "theta or inv_freq", "neither");
+  }
+  manifest.rope = std::move(keys);
+}
+
+void expect_extent(const Manifest& manifest, const char* key, const std::optional<Index>& stated,
+                   Index found) {
+  if (stated && *stated != found) {
+    throw InputError(fmt::format("{}: {}", manifest.where, key), fmt::format("{}, as the files have", found),
+                     std::to_string(*stated));
+  }
+}
+
+void expect_per_layer(const Manifest& manifest, const char* key, std::size_t entries, Index layers) {
+  if (entries != static_cast<std::size_t>(layers)) {
+    throw InputError(fmt::format("{}: {}", manifest.where, key),
+                     fmt::format("one entry for each of {} layers", layers),
+                     fmt::format("{} entries", entries));
+  }
+}
+
+void check_rope(const Manifest& manifest, const DumpShape& shape) {
+  const auto& rope = *manifest.rope;
+  const std::string where = manifest.where + ": rope";
+  if (rope.inv_freq_per_layer)
+    expect_per_layer(manifest, "rope: inv_freq", rope.inv_freq.size(), shape.layers);
+  Index rotary_dim = rope.rotary_dim.value_or(shape.d);
+  if (!rope.inv_freq.empty() && !rope.rotary_dim)
+    rotary_dim = 2 * static_cast<Index>(rope.inv_freq.front().size());
+  if (rotary_dim < 2 || rotary_dim % 2 != 0 || rotary_dim > shape.d) {
+    throw InputError(where + ": rotary_dim", fmt::format("an even number from 2 to head_dim {}", shape.d),
+                     std::to_string(rotary_dim));
+  }
+  for (const auto& row : rope.inv_freq) {
+    if (static_cast<Index>(row.size()) != rotary_dim / 2) {
+      throw InputError(where + ": inv_freq",
+                       fmt::format("{} frequencies for rotary_dim {}", rotary_dim / 2, rotary_dim),
+                       std::to_string(row.size()));
+    }
+  }
+}
+
+}  // namespace
+
+Manifest parse_manifest(std::string_view text, const std::string& where) {
+  const nlohmann::json json = parse_json_object(text, where);
+  const JsonFields fields(json, where);
+  Manifest manifest;
+  manifest.where = where;
+  manifest.model = fields.text("model");
+  manifest.prompt_len = fields.positive_integer("prompt_len");
+  manifest.scale = fields.positive_number("scale");
+  manifest.causal = fields.boolean("causal");
+  manifest.logit_softcap = fields.positive_number("logit_softcap");
+  manifest.dtype = parse_dtype(fields);
+  manifest.n_layers = fields.positive_integer("n_layers");
+  manifest.n_q_heads = fields.positive_integer("n_q_heads");
+  manifest.n_kv_heads = fields.positive_integer("n_kv_heads");
+  manifest.head_dim = fields.positive_integer("head_dim");
+  manifest.total_len = fields.positive_integer("total_len");
+  parse_sliding_window(fields, manifest);
+  parse_sink_logit(fields, manifest);
+  parse_rope(fields, manifest);
+  return manifest;
+}
+
+void check_manifest(const Manifest& manifest, const DumpShape& shape) {
+  expect_extent(manifest, "n_layers", manifest.n_layers, shape.layers);
+  expect_extent(manifest, "n_q_heads", manifest.n_q_heads, shape.n_q);
+  expect_extent(manifest, "n_kv_heads", manifest.n_kv_heads, shape.n_kv);
+  expect_extent(manifest, "head_dim", manifest.head_dim, shape.d);
+  expect_extent(manifest, "total_len", manifest.total_len, shape.T);
+  if (manifest.prompt_len && *manifest.prompt_len > shape.T) {
+    throw InputError(manifest.where + ": prompt_len",
+                     fmt::format("at most the {} positions in the files", shape.T),
+                     std::to_string(*manifest.prompt_len));
+  }
+  if (manifest.sliding_window_per_layer) {
+    expect_per_layer(manifest, "sliding_window", manifest.sliding_window.size(), shape.layers);
+  }
+  if (!manifest.sink_logit.empty()) {
+    expect_per_layer(manifest, "sink_logit", manifest.sink_logit.size(), shape.layers);
+    for (const auto& row : manifest.sink_logit) {
+      if (!row.empty() && static_cast<Index>(row.size()) != shape.n_q) {
+        throw InputError(manifest.where + ": sink_logit",
+                         fmt::format("{} query heads in each layer", shape.n_q), std::to_string(row.size()));
+      }
+    }
+  }
+  if (manifest.rope) check_rope(manifest, shape);
+}
+
+AttentionRule attention_rule(const Manifest& manifest, const DumpShape& shape, Index layer) {
+  const std::size_t i = static_cast<std::size_t>(layer);
+  AttentionRule rule;
+  rule.scale = manifest.scale.value_or(1.0 / std::sqrt(static_cast<double>(shape.d)));
+  rule.causal = manifest.causal.value_or(true);
+  rule.softcap = manifest.logit_softcap;
+  if (!manifest.sliding_window.empty()) {
+    rule.sliding_window = manifest.sliding_window[manifest.sliding_window_per_layer ? i : 0];
+  }
+  if (!manifest.sink_logit.empty()) rule.sink_logit = manifest.sink_logit[i];
+  return rule;
+}
+
+std::optional<Rope> layer_rope(const Manifest& manifest, const DumpShape& shape, Index layer) {
+  if (!manifest.rope) return std::nullopt;
+  const auto& keys = *manifest.rope;
+  Rope rope;
+  rope.style = keys.style;
+  rope.attention_factor = keys.attention_factor;
+  if (!keys.inv_freq.empty()) {
+    rope.inv_freq = keys.inv_freq[keys.inv_freq_per_layer ? static_cast<std::size_t>(layer) : 0];
+    rope.rotary_dim = 2 * static_cast<Index>(rope.inv_freq.size());
+    return rope;
+  }
+  rope.rotary_dim = keys.rotary_dim.value_or(shape.d);
+  for (Index c = 0; c < rope.rotary_dim; c += 2) {
+    rope.inv_freq.push_back(
+        std::pow(*keys.theta, -static_cast<double>(c) / static_cast<double>(rope.rotary_dim)));
+  }
+  return rope;
+}
+
+}  // namespace kvreplay

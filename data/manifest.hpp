@@ -1,0 +1,57 @@
+#pragma once
+
+#include "data/dtype.hpp"
+#include "data/dump.hpp"
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kvreplay {
+
+/// manifest.json as written, its types and values checked as far as that needs no tensor. A key that is
+/// absent or null is an empty optional.
+struct Manifest {
+  struct RopeKeys {
+    Rope::Style style = Rope::Style::half;
+    std::optional<double> theta;
+    std::vector<std::vector<double>> inv_freq;  ///< empty; one list; or one per layer
+    bool inv_freq_per_layer = false;
+    std::optional<Index> rotary_dim;
+    double attention_factor = 1.0;
+  };
+
+  std::string where;  ///< its path, for messages
+  std::optional<std::string> model;
+  std::optional<Index> prompt_len;
+  std::optional<double> scale;
+  std::optional<bool> causal;
+  std::optional<double> logit_softcap;
+  std::optional<Dtype> dtype;
+  std::optional<Index> n_layers, n_q_heads, n_kv_heads, head_dim, total_len;
+  /// Empty; one entry; or one per layer (sliding_window_per_layer).
+  std::vector<std::optional<Index>> sliding_window;
+  bool sliding_window_per_layer = false;
+  std::vector<std::vector<double>> sink_logit;  ///< [layers][n_q]; an empty row: that layer has none
+  std::optional<RopeKeys> rope;
+  std::string rope_note;  ///< why `rope` is empty
+};
+
+/// Throws InputError(where ...) on broken JSON and on a key whose value has the wrong type or is out of
+/// range. Keys it does not know are ignored.
+Manifest parse_manifest(std::string_view text, const std::string& where);
+
+/// Checks what the manifest says against the files' shape (all of `shape` but l) and throws InputError where
+/// they disagree.
+void check_manifest(const Manifest& manifest, const DumpShape& shape);
+
+/// How a layer attends, and its rotation (empty where the manifest has none); of a manifest that was checked.
+AttentionRule attention_rule(const Manifest& manifest, const DumpShape& shape, Index layer);
+std::optional<Rope> layer_rope(const Manifest& manifest, const DumpShape& shape, Index layer);
+
+/// tokens.json: {"ids": [...], "text": [...]}, either of which may be missing. Throws InputError on broken
+/// JSON, wrong types and lists that are not T long.
+TokenLabels parse_tokens(std::string_view text, const std::string& where, Index T);
+
+}  // namespace kvreplay

@@ -1,0 +1,23 @@
+#include "data/npy/byte_source.hpp"
+
+#include "data/npy/mapped_file.hpp"
+
+#include <utility>
+
+namespace kvreplay {
+
+FileSource::FileSource(std::filesystem::path path)
+    : path_(std::move(path)), size_(regular_file_size(path_)) {}
+
+void FileSource::read(std::uint64_t begin, std::uint64_t end, bool /*in_one_piece*/,
+                      const Visit& visit) const {
+  const MappedFile file(path_, size_, begin, end);
+  visit(file.bytes());
+}
+
+void MemorySource::read(std::uint64_t begin, std::uint64_t end, bool /*in_one_piece*/,
+                        const Visit& visit) const {
+  visit(bytes_.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <span>
+
+namespace kvreplay {
+
+/// The bytes of one `.npy`, wherever they are kept: a file, an archive's member, memory. Reading is thread
+/// safe.
+class ByteSource {
+ public:
+  using Visit = std::function<void(std::span<const std::byte>)>;
+
+  virtual ~ByteSource() = default;
+  virtual std::uint64_t size() const = 0;
+  /// Calls `visit` with bytes [begin, end), begin <= end <= size(): in one piece where asked for, else in
+  /// order in pieces whose lengths are multiples of 64 (but for the last). Throws InputError where they
+  /// cannot be read.
+  virtual void read(std::uint64_t begin, std::uint64_t end, bool in_one_piece, const Visit& visit) const = 0;
+};
+
+/// A file of its own: mapped for the duration of a read only, so that neither descriptors nor resident memory
+/// add up.
+class FileSource : public ByteSource {
+ public:
+  explicit FileSource(std::filesystem::path path);
+  std::uint64_t size() const override { return size_; }
+  void read(std::uint64_t begin, std::uint64_t end, bool in_one_piece, const Visit& visit) const override;
+
+ private:
+  std::filesystem::path path_;
+  std::uint64_t size_;
+};
+
+/// Bytes that the caller keeps alive.
+class MemorySource : public ByteSource {
+ public:
+  explicit MemorySource(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  std::uint64_t size() const override { return bytes_.size(); }
+  void read(std::uint64_t begin, std::uint64_t end, bool in_one_piece, const Visit& visit) const override;
+
+ private:
+  std::span<const std::byte> bytes_;
+};
+
+}  // namespace kvreplay

@@ -1,0 +1,146 @@
+#include "data/npy/convert.hpp"
+
+#include "data/npy/half.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+namespace kvreplay {
+namespace {
+
+template <class Bits>
+constexpr Bits byte_swap(Bits bits) {
+  if constexpr (sizeof(Bits) == 2) {
+    return static_cast<Bits>(__builtin_bswap16(bits));
+  } else if constexpr (sizeof(Bits) == 4) {
+    return __builtin_bswap32(bits);
+  } else {
+    return __builtin_bswap64(bits);
+  }
+}
+
+// One element type: its bits and what they mean.
+struct Half {
+  using Bits = std::uint16_t;
+  static float value(Bits bits) { return half_to_float(bits); }
+};
+struct Bfloat {
+  using Bits = std::uint16_t;
+  static float value(Bits bits) { return bfloat_to_float(bits); }
+};
+struct Single {
+  using Bits = std::uint32_t;
+  static float value(Bits bits) { return std::bit_cast<float>(bits); }
+};
+struct Double {
+  using Bits = std::uint64_t;
+  static double value(Bits bits) { return std::bit_cast<double>(bits); }
+};
+
+template <class Element, bool swapped>
+auto load(const std::byte* in) {
+  typename Element::Bits bits;
+  std::memcpy(&bits, in, sizeof bits);
+  return Element::value(swapped ? byte_swap(bits) : bits);
+}
+
+template <class Element, bool swapped, class T>
+void convert_run(const std::byte* in, std::ptrdiff_t n, T* out) {
+  for (std::ptrdiff_t i = 0; i < n; ++i) {
+    out[i] = static_cast<T>(
+        load<Element, swapped>(in + i * static_cast<std::ptrdiff_t>(sizeof(typename Element::Bits))));
+  }
+}
+
+template <class Element, bool swapped, class T>
+void gather(const std::byte* in, std::ptrdiff_t rows, std::ptrdiff_t cols, std::ptrdiff_t row_stride,
+            std::ptrdiff_t col_stride, T* out) {
+  // Square blocks: whichever stride is the short one, its neighbours are used while they are in the cache.
+  constexpr std::ptrdiff_t block = 32;
+  constexpr std::ptrdiff_t size = sizeof(typename Element::Bits);
+  for (std::ptrdiff_t r0 = 0; r0 < rows; r0 += block) {
+    for (std::ptrdiff_t c0 = 0; c0 < cols; c0 += block) {
+      for (std::ptrdiff_t r = r0; r < std::min(r0 + block, rows); ++r) {
+        for (std::ptrdiff_t c = c0; c < std::min(c0 + block, cols); ++c) {
+          out[r * cols + c] =
+              static_cast<T>(load<Element, swapped>(in + (r * row_stride + c * col_stride) * size));
+        }
+      }
+    }
+  }
+}
+
+/// Calls f(element, swapped) with the types that stand for an encoding.
+template <class F>
+void dispatch(Encoding from, F f) {
+  const auto with_order = [&](auto element) {
+    if (from.big_endian == (std::endian::native == std::endian::big)) {
+      f(element, std::false_type{});
+    } else {
+      f(element, std::true_type{});
+    }
+  };
+  switch (from.dtype) {
+    case Dtype::f16:
+      return with_order(Half{});
+    case Dtype::bf16:
+      return with_order(Bfloat{});
+    case Dtype::f32:
+      return with_order(Single{});
+    case Dtype::f64:
+      return with_order(Double{});
+  }
+}
+
+template <class T>
+constexpr bool not_finite(T value) {
+  if constexpr (sizeof(T) == 4) {
+    return (std::bit_cast<std::uint32_t>(value) & 0x7f800000u) == 0x7f800000u;
+  } else {
+    return (std::bit_cast<std::uint64_t>(value) & 0x7ff0000000000000u) == 0x7ff0000000000000u;
+  }
+}
+
+}  // namespace
+
+template <class T>
+void convert(Encoding from, const std::byte* in, std::ptrdiff_t n, T* out) {
+  dispatch(from, [&](auto element, auto swapped) {
+    convert_run<decltype(element), decltype(swapped)::value>(in, n, out);
+  });
+}
+
+template <class T>
+void convert_strided(Encoding from, const std::byte* in, std::ptrdiff_t rows, std::ptrdiff_t cols,
+                     std::ptrdiff_t row_stride, std::ptrdiff_t col_stride, T* out) {
+  dispatch(from, [&](auto element, auto swapped) {
+    gather<decltype(element), decltype(swapped)::value>(in, rows, cols, row_stride, col_stride, out);
+  });
+}
+
+template <class T>
+std::optional<std::ptrdiff_t> first_not_finite(const T* values, std::ptrdiff_t n) {
+  // A block at a time without an early exit, so that the loop vectorises; the faulty block is searched again.
+  constexpr std::ptrdiff_t block = 1024;
+  for (std::ptrdiff_t begin = 0; begin < n; begin += block) {
+    const std::ptrdiff_t end = std::min(begin + block, n);
+    unsigned found = 0;
+    for (std::ptrdiff_t i = begin; i < end; ++i) found |= not_finite(values[i]) ? 1u : 0u;
+    if (found != 0) return std::find_if(values + begin, values + end, not_finite<T>) - values;
+  }
+  return std::nullopt;
+}
+
+template void convert<float>(Encoding, const std::byte*, std::ptrdiff_t, float*);
+template void convert<double>(Encoding, const std::byte*, std::ptrdiff_t, double*);
+template void convert_strided<float>(Encoding, const std::byte*, std::ptrdiff_t, std::ptrdiff_t,
+                                     std::ptrdiff_t, std::ptrdiff_t, float*);
+template void convert_strided<double>(Encoding, const std::byte*, std::ptrdiff_t, std::ptrdiff_t,
+                                      std::ptrdiff_t, std::ptrdiff_t, double*);
+template std::optional<std::ptrdiff_t> first_not_finite<float>(const float*, std::ptrdiff_t);
+template std::optional<std::ptrdiff_t> first_not_finite<double>(const double*, std::ptrdiff_t);
+
+}  // namespace kvreplay

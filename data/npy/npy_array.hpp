@@ -1,0 +1,43 @@
+#pragma once
+
+#include "data/npy/byte_source.hpp"
+#include "data/npy/npy_header.hpp"
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace kvreplay {
+
+/// A stored array whose header has been read and checked; its elements stay where they are until asked for.
+struct NpyArray {
+  std::string where;  ///< names it in messages
+  NpyHeader header;
+  std::shared_ptr<const ByteSource> source;
+};
+
+/// Throws InputError naming `where` unless the bytes are a `.npy` of floating point numbers (or uint16).
+NpyArray open_npy(std::string where, std::shared_ptr<const ByteSource> source);
+
+/// One matrix inside an array; the strides count elements.
+struct MatrixView {
+  std::ptrdiff_t begin = 0;  ///< element (0, 0)
+  std::ptrdiff_t rows = 0, cols = 0;
+  std::ptrdiff_t row_stride = 0, col_stride = 0;
+
+  bool contiguous() const { return row_stride == cols && col_stride == 1; }
+};
+
+/// Converts a matrix to row-major T (float or double) and returns the index in `out` of the first NaN or
+/// infinity, if any. `dtype` is the header's, or what uint16 bits stand for. A contiguous matrix needs no
+/// memory beside `out`.
+template <class T>
+std::optional<std::ptrdiff_t> read_matrix(const NpyArray& array, Dtype dtype, const MatrixView& view, T* out);
+
+extern template std::optional<std::ptrdiff_t> read_matrix<float>(const NpyArray&, Dtype, const MatrixView&,
+                                                                 float*);
+extern template std::optional<std::ptrdiff_t> read_matrix<double>(const NpyArray&, Dtype, const MatrixView&,
+                                                                  double*);
+
+}  // namespace kvreplay

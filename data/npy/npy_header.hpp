@@ -1,0 +1,45 @@
+#pragma once
+
+#include "data/dtype.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace kvreplay {
+
+/// What the header of a `.npy` says (NumPy's NEP 1; format versions 1.0, 2.0 and 3.0).
+struct NpyHeader {
+  std::string descr;           ///< the dtype as written: "<f2", "|V2", ...
+  std::optional<Dtype> dtype;  ///< empty for uint16, whose bits only the manifest can name
+  bool big_endian = false;
+  bool fortran_order = false;
+  std::vector<std::ptrdiff_t> shape;  ///< every extent at least 1
+  std::ptrdiff_t count = 1;           ///< the product of `shape`
+  std::uint64_t data_offset = 0;      ///< where the elements begin
+
+  std::size_t element_size() const { return dtype ? size_of(*dtype) : 2; }
+  std::uint64_t data_bytes() const { return static_cast<std::uint64_t>(count) * element_size(); }
+};
+
+/// As many bytes as it takes to know the length of the header.
+inline constexpr std::size_t npy_prefix_bytes = 12;
+
+/// The length of prefix and header together, from the file's first bytes (npy_prefix_bytes of them, or all if
+/// it has fewer). Throws InputError(where, ...) unless they begin a `.npy` of `total_bytes` bytes.
+std::size_t npy_header_bytes(std::span<const std::byte> prefix, std::uint64_t total_bytes,
+                             const std::string& where);
+
+/// Parses a header from the bytes counted above and checks that elements of its shape are exactly what
+/// `total_bytes` leaves. Throws InputError(where, ...) for anything else: integers, objects, structures,
+/// empty extents, overflow.
+NpyHeader parse_npy_header(std::span<const std::byte> header, std::uint64_t total_bytes,
+                           const std::string& where);
+
+/// "[4, 1024, 64]"
+std::string shape_text(std::span<const std::ptrdiff_t> shape);
+
+}  // namespace kvreplay

@@ -1,0 +1,202 @@
+#include "data/npy/npz.hpp"
+
+#include "data/error.hpp"
+#include "data/npy/mapped_file.hpp"
+
+#include <fmt/format.h>
+#include <zip.h>
+
+#include <algorithm>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+namespace kvreplay {
+
+/// Where the archive's bytes are: in a file that must keep its size, or in memory.
+struct NpzArchive::Backing {
+  std::string where;
+  std::filesystem::path path;  ///< empty: in memory
+  std::uint64_t file_size = 0;
+  std::span<const std::byte> memory;
+};
+
+namespace {
+
+constexpr std::uint64_t piece_bytes = std::uint64_t{1} << 18;
+// Reads that end this early (headers, small members) leave no decompressor behind.
+constexpr std::uint64_t no_cursor_below = std::uint64_t{1} << 16;
+
+struct ZipClose {
+  void operator()(zip_t* zip) const { zip_discard(zip); }
+};
+struct ZipFileClose {
+  void operator()(zip_file_t* file) const { zip_fclose(file); }
+};
+
+/// An open archive. libzip's handles must not be shared between threads, so every reader opens its own.
+class Zip {
+ public:
+  explicit Zip(const NpzArchive::Backing& backing) : where_(backing.where) {
+    std::span<const std::byte> bytes = backing.memory;
+    if (!backing.path.empty()) {
+      file_.emplace(backing.path, backing.file_size, 0, backing.file_size);
+      bytes = file_->bytes();
+    }
+    zip_error_t error;
+    zip_error_init(&error);
+    zip_source_t* source = zip_source_buffer_create(bytes.data(), bytes.size(), 0, &error);
+    if (source) {
+      zip_.reset(zip_open_from_source(source, ZIP_RDONLY, &error));
+      if (!zip_) zip_source_free(source);
+    }
+    const std::string reason = zip_ ? "" : zip_error_strerror(&error);
+    zip_error_fini(&error);
+    if (!zip_) throw InputError(where_, "an .npz (zip) archive", reason);
+  }
+
+  zip_t* get() const { return zip_.get(); }
+
+  zip_stat_t stat(std::uint64_t index) const {
+    zip_stat_t status;
+    constexpr zip_uint64_t needed = ZIP_STAT_NAME | ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE |
+                                    ZIP_STAT_COMP_METHOD | ZIP_STAT_ENCRYPTION_METHOD;
+    if (zip_stat_index(zip_.get(), index, 0, &status) != 0 || (status.valid & needed) != needed) {
+      throw InputError(where_, "a readable archive", fmt::format("no entry for member {}", index));
+    }
+    return status;
+  }
+
+ private:
+  const std::string& where_;
+  std::optional<MappedFile> file_;
+  std::unique_ptr<zip_t, ZipClose> zip_;
+};
+
+/// One pass through a member.
+class Cursor {
+ public:
+  Cursor(const NpzArchive::Backing& backing, std::uint64_t index, std::string where)
+      : zip_(backing), where_(std::move(where)), file_(zip_fopen_index(zip_.get(), index, 0)) {
+    if (!file_) throw InputError(where_, "a readable member", zip_strerror(zip_.get()));
+  }
+
+  std::uint64_t position() const { return position_; }
+
+  void read(std::byte* out, std::uint64_t count) {
+    while (count > 0) {
+      const zip_int64_t got = zip_fread(file_.get(), out, count);
+      if (got <= 0) {
+        throw InputError(where_, fmt::format("{} more bytes behind byte {}", count, position_),
+                         got == 0 ? "the end of the member" : zip_file_strerror(file_.get()));
+      }
+      out += got;
+      position_ += static_cast<std::uint64_t>(got);
+      count -= static_cast<std::uint64_t>(got);
+    }
+  }
+
+  void seek(std::uint64_t begin, bool stored, std::vector<std::byte>& scratch) {
+    if (stored && zip_fseek(file_.get(), static_cast<zip_int64_t>(begin), SEEK_SET) == 0) {
+      position_ = begin;
+      return;
+    }
+    scratch.resize(piece_bytes);
+    while (position_ < begin) read(scratch.data(), std::min(piece_bytes, begin - position_));
+  }
+
+ private:
+  Zip zip_;
+  std::string where_;
+  std::unique_ptr<zip_file_t, ZipFileClose> file_;
+  std::uint64_t position_ = 0;
+};
+
+class MemberSource : public ByteSource {
+ public:
+  MemberSource(std::shared_ptr<const NpzArchive::Backing> backing, std::uint64_t index,
+               const NpzArchive::Member& member)
+      : backing_(std::move(backing)),
+        index_(index),
+        where_(backing_->where + ":" + member.name),
+        size_(member.bytes),
+        stored_(member.stored) {}
+
+  std::uint64_t size() const override { return size_; }
+
+  void read(std::uint64_t begin, std::uint64_t end, bool in_one_piece, const Visit& visit) const override {
+    if (stored_ || end <= no_cursor_below) {
+      Cursor cursor(*backing_, index_, where_);
+      return read_with(cursor, begin, end, in_one_piece, visit);
+    }
+    const std::lock_guard lock(mutex_);
+    // Taken out while in use: after a failure the next read starts afresh.
+    std::unique_ptr<Cursor> cursor = std::move(cursor_);
+    if (!cursor || cursor->position() > begin) cursor = std::make_unique<Cursor>(*backing_, index_, where_);
+    read_with(*cursor, begin, end, in_one_piece, visit);
+    if (end < size_) cursor_ = std::move(cursor);
+  }
+
+ private:
+  void read_with(Cursor& cursor, std::uint64_t begin, std::uint64_t end, bool in_one_piece,
+                 const Visit& visit) const {
+    std::vector<std::byte> scratch;
+    cursor.seek(begin, stored_, scratch);
+    const std::uint64_t piece = in_one_piece ? end - begin : std::min(piece_bytes, end - begin);
+    scratch.resize(static_cast<std::size_t>(piece));
+    while (begin < end) {
+      const std::uint64_t count = std::min(piece, end - begin);
+      cursor.read(scratch.data(), count);
+      visit(std::span(scratch).first(static_cast<std::size_t>(count)));
+      begin += count;
+    }
+  }
+
+  std::shared_ptr<const NpzArchive::Backing> backing_;
+  std::uint64_t index_;
+  std::string where_;
+  std::uint64_t size_;
+  bool stored_;
+  mutable std::mutex mutex_;
+  mutable std::unique_ptr<Cursor> cursor_;
+};
+
+}  // namespace
+
+NpzArchive::NpzArchive(std::shared_ptr<const Backing> backing) : backing_(std::move(backing)) {
+  const Zip zip(*backing_);
+  const zip_int64_t entries = zip_get_num_entries(zip.get(), 0);
+  for (zip_int64_t i = 0; i < entries; ++i) {
+    const zip_stat_t status = zip.stat(static_cast<std::uint64_t>(i));
+    if (status.encryption_method != ZIP_EM_NONE) {
+      throw InputError(backing_->where + ":" + status.name, "a member that is not encrypted",
+                       "an encrypted one");
+    }
+    // Deflate reaches 1032:1 at most: a larger claim is a lie that would be believed when memory is set
+    // aside.
+    const bool stored = status.comp_method == ZIP_CM_STORE;
+    const bool possible =
+        stored ? status.size == status.comp_size
+               : status.comp_method != ZIP_CM_DEFLATE || status.size / 1032 <= status.comp_size;
+    if (!possible) {
+      throw InputError(backing_->where + ":" + status.name, "a size that its compressed bytes can hold",
+                       fmt::format("{} bytes from {}", status.size, status.comp_size));
+    }
+    members_.push_back({status.name, status.size, stored});
+  }
+}
+
+NpzArchive NpzArchive::open(const std::filesystem::path& path) {
+  return NpzArchive(
+      std::make_shared<const Backing>(Backing{path.string(), path, regular_file_size(path), {}}));
+}
+
+NpzArchive NpzArchive::from_memory(std::span<const std::byte> bytes, std::string where) {
+  return NpzArchive(std::make_shared<const Backing>(Backing{std::move(where), {}, 0, bytes}));
+}
+
+std::shared_ptr<const ByteSource> NpzArchive::source(std::size_t member) const {
+  return std::make_shared<MemberSource>(backing_, member, members_.at(member));
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,45 @@
+#pragma once
+
+#include "data/npy/byte_source.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace kvreplay {
+
+/// A `.npz`: a zip archive whose members are `.npy` files, stored or deflated.
+class NpzArchive {
+ public:
+  struct Member {
+    std::string name;         ///< as in the archive: "q.npy", "layer_00/q.npy"
+    std::uint64_t bytes = 0;  ///< when decompressed
+    bool stored = false;      ///< not compressed
+  };
+
+  /// Throws InputError naming the path unless it is a zip archive with members of possible sizes, none
+  /// encrypted.
+  static NpzArchive open(const std::filesystem::path& path);
+  /// The same for an archive in memory, which the caller keeps alive; `where` names it in messages.
+  static NpzArchive from_memory(std::span<const std::byte> bytes, std::string where);
+
+  const std::vector<Member>& members() const { return members_; }
+  /// A member's bytes. A stored member is read where it stands, by any number of threads at once. A deflated
+  /// one is decompressed as far as asked, from where the last read of it ended if that is not behind the
+  /// request: heads read in order cost one decompression in all, and never more memory than a window (or, in
+  /// Fortran order, the array).
+  std::shared_ptr<const ByteSource> source(std::size_t member) const;
+
+  struct Backing;
+
+ private:
+  explicit NpzArchive(std::shared_ptr<const Backing> backing);
+  std::shared_ptr<const Backing> backing_;
+  std::vector<Member> members_;
+};
+
+}  // namespace kvreplay

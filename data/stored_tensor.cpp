@@ -1,0 +1,221 @@
+#include "data/stored_tensor.hpp"
+
+#include "data/error.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace kvreplay {
+namespace {
+
+constexpr Tensor all_tensors[] = {Tensor::q, Tensor::k, Tensor::v, Tensor::wo, Tensor::o};
+
+std::string axes_text(Tensor tensor) {
+  switch (tensor) {
+    case Tensor::q:
+      return "n_q, T_q, d";
+    case Tensor::k:
+      return "n_kv, T, d";
+    case Tensor::v:
+      return "n_kv, T, d_v";
+    case Tensor::wo:
+      return "n_q, d_v, d_model";
+    case Tensor::o:
+      return "n_q, T_q, d_v";
+  }
+  return "";
+}
+
+Dtype settle_dtype(const NpyArray& array, const std::optional<Dtype>& manifest_dtype) {
+  const auto& header = array.header;
+  if (!header.dtype) {
+    if (manifest_dtype == Dtype::bf16) return Dtype::bf16;
+    throw InputError(array.where,
+                     "floating point elements, or uint16 bits with \"dtype\": \"bfloat16\" in the manifest",
+                     fmt::format("dtype '{}' without it", header.descr));
+  }
+  if (header.dtype == Dtype::bf16 && manifest_dtype && manifest_dtype != Dtype::bf16) {
+    throw InputError(array.where, fmt::format("{} elements, as the manifest says", name_of(*manifest_dtype)),
+                     fmt::format("dtype '{}', which is bfloat16", header.descr));
+  }
+  return *header.dtype;
+}
+
+/// Elements between neighbours along each axis.
+std::vector<Index> strides_of(const NpyHeader& header) {
+  const std::size_t n = header.shape.size();
+  std::vector<Index> strides(n);
+  Index stride = 1;
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::size_t axis = header.fortran_order ? i : n - 1 - i;
+    strides[axis] = stride;
+    stride *= header.shape[axis];
+  }
+  return strides;
+}
+
+/// What an array's extents are compared with: the extents that the dump's other files fixed, and which file
+/// that was.
+struct Known {
+  Index extent = 0;
+  std::string source;
+};
+
+class Checker {
+ public:
+  explicit Checker(DumpShape& shape) : shape_(shape) {}
+
+  /// Takes an extent from the first file that has it and compares it with that ever after.
+  void extents(const StoredTensor& tensor) {
+    switch (tensor.name.tensor) {
+      case Tensor::q:
+        return expect(tensor, n_q_, T_q_, d_);
+      case Tensor::k:
+        return expect(tensor, n_kv_, T_, d_);
+      case Tensor::v:
+        return expect(tensor, n_kv_, T_, d_v_);
+      case Tensor::wo:
+        return expect(tensor, n_q_, d_v_, d_model_);
+      case Tensor::o:
+        return expect(tensor, n_q_, T_q_, d_v_);
+    }
+  }
+
+  void finish() {
+    shape_.n_q = n_q_.extent;
+    shape_.n_kv = n_kv_.extent;
+    shape_.d = d_.extent;
+    shape_.d_v = d_v_.extent;
+    shape_.d_model = d_model_.extent;
+    shape_.T = T_.extent;
+    shape_.T_q = T_q_.extent;
+    if (shape_.n_q % shape_.n_kv != 0) {
+      throw InputError(n_q_.source,
+                       fmt::format("a multiple of the {} KV heads in {}", shape_.n_kv, n_kv_.source),
+                       fmt::format("{} query heads", shape_.n_q));
+    }
+    if (shape_.T_q > shape_.T) {
+      throw InputError(T_q_.source,
+                       fmt::format("queries for at most the {} positions in {}", shape_.T, T_.source),
+                       fmt::format("{} queries", shape_.T_q));
+    }
+  }
+
+ private:
+  static void expect(const StoredTensor& tensor, Known& heads, Known& rows, Known& cols) {
+    const Index found[] = {tensor.heads, tensor.rows, tensor.cols};
+    Known* const known[] = {&heads, &rows, &cols};
+    Index wanted[3];
+    const std::string* source = nullptr;
+    for (int axis = 0; axis < 3; ++axis) {
+      if (known[axis]->source.empty()) *known[axis] = {found[axis], tensor.array.where};
+      wanted[axis] = known[axis]->extent;
+      if (wanted[axis] != found[axis] && !source) source = &known[axis]->source;
+    }
+    if (source) {
+      throw InputError(tensor.array.where,
+                       fmt::format("shape {} ({}) as {} implies", shape_text(wanted),
+                                   axes_text(tensor.name.tensor), *source),
+                       "shape " + shape_text(found));
+    }
+  }
+
+  DumpShape& shape_;
+  Known n_q_, n_kv_, d_, d_v_, d_model_, T_, T_q_;
+};
+
+/// Fills by_layer; returns the number of layers.
+Index sort_by_layer(StoredLayers& stored, const std::string& dump) {
+  Index layers = 0;
+  for (const auto& tensor : stored.tensors) {
+    layers = std::max(layers, tensor.name.layer < 0 ? tensor.layers : tensor.name.layer + 1);
+  }
+  for (const Tensor name : all_tensors) {
+    auto& slots = stored.by_layer[static_cast<int>(name)];
+    std::vector<std::pair<Index, std::size_t>> found;
+    for (std::size_t i = 0; i < stored.tensors.size(); ++i) {
+      const auto& tensor = stored.tensors[i];
+      if (tensor.name.tensor != name) continue;
+      const Index first = std::max<Index>(tensor.name.layer, 0);
+      for (Index layer = first; layer < first + tensor.layers; ++layer) found.emplace_back(layer, i);
+    }
+    if (found.empty() && (name == Tensor::wo || name == Tensor::o)) continue;
+    std::sort(found.begin(), found.end());
+    for (const auto& [layer, i] : found) {
+      const Index next = static_cast<Index>(slots.size());
+      if (layer < next) {
+        throw InputError(stored.tensors[i].array.where,
+                         fmt::format("one {} for layer {}", name_of(name), layer),
+                         "another in " + stored.tensors[slots.back()].array.where);
+      }
+      if (layer > next) break;
+      slots.push_back(i);
+    }
+    // Layers are counted from what was found, so a gap shows here before anything of its size is set aside.
+    const Index complete = static_cast<Index>(slots.size());
+    if (complete < std::max<Index>(layers, 1)) {
+      throw InputError(dump,
+                       layers > 0 ? fmt::format("{} for each of {} layers", name_of(name), layers)
+                                  : "q, k and v for each layer",
+                       layers > 0 ? fmt::format("that layer {} has no {}", complete, name_of(name))
+                                  : "no array with a name of a dump's");
+    }
+  }
+  return layers;
+}
+
+}  // namespace
+
+StoredTensor name_axes(FoundArray found, const std::optional<Dtype>& manifest_dtype) {
+  StoredTensor tensor;
+  tensor.name = found.name;
+  tensor.array = std::move(found.array);
+  tensor.dtype = settle_dtype(tensor.array, manifest_dtype);
+  const auto& shape = tensor.array.header.shape;
+  const bool stacked = tensor.name.layer < 0;
+  const std::size_t axes = stacked ? 4 : 3;
+  // The batch of 1, where there is one, comes first or (stacked) behind the layers.
+  std::size_t batch = shape.size();
+  if (shape.size() == axes + 1) batch = shape[0] == 1 ? 0 : (stacked && shape[1] == 1 ? 1 : shape.size());
+  if (shape.size() != axes && batch == shape.size()) {
+    throw InputError(tensor.array.where,
+                     fmt::format("shape [{}{}], or with a leading batch of 1", stacked ? "layers, " : "",
+                                 axes_text(tensor.name.tensor)),
+                     "shape " + shape_text(shape));
+  }
+  const std::vector<Index> strides = strides_of(tensor.array.header);
+  std::vector<std::size_t> axis;
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (i != batch) axis.push_back(i);
+  }
+  std::size_t next = 0;
+  if (stacked) {
+    tensor.layers = shape[axis[next]];
+    tensor.layer_stride = strides[axis[next++]];
+  }
+  tensor.heads = shape[axis[next]];
+  tensor.head_stride = strides[axis[next++]];
+  tensor.rows = shape[axis[next]];
+  tensor.row_stride = strides[axis[next++]];
+  tensor.cols = shape[axis[next]];
+  tensor.col_stride = strides[axis[next]];
+  return tensor;
+}
+
+StoredLayers arrange(std::vector<StoredTensor> tensors, const std::string& dump) {
+  StoredLayers stored;
+  stored.tensors = std::move(tensors);
+  stored.shape.layers = sort_by_layer(stored, dump);
+  Checker checker(stored.shape);
+  for (Index layer = 0; layer < stored.shape.layers; ++layer) {
+    for (const Tensor name : all_tensors) {
+      if (!stored.by_layer[static_cast<int>(name)].empty()) checker.extents(stored.at(name, layer));
+    }
+  }
+  checker.finish();
+  return stored;
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,50 @@
+#pragma once
+
+#include "data/dump.hpp"
+#include "data/layout.hpp"
+#include "data/manifest.hpp"
+#include "data/npy/npy_array.hpp"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace kvreplay {
+
+/// An array with its axes named: [layers, heads, rows, cols], whatever its order in memory and without a
+/// batch of 1.
+struct StoredTensor {
+  ArrayName name;
+  NpyArray array;
+  Dtype dtype = Dtype::f32;
+  Index layers = 1, heads = 0, rows = 0, cols = 0;
+  Index layer_stride = 0, head_stride = 0, row_stride = 0, col_stride = 0;  ///< in elements
+
+  /// One head's matrix; `layer` is the dump's.
+  MatrixView head(Index layer, Index head) const {
+    const Index begin = (name.layer < 0 ? layer * layer_stride : 0) + head * head_stride;
+    return {begin, rows, cols, row_stride, col_stride};
+  }
+};
+
+/// Names an array's axes and settles its dtype. Throws InputError for a wrong number of axes, a batch of more
+/// than 1, and a dtype that contradicts the manifest.
+StoredTensor name_axes(FoundArray found, const std::optional<Dtype>& manifest_dtype);
+
+/// Every layer's tensors, each once.
+struct StoredLayers {
+  std::vector<StoredTensor> tensors;
+  /// [tensor][layer]: an index into `tensors`; empty for a tensor the dump does not have.
+  std::vector<std::size_t> by_layer[5];
+  DumpShape shape;  ///< all but l
+
+  const StoredTensor& at(Tensor tensor, Index layer) const {
+    return tensors[by_layer[static_cast<int>(tensor)][static_cast<std::size_t>(layer)]];
+  }
+};
+
+/// Sorts the tensors by layer and checks them against each other. Throws InputError for a tensor that is
+/// missing, twice there, or of another shape than the others imply. `dump` names the dump in messages.
+StoredLayers arrange(std::vector<StoredTensor> tensors, const std::string& dump);
+
+}  // namespace kvreplay
