@@ -1,0 +1,44 @@
+#include "sim/head_group.hpp"
+
+namespace kvreplay {
+
+template <class T>
+HeadGroup<T> load_head_group(const Dump& dump, Index layer, Index kv_head) {
+  const DumpShape& shape = dump.shape();
+  const Index G = shape.group();
+  const auto read = [&](Tensor tensor, Index head, Index rows, Index columns) {
+    Matrix<T> matrix(rows, columns);
+    dump.read<T>(tensor, layer, head, matrix.data());
+    return matrix;
+  };
+
+  HeadGroup<T> group;
+  group.layer = layer;
+  group.kv_head = kv_head;
+  group.l = shape.l;
+  group.rule = dump.rule(layer);
+  if (!group.rule.sink_logit.empty()) {
+    const auto first = group.rule.sink_logit.begin() + kv_head * G;
+    group.rule.sink_logit = std::vector<double>(first, first + G);
+  }
+  group.rope = dump.rope(layer);
+  group.k = read(Tensor::k, kv_head, shape.T, shape.d);
+  group.v = read(Tensor::v, kv_head, shape.T, shape.d_v);
+  for (Index h = kv_head * G; h < (kv_head + 1) * G; ++h) {
+    group.q.push_back(read(Tensor::q, h, shape.T_q, shape.d));
+    if (dump.has(Tensor::wo)) group.wo.push_back(read(Tensor::wo, h, shape.d_v, shape.d_model));
+  }
+  return group;
+}
+
+template HeadGroup<float> load_head_group(const Dump&, Index, Index);
+template HeadGroup<double> load_head_group(const Dump&, Index, Index);
+
+std::size_t head_group_bytes(const DumpShape& shape, bool with_wo, std::size_t element_size) {
+  const Index G = shape.group();
+  Index elements = G * shape.T_q * shape.d + shape.T * (shape.d + shape.d_v);
+  if (with_wo) elements += G * shape.d_v * shape.d_model;
+  return static_cast<std::size_t>(elements) * element_size;
+}
+
+}  // namespace kvreplay

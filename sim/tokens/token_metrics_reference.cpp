@@ -1,0 +1,276 @@
+#include "sim/attention.hpp"
+#include "sim/tokens/token_metrics.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <stdexcept>
+
+// Every token metric from its definition (METRICS.md), in float64. Shapes: G query heads read one KV head;
+// keys [T, d], values [T, d_v]; metrics are [G, l] here and reduced over the group at the end.
+
+namespace kvreplay {
+namespace {
+
+using Group = HeadGroup<double>;
+
+constexpr Index kFirst = 4;              // expected attention: first positions, left out and ranked above all
+constexpr Index kFuturePositions = 512;  // expected attention: positions whose rotations are averaged
+constexpr double kEpsilon = 0.02;
+
+/// sum of w_m v_m over all m but p.
+Vector<double> sum_without(const Group& group, const Vector<double>& w, Index p) {
+  Vector<double> sum = Vector<double>::Zero(group.d_v());
+  for (Index m = 0; m < w.size(); ++m) {
+    if (m != p && w[m] != 0.0) sum += w[m] * group.v.row(m).transpose();
+  }
+  return sum;
+}
+
+/// v_p - o_i. Where p holds most of the weight both are nearly equal; (1 - a_ip) v_p less what the others add
+/// to o_i is the same, with 1 - a_ip from the weights of the others, a sink column's included.
+Vector<double> value_less_output(const Group& group, Index g, const Vector<double>& z,
+                                 const Vector<double>& a, const Vector<double>& o, Index p) {
+  const Vector<double> v_p = group.v.row(p).transpose();
+  if (a[p] <= 0.5) return v_p - o;
+  double weight_of_others = 0.0;
+  if (!group.rule.sink_logit.empty()) {
+    // a_ip > 1/2: z_ip lies within ln 2 of the largest logit or above it, so this quotient cannot overflow
+    weight_of_others = a[p] * std::exp(group.rule.sink_logit[static_cast<std::size_t>(g)] - z[p]);
+  }
+  for (Index m = 0; m < a.size(); ++m) {
+    if (m != p) weight_of_others += a[m];
+  }
+  return weight_of_others * v_p - sum_without(group, a, p);
+}
+
+/// z_raw dz/dz_raw: z itself without a soft cap. d/dx of c tanh(x/c) is 1 / cosh^2(x/c).
+double logit_times_slope(const AttentionRule& rule, double raw) {
+  if (!rule.softcap) return raw;
+  const double cosh = std::cosh(raw / *rule.softcap);
+  return raw / (cosh * cosh);
+}
+
+/// attn, attn_sq, value, key and joint of head g: sums over the window rows.
+void add_taylor_scores(const Group& group, Index g, Rows window, TokenMetrics& out) {
+  for (Index i = window.begin; i < window.end; ++i) {
+    const LogitRow logits = attention_logits(group, g, i);
+    const Vector<double> a = attention_weights(group, g, logits.z);
+    const Vector<double> o = group.v.transpose() * a;
+    const Index end = std::min(group.l, group.end_visible(i));
+    for (Index p = group.first_visible(i); p < end; ++p) {
+      const Vector<double> v_p = group.v.row(p).transpose();
+      const Vector<double> v_less_o = value_less_output(group, g, logits.z, a, o, p);
+      const double z = logit_times_slope(group.rule, logits.raw[p]);
+      out[TokenMetric::attn](g, p) += a[p];
+      out[TokenMetric::attn_sq](g, p) += a[p] * a[p];
+      out[TokenMetric::value](g, p) += a[p] * a[p] * v_p.squaredNorm();
+      out[TokenMetric::key](g, p) += a[p] * z * (a[p] * z) * v_less_o.squaredNorm();
+      out[TokenMetric::joint](g, p) += a[p] * a[p] * (v_p + z * v_less_o).squaredNorm();
+    }
+  }
+}
+
+/// caote and fastcaote of head g from its row of attn.
+void set_caote(const Group& group, Index g, TokenMetrics& out) {
+  Vector<double> s = out[TokenMetric::attn].row(g).transpose();
+  const double total = s.sum();
+  if (total == 0.0) return;  // every weight underflowed: nothing to lose
+  s /= total;
+  const Vector<double> mean = group.v.topRows(group.l).colwise().mean().transpose();
+  for (Index p = 0; p < group.l; ++p) {
+    const Vector<double> v_p = group.v.row(p).transpose();
+    double others = 0.0;  // 1 - s_p
+    for (Index m = 0; m < group.l; ++m) {
+      if (m != p) others += s[m];
+    }
+    // sum_m s_m v_m - v_p = (1 - s_p) (m' - v_p) with m' the weighted mean of the others, 0 if there is none
+    Vector<double> mean_of_others = Vector<double>::Zero(group.d_v());
+    if (others > 0.0) mean_of_others = sum_without(group, s, p) / others;
+    out[TokenMetric::caote](g, p) = s[p] * (mean_of_others - v_p).norm();
+    const double distance = (mean - v_p).norm();
+    out[TokenMetric::fastcaote](g, p) = distance == 0.0 || s[p] == 0.0 ? 0.0 : s[p] / others * distance;
+  }
+}
+
+/// knorm and keydiff of the KV head, [1, l].
+void set_key_scores(const Group& group, Matrix<double>& knorm, Matrix<double>& keydiff) {
+  Vector<double> anchor = Vector<double>::Zero(group.d());
+  for (Index p = 0; p < group.l; ++p) {
+    const double norm = group.k.row(p).norm();
+    knorm(0, p) = -norm;
+    if (norm > 0.0) anchor += group.k.row(p).transpose() / norm;
+  }
+  anchor /= static_cast<double>(group.l);
+  for (Index p = 0; p < group.l; ++p) {
+    const double norms = group.k.row(p).norm() * anchor.norm();
+    keydiff(0, p) = norms > 0.0 ? -group.k.row(p).dot(anchor) / norms : 0.0;
+  }
+}
+
+/// Rotation of a vector at one position: each pair (x, y) of channels becomes (x cos - y sin, y cos + x sin),
+/// channels from rotary_dim on stay.
+struct Rotation {
+  const Rope& rope;
+  Vector<double> cos, sin;  // [rotary_dim / 2]
+
+  static Rotation at(const Rope& rope, double position) {
+    const Index pairs = rope.rotary_dim / 2;
+    Rotation rotation{rope, Vector<double>(pairs), Vector<double>(pairs)};
+    for (Index j = 0; j < pairs; ++j) {
+      const double angle = position * rope.inv_freq[static_cast<std::size_t>(j)];
+      rotation.cos[j] = rope.attention_factor * std::cos(angle);
+      rotation.sin[j] = rope.attention_factor * std::sin(angle);
+    }
+    return rotation;
+  }
+  static Rotation mean_of(const Rope& rope, Index begin, Index end) {
+    Rotation mean = at(rope, static_cast<double>(begin));
+    for (Index position = begin + 1; position < end; ++position) {
+      const Rotation rotation = at(rope, static_cast<double>(position));
+      mean.cos += rotation.cos;
+      mean.sin += rotation.sin;
+    }
+    mean.cos /= static_cast<double>(end - begin);
+    mean.sin /= static_cast<double>(end - begin);
+    return mean;
+  }
+  /// The other way round: what `at` did to a query, attention factor included, is undone.
+  static Rotation undoing(const Rope& rope, double position) {
+    Rotation rotation = at(rope, -position);
+    const double factor = rope.attention_factor * rope.attention_factor;
+    rotation.cos /= factor;
+    rotation.sin /= factor;
+    return rotation;
+  }
+  Vector<double> operator*(const Vector<double>& in) const {
+    Vector<double> out = in;
+    const Index pairs = rope.rotary_dim / 2;
+    for (Index j = 0; j < pairs; ++j) {
+      const bool half = rope.style == Rope::Style::half;
+      const Index x = half ? j : 2 * j;
+      const Index y = half ? j + pairs : 2 * j + 1;
+      out[x] = in[x] * cos[j] - in[y] * sin[j];
+      out[y] = in[y] * cos[j] + in[x] * sin[j];
+    }
+    return out;
+  }
+};
+
+/// Softmax over candidates 4..l-1 of head g's expected logit e_p = scale k_p . R mu + scale^2/2 k_p^T R Sigma
+/// R^T k_p; with x_i the un-rotated queries, k_p^T R Sigma R^T k_p is the mean of (k_p . R (x_i - mu))^2.
+Vector<double> expected_weights(const Group& group, Index g, const Rope& rope) {
+  const Index queries = group.l - kFirst;
+  Matrix<double> x(queries, group.d());
+  for (Index r = 0; r < queries; ++r) {
+    const Index i = kFirst + r;
+    const Vector<double> query =
+        group.q[static_cast<std::size_t>(g)].row(i - group.first_query()).transpose();
+    x.row(r) = (Rotation::undoing(rope, static_cast<double>(i)) * query).transpose();
+  }
+  const Vector<double> mu = x.colwise().mean().transpose();
+  const Rotation R = Rotation::mean_of(rope, group.l, group.l + kFuturePositions);
+  for (Index r = 0; r < queries; ++r) x.row(r) = (R * (x.row(r).transpose() - mu)).transpose();
+  const Vector<double> R_mu = R * mu;
+
+  Vector<double> e(queries);
+  for (Index c = 0; c < queries; ++c) {
+    const Vector<double> k_p = group.k.row(kFirst + c).transpose();
+    const double variance = (x * k_p).squaredNorm() / static_cast<double>(queries);
+    e[c] = group.rule.scale * k_p.dot(R_mu) + group.rule.scale * group.rule.scale / 2 * variance;
+  }
+  e = (e.array() - e.maxCoeff()).exp();
+  return e / e.sum();
+}
+
+void set_expected_attention(const Group& group, bool per_query_head, Matrix<double>& out) {
+  if (!group.rope || group.l <= kFirst || group.first_query() > kFirst) {
+    throw std::invalid_argument(
+        "expected_attention was asked for without RoPE, prompt queries or candidates");
+  }
+  Matrix<double> weights(group.G(), group.l - kFirst);
+  for (Index g = 0; g < group.G(); ++g) weights.row(g) = expected_weights(group, g, *group.rope).transpose();
+  if (!per_query_head) weights = weights.colwise().mean().eval();
+  out.resize(weights.rows(), group.l);
+  for (Index p = kFirst; p < group.l; ++p) {
+    out.col(p) = (weights.col(p - kFirst).array() + kEpsilon) * group.v.row(p).norm();
+  }
+  // the first tokens share the largest value: with ties to the lower position they rank above all
+  for (Index r = 0; r < out.rows(); ++r) {
+    out.row(r).head(kFirst).setConstant(out.row(r).tail(group.l - kFirst).maxCoeff());
+  }
+}
+
+/// Exact errors of head g by recomputing the attention of every row without each of the candidates.
+void add_exact_errors(const Group& group, Index g, Rows rows, TokenChange change, Matrix<double>& out) {
+  std::vector<Index> candidates(static_cast<std::size_t>(group.l));
+  std::iota(candidates.begin(), candidates.end(), Index{0});
+  for (Index i = rows.begin; i < rows.end; ++i) {
+    out.row(g) += brute_force_errors(group, g, i, change, candidates).transpose();
+  }
+}
+
+void set_oracle_importance(const Group& group, Index g, Rows future, Matrix<double>& out) {
+  Vector<double> norms(group.l);
+  for (Index p = 0; p < group.l; ++p) {
+    norms[p] = group.wo.empty() ? group.v.row(p).norm()
+                                : (group.v.row(p) * group.wo[static_cast<std::size_t>(g)]).norm();
+  }
+  for (Index i = future.begin; i < future.end; ++i) {
+    const Vector<double> a = attention_weights(group, g, attention_logits(group, g, i).z);
+    for (Index p = 0; p < group.l; ++p) out(g, p) = std::max(out(g, p), a[p] * norms[p]);
+  }
+}
+
+}  // namespace
+
+TokenMetrics token_metrics_reference(const Group& group, const TokenOptions& options) {
+  const MetricSet& asked = options.metrics;
+  const Rows window = window_rows(group.l, group.first_query(), options.window);
+  const Rows future = future_rows(group.l, group.T_all(), group.first_query());
+
+  TokenMetrics all;
+  for (Matrix<double>& values : all.values) values.setZero(group.G(), group.l);
+  const bool taylor = asked.contains(TokenMetric::attn) || asked.contains(TokenMetric::attn_sq) ||
+                      asked.contains(TokenMetric::value) || asked.contains(TokenMetric::key) ||
+                      asked.contains(TokenMetric::joint) || asked.contains(TokenMetric::caote) ||
+                      asked.contains(TokenMetric::fastcaote);
+  const auto exact = [&](TokenMetric metric, Index g, Rows rows, TokenChange change) {
+    if (asked.contains(metric)) add_exact_errors(group, g, rows, change, all[metric]);
+  };
+  for (Index g = 0; g < group.G(); ++g) {
+    if (taylor) add_taylor_scores(group, g, window, all);
+    if (asked.contains(TokenMetric::caote) || asked.contains(TokenMetric::fastcaote)) {
+      set_caote(group, g, all);
+    }
+    exact(TokenMetric::exact_value, g, window, TokenChange::zero_value);
+    exact(TokenMetric::exact_key, g, window, TokenChange::zero_key);
+    exact(TokenMetric::exact_joint, g, window, TokenChange::zero_key_and_value);
+    exact(TokenMetric::exact_remove, g, window, TokenChange::remove);
+    exact(TokenMetric::oracle_next, g, {future.begin, std::min(future.begin + 1, future.end)},
+          TokenChange::remove);
+    exact(TokenMetric::oracle_future, g, future, TokenChange::remove);
+    if (asked.contains(TokenMetric::oracle_importance)) {
+      set_oracle_importance(group, g, future, all[TokenMetric::oracle_importance]);
+    }
+  }
+  if (!options.per_query_head) {
+    for (Matrix<double>& values : all.values) values = values.colwise().sum().eval();
+  }
+
+  const Index rows = options.per_query_head ? group.G() : 1;
+  Matrix<double> knorm(1, group.l);
+  Matrix<double> keydiff(1, group.l);
+  set_key_scores(group, knorm, keydiff);
+  all[TokenMetric::knorm] = knorm.replicate(rows, 1);
+  all[TokenMetric::keydiff] = keydiff.replicate(rows, 1);
+  if (asked.contains(TokenMetric::expected_attention)) {
+    set_expected_attention(group, options.per_query_head, all[TokenMetric::expected_attention]);
+  }
+  for (TokenMetric metric : all_token_metrics()) {
+    if (!asked.contains(metric)) all[metric].resize(0, 0);
+  }
+  return all;
+}
+
+}  // namespace kvreplay
