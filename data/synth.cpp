@@ -1,1 +1,169 @@
 #include "data/synth.hpp"
+
+#include "data/atomic_file.hpp"
+#include "data/error.hpp"
+#include "data/npy/convert.hpp"
+#include "data/npy/npy_bytes.hpp"
+#include "data/synth/exact_output.hpp"
+#include "data/synth/synthetic_head.hpp"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+#include <span>
+#include <string>
+#include <system_error>
+
+namespace kvreplay {
+namespace {
+
+void check(const SynthOptions& options) {
+  const Index most = Index{1} << 24;
+  const auto expect = [most](const char* name, Index value, Index least) {
+    if (value < least || value > most) {
+      throw InputError(std::string("synthetic dump: ") + name, fmt::format("{} to {}", least, most),
+                       std::to_string(value));
+    }
+  };
+  expect("layers", options.layers, 1);
+  expect("query heads", options.q_heads, 1);
+  expect("KV heads", options.kv_heads, 1);
+  expect("head dimension", options.head_dim, 2);
+  expect("prompt length", options.prompt, 1);
+  expect("decoding steps", options.decode, 0);
+  if (options.q_heads % options.kv_heads != 0) {
+    throw InputError("synthetic dump: query heads",
+                     fmt::format("a multiple of the {} KV heads", options.kv_heads),
+                     std::to_string(options.q_heads));
+  }
+  if (options.head_dim % 2 != 0) {
+    throw InputError("synthetic dump: head dimension", "an even number, to rotate pairs",
+                     std::to_string(options.head_dim));
+  }
+}
+
+void refuse_existing(const std::filesystem::path& folder) {
+  std::error_code error;
+  for (const char* name : {"manifest.json", "layer_00"}) {
+    if (std::filesystem::exists(folder / name, error)) {
+      throw InputError(folder.string(), "a folder without a dump", std::string(name) + " in it");
+    }
+  }
+}
+
+/// An array of `heads` matrices that is written one matrix at a time.
+class HeadsFile {
+ public:
+  HeadsFile(const std::filesystem::path& path, Dtype dtype, Index heads, Index rows, Index cols)
+      : file_(path), dtype_(dtype) {
+    const std::size_t shape[] = {static_cast<std::size_t>(heads), static_cast<std::size_t>(rows),
+                                 static_cast<std::size_t>(cols)};
+    const std::string header = npy_header(npy_descr(dtype), shape);
+    file_.write(std::as_bytes(std::span(header)));
+  }
+
+  /// Rounds `values` to what the file holds, and writes them.
+  void append(std::vector<double>& values) {
+    const std::vector<std::byte> bytes = encode(dtype_, std::span<const double>(values));
+    convert({dtype_, false}, bytes.data(), std::ssize(values), values.data());
+    file_.write(bytes);
+  }
+
+  void commit() { file_.commit(); }
+
+ private:
+  AtomicFile file_;
+  Dtype dtype_;
+};
+
+void write_layer(const std::filesystem::path& folder, const SynthOptions& options, const Planted& planted,
+                 Index layer) {
+  constexpr Index longest_with_output = 8192;
+  const Index T = options.prompt + options.decode, d = options.head_dim, d_model = options.q_heads * d;
+  const Index group = options.q_heads / options.kv_heads;
+  const double scale = 1.0 / std::sqrt(static_cast<double>(d));
+  const std::filesystem::path path = folder / fmt::format("layer_{:02}", layer);
+  HeadsFile q_file(path / "q.npy", options.dtype, options.q_heads, T, d);
+  HeadsFile k_file(path / "k.npy", options.dtype, options.kv_heads, T, d);
+  HeadsFile v_file(path / "v.npy", options.dtype, options.kv_heads, T, d);
+  HeadsFile wo_file(path / "wo.npy", options.dtype, options.q_heads, d, d_model);
+  std::optional<HeadsFile> o_file;
+  if (T <= longest_with_output) o_file.emplace(path / "o.npy", options.dtype, options.q_heads, T, d);
+
+  const CounterRandom wo_random =
+      CounterRandom(options.seed).stream(1).stream(static_cast<std::uint64_t>(layer));
+  for (Index kv_head = 0; kv_head < options.kv_heads; ++kv_head) {
+    const SyntheticHead head(options, planted, layer, kv_head);
+    std::vector<double> k = head.keys(), v = head.values();
+    k_file.append(k);
+    v_file.append(v);
+    for (Index h = kv_head * group; h < (kv_head + 1) * group; ++h) {
+      std::vector<double> q = head.queries(h);
+      q_file.append(q);
+      if (o_file) {
+        std::vector<double> o = exact_output(q, k, v, T, d, scale);
+        o_file->append(o);
+      }
+      std::vector<double> wo(static_cast<std::size_t>(d * d_model));
+      for (std::size_t i = 0; i < wo.size(); ++i) {
+        wo[i] = wo_random.stream(static_cast<std::uint64_t>(h)).normal(i) /
+                std::sqrt(static_cast<double>(d_model));
+      }
+      wo_file.append(wo);
+    }
+  }
+  for (HeadsFile* file : {&q_file, &k_file, &v_file, &wo_file}) file->commit();
+  if (o_file) o_file->commit();
+}
+
+void write_tokens(const std::filesystem::path& folder, const SynthOptions& options, const Planted& planted) {
+  nlohmann::ordered_json tokens;
+  for (Index p = 0; p < options.prompt + options.decode; ++p) {
+    tokens["ids"].push_back(p);
+    tokens["text"].push_back(p < options.prompt ? fmt::format("t{}", p)
+                                                : fmt::format("d{}", p - options.prompt));
+  }
+  for (const Index p : planted.heavy_hitters) tokens["text"][static_cast<std::size_t>(p)] = "<hitter>";
+  for (const Index p : planted.sinks) tokens["text"][static_cast<std::size_t>(p)] = "<sink>";
+  if (planted.needle >= 0) tokens["text"][static_cast<std::size_t>(planted.needle)] = "<needle>";
+  write_file(folder / "tokens.json", tokens.dump());
+}
+
+void write_manifest(const std::filesystem::path& folder, const SynthOptions& options,
+                    const Planted& planted) {
+  nlohmann::ordered_json manifest;
+  manifest["model"] = fmt::format("synthetic (seed {})", options.seed);
+  manifest["prompt_len"] = options.prompt;
+  manifest["total_len"] = options.prompt + options.decode;
+  manifest["n_layers"] = options.layers;
+  manifest["n_q_heads"] = options.q_heads;
+  manifest["n_kv_heads"] = options.kv_heads;
+  manifest["head_dim"] = options.head_dim;
+  manifest["dtype"] = name_of(options.dtype);
+  manifest["scale"] = 1.0 / std::sqrt(static_cast<double>(options.head_dim));
+  manifest["causal"] = true;
+  manifest["rope"] = {{"theta", 10000.0}, {"style", "half"}};
+  auto& places = manifest["planted"];
+  places["sinks"] = planted.sinks;
+  places["sink_kv_heads"] = planted.sink_kv_heads;
+  places["heavy_hitters"] = planted.heavy_hitters;
+  places["outlier_channels"] = planted.outlier_channels;
+  places["needle"] = planted.needle >= 0 ? nlohmann::ordered_json(planted.needle) : nlohmann::ordered_json();
+  write_file(folder / "manifest.json", manifest.dump(1) + "\n");
+}
+
+}  // namespace
+
+Planted write_synthetic_dump(const std::filesystem::path& folder, const SynthOptions& options) {
+  check(options);
+  refuse_existing(folder);
+  const Planted planted = plant(options);
+  for (Index layer = 0; layer < options.layers; ++layer) write_layer(folder, options, planted, layer);
+  write_tokens(folder, options, planted);
+  // Last: a folder with a manifest is a whole dump.
+  write_manifest(folder, options, planted);
+  return planted;
+}
+
+}  // namespace kvreplay
