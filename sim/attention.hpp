@@ -1,19 +1,19 @@
 #pragma once
 
-#include <vector>
-
 #include "sim/head_group.hpp"
 
-// The brute-force float64 reference of attention: written to be read next to sim/tokens/METRICS.md, and to judge the fast
-// code, with which it shares nothing.
+#include <vector>
+
+// The brute-force float64 reference of attention: written to be read next to sim/tokens/METRICS.md, and to
+// judge the fast code, with which it shares nothing.
 
 namespace kvreplay {
 
 /// What is done to one token before the attention is computed again.
 enum class TokenChange { zero_value, zero_key, zero_key_and_value, remove };
 
-/// Logits of the query at position i of query head g (0..G-1) against all T positions: before (raw) and after the soft
-/// cap (z), both -inf where the position is hidden.
+/// Logits of the query at position i of query head g (0..G-1) against all T positions: before (raw) and after
+/// the soft cap (z), both -inf where the position is hidden.
 struct LogitRow {
   Vector<double> raw;  ///< [T]
   Vector<double> z;    ///< [T]
@@ -26,8 +26,8 @@ Vector<double> attention_weights(const HeadGroup<double>& group, Index g, const 
 /// o_i: the attention output, [d_v].
 Vector<double> attention_output(const HeadGroup<double>& group, Index g, Index i);
 
-/// Squared L2 change of o_i when `change` is done to token p, for each p of `tokens`: the attention is computed anew from the
-/// changed keys and values for every one. 0 where p is hidden from i.
+/// Squared L2 change of o_i when `change` is done to token p, for each p of `tokens`: the attention is
+/// computed anew from the changed keys and values for every one. 0 where p is hidden from i.
 Vector<double> brute_force_errors(const HeadGroup<double>& group, Index g, Index i, TokenChange change,
                                   const std::vector<Index>& tokens);
 

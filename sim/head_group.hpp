@@ -1,11 +1,11 @@
 #pragma once
 
+#include "data/dump.hpp"
+
 #include <Eigen/Core>
 
 #include <optional>
 #include <vector>
-
-#include "data/dump.hpp"
 
 namespace kvreplay {
 
@@ -20,13 +20,13 @@ template <class T>
 struct HeadGroup {
   Index layer = 0;
   Index kv_head = 0;
-  Index l = 0;                  ///< prompt length: candidates for eviction are 0..l-1
-  AttentionRule rule;           ///< sink_logit holds this group's heads only: [G] or empty
-  std::vector<Matrix<T>> q;     ///< G of [T_q, d], after RoPE
-  Matrix<T> k;                  ///< [T, d]
-  Matrix<T> v;                  ///< [T, d_v]
-  std::vector<Matrix<T>> wo;    ///< G of [d_v, d_model]; empty where the dump has none
-  std::optional<Rope> rope;     ///< to undo the rotation of q; empty where unknown
+  Index l = 0;                ///< prompt length: candidates for eviction are 0..l-1
+  AttentionRule rule;         ///< sink_logit holds this group's heads only: [G] or empty
+  std::vector<Matrix<T>> q;   ///< G of [T_q, d], after RoPE
+  Matrix<T> k;                ///< [T, d]
+  Matrix<T> v;                ///< [T, d_v]
+  std::vector<Matrix<T>> wo;  ///< G of [d_v, d_model]; empty where the dump has none
+  std::optional<Rope> rope;   ///< to undo the rotation of q; empty where unknown
 
   Index G() const { return static_cast<Index>(q.size()); }
   Index T_all() const { return k.rows(); }

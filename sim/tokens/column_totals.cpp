@@ -162,7 +162,8 @@ void finish_panel(const HeadGroup<T>& group, const PreparedValues<T>& values, In
     rows[kZeroLogit * W + r] = real ? static_cast<T>(std::exp(-std::max(lse, 0.0))) : T{0};
     rows[kZeroWeightSum * W + r] =
         real ? static_cast<T>(std::exp(std::min(lse, 0.0)) + std::exp(-std::max(lse, 0.0))) : T{1};
-    rows[kOutSq * W + r] = real ? out_sq[r] : T{0};
+    const T e = rows[kZeroLogit * W + r];
+    rows[kZeroLogitOutSq * W + r] = real ? e * e * out_sq[r] : T{0};
     rows[kOutCentredSq * W + r] = real ? out_centred_sq[r] : T{0};
     rows[kCentreDotOut * W + r] = real ? centre_dot[r] : T{0};
     rows[kTopAt * W + r] = real ? state.top_at[r] : T{-1};

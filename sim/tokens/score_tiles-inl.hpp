@@ -7,6 +7,7 @@
 #endif
 
 #include "sim/simd/exp-inl.hpp"
+#include "sim/simd/pack-inl.hpp"
 #include "sim/simd/panel_gemm-inl.hpp"
 #include "sim/tokens/softmax_tiles-inl.hpp"
 #include "sim/tokens/tiles.hpp"
@@ -14,99 +15,126 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
+#include <type_traits>
 
 HWY_BEFORE_NAMESPACE();
 namespace kvreplay::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// The sums of one token over a block of panels, a vector each.
-template <class D>
-struct WindowSums {
-  using V = hn::Vec<D>;
-  V attn, attn_sq, key, joint, exact_key, exact_joint, exact_remove;
+/// Sums over the rows of one token, by metric. Names follow METRICS.md: a weight, z logit, u = ||v - o||^2,
+/// t = a (exp(-z) - 1), g and e as in RowConstant.
+enum WindowSum { kAttn, kAttnSq, kKey, kJointCross, kExactKey, kExactJoint, kExactRemove, kWindowSums };
+enum FutureSum { kFutureRemove, kFutureSums };
 
-  explicit HWY_INLINE WindowSums(D d)
-      : attn(hn::Zero(d)),
-        attn_sq(attn),
-        key(attn),
-        joint(attn),
-        exact_key(attn),
-        exact_joint(attn),
-        exact_remove(attn) {}
-};
-
-/// One vector of rows against one token: adds what each row contributes to the token's window sums.
-/// Names follow METRICS.md: a weight, z logit, u = ||v - o||^2, t = a (exp(-z) - 1), c = t / (1 + t).
+/// Two vectors of rows against one token: adds what they contribute to the token's window sums.
 template <bool kCapped, class D, class T = hn::TFromD<D>>
-HWY_INLINE void AddWindowRows(D d, const TileInput<T>& in, const T* row, Index W, hn::Vec<D> tile_z,
-                              hn::Vec<D> v_dot_o, hn::Vec<D> value_sq, hn::Vec<D> value_centred_sq,
-                              hn::Vec<D> centre_dot_value, WindowSums<D>& sum) {
-  using V = hn::Vec<D>;
-  const auto constant = [&](RowConstant which) { return hn::LoadU(d, row + which * W); };
-  const auto two = hn::Set(d, T{2});
-  const auto visible = hn::Gt(tile_z, hn::Set(d, kHidden<T>));
-  V z = hn::IfThenElseZero(visible, tile_z);
-  V taylor_z = z;
+HWY_INLINE void AddWindowRows(D d, const TileInput<T>& in, const T* HWY_RESTRICT row, const T* HWY_RESTRICT tile_z,
+                              const T* HWY_RESTRICT tile_vo, hn::Vec<D> value_centred_sq, hn::Vec<D> centre_dot_value, hn::Vec<D>* HWY_RESTRICT sum) {
+  using P = Pack<D>;
+  const PackOps<D> on{d};
+  const auto constant = [&](RowConstant which) { return on.Load(row + which * kPanelWidth<T>); };
+  const auto both = [](hn::Vec<D> x) { return P{x, x}; };
+  const auto accumulate = [&](WindowSum which, P a, P b) {
+    sum[which] = hn::MulAdd(a.lo, b.lo, sum[which]);
+    sum[which] = hn::MulAdd(a.hi, b.hi, sum[which]);
+  };
+  const P one = on.Set(1), zero = on.Set(0);
+
+  P z = on.Load(tile_z);
+  const auto visible = on.Gt(z, on.Set(kHidden<T>));
+  z = on.IfThenElseZero(visible, z);
+  P taylor_z = z;
   if constexpr (kCapped) {
     // z holds the raw logit: the derivative of the cap belongs to the Taylor scores.
-    const auto tanh = hn::Tanh(d, hn::Div(z, hn::Set(d, in.softcap)));
-    taylor_z = hn::Mul(z, hn::NegMulAdd(tanh, tanh, hn::Set(d, T{1})));
-    z = hn::Mul(hn::Set(d, in.softcap), tanh);
+    const P cap = on.Set(in.softcap), tanh = on.Tanh(on.Div(z, cap));
+    taylor_z = on.Mul(z, on.NegMulAdd(tanh, tanh, one));
+    z = on.Mul(cap, tanh);
   }
-  const V a = hn::IfThenElseZero(visible, SoftmaxExp(d, hn::Sub(z, constant(kLse))));
-  const V e = hn::IfThenElseZero(visible, constant(kZeroLogit));
-  const V ga = hn::Mul(constant(kRescale), a);
+  const P a = on.IfThenElseZero(visible, on.SoftmaxExp(on.Sub(z, constant(kLse))));
+  const P e = on.IfThenElseZero(visible, constant(kZeroLogit));
 
-  const V out_centred_sq = constant(kOutCentredSq);
-  const V shift = hn::Sub(centre_dot_value, constant(kCentreDotOut));
-  const V u = hn::Max(hn::NegMulAdd(two, v_dot_o, hn::Add(value_centred_sq, out_centred_sq)), hn::Zero(d));
-  const V v_dot_diff = hn::Add(hn::Sub(value_centred_sq, v_dot_o), shift);  // v . (v - o)
-  const V o_dot_diff = hn::Add(hn::Sub(v_dot_o, out_centred_sq), shift);    // o . (v - o)
+  const P v_dot_o = on.Load(tile_vo);
+  const P out_centred_sq = constant(kOutCentredSq);
+  const P shift = on.Sub(both(centre_dot_value), constant(kCentreDotOut));
+  const P u = on.Max(on.NegMulAdd(on.Set(2), v_dot_o, on.Add(both(value_centred_sq), out_centred_sq)), zero);
+  const P v_dot_diff = on.Add(on.Sub(both(value_centred_sq), v_dot_o), shift);  // v . (v - o)
+  const P o_dot_diff = on.Add(on.Sub(v_dot_o, out_centred_sq), shift);          // o . (v - o)
 
-  const V a_sq = hn::Mul(a, a);
-  sum.attn = hn::Add(sum.attn, a);
-  sum.attn_sq = hn::Add(sum.attn_sq, a_sq);
-  const V az = hn::Mul(a, taylor_z);
-  sum.key = hn::MulAdd(hn::Mul(az, az), u, sum.key);
-  const V slope = hn::MulAdd(taylor_z, u, hn::Add(v_dot_diff, v_dot_diff));
-  sum.joint = hn::MulAdd(a_sq, hn::MulAdd(taylor_z, slope, value_sq), sum.joint);
+  const P a_sq = on.Mul(a, a);
+  sum[kAttn] = hn::Add(sum[kAttn], on.Sum(a));
+  sum[kAttnSq] = hn::Add(sum[kAttnSq], on.Sum(a_sq));
+  const P a_sq_z = on.Mul(a_sq, taylor_z);
+  accumulate(kKey, a_sq_z, on.Mul(taylor_z, u));
+  accumulate(kJointCross, a_sq_z, v_dot_diff);
 
   // g t: exp(-z) is never formed, and near z = 0, where the difference cancels, its series takes over.
-  const auto small_z = hn::Lt(hn::Abs(z), hn::Set(d, T{0.125}));
-  const V gt =
-      hn::IfThenElse(small_z, hn::Neg(hn::Mul(hn::Mul(ga, z), OneMinusExpOverZ(d, z))), hn::Sub(e, ga));
-  const V one_minus_a = hn::Sub(hn::Set(d, T{1}), a);
-  const V denominator = hn::Sub(constant(kZeroWeightSum), ga);  // g (1 + t)
-  const V both = Reciprocal(d, hn::Mul(denominator, one_minus_a));
-  const V w = hn::Mul(both, one_minus_a);
-  const V c = hn::Mul(gt, w);
-  sum.exact_key = hn::MulAdd(hn::Mul(c, c), u, sum.exact_key);
-  // a (1 - c) v + c o = alpha (v - o) + beta o
-  const V alpha = hn::Mul(ga, w), beta = hn::Mul(e, w);
-  const V cross = hn::MulAdd(alpha, u, hn::Mul(hn::Add(beta, beta), o_dot_diff));
-  const V joint_error = hn::MulAdd(alpha, cross, hn::Mul(hn::Mul(beta, beta), constant(kOutSq)));
-  sum.exact_joint = hn::Add(sum.exact_joint, joint_error);
-  const V odds = hn::Mul(a, hn::Mul(both, denominator));
-  sum.exact_remove = hn::MulAdd(hn::Mul(odds, odds), u, sum.exact_remove);
+  const P ga = on.Mul(constant(kRescale), a);
+  const auto small_z = on.Lt(on.Abs(z), on.Set(T{0.125}));
+  const P series = on.NegMulAdd(on.Mul(ga, z), on.OneMinusExpOverZ(z), zero);
+  const P gt = on.IfThenElse(small_z, series, on.Sub(e, ga));
+  const P rest = on.Sub(one, a);
+  const P norm = on.Sub(constant(kZeroWeightSum), ga);  // g (1 + t)
+  const P inverse = on.Reciprocal(on.Mul(norm, rest));
+  const P odds = on.Mul(a, on.Mul(inverse, norm));
+  accumulate(kExactRemove, on.Mul(odds, odds), u);
+  const P w = on.Mul(inverse, rest), w_sq = on.Mul(w, w);
+  accumulate(kExactKey, on.Mul(on.Mul(gt, gt), u), w_sq);
+  // a (1 - c) v + c o = w (g a (v - o) + e o), c = t / (1 + t)
+  const P cross = on.MulAdd(on.Add(e, e), o_dot_diff, on.Mul(ga, u));
+  const P alone = on.IfThenElseZero(visible, constant(kZeroLogitOutSq));
+  accumulate(kExactJoint, on.MulAdd(ga, cross, alone), w_sq);
 }
 
 /// The same for the oracles.
 template <bool kCapped, class D, class T = hn::TFromD<D>>
-HWY_INLINE void AddFutureRows(D d, const TileInput<T>& in, const T* row, Index W, hn::Vec<D> tile_z,
-                              hn::Vec<D> v_dot_o, hn::Vec<D> value_centred_sq, hn::Vec<D>& exact_remove,
+HWY_INLINE void AddFutureRows(D d, const TileInput<T>& in, const T* HWY_RESTRICT row, const T* HWY_RESTRICT tile_z,
+                              const T* HWY_RESTRICT tile_vo, hn::Vec<D> value_centred_sq, hn::Vec<D>& exact_remove,
                               hn::Vec<D>& max_attn) {
-  using V = hn::Vec<D>;
-  const auto constant = [&](RowConstant which) { return hn::LoadU(d, row + which * W); };
-  const auto visible = hn::Gt(tile_z, hn::Set(d, kHidden<T>));
-  V z = hn::IfThenElseZero(visible, tile_z);
-  if constexpr (kCapped) z = hn::Mul(hn::Set(d, in.softcap), hn::Tanh(d, hn::Div(z, hn::Set(d, in.softcap))));
-  const V a = hn::IfThenElseZero(visible, SoftmaxExp(d, hn::Sub(z, constant(kLse))));
-  const V u =
-      hn::Max(hn::NegMulAdd(hn::Set(d, T{2}), v_dot_o, hn::Add(value_centred_sq, constant(kOutCentredSq))),
-              hn::Zero(d));
-  const V odds = hn::Mul(a, Reciprocal(d, hn::Sub(hn::Set(d, T{1}), a)));
-  exact_remove = hn::MulAdd(hn::Mul(odds, odds), u, exact_remove);
-  max_attn = hn::Max(max_attn, a);
+  using P = Pack<D>;
+  const PackOps<D> on{d};
+  const auto constant = [&](RowConstant which) { return on.Load(row + which * kPanelWidth<T>); };
+  P z = on.Load(tile_z);
+  const auto visible = on.Gt(z, on.Set(kHidden<T>));
+  z = on.IfThenElseZero(visible, z);
+  if constexpr (kCapped) z = on.Mul(on.Set(in.softcap), on.Tanh(on.Div(z, on.Set(in.softcap))));
+  const P a = on.IfThenElseZero(visible, on.SoftmaxExp(on.Sub(z, constant(kLse))));
+  const P squares = on.Add(P{value_centred_sq, value_centred_sq}, constant(kOutCentredSq));
+  const P u = on.Max(on.NegMulAdd(on.Set(2), on.Load(tile_vo), squares), on.Set(0));
+  const P odds = on.Mul(a, on.Reciprocal(on.Sub(on.Set(1), a)));
+  exact_remove = hn::Add(exact_remove, on.Sum(on.Mul(on.Mul(odds, odds), u)));
+  max_attn = hn::Max(max_attn, hn::Max(a.lo, a.hi));
+}
+
+/// Sums of the lanes of n vectors that lie one behind the other, added to out[i].
+template <class T>
+HWY_INLINE void AddLaneSums(const T* vectors, Index n, double* out) {
+  const hn::ScalableTag<T> d;
+  const Index N = static_cast<Index>(hn::Lanes(d));
+  Index i = 0;
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (sizeof(T) == 4) {
+    // Four vectors at a time are transposed within blocks of 128 bits: [a b c d] in every block of the sum.
+    const hn::RepartitionToWide<decltype(d)> dw;
+    const hn::Full128<T> block;
+    const auto pair = [&](Index at) HWY_ATTR {
+      const auto a = hn::LoadU(d, vectors + at * N), b = hn::LoadU(d, vectors + (at + 1) * N);
+      return hn::BitCast(dw, hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b)));
+    };
+    for (; i + 4 <= n; i += 4) {
+      const auto ab = pair(i), cd = pair(i + 2);
+      const auto sum = hn::Add(hn::BitCast(d, hn::InterleaveLower(dw, ab, cd)),
+                               hn::BitCast(d, hn::InterleaveUpper(dw, ab, cd)));
+      HWY_ALIGN T blocks[HWY_MAX_BYTES / sizeof(T)];
+      hn::StoreU(sum, d, blocks);
+      auto total = hn::LoadU(block, blocks);
+      for (Index at = 4; at < N; at += 4) total = hn::Add(total, hn::LoadU(block, blocks + at));
+      HWY_ALIGN T four[4];
+      hn::StoreU(total, block, four);
+      for (Index k = 0; k < 4; ++k) out[i + k] += static_cast<double>(four[k]);
+    }
+  }
+#endif
+  for (; i < n; ++i) out[i] += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, hn::LoadU(d, vectors + i * N))));
 }
 
 /// Rows of a panel whose largest column lies in the tile are scored elsewhere: hidden here.
@@ -119,57 +147,68 @@ HWY_INLINE void HideTop(const T* top_at, Index begin, Index tokens, T* tile) {
   }
 }
 
-/// One tile of tokens against the panels that see any of them: tiles [n][kTokensPerTile][W].
+/// Sums of the tokens of an item, still by lane: [kTokensPassTwo][kWindowSums][N]. They are brought to float64 every few
+/// blocks of rows, before float32 has added up too many.
+template <class T>
+struct LaneSums {
+  HWY_ALIGN T sums[kTokensPassTwo * kWindowSums * (HWY_MAX_BYTES / sizeof(T))];
+  HWY_ALIGN T max_attn[kTokensPassTwo * (HWY_MAX_BYTES / sizeof(T))];
+  double totals[kTokensPassTwo * kWindowSums];
+};
+
+/// One tile of tokens against n panels: tiles [n][kTokensPerTile][W]; t counts from the item's first token.
 template <ColumnSet kColumns, bool kCapped, class T>
-HWY_INLINE void AddTile(const TileInput<T>& in, const T* const* rows, Index n, Index begin, Index tokens,
-                        const T* z_tiles, const T* vo_tiles, const TokenConstants<T>& token,
-                        const ColumnSums& sums) {
+HWY_INLINE void AddTile(const TileInput<T>& in, const T* const* rows, Index n, Index item, Index tile, Index tokens,
+                        const T* z_tiles, const T* vo_tiles, const TokenConstants<T>& token, LaneSums<T>& lanes) {
   using D = hn::ScalableTag<T>;
   const D d;
   constexpr Index W = kPanelWidth<T>;
   const Index N = static_cast<Index>(hn::Lanes(d));
-  const auto total = [&](auto sum) { return static_cast<double>(hn::GetLane(hn::SumOfLanes(d, sum))); };
   for (Index t = 0; t < tokens; ++t) {
-    const Index p = begin + t;
+    const Index p = tile + t;
     const auto centred_sq = hn::Set(d, token.value_centred_sq[p]);
+    constexpr Index kSums = kColumns == ColumnSet::window ? Index{kWindowSums} : Index{kFutureSums};
+    T* sums = lanes.sums + (p - item) * kSums * N;
+    hn::Vec<D> sum[kSums];
+#pragma GCC unroll 8
+    for (Index s = 0; s < kSums; ++s) sum[s] = hn::LoadU(d, sums + s * N);
     if constexpr (kColumns == ColumnSet::window) {
-      const auto value_sq = hn::Set(d, token.value_sq[p]), centre_dot = hn::Set(d, token.centre_dot_value[p]);
-      WindowSums<D> sum(d);
+      const auto centre_dot = hn::Set(d, token.centre_dot_value[p]);
       for (Index b = 0; b < n; ++b) {
         const Index at = (b * kTokensPerTile + t) * W;
-        for (Index r = 0; r < W; r += N)
-          AddWindowRows<kCapped>(d, in, rows[b] + r, W, hn::LoadU(d, z_tiles + at + r),
-                                 hn::LoadU(d, vo_tiles + at + r), value_sq, centred_sq, centre_dot, sum);
+        for (Index r = 0; r < W; r += 2 * N)
+          AddWindowRows<kCapped>(d, in, rows[b] + r, z_tiles + at + r, vo_tiles + at + r, centred_sq, centre_dot,
+                                 sum);
       }
-      sums.attn[p] += total(sum.attn);
-      sums.attn_sq[p] += total(sum.attn_sq);
-      sums.key[p] += total(sum.key);
-      sums.joint[p] += total(sum.joint);
-      sums.exact_key[p] += total(sum.exact_key);
-      sums.exact_joint[p] += total(sum.exact_joint);
-      sums.exact_remove[p] += total(sum.exact_remove);
     } else {
-      auto exact_remove = hn::Zero(d), max_attn = hn::Zero(d);
+      T* max_at = lanes.max_attn + (p - item) * N;
+      auto max_attn = hn::LoadU(d, max_at);
       for (Index b = 0; b < n; ++b) {
         const Index at = (b * kTokensPerTile + t) * W;
-        for (Index r = 0; r < W; r += N)
-          AddFutureRows<kCapped>(d, in, rows[b] + r, W, hn::LoadU(d, z_tiles + at + r),
-                                 hn::LoadU(d, vo_tiles + at + r), centred_sq, exact_remove, max_attn);
+        for (Index r = 0; r < W; r += 2 * N)
+          AddFutureRows<kCapped>(d, in, rows[b] + r, z_tiles + at + r, vo_tiles + at + r, centred_sq, sum[0], max_attn);
       }
-      sums.exact_remove[p] += total(exact_remove);
-      sums.max_attn[p] =
-          std::max(sums.max_attn[p], static_cast<double>(hn::GetLane(hn::MaxOfLanes(d, max_attn))));
+      hn::StoreU(max_attn, d, max_at);
     }
+#pragma GCC unroll 8
+    for (Index s = 0; s < kSums; ++s) hn::StoreU(sum[s], d, sums + s * N);
   }
 }
 
-template <class T>
-HWY_NOINLINE void ScoreTiles(const TileInput<T>& in, const T* row_constants, const T* out_panels,
-                             const TokenConstants<T>& token, ColumnSet columns, Index begin, Index end,
-                             const ColumnSums& sums) {
+template <ColumnSet kColumns, bool kCapped, class T>
+HWY_INLINE void ScoreItem(const TileInput<T>& in, const T* row_constants, const T* out_panels,
+                          const TokenConstants<T>& token, Index begin, Index end, LaneSums<T>& lanes) {
   constexpr Index W = kPanelWidth<T>;
+  constexpr Index kBlocksPerFlush = 8;
+  constexpr Index kSums = kColumns == ColumnSet::window ? Index{kWindowSums} : Index{kFutureSums};
+  const Index N = static_cast<Index>(hn::Lanes(hn::ScalableTag<T>()));
   HWY_ALIGN T z_tiles[kPanelsPerBlock * kTokensPerTile * W];
   HWY_ALIGN T vo_tiles[kPanelsPerBlock * kTokensPerTile * W];
+  const auto flush = [&] HWY_ATTR {
+    AddLaneSums(lanes.sums, (end - begin) * kSums, lanes.totals);
+    std::fill_n(lanes.sums, (end - begin) * kSums * N, T{0});
+  };
+  Index unflushed = 0;
   for (Index block = 0; block < in.panels(); block += kPanelsPerBlock) {
     const Index block_end = std::min(block + kPanelsPerBlock, in.panels());
     for (Index tile = begin; tile < end; tile += kTokensPerTile) {
@@ -177,31 +216,62 @@ HWY_NOINLINE void ScoreTiles(const TileInput<T>& in, const T* row_constants, con
       const T* rows[kPanelsPerBlock];
       Index n = 0;
       for (Index panel = block; panel < block_end; ++panel) {
-        if (in.end_visible(in.panel_last(panel)) <= tile ||
-            in.first_visible(in.panel_first(panel)) >= tile + tokens)
+        if (in.end_visible(in.panel_last(panel)) <= tile || in.first_visible(in.panel_first(panel)) >= tile + tokens)
           continue;
         T* z = z_tiles + n * kTokensPerTile * W;
         T* vo = vo_tiles + n * kTokensPerTile * W;
         PanelGemm<T>(tokens, in.k + tile * in.d, in.d, 1, in.d, in.q_panels + panel * in.d * W, nullptr, z);
-        PanelGemm<T>(tokens, in.v_centred + tile * in.d_v, in.d_v, 1, in.d_v, out_panels + panel * in.d_v * W,
-                     nullptr, vo);
+        PanelGemm<T>(tokens, in.v_centred + tile * in.d_v, in.d_v, 1, in.d_v, out_panels + panel * in.d_v * W, nullptr, vo);
         rows[n] = row_constants + panel * kRowConstants * W;
         HideInvisible(in, panel, tile, tokens, z);
         HideTop(rows[n] + kTopAt * W, tile, tokens, z);
         ++n;
       }
-      if (n == 0) continue;
-      const bool capped = in.softcap > 0;
-      if (columns == ColumnSet::window) {
-        if (capped)
-          AddTile<ColumnSet::window, true>(in, rows, n, tile, tokens, z_tiles, vo_tiles, token, sums);
-        else
-          AddTile<ColumnSet::window, false>(in, rows, n, tile, tokens, z_tiles, vo_tiles, token, sums);
-      } else if (capped) {
-        AddTile<ColumnSet::future, true>(in, rows, n, tile, tokens, z_tiles, vo_tiles, token, sums);
-      } else {
-        AddTile<ColumnSet::future, false>(in, rows, n, tile, tokens, z_tiles, vo_tiles, token, sums);
-      }
+      if (n > 0) AddTile<kColumns, kCapped>(in, rows, n, begin, tile, tokens, z_tiles, vo_tiles, token, lanes);
+    }
+    if (++unflushed == kBlocksPerFlush) {
+      flush();
+      unflushed = 0;
+    }
+  }
+  if (unflushed > 0) flush();
+}
+
+template <class T>
+HWY_NOINLINE void ScoreTiles(const TileInput<T>& in, const T* row_constants, const T* out_panels,
+                             const TokenConstants<T>& token, ColumnSet columns, Index begin, Index end,
+                             const ColumnSums& sums) {
+  const hn::ScalableTag<T> d;
+  const Index N = static_cast<Index>(hn::Lanes(d)), tokens = end - begin;
+  LaneSums<T> lanes;
+  std::fill_n(lanes.totals, tokens * kWindowSums, 0.0);
+  std::fill_n(lanes.max_attn, tokens * N, T{0});
+  std::fill_n(lanes.sums, tokens * kWindowSums * N, T{0});
+  const auto score = [&](auto capped) HWY_ATTR {
+    constexpr bool kCapped = decltype(capped)::value;
+    if (columns == ColumnSet::window)
+      ScoreItem<ColumnSet::window, kCapped>(in, row_constants, out_panels, token, begin, end, lanes);
+    else
+      ScoreItem<ColumnSet::future, kCapped>(in, row_constants, out_panels, token, begin, end, lanes);
+  };
+  if (in.softcap > 0)
+    score(std::true_type{});
+  else
+    score(std::false_type{});
+
+  double* const window[kWindowSums] = {sums.attn,      sums.attn_sq,     sums.key,         sums.joint,
+                                       sums.exact_key, sums.exact_joint, sums.exact_remove};
+  for (Index t = 0; t < tokens; ++t) {
+    if (columns == ColumnSet::window) {
+      double* total = lanes.totals + t * kWindowSums;
+      // ||v + z (v - o)||^2 = ||v||^2 + 2 z v.(v - o) + z^2 u
+      total[kJointCross] =
+          total[kAttnSq] * static_cast<double>(token.value_sq[begin + t]) + 2 * total[kJointCross] + total[kKey];
+      for (Index s = 0; s < kWindowSums; ++s) window[s][begin + t] = total[s];
+    } else {
+      sums.exact_remove[begin + t] = lanes.totals[t];
+      sums.max_attn[begin + t] = static_cast<double>(
+          hn::GetLane(hn::MaxOfLanes(d, hn::LoadU(d, lanes.max_attn + t * N))));
     }
   }
 }

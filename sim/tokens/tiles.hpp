@@ -74,7 +74,7 @@ enum RowConstant {
   kRescale,        ///< g = exp(min(lse, 0)): keeps the closed forms finite for any lse
   kZeroLogit,      ///< e = g exp(-lse) = exp(-max(lse, 0)), g times the weight of a logit 0
   kZeroWeightSum,  ///< g + e
-  kOutSq,          ///< ||o||^2
+  kZeroLogitOutSq, ///< e^2 ||o||^2
   kOutCentredSq,   ///< ||o - centre||^2
   kCentreDotOut,   ///< centre . (o - centre)
   kTopAt,          ///< the position left out: it is scored from the rest_* sums

@@ -1,12 +1,13 @@
 #include "sim/tokens/tiles.hpp"
 
+// clang-format off: the order of these is Highway's
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "sim/tokens/tiles_cpu.cpp"
-#include "sim/tokens/score_tiles-inl.hpp"
-#include "sim/tokens/softmax_tiles-inl.hpp"
-
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
+#include "sim/tokens/softmax_tiles-inl.hpp"
+#include "sim/tokens/score_tiles-inl.hpp"
+// clang-format on
 
 HWY_BEFORE_NAMESPACE();
 namespace kvreplay::HWY_NAMESPACE {

@@ -1,14 +1,14 @@
 #pragma once
 
+#include "sim/head_group.hpp"
+#include "sim/schedule.hpp"
+
 #include <array>
 #include <bitset>
 #include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
-
-#include "sim/head_group.hpp"
-#include "sim/schedule.hpp"
 
 namespace kvreplay {
 
@@ -87,19 +87,21 @@ struct TokenOptions {
   MetricSet metrics = MetricSet::all();
 };
 
-/// One head group's metrics, each [1, l], or [G, l] per query head (knorm and keydiff then repeat their only row).
-/// A metric that was not asked for is an empty matrix.
+/// One head group's metrics, each [1, l], or [G, l] per query head (knorm and keydiff then repeat their only
+/// row). A metric that was not asked for is an empty matrix.
 struct TokenMetrics {
   std::array<Matrix<double>, kTokenMetrics> values;
   Matrix<double>& operator[](TokenMetric m) { return values[static_cast<std::size_t>(m)]; }
   const Matrix<double>& operator[](TokenMetric m) const { return values[static_cast<std::size_t>(m)]; }
 };
 
-/// Why a dump cannot give a metric (no decoding steps, no RoPE, no queries, ...), as one clause; nothing where it can.
+/// Why a dump cannot give a metric (no decoding steps, no RoPE, no queries, ...), as one clause; nothing
+/// where it can.
 std::optional<std::string> why_unavailable(TokenMetric metric, const Dump& dump);
 
-/// The judge: float64, straight from the definitions, exact errors by recomputing the attention for every changed token.
-/// Cost O(G |rows| l^2 d_v). Shares no formula with the fast twins. The metrics asked for must be available.
+/// The judge: float64, straight from the definitions, exact errors by recomputing the attention for every
+/// changed token. Cost O(G |rows| l^2 d_v). Shares no formula with the fast twins. The metrics asked for must
+/// be available.
 TokenMetrics token_metrics_reference(const HeadGroup<double>& group, const TokenOptions& options);
 
 /// The fast CPU twin, in T throughout (sums over long runs in float64): two passes over tiles of K Q^T.
