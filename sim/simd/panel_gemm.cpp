@@ -1,0 +1,31 @@
+#include "sim/simd/panel_gemm.hpp"
+
+// clang-format off: the order of these is Highway's
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "sim/simd/panel_gemm.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+#include "sim/simd/panel_gemm-inl.hpp"
+// clang-format on
+
+HWY_BEFORE_NAMESPACE();
+namespace kvreplay::HWY_NAMESPACE {
+
+void PanelGemmF32(Index rows, Index depth, const float* a, Index a_row, const float* b, float* c) {
+  PanelGemm<float>(rows, a, a_row, 1, depth, b, nullptr, c);
+}
+
+}  // namespace kvreplay::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace kvreplay {
+
+HWY_EXPORT(PanelGemmF32);
+
+void panel_gemm(Index rows, Index depth, const float* a, Index a_row, const float* b, float* c) {
+  HWY_DYNAMIC_DISPATCH(PanelGemmF32)(rows, depth, a, a_row, b, c);
+}
+
+}  // namespace kvreplay
+#endif

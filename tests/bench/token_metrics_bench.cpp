@@ -1,0 +1,90 @@
+// Times the fast CPU path as a ratio to its floor, measured in the same run:
+//   token_metrics_bench [--benchmark_repetitions=9]
+
+#include <benchmark/benchmark.h>
+#include <malloc.h>
+
+#include <cmath>
+#include <cstdio>
+#include <random>
+
+#include "sim/tokens/token_metrics.hpp"
+#include "tests/bench/floor.hpp"
+
+namespace {
+
+using namespace kvreplay;
+
+Workers& workers() {
+  static Workers all;
+  return all;
+}
+
+HeadGroup<float> random_group(Index l, Index d, Index G) {
+  std::mt19937 engine(1);
+  std::normal_distribution<float> normal;
+  const auto fill = [&](Matrix<float>& m, float scale) {
+    m.resize(l, d);
+    for (Index i = 0; i < m.size(); ++i) m.data()[i] = scale * normal(engine);
+  };
+  HeadGroup<float> group;
+  group.l = l;
+  group.rule.scale = 1 / std::sqrt(static_cast<double>(d));
+  group.q.resize(static_cast<std::size_t>(G));
+  for (Matrix<float>& q : group.q) fill(q, 2.0f);
+  fill(group.k, 1.0f);
+  fill(group.v, 1.0f);
+  return group;
+}
+
+/// All eleven window metrics of one head group, on every core.
+void window_metrics(benchmark::State& state) {
+  const Index l = state.range(0), w = state.range(1), G = state.range(2), d = 128;
+  const HeadGroup<float> group = random_group(l, d, G);
+  TokenOptions options;
+  options.window = w;
+  options.metrics = {TokenMetric::attn,        TokenMetric::attn_sq,   TokenMetric::value,       TokenMetric::key,
+                     TokenMetric::joint,       TokenMetric::caote,     TokenMetric::fastcaote,   TokenMetric::exact_value,
+                     TokenMetric::exact_key,   TokenMetric::exact_joint, TokenMetric::exact_remove};
+  const bench::Floor before = bench::measure_floor(workers());
+  for (auto _ : state) benchmark::DoNotOptimize(token_metrics_cpu(group, options, workers()));
+  const bench::Floor after = bench::measure_floor(workers());
+
+  // Four products of (visible entries) x d: K Q^T twice, V^T A, V O^T.
+  const double visible = static_cast<double>(G) * static_cast<double>(w) * (static_cast<double>(l) - (static_cast<double>(w) - 1) / 2);
+  const double flops = 8 * visible * static_cast<double>(d);
+  const double bytes = 4.0 * static_cast<double>(d * (2 * l + G * w));
+  const auto rate = [&](double bench::Floor::*which) { return (before.*which + after.*which) / 2; };
+  const bench::Floor floor{rate(&bench::Floor::own_flops), rate(&bench::Floor::eigen_flops), rate(&bench::Floor::bytes)};
+  using benchmark::Counter;
+  state.counters["floor_ms"] = 1e3 * floor.seconds(flops, bytes);
+  state.counters["of_floor"] = Counter(floor.seconds(flops, bytes), Counter::kIsIterationInvariantRate);
+  state.counters["of_eigen_floor"] =
+      Counter(std::max(flops / floor.eigen_flops, bytes / floor.bytes), Counter::kIsIterationInvariantRate);
+  state.counters["matrix_GF/s"] = floor.own_flops / 1e9;
+  state.counters["eigen_GF/s"] = floor.eigen_flops / 1e9;
+  state.counters["memory_GB/s"] = floor.bytes / 1e9;
+  state.SetLabel("l=" + std::to_string(l) + " w=" + std::to_string(w) + " G=" + std::to_string(G) + " d=128 float32, " +
+                 std::to_string(workers().threads()) + " threads");
+}
+
+BENCHMARK(window_metrics)
+    ->Args({4096, 4096, 1})
+    ->Args({4096, 32, 1})
+    ->Args({4096, 32, 4})
+    ->Args({32768, 32, 4})
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime()
+    ->MeasureProcessCPUTime();
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // As the program does: freed buffers are kept for the next head group.
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
