@@ -1,0 +1,108 @@
+#include "tests/support/random_group.hpp"
+
+#include <cmath>
+#include <numbers>
+#include <random>
+
+namespace kvreplay::test {
+namespace {
+
+/// std::normal_distribution differs between libraries; Box and Muller's does not.
+class Normal {
+ public:
+  explicit Normal(std::uint64_t seed) : bits_(seed) {}
+  double operator()() {
+    const double radius = std::sqrt(-2.0 * std::log(uniform()));
+    return radius * std::cos(2.0 * std::numbers::pi * uniform());
+  }
+  Matrix<double> matrix(Index rows, Index columns) {
+    Matrix<double> out(rows, columns);
+    for (Index r = 0; r < rows; ++r) {
+      for (Index c = 0; c < columns; ++c) out(r, c) = (*this)();
+    }
+    return out;
+  }
+
+ private:
+  double uniform() { return (static_cast<double>(bits_() >> 11) + 0.5) * 0x1p-53; }
+  std::mt19937_64 bits_;
+};
+
+template <class To, class From>
+HeadGroup<To> converted(const HeadGroup<From>& group) {
+  HeadGroup<To> out;
+  out.layer = group.layer;
+  out.kv_head = group.kv_head;
+  out.l = group.l;
+  out.rule = group.rule;
+  out.rope = group.rope;
+  for (const Matrix<From>& q : group.q) out.q.push_back(q.template cast<To>());
+  for (const Matrix<From>& wo : group.wo) out.wo.push_back(wo.template cast<To>());
+  out.k = group.k.template cast<To>();
+  out.v = group.v.template cast<To>();
+  return out;
+}
+
+}  // namespace
+
+HeadGroup<double> random_group(const GroupSpec& spec) {
+  Normal normal(spec.seed);
+  HeadGroup<double> group;
+  group.l = spec.l;
+  group.rule.scale = spec.logit_std / std::sqrt(static_cast<double>(spec.d));
+  group.rule.causal = spec.causal;
+  group.rule.sliding_window = spec.sliding_window;
+  group.rule.softcap = spec.softcap;
+  group.rope = spec.rope;
+  group.k = normal.matrix(spec.T, spec.d);
+  group.v = normal.matrix(spec.T, spec.d_v).array() + spec.value_offset;
+  for (Index g = 0; g < spec.G; ++g) {
+    group.q.push_back(normal.matrix(spec.T_q.value_or(spec.T), spec.d));
+    if (spec.d_model > 0) group.wo.push_back(normal.matrix(spec.d_v, spec.d_model));
+    if (spec.sink_logit) group.rule.sink_logit.push_back(*spec.sink_logit + 0.25 * static_cast<double>(g));
+  }
+  // A channel in which every query is 1 adds its key's entry, times the scale, to the logit.
+  if (spec.logit_shift != 0.0) {
+    for (Matrix<double>& q : group.q) q.col(0).setOnes();
+    group.k.col(0).setConstant(spec.logit_shift / group.rule.scale);
+  }
+  if (spec.attention_sink) {
+    const Index channel = spec.d - 1;
+    for (Matrix<double>& q : group.q) q.col(channel).setOnes();
+    group.k.col(channel).setZero();
+    const double others = std::log(static_cast<double>(spec.T)) + spec.logit_std * spec.logit_std / 2;
+    group.k(*spec.attention_sink, channel) = (std::log(1e9) + others) / group.rule.scale;
+  }
+  return group;
+}
+
+Rope rope_of(Rope::Style style, Index rotary_dim, double theta, double attention_factor) {
+  Rope rope;
+  rope.style = style;
+  rope.rotary_dim = rotary_dim;
+  rope.attention_factor = attention_factor;
+  for (Index j = 0; j < rotary_dim / 2; ++j) {
+    rope.inv_freq.push_back(std::pow(theta, -2.0 * static_cast<double>(j) / static_cast<double>(rotary_dim)));
+  }
+  return rope;
+}
+
+HeadGroup<float> to_float(const HeadGroup<double>& group) { return converted<float>(group); }
+HeadGroup<double> to_double(const HeadGroup<float>& group) { return converted<double>(group); }
+
+MetricSet available_metrics(const HeadGroup<double>& group) {
+  MetricSet metrics = MetricSet::all();
+  const bool prompt_queries = group.first_query() < group.l;
+  const bool decoding = group.l < group.T_all() && group.first_query() <= group.l;
+  const bool rotation = group.rope && group.first_query() <= 4 && group.l > 4;
+  for (TokenMetric metric : all_token_metrics()) {
+    if (metric == TokenMetric::knorm || metric == TokenMetric::keydiff) continue;
+    const bool there = metric == TokenMetric::expected_attention ? rotation
+                       : kind_of(metric) == MetricKind::oracle   ? decoding
+                                                                 : prompt_queries;
+    if (!there) metrics.erase(metric);
+  }
+  return metrics;
+}
+
+}  // namespace kvreplay::test

@@ -1,0 +1,45 @@
+#pragma once
+
+#include "sim/head_group.hpp"
+#include "sim/tokens/token_metrics.hpp"
+
+#include <cstdint>
+#include <optional>
+
+namespace kvreplay::test {
+
+/// A random head group. Logits are normal with mean `logit_shift` and standard deviation `logit_std`.
+struct GroupSpec {
+  Index l = 40;
+  Index T = 48;
+  std::optional<Index> T_q = {};  ///< all T where absent
+  Index G = 2;
+  Index d = 8;
+  Index d_v = 8;
+  Index d_model = 0;  ///< 0: no output projection
+  double logit_std = 1.0;
+  double logit_shift = 0.0;
+  double value_offset = 0.0;  ///< added to every value
+  /// Position that holds all but about 1e-9 of every later row (needs d >= 3).
+  std::optional<Index> attention_sink = {};
+  bool causal = true;
+  std::optional<Index> sliding_window = {};
+  std::optional<double> softcap = {};
+  std::optional<double> sink_logit = {};  ///< head g gets this + g / 4
+  std::optional<Rope> rope = {};
+  std::uint64_t seed = 1;
+};
+
+/// The same numbers on every machine.
+HeadGroup<double> random_group(const GroupSpec& spec);
+
+Rope rope_of(Rope::Style style, Index rotary_dim, double theta = 10000.0, double attention_factor = 1.0);
+
+/// Rounds every tensor to float, and back.
+HeadGroup<float> to_float(const HeadGroup<double>& group);
+HeadGroup<double> to_double(const HeadGroup<float>& group);
+
+/// The metrics that a group has the queries, decoding steps and RoPE for.
+MetricSet available_metrics(const HeadGroup<double>& group);
+
+}  // namespace kvreplay::test
