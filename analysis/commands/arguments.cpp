@@ -1,0 +1,208 @@
+#include "analysis/commands/arguments.hpp"
+
+#include "analysis/nearest_name.hpp"
+#include "data/error.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <set>
+#include <string_view>
+
+namespace kvreplay {
+namespace {
+
+std::optional<Index> parse_index(std::string_view text) {
+  Index value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+std::vector<std::string> option_names(const CLI::App& app, const std::string& prefix) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& name : option->get_lnames()) names.push_back(prefix + name);
+  return names;
+}
+
+/// Everything after the last space: CLI11's messages about a config file end in the key that they are about.
+std::string last_word(const std::string& text) { return text.substr(text.find_last_of(' ') + 1); }
+
+[[noreturn]] void fail(const CLI::App& app, const CLI::ParseError& error) {
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+    for (const std::string& extra : app.remaining()) {
+      const std::string name = extra.substr(0, extra.find('='));
+      if (extra.starts_with('-') && extra.size() > 1)
+        throw InputError(fmt::format("{}: unknown option '{}'{}", app.get_name(), name,
+                                     did_you_mean(name, option_names(app, "--"))));
+      throw InputError(fmt::format("{}: unexpected argument '{}'", app.get_name(), extra));
+    }
+  }
+  if (dynamic_cast<const CLI::ConfigError*>(&error) != nullptr) {
+    const std::string key = last_word(error.what());
+    throw InputError(
+        fmt::format("--config: unknown key '{}'{}", key, did_you_mean(key, option_names(app, ""))));
+  }
+  if (dynamic_cast<const CLI::FileError*>(&error) != nullptr)
+    throw InputError("--config", "a readable file",
+                     fmt::format("'{}'", app.get_config_ptr()->as<std::string>()));
+  std::string line = error.what();
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  throw InputError(fmt::format("{}: {}", app.get_name(), line));
+}
+
+}  // namespace
+
+std::unique_ptr<CLI::App> make_app(const std::string& name, const std::string& description,
+                                   const std::string& examples) {
+  auto app = std::make_unique<CLI::App>(description, "kvreplay " + name);
+  app->get_formatter()->column_width(30);
+  app->get_formatter()->label("REQUIRED", "(required)");
+  app->set_help_flag("-h,--help", "Print this help and exit");
+  app->set_config("--config", "", "Options from a TOML file, under the same names")->option_text("FILE");
+  app->allow_config_extras(CLI::config_extras_mode::error);
+  app->footer((examples.find('\n') == std::string::npos ? "Example:\n  " : "Examples:\n  ") + [&] {
+    std::string indented;
+    for (const char c : examples) indented += c == '\n' ? "\n  " : std::string(1, c);
+    return indented;
+  }());
+  return app;
+}
+
+bool parse(CLI::App& app, const Arguments& arguments) {
+  try {
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+  } catch (const CLI::CallForHelp&) {
+    fmt::print("{}", app.help());
+    return true;
+  } catch (const CLI::ParseError& error) {
+    fail(app, error);
+  }
+  return false;
+}
+
+CLI::Validator whole_number(Index least) {
+  return CLI::Validator(
+      [least](std::string& text) {
+        const auto value = parse_index(text);
+        return value && *value >= least
+                   ? std::string()
+                   : fmt::format("expected a whole number of at least {}, found '{}'", least, text);
+      },
+      "");
+}
+
+void CommonOptions::add_dump(CLI::App& app) {
+  app.add_option("dump", dump, "The dump: a folder with q, k and v of every layer")
+      ->required()
+      ->option_text("DUMP");
+  app.add_option("--prompt-len", prompt_len,
+                 "Split prompt and decoding steps here, not where the manifest says")
+      ->check(whole_number(1))
+      ->option_text("N");
+}
+
+void CommonOptions::add_compute(CLI::App& app) {
+  app.add_option("--backend", backend, "What computes: auto, cpu or cuda")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->option_text("NAME [auto]");
+  app.add_option("--precision", precision, "Arithmetic: f32, f64 or tensor (matrix units of a GPU)")
+      ->check(CLI::IsMember({"f32", "f64", "tensor"}))
+      ->option_text("NAME [f32]");
+  app.add_option("--threads", threads, "Threads; the results do not depend on it")
+      ->check(whole_number(1))
+      ->option_text("N [all cores]");
+  app.add_option("--layers", layers, "Layers, as in 0,3-5")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->option_text("LIST [all]");
+}
+
+void CommonOptions::add_results(CLI::App& app) {
+  app.add_option("--out", out, "The result folder")->required()->option_text("DIR (required)");
+  auto* resume_flag =
+      app.add_flag("--resume", resume, "Go on where a run into the same folder was cut short");
+  app.add_flag("--force", force, "Replace the results that the folder holds")
+      ->excludes(resume_flag)
+      ->option_text(" ");
+  resume_flag->option_text(" ");
+  app.add_option("--shard", shard, "Only part i of n (1/n to n/n): the layers are dealt out in turn")
+      ->option_text("i/n");
+}
+
+void CommonOptions::add_output(CLI::App& app) {
+  app.add_flag("--quiet", quiet, "Print nothing but errors");
+  app.add_flag("--json", json, "Print a machine-readable summary");
+}
+
+Dump CommonOptions::open() const { return Dump::open(dump, {.prompt_len = prompt_len}); }
+
+Precision CommonOptions::chosen_precision() const {
+  if (backend == "cuda") throw InputError("--backend cuda: this build has no CUDA backend; use auto or cpu");
+  if (precision == "tensor")
+    throw InputError(
+        "--precision tensor: needs the CUDA backend, which this build does not have; use f32 or f64");
+  return precision == "f64" ? Precision::f64 : Precision::f32;
+}
+
+std::vector<Index> CommonOptions::chosen_layers(const Dump& dump_) const {
+  return parse_layers(layers, dump_.shape().layers);
+}
+
+std::optional<Shard> CommonOptions::chosen_shard() const {
+  return shard.empty() ? std::nullopt : std::optional(parse_shard(shard));
+}
+
+Existing CommonOptions::existing() const {
+  return force ? Existing::replace : resume ? Existing::resume : Existing::refuse;
+}
+
+void add_token_options(CLI::App& app, TokenStageOptions& options) {
+  app.add_option("--window", options.window,
+                 "Observation window: the last N prompt queries are the rows of scores and errors")
+      ->check(whole_number(1))
+      ->option_text("N [32]");
+  app.add_option("--metrics", options.metrics,
+                 "Token metrics, comma-separated, or all that the dump can give")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->option_text("LIST [all]");
+  app.add_option("--reserve", options.reserve,
+                 "Leave the last N candidates out of the agreement; a list gives a table each")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(whole_number(0))
+      ->option_text("LIST [0]");
+  app.add_flag("--per-query-head", options.per_query_head,
+               "Token arrays for every query head, not summed over its group");
+}
+
+std::vector<Index> parse_layers(const std::vector<std::string>& list, Index layers) {
+  std::set<Index> chosen;
+  for (const std::string& item : list) {
+    const auto dash = item.find('-');
+    const auto first = parse_index(item.substr(0, dash));
+    const auto last = dash == std::string::npos ? first : parse_index(item.substr(dash + 1));
+    if (!first || !last || *first > *last || *first < 0)
+      throw InputError("--layers", "numbers and ranges such as 0,3-5", fmt::format("'{}'", item));
+    if (*last >= layers) throw InputError("--layers", fmt::format("layers from 0 to {}", layers - 1), item);
+    for (Index layer = *first; layer <= *last; ++layer) chosen.insert(layer);
+  }
+  if (list.empty())
+    for (Index layer = 0; layer < layers; ++layer) chosen.insert(layer);
+  return {chosen.begin(), chosen.end()};
+}
+
+Shard parse_shard(const std::string& text) {
+  const auto slash = text.find('/');
+  const Index part = parse_index(text.substr(0, slash)).value_or(0);
+  const Index parts = slash == std::string::npos ? 0 : parse_index(text.substr(slash + 1)).value_or(0);
+  if (part < 1 || part > parts)
+    throw InputError("--shard", "i/n with i from 1 to n", fmt::format("'{}'", text));
+  return {part, parts};
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,65 @@
+#pragma once
+
+#include "analysis/commands/command.hpp"
+#include "analysis/run.hpp"
+#include "analysis/token_stage.hpp"
+#include "data/dump.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace kvreplay {
+
+/// A CLI::App for one command: description, examples (one a line) under the help text, --help and --config.
+std::unique_ptr<CLI::App> make_app(const std::string& name, const std::string& description,
+                                   const std::string& examples);
+
+/// Parses; true where the help was asked for and printed. Throws InputError with one line that names the
+/// option.
+bool parse(CLI::App& app, const Arguments& arguments);
+
+/// A check that a value is a whole number of at least `least`.
+CLI::Validator whole_number(Index least);
+
+/// Options that commands share. Each add_ function adds some of them to an app; the struct must outlive the
+/// parsing.
+struct CommonOptions {
+  std::string dump;
+  std::string out;
+  std::string backend = "auto";
+  std::string precision = "f32";
+  int threads = 0;
+  std::vector<std::string> layers;
+  std::optional<Index> prompt_len;
+  std::string shard;
+  bool resume = false;
+  bool force = false;
+  bool quiet = false;
+  bool json = false;
+
+  void add_dump(CLI::App& app);     ///< DUMP, --prompt-len
+  void add_compute(CLI::App& app);  ///< --backend, --precision, --threads, --layers
+  void add_results(CLI::App& app);  ///< --out, --resume, --force, --shard
+  void add_output(CLI::App& app);   ///< --quiet, --json
+
+  /// The dump, opened; InputError where it is not one.
+  Dump open() const;
+  /// Throws InputError where this build cannot do what --backend and --precision ask for.
+  Precision chosen_precision() const;
+  std::vector<Index> chosen_layers(const Dump& dump) const;
+  std::optional<Shard> chosen_shard() const;
+  Existing existing() const;
+};
+
+/// The options of `tokens`, wherever they are taken.
+void add_token_options(CLI::App& app, TokenStageOptions& options);
+
+/// "0,3-5" as a list of layers: each once, ascending. InputError where one is not below `layers`.
+std::vector<Index> parse_layers(const std::vector<std::string>& list, Index layers);
+/// "2/8". InputError where it is not i/n with 1 <= i <= n.
+Shard parse_shard(const std::string& text);
+
+}  // namespace kvreplay

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace kvreplay {
+
+/// What stands behind a command's name on the command line.
+using Arguments = std::vector<std::string>;
+
+/// One subcommand, in a file of its name. `run` returns the exit code; it throws InputError for bad usage and
+/// bad input, Interrupted where a signal ended the work.
+struct Command {
+  const char* name;
+  const char* summary;
+  int (*run)(const Arguments& arguments);
+};
+
+int run_analyze(const Arguments& arguments);
+int run_info(const Arguments& arguments);
+int run_synth(const Arguments& arguments);
+int run_tokens(const Arguments& arguments);
+int run_verify(const Arguments& arguments);
+
+}  // namespace kvreplay

@@ -1,0 +1,233 @@
+#include "analysis/commands/arguments.hpp"
+#include "analysis/fingerprint.hpp"
+#include "sim/schedule.hpp"
+#include "sim/tokens/token_metrics.hpp"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <set>
+
+namespace kvreplay {
+namespace {
+
+constexpr Tensor kTensors[] = {Tensor::q, Tensor::k, Tensor::v, Tensor::wo, Tensor::o};
+
+std::string bytes_text(std::uintmax_t bytes) {
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double size = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; size >= 1024 && unit + 1 < std::size(kUnits); ++unit) size /= 1024;
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", size, kUnits[unit]);
+}
+
+/// All files of one tensor together.
+struct TensorSummary {
+  std::set<Dtype> dtypes;
+  std::vector<Index> shape;  // of the first
+  std::size_t files = 0;
+  std::uintmax_t bytes = 0;
+
+  std::string dtypes_text() const {
+    std::string text;
+    for (const Dtype dtype : dtypes) text += fmt::format("{}{}", text.empty() ? "" : ", ", name_of(dtype));
+    return text;
+  }
+};
+
+std::map<Tensor, TensorSummary> by_tensor(const Dump& dump) {
+  std::map<Tensor, TensorSummary> tensors;
+  for (const DumpFile& file : dump.files()) {
+    TensorSummary& summary = tensors[file.tensor];
+    if (summary.files++ == 0) summary.shape = file.shape;
+    summary.dtypes.insert(file.dtype);
+    summary.bytes += file.bytes;
+  }
+  return tensors;
+}
+
+/// Layers that share one value, as "0-3, 5: full"; one value for all as it is.
+template <class Value>
+std::string by_layer(Index layers, const Value& value_of) {
+  std::vector<std::pair<std::string, std::string>> groups;  // value, layers
+  for (Index first = 0; first < layers;) {
+    const std::string value = value_of(first);
+    Index last = first;
+    while (last + 1 < layers && value_of(last + 1) == value) ++last;
+    const std::string range = first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last);
+    const auto found =
+        std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == value; });
+    if (found == groups.end())
+      groups.emplace_back(value, range);
+    else
+      found->second += "," + range;
+    first = last + 1;
+  }
+  if (groups.size() == 1) return groups.front().first;
+  std::string text;
+  for (const auto& [value, range] : groups)
+    text += fmt::format("{}{} (layers {})", text.empty() ? "" : "; ", value, range);
+  return text;
+}
+
+std::string window_text(const Dump& dump) {
+  return by_layer(dump.shape().layers, [&](Index layer) {
+    const auto window = dump.rule(layer).sliding_window;
+    return window ? fmt::format("last {} positions", *window) : std::string("full");
+  });
+}
+
+std::string logits_text(const Dump& dump) {
+  return by_layer(dump.shape().layers, [&](Index layer) {
+    const AttentionRule rule = dump.rule(layer);
+    std::string text = fmt::format("scale {:.6g}, {}", rule.scale, rule.causal ? "causal" : "not causal");
+    text += rule.softcap ? fmt::format(", soft cap {:g}", *rule.softcap) : ", no soft cap";
+    return text + (rule.sink_logit.empty() ? ", no sink logit" : ", sink logits");
+  });
+}
+
+std::string rope_text(const Dump& dump) {
+  if (!dump.rope_note().empty()) return dump.rope_note();
+  return by_layer(dump.shape().layers, [&](Index layer) {
+    const auto rope = dump.rope(layer);
+    if (!rope) return std::string("none");
+    return fmt::format("{} of {} channels, {}", rope->rotary_dim, dump.shape().d,
+                       rope->style == Rope::Style::half ? "half" : "interleaved");
+  });
+}
+
+std::string tokens_text(const Dump& dump) {
+  const auto& tokens = dump.tokens();
+  if (!tokens) return "no labels";
+  return fmt::format("{} ids, {} texts", tokens->ids.size(), tokens->text.size());
+}
+
+std::string text_of(const Dump& dump) {
+  const DumpShape& s = dump.shape();
+  std::string text;
+  const auto line = [&](const char* what, const std::string& value) {
+    text += fmt::format("{:<12}{}\n", what, value);
+  };
+  line("dump", dump.folder().string());
+  line("model", dump.model());
+  line("heads",
+       fmt::format("{} layers, {} query heads on {} KV heads (group of {}), head dimension {}{}", s.layers,
+                   s.n_q, s.n_kv, s.group(), s.d, s.d_v == s.d ? "" : fmt::format(" (values {})", s.d_v)));
+  line("positions", fmt::format("{}: {} prompt, {} decoding steps; queries of {}", s.T, s.l, s.T - s.l,
+                                s.T_q == s.T ? "all" : fmt::format("the last {}", s.T_q)));
+  line("logits", logits_text(dump));
+  line("attention", window_text(dump));
+  line("rope", rope_text(dump));
+  line("tokens", tokens_text(dump));
+  text += '\n';
+  std::uintmax_t bytes = 0;
+  std::size_t files = 0;
+  const auto tensors = by_tensor(dump);
+  for (const Tensor tensor : kTensors) {
+    const auto found = tensors.find(tensor);
+    if (found == tensors.end()) {
+      line(std::string(name_of(tensor)).c_str(), "-");
+      continue;
+    }
+    const TensorSummary& t = found->second;
+    line(std::string(name_of(tensor)).c_str(),
+         fmt::format("{:<9} {:<18} {:>10} in {} {}", t.dtypes_text(),
+                     fmt::format("[{}]", fmt::join(t.shape, ", ")), bytes_text(t.bytes), t.files,
+                     t.files == 1 ? "array" : "arrays"));
+    bytes += t.bytes;
+    files += t.files;
+  }
+  line("total", fmt::format("{:<9} {:<18} {:>10} in {} arrays", "", "", bytes_text(bytes), files));
+  std::string unavailable;
+  for (const TokenMetric m : all_token_metrics())
+    if (const auto why = why_unavailable(m, dump))
+      unavailable += fmt::format("without {}: {}\n", name_of(m), *why);
+  if (!unavailable.empty() || !dump.notes().empty()) text += '\n';
+  for (const std::string& note : dump.notes()) text += fmt::format("note: {}\n", note);
+  return text + unavailable;
+}
+
+Json json_of(const Dump& dump) {
+  const DumpShape& s = dump.shape();
+  Json json = {{"dump", dump.folder().string()},
+               {"model", dump.model()},
+               {"fingerprint", fingerprint(dump)},
+               {"layers", s.layers},
+               {"n_q", s.n_q},
+               {"n_kv", s.n_kv},
+               {"d", s.d},
+               {"d_v", s.d_v},
+               {"d_model", s.d_model},
+               {"T", s.T},
+               {"T_q", s.T_q},
+               {"l", s.l}};
+  json["tensors"] = Json::object();
+  for (const auto& [tensor, t] : by_tensor(dump))
+    json["tensors"][std::string(name_of(tensor))] = {
+        {"dtype", t.dtypes_text()}, {"shape", t.shape}, {"arrays", t.files}, {"bytes", t.bytes}};
+  json["rules"] = Json::array();
+  for (Index layer = 0; layer < s.layers; ++layer) {
+    const AttentionRule rule = dump.rule(layer);
+    Json entry = {{"scale", rule.scale},
+                  {"causal", rule.causal},
+                  {"sliding_window", nullptr},
+                  {"softcap", nullptr},
+                  {"sink_logit", !rule.sink_logit.empty()},
+                  {"rope", dump.rope(layer).has_value()}};
+    if (rule.sliding_window) entry["sliding_window"] = *rule.sliding_window;
+    if (rule.softcap) entry["softcap"] = *rule.softcap;
+    json["rules"].push_back(std::move(entry));
+  }
+  json["tokens"] = dump.tokens().has_value();
+  json["unavailable"] = Json::object();
+  for (const TokenMetric m : all_token_metrics())
+    if (const auto why = why_unavailable(m, dump)) json["unavailable"][std::string(name_of(m))] = *why;
+  json["notes"] = dump.notes();
+  return json;
+}
+
+/// Reads every head of every tensor once; a value that is NaN or infinite is an InputError.
+void read_all_values(const Dump& dump, Workers& workers) {
+  const DumpShape& s = dump.shape();
+  workers.parallel_for(s.layers * s.n_q, [&](Index item) {
+    const Index layer = item / s.n_q, head = item % s.n_q;
+    std::vector<float> values;
+    const auto read = [&](Tensor tensor, Index size) {
+      if (!dump.has(tensor)) return;
+      values.resize(static_cast<std::size_t>(size));
+      dump.read(tensor, layer, head, values.data());
+    };
+    read(Tensor::q, s.T_q * s.d);
+    read(Tensor::wo, s.d_v * s.d_model);
+    read(Tensor::o, s.T_q * s.d_v);
+    if (head >= s.n_kv) return;
+    read(Tensor::k, s.T * s.d);
+    read(Tensor::v, s.T * s.d_v);
+  });
+}
+
+}  // namespace
+
+int run_info(const Arguments& arguments) {
+  const auto app =
+      make_app("info", "Says what a dump holds, and checks the header, size and shape of every file.",
+               "kvreplay info data/samples/pystdlib-lm");
+  CommonOptions options;
+  bool values = false;
+  options.add_dump(*app);
+  app->add_flag("--values", values, "Read every value too, in search of NaN and infinity");
+  options.add_output(*app);
+  if (parse(*app, arguments)) return 0;
+  const Dump dump = options.open();
+  if (values) {
+    Workers workers;
+    read_all_values(dump, workers);
+  }
+  if (options.json)
+    fmt::print("{}\n", json_of(dump).dump(1, ' ', false, Json::error_handler_t::replace));
+  else if (!options.quiet)
+    fmt::print("{}{}", text_of(dump), values ? "\nevery value is finite\n" : "");
+  return 0;
+}
+
+}  // namespace kvreplay

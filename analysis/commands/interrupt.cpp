@@ -1,0 +1,55 @@
+#include "analysis/commands/interrupt.hpp"
+
+#include <atomic>
+#include <csignal>
+#include <ctime>
+#include <unistd.h>
+#include <utility>
+
+namespace kvreplay {
+namespace {
+
+constexpr long kPatienceNanoseconds = 700'000'000;
+
+std::atomic<Workers*> g_workers{nullptr};
+std::string g_message;  // set before the handlers are, so they may read it
+timer_t g_timer{};
+
+extern "C" void on_interrupt(int) {
+  if (Workers* workers = g_workers.load()) workers->stop();
+  const itimerspec patience = {{0, 0}, {0, kPatienceNanoseconds}};
+  timer_settime(g_timer, 0, &patience, nullptr);
+}
+
+extern "C" void on_patience_over(int) {
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, g_message.data(), g_message.size());
+  ::_exit(InterruptGuard::kExitCode);
+}
+
+void handle(int signal, void (*handler)(int), int flags) {
+  struct sigaction action = {};
+  action.sa_handler = handler;
+  action.sa_flags = flags;
+  sigemptyset(&action.sa_mask);
+  sigaction(signal, &action, nullptr);
+}
+
+}  // namespace
+
+InterruptGuard::InterruptGuard(Workers& workers, std::string message) {
+  g_message = "kvreplay: " + std::move(message) + "\n";
+  g_workers = &workers;
+  handle(SIGALRM, on_patience_over, 0);
+  timer_create(CLOCK_MONOTONIC, nullptr, &g_timer);  // SIGALRM, as setitimer, but callable from a handler
+  for (const int signal : {SIGINT, SIGTERM}) handle(signal, on_interrupt, SA_RESETHAND | SA_RESTART);
+}
+
+InterruptGuard::~InterruptGuard() {
+  for (const int signal : {SIGINT, SIGTERM}) handle(signal, SIG_DFL, 0);
+  timer_delete(g_timer);
+  g_workers = nullptr;
+}
+
+const std::string& interrupt_message() { return g_message; }
+
+}  // namespace kvreplay

@@ -1,0 +1,26 @@
+#pragma once
+
+#include "sim/schedule.hpp"
+
+#include <string>
+
+namespace kvreplay {
+
+/// While it lives, the first SIGINT or SIGTERM stops `workers`, so that parallel_for throws Interrupted; the
+/// second ends the process at once. Should the work not come to a halt in time (a slow disk, a full one), the
+/// process says `message` and exits with 130 by itself: files are whole or absent at any moment. One at a
+/// time.
+class InterruptGuard {
+ public:
+  InterruptGuard(Workers& workers, std::string message);
+  ~InterruptGuard();
+  InterruptGuard(const InterruptGuard&) = delete;
+  InterruptGuard& operator=(const InterruptGuard&) = delete;
+
+  static constexpr int kExitCode = 130;
+};
+
+/// What to say of an interruption: the message of the latest guard.
+const std::string& interrupt_message();
+
+}  // namespace kvreplay

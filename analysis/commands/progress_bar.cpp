@@ -1,0 +1,28 @@
+#include "analysis/commands/progress_bar.hpp"
+
+#include "analysis/progress.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <unistd.h>
+
+namespace kvreplay {
+
+ProgressBar::ProgressBar(bool wanted) : drawing_(wanted && ::isatty(STDERR_FILENO) == 1) {}
+
+ProgressBar::~ProgressBar() {
+  if (drawn_) fmt::print(stderr, "\r\033[K");
+}
+
+void ProgressBar::show(Index done, Index total) {
+  const auto now = Clock::now();
+  if (!drawing_ || (drawn_ && done < total && now - last_ < std::chrono::milliseconds(100))) return;
+  const double seconds = std::chrono::duration<double>(now - begin_).count();
+  fmt::print(stderr, "\r\033[K{}", progress_line(done, total, seconds));
+  std::fflush(stderr);
+  last_ = now;
+  drawn_ = true;
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,115 @@
+#include "analysis/commands/run_command.hpp"
+
+#include "analysis/commands/interrupt.hpp"
+#include "analysis/commands/progress_bar.hpp"
+#include "analysis/progress.hpp"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+#include <fstream>
+#include <unistd.h>
+
+namespace kvreplay {
+namespace {
+
+std::string host_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof(name) - 1) == 0 ? name : "";
+}
+
+Json run_json(const CommonOptions& options, const Workers& workers, const RunResult& result,
+              std::time_t started, double seconds) {
+  return {{"program", "kvreplay"},
+          {"version", KVREPLAY_VERSION},
+          {"dump", options.dump},
+          {"host", host_name()},
+          {"backend", "cpu"},
+          {"backend_note", options.backend == "auto" ? "auto: this build has no CUDA backend" : ""},
+          {"threads", workers.threads()},
+          {"started", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(started))},
+          {"seconds", seconds},
+          {"layers_computed", result.layers_computed},
+          {"layers_resumed", result.layers_resumed}};
+}
+
+std::string heading(const Dump& dump, const Json& summary) {
+  const DumpShape& shape = dump.shape();
+  const Json& totals = summary["totals"];
+  std::string text =
+      fmt::format("{}: {} of {} layers x {} KV heads ({} query heads each), {} candidates", dump.model(),
+                  totals["layers"].get<Index>(), shape.layers, shape.n_kv, shape.group(), shape.l);
+  if (totals.contains("window_rows"))
+    text += fmt::format(", {} window rows, {} decoding steps", totals["window_rows"].get<Index>(),
+                        totals["future_rows"].get<Index>());
+  text += '\n';
+  for (const Json& note : summary["notes"]) text += fmt::format("note: {}\n", note.get<std::string>());
+  for (const Json& left : summary["left_out"])
+    text +=
+        fmt::format("left out: {} ({})\n", left["what"].get<std::string>(), left["why"].get<std::string>());
+  return text;
+}
+
+Json stored_summary(const ResultFolder& folder) {
+  std::ifstream in(folder.path() / "summary.json");
+  return Json::parse(in, nullptr, false);
+}
+
+void print_json(const ResultFolder& folder) {
+  Json json = {{"result", folder.path().string()}};
+  json.update(stored_summary(folder));
+  fmt::print("{}\n", json.dump(1, ' ', false, Json::error_handler_t::replace));
+}
+
+}  // namespace
+
+int run_into_folder(const CommonOptions& options, const MakeStages& make_stages) {
+  const Precision precision = options.chosen_precision();
+  const Dump dump = options.open();
+  RunOptions run;
+  run.precision = precision;
+  run.layers = options.chosen_layers(dump);
+  run.shard = options.chosen_shard();
+  const auto stages = make_stages(dump, precision);
+  const bool text = !options.quiet && !options.json;
+
+  ResultFolder folder(options.out, run_settings(dump, stages, run), options.existing());
+  if (folder.finished()) {
+    if (text) fmt::print("{}: already finished, nothing left to do\n", options.out);
+    if (options.json) print_json(folder);
+    return 0;
+  }
+
+  Workers workers(options.threads);
+  const InterruptGuard guard(
+      workers, fmt::format("interrupted; what is finished stays in {}, and the same command with "
+                           "--resume goes on from there",
+                           options.out));
+  const std::time_t started = std::time(nullptr);
+  const auto begin = std::chrono::steady_clock::now();
+  RunResult result;
+  {
+    ProgressBar bar(!options.quiet);
+    run.on_progress = [&](Index done, Index total) { bar.show(done, total); };
+    result = run_stages(dump, stages, run, folder, workers);
+  }
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  folder.write_json("run.json", run_json(options, workers, result, started, seconds));
+  folder.finish(result.summary);
+
+  if (options.json) print_json(folder);
+  if (text) {
+    fmt::print("{}", heading(dump, result.summary));
+    if (result.layers_resumed > 0)
+      fmt::print("resumed: {} layers were there already, {} computed now\n", result.layers_resumed,
+                 result.layers_computed);
+    if (!result.report.empty()) fmt::print("\n{}", result.report);
+    fmt::print("\nresults: {} ({:.1f} s, {} threads)\n", options.out, seconds, workers.threads());
+  }
+  return 0;
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,19 @@
+#pragma once
+
+#include "analysis/commands/arguments.hpp"
+#include "analysis/stage.hpp"
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace kvreplay {
+
+using MakeStages = std::function<std::vector<std::unique_ptr<Stage>>(const Dump&, Precision)>;
+
+/// What every command does that fills a result folder: opens the dump, takes up the folder, runs the stages
+/// with a progress bar and an eye on signals, writes run.json and summary.json, and says what came of it.
+/// Returns the exit code.
+int run_into_folder(const CommonOptions& options, const MakeStages& make_stages);
+
+}  // namespace kvreplay

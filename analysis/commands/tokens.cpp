@@ -1,0 +1,27 @@
+#include "analysis/commands/run_command.hpp"
+
+namespace kvreplay {
+
+int run_tokens(const Arguments& arguments) {
+  const auto app =
+      make_app("tokens",
+               "Computes for every token of every KV head what evicting it costs (exact single-token errors, "
+               "oracles), what each score says it costs, and how well the scores follow.",
+               "kvreplay tokens data/samples/pystdlib-lm --out results/pystdlib\n"
+               "kvreplay tokens DUMP --out DIR --window 64 --metrics attn,key,exact_key --reserve 0,32");
+  CommonOptions options;
+  TokenStageOptions token_options;
+  options.add_dump(*app);
+  options.add_results(*app);
+  add_token_options(*app, token_options);
+  options.add_compute(*app);
+  options.add_output(*app);
+  if (parse(*app, arguments)) return 0;
+  return run_into_folder(options, [&](const Dump& dump, Precision precision) {
+    std::vector<std::unique_ptr<Stage>> stages;
+    stages.push_back(std::make_unique<TokenStage>(dump, token_options, precision));
+    return stages;
+  });
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,111 @@
+#include "analysis/verify.hpp"
+
+#include "analysis/commands/arguments.hpp"
+#include "analysis/commands/interrupt.hpp"
+#include "analysis/commands/progress_bar.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+
+namespace kvreplay {
+namespace {
+
+constexpr std::size_t kFailuresShown = 10;
+
+std::string text_of(const VerifyResult& result) {
+  std::size_t name = 0, covered = 0;
+  for (const Check& check : result.checks) {
+    name = std::max(name, check.name.size());
+    covered = std::max(covered, check.covered.size());
+  }
+  std::string text;
+  for (const Check& check : result.checks)
+    text += check.skipped ? fmt::format("{:<{}}  {}\n", check.name, name, check.worst)
+                          : fmt::format("{:<{}}  {:<{}}  {:<6}  {}\n", check.name, name, check.covered,
+                                        covered, check.ok() ? "ok" : "FAILED", check.worst);
+  return text;
+}
+
+Json json_of(const VerifyResult& result) {
+  Json json = {{"ok", result.ok()}, {"checks", Json::array()}};
+  for (const Check& check : result.checks) {
+    Json entry = {{"name", check.name},
+                  {"ok", check.ok()},
+                  {"skipped", check.skipped},
+                  {"covered", check.covered},
+                  {"verdict", check.worst}};
+    entry.update(check.figures.is_object() ? check.figures : Json::object());
+    entry["failures"] = check.failures;
+    json["checks"].push_back(std::move(entry));
+  }
+  json["approximations"] = full_json(result.table);
+  return json;
+}
+
+}  // namespace
+
+int run_verify(const Arguments& arguments) {
+  const auto app = make_app(
+      "verify",
+      "Checks closed forms against recomputed attention, the fast backend against float64 and the replay "
+      "against the dump's own o.npy, then shows how good every approximation is. Exits with 1 where a "
+      "tolerance is missed.",
+      "kvreplay verify data/samples/pystdlib-lm\n"
+      "kvreplay verify DUMP --tokens 0 --layers 0-1");
+  CommonOptions common;
+  VerifyOptions options;
+  common.add_dump(*app);
+  app->add_option("--tokens", options.tokens, "Tokens sampled per head for brute force; 0: all")
+      ->check(whole_number(0))
+      ->option_text("N [64]");
+  app->add_option("--window", options.window, "Observation window: the last N prompt queries")
+      ->check(whole_number(1))
+      ->option_text("N [32]");
+  common.add_compute(*app);
+  common.add_output(*app);
+  if (parse(*app, arguments)) return 0;
+
+  options.float32 = common.chosen_precision() == Precision::f32;
+  const Dump dump = common.open();
+  options.layers = common.chosen_layers(dump);
+  Workers workers(common.threads);
+  const InterruptGuard guard(workers, "interrupted; nothing was verified");
+  VerifyResult result;
+  {
+    ProgressBar bar(!common.quiet);
+    options.on_progress = [&](Index done, Index total) { bar.show(done, total); };
+    result = verify(dump, options, workers);
+  }
+
+  if (common.json) {
+    fmt::print("{}\n", json_of(result).dump(1));
+  } else if (!common.quiet) {
+    const DumpShape& shape = dump.shape();
+    const Index rows = window_rows(shape.l, shape.first_query(), options.window).count();
+    fmt::print(
+        "{}: {} of {} layers x {} KV heads ({} query heads each), {} candidates, {} window rows, {} decoding "
+        "steps\n",
+        dump.model(), options.layers.size(), shape.layers, shape.n_kv, shape.group(), shape.l, rows,
+        future_rows(shape.l, shape.T, shape.first_query()).count());
+    if (rows < options.window) fmt::print("note: window {} clipped to {}\n", options.window, rows);
+    fmt::print("\n{}", text_of(result));
+    fmt::print(
+        "\nApproximations, median over {} heads of float64 values (rel error: sum |s-e| / sum e, where both "
+        "are squared\n"
+        "outputs; mass@10%: the share of all error that the score's top 10 % hold)\n{}",
+        result.table.heads.size(), full_text(result.table));
+  }
+  std::fflush(stdout);
+  for (const Check& check : result.checks) {
+    for (std::size_t f = 0; f < std::min(kFailuresShown, check.failures.size()); ++f)
+      fmt::print(stderr, "kvreplay: {}\n", check.failures[f]);
+    if (check.failures.size() > kFailuresShown)
+      fmt::print(stderr, "kvreplay: {}: {} more heads and metrics miss the tolerance\n", check.name,
+                 check.failures.size() - kFailuresShown);
+  }
+  return result.ok() ? 0 : 1;
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,40 @@
+#pragma once
+
+#include "data/atomic_file.hpp"
+
+#include <concepts>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace kvreplay {
+
+/// The shortest decimal that reads back as the same double; "nan", "inf" and "-inf" where it is none.
+std::string shortest(double value);
+
+/// A CSV file that appears whole, with finish(), or not at all: a header, then rows of fields,
+/// comma-separated, a line feed after each. Memory: a buffer. Throws InputError where the file cannot be
+/// written.
+class CsvFile {
+ public:
+  /// `header` as it stands in the file, comma-separated.
+  CsvFile(const std::filesystem::path& path, std::string_view header);
+
+  CsvFile& add(std::string_view field);  ///< quoted where it holds a comma, a quote or a line break
+  CsvFile& add(double value);
+  CsvFile& add(std::integral auto value) { return add(std::string_view(std::to_string(value))); }
+  void end_row();
+  void finish();
+
+  std::size_t rows() const { return rows_; }
+
+ private:
+  void flush();
+
+  AtomicFile file_;
+  std::string buffer_;
+  std::size_t rows_ = 0;
+  bool row_open_ = false;
+};
+
+}  // namespace kvreplay

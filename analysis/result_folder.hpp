@@ -1,0 +1,60 @@
+#pragma once
+
+#include "data/dump.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace kvreplay {
+
+using Json = nlohmann::ordered_json;
+
+/// The version of the result folder's layout, "schema" in summary.json.
+inline constexpr int kResultSchema = 1;
+
+/// What to do with a folder that already holds results.
+enum class Existing { refuse, resume, replace };
+
+/// A result folder while it is written (analysis/RESULTS-FORMAT.md). Every file appears whole or not at all.
+/// Until finish(), a hidden work folder holds what a later run needs to go on: the settings, and for every
+/// finished layer the figures that the tables are made of.
+class ResultFolder {
+ public:
+  /// Makes the folder, or takes up one that is there. `settings` is everything that the results depend on.
+  /// Throws InputError where the folder holds something that is not ours, holds results and `existing` is
+  /// refuse, or was begun with other settings and `existing` is resume (the first difference is named).
+  ResultFolder(std::filesystem::path folder, Json settings, Existing existing);
+
+  const std::filesystem::path& path() const { return folder_; }
+  const Json& settings() const { return settings_; }
+  /// Whether summary.json was there already: nothing is left to do.
+  bool finished() const { return finished_; }
+
+  std::filesystem::path layer_path(Index layer) const;
+  /// Removes what a run that was cut short left under this name, if anything.
+  void clear(const std::filesystem::path& name) const;
+  bool has_layer(Index layer) const;
+  /// Marks a layer as done and keeps its figures. To be called once all of the layer's files are written.
+  void keep_layer(Index layer, std::span<const double> figures) const;
+  /// The figures of a finished layer; throws InputError where there are not `count` of them.
+  std::vector<double> layer_figures(Index layer, std::size_t count) const;
+
+  void write_text(const std::filesystem::path& name, std::string_view text) const;
+  void write_json(const std::filesystem::path& name, const Json& json) const;
+  /// Writes summary.json and drops the work folder.
+  void finish(const Json& summary);
+
+ private:
+  std::filesystem::path folder_;
+  Json settings_;
+  bool finished_ = false;
+};
+
+/// "layer_07": two digits at least.
+std::string layer_name(Index layer);
+
+}  // namespace kvreplay

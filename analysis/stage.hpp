@@ -1,0 +1,63 @@
+#pragma once
+
+#include "analysis/result_folder.hpp"
+#include "data/dump.hpp"
+#include "sim/head_group.hpp"
+#include "sim/schedule.hpp"
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kvreplay {
+
+enum class Precision { f32, f64 };
+constexpr std::string_view name_of(Precision precision) {
+  return precision == Precision::f32 ? "f32" : "f64";
+}
+
+/// Something that a run does not compute, and why, as one clause.
+struct LeftOut {
+  std::string what, why;
+};
+
+/// The figures that a stage kept of every head: row s * n_kv + g is KV head g of the s-th layer of `layers`.
+struct HeadFigures {
+  std::vector<Index> layers;
+  Index n_kv = 0;
+  Matrix<double> values;
+};
+
+/// One analysis of a run. All stages of a run share one pass over the dump: the run loads a head group, hands
+/// it to every stage, lets each write its layer, and at the end lets each make its tables from the figures
+/// that it kept. So a run that goes on later needs nothing but those figures.
+class Stage {
+ public:
+  Stage() = default;
+  Stage(const Stage&) = delete;
+  Stage& operator=(const Stage&) = delete;
+  virtual ~Stage() = default;
+
+  /// The key of its options in summary.json, and its name for --only.
+  virtual std::string_view name() const = 0;
+  /// Everything its results depend on besides the dump, the precision and the layers.
+  virtual Json options() const = 0;
+  virtual std::vector<LeftOut> left_out() const = 0;
+  virtual std::vector<std::string> notes() const = 0;
+
+  /// How many figures a head keeps for the tables.
+  virtual std::size_t figures_per_head() const = 0;
+  virtual void begin_layer(Index layer) = 0;
+  /// Called for every KV head of the layer, from any thread, for several heads at once.
+  virtual void head(const HeadGroup<float>& group, Workers& workers, std::span<double> figures) = 0;
+  virtual void head(const HeadGroup<double>& group, Workers& workers, std::span<double> figures) = 0;
+  virtual void write_layer(const ResultFolder& folder, Index layer) = 0;
+
+  /// Writes the tables and maps of the whole run; returns its part of "totals" in summary.json.
+  virtual Json write_tables(const ResultFolder& folder, const HeadFigures& figures) = 0;
+  /// What the run says at its end: a short plain text about the figures.
+  virtual std::string report(const HeadFigures& figures) const = 0;
+};
+
+}  // namespace kvreplay
