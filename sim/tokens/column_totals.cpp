@@ -1,6 +1,7 @@
 #include "sim/tokens/column_totals.hpp"
 
 #include "sim/tokens/largest_column.hpp"
+#include "sim/tokens/value_rows.hpp"
 
 #include <hwy/aligned_allocator.h>
 
@@ -292,22 +293,19 @@ PreparedValues<T> prepare_values(const HeadGroup<T>& group, Workers& workers) {
   values.value_sq.resize(l);
   values.value_centred_sq.resize(l);
   values.centre_dot_value.resize(l);
-  constexpr Index kChunk = 512;
+  constexpr Index kChunk = 256;
   const Index chunks = div_up(total, kChunk);
   Matrix<double> partial = Matrix<double>::Zero(chunks, d_v);
   workers.parallel_for(chunks, [&](Index chunk) {
-    const Index end = std::min((chunk + 1) * kChunk, total);
-    Vector<T> candidates = Vector<T>::Zero(d_v);
-    for (Index p = chunk * kChunk; p < end; ++p) {
+    const Index begin = chunk * kChunk, end = std::min(begin + kChunk, total);
+    const Index candidates_end = std::clamp(l, begin, end), candidates = candidates_end - begin;
+    Vector<T> candidate_sum = Vector<T>::Zero(d_v);
+    centre_rows(group.v.data() + begin * d_v, values.centre.data(), candidates, d_v,
+                values.centred.data() + begin * d_v, values.value_sq.data() + begin,
+                values.value_centred_sq.data() + begin, values.centre_dot_value.data() + begin, candidate_sum.data());
+    partial.row(chunk) = candidate_sum.transpose().template cast<double>();
+    for (Index p = candidates_end; p < end; ++p)
       values.centred.row(p) = group.v.row(p) - values.centre.transpose();
-      if (p >= l) continue;
-      const auto centred = values.centred.row(p);
-      values.value_sq(p) = group.v.row(p).squaredNorm();
-      values.value_centred_sq(p) = centred.squaredNorm();
-      values.centre_dot_value(p) = centred.dot(values.centre.transpose());
-      candidates += centred.transpose();
-    }
-    partial.row(chunk) = candidates.transpose().template cast<double>();
   });
   values.candidate_mean = partial.colwise().sum().transpose() / static_cast<double>(l);
   return values;

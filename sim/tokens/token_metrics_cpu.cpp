@@ -1,6 +1,7 @@
 #include "sim/tokens/column_totals.hpp"
 #include "sim/tokens/key_scores.hpp"
 #include "sim/tokens/token_metrics.hpp"
+#include "sim/tokens/value_rows.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +9,7 @@
 namespace kvreplay {
 namespace {
 
-constexpr Index kTokensPerItem = 512;
+constexpr Index kTokensPerItem = 256;
 
 /// CAOTE and FastCAOTE of one query head, [l] each.
 struct CaoteScores {
@@ -33,31 +34,31 @@ CaoteScores caote_scores(const PreparedValues<T>& values, const Vector<double>& 
   // hold nearly all of the weight, the mean over the others is needed by itself.
   const Index chunks = (l + kTokensPerItem - 1) / kTokensPerItem;
   Matrix<double> partial = Matrix<double>::Zero(chunks, d_v);
-  Vector<double> partial_attn = Vector<double>::Zero(chunks);
   workers.parallel_for(chunks, [&](Index chunk) {
-    const Index end = std::min((chunk + 1) * kTokensPerItem, l);
+    const Index begin = chunk * kTokensPerItem, n = std::min(kTokensPerItem, l - begin);
+    Vector<T> weights = (attn.segment(begin, n) / total).template cast<T>();
+    if (begin <= top && top < begin + n) weights(top - begin) = 0;
     Vector<T> sum = Vector<T>::Zero(d_v);
-    for (Index p = chunk * kTokensPerItem; p < end; ++p) {
-      if (p == top) continue;
-      sum += static_cast<T>(attn(p) / total) * values.centred.row(p).transpose();
-      partial_attn(chunk) += attn(p);
-    }
+    add_weighted_rows(values.centred.data() + begin * d_v, weights.data(), n, d_v, sum.data());
     partial.row(chunk) = sum.transpose().template cast<double>();
   });
-  const Vector<double> rest =
-      partial.colwise().sum().transpose();  // sum over the others of s_m (v_m - centre)
-  const double rest_attn = partial_attn.sum();
+  // The sum over the others of s_m (v_m - centre).
+  const Vector<double> rest = partial.colwise().sum().transpose();
+  const double rest_attn = attn.head(top).sum() + attn.tail(l - top - 1).sum();
   const Vector<double> top_value = values.centred.row(top).transpose().template cast<double>();
   const Vector<T> mean = (rest + attn(top) / total * top_value).template cast<T>();
   const Vector<T> plain_mean = values.candidate_mean.template cast<T>();
 
   workers.parallel_for(chunks, [&](Index chunk) {
-    const Index end = std::min((chunk + 1) * kTokensPerItem, l);
-    for (Index p = chunk * kTokensPerItem; p < end; ++p) {
+    const Index begin = chunk * kTokensPerItem, n = std::min(kTokensPerItem, l - begin);
+    Vector<T> to_mean(n), to_plain(n);
+    row_distances(values.centred.data() + begin * d_v, mean.data(), plain_mean.data(), n, d_v, to_mean.data(),
+                  to_plain.data());
+    for (Index i = 0; i < n; ++i) {
+      const Index p = begin + i;
       const double others = p == top ? rest_attn : total - attn(p);
-      const auto value = values.centred.row(p).transpose();
-      scores.caote(p) = caote_score(attn(p), others, (mean - value).norm());
-      scores.fastcaote(p) = caote_score(attn(p), others, (plain_mean - value).norm());
+      scores.caote(p) = caote_score(attn(p), others, std::sqrt(static_cast<double>(to_mean(i))));
+      scores.fastcaote(p) = caote_score(attn(p), others, std::sqrt(static_cast<double>(to_plain(i))));
     }
   });
   // s/(1-s) ||m - v|| = s ||m' - v||, m' the weighted mean of the others, 0 where there are none.

@@ -1,0 +1,152 @@
+#include "sim/tokens/value_rows.hpp"
+
+// clang-format off: the order of these is Highway's
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "sim/tokens/value_rows_cpu.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+// clang-format on
+
+HWY_BEFORE_NAMESPACE();
+namespace kvreplay::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+template <class T, class V>
+HWY_INLINE T Total(V sum) {
+  return hn::GetLane(hn::SumOfLanes(hn::ScalableTag<T>(), sum));
+}
+
+template <class T>
+HWY_INLINE void CentreRows(const T* HWY_RESTRICT v, const T* HWY_RESTRICT centre, Index rows, Index d_v,
+                           T* HWY_RESTRICT centred, T* HWY_RESTRICT value_sq, T* HWY_RESTRICT centred_sq,
+                           T* HWY_RESTRICT centre_dot, T* HWY_RESTRICT sum) {
+  const hn::ScalableTag<T> d;
+  const Index N = static_cast<Index>(hn::Lanes(d));
+  for (Index r = 0; r < rows; ++r) {
+    const T* from = v + r * d_v;
+    T* to = centred + r * d_v;
+    auto square = hn::Zero(d), centred_square = hn::Zero(d), dot = hn::Zero(d);
+    Index c = 0;
+    for (; c + N <= d_v; c += N) {
+      const auto x = hn::LoadU(d, from + c), m = hn::LoadU(d, centre + c), y = hn::Sub(x, m);
+      square = hn::MulAdd(x, x, square);
+      centred_square = hn::MulAdd(y, y, centred_square);
+      dot = hn::MulAdd(m, y, dot);
+      hn::StoreU(y, d, to + c);
+      hn::StoreU(hn::Add(hn::LoadU(d, sum + c), y), d, sum + c);
+    }
+    T s = Total<T>(square), cs = Total<T>(centred_square), cd = Total<T>(dot);
+    for (; c < d_v; ++c) {
+      const T y = from[c] - centre[c];
+      s += from[c] * from[c];
+      cs += y * y;
+      cd += centre[c] * y;
+      to[c] = y;
+      sum[c] += y;
+    }
+    value_sq[r] = s;
+    centred_sq[r] = cs;
+    centre_dot[r] = cd;
+  }
+}
+
+template <class T>
+HWY_INLINE void AddWeightedRows(const T* HWY_RESTRICT v, const T* HWY_RESTRICT weights, Index rows, Index d_v,
+                                T* HWY_RESTRICT sum) {
+  const hn::ScalableTag<T> d;
+  const Index N = static_cast<Index>(hn::Lanes(d));
+  Index c = 0;
+  for (; c + 4 * N <= d_v; c += 4 * N) {
+    auto s0 = hn::LoadU(d, sum + c), s1 = hn::LoadU(d, sum + c + N);
+    auto s2 = hn::LoadU(d, sum + c + 2 * N), s3 = hn::LoadU(d, sum + c + 3 * N);
+    for (Index r = 0; r < rows; ++r) {
+      const T* row = v + r * d_v + c;
+      const auto w = hn::Set(d, weights[r]);
+      s0 = hn::MulAdd(w, hn::LoadU(d, row), s0);
+      s1 = hn::MulAdd(w, hn::LoadU(d, row + N), s1);
+      s2 = hn::MulAdd(w, hn::LoadU(d, row + 2 * N), s2);
+      s3 = hn::MulAdd(w, hn::LoadU(d, row + 3 * N), s3);
+    }
+    hn::StoreU(s0, d, sum + c);
+    hn::StoreU(s1, d, sum + c + N);
+    hn::StoreU(s2, d, sum + c + 2 * N);
+    hn::StoreU(s3, d, sum + c + 3 * N);
+  }
+  for (; c < d_v; ++c) {
+    T s = sum[c];
+    for (Index r = 0; r < rows; ++r) s += weights[r] * v[r * d_v + c];
+    sum[c] = s;
+  }
+}
+
+template <class T>
+HWY_INLINE void RowDistances(const T* HWY_RESTRICT v, const T* HWY_RESTRICT a, const T* HWY_RESTRICT b, Index rows,
+                             Index d_v, T* HWY_RESTRICT to_a, T* HWY_RESTRICT to_b) {
+  const hn::ScalableTag<T> d;
+  const Index N = static_cast<Index>(hn::Lanes(d));
+  for (Index r = 0; r < rows; ++r) {
+    const T* row = v + r * d_v;
+    auto sum_a = hn::Zero(d), sum_b = hn::Zero(d);
+    Index c = 0;
+    for (; c + N <= d_v; c += N) {
+      const auto x = hn::LoadU(d, row + c);
+      const auto da = hn::Sub(hn::LoadU(d, a + c), x), db = hn::Sub(hn::LoadU(d, b + c), x);
+      sum_a = hn::MulAdd(da, da, sum_a);
+      sum_b = hn::MulAdd(db, db, sum_b);
+    }
+    T sa = Total<T>(sum_a), sb = Total<T>(sum_b);
+    for (; c < d_v; ++c) {
+      const T da = a[c] - row[c], db = b[c] - row[c];
+      sa += da * da;
+      sb += db * db;
+    }
+    to_a[r] = sa;
+    to_b[r] = sb;
+  }
+}
+
+#define KVREPLAY_VALUE_ROWS(T, Suffix)                                                                               \
+  void CentreRows##Suffix(const T* v, const T* centre, Index rows, Index d_v, T* centred, T* value_sq, T* centred_sq, \
+                          T* centre_dot, T* sum) {                                                                   \
+    CentreRows(v, centre, rows, d_v, centred, value_sq, centred_sq, centre_dot, sum);                                \
+  }                                                                                                                  \
+  void AddWeightedRows##Suffix(const T* v, const T* weights, Index rows, Index d_v, T* sum) {                        \
+    AddWeightedRows(v, weights, rows, d_v, sum);                                                                     \
+  }                                                                                                                  \
+  void RowDistances##Suffix(const T* v, const T* a, const T* b, Index rows, Index d_v, T* to_a, T* to_b) {           \
+    RowDistances(v, a, b, rows, d_v, to_a, to_b);                                                                    \
+  }
+KVREPLAY_VALUE_ROWS(float, F32)
+KVREPLAY_VALUE_ROWS(double, F64)
+#undef KVREPLAY_VALUE_ROWS
+
+}  // namespace kvreplay::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace kvreplay {
+
+#define KVREPLAY_VALUE_ROWS(T, Suffix)                                                                               \
+  HWY_EXPORT(CentreRows##Suffix);                                                                                    \
+  HWY_EXPORT(AddWeightedRows##Suffix);                                                                               \
+  HWY_EXPORT(RowDistances##Suffix);                                                                                  \
+  template <>                                                                                                        \
+  void centre_rows(const T* v, const T* centre, Index rows, Index d_v, T* centred, T* value_sq, T* centred_sq,       \
+                   T* centre_dot, T* sum) {                                                                          \
+    HWY_DYNAMIC_DISPATCH(CentreRows##Suffix)                                                                         \
+    (v, centre, rows, d_v, centred, value_sq, centred_sq, centre_dot, sum);                                          \
+  }                                                                                                                  \
+  template <>                                                                                                        \
+  void add_weighted_rows(const T* v, const T* weights, Index rows, Index d_v, T* sum) {                              \
+    HWY_DYNAMIC_DISPATCH(AddWeightedRows##Suffix)(v, weights, rows, d_v, sum);                                       \
+  }                                                                                                                  \
+  template <>                                                                                                        \
+  void row_distances(const T* v, const T* a, const T* b, Index rows, Index d_v, T* to_a, T* to_b) {                  \
+    HWY_DYNAMIC_DISPATCH(RowDistances##Suffix)(v, a, b, rows, d_v, to_a, to_b);                                      \
+  }
+KVREPLAY_VALUE_ROWS(float, F32)
+KVREPLAY_VALUE_ROWS(double, F64)
+#undef KVREPLAY_VALUE_ROWS
+
+}  // namespace kvreplay
+#endif
