@@ -43,6 +43,8 @@ class Zip {
       file_.emplace(backing.path, backing.file_size, 0, backing.file_size);
       bytes = file_->bytes();
     }
+    // libzip takes nothing at all for an archive without members.
+    if (bytes.empty()) throw InputError(where_, "an .npz (zip) archive", "an empty file");
     zip_error_t error;
     zip_error_init(&error);
     zip_source_t* source = zip_source_buffer_create(bytes.data(), bytes.size(), 0, &error);

@@ -23,9 +23,9 @@ enum Stream : std::uint64_t {
   hitter_strength
 };
 
-constexpr double outlier_mean = 8.0;
+constexpr double outlier_norm = 8.0;  // times that of the other key channels
 constexpr double key_noise = 0.7;
-constexpr double centre_logit = 5.0;        // what a query's centre adds to the logit of its own position
+constexpr double centre_logit = 7.0;        // what a query's centre adds to the logit of its own position
 constexpr double rest_logit_bound = 5.0;    // in sink heads, the largest logit of anything but the sink
 constexpr double needle_suppression = 6.0;  // what prompt rows take off the needle's logit
 
@@ -115,6 +115,8 @@ SyntheticHead::SyntheticHead(const SynthOptions& options, const Planted& planted
 
   while (static_cast<Index>(directions_.size()) < (sink_head_ ? 1 : 2)) {
     std::vector<double> direction = normals(directions, directions_.size() << 32);
+    // Outliers stay within their rotation pairs, so directions without those channels leave them as they are.
+    for (const Index c : planted.outlier_channels) direction[static_cast<std::size_t>(c)] = 0;
     remove_planted(direction.data());
     const double length = norm(direction.data(), d_);
     for (double& value : direction) value /= length;
@@ -124,8 +126,8 @@ SyntheticHead::SyntheticHead(const SynthOptions& options, const Planted& planted
   // bfloat16.
   sink_logit_ = coarse_log(T_) + rest_logit_bound + 4.6 + 1.0;
   hitter_logit_ =
-      coarse_log(options.prompt / std::max<Index>(1, static_cast<Index>(planted.heavy_hitters.size()))) + 1.5;
-  needle_logit_ = coarse_log(T_) + 5.0;
+      coarse_log(options.prompt / std::max<Index>(1, static_cast<Index>(planted.heavy_hitters.size()))) + 2.0;
+  needle_logit_ = coarse_log(T_) + 8.0;
   keys_ = make_keys();
 }
 
@@ -146,6 +148,8 @@ void SyntheticHead::remove_planted(double* row) const {
 
 std::vector<double> SyntheticHead::make_keys() const {
   const CounterRandom noise = random_.stream(keys_noise);
+  const double outlier_mean =
+      outlier_norm * std::sqrt(key_noise * key_noise + centre_logit / (scale_ * static_cast<double>(d_)));
   std::vector<double> keys(static_cast<std::size_t>(T_ * d_));
   for (Index p = 0; p < T_; ++p) {
     double* row = keys.data() + p * d_;
@@ -189,8 +193,8 @@ std::vector<double> SyntheticHead::queries(Index query_head) const {
   const std::uint64_t head = static_cast<std::uint64_t>(query_head);
   const CounterRandom noise = random_.stream(queries_noise).stream(head);
   // From broad to sharp: every query head weighs recency and content in its own way.
-  const double locality = 0.5 + random_.stream(query_head_shape).stream(head).uniform(0);
-  const double content = 0.6 + 0.8 * random_.stream(query_head_shape).stream(head).uniform(1);
+  const double locality = 0.8 + 0.7 * random_.stream(query_head_shape).stream(head).uniform(0);
+  const double content = 0.5 + 0.6 * random_.stream(query_head_shape).stream(head).uniform(1);
   // In sink heads no key but the sink has a logit above the bound: |q| |k| scale limits it.
   double longest_key = 0;
   if (sink_head_) {

@@ -1,0 +1,174 @@
+#include "data/npy/npz.hpp"
+
+#include "data/npy/npy_array.hpp"
+#include "tests/data/expect_error.hpp"
+#include "tests/data/npy_builder.hpp"
+#include "tests/data/zip_file.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/temp_dir.hpp"
+
+#include <atomic>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace kvreplay {
+namespace {
+
+using test::expect_error;
+using test::TempDir;
+
+constexpr std::ptrdiff_t heads = 5, rows = 1000, cols = 33;
+
+/// [heads, rows, cols] float64, 1.3 MB: several of the pieces in which members are read.
+std::string large_npy(const char* order = "False") {
+  test::NpyBuilder npy{"<f8", "(5, 1000, 33)", order, 1, ""};
+  for (std::ptrdiff_t i = 0; i < heads * rows * cols; ++i)
+    test::append_value(npy.data, static_cast<double>(i));
+  return npy.bytes();
+}
+
+MatrixView head_view(std::ptrdiff_t head) { return {head * rows * cols, rows, cols, cols, 1}; }
+
+/// The number of wrong elements of a head that is read.
+int wrong_in_head(const NpyArray& array, std::ptrdiff_t head) {
+  std::vector<float> out(rows * cols);
+  int wrong = read_matrix(array, Dtype::f64, head_view(head), out.data()).has_value();
+  for (std::ptrdiff_t i = 0; i < rows * cols; ++i) {
+    wrong += out[static_cast<std::size_t>(i)] != static_cast<float>(head * rows * cols + i);
+  }
+  return wrong;
+}
+
+std::string slurp(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace
+
+TEST_CASE("members are read head by head, in any order", "[npz]") {
+  const TempDir dir;
+  const bool deflate = GENERATE(false, true);
+  CAPTURE(deflate);
+  test::write_zip(dir / "a.npz", {{"k.npy", large_npy()}, {"q.npy", large_npy()}}, deflate);
+  const NpzArchive npz = NpzArchive::open(dir / "a.npz");
+  REQUIRE(npz.members().size() == 2);
+  CHECK(npz.members()[0].name == "k.npy");
+  CHECK(npz.members()[0].stored == !deflate);
+  CHECK(npz.members()[1].bytes == large_npy().size());
+  const NpyArray array = open_npy("q", npz.source(1));
+  for (const std::ptrdiff_t head : {0, 1, 3, 4, 4, 2, 0}) CHECK(wrong_in_head(array, head) == 0);
+}
+
+TEST_CASE("a Fortran-ordered member is read in one piece", "[npz]") {
+  const TempDir dir;
+  const bool deflate = GENERATE(false, true);
+  test::write_zip(dir / "a.npz", {{"k.npy", large_npy("True")}}, deflate);
+  const NpyArray array = open_npy("k", NpzArchive::open(dir / "a.npz").source(0));
+  std::vector<double> out(rows * cols);
+  CHECK_FALSE(read_matrix(array, Dtype::f64, {2, rows, cols, heads, heads * rows}, out.data()));
+  CHECK(out[0] == 2.0);
+  CHECK(out[1] == 2.0 + heads * rows);
+  CHECK(out[rows * cols - 1] == 2.0 + heads * (rows - 1) + heads * rows * (cols - 1));
+}
+
+TEST_CASE("threads may read the same member at once", "[npz][threads]") {
+  const TempDir dir;
+  const bool deflate = GENERATE(false, true);
+  test::write_zip(dir / "a.npz", {{"k.npy", large_npy()}}, deflate);
+  const NpyArray array = open_npy("k", NpzArchive::open(dir / "a.npz").source(0));
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (std::ptrdiff_t i = 0; i < 4; ++i) {
+    threads.emplace_back([&, i] {
+      for (std::ptrdiff_t head = 0; head < heads; ++head) wrong += wrong_in_head(array, (head + i) % heads);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("an archive in memory is the same as in a file", "[npz]") {
+  const TempDir dir;
+  test::write_zip(dir / "a.npz", {{"k.npy", large_npy()}}, true);
+  const std::string bytes = slurp(dir / "a.npz");
+  const NpzArchive npz = NpzArchive::from_memory(test::as_span(bytes), "memory");
+  CHECK(wrong_in_head(open_npy("k", npz.source(0)), 3) == 0);
+}
+
+TEST_CASE("broken archives are refused", "[npz]") {
+  const TempDir dir;
+  const std::string path = (dir / "a.npz").string();
+  const auto rewrite = [&](const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; };
+  const auto read_all = [&] {
+    const NpzArchive npz = NpzArchive::open(path);
+    for (std::size_t i = 0; i < npz.members().size(); ++i) {
+      const NpyArray array = open_npy(path + ":" + npz.members()[i].name, npz.source(i));
+      for (std::ptrdiff_t head = 0; head < heads; ++head) wrong_in_head(array, head);
+    }
+  };
+  SECTION("empty") {
+    rewrite("");
+    expect_error(read_all, {"a.npz: expected an .npz (zip) archive, found"});
+  }
+  SECTION("no archive") {
+    rewrite("no archive");
+    expect_error(read_all, {"a.npz: expected an .npz (zip) archive, found"});
+  }
+  SECTION("cut") {
+    test::write_zip(path, {{"k.npy", large_npy()}}, true);
+    const std::string bytes = slurp(path);
+    rewrite(bytes.substr(0, bytes.size() / 2));
+    expect_error(read_all, {"a.npz: expected an .npz (zip) archive, found"});
+  }
+  SECTION("compressed data damaged") {
+    test::write_zip(path, {{"k.npy", large_npy()}}, true);
+    std::string bytes = slurp(path);
+    for (std::size_t i = bytes.size() / 2; i < bytes.size() / 2 + 64; ++i) bytes[i] = '\x55';
+    rewrite(bytes);
+    expect_error(read_all, {"a.npz:k.npy: expected", "more bytes behind byte", "found"});
+  }
+  SECTION("a member that is no array") {
+    test::write_zip(path, {{"k.npy", "text"}}, true);
+    expect_error(read_all, {"a.npz:k.npy: expected a .npy array", "found 4 bytes"});
+  }
+  SECTION("an array cut short") {
+    test::write_zip(path, {{"k.npy", large_npy().substr(0, 1000)}}, true);
+    expect_error(read_all, {"a.npz:k.npy: expected 165000 elements of 8 bytes", "bytes behind the header"});
+  }
+  SECTION("a size that cannot be") {
+    test::write_zip(path, {{"k.npy", std::string(100, 'x')}}, true);
+    std::string bytes = slurp(path);
+    const std::size_t directory = bytes.find("PK\x01\x02");
+    REQUIRE(directory != std::string::npos);
+    bytes.replace(directory + 24, 4, "\xff\xff\xff\x7f");  // uncompressed size in the central directory
+    rewrite(bytes);
+    expect_error(
+        read_all,
+        {"a.npz:k.npy: expected a size that its compressed bytes can hold, found 2147483647 bytes from"});
+  }
+  SECTION("encrypted") {
+    test::write_zip(path, {{"k.npy", std::string(100, 'x')}}, true);
+    std::string bytes = slurp(path);
+    for (const auto& [signature, flags] : {std::pair{"PK\x01\x02", 8u}, {"PK\x03\x04", 6u}})
+      bytes[bytes.find(signature) + flags] |= 1;
+    rewrite(bytes);
+    expect_error(read_all, {"a.npz:k.npy: expected a member that is not encrypted"});
+  }
+}
+
+TEST_CASE("an archive that changes after opening is an error", "[npz]") {
+  const TempDir dir;
+  const bool deflate = GENERATE(false, true);
+  test::write_zip(dir / "a.npz", {{"k.npy", large_npy()}}, deflate);
+  const NpyArray array = open_npy("k", NpzArchive::open(dir / "a.npz").source(0));
+  std::filesystem::resize_file(dir / "a.npz", 1000);
+  expect_error([&] { wrong_in_head(array, 1); },
+               {"a.npz: expected", "as when it was opened", "found 1000 bytes"});
+}
+
+}  // namespace kvreplay
