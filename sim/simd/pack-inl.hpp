@@ -56,11 +56,31 @@ struct PackOps {
   }
   HWY_INLINE P IfThenElseZero(M m, P a) const { return {hn::IfThenElseZero(m.lo, a.lo), hn::IfThenElseZero(m.hi, a.hi)}; }
   HWY_INLINE P Tanh(P a) const { return {hn::Tanh(d, a.lo), hn::Tanh(d, a.hi)}; }
-  HWY_INLINE P SoftmaxExp(P a) const {
-    return {HWY_NAMESPACE::SoftmaxExp(d, a.lo), HWY_NAMESPACE::SoftmaxExp(d, a.hi)};
+  HWY_INLINE P SoftmaxExp(P x) const {
+    if constexpr (sizeof(T) == 8) {
+      return {hn::Exp(d, x.lo), hn::Exp(d, x.hi)};
+    } else {
+      const hn::RebindToSigned<D> di;
+      const P magic = Set(12582912.0f);
+      const P shifted = MulAdd(x, Set(1.44269504f), magic);
+      const P r = NegMulAdd(Sub(shifted, magic), Set(0.693147181f), x);
+      P p = MulAdd(Set(0.00139136559f), r, Set(0.00838090998f));
+      p = MulAdd(p, r, Set(0.0416668265f));
+      p = MulAdd(p, r, Set(0.166663287f));
+      p = MulAdd(p, r, Set(0.499999986f));
+      p = MulAdd(p, r, Set(1.00000006f));
+      p = MulAdd(p, r, Set(1.0f));
+      const auto scale = [&](auto v, auto n) { return hn::BitCast(d, hn::Add(hn::BitCast(di, v), hn::ShiftLeft<23>(hn::BitCast(di, n)))); };
+      return IfThenElseZero(Gt(x, Set(-87.0f)), P{scale(p.lo, shifted.lo), scale(p.hi, shifted.hi)});
+    }
   }
-  HWY_INLINE P OneMinusExpOverZ(P a) const {
-    return {HWY_NAMESPACE::OneMinusExpOverZ(d, a.lo), HWY_NAMESPACE::OneMinusExpOverZ(d, a.hi)};
+  HWY_INLINE P OneMinusExpOverZ(P z) const {
+    if constexpr (sizeof(T) == 8) return {HWY_NAMESPACE::OneMinusExpOverZ(d, z.lo), HWY_NAMESPACE::OneMinusExpOverZ(d, z.hi)};
+    P p = Set(static_cast<T>(1.0 / 120));
+    p = NegMulAdd(p, z, Set(static_cast<T>(1.0 / 24)));
+    p = NegMulAdd(p, z, Set(static_cast<T>(1.0 / 6)));
+    p = NegMulAdd(p, z, Set(static_cast<T>(1.0 / 2)));
+    return NegMulAdd(p, z, Set(static_cast<T>(1)));
   }
   HWY_INLINE P Reciprocal(P a) const {
     return {HWY_NAMESPACE::Reciprocal(d, a.lo), HWY_NAMESPACE::Reciprocal(d, a.hi)};

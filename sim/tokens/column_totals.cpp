@@ -72,8 +72,12 @@ void pack_queries(const HeadGroup<T>& group, Index g, Index panel, HeadRows<T>& 
   const T scale = static_cast<T>(group.rule.scale);
   const Index first = in.panel_first(panel) - group.first_query();
   const Index n = in.panel_last(panel) - in.panel_first(panel) + 1;
-  for (Index c = 0; c < in.d; ++c)
-    for (Index r = 0; r < W; ++r) out[c * W + r] = r < n ? scale * group.q[g](first + r, c) : T{0};
+  for (Index r = 0; r < n; ++r) {
+    const T* q = group.q[g].data() + (first + r) * in.d;
+    for (Index c = 0; c < in.d; ++c) out[c * W + r] = scale * q[c];
+  }
+  if (n < W)
+    for (Index c = 0; c < in.d; ++c) std::fill(out + c * W + n, out + (c + 1) * W, T{0});
 }
 
 /// The state before any token: nothing seen but the sink column, whose value is 0, that is, -centre after
@@ -92,6 +96,15 @@ void start_state(const HeadGroup<T>& group, const PreparedValues<T>& values, Ind
     std::fill_n(state.rest_out + c * W, W, sink ? -values.centre(c) : T{0});
 }
 
+/// z_raw dz/dz_raw of a capped logit z, from the query and key themselves: near the cap z no longer tells z_raw.
+template <class T>
+double uncapped_taylor_logit(const HeadGroup<T>& group, Index g, Index i, Index p, double z) {
+  const double raw = group.rule.scale * group.q[g].row(i - group.first_query()).template cast<double>().dot(
+                                            group.k.row(p).template cast<double>());
+  const double slope = z / *group.rule.softcap;
+  return raw * (1 - slope * slope);
+}
+
 /// Ends pass one for a panel: the row constants, o - centre in place of rest_out, and the largest columns'
 /// scores.
 template <class T>
@@ -104,81 +117,52 @@ void finish_panel(const HeadGroup<T>& group, const PreparedValues<T>& values, In
   const Index n = in.panel_last(panel) - in.panel_first(panel) + 1;
 
   std::array<LargestColumn, W> column;
-  std::array<T, W> a{}, z_rest{}, delta{}, per_sum{}, alone{};
-  std::array<const T*, W> value;
+  std::array<double, W> taylor_z;
+  LargestColumns<T> largest;
   for (Index r = 0; r < W; ++r) {
-    const bool real = r < n;
-    const bool rest = state.rest_sum[r] > 0;
+    const bool real = r < n, rest = state.rest_sum[r] > 0;
     const double rest_lse =
         rest ? static_cast<double>(state.rest_max[r]) + std::log(static_cast<double>(state.rest_sum[r]))
              : -std::numeric_limits<double>::infinity();
     const Index at = real ? static_cast<Index>(state.top_at[r]) : 0;
-    column[r] = largest_column(real ? static_cast<double>(state.top[r]) : 0.0, rest_lse);
-    double taylor_z = state.top[r];
-    if (group.rule.softcap && real) {
-      const double cap = *group.rule.softcap, capped = state.top[r];
-      const Index row = in.panel_first(panel) + r - group.first_query();
-      const double raw = group.rule.scale * group.q[g].row(row).template cast<double>().dot(
-                                                group.k.row(at).template cast<double>());
-      taylor_z = raw * (1 - (capped / cap) * (capped / cap));
-    }
-    a[r] = static_cast<T>(column[r].a);
-    z_rest[r] = static_cast<T>(taylor_z * column[r].one_minus_a);
-    delta[r] = static_cast<T>(column[r].delta);
-    per_sum[r] = rest ? T{1} / state.rest_sum[r] : T{0};
-    alone[r] = rest ? T{0} : T{1};  // nothing is left of the row without its largest column: o' = 0
-    value[r] = values.centred.data() + at * in.d_v;
-    if (real)
-      head.largest[panel * W + r] = {at, column[r].a, taylor_z * column[r].a * column[r].one_minus_a, 0, 0, 0,
-                                     0};
+    const double z = real ? static_cast<double>(state.top[r]) : 0.0;
+    column[r] = largest_column(z, rest_lse);
+    taylor_z[r] = real && group.rule.softcap ? uncapped_taylor_logit(group, g, in.panel_first(panel) + r, at, z) : z;
+    largest.value[r] = values.centred.data() + at * in.d_v;
+    largest.a[r] = static_cast<T>(column[r].a);
+    largest.z_rest[r] = static_cast<T>(taylor_z[r] * column[r].one_minus_a);
+    largest.delta[r] = static_cast<T>(column[r].delta);
+    largest.per_sum[r] = rest ? T{1} / state.rest_sum[r] : T{0};
+    largest.alone[r] = rest ? T{0} : T{1};
   }
-
-  std::array<T, W> diff_sq{}, joint{}, exact_joint{}, out_sq{}, out_centred_sq{}, centre_dot{};
-  for (Index c = 0; c < in.d_v; ++c) {
-    T* out = state.rest_out + c * W;
-    const T centre = values.centre(c);
-    std::array<T, W> v;
-    for (Index r = 0; r < W; ++r) v[r] = value[r][c];
-    for (Index r = 0; r < W; ++r) {
-      const T rest = out[r] * per_sum[r] - alone[r] * centre;
-      const T diff = v[r] - rest;
-      const T o = rest + a[r] * diff;
-      const T j = v[r] + centre + z_rest[r] * diff;
-      const T ej = a[r] * (v[r] + centre) + delta[r] * (rest + centre);
-      diff_sq[r] += diff * diff;
-      joint[r] += j * j;
-      exact_joint[r] += ej * ej;
-      out_sq[r] += (o + centre) * (o + centre);
-      out_centred_sq[r] += o * o;
-      centre_dot[r] += centre * o;
-      out[r] = o;
-    }
-  }
+  finish_rows(values.centre.data(), in.d_v, state.rest_out, largest);
 
   for (Index r = 0; r < W; ++r) {
     const bool real = r < n;
-    const double lse = column[r].lse;
-    rows[kLse * W + r] = real ? static_cast<T>(lse) : std::numeric_limits<T>::infinity();
-    rows[kRescale * W + r] = real ? static_cast<T>(std::exp(std::min(lse, 0.0))) : T{0};
-    rows[kZeroLogit * W + r] = real ? static_cast<T>(std::exp(-std::max(lse, 0.0))) : T{0};
-    rows[kZeroWeightSum * W + r] =
-        real ? static_cast<T>(std::exp(std::min(lse, 0.0)) + std::exp(-std::max(lse, 0.0))) : T{1};
-    const T e = rows[kZeroLogit * W + r];
-    rows[kZeroLogitOutSq * W + r] = real ? e * e * out_sq[r] : T{0};
-    rows[kOutCentredSq * W + r] = real ? out_centred_sq[r] : T{0};
-    rows[kCentreDotOut * W + r] = real ? centre_dot[r] : T{0};
-    rows[kTopAt * W + r] = real ? state.top_at[r] : T{-1};
+    const LargestColumn& c = column[r];
+    const double rescale = std::exp(std::min(c.lse, 0.0)), zero_logit = std::exp(-std::max(c.lse, 0.0));
+    const auto put = [&](RowConstant which, double value, T padding) {
+      rows[which * W + r] = real ? static_cast<T>(value) : padding;
+    };
+    put(kLse, c.lse, std::numeric_limits<T>::infinity());
+    put(kRescale, rescale, 0);
+    put(kZeroLogit, zero_logit, 0);
+    put(kZeroWeightSum, rescale + zero_logit, 1);
+    put(kZeroLogitOutSq, zero_logit * zero_logit * static_cast<double>(largest.out_sq[r]), 0);
+    put(kOutCentredSq, largest.out_centred_sq[r], 0);
+    put(kCentreDotOut, largest.centre_dot_out[r], 0);
+    put(kTopAt, state.top_at[r], -1);
     if (!real) continue;
-    LargestScores& s = head.largest[panel * W + r];
-    const LargestColumn& col = column[r];
-    s.key = s.key * s.key * diff_sq[r];
-    s.joint = col.a * col.a * joint[r];
-    s.exact_key = col.delta * col.delta * diff_sq[r];
-    s.exact_joint = exact_joint[r];
-    s.exact_remove = col.a * col.a * diff_sq[r];
+    const double diff_sq = largest.diff_sq[r], az = c.a * taylor_z[r] * c.one_minus_a;
+    head.largest[panel * W + r] = {static_cast<Index>(state.top_at[r]),
+                                   c.a,
+                                   az * az * diff_sq,
+                                   c.a * c.a * static_cast<double>(largest.joint[r]),
+                                   c.delta * c.delta * diff_sq,
+                                   static_cast<double>(largest.exact_joint[r]),
+                                   c.a * c.a * diff_sq};
   }
-  for (Index c = 0; c < in.d_v; ++c)
-    for (Index r = n; r < W; ++r) state.rest_out[c * W + r] = 0;
+  for (Index c = 0; c < in.d_v; ++c) std::fill(state.rest_out + c * W + n, state.rest_out + (c + 1) * W, T{0});
 }
 
 ColumnTotals empty_totals(Index l, ColumnSet columns) {

@@ -40,23 +40,25 @@ HWY_INLINE void AddWindowRows(D d, const TileInput<T>& in, const T* HWY_RESTRICT
   };
   const P one = on.Set(1), zero = on.Set(0);
 
-  P z = on.Load(tile_z);
-  const auto visible = on.Gt(z, on.Set(kHidden<T>));
-  z = on.IfThenElseZero(visible, z);
-  P taylor_z = z;
+  // A hidden logit is -inf: its weight is 0, and nowhere else may it be multiplied.
+  const P logit = on.Load(tile_z);
+  const auto visible = on.Gt(logit, on.Set(kHidden<T>));
+  P z = on.IfThenElseZero(visible, logit);
+  P taylor_z = z, exponent = logit;
   if constexpr (kCapped) {
     // z holds the raw logit: the derivative of the cap belongs to the Taylor scores.
     const P cap = on.Set(in.softcap), tanh = on.Tanh(on.Div(z, cap));
     taylor_z = on.Mul(z, on.NegMulAdd(tanh, tanh, one));
     z = on.Mul(cap, tanh);
+    exponent = on.IfThenElse(visible, z, logit);
   }
-  const P a = on.IfThenElseZero(visible, on.SoftmaxExp(on.Sub(z, constant(kLse))));
+  const P a = on.SoftmaxExp(on.Sub(exponent, constant(kLse)));
   const P e = on.IfThenElseZero(visible, constant(kZeroLogit));
 
   const P v_dot_o = on.Load(tile_vo);
   const P out_centred_sq = constant(kOutCentredSq);
   const P shift = on.Sub(both(centre_dot_value), constant(kCentreDotOut));
-  const P u = on.Max(on.NegMulAdd(on.Set(2), v_dot_o, on.Add(both(value_centred_sq), out_centred_sq)), zero);
+  const P u = on.NegMulAdd(on.Set(2), v_dot_o, on.Add(both(value_centred_sq), out_centred_sq));
   const P v_dot_diff = on.Add(on.Sub(both(value_centred_sq), v_dot_o), shift);  // v . (v - o)
   const P o_dot_diff = on.Add(on.Sub(v_dot_o, out_centred_sq), shift);          // o . (v - o)
 
@@ -267,7 +269,8 @@ HWY_NOINLINE void ScoreTiles(const TileInput<T>& in, const T* row_constants, con
       // ||v + z (v - o)||^2 = ||v||^2 + 2 z v.(v - o) + z^2 u
       total[kJointCross] =
           total[kAttnSq] * static_cast<double>(token.value_sq[begin + t]) + 2 * total[kJointCross] + total[kKey];
-      for (Index s = 0; s < kWindowSums; ++s) window[s][begin + t] = total[s];
+      // Rounding may leave a sum of squares just below 0.
+      for (Index s = 0; s < kWindowSums; ++s) window[s][begin + t] = std::max(total[s], 0.0);
     } else {
       sums.exact_remove[begin + t] = lanes.totals[t];
       sums.max_attn[begin + t] = static_cast<double>(

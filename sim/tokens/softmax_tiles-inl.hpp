@@ -217,6 +217,43 @@ HWY_NOINLINE void MergeStates(const TileInput<T>& in, const SoftmaxPanel<T>& lat
   AddLosers(in, scale, into);
 }
 
+template <class T>
+HWY_NOINLINE void FinishRows(const T* centre, Index d_v, T* rest_out, LargestColumns<T>& rows) {
+  const hn::ScalableTag<T> d;
+  constexpr Index W = kPanelWidth<T>;
+  const Index N = static_cast<Index>(hn::Lanes(d));
+  for (Index n = 0; n < W; n += N) {
+    const auto a = hn::LoadU(d, rows.a + n), z_rest = hn::LoadU(d, rows.z_rest + n), delta = hn::LoadU(d, rows.delta + n);
+    const auto per_sum = hn::LoadU(d, rows.per_sum + n), alone = hn::LoadU(d, rows.alone + n);
+    auto diff_sq = hn::Zero(d), joint = diff_sq, exact_joint = diff_sq, out_sq = diff_sq, out_centred_sq = diff_sq,
+         centre_dot = diff_sq;
+    for (Index c = 0; c < d_v; ++c) {
+      HWY_ALIGN T values[HWY_MAX_BYTES / sizeof(T)];
+      for (Index r = 0; r < N; ++r) values[r] = rows.value[n + r][c];
+      const auto v = hn::LoadU(d, values), m = hn::Set(d, centre[c]);
+      const auto full_v = hn::Add(v, m);
+      const auto rest = hn::NegMulAdd(alone, m, hn::Mul(hn::LoadU(d, rest_out + c * W + n), per_sum));
+      const auto diff = hn::Sub(v, rest);
+      const auto o = hn::MulAdd(a, diff, rest), full_o = hn::Add(o, m);
+      const auto j = hn::MulAdd(z_rest, diff, full_v);
+      const auto ej = hn::MulAdd(a, full_v, hn::Mul(delta, hn::Add(rest, m)));
+      diff_sq = hn::MulAdd(diff, diff, diff_sq);
+      joint = hn::MulAdd(j, j, joint);
+      exact_joint = hn::MulAdd(ej, ej, exact_joint);
+      out_sq = hn::MulAdd(full_o, full_o, out_sq);
+      out_centred_sq = hn::MulAdd(o, o, out_centred_sq);
+      centre_dot = hn::MulAdd(m, o, centre_dot);
+      hn::StoreU(o, d, rest_out + c * W + n);
+    }
+    hn::StoreU(diff_sq, d, rows.diff_sq + n);
+    hn::StoreU(joint, d, rows.joint + n);
+    hn::StoreU(exact_joint, d, rows.exact_joint + n);
+    hn::StoreU(out_sq, d, rows.out_sq + n);
+    hn::StoreU(out_centred_sq, d, rows.out_centred_sq + n);
+    hn::StoreU(centre_dot, d, rows.centre_dot_out + n);
+  }
+}
+
 }  // namespace kvreplay::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 #endif

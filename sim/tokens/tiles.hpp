@@ -50,11 +50,12 @@ struct TileInput {
   Index end_visible(Index i) const { return causal ? i + 1 : total; }
 };
 
+// Multiples of 12, the rows that the product takes at once.
 /// Tokens of a pass-one tile.
-inline constexpr Index kTokensPassOne = 256;
+inline constexpr Index kTokensPassOne = 252;
 /// Tokens of a pass-two item, and of a tile within it.
-inline constexpr Index kTokensPassTwo = 128;
-inline constexpr Index kTokensPerTile = 32;
+inline constexpr Index kTokensPassTwo = 144;
+inline constexpr Index kTokensPerTile = 36;
 /// Panels that share a tile's keys before the next tile is taken.
 inline constexpr Index kPanelsPerBlock = 4;
 
@@ -66,6 +67,29 @@ void softmax_tiles(const TileInput<T>& in, Index panel, Index n, Index begin, In
 /// into := into merged with `later`, whose tokens all come after those of `into`.
 template <class T>
 void merge_states(const TileInput<T>& in, const SoftmaxPanel<T>& later, const SoftmaxPanel<T>& into);
+
+/// One panel of rows at the end of pass one: what is known of each row's largest column, and the sums that need its value.
+template <class T>
+struct LargestColumns {
+  static constexpr Index W = kPanelWidth<T>;
+  const T* value[W];  ///< v - centre of the largest column
+  T a[W];             ///< its weight
+  T z_rest[W];        ///< z (1 - a), z as the Taylor scores take it
+  T delta[W];         ///< change of its weight when its key is zeroed
+  T per_sum[W];       ///< 1 / rest_sum, 0 where the row sees nothing else
+  T alone[W];         ///< 1 where the row sees nothing else, else 0
+  // Found by finish_rows; o' is the output of the others alone:
+  T diff_sq[W];         ///< ||v - o'||^2
+  T joint[W];           ///< ||v + z (1 - a) (v - o')||^2
+  T exact_joint[W];     ///< ||a v + delta o'||^2
+  T out_sq[W];          ///< ||o||^2
+  T out_centred_sq[W];  ///< ||o - centre||^2
+  T centre_dot_out[W];  ///< centre . (o - centre)
+};
+
+/// Turns rest_out [d_v][W] into o - centre and fills the sums of `largest`.
+template <class T>
+void finish_rows(const T* centre, Index d_v, T* rest_out, LargestColumns<T>& largest);
 
 /// Per-row constants of pass two, [kRowConstants][W] a panel. For padded rows lse is +inf and all else 0,
 /// zero_weight_sum 1.

@@ -12,32 +12,26 @@
 HWY_BEFORE_NAMESPACE();
 namespace kvreplay::HWY_NAMESPACE {
 
-void SoftmaxTilesF32(const TileInput<float>& in, Index panel, Index n, Index begin, Index end,
-                     const SoftmaxPanel<float>* states) {
-  SoftmaxTiles(in, panel, n, begin, end, states);
-}
-void SoftmaxTilesF64(const TileInput<double>& in, Index panel, Index n, Index begin, Index end,
-                     const SoftmaxPanel<double>* states) {
-  SoftmaxTiles(in, panel, n, begin, end, states);
-}
-void MergeStatesF32(const TileInput<float>& in, const SoftmaxPanel<float>& later,
-                    const SoftmaxPanel<float>& into) {
-  MergeStates(in, later, into);
-}
-void MergeStatesF64(const TileInput<double>& in, const SoftmaxPanel<double>& later,
-                    const SoftmaxPanel<double>& into) {
-  MergeStates(in, later, into);
-}
-void ScoreTilesF32(const TileInput<float>& in, const float* row_constants, const float* out_panels,
-                   const TokenConstants<float>& tokens, ColumnSet columns, Index begin, Index end,
-                   const ColumnSums& sums) {
-  ScoreTiles(in, row_constants, out_panels, tokens, columns, begin, end, sums);
-}
-void ScoreTilesF64(const TileInput<double>& in, const double* row_constants, const double* out_panels,
-                   const TokenConstants<double>& tokens, ColumnSet columns, Index begin, Index end,
-                   const ColumnSums& sums) {
-  ScoreTiles(in, row_constants, out_panels, tokens, columns, begin, end, sums);
-}
+// Highway exports plain functions: one set of names for each element type.
+#define KVREPLAY_TILES(T, Suffix)                                                                                     \
+  void SoftmaxTiles##Suffix(const TileInput<T>& in, Index panel, Index n, Index begin, Index end,                     \
+                            const SoftmaxPanel<T>* states) {                                                          \
+    SoftmaxTiles(in, panel, n, begin, end, states);                                                                   \
+  }                                                                                                                   \
+  void MergeStates##Suffix(const TileInput<T>& in, const SoftmaxPanel<T>& later, const SoftmaxPanel<T>& into) {       \
+    MergeStates(in, later, into);                                                                                     \
+  }                                                                                                                   \
+  void FinishRows##Suffix(const T* centre, Index d_v, T* rest_out, LargestColumns<T>& largest) {                      \
+    FinishRows(centre, d_v, rest_out, largest);                                                                       \
+  }                                                                                                                   \
+  void ScoreTiles##Suffix(const TileInput<T>& in, const T* row_constants, const T* out_panels,                        \
+                          const TokenConstants<T>& tokens, ColumnSet columns, Index begin, Index end,                 \
+                          const ColumnSums& sums) {                                                                   \
+    ScoreTiles(in, row_constants, out_panels, tokens, columns, begin, end, sums);                                     \
+  }
+KVREPLAY_TILES(float, F32)
+KVREPLAY_TILES(double, F64)
+#undef KVREPLAY_TILES
 
 }  // namespace kvreplay::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -45,45 +39,33 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace kvreplay {
 
-HWY_EXPORT(SoftmaxTilesF32);
-HWY_EXPORT(SoftmaxTilesF64);
-HWY_EXPORT(MergeStatesF32);
-HWY_EXPORT(MergeStatesF64);
-HWY_EXPORT(ScoreTilesF32);
-HWY_EXPORT(ScoreTilesF64);
-
-template <>
-void softmax_tiles(const TileInput<float>& in, Index panel, Index n, Index begin, Index end,
-                   const SoftmaxPanel<float>* states) {
-  HWY_DYNAMIC_DISPATCH(SoftmaxTilesF32)(in, panel, n, begin, end, states);
-}
-template <>
-void softmax_tiles(const TileInput<double>& in, Index panel, Index n, Index begin, Index end,
-                   const SoftmaxPanel<double>* states) {
-  HWY_DYNAMIC_DISPATCH(SoftmaxTilesF64)(in, panel, n, begin, end, states);
-}
-template <>
-void merge_states(const TileInput<float>& in, const SoftmaxPanel<float>& later,
-                  const SoftmaxPanel<float>& into) {
-  HWY_DYNAMIC_DISPATCH(MergeStatesF32)(in, later, into);
-}
-template <>
-void merge_states(const TileInput<double>& in, const SoftmaxPanel<double>& later,
-                  const SoftmaxPanel<double>& into) {
-  HWY_DYNAMIC_DISPATCH(MergeStatesF64)(in, later, into);
-}
-template <>
-void score_tiles(const TileInput<float>& in, const float* row_constants, const float* out_panels,
-                 const TokenConstants<float>& tokens, ColumnSet columns, Index begin, Index end,
-                 const ColumnSums& sums) {
-  HWY_DYNAMIC_DISPATCH(ScoreTilesF32)(in, row_constants, out_panels, tokens, columns, begin, end, sums);
-}
-template <>
-void score_tiles(const TileInput<double>& in, const double* row_constants, const double* out_panels,
-                 const TokenConstants<double>& tokens, ColumnSet columns, Index begin, Index end,
-                 const ColumnSums& sums) {
-  HWY_DYNAMIC_DISPATCH(ScoreTilesF64)(in, row_constants, out_panels, tokens, columns, begin, end, sums);
-}
+#define KVREPLAY_TILES(T, Suffix)                                                                                     \
+  HWY_EXPORT(SoftmaxTiles##Suffix);                                                                                   \
+  HWY_EXPORT(MergeStates##Suffix);                                                                                    \
+  HWY_EXPORT(FinishRows##Suffix);                                                                                     \
+  HWY_EXPORT(ScoreTiles##Suffix);                                                                                     \
+  template <>                                                                                                         \
+  void softmax_tiles(const TileInput<T>& in, Index panel, Index n, Index begin, Index end,                            \
+                     const SoftmaxPanel<T>* states) {                                                                 \
+    HWY_DYNAMIC_DISPATCH(SoftmaxTiles##Suffix)(in, panel, n, begin, end, states);                                     \
+  }                                                                                                                   \
+  template <>                                                                                                         \
+  void merge_states(const TileInput<T>& in, const SoftmaxPanel<T>& later, const SoftmaxPanel<T>& into) {              \
+    HWY_DYNAMIC_DISPATCH(MergeStates##Suffix)(in, later, into);                                                       \
+  }                                                                                                                   \
+  template <>                                                                                                         \
+  void finish_rows(const T* centre, Index d_v, T* rest_out, LargestColumns<T>& largest) {                             \
+    HWY_DYNAMIC_DISPATCH(FinishRows##Suffix)(centre, d_v, rest_out, largest);                                         \
+  }                                                                                                                   \
+  template <>                                                                                                         \
+  void score_tiles(const TileInput<T>& in, const T* row_constants, const T* out_panels,                               \
+                   const TokenConstants<T>& tokens, ColumnSet columns, Index begin, Index end,                        \
+                   const ColumnSums& sums) {                                                                          \
+    HWY_DYNAMIC_DISPATCH(ScoreTiles##Suffix)(in, row_constants, out_panels, tokens, columns, begin, end, sums);       \
+  }
+KVREPLAY_TILES(float, F32)
+KVREPLAY_TILES(double, F64)
+#undef KVREPLAY_TILES
 
 }  // namespace kvreplay
 #endif
