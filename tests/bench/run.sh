@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Times the CPU path beside its floor and its eager PyTorch peer, in one run: tests/bench/run.sh build/release/bin
+set -euo pipefail
+bin=${1:?usage: run.sh BIN_FOLDER}
+here=$(dirname "$0")
+echo "machine: $(lscpu | sed -n 's/^Model name: *//p'), $(nproc) cores, $(date -u +%F)"
+echo
+echo "eager PyTorch, five of the eleven metrics (peer_torch.py):"
+"${PYTHON:-python3}" "$here/peer_torch.py"
+echo
+echo "kvreplay, all eleven (of_floor: floor / time):"
+"$bin/token_metrics_bench" --benchmark_repetitions="${REPETITIONS:-7}" --benchmark_report_aggregates_only=true \
+  --benchmark_counters_tabular=true --benchmark_min_time=1 2>/dev/null | grep -E '^Benchmark|_median|^-'
