@@ -27,6 +27,13 @@ constexpr std::uint64_t piece_bytes = std::uint64_t{1} << 18;
 // Reads that end this early (headers, small members) leave no decompressor behind.
 constexpr std::uint64_t no_cursor_below = std::uint64_t{1} << 16;
 
+/// Held while libzip reads headers: it converts their times to the local zone, which is a global of the C
+/// library.
+std::mutex& header_mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
 struct ZipClose {
   void operator()(zip_t* zip) const { zip_discard(zip); }
 };
@@ -45,6 +52,7 @@ class Zip {
     }
     // libzip takes nothing at all for an archive without members.
     if (bytes.empty()) throw InputError(where_, "an .npz (zip) archive", "an empty file");
+    const std::lock_guard lock(header_mutex());
     zip_error_t error;
     zip_error_init(&error);
     zip_source_t* source = zip_source_buffer_create(bytes.data(), bytes.size(), 0, &error);
@@ -79,7 +87,9 @@ class Zip {
 class Cursor {
  public:
   Cursor(const NpzArchive::Backing& backing, std::uint64_t index, std::string where)
-      : zip_(backing), where_(std::move(where)), file_(zip_fopen_index(zip_.get(), index, 0)) {
+      : zip_(backing), where_(std::move(where)) {
+    const std::lock_guard lock(header_mutex());
+    file_.reset(zip_fopen_index(zip_.get(), index, 0));
     if (!file_) throw InputError(where_, "a readable member", zip_strerror(zip_.get()));
   }
 

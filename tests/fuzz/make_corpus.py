@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""Writes the seeds of the fuzzers to corpus/ beside this script. Needs nothing but the standard library."""
+
+import io
+import pathlib
+import struct
+import zipfile
+
+CORPUS = pathlib.Path(__file__).parent / "corpus"
+
+
+def npy(descr="<f4", shape=(2, 3), order=False, version=1, data=None):
+    count = 1
+    for extent in shape:
+        count *= extent
+    if data is None:
+        data = bytes(range(count * int(descr[2:])))
+    text = str({"descr": descr, "fortran_order": order, "shape": shape}) + "\n"
+    length = struct.pack("<H" if version == 1 else "<I", len(text))
+    return b"\x93NUMPY" + bytes([version, 0]) + length + text.encode() + data
+
+
+def npz(members, compression, zip64=False):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", compression) as archive:
+        for name, data in members.items():
+            info = zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0))
+            info.compress_type = compression
+            with archive.open(info, "w", force_zip64=zip64) as member:
+                member.write(data)
+    return buffer.getvalue()
+
+
+good = npy()
+NPY = {
+    "f2": npy("<f2"),
+    "f2_big": npy(">f2"),
+    "f4_fortran": npy("<f4", order=True),
+    "f8_v2": npy("<f8", version=2),
+    "f8_big_v3": npy(">f8", version=3),
+    "bf16": npy("|V2"),
+    "u2": npy("<u2"),
+    "one_axis": npy(shape=(5,)),
+    "no_axis": npy(shape=()),
+    "nan": npy(data=b"\x00\x00\xc0\x7f" * 6),
+    "python2": good.replace(b"(2, 3)}", b"(2L,3)}"),
+    "truncated": good[:-3],
+    "header_only": good[:-24],
+    "prefix_only": good[:9],
+    "integers": npy("<i8"),
+    "structured": good.replace(b"'<f4'", b"[('',4)]"),
+    "zero_extent": npy(shape=(0, 3)),
+    "overflow": npy(shape=(2**32, 2**32), data=b"1234"),
+    "long_header": b"\x93NUMPY\x02\x00\xff\xff\xff\xff{}",
+    "empty": b"",
+}
+arrays = {"q.npy": good, "layer_0_k.npy": npy("<f2")}
+large = {"q.npy": npy("<f4", (200, 100), data=bytes(80000))}
+deflated = npz(arrays, zipfile.ZIP_DEFLATED)
+NPZ = {
+    "stored": npz(arrays, zipfile.ZIP_STORED),
+    "deflated": deflated,
+    "zip64": npz(arrays, zipfile.ZIP_STORED, zip64=True),
+    "large_deflated": npz(large, zipfile.ZIP_DEFLATED),
+    "no_members": npz({}, zipfile.ZIP_STORED),
+    "no_array": npz({"readme.txt": b"text"}, zipfile.ZIP_STORED),
+    "truncated": deflated[: len(deflated) // 2],
+    "damaged": deflated.replace(b"PK\x03\x04", b"PK\x03\x05", 1),
+    "empty": b"",
+}
+MANIFEST = {
+    "all_keys": b"""{"model": "m", "prompt_len": 3, "scale": 0.5, "causal": true, "sliding_window": [null, 2],
+ "logit_softcap": 50.0, "sink_logit": [[0, 1, 2, 3], null], "dtype": "bfloat16", "n_layers": 2, "n_q_heads": 4,
+ "n_kv_heads": 2, "head_dim": 8, "total_len": 4, "rope": {"style": "half", "theta": 10000.0, "rotary_dim": 4,
+ "attention_factor": 1.5, "scaling": {"rope_type": "default"}}}""",
+    "inv_freq": b'{"rope": {"style": "interleaved", "inv_freq": [1, 0.5, 0.25]}}',
+    "inv_freq_per_layer": b'{"rope": {"style": "half", "inv_freq": [[1, 0.5], [0.25, 0]]}}',
+    "scaled": b'{"rope": {"style": "half", "theta": 5, "scaling": {"rope_type": "yarn", "factor": 4}}}',
+    "nulls": b'{"prompt_len": null, "rope": null, "sink_logit": null}',
+    "too_large": b'{"prompt_len": 18446744073709551615, "scale": 1e308}',
+    "out_of_range": b'{"scale": 1e999}',
+    "wrong_types": b'{"scale": "1", "rope": [], "sink_logit": [[]]}',
+    "tokens": '{"ids": [1, -2, 3, 4], "text": ["a", "\u00e9", "\\u0000", ""]}'.encode(),
+    "tokens_short": b'{"ids": [1], "text": [1, 2, 3, 4]}',
+    "not_utf8": b'{"model": "\xff"}',
+    "nested": b"[" * 200,
+    "empty": b"",
+}
+
+for kind, seeds in {"npy": NPY, "npz": NPZ, "manifest": MANIFEST}.items():
+    (CORPUS / kind).mkdir(parents=True, exist_ok=True)
+    for name, data in seeds.items():
+        (CORPUS / kind / name).write_bytes(data)
