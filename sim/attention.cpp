@@ -23,43 +23,51 @@ double sink_of(const HeadGroup<double>& group, Index g) {
   return group.rule.sink_logit.empty() ? kHidden : group.rule.sink_logit[static_cast<std::size_t>(g)];
 }
 
-/// Softmax numerators exp(z - shift). Rows that differ in one logit mostly share their maximum; their other
-/// numerators are then the same numbers and are not computed twice.
-class Numerators {
+/// Softmax of a row of logits and a sink column: weight m is e[m] * inverse_sum.
+class Softmax {
  public:
-  explicit Numerators(const Vector<double>& z) : z_(z), e_(z.size()) {}
+  Softmax(const Vector<double>& z, double sink) : z_(z), sink_(sink), e_(z.size()) { replace(-1, 0.0); }
 
-  const WideVector& shifted_by(double shift) {
-    if (!known_ || shift != shift_) {
-      for (Index m = 0; m < z_.size(); ++m) e_[m] = std::exp(static_cast<Wide>(z_[m]) - shift);
+  /// Starts again from z with z[p] replaced by `logit`. Rows that differ in one logit mostly share their
+  /// maximum; their other numerators are then the same numbers, which are kept. The sum is always taken anew.
+  void replace(Index p, double logit) {
+    if (p_ >= 0) e_[p_] = numerator(z_[p_]);
+    p_ = p;
+    const double z_p = p >= 0 ? std::exchange(z_[p], logit) : 0.0;
+    const double largest = z_.size() > 0 ? std::max(sink_, z_.maxCoeff()) : sink_;
+    if (p >= 0) z_[p] = z_p;
+    // with nothing left to look at every numerator is exp(-inf) = 0
+    const double shift = largest == kHidden ? 0.0 : largest;
+    if (shift != shift_) {
       shift_ = shift;
-      known_ = true;
+      for (Index m = 0; m < z_.size(); ++m) e_[m] = numerator(z_[m]);
     }
-    return e_;
+    if (p >= 0) e_[p] = numerator(logit);
+    const Wide sum = numerator(sink_) + sum_of_numerators();
+    inverse_sum_ = sum > 0 ? 1 / sum : 0;
   }
+  Wide operator[](Index m) const { return e_[m] * inverse_sum_; }
 
  private:
-  const Vector<double>& z_;
-  WideVector e_;
-  double shift_ = 0.0;
-  bool known_ = false;
-};
-
-/// Softmax of z with z[p] replaced by z_p (p < 0: nothing is replaced) and one more column with logit `sink`.
-void softmax_with(const Vector<double>& z, Index p, double z_p, double sink, Numerators& numerators,
-                  WideVector& weights) {
-  double largest = sink;
-  for (Index m = 0; m < z.size(); ++m) largest = std::max(largest, m == p ? z_p : z[m]);
-  if (largest == kHidden) {  // nothing left to look at
-    weights.setZero(z.size());
-    return;
+  Wide numerator(double z) const { return std::exp(static_cast<Wide>(z) - shift_); }
+  Wide sum_of_numerators() const {
+    Wide even = 0;  // two chains of additions: in one, each waits for the one before
+    Wide odd = 0;
+    Index m = 0;
+    for (; m + 1 < e_.size(); m += 2) {
+      even += e_[m];
+      odd += e_[m + 1];
+    }
+    return even + odd + (m < e_.size() ? e_[m] : 0);
   }
-  weights = numerators.shifted_by(largest);
-  if (p >= 0) weights[p] = std::exp(static_cast<Wide>(z_p) - largest);
-  Wide sum = std::exp(static_cast<Wide>(sink) - largest);
-  for (Index m = 0; m < z.size(); ++m) sum += weights[m];
-  weights *= 1 / sum;
-}
+
+  Vector<double> z_;
+  double sink_;
+  double shift_ = std::numeric_limits<double>::quiet_NaN();  // differs from every shift
+  Index p_ = -1;
+  WideVector e_;
+  Wide inverse_sum_ = 0;
+};
 
 }  // namespace
 
@@ -76,10 +84,10 @@ LogitRow attention_logits(const HeadGroup<double>& group, Index g, Index i) {
 }
 
 Vector<double> attention_weights(const HeadGroup<double>& group, Index g, const Vector<double>& z) {
-  Numerators numerators(z);
-  WideVector weights(z.size());
-  softmax_with(z, -1, 0.0, sink_of(group, g), numerators, weights);
-  return weights.cast<double>();
+  const Softmax softmax(z, sink_of(group, g));
+  Vector<double> weights(z.size());
+  for (Index m = 0; m < z.size(); ++m) weights[m] = static_cast<double>(softmax[m]);
+  return weights;
 }
 
 Vector<double> attention_output(const HeadGroup<double>& group, Index g, Index i) {
@@ -93,10 +101,9 @@ Vector<double> brute_force_errors(const HeadGroup<double>& group, Index g, Index
   const double sink = sink_of(group, g);
   const Vector<double> z = attention_logits(group, g, i).z.segment(first, visible);
 
-  Numerators numerators(z);
+  Softmax softmax(z, sink);
   WideVector before(visible);
-  WideVector after(visible);
-  softmax_with(z, -1, 0.0, sink, numerators, before);
+  for (Index m = 0; m < visible; ++m) before[m] = softmax[m];
 
   const bool key_changes = change == TokenChange::zero_key || change == TokenChange::zero_key_and_value;
   const bool value_changes = change == TokenChange::zero_value || change == TokenChange::zero_key_and_value;
@@ -117,15 +124,10 @@ Vector<double> brute_force_errors(const HeadGroup<double>& group, Index g, Index
         weight_change.row(t).setZero();
         continue;
       }
-      if (change == TokenChange::remove) {
-        softmax_with(z, p, kHidden, sink, numerators, after);
-      } else if (key_changes) {
-        softmax_with(z, p, zero_key_logit, sink, numerators, after);
-      } else {
-        after = before;
-      }
-      if (value_changes) after[p] = 0;
-      weight_change.row(t) = (after - before).cast<double>().transpose();
+      if (change == TokenChange::remove) softmax.replace(p, kHidden);
+      if (key_changes) softmax.replace(p, zero_key_logit);
+      for (Index m = 0; m < visible; ++m) weight_change(t, m) = static_cast<double>(softmax[m] - before[m]);
+      if (value_changes) weight_change(t, p) = static_cast<double>(-before[p]);
     }
     output_change.noalias() = weight_change.topRows(count) * group.v.middleRows(first, visible);
     errors.segment(begin, count) = output_change.rowwise().squaredNorm();

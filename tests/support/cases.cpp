@@ -103,16 +103,17 @@ std::vector<TokenCase> large_cases() {
     list.add("tile edge, l = 385, w = " + std::to_string(w), {.l = 385, .T = 386, .d = 16, .d_v = 24}, w);
   }
   list.add("l = w = 300, d = 128",
-           {.l = 300, .T = 320, .G = 1, .d = 128, .d_v = 128, .rope = rope_of(Rope::Style::half, 128)}, 300);
-  list.add("l = w = 320, d = 128, d_v = 64, sink logit",
-           {.l = 320, .T = 321, .G = 1, .d = 128, .d_v = 64, .sink_logit = 1.0}, 320);
+           {.l = 300, .T = 303, .G = 1, .d = 128, .d_v = 128, .rope = rope_of(Rope::Style::half, 128)}, 300);
+  list.add("l = w = 320, d = 128, d_v = 32, sink logit",
+           {.l = 320, .T = 321, .G = 1, .d = 128, .d_v = 32, .sink_logit = 1.0}, 320);
   list.add("l = w = 321, sliding window 100",
            {.l = 321, .T = 330, .d = 64, .d_v = 64, .attention_sink = 130, .sliding_window = 100}, 321);
-  list.add("l = w = 513, d = 16", {.l = 513, .T = 514, .G = 1, .d = 16, .d_v = 16, .softcap = 30.0}, 513);
-  list.add("l = 700, w = 65, G = 4",
-           {.l = 700, .T = 703, .G = 4, .d = 64, .d_v = 64, .d_model = 32, .logit_std = 4.0}, 65);
+  list.add("l = w = 513, d = 16, soft cap", {.l = 513, .T = 514, .G = 1, .d = 16, .d_v = 4, .softcap = 30.0},
+           513);
+  list.add("l = 700, w = 33, G = 4, wo",
+           {.l = 700, .T = 703, .G = 4, .d = 64, .d_v = 16, .d_model = 32, .logit_std = 4.0}, 33);
   list.add("non-causal, l = w = 257",
-           {.l = 257, .T = 260, .G = 1, .d = 64, .d_v = 64, .attention_sink = 3, .causal = false}, 257);
+           {.l = 257, .T = 260, .G = 1, .d = 64, .d_v = 16, .attention_sink = 3, .causal = false}, 257);
   return list.take();
 }
 

@@ -1,0 +1,200 @@
+#include "sim/head_group.hpp"
+
+#include "data/npy_write.hpp"
+#include "sim/tokens/token_metrics.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/temp_dir.hpp"
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+using namespace kvreplay;
+using namespace kvreplay::test;
+
+namespace {
+
+constexpr Index kLayers = 2, kQueryHeads = 6, kKvHeads = 2, kT = 9, kD = 4, kDv = 3, kDModel = 5;
+
+/// Every element tells which tensor (by `tensor`), layer, head, row and column it is.
+float element(int tensor, Index layer, Index head, Index row, Index column) {
+  return static_cast<float>((((tensor * kLayers + layer) * 8 + head) * 16 + row) * 8 + column) / 64.0f;
+}
+
+void write_tensor(const std::filesystem::path& path, int tensor, Index layer, Index heads, Index rows,
+                  Index columns) {
+  std::vector<float> values;
+  for (Index h = 0; h < heads; ++h) {
+    for (Index r = 0; r < rows; ++r) {
+      for (Index c = 0; c < columns; ++c) values.push_back(element(tensor, layer, h, r, c));
+    }
+  }
+  const std::size_t shape[] = {static_cast<std::size_t>(heads), static_cast<std::size_t>(rows),
+                               static_cast<std::size_t>(columns)};
+  write_npy(path, shape, values);
+}
+
+void write_dump(const std::filesystem::path& folder, Index T_q, bool with_wo, const std::string& manifest) {
+  for (Index layer = 0; layer < kLayers; ++layer) {
+    const std::filesystem::path at = folder / ("layer_0" + std::to_string(layer));
+    std::filesystem::create_directories(at);
+    write_tensor(at / "q.npy", 0, layer, kQueryHeads, T_q, kD);
+    write_tensor(at / "k.npy", 1, layer, kKvHeads, kT, kD);
+    write_tensor(at / "v.npy", 2, layer, kKvHeads, kT, kDv);
+    if (with_wo) write_tensor(at / "wo.npy", 3, layer, kQueryHeads, kDv, kDModel);
+  }
+  std::ofstream(folder / "manifest.json") << manifest;
+}
+
+template <class T>
+bool holds(const Matrix<T>& matrix, int tensor, Index layer, Index head, Index rows, Index columns) {
+  if (matrix.rows() != rows || matrix.cols() != columns) return false;
+  for (Index r = 0; r < rows; ++r) {
+    for (Index c = 0; c < columns; ++c) {
+      if (matrix(r, c) != static_cast<T>(element(tensor, layer, head, r, c))) return false;
+    }
+  }
+  return true;
+}
+
+template <class T>
+void check_groups(const Dump& dump, Index T_q) {
+  for (Index layer = 0; layer < kLayers; ++layer) {
+    for (Index kv_head = 0; kv_head < kKvHeads; ++kv_head) {
+      const HeadGroup<T> group = load_head_group<T>(dump, layer, kv_head);
+      CHECK(group.layer == layer);
+      CHECK(group.kv_head == kv_head);
+      CHECK(group.l == 6);
+      CHECK(group.G() == 3);
+      CHECK(group.T_all() == kT);
+      CHECK(group.T_q() == T_q);
+      CHECK(group.first_query() == kT - T_q);
+      CHECK(holds(group.k, 1, layer, kv_head, kT, kD));
+      CHECK(holds(group.v, 2, layer, kv_head, kT, kDv));
+      REQUIRE(group.wo.size() == (dump.has(Tensor::wo) ? 3 : 0));
+      for (std::size_t g = 0; g < 3; ++g) {
+        const Index head = kv_head * 3 + static_cast<Index>(g);
+        CHECK(holds(group.q[g], 0, layer, head, T_q, kD));
+        if (!group.wo.empty()) CHECK(holds(group.wo[g], 3, layer, head, kDv, kDModel));
+      }
+    }
+  }
+}
+
+bool available(TokenMetric metric, const Dump& dump) { return !why_unavailable(metric, dump); }
+
+}  // namespace
+
+TEST_CASE("a head group holds its KV head, the query heads that read it and their rule", "[head_group]") {
+  const TempDir folder;
+  write_dump(folder.path(), kT, true,
+             R"({"prompt_len": 6, "scale": 0.25, "causal": true, "sliding_window": [null, 4],
+                 "logit_softcap": 30.0, "sink_logit": [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11]],
+                 "rope": {"style": "interleaved", "theta": 100.0, "rotary_dim": 2}})");
+  const Dump dump = Dump::open(folder.path());
+  check_groups<float>(dump, kT);
+  check_groups<double>(dump, kT);
+
+  const HeadGroup<float> group = load_head_group<float>(dump, 1, 1);
+  CHECK(group.rule.scale == 0.25);
+  CHECK(group.rule.softcap == 30.0);
+  CHECK(group.rule.sliding_window == 4);
+  CHECK(group.rule.sink_logit == std::vector<double>{9, 10, 11});
+  CHECK(load_head_group<float>(dump, 0, 0).rule.sink_logit == std::vector<double>{0, 1, 2});
+  CHECK(!load_head_group<float>(dump, 0, 0).rule.sliding_window);
+  REQUIRE(group.rope);
+  CHECK(group.rope->style == Rope::Style::interleaved);
+  CHECK(group.rope->rotary_dim == 2);
+
+  CHECK(head_group_bytes(dump.shape(), true, 4) ==
+        4u * static_cast<unsigned>(3 * kT * kD + kT * kD + kT * kDv + 3 * kDv * kDModel));
+  CHECK(head_group_bytes(dump.shape(), false, 8) ==
+        8u * static_cast<unsigned>(3 * kT * kD + kT * kD + kT * kDv));
+}
+
+TEST_CASE("fewer queries, no output projection, no sink logits, no RoPE", "[head_group]") {
+  const TempDir folder;
+  write_dump(folder.path(), 5, false, R"({"prompt_len": 6})");
+  const Dump dump = Dump::open(folder.path());
+  check_groups<float>(dump, 5);
+  const HeadGroup<double> group = load_head_group<double>(dump, 0, 1);
+  CHECK(group.rule.sink_logit.empty());
+  CHECK(group.rule.scale == Approx(0.5));
+  CHECK(!group.rope);
+}
+
+TEST_CASE("which positions a query sees", "[head_group]") {
+  HeadGroup<float> group;
+  group.k.setZero(9, 2);
+  CHECK(group.first_visible(5) == 0);
+  CHECK(group.end_visible(5) == 6);
+  group.rule.sliding_window = 3;
+  CHECK(group.first_visible(5) == 3);
+  CHECK(group.first_visible(2) == 0);
+  CHECK(group.first_visible(1) == 0);
+  group.rule.sliding_window = 1;
+  CHECK(group.first_visible(5) == 5);
+  CHECK(group.first_visible(0) == 0);
+  group.rule.causal = false;
+  CHECK(group.end_visible(5) == 9);
+}
+
+TEST_CASE("a metric that a dump cannot give says why", "[token_metrics]") {
+  const TempDir folder;
+  const std::string rope = R"("rope": {"style": "half", "theta": 10000.0})";
+  const auto reopen = [&](Index T_q, const std::string& manifest) {
+    write_dump(folder.path(), T_q, false, manifest);
+    return Dump::open(folder.path());
+  };
+  {
+    const Dump dump = reopen(kT, R"({"prompt_len": 6, )" + rope + "}");
+    for (TokenMetric metric : all_token_metrics()) CHECK(available(metric, dump));
+  }
+  {
+    const Dump dump = reopen(kT, R"({"prompt_len": 6})");
+    for (TokenMetric metric : all_token_metrics()) {
+      CHECK(available(metric, dump) == (metric != TokenMetric::expected_attention));
+    }
+    const std::string why = why_unavailable(TokenMetric::expected_attention, dump).value();
+    CHECK(why.find(dump.rope_note()) != std::string::npos);
+    CHECK(!dump.rope_note().empty());
+  }
+  {
+    const Dump dump = reopen(kT, "{" + rope + "}");  // no decoding steps
+    for (TokenMetric metric : all_token_metrics()) {
+      CHECK(available(metric, dump) == (kind_of(metric) != MetricKind::oracle));
+    }
+    CHECK(why_unavailable(TokenMetric::oracle_next, dump).value().find("decoding steps") !=
+          std::string::npos);
+  }
+  {
+    const Dump dump = reopen(kT, R"({"prompt_len": 4, )" + rope + "}");
+    CHECK(!available(TokenMetric::expected_attention, dump));
+    CHECK(available(TokenMetric::oracle_future, dump));
+  }
+  {
+    const Dump dump = reopen(5, R"({"prompt_len": 6, )" + rope + "}");  // queries 4..8
+    for (TokenMetric metric : all_token_metrics()) CHECK(available(metric, dump));
+  }
+  {
+    const Dump dump = reopen(4, R"({"prompt_len": 6, )" + rope + "}");  // queries 5..8
+    CHECK(!available(TokenMetric::expected_attention, dump));
+    CHECK(available(TokenMetric::exact_key, dump));
+    CHECK(available(TokenMetric::oracle_next, dump));
+  }
+  {
+    const Dump dump = reopen(3, R"({"prompt_len": 6, )" + rope + "}");  // queries 6..8: decoding steps only
+    for (TokenMetric metric : all_token_metrics()) {
+      CHECK(available(metric, dump) == (kind_of(metric) == MetricKind::oracle ||
+                                        metric == TokenMetric::knorm || metric == TokenMetric::keydiff));
+    }
+  }
+  {
+    const Dump dump = reopen(2, R"({"prompt_len": 6, )" + rope + "}");  // queries 7..8
+    for (TokenMetric metric : all_token_metrics()) {
+      CHECK(available(metric, dump) == (metric == TokenMetric::knorm || metric == TokenMetric::keydiff));
+    }
+    CHECK(why_unavailable(TokenMetric::oracle_next, dump).value().find('6') != std::string::npos);
+  }
+}
