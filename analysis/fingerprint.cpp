@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <fstream>
 #include <set>
@@ -52,13 +53,22 @@ void add_ends(Hash& hash, const fs::path& path) {
 
 std::string fingerprint(const Dump& dump) {
   Hash hash;
-  std::set<fs::path> paths;
-  for (const DumpFile& file : dump.files()) paths.insert(file_of(file));
-  if (const fs::path manifest = dump.folder() / "manifest.json"; fs::exists(manifest)) paths.insert(manifest);
-  for (const fs::path& path : paths) {
-    hash.add(path.lexically_relative(dump.folder()).generic_string());
-    add_ends(hash, path);
+  if (const fs::path manifest = dump.folder() / "manifest.json"; fs::exists(manifest))
+    add_ends(hash, manifest);
+  for (const DumpFile& file : dump.files()) {
+    hash.add(fs::path(file.where).lexically_relative(dump.folder()).generic_string());
+    hash.add(name_of(file.dtype));
+    for (const Index extent : file.shape) hash.add(std::to_string(extent));
   }
+  return fmt::format("{:016x}", hash.state);
+}
+
+std::string layer_fingerprint(const Dump& dump, Index layer) {
+  std::set<fs::path> paths;
+  for (const DumpFile& file : dump.files())
+    if (file.layer == layer || file.layer < 0) paths.insert(file_of(file));
+  Hash hash;
+  for (const fs::path& path : paths) add_ends(hash, path);
   return fmt::format("{:016x}", hash.state);
 }
 

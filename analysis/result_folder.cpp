@@ -101,61 +101,74 @@ Json settings_in(const Json& json, const Json& like) {
 
 std::string layer_name(Index layer) { return fmt::format("layer_{:02}", layer); }
 
-ResultFolder::ResultFolder(fs::path folder, Json settings, Existing existing)
-    : folder_(std::move(folder)), settings_(std::move(settings)) {
+ResultFolder::ResultFolder(fs::path folder, Json settings, std::map<Index, std::string> layers,
+                           Existing existing)
+    : folder_(std::move(folder)), settings_(std::move(settings)), layers_(std::move(layers)) {
   const std::string name = folder_.string();
   try {
     if (fs::exists(folder_) && !fs::is_directory(folder_))
       throw InputError(name, "a folder to write to", "a file");
-    const fs::path state_file = folder_ / kWork / "state.json";
     const auto summary = our_json(folder_ / "summary.json");
-    const auto state = our_json(state_file);
-
-    if (!summary && !state) {
-      if (fs::exists(folder_) && holds_other_files(folder_))
-        throw InputError(name, "a new or empty folder, or one of kvreplay's results", "other files");
-      write_json(fs::path(kWork) / "state.json", state_of(settings_));
-      return;
-    }
-    switch (existing) {
-      case Existing::refuse:
-        throw InputError(fmt::format("{}: already holds {} results; {}--force replaces them", name,
-                                     summary && !state ? "finished" : "unfinished",
-                                     summary && !state ? "" : "--resume finishes them, "));
-      case Existing::replace:
-        // The new state goes first and the summary is gone before anything else, so that whatever stops this
-        // leaves a folder that still is ours and not finished.
-        fs::remove_all(folder_ / kWork / "layers");
-        write_json(fs::path(kWork) / "state.json", state_of(settings_));
-        fs::remove(folder_ / "summary.json");
-        remove_where(folder_, is_ours);
-        remove_where(folder_, is_temporary);
-        return;
-      case Existing::resume: {
-        const Json& found = state ? *state : *summary;
-        if (found.value("schema", 0) != kResultSchema)
-          throw InputError(name, fmt::format("results of schema {}", kResultSchema),
-                           fmt::format("schema {}", found.value("schema", 0)));
-        const std::string difference = first_difference(settings_in(found, settings_), settings_);
-        if (!difference.empty())
-          throw InputError(fmt::format("{}: cannot resume: {} (--force begins anew)", name, difference));
-        remove_where(folder_, is_temporary);
-        // With both there the run ended between the summary and the clearing away.
-        finished_ = summary.has_value();
-        if (finished_) fs::remove_all(folder_ / kWork);
-        return;
-      }
-    }
+    const auto state = our_json(folder_ / kWork / "state.json");
+    if (!summary && !state && fs::exists(folder_) && holds_other_files(folder_))
+      throw InputError(name, "a new or empty folder, or one of kvreplay's results", "other files");
+    if ((summary || state) && existing == Existing::refuse)
+      throw InputError(
+          fmt::format("{}: already holds {}--force replaces them", name,
+                      summary ? "finished results; " : "unfinished results; --resume finishes them, "));
+    if ((summary || state) && existing == Existing::resume)
+      resume(summary, state);
+    else
+      begin_anew();
   } catch (const fs::filesystem_error& error) {
     throw InputError(fmt::format("{}: {}", name, error.code().message()));
   }
 }
 
+void ResultFolder::begin_anew() const {
+  // The new state goes first and an old summary before the rest, so that whatever stops this leaves a folder
+  // that still is ours, and not finished.
+  fs::remove_all(folder_ / kWork / "layers");
+  write_json(fs::path(kWork) / "state.json", state_of(settings_));
+  fs::remove(folder_ / "summary.json");
+  remove_where(folder_, is_ours);
+  remove_where(folder_, is_temporary);
+}
+
+void ResultFolder::resume(const std::optional<Json>& summary, const std::optional<Json>& state) {
+  const Json& found = summary ? *summary : *state;
+  if (found.value("schema", 0) != kResultSchema)
+    throw InputError(folder_.string(), fmt::format("results of schema {}", kResultSchema),
+                     fmt::format("schema {}", found.value("schema", 0)));
+  const std::string difference = first_difference(settings_in(found, settings_), settings_);
+  // A state beside an older summary: a run that was to replace these results got no further than that.
+  if (!difference.empty() && summary && state && settings_in(*state, settings_) == settings_)
+    return begin_anew();
+  if (!difference.empty())
+    throw InputError(
+        fmt::format("{}: cannot resume: {} (--force begins anew)", folder_.string(), difference));
+
+  for (const auto& [layer, fingerprint] : layers_) {
+    std::string then = fingerprint;
+    if (summary)
+      then = found.value("layer_fingerprints", Json::object()).value(std::to_string(layer), fingerprint);
+    else if (has_layer(layer))
+      then = read_text(figures_path(layer)).substr(0, fingerprint.size());
+    if (then != fingerprint)
+      throw InputError(fmt::format(
+          "{}: cannot resume: layer {} of the dump was another when it was computed (--force begins anew)",
+          folder_.string(), layer));
+  }
+  remove_where(folder_, is_temporary);
+  finished_ = summary.has_value();
+  if (finished_) fs::remove_all(folder_ / kWork);
+}
+
 fs::path ResultFolder::layer_path(Index layer) const { return folder_ / layer_name(layer); }
 
-namespace {
-fs::path figures_name(Index layer) { return fs::path(kWork) / "layers" / (layer_name(layer) + ".f64"); }
-}  // namespace
+fs::path ResultFolder::figures_path(Index layer) const {
+  return folder_ / kWork / "layers" / (layer_name(layer) + ".figures");
+}
 
 void ResultFolder::clear(const fs::path& name) const {
   try {
@@ -167,21 +180,25 @@ void ResultFolder::clear(const fs::path& name) const {
 
 bool ResultFolder::has_layer(Index layer) const {
   std::error_code error;
-  return fs::exists(folder_ / figures_name(layer), error);
+  return fs::exists(figures_path(layer), error);
 }
 
 void ResultFolder::keep_layer(Index layer, std::span<const double> figures) const {
-  write_file(folder_ / figures_name(layer), std::as_bytes(figures));
+  const std::string& fingerprint = layers_.at(layer);
+  AtomicFile file(figures_path(layer));
+  file.write(std::as_bytes(std::span(fingerprint)));
+  file.write(std::as_bytes(figures));
+  file.commit();
 }
 
 std::vector<double> ResultFolder::layer_figures(Index layer, std::size_t count) const {
-  const fs::path path = folder_ / figures_name(layer);
+  const fs::path path = figures_path(layer);
   const std::string bytes = read_text(path);
-  if (bytes.size() != count * sizeof(double))
-    throw InputError(path.string(), fmt::format("{} bytes", count * sizeof(double)),
-                     fmt::format("{}", bytes.size()));
+  const std::size_t begin = layers_.at(layer).size(), expected = begin + count * sizeof(double);
+  if (bytes.size() != expected)
+    throw InputError(path.string(), fmt::format("{} bytes", expected), fmt::format("{}", bytes.size()));
   std::vector<double> figures(count);
-  std::memcpy(figures.data(), bytes.data(), bytes.size());
+  std::memcpy(figures.data(), bytes.data() + begin, count * sizeof(double));
   return figures;
 }
 
@@ -196,6 +213,9 @@ void ResultFolder::write_json(const fs::path& name, const Json& json) const {
 void ResultFolder::finish(const Json& summary) {
   Json whole = {{"program", kProgram}, {"schema", kResultSchema}};
   whole.update(summary);
+  whole["layer_fingerprints"] = Json::object();
+  for (const auto& [layer, fingerprint] : layers_)
+    whole["layer_fingerprints"][std::to_string(layer)] = fingerprint;
   write_json("summary.json", whole);
   std::error_code ignored;  // the results are complete; a leftover work folder does no harm
   fs::remove_all(folder_ / kWork, ignored);

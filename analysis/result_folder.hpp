@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include <filesystem>
+#include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,10 +26,12 @@ enum class Existing { refuse, resume, replace };
 /// finished layer the figures that the tables are made of.
 class ResultFolder {
  public:
-  /// Makes the folder, or takes up one that is there. `settings` is everything that the results depend on.
-  /// Throws InputError where the folder holds something that is not ours, holds results and `existing` is
-  /// refuse, or was begun with other settings and `existing` is resume (the first difference is named).
-  ResultFolder(std::filesystem::path folder, Json settings, Existing existing);
+  /// Makes the folder, or takes up one that is there. `settings` is everything that the results depend on,
+  /// but for what the dump's layers hold, which `layers` tells (layer_fingerprint()). Throws InputError where
+  /// the folder holds something that is not ours, holds results and `existing` is refuse, or was begun with
+  /// other settings and `existing` is resume (the first difference is named).
+  ResultFolder(std::filesystem::path folder, Json settings, std::map<Index, std::string> layers,
+               Existing existing);
 
   const std::filesystem::path& path() const { return folder_; }
   const Json& settings() const { return settings_; }
@@ -49,8 +53,13 @@ class ResultFolder {
   void finish(const Json& summary);
 
  private:
+  std::filesystem::path figures_path(Index layer) const;
+  void begin_anew() const;
+  void resume(const std::optional<Json>& summary, const std::optional<Json>& state);
+
   std::filesystem::path folder_;
   Json settings_;
+  std::map<Index, std::string> layers_;
   bool finished_ = false;
 };
 

@@ -117,6 +117,16 @@ std::vector<Index> layers_of_shard(const std::vector<Index>& layers, const Shard
   return mine;
 }
 
+std::vector<Index> layers_of_run(const RunOptions& options) {
+  return options.shard ? layers_of_shard(options.layers, *options.shard) : options.layers;
+}
+
+std::map<Index, std::string> layer_fingerprints(const Dump& dump, const RunOptions& options) {
+  std::map<Index, std::string> fingerprints;
+  for (const Index layer : layers_of_run(options)) fingerprints[layer] = layer_fingerprint(dump, layer);
+  return fingerprints;
+}
+
 Json run_settings(const Dump& dump, const Stages& stages, const RunOptions& options) {
   const DumpShape& shape = dump.shape();
   Json settings;
@@ -132,7 +142,7 @@ Json run_settings(const Dump& dump, const Stages& stages, const RunOptions& opti
                       {"T_q", shape.T_q},
                       {"l", shape.l}};
   settings["precision"] = name_of(options.precision);
-  settings["layers"] = options.shard ? layers_of_shard(options.layers, *options.shard) : options.layers;
+  settings["layers"] = layers_of_run(options);
   if (options.shard)
     settings["shard"] = std::to_string(options.shard->part) + "/" + std::to_string(options.shard->parts);
   for (const auto& stage : stages) settings["options"][std::string(stage->name())] = stage->options();
@@ -143,8 +153,7 @@ RunResult run_stages(const Dump& dump, const Stages& stages, const RunOptions& o
                      Workers& workers) {
   RunResult result;
   if (folder.finished()) return result;
-  const std::vector<Index> layers =
-      options.shard ? layers_of_shard(options.layers, *options.shard) : options.layers;
+  const std::vector<Index> layers = layers_of_run(options);
   const Index n_kv = dump.shape().n_kv;
 
   std::vector<Index> missing;

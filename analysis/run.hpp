@@ -3,6 +3,7 @@
 #include "analysis/stage.hpp"
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,7 +35,14 @@ struct RunResult {
 /// The layers that a shard takes: the j-th of `layers` goes to part j % n + 1.
 std::vector<Index> layers_of_shard(const std::vector<Index>& layers, const Shard& shard);
 
-/// Everything that the results of a run depend on, for the state of a result folder and for summary.json.
+/// The layers that this run computes.
+std::vector<Index> layers_of_run(const RunOptions& options);
+
+/// What went into them, for ResultFolder.
+std::map<Index, std::string> layer_fingerprints(const Dump& dump, const RunOptions& options);
+
+/// Everything else that the results of a run depend on, for the state of a result folder and for
+/// summary.json.
 Json run_settings(const Dump& dump, const std::vector<std::unique_ptr<Stage>>& stages,
                   const RunOptions& options);
 

@@ -55,7 +55,7 @@ std::string compact_block(const AgreementTable& table, const std::vector<TokenMe
   std::string top = fmt::format("  {:<19}", ""), head = fmt::format("  {:<19}", "score"), body;
   for (const TokenMetric reference : references) {
     top += fmt::format("{:<26}", name_of(reference));
-    head += fmt::format("{:<26}", "  rho  top10%  worst head");
+    head += fmt::format("{:<26}", "   rho top10%  worst head");
   }
   for (const TokenMetric score : all_token_metrics()) {
     std::string line = fmt::format("  {:<19}", name_of(score));
@@ -68,7 +68,7 @@ std::string compact_block(const AgreementTable& table, const std::vector<TokenMe
       }
       any = true;
       const auto worst = worst_heads(table, *pair);
-      line += cell(median_over_heads(table, *pair, Figure::spearman), 5);
+      line += cell(median_over_heads(table, *pair, Figure::spearman), 6);
       line += cell(median_over_heads(table, *pair, Figure::recall_10pc), 7);
       line += worst.empty() ? fmt::format("{:>7}{:7}", "-", "")
                             : fmt::format("{} {:<6}", cell(spearman(table, *pair, worst[0]), 7),

@@ -12,6 +12,9 @@
 namespace kvreplay {
 namespace {
 
+/// std::max, but for NaN, which is worse than anything.
+double larger(double a, double b) { return std::isnan(a) || a > b ? a : b; }
+
 /// A closed form, what it claims to be the effect of, and on which rows.
 struct ClosedForm {
   TokenMetric metric;
@@ -97,7 +100,7 @@ class ReplayCheck {
       });
       const double difference = std::sqrt(compensated_sum(error)), norm = std::sqrt(compensated_sum(size));
       const double relative = norm > 0 ? difference / norm : difference;
-      worst_ = std::isnan(relative) ? relative : std::max(worst_, relative);
+      worst_ = larger(worst_, relative);
       dtypes_.insert(dtype);
       if (!(relative <= replay_tolerance(dtype)))
         failures_.push_back(
@@ -207,13 +210,14 @@ void Comparison::add(Index layer, Index kv_head, TokenMetric metric, const std::
   double worst_excess = -1;
   std::string worst_line;
   for (std::size_t t = 0; t < reference.size(); ++t) {
-    const double error = values[t] == reference[t] ? 0 : std::abs(values[t] - reference[t]);
+    const bool equal = values[t] == reference[t] ||
+                       (std::abs(values[t]) <= tolerance_.tiny && std::abs(reference[t]) <= tolerance_.tiny);
+    const double error = equal ? 0 : std::abs(values[t] - reference[t]);
     const double of_largest = error == 0 ? 0 : error / largest;
     const bool counts = std::abs(reference[t]) > tolerance_.floor * largest;
     const double relative = error == 0 || !counts ? 0 : error / std::abs(reference[t]);
-    // Not std::max, which drops a NaN.
-    if (!(of_largest <= worst_of_largest_)) worst_of_largest_ = of_largest;
-    if (!(relative <= worst_relative_)) worst_relative_ = relative;
+    worst_of_largest_ = larger(worst_of_largest_, of_largest);
+    worst_relative_ = larger(worst_relative_, relative);
     if (of_largest <= tolerance_.of_largest && relative <= tolerance_.relative) continue;
     ++misses;
     const double excess = std::max(of_largest / tolerance_.of_largest, relative / tolerance_.relative);

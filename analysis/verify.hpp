@@ -26,11 +26,12 @@ struct Tolerance {
   double of_largest = 0;
   double relative = 0;
   double floor = 0;
+  double tiny = 0;
 };
 /// Closed forms in float64: a few hundred roundings of 1e-16, times the cancellation that centring leaves.
-inline constexpr Tolerance kClosedFormTolerance = {1e-9, 1e-6, 1e-12};
+inline constexpr Tolerance kClosedFormTolerance = {1e-9, 1e-6, 1e-12, 1e-290};
 /// float32 sums over thousands of rows of terms that are good to 1e-6 each.
-inline constexpr Tolerance kFloat32Tolerance = {1e-4, 1e-3, 1e-6};
+inline constexpr Tolerance kFloat32Tolerance = {1e-4, 1e-3, 1e-6, 1e-30};
 
 /// How far one set of values is from another, over all heads.
 class Comparison {

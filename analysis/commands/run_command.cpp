@@ -76,7 +76,8 @@ int run_into_folder(const CommonOptions& options, const MakeStages& make_stages)
   const auto stages = make_stages(dump, precision);
   const bool text = !options.quiet && !options.json;
 
-  ResultFolder folder(options.out, run_settings(dump, stages, run), options.existing());
+  ResultFolder folder(options.out, run_settings(dump, stages, run), layer_fingerprints(dump, run),
+                      options.existing());
   if (folder.finished()) {
     if (text) fmt::print("{}: already finished, nothing left to do\n", options.out);
     if (options.json) print_json(folder);

@@ -1,0 +1,159 @@
+#include "tests/analysis/kvreplay_program.hpp"
+#include "tests/support/catch.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <fstream>
+
+using namespace kvreplay::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// Bad usage or input: exit code 2, one line on standard error, nothing on standard output.
+std::string complaint(const std::vector<std::string>& arguments) {
+  const ProcessResult result = run_kvreplay(arguments);
+  INFO(result.out << result.err);
+  CHECK(result.code == 2);
+  CHECK(result.out.empty());
+  CHECK(lines(result.err) == 1);
+  CHECK(result.err.rfind("kvreplay: ", 0) == 0);
+  return result.err;
+}
+
+}  // namespace
+
+TEST_CASE("every command has help with an example", "[cli]") {
+  for (const char* command : {"info", "synth", "tokens", "analyze", "verify"}) {
+    for (const char* flag : {"--help", "-h"}) {
+      const ProcessResult help = run_kvreplay({command, flag});
+      INFO(command);
+      CHECK(help.code == 0);
+      CHECK(help.err.empty());
+      CHECK(contains(help.out, "Usage: kvreplay " + std::string(command)));
+      CHECK(contains(help.out, "Example"));
+      CHECK(contains(help.out, "\n  kvreplay " + std::string(command)));
+    }
+  }
+  const ProcessResult help = run_kvreplay({"--help"});
+  CHECK(help.code == 0);
+  CHECK(contains(help.out, "Example"));
+  for (const char* command : {"info", "synth", "tokens", "analyze", "verify"})
+    CHECK(contains(help.out, command));
+}
+
+TEST_CASE("the program names its version", "[cli]") {
+  const ProcessResult version = run_kvreplay({"--version"});
+  CHECK(version.code == 0);
+  CHECK(version.out.rfind("kvreplay ", 0) == 0);
+  CHECK(lines(version.out) == 1);
+}
+
+TEST_CASE("bad usage is one line that says what was meant", "[cli]") {
+  const TempDir temp;
+  const std::string out = temp / "r", dump = sample_dump();
+  CHECK(contains(complaint({}), "info, synth, tokens, analyze, verify"));
+  CHECK(contains(complaint({"evict", dump}),
+                 "unknown command 'evict'; there are: info, synth, tokens, analyze, verify"));
+  CHECK(contains(complaint({"--versoin"}), "did you mean '--version'?"));
+  CHECK(contains(complaint({"tokens"}), "dump"));
+  CHECK(contains(complaint({"tokens", dump}), "--out is required"));
+  CHECK(contains(complaint({"tokens", dump, "--out", out, "--windw", "8"}),
+                 "unknown option '--windw'; did you mean '--window'"));
+  CHECK(contains(complaint({"tokens", dump, "--out", out, "--windw=8"}),
+                 "unknown option '--windw'; did you mean '--window'"));
+  CHECK(contains(complaint({"tokens", dump, "more", "--out", out}), "unexpected argument 'more'"));
+  CHECK(contains(complaint({"tokens", dump, "--out", out, "--window", "0"}),
+                 "--window: expected a whole number of at least 1, found '0'"));
+  CHECK(contains(complaint({"tokens", dump, "--out", out, "--window", "many"}), "found 'many'"));
+  CHECK(contains(complaint({"tokens", dump, "--out", out, "--threads", "-1"}), "found '-1'"));
+  CHECK(contains(complaint({"tokens", dump, "--out", out, "--metrics", "exact_kye"}),
+                 "unknown metric 'exact_kye'; did you mean 'exact_key'"));
+  CHECK(contains(complaint({"tokens", dump, "--out", out, "--reserve", "896"}),
+                 "--reserve: expected 0 to 895 of the 896 candidates, found 896"));
+  CHECK(contains(complaint({"tokens", dump, "--out", out, "--layers", "4-6"}),
+                 "--layers: expected layers from 0 to 5, found 4-6"));
+  CHECK(contains(complaint({"tokens", dump, "--out", out, "--layers", "a"}), "such as 0,3-5, found 'a'"));
+  CHECK(contains(complaint({"tokens", dump, "--out", out, "--shard", "3/2"}), "--shard: expected i/n"));
+  CHECK(contains(complaint({"tokens", dump, "--out", out, "--backend", "cuda"}), "no CUDA backend"));
+  CHECK(contains(complaint({"tokens", dump, "--out", out, "--backend", "tpu"}), "--backend"));
+  CHECK(
+      contains(complaint({"tokens", dump, "--out", out, "--precision", "tensor"}), "needs the CUDA backend"));
+  CHECK(contains(complaint({"tokens", dump, "--out", out, "--resume", "--force"}), "excludes"));
+  CHECK(contains(complaint({"analyze", dump, "--out", out, "--only", "evict"}),
+                 "--only: expected some of tokens"));
+  CHECK(contains(complaint({"synth", temp / "s", "--dtype", "int8"}), "--dtype"));
+  CHECK(contains(complaint({"verify", dump, "--out", out}), "unknown option '--out'"));
+  CHECK_FALSE(fs::exists(out));
+}
+
+TEST_CASE("bad input is one line that names the file", "[cli]") {
+  const TempDir temp;
+  CHECK(contains(complaint({"info", temp / "nowhere"}), "nowhere"));
+  fs::copy(sample_dump(), temp / "dump", fs::copy_options::recursive);
+  fs::resize_file(temp / "dump/layer_03/k.npy", 1000);
+  for (const char* command : {"info", "verify"})
+    CHECK(contains(complaint({command, temp / "dump"}), "layer_03/k.npy"));
+  CHECK(contains(complaint({"tokens", temp / "dump", "--out", temp / "r"}), "layer_03/k.npy"));
+  CHECK_FALSE(fs::exists(temp / "r"));
+}
+
+TEST_CASE("options may come from a TOML file", "[cli]") {
+  const TempDir temp;
+  const std::string config = temp / "run.toml", dump = sample_dump();
+  std::ofstream(config)
+      << "window = 8\nmetrics = [\"attn\", \"exact_remove\"]\nlayers = \"0,2-3\"\nquiet = true\n";
+  const ProcessResult done = run_kvreplay({"tokens", dump, "--out", temp / "a", "--config", config});
+  INFO(done.err);
+  REQUIRE(done.code == 0);
+  CHECK(done.out.empty());
+  REQUIRE(run_kvreplay({"tokens", dump, "--out", temp / "b", "--window", "8", "--metrics",
+                        "attn,exact_remove", "--layers", "0,2-3"})
+              .code == 0);
+  CHECK(difference(temp / "a", temp / "b").empty());
+  // the command line wins
+  REQUIRE(run_kvreplay({"tokens", dump, "--out", temp / "c", "--config", config, "--window", "9"}).code == 0);
+  CHECK(nlohmann::json::parse(file_text(temp / "c/summary.json"))["options"]["tokens"]["window"] == 9);
+
+  std::ofstream(config) << "windw = 8\n";
+  CHECK(contains(complaint({"tokens", dump, "--out", temp / "d", "--config", config}),
+                 "unknown key 'windw'; did you mean 'window'"));
+  CHECK(contains(complaint({"tokens", dump, "--out", temp / "d", "--config", temp / "none.toml"}),
+                 "none.toml"));
+}
+
+TEST_CASE("info says what a dump holds", "[cli]") {
+  const ProcessResult text = run_kvreplay({"info", sample_dump(), "--values"});
+  CHECK(text.code == 0);
+  CHECK(contains(text.out, "6 layers, 4 query heads on 2 KV heads"));
+  CHECK(contains(text.out, "896 prompt, 128 decoding steps"));
+  CHECK(contains(text.out, "every value is finite"));
+  const auto json = nlohmann::json::parse(run_kvreplay({"info", sample_dump(), "--json"}).out);
+  CHECK(json["l"] == 896);
+  CHECK(json["tensors"]["k"]["dtype"] == "float16");
+  CHECK(json["rules"].size() == 6);
+  CHECK(json["unavailable"].empty());
+  const auto no_future =
+      nlohmann::json::parse(run_kvreplay({"info", sample_dump(), "--json", "--prompt-len", "1024"}).out);
+  CHECK(no_future["unavailable"].contains("oracle_next"));
+}
+
+TEST_CASE("synth writes a dump that verifies, and says what it planted", "[cli]") {
+  const TempDir temp;
+  const ProcessResult made = run_kvreplay({"synth", temp / "d", "--layers", "1", "--prompt", "64", "--decode",
+                                           "8", "--head-dim", "16", "--json"});
+  INFO(made.err);
+  REQUIRE(made.code == 0);
+  CHECK_FALSE(nlohmann::json::parse(made.out)["planted"]["sinks"].empty());
+  CHECK(run_kvreplay({"info", temp / "d"}).code == 0);
+  const ProcessResult verified = run_kvreplay({"verify", temp / "d", "--tokens", "0"});
+  INFO(verified.out << verified.err);
+  CHECK(verified.code == 0);
+  CHECK(contains(complaint({"synth", temp / "d"}), "manifest.json"));
+}
+
+TEST_CASE("standard output that cannot be written is an error", "[cli]") {
+  const ProcessResult result = run({"/bin/sh", "-c", "exec \"$0\" --help > /dev/full", KVREPLAY_PROGRAM});
+  CHECK(result.code == 2);
+  CHECK(lines(result.err) == 1);
+}

@@ -1,0 +1,63 @@
+#include "analysis/token_agreement.hpp"
+
+#include "tests/support/catch.hpp"
+
+#include <algorithm>
+
+using namespace kvreplay;
+
+TEST_CASE("every score and error meets every error and oracle but itself", "[agreement]") {
+  const auto pairs = token_pairs(MetricSet::all());
+  CHECK(pairs.size() == 14 * 7 - 4);
+  CHECK(pairs.front().score == TokenMetric::attn);
+  CHECK(pairs.front().reference == TokenMetric::exact_value);
+  CHECK(pairs.back().score == TokenMetric::exact_remove);
+  CHECK(pairs.back().reference == TokenMetric::oracle_importance);
+  CHECK(std::none_of(pairs.begin(), pairs.end(), [](const TokenPair& p) { return p.score == p.reference; }));
+  CHECK(token_pairs({TokenMetric::attn, TokenMetric::key}).empty());
+  const auto two = token_pairs({TokenMetric::oracle_next, TokenMetric::exact_key, TokenMetric::key});
+  REQUIRE(two.size() == 3);
+  CHECK(two[0].rows() == "window");
+  CHECK(two[1].rows() == "future");
+}
+
+TEST_CASE("relative errors are for squared outputs only", "[agreement]") {
+  CHECK(TokenPair{TokenMetric::key, TokenMetric::exact_key}.same_unit());
+  CHECK(TokenPair{TokenMetric::exact_joint, TokenMetric::oracle_future}.same_unit());
+  CHECK_FALSE(TokenPair{TokenMetric::attn, TokenMetric::exact_key}.same_unit());
+  CHECK_FALSE(TokenPair{TokenMetric::caote, TokenMetric::exact_remove}.same_unit());
+  CHECK_FALSE(TokenPair{TokenMetric::key, TokenMetric::oracle_importance}.same_unit());
+}
+
+TEST_CASE("query heads reduce to their group", "[agreement]") {
+  TokenMetrics metrics;
+  Matrix<double> values(2, 6);
+  values << 9, 9, 9, 9, 1, 2,  //
+      7, 7, 7, 7, 3, 6;
+  metrics[TokenMetric::exact_key] = values;
+  metrics[TokenMetric::knorm] = values;
+  metrics[TokenMetric::expected_attention] = values;
+  const TokenMetrics group = summed_over_group(metrics);
+  CHECK(group[TokenMetric::attn].size() == 0);
+  CHECK(group[TokenMetric::exact_key](0, 0) == 16);
+  CHECK(group[TokenMetric::exact_key](0, 5) == 8);
+  CHECK(group[TokenMetric::knorm](0, 5) == 2);
+  CHECK(group[TokenMetric::expected_attention](0, 4) == 2);
+  CHECK(group[TokenMetric::expected_attention](0, 5) == 4);
+  CHECK(group[TokenMetric::expected_attention](0, 0) == 4);  // the first four: the largest of the others
+}
+
+TEST_CASE("a reserve takes the last candidates out", "[agreement]") {
+  Workers workers(2);
+  TokenMetrics metrics;
+  Matrix<double> s(1, 5), e(1, 5);
+  s << 1, 2, 3, 4, 0;
+  e << 1, 2, 3, 4, 50;
+  metrics[TokenMetric::key] = s;
+  metrics[TokenMetric::exact_key] = e;
+  const auto pairs = token_pairs({TokenMetric::key, TokenMetric::exact_key});
+  CHECK(token_agreements(metrics, pairs, 4, workers)[0][Figure::spearman] == 1.0);
+  CHECK(token_agreements(metrics, pairs, 4, workers)[0][Figure::rel_l1] == 0.0);
+  CHECK(token_agreements(metrics, pairs, 5, workers)[0][Figure::spearman] < 1.0);
+  CHECK(token_agreements(metrics, pairs, 5, workers)[0][Figure::mass_20pc] == Approx(4.0 / 60));
+}
