@@ -22,17 +22,19 @@ class ByteSource {
   virtual void read(std::uint64_t begin, std::uint64_t end, bool in_one_piece, const Visit& visit) const = 0;
 };
 
-/// A file of its own: mapped for the duration of a read only, so that neither descriptors nor resident memory
-/// add up.
+/// A file or a range of one: mapped for the duration of a read only, so that neither descriptors nor resident
+/// memory add up.
 class FileSource : public ByteSource {
  public:
   explicit FileSource(std::filesystem::path path);
+  /// `size` bytes from `offset` of a file that must have `file_size` bytes.
+  FileSource(std::filesystem::path path, std::uint64_t file_size, std::uint64_t offset, std::uint64_t size);
   std::uint64_t size() const override { return size_; }
   void read(std::uint64_t begin, std::uint64_t end, bool in_one_piece, const Visit& visit) const override;
 
  private:
   std::filesystem::path path_;
-  std::uint64_t size_;
+  std::uint64_t file_size_, offset_ = 0, size_;
 };
 
 /// Bytes that the caller keeps alive.

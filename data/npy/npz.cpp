@@ -2,6 +2,7 @@
 
 #include "data/error.hpp"
 #include "data/npy/mapped_file.hpp"
+#include "data/npy/zip_directory.hpp"
 
 #include <fmt/format.h>
 #include <zip.h>
@@ -44,18 +45,17 @@ struct ZipFileClose {
 /// An open archive. libzip's handles must not be shared between threads, so every reader opens its own.
 class Zip {
  public:
-  explicit Zip(const NpzArchive::Backing& backing) : where_(backing.where) {
-    std::span<const std::byte> bytes = backing.memory;
+  explicit Zip(const NpzArchive::Backing& backing) : where_(backing.where), bytes_(backing.memory) {
     if (!backing.path.empty()) {
       file_.emplace(backing.path, backing.file_size, 0, backing.file_size);
-      bytes = file_->bytes();
+      bytes_ = file_->bytes();
     }
     // libzip takes nothing at all for an archive without members.
-    if (bytes.empty()) throw InputError(where_, "an .npz (zip) archive", "an empty file");
+    if (bytes_.empty()) throw InputError(where_, "an .npz (zip) archive", "an empty file");
     const std::lock_guard lock(header_mutex());
     zip_error_t error;
     zip_error_init(&error);
-    zip_source_t* source = zip_source_buffer_create(bytes.data(), bytes.size(), 0, &error);
+    zip_source_t* source = zip_source_buffer_create(bytes_.data(), bytes_.size(), 0, &error);
     if (source) {
       zip_.reset(zip_open_from_source(source, ZIP_RDONLY, &error));
       if (!zip_) zip_source_free(source);
@@ -66,6 +66,7 @@ class Zip {
   }
 
   zip_t* get() const { return zip_.get(); }
+  std::span<const std::byte> bytes() const { return bytes_; }
 
   zip_stat_t stat(std::uint64_t index) const {
     zip_stat_t status;
@@ -80,6 +81,7 @@ class Zip {
  private:
   const std::string& where_;
   std::optional<MappedFile> file_;
+  std::span<const std::byte> bytes_;
   std::unique_ptr<zip_t, ZipClose> zip_;
 };
 
@@ -108,11 +110,9 @@ class Cursor {
     }
   }
 
-  void seek(std::uint64_t begin, bool stored, std::vector<std::byte>& scratch) {
-    if (stored && zip_fseek(file_.get(), static_cast<zip_int64_t>(begin), SEEK_SET) == 0) {
-      position_ = begin;
-      return;
-    }
+  // Decompresses up to `begin`. (zip_fseek is no way round it: some versions of libzip crash on damaged
+  // archives.)
+  void skip_to(std::uint64_t begin, std::vector<std::byte>& scratch) {
     scratch.resize(piece_bytes);
     while (position_ < begin) read(scratch.data(), std::min(piece_bytes, begin - position_));
   }
@@ -131,13 +131,12 @@ class MemberSource : public ByteSource {
       : backing_(std::move(backing)),
         index_(index),
         where_(backing_->where + ":" + member.name),
-        size_(member.bytes),
-        stored_(member.stored) {}
+        size_(member.bytes) {}
 
   std::uint64_t size() const override { return size_; }
 
   void read(std::uint64_t begin, std::uint64_t end, bool in_one_piece, const Visit& visit) const override {
-    if (stored_ || end <= no_cursor_below) {
+    if (end <= no_cursor_below) {
       Cursor cursor(*backing_, index_, where_);
       return read_with(cursor, begin, end, in_one_piece, visit);
     }
@@ -153,7 +152,7 @@ class MemberSource : public ByteSource {
   void read_with(Cursor& cursor, std::uint64_t begin, std::uint64_t end, bool in_one_piece,
                  const Visit& visit) const {
     std::vector<std::byte> scratch;
-    cursor.seek(begin, stored_, scratch);
+    cursor.skip_to(begin, scratch);
     const std::uint64_t piece = in_one_piece ? end - begin : std::min(piece_bytes, end - begin);
     scratch.resize(static_cast<std::size_t>(piece));
     while (begin < end) {
@@ -168,7 +167,6 @@ class MemberSource : public ByteSource {
   std::uint64_t index_;
   std::string where_;
   std::uint64_t size_;
-  bool stored_;
   mutable std::mutex mutex_;
   mutable std::unique_ptr<Cursor> cursor_;
 };
@@ -178,23 +176,30 @@ class MemberSource : public ByteSource {
 NpzArchive::NpzArchive(std::shared_ptr<const Backing> backing) : backing_(std::move(backing)) {
   const Zip zip(*backing_);
   const zip_int64_t entries = zip_get_num_entries(zip.get(), 0);
+  const auto located = locate_stored_members(zip.bytes());
   for (zip_int64_t i = 0; i < entries; ++i) {
     const zip_stat_t status = zip.stat(static_cast<std::uint64_t>(i));
     if (status.encryption_method != ZIP_EM_NONE) {
       throw InputError(backing_->where + ":" + status.name, "a member that is not encrypted",
                        "an encrypted one");
     }
-    // Deflate reaches 1032:1 at most: a larger claim is a lie that would be believed when memory is set
-    // aside.
     const bool stored = status.comp_method == ZIP_CM_STORE;
-    const bool possible =
-        stored ? status.size == status.comp_size
-               : status.comp_method != ZIP_CM_DEFLATE || status.size / 1032 <= status.comp_size;
-    if (!possible) {
-      throw InputError(backing_->where + ":" + status.name, "a size that its compressed bytes can hold",
+    if (!stored && status.comp_method != ZIP_CM_DEFLATE) {
+      throw InputError(backing_->where + ":" + status.name, "a stored or deflated member",
+                       fmt::format("compression method {}", status.comp_method));
+    }
+    // Deflate reaches 1032:1 at most: a larger claim is a lie that memory would be set aside for.
+    if (status.comp_size > zip.bytes().size() ||
+        (stored ? status.size != status.comp_size : status.size / 1032 > status.comp_size)) {
+      throw InputError(backing_->where + ":" + status.name, "a size that the archive can hold",
                        fmt::format("{} bytes from {}", status.size, status.comp_size));
     }
-    members_.push_back({status.name, status.size, stored});
+    Member member{status.name, status.size, std::nullopt};
+    if (located.size() == static_cast<std::size_t>(entries)) {
+      const auto& found = located[static_cast<std::size_t>(i)];
+      if (found && found->name == member.name && found->bytes == member.bytes) member.offset = found->offset;
+    }
+    members_.push_back(std::move(member));
   }
 }
 
@@ -208,7 +213,13 @@ NpzArchive NpzArchive::from_memory(std::span<const std::byte> bytes, std::string
 }
 
 std::shared_ptr<const ByteSource> NpzArchive::source(std::size_t member) const {
-  return std::make_shared<MemberSource>(backing_, member, members_.at(member));
+  const Member& found = members_.at(member);
+  if (!found.offset) return std::make_shared<MemberSource>(backing_, member, found);
+  if (!backing_->path.empty()) {
+    return std::make_shared<FileSource>(backing_->path, backing_->file_size, *found.offset, found.bytes);
+  }
+  return std::make_shared<MemorySource>(backing_->memory.subspan(static_cast<std::size_t>(*found.offset),
+                                                                 static_cast<std::size_t>(found.bytes)));
 }
 
 }  // namespace kvreplay

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,9 +17,9 @@ namespace kvreplay {
 class NpzArchive {
  public:
   struct Member {
-    std::string name;         ///< as in the archive: "q.npy", "layer_00/q.npy"
-    std::uint64_t bytes = 0;  ///< when decompressed
-    bool stored = false;      ///< not compressed
+    std::string name;                     ///< as in the archive: "q.npy", "layer_00/q.npy"
+    std::uint64_t bytes = 0;              ///< when decompressed
+    std::optional<std::uint64_t> offset;  ///< where a stored member begins in the archive
   };
 
   /// Throws InputError naming the path unless it is a zip archive with members of possible sizes, none
@@ -28,10 +29,10 @@ class NpzArchive {
   static NpzArchive from_memory(std::span<const std::byte> bytes, std::string where);
 
   const std::vector<Member>& members() const { return members_; }
-  /// A member's bytes. A stored member is read where it stands, by any number of threads at once. A deflated
-  /// one is decompressed as far as asked, from where the last read of it ended if that is not behind the
-  /// request: heads read in order cost one decompression in all, and never more memory than a window (or, in
-  /// Fortran order, the array).
+  /// A member's bytes. A stored member is mapped like a file of its own. A deflated one is decompressed as
+  /// far as asked, from where the last read of it ended if that is not behind the request: heads read in
+  /// order cost one decompression in all, and never more memory than a window (or, in Fortran order, the
+  /// array).
   std::shared_ptr<const ByteSource> source(std::size_t member) const;
 
   struct Backing;
