@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <mutex>
+#include <utility>
 
 namespace kvreplay {
 namespace {
@@ -57,7 +58,7 @@ class LayerPass {
         else
           next = load(g + 1);
       });
-      group = std::move(next);
+      group = std::exchange(next, HeadGroup<T>{});
     }
     return figures;
   }

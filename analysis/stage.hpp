@@ -1,5 +1,6 @@
 #pragma once
 
+#include "analysis/left_out.hpp"
 #include "analysis/result_folder.hpp"
 #include "data/dump.hpp"
 #include "sim/head_group.hpp"
@@ -16,11 +17,6 @@ enum class Precision { f32, f64 };
 constexpr std::string_view name_of(Precision precision) {
   return precision == Precision::f32 ? "f32" : "f64";
 }
-
-/// Something that a run does not compute, and why, as one clause.
-struct LeftOut {
-  std::string what, why;
-};
 
 /// The figures that a stage kept of every head: row s * n_kv + g is KV head g of the s-th layer of `layers`.
 struct HeadFigures {

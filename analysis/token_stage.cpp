@@ -19,6 +19,7 @@ TokenStage::TokenStage(const Dump& dump, const TokenStageOptions& options, Preci
   token_options_.window = options.window;
   token_options_.per_query_head = options.per_query_head;
 
+  if (options.reserve.empty()) throw InputError("--reserve", "whole numbers", "none");
   std::vector<Index> reserves;  // each once, in the order given
   for (const Index reserve : options.reserve) {
     if (reserve < 0 || reserve >= shape_.l)
@@ -39,6 +40,7 @@ void TokenStage::choose_metrics(const Dump& dump, const std::vector<std::string>
   for (const TokenMetric m : all_token_metrics()) known.emplace_back(name_of(m));
   MetricSet asked;
   bool all = false;
+  if (names.empty()) throw InputError("--metrics", "names of metrics, or all", "none");
   for (const std::string& name : names) {
     const auto metric = token_metric_named(name);
     if (name == "all") {

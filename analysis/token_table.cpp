@@ -25,6 +25,11 @@ std::string cell(double value, int width) {
   return fmt::format("{:>{}.3f}", value, width);
 }
 
+/// The same for figures between -1 and 1.
+std::string share_cell(double value, int width) {
+  return std::isnan(value) ? fmt::format("{:>{}}", "-", width) : fmt::format("{:>{}.3f}", value, width);
+}
+
 std::string head_name(const AgreementTable::Head& head) {
   return fmt::format("{}.{}", head.layer, head.kv_head);
 }
@@ -68,10 +73,10 @@ std::string compact_block(const AgreementTable& table, const std::vector<TokenMe
       }
       any = true;
       const auto worst = worst_heads(table, *pair);
-      line += cell(median_over_heads(table, *pair, Figure::spearman), 6);
-      line += cell(median_over_heads(table, *pair, Figure::recall_10pc), 7);
+      line += share_cell(median_over_heads(table, *pair, Figure::spearman), 6);
+      line += share_cell(median_over_heads(table, *pair, Figure::recall_10pc), 7);
       line += worst.empty() ? fmt::format("{:>7}{:7}", "-", "")
-                            : fmt::format("{} {:<6}", cell(spearman(table, *pair, worst[0]), 7),
+                            : fmt::format("{} {:<6}", share_cell(spearman(table, *pair, worst[0]), 7),
                                           head_name(table.heads[worst[0]]));
     }
     if (any) body += trimmed(std::move(line));
@@ -133,12 +138,12 @@ std::string full_text(const AgreementTable& table) {
       if (table.pairs[pair].reference != reference) continue;
       text += fmt::format("  {:<19}{}{}{}{}  ", name_of(table.pairs[pair].score),
                           cell(median_over_heads(table, pair, Figure::rel_l1), 10),
-                          cell(median_over_heads(table, pair, Figure::spearman), 10),
-                          cell(median_over_heads(table, pair, Figure::recall_10pc), 12),
+                          share_cell(median_over_heads(table, pair, Figure::spearman), 10),
+                          share_cell(median_over_heads(table, pair, Figure::recall_10pc), 12),
                           cell(median_over_heads(table, pair, Figure::mass_10pc), 10));
       const auto worst = worst_heads(table, pair);
       for (std::size_t w = 0; w < std::min(kWorstShown, worst.size()); ++w)
-        text += fmt::format("{} ({})", cell(spearman(table, pair, worst[w]), 7),
+        text += fmt::format("{} ({})", share_cell(spearman(table, pair, worst[w]), 7),
                             head_name(table.heads[worst[w]]));
       text += '\n';
     }

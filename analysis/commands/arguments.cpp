@@ -21,6 +21,24 @@ std::optional<Index> parse_index(std::string_view text) {
   return value;
 }
 
+CLI::Validator one_of(const std::vector<std::string>& names) {
+  return CLI::Validator(
+      [names](std::string& text) {
+        return std::find(names.begin(), names.end(), text) != names.end()
+                   ? std::string()
+                   : fmt::format("expected {}, found '{}'", fmt::join(names, " or "), text);
+      },
+      "");
+}
+
+CLI::Validator folder_name() {
+  return CLI::Validator(
+      [](std::string& text) {
+        return text.empty() ? std::string("expected a folder, found ''") : std::string();
+      },
+      "");
+}
+
 std::vector<std::string> option_names(const CLI::App& app, const std::string& prefix) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options())
@@ -32,13 +50,14 @@ std::vector<std::string> option_names(const CLI::App& app, const std::string& pr
 std::string last_word(const std::string& text) { return text.substr(text.find_last_of(' ') + 1); }
 
 [[noreturn]] void fail(const CLI::App& app, const CLI::ParseError& error) {
+  const std::string command = last_word(app.get_name());
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
     for (const std::string& extra : app.remaining()) {
       const std::string name = extra.substr(0, extra.find('='));
       if (extra.starts_with('-') && extra.size() > 1)
-        throw InputError(fmt::format("{}: unknown option '{}'{}", app.get_name(), name,
+        throw InputError(fmt::format("{}: unknown option '{}'{}", command, name,
                                      did_you_mean(name, option_names(app, "--"))));
-      throw InputError(fmt::format("{}: unexpected argument '{}'", app.get_name(), extra));
+      throw InputError(fmt::format("{}: unexpected argument '{}'", command, extra));
     }
   }
   if (dynamic_cast<const CLI::ConfigError*>(&error) != nullptr) {
@@ -50,8 +69,11 @@ std::string last_word(const std::string& text) { return text.substr(text.find_la
     throw InputError("--config", "a readable file",
                      fmt::format("'{}'", app.get_config_ptr()->as<std::string>()));
   std::string line = error.what();
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr)
+    throw InputError(line.substr(0, line.find(':')), "one value",
+                     line.ends_with("missing") ? "none" : "several");
   std::replace(line.begin(), line.end(), '\n', ' ');
-  throw InputError(fmt::format("{}: {}", app.get_name(), line));
+  throw InputError(fmt::format("{}: {}", command, line));
 }
 
 }  // namespace
@@ -84,21 +106,23 @@ bool parse(CLI::App& app, const Arguments& arguments) {
   return false;
 }
 
-CLI::Validator whole_number(Index least) {
+CLI::Validator whole_number(Index least, Index most) {
   return CLI::Validator(
-      [least](std::string& text) {
+      [least, most](std::string& text) {
         const auto value = parse_index(text);
-        return value && *value >= least
-                   ? std::string()
-                   : fmt::format("expected a whole number of at least {}, found '{}'", least, text);
+        if (value && *value >= least && *value <= most) return std::string();
+        const std::string range = most == kNoLimit ? fmt::format("of at least {}", least)
+                                                   : fmt::format("from {} to {}", least, most);
+        return fmt::format("expected a whole number {}, found '{}'", range, text);
       },
       "");
 }
 
 void CommonOptions::add_dump(CLI::App& app) {
-  app.add_option("dump", dump, "The dump: a folder with q, k and v of every layer")
+  app.add_option("DUMP", dump, "The dump: a folder with q, k and v of every layer")
       ->required()
-      ->option_text("DUMP");
+      ->check(folder_name())
+      ->option_text(" ");
   app.add_option("--prompt-len", prompt_len,
                  "Split prompt and decoding steps here, not where the manifest says")
       ->check(whole_number(1))
@@ -107,13 +131,13 @@ void CommonOptions::add_dump(CLI::App& app) {
 
 void CommonOptions::add_compute(CLI::App& app) {
   app.add_option("--backend", backend, "What computes: auto, cpu or cuda")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->check(one_of({"auto", "cpu", "cuda"}))
       ->option_text("NAME [auto]");
   app.add_option("--precision", precision, "Arithmetic: f32, f64 or tensor (matrix units of a GPU)")
-      ->check(CLI::IsMember({"f32", "f64", "tensor"}))
+      ->check(one_of({"f32", "f64", "tensor"}))
       ->option_text("NAME [f32]");
   app.add_option("--threads", threads, "Threads; the results do not depend on it")
-      ->check(whole_number(1))
+      ->check(whole_number(1, 4096))
       ->option_text("N [all cores]");
   app.add_option("--layers", layers, "Layers, as in 0,3-5")
       ->delimiter(',')
@@ -122,14 +146,17 @@ void CommonOptions::add_compute(CLI::App& app) {
 }
 
 void CommonOptions::add_results(CLI::App& app) {
-  app.add_option("--out", out, "The result folder")->required()->option_text("DIR (required)");
+  app.add_option("--out", out, "The result folder")
+      ->required()
+      ->check(folder_name())
+      ->option_text("DIR (required)");
   auto* resume_flag =
       app.add_flag("--resume", resume, "Go on where a run into the same folder was cut short");
   app.add_flag("--force", force, "Replace the results that the folder holds")
       ->excludes(resume_flag)
       ->option_text(" ");
   resume_flag->option_text(" ");
-  app.add_option("--shard", shard, "Only part i of n (1/n to n/n): the layers are dealt out in turn")
+  app.add_option("--shard", shard, "Only part i of n, 1/n to n/n; deals the layers out in turn")
       ->option_text("i/n");
 }
 
@@ -160,9 +187,15 @@ Existing CommonOptions::existing() const {
   return force ? Existing::replace : resume ? Existing::resume : Existing::refuse;
 }
 
+std::string shape_line(const Dump& dump, Index layers) {
+  const DumpShape& shape = dump.shape();
+  return fmt::format("{}: {}{} layers x {} KV heads ({} query head{} each), {} candidates", dump.model(),
+                     layers, layers == shape.layers ? "" : fmt::format(" of {}", shape.layers), shape.n_kv,
+                     shape.group(), shape.group() == 1 ? "" : "s", shape.l);
+}
+
 void add_token_options(CLI::App& app, TokenStageOptions& options) {
-  app.add_option("--window", options.window,
-                 "Observation window: the last N prompt queries are the rows of scores and errors")
+  app.add_option("--window", options.window, "Rows of scores and errors: the last N prompt queries")
       ->check(whole_number(1))
       ->option_text("N [32]");
   app.add_option("--metrics", options.metrics,
@@ -170,8 +203,7 @@ void add_token_options(CLI::App& app, TokenStageOptions& options) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->option_text("LIST [all]");
-  app.add_option("--reserve", options.reserve,
-                 "Leave the last N candidates out of the agreement; a list gives a table each")
+  app.add_option("--reserve", options.reserve, "Leave the last N candidates out of the agreement")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(whole_number(0))

@@ -7,6 +7,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,8 +23,9 @@ std::unique_ptr<CLI::App> make_app(const std::string& name, const std::string& d
 /// option.
 bool parse(CLI::App& app, const Arguments& arguments);
 
-/// A check that a value is a whole number of at least `least`.
-CLI::Validator whole_number(Index least);
+inline constexpr Index kNoLimit = std::numeric_limits<Index>::max();
+/// A check that a value is a whole number from `least` to `most`.
+CLI::Validator whole_number(Index least, Index most = kNoLimit);
 
 /// Options that commands share. Each add_ function adds some of them to an app; the struct must outlive the
 /// parsing.
@@ -53,6 +56,9 @@ struct CommonOptions {
   std::optional<Shard> chosen_shard() const;
   Existing existing() const;
 };
+
+/// "MODEL: 6 layers x 2 KV heads (2 query heads each), 896 candidates".
+std::string shape_line(const Dump& dump, Index layers);
 
 /// The options of `tokens`, wherever they are taken.
 void add_token_options(CLI::App& app, TokenStageOptions& options);

@@ -138,13 +138,14 @@ std::string text_of(const Dump& dump) {
     files += t.files;
   }
   line("total", fmt::format("{:<9} {:<18} {:>10} in {} arrays", "", "", bytes_text(bytes), files));
-  std::string unavailable;
+  std::vector<LeftOut> unavailable;
   for (const TokenMetric m : all_token_metrics())
-    if (const auto why = why_unavailable(m, dump))
-      unavailable += fmt::format("without {}: {}\n", name_of(m), *why);
+    if (const auto why = why_unavailable(m, dump)) unavailable.push_back({std::string(name_of(m)), *why});
   if (!unavailable.empty() || !dump.notes().empty()) text += '\n';
   for (const std::string& note : dump.notes()) text += fmt::format("note: {}\n", note);
-  return text + unavailable;
+  for (const std::string& metrics : left_out_lines(unavailable))
+    text += fmt::format("unavailable: {}\n", metrics);
+  return text;
 }
 
 Json json_of(const Dump& dump) {

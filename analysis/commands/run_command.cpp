@@ -37,19 +37,17 @@ Json run_json(const CommonOptions& options, const Workers& workers, const RunRes
 }
 
 std::string heading(const Dump& dump, const Json& summary) {
-  const DumpShape& shape = dump.shape();
   const Json& totals = summary["totals"];
-  std::string text =
-      fmt::format("{}: {} of {} layers x {} KV heads ({} query heads each), {} candidates", dump.model(),
-                  totals["layers"].get<Index>(), shape.layers, shape.n_kv, shape.group(), shape.l);
+  std::string text = shape_line(dump, totals["layers"].get<Index>());
   if (totals.contains("window_rows"))
     text += fmt::format(", {} window rows, {} decoding steps", totals["window_rows"].get<Index>(),
                         totals["future_rows"].get<Index>());
   text += '\n';
   for (const Json& note : summary["notes"]) text += fmt::format("note: {}\n", note.get<std::string>());
-  for (const Json& left : summary["left_out"])
-    text +=
-        fmt::format("left out: {} ({})\n", left["what"].get<std::string>(), left["why"].get<std::string>());
+  std::vector<LeftOut> left_out;
+  for (const Json& item : summary["left_out"])
+    left_out.push_back({item["what"].get<std::string>(), item["why"].get<std::string>()});
+  for (const std::string& line : left_out_lines(left_out)) text += fmt::format("left out: {}\n", line);
   return text;
 }
 

@@ -32,17 +32,17 @@ std::string text_of(const Planted& planted, const std::string& folder, const Syn
 }  // namespace
 
 int run_synth(const Arguments& arguments) {
-  const auto app = make_app(
-      "synth",
-      "Writes a seeded synthetic dump with sinks, heavy hitters, locality, outlier channels and a needle "
-      "at known places.",
-      "kvreplay synth /tmp/dump --layers 4 --prompt 1024 --decode 64 --dtype float16 --seed 7");
+  const auto app =
+      make_app("synth",
+               "Writes a seeded synthetic dump with sinks, heavy hitters, locality, outlier channels and\na "
+               "needle at known places.",
+               "kvreplay synth /tmp/dump --layers 4 --prompt 1024 --decode 64 --dtype float16 --seed 7");
   std::string folder, dtype = "float32";
   SynthOptions options;
   CommonOptions common;
-  app->add_option("dir", folder, "The folder to write to; it must hold no dump yet")
+  app->add_option("DIR", folder, "The folder to write to; it must hold no dump yet")
       ->required()
-      ->option_text("DIR");
+      ->option_text(" ");
   const auto count = [&](const char* name, Index& value, Index least, const char* what) {
     app->add_option(name, value, what)->check(whole_number(least))->option_text(fmt::format("N [{}]", value));
   };

@@ -5,8 +5,8 @@ namespace kvreplay {
 int run_tokens(const Arguments& arguments) {
   const auto app =
       make_app("tokens",
-               "Computes for every token of every KV head what evicting it costs (exact single-token errors, "
-               "oracles), what each score says it costs, and how well the scores follow.",
+               "Computes for every token of every KV head what evicting it costs (exact single-token "
+               "errors,\noracles), what each score says it costs, and how well the scores follow.",
                "kvreplay tokens data/samples/pystdlib-lm --out results/pystdlib\n"
                "kvreplay tokens DUMP --out DIR --window 64 --metrics attn,key,exact_key --reserve 0,32");
   CommonOptions options;

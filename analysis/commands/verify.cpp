@@ -47,13 +47,12 @@ Json json_of(const VerifyResult& result) {
 }  // namespace
 
 int run_verify(const Arguments& arguments) {
-  const auto app = make_app(
-      "verify",
-      "Checks closed forms against recomputed attention, the fast backend against float64 and the replay "
-      "against the dump's own o.npy, then shows how good every approximation is. Exits with 1 where a "
-      "tolerance is missed.",
-      "kvreplay verify data/samples/pystdlib-lm\n"
-      "kvreplay verify DUMP --tokens 0 --layers 0-1");
+  const auto app = make_app("verify",
+                            "Checks closed forms against recomputed attention, the fast backend against "
+                            "float64 and the\nreplay against the dump's own o.npy, then shows how good every "
+                            "approximation is.\nExits with 1 where a tolerance is missed.",
+                            "kvreplay verify data/samples/pystdlib-lm\n"
+                            "kvreplay verify DUMP --tokens 0 --layers 0-1");
   CommonOptions common;
   VerifyOptions options;
   common.add_dump(*app);
@@ -84,11 +83,10 @@ int run_verify(const Arguments& arguments) {
   } else if (!common.quiet) {
     const DumpShape& shape = dump.shape();
     const Index rows = window_rows(shape.l, shape.first_query(), options.window).count();
-    fmt::print(
-        "{}: {} of {} layers x {} KV heads ({} query heads each), {} candidates, {} window rows, {} decoding "
-        "steps\n",
-        dump.model(), options.layers.size(), shape.layers, shape.n_kv, shape.group(), shape.l, rows,
-        future_rows(shape.l, shape.T, shape.first_query()).count());
+    fmt::print("{}, {} window rows, {} decoding steps\n",
+               shape_line(dump, static_cast<Index>(options.layers.size())), rows,
+               future_rows(shape.l, shape.T, shape.first_query()).count());
+    for (const std::string& note : dump.notes()) fmt::print("note: {}\n", note);
     if (rows < options.window) fmt::print("note: window {} clipped to {}\n", options.window, rows);
     fmt::print("\n{}", text_of(result));
     fmt::print(

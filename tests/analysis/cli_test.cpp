@@ -56,7 +56,13 @@ TEST_CASE("bad usage is one line that says what was meant", "[cli]") {
   CHECK(contains(complaint({"evict", dump}),
                  "unknown command 'evict'; there are: info, synth, tokens, analyze, verify"));
   CHECK(contains(complaint({"--versoin"}), "did you mean '--version'?"));
-  CHECK(contains(complaint({"tokens"}), "dump"));
+  CHECK(contains(complaint({"tokens"}), "tokens: DUMP is required"));
+  CHECK(contains(complaint({"tokens", dump, "--out"}), "--out: expected one value, found none"));
+  CHECK(contains(complaint({"tokens", dump, "--out", out, "--out", out}),
+                 "--out: expected one value, found several"));
+  CHECK(contains(complaint({"tokens", dump, "--out", ""}), "--out: expected a folder, found ''"));
+  CHECK(contains(complaint({"tokens", dump, "--out", out, "--metrics", ""}), "--metrics: expected"));
+  CHECK(contains(complaint({"tokens", dump, "--out", out, "--threads", "99999"}), "from 1 to 4096"));
   CHECK(contains(complaint({"tokens", dump}), "--out is required"));
   CHECK(contains(complaint({"tokens", dump, "--out", out, "--windw", "8"}),
                  "unknown option '--windw'; did you mean '--window'"));
@@ -76,7 +82,8 @@ TEST_CASE("bad usage is one line that says what was meant", "[cli]") {
   CHECK(contains(complaint({"tokens", dump, "--out", out, "--layers", "a"}), "such as 0,3-5, found 'a'"));
   CHECK(contains(complaint({"tokens", dump, "--out", out, "--shard", "3/2"}), "--shard: expected i/n"));
   CHECK(contains(complaint({"tokens", dump, "--out", out, "--backend", "cuda"}), "no CUDA backend"));
-  CHECK(contains(complaint({"tokens", dump, "--out", out, "--backend", "tpu"}), "--backend"));
+  CHECK(contains(complaint({"tokens", dump, "--out", out, "--backend", "tpu"}),
+                 "--backend: expected auto or cpu or cuda, found 'tpu'"));
   CHECK(
       contains(complaint({"tokens", dump, "--out", out, "--precision", "tensor"}), "needs the CUDA backend"));
   CHECK(contains(complaint({"tokens", dump, "--out", out, "--resume", "--force"}), "excludes"));
