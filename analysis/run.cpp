@@ -171,6 +171,7 @@ RunResult run_stages(const Dump& dump, const Stages& stages, const RunOptions& o
     const std::lock_guard lock(progress_mutex);
     options.on_progress(++done, total);
   };
+  if (options.on_progress) options.on_progress(0, total);
   for (const Index layer : missing) {
     folder.clear(layer_name(layer));
     for (const auto& stage : stages) stage->begin_layer(layer);
