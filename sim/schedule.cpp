@@ -22,17 +22,34 @@ struct Job {
   const std::function<void(std::ptrdiff_t)>* body = nullptr;
   std::ptrdiff_t n = 0;
   std::atomic<std::ptrdiff_t> next{0};
-  int helpers = 0;           // threads other than the owner inside run(); guarded by State::mutex
-  std::exception_ptr error;  // the first one; guarded by State::mutex
+  std::atomic<int> helpers{0};  // threads other than the owner inside run(); raised under State::mutex only
+  std::exception_ptr error;     // the first one; guarded by State::mutex
 };
+
+/// Waits some 20 us for `done`: a head group is a handful of short loops, and to sleep between them would
+/// cost as much as one.
+template <class Done>
+bool spin_until(Done done) {
+  for (int i = 0; i < 1000; ++i) {
+    if (done()) return true;
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+  }
+  return false;
+}
 
 }  // namespace
 
 struct Workers::State {
   std::mutex mutex;
-  std::condition_variable work;  // a job was added, or quit
-  std::condition_variable left;  // a helper left a job
-  std::list<Job*> jobs;          // the newest first, so that nested work is finished before more is begun
+  std::condition_variable work;     // a job was added, or quit
+  std::condition_variable left;     // a helper left a job
+  std::list<Job*> jobs;             // the newest first, so that nested work is finished before more is begun
+  std::atomic<unsigned> posted{0};  // jobs ever added
+  bool spin = false;                // every thread has a core to itself
   bool quit = false;
   std::vector<std::thread> threads;
 
@@ -65,14 +82,21 @@ struct Workers::State {
       ++job->helpers;
       lock.unlock();
       run(*job, workers);
+      const unsigned seen = posted.load();
+      // The owner may return as soon as the count is 0: the job is not touched after that.
+      if (--job->helpers == 0) {
+        { const std::lock_guard owner_waits(mutex); }
+        left.notify_all();
+      }
+      if (spin) spin_until([&] { return posted.load() != seen; });
       lock.lock();
-      if (--job->helpers == 0) left.notify_all();
     }
   }
 };
 
 Workers::Workers(int threads) : state_(std::make_unique<State>()) {
-  const int n = threads > 0 ? threads : usable_cores();
+  const int cores = usable_cores(), n = threads > 0 ? threads : cores;
+  state_->spin = n <= cores;
   state_->threads.reserve(static_cast<std::size_t>(n - 1));
   for (int t = 1; t < n; ++t) state_->threads.emplace_back([this] { state_->serve(*this); });
 }
@@ -97,14 +121,21 @@ void Workers::parallel_for(std::ptrdiff_t n, const std::function<void(std::ptrdi
     {
       const std::lock_guard lock(state_->mutex);
       state_->jobs.push_front(&job);
+      ++state_->posted;
     }
     state_->work.notify_all();
   }
   state_->run(job, *this);
   if (shared) {
-    std::unique_lock lock(state_->mutex);
-    state_->jobs.remove(&job);
-    state_->left.wait(lock, [&] { return job.helpers == 0; });
+    {
+      const std::lock_guard lock(state_->mutex);
+      state_->jobs.remove(&job);
+    }
+    const auto alone = [&] { return job.helpers.load() == 0; };
+    if (!(state_->spin && spin_until(alone))) {
+      std::unique_lock lock(state_->mutex);
+      state_->left.wait(lock, alone);
+    }
   }
   if (job.error) std::rethrow_exception(job.error);
   if (stopping()) throw Interrupted{};
