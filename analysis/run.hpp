@@ -21,7 +21,7 @@ struct RunOptions {
   Precision precision = Precision::f32;
   std::vector<Index> layers;   ///< ascending
   std::optional<Shard> shard;  ///< deals the layers out in turn and takes one hand
-  /// Called after every head group, by one thread at a time.
+  /// Called at the start and after every head group, by one thread at a time.
   std::function<void(Index done, Index total)> on_progress;
 };
 

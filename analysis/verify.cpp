@@ -258,6 +258,7 @@ VerifyResult verify(const Dump& dump, const VerifyOptions& options, Workers& wor
   ReplayCheck replay(dump, workers);
   const Index total = static_cast<Index>(options.layers.size()) * shape.n_kv;
   Index done = 0;
+  if (options.on_progress) options.on_progress(done, total);
   for (const Index layer : options.layers) {
     for (Index kv_head = 0; kv_head < shape.n_kv; ++kv_head) {
       const auto group = load_head_group<double>(dump, layer, kv_head);

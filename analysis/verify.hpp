@@ -16,7 +16,7 @@ struct VerifyOptions {
   Index window = 32;
   std::vector<Index> layers;
   bool float32 = true;  ///< whether to check the float32 backend
-  /// Called after every head group, by one thread at a time.
+  /// Called at the start and after every head group.
   std::function<void(Index done, Index total)> on_progress;
 };
 

@@ -189,9 +189,13 @@ Existing CommonOptions::existing() const {
 
 std::string shape_line(const Dump& dump, Index layers) {
   const DumpShape& shape = dump.shape();
-  return fmt::format("{}: {}{} layers x {} KV heads ({} query head{} each), {} candidates", dump.model(),
-                     layers, layers == shape.layers ? "" : fmt::format(" of {}", shape.layers), shape.n_kv,
-                     shape.group(), shape.group() == 1 ? "" : "s", shape.l);
+  const auto count = [](Index n, const char* what) {
+    return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
+  };
+  const std::string some = layers == shape.layers ? "" : fmt::format("{} of ", layers);
+  return fmt::format("{}: {}{} x {} ({} each), {}", dump.model(), some, count(shape.layers, "layer"),
+                     count(shape.n_kv, "KV head"), count(shape.group(), "query head"),
+                     count(shape.l, "candidate"));
 }
 
 void add_token_options(CLI::App& app, TokenStageOptions& options) {

@@ -49,18 +49,25 @@ Process::~Process() {
 
 void Process::send(int signal) const { ::kill(pid_, signal); }
 
-bool Process::running() {
+void Process::collect(int flags) {
   int status = 0;
-  if (!status_ && ::waitpid(pid_, &status, WNOHANG) == pid_) status_ = status;
+  rusage used = {};
+  if (status_ || ::wait4(pid_, &status, flags, &used) != pid_) return;
+  status_ = status;
+  peak_bytes_ = static_cast<std::size_t>(used.ru_maxrss) * 1024;
+}
+
+bool Process::running() {
+  collect(WNOHANG);
   return !status_;
 }
 
 ProcessResult Process::wait() {
-  int status = 0;
-  if (!status_ && ::waitpid(pid_, &status, 0) == pid_) status_ = status;
+  collect(0);
   ProcessResult result;
   const int ended = status_.value_or(-1);
   result.code = WIFEXITED(ended) ? WEXITSTATUS(ended) : 128 + WTERMSIG(ended);
+  result.peak_bytes = peak_bytes_;
   result.out = file_text(output_ / "out");
   result.err = file_text(output_ / "err");
   return result;

@@ -14,6 +14,7 @@ namespace kvreplay::test {
 struct ProcessResult {
   int code = -1;  ///< the exit code, or 128 + the signal that ended it
   std::string out, err;
+  std::size_t peak_bytes = 0;  ///< the most memory it held at once
 };
 
 struct ProcessOptions {
@@ -37,6 +38,9 @@ class Process {
   TempDir output_;
   pid_t pid_ = -1;
   std::optional<int> status_;
+  std::size_t peak_bytes_ = 0;
+
+  void collect(int flags);
 };
 
 ProcessResult run(const std::vector<std::string>& arguments, const ProcessOptions& options = {});
