@@ -1,5 +1,7 @@
 #pragma once
 
+#include "data/dtype.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -8,8 +10,6 @@
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "data/dtype.hpp"
 
 namespace kvreplay {
 
@@ -35,22 +35,24 @@ struct DumpShape {
   Index first_query() const { return T - T_q; }
 };
 
-/// Rotary position embedding, as far as it is needed to undo it. Channel pairs beyond rotary_dim are not rotated.
+/// Rotary position embedding, as far as it is needed to undo it. Channel pairs beyond rotary_dim are not
+/// rotated.
 struct Rope {
   enum class Style { half, interleaved };
-  Style style = Style::half;           ///< pairs (c, c + rotary_dim/2) or (2c, 2c+1)
-  Index rotary_dim = 0;                ///< even, at most d
-  std::vector<double> inv_freq;        ///< [rotary_dim / 2], radians a position
-  double attention_factor = 1.0;       ///< cos and sin are multiplied by this
+  Style style = Style::half;      ///< pairs (c, c + rotary_dim/2) or (2c, 2c+1)
+  Index rotary_dim = 0;           ///< even, at most d
+  std::vector<double> inv_freq;   ///< [rotary_dim / 2], radians a position
+  double attention_factor = 1.0;  ///< cos and sin are multiplied by this
 };
 
-/// How one layer attends: z = scale q.k, soft-capped, then masked, then a softmax with an optional extra sink column.
+/// How one layer attends: z = scale q.k, soft-capped, then masked, then a softmax with an optional extra sink
+/// column.
 struct AttentionRule {
   double scale = 1.0;
   bool causal = true;
-  std::optional<Index> sliding_window;   ///< a query at i sees p > i - sliding_window only
-  std::optional<double> softcap;         ///< z := c tanh(z / c)
-  std::vector<double> sink_logit;        ///< [n_q], or empty: no sink column
+  std::optional<Index> sliding_window;  ///< a query at i sees p > i - sliding_window only
+  std::optional<double> softcap;        ///< z := c tanh(z / c)
+  std::vector<double> sink_logit;       ///< [n_q], or empty: no sink column
 };
 
 struct DumpOptions {
@@ -59,12 +61,12 @@ struct DumpOptions {
 
 /// One stored array, for `info` and for error messages.
 struct DumpFile {
-  std::string where;           ///< path, with the member's name behind it for .npz
+  std::string where;  ///< path, with the member's name behind it for .npz
   Tensor tensor = Tensor::q;
-  Index layer = -1;            ///< -1: all layers stacked
+  Index layer = -1;  ///< -1: all layers stacked
   Dtype dtype = Dtype::f32;
-  std::vector<Index> shape;    ///< as stored
-  std::uintmax_t bytes = 0;    ///< of the array's data
+  std::vector<Index> shape;  ///< as stored
+  std::uintmax_t bytes = 0;  ///< of the array's data
 };
 
 struct TokenLabels {
@@ -72,9 +74,9 @@ struct TokenLabels {
   std::vector<std::string> text;  ///< either empty or as long as T; likewise ids
 };
 
-/// A dump folder (data/DUMP-FORMAT.md). Opening it checks every file's header, size and shape against the others and
-/// the manifest and throws InputError at the first that does not fit; no tensor is read before it is asked for.
-/// Reading is thread safe.
+/// A dump folder, or a single .npz in its place (data/DUMP-FORMAT.md). Opening it checks every file's header,
+/// size and shape against the others and the manifest and throws InputError at the first that does not fit;
+/// no tensor is read before it is asked for. Reading is thread safe.
 class Dump {
  public:
   static Dump open(const std::filesystem::path& folder, const DumpOptions& options = {});
@@ -86,7 +88,8 @@ class Dump {
   const std::string& model() const;
   const DumpShape& shape() const;
   AttentionRule rule(Index layer) const;
-  /// The rotation of one layer; empty where the manifest has none, or one that is not understood (see rope_note()).
+  /// The rotation of one layer; empty where the manifest has none, or one that is not understood (see
+  /// rope_note()).
   std::optional<Rope> rope(Index layer) const;
   /// Why rope() is empty, as one clause; empty where it is not.
   const std::string& rope_note() const;
@@ -96,9 +99,9 @@ class Dump {
   /// What was inferred rather than stated, one line each, for the summary.
   const std::vector<std::string>& notes() const;
 
-  /// Converts one head's matrix to T, row-major: q [T_q, d], k [T, d], v [T, d_v], wo [d_v, d_model], o [T_q, d_v].
-  /// `head` counts query heads for q, wo and o, KV heads for k and v. Throws InputError naming layer, head and position
-  /// where a value is NaN or infinite.
+  /// Converts one head's matrix to T, row-major: q [T_q, d], k [T, d], v [T, d_v], wo [d_v, d_model], o [T_q,
+  /// d_v]. `head` counts query heads for q, wo and o, KV heads for k and v. Throws InputError naming layer,
+  /// head and position where a value is NaN or infinite.
   template <class T>
   void read(Tensor tensor, Index layer, Index head, T* out) const;
 

@@ -1,25 +1,28 @@
 #pragma once
 
+#include "data/dtype.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <span>
 #include <vector>
 
-#include "data/dtype.hpp"
-
 namespace kvreplay {
 
-/// Writes a C-ordered little-endian `.npy` (format 1.0) atomically. The product of `shape` is `values.size()`.
-/// T is float, double, bool (as std::uint8_t 0 or 1: write_npy_bool), or std::int32_t.
-void write_npy(const std::filesystem::path& path, std::span<const std::size_t> shape, std::span<const float> values);
-void write_npy(const std::filesystem::path& path, std::span<const std::size_t> shape, std::span<const double> values);
+/// Writes a C-ordered little-endian `.npy` (format 1.0) atomically. The product of `shape` is
+/// `values.size()`. T is float, double, bool (as std::uint8_t 0 or 1: write_npy_bool), or std::int32_t.
+void write_npy(const std::filesystem::path& path, std::span<const std::size_t> shape,
+               std::span<const float> values);
+void write_npy(const std::filesystem::path& path, std::span<const std::size_t> shape,
+               std::span<const double> values);
 void write_npy(const std::filesystem::path& path, std::span<const std::size_t> shape,
                std::span<const std::int32_t> values);
 void write_npy_bool(const std::filesystem::path& path, std::span<const std::size_t> shape,
                     std::span<const std::uint8_t> values);
 
-/// The same, with float32 values rounded (to nearest even) to `dtype` first. bf16 is written as `|V2`, as ml_dtypes does.
+/// The same, with float32 values rounded (to nearest even) to `dtype` first. bf16 is written as `|V2`, as
+/// ml_dtypes does.
 void write_npy_as(const std::filesystem::path& path, Dtype dtype, std::span<const std::size_t> shape,
                   std::span<const float> values);
 
