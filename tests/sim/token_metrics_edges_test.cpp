@@ -103,6 +103,7 @@ TEST_CASE("zero keys and values", "[token_metrics]") {
   TokenMetrics metrics = token_metrics_reference(group, {8, false, available_metrics(group)});
   CHECK(metrics[TokenMetric::knorm](0, 3) == 0.0);
   CHECK(metrics[TokenMetric::keydiff](0, 3) == 0.0);
+  CHECK((metrics[TokenMetric::keydiff].array() != 0.0).count() == group.l - 1);
   CHECK(metrics[TokenMetric::key](0, 3) == 0.0);
   CHECK(metrics[TokenMetric::exact_key](0, 3) == 0.0);
   CHECK(metrics[TokenMetric::value](0, 4) == 0.0);

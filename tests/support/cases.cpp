@@ -48,6 +48,8 @@ std::vector<TokenCase> small_cases() {
   list.add("queries from the middle of the window", {.T_q = 12}, 8);
   list.add("queries of later decoding steps only", {.T_q = 3}, 8);
   list.add("queries from position 4 on", {.T_q = 44, .rope = half}, 8);
+  list.add("a zero key and value", {.zero_token = 6, .rope = half}, 40);
+  list.add("a zero key and value among logits of 200", {.logit_shift = 200.0, .zero_token = 6}, 40);
   list.add("values far from 0", {.value_offset = 30.0}, 40);
 
   list.add("sink of 1 - 1e-9", {.attention_sink = 0}, 8);

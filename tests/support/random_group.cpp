@@ -73,6 +73,10 @@ HeadGroup<double> random_group(const GroupSpec& spec) {
     const double others = std::log(static_cast<double>(spec.T)) + spec.logit_std * spec.logit_std / 2;
     group.k(*spec.attention_sink, channel) = (std::log(1e9) + others) / group.rule.scale;
   }
+  if (spec.zero_token) {
+    group.k.row(*spec.zero_token).setZero();
+    group.v.row(*spec.zero_token).setZero();
+  }
   return group;
 }
 
