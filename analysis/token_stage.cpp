@@ -30,7 +30,7 @@ TokenStage::TokenStage(const Dump& dump, const TokenStageOptions& options, Preci
   options_.reserve = reserves;
 
   const Index rows = window_rows(shape_.l, shape_.first_query(), options.window).count();
-  if (rows < options.window)
+  if (rows > 0 && rows < options.window)
     notes_.push_back(fmt::format("window {} clipped to {}: the dump holds the queries of {} prompt positions",
                                  options.window, rows, rows));
 }
