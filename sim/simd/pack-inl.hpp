@@ -6,18 +6,17 @@
 #define KVREPLAY_SIMD_PACK_INL_HPP
 #endif
 
-#include <hwy/highway.h>
+#include "sim/simd/exp-inl.hpp"
 
 #include <hwy/contrib/math/math-inl.h>
-
-#include "sim/simd/exp-inl.hpp"
+#include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
 namespace kvreplay::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Two vectors that go through the same long chain of dependent operations side by side: a processor's window holds only
-/// two or three such chains, too few to hide their latency when they come one after the other.
+/// Two vectors that go through the same long chain of dependent operations side by side: a processor's window
+/// holds only two or three such chains, too few to hide their latency when they come one after the other.
 template <class D>
 struct Pack {
   using V = hn::Vec<D>;
@@ -45,7 +44,9 @@ struct PackOps {
   HWY_INLINE P Div(P a, P b) const { return {hn::Div(a.lo, b.lo), hn::Div(a.hi, b.hi)}; }
   HWY_INLINE P Max(P a, P b) const { return {hn::Max(a.lo, b.lo), hn::Max(a.hi, b.hi)}; }
   HWY_INLINE P Abs(P a) const { return {hn::Abs(a.lo), hn::Abs(a.hi)}; }
-  HWY_INLINE P MulAdd(P a, P b, P c) const { return {hn::MulAdd(a.lo, b.lo, c.lo), hn::MulAdd(a.hi, b.hi, c.hi)}; }
+  HWY_INLINE P MulAdd(P a, P b, P c) const {
+    return {hn::MulAdd(a.lo, b.lo, c.lo), hn::MulAdd(a.hi, b.hi, c.hi)};
+  }
   HWY_INLINE P NegMulAdd(P a, P b, P c) const {
     return {hn::NegMulAdd(a.lo, b.lo, c.lo), hn::NegMulAdd(a.hi, b.hi, c.hi)};
   }
@@ -54,7 +55,9 @@ struct PackOps {
   HWY_INLINE P IfThenElse(M m, P a, P b) const {
     return {hn::IfThenElse(m.lo, a.lo, b.lo), hn::IfThenElse(m.hi, a.hi, b.hi)};
   }
-  HWY_INLINE P IfThenElseZero(M m, P a) const { return {hn::IfThenElseZero(m.lo, a.lo), hn::IfThenElseZero(m.hi, a.hi)}; }
+  HWY_INLINE P IfThenElseZero(M m, P a) const {
+    return {hn::IfThenElseZero(m.lo, a.lo), hn::IfThenElseZero(m.hi, a.hi)};
+  }
   HWY_INLINE P Tanh(P a) const { return {hn::Tanh(d, a.lo), hn::Tanh(d, a.hi)}; }
   HWY_INLINE P SoftmaxExp(P x) const {
     if constexpr (sizeof(T) == 8) {
@@ -70,12 +73,15 @@ struct PackOps {
       p = MulAdd(p, r, Set(0.499999986f));
       p = MulAdd(p, r, Set(1.00000006f));
       p = MulAdd(p, r, Set(1.0f));
-      const auto scale = [&](auto v, auto n) { return hn::BitCast(d, hn::Add(hn::BitCast(di, v), hn::ShiftLeft<23>(hn::BitCast(di, n)))); };
+      const auto scale = [&](auto v, auto n) {
+        return hn::BitCast(d, hn::Add(hn::BitCast(di, v), hn::ShiftLeft<23>(hn::BitCast(di, n))));
+      };
       return IfThenElseZero(Gt(x, Set(-87.0f)), P{scale(p.lo, shifted.lo), scale(p.hi, shifted.hi)});
     }
   }
   HWY_INLINE P OneMinusExpOverZ(P z) const {
-    if constexpr (sizeof(T) == 8) return {HWY_NAMESPACE::OneMinusExpOverZ(d, z.lo), HWY_NAMESPACE::OneMinusExpOverZ(d, z.hi)};
+    if constexpr (sizeof(T) == 8)
+      return {HWY_NAMESPACE::OneMinusExpOverZ(d, z.lo), HWY_NAMESPACE::OneMinusExpOverZ(d, z.hi)};
     P p = Set(static_cast<T>(1.0 / 120));
     p = NegMulAdd(p, z, Set(static_cast<T>(1.0 / 24)));
     p = NegMulAdd(p, z, Set(static_cast<T>(1.0 / 6)));

@@ -1,6 +1,7 @@
 #include "sim/simd/panel_gemm.hpp"
 
-// clang-format off: the order of these is Highway's
+// The order of these is Highway's.
+// clang-format off
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "sim/simd/panel_gemm.cpp"
 #include <hwy/foreach_target.h>

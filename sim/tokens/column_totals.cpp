@@ -96,11 +96,14 @@ void start_state(const HeadGroup<T>& group, const PreparedValues<T>& values, Ind
     std::fill_n(state.rest_out + c * W, W, sink ? -values.centre(c) : T{0});
 }
 
-/// z_raw dz/dz_raw of a capped logit z, from the query and key themselves: near the cap z no longer tells z_raw.
+/// z_raw dz/dz_raw of a capped logit z, from the query and key themselves: near the cap z no longer tells
+/// z_raw.
 template <class T>
 double uncapped_taylor_logit(const HeadGroup<T>& group, Index g, Index i, Index p, double z) {
-  const double raw = group.rule.scale * group.q[g].row(i - group.first_query()).template cast<double>().dot(
-                                            group.k.row(p).template cast<double>());
+  const double raw = group.rule.scale * group.q[g]
+                                            .row(i - group.first_query())
+                                            .template cast<double>()
+                                            .dot(group.k.row(p).template cast<double>());
   const double slope = z / *group.rule.softcap;
   return raw * (1 - slope * slope);
 }
@@ -120,14 +123,15 @@ void finish_panel(const HeadGroup<T>& group, const PreparedValues<T>& values, In
   std::array<double, W> taylor_z;
   LargestColumns<T> largest;
   for (Index r = 0; r < W; ++r) {
-    const bool real = r < n, rest = state.rest_sum[r] > 0;
+    const bool real = r<n, rest = state.rest_sum[r]> 0;
     const double rest_lse =
         rest ? static_cast<double>(state.rest_max[r]) + std::log(static_cast<double>(state.rest_sum[r]))
              : -std::numeric_limits<double>::infinity();
     const Index at = real ? static_cast<Index>(state.top_at[r]) : 0;
     const double z = real ? static_cast<double>(state.top[r]) : 0.0;
     column[r] = largest_column(z, rest_lse);
-    taylor_z[r] = real && group.rule.softcap ? uncapped_taylor_logit(group, g, in.panel_first(panel) + r, at, z) : z;
+    taylor_z[r] =
+        real && group.rule.softcap ? uncapped_taylor_logit(group, g, in.panel_first(panel) + r, at, z) : z;
     largest.value[r] = values.centred.data() + at * in.d_v;
     largest.a[r] = static_cast<T>(column[r].a);
     largest.z_rest[r] = static_cast<T>(taylor_z[r] * column[r].one_minus_a);
@@ -162,7 +166,8 @@ void finish_panel(const HeadGroup<T>& group, const PreparedValues<T>& values, In
                                    static_cast<double>(largest.exact_joint[r]),
                                    c.a * c.a * diff_sq};
   }
-  for (Index c = 0; c < in.d_v; ++c) std::fill(state.rest_out + c * W + n, state.rest_out + (c + 1) * W, T{0});
+  for (Index c = 0; c < in.d_v; ++c)
+    std::fill(state.rest_out + c * W + n, state.rest_out + (c + 1) * W, T{0});
 }
 
 ColumnTotals empty_totals(Index l, ColumnSet columns) {
@@ -286,7 +291,8 @@ PreparedValues<T> prepare_values(const HeadGroup<T>& group, Workers& workers) {
     Vector<T> candidate_sum = Vector<T>::Zero(d_v);
     centre_rows(group.v.data() + begin * d_v, values.centre.data(), candidates, d_v,
                 values.centred.data() + begin * d_v, values.value_sq.data() + begin,
-                values.value_centred_sq.data() + begin, values.centre_dot_value.data() + begin, candidate_sum.data());
+                values.value_centred_sq.data() + begin, values.centre_dot_value.data() + begin,
+                candidate_sum.data());
     partial.row(chunk) = candidate_sum.transpose().template cast<double>();
     for (Index p = candidates_end; p < end; ++p)
       values.centred.row(p) = group.v.row(p) - values.centre.transpose();

@@ -9,27 +9,44 @@ namespace {
 
 constexpr Index kFuturePositions = 512;  // that its mean rotation covers
 constexpr double kEpsilon = 0.02;
+constexpr Index kChunk = 512;  // rows of one work item
 
 Index pair_first(const Rope& rope, Index j) { return rope.style == Rope::Style::half ? j : 2 * j; }
 Index pair_second(const Rope& rope, Index j) {
   return rope.style == Rope::Style::half ? j + rope.rotary_dim / 2 : 2 * j + 1;
 }
 
-/// x (one row per position from `first` on) with its rotation undone.
-Matrix<double> unrotated(Matrix<double> x, Index first, const Rope& rope) {
-  for (Index r = 0; r < x.rows(); ++r)
-    for (Index j = 0; j < rope.rotary_dim / 2; ++j) {
-      const double angle = static_cast<double>(first + r) * rope.inv_freq[j];
-      const double cos = std::cos(angle) / rope.attention_factor,
-                   sin = std::sin(angle) / rope.attention_factor;
-      double& a = x(r, pair_first(rope, j));
-      double& b = x(r, pair_second(rope, j));
-      const double unrotated_a = a * cos + b * sin;
-      b = b * cos - a * sin;
-      a = unrotated_a;
-    }
-  return x;
-}
+/// Cosines and sines of the positions [first, first + count), divided by the attention factor: what undoes
+/// the rotation.
+template <class T>
+class InverseRotation {
+ public:
+  InverseRotation(Index first, Index count, const Rope& rope)
+      : rope_(rope), cos_(count, rope.rotary_dim / 2), sin_(count, rope.rotary_dim / 2) {
+    for (Index r = 0; r < count; ++r)
+      for (Index j = 0; j < cos_.cols(); ++j) {
+        const double angle = static_cast<double>(first + r) * rope.inv_freq[j];
+        cos_(r, j) = static_cast<T>(std::cos(angle) / rope.attention_factor);
+        sin_(r, j) = static_cast<T>(std::sin(angle) / rope.attention_factor);
+      }
+  }
+
+  /// x has a row for each of the positions.
+  void apply(Matrix<T>& x) const {
+    for (Index r = 0; r < x.rows(); ++r)
+      for (Index j = 0; j < cos_.cols(); ++j) {
+        T& a = x(r, pair_first(rope_, j));
+        T& b = x(r, pair_second(rope_, j));
+        const T unrotated_a = a * cos_(r, j) + b * sin_(r, j);
+        b = b * cos_(r, j) - a * sin_(r, j);
+        a = unrotated_a;
+      }
+  }
+
+ private:
+  const Rope& rope_;
+  Matrix<T> cos_, sin_;
+};
 
 /// The mean of the rotations of `count` positions from `first` on, [d, d]; q rotated = R q.
 Matrix<double> mean_rotation(Index first, Index count, Index d, const Rope& rope) {
@@ -76,52 +93,94 @@ Vector<double> keydiff_scores(const HeadGroup<T>& group) {
   return scores;
 }
 
+namespace {
+
+/// Mean and covariance of the un-rotated queries of every query head, over the positions from
+/// kExpectedAttentionFirst to l-1.
+struct QueryMoments {
+  std::vector<Vector<double>> mean;        // G of [d]
+  std::vector<Matrix<double>> covariance;  // G of [d, d]
+};
+
 template <class T>
-Vector<double> expected_attention_scores(const HeadGroup<T>& group, Index g, Workers& workers) {
-  const Index l = group.l, d = group.d(), n = l - kExpectedAttentionFirst;
-  const Rope& rope = *group.rope;
-  const double scale = group.rule.scale;
-
-  // Mean and second moment of the un-rotated queries, by chunks of rows.
-  constexpr Index kChunk = 512;
+QueryMoments query_moments(const HeadGroup<T>& group, Workers& workers) {
+  const Index d = group.d(), n = group.l - kExpectedAttentionFirst;
+  const std::size_t G = static_cast<std::size_t>(group.G());
   const Index chunks = (n + kChunk - 1) / kChunk;
-  const auto rows_of = [&](Index chunk) {
-    const Index first = kExpectedAttentionFirst + chunk * kChunk, count = std::min(kChunk, l - first);
-    return unrotated(group.q[g].middleRows(first - group.first_query(), count).template cast<double>(), first,
-                     rope);
+  const auto unrotated = [&](std::size_t g, Index first, const InverseRotation<T>& rotation, Index count) {
+    Matrix<T> x = group.q[g].middleRows(first - group.first_query(), count);
+    rotation.apply(x);
+    return x;
   };
-  std::vector<Vector<double>> sums(static_cast<std::size_t>(chunks));
-  workers.parallel_for(chunks,
-                       [&](Index chunk) { sums[chunk] = rows_of(chunk).colwise().sum().transpose(); });
-  Vector<double> mu = Vector<double>::Zero(d);
-  for (const Vector<double>& sum : sums) mu += sum;
-  mu /= static_cast<double>(n);
-  std::vector<Matrix<double>> squares(static_cast<std::size_t>(chunks));
-  workers.parallel_for(chunks, [&](Index chunk) {
-    const Matrix<double> centred = rows_of(chunk).rowwise() - mu.transpose();
-    squares[chunk].noalias() = centred.transpose() * centred;
-  });
-  Matrix<double> sigma = Matrix<double>::Zero(d, d);
-  for (const Matrix<double>& square : squares) sigma += square;
-  sigma /= static_cast<double>(n);
+  // Moments are taken about a point near the mean, the first rows' mean, so that their difference does not
+  // cancel.
+  std::vector<Vector<T>> near(G);
+  const Index few = std::min<Index>(64, n);
+  const InverseRotation<T> few_rotation(kExpectedAttentionFirst, few, *group.rope);
+  for (std::size_t g = 0; g < G; ++g)
+    near[g] = unrotated(g, kExpectedAttentionFirst, few_rotation, few).colwise().mean().transpose();
 
-  const Matrix<double> R = mean_rotation(l, kFuturePositions, d, rope);
-  const Vector<double> mean = scale * (R * mu);
-  const Matrix<double> spread = (scale * scale / 2) * (R * sigma * R.transpose());
-  Vector<double> logits(n);
+  std::vector<std::vector<Vector<double>>> sums(
+      G, std::vector<Vector<double>>(static_cast<std::size_t>(chunks)));
+  std::vector<std::vector<Matrix<double>>> squares(
+      G, std::vector<Matrix<double>>(static_cast<std::size_t>(chunks)));
   workers.parallel_for(chunks, [&](Index chunk) {
-    const Index first = chunk * kChunk, count = std::min(kChunk, n - first);
-    const Matrix<double> k =
-        group.k.middleRows(kExpectedAttentionFirst + first, count).template cast<double>();
-    logits.segment(first, count) = k * mean + (k * spread).cwiseProduct(k).rowwise().sum();
+    const Index first = kExpectedAttentionFirst + chunk * kChunk, count = std::min(kChunk, group.l - first);
+    const InverseRotation<T> rotation(first, count, *group.rope);
+    for (std::size_t g = 0; g < G; ++g) {
+      Matrix<T> x = unrotated(g, first, rotation, count);
+      x.rowwise() -= near[g].transpose();
+      sums[g][chunk] = x.colwise().sum().transpose().template cast<double>();
+      squares[g][chunk] = (x.transpose() * x).eval().template cast<double>();
+    }
   });
-  const Vector<double> weights = (logits.array() - logits.maxCoeff()).exp();
-  const double total = weights.sum();
-  Vector<double> scores(l);
-  for (Index p = kExpectedAttentionFirst; p < l; ++p)
-    scores(p) = (weights(p - kExpectedAttentionFirst) / total + kEpsilon) *
-                group.v.row(p).template cast<double>().norm();
-  scores.head(kExpectedAttentionFirst).setZero();
+  QueryMoments moments{std::vector<Vector<double>>(G), std::vector<Matrix<double>>(G)};
+  for (std::size_t g = 0; g < G; ++g) {
+    Vector<double> sum = Vector<double>::Zero(d);
+    Matrix<double> square = Matrix<double>::Zero(d, d);
+    for (const Vector<double>& part : sums[g]) sum += part;
+    for (const Matrix<double>& part : squares[g]) square += part;
+    const Vector<double> offset = sum / static_cast<double>(n);
+    moments.mean[g] = near[g].template cast<double>() + offset;
+    moments.covariance[g] = square / static_cast<double>(n) - offset * offset.transpose();
+  }
+  return moments;
+}
+
+}  // namespace
+
+template <class T>
+Matrix<double> expected_attention_scores(const HeadGroup<T>& group, Workers& workers) {
+  const Index l = group.l, d = group.d(), G = group.G(), n = l - kExpectedAttentionFirst;
+  const double scale = group.rule.scale;
+  const QueryMoments moments = query_moments(group, workers);
+  const Matrix<double> R = mean_rotation(l, kFuturePositions, d, *group.rope);
+  std::vector<Vector<T>> linear;
+  std::vector<Matrix<T>> quadratic;
+  for (std::size_t g = 0; g < moments.mean.size(); ++g) {
+    linear.push_back((scale * (R * moments.mean[g])).template cast<T>());
+    quadratic.push_back(
+        ((scale * scale / 2) * (R * moments.covariance[g] * R.transpose())).eval().template cast<T>());
+  }
+
+  Matrix<double> scores = Matrix<double>::Zero(G, l);  // first the logits e, then the scores
+  Vector<double> value_norms(l);
+  const Index chunks = (n + kChunk - 1) / kChunk;
+  workers.parallel_for(chunks, [&](Index chunk) {
+    const Index first = kExpectedAttentionFirst + chunk * kChunk, count = std::min(kChunk, l - first);
+    const Matrix<T> k = group.k.middleRows(first, count);
+    for (Index g = 0; g < G; ++g) {
+      const Vector<T> e = k * linear[g] + (k * quadratic[g]).cwiseProduct(k).rowwise().sum();
+      scores.row(g).segment(first, count) = e.transpose().template cast<double>();
+    }
+    value_norms.segment(first, count) =
+        group.v.middleRows(first, count).rowwise().norm().template cast<double>();
+  });
+  for (Index g = 0; g < G; ++g) {
+    auto e = scores.row(g).tail(n).array();
+    e = (e - e.maxCoeff()).exp();
+    e = (e / e.sum() + kEpsilon) * value_norms.tail(n).transpose().array();
+  }
   return scores;
 }
 
@@ -129,7 +188,7 @@ template Vector<double> knorm_scores(const HeadGroup<float>&);
 template Vector<double> knorm_scores(const HeadGroup<double>&);
 template Vector<double> keydiff_scores(const HeadGroup<float>&);
 template Vector<double> keydiff_scores(const HeadGroup<double>&);
-template Vector<double> expected_attention_scores(const HeadGroup<float>&, Index, Workers&);
-template Vector<double> expected_attention_scores(const HeadGroup<double>&, Index, Workers&);
+template Matrix<double> expected_attention_scores(const HeadGroup<float>&, Workers&);
+template Matrix<double> expected_attention_scores(const HeadGroup<double>&, Workers&);
 
 }  // namespace kvreplay

@@ -18,9 +18,9 @@ Vector<double> keydiff_scores(const HeadGroup<T>& group);
 /// The first tokens, which Expected Attention ranks above all.
 inline constexpr Index kExpectedAttentionFirst = 4;
 
-/// Expected Attention of query head g, [l], 0 for the first tokens; needs the rotation, their successors'
-/// queries and l > 4.
+/// Expected Attention of every query head, [G, l], 0 for the first tokens; needs the rotation, their
+/// successors' queries and l > kExpectedAttentionFirst.
 template <class T>
-Vector<double> expected_attention_scores(const HeadGroup<T>& group, Index g, Workers& workers);
+Matrix<double> expected_attention_scores(const HeadGroup<T>& group, Workers& workers);
 
 }  // namespace kvreplay

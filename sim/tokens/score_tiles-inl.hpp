@@ -28,8 +28,10 @@ enum FutureSum { kFutureRemove, kFutureSums };
 
 /// Two vectors of rows against one token: adds what they contribute to the token's window sums.
 template <bool kCapped, class D, class T = hn::TFromD<D>>
-HWY_INLINE void AddWindowRows(D d, const TileInput<T>& in, const T* HWY_RESTRICT row, const T* HWY_RESTRICT tile_z,
-                              const T* HWY_RESTRICT tile_vo, hn::Vec<D> value_centred_sq, hn::Vec<D> centre_dot_value, hn::Vec<D>* HWY_RESTRICT sum) {
+HWY_INLINE void AddWindowRows(D d, const TileInput<T>& in, const T* HWY_RESTRICT row,
+                              const T* HWY_RESTRICT tile_z, const T* HWY_RESTRICT tile_vo,
+                              hn::Vec<D> value_centred_sq, hn::Vec<D> centre_dot_value,
+                              hn::Vec<D>* HWY_RESTRICT sum) {
   using P = Pack<D>;
   const PackOps<D> on{d};
   const auto constant = [&](RowConstant which) { return on.Load(row + which * kPanelWidth<T>); };
@@ -89,9 +91,9 @@ HWY_INLINE void AddWindowRows(D d, const TileInput<T>& in, const T* HWY_RESTRICT
 
 /// The same for the oracles.
 template <bool kCapped, class D, class T = hn::TFromD<D>>
-HWY_INLINE void AddFutureRows(D d, const TileInput<T>& in, const T* HWY_RESTRICT row, const T* HWY_RESTRICT tile_z,
-                              const T* HWY_RESTRICT tile_vo, hn::Vec<D> value_centred_sq, hn::Vec<D>& exact_remove,
-                              hn::Vec<D>& max_attn) {
+HWY_INLINE void AddFutureRows(D d, const TileInput<T>& in, const T* HWY_RESTRICT row,
+                              const T* HWY_RESTRICT tile_z, const T* HWY_RESTRICT tile_vo,
+                              hn::Vec<D> value_centred_sq, hn::Vec<D>& exact_remove, hn::Vec<D>& max_attn) {
   using P = Pack<D>;
   const PackOps<D> on{d};
   const auto constant = [&](RowConstant which) { return on.Load(row + which * kPanelWidth<T>); };
@@ -136,7 +138,8 @@ HWY_INLINE void AddLaneSums(const T* vectors, Index n, double* out) {
     }
   }
 #endif
-  for (; i < n; ++i) out[i] += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, hn::LoadU(d, vectors + i * N))));
+  for (; i < n; ++i)
+    out[i] += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, hn::LoadU(d, vectors + i * N))));
 }
 
 /// Rows of a panel whose largest column lies in the tile are scored elsewhere: hidden here.
@@ -149,8 +152,8 @@ HWY_INLINE void HideTop(const T* top_at, Index begin, Index tokens, T* tile) {
   }
 }
 
-/// Sums of the tokens of an item, still by lane: [kTokensPassTwo][kWindowSums][N]. They are brought to float64 every few
-/// blocks of rows, before float32 has added up too many.
+/// Sums of the tokens of an item, still by lane: [kTokensPassTwo][kWindowSums][N]. They are brought to
+/// float64 every few blocks of rows, before float32 has added up too many.
 template <class T>
 struct LaneSums {
   HWY_ALIGN T sums[kTokensPassTwo * kWindowSums * (HWY_MAX_BYTES / sizeof(T))];
@@ -160,8 +163,9 @@ struct LaneSums {
 
 /// One tile of tokens against n panels: tiles [n][kTokensPerTile][W]; t counts from the item's first token.
 template <ColumnSet kColumns, bool kCapped, class T>
-HWY_INLINE void AddTile(const TileInput<T>& in, const T* const* rows, Index n, Index item, Index tile, Index tokens,
-                        const T* z_tiles, const T* vo_tiles, const TokenConstants<T>& token, LaneSums<T>& lanes) {
+HWY_INLINE void AddTile(const TileInput<T>& in, const T* const* rows, Index n, Index item, Index tile,
+                        Index tokens, const T* z_tiles, const T* vo_tiles, const TokenConstants<T>& token,
+                        LaneSums<T>& lanes) {
   using D = hn::ScalableTag<T>;
   const D d;
   constexpr Index W = kPanelWidth<T>;
@@ -179,8 +183,8 @@ HWY_INLINE void AddTile(const TileInput<T>& in, const T* const* rows, Index n, I
       for (Index b = 0; b < n; ++b) {
         const Index at = (b * kTokensPerTile + t) * W;
         for (Index r = 0; r < W; r += 2 * N)
-          AddWindowRows<kCapped>(d, in, rows[b] + r, z_tiles + at + r, vo_tiles + at + r, centred_sq, centre_dot,
-                                 sum);
+          AddWindowRows<kCapped>(d, in, rows[b] + r, z_tiles + at + r, vo_tiles + at + r, centred_sq,
+                                 centre_dot, sum);
       }
     } else {
       T* max_at = lanes.max_attn + (p - item) * N;
@@ -188,7 +192,8 @@ HWY_INLINE void AddTile(const TileInput<T>& in, const T* const* rows, Index n, I
       for (Index b = 0; b < n; ++b) {
         const Index at = (b * kTokensPerTile + t) * W;
         for (Index r = 0; r < W; r += 2 * N)
-          AddFutureRows<kCapped>(d, in, rows[b] + r, z_tiles + at + r, vo_tiles + at + r, centred_sq, sum[0], max_attn);
+          AddFutureRows<kCapped>(d, in, rows[b] + r, z_tiles + at + r, vo_tiles + at + r, centred_sq, sum[0],
+                                 max_attn);
       }
       hn::StoreU(max_attn, d, max_at);
     }
@@ -218,18 +223,21 @@ HWY_INLINE void ScoreItem(const TileInput<T>& in, const T* row_constants, const 
       const T* rows[kPanelsPerBlock];
       Index n = 0;
       for (Index panel = block; panel < block_end; ++panel) {
-        if (in.end_visible(in.panel_last(panel)) <= tile || in.first_visible(in.panel_first(panel)) >= tile + tokens)
+        if (in.end_visible(in.panel_last(panel)) <= tile ||
+            in.first_visible(in.panel_first(panel)) >= tile + tokens)
           continue;
         T* z = z_tiles + n * kTokensPerTile * W;
         T* vo = vo_tiles + n * kTokensPerTile * W;
         PanelGemm<T>(tokens, in.k + tile * in.d, in.d, 1, in.d, in.q_panels + panel * in.d * W, nullptr, z);
-        PanelGemm<T>(tokens, in.v_centred + tile * in.d_v, in.d_v, 1, in.d_v, out_panels + panel * in.d_v * W, nullptr, vo);
+        PanelGemm<T>(tokens, in.v_centred + tile * in.d_v, in.d_v, 1, in.d_v, out_panels + panel * in.d_v * W,
+                     nullptr, vo);
         rows[n] = row_constants + panel * kRowConstants * W;
         HideInvisible(in, panel, tile, tokens, z);
         HideTop(rows[n] + kTopAt * W, tile, tokens, z);
         ++n;
       }
-      if (n > 0) AddTile<kColumns, kCapped>(in, rows, n, begin, tile, tokens, z_tiles, vo_tiles, token, lanes);
+      if (n > 0)
+        AddTile<kColumns, kCapped>(in, rows, n, begin, tile, tokens, z_tiles, vo_tiles, token, lanes);
     }
     if (++unflushed == kBlocksPerFlush) {
       flush();
@@ -267,14 +275,14 @@ HWY_NOINLINE void ScoreTiles(const TileInput<T>& in, const T* row_constants, con
     if (columns == ColumnSet::window) {
       double* total = lanes.totals + t * kWindowSums;
       // ||v + z (v - o)||^2 = ||v||^2 + 2 z v.(v - o) + z^2 u
-      total[kJointCross] =
-          total[kAttnSq] * static_cast<double>(token.value_sq[begin + t]) + 2 * total[kJointCross] + total[kKey];
+      total[kJointCross] = total[kAttnSq] * static_cast<double>(token.value_sq[begin + t]) +
+                           2 * total[kJointCross] + total[kKey];
       // Rounding may leave a sum of squares just below 0.
       for (Index s = 0; s < kWindowSums; ++s) window[s][begin + t] = std::max(total[s], 0.0);
     } else {
       sums.exact_remove[begin + t] = lanes.totals[t];
-      sums.max_attn[begin + t] = static_cast<double>(
-          hn::GetLane(hn::MaxOfLanes(d, hn::LoadU(d, lanes.max_attn + t * N))));
+      sums.max_attn[begin + t] =
+          static_cast<double>(hn::GetLane(hn::MaxOfLanes(d, hn::LoadU(d, lanes.max_attn + t * N))));
     }
   }
 }

@@ -223,10 +223,11 @@ HWY_NOINLINE void FinishRows(const T* centre, Index d_v, T* rest_out, LargestCol
   constexpr Index W = kPanelWidth<T>;
   const Index N = static_cast<Index>(hn::Lanes(d));
   for (Index n = 0; n < W; n += N) {
-    const auto a = hn::LoadU(d, rows.a + n), z_rest = hn::LoadU(d, rows.z_rest + n), delta = hn::LoadU(d, rows.delta + n);
+    const auto a = hn::LoadU(d, rows.a + n), z_rest = hn::LoadU(d, rows.z_rest + n),
+               delta = hn::LoadU(d, rows.delta + n);
     const auto per_sum = hn::LoadU(d, rows.per_sum + n), alone = hn::LoadU(d, rows.alone + n);
-    auto diff_sq = hn::Zero(d), joint = diff_sq, exact_joint = diff_sq, out_sq = diff_sq, out_centred_sq = diff_sq,
-         centre_dot = diff_sq;
+    auto diff_sq = hn::Zero(d), joint = diff_sq, exact_joint = diff_sq, out_sq = diff_sq,
+         out_centred_sq = diff_sq, centre_dot = diff_sq;
     for (Index c = 0; c < d_v; ++c) {
       HWY_ALIGN T values[HWY_MAX_BYTES / sizeof(T)];
       for (Index r = 0; r < N; ++r) values[r] = rows.value[n + r][c];

@@ -68,7 +68,8 @@ void softmax_tiles(const TileInput<T>& in, Index panel, Index n, Index begin, In
 template <class T>
 void merge_states(const TileInput<T>& in, const SoftmaxPanel<T>& later, const SoftmaxPanel<T>& into);
 
-/// One panel of rows at the end of pass one: what is known of each row's largest column, and the sums that need its value.
+/// One panel of rows at the end of pass one: what is known of each row's largest column, and the sums that
+/// need its value.
 template <class T>
 struct LargestColumns {
   static constexpr Index W = kPanelWidth<T>;
@@ -94,14 +95,14 @@ void finish_rows(const T* centre, Index d_v, T* rest_out, LargestColumns<T>& lar
 /// Per-row constants of pass two, [kRowConstants][W] a panel. For padded rows lse is +inf and all else 0,
 /// zero_weight_sum 1.
 enum RowConstant {
-  kLse,            ///< log-sum-exp of the row
-  kRescale,        ///< g = exp(min(lse, 0)): keeps the closed forms finite for any lse
-  kZeroLogit,      ///< e = g exp(-lse) = exp(-max(lse, 0)), g times the weight of a logit 0
-  kZeroWeightSum,  ///< g + e
-  kZeroLogitOutSq, ///< e^2 ||o||^2
-  kOutCentredSq,   ///< ||o - centre||^2
-  kCentreDotOut,   ///< centre . (o - centre)
-  kTopAt,          ///< the position left out: it is scored from the rest_* sums
+  kLse,             ///< log-sum-exp of the row
+  kRescale,         ///< g = exp(min(lse, 0)): keeps the closed forms finite for any lse
+  kZeroLogit,       ///< e = g exp(-lse) = exp(-max(lse, 0)), g times the weight of a logit 0
+  kZeroWeightSum,   ///< g + e
+  kZeroLogitOutSq,  ///< e^2 ||o||^2
+  kOutCentredSq,    ///< ||o - centre||^2
+  kCentreDotOut,    ///< centre . (o - centre)
+  kTopAt,           ///< the position left out: it is scored from the rest_* sums
   kRowConstants
 };
 

@@ -44,15 +44,15 @@ const MetricFacts& facts(TokenMetric metric) { return kFacts[static_cast<std::si
 
 std::optional<std::string> why_no_expected_attention(const Dump& dump) {
   const DumpShape& shape = dump.shape();
-  if (shape.l <= 4) return "expected_attention needs a prompt of more than 4 tokens";
+  if (shape.l <= 4) return "it needs a prompt of more than 4 tokens";
   if (shape.first_query() > 4) {
-    return "expected_attention needs the queries of the whole prompt from position 4 on, and the dump's "
+    return "it needs the queries of the whole prompt from position 4 on, and the dump's "
            "start "
            "at position " +
            std::to_string(shape.first_query());
   }
   for (Index layer = 0; layer < shape.layers; ++layer) {
-    if (!dump.rope(layer)) return "expected_attention needs the rotary embedding: " + dump.rope_note();
+    if (!dump.rope(layer)) return "it needs the rotary embedding: " + dump.rope_note();
   }
   return std::nullopt;
 }

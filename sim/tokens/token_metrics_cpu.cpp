@@ -179,8 +179,8 @@ TokenMetrics token_metrics_cpu(const HeadGroup<T>& group, const TokenOptions& op
   if (out.wants(M::knorm)) out.set(M::knorm, knorm_scores(group));
   if (out.wants(M::keydiff)) out.set(M::keydiff, keydiff_scores(group));
   if (out.wants(M::expected_attention)) {
-    for (Index g = 0; g < group.G(); ++g)
-      out.add(M::expected_attention, g, expected_attention_scores(group, g, workers));
+    const Matrix<double> by_head = expected_attention_scores(group, workers);
+    for (Index g = 0; g < group.G(); ++g) out.add(M::expected_attention, g, by_head.row(g).transpose());
     Matrix<double>& scores = out.result[M::expected_attention];
     if (!options.per_query_head) scores /= static_cast<double>(group.G());
     for (Index r = 0; r < scores.rows(); ++r)

@@ -2,14 +2,16 @@
 
 #include "sim/simd/panel.hpp"
 
-// Passes over rows of values, each row d_v long and the rows one behind the other: memory-bound, so each does all it can on one read.
+// Passes over rows of values, each row d_v long and the rows one behind the other: memory-bound, so each does
+// all it can on one read.
 
 namespace kvreplay {
 
-/// centred[r] = v[r] - centre, and for each row ||v||^2, ||v - centre||^2 and centre . (v - centre); sum += the centred rows.
+/// centred[r] = v[r] - centre, and for each row ||v||^2, ||v - centre||^2 and centre . (v - centre); sum +=
+/// the centred rows.
 template <class T>
-void centre_rows(const T* v, const T* centre, Index rows, Index d_v, T* centred, T* value_sq, T* centred_sq, T* centre_dot,
-                 T* sum);
+void centre_rows(const T* v, const T* centre, Index rows, Index d_v, T* centred, T* value_sq, T* centred_sq,
+                 T* centre_dot, T* sum);
 
 /// sum += weights[r] * v[r].
 template <class T>

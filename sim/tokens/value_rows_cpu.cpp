@@ -1,6 +1,7 @@
 #include "sim/tokens/value_rows.hpp"
 
-// clang-format off: the order of these is Highway's
+// The order of these is Highway's.
+// clang-format off
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "sim/tokens/value_rows_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -80,8 +81,8 @@ HWY_INLINE void AddWeightedRows(const T* HWY_RESTRICT v, const T* HWY_RESTRICT w
 }
 
 template <class T>
-HWY_INLINE void RowDistances(const T* HWY_RESTRICT v, const T* HWY_RESTRICT a, const T* HWY_RESTRICT b, Index rows,
-                             Index d_v, T* HWY_RESTRICT to_a, T* HWY_RESTRICT to_b) {
+HWY_INLINE void RowDistances(const T* HWY_RESTRICT v, const T* HWY_RESTRICT a, const T* HWY_RESTRICT b,
+                             Index rows, Index d_v, T* HWY_RESTRICT to_a, T* HWY_RESTRICT to_b) {
   const hn::ScalableTag<T> d;
   const Index N = static_cast<Index>(hn::Lanes(d));
   for (Index r = 0; r < rows; ++r) {
@@ -105,16 +106,16 @@ HWY_INLINE void RowDistances(const T* HWY_RESTRICT v, const T* HWY_RESTRICT a, c
   }
 }
 
-#define KVREPLAY_VALUE_ROWS(T, Suffix)                                                                               \
-  void CentreRows##Suffix(const T* v, const T* centre, Index rows, Index d_v, T* centred, T* value_sq, T* centred_sq, \
-                          T* centre_dot, T* sum) {                                                                   \
-    CentreRows(v, centre, rows, d_v, centred, value_sq, centred_sq, centre_dot, sum);                                \
-  }                                                                                                                  \
-  void AddWeightedRows##Suffix(const T* v, const T* weights, Index rows, Index d_v, T* sum) {                        \
-    AddWeightedRows(v, weights, rows, d_v, sum);                                                                     \
-  }                                                                                                                  \
-  void RowDistances##Suffix(const T* v, const T* a, const T* b, Index rows, Index d_v, T* to_a, T* to_b) {           \
-    RowDistances(v, a, b, rows, d_v, to_a, to_b);                                                                    \
+#define KVREPLAY_VALUE_ROWS(T, Suffix)                                                                     \
+  void CentreRows##Suffix(const T* v, const T* centre, Index rows, Index d_v, T* centred, T* value_sq,     \
+                          T* centred_sq, T* centre_dot, T* sum) {                                          \
+    CentreRows(v, centre, rows, d_v, centred, value_sq, centred_sq, centre_dot, sum);                      \
+  }                                                                                                        \
+  void AddWeightedRows##Suffix(const T* v, const T* weights, Index rows, Index d_v, T* sum) {              \
+    AddWeightedRows(v, weights, rows, d_v, sum);                                                           \
+  }                                                                                                        \
+  void RowDistances##Suffix(const T* v, const T* a, const T* b, Index rows, Index d_v, T* to_a, T* to_b) { \
+    RowDistances(v, a, b, rows, d_v, to_a, to_b);                                                          \
   }
 KVREPLAY_VALUE_ROWS(float, F32)
 KVREPLAY_VALUE_ROWS(double, F64)
@@ -126,23 +127,23 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace kvreplay {
 
-#define KVREPLAY_VALUE_ROWS(T, Suffix)                                                                               \
-  HWY_EXPORT(CentreRows##Suffix);                                                                                    \
-  HWY_EXPORT(AddWeightedRows##Suffix);                                                                               \
-  HWY_EXPORT(RowDistances##Suffix);                                                                                  \
-  template <>                                                                                                        \
-  void centre_rows(const T* v, const T* centre, Index rows, Index d_v, T* centred, T* value_sq, T* centred_sq,       \
-                   T* centre_dot, T* sum) {                                                                          \
-    HWY_DYNAMIC_DISPATCH(CentreRows##Suffix)                                                                         \
-    (v, centre, rows, d_v, centred, value_sq, centred_sq, centre_dot, sum);                                          \
-  }                                                                                                                  \
-  template <>                                                                                                        \
-  void add_weighted_rows(const T* v, const T* weights, Index rows, Index d_v, T* sum) {                              \
-    HWY_DYNAMIC_DISPATCH(AddWeightedRows##Suffix)(v, weights, rows, d_v, sum);                                       \
-  }                                                                                                                  \
-  template <>                                                                                                        \
-  void row_distances(const T* v, const T* a, const T* b, Index rows, Index d_v, T* to_a, T* to_b) {                  \
-    HWY_DYNAMIC_DISPATCH(RowDistances##Suffix)(v, a, b, rows, d_v, to_a, to_b);                                      \
+#define KVREPLAY_VALUE_ROWS(T, Suffix)                                                              \
+  HWY_EXPORT(CentreRows##Suffix);                                                                   \
+  HWY_EXPORT(AddWeightedRows##Suffix);                                                              \
+  HWY_EXPORT(RowDistances##Suffix);                                                                 \
+  template <>                                                                                       \
+  void centre_rows(const T* v, const T* centre, Index rows, Index d_v, T* centred, T* value_sq,     \
+                   T* centred_sq, T* centre_dot, T* sum) {                                          \
+    HWY_DYNAMIC_DISPATCH(CentreRows##Suffix)                                                        \
+    (v, centre, rows, d_v, centred, value_sq, centred_sq, centre_dot, sum);                         \
+  }                                                                                                 \
+  template <>                                                                                       \
+  void add_weighted_rows(const T* v, const T* weights, Index rows, Index d_v, T* sum) {             \
+    HWY_DYNAMIC_DISPATCH(AddWeightedRows##Suffix)(v, weights, rows, d_v, sum);                      \
+  }                                                                                                 \
+  template <>                                                                                       \
+  void row_distances(const T* v, const T* a, const T* b, Index rows, Index d_v, T* to_a, T* to_b) { \
+    HWY_DYNAMIC_DISPATCH(RowDistances##Suffix)(v, a, b, rows, d_v, to_a, to_b);                     \
   }
 KVREPLAY_VALUE_ROWS(float, F32)
 KVREPLAY_VALUE_ROWS(double, F64)

@@ -1,13 +1,13 @@
 #include "tests/bench/floor.hpp"
 
+#include "sim/simd/panel_gemm.hpp"
+#include "tests/bench/eigen_rate.hpp"
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <functional>
 #include <vector>
-
-#include "sim/simd/panel_gemm.hpp"
-#include "tests/bench/eigen_rate.hpp"
 
 namespace kvreplay::bench {
 namespace {

@@ -2,13 +2,14 @@
 
 #include "sim/schedule.hpp"
 
-// What the machine can do at best, measured beside what is timed: no run can be faster than its flops at the best matrix rate
-// known, nor than its bytes at the memory's rate.
+// What the machine can do at best, measured beside what is timed: no run can be faster than its flops at the
+// best matrix rate known, nor than its bytes at the memory's rate.
 
 namespace kvreplay::bench {
 
 struct Floor {
-  double own_flops = 0;    ///< flop/s of this project's panel product, all threads at once, tiles of 128 x 256 x 128
+  double own_flops =
+      0;  ///< flop/s of this project's panel product, all threads at once, tiles of 128 x 256 x 128
   double eigen_flops = 0;  ///< flop/s of Eigen's product, built for this very processor, likewise
   double bytes = 0;        ///< byte/s read from memory by all threads at once
 
