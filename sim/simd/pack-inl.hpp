@@ -6,7 +6,7 @@
 #define KVREPLAY_SIMD_PACK_INL_HPP
 #endif
 
-#include "sim/simd/exp-inl.hpp"
+#include "sim/simd/panel.hpp"
 
 #include <hwy/contrib/math/math-inl.h>
 #include <hwy/highway.h>
@@ -34,7 +34,9 @@ struct PackOps {
   using P = Pack<D>;
   using M = PackMask<D>;
   D d;
-  std::size_t N = hn::Lanes(D());
+  Index N;  ///< lanes of one of the two vectors
+
+  explicit HWY_INLINE PackOps(D tag) : d(tag), N(static_cast<Index>(hn::Lanes(tag))) {}
 
   HWY_INLINE P Set(T x) const { return {hn::Set(d, x), hn::Set(d, x)}; }
   HWY_INLINE P Load(const T* p) const { return {hn::LoadU(d, p), hn::LoadU(d, p + N)}; }
@@ -59,39 +61,69 @@ struct PackOps {
     return {hn::IfThenElseZero(m.lo, a.lo), hn::IfThenElseZero(m.hi, a.hi)};
   }
   HWY_INLINE P Tanh(P a) const { return {hn::Tanh(d, a.lo), hn::Tanh(d, a.hi)}; }
+  HWY_INLINE P Min(P a, P b) const { return {hn::Min(a.lo, b.lo), hn::Min(a.hi, b.hi)}; }
+  HWY_INLINE void Store(P a, T* p) const {
+    hn::StoreU(a.lo, d, p);
+    hn::StoreU(a.hi, d, p + N);
+  }
+
+  /// exp(x) for x <= about 1, as a softmax needs it: exactly 0 for -inf. In float: 0 below -87, relative
+  /// error 2e-7.
   HWY_INLINE P SoftmaxExp(P x) const {
     if constexpr (sizeof(T) == 8) {
       return {hn::Exp(d, x.lo), hn::Exp(d, x.hi)};
     } else {
-      const hn::RebindToSigned<D> di;
+      // x = n ln2 + r, |r| <= ln2 / 2: adding 1.5 * 2^23 rounds x / ln2 to the integer n and leaves n in the
+      // low bits.
       const P magic = Set(12582912.0f);
       const P shifted = MulAdd(x, Set(1.44269504f), magic);
       const P r = NegMulAdd(Sub(shifted, magic), Set(0.693147181f), x);
+      // Minimax of degree 6 with the constant term 1, relative error 4e-9.
       P p = MulAdd(Set(0.00139136559f), r, Set(0.00838090998f));
       p = MulAdd(p, r, Set(0.0416668265f));
       p = MulAdd(p, r, Set(0.166663287f));
       p = MulAdd(p, r, Set(0.499999986f));
       p = MulAdd(p, r, Set(1.00000006f));
       p = MulAdd(p, r, Set(1.0f));
-      const auto scale = [&](auto v, auto n) {
-        return hn::BitCast(d, hn::Add(hn::BitCast(di, v), hn::ShiftLeft<23>(hn::BitCast(di, n))));
-      };
-      return IfThenElseZero(Gt(x, Set(-87.0f)), P{scale(p.lo, shifted.lo), scale(p.hi, shifted.hi)});
+      return IfThenElseZero(Gt(x, Set(-87.0f)),
+                            P{TimesPowerOf2(p.lo, shifted.lo), TimesPowerOf2(p.hi, shifted.hi)});
     }
   }
+
+  /// (1 - exp(-z)) / z for |z| <= 1/8, where exp(-z) - 1 would cancel: Taylor, up to the last term above half
+  /// an ulp.
   HWY_INLINE P OneMinusExpOverZ(P z) const {
-    if constexpr (sizeof(T) == 8)
-      return {HWY_NAMESPACE::OneMinusExpOverZ(d, z.lo), HWY_NAMESPACE::OneMinusExpOverZ(d, z.hi)};
-    P p = Set(static_cast<T>(1.0 / 120));
-    p = NegMulAdd(p, z, Set(static_cast<T>(1.0 / 24)));
-    p = NegMulAdd(p, z, Set(static_cast<T>(1.0 / 6)));
-    p = NegMulAdd(p, z, Set(static_cast<T>(1.0 / 2)));
-    return NegMulAdd(p, z, Set(static_cast<T>(1)));
+    constexpr int kTerms = sizeof(T) == 8 ? 10 : 5;
+    double factorial = 1;
+    for (int k = 2; k <= kTerms; ++k) factorial *= k;
+    P p = Set(static_cast<T>(1 / factorial));
+#pragma GCC unroll 10
+    for (int k = kTerms; k > 1; --k) {
+      factorial /= k;
+      p = NegMulAdd(p, z, Set(static_cast<T>(1 / factorial)));
+    }
+    return p;
   }
-  HWY_INLINE P Reciprocal(P a) const {
-    return {HWY_NAMESPACE::Reciprocal(d, a.lo), HWY_NAMESPACE::Reciprocal(d, a.hi)};
+
+  /// 1 / x for x in [2^-30, 2^30], to rounding.
+  HWY_INLINE P Reciprocal(P x) const {
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
+    if constexpr (sizeof(T) == 4) {
+      // The estimate has 12 bits or more: one Newton step is enough.
+      const P y = {hn::ApproximateReciprocal(x.lo), hn::ApproximateReciprocal(x.hi)};
+      return MulAdd(y, NegMulAdd(x, y, Set(1)), y);
+    }
+#endif
+    return Div(Set(1), x);
   }
   HWY_INLINE hn::Vec<D> Sum(P a) const { return hn::Add(a.lo, a.hi); }
+
+ private:
+  /// v 2^n, n in the low bits of `shifted`; float only.
+  HWY_INLINE hn::Vec<D> TimesPowerOf2(hn::Vec<D> v, hn::Vec<D> shifted) const {
+    const hn::RebindToSigned<D> di;
+    return hn::BitCast(d, hn::Add(hn::BitCast(di, v), hn::ShiftLeft<23>(hn::BitCast(di, shifted))));
+  }
 };
 
 }  // namespace kvreplay::HWY_NAMESPACE

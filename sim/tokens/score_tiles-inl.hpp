@@ -6,7 +6,6 @@
 #define KVREPLAY_SCORE_TILES_INL_HPP
 #endif
 
-#include "sim/simd/exp-inl.hpp"
 #include "sim/simd/pack-inl.hpp"
 #include "sim/simd/panel_gemm-inl.hpp"
 #include "sim/tokens/softmax_tiles-inl.hpp"
@@ -33,7 +32,7 @@ HWY_INLINE void AddWindowRows(D d, const TileInput<T>& in, const T* HWY_RESTRICT
                               hn::Vec<D> value_centred_sq, hn::Vec<D> centre_dot_value,
                               hn::Vec<D>* HWY_RESTRICT sum) {
   using P = Pack<D>;
-  const PackOps<D> on{d};
+  const PackOps<D> on(d);
   const auto constant = [&](RowConstant which) { return on.Load(row + which * kPanelWidth<T>); };
   const auto both = [](hn::Vec<D> x) { return P{x, x}; };
   const auto accumulate = [&](WindowSum which, P a, P b) {
@@ -95,7 +94,7 @@ HWY_INLINE void AddFutureRows(D d, const TileInput<T>& in, const T* HWY_RESTRICT
                               const T* HWY_RESTRICT tile_z, const T* HWY_RESTRICT tile_vo,
                               hn::Vec<D> value_centred_sq, hn::Vec<D>& exact_remove, hn::Vec<D>& max_attn) {
   using P = Pack<D>;
-  const PackOps<D> on{d};
+  const PackOps<D> on(d);
   const auto constant = [&](RowConstant which) { return on.Load(row + which * kPanelWidth<T>); };
   P z = on.Load(tile_z);
   const auto visible = on.Gt(z, on.Set(kHidden<T>));
@@ -161,11 +160,12 @@ struct LaneSums {
   double totals[kTokensPassTwo * kWindowSums];
 };
 
-/// One tile of tokens against n panels: tiles [n][kTokensPerTile][W]; t counts from the item's first token.
+/// One tile of tokens against n panels: tiles [n][kTokensPerTile][W]. `first`: the tile's sums are not set
+/// yet.
 template <ColumnSet kColumns, bool kCapped, class T>
 HWY_INLINE void AddTile(const TileInput<T>& in, const T* const* rows, Index n, Index item, Index tile,
                         Index tokens, const T* z_tiles, const T* vo_tiles, const TokenConstants<T>& token,
-                        LaneSums<T>& lanes) {
+                        bool first, LaneSums<T>& lanes) {
   using D = hn::ScalableTag<T>;
   const D d;
   constexpr Index W = kPanelWidth<T>;
@@ -177,7 +177,7 @@ HWY_INLINE void AddTile(const TileInput<T>& in, const T* const* rows, Index n, I
     T* sums = lanes.sums + (p - item) * kSums * N;
     hn::Vec<D> sum[kSums];
 #pragma GCC unroll 8
-    for (Index s = 0; s < kSums; ++s) sum[s] = hn::LoadU(d, sums + s * N);
+    for (Index s = 0; s < kSums; ++s) sum[s] = first ? hn::Zero(d) : hn::LoadU(d, sums + s * N);
     if constexpr (kColumns == ColumnSet::window) {
       const auto centre_dot = hn::Set(d, token.centre_dot_value[p]);
       for (Index b = 0; b < n; ++b) {
@@ -211,9 +211,16 @@ HWY_INLINE void ScoreItem(const TileInput<T>& in, const T* row_constants, const 
   const Index N = static_cast<Index>(hn::Lanes(hn::ScalableTag<T>()));
   HWY_ALIGN T z_tiles[kPanelsPerBlock * kTokensPerTile * W];
   HWY_ALIGN T vo_tiles[kPanelsPerBlock * kTokensPerTile * W];
+  // A tile's sums are unset until its first block of rows, and again after each flush.
+  bool set[kTokensPassTwo / kTokensPerTile] = {};
   const auto flush = [&] HWY_ATTR {
-    AddLaneSums(lanes.sums, (end - begin) * kSums, lanes.totals);
-    std::fill_n(lanes.sums, (end - begin) * kSums * N, T{0});
+    for (Index tile = begin; tile < end; tile += kTokensPerTile) {
+      bool& tile_set = set[(tile - begin) / kTokensPerTile];
+      if (!tile_set) continue;
+      const Index at = (tile - begin) * kSums, n = std::min(kTokensPerTile, end - tile) * kSums;
+      AddLaneSums(lanes.sums + at * N, n, lanes.totals + at);
+      tile_set = false;
+    }
   };
   Index unflushed = 0;
   for (Index block = 0; block < in.panels(); block += kPanelsPerBlock) {
@@ -236,8 +243,11 @@ HWY_INLINE void ScoreItem(const TileInput<T>& in, const T* row_constants, const 
         HideTop(rows[n] + kTopAt * W, tile, tokens, z);
         ++n;
       }
-      if (n > 0)
-        AddTile<kColumns, kCapped>(in, rows, n, begin, tile, tokens, z_tiles, vo_tiles, token, lanes);
+      if (n == 0) continue;
+      bool& tile_set = set[(tile - begin) / kTokensPerTile];
+      AddTile<kColumns, kCapped>(in, rows, n, begin, tile, tokens, z_tiles, vo_tiles, token, !tile_set,
+                                 lanes);
+      tile_set = true;
     }
     if (++unflushed == kBlocksPerFlush) {
       flush();
@@ -256,7 +266,6 @@ HWY_NOINLINE void ScoreTiles(const TileInput<T>& in, const T* row_constants, con
   LaneSums<T> lanes;
   std::fill_n(lanes.totals, tokens * kWindowSums, 0.0);
   std::fill_n(lanes.max_attn, tokens * N, T{0});
-  std::fill_n(lanes.sums, tokens * kWindowSums * N, T{0});
   const auto score = [&](auto capped) HWY_ATTR {
     constexpr bool kCapped = decltype(capped)::value;
     if (columns == ColumnSet::window)

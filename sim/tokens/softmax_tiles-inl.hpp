@@ -6,7 +6,7 @@
 #define KVREPLAY_SOFTMAX_TILES_INL_HPP
 #endif
 
-#include "sim/simd/exp-inl.hpp"
+#include "sim/simd/pack-inl.hpp"
 #include "sim/simd/panel_gemm-inl.hpp"
 #include "sim/tokens/tiles.hpp"
 
@@ -101,33 +101,36 @@ struct Rescaling {
 template <class T>
 HWY_INLINE void MergeMaxima(const T* later_top, const T* later_at, const T* later_rest_max, T* tile,
                             Index tile_begin, const SoftmaxPanel<T>& state, Rescaling<T>& scale) {
-  const hn::ScalableTag<T> d;
+  using D = hn::ScalableTag<T>;
+  using P = Pack<D>;
+  const PackOps<D> on{D()};
   constexpr Index W = kPanelWidth<T>;
-  const Index N = static_cast<Index>(hn::Lanes(d));
-  const auto hidden = hn::Set(d, kHidden<T>);
-  for (Index n = 0; n < W; n += N) {
-    const auto top = hn::LoadU(d, state.top + n), at = hn::LoadU(d, state.top_at + n);
-    const auto new_top = hn::LoadU(d, later_top + n), new_at = hn::LoadU(d, later_at + n);
+  const P hidden = on.Set(kHidden<T>), zero = on.Set(0);
+  for (Index n = 0; n < W; n += 2 * on.N) {
+    const P top = on.Load(state.top + n), at = on.Load(state.top_at + n);
+    const P new_top = on.Load(later_top + n), new_at = on.Load(later_at + n);
     // Equal logits: the earlier position stays the largest.
-    const auto wins = hn::Gt(new_top, top);
-    const auto loser = hn::Min(top, new_top);
-    const auto rest_max = hn::LoadU(d, state.rest_max + n);
+    const auto wins = on.Gt(new_top, top);
+    const P loser = on.Min(top, new_top), rest_max = on.Load(state.rest_max + n);
     // A tile is summed after its winner is hidden; until then its loser is just one of its columns.
-    const auto apart = tile == nullptr ? hn::Eq(loser, loser) : wins;
-    const auto later_max = hn::IfThenElse(apart, hn::LoadU(d, later_rest_max + n), new_top);
-    const auto m = hn::Max(hn::Max(rest_max, later_max), hn::IfThenElse(apart, loser, hidden));
-    const auto m_finite = hn::IfThenElse(hn::Gt(m, hidden), m, hn::Zero(d));
-    hn::StoreU(SoftmaxExp(d, hn::Sub(rest_max, m_finite)), d, scale.into + n);
-    hn::StoreU(SoftmaxExp(d, hn::Sub(later_max, m_finite)), d, scale.later + n);
-    hn::StoreU(hn::IfThenElseZero(apart, SoftmaxExp(d, hn::Sub(loser, m_finite))), d, scale.loser + n);
-    hn::StoreU(hn::IfThenElse(wins, at, new_at), d, scale.loser_at + n);
-    hn::StoreU(hn::Max(top, new_top), d, state.top + n);
-    hn::StoreU(hn::IfThenElse(wins, new_at, at), d, state.top_at + n);
-    hn::StoreU(m, d, state.rest_max + n);
+    P apart_loser = loser, later_max = on.Load(later_rest_max + n);
     if (tile != nullptr) {
-      HWY_ALIGN T won[HWY_MAX_BYTES / sizeof(T)];
-      hn::StoreU(hn::IfThenElse(wins, new_at, hn::Set(d, T{-1})), d, won);
-      for (Index r = 0; r < N; ++r)
+      apart_loser = on.IfThenElse(wins, loser, hidden);
+      later_max = on.IfThenElse(wins, later_max, new_top);
+    }
+    const P m = on.Max(on.Max(rest_max, later_max), apart_loser);
+    const P m_finite = on.IfThenElse(on.Gt(m, hidden), m, zero);
+    on.Store(on.SoftmaxExp(on.Sub(rest_max, m_finite)), scale.into + n);
+    on.Store(on.SoftmaxExp(on.Sub(later_max, m_finite)), scale.later + n);
+    on.Store(on.SoftmaxExp(on.Sub(apart_loser, m_finite)), scale.loser + n);
+    on.Store(on.IfThenElse(wins, at, new_at), scale.loser_at + n);
+    on.Store(on.Max(top, new_top), state.top + n);
+    on.Store(on.IfThenElse(wins, new_at, at), state.top_at + n);
+    on.Store(m, state.rest_max + n);
+    if (tile != nullptr) {
+      HWY_ALIGN T won[2 * HWY_MAX_BYTES / sizeof(T)];
+      on.Store(on.IfThenElse(wins, new_at, on.Set(-1)), won);
+      for (Index r = 0; r < 2 * on.N; ++r)
         if (won[r] >= 0) tile[(static_cast<Index>(won[r]) - tile_begin) * W + n + r] = kHidden<T>;
     }
   }
@@ -149,27 +152,20 @@ HWY_INLINE void AddLosers(const TileInput<T>& in, const Rescaling<T>& scale, con
 /// tile := exp(tile - rest_max); rest_sum := rest_sum * scale.into + the column sums of that.
 template <class T>
 HWY_INLINE void Exponentiate(Index tokens, const Rescaling<T>& scale, const SoftmaxPanel<T>& state, T* tile) {
-  const hn::ScalableTag<T> d;
+  using D = hn::ScalableTag<T>;
+  using P = Pack<D>;
+  const PackOps<D> on{D()};
   constexpr Index W = kPanelWidth<T>;
-  const Index N = static_cast<Index>(hn::Lanes(d));
-  const auto hidden = hn::Set(d, kHidden<T>);
-  for (Index n = 0; n < W; n += 2 * N) {
-    const auto m0 = hn::LoadU(d, state.rest_max + n), m1 = hn::LoadU(d, state.rest_max + n + N);
-    const auto max0 = hn::IfThenElse(hn::Gt(m0, hidden), m0, hn::Zero(d));
-    const auto max1 = hn::IfThenElse(hn::Gt(m1, hidden), m1, hn::Zero(d));
-    auto sum0 = hn::Zero(d), sum1 = hn::Zero(d);
+  for (Index n = 0; n < W; n += 2 * on.N) {
+    const P m = on.Load(state.rest_max + n);
+    const P finite = on.IfThenElse(on.Gt(m, on.Set(kHidden<T>)), m, on.Set(0));
+    P sum = on.Set(0);
     for (Index t = 0; t < tokens; ++t) {
-      T* at = tile + t * W + n;
-      const auto p0 = SoftmaxExp(d, hn::Sub(hn::LoadU(d, at), max0));
-      const auto p1 = SoftmaxExp(d, hn::Sub(hn::LoadU(d, at + N), max1));
-      sum0 = hn::Add(sum0, p0);
-      sum1 = hn::Add(sum1, p1);
-      hn::StoreU(p0, d, at);
-      hn::StoreU(p1, d, at + N);
+      const P p = on.SoftmaxExp(on.Sub(on.Load(tile + t * W + n), finite));
+      sum = on.Add(sum, p);
+      on.Store(p, tile + t * W + n);
     }
-    T* sum = state.rest_sum + n;
-    hn::StoreU(hn::MulAdd(hn::LoadU(d, sum), hn::LoadU(d, scale.into + n), sum0), d, sum);
-    hn::StoreU(hn::MulAdd(hn::LoadU(d, sum + N), hn::LoadU(d, scale.into + n + N), sum1), d, sum + N);
+    on.Store(on.MulAdd(on.Load(state.rest_sum + n), on.Load(scale.into + n), sum), state.rest_sum + n);
   }
 }
 
