@@ -5,6 +5,7 @@
 #include <list>
 #include <mutex>
 #include <sched.h>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -98,7 +99,11 @@ Workers::Workers(int threads) : state_(std::make_unique<State>()) {
   const int cores = usable_cores(), n = threads > 0 ? threads : cores;
   state_->spin = n <= cores;
   state_->threads.reserve(static_cast<std::size_t>(n - 1));
-  for (int t = 1; t < n; ++t) state_->threads.emplace_back([this] { state_->serve(*this); });
+  try {
+    for (int t = 1; t < n; ++t) state_->threads.emplace_back([this] { state_->serve(*this); });
+  } catch (const std::system_error&) {
+    // No room for more threads: those that started do the work.
+  }
 }
 
 Workers::~Workers() {

@@ -54,6 +54,8 @@ struct PackOps {
   }
   HWY_INLINE M Gt(P a, P b) const { return {hn::Gt(a.lo, b.lo), hn::Gt(a.hi, b.hi)}; }
   HWY_INLINE M Lt(P a, P b) const { return {hn::Lt(a.lo, b.lo), hn::Lt(a.hi, b.hi)}; }
+  HWY_INLINE M And(M a, M b) const { return {hn::And(a.lo, b.lo), hn::And(a.hi, b.hi)}; }
+  HWY_INLINE bool AnyTrue(M m) const { return !hn::AllFalse(d, hn::Or(m.lo, m.hi)); }
   HWY_INLINE P IfThenElse(M m, P a, P b) const {
     return {hn::IfThenElse(m.lo, a.lo, b.lo), hn::IfThenElse(m.hi, a.hi, b.hi)};
   }

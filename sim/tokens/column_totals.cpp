@@ -1,5 +1,6 @@
 #include "sim/tokens/column_totals.hpp"
 
+#include "data/error.hpp"
 #include "sim/tokens/largest_column.hpp"
 #include "sim/tokens/value_rows.hpp"
 
@@ -9,6 +10,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <string>
 
 namespace kvreplay {
 namespace {
@@ -127,7 +129,7 @@ void finish_panel(const HeadGroup<T>& group, const PreparedValues<T>& values, In
     const double rest_lse =
         rest ? static_cast<double>(state.rest_max[r]) + std::log(static_cast<double>(state.rest_sum[r]))
              : -std::numeric_limits<double>::infinity();
-    const Index at = real ? static_cast<Index>(state.top_at[r]) : 0;
+    const Index at = real && state.top_at[r] >= 0 ? static_cast<Index>(state.top_at[r]) : 0;
     const double z = real ? static_cast<double>(state.top[r]) : 0.0;
     column[r] = largest_column(z, rest_lse);
     taylor_z[r] =
@@ -140,6 +142,16 @@ void finish_panel(const HeadGroup<T>& group, const PreparedValues<T>& values, In
     largest.alone[r] = rest ? T{0} : T{1};
   }
   finish_rows(values.centre.data(), in.d_v, state.rest_out, largest);
+  for (Index r = 0; r < n; ++r) {
+    // Finite inputs may still have logits or outputs beyond what T holds.
+    if (state.top_at[r] >= 0 && std::isfinite(column[r].lse) && std::isfinite(largest.out_sq[r])) continue;
+    throw InputError("layer " + std::to_string(group.layer) + ", query head " +
+                         std::to_string(group.kv_head * group.G() + g) + ", position " +
+                         std::to_string(in.panel_first(panel) + r),
+                     std::string("logits and outputs within ") +
+                         (sizeof(T) == 4 ? "float32 (see --precision f64)" : "float64"),
+                     "an overflow");
+  }
 
   for (Index r = 0; r < W; ++r) {
     const bool real = r < n;
@@ -254,7 +266,7 @@ std::vector<ColumnTotals> column_totals(const HeadGroup<T>& group, const Prepare
 
   // Pass two. An item owns its columns, so that every sum is added up by one thread in order of the rows.
   std::vector<ColumnTotals> totals(static_cast<std::size_t>(G), empty_totals(l, columns));
-  const TokenConstants<T> tokens{values.value_sq.data(), values.value_centred_sq.data(),
+  const TokenConstants<T> tokens{values.centre.data(), values.value_sq.data(), values.value_centred_sq.data(),
                                  values.centre_dot_value.data()};
   const Index scored = std::min(l, end), chunks = div_up(scored, kTokensPassTwo);
   workers.parallel_for(G * chunks, [&](Index item) {

@@ -25,16 +25,81 @@ namespace hn = hwy::HWY_NAMESPACE;
 enum WindowSum { kAttn, kAttnSq, kKey, kJointCross, kExactKey, kExactJoint, kExactRemove, kWindowSums };
 enum FutureSum { kFutureRemove, kFutureSums };
 
+/// One token's value and one panel's outputs, both less the centre: what is needed to take their difference
+/// itself.
+template <class T>
+struct ValueAndOutputs {
+  const T* value;    ///< [d_v]
+  const T* outputs;  ///< [d_v][W], from the first row in question on
+  const T* centre;   ///< [d_v]
+  Index d_v;
+};
+
+/// u = ||v - o||^2, v . (v - o) and o . (v - o) for two vectors of rows.
+template <class D>
+struct Distances {
+  Pack<D> u, v_dot_diff, o_dot_diff;
+};
+
+/// Takes the rows for which `cancelled` holds from v - o itself, in place of the expanded squares.
+template <class D, class T = hn::TFromD<D>>
+HWY_NOINLINE void TakeDifferences(D d, const ValueAndOutputs<T>& at, PackMask<D> cancelled,
+                                  Distances<D>& distances) {
+  const PackOps<D> on(d);
+  constexpr Index kLanes = 2 * HWY_MAX_BYTES / static_cast<Index>(sizeof(T));
+  HWY_ALIGN T which[kLanes], u[kLanes], v_dot_diff[kLanes], o_dot_diff[kLanes];
+  on.Store(on.IfThenElseZero(cancelled, on.Set(1)), which);
+  on.Store(distances.u, u);
+  on.Store(distances.v_dot_diff, v_dot_diff);
+  on.Store(distances.o_dot_diff, o_dot_diff);
+  for (Index r = 0; r < 2 * on.N; ++r) {
+    if (!(which[r] > 0)) continue;
+    T square = 0, v_dot = 0, o_dot = 0;
+    for (Index c = 0; c < at.d_v; ++c) {
+      const T o = at.outputs[c * kPanelWidth<T> + r], diff = at.value[c] - o;
+      square += diff * diff;
+      v_dot += (at.value[c] + at.centre[c]) * diff;
+      o_dot += (o + at.centre[c]) * diff;
+    }
+    u[r] = square;
+    v_dot_diff[r] = v_dot;
+    o_dot_diff[r] = o_dot;
+  }
+  distances = {on.Load(u), on.Load(v_dot_diff), on.Load(o_dot_diff)};
+}
+
+/// The distances of a token from two vectors of rows with weights a. Tokens of the same value (a repeated
+/// word, padding) that hold a row together are as near to its output as a sink, but none of them is its
+/// largest column alone.
+template <class D, class T = hn::TFromD<D>>
+HWY_INLINE Distances<D> ValueDistances(D d, const T* row, const T* tile_vo, hn::Vec<D> value_centred_sq,
+                                       hn::Vec<D> centre_dot_value, const ValueAndOutputs<T>& at, Pack<D> a) {
+  using P = Pack<D>;
+  const PackOps<D> on(d);
+  const auto constant = [&](RowConstant which) HWY_ATTR { return on.Load(row + which * kPanelWidth<T>); };
+  const P v_dot_o = on.Load(tile_vo), v_sq = {value_centred_sq, value_centred_sq};
+  const P out_sq = constant(kOutCentredSq), squares = on.Add(v_sq, out_sq);
+  const P shift = on.Sub(P{centre_dot_value, centre_dot_value}, constant(kCentreDotOut));
+  Distances<D> distances = {on.NegMulAdd(on.Set(2), v_dot_o, squares), on.Add(on.Sub(v_sq, v_dot_o), shift),
+                            on.Add(on.Sub(v_dot_o, out_sq), shift)};
+  // Below this share of the squares the difference has lost 8 bits of float's 24, or 20 of double's 53; below
+  // that weight it does not matter.
+  constexpr T kNear = sizeof(T) == 4 ? T(1) / 256 : T(1) / 1048576, kLightest = T(1) / 8192;
+  const auto cancelled =
+      on.And(on.Lt(distances.u, on.Mul(on.Set(kNear), squares)), on.Gt(a, on.Set(kLightest)));
+  if (HWY_UNLIKELY(on.AnyTrue(cancelled))) TakeDifferences(d, at, cancelled, distances);
+  return distances;
+}
+
 /// Two vectors of rows against one token: adds what they contribute to the token's window sums.
 template <bool kCapped, class D, class T = hn::TFromD<D>>
 HWY_INLINE void AddWindowRows(D d, const TileInput<T>& in, const T* HWY_RESTRICT row,
                               const T* HWY_RESTRICT tile_z, const T* HWY_RESTRICT tile_vo,
                               hn::Vec<D> value_centred_sq, hn::Vec<D> centre_dot_value,
-                              hn::Vec<D>* HWY_RESTRICT sum) {
+                              const ValueAndOutputs<T>& at, hn::Vec<D>* HWY_RESTRICT sum) {
   using P = Pack<D>;
   const PackOps<D> on(d);
   const auto constant = [&](RowConstant which) { return on.Load(row + which * kPanelWidth<T>); };
-  const auto both = [](hn::Vec<D> x) { return P{x, x}; };
   const auto accumulate = [&](WindowSum which, P a, P b) {
     sum[which] = hn::MulAdd(a.lo, b.lo, sum[which]);
     sum[which] = hn::MulAdd(a.hi, b.hi, sum[which]);
@@ -56,12 +121,8 @@ HWY_INLINE void AddWindowRows(D d, const TileInput<T>& in, const T* HWY_RESTRICT
   const P a = on.SoftmaxExp(on.Sub(exponent, constant(kLse)));
   const P e = on.IfThenElseZero(visible, constant(kZeroLogit));
 
-  const P v_dot_o = on.Load(tile_vo);
-  const P out_centred_sq = constant(kOutCentredSq);
-  const P shift = on.Sub(both(centre_dot_value), constant(kCentreDotOut));
-  const P u = on.NegMulAdd(on.Set(2), v_dot_o, on.Add(both(value_centred_sq), out_centred_sq));
-  const P v_dot_diff = on.Add(on.Sub(both(value_centred_sq), v_dot_o), shift);  // v . (v - o)
-  const P o_dot_diff = on.Add(on.Sub(v_dot_o, out_centred_sq), shift);          // o . (v - o)
+  const auto [u, v_dot_diff, o_dot_diff] =
+      ValueDistances(d, row, tile_vo, value_centred_sq, centre_dot_value, at, a);
 
   const P a_sq = on.Mul(a, a);
   sum[kAttn] = hn::Add(sum[kAttn], on.Sum(a));
@@ -92,7 +153,8 @@ HWY_INLINE void AddWindowRows(D d, const TileInput<T>& in, const T* HWY_RESTRICT
 template <bool kCapped, class D, class T = hn::TFromD<D>>
 HWY_INLINE void AddFutureRows(D d, const TileInput<T>& in, const T* HWY_RESTRICT row,
                               const T* HWY_RESTRICT tile_z, const T* HWY_RESTRICT tile_vo,
-                              hn::Vec<D> value_centred_sq, hn::Vec<D>& exact_remove, hn::Vec<D>& max_attn) {
+                              hn::Vec<D> value_centred_sq, hn::Vec<D> centre_dot_value,
+                              const ValueAndOutputs<T>& at, hn::Vec<D>& exact_remove, hn::Vec<D>& max_attn) {
   using P = Pack<D>;
   const PackOps<D> on(d);
   const auto constant = [&](RowConstant which) { return on.Load(row + which * kPanelWidth<T>); };
@@ -101,8 +163,7 @@ HWY_INLINE void AddFutureRows(D d, const TileInput<T>& in, const T* HWY_RESTRICT
   z = on.IfThenElseZero(visible, z);
   if constexpr (kCapped) z = on.Mul(on.Set(in.softcap), on.Tanh(on.Div(z, on.Set(in.softcap))));
   const P a = on.IfThenElseZero(visible, on.SoftmaxExp(on.Sub(z, constant(kLse))));
-  const P squares = on.Add(P{value_centred_sq, value_centred_sq}, constant(kOutCentredSq));
-  const P u = on.Max(on.NegMulAdd(on.Set(2), on.Load(tile_vo), squares), on.Set(0));
+  const P u = ValueDistances(d, row, tile_vo, value_centred_sq, centre_dot_value, at, a).u;
   const P odds = on.Mul(a, on.Reciprocal(on.Sub(on.Set(1), a)));
   exact_remove = hn::Add(exact_remove, on.Sum(on.Mul(on.Mul(odds, odds), u)));
   max_attn = hn::Max(max_attn, hn::Max(a.lo, a.hi));
@@ -163,9 +224,9 @@ struct LaneSums {
 /// One tile of tokens against n panels: tiles [n][kTokensPerTile][W]. `first`: the tile's sums are not set
 /// yet.
 template <ColumnSet kColumns, bool kCapped, class T>
-HWY_INLINE void AddTile(const TileInput<T>& in, const T* const* rows, Index n, Index item, Index tile,
-                        Index tokens, const T* z_tiles, const T* vo_tiles, const TokenConstants<T>& token,
-                        bool first, LaneSums<T>& lanes) {
+HWY_INLINE void AddTile(const TileInput<T>& in, const T* const* rows, const T* const* outputs, Index n,
+                        Index item, Index tile, Index tokens, const T* z_tiles, const T* vo_tiles,
+                        const TokenConstants<T>& token, bool first, LaneSums<T>& lanes) {
   using D = hn::ScalableTag<T>;
   const D d;
   constexpr Index W = kPanelWidth<T>;
@@ -173,18 +234,19 @@ HWY_INLINE void AddTile(const TileInput<T>& in, const T* const* rows, Index n, I
   for (Index t = 0; t < tokens; ++t) {
     const Index p = tile + t;
     const auto centred_sq = hn::Set(d, token.value_centred_sq[p]);
+    const auto centre_dot = hn::Set(d, token.centre_dot_value[p]);
+    const T* value = in.v_centred + p * in.d_v;
     constexpr Index kSums = kColumns == ColumnSet::window ? Index{kWindowSums} : Index{kFutureSums};
     T* sums = lanes.sums + (p - item) * kSums * N;
     hn::Vec<D> sum[kSums];
 #pragma GCC unroll 8
     for (Index s = 0; s < kSums; ++s) sum[s] = first ? hn::Zero(d) : hn::LoadU(d, sums + s * N);
     if constexpr (kColumns == ColumnSet::window) {
-      const auto centre_dot = hn::Set(d, token.centre_dot_value[p]);
       for (Index b = 0; b < n; ++b) {
         const Index at = (b * kTokensPerTile + t) * W;
         for (Index r = 0; r < W; r += 2 * N)
           AddWindowRows<kCapped>(d, in, rows[b] + r, z_tiles + at + r, vo_tiles + at + r, centred_sq,
-                                 centre_dot, sum);
+                                 centre_dot, {value, outputs[b] + r, token.centre, in.d_v}, sum);
       }
     } else {
       T* max_at = lanes.max_attn + (p - item) * N;
@@ -192,8 +254,8 @@ HWY_INLINE void AddTile(const TileInput<T>& in, const T* const* rows, Index n, I
       for (Index b = 0; b < n; ++b) {
         const Index at = (b * kTokensPerTile + t) * W;
         for (Index r = 0; r < W; r += 2 * N)
-          AddFutureRows<kCapped>(d, in, rows[b] + r, z_tiles + at + r, vo_tiles + at + r, centred_sq, sum[0],
-                                 max_attn);
+          AddFutureRows<kCapped>(d, in, rows[b] + r, z_tiles + at + r, vo_tiles + at + r, centred_sq,
+                                 centre_dot, {value, outputs[b] + r, token.centre, in.d_v}, sum[0], max_attn);
       }
       hn::StoreU(max_attn, d, max_at);
     }
@@ -227,7 +289,7 @@ HWY_INLINE void ScoreItem(const TileInput<T>& in, const T* row_constants, const 
     const Index block_end = std::min(block + kPanelsPerBlock, in.panels());
     for (Index tile = begin; tile < end; tile += kTokensPerTile) {
       const Index tokens = std::min(kTokensPerTile, end - tile);
-      const T* rows[kPanelsPerBlock];
+      const T *rows[kPanelsPerBlock], *outputs[kPanelsPerBlock];
       Index n = 0;
       for (Index panel = block; panel < block_end; ++panel) {
         if (in.end_visible(in.panel_last(panel)) <= tile ||
@@ -239,14 +301,15 @@ HWY_INLINE void ScoreItem(const TileInput<T>& in, const T* row_constants, const 
         PanelGemm<T>(tokens, in.v_centred + tile * in.d_v, in.d_v, 1, in.d_v, out_panels + panel * in.d_v * W,
                      nullptr, vo);
         rows[n] = row_constants + panel * kRowConstants * W;
+        outputs[n] = out_panels + panel * in.d_v * W;
         HideInvisible(in, panel, tile, tokens, z);
         HideTop(rows[n] + kTopAt * W, tile, tokens, z);
         ++n;
       }
       if (n == 0) continue;
       bool& tile_set = set[(tile - begin) / kTokensPerTile];
-      AddTile<kColumns, kCapped>(in, rows, n, begin, tile, tokens, z_tiles, vo_tiles, token, !tile_set,
-                                 lanes);
+      AddTile<kColumns, kCapped>(in, rows, outputs, n, begin, tile, tokens, z_tiles, vo_tiles, token,
+                                 !tile_set, lanes);
       tile_set = true;
     }
     if (++unflushed == kBlocksPerFlush) {

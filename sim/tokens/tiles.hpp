@@ -109,6 +109,7 @@ enum RowConstant {
 /// Per-token constants of pass two, each [T].
 template <class T>
 struct TokenConstants {
+  const T* centre;            ///< [d_v]
   const T* value_sq;          ///< ||v||^2
   const T* value_centred_sq;  ///< ||v - centre||^2
   const T* centre_dot_value;  ///< centre . (v - centre)

@@ -45,10 +45,8 @@ const MetricFacts& facts(TokenMetric metric) { return kFacts[static_cast<std::si
 std::optional<std::string> why_no_expected_attention(const Dump& dump) {
   const DumpShape& shape = dump.shape();
   if (shape.l <= 4) return "it needs a prompt of more than 4 tokens";
-  if (shape.first_query() > 4) {
-    return "it needs the queries of the whole prompt from position 4 on, and the dump's "
-           "start "
-           "at position " +
+  if (shape.first_query() > 0) {
+    return "it needs the queries of the whole prompt, and the dump's start at position " +
            std::to_string(shape.first_query());
   }
   for (Index layer = 0; layer < shape.layers; ++layer) {
@@ -83,18 +81,16 @@ Rows window_rows(Index l, Index first_query, Index w) {
   return {std::clamp(std::max(l - w, first_query), Index{0}, l), l};
 }
 
-Rows future_rows(Index l, Index T, Index first_query) {
-  return first_query <= l && l < T ? Rows{l, T} : Rows{l, l};
-}
+Rows future_rows(Index l, Index T, Index first_query) { return {std::clamp(first_query, l, T), T}; }
 
 std::optional<std::string> why_unavailable(TokenMetric metric, const Dump& dump) {
   const DumpShape& shape = dump.shape();
   if (metric == TokenMetric::knorm || metric == TokenMetric::keydiff) return std::nullopt;
   if (metric == TokenMetric::expected_attention) return why_no_expected_attention(dump);
   if (kind_of(metric) == MetricKind::oracle) {
-    if (shape.l >= shape.T) return "oracles need decoding steps, and the dump has none";
-    if (shape.first_query() > shape.l) {
-      return "oracles need the query of the first decoding step, position " + std::to_string(shape.l) +
+    if (shape.l >= shape.T) return "it needs decoding steps, and the dump has none";
+    if (metric == TokenMetric::oracle_next && shape.first_query() > shape.l) {
+      return "it needs the query of the first decoding step, position " + std::to_string(shape.l) +
              ", and the dump's queries start at position " + std::to_string(shape.first_query());
     }
     return std::nullopt;

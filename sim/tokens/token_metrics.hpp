@@ -78,7 +78,7 @@ struct Rows {
 
 /// The last w prompt queries, clipped to the prompt and to the queries that are there.
 Rows window_rows(Index l, Index first_query, Index w);
-/// The decoding steps l..T-1; empty where there are none or where the query of the first one is not there.
+/// The decoding steps l..T-1, as far as their queries are there; empty where there are none.
 Rows future_rows(Index l, Index T, Index first_query);
 
 struct TokenOptions {

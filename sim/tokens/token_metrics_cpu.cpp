@@ -1,3 +1,4 @@
+#include "data/error.hpp"
 #include "sim/tokens/column_totals.hpp"
 #include "sim/tokens/key_scores.hpp"
 #include "sim/tokens/token_metrics.hpp"
@@ -5,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 
 namespace kvreplay {
 namespace {
@@ -21,32 +23,45 @@ double caote_score(double attn, double others, double distance) {
   return attn > 0 && distance > 0 ? attn / others * distance : 0.0;
 }
 
+/// The attention that all but the candidate with the most of it get, and that candidate.
+struct Others {
+  Index top = 0;
+  double attn = 0;
+};
+
+Others others_of(const Vector<double>& attn) {
+  Others others;
+  attn.maxCoeff(&others.top);
+  others.attn = attn.head(others.top).sum() + attn.tail(attn.size() - others.top - 1).sum();
+  return others;
+}
+
 template <class T>
 CaoteScores caote_scores(const PreparedValues<T>& values, const Vector<double>& attn, Workers& workers) {
   const Index l = attn.size(), d_v = values.centred.cols();
   const double total = attn.sum();
   CaoteScores scores{Vector<double>::Zero(l), Vector<double>::Zero(l)};
   if (!(total > 0)) return scores;
-  Index top = 0;
-  attn.maxCoeff(&top);
+  const auto [top, rest_attn] = others_of(attn);
 
-  // sum_m s_m v_m over all but the top token, and the top token's part, apart: for the top token, which may
-  // hold nearly all of the weight, the mean over the others is needed by itself.
+  // m': the weighted mean of all but the top token, which may hold nearly all of the weight and is therefore
+  // kept apart.
   const Index chunks = (l + kTokensPerItem - 1) / kTokensPerItem;
-  Matrix<double> partial = Matrix<double>::Zero(chunks, d_v);
-  workers.parallel_for(chunks, [&](Index chunk) {
-    const Index begin = chunk * kTokensPerItem, n = std::min(kTokensPerItem, l - begin);
-    Vector<T> weights = (attn.segment(begin, n) / total).template cast<T>();
-    if (begin <= top && top < begin + n) weights(top - begin) = 0;
-    Vector<T> sum = Vector<T>::Zero(d_v);
-    add_weighted_rows(values.centred.data() + begin * d_v, weights.data(), n, d_v, sum.data());
-    partial.row(chunk) = sum.transpose().template cast<double>();
-  });
-  // The sum over the others of s_m (v_m - centre).
-  const Vector<double> rest = partial.colwise().sum().transpose();
-  const double rest_attn = attn.head(top).sum() + attn.tail(l - top - 1).sum();
+  Vector<double> others_mean = -values.centre.template cast<double>();
+  if (rest_attn > 0) {
+    Matrix<double> partial = Matrix<double>::Zero(chunks, d_v);
+    workers.parallel_for(chunks, [&](Index chunk) {
+      const Index begin = chunk * kTokensPerItem, n = std::min(kTokensPerItem, l - begin);
+      Vector<T> weights = (attn.segment(begin, n) / rest_attn).template cast<T>();
+      if (begin <= top && top < begin + n) weights(top - begin) = 0;
+      Vector<T> sum = Vector<T>::Zero(d_v);
+      add_weighted_rows(values.centred.data() + begin * d_v, weights.data(), n, d_v, sum.data());
+      partial.row(chunk) = sum.transpose().template cast<double>();
+    });
+    others_mean = partial.colwise().sum().transpose();
+  }
   const Vector<double> top_value = values.centred.row(top).transpose().template cast<double>();
-  const Vector<T> mean = (rest + attn(top) / total * top_value).template cast<T>();
+  const Vector<T> mean = (rest_attn / total * others_mean + attn(top) / total * top_value).template cast<T>();
   const Vector<T> plain_mean = values.candidate_mean.template cast<T>();
 
   workers.parallel_for(chunks, [&](Index chunk) {
@@ -61,10 +76,35 @@ CaoteScores caote_scores(const PreparedValues<T>& values, const Vector<double>& 
       scores.fastcaote(p) = caote_score(attn(p), others, std::sqrt(static_cast<double>(to_plain(i))));
     }
   });
-  // s/(1-s) ||m - v|| = s ||m' - v||, m' the weighted mean of the others, 0 where there are none.
-  const Vector<double> others_mean = rest_attn > 0 ? Vector<double>(rest * (total / rest_attn))
-                                                   : Vector<double>(-values.centre.template cast<double>());
+  // s/(1-s) ||m - v|| = s ||m' - v||, m' := 0 where there are no others.
   scores.caote(top) = attn(top) / total * (others_mean - top_value).norm();
+  return scores;
+}
+
+/// CAOTE of every query head of the window's totals, [G].
+template <class T>
+std::vector<CaoteScores> caote_of_heads(const HeadGroup<T>& group, const PreparedValues<T>& values, Rows rows,
+                                        const std::vector<ColumnTotals>& totals, Workers& workers) {
+  if constexpr (sizeof(T) == 4) {
+    // Where one token leads all others by 70 nats in every row, their weights leave float32's range, and with
+    // them the others' mean.
+    const auto lost = [](const ColumnTotals& t) { return others_of(t.attn).attn < 1e-30 * t.attn.sum(); };
+    if (group.l > 1 && std::any_of(totals.begin(), totals.end(), lost)) {
+      HeadGroup<double> wide;
+      wide.layer = group.layer;
+      wide.kv_head = group.kv_head;
+      wide.l = group.l;
+      wide.rule = group.rule;
+      for (const Matrix<T>& q : group.q) wide.q.push_back(q.template cast<double>());
+      wide.k = group.k.template cast<double>();
+      wide.v = group.v.template cast<double>();
+      const PreparedValues<double> wide_values = prepare_values(wide, workers);
+      return caote_of_heads(wide, wide_values, rows,
+                            column_totals(wide, wide_values, rows, ColumnSet::window, workers), workers);
+    }
+  }
+  std::vector<CaoteScores> scores;
+  for (const ColumnTotals& t : totals) scores.push_back(caote_scores(values, t.attn, workers));
   return scores;
 }
 
@@ -137,10 +177,12 @@ void add_window_metrics(const HeadGroup<T>& group, const PreparedValues<T>& valu
     out.add(TokenMetric::exact_key, g, t.exact_key);
     out.add(TokenMetric::exact_joint, g, t.exact_joint);
     out.add(TokenMetric::exact_remove, g, t.exact_remove);
-    if (!out.wants_any({TokenMetric::caote, TokenMetric::fastcaote})) continue;
-    const CaoteScores caote = caote_scores(values, t.attn, workers);
-    out.add(TokenMetric::caote, g, caote.caote);
-    out.add(TokenMetric::fastcaote, g, caote.fastcaote);
+  }
+  if (!out.wants_any({TokenMetric::caote, TokenMetric::fastcaote})) return;
+  const std::vector<CaoteScores> caote = caote_of_heads(group, values, rows, totals, workers);
+  for (Index g = 0; g < group.G(); ++g) {
+    out.add(TokenMetric::caote, g, caote[g].caote);
+    out.add(TokenMetric::fastcaote, g, caote[g].fastcaote);
   }
 }
 
@@ -149,7 +191,7 @@ void add_oracles(const HeadGroup<T>& group, const PreparedValues<T>& values, Wor
                  Collector& out) {
   const Rows rows = future_rows(group.l, group.T_all(), group.first_query());
   if (out.wants(TokenMetric::oracle_next)) {
-    const auto next = column_totals(group, values, {rows.begin, rows.begin + 1}, ColumnSet::future, workers);
+    const auto next = column_totals(group, values, {group.l, group.l + 1}, ColumnSet::future, workers);
     for (Index g = 0; g < group.G(); ++g) out.add(TokenMetric::oracle_next, g, next[g].exact_remove);
   }
   if (!out.wants_any({TokenMetric::oracle_future, TokenMetric::oracle_importance})) return;
@@ -159,6 +201,24 @@ void add_oracles(const HeadGroup<T>& group, const PreparedValues<T>& values, Wor
     if (out.wants(TokenMetric::oracle_importance))
       out.add(TokenMetric::oracle_importance, g,
               totals[g].max_attn.cwiseProduct(projected_norms(group, g, workers)));
+  }
+}
+
+/// Finite inputs may overflow on the way. Only fastcaote has an infinity of its own.
+template <class T>
+void require_finite(const HeadGroup<T>& group, const TokenMetrics& metrics) {
+  for (const TokenMetric m : all_token_metrics()) {
+    const Matrix<double>& values = metrics[m];
+    const auto bad = [&](double x) {
+      return std::isnan(x) || (std::isinf(x) && m != TokenMetric::fastcaote);
+    };
+    const double* at = std::find_if(values.data(), values.data() + values.size(), bad);
+    if (at == values.data() + values.size()) continue;
+    throw InputError(
+        "layer " + std::to_string(group.layer) + ", KV head " + std::to_string(group.kv_head) +
+            ", position " + std::to_string((at - values.data()) % group.l),
+        "a finite " + std::string(name_of(m)),
+        std::string("an overflow of ") + (sizeof(T) == 4 ? "float32 (see --precision f64)" : "float64"));
   }
 }
 
@@ -186,6 +246,7 @@ TokenMetrics token_metrics_cpu(const HeadGroup<T>& group, const TokenOptions& op
     for (Index r = 0; r < scores.rows(); ++r)
       scores.row(r).head(kExpectedAttentionFirst).setConstant(scores.row(r).maxCoeff());
   }
+  require_finite(group, out.result);
   return std::move(out.result);
 }
 

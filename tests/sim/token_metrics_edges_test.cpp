@@ -60,7 +60,7 @@ TEST_CASE("window and future rows are clipped to the prompt and the queries", "[
   CHECK(is(future_rows(40, 48, 0), 40, 48));
   CHECK(is(future_rows(40, 48, 40), 40, 48));
   CHECK(future_rows(40, 40, 0).count() == 0);
-  CHECK(future_rows(40, 48, 41).count() == 0);
+  CHECK(is(future_rows(40, 48, 41), 41, 48));
 }
 
 TEST_CASE("a single candidate", "[token_metrics]") {

@@ -1,3 +1,4 @@
+#include "data/error.hpp"
 #include "sim/tokens/token_metrics.hpp"
 #include "tests/support/cases.hpp"
 #include "tests/support/catch.hpp"
@@ -24,19 +25,16 @@ std::string mismatches(const std::string& name, const TokenMetrics& want, const 
   return lines;
 }
 
-void check_double(const TokenCase& token_case) {
-  const HeadGroup<double> group = token_case.group();
+void check_double(const std::string& name, const HeadGroup<double>& group, const TokenOptions& options) {
   Workers workers(1);
-  CHECK(mismatches(token_case.name + ", float64", token_metrics_reference(group, token_case.options),
-                   token_metrics_cpu(group, token_case.options, workers), kDouble) == "");
+  CHECK(mismatches(name + ", float64", token_metrics_reference(group, options),
+                   token_metrics_cpu(group, options, workers), kDouble) == "");
 }
 
-void check_single(const TokenCase& token_case) {
-  const HeadGroup<float> group = to_float(token_case.group());
+void check_single(const std::string& name, const HeadGroup<float>& group, const TokenOptions& options) {
   Workers workers(1);
-  CHECK(mismatches(token_case.name + ", float32",
-                   token_metrics_reference(to_double(group), token_case.options),
-                   token_metrics_cpu(group, token_case.options, workers), kSingle) == "");
+  CHECK(mismatches(name + ", float32", token_metrics_reference(to_double(group), options),
+                   token_metrics_cpu(group, options, workers), kSingle) == "");
 }
 
 template <class T>
@@ -56,19 +54,23 @@ void check_threads(const TokenCase& token_case, const HeadGroup<T>& group) {
 }  // namespace
 
 TEST_CASE("the float64 CPU twin agrees with the reference on small cases", "[token_metrics]") {
-  for (const TokenCase& token_case : small_token_cases()) check_double(token_case);
+  for (const TokenCase& token_case : small_token_cases())
+    check_double(token_case.name, token_case.group(), token_case.options);
 }
 
 TEST_CASE("the float32 CPU twin agrees with the reference on small cases", "[token_metrics]") {
-  for (const TokenCase& token_case : small_token_cases()) check_single(token_case);
+  for (const TokenCase& token_case : small_token_cases())
+    check_single(token_case.name, to_float(token_case.group()), token_case.options);
 }
 
 TEST_CASE("the float64 CPU twin agrees with the reference across tile edges", "[token_metrics]") {
-  for (const TokenCase& token_case : large_token_cases()) check_double(token_case);
+  for (const TokenCase& token_case : large_token_cases())
+    check_double(token_case.name, token_case.group(), token_case.options);
 }
 
 TEST_CASE("the float32 CPU twin agrees with the reference across tile edges", "[token_metrics]") {
-  for (const TokenCase& token_case : large_token_cases()) check_single(token_case);
+  for (const TokenCase& token_case : large_token_cases())
+    check_single(token_case.name, to_float(token_case.group()), token_case.options);
 }
 
 TEST_CASE("the CPU twin gives the same bytes with any number of threads", "[token_metrics]") {
@@ -96,4 +98,56 @@ TEST_CASE("the CPU twin computes what it is asked for and nothing else", "[token
       }
     }
   }
+}
+
+namespace {
+
+/// One query head of which the first `copies` tokens have the same key and value and lead all others by about
+/// `lead` nats.
+HeadGroup<double> led_by_copies(Index l, Index copies, double lead) {
+  HeadGroup<double> group =
+      random_group({.l = l, .T = l, .G = 1, .d = 16, .d_v = 16, .logit_std = 0.3, .seed = 5});
+  group.q[0].col(0).setConstant(1 / group.rule.scale);
+  group.k.col(0).setZero();
+  group.k(0, 0) = lead;
+  for (Index p = 1; p < copies; ++p) {
+    group.k.row(p) = group.k.row(0);
+    group.v.row(p) = group.v.row(0);
+  }
+  return group;
+}
+
+TokenOptions window_only(Index window) {
+  TokenOptions options;
+  options.window = window;
+  for (const TokenMetric metric : all_token_metrics())
+    if (kind_of(metric) == MetricKind::oracle || metric == TokenMetric::expected_attention)
+      options.metrics.erase(metric);
+  return options;
+}
+
+}  // namespace
+
+// As near to the output as a sink, but none of them a row's largest column by itself.
+TEST_CASE("repeated tokens that hold nearly all the weight together keep their digits", "[token_metrics]") {
+  check_single("copies lead by 5", to_float(led_by_copies(130, 40, 5)), window_only(20));
+  for (const double lead : {5.0, 8.0, 12.0})
+    check_double("copies lead by " + std::to_string(lead), led_by_copies(130, 40, lead), window_only(20));
+}
+
+TEST_CASE("one token leading every row by 150 nats leaves caote its digits in float32", "[token_metrics]") {
+  check_single("lead of 150", to_float(led_by_copies(50, 1, 150)), window_only(20));
+}
+
+TEST_CASE("logits and values beyond the type are an input error, not a number", "[token_metrics]") {
+  Workers workers(2);
+  const auto overflow = [&](double queries, double values) {
+    HeadGroup<double> group = random_group({.l = 20, .T = 24});
+    for (Matrix<double>& q : group.q) q *= queries;
+    group.v *= values;
+    return to_float(group);
+  };
+  CHECK_NOTHROW(token_metrics_cpu(overflow(1, 1), window_only(8), workers));
+  CHECK_THROWS_AS(token_metrics_cpu(overflow(1e38, 1), window_only(8), workers), InputError);
+  CHECK_THROWS_AS(token_metrics_cpu(overflow(1, 1e25), window_only(8), workers), InputError);
 }
