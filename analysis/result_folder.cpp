@@ -7,10 +7,15 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <cstring>
+#include <fcntl.h>
 #include <fstream>
 #include <optional>
 #include <sstream>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 namespace kvreplay {
 namespace {
@@ -18,6 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kWork = ".kvreplay";
+constexpr const char* kLock = "lock";
 constexpr const char* kProgram = "kvreplay";
 
 std::string read_text(const fs::path& path) {
@@ -99,6 +105,44 @@ Json settings_in(const Json& json, const Json& like) {
 
 }  // namespace
 
+/// An exclusive lock on a file in the work folder; both go with it, the work folder where nothing else is in
+/// it.
+class ResultFolder::Lock {
+ public:
+  explicit Lock(const fs::path& folder) : path_(folder / kWork / kLock) {
+    fs::create_directories(path_.parent_path());
+    for (;;) {
+      fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+      if (fd_ < 0 && errno == ENOENT && fs::create_directories(path_.parent_path())) continue;
+      if (fd_ < 0)
+        throw InputError(fmt::format("{}: cannot be written: {}", path_.string(), std::strerror(errno)));
+      // A file system that knows no locks is no reason not to compute.
+      const bool taken = ::flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+      if (!taken && is_current()) return;
+      ::close(fd_);
+      if (taken) throw InputError(fmt::format("{}: another kvreplay is writing here", folder.string()));
+    }
+  }
+  ~Lock() {
+    std::error_code ignored;
+    if (is_current() && fs::remove(path_, ignored)) fs::remove(path_.parent_path(), ignored);
+    ::close(fd_);
+  }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+
+ private:
+  /// Whether the file under this name is still the one that was opened, not a later one of another process.
+  bool is_current() const {
+    struct stat opened = {}, named = {};
+    return ::fstat(fd_, &opened) == 0 && ::stat(path_.c_str(), &named) == 0 &&
+           opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+  }
+
+  fs::path path_;
+  int fd_ = -1;
+};
+
 std::string layer_name(Index layer) { return fmt::format("layer_{:02}", layer); }
 
 ResultFolder::ResultFolder(fs::path folder, Json settings, std::map<Index, std::string> layers,
@@ -106,23 +150,39 @@ ResultFolder::ResultFolder(fs::path folder, Json settings, std::map<Index, std::
     : folder_(std::move(folder)), settings_(std::move(settings)), layers_(std::move(layers)) {
   const std::string name = folder_.string();
   try {
-    if (fs::exists(folder_) && !fs::is_directory(folder_))
-      throw InputError(name, "a folder to write to", "a file");
-    const auto summary = our_json(folder_ / "summary.json");
-    const auto state = our_json(folder_ / kWork / "state.json");
-    if (!summary && !state && fs::exists(folder_) && holds_other_files(folder_))
-      throw InputError(name, "a new or empty folder, or one of kvreplay's results", "other files");
-    if ((summary || state) && existing == Existing::refuse)
-      throw InputError(
-          fmt::format("{}: already holds {}--force replaces them", name,
-                      summary ? "finished results; " : "unfinished results; --resume finishes them, "));
-    if ((summary || state) && existing == Existing::resume)
-      resume(summary, state);
-    else
-      begin_anew();
+    open(existing);
   } catch (const fs::filesystem_error& error) {
     throw InputError(fmt::format("{}: {}", name, error.code().message()));
+  } catch (const Json::exception&) {
+    throw InputError(fmt::format("{}: its summary.json or state.json is damaged; --force begins anew", name));
   }
+}
+
+void ResultFolder::open(Existing existing) {
+  const std::string name = folder_.string();
+  if (fs::exists(folder_) && !fs::is_directory(folder_))
+    throw InputError(name, "a folder to write to", "a file");
+  const fs::path state_path = folder_ / kWork / "state.json", summary_path = folder_ / "summary.json";
+  auto summary = our_json(summary_path);
+  if (!summary && !fs::exists(state_path) && fs::exists(folder_) && holds_other_files(folder_))
+    throw InputError(name, "a new or empty folder, or one of kvreplay's results", "other files");
+  // Finished results that stay as they are need no lock, and may be in a folder that is read-only.
+  if (!summary || fs::exists(folder_ / kWork) || existing == Existing::replace) {
+    lock_ = std::make_shared<Lock>(folder_);
+    summary = our_json(summary_path);  // another process may have finished in between
+  }
+  const auto state = our_json(state_path);
+  if (!summary && !state && fs::exists(state_path) && existing != Existing::replace)
+    throw InputError(state_path.string(), "the state of an unfinished run",
+                     "a damaged file (--force begins anew)");
+  if ((summary || state) && existing == Existing::refuse)
+    throw InputError(
+        fmt::format("{}: already holds {}--force replaces them", name,
+                    summary ? "finished results; " : "unfinished results; --resume finishes them, "));
+  if ((summary || state) && existing == Existing::resume)
+    resume(summary, state);
+  else
+    begin_anew();
 }
 
 void ResultFolder::begin_anew() const {
@@ -161,7 +221,7 @@ void ResultFolder::resume(const std::optional<Json>& summary, const std::optiona
   }
   remove_where(folder_, is_temporary);
   finished_ = summary.has_value();
-  if (finished_) fs::remove_all(folder_ / kWork);
+  if (finished_) drop_work();
 }
 
 fs::path ResultFolder::layer_path(Index layer) const { return folder_ / layer_name(layer); }
@@ -217,9 +277,17 @@ void ResultFolder::finish(const Json& summary) {
   for (const auto& [layer, fingerprint] : layers_)
     whole["layer_fingerprints"][std::to_string(layer)] = fingerprint;
   write_json("summary.json", whole);
-  std::error_code ignored;  // the results are complete; a leftover work folder does no harm
-  fs::remove_all(folder_ / kWork, ignored);
+  drop_work();
   finished_ = true;
+}
+
+void ResultFolder::drop_work() {
+  std::error_code ignored;  // the results are complete; a leftover work folder does no harm
+  std::vector<fs::path> old;
+  for (const auto& entry : fs::directory_iterator(folder_ / kWork, ignored))
+    if (entry.path().filename() != kLock) old.push_back(entry.path());
+  for (const fs::path& path : old) fs::remove_all(path, ignored);
+  lock_.reset();
 }
 
 }  // namespace kvreplay

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -23,13 +24,14 @@ enum class Existing { refuse, resume, replace };
 
 /// A result folder while it is written (analysis/RESULTS-FORMAT.md). Every file appears whole or not at all.
 /// Until finish(), a hidden work folder holds what a later run needs to go on: the settings, and for every
-/// finished layer the figures that the tables are made of.
+/// finished layer the figures that the tables are made of. A lock in it keeps every other process out.
 class ResultFolder {
  public:
   /// Makes the folder, or takes up one that is there. `settings` is everything that the results depend on,
   /// but for what the dump's layers hold, which `layers` tells (layer_fingerprint()). Throws InputError where
   /// the folder holds something that is not ours, holds results and `existing` is refuse, or was begun with
-  /// other settings and `existing` is resume (the first difference is named).
+  /// other settings and `existing` is resume (the first difference is named), or another process writes to
+  /// it.
   ResultFolder(std::filesystem::path folder, Json settings, std::map<Index, std::string> layers,
                Existing existing);
 
@@ -53,13 +55,18 @@ class ResultFolder {
   void finish(const Json& summary);
 
  private:
+  class Lock;
+
   std::filesystem::path figures_path(Index layer) const;
+  void open(Existing existing);
+  void drop_work();
   void begin_anew() const;
   void resume(const std::optional<Json>& summary, const std::optional<Json>& state);
 
   std::filesystem::path folder_;
   Json settings_;
   std::map<Index, std::string> layers_;
+  std::shared_ptr<Lock> lock_;
   bool finished_ = false;
 };
 

@@ -96,3 +96,24 @@ TEST_CASE("verify stops on a signal too", "[cli][interrupt]") {
   CHECK(stopped.code == 130);
   CHECK(lines(stopped.err) == 1);
 }
+
+TEST_CASE("a second process on the same result folder is refused and changes nothing", "[cli][interrupt]") {
+  const TempDir temp;
+  const std::string dump = temp / "dump", out = temp / "r";
+  make_dump(dump);
+  REQUIRE(run_kvreplay(arguments(dump, temp / "whole")).code == 0);
+  Process first(kvreplay_command(arguments(dump, out)));
+  REQUIRE(wait_for(out + "/.kvreplay/layers/layer_00.figures", first));
+  for (const char* how : {"--resume", "--force"}) {
+    auto command = arguments(dump, out);
+    command.push_back(how);
+    const ProcessResult second = run_kvreplay(command);
+    REQUIRE(first.running());
+    CHECK(second.code == 2);
+    CHECK(lines(second.err) == 1);
+    CHECK(contains(second.err, out + ": another kvreplay is writing here"));
+  }
+  CHECK(first.wait().code == 0);
+  CHECK(difference(out, temp / "whole").empty());
+  CHECK_FALSE(fs::exists(out + "/.kvreplay"));
+}

@@ -155,3 +155,29 @@ TEST_CASE("a run that could not even begin leaves the folder usable", "[results]
   fs::create_directories(temp / "r/.kvreplay");
   CHECK(error_of(temp / "r", Existing::refuse).empty());
 }
+
+TEST_CASE("a damaged state is named, and replaced by force", "[results]") {
+  const TempDir temp;
+  const fs::path path = temp / "r";
+  open(path, Existing::refuse).keep_layer(1, kFigures);
+  for (const char* text : {"{", "[]", R"({"program": "kvreplay", "schema": "one"})"}) {
+    std::ofstream(path / ".kvreplay/state.json") << text;
+    const std::string error = error_of(path, Existing::resume);
+    CHECK(contains(error, "state.json"));
+    CHECK(contains(error, "damaged"));
+  }
+  CHECK(error_of(path, Existing::replace).empty());
+}
+
+TEST_CASE("a folder is locked for as long as it is written", "[results]") {
+  const TempDir temp;
+  const fs::path path = temp / "r";
+  {
+    ResultFolder folder = open(path, Existing::refuse);
+    for (const Existing existing : {Existing::refuse, Existing::resume, Existing::replace})
+      CHECK(contains(error_of(path, existing), "another kvreplay is writing here"));
+    folder.finish(kSettings);
+    CHECK(error_of(path, Existing::replace).empty());
+  }
+  CHECK_FALSE(fs::exists(path / ".kvreplay/lock"));
+}
