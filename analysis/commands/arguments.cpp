@@ -8,7 +8,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <iterator>
+#include <map>
 #include <set>
+#include <sstream>
 #include <string_view>
 
 namespace kvreplay {
@@ -31,14 +34,6 @@ CLI::Validator one_of(const std::vector<std::string>& names) {
       "");
 }
 
-CLI::Validator folder_name() {
-  return CLI::Validator(
-      [](std::string& text) {
-        return text.empty() ? std::string("expected a folder, found ''") : std::string();
-      },
-      "");
-}
-
 std::vector<std::string> option_names(const CLI::App& app, const std::string& prefix) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options())
@@ -46,10 +41,114 @@ std::vector<std::string> option_names(const CLI::App& app, const std::string& pr
   return names;
 }
 
+bool has_empty_item(const std::string& list) {
+  return list.starts_with(',') || list.ends_with(',') || list.find(",,") != std::string::npos;
+}
+
+/// A list with an empty item in it, which CLI11 would drop.
+void check_list(const CLI::Option* option, const std::string& where, const std::string& value) {
+  if (option != nullptr && option->get_delimiter() == ',' && has_empty_item(value))
+    throw InputError(where, "a list without empty items", fmt::format("'{}'", value));
+}
+
+/// What is wrong with a config file, where its name is not known yet.
+struct ConfigFault {
+  std::string line;
+};
+
+std::string trimmed(const std::string& text) {
+  const auto begin = text.find_first_not_of(" \t\r"), end = text.find_last_not_of(" \t\r");
+  return begin == std::string::npos ? "" : text.substr(begin, end - begin + 1);
+}
+
+/// A short piece of a file, such that it cannot do anything to a terminal.
+std::string in_quotes(const std::string& text) {
+  constexpr std::size_t kLongest = 40;
+  std::string piece = text.substr(0, kLongest);
+  std::replace_if(
+      piece.begin(), piece.end(), [](unsigned char c) { return c < 0x20 || c >= 0x7f; }, '?');
+  return "'" + piece + (text.size() > kLongest ? "...'" : "'");
+}
+
+/// CLI11 reads TOML leniently; this says what it would pass over.
+class StrictToml : public CLI::ConfigTOML {
+ public:
+  explicit StrictToml(const CLI::App& app) : app_(app) {}
+
+  std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
+    std::string text((std::istreambuf_iterator<char>(input)), {});
+    if (text.starts_with("\xef\xbb\xbf")) text.erase(0, 3);
+    std::istringstream lines(text);
+    std::string line;
+    bool in_list = false;
+    for (int number = 1; std::getline(lines, line); ++number) {
+      line = trimmed(line);
+      if (in_list || line.empty() || line.starts_with('#')) {
+        if (line.find(']') != std::string::npos) in_list = false;
+        continue;
+      }
+      const auto fault = [&](const char* expected) {
+        throw ConfigFault{fmt::format("line {}: expected {}, found {}", number, expected, in_quotes(line))};
+      };
+      if (line.starts_with('[')) fault("options at the top level, without sections");
+      const auto equals = line.find('=');
+      if (equals == std::string::npos || equals == 0) fault("key = value");
+      const std::string key = trimmed(line.substr(0, equals)), value = trimmed(line.substr(equals + 1));
+      if (value.empty()) fault("key = value");
+      in_list = value.starts_with('[') && value.find(']') == std::string::npos;
+      line_of_[key] = number;
+    }
+    std::istringstream again(text);
+    std::vector<CLI::ConfigItem> read = CLI::ConfigTOML::from_config(again);
+    for (const CLI::ConfigItem& item : read) {
+      const std::string key = item.fullname();
+      const auto at = line_of_.find(key);
+      const std::string where = at == line_of_.end() ? key : fmt::format("line {}: {}", at->second, key);
+      const CLI::Option* option = app_.get_option_no_throw("--" + key);
+      if (option == nullptr || !item.parents.empty())
+        throw ConfigFault{fmt::format("{}unknown key {}{}",
+                                      at == line_of_.end() ? "" : fmt::format("line {}: ", at->second),
+                                      in_quotes(key), did_you_mean(key, option_names(app_, "")))};
+      for (const std::string& value : item.inputs) {
+        if (option->get_delimiter() == ',' && (value.empty() || has_empty_item(value)))
+          throw ConfigFault{fmt::format("{}: expected a list without empty items, found '{}'", where, value)};
+      }
+    }
+    return read;
+  }
+
+  /// The line of the key that an error of CLI11 ("--window: expected ...") is about; 0 where there is none.
+  int line_of(const std::string& error) const {
+    for (const auto& [key, number] : line_of_)
+      if (error.starts_with("--" + key + ":") || error.starts_with("--" + key + " ")) return number;
+    return 0;
+  }
+
+ private:
+  const CLI::App& app_;
+  mutable std::map<std::string, int> line_of_;
+};
+
+std::string config_file(const CLI::App& app) {
+  const CLI::Option* option = app.get_config_ptr();
+  return option != nullptr && option->count() > 0 ? option->as<std::string>() : "";
+}
+
+/// "FILE: line 3: " where an error is about an option that only the config file gives.
+std::string config_place(const CLI::App& app, const Arguments& arguments, const std::string& error) {
+  const auto toml = std::dynamic_pointer_cast<const StrictToml>(app.get_config_formatter_base());
+  const int line = toml ? toml->line_of(error) : 0;
+  if (line == 0) return "";
+  const std::string name = error.substr(0, error.find_first_of(": "));
+  for (const std::string& argument : arguments)
+    if (argument == name || argument.starts_with(name + "=")) return "";
+  return fmt::format("--config: {}: line {}: ", config_file(app), line);
+}
+
 /// Everything after the last space: CLI11's messages about a config file end in the key that they are about.
 std::string last_word(const std::string& text) { return text.substr(text.find_last_of(' ') + 1); }
 
-[[noreturn]] void fail(const CLI::App& app, const CLI::ParseError& error) {
+[[noreturn]] void fail(const CLI::App& app, const Arguments& arguments, const CLI::ParseError& error) {
   const std::string command = last_word(app.get_name());
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
     for (const std::string& extra : app.remaining()) {
@@ -62,18 +161,19 @@ std::string last_word(const std::string& text) { return text.substr(text.find_la
   }
   if (dynamic_cast<const CLI::ConfigError*>(&error) != nullptr) {
     const std::string key = last_word(error.what());
-    throw InputError(
-        fmt::format("--config: unknown key '{}'{}", key, did_you_mean(key, option_names(app, ""))));
+    throw InputError(fmt::format("--config: {}: unknown key {}{}", config_file(app), in_quotes(key),
+                                 did_you_mean(key, option_names(app, ""))));
   }
   if (dynamic_cast<const CLI::FileError*>(&error) != nullptr)
     throw InputError("--config", "a readable file",
                      fmt::format("'{}'", app.get_config_ptr()->as<std::string>()));
   std::string line = error.what();
+  const std::string place = config_place(app, arguments, line);
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr)
-    throw InputError(line.substr(0, line.find(':')), "one value",
+    throw InputError(place + line.substr(0, line.find(':')), "one value",
                      line.ends_with("missing") ? "none" : "several");
   std::replace(line.begin(), line.end(), '\n', ' ');
-  throw InputError(fmt::format("{}: {}", command, line));
+  throw InputError(place.empty() ? fmt::format("{}: {}", command, line) : place + line);
 }
 
 }  // namespace
@@ -85,6 +185,7 @@ std::unique_ptr<CLI::App> make_app(const std::string& name, const std::string& d
   app->get_formatter()->label("REQUIRED", "(required)");
   app->set_help_flag("-h,--help", "Print this help and exit");
   app->set_config("--config", "", "Options from a TOML file, under the same names")->option_text("FILE");
+  app->config_formatter(std::make_shared<StrictToml>(*app));
   app->allow_config_extras(CLI::config_extras_mode::error);
   app->footer((examples.find('\n') == std::string::npos ? "Example:\n  " : "Examples:\n  ") + [&] {
     std::string indented;
@@ -95,16 +196,36 @@ std::unique_ptr<CLI::App> make_app(const std::string& name, const std::string& d
 }
 
 bool parse(CLI::App& app, const Arguments& arguments) {
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const auto equals = arguments[i].find('=');
+    const std::string name = arguments[i].substr(0, equals);
+    if (!name.starts_with("--") || name.size() < 3) continue;
+    if (equals == std::string::npos && i + 1 == arguments.size()) continue;
+    check_list(app.get_option_no_throw(name), name,
+               equals == std::string::npos ? arguments[i + 1] : arguments[i].substr(equals + 1));
+  }
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
   } catch (const CLI::CallForHelp&) {
     fmt::print("{}", app.help());
     return true;
   } catch (const CLI::ParseError& error) {
-    fail(app, error);
+    fail(app, arguments, error);
+  } catch (const ConfigFault& fault) {
+    throw InputError(fmt::format("--config: {}: {}", config_file(app), fault.line));
   }
   return false;
 }
+
+CLI::Validator folder_name() {
+  return CLI::Validator(
+      [](std::string& text) {
+        return text.empty() ? std::string("expected a folder, found ''") : std::string();
+      },
+      "");
+}
+
+std::string counted(Index n, const char* what) { return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s"); }
 
 CLI::Validator whole_number(Index least, Index most) {
   return CLI::Validator(
@@ -189,13 +310,10 @@ Existing CommonOptions::existing() const {
 
 std::string shape_line(const Dump& dump, Index layers) {
   const DumpShape& shape = dump.shape();
-  const auto count = [](Index n, const char* what) {
-    return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
-  };
   const std::string some = layers == shape.layers ? "" : fmt::format("{} of ", layers);
-  return fmt::format("{}: {}{} x {} ({} each), {}", dump.model(), some, count(shape.layers, "layer"),
-                     count(shape.n_kv, "KV head"), count(shape.group(), "query head"),
-                     count(shape.l, "candidate"));
+  return fmt::format("{}: {}{} x {} ({} each), {}", dump.model(), some, counted(shape.layers, "layer"),
+                     counted(shape.n_kv, "KV head"), counted(shape.group(), "query head"),
+                     counted(shape.l, "candidate"));
 }
 
 void add_token_options(CLI::App& app, TokenStageOptions& options) {

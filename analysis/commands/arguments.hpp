@@ -27,6 +27,12 @@ inline constexpr Index kNoLimit = std::numeric_limits<Index>::max();
 /// A check that a value is a whole number from `least` to `most`.
 CLI::Validator whole_number(Index least, Index most = kNoLimit);
 
+/// A check that the name of a folder is not empty.
+CLI::Validator folder_name();
+
+/// "1 layer", "2 layers".
+std::string counted(Index n, const char* what);
+
 /// Options that commands share. Each add_ function adds some of them to an app; the struct must outlive the
 /// parsing.
 struct CommonOptions {

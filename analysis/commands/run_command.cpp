@@ -3,6 +3,7 @@
 #include "analysis/commands/interrupt.hpp"
 #include "analysis/commands/progress_bar.hpp"
 #include "analysis/progress.hpp"
+#include "data/error.hpp"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -40,8 +41,8 @@ std::string heading(const Dump& dump, const Json& summary) {
   const Json& totals = summary["totals"];
   std::string text = shape_line(dump, totals["layers"].get<Index>());
   if (totals.contains("window_rows"))
-    text += fmt::format(", {} window rows, {} decoding steps", totals["window_rows"].get<Index>(),
-                        totals["future_rows"].get<Index>());
+    text += fmt::format(", {}, {}", counted(totals["window_rows"].get<Index>(), "window row"),
+                        counted(totals["future_rows"].get<Index>(), "decoding step"));
   text += '\n';
   for (const Json& note : summary["notes"]) text += fmt::format("note: {}\n", note.get<std::string>());
   std::vector<LeftOut> left_out;
@@ -53,7 +54,10 @@ std::string heading(const Dump& dump, const Json& summary) {
 
 Json stored_summary(const ResultFolder& folder) {
   std::ifstream in(folder.path() / "summary.json");
-  return Json::parse(in, nullptr, false);
+  Json summary = Json::parse(in, nullptr, false);
+  if (!summary.is_object())
+    throw InputError((folder.path() / "summary.json").string(), "kvreplay's summary", "a damaged file");
+  return summary;
 }
 
 void print_json(const ResultFolder& folder) {

@@ -42,6 +42,7 @@ int run_synth(const Arguments& arguments) {
   CommonOptions common;
   app->add_option("DIR", folder, "The folder to write to; it must hold no dump yet")
       ->required()
+      ->check(folder_name())
       ->option_text(" ");
   const auto count = [&](const char* name, Index& value, Index least, const char* what) {
     app->add_option(name, value, what)->check(whole_number(least))->option_text(fmt::format("N [{}]", value));
@@ -69,7 +70,7 @@ int run_synth(const Arguments& arguments) {
                          {"heavy_hitters", planted.heavy_hitters},
                          {"outlier_channels", planted.outlier_channels},
                          {"needle", planted.needle}}}};
-    fmt::print("{}\n", json.dump(1));
+    fmt::print("{}\n", json.dump(1, ' ', false, Json::error_handler_t::replace));
   } else if (!common.quiet) {
     fmt::print("{}", text_of(planted, folder, options));
   }

@@ -79,13 +79,13 @@ int run_verify(const Arguments& arguments) {
   }
 
   if (common.json) {
-    fmt::print("{}\n", json_of(result).dump(1));
+    fmt::print("{}\n", json_of(result).dump(1, ' ', false, Json::error_handler_t::replace));
   } else if (!common.quiet) {
     const DumpShape& shape = dump.shape();
     const Index rows = window_rows(shape.l, shape.first_query(), options.window).count();
-    fmt::print("{}, {} window rows, {} decoding steps\n",
-               shape_line(dump, static_cast<Index>(options.layers.size())), rows,
-               future_rows(shape.l, shape.T, shape.first_query()).count());
+    fmt::print("{}, {}, {}\n", shape_line(dump, static_cast<Index>(options.layers.size())),
+               counted(rows, "window row"),
+               counted(future_rows(shape.l, shape.T, shape.first_query()).count(), "decoding step"));
     for (const std::string& note : dump.notes()) fmt::print("note: {}\n", note);
     if (rows < options.window) fmt::print("note: window {} clipped to {}\n", options.window, rows);
     fmt::print("\n{}", text_of(result));

@@ -124,7 +124,22 @@ TEST_CASE("options may come from a TOML file", "[cli]") {
 
   std::ofstream(config) << "windw = 8\n";
   CHECK(contains(complaint({"tokens", dump, "--out", temp / "d", "--config", config}),
-                 "unknown key 'windw'; did you mean 'window'"));
+                 config + ": line 1: unknown key 'windw'; did you mean 'window'"));
+  for (const auto& [text, part] :
+       {std::pair{"window = 8\n[tokens]\nx = 1\n", "line 2: expected options at"},
+        {"++ = 1\n", "line 1: unknown key '++'"},
+        {"\nnonsense\n", "line 2: expected key = value, found 'nonsense'"},
+        {"quiet = true\nwindow = x\n", "line 2: --window: expected a whole number"},
+        {"metrics = \"attn,,key\"\n", "line 1: metrics: expected a list without"}}) {
+    std::ofstream(config) << text;
+    const std::string error = complaint({"tokens", dump, "--out", temp / "d", "--config", config});
+    INFO(error);
+    CHECK(contains(error, config + ": " + part));
+  }
+  std::ofstream(config) << "\xef\xbb\xbfwindow = 9\n";
+  CHECK(run_kvreplay({"tokens", dump, "--out", temp / "e", "--config", config, "--quiet"}).code == 0);
+  CHECK(contains(complaint({"tokens", dump, "--out", temp / "d", "--metrics", "attn,,key"}), "empty items"));
+  CHECK(contains(complaint({"synth", ""}), "expected a folder"));
   CHECK(contains(complaint({"tokens", dump, "--out", temp / "d", "--config", temp / "none.toml"}),
                  "none.toml"));
 }
