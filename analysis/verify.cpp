@@ -12,8 +12,11 @@
 namespace kvreplay {
 namespace {
 
+/// A NaN without its sign: "-nan" says nothing.
+double shown(double value) { return std::isnan(value) ? std::abs(value) : value; }
+
 /// std::max, but for NaN, which is worse than anything.
-double larger(double a, double b) { return std::isnan(a) || a > b ? a : b; }
+double larger(double a, double b) { return shown(std::isnan(a) || a > b ? a : b); }
 
 /// A closed form, what it claims to be the effect of, and on which rows.
 struct ClosedForm {
@@ -105,7 +108,7 @@ class ReplayCheck {
       if (!(relative <= replay_tolerance(dtype)))
         failures_.push_back(
             fmt::format("replay: layer {} query head {}: relative L2 {:.2g} from o.npy ({}), tolerance {:g}",
-                        group.layer, head, relative, name_of(dtype), replay_tolerance(dtype)));
+                        group.layer, head, shown(relative), name_of(dtype), replay_tolerance(dtype)));
     }
     heads_ += group.G();
   }
@@ -226,8 +229,8 @@ void Comparison::add(Index layer, Index kv_head, TokenMetric metric, const std::
     worst_line = fmt::format(
         "layer {} KV head {} token {} metric {}: {:.17g}, expected {:.17g} ({:.1e} of the largest, "
         "tolerance {:g}; {:.1e} relative, tolerance {:g})",
-        layer, kv_head, tokens[t], name_of(metric), values[t], reference[t], of_largest,
-        tolerance_.of_largest, relative, tolerance_.relative);
+        layer, kv_head, tokens[t], name_of(metric), shown(values[t]), shown(reference[t]), shown(of_largest),
+        tolerance_.of_largest, shown(relative), tolerance_.relative);
   }
   if (misses > 1) worst_line += fmt::format("; {} more tokens of this head miss it", misses - 1);
   if (misses > 0) failures_.push_back(worst_line);

@@ -7,6 +7,7 @@
 #include "data/stored_tensor.hpp"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <cassert>
 #include <cmath>
@@ -42,6 +43,24 @@ std::string folder_name(const std::filesystem::path& path) {
   std::filesystem::path name = std::filesystem::absolute(path).lexically_normal();
   if (!name.has_filename()) name = name.parent_path();  // "dump/"
   return std::filesystem::is_directory(path) ? name.filename().string() : name.stem().string();
+}
+
+/// A name that can be shown anywhere: what is not UTF-8 and control characters become U+FFFD.
+std::string printable(const std::string& name) {
+  using Json = nlohmann::json;
+  const std::string utf8 =
+      Json::parse(Json(name).dump(-1, ' ', false, Json::error_handler_t::replace)).get<std::string>();
+  std::string text;
+  for (std::size_t i = 0; i < utf8.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(utf8[i]);
+    const bool c1 = byte == 0xc2 && static_cast<unsigned char>(utf8[i + 1]) < 0xa0;  // U+0080 to U+009F
+    if (c1) ++i;
+    if (c1 || byte < 0x20 || byte == 0x7f)
+      text += "\xef\xbf\xbd";
+    else
+      text += utf8[i];
+  }
+  return text;
 }
 
 Index prompt_length(const Manifest& manifest, const DumpOptions& options, const DumpShape& shape) {
@@ -123,7 +142,7 @@ Dump Dump::open(const std::filesystem::path& folder, const DumpOptions& options)
   impl->shape = impl->stored.shape;
   check_manifest(impl->manifest, impl->shape);
   impl->shape.l = prompt_length(impl->manifest, options, impl->shape);
-  impl->model = impl->manifest.model.value_or(folder_name(folder));
+  impl->model = printable(impl->manifest.model.value_or(folder_name(folder)));
   note_inferences(impl->manifest, manifest_text.has_value(), options, impl->shape, impl->notes);
   note_dtypes(impl->files, impl->manifest, impl->notes);
 
