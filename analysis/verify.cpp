@@ -206,15 +206,17 @@ std::vector<Index> sampled_tokens(Index l, Index count, const std::vector<Index>
 }
 
 void Comparison::add(Index layer, Index kv_head, TokenMetric metric, const std::vector<Index>& tokens,
-                     const std::vector<double>& values, const std::vector<double>& reference) {
+                     const std::vector<double>& values, const std::vector<double>& reference,
+                     double rounding) {
+  const double tiny = std::max(tolerance_.tiny, rounding);
   double largest = 0;
   for (const double r : reference) largest = std::max(largest, std::abs(r));
   Index misses = 0;
   double worst_excess = -1;
   std::string worst_line;
   for (std::size_t t = 0; t < reference.size(); ++t) {
-    const bool equal = values[t] == reference[t] ||
-                       (std::abs(values[t]) <= tolerance_.tiny && std::abs(reference[t]) <= tolerance_.tiny);
+    const bool equal =
+        values[t] == reference[t] || (std::abs(values[t]) <= tiny && std::abs(reference[t]) <= tiny);
     const double error = equal ? 0 : std::abs(values[t] - reference[t]);
     const double of_largest = error == 0 ? 0 : error / largest;
     const bool counts = std::abs(reference[t]) > tolerance_.floor * largest;
@@ -239,6 +241,25 @@ void Comparison::add(Index layer, Index kv_head, TokenMetric metric, const std::
 bool VerifyResult::ok() const {
   return std::all_of(checks.begin(), checks.end(), [](const Check& check) { return check.ok(); });
 }
+
+namespace {
+
+/// What rounding outputs and values to `epsilon` leaves of a metric that is 0: where all values are the same,
+/// no token's removal changes anything, and nothing but this is there to compare.
+double rounding_of_zero(const HeadGroup<double>& group, TokenMetric metric, Index rows, double epsilon) {
+  const double largest_value = std::sqrt(group.v.rowwise().squaredNorm().maxCoeff());
+  const double one = 8 * epsilon * largest_value, heads = static_cast<double>(group.G());
+  switch (unit_of(metric)) {
+    case MetricUnit::squared_output:
+      return one * one * heads * static_cast<double>(rows);
+    case MetricUnit::output:
+      return one * heads;
+    default:
+      return 0;
+  }
+}
+
+}  // namespace
 
 VerifyResult verify(const Dump& dump, const VerifyOptions& options, Workers& workers) {
   const DumpShape& shape = dump.shape();
@@ -265,18 +286,22 @@ VerifyResult verify(const Dump& dump, const VerifyOptions& options, Workers& wor
   for (const Index layer : options.layers) {
     for (Index kv_head = 0; kv_head < shape.n_kv; ++kv_head) {
       const auto group = load_head_group<double>(dump, layer, kv_head);
+      const auto zero_of = [&](TokenMetric metric, double epsilon) {
+        return rounding_of_zero(group, metric, std::max(options.window, shape.T - shape.l), epsilon);
+      };
       const TokenMetrics judged = token_metrics_cpu<double>(group, token_options, workers);
       const auto tokens = sampled_tokens(shape.l, options.tokens, largest_tokens(judged, forms));
       for (const ClosedForm& form : forms)
         closed.add(layer, kv_head, form.metric, tokens, at_tokens(judged[form.metric], tokens),
-                   brute_force_sums(group, form, tokens, workers));
+                   brute_force_sums(group, form, tokens, workers), zero_of(form.metric, 2.2e-16));
       if (dump.has(Tensor::o)) replay.add(group);
       if (options.float32) {
         const TokenMetrics single =
             token_metrics_cpu<float>(load_head_group<float>(dump, layer, kv_head), token_options, workers);
         for (const TokenMetric m : all_token_metrics())
           if (token_options.metrics.contains(m))
-            fast.add(layer, kv_head, m, every, at_tokens(single[m], every), at_tokens(judged[m], every));
+            fast.add(layer, kv_head, m, every, at_tokens(single[m], every), at_tokens(judged[m], every),
+                     zero_of(m, 6e-8));
       }
       result.table.heads.push_back(
           {layer, kv_head, token_agreements(judged, result.table.pairs, shape.l, workers)});

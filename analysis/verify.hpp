@@ -38,9 +38,9 @@ class Comparison {
  public:
   explicit Comparison(Tolerance tolerance) : tolerance_(tolerance) {}
 
-  /// One head's values of a metric at the positions `tokens`.
+  /// One head's values of a metric at the positions `tokens`. Two numbers of at most `rounding` are both 0.
   void add(Index layer, Index kv_head, TokenMetric metric, const std::vector<Index>& tokens,
-           const std::vector<double>& values, const std::vector<double>& reference);
+           const std::vector<double>& values, const std::vector<double>& reference, double rounding = 0);
 
   const Tolerance& tolerance() const { return tolerance_; }
   double worst_of_largest() const { return worst_of_largest_; }

@@ -74,6 +74,28 @@ struct Workers::State {
     }
   }
 
+  /// False where the system refuses some of the threads; those that started stay.
+  bool start(const Workers& workers, int count) {
+    try {
+      while (static_cast<int>(threads.size()) < count)
+        threads.emplace_back([this, &workers] { serve(workers); });
+    } catch (const std::system_error&) {
+      return false;
+    }
+    return true;
+  }
+
+  void join() {
+    {
+      const std::lock_guard lock(mutex);
+      quit = true;
+    }
+    work.notify_all();
+    for (std::thread& thread : threads) thread.join();
+    threads.clear();
+    quit = false;
+  }
+
   void serve(const Workers& workers) {
     std::unique_lock lock(mutex);
     for (;;) {
@@ -99,21 +121,15 @@ Workers::Workers(int threads) : state_(std::make_unique<State>()) {
   const int cores = usable_cores(), n = threads > 0 ? threads : cores;
   state_->spin = n <= cores;
   state_->threads.reserve(static_cast<std::size_t>(n - 1));
-  try {
-    for (int t = 1; t < n; ++t) state_->threads.emplace_back([this] { state_->serve(*this); });
-  } catch (const std::system_error&) {
-    // No room for more threads: those that started do the work.
+  if (!state_->start(*this, n - 1)) {
+    // Those that started may have taken all address space: half of them leave some to compute with.
+    const int started = static_cast<int>(state_->threads.size());
+    state_->join();
+    state_->start(*this, started / 2);
   }
 }
 
-Workers::~Workers() {
-  {
-    const std::lock_guard lock(state_->mutex);
-    state_->quit = true;
-  }
-  state_->work.notify_all();
-  for (std::thread& thread : state_->threads) thread.join();
-}
+Workers::~Workers() { state_->join(); }
 
 int Workers::threads() const { return static_cast<int>(state_->threads.size()) + 1; }
 

@@ -144,7 +144,9 @@ void finish_panel(const HeadGroup<T>& group, const PreparedValues<T>& values, In
   finish_rows(values.centre.data(), in.d_v, state.rest_out, largest);
   for (Index r = 0; r < n; ++r) {
     // Finite inputs may still have logits or outputs beyond what T holds.
-    if (state.top_at[r] >= 0 && std::isfinite(column[r].lse) && std::isfinite(largest.out_sq[r])) continue;
+    const bool sink_fits = state.rest_max[r] < std::numeric_limits<T>::infinity();
+    if (state.top_at[r] >= 0 && sink_fits && std::isfinite(column[r].lse) && std::isfinite(largest.out_sq[r]))
+      continue;
     throw InputError("layer " + std::to_string(group.layer) + ", query head " +
                          std::to_string(group.kv_head * group.G() + g) + ", position " +
                          std::to_string(in.panel_first(panel) + r),
