@@ -119,8 +119,10 @@ class StrictToml : public CLI::ConfigTOML {
 
   /// The line of the key that an error of CLI11 ("--window: expected ...") is about; 0 where there is none.
   int line_of(const std::string& error) const {
+    constexpr std::string_view kConversion = "Could not convert: ";
+    const std::string about = error.starts_with(kConversion) ? error.substr(kConversion.size()) : error;
     for (const auto& [key, number] : line_of_)
-      if (error.starts_with("--" + key + ":") || error.starts_with("--" + key + " ")) return number;
+      if (about.starts_with("--" + key + ":") || about.starts_with("--" + key + " ")) return number;
     return 0;
   }
 
