@@ -245,10 +245,10 @@ std::vector<ColumnTotals> column_totals(const HeadGroup<T>& group, const Prepare
   workers.parallel_for(G * panels, [&](Index item) {
     pack_queries(group, item / panels, item % panels, heads[item / panels]);
   });
-  // Pass one. The blocks that see the most tokens come first, so that a short item ends the queue.
+  // Pass one. The blocks that see the most tokens come first, so that a short item ends the queue; the query
+  // heads take turns, so that they find each other's keys in the cache.
   workers.parallel_for(G * blocks * segments, [&](Index item) {
-    const Index block = blocks - 1 - item / (G * segments), g = item / segments % G,
-                segment = item % segments;
+    const Index block = blocks - 1 - item / (G * segments), segment = item / G % segments, g = item % G;
     HeadRows<T>& head = heads[g];
     const Index first = block * kPanelsPerBlock, n = std::min(kPanelsPerBlock, panels - first);
     std::array<SoftmaxPanel<T>, kPanelsPerBlock> states;
