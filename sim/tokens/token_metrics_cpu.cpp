@@ -42,7 +42,9 @@ CaoteScores caote_scores(const PreparedValues<T>& values, const Vector<double>& 
   const double total = attn.sum();
   CaoteScores scores{Vector<double>::Zero(l), Vector<double>::Zero(l)};
   if (!(total > 0)) return scores;
-  const auto [top, rest_attn] = others_of(attn);
+  const Others others = others_of(attn);
+  const Index top = others.top;
+  const double rest_attn = others.attn;
 
   // m': the weighted mean of all but the top token, which may hold nearly all of the weight and is therefore
   // kept apart.
@@ -71,9 +73,9 @@ CaoteScores caote_scores(const PreparedValues<T>& values, const Vector<double>& 
                   to_plain.data());
     for (Index i = 0; i < n; ++i) {
       const Index p = begin + i;
-      const double others = p == top ? rest_attn : total - attn(p);
-      scores.caote(p) = caote_score(attn(p), others, std::sqrt(static_cast<double>(to_mean(i))));
-      scores.fastcaote(p) = caote_score(attn(p), others, std::sqrt(static_cast<double>(to_plain(i))));
+      const double attn_left = p == top ? rest_attn : total - attn(p);
+      scores.caote(p) = caote_score(attn(p), attn_left, std::sqrt(static_cast<double>(to_mean(i))));
+      scores.fastcaote(p) = caote_score(attn(p), attn_left, std::sqrt(static_cast<double>(to_plain(i))));
     }
   });
   // s/(1-s) ||m - v|| = s ||m' - v||, m' := 0 where there are no others.
