@@ -2,6 +2,7 @@
 #include "analysis/commands/interrupt.hpp"
 #include "analysis/nearest_name.hpp"
 #include "data/error.hpp"
+#include "sim/freed_memory.hpp"
 #include "sim/schedule.hpp"
 
 #include <fmt/format.h>
@@ -65,6 +66,7 @@ int complain(const char* line) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  keep_freed_memory();
   std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit is then an error of write()
   int code = 0;
   try {

@@ -352,7 +352,7 @@ HWY_NOINLINE void ScoreTiles(const TileInput<T>& in, const T* row_constants, con
       // Rounding may leave a sum of squares just below 0.
       for (Index s = 0; s < kWindowSums; ++s) window[s][begin + t] = std::max(total[s], 0.0);
     } else {
-      sums.exact_remove[begin + t] = lanes.totals[t];
+      sums.exact_remove[begin + t] = std::max(lanes.totals[t], 0.0);
       sums.max_attn[begin + t] =
           static_cast<double>(hn::GetLane(hn::MaxOfLanes(d, hn::LoadU(d, lanes.max_attn + t * N))));
     }

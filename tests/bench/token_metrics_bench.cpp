@@ -1,6 +1,7 @@
 // Times the fast CPU path as a ratio to its floor, measured in the same run:
 //   token_metrics_bench [--benchmark_repetitions=9]
 
+#include "sim/freed_memory.hpp"
 #include "sim/tokens/token_metrics.hpp"
 #include "tests/bench/floor.hpp"
 
@@ -8,7 +9,6 @@
 
 #include <cmath>
 #include <cstdio>
-#include <malloc.h>
 #include <random>
 
 namespace {
@@ -83,9 +83,7 @@ BENCHMARK(window_metrics)
 }  // namespace
 
 int main(int argc, char** argv) {
-  // As the program does: freed buffers are kept for the next head group.
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  keep_freed_memory();  // as the program does
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   benchmark::RunSpecifiedBenchmarks();
