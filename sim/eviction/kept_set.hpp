@@ -1,0 +1,22 @@
+#pragma once
+
+#include "sim/head_group.hpp"
+
+#include <cstdint>
+#include <vector>
+
+namespace kvreplay {
+
+/// Which prompt positions a cache still holds: [l], 1 where kept. Decoded positions are always there.
+using KeptSet = std::vector<std::uint8_t>;
+
+/// How many positions are kept.
+Index count(const KeptSet& kept);
+
+/// The `keep` positions of largest score; ties keep the lower position. `score` must not hold NaN.
+KeptSet largest(const Vector<double>& score, Index keep);
+
+/// The kept positions, ascending.
+std::vector<Index> positions(const KeptSet& kept);
+
+}  // namespace kvreplay
