@@ -4,6 +4,7 @@
 
 #include <Eigen/Core>
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -15,7 +16,9 @@ template <class T>
 using Vector = Eigen::Matrix<T, Eigen::Dynamic, 1>;
 
 /// The unit of every analysis: one layer, one KV head and the G query heads that read it.
-/// Row r of q is position T - T_q + r; rows of k and v are positions 0..T-1.
+/// Row r of q is position T - T_q + r; rows of k and v are positions 0..T-1. A cache from which tokens were
+/// evicted is a head group too (sim/eviction/cache_group.hpp): its rows are then numbered as they stand in
+/// it.
 template <class T>
 struct HeadGroup {
   Index layer = 0;
@@ -27,6 +30,9 @@ struct HeadGroup {
   Matrix<T> v;                ///< [T, d_v]
   std::vector<Matrix<T>> wo;  ///< G of [d_v, d_model]; empty where the dump has none
   std::optional<Rope> rope;   ///< to undo the rotation of q; empty where unknown
+  /// Where the rows of k and v stand in the model's sequence: [T], ascending, the rows with a query adjacent.
+  /// Empty: row p is position p. Only a sliding window asks for it.
+  std::vector<Index> position;
 
   Index G() const { return static_cast<Index>(q.size()); }
   Index T_all() const { return k.rows(); }
@@ -36,7 +42,11 @@ struct HeadGroup {
   Index first_query() const { return T_all() - T_q(); }
   /// The first and one past the last key position that the query at position i sees.
   Index first_visible(Index i) const {
-    return rule.sliding_window && i + 1 > *rule.sliding_window ? i + 1 - *rule.sliding_window : 0;
+    if (!rule.sliding_window) return 0;
+    const Index at = position.empty() ? i : position[static_cast<std::size_t>(i)];
+    const Index first = std::max<Index>(at + 1 - *rule.sliding_window, 0);
+    if (position.empty()) return first;
+    return std::lower_bound(position.begin(), position.end(), first) - position.begin();
   }
   Index end_visible(Index i) const { return rule.causal ? i + 1 : T_all(); }
 };

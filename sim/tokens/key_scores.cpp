@@ -1,5 +1,7 @@
 #include "sim/tokens/key_scores.hpp"
 
+#include "sim/tokens/value_norms.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -8,8 +10,7 @@ namespace kvreplay {
 namespace {
 
 constexpr Index kFuturePositions = 512;  // that its mean rotation covers
-constexpr double kEpsilon = 0.02;
-constexpr Index kChunk = 512;  // rows of one work item
+constexpr Index kChunk = 512;            // rows of one work item
 
 Index pair_first(const Rope& rope, Index j) { return rope.style == Rope::Style::half ? j : 2 * j; }
 Index pair_second(const Rope& rope, Index j) {
@@ -150,7 +151,8 @@ QueryMoments query_moments(const HeadGroup<T>& group, Workers& workers) {
 }  // namespace
 
 template <class T>
-Matrix<double> expected_attention_scores(const HeadGroup<T>& group, Workers& workers) {
+Matrix<double> expected_attention_scores(const HeadGroup<T>& group, const ExpectedAttention& form,
+                                         Workers& workers) {
   const Index l = group.l, d = group.d(), G = group.G(), n = l - kExpectedAttentionFirst;
   const double scale = group.rule.scale;
   const QueryMoments moments = query_moments(group, workers);
@@ -164,7 +166,6 @@ Matrix<double> expected_attention_scores(const HeadGroup<T>& group, Workers& wor
   }
 
   Matrix<double> scores = Matrix<double>::Zero(G, l);  // first the logits e, then the scores
-  Vector<double> value_norms(l);
   const Index chunks = (n + kChunk - 1) / kChunk;
   workers.parallel_for(chunks, [&](Index chunk) {
     const Index first = kExpectedAttentionFirst + chunk * kChunk, count = std::min(kChunk, l - first);
@@ -173,14 +174,20 @@ Matrix<double> expected_attention_scores(const HeadGroup<T>& group, Workers& wor
       const Vector<T> e = k * linear[g] + (k * quadratic[g]).cwiseProduct(k).rowwise().sum();
       scores.row(g).segment(first, count) = e.transpose().template cast<double>();
     }
-    value_norms.segment(first, count) =
-        group.v.middleRows(first, count).rowwise().norm().template cast<double>();
   });
   for (Index g = 0; g < G; ++g) {
+    const Vector<double> norms =
+        form.project_values ? projected_value_norms(group, g, workers) : value_norms(group, workers);
     auto e = scores.row(g).tail(n).array();
     e = (e - e.maxCoeff()).exp();
-    e = (e / e.sum() + kEpsilon) * value_norms.tail(n).transpose().array();
+    e = (e / e.sum() + form.epsilon) * norms.tail(n).transpose().array();
   }
+  return scores;
+}
+
+Matrix<double> with_first_on_top(Matrix<double> scores) {
+  for (Index r = 0; r < scores.rows(); ++r)
+    scores.row(r).head(kExpectedAttentionFirst).setConstant(scores.row(r).maxCoeff());
   return scores;
 }
 
@@ -188,7 +195,9 @@ template Vector<double> knorm_scores(const HeadGroup<float>&);
 template Vector<double> knorm_scores(const HeadGroup<double>&);
 template Vector<double> keydiff_scores(const HeadGroup<float>&);
 template Vector<double> keydiff_scores(const HeadGroup<double>&);
-template Matrix<double> expected_attention_scores(const HeadGroup<float>&, Workers&);
-template Matrix<double> expected_attention_scores(const HeadGroup<double>&, Workers&);
+template Matrix<double> expected_attention_scores(const HeadGroup<float>&, const ExpectedAttention&,
+                                                  Workers&);
+template Matrix<double> expected_attention_scores(const HeadGroup<double>&, const ExpectedAttention&,
+                                                  Workers&);
 
 }  // namespace kvreplay

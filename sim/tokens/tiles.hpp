@@ -2,6 +2,8 @@
 
 #include "sim/simd/panel.hpp"
 
+#include <algorithm>
+
 // The two passes over tiles of K Q^T, one work item at a time. Query rows lie along the vector lanes, W =
 // kPanelWidth<T> to a panel, so that keys and values are read as they lie in the dump and every per-row
 // quantity is a vector.
@@ -35,8 +37,9 @@ struct TileInput {
   Index n_rows;
   Index total;  ///< positions T
   bool causal;
-  Index sliding_window;  ///< 0: none
-  T softcap;             ///< 0: none
+  Index sliding_window;   ///< 0: none
+  T softcap;              ///< 0: none
+  const Index* position;  ///< HeadGroup::position, null where it is empty
 
   Index panels() const { return (n_rows + kPanelWidth<T> - 1) / kPanelWidth<T>; }
   Index panel_first(Index panel) const { return first_row + panel * kPanelWidth<T>; }
@@ -44,8 +47,11 @@ struct TileInput {
     const Index end = panel_first(panel) + kPanelWidth<T>;
     return (end < first_row + n_rows ? end : first_row + n_rows) - 1;
   }
+  Index position_of(Index p) const { return position == nullptr ? p : position[p]; }
   Index first_visible(Index i) const {
-    return sliding_window > 0 && i + 1 > sliding_window ? i + 1 - sliding_window : 0;
+    if (sliding_window == 0) return 0;
+    const Index first = std::max<Index>(position_of(i) + 1 - sliding_window, 0);
+    return position == nullptr ? first : std::lower_bound(position, position + total, first) - position;
   }
   Index end_visible(Index i) const { return causal ? i + 1 : total; }
 };

@@ -2,6 +2,7 @@
 #include "sim/tokens/column_totals.hpp"
 #include "sim/tokens/key_scores.hpp"
 #include "sim/tokens/token_metrics.hpp"
+#include "sim/tokens/value_norms.hpp"
 #include "sim/tokens/value_rows.hpp"
 
 #include <algorithm>
@@ -110,28 +111,6 @@ std::vector<CaoteScores> caote_of_heads(const HeadGroup<T>& group, const Prepare
   return scores;
 }
 
-/// ||v_p W_O(g)|| for the candidates, or ||v_p|| without an output projection.
-template <class T>
-Vector<double> projected_norms(const HeadGroup<T>& group, Index g, Workers& workers) {
-  Vector<double> norms(group.l);
-  Matrix<double> gram;  // ||v W||^2 = v (W W^T) v^T
-  if (!group.wo.empty()) {
-    const Matrix<double> wo = group.wo[g].template cast<double>();
-    gram.noalias() = wo * wo.transpose();
-  }
-  workers.parallel_for((group.l + kTokensPerItem - 1) / kTokensPerItem, [&](Index chunk) {
-    const Index first = chunk * kTokensPerItem, n = std::min(kTokensPerItem, group.l - first);
-    const Matrix<double> v = group.v.middleRows(first, n).template cast<double>();
-    Vector<double> squares;
-    if (gram.size() > 0)
-      squares = (v * gram).cwiseProduct(v).rowwise().sum();
-    else
-      squares = v.rowwise().squaredNorm();
-    norms.segment(first, n) = squares.cwiseMax(0.0).cwiseSqrt();
-  });
-  return norms;
-}
-
 /// Collects per-query-head rows into the shape that was asked for.
 class Collector {
  public:
@@ -202,7 +181,7 @@ void add_oracles(const HeadGroup<T>& group, const PreparedValues<T>& values, Wor
     out.add(TokenMetric::oracle_future, g, totals[g].exact_remove);
     if (out.wants(TokenMetric::oracle_importance))
       out.add(TokenMetric::oracle_importance, g,
-              totals[g].max_attn.cwiseProduct(projected_norms(group, g, workers)));
+              totals[g].max_attn.cwiseProduct(projected_value_norms(group, g, workers)));
   }
 }
 
@@ -242,12 +221,9 @@ TokenMetrics token_metrics_cpu(const HeadGroup<T>& group, const TokenOptions& op
   if (out.wants(M::knorm)) out.set(M::knorm, knorm_scores(group));
   if (out.wants(M::keydiff)) out.set(M::keydiff, keydiff_scores(group));
   if (out.wants(M::expected_attention)) {
-    const Matrix<double> by_head = expected_attention_scores(group, workers);
-    for (Index g = 0; g < group.G(); ++g) out.add(M::expected_attention, g, by_head.row(g).transpose());
-    Matrix<double>& scores = out.result[M::expected_attention];
-    if (!options.per_query_head) scores /= static_cast<double>(group.G());
-    for (Index r = 0; r < scores.rows(); ++r)
-      scores.row(r).head(kExpectedAttentionFirst).setConstant(scores.row(r).maxCoeff());
+    const Matrix<double> by_head = expected_attention_scores(group, {}, workers);
+    out.result[M::expected_attention] =
+        options.per_query_head ? with_first_on_top(by_head) : with_first_on_top(by_head.colwise().mean());
   }
   require_finite(group, out.result);
   return std::move(out.result);

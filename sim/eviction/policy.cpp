@@ -1,0 +1,188 @@
+#include "sim/eviction/policy.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+namespace kvreplay {
+namespace {
+
+struct BaseFacts {
+  Base base;
+  std::string_view name;
+  bool takes_score;
+};
+
+constexpr std::array<BaseFacts, kBases> kFacts{{
+    {Base::streaming, "streaming", false},
+    {Base::h2o, "h2o", true},
+    {Base::tova, "tova", true},
+    {Base::snapkv, "snapkv", true},
+    {Base::knorm, "knorm", false},
+    {Base::keydiff, "keydiff", false},
+    {Base::expected_attention, "expected_attention", false},
+    {Base::oracle, "oracle", false},
+    {Base::oracle_exact, "oracle_exact", false},
+    {Base::greedy_exact, "greedy_exact", false},
+    {Base::exchange, "exchange", true},
+}};
+
+constexpr bool in_order_of_enum() {
+  for (std::size_t b = 0; b < kBases; ++b)
+    if (static_cast<std::size_t>(kFacts[b].base) != b) return false;
+  return true;
+}
+static_assert(in_order_of_enum());
+
+constexpr std::array<std::string_view, 3> kSemantics{"paper", "official", "kvpress"};
+
+/// round(x) = floor(x + 1/2)
+Index rounded(double x) { return static_cast<Index>(std::floor(x + 0.5)); }
+
+}  // namespace
+
+std::string_view name_of(Semantics semantics) { return kSemantics[static_cast<std::size_t>(semantics)]; }
+
+std::optional<Semantics> semantics_named(std::string_view name) {
+  const auto at = std::find(kSemantics.begin(), kSemantics.end(), name);
+  if (at == kSemantics.end()) return std::nullopt;
+  return static_cast<Semantics>(at - kSemantics.begin());
+}
+
+const std::vector<Base>& all_bases() {
+  static const std::vector<Base> bases = [] {
+    std::vector<Base> all;
+    for (const BaseFacts& facts : kFacts) all.push_back(facts.base);
+    return all;
+  }();
+  return bases;
+}
+
+std::string_view name_of(Base base) { return kFacts[static_cast<std::size_t>(base)].name; }
+
+std::optional<Base> base_named(std::string_view name) {
+  for (const BaseFacts& facts : kFacts)
+    if (facts.name == name) return facts.base;
+  return std::nullopt;
+}
+
+bool takes_score(Base base) { return kFacts[static_cast<std::size_t>(base)].takes_score; }
+
+EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOverrides& overrides, Index l,
+                     Index budget, bool has_wo) {
+  const bool kvpress = semantics == Semantics::kvpress;
+  constexpr Index kBaseWindow = 32;
+  EvictionRule rule;
+  rule.policy = policy;
+  rule.window = kBaseWindow;
+  switch (policy.base) {
+    case Base::streaming:
+      rule.sinks = 4;
+      rule.recent = std::max<Index>(budget - overrides.sinks.value_or(rule.sinks), 0);
+      break;
+    case Base::h2o:
+      rule.metric = TokenMetric::attn;
+      rule.window = l;
+      if (kvpress)
+        rule.per_visible_row = true;
+      else
+        rule.recent = rounded(static_cast<double>(budget) / 2);
+      break;
+    case Base::tova:
+      rule.metric = TokenMetric::attn;
+      rule.window = 1;
+      rule.shared_by_layer = semantics != Semantics::paper;
+      if (kvpress) rule.recent = 1;
+      break;
+    case Base::snapkv:
+      rule.metric = TokenMetric::attn;
+      rule.window = kvpress ? 64 : kBaseWindow;
+      rule.pool =
+          semantics == Semantics::paper ? Pooling{Pooling::Kind::max, 7} : Pooling{Pooling::Kind::avg, 5};
+      break;
+    case Base::knorm:
+      rule.metric = TokenMetric::knorm;
+      break;
+    case Base::keydiff:
+      rule.metric = TokenMetric::keydiff;
+      if (!kvpress) rule.block = 128;
+      break;
+    case Base::expected_attention:
+      rule.metric = TokenMetric::expected_attention;
+      rule.project_values = !kvpress && has_wo;
+      if (kvpress) rule.epsilon = 0;
+      break;
+    case Base::oracle:
+      rule.metric = TokenMetric::oracle_importance;
+      break;
+    case Base::oracle_exact:
+      rule.metric = TokenMetric::oracle_future;
+      break;
+    case Base::greedy_exact:
+    case Base::exchange:
+      break;
+  }
+  rule.window = std::min(overrides.window.value_or(rule.window), l);
+  rule.pool_window = rule.window;
+  if (policy.base == Base::snapkv) rule.recent = rule.window;
+  rule.sinks = overrides.sinks.value_or(rule.sinks);
+  rule.recent = overrides.recent.value_or(rule.recent);
+  rule.pool = overrides.pool.value_or(rule.pool);
+  if (policy.metric || policy.given) {
+    rule.metric = policy.metric;
+    rule.given = policy.given;
+  }
+  return rule;
+}
+
+Index kept_tokens(double sigma, Index l, Semantics semantics) {
+  const double kept = static_cast<double>(l) * (1 - sigma);
+  // 0.9 has no exact binary form: what is a half but for the last bits is one.
+  return semantics == Semantics::kvpress ? static_cast<Index>(kept) : rounded(kept + 1e-9);
+}
+
+Vector<double> pooled(const Vector<double>& scores, const Pooling& pool, Index window) {
+  const Index n = std::max<Index>(scores.size() - window, 0), reach = pool.width / 2;
+  Vector<double> result = scores;
+  if (pool.kind == Pooling::Kind::none) return result;
+  for (Index p = 0; p < n; ++p) {
+    const Index first = std::max<Index>(p - reach, 0), end = std::min(p + reach + 1, n);
+    const auto neighbours = scores.segment(first, end - first);
+    result[p] = pool.kind == Pooling::Kind::max ? neighbours.maxCoeff()
+                                                : neighbours.sum() / static_cast<double>(pool.width);
+  }
+  return result;
+}
+
+KeptSet keep_by(const EvictionRule& rule, Vector<double> scores, Index budget) {
+  const Index n = scores.size();
+  budget = std::clamp<Index>(budget, 0, n);
+  if (rule.per_visible_row)
+    for (Index p = 0; p < n; ++p) scores[p] /= static_cast<double>(std::min(rule.window, n - p));
+  scores = pooled(scores, rule.pool, rule.pool_window);
+
+  KeptSet kept(static_cast<std::size_t>(n), 0);
+  Index left = budget;
+  const auto pin = [&](Index p) {
+    if (left == 0 || kept[static_cast<std::size_t>(p)] != 0) return;
+    kept[static_cast<std::size_t>(p)] = 1;
+    --left;
+  };
+  for (Index p = 0; p < std::min(rule.sinks, n); ++p) pin(p);
+  for (Index p = n - 1; p >= std::max<Index>(n - rule.recent, 0); --p) pin(p);
+  if (left == 0) return kept;
+
+  // The rest by score, in a vector of their own: no score marks a pinned token, infinity may be one.
+  std::vector<Index> rest;
+  for (Index p = 0; p < n; ++p)
+    if (kept[static_cast<std::size_t>(p)] == 0) rest.push_back(p);
+  Vector<double> rest_scores(static_cast<Index>(rest.size()));
+  for (Index r = 0; r < rest_scores.size(); ++r) rest_scores[r] = scores[rest[static_cast<std::size_t>(r)]];
+  const KeptSet best = largest(rest_scores, left);
+  for (std::size_t r = 0; r < rest.size(); ++r)
+    if (best[r] != 0) kept[static_cast<std::size_t>(rest[r])] = 1;
+  return kept;
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,99 @@
+#pragma once
+
+#include "sim/eviction/kept_set.hpp"
+#include "sim/tokens/token_metrics.hpp"
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// What a policy is, and how it ranks. Definitions: sim/eviction/POLICIES.md.
+
+namespace kvreplay {
+
+/// Whose reading of a method: its paper's, its authors' code's, or NVIDIA kvpress 0.5.4's.
+enum class Semantics { paper, official, kvpress };
+std::string_view name_of(Semantics semantics);
+std::optional<Semantics> semantics_named(std::string_view name);
+
+enum class Base {
+  streaming,           ///< StreamingLLM: the first and the most recent tokens
+  h2o,                 ///< H2O: attention of all rows, recent half pinned
+  tova,                ///< TOVA: attention of the last row
+  snapkv,              ///< SnapKV: attention of a pinned window, pooled
+  knorm,               ///< small keys
+  keydiff,             ///< KeyDiff: unusual keys
+  expected_attention,  ///< Expected Attention
+  oracle,              ///< oracle_importance: needs the decoding steps
+  oracle_exact,        ///< oracle_future: needs the decoding steps
+  greedy_exact,        ///< one exact eviction at a time
+  exchange,            ///< swaps from another kept set while the exact error falls
+};
+inline constexpr std::size_t kBases = 11;
+const std::vector<Base>& all_bases();
+std::string_view name_of(Base base);
+std::optional<Base> base_named(std::string_view name);
+/// Whether BASE+SCORE means something: the base ranks by an attention sum that a score can replace, or starts
+/// from what a score ranks first.
+bool takes_score(Base base);
+
+/// BASE[+SCORE]; the score is a token metric or a name of the user's.
+struct Policy {
+  std::string name;
+  Base base = Base::h2o;
+  std::optional<TokenMetric> metric;  ///< of +SCORE
+  std::optional<std::size_t> given;   ///< of +SCORE: number of the user's score
+};
+
+/// A centred filter over neighbouring positions, stride 1: beyond the ends max ignores, avg counts 0.
+struct Pooling {
+  enum class Kind { none, max, avg };
+  Kind kind = Kind::none;
+  Index width = 1;  ///< odd
+  bool operator==(const Pooling&) const = default;
+};
+
+/// What replaces a base's own choices; unset ones stay.
+struct PolicyOverrides {
+  std::optional<Index> window, sinks, recent;
+  std::optional<Pooling> pool;
+};
+
+/// A policy with every choice made, for a prompt of l tokens and a budget.
+struct EvictionRule {
+  Policy policy;
+  /// What ranks the tokens; neither metric nor given: by position, later is larger.
+  std::optional<TokenMetric> metric;
+  std::optional<std::size_t> given;
+  Index window = 1;  ///< the rows whose scores count: the last `window` queries
+  Pooling pool;      ///< over what lies before the last `pool_window` positions
+  Index pool_window = 0;
+  Index sinks = 0;   ///< pinned: the first `sinks` positions
+  Index recent = 0;  ///< pinned: the last `recent` positions
+  Index block = 0;   ///< the prompt is taken in blocks of so many tokens, ranked again after each; 0: once
+  bool per_visible_row = false;  ///< scores divided by the number of window rows that see the token
+  bool shared_by_layer = false;  ///< one ranking for all KV heads: the mean over the layer's query heads
+  bool project_values = false;   ///< expected_attention: ||v_p W_O|| for ||v_p||
+  double epsilon = 0.02;         ///< expected_attention
+
+  /// Whether all tokens pinned are more than `budget`.
+  bool pins_exceed(Index budget) const { return sinks + recent > budget; }
+};
+
+EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOverrides& overrides, Index l,
+                     Index budget, bool has_wo);
+
+/// How many of l tokens a compression ratio sigma in (0, 1) keeps: round((1 - sigma) l), in kvpress
+/// int(l (1 - sigma)) in floating point.
+Index kept_tokens(double sigma, Index l, Semantics semantics);
+
+/// scores, pooled as the rule says; `scores` has one value for each position of a cache, in order.
+Vector<double> pooled(const Vector<double>& scores, const Pooling& pool, Index window);
+
+/// The kept set of a cache: what is pinned (sinks first, then the most recent), then the largest scores, ties
+/// to the lower position. `scores` are sums over window rows and query heads, in order of position; they must
+/// not be NaN.
+KeptSet keep_by(const EvictionRule& rule, Vector<double> scores, Index budget);
+
+}  // namespace kvreplay

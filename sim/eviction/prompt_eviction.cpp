@@ -1,0 +1,107 @@
+#include "sim/eviction/prompt_eviction.hpp"
+
+#include "sim/eviction/cache_group.hpp"
+#include "sim/tokens/key_scores.hpp"
+
+#include <algorithm>
+#include <map>
+
+namespace kvreplay {
+namespace {
+
+bool needs_rows(TokenMetric metric) {
+  return metric != TokenMetric::knorm && metric != TokenMetric::keydiff &&
+         metric != TokenMetric::expected_attention && kind_of(metric) != MetricKind::oracle;
+}
+
+/// Whether the rule takes the published form of Expected Attention rather than the token metric.
+bool own_expected_attention(const EvictionRule& rule) {
+  return rule.policy.base == Base::expected_attention && rule.metric == TokenMetric::expected_attention;
+}
+
+bool searches(const EvictionRule& rule) {
+  return rule.policy.base == Base::greedy_exact || rule.policy.base == Base::exchange;
+}
+
+Vector<double> by_position(Index l) { return Vector<double>::LinSpaced(l, 0, static_cast<double>(l - 1)); }
+
+}  // namespace
+
+template <class T>
+std::vector<Vector<double>> rule_scores(const HeadGroup<T>& group, std::span<const EvictionRule> rules,
+                                        const GivenScores& given, Workers& workers) {
+  // Metrics that do not depend on a window go along with any.
+  std::map<Index, MetricSet> wanted;
+  const auto window_of = [&](const EvictionRule& rule) {
+    if (needs_rows(*rule.metric) || wanted.empty()) return rule.window;
+    return wanted.begin()->first;
+  };
+  const auto computed = [](const EvictionRule& rule) { return rule.metric && !own_expected_attention(rule); };
+  for (const EvictionRule& rule : rules)
+    if (computed(rule) && needs_rows(*rule.metric)) wanted[rule.window].insert(*rule.metric);
+  for (const EvictionRule& rule : rules)
+    if (computed(rule) && !needs_rows(*rule.metric)) wanted[window_of(rule)].insert(*rule.metric);
+
+  std::map<Index, TokenMetrics> metrics;
+  for (const auto& [window, set] : wanted)
+    metrics[window] = token_metrics_cpu<T>(group, {.window = window, .metrics = set}, workers);
+
+  std::vector<Vector<double>> scores;
+  for (const EvictionRule& rule : rules) {
+    if (rule.given) {
+      scores.push_back(given[*rule.given]);
+    } else if (rule.metric && own_expected_attention(rule)) {
+      const Matrix<double> heads =
+          expected_attention_scores(group, {rule.epsilon, rule.project_values}, workers);
+      scores.push_back(with_first_on_top(heads.colwise().mean()).row(0).transpose());
+    } else if (rule.metric) {
+      scores.push_back(metrics[window_of(rule)][*rule.metric].row(0).transpose());
+    } else {
+      scores.push_back(searches(rule) ? Vector<double>() : by_position(group.l));
+    }
+  }
+  return scores;
+}
+
+template <class T>
+KeptSet evict_in_blocks(const HeadGroup<T>& group, const EvictionRule& rule, Index budget, Index block,
+                        Workers& workers) {
+  std::vector<Index> cache;
+  EvictionRule within = rule;
+  for (Index begin = 0; begin < group.l; begin += block) {
+    const Index end = std::min(begin + block, group.l);
+    for (Index p = begin; p < end; ++p) cache.push_back(p);
+    if (static_cast<Index>(cache.size()) <= budget) continue;
+    within.window = within.pool_window = std::min(rule.window, end - begin);
+    const bool rows = rule.metric && needs_rows(*rule.metric);
+    const HeadGroup<T> ranked = cache_group(group, cache, rows ? end - begin : 0);
+    const KeptSet kept = keep_by(within, rule_scores(ranked, std::span(&within, 1), {}, workers)[0], budget);
+    std::vector<Index> left;
+    for (const Index at : positions(kept)) left.push_back(cache[static_cast<std::size_t>(at)]);
+    cache = std::move(left);
+    if (workers.stopping()) throw Interrupted{};
+  }
+  KeptSet kept(static_cast<std::size_t>(group.l), 0);
+  for (const Index p : cache) kept[static_cast<std::size_t>(p)] = 1;
+  return kept;
+}
+
+std::optional<std::string> why_not_in_blocks(const EvictionRule& rule) {
+  if (rule.given) return "a score given for the whole prompt has no value within a block";
+  if (searches(rule)) return "the exact search looks at the whole prompt";
+  if (rule.metric && kind_of(*rule.metric) == MetricKind::oracle)
+    return "the oracle looks at the whole prompt";
+  if (rule.metric == TokenMetric::expected_attention)
+    return "Expected Attention needs the queries of the whole prompt";
+  if (rule.shared_by_layer) return "one ranking for a whole layer is made after the prompt only";
+  return std::nullopt;
+}
+
+template std::vector<Vector<double>> rule_scores(const HeadGroup<float>&, std::span<const EvictionRule>,
+                                                 const GivenScores&, Workers&);
+template std::vector<Vector<double>> rule_scores(const HeadGroup<double>&, std::span<const EvictionRule>,
+                                                 const GivenScores&, Workers&);
+template KeptSet evict_in_blocks(const HeadGroup<float>&, const EvictionRule&, Index, Index, Workers&);
+template KeptSet evict_in_blocks(const HeadGroup<double>&, const EvictionRule&, Index, Index, Workers&);
+
+}  // namespace kvreplay

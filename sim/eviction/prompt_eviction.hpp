@@ -1,0 +1,46 @@
+#pragma once
+
+#include "sim/eviction/policy.hpp"
+#include "sim/head_group.hpp"
+#include "sim/schedule.hpp"
+
+#include <span>
+#include <vector>
+
+// Which prompt tokens a policy keeps.
+
+namespace kvreplay {
+
+/// Scores that a user brings along: [l] each, of the group's KV head, higher is kept.
+using GivenScores = std::vector<Vector<double>>;
+
+/// What every rule ranks a group's candidates by, [l] each: sums over the rule's window rows and the query
+/// heads, before pooling and pins; expected_attention is a mean over the heads. Rules that share a window
+/// share the work. Empty for a rule that ranks by exact search (greedy_exact, exchange without a score).
+/// Throws InputError where a number overflows T.
+template <class T>
+std::vector<Vector<double>> rule_scores(const HeadGroup<T>& group, std::span<const EvictionRule> rules,
+                                        const GivenScores& given, Workers& workers);
+
+/// The prompt in blocks of `block` tokens: after each, the cache is what was kept so far and the block; where
+/// that is more than the budget, it is ranked by the block's last min(window, block) queries, with the
+/// softmax over the cache alone, and cut back ([CAO] sec. 2). Only for rules that rank by a metric of the
+/// keys, values and queries of a block.
+template <class T>
+KeptSet evict_in_blocks(const HeadGroup<T>& group, const EvictionRule& rule, Index budget, Index block,
+                        Workers& workers);
+
+/// Why a rule cannot rank a cache by a block's queries alone, as one clause; nothing where it can.
+std::optional<std::string> why_not_in_blocks(const EvictionRule& rule);
+
+extern template std::vector<Vector<double>> rule_scores(const HeadGroup<float>&,
+                                                        std::span<const EvictionRule>, const GivenScores&,
+                                                        Workers&);
+extern template std::vector<Vector<double>> rule_scores(const HeadGroup<double>&,
+                                                        std::span<const EvictionRule>, const GivenScores&,
+                                                        Workers&);
+extern template KeptSet evict_in_blocks(const HeadGroup<float>&, const EvictionRule&, Index, Index, Workers&);
+extern template KeptSet evict_in_blocks(const HeadGroup<double>&, const EvictionRule&, Index, Index,
+                                        Workers&);
+
+}  // namespace kvreplay
