@@ -50,39 +50,6 @@ struct HeadRows {
   }
 };
 
-template <class T>
-TileInput<T> tile_input(const HeadGroup<T>& group, const PreparedValues<T>& values, Rows rows) {
-  TileInput<T> in{};
-  in.k = group.k.data();
-  in.v_centred = values.centred.data();
-  in.d = group.d();
-  in.d_v = group.d_v();
-  in.first_row = rows.begin;
-  in.n_rows = rows.count();
-  in.total = group.T_all();
-  in.causal = group.rule.causal;
-  in.sliding_window = group.rule.sliding_window.value_or(0);
-  in.softcap = static_cast<T>(group.rule.softcap.value_or(0));
-  in.position = group.position.empty() ? nullptr : group.position.data();
-  return in;
-}
-
-template <class T>
-void pack_queries(const HeadGroup<T>& group, Index g, Index panel, HeadRows<T>& head) {
-  constexpr Index W = kPanelWidth<T>;
-  const TileInput<T>& in = head.in;
-  T* out = head.q_panels.get() + panel * in.d * W;
-  const T scale = static_cast<T>(group.rule.scale);
-  const Index first = in.panel_first(panel) - group.first_query();
-  const Index n = in.panel_last(panel) - in.panel_first(panel) + 1;
-  for (Index r = 0; r < n; ++r) {
-    const T* q = group.q[g].data() + (first + r) * in.d;
-    for (Index c = 0; c < in.d; ++c) out[c * W + r] = scale * q[c];
-  }
-  if (n < W)
-    for (Index c = 0; c < in.d; ++c) std::fill(out + c * W + n, out + (c + 1) * W, T{0});
-}
-
 /// The state before any token: nothing seen but the sink column, whose value is 0, that is, -centre after
 /// centring.
 template <class T>
@@ -217,6 +184,37 @@ void add_largest(const std::vector<LargestScores>& rows, ColumnSet columns, Inde
 }  // namespace
 
 template <class T>
+TileInput<T> tile_input(const HeadGroup<T>& group, const PreparedValues<T>& values, Rows rows) {
+  TileInput<T> in{};
+  in.k = group.k.data();
+  in.v_centred = values.centred.data();
+  in.d = group.d();
+  in.d_v = group.d_v();
+  in.first_row = rows.begin;
+  in.n_rows = rows.count();
+  in.total = group.T_all();
+  in.causal = group.rule.causal;
+  in.sliding_window = group.rule.sliding_window.value_or(0);
+  in.softcap = static_cast<T>(group.rule.softcap.value_or(0));
+  in.position = group.position.empty() ? nullptr : group.position.data();
+  return in;
+}
+
+template <class T>
+void pack_query_panel(const HeadGroup<T>& group, const TileInput<T>& in, Index g, Index panel, T* out) {
+  constexpr Index W = kPanelWidth<T>;
+  const T scale = static_cast<T>(group.rule.scale);
+  const Index first = in.panel_first(panel) - group.first_query();
+  const Index n = in.panel_last(panel) - in.panel_first(panel) + 1;
+  for (Index r = 0; r < n; ++r) {
+    const T* q = group.q[g].data() + (first + r) * in.d;
+    for (Index c = 0; c < in.d; ++c) out[c * W + r] = scale * q[c];
+  }
+  if (n < W)
+    for (Index c = 0; c < in.d; ++c) std::fill(out + c * W + n, out + (c + 1) * W, T{0});
+}
+
+template <class T>
 std::vector<ColumnTotals> column_totals(const HeadGroup<T>& group, const PreparedValues<T>& values, Rows rows,
                                         ColumnSet columns, Workers& workers) {
   constexpr Index W = kPanelWidth<T>;
@@ -244,7 +242,9 @@ std::vector<ColumnTotals> column_totals(const HeadGroup<T>& group, const Prepare
   }
 
   workers.parallel_for(G * panels, [&](Index item) {
-    pack_queries(group, item / panels, item % panels, heads[item / panels]);
+    HeadRows<T>& head = heads[item / panels];
+    const Index panel = item % panels;
+    pack_query_panel(group, head.in, item / panels, panel, head.q_panels.get() + panel * in.d * W);
   });
   // Pass one. The blocks that see the most tokens come first, so that a short item ends the queue; the query
   // heads take turns, so that they find each other's keys in the cache.
@@ -316,7 +316,11 @@ PreparedValues<T> prepare_values(const HeadGroup<T>& group, Workers& workers) {
   return values;
 }
 
+template TileInput<float> tile_input(const HeadGroup<float>&, const PreparedValues<float>&, Rows);
+template void pack_query_panel(const HeadGroup<float>&, const TileInput<float>&, Index, Index, float*);
 template PreparedValues<float> prepare_values(const HeadGroup<float>&, Workers&);
+template TileInput<double> tile_input(const HeadGroup<double>&, const PreparedValues<double>&, Rows);
+template void pack_query_panel(const HeadGroup<double>&, const TileInput<double>&, Index, Index, double*);
 template PreparedValues<double> prepare_values(const HeadGroup<double>&, Workers&);
 template std::vector<ColumnTotals> column_totals(const HeadGroup<float>&, const PreparedValues<float>&, Rows,
                                                  ColumnSet, Workers&);

@@ -25,6 +25,14 @@ struct PreparedValues {
 template <class T>
 PreparedValues<T> prepare_values(const HeadGroup<T>& group, Workers& workers);
 
+/// What the tiles know of a group and a set of rows; q_panels is the caller's to fill in.
+template <class T>
+TileInput<T> tile_input(const HeadGroup<T>& group, const PreparedValues<T>& values, Rows rows);
+
+/// scale * q of one panel of rows: out [d][W], 0 in the padding.
+template <class T>
+void pack_query_panel(const HeadGroup<T>& group, const TileInput<T>& in, Index g, Index panel, T* out);
+
 /// Column sums of one query head over a set of rows, each [l]. Which are filled depends on the ColumnSet.
 struct ColumnTotals {
   Vector<double> attn, attn_sq, key, joint, exact_key, exact_joint, exact_remove, max_attn;

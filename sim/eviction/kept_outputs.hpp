@@ -1,0 +1,59 @@
+#pragma once
+
+#include "sim/eviction/kept_set.hpp"
+#include "sim/head_group.hpp"
+#include "sim/schedule.hpp"
+#include "sim/tokens/token_metrics.hpp"
+
+#include <span>
+#include <vector>
+
+// What a kept set does to the outputs: o_i^M is the attention over M and every decoded position visible to i;
+// a row that sees none of them has output 0.
+
+namespace kvreplay {
+
+/// Vectors of every row and query head of a group, in panels of W = kPanelWidth<T> rows: G of
+/// [panels][d_v][W], 0 in the padding.
+template <class T>
+using PanelRows = std::vector<std::vector<T>>;
+
+template <class T>
+struct OutputChanges {
+  double full_sq = 0;             ///< sum over rows and query heads of ||o_i||^2
+  std::vector<double> change_sq;  ///< the same of ||o_i^M - o_i||^2, for every kept set
+  /// Where asked for: o_i, and o_i^M - o_i for every kept set.
+  PanelRows<T> full;
+  std::vector<PanelRows<T>> change;
+};
+
+/// The exact change that each of `sets` makes to a group's outputs on `rows` (positions with a query, not
+/// empty). In T, sums over rows in float64: within about 1e-6 (float) or 1e-14 (double) of the full output's
+/// norm; keeping everything gives exactly 0. Cost: 2 G |rows| T d flops once, 2 G |rows| |M| d_v a set;
+/// memory O(T W) a thread. Throws InputError where a number overflows T.
+template <class T>
+OutputChanges<T> output_changes(const HeadGroup<T>& group, Rows rows, std::span<const KeptSet> sets,
+                                bool with_vectors, Workers& workers);
+
+/// The judge: one kept set's change_sq and full_sq by brute-force masked attention in float64.
+struct OutputChangeReference {
+  double full_sq = 0, change_sq = 0;
+};
+OutputChangeReference output_change_reference(const HeadGroup<double>& group, Rows rows, const KeptSet& kept);
+
+/// ||sum over all query heads of a layer of x W_O(h)||^2, summed over the rows: x[h] in panels as above,
+/// wo[h] [d_v, d_model]. Heads add up in order.
+template <class T>
+double projected_sq(const std::vector<const std::vector<T>*>& x, const std::vector<Matrix<T>>& wo,
+                    Workers& workers);
+
+extern template OutputChanges<float> output_changes(const HeadGroup<float>&, Rows, std::span<const KeptSet>,
+                                                    bool, Workers&);
+extern template OutputChanges<double> output_changes(const HeadGroup<double>&, Rows, std::span<const KeptSet>,
+                                                     bool, Workers&);
+extern template double projected_sq(const std::vector<const std::vector<float>*>&,
+                                    const std::vector<Matrix<float>>&, Workers&);
+extern template double projected_sq(const std::vector<const std::vector<double>*>&,
+                                    const std::vector<Matrix<double>>&, Workers&);
+
+}  // namespace kvreplay

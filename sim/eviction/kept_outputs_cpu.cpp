@@ -1,0 +1,147 @@
+#include "data/error.hpp"
+#include "sim/eviction/kept_outputs.hpp"
+#include "sim/eviction/kept_tiles.hpp"
+#include "sim/tokens/column_totals.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+
+namespace kvreplay {
+namespace {
+
+/// What an item (query head, panel) leaves for the sums, which are then added in order of the items.
+struct ItemSums {
+  double full_sq = 0;
+  std::vector<double> change_sq;
+};
+
+/// The columns of [begin, end) that a cache holds, relative to `begin`: kept prompt positions and all decoded
+/// ones.
+std::vector<Index> columns_of(const KeptSet& kept, Index begin, Index end) {
+  std::vector<Index> columns;
+  const Index l = static_cast<Index>(kept.size());
+  for (Index p = begin; p < end; ++p)
+    if (p >= l || kept[static_cast<std::size_t>(p)] != 0) columns.push_back(p - begin);
+  return columns;
+}
+
+template <class T>
+void require_finite(const HeadGroup<T>& group, const ItemSums& sums, Index g, Index panel_first) {
+  double all = sums.full_sq;
+  for (const double change : sums.change_sq) all += change;
+  if (std::isfinite(all)) return;
+  throw InputError("layer " + std::to_string(group.layer) + ", query head " +
+                       std::to_string(group.kv_head * group.G() + g) + ", positions from " +
+                       std::to_string(panel_first),
+                   std::string("logits and outputs within ") +
+                       (sizeof(T) == 4 ? "float32 (see --precision f64)" : "float64"),
+                   "an overflow");
+}
+
+}  // namespace
+
+template <class T>
+OutputChanges<T> output_changes(const HeadGroup<T>& group, Rows rows, std::span<const KeptSet> sets,
+                                bool with_vectors, Workers& workers) {
+  constexpr Index W = kPanelWidth<T>;
+  const Index G = group.G(), d_v = group.d_v();
+  const PreparedValues<T> values = prepare_values(group, workers);
+  const TileInput<T> in = tile_input(group, values, rows);
+  const Index panels = in.panels();
+  const auto panel_size = static_cast<std::size_t>(d_v * W);
+
+  OutputChanges<T> result;
+  if (with_vectors) {
+    const std::vector<T> empty(static_cast<std::size_t>(panels) * panel_size);
+    result.full.assign(static_cast<std::size_t>(G), empty);
+    result.change.assign(sets.size(), result.full);
+  }
+  std::vector<ItemSums> items(static_cast<std::size_t>(G * panels));
+  // The later panels see the most: they come first, so that a short item ends the queue.
+  workers.parallel_for(G * panels, [&](Index item) {
+    const Index g = item % G, panel = panels - 1 - item / G;
+    const auto at = static_cast<std::size_t>(g);
+    const Index n = in.panel_last(panel) - in.panel_first(panel) + 1;
+    const Index begin = in.first_visible(in.panel_first(panel)), end = in.end_visible(in.panel_last(panel));
+    const T sink = group.rule.sink_logit.empty() ? -std::numeric_limits<T>::infinity()
+                                                 : static_cast<T>(group.rule.sink_logit[at]);
+
+    std::vector<T> q(static_cast<std::size_t>(in.d * W));
+    pack_query_panel(group, in, g, panel, q.data());
+    TileInput<T> mine = in;
+    mine.q_panels = q.data() - panel * in.d * W;
+    std::vector<T> z(static_cast<std::size_t>((end - begin) * W));
+    logit_panel(mine, panel, begin, end, z.data());
+
+    const T* v = in.v_centred + begin * d_v;
+    const auto attend = [&](const KeptSet& kept, std::vector<T>& out) {
+      const std::vector<Index> columns = columns_of(kept, begin, end);
+      attend_columns(z.data(), columns.data(), static_cast<Index>(columns.size()), v, values.centre.data(),
+                     d_v, sink, out.data());
+    };
+    std::vector<T> full(panel_size), kept(panel_size);
+    attend(KeptSet(static_cast<std::size_t>(group.l), 1), full);
+
+    ItemSums& sums = items[static_cast<std::size_t>(g * panels + panel)];
+    for (Index c = 0; c < d_v; ++c)
+      for (Index r = 0; r < n; ++r) {
+        const T o = full[static_cast<std::size_t>(c * W + r)] + values.centre(c);
+        sums.full_sq += static_cast<double>(o) * static_cast<double>(o);
+        if (with_vectors) result.full[at][static_cast<std::size_t>((panel * d_v + c) * W + r)] = o;
+      }
+    for (std::size_t s = 0; s < sets.size(); ++s) {
+      attend(sets[s], kept);
+      double change_sq = 0;
+      for (Index c = 0; c < d_v; ++c)
+        for (Index r = 0; r < n; ++r) {
+          const auto entry = static_cast<std::size_t>(c * W + r);
+          const T change = kept[entry] - full[entry];
+          change_sq += static_cast<double>(change) * static_cast<double>(change);
+          if (with_vectors)
+            result.change[s][at][static_cast<std::size_t>(panel) * panel_size + entry] = change;
+        }
+      sums.change_sq.push_back(change_sq);
+    }
+    require_finite(group, sums, g, in.panel_first(panel));
+  });
+
+  result.change_sq.assign(sets.size(), 0.0);
+  for (const ItemSums& item : items) {
+    result.full_sq += item.full_sq;
+    for (std::size_t s = 0; s < sets.size(); ++s) result.change_sq[s] += item.change_sq[s];
+  }
+  return result;
+}
+
+template <class T>
+double projected_sq(const std::vector<const std::vector<T>*>& x, const std::vector<Matrix<T>>& wo,
+                    Workers& workers) {
+  constexpr Index W = kPanelWidth<T>;
+  const Index d_v = wo.front().rows(), d_model = wo.front().cols();
+  const Index panels = static_cast<Index>(x.front()->size()) / (d_v * W);
+  std::vector<double> sums(static_cast<std::size_t>(panels));
+  workers.parallel_for(panels, [&](Index panel) {
+    std::vector<T> out(static_cast<std::size_t>(d_model * W));
+    for (std::size_t h = 0; h < x.size(); ++h)
+      project_panel(wo[h].data(), d_v, d_model, x[h]->data() + panel * d_v * W, out.data());
+    double sum = 0;
+    for (const T y : out) sum += static_cast<double>(y) * static_cast<double>(y);
+    sums[static_cast<std::size_t>(panel)] = sum;
+  });
+  double total = 0;
+  for (const double sum : sums) total += sum;
+  return total;
+}
+
+template OutputChanges<float> output_changes(const HeadGroup<float>&, Rows, std::span<const KeptSet>, bool,
+                                             Workers&);
+template OutputChanges<double> output_changes(const HeadGroup<double>&, Rows, std::span<const KeptSet>, bool,
+                                              Workers&);
+template double projected_sq(const std::vector<const std::vector<float>*>&, const std::vector<Matrix<float>>&,
+                             Workers&);
+template double projected_sq(const std::vector<const std::vector<double>*>&,
+                             const std::vector<Matrix<double>>&, Workers&);
+
+}  // namespace kvreplay

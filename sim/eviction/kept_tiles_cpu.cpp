@@ -1,0 +1,146 @@
+#include "sim/eviction/kept_tiles.hpp"
+
+// The order of these is Highway's.
+// clang-format off
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "sim/eviction/kept_tiles_cpu.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+#include "sim/tokens/softmax_tiles-inl.hpp"
+// clang-format on
+
+HWY_BEFORE_NAMESPACE();
+namespace kvreplay::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+template <class T>
+HWY_NOINLINE void LogitPanel(const TileInput<T>& in, Index panel, Index begin, Index end, T* z) {
+  constexpr Index W = kPanelWidth<T>;
+  for (Index first = begin; first < end; first += kTokensPassOne) {
+    const Index tokens = std::min(kTokensPassOne, end - first);
+    T* tile = z + (first - begin) * W;
+    PanelGemm<T>(tokens, in.k + first * in.d, in.d, 1, in.d, in.q_panels + panel * in.d * W, nullptr, tile);
+    if (in.softcap > 0) CapLogits(in.softcap, tokens, tile);
+    HideInvisible(in, panel, first, tokens, tile);
+  }
+}
+
+/// The largest logit of every row among the columns and the sink, 0 where there is none: exp(-inf - 0) is 0.
+template <class T>
+HWY_INLINE void FiniteMaxima(const T* z, const Index* columns, Index n, T sink, T* maxima) {
+  const hn::ScalableTag<T> d;
+  constexpr Index W = kPanelWidth<T>;
+  const Index N = static_cast<Index>(hn::Lanes(d));
+  const auto hidden = hn::Set(d, kHidden<T>);
+  for (Index r = 0; r < W; r += N) {
+    auto m = hn::Set(d, sink);
+    for (Index t = 0; t < n; ++t) m = hn::Max(m, hn::LoadU(d, z + columns[t] * W + r));
+    hn::StoreU(hn::IfThenElseZero(hn::Gt(m, hidden), m), d, maxima + r);
+  }
+}
+
+/// tile [tokens][W] := exp(z - maxima) of the columns; sums += its column sums.
+template <class T>
+HWY_INLINE void ExponentiateColumns(const T* z, const Index* columns, Index tokens, const T* maxima, T* tile,
+                                    T* sums) {
+  using D = hn::ScalableTag<T>;
+  using P = Pack<D>;
+  const PackOps<D> on{D()};
+  constexpr Index W = kPanelWidth<T>;
+  for (Index r = 0; r < W; r += 2 * on.N) {
+    const P m = on.Load(maxima + r);
+    P sum = on.Set(0);
+    for (Index t = 0; t < tokens; ++t) {
+      const P p = on.SoftmaxExp(on.Sub(on.Load(z + columns[t] * W + r), m));
+      sum = on.Add(sum, p);
+      on.Store(p, tile + t * W + r);
+    }
+    on.Store(on.Add(on.Load(sums + r), sum), sums + r);
+  }
+}
+
+template <class T>
+HWY_NOINLINE void AttendColumns(const T* z, const Index* columns, Index n, const T* v_centred,
+                                const T* centre, Index d_v, T sink, T* values, T* out) {
+  const hn::ScalableTag<T> d;
+  constexpr Index W = kPanelWidth<T>;
+  const Index N = static_cast<Index>(hn::Lanes(d));
+  HWY_ALIGN T tile[kTokensPassOne * W];
+  HWY_ALIGN T maxima[W], sums[W], ones[W], scale[W];
+  FiniteMaxima(z, columns, n, sink, maxima);
+  // The sink column's value 0 is -centre after centring.
+  for (Index r = 0; r < W; ++r) sums[r] = sink > kHidden<T> ? std::exp(sink - maxima[r]) : T{0};
+  for (Index c = 0; c < d_v; ++c)
+    for (Index r = 0; r < W; ++r) out[c * W + r] = -sums[r] * centre[c];
+  std::fill_n(ones, W, T{1});
+  for (Index first = 0; first < n; first += kTokensPassOne) {
+    const Index tokens = std::min(kTokensPassOne, n - first);
+    ExponentiateColumns(z, columns + first, tokens, maxima, tile, sums);
+    for (Index t = 0; t < tokens; ++t)
+      std::copy_n(v_centred + columns[first + t] * d_v, d_v, values + t * d_v);
+    PanelGemm<T>(d_v, values, 1, d_v, tokens, tile, ones, out);
+  }
+  for (Index r = 0; r < W; ++r) scale[r] = sums[r] > 0 ? T{1} / sums[r] : T{0};
+  for (Index c = 0; c < d_v; ++c)
+    for (Index r = 0; r < W; r += N) {
+      const auto alone = hn::Eq(hn::LoadU(d, sums + r), hn::Zero(d));
+      const auto o = hn::Mul(hn::LoadU(d, out + c * W + r), hn::LoadU(d, scale + r));
+      hn::StoreU(hn::IfThenElse(alone, hn::Set(d, -centre[c]), o), d, out + c * W + r);
+    }
+}
+
+template <class T>
+HWY_NOINLINE void ProjectPanel(const T* wo, Index d_v, Index d_model, const T* x, T* out) {
+  HWY_ALIGN T ones[kPanelWidth<T>];
+  std::fill_n(ones, kPanelWidth<T>, T{1});
+  PanelGemm<T>(d_model, wo, 1, d_model, d_v, x, ones, out);
+}
+
+#define KVREPLAY_KEPT_TILES(T, Suffix)                                                                       \
+  void LogitPanel##Suffix(const TileInput<T>& in, Index panel, Index begin, Index end, T* z) {               \
+    LogitPanel(in, panel, begin, end, z);                                                                    \
+  }                                                                                                          \
+  void AttendColumns##Suffix(const T* z, const Index* columns, Index n, const T* v_centred, const T* centre, \
+                             Index d_v, T sink, T* values, T* out) {                                         \
+    AttendColumns(z, columns, n, v_centred, centre, d_v, sink, values, out);                                 \
+  }                                                                                                          \
+  void ProjectPanel##Suffix(const T* wo, Index d_v, Index d_model, const T* x, T* out) {                     \
+    ProjectPanel(wo, d_v, d_model, x, out);                                                                  \
+  }
+KVREPLAY_KEPT_TILES(float, F32)
+KVREPLAY_KEPT_TILES(double, F64)
+#undef KVREPLAY_KEPT_TILES
+
+}  // namespace kvreplay::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include <vector>
+
+namespace kvreplay {
+
+#define KVREPLAY_KEPT_TILES(T, Suffix)                                                                \
+  HWY_EXPORT(LogitPanel##Suffix);                                                                     \
+  HWY_EXPORT(AttendColumns##Suffix);                                                                  \
+  HWY_EXPORT(ProjectPanel##Suffix);                                                                   \
+  template <>                                                                                         \
+  void logit_panel(const TileInput<T>& in, Index panel, Index begin, Index end, T* z) {               \
+    HWY_DYNAMIC_DISPATCH(LogitPanel##Suffix)(in, panel, begin, end, z);                               \
+  }                                                                                                   \
+  template <>                                                                                         \
+  void attend_columns(const T* z, const Index* columns, Index n, const T* v_centred, const T* centre, \
+                      Index d_v, T sink, T* out) {                                                    \
+    std::vector<T> values(static_cast<std::size_t>(kTokensPassOne * d_v));                            \
+    HWY_DYNAMIC_DISPATCH(AttendColumns##Suffix)                                                       \
+    (z, columns, n, v_centred, centre, d_v, sink, values.data(), out);                                \
+  }                                                                                                   \
+  template <>                                                                                         \
+  void project_panel(const T* wo, Index d_v, Index d_model, const T* x, T* out) {                     \
+    HWY_DYNAMIC_DISPATCH(ProjectPanel##Suffix)(wo, d_v, d_model, x, out);                             \
+  }
+KVREPLAY_KEPT_TILES(float, F32)
+KVREPLAY_KEPT_TILES(double, F64)
+#undef KVREPLAY_KEPT_TILES
+
+}  // namespace kvreplay
+#endif
