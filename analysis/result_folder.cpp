@@ -213,7 +213,7 @@ void ResultFolder::resume(const std::optional<Json>& summary, const std::optiona
     if (summary)
       then = found.value("layer_fingerprints", Json::object()).value(std::to_string(layer), fingerprint);
     else if (has_layer(layer))
-      then = read_text(figures_path(layer)).substr(0, fingerprint.size());
+      then = read_text(figures_path(layer, 1)).substr(0, fingerprint.size());
     if (then != fingerprint)
       throw InputError(fmt::format(
           "{}: cannot resume: layer {} of the dump was another when it was computed (--force begins anew)",
@@ -226,8 +226,9 @@ void ResultFolder::resume(const std::optional<Json>& summary, const std::optiona
 
 fs::path ResultFolder::layer_path(Index layer) const { return folder_ / layer_name(layer); }
 
-fs::path ResultFolder::figures_path(Index layer) const {
-  return folder_ / kWork / "layers" / (layer_name(layer) + ".figures");
+fs::path ResultFolder::figures_path(Index layer, int pass) const {
+  const std::string which = pass == 1 ? "" : fmt::format(".pass{}", pass);
+  return folder_ / kWork / "layers" / (layer_name(layer) + which + ".figures");
 }
 
 void ResultFolder::clear(const fs::path& name) const {
@@ -238,21 +239,21 @@ void ResultFolder::clear(const fs::path& name) const {
   }
 }
 
-bool ResultFolder::has_layer(Index layer) const {
+bool ResultFolder::has_layer(Index layer, int pass) const {
   std::error_code error;
-  return fs::exists(figures_path(layer), error);
+  return fs::exists(figures_path(layer, pass), error);
 }
 
-void ResultFolder::keep_layer(Index layer, std::span<const double> figures) const {
+void ResultFolder::keep_layer(Index layer, std::span<const double> figures, int pass) const {
   const std::string& fingerprint = layers_.at(layer);
-  AtomicFile file(figures_path(layer));
+  AtomicFile file(figures_path(layer, pass));
   file.write(std::as_bytes(std::span(fingerprint)));
   file.write(std::as_bytes(figures));
   file.commit();
 }
 
-std::vector<double> ResultFolder::layer_figures(Index layer, std::size_t count) const {
-  const fs::path path = figures_path(layer);
+std::vector<double> ResultFolder::layer_figures(Index layer, std::size_t count, int pass) const {
+  const fs::path path = figures_path(layer, pass);
   const std::string bytes = read_text(path);
   const std::size_t begin = layers_.at(layer).size(), expected = begin + count * sizeof(double);
   if (bytes.size() != expected)

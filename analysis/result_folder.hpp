@@ -43,11 +43,12 @@ class ResultFolder {
   std::filesystem::path layer_path(Index layer) const;
   /// Removes what a run that was cut short left under this name, if anything.
   void clear(const std::filesystem::path& name) const;
-  bool has_layer(Index layer) const;
+  /// `pass` numbers the passes over the dump from 1.
+  bool has_layer(Index layer, int pass = 1) const;
   /// Marks a layer as done and keeps its figures. To be called once all of the layer's files are written.
-  void keep_layer(Index layer, std::span<const double> figures) const;
+  void keep_layer(Index layer, std::span<const double> figures, int pass = 1) const;
   /// The figures of a finished layer; throws InputError where there are not `count` of them.
-  std::vector<double> layer_figures(Index layer, std::size_t count) const;
+  std::vector<double> layer_figures(Index layer, std::size_t count, int pass = 1) const;
 
   void write_text(const std::filesystem::path& name, std::string_view text) const;
   void write_json(const std::filesystem::path& name, const Json& json) const;
@@ -57,7 +58,7 @@ class ResultFolder {
  private:
   class Lock;
 
-  std::filesystem::path figures_path(Index layer) const;
+  std::filesystem::path figures_path(Index layer, int pass) const;
   void open(Existing existing);
   void drop_work();
   void begin_anew() const;

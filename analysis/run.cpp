@@ -72,7 +72,7 @@ class LayerPass {
 
 /// Reads the figures of all layers back and splits them by stage.
 std::vector<HeadFigures> gather_figures(const ResultFolder& folder, const Stages& stages,
-                                        const std::vector<Index>& layers, Index n_kv) {
+                                        const std::vector<Index>& layers, Index n_kv, int pass) {
   const Index width = static_cast<Index>(figures_per_head(stages));
   std::vector<HeadFigures> all(stages.size());
   for (std::size_t s = 0; s < stages.size(); ++s) {
@@ -83,7 +83,7 @@ std::vector<HeadFigures> gather_figures(const ResultFolder& folder, const Stages
   }
   for (std::size_t at = 0; at < layers.size(); ++at) {
     const std::vector<double> layer =
-        folder.layer_figures(layers[at], static_cast<std::size_t>(n_kv * width));
+        folder.layer_figures(layers[at], static_cast<std::size_t>(n_kv * width), pass);
     const Eigen::Map<const Matrix<double>> heads(layer.data(), n_kv, width);
     Index column = 0;
     for (HeadFigures& figures : all) {
@@ -93,6 +93,48 @@ std::vector<HeadFigures> gather_figures(const ResultFolder& folder, const Stages
     }
   }
   return all;
+}
+
+struct LayersDone {
+  Index computed = 0, resumed = 0;
+};
+
+/// One pass over those of `layers` that `folder` does not hold yet.
+LayersDone pass_over_layers(const Dump& dump, const Stages& stages, const RunOptions& options,
+                            const std::vector<Index>& layers, int pass, const ResultFolder& folder,
+                            Workers& workers) {
+  std::vector<Index> missing;
+  for (const Index layer : layers)
+    if (!folder.has_layer(layer, pass)) missing.push_back(layer);
+
+  std::mutex progress_mutex;
+  Index done = 0;
+  const Index n_kv = dump.shape().n_kv, total = static_cast<Index>(missing.size()) * n_kv;
+  const auto head_done = [&] {
+    if (!options.on_progress) return;
+    const std::lock_guard lock(progress_mutex);
+    options.on_progress(++done, total);
+  };
+  if (options.on_progress) options.on_progress(0, total);
+  for (const Index layer : missing) {
+    if (pass == 1) folder.clear(layer_name(layer));
+    for (const auto& stage : stages) stage->begin_layer(layer, workers);
+    std::vector<double> figures = options.precision == Precision::f32
+                                      ? LayerPass<float>(dump, stages, workers, head_done).run(layer)
+                                      : LayerPass<double>(dump, stages, workers, head_done).run(layer);
+    Eigen::Map<Matrix<double>> heads(figures.data(), n_kv, static_cast<Index>(figures_per_head(stages)));
+    Index column = 0;
+    for (const auto& stage : stages) {
+      const Index width = static_cast<Index>(stage->figures_per_head());
+      Matrix<double> mine = heads.middleCols(column, width);
+      stage->end_layer(folder, layer, workers, mine);
+      heads.middleCols(column, width) = mine;
+      column += width;
+    }
+    folder.keep_layer(layer, figures, pass);
+    if (workers.stopping()) throw Interrupted{};
+  }
+  return {static_cast<Index>(missing.size()), static_cast<Index>(layers.size() - missing.size())};
 }
 
 Json summary_json(const Dump& dump, const Stages& stages, const Json& settings, const Json& totals) {
@@ -157,39 +199,25 @@ RunResult run_stages(const Dump& dump, const Stages& stages, const RunOptions& o
   const std::vector<Index> layers = layers_of_run(options);
   const Index n_kv = dump.shape().n_kv;
 
-  std::vector<Index> missing;
-  for (const Index layer : layers)
-    if (!folder.has_layer(layer)) missing.push_back(layer);
-  result.layers_computed = static_cast<Index>(missing.size());
-  result.layers_resumed = static_cast<Index>(layers.size() - missing.size());
-
-  std::mutex progress_mutex;
-  Index done = 0;
-  const Index total = static_cast<Index>(missing.size()) * n_kv;
-  const auto head_done = [&] {
-    if (!options.on_progress) return;
-    const std::lock_guard lock(progress_mutex);
-    options.on_progress(++done, total);
-  };
-  if (options.on_progress) options.on_progress(0, total);
-  for (const Index layer : missing) {
-    folder.clear(layer_name(layer));
-    for (const auto& stage : stages) stage->begin_layer(layer);
-    const std::vector<double> figures = options.precision == Precision::f32
-                                            ? LayerPass<float>(dump, stages, workers, head_done).run(layer)
-                                            : LayerPass<double>(dump, stages, workers, head_done).run(layer);
-    for (const auto& stage : stages) stage->write_layer(folder, layer);
-    folder.keep_layer(layer, figures);
-    if (workers.stopping()) throw Interrupted{};
-  }
-
   folder.clear("maps");
-  const std::vector<HeadFigures> figures = gather_figures(folder, stages, layers, n_kv);
   Json totals = {{"layers", layers.size()}, {"heads", static_cast<Index>(layers.size()) * n_kv}};
-  for (std::size_t s = 0; s < stages.size(); ++s) {
-    totals.update(stages[s]->write_tables(folder, figures[s]));
-    result.report += stages[s]->report(figures[s]);
-    if (workers.stopping()) throw Interrupted{};
+  std::vector<Stages> follow_ups;  // kept until the summary is written
+  for (int pass = 1; pass == 1 || !follow_ups.back().empty(); ++pass) {
+    const Stages& now = pass == 1 ? stages : follow_ups.back();
+    const LayersDone layers_done = pass_over_layers(dump, now, options, layers, pass, folder, workers);
+    if (pass == 1) {
+      result.layers_computed = layers_done.computed;
+      result.layers_resumed = layers_done.resumed;
+    }
+    const std::vector<HeadFigures> figures = gather_figures(folder, now, layers, n_kv, pass);
+    Stages next;
+    for (std::size_t s = 0; s < now.size(); ++s) {
+      totals.update(now[s]->write_tables(folder, figures[s]));
+      result.report += now[s]->report(figures[s]);
+      if (auto follow_up = now[s]->follow_up(figures[s])) next.push_back(std::move(follow_up));
+      if (workers.stopping()) throw Interrupted{};
+    }
+    follow_ups.push_back(std::move(next));
   }
   result.summary = summary_json(dump, stages, folder.settings(), totals);
   return result;

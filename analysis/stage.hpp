@@ -6,6 +6,7 @@
 #include "sim/head_group.hpp"
 #include "sim/schedule.hpp"
 
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -26,8 +27,8 @@ struct HeadFigures {
 };
 
 /// One analysis of a run. All stages of a run share one pass over the dump: the run loads a head group, hands
-/// it to every stage, lets each write its layer, and at the end lets each make its tables from the figures
-/// that it kept. So a run that goes on later needs nothing but those figures.
+/// it to every stage, lets each end its layer, and at the end lets each make its tables from the figures that
+/// it kept. So a run that goes on later needs nothing but those figures.
 class Stage {
  public:
   Stage() = default;
@@ -44,16 +45,23 @@ class Stage {
 
   /// How many figures a head keeps for the tables.
   virtual std::size_t figures_per_head() const = 0;
-  virtual void begin_layer(Index layer) = 0;
+  virtual void begin_layer(Index layer, Workers& workers) = 0;
   /// Called for every KV head of the layer, from any thread, for several heads at once.
   virtual void head(const HeadGroup<float>& group, Workers& workers, std::span<double> figures) = 0;
   virtual void head(const HeadGroup<double>& group, Workers& workers, std::span<double> figures) = 0;
-  virtual void write_layer(const ResultFolder& folder, Index layer) = 0;
+  /// Called once all heads of the layer are done: writes the layer's files. `figures` [n_kv,
+  /// figures_per_head] are those of its heads; what is known of the layer as a whole may still be put there.
+  virtual void end_layer(const ResultFolder& folder, Index layer, Workers& workers,
+                         Eigen::Ref<Matrix<double>> figures) = 0;
 
   /// Writes the tables and maps of the whole run; returns its part of "totals" in summary.json.
   virtual Json write_tables(const ResultFolder& folder, const HeadFigures& figures) = 0;
   /// What the run says at its end: a short plain text about the figures.
   virtual std::string report(const HeadFigures& figures) const = 0;
+
+  /// A second analysis that depends on the figures of all layers, for another pass over the dump; null where
+  /// there is none. Its options are this stage's.
+  virtual std::unique_ptr<Stage> follow_up(const HeadFigures&) const { return nullptr; }
 };
 
 }  // namespace kvreplay

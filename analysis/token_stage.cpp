@@ -89,7 +89,7 @@ bool TokenStage::applies(const TokenPair& pair, std::size_t reserve, Figure figu
                         pair.same_unit());
 }
 
-void TokenStage::begin_layer(Index) {
+void TokenStage::begin_layer(Index, Workers&) {
   const auto size = static_cast<std::size_t>((options_.per_query_head ? shape_.n_q : shape_.n_kv) * shape_.l);
   if (precision_ == Precision::f32)
     layer_f32_.assign(metrics_.size(), std::vector<float>(size));
@@ -131,7 +131,7 @@ void TokenStage::head(const HeadGroup<double>& group, Workers& workers, std::spa
   compute(group, workers, figures);
 }
 
-void TokenStage::write_layer(const ResultFolder& folder, Index layer) {
+void TokenStage::end_layer(const ResultFolder& folder, Index layer, Workers&, Eigen::Ref<Matrix<double>>) {
   const std::size_t shape[] = {static_cast<std::size_t>(options_.per_query_head ? shape_.n_q : shape_.n_kv),
                                static_cast<std::size_t>(shape_.l)};
   for (std::size_t m = 0; m < metrics_.size(); ++m) {

@@ -30,10 +30,11 @@ class TokenStage final : public Stage {
   std::vector<std::string> notes() const override { return notes_; }
 
   std::size_t figures_per_head() const override;
-  void begin_layer(Index layer) override;
+  void begin_layer(Index layer, Workers& workers) override;
   void head(const HeadGroup<float>& group, Workers& workers, std::span<double> figures) override;
   void head(const HeadGroup<double>& group, Workers& workers, std::span<double> figures) override;
-  void write_layer(const ResultFolder& folder, Index layer) override;
+  void end_layer(const ResultFolder& folder, Index layer, Workers& workers,
+                 Eigen::Ref<Matrix<double>> figures) override;
   Json write_tables(const ResultFolder& folder, const HeadFigures& figures) override;
   std::string report(const HeadFigures& figures) const override;
 

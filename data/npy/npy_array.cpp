@@ -24,7 +24,7 @@ std::optional<std::ptrdiff_t> convert_checked(Encoding from, const std::byte* in
 
 }  // namespace
 
-NpyArray open_npy(std::string where, std::shared_ptr<const ByteSource> source) {
+NpyArray open_npy(std::string where, std::shared_ptr<const ByteSource> source, NpyElements elements) {
   std::vector<std::byte> header;
   const ByteSource::Visit append = [&](std::span<const std::byte> bytes) {
     header.insert(header.end(), bytes.begin(), bytes.end());
@@ -34,7 +34,7 @@ NpyArray open_npy(std::string where, std::shared_ptr<const ByteSource> source) {
   const std::size_t length = npy_header_bytes(header, total, where);
   if (length > header.size()) source->read(header.size(), length, true, append);
   header.resize(length);
-  NpyHeader parsed = parse_npy_header(header, total, where);
+  NpyHeader parsed = parse_npy_header(header, total, where, elements);
   return {std::move(where), std::move(parsed), std::move(source)};
 }
 

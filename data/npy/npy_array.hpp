@@ -17,8 +17,10 @@ struct NpyArray {
   std::shared_ptr<const ByteSource> source;
 };
 
-/// Throws InputError naming `where` unless the bytes are a `.npy` of floating point numbers (or uint16).
-NpyArray open_npy(std::string where, std::shared_ptr<const ByteSource> source);
+/// Throws InputError naming `where` unless the bytes are a `.npy` of floating point numbers (or uint16), or
+/// of booleans where they are asked for.
+NpyArray open_npy(std::string where, std::shared_ptr<const ByteSource> source,
+                  NpyElements elements = NpyElements::numbers);
 
 /// One matrix inside an array; the strides count elements.
 struct MatrixView {

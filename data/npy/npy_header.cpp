@@ -156,6 +156,8 @@ class HeaderParser {
 std::string kind_text(std::string_view descr) {
   const std::size_t at = descr.find_first_not_of("<>|=");
   switch (at == std::string_view::npos ? '\0' : descr[at]) {
+    case 'f':
+      return "floating point numbers";
     case 'i':
       return "integers";
     case 'u':
@@ -176,8 +178,14 @@ std::string kind_text(std::string_view descr) {
   }
 }
 
-void read_descr(NpyHeader& header, const std::string& where) {
+void read_descr(NpyHeader& header, const std::string& where, NpyElements elements) {
   const std::string& descr = header.descr;
+  if (elements == NpyElements::booleans) {
+    if (descr != "|b1" && descr != "?")
+      throw InputError(where, "booleans", fmt::format("dtype '{}' ({})", printable(descr), kind_text(descr)));
+    header.boolean = true;
+    return;
+  }
   header.big_endian = descr.starts_with('>');
   const std::string_view type = std::string_view(descr).substr(std::min<std::size_t>(1, descr.size()));
   const bool ordered = descr.starts_with('<') || descr.starts_with('>');
@@ -230,12 +238,12 @@ std::size_t npy_header_bytes(std::span<const std::byte> prefix, std::uint64_t to
 }
 
 NpyHeader parse_npy_header(std::span<const std::byte> header_bytes, std::uint64_t total_bytes,
-                           const std::string& where) {
+                           const std::string& where, NpyElements elements) {
   const std::size_t lead = static_cast<std::uint8_t>(header_bytes[6]) >= 2 ? 12 : 10;
   const std::string_view text(reinterpret_cast<const char*>(header_bytes.data()) + lead,
                               header_bytes.size() - lead);
   NpyHeader header = HeaderParser(text, where).parse();
-  read_descr(header, where);
+  read_descr(header, where, elements);
   header.data_offset = header_bytes.size();
   for (const std::ptrdiff_t extent : header.shape) {
     if (extent == 0) throw InputError(where, "extents of at least 1", "shape " + shape_text(header.shape));

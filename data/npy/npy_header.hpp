@@ -11,17 +11,21 @@
 
 namespace kvreplay {
 
+/// What a reader takes: a tensor's numbers, or booleans alone.
+enum class NpyElements { numbers, booleans };
+
 /// What the header of a `.npy` says (NumPy's NEP 1; format versions 1.0, 2.0 and 3.0).
 struct NpyHeader {
   std::string descr;           ///< the dtype as written: "<f2", "|V2", ...
-  std::optional<Dtype> dtype;  ///< empty for uint16, whose bits only the manifest can name
+  std::optional<Dtype> dtype;  ///< empty for uint16, whose bits only the manifest can name, and for booleans
+  bool boolean = false;
   bool big_endian = false;
   bool fortran_order = false;
   std::vector<std::ptrdiff_t> shape;  ///< every extent at least 1
   std::ptrdiff_t count = 1;           ///< the product of `shape`
   std::uint64_t data_offset = 0;      ///< where the elements begin
 
-  std::size_t element_size() const { return dtype ? size_of(*dtype) : 2; }
+  std::size_t element_size() const { return boolean ? 1 : dtype ? size_of(*dtype) : 2; }
   std::uint64_t data_bytes() const { return static_cast<std::uint64_t>(count) * element_size(); }
 };
 
@@ -37,7 +41,7 @@ std::size_t npy_header_bytes(std::span<const std::byte> prefix, std::uint64_t to
 /// `total_bytes` leaves. Throws InputError(where, ...) for anything else: integers, objects, structures,
 /// empty extents, overflow.
 NpyHeader parse_npy_header(std::span<const std::byte> header, std::uint64_t total_bytes,
-                           const std::string& where);
+                           const std::string& where, NpyElements elements = NpyElements::numbers);
 
 /// "[4, 1024, 64]"
 std::string shape_text(std::span<const std::ptrdiff_t> shape);

@@ -1,0 +1,35 @@
+#pragma once
+
+#include "data/dump.hpp"
+
+#include <vector>
+
+namespace kvreplay {
+
+/// Budgets of all KV heads: [layers, heads] row-major, tokens kept a head.
+using Budgets = std::vector<Index>;
+
+/// What every allocation is asked for: budgets between `lower` and `l` that sum to `total`.
+struct BudgetFrame {
+  Index layers = 0, heads = 0;  ///< KV heads a layer
+  Index l = 0;                  ///< candidates a head
+  Index total = 0;              ///< B_total, 0 .. l all_heads()
+  Index lower = 0;              ///< tokens every head keeps (a floor, pinned tokens); lower all_heads() <= total
+  double sigma = 0;             ///< the compression ratio that total was made of; for published semantics
+
+  Index all_heads() const { return layers * heads; }
+  /// The mean budget, total / all_heads().
+  double mean() const;
+};
+
+/// B_total = floor((1 - sigma) l heads + 1/2). A decimal sigma is off by up to 2^-53, so 0.9 of 15 tokens
+/// would miss 3/2 and round down: anything within l heads 2^-52 below a half counts as the half.
+Index total_budget(double sigma, Index l, Index all_heads);
+
+/// `lower` is cut to l and to what `total` can give every head, as a pinned set larger than its budget is.
+BudgetFrame budget_frame(Index layers, Index heads, Index l, double sigma, Index lower = 0);
+
+/// Whether budgets keep to the frame: their number, their bounds, their sum.
+bool fits(const BudgetFrame& frame, const Budgets& budgets);
+
+}  // namespace kvreplay

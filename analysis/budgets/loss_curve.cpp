@@ -1,0 +1,53 @@
+#include "analysis/budgets/loss_curve.hpp"
+
+#include "analysis/agreement.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+
+namespace kvreplay {
+
+LossCurves::LossCurves(Index all_heads, Index l)
+    : all_heads_(all_heads),
+      l_(l),
+      gain_(static_cast<std::size_t>(all_heads * l)),
+      loss_(static_cast<std::size_t>(all_heads * (l + 1))) {}
+
+std::span<const double> LossCurves::gain(Index head) const {
+  return {gain_.data() + head * l_, static_cast<std::size_t>(l_)};
+}
+
+std::span<const double> LossCurves::loss(Index head) const {
+  return {loss_.data() + head * (l_ + 1), static_cast<std::size_t>(l_ + 1)};
+}
+
+void LossCurves::set(Index head, std::span<const std::int32_t> order, std::span<const double> importance) {
+  assert(head >= 0 && head < all_heads_);
+  assert(static_cast<Index>(order.size()) == l_ && static_cast<Index>(importance.size()) == l_);
+  double* gain = gain_.data() + head * l_;
+  double* loss = loss_.data() + head * (l_ + 1);
+  // From the end, so that small losses are sums of small numbers; Neumaier's compensation keeps every prefix
+  // within a unit in the last place, and the maximum keeps that unit from making the curve rise.
+  double sum = 0, lost = 0;
+  loss[l_] = 0;
+  for (Index j = l_; j-- > 0;) {
+    const double value = importance[static_cast<std::size_t>(order[static_cast<std::size_t>(j)])];
+    assert(value >= 0 && std::isfinite(value));
+    gain[j] = value;
+    const double next = sum + value;
+    lost += sum >= value ? (sum - next) + value : (value - next) + sum;
+    sum = next;
+    loss[j] = std::max(loss[j + 1], sum + lost);
+  }
+}
+
+double total_loss(const LossCurves& curves, const Budgets& budgets) {
+  assert(static_cast<Index>(budgets.size()) == curves.all_heads());
+  std::vector<double> losses(budgets.size());
+  for (std::size_t h = 0; h < budgets.size(); ++h)
+    losses[h] = curves.loss(static_cast<Index>(h))[static_cast<std::size_t>(budgets[h])];
+  return compensated_sum(losses);
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,39 @@
+#pragma once
+
+#include "analysis/budgets/budget_frame.hpp"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace kvreplay {
+
+/// The loss curves of all heads under one order ([LUK] eq. 6): L_h(b) is the importance that is lost when
+/// head h keeps the first b tokens of its order. L_h never rises, L_h(l) = 0. Heads are numbered row-major
+/// over [layers, heads]; they may be set by several threads at once.
+class LossCurves {
+ public:
+  LossCurves(Index all_heads, Index l);
+
+  /// `order`: the candidates, most wanted first, [l]; `importance`: by position, [l], finite, at least 0.
+  void set(Index head, std::span<const std::int32_t> order, std::span<const double> importance);
+
+  Index all_heads() const { return all_heads_; }
+  Index l() const { return l_; }
+  /// gain(h)[j]: importance of the token at place j of the order, so L_h(j) - L_h(j + 1) before rounding:
+  /// [l].
+  std::span<const double> gain(Index head) const;
+  /// L_h(0..l): [l + 1].
+  std::span<const double> loss(Index head) const;
+  /// All of L: [all_heads, l + 1].
+  const std::vector<double>& losses() const { return loss_; }
+
+ private:
+  Index all_heads_, l_;
+  std::vector<double> gain_, loss_;
+};
+
+/// sum over h of L_h(b_h).
+double total_loss(const LossCurves& curves, const Budgets& budgets);
+
+}  // namespace kvreplay

@@ -1,0 +1,72 @@
+#include "data/npy_read.hpp"
+
+#include "data/error.hpp"
+#include "data/npy/npy_array.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+namespace kvreplay {
+namespace {
+
+NpyArray open_shaped(const std::filesystem::path& path, std::span<const std::ptrdiff_t> shape,
+                     NpyElements elements) {
+  NpyArray array = open_npy(path.string(), std::make_shared<FileSource>(path), elements);
+  if (!std::equal(shape.begin(), shape.end(), array.header.shape.begin(), array.header.shape.end()))
+    throw InputError(array.where, "shape " + shape_text(shape), "shape " + shape_text(array.header.shape));
+  return array;
+}
+
+/// Calls visit(C-order index, storage index) for every element.
+template <class Visit>
+void for_each_in_c_order(const NpyHeader& header, const Visit& visit) {
+  const std::vector<std::ptrdiff_t>& shape = header.shape;
+  std::vector<std::ptrdiff_t> at(shape.size(), 0);
+  for (std::ptrdiff_t n = 0; n < header.count; ++n) {
+    std::ptrdiff_t stored = 0;
+    if (header.fortran_order)
+      for (std::size_t axis = shape.size(); axis-- > 0;) stored = stored * shape[axis] + at[axis];
+    else
+      stored = n;
+    visit(n, stored);
+    for (std::size_t axis = shape.size(); axis-- > 0;) {
+      if (++at[axis] < shape[axis]) break;
+      at[axis] = 0;
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<double> read_npy(const std::filesystem::path& path, std::span<const std::ptrdiff_t> shape) {
+  const NpyArray array = open_shaped(path, shape, NpyElements::numbers);
+  if (!array.header.dtype)
+    throw InputError(array.where, "float16, float32, float64 or bfloat16 elements", "unsigned integers");
+  std::vector<double> stored(static_cast<std::size_t>(array.header.count));
+  const MatrixView all{0, 1, array.header.count, array.header.count, 1};
+  if (const auto bad = read_matrix(array, *array.header.dtype, all, stored.data()))
+    throw InputError(array.where, "finite numbers", fmt::format("NaN or infinity (element {})", *bad));
+  if (!array.header.fortran_order) return stored;
+  std::vector<double> values(stored.size());
+  for_each_in_c_order(array.header, [&](std::ptrdiff_t n, std::ptrdiff_t from) {
+    values[static_cast<std::size_t>(n)] = stored[static_cast<std::size_t>(from)];
+  });
+  return values;
+}
+
+std::vector<std::uint8_t> read_npy_bool(const std::filesystem::path& path,
+                                        std::span<const std::ptrdiff_t> shape) {
+  const NpyArray array = open_shaped(path, shape, NpyElements::booleans);
+  std::vector<std::uint8_t> values(static_cast<std::size_t>(array.header.count));
+  const std::uint64_t begin = array.header.data_offset;
+  array.source->read(begin, begin + array.header.data_bytes(), true, [&](std::span<const std::byte> bytes) {
+    for_each_in_c_order(array.header, [&](std::ptrdiff_t n, std::ptrdiff_t from) {
+      values[static_cast<std::size_t>(n)] = bytes[static_cast<std::size_t>(from)] != std::byte{0} ? 1 : 0;
+    });
+  });
+  return values;
+}
+
+}  // namespace kvreplay
