@@ -14,8 +14,8 @@ struct BudgetFrame {
   Index layers = 0, heads = 0;  ///< KV heads a layer
   Index l = 0;                  ///< candidates a head
   Index total = 0;              ///< B_total, 0 .. l all_heads()
-  Index lower = 0;              ///< tokens every head keeps (a floor, pinned tokens); lower all_heads() <= total
-  double sigma = 0;             ///< the compression ratio that total was made of; for published semantics
+  Index lower = 0;   ///< tokens every head keeps (a floor, pinned tokens); lower all_heads() <= total
+  double sigma = 0;  ///< the compression ratio that total was made of; for published semantics
 
   Index all_heads() const { return layers * heads; }
   /// The mean budget, total / all_heads().

@@ -5,7 +5,8 @@
 
 namespace kvreplay {
 
-void append_hull(std::span<const double> gain, Index first, std::int32_t head, std::vector<HullBlock>& blocks) {
+void append_hull(std::span<const double> gain, Index first, std::int32_t head,
+                 std::vector<HullBlock>& blocks) {
   struct Pool {
     double sum;
     std::int32_t begin, end;
@@ -26,8 +27,10 @@ void append_hull(std::span<const double> gain, Index first, std::int32_t head, s
   for (const Pool& pool : pools) blocks.push_back({pool.mean(), head, pool.begin, pool.end});
 }
 
-HullGreedy::HullGreedy(const LossCurves& curves, Index lower) : all_heads_(curves.all_heads()), lower_(lower) {
-  for (Index h = 0; h < all_heads_; ++h) append_hull(curves.gain(h), lower, static_cast<std::int32_t>(h), blocks_);
+HullGreedy::HullGreedy(const LossCurves& curves, Index lower)
+    : all_heads_(curves.all_heads()), lower_(lower) {
+  for (Index h = 0; h < all_heads_; ++h)
+    append_hull(curves.gain(h), lower, static_cast<std::int32_t>(h), blocks_);
   std::sort(blocks_.begin(), blocks_.end(), [](const HullBlock& a, const HullBlock& b) {
     if (a.slope != b.slope) return a.slope > b.slope;
     return a.head != b.head ? a.head < b.head : a.begin < b.begin;

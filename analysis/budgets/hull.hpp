@@ -17,7 +17,8 @@ struct HullBlock {
 
 /// Appends the edges of the lower convex hull of a loss curve over budgets first..l, left to right: the gains
 /// [l] are pooled where they rise (pool-adjacent-violators), so slopes never rise. O(l).
-void append_hull(std::span<const double> gain, Index first, std::int32_t head, std::vector<HullBlock>& blocks);
+void append_hull(std::span<const double> gain, Index first, std::int32_t head,
+                 std::vector<HullBlock>& blocks);
 
 /// LU-KV's allocation ([LUK] eq. 9-10): the hull blocks of all heads by falling slope, among equal slopes by
 /// lower head (row-major), then lower budget; built once for any number of totals.

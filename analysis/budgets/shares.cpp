@@ -34,7 +34,8 @@ std::vector<double> scaled(std::span<const double> shares, double total, double 
     }
   }
   std::sort(knots.begin(), knots.end());
-  const auto above = std::partition_point(knots.begin(), knots.end(), [&](double f) { return sum_at(f) < total; });
+  const auto above =
+      std::partition_point(knots.begin(), knots.end(), [&](double f) { return sum_at(f) < total; });
 
   std::vector<double> result(shares.size());
   if (above == knots.end()) {
@@ -43,7 +44,8 @@ std::vector<double> scaled(std::span<const double> shares, double total, double 
     return result;
   }
   // Between this knot and the one before, these shares are strictly inside the bounds.
-  const double high = *above, low = above == knots.begin() ? 0 : *(above - 1), middle = low + (high - low) / 2;
+  const double high = *above, low = above == knots.begin() ? 0 : *(above - 1),
+               middle = low + (high - low) / 2;
   double inside = 0, fixed = 0;
   for (const double share : shares) {
     const double value = cut(share, middle);
@@ -60,14 +62,15 @@ std::vector<double> scaled(std::span<const double> shares, double total, double 
 }  // namespace
 
 Budgets round_shares(std::span<const double> shares, Index total, Index lower, Index upper) {
-  const auto n = static_cast<Index>(shares.size());
+  [[maybe_unused]] const auto n = static_cast<Index>(shares.size());
   assert(lower * n <= total && total <= upper * n);
   const double low = static_cast<double>(lower), high = static_cast<double>(upper);
   const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
   std::vector<double> exact(shares.begin(), shares.end());
   // Left alone where they already fit: a factor of 1 + 1e-16 would only add noise.
   const bool sums = std::abs(sum - static_cast<double>(total)) <= 0x1p-24;
-  const bool inside = std::all_of(exact.begin(), exact.end(), [&](double x) { return x >= low && x <= high; });
+  const bool inside =
+      std::all_of(exact.begin(), exact.end(), [&](double x) { return x >= low && x <= high; });
   if (!sums || !inside) exact = scaled(shares, static_cast<double>(total), low, high);
 
   Budgets result(exact.size());
