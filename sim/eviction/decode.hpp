@@ -1,0 +1,83 @@
+#pragma once
+
+#include "sim/eviction/kept_set.hpp"
+#include "sim/eviction/policy.hpp"
+#include "sim/head_group.hpp"
+#include "sim/schedule.hpp"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+// Decoding with an eviction at every step. Definitions: sim/eviction/POLICIES.md (Phases).
+//
+// The cache starts as the prompt's kept set. At position i = l, l+1, .. the token i joins; where the dump has
+// its queries they attend over the cache, which is a step: its exact error is recorded, and each query head's
+// row of scores is added to the cached tokens' sums. Then the cache is cut back to the budget: the rule's
+// pins (of the cache's own first and last tokens), then the largest sums, unpooled, ties to the lower
+// position. The queries, keys and values are those of the uncompressed model throughout.
+
+namespace kvreplay {
+
+struct DecodeOptions {
+  /// Only the scores of the last `window` steps count, and none of the prompt; at least 1. Unset: all steps
+  /// and the prompt's rows, for Base::tova as if it were 1.
+  std::optional<Index> window = {};
+  /// Nothing is ever evicted: a new token stays if it ranks among the `budget` first of the cache with
+  /// itself, pins aside, and leaves at once if not.
+  bool append_only = false;
+};
+
+/// What one run gives; steps are the positions l..T-1 that have queries.
+template <class T>
+struct DecodeReplay {
+  std::vector<double> change_sq;  ///< [steps], sum over the query heads of ||o^C_i - o_i||^2
+  std::vector<double> full_sq;    ///< [steps], the same of ||o_i||^2
+  std::vector<Matrix<T>> change;  ///< G of [steps, d_v], o^C_i - o_i
+  KeptSet kept;                   ///< [l], the prompt positions that are left at the end
+  Index cache_size = 0;           ///< at the end, decoded positions included
+};
+
+/// Why a rule cannot rank a cache while decoding, as one clause; nothing where it can.
+std::optional<std::string> why_not_in_decoding(const EvictionRule& rule);
+
+/// The sums that the prompt leaves to its tokens: the rule's scores over its window, not pooled, [1, l]; the
+/// attention of each query head, [G, l], for caote and fastcaote; 0 where the dump has no prompt queries.
+/// Empty where nothing is carried over. Serves every budget.
+template <class T>
+Matrix<double> decode_start_scores(const HeadGroup<T>& group, const EvictionRule& rule,
+                                   const DecodeOptions& options, Workers& workers);
+
+/// o_i over all positions up to i, G of [steps, d_v]. Serves every run over the group.
+template <class T>
+std::vector<Matrix<T>> decode_full_outputs(const HeadGroup<T>& group, Workers& workers);
+
+/// One run over a causal group. `start_scores` and `full` are what the two functions above give. For a rule
+/// with per_visible_row a token's sum is divided by the number of rows at or after its position that went
+/// into it. Takes 4 G n d flops a step for a cache of n tokens; holds n (d + 2 d_v) numbers of T, a few rows
+/// of n doubles and, with a window, as many more (per query head for caote and fastcaote), besides its
+/// results. Runs on the calling thread: runs are what to share out. Throws InputError where a number
+/// overflows T, Interrupted where the workers are stopping.
+template <class T>
+DecodeReplay<T> decode_replay(const HeadGroup<T>& group, const EvictionRule& rule, const KeptSet& start,
+                              Index budget, const DecodeOptions& options, const Matrix<double>& start_scores,
+                              const std::vector<Matrix<T>>& full, Workers& workers);
+
+/// The judge: float64 from the definitions, the cache rebuilt and its scores recomputed by brute force at
+/// every step. Shares nothing with the fast twin.
+DecodeReplay<double> decode_replay_reference(const HeadGroup<double>& group, const EvictionRule& rule,
+                                             const KeptSet& start, Index budget,
+                                             const DecodeOptions& options);
+
+#define KVREPLAY_DECODE(T)                                                                                \
+  extern template Matrix<double> decode_start_scores(const HeadGroup<T>&, const EvictionRule&,            \
+                                                     const DecodeOptions&, Workers&);                     \
+  extern template std::vector<Matrix<T>> decode_full_outputs(const HeadGroup<T>&, Workers&);              \
+  extern template DecodeReplay<T> decode_replay(const HeadGroup<T>&, const EvictionRule&, const KeptSet&, \
+                                                Index, const DecodeOptions&, const Matrix<double>&,       \
+                                                const std::vector<Matrix<T>>&, Workers&);
+KVREPLAY_DECODE(float)
+KVREPLAY_DECODE(double)
+#undef KVREPLAY_DECODE
+
+}  // namespace kvreplay

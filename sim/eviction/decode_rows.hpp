@@ -1,0 +1,35 @@
+#pragma once
+
+#include "sim/simd/panel.hpp"
+
+// What one decoding step computes over a cache, a few vectors against every cached token. Lanes run along the
+// tokens, or along the channels of the values: one query row alone would leave a tile of rows empty.
+// Token-major tiles are [tiles][width][W] with W = kPanelWidth<T> tokens each: token p, channel c stands at
+// (p / W * width + c) * W + p % W. For float and double.
+
+namespace kvreplay {
+
+/// out[p / W][r][p % W] = vectors[r] . x_p for m vectors [m][width] and the tokens x of `tiles` tiles.
+template <class T>
+void token_dots(const T* x, Index tiles, Index width, const T* vectors, Index m, T* out);
+
+/// sums[panel][r][c] = sum over p < tokens of weights[r][p] x_p for values in channel panels,
+/// [panels][stride][W] with the token p in row p; weights are [m] rows, `stride` apart.
+template <class T>
+void weighted_tokens(const T* x, Index stride, Index tokens, Index panels, const T* weights, Index m,
+                     T* sums);
+
+/// With b_r one of m vectors [m][width]: square[r][p] = ||x_p - b_r||^2; with_token and with_base, where not
+/// null: x_p . (x_p - b_r) and b_r . (x_p - b_r). Differences are formed before they are squared. Outputs are
+/// [m] rows, `stride` apart.
+template <class T>
+void token_differences(const T* x, Index tiles, Index width, const T* base, Index m, Index stride, T* square,
+                       T* with_token, T* with_base);
+
+/// e[p] := exp(e[p] - shift), exactly 0 for -inf, and their sum. n is a multiple of kPanelWidth<double>.
+double exp_and_sum(double* e, Index n, double shift);
+
+/// Raw logits become capped ones, z = cap tanh(raw / cap); slope[p] = dz/draw = 1 - tanh^2. n as above.
+void cap_logits(double* z, Index n, double cap, double* slope);
+
+}  // namespace kvreplay
