@@ -1,0 +1,31 @@
+#include "analysis/commands/eviction_arguments.hpp"
+#include "analysis/commands/run_command.hpp"
+#include "analysis/eviction/evict_stage.hpp"
+
+namespace kvreplay {
+
+int run_evict(const Arguments& arguments) {
+  const auto app = make_app(
+      "evict",
+      "Finds what every policy keeps of every KV head's prompt at every budget, and measures exactly what\n"
+      "that does to the head's outputs: with all evictions at once, not as a sum of single ones.",
+      "kvreplay evict data/samples/pystdlib-lm --out results/evict --policy h2o,snapkv+joint,greedy_exact\n"
+      "kvreplay evict DUMP --out DIR --policy snapkv --diff paper,official,kvpress --budget 128,512\n"
+      "kvreplay evict DUMP --out DIR --phase decode --budget 1024 --sinks 4 --recent 256\n"
+      "kvreplay evict DUMP --out DIR --score mine=mine.npy --policy snapkv,snapkv+mine");
+  CommonOptions options;
+  EvictionOptions eviction_options;
+  options.add_dump(*app);
+  options.add_results(*app);
+  add_eviction_options(*app, eviction_options);
+  options.add_compute(*app);
+  options.add_output(*app);
+  if (parse(*app, arguments)) return 0;
+  return run_into_folder(options, [&](const Dump& dump, Precision precision) {
+    std::vector<std::unique_ptr<Stage>> stages;
+    stages.push_back(std::make_unique<EvictStage>(dump, eviction_options, precision));
+    return stages;
+  });
+}
+
+}  // namespace kvreplay

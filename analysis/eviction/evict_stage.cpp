@@ -1,0 +1,262 @@
+#include "analysis/eviction/evict_stage.hpp"
+
+#include "analysis/eviction/eviction_report.hpp"
+#include "analysis/eviction/eviction_tables.hpp"
+#include "analysis/eviction/given_arrays.hpp"
+#include "data/npy_write.hpp"
+#include "sim/eviction/cache_group.hpp"
+#include "sim/eviction/prompt_eviction.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace kvreplay {
+namespace {
+
+Index stored_bytes_per_token(const Dump& dump) {
+  Index bytes = 0;
+  for (const Tensor tensor : {Tensor::k, Tensor::v}) {
+    const auto& files = dump.files();
+    const auto file =
+        std::find_if(files.begin(), files.end(), [&](const DumpFile& f) { return f.tensor == tensor; });
+    const Index width = tensor == Tensor::k ? dump.shape().d : dump.shape().d_v;
+    if (file != files.end()) bytes += width * static_cast<Index>(size_of(file->dtype));
+  }
+  return bytes;
+}
+
+}  // namespace
+
+EvictStage::EvictStage(const Dump& dump, const EvictionOptions& options, Precision precision)
+    : dump_(dump),
+      options_(options),
+      plan_(eviction_plan(dump, options)),
+      columns_(plan_),
+      precision_(precision),
+      bytes_per_token_(stored_bytes_per_token(dump)) {
+  plan_.notes.push_back(
+      "errors do not feed back: queries, keys and values are those of the uncompressed model");
+}
+
+Json EvictStage::options() const {
+  Json json;
+  json["policies"] = options_.policies;
+  Json budgets = Json::array();
+  for (const Budget& budget : plan_.budgets)
+    budgets.push_back(budget.tokens ? Json(*budget.tokens) : Json(budget.sigma));
+  json["budgets"] = budgets;
+  json["semantics"] = Json::array();
+  for (const Semantics semantics : plan_.semantics) json["semantics"].push_back(name_of(semantics));
+  json["phases"] = options_.phases;
+  const auto add = [&](const char* key, const std::optional<Index>& value) {
+    if (value) json[key] = *value;
+  };
+  add("decode_window", options_.decode_window);
+  add("window", options_.window);
+  add("sinks", options_.sinks);
+  add("recent", options_.recent);
+  if (!options_.pool.empty()) json["pool"] = options_.pool;
+  json["on"] = options_.on;
+  json["per_query_head"] = options_.per_query_head;
+  for (const Given<double>& score : plan_.scores) json["scores"][score.name] = contents_fingerprint(score);
+  for (const Given<std::uint8_t>& kept : plan_.kept) json["kept"][kept.name] = contents_fingerprint(kept);
+  return json;
+}
+
+template <>
+EvictStage::LayerStore<float>& EvictStage::store() {
+  return store_f32_;
+}
+template <>
+EvictStage::LayerStore<double>& EvictStage::store() {
+  return store_f64_;
+}
+
+void EvictStage::begin_layer(Index layer, Workers& workers) {
+  layer_ = layer;
+  const DumpShape& shape = dump_.shape();
+  const Index rows = plan_.per_query_head ? shape.n_q : shape.n_kv;
+  kept_.assign(plan_.cases.size(), std::vector<KeptSet>(static_cast<std::size_t>(rows)));
+  const auto reset = [&](auto& store) {
+    for (auto* vectors : {&store.window, &store.future}) {
+      vectors->full.assign(static_cast<std::size_t>(shape.n_q), {});
+      vectors->change.assign(plan_.cases.size(), vectors->full);
+    }
+  };
+  reset(store_f32_);
+  reset(store_f64_);
+  layer_scores_.assign(plan_.runs.size(), {});
+  if (precision_ == Precision::f32)
+    rank_layer<float>(layer, workers);
+  else
+    rank_layer<double>(layer, workers);
+}
+
+/// Scores that rank all heads of the layer alike: the mean over its query heads.
+template <class T>
+void EvictStage::rank_layer(Index layer, Workers& workers) {
+  std::vector<std::size_t> shared;
+  std::vector<EvictionRule> rules;
+  for (std::size_t r = 0; r < plan_.runs.size(); ++r)
+    if (plan_.runs[r].rules.front().shared_by_layer) {
+      shared.push_back(r);
+      rules.push_back(plan_.runs[r].rules.front());
+    }
+  if (shared.empty()) return;
+  const DumpShape& shape = dump_.shape();
+  for (Index g = 0; g < shape.n_kv; ++g) {
+    const HeadGroup<T> group = load_head_group<T>(dump_, layer, g);
+    GivenScores given;
+    for (const Given<double>& score : plan_.scores)
+      given.push_back(Eigen::Map<const Vector<double>>(
+          score.values.data() + (layer * shape.n_kv + g) * shape.l, shape.l));
+    const std::vector<Vector<double>> scores = rule_scores(group, rules, given, workers);
+    for (std::size_t s = 0; s < shared.size(); ++s) {
+      Vector<double>& sum = layer_scores_[shared[s]];
+      if (sum.size() == 0) sum = Vector<double>::Zero(shape.l);
+      sum += scores[s] / static_cast<double>(shape.n_q);
+    }
+  }
+}
+
+template <class T>
+void EvictStage::compute(const HeadGroup<T>& group, Workers& workers, std::span<double> figures) {
+  const Index l = group.l, row = group.layer * dump_.shape().n_kv + group.kv_head, G = group.G();
+  GivenScores given;
+  for (const Given<double>& score : plan_.scores)
+    given.push_back(Eigen::Map<const Vector<double>>(score.values.data() + row * l, l));
+  std::vector<KeptSet> given_kept;
+  for (const Given<std::uint8_t>& kept : plan_.kept)
+    given_kept.emplace_back(kept.values.begin() + row * l, kept.values.begin() + (row + 1) * l);
+
+  std::fill(figures.begin(), figures.end(), 0.0);
+  const auto add = [&](Index column, double value) { figures[static_cast<std::size_t>(column)] += value; };
+  std::vector<double> step_full_sq(static_cast<std::size_t>(columns_.steps()));
+  const Index parts = plan_.per_query_head ? G : 1;
+  for (Index part = 0; part < parts; ++part) {
+    const HeadGroup<T> one = plan_.per_query_head ? query_head_group(group, part) : HeadGroup<T>{};
+    const HeadGroup<T>& mine = plan_.per_query_head ? one : group;
+    HeadEvictions<T> head =
+        head_evictions(mine, plan_, layer_scores_, given, given_kept, dump_.has(Tensor::wo), workers);
+    using C = EvictionColumns;
+    add(columns_.of(C::window_full_sq), head.window_full_sq);
+    add(columns_.of(C::future_full_sq), head.future_full_sq);
+    for (std::size_t s = 0; s < head.step_full_sq.size(); ++s) step_full_sq[s] += head.step_full_sq[s];
+    for (std::size_t pair = 0; pair < plan_.pairs.size(); ++pair) {
+      const KeptSet& first = head.cases[plan_.pairs[pair].first].kept;
+      const KeptSet& second = head.cases[plan_.pairs[pair].second].kept;
+      Index common = 0;
+      for (std::size_t p = 0; p < first.size(); ++p) common += first[p] & second[p];
+      add(columns_.common_of(pair), static_cast<double>(common) / static_cast<double>(parts));
+    }
+    for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+      CaseFigures& found = head.cases[c];
+      const double tokens = static_cast<double>(found.tokens);
+      add(columns_.of(c, C::tokens), tokens / static_cast<double>(parts));
+      add(columns_.of(c, C::window_change_sq), found.window_change_sq);
+      add(columns_.of(c, C::future_change_sq), found.future_change_sq);
+      add(columns_.of(c, C::eviction_loss), found.eviction_loss);
+      add(columns_.of(c, C::optimality_gap), found.optimality_gap);
+      add(columns_.of(c, C::oracle_recall), found.oracle_recall / static_cast<double>(parts));
+      add(columns_.of(c, C::bytes), tokens * static_cast<double>(bytes_per_token_));
+      for (std::size_t s = 0; s < found.step_change_sq.size(); ++s)
+        add(columns_.steps_of(c) + static_cast<Index>(s), found.step_change_sq[s]);
+      const Index kept_row = plan_.per_query_head ? group.kv_head * G + part : group.kv_head;
+      kept_[c][static_cast<std::size_t>(kept_row)] = std::move(found.kept);
+    }
+    keep_vectors(head, group.kv_head * G + part);
+  }
+  for (std::size_t c = 0; c < plan_.cases.size(); ++c)
+    if (plan_.cases[c].phase.decodes())
+      for (Index s = 0; s < columns_.steps(); ++s)
+        figures[static_cast<std::size_t>(columns_.steps_of(c) + s)] /=
+            step_full_sq[static_cast<std::size_t>(s)];
+}
+
+template <class T>
+void EvictStage::keep_vectors(HeadEvictions<T>& head, Index first_query_head) {
+  const auto keep = [&](typename HeadEvictions<T>::Vectors& from, LayerVectors<T>& to) {
+    for (std::size_t g = 0; g < from.full.size(); ++g)
+      to.full[static_cast<std::size_t>(first_query_head) + g] = std::move(from.full[g]);
+    for (std::size_t c = 0; c < from.change.size(); ++c)
+      for (std::size_t g = 0; g < from.change[c].size(); ++g)
+        to.change[c][static_cast<std::size_t>(first_query_head) + g] = std::move(from.change[c][g]);
+  };
+  keep(head.window, store<T>().window);
+  keep(head.future, store<T>().future);
+}
+
+void EvictStage::head(const HeadGroup<float>& group, Workers& workers, std::span<double> figures) {
+  compute(group, workers, figures);
+}
+void EvictStage::head(const HeadGroup<double>& group, Workers& workers, std::span<double> figures) {
+  compute(group, workers, figures);
+}
+
+template <class T>
+void EvictStage::project_rows(const LayerVectors<T>& vectors, const std::vector<Matrix<T>>& wo,
+                              EvictionColumns::Head full, EvictionColumns::Case change, Workers& workers,
+                              Eigen::Ref<Matrix<double>> figures) const {
+  const auto projected = [&](const std::vector<std::vector<T>>& heads) {
+    std::vector<const std::vector<T>*> all;
+    for (const std::vector<T>& x : heads) {
+      if (x.empty()) return std::numeric_limits<double>::quiet_NaN();
+      all.push_back(&x);
+    }
+    return projected_sq(all, wo, workers);
+  };
+  figures.col(columns_.of(full)).setConstant(projected(vectors.full));
+  for (std::size_t c = 0; c < plan_.cases.size(); ++c)
+    figures.col(columns_.of(c, change)).setConstant(projected(vectors.change[c]));
+}
+
+template <class T>
+void EvictStage::project_layer(Index layer, Workers& workers, Eigen::Ref<Matrix<double>> figures) {
+  const DumpShape& shape = dump_.shape();
+  std::vector<Matrix<T>> wo(static_cast<std::size_t>(shape.n_q));
+  for (Index h = 0; h < shape.n_q; ++h) {
+    Matrix<T>& head = wo[static_cast<std::size_t>(h)];
+    head.resize(shape.d_v, shape.d_model);
+    dump_.read<T>(Tensor::wo, layer, h, head.data());
+  }
+  using C = EvictionColumns;
+  project_rows(store<T>().window, wo, C::window_layer_full_sq, C::window_layer_change_sq, workers, figures);
+  project_rows(store<T>().future, wo, C::future_layer_full_sq, C::future_layer_change_sq, workers, figures);
+}
+
+void EvictStage::end_layer(const ResultFolder& folder, Index layer, Workers& workers,
+                           Eigen::Ref<Matrix<double>> figures) {
+  if (dump_.has(Tensor::wo)) {
+    if (precision_ == Precision::f32)
+      project_layer<float>(layer, workers, figures);
+    else
+      project_layer<double>(layer, workers, figures);
+  }
+  const std::size_t shape[] = {kept_.empty() ? 0 : kept_.front().size(),
+                               static_cast<std::size_t>(dump_.shape().l)};
+  for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+    std::vector<std::uint8_t> all;
+    for (const KeptSet& kept : kept_[c]) all.insert(all.end(), kept.begin(), kept.end());
+    write_npy_bool(folder.layer_path(layer) / "kept" / (plan_.cases[c].file_name() + ".npy"), shape, all);
+  }
+  write_kept_differences(folder, layer, plan_, kept_);
+}
+
+Json EvictStage::write_tables(const ResultFolder& folder, const HeadFigures& figures) {
+  const EvictionTable table(plan_, columns_, figures, dump_.has(Tensor::wo));
+  const std::size_t rows = table.write(folder);
+  return {{"candidates", dump_.shape().l},
+          {"window_rows", plan_.window.count()},
+          {"future_rows", plan_.future.count()},
+          {"evictions", plan_.cases.size()},
+          {"eviction_rows", rows},
+          {"eviction_errors", table.totals()}};
+}
+
+std::string EvictStage::report(const HeadFigures& figures) const {
+  return eviction_report(plan_, EvictionTable(plan_, columns_, figures, dump_.has(Tensor::wo)));
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,74 @@
+#pragma once
+
+#include "analysis/eviction/eviction_columns.hpp"
+#include "analysis/eviction/eviction_plan.hpp"
+#include "analysis/eviction/head_evictions.hpp"
+#include "analysis/stage.hpp"
+
+#include <string>
+#include <vector>
+
+namespace kvreplay {
+
+/// Policies x budgets x phases: kept sets and their exact errors.
+///   layer_XX/kept/, evictions.csv, decode.csv, decode/, maps/, and with several semantics diff.csv,
+///   layer_XX/diff/.
+class EvictStage final : public Stage {
+ public:
+  EvictStage(const Dump& dump, const EvictionOptions& options, Precision precision);
+
+  std::string_view name() const override { return "evict"; }
+  Json options() const override;
+  std::vector<LeftOut> left_out() const override { return plan_.left_out; }
+  std::vector<std::string> notes() const override { return plan_.notes; }
+
+  std::size_t figures_per_head() const override { return static_cast<std::size_t>(columns_.count()); }
+  void begin_layer(Index layer, Workers& workers) override;
+  void head(const HeadGroup<float>& group, Workers& workers, std::span<double> figures) override;
+  void head(const HeadGroup<double>& group, Workers& workers, std::span<double> figures) override;
+  void end_layer(const ResultFolder& folder, Index layer, Workers& workers,
+                 Eigen::Ref<Matrix<double>> figures) override;
+  Json write_tables(const ResultFolder& folder, const HeadFigures& figures) override;
+  std::string report(const HeadFigures& figures) const override;
+
+ private:
+  /// One layer's outputs and their changes, by query head, for what W_O makes of them.
+  template <class T>
+  struct LayerVectors {
+    std::vector<std::vector<T>> full;                 // [n_q]
+    std::vector<std::vector<std::vector<T>>> change;  // [cases][n_q], empty where a case has none
+  };
+  template <class T>
+  struct LayerStore {
+    LayerVectors<T> window, future;
+  };
+
+  template <class T>
+  LayerStore<T>& store();
+  template <class T>
+  void rank_layer(Index layer, Workers& workers);
+  template <class T>
+  void compute(const HeadGroup<T>& group, Workers& workers, std::span<double> figures);
+  template <class T>
+  void keep_vectors(HeadEvictions<T>& head, Index first_query_head);
+  template <class T>
+  void project_layer(Index layer, Workers& workers, Eigen::Ref<Matrix<double>> figures);
+  template <class T>
+  void project_rows(const LayerVectors<T>& vectors, const std::vector<Matrix<T>>& wo,
+                    EvictionColumns::Head full, EvictionColumns::Case change, Workers& workers,
+                    Eigen::Ref<Matrix<double>> figures) const;
+
+  const Dump& dump_;
+  EvictionOptions options_;
+  EvictionPlan plan_;
+  EvictionColumns columns_;
+  Precision precision_;
+  Index bytes_per_token_;
+  Index layer_ = 0;
+  LayerScores layer_scores_;
+  std::vector<std::vector<KeptSet>> kept_;  // [cases][n_kv, or n_q with --per-query-head]
+  LayerStore<float> store_f32_;
+  LayerStore<double> store_f64_;
+};
+
+}  // namespace kvreplay

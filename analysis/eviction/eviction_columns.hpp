@@ -1,0 +1,42 @@
+#pragma once
+
+#include "analysis/eviction/eviction_plan.hpp"
+
+#include <cstddef>
+#include <vector>
+
+namespace kvreplay {
+
+/// Where a head's figures stand in its row of HeadFigures: those of the whole head, then those of every case.
+class EvictionColumns {
+ public:
+  enum Head { window_full_sq, future_full_sq, window_layer_full_sq, future_layer_full_sq, kHeadFigures };
+  enum Case {
+    tokens,
+    window_change_sq,
+    future_change_sq,
+    window_layer_change_sq,
+    future_layer_change_sq,
+    eviction_loss,
+    optimality_gap,
+    oracle_recall,
+    bytes,
+    kCaseFigures
+  };
+  explicit EvictionColumns(const EvictionPlan& plan);
+
+  Index of(Head figure) const { return figure; }
+  Index of(std::size_t which, Case figure) const { return begin_[which] + figure; }
+  /// How many tokens both cases of a pair keep.
+  Index common_of(std::size_t pair) const { return first_pair_ + static_cast<Index>(pair); }
+  /// Where the relative errors of a decoding case begin: one a step.
+  Index steps_of(std::size_t which) const { return begin_[which] + kCaseFigures; }
+  Index steps() const { return steps_; }
+  Index count() const { return count_; }
+
+ private:
+  std::vector<Index> begin_;
+  Index first_pair_ = 0, steps_, count_;
+};
+
+}  // namespace kvreplay

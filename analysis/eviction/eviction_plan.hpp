@@ -1,0 +1,115 @@
+#pragma once
+
+#include "analysis/left_out.hpp"
+#include "data/dump.hpp"
+#include "sim/eviction/policy.hpp"
+#include "sim/tokens/token_metrics.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+// From what a user asks for to the list of evictions to simulate.
+
+namespace kvreplay {
+
+/// The options of `evict`, as given.
+struct EvictionOptions {
+  std::vector<std::string> policies = {
+      "h2o",    "h2o+value",    "h2o+key",    "h2o+joint",    "h2o+caote",   //
+      "tova",   "tova+value",   "tova+key",   "tova+joint",   "tova+caote",  //
+      "snapkv", "snapkv+value", "snapkv+key", "snapkv+joint", "snapkv+caote"};
+  std::vector<Index> budgets;  ///< tokens kept per KV head; where empty, sigmas count
+  std::vector<double> sigmas = {0.5, 0.8, 0.9};
+  std::string semantics = "paper";
+  std::vector<std::string> diff;  ///< several semantics side by side, in place of `semantics`
+  std::vector<std::string> phases = {"prefill"};
+  std::optional<Index> decode_window;
+  std::optional<Index> window, sinks, recent;
+  std::string pool;                       ///< "max:7", "avg:5", "none"; empty: the policy's own
+  std::string on = "window";              ///< the rows that greedy_exact and exchange look at
+  std::vector<std::string> scores, kept;  ///< name=FILE
+  bool per_query_head = false;
+};
+
+struct Phase {
+  enum class Kind { prefill, blockwise, decode, append_only };
+  Kind kind = Kind::prefill;
+  Index block = 0;
+  bool decodes() const { return kind == Kind::decode || kind == Kind::append_only; }
+  std::string name() const;  ///< "blockwise:32"
+};
+
+/// A budget as it was asked for: tokens, or a compression ratio.
+struct Budget {
+  std::optional<Index> tokens;
+  double sigma = 0;
+  Index kept(Index l, Semantics semantics) const {
+    return tokens ? *tokens : kept_tokens(sigma, l, semantics);
+  }
+  std::string label() const;  ///< "80" or "0.9"
+};
+
+/// A score or a kept set of the user's, [layers, n_kv, l].
+template <class T>
+struct Given {
+  std::string name;
+  std::vector<T> values;
+};
+
+/// One policy under one semantics, with the rule it follows at every budget.
+struct PolicyRun {
+  Policy policy;
+  Semantics semantics = Semantics::paper;
+  std::vector<EvictionRule> rules;  ///< one for each of EvictionPlan::budgets
+};
+
+/// One kept set to find and to measure.
+struct EvictionCase {
+  std::string policy;              ///< as exported
+  std::optional<std::size_t> run;  ///< number of the PolicyRun; empty for a kept set of the user's
+  std::size_t budget = 0;          ///< number of the budget, or of the user's kept set
+  Phase phase;
+  std::optional<Index> kept;  ///< tokens; empty where the user's kept set differs between heads
+  std::string semantics;      ///< "paper", ..., or "given"
+  std::string budget_label;   ///< empty for a kept set of the user's
+  /// "snapkv+joint-paper-blockwise_32-90": the name of its files.
+  std::string file_name() const;
+  /// "snapkv+joint", with "~append-only" behind it in that phase: its name in decode.csv.
+  std::string decode_name() const;
+};
+
+/// Two cases that differ in their semantics alone.
+struct SemanticsPair {
+  std::size_t first = 0, second = 0;
+};
+
+struct EvictionPlan {
+  std::vector<Semantics> semantics;
+  std::vector<Budget> budgets;
+  std::vector<PolicyRun> runs;
+  std::vector<EvictionCase> cases;
+  std::vector<SemanticsPair> pairs;
+  std::vector<Given<double>> scores;
+  std::vector<Given<std::uint8_t>> kept;
+  Rows window, future;  ///< the rows on which kept sets are measured; either may be empty
+  bool on_future = false;
+  std::optional<Index> decode_window;
+  bool per_query_head = false;
+  std::vector<LeftOut> left_out;
+  std::vector<std::string> notes;
+};
+
+/// Reads the user's files and settles every choice. Throws InputError for an unknown name, a budget beyond l,
+/// a sigma outside (0, 1), explicit pins above the budget, a score that needs what the dump lacks, a file of
+/// the wrong shape, and where nothing is left to simulate.
+EvictionPlan eviction_plan(const Dump& dump, const EvictionOptions& options);
+
+/// "max:7", "avg:5" or "none".
+Pooling parse_pooling(const std::string& text);
+
+/// A compression ratio in (0, 1); `option` names it in the message.
+void check_sigma(const std::string& option, double sigma);
+
+}  // namespace kvreplay

@@ -1,0 +1,82 @@
+#include "analysis/eviction/eviction_report.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace kvreplay {
+namespace {
+
+/// One line of the table: all budgets of a policy under one semantics in one phase.
+struct Line {
+  std::string policy, semantics, phase;
+  std::vector<std::size_t> cases;  // by budget
+};
+
+std::vector<Line> lines_of(const EvictionPlan& plan) {
+  std::vector<Line> lines;
+  for (std::size_t c = 0; c < plan.cases.size(); ++c) {
+    const EvictionCase& which = plan.cases[c];
+    if (!which.run) continue;
+    const std::string phase = which.phase.name();
+    if (lines.empty() || lines.back().policy != which.policy || lines.back().semantics != which.semantics ||
+        lines.back().phase != phase)
+      lines.push_back({which.policy, which.semantics, phase, {}});
+    lines.back().cases.push_back(c);
+  }
+  return lines;
+}
+
+std::string cell(const EvictionTable& table, std::size_t which) {
+  const auto error = table.value(which, {}, EvictionMetric::output_error, table.best_rows());
+  const auto recall = table.value(which, {}, EvictionMetric::oracle_recall, RowSet::future);
+  std::string text = error ? fmt::format("{:.4f}", *error) : "-";
+  if (recall) text += fmt::format(" ({:.2f})", *recall);
+  return text;
+}
+
+}  // namespace
+
+std::string eviction_report(const EvictionPlan& plan, const EvictionTable& table) {
+  const std::vector<Line> lines = lines_of(plan);
+  std::size_t policy = 6, semantics = 9, phase = 5;
+  for (const Line& line : lines) {
+    policy = std::max(policy, line.policy.size());
+    semantics = std::max(semantics, line.semantics.size());
+    phase = std::max(phase, line.phase.size());
+  }
+  std::string text =
+      fmt::format("output error over all heads on the {} rows{}\n", name_of(table.best_rows()),
+                  table.best_rows() == RowSet::future ? " (in brackets: recall of the oracle's tokens)" : "");
+  text += fmt::format("{:{}}  {:{}}  {:{}}", "policy", policy, "semantics", semantics, "phase", phase);
+  for (const Budget& budget : plan.budgets)
+    text += fmt::format("  {:>14}", budget.tokens ? fmt::format("{} tokens", *budget.tokens)
+                                                  : fmt::format("sigma {}", budget.label()));
+  text += '\n';
+  for (const Line& line : lines) {
+    text +=
+        fmt::format("{:{}}  {:{}}  {:{}}", line.policy, policy, line.semantics, semantics, line.phase, phase);
+    for (const std::size_t which : line.cases) text += fmt::format("  {:>14}", cell(table, which));
+    text += '\n';
+  }
+  for (std::size_t c = 0; c < plan.cases.size(); ++c)
+    if (!plan.cases[c].run) {
+      const auto tokens = table.kept(c, {});
+      text += fmt::format("{:{}}  {} tokens kept: {}\n", plan.cases[c].policy, policy,
+                          tokens ? fmt::format("{}", *tokens) : std::string("various"), cell(table, c));
+    }
+  if (plan.pairs.empty()) return text;
+
+  text += "\ntokens that two semantics share, over all heads, and the output error of each\n";
+  for (std::size_t pair = 0; pair < plan.pairs.size(); ++pair) {
+    const std::size_t a = plan.pairs[pair].first, b = plan.pairs[pair].second;
+    const EvictionCase &here = plan.cases[a], &there = plan.cases[b];
+    text += fmt::format("{:{}}  {}  {}  {} / {}: {:.1f} % shared, {} / {}\n", here.policy, policy,
+                        here.phase.name(), here.budget_label, here.semantics, there.semantics,
+                        100 * table.shared(pair), cell(table, a), cell(table, b));
+  }
+  return text;
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,87 @@
+#pragma once
+
+#include "analysis/eviction/eviction_columns.hpp"
+#include "analysis/eviction/eviction_plan.hpp"
+#include "analysis/stage.hpp"
+#include "sim/eviction/kept_set.hpp"
+
+#include <array>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace kvreplay {
+
+/// The metrics of evictions.csv, in the order of export.
+enum class EvictionMetric {
+  output_error,
+  layer_output_error,
+  eviction_loss,
+  optimality_gap,
+  oracle_recall,
+  excess_over_greedy_exact,
+  excess_over_exchange,
+  bytes
+};
+inline constexpr std::array kEvictionMetrics{
+    EvictionMetric::output_error,         EvictionMetric::layer_output_error,
+    EvictionMetric::eviction_loss,        EvictionMetric::optimality_gap,
+    EvictionMetric::oracle_recall,        EvictionMetric::excess_over_greedy_exact,
+    EvictionMetric::excess_over_exchange, EvictionMetric::bytes};
+std::string_view name_of(EvictionMetric metric);
+
+enum class RowSet { window, future, none };
+std::string_view name_of(RowSet rows);
+
+/// What a figure is of: one KV head, a layer (head empty) or the whole model (both empty). `layer` counts the
+/// layers of the run.
+struct Scope {
+  std::optional<Index> layer, head;
+};
+
+/// The figures of all heads, read as the metrics of evictions.csv.
+class EvictionTable {
+ public:
+  EvictionTable(const EvictionPlan& plan, const EvictionColumns& columns, const HeadFigures& figures,
+                bool with_layer_output);
+
+  const EvictionPlan& plan() const { return plan_; }
+  /// Empty where the metric is not there for such a scope, rows and case; nan where it has no value.
+  std::optional<double> value(std::size_t which, Scope scope, EvictionMetric metric, RowSet rows) const;
+  /// Tokens kept by every head in scope; empty where they differ.
+  std::optional<Index> kept(std::size_t which, Scope scope) const;
+  /// Tokens that both cases of a pair keep, over all heads in scope.
+  double common(std::size_t pair, Scope scope) const;
+  /// The same over all heads, of the larger of the two kept sets; nan where both are empty.
+  double shared(std::size_t pair) const;
+  /// The rows that errors are best reported on: the future where there is one.
+  RowSet best_rows() const;
+
+  /// evictions.csv, decode.csv, decode/, diff.csv, maps/; the number of rows of evictions.csv.
+  std::size_t write(const ResultFolder& folder) const;
+  /// output_error of the whole model, by case.
+  Json totals() const;
+
+ private:
+  double sum(Scope scope, Index column) const;
+  std::optional<double> output_error(std::size_t which, Scope scope, RowSet rows) const;
+  std::optional<double> layer_output_error(std::size_t which, Scope scope, RowSet rows) const;
+  std::optional<double> excess(std::size_t which, Scope scope, RowSet rows, Base reference) const;
+  std::size_t write_evictions(const ResultFolder& folder) const;
+  void write_decoding(const ResultFolder& folder) const;
+  void write_differences(const ResultFolder& folder) const;
+  void write_maps(const ResultFolder& folder) const;
+  std::vector<Scope> scopes() const;
+
+  const EvictionPlan& plan_;
+  const EvictionColumns& columns_;
+  const HeadFigures& figures_;
+  bool with_layer_output_;
+};
+
+/// layer_XX/diff/<policy>-<first>-<second>-<phase>-<budget>.npy, int32 [n_kv, l]: 1 where only the first
+/// semantics keeps a token, -1 where only the second does. kept is [cases][n_kv].
+void write_kept_differences(const ResultFolder& folder, Index layer, const EvictionPlan& plan,
+                            const std::vector<std::vector<KeptSet>>& kept);
+
+}  // namespace kvreplay

@@ -1,0 +1,90 @@
+#include "analysis/eviction/given_arrays.hpp"
+
+#include "data/error.hpp"
+#include "data/npy_read.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <span>
+
+namespace kvreplay {
+namespace {
+
+struct NamedFile {
+  std::string name, file;
+};
+
+/// Splits name=FILE. A name becomes part of file names and of policies: letters, digits, '_', '.'.
+NamedFile parse_named(const std::string& option, const std::string& item) {
+  const auto equals = item.find('=');
+  if (equals == std::string::npos || equals == 0 || equals + 1 == item.size())
+    throw InputError(option, "name=FILE.npy", fmt::format("'{}'", item));
+  NamedFile named{item.substr(0, equals), item.substr(equals + 1)};
+  const bool plain = std::all_of(named.name.begin(), named.name.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '_' || c == '.';
+  });
+  if (!plain || named.name.front() == '.')
+    throw InputError(option, "a name of letters, digits, '_' and '.'", fmt::format("'{}'", named.name));
+  return named;
+}
+
+template <class T, class Read>
+std::vector<Given<T>> read_all(const std::string& option, const std::vector<std::string>& items,
+                               const DumpShape& shape, const Read& read) {
+  const std::array<Index, 3> expected{shape.layers, shape.n_kv, shape.l};
+  std::vector<Given<T>> all;
+  for (const std::string& item : items) {
+    const NamedFile named = parse_named(option, item);
+    const bool taken =
+        token_metric_named(named.name) || base_named(named.name) ||
+        std::any_of(all.begin(), all.end(), [&](const auto& g) { return g.name == named.name; });
+    if (taken) throw InputError(option, "a name of its own", fmt::format("'{}', which is taken", named.name));
+    all.push_back({named.name, read(named.file, std::span<const Index>(expected))});
+  }
+  return all;
+}
+
+/// FNV-1a.
+std::string hash_of(std::span<const std::byte> bytes) {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (const std::byte b : bytes) hash = (hash ^ static_cast<std::uint64_t>(b)) * 0x100000001b3u;
+  return fmt::format("{:016x}", hash);
+}
+
+}  // namespace
+
+std::vector<Given<double>> read_given_scores(const std::vector<std::string>& items, const DumpShape& shape) {
+  return read_all<double>(
+      "--score", items, shape,
+      [](const std::string& file, std::span<const Index> expected) { return read_npy(file, expected); });
+}
+
+std::vector<Given<std::uint8_t>> read_given_kept(const std::vector<std::string>& items,
+                                                 const DumpShape& shape) {
+  return read_all<std::uint8_t>(
+      "--kept", items, shape,
+      [](const std::string& file, std::span<const Index> expected) { return read_npy_bool(file, expected); });
+}
+
+std::optional<Index> common_count(const Given<std::uint8_t>& kept, const DumpShape& shape) {
+  std::optional<Index> common;
+  for (Index head = 0; head < shape.layers * shape.n_kv; ++head) {
+    const auto begin = kept.values.begin() + head * shape.l;
+    const Index n = std::count(begin, begin + shape.l, std::uint8_t{1});
+    if (common && *common != n) return std::nullopt;
+    common = n;
+  }
+  return common;
+}
+
+std::string contents_fingerprint(const Given<double>& given) {
+  return hash_of(std::as_bytes(std::span(given.values)));
+}
+std::string contents_fingerprint(const Given<std::uint8_t>& given) {
+  return hash_of(std::as_bytes(std::span(given.values)));
+}
+
+}  // namespace kvreplay

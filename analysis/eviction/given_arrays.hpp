@@ -1,0 +1,22 @@
+#pragma once
+
+#include "analysis/eviction/eviction_plan.hpp"
+
+namespace kvreplay {
+
+/// `name=FILE.npy` each: a score of every candidate, [layers, n_kv, l] floating point, higher is kept. Throws
+/// InputError for a malformed item, a name that is taken, and a file of another shape.
+std::vector<Given<double>> read_given_scores(const std::vector<std::string>& items, const DumpShape& shape);
+
+/// The same for kept sets, [layers, n_kv, l] booleans.
+std::vector<Given<std::uint8_t>> read_given_kept(const std::vector<std::string>& items,
+                                                 const DumpShape& shape);
+
+/// How many tokens every head keeps; empty where heads differ.
+std::optional<Index> common_count(const Given<std::uint8_t>& kept, const DumpShape& shape);
+
+/// 16 hex digits that tell the contents of given arrays apart.
+std::string contents_fingerprint(const Given<double>& given);
+std::string contents_fingerprint(const Given<std::uint8_t>& given);
+
+}  // namespace kvreplay

@@ -1,0 +1,223 @@
+#include "analysis/eviction/head_evictions.hpp"
+
+#include "analysis/agreement.hpp"
+#include "sim/eviction/cache_group.hpp"
+#include "sim/eviction/decode.hpp"
+#include "sim/eviction/greedy.hpp"
+#include "sim/eviction/prompt_eviction.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <optional>
+
+namespace kvreplay {
+namespace {
+
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+
+/// [steps, d_v] in panels of W rows: [panels][d_v][W].
+template <class T>
+std::vector<T> to_panels(const Matrix<T>& rows) {
+  constexpr Index W = kPanelWidth<T>;
+  const Index panels = (rows.rows() + W - 1) / W, d_v = rows.cols();
+  std::vector<T> out(static_cast<std::size_t>(panels * d_v * W));
+  for (Index r = 0; r < rows.rows(); ++r)
+    for (Index c = 0; c < d_v; ++c) out[static_cast<std::size_t>((r / W * d_v + c) * W + r % W)] = rows(r, c);
+  return out;
+}
+
+template <class T>
+class HeadSimulator {
+ public:
+  HeadSimulator(const HeadGroup<T>& group, const EvictionPlan& plan, const LayerScores& layer_scores,
+                const GivenScores& given, const std::vector<KeptSet>& given_kept, Workers& workers)
+      : group_(group),
+        plan_(plan),
+        layer_scores_(layer_scores),
+        given_(given),
+        given_kept_(given_kept),
+        workers_(workers) {}
+
+  HeadEvictions<T> run(bool with_vectors) {
+    result_.cases.resize(plan_.cases.size());
+    rank();
+    search_greedily();
+    workers_.parallel_for(static_cast<std::ptrdiff_t>(plan_.cases.size()), [&](std::ptrdiff_t c) {
+      const EvictionCase& which = plan_.cases[static_cast<std::size_t>(c)];
+      CaseFigures& figures = result_.cases[static_cast<std::size_t>(c)];
+      figures.kept = prompt_kept(which);
+      figures.tokens = count(figures.kept);
+    });
+    replay_decoding(with_vectors);
+    measure(plan_.window, with_vectors, result_.window_full_sq, &CaseFigures::window_change_sq,
+            result_.window);
+    measure(plan_.future, with_vectors, result_.future_full_sq, &CaseFigures::future_change_sq,
+            result_.future);
+    compare_with_oracle();
+    return std::move(result_);
+  }
+
+ private:
+  /// What every run ranks by; budgets share it.
+  void rank() {
+    std::vector<EvictionRule> rules;
+    for (const PolicyRun& run : plan_.runs) rules.push_back(run.rules.front());
+    scores_ = rule_scores(group_, rules, given_, workers_);
+    for (std::size_t r = 0; r < scores_.size(); ++r)
+      if (layer_scores_[r].size() > 0) scores_[r] = layer_scores_[r];
+  }
+
+  /// One path serves every budget of greedy_exact, and exchange where it starts from there.
+  void search_greedily() {
+    std::optional<Index> least;
+    bool exact = false;
+    for (const EvictionCase& which : plan_.cases) {
+      if (!which.run) continue;
+      const Policy& policy = plan_.runs[*which.run].policy;
+      const bool from_greedy = policy.base == Base::exchange && !policy.metric && !policy.given;
+      exact = exact || policy.base == Base::exchange;
+      if (policy.base == Base::greedy_exact || from_greedy)
+        least = std::min(least.value_or(group_.l), *which.kept);
+    }
+    if (!least && !exact) return;
+    wide_ = converted<double>(group_);
+    if (least) path_ = greedy_exact(*wide_, search_rows(), *least, workers_);
+  }
+
+  Rows search_rows() const { return plan_.on_future ? plan_.future : plan_.window; }
+
+  KeptSet prompt_kept(const EvictionCase& which) const {
+    if (!which.run) return given_kept_[which.budget];
+    const PolicyRun& run = plan_.runs[*which.run];
+    const EvictionRule& rule = run.rules[which.budget];
+    const Index keep = *which.kept;
+    if (rule.policy.base == Base::greedy_exact) return kept_by(*path_, group_.l, keep);
+    if (rule.policy.base == Base::exchange)
+      return exchange(*wide_, search_rows(),
+                      scores_[*which.run].size() > 0 ? largest(scores_[*which.run], keep)
+                                                     : kept_by(*path_, group_.l, keep),
+                      workers_);
+    const Index block = which.phase.kind == Phase::Kind::blockwise ? which.phase.block : rule.block;
+    if (block > 0) return evict_in_blocks(group_, rule, keep, block, workers_);
+    return keep_by(rule, scores_[*which.run], keep);
+  }
+
+  void replay_decoding(bool with_vectors) {
+    std::vector<std::size_t> decoding;
+    for (std::size_t c = 0; c < plan_.cases.size(); ++c)
+      if (plan_.cases[c].phase.decodes()) decoding.push_back(c);
+    if (decoding.empty()) return;
+    const std::vector<Matrix<T>> full = decode_full_outputs(group_, workers_);
+    std::map<std::pair<std::size_t, Phase::Kind>, Matrix<double>> start;
+    const auto options_of = [&](const EvictionCase& which) {
+      return DecodeOptions{plan_.decode_window, which.phase.kind == Phase::Kind::append_only};
+    };
+    for (const std::size_t c : decoding) {
+      const EvictionCase& which = plan_.cases[c];
+      Matrix<double>& scores = start[{*which.run, which.phase.kind}];
+      if (scores.size() == 0)
+        scores =
+            decode_start_scores(group_, plan_.runs[*which.run].rules.front(), options_of(which), workers_);
+    }
+    if (with_vectors) result_.future.change.resize(plan_.cases.size());
+    workers_.parallel_for(static_cast<std::ptrdiff_t>(decoding.size()), [&](std::ptrdiff_t n) {
+      const std::size_t c = decoding[static_cast<std::size_t>(n)];
+      const EvictionCase& which = plan_.cases[c];
+      CaseFigures& figures = result_.cases[c];
+      DecodeReplay<T> replay =
+          decode_replay(group_, plan_.runs[*which.run].rules[which.budget], figures.kept, *which.kept,
+                        options_of(which), start.at({*which.run, which.phase.kind}), full, workers_);
+      figures.kept = std::move(replay.kept);
+      figures.tokens = replay.cache_size;
+      figures.step_change_sq = std::move(replay.change_sq);
+      figures.future_change_sq = 0;
+      for (const double step : figures.step_change_sq) figures.future_change_sq += step;
+      figures.window_change_sq = kNone;
+      if (n == 0) result_.step_full_sq = std::move(replay.full_sq);
+      if (with_vectors)
+        for (const Matrix<T>& change : replay.change) result_.future.change[c].push_back(to_panels(change));
+    });
+  }
+
+  /// The kept sets of all phases that do not decode, on one set of rows.
+  void measure(Rows rows, bool with_vectors, double& full_sq, double CaseFigures::*change_sq,
+               typename HeadEvictions<T>::Vectors& vectors) {
+    std::vector<std::size_t> measured;
+    std::vector<KeptSet> sets;
+    for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+      if (plan_.cases[c].phase.decodes()) continue;
+      result_.cases[c].*change_sq = kNone;
+      measured.push_back(c);
+      sets.push_back(result_.cases[c].kept);
+    }
+    full_sq = kNone;
+    if (rows.count() == 0) return;
+    OutputChanges<T> changes = output_changes(group_, rows, sets, with_vectors, workers_);
+    full_sq = changes.full_sq;
+    if (with_vectors) {
+      vectors.full = std::move(changes.full);
+      vectors.change.resize(plan_.cases.size());
+    }
+    for (std::size_t m = 0; m < measured.size(); ++m) {
+      result_.cases[measured[m]].*change_sq = changes.change_sq[m];
+      if (with_vectors) vectors.change[measured[m]] = std::move(changes.change[m]);
+    }
+  }
+
+  void compare_with_oracle() {
+    for (CaseFigures& figures : result_.cases)
+      figures.eviction_loss = figures.optimality_gap = figures.oracle_recall = kNone;
+    if (plan_.future.count() == 0) return;
+    const TokenMetrics metrics =
+        token_metrics_cpu<T>(group_, {.metrics = {TokenMetric::oracle_importance}}, workers_);
+    const Vector<double> importance = metrics[TokenMetric::oracle_importance].row(0).transpose();
+    std::map<Index, KeptSet> best;
+    for (CaseFigures& figures : result_.cases) {
+      const Index keep = count(figures.kept);
+      if (!best.contains(keep)) best[keep] = largest(importance, keep);
+      const KeptSet& oracle = best[keep];
+      Index common = 0;
+      for (std::size_t p = 0; p < oracle.size(); ++p) common += oracle[p] & figures.kept[p];
+      figures.eviction_loss = loss(importance, figures.kept);
+      figures.optimality_gap = figures.eviction_loss - loss(importance, oracle);
+      if (keep > 0) figures.oracle_recall = static_cast<double>(common) / static_cast<double>(keep);
+    }
+  }
+
+  static double loss(const Vector<double>& importance, const KeptSet& kept) {
+    std::vector<double> lost;
+    for (Index p = 0; p < importance.size(); ++p)
+      if (kept[static_cast<std::size_t>(p)] == 0) lost.push_back(importance[p]);
+    return compensated_sum(lost);
+  }
+
+  const HeadGroup<T>& group_;
+  const EvictionPlan& plan_;
+  const LayerScores& layer_scores_;
+  const GivenScores& given_;
+  const std::vector<KeptSet>& given_kept_;
+  Workers& workers_;
+  std::vector<Vector<double>> scores_;  // of every PolicyRun
+  std::optional<HeadGroup<double>> wide_;
+  std::optional<GreedyPath> path_;
+  HeadEvictions<T> result_;
+};
+
+}  // namespace
+
+template <class T>
+HeadEvictions<T> head_evictions(const HeadGroup<T>& group, const EvictionPlan& plan,
+                                const LayerScores& layer_scores, const std::vector<Vector<double>>& given,
+                                const std::vector<KeptSet>& given_kept, bool with_vectors, Workers& workers) {
+  return HeadSimulator<T>(group, plan, layer_scores, given, given_kept, workers).run(with_vectors);
+}
+
+template HeadEvictions<float> head_evictions(const HeadGroup<float>&, const EvictionPlan&, const LayerScores&,
+                                             const std::vector<Vector<double>>&, const std::vector<KeptSet>&,
+                                             bool, Workers&);
+template HeadEvictions<double> head_evictions(const HeadGroup<double>&, const EvictionPlan&,
+                                              const LayerScores&, const std::vector<Vector<double>>&,
+                                              const std::vector<KeptSet>&, bool, Workers&);
+
+}  // namespace kvreplay

@@ -1,0 +1,46 @@
+#pragma once
+
+#include "sim/eviction/kept_set.hpp"
+#include "sim/head_group.hpp"
+#include "sim/schedule.hpp"
+#include "sim/tokens/token_metrics.hpp"
+
+#include <vector>
+
+// The two kept sets that are sought by their exact error itself, in float64. For rows i of a row set, all G
+// query heads of a group and a set M of prompt positions,
+//
+//   E(M) = sum over i and heads of ||o_i^M - o_i||^2,
+//
+// o_i^M the attention of row i over M and every visible position >= l (and the sink logit); a row that sees
+// none of them has o := 0.
+
+namespace kvreplay {
+
+/// A run of greedy_exact: the first l - B entries are what a budget of B evicts.
+struct GreedyPath {
+  std::vector<Index> evicted;  ///< positions, in the order in which they go
+  std::vector<double> error;   ///< E after each of them
+};
+
+/// What is left of a prompt of l tokens at a budget of `keep`, which the path must reach.
+KeptSet kept_by(const GreedyPath& path, Index l, Index keep);
+
+/// Evicts one prompt token at a time until `keep` are left, each time the one whose removal, given all before
+/// it, leaves the smallest E. Ties, to rounding, evict the higher position. `rows` must have queries.
+/// A step costs O((G |rows| + d) l); memory is 3 G |rows| l numbers of 8 bytes and a copy of keys and values.
+/// The same path for any number of threads. Throws InputError where a number overflows.
+GreedyPath greedy_exact(const HeadGroup<double>& group, Rows rows, Index keep, Workers& workers);
+
+/// The judge: every candidate's attention computed anew from the definition, O(G |rows| l^2 (l - keep) d_v).
+/// Shares nothing with the fast twin.
+GreedyPath greedy_exact_reference(const HeadGroup<double>& group, Rows rows, Index keep);
+
+/// Swaps a kept with an evicted token while E falls by more than one part in 1e9, until no such swap does
+/// (as far as float64 tells errors below 1e-16 of ||o||^2 apart). Evicted tokens come in by the error that
+/// they would take away, each against the best one to drop for it; the first swap that pays is made.
+/// A token that comes in costs O((G |rows| + d) B), a swap O((G |rows| + d) l); memory as greedy_exact.
+/// The same set for any number of threads.
+KeptSet exchange(const HeadGroup<double>& group, Rows rows, KeptSet start, Workers& workers);
+
+}  // namespace kvreplay
