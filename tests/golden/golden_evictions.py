@@ -129,21 +129,14 @@ def write_result(dump, out, policies, semantics, sigmas, phases, options, indice
                 for sigma in sigmas:
                     budget = tokens_kept(sigma, layer.l, style)
                     for phase in phases:
-                        if phase in ("decode", "append-only"):
-                            trace, _ = evictions.decode(policy, budget, phase == "append-only")
-                            traces[f"{name}-{style}-{phase}-{budget}"].append(trace)
-                            for g, x in enumerate(trace):
-                                start = [index, g, name, style if phase == "decode" else f"{style}:{phase}", budget]
-                                decode_lines += [[*start, kind, repr(float(f(x)))] for kind, f in SUMMARIES.items()]
-                            continue
-                        phase_name = phase.replace(":", "_")
-                        kept, _ = compute_kept(evictions, policy, phase_name, budget)
-                        np.save(kept_folder / f"{name}-{style}-{phase_name}-{budget}.npy", kept)
-                        for (rows, metric, g), (value, _) in errors.figures(kept).items():
-                            if rows or metric != "bytes":
-                                where = [index, "" if g is None else g, name, style, phase, sigma]
-                                count = int(kept.sum() if g is None else kept[g].sum())
-                                lines.append([*where, count, rows, metric, repr(float(value))])
+                        run = [index, name, style, sigma, phase, budget]
+                        try:
+                            if phase in ("decode", "append-only"):
+                                write_trace(evictions, policy, run, traces, decode_lines)
+                            else:
+                                write_kept(evictions, errors, policy, run, kept_folder, lines)
+                        except Unknown as reason:
+                            print(f"left out: {name} {style} {phase}: {reason}")
         print(f"layer {index}: {time.time() - started:.1f} s", flush=True)
     write_csv(out / "evictions.csv", HEADER, lines)
     if traces:
@@ -151,6 +144,27 @@ def write_result(dump, out, policies, semantics, sigmas, phases, options, indice
         for name, x in traces.items():
             np.save(out / "decode" / f"{name}.npy", np.stack(x))
         write_csv(out / "decode.csv", DECODE_HEADER, decode_lines)
+
+
+def write_trace(evictions, policy, run, traces, lines):
+    index, name, style, _, phase, budget = run
+    trace, _ = evictions.decode(policy, budget, phase == "append-only")
+    traces[f"{name}-{style}-{phase}-{budget}"].append(trace)
+    for g, x in enumerate(trace):
+        start = [index, g, name, style if phase == "decode" else f"{style}:{phase}", budget]
+        lines += [[*start, kind, repr(float(f(x)))] for kind, f in SUMMARIES.items()]
+
+
+def write_kept(evictions, errors, policy, run, folder, lines):
+    index, name, style, sigma, phase, budget = run
+    phase_name = phase.replace(":", "_")
+    kept, _ = compute_kept(evictions, policy, phase_name, budget)
+    np.save(folder / f"{name}-{style}-{phase_name}-{budget}.npy", kept)
+    for (rows, metric, g), (value, _) in errors.figures(kept).items():
+        if rows or metric != "bytes":
+            count = int(kept.sum() if g is None else kept[g].sum())
+            where = [index, "" if g is None else g, name, style, phase, sigma]
+            lines.append([*where, count, rows, metric, repr(float(value))])
 
 
 SUMMARIES = {"mean": np.mean, "max": np.max, "last": lambda x: x[-1]}
@@ -162,13 +176,15 @@ SUMMARIES = {"mean": np.mean, "max": np.max, "last": lambda x: x[-1]}
 class Report:
     """Per kind of figure: how many were compared, the worst in units of its tolerance, and where."""
 
-    def __init__(self):
+    def __init__(self, scale=1.0):
+        self.scale = scale  # of every tolerance
         self.kinds = {}
         self.skipped = defaultdict(int)
 
     def add(self, kind, got, want, tolerance, where):
         entry = self.kinds.setdefault(kind, [0, 0.0, 0.0, ""])
         off = abs(got - want) if np.isfinite(got) or np.isfinite(want) else 0.0
+        tolerance = tolerance * self.scale
         units = off / tolerance if tolerance > 0 else (0.0 if off == 0 else np.inf)
         units = np.inf if np.isnan(units) else units
         entry[0] += 1
@@ -181,7 +197,7 @@ class Report:
         for g in range(len(want)):
             wrong = int(((got[g] != want[g]) & ~near[g]).sum())
             first = f" first at position {int(np.argmax((got[g] != want[g]) & ~near[g]))}" if wrong else ""
-            self.add(kind, float(wrong), 0.0, 0.5, f"{where} KV head {g}{first}")
+            self.add(kind, float(wrong), 0.0, 0.0, f"{where} KV head {g}{first}")
             if near[g].all():
                 self.skipped[f"{kind}: heads where an earlier cut was within rounding"] += 1
             elif (got[g] != want[g]).any() and not wrong:
@@ -233,7 +249,7 @@ def check_layer(report, evictions, errors, folder, index, lines, options):
         name, semantics, phase, budget = match[1], match[2], match[3], int(match[4])
         got = np.load(path).astype(bool)
         if got.shape != (evictions.layer.n_kv, evictions.layer.l):
-            report.add("kept set shape", 1.0, 0.0, 0.5, f"{path}: {got.shape}")
+            report.add("kept set shape", 1.0, 0.0, 0.0, f"{path}: {got.shape}")
             continue
         where = f"layer {index} {path.stem}"
         try:
@@ -265,8 +281,8 @@ def budget_of(text, l, semantics):
     return tokens_kept(value, l, semantics) if "." in text and value < 1 else int(value)
 
 
-def check_decode(report, evictions, folder, index, row, lines, options):
-    """Traces decode/*.npy [layers, n_kv, steps], line `row` being this layer; and decode.csv."""
+def check_decode(report, evictions, folder, index, indices, lines, options):
+    """Traces decode/*.npy [layers, n_kv, steps], with every layer of the dump or those of `indices`; and decode.csv."""
     traces = {}
     for path in sorted((folder / "decode").glob("*.npy")):
         match = DECODE_NAME.match(path.stem)
@@ -280,9 +296,10 @@ def check_decode(report, evictions, folder, index, row, lines, options):
         except Unknown as reason:
             report.skipped[f"decode trace: {reason}"] += 1
             continue
-        got = np.load(path)[row]
+        trace = np.load(path)
+        got = trace[indices.index(index) if len(trace) == len(indices) else index]
         if got.shape != want.shape:
-            report.add("decode trace shape", 1.0, 0.0, 0.5, f"{path}: {got.shape}, expected {want.shape}")
+            report.add("decode trace shape", 1.0, 0.0, 0.0, f"{path}: {got.shape}, expected {want.shape}")
             continue
         for g in range(len(want)):
             if near[g]:
@@ -319,19 +336,19 @@ def check_whole_model(report, lines, bytes_of):
 
 
 def check_result(folder, dump, indices, options, prompt_len):
-    report = Report()
+    report = Report(options.near / Options.near)
     lines, decode_lines = read_lines(folder / "evictions.csv"), read_lines(folder / "decode.csv")
     totals = defaultdict(float)
     for line in lines:
         if line["layer"] and line["kv_head"]:
             totals[tuple(line[name] for name in ("policy", "semantics", "phase", "budget", "rows", "metric"))] += float(line["value"])
-    for row, index in enumerate(indices):
+    for index in indices:
         started = time.time()
         layer = load_layer(dump, index, prompt_len)
         evictions = Evictions(layer, index)
         errors = Errors(layer, evictions, options.window or DEFAULT_WINDOW, element_bytes(layer_folders(dump)[index]))
         check_layer(report, evictions, errors, folder, index, lines, options)
-        check_decode(report, evictions, folder, index, row, decode_lines, options)
+        check_decode(report, evictions, folder, index, indices, decode_lines, options)
         print(f"layer {index}: {time.time() - started:.1f} s", flush=True)
     check_whole_model(report, lines, totals)
     return report.print()
@@ -362,6 +379,7 @@ def main():
     parser.add_argument("--sinks", type=int)
     parser.add_argument("--pool", type=parse_pool, help="max:7, avg:5 or none")
     parser.add_argument("--decode-window", type=int)
+    parser.add_argument("--tolerance", type=float, default=Options.near, help="relative; 1e-4 suits float32 results")
     parser.add_argument("--score", action="append", default=[], metavar="NAME=FILE")
     args = parser.parse_args()
 
@@ -371,7 +389,7 @@ def main():
         golden_evictions_test.selftest()
         return
     scores = {name: np.load(path).astype(np.float64) for name, _, path in (text.partition("=") for text in args.score)}
-    options = Options(args.window, args.recent, args.sinks, args.pool, args.decode_window, scores)
+    options = Options(args.window, args.recent, args.sinks, args.pool, args.decode_window, scores, args.tolerance)
     indices = layer_list(args.layers, args.dump)
     if args.check:
         sys.exit(0 if check_result(args.check, args.dump, indices, options, args.prompt_len) else 1)

@@ -182,7 +182,10 @@ def key_score(name, k):
 
 
 def expected_attention(layer, g, epsilon, through_output):
-    """[l]; the first EXPECTED_SKIP positions get the largest score. through_output: ||v W_O(h)|| per query head where the dump has W_O."""
+    """[l]; the first EXPECTED_SKIP positions get the largest score.
+
+    through_output: ||v W_O(h)|| of each query head in place of ||v||, where the dump has W_O.
+    """
     l, skip = layer.l, EXPECTED_SKIP
     if layer.inv_freq is None or layer.first_row > 0 or l <= skip:
         raise Unknown("expected_attention needs the dump's RoPE and every prompt query")

@@ -44,7 +44,7 @@ def main():
                 differs = (got != kept) & ~tied[layer]
                 if differs.any():
                     g, p = np.argwhere(differs)[0]
-                    print(f"{path}: {int(differs.sum())} positions differ, first KV head {g}, position {p} (kvpress keeps it: {kept[g, p]})")
+                    print(f"{path}: {int(differs.sum())} positions differ, first KV head {g}, position {p}: expected {kept[g, p]}")
                     wrong += 1
     print(f"{compared} kept sets compared, {wrong} differ")
     sys.exit(1 if wrong or not compared else 0)

@@ -219,11 +219,11 @@ def main():
         np.savez(file, **arrays)
     record = {
         "kvpress": VERSION, "torch": torch.__version__, "transformers": transformers.__version__, "dump": args.dump.resolve().name,
-        "prompt_len": layer.l, "ratios": RATIOS, "near": NEAR, "kept_sets": facts, "pyramid_budgets": pyramid_budgets(config, layer.l),
-    }
-    lines = ",\n".join(f" {json.dumps(key)}: {json.dumps(value)}" for key, value in record.items() if not isinstance(value, (dict, list)))
+        "prompt_len": layer.l, "ratios": RATIOS, "near": NEAR,
+    }  # fmt: skip
+    lines = ",\n".join(f" {json.dumps(key)}: {json.dumps(value)}" for key, value in record.items())
     sets = ",\n".join(f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in facts.items())
-    budgets = ",\n".join(f"  {json.dumps(row)}" for row in record["pyramid_budgets"])
+    budgets = ",\n".join(f"  {json.dumps(row)}" for row in pyramid_budgets(config, layer.l))
     Path(f"{stem}.json").write_text(f'{{\n{lines},\n "kept_sets": {{\n{sets}\n }},\n "pyramid_budgets": [\n{budgets}\n ]\n}}\n')
     print(f"{stem}.npz: {Path(f'{stem}.npz').stat().st_size} bytes")
 
