@@ -127,6 +127,9 @@ void AttentionRows<T>::take_logits(Index r, const TokenSlots<T>& slots) {
     const T* dots = dots_.get() + (p / W * rows() + r) * W;
     for (Index lane = 0; lane < W; ++lane) z[p + lane] = static_cast<double>(dots[lane]);
   }
+  int overflows = 0;
+  for (Index p = 0; p < n; ++p) overflows |= z[p] - z[p] == 0 ? 0 : 1;
+  if (overflows != 0) overflow(r);
   const Index padded = div_up(n, kPanelWidth<double>) * kPanelWidth<double>;
   if (group_.rule.softcap) {
     double* slope = slopes_.get() + r * capacity_;
@@ -195,10 +198,14 @@ void AttentionRows<T>::take_outputs(Index r, const TokenSlots<T>& slots) {
         static_cast<double>(sums_[static_cast<std::size_t>((c / W * rows() + r) * W + c % W)]);
     row.output[c] = row.column.one_minus_a * row.rest_output[c] + row.column.a * static_cast<double>(top[c]);
   }
-  if (std::isfinite(row.column.lse) && std::isfinite(row.output.sum())) return;
+  if (!std::isfinite(row.column.lse) || !std::isfinite(row.output.sum())) overflow(r);
+}
+
+template <class T>
+void AttentionRows<T>::overflow(Index r) const {
   throw InputError(
       "layer " + std::to_string(group_.layer) + ", KV head " + std::to_string(group_.kv_head) +
-          ", query at position " + std::to_string(row.i),
+          ", query at position " + std::to_string(row(r).i),
       "a finite attention output",
       std::string("an overflow of ") + (sizeof(T) == 4 ? "float32 (see --precision f64)" : "float64"));
 }

@@ -5,6 +5,7 @@
 
 #include <hwy/aligned_allocator.h>
 
+#include <limits>
 #include <vector>
 
 // The fast decoding replay's cache and the attention of single query rows over it.
@@ -95,6 +96,7 @@ class AttentionRows {
   void take_logits(Index r, const TokenSlots<T>& slots);
   void take_weights(Index r, Index longest);
   void take_outputs(Index r, const TokenSlots<T>& slots);
+  [[noreturn]] void overflow(Index r) const;
 };
 
 extern template class TokenSlots<float>;

@@ -187,3 +187,148 @@ TEST_CASE("the float32 decoding replay decides and errs as the reference does", 
     }
   }
 }
+
+TEST_CASE("the decoding twins agree on starts of any size and on caches of caches", "[decode]") {
+  const HeadGroup<double> whole =
+      random_group({.l = 20, .T = 36, .G = 3, .d = 6, .d_v = 9, .sliding_window = 12, .seed = 41});
+  std::vector<Index> tokens = {0, 2, 3, 7, 8, 9, 12, 13, 15, 17, 18, 19};
+  for (Index p = 20; p < 36; ++p) tokens.push_back(p);
+  HeadGroup<double> group = cache_group(whole, tokens, 18);  // positions with gaps, queries from 18 on
+  group.l = 12;
+  for (const Index keep : {0, 3, 7, 12})
+    for (const NamedRule& named : all_rules(group.l, 6, true))
+      for (const DecodeOptions& options : all_options()) {
+        const KeptSet start = spread(group.l, keep);
+        const std::string name = fmt::format("start of {}, {}{}", keep, named.name, name_of_options(options));
+        CHECK(differences(name, decode_replay_reference(group, named.rule, start, 6, options),
+                          fast(group, named.rule, start, 6, options), kOfOutput64) == "");
+      }
+}
+
+TEST_CASE("a budget for every token leaves no error at any step", "[decode]") {
+  const HeadGroup<double> group = random_group({.l = 140, .T = 175, .G = 3, .d = 16, .d_v = 5, .seed = 42});
+  const auto check = [&](const auto& typed) {
+    for (const NamedRule& named : all_rules(group.l, 175, true)) {
+      const auto replay = fast(typed, named.rule, spread(group.l, group.l), 175, {});
+      INFO(named.name);
+      CHECK(replay.change_sq == std::vector<double>(35, 0.0));
+      CHECK(replay.cache_size == 175);
+      CHECK(count(replay.kept) == 140);
+      for (const double full : replay.full_sq) CHECK(full > 0);
+    }
+  };
+  check(group);
+  check(to_float(group));
+}
+
+TEST_CASE("append-only never drops a token of the start", "[decode]") {
+  const HeadGroup<double> group = random_group({.l = 14, .T = 60, .seed = 43});
+  const KeptSet start = spread(14, 8);
+  Index grown = 0;
+  for (const NamedRule& named : all_rules(14, 8, true)) {
+    const auto replay = fast(group, named.rule, start, 8, {.append_only = true});
+    INFO(named.name);
+    CHECK(replay.kept == start);
+    CHECK(replay.cache_size >= 8);
+    CHECK(replay.cache_size <= 8 + 46);
+    grown += replay.cache_size > 8 && replay.cache_size < 8 + 46 ? 1 : 0;
+  }
+  CHECK(grown > 5);  // some join and some leave at once
+}
+
+TEST_CASE("TOVA looks at one step, as a decoding window of 1 does", "[decode]") {
+  const HeadGroup<double> group = random_group({.l = 14, .T = 40, .G = 3, .seed = 44});
+  const EvictionRule tova = rule_named(Base::tova, {}, Semantics::paper, 14, 8);
+  EvictionRule sums = tova;
+  sums.policy.base = Base::h2o;
+  const auto own = fast(group, tova, spread(14, 8), 8, {});
+  const auto one = fast(group, sums, spread(14, 8), 8, {.window = 1});
+  const auto all = fast(group, sums, spread(14, 8), 8, {});
+  CHECK(own.change_sq == one.change_sq);
+  CHECK(own.change_sq != all.change_sq);
+}
+
+TEST_CASE("the decoding replay gives the same bytes with any number of threads", "[decode]") {
+  const HeadGroup<float> group = to_float(
+      random_group({.l = 90, .T = 170, .G = 2, .d = 16, .d_v = 16, .attention_sink = 0, .seed = 45}));
+  for (const NamedRule& named : all_rules(90, 40, true)) {
+    const auto alone = fast(group, named.rule, spread(90, 40), 40, {}, 1);
+    for (const int threads : {2, 3}) {
+      const auto many = fast(group, named.rule, spread(90, 40), 40, {}, threads);
+      INFO(named.name << ", " << threads << " threads");
+      CHECK(alone.change_sq == many.change_sq);
+      CHECK(alone.kept == many.kept);
+      CHECK(same_bytes(alone.change[1].cast<double>(), many.change[1].cast<double>()));
+    }
+  }
+}
+
+// Keys of 0: every weight is 1 / (cached tokens), every output a mean.
+TEST_CASE("streaming over equal weights gives the errors of means", "[decode]") {
+  HeadGroup<double> group;
+  group.l = 2;
+  group.k = Matrix<double>::Zero(5, 1);
+  group.v.resize(5, 1);
+  group.v << 1, 2, 3, 6, 8;
+  group.q = {Matrix<double>::Ones(5, 1)};
+  const EvictionRule rule = rule_named(Base::streaming, {}, Semantics::paper, 2, 2, pins(1, 1));
+  const auto replay = fast(group, rule, KeptSet{1, 1}, 2, {});
+  // caches {0, 1, 2}, {0, 2, 3}, {0, 3, 4}: means 2, 10/3, 5 in place of 2, 3, 4
+  REQUIRE(replay.change_sq.size() == 3);
+  CHECK(replay.change_sq[0] == Approx(0).margin(1e-15));
+  CHECK(replay.change_sq[1] == Approx(1.0 / 9));
+  CHECK(replay.change_sq[2] == Approx(1));
+  CHECK(replay.full_sq[2] == Approx(16));
+  CHECK(replay.change[0](1, 0) == Approx(1.0 / 3));
+  CHECK(replay.kept == KeptSet{1, 0});
+  CHECK(replay.cache_size == 2);
+
+  // Equal sums but for the prompt's: attention of rows 0 and 1 is 1 + 1/2 for token 0, 1/2 for token 1; after
+  // the first step token 1 has 1/2 + 1/3 and token 2 has 1/3, and so on: every new token leaves again.
+  const EvictionRule sums = rule_named(Base::h2o, {}, Semantics::paper, 2, 2, pins(0, 0));
+  const auto kept = fast(group, sums, KeptSet{1, 1}, 2, {});
+  CHECK(kept.kept == KeptSet{1, 1});
+  CHECK(kept.change_sq[2] == Approx(1.0 / 9));  // (1 + 2 + 8) / 3 in place of 4
+}
+
+TEST_CASE("rules that need more than a step's queries say why they cannot decode", "[decode]") {
+  const auto why = [](Base base, Semantics semantics, std::optional<TokenMetric> metric = {}) {
+    return why_not_in_decoding(rule_named(base, metric, semantics, 40, 20));
+  };
+  CHECK_FALSE(why(Base::h2o, Semantics::kvpress));
+  CHECK_FALSE(why(Base::tova, Semantics::paper));
+  CHECK_FALSE(why(Base::streaming, Semantics::official));
+  CHECK_FALSE(why(Base::keydiff, Semantics::paper));
+  CHECK(why(Base::tova, Semantics::official));
+  CHECK(why(Base::expected_attention, Semantics::paper));
+  CHECK(why(Base::h2o, Semantics::paper, TokenMetric::expected_attention));
+  CHECK(why(Base::h2o, Semantics::paper, TokenMetric::oracle_next));
+  CHECK(why(Base::oracle, Semantics::paper));
+  CHECK(why(Base::greedy_exact, Semantics::paper));
+  CHECK(why(Base::exchange, Semantics::paper, TokenMetric::joint));
+  EvictionRule given = rule_named(Base::h2o, {}, Semantics::paper, 40, 20);
+  given.metric.reset();
+  given.given = 0;
+  CHECK(why_not_in_decoding(given));
+}
+
+TEST_CASE("logits and values beyond the type are an input error while decoding", "[decode]") {
+  const auto run = [](double queries, double values, TokenMetric metric) {
+    HeadGroup<double> group = random_group({.l = 9, .T = 16, .T_q = 7, .seed = 46});
+    for (Matrix<double>& q : group.q) q *= queries;
+    group.v *= values;
+    return fast(to_float(group), rule_named(Base::h2o, metric, Semantics::paper, 9, 5), spread(9, 5), 5, {});
+  };
+  CHECK_NOTHROW(run(1, 1, TokenMetric::joint));
+  CHECK_THROWS_AS(run(1e38, 1, TokenMetric::attn), InputError);
+  CHECK_THROWS_AS(run(1, 1e25, TokenMetric::joint), InputError);
+}
+
+TEST_CASE("a decoding replay stops where it is asked to", "[decode]") {
+  const HeadGroup<double> group = random_group({});
+  Workers workers(1);
+  const EvictionRule rule = rule_named(Base::streaming, {}, Semantics::paper, 40, 20);
+  const auto full = decode_full_outputs(group, workers);
+  workers.stop();
+  CHECK_THROWS_AS(decode_replay(group, rule, spread(40, 20), 20, {}, {}, full, workers), Interrupted);
+}

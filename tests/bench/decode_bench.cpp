@@ -1,0 +1,141 @@
+// Times decoding steps with an eviction each, as a ratio to their floor, measured in the same run:
+//   decode_bench [--benchmark_repetitions=9]
+
+#include "sim/eviction/decode.hpp"
+#include "sim/freed_memory.hpp"
+#include "tests/bench/floor.hpp"
+
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace kvreplay;
+
+constexpr Index kPrompt = 4096, kSteps = 512, kBudget = 1024, kDim = 128;
+
+HeadGroup<float> random_group(Index G) {
+  std::mt19937 engine(1);
+  std::normal_distribution<float> normal;
+  const auto fill = [&](Matrix<float>& m, float scale) {
+    m.resize(kPrompt + kSteps, kDim);
+    for (Index i = 0; i < m.size(); ++i) m.data()[i] = scale * normal(engine);
+  };
+  HeadGroup<float> group;
+  group.l = kPrompt;
+  group.rule.scale = 1 / std::sqrt(static_cast<double>(kDim));
+  group.q.resize(static_cast<std::size_t>(G));
+  for (Matrix<float>& q : group.q) fill(q, 2.0f);
+  fill(group.k, 1.0f);
+  fill(group.v, 1.0f);
+  return group;
+}
+
+/// byte/s at which one thread reads a buffer of this size again and again, as steps read their cache.
+double read_rate(std::size_t bytes) {
+  const std::vector<float> buffer(bytes / sizeof(float), 1.0f);
+  double best = 0;
+  for (int run = 0; run < 9; ++run) {
+    constexpr int kRepeats = 20;
+    const auto start = std::chrono::steady_clock::now();
+    float sums[64] = {};
+    for (int repeat = 0; repeat < kRepeats; ++repeat)
+      for (std::size_t i = 0; i + 64 <= buffer.size(); i += 64)
+        for (std::size_t k = 0; k < 64; ++k) sums[k] += buffer[i + k];
+    benchmark::DoNotOptimize(sums);
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+    best = std::max(best, kRepeats * static_cast<double>(bytes) / elapsed.count());
+  }
+  return best;
+}
+
+struct Run {
+  const char* name;
+  Base base;
+  std::optional<TokenMetric> metric;
+  DecodeOptions options;
+};
+
+const std::vector<Run>& runs() {
+  static const std::vector<Run> all = {
+      {"h2o", Base::h2o, {}, {}},
+      {"tova", Base::tova, {}, {}},
+      {"h2o+joint", Base::h2o, TokenMetric::joint, {}},
+      {"h2o+caote", Base::h2o, TokenMetric::caote, {}},
+      {"keydiff", Base::keydiff, {}, {}},
+      {"h2o+exact_joint", Base::h2o, TokenMetric::exact_joint, {}},
+      {"h2o, window 128", Base::h2o, {}, {.window = 128}},
+  };
+  return all;
+}
+
+void decode(benchmark::State& state) {
+  const Run& run = runs()[static_cast<std::size_t>(state.range(0))];
+  const Index G = state.range(1);
+  Workers alone(1);
+  const HeadGroup<float> group = random_group(G);
+  PolicyOverrides overrides;
+  if (run.base == Base::h2o) overrides.window = 32;  // of the prompt, whose scores are not what is timed
+  const EvictionRule rule = rule_of({.name = run.name, .base = run.base, .metric = run.metric, .given = {}},
+                                    Semantics::paper, overrides, kPrompt, kBudget, false);
+  const Matrix<double> scores = decode_start_scores(group, rule, run.options, alone);
+  KeptSet start(kPrompt, 0);
+  for (Index p = 0; p < kPrompt; p += kPrompt / kBudget) start[static_cast<std::size_t>(p)] = 1;
+  const std::vector<Matrix<float>> full = decode_full_outputs(group, alone);
+
+  for (auto _ : state)
+    benchmark::DoNotOptimize(
+        decode_replay(group, rule, start, kBudget, run.options, scores, full, alone).change_sq.data());
+
+  // K q and a V over B + 1 tokens; keys and values read once.
+  const double numbers = 2.0 * kDim * (kBudget + 1), flops = 2 * static_cast<double>(G) * numbers;
+  const bench::Floor floor = bench::measure_floor(alone);
+  const double bytes_rate = read_rate(static_cast<std::size_t>(numbers) * sizeof(float));
+  const double seconds = std::max(flops / floor.flops(), sizeof(float) * numbers / bytes_rate);
+  using benchmark::Counter;
+  state.counters["a_step"] =
+      Counter(static_cast<double>(kSteps), Counter::kIsIterationInvariantRate | Counter::kInvert);
+  state.counters["floor_us"] = 1e6 * seconds;
+  state.counters["of_floor"] = Counter(seconds * kSteps, Counter::kIsIterationInvariantRate);
+  state.counters["matrix_GF/s"] = floor.flops() / 1e9;
+  state.counters["cache_GB/s"] = bytes_rate / 1e9;
+  state.SetLabel(std::string(run.name) + ", l=4096 B=1024 512 steps G=" + std::to_string(G) +
+                 " d=128 float32, 1 thread");
+}
+
+void arguments(benchmark::internal::Benchmark* bench) {
+  for (const Index G : {1, 4})
+    for (std::size_t run = 0; run < runs().size(); ++run) bench->Args({static_cast<Index>(run), G});
+}
+BENCHMARK(decode)->Apply(arguments)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+/// What the uncompressed cache gives at those steps, once a group, on every core.
+void full_outputs(benchmark::State& state) {
+  Workers workers;
+  const HeadGroup<float> group = random_group(state.range(0));
+  for (auto _ : state) benchmark::DoNotOptimize(decode_full_outputs(group, workers).front().data());
+  const double flops = 4.0 * static_cast<double>(state.range(0)) * kDim * kSteps * (kPrompt + kSteps / 2.0);
+  const bench::Floor floor = bench::measure_floor(workers);
+  state.counters["floor_ms"] = 1e3 * flops / floor.flops();
+  state.counters["of_floor"] =
+      benchmark::Counter(flops / floor.flops(), benchmark::Counter::kIsIterationInvariantRate);
+  state.SetLabel("l=4096 512 steps G=" + std::to_string(state.range(0)) + " d=128 float32, " +
+                 std::to_string(workers.threads()) + " threads");
+}
+BENCHMARK(full_outputs)->Arg(1)->Arg(4)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  keep_freed_memory();  // as the program does
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
