@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
+#include <utility>
 
 namespace kvreplay {
 namespace {
@@ -80,10 +80,8 @@ void EvictStage::begin_layer(Index layer, Workers& workers) {
   const Index rows = plan_.per_query_head ? shape.n_q : shape.n_kv;
   kept_.assign(plan_.cases.size(), std::vector<KeptSet>(static_cast<std::size_t>(rows)));
   const auto reset = [&](auto& store) {
-    for (auto* vectors : {&store.window, &store.future}) {
-      vectors->full.assign(static_cast<std::size_t>(shape.n_q), {});
-      vectors->change.assign(plan_.cases.size(), vectors->full);
-    }
+    store.window.begin(shape.n_q, plan_.cases.size());
+    store.future.begin(shape.n_q, plan_.cases.size());
   };
   reset(store_f32_);
   reset(store_f64_);
@@ -177,12 +175,10 @@ void EvictStage::compute(const HeadGroup<T>& group, Workers& workers, std::span<
 
 template <class T>
 void EvictStage::keep_vectors(HeadEvictions<T>& head, Index first_query_head) {
-  const auto keep = [&](typename HeadEvictions<T>::Vectors& from, LayerVectors<T>& to) {
-    for (std::size_t g = 0; g < from.full.size(); ++g)
-      to.full[static_cast<std::size_t>(first_query_head) + g] = std::move(from.full[g]);
+  const auto keep = [&](typename HeadEvictions<T>::Vectors& from, LayerOutputs<T>& to) {
+    to.set_full(first_query_head, std::move(from.full));
     for (std::size_t c = 0; c < from.change.size(); ++c)
-      for (std::size_t g = 0; g < from.change[c].size(); ++g)
-        to.change[c][static_cast<std::size_t>(first_query_head) + g] = std::move(from.change[c][g]);
+      to.set_change(c, first_query_head, std::move(from.change[c]));
   };
   keep(head.window, store<T>().window);
   keep(head.future, store<T>().future);
@@ -196,34 +192,16 @@ void EvictStage::head(const HeadGroup<double>& group, Workers& workers, std::spa
 }
 
 template <class T>
-void EvictStage::project_rows(const LayerVectors<T>& vectors, const std::vector<Matrix<T>>& wo,
-                              EvictionColumns::Head full, EvictionColumns::Case change, Workers& workers,
-                              Eigen::Ref<Matrix<double>> figures) const {
-  const auto projected = [&](const std::vector<std::vector<T>>& heads) {
-    std::vector<const std::vector<T>*> all;
-    for (const std::vector<T>& x : heads) {
-      if (x.empty()) return std::numeric_limits<double>::quiet_NaN();
-      all.push_back(&x);
-    }
-    return projected_sq(all, wo, workers);
-  };
-  figures.col(columns_.of(full)).setConstant(projected(vectors.full));
-  for (std::size_t c = 0; c < plan_.cases.size(); ++c)
-    figures.col(columns_.of(c, change)).setConstant(projected(vectors.change[c]));
-}
-
-template <class T>
 void EvictStage::project_layer(Index layer, Workers& workers, Eigen::Ref<Matrix<double>> figures) {
-  const DumpShape& shape = dump_.shape();
-  std::vector<Matrix<T>> wo(static_cast<std::size_t>(shape.n_q));
-  for (Index h = 0; h < shape.n_q; ++h) {
-    Matrix<T>& head = wo[static_cast<std::size_t>(h)];
-    head.resize(shape.d_v, shape.d_model);
-    dump_.read<T>(Tensor::wo, layer, h, head.data());
-  }
+  const std::vector<Matrix<T>> wo = read_layer_wo<T>(dump_, layer);
   using C = EvictionColumns;
-  project_rows(store<T>().window, wo, C::window_layer_full_sq, C::window_layer_change_sq, workers, figures);
-  project_rows(store<T>().future, wo, C::future_layer_full_sq, C::future_layer_change_sq, workers, figures);
+  const auto project = [&](const LayerOutputs<T>& outputs, C::Head full, C::Case change) {
+    figures.col(columns_.of(full)).setConstant(outputs.full_sq(wo, workers));
+    for (std::size_t c = 0; c < plan_.cases.size(); ++c)
+      figures.col(columns_.of(c, change)).setConstant(outputs.change_sq(c, wo, workers));
+  };
+  project(store<T>().window, C::window_layer_full_sq, C::window_layer_change_sq);
+  project(store<T>().future, C::future_layer_full_sq, C::future_layer_change_sq);
 }
 
 void EvictStage::end_layer(const ResultFolder& folder, Index layer, Workers& workers,

@@ -3,6 +3,7 @@
 #include "analysis/eviction/eviction_columns.hpp"
 #include "analysis/eviction/eviction_plan.hpp"
 #include "analysis/eviction/head_evictions.hpp"
+#include "analysis/eviction/layer_outputs.hpp"
 #include "analysis/stage.hpp"
 
 #include <string>
@@ -32,15 +33,9 @@ class EvictStage final : public Stage {
   std::string report(const HeadFigures& figures) const override;
 
  private:
-  /// One layer's outputs and their changes, by query head, for what W_O makes of them.
-  template <class T>
-  struct LayerVectors {
-    std::vector<std::vector<T>> full;                 // [n_q]
-    std::vector<std::vector<std::vector<T>>> change;  // [cases][n_q], empty where a case has none
-  };
   template <class T>
   struct LayerStore {
-    LayerVectors<T> window, future;
+    LayerOutputs<T> window, future;
   };
 
   template <class T>
@@ -53,11 +48,6 @@ class EvictStage final : public Stage {
   void keep_vectors(HeadEvictions<T>& head, Index first_query_head);
   template <class T>
   void project_layer(Index layer, Workers& workers, Eigen::Ref<Matrix<double>> figures);
-  template <class T>
-  void project_rows(const LayerVectors<T>& vectors, const std::vector<Matrix<T>>& wo,
-                    EvictionColumns::Head full, EvictionColumns::Case change, Workers& workers,
-                    Eigen::Ref<Matrix<double>> figures) const;
-
   const Dump& dump_;
   EvictionOptions options_;
   EvictionPlan plan_;

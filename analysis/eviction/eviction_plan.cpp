@@ -74,6 +74,8 @@ Policy parse_policy(const std::string& text, const std::vector<Given<double>>& s
     policy.given = static_cast<std::size_t>(given - scores.begin());
   else if (const auto metric = token_metric_named(score))
     policy.metric = *metric;
+  else if (const auto start = base_named(score); *base == Base::exchange && start && *start != Base::exchange)
+    policy.start = *start;
   else
     throw InputError(fmt::format("--policy: unknown score '{}'{}", score, did_you_mean(score, metrics)));
   return policy;

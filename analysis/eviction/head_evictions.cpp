@@ -75,9 +75,8 @@ class HeadSimulator {
     for (const EvictionCase& which : plan_.cases) {
       if (!which.run) continue;
       const Policy& policy = plan_.runs[*which.run].policy;
-      const bool from_greedy = policy.base == Base::exchange && !policy.metric && !policy.given;
       exact = exact || policy.base == Base::exchange;
-      if (policy.base == Base::greedy_exact || from_greedy)
+      if (policy.base == Base::greedy_exact || starts_from_greedy(policy))
         least = std::min(least.value_or(group_.l), *which.kept);
     }
     if (!least && !exact) return;
@@ -93,14 +92,16 @@ class HeadSimulator {
     const EvictionRule& rule = run.rules[which.budget];
     const Index keep = *which.kept;
     if (rule.policy.base == Base::greedy_exact) return kept_by(*path_, group_.l, keep);
-    if (rule.policy.base == Base::exchange)
-      return exchange(*wide_, search_rows(),
-                      scores_[*which.run].size() > 0 ? largest(scores_[*which.run], keep)
-                                                     : kept_by(*path_, group_.l, keep),
-                      workers_);
+    KeptSet kept;
     const Index block = which.phase.kind == Phase::Kind::blockwise ? which.phase.block : rule.block;
-    if (block > 0) return evict_in_blocks(group_, rule, keep, block, workers_);
-    return keep_by(rule, scores_[*which.run], keep);
+    if (starts_from_greedy(rule.policy))
+      kept = kept_by(*path_, group_.l, keep);
+    else if (block > 0)
+      kept = evict_in_blocks(group_, rule, keep, block, workers_);
+    else
+      kept = keep_by(rule, scores_[*which.run], keep);
+    if (rule.policy.base == Base::exchange) return exchange(*wide_, search_rows(), std::move(kept), workers_);
+    return kept;
   }
 
   void replay_decoding(bool with_vectors) {
@@ -111,7 +112,9 @@ class HeadSimulator {
     const std::vector<Matrix<T>> full = decode_full_outputs(group_, workers_);
     std::map<std::pair<std::size_t, Phase::Kind>, Matrix<double>> start;
     const auto options_of = [&](const EvictionCase& which) {
-      return DecodeOptions{plan_.decode_window, which.phase.kind == Phase::Kind::append_only};
+      const bool append_only = which.phase.kind == Phase::Kind::append_only;
+      // A new token has one row: append-only compares it with the cache on that row.
+      return DecodeOptions{append_only && !plan_.decode_window ? 1 : plan_.decode_window, append_only};
     };
     for (const std::size_t c : decoding) {
       const EvictionCase& which = plan_.cases[c];

@@ -3,6 +3,7 @@
 #include "sim/eviction/kept_set.hpp"
 #include "sim/head_group.hpp"
 #include "sim/schedule.hpp"
+#include "sim/simd/panel.hpp"
 #include "sim/tokens/token_metrics.hpp"
 
 #include <span>

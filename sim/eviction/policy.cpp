@@ -69,6 +69,11 @@ std::optional<Base> base_named(std::string_view name) {
 
 bool takes_score(Base base) { return kFacts[static_cast<std::size_t>(base)].takes_score; }
 
+bool starts_from_greedy(const Policy& policy) {
+  return policy.base == Base::exchange && !policy.metric && !policy.given &&
+         policy.start.value_or(Base::greedy_exact) == Base::greedy_exact;
+}
+
 EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOverrides& overrides, Index l,
                      Index budget, bool has_wo) {
   const bool kvpress = semantics == Semantics::kvpress;
@@ -76,7 +81,8 @@ EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOver
   EvictionRule rule;
   rule.policy = policy;
   rule.window = kBaseWindow;
-  switch (policy.base) {
+  const Base base = policy.start.value_or(policy.base);
+  switch (base) {
     case Base::streaming:
       rule.sinks = 4;
       rule.recent = std::max<Index>(budget - overrides.sinks.value_or(rule.sinks), 0);
@@ -125,7 +131,7 @@ EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOver
   }
   rule.window = std::min(overrides.window.value_or(rule.window), l);
   rule.pool_window = rule.window;
-  if (policy.base == Base::snapkv) rule.recent = rule.window;
+  if (base == Base::snapkv) rule.recent = rule.window;
   rule.sinks = overrides.sinks.value_or(rule.sinks);
   rule.recent = overrides.recent.value_or(rule.recent);
   rule.pool = overrides.pool.value_or(rule.pool);

@@ -38,13 +38,17 @@ std::optional<Base> base_named(std::string_view name);
 /// from what a score ranks first.
 bool takes_score(Base base);
 
-/// BASE[+SCORE]; the score is a token metric or a name of the user's.
+/// BASE[+SCORE]; the score is a token metric or a name of the user's. exchange also takes +BASE: it starts
+/// from what that base keeps, on its own from what greedy_exact keeps.
 struct Policy {
   std::string name;
   Base base = Base::h2o;
   std::optional<TokenMetric> metric;  ///< of +SCORE
   std::optional<std::size_t> given;   ///< of +SCORE: number of the user's score
+  std::optional<Base> start;          ///< of exchange+BASE
 };
+/// Whether it is exchange on its own.
+bool starts_from_greedy(const Policy& policy);
 
 /// A centred filter over neighbouring positions, stride 1: beyond the ends max ignores, avg counts 0.
 struct Pooling {

@@ -16,7 +16,7 @@ bool needs_rows(TokenMetric metric) {
 
 /// Whether the rule takes the published form of Expected Attention rather than the token metric.
 bool own_expected_attention(const EvictionRule& rule) {
-  return rule.policy.base == Base::expected_attention && rule.metric == TokenMetric::expected_attention;
+  return rule.policy.start.value_or(rule.policy.base) == Base::expected_attention;
 }
 
 bool searches(const EvictionRule& rule) {
@@ -57,7 +57,9 @@ std::vector<Vector<double>> rule_scores(const HeadGroup<T>& group, std::span<con
     } else if (rule.metric) {
       scores.push_back(metrics[window_of(rule)][*rule.metric].row(0).transpose());
     } else {
-      scores.push_back(searches(rule) ? Vector<double>() : by_position(group.l));
+      scores.push_back(rule.policy.base == Base::greedy_exact || starts_from_greedy(rule.policy)
+                           ? Vector<double>()
+                           : by_position(group.l));
     }
   }
   return scores;
