@@ -88,12 +88,6 @@ class ReducedCosts {
   std::vector<std::int64_t> tangent_loss_;
 };
 
-/// The next gap to try: doubled while that is cheap, then in small steps, for time grows steeply with what
-/// the gap exceeds the optimum by.
-std::int64_t wider(std::int64_t gap, std::size_t peak_states) {
-  return gap + std::max<std::int64_t>(1, peak_states < 2000 ? gap : gap / 8);
-}
-
 /// Hands out what is left of the total, lower heads first: no loss can rise by it.
 void spend(Index slack, Index l, Budgets& budgets) {
   for (Index& b : budgets) {
@@ -125,7 +119,7 @@ Budgets optimal(const BudgetFrame& frame, const LossCurves& curves, const HullGr
 
   const auto& tangent = costs.tangent();
   const Index spare = frame.total - std::accumulate(tangent.begin(), tangent.end(), Index{0});
-  for (std::int64_t gap = std::max<std::int64_t>(1, greedy_cost >> 24);; gap = wider(gap, took.peak_states)) {
+  for (std::int64_t gap = std::max<std::int64_t>(1, greedy_cost >> 24);; gap *= 2) {
     gap = std::min(gap, greedy_cost - 1);
     ++took.rounds;
     std::vector<std::vector<Deviation>> choices;

@@ -26,8 +26,7 @@ struct OptimalSearch {
 ///    For a gap g, a dynamic programme over heads on the deviation sum (b_h - t_h) that drops nothing but
 ///    candidates and partial sums above g (counting the least the remaining heads must add per token of
 ///    deviation left) finds the cheapest solution within g if there is one: it is the optimum. g starts
-///    at 2^-24 (U - LB) and doubles, or
-///    grows by an eighth where partial sums are many; at U - LB the greedy's budgets are known to be the
+///    at 2^-24 (U - LB) and doubles; at U - LB the greedy's budgets are known to be the
 ///    optimum.
 ///
 /// Exact but for the rounding of the losses to those multiples, all_heads + l of them in the sum. Time:
