@@ -82,8 +82,10 @@ void decode(benchmark::State& state) {
   const HeadGroup<float> group = random_group(G);
   PolicyOverrides overrides;
   if (run.base == Base::h2o) overrides.window = 32;  // of the prompt, whose scores are not what is timed
-  const EvictionRule rule = rule_of({.name = run.name, .base = run.base, .metric = run.metric, .given = {}},
-                                    Semantics::paper, overrides, kPrompt, kBudget, false);
+  Policy policy;
+  policy.base = run.base;
+  policy.metric = run.metric;
+  const EvictionRule rule = rule_of(policy, Semantics::paper, overrides, kPrompt, kBudget, false);
   const Matrix<double> scores = decode_start_scores(group, rule, run.options, alone);
   KeptSet start(kPrompt, 0);
   for (Index p = 0; p < kPrompt; p += kPrompt / kBudget) start[static_cast<std::size_t>(p)] = 1;

@@ -32,7 +32,9 @@ PolicyOverrides pins(Index sinks, Index recent) {
 
 EvictionRule rule_named(Base base, std::optional<TokenMetric> metric, Semantics semantics, Index l,
                         Index budget, const PolicyOverrides& overrides = {}) {
-  const Policy policy{.name = "", .base = base, .metric = metric, .given = {}};
+  Policy policy;
+  policy.base = base;
+  policy.metric = metric;
   return rule_of(policy, semantics, overrides, l, budget, false);
 }
 
