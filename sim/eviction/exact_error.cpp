@@ -32,11 +32,12 @@ ExactError::ExactError(const HeadGroup<double>& group, Rows rows, const KeptSet&
   const Index columns = (l_ + kErrorBlock - 1) / kErrorBlock * kErrorBlock;
   value_sq_.resize(at(columns));
   x_dot_.assign(at(columns), 0.0);
-  change_ = trial_change_ = x_dot_;
+  change_ = extent_ = x_dot_;
   blocks_.assign(at(columns * this->rows() * kErrorEntries), 0.0);
-  for (std::vector<double>* vectors : {&out_, &rest_, &removed_, &fixed_})
+  for (Numbers* vectors : {&out_, &rest_, &removed_, &fixed_, &current_, &moved_})
     vectors->assign(at(this->rows() * width_), 0.0);
   dots_.resize(at(this->rows()));
+  squares_.resize(at(this->rows()));
   zeros_.assign(at(width_), 0.0);
   terms_.resize(rows_.size());
   scan_.resize(rows_.size());
@@ -113,7 +114,7 @@ double ExactError::logit_of(const Row& row, Index column) {
 void ExactError::start_row(Index r, double sink) {
   Row& row = rows_[at(r)];
   const Index T = static_cast<Index>(values_.size()) / std::max<Index>(width_, 1);
-  std::vector<double> z(at(T)), weights(at(T), 0.0);
+  Numbers z(at(T)), weights(at(T), 0.0);
   row_dots(keys_.data(), T, key_width_, row.query, z.data());
   double candidates_max = kHidden, fixed_max = sink;
   for (Index c = 0; c < T; ++c) {
@@ -151,7 +152,7 @@ void ExactError::start_row(Index r, double sink) {
 /// Everything that depends on M, from nothing but M.
 void ExactError::sum_row(Index r) {
   Row& row = rows_[at(r)];
-  std::vector<double> z(at(l_)), weights(at(l_));
+  Numbers z(at(l_)), weights(at(l_));
   row_dots(keys_.data(), l_, key_width_, row.query, z.data());
   for (Index c = 0; c < l_; ++c) z[at(c)] = sees(row, position_[at(c)]) ? logit(z[at(c)]) : kHidden;
 
@@ -188,7 +189,7 @@ void ExactError::sum_row(Index r) {
   row.shift = row.by_removed ? row.all_max : empty ? 0 : left_max;
   row.by = row.by_removed ? row.all_by : empty ? 1 : 1 / left;
 
-  std::vector<double> sum(at(width_));
+  Numbers sum(at(width_));
   if (row.by_removed) {
     std::copy(removed, removed + width_, sum.begin());
   } else {

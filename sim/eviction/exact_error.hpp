@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <new>
 #include <vector>
 
 // The exact error E(M) of a kept set (see greedy.hpp) and of every set that is one token away from it, kept
@@ -27,6 +28,20 @@
 
 namespace kvreplay {
 
+/// Numbers that start on a cache line, so that no vector of them lies across two.
+template <class T>
+struct OnCacheLine {
+  using value_type = T;
+  static constexpr std::align_val_t kLine{64};
+  OnCacheLine() = default;
+  template <class U>
+  OnCacheLine(const OnCacheLine<U>&) {}
+  T* allocate(std::size_t n) { return static_cast<T*>(::operator new(n * sizeof(T), kLine)); }
+  void deallocate(T* p, std::size_t) { ::operator delete(p, kLine); }
+  bool operator==(const OnCacheLine&) const { return true; }
+};
+using Numbers = std::vector<double, OnCacheLine<double>>;
+
 class ExactError {
  public:
   /// Where `insertions` is false only removals are scored, and what was removed cannot come back.
@@ -38,14 +53,14 @@ class ExactError {
 
   /// Columns 0..kept()-1 are those of M, the others follow; every move reorders them.
   Index position(Index column) const { return position_[at(column)]; }
-  /// What E gains when the column's token is removed from M, or inserted into it.
+  /// What E gains when the column's token is removed from M, or inserted into it; lost by best_removal_with.
   double change(Index column) const { return change_[at(column)]; }
-  /// The column of M whose removal leaves the smallest E, and that E. Ties, to rounding: the higher position.
+  /// The token of M whose removal leaves the smallest E, and that E. Ties, to rounding: the higher position.
   struct Removal {
     Index position;
     double error;
   };
-  Removal best_removal() const { return best_of(change_, error_); }
+  Removal best_removal();
   /// The same after `p` has been inserted, without inserting it; p itself stays.
   Removal best_removal_with(Index p);
 
@@ -77,10 +92,13 @@ class ExactError {
   /// Rows times columns of a work item.
   static constexpr Index kEntriesPerItem = Index{1} << 16;
 
+  /// Candidates for the best removal, alike to rounding, that are compared precisely.
+  static constexpr std::size_t kLookedAt = 64;
+
   static double capped_exp(double x) { return std::exp(std::min(x, kLargestExponent)); }
   static std::size_t at(Index i) { return static_cast<std::size_t>(i); }
   Index rows() const { return static_cast<Index>(rows_.size()); }
-  double* vector_of(std::vector<double>& vectors, Index r) { return vectors.data() + r * width_; }
+  double* vector_of(Numbers& vectors, Index r) { return vectors.data() + r * width_; }
   double* value(Index column) { return values_.data() + column * width_; }
   double& entry(Index r, Index column, ErrorEntry which) {
     const Index block = column / kErrorBlock * rows() + r;
@@ -102,8 +120,12 @@ class ExactError {
   void set_terms(Index r, double joining, double joining_rest);
   void move(Index column, bool (ExactError::*of_row)(Index, Index, double));
   void update(Index column, const std::vector<Index>& lost);
-  double score(const double* x, Index columns, bool store, std::vector<double>& change);
-  Removal best_of(const std::vector<double>& change, double error) const;
+  OutputVectors vectors() {
+    return {out_.data(), rest_.data(), removed_.data(), current_.data(), moved_.data()};
+  }
+  double score(const double* x, Index columns, bool store);
+  double precise_change(Index column);
+  Removal best_of(double error);
 
   Workers& workers_;
   const AttentionRule rule_;
@@ -112,11 +134,12 @@ class ExactError {
   Index width_, key_width_, kept_ = 0;
   double error_ = 0;
   std::vector<Row> rows_;
-  std::vector<Index> position_, column_;          // of a column, of a position
-  std::vector<double> keys_, values_, value_sq_;  // by column; then the decoded positions
-  std::vector<double> queries_, centre_;
-  std::vector<double> out_, rest_, removed_, fixed_;  // [rows][width]: o, rest and removed sums, fixed mean
-  std::vector<double> blocks_, change_, trial_change_, x_dot_, dots_, zeros_;
+  std::vector<Index> position_, column_;  // of a column, of a position
+  Numbers keys_, values_, value_sq_;      // by column; then the decoded positions
+  Numbers queries_, centre_;
+  Numbers out_, rest_, removed_, fixed_;  // [rows][width]: o, rest and removed sums, fixed mean
+  Numbers current_, moved_;               // [rows][width]: o^M and D
+  Numbers blocks_, change_, extent_, x_dot_, dots_, squares_, zeros_;
   std::vector<OutputTerms> terms_;
   std::vector<ErrorRow> scan_;
 };

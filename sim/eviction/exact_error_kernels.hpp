@@ -37,10 +37,12 @@ struct OutputVectors {
   const double* out;  ///< o
   double* rest;
   double* removed;
+  double* current;  ///< o^M
+  double* change;   ///< D
 };
 
 /// Adds x to the sums of rows [begin, end) as `terms` says and finds what follows. The new sums are stored
-/// where `store` is set.
+/// where `store` is set, o^M and D always.
 void output_terms(const OutputVectors& vectors, Index begin, Index end, Index width, const double* x,
                   const double* centre, bool store, OutputTerms* terms);
 
@@ -62,10 +64,23 @@ struct ErrorRow {
   double add, weight, s, by_out, cur_out, d_out, out_sq, unused;
 };
 
-/// For the blocks [begin, end): change[p] = sum over the rows of c (2 D . (o^M - v_p) + c ||o^M - v_p||^2),
-/// c = a / (1 - a): what E gains when p is removed, or, with a < 0, inserted. u replaces kSum where `store`
-/// is set. x_dot, value_sq and change are [columns].
-void error_changes(double* blocks, Index begin, Index end, Index rows, const ErrorRow* terms,
-                   const double* x_dot, const double* value_sq, bool store, double* change);
+/// What a pass over the columns leaves, each [columns].
+struct ErrorColumns {
+  double* x_dot;     ///< in: x . v_p
+  double* value_sq;  ///< in: ||v_p||^2
+  /// Sum over the rows of c (2 D . (o^M - v_p) + c ||o^M - v_p||^2), c = a / (1 - a): what E gains when p is
+  /// removed, or, with a < 0, inserted.
+  double* change;
+  double*
+      extent;  ///< sum over the rows of c^2 (||o^M||^2 + ||v_p||^2), of which `change` may be a difference
+};
+
+/// The blocks [begin, end) of the columns. u replaces kSum where `store` is set.
+void error_changes(double* blocks, Index begin, Index end, Index rows, const ErrorRow* terms, bool store,
+                   const ErrorColumns& columns);
+
+/// D . (o^M - v) and ||o^M - v||^2 of n rows from the differences themselves.
+void differences(const double* current, const double* change, Index n, Index width, const double* v,
+                 double* change_dot, double* square);
 
 }  // namespace kvreplay

@@ -51,6 +51,8 @@ HWY_NOINLINE void OutputTermsOf(const OutputVectors& vectors, Index begin, Index
     const double* HWY_RESTRICT out = vectors.out + r * width;
     double* HWY_RESTRICT rest_sum = vectors.rest + r * width;
     double* HWY_RESTRICT removed_sum = vectors.removed + r * width;
+    double* HWY_RESTRICT current_out = vectors.current + r * width;
+    double* HWY_RESTRICT change_out = vectors.change + r * width;
     const double* HWY_RESTRICT top_value = t.top_value;
     const Vec rest_add = hn::Set(d, t.rest_add), removed_add = hn::Set(d, t.removed_add);
     const Vec inv_rest = hn::Set(d, t.inv_rest), alone = hn::Set(d, t.alone), top = hn::Set(d, t.top_weight);
@@ -70,6 +72,8 @@ HWY_NOINLINE void OutputTermsOf(const OutputVectors& vectors, Index begin, Index
       const Vec current = hn::Add(others, to_top);
       Vec change = hn::MulAdd(by_out, hn::LoadU(d, out + c), hn::Mul(by_removed, removed));
       change = hn::MulAdd(by_current, current, change);
+      hn::StoreU(current, d, current_out + c);
+      hn::StoreU(change, d, change_out + c);
       current_sq = hn::MulAdd(current, current, current_sq);
       change_current = hn::MulAdd(change, current, change_current);
       change_sq = hn::MulAdd(change, change, change_sq);
@@ -84,8 +88,12 @@ HWY_NOINLINE void OutputTermsOf(const OutputVectors& vectors, Index begin, Index
 }
 
 struct Change {
-  Vec x_dot, value_sq, sum;
-  HWY_INLINE Change() : x_dot(hn::Zero(Lanes())), value_sq(x_dot), sum(x_dot) {}
+  Vec x_dot, value_sq, sum, extent;
+  HWY_INLINE Change(const ErrorColumns& columns, Index p)
+      : x_dot(hn::LoadU(Lanes(), columns.x_dot + p)),
+        value_sq(hn::LoadU(Lanes(), columns.value_sq + p)),
+        sum(hn::Zero(Lanes())),
+        extent(sum) {}
 
   /// One row, at the vector of columns that starts at `entries`.
   HWY_INLINE void Add(const ErrorRow& t, bool store, double* HWY_RESTRICT entries) {
@@ -96,35 +104,51 @@ struct Change {
     const Vec out = hn::LoadU(d, entries + kOut * kErrorBlock);
     const Vec su = hn::Mul(hn::Set(d, t.s), u);
     const Vec linear = hn::NegMulAdd(hn::Set(d, t.by_out), out, hn::Add(hn::Set(d, t.d_out), su));
-    Vec square = hn::Add(hn::Add(hn::Set(d, t.out_sq), value_sq), su);
-    square = hn::Max(hn::NegMulAdd(hn::Set(d, t.cur_out), out, square), hn::Zero(d));
+    const Vec squares = hn::Add(hn::Set(d, t.out_sq), value_sq);
+    Vec square = hn::NegMulAdd(hn::Set(d, t.cur_out), out, hn::Add(squares, su));
+    square = hn::Max(square, hn::Zero(d));
     const Vec a = hn::Mul(hn::LoadU(d, entries + kWeight * kErrorBlock), hn::Set(d, t.weight));
     const Vec c = hn::Div(a, hn::Sub(one, a));
     sum = hn::MulAdd(c, hn::MulAdd(c, square, linear), sum);
+    extent = hn::MulAdd(hn::Mul(c, c), squares, extent);
   }
 };
 
 HWY_NOINLINE void ErrorChanges(double* HWY_RESTRICT blocks, Index begin, Index end, Index rows,
-                               const ErrorRow* HWY_RESTRICT terms, const double* HWY_RESTRICT x_dot,
-                               const double* HWY_RESTRICT value_sq, bool store, double* HWY_RESTRICT change) {
+                               const ErrorRow* HWY_RESTRICT terms, bool store, const ErrorColumns& columns) {
   const Lanes d;
   const Index N = static_cast<Index>(hn::Lanes(d));
   for (Index b = begin; b < end; ++b) {
     for (Index n = 0; n < kErrorBlock; n += 2 * N) {
       const Index p = b * kErrorBlock + n;
-      Change lo, hi;
-      lo.x_dot = hn::LoadU(d, x_dot + p);
-      hi.x_dot = hn::LoadU(d, x_dot + p + N);
-      lo.value_sq = hn::LoadU(d, value_sq + p);
-      hi.value_sq = hn::LoadU(d, value_sq + p + N);
+      Change lo(columns, p), hi(columns, p + N);
       double* entries = blocks + b * rows * kErrorEntries * kErrorBlock + n;
       for (Index r = 0; r < rows; ++r, entries += kErrorEntries * kErrorBlock) {
         lo.Add(terms[r], store, entries);
         hi.Add(terms[r], store, entries + N);
       }
-      hn::StoreU(lo.sum, d, change + p);
-      hn::StoreU(hi.sum, d, change + p + N);
+      hn::StoreU(lo.sum, d, columns.change + p);
+      hn::StoreU(hi.sum, d, columns.change + p + N);
+      hn::StoreU(lo.extent, d, columns.extent + p);
+      hn::StoreU(hi.extent, d, columns.extent + p + N);
     }
+  }
+}
+
+HWY_NOINLINE void Differences(const double* HWY_RESTRICT current, const double* HWY_RESTRICT change, Index n,
+                              Index width, const double* HWY_RESTRICT v, double* HWY_RESTRICT change_dot,
+                              double* HWY_RESTRICT square) {
+  const Lanes d;
+  const Index N = static_cast<Index>(hn::Lanes(d));
+  for (Index r = 0; r < n; ++r) {
+    Vec dot = hn::Zero(d), sq = dot;
+    for (Index c = 0; c < width; c += N) {
+      const Vec difference = hn::Sub(hn::LoadU(d, current + r * width + c), hn::LoadU(d, v + c));
+      dot = hn::MulAdd(hn::LoadU(d, change + r * width + c), difference, dot);
+      sq = hn::MulAdd(difference, difference, sq);
+    }
+    change_dot[r] = Total(dot);
+    square[r] = Total(sq);
   }
 }
 
@@ -137,6 +161,7 @@ namespace kvreplay {
 HWY_EXPORT(RowDots);
 HWY_EXPORT(OutputTermsOf);
 HWY_EXPORT(ErrorChanges);
+HWY_EXPORT(Differences);
 
 void row_dots(const double* rows, Index n, Index width, const double* x, double* out) {
   HWY_DYNAMIC_DISPATCH(RowDots)(rows, n, width, x, out);
@@ -145,9 +170,13 @@ void output_terms(const OutputVectors& vectors, Index begin, Index end, Index wi
                   const double* centre, bool store, OutputTerms* terms) {
   HWY_DYNAMIC_DISPATCH(OutputTermsOf)(vectors, begin, end, width, x, centre, store, terms);
 }
-void error_changes(double* blocks, Index begin, Index end, Index rows, const ErrorRow* terms,
-                   const double* x_dot, const double* value_sq, bool store, double* change) {
-  HWY_DYNAMIC_DISPATCH(ErrorChanges)(blocks, begin, end, rows, terms, x_dot, value_sq, store, change);
+void error_changes(double* blocks, Index begin, Index end, Index rows, const ErrorRow* terms, bool store,
+                   const ErrorColumns& columns) {
+  HWY_DYNAMIC_DISPATCH(ErrorChanges)(blocks, begin, end, rows, terms, store, columns);
+}
+void differences(const double* current, const double* change, Index n, Index width, const double* v,
+                 double* change_dot, double* square) {
+  HWY_DYNAMIC_DISPATCH(Differences)(current, change, n, width, v, change_dot, square);
 }
 
 }  // namespace kvreplay

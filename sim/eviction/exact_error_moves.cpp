@@ -1,7 +1,9 @@
 #include "sim/eviction/exact_error.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
+#include <limits>
 
 namespace kvreplay {
 
@@ -132,37 +134,36 @@ void ExactError::set_terms(Index r, double joining, double joining_rest) {
 /// are summed again.
 void ExactError::update(Index column, const std::vector<Index>& lost) {
   const double* x = column < 0 ? zeros_.data() : value(column);
-  const OutputVectors vectors{out_.data(), rest_.data(), removed_.data()};
   for (Index r = 0; r < rows(); ++r) set_terms(r, 0, 0);
-  output_terms(vectors, 0, rows(), width_, x, centre_.data(), true, terms_.data());
+  output_terms(vectors(), 0, rows(), width_, x, centre_.data(), true, terms_.data());
   workers_.parallel_for(static_cast<Index>(lost.size()), [&](Index n) {
     const Index r = lost[at(n)];
     terms_[at(r)].rest_add = terms_[at(r)].removed_add = scan_[at(r)].add = 0;
     sum_row(r);
     set_terms(r, 0, 0);
-    output_terms(vectors, r, r + 1, width_, x, centre_.data(), false, terms_.data());
+    output_terms(vectors(), r, r + 1, width_, x, centre_.data(), false, terms_.data());
   });
-  error_ = score(x, insertions_ ? l_ : kept_, true, change_);
+  error_ = score(x, insertions_ ? l_ : kept_, true);
 }
 
 /// The sum of ||D||^2 that terms_ tells of, and the changes of the first `columns` columns from there.
-double ExactError::score(const double* x, Index columns, bool store, std::vector<double>& change) {
+double ExactError::score(const double* x, Index columns, bool store) {
   for (Index r = 0; r < rows(); ++r) {
     scan_[at(r)].d_out = 2 * terms_[at(r)].change_current;
     scan_[at(r)].out_sq = terms_[at(r)].current_sq;
   }
+  const ErrorColumns all{x_dot_.data(), value_sq_.data(), change_.data(), extent_.data()};
   const Index blocks = (columns + kErrorBlock - 1) / kErrorBlock;
   const Index at_once = std::max<Index>(kEntriesPerItem / (kErrorBlock * std::max<Index>(rows(), 1)), 1);
   workers_.parallel_for((blocks + at_once - 1) / at_once, [&](Index item) {
     const Index begin = item * at_once, end = std::min(begin + at_once, blocks), first = begin * kErrorBlock;
     row_dots(value(first), std::min(end * kErrorBlock, l_) - first, width_, x, x_dot_.data() + first);
-    error_changes(blocks_.data(), begin, end, rows(), scan_.data(), x_dot_.data(), value_sq_.data(), store,
-                  change.data());
+    error_changes(blocks_.data(), begin, end, rows(), scan_.data(), store, all);
   });
   double error = 0;
   for (Index r = 0; r < rows(); ++r) {
     error += terms_[at(r)].change_sq;
-    if (rows_[at(r)].top >= 0) change[at(column_[at(rows_[at(r)].top)])] += terms_[at(r)].top_error;
+    if (rows_[at(r)].top >= 0) change_[at(column_[at(rows_[at(r)].top)])] += terms_[at(r)].top_error;
   }
   return error;
 }
@@ -203,21 +204,61 @@ ExactError::Removal ExactError::best_removal_with(Index p) {
     set_terms(r, weight, t.rest_add);
     scan_[at(r)].add = -weight;
   }
-  output_terms({out_.data(), rest_.data(), removed_.data()}, 0, rows(), width_, value(column), centre_.data(),
-               false, terms_.data());
-  const double error = score(value(column), kept_, false, trial_change_);
-  return best_of(trial_change_, error);
+  output_terms(vectors(), 0, rows(), width_, value(column), centre_.data(), false, terms_.data());
+  return best_of(score(value(column), kept_, false));
 }
 
-ExactError::Removal ExactError::best_of(const std::vector<double>& change, double error) const {
-  const double least = *std::min_element(change.begin(), change.begin() + kept_);
-  // Two tokens that are alike in every way may differ by rounding, where one of them is a row's top: of the
-  // sums over rows of D . (..) and of (..)^2 that each change consists of.
-  const double tie = least + 1e-14 * (std::abs(least) + std::sqrt(error * std::abs(least)));
-  Index best = -1;
+ExactError::Removal ExactError::best_removal() { return best_of(error_); }
+
+/// A removal's change from the difference of o^M and v itself: to rounding of its vectors, where change_ is
+/// that of their squares.
+double ExactError::precise_change(Index column) {
+  differences(current_.data(), moved_.data(), rows(), width_, value(column), dots_.data(), squares_.data());
+  double sum = 0;
+  for (Index r = 0; r < rows(); ++r) {
+    if (rows_[at(r)].top == position(column)) {
+      sum += terms_[at(r)].top_error;
+      continue;
+    }
+    const double a = scan_[at(r)].weight * entry(r, column, kWeight), c = a / (1 - a);
+    sum += c * (2 * dots_[at(r)] + c * squares_[at(r)]);
+  }
+  return sum;
+}
+
+ExactError::Removal ExactError::best_of(double error) {
+  // Rounding of sums of D . (..) and of squares, which by Cauchy and Schwarz are within these.
+  const auto doubt = [&](Index c) { return 1e-13 * (extent_[at(c)] + std::sqrt(error * extent_[at(c)])); };
+  double least = std::numeric_limits<double>::infinity();
+  for (Index c = 0; c < kept_; ++c) least = std::min(least, change_[at(c)] + doubt(c));
+  std::vector<Index> near;
   for (Index c = 0; c < kept_; ++c)
-    if (change[at(c)] <= tie && (best < 0 || position(c) > position(best))) best = c;
-  return {position(best), std::max(error + change[at(best)], 0.0)};
+    if (change_[at(c)] - doubt(c) <= least) near.push_back(c);
+  if (near.size() > 1) {
+    const auto before = [&](Index a, Index b) {
+      if (change(a) != change(b)) return change(a) < change(b);
+      return position(a) > position(b);
+    };
+    if (near.size() > kLookedAt) {
+      std::nth_element(near.begin(), near.begin() + kLookedAt, near.end(), before);
+      near.resize(kLookedAt);
+    }
+    least = std::numeric_limits<double>::infinity();
+    for (const Index c : near) {
+      if (extent_[at(c)] > 0) change_[at(c)] = precise_change(c);
+      least = std::min(least, change_[at(c)]);
+    }
+  }
+  // Tokens that are alike in every way may still differ by rounding, where one of them is a row's top.
+  Index best = -1;
+  for (const Index c : near) {
+    const double rounding =
+        1e-14 * std::abs(least) +
+        1e-15 * std::sqrt(extent_[at(c)]) * (std::sqrt(error) + std::sqrt(std::max(error + least, 0.0)));
+    if (change_[at(c)] <= least + rounding && (best < 0 || position(c) > position(best))) best = c;
+  }
+  assert(best >= 0);
+  return {position(best), std::max(error + change_[at(best)], 0.0)};
 }
 
 }  // namespace kvreplay

@@ -1,0 +1,344 @@
+#include "sim/eviction/greedy.hpp"
+
+#include "data/error.hpp"
+#include "sim/attention.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/random_group.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+using namespace kvreplay;
+using namespace kvreplay::test;
+
+namespace {
+
+using Wide = long double;
+
+/// E(M) from the definition, in long double.
+class Judge {
+ public:
+  Judge(const HeadGroup<double>& group, Rows rows) : v_(group.v.cast<Wide>()) {
+    for (Index g = 0; g < group.G(); ++g) {
+      const double sink = group.rule.sink_logit.empty() ? -std::numeric_limits<double>::infinity()
+                                                        : group.rule.sink_logit[static_cast<std::size_t>(g)];
+      for (Index i = rows.begin; i < rows.end; ++i) {
+        z_.push_back(attention_logits(group, g, i).z.cast<Wide>());
+        sinks_.push_back(sink);
+        weights_.push_back(weights(z_.size() - 1, KeptSet(static_cast<std::size_t>(group.l), 1)));
+      }
+    }
+    // Weights near 1 are known to 1e-19: this much of o^M - o is rounding.
+    const double largest = group.v.size() > 0 ? group.v.cwiseAbs().maxCoeff() : 0.0;
+    rounding_ = 1e-18 * largest * std::sqrt(static_cast<double>(z_.size() * group.v.cols()));
+  }
+  double error(const KeptSet& kept) const {
+    Wide sum = 0;
+    for (std::size_t r = 0; r < z_.size(); ++r)
+      sum += (v_.transpose() * (weights(r, kept) - weights_[r])).squaredNorm();
+    return static_cast<double>(sum);
+  }
+  /// How far an error of this size may be from the truth. Logits of 200 are known to some 1e-13 in float64,
+  /// and so are weights; 1e-290 is where squares of weights leave its range.
+  double slack(double error, double relative) const {
+    return relative * error + 2 * std::sqrt(error) * rounding_ + rounding_ * rounding_ + 1e-290;
+  }
+
+ private:
+  Vector<Wide> weights(std::size_t r, const KeptSet& kept) const {
+    Vector<Wide> w = z_[r];
+    for (std::size_t p = 0; p < kept.size(); ++p)
+      if (kept[p] == 0) w[static_cast<Index>(p)] = -std::numeric_limits<Wide>::infinity();
+    const Wide largest = std::max<Wide>(sinks_[r], w.maxCoeff());
+    if (std::isinf(largest)) return Vector<Wide>::Zero(w.size());
+    for (Wide& x : w) x = std::exp(x - largest);
+    return w / (w.sum() + std::exp(sinks_[r] - largest));
+  }
+
+  Matrix<Wide> v_;
+  std::vector<Vector<Wide>> z_, weights_;
+  std::vector<Wide> sinks_;
+  double rounding_ = 0;
+};
+
+struct Case {
+  std::string name;
+  GroupSpec spec;
+  Index window = 8;
+};
+
+const std::vector<Case>& cases() {
+  static const std::vector<Case> list{
+      {"plain", {}},
+      {"G = 1", {.G = 1}},
+      {"G = 3", {.G = 3}},
+      {"window 1", {}, 1},
+      {"whole prompt", {}, 20},
+      {"odd d, d_v larger", {.d = 5, .d_v = 17}},
+      {"odd d, d_v smaller", {.d = 7, .d_v = 3}},
+      {"d = 1", {.G = 1, .d = 1, .d_v = 1}},
+      {"no decoded rows", {.l = 20, .T = 20}},
+      {"one token", {.l = 1, .T = 1}},
+      {"one token, one decoded", {.l = 1, .T = 2}},
+      {"two tokens", {.l = 2, .T = 3}},
+      {"block edge, l = 16", {.l = 16, .T = 18}},
+      {"block edge, l = 17", {.l = 17, .T = 18}},
+      {"l = 33", {.l = 33, .T = 35, .G = 1}, 5},
+      {"few queries", {.T_q = 5}},
+      {"values far from 0", {.value_offset = 30.0}, 20},
+      {"sink", {.attention_sink = 0}},
+      {"sink, whole prompt", {.attention_sink = 0}, 20},
+      {"sink in mid prompt", {.attention_sink = 11}, 20},
+      {"sink, values far from 0", {.value_offset = 30.0, .attention_sink = 2}, 8},
+      {"sink among the decoded", {.attention_sink = 21}},
+      {"sink, logits + 200", {.logit_shift = 200.0, .attention_sink = 3}, 20},
+      {"sink, logits - 200", {.logit_shift = -200.0, .attention_sink = 3}, 20},
+      {"logits + 200", {.logit_shift = 200.0}, 20},
+      {"logits - 200", {.logit_shift = -200.0}, 20},
+      {"logits times 20", {.logit_std = 20.0}, 8},
+      {"logits times 20, whole prompt", {.logit_std = 20.0}, 20},
+      {"logits times 400", {.logit_std = 400.0}, 20},
+      {"logits times 20, - 200", {.logit_std = 20.0, .logit_shift = -200.0}, 20},
+      {"logits times 1e-3", {.logit_std = 1e-3}},
+      {"sliding window 5", {.sliding_window = 5}, 20},
+      {"sliding window 1", {.sliding_window = 1}, 20},
+      {"sliding window longer than all", {.sliding_window = 64}},
+      {"sliding window and a sink that leaves it", {.attention_sink = 9, .sliding_window = 6}, 20},
+      {"soft cap", {.logit_std = 20.0, .softcap = 8.0}, 20},
+      {"sink logit", {.sink_logit = 2.0}, 20},
+      {"sink logit far above", {.sink_logit = 30.0}},
+      {"sink logit that takes all", {.sink_logit = 1000.0}, 8},
+      {"sink logit far below", {.sink_logit = -300.0}},
+      {"sink logit and sink", {.attention_sink = 0, .sink_logit = 3.0}, 20},
+      {"non-causal", {.causal = false}},
+      {"all at once", {.G = 3, .logit_std = 5.0, .sliding_window = 9, .softcap = 8.0, .sink_logit = 1.0}, 20},
+  };
+  return list;
+}
+
+/// GroupSpec's own lengths are longer than the reference likes.
+HeadGroup<double> group_of(const Case& c, std::uint64_t seed) {
+  GroupSpec spec = c.spec;
+  if (spec.l == GroupSpec{}.l) spec.l = 20;
+  if (spec.T == GroupSpec{}.T) spec.T = 24;
+  spec.seed = seed;
+  return random_group(spec);
+}
+
+std::vector<Rows> row_sets(const HeadGroup<double>& group, Index window) {
+  return {window_rows(group.l, group.first_query(), window),
+          future_rows(group.l, group.T_all(), group.first_query())};
+}
+
+/// The errors of a path are those of its kept sets, and every token that it evicts was the best to evict. The
+/// second is looked at in every `stride`th step.
+void check_path(const GreedyPath& path, const HeadGroup<double>& group, Rows rows, std::size_t stride = 1) {
+  constexpr double kRelative = 1e-9;
+  const Judge judge(group, rows);
+  KeptSet kept(static_cast<std::size_t>(group.l), 1);
+  REQUIRE(path.error.size() == path.evicted.size());
+  for (std::size_t n = 0; n < path.evicted.size(); ++n) {
+    std::uint8_t& evicted = kept.at(static_cast<std::size_t>(path.evicted[n]));
+    REQUIRE(evicted == 1);
+    double best = std::numeric_limits<double>::infinity();
+    for (std::uint8_t& candidate : kept) {
+      if (candidate == 0 || n % stride != 0) continue;
+      candidate = 0;
+      best = std::min(best, judge.error(kept));
+      candidate = 1;
+    }
+    evicted = 0;
+    const double chosen = judge.error(kept);
+    INFO("step " << n << ", position " << path.evicted[n] << ", error " << chosen << ", best " << best);
+    CHECK((n % stride != 0 || chosen - best <= judge.slack(best, kRelative)));
+    CHECK(std::abs(path.error[n] - chosen) <= judge.slack(chosen, kRelative));
+  }
+}
+
+/// The best error that one swap leads to.
+double best_neighbour(const Judge& judge, KeptSet kept) {
+  double best = std::numeric_limits<double>::infinity();
+  for (std::size_t p = 0; p < kept.size(); ++p)
+    for (std::size_t q = 0; q < kept.size(); ++q) {
+      if (kept[p] != 0 || kept[q] == 0) continue;
+      std::swap(kept[p], kept[q]);
+      best = std::min(best, judge.error(kept));
+      std::swap(kept[p], kept[q]);
+    }
+  return best;
+}
+
+/// True where the start was improved.
+bool check_exchange(const HeadGroup<double>& group, Rows rows, const KeptSet& start) {
+  Workers workers(1);
+  const Judge judge(group, rows);
+  const KeptSet kept = exchange(group, rows, start, workers);
+  REQUIRE(kept.size() == start.size());
+  REQUIRE(count(kept) == count(start));
+  const double before = judge.error(start), error = judge.error(kept);
+  CHECK(error <= before + judge.slack(before, 1e-12));
+  CHECK(best_neighbour(judge, kept) >= error - judge.slack(error, 2e-9));
+  return error < before * (1 - 1e-6);
+}
+
+KeptSet random_set(Index l, Index keep, std::mt19937_64& bits) {
+  Vector<double> score(l);
+  for (double& x : score) x = static_cast<double>(bits() >> 11);
+  return largest(score, keep);
+}
+
+}  // namespace
+
+TEST_CASE("greedy eviction takes the best token at every step", "[greedy]") {
+  Workers workers(1);
+  for (const Case& c : cases()) {
+    const HeadGroup<double> group = group_of(c, 7);
+    for (const Rows rows : row_sets(group, c.window)) {
+      INFO(c.name << ", rows " << rows.begin << " to " << rows.end);
+      const GreedyPath path = greedy_exact(group, rows, 0, workers);
+      CHECK(static_cast<Index>(path.evicted.size()) == group.l);
+      check_path(path, group, rows);
+    }
+  }
+}
+
+TEST_CASE("greedy eviction goes the reference's way", "[greedy]") {
+  Workers workers(1);
+  for (const Case& c : cases()) {
+    for (const std::uint64_t seed : {1, 2}) {
+      const HeadGroup<double> group = group_of(c, seed);
+      for (const Rows rows : row_sets(group, c.window)) {
+        INFO(c.name << ", seed " << seed << ", rows " << rows.begin << " to " << rows.end);
+        const GreedyPath want = greedy_exact_reference(group, rows, 0);
+        const GreedyPath got = greedy_exact(group, rows, 0, workers);
+        CHECK(got.evicted == want.evicted);
+        if (seed == 1) check_path(want, group, rows);
+      }
+    }
+  }
+}
+
+TEST_CASE("exchange ends where no swap pays", "[greedy]") {
+  Workers workers(1);
+  std::mt19937_64 bits(5);
+  int greedy_improved = 0, random_improved = 0;
+  for (const Case& c : cases()) {
+    const HeadGroup<double> group = group_of(c, 11);
+    for (const Rows rows : row_sets(group, c.window)) {
+      const GreedyPath path = greedy_exact(group, rows, 0, workers);
+      for (const Index keep : {Index{0}, Index{1}, group.l / 4, group.l / 2, group.l - 1, group.l}) {
+        INFO(c.name << ", rows " << rows.begin << " to " << rows.end << ", keep " << keep);
+        greedy_improved += check_exchange(group, rows, kept_by(path, group.l, keep));
+        random_improved += check_exchange(group, rows, random_set(group.l, keep, bits));
+      }
+    }
+  }
+  CHECK(greedy_improved > 20);
+  CHECK(random_improved > 200);
+}
+
+TEST_CASE("long runs of evictions and swaps stay exact", "[greedy]") {
+  Workers workers(1);
+  for (const GroupSpec& spec :
+       {GroupSpec{.l = 130, .T = 138, .logit_std = 2.0, .seed = 3},
+        GroupSpec{.l = 130, .T = 138, .d = 24, .d_v = 20, .logit_std = 4.0, .attention_sink = 1, .seed = 4},
+        GroupSpec{.l = 130, .T = 130, .G = 1, .logit_std = 60.0, .logit_shift = -200.0, .seed = 5}}) {
+    const HeadGroup<double> group = random_group(spec);
+    const Rows rows = window_rows(group.l, 0, 10);
+    INFO("seed " << spec.seed);
+    check_path(greedy_exact(group, rows, 0, workers), group, rows, 40);
+    std::mt19937_64 bits(spec.seed);
+    check_exchange(group, rows, random_set(group.l, 20, bits));
+  }
+}
+
+// One query to which all tokens are alike: E = (mean of the kept - mean of all)^2, the mean being -3.6.
+TEST_CASE("exchange finds the best set where greedy eviction does not", "[greedy]") {
+  HeadGroup<double> group = random_group({.l = 5, .T = 5, .T_q = 1, .G = 1, .d = 4, .d_v = 1});
+  group.k.setZero();
+  group.v.col(0) << -8, 1, -7, -9, 5;
+  Workers workers(1);
+  const GreedyPath path = greedy_exact(group, {4, 5}, 2, workers);
+  const KeptSet greedy = kept_by(path, 5, 2);
+  CHECK(greedy == KeptSet{0, 0, 0, 1, 1});
+  CHECK(path.error.back() == Approx(1.6 * 1.6));
+  const KeptSet best = exchange(group, {4, 5}, greedy, workers);
+  CHECK(best == KeptSet{1, 1, 0, 0, 0});
+  CHECK(Judge(group, {4, 5}).error(best) == Approx(0.1 * 0.1));
+}
+
+TEST_CASE("a shorter run of greedy eviction is the beginning of a longer one", "[greedy]") {
+  Workers workers(1);
+  const HeadGroup<double> group = random_group({});
+  const GreedyPath all = greedy_exact(group, {32, 40}, 0, workers);
+  const GreedyPath some = greedy_exact(group, {32, 40}, 15, workers);
+  CHECK(some.evicted == std::vector<Index>(all.evicted.begin(), all.evicted.begin() + 25));
+  CHECK(some.error == std::vector<double>(all.error.begin(), all.error.begin() + 25));
+  CHECK(greedy_exact(group, {32, 40}, 40, workers).evicted.empty());
+  CHECK(kept_by(all, 40, 15) == kept_by(some, 40, 15));
+  CHECK(count(kept_by(all, 40, 15)) == 15);
+  CHECK(kept_by(all, 40, 15)[static_cast<std::size_t>(all.evicted[24])] == 0);
+  CHECK(kept_by(all, 40, 15)[static_cast<std::size_t>(all.evicted[25])] == 1);
+}
+
+TEST_CASE("ties evict the higher position", "[greedy]") {
+  Workers workers(1);
+  HeadGroup<double> group = random_group({.l = 24, .T = 26, .logit_std = 3.0});
+  for (Index p = 0; p < 12; ++p) {  // the second half repeats the first
+    group.k.row(12 + p) = group.k.row(p);
+    group.v.row(12 + p) = group.v.row(p);
+  }
+  const GreedyPath path = greedy_exact(group, {24, 26}, 0, workers);
+  std::vector<int> left(12, 2);
+  for (const Index p : path.evicted) CHECK(p / 12 == --left[static_cast<std::size_t>(p % 12)]);
+  // A repeated token that holds nearly all of every row is nearly its output: its removal cancels.
+  for (const std::uint64_t seed : {1, 2, 3, 4, 5, 6, 7, 8}) {
+    group = random_group({.l = 24, .T = 26, .logit_std = 8.0, .seed = seed});
+    for (Index p = 0; p < 12; ++p) {
+      group.k.row(12 + p) = group.k.row(p);
+      group.v.row(12 + p) = group.v.row(p);
+    }
+    left.assign(12, 2);
+    for (const Index p : greedy_exact(group, {24, 26}, 0, workers).evicted)
+      CHECK(p / 12 == --left[static_cast<std::size_t>(p % 12)]);
+  }
+  // Without a row, or one that sees a candidate, all tokens are alike.
+  const std::vector<Index> backwards{3, 2, 1, 0};
+  const HeadGroup<double> short_group = random_group({.l = 4, .T = 9, .sliding_window = 2});
+  CHECK(greedy_exact(short_group, {9, 9}, 0, workers).evicted == backwards);
+  CHECK(greedy_exact(short_group, {6, 9}, 0, workers).evicted == backwards);
+  CHECK(greedy_exact_reference(short_group, {6, 9}, 0).evicted == backwards);
+}
+
+TEST_CASE("greedy eviction and exchange are the same for any number of threads", "[greedy]") {
+  const HeadGroup<double> group = random_group({.l = 600, .T = 620, .T_q = 120, .G = 2, .logit_std = 3.0});
+  const Rows rows{500, 600};
+  Workers alone(1);
+  const GreedyPath want = greedy_exact(group, rows, 500, alone);
+  const KeptSet want_set = exchange(group, rows, kept_by(want, 600, 590), alone);
+  for (const int threads : {2, 3, 8}) {
+    Workers workers(threads);
+    const GreedyPath got = greedy_exact(group, rows, 500, workers);
+    CHECK(got.evicted == want.evicted);
+    CHECK(got.error == want.error);
+    CHECK(exchange(group, rows, kept_by(want, 600, 590), workers) == want_set);
+  }
+}
+
+TEST_CASE("greedy eviction can be stopped, and says where numbers overflow", "[greedy]") {
+  HeadGroup<double> group = random_group({});
+  Workers stopped(2);
+  stopped.stop();
+  CHECK_THROWS_AS(greedy_exact(group, {32, 40}, 0, stopped), Interrupted);
+  CHECK_THROWS_AS(exchange(group, {32, 40}, largest(Vector<double>::Zero(40), 9), stopped), Interrupted);
+  Workers workers(1);
+  group.v *= 1e160;
+  CHECK_THROWS_AS(greedy_exact(group, {32, 40}, 0, workers), InputError);
+  group = random_group({});
+  group.k *= 1e308;
+  CHECK_THROWS_AS(greedy_exact(group, {32, 40}, 0, workers), InputError);
+}
