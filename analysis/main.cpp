@@ -27,6 +27,7 @@ constexpr Command kCommands[] = {
     {"synth", "writes a synthetic dump with known structure", run_synth},
     {"tokens", "token scores, exact errors, oracles, and how well they agree", run_tokens},
     {"evict", "policies x budgets: kept sets and their exact errors", run_evict},
+    {"budget", "head budgets, loss curves, per-head loss maps", run_budget},
     {"analyze", "every analysis with one pass over the dump", run_analyze},
     {"verify", "checks the numbers against brute force and the model's own outputs", run_verify},
 };

@@ -1,0 +1,227 @@
+#include "analysis/budgets/budget_measure_stage.hpp"
+
+#include "analysis/agreement.hpp"
+#include "analysis/csv.hpp"
+#include "data/npy_write.hpp"
+#include "sim/eviction/kept_outputs.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+namespace kvreplay {
+namespace {
+
+// Figures of a head: ||o||^2 of the head and of its layer, then for every case its changes.
+constexpr Index kFull = 0, kLayerFull = 1, kHeadFigures = 2;
+constexpr Index change_of(std::size_t which) { return kHeadFigures + 2 * static_cast<Index>(which); }
+constexpr Index layer_change_of(std::size_t which) { return change_of(which) + 1; }
+
+}  // namespace
+
+BudgetMeasureStage::BudgetMeasureStage(const Dump& dump, const BudgetPlan& plan, std::vector<Index> layers,
+                                       std::vector<Allocation> allocations, Precision precision)
+    : dump_(dump),
+      plan_(plan),
+      layers_(std::move(layers)),
+      allocations_(std::move(allocations)),
+      precision_(precision) {}
+
+std::size_t BudgetMeasureStage::figures_per_head() const {
+  return static_cast<std::size_t>(kHeadFigures) + 2 * plan_.cases.size();
+}
+
+Index BudgetMeasureStage::row_of(Index layer, Index kv_head) const {
+  const Index at = std::find(layers_.begin(), layers_.end(), layer) - layers_.begin();
+  return at * dump_.shape().n_kv + kv_head;
+}
+
+void BudgetMeasureStage::begin_layer(Index, Workers&) {
+  outputs_f32_.begin(dump_.shape().n_q, plan_.cases.size());
+  outputs_f64_.begin(dump_.shape().n_q, plan_.cases.size());
+  kept_.assign(plan_.cases.size(), std::vector<KeptSet>(static_cast<std::size_t>(dump_.shape().n_kv)));
+}
+
+template <class T>
+void BudgetMeasureStage::compute(const HeadGroup<T>& group, Workers& workers, LayerOutputs<T>& layer,
+                                 std::span<double> figures) {
+  const std::vector<RankedTokens> orders = head_orders(group, plan_, dump_.shape().n_kv, workers);
+  const auto row = static_cast<std::size_t>(row_of(group.layer, group.kv_head));
+  std::vector<KeptSet> sets;
+  for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+    KeptSet kept(static_cast<std::size_t>(group.l), 0);
+    const std::vector<std::int32_t>& order = orders[plan_.cases[c].order].order;
+    for (Index j = 0; j < allocations_[c].budgets[row]; ++j)
+      kept[static_cast<std::size_t>(order[static_cast<std::size_t>(j)])] = 1;
+    kept_[c][static_cast<std::size_t>(group.kv_head)] = kept;
+    sets.push_back(std::move(kept));
+  }
+  OutputChanges<T> changes = output_changes(group, plan_.future, sets, dump_.has(Tensor::wo), workers);
+  std::fill(figures.begin(), figures.end(), 0.0);
+  figures[kFull] = changes.full_sq;
+  for (std::size_t c = 0; c < sets.size(); ++c)
+    figures[static_cast<std::size_t>(change_of(c))] = changes.change_sq[c];
+  if (!dump_.has(Tensor::wo)) return;
+  layer.set_full(group.kv_head * group.G(), std::move(changes.full));
+  for (std::size_t c = 0; c < sets.size(); ++c)
+    layer.set_change(c, group.kv_head * group.G(), std::move(changes.change[c]));
+}
+
+void BudgetMeasureStage::head(const HeadGroup<float>& group, Workers& workers, std::span<double> figures) {
+  compute(group, workers, outputs_f32_, figures);
+}
+void BudgetMeasureStage::head(const HeadGroup<double>& group, Workers& workers, std::span<double> figures) {
+  compute(group, workers, outputs_f64_, figures);
+}
+
+template <class T>
+void BudgetMeasureStage::project(Index layer, Workers& workers, const LayerOutputs<T>& outputs,
+                                 Eigen::Ref<Matrix<double>> figures) const {
+  const std::vector<Matrix<T>> wo = read_layer_wo<T>(dump_, layer);
+  figures.col(kLayerFull).setConstant(outputs.full_sq(wo, workers));
+  for (std::size_t c = 0; c < plan_.cases.size(); ++c)
+    figures.col(layer_change_of(c)).setConstant(outputs.change_sq(c, wo, workers));
+}
+
+void BudgetMeasureStage::end_layer(const ResultFolder& folder, Index layer, Workers& workers,
+                                   Eigen::Ref<Matrix<double>> figures) {
+  if (dump_.has(Tensor::wo)) {
+    if (precision_ == Precision::f32)
+      project(layer, workers, outputs_f32_, figures);
+    else
+      project(layer, workers, outputs_f64_, figures);
+  }
+  const std::size_t shape[] = {static_cast<std::size_t>(dump_.shape().n_kv),
+                               static_cast<std::size_t>(dump_.shape().l)};
+  for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+    std::vector<std::uint8_t> all;
+    for (const KeptSet& kept : kept_[c]) all.insert(all.end(), kept.begin(), kept.end());
+    write_npy_bool(folder.layer_path(layer) / "kept" / (label(c) + ".npy"), shape, all);
+  }
+}
+
+std::string BudgetMeasureStage::label(std::size_t which) const {
+  const BudgetCase& c = plan_.cases[which];
+  return fmt::format("{}-{}-{}", plan_.orders[c.order].name, name_of(c.method), shortest(c.sigma));
+}
+
+double BudgetMeasureStage::output_error(const HeadFigures& figures, std::size_t which, Index first_row,
+                                        Index rows) const {
+  const Vector<double> change = figures.values.col(change_of(which)).segment(first_row, rows);
+  const Vector<double> full = figures.values.col(kFull).segment(first_row, rows);
+  const auto sum = [](const Vector<double>& x) {
+    return compensated_sum({x.data(), static_cast<std::size_t>(x.size())});
+  };
+  return sum(change) == 0 ? 0.0 : sum(change) / sum(full);
+}
+
+double BudgetMeasureStage::total_loss(std::size_t which) const {
+  return compensated_sum(allocations_[which].loss);
+}
+
+std::size_t BudgetMeasureStage::write_budgets(const ResultFolder& folder, const HeadFigures& figures) const {
+  CsvFile csv(folder.path() / "budgets.csv",
+              "layer,kv_head,order,method,sigma,budget,loss,output_error,layer_output_error");
+  const bool with_wo = dump_.has(Tensor::wo);
+  const auto add = [&](std::size_t c, const std::string& layer, const std::string& head, Index first,
+                       Index rows, std::optional<double> layer_error) {
+    const BudgetCase& which = plan_.cases[c];
+    Index budget = 0;
+    for (Index row = first; row < first + rows; ++row) budget += allocations_[c].budgets[row];
+    const double loss =
+        compensated_sum(std::span(allocations_[c].loss)
+                            .subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(rows)));
+    csv.add(layer).add(head).add(plan_.orders[which.order].name).add(name_of(which.method)).add(which.sigma);
+    csv.add(budget).add(loss).add(output_error(figures, c, first, rows));
+    if (layer_error)
+      csv.add(*layer_error);
+    else
+      csv.add(std::string_view());
+    csv.end_row();
+  };
+  const Index n_kv = figures.n_kv, all = figures.values.rows();
+  for (Index first = 0; first < all; first += n_kv) {
+    const std::string layer = fmt::format("{}", figures.layers[static_cast<std::size_t>(first / n_kv)]);
+    for (Index head = 0; head < n_kv; ++head)
+      for (std::size_t c = 0; c < plan_.cases.size(); ++c)
+        add(c, layer, fmt::format("{}", head), first + head, 1, std::nullopt);
+    for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+      const double change = figures.values(first, layer_change_of(c)),
+                   full = figures.values(first, kLayerFull);
+      add(c, layer, "", first, n_kv,
+          with_wo ? std::optional(change == 0 ? 0.0 : change / full) : std::nullopt);
+    }
+  }
+  for (std::size_t c = 0; c < plan_.cases.size(); ++c) add(c, "", "", 0, all, std::nullopt);
+  csv.finish();
+  return csv.rows();
+}
+
+void BudgetMeasureStage::write_maps(const ResultFolder& folder, const HeadFigures& figures) const {
+  const std::size_t shape[] = {figures.layers.size(), static_cast<std::size_t>(figures.n_kv)};
+  for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+    const auto write = [&](const char* what, const std::vector<double>& map) {
+      write_npy(folder.path() / "maps" / fmt::format("{}~{}.npy", label(c), what), shape,
+                std::span<const double>(map));
+    };
+    std::vector<double> errors;
+    for (Index row = 0; row < figures.values.rows(); ++row)
+      errors.push_back(output_error(figures, c, row, 1));
+    write("budget", {allocations_[c].budgets.begin(), allocations_[c].budgets.end()});
+    write("loss", allocations_[c].loss);
+    write("output_error", errors);
+  }
+}
+
+Json BudgetMeasureStage::write_tables(const ResultFolder& folder, const HeadFigures& figures) {
+  const std::size_t rows = write_budgets(folder, figures);
+  write_maps(folder, figures);
+  Json losses = Json::object(), errors = Json::object();
+  for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+    losses[label(c)] = total_loss(c);
+    errors[label(c)] = output_error(figures, c, 0, figures.values.rows());
+  }
+  return {{"candidates", dump_.shape().l},
+          {"future_rows", plan_.future.count()},
+          {"budget_rows", rows},
+          {"budget_losses", losses},
+          {"budget_errors", errors}};
+}
+
+std::string BudgetMeasureStage::report(const HeadFigures& figures) const {
+  std::string text = "loss of all heads, and in brackets their output error on the future rows\n";
+  text += fmt::format("{:20}  {:10}", "order", "method");
+  std::vector<double> sigmas;
+  for (const BudgetCase& which : plan_.cases)
+    if (std::find(sigmas.begin(), sigmas.end(), which.sigma) == sigmas.end()) sigmas.push_back(which.sigma);
+  for (const double sigma : sigmas) text += fmt::format("  {:>18}", fmt::format("sigma {}", shortest(sigma)));
+  for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+    if (c % sigmas.size() == 0)
+      text += fmt::format("\n{:20}  {:10}", plan_.orders[plan_.cases[c].order].name,
+                          name_of(plan_.cases[c].method));
+    text += fmt::format("  {:>18}", fmt::format("{:.4g} ({:.4f})", total_loss(c),
+                                                output_error(figures, c, 0, figures.values.rows())));
+  }
+  text += '\n';
+  // LU-KV's claim that its greedy is optimal, where both were computed.
+  for (std::size_t lu = 0; lu < plan_.cases.size(); ++lu)
+    for (std::size_t best = 0; best < plan_.cases.size(); ++best) {
+      const BudgetCase &a = plan_.cases[lu], &b = plan_.cases[best];
+      if (a.method != Method::lu || b.method != Method::optimal || a.order != b.order || a.sigma != b.sigma)
+        continue;
+      Index moved = 0;
+      for (std::size_t row = 0; row < allocations_[lu].budgets.size(); ++row)
+        moved += std::abs(allocations_[lu].budgets[row] - allocations_[best].budgets[row]);
+      const double excess = total_loss(lu) - total_loss(best);
+      text += fmt::format(
+          "lu against optimal, {} at sigma {}: {}\n", plan_.orders[a.order].name, shortest(a.sigma),
+          moved == 0 || excess == 0 ? std::string("equal")
+                                    : fmt::format("{:.3g} % more loss, {} tokens elsewhere",
+                                                  100 * excess / total_loss(best), moved / 2));
+    }
+  return text;
+}
+
+}  // namespace kvreplay

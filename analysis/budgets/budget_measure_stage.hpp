@@ -1,0 +1,58 @@
+#pragma once
+
+#include "analysis/budgets/budget_plan.hpp"
+#include "analysis/budgets/head_orders.hpp"
+#include "analysis/eviction/layer_outputs.hpp"
+#include "analysis/stage.hpp"
+
+#include <string>
+#include <vector>
+
+namespace kvreplay {
+
+/// Head budgets, second pass: what every allocation does to the outputs. budgets.csv, maps/.
+class BudgetMeasureStage final : public Stage {
+ public:
+  /// `allocations` has one for each of plan.cases, over `layers`.
+  BudgetMeasureStage(const Dump& dump, const BudgetPlan& plan, std::vector<Index> layers,
+                     std::vector<Allocation> allocations, Precision precision);
+
+  std::string_view name() const override { return "budget"; }
+  Json options() const override { return {}; }
+  std::vector<LeftOut> left_out() const override { return {}; }
+  std::vector<std::string> notes() const override { return {}; }
+
+  std::size_t figures_per_head() const override;
+  void begin_layer(Index layer, Workers& workers) override;
+  void head(const HeadGroup<float>& group, Workers& workers, std::span<double> figures) override;
+  void head(const HeadGroup<double>& group, Workers& workers, std::span<double> figures) override;
+  void end_layer(const ResultFolder& folder, Index layer, Workers& workers,
+                 Eigen::Ref<Matrix<double>> figures) override;
+  Json write_tables(const ResultFolder& folder, const HeadFigures& figures) override;
+  std::string report(const HeadFigures& figures) const override;
+
+ private:
+  template <class T>
+  void compute(const HeadGroup<T>& group, Workers& workers, LayerOutputs<T>& layer,
+               std::span<double> figures);
+  template <class T>
+  void project(Index layer, Workers& workers, const LayerOutputs<T>& outputs,
+               Eigen::Ref<Matrix<double>> figures) const;
+  Index row_of(Index layer, Index kv_head) const;
+  double output_error(const HeadFigures& figures, std::size_t which, Index first_row, Index rows) const;
+  double total_loss(std::size_t which) const;
+  std::size_t write_budgets(const ResultFolder& folder, const HeadFigures& figures) const;
+  void write_maps(const ResultFolder& folder, const HeadFigures& figures) const;
+  std::string label(std::size_t which) const;
+
+  const Dump& dump_;
+  const BudgetPlan& plan_;
+  std::vector<Index> layers_;
+  std::vector<Allocation> allocations_;
+  Precision precision_;
+  LayerOutputs<float> outputs_f32_;
+  LayerOutputs<double> outputs_f64_;
+  std::vector<std::vector<KeptSet>> kept_;  // [cases][n_kv]
+};
+
+}  // namespace kvreplay

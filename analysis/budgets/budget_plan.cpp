@@ -1,0 +1,150 @@
+#include "analysis/budgets/budget_plan.hpp"
+
+#include "analysis/eviction/given_arrays.hpp"
+#include "analysis/nearest_name.hpp"
+#include "data/error.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+namespace kvreplay {
+namespace {
+
+constexpr std::array<std::string_view, 6> kMethods{"uniform", "pyramid", "ada", "lu", "optimal", "profile"};
+
+Method parse_method(const std::string& name) {
+  std::vector<std::string> names(kMethods.begin(), kMethods.end() - 1);
+  const auto at = std::find(names.begin(), names.end(), name);
+  if (at == names.end())
+    throw InputError(fmt::format("--method: unknown method '{}'{}; there are: {}", name,
+                                 did_you_mean(name, names), fmt::join(names, ", ")));
+  return static_cast<Method>(at - names.begin());
+}
+
+Order parse_order(const std::string& name, const std::vector<Given<double>>& scores) {
+  Order order;
+  order.name = name;
+  order.rule.window = order.rule.pool_window = 32;
+  std::vector<std::string> names = {"snapkv"};
+  for (const TokenMetric m : all_token_metrics()) names.emplace_back(name_of(m));
+  for (const Given<double>& score : scores) names.push_back(score.name);
+  const auto given =
+      std::find_if(scores.begin(), scores.end(), [&](const auto& score) { return score.name == name; });
+  if (name == "snapkv") {
+    // Over the whole prompt: nothing is pinned, so nothing is kept out of the pool.
+    order.rule.metric = TokenMetric::attn;
+    order.rule.pool = {Pooling::Kind::max, 7};
+    order.rule.pool_window = 0;
+  } else if (given != scores.end()) {
+    order.rule.given = static_cast<std::size_t>(given - scores.begin());
+  } else if (const auto metric = token_metric_named(name)) {
+    order.rule.metric = *metric;
+  } else {
+    throw InputError(fmt::format("--order: unknown order '{}'{}", name, did_you_mean(name, names)));
+  }
+  return order;
+}
+
+}  // namespace
+
+std::string_view name_of(Method method) { return kMethods[static_cast<std::size_t>(method)]; }
+
+BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std::vector<Index>& layers) {
+  const DumpShape& shape = dump.shape();
+  BudgetPlan plan;
+  plan.future = future_rows(shape.l, shape.T, shape.first_query());
+  if (plan.future.count() == 0)
+    throw InputError("budget: the loss of a head is what the decoding steps miss, and the dump has none");
+  const auto semantics = semantics_named(options.semantics);
+  if (!semantics)
+    throw InputError("--semantics", "paper, official or kvpress", fmt::format("'{}'", options.semantics));
+  plan.semantics = *semantics;
+  if (options.normalise != "none" && options.normalise != "layer")
+    throw InputError("--normalise", "none or layer", fmt::format("'{}'", options.normalise));
+  plan.normalise_by_layer = options.normalise == "layer";
+  if (!(options.floor >= 0 && options.floor < 1))
+    throw InputError("--floor", "a share of the prompt from 0 to below 1", fmt::format("{}", options.floor));
+  if (options.sinks + options.recent > shape.l)
+    throw InputError("--sinks and --recent", fmt::format("at most the prompt's {} tokens", shape.l),
+                     fmt::format("{}", options.sinks + options.recent));
+  plan.lower = std::max(static_cast<Index>(std::floor(options.floor * static_cast<double>(shape.l) + 0.5)),
+                        options.sinks + options.recent);
+
+  plan.scores = read_given_scores(options.scores, shape);
+  for (const std::string& name : options.orders) {
+    Order order = parse_order(name, plan.scores);
+    order.rule.sinks = options.sinks;
+    order.rule.recent = options.recent;
+    if (order.rule.metric)
+      if (const auto why = why_unavailable(*order.rule.metric, dump))
+        throw InputError(fmt::format("--order: {} is unavailable: {}", name, *why));
+    const bool there = std::any_of(plan.orders.begin(), plan.orders.end(),
+                                   [&](const Order& other) { return other.name == name; });
+    if (!there) plan.orders.push_back(std::move(order));
+  }
+  if (plan.orders.empty()) throw InputError("--order", "names of orders", "none");
+
+  std::vector<Method> methods;
+  for (const std::string& name : options.methods) {
+    const Method method = parse_method(name);
+    if (std::find(methods.begin(), methods.end(), method) == methods.end()) methods.push_back(method);
+  }
+  if (!options.profiles.empty()) {
+    std::vector<BudgetProfile> profiles;
+    for (const std::string& file : options.profiles)
+      profiles.push_back(load_profile(file, static_cast<Index>(layers.size()), shape.n_kv));
+    plan.profile = mean_profile(profiles);
+    methods.push_back(Method::profile);
+  }
+  if (methods.empty()) throw InputError("--method", "names of methods", "none");
+
+  std::vector<double> sigmas;
+  for (const double sigma : options.sigmas) {
+    check_sigma("--sigma", sigma);
+    const Index heads = static_cast<Index>(layers.size()) * shape.n_kv;
+    const Index total = total_budget(sigma, shape.l, heads);
+    if (plan.lower * heads > total)
+      throw InputError("--floor, --sinks and --recent",
+                       fmt::format("at most the mean budget of {:.1f} tokens a head at sigma {}",
+                                   static_cast<double>(total) / static_cast<double>(heads), sigma),
+                       fmt::format("{} tokens", plan.lower));
+    if (std::find(sigmas.begin(), sigmas.end(), sigma) == sigmas.end()) sigmas.push_back(sigma);
+  }
+  if (sigmas.empty()) throw InputError("--sigma", "compression ratios", "none");
+  for (std::size_t o = 0; o < plan.orders.size(); ++o)
+    for (const Method method : methods)
+      for (const double sigma : sigmas) plan.cases.push_back({o, method, sigma});
+  return plan;
+}
+
+RankedTokens ranked_tokens(const EvictionRule& rule, const Vector<double>& scores) {
+  const Index l = scores.size();
+  const Vector<double> by_pool = pooled(scores, rule.pool, rule.pool_window);
+  std::vector<std::int32_t> rest, pinned;
+  const auto is_sink = [&](Index p) { return p < rule.sinks; };
+  const auto is_recent = [&](Index p) { return p >= l - rule.recent; };
+  for (Index p = 0; p < l; ++p) {
+    if (is_sink(p))
+      pinned.push_back(static_cast<std::int32_t>(p));
+    else if (!is_recent(p))
+      rest.push_back(static_cast<std::int32_t>(p));
+  }
+  for (Index p = l - 1; p >= 0 && is_recent(p); --p)
+    if (!is_sink(p)) pinned.push_back(static_cast<std::int32_t>(p));
+  std::stable_sort(rest.begin(), rest.end(),
+                   [&](std::int32_t a, std::int32_t b) { return by_pool[a] > by_pool[b]; });
+
+  RankedTokens ranked;
+  ranked.order = pinned;
+  ranked.order.insert(ranked.order.end(), rest.begin(), rest.end());
+  ranked.scores.assign(pinned.size(), std::numeric_limits<double>::infinity());
+  for (const std::int32_t p : rest) ranked.scores.push_back(by_pool[p]);
+  return ranked;
+}
+
+}  // namespace kvreplay

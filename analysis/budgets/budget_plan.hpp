@@ -1,0 +1,71 @@
+#pragma once
+
+#include "analysis/budgets/budget_frame.hpp"
+#include "analysis/budgets/profile.hpp"
+#include "analysis/eviction/eviction_plan.hpp"
+#include "analysis/left_out.hpp"
+#include "data/dump.hpp"
+#include "sim/eviction/policy.hpp"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+// From what a user asks for to the list of head budgets to compute.
+
+namespace kvreplay {
+
+/// The options of `budget`, as given.
+struct BudgetOptions {
+  std::vector<std::string> orders = {"snapkv", "keydiff"};
+  std::vector<std::string> methods = {"uniform", "pyramid", "ada", "lu", "optimal"};
+  std::vector<double> sigmas = {0.5, 0.8};
+  std::string semantics = "paper";
+  std::string normalise = "none";
+  double floor = 0;  ///< share of the prompt that every head keeps
+  Index sinks = 0, recent = 0;
+  std::vector<std::string> profiles;  ///< files, averaged
+  std::vector<std::string> scores;    ///< name=FILE
+};
+
+enum class Method { uniform, pyramid, ada, lu, optimal, profile };
+std::string_view name_of(Method method);
+
+/// A ranking of the candidates, once, whatever the budget.
+struct Order {
+  std::string name;
+  EvictionRule rule;  ///< its pins come first in the order
+};
+
+/// One allocation: budgets of all heads.
+struct BudgetCase {
+  std::size_t order = 0;
+  Method method = Method::uniform;
+  double sigma = 0;
+};
+
+struct BudgetPlan {
+  std::vector<Order> orders;
+  std::vector<BudgetCase> cases;
+  Semantics semantics = Semantics::paper;
+  bool normalise_by_layer = false;
+  Index lower = 0;                       ///< tokens that every head keeps: the floor and what is pinned
+  std::optional<BudgetProfile> profile;  ///< the mean of --profile, of the run's layers
+  std::vector<Given<double>> scores;
+  Rows future;
+};
+
+/// Throws InputError for an unknown name, a sigma outside (0, 1), more pins or floor than a budget, a dump
+/// without decoding steps, a score that needs what the dump lacks, and a file of the wrong shape. `layers`
+/// are those of the run.
+BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std::vector<Index>& layers);
+
+/// The candidates in the order, most wanted first, and the scores they are ranked by, in the same order,
+/// never rising (+infinity where pinned); both [l].
+struct RankedTokens {
+  std::vector<std::int32_t> order;
+  std::vector<double> scores;
+};
+RankedTokens ranked_tokens(const EvictionRule& rule, const Vector<double>& scores);
+
+}  // namespace kvreplay

@@ -1,0 +1,127 @@
+#include "analysis/budgets/budget_stage.hpp"
+
+#include "analysis/budgets/budget_measure_stage.hpp"
+#include "analysis/budgets/head_orders.hpp"
+#include "analysis/eviction/given_arrays.hpp"
+#include "data/npy_write.hpp"
+
+#include <fmt/format.h>
+
+#include <numeric>
+#include <span>
+#include <utility>
+
+namespace kvreplay {
+namespace {
+
+BudgetFrame frame_of(const BudgetPlan& plan, const HeadFigures& figures, Index l, double sigma) {
+  return budget_frame(static_cast<Index>(figures.layers.size()), figures.n_kv, l, sigma, plan.lower);
+}
+
+}  // namespace
+
+BudgetStage::BudgetStage(const Dump& dump, const BudgetOptions& options, const std::vector<Index>& layers,
+                         Precision precision)
+    : dump_(dump), options_(options), plan_(budget_plan(dump, options, layers)), precision_(precision) {}
+
+Json BudgetStage::options() const {
+  Json json = {{"orders", Json::array()},         {"methods", options_.methods},
+               {"sigmas", options_.sigmas},       {"semantics", name_of(plan_.semantics)},
+               {"normalise", options_.normalise}, {"floor", options_.floor},
+               {"sinks", options_.sinks},         {"recent", options_.recent}};
+  for (const Order& order : plan_.orders) json["orders"].push_back(order.name);
+  for (const Given<double>& score : plan_.scores) json["scores"][score.name] = contents_fingerprint(score);
+  if (plan_.profile) json["profile"] = contents_fingerprint(Given<double>{"", plan_.profile->pruned});
+  return json;
+}
+
+std::vector<std::string> BudgetStage::notes() const {
+  std::vector<std::string> notes = {
+      "a head's loss is a sum over its evicted tokens; output_error is measured"};
+  if (plan_.semantics != Semantics::paper)
+    notes.push_back(fmt::format("--semantics {}: budgets sum to what that code makes of sigma",
+                                name_of(plan_.semantics)));
+  return notes;
+}
+
+// Figures of a head, for every order: what the tokens are worth, [l], and the scores that rank them, [l],
+// both in the order's order.
+std::size_t BudgetStage::figures_per_head() const {
+  return plan_.orders.size() * 2 * static_cast<std::size_t>(dump_.shape().l);
+}
+
+template <class T>
+void BudgetStage::compute(const HeadGroup<T>& group, Workers& workers, std::span<double> figures) {
+  const auto l = static_cast<std::size_t>(group.l);
+  const TokenMetrics metrics =
+      token_metrics_cpu<T>(group, {.metrics = {TokenMetric::oracle_importance}}, workers);
+  const Matrix<double>& importance = metrics[TokenMetric::oracle_importance];
+  const std::vector<RankedTokens> orders = head_orders(group, plan_, dump_.shape().n_kv, workers);
+  for (std::size_t o = 0; o < orders.size(); ++o) {
+    std::span<double> worth = figures.subspan(2 * o * l, l), scores = figures.subspan((2 * o + 1) * l, l);
+    for (std::size_t j = 0; j < l; ++j) {
+      worth[j] = importance(0, orders[o].order[j]);
+      scores[j] = orders[o].scores[j];
+    }
+  }
+}
+
+void BudgetStage::head(const HeadGroup<float>& group, Workers& workers, std::span<double> figures) {
+  compute(group, workers, figures);
+}
+void BudgetStage::head(const HeadGroup<double>& group, Workers& workers, std::span<double> figures) {
+  compute(group, workers, figures);
+}
+
+LossCurves BudgetStage::curves(std::size_t order, const HeadFigures& figures) const {
+  const Index l = dump_.shape().l;
+  LossCurves curves(figures.values.rows(), l);
+  std::vector<std::int32_t> as_it_stands(static_cast<std::size_t>(l));
+  std::iota(as_it_stands.begin(), as_it_stands.end(), 0);
+  const Index column = static_cast<Index>(order) * 2 * l;
+  for (Index first = 0; first < figures.values.rows(); first += figures.n_kv) {
+    const auto layer = figures.values.block(first, column, figures.n_kv, l);
+    const double sum = plan_.normalise_by_layer ? layer.sum() : 0;
+    for (Index g = 0; g < figures.n_kv; ++g) {
+      std::vector<double> worth(static_cast<std::size_t>(l));
+      for (Index j = 0; j < l; ++j)
+        worth[static_cast<std::size_t>(j)] = sum > 0 ? layer(g, j) / sum : layer(g, j);
+      curves.set(first + g, as_it_stands, worth);
+    }
+  }
+  return curves;
+}
+
+Json BudgetStage::write_tables(const ResultFolder& folder, const HeadFigures& figures) {
+  const Index l = dump_.shape().l;
+  for (std::size_t o = 0; o < plan_.orders.size(); ++o) {
+    const LossCurves all = curves(o, figures);
+    const std::size_t shape[] = {figures.layers.size(), static_cast<std::size_t>(figures.n_kv),
+                                 static_cast<std::size_t>(l + 1)};
+    write_npy(folder.path() / "curves" / (plan_.orders[o].name + ".npy"), shape,
+              std::span<const double>(all.losses()));
+    const BudgetProfile profile = lu_profile(frame_of(plan_, figures, l, 0.5), all);
+    if (o == 0) save_profile(folder.path() / "budget_curves.npy", profile);
+    save_profile(folder.path() / "curves" / (plan_.orders[o].name + "~lu.npy"), profile);
+  }
+  if (plan_.profile) save_profile(folder.path() / "curves" / "profile.npy", *plan_.profile);
+  return Json::object();
+}
+
+std::unique_ptr<Stage> BudgetStage::follow_up(const HeadFigures& figures) const {
+  const Index l = dump_.shape().l;
+  std::vector<Allocation> allocations(plan_.cases.size());
+  for (std::size_t o = 0; o < plan_.orders.size(); ++o) {
+    const LossCurves all = curves(o, figures);
+    const Matrix<double> scores = figures.values.middleCols((2 * static_cast<Index>(o) + 1) * l, l);
+    const HullGreedy greedy(all, plan_.lower);
+    for (std::size_t c = 0; c < plan_.cases.size(); ++c)
+      if (plan_.cases[c].order == o)
+        allocations[c] = allocate(plan_, plan_.cases[c], frame_of(plan_, figures, l, plan_.cases[c].sigma),
+                                  all, greedy, {scores.data(), static_cast<std::size_t>(scores.size())});
+  }
+  return std::make_unique<BudgetMeasureStage>(dump_, plan_, figures.layers, std::move(allocations),
+                                              precision_);
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,48 @@
+#pragma once
+
+#include "analysis/budgets/budget_plan.hpp"
+#include "analysis/budgets/loss_curve.hpp"
+#include "analysis/stage.hpp"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace kvreplay {
+
+/// Head budgets, first pass over the dump: every head's order and what every token of it is worth, from which
+/// the loss curves follow: curves/<order>.npy, budget_curves.npy. Its follow-up divides the budgets and
+/// measures them.
+class BudgetStage final : public Stage {
+ public:
+  /// `layers` are those of the run, which share one budget.
+  BudgetStage(const Dump& dump, const BudgetOptions& options, const std::vector<Index>& layers,
+              Precision precision);
+
+  std::string_view name() const override { return "budget"; }
+  Json options() const override;
+  std::vector<LeftOut> left_out() const override { return {}; }
+  std::vector<std::string> notes() const override;
+
+  std::size_t figures_per_head() const override;
+  void begin_layer(Index, Workers&) override {}
+  void head(const HeadGroup<float>& group, Workers& workers, std::span<double> figures) override;
+  void head(const HeadGroup<double>& group, Workers& workers, std::span<double> figures) override;
+  void end_layer(const ResultFolder&, Index, Workers&, Eigen::Ref<Matrix<double>>) override {}
+  Json write_tables(const ResultFolder& folder, const HeadFigures& figures) override;
+  std::string report(const HeadFigures&) const override { return ""; }
+  std::unique_ptr<Stage> follow_up(const HeadFigures& figures) const override;
+
+ private:
+  template <class T>
+  void compute(const HeadGroup<T>& group, Workers& workers, std::span<double> figures);
+  /// The loss curves under one order; importance divided by its layer's sum where asked for.
+  LossCurves curves(std::size_t order, const HeadFigures& figures) const;
+
+  const Dump& dump_;
+  BudgetOptions options_;
+  BudgetPlan plan_;
+  Precision precision_;
+};
+
+}  // namespace kvreplay

@@ -1,0 +1,39 @@
+#pragma once
+
+#include "analysis/budgets/budget_plan.hpp"
+#include "analysis/budgets/hull.hpp"
+#include "analysis/budgets/loss_curve.hpp"
+#include "sim/eviction/prompt_eviction.hpp"
+
+#include <span>
+#include <vector>
+
+namespace kvreplay {
+
+/// Every order of the plan on one head group; `n_kv` KV heads a layer.
+template <class T>
+std::vector<RankedTokens> head_orders(const HeadGroup<T>& group, const BudgetPlan& plan, Index n_kv,
+                                      Workers& workers) {
+  std::vector<EvictionRule> rules;
+  for (const Order& order : plan.orders) rules.push_back(order.rule);
+  GivenScores given;
+  for (const Given<double>& score : plan.scores)
+    given.push_back(Eigen::Map<const Vector<double>>(
+        score.values.data() + (group.layer * n_kv + group.kv_head) * group.l, group.l));
+  const std::vector<Vector<double>> scores = rule_scores(group, rules, given, workers);
+  std::vector<RankedTokens> orders;
+  for (std::size_t o = 0; o < rules.size(); ++o) orders.push_back(ranked_tokens(rules[o], scores[o]));
+  return orders;
+}
+
+/// Budgets of all heads, and what they lose by the curves they were made of.
+struct Allocation {
+  Budgets budgets;           ///< [layers, heads]
+  std::vector<double> loss;  ///< [layers, heads]
+};
+
+/// `scores`: [layers, heads, l] in the order's order (allocation.hpp).
+Allocation allocate(const BudgetPlan& plan, const BudgetCase& which, const BudgetFrame& frame,
+                    const LossCurves& curves, const HullGreedy& greedy, std::span<const double> scores);
+
+}  // namespace kvreplay

@@ -1,0 +1,35 @@
+#include "analysis/budgets/budget_stage.hpp"
+#include "analysis/commands/budget_arguments.hpp"
+#include "analysis/commands/run_command.hpp"
+#include "data/error.hpp"
+
+namespace kvreplay {
+
+int run_budget(const Arguments& arguments) {
+  const auto app = make_app(
+      "budget",
+      "Shares one memory budget between all KV heads of all layers, by several methods, and measures what\n"
+      "each loses: by the sum that the methods minimise, and exactly.",
+      "kvreplay budget data/samples/pystdlib-lm --out results/budget\n"
+      "kvreplay budget DUMP --out DIR --order snapkv,value --sigma 0.5,0.8,0.9 --method uniform,lu,optimal\n"
+      "kvreplay budget DUMP --out DIR --profile one/budget_curves.npy,two/budget_curves.npy");
+  CommonOptions options;
+  BudgetOptions budget_options;
+  options.add_dump(*app);
+  options.add_results(*app);
+  add_budget_options(*app, budget_options);
+  options.add_compute(*app);
+  options.add_output(*app);
+  if (parse(*app, arguments)) return 0;
+  if (options.chosen_shard())
+    throw InputError(
+        "--shard: one budget is shared by all layers, so a part of them cannot be computed alone");
+  return run_into_folder(options, [&](const Dump& dump, Precision precision) {
+    std::vector<std::unique_ptr<Stage>> stages;
+    stages.push_back(
+        std::make_unique<BudgetStage>(dump, budget_options, options.chosen_layers(dump), precision));
+    return stages;
+  });
+}
+
+}  // namespace kvreplay

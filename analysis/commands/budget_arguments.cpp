@@ -1,0 +1,40 @@
+#include "analysis/commands/budget_arguments.hpp"
+
+#include "analysis/commands/arguments.hpp"
+
+namespace kvreplay {
+namespace {
+
+CLI::Option* list(CLI::Option* option, const std::string& text) {
+  return option->delimiter(',')->allow_extra_args(false)->option_text(text);
+}
+
+}  // namespace
+
+void add_budget_options(CLI::App& app, BudgetOptions& options) {
+  list(app.add_option("--order", options.orders,
+                      "What ranks a head's tokens: snapkv, keydiff, any token metric, or a score of yours"),
+       "LIST [snapkv,keydiff]");
+  list(app.add_option("--method", options.methods, "uniform, pyramid, ada, lu, optimal"),
+       "LIST [all of these]");
+  list(app.add_option("--sigma", options.sigmas, "Compression ratios, 0.8 keeps a fifth"), "LIST [0.5,0.8]");
+  app.add_option("--semantics", options.semantics,
+                 "Whose pyramid, ada and reading of a profile: paper, official or kvpress")
+      ->option_text("NAME [paper]");
+  app.add_option("--normalise", options.normalise, "layer: divide the importance by its layer's sum first")
+      ->option_text("none|layer [none]");
+  app.add_option("--floor", options.floor, "Share of the prompt that every head keeps")->option_text("X [0]");
+  app.add_option("--sinks", options.sinks, "Put the first N positions before all others in every order")
+      ->check(whole_number(0))
+      ->option_text("N [0]");
+  app.add_option("--recent", options.recent, "Put the last N positions before all others in every order")
+      ->check(whole_number(0))
+      ->option_text("N [0]");
+  list(app.add_option("--profile", options.profiles,
+                      "Budget profiles (budget_curves.npy of other runs), averaged, as one more method"),
+       "FILES");
+  list(app.add_option("--score", options.scores, "Your score, .npy [layers, kv_heads, l], used as an order"),
+       "name=FILE");
+}
+
+}  // namespace kvreplay

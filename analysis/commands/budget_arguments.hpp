@@ -1,0 +1,12 @@
+#pragma once
+
+#include "analysis/budgets/budget_plan.hpp"
+
+#include <CLI/CLI.hpp>
+
+namespace kvreplay {
+
+/// The options of `budget`; the struct must outlive the parsing.
+void add_budget_options(CLI::App& app, BudgetOptions& options);
+
+}  // namespace kvreplay
