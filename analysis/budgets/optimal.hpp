@@ -26,12 +26,14 @@ struct OptimalSearch {
 ///    For a gap g, a dynamic programme over heads on the deviation sum (b_h - t_h) that drops nothing but
 ///    candidates and partial sums above g (counting the least the remaining heads must add per token of
 ///    deviation left) finds the cheapest solution within g if there is one: it is the optimum. g starts
-///    at 2^-24 (U - LB) and doubles; at U - LB the greedy's budgets are known to be the
-///    optimum.
+///    at 2^-24 (U - LB) and doubles; at U - LB the greedy's budgets are known to be the optimum.
 ///
 /// Exact but for the rounding of the losses to those multiples, all_heads + l of them in the sum. Time:
-/// O(all_heads l) a round plus partial sums times candidates, which the small g keeps few. The worst case
-/// (all partial sums up to `total` with all budgets) is that of the plain programme, all_heads total l.
+/// O(all_heads l) a round plus partial sums times candidates, which the small g keeps few: the curves of
+/// many heads differ, and so some combination closes the greedy's gap almost wholly. Where all heads have the
+/// same structure and every way to use the last tokens costs alike (a period of little importance that
+/// ends in much, in all heads), partial sums become many; the worst case is that of the plain programme,
+/// O(all_heads total l) time and 8 bytes for each of all_heads total partial sums.
 /// Deterministic; never worse than the greedy in total_loss, and the greedy's own budgets where equal.
 Budgets optimal(const BudgetFrame& frame, const LossCurves& curves, const HullGreedy& greedy,
                 OptimalSearch* search = nullptr);
