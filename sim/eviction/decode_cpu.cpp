@@ -52,8 +52,7 @@ class RankedCache {
   Vector<double> rank_;
   // Sums over the cache: of the normalised keys for keydiff, of the values for fastcaote.
   Vector<double> key_sum_, value_sum_;
-  std::vector<T> anchor_;                // [d]
-  hwy::AlignedFreeUniquePtr<T[]> dots_;  // [tiles][W]
+  Vector<double> dots_;  // [capacity]
 
   static Index most_tokens(const HeadGroup<T>& group, const KeptSet& start, Index budget, bool append_only) {
     const Index first = count(start), steps = group.T_all() - group.l;
@@ -86,8 +85,7 @@ RankedCache<T>::RankedCache(const HeadGroup<T>& group, const EvictionRule& rule,
   }
   if (rule.metric == TokenMetric::keydiff) {
     key_sum_.setZero(group.d());
-    anchor_.resize(static_cast<std::size_t>(group.d()));
-    dots_ = aligned_zeros<T>(capacity);
+    dots_.resize(capacity);
   }
   if (rule.metric == TokenMetric::fastcaote) value_sum_.setZero(group.d_v());
 
@@ -149,12 +147,11 @@ void RankedCache<T>::rank_by_keydiff() {
   const double norm = key_sum_.norm();
   rank_.head(n).setZero();
   if (!(norm > 0)) return;
-  for (Index c = 0; c < group_.d(); ++c)
-    anchor_[static_cast<std::size_t>(c)] = static_cast<T>(key_sum_[c] / norm);
-  token_dots(slots_.keys(), slots_.tiles(), group_.d(), anchor_.data(), 1, dots_.get());
+  // In double: where all keys share a large part, their cosines differ in the last digits only.
+  const Vector<double> anchor = key_sum_ / norm;
+  token_dots_in_double(slots_.keys(), slots_.tiles(), group_.d(), anchor.data(), dots_.data());
   for (Index p = 0; p < n; ++p)
-    if (slots_.key_norm(p) > 0)
-      rank_[p] = -static_cast<double>(dots_[static_cast<std::size_t>(p)]) / slots_.key_norm(p);
+    if (slots_.key_norm(p) > 0) rank_[p] = -dots_[p] / slots_.key_norm(p);
 }
 
 template <class T>

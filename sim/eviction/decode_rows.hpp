@@ -13,6 +13,10 @@ namespace kvreplay {
 template <class T>
 void token_dots(const T* x, Index tiles, Index width, const T* vectors, Index m, T* out);
 
+/// out[p] = vector . x_p in double, for one vector [width]; out has a number for every lane of the tiles.
+template <class T>
+void token_dots_in_double(const T* x, Index tiles, Index width, const double* vector, double* out);
+
 /// sums[panel][r][c] = sum over p < tokens of weights[r][p] x_p for values in channel panels,
 /// [panels][stride][W] with the token p in row p; weights are [m] rows, `stride` apart.
 template <class T>

@@ -24,6 +24,34 @@ HWY_INLINE void TokenDots(const T* x, Index tiles, Index width, const T* vectors
     PanelGemm<T>(m, vectors, width, 1, width, x + tile * width * W, nullptr, out + tile * m * W);
 }
 
+template <class D>
+HWY_INLINE hn::Vec<D> LoadDoubles(D d, const double* from) {
+  return hn::LoadU(d, from);
+}
+template <class D>
+HWY_INLINE hn::Vec<D> LoadDoubles(D d, const float* from) {
+  return hn::PromoteTo(d, hn::LoadU(hn::Rebind<float, D>(), from));
+}
+
+template <class T>
+HWY_INLINE void TokenDotsInDouble(const T* x, Index tiles, Index width, const double* vector, double* out) {
+  const hn::ScalableTag<double> d;
+  constexpr Index W = kPanelWidth<T>;
+  const Index N = static_cast<Index>(hn::Lanes(d));
+  for (Index tile = 0; tile < tiles; ++tile)
+    for (Index n = 0; n < W; n += 2 * N) {
+      const T* at = x + tile * width * W + n;
+      auto sum0 = hn::Zero(d), sum1 = hn::Zero(d);
+      for (Index c = 0; c < width; ++c) {
+        const auto b = hn::Set(d, vector[c]);
+        sum0 = hn::MulAdd(b, LoadDoubles(d, at + c * W), sum0);
+        sum1 = hn::MulAdd(b, LoadDoubles(d, at + c * W + N), sum1);
+      }
+      hn::StoreU(sum0, d, out + tile * W + n);
+      hn::StoreU(sum1, d, out + tile * W + n + N);
+    }
+}
+
 template <class T>
 HWY_INLINE void WeightedTokens(const T* x, Index stride, Index tokens, Index panels, const T* weights,
                                Index m, T* sums) {
@@ -150,6 +178,9 @@ HWY_INLINE void CapLogits(double* z, Index n, double cap, double* slope) {
   void TokenDots##Suffix(const T* x, Index tiles, Index width, const T* vectors, Index m, T* out) {         \
     TokenDots(x, tiles, width, vectors, m, out);                                                            \
   }                                                                                                         \
+  void TokenDotsInDouble##Suffix(const T* x, Index tiles, Index width, const double* vector, double* out) { \
+    TokenDotsInDouble(x, tiles, width, vector, out);                                                        \
+  }                                                                                                         \
   void WeightedTokens##Suffix(const T* x, Index stride, Index tokens, Index panels, const T* weights,       \
                               Index m, T* sums) {                                                           \
     WeightedTokens(x, stride, tokens, panels, weights, m, sums);                                            \
@@ -172,11 +203,16 @@ namespace kvreplay {
 
 #define KVREPLAY_DECODE_ROWS(T, Suffix)                                                                 \
   HWY_EXPORT(TokenDots##Suffix);                                                                        \
+  HWY_EXPORT(TokenDotsInDouble##Suffix);                                                                \
   HWY_EXPORT(WeightedTokens##Suffix);                                                                   \
   HWY_EXPORT(TokenDifferences##Suffix);                                                                 \
   template <>                                                                                           \
   void token_dots(const T* x, Index tiles, Index width, const T* vectors, Index m, T* out) {            \
     HWY_DYNAMIC_DISPATCH(TokenDots##Suffix)(x, tiles, width, vectors, m, out);                          \
+  }                                                                                                     \
+  template <>                                                                                           \
+  void token_dots_in_double(const T* x, Index tiles, Index width, const double* vector, double* out) {  \
+    HWY_DYNAMIC_DISPATCH(TokenDotsInDouble##Suffix)(x, tiles, width, vector, out);                      \
   }                                                                                                     \
   template <>                                                                                           \
   void weighted_tokens(const T* x, Index stride, Index tokens, Index panels, const T* weights, Index m, \

@@ -157,7 +157,8 @@ void RowScores<T>::add_head(const AttentionRows<T>& attention, const TokenSlots<
       for (Index p = 0; p < n; ++p) {
         if (std::isinf(z[p])) continue;  // hidden
         const double t = std::abs(z[p]) < 0.5 ? a[p] * std::expm1(-z[p]) : zero_key - a[p];
-        const double rest = 1 / (1 + t), c = std::isinf(t) ? 1 : t * rest, left = a[p] * rest;
+        // 1 itself where the token takes the whole row: its score is then the others', to the last bit
+        const double rest = 1 / (1 + t), c = t < 1 ? t * rest : 1 - rest, left = a[p] * rest;
         const double square = static_cast<double>(u[p]);
         if (metric_ == M::exact_key) {
           row[p] += c * c * square;
@@ -195,6 +196,11 @@ double RowScores<T>::of_top(const AttentionRows<T>& attention, const TokenSlots<
     case M::exact_key:
       return column.delta * column.delta * from_rest.squaredNorm();
     default:
+      // a v + delta o', or the same from o where that is nearer: exactly o where the token takes the whole
+      // row
+      if (2 * column.delta > column.one_minus_a)
+        return (attention.output(g) + (column.delta - column.one_minus_a) * attention.rest_output(g))
+            .squaredNorm();
       return (a * v + column.delta * attention.rest_output(g)).squaredNorm();
   }
 }

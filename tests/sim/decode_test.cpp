@@ -148,6 +148,8 @@ std::vector<Unkind> unkind_groups() {
       {"sink, logits + 200", {.l = 14, .T = 26, .logit_shift = 200, .attention_sink = 1, .seed = 28}, 13},
       {"logits + 200", {.l = 14, .T = 26, .logit_shift = 200, .seed = 29}, 8},
       {"logits - 200", {.l = 14, .T = 26, .logit_shift = -200, .seed = 30}, 8},
+      {"keys with one large part in common", {.l = 14, .T = 26, .logit_shift = 200, .seed = 1029}, 8},
+      {"tokens that would each take the row", {.l = 14, .T = 26, .logit_shift = -200, .seed = 1030}, 8},
       {"logits times 20", {.l = 14, .T = 26, .logit_std = 20, .seed = 31}, 8, false},
       {"values far from 0", {.l = 14, .T = 26, .value_offset = 30, .seed = 32}, 8},
       {"a zero key and value", {.l = 14, .T = 26, .zero_token = 3, .seed = 33}, 8},
@@ -155,7 +157,7 @@ std::vector<Unkind> unkind_groups() {
 }
 
 std::vector<DecodeOptions> all_options() {
-  return {{}, {.window = 1}, {.window = 3}, {.window = 100}, {.append_only = true}};
+  return {{}, {.window = 1}, {.window = 3}, {.window = 15}, {.window = 100}, {.append_only = true}};
 }
 
 std::string name_of_options(const DecodeOptions& options) {
