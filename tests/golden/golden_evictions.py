@@ -15,7 +15,6 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import argparse
 import csv
-import re
 import sys
 import time
 from collections import defaultdict
@@ -29,8 +28,6 @@ DEFAULT_POLICIES = [base + score for base in ("h2o", "tova", "snapkv") for score
 DEFAULT_WINDOW = 32  # rows of the window's errors, whatever the policy's own window
 HEADER = ["layer", "kv_head", "policy", "semantics", "phase", "budget", "kept", "rows", "metric", "value"]
 DECODE_HEADER = ["layer", "kv_head", "policy", "semantics", "budget", "metric", "value"]
-KEPT_NAME = re.compile(r"^(.+)-(paper|official|kvpress)-(prefill|blockwise_\d+)-(\d+)$")
-DECODE_NAME = re.compile(r"^(.+)-(paper|official|kvpress)-(?:(decode|append-only)-)?([0-9.]+)$")
 
 
 # ---------------------------------------------------------------- errors of a kept set
@@ -63,25 +60,43 @@ class Errors:
 
     def figures(self, kept):
         """{(rows, metric, kv_head or None for the layer): (value, tolerance)}"""
-        layer, found = self.layer, {}
+        found = {}
         for name in self.rows:
-            change = [got - want for got, want in zip(self.outputs(kept, name), self.full[name])]
-            error = np.array([squared_norm(x).sum() for x in change]).reshape(layer.n_kv, -1).sum(axis=1)
-            size = np.array([squared_norm(x).sum() for x in self.full[name]]).reshape(layer.n_kv, -1).sum(axis=1)
-            for g in range(layer.n_kv):
-                found[name, "output_error", g] = with_tolerance(error[g] / size[g])
-            found[name, "output_error", None] = with_tolerance(error.sum() / size.sum())
-            if layer.wo is not None:
-                error, size = (sum(x[h] @ layer.wo[h] for h in range(layer.n_q)) for x in (change, self.full[name]))
-                found[name, "layer_output_error", None] = with_tolerance(squared_norm(error).sum() / squared_norm(size).sum())
+            change = np.stack(self.outputs(kept, name)) - np.stack(self.full[name])
+            self.add_output_figures(name, change, np.stack(self.full[name]), found)
+        return self.with_cache_figures(kept, kept.sum(axis=1), found)
+
+    def decoding_figures(self, decoding):
+        found = {}
+        self.add_output_figures("future", decoding.change, decoding.full, found)
+        return self.with_cache_figures(decoding.kept, decoding.count, found)
+
+    def add_output_figures(self, name, change, full, found):
+        """change, full [n_q, r, d_v]"""
+        layer = self.layer
+        error, size = (squared_norm(x).sum(axis=1).reshape(layer.n_kv, -1).sum(axis=1) for x in (change, full))
+        for g in range(layer.n_kv):
+            found[name, "output_error", g] = with_tolerance(error[g] / size[g])
+        found[name, "output_error", None] = with_tolerance(error.sum() / size.sum())
+        if layer.wo is not None:
+            error, size = (squared_norm(sum(x @ w for x, w in zip(y, layer.wo))).sum() for y in (change, full))
+            found[name, "layer_output_error", None] = with_tolerance(error / size)
+
+    def with_cache_figures(self, kept, count, found):
+        """Adds what depends on the kept prompt positions [n_kv, l] and the tokens held [n_kv]."""
+        layer = self.layer
         if "future" in self.rows:
             self.add_oracle_figures(kept, found)
         width = layer.k.shape[2] * self.element_bytes[0] + layer.v.shape[2] * self.element_bytes[1]
         for rows in ("", *self.rows):
             for g in range(layer.n_kv):
-                found[rows, "bytes", g] = (float(kept[g].sum() * width), 0.0)
-            found[rows, "bytes", None] = (float(kept.sum() * width), 0.0)
+                found[rows, "bytes", g] = (float(count[g] * width), 0.0)
+            found[rows, "bytes", None] = (float(count.sum() * width), 0.0)
         return found
+
+    def size_of(self, rows):
+        """The layer's sum of squared outputs: what weighs its output_error in the model's."""
+        return sum(squared_norm(x).sum() for x in self.full[rows])
 
     def add_oracle_figures(self, kept, found):
         sums = defaultdict(float)
@@ -91,7 +106,7 @@ class Errors:
             best[top(importance, int(mask.sum()))] = True
             loss, least = importance[~mask].sum(), importance[~best].sum()
             slack = 1e-9 * max(loss, 1e-5 * importance.sum())
-            recall = (mask & best).sum() / best.sum() if best.any() else np.nan
+            recall = (mask & best).sum() / max(best.sum(), 1)
             figures = (("eviction_loss", loss, slack), ("optimality_gap", loss - least, slack), ("oracle_recall", recall, 1e-9))
             for metric, value, tolerance in figures:
                 found["future", metric, g] = (value, tolerance)
@@ -132,7 +147,7 @@ def write_result(dump, out, policies, semantics, sigmas, phases, options, indice
                         run = [index, name, style, sigma, phase, budget]
                         try:
                             if phase in ("decode", "append-only"):
-                                write_trace(evictions, policy, run, traces, decode_lines)
+                                write_trace(evictions, errors, policy, run, kept_folder, lines, traces, decode_lines)
                             else:
                                 write_kept(evictions, errors, policy, run, kept_folder, lines)
                         except Unknown as reason:
@@ -146,25 +161,32 @@ def write_result(dump, out, policies, semantics, sigmas, phases, options, indice
         write_csv(out / "decode.csv", DECODE_HEADER, decode_lines)
 
 
-def write_trace(evictions, policy, run, traces, lines):
-    index, name, style, _, phase, budget = run
-    trace, _ = evictions.decode(policy, budget, phase == "append-only")
-    traces[f"{name}-{style}-{phase}-{budget}"].append(trace)
-    for g, x in enumerate(trace):
-        start = [index, g, name, style if phase == "decode" else f"{style}:{phase}", budget]
-        lines += [[*start, kind, repr(float(f(x)))] for kind, f in SUMMARIES.items()]
+def write_trace(evictions, errors, policy, run, folder, lines, traces, decode_lines):
+    index, name, style, sigma, phase, budget = run
+    decoding = evictions.decode(policy, budget, phase == "append-only")
+    trace_name = name if phase == "decode" else f"{name}~{phase}"
+    traces[f"{trace_name}-{style}-{sigma}"].append(decoding.trace())
+    for g, x in enumerate(decoding.trace()):
+        decode_lines += [[index, g, trace_name, style, sigma, kind, repr(float(f(x)))] for kind, f in SUMMARIES.items()]
+    np.save(folder / f"{name}-{style}-{phase}-{budget}.npy", decoding.kept)
+    lines += figure_lines(errors.decoding_figures(decoding), decoding.count, run)
 
 
 def write_kept(evictions, errors, policy, run, folder, lines):
-    index, name, style, sigma, phase, budget = run
+    _, name, style, _, phase, budget = run
     phase_name = phase.replace(":", "_")
     kept, _ = compute_kept(evictions, policy, phase_name, budget)
     np.save(folder / f"{name}-{style}-{phase_name}-{budget}.npy", kept)
-    for (rows, metric, g), (value, _) in errors.figures(kept).items():
-        if rows or metric != "bytes":
-            count = int(kept.sum() if g is None else kept[g].sum())
-            where = [index, "" if g is None else g, name, style, phase, sigma]
-            lines.append([*where, count, rows, metric, repr(float(value))])
+    lines += figure_lines(errors.figures(kept), kept.sum(axis=1), run)
+
+
+def figure_lines(figures, count, run):
+    """count [n_kv]; a layer's line has it where all heads agree."""
+    index, name, style, sigma, phase, _ = run
+    for (rows, metric, g), (value, _) in figures.items():
+        if metric != "bytes" or not rows:
+            held = count[g] if g is not None else count[0] if (count == count[0]).all() else ""
+            yield [index, "" if g is None else g, name, style, phase, sigma, held, rows, metric, repr(float(value))]
 
 
 SUMMARIES = {"mean": np.mean, "max": np.max, "last": lambda x: x[-1]}
@@ -228,52 +250,8 @@ def compute_kept(evictions, policy, phase, budget):
     return evictions.blockwise(policy, budget, int(phase.split("_")[1]))
 
 
-def check_layer(report, evictions, errors, folder, index, lines, options):
-    """The kept sets of one layer, and its lines of evictions.csv."""
-    by_run = defaultdict(list)  # (policy, semantics, phase, kept): lines
-    kept_of_run = {}  # (policy, semantics, phase, budget): kept per head
-    mine = [line for line in lines if line["layer"] and int(line["layer"]) == index]
-    for line in mine:
-        if line["kv_head"]:
-            kept_of_run[line["policy"], line["semantics"], line["phase"], line["budget"]] = int(line["kept"])
-    for line in mine:
-        run = line["policy"], line["semantics"], line["phase"], line["budget"]
-        if run in kept_of_run:
-            by_run[(*run[:2], run[2].replace(":", "_"), kept_of_run[run])].append(line)
-    measured = set()
-    for path in sorted((folder / f"layer_{index:02d}" / "kept").glob("*.npy")):
-        match = KEPT_NAME.match(path.stem)
-        if not match:
-            report.skipped[f"kept set of an unknown phase or semantics, such as {path.name}"] += 1
-            continue
-        name, semantics, phase, budget = match[1], match[2], match[3], int(match[4])
-        got = np.load(path).astype(bool)
-        if got.shape != (evictions.layer.n_kv, evictions.layer.l):
-            report.add("kept set shape", 1.0, 0.0, 0.0, f"{path}: {got.shape}")
-            continue
-        where = f"layer {index} {path.stem}"
-        try:
-            want, near = compute_kept(evictions, Policy(name, semantics, options), phase, budget)
-            report.add_set(f"kept, {phase}, {semantics}", got, want, near, where)
-        except Unknown as reason:
-            report.skipped[f"kept set: {reason}"] += 1
-        found = errors.figures(got)
-        measured.add((name, semantics, phase, budget))
-        for line in by_run.get((name, semantics, phase, budget), []):
-            g = int(line["kv_head"]) if line["kv_head"] else None
-            figure = found.get((line["rows"], line["metric"], g))
-            if figure is None:
-                report.skipped[f"{line['metric']} {'of a layer' if g is None else 'of a head'}"] += 1
-                continue
-            kind = f"{line['metric']} {'layer' if g is None else 'head'} {line['rows']}"
-            report.add(kind, float(line["value"]), *figure, f"{where} {line['kv_head']}")
-            if g is not None:
-                report.add("kept column", float(line["kept"]), float(got[g].sum()), 0.0, where)
-    unmatched = sum(len(some) for run, some in by_run.items() if run not in measured)
-    if unmatched:
-        report.skipped["lines of evictions.csv without a kept set"] += unmatched
-    if len(mine) - sum(map(len, by_run.values())):
-        report.skipped["lines of evictions.csv without a line per head"] += len(mine) - sum(map(len, by_run.values()))
+def run_of(line):
+    return tuple(line[name] for name in ("policy", "semantics", "phase", "budget"))
 
 
 def budget_of(text, l, semantics):
@@ -281,76 +259,151 @@ def budget_of(text, l, semantics):
     return tokens_kept(value, l, semantics) if "." in text and value < 1 else int(value)
 
 
-def check_decode(report, evictions, folder, index, indices, lines, options):
-    """Traces decode/*.npy [layers, n_kv, steps], with every layer of the dump or those of `indices`; and decode.csv."""
-    traces = {}
-    for path in sorted((folder / "decode").glob("*.npy")):
-        match = DECODE_NAME.match(path.stem)
-        if not match:
-            report.skipped[f"decode trace with an unknown name, such as {path.name}"] += 1
-            continue
-        name, semantics, phase, text = match[1], match[2], match[3] or "decode", match[4]
-        budget = budget_of(text, evictions.layer.l, semantics)
-        try:
-            want, near = evictions.decode(Policy(name, semantics, options), budget, phase == "append-only")
-        except Unknown as reason:
-            report.skipped[f"decode trace: {reason}"] += 1
-            continue
-        trace = np.load(path)
-        got = trace[indices.index(index) if len(trace) == len(indices) else index]
-        if got.shape != want.shape:
-            report.add("decode trace shape", 1.0, 0.0, 0.0, f"{path}: {got.shape}, expected {want.shape}")
-            continue
-        for g in range(len(want)):
-            if near[g]:
-                report.skipped["decode traces where a cut was within rounding"] += 1
+class LayerCheck:
+    """Compares what a result folder holds of one layer."""
+
+    def __init__(self, report, folder, dump, index, options, prompt_len):
+        self.report, self.folder, self.index, self.options = report, folder, index, options
+        self.layer = load_layer(dump, index, prompt_len)
+        self.evictions = Evictions(self.layer, index)
+        self.traces = {}
+        width = element_bytes(layer_folders(dump)[index])
+        self.errors = Errors(self.layer, self.evictions, options.window or DEFAULT_WINDOW, width)
+
+    def load_kept(self, path):
+        """bool [n_kv, l], or None where there is no such file or it has another shape"""
+        if not path.exists():
+            return None
+        kept = np.load(path).astype(bool)
+        if kept.shape == (self.layer.n_kv, self.layer.l):
+            return kept
+        self.report.add("kept set shape", 1.0, 0.0, 0.0, f"{path}: {kept.shape}")
+        return None
+
+    def check_runs(self, lines, indices):
+        """lines: those of this layer in evictions.csv. Returns {(run, rows): (squared change, squared outputs)}"""
+        by_run, model = defaultdict(list), {}
+        for line in lines:
+            by_run[run_of(line)].append(line)
+        for run, some in by_run.items():
+            policy, semantics, phase, budget = run
+            budget = budget_of(budget, self.layer.l, semantics)
+            phase_name = phase.replace(":", "_")
+            path = self.folder / f"layer_{self.index:02d}" / "kept" / f"{policy}-{semantics}-{phase_name}-{budget}.npy"
+            kept, where = self.load_kept(path), f"layer {self.index} {path.stem}"
+            if phase in ("decode", "append-only"):
+                figures, count, near = self.check_decoding(run, budget, kept, indices, where)
+            elif kept is None:
+                self.report.skipped["runs without a kept set"] += 1
                 continue
-            traces[name, semantics, phase, budget, g] = want[g]
-            for step, value in enumerate(want[g]):
-                where = f"layer {index} {path.stem} KV head {g} step {step}"
-                report.add(f"{phase} output_error step, {semantics}", got[g, step], *with_tolerance(value), where)
-    for line in lines:
-        if not line["layer"] or int(line["layer"]) != index or not line["kv_head"]:
-            continue
-        kind = next((kind for kind in SUMMARIES if re.search(rf"(^|[_:@-]){kind}$", line["metric"])), None)
-        semantics, _, phase = line["semantics"].partition(":")
-        phase = line.get("phase") or phase or "decode"
-        key = line["policy"], semantics, phase, budget_of(line["budget"], evictions.layer.l, semantics), int(line["kv_head"])
-        if kind is None or key not in traces:
-            report.skipped["lines of decode.csv"] += 1
-            continue
-        want = SUMMARIES[kind](traces[key])
-        report.add(f"{phase} {line['metric']}", float(line["value"]), *with_tolerance(want), f"layer {index} {key}")
-
-
-def check_whole_model(report, lines, bytes_of):
-    """Lines of the whole model whose figure is a plain sum."""
-    for line in lines:
-        if not line["layer"]:
-            run = tuple(line[name] for name in ("policy", "semantics", "phase", "budget", "rows", "metric"))
-            if line["metric"] in ("bytes", "eviction_loss", "optimality_gap") and run in bytes_of:
-                want = bytes_of[run]
-                report.add(f"{line['metric']} model {line['rows']}", float(line["value"]), want, 1e-9 * abs(want) + 1e-15, str(run))
             else:
-                report.skipped[f"{line['metric']} of the whole model"] += 1
+                self.check_set(run, phase_name, budget, kept, where)
+                figures, count, near = self.errors.figures(kept), kept.sum(axis=1), np.zeros(self.layer.n_kv, bool)
+            if figures:
+                self.check_figures(some, phase.partition(":")[0], figures, count, near, where)
+                for rows in self.errors.rows:
+                    if (rows, "output_error", None) in figures and not near.any():
+                        size = self.errors.size_of(rows)
+                        model[run, rows] = figures[rows, "output_error", None][0] * size, size
+        return model
+
+    def check_set(self, run, phase_name, budget, kept, where):
+        try:
+            want, near = compute_kept(self.evictions, Policy(run[0], run[1], self.options), phase_name, budget)
+        except Unknown as reason:
+            self.report.skipped[f"kept set: {reason}"] += 1
+            return
+        self.report.add_set(f"kept, {phase_name}, {run[1]}", kept, want, near, where)
+
+    def check_decoding(self, run, budget, kept, indices, where):
+        """(figures, count, near), or (None, None, None) where the policy is unknown"""
+        policy, semantics, phase, label = run
+        try:
+            found = self.evictions.decode(Policy(policy, semantics, self.options), budget, phase == "append-only")
+        except Unknown as reason:
+            self.report.skipped[f"decoding: {reason}"] += 1
+            return None, None, None
+        if found.near.any():
+            self.report.skipped["decoding heads where a cut was within rounding"] += int(found.near.sum())
+        if kept is not None:
+            near = np.repeat(found.near[:, None], self.layer.l, axis=1)
+            self.report.add_set(f"kept, {phase}, {semantics}", kept, found.kept, near, where)
+        name = policy if phase == "decode" else f"{policy}~{phase}"
+        path = self.folder / "decode" / f"{name}-{semantics}-{label}.npy"
+        if path.exists():
+            traces = np.load(path)
+            got = traces[indices.index(self.index) if len(traces) == len(indices) else self.index]
+            for g, line in enumerate(found.trace()):
+                for step, value in enumerate(line) if not found.near[g] else ():
+                    at = f"{where} KV head {g} step {step}"
+                    self.report.add(f"{phase} step, {semantics}", got[g, step], *with_tolerance(value), at)
+        else:
+            self.report.skipped["decoding runs without a trace"] += 1
+        self.traces[name, semantics, label] = found.trace(), found.near
+        return self.errors.decoding_figures(found), found.count, found.near
+
+    def check_figures(self, lines, phase, figures, count, near, where):
+        for line in lines:
+            g = int(line["kv_head"]) if line["kv_head"] else None
+            if near.any() if g is None else near[g]:
+                continue
+            level, metric = "layer" if g is None else "head", line["metric"]
+            figure = figures.get((line["rows"], metric, g))
+            if figure is None:
+                self.report.skipped[f"{metric} of a {level}"] += 1
+                continue
+            kind = f"{metric} {level} {line['rows']}" if phase != "decode" else f"{metric} {level} {phase}"
+            self.report.add(kind, float(line["value"]), *figure, f"{where} {line['kv_head']}")
+            if g is not None:
+                self.report.add("kept column", float(line["kept"]), float(count[g]), 0.0, where)
+
+    def check_decode_lines(self, lines):
+        """lines: those of this layer in decode.csv."""
+        for line in lines:
+            trace, near = self.traces.get((line["policy"], line["semantics"], line["budget"]), (None, None))
+            if trace is None or not line["kv_head"] or line["metric"] not in SUMMARIES:
+                self.report.skipped["lines of decode.csv"] += 1
+            elif not near[int(line["kv_head"])]:
+                want = SUMMARIES[line["metric"]](trace[int(line["kv_head"])])
+                kind = f"decode.csv {line['metric']}"
+                self.report.add(kind, float(line["value"]), *with_tolerance(want), f"layer {self.index} {line['policy']}")
+
+
+def check_whole_model(report, lines, model):
+    """Sums of the heads, their mean for oracle_recall; an output_error is the ratio of the sums over all layers."""
+    values = defaultdict(list)
+    for line in lines:
+        if line["layer"] and line["kv_head"]:
+            values[run_of(line), line["rows"], line["metric"]].append(float(line["value"]))
+    for line in lines:
+        if line["layer"]:
+            continue
+        key, metric = (run_of(line), line["rows"]), line["metric"]
+        parts = values.get((*key, metric))
+        if metric == "output_error" and len(model.get(key, ())) == report.layers:
+            want, tolerance = with_tolerance(np.divide(*np.sum(model[key], axis=0)))
+        elif metric in ("bytes", "eviction_loss", "optimality_gap", "oracle_recall") and parts:
+            want = np.mean(parts) if metric == "oracle_recall" else sum(parts)
+            tolerance = 1e-9 * abs(want) + 1e-15
+        else:
+            report.skipped[f"{metric} of the whole model"] += 1
+            continue
+        report.add(f"{metric} model", float(line["value"]), want, tolerance, str(key))
 
 
 def check_result(folder, dump, indices, options, prompt_len):
     report = Report(options.near / Options.near)
     lines, decode_lines = read_lines(folder / "evictions.csv"), read_lines(folder / "decode.csv")
-    totals = defaultdict(float)
-    for line in lines:
-        if line["layer"] and line["kv_head"]:
-            totals[tuple(line[name] for name in ("policy", "semantics", "phase", "budget", "rows", "metric"))] += float(line["value"])
+    model = defaultdict(list)
+    report.layers = len({line["layer"] for line in lines if line["layer"]})
     for index in indices:
         started = time.time()
-        layer = load_layer(dump, index, prompt_len)
-        evictions = Evictions(layer, index)
-        errors = Errors(layer, evictions, options.window or DEFAULT_WINDOW, element_bytes(layer_folders(dump)[index]))
-        check_layer(report, evictions, errors, folder, index, lines, options)
-        check_decode(report, evictions, folder, index, indices, decode_lines, options)
+        check = LayerCheck(report, folder, dump, index, options, prompt_len)
+        for key, sums in check.check_runs([line for line in lines if line["layer"] == str(index)], indices).items():
+            model[key].append(sums)
+        check.check_decode_lines([line for line in decode_lines if line["layer"] == str(index)])
         print(f"layer {index}: {time.time() - started:.1f} s", flush=True)
-    check_whole_model(report, lines, totals)
+    check_whole_model(report, lines, model)
     return report.print()
 
 

@@ -381,12 +381,16 @@ class Evictions:
             return self.reduce(policy, [caote(attention_sums(h), layer.v[h // layer.group, cols], fast) for h in heads])
         return self.reduce(policy, [row_sums(h, name) for h in heads])
 
-    def cut(self, policy, score, cols, budget, end, pooling):
-        """choose() on a cache whose newest token is end - 1."""
+    def cut(self, policy, score, cols, budget, end, seen_by, window=None):
+        """choose() on a cache whose newest token is end - 1.
+
+        seen_by: last queries summed over; kvpress' h2o divides by how many of them see the token, l - j in its own prefill.
+        window: how many last tokens the pooling leaves alone (None: no pooling).
+        """
         if policy.divide:
-            score = score / (end - cols)
-        if pooling:
-            score = pooled(score, policy.pool, len(cols) - policy.window(self.layer.l))
+            score = score / np.minimum(seen_by, end - cols)
+        if window is not None:
+            score = pooled(score, policy.pool, len(cols) - window)
         pinned = pins(len(cols), budget, policy.sinks(), policy.recent(budget, self.layer.l))
         return choose(score, budget, pinned, policy.options.near)
 
@@ -398,14 +402,14 @@ class Evictions:
         cols = np.arange(layer.l)
         kept, near = np.zeros((2, layer.n_kv, layer.l), bool)
         for unit in policy.units(layer):
-            score = self.prefill_score(policy, unit, cols)
-            kept[unit], near[unit] = self.cut(policy, score, cols, min(budget, layer.l), layer.l, True)
+            score, w = self.prefill_score(policy, unit, cols), policy.window(layer.l)
+            kept[unit], near[unit] = self.cut(policy, score, cols, min(budget, layer.l), layer.l, w, w)
         return kept, near
 
     def prefill_score(self, policy, unit, cols):
         w = policy.window(self.layer.l)
         if policy.base == "streaming" and policy.own_score:
-            return np.zeros(len(cols))
+            return cols.astype(float)
         sums = lambda h, name="attn": self.window_sums(h, w, name)[cols]  # noqa: E731
         return self.unit_score(policy, unit, cols, sums, sums)
 
@@ -432,55 +436,55 @@ class Evictions:
                     return memory[h].sums([name])[name]
 
                 if policy.base == "streaming" and policy.own_score:
-                    score = np.zeros(len(cache))
+                    score = cache.astype(float)
                 else:
                     score = self.unit_score(policy, unit, cache, sums, sums)
-                stays, close = self.cut(policy, score, cache, budget, end, True)
+                stays, close = self.cut(policy, score, cache, budget, end, len(rows), len(rows))
                 doubtful = doubtful or close.any()
                 cache = cache[stays]
             kept[np.ix_(unit, cache)] = True
             near[unit] = doubtful
         return kept, near
 
-    def decode(self, policy, budget, append_only=False, prefill_kept=None):
-        """(error [n_kv, steps], near bool [n_kv]). prefill_kept: start from this set instead of the policy's own."""
+    def decode(self, policy, budget, append_only=False):
+        """The Decoding of this policy, from its own prefill on."""
         layer, l = self.layer, self.layer.l
         if policy.score in ("expected_attention", "oracle_next", *FROM_FUTURE, *(policy.options.user_scores or {})):
             raise Unknown(f"{policy.score} while decoding")
         steps = layer.future_rows()
         if len(steps) == 0 or steps[0] != l or not layer.causal:
             raise Unknown("decoding needs the queries of every step")
-        start, doubt = self.prefill(policy, budget) if prefill_kept is None else (prefill_kept, np.zeros((layer.n_kv, 1), bool))
-        errors, near = np.zeros((layer.n_kv, len(steps))), doubt.any(axis=1)
-        last = 1 if policy.base == "tova" and policy.options.decode_window is None else policy.options.decode_window
+        start, doubt = self.prefill(policy, budget)
+        found = Decoding(layer, doubt.any(axis=1))
+        found.full = np.stack([self.full_output(h) for h in range(layer.n_q)])
         for unit in policy.units(layer):
-            errors[unit], close = self.decode_unit(policy, unit, budget, np.flatnonzero(start[unit[0]]), last, append_only)
-            near[unit] |= close
-        return errors, near
+            cache = self.decode_unit(policy, unit, budget, np.flatnonzero(start[unit[0]]), append_only, found)
+            found.count[unit] = len(cache)
+            found.kept[np.ix_(unit, cache[cache < l])] = True
+        return found
 
-    def decode_unit(self, policy, unit, budget, cache, last, append_only):
+    def decode_unit(self, policy, unit, budget, cache, append_only, found):
+        """The cache after the last step."""
         layer, l, T = self.layer, self.layer.l, self.layer.T
         heads = [h for g in unit for h in layer.heads_of(g)]
+        last = policy.options.decode_window or (1 if policy.base == "tova" else None)
         name = "attn" if policy.score in FROM_ATTENTION else policy.score
-        in_rows = name in ROW_SCORES and not (policy.base == "streaming" and policy.own_score)
+        no_score = policy.base == "streaming" and policy.own_score
+        in_rows = name in ROW_SCORES and not no_score
         total = np.zeros((len(heads), T))  # accumulated row scores by position
         recent_rows = []
         if in_rows and last is None:
             for x, h in zip(total, heads):
                 x[cache] = self.window_sums(h, policy.window(l), name)[cache]
-        errors, doubtful = np.zeros((len(unit), T - l)), False
         for i in range(l, T):
+            seen_by = policy.window(l) + i + 1 - l if last is None else min(last, i + 1 - l)  # queries summed over
             cache = np.append(cache, i)
             row = np.zeros((len(heads), T))
-            numerator, denominator = np.zeros(len(unit)), np.zeros(len(unit))
             for n, h in enumerate(heads):
                 attention = Attention(layer, h, [i], cache)
-                full = self.full_output(h, i)
-                numerator[n // layer.group] += squared_norm(attention.o[0] - full)
-                denominator[n // layer.group] += squared_norm(full)
+                found.change[h, i - l] = attention.o[0] - found.full[h, i - l]
                 if in_rows:
                     row[n, cache] = attention.sums([name])[name]
-            errors[:, i - l] = numerator / denominator
             if last is None:
                 total += row
             else:
@@ -488,24 +492,35 @@ class Evictions:
                 total = np.sum(recent_rows, axis=0)
             by_head = dict(zip(heads, total))
             sums = lambda h, name=name: by_head[h][cache]  # noqa: E731
-            if policy.base == "streaming" and policy.own_score:
-                score = np.zeros(len(cache))
-            else:
-                score = self.unit_score(policy, unit, cache, sums, sums)
+            score = cache.astype(float) if no_score else self.unit_score(policy, unit, cache, sums, sums)
             if append_only:
-                score = score / (i + 1 - cache) if policy.divide else score
+                score = score / np.minimum(seen_by, i + 1 - cache) if policy.divide else score
                 stays, close = choose(score, budget, np.zeros(len(cache), bool), policy.options.near)
-                doubtful = doubtful or close[-1]
+                found.near[unit] |= close[-1]
                 cache = cache if stays[-1] else cache[:-1]
             elif len(cache) > budget:
-                stays, close = self.cut(policy, score, cache, budget, i + 1, False)
-                doubtful = doubtful or close.any()
+                stays, close = self.cut(policy, score, cache, budget, i + 1, seen_by)
+                found.near[unit] |= close.any()
                 cache = cache[stays]
-        return errors, doubtful
+        return cache
 
-    def full_output(self, h, i):
-        key = (h, "full")
-        if key not in self.sums_of_window:
-            layer = self.layer
-            self.sums_of_window[key] = Attention(layer, h, layer.future_rows(), np.arange(layer.T)).o
-        return self.sums_of_window[key][i - self.layer.future_rows()[0]]
+    def full_output(self, h):
+        """[steps, d_v]"""
+        layer = self.layer
+        return self.remember((h, "full"), lambda: Attention(layer, h, layer.future_rows(), np.arange(layer.T)).o)
+
+
+class Decoding:
+    """change, full [n_q, steps, d_v]: what each step's output differs by, and the output; kept [n_kv, l] and count [n_kv] (with
+    decoded tokens): the cache at the end; near [n_kv]: heads where a cut was within rounding."""
+
+    def __init__(self, layer, near):
+        self.near = near
+        self.change = np.zeros((layer.n_q, layer.T - layer.l, layer.v.shape[2]))
+        self.kept = np.zeros((layer.n_kv, layer.l), bool)
+        self.count = np.zeros(layer.n_kv, int)
+
+    def trace(self):
+        """[n_kv, steps] output error of every step"""
+        error, size = (squared_norm(x).reshape(len(self.kept), -1, x.shape[1]).sum(axis=1) for x in (self.change, self.full))
+        return error / size

@@ -123,17 +123,17 @@ def ranking_scores(layer, base, score, semantics, cache, sums_of_head):
     return found
 
 
-def keep(scores, budget, base, semantics, l, end, pool, given):
-    """Positions kept of {p: score}; `end` is one past the newest token."""
+def keep(scores, budget, base, semantics, l, rows, end, window, given):
+    """Positions kept of {p: score}; `end` is one past the newest token, `window` the tokens not pooled (None: all)."""
     cache = sorted(scores)
     if base == "streaming":
         return cache if len(cache) <= budget else sorted(cache[: min(4, budget)] + cache[len(cache) - max(budget - 4, 0) :])
     if base == "h2o" and semantics == "kvpress":
-        scores = {p: x / (end - p) for p, x in scores.items()}
+        scores = {p: x / min(rows, end - p) for p, x in scores.items()}
     w = window_of(base, semantics, l, given.window)
-    if pool and (base == "snapkv" or given.pool):
+    if window is not None and (base == "snapkv" or given.pool):
         kind, width = given.pool or (("max", 7) if semantics == "paper" else ("avg", 5))
-        before, after = cache[: max(len(cache) - w, 0)], cache[max(len(cache) - w, 0) :]
+        before, after = cache[: max(len(cache) - window, 0)], cache[max(len(cache) - window, 0) :]
         smooth = {}
         for n, p in enumerate(before):
             near = [scores[before[m]] for m in range(n - width // 2, n + width // 2 + 1) if 0 <= m < len(before)]
@@ -174,7 +174,8 @@ def kept_by_blocks(layer, base, score, semantics, budget, m, given):
             return {p: sum(row_score(layer, name, h, i, some, p) for i in rows) for p in some}
 
         scores = ranking_scores(layer, base, score, semantics, cache, sums)
-        cache = [keep(x, budget, base, semantics, l, end, True, given) if len(x) > budget else sorted(x) for x in scores]
+        n = len(rows)
+        cache = [keep(x, budget, base, semantics, l, n, end, n, given) if len(x) > budget else sorted(x) for x in scores]
     return cache
 
 
@@ -204,14 +205,17 @@ def decode_errors(layer, base, score, semantics, budget, append_only, given):
         errors.append([x / y for x, y in zip(error, whole)])
         sums = lambda h: {p: sum(row.get(p, 0.0) for row in history[h][-window:]) for p in cache[h // layer.group]}  # noqa: B023,E731
         scores = ranking_scores(layer, base, score, semantics, cache, sums)
+        rows = min(window, i + 1 - l + (len(prompt) if given.decode_window is None and base != "tova" else 0))
         for g, x in enumerate(scores):
             if append_only:
-                divided = {p: s / (i + 1 - p) if base == "h2o" and semantics == "kvpress" else s for p, s in x.items()}
+                divided = {p: s / min(rows, i + 1 - p) if base == "h2o" and semantics == "kvpress" else s for p, s in x.items()}
+                if base == "streaming":
+                    divided = {p: p for p in x}
                 ahead = sum(divided[p] >= divided[i] for p in x if p != i)
                 cache[g] = cache[g] if ahead < budget else cache[g][:-1]
             elif len(x) > budget:
-                cache[g] = keep(x, budget, base, semantics, l, i + 1, False, given)
-    return np.array(errors).T
+                cache[g] = keep(x, budget, base, semantics, l, rows, i + 1, None, given)
+    return np.array(errors).T, cache
 
 
 def as_mask(positions, l):
@@ -312,13 +316,15 @@ def test_decode_in_loops():
     options = [Options(window=4), Options(window=4, decode_window=2, recent=2, sinks=1)]
     for given, semantics, name, append_only in itertools.product(options, SEMANTICS, policies, (False, True)):
         base, _, score = name.partition("+")
-        if base in ("streaming", "knorm", "keydiff") and given.sinks or base == "streaming" and append_only:
+        if base in ("streaming", "knorm", "keydiff") and given.sinks:
             continue
         score = score or {"streaming": "knorm"}.get(base, base)
-        want = decode_errors(layer, base, score, semantics, 6, append_only, given)
-        got, near = evictions.decode(Policy(name, semantics, given), 6, append_only)
-        assert not near.any()
-        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-15, err_msg=f"{name} {semantics} {given} append-only {append_only}")
+        want, cache = decode_errors(layer, base, score, semantics, 6, append_only, given)
+        found = evictions.decode(Policy(name, semantics, given), 6, append_only)
+        assert not found.near.any() and (found.kept == as_mask([[p for p in x if p < layer.l] for x in cache], layer.l)).all()
+        assert found.count.tolist() == [len(x) for x in cache]
+        where = f"{name} {semantics} {given} append-only {append_only}"
+        np.testing.assert_allclose(found.trace(), want, rtol=1e-9, atol=1e-15, err_msg=where)
 
 
 def test_errors_in_loops():
