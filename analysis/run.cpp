@@ -137,11 +137,14 @@ LayersDone pass_over_layers(const Dump& dump, const Stages& stages, const RunOpt
   return {static_cast<Index>(missing.size()), static_cast<Index>(layers.size() - missing.size())};
 }
 
-Json summary_json(const Dump& dump, const Stages& stages, const Json& settings, const Json& totals) {
+Json summary_json(const Dump& dump, const Stages& stages, const std::vector<LeftOut>& left_out,
+                  const Json& settings, const Json& totals) {
   Json summary = settings;
   summary["totals"] = totals;
   summary["left_out"] = Json::array();
   summary["notes"] = dump.notes();
+  for (const LeftOut& left : left_out)
+    summary["left_out"].push_back({{"what", left.what}, {"why", left.why}});
   for (const auto& stage : stages) {
     for (const LeftOut& left : stage->left_out())
       summary["left_out"].push_back({{"what", left.what}, {"why", left.why}});
@@ -213,13 +216,14 @@ RunResult run_stages(const Dump& dump, const Stages& stages, const RunOptions& o
     Stages next;
     for (std::size_t s = 0; s < now.size(); ++s) {
       totals.update(now[s]->write_tables(folder, figures[s]));
-      result.report += now[s]->report(figures[s]);
+      const std::string report = now[s]->report(figures[s]);
+      if (!report.empty()) result.report += (result.report.empty() ? "" : "\n") + report;
       if (auto follow_up = now[s]->follow_up(figures[s])) next.push_back(std::move(follow_up));
       if (workers.stopping()) throw Interrupted{};
     }
     follow_ups.push_back(std::move(next));
   }
-  result.summary = summary_json(dump, stages, folder.settings(), totals);
+  result.summary = summary_json(dump, stages, options.left_out, folder.settings(), totals);
   return result;
 }
 

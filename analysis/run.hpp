@@ -19,8 +19,9 @@ struct Shard {
 
 struct RunOptions {
   Precision precision = Precision::f32;
-  std::vector<Index> layers;   ///< ascending
-  std::optional<Shard> shard;  ///< deals the layers out in turn and takes one hand
+  std::vector<Index> layers;      ///< ascending
+  std::optional<Shard> shard;     ///< deals the layers out in turn and takes one hand
+  std::vector<LeftOut> left_out;  ///< analyses that are not among the stages, and why
   /// Called at the start and after every head group, by one thread at a time.
   std::function<void(Index done, Index total)> on_progress;
 };

@@ -1,5 +1,6 @@
 #include "analysis/verify.hpp"
 
+#include "analysis/verify_kept_sets.hpp"
 #include "sim/attention.hpp"
 
 #include <fmt/format.h>
@@ -280,6 +281,7 @@ VerifyResult verify(const Dump& dump, const VerifyOptions& options, Workers& wor
   result.table.pairs = token_pairs(token_options.metrics);
   Comparison closed(kClosedFormTolerance), fast(kFloat32Tolerance);
   ReplayCheck replay(dump, workers);
+  KeptSetCheck kept_sets(dump, options.window, workers);
   const Index total = static_cast<Index>(options.layers.size()) * shape.n_kv;
   Index done = 0;
   if (options.on_progress) options.on_progress(done, total);
@@ -295,9 +297,14 @@ VerifyResult verify(const Dump& dump, const VerifyOptions& options, Workers& wor
         closed.add(layer, kv_head, form.metric, tokens, at_tokens(judged[form.metric], tokens),
                    brute_force_sums(group, form, tokens, workers), zero_of(form.metric, 2.2e-16));
       if (dump.has(Tensor::o)) replay.add(group);
+      const auto float_group =
+          options.float32 ? load_head_group<float>(dump, layer, kv_head) : HeadGroup<float>{};
+      const TokenMetric cost = token_options.metrics.contains(TokenMetric::exact_remove)
+                                   ? TokenMetric::exact_remove
+                                   : TokenMetric::keydiff;
+      kept_sets.add(group, options.float32 ? &float_group : nullptr, judged[cost].row(0).transpose());
       if (options.float32) {
-        const TokenMetrics single =
-            token_metrics_cpu<float>(load_head_group<float>(dump, layer, kv_head), token_options, workers);
+        const TokenMetrics single = token_metrics_cpu<float>(float_group, token_options, workers);
         for (const TokenMetric m : all_token_metrics())
           if (token_options.metrics.contains(m))
             fast.add(layer, kv_head, m, every, at_tokens(single[m], every), at_tokens(judged[m], every),
@@ -320,6 +327,7 @@ VerifyResult verify(const Dump& dump, const VerifyOptions& options, Workers& wor
           ? check_of("float32 backend",
                      fmt::format("{} heads x {} tokens x {} metrics", total, shape.l, metrics), fast)
           : left_out("float32 backend", "not asked for (--precision f64)"));
+  result.checks.push_back(kept_sets.check());
   result.checks.push_back(dump.has(Tensor::o) ? replay.check() : left_out("replay", "the dump has no o.npy"));
   return result;
 }

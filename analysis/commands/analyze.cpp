@@ -1,4 +1,7 @@
+#include "analysis/budgets/budget_stage.hpp"
+#include "analysis/commands/budget_arguments.hpp"
 #include "analysis/commands/run_command.hpp"
+#include "analysis/eviction/evict_stage.hpp"
 #include "analysis/nearest_name.hpp"
 #include "data/error.hpp"
 
@@ -9,18 +12,52 @@
 namespace kvreplay {
 namespace {
 
+/// Beyond this prompt length, what needs the attention of every prompt row is left to `evict`.
+constexpr Index kMostRows = 8192;
+
+struct AnalyzeOptions {
+  CommonOptions common;
+  TokenStageOptions tokens;
+};
+
 /// The analyses that one pass over the dump can feed, by their names for --only.
 struct StageEntry {
   const char* name;
-  std::unique_ptr<Stage> (*make)(const Dump& dump, const TokenStageOptions& tokens, Precision precision);
+  std::unique_ptr<Stage> (*make)(const Dump& dump, const AnalyzeOptions& options, Precision precision);
+  /// Why this run cannot have it, as one clause; nothing where it can. Asked for by name, it is made all the
+  /// same, and says so itself.
+  std::optional<std::string> (*why_not)(const Dump& dump, const AnalyzeOptions& options);
 };
 
+std::unique_ptr<Stage> make_tokens(const Dump& dump, const AnalyzeOptions& options, Precision precision) {
+  return std::make_unique<TokenStage>(dump, options.tokens, precision);
+}
+
+std::unique_ptr<Stage> make_evict(const Dump& dump, const AnalyzeOptions&, Precision precision) {
+  EvictionOptions eviction;
+  eviction.most_rows = kMostRows;
+  for (const char* base : {"streaming", "keydiff", "expected_attention", "oracle", "oracle_exact"})
+    eviction.policies.emplace_back(base);
+  return std::make_unique<EvictStage>(dump, eviction, precision);
+}
+
+std::unique_ptr<Stage> make_budget(const Dump& dump, const AnalyzeOptions& options, Precision precision) {
+  require_all_layers(options.common);
+  return std::make_unique<BudgetStage>(dump, BudgetOptions{}, options.common.chosen_layers(dump), precision);
+}
+
+std::optional<std::string> never(const Dump&, const AnalyzeOptions&) { return std::nullopt; }
+
+std::optional<std::string> why_no_budget(const Dump& dump, const AnalyzeOptions& options) {
+  const DumpShape& shape = dump.shape();
+  if (options.common.chosen_shard()) return "one budget is shared by all layers, and a shard has but some";
+  if (future_rows(shape.l, shape.T, shape.first_query()).count() == 0)
+    return "a head's loss is what the decoding steps miss, and the dump has none";
+  return std::nullopt;
+}
+
 constexpr StageEntry kStages[] = {
-    {"tokens",
-     [](const Dump& dump, const TokenStageOptions& tokens, Precision precision) -> std::unique_ptr<Stage> {
-       return std::make_unique<TokenStage>(dump, tokens, precision);
-     }},
-};
+    {"tokens", make_tokens, never}, {"evict", make_evict, never}, {"budget", make_budget, why_no_budget}};
 
 std::vector<std::string> stage_names() {
   std::vector<std::string> names;
@@ -33,31 +70,36 @@ std::vector<std::string> stage_names() {
 int run_analyze(const Arguments& arguments) {
   const auto app = make_app("analyze", "Runs every analysis with one pass over the dump.",
                             "kvreplay analyze data/samples/pystdlib-lm --out results/pystdlib\n"
-                            "kvreplay analyze DUMP --out DIR --only tokens --layers 0,3-5");
-  CommonOptions options;
-  TokenStageOptions token_options;
+                            "kvreplay analyze DUMP --out DIR --only tokens,evict --layers 0,3-5");
+  AnalyzeOptions options;
   std::vector<std::string> only;
-  options.add_dump(*app);
-  options.add_results(*app);
+  options.common.add_dump(*app);
+  options.common.add_results(*app);
   app->add_option("--only", only, fmt::format("Narrow it to some of: {}", fmt::join(stage_names(), ", ")))
       ->delimiter(',')
       ->allow_extra_args(false)
       ->option_text("LIST [all]");
-  add_token_options(*app, token_options);
-  options.add_compute(*app);
-  options.add_output(*app);
+  add_token_options(*app, options.tokens);
+  options.common.add_compute(*app);
+  options.common.add_output(*app);
   if (parse(*app, arguments)) return 0;
   const std::vector<std::string> names = stage_names();
   for (const std::string& name : only)
     if (std::find(names.begin(), names.end(), name) == names.end())
       throw InputError("--only", fmt::format("some of {}", fmt::join(names, ", ")),
                        fmt::format("'{}'", name));
-  return run_into_folder(options, [&](const Dump& dump, Precision precision) {
-    std::vector<std::unique_ptr<Stage>> stages;
-    for (const StageEntry& entry : kStages)
-      if (only.empty() || std::find(only.begin(), only.end(), entry.name) != only.end())
-        stages.push_back(entry.make(dump, token_options, precision));
-    return stages;
+  return run_into_folder(options.common, [&](const Dump& dump, Precision precision) {
+    ChosenStages chosen;
+    for (const StageEntry& entry : kStages) {
+      const bool asked = std::find(only.begin(), only.end(), entry.name) != only.end();
+      if (!only.empty() && !asked) continue;
+      const auto why_not = entry.why_not(dump, options);
+      if (why_not && !asked)
+        chosen.left_out.push_back({entry.name, *why_not});
+      else
+        chosen.stages.push_back(entry.make(dump, options, precision));
+    }
+    return chosen;
   });
 }
 

@@ -1,7 +1,6 @@
 #include "analysis/budgets/budget_stage.hpp"
 #include "analysis/commands/budget_arguments.hpp"
 #include "analysis/commands/run_command.hpp"
-#include "data/error.hpp"
 
 namespace kvreplay {
 
@@ -21,14 +20,12 @@ int run_budget(const Arguments& arguments) {
   options.add_compute(*app);
   options.add_output(*app);
   if (parse(*app, arguments)) return 0;
-  if (options.chosen_shard())
-    throw InputError(
-        "--shard: one budget is shared by all layers, so a part of them cannot be computed alone");
+  require_all_layers(options);
   return run_into_folder(options, [&](const Dump& dump, Precision precision) {
-    std::vector<std::unique_ptr<Stage>> stages;
-    stages.push_back(
+    ChosenStages chosen;
+    chosen.stages.push_back(
         std::make_unique<BudgetStage>(dump, budget_options, options.chosen_layers(dump), precision));
-    return stages;
+    return chosen;
   });
 }
 

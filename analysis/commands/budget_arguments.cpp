@@ -1,6 +1,6 @@
 #include "analysis/commands/budget_arguments.hpp"
 
-#include "analysis/commands/arguments.hpp"
+#include "data/error.hpp"
 
 namespace kvreplay {
 namespace {
@@ -35,6 +35,12 @@ void add_budget_options(CLI::App& app, BudgetOptions& options) {
        "FILES");
   list(app.add_option("--score", options.scores, "Your score, .npy [layers, kv_heads, l], used as an order"),
        "name=FILE");
+}
+
+void require_all_layers(const CommonOptions& options) {
+  if (options.chosen_shard())
+    throw InputError(
+        "--shard: one budget is shared by all layers, so that budget cannot run on a part of them");
 }
 
 }  // namespace kvreplay

@@ -22,9 +22,9 @@ int run_evict(const Arguments& arguments) {
   options.add_output(*app);
   if (parse(*app, arguments)) return 0;
   return run_into_folder(options, [&](const Dump& dump, Precision precision) {
-    std::vector<std::unique_ptr<Stage>> stages;
-    stages.push_back(std::make_unique<EvictStage>(dump, eviction_options, precision));
-    return stages;
+    ChosenStages chosen;
+    chosen.stages.push_back(std::make_unique<EvictStage>(dump, eviction_options, precision));
+    return chosen;
   });
 }
 

@@ -75,7 +75,8 @@ int run_into_folder(const CommonOptions& options, const MakeStages& make_stages)
   run.precision = precision;
   run.layers = options.chosen_layers(dump);
   run.shard = options.chosen_shard();
-  const auto stages = make_stages(dump, precision);
+  const auto [stages, left_out] = make_stages(dump, precision);
+  run.left_out = left_out;
   const bool text = !options.quiet && !options.json;
 
   ResultFolder folder(options.out, run_settings(dump, stages, run), layer_fingerprints(dump, run),

@@ -9,7 +9,13 @@
 
 namespace kvreplay {
 
-using MakeStages = std::function<std::vector<std::unique_ptr<Stage>>(const Dump&, Precision)>;
+/// What a command runs, and what it leaves out of its own accord.
+struct ChosenStages {
+  std::vector<std::unique_ptr<Stage>> stages;
+  std::vector<LeftOut> left_out;
+};
+
+using MakeStages = std::function<ChosenStages(const Dump&, Precision)>;
 
 /// What every command does that fills a result folder: opens the dump, takes up the folder, runs the stages
 /// with a progress bar and an eye on signals, writes run.json and summary.json, and says what came of it.

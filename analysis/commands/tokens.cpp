@@ -18,9 +18,9 @@ int run_tokens(const Arguments& arguments) {
   options.add_output(*app);
   if (parse(*app, arguments)) return 0;
   return run_into_folder(options, [&](const Dump& dump, Precision precision) {
-    std::vector<std::unique_ptr<Stage>> stages;
-    stages.push_back(std::make_unique<TokenStage>(dump, token_options, precision));
-    return stages;
+    ChosenStages chosen;
+    chosen.stages.push_back(std::make_unique<TokenStage>(dump, token_options, precision));
+    return chosen;
   });
 }
 

@@ -182,8 +182,15 @@ class Planner {
         for (const Budget& budget : plan_.budgets)
           run.rules.push_back(rule_of(policy, semantics, overrides_, shape.l, budget.kept(shape.l, semantics),
                                       dump_.has(Tensor::wo)));
-        if (const auto why = why_unavailable(run.rules.front(), plan_, dump_)) {
+        auto why = why_unavailable(run.rules.front(), plan_, dump_);
+        if (why && !options_.most_rows)
           throw InputError(fmt::format("--policy: {} is unavailable: {}", text, *why));
+        if (!why && options_.most_rows && run.rules.front().window > *options_.most_rows)
+          why = fmt::format("it needs the attention of all {} prompt rows (evict computes it when asked)",
+                            run.rules.front().window);
+        if (why) {
+          plan_.left_out.push_back({text, *why});
+          continue;
         }
         check_pins(run);
         note_window(run.rules.front());

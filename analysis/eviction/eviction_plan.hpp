@@ -31,6 +31,9 @@ struct EvictionOptions {
   std::string on = "window";              ///< the rows that greedy_exact and exchange look at
   std::vector<std::string> scores, kept;  ///< name=FILE
   bool per_query_head = false;
+  /// Leave out policies whose score needs more rows than this, and those that the dump cannot feed, rather
+  /// than refuse them.
+  std::optional<Index> most_rows;
 };
 
 struct Phase {
