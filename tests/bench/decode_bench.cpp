@@ -1,5 +1,6 @@
 // Times decoding steps with an eviction each, as a ratio to their floor, measured in the same run:
 //   decode_bench [--benchmark_repetitions=9]
+// A run has one thread: its own CPU time is what counts.
 
 #include "sim/eviction/decode.hpp"
 #include "sim/freed_memory.hpp"
@@ -115,7 +116,7 @@ void arguments(benchmark::internal::Benchmark* bench) {
   for (const Index G : {1, 4})
     for (std::size_t run = 0; run < runs().size(); ++run) bench->Args({static_cast<Index>(run), G});
 }
-BENCHMARK(decode)->Apply(arguments)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(decode)->Apply(arguments)->Unit(benchmark::kMillisecond);
 
 /// What the uncompressed cache gives at those steps, once a group, on every core.
 void full_outputs(benchmark::State& state) {
