@@ -23,7 +23,8 @@ struct GreedyPath {
   std::vector<double> error;   ///< E after each of them
 };
 
-/// What is left of a prompt of l tokens at a budget of `keep`, which the path must reach.
+/// What is left of a prompt of l tokens at a budget of `keep`, which the path must reach (else
+/// std::out_of_range).
 KeptSet kept_by(const GreedyPath& path, Index l, Index keep);
 
 /// Evicts one prompt token at a time until `keep` are left, each time the one whose removal, given all before

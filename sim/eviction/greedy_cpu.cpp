@@ -33,7 +33,7 @@ std::vector<Index> evicted_by_benefit(const ExactError& state, Index l) {
 KeptSet kept_by(const GreedyPath& path, Index l, Index keep) {
   KeptSet kept(static_cast<std::size_t>(l), 1);
   for (Index n = 0; n < l - keep; ++n)
-    kept[static_cast<std::size_t>(path.evicted[static_cast<std::size_t>(n)])] = 0;
+    kept.at(static_cast<std::size_t>(path.evicted.at(static_cast<std::size_t>(n)))) = 0;
   return kept;
 }
 
