@@ -12,8 +12,11 @@ Budgets budgets_of(const BudgetPlan& plan, const BudgetCase& which, const Budget
   switch (which.method) {
     case Method::uniform:
       return uniform(frame);
-    case Method::pyramid:
-      return pyramid(frame, {.semantics = plan.semantics});
+    case Method::pyramid: {
+      PyramidOptions options{.semantics = plan.semantics};
+      if (plan.semantics == Semantics::kvpress) options.window = 64;  // its SnapKV's
+      return pyramid(frame, options);
+    }
     case Method::ada:
       return ada(frame, scores, {.semantics = plan.semantics});
     case Method::lu:

@@ -332,7 +332,7 @@ class LayerCheck:
         path = self.folder / "decode" / f"{name}-{semantics}-{label}.npy"
         if path.exists():
             traces = np.load(path)
-            got = traces[indices.index(self.index) if len(traces) == len(indices) else self.index]
+            got = traces[indices.index(self.index)]
             for g, line in enumerate(found.trace()):
                 for step, value in enumerate(line) if not found.near[g] else ():
                     at = f"{where} KV head {g} step {step}"
@@ -395,11 +395,12 @@ def check_result(folder, dump, indices, options, prompt_len):
     report = Report(options.near / Options.near)
     lines, decode_lines = read_lines(folder / "evictions.csv"), read_lines(folder / "decode.csv")
     model = defaultdict(list)
-    report.layers = len({line["layer"] for line in lines if line["layer"]})
-    for index in indices:
+    in_run = sorted({int(line["layer"]) for line in lines if line["layer"]})
+    report.layers = len(in_run)
+    for index in [i for i in indices if i in in_run]:
         started = time.time()
         check = LayerCheck(report, folder, dump, index, options, prompt_len)
-        for key, sums in check.check_runs([line for line in lines if line["layer"] == str(index)], indices).items():
+        for key, sums in check.check_runs([line for line in lines if line["layer"] == str(index)], in_run).items():
             model[key].append(sums)
         check.check_decode_lines([line for line in decode_lines if line["layer"] == str(index)])
         print(f"layer {index}: {time.time() - started:.1f} s", flush=True)

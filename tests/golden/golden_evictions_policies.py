@@ -467,7 +467,8 @@ class Evictions:
         """The cache after the last step."""
         layer, l, T = self.layer, self.layer.l, self.layer.T
         heads = [h for g in unit for h in layer.heads_of(g)]
-        last = policy.options.decode_window or (1 if policy.base == "tova" else None)
+        # a new token has one row: append-only compares it with the cache on that row
+        last = policy.options.decode_window or (1 if policy.base == "tova" or append_only else None)
         name = "attn" if policy.score in FROM_ATTENTION else policy.score
         no_score = policy.base == "streaming" and policy.own_score
         in_rows = name in ROW_SCORES and not no_score

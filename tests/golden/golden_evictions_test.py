@@ -187,10 +187,11 @@ def decode_errors(layer, base, score, semantics, budget, append_only, given):
     static = score in ("knorm", "keydiff")
     prompt = range(l - window_of(base, semantics, l, given.window), l)
     history = [[] for _ in range(layer.n_q)]
-    if not static and base != "tova" and given.decode_window is None:
+    last_row = given.decode_window is None and (base == "tova" or append_only)
+    if not static and not last_row and given.decode_window is None:
         for h in range(layer.n_q):
             history[h].append({p: sum(row_score(layer, name, h, i, range(l), p) for i in prompt) for p in cache[h // layer.group]})
-    window = 1 if base == "tova" and given.decode_window is None else given.decode_window or 10**6
+    window = 1 if last_row else given.decode_window or 10**6
     errors = []
     for i in range(l, layer.T):
         cache = [some + [i] for some in cache]
@@ -205,7 +206,7 @@ def decode_errors(layer, base, score, semantics, budget, append_only, given):
         errors.append([x / y for x, y in zip(error, whole)])
         sums = lambda h: {p: sum(row.get(p, 0.0) for row in history[h][-window:]) for p in cache[h // layer.group]}  # noqa: B023,E731
         scores = ranking_scores(layer, base, score, semantics, cache, sums)
-        rows = min(window, i + 1 - l + (len(prompt) if given.decode_window is None and base != "tova" else 0))
+        rows = min(window, i + 1 - l + (len(prompt) if given.decode_window is None and not last_row else 0))
         for g, x in enumerate(scores):
             if append_only:
                 divided = {p: s / min(rows, i + 1 - p) if base == "h2o" and semantics == "kvpress" else s for p, s in x.items()}
