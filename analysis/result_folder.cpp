@@ -63,8 +63,9 @@ std::string first_difference(const Json& was, const Json& is, const std::string&
 /// Whether a name at the top of a result folder is one that this program writes.
 bool is_ours(const std::string& name) {
   static const std::vector<std::string> names = {
-      "run.json",     "heads.csv", "agreement.csv", "evictions.csv", "decode.csv",        "budgets.csv",
-      "channels.csv", "maps",      "curves",        "decode",        "budget_curves.npy", "summary.json"};
+      "run.json",    "heads.csv",         "agreement.csv", "evictions.csv", "decode.csv",
+      "budgets.csv", "channels.csv",      "diff.csv",      "maps",          "curves",
+      "decode",      "budget_curves.npy", "summary.json"};
   if (std::find(names.begin(), names.end(), name) != names.end()) return true;
   constexpr std::string_view layer = "layer_";
   return name.starts_with(layer) && name.size() >= layer.size() + 2 &&
