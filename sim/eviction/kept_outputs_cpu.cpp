@@ -4,6 +4,7 @@
 #include "sim/tokens/column_totals.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -28,16 +29,29 @@ std::vector<Index> columns_of(const KeptSet& kept, Index begin, Index end) {
 }
 
 template <class T>
-void require_finite(const HeadGroup<T>& group, const ItemSums& sums, Index g, Index panel_first) {
-  double all = sums.full_sq;
-  for (const double change : sums.change_sq) all += change;
-  if (std::isfinite(all)) return;
+[[noreturn]] void report_overflow(const HeadGroup<T>& group, Index g, const std::string& where) {
   throw InputError("layer " + std::to_string(group.layer) + ", query head " +
-                       std::to_string(group.kv_head * group.G() + g) + ", positions from " +
-                       std::to_string(panel_first),
+                       std::to_string(group.kv_head * group.G() + g) + ", " + where,
                    std::string("logits and outputs within ") +
                        (sizeof(T) == 4 ? "float32 (see --precision f64)" : "float64"),
                    "an overflow");
+}
+
+/// Throws where a row sees a logit beyond T: such logits pass for hidden ones, or for all there is.
+template <class T>
+void require_finite_logits(const HeadGroup<T>& group, const TileInput<T>& in, Index g, Index panel,
+                           Index begin, const T* z) {
+  for (Index i = in.panel_first(panel); i <= in.panel_last(panel); ++i)
+    for (Index p = in.first_visible(i); p < in.end_visible(i); ++p)
+      if (!std::isfinite(z[(p - begin) * kPanelWidth<T> + i - in.panel_first(panel)]))
+        report_overflow(group, g, "position " + std::to_string(i));
+}
+
+template <class T>
+void require_finite_outputs(const HeadGroup<T>& group, const ItemSums& sums, Index g, Index panel_first) {
+  double all = sums.full_sq;
+  for (const double change : sums.change_sq) all += change;
+  if (!std::isfinite(all)) report_overflow(group, g, "positions from " + std::to_string(panel_first));
 }
 
 }  // namespace
@@ -67,44 +81,49 @@ OutputChanges<T> output_changes(const HeadGroup<T>& group, Rows rows, std::span<
     const Index begin = in.first_visible(in.panel_first(panel)), end = in.end_visible(in.panel_last(panel));
     const T sink = group.rule.sink_logit.empty() ? -std::numeric_limits<T>::infinity()
                                                  : static_cast<T>(group.rule.sink_logit[at]);
+    if (sink == std::numeric_limits<T>::infinity()) report_overflow(group, g, "sink logit");
 
     std::vector<T> q(static_cast<std::size_t>(in.d * W));
     pack_query_panel(group, in, g, panel, q.data());
     TileInput<T> mine = in;
     mine.q_panels = q.data() - panel * in.d * W;
     std::vector<T> z(static_cast<std::size_t>((end - begin) * W));
-    logit_panel(mine, panel, begin, end, z.data());
+    if (!logit_panel(mine, panel, begin, end, z.data()))
+      require_finite_logits(group, in, g, panel, begin, z.data());
 
     const T* v = in.v_centred + begin * d_v;
-    const auto attend = [&](const KeptSet& kept, std::vector<T>& out) {
+    const auto attend = [&](const KeptSet& kept, std::vector<T>& out, std::array<T, W>& share) {
       const std::vector<Index> columns = columns_of(kept, begin, end);
-      attend_columns(z.data(), columns.data(), static_cast<Index>(columns.size()), v, values.centre.data(),
-                     d_v, sink, out.data());
+      attend_columns(z.data(), columns.data(), static_cast<Index>(columns.size()), v, d_v, sink, out.data(),
+                     share.data());
     };
     std::vector<T> full(panel_size), kept(panel_size);
-    attend(KeptSet(static_cast<std::size_t>(group.l), 1), full);
+    std::array<T, W> full_share, kept_share;
+    attend(KeptSet(static_cast<std::size_t>(group.l), 1), full, full_share);
 
     ItemSums& sums = items[static_cast<std::size_t>(g * panels + panel)];
     for (Index c = 0; c < d_v; ++c)
       for (Index r = 0; r < n; ++r) {
-        const T o = full[static_cast<std::size_t>(c * W + r)] + values.centre(c);
+        const T o = full[static_cast<std::size_t>(c * W + r)] +
+                    full_share[static_cast<std::size_t>(r)] * values.centre(c);
         sums.full_sq += static_cast<double>(o) * static_cast<double>(o);
         if (with_vectors) result.full[at][static_cast<std::size_t>((panel * d_v + c) * W + r)] = o;
       }
     for (std::size_t s = 0; s < sets.size(); ++s) {
-      attend(sets[s], kept);
+      attend(sets[s], kept, kept_share);
       double change_sq = 0;
       for (Index c = 0; c < d_v; ++c)
         for (Index r = 0; r < n; ++r) {
           const auto entry = static_cast<std::size_t>(c * W + r);
-          const T change = kept[entry] - full[entry];
+          const auto row = static_cast<std::size_t>(r);
+          const T change = kept[entry] - full[entry] + (kept_share[row] - full_share[row]) * values.centre(c);
           change_sq += static_cast<double>(change) * static_cast<double>(change);
           if (with_vectors)
             result.change[s][at][static_cast<std::size_t>(panel) * panel_size + entry] = change;
         }
       sums.change_sq.push_back(change_sq);
     }
-    require_finite(group, sums, g, in.panel_first(panel));
+    require_finite_outputs(group, sums, g, in.panel_first(panel));
   });
 
   result.change_sq.assign(sets.size(), 0.0);

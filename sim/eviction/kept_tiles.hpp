@@ -8,15 +8,18 @@
 
 namespace kvreplay {
 
-/// z [end - begin][W]: the logits of the columns [begin, end) for one panel, -inf where hidden.
+/// z [end - begin][W]: the logits of the columns [begin, end) for one panel, -inf where hidden. False where
+/// one of them, hidden or not, is beyond T.
 template <class T>
-void logit_panel(const TileInput<T>& in, Index panel, Index begin, Index end, T* z);
+bool logit_panel(const TileInput<T>& in, Index panel, Index begin, Index end, T* z);
 
-/// out [d_v][W]: the rows' output over the n columns `columns` of z and the sink column (-inf: none), less
-/// `centre` [d_v]. v_centred [..][d_v] has a row for each row of z. A row that sees nothing has output 0.
+/// The rows' output over the n columns `columns` of z and the sink column (-inf: none), in two parts: out
+/// [d_v][W], the weighted sum of v_centred, and share [W], the weight of the columns, exactly 1 without a
+/// sink and 0 where a row sees nothing. The output is out + share centre; apart, neither drowns the other
+/// however much the sink takes. v_centred [..][d_v] has a row for each row of z.
 template <class T>
-void attend_columns(const T* z, const Index* columns, Index n, const T* v_centred, const T* centre, Index d_v,
-                    T sink, T* out);
+void attend_columns(const T* z, const Index* columns, Index n, const T* v_centred, Index d_v, T sink, T* out,
+                    T* share);
 
 /// out [d_model][W] += wo^T x for one panel: wo [d_v][d_model], x [d_v][W].
 template <class T>

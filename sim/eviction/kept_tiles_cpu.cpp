@@ -14,15 +14,28 @@ namespace kvreplay::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 template <class T>
-HWY_NOINLINE void LogitPanel(const TileInput<T>& in, Index panel, Index begin, Index end, T* z) {
+HWY_INLINE bool AllFinite(const T* tile, Index tokens) {
+  const hn::ScalableTag<T> d;
+  const auto zero = hn::Zero(d);
+  auto sum = zero;  // infinity and NaN times 0 are NaN
+  for (Index at = 0; at < tokens * kPanelWidth<T>; at += static_cast<Index>(hn::Lanes(d)))
+    sum = hn::MulAdd(hn::LoadU(d, tile + at), zero, sum);
+  return hn::AllTrue(d, hn::Eq(sum, zero));
+}
+
+template <class T>
+HWY_NOINLINE bool LogitPanel(const TileInput<T>& in, Index panel, Index begin, Index end, T* z) {
   constexpr Index W = kPanelWidth<T>;
+  bool finite = true;
   for (Index first = begin; first < end; first += kTokensPassOne) {
     const Index tokens = std::min(kTokensPassOne, end - first);
     T* tile = z + (first - begin) * W;
     PanelGemm<T>(tokens, in.k + first * in.d, in.d, 1, in.d, in.q_panels + panel * in.d * W, nullptr, tile);
     if (in.softcap > 0) CapLogits(in.softcap, tokens, tile);
+    finite = AllFinite(tile, tokens) && finite;
     HideInvisible(in, panel, first, tokens, tile);
   }
+  return finite;
 }
 
 /// The largest logit of every row among the columns and the sink, 0 where there is none: exp(-inf - 0) is 0.
@@ -60,18 +73,16 @@ HWY_INLINE void ExponentiateColumns(const T* z, const Index* columns, Index toke
 }
 
 template <class T>
-HWY_NOINLINE void AttendColumns(const T* z, const Index* columns, Index n, const T* v_centred,
-                                const T* centre, Index d_v, T sink, T* values, T* out) {
+HWY_NOINLINE void AttendColumns(const T* z, const Index* columns, Index n, const T* v_centred, Index d_v,
+                                T sink, T* values, T* out, T* share) {
   const hn::ScalableTag<T> d;
   constexpr Index W = kPanelWidth<T>;
   const Index N = static_cast<Index>(hn::Lanes(d));
   HWY_ALIGN T tile[kTokensPassOne * W];
   HWY_ALIGN T maxima[W], sums[W], ones[W], scale[W];
   FiniteMaxima(z, columns, n, sink, maxima);
-  // The sink column's value 0 is -centre after centring.
-  for (Index r = 0; r < W; ++r) sums[r] = sink > kHidden<T> ? std::exp(sink - maxima[r]) : T{0};
-  for (Index c = 0; c < d_v; ++c)
-    for (Index r = 0; r < W; ++r) out[c * W + r] = -sums[r] * centre[c];
+  std::fill_n(sums, W, T{0});
+  std::fill_n(out, d_v * W, T{0});
   std::fill_n(ones, W, T{1});
   for (Index first = 0; first < n; first += kTokensPassOne) {
     const Index tokens = std::min(kTokensPassOne, n - first);
@@ -80,12 +91,15 @@ HWY_NOINLINE void AttendColumns(const T* z, const Index* columns, Index n, const
       std::copy_n(v_centred + columns[first + t] * d_v, d_v, values + t * d_v);
     PanelGemm<T>(d_v, values, 1, d_v, tokens, tile, ones, out);
   }
-  for (Index r = 0; r < W; ++r) scale[r] = sums[r] > 0 ? T{1} / sums[r] : T{0};
+  for (Index r = 0; r < W; ++r) {
+    const T in_sink = sink > kHidden<T> ? std::exp(sink - maxima[r]) : T{0}, total = sums[r] + in_sink;
+    scale[r] = total > 0 ? T{1} / total : T{0};
+    share[r] = in_sink > 0 ? sums[r] * scale[r] : (sums[r] > 0 ? T{1} : T{0});
+  }
   for (Index c = 0; c < d_v; ++c)
     for (Index r = 0; r < W; r += N) {
-      const auto alone = hn::Eq(hn::LoadU(d, sums + r), hn::Zero(d));
       const auto o = hn::Mul(hn::LoadU(d, out + c * W + r), hn::LoadU(d, scale + r));
-      hn::StoreU(hn::IfThenElse(alone, hn::Set(d, -centre[c]), o), d, out + c * W + r);
+      hn::StoreU(o, d, out + c * W + r);
     }
 }
 
@@ -96,16 +110,16 @@ HWY_NOINLINE void ProjectPanel(const T* wo, Index d_v, Index d_model, const T* x
   PanelGemm<T>(d_model, wo, 1, d_model, d_v, x, ones, out);
 }
 
-#define KVREPLAY_KEPT_TILES(T, Suffix)                                                                       \
-  void LogitPanel##Suffix(const TileInput<T>& in, Index panel, Index begin, Index end, T* z) {               \
-    LogitPanel(in, panel, begin, end, z);                                                                    \
-  }                                                                                                          \
-  void AttendColumns##Suffix(const T* z, const Index* columns, Index n, const T* v_centred, const T* centre, \
-                             Index d_v, T sink, T* values, T* out) {                                         \
-    AttendColumns(z, columns, n, v_centred, centre, d_v, sink, values, out);                                 \
-  }                                                                                                          \
-  void ProjectPanel##Suffix(const T* wo, Index d_v, Index d_model, const T* x, T* out) {                     \
-    ProjectPanel(wo, d_v, d_model, x, out);                                                                  \
+#define KVREPLAY_KEPT_TILES(T, Suffix)                                                                 \
+  bool LogitPanel##Suffix(const TileInput<T>& in, Index panel, Index begin, Index end, T* z) {         \
+    return LogitPanel(in, panel, begin, end, z);                                                       \
+  }                                                                                                    \
+  void AttendColumns##Suffix(const T* z, const Index* columns, Index n, const T* v_centred, Index d_v, \
+                             T sink, T* values, T* out, T* share) {                                    \
+    AttendColumns(z, columns, n, v_centred, d_v, sink, values, out, share);                            \
+  }                                                                                                    \
+  void ProjectPanel##Suffix(const T* wo, Index d_v, Index d_model, const T* x, T* out) {               \
+    ProjectPanel(wo, d_v, d_model, x, out);                                                            \
   }
 KVREPLAY_KEPT_TILES(float, F32)
 KVREPLAY_KEPT_TILES(double, F64)
@@ -119,24 +133,24 @@ HWY_AFTER_NAMESPACE();
 
 namespace kvreplay {
 
-#define KVREPLAY_KEPT_TILES(T, Suffix)                                                                \
-  HWY_EXPORT(LogitPanel##Suffix);                                                                     \
-  HWY_EXPORT(AttendColumns##Suffix);                                                                  \
-  HWY_EXPORT(ProjectPanel##Suffix);                                                                   \
-  template <>                                                                                         \
-  void logit_panel(const TileInput<T>& in, Index panel, Index begin, Index end, T* z) {               \
-    HWY_DYNAMIC_DISPATCH(LogitPanel##Suffix)(in, panel, begin, end, z);                               \
-  }                                                                                                   \
-  template <>                                                                                         \
-  void attend_columns(const T* z, const Index* columns, Index n, const T* v_centred, const T* centre, \
-                      Index d_v, T sink, T* out) {                                                    \
-    std::vector<T> values(static_cast<std::size_t>(kTokensPassOne * d_v));                            \
-    HWY_DYNAMIC_DISPATCH(AttendColumns##Suffix)                                                       \
-    (z, columns, n, v_centred, centre, d_v, sink, values.data(), out);                                \
-  }                                                                                                   \
-  template <>                                                                                         \
-  void project_panel(const T* wo, Index d_v, Index d_model, const T* x, T* out) {                     \
-    HWY_DYNAMIC_DISPATCH(ProjectPanel##Suffix)(wo, d_v, d_model, x, out);                             \
+#define KVREPLAY_KEPT_TILES(T, Suffix)                                                                  \
+  HWY_EXPORT(LogitPanel##Suffix);                                                                       \
+  HWY_EXPORT(AttendColumns##Suffix);                                                                    \
+  HWY_EXPORT(ProjectPanel##Suffix);                                                                     \
+  template <>                                                                                           \
+  bool logit_panel(const TileInput<T>& in, Index panel, Index begin, Index end, T* z) {                 \
+    return HWY_DYNAMIC_DISPATCH(LogitPanel##Suffix)(in, panel, begin, end, z);                          \
+  }                                                                                                     \
+  template <>                                                                                           \
+  void attend_columns(const T* z, const Index* columns, Index n, const T* v_centred, Index d_v, T sink, \
+                      T* out, T* share) {                                                               \
+    std::vector<T> values(static_cast<std::size_t>(kTokensPassOne * d_v));                              \
+    HWY_DYNAMIC_DISPATCH(AttendColumns##Suffix)                                                         \
+    (z, columns, n, v_centred, d_v, sink, values.data(), out, share);                                   \
+  }                                                                                                     \
+  template <>                                                                                           \
+  void project_panel(const T* wo, Index d_v, Index d_model, const T* x, T* out) {                       \
+    HWY_DYNAMIC_DISPATCH(ProjectPanel##Suffix)(wo, d_v, d_model, x, out);                               \
   }
 KVREPLAY_KEPT_TILES(float, F32)
 KVREPLAY_KEPT_TILES(double, F64)

@@ -154,9 +154,12 @@ Vector<double> pooled(const Vector<double>& scores, const Pooling& pool, Index w
   if (pool.kind == Pooling::Kind::none) return result;
   for (Index p = 0; p < n; ++p) {
     const Index first = std::max<Index>(p - reach, 0), end = std::min(p + reach + 1, n);
-    const auto neighbours = scores.segment(first, end - first);
-    result[p] = pool.kind == Pooling::Kind::max ? neighbours.maxCoeff()
-                                                : neighbours.sum() / static_cast<double>(pool.width);
+    double largest = scores[first], sum = 0;
+    for (Index at = first; at < end; ++at) {
+      largest = std::max(largest, scores[at]);
+      sum += scores[at];  // always in order: equal neighbourhoods have to tie
+    }
+    result[p] = pool.kind == Pooling::Kind::max ? largest : sum / static_cast<double>(pool.width);
   }
   return result;
 }
@@ -164,8 +167,6 @@ Vector<double> pooled(const Vector<double>& scores, const Pooling& pool, Index w
 KeptSet keep_by(const EvictionRule& rule, Vector<double> scores, Index budget) {
   const Index n = scores.size();
   budget = std::clamp<Index>(budget, 0, n);
-  if (rule.per_visible_row)
-    for (Index p = 0; p < n; ++p) scores[p] /= static_cast<double>(std::min(rule.window, n - p));
   scores = pooled(scores, rule.pool, rule.pool_window);
 
   KeptSet kept(static_cast<std::size_t>(n), 0);

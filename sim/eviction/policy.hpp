@@ -76,7 +76,7 @@ struct EvictionRule {
   Index sinks = 0;   ///< pinned: the first `sinks` positions
   Index recent = 0;  ///< pinned: the last `recent` positions
   Index block = 0;   ///< the prompt is taken in blocks of so many tokens, ranked again after each; 0: once
-  bool per_visible_row = false;  ///< scores divided by the number of window rows that see the token
+  bool per_visible_row = false;  ///< scores divided by the number of window rows from the token on
   bool shared_by_layer = false;  ///< one ranking for all KV heads: the mean over the layer's query heads
   bool project_values = false;   ///< expected_attention: ||v_p W_O|| for ||v_p||
   double epsilon = 0.02;         ///< expected_attention
@@ -96,8 +96,7 @@ Index kept_tokens(double sigma, Index l, Semantics semantics);
 Vector<double> pooled(const Vector<double>& scores, const Pooling& pool, Index window);
 
 /// The kept set of a cache: what is pinned (sinks first, then the most recent), then the largest scores, ties
-/// to the lower position. `scores` are sums over window rows and query heads, in order of position; they must
-/// not be NaN.
+/// to the lower position. `scores` are what rule_scores ranks by, in order of position; they must not be NaN.
 KeptSet keep_by(const EvictionRule& rule, Vector<double> scores, Index budget);
 
 }  // namespace kvreplay

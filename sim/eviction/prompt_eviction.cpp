@@ -1,10 +1,12 @@
 #include "sim/eviction/prompt_eviction.hpp"
 
+#include "data/error.hpp"
 #include "sim/eviction/cache_group.hpp"
 #include "sim/tokens/key_scores.hpp"
 
 #include <algorithm>
 #include <map>
+#include <string>
 
 namespace kvreplay {
 namespace {
@@ -21,6 +23,25 @@ bool own_expected_attention(const EvictionRule& rule) {
 
 bool searches(const EvictionRule& rule) {
   return rule.policy.base == Base::greedy_exact || rule.policy.base == Base::exchange;
+}
+
+/// Divides by the number of window rows at or after each token.
+template <class T>
+void divide_by_rows(const HeadGroup<T>& group, Index window, Vector<double>& scores) {
+  const Index rows = window_rows(group.l, group.first_query(), window).count();
+  if (rows == 0) return;
+  for (Index p = 0; p < group.l; ++p) scores[p] /= static_cast<double>(std::min(rows, group.l - p));
+}
+
+template <class T>
+Vector<double> expected_attention(const HeadGroup<T>& group, const EvictionRule& rule, Workers& workers) {
+  const Matrix<double> heads = expected_attention_scores(group, {rule.epsilon, rule.project_values}, workers);
+  if (!heads.allFinite())
+    throw InputError(
+        "layer " + std::to_string(group.layer) + ", KV head " + std::to_string(group.kv_head),
+        "a finite expected_attention",
+        std::string("an overflow of ") + (sizeof(T) == 4 ? "float32 (see --precision f64)" : "float64"));
+  return with_first_on_top(heads.colwise().mean()).row(0).transpose();
 }
 
 Vector<double> by_position(Index l) { return Vector<double>::LinSpaced(l, 0, static_cast<double>(l - 1)); }
@@ -51,9 +72,7 @@ std::vector<Vector<double>> rule_scores(const HeadGroup<T>& group, std::span<con
     if (rule.given) {
       scores.push_back(given[*rule.given]);
     } else if (rule.metric && own_expected_attention(rule)) {
-      const Matrix<double> heads =
-          expected_attention_scores(group, {rule.epsilon, rule.project_values}, workers);
-      scores.push_back(with_first_on_top(heads.colwise().mean()).row(0).transpose());
+      scores.push_back(expected_attention(group, rule, workers));
     } else if (rule.metric) {
       scores.push_back(metrics[window_of(rule)][*rule.metric].row(0).transpose());
     } else {
@@ -61,6 +80,7 @@ std::vector<Vector<double>> rule_scores(const HeadGroup<T>& group, std::span<con
                            ? Vector<double>()
                            : by_position(group.l));
     }
+    if (rule.per_visible_row) divide_by_rows(group, rule.window, scores.back());
   }
   return scores;
 }
@@ -75,7 +95,7 @@ KeptSet evict_in_blocks(const HeadGroup<T>& group, const EvictionRule& rule, Ind
     for (Index p = begin; p < end; ++p) cache.push_back(p);
     if (static_cast<Index>(cache.size()) <= budget) continue;
     within.window = within.pool_window = std::min(rule.window, end - begin);
-    const bool rows = rule.metric && needs_rows(*rule.metric);
+    const bool rows = (rule.metric && needs_rows(*rule.metric)) || rule.per_visible_row;
     const HeadGroup<T> ranked = cache_group(group, cache, rows ? end - begin : 0);
     const KeptSet kept = keep_by(within, rule_scores(ranked, std::span(&within, 1), {}, workers)[0], budget);
     std::vector<Index> left;

@@ -14,10 +14,11 @@ namespace kvreplay {
 /// Scores that a user brings along: [l] each, of the group's KV head, higher is kept.
 using GivenScores = std::vector<Vector<double>>;
 
-/// What every rule ranks a group's candidates by, [l] each: sums over the rule's window rows and the query
-/// heads, before pooling and pins; expected_attention is a mean over the heads. Rules that share a window
-/// share the work. Empty for a rule that ranks by exact search (greedy_exact, exchange without a score).
-/// Throws InputError where a number overflows T.
+/// What every rule ranks a group's candidates by, [l] each: sums over the rule's window rows, as far as their
+/// queries are there, and the query heads, before pooling and pins; with per_visible_row each token's sum is
+/// divided by the number of those rows at or after it; expected_attention is a mean over the heads. Rules
+/// that share a window share the work. Empty for a rule that ranks by exact search (greedy_exact, exchange
+/// without a score). Throws InputError where a number overflows T.
 template <class T>
 std::vector<Vector<double>> rule_scores(const HeadGroup<T>& group, std::span<const EvictionRule> rules,
                                         const GivenScores& given, Workers& workers);
@@ -25,7 +26,8 @@ std::vector<Vector<double>> rule_scores(const HeadGroup<T>& group, std::span<con
 /// The prompt in blocks of `block` tokens: after each, the cache is what was kept so far and the block; where
 /// that is more than the budget, it is ranked by the block's last min(window, block) queries, with the
 /// softmax over the cache alone, and cut back ([CAO] sec. 2). Only for rules that rank by a metric of the
-/// keys, values and queries of a block.
+/// keys, values and queries of a block, and for groups that hold the prompt's queries where such a rule needs
+/// them.
 template <class T>
 KeptSet evict_in_blocks(const HeadGroup<T>& group, const EvictionRule& rule, Index budget, Index block,
                         Workers& workers);

@@ -1,0 +1,253 @@
+#include "sim/eviction/kept_outputs.hpp"
+
+#include "data/error.hpp"
+#include "sim/attention.hpp"
+#include "sim/eviction/cache_group.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/random_group.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <vector>
+
+using namespace kvreplay;
+using namespace kvreplay::test;
+
+namespace {
+
+struct Case {
+  std::string name;
+  GroupSpec spec;
+};
+
+std::vector<Case> numbered(std::vector<Case> cases) {
+  for (std::size_t n = 0; n < cases.size(); ++n) cases[n].spec.seed = 300 + n;
+  return cases;
+}
+
+const std::vector<Case>& cases() {
+  static const std::vector<Case> list = numbered({
+      {"plain", {}},
+      {"G = 1", {.G = 1}},
+      {"G = 3", {.G = 3}},
+      {"odd d, d_v larger", {.d = 5, .d_v = 17}},
+      {"odd d, d_v smaller", {.d = 7, .d_v = 3}},
+      {"d = 1, d_v = 1", {.G = 1, .d = 1, .d_v = 1}},
+      {"no decoded rows", {.T = 40}},
+      {"one token", {.l = 1, .T = 1}},
+      {"one token, one decoded", {.l = 1, .T = 2}},
+      {"one row", {.T_q = 1}},
+      {"rows from within the window", {.T_q = 12}},
+      {"values far from 0", {.value_offset = 30.0}},
+      {"sink", {.attention_sink = 0}},
+      {"sink in mid prompt", {.attention_sink = 17}},
+      {"sink among the decoded", {.attention_sink = 42}},
+      {"sink, values far from 0", {.value_offset = 30.0, .attention_sink = 0}},
+      {"sink, logits + 200", {.logit_shift = 200.0, .attention_sink = 3}},
+      {"logits + 200", {.logit_shift = 200.0}},
+      {"logits - 200", {.logit_shift = -200.0}},
+      {"logits times 20", {.logit_std = 20.0}},
+      {"sliding window 7", {.sliding_window = 7}},
+      {"sliding window 1", {.sliding_window = 1}},
+      {"sliding window longer than all", {.sliding_window = 64}},
+      {"sliding window and a sink that leaves it", {.attention_sink = 20, .sliding_window = 7}},
+      {"soft cap", {.logit_std = 20.0, .softcap = 15.0}},
+      {"sink logit", {.sink_logit = 2.0}},
+      {"sink logit far below", {.sink_logit = -300.0}},
+      {"sink logit above", {.value_offset = 3.0, .sink_logit = 15.0}},
+      {"sink logit far above", {.value_offset = 3.0, .sink_logit = 30.0}},
+      {"sink logit that takes all", {.sink_logit = 1000.0}},
+      {"sink logit and sink", {.attention_sink = 0, .sink_logit = 3.0}},
+      {"non-causal", {.causal = false}},
+      {"non-causal, sliding window 7", {.causal = false, .sliding_window = 7}},
+      {"all at once", {.G = 3, .logit_std = 5.0, .sliding_window = 9, .softcap = 8.0, .sink_logit = 1.0}},
+      // Tiles end after 252 tokens, panels after 16 rows (float64) or 32 (float32).
+      {"l = 252, no more", {.l = 252, .T = 252, .T_q = 16, .G = 1}},
+      {"l = 252", {.l = 252, .T = 253, .T_q = 17, .G = 1}},
+      {"l = 253, 31 rows", {.l = 253, .T = 256, .T_q = 31, .G = 1}},
+      {"l = 504, 32 rows", {.l = 504, .T = 506, .T_q = 32, .G = 1, .attention_sink = 251}},
+      {"l = 505, 33 rows", {.l = 505, .T = 506, .T_q = 33, .G = 1, .sink_logit = 1.0}},
+      {"l = 600, sliding window 260",
+       {.l = 600, .T = 640, .T_q = 70, .G = 1, .logit_std = 3.0, .sliding_window = 260}},
+  });
+  return list;
+}
+
+std::vector<Rows> row_sets(const HeadGroup<double>& group) {
+  std::vector<Rows> sets{window_rows(group.l, group.first_query(), 32),
+                         window_rows(group.l, group.first_query(), 1),
+                         future_rows(group.l, group.T_all(), group.first_query()),
+                         {group.first_query(), group.T_all()}};
+  std::erase_if(sets, [](Rows rows) { return rows.count() == 0; });
+  return sets;
+}
+
+KeptSet every(Index l, Index step, Index from) {
+  KeptSet kept(static_cast<std::size_t>(l), 0);
+  for (Index p = from; p < l; p += step) kept[static_cast<std::size_t>(p)] = 1;
+  return kept;
+}
+
+/// All, none, runs at either end, combs, and one token more or less, the attention sink if there is one.
+std::vector<KeptSet> kept_sets(const GroupSpec& spec) {
+  const Index l = spec.l;
+  const auto one = static_cast<std::size_t>(std::min(spec.attention_sink.value_or(l / 2), l - 1));
+  KeptSet alone = every(l, l, l), others = every(l, 1, 0);
+  alone[one] = 1;
+  others[one] = 0;
+  KeptSet first = every(l, 1, 0);
+  std::fill(first.begin() + static_cast<std::ptrdiff_t>((l + 2) / 3), first.end(), std::uint8_t{0});
+  return {every(l, 1, 0), every(l, l, l), every(l, 1, l / 2), first, every(l, 2, 1), every(l, 5, 0),
+          alone,          others};
+}
+
+template <class T>
+void check_against_reference(double tolerance) {
+  Workers workers(1);
+  for (const Case& c : cases()) {
+    const HeadGroup<T> group = converted<T>(random_group(c.spec));
+    const HeadGroup<double> judged = converted<double>(group);
+    const std::vector<KeptSet> sets = kept_sets(c.spec);
+    for (const Rows rows : row_sets(judged)) {
+      const OutputChanges<T> got = output_changes(group, rows, sets, false, workers);
+      REQUIRE(got.change_sq.size() == sets.size());
+      CHECK(got.full.empty());
+      CHECK(got.change.empty());
+      CHECK(got.change_sq[0] == 0.0);  // everything is kept
+      for (std::size_t s = 0; s < sets.size(); ++s) {
+        INFO(c.name << ", rows " << rows.begin << " to " << rows.end << ", set " << s);
+        const OutputChangeReference want = output_change_reference(judged, rows, sets[s]);
+        INFO("want " << want.change_sq << " of " << want.full_sq << ", got " << got.change_sq[s] << " of "
+                     << got.full_sq);
+        const double allowed = tolerance * std::sqrt(want.full_sq);
+        CHECK(std::abs(std::sqrt(got.full_sq) - std::sqrt(want.full_sq)) <= allowed);
+        CHECK(std::abs(std::sqrt(got.change_sq[s]) - std::sqrt(want.change_sq)) <= allowed);
+      }
+    }
+  }
+}
+
+/// o_i^M of one row by brute force, [d_v].
+Vector<double> output_of(const HeadGroup<double>& group, Index g, Index i, const KeptSet& kept) {
+  Vector<double> z = attention_logits(group, g, i).z;
+  for (std::size_t p = 0; p < kept.size(); ++p)
+    if (kept[p] == 0) z[static_cast<Index>(p)] = -std::numeric_limits<double>::infinity();
+  return group.v.transpose() * attention_weights(group, g, z);
+}
+
+/// Row r of a head's vectors in panels, [d_v].
+template <class T>
+Vector<double> row_of(const std::vector<T>& panels, Index d_v, Index r) {
+  constexpr Index W = kPanelWidth<T>;
+  Vector<double> row(d_v);
+  for (Index c = 0; c < d_v; ++c) row[c] = panels[static_cast<std::size_t>((r / W * d_v + c) * W + r % W)];
+  return row;
+}
+
+template <class T>
+double total_sq(const PanelRows<T>& heads) {
+  double sum = 0;
+  for (const std::vector<T>& head : heads)
+    for (const T x : head) sum += static_cast<double>(x) * static_cast<double>(x);
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("float64 output changes agree with brute force", "[kept_outputs]") {
+  check_against_reference<double>(1e-9);
+}
+
+// A logit of 200 is known to 2e-5 in float32, and so is its weight.
+TEST_CASE("float32 output changes agree with brute force", "[kept_outputs]") {
+  check_against_reference<float>(1e-4);
+}
+
+TEST_CASE("evicting one token changes the outputs by its exact_remove and oracle_future", "[kept_outputs]") {
+  Workers workers(1);
+  for (const Case& c : cases()) {
+    if (c.spec.l > 100) continue;
+    const HeadGroup<double> group = random_group(c.spec);
+    std::vector<KeptSet> sets;
+    for (Index p = 0; p < group.l; ++p) {
+      sets.push_back(every(group.l, 1, 0));
+      sets.back()[static_cast<std::size_t>(p)] = 0;
+    }
+    const MetricSet there = available_metrics(group);
+    const auto check = [&](TokenMetric metric, Rows rows) {
+      if (!there.contains(metric)) return;
+      const TokenMetrics want = token_metrics_reference(group, {.window = 8, .metrics = {metric}});
+      const OutputChanges<double> got = output_changes(group, rows, sets, false, workers);
+      for (Index p = 0; p < group.l; ++p) {
+        INFO(c.name << ": " << name_of(metric) << ", position " << p);
+        CHECK(std::abs(got.change_sq[static_cast<std::size_t>(p)] - want[metric](0, p)) <=
+              1e-9 * got.full_sq);
+      }
+    };
+    check(TokenMetric::exact_remove, window_rows(group.l, group.first_query(), 8));
+    check(TokenMetric::oracle_future, future_rows(group.l, group.T_all(), group.first_query()));
+  }
+}
+
+TEST_CASE("many kept sets at once, or threads, change no byte", "[kept_outputs]") {
+  Workers alone(1), four(4);
+  for (const Case& c : cases()) {
+    INFO(c.name);
+    const HeadGroup<float> group = converted<float>(random_group(c.spec));
+    const std::vector<KeptSet> sets = kept_sets(c.spec);
+    const Rows rows{group.first_query(), group.T_all()};
+    const OutputChanges<float> want = output_changes(group, rows, sets, true, alone);
+    const OutputChanges<float> got = output_changes(group, rows, sets, true, four);
+    CHECK(got.full_sq == want.full_sq);
+    CHECK(got.change_sq == want.change_sq);
+    CHECK(got.full == want.full);
+    CHECK(got.change == want.change);
+    for (std::size_t s = 0; s < sets.size(); ++s) {
+      const OutputChanges<float> one = output_changes(group, rows, std::span(&sets[s], 1), true, four);
+      CHECK(one.full_sq == want.full_sq);
+      CHECK(one.change_sq[0] == want.change_sq[s]);
+      CHECK(one.change[0] == want.change[s]);
+    }
+    CHECK(output_changes(group, rows, {}, false, alone).full_sq == want.full_sq);
+  }
+}
+
+TEST_CASE("the vectors are each row's output and its change, and 0 in the padding", "[kept_outputs]") {
+  Workers workers(2);
+  constexpr double kRounding = 1e-11;  // of the outputs' own size, which is about 1
+  for (const Case& c : cases()) {
+    if (c.spec.l > 100 || c.spec.value_offset > 10) continue;
+    const HeadGroup<double> group = random_group(c.spec);
+    const std::vector<KeptSet> sets = kept_sets(c.spec);
+    const Rows rows{group.first_query(), group.T_all()};
+    const OutputChanges<double> got = output_changes(group, rows, sets, true, workers);
+    REQUIRE(got.full.size() == group.q.size());
+    REQUIRE(got.change.size() == sets.size());
+    constexpr Index W = kPanelWidth<double>;
+    const auto size = static_cast<std::size_t>((rows.count() + W - 1) / W * W * group.d_v());
+    CHECK(total_sq(got.full) == Approx(got.full_sq).epsilon(1e-12).margin(1e-290));
+    for (std::size_t s = 0; s < sets.size(); ++s) {
+      INFO(c.name << ", set " << s);
+      REQUIRE(got.change[s].size() == group.q.size());
+      CHECK(total_sq(got.change[s]) == Approx(got.change_sq[s]).epsilon(1e-12).margin(1e-290));
+      for (Index g = 0; g < group.G(); ++g) {
+        const auto head = static_cast<std::size_t>(g);
+        REQUIRE(got.full[head].size() == size);
+        REQUIRE(got.change[s][head].size() == size);
+        double off = 0;
+        for (Index i = rows.begin; i < rows.end; ++i) {
+          const Vector<double> before = output_of(group, g, i, every(group.l, 1, 0));
+          const Vector<double> after = output_of(group, g, i, sets[s]);
+          const Index r = i - rows.begin;
+          off = std::max(off, (row_of(got.full[head], group.d_v(), r) - before).cwiseAbs().maxCoeff());
+          const Vector<double> change = row_of(got.change[s][head], group.d_v(), r);
+          off = std::max(off, (change - (after - before)).cwiseAbs().maxCoeff());
+        }
+        CHECK(off < kRounding);
+      }
+    }
+  }
+}

@@ -1,0 +1,330 @@
+#include "sim/eviction/policy.hpp"
+
+#include "tests/support/catch.hpp"
+
+#include <cmath>
+#include <initializer_list>
+#include <limits>
+#include <string>
+#include <vector>
+
+using namespace kvreplay;
+
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr Pooling kNoPool{};
+constexpr Pooling kMax7{Pooling::Kind::max, 7};
+constexpr Pooling kAvg5{Pooling::Kind::avg, 5};
+constexpr Semantics kAllSemantics[] = {Semantics::paper, Semantics::official, Semantics::kvpress};
+
+Vector<double> vec(std::initializer_list<double> values) {
+  Vector<double> v(static_cast<Index>(values.size()));
+  Index n = 0;
+  for (const double x : values) v[n++] = x;
+  return v;
+}
+
+EvictionRule made(Base base, Semantics semantics, const PolicyOverrides& overrides = {}, Index l = 1000,
+                  Index budget = 101, bool has_wo = true) {
+  Policy policy;
+  policy.base = base;
+  return rule_of(policy, semantics, overrides, l, budget, has_wo);
+}
+
+/// What is kept of `scores`, as positions.
+std::vector<Index> kept_of(const EvictionRule& rule, const Vector<double>& scores, Index budget) {
+  return positions(keep_by(rule, scores, budget));
+}
+
+EvictionRule pinning(Index sinks, Index recent) {
+  EvictionRule rule;
+  rule.sinks = sinks;
+  rule.recent = recent;
+  return rule;
+}
+
+using Positions = std::vector<Index>;
+
+}  // namespace
+
+TEST_CASE("bases and semantics have their published names", "[policy]") {
+  CHECK(all_bases().size() == kBases);
+  std::string names;
+  for (const Base base : all_bases()) {
+    CHECK(base_named(name_of(base)) == base);
+    names += std::string(name_of(base)) + " ";
+  }
+  CHECK(names ==
+        "streaming h2o tova snapkv knorm keydiff expected_attention oracle oracle_exact greedy_exact "
+        "exchange ");
+  for (const Semantics semantics : kAllSemantics) CHECK(semantics_named(name_of(semantics)) == semantics);
+  CHECK(name_of(Semantics::kvpress) == "kvpress");
+  CHECK(!base_named("H2O"));
+  CHECK(!base_named(""));
+  CHECK(!semantics_named("Paper"));
+  for (const Base base : all_bases())
+    CHECK(takes_score(base) ==
+          (base == Base::h2o || base == Base::tova || base == Base::snapkv || base == Base::exchange));
+}
+
+// The table of bases, for l = 1000, a budget of 101 and a dump with wo.
+TEST_CASE("every base makes its own choices under every semantics", "[policy]") {
+  using M = TokenMetric;
+  struct Row {
+    Base base;
+    Semantics semantics;
+    std::optional<M> metric;
+    Index window;
+    Pooling pool;
+    Index sinks, recent, block;
+    bool per_visible_row, shared_by_layer, project_values;
+    double epsilon;
+  };
+  using S = Semantics;
+  constexpr Index kAny = -1;  // no row counts
+  std::vector<Row> table{
+      {Base::h2o, S::paper, M::attn, 1000, kNoPool, 0, 51, 0, false, false, false, 0.02},
+      {Base::h2o, S::official, M::attn, 1000, kNoPool, 0, 51, 0, false, false, false, 0.02},
+      {Base::h2o, S::kvpress, M::attn, 1000, kNoPool, 0, 0, 0, true, false, false, 0.02},
+      {Base::tova, S::paper, M::attn, 1, kNoPool, 0, 0, 0, false, false, false, 0.02},
+      {Base::tova, S::official, M::attn, 1, kNoPool, 0, 0, 0, false, true, false, 0.02},
+      {Base::tova, S::kvpress, M::attn, 1, kNoPool, 0, 1, 0, false, true, false, 0.02},
+      {Base::snapkv, S::paper, M::attn, 32, kMax7, 0, 32, 0, false, false, false, 0.02},
+      {Base::snapkv, S::official, M::attn, 32, kAvg5, 0, 32, 0, false, false, false, 0.02},
+      {Base::snapkv, S::kvpress, M::attn, 64, kAvg5, 0, 64, 0, false, false, false, 0.02},
+      {Base::keydiff, S::paper, M::keydiff, kAny, kNoPool, 0, 0, 128, false, false, false, 0.02},
+      {Base::keydiff, S::official, M::keydiff, kAny, kNoPool, 0, 0, 128, false, false, false, 0.02},
+      {Base::keydiff, S::kvpress, M::keydiff, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02},
+      {Base::expected_attention, S::paper, M::expected_attention, kAny, kNoPool, 0, 0, 0, false, false, true,
+       0.02},
+      {Base::expected_attention, S::official, M::expected_attention, kAny, kNoPool, 0, 0, 0, false, false,
+       true, 0.02},
+      {Base::expected_attention, S::kvpress, M::expected_attention, kAny, kNoPool, 0, 0, 0, false, false,
+       false, 0.0},
+  };
+  for (const S s : kAllSemantics) {
+    table.push_back({Base::streaming, s, {}, kAny, kNoPool, 4, 97, 0, false, false, false, 0.02});
+    table.push_back({Base::knorm, s, M::knorm, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
+    table.push_back(
+        {Base::oracle, s, M::oracle_importance, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
+    table.push_back(
+        {Base::oracle_exact, s, M::oracle_future, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
+    table.push_back({Base::greedy_exact, s, {}, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
+    table.push_back({Base::exchange, s, {}, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
+  }
+  CHECK(table.size() == kBases * 3);
+  for (const Row& row : table) {
+    INFO(name_of(row.base) << ", " << name_of(row.semantics));
+    const EvictionRule rule = made(row.base, row.semantics);
+    CHECK(rule.metric == row.metric);
+    CHECK(!rule.given);
+    if (row.window != kAny) CHECK(rule.window == row.window);
+    CHECK(rule.pool_window == rule.window);
+    CHECK(rule.pool == row.pool);
+    CHECK(rule.sinks == row.sinks);
+    CHECK(rule.recent == row.recent);
+    CHECK(rule.block == row.block);
+    CHECK(rule.per_visible_row == row.per_visible_row);
+    CHECK(rule.shared_by_layer == row.shared_by_layer);
+    CHECK(rule.project_values == row.project_values);
+    CHECK(rule.epsilon == row.epsilon);
+  }
+}
+
+TEST_CASE("windows are clipped to the prompt, and pins with them", "[policy]") {
+  for (const Index l : {1, 5, 31, 32}) {
+    const EvictionRule rule = made(Base::snapkv, Semantics::paper, {}, l, 3);
+    CHECK(rule.window == l);
+    CHECK(rule.recent == l);
+    CHECK(rule.pool_window == l);
+    // Of a window that takes the whole prompt the most recent stay.
+    const Index keep = std::min<Index>(3, l);
+    Positions last;
+    for (Index p = l - keep; p < l; ++p) last.push_back(p);
+    CHECK(kept_of(rule, Vector<double>::LinSpaced(l, 1, 0), 3) == last);
+  }
+  CHECK(made(Base::snapkv, Semantics::paper, {}, 33).window == 32);
+  CHECK(made(Base::snapkv, Semantics::kvpress, {}, 40).recent == 40);
+  CHECK(made(Base::h2o, Semantics::paper, {}, 7).window == 7);
+  CHECK(made(Base::tova, Semantics::paper, {}, 1).window == 1);
+}
+
+TEST_CASE("what depends on the budget or on the dump", "[policy]") {
+  CHECK(made(Base::h2o, Semantics::paper, {}, 1000, 0).recent == 0);
+  CHECK(made(Base::h2o, Semantics::paper, {}, 1000, 1).recent == 1);
+  CHECK(made(Base::h2o, Semantics::paper, {}, 1000, 4).recent == 2);
+  CHECK(made(Base::h2o, Semantics::paper, {}, 1000, 5).recent == 3);
+  CHECK(made(Base::streaming, Semantics::paper, {}, 1000, 4).recent == 0);
+  CHECK(made(Base::streaming, Semantics::paper, {}, 1000, 3).recent == 0);
+  CHECK(made(Base::streaming, Semantics::kvpress, {}, 1000, 5).recent == 1);
+  CHECK(!made(Base::expected_attention, Semantics::paper, {}, 1000, 100, false).project_values);
+}
+
+TEST_CASE("overrides replace a base's own choices", "[policy]") {
+  PolicyOverrides overrides;
+  overrides.window = 16;
+  EvictionRule rule = made(Base::snapkv, Semantics::kvpress, overrides);
+  CHECK(rule.window == 16);
+  CHECK(rule.recent == 16);  // the window is what snapkv pins
+  CHECK(rule.pool_window == 16);
+  CHECK(rule.pool == kAvg5);
+  CHECK(made(Base::h2o, Semantics::paper, overrides).window == 16);
+  CHECK(made(Base::h2o, Semantics::paper, overrides).recent == 51);
+  CHECK(made(Base::tova, Semantics::paper, overrides).window == 16);
+  overrides.window = 5000;
+  CHECK(made(Base::snapkv, Semantics::paper, overrides).recent == 1000);
+
+  overrides = {};
+  overrides.recent = 7;
+  rule = made(Base::snapkv, Semantics::paper, overrides);
+  CHECK(rule.window == 32);
+  CHECK(rule.recent == 7);
+  CHECK(rule.pool_window == 32);
+  overrides.recent = 0;
+  CHECK(made(Base::h2o, Semantics::paper, overrides).recent == 0);
+  CHECK(made(Base::tova, Semantics::kvpress, overrides).recent == 0);
+
+  overrides = {};
+  overrides.sinks = 10;
+  rule = made(Base::streaming, Semantics::paper, overrides);
+  CHECK(rule.sinks == 10);
+  CHECK(rule.recent == 91);
+  CHECK(made(Base::h2o, Semantics::paper, overrides).sinks == 10);
+
+  overrides = {};
+  overrides.pool = Pooling{Pooling::Kind::max, 3};
+  CHECK(made(Base::snapkv, Semantics::official, overrides).pool == *overrides.pool);
+  CHECK(made(Base::h2o, Semantics::paper, overrides).pool == *overrides.pool);
+  overrides.pool = Pooling{};
+  CHECK(made(Base::snapkv, Semantics::paper, overrides).pool == kNoPool);
+}
+
+TEST_CASE("a score replaces the attention sum and nothing else", "[policy]") {
+  Policy policy;
+  policy.base = Base::snapkv;
+  policy.metric = TokenMetric::joint;
+  EvictionRule rule = rule_of(policy, Semantics::kvpress, {}, 1000, 101, false);
+  CHECK(rule.metric == TokenMetric::joint);
+  CHECK(!rule.given);
+  CHECK(rule.window == 64);
+  CHECK(rule.recent == 64);
+  CHECK(rule.pool == kAvg5);
+  policy.metric = std::nullopt;
+  policy.given = 3;
+  rule = rule_of(policy, Semantics::paper, {}, 1000, 101, false);
+  CHECK(!rule.metric);
+  CHECK(rule.given == std::size_t{3});
+  CHECK(rule.recent == 32);
+}
+
+TEST_CASE("exchange starts as the base or score behind it", "[policy]") {
+  Policy policy;
+  policy.base = Base::exchange;
+  CHECK(starts_from_greedy(policy));
+  policy.start = Base::greedy_exact;
+  CHECK(starts_from_greedy(policy));
+  policy.start = Base::snapkv;
+  CHECK(!starts_from_greedy(policy));
+  EvictionRule rule = rule_of(policy, Semantics::kvpress, {}, 1000, 101, true);
+  CHECK(rule.metric == TokenMetric::attn);
+  CHECK(rule.recent == 64);
+  CHECK(rule.pool == kAvg5);
+  policy.start = Base::expected_attention;
+  CHECK(rule_of(policy, Semantics::paper, {}, 1000, 101, true).project_values);
+  policy.start = std::nullopt;
+  policy.metric = TokenMetric::caote;
+  CHECK(!starts_from_greedy(policy));
+  CHECK(rule_of(policy, Semantics::paper, {}, 1000, 101, true).metric == TokenMetric::caote);
+  policy.base = Base::greedy_exact;
+  CHECK(!starts_from_greedy(policy));
+}
+
+TEST_CASE("a compression ratio keeps as many tokens as its semantics counts", "[policy]") {
+  CHECK(kept_tokens(0.9, 1000, Semantics::kvpress) == 99);
+  CHECK(kept_tokens(0.8, 1000, Semantics::kvpress) == 199);
+  CHECK(kept_tokens(0.5, 1000, Semantics::kvpress) == 500);
+  CHECK(kept_tokens(0.5, 7, Semantics::kvpress) == 3);
+  CHECK(kept_tokens(0.99, 50, Semantics::kvpress) == 0);
+  for (const Semantics semantics : {Semantics::paper, Semantics::official}) {
+    CHECK(kept_tokens(0.9, 1000, semantics) == 100);
+    CHECK(kept_tokens(0.8, 1000, semantics) == 200);
+    CHECK(kept_tokens(0.5, 7, semantics) == 4);  // halves go up
+    CHECK(kept_tokens(0.9, 5, semantics) == 1);  // 0.5, though (1 - 0.9) * 5 is below it
+    CHECK(kept_tokens(0.9, 4, semantics) == 0);
+    CHECK(kept_tokens(0.7, 45, semantics) == 14);
+    CHECK(kept_tokens(0.001, 100, semantics) == 100);
+  }
+}
+
+TEST_CASE("pooling takes the positions before the window only", "[policy]") {
+  const Vector<double> scores = vec({3, -1, -5, -2, 8, 100, -7});
+  CHECK(pooled(scores, kNoPool, 2) == scores);
+  // max: what lies outside is not there, be all scores below 0
+  CHECK(pooled(scores, {Pooling::Kind::max, 3}, 2) == vec({3, 3, -1, 8, 8, 100, -7}));
+  CHECK(pooled(vec({-3, -4, -5}), {Pooling::Kind::max, 3}, 0) == vec({-3, -3, -4}));
+  CHECK(pooled(vec({-3, -4, -5}), {Pooling::Kind::max, 9}, 0) == vec({-3, -3, -3}));
+  // avg: what lies outside is 0
+  CHECK(pooled(vec({3, 6, 9, 12, 99}), {Pooling::Kind::avg, 3}, 1) == vec({3, 6, 9, 7, 99}));
+  CHECK(pooled(vec({5, 10}), {Pooling::Kind::avg, 5}, 0) == vec({3, 3}));
+  CHECK(pooled(scores, {Pooling::Kind::avg, 1}, 0) == scores);
+  for (const Index window : {7, 8, 1000}) CHECK(pooled(scores, kMax7, window) == scores);
+  const Vector<double> infinite = pooled(vec({1, kInfinity, 2, 3, 4}), {Pooling::Kind::avg, 3}, 1);
+  CHECK(infinite == vec({kInfinity, kInfinity, kInfinity, 5.0 / 3, 4}));
+}
+
+TEST_CASE("equal neighbourhoods pool to equal numbers, wherever they lie", "[policy]") {
+  for (const Index width : {3, 5, 7, 9, 11}) {
+    Vector<double> scores(200);
+    for (Index p = 0; p < scores.size(); ++p) scores[p] = std::exp(-0.37 * static_cast<double>(p % 13));
+    const Vector<double> result = pooled(scores, {Pooling::Kind::avg, width}, 0);
+    for (Index p = 13; p + 13 <= scores.size(); ++p) CHECK(result[p] == result[p % 13 + 13]);
+  }
+}
+
+TEST_CASE("the largest scores are kept, equal ones from the front", "[policy]") {
+  const EvictionRule plain = pinning(0, 0);
+  CHECK(kept_of(plain, vec({2, 5, 1, 5, 5, 3}), 2) == Positions{1, 3});
+  CHECK(kept_of(plain, vec({2, 5, 1, 5, 5, 3}), 4) == Positions{1, 3, 4, 5});
+  CHECK(kept_of(plain, Vector<double>::Zero(6), 3) == Positions{0, 1, 2});
+  CHECK(kept_of(plain, vec({0.0, -0.0, 0.0}), 2) == Positions{0, 1});
+  CHECK(kept_of(plain, vec({-kInfinity, kInfinity, 0, kInfinity}), 3) == Positions{1, 2, 3});
+  CHECK(kept_of(plain, vec({1, 2, 3}), 0).empty());
+  CHECK(kept_of(plain, vec({1, 2, 3}), 3) == Positions{0, 1, 2});
+  CHECK(kept_of(plain, vec({1, 2, 3}), 9) == Positions{0, 1, 2});
+  CHECK(kept_of(plain, vec({7}), 1) == Positions{0});
+  CHECK(count(keep_by(plain, vec({1, 2, 3}), 2)) == 2);
+}
+
+TEST_CASE("pinned tokens rank above any score, within the budget", "[policy]") {
+  const Vector<double> scores = vec({-kInfinity, 1, kInfinity, 9, kInfinity, 2, 0, -3});
+  CHECK(kept_of(pinning(1, 2), scores, 5) == Positions{0, 2, 4, 6, 7});
+  CHECK(kept_of(pinning(1, 2), scores, 4) == Positions{0, 2, 6, 7});
+  CHECK(kept_of(pinning(1, 2), scores, 3) == Positions{0, 6, 7});
+  CHECK(kept_of(pinning(0, 1), scores, 2) == Positions{2, 7});
+  // Too many: sinks first, then the most recent.
+  CHECK(kept_of(pinning(2, 3), scores, 4) == Positions{0, 1, 6, 7});
+  CHECK(kept_of(pinning(2, 3), scores, 3) == Positions{0, 1, 7});
+  CHECK(kept_of(pinning(2, 3), scores, 2) == Positions{0, 1});
+  CHECK(kept_of(pinning(2, 3), scores, 1) == Positions{0});
+  CHECK(kept_of(pinning(2, 3), scores, 0).empty());
+  CHECK(kept_of(pinning(0, 100), scores, 3) == Positions{5, 6, 7});
+  CHECK(kept_of(pinning(100, 0), scores, 3) == Positions{0, 1, 2});
+  // Pinned twice counts once.
+  CHECK(kept_of(pinning(6, 6), scores, 8) == Positions{0, 1, 2, 3, 4, 5, 6, 7});
+  CHECK(kept_of(pinning(5, 5), scores, 7) == Positions{0, 1, 2, 3, 4, 6, 7});
+  CHECK(kept_of(pinning(2, 1), vec({1, 2}), 2) == Positions{0, 1});
+  CHECK(pinning(2, 3).pins_exceed(4));
+  CHECK(!pinning(2, 3).pins_exceed(5));
+}
+
+TEST_CASE("keep_by pools before it pins and cuts", "[policy]") {
+  EvictionRule rule = pinning(0, 2);
+  rule.pool = {Pooling::Kind::max, 3};
+  rule.pool_window = 2;
+  // The window's 50 does not spread; 9 does, and of its equals the front wins.
+  CHECK(kept_of(rule, vec({0, 9, 0, 4, 3, 50, 0}), 4) == Positions{0, 1, 5, 6});
+  CHECK(kept_of(rule, vec({0, 9, 0, 4, 3, 50, 0}), 6) == Positions{0, 1, 2, 3, 5, 6});
+  rule.pool.kind = Pooling::Kind::none;
+  CHECK(kept_of(rule, vec({0, 9, 0, 4, 3, 50, 0}), 4) == Positions{1, 3, 5, 6});
+}
