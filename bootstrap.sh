@@ -4,6 +4,7 @@
 #   ./bootstrap.sh demo     install what is missing, build, analyse the sample dump, say where the results lie
 #   ./bootstrap.sh test     install what is missing, build, run every test
 #   ./bootstrap.sh build    install what is missing, build
+#   ./bootstrap.sh claims   install what is missing, build, replay what papers claim on the sample dump
 #   ./bootstrap.sh bench    build, then time the CPU path against its floor and its peers
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -51,6 +52,8 @@ case "${1:-}" in
     build/release/bin/kvreplay verify data/samples/pystdlib-lm
     say "Results: $PWD/$out"
     echo "  agreement.csv   how well every score follows every exact error and oracle, per head"
+    echo "  evictions.csv   what every policy loses at every budget, exactly, per head, layer and model"
+    echo "  budgets.csv     one budget shared between all heads, five ways, and what each loses"
     echo "  heads.csv       what every metric sums to, per head"
     echo "  layer_*/tokens  every metric of every token, .npy"
     echo "  maps            the same figures as layers x heads, .npy"
@@ -65,13 +68,18 @@ case "${1:-}" in
     install_missing
     build release
     ;;
+  claims)
+    install_missing python3
+    build release
+    python3 tests/claims/claims.py --program build/release/bin/kvreplay "${@:2}" data/samples/pystdlib-lm
+    ;;
   bench)
     install_missing
     build release
     tests/bench/run.sh build/release/bin
     ;;
   *)
-    sed -n '2,8p' "$0" | sed 's/^# \{0,1\}//'
+    sed -n '2,9p' "$0" | sed 's/^# \{0,1\}//'
     exit 2
     ;;
 esac

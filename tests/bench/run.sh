@@ -8,6 +8,15 @@ echo
 echo "eager PyTorch, five of the eleven metrics (peer_torch.py):"
 "${PYTHON:-python3}" "$here/peer_torch.py"
 echo
+medians() {
+  "$bin/$1" --benchmark_repetitions="${REPETITIONS:-7}" --benchmark_report_aggregates_only=true \
+    --benchmark_counters_tabular=true --benchmark_min_time="$2" 2>/dev/null | grep -E '^Benchmark|_median|^-'
+}
 echo "kvreplay, all eleven (of_floor: floor / time):"
-"$bin/token_metrics_bench" --benchmark_repetitions="${REPETITIONS:-7}" --benchmark_report_aggregates_only=true \
-  --benchmark_counters_tabular=true --benchmark_min_time=1 2>/dev/null | grep -E '^Benchmark|_median|^-'
+medians token_metrics_bench 1
+echo
+echo "evictions: the exact error of kept sets, the exact searches, the exact knapsack"
+medians eviction_bench 0.5
+echo
+echo "decoding with an eviction at every step (a_step: seconds a step of one thread)"
+medians decode_bench 0.5

@@ -1,0 +1,165 @@
+// Times the exact error of kept sets, the exact searches and the exact knapsack:
+//   eviction_bench [--benchmark_repetitions=7]
+
+#include "analysis/budgets/optimal.hpp"
+#include "sim/eviction/greedy.hpp"
+#include "sim/eviction/kept_outputs.hpp"
+#include "sim/freed_memory.hpp"
+#include "tests/bench/floor.hpp"
+
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace kvreplay;
+
+constexpr Index kPrompt = 4096, kDim = 128;
+
+template <class T>
+HeadGroup<T> random_group(Index G, Index steps) {
+  std::mt19937 engine(1);
+  std::normal_distribution<T> normal;
+  const auto fill = [&](Matrix<T>& m, T scale) {
+    m.resize(kPrompt + steps, kDim);
+    for (Index i = 0; i < m.size(); ++i) m.data()[i] = scale * normal(engine);
+  };
+  HeadGroup<T> group;
+  group.l = kPrompt;
+  group.rule.scale = 1 / std::sqrt(static_cast<double>(kDim));
+  group.q.resize(static_cast<std::size_t>(G));
+  for (Matrix<T>& q : group.q) fill(q, T{2});
+  fill(group.k, T{1});
+  fill(group.v, T{1});
+  return group;
+}
+
+/// `sets` random kept sets, as many at a half, a fifth and a tenth of the prompt.
+std::vector<KeptSet> random_sets(Index sets) {
+  std::mt19937 engine(2);
+  std::vector<KeptSet> all;
+  for (Index s = 0; s < sets; ++s) {
+    const Index keep = kPrompt / (s % 3 == 0 ? 2 : s % 3 == 1 ? 5 : 10);
+    KeptSet kept(kPrompt, 0);
+    std::fill_n(kept.begin(), keep, std::uint8_t{1});
+    std::shuffle(kept.begin(), kept.end(), engine);
+    all.push_back(std::move(kept));
+  }
+  return all;
+}
+
+/// One head group, 128 decoding steps, several kept sets at once.
+void kept_outputs(benchmark::State& state) {
+  constexpr Index kSteps = 128, kGroup = 4;
+  Workers workers;
+  const HeadGroup<float> group = random_group<float>(kGroup, kSteps);
+  const std::vector<KeptSet> sets = random_sets(state.range(0));
+  const Rows rows{kPrompt, kPrompt + kSteps};
+  for (auto _ : state)
+    benchmark::DoNotOptimize(output_changes(group, rows, sets, false, workers).change_sq.data());
+
+  // K q once, a V for the whole cache and for every set.
+  double entries = 2.0 * (kPrompt + kSteps / 2.0);
+  for (const KeptSet& kept : sets) entries += static_cast<double>(count(kept)) + kSteps / 2.0;
+  const double flops = 2.0 * kGroup * kSteps * kDim * entries;
+  const bench::Floor floor = bench::measure_floor(workers);
+  using benchmark::Counter;
+  state.counters["floor_ms"] = 1e3 * flops / floor.flops();
+  state.counters["of_floor"] = Counter(flops / floor.flops(), Counter::kIsIterationInvariantRate);
+  state.SetLabel(std::to_string(sets.size()) + " kept sets, l=4096 128 steps G=4 d=128 float32, " +
+                 std::to_string(workers.threads()) + " threads");
+}
+BENCHMARK(kept_outputs)->Arg(1)->Arg(45)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+/// byte/s at which one thread adds one stream of doubles to another too large for the caches.
+double stream_rate() {
+  std::vector<double> a(4 << 20, 1.0), b(4 << 20, 2.0);
+  double best = 0;
+  for (int run = 0; run < 5; ++run) {
+    const auto start = std::chrono::steady_clock::now();
+    for (std::size_t i = 0; i < a.size(); ++i) a[i] += b[i];
+    benchmark::DoNotOptimize(a.data());
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+    best = std::max(best, 3.0 * sizeof(double) * static_cast<double>(a.size()) / elapsed.count());
+  }
+  return best;
+}
+
+/// From 4096 tokens down to 5 %, 32 rows of 4 query heads, one thread.
+void greedy(benchmark::State& state) {
+  Workers alone(1);
+  const HeadGroup<double> group = random_group<double>(4, 1);
+  const Rows rows{kPrompt - 32, kPrompt};
+  const Index keep = kPrompt / 20;
+  for (auto _ : state) benchmark::DoNotOptimize(greedy_exact(group, rows, keep, alone).error.data());
+  // A step reads e, X and Y and writes X: 32 bytes a row and token left, and 8 d a token for its Gram row.
+  double tokens = 0;
+  for (Index left = kPrompt; left > keep; --left) tokens += static_cast<double>(left);
+  const double bytes = tokens * (32.0 * 4 * 32 + 8.0 * kDim), rate = stream_rate();
+  using benchmark::Counter;
+  state.counters["floor_s"] = bytes / rate;
+  state.counters["of_floor"] = Counter(bytes / rate, Counter::kIsIterationInvariantRate);
+  state.counters["memory_GB/s"] = rate / 1e9;
+  state.SetLabel("l=4096 to 205, 32 rows, G=4 d=128 float64, 1 thread");
+}
+BENCHMARK(greedy)->Unit(benchmark::kSecond)->UseRealTime();
+
+void exchange_from_greedy(benchmark::State& state) {
+  Workers alone(1);
+  const HeadGroup<double> group = random_group<double>(4, 1);
+  const Rows rows{kPrompt - 32, kPrompt};
+  const KeptSet start = kept_by(greedy_exact(group, rows, state.range(0), alone), kPrompt, state.range(0));
+  for (auto _ : state) benchmark::DoNotOptimize(exchange(group, rows, start, alone).data());
+  state.SetLabel("l=4096, " + std::to_string(state.range(0)) + " kept, 32 rows, G=4 d=128, 1 thread");
+}
+BENCHMARK(exchange_from_greedy)->Arg(2048)->Arg(410)->Unit(benchmark::kSecond)->UseRealTime();
+
+/// Heavy-tailed importance under an order that knows it to a factor of about e.
+LossCurves heavy_tailed_curves(Index heads, Index l) {
+  std::mt19937 engine(3);
+  std::normal_distribution<double> normal;
+  LossCurves curves(heads, l);
+  for (Index head = 0; head < heads; ++head) {
+    std::vector<double> importance(static_cast<std::size_t>(l)), score(importance.size());
+    for (std::size_t p = 0; p < importance.size(); ++p) {
+      importance[p] = std::exp(2 * normal(engine));
+      score[p] = importance[p] * std::exp(normal(engine));
+    }
+    std::vector<std::int32_t> order(importance.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::sort(order.begin(), order.end(),
+              [&](std::int32_t a, std::int32_t b) { return score[a] > score[b]; });
+    curves.set(head, order, importance);
+  }
+  return curves;
+}
+
+void optimal_budgets(benchmark::State& state) {
+  constexpr Index kLayers = 32, kHeads = 8;
+  const Index l = state.range(0);
+  const LossCurves curves = heavy_tailed_curves(kLayers * kHeads, l);
+  const BudgetFrame frame = budget_frame(kLayers, kHeads, l, 0.8);
+  for (auto _ : state) {
+    const HullGreedy hull(curves, 0);
+    benchmark::DoNotOptimize(optimal(frame, curves, hull).data());
+  }
+  state.SetLabel("32 x 8 heads, l=" + std::to_string(l) + ", sigma 0.8, hulls included, 1 thread");
+}
+BENCHMARK(optimal_budgets)->Arg(4096)->Arg(32768)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  keep_freed_memory();  // as the program does
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
