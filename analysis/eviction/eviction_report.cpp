@@ -68,13 +68,21 @@ std::string eviction_report(const EvictionPlan& plan, const EvictionTable& table
     }
   if (plan.pairs.empty()) return text;
 
-  text += "\ntokens that two semantics share, over all heads, and the output error of each\n";
+  text += "\ntokens that two semantics share, over all heads (their errors are above)\n";
   for (std::size_t pair = 0; pair < plan.pairs.size(); ++pair) {
-    const std::size_t a = plan.pairs[pair].first, b = plan.pairs[pair].second;
-    const EvictionCase &here = plan.cases[a], &there = plan.cases[b];
-    text += fmt::format("{:{}}  {}  {}  {} / {}: {:.1f} % shared, {} / {}\n", here.policy, policy,
-                        here.phase.name(), here.budget_label, here.semantics, there.semantics,
-                        100 * table.shared(pair), cell(table, a), cell(table, b));
+    const EvictionCase& here = plan.cases[plan.pairs[pair].first];
+    if (here.phase.decodes() || here.budget > 0) continue;
+    const std::string other = plan.cases[plan.pairs[pair].second].semantics;
+    std::string row = fmt::format("{:{}}  {:{}}  {:18}", here.policy, policy, here.phase.name(), phase,
+                                  here.semantics + " / " + other);
+    for (std::size_t b = 0; b < plan.budgets.size(); ++b)
+      for (std::size_t same = 0; same < plan.pairs.size(); ++same) {
+        const EvictionCase& there = plan.cases[plan.pairs[same].first];
+        if (there.budget == b && there.policy == here.policy && there.semantics == here.semantics &&
+            there.phase.name() == here.phase.name() && plan.cases[plan.pairs[same].second].semantics == other)
+          row += fmt::format("  {:>12.1f} %", 100 * table.shared(same));
+      }
+    text += row + '\n';
   }
   return text;
 }
