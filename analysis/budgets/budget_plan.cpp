@@ -96,10 +96,15 @@ BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std
   }
   if (!options.profiles.empty()) {
     std::vector<BudgetProfile> profiles;
-    for (const std::string& file : options.profiles)
+    for (const std::string& file : options.profiles) {
+      if (file.empty()) throw InputError("--profile", "names of files", "''");
       profiles.push_back(load_profile(file, static_cast<Index>(layers.size()), shape.n_kv));
+    }
     plan.profile = mean_profile(profiles);
     methods.push_back(Method::profile);
+    if (std::any_of(plan.orders.begin(), plan.orders.end(),
+                    [](const Order& o) { return o.name == "profile"; }))
+      throw InputError("--score", "another name beside --profile, which is exported as it", "'profile'");
   }
   if (methods.empty()) throw InputError("--method", "names of methods", "none");
 

@@ -241,6 +241,17 @@ CLI::Validator whole_number(Index least, Index most) {
       "");
 }
 
+CLI::Validator real_number() {
+  return CLI::Validator(
+      [](std::string& text) {
+        double value = 0;
+        return !text.empty() && CLI::detail::lexical_cast(text, value)
+                   ? std::string()
+                   : fmt::format("expected a number, found '{}'", text);
+      },
+      "");
+}
+
 void CommonOptions::add_dump(CLI::App& app) {
   app.add_option("DUMP", dump, "The dump: a folder with q, k and v of every layer")
       ->required()

@@ -23,9 +23,13 @@ std::unique_ptr<CLI::App> make_app(const std::string& name, const std::string& d
 /// option.
 bool parse(CLI::App& app, const Arguments& arguments);
 
-inline constexpr Index kNoLimit = std::numeric_limits<Index>::max();
+/// Far beyond any token count, and small enough to be added to another.
+inline constexpr Index kNoLimit = std::numeric_limits<Index>::max() / 4;
 /// A check that a value is a whole number from `least` to `most`.
 CLI::Validator whole_number(Index least, Index most = kNoLimit);
+
+/// A check that a value is a number, "inf" and "nan" included.
+CLI::Validator real_number();
 
 /// A check that the name of a folder is not empty.
 CLI::Validator folder_name();

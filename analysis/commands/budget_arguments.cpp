@@ -17,13 +17,17 @@ void add_budget_options(CLI::App& app, BudgetOptions& options) {
        "LIST [snapkv,keydiff]");
   list(app.add_option("--method", options.methods, "uniform, pyramid, ada, lu, optimal"),
        "LIST [all of these]");
-  list(app.add_option("--sigma", options.sigmas, "Compression ratios, 0.8 keeps a fifth"), "LIST [0.5,0.8]");
+  list(app.add_option("--sigma", options.sigmas, "Compression ratios, 0.8 keeps a fifth")
+           ->check(real_number()),
+       "LIST [0.5,0.8]");
   app.add_option("--semantics", options.semantics,
                  "Whose pyramid, ada and reading of a profile: paper, official or kvpress")
       ->option_text("NAME [paper]");
   app.add_option("--normalise", options.normalise, "layer: divide the importance by its layer's sum first")
       ->option_text("none|layer [none]");
-  app.add_option("--floor", options.floor, "Share of the prompt that every head keeps")->option_text("X [0]");
+  app.add_option("--floor", options.floor, "Share of the prompt that every head keeps")
+      ->check(real_number())
+      ->option_text("X [0]");
   app.add_option("--sinks", options.sinks, "Put the first N positions before all others in every order")
       ->check(whole_number(0))
       ->option_text("N [0]");

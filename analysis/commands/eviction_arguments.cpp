@@ -20,16 +20,19 @@ void add_eviction_options(CLI::App& app, EvictionOptions& options) {
                       "every token metric, and yours"),
        "LIST [h2o,tova,snapkv and their +value,+key,+joint,+caote]");
   auto* sigma =
-      list(app.add_option("--sigma", options.sigmas, "Budgets as compression ratios, 0.9 keeps a tenth"),
+      list(app.add_option("--sigma", options.sigmas, "Budgets as compression ratios, 0.9 keeps a tenth")
+               ->check(real_number()),
            "LIST [0.5,0.8,0.9]");
   list(app.add_option("--budget", options.budgets,
                       "Budgets as tokens kept per KV head, all that is pinned included")
            ->check(whole_number(0))
            ->excludes(sigma),
        "LIST");
-  app.add_option("--semantics", options.semantics, "Whose reading of a policy: paper, official or kvpress")
-      ->option_text("NAME [paper]");
-  list(app.add_option("--diff", options.diff, "Several semantics side by side, and where they differ"),
+  auto* semantics = app.add_option("--semantics", options.semantics,
+                                   "Whose reading of a policy: paper, official or kvpress");
+  semantics->option_text("NAME [paper]");
+  list(app.add_option("--diff", options.diff, "Several semantics side by side, and where they differ")
+           ->excludes(semantics),
        "LIST");
   list(app.add_option("--phase", options.phases, "prefill, blockwise:N, decode, append-only"),
        "LIST [prefill]");

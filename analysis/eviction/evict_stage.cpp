@@ -234,6 +234,7 @@ Json EvictStage::write_tables(const ResultFolder& folder, const HeadFigures& fig
 }
 
 std::string EvictStage::report(const HeadFigures& figures) const {
+  if (figures.layers.empty()) return "";
   return eviction_report(plan_, EvictionTable(plan_, columns_, figures, dump_.has(Tensor::wo)));
 }
 

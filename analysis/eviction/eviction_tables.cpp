@@ -94,7 +94,7 @@ std::optional<double> EvictionTable::excess(std::size_t which, Scope scope, RowS
     const EvictionCase& other = plan_.cases[c];
     if (!other.run || other.phase.kind != Phase::Kind::prefill || other.kept != mine.kept) continue;
     const Policy& policy = plan_.runs[*other.run].policy;
-    if (policy.base != reference || policy.metric || policy.given) continue;
+    if (policy.base != reference || policy.metric || policy.given || policy.start) continue;
     return *output_error(which, scope, rows) - *output_error(c, scope, rows);
   }
   return std::nullopt;
@@ -102,6 +102,7 @@ std::optional<double> EvictionTable::excess(std::size_t which, Scope scope, RowS
 
 std::optional<double> EvictionTable::value(std::size_t which, Scope scope, EvictionMetric metric,
                                            RowSet rows) const {
+  if (figures_.layers.empty()) return std::nullopt;  // a shard without a layer
   if (!has_rows(metric, rows) || (rows != RowSet::none && rows_in(plan_, rows) == 0)) return std::nullopt;
   switch (metric) {
     case EvictionMetric::output_error:
@@ -154,7 +155,7 @@ std::vector<Scope> EvictionTable::scopes() const {
     for (Index head = 0; head < figures_.n_kv; ++head) all.push_back({layer, head});
     all.push_back({layer, std::nullopt});
   }
-  all.push_back({});
+  if (layers > 0) all.push_back({});
   return all;
 }
 
