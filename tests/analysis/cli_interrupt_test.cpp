@@ -31,11 +31,6 @@ std::vector<std::string> arguments(const std::string& dump, const std::string& o
           "--precision", "f64", "--threads", "2", "--quiet"};
 }
 
-bool wait_for(const fs::path& path, Process& process) {
-  while (!fs::exists(path) && process.running()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  return fs::exists(path);
-}
-
 }  // namespace
 
 TEST_CASE("an interrupted run stops within a second and goes on to the same bytes", "[cli][interrupt]") {

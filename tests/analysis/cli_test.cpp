@@ -1,4 +1,5 @@
 #include "tests/analysis/kvreplay_program.hpp"
+#include "tests/analysis/result_files.hpp"
 #include "tests/support/catch.hpp"
 
 #include <nlohmann/json.hpp>
@@ -8,23 +9,8 @@
 using namespace kvreplay::test;
 namespace fs = std::filesystem;
 
-namespace {
-
-/// Bad usage or input: exit code 2, one line on standard error, nothing on standard output.
-std::string complaint(const std::vector<std::string>& arguments) {
-  const ProcessResult result = run_kvreplay(arguments);
-  INFO(result.out << result.err);
-  CHECK(result.code == 2);
-  CHECK(result.out.empty());
-  CHECK(lines(result.err) == 1);
-  CHECK(result.err.rfind("kvreplay: ", 0) == 0);
-  return result.err;
-}
-
-}  // namespace
-
 TEST_CASE("every command has help with an example", "[cli]") {
-  for (const char* command : {"info", "synth", "tokens", "analyze", "verify"}) {
+  for (const char* command : {"info", "synth", "tokens", "evict", "budget", "analyze", "verify"}) {
     for (const char* flag : {"--help", "-h"}) {
       const ProcessResult help = run_kvreplay({command, flag});
       INFO(command);
@@ -38,7 +24,7 @@ TEST_CASE("every command has help with an example", "[cli]") {
   const ProcessResult help = run_kvreplay({"--help"});
   CHECK(help.code == 0);
   CHECK(contains(help.out, "Example"));
-  for (const char* command : {"info", "synth", "tokens", "analyze", "verify"})
+  for (const char* command : {"info", "synth", "tokens", "evict", "budget", "analyze", "verify"})
     CHECK(contains(help.out, command));
 }
 
@@ -52,9 +38,9 @@ TEST_CASE("the program names its version", "[cli]") {
 TEST_CASE("bad usage is one line that says what was meant", "[cli]") {
   const TempDir temp;
   const std::string out = temp / "r", dump = sample_dump();
-  CHECK(contains(complaint({}), "info, synth, tokens, analyze, verify"));
-  CHECK(contains(complaint({"evict", dump}),
-                 "unknown command 'evict'; there are: info, synth, tokens, analyze, verify"));
+  CHECK(contains(complaint({}), "info, synth, tokens, evict, budget, analyze, verify"));
+  CHECK(contains(complaint({"evikt", dump}),
+                 "unknown command 'evikt'; there are: info, synth, tokens, evict, budget, analyze, verify"));
   CHECK(contains(complaint({"--versoin"}), "did you mean '--version'?"));
   CHECK(contains(complaint({"tokens"}), "tokens: DUMP is required"));
   CHECK(contains(complaint({"tokens", dump, "--out"}), "--out: expected one value, found none"));
@@ -87,8 +73,8 @@ TEST_CASE("bad usage is one line that says what was meant", "[cli]") {
   CHECK(
       contains(complaint({"tokens", dump, "--out", out, "--precision", "tensor"}), "needs the CUDA backend"));
   CHECK(contains(complaint({"tokens", dump, "--out", out, "--resume", "--force"}), "excludes"));
-  CHECK(contains(complaint({"analyze", dump, "--out", out, "--only", "evict"}),
-                 "--only: expected some of tokens"));
+  CHECK(contains(complaint({"analyze", dump, "--out", out, "--only", "channels"}),
+                 "--only: expected some of tokens, evict, budget, found 'channels'"));
   CHECK(contains(complaint({"synth", temp / "s", "--dtype", "int8"}), "--dtype"));
   CHECK(contains(complaint({"verify", dump, "--out", out}), "unknown option '--out'"));
   CHECK_FALSE(fs::exists(out));

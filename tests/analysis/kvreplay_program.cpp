@@ -1,6 +1,8 @@
 #include "tests/analysis/kvreplay_program.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 namespace kvreplay::test {
 
@@ -13,6 +15,11 @@ std::vector<std::string> kvreplay_command(std::vector<std::string> arguments) {
 
 ProcessResult run_kvreplay(std::vector<std::string> arguments, const ProcessOptions& options) {
   return run(kvreplay_command(std::move(arguments)), options);
+}
+
+bool wait_for(const fs::path& path, Process& process) {
+  while (!fs::exists(path) && process.running()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return fs::exists(path);
 }
 
 std::string sample_dump() { return std::string(KVREPLAY_SOURCE_DIR) + "/data/samples/pystdlib-lm"; }

@@ -14,6 +14,9 @@ ProcessResult run_kvreplay(std::vector<std::string> arguments, const ProcessOpti
 /// For Process, where the test is to meddle with it while it runs.
 std::vector<std::string> kvreplay_command(std::vector<std::string> arguments);
 
+/// Waits until the process has made a file; false where it ended without.
+bool wait_for(const std::filesystem::path& path, Process& process);
+
 /// The dump that the repository ships.
 std::string sample_dump();
 

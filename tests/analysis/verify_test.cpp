@@ -65,13 +65,19 @@ TEST_CASE("the sample dump verifies", "[verify][cli]") {
   REQUIRE(result.code == 0);
   const auto json = nlohmann::json::parse(result.out);
   CHECK(json["ok"] == true);
-  REQUIRE(json["checks"].size() == 3);
-  for (const auto& check : json["checks"]) {
+  REQUIRE(json["checks"].size() == 4);
+  const char* names[] = {"closed forms", "float32 backend", "kept sets", "replay"};
+  for (std::size_t c = 0; c < 4; ++c) {
+    const auto& check = json["checks"][c];
+    CHECK(check["name"] == names[c]);
     CHECK(check["ok"] == true);
     CHECK(check["skipped"] == false);
   }
   CHECK(json["checks"][0]["worst_of_largest"] < 1e-9);
-  CHECK(json["checks"][2]["worst_relative_l2"] < 2e-3);
+  CHECK(json["checks"][2]["worst_f64"] < 1e-9);
+  CHECK(json["checks"][2]["worst_f32"] < 1e-4);
+  CHECK(json["checks"][2]["heads"] == 4);
+  CHECK(json["checks"][3]["worst_relative_l2"] < 2e-3);
   CHECK(json["approximations"].size() == 94);
 }
 

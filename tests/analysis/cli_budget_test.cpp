@@ -1,0 +1,302 @@
+#include "tests/analysis/kvreplay_program.hpp"
+#include "tests/analysis/result_files.hpp"
+#include "tests/support/catch.hpp"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <limits>
+#include <map>
+#include <numeric>
+
+using namespace kvreplay::test;
+using Json = nlohmann::json;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::size_t kTokens = 61;
+const char* const kHeader = "layer,kv_head,order,method,sigma,budget,loss,output_error,layer_output_error";
+const std::vector<std::string> kMethods = {"uniform", "pyramid", "ada", "lu", "optimal"};
+
+std::vector<std::string> joined(std::vector<std::string> a, const std::vector<std::string>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+ProcessResult budget(const std::string& dump, const std::string& out, const std::vector<std::string>& more) {
+  ProcessResult result = run_kvreplay(joined({"budget", dump, "--out", out, "--precision", "f64"}, more));
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  REQUIRE(result.err.empty());
+  return result;
+}
+
+/// budgets.csv by "order,method,sigma" and then by "layer,kv_head".
+std::map<std::string, std::map<std::string, CsvRow>> allocations(const fs::path& folder) {
+  std::map<std::string, std::map<std::string, CsvRow>> all;
+  for (const CsvRow& row : csv_rows(folder / "budgets.csv", kHeader)) {
+    const std::string scope = row.at("layer") + "," + row.at("kv_head");
+    const std::string name = row.at("order") + "," + row.at("method") + "," + row.at("sigma");
+    INFO(name << " " << scope);
+    REQUIRE(all[name].emplace(scope, row).second);
+  }
+  return all;
+}
+
+/// Budgets of the four heads of a small dump.
+std::vector<int> budgets_of(const std::map<std::string, CsvRow>& allocation) {
+  std::vector<int> budgets;
+  for (const char* scope : {"0,0", "0,1", "1,0", "1,1"})
+    budgets.push_back(std::stoi(allocation.at(scope).at("budget")));
+  return budgets;
+}
+
+double number(const std::map<std::string, CsvRow>& allocation, const std::string& scope,
+              const std::string& column) {
+  return std::stod(allocation.at(scope).at(column));
+}
+
+}  // namespace
+
+TEST_CASE("the result folder of budget is as its format says", "[cli][budget]") {
+  const TempDir temp;
+  const std::string dump = temp / "dump";
+  make_small_dump(dump);
+  const std::vector<std::string> more = GENERATE(
+      std::vector<std::string>{}, std::vector<std::string>{"--normalise", "layer"},
+      std::vector<std::string>{"--floor", "0.05", "--sinks", "2", "--recent", "4", "--normalise", "layer"});
+  const ProcessResult done = budget(dump, temp / "r", more);
+  CHECK(contains(done.out, "lu against optimal"));
+  const auto all = allocations(temp / "r");
+  CHECK(all.size() == 2 * 5 * 2);
+  const int least = more.size() > 2 ? 6 : 0;  // 2 sinks and 4 recent tokens outweigh 5 % of 61
+
+  for (const std::string order : {"snapkv", "keydiff"}) {
+    const Npy curves = npy_file(temp / "r/curves" / (order + ".npy"));
+    CHECK(curves.descr == "<f8");
+    REQUIRE(curves.shape == std::vector<std::size_t>{2, 2, kTokens + 1});
+    const std::vector<double> loss = curves.as<double>();
+    for (std::size_t head = 0; head < 4; ++head) {
+      const auto begin = loss.begin() + static_cast<std::ptrdiff_t>(head * (kTokens + 1));
+      CHECK(std::is_sorted(begin, begin + kTokens + 1, std::greater<>()));
+      CHECK(*begin > 0);
+      CHECK(begin[kTokens] == 0.0);
+    }
+    if (!more.empty())
+      for (std::size_t layer = 0; layer < 2; ++layer)  // a layer's importance sums to 1
+        CHECK(loss[2 * layer * (kTokens + 1)] + loss[(2 * layer + 1) * (kTokens + 1)] == Approx(1));
+
+    for (const auto& [sigma, total] : {std::pair{"0.5", 122}, {"0.8", 49}}) {
+      for (const std::string& method : kMethods) {
+        const std::string name = order + "," + method + "," + sigma;
+        INFO(name);
+        REQUIRE(all.count(name) == 1);
+        const auto& rows = all.at(name);
+        CHECK(rows.size() == 4 + 2 + 1);
+        const std::vector<int> budgets = budgets_of(rows);
+        CHECK(std::accumulate(budgets.begin(), budgets.end(), 0) == total);
+        CHECK(std::stoi(rows.at(",").at("budget")) == total);
+        CHECK(*std::min_element(budgets.begin(), budgets.end()) >= least);
+        double sum = 0;
+        const std::string file = order + "-" + method + "-" + sigma;
+        const std::vector<double> map = npy_file(temp / "r/maps" / (file + "~budget.npy")).as<double>();
+        for (std::size_t head = 0; head < 4; ++head) {
+          const std::string scope = fmt::format("{},{}", head / 2, head % 2);
+          const double mine = number(rows, scope, "loss");
+          CHECK(mine == loss[head * (kTokens + 1) + static_cast<std::size_t>(budgets[head])]);
+          sum += mine;
+          CHECK(map[head] == budgets[head]);
+          const Npy kept =
+              npy_file(temp / "r" / fmt::format("layer_0{}", head / 2) / "kept" / (file + ".npy"));
+          CHECK(kept.descr == "|b1");
+          REQUIRE(kept.shape == std::vector<std::size_t>{2, kTokens});
+          const std::string row = kept.data.substr(head % 2 * kTokens, kTokens);
+          CHECK(std::count(row.begin(), row.end(), '\x01') == budgets[head]);
+          if (least > 0) CHECK((row.substr(0, 2) + row.substr(kTokens - 4)) == std::string(6, '\x01'));
+          CHECK((number(rows, scope, "output_error") == 0) == (budgets[head] == kTokens));
+          CHECK(rows.at(scope).at("layer_output_error").empty());
+        }
+        CHECK(number(rows, ",", "loss") == Approx(sum));
+        CHECK(number(rows, "1,", "layer_output_error") > 0);
+        if (method == "uniform")
+          CHECK(*std::max_element(budgets.begin(), budgets.end()) -
+                    *std::min_element(budgets.begin(), budgets.end()) <=
+                1);
+        CHECK(number(rows, ",", "loss") >=
+              number(all.at(order + ",optimal," + sigma), ",", "loss") * (1 - 1e-12));
+        if (method != "optimal" && method != "lu" && least == 0)
+          CHECK(number(rows, ",", "loss") > number(all.at(order + ",lu," + sigma), ",", "loss"));
+      }
+    }
+  }
+  const Npy profile = npy_file(temp / "r/budget_curves.npy");
+  CHECK(profile.descr == "<f4");
+  CHECK(profile.shape == std::vector<std::size_t>{99, 2, 2});
+  CHECK(profile.data == npy_file(temp / "r/curves/snapkv~lu.npy").data);
+  const std::vector<float> ratios = profile.as<float>();
+  CHECK(*std::min_element(ratios.begin(), ratios.end()) >= 0);
+  CHECK(*std::max_element(ratios.begin(), ratios.end()) <= 1);
+  for (const auto& [sigma, row] : {std::pair{"0.5", 49}, {"0.8", 79}}) {
+    const std::vector<int> lu = budgets_of(all.at(fmt::format("snapkv,lu,{}", sigma)));
+    for (std::size_t head = 0; head < 4; ++head)
+      CHECK(ratios[static_cast<std::size_t>(4 * row) + head] ==
+            Approx(1 - lu[head] / static_cast<double>(kTokens)).epsilon(1e-6));
+  }
+}
+
+TEST_CASE("uniform budgets lose what evict measures", "[cli][budget]") {
+  const TempDir temp;
+  make_small_dump(temp / "dump", {"--prompt", "60"});
+  budget(temp / "dump", temp / "b", {"--order", "keydiff,value", "--method", "uniform", "--sigma", "0.5"});
+  REQUIRE(run_kvreplay({"evict", temp / "dump", "--out", temp / "e", "--precision", "f64", "--policy",
+                        "keydiff", "--semantics", "kvpress", "--budget", "30"})
+              .code == 0);
+  const Evictions csv(temp / "e");
+  const auto rows = allocations(temp / "b").at("keydiff,uniform,0.5");
+  for (const char* scope : {"0,0", "1,1", ","}) {
+    const std::string run = "keydiff,kvpress,prefill,30";
+    CHECK(number(rows, scope, "loss") == Approx(csv.at(scope, run, "future", "eviction_loss")));
+    CHECK(number(rows, scope, "output_error") == Approx(csv.at(scope, run, "future", "output_error")));
+  }
+  CHECK(number(rows, "1,", "layer_output_error") ==
+        Approx(csv.at("1,", "keydiff,kvpress,prefill,30", "future", "layer_output_error")));
+}
+
+TEST_CASE("a profile gives back the budgets that it was made from", "[cli][budget]") {
+  const TempDir temp;
+  const std::string dump = temp / "dump", file = temp / "one/budget_curves.npy";
+  make_small_dump(dump);
+  budget(dump, temp / "one", {"--order", "snapkv", "--method", "lu", "--sigma", "0.37,0.5,0.8"});
+  budget(dump, temp / "two", {"--order", "keydiff", "--method", "lu"});
+  const std::string other = temp / "two/budget_curves.npy";
+  const std::vector<std::string> options = {"--order", "snapkv", "--method", "lu", "--sigma", "0.37,0.5,0.8"};
+  budget(dump, temp / "again", joined(options, {"--profile", file}));
+  const auto again = allocations(temp / "again");
+  for (const char* sigma : {"0.37", "0.5", "0.8"}) {
+    CHECK(budgets_of(again.at(fmt::format("snapkv,profile,{}", sigma))) ==
+          budgets_of(again.at(fmt::format("snapkv,lu,{}", sigma))));
+  }
+  CHECK(npy_file(temp / "again/curves/profile.npy").data == npy_file(file).data);
+
+  budget(dump, temp / "mean", joined(options, {"--profile", file + "," + other}));
+  const auto mean = npy_file(temp / "mean/curves/profile.npy").as<float>();
+  const auto a = npy_file(file).as<float>(), b = npy_file(other).as<float>();
+  REQUIRE(a != b);
+  for (std::size_t i = 0; i < mean.size(); ++i)
+    REQUIRE(mean[i] == Approx((static_cast<double>(a[i]) + b[i]) / 2).epsilon(1e-6).margin(1e-7));
+  const std::vector<int> budgets = budgets_of(allocations(temp / "mean").at("snapkv,profile,0.5"));
+  CHECK(std::accumulate(budgets.begin(), budgets.end(), 0) == 122);
+  for (std::size_t head = 0; head < 4; ++head)
+    CHECK(std::abs(budgets[head] - (1 - mean[49 * 4 + head]) * static_cast<double>(kTokens)) < 1);
+
+  const auto error = [&](const std::string& files) {
+    return refusal({"budget", dump, "--profile", files}, temp / "x");
+  };
+  CHECK(contains(error(""), "--profile: expected names of files, found ''"));
+  CHECK(contains(error(temp / "none.npy"), "none.npy"));
+  CHECK(contains(error(file + "," + dump + "/layer_00/k.npy"), "k.npy: expected prune ratios"));
+  std::vector<float> broken = a;
+  broken[4 * 7 + 3] = 1.5f;
+  write_file(temp / "broken.npy", npy("<f4", {99, 2, 2}, broken).bytes());
+  CHECK(contains(error(temp / "broken.npy"), "prune ratios between 0 and 1, found 1.5 at [7, 1, 1]"));
+  write_file(temp / "broken.npy", npy("<f4", {99, 1, 4}, a).bytes());
+  CHECK(contains(error(temp / "broken.npy"), "(sigma 0.01 .. 0.99, layers, KV heads), found [99, 1, 4]"));
+  write_file(temp / "s.npy", npy("<f8", {2, 2, 61}, std::vector<double>(244, 1)).bytes());
+  CHECK(contains(refusal({"budget", dump, "--profile", file, "--order", "profile", "--score",
+                          "profile=" + (temp / "s.npy").string()},
+                         temp / "x"),
+                 "--score: expected another name"));
+}
+
+TEST_CASE("a score of the user's is an order", "[cli][budget]") {
+  const TempDir temp;
+  make_small_dump(temp / "dump");
+  REQUIRE(
+      run_kvreplay({"tokens", temp / "dump", "--out", temp / "t", "--precision", "f64", "--metrics", "value"})
+          .code == 0);
+  Npy score = npy_file(temp / "t/layer_00/tokens/value.npy");
+  score.data += npy_file(temp / "t/layer_01/tokens/value.npy").data;
+  score.shape = {2, 2, kTokens};
+  write_file(temp / "s.npy", score.bytes());
+  budget(temp / "dump", temp / "r",
+         {"--order", "value,mine", "--score", "mine=" + (temp / "s.npy").string()});
+  CHECK(npy_file(temp / "r/curves/mine.npy").data == npy_file(temp / "r/curves/value.npy").data);
+  const auto all = allocations(temp / "r");
+  for (const std::string& method : kMethods)
+    CHECK(budgets_of(all.at("mine," + method + ",0.8")) == budgets_of(all.at("value," + method + ",0.8")));
+}
+
+TEST_CASE("mistakes in budget's options are one line, and leave no folder", "[cli][budget]") {
+  const TempDir temp;
+  const std::string dump = temp / "dump";
+  make_small_dump(dump);
+  const auto error = [&](const std::vector<std::string>& more) {
+    return refusal(joined({"budget", dump}, more), temp / "r");
+  };
+  const std::string huge = "9223372036854775807";
+  CHECK(contains(error({"--order", "snapvk"}), "--order: unknown order 'snapvk'; did you mean 'snapkv'?"));
+  CHECK(contains(error({"--method", "unifrom"}),
+                 "--method: unknown method 'unifrom'; did you mean 'uniform'?"));
+  CHECK(contains(error({"--method", "profile"}), "--method: unknown method 'profile'"));
+  for (const char* sigma : {"0", "1", "nan", "-1"})
+    CHECK(contains(
+        error({"--sigma", sigma}),
+        fmt::format("--sigma: expected compression ratios between 0 and 1, both excluded, found {}", sigma)));
+  CHECK(contains(error({"--sigma", "half"}), "--sigma: expected a number, found 'half'"));
+  CHECK(contains(error({"--semantics", "vllm"}), "--semantics: expected paper, official or kvpress"));
+  CHECK(contains(error({"--normalise", "head"}), "--normalise: expected none or layer, found 'head'"));
+  for (const char* floor : {"-0.1", "1", "nan"})
+    CHECK(contains(error({"--floor", floor}), "--floor: expected a share of the prompt"));
+  CHECK(contains(error({"--floor", "x"}), "--floor: expected a number, found 'x'"));
+  CHECK(contains(error({"--floor", "0.3"}),
+                 "--floor, --sinks and --recent: expected at most the mean budget of"));
+  CHECK(contains(error({"--sinks", "4", "--recent", "9"}), "at sigma 0.8, found 13 tokens"));
+  CHECK(contains(error({"--sinks", "62"}), "at most the prompt's 61 tokens, found 62"));
+  CHECK(contains(error({"--sinks", huge}), "--sinks: expected a whole number"));
+  CHECK(contains(error({"--score", "mine"}), "--score: expected name=FILE.npy, found 'mine'"));
+  CHECK(contains(error({"--shard", "1/2"}), "--shard: one budget is shared by all layers"));
+  CHECK(contains(error({"--prompt-len", "70"}), "decoding steps"));
+  keep_late_queries(dump, 9);
+  CHECK(contains(error({}), "--order: snapkv is unavailable: the dump holds no query of the prompt"));
+  budget(dump, temp / "k", {"--order", "keydiff"});
+  CHECK(contains(refusal({"analyze", dump, "--only", "budget", "--shard", "1/2"}, temp / "r"), "--shard"));
+}
+
+TEST_CASE("both passes of budget and analyze have the same bytes, interrupted or not",
+          "[cli][budget][interrupt]") {
+  const TempDir temp;
+  const std::string dump = temp / "dump";
+  make_small_dump(dump, {"--layers", "8", "--prompt", "400", "--decode", "60"});
+  const std::string command = GENERATE("budget", "analyze");
+  const auto arguments = [&](const std::string& out) {
+    return std::vector<std::string>{command, dump, "--out", temp / out, "--precision", "f64", "--quiet"};
+  };
+  REQUIRE(run_kvreplay(joined(arguments("whole"), {"--threads", "1"})).code == 0);
+  REQUIRE(run_kvreplay(joined(arguments("4"), {"--threads", "4"})).code == 0);
+  CHECK(difference(temp / "whole", temp / "4").empty());
+
+  const std::vector<std::string> resumed = joined(arguments("r"), {"--resume"});
+  for (const char* layer : {"layer_02", "layer_00.pass2", "layer_03.pass2"}) {
+    Process process(kvreplay_command(resumed));
+    REQUIRE(wait_for(temp / "r/.kvreplay/layers" / (std::string(layer) + ".figures"), process));
+    process.send(SIGINT);
+    const ProcessResult stopped = process.wait();
+    INFO(layer << " " << stopped.err);
+    CHECK(stopped.code == 130);
+    CHECK(lines(stopped.err) == 1);
+    CHECK_FALSE(fs::exists(temp / "r/summary.json"));
+    CHECK_FALSE(has_half_written(temp / "r"));
+  }
+  const ProcessResult full = run_kvreplay(resumed, {.folder = {}, .largest_file = 17000});
+  INFO(full.err);
+  CHECK(full.code == 2);
+  CHECK(lines(full.err) == 1);
+  CHECK(contains(full.err, "cannot be written"));
+  CHECK_FALSE(has_half_written(temp / "r"));
+  CHECK(run_kvreplay(resumed).code == 0);
+  CHECK(difference(temp / "whole", temp / "r").empty());
+}

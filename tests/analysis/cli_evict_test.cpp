@@ -1,0 +1,284 @@
+#include "tests/analysis/kvreplay_program.hpp"
+#include "tests/analysis/result_files.hpp"
+#include "tests/support/catch.hpp"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <set>
+
+using namespace kvreplay::test;
+using Json = nlohmann::json;
+namespace fs = std::filesystem;
+
+namespace {
+
+const std::vector<std::string> kHeads = {"0,0", "0,1", "1,0", "1,1"};
+const std::vector<std::string> kRowSets = {"window", "future"};
+constexpr std::size_t kTokens = 61, kSteps = 9;
+constexpr double kBytesPerToken = 8 * 4 * 2;  // key and value of 8 channels, float32
+
+/// A folder with a small dump and results of `evict` on it.
+class EvictRuns {
+ public:
+  EvictRuns() { make_small_dump(dump()); }
+  std::string dump() const { return temp_ / "dump"; }
+  fs::path operator/(const std::string& name) const { return temp_ / name; }
+
+  ProcessResult run(const std::string& name, const std::vector<std::string>& more) const {
+    std::vector<std::string> arguments = {"evict",       dump(), "--out",     temp_ / name,
+                                          "--precision", "f64",  "--threads", "2"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    ProcessResult result = run_kvreplay(arguments);
+    INFO(result.err);
+    REQUIRE(result.code == 0);
+    REQUIRE(result.err.empty());
+    return result;
+  }
+  Npy kept(const std::string& name, int layer, const std::string& file) const {
+    return npy_file(temp_ / name / fmt::format("layer_0{}", layer) / "kept" / (file + ".npy"));
+  }
+
+ private:
+  TempDir temp_;
+};
+
+std::size_t kept_in_row(const Npy& kept, std::size_t row) {
+  return static_cast<std::size_t>(
+      std::count(kept.data.begin() + static_cast<std::ptrdiff_t>(row * kTokens),
+                 kept.data.begin() + static_cast<std::ptrdiff_t>((row + 1) * kTokens), '\x01'));
+}
+
+std::set<std::string> names_in(const fs::path& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.insert(entry.path().filename().string());
+  return names;
+}
+
+}  // namespace
+
+TEST_CASE("the result folder of evict is as its format says", "[cli][evict]") {
+  const EvictRuns runs;
+  runs.run("r", {"--policy", "h2o,snapkv+joint,streaming", "--sigma", "0.5,0.7", "--window", "16", "--phase",
+                 "prefill,blockwise:16,decode,append-only"});
+  const fs::path out = runs / "r";
+  const Evictions csv(out);
+  std::set<std::string> kept_files;
+  for (const char* policy : {"h2o", "snapkv+joint", "streaming"})
+    for (const char* phase : {"prefill", "blockwise:16", "decode", "append-only"})
+      for (const auto& [sigma, count] : {std::pair<const char*, std::size_t>{"0.5", 31}, {"0.7", 18}}) {
+        const std::string run = fmt::format("{},paper,{},{}", policy, phase, sigma), name = phase;
+        const bool decodes = name == "decode" || name == "append-only";
+        std::string file = fmt::format("{}-paper-{}-{}", policy, phase, count);
+        std::replace(file.begin(), file.end(), ':', '_');
+        kept_files.insert(file + ".npy");
+        for (std::size_t head = 0; head < kHeads.size(); ++head) {
+          const Npy kept = runs.kept("r", static_cast<int>(head / 2), file);
+          CHECK(kept.descr == "|b1");
+          CHECK(kept.shape == std::vector<std::size_t>{2, kTokens});
+          const std::size_t of_prompt = kept_in_row(kept, head % 2);
+          CHECK((name == "decode" ? of_prompt <= count : of_prompt == count));
+          // nothing leaves an append-only cache, but decoded tokens join it
+          const double tokens = csv.at(kHeads[head], run, "", "bytes") / kBytesPerToken;
+          CHECK(tokens >= static_cast<double>(count));
+          CHECK(tokens <= static_cast<double>(count + (name == "append-only" ? kSteps : 0)));
+          CHECK(csv.has(kHeads[head], run, "window", "output_error") == !decodes);
+          CHECK(csv.at(kHeads[head], run, "future", "output_error") > 0);
+          for (const char* metric : {"eviction_loss", "optimality_gap", "oracle_recall"}) {
+            CHECK(csv.at(kHeads[head], run, "future", metric) >= 0);
+            CHECK_FALSE(csv.has(kHeads[head], run, "window", metric));
+          }
+          CHECK_FALSE(csv.has(kHeads[head], run, "future", "layer_output_error"));
+          CHECK_FALSE(csv.has(kHeads[head], run, "future", "excess_over_exchange"));
+        }
+        // a layer and the whole model: sums, recall a mean
+        CHECK(csv.at("1,", run, "future", "layer_output_error") > 0);
+        CHECK_FALSE(csv.has(",", run, "future", "layer_output_error"));
+        double bytes = 0, loss = 0, recall = 0;
+        for (const std::string& head : kHeads) {
+          bytes += csv.at(head, run, "", "bytes");
+          loss += csv.at(head, run, "future", "eviction_loss");
+          recall += csv.at(head, run, "future", "oracle_recall");
+        }
+        CHECK(csv.at(",", run, "", "bytes") == bytes);
+        CHECK(csv.at(",", run, "future", "eviction_loss") == Approx(loss));
+        CHECK(csv.at(",", run, "future", "oracle_recall") == Approx(recall / 4));
+        // maps
+        const Npy map = npy_file(out / "maps" / (file + "~future~output_error.npy"));
+        CHECK(map.descr == "<f8");
+        CHECK(map.shape == std::vector<std::size_t>{2, 2});
+        for (std::size_t head = 0; head < 4; ++head)
+          CHECK(map.as<double>()[head] == csv.at(kHeads[head], run, "future", "output_error"));
+      }
+  for (const CsvRow& row : csv.rows()) {
+    if (row.at("phase") != "append-only") CHECK(row.at("kept") == (row.at("budget") == "0.5" ? "31" : "18"));
+    CHECK((row.at("rows") == "") == (row.at("metric") == "bytes"));
+  }
+  for (const char* layer : {"layer_00", "layer_01"}) CHECK(names_in(out / layer / "kept") == kept_files);
+
+  const Json summary = Json::parse(file_text(out / "summary.json"));
+  CHECK(summary["totals"]["eviction_rows"] == csv.rows().size());
+  CHECK(summary["totals"]["evictions"] == kept_files.size());
+  CHECK(summary["left_out"].empty());
+  CHECK(contains(summary["notes"].dump(), "errors do not feed back"));
+  CHECK_FALSE(fs::exists(out / ".kvreplay"));
+}
+
+TEST_CASE("decoding leaves an error at every step", "[cli][evict]") {
+  const EvictRuns runs;
+  runs.run("r", {"--policy", "tova,keydiff", "--budget", "20,31", "--phase", "decode,append-only"});
+  const fs::path out = runs / "r";
+  CHECK(names_in(out / "decode").size() == 8);
+  const auto table = csv_rows(out / "decode.csv", "layer,kv_head,policy,semantics,budget,metric,value");
+  CHECK(table.size() == 4 * 8 * 3);
+  for (const CsvRow& row : table) {
+    const Npy steps =
+        npy_file(out / "decode" /
+                 fmt::format("{}-{}-{}.npy", row.at("policy"), row.at("semantics"), row.at("budget")));
+    REQUIRE(steps.descr == "<f8");
+    REQUIRE(steps.shape == std::vector<std::size_t>{2, 2, kSteps});
+    const std::vector<double> all = steps.as<double>();
+    const std::size_t head = 2 * std::stoul(row.at("layer")) + std::stoul(row.at("kv_head"));
+    const std::vector<double> mine(all.begin() + static_cast<std::ptrdiff_t>(head * kSteps),
+                                   all.begin() + static_cast<std::ptrdiff_t>((head + 1) * kSteps));
+    CHECK(*std::min_element(mine.begin(), mine.end()) >= 0);
+    double mean = 0;
+    for (const double step : mine) mean += step / kSteps;
+    const double want = row.at("metric") == "mean"  ? mean
+                        : row.at("metric") == "max" ? *std::max_element(mine.begin(), mine.end())
+                                                    : mine.back();
+    CHECK(std::stod(row.at("value")) == Approx(want).epsilon(1e-12));
+  }
+  // nothing is ever evicted by the append-only rule: what the prompt left stays
+  runs.run("p", {"--policy", "tova,keydiff", "--budget", "20,31"});
+  for (const char* policy : {"tova", "keydiff"})
+    for (int layer : {0, 1})
+      CHECK(runs.kept("r", layer, fmt::format("{}-paper-append-only-20", policy)).data ==
+            runs.kept("p", layer, fmt::format("{}-paper-prefill-20", policy)).data);
+}
+
+TEST_CASE("a budget is tokens or a ratio", "[cli][evict]") {
+  const EvictRuns runs;
+  runs.run("s", {"--policy", "h2o,keydiff", "--sigma", "0.5"});
+  runs.run("b", {"--policy", "h2o,keydiff", "--budget", "31"});
+  const Evictions by_sigma(runs / "s"), by_budget(runs / "b");
+  REQUIRE(by_sigma.rows().size() == by_budget.rows().size());
+  for (std::size_t r = 0; r < by_sigma.rows().size(); ++r) {
+    CsvRow a = by_sigma.rows()[r], b = by_budget.rows()[r];
+    CHECK(a["budget"] == "0.5");
+    CHECK(b["budget"] == "31");
+    a.erase("budget");
+    b.erase("budget");
+    CHECK(a == b);
+  }
+  for (const char* policy : {"h2o", "keydiff"})
+    CHECK(runs.kept("s", 0, fmt::format("{}-paper-prefill-31", policy)).data ==
+          runs.kept("b", 0, fmt::format("{}-paper-prefill-31", policy)).data);
+}
+
+TEST_CASE("kept sets obey their laws", "[cli][evict]") {
+  const EvictRuns runs;
+  const std::string policies = "h2o,tova,streaming,keydiff,oracle,oracle_exact,exchange+streaming";
+  runs.run("r", {"--policy", policies + ",greedy_exact,exchange", "--budget", "0,25,61"});
+  const Evictions csv(runs / "r");
+  const auto run = [](const std::string& policy, int budget) {
+    return fmt::format("{},paper,prefill,{}", policy, budget);
+  };
+  for (const std::string& head : kHeads) {
+    for (const std::string& rows : kRowSets) {
+      const auto error = [&](const std::string& policy) {
+        return csv.at(head, run(policy, 25), rows, "output_error");
+      };
+      for (const char* policy : {"h2o", "tova", "streaming", "keydiff", "oracle", "oracle_exact",
+                                 "exchange+streaming", "greedy_exact", "exchange"}) {
+        INFO(head << " " << rows << " " << policy);
+        CHECK(csv.at(head, run(policy, 61), rows, "output_error") == 0.0);  // nothing is lost
+        CHECK(csv.at(head, run(policy, 0), rows, "output_error") > 0.1);
+        CHECK(error(policy) > 0);
+        CHECK(csv.at(head, run(policy, 25), rows, "excess_over_greedy_exact") ==
+              Approx(error(policy) - error("greedy_exact")).margin(1e-15));
+        CHECK(csv.at(head, run(policy, 25), rows, "excess_over_exchange") ==
+              Approx(error(policy) - error("exchange")).margin(1e-15));
+        CHECK(csv.at(head, run(policy, 25), "future", "optimality_gap") >= 0);
+        CHECK(csv.at(head, run(policy, 25), "future", "oracle_recall") <= 1);
+        CHECK(csv.at(head, run(policy, 61), "future", "eviction_loss") == 0.0);
+      }
+    }
+    CHECK(csv.at(head, run("oracle", 25), "future", "oracle_recall") == 1.0);
+    CHECK(csv.at(head, run("oracle", 25), "future", "optimality_gap") == 0.0);
+    CHECK(csv.at(head, run("keydiff", 25), "future", "oracle_recall") < 1.0);
+    // swaps only ever lower the error on the rows that they look at
+    CHECK(csv.at(head, run("exchange", 25), "window", "excess_over_greedy_exact") <= 0);
+    CHECK(csv.at(head, run("exchange+streaming", 25), "window", "output_error") <
+          csv.at(head, run("streaming", 25), "window", "output_error"));
+  }
+  runs.run("f", {"--policy", policies + ",greedy_exact,exchange", "--budget", "25", "--on", "future"});
+  const Evictions future(runs / "f");
+  double here = 0, there = 0;
+  for (const std::string& head : kHeads) {
+    CHECK(future.at(head, run("exchange", 25), "future", "excess_over_greedy_exact") <= 0);
+    CHECK(future.at(head, run("oracle", 25), "future", "excess_over_exchange") > 0);
+    here += csv.at(head, run("greedy_exact", 25), "future", "output_error");
+    there += future.at(head, run("greedy_exact", 25), "future", "output_error");
+  }
+  CHECK(there < here);
+}
+
+TEST_CASE("semantics side by side", "[cli][evict]") {
+  const EvictRuns runs;
+  const ProcessResult done =
+      runs.run("d", {"--policy", "h2o,tova", "--sigma", "0.7", "--diff", "paper,official,kvpress"});
+  CHECK(contains(done.out, "tokens that two semantics share"));
+  runs.run("k", {"--policy", "h2o,tova", "--sigma", "0.7", "--semantics", "kvpress"});
+  const auto table =
+      csv_rows(runs / "d/diff.csv", "layer,kv_head,policy,phase,budget,semantics,other,rows,metric,value");
+  CHECK(table.size() == 2 * 3 * 7 * 7);  // policies, pairs, scopes, figures
+  for (const char* policy : {"h2o", "tova"})
+    for (const int layer : {0, 1}) {
+      const auto kept = [&](const std::string& semantics) {
+        return runs.kept("d", layer, fmt::format("{}-{}-prefill-18", policy, semantics));
+      };
+      CHECK(kept("kvpress").data == runs.kept("k", layer, fmt::format("{}-kvpress-prefill-18", policy)).data);
+      for (const auto& [one, other] :
+           {std::pair{"paper", "official"}, {"paper", "kvpress"}, {"official", "kvpress"}}) {
+        const Npy difference = npy_file(runs / "d" / fmt::format("layer_0{}/diff", layer) /
+                                        fmt::format("{}-{}-{}-prefill-0.7.npy", policy, one, other));
+        CHECK(difference.descr == "<i4");
+        REQUIRE(difference.shape == std::vector<std::size_t>{2, kTokens});
+        const std::vector<std::int32_t> values = difference.as<std::int32_t>();
+        const std::string a = kept(one).data, b = kept(other).data;
+        std::size_t both = 0;
+        for (std::size_t p = 0; p < values.size(); ++p) {
+          REQUIRE(values[p] == a[p] - b[p]);
+          if (p < kTokens && a[p] != 0 && b[p] != 0) ++both;
+        }
+        for (const CsvRow& row : table)
+          if (row.at("layer") == std::to_string(layer) && row.at("kv_head") == "0" &&
+              row.at("policy") == policy && row.at("semantics") == one && row.at("other") == other &&
+              row.at("metric") == "kept_by_both")
+            CHECK(std::stoul(row.at("value")) == both);
+      }
+    }
+  CHECK(runs.kept("d", 0, "h2o-kvpress-prefill-18").data != runs.kept("d", 0, "h2o-paper-prefill-18").data);
+}
+
+TEST_CASE("a cache for every query head", "[cli][evict]") {
+  const EvictRuns runs;
+  const std::vector<std::string> options = {"--policy", "h2o,tova", "--budget",
+                                            "20",       "--phase",  "prefill,decode"};
+  runs.run("g", options);
+  std::vector<std::string> per_head = options;
+  per_head.emplace_back("--per-query-head");
+  runs.run("q", per_head);
+  const Evictions group(runs / "g"), query(runs / "q");
+  for (const char* run : {"h2o,paper,prefill,20", "tova,paper,decode,20"})
+    for (const std::string& head : kHeads)
+      CHECK(query.at(head, run, "", "bytes") == 2 * group.at(head, run, "", "bytes"));
+  const Npy kept = runs.kept("q", 1, "h2o-paper-prefill-20");
+  CHECK(kept.shape == std::vector<std::size_t>{4, kTokens});
+  for (std::size_t head = 0; head < 4; ++head) CHECK(kept_in_row(kept, head) == 20);
+  CHECK(npy_file(runs / "q/decode/h2o-paper-20.npy").shape == std::vector<std::size_t>{2, 2, kSteps});
+}
