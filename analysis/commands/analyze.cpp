@@ -53,6 +53,8 @@ std::optional<std::string> why_no_budget(const Dump& dump, const AnalyzeOptions&
   if (options.common.chosen_shard()) return "one budget is shared by all layers, and a shard has but some";
   if (future_rows(shape.l, shape.T, shape.first_query()).count() == 0)
     return "a head's loss is what the decoding steps miss, and the dump has none";
+  if (window_rows(shape.l, shape.first_query(), 1).count() == 0)
+    return "its order snapkv ranks by queries of the prompt, and the dump has none";
   return std::nullopt;
 }
 

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 
 namespace kvreplay {
 namespace {
@@ -19,7 +20,8 @@ std::optional<Index> whole(std::string_view text) {
   Index value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
+  constexpr Index kMost = std::numeric_limits<Index>::max() / 4;  // so that positions can be added to it
+  return value <= kMost ? std::optional(value) : std::nullopt;
 }
 
 Semantics parse_semantics(const std::string& option, const std::string& name) {
