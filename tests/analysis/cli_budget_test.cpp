@@ -11,6 +11,7 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <sstream>
 
 using namespace kvreplay::test;
 using Json = nlohmann::json;
@@ -264,6 +265,36 @@ TEST_CASE("mistakes in budget's options are one line, and leave no folder", "[cl
   CHECK(contains(error({}), "--order: snapkv is unavailable: the dump holds no query of the prompt"));
   budget(dump, temp / "k", {"--order", "keydiff"});
   CHECK(contains(refusal({"analyze", dump, "--only", "budget", "--shard", "1/2"}, temp / "r"), "--shard"));
+}
+
+TEST_CASE("analyze writes what evict and budget write", "[cli][budget][evict]") {
+  const TempDir temp;
+  const std::string dump = temp / "dump";
+  make_small_dump(dump);
+  const ProcessResult done = run_kvreplay({"analyze", dump, "--out", temp / "a", "--precision", "f64"});
+  INFO(done.err);
+  REQUIRE(done.code == 0);
+  CHECK(contains(done.out, "Which score follows which error"));
+  CHECK(contains(done.out, "output error over all heads"));
+  CHECK(contains(done.out, "loss of all heads"));
+  budget(dump, temp / "b", {});
+  REQUIRE(run_kvreplay({"evict", dump, "--out", temp / "e", "--precision", "f64"}).code == 0);
+  auto all = contents(temp / "a");
+  for (const char* part : {"b", "e"})
+    for (const auto& [name, bytes] : contents(temp / part))
+      if (name != "summary.json" && name != "evictions.csv") {
+        INFO(name);
+        REQUIRE(all.count(name) == 1);
+        CHECK(all.at(name) == bytes);
+      }
+  CHECK(fs::exists(temp / "a/heads.csv"));
+  const std::string more = file_text(temp / "a/evictions.csv");
+  std::istringstream few(file_text(temp / "e/evictions.csv"));
+  for (std::string line; std::getline(few, line);) REQUIRE(contains(more, line + "\n"));
+  REQUIRE(
+      run_kvreplay({"analyze", dump, "--out", temp / "o", "--precision", "f64", "--only", "budget"}).code ==
+      0);
+  CHECK(difference(temp / "o", temp / "b").empty());
 }
 
 TEST_CASE("both passes of budget and analyze have the same bytes, interrupted or not",
