@@ -149,8 +149,7 @@ TEST_CASE("what a dump lacks is left out with its reason", "[cli][evict]") {
     CHECK_FALSE(contains(file_text(temp / "r/evictions.csv"), "window"));
     CHECK(contains(refusal({"evict", dump}, temp / "x"), "the dump holds no query of the prompt"));
     REQUIRE(run_kvreplay({"analyze", dump, "--out", temp / "a"}).code == 0);
-    for (const char* what : {"\"h2o\"", "\"budget\"", "\"attn\""})
-      CHECK(contains(left_out(temp / "a"), what));
+    for (const char* what : {"\"h2o\"", "\"budget", "\"attn\""}) CHECK(contains(left_out(temp / "a"), what));
     CHECK(contains(file_text(temp / "a/evictions.csv"), ",keydiff,"));
   }
   SECTION("no rotation") {
