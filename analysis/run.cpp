@@ -215,7 +215,9 @@ RunResult run_stages(const Dump& dump, const Stages& stages, const RunOptions& o
     const std::vector<HeadFigures> figures = gather_figures(folder, now, layers, n_kv, pass);
     Stages next;
     for (std::size_t s = 0; s < now.size(); ++s) {
-      totals.update(now[s]->write_tables(folder, figures[s]));
+      const Json mine = now[s]->write_tables(folder, figures[s]);
+      for (const auto& [key, value] : mine.items())
+        if (!totals.contains(key)) totals[key] = value;
       const std::string report = now[s]->report(figures[s]);
       if (!report.empty()) result.report += (result.report.empty() ? "" : "\n") + report;
       if (auto follow_up = now[s]->follow_up(figures[s])) next.push_back(std::move(follow_up));

@@ -12,8 +12,8 @@ namespace kvreplay {
 
 /// The exact error of kept sets against brute-force masked attention: every other token, the most costly
 /// tenth, all but the most costly hundredth (what holds the rows together is gone), everything, nothing; on
-/// the window and on the first decoding steps. Deviations are of the root of the summed squared change,
-/// relative to that of the full outputs.
+/// the window and on the first decoding steps. Deviations are norms over rows and query heads of the
+/// difference between the two changes of the outputs, relative to that of the full outputs.
 class KeptSetCheck {
  public:
   KeptSetCheck(const Dump& dump, Index window, Workers& workers);

@@ -1,5 +1,6 @@
 #include "analysis/budgets/budget_plan.hpp"
 
+#include "analysis/eviction/eviction_names.hpp"
 #include "analysis/eviction/given_arrays.hpp"
 #include "analysis/nearest_name.hpp"
 #include "data/error.hpp"
@@ -15,6 +16,8 @@
 namespace kvreplay {
 namespace {
 
+constexpr Index kOrderWindow = 32;
+
 constexpr std::array<std::string_view, 6> kMethods{"uniform", "pyramid", "ada", "lu", "optimal", "profile"};
 
 Method parse_method(const std::string& name) {
@@ -29,7 +32,7 @@ Method parse_method(const std::string& name) {
 Order parse_order(const std::string& name, const std::vector<Given<double>>& scores) {
   Order order;
   order.name = name;
-  order.rule.window = order.rule.pool_window = 32;
+  order.rule.window = order.rule.pool_window = kOrderWindow;
   std::vector<std::string> names = {"snapkv"};
   for (const TokenMetric m : all_token_metrics()) names.emplace_back(name_of(m));
   for (const Given<double>& score : scores) names.push_back(score.name);
@@ -72,6 +75,7 @@ BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std
   if (options.sinks + options.recent > shape.l)
     throw InputError("--sinks and --recent", fmt::format("at most the prompt's {} tokens", shape.l),
                      fmt::format("{}", options.sinks + options.recent));
+  plan.pinned = options.sinks + options.recent;
   plan.lower = std::max(static_cast<Index>(std::floor(options.floor * static_cast<double>(shape.l) + 0.5)),
                         options.sinks + options.recent);
 
@@ -81,12 +85,26 @@ BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std
     order.rule.sinks = options.sinks;
     order.rule.recent = options.recent;
     if (order.rule.metric)
-      if (const auto why = why_unavailable(*order.rule.metric, dump))
-        throw InputError(fmt::format("--order: {} is unavailable: {}", name, *why));
+      if (const auto why = why_unavailable(*order.rule.metric, dump)) {
+        // What nobody asked for by name is left out, not refused.
+        if (options.orders != BudgetOptions{}.orders)
+          throw InputError(fmt::format("--order: {} is unavailable: {}", name, *why));
+        plan.left_out.push_back({"budgets under the order " + name, *why});
+        continue;
+      }
     const bool there = std::any_of(plan.orders.begin(), plan.orders.end(),
                                    [&](const Order& other) { return other.name == name; });
     if (!there) plan.orders.push_back(std::move(order));
   }
+  const Index rows = window_rows(shape.l, shape.first_query(), kOrderWindow).count();
+  if (rows > 0 && rows < kOrderWindow)
+    plan.notes.push_back(
+        fmt::format("window {} clipped to {}: the dump holds the queries of {} prompt positions",
+                    kOrderWindow, rows, rows));
+  if (plan.semantics != Semantics::paper)
+    plan.notes.push_back(
+        fmt::format("--semantics {}: pyramid and ada share out what that code makes of sigma{}",
+                    name_of(plan.semantics), plan.lower > 0 ? ", and take no floor" : ""));
   if (plan.orders.empty()) throw InputError("--order", "names of orders", "none");
 
   std::vector<Method> methods;

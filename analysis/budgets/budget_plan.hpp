@@ -49,10 +49,13 @@ struct BudgetPlan {
   std::vector<BudgetCase> cases;
   Semantics semantics = Semantics::paper;
   bool normalise_by_layer = false;
+  Index pinned = 0;                      ///< tokens that lead every order
   Index lower = 0;                       ///< tokens that every head keeps: the floor and what is pinned
   std::optional<BudgetProfile> profile;  ///< the mean of --profile, of the run's layers
   std::vector<Given<double>> scores;
   Rows future;
+  std::vector<LeftOut> left_out;
+  std::vector<std::string> notes;
 };
 
 /// Throws InputError for an unknown name, a sigma outside (0, 1), more pins or floor than a budget, a dump

@@ -36,11 +36,8 @@ Json BudgetStage::options() const {
 }
 
 std::vector<std::string> BudgetStage::notes() const {
-  std::vector<std::string> notes = {
-      "a head's loss is a sum over its evicted tokens; output_error is measured"};
-  if (plan_.semantics != Semantics::paper)
-    notes.push_back(fmt::format("--semantics {}: budgets sum to what that code makes of sigma",
-                                name_of(plan_.semantics)));
+  std::vector<std::string> notes = plan_.notes;
+  notes.emplace_back("a head's loss is a sum over its evicted tokens; output_error is measured");
   return notes;
 }
 
@@ -100,7 +97,9 @@ Json BudgetStage::write_tables(const ResultFolder& folder, const HeadFigures& fi
                                  static_cast<std::size_t>(l + 1)};
     write_npy(folder.path() / "curves" / (plan_.orders[o].name + ".npy"), shape,
               std::span<const double>(all.losses()));
-    const BudgetProfile profile = lu_profile(frame_of(plan_, figures, l, 0.5), all);
+    BudgetFrame every_sigma = frame_of(plan_, figures, l, 0.5);
+    every_sigma.lower = plan_.lower;  // each sigma cuts it to what its total allows
+    const BudgetProfile profile = lu_profile(every_sigma, all);
     if (o == 0) save_profile(folder.path() / "budget_curves.npy", profile);
     save_profile(folder.path() / "curves" / (plan_.orders[o].name + "~lu.npy"), profile);
   }

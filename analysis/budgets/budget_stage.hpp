@@ -21,7 +21,7 @@ class BudgetStage final : public Stage {
 
   std::string_view name() const override { return "budget"; }
   Json options() const override;
-  std::vector<LeftOut> left_out() const override { return {}; }
+  std::vector<LeftOut> left_out() const override { return plan_.left_out; }
   std::vector<std::string> notes() const override;
 
   std::size_t figures_per_head() const override;

@@ -18,6 +18,9 @@ Budgets budgets_of(const BudgetPlan& plan, const BudgetCase& which, const Budget
       return pyramid(frame, options);
     }
     case Method::ada:
+      // The authors' README has alpha 0.5; what leads every order stands for their pinned window.
+      if (plan.semantics == Semantics::official)
+        return ada(frame, scores, {plan.semantics, 0.5, plan.pinned});
       return ada(frame, scores, {.semantics = plan.semantics});
     case Method::lu:
       return greedy.budgets(frame.total);

@@ -14,6 +14,9 @@ namespace {
 
 /// Beyond this prompt length, what needs the attention of every prompt row is left to `evict`.
 constexpr Index kMostRows = 8192;
+/// Beyond this one the exact search, which takes half a second a head there and four times as long at twice
+/// the length.
+constexpr Index kLongestSearch = 4096;
 
 struct AnalyzeOptions {
   CommonOptions common;
@@ -35,8 +38,9 @@ std::unique_ptr<Stage> make_tokens(const Dump& dump, const AnalyzeOptions& optio
 
 std::unique_ptr<Stage> make_evict(const Dump& dump, const AnalyzeOptions&, Precision precision) {
   EvictionOptions eviction;
-  eviction.most_rows = kMostRows;
-  for (const char* base : {"streaming", "keydiff", "expected_attention", "oracle", "oracle_exact"})
+  eviction.quick = {kMostRows, kLongestSearch};
+  for (const char* base :
+       {"streaming", "keydiff", "expected_attention", "oracle", "oracle_exact", "greedy_exact"})
     eviction.policies.emplace_back(base);
   return std::make_unique<EvictStage>(dump, eviction, precision);
 }

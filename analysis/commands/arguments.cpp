@@ -219,6 +219,10 @@ bool parse(CLI::App& app, const Arguments& arguments) {
   return false;
 }
 
+CLI::Option* list(CLI::Option* option, const std::string& text) {
+  return option->delimiter(',')->allow_extra_args(false)->option_text(text);
+}
+
 CLI::Validator folder_name() {
   return CLI::Validator(
       [](std::string& text) {

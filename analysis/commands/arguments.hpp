@@ -31,6 +31,9 @@ CLI::Validator whole_number(Index least, Index most = kNoLimit);
 /// A check that a value is a number, "inf" and "nan" included.
 CLI::Validator real_number();
 
+/// Makes an option a comma-separated list.
+CLI::Option* list(CLI::Option* option, const std::string& text);
+
 /// A check that the name of a folder is not empty.
 CLI::Validator folder_name();
 

@@ -3,14 +3,6 @@
 #include "data/error.hpp"
 
 namespace kvreplay {
-namespace {
-
-CLI::Option* list(CLI::Option* option, const std::string& text) {
-  return option->delimiter(',')->allow_extra_args(false)->option_text(text);
-}
-
-}  // namespace
-
 void add_budget_options(CLI::App& app, BudgetOptions& options) {
   list(app.add_option("--order", options.orders,
                       "What ranks a head's tokens: snapkv, keydiff, any token metric, or a score of yours"),

@@ -5,14 +5,6 @@
 #include <string>
 
 namespace kvreplay {
-namespace {
-
-CLI::Option* list(CLI::Option* option, const std::string& text) {
-  return option->delimiter(',')->allow_extra_args(false)->option_text(text);
-}
-
-}  // namespace
-
 void add_eviction_options(CLI::App& app, EvictionOptions& options) {
   list(app.add_option("--policy", options.policies,
                       "BASE or BASE+SCORE, comma-separated. Bases: streaming, h2o, tova, snapkv, knorm,\n"

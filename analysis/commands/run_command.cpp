@@ -40,9 +40,13 @@ Json run_json(const CommonOptions& options, const Workers& workers, const RunRes
 std::string heading(const Dump& dump, const Json& summary) {
   const Json& totals = summary["totals"];
   std::string text = shape_line(dump, totals["layers"].get<Index>());
-  if (totals.contains("window_rows"))
-    text += fmt::format(", {}, {}", counted(totals["window_rows"].get<Index>(), "window row"),
-                        counted(totals["future_rows"].get<Index>(), "decoding step"));
+  for (const char* rows : {"window_rows", "measured_window_rows"})
+    if (totals.contains(rows)) {
+      text += fmt::format(", {}", counted(totals[rows].get<Index>(), "window row"));
+      break;
+    }
+  if (totals.contains("future_rows"))
+    text += fmt::format(", {}", counted(totals["future_rows"].get<Index>(), "decoding step"));
   text += '\n';
   for (const Json& note : summary["notes"]) text += fmt::format("note: {}\n", note.get<std::string>());
   std::vector<LeftOut> left_out;

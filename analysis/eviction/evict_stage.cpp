@@ -75,7 +75,6 @@ EvictStage::LayerStore<double>& EvictStage::store() {
 }
 
 void EvictStage::begin_layer(Index layer, Workers& workers) {
-  layer_ = layer;
   const DumpShape& shape = dump_.shape();
   const Index rows = plan_.per_query_head ? shape.n_q : shape.n_kv;
   kept_.assign(plan_.cases.size(), std::vector<KeptSet>(static_cast<std::size_t>(rows)));
@@ -153,6 +152,8 @@ void EvictStage::compute(const HeadGroup<T>& group, Workers& workers, std::span<
       CaseFigures& found = head.cases[c];
       const double tokens = static_cast<double>(found.tokens);
       add(columns_.of(c, C::tokens), tokens / static_cast<double>(parts));
+      add(columns_.of(c, C::prompt_tokens),
+          static_cast<double>(count(found.kept)) / static_cast<double>(parts));
       add(columns_.of(c, C::window_change_sq), found.window_change_sq);
       add(columns_.of(c, C::future_change_sq), found.future_change_sq);
       add(columns_.of(c, C::eviction_loss), found.eviction_loss);
@@ -169,8 +170,9 @@ void EvictStage::compute(const HeadGroup<T>& group, Workers& workers, std::span<
   for (std::size_t c = 0; c < plan_.cases.size(); ++c)
     if (plan_.cases[c].phase.decodes())
       for (Index s = 0; s < columns_.steps(); ++s)
-        figures[static_cast<std::size_t>(columns_.steps_of(c) + s)] /=
-            step_full_sq[static_cast<std::size_t>(s)];
+        figures[static_cast<std::size_t>(columns_.steps_of(c) + s)] =
+            relative_error(figures[static_cast<std::size_t>(columns_.steps_of(c) + s)],
+                           step_full_sq[static_cast<std::size_t>(s)]);
 }
 
 template <class T>
@@ -226,7 +228,7 @@ Json EvictStage::write_tables(const ResultFolder& folder, const HeadFigures& fig
   const EvictionTable table(plan_, columns_, figures, dump_.has(Tensor::wo));
   const std::size_t rows = table.write(folder);
   return {{"candidates", dump_.shape().l},
-          {"window_rows", plan_.window.count()},
+          {"measured_window_rows", plan_.window.count()},
           {"future_rows", plan_.future.count()},
           {"evictions", plan_.cases.size()},
           {"eviction_rows", rows},

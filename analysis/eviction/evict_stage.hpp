@@ -54,7 +54,6 @@ class EvictStage final : public Stage {
   EvictionColumns columns_;
   Precision precision_;
   Index bytes_per_token_;
-  Index layer_ = 0;
   LayerScores layer_scores_;
   std::vector<std::vector<KeptSet>> kept_;  // [cases][n_kv, or n_q with --per-query-head]
   LayerStore<float> store_f32_;

@@ -7,12 +7,16 @@
 
 namespace kvreplay {
 
+/// change_sq / full_sq: 0 where nothing changes, nan where something does and the outputs are all 0.
+double relative_error(double change_sq, double full_sq);
+
 /// Where a head's figures stand in its row of HeadFigures: those of the whole head, then those of every case.
 class EvictionColumns {
  public:
   enum Head { window_full_sq, future_full_sq, window_layer_full_sq, future_layer_full_sq, kHeadFigures };
   enum Case {
-    tokens,
+    tokens,         ///< of the cache, at the end where the phase decodes
+    prompt_tokens,  ///< of the prompt among them
     window_change_sq,
     future_change_sq,
     window_layer_change_sq,

@@ -1,8 +1,8 @@
 #include "analysis/eviction/eviction_plan.hpp"
 
 #include "analysis/csv.hpp"
+#include "analysis/eviction/eviction_names.hpp"
 #include "analysis/eviction/given_arrays.hpp"
-#include "analysis/nearest_name.hpp"
 #include "data/error.hpp"
 #include "sim/eviction/decode.hpp"
 #include "sim/eviction/prompt_eviction.hpp"
@@ -10,78 +10,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
-#include <limits>
+#include <map>
 
 namespace kvreplay {
 namespace {
-
-std::optional<Index> whole(std::string_view text) {
-  Index value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  constexpr Index kMost = std::numeric_limits<Index>::max() / 4;  // so that positions can be added to it
-  return value <= kMost ? std::optional(value) : std::nullopt;
-}
-
-Semantics parse_semantics(const std::string& option, const std::string& name) {
-  if (const auto semantics = semantics_named(name)) return *semantics;
-  throw InputError(option, "paper, official or kvpress", fmt::format("'{}'", name));
-}
-
-Phase parse_phase(const std::string& text) {
-  if (text == "prefill") return {};
-  if (text == "decode") return {Phase::Kind::decode, 0};
-  if (text == "append-only") return {Phase::Kind::append_only, 0};
-  constexpr std::string_view kBlockwise = "blockwise:";
-  if (text.starts_with(kBlockwise)) {
-    const auto block = whole(std::string_view(text).substr(kBlockwise.size()));
-    if (block && *block >= 1) return {Phase::Kind::blockwise, *block};
-  }
-  throw InputError("--phase", "prefill, blockwise:N with N of at least 1, decode or append-only",
-                   fmt::format("'{}'", text));
-}
-
-/// BASE[+SCORE] with the nearest names where one is unknown.
-Policy parse_policy(const std::string& text, const std::vector<Given<double>>& scores) {
-  const auto plus = text.find('+');
-  const std::string base_name = text.substr(0, plus);
-  std::vector<std::string> bases, metrics, taking;
-  for (const Base base : all_bases()) {
-    bases.emplace_back(name_of(base));
-    if (takes_score(base)) taking.emplace_back(name_of(base));
-  }
-  for (const TokenMetric m : all_token_metrics()) metrics.emplace_back(name_of(m));
-  for (const Given<double>& score : scores) metrics.push_back(score.name);
-
-  Policy policy;
-  policy.name = text;
-  const auto base = base_named(base_name);
-  if (!base)
-    throw InputError(fmt::format(
-        "--policy: unknown policy '{}'{}", base_name,
-        scores.end() !=
-                std::find_if(scores.begin(), scores.end(), [&](const auto& s) { return s.name == base_name; })
-            ? fmt::format("; a score is used as BASE+{}", base_name)
-            : did_you_mean(base_name, bases)));
-  policy.base = *base;
-  if (plus == std::string::npos) return policy;
-  const std::string score = text.substr(plus + 1);
-  if (!takes_score(*base))
-    throw InputError(fmt::format("--policy: {} ranks by what it is named after and takes no score; {} do",
-                                 base_name, fmt::join(taking, ", ")));
-  const auto given =
-      std::find_if(scores.begin(), scores.end(), [&](const auto& s) { return s.name == score; });
-  if (given != scores.end())
-    policy.given = static_cast<std::size_t>(given - scores.begin());
-  else if (const auto metric = token_metric_named(score))
-    policy.metric = *metric;
-  else if (const auto start = base_named(score); *base == Base::exchange && start && *start != Base::exchange)
-    policy.start = *start;
-  else
-    throw InputError(fmt::format("--policy: unknown score '{}'{}", score, did_you_mean(score, metrics)));
-  return policy;
-}
 
 /// What a policy needs and the dump lacks, as one clause.
 std::optional<std::string> why_unavailable(const EvictionRule& rule, const EvictionPlan& plan,
@@ -116,6 +48,10 @@ class Planner {
     choose_semantics();
     for (const std::string& text : options_.phases) add_once(phases_, parse_phase(text), &Phase::name);
     add_policies();
+    for (const auto& [what, policies] : cut_pins_)
+      plan_.notes.push_back(fmt::format("{}, cut to it, first positions first, then the most recent: {}",
+                                        what, fmt::join(policies, ", ")));
+    note_choices();
     pair_semantics();
     add_given_kept();
     if (plan_.cases.empty()) throw InputError(fmt::format("nothing to simulate: {}", left_out_text()));
@@ -174,10 +110,13 @@ class Planner {
 
   void add_policies() {
     const DumpShape& shape = dump_.shape();
+    // What nobody asked for by name is left out where the dump cannot feed it, not refused.
+    const bool asked = !options_.quick && options_.policies != EvictionOptions{}.policies;
     std::vector<std::string> seen;
     for (const std::string& text : options_.policies) {
       if (std::find(seen.begin(), seen.end(), text) != seen.end()) continue;
       seen.push_back(text);
+      if (text == "none") continue;
       const Policy policy = parse_policy(text, plan_.scores);
       for (const Semantics semantics : plan_.semantics) {
         PolicyRun run{policy, semantics, {}};
@@ -185,11 +124,8 @@ class Planner {
           run.rules.push_back(rule_of(policy, semantics, overrides_, shape.l, budget.kept(shape.l, semantics),
                                       dump_.has(Tensor::wo)));
         auto why = why_unavailable(run.rules.front(), plan_, dump_);
-        if (why && !options_.most_rows)
-          throw InputError(fmt::format("--policy: {} is unavailable: {}", text, *why));
-        if (!why && options_.most_rows && run.rules.front().window > *options_.most_rows)
-          why = fmt::format("it needs the attention of all {} prompt rows (evict computes it when asked)",
-                            run.rules.front().window);
+        if (why && asked) throw InputError(fmt::format("--policy: {} is unavailable: {}", text, *why));
+        if (!why && options_.quick) why = why_slow(run.rules.front(), *options_.quick);
         if (why) {
           plan_.left_out.push_back({text, *why});
           continue;
@@ -199,6 +135,17 @@ class Planner {
         add_cases(run);
       }
     }
+  }
+
+  std::optional<std::string> why_slow(const EvictionRule& rule, const EvictionOptions::Quick& quick) const {
+    const Base base = rule.policy.base;
+    if ((base == Base::greedy_exact || base == Base::exchange) && dump_.shape().l > quick.longest_search)
+      return fmt::format("its search takes long beyond {} tokens (evict runs it when asked)",
+                         quick.longest_search);
+    if (rule.window > quick.most_rows)
+      return fmt::format("it needs the attention of all {} prompt rows (evict computes it when asked)",
+                         rule.window);
+    return std::nullopt;
   }
 
   void check_pins(const PolicyRun& run) {
@@ -212,10 +159,11 @@ class Planner {
                          fmt::format("at most the budget of {} tokens together", kept),
                          fmt::format("{}", asked));
       if (rule.policy.base == Base::streaming && kept >= rule.sinks) continue;
-      plan_.notes.push_back(fmt::format(
-          "{} ({}) at budget {}: its {} pinned tokens are cut to the {} kept, sinks first, then the most "
-          "recent",
-          run.policy.name, name_of(run.semantics), plan_.budgets[b].label(), rule.sinks + rule.recent, kept));
+      cut_pins_[fmt::format("more is pinned ({}) than budget {} keeps ({})", rule.sinks + rule.recent,
+                            plan_.budgets[b].label(), kept)]
+          .push_back(run.policy.name + (plan_.semantics.size() > 1
+                                            ? fmt::format(" ({})", name_of(run.semantics))
+                                            : std::string()));
     }
   }
 
@@ -238,11 +186,13 @@ class Planner {
     for (const Phase& phase : phases_) {
       std::optional<std::string> why;
       if (phase.kind == Phase::Kind::blockwise) why = why_not_in_blocks(rule);
-      if (phase.kind == Phase::Kind::blockwise && !why && dump_.shape().first_query() > 0)
+      if (phase.kind == Phase::Kind::blockwise && !why && needs_rows(rule) && dump_.shape().first_query() > 0)
         why = "the dump does not hold the queries of every block";
       if (phase.decodes()) why = why_not_in_decoding(rule);
       if (phase.decodes() && !why && plan_.future.count() == 0)
         why = "the dump has no decoding steps with queries";
+      if (phase.decodes() && !why && !causal())
+        why = "its queries see later positions, and decoding has none yet";
       if (why) {
         plan_.left_out.push_back(
             {fmt::format("{} ({}) in phase {}", run.policy.name, name_of(run.semantics), phase.name()),
@@ -256,6 +206,41 @@ class Planner {
                                std::string(name_of(run.semantics)), plan_.budgets[b].label()});
     }
     if (used) plan_.runs.push_back(run);
+  }
+
+  bool causal() const {
+    for (Index layer = 0; layer < dump_.shape().layers; ++layer)
+      if (!dump_.rule(layer).causal) return false;
+    return true;
+  }
+
+  /// Choices that a user may not know to have made, or that come to nothing.
+  void note_choices() {
+    const Index measured = options_.window.value_or(kMeasuredRows), rows = plan_.window.count();
+    if (rows < measured)
+      plan_.notes.push_back(fmt::format("window rows measured: {} clipped to {}", measured, rows));
+    const auto any_run = [&](const auto& which) {
+      return std::any_of(plan_.runs.begin(), plan_.runs.end(), which);
+    };
+    const auto is = [](Base base) {
+      return [base](const PolicyRun& run) { return run.policy.base == base; };
+    };
+    if (dump_.shape().group() > 1 && !options_.per_query_head && any_run([](const PolicyRun& run) {
+          return run.semantics == Semantics::official && run.policy.base == Base::snapkv;
+        }))
+      plan_.notes.push_back(
+          "official snapkv sums over the query heads of a KV head; its authors' code repeats the cache for "
+          "each "
+          "(--per-query-head)");
+    if (plan_.on_future && !any_run(is(Base::greedy_exact)) && !any_run(is(Base::exchange)))
+      plan_.notes.push_back("--on has no effect: neither greedy_exact nor exchange is among the policies");
+    if (options_.decode_window &&
+        std::none_of(phases_.begin(), phases_.end(), [](const Phase& phase) { return phase.decodes(); }))
+      plan_.notes.push_back("--decode-window has no effect: no phase decodes");
+    for (std::size_t s = 0; s < plan_.scores.size(); ++s)
+      if (!any_run([&](const PolicyRun& run) { return run.policy.given == s; }))
+        plan_.notes.push_back(
+            fmt::format("--score {0}: no policy uses it; it is used as snapkv+{0}", plan_.scores[s].name));
   }
 
   void pair_semantics() {
@@ -283,6 +268,7 @@ class Planner {
   EvictionPlan plan_;
   PolicyOverrides overrides_;
   std::vector<Phase> phases_;
+  std::map<std::string, std::vector<std::string>> cut_pins_;  // policies, by what is cut
 };
 
 }  // namespace
@@ -312,22 +298,6 @@ std::string EvictionCase::file_name() const {
 
 std::string EvictionCase::decode_name() const {
   return phase.kind == Phase::Kind::append_only ? policy + "~append-only" : policy;
-}
-
-Pooling parse_pooling(const std::string& text) {
-  if (text == "none") return {};
-  const auto colon = text.find(':');
-  const std::string kind = text.substr(0, colon);
-  const Index width =
-      colon == std::string::npos ? 0 : whole(std::string_view(text).substr(colon + 1)).value_or(0);
-  if ((kind != "max" && kind != "avg") || width < 1 || width % 2 == 0)
-    throw InputError("--pool", "max:N or avg:N with an odd N, or none", fmt::format("'{}'", text));
-  return {kind == "max" ? Pooling::Kind::max : Pooling::Kind::avg, width};
-}
-
-void check_sigma(const std::string& option, double sigma) {
-  if (!(sigma > 0 && sigma < 1))
-    throw InputError(option, "compression ratios between 0 and 1, both excluded", shortest(sigma));
 }
 
 EvictionPlan eviction_plan(const Dump& dump, const EvictionOptions& options) {

@@ -16,6 +16,7 @@ namespace kvreplay {
 
 /// The options of `evict`, as given.
 struct EvictionOptions {
+  /// "none": only the kept sets of the user's.
   std::vector<std::string> policies = {
       "h2o",    "h2o+value",    "h2o+key",    "h2o+joint",    "h2o+caote",   //
       "tova",   "tova+value",   "tova+key",   "tova+joint",   "tova+caote",  //
@@ -31,9 +32,13 @@ struct EvictionOptions {
   std::string on = "window";              ///< the rows that greedy_exact and exchange look at
   std::vector<std::string> scores, kept;  ///< name=FILE
   bool per_query_head = false;
-  /// Leave out policies whose score needs more rows than this, and those that the dump cannot feed, rather
-  /// than refuse them.
-  std::optional<Index> most_rows;
+  /// Where set, policies that take longer than this, or that the dump cannot feed, are left out rather than
+  /// run or refused.
+  struct Quick {
+    Index most_rows;       ///< of a score
+    Index longest_search;  ///< the longest prompt for greedy_exact and exchange
+  };
+  std::optional<Quick> quick;
 };
 
 struct Phase {
@@ -108,11 +113,5 @@ struct EvictionPlan {
 /// a sigma outside (0, 1), explicit pins above the budget, a score that needs what the dump lacks, a file of
 /// the wrong shape, and where nothing is left to simulate.
 EvictionPlan eviction_plan(const Dump& dump, const EvictionOptions& options);
-
-/// "max:7", "avg:5" or "none".
-Pooling parse_pooling(const std::string& text);
-
-/// A compression ratio in (0, 1); `option` names it in the message.
-void check_sigma(const std::string& option, double sigma);
 
 }  // namespace kvreplay

@@ -66,7 +66,10 @@ std::string eviction_report(const EvictionPlan& plan, const EvictionTable& table
       text += fmt::format("{:{}}  {} tokens kept: {}\n", plan.cases[c].policy, policy,
                           tokens ? fmt::format("{}", *tokens) : std::string("various"), cell(table, c));
     }
-  if (plan.pairs.empty()) return text;
+  const auto after_prompt = [&](const SemanticsPair& pair) {
+    return !plan.cases[pair.first].phase.decodes();
+  };
+  if (std::none_of(plan.pairs.begin(), plan.pairs.end(), after_prompt)) return text;
 
   text += "\ntokens that two semantics share, over all heads (their errors are above)\n";
   for (std::size_t pair = 0; pair < plan.pairs.size(); ++pair) {

@@ -15,12 +15,8 @@
 namespace kvreplay {
 namespace {
 
-constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 constexpr std::array kRowSets{RowSet::window, RowSet::future, RowSet::none};
 using C = EvictionColumns;
-
-/// change / full, 0 where nothing changes.
-double ratio(double change, double full) { return change == 0 ? 0.0 : full > 0 ? change / full : kNone; }
 
 Index rows_in(const EvictionPlan& plan, RowSet rows) {
   return rows == RowSet::window ? plan.window.count() : rows == RowSet::future ? plan.future.count() : 0;
@@ -70,11 +66,21 @@ double EvictionTable::sum(Scope scope, Index column) const {
   return compensated_sum({all.data(), static_cast<std::size_t>(all.size())});
 }
 
+double EvictionTable::mean(Scope scope, Index column) const {
+  const Index first = scope.layer ? *scope.layer * figures_.n_kv + scope.head.value_or(0) : 0;
+  const Index rows = scope.head ? 1 : scope.layer ? figures_.n_kv : figures_.values.rows();
+  std::vector<double> values;
+  for (Index row = first; row < first + rows; ++row)
+    if (!std::isnan(figures_.values(row, column))) values.push_back(figures_.values(row, column));
+  return values.empty() ? std::numeric_limits<double>::quiet_NaN()
+                        : compensated_sum(values) / static_cast<double>(values.size());
+}
+
 std::optional<double> EvictionTable::output_error(std::size_t which, Scope scope, RowSet rows) const {
   const bool window = rows == RowSet::window;
   if (window && plan_.cases[which].phase.decodes()) return std::nullopt;
-  return ratio(sum(scope, columns_.of(which, window ? C::window_change_sq : C::future_change_sq)),
-               sum(scope, columns_.of(window ? C::window_full_sq : C::future_full_sq)));
+  return relative_error(sum(scope, columns_.of(which, window ? C::window_change_sq : C::future_change_sq)),
+                        sum(scope, columns_.of(window ? C::window_full_sq : C::future_full_sq)));
 }
 
 std::optional<double> EvictionTable::layer_output_error(std::size_t which, Scope scope, RowSet rows) const {
@@ -82,8 +88,9 @@ std::optional<double> EvictionTable::layer_output_error(std::size_t which, Scope
   if (!with_layer_output_ || !scope.layer || scope.head) return std::nullopt;
   if (window && plan_.cases[which].phase.decodes()) return std::nullopt;
   const Scope first{scope.layer, 0};  // every head carries its layer's figure
-  return ratio(sum(first, columns_.of(which, window ? C::window_layer_change_sq : C::future_layer_change_sq)),
-               sum(first, columns_.of(window ? C::window_layer_full_sq : C::future_layer_full_sq)));
+  return relative_error(
+      sum(first, columns_.of(which, window ? C::window_layer_change_sq : C::future_layer_change_sq)),
+      sum(first, columns_.of(window ? C::window_layer_full_sq : C::future_layer_full_sq)));
 }
 
 std::optional<double> EvictionTable::excess(std::size_t which, Scope scope, RowSet rows,
@@ -113,11 +120,8 @@ std::optional<double> EvictionTable::value(std::size_t which, Scope scope, Evict
       return sum(scope, columns_.of(which, C::eviction_loss));
     case EvictionMetric::optimality_gap:
       return sum(scope, columns_.of(which, C::optimality_gap));
-    case EvictionMetric::oracle_recall: {
-      const double heads =
-          scope.head ? 1.0 : static_cast<double>(scope.layer ? figures_.n_kv : figures_.values.rows());
-      return sum(scope, columns_.of(which, C::oracle_recall)) / heads;
-    }
+    case EvictionMetric::oracle_recall:
+      return mean(scope, columns_.of(which, C::oracle_recall));
     case EvictionMetric::excess_over_greedy_exact:
       return excess(which, scope, rows, Base::greedy_exact);
     case EvictionMetric::excess_over_exchange:
@@ -141,9 +145,9 @@ double EvictionTable::common(std::size_t pair, Scope scope) const {
 }
 
 double EvictionTable::shared(std::size_t pair) const {
-  const double here = sum({}, columns_.of(plan_.pairs[pair].first, C::tokens));
-  const double there = sum({}, columns_.of(plan_.pairs[pair].second, C::tokens));
-  return ratio(common(pair, {}), std::max(here, there));
+  const double here = sum({}, columns_.of(plan_.pairs[pair].first, C::prompt_tokens));
+  const double there = sum({}, columns_.of(plan_.pairs[pair].second, C::prompt_tokens));
+  return relative_error(common(pair, {}), std::max(here, there));
 }
 
 RowSet EvictionTable::best_rows() const { return plan_.future.count() > 0 ? RowSet::future : RowSet::window; }
@@ -240,10 +244,8 @@ void EvictionTable::write_differences(const ResultFolder& folder) const {
         csv.add(name_of(rows)).add(metric).add(value);
         csv.end_row();
       };
-      if (!plan_.cases[a].phase.decodes()) {
-        add(RowSet::none, "kept", sum(scope, columns_.of(a, C::tokens)));
-        add(RowSet::none, "kept_by_other", sum(scope, columns_.of(b, C::tokens)));
-      }
+      add(RowSet::none, "kept", sum(scope, columns_.of(a, C::prompt_tokens)));
+      add(RowSet::none, "kept_by_other", sum(scope, columns_.of(b, C::prompt_tokens)));
       add(RowSet::none, "kept_by_both", common(pair, scope));
       for (const RowSet rows : {RowSet::window, RowSet::future}) {
         if (rows_in(plan_, rows) == 0) continue;

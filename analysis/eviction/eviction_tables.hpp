@@ -64,6 +64,8 @@ class EvictionTable {
 
  private:
   double sum(Scope scope, Index column) const;
+  /// Over the heads that have a value.
+  double mean(Scope scope, Index column) const;
   std::optional<double> output_error(std::size_t which, Scope scope, RowSet rows) const;
   std::optional<double> layer_output_error(std::size_t which, Scope scope, RowSet rows) const;
   std::optional<double> excess(std::size_t which, Scope scope, RowSet rows, Base reference) const;

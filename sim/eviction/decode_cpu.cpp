@@ -302,6 +302,7 @@ DecodeReplay<T> decode_replay(const HeadGroup<T>& group, const EvictionRule& rul
   return replay;
 }
 
+// NOLINTBEGIN(bugprone-macro-parentheses): T is a type
 #define KVREPLAY_DECODE(T)                                                                                \
   template Matrix<double> decode_start_scores(const HeadGroup<T>&, const EvictionRule&,                   \
                                               const DecodeOptions&, Workers&);                            \
@@ -312,5 +313,6 @@ DecodeReplay<T> decode_replay(const HeadGroup<T>& group, const EvictionRule& rul
 KVREPLAY_DECODE(float)
 KVREPLAY_DECODE(double)
 #undef KVREPLAY_DECODE
+// NOLINTEND(bugprone-macro-parentheses)
 
 }  // namespace kvreplay

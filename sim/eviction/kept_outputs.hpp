@@ -39,6 +39,7 @@ OutputChanges<T> output_changes(const HeadGroup<T>& group, Rows rows, std::span<
 /// The judge: one kept set's change_sq and full_sq by brute-force masked attention in float64.
 struct OutputChangeReference {
   double full_sq = 0, change_sq = 0;
+  std::vector<Matrix<double>> change;  ///< G of [rows, d_v], o_i^M - o_i
 };
 OutputChangeReference output_change_reference(const HeadGroup<double>& group, Rows rows, const KeptSet& kept);
 

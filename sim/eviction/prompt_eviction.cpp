@@ -11,7 +11,7 @@
 namespace kvreplay {
 namespace {
 
-bool needs_rows(TokenMetric metric) {
+bool sums_rows(TokenMetric metric) {
   return metric != TokenMetric::knorm && metric != TokenMetric::keydiff &&
          metric != TokenMetric::expected_attention && kind_of(metric) != MetricKind::oracle;
 }
@@ -54,14 +54,14 @@ std::vector<Vector<double>> rule_scores(const HeadGroup<T>& group, std::span<con
   // Metrics that do not depend on a window go along with any.
   std::map<Index, MetricSet> wanted;
   const auto window_of = [&](const EvictionRule& rule) {
-    if (needs_rows(*rule.metric) || wanted.empty()) return rule.window;
+    if (sums_rows(*rule.metric) || wanted.empty()) return rule.window;
     return wanted.begin()->first;
   };
   const auto computed = [](const EvictionRule& rule) { return rule.metric && !own_expected_attention(rule); };
   for (const EvictionRule& rule : rules)
-    if (computed(rule) && needs_rows(*rule.metric)) wanted[rule.window].insert(*rule.metric);
+    if (computed(rule) && sums_rows(*rule.metric)) wanted[rule.window].insert(*rule.metric);
   for (const EvictionRule& rule : rules)
-    if (computed(rule) && !needs_rows(*rule.metric)) wanted[window_of(rule)].insert(*rule.metric);
+    if (computed(rule) && !sums_rows(*rule.metric)) wanted[window_of(rule)].insert(*rule.metric);
 
   std::map<Index, TokenMetrics> metrics;
   for (const auto& [window, set] : wanted)
@@ -95,7 +95,7 @@ KeptSet evict_in_blocks(const HeadGroup<T>& group, const EvictionRule& rule, Ind
     for (Index p = begin; p < end; ++p) cache.push_back(p);
     if (static_cast<Index>(cache.size()) <= budget) continue;
     within.window = within.pool_window = std::min(rule.window, end - begin);
-    const bool rows = (rule.metric && needs_rows(*rule.metric)) || rule.per_visible_row;
+    const bool rows = needs_rows(rule);
     const HeadGroup<T> ranked = cache_group(group, cache, rows ? end - begin : 0);
     const KeptSet kept = keep_by(within, rule_scores(ranked, std::span(&within, 1), {}, workers)[0], budget);
     std::vector<Index> left;
@@ -106,6 +106,10 @@ KeptSet evict_in_blocks(const HeadGroup<T>& group, const EvictionRule& rule, Ind
   KeptSet kept(static_cast<std::size_t>(group.l), 0);
   for (const Index p : cache) kept[static_cast<std::size_t>(p)] = 1;
   return kept;
+}
+
+bool needs_rows(const EvictionRule& rule) {
+  return (rule.metric && sums_rows(*rule.metric)) || rule.per_visible_row;
 }
 
 std::optional<std::string> why_not_in_blocks(const EvictionRule& rule) {

@@ -32,6 +32,9 @@ template <class T>
 KeptSet evict_in_blocks(const HeadGroup<T>& group, const EvictionRule& rule, Index budget, Index block,
                         Workers& workers);
 
+/// Whether what the rule ranks by is a sum over window rows, which must be there.
+bool needs_rows(const EvictionRule& rule);
+
 /// Why a rule cannot rank a cache by a block's queries alone, as one clause; nothing where it can.
 std::optional<std::string> why_not_in_blocks(const EvictionRule& rule);
 

@@ -403,7 +403,8 @@ class Evictions:
         kept, near = np.zeros((2, layer.n_kv, layer.l), bool)
         for unit in policy.units(layer):
             score, w = self.prefill_score(policy, unit, cols), policy.window(layer.l)
-            kept[unit], near[unit] = self.cut(policy, score, cols, min(budget, layer.l), layer.l, w, w)
+            rows = min(w, max(layer.l - layer.first_row, 1))  # that the dump holds
+            kept[unit], near[unit] = self.cut(policy, score, cols, min(budget, layer.l), layer.l, rows, w)
         return kept, near
 
     def prefill_score(self, policy, unit, cols):
