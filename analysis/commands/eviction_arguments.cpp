@@ -9,7 +9,7 @@ void add_eviction_options(CLI::App& app, EvictionOptions& options) {
   list(app.add_option("--policy", options.policies,
                       "BASE or BASE+SCORE, comma-separated. Bases: streaming, h2o, tova, snapkv, knorm,\n"
                       "keydiff, expected_attention, oracle, oracle_exact, greedy_exact, exchange; scores:\n"
-                      "every token metric, and yours"),
+                      "every token metric, and yours; none: only your kept sets"),
        "LIST [h2o,tova,snapkv and their +value,+key,+joint,+caote]");
   auto* sigma =
       list(app.add_option("--sigma", options.sigmas, "Budgets as compression ratios, 0.9 keeps a tenth")

@@ -91,6 +91,12 @@ TEST_CASE("a kept set of the user's is measured like a policy's", "[cli][evict]"
   CHECK_FALSE(figures_of(csv, "same").empty());
   CHECK(figures_of(csv, "same") == figures_of(csv, "h2o"));
   CHECK(csv.has("0,1", "same,given,prefill,", "window", "excess_over_exchange"));
+  evict(temp / "dump", temp / "alone",
+        {"--policy", "none", "--kept", "same=" + (temp / "same.npy").string()});
+  const Evictions alone(temp / "alone");
+  CHECK(alone.at("0,1", "same,given,prefill,", "future", "output_error") ==
+        csv.at("0,1", "same,given,prefill,", "future", "output_error"));
+  CHECK_FALSE(alone.has("0,1", "h2o,", "future", "output_error"));
   CHECK(all_layers(temp / "r", "kept/same-given-prefill-25.npy").data == same.data);
   CHECK(all_layers(temp / "r", "kept/mixed-given-prefill-mixed.npy").data == mixed.data);
   CHECK(csv.at("0,1", "mixed,given,prefill,", "future", "output_error") ==
