@@ -79,7 +79,7 @@ case "${1:-}" in
     tests/bench/run.sh build/release/bin
     ;;
   *)
-    sed -n '2,9p' "$0" | sed 's/^# \{0,1\}//'
+    sed -n '2,8p' "$0" | sed 's/^# \{0,1\}//'
     exit 2
     ;;
 esac
