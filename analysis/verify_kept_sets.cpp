@@ -27,12 +27,11 @@ std::vector<KeptSet> kept_sets(const Vector<double>& cost) {
 /// Of vectors in panels from others in rows, over all query heads.
 template <class T>
 double distance(const PanelRows<T>& panels, const std::vector<Matrix<double>>& rows) {
-  constexpr Index W = kPanelWidth<T>;
   double square = 0;
   for (std::size_t g = 0; g < rows.size(); ++g)
     for (Index r = 0; r < rows[g].rows(); ++r)
       for (Index c = 0; c < rows[g].cols(); ++c) {
-        const T found = panels[g][static_cast<std::size_t>((r / W * rows[g].cols() + c) * W + r % W)];
+        const T found = panels[g][panel_entry<T>(r, c, rows[g].cols())];
         const double off = static_cast<double>(found) - rows[g](r, c);
         square += off * off;
       }

@@ -3,6 +3,7 @@
 #include "analysis/budgets/budget_plan.hpp"
 #include "analysis/budgets/hull.hpp"
 #include "analysis/budgets/loss_curve.hpp"
+#include "analysis/eviction/given_arrays.hpp"
 #include "sim/eviction/prompt_eviction.hpp"
 
 #include <span>
@@ -16,10 +17,7 @@ std::vector<RankedTokens> head_orders(const HeadGroup<T>& group, const BudgetPla
                                       Workers& workers) {
   std::vector<EvictionRule> rules;
   for (const Order& order : plan.orders) rules.push_back(order.rule);
-  GivenScores given;
-  for (const Given<double>& score : plan.scores)
-    given.push_back(Eigen::Map<const Vector<double>>(
-        score.values.data() + (group.layer * n_kv + group.kv_head) * group.l, group.l));
+  const GivenScores given = scores_of_head(plan.scores, group.layer * n_kv + group.kv_head, group.l);
   const std::vector<Vector<double>> scores = rule_scores(group, rules, given, workers);
   std::vector<RankedTokens> orders;
   for (std::size_t o = 0; o < rules.size(); ++o) orders.push_back(ranked_tokens(rules[o], scores[o]));

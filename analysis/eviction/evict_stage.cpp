@@ -105,10 +105,7 @@ void EvictStage::rank_layer(Index layer, Workers& workers) {
   const DumpShape& shape = dump_.shape();
   for (Index g = 0; g < shape.n_kv; ++g) {
     const HeadGroup<T> group = load_head_group<T>(dump_, layer, g);
-    GivenScores given;
-    for (const Given<double>& score : plan_.scores)
-      given.push_back(Eigen::Map<const Vector<double>>(
-          score.values.data() + (layer * shape.n_kv + g) * shape.l, shape.l));
+    const GivenScores given = scores_of_head(plan_.scores, layer * shape.n_kv + g, shape.l);
     const std::vector<Vector<double>> scores = rule_scores(group, rules, given, workers);
     for (std::size_t s = 0; s < shared.size(); ++s) {
       Vector<double>& sum = layer_scores_[shared[s]];
@@ -121,9 +118,7 @@ void EvictStage::rank_layer(Index layer, Workers& workers) {
 template <class T>
 void EvictStage::compute(const HeadGroup<T>& group, Workers& workers, std::span<double> figures) {
   const Index l = group.l, row = group.layer * dump_.shape().n_kv + group.kv_head, G = group.G();
-  GivenScores given;
-  for (const Given<double>& score : plan_.scores)
-    given.push_back(Eigen::Map<const Vector<double>>(score.values.data() + row * l, l));
+  const GivenScores given = scores_of_head(plan_.scores, row, l);
   std::vector<KeptSet> given_kept;
   for (const Given<std::uint8_t>& kept : plan_.kept)
     given_kept.emplace_back(kept.values.begin() + row * l, kept.values.begin() + (row + 1) * l);

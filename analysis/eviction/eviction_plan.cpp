@@ -169,10 +169,9 @@ class Planner {
 
   void note_window(const EvictionRule& rule) {
     const DumpShape& shape = dump_.shape();
-    if (!rule.metric || kind_of(*rule.metric) == MetricKind::oracle) return;
+    if (!rule.metric || !sums_rows(*rule.metric)) return;
     const Index rows = window_rows(shape.l, shape.first_query(), rule.window).count();
-    if (rows > 0 && rows < rule.window && *rule.metric != TokenMetric::knorm &&
-        *rule.metric != TokenMetric::keydiff)
+    if (rows > 0 && rows < rule.window)
       plan_.notes.push_back(
           fmt::format("{}: window {} clipped to {}: the dump holds the queries of {} prompt "
                       "positions",
@@ -287,12 +286,16 @@ std::string Phase::name() const {
   return "";
 }
 
+std::string Phase::file_name() const {
+  std::string text = name();
+  std::replace(text.begin(), text.end(), ':', '_');
+  return text;
+}
+
 std::string Budget::label() const { return tokens ? fmt::format("{}", *tokens) : shortest(sigma); }
 
 std::string EvictionCase::file_name() const {
-  std::string phase_name = phase.name();
-  std::replace(phase_name.begin(), phase_name.end(), ':', '_');
-  return fmt::format("{}-{}-{}-{}", policy, semantics, phase_name,
+  return fmt::format("{}-{}-{}-{}", policy, semantics, phase.file_name(),
                      kept ? fmt::format("{}", *kept) : std::string("mixed"));
 }
 

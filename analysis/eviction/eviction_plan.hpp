@@ -46,7 +46,8 @@ struct Phase {
   Kind kind = Kind::prefill;
   Index block = 0;
   bool decodes() const { return kind == Kind::decode || kind == Kind::append_only; }
-  std::string name() const;  ///< "blockwise:32"
+  std::string name() const;       ///< "blockwise:32"
+  std::string file_name() const;  ///< "blockwise_32"
 };
 
 /// A budget as it was asked for: tokens, or a compression ratio.

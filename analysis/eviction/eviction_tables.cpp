@@ -36,9 +36,15 @@ bool has_rows(EvictionMetric metric, RowSet rows) {
   }
 }
 
-std::string file_safe(std::string name) {
-  std::replace(name.begin(), name.end(), ':', '_');
-  return name;
+void add_scope(CsvFile& csv, const HeadFigures& figures, Scope scope) {
+  if (scope.layer)
+    csv.add(figures.layers[static_cast<std::size_t>(*scope.layer)]);
+  else
+    csv.add(std::string_view());
+  if (scope.head)
+    csv.add(*scope.head);
+  else
+    csv.add(std::string_view());
 }
 
 }  // namespace
@@ -58,19 +64,24 @@ EvictionTable::EvictionTable(const EvictionPlan& plan, const EvictionColumns& co
                              const HeadFigures& figures, bool with_layer_output)
     : plan_(plan), columns_(columns), figures_(figures), with_layer_output_(with_layer_output) {}
 
+Rows EvictionTable::heads_in(Scope scope) const {
+  if (!scope.layer) return {0, figures_.values.rows()};
+  const Index first = *scope.layer * figures_.n_kv;
+  if (!scope.head) return {first, first + figures_.n_kv};
+  return {first + *scope.head, first + *scope.head + 1};
+}
+
 double EvictionTable::sum(Scope scope, Index column) const {
-  if (scope.head) return figures_.values(*scope.layer * figures_.n_kv + *scope.head, column);
-  const Index first = scope.layer ? *scope.layer * figures_.n_kv : 0;
-  const Index rows = scope.layer ? figures_.n_kv : figures_.values.rows();
-  const Vector<double> all = figures_.values.col(column).segment(first, rows);
+  const Rows heads = heads_in(scope);
+  if (heads.count() == 1) return figures_.values(heads.begin, column);
+  const Vector<double> all = figures_.values.col(column).segment(heads.begin, heads.count());
   return compensated_sum({all.data(), static_cast<std::size_t>(all.size())});
 }
 
 double EvictionTable::mean(Scope scope, Index column) const {
-  const Index first = scope.layer ? *scope.layer * figures_.n_kv + scope.head.value_or(0) : 0;
-  const Index rows = scope.head ? 1 : scope.layer ? figures_.n_kv : figures_.values.rows();
+  const Rows heads = heads_in(scope);
   std::vector<double> values;
-  for (Index row = first; row < first + rows; ++row)
+  for (Index row = heads.begin; row < heads.end; ++row)
     if (!std::isnan(figures_.values(row, column))) values.push_back(figures_.values(row, column));
   return values.empty() ? std::numeric_limits<double>::quiet_NaN()
                         : compensated_sum(values) / static_cast<double>(values.size());
@@ -133,9 +144,8 @@ std::optional<double> EvictionTable::value(std::size_t which, Scope scope, Evict
 }
 
 std::optional<Index> EvictionTable::kept(std::size_t which, Scope scope) const {
-  const Index first = scope.layer ? *scope.layer * figures_.n_kv + scope.head.value_or(0) : 0;
-  const Index rows = scope.head ? 1 : scope.layer ? figures_.n_kv : figures_.values.rows();
-  const auto tokens = figures_.values.col(columns_.of(which, C::tokens)).segment(first, rows);
+  const Rows heads = heads_in(scope);
+  const auto tokens = figures_.values.col(columns_.of(which, C::tokens)).segment(heads.begin, heads.count());
   if (tokens.minCoeff() != tokens.maxCoeff() || tokens[0] != std::floor(tokens[0])) return std::nullopt;
   return static_cast<Index>(tokens[0]);
 }
@@ -162,21 +172,6 @@ std::vector<Scope> EvictionTable::scopes() const {
   if (layers > 0) all.push_back({});
   return all;
 }
-
-namespace {
-
-void add_scope(CsvFile& csv, const HeadFigures& figures, Scope scope) {
-  if (scope.layer)
-    csv.add(figures.layers[static_cast<std::size_t>(*scope.layer)]);
-  else
-    csv.add(std::string_view());
-  if (scope.head)
-    csv.add(*scope.head);
-  else
-    csv.add(std::string_view());
-}
-
-}  // namespace
 
 std::size_t EvictionTable::write_evictions(const ResultFolder& folder) const {
   CsvFile csv(folder.path() / "evictions.csv",
@@ -303,8 +298,8 @@ void write_kept_differences(const ResultFolder& folder, Index layer, const Evict
     const std::size_t rows = kept[pair.first].size();
     const std::size_t shape[] = {rows, difference.size() / rows};
     write_npy(folder.layer_path(layer) / "diff" /
-                  file_safe(fmt::format("{}-{}-{}-{}-{}.npy", a.policy, a.semantics, b.semantics,
-                                        a.phase.name(), a.budget_label)),
+                  fmt::format("{}-{}-{}-{}-{}.npy", a.policy, a.semantics, b.semantics, a.phase.file_name(),
+                              a.budget_label),
               shape, std::span<const std::int32_t>(difference));
   }
 }

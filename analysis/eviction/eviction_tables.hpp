@@ -63,6 +63,8 @@ class EvictionTable {
   Json totals() const;
 
  private:
+  /// The rows of the figures.
+  Rows heads_in(Scope scope) const;
   double sum(Scope scope, Index column) const;
   /// Over the heads that have a value.
   double mean(Scope scope, Index column) const;

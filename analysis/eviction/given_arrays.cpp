@@ -69,6 +69,13 @@ std::vector<Given<std::uint8_t>> read_given_kept(const std::vector<std::string>&
       [](const std::string& file, std::span<const Index> expected) { return read_npy_bool(file, expected); });
 }
 
+GivenScores scores_of_head(const std::vector<Given<double>>& scores, Index head, Index l) {
+  GivenScores mine;
+  for (const Given<double>& score : scores)
+    mine.push_back(Eigen::Map<const Vector<double>>(score.values.data() + head * l, l));
+  return mine;
+}
+
 std::optional<Index> common_count(const Given<std::uint8_t>& kept, const DumpShape& shape) {
   std::optional<Index> common;
   for (Index head = 0; head < shape.layers * shape.n_kv; ++head) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "analysis/eviction/eviction_plan.hpp"
+#include "sim/eviction/prompt_eviction.hpp"
 
 namespace kvreplay {
 
@@ -11,6 +12,9 @@ std::vector<Given<double>> read_given_scores(const std::vector<std::string>& ite
 /// The same for kept sets, [layers, n_kv, l] booleans.
 std::vector<Given<std::uint8_t>> read_given_kept(const std::vector<std::string>& items,
                                                  const DumpShape& shape);
+
+/// One KV head's part of every score, [l] each; `head` counts all heads of all layers of the dump.
+GivenScores scores_of_head(const std::vector<Given<double>>& scores, Index head, Index l);
 
 /// How many tokens every head keeps; empty where heads differ.
 std::optional<Index> common_count(const Given<std::uint8_t>& kept, const DumpShape& shape);

@@ -1,7 +1,7 @@
 #include "analysis/eviction/head_evictions.hpp"
 
 #include "analysis/agreement.hpp"
-#include "sim/eviction/cache_group.hpp"
+#include "sim/converted.hpp"
 #include "sim/eviction/decode.hpp"
 #include "sim/eviction/greedy.hpp"
 #include "sim/eviction/prompt_eviction.hpp"
@@ -23,7 +23,7 @@ std::vector<T> to_panels(const Matrix<T>& rows) {
   const Index panels = (rows.rows() + W - 1) / W, d_v = rows.cols();
   std::vector<T> out(static_cast<std::size_t>(panels * d_v * W));
   for (Index r = 0; r < rows.rows(); ++r)
-    for (Index c = 0; c < d_v; ++c) out[static_cast<std::size_t>((r / W * d_v + c) * W + r % W)] = rows(r, c);
+    for (Index c = 0; c < d_v; ++c) out[panel_entry<T>(r, c, d_v)] = rows(r, c);
   return out;
 }
 

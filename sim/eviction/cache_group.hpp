@@ -17,23 +17,6 @@ HeadGroup<T> cache_group(const HeadGroup<T>& group, const std::vector<Index>& to
 template <class T>
 HeadGroup<T> query_head_group(const HeadGroup<T>& group, Index g);
 
-/// The same numbers in another precision.
-template <class To, class From>
-HeadGroup<To> converted(const HeadGroup<From>& group) {
-  HeadGroup<To> result;
-  result.layer = group.layer;
-  result.kv_head = group.kv_head;
-  result.l = group.l;
-  result.rule = group.rule;
-  for (const Matrix<From>& q : group.q) result.q.push_back(q.template cast<To>());
-  result.k = group.k.template cast<To>();
-  result.v = group.v.template cast<To>();
-  for (const Matrix<From>& wo : group.wo) result.wo.push_back(wo.template cast<To>());
-  result.rope = group.rope;
-  result.position = group.position;
-  return result;
-}
-
 extern template HeadGroup<float> cache_group(const HeadGroup<float>&, const std::vector<Index>&, Index);
 extern template HeadGroup<double> cache_group(const HeadGroup<double>&, const std::vector<Index>&, Index);
 extern template HeadGroup<float> query_head_group(const HeadGroup<float>&, Index);

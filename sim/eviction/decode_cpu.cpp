@@ -2,6 +2,7 @@
 #include "sim/eviction/decode_cache.hpp"
 #include "sim/eviction/decode_rows.hpp"
 #include "sim/eviction/decode_scores.hpp"
+#include "sim/eviction/prompt_eviction.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -10,9 +11,7 @@
 namespace kvreplay {
 namespace {
 
-bool needs_rows(const EvictionRule& rule) {
-  return rule.metric && *rule.metric != TokenMetric::knorm && *rule.metric != TokenMetric::keydiff;
-}
+bool ranks_by_rows(const EvictionRule& rule) { return rule.metric && sums_rows(*rule.metric); }
 
 /// The steps whose scores count; unset: all, and the prompt's.
 std::optional<Index> steps_counted(const EvictionRule& rule, const DecodeOptions& options) {
@@ -78,7 +77,7 @@ RankedCache<T>::RankedCache(const HeadGroup<T>& group, const EvictionRule& rule,
       rank_(slots_.capacity()) {
   const Index capacity = slots_.capacity(), steps = steps_of(group).count();
   const Index width = rule.metric && by_query_head(*rule.metric) ? group.G() : 1;
-  if (needs_rows(rule)) {
+  if (ranks_by_rows(rule)) {
     // A window that no run outlives drops nothing.
     sums_.emplace(width, capacity, window_ && *window_ < steps ? window_ : std::nullopt);
     row_scores_.emplace(group, *rule.metric, capacity);
@@ -89,7 +88,7 @@ RankedCache<T>::RankedCache(const HeadGroup<T>& group, const EvictionRule& rule,
   }
   if (rule.metric == TokenMetric::fastcaote) value_sum_.setZero(group.d_v());
 
-  const bool carried = needs_rows(rule) && !window_;
+  const bool carried = ranks_by_rows(rule) && !window_;
   if (carried && (start_scores.rows() != width || start_scores.cols() != group.l))
     throw std::invalid_argument("decode_replay: start scores of another group or rule");
   const Index prompt_rows = window_rows(group.l, group.first_query(), rule.window).count();
@@ -229,7 +228,7 @@ std::optional<std::string> why_not_in_decoding(const EvictionRule& rule) {
 template <class T>
 Matrix<double> decode_start_scores(const HeadGroup<T>& group, const EvictionRule& rule,
                                    const DecodeOptions& options, Workers& workers) {
-  if (!needs_rows(rule) || steps_counted(rule, options)) return {};
+  if (!ranks_by_rows(rule) || steps_counted(rule, options)) return {};
   const bool heads = by_query_head(*rule.metric);
   if (window_rows(group.l, group.first_query(), rule.window).count() == 0)
     return Matrix<double>::Zero(heads ? group.G() : 1, group.l);

@@ -11,11 +11,6 @@
 namespace kvreplay {
 namespace {
 
-bool sums_rows(TokenMetric metric) {
-  return metric != TokenMetric::knorm && metric != TokenMetric::keydiff &&
-         metric != TokenMetric::expected_attention && kind_of(metric) != MetricKind::oracle;
-}
-
 /// Whether the rule takes the published form of Expected Attention rather than the token metric.
 bool own_expected_attention(const EvictionRule& rule) {
   return rule.policy.start.value_or(rule.policy.base) == Base::expected_attention;
@@ -106,6 +101,11 @@ KeptSet evict_in_blocks(const HeadGroup<T>& group, const EvictionRule& rule, Ind
   KeptSet kept(static_cast<std::size_t>(group.l), 0);
   for (const Index p : cache) kept[static_cast<std::size_t>(p)] = 1;
   return kept;
+}
+
+bool sums_rows(TokenMetric metric) {
+  return metric != TokenMetric::knorm && metric != TokenMetric::keydiff &&
+         metric != TokenMetric::expected_attention && kind_of(metric) != MetricKind::oracle;
 }
 
 bool needs_rows(const EvictionRule& rule) {

@@ -32,7 +32,10 @@ template <class T>
 KeptSet evict_in_blocks(const HeadGroup<T>& group, const EvictionRule& rule, Index budget, Index block,
                         Workers& workers);
 
-/// Whether what the rule ranks by is a sum over window rows, which must be there.
+/// Whether a metric is a sum over window rows.
+bool sums_rows(TokenMetric metric);
+
+/// Whether the rule asks for window rows, which must then be there.
 bool needs_rows(const EvictionRule& rule);
 
 /// Why a rule cannot rank a cache by a block's queries alone, as one clause; nothing where it can.

@@ -1,4 +1,5 @@
 #include "data/error.hpp"
+#include "sim/converted.hpp"
 #include "sim/tokens/column_totals.hpp"
 #include "sim/tokens/key_scores.hpp"
 #include "sim/tokens/token_metrics.hpp"
@@ -93,14 +94,7 @@ std::vector<CaoteScores> caote_of_heads(const HeadGroup<T>& group, const Prepare
     // them the others' mean.
     const auto lost = [](const ColumnTotals& t) { return others_of(t.attn).attn < 1e-30 * t.attn.sum(); };
     if (group.l > 1 && std::any_of(totals.begin(), totals.end(), lost)) {
-      HeadGroup<double> wide;
-      wide.layer = group.layer;
-      wide.kv_head = group.kv_head;
-      wide.l = group.l;
-      wide.rule = group.rule;
-      for (const Matrix<T>& q : group.q) wide.q.push_back(q.template cast<double>());
-      wide.k = group.k.template cast<double>();
-      wide.v = group.v.template cast<double>();
+      const auto wide = converted<double>(group);
       const PreparedValues<double> wide_values = prepare_values(wide, workers);
       return caote_of_heads(wide, wide_values, rows,
                             column_totals(wide, wide_values, rows, ColumnSet::window, workers), workers);

@@ -5,6 +5,7 @@
 #include "sim/eviction/decode.hpp"
 #include "sim/freed_memory.hpp"
 #include "tests/bench/floor.hpp"
+#include "tests/bench/random_group.hpp"
 
 #include <benchmark/benchmark.h>
 
@@ -20,23 +21,6 @@ namespace {
 using namespace kvreplay;
 
 constexpr Index kPrompt = 4096, kSteps = 512, kBudget = 1024, kDim = 128;
-
-HeadGroup<float> random_group(Index G) {
-  std::mt19937 engine(1);
-  std::normal_distribution<float> normal;
-  const auto fill = [&](Matrix<float>& m, float scale) {
-    m.resize(kPrompt + kSteps, kDim);
-    for (Index i = 0; i < m.size(); ++i) m.data()[i] = scale * normal(engine);
-  };
-  HeadGroup<float> group;
-  group.l = kPrompt;
-  group.rule.scale = 1 / std::sqrt(static_cast<double>(kDim));
-  group.q.resize(static_cast<std::size_t>(G));
-  for (Matrix<float>& q : group.q) fill(q, 2.0f);
-  fill(group.k, 1.0f);
-  fill(group.v, 1.0f);
-  return group;
-}
 
 /// byte/s at which one thread reads a buffer of this size again and again, as steps read their cache.
 double read_rate(std::size_t bytes) {
@@ -80,7 +64,7 @@ void decode(benchmark::State& state) {
   const Run& run = runs()[static_cast<std::size_t>(state.range(0))];
   const Index G = state.range(1);
   Workers alone(1);
-  const HeadGroup<float> group = random_group(G);
+  const HeadGroup<float> group = bench::random_group<float>(kPrompt + kSteps, kPrompt, kDim, G);
   PolicyOverrides overrides;
   if (run.base == Base::h2o) overrides.window = 32;  // of the prompt, whose scores are not what is timed
   Policy policy;
@@ -121,7 +105,7 @@ BENCHMARK(decode)->Apply(arguments)->Unit(benchmark::kMillisecond);
 /// What the uncompressed cache gives at those steps, once a group, on every core.
 void full_outputs(benchmark::State& state) {
   Workers workers;
-  const HeadGroup<float> group = random_group(state.range(0));
+  const HeadGroup<float> group = bench::random_group<float>(kPrompt + kSteps, kPrompt, kDim, state.range(0));
   for (auto _ : state) benchmark::DoNotOptimize(decode_full_outputs(group, workers).front().data());
   const double flops = 4.0 * static_cast<double>(state.range(0)) * kDim * kSteps * (kPrompt + kSteps / 2.0);
   const bench::Floor floor = bench::measure_floor(workers);

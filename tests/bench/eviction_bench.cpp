@@ -6,6 +6,7 @@
 #include "sim/eviction/kept_outputs.hpp"
 #include "sim/freed_memory.hpp"
 #include "tests/bench/floor.hpp"
+#include "tests/bench/random_group.hpp"
 
 #include <benchmark/benchmark.h>
 
@@ -22,24 +23,6 @@ namespace {
 using namespace kvreplay;
 
 constexpr Index kPrompt = 4096, kDim = 128;
-
-template <class T>
-HeadGroup<T> random_group(Index G, Index steps) {
-  std::mt19937 engine(1);
-  std::normal_distribution<T> normal;
-  const auto fill = [&](Matrix<T>& m, T scale) {
-    m.resize(kPrompt + steps, kDim);
-    for (Index i = 0; i < m.size(); ++i) m.data()[i] = scale * normal(engine);
-  };
-  HeadGroup<T> group;
-  group.l = kPrompt;
-  group.rule.scale = 1 / std::sqrt(static_cast<double>(kDim));
-  group.q.resize(static_cast<std::size_t>(G));
-  for (Matrix<T>& q : group.q) fill(q, T{2});
-  fill(group.k, T{1});
-  fill(group.v, T{1});
-  return group;
-}
 
 /// `sets` random kept sets, as many at a half, a fifth and a tenth of the prompt.
 std::vector<KeptSet> random_sets(Index sets) {
@@ -59,7 +42,7 @@ std::vector<KeptSet> random_sets(Index sets) {
 void kept_outputs(benchmark::State& state) {
   constexpr Index kSteps = 128, kGroup = 4;
   Workers workers;
-  const HeadGroup<float> group = random_group<float>(kGroup, kSteps);
+  const HeadGroup<float> group = bench::random_group<float>(kPrompt + kSteps, kPrompt, kDim, kGroup);
   const std::vector<KeptSet> sets = random_sets(state.range(0));
   const Rows rows{kPrompt, kPrompt + kSteps};
   for (auto _ : state)
@@ -102,7 +85,7 @@ double stream_rate(std::size_t n) {
 /// From 4096 tokens down to 5 %, 32 rows of 4 query heads, one thread.
 void greedy(benchmark::State& state) {
   Workers alone(1);
-  const HeadGroup<double> group = random_group<double>(4, 1);
+  const HeadGroup<double> group = bench::random_group<double>(kPrompt + 1, kPrompt, kDim, 4);
   const Rows rows{kPrompt - 32, kPrompt};
   const Index keep = kPrompt / 20;
   for (auto _ : state) benchmark::DoNotOptimize(greedy_exact(group, rows, keep, alone).error.data());
@@ -120,7 +103,7 @@ BENCHMARK(greedy)->Unit(benchmark::kSecond)->UseRealTime();
 
 void exchange_from_greedy(benchmark::State& state) {
   Workers alone(1);
-  const HeadGroup<double> group = random_group<double>(4, 1);
+  const HeadGroup<double> group = bench::random_group<double>(kPrompt + 1, kPrompt, kDim, 4);
   const Rows rows{kPrompt - 32, kPrompt};
   const KeptSet start = kept_by(greedy_exact(group, rows, state.range(0), alone), kPrompt, state.range(0));
   for (auto _ : state) benchmark::DoNotOptimize(exchange(group, rows, start, alone).data());

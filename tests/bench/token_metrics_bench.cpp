@@ -4,6 +4,7 @@
 #include "sim/freed_memory.hpp"
 #include "sim/tokens/token_metrics.hpp"
 #include "tests/bench/floor.hpp"
+#include "tests/bench/random_group.hpp"
 
 #include <benchmark/benchmark.h>
 
@@ -20,27 +21,10 @@ Workers& workers() {
   return all;
 }
 
-HeadGroup<float> random_group(Index l, Index d, Index G) {
-  std::mt19937 engine(1);
-  std::normal_distribution<float> normal;
-  const auto fill = [&](Matrix<float>& m, float scale) {
-    m.resize(l, d);
-    for (Index i = 0; i < m.size(); ++i) m.data()[i] = scale * normal(engine);
-  };
-  HeadGroup<float> group;
-  group.l = l;
-  group.rule.scale = 1 / std::sqrt(static_cast<double>(d));
-  group.q.resize(static_cast<std::size_t>(G));
-  for (Matrix<float>& q : group.q) fill(q, 2.0f);
-  fill(group.k, 1.0f);
-  fill(group.v, 1.0f);
-  return group;
-}
-
 /// All eleven window metrics of one head group, on every core.
 void window_metrics(benchmark::State& state) {
   const Index l = state.range(0), w = state.range(1), G = state.range(2), d = 128;
-  const HeadGroup<float> group = random_group(l, d, G);
+  const HeadGroup<float> group = bench::random_group<float>(l, l, d, G);
   TokenOptions options;
   options.window = w;
   options.metrics = {TokenMetric::attn,        TokenMetric::attn_sq,     TokenMetric::value,

@@ -1,6 +1,7 @@
 #include "sim/eviction/cache_group.hpp"
 
 #include "sim/attention.hpp"
+#include "sim/converted.hpp"
 #include "sim/eviction/kept_outputs.hpp"
 #include "sim/tokens/token_metrics.hpp"
 #include "tests/support/catch.hpp"

@@ -1,7 +1,9 @@
 #include "data/error.hpp"
 #include "sim/attention.hpp"
+#include "sim/converted.hpp"
 #include "sim/eviction/cache_group.hpp"
 #include "sim/eviction/kept_outputs.hpp"
+#include "tests/sim/kept_outputs_rows.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/random_group.hpp"
 
@@ -21,23 +23,6 @@ KeptSet every(Index l, Index step, Index from) {
   KeptSet kept(static_cast<std::size_t>(l), 0);
   for (Index p = from; p < l; p += step) kept[static_cast<std::size_t>(p)] = 1;
   return kept;
-}
-
-/// o_i^M of one row by brute force, [d_v].
-Vector<double> output_of(const HeadGroup<double>& group, Index g, Index i, const KeptSet& kept) {
-  Vector<double> z = attention_logits(group, g, i).z;
-  for (std::size_t p = 0; p < kept.size(); ++p)
-    if (kept[p] == 0) z[static_cast<Index>(p)] = -std::numeric_limits<double>::infinity();
-  return group.v.transpose() * attention_weights(group, g, z);
-}
-
-/// Row r of a head's vectors in panels, [d_v].
-template <class T>
-Vector<double> row_of(const std::vector<T>& panels, Index d_v, Index r) {
-  constexpr Index W = kPanelWidth<T>;
-  Vector<double> row(d_v);
-  for (Index c = 0; c < d_v; ++c) row[c] = panels[static_cast<std::size_t>((r / W * d_v + c) * W + r % W)];
-  return row;
 }
 
 }  // namespace

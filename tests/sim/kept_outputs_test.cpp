@@ -2,7 +2,9 @@
 
 #include "data/error.hpp"
 #include "sim/attention.hpp"
+#include "sim/converted.hpp"
 #include "sim/eviction/cache_group.hpp"
+#include "tests/sim/kept_outputs_rows.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/random_group.hpp"
 
@@ -128,23 +130,6 @@ void check_against_reference(double tolerance) {
       }
     }
   }
-}
-
-/// o_i^M of one row by brute force, [d_v].
-Vector<double> output_of(const HeadGroup<double>& group, Index g, Index i, const KeptSet& kept) {
-  Vector<double> z = attention_logits(group, g, i).z;
-  for (std::size_t p = 0; p < kept.size(); ++p)
-    if (kept[p] == 0) z[static_cast<Index>(p)] = -std::numeric_limits<double>::infinity();
-  return group.v.transpose() * attention_weights(group, g, z);
-}
-
-/// Row r of a head's vectors in panels, [d_v].
-template <class T>
-Vector<double> row_of(const std::vector<T>& panels, Index d_v, Index r) {
-  constexpr Index W = kPanelWidth<T>;
-  Vector<double> row(d_v);
-  for (Index c = 0; c < d_v; ++c) row[c] = panels[static_cast<std::size_t>((r / W * d_v + c) * W + r % W)];
-  return row;
 }
 
 template <class T>

@@ -2,6 +2,7 @@
 
 #include "data/error.hpp"
 #include "sim/attention.hpp"
+#include "sim/converted.hpp"
 #include "sim/eviction/cache_group.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/compare.hpp"

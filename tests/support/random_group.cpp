@@ -1,5 +1,7 @@
 #include "tests/support/random_group.hpp"
 
+#include "sim/converted.hpp"
+
 #include <cmath>
 #include <numbers>
 #include <random>
@@ -27,21 +29,6 @@ class Normal {
   double uniform() { return (static_cast<double>(bits_() >> 11) + 0.5) * 0x1p-53; }
   std::mt19937_64 bits_;
 };
-
-template <class To, class From>
-HeadGroup<To> converted(const HeadGroup<From>& group) {
-  HeadGroup<To> out;
-  out.layer = group.layer;
-  out.kv_head = group.kv_head;
-  out.l = group.l;
-  out.rule = group.rule;
-  out.rope = group.rope;
-  for (const Matrix<From>& q : group.q) out.q.push_back(q.template cast<To>());
-  for (const Matrix<From>& wo : group.wo) out.wo.push_back(wo.template cast<To>());
-  out.k = group.k.template cast<To>();
-  out.v = group.v.template cast<To>();
-  return out;
-}
 
 }  // namespace
 
