@@ -1,0 +1,46 @@
+#pragma once
+
+#include "sim/eviction/kept_set.hpp"
+#include "sim/head_group.hpp"
+#include "sim/schedule.hpp"
+#include "sim/tokens/token_metrics.hpp"
+
+#include <vector>
+
+// How key channels interact in the attention output. To first order, dropping channel c from the prunable
+// keys P changes the output of row i by
+//   D_i,c = -scale q_ic C_i,c,   C_i,c = sum over p in P of a_ip k_pc (v_p - o_i)
+// (with a soft cap every term also has dz/dz_raw = 1 - (z_ip / cap)^2), so that dropping the set S changes it
+// by the sum of its D_i,c, and the squared change over rows and heads is the sum over S x S of sum_i,h D_i,c
+// . D_i,d.
+
+namespace kvreplay {
+
+/// Which prompt positions the attention runs over and which of their keys lose channels: both [l]. `prunable`
+/// is a subset of `cache`; decoded positions are always in the cache and never pruned.
+struct PrunableKeys {
+  KeptSet cache, prunable;
+};
+/// The whole prompt but for its last `recent` positions, which stay whole.
+PrunableKeys prompt_keys(Index l, Index recent);
+
+/// [d, d]: the sum over the rows (positions with a query, not empty) and query heads of D_i,c . D_i,e. In T,
+/// sums over rows in float64. The row's largest weight never enters a difference 1 - a: right where a sink
+/// takes nearly all of it. Cost: 2 G |rows| |P| d d_v flops; memory O(d d_v) a thread.
+template <class T>
+Matrix<double> output_interaction(const HeadGroup<T>& group, Rows rows, const PrunableKeys& keys,
+                                  Workers& workers);
+
+/// The judge: D_i,c for every row and head from the definition, in float64: [G][rows] of [d, d_v].
+std::vector<std::vector<Matrix<double>>> output_derivatives_reference(const HeadGroup<double>& group,
+                                                                      Rows rows, const PrunableKeys& keys);
+/// The judge of output_interaction().
+Matrix<double> output_interaction_reference(const HeadGroup<double>& group, Rows rows,
+                                            const PrunableKeys& keys);
+
+extern template Matrix<double> output_interaction(const HeadGroup<float>&, Rows, const PrunableKeys&,
+                                                  Workers&);
+extern template Matrix<double> output_interaction(const HeadGroup<double>&, Rows, const PrunableKeys&,
+                                                  Workers&);
+
+}  // namespace kvreplay

@@ -1,0 +1,48 @@
+#pragma once
+
+#include "sim/channels/subset.hpp"
+#include "sim/compression/quantize.hpp"
+#include "sim/eviction/kept_set.hpp"
+#include "sim/head_group.hpp"
+
+#include <optional>
+
+namespace kvreplay {
+
+/// What a cache holds of a head group's prompt once tokens were evicted, key channels pruned and the rest
+/// quantized, in this order. Decoded tokens follow as they are.
+template <class T>
+struct CompressedCache {
+  KeptSet kept;       ///< [l]
+  ChannelSet pruned;  ///< [d], or empty for none: channels that the keys of `prunable` lose
+  KeptSet prunable;   ///< [l], a subset of kept
+  Matrix<T> k;  ///< [T, d] what stands in place of the group's keys, pruned channels 0; rows that are not
+                ///< kept are undefined
+  Matrix<T> v;  ///< [T, d_v]
+};
+
+/// The kept tokens but for the last `recent` of them.
+KeptSet without_recent(const KeptSet& kept, Index recent);
+
+/// Throws no error: `pruned` may be empty, `quantization` null.
+template <class T>
+CompressedCache<T> compressed_cache(const HeadGroup<T>& group, const KeptSet& kept, const ChannelSet& pruned,
+                                    const KeptSet& prunable, const std::optional<Quantization>& quantization);
+
+/// Bytes of the kept prompt tokens: keys without their pruned channels, values, `bits` a number where
+/// quantized, with a step and a minimum of `element` bytes a group, `key_element` and `value_element` bytes a
+/// number elsewhere.
+struct CacheElements {
+  Index key = 2, value = 2;  ///< bytes of a stored number that is not quantized, and of a step or minimum
+};
+double cache_bytes(const KeptSet& kept, const ChannelSet& pruned, const KeptSet& prunable, Index d, Index d_v,
+                   const std::optional<Quantization>& quantization, const CacheElements& elements);
+
+extern template CompressedCache<float> compressed_cache(const HeadGroup<float>&, const KeptSet&,
+                                                        const ChannelSet&, const KeptSet&,
+                                                        const std::optional<Quantization>&);
+extern template CompressedCache<double> compressed_cache(const HeadGroup<double>&, const KeptSet&,
+                                                         const ChannelSet&, const KeptSet&,
+                                                         const std::optional<Quantization>&);
+
+}  // namespace kvreplay

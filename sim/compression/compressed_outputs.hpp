@@ -1,0 +1,49 @@
+#pragma once
+
+#include "sim/compression/compressed_cache.hpp"
+#include "sim/eviction/kept_outputs.hpp"
+#include "sim/head_group.hpp"
+#include "sim/schedule.hpp"
+
+#include <vector>
+
+namespace kvreplay {
+
+/// What a compressed cache does to a group's outputs on a set of rows, with the exact softmax. Row i attends
+/// over the kept prompt positions, with the keys and values that the cache holds for them, and over every
+/// decoded position, all as far as they are visible; a row that sees none has output 0. The full outputs are
+/// formed once and serve any number of caches.
+template <class T>
+class CompressedOutputs {
+ public:
+  /// `rows` are positions with a query, not empty. `group` and `workers` must outlive this.
+  CompressedOutputs(const HeadGroup<T>& group, Rows rows, Workers& workers);
+
+  double full_sq() const { return full_sq_; }         ///< sum over rows and query heads of ||o_i||^2
+  const PanelRows<T>& full() const { return full_; }  ///< o_i, as in kept_outputs.hpp
+
+  struct Change {
+    double change_sq = 0;  ///< sum over rows and query heads of ||o_i' - o_i||^2
+    PanelRows<T> vectors;  ///< where asked for: o_i' - o_i
+  };
+  /// In T, sums over rows in float64. A cache that holds everything as it was gives exactly 0. Keys' pruned
+  /// channels are skipped, not multiplied by 0. Throws InputError where a number overflows T. Cost: 2 G
+  /// |rows| |M| (d' + d_v) flops, d' the channels left.
+  Change change(const CompressedCache<T>& cache, bool with_vectors) const;
+
+ private:
+  const HeadGroup<T>& group_;
+  Rows rows_;
+  Workers& workers_;
+  double full_sq_ = 0;
+  PanelRows<T> full_;
+};
+
+/// The judge: brute-force attention over the cache in float64.
+OutputChangeReference compressed_change_reference(const HeadGroup<double>& group, Rows rows,
+                                                  const CompressedCache<double>& cache);
+
+extern template class CompressedOutputs<float>;
+extern template class CompressedOutputs<double>;
+
+}  // namespace kvreplay
