@@ -1,13 +1,6 @@
 #include "analysis/eviction/eviction_columns.hpp"
 
-#include <limits>
-
 namespace kvreplay {
-
-double relative_error(double change_sq, double full_sq) {
-  if (change_sq == 0) return 0;
-  return full_sq > 0 ? change_sq / full_sq : std::numeric_limits<double>::quiet_NaN();
-}
 
 EvictionColumns::EvictionColumns(const EvictionPlan& plan)
     : steps_(plan.future.count()), count_(kHeadFigures) {

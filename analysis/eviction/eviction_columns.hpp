@@ -7,9 +7,6 @@
 
 namespace kvreplay {
 
-/// change_sq / full_sq: 0 where nothing changes, nan where something does and the outputs are all 0.
-double relative_error(double change_sq, double full_sq);
-
 /// Where a head's figures stand in its row of HeadFigures: those of the whole head, then those of every case.
 class EvictionColumns {
  public:

@@ -36,17 +36,6 @@ bool has_rows(EvictionMetric metric, RowSet rows) {
   }
 }
 
-void add_scope(CsvFile& csv, const HeadFigures& figures, Scope scope) {
-  if (scope.layer)
-    csv.add(figures.layers[static_cast<std::size_t>(*scope.layer)]);
-  else
-    csv.add(std::string_view());
-  if (scope.head)
-    csv.add(*scope.head);
-  else
-    csv.add(std::string_view());
-}
-
 }  // namespace
 
 std::string_view name_of(EvictionMetric metric) {
@@ -56,36 +45,13 @@ std::string_view name_of(EvictionMetric metric) {
   return names[static_cast<std::size_t>(metric)];
 }
 
-std::string_view name_of(RowSet rows) {
-  return rows == RowSet::window ? "window" : rows == RowSet::future ? "future" : "";
-}
-
 EvictionTable::EvictionTable(const EvictionPlan& plan, const EvictionColumns& columns,
                              const HeadFigures& figures, bool with_layer_output)
-    : plan_(plan), columns_(columns), figures_(figures), with_layer_output_(with_layer_output) {}
-
-Rows EvictionTable::heads_in(Scope scope) const {
-  if (!scope.layer) return {0, figures_.values.rows()};
-  const Index first = *scope.layer * figures_.n_kv;
-  if (!scope.head) return {first, first + figures_.n_kv};
-  return {first + *scope.head, first + *scope.head + 1};
-}
-
-double EvictionTable::sum(Scope scope, Index column) const {
-  const Rows heads = heads_in(scope);
-  if (heads.count() == 1) return figures_.values(heads.begin, column);
-  const Vector<double> all = figures_.values.col(column).segment(heads.begin, heads.count());
-  return compensated_sum({all.data(), static_cast<std::size_t>(all.size())});
-}
-
-double EvictionTable::mean(Scope scope, Index column) const {
-  const Rows heads = heads_in(scope);
-  std::vector<double> values;
-  for (Index row = heads.begin; row < heads.end; ++row)
-    if (!std::isnan(figures_.values(row, column))) values.push_back(figures_.values(row, column));
-  return values.empty() ? std::numeric_limits<double>::quiet_NaN()
-                        : compensated_sum(values) / static_cast<double>(values.size());
-}
+    : plan_(plan),
+      columns_(columns),
+      figures_(figures),
+      scoped_(figures),
+      with_layer_output_(with_layer_output) {}
 
 std::optional<double> EvictionTable::output_error(std::size_t which, Scope scope, RowSet rows) const {
   const bool window = rows == RowSet::window;
@@ -120,7 +86,7 @@ std::optional<double> EvictionTable::excess(std::size_t which, Scope scope, RowS
 
 std::optional<double> EvictionTable::value(std::size_t which, Scope scope, EvictionMetric metric,
                                            RowSet rows) const {
-  if (figures_.layers.empty()) return std::nullopt;  // a shard without a layer
+  if (scoped_.empty()) return std::nullopt;  // a shard without a layer
   if (!has_rows(metric, rows) || (rows != RowSet::none && rows_in(plan_, rows) == 0)) return std::nullopt;
   switch (metric) {
     case EvictionMetric::output_error:
@@ -132,7 +98,7 @@ std::optional<double> EvictionTable::value(std::size_t which, Scope scope, Evict
     case EvictionMetric::optimality_gap:
       return sum(scope, columns_.of(which, C::optimality_gap));
     case EvictionMetric::oracle_recall:
-      return mean(scope, columns_.of(which, C::oracle_recall));
+      return scoped_.mean(scope, columns_.of(which, C::oracle_recall));
     case EvictionMetric::excess_over_greedy_exact:
       return excess(which, scope, rows, Base::greedy_exact);
     case EvictionMetric::excess_over_exchange:
@@ -144,10 +110,9 @@ std::optional<double> EvictionTable::value(std::size_t which, Scope scope, Evict
 }
 
 std::optional<Index> EvictionTable::kept(std::size_t which, Scope scope) const {
-  const Rows heads = heads_in(scope);
-  const auto tokens = figures_.values.col(columns_.of(which, C::tokens)).segment(heads.begin, heads.count());
-  if (tokens.minCoeff() != tokens.maxCoeff() || tokens[0] != std::floor(tokens[0])) return std::nullopt;
-  return static_cast<Index>(tokens[0]);
+  const auto tokens = scoped_.common(scope, columns_.of(which, C::tokens));
+  if (!tokens || *tokens != std::floor(*tokens)) return std::nullopt;
+  return static_cast<Index>(*tokens);
 }
 
 double EvictionTable::common(std::size_t pair, Scope scope) const {
@@ -162,28 +127,17 @@ double EvictionTable::shared(std::size_t pair) const {
 
 RowSet EvictionTable::best_rows() const { return plan_.future.count() > 0 ? RowSet::future : RowSet::window; }
 
-std::vector<Scope> EvictionTable::scopes() const {
-  std::vector<Scope> all;
-  const Index layers = static_cast<Index>(figures_.layers.size());
-  for (Index layer = 0; layer < layers; ++layer) {
-    for (Index head = 0; head < figures_.n_kv; ++head) all.push_back({layer, head});
-    all.push_back({layer, std::nullopt});
-  }
-  if (layers > 0) all.push_back({});
-  return all;
-}
-
 std::size_t EvictionTable::write_evictions(const ResultFolder& folder) const {
   CsvFile csv(folder.path() / "evictions.csv",
               "layer,kv_head,policy,semantics,phase,budget,kept,rows,metric,value");
-  for (const Scope scope : scopes())
+  for (const Scope scope : scoped_.scopes())
     for (std::size_t c = 0; c < plan_.cases.size(); ++c)
       for (const EvictionMetric metric : kEvictionMetrics)
         for (const RowSet rows : kRowSets) {
           const auto found = value(c, scope, metric, rows);
           if (!found) continue;
           const EvictionCase& which = plan_.cases[c];
-          add_scope(csv, figures_, scope);
+          scoped_.add_to(csv, scope);
           csv.add(which.policy).add(which.semantics).add(which.phase.name()).add(which.budget_label);
           const auto tokens = kept(c, scope);
           csv.add(tokens ? fmt::format("{}", *tokens) : std::string());
@@ -229,11 +183,11 @@ void EvictionTable::write_differences(const ResultFolder& folder) const {
   if (plan_.pairs.empty()) return;
   CsvFile csv(folder.path() / "diff.csv",
               "layer,kv_head,policy,phase,budget,semantics,other,rows,metric,value");
-  for (const Scope scope : scopes())
+  for (const Scope scope : scoped_.scopes())
     for (std::size_t pair = 0; pair < plan_.pairs.size(); ++pair) {
       const std::size_t a = plan_.pairs[pair].first, b = plan_.pairs[pair].second;
       const auto add = [&](RowSet rows, std::string_view metric, double value) {
-        add_scope(csv, figures_, scope);
+        scoped_.add_to(csv, scope);
         csv.add(plan_.cases[a].policy).add(plan_.cases[a].phase.name()).add(plan_.cases[a].budget_label);
         csv.add(plan_.cases[a].semantics).add(plan_.cases[b].semantics);
         csv.add(name_of(rows)).add(metric).add(value);
@@ -259,7 +213,7 @@ void EvictionTable::write_maps(const ResultFolder& folder) const {
     for (const EvictionMetric metric : kEvictionMetrics)
       for (const RowSet rows : {RowSet::window, RowSet::future}) {
         std::vector<double> map;
-        for (const Scope scope : scopes())
+        for (const Scope scope : scoped_.scopes())
           if (scope.head)
             if (const auto found = value(c, scope, metric, rows)) map.push_back(*found);
         if (map.size() != shape[0] * shape[1]) continue;

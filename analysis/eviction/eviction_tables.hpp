@@ -2,6 +2,7 @@
 
 #include "analysis/eviction/eviction_columns.hpp"
 #include "analysis/eviction/eviction_plan.hpp"
+#include "analysis/scoped_figures.hpp"
 #include "analysis/stage.hpp"
 #include "sim/eviction/kept_set.hpp"
 
@@ -30,15 +31,6 @@ inline constexpr std::array kEvictionMetrics{
     EvictionMetric::excess_over_exchange, EvictionMetric::bytes};
 std::string_view name_of(EvictionMetric metric);
 
-enum class RowSet { window, future, none };
-std::string_view name_of(RowSet rows);
-
-/// What a figure is of: one KV head, a layer (head empty) or the whole model (both empty). `layer` counts the
-/// layers of the run.
-struct Scope {
-  std::optional<Index> layer, head;
-};
-
 /// The figures of all heads, read as the metrics of evictions.csv.
 class EvictionTable {
  public:
@@ -63,11 +55,7 @@ class EvictionTable {
   Json totals() const;
 
  private:
-  /// The rows of the figures.
-  Rows heads_in(Scope scope) const;
-  double sum(Scope scope, Index column) const;
-  /// Over the heads that have a value.
-  double mean(Scope scope, Index column) const;
+  double sum(Scope scope, Index column) const { return scoped_.sum(scope, column); }
   std::optional<double> output_error(std::size_t which, Scope scope, RowSet rows) const;
   std::optional<double> layer_output_error(std::size_t which, Scope scope, RowSet rows) const;
   std::optional<double> excess(std::size_t which, Scope scope, RowSet rows, Base reference) const;
@@ -75,11 +63,11 @@ class EvictionTable {
   void write_decoding(const ResultFolder& folder) const;
   void write_differences(const ResultFolder& folder) const;
   void write_maps(const ResultFolder& folder) const;
-  std::vector<Scope> scopes() const;
 
   const EvictionPlan& plan_;
   const EvictionColumns& columns_;
   const HeadFigures& figures_;
+  ScopedFigures scoped_;
   bool with_layer_output_;
 };
 
