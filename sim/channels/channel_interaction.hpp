@@ -13,8 +13,9 @@
 
 namespace kvreplay {
 
-/// X^T X over the rows `rows` of x [n, d]: [d, d], symmetric. Tiles in T, sums over tiles in float64; the
-/// same bytes for any number of threads.
+/// X^T X over the rows `rows` of x [n, d]: [d, d], exactly symmetric. Tiles in T, sums over tiles in float64;
+/// the same bytes for any number of threads. Cost: |rows| d (d + 1) flops; memory O(d^2) an item, of which
+/// there are at most 32. Throws InputError where a square overflows T.
 template <class T>
 Matrix<double> gram(const Matrix<T>& x, const std::vector<Index>& rows, Workers& workers);
 

@@ -20,3 +20,6 @@ medians eviction_bench 0.5
 echo
 echo "decoding with an eviction at every step (a_step: seconds a step of one thread)"
 medians decode_bench 0.5
+echo
+echo "key channels: their interaction in the logits and in the output (of_whole: as if both triangles were formed)"
+medians channel_bench 0.5

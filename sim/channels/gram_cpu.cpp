@@ -1,0 +1,83 @@
+#include "data/error.hpp"
+#include "sim/channels/channel_interaction.hpp"
+#include "sim/channels/gram_sums.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+namespace kvreplay {
+namespace {
+
+constexpr Index kRowsPerTile = 256;  // that a sum in T runs over: with d = 128 in float32, 128 KiB of panels
+constexpr Index kFewestRows = 1024;  // worth an item and its own sum
+constexpr Index kMostItems = 32;     // which bounds the memory for their sums
+
+/// Rows of an item: whole tiles, from the number of rows alone.
+Index rows_per_item(Index n) {
+  const Index rows = std::max(kFewestRows, (n + kMostItems - 1) / kMostItems);
+  return (rows + kRowsPerTile - 1) / kRowsPerTile * kRowsPerTile;
+}
+
+template <class T>
+void pack_rows(const Matrix<T>& x, const Index* rows, Index n, T* panels) {
+  constexpr Index W = kPanelWidth<T>;
+  const Index d = x.cols(), whole = d / W, rest = d % W;
+  for (Index r = 0; r < n; ++r) {
+    const T* from = x.data() + rows[r] * d;
+    for (Index j = 0; j < whole; ++j) std::copy_n(from + j * W, W, panels + (j * n + r) * W);
+    if (rest == 0) continue;
+    T* last = panels + (whole * n + r) * W;
+    std::fill(std::copy_n(from + whole * W, rest, last), last + W, T{0});
+  }
+}
+
+}  // namespace
+
+template <class T>
+Matrix<double> total_gram(const GramSums& sums, Index d, Workers& workers) {
+  constexpr Index W = kPanelWidth<T>;
+  Matrix<double> total(d, d);
+  const Index panels = panels_of<T>(d);
+  workers.parallel_for(panels * panels, [&](Index item) {
+    const Index i = item / panels, j = item % panels;
+    if (i > j) return;
+    std::array<double, W * W> block{};
+    for (const std::vector<double>& sum : sums)
+      for (std::size_t e = 0; e < block.size() && !sum.empty(); ++e) block[e] += sum[gram_block<T>(i, j) + e];
+    for (Index m = i * W; m < std::min((i + 1) * W, d); ++m)
+      for (Index n = std::max(j * W, m); n < std::min((j + 1) * W, d); ++n)
+        total(m, n) = total(n, m) = block[static_cast<std::size_t>((m - i * W) * W + n - j * W)];
+  });
+  return total;
+}
+
+template <class T>
+Matrix<double> gram(const Matrix<T>& x, const std::vector<Index>& rows, Workers& workers) {
+  const Index n = static_cast<Index>(rows.size()), d = x.cols(), per_item = rows_per_item(n);
+  GramSums sums(static_cast<std::size_t>((n + per_item - 1) / per_item));
+  workers.parallel_for(static_cast<Index>(sums.size()), [&](Index item) {
+    std::vector<double>& sum = sums[static_cast<std::size_t>(item)];
+    sum.resize(gram_blocks_size<T>(d));
+    std::vector<T> panels(static_cast<std::size_t>(panels_of<T>(d) * kRowsPerTile * kPanelWidth<T>));
+    const Index end = std::min((item + 1) * per_item, n);
+    for (Index begin = item * per_item; begin < end; begin += kRowsPerTile) {
+      const Index tile = std::min(kRowsPerTile, end - begin);
+      pack_rows(x, rows.data() + begin, tile, panels.data());
+      add_gram(panels.data(), tile, d, sum.data());
+    }
+  });
+  Matrix<double> total = total_gram<T>(sums, d, workers);
+  if (total.allFinite()) return total;
+  throw InputError(
+      "keys or queries",
+      std::string("squares within ") + (sizeof(T) == 4 ? "float32 (see --precision f64)" : "float64"),
+      "an overflow");
+}
+
+template Matrix<double> gram(const Matrix<float>&, const std::vector<Index>&, Workers&);
+template Matrix<double> gram(const Matrix<double>&, const std::vector<Index>&, Workers&);
+template Matrix<double> total_gram<float>(const GramSums&, Index, Workers&);
+template Matrix<double> total_gram<double>(const GramSums&, Index, Workers&);
+
+}  // namespace kvreplay

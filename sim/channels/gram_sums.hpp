@@ -1,0 +1,22 @@
+#pragma once
+
+#include "sim/channels/gram_kernels.hpp"
+#include "sim/head_group.hpp"
+#include "sim/schedule.hpp"
+
+#include <vector>
+
+namespace kvreplay {
+
+/// Blocks of X^T X (gram_kernels.hpp) as they come from the items of a loop: one sum an item.
+using GramSums = std::vector<std::vector<double>>;
+
+/// The sum over the items, in their order, as the symmetric matrix [d, d]: each entry above the diagonal
+/// stands below it too. An item that left nothing is an empty vector.
+template <class T>
+Matrix<double> total_gram(const GramSums& sums, Index d, Workers& workers);
+
+extern template Matrix<double> total_gram<float>(const GramSums&, Index, Workers&);
+extern template Matrix<double> total_gram<double>(const GramSums&, Index, Workers&);
+
+}  // namespace kvreplay

@@ -1,0 +1,207 @@
+#include "sim/channels/channel_interaction.hpp"
+
+#include "data/error.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/compare.hpp"
+#include "tests/support/random_group.hpp"
+
+#include <cmath>
+#include <numeric>
+#include <string>
+#include <vector>
+
+using namespace kvreplay;
+using namespace kvreplay::test;
+
+namespace {
+
+std::vector<Index> range(Index begin, Index end, Index step = 1) {
+  std::vector<Index> list;
+  for (Index p = begin; p < end; p += step) list.push_back(p);
+  return list;
+}
+
+template <class T>
+Matrix<double> channel_interaction(const HeadGroup<T>& group, const std::vector<Index>& keys, Rows rows,
+                                   Workers& workers) {
+  return gram(group.k, keys, workers).cwiseProduct(query_gram(group, rows, workers));
+}
+
+/// X^T X, one product after the other.
+Matrix<double> gram_reference(const Matrix<double>& x, const std::vector<Index>& rows) {
+  Matrix<double> sum = Matrix<double>::Zero(x.cols(), x.cols());
+  for (const Index r : rows) sum += x.row(r).transpose() * x.row(r);
+  return sum;
+}
+
+Matrix<double> random_matrix(Index rows, Index columns) {
+  return random_group({.l = rows, .T = rows, .T_q = 1, .G = 1, .d = columns, .d_v = 1}).k;
+}
+
+// float64: sums of up to some thousand terms in another order. float32: a tile's sum of 256 products is known
+// to about 256 / 2 of its roundings of 6e-8 at worst, and to their square root where signs alternate.
+constexpr Tolerance of_largest(double part) { return {.of_largest = part, .floor = 1.0}; }
+constexpr Tolerance kGramDouble = of_largest(1e-13), kGramSingle = of_largest(2e-6);
+
+template <class T>
+void check_gram(const Tolerance& tolerance) {
+  Workers one(1), three(3);
+  for (const Index d : {1, 2, 5, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 128, 129}) {
+    const Matrix<T> x = random_matrix(2600, d).cast<T>();
+    const Matrix<double> judged = x.template cast<double>();
+    // Tiles end after 256 rows, items after 1024.
+    for (const std::vector<Index>& rows :
+         {range(0, 0), range(7, 8), range(0, 255), range(3, 259), range(0, 257), range(0, 2600, 3),
+          range(1, 1025), range(0, 1025), range(0, 2600), std::vector<Index>{9, 2599, 9, 4}}) {
+      INFO("d = " << d << ", " << rows.size() << " rows");
+      const Matrix<double> got = gram(x, rows, three);
+      CHECK(mismatch("gram", gram_reference(judged, rows), got, tolerance) == "");
+      CHECK(same_bytes(got, got.transpose()));
+      CHECK(same_bytes(got, gram(x, rows, one)));
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("float64 Gram matrices agree with a sum of products", "[channels]") {
+  check_gram<double>(kGramDouble);
+}
+
+TEST_CASE("float32 Gram matrices agree with a sum of products", "[channels]") {
+  check_gram<float>(kGramSingle);
+}
+
+TEST_CASE("a long Gram matrix in float32 does not drift: tiles add up in float64", "[channels]") {
+  Workers workers(2);
+  // Sums of 40000 equal terms; in float32 alone they would be off by 1e-4 and more.
+  const Matrix<float> x = Matrix<float>::Constant(40000, 3, 1.1f);
+  const double want = 40000.0 * static_cast<double>(1.1f) * static_cast<double>(1.1f);
+  const Matrix<double> got = gram(x, range(0, 40000), workers);
+  CHECK((got.array() / want - 1).abs().maxCoeff() < 3e-6);
+}
+
+TEST_CASE("squares beyond the type are an input error, not a number", "[channels]") {
+  Workers workers(1);
+  Matrix<double> x = random_matrix(300, 20);
+  x(270, 3) = 1e30;
+  CHECK_THROWS_AS(gram(Matrix<float>(x.cast<float>()), range(0, 300), workers), InputError);
+  CHECK_NOTHROW(gram(Matrix<float>(x.cast<float>()), range(0, 270), workers));
+  CHECK_NOTHROW(gram(x, range(0, 300), workers));
+  x(270, 3) = 1e200;
+  CHECK_THROWS_AS(gram(x, range(0, 300), workers), InputError);
+}
+
+TEST_CASE("H agrees with the sum over rows, heads and keys", "[channels]") {
+  Workers workers(2);
+  std::uint64_t seed = 700;
+  for (GroupSpec spec : std::vector<GroupSpec>{{},
+                                               {.G = 1},
+                                               {.G = 4, .d = 5},
+                                               {.d = 1},
+                                               {.T_q = 12, .d = 33},
+                                               {.T_q = 1},
+                                               {.l = 1, .T = 1},
+                                               {.l = 300, .T = 310, .G = 3, .d = 40},
+                                               {.logit_std = 20, .logit_shift = 200},
+                                               {.attention_sink = 0},
+                                               {.sliding_window = 7, .softcap = 5.0}}) {
+    spec.seed = ++seed;
+    const HeadGroup<double> group = random_group(spec);
+    const HeadGroup<double> rounded = to_double(to_float(group));
+    for (const Rows rows :
+         {window_rows(spec.l, group.first_query(), 32), future_rows(spec.l, spec.T, group.first_query()),
+          Rows{group.first_query(), group.T_all()}}) {
+      for (const std::vector<Index>& keys :
+           {range(0, spec.l), range(0, spec.T, 3), range(spec.l, spec.l), range(spec.l - 1, spec.l)}) {
+        INFO("case " << seed - 700 << ", rows " << rows.begin << " to " << rows.end << ", " << keys.size()
+                     << " keys");
+        const Matrix<double> want = channel_interaction_reference(group, keys, rows);
+        CHECK(mismatch("H", want, channel_interaction(group, keys, rows, workers), of_largest(1e-12)) == "");
+        // Each factor is known to kGramSingle of its own largest entry, and one such entry may be
+        // multiplied with all but the largest of the other.
+        CHECK(mismatch("H in float32", channel_interaction_reference(rounded, keys, rows),
+                       channel_interaction(to_float(group), keys, rows, workers), of_largest(4e-6)) == "");
+      }
+    }
+  }
+}
+
+TEST_CASE("H is positive semidefinite and its diagonal the squared ThinK score", "[channels]") {
+  Workers workers(2);
+  const HeadGroup<double> group = random_group({.G = 3, .d = 24});
+  const Rows rows = window_rows(group.l, group.first_query(), 16);
+  const Matrix<double> H = channel_interaction(group, range(0, group.l), rows, workers);
+  const Vector<double> eigenvalues = spectrum(H);
+  CHECK(eigenvalues[23] >= -1e-13 * eigenvalues[0]);
+  for (Index c = 0; c < 24; ++c) {
+    double score_sq = 0;  // ||Q[:, c]||^2 ||K[:, c]||^2 over the group's heads
+    for (const Matrix<double>& q : group.q)
+      score_sq += q.col(c).segment(rows.begin - group.first_query(), rows.count()).squaredNorm() *
+                  group.k.col(c).head(group.l).squaredNorm();
+    CHECK(H(c, c) == Approx(score_sq).epsilon(1e-13));
+  }
+}
+
+TEST_CASE("the sum of H over a set is the squared change of the logits", "[channels]") {
+  Workers workers(2);
+  const HeadGroup<double> group = random_group({.G = 3, .d = 9, .logit_shift = 3});
+  const Rows rows = window_rows(group.l, group.first_query(), 10);
+  const std::vector<Index> keys = range(0, group.l, 2);
+  const Matrix<double> H = channel_interaction(group, keys, rows, workers);
+  for (unsigned bits = 0; bits < 512; bits += 7) {
+    std::vector<std::uint8_t> dropped;
+    double error = 0;
+    for (unsigned c = 0; c < 9; ++c) dropped.push_back(bits >> c & 1u);
+    for (Index c = 0; c < 9; ++c)
+      for (Index e = 0; e < 9; ++e)
+        if ((bits >> c & 1u) != 0 && (bits >> e & 1u) != 0) error += H(c, e);
+    const double want = reconstruction_error_reference(group, keys, rows, dropped);
+    CHECK(std::abs(error - want) <= 1e-12 * H.cwiseAbs().sum());
+  }
+}
+
+TEST_CASE("Gram matrices add up over rows, and H over keys and rows given the other", "[channels]") {
+  Workers workers(2);
+  const HeadGroup<double> group = random_group({.l = 600, .T = 610, .G = 2, .d = 20});
+  const Matrix<double> whole = gram(group.k, range(0, 600), workers);
+  for (const Index cut : {1, 255, 256, 300, 599}) {
+    const Matrix<double> parts =
+        gram(group.k, range(0, cut), workers) + gram(group.k, range(cut, 600), workers);
+    CHECK(mismatch("keys", whole, parts, kGramDouble) == "");
+    const Matrix<double> rows = query_gram(group, {0, cut}, workers) + query_gram(group, {cut, 610}, workers);
+    CHECK(mismatch("rows", query_gram(group, {0, 610}, workers), rows, kGramDouble) == "");
+  }
+  std::vector<Index> permuted;
+  for (Index p = 0; p < 600; ++p) permuted.push_back(p * 77 % 600);
+  CHECK(mismatch("order of keys", whole, gram(group.k, permuted, workers), kGramDouble) == "");
+}
+
+TEST_CASE("rows are positions: queries may begin late", "[channels]") {
+  Workers workers(1);
+  const HeadGroup<double> all = random_group({.G = 2, .d = 6});
+  HeadGroup<double> late = all;
+  for (Matrix<double>& q : late.q) q = Matrix<double>(q.bottomRows(10));
+  const Rows rows{39, 45};
+  CHECK(same_bytes(query_gram(late, rows, workers), query_gram(all, rows, workers)));
+  CHECK(!same_bytes(query_gram(late, {40, 46}, workers), query_gram(all, rows, workers)));
+}
+
+TEST_CASE("the share off the diagonal and the spectrum by hand", "[channels]") {
+  Matrix<double> H(3, 3);
+  H << 2, -1, 0, -1, 2, 0, 0, 0, 5;
+  CHECK(off_diagonal_share(H) == Approx(2.0 / 11));
+  const Vector<double> eigenvalues = spectrum(H);
+  REQUIRE(eigenvalues.size() == 3);
+  CHECK(eigenvalues[0] == Approx(5));
+  CHECK(eigenvalues[1] == Approx(3));
+  CHECK(eigenvalues[2] == Approx(1));
+  CHECK(off_diagonal_share(Matrix<double>::Zero(4, 4)) == 0.0);
+  CHECK(off_diagonal_share(Matrix<double>::Identity(4, 4)) == 0.0);
+}
+
+TEST_CASE("Gram matrices stop where they are asked to", "[channels]") {
+  Workers stopped(2);
+  stopped.stop();
+  CHECK_THROWS_AS(gram(random_matrix(10, 4), range(0, 10), stopped), Interrupted);
+}
