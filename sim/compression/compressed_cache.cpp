@@ -1,0 +1,67 @@
+#include "sim/compression/compressed_cache.hpp"
+
+#include <algorithm>
+#include <vector>
+
+namespace kvreplay {
+
+KeptSet without_recent(const KeptSet& kept, Index recent) {
+  KeptSet older = kept;
+  for (auto token = older.rbegin(); token != older.rend() && recent > 0; ++token)
+    if (*token != 0) {
+      *token = 0;
+      --recent;
+    }
+  return older;
+}
+
+template <class T>
+CompressedCache<T> compressed_cache(const HeadGroup<T>& group, const KeptSet& kept, const ChannelSet& pruned,
+                                    const KeptSet& prunable,
+                                    const std::optional<Quantization>& quantization) {
+  CompressedCache<T> cache{kept, pruned, prunable, group.k, group.v};
+  const std::vector<Index> tokens = positions(kept);
+  if (!pruned.empty())
+    for (const Index p : tokens)
+      if (prunable[static_cast<std::size_t>(p)] != 0)
+        for (Index c = 0; c < group.d(); ++c)
+          if (pruned[static_cast<std::size_t>(c)] != 0) cache.k(p, c) = 0;
+  if (quantization) {
+    quantize_keys(cache.k, tokens, pruned, prunable, *quantization);
+    quantize_values(cache.v, tokens, *quantization);
+  }
+  return cache;
+}
+
+double cache_bytes(const KeptSet& kept, const ChannelSet& pruned, const KeptSet& prunable, Index d, Index d_v,
+                   const std::optional<Quantization>& quantization, const CacheElements& elements) {
+  const std::vector<Index> tokens = positions(kept);
+  const Index n = static_cast<Index>(tokens.size()), lost = count(pruned);
+  const auto prunable_in = [&](Index begin, Index end) {
+    return std::count_if(tokens.begin() + begin, tokens.begin() + end,
+                         [&](Index p) { return lost > 0 && prunable[static_cast<std::size_t>(p)] != 0; });
+  };
+  const Index group = quantization ? quantization->group : 1;
+  const Index quantized_k = quantization ? quantized_keys(n, *quantization) : 0;
+  const Index quantized_v = quantization ? quantized_values(n, *quantization) : 0;
+
+  const Index key_numbers = quantized_k * d - prunable_in(0, quantized_k) * lost;
+  Index key_groups = 0;
+  for (Index begin = 0; begin < quantized_k; begin += group)
+    key_groups += prunable_in(begin, begin + group) < group ? d : d - lost;
+  const Index value_numbers = quantized_v * d_v, value_groups = quantized_v * ((d_v + group - 1) / group);
+  const Index plain_keys = (n - quantized_k) * d - prunable_in(quantized_k, n) * lost;
+  const Index plain_values = (n - quantized_v) * d_v;
+
+  const double bytes = quantization ? static_cast<double>(quantization->bits) / 8 : 0;
+  return static_cast<double>(key_numbers + value_numbers) * bytes +
+         static_cast<double>((plain_keys + 2 * key_groups) * elements.key +
+                             (plain_values + 2 * value_groups) * elements.value);
+}
+
+template CompressedCache<float> compressed_cache(const HeadGroup<float>&, const KeptSet&, const ChannelSet&,
+                                                 const KeptSet&, const std::optional<Quantization>&);
+template CompressedCache<double> compressed_cache(const HeadGroup<double>&, const KeptSet&, const ChannelSet&,
+                                                  const KeptSet&, const std::optional<Quantization>&);
+
+}  // namespace kvreplay

@@ -1,0 +1,152 @@
+#include "sim/compression/compressed_cache.hpp"
+
+#include "tests/support/catch.hpp"
+#include "tests/support/random_group.hpp"
+
+#include <cstdint>
+#include <set>
+#include <vector>
+
+using namespace kvreplay;
+using namespace kvreplay::test;
+
+namespace {
+
+std::uint8_t mark(bool set) { return set ? 1 : 0; }
+
+/// Bytes number by number: which group, if any, each stored number belongs to.
+double bytes_by_count(const KeptSet& kept, const ChannelSet& pruned, const KeptSet& prunable, Index d,
+                      Index d_v, const std::optional<Quantization>& quantization,
+                      const CacheElements& elements) {
+  double bytes = 0;
+  std::set<std::vector<Index>> key_groups, value_groups;
+  Index n = 0;
+  const Index all = count(kept);
+  for (std::size_t p = 0; p < kept.size(); ++p) {
+    if (kept[p] == 0) continue;
+    for (Index c = 0; c < d; ++c) {
+      if (!pruned.empty() && prunable[p] != 0 && pruned[static_cast<std::size_t>(c)] != 0) continue;
+      const bool in_group = quantization && n < quantized_keys(all, *quantization);
+      bytes += in_group ? static_cast<double>(quantization->bits) / 8 : static_cast<double>(elements.key);
+      if (in_group) key_groups.insert({n / quantization->group, c});
+    }
+    for (Index c = 0; c < d_v; ++c) {
+      const bool in_group = quantization && n < quantized_values(all, *quantization);
+      bytes += in_group ? static_cast<double>(quantization->bits) / 8 : static_cast<double>(elements.value);
+      if (in_group) value_groups.insert({n, c / quantization->group});
+    }
+    ++n;
+  }
+  return bytes + 2 * static_cast<double>(key_groups.size()) * static_cast<double>(elements.key) +
+         2 * static_cast<double>(value_groups.size()) * static_cast<double>(elements.value);
+}
+
+}  // namespace
+
+TEST_CASE("the last kept tokens are the recent ones", "[compressed_cache]") {
+  const KeptSet kept{1, 0, 1, 1, 0, 1, 0};
+  CHECK(without_recent(kept, 0) == kept);
+  CHECK(without_recent(kept, 1) == KeptSet{1, 0, 1, 1, 0, 0, 0});
+  CHECK(without_recent(kept, 2) == KeptSet{1, 0, 1, 0, 0, 0, 0});
+  CHECK(without_recent(kept, 4) == KeptSet(7, 0));
+  CHECK(without_recent(kept, 100) == KeptSet(7, 0));
+  CHECK(without_recent({}, 3).empty());
+}
+
+TEST_CASE("a cache holds what eviction, pruning and quantization leave, in this order",
+          "[compressed_cache]") {
+  const HeadGroup<double> group = random_group({.l = 40, .T = 44, .d = 6, .d_v = 5, .value_offset = 1.0});
+  KeptSet kept(40), none(40, 0);
+  for (std::size_t p = 0; p < 40; ++p) kept[p] = mark(p % 3 != 1);  // 27 tokens
+  const KeptSet prunable = without_recent(kept, 9);
+  const ChannelSet pruned{0, 1, 0, 0, 1, 0};
+  const Quantization quantization{2, 4, 6};  // 20 keys, 21 values
+
+  const CompressedCache<double> evicted = compressed_cache(group, kept, {}, {}, std::nullopt);
+  CHECK(evicted.kept == kept);
+  CHECK(evicted.pruned.empty());
+  const CompressedCache<double> thinned = compressed_cache(group, kept, pruned, prunable, std::nullopt);
+  CHECK(thinned.pruned == pruned);
+  CHECK(thinned.prunable == prunable);
+  const CompressedCache<double> small = compressed_cache(group, kept, pruned, prunable, quantization);
+  Matrix<double> k_want = thinned.k, v_want = group.v;
+  quantize_keys(k_want, positions(kept), pruned, prunable, quantization);
+  quantize_values(v_want, positions(kept), quantization);
+
+  Index quantized = 0;
+  for (Index p = 0; p < 44; ++p) {
+    const auto at = static_cast<std::size_t>(p);
+    if (p < 40 && kept[at] == 0) continue;
+    INFO("position " << p);
+    CHECK(evicted.k.row(p) == group.k.row(p));
+    CHECK(evicted.v.row(p) == group.v.row(p));
+    CHECK(thinned.v.row(p) == group.v.row(p));
+    CHECK(small.k.row(p) == k_want.row(p));
+    CHECK(small.v.row(p) == v_want.row(p));
+    quantized += small.v.row(p) == group.v.row(p) ? 0 : 1;
+    const bool loses = p < 40 && prunable[at] != 0;
+    for (Index c = 0; c < 6; ++c) {
+      const bool lost = loses && pruned[static_cast<std::size_t>(c)] != 0;
+      CHECK(thinned.k(p, c) == (lost ? 0.0 : group.k(p, c)));
+      if (lost) CHECK(small.k(p, c) == 0.0);
+    }
+    if (p >= 40) CHECK(small.k.row(p) == group.k.row(p));
+  }
+  CHECK(quantized == 21);
+  // Nobody is prunable, no channel is pruned: the same.
+  CHECK(compressed_cache(group, kept, pruned, none, quantization).k ==
+        compressed_cache(group, kept, {}, {}, quantization).k);
+  CHECK(compressed_cache(group, kept, ChannelSet(6, 0), kept, quantization).k ==
+        compressed_cache(group, kept, {}, {}, quantization).k);
+}
+
+TEST_CASE("bytes by hand", "[compressed_cache]") {
+  const KeptSet all(100, 1), none(100, 0);
+  KeptSet half = all;
+  std::fill(half.begin(), half.begin() + 50, std::uint8_t{0});
+  const ChannelSet pruned{1, 0, 1, 0, 1, 0, 1, 0};
+  const auto bytes = [&](const KeptSet& kept, const ChannelSet& channels, const KeptSet& prunable,
+                         std::optional<Quantization> quantization, CacheElements elements = {}) {
+    return cache_bytes(kept, channels, prunable, 8, 6, quantization, elements);
+  };
+  CHECK(bytes(all, {}, {}, {}) == 100 * (8 + 6) * 2);
+  CHECK(bytes(half, {}, {}, {}) == 50 * (8 + 6) * 2);
+  CHECK(bytes(none, {}, {}, {}) == 0);
+  CHECK(bytes(none, {}, {}, Quantization{}) == 0);
+  CHECK(bytes(all, {}, {}, {}, {1, 4}) == 100 * (8 * 1 + 6 * 4));
+  CHECK(bytes(all, pruned, all, {}) == 100 * (4 + 6) * 2);
+  CHECK(bytes(half, pruned, without_recent(half, 20), {}) == (30 * 4 + 20 * 8 + 50 * 6) * 2);
+  CHECK(bytes(all, pruned, none, {}) == 100 * (8 + 6) * 2);
+  // 4 bits in groups of 32, 20 tokens recent: 64 keys in 2 groups a channel, 80 values in 1 group a token.
+  CHECK(bytes(all, {}, {}, Quantization{4, 32, 20}) ==
+        64 * 8 * 0.5 + 2 * 8 * 2 * 2 + 36 * 8 * 2 + 80 * 6 * 0.5 + 80 * 2 * 2 + 20 * 6 * 2);
+  // Values in groups of 4 and 2 channels, 2 bits; keys of 1 byte, values of 4.
+  CHECK(bytes(all, {}, {}, Quantization{2, 4, 98}, {1, 4}) ==
+        100 * 8 * 1 + 2 * 6 * 0.25 + 2 * 2 * 2 * 4 + 98 * 6 * 4);
+  // The 40 oldest lost half their channels: in the first group of 32 keys 4 channels are left, in the
+  // second 8.
+  CHECK(bytes(all, pruned, without_recent(all, 60), Quantization{8, 32, 20}) ==
+        (32 * 4 + 8 * 4 + 24 * 8) * 1 + (4 + 8) * 2 * 2 + 36 * 8 * 2 + 80 * 6 * 1 + 80 * 2 * 2 + 20 * 6 * 2);
+}
+
+TEST_CASE("bytes are those of every stored number and group", "[compressed_cache]") {
+  for (const Index step : {1, 2, 3, 60})
+    for (const Index recent : {0, 5, 100})
+      for (const Index residual : {0, 7, 64})
+        for (const Index group : {1, 4, 32}) {
+          KeptSet kept(60), prunable(60);
+          for (std::size_t p = 0; p < 60; ++p) kept[p] = mark(p % static_cast<std::size_t>(step) == 0);
+          prunable = without_recent(kept, recent);
+          if (recent == 5) prunable[0] = prunable[6] = 0;
+          const std::vector<ChannelSet> masks{{}, {0, 0, 0, 0, 0}, {1, 0, 0, 1, 0}, {1, 1, 1, 1, 1}};
+          for (const ChannelSet& pruned : masks) {
+            INFO("every " << step << ", recent " << recent << ", residual " << residual << ", group " << group
+                          << ", pruned " << count(pruned));
+            const Quantization quantization{4, group, residual};
+            CHECK(cache_bytes(kept, pruned, prunable, 5, 7, quantization, {2, 4}) ==
+                  bytes_by_count(kept, pruned, prunable, 5, 7, quantization, {2, 4}));
+            CHECK(cache_bytes(kept, pruned, prunable, 5, 7, std::nullopt, {2, 4}) ==
+                  bytes_by_count(kept, pruned, prunable, 5, 7, std::nullopt, {2, 4}));
+          }
+        }
+}
