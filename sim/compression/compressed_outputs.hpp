@@ -11,12 +11,13 @@ namespace kvreplay {
 
 /// What a compressed cache does to a group's outputs on a set of rows, with the exact softmax. Row i attends
 /// over the kept prompt positions, with the keys and values that the cache holds for them, and over every
-/// decoded position, all as far as they are visible; a row that sees none has output 0. The full outputs are
-/// formed once and serve any number of caches.
+/// decoded position, with the group's own, all as far as they are visible; a row that sees none has output 0.
+/// The full outputs are formed once and serve any number of caches.
 template <class T>
 class CompressedOutputs {
  public:
-  /// `rows` are positions with a query, not empty. `group` and `workers` must outlive this.
+  /// `rows` are positions with a query, not empty. `group` and `workers` must outlive this. Cost: that of
+  /// change() for a cache that holds everything; holds 2 G |rows| d_v numbers.
   CompressedOutputs(const HeadGroup<T>& group, Rows rows, Workers& workers);
 
   double full_sq() const { return full_sq_; }         ///< sum over rows and query heads of ||o_i||^2
@@ -26,20 +27,25 @@ class CompressedOutputs {
     double change_sq = 0;  ///< sum over rows and query heads of ||o_i' - o_i||^2
     PanelRows<T> vectors;  ///< where asked for: o_i' - o_i
   };
-  /// In T, sums over rows in float64. A cache that holds everything as it was gives exactly 0. Keys' pruned
-  /// channels are skipped, not multiplied by 0. Throws InputError where a number overflows T. Cost: 2 G
-  /// |rows| |M| (d' + d_v) flops, d' the channels left.
+  /// In T, sums over rows in float64: within about 1e-6 (float) or 1e-14 (double) of the full output's norm,
+  /// the same bytes for any number of threads. A cache that holds everything as it was gives exactly 0, one
+  /// that only evicts the bytes of output_changes(). Keys' pruned channels are skipped, not multiplied by 0.
+  /// Throws InputError where a number overflows T. Cost: 2 G |rows| |M| (d' + d_v) flops, d' the channels
+  /// left; memory O(T (d + d_v)) and O(T W) a thread.
   Change change(const CompressedCache<T>& cache, bool with_vectors) const;
 
  private:
   const HeadGroup<T>& group_;
   Rows rows_;
   Workers& workers_;
+  Vector<T> centre_;  // [d_v], what values are centred with
   double full_sq_ = 0;
   PanelRows<T> full_;
+  PanelRows<T> full_centred_;               // o_i less share centre
+  std::vector<std::vector<T>> full_share_;  // G of [panels][W], the weight that the sink column leaves
 };
 
-/// The judge: brute-force attention over the cache in float64.
+/// The judge: brute-force attention over the cache's keys and values as they are, in float64.
 OutputChangeReference compressed_change_reference(const HeadGroup<double>& group, Rows rows,
                                                   const CompressedCache<double>& cache);
 

@@ -1,12 +1,11 @@
-#include "data/error.hpp"
 #include "sim/eviction/kept_outputs.hpp"
 #include "sim/eviction/kept_tiles.hpp"
+#include "sim/eviction/overflow.hpp"
 #include "sim/tokens/column_totals.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <string>
 
 namespace kvreplay {
@@ -26,15 +25,6 @@ std::vector<Index> columns_of(const KeptSet& kept, Index begin, Index end) {
   for (Index p = begin; p < end; ++p)
     if (p >= l || kept[static_cast<std::size_t>(p)] != 0) columns.push_back(p - begin);
   return columns;
-}
-
-template <class T>
-[[noreturn]] void report_overflow(const HeadGroup<T>& group, Index g, const std::string& where) {
-  throw InputError("layer " + std::to_string(group.layer) + ", query head " +
-                       std::to_string(group.kv_head * group.G() + g) + ", " + where,
-                   std::string("logits and outputs within ") +
-                       (sizeof(T) == 4 ? "float32 (see --precision f64)" : "float64"),
-                   "an overflow");
 }
 
 /// Throws where a row sees a logit beyond T: such logits pass for hidden ones, or for all there is.
@@ -79,9 +69,7 @@ OutputChanges<T> output_changes(const HeadGroup<T>& group, Rows rows, std::span<
     const auto at = static_cast<std::size_t>(g);
     const Index n = in.panel_last(panel) - in.panel_first(panel) + 1;
     const Index begin = in.first_visible(in.panel_first(panel)), end = in.end_visible(in.panel_last(panel));
-    const T sink = group.rule.sink_logit.empty() ? -std::numeric_limits<T>::infinity()
-                                                 : static_cast<T>(group.rule.sink_logit[at]);
-    if (sink == std::numeric_limits<T>::infinity()) report_overflow(group, g, "sink logit");
+    const T sink = sink_logit(group, g);
 
     std::vector<T> q(static_cast<std::size_t>(in.d * W));
     pack_query_panel(group, in, g, panel, q.data());

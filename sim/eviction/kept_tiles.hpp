@@ -13,6 +13,13 @@ namespace kvreplay {
 template <class T>
 bool logit_panel(const TileInput<T>& in, Index panel, Index begin, Index end, T* z);
 
+/// z [n][W]: the logits of n columns that were gathered from `positions` (ascending) for one panel, -inf
+/// where hidden. keys [n][depth] and q [depth][W] hold the same channels, perhaps not all. Which columns are
+/// gathered together does not touch a bit of z. False where one of them, hidden or not, is beyond T.
+template <class T>
+bool gathered_logits(const TileInput<T>& in, Index panel, const Index* positions, Index n, const T* keys,
+                     const T* q, Index depth, T* z);
+
 /// The rows' output over the n columns `columns` of z and the sink column (-inf: none), in two parts: out
 /// [d_v][W], the weighted sum of v_centred, and share [W], the weight of the columns, exactly 1 without a
 /// sink and 0 where a row sees nothing. The output is out + share centre; apart, neither drowns the other

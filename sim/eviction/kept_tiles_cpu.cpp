@@ -38,6 +38,27 @@ HWY_NOINLINE bool LogitPanel(const TileInput<T>& in, Index panel, Index begin, I
   return finite;
 }
 
+template <class T>
+HWY_NOINLINE bool GatheredLogits(const TileInput<T>& in, Index panel, const Index* positions, Index n,
+                                 const T* keys, const T* q, Index depth, T* z) {
+  constexpr Index W = kPanelWidth<T>;
+  const Index all_from = in.first_visible(in.panel_last(panel));
+  const Index all_to = in.end_visible(in.panel_first(panel));
+  bool finite = true;
+  for (Index first = 0; first < n; first += kTokensPassOne) {
+    const Index tokens = std::min(kTokensPassOne, n - first);
+    T* tile = z + first * W;
+    PanelGemm<T>(tokens, keys + first * depth, depth, 1, depth, q, nullptr, tile);
+    if (in.softcap > 0) CapLogits(in.softcap, tokens, tile);
+    finite = AllFinite(tile, tokens) && finite;
+    for (Index t = 0; t < tokens; ++t) {
+      const Index p = positions[first + t];
+      if (p < all_from || p >= all_to) HideInvisible(in, panel, p, 1, tile + t * W);
+    }
+  }
+  return finite;
+}
+
 /// The largest logit of every row among the columns and the sink, 0 where there is none: exp(-inf - 0) is 0.
 template <class T>
 HWY_INLINE void FiniteMaxima(const T* z, const Index* columns, Index n, T sink, T* maxima) {
@@ -114,6 +135,10 @@ HWY_NOINLINE void ProjectPanel(const T* wo, Index d_v, Index d_model, const T* x
   bool LogitPanel##Suffix(const TileInput<T>& in, Index panel, Index begin, Index end, T* z) {         \
     return LogitPanel(in, panel, begin, end, z);                                                       \
   }                                                                                                    \
+  bool GatheredLogits##Suffix(const TileInput<T>& in, Index panel, const Index* positions, Index n,    \
+                              const T* keys, const T* q, Index depth, T* z) {                          \
+    return GatheredLogits(in, panel, positions, n, keys, q, depth, z);                                 \
+  }                                                                                                    \
   void AttendColumns##Suffix(const T* z, const Index* columns, Index n, const T* v_centred, Index d_v, \
                              T sink, T* values, T* out, T* share) {                                    \
     AttendColumns(z, columns, n, v_centred, d_v, sink, values, out, share);                            \
@@ -133,24 +158,30 @@ HWY_AFTER_NAMESPACE();
 
 namespace kvreplay {
 
-#define KVREPLAY_KEPT_TILES(T, Suffix)                                                                  \
-  HWY_EXPORT(LogitPanel##Suffix);                                                                       \
-  HWY_EXPORT(AttendColumns##Suffix);                                                                    \
-  HWY_EXPORT(ProjectPanel##Suffix);                                                                     \
-  template <>                                                                                           \
-  bool logit_panel(const TileInput<T>& in, Index panel, Index begin, Index end, T* z) {                 \
-    return HWY_DYNAMIC_DISPATCH(LogitPanel##Suffix)(in, panel, begin, end, z);                          \
-  }                                                                                                     \
-  template <>                                                                                           \
-  void attend_columns(const T* z, const Index* columns, Index n, const T* v_centred, Index d_v, T sink, \
-                      T* out, T* share) {                                                               \
-    std::vector<T> values(static_cast<std::size_t>(kTokensPassOne * d_v));                              \
-    HWY_DYNAMIC_DISPATCH(AttendColumns##Suffix)                                                         \
-    (z, columns, n, v_centred, d_v, sink, values.data(), out, share);                                   \
-  }                                                                                                     \
-  template <>                                                                                           \
-  void project_panel(const T* wo, Index d_v, Index d_model, const T* x, T* out) {                       \
-    HWY_DYNAMIC_DISPATCH(ProjectPanel##Suffix)(wo, d_v, d_model, x, out);                               \
+#define KVREPLAY_KEPT_TILES(T, Suffix)                                                                      \
+  HWY_EXPORT(LogitPanel##Suffix);                                                                           \
+  HWY_EXPORT(GatheredLogits##Suffix);                                                                       \
+  HWY_EXPORT(AttendColumns##Suffix);                                                                        \
+  HWY_EXPORT(ProjectPanel##Suffix);                                                                         \
+  template <>                                                                                               \
+  bool logit_panel(const TileInput<T>& in, Index panel, Index begin, Index end, T* z) {                     \
+    return HWY_DYNAMIC_DISPATCH(LogitPanel##Suffix)(in, panel, begin, end, z);                              \
+  }                                                                                                         \
+  template <>                                                                                               \
+  bool gathered_logits(const TileInput<T>& in, Index panel, const Index* positions, Index n, const T* keys, \
+                       const T* q, Index depth, T* z) {                                                     \
+    return HWY_DYNAMIC_DISPATCH(GatheredLogits##Suffix)(in, panel, positions, n, keys, q, depth, z);        \
+  }                                                                                                         \
+  template <>                                                                                               \
+  void attend_columns(const T* z, const Index* columns, Index n, const T* v_centred, Index d_v, T sink,     \
+                      T* out, T* share) {                                                                   \
+    std::vector<T> values(static_cast<std::size_t>(kTokensPassOne * d_v));                                  \
+    HWY_DYNAMIC_DISPATCH(AttendColumns##Suffix)                                                             \
+    (z, columns, n, v_centred, d_v, sink, values.data(), out, share);                                       \
+  }                                                                                                         \
+  template <>                                                                                               \
+  void project_panel(const T* wo, Index d_v, Index d_model, const T* x, T* out) {                           \
+    HWY_DYNAMIC_DISPATCH(ProjectPanel##Suffix)(wo, d_v, d_model, x, out);                                   \
   }
 KVREPLAY_KEPT_TILES(float, F32)
 KVREPLAY_KEPT_TILES(double, F64)

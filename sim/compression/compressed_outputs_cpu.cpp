@@ -1,0 +1,217 @@
+#include "sim/compression/compressed_outputs.hpp"
+#include "sim/eviction/kept_tiles.hpp"
+#include "sim/eviction/overflow.hpp"
+#include "sim/tokens/column_totals.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <string>
+
+namespace kvreplay {
+namespace {
+
+/// Columns whose keys hold the same channels, gathered one behind the other.
+template <class T>
+struct Part {
+  std::vector<Index> channels;   ///< ascending
+  std::vector<Index> positions;  ///< [n], ascending
+  Matrix<T> keys;                ///< [n, channels]
+  Index first = 0;               ///< where its columns stand among those of all parts
+};
+
+/// What a cache attends over: the columns of the tokens that hold all channels, then of those that were
+/// pruned.
+template <class T>
+struct Columns {
+  std::array<Part<T>, 2> parts;
+  Matrix<T> values;              ///< [n, d_v], less the centre
+  std::vector<Index> positions;  ///< [n], of all parts, ascending
+  /// [n], the column of each of `positions`. Attention runs over the columns in this order: how they fall
+  /// into parts then changes no byte of it.
+  std::vector<Index> in_order;
+};
+
+std::vector<Index> channels_left(const ChannelSet& pruned) {
+  std::vector<Index> left;
+  for (std::size_t c = 0; c < pruned.size(); ++c)
+    if (pruned[c] == 0) left.push_back(static_cast<Index>(c));
+  return left;
+}
+
+/// What is to be kept of the prompt's k and v.
+template <class T>
+struct Held {
+  const Matrix<T>&k, &v;
+  const KeptSet& kept;
+  const ChannelSet& pruned;
+  const KeptSet& prunable;
+};
+
+template <class T>
+Columns<T> gather(const HeadGroup<T>& group, const Held<T>& held, const Vector<T>& centre, Workers& workers) {
+  Columns<T> columns;
+  auto& [whole, left] = columns.parts;
+  whole.channels = channels_left(ChannelSet(static_cast<std::size_t>(group.d()), 0));
+  left.channels = channels_left(held.pruned);
+  const auto loses = [&](Index p) {
+    return p < group.l && !held.pruned.empty() && held.prunable[static_cast<std::size_t>(p)] != 0;
+  };
+  for (Index p = 0; p < group.T_all(); ++p)
+    if (p >= group.l || held.kept[static_cast<std::size_t>(p)] != 0) {
+      columns.positions.push_back(p);
+      (loses(p) ? left : whole).positions.push_back(p);
+    }
+  left.first = static_cast<Index>(whole.positions.size());
+  Index next_whole = 0, next_left = left.first;
+  for (const Index p : columns.positions) columns.in_order.push_back(loses(p) ? next_left++ : next_whole++);
+
+  columns.values.resize(static_cast<Index>(columns.positions.size()), group.d_v());
+  for (Part<T>& part : columns.parts) {
+    const auto n = static_cast<Index>(part.positions.size());
+    part.keys.resize(n, static_cast<Index>(part.channels.size()));
+    constexpr Index kChunk = 256;
+    workers.parallel_for((n + kChunk - 1) / kChunk, [&](Index chunk) {
+      for (Index row = chunk * kChunk; row < std::min((chunk + 1) * kChunk, n); ++row) {
+        const Index p = part.positions[static_cast<std::size_t>(row)];
+        const T* key = (p < group.l ? held.k : group.k).data() + p * group.d();
+        T* out = part.keys.data() + row * part.keys.cols();
+        for (std::size_t c = 0; c < part.channels.size(); ++c) out[c] = key[part.channels[c]];
+        columns.values.row(part.first + row) = (p < group.l ? held.v : group.v).row(p) - centre.transpose();
+      }
+    });
+  }
+  return columns;
+}
+
+/// Throws where a row sees a logit beyond T: such logits pass for hidden ones, or for all there is.
+template <class T>
+void require_finite_logits(const HeadGroup<T>& group, const TileInput<T>& in, Index g, Index panel,
+                           const Index* positions, Index n, const T* z) {
+  constexpr Index W = kPanelWidth<T>;
+  for (Index i = in.panel_first(panel); i <= in.panel_last(panel); ++i)
+    for (Index t = 0; t < n; ++t)
+      if (positions[t] >= in.first_visible(i) && positions[t] < in.end_visible(i) &&
+          !std::isfinite(z[t * W + i - in.panel_first(panel)]))
+        report_overflow(group, g, "position " + std::to_string(i));
+}
+
+/// The outputs of one panel of one query head, as attend_columns() leaves them.
+template <class T>
+void attend(const HeadGroup<T>& group, const TileInput<T>& in, const Columns<T>& columns, Index g,
+            Index panel, T* out, T* share) {
+  constexpr Index W = kPanelWidth<T>;
+  const T sink = sink_logit(group, g);
+  const Index begin = in.first_visible(in.panel_first(panel)), end = in.end_visible(in.panel_last(panel));
+  const auto visible = [&](const std::vector<Index>& positions) {
+    const auto from = std::lower_bound(positions.begin(), positions.end(), begin);
+    return std::pair(from - positions.begin(), std::lower_bound(from, positions.end(), end) - from);
+  };
+  std::vector<T> q(static_cast<std::size_t>(in.d * W)), q_left(q.size());
+  pack_query_panel(group, in, g, panel, q.data());
+  // As many rows as values; only the visible ones are ever touched.
+  const auto z = std::make_unique_for_overwrite<T[]>(columns.positions.size() * static_cast<std::size_t>(W));
+  for (const Part<T>& part : columns.parts) {
+    const auto [from, n] = visible(part.positions);
+    const Index* positions = part.positions.data() + from;
+    const Index depth = part.keys.cols();
+    for (Index c = 0; c < depth; ++c)
+      std::copy_n(q.data() + part.channels[static_cast<std::size_t>(c)] * W, W, q_left.data() + c * W);
+    T* logits = z.get() + (part.first + from) * W;
+    if (!gathered_logits(in, panel, positions, n, part.keys.data() + from * depth, q_left.data(), depth,
+                         logits))
+      require_finite_logits(group, in, g, panel, positions, n, logits);
+  }
+  const auto [from, n] = visible(columns.positions);
+  attend_columns(z.get(), columns.in_order.data() + from, n, columns.values.data(), in.d_v, sink, out, share);
+}
+
+template <class T>
+PanelRows<T> empty_panels(Index G, Index panels, Index rows_of_panel) {
+  const auto size = static_cast<std::size_t>(panels * rows_of_panel * kPanelWidth<T>);
+  return PanelRows<T>(static_cast<std::size_t>(G), std::vector<T>(size));
+}
+
+/// Runs body(g, panel) -> a sum of squares for all query heads and panels, and adds these up in order. The
+/// later panels see the most: they come first, so that a short item ends the queue.
+template <class T, class Body>
+double sum_over_panels(const HeadGroup<T>& group, const TileInput<T>& in, Workers& workers,
+                       const Body& body) {
+  const Index G = group.G(), panels = in.panels();
+  std::vector<double> items(static_cast<std::size_t>(G * panels));
+  workers.parallel_for(G * panels, [&](Index item) {
+    const Index g = item % G, panel = panels - 1 - item / G;
+    const double sum = body(g, panel);
+    if (!std::isfinite(sum))
+      report_overflow(group, g, "positions from " + std::to_string(in.panel_first(panel)));
+    items[static_cast<std::size_t>(g * panels + panel)] = sum;
+  });
+  return std::accumulate(items.begin(), items.end(), 0.0);
+}
+
+}  // namespace
+
+template <class T>
+CompressedOutputs<T>::CompressedOutputs(const HeadGroup<T>& group, Rows rows, Workers& workers)
+    : group_(group), rows_(rows), workers_(workers), centre_(prepare_values(group, workers).centre) {
+  constexpr Index W = kPanelWidth<T>;
+  const TileInput<T> in = tile_input(group, PreparedValues<T>(), rows);
+  const KeptSet all(static_cast<std::size_t>(group.l), 1);
+  const Columns<T> columns = gather(group, {group.k, group.v, all, {}, {}}, centre_, workers);
+  full_ = full_centred_ = empty_panels<T>(group.G(), in.panels(), in.d_v);
+  full_share_ = empty_panels<T>(group.G(), in.panels(), 1);
+  full_sq_ = sum_over_panels(group, in, workers, [&](Index g, Index panel) {
+    const auto head = static_cast<std::size_t>(g);
+    T* centred = full_centred_[head].data() + panel * in.d_v * W;
+    T* share = full_share_[head].data() + panel * W;
+    attend(group, in, columns, g, panel, centred, share);
+    T* full = full_[head].data() + panel * in.d_v * W;
+    double sum = 0;
+    for (Index c = 0; c < in.d_v; ++c)
+      for (Index r = 0; r <= in.panel_last(panel) - in.panel_first(panel); ++r) {
+        const T o = centred[c * W + r] + share[r] * centre_(c);
+        sum += static_cast<double>(o) * static_cast<double>(o);
+        full[c * W + r] = o;
+      }
+    return sum;
+  });
+}
+
+template <class T>
+typename CompressedOutputs<T>::Change CompressedOutputs<T>::change(const CompressedCache<T>& cache,
+                                                                   bool with_vectors) const {
+  constexpr Index W = kPanelWidth<T>;
+  const TileInput<T> in = tile_input(group_, PreparedValues<T>(), rows_);
+  const Columns<T> columns =
+      gather(group_, {cache.k, cache.v, cache.kept, cache.pruned, cache.prunable}, centre_, workers_);
+  Change result;
+  if (with_vectors) result.vectors = empty_panels<T>(group_.G(), in.panels(), in.d_v);
+  result.change_sq = sum_over_panels(group_, in, workers_, [&](Index g, Index panel) {
+    const auto head = static_cast<std::size_t>(g);
+    const T* full = full_centred_[head].data() + panel * in.d_v * W;
+    const T* full_share = full_share_[head].data() + panel * W;
+    T* vectors = with_vectors ? result.vectors[head].data() + panel * in.d_v * W : nullptr;
+    std::vector<T> held(static_cast<std::size_t>(in.d_v * W));
+    std::array<T, W> share;
+    attend(group_, in, columns, g, panel, held.data(), share.data());
+    double sum = 0;
+    for (Index c = 0; c < in.d_v; ++c)
+      for (Index r = 0; r <= in.panel_last(panel) - in.panel_first(panel); ++r) {
+        const Index at = c * W + r;
+        const T change = held[static_cast<std::size_t>(at)] - full[at] +
+                         (share[static_cast<std::size_t>(r)] - full_share[r]) * centre_(c);
+        sum += static_cast<double>(change) * static_cast<double>(change);
+        if (vectors != nullptr) vectors[at] = change;
+      }
+    return sum;
+  });
+  return result;
+}
+
+template class CompressedOutputs<float>;
+template class CompressedOutputs<double>;
+
+}  // namespace kvreplay

@@ -1,0 +1,372 @@
+#include "sim/compression/compressed_outputs.hpp"
+
+#include "data/error.hpp"
+#include "sim/converted.hpp"
+#include "sim/eviction/cache_group.hpp"
+#include "tests/sim/kept_outputs_rows.hpp"
+#include "tests/support/cases.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/random_group.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+using namespace kvreplay;
+using namespace kvreplay::test;
+
+namespace {
+
+struct Case {
+  std::string name;
+  HeadGroup<double> group;
+};
+
+/// Every attention rule and odd size, and what only gathered columns can get wrong: tiles end after 252 of
+/// them, panels after 16 rows (float64) or 32 (float32).
+const std::vector<Case>& cases() {
+  static const std::vector<Case> list = [] {
+    std::vector<Case> all;
+    for (const TokenCase& c : small_token_cases()) all.push_back({c.name, c.group()});
+    const std::vector<GroupSpec> large{
+        {.l = 252, .T = 253, .T_q = 17, .G = 1, .seed = 401},
+        {.l = 505, .T = 509, .T_q = 33, .G = 1, .attention_sink = 251, .sink_logit = 1.0, .seed = 402},
+        {.l = 600, .T = 640, .T_q = 70, .G = 1, .logit_std = 3.0, .sliding_window = 260, .seed = 403},
+        {.l = 520, .T = 530, .T_q = 40, .G = 1, .d = 5, .d_v = 3, .causal = false, .seed = 404}};
+    for (const GroupSpec& spec : large) all.push_back({"l = " + std::to_string(spec.l), random_group(spec)});
+    // A cache of its own, whose rows are not adjacent positions.
+    const HeadGroup<double> group = random_group({.l = 60, .T = 70, .sliding_window = 15, .seed = 405});
+    std::vector<Index> tokens;
+    for (Index p = 0; p < 70; ++p)
+      if (p % 3 != 1 || p >= 58) tokens.push_back(p);
+    all.push_back({"positions of a cache, sliding window 15", cache_group(group, tokens, 12)});
+    return all;
+  }();
+  return list;
+}
+
+std::vector<Rows> row_sets(const HeadGroup<double>& group) {
+  std::vector<Rows> sets{{group.first_query(), group.T_all()},
+                         {group.T_all() - 1, group.T_all()},
+                         window_rows(group.l, group.first_query(), 20)};
+  std::erase_if(sets, [](Rows rows) { return rows.count() == 0; });
+  return sets;
+}
+
+/// The positions p below l with p % step == from.
+KeptSet every(Index l, Index step, Index from) {
+  KeptSet kept(static_cast<std::size_t>(l), 0);
+  for (Index p = from; p < l; p += step) kept[static_cast<std::size_t>(p)] = 1;
+  return kept;
+}
+
+/// Nothing changed first; then each way to compress alone, and all of them at once.
+template <class T>
+std::vector<CompressedCache<T>> caches(const HeadGroup<T>& group) {
+  const Index l = group.l, d = group.d();
+  const KeptSet all = every(l, 1, 0), odd = every(l, 2, 1), none(static_cast<std::size_t>(l), 0);
+  const ChannelSet even_channels = every(d, 2, 0), last = every(d, d, d - 1);
+  return {compressed_cache<T>(group, all, {}, {}, std::nullopt),
+          compressed_cache<T>(group, odd, {}, {}, std::nullopt),
+          compressed_cache<T>(group, none, {}, {}, std::nullopt),
+          compressed_cache<T>(group, none, even_channels, none, Quantization{2, 4, 0}),
+          compressed_cache<T>(group, every(l, l, l / 2), even_channels, every(l, l, l / 2), std::nullopt),
+          compressed_cache<T>(group, all, even_channels, all, std::nullopt),
+          compressed_cache<T>(group, all, even_channels, odd, std::nullopt),
+          compressed_cache<T>(group, all, every(d, 1, 0), without_recent(all, 5), std::nullopt),
+          compressed_cache<T>(group, all, {}, {}, Quantization{4, 8, 3}),
+          compressed_cache<T>(group, odd, last, without_recent(odd, 3), Quantization{2, 4, 5})};
+}
+
+template <class T>
+CompressedCache<double> in_double(const CompressedCache<T>& cache) {
+  return {cache.kept, cache.pruned, cache.prunable, cache.k.template cast<double>(),
+          cache.v.template cast<double>()};
+}
+
+/// ||got - want|| over all rows and heads.
+template <class T>
+double distance(const PanelRows<T>& got, const std::vector<Matrix<double>>& want) {
+  double sum = 0;
+  for (std::size_t g = 0; g < want.size(); ++g)
+    for (Index r = 0; r < want[g].rows(); ++r)
+      sum += (row_of(got[g], want[g].cols(), r) - want[g].row(r).transpose()).squaredNorm();
+  return std::sqrt(sum);
+}
+
+template <class T>
+double total_sq(const PanelRows<T>& heads) {
+  double sum = 0;
+  for (const std::vector<T>& head : heads)
+    for (const T x : head) sum += static_cast<double>(x) * static_cast<double>(x);
+  return sum;
+}
+
+/// Each cache's vectors and sums against brute force, `tolerance` of the outputs' norm.
+template <class T>
+void check_against_reference(const std::string& name, const HeadGroup<double>& of, double tolerance) {
+  Workers workers(1);
+  const HeadGroup<T> group = converted<T>(of);
+  const HeadGroup<double> judged = converted<double>(group);
+  const std::vector<CompressedCache<T>> list = caches(group);
+  for (const Rows rows : row_sets(judged)) {
+    const CompressedOutputs<T> outputs(group, rows, workers);
+    for (std::size_t n = 0; n < list.size(); ++n) {
+      const OutputChangeReference want = compressed_change_reference(judged, rows, in_double(list[n]));
+      const auto got = outputs.change(list[n], true);
+      INFO(name << ", rows " << rows.begin << " to " << rows.end << ", cache " << n << ": want "
+                << want.change_sq << " of " << want.full_sq << ", got " << got.change_sq << " of "
+                << outputs.full_sq());
+      const double allowed = tolerance * std::sqrt(want.full_sq + want.change_sq);
+      CHECK(distance(got.vectors, want.change) <= allowed);
+      CHECK(std::abs(std::sqrt(outputs.full_sq()) - std::sqrt(want.full_sq)) <= allowed);
+      CHECK(total_sq(got.vectors) == Approx(got.change_sq).epsilon(1e-12).margin(1e-290));
+      CHECK(total_sq(outputs.full()) == Approx(outputs.full_sq()).epsilon(1e-12).margin(1e-290));
+      CHECK(outputs.change(list[n], false).change_sq == got.change_sq);
+      CHECK(outputs.change(list[n], false).vectors.empty());
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("float64 changes of compressed caches agree with brute force", "[compressed_outputs]") {
+  for (const Case& c : cases()) check_against_reference<double>(c.name, c.group, 1e-9);
+}
+
+// A logit of 200 is known to 2e-5 in float32, and so is its weight.
+TEST_CASE("float32 changes of compressed caches agree with brute force", "[compressed_outputs]") {
+  for (const Case& c : cases()) check_against_reference<float>(c.name, c.group, 1e-4);
+}
+
+TEST_CASE("logits of ordinary size leave nothing but rounding", "[compressed_outputs]") {
+  const std::vector<GroupSpec> specs{
+      {.l = 300, .T = 310, .T_q = 40, .d = 64, .d_v = 64},
+      {.l = 300, .T = 310, .T_q = 40, .d = 64, .d_v = 64, .value_offset = 30.0},
+      {.l = 300, .T = 310, .T_q = 40, .d = 64, .d_v = 64, .softcap = 15.0, .sink_logit = 2.0}};
+  for (const GroupSpec& spec : specs) {
+    check_against_reference<double>("float64", random_group(spec), 1e-14);
+    // Where all channels are pruned, equal weights are added up: their rounding errors have one sign.
+    check_against_reference<float>("float32", random_group(spec), 2e-6);
+  }
+}
+
+TEST_CASE("a cache that holds everything as it was changes nothing, to the bit", "[compressed_outputs]") {
+  Workers workers(2);
+  for (const Case& c : cases()) {
+    INFO(c.name);
+    HeadGroup<float> group = converted<float>(c.group);
+    const Index l = group.l, d = group.d();
+    const Rows rows{group.first_query(), group.T_all()};
+    const KeptSet all = every(l, 1, 0), odd = every(l, 2, 1);
+    const ChannelSet no_channels(static_cast<std::size_t>(d), 0), even_channels = every(d, 2, 0);
+    const auto change_sq = [&](const ChannelSet& pruned, const KeptSet& prunable) {
+      return CompressedOutputs<float>(group, rows, workers)
+          .change(compressed_cache(group, all, pruned, prunable, std::nullopt), false)
+          .change_sq;
+    };
+    CHECK(change_sq({}, {}) == 0);
+    CHECK(change_sq(no_channels, all) == 0);
+    CHECK(change_sq(no_channels, odd) == 0);
+    CHECK(change_sq(even_channels, KeptSet(all.size(), 0)) == 0);
+    // Channels that were 0 before.
+    for (Index c0 = 0; c0 < d; c0 += 2) group.k.col(c0).head(l).setZero();
+    CHECK(change_sq(even_channels, odd) == 0);
+    CHECK(change_sq(even_channels, all) == 0);
+  }
+}
+
+TEST_CASE("eviction alone is what output_changes says, to the byte", "[compressed_outputs]") {
+  Workers workers(2);
+  for (const Case& c : cases()) {
+    const HeadGroup<float> group = converted<float>(c.group);
+    const Index l = group.l;
+    const Rows rows{group.first_query(), group.T_all()};
+    const std::vector<KeptSet> sets{every(l, 2, 0), every(l, 5, 2), every(l, l, l), every(l, 1, l / 3)};
+    const OutputChanges<float> want = output_changes(group, rows, sets, true, workers);
+    const CompressedOutputs<float> outputs(group, rows, workers);
+    CHECK(outputs.full_sq() == want.full_sq);
+    CHECK(outputs.full() == want.full);
+    for (std::size_t s = 0; s < sets.size(); ++s) {
+      INFO(c.name << ", set " << s);
+      const auto got = outputs.change(compressed_cache<float>(group, sets[s], {}, {}, std::nullopt), true);
+      CHECK(got.change_sq == want.change_sq[s]);
+      CHECK(got.vectors == want.change[s]);
+    }
+  }
+}
+
+TEST_CASE("threads change no byte", "[compressed_outputs]") {
+  Workers alone(1), four(4);
+  for (const Case& c : cases()) {
+    const HeadGroup<float> group = converted<float>(c.group);
+    const Rows rows{group.first_query(), group.T_all()};
+    const CompressedOutputs<float> one(group, rows, alone), many(group, rows, four);
+    CHECK(one.full_sq() == many.full_sq());
+    CHECK(one.full() == many.full());
+    for (const CompressedCache<float>& cache : caches(group)) {
+      INFO(c.name);
+      const auto want = one.change(cache, true), got = many.change(cache, true);
+      CHECK(got.change_sq == want.change_sq);
+      CHECK(got.vectors == want.vectors);
+    }
+  }
+}
+
+TEST_CASE("keys without channels are attended to alike", "[compressed_outputs]") {
+  Workers workers(1);
+  for (const bool sink : {false, true})
+    for (const std::optional<Index> window : {std::optional<Index>(), std::optional<Index>(9)}) {
+      GroupSpec spec{.T = 40, .value_offset = 1.0, .sliding_window = window};
+      if (sink) spec.sink_logit = 2.0;
+      const HeadGroup<double> group = random_group(spec);
+      const KeptSet kept = every(40, 3, 0);
+      const auto cache = compressed_cache(group, kept, every(group.d(), 1, 0), kept, std::nullopt);
+      const CompressedOutputs<double> outputs(group, {0, 40}, workers);
+      const auto change = outputs.change(cache, true);
+      for (std::size_t g = 0; g < 2; ++g)
+        for (Index i = 0; i < 40; ++i) {
+          Vector<double> mean = Vector<double>::Zero(group.d_v());
+          double weights = sink ? std::exp(2.0 + 0.25 * static_cast<double>(g)) : 0.0;
+          for (Index p = group.first_visible(i); p <= i; ++p)
+            if (p % 3 == 0) {
+              mean += group.v.row(p).transpose();
+              weights += 1;
+            }
+          const Vector<double> got =
+              row_of(outputs.full()[g], group.d_v(), i) + row_of(change.vectors[g], group.d_v(), i);
+          CHECK((got - mean / weights).norm() < 1e-13);
+        }
+    }
+}
+
+TEST_CASE("permuting channels of queries, keys and the mask changes nothing", "[compressed_outputs]") {
+  Workers workers(1);
+  const HeadGroup<double> group = random_group({.l = 60, .T = 66, .G = 3, .d = 7, .d_v = 6});
+  HeadGroup<double> other = group;
+  const ChannelSet pruned{1, 0, 1, 1, 0, 0, 0};
+  ChannelSet moved(7);
+  for (Index c = 0; c < 7; ++c) {
+    const Index to = (3 * c + 2) % 7;
+    other.k.col(to) = group.k.col(c);
+    for (std::size_t g = 0; g < 3; ++g) other.q[g].col(to) = group.q[g].col(c);
+    moved[static_cast<std::size_t>(to)] = pruned[static_cast<std::size_t>(c)];
+  }
+  const KeptSet kept = every(60, 2, 0), prunable = without_recent(kept, 4);
+  const Quantization quantization{4, 5, 6};
+  const Rows rows{0, 66};
+  const CompressedOutputs<double> outputs(group, rows, workers), others(other, rows, workers);
+  const double want =
+      outputs.change(compressed_cache(group, kept, pruned, prunable, quantization), false).change_sq;
+  const double got =
+      others.change(compressed_cache(other, kept, moved, prunable, quantization), false).change_sq;
+  const double unmoved =
+      others.change(compressed_cache(other, kept, pruned, prunable, quantization), false).change_sq;
+  CHECK(others.full_sq() == Approx(outputs.full_sq()).epsilon(1e-12));
+  CHECK(got == Approx(want).epsilon(1e-12));
+  CHECK(std::abs(unmoved - want) > 1e-3 * want);
+}
+
+TEST_CASE("the more bits, the smaller the change", "[compressed_outputs]") {
+  Workers workers(1);
+  const HeadGroup<double> group = random_group({.l = 200, .T = 210, .T_q = 30, .d = 16, .d_v = 16});
+  const CompressedOutputs<double> outputs(group, {180, 210}, workers);
+  const auto change_sq = [&](Index bits, Index residual) {
+    const auto cache =
+        compressed_cache<double>(group, every(200, 1, 0), {}, {}, Quantization{bits, 32, residual});
+    return outputs.change(cache, false).change_sq;
+  };
+  CHECK(change_sq(8, 0) > 0);
+  CHECK(change_sq(8, 0) < change_sq(4, 0) / 20);
+  CHECK(change_sq(4, 0) < change_sq(2, 0) / 5);
+  CHECK(change_sq(2, 160) < change_sq(2, 0));
+  CHECK(change_sq(2, 200) == 0);
+}
+
+// Two keys of two channels: weights 3/4 and 1/4 become 1/4 and 3/4 when the first key loses its second
+// channel.
+TEST_CASE("two tokens and one query by hand, with a channel pruned", "[compressed_outputs]") {
+  Workers workers(1);
+  HeadGroup<double> group = random_group({.l = 2, .T = 2, .T_q = 1, .G = 1, .d = 2, .d_v = 2});
+  group.rule.scale = 0.5;
+  group.q[0] << 2, 1;
+  group.k << 0, 2 * std::log(9.0), std::log(3.0), 0;  // logits ln 9 and ln 3
+  group.v << 1, 2, 5, -2;                             // o = (2, 1)
+  const auto cache = compressed_cache<double>(group, {1, 1}, {0, 1}, {1, 1}, std::nullopt);
+  const CompressedOutputs<double> outputs(group, {1, 2}, workers);
+  const auto change = outputs.change(cache, true);
+  CHECK(outputs.full_sq() == Approx(5));
+  CHECK(change.change_sq == Approx(8));  // (4, -1) - (2, 1)
+  CHECK(row_of(change.vectors[0], 2, 0)(0) == Approx(2));
+  const OutputChangeReference reference = compressed_change_reference(group, {1, 2}, cache);
+  CHECK(reference.full_sq == Approx(5));
+  CHECK(reference.change_sq == Approx(8));
+  CHECK(reference.change[0](0, 1) == Approx(-2));
+  // A value that is read back as another: (2, 1) + 3/4 (4, 0).
+  CompressedCache<double> other = compressed_cache<double>(group, {1, 1}, {}, {}, std::nullopt);
+  other.v(0, 0) = 5;
+  CHECK(outputs.change(other, false).change_sq == Approx(9));
+  CHECK(compressed_change_reference(group, {1, 2}, other).change_sq == Approx(9));
+}
+
+TEST_CASE("rows that a cache need not hold are not looked at", "[compressed_outputs]") {
+  Workers workers(1);
+  const HeadGroup<double> group = random_group({});
+  const KeptSet kept = every(40, 3, 0), prunable = without_recent(kept, 2);
+  const ChannelSet pruned = every(8, 3, 1);
+  const Rows rows{0, 48};
+  CompressedCache<double> cache = compressed_cache(group, kept, pruned, prunable, Quantization{4, 4, 2});
+  const CompressedOutputs<double> outputs(group, rows, workers);
+  const auto want = outputs.change(cache, true);
+  const double judged = compressed_change_reference(group, rows, cache).change_sq;
+  for (Index p = 0; p < 48; ++p)  // evicted, and decoded
+    if (p >= 40 || kept[static_cast<std::size_t>(p)] == 0) {
+      cache.k.row(p).setConstant(std::nan(""));
+      cache.v.row(p).setConstant(std::nan(""));
+    }
+  CHECK(outputs.change(cache, true).vectors == want.vectors);
+  CHECK(compressed_change_reference(group, rows, cache).change_sq == judged);
+}
+
+TEST_CASE("a compressed logit or output beyond the type is an input error", "[compressed_outputs]") {
+  Workers workers(2);
+  HeadGroup<double> group = random_group({});
+  const Rows rows{20, 30};
+  const auto whole = [&] { return compressed_cache<double>(group, every(40, 1, 0), {}, {}, std::nullopt); };
+  {
+    const CompressedOutputs<double> outputs(group, rows, workers);
+    CompressedCache<double> cache = whole();
+    for (const double beyond : {1e308, -1e308}) {
+      cache.k.row(25).setConstant(beyond);
+      cache.k(25, 0) = -beyond;
+      CHECK_THROWS_AS(outputs.change(cache, false), InputError);
+    }
+    cache = whole();
+    cache.k.row(30).setConstant(1e308);  // hidden from all rows, though not from the next
+    CHECK(outputs.change(cache, false).change_sq == 0);
+    cache.kept[25] = 0;
+    cache.k.row(25).setConstant(1e308);  // evicted
+    CHECK_NOTHROW(outputs.change(cache, false));
+    cache = whole();
+    cache.v.row(3).setConstant(1e200);
+    CHECK_THROWS_AS(outputs.change(cache, false), InputError);
+  }
+  // The full outputs, too.
+  group.k.row(25).setConstant(1e308);
+  for (Matrix<double>& q : group.q) q.setConstant(10);
+  CHECK_THROWS_AS(CompressedOutputs<double>(group, rows, workers), InputError);
+  CHECK_NOTHROW(CompressedOutputs<double>(group, {20, 25}, workers));
+  group = random_group({.sink_logit = 1e39});
+  const HeadGroup<float> in_float = converted<float>(group);
+  CHECK_THROWS_AS(CompressedOutputs<float>(in_float, rows, workers), InputError);
+}
+
+TEST_CASE("changes of compressed caches stop where they are asked to", "[compressed_outputs]") {
+  Workers workers(2);
+  const HeadGroup<double> group = random_group({});
+  const CompressedOutputs<double> outputs(group, {32, 40}, workers);
+  const auto cache = compressed_cache<double>(group, every(40, 2, 0), {}, {}, std::nullopt);
+  workers.stop();
+  CHECK_THROWS_AS(outputs.change(cache, false), Interrupted);
+}
