@@ -9,7 +9,7 @@
 namespace kvreplay {
 namespace {
 
-constexpr Index kRowsPerTile = 256;  // that a sum in T runs over: with d = 128 in float32, 128 KiB of panels
+constexpr Index kRowsPerTile = 128;  // that a sum in T runs over: two panels of them fit the first cache
 constexpr Index kFewestRows = 1024;  // worth an item and its own sum
 constexpr Index kMostItems = 32;     // which bounds the memory for their sums
 
@@ -17,19 +17,6 @@ constexpr Index kMostItems = 32;     // which bounds the memory for their sums
 Index rows_per_item(Index n) {
   const Index rows = std::max(kFewestRows, (n + kMostItems - 1) / kMostItems);
   return (rows + kRowsPerTile - 1) / kRowsPerTile * kRowsPerTile;
-}
-
-template <class T>
-void pack_rows(const Matrix<T>& x, const Index* rows, Index n, T* panels) {
-  constexpr Index W = kPanelWidth<T>;
-  const Index d = x.cols(), whole = d / W, rest = d % W;
-  for (Index r = 0; r < n; ++r) {
-    const T* from = x.data() + rows[r] * d;
-    for (Index j = 0; j < whole; ++j) std::copy_n(from + j * W, W, panels + (j * n + r) * W);
-    if (rest == 0) continue;
-    T* last = panels + (whole * n + r) * W;
-    std::fill(std::copy_n(from + whole * W, rest, last), last + W, T{0});
-  }
 }
 
 }  // namespace
@@ -62,9 +49,11 @@ Matrix<double> gram(const Matrix<T>& x, const std::vector<Index>& rows, Workers&
     std::vector<T> panels(static_cast<std::size_t>(panels_of<T>(d) * kRowsPerTile * kPanelWidth<T>));
     const Index end = std::min((item + 1) * per_item, n);
     for (Index begin = item * per_item; begin < end; begin += kRowsPerTile) {
-      const Index tile = std::min(kRowsPerTile, end - begin);
-      pack_rows(x, rows.data() + begin, tile, panels.data());
-      add_gram(panels.data(), tile, d, sum.data());
+      const auto tile = [&](Index from) {
+        return ListedRows<T>{x.data(), rows.data() + from, std::clamp<Index>(end - from, 0, kRowsPerTile), d};
+      };
+      pack_rows(tile(begin), panels.data());
+      add_gram(panels.data(), tile(begin).n, d, sum.data(), tile(begin + kRowsPerTile));
     }
   });
   Matrix<double> total = total_gram<T>(sums, d, workers);

@@ -1,5 +1,7 @@
 #include "sim/channels/gram_kernels.hpp"
 
+#include <algorithm>
+
 // The order of these is Highway's.
 // clang-format off
 #undef HWY_TARGET_INCLUDE
@@ -26,22 +28,100 @@ HWY_INLINE void AddTo(const double* HWY_RESTRICT x, Index n, double* HWY_RESTRIC
 }
 
 template <class T>
-HWY_NOINLINE void AddGram(const T* panels, Index rows, Index d, double* blocks) {
+HWY_NOINLINE void PackRows(const ListedRows<T>& rows, T* HWY_RESTRICT panels) {
+  const hn::ScalableTag<T> d;
+  const Index N = static_cast<Index>(hn::Lanes(d));
   constexpr Index W = kPanelWidth<T>;
-  HWY_ALIGN T block[W * W];
-  for (Index j = 0; j < panels_of<T>(d); ++j)
-    for (Index i = 0; i <= j; ++i) {
-      PanelGemm<T>(W, panels + i * rows * W, 1, W, rows, panels + j * rows * W, nullptr, block);
-      AddTo(block, W * W, blocks + gram_block<T>(i, j));
+  const Index whole = rows.d / W, rest = rows.d % W;
+  for (Index r = 0; r < rows.n; ++r) {
+    const T* HWY_RESTRICT from = rows.x + rows.rows[r] * rows.d;
+    for (Index j = 0; j < whole; ++j)
+      for (Index c = 0; c < W; c += N)
+        hn::StoreU(hn::LoadU(d, from + j * W + c), d, panels + (j * rows.n + r) * W + c);
+    if (rest == 0) continue;
+    T* last = panels + (whole * rows.n + r) * W;
+    std::fill(std::copy_n(from + whole * W, rest, last), last + W, T{0});
+  }
+}
+
+/// Fetches the rows of a list a few at a time.
+template <class T>
+class Fetch {
+ public:
+  Fetch(const ListedRows<T>& rows, Index steps) : rows_(rows), per_step_((rows.n + steps - 1) / steps) {}
+  HWY_INLINE void Step() {
+    constexpr Index kLine = 64 / static_cast<Index>(sizeof(T));
+    const Index end = std::min(at_ + per_step_, rows_.n);
+    for (; at_ < end; ++at_)
+      for (Index c = 0; c < rows_.d; c += kLine)
+        __builtin_prefetch(rows_.x + rows_.rows[at_] * rows_.d + c, 0, 2);
+  }
+
+ private:
+  ListedRows<T> rows_;
+  Index per_step_, at_ = 0;
+};
+
+// Rows of a diagonal block worked on at once, against one vector: they divide W.
+#if HWY_TARGET <= HWY_AVX3
+inline constexpr int kRowsOnDiagonal = 16;
+#else
+inline constexpr int kRowsOnDiagonal = 8;
+#endif
+
+/// block [W][W]: X^T X of one panel, on and above the diagonal; what lies a vector or more below it is left
+/// as it is.
+template <class T>
+HWY_INLINE void DiagonalBlock(const T* HWY_RESTRICT x, Index rows, T* HWY_RESTRICT block) {
+  const hn::ScalableTag<T> d;
+  const Index N = static_cast<Index>(hn::Lanes(d));
+  constexpr Index W = kPanelWidth<T>;
+  for (Index n = 0; n < W; n += N)
+    for (Index m = 0; m < n + N; m += kRowsOnDiagonal) {
+      hn::Vec<decltype(d)> sum[kRowsOnDiagonal];
+#pragma GCC unroll 16
+      for (int r = 0; r < kRowsOnDiagonal; ++r) sum[r] = hn::Zero(d);
+      for (Index k = 0; k < rows; ++k) {
+        const auto b = hn::LoadU(d, x + k * W + n);
+#pragma GCC unroll 16
+        for (int r = 0; r < kRowsOnDiagonal; ++r)
+          sum[r] = hn::MulAdd(hn::Set(d, x[k * W + m + r]), b, sum[r]);
+      }
+#pragma GCC unroll 16
+      for (int r = 0; r < kRowsOnDiagonal; ++r) hn::StoreU(sum[r], d, block + (m + r) * W + n);
     }
 }
 
-void AddGramF32(const float* panels, Index rows, Index d, double* blocks) {
-  AddGram(panels, rows, d, blocks);
+template <class T>
+HWY_NOINLINE void AddGram(const T* panels, Index rows, Index d, double* blocks, const ListedRows<T>& next) {
+  constexpr Index W = kPanelWidth<T>;
+  HWY_ALIGN T block[W * W], diagonal[W * W] = {};
+  constexpr Index kSteps = (W + kRowsAtOnce - 1) / kRowsAtOnce;
+  const Index n = panels_of<T>(d);
+  Fetch<T> fetch(next, n * (n + 1) / 2 * kSteps);
+  for (Index j = 0; j < n; ++j) {
+    for (Index i = 0; i < j; ++i) {
+      for (Index m = 0; m < W; m += kRowsAtOnce) {
+        fetch.Step();
+        PanelGemm<T>(std::min<Index>(kRowsAtOnce, W - m), panels + i * rows * W + m, 1, W, rows,
+                     panels + j * rows * W, nullptr, block + m * W);
+      }
+      AddTo(block, W * W, blocks + gram_block<T>(i, j));
+    }
+    for (int step = 0; step < kSteps; ++step) fetch.Step();
+    DiagonalBlock(panels + j * rows * W, rows, diagonal);
+    AddTo(diagonal, W * W, blocks + gram_block<T>(j, j));
+  }
 }
-void AddGramF64(const double* panels, Index rows, Index d, double* blocks) {
-  AddGram(panels, rows, d, blocks);
-}
+
+#define KVREPLAY_GRAM(T, Suffix)                                                                          \
+  void PackRows##Suffix(const ListedRows<T>& rows, T* panels) { PackRows(rows, panels); }                 \
+  void AddGram##Suffix(const T* panels, Index rows, Index d, double* blocks, const ListedRows<T>& next) { \
+    AddGram(panels, rows, d, blocks, next);                                                               \
+  }
+KVREPLAY_GRAM(float, F32)
+KVREPLAY_GRAM(double, F64)
+#undef KVREPLAY_GRAM
 
 }  // namespace kvreplay::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -49,17 +129,20 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace kvreplay {
 
-HWY_EXPORT(AddGramF32);
-HWY_EXPORT(AddGramF64);
-
-template <>
-void add_gram(const float* panels, Index rows, Index d, double* blocks) {
-  HWY_DYNAMIC_DISPATCH(AddGramF32)(panels, rows, d, blocks);
-}
-template <>
-void add_gram(const double* panels, Index rows, Index d, double* blocks) {
-  HWY_DYNAMIC_DISPATCH(AddGramF64)(panels, rows, d, blocks);
-}
+#define KVREPLAY_GRAM(T, Suffix)                                                                   \
+  HWY_EXPORT(PackRows##Suffix);                                                                    \
+  HWY_EXPORT(AddGram##Suffix);                                                                     \
+  template <>                                                                                      \
+  void pack_rows(const ListedRows<T>& rows, T* panels) {                                           \
+    HWY_DYNAMIC_DISPATCH(PackRows##Suffix)(rows, panels);                                          \
+  }                                                                                                \
+  template <>                                                                                      \
+  void add_gram(const T* panels, Index rows, Index d, double* blocks, const ListedRows<T>& next) { \
+    HWY_DYNAMIC_DISPATCH(AddGram##Suffix)(panels, rows, d, blocks, next);                          \
+  }
+KVREPLAY_GRAM(float, F32)
+KVREPLAY_GRAM(double, F64)
+#undef KVREPLAY_GRAM
 
 }  // namespace kvreplay
 #endif

@@ -38,8 +38,8 @@ Matrix<double> random_matrix(Index rows, Index columns) {
   return random_group({.l = rows, .T = rows, .T_q = 1, .G = 1, .d = columns, .d_v = 1}).k;
 }
 
-// float64: sums of up to some thousand terms in another order. float32: a tile's sum of 256 products is known
-// to about 256 / 2 of its roundings of 6e-8 at worst, and to their square root where signs alternate.
+// float64: sums of up to some thousand terms in another order. float32: a tile's sum of 128 products is known
+// to about 128 / 2 of its roundings of 6e-8 at worst, and to their square root where signs alternate.
 constexpr Tolerance of_largest(double part) { return {.of_largest = part, .floor = 1.0}; }
 constexpr Tolerance kGramDouble = of_largest(1e-13), kGramSingle = of_largest(2e-6);
 
@@ -49,10 +49,11 @@ void check_gram(const Tolerance& tolerance) {
   for (const Index d : {1, 2, 5, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 128, 129}) {
     const Matrix<T> x = random_matrix(2600, d).cast<T>();
     const Matrix<double> judged = x.template cast<double>();
-    // Tiles end after 256 rows, items after 1024.
+    // Tiles end after 128 rows, items after 1024.
     for (const std::vector<Index>& rows :
-         {range(0, 0), range(7, 8), range(0, 255), range(3, 259), range(0, 257), range(0, 2600, 3),
-          range(1, 1025), range(0, 1025), range(0, 2600), std::vector<Index>{9, 2599, 9, 4}}) {
+         {range(0, 0), range(7, 8), range(0, 127), range(0, 128), range(0, 129), range(3, 259), range(0, 257),
+          range(0, 2600, 3), range(1, 1025), range(0, 1025), range(0, 2600),
+          std::vector<Index>{9, 2599, 9, 4}}) {
       INFO("d = " << d << ", " << rows.size() << " rows");
       const Matrix<double> got = gram(x, rows, three);
       CHECK(mismatch("gram", gram_reference(judged, rows), got, tolerance) == "");
