@@ -27,9 +27,9 @@ import numpy as np
 from golden_channels_cache import check_compressed
 from golden_channels_choice import Problem, channels_pruned, error_of, exchange, interaction, outputs, rope_partners, row_sets
 from golden_channels_choice import scaled, slack_of, swap_changes, through_output
-from golden_evictions import Report, read_lines, with_tolerance
+from golden_evictions import Report, element_bytes, read_lines, with_tolerance
 from golden_evictions_policies import Attention, Unknown
-from make_golden import SAMPLE, layer_list, load_layer
+from make_golden import SAMPLE, layer_folders, layer_list, load_layer
 
 GREEDY = ("magnitude", "think", "iap", "output", "rope_pairs")  # methods with an order
 
@@ -81,11 +81,14 @@ class Settings:
 class ChannelsCheck:
     """Compares what a result folder holds of one layer. sums: {(method, ratio, rows): [Sums of every unit]}"""
 
-    def __init__(self, report, folder, layer, index, settings):
+    def __init__(self, report, folder, layer, index, settings, width):
+        """width: bytes of a number of keys and of values"""
         self.report, self.layer, self.index, self.settings, self.slack = report, layer, index, settings, settings.slack
+        self.width, self.held = width, {}  # (method, ratio): bytes of every unit
         self.folder = folder / f"layer_{index:02d}" / "channels"
         alone = settings.semantics == "official"
         self.units = [[h] for h in range(layer.n_q)] if alone else [list(layer.heads_of(g)) for g in range(layer.n_kv)]
+        self.of_head = [[u for u, unit in enumerate(self.units) if unit[0] // layer.group == g] for g in range(layer.n_kv)]
         self.m = max(layer.l - settings.recent, 0)
         self.rows = row_sets(layer, settings.window)
         cols = np.arange(layer.l if layer.causal else layer.T)
@@ -191,6 +194,8 @@ class ChannelsCheck:
 
     def measure(self, method, ratio, masks):
         layer = self.layer
+        whole = layer.l * (layer.k.shape[2] * self.width[0] + layer.v.shape[2] * self.width[1])
+        self.held[method, ratio] = [float(whole - self.m * x.sum() * self.width[0]) for x in masks]
         for name, rows in self.rows.items():
             found, change = [], np.zeros_like(self.full[name])
             for unit, pruned in zip(self.units, masks):
@@ -214,12 +219,15 @@ class ChannelsCheck:
         found = {}
         for (method, ratio, rows), sums in self.sums.items():
             think = self.sums.get(("think", ratio, rows))
-            for u in (*range(len(sums)), None):
-                total, base = (None if x is None else Sums(*np.sum(x, axis=0)) if u is None else x[u] for x in (sums, think))
+            for g, units in (*enumerate(self.of_head), (None, range(len(sums)))):
+                total, base = (None if x is None else Sums(*np.sum([x[u] for u in units], axis=0)) for x in (sums, think))
                 for metric, figure in expected_figures(total, base, self.slack).items():
-                    found[self.index, u, method, ratio, rows, metric] = figure
+                    found[self.index, g, method, ratio, rows, metric] = figure
             if (method, ratio, rows) in self.through:
                 found[self.index, None, method, ratio, rows, "layer_output_error"] = self.through[method, ratio, rows]
+        for (method, ratio), held in self.held.items():
+            for g, units in (*enumerate(self.of_head), (None, range(len(held)))):
+                found[self.index, g, method, ratio, "", "bytes"] = sum(held[u] for u in units), 1e-9
         partner, shares = rope_partners(self.layer), defaultdict(list)
         for problem in self.problems:
             size = np.abs(problem.H)
@@ -229,8 +237,9 @@ class ChannelsCheck:
                 c = np.flatnonzero(partner >= 0)
                 shares["rope_pair_share"].append(size[c, partner[c]].sum() / off if off else np.nan)
         for metric, x in shares.items():
-            for u, value in enumerate([*x, np.mean(x)]):
-                found[self.index, u if u < len(x) else None, "", "", "", metric] = value, self.slack.of(value)
+            for g, units in (*enumerate(self.of_head), (None, range(len(x)))):
+                value = np.mean([x[u] for u in units])
+                found[self.index, g, "", "", "", metric] = value, self.slack.of(value)
         return found
 
     def check_bounds(self, bounds):
@@ -271,6 +280,9 @@ def of_model(checks, slack):
         think = total(("think", ratio, rows)) if ("think", ratio, rows) in everywhere else None
         for metric, figure in expected_figures(total((method, ratio, rows)), think, slack).items():
             found[None, None, method, ratio, rows, metric] = figure
+    for key in checks[0].held:
+        if all(key in x.held for x in checks):
+            found[None, None, *key, "", "bytes"] = sum(sum(x.held[key]) for x in checks), 1e-9
     for check in checks:
         for (_, unit, method, *_, metric), (value, _) in check.expected().items():
             if unit is not None and not method:
@@ -299,7 +311,7 @@ def check_lines(report, lines, expected, checks, settings):
                 report.add(f"{metric} {level} {rows}", value, *figure, where)
         if method:
             counts = {int(x) for c in checks for u, x in enumerate(c.pruned.get((method, ratio), np.zeros((0, 1))).sum(axis=1))
-                      if (layer is None or c.index == layer) and unit in (None, u)}  # fmt: skip
+                      if (layer is None or c.index == layer) and (unit is None or u in c.of_head[unit])}  # fmt: skip
             agree = [line["pruned"]] == [str(x) for x in counts] or (unit is None and line["pruned"] == "")
             agree = agree and line["semantics"] == settings.semantics and line["recent"] == str(settings.recent)
             report.add("columns pruned, recent, semantics", float(agree), 1.0, 0.0, f"{where}: {line}")
@@ -313,7 +325,7 @@ def check_lines(report, lines, expected, checks, settings):
             report.add("lower_bound summed", value, sum(parts), settings.slack.of(sum(parts)), f"layer {layer} {ratio}")
     for check in checks:
         for (method, ratio), masks in check.pruned.items():
-            for u in range(len(masks) if method == "optimal" else 0):
+            for u in range(len(masks) if method == "optimal" and settings.semantics != "official" else 0):
                 key = ratio, check.index, u
                 report.add("missing line", float(key not in bounds), 0.0, 0.0, f"lower_bound {key}")
         check.check_bounds({(u, ratio): x for (ratio, i, u), x in bounds.items() if i == check.index and u is not None})
@@ -322,7 +334,8 @@ def check_lines(report, lines, expected, checks, settings):
 def check_channels(report, folder, dump, indices, summary, tolerance):
     settings, checks, expected = Settings(summary, tolerance), [], {}
     for index in indices:
-        check = ChannelsCheck(report, folder, load_layer(dump, index, summary["dump"]["l"]), index, settings)
+        width = element_bytes(layer_folders(dump)[index])
+        check = ChannelsCheck(report, folder, load_layer(dump, index, summary["dump"]["l"]), index, settings, width)
         check.check_matrices()
         check.check_sets()
         expected.update(check.expected())

@@ -9,9 +9,9 @@ import numpy as np
 from golden_channels import ChannelsCheck, Settings, check_folder, of_model
 from golden_channels_choice import Problem, Slack, channels_pruned, error_of, exchange, output_interaction, protected
 from golden_channels_choice import rope_partners
-from golden_evictions import Report
+from golden_evictions import Report, element_bytes
 from golden_evictions_test import KINDS, attend, quietly, size, tiny
-from make_golden import Layer, load_layer, rotation
+from make_golden import Layer, layer_folders, load_layer, rotation
 
 GREEDY = ["magnitude", "think", "iap", "output", "rope_pairs"]
 METHODS = [*GREEDY, "exchange", "exchange+think", "exchange+magnitude", "exchange+output"]
@@ -221,7 +221,7 @@ def test_think_as_published():
     alone = [np.array([np.mean(q[h, :, c] ** 2) * np.mean(k[h // 2, :, c] ** 2) for c in range(6)]) for h in range(4)]
     with tempfile.TemporaryDirectory() as folder:
         for semantics, scores in (("official", alone), ("kvpress", [shared(q, k, g) for g in range(2)])):
-            check = ChannelsCheck(Report(), Path(folder), layer, 0, settings(semantics=semantics, recent=3))
+            check = ChannelsCheck(Report(), Path(folder), layer, 0, settings(semantics=semantics, recent=3), (4, 4))
             assert [list(np.argsort(x, kind="stable")) for x in scores] == [x.order("think") for x in check.problems]
             assert check.m == (layer.l - 3 if semantics == "official" else layer.l)
 
@@ -247,14 +247,14 @@ def output_error_by_definition(layer, before, heads, rows):
     for h, i in itertools.product(heads, rows):
         o = attend(before, h, i, range(layer.T))[1]
         changed, whole = changed + size(attend(layer, h, i, range(layer.T))[1] - o), whole + size(o)
-    return changed / whole
+    return np.array([changed, whole])
 
 
 def test_figures_in_loops():
     for (kind, manifest), semantics in itertools.product(KINDS.items(), ("paper", "official")):
         layer = tiny(8, **manifest)
         with tempfile.TemporaryDirectory() as folder:
-            check = ChannelsCheck(Report(), Path(folder), layer, 0, settings(semantics=semantics))
+            check = ChannelsCheck(Report(), Path(folder), layer, 0, settings(semantics=semantics), (4, 4))
             r = np.random.default_rng(9)
             masks, think = (np.stack([random_set(r, 6, 3) for _ in check.units]) for _ in range(2))
             check.measure("iap", 0.5, masks)
@@ -262,16 +262,21 @@ def test_figures_in_loops():
         got = {key[1:]: value for key, (value, _) in check.expected().items()}
         for rows, where in (("window", layer.window_rows(8)), ("future", layer.future_rows())):
             errors = [0.0, 0.0]
-            for u, unit in enumerate(check.units):
-                m, g = layer.l - 5, unit[0] // 2
-                lost, whole = reconstruction_by_definition(layer, unit, where, m, masks[u])
-                before = reconstruction_by_definition(layer, unit, where, m, think[u])[0]
-                output = output_error_by_definition(pruned_keys(layer, g, m, ~masks[u]), layer, unit, where)
-                output_before = output_error_by_definition(pruned_keys(layer, g, m, ~think[u]), layer, unit, where)
+            m = layer.l - 5
+            for g, units in enumerate(check.of_head):
+                both = []
+                for sets in (masks, think):
+                    sums = np.zeros(4)
+                    for u in units:
+                        unit, cut = check.units[u], pruned_keys(layer, g, m, ~sets[u])
+                        sums += [*reconstruction_by_definition(layer, unit, where, m, sets[u]), *output_error_by_definition(cut, layer, unit, where)]
+                    both.append(sums)
+                (lost, whole, changed, outputs), (before, _, changed_before, _) = both
+                output, output_before = changed / outputs, changed_before / outputs
                 want = {"reconstruction_error": lost, "relative_reconstruction_error": lost / whole, "output_error": output}
                 want |= {"reconstruction_gain": 1 - lost / before, "output_gain": 1 - output / output_before}
                 for metric, value in want.items():
-                    np.testing.assert_allclose(got[u, "iap", 0.5, rows, metric], value, rtol=1e-8, err_msg=f"{kind} {metric}")
+                    np.testing.assert_allclose(got[g, "iap", 0.5, rows, metric], value, rtol=1e-8, err_msg=f"{kind} {metric}")
                 errors = [errors[0] + lost, errors[1] + whole]
             np.testing.assert_allclose(got[None, "iap", 0.5, rows, "relative_reconstruction_error"], errors[0] / errors[1])
             if semantics == "paper":
@@ -285,10 +290,15 @@ def test_figures_in_loops():
                     full[n] += o @ layer.wo[h]
                 want = (gone**2).sum() / (full**2).sum()
                 np.testing.assert_allclose(got[None, "iap", 0.5, rows, "layer_output_error"], want, rtol=1e-9)
-        H, off = np.abs(check.problems[0].H), ~np.eye(6, dtype=bool)
-        np.testing.assert_allclose(got[0, "", "", "", "off_diagonal_share"], H[off].sum() / H.sum())
-        pairs = sum(2 * H[c, c + 3] for c in range(3))
-        np.testing.assert_allclose(got[0, "", "", "", "rope_pair_share"], pairs / H[off].sum())
+        off, shares, pairs = ~np.eye(6, dtype=bool), [], []
+        for u in check.of_head[0]:
+            H = np.abs(check.problems[u].H)
+            shares.append(H[off].sum() / H.sum())
+            pairs.append(sum(2 * H[c, c + 3] for c in range(3)) / H[off].sum())
+        np.testing.assert_allclose(got[0, "", "", "", "off_diagonal_share"], np.mean(shares))
+        np.testing.assert_allclose(got[0, "", "", "", "rope_pair_share"], np.mean(pairs))
+        held = layer.l * (6 + layer.v.shape[2]) - (layer.l - 5) * 3  # of one selection
+        assert got[0, "iap", 0.5, "", "bytes"] == 4 * held * len(check.of_head[0])
 
 
 # ---------------------------------------------------------------- whole folders
@@ -313,11 +323,15 @@ def write_lines(path, header, lines):
         csv.writer(file, lineterminator="\n").writerows([header, *lines])
 
 
+def semantics_of(options):
+    return settings(**options).semantics
+
+
 def write_channels(out, dump, options):
     write_summary(out, load_layer(dump, 0).l, {"channels": options})
     given, checks, expected = settings(**options), [], {}
     for index in range(2):
-        check = ChannelsCheck(Report(), out, load_layer(dump, index), index, given)
+        check = ChannelsCheck(Report(), out, load_layer(dump, index), index, given, element_bytes(layer_folders(dump)[index]))
         check.folder.mkdir(parents=True)
         d = check.layer.k.shape[2]
         save = lambda name, x: np.save(check.folder / f"{name}.npy", x)  # noqa: B023,E731
@@ -336,7 +350,8 @@ def write_channels(out, dump, options):
             save(f"{method}-{ratio}", np.stack([x.select(method, count)[0] for x in check.problems]))
         check.check_sets()
         expected.update(check.expected())
-        for (u, problem), ratio in itertools.product(enumerate(check.problems), given.ratios if "optimal" in given.methods else ()):
+        bounded = "optimal" in given.methods and semantics_of(options) != "official"
+        for (u, problem), ratio in itertools.product(enumerate(check.problems), given.ratios if bounded else ()):
             bound = error_of(problem.H, check.pruned["optimal", ratio][u])
             expected[index, u, "optimal", ratio, "window", "lower_bound"] = bound, 0
         checks.append(check)
@@ -346,7 +361,7 @@ def write_channels(out, dump, options):
         if method == "think" and metric.endswith("_gain"):
             continue
         masks = [x.pruned[method, ratio] for x in checks if method and layer in (None, x.index)]
-        counts = {int(n) for x in masks for v, n in enumerate(x.sum(axis=1)) if u in (None, v)}
+        counts = {int(n) for x in masks for v, n in enumerate(x.sum(axis=1)) if u is None or v in checks[0].of_head[u]}
         place = ["" if x is None else x for x in (layer, u)]
         pruned = counts.pop() if len(counts) == 1 else ""
         lines.append([*place, method, given.semantics, ratio, given.recent, pruned, rows, metric, repr(float(value))])
