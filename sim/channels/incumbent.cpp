@@ -1,0 +1,63 @@
+#include "sim/channels/incumbent.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+namespace kvreplay {
+
+namespace {
+
+std::size_t at(Index c) { return static_cast<std::size_t>(c); }
+
+}  // namespace
+
+Incumbent::Incumbent(const Matrix<double>& H, ChannelSet fixed, const ChannelSet& first)
+    : H_(H), fixed_(std::move(fixed)), set_(first) {
+  error_ = std::numeric_limits<double>::infinity();
+  offer(first);
+}
+
+void Incumbent::offer(const ChannelSet& set) {
+  std::vector<Index> members;
+  for (Index c = 0; c < H_.rows(); ++c)
+    if (set[at(c)] != 0) members.push_back(c);
+  double error = 0, magnitude = 0;
+  for (const Index c : members) {
+    const double* row = H_.row(c).data();
+    double sum = 0;
+    for (const Index e : members) {
+      sum += row[e];
+      magnitude += std::abs(row[e]);
+    }
+    error += sum;
+  }
+  if (!(error < error_)) return;
+  set_ = set;
+  error_ = error;
+  limit_ = error - 1e-11 * magnitude;
+}
+
+ChannelSet Incumbent::offer_rounded(const SubsetProblem& problem, const Vector<double>& x) {
+  std::vector<Index> order(at(problem.m()));
+  std::iota(order.begin(), order.end(), Index{0});
+  std::stable_sort(order.begin(), order.end(), [&](Index a, Index b) { return x[a] > x[b]; });
+  ChannelSet set(at(H_.rows()), 0);
+  for (const Index c : problem.taken) set[at(c)] = 1;
+  for (Index i = 0; i < problem.k; ++i) set[at(problem.channel[at(order[at(i)])])] = 1;
+  offer(set);
+  return set;
+}
+
+void Incumbent::offer_closed(const SubsetProblem& problem) {
+  if (problem.k < 0 || problem.k > problem.m()) return;
+  offer_rounded(problem, Vector<double>::Zero(problem.m()));
+}
+
+void Incumbent::offer_exchanged(const ChannelSet& set) {
+  offer(set);
+  offer(exchange_channels(H_, set, fixed_));
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,196 @@
+#include "sim/channels/subset_search.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <queue>
+
+namespace kvreplay {
+
+namespace {
+
+constexpr Index kNodesPerExchange = 8;
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+std::size_t at(Index c) { return static_cast<std::size_t>(c); }
+
+/// Tries all sets in the order of their sorted lists.
+class Enumeration {
+ public:
+  explicit Enumeration(const SubsetProblem& problem)
+      : problem_(problem), cost_(problem.k, problem.m()), members_(at(problem.k)) {
+    cost_.row(0) = problem.A.diagonal() + problem.linear;
+    descend(0, 0, 0);
+  }
+  const std::vector<Index>& best() const { return best_; }
+
+ private:
+  /// Chooses member `depth` among the channels from `first` on; cost_ of that depth is what each adds.
+  void descend(Index depth, Index first, double error) {
+    const double* cost = cost_.row(depth).data();
+    const Index left = problem_.k - depth, end = problem_.m() - left + 1;
+    if (left == 1) {
+      double least = kInfinity;
+      for (Index c = first; c < end; ++c) least = std::min(least, cost[c]);
+      if (!(error + least < least_)) return;
+      least_ = error + least;
+      members_[at(depth)] = std::find(cost + first, cost + end, least) - cost;
+      best_ = members_;
+      return;
+    }
+    double* next = cost_.row(depth + 1).data();
+    for (Index c = first; c < end; ++c) {
+      const double* row = problem_.A.row(c).data();
+      for (Index e = c + 1; e < problem_.m(); ++e) next[e] = cost[e] + 2 * row[e];
+      members_[at(depth)] = c;
+      descend(depth + 1, c + 1, error + cost[c]);
+    }
+  }
+
+  const SubsetProblem& problem_;
+  Matrix<double> cost_;
+  std::vector<Index> members_, best_;
+  double least_ = kInfinity;
+};
+
+struct Node {
+  double bound = 0;
+  Index number = 0;
+  Index branch = 0;  ///< the channel to settle next
+  Choices choices;   ///< of the root's channels
+  std::vector<float> x;
+};
+
+struct LaterThan {
+  bool operator()(const Node& a, const Node& b) const {
+    return a.bound != b.bound ? a.bound > b.bound : a.number > b.number;
+  }
+};
+
+Vector<double> start_of(const Node& node) {
+  std::vector<double> x;
+  for (std::size_t c = 0; c < node.x.size(); ++c)
+    if (node.choices[c] == Choice::kOpen) x.push_back(node.x[c]);
+  return Eigen::Map<Vector<double>>(x.data(), static_cast<Index>(x.size()));
+}
+
+/// What the bound of its open channels settles is settled in the node. True where none is left open.
+bool settle_open(const Tangent& tangent, double limit, Node& node, Index k) {
+  Choices settled(at(tangent.x.size()), Choice::kOpen);
+  settle(tangent, limit, settled);
+  Index open = 0, in = 0, i = 0;
+  double least_settled = -1;
+  for (std::size_t c = 0; c < node.choices.size(); ++c) {
+    if (node.choices[c] != Choice::kOpen) continue;
+    node.choices[c] = settled[at(i)];
+    node.x[c] = static_cast<float>(tangent.x[i]);
+    const double between = tangent.x[i] * (1 - tangent.x[i]);
+    if (settled[at(i)] == Choice::kOpen) ++open;
+    if (settled[at(i)] == Choice::kIn) ++in;
+    if (settled[at(i)] == Choice::kOpen && between > least_settled) {
+      least_settled = between;
+      node.branch = static_cast<Index>(c);
+    }
+    ++i;
+  }
+  return k - in <= 0 || k - in >= open;
+}
+
+}  // namespace
+
+SubsetProblem whole_problem(const Matrix<double>& H, Index n, const ChannelSet& fixed) {
+  SubsetProblem problem;
+  for (Index c = 0; c < H.rows(); ++c)
+    if (fixed.empty() || fixed[at(c)] == 0) problem.channel.push_back(c);
+  problem.A = H(problem.channel, problem.channel);
+  problem.linear = Vector<double>::Zero(problem.A.rows());
+  problem.k = n;
+  const double mean = problem.A.trace() / static_cast<double>(std::max<Index>(problem.m(), 1));
+  problem.size = (problem.A.diagonal().array().abs() + 1e-30 * mean).sqrt();
+  return problem;
+}
+
+std::optional<Index> few_subsets(Index m, Index k) {
+  constexpr Index kFew = Index{1} << 19;
+  k = std::min(k, m - k);
+  Index subsets = 1;
+  for (Index i = 0; i < k; ++i) {
+    subsets = subsets * (m - i) / (i + 1);
+    if (subsets > kFew) return std::nullopt;
+  }
+  return subsets;
+}
+
+ChannelSet best_of_all(const SubsetProblem& problem, Index d) {
+  const Enumeration all(problem);
+  ChannelSet set(at(d), 0);
+  for (const Index c : problem.taken) set[at(c)] = 1;
+  for (const Index c : all.best()) set[at(problem.channel[at(c)])] = 1;
+  return set;
+}
+
+double row_bound(const SubsetProblem& problem) {
+  std::vector<double> parts, others;
+  for (Index c = 0; c < problem.m(); ++c) {
+    others.assign(problem.A.row(c).begin(), problem.A.row(c).end());
+    others.erase(others.begin() + c);
+    std::nth_element(others.begin(), others.begin() + (problem.k - 1), others.end());
+    double part = problem.A(c, c) + problem.linear[c];
+    for (Index i = 0; i + 1 < problem.k; ++i) part += others[at(i)];
+    parts.push_back(part);
+  }
+  std::sort(parts.begin(), parts.end());
+  double bound = problem.constant;
+  for (Index i = 0; i < problem.k; ++i) bound += parts[at(i)];
+  return bound;
+}
+
+SearchEnd search_tree(const ConvexProblem& root, Index most_nodes, Incumbent& best) {
+  const SubsetProblem& convex = root.convex;
+  SearchEnd end{.bound = root.bound, .nodes = 0};
+  if (convex.closed()) {
+    best.offer_closed(convex);
+    end.bound = best.limit();
+    return end;
+  }
+  Node first{.bound = root.bound, .choices = Choices(at(convex.m()), Choice::kOpen), .x = {}};
+  first.x.resize(at(convex.m()));
+  std::priority_queue<Node, std::vector<Node>, LaterThan> open;
+  if (settle_open(root.tangent, best.limit(), first, convex.k))
+    best.offer_closed(reduced(convex, first.choices));
+  else
+    open.push(std::move(first));
+
+  Index number = 0;
+  while (!open.empty() && open.top().bound < best.limit() && end.nodes < most_nodes) {
+    const Node parent = open.top();
+    open.pop();
+    for (const Choice choice : {Choice::kIn, Choice::kOut}) {
+      Node node = parent;
+      node.choices[at(parent.branch)] = choice;
+      node.number = ++number;
+      ++end.nodes;
+      const SubsetProblem problem = reduced(convex, node.choices);
+      if (problem.closed()) {
+        best.offer_closed(problem);
+        continue;
+      }
+      const Until until{.enough = best.limit(),
+                        .precision = 0.1 * (best.limit() - parent.bound),
+                        .most_steps = 2 * problem.m() + 64};
+      const Tangent tangent = lowest_tangent(problem, feasible(start_of(node), problem.k), until);
+      const ChannelSet rounded = best.offer_rounded(problem, tangent.x);
+      if (node.number % kNodesPerExchange == 0) best.offer_exchanged(rounded);
+      node.bound = std::max(parent.bound, tangent.bound);
+      if (node.bound >= best.limit()) continue;
+      if (settle_open(tangent, best.limit(), node, problem.k))
+        best.offer_closed(reduced(convex, node.choices));
+      else
+        open.push(std::move(node));
+    }
+  }
+  end.bound = open.empty() ? best.limit() : open.top().bound;
+  return end;
+}
+
+}  // namespace kvreplay

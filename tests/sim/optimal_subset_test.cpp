@@ -1,0 +1,296 @@
+#include "sim/channels/optimal_subset.hpp"
+
+#include "sim/channels/subset_search.hpp"
+#include "tests/sim/channel_cases.hpp"
+#include "tests/support/catch.hpp"
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <random>
+
+using namespace kvreplay;
+using namespace kvreplay::test;
+
+namespace {
+
+/// The smallest error of n channels outside `fixed` for every n: [d + 1]. All 2^d sets, in Gray's order, so
+/// that each differs from the last in one channel; infinite where there is none.
+std::vector<double> exhaustive(const Matrix<double>& H, const ChannelSet& fixed) {
+  const Index d = H.rows();
+  std::vector<double> best(static_cast<std::size_t>(d + 1), std::numeric_limits<double>::infinity());
+  Vector<double> x = Vector<double>::Zero(d), Hx = x;
+  double error = 0;
+  std::uint32_t forbidden = 0, set = 0;
+  for (Index c = 0; c < d; ++c) forbidden |= holds(fixed, c) ? std::uint32_t{1} << c : 0;
+  best[0] = 0;
+  for (std::uint32_t i = 1; i < std::uint32_t{1} << d; ++i) {
+    const auto c = static_cast<Index>(std::countr_zero(i));
+    set ^= std::uint32_t{1} << c;
+    const double sign = x[c] == 0 ? 1 : -1;
+    error += sign * 2 * Hx[c] + H(c, c);
+    x[c] += sign;
+    Hx += sign * H.col(c);
+    if ((set & forbidden) != 0) continue;
+    double& least = best[static_cast<std::size_t>(std::popcount(set))];
+    least = std::min(least, error);
+  }
+  return best;
+}
+
+void check_set(const ChannelSet& set, Index n, const ChannelSet& fixed) {
+  Index members = 0;
+  for (Index c = 0; c < static_cast<Index>(set.size()); ++c) {
+    CHECK_FALSE((holds(set, c) && holds(fixed, c)));
+    members += holds(set, c);
+  }
+  CHECK(members == n);
+}
+
+/// A search that tries no set by enumeration, from a given start.
+struct Searched {
+  double error, bound, limit;
+  Index nodes;
+};
+Searched searched(const Matrix<double>& H, Index n, const ChannelSet& fixed, const ChannelSet& start,
+                  Index most_nodes) {
+  Incumbent best(H, fixed, start);
+  const ConvexProblem root = convexified(whole_problem(H, n, fixed), best);
+  const SearchEnd end = search_tree(root, most_nodes, best);
+  return {best.error(), end.bound, best.limit(), end.nodes};
+}
+
+}  // namespace
+
+TEST_CASE("the optimal subset is that of an exhaustive search", "[optimal_subset]") {
+  int beats_exchange = 0;
+  for (const ChannelSpec& spec : channel_specs({1, 2, 3, 5, 8, 11, 13, 16})) {
+    const Matrix<double> H = channel_matrix(spec);
+    const double rounding = 1e-11 * H.cwiseAbs().sum();
+    for (const Index n_fixed : {Index{0}, spec.d / 4}) {
+      const ChannelSet fixed = random_channels(spec.d, n_fixed, spec.seed);
+      const std::vector<double> best = exhaustive(H, fixed);
+      for (Index n = 0; n <= spec.d - n_fixed; ++n) {
+        INFO(name_of(spec) << ", fixed " << n_fixed << ", n " << n);
+        const OptimalSubset optimal = optimal_subset(H, n, fixed, {}, kMostNodes);
+        check_set(optimal.set, n, fixed);
+        CHECK(optimal.proven);
+        CHECK(optimal.error == subset_error(H, optimal.set));
+        CHECK(optimal.lower_bound == optimal.error);
+        CHECK(std::abs(optimal.error - best[static_cast<std::size_t>(n)]) <= rounding);
+        const ChannelSet greedy = first_of(greedy_order(H, fixed), n, spec.d);
+        beats_exchange +=
+            subset_error(H, exchange_channels(H, greedy, fixed)) > optimal.error + 1e-6 * H.cwiseAbs().sum();
+      }
+    }
+  }
+  CHECK(beats_exchange > 3);
+}
+
+// The tree search has to prove what enumeration gives, without it.
+TEST_CASE("branch and bound finds what an exhaustive search finds", "[optimal_subset]") {
+  Index nodes = 0, improved = 0;
+  for (const ChannelSpec& spec : channel_specs({2, 3, 6, 9, 14, 18})) {
+    const Matrix<double> H = channel_matrix(spec);
+    const double rounding = 1e-11 * H.cwiseAbs().sum();
+    for (const Index n_fixed : {Index{0}, spec.d / 5}) {
+      const ChannelSet fixed = random_channels(spec.d, n_fixed, spec.seed);
+      const std::vector<double> best = exhaustive(H, fixed);
+      for (Index n = 1; n < spec.d - n_fixed; ++n) {
+        INFO(name_of(spec) << ", fixed " << n_fixed << ", n " << n);
+        // The worst start that is easily had: the most expensive channels.
+        const ChannelSet start = first_of(ascending_order(-H.diagonal(), fixed), n, spec.d);
+        const Searched end = searched(H, n, fixed, start, 50000);
+        CHECK(std::abs(end.error - best[static_cast<std::size_t>(n)]) <= rounding);
+        CHECK(end.bound >= end.limit);
+        nodes += end.nodes;
+        improved += subset_error(H, start) > end.error + rounding;
+      }
+    }
+  }
+  CHECK(nodes > 1000);
+  CHECK(improved > 300);
+}
+
+TEST_CASE("every bound holds, however early the search ends", "[optimal_subset]") {
+  double worst_gap = 0;
+  int unproven = 0;
+  for (const ChannelSpec& spec : channel_specs({12, 17})) {
+    const Matrix<double> H = channel_matrix(spec);
+    const std::vector<double> best = exhaustive(H, {});
+    const double rounding = 1e-11 * H.cwiseAbs().sum();
+    for (Index n = 1; n < spec.d; ++n)
+      for (const Index most_nodes : {0, 1, 2, 7, 30}) {
+        INFO(name_of(spec) << ", n " << n << ", nodes " << most_nodes);
+        const ChannelSet start = first_of(greedy_order(H, {}), n, spec.d);
+        const Searched end = searched(H, n, {}, start, most_nodes);
+        const double optimum = best[static_cast<std::size_t>(n)];
+        CHECK(end.nodes <= most_nodes + 1);
+        CHECK(std::min(end.bound, end.limit) <= optimum + rounding);
+        CHECK(end.error >= optimum - rounding);
+        CHECK(row_bound(whole_problem(H, n, {})) <= optimum + rounding);
+        unproven += end.bound < end.limit;
+        // Of rank 6, and an odd number of pairs that cancel, it says little.
+        if (spec.keys > 3 && !spec.cancel)
+          worst_gap = std::max(worst_gap, 1 - std::min(end.bound, end.limit) / optimum);
+      }
+  }
+  CHECK(unproven > 20);
+  CHECK(worst_gap < 0.3);
+}
+
+TEST_CASE("a tangent bounds every set from below, and what it settles is right", "[optimal_subset]") {
+  std::mt19937_64 bits(3);
+  int settled_any = 0;
+  for (const ChannelSpec& spec : channel_specs({10})) {
+    SubsetProblem problem = whole_problem(channel_matrix(spec), 4, {});
+    const std::vector<double> best = exhaustive(problem.A, {});
+    for (int trial = 0; trial < 20; ++trial) {
+      Vector<double> x(spec.d);
+      for (double& entry : x) entry = std::ldexp(static_cast<double>(bits() >> 11), -53);
+      x = feasible(x, 4);
+      REQUIRE(x.minCoeff() >= 0);
+      REQUIRE(x.maxCoeff() <= 1);
+      REQUIRE(std::abs(x.sum() - 4) < 1e-14);
+      // H itself is convex: no shift, and few steps or many.
+      const double far = std::numeric_limits<double>::infinity();
+      const Tangent t = lowest_tangent(
+          problem, x, {.enough = far, .precision = 0, .most_steps = trial % 2 == 0 ? 0 : 1000});
+      CHECK(t.bound <= best[4]);
+      CHECK(t.value >= t.bound);
+      CHECK(std::abs(t.value - t.x.dot(problem.A * t.x)) <= 1e-13 * problem.A.cwiseAbs().sum());
+      const double limit = best[4] * 1.001;
+      Choices choices(static_cast<std::size_t>(spec.d), Choice::kOpen);
+      if (!settle(t, limit, choices)) continue;
+      ++settled_any;
+      for (std::uint32_t set = 0; set < std::uint32_t{1} << spec.d; ++set) {
+        if (std::popcount(set) != 4) continue;
+        std::vector<Index> members;
+        bool agrees = true;
+        for (Index c = 0; c < spec.d; ++c) {
+          const bool in = (set >> c & 1U) != 0;
+          if (in) members.push_back(c);
+          agrees = agrees && choices[static_cast<std::size_t>(c)] != (in ? Choice::kOut : Choice::kIn);
+        }
+        CHECK((agrees || naive_error(problem.A, members) >= limit * (1 - 1e-12)));
+      }
+    }
+  }
+  CHECK(settled_any > 10);
+}
+
+TEST_CASE("a reduced problem gives the errors of the whole one", "[optimal_subset]") {
+  const SubsetProblem whole = whole_problem(channel_matrix({.d = 7, .seed = 8}), 4, {0, 0, 1, 0, 0, 0, 0});
+  REQUIRE(whole.channel == std::vector<Index>{0, 1, 3, 4, 5, 6});
+  using enum Choice;
+  const SubsetProblem once = reduced(whole, {kOpen, kIn, kOpen, kOut, kOpen, kOpen});
+  const SubsetProblem twice = reduced(once, {kIn, kOpen, kOpen, kOpen});
+  CHECK(twice.taken == std::vector<Index>{1, 0});
+  CHECK(twice.channel == std::vector<Index>{3, 5, 6});
+  CHECK(twice.k == 2);
+  const Vector<double> x = Vector<double>::Unit(3, 0) + Vector<double>::Unit(3, 2);
+  const double error = twice.constant + twice.linear.dot(x) + x.dot(twice.A * x);
+  const Matrix<double> H = channel_matrix({.d = 7, .seed = 8});
+  CHECK(error == Approx(naive_error(H, {1, 0, 3, 6})).epsilon(1e-13));
+}
+
+TEST_CASE("few of many channels are proven, and many with a bound", "[optimal_subset]") {
+  const Index d = 128;
+  for (const ChannelSpec& spec : channel_specs({d})) {
+    const Matrix<double> H = channel_matrix(spec);
+    INFO(name_of(spec));
+    double pair = std::numeric_limits<double>::infinity();
+    for (Index c = 0; c < d; ++c)
+      for (Index e = 0; e < c; ++e) pair = std::min(pair, naive_error(H, {c, e}));
+    for (const Index n : {1, 2, 3}) {
+      const OptimalSubset few = optimal_subset(H, n, {}, {}, 0);
+      CHECK(few.proven);
+      if (n == 1) CHECK(few.error == H.diagonal().minCoeff());
+      if (n == 2) CHECK(few.error == Approx(pair).epsilon(1e-12));
+    }
+    const ChannelSet start = first_of(ascending_order(H.diagonal(), {}), d / 2, d);
+    const OptimalSubset half = optimal_subset(H, d / 2, {}, start, 100);
+    check_set(half.set, d / 2, {});
+    CHECK(half.nodes <= 101);
+    CHECK(half.lower_bound <= half.error);
+    CHECK(half.error <= subset_error(H, exchange_channels(H, start, {})));
+    const ChannelSet greedy = first_of(greedy_order(H, {}), d / 2, d);
+    CHECK(half.error <= subset_error(H, exchange_channels(H, greedy, {})));
+    if (spec.keys > 3) CHECK(half.lower_bound > 0.7 * half.error);
+    const OptimalSubset again = optimal_subset(H, d / 2, {}, start, 100);
+    CHECK(again.set == half.set);
+    CHECK(again.lower_bound == half.lower_bound);
+    CHECK(again.nodes == half.nodes);
+    const OptimalSubset more = optimal_subset(H, d / 2, {}, start, 300);
+    CHECK(more.lower_bound >= half.lower_bound);
+    CHECK(more.error <= half.error);
+  }
+}
+
+TEST_CASE("no scale changes the optimal subset", "[optimal_subset]") {
+  for (const Index d : {9, 30})
+    for (const ChannelSpec& spec : channel_specs({d})) {
+      const Matrix<double> H = channel_matrix(spec);
+      const OptimalSubset want = optimal_subset(H, d / 2, {}, {}, 50);
+      for (const int exponent : {-100, 100}) {
+        const OptimalSubset got = optimal_subset(H * std::ldexp(1.0, exponent), d / 2, {}, {}, 50);
+        INFO(name_of(spec) << ", exponent " << exponent);
+        CHECK(got.set == want.set);
+        CHECK(got.proven == want.proven);
+        CHECK(got.lower_bound == std::ldexp(want.lower_bound, exponent));
+      }
+    }
+}
+
+TEST_CASE("matrices without a choice to make are proven", "[optimal_subset]") {
+  for (const Index d : {1, 5, 40}) {
+    for (const Index n : {Index{0}, Index{1}, d / 2, d, d + 3}) {
+      INFO("d " << d << ", n " << n);
+      const auto size = static_cast<double>(std::min(n, d));
+      const OptimalSubset zero = optimal_subset(Matrix<double>::Zero(d, d), n, {}, {}, 5);
+      CHECK(zero.proven);
+      CHECK(zero.error == 0);
+      const OptimalSubset even = optimal_subset(Matrix<double>::Constant(d, d, 1e30), n, {}, {}, 5);
+      CHECK(even.proven);
+      CHECK(even.error == Approx(1e30 * size * size));
+      const OptimalSubset alike = optimal_subset(1e-30 * Matrix<double>::Identity(d, d), n, {}, {}, 5);
+      CHECK(alike.proven);
+      CHECK(alike.error == Approx(1e-30 * size));
+      check_set(alike.set, std::min(n, d), {});
+    }
+    const ChannelSet all(static_cast<std::size_t>(d), 1);
+    CHECK(optimal_subset(Matrix<double>::Identity(d, d), 1, all, {}, 5).set == ChannelSet(all.size(), 0));
+  }
+  CHECK(optimal_subset(Matrix<double>(0, 0), 2, {}, {}, 5).set.empty());
+}
+
+TEST_CASE("a channel of 1e8 times the others' size leaves them exact", "[optimal_subset]") {
+  for (const Index d : {14, 26}) {
+    const Index n = d / 2;
+    Matrix<double> H = channel_matrix({.d = d, .mean = 0.3, .seed = 21});
+    const Matrix<double> others = H.topLeftCorner(d - 1, d - 1);
+    H.row(d - 1) *= 1e8;
+    H.col(d - 1) *= 1e8;
+    const OptimalSubset want = optimal_subset(others, n, {}, {}, 20000);
+    const OptimalSubset got = optimal_subset(H, n, {}, {}, 20000);
+    CHECK(got.proven);
+    CHECK(want.proven);
+    CHECK(got.set.back() == 0);
+    CHECK(got.error == want.error);
+    ChannelSet fixed(static_cast<std::size_t>(d), 0);
+    fixed.back() = 1;
+    CHECK(optimal_subset(H, n, fixed, {}, 20000).error == want.error);
+  }
+}
+
+TEST_CASE("a start that is no such set is not used", "[optimal_subset]") {
+  const Matrix<double> H = channel_matrix({.d = 30, .seed = 2});
+  const ChannelSet fixed = random_channels(30, 5, 1);
+  const OptimalSubset want = optimal_subset(H, 12, fixed, {}, 10);
+  for (const ChannelSet& start : {random_channels(30, 11, 2), fixed, ChannelSet(3, 1)}) {
+    const OptimalSubset got = optimal_subset(H, 12, fixed, start, 10);
+    check_set(got.set, 12, fixed);
+    CHECK(got.set == want.set);
+    CHECK(got.lower_bound == want.lower_bound);
+  }
+}
