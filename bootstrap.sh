@@ -11,7 +11,7 @@ cd "$(dirname "$0")"
 
 packages=(
   cmake ninja-build g++ pkg-config git
-  libeigen3-dev libhwy-dev libfmt-dev nlohmann-json3-dev libcli11-dev libzip-dev
+  libeigen3-dev libhwy-dev libfmt-dev nlohmann-json3-dev libcli11-dev libzip-dev libpng-dev libstb-dev
   catch2 libbenchmark-dev
 )
 
