@@ -6,10 +6,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdint>
 #include <memory>
 #include <numeric>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace kvreplay {
 namespace {
@@ -51,6 +52,7 @@ struct Held {
   const KeptSet& prunable;
 };
 
+/// The columns that `held` makes of the prompt, and the group's own decoded ones.
 template <class T>
 Columns<T> gather(const HeadGroup<T>& group, const Held<T>& held, const Vector<T>& centre, Workers& workers) {
   Columns<T> columns;

@@ -352,6 +352,19 @@ TEST_CASE("a compressed logit or output beyond the type is an input error", "[co
     cache.v.row(3).setConstant(1e200);
     CHECK_THROWS_AS(outputs.change(cache, false), InputError);
   }
+  // One row sees what overflows for another that does not.
+  {
+    HeadGroup<double> large = group;
+    for (Matrix<double>& q : large.q) q.row(21) *= 1e160;
+    const CompressedOutputs<double> outputs(large, rows, workers);
+    CompressedCache<double> cache = whole();
+    cache.k.row(29).setConstant(1e200);
+    const OutputChangeReference want = compressed_change_reference(large, rows, cache);
+    CHECK(want.change_sq > 0);
+    CHECK(outputs.change(cache, false).change_sq == Approx(want.change_sq));
+    cache.k.row(21).setConstant(1e200);
+    CHECK_THROWS_AS(outputs.change(cache, false), InputError);
+  }
   // The full outputs, too.
   group.k.row(25).setConstant(1e308);
   for (Matrix<double>& q : group.q) q.setConstant(10);
