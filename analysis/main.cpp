@@ -28,13 +28,14 @@ constexpr Command kCommands[] = {
     {"tokens", "token scores, exact errors, oracles, and how well they agree", run_tokens},
     {"evict", "policies x budgets: kept sets and their exact errors", run_evict},
     {"budget", "head budgets, loss curves, per-head loss maps", run_budget},
+    {"channels", "channel interactions, channel pruning, and what it costs", run_channels},
     {"analyze", "every analysis with one pass over the dump", run_analyze},
     {"verify", "checks the numbers against brute force and the model's own outputs", run_verify},
 };
 
 void print_help() {
   fmt::print(
-      "Replays dumped Q/K/V tensors and measures what evicting every token really costs.\n"
+      "Replays dumped Q/K/V tensors and measures what KV-cache compression really costs.\n"
       "Usage: kvreplay COMMAND [OPTIONS]\n\nCommands:\n");
   for (const Command& command : kCommands) fmt::print("  {:<10}{}\n", command.name, command.summary);
   fmt::print(

@@ -1,5 +1,6 @@
 #include "analysis/verify.hpp"
 
+#include "analysis/verify_channels.hpp"
 #include "analysis/verify_kept_sets.hpp"
 #include "sim/attention.hpp"
 
@@ -282,6 +283,7 @@ VerifyResult verify(const Dump& dump, const VerifyOptions& options, Workers& wor
   Comparison closed(kClosedFormTolerance), fast(kFloat32Tolerance);
   ReplayCheck replay(dump, workers);
   KeptSetCheck kept_sets(dump, options.window, workers);
+  ChannelCheck channels(dump, options.window, workers);
   const Index total = static_cast<Index>(options.layers.size()) * shape.n_kv;
   Index done = 0;
   if (options.on_progress) options.on_progress(done, total);
@@ -303,6 +305,7 @@ VerifyResult verify(const Dump& dump, const VerifyOptions& options, Workers& wor
                                    ? TokenMetric::exact_remove
                                    : TokenMetric::keydiff;
       kept_sets.add(group, options.float32 ? &float_group : nullptr, judged[cost].row(0).transpose());
+      channels.add(group, options.float32 ? &float_group : nullptr);
       if (options.float32) {
         const TokenMetrics single = token_metrics_cpu<float>(float_group, token_options, workers);
         for (const TokenMetric m : all_token_metrics())
@@ -328,6 +331,7 @@ VerifyResult verify(const Dump& dump, const VerifyOptions& options, Workers& wor
                      fmt::format("{} heads x {} tokens x {} metrics", total, shape.l, metrics), fast)
           : left_out("float32 backend", "not asked for (--precision f64)"));
   result.checks.push_back(kept_sets.check());
+  result.checks.push_back(channels.check());
   result.checks.push_back(dump.has(Tensor::o) ? replay.check() : left_out("replay", "the dump has no o.npy"));
   return result;
 }

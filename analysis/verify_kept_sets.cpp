@@ -1,5 +1,6 @@
 #include "analysis/verify_kept_sets.hpp"
 
+#include "analysis/output_distance.hpp"
 #include "sim/eviction/kept_outputs.hpp"
 #include "sim/eviction/kept_set.hpp"
 
@@ -22,20 +23,6 @@ std::vector<KeptSet> kept_sets(const Vector<double>& cost) {
   const KeptSet costly = largest(cost, std::max<Index>(l / 100, 1));
   for (std::size_t p = 0; p < n; ++p) without_costly[p] = costly[p] != 0 ? 0 : 1;
   return {alternate, largest(cost, std::max<Index>(l / 10, 1)), without_costly, KeptSet(n, 1), KeptSet(n, 0)};
-}
-
-/// Of vectors in panels from others in rows, over all query heads.
-template <class T>
-double distance(const PanelRows<T>& panels, const std::vector<Matrix<double>>& rows) {
-  double square = 0;
-  for (std::size_t g = 0; g < rows.size(); ++g)
-    for (Index r = 0; r < rows[g].rows(); ++r)
-      for (Index c = 0; c < rows[g].cols(); ++c) {
-        const T found = panels[g][panel_entry<T>(r, c, rows[g].cols())];
-        const double off = static_cast<double>(found) - rows[g](r, c);
-        square += off * off;
-      }
-  return std::sqrt(square);
 }
 
 }  // namespace

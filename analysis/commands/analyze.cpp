@@ -1,4 +1,5 @@
 #include "analysis/budgets/budget_stage.hpp"
+#include "analysis/channels/channel_stage.hpp"
 #include "analysis/commands/budget_arguments.hpp"
 #include "analysis/commands/run_command.hpp"
 #include "analysis/eviction/evict_stage.hpp"
@@ -50,6 +51,14 @@ std::unique_ptr<Stage> make_budget(const Dump& dump, const AnalyzeOptions& optio
   return std::make_unique<BudgetStage>(dump, BudgetOptions{}, options.common.chosen_layers(dump), precision);
 }
 
+std::unique_ptr<Stage> make_channels(const Dump& dump, const AnalyzeOptions&, Precision precision) {
+  return std::make_unique<ChannelStage>(dump, ChannelOptions{}, precision);
+}
+
+std::optional<std::string> why_no_channels(const Dump& dump, const AnalyzeOptions&) {
+  return why_no_channels(dump, ChannelOptions{});
+}
+
 std::optional<std::string> never(const Dump&, const AnalyzeOptions&) { return std::nullopt; }
 
 std::optional<std::string> why_no_budget(const Dump& dump, const AnalyzeOptions& options) {
@@ -62,8 +71,10 @@ std::optional<std::string> why_no_budget(const Dump& dump, const AnalyzeOptions&
   return std::nullopt;
 }
 
-constexpr StageEntry kStages[] = {
-    {"tokens", make_tokens, never}, {"evict", make_evict, never}, {"budget", make_budget, why_no_budget}};
+constexpr StageEntry kStages[] = {{"tokens", make_tokens, never},
+                                  {"evict", make_evict, never},
+                                  {"budget", make_budget, why_no_budget},
+                                  {"channels", make_channels, why_no_channels}};
 
 std::vector<std::string> stage_names() {
   std::vector<std::string> names;

@@ -9,7 +9,8 @@ void add_eviction_options(CLI::App& app, EvictionOptions& options) {
   list(app.add_option("--policy", options.policies,
                       "BASE or BASE+SCORE, comma-separated. Bases: streaming, h2o, tova, snapkv, knorm,\n"
                       "keydiff, expected_attention, oracle, oracle_exact, greedy_exact, exchange; scores:\n"
-                      "every token metric, and yours; none: only your kept sets"),
+                      "every token metric, and yours; none: only your kept sets,\n"
+                      "or with --channels and --bits the whole prompt"),
        "LIST [h2o,tova,snapkv and their +value,+key,+joint,+caote]");
   auto* sigma =
       list(app.add_option("--sigma", options.sigmas, "Budgets as compression ratios, 0.9 keeps a tenth")
@@ -50,6 +51,20 @@ void add_eviction_options(CLI::App& app, EvictionOptions& options) {
   list(app.add_option("--kept", options.kept,
                       "Your kept sets, .npy of booleans [layers, kv_heads, l], measured too"),
        "name=FILE");
+  app.add_option("--channels", options.channels,
+                 "Prune key channels of what is kept too: a method and a ratio of `channels`")
+      ->option_text("METHOD:RATIO");
+  auto* bits = app.add_option("--bits", options.bits,
+                              "Quantize what is kept too, keys per channel, values per token: 2, 4 or 8")
+                   ->option_text("N");
+  app.add_option("--group", options.group, "Numbers that share a step of the quantization")
+      ->check(whole_number(1))
+      ->needs(bits)
+      ->option_text("N [32]");
+  app.add_option("--residual", options.residual, "The most recent tokens kept are not quantized")
+      ->check(whole_number(0))
+      ->needs(bits)
+      ->option_text("N [128]");
   app.add_flag("--per-query-head", options.per_query_head,
                "A cache for every query head, not one for its group; its memory counts as such");
 }

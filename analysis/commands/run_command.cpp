@@ -40,7 +40,7 @@ Json run_json(const CommonOptions& options, const Workers& workers, const RunRes
 std::string heading(const Dump& dump, const Json& summary) {
   const Json& totals = summary["totals"];
   std::string text = shape_line(dump, totals["layers"].get<Index>());
-  for (const char* rows : {"window_rows", "measured_window_rows"})
+  for (const char* rows : {"window_rows", "measured_window_rows", "channel_window_rows"})
     if (totals.contains(rows)) {
       text += fmt::format(", {}", counted(totals[rows].get<Index>(), "window row"));
       break;

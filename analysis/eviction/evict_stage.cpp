@@ -1,5 +1,6 @@
 #include "analysis/eviction/evict_stage.hpp"
 
+#include "analysis/csv.hpp"
 #include "analysis/eviction/eviction_report.hpp"
 #include "analysis/eviction/eviction_tables.hpp"
 #include "analysis/eviction/given_arrays.hpp"
@@ -13,29 +14,13 @@
 #include <utility>
 
 namespace kvreplay {
-namespace {
-
-Index stored_bytes_per_token(const Dump& dump) {
-  Index bytes = 0;
-  for (const Tensor tensor : {Tensor::k, Tensor::v}) {
-    const auto& files = dump.files();
-    const auto file =
-        std::find_if(files.begin(), files.end(), [&](const DumpFile& f) { return f.tensor == tensor; });
-    const Index width = tensor == Tensor::k ? dump.shape().d : dump.shape().d_v;
-    if (file != files.end()) bytes += width * static_cast<Index>(size_of(file->dtype));
-  }
-  return bytes;
-}
-
-}  // namespace
 
 EvictStage::EvictStage(const Dump& dump, const EvictionOptions& options, Precision precision)
     : dump_(dump),
       options_(options),
       plan_(eviction_plan(dump, options)),
       columns_(plan_),
-      precision_(precision),
-      bytes_per_token_(stored_bytes_per_token(dump)) {
+      precision_(precision) {
   plan_.notes.push_back(
       "errors do not feed back: queries, keys and values are those of the uncompressed model");
 }
@@ -60,6 +45,15 @@ Json EvictStage::options() const {
   if (!options_.pool.empty()) json["pool"] = options_.pool;
   json["on"] = options_.on;
   json["per_query_head"] = options_.per_query_head;
+  if (plan_.compression) {
+    const auto& [channels, ratio, quantization] = *plan_.compression;
+    if (channels) json["channels"] = fmt::format("{}:{}", channels->name, shortest(ratio));
+    if (quantization) {
+      json["bits"] = quantization->bits;
+      json["group"] = quantization->group;
+      json["residual"] = quantization->residual;
+    }
+  }
   for (const Given<double>& score : plan_.scores) json["scores"][score.name] = contents_fingerprint(score);
   for (const Given<std::uint8_t>& kept : plan_.kept) json["kept"][kept.name] = contents_fingerprint(kept);
   return json;
@@ -154,7 +148,7 @@ void EvictStage::compute(const HeadGroup<T>& group, Workers& workers, std::span<
       add(columns_.of(c, C::eviction_loss), found.eviction_loss);
       add(columns_.of(c, C::optimality_gap), found.optimality_gap);
       add(columns_.of(c, C::oracle_recall), found.oracle_recall / static_cast<double>(parts));
-      add(columns_.of(c, C::bytes), tokens * static_cast<double>(bytes_per_token_));
+      add(columns_.of(c, C::bytes), found.bytes);
       for (std::size_t s = 0; s < found.step_change_sq.size(); ++s)
         add(columns_.steps_of(c) + static_cast<Index>(s), found.step_change_sq[s]);
       const Index kept_row = plan_.per_query_head ? group.kv_head * G + part : group.kv_head;

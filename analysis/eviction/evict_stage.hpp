@@ -53,7 +53,6 @@ class EvictStage final : public Stage {
   EvictionPlan plan_;
   EvictionColumns columns_;
   Precision precision_;
-  Index bytes_per_token_;
   LayerScores layer_scores_;
   std::vector<std::vector<KeptSet>> kept_;  // [cases][n_kv, or n_q with --per-query-head]
   LayerStore<float> store_f32_;

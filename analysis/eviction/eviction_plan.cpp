@@ -1,5 +1,6 @@
 #include "analysis/eviction/eviction_plan.hpp"
 
+#include "analysis/cache_elements.hpp"
 #include "analysis/csv.hpp"
 #include "analysis/eviction/eviction_names.hpp"
 #include "analysis/eviction/given_arrays.hpp"
@@ -47,6 +48,7 @@ class Planner {
     choose_budgets();
     choose_semantics();
     for (const std::string& text : options_.phases) add_once(phases_, parse_phase(text), &Phase::name);
+    choose_compression();
     add_policies();
     for (const auto& [what, policies] : cut_pins_)
       plan_.notes.push_back(fmt::format("{}, cut to it, first positions first, then the most recent: {}",
@@ -106,6 +108,33 @@ class Planner {
     if (!options_.diff.empty() && plan_.semantics.size() < 2)
       throw InputError("--diff", "two or three of paper, official, kvpress",
                        fmt::format("{}", fmt::join(options_.diff, ",")));
+  }
+
+  void choose_compression() {
+    plan_.elements = cache_elements(dump_);
+    plan_.channel_window = options_.window.value_or(kMeasuredRows);
+    if (options_.channels.empty() && !options_.bits) return;
+    Compression compression;
+    if (!options_.channels.empty()) {
+      compression.channels = parse_channels(options_.channels, compression.ratio);
+      if (plan_.window.count() == 0)
+        throw InputError("--channels: channels are ranked by queries of the prompt, and the dump has none");
+      if (compression.channels->needs_rope())
+        for (Index layer = 0; layer < dump_.shape().layers; ++layer)
+          if (!dump_.rope(layer))
+            throw InputError(fmt::format("--channels: {} is unavailable: {}", compression.channels->name,
+                                         dump_.rope_note()));
+    }
+    if (options_.bits) {
+      if (*options_.bits != 2 && *options_.bits != 4 && *options_.bits != 8)
+        throw InputError("--bits", "2, 4 or 8", fmt::format("{}", *options_.bits));
+      compression.quantization = Quantization{*options_.bits, options_.group, options_.residual};
+    }
+    for (const Phase& phase : phases_)
+      if (phase.decodes())
+        throw InputError("--channels and --bits", "phases that end with the prompt (prefill, blockwise:N)",
+                         phase.name());
+    plan_.compression = compression;
   }
 
   void add_policies() {
@@ -252,6 +281,12 @@ class Planner {
   }
 
   void add_given_kept() {
+    const auto& policies = options_.policies;
+    if (plan_.compression && std::find(policies.begin(), policies.end(), "none") != policies.end()) {
+      const DumpShape& shape = dump_.shape();
+      plan_.kept.push_back({"none", std::vector<std::uint8_t>(
+                                        static_cast<std::size_t>(shape.layers * shape.n_kv * shape.l), 1)});
+    }
     for (std::size_t k = 0; k < plan_.kept.size(); ++k)
       plan_.cases.push_back(
           {plan_.kept[k].name, std::nullopt, k, {}, common_count(plan_.kept[k], dump_.shape()), "given", ""});

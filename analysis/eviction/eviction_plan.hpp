@@ -2,6 +2,8 @@
 
 #include "analysis/left_out.hpp"
 #include "data/dump.hpp"
+#include "sim/channels/selection.hpp"
+#include "sim/compression/compressed_cache.hpp"
 #include "sim/eviction/policy.hpp"
 #include "sim/tokens/token_metrics.hpp"
 
@@ -32,6 +34,9 @@ struct EvictionOptions {
   std::string on = "window";              ///< the rows that greedy_exact and exchange look at
   std::vector<std::string> scores, kept;  ///< name=FILE
   bool per_query_head = false;
+  std::string channels;       ///< METHOD:RATIO: key channels that the kept tokens lose; empty: none
+  std::optional<Index> bits;  ///< quantizes what is kept
+  Index group = Quantization{}.group, residual = Quantization{}.residual;
   /// Where set, policies that take longer than this, or that the dump cannot feed, are left out rather than
   /// run or refused.
   struct Quick {
@@ -89,6 +94,13 @@ struct EvictionCase {
   std::string decode_name() const;
 };
 
+/// What is done to the tokens that an eviction keeps.
+struct Compression {
+  std::optional<ChannelRule> channels;
+  double ratio = 0;  ///< of the channels
+  std::optional<Quantization> quantization;
+};
+
 /// Two cases that differ in their semantics alone.
 struct SemanticsPair {
   std::size_t first = 0, second = 0;
@@ -106,13 +118,17 @@ struct EvictionPlan {
   bool on_future = false;
   std::optional<Index> decode_window;
   bool per_query_head = false;
+  std::optional<Compression> compression;
+  Index channel_window = 32;  ///< the queries that channels are ranked by
+  CacheElements elements;
   std::vector<LeftOut> left_out;
   std::vector<std::string> notes;
 };
 
 /// Reads the user's files and settles every choice. Throws InputError for an unknown name, a budget beyond l,
 /// a sigma outside (0, 1), explicit pins above the budget, a score that needs what the dump lacks, a file of
-/// the wrong shape, and where nothing is left to simulate.
+/// the wrong shape, channels or bits together with a phase that decodes, and where nothing is left to
+/// simulate.
 EvictionPlan eviction_plan(const Dump& dump, const EvictionOptions& options);
 
 }  // namespace kvreplay

@@ -1,6 +1,8 @@
 #include "analysis/eviction/head_evictions.hpp"
 
 #include "analysis/agreement.hpp"
+#include "sim/channels/channel_basis.hpp"
+#include "sim/compression/compressed_outputs.hpp"
 #include "sim/converted.hpp"
 #include "sim/eviction/decode.hpp"
 #include "sim/eviction/greedy.hpp"
@@ -50,10 +52,16 @@ class HeadSimulator {
       figures.tokens = count(figures.kept);
     });
     replay_decoding(with_vectors);
-    measure(plan_.window, with_vectors, result_.window_full_sq, &CaseFigures::window_change_sq,
-            result_.window);
-    measure(plan_.future, with_vectors, result_.future_full_sq, &CaseFigures::future_change_sq,
-            result_.future);
+    if (plan_.compression) {
+      measure_compressed(with_vectors);
+    } else {
+      measure(plan_.window, with_vectors, result_.window_full_sq, &CaseFigures::window_change_sq,
+              result_.window);
+      measure(plan_.future, with_vectors, result_.future_full_sq, &CaseFigures::future_change_sq,
+              result_.future);
+      const Index token = plan_.elements.key * group_.d() + plan_.elements.value * group_.d_v();
+      for (CaseFigures& figures : result_.cases) figures.bytes = static_cast<double>(figures.tokens * token);
+    }
     compare_with_oracle();
     return std::move(result_);
   }
@@ -166,6 +174,57 @@ class HeadSimulator {
       result_.cases[measured[m]].*change_sq = changes.change_sq[m];
       if (with_vectors) vectors.change[measured[m]] = std::move(changes.change[m]);
     }
+  }
+
+  /// What is left of the tokens that one case keeps.
+  CompressedCache<T> compressed(const EvictionCase& which, CaseFigures& figures) const {
+    const Compression& compression = *plan_.compression;
+    ChannelSet pruned;
+    KeptSet prunable;
+    if (compression.channels) {
+      const Semantics semantics = which.run ? plan_.runs[*which.run].semantics : plan_.semantics.front();
+      const ChannelSetting setting{semantics, default_recent(semantics), plan_.channel_window, std::nullopt};
+      const ChannelRule& rule = *compression.channels;
+      ChannelBasis basis = channel_basis(group_, figures.kept, setting, rule.needs_outputs(), workers_);
+      pruned = select_channels(rule, basis.scores, channel_order(rule, basis.scores),
+                               pruned_channels(compression.ratio, group_.d(), semantics))
+                   .pruned;
+      prunable = std::move(basis.keys.prunable);
+    }
+    figures.bytes = cache_bytes(figures.kept, pruned, prunable, group_.d(), group_.d_v(),
+                                compression.quantization, plan_.elements);
+    return compressed_cache(group_, figures.kept, pruned, prunable, compression.quantization);
+  }
+
+  void measure_compressed(bool with_vectors) {
+    struct RowsMeasured {
+      CompressedOutputs<T> outputs;
+      double CaseFigures::*change_sq;
+      typename HeadEvictions<T>::Vectors& vectors;
+    };
+    std::vector<RowsMeasured> measured;
+    const auto take = [&](Rows rows, double& full_sq, double CaseFigures::*change_sq, auto& vectors) {
+      for (CaseFigures& figures : result_.cases) figures.*change_sq = kNone;
+      full_sq = kNone;
+      if (rows.count() == 0) return;
+      measured.push_back({CompressedOutputs<T>(group_, rows, workers_), change_sq, vectors});
+      full_sq = measured.back().outputs.full_sq();
+      if (!with_vectors) return;
+      vectors.full = measured.back().outputs.full();
+      vectors.change.resize(plan_.cases.size());
+    };
+    take(plan_.window, result_.window_full_sq, &CaseFigures::window_change_sq, result_.window);
+    take(plan_.future, result_.future_full_sq, &CaseFigures::future_change_sq, result_.future);
+    workers_.parallel_for(static_cast<std::ptrdiff_t>(plan_.cases.size()), [&](std::ptrdiff_t n) {
+      const auto c = static_cast<std::size_t>(n);
+      CaseFigures& figures = result_.cases[c];
+      const CompressedCache<T> cache = compressed(plan_.cases[c], figures);
+      for (const RowsMeasured& rows : measured) {
+        auto change = rows.outputs.change(cache, with_vectors);
+        figures.*rows.change_sq = change.change_sq;
+        if (with_vectors) rows.vectors.change[c] = std::move(change.vectors);
+      }
+    });
   }
 
   void compare_with_oracle() {

@@ -18,6 +18,7 @@ struct CaseFigures {
   double window_change_sq = 0, future_change_sq = 0;  ///< sums of ||o^M - o||^2; nan where there are no rows
   double eviction_loss = 0, optimality_gap = 0, oracle_recall = 0;  ///< nan without decoding steps
   std::vector<double> step_change_sq;                               ///< [steps], where the phase decodes
+  double bytes = 0;                                                 ///< of the cache
 };
 
 template <class T>

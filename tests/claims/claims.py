@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Replays what papers on KV-cache eviction claim on a dump, and prints a table of what holds.
+"""Replays what papers on KV-cache compression claim on a dump, and prints tables of what holds.
 
   claims.py [--program KVREPLAY] [--work DIR] DUMP...
 
@@ -45,6 +45,19 @@ class Results:
     def budgets(self):
         folder = self.run("budget", "budget", "--order", "snapkv,keydiff,value", "--sigma", "0.5,0.8", "--method", "uniform,ada,lu,optimal")
         return list(read(folder / "budgets.csv"))
+
+    def channels(self):
+        plain = self.run("channels", "channels")
+        protected = self.run("protected", "channels", "--method", "iap", "--protect", "5:15")
+        return [{**row, "protect": protect} for protect, folder in (("", plain), ("5:15", protected)) for row in read(folder / "channels.csv")]
+
+    def levers(self):
+        """Evicting tokens, pruning key channels, quantizing: alone and together."""
+        found = []
+        for name, *arguments in LEVERS:
+            folder = self.run(f"levers {name}", "evict", *arguments)
+            found += [{**row, "lever": name} for row in read(folder / "evictions.csv")]
+        return found
 
 
 def read(path):
@@ -179,6 +192,99 @@ def hull_is_optimal(budgets):
     return ", ".join(texts), verdict(equal, total)
 
 
+RATIOS = ("0.4", "0.5", "0.6", "0.7")
+
+
+def channel_errors(channels, metric, rows, protect=""):
+    """{(method, ratio, layer): error}; layer None: of the model"""
+    return {(row["method"], row["ratio"], row["layer"] or None): float(row["value"]) for row in channels
+            if (row["metric"], row["rows"], row["kv_head"], row["protect"]) == (metric, rows, "", protect)}
+
+
+def best_rows(channels):
+    return "future" if any(row["rows"] == "future" for row in channels) else "window"
+
+
+def layers_of(errors):
+    return sorted({layer for *_, layer in errors if layer}, key=int)
+
+
+def interactions_reconstruct(channels):
+    """IAP fig. 3"""
+    errors = channel_errors(channels, "reconstruction_error", "window")
+    cells = [(ratio, layer) for ratio in RATIOS for layer in layers_of(errors)]
+    wins = sum(errors["iap", *cell] < errors["think", *cell] for cell in cells)
+    gains = ", ".join(f"{ratio}: {1 - errors['iap', ratio, None] / errors['think', ratio, None]:+.0%}" for ratio in RATIOS)
+    return f"gain of iap {gains}; layers x ratios won: {wins}/{len(cells)}", verdict(wins, len(cells))
+
+
+def reconstruction_is_output(channels):
+    """What IAP's objective is for"""
+    errors = channel_errors(channels, "output_error", best_rows(channels))
+    cells = [(ratio, layer) for ratio in RATIOS for layer in layers_of(errors)]
+    wins = sum(errors["iap", *cell] < errors["think", *cell] for cell in cells)
+    gains = ", ".join(f"{ratio}: {1 - errors['iap', ratio, None] / errors['think', ratio, None]:+.0%}" for ratio in RATIOS)
+    return f"gain of iap {gains}; layers x ratios won: {wins}/{len(cells)}", verdict(wins, len(cells))
+
+
+def output_space(channels):
+    errors = channel_errors(channels, "output_error", best_rows(channels))
+    cells = [(ratio, layer) for ratio in RATIOS for layer in layers_of(errors)]
+    wins = sum(errors["output", *cell] < min(errors["think", *cell], errors["iap", *cell]) for cell in cells)
+    table = ", ".join(f"{ratio}: {errors['output', ratio, None]:.3g} / {errors['think', ratio, None]:.3g} / {errors['iap', ratio, None]:.3g}"
+                      for ratio in RATIOS)
+    return f"output / think / iap {table}; layers x ratios won: {wins}/{len(cells)}", verdict(wins, len(cells))
+
+
+def protection(channels):
+    """IAP 3.3"""
+    rows = best_rows(channels)
+    plain, kept = (channel_errors(channels, "relative_reconstruction_error", rows, protect) for protect in ("", "5:15"))
+    cells = [("iap", ratio, layer) for ratio in RATIOS for layer in layers_of(plain)]
+    wins, differ = sum(kept[cell] < plain[cell] for cell in cells), sum(kept[cell] != plain[cell] for cell in cells)
+    table = ", ".join(f"{ratio}: {plain['iap', ratio, None]:.3g} -> {kept['iap', ratio, None]:.3g}" for ratio in RATIOS)
+    return f"{table}; layers x ratios won: {wins}/{differ}", verdict(wins, differ)
+
+
+LEVERS = (
+    ("tokens", "--policy", "snapkv", "--sigma", "0.5,0.75,0.85"),
+    ("channels 0.5", "--policy", "none", "--channels", "output:0.5"),
+    ("4 bits", "--policy", "none", "--bits", "4"),
+    ("2 bits", "--policy", "none", "--bits", "2"),
+    ("tokens, 4 bits", "--policy", "snapkv", "--sigma", "0.5", "--bits", "4"),
+    ("tokens, channels 0.3, 4 bits", "--policy", "snapkv", "--sigma", "0.35", "--channels", "output:0.3", "--bits", "4"),
+)
+
+
+def lever_table(levers):
+    """Markdown: what each lever leaves of the cache, and what it loses."""
+    full = None
+    lines = ["| lever | tokens kept | bytes kept | output error |", "|---|---|---|---|"]
+    cells = defaultdict(dict)
+    rows = "future" if any(row["rows"] == "future" for row in levers) else "window"
+    for row in levers:
+        if row["layer"] == "" and (row["metric"] == "bytes" or (row["metric"] == "output_error" and row["rows"] == rows)):
+            cells[row["lever"], row["policy"], row["budget"], row["kept"]][row["metric"]] = float(row["value"])
+    for (lever, _, _, kept), found in cells.items():
+        full = full or found["bytes"] / int(kept)  # the first lever keeps whole tokens
+        lines.append(f"| {lever} | {kept} | {found['bytes'] / (full * max(int(k) for *_, k in cells)):.0%} | {found['output_error']:.3g} |")
+    return "\n".join(lines)
+
+
+def gain_table(channels):
+    """Markdown: IAP fig. 3 and its counterpart in the output, by layer."""
+    window = channel_errors(channels, "reconstruction_gain", "window")
+    rows = best_rows(channels)
+    output = channel_errors(channels, "output_gain", rows)
+    methods = ("magnitude", "iap", "exchange", "output")
+    lines = ["| layer | " + " | ".join(methods) + " |", "|---" * (len(methods) + 1) + "|"]
+    for layer in [*layers_of(window), None]:
+        cells = [" / ".join(f"{window[m, r, layer]:+.0%}" for r in RATIOS) + "<br>" + " / ".join(f"{output[m, r, layer]:+.0%}" for r in RATIOS)
+                 for m in methods]
+        lines.append(f"| {'all' if layer is None else layer} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 CLAIMS = (
     ("Output-aware scores find more of the next step's costliest tokens than attention sums (OBCache fig. 2a; recall@10% of `oracle_next`)",
      "agreement", output_aware_recall),
@@ -190,6 +296,11 @@ CLAIMS = (
     ("lu loses less than ada, ada less than uniform (LU-KV fig. 3)", "budgets", lu_ada_uniform),
     ("lu has no layer with a burst of loss (fig. 4)", "budgets", bursts),
     ("Greedy on the hull equals the exact optimum (fig. 2a; loss above it)", "budgets", hull_is_optimal),
+    ("A selection that knows how channels interact reconstructs the logits better than ThinK (IAP fig. 3)", "channels", interactions_reconstruct),
+    ("and so keeps the attention output better", "channels", reconstruction_is_output),
+    ("Choosing channels in output space keeps it better than both (output error, here first shown)", "channels", output_space),
+    ("Protecting outstanding key channels (5:15 %) makes iap's logits better for later queries (IAP 3.3; relative reconstruction error)",
+     "channels", protection),
 )
 
 
@@ -201,11 +312,15 @@ def main():
     args = parser.parse_args()
     for dump in args.dumps:
         results = Results(args.program, dump, args.work)
-        tables = {"agreement": results.agreement(), "evictions": results.evictions(), "budgets": results.budgets()}
+        tables = {"agreement": results.agreement(), "evictions": results.evictions(), "budgets": results.budgets(), "channels": results.channels()}
         print(f"\n{dump.name}\n\n| claim | measured | holds |\n|---|---|---|")
         for claim, table, judge in CLAIMS:
             measured, holds = judge(tables[table])
             print(f"| {claim} | {measured} | {holds} |")
+        print("\nGain over ThinK at the ratios " + ", ".join(RATIOS) + ", by layer: reconstruction error, and under it output error\n")
+        print(gain_table(tables["channels"]))
+        print("\nThree levers\n")
+        print(lever_table(results.levers()))
 
 
 if __name__ == "__main__":

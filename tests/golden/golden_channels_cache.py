@@ -112,7 +112,8 @@ class CacheCheck:
             by_run[run_of(line)].append(line)
         for run, some in by_run.items():
             policy, semantics, phase, budget = run
-            name = f"{policy}-{semantics}-{phase}-{budget_of(budget, self.layer.l, semantics)}"
+            tokens = budget_of(budget, self.layer.l, semantics) if budget else some[0]["kept"]
+            name = f"{policy}-{semantics}-{phase}-{tokens}"
             path = self.folder / f"layer_{self.index:02d}" / "kept" / f"{name}.npy"
             kept = np.load(path).astype(bool) if path.exists() else np.zeros((0, 0), bool)
             if phase != "prefill" or kept.shape != (self.layer.n_kv, self.layer.l):

@@ -1,0 +1,47 @@
+#pragma once
+
+#include "data/dump.hpp"
+
+#include <cstddef>
+
+namespace kvreplay {
+
+/// Where a head's figures stand in its row of HeadFigures: those of the whole head, then those of every case.
+class ChannelColumns {
+ public:
+  enum Head {
+    off_diagonal_share,
+    rope_pair_share,
+    window_logits_sq,  ///< ||Q K^T||_F^2 of the window's queries and the prunable keys
+    future_logits_sq,
+    window_full_sq,  ///< sum of ||o_i||^2
+    future_full_sq,
+    window_layer_full_sq,
+    future_layer_full_sq,
+    kHeadFigures
+  };
+  enum Case {
+    pruned,  ///< channels; of one query head where each has its own
+    window_reconstruction,
+    future_reconstruction,
+    lower_bound,
+    window_change_sq,  ///< sum of ||o_i' - o_i||^2
+    future_change_sq,
+    window_layer_change_sq,
+    future_layer_change_sq,
+    bytes,
+    kCaseFigures
+  };
+  explicit ChannelColumns(std::size_t cases) : cases_(static_cast<Index>(cases)) {}
+
+  Index of(Head figure) const { return figure; }
+  Index of(std::size_t which, Case figure) const {
+    return kHeadFigures + static_cast<Index>(which) * kCaseFigures + figure;
+  }
+  Index count() const { return kHeadFigures + cases_ * kCaseFigures; }
+
+ private:
+  Index cases_;
+};
+
+}  // namespace kvreplay

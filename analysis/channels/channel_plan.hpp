@@ -1,0 +1,60 @@
+#pragma once
+
+#include "analysis/left_out.hpp"
+#include "data/dump.hpp"
+#include "sim/channels/channel_basis.hpp"
+#include "sim/tokens/token_metrics.hpp"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+// From what a user asks for to the list of prunings to measure.
+
+namespace kvreplay {
+
+/// The options of `channels`, as given.
+struct ChannelOptions {
+  std::vector<std::string> methods = {"magnitude", "think", "iap", "exchange", "output"};
+  std::vector<double> ratios = {0.4, 0.5, 0.6, 0.7};
+  std::string semantics = "paper";
+  std::optional<Index> recent;
+  Index window = 32;
+  std::string protect = "off";  ///< "A:B", percent
+  bool png = false;
+};
+
+/// One set of channels to find and to measure.
+struct ChannelCase {
+  std::size_t rule = 0;  ///< number of the rule
+  double ratio = 0;
+  std::string ratio_label;  ///< "0.5"
+  Index pruned = 0;         ///< channels that the ratio asks for
+  std::string file_name;    ///< "think-0.5"
+};
+
+struct ChannelPlan {
+  std::vector<ChannelRule> rules;
+  std::vector<ChannelCase> cases;  ///< by rule, then ratio
+  std::vector<double> ratios;
+  ChannelSetting setting;
+  Rows window, future;  ///< the rows that errors are measured on; future may be empty
+  bool png = false;
+  std::vector<LeftOut> left_out;
+  std::vector<std::string> notes;
+
+  bool per_query_head() const { return setting.semantics == Semantics::official; }
+  bool needs_outputs() const;
+  /// The case of think at the ratio of another; none where think is not among the rules.
+  std::optional<std::size_t> think_at(std::size_t which) const;
+};
+
+/// Settles every choice. Throws InputError for an unknown name, a ratio outside [0, 1), `recent` at or beyond
+/// the prompt's length, protect bounds that are reversed or outside 0 to 100, and a dump without queries of
+/// the prompt.
+ChannelPlan channel_plan(const Dump& dump, const ChannelOptions& options);
+
+/// Why a dump cannot give channel metrics with these options, as one clause; nothing where it can.
+std::optional<std::string> why_no_channels(const Dump& dump, const ChannelOptions& options);
+
+}  // namespace kvreplay

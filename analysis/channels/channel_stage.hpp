@@ -1,0 +1,60 @@
+#pragma once
+
+#include "analysis/channels/channel_columns.hpp"
+#include "analysis/channels/channel_plan.hpp"
+#include "analysis/channels/layer_channels.hpp"
+#include "analysis/eviction/layer_outputs.hpp"
+#include "analysis/stage.hpp"
+
+#include <string>
+#include <vector>
+
+namespace kvreplay {
+
+/// Which key channels interact, which every method prunes, and what that costs exactly.
+///   layer_XX/channels/, channels.csv, maps/.
+class ChannelStage final : public Stage {
+ public:
+  ChannelStage(const Dump& dump, const ChannelOptions& options, Precision precision);
+
+  std::string_view name() const override { return "channels"; }
+  Json options() const override;
+  std::vector<LeftOut> left_out() const override { return plan_.left_out; }
+  std::vector<std::string> notes() const override { return plan_.notes; }
+
+  std::size_t figures_per_head() const override { return static_cast<std::size_t>(columns_.count()); }
+  void begin_layer(Index layer, Workers& workers) override;
+  void head(const HeadGroup<float>& group, Workers& workers, std::span<double> figures) override;
+  void head(const HeadGroup<double>& group, Workers& workers, std::span<double> figures) override;
+  void end_layer(const ResultFolder& folder, Index layer, Workers& workers,
+                 Eigen::Ref<Matrix<double>> figures) override;
+  Json write_tables(const ResultFolder& folder, const HeadFigures& figures) override;
+  std::string report(const HeadFigures& figures) const override;
+
+ private:
+  template <class T>
+  struct LayerStore {
+    LayerOutputs<T> window, future;
+  };
+
+  template <class T>
+  LayerStore<T>& store();
+  template <class T>
+  void compute(const HeadGroup<T>& group, Workers& workers, std::span<double> figures);
+  template <class T>
+  void compute_part(const HeadGroup<T>& group, Index row, Index first_query_head, Workers& workers,
+                    std::span<double> figures);
+  template <class T>
+  void project_layer(Index layer, Workers& workers, Eigen::Ref<Matrix<double>> figures);
+
+  const Dump& dump_;
+  ChannelOptions options_;
+  ChannelPlan plan_;
+  ChannelColumns columns_;
+  Precision precision_;
+  LayerChannels layer_;
+  LayerStore<float> store_f32_;
+  LayerStore<double> store_f64_;
+};
+
+}  // namespace kvreplay

@@ -1,0 +1,126 @@
+#include "analysis/channels/layer_channels.hpp"
+
+#include "analysis/png/heatmap.hpp"
+#include "data/npy_write.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+
+namespace kvreplay {
+namespace {
+
+namespace fs = std::filesystem;
+
+void write_matrices(const fs::path& path, const std::vector<Matrix<double>>& matrices, Precision precision) {
+  const auto d = static_cast<std::size_t>(matrices.front().rows());
+  const std::size_t shape[] = {matrices.size(), d, d};
+  std::vector<double> all;
+  for (const Matrix<double>& matrix : matrices)
+    all.insert(all.end(), matrix.data(), matrix.data() + matrix.size());
+  if (precision == Precision::f64)
+    write_npy(path, shape, std::span<const double>(all));
+  else
+    write_npy(path, shape, std::span<const float>(std::vector<float>(all.begin(), all.end())));
+}
+
+void write_rows(const fs::path& path, std::size_t rows,
+                const std::function<const Vector<double>&(std::size_t)>& row) {
+  std::vector<double> all;
+  for (std::size_t r = 0; r < rows; ++r) all.insert(all.end(), row(r).data(), row(r).data() + row(r).size());
+  const std::size_t shape[] = {rows, all.size() / rows};
+  write_npy(path, shape, std::span<const double>(all));
+}
+
+/// The largest entry off the diagonal: what a picture of interactions is about.
+double largest_off_diagonal(const Matrix<double>& H) {
+  Matrix<double> off = H;
+  off.diagonal().setZero();
+  return off.cwiseAbs().maxCoeff();
+}
+
+/// Where the partner of the first rotated channel stands, if pairs are halves of a head apart.
+std::vector<Index> half_mark(const std::vector<Index>& partner) {
+  if (partner.empty() || partner.front() <= 1) return {};
+  return {partner.front()};
+}
+
+}  // namespace
+
+void LayerChannels::begin(const ChannelPlan& plan, const DumpShape& shape) {
+  const auto rows = static_cast<std::size_t>(plan.per_query_head() ? shape.n_q : shape.n_kv);
+  interaction.assign(rows, {});
+  outputs.assign(plan.needs_outputs() ? rows : 0, {});
+  spectrum.assign(rows, {});
+  order.assign(plan.rules.size(), {});
+  for (std::size_t rule = 0; rule < plan.rules.size(); ++rule)
+    if (plan.rules[rule].has_order()) order[rule].resize(rows);
+  pruned.assign(plan.cases.size(), std::vector<ChannelSet>(rows));
+  window.assign(static_cast<std::size_t>(shape.n_q), {});
+  future.assign(plan.future.count() > 0 ? window.size() : 0, {});
+  rope_partner.clear();
+}
+
+void LayerChannels::write(const ResultFolder& folder, Index layer, const ChannelPlan& plan,
+                          Precision precision) const {
+  const fs::path into = folder.layer_path(layer) / "channels";
+  const std::size_t rows = interaction.size(), d = static_cast<std::size_t>(interaction.front().rows());
+  const std::size_t shape[] = {rows, d};
+  write_matrices(into / "interaction.npy", interaction, precision);
+  if (!outputs.empty()) write_matrices(into / "output_interaction.npy", outputs, precision);
+  write_rows(
+      into / "spectrum.npy", rows, [&](std::size_t r) -> const auto& { return spectrum[r]; });
+  for (const auto& [name, moments] : {std::pair{"window", &window}, std::pair{"future", &future}}) {
+    if (moments->empty()) continue;
+    const auto& all = *moments;
+    write_rows(
+        into / fmt::format("query_{}_mean.npy", name),
+        all.size(), [&](std::size_t h) -> const auto& { return all[h].mean; });
+    write_rows(
+        into / fmt::format("query_{}_std.npy", name),
+        all.size(), [&](std::size_t h) -> const auto& { return all[h].deviation; });
+  }
+  if (!rope_partner.empty()) {
+    const std::size_t one[] = {d};
+    write_npy(
+        into / "rope_pair.npy", one,
+        std::span<const std::int32_t>(std::vector<std::int32_t>(rope_partner.begin(), rope_partner.end())));
+  }
+  for (std::size_t rule = 0; rule < plan.rules.size(); ++rule) {
+    if (order[rule].empty()) continue;
+    std::vector<std::int32_t> all(rows * d, -1);
+    for (std::size_t r = 0; r < rows; ++r)
+      std::copy(order[rule][r].begin(), order[rule][r].end(),
+                all.begin() + static_cast<std::ptrdiff_t>(r * d));
+    write_npy(into / fmt::format("{}_order.npy", plan.rules[rule].name), shape,
+              std::span<const std::int32_t>(all));
+  }
+  for (std::size_t c = 0; c < plan.cases.size(); ++c) {
+    std::vector<std::uint8_t> all;
+    for (const ChannelSet& set : pruned[c]) all.insert(all.end(), set.begin(), set.end());
+    write_npy_bool(into / (plan.cases[c].file_name + ".npy"), shape, all);
+  }
+  if (plan.png) write_pictures(folder, layer, plan);
+}
+
+void LayerChannels::write_pictures(const ResultFolder& folder, Index layer, const ChannelPlan& plan) const {
+  const auto draw = [&](const std::vector<Matrix<double>>& matrices, const char* name, const char* title) {
+    for (std::size_t r = 0; r < matrices.size(); ++r) {
+      const char* head = plan.per_query_head() ? "query head" : "KV head";
+      Heatmap map;
+      map.title = fmt::format("{}, layer {}, {} {}", title, layer, head, r);
+      map.x_label = map.y_label = "channel";
+      map.value_label = "interaction";
+      map.values = matrices[r];
+      map.limit = largest_off_diagonal(matrices[r]);
+      map.x_marks = map.y_marks = half_mark(rope_partner);
+      write_png(folder.layer_path(layer) / "channels" / fmt::format("{}-{}.png", name, r), map);
+    }
+  };
+  draw(interaction, "interaction", "Channels in the logits");
+  draw(outputs, "output_interaction", "Channels in the output");
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,31 @@
+#pragma once
+
+#include "analysis/channels/channel_plan.hpp"
+#include "analysis/stage.hpp"
+#include "sim/channels/query_drift.hpp"
+
+#include <vector>
+
+namespace kvreplay {
+
+/// What a layer's files hold, collected head by head: a row is a KV head, or a query head where each has a
+/// selection of its own. Several threads may fill different rows at once.
+class LayerChannels {
+ public:
+  void begin(const ChannelPlan& plan, const DumpShape& shape);
+
+  std::vector<Matrix<double>> interaction, outputs;    ///< [rows] of [d, d]
+  std::vector<Vector<double>> spectrum;                ///< [rows] of [d]
+  std::vector<std::vector<std::vector<Index>>> order;  ///< [rules][rows]; empty where a rule has none
+  std::vector<std::vector<ChannelSet>> pruned;         ///< [cases][rows]
+  std::vector<ChannelMoments> window, future;          ///< [n_q]
+  std::vector<Index> rope_partner;                     ///< [d], or empty
+
+  /// layer_XX/channels/.
+  void write(const ResultFolder& folder, Index layer, const ChannelPlan& plan, Precision precision) const;
+
+ private:
+  void write_pictures(const ResultFolder& folder, Index layer, const ChannelPlan& plan) const;
+};
+
+}  // namespace kvreplay

@@ -1,0 +1,24 @@
+#pragma once
+
+#include "sim/eviction/kept_outputs.hpp"
+
+#include <cmath>
+#include <vector>
+
+namespace kvreplay {
+
+/// The norm of the difference between vectors in panels and others in rows, over all query heads.
+template <class T>
+double distance(const PanelRows<T>& panels, const std::vector<Matrix<double>>& rows) {
+  double square = 0;
+  for (std::size_t g = 0; g < rows.size(); ++g)
+    for (Index r = 0; r < rows[g].rows(); ++r)
+      for (Index c = 0; c < rows[g].cols(); ++c) {
+        const T found = panels[g][panel_entry<T>(r, c, rows[g].cols())];
+        const double off = static_cast<double>(found) - rows[g](r, c);
+        square += off * off;
+      }
+  return std::sqrt(square);
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,111 @@
+#include "analysis/verify_channels.hpp"
+
+#include "analysis/output_distance.hpp"
+#include "sim/channels/channel_basis.hpp"
+#include "sim/channels/channel_interaction.hpp"
+#include "sim/compression/compressed_outputs.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace kvreplay {
+namespace {
+
+constexpr Index kRows = 32;  // of each row set: brute force is slow
+constexpr double kTolerance = 1e-9, kFloat32 = 1e-4;
+
+template <class T>
+CompressedCache<double> widened(const CompressedCache<T>& cache) {
+  return {cache.kept, cache.pruned, cache.prunable, cache.k.template cast<double>(),
+          cache.v.template cast<double>()};
+}
+
+}  // namespace
+
+ChannelCheck::ChannelCheck(const Dump& dump, Index window, Workers& workers)
+    : workers_(workers), window_asked_(std::min(window, kRows)) {
+  const DumpShape& shape = dump.shape();
+  window_ = window_rows(shape.l, shape.first_query(), window_asked_);
+  future_ = future_rows(shape.l, shape.T, shape.first_query());
+  future_.end = std::min(future_.end, future_.begin + kRows);
+  recent_ = std::min(default_recent(Semantics::paper), shape.l / 2);
+}
+
+void ChannelCheck::add(const HeadGroup<double>& group, const HeadGroup<float>* single) {
+  if (window_.count() == 0) return;
+  compare(group, group, "float64", kTolerance, worst_f64_);
+  if (single != nullptr) compare(group, *single, "float32", kFloat32, worst_f32_);
+  ++heads_;
+  with_f32_ = with_f32_ || single != nullptr;
+}
+
+template <class T>
+void ChannelCheck::compare(const HeadGroup<double>& group, const HeadGroup<T>& fast, const char* type,
+                           double tolerance, double& worst) {
+  const Index d = group.d(), l = group.l;
+  const KeptSet all(static_cast<std::size_t>(l), 1);
+  KeptSet alternate = all;
+  for (std::size_t p = 1; p < alternate.size(); p += 2) alternate[p] = 0;
+  const ChannelSetting setting{Semantics::paper, recent_, window_asked_, std::nullopt};
+  const ChannelBasis basis = channel_basis(fast, all, setting, false, workers_);
+  const ChannelRule think = *channel_rule_named("think"), iap = *channel_rule_named("iap");
+  const ChannelSet half =
+      select_channels(think, basis.scores, channel_order(think, basis.scores), d / 2).pruned;
+  const ChannelSet most =
+      select_channels(iap, basis.scores, channel_order(iap, basis.scores), 7 * d / 10).pruned;
+
+  for (const ChannelSet& set : {half, most}) {
+    const double expected =
+        reconstruction_error_reference(group, positions(basis.keys.prunable), window_, set);
+    const double scale = subset_error(basis.window.cwiseAbs(), set);
+    const double off = std::abs(subset_error(basis.window, set) - expected);
+    judge(group, "error of the logits", type, off == 0 ? 0 : off / scale, tolerance, worst);
+  }
+  const std::vector<CompressedCache<T>> caches = {
+      compressed_cache(fast, all, half, basis.keys.prunable, std::nullopt),
+      compressed_cache(fast, alternate, most, without_recent(alternate, recent_),
+                       Quantization{.bits = 4, .group = 32, .residual = 16})};
+  for (const Rows rows : {window_, future_}) {
+    if (rows.count() == 0) continue;
+    const CompressedOutputs<T> outputs(fast, rows, workers_);
+    for (const CompressedCache<T>& cache : caches) {
+      const OutputChangeReference expected = compressed_change_reference(group, rows, widened(cache));
+      const double difference = distance(outputs.change(cache, true).vectors, expected.change);
+      judge(group, "outputs over a compressed cache", type,
+            difference == 0 ? 0 : difference / std::sqrt(expected.full_sq), tolerance, worst);
+    }
+  }
+}
+
+void ChannelCheck::judge(const HeadGroup<double>& group, const char* what, const char* type, double deviation,
+                         double tolerance, double& worst) {
+  if (std::isnan(deviation) || deviation > worst) worst = std::abs(deviation);
+  if (deviation <= tolerance) return;
+  failures_.push_back(fmt::format("channels: layer {} KV head {}: {} {:.2g} off in {}, tolerance {:g}",
+                                  group.layer, group.kv_head, what, deviation, type, tolerance));
+}
+
+Check ChannelCheck::check() const {
+  Check check{.name = "compressed caches",
+              .covered = {},
+              .worst = {},
+              .skipped = false,
+              .failures = failures_,
+              .figures = {}};
+  if (window_.count() == 0) {
+    check.skipped = true;
+    check.worst = "left out: the dump holds no queries of the prompt";
+    return check;
+  }
+  const Index rows = window_.count() + future_.count();
+  check.covered = fmt::format("{} heads x {} rows x 2 caches", heads_, rows);
+  check.worst = fmt::format("worst {:.1e} of the norm (tolerance {:g})", worst_f64_, kTolerance);
+  if (with_f32_) check.worst += fmt::format(", float32 {:.1e} ({:g})", worst_f32_, kFloat32);
+  check.figures = {{"heads", heads_}, {"rows", rows}, {"worst_f64", worst_f64_}};
+  if (with_f32_) check.figures["worst_f32"] = worst_f32_;
+  return check;
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,36 @@
+#include "sim/channels/channel_basis.hpp"
+
+#include "sim/channels/channel_interaction.hpp"
+#include "sim/compression/compressed_cache.hpp"
+
+namespace kvreplay {
+
+template <class T>
+ChannelBasis channel_basis(const HeadGroup<T>& group, const KeptSet& cache, const ChannelSetting& setting,
+                           bool with_outputs, Workers& workers) {
+  const Rows window = window_rows(group.l, group.first_query(), setting.window);
+  const Rows future = future_rows(group.l, group.T_all(), group.first_query());
+  ChannelBasis basis;
+  basis.keys = {cache, without_recent(cache, setting.recent)};
+  const Matrix<double> keys = gram(group.k, positions(basis.keys.prunable), workers);
+  const Matrix<double> queries = query_gram(group, window, workers);
+  basis.window = keys.cwiseProduct(queries);
+  basis.future = keys.cwiseProduct(query_gram(group, future, workers));
+
+  ChannelScores& scores = basis.scores;
+  const Matrix<double> ranked =
+      setting.semantics == Semantics::official ? gram(group.k, positions(cache), workers) : keys;
+  scores.key_sq = ranked.diagonal();
+  scores.logits = ranked.cwiseProduct(queries);
+  if (with_outputs) scores.outputs = output_interaction(group, window, basis.keys, workers);
+  if (group.rope) scores.rope_partner = rope_partners(*group.rope, group.d());
+  if (setting.protection) scores.fixed = protected_channels(scores.key_sq, *setting.protection);
+  return basis;
+}
+
+template ChannelBasis channel_basis(const HeadGroup<float>&, const KeptSet&, const ChannelSetting&, bool,
+                                    Workers&);
+template ChannelBasis channel_basis(const HeadGroup<double>&, const KeptSet&, const ChannelSetting&, bool,
+                                    Workers&);
+
+}  // namespace kvreplay

@@ -1,0 +1,44 @@
+#pragma once
+
+#include "sim/channels/output_interaction.hpp"
+#include "sim/channels/selection.hpp"
+#include "sim/head_group.hpp"
+#include "sim/schedule.hpp"
+
+#include <optional>
+
+namespace kvreplay {
+
+/// The setting in which channels are chosen, whatever the method.
+///   paper     scores from the keys that may lose channels, all but the last `recent`
+///   official  ThinK's code: scores from all keys of the cache, one selection for every query head
+///   kvpress   every key loses channels
+struct ChannelSetting {
+  Semantics semantics = Semantics::paper;
+  Index recent = 32;
+  Index window = 32;
+  std::optional<Protection> protection;
+};
+/// The recent keys that a setting leaves whole unless told otherwise.
+constexpr Index default_recent(Semantics semantics) { return semantics == Semantics::kvpress ? 0 : 32; }
+
+/// What is known of a cache's key channels.
+struct ChannelBasis {
+  PrunableKeys keys;
+  ChannelScores scores;   ///< what selections look at
+  Matrix<double> window;  ///< [d, d], H of the prunable keys and the window's queries: its sums are the error
+  Matrix<double> future;  ///< the same with the queries of the decoding steps; 0 without any
+};
+
+/// `cache` [l] holds the prompt positions that are still there. Cost: the Gram matrices, 2 l d^2 flops, and
+/// `with_outputs` that of output_interaction().
+template <class T>
+ChannelBasis channel_basis(const HeadGroup<T>& group, const KeptSet& cache, const ChannelSetting& setting,
+                           bool with_outputs, Workers& workers);
+
+extern template ChannelBasis channel_basis(const HeadGroup<float>&, const KeptSet&, const ChannelSetting&,
+                                           bool, Workers&);
+extern template ChannelBasis channel_basis(const HeadGroup<double>&, const KeptSet&, const ChannelSetting&,
+                                           bool, Workers&);
+
+}  // namespace kvreplay

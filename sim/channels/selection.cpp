@@ -1,0 +1,136 @@
+#include "sim/channels/selection.hpp"
+
+#include "sim/channels/optimal_subset.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+
+namespace kvreplay {
+namespace {
+
+constexpr std::array<std::string_view, 7> kNames{"magnitude", "think",   "iap",       "exchange",
+                                                 "output",    "optimal", "rope_pairs"};
+
+/// Whole rotation pairs, and channels that are not rotated on their own; in order of their lowest channel.
+std::vector<std::vector<Index>> rotation_units(const std::vector<Index>& partner) {
+  std::vector<std::vector<Index>> units;
+  for (Index c = 0; c < static_cast<Index>(partner.size()); ++c) {
+    const Index other = partner[static_cast<std::size_t>(c)];
+    if (other < 0)
+      units.push_back({c});
+    else if (c < other)
+      units.push_back({c, other});
+  }
+  return units;
+}
+
+/// `order` up to the last whole unit within n channels.
+ChannelSet whole_units(const std::vector<Index>& order, const std::vector<Index>& partner, Index n, Index d) {
+  Index end = std::min(n, static_cast<Index>(order.size()));
+  if (end > 0 && end < static_cast<Index>(order.size())) {
+    const auto last = order[static_cast<std::size_t>(end - 1)], next = order[static_cast<std::size_t>(end)];
+    if (partner[static_cast<std::size_t>(last)] == next) --end;
+  }
+  return first_of(order, end, d);
+}
+
+}  // namespace
+
+const std::vector<ChannelMethod>& all_channel_methods() {
+  static const std::vector<ChannelMethod> all = [] {
+    std::vector<ChannelMethod> methods;
+    for (std::size_t m = 0; m < kNames.size(); ++m) methods.push_back(static_cast<ChannelMethod>(m));
+    return methods;
+  }();
+  return all;
+}
+
+std::string_view name_of(ChannelMethod method) { return kNames[static_cast<std::size_t>(method)]; }
+
+std::optional<ChannelMethod> channel_method_named(std::string_view name) {
+  const auto at = std::find(kNames.begin(), kNames.end(), name);
+  if (at == kNames.end()) return std::nullopt;
+  return static_cast<ChannelMethod>(at - kNames.begin());
+}
+
+std::optional<ChannelRule> channel_rule_named(std::string_view name) {
+  ChannelRule rule{std::string(name)};
+  const std::size_t plus = name.find('+');
+  const auto method = channel_method_named(name.substr(0, plus));
+  if (!method) return std::nullopt;
+  rule.method = *method;
+  if (plus == std::string_view::npos) return rule;
+  const auto start = channel_method_named(name.substr(plus + 1));
+  if (*method != ChannelMethod::exchange || !start || *start == ChannelMethod::exchange ||
+      *start == ChannelMethod::optimal)
+    return std::nullopt;
+  rule.start = *start;
+  return rule;
+}
+
+std::vector<Index> channel_order(const ChannelRule& rule, const ChannelScores& scores) {
+  switch (rule.method == ChannelMethod::exchange ? rule.start : rule.method) {
+    case ChannelMethod::magnitude:
+      return ascending_order(scores.key_sq, scores.fixed);
+    case ChannelMethod::think:
+      return ascending_order(scores.logits.diagonal(), scores.fixed);
+    case ChannelMethod::output:
+      return greedy_order(scores.outputs, scores.fixed);
+    case ChannelMethod::rope_pairs:
+      return greedy_order(scores.logits, rotation_units(scores.rope_partner), scores.fixed);
+    default:
+      return greedy_order(scores.logits, scores.fixed);
+  }
+}
+
+ChannelSelection select_channels(const ChannelRule& rule, const ChannelScores& scores,
+                                 const std::vector<Index>& order, Index n) {
+  const Index d = scores.key_sq.size();
+  const ChannelMethod first = rule.method == ChannelMethod::exchange ? rule.start : rule.method;
+  ChannelSet start = first == ChannelMethod::rope_pairs ? whole_units(order, scores.rope_partner, n, d)
+                                                        : first_of(order, n, d);
+  if (first == ChannelMethod::output)
+    start = exchange_channels(scores.outputs, std::move(start), scores.fixed);
+  if (rule.method == ChannelMethod::exchange)
+    return {exchange_channels(scores.logits, std::move(start), scores.fixed), std::nullopt};
+  if (rule.method == ChannelMethod::optimal) {
+    OptimalSubset best = optimal_subset(scores.logits, n, scores.fixed, start, kMostNodes);
+    return {std::move(best.set), best.lower_bound};
+  }
+  return {std::move(start), std::nullopt};
+}
+
+Index pruned_channels(double ratio, Index d, Semantics semantics) {
+  const double share = ratio * static_cast<double>(d);
+  return static_cast<Index>(semantics == Semantics::paper ? std::floor(share + 1e-9) : share);
+}
+
+ChannelSet protected_channels(const Vector<double>& key_sq, const Protection& protection) {
+  const Index d = key_sq.size();
+  const Vector<double> norms = key_sq.cwiseMax(0.0).cwiseSqrt();
+  const double mean = norms.mean();
+  const double deviation = std::sqrt((norms.array() - mean).square().mean());
+  const auto percent = [&](double x) {
+    const auto rounded = static_cast<Index>(std::floor(x * static_cast<double>(d) / 100 + 0.5));
+    return x <= 0 ? Index{0} : std::min(std::max<Index>(rounded, 1), d);
+  };
+  const Index outstanding = (norms.array() > mean + deviation).count();
+  const Index count = std::clamp(outstanding, percent(protection.least), percent(protection.most));
+  return first_of(ascending_order(-norms, {}), count, d);
+}
+
+std::vector<Index> rope_partners(const Rope& rope, Index d) {
+  std::vector<Index> partner(static_cast<std::size_t>(d), -1);
+  const Index pairs = rope.rotary_dim / 2;
+  for (Index j = 0; j < pairs; ++j) {
+    const bool half = rope.style == Rope::Style::half;
+    const Index a = half ? j : 2 * j, b = half ? j + pairs : 2 * j + 1;
+    partner[static_cast<std::size_t>(a)] = b;
+    partner[static_cast<std::size_t>(b)] = a;
+  }
+  return partner;
+}
+
+}  // namespace kvreplay
