@@ -65,9 +65,8 @@ Pair best_pair(const SubsetProblem& convex, const Tangent& t, const Vector<doubl
     const double fall = t.slope[c] - least;
     if (t.x[c] <= 0 || fall <= 0) continue;
     const double curvature = diagonal[pair.up] + diagonal[c] - 2 * row[c];
-    const double gain = fall * fall / std::max(curvature, std::numeric_limits<double>::min());
-    if (gain <= most) continue;
-    most = gain;
+    if (fall * fall <= most * curvature) continue;
+    most = fall * fall / std::max(curvature, std::numeric_limits<double>::min());
     pair.down = c;
   }
   return pair;

@@ -23,20 +23,21 @@ void Incumbent::offer(const ChannelSet& set) {
   std::vector<Index> members;
   for (Index c = 0; c < H_.rows(); ++c)
     if (set[at(c)] != 0) members.push_back(c);
-  double error = 0, magnitude = 0;
-  for (const Index c : members) {
-    const double* row = H_.row(c).data();
+  const auto sum_of = [&](auto&& entry) {
     double sum = 0;
-    for (const Index e : members) {
-      sum += row[e];
-      magnitude += std::abs(row[e]);
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      const double* row = H_.row(members[i]).data();
+      double above = 0;
+      for (std::size_t j = 0; j < i; ++j) above += entry(row[members[j]]);
+      sum += entry(row[members[i]]) + 2 * above;
     }
-    error += sum;
-  }
+    return sum;
+  };
+  const double error = sum_of([](double x) { return x; });
   if (!(error < error_)) return;
   set_ = set;
   error_ = error;
-  limit_ = error - 1e-11 * magnitude;
+  limit_ = error - 1e-11 * sum_of([](double x) { return std::abs(x); });
 }
 
 ChannelSet Incumbent::offer_rounded(const SubsetProblem& problem, const Vector<double>& x) {

@@ -24,9 +24,12 @@ struct PrunableKeys {
 /// The whole prompt but for its last `recent` positions, which stay whole.
 PrunableKeys prompt_keys(Index l, Index recent);
 
-/// [d, d]: the sum over the rows (positions with a query, not empty) and query heads of D_i,c . D_i,e. In T,
-/// sums over rows in float64. The row's largest weight never enters a difference 1 - a: right where a sink
-/// takes nearly all of it. Cost: 2 G |rows| |P| d d_v flops; memory O(d d_v) a thread.
+/// [d, d], exactly symmetric: the sum over the rows (positions with a query, not empty) and query heads of
+/// D_i,c . D_i,e. In T, sums over rows in float64; the same bytes for any number of threads. Neither a sink
+/// that takes nearly all weight nor keys far from 0 cost digits: the row's largest weight never enters a
+/// difference 1 - a, and what a channel's keys have in common is taken apart. A row that sees nothing adds 0.
+/// Throws InputError where a number overflows T. Cost: 2 G |rows| |P| d d_v flops; memory O(|P| d) and
+/// O(l W + d (d + d_v)) a thread, W = kPanelWidth<T>.
 template <class T>
 Matrix<double> output_interaction(const HeadGroup<T>& group, Rows rows, const PrunableKeys& keys,
                                   Workers& workers);

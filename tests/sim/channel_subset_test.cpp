@@ -238,6 +238,12 @@ TEST_CASE("exchange is exact among small channels once the large ones have left"
   CHECK(best_neighbour(H, end, {}) >= error * (1 - 1e-12));
 }
 
+TEST_CASE("exchange takes small gains", "[channel_subset]") {
+  Matrix<double> H = Matrix<double>::Identity(3, 3);
+  H(0, 0) = 1 + 1e-12;
+  CHECK(exchange_channels(H, {1, 0, 0}, {}) == ChannelSet{0, 1, 0});
+}
+
 TEST_CASE("exchange ends where rounding hides all differences", "[channel_subset]") {
   for (const Index d : {1, 17, 128}) {
     const ChannelSet half = random_channels(d, d / 2, 3);
@@ -246,7 +252,8 @@ TEST_CASE("exchange ends where rounding hides all differences", "[channel_subset
     CHECK(exchange_channels(Matrix<double>::Constant(d, d, 0.1), half, {}) == half);
     // Rank one, x'Hx = (a'x)^2, and sets whose a sums to nearly 0: all that is left is rounding.
     Vector<double> a(d);
-    for (Index c = 0; c < d; ++c) a[c] = (c % 2 == 0 ? 1 : -1) * std::sqrt(static_cast<double>(c / 2 + 2));
+    for (Index c = 0; c < d; ++c)
+      a[c] = (c % 2 == 0 ? 1 : -1) * std::sqrt(static_cast<double>(c - c % 2 + 4));
     const Matrix<double> H = a * a.transpose();
     const ChannelSet end = exchange_channels(H, half, {});
     CHECK(subset_error(H, end) <= subset_error(H, half) + 1e-12 * H.cwiseAbs().sum());

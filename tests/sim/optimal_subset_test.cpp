@@ -4,6 +4,8 @@
 #include "tests/sim/channel_cases.hpp"
 #include "tests/support/catch.hpp"
 
+#include <Eigen/Eigenvalues>
+
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -103,6 +105,7 @@ TEST_CASE("branch and bound finds what an exhaustive search finds", "[optimal_su
         const Searched end = searched(H, n, fixed, start, 50000);
         CHECK(std::abs(end.error - best[static_cast<std::size_t>(n)]) <= rounding);
         CHECK(end.bound >= end.limit);
+        CHECK(end.limit >= end.error - rounding);
         nodes += end.nodes;
         improved += subset_error(H, start) > end.error + rounding;
       }
@@ -179,6 +182,42 @@ TEST_CASE("a tangent bounds every set from below, and what it settles is right",
   CHECK(settled_any > 10);
 }
 
+TEST_CASE("a shifted problem is convex and keeps the error of every set", "[optimal_subset]") {
+  int shifted_up = 0;
+  for (const ChannelSpec& spec : channel_specs({11, 40})) {
+    const Matrix<double> H = channel_matrix(spec);
+    const Index n = spec.d / 2;
+    const ChannelSet greedy = first_of(greedy_order(H, {}), n, spec.d);
+    Incumbent best(H, {}, exchange_channels(H, greedy, {}));
+    const SubsetProblem convex = convexified(whole_problem(H, n, {}), best).convex;
+    if (convex.closed()) continue;
+    INFO(name_of(spec) << ", open " << convex.m());
+    for (const std::uint64_t seed : {1, 2, 3}) {
+      const ChannelSet chosen = random_channels(convex.m(), convex.k, seed);
+      Vector<double> x(convex.m());
+      std::vector<Index> members = convex.taken;
+      for (Index i = 0; i < convex.m(); ++i) {
+        x[i] = holds(chosen, i) ? 1 : 0;
+        if (holds(chosen, i)) members.push_back(convex.channel[static_cast<std::size_t>(i)]);
+      }
+      const double error = convex.constant + convex.linear.dot(x) + x.dot(convex.A * x);
+      CHECK(std::abs(error - naive_error(H, members)) <= 1e-10 * H(members, members).cwiseAbs().sum());
+    }
+    // On the changes that keep the sum of x: e is moved out of the way.
+    const Index m = convex.m();
+    const Eigen::MatrixXd keep =
+        Eigen::MatrixXd::Identity(m, m) - Eigen::MatrixXd::Constant(m, m, 1.0 / static_cast<double>(m));
+    const Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd> eigen(keep * convex.A * keep,
+                                                               Eigen::EigenvaluesOnly);
+    CHECK(eigen.eigenvalues()[0] >= -1e-12 * convex.A.cwiseAbs().sum());
+    for (Index i = 0; i < m; ++i) {
+      const Index c = convex.channel[static_cast<std::size_t>(i)];
+      shifted_up += convex.A(i, i) < H(c, c);
+    }
+  }
+  CHECK(shifted_up > 20);
+}
+
 TEST_CASE("a reduced problem gives the errors of the whole one", "[optimal_subset]") {
   const SubsetProblem whole = whole_problem(channel_matrix({.d = 7, .seed = 8}), 4, {0, 0, 1, 0, 0, 0, 0});
   REQUIRE(whole.channel == std::vector<Index>{0, 1, 3, 4, 5, 6});
@@ -213,6 +252,8 @@ TEST_CASE("few of many channels are proven, and many with a bound", "[optimal_su
     check_set(half.set, d / 2, {});
     CHECK(half.nodes <= 101);
     CHECK(half.lower_bound <= half.error);
+    CHECK(half.lower_bound >= 0);
+    if (spec.seed == 1) CHECK(half.lower_bound > 0.94 * half.error);
     CHECK(half.error <= subset_error(H, exchange_channels(H, start, {})));
     const ChannelSet greedy = first_of(greedy_order(H, {}), d / 2, d);
     CHECK(half.error <= subset_error(H, exchange_channels(H, greedy, {})));
