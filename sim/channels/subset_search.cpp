@@ -112,6 +112,8 @@ SubsetProblem whole_problem(const Matrix<double>& H, Index n, const ChannelSet& 
 
 std::optional<Index> few_subsets(Index m, Index k) {
   constexpr Index kFew = Index{1} << 19;
+  // Most of many: a choice takes as many steps as members, and the tree search is short.
+  if (m > 20 && k > m / 2) return std::nullopt;
   k = std::min(k, m - k);
   Index subsets = 1;
   for (Index i = 0; i < k; ++i) {

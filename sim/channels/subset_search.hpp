@@ -11,7 +11,7 @@ namespace kvreplay {
 /// Take n of the channels outside `fixed`.
 SubsetProblem whole_problem(const Matrix<double>& H, Index n, const ChannelSet& fixed);
 
-/// C(m, k), or nothing above 2^19.
+/// C(m, k), or nothing above 2^19 and where k is more than half of more than 20.
 std::optional<Index> few_subsets(Index m, Index k);
 
 /// The set of a problem that is not closed with the smallest error, among equals the first in the order of
