@@ -22,6 +22,7 @@ struct Glyph {
 
 constexpr char kFirst = ' ', kLast = '~';
 constexpr Index kSide = 16;  // no glyph reaches further
+constexpr Index kAfter = 2;  // empty columns at the end of an advance
 using Bitmap = std::array<std::array<bool, kSide>, kSide>;
 
 Bitmap bitmap_of(char c) {
@@ -90,7 +91,7 @@ std::string drawable(std::string_view text) {
 Index text_width(std::string_view text, Index scale) {
   Index width = 0;
   for (const char c : drawable(text)) width += glyph(c).advance;
-  return std::max<Index>(width - 1, 0) * scale;  // a glyph's advance ends with a gap of 1
+  return std::max<Index>(width - kAfter, 0) * scale;
 }
 
 std::vector<std::string> wrap(std::string_view text, Index width, Index scale) {
