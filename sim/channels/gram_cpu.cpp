@@ -49,11 +49,11 @@ Matrix<double> gram(const Matrix<T>& x, const std::vector<Index>& rows, Workers&
     std::vector<T> panels(static_cast<std::size_t>(panels_of<T>(d) * kRowsPerTile * kPanelWidth<T>));
     const Index end = std::min((item + 1) * per_item, n);
     for (Index begin = item * per_item; begin < end; begin += kRowsPerTile) {
-      const auto tile = [&](Index from) {
-        return ListedRows<T>{x.data(), rows.data() + from, std::clamp<Index>(end - from, 0, kRowsPerTile), d};
-      };
-      pack_rows(tile(begin), panels.data());
-      add_gram(panels.data(), tile(begin).n, d, sum.data(), tile(begin + kRowsPerTile));
+      const Index next = std::min(begin + kRowsPerTile, end);
+      const ListedRows<T> tile{x.data(), rows.data() + begin, next - begin, d};
+      pack_rows(tile, panels.data());
+      add_gram(panels.data(), tile.n, d, sum.data(),
+               {x.data(), rows.data() + next, std::min(kRowsPerTile, end - next), d});
     }
   });
   Matrix<double> total = total_gram<T>(sums, d, workers);
@@ -64,6 +64,31 @@ Matrix<double> gram(const Matrix<T>& x, const std::vector<Index>& rows, Workers&
       "an overflow");
 }
 
+template <class T>
+Matrix<double> gram_f64(const Matrix<T>& x, const std::vector<Index>& rows, Workers& workers) {
+  constexpr Index W = kPanelWidth<double>;
+  const Index n = static_cast<Index>(rows.size()), d = x.cols(), per_item = rows_per_item(n);
+  GramSums sums(static_cast<std::size_t>((n + per_item - 1) / per_item));
+  workers.parallel_for(static_cast<Index>(sums.size()), [&](Index item) {
+    std::vector<double>& sum = sums[static_cast<std::size_t>(item)];
+    sum.resize(gram_blocks_size<double>(d));
+    std::vector<double> panels(static_cast<std::size_t>(panels_of<double>(d) * kRowsPerTile * W));
+    const Index end = std::min((item + 1) * per_item, n);
+    for (Index begin = item * per_item; begin < end; begin += kRowsPerTile) {
+      const Index tile = std::min(kRowsPerTile, end - begin);
+      for (Index r = 0; r < tile; ++r) {
+        const T* row = x.data() + rows[static_cast<std::size_t>(begin + r)] * d;
+        for (Index c = 0; c < d; ++c)
+          panels[static_cast<std::size_t>((c / W * tile + r) * W + c % W)] = static_cast<double>(row[c]);
+      }
+      add_gram(panels.data(), tile, d, sum.data());
+    }
+  });
+  return total_gram<double>(sums, d, workers);
+}
+
+template Matrix<double> gram_f64(const Matrix<float>&, const std::vector<Index>&, Workers&);
+template Matrix<double> gram_f64(const Matrix<double>&, const std::vector<Index>&, Workers&);
 template Matrix<double> gram(const Matrix<float>&, const std::vector<Index>&, Workers&);
 template Matrix<double> gram(const Matrix<double>&, const std::vector<Index>&, Workers&);
 template Matrix<double> total_gram<float>(const GramSums&, Index, Workers&);

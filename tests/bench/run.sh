@@ -21,5 +21,5 @@ echo
 echo "decoding with an eviction at every step (a_step: seconds a step of one thread)"
 medians decode_bench 0.5
 echo
-echo "key channels: their interaction in the logits and in the output (of_whole: as if both triangles were formed)"
+echo "key channels: how they interact in the logits (of_whole: as if both triangles were formed) and in the output, searches"
 medians channel_bench 0.5
