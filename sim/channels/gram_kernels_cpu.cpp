@@ -44,23 +44,55 @@ HWY_NOINLINE void PackRows(const ListedRows<T>& rows, T* HWY_RESTRICT panels) {
   }
 }
 
-/// Fetches the rows of a list a few at a time.
+/// Fetches the rows of a list, a line at a time: many at once would hold up the product's own loads.
 template <class T>
 class Fetch {
  public:
-  Fetch(const ListedRows<T>& rows, Index steps) : rows_(rows), per_step_((rows.n + steps - 1) / steps) {}
-  HWY_INLINE void Step() {
-    constexpr Index kLine = 64 / static_cast<Index>(sizeof(T));
-    const Index end = std::min(at_ + per_step_, rows_.n);
-    for (; at_ < end; ++at_)
-      for (Index c = 0; c < rows_.d; c += kLine)
-        __builtin_prefetch(rows_.x + rows_.rows[at_] * rows_.d + c, 0, 2);
+  explicit Fetch(const ListedRows<T>& rows) : rows_(rows) {}
+  HWY_INLINE void Line() {
+    if (at_ == rows_.n) return;
+    __builtin_prefetch(rows_.x + rows_.rows[at_] * rows_.d + c_, 0, 2);
+    c_ += 64 / static_cast<Index>(sizeof(T));
+    if (c_ < rows_.d) return;
+    c_ = 0;
+    ++at_;
   }
 
  private:
   ListedRows<T> rows_;
-  Index per_step_, at_ = 0;
+  Index at_ = 0, c_ = 0;
 };
+
+inline constexpr Index kRowsPerLine = 2;  // of a product, between two lines fetched
+
+/// block [MR][W] := A^T B, A being MR columns of a panel [rows][W] and B a whole one.
+template <int MR, class T>
+HWY_INLINE void BlockRows(const T* HWY_RESTRICT a, const T* HWY_RESTRICT b, Index rows, Fetch<T>& fetch,
+                          T* HWY_RESTRICT block) {
+  const hn::ScalableTag<T> d;
+  const Index N = static_cast<Index>(hn::Lanes(d));
+  constexpr Index W = kPanelWidth<T>;
+  for (Index n = 0; n < W; n += 2 * N) {
+    hn::Vec<decltype(d)> sum[MR][2];
+#pragma GCC unroll 16
+    for (int r = 0; r < MR; ++r) sum[r][0] = sum[r][1] = hn::Zero(d);
+    for (Index k = 0; k < rows; ++k) {
+      if (k % kRowsPerLine == 0) fetch.Line();
+      const auto b0 = hn::LoadU(d, b + k * W + n), b1 = hn::LoadU(d, b + k * W + n + N);
+#pragma GCC unroll 16
+      for (int r = 0; r < MR; ++r) {
+        const auto x = hn::Set(d, a[k * W + r]);
+        sum[r][0] = hn::MulAdd(x, b0, sum[r][0]);
+        sum[r][1] = hn::MulAdd(x, b1, sum[r][1]);
+      }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < MR; ++r) {
+      hn::StoreU(sum[r][0], d, block + r * W + n);
+      hn::StoreU(sum[r][1], d, block + r * W + n + N);
+    }
+  }
+}
 
 // Rows of a diagonal block worked on at once, against one vector: they divide W.
 #if HWY_TARGET <= HWY_AVX3
@@ -72,7 +104,7 @@ inline constexpr int kRowsOnDiagonal = 8;
 /// block [W][W]: X^T X of one panel, on and above the diagonal; what lies a vector or more below it is left
 /// as it is.
 template <class T>
-HWY_INLINE void DiagonalBlock(const T* HWY_RESTRICT x, Index rows, T* HWY_RESTRICT block) {
+HWY_INLINE void DiagonalBlock(const T* HWY_RESTRICT x, Index rows, Fetch<T>& fetch, T* HWY_RESTRICT block) {
   const hn::ScalableTag<T> d;
   const Index N = static_cast<Index>(hn::Lanes(d));
   constexpr Index W = kPanelWidth<T>;
@@ -82,6 +114,7 @@ HWY_INLINE void DiagonalBlock(const T* HWY_RESTRICT x, Index rows, T* HWY_RESTRI
 #pragma GCC unroll 16
       for (int r = 0; r < kRowsOnDiagonal; ++r) sum[r] = hn::Zero(d);
       for (Index k = 0; k < rows; ++k) {
+        if (k % kRowsPerLine == 0) fetch.Line();
         const auto b = hn::LoadU(d, x + k * W + n);
 #pragma GCC unroll 16
         for (int r = 0; r < kRowsOnDiagonal; ++r)
@@ -96,20 +129,18 @@ template <class T>
 HWY_NOINLINE void AddGram(const T* panels, Index rows, Index d, double* blocks, const ListedRows<T>& next) {
   constexpr Index W = kPanelWidth<T>;
   HWY_ALIGN T block[W * W], diagonal[W * W] = {};
-  constexpr Index kSteps = (W + kRowsAtOnce - 1) / kRowsAtOnce;
+  constexpr Index kRows = kRowsAtOnce, kLast = W % kRows;
   const Index n = panels_of<T>(d);
-  Fetch<T> fetch(next, n * (n + 1) / 2 * kSteps);
+  Fetch<T> fetch(next);
   for (Index j = 0; j < n; ++j) {
+    const T* b = panels + j * rows * W;
     for (Index i = 0; i < j; ++i) {
-      for (Index m = 0; m < W; m += kRowsAtOnce) {
-        fetch.Step();
-        PanelGemm<T>(std::min<Index>(kRowsAtOnce, W - m), panels + i * rows * W + m, 1, W, rows,
-                     panels + j * rows * W, nullptr, block + m * W);
-      }
+      const T* a = panels + i * rows * W;
+      for (Index m = 0; m + kRows <= W; m += kRows) BlockRows<kRows>(a + m, b, rows, fetch, block + m * W);
+      if constexpr (kLast > 0) BlockRows<kLast>(a + W - kLast, b, rows, fetch, block + (W - kLast) * W);
       AddTo(block, W * W, blocks + gram_block<T>(i, j));
     }
-    for (int step = 0; step < kSteps; ++step) fetch.Step();
-    DiagonalBlock(panels + j * rows * W, rows, diagonal);
+    DiagonalBlock(b, rows, fetch, diagonal);
     AddTo(diagonal, W * W, blocks + gram_block<T>(j, j));
   }
 }
