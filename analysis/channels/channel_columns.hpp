@@ -21,10 +21,11 @@ class ChannelColumns {
     kHeadFigures
   };
   enum Case {
-    pruned,  ///< channels; of one query head where each has its own
+    pruned,  ///< channels; the mean over query heads where each has its own
     window_reconstruction,
     future_reconstruction,
     lower_bound,
+    proven,
     window_change_sq,  ///< sum of ||o_i' - o_i||^2
     future_change_sq,
     window_layer_change_sq,

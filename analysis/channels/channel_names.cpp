@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cmath>
 #include <limits>
 #include <string_view>
 #include <vector>
@@ -35,12 +36,24 @@ std::vector<std::string> rule_names() {
 
 ChannelRule parse_channel_rule(const std::string& option, const std::string& text) {
   if (const auto rule = channel_rule_named(text)) return *rule;
-  throw InputError(fmt::format("{}: unknown method '{}'{}", option, text, did_you_mean(text, rule_names())));
+  const std::vector<std::string> names = rule_names();
+  const std::string near = did_you_mean(text, names);
+  throw InputError(fmt::format("{}: unknown method '{}'{}", option, text,
+                               near.empty() ? fmt::format("; there are: {}", fmt::join(names, ", ")) : near));
 }
 
 void check_ratio(const std::string& option, double ratio) {
   if (!(ratio >= 0 && ratio < 1))
     throw InputError(option, "a pruning ratio from 0 to below 1", shortest(ratio));
+}
+
+RuleAndRatio parse_rule_and_ratio(const std::string& option, const std::string& text) {
+  const std::size_t colon = text.rfind(':');
+  const double ratio =
+      colon == std::string::npos ? number("") : number(std::string_view(text).substr(colon + 1));
+  if (std::isnan(ratio)) throw InputError(option, "METHOD:RATIO, as in iap:0.5", fmt::format("'{}'", text));
+  check_ratio(option, ratio);
+  return {parse_channel_rule(option, text.substr(0, colon)), ratio};
 }
 
 std::optional<Protection> parse_protection(const std::string& text) {

@@ -14,6 +14,12 @@ namespace kvreplay {
 ChannelRule parse_channel_rule(const std::string& option, const std::string& text);
 /// A pruning ratio in [0, 1).
 void check_ratio(const std::string& option, double ratio);
+/// METHOD:RATIO.
+struct RuleAndRatio {
+  ChannelRule rule;
+  double ratio = 0;
+};
+RuleAndRatio parse_rule_and_ratio(const std::string& option, const std::string& text);
 /// "A:B" in percent, or "off".
 std::optional<Protection> parse_protection(const std::string& text);
 

@@ -10,17 +10,6 @@
 #include <algorithm>
 
 namespace kvreplay {
-namespace {
-
-/// Rotations differ between layers in their angles, not in their pairs; a layer without one has none to
-/// prune.
-std::optional<std::string> why_no_pairs(const Dump& dump) {
-  for (Index layer = 0; layer < dump.shape().layers; ++layer)
-    if (!dump.rope(layer)) return dump.rope_note();
-  return std::nullopt;
-}
-
-}  // namespace
 
 bool ChannelPlan::needs_outputs() const {
   return std::any_of(rules.begin(), rules.end(),
@@ -30,6 +19,12 @@ bool ChannelPlan::needs_outputs() const {
 std::optional<std::size_t> ChannelPlan::think_at(std::size_t which) const {
   for (std::size_t c = 0; c < cases.size(); ++c)
     if (rules[cases[c].rule].method == ChannelMethod::think && cases[c].ratio == cases[which].ratio) return c;
+  return std::nullopt;
+}
+
+std::optional<std::string> why_no_rope_pairs(const Dump& dump) {
+  for (Index layer = 0; layer < dump.shape().layers; ++layer)
+    if (!dump.rope(layer)) return dump.rope_note();
   return std::nullopt;
 }
 
@@ -67,7 +62,7 @@ ChannelPlan channel_plan(const Dump& dump, const ChannelOptions& options) {
   for (const std::string& text : options.methods) {
     const ChannelRule rule = parse_channel_rule("--method", text);
     if (rule.needs_rope())
-      if (const auto why = why_no_pairs(dump))
+      if (const auto why = why_no_rope_pairs(dump))
         throw InputError(fmt::format("--method: {} is unavailable: {}", text, *why));
     const auto same = [&](const ChannelRule& other) { return other.name == rule.name; };
     if (std::none_of(plan.rules.begin(), plan.rules.end(), same)) plan.rules.push_back(rule);
@@ -92,7 +87,7 @@ ChannelPlan channel_plan(const Dump& dump, const ChannelOptions& options) {
         {"the metrics on future rows", "they need decoding steps with queries, and the dump has none"});
   if (!dump.has(Tensor::wo))
     plan.left_out.push_back({"layer_output_error", "it needs the output projection wo.npy"});
-  if (const auto why = why_no_pairs(dump)) plan.left_out.push_back({"rope_pair_share", *why});
+  if (const auto why = why_no_rope_pairs(dump)) plan.left_out.push_back({"rope_pair_share", *why});
   return plan;
 }
 

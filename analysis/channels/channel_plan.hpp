@@ -54,6 +54,9 @@ struct ChannelPlan {
 /// the prompt.
 ChannelPlan channel_plan(const Dump& dump, const ChannelOptions& options);
 
+/// Why a dump cannot say which channels rotate together, as one clause; nothing where it can.
+std::optional<std::string> why_no_rope_pairs(const Dump& dump);
+
 /// Why a dump cannot give channel metrics with these options, as one clause; nothing where it can.
 std::optional<std::string> why_no_channels(const Dump& dump, const ChannelOptions& options);
 

@@ -3,14 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace kvreplay {
 namespace {
 
+std::string percent(double share) { return fmt::format("{:.0f} %", 100 * share); }
+
 std::string cell(const ChannelTable& table, std::size_t which, ChannelMetric error, ChannelMetric gain,
                  RowSet rows) {
   std::string text = fmt::format("{:.3g}", *table.value(which, {}, error, rows));
-  if (const auto over = table.value(which, {}, gain, rows)) text += fmt::format(" ({:+.0f} %)", 100 * *over);
+  if (const auto over = table.value(which, {}, gain, rows); over && !std::isnan(*over))
+    text += fmt::format(" ({:+.0f} %)", 100 * *over);
   return text;
 }
 
@@ -19,7 +23,9 @@ std::string table_of(const ChannelPlan& plan, const ChannelTable& table, Channel
   std::size_t width = 6;
   for (const ChannelRule& rule : plan.rules) width = std::max(width, rule.name.size());
   std::string text = fmt::format("{:{}}", "method", width);
-  for (const double ratio : plan.ratios) text += fmt::format("  {:>18}", fmt::format("{:g} pruned", ratio));
+  for (std::size_t r = 0; r < plan.ratios.size(); ++r)
+    text += fmt::format("  {:>18}",
+                        fmt::format("{} ({} pruned)", plan.cases[r].ratio_label, plan.cases[r].pruned));
   text += '\n';
   for (std::size_t r = 0; r < plan.rules.size(); ++r) {
     text += fmt::format("{:{}}", plan.rules[r].name, width);
@@ -30,20 +36,53 @@ std::string table_of(const ChannelPlan& plan, const ChannelTable& table, Channel
   return text;
 }
 
+/// The methods that prune fewer channels than a ratio asks for.
+std::string fewer_pruned(const ChannelPlan& plan, const ChannelTable& table) {
+  std::vector<std::string> names;
+  for (std::size_t c = 0; c < plan.cases.size(); ++c) {
+    const std::string& name = plan.rules[plan.cases[c].rule].name;
+    if (table.pruned(c, {}) != plan.cases[c].pruned && (names.empty() || names.back() != name))
+      names.push_back(name);
+  }
+  return names.empty() ? ""
+                       : fmt::format("fewer channels pruned than asked for: {}\n", fmt::join(names, ", "));
+}
+
+std::string proofs(const ChannelPlan& plan, const ChannelTable& table) {
+  double proven = 0, error = 0, bound = 0, ratios = 0;
+  for (std::size_t c = 0; c < plan.cases.size(); ++c)
+    if (const auto share = table.value(c, {}, ChannelMetric::proven, RowSet::window)) {
+      ratios += 1;
+      proven += *share;
+      error += *table.value(c, {}, ChannelMetric::reconstruction_error, RowSet::window);
+      bound += *table.value(c, {}, ChannelMetric::lower_bound, RowSet::window);
+    }
+  if (ratios == 0) return "";
+  std::string text = fmt::format("optimal: proven for {} of the heads and ratios", percent(proven / ratios));
+  if (error > bound && bound > 0)
+    text += fmt::format("; all together at most {:.2g} % above the optimum", 100 * (error / bound - 1));
+  return text + '\n';
+}
+
 }  // namespace
 
 std::string channel_report(const ChannelPlan& plan, const ChannelTable& table) {
-  const bool compared = table.value(0, {}, ChannelMetric::output_gain, RowSet::window).has_value();
-  const char* brackets = compared ? " (in brackets: the share of think's error that it saves)" : "";
-  return fmt::format(
-      "{:.0f} % of the interaction between channels lies off the diagonal (mean over heads)\n\n"
-      "relative reconstruction error of the logits on the window rows{}\n{}\n"
-      "output error over all heads on the {} rows\n{}",
-      100 * table.share({}, ChannelColumns::off_diagonal_share), brackets,
-      table_of(plan, table, ChannelMetric::relative_reconstruction_error, ChannelMetric::reconstruction_gain,
-               RowSet::window),
-      name_of(table.best_rows()),
-      table_of(plan, table, ChannelMetric::output_error, ChannelMetric::output_gain, table.best_rows()));
+  std::string text = fmt::format("interaction between channels: {} of it off the diagonal",
+                                 percent(table.share({}, ChannelColumns::off_diagonal_share)));
+  if (table.has_pairs())
+    text += fmt::format(", {} of that within rotation pairs",
+                        percent(table.share({}, ChannelColumns::rope_pair_share)));
+  text += " (means over heads)\n";
+  if (plan.think_at(0)) text += "in brackets: the share of think's error that a method saves\n";
+  text += "\nrelative reconstruction error of the logits on the window rows\n" +
+          table_of(plan, table, ChannelMetric::relative_reconstruction_error,
+                   ChannelMetric::reconstruction_gain, RowSet::window);
+  for (const RowSet rows : {RowSet::window, RowSet::future})
+    if (rows == RowSet::window || plan.future.count() > 0)
+      text += fmt::format("\noutput error over all heads on the {} rows\n", name_of(rows)) +
+              table_of(plan, table, ChannelMetric::output_error, ChannelMetric::output_gain, rows);
+  const std::string remarks = fewer_pruned(plan, table) + proofs(plan, table);
+  return text + (remarks.empty() ? "" : "\n" + remarks);
 }
 
 }  // namespace kvreplay

@@ -7,7 +7,7 @@
 
 namespace kvreplay {
 
-/// What `channels` says at its end: every method's output error at every ratio, with what it gains over
+/// What `channels` says at its end: every method's errors at every ratio, with what it gains over
 /// think.
 std::string channel_report(const ChannelPlan& plan, const ChannelTable& table);
 

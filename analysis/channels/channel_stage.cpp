@@ -29,11 +29,7 @@ double rope_pair_share(const Matrix<double>& H, const std::vector<Index>& partne
 }  // namespace
 
 ChannelStage::ChannelStage(const Dump& dump, const ChannelOptions& options, Precision precision)
-    : dump_(dump),
-      options_(options),
-      plan_(channel_plan(dump, options)),
-      columns_(plan_.cases.size()),
-      precision_(precision) {}
+    : dump_(dump), plan_(channel_plan(dump, options)), columns_(plan_.cases.size()), precision_(precision) {}
 
 Json ChannelStage::options() const {
   Json methods = Json::array();
@@ -136,6 +132,7 @@ void ChannelStage::compute_part(const HeadGroup<T>& group, Index row, Index firs
     add(columns_.of(c, C::window_reconstruction), subset_error(basis.window, selection.pruned));
     add(columns_.of(c, C::future_reconstruction), subset_error(basis.future, selection.pruned));
     add(columns_.of(c, C::lower_bound), selection.lower_bound.value_or(0));
+    add(columns_.of(c, C::proven), selection.proven ? 1 : 0);
     add(columns_.of(c, C::bytes), cache_bytes(all, selection.pruned, basis.keys.prunable, group.d(),
                                               group.d_v(), std::nullopt, elements));
     const CompressedCache<T> cache =
@@ -182,7 +179,7 @@ void ChannelStage::end_layer(const ResultFolder& folder, Index layer, Workers& w
     else
       project_layer<double>(layer, workers, figures);
   }
-  layer_.write(folder, layer, plan_, precision_);
+  layer_.write(folder, layer, plan_, dump_.model());
 }
 
 Json ChannelStage::write_tables(const ResultFolder& folder, const HeadFigures& figures) {

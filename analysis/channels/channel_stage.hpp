@@ -48,7 +48,6 @@ class ChannelStage final : public Stage {
   void project_layer(Index layer, Workers& workers, Eigen::Ref<Matrix<double>> figures);
 
   const Dump& dump_;
-  ChannelOptions options_;
   ChannelPlan plan_;
   ChannelColumns columns_;
   Precision precision_;

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <span>
 #include <vector>
@@ -24,11 +25,16 @@ constexpr std::array kShares{Share{C::off_diagonal_share, "off_diagonal_share"},
 }  // namespace
 
 std::string_view name_of(ChannelMetric metric) {
-  constexpr std::array<std::string_view, kChannelMetrics.size()> names{
-      "reconstruction_error", "relative_reconstruction_error",
-      "reconstruction_gain",  "lower_bound",
-      "output_error",         "layer_output_error",
-      "output_gain",          "bytes"};
+  constexpr std::array<std::string_view, kChannelMetrics.size()> names{"reconstruction_error",
+                                                                       "relative_reconstruction_error",
+                                                                       "reconstruction_gain",
+                                                                       "lower_bound",
+                                                                       "proven",
+                                                                       "output_error",
+                                                                       "output_gain",
+                                                                       "layer_output_error",
+                                                                       "layer_output_gain",
+                                                                       "bytes"};
   return names[static_cast<std::size_t>(metric)];
 }
 
@@ -43,8 +49,12 @@ ChannelTable::ChannelTable(const ChannelPlan& plan, const ChannelColumns& column
 std::optional<double> ChannelTable::gain(std::size_t which, Scope scope, ChannelMetric error,
                                          RowSet rows) const {
   const auto think = plan_.think_at(which);
-  if (!think) return std::nullopt;
-  const double mine = *value(which, scope, error, rows), reference = *value(*think, scope, error, rows);
+  // Sets of different sizes do not compare.
+  if (!think || sum(scope, columns_.of(which, C::pruned)) != sum(scope, columns_.of(*think, C::pruned)))
+    return std::nullopt;
+  const auto found = value(which, scope, error, rows);
+  if (!found) return std::nullopt;
+  const double mine = *found, reference = *value(*think, scope, error, rows);
   if (mine == reference) return 0.0;
   return reference > 0 ? (reference - mine) / reference : std::numeric_limits<double>::quiet_NaN();
 }
@@ -75,11 +85,11 @@ std::optional<double> ChannelTable::value(std::size_t which, Scope scope, Channe
     case ChannelMetric::reconstruction_gain:
       return gain(which, scope, ChannelMetric::reconstruction_error, rows);
     case ChannelMetric::lower_bound:
-      // The bound is on what the search minimises: in ThinK's code that is not what is measured.
-      if (!window || plan_.per_query_head() ||
-          plan_.rules[plan_.cases[which].rule].method != ChannelMethod::optimal)
-        return std::nullopt;
+      if (!bounded(which, rows)) return std::nullopt;
       return sum(scope, columns_.of(which, C::lower_bound));
+    case ChannelMetric::proven:
+      if (!bounded(which, rows)) return std::nullopt;
+      return scoped_.mean(scope, columns_.of(which, C::proven));
     case ChannelMetric::output_error:
       return relative_error(
           sum(scope, columns_.of(which, window ? C::window_change_sq : C::future_change_sq)),
@@ -88,10 +98,24 @@ std::optional<double> ChannelTable::value(std::size_t which, Scope scope, Channe
       return layer_output_error(which, scope, rows);
     case ChannelMetric::output_gain:
       return gain(which, scope, ChannelMetric::output_error, rows);
+    case ChannelMetric::layer_output_gain:
+      return gain(which, scope, ChannelMetric::layer_output_error, rows);
     case ChannelMetric::bytes:
       return sum(scope, columns_.of(which, C::bytes));
   }
   return std::nullopt;
+}
+
+/// A bound is on what the search minimises: in ThinK's code that is not what is measured.
+bool ChannelTable::bounded(std::size_t which, RowSet rows) const {
+  return rows == RowSet::window && !plan_.per_query_head() &&
+         plan_.rules[plan_.cases[which].rule].method == ChannelMethod::optimal;
+}
+
+std::optional<Index> ChannelTable::pruned(std::size_t which, Scope scope) const {
+  const auto channels = scoped_.common(scope, columns_.of(which, C::pruned));
+  if (!channels || *channels != std::floor(*channels)) return std::nullopt;
+  return static_cast<Index>(*channels);
 }
 
 bool ChannelTable::has_pairs() const {
@@ -123,8 +147,8 @@ std::size_t ChannelTable::write_channels(const ResultFolder& folder) const {
           if (!found) continue;
           begin_row(scope, plan_.rules[plan_.cases[c].rule].name);
           csv.add(plan_.cases[c].ratio_label).add(plan_.setting.recent);
-          const auto pruned = scoped_.common(scope, columns_.of(c, C::pruned));
-          csv.add(pruned ? fmt::format("{}", *pruned) : std::string());
+          const auto channels = pruned(c, scope);
+          csv.add(channels ? fmt::format("{}", *channels) : std::string());
           csv.add(name_of(rows)).add(name_of(metric)).add(*found);
           csv.end_row();
         }

@@ -17,16 +17,23 @@ enum class ChannelMetric {
   relative_reconstruction_error,
   reconstruction_gain,
   lower_bound,
+  proven,
   output_error,
-  layer_output_error,
   output_gain,
+  layer_output_error,
+  layer_output_gain,
   bytes
 };
-inline constexpr std::array kChannelMetrics{
-    ChannelMetric::reconstruction_error, ChannelMetric::relative_reconstruction_error,
-    ChannelMetric::reconstruction_gain,  ChannelMetric::lower_bound,
-    ChannelMetric::output_error,         ChannelMetric::layer_output_error,
-    ChannelMetric::output_gain,          ChannelMetric::bytes};
+inline constexpr std::array kChannelMetrics{ChannelMetric::reconstruction_error,
+                                            ChannelMetric::relative_reconstruction_error,
+                                            ChannelMetric::reconstruction_gain,
+                                            ChannelMetric::lower_bound,
+                                            ChannelMetric::proven,
+                                            ChannelMetric::output_error,
+                                            ChannelMetric::output_gain,
+                                            ChannelMetric::layer_output_error,
+                                            ChannelMetric::layer_output_gain,
+                                            ChannelMetric::bytes};
 std::string_view name_of(ChannelMetric metric);
 
 /// The figures of all heads, read as the metrics of channels.csv.
@@ -41,6 +48,9 @@ class ChannelTable {
   double share(Scope scope, ChannelColumns::Head figure) const {
     return scoped_.mean(scope, columns_.of(figure));
   }
+  /// Channels that a case prunes of every head in scope; empty where they differ.
+  std::optional<Index> pruned(std::size_t which, Scope scope) const;
+  bool has_pairs() const;
   /// The rows that errors are best reported on: the future where there is one.
   RowSet best_rows() const { return plan_.future.count() > 0 ? RowSet::future : RowSet::window; }
 
@@ -53,7 +63,7 @@ class ChannelTable {
   double sum(Scope scope, Index column) const { return scoped_.sum(scope, column); }
   std::optional<double> gain(std::size_t which, Scope scope, ChannelMetric error, RowSet rows) const;
   std::optional<double> layer_output_error(std::size_t which, Scope scope, RowSet rows) const;
-  bool has_pairs() const;
+  bool bounded(std::size_t which, RowSet rows) const;
   std::size_t write_channels(const ResultFolder& folder) const;
   void write_maps(const ResultFolder& folder) const;
 

@@ -14,16 +14,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void write_matrices(const fs::path& path, const std::vector<Matrix<double>>& matrices, Precision precision) {
+void write_matrices(const fs::path& path, const std::vector<Matrix<double>>& matrices) {
   const auto d = static_cast<std::size_t>(matrices.front().rows());
   const std::size_t shape[] = {matrices.size(), d, d};
   std::vector<double> all;
   for (const Matrix<double>& matrix : matrices)
     all.insert(all.end(), matrix.data(), matrix.data() + matrix.size());
-  if (precision == Precision::f64)
-    write_npy(path, shape, std::span<const double>(all));
-  else
-    write_npy(path, shape, std::span<const float>(std::vector<float>(all.begin(), all.end())));
+  write_npy(path, shape, std::span<const double>(all));
 }
 
 void write_rows(const fs::path& path, std::size_t rows,
@@ -41,10 +38,14 @@ double largest_off_diagonal(const Matrix<double>& H) {
   return off.cwiseAbs().maxCoeff();
 }
 
-/// Where the partner of the first rotated channel stands, if pairs are halves of a head apart.
-std::vector<Index> half_mark(const std::vector<Index>& partner) {
-  if (partner.empty() || partner.front() <= 1) return {};
-  return {partner.front()};
+/// Where rotated channels end or, if pairs are halves of them apart, their second half begins.
+std::vector<Index> rotation_marks(const std::vector<Index>& partner) {
+  const auto d = static_cast<Index>(partner.size());
+  const Index rotated = d - std::count(partner.begin(), partner.end(), Index{-1});
+  std::vector<Index> marks;
+  if (rotated > 2 && partner.front() == rotated / 2) marks.push_back(rotated / 2);
+  if (rotated > 0 && rotated < d) marks.push_back(rotated);
+  return marks;
 }
 
 }  // namespace
@@ -64,12 +65,12 @@ void LayerChannels::begin(const ChannelPlan& plan, const DumpShape& shape) {
 }
 
 void LayerChannels::write(const ResultFolder& folder, Index layer, const ChannelPlan& plan,
-                          Precision precision) const {
+                          const std::string& model) const {
   const fs::path into = folder.layer_path(layer) / "channels";
   const std::size_t rows = interaction.size(), d = static_cast<std::size_t>(interaction.front().rows());
   const std::size_t shape[] = {rows, d};
-  write_matrices(into / "interaction.npy", interaction, precision);
-  if (!outputs.empty()) write_matrices(into / "output_interaction.npy", outputs, precision);
+  write_matrices(into / "interaction.npy", interaction);
+  if (!outputs.empty()) write_matrices(into / "output_interaction.npy", outputs);
   write_rows(
       into / "spectrum.npy", rows, [&](std::size_t r) -> const auto& { return spectrum[r]; });
   for (const auto& [name, moments] : {std::pair{"window", &window}, std::pair{"future", &future}}) {
@@ -102,25 +103,26 @@ void LayerChannels::write(const ResultFolder& folder, Index layer, const Channel
     for (const ChannelSet& set : pruned[c]) all.insert(all.end(), set.begin(), set.end());
     write_npy_bool(into / (plan.cases[c].file_name + ".npy"), shape, all);
   }
-  if (plan.png) write_pictures(folder, layer, plan);
+  if (plan.png) write_pictures(folder, layer, plan, model);
 }
 
-void LayerChannels::write_pictures(const ResultFolder& folder, Index layer, const ChannelPlan& plan) const {
+void LayerChannels::write_pictures(const ResultFolder& folder, Index layer, const ChannelPlan& plan,
+                                   const std::string& model) const {
   const auto draw = [&](const std::vector<Matrix<double>>& matrices, const char* name, const char* title) {
     for (std::size_t r = 0; r < matrices.size(); ++r) {
       const char* head = plan.per_query_head() ? "query head" : "KV head";
       Heatmap map;
-      map.title = fmt::format("{}, layer {}, {} {}", title, layer, head, r);
+      map.title = fmt::format("{}: {}, layer {}, {} {}", model, title, layer, head, r);
       map.x_label = map.y_label = "channel";
       map.value_label = "interaction";
       map.values = matrices[r];
       map.limit = largest_off_diagonal(matrices[r]);
-      map.x_marks = map.y_marks = half_mark(rope_partner);
+      map.x_marks = map.y_marks = rotation_marks(rope_partner);
       write_png(folder.layer_path(layer) / "channels" / fmt::format("{}-{}.png", name, r), map);
     }
   };
-  draw(interaction, "interaction", "Channels in the logits");
-  draw(outputs, "output_interaction", "Channels in the output");
+  draw(interaction, "interaction", "channels in the logits");
+  draw(outputs, "output_interaction", "channels in the output");
 }
 
 }  // namespace kvreplay

@@ -4,6 +4,7 @@
 #include "analysis/stage.hpp"
 #include "sim/channels/query_drift.hpp"
 
+#include <string>
 #include <vector>
 
 namespace kvreplay {
@@ -22,10 +23,12 @@ class LayerChannels {
   std::vector<Index> rope_partner;                     ///< [d], or empty
 
   /// layer_XX/channels/.
-  void write(const ResultFolder& folder, Index layer, const ChannelPlan& plan, Precision precision) const;
+  void write(const ResultFolder& folder, Index layer, const ChannelPlan& plan,
+             const std::string& model) const;
 
  private:
-  void write_pictures(const ResultFolder& folder, Index layer, const ChannelPlan& plan) const;
+  void write_pictures(const ResultFolder& folder, Index layer, const ChannelPlan& plan,
+                      const std::string& model) const;
 };
 
 }  // namespace kvreplay

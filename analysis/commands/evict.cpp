@@ -12,6 +12,7 @@ int run_evict(const Arguments& arguments) {
       "kvreplay evict data/samples/pystdlib-lm --out results/evict --policy h2o,snapkv+joint,greedy_exact\n"
       "kvreplay evict DUMP --out DIR --policy snapkv --diff paper,official,kvpress --budget 128,512\n"
       "kvreplay evict DUMP --out DIR --phase decode --budget 1024 --sinks 4 --recent 256\n"
+      "kvreplay evict DUMP --out DIR --policy none,snapkv --channels iap:0.5 --bits 4\n"
       "kvreplay evict DUMP --out DIR --score mine=mine.npy --policy snapkv,snapkv+mine");
   CommonOptions options;
   EvictionOptions eviction_options;

@@ -52,10 +52,12 @@ void add_eviction_options(CLI::App& app, EvictionOptions& options) {
                       "Your kept sets, .npy of booleans [layers, kv_heads, l], measured too"),
        "name=FILE");
   app.add_option("--channels", options.channels,
-                 "Prune key channels of what is kept too: a method and a ratio of `channels`")
+                 "Prune key channels of what is kept too, its last 32 keys left whole: a method\nand a ratio "
+                 "of `channels`, which ranks by the queries of --window")
       ->option_text("METHOD:RATIO");
   auto* bits = app.add_option("--bits", options.bits,
                               "Quantize what is kept too, keys per channel, values per token: 2, 4 or 8")
+                   ->check(whole_number(0))
                    ->option_text("N");
   app.add_option("--group", options.group, "Numbers that share a step of the quantization")
       ->check(whole_number(1))

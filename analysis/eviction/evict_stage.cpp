@@ -129,6 +129,8 @@ void EvictStage::compute(const HeadGroup<T>& group, Workers& workers, std::span<
     using C = EvictionColumns;
     add(columns_.of(C::window_full_sq), head.window_full_sq);
     add(columns_.of(C::future_full_sq), head.future_full_sq);
+    add(columns_.of(C::prompt_bytes),
+        static_cast<double>(l * (plan_.elements.key * group.d() + plan_.elements.value * group.d_v())));
     for (std::size_t s = 0; s < head.step_full_sq.size(); ++s) step_full_sq[s] += head.step_full_sq[s];
     for (std::size_t pair = 0; pair < plan_.pairs.size(); ++pair) {
       const KeptSet& first = head.cases[plan_.pairs[pair].first].kept;

@@ -10,7 +10,14 @@ namespace kvreplay {
 /// Where a head's figures stand in its row of HeadFigures: those of the whole head, then those of every case.
 class EvictionColumns {
  public:
-  enum Head { window_full_sq, future_full_sq, window_layer_full_sq, future_layer_full_sq, kHeadFigures };
+  enum Head {
+    window_full_sq,
+    future_full_sq,
+    window_layer_full_sq,
+    future_layer_full_sq,
+    prompt_bytes,
+    kHeadFigures
+  };
   enum Case {
     tokens,         ///< of the cache, at the end where the phase decodes
     prompt_tokens,  ///< of the prompt among them

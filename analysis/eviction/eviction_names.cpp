@@ -1,6 +1,5 @@
 #include "analysis/eviction/eviction_names.hpp"
 
-#include "analysis/channels/channel_names.hpp"
 #include "analysis/csv.hpp"
 #include "analysis/nearest_name.hpp"
 #include "data/error.hpp"
@@ -91,16 +90,6 @@ Pooling parse_pooling(const std::string& text) {
   if ((kind != "max" && kind != "avg") || width < 1 || width % 2 == 0)
     throw InputError("--pool", "max:N or avg:N with an odd N, or none", fmt::format("'{}'", text));
   return {kind == "max" ? Pooling::Kind::max : Pooling::Kind::avg, width};
-}
-
-ChannelRule parse_channels(const std::string& text, double& ratio) {
-  const std::size_t colon = text.rfind(':');
-  const std::string share = colon == std::string::npos ? "" : text.substr(colon + 1);
-  const auto [end, error] = std::from_chars(share.data(), share.data() + share.size(), ratio);
-  if (share.empty() || error != std::errc() || end != share.data() + share.size())
-    throw InputError("--channels", "METHOD:RATIO, as in iap:0.5", fmt::format("'{}'", text));
-  check_ratio("--channels", ratio);
-  return parse_channel_rule("--channels", text.substr(0, colon));
 }
 
 void check_sigma(const std::string& option, double sigma) {

@@ -21,9 +21,6 @@ Policy parse_policy(const std::string& text, const std::vector<Given<double>>& s
 /// "max:7", "avg:5" or "none".
 Pooling parse_pooling(const std::string& text);
 
-/// "METHOD:RATIO" of --channels, as `channels` knows them.
-ChannelRule parse_channels(const std::string& text, double& ratio);
-
 /// A compression ratio in (0, 1); `option` names it in the message.
 void check_sigma(const std::string& option, double sigma);
 

@@ -1,6 +1,8 @@
 #include "analysis/eviction/eviction_plan.hpp"
 
 #include "analysis/cache_elements.hpp"
+#include "analysis/channels/channel_names.hpp"
+#include "analysis/channels/channel_plan.hpp"
 #include "analysis/csv.hpp"
 #include "analysis/eviction/eviction_names.hpp"
 #include "analysis/eviction/given_arrays.hpp"
@@ -56,6 +58,10 @@ class Planner {
     note_choices();
     pair_semantics();
     add_given_kept();
+    if (plan_.compression) {
+      add_whole_prompt();
+      note_compression();
+    }
     if (plan_.cases.empty()) throw InputError(fmt::format("nothing to simulate: {}", left_out_text()));
     if (plan_.future.count() == 0)
       plan_.left_out.push_back({"the metrics on future rows, eviction_loss, optimality_gap, oracle_recall",
@@ -116,14 +122,13 @@ class Planner {
     if (options_.channels.empty() && !options_.bits) return;
     Compression compression;
     if (!options_.channels.empty()) {
-      compression.channels = parse_channels(options_.channels, compression.ratio);
+      const auto [rule, ratio] = parse_rule_and_ratio("--channels", options_.channels);
+      compression.channels = rule;
+      compression.ratio = ratio;
       if (plan_.window.count() == 0)
         throw InputError("--channels: channels are ranked by queries of the prompt, and the dump has none");
-      if (compression.channels->needs_rope())
-        for (Index layer = 0; layer < dump_.shape().layers; ++layer)
-          if (!dump_.rope(layer))
-            throw InputError(fmt::format("--channels: {} is unavailable: {}", compression.channels->name,
-                                         dump_.rope_note()));
+      if (const auto why = why_no_rope_pairs(dump_); rule.needs_rope() && why)
+        throw InputError(fmt::format("--channels: {} is unavailable: {}", rule.name, *why));
     }
     if (options_.bits) {
       if (*options_.bits != 2 && *options_.bits != 4 && *options_.bits != 8)
@@ -281,15 +286,63 @@ class Planner {
   }
 
   void add_given_kept() {
-    const auto& policies = options_.policies;
-    if (plan_.compression && std::find(policies.begin(), policies.end(), "none") != policies.end()) {
-      const DumpShape& shape = dump_.shape();
-      plan_.kept.push_back({"none", std::vector<std::uint8_t>(
-                                        static_cast<std::size_t>(shape.layers * shape.n_kv * shape.l), 1)});
-    }
     for (std::size_t k = 0; k < plan_.kept.size(); ++k)
       plan_.cases.push_back(
           {plan_.kept[k].name, std::nullopt, k, {}, common_count(plan_.kept[k], dump_.shape()), "given", ""});
+  }
+
+  /// --policy none: what channels and bits cost alone.
+  void add_whole_prompt() {
+    const auto& policies = options_.policies;
+    if (std::find(policies.begin(), policies.end(), "none") == policies.end()) return;
+    for (const Semantics semantics : plan_.semantics)
+      plan_.cases.push_back({"none",
+                             std::nullopt,
+                             plan_.kept.size(),
+                             {},
+                             dump_.shape().l,
+                             std::string(name_of(semantics)),
+                             ""});
+  }
+
+  /// Where channels and bits leave a cache as it was.
+  void note_compression() {
+    const auto& [channels, ratio, quantization] = *plan_.compression;
+    std::vector<std::string> whole, exact, keys;
+    const auto add = [](std::vector<std::string>& to, Index kept) {
+      const std::string text = fmt::format("{}", kept);
+      if (std::find(to.begin(), to.end(), text) == to.end()) to.push_back(text);
+    };
+    for (const EvictionCase& which : plan_.cases) {
+      if (!which.kept || *which.kept == 0) continue;
+      const Semantics semantics = semantics_of(plan_, which);
+      if (channels && *which.kept <= default_recent(semantics)) add(whole, *which.kept);
+      if (quantization && quantized_values(*which.kept, *quantization) == 0)
+        add(exact, *which.kept);
+      else if (quantization && quantized_keys(*which.kept, *quantization) == 0)
+        add(keys, *which.kept);
+    }
+    const auto note = [&](const std::vector<std::string>& kept, const std::string& what) {
+      if (!kept.empty())
+        plan_.notes.push_back(fmt::format("with {} tokens kept {}", fmt::join(kept, ", "), what));
+    };
+    note(whole,
+         fmt::format("no key loses channels: the last {} stay whole", default_recent(Semantics::paper)));
+    if (quantization) {
+      note(exact, fmt::format("nothing is quantized: the last {} stay as they are (--residual)",
+                              quantization->residual));
+      note(keys,
+           fmt::format("no key is quantized: they do not fill a group of {} (--group)", quantization->group));
+    }
+    const auto official = [&](const EvictionCase& which) {
+      return semantics_of(plan_, which) == Semantics::official;
+    };
+    if (channels && dump_.shape().group() > 1 && !options_.per_query_head &&
+        std::any_of(plan_.cases.begin(), plan_.cases.end(), official))
+      plan_.notes.push_back(
+          "official: channels are chosen for every KV head; ThinK's code repeats the cache for each query "
+          "head "
+          "(--per-query-head)");
   }
 
   std::string left_out_text() const {
@@ -328,6 +381,10 @@ std::string Phase::file_name() const {
 }
 
 std::string Budget::label() const { return tokens ? fmt::format("{}", *tokens) : shortest(sigma); }
+
+Semantics semantics_of(const EvictionPlan& plan, const EvictionCase& which) {
+  return semantics_named(which.semantics).value_or(plan.semantics.front());
+}
 
 std::string EvictionCase::file_name() const {
   return fmt::format("{}-{}-{}-{}", policy, semantics, phase.file_name(),

@@ -2,7 +2,7 @@
 
 #include "analysis/left_out.hpp"
 #include "data/dump.hpp"
-#include "sim/channels/selection.hpp"
+#include "sim/channels/channel_basis.hpp"
 #include "sim/compression/compressed_cache.hpp"
 #include "sim/eviction/policy.hpp"
 #include "sim/tokens/token_metrics.hpp"
@@ -81,9 +81,11 @@ struct PolicyRun {
 
 /// One kept set to find and to measure.
 struct EvictionCase {
-  std::string policy;              ///< as exported
-  std::optional<std::size_t> run;  ///< number of the PolicyRun; empty for a kept set of the user's
-  std::size_t budget = 0;          ///< number of the budget, or of the user's kept set
+  std::string policy;  ///< as exported
+  std::optional<std::size_t>
+      run;  ///< number of the PolicyRun; empty for a kept set of the user's, or the whole prompt
+  std::size_t budget =
+      0;  ///< number of the budget, or of the user's kept set; beyond these: the whole prompt
   Phase phase;
   std::optional<Index> kept;  ///< tokens; empty where the user's kept set differs between heads
   std::string semantics;      ///< "paper", ..., or "given"
@@ -124,6 +126,10 @@ struct EvictionPlan {
   std::vector<LeftOut> left_out;
   std::vector<std::string> notes;
 };
+
+/// Whose reading of a channel method a case follows: its policy's; of a kept set of the user's, the first one
+/// asked for.
+Semantics semantics_of(const EvictionPlan& plan, const EvictionCase& which);
 
 /// Reads the user's files and settles every choice. Throws InputError for an unknown name, a budget beyond l,
 /// a sigma outside (0, 1), explicit pins above the budget, a score that needs what the dump lacks, a file of

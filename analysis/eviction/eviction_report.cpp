@@ -31,9 +31,26 @@ std::vector<Line> lines_of(const EvictionPlan& plan) {
 std::string cell(const EvictionTable& table, std::size_t which) {
   const auto error = table.value(which, {}, EvictionMetric::output_error, table.best_rows());
   const auto recall = table.value(which, {}, EvictionMetric::oracle_recall, RowSet::future);
-  std::string text = error ? fmt::format("{:.4f}", *error) : "-";
+  std::string text = error ? fmt::format("{:.3g}", *error) : "-";
   if (recall) text += fmt::format(" ({:.2f})", *recall);
   return text;
+}
+
+/// "then iap:0.5 prunes key channels, 4 bits quantize the rest (groups of 32, the last 128 tokens exact)".
+std::string compression_text(const Compression& compression) {
+  const auto& [channels, ratio, quantization] = compression;
+  std::string text = "after the eviction";
+  if (channels) text += fmt::format(", {} prunes {:g} of the key channels", channels->name, ratio);
+  if (quantization)
+    text += fmt::format(", {} bits a number (groups of {}, the last {} tokens exact)", quantization->bits,
+                        quantization->group, quantization->residual);
+  return text + "\n";
+}
+
+/// What a cache takes of the whole prompt's bytes.
+std::string bytes_text(const EvictionPlan& plan, const EvictionTable& table, std::size_t which) {
+  if (!plan.compression) return "";
+  return fmt::format(" {:.0f} %", 100 * table.share_of_bytes(which));
 }
 
 }  // namespace
@@ -46,25 +63,35 @@ std::string eviction_report(const EvictionPlan& plan, const EvictionTable& table
     semantics = std::max(semantics, line.semantics.size());
     phase = std::max(phase, line.phase.size());
   }
-  std::string text =
-      fmt::format("output error over all heads on the {} rows{}\n", name_of(table.best_rows()),
-                  table.best_rows() == RowSet::future ? " (in brackets: recall of the oracle's tokens)" : "");
-  text += fmt::format("{:{}}  {:{}}  {:{}}", "policy", policy, "semantics", semantics, "phase", phase);
-  for (const Budget& budget : plan.budgets)
-    text += fmt::format("  {:>14}", budget.tokens ? fmt::format("{} tokens", *budget.tokens)
-                                                  : fmt::format("sigma {}", budget.label()));
-  text += '\n';
+  std::string text = plan.compression ? compression_text(*plan.compression) : "";
+  text +=
+      fmt::format("output error over all heads on the {} rows{}{}\n", name_of(table.best_rows()),
+                  table.best_rows() == RowSet::future ? " (in brackets: recall of the oracle's tokens)" : "",
+                  plan.compression ? ", and the caches' share of the prompt's bytes" : "");
+  const int width = plan.compression ? 20 : 14;
+  if (!lines.empty()) {
+    text += fmt::format("{:{}}  {:{}}  {:{}}", "policy", policy, "semantics", semantics, "phase", phase);
+    for (const Budget& budget : plan.budgets)
+      text += fmt::format(
+          "  {:>{}}",
+          budget.tokens ? fmt::format("{} tokens", *budget.tokens) : fmt::format("sigma {}", budget.label()),
+          width);
+    text += '\n';
+  }
   for (const Line& line : lines) {
     text +=
         fmt::format("{:{}}  {:{}}  {:{}}", line.policy, policy, line.semantics, semantics, line.phase, phase);
-    for (const std::size_t which : line.cases) text += fmt::format("  {:>14}", cell(table, which));
+    for (const std::size_t which : line.cases)
+      text += fmt::format("  {:>{}}", cell(table, which) + bytes_text(plan, table, which), width);
     text += '\n';
   }
   for (std::size_t c = 0; c < plan.cases.size(); ++c)
     if (!plan.cases[c].run) {
       const auto tokens = table.kept(c, {});
-      text += fmt::format("{:{}}  {} tokens kept: {}\n", plan.cases[c].policy, policy,
-                          tokens ? fmt::format("{}", *tokens) : std::string("various"), cell(table, c));
+      text += fmt::format("{:{}}  {:{}}  {} tokens kept: {}{}\n", plan.cases[c].policy, policy,
+                          plan.cases[c].semantics, semantics,
+                          tokens ? fmt::format("{}", *tokens) : std::string("various"), cell(table, c),
+                          bytes_text(plan, table, c));
     }
   const auto after_prompt = [&](const SemanticsPair& pair) {
     return !plan.cases[pair.first].phase.decodes();

@@ -125,6 +125,10 @@ double EvictionTable::shared(std::size_t pair) const {
   return relative_error(common(pair, {}), std::max(here, there));
 }
 
+double EvictionTable::share_of_bytes(std::size_t which) const {
+  return sum({}, columns_.of(which, C::bytes)) / sum({}, columns_.of(C::prompt_bytes));
+}
+
 RowSet EvictionTable::best_rows() const { return plan_.future.count() > 0 ? RowSet::future : RowSet::window; }
 
 std::size_t EvictionTable::write_evictions(const ResultFolder& folder) const {

@@ -46,6 +46,8 @@ class EvictionTable {
   double common(std::size_t pair, Scope scope) const;
   /// The same over all heads, of the larger of the two kept sets; nan where both are empty.
   double shared(std::size_t pair) const;
+  /// Of a case's caches in the bytes of the whole prompt as the dump stores it, over all heads.
+  double share_of_bytes(std::size_t which) const;
   /// The rows that errors are best reported on: the future where there is one.
   RowSet best_rows() const;
 

@@ -95,7 +95,9 @@ class HeadSimulator {
   Rows search_rows() const { return plan_.on_future ? plan_.future : plan_.window; }
 
   KeptSet prompt_kept(const EvictionCase& which) const {
-    if (!which.run) return given_kept_[which.budget];
+    if (!which.run)
+      return which.budget < given_kept_.size() ? given_kept_[which.budget]
+                                               : KeptSet(static_cast<std::size_t>(group_.l), 1);
     const PolicyRun& run = plan_.runs[*which.run];
     const EvictionRule& rule = run.rules[which.budget];
     const Index keep = *which.kept;
@@ -182,7 +184,7 @@ class HeadSimulator {
     ChannelSet pruned;
     KeptSet prunable;
     if (compression.channels) {
-      const Semantics semantics = which.run ? plan_.runs[*which.run].semantics : plan_.semantics.front();
+      const Semantics semantics = semantics_of(plan_, which);
       const ChannelSetting setting{semantics, default_recent(semantics), plan_.channel_window, std::nullopt};
       const ChannelRule& rule = *compression.channels;
       ChannelBasis basis = channel_basis(group_, figures.kept, setting, rule.needs_outputs(), workers_);

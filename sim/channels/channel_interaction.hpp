@@ -19,6 +19,11 @@ namespace kvreplay {
 template <class T>
 Matrix<double> gram(const Matrix<T>& x, const std::vector<Index>& rows, Workers& workers);
 
+/// The same with products and sums in float64, for twice the flops' time: a product of two float32 numbers is
+/// exact. Where interactions of a chosen set cancel, sums over its part of H need these digits.
+template <class T>
+Matrix<double> gram_f64(const Matrix<T>& x, const std::vector<Index>& rows, Workers& workers);
+
 /// sum over the group's heads of Q_h^T Q_h over the queries at the positions `rows`: [d, d].
 template <class T>
 Matrix<double> query_gram(const HeadGroup<T>& group, Rows rows, Workers& workers);
@@ -39,6 +44,8 @@ Vector<double> spectrum(const Matrix<double>& H);
 
 extern template Matrix<double> gram(const Matrix<float>&, const std::vector<Index>&, Workers&);
 extern template Matrix<double> gram(const Matrix<double>&, const std::vector<Index>&, Workers&);
+extern template Matrix<double> gram_f64(const Matrix<float>&, const std::vector<Index>&, Workers&);
+extern template Matrix<double> gram_f64(const Matrix<double>&, const std::vector<Index>&, Workers&);
 extern template Matrix<double> query_gram(const HeadGroup<float>&, Rows, Workers&);
 extern template Matrix<double> query_gram(const HeadGroup<double>&, Rows, Workers&);
 

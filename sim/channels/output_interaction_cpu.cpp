@@ -225,9 +225,8 @@ void add_panel(const PanelDerivatives<T>& panel, Index d, Workers& workers, std:
 }  // namespace
 
 PrunableKeys prompt_keys(Index l, Index recent) {
-  PrunableKeys keys{KeptSet(static_cast<std::size_t>(l), 1), KeptSet(static_cast<std::size_t>(l), 1)};
-  std::fill(keys.prunable.end() - std::clamp<Index>(recent, 0, l), keys.prunable.end(), std::uint8_t{0});
-  return keys;
+  const KeptSet all(static_cast<std::size_t>(l), 1);
+  return {all, without_recent(all, recent)};
 }
 
 template <class T>

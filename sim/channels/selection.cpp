@@ -94,12 +94,14 @@ ChannelSelection select_channels(const ChannelRule& rule, const ChannelScores& s
   if (first == ChannelMethod::output)
     start = exchange_channels(scores.outputs, std::move(start), scores.fixed);
   if (rule.method == ChannelMethod::exchange)
-    return {exchange_channels(scores.logits, std::move(start), scores.fixed), std::nullopt};
+    return {exchange_channels(scores.logits, std::move(start), scores.fixed), std::nullopt, false};
   if (rule.method == ChannelMethod::optimal) {
-    OptimalSubset best = optimal_subset(scores.logits, n, scores.fixed, start, kMostNodes);
-    return {std::move(best.set), best.lower_bound};
+    // A node costs O(d^2): fewer channels leave time for more of them.
+    const Index nodes = kMostNodes * std::clamp<Index>(128 * 128 / (d * d), 1, 16);
+    OptimalSubset best = optimal_subset(scores.logits, n, scores.fixed, start, nodes);
+    return {std::move(best.set), best.lower_bound, best.proven};
   }
-  return {std::move(start), std::nullopt};
+  return {std::move(start), std::nullopt, false};
 }
 
 Index pruned_channels(double ratio, Index d, Semantics semantics) {

@@ -57,6 +57,7 @@ std::vector<Index> channel_order(const ChannelRule& rule, const ChannelScores& s
 struct ChannelSelection {
   ChannelSet pruned;                  ///< [d]
   std::optional<double> lower_bound;  ///< of optimal: no n channels lose less by H
+  bool proven = false;                ///< of optimal: the set is known to be the best
 };
 /// The n channels that a rule prunes, `order` being its channel_order(): fewer where fewer may be pruned, or
 /// where the next rotation pair does not fit.

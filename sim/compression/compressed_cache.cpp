@@ -5,16 +5,6 @@
 
 namespace kvreplay {
 
-KeptSet without_recent(const KeptSet& kept, Index recent) {
-  KeptSet older = kept;
-  for (auto token = older.rbegin(); token != older.rend() && recent > 0; ++token)
-    if (*token != 0) {
-      *token = 0;
-      --recent;
-    }
-  return older;
-}
-
 template <class T>
 CompressedCache<T> compressed_cache(const HeadGroup<T>& group, const KeptSet& kept, const ChannelSet& pruned,
                                     const KeptSet& prunable,

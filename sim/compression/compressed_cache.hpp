@@ -21,9 +21,6 @@ struct CompressedCache {
   Matrix<T> v;  ///< [T, d_v]
 };
 
-/// The kept tokens but for the last `recent` of them.
-KeptSet without_recent(const KeptSet& kept, Index recent);
-
 /// The cache that these make of a group. `pruned` and, with it, `prunable` may be empty. Quantization sees
 /// the kept tokens one behind the other, in order of position, and only what pruning left. O(T (d + d_v)).
 template <class T>

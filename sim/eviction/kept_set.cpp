@@ -25,4 +25,14 @@ std::vector<Index> positions(const KeptSet& kept) {
   return all;
 }
 
+KeptSet without_recent(const KeptSet& kept, Index recent) {
+  KeptSet older = kept;
+  for (auto token = older.rbegin(); token != older.rend() && recent > 0; ++token)
+    if (*token != 0) {
+      *token = 0;
+      --recent;
+    }
+  return older;
+}
+
 }  // namespace kvreplay

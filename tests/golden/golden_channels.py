@@ -75,7 +75,6 @@ class Settings:
         self.semantics = semantics if isinstance(semantics, str) else semantics[0]
         self.recent = 0 if self.semantics == "kvpress" else given["recent"]
         self.slack = slack_of(summary, tolerance)
-        self.dtype = np.float64 if summary["precision"] == "f64" else np.float32
 
 
 class ChannelsCheck:
@@ -122,12 +121,12 @@ class ChannelsCheck:
 
     def check_matrices(self):
         H = np.stack([x.H for x in self.problems])
-        self.compare("interaction", H, self.matrix_slack(H), self.settings.dtype)
+        self.compare("interaction", H, self.matrix_slack(H), np.float64)
         values = np.linalg.eigvalsh(H)[:, ::-1]
         self.compare("spectrum", values, self.slack.of(values, values[:, :1] * np.ones(values.shape)))
         if any(x.partition("+")[0] == "output" or x.endswith("+output") for x in self.settings.methods):
             M = np.stack([x.M for x in self.problems])
-            self.compare("output_interaction", M, self.matrix_slack(M), self.settings.dtype)
+            self.compare("output_interaction", M, self.matrix_slack(M), np.float64)
         if self.layer.inv_freq is not None:
             self.compare("rope_pair", rope_partners(self.layer), 0.0, np.int32)
         for name, rows in self.rows.items():
@@ -214,6 +213,11 @@ class ChannelsCheck:
                 error = through_output(layer, change) / through_output(layer, self.full[name])
                 self.through[method, ratio, name] = scaled(with_tolerance(error), self.slack)
 
+    def as_many(self, method, ratio, units):
+        """whether the method prunes as many channels as think there: sets of different sizes do not compare"""
+        masks, think = (self.pruned.get((x, ratio)) for x in (method, "think"))
+        return masks is None or think is None or sum(masks[u].sum() for u in units) == sum(think[u].sum() for u in units)
+
     def expected(self):
         """{(layer, unit, method, ratio, rows, metric): (value, tolerance)}; unit None is the layer"""
         found = {}
@@ -221,10 +225,17 @@ class ChannelsCheck:
             think = self.sums.get(("think", ratio, rows))
             for g, units in (*enumerate(self.of_head), (None, range(len(sums)))):
                 total, base = (None if x is None else Sums(*np.sum([x[u] for u in units], axis=0)) for x in (sums, think))
+                base = base if self.as_many(method, ratio, units) else None
                 for metric, figure in expected_figures(total, base, self.slack).items():
                     found[self.index, g, method, ratio, rows, metric] = figure
             if (method, ratio, rows) in self.through:
-                found[self.index, None, method, ratio, rows, "layer_output_error"] = self.through[method, ratio, rows]
+                error, slack = self.through[method, ratio, rows]
+                found[self.index, None, method, ratio, rows, "layer_output_error"] = error, slack
+                if think is not None and self.as_many(method, ratio, range(len(sums))):
+                    before, before_slack = self.through["think", ratio, rows]
+                    gain = (before - error) / before if before > 0 else np.nan
+                    limit = (slack + before_slack * error / before) / before + self.slack.rounding if before > 0 else 0.0
+                    found[self.index, None, method, ratio, rows, "layer_output_gain"] = gain, limit
         for (method, ratio), held in self.held.items():
             for g, units in (*enumerate(self.of_head), (None, range(len(held)))):
                 found[self.index, g, method, ratio, "", "bytes"] = sum(held[u] for u in units), 1e-9
@@ -277,7 +288,8 @@ def of_model(checks, slack):
     total = lambda key: Sums(*np.sum([s for x in checks for s in x.sums[key]], axis=0))  # noqa: E731
     everywhere = [key for key in checks[0].sums if all(key in x.sums for x in checks)]
     for method, ratio, rows in everywhere:
-        think = total(("think", ratio, rows)) if ("think", ratio, rows) in everywhere else None
+        counts = [sum(c.pruned.get((x, ratio), np.zeros(1)).sum() for c in checks) for x in (method, "think")]
+        think = total(("think", ratio, rows)) if ("think", ratio, rows) in everywhere and counts[0] == counts[1] else None
         for metric, figure in expected_figures(total((method, ratio, rows)), think, slack).items():
             found[None, None, method, ratio, rows, metric] = figure
     for key in checks[0].held:
@@ -293,7 +305,7 @@ def of_model(checks, slack):
 
 
 def check_lines(report, lines, expected, checks, settings):
-    bounds = defaultdict(list)
+    bounds, proven = defaultdict(list), {}
     seen = {key_of(line): line for line in lines}
     report.add("lines twice", float(len(lines) - len(seen)), 0.0, 0.0, "channels.csv")
     by_layer = {check.index: check for check in checks}
@@ -304,6 +316,8 @@ def check_lines(report, lines, expected, checks, settings):
             continue
         if metric == "lower_bound" and method == "optimal" and rows == "window":
             bounds[ratio, layer, unit] = value
+        elif metric == "proven" and method == "optimal" and rows == "window":
+            proven[ratio, layer, unit] = value
         else:
             figure = expected.get(key)
             report.add("unexpected line", float(figure is None), 0.0, 0.0, where)
@@ -328,6 +342,12 @@ def check_lines(report, lines, expected, checks, settings):
             for u in range(len(masks) if method == "optimal" and settings.semantics != "official" else 0):
                 key = ratio, check.index, u
                 report.add("missing line", float(key not in bounds), 0.0, 0.0, f"lower_bound {key}")
+        for (ratio, i, u), value in proven.items():
+            if i == check.index and u is not None and ("optimal", ratio) in check.pruned:
+                mask, H = check.pruned["optimal", ratio][u], check.problems[u].H
+                own, slack = error_of(H, mask), settings.slack.of(error_of(H, mask), np.abs(H[np.ix_(mask, mask)]).sum())
+                away = abs(bounds[ratio, i, u] - own) if value == 1 else 0.0
+                report.add("proven", away, 0.0, slack, f"{i} {u} {ratio}")
         check.check_bounds({(u, ratio): x for (ratio, i, u), x in bounds.items() if i == check.index and u is not None})
 
 
