@@ -490,6 +490,8 @@ TEST_CASE("pictures of interactions come with --png", "[cli][channels]") {
   channels(temp / "dump", temp / "none", options);
   CHECK(pictures("none").empty());
   channels(temp / "dump", temp / "some", joined(options, {"--png"}));
+  channels(temp / "dump", temp / "alone", joined(options, {"--png", "--threads", "1"}));
+  CHECK(difference(temp / "some", temp / "alone") == "");
   CHECK(pictures("some") == std::set<std::string>{"interaction-0.png", "interaction-1.png"});
   channels(temp / "dump", temp / "all",
            {"--method", "output", "--ratio", "0.5", "--png", "--semantics", "official"});
@@ -503,7 +505,7 @@ TEST_CASE("pictures of interactions come with --png", "[cli][channels]") {
 
 TEST_CASE("analyze runs channels too, with the same bytes", "[cli][channels]") {
   const TempDir temp;
-  make_small_dump(temp / "dump");
+  make_small_dump(temp / "dump", {"--layers", "1"});
   channels(temp / "dump", temp / "c");
   run_command("analyze", temp / "dump", temp / "only", {"--only", "channels"});
   CHECK(difference(temp / "c", temp / "only") == "");
