@@ -57,12 +57,17 @@ void ChannelCheck::compare(const HeadGroup<double>& group, const HeadGroup<T>& f
       select_channels(iap, basis.scores, channel_order(iap, basis.scores), 7 * d / 10).pruned;
 
   for (const ChannelSet& set : {half, most}) {
-    const double expected =
-        reconstruction_error_reference(group, positions(basis.keys.prunable), window_, set);
+    const double error = reconstruction_error_reference(group, positions(basis.keys.prunable), window_, set);
     const double scale = subset_error(basis.window.cwiseAbs(), set);
-    const double off = std::abs(subset_error(basis.window, set) - expected);
-    judge(group, "error of the logits", type, off == 0 ? 0 : off / scale, tolerance, worst);
+    const double away = std::abs(subset_error(basis.window, set) - error);
+    judge(group, "error of the logits", type, away == 0 ? 0 : away / scale, tolerance, worst);
   }
+  const Rows last{std::max(window_.begin, window_.end - 2), window_.end};
+  const Matrix<double> expected = output_interaction_reference(group, last, basis.keys);
+  const double off = (output_interaction(fast, last, basis.keys, workers_) - expected).cwiseAbs().maxCoeff();
+  judge(group, "the output-space matrix", type, off == 0 ? 0 : off / expected.cwiseAbs().maxCoeff(),
+        tolerance, worst);
+
   const std::vector<CompressedCache<T>> caches = {
       compressed_cache(fast, all, half, basis.keys.prunable, std::nullopt),
       compressed_cache(fast, alternate, most, without_recent(alternate, recent_),
@@ -71,10 +76,10 @@ void ChannelCheck::compare(const HeadGroup<double>& group, const HeadGroup<T>& f
     if (rows.count() == 0) continue;
     const CompressedOutputs<T> outputs(fast, rows, workers_);
     for (const CompressedCache<T>& cache : caches) {
-      const OutputChangeReference expected = compressed_change_reference(group, rows, widened(cache));
-      const double difference = distance(outputs.change(cache, true).vectors, expected.change);
+      const OutputChangeReference brute = compressed_change_reference(group, rows, widened(cache));
+      const double difference = distance(outputs.change(cache, true).vectors, brute.change);
       judge(group, "outputs over a compressed cache", type,
-            difference == 0 ? 0 : difference / std::sqrt(expected.full_sq), tolerance, worst);
+            difference == 0 ? 0 : difference / std::sqrt(brute.full_sq), tolerance, worst);
     }
   }
 }
@@ -88,7 +93,7 @@ void ChannelCheck::judge(const HeadGroup<double>& group, const char* what, const
 }
 
 Check ChannelCheck::check() const {
-  Check check{.name = "compressed caches",
+  Check check{.name = "channels, caches",
               .covered = {},
               .worst = {},
               .skipped = false,

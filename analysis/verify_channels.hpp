@@ -10,10 +10,11 @@
 
 namespace kvreplay {
 
-/// Pruned key channels against brute force: the error of the logits by H against both products, and the
-/// outputs over two compressed caches (half of the channels; every other token, more channels gone, four
-/// bits) against attention over what they hold. Deviations of errors are relative to the sum of |H| over the
-/// set, of outputs to the full outputs' norm.
+/// Pruned key channels against brute force: the error of the logits by H against both products, the
+/// output-space matrix of the last two window rows against its definition, and the outputs over two
+/// compressed caches (half of the channels; every other token, more channels gone, four bits) against
+/// attention over what they hold. Deviations are relative to the sum of |H| over the set, the matrix' largest
+/// entry, and the full outputs' norm.
 class ChannelCheck {
  public:
   ChannelCheck(const Dump& dump, Index window, Workers& workers);

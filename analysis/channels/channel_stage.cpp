@@ -135,13 +135,11 @@ void ChannelStage::compute_part(const HeadGroup<T>& group, Index row, Index firs
     add(columns_.of(c, C::proven), selection.proven ? 1 : 0);
     add(columns_.of(c, C::bytes), cache_bytes(all, selection.pruned, basis.keys.prunable, group.d(),
                                               group.d_v(), std::nullopt, elements));
-    const CompressedCache<T> cache =
-        compressed_cache(group, all, selection.pruned, basis.keys.prunable, std::nullopt);
-    auto changed = window.change(cache, vectors);
+    auto changed = window.change(all, selection.pruned, basis.keys.prunable, vectors);
     add(columns_.of(c, C::window_change_sq), changed.change_sq);
     if (vectors) store<T>().window.set_change(c, first_query_head, std::move(changed.vectors));
     if (future) {
-      changed = future->change(cache, vectors);
+      changed = future->change(all, selection.pruned, basis.keys.prunable, vectors);
       add(columns_.of(c, C::future_change_sq), changed.change_sq);
       if (vectors) store<T>().future.set_change(c, first_query_head, std::move(changed.vectors));
     }

@@ -178,24 +178,21 @@ class HeadSimulator {
     }
   }
 
-  /// What is left of the tokens that one case keeps.
-  CompressedCache<T> compressed(const EvictionCase& which, CaseFigures& figures) const {
-    const Compression& compression = *plan_.compression;
+  /// The channels that the tokens kept by one case lose.
+  struct LostChannels {
     ChannelSet pruned;
     KeptSet prunable;
-    if (compression.channels) {
-      const Semantics semantics = semantics_of(plan_, which);
-      const ChannelSetting setting{semantics, default_recent(semantics), plan_.channel_window, std::nullopt};
-      const ChannelRule& rule = *compression.channels;
-      ChannelBasis basis = channel_basis(group_, figures.kept, setting, rule.needs_outputs(), workers_);
-      pruned = select_channels(rule, basis.scores, channel_order(rule, basis.scores),
-                               pruned_channels(compression.ratio, group_.d(), semantics))
-                   .pruned;
-      prunable = std::move(basis.keys.prunable);
-    }
-    figures.bytes = cache_bytes(figures.kept, pruned, prunable, group_.d(), group_.d_v(),
-                                compression.quantization, plan_.elements);
-    return compressed_cache(group_, figures.kept, pruned, prunable, compression.quantization);
+  };
+  LostChannels lost_channels(const EvictionCase& which, const KeptSet& kept) const {
+    const Compression& compression = *plan_.compression;
+    if (!compression.channels) return {};
+    const Semantics semantics = semantics_of(plan_, which);
+    const ChannelSetting setting{semantics, default_recent(semantics), plan_.channel_window, std::nullopt};
+    const ChannelRule& rule = *compression.channels;
+    ChannelBasis basis = channel_basis(group_, kept, setting, rule.needs_outputs(), workers_);
+    const Index n = pruned_channels(compression.ratio, group_.d(), semantics);
+    return {select_channels(rule, basis.scores, channel_order(rule, basis.scores), n).pruned,
+            std::move(basis.keys.prunable)};
   }
 
   void measure_compressed(bool with_vectors) {
@@ -220,9 +217,15 @@ class HeadSimulator {
     workers_.parallel_for(static_cast<std::ptrdiff_t>(plan_.cases.size()), [&](std::ptrdiff_t n) {
       const auto c = static_cast<std::size_t>(n);
       CaseFigures& figures = result_.cases[c];
-      const CompressedCache<T> cache = compressed(plan_.cases[c], figures);
+      const auto [pruned, prunable] = lost_channels(plan_.cases[c], figures.kept);
+      const std::optional<Quantization>& quantization = plan_.compression->quantization;
+      figures.bytes = cache_bytes(figures.kept, pruned, prunable, group_.d(), group_.d_v(), quantization,
+                                  plan_.elements);
+      std::optional<CompressedCache<T>> cache;
+      if (quantization) cache = compressed_cache(group_, figures.kept, pruned, prunable, quantization);
       for (const RowsMeasured& rows : measured) {
-        auto change = rows.outputs.change(cache, with_vectors);
+        auto change = cache ? rows.outputs.change(*cache, with_vectors)
+                            : rows.outputs.change(figures.kept, pruned, prunable, with_vectors);
         figures.*rows.change_sq = change.change_sq;
         if (with_vectors) rows.vectors.change[c] = std::move(change.vectors);
       }

@@ -32,9 +32,18 @@ class CompressedOutputs {
   /// that only evicts the bytes of output_changes(). Keys' pruned channels are skipped, not multiplied by 0.
   /// Throws InputError where a number overflows T. Cost: 2 G |rows| |M| (d' + d_v) flops, d' the channels
   /// left; memory O(T (d + d_v)) and O(T W) a thread.
-  Change change(const CompressedCache<T>& cache, bool with_vectors) const;
+  Change change(const CompressedCache<T>& cache, bool with_vectors) const {
+    return change(cache.k, cache.v, cache.kept, cache.pruned, cache.prunable, with_vectors);
+  }
+  /// The same of the group's own keys and values where nothing is quantized, without a copy of them.
+  Change change(const KeptSet& kept, const ChannelSet& pruned, const KeptSet& prunable, bool with_vectors) const {
+    return change(group_.k, group_.v, kept, pruned, prunable, with_vectors);
+  }
 
  private:
+  Change change(const Matrix<T>& k, const Matrix<T>& v, const KeptSet& kept, const ChannelSet& pruned,
+                const KeptSet& prunable, bool with_vectors) const;
+
   const HeadGroup<T>& group_;
   Rows rows_;
   Workers& workers_;
