@@ -10,7 +10,8 @@ using namespace kvreplay::test;
 namespace fs = std::filesystem;
 
 TEST_CASE("every command has help with an example", "[cli]") {
-  for (const char* command : {"info", "synth", "tokens", "evict", "budget", "analyze", "verify"}) {
+  for (const char* command :
+       {"info", "synth", "tokens", "evict", "budget", "channels", "analyze", "verify"}) {
     for (const char* flag : {"--help", "-h"}) {
       const ProcessResult help = run_kvreplay({command, flag});
       INFO(command);
@@ -24,7 +25,7 @@ TEST_CASE("every command has help with an example", "[cli]") {
   const ProcessResult help = run_kvreplay({"--help"});
   CHECK(help.code == 0);
   CHECK(contains(help.out, "Example"));
-  for (const char* command : {"info", "synth", "tokens", "evict", "budget", "analyze", "verify"})
+  for (const char* command : {"info", "synth", "tokens", "evict", "budget", "channels", "analyze", "verify"})
     CHECK(contains(help.out, command));
 }
 
@@ -38,9 +39,10 @@ TEST_CASE("the program names its version", "[cli]") {
 TEST_CASE("bad usage is one line that says what was meant", "[cli]") {
   const TempDir temp;
   const std::string out = temp / "r", dump = sample_dump();
-  CHECK(contains(complaint({}), "info, synth, tokens, evict, budget, analyze, verify"));
-  CHECK(contains(complaint({"evikt", dump}),
-                 "unknown command 'evikt'; there are: info, synth, tokens, evict, budget, analyze, verify"));
+  CHECK(contains(complaint({}), "info, synth, tokens, evict, budget, channels, analyze, verify"));
+  CHECK(contains(
+      complaint({"evikt", dump}),
+      "unknown command 'evikt'; there are: info, synth, tokens, evict, budget, channels, analyze, verify"));
   CHECK(contains(complaint({"--versoin"}), "did you mean '--version'?"));
   CHECK(contains(complaint({"tokens"}), "tokens: DUMP is required"));
   CHECK(contains(complaint({"tokens", dump, "--out"}), "--out: expected one value, found none"));
@@ -73,8 +75,8 @@ TEST_CASE("bad usage is one line that says what was meant", "[cli]") {
   CHECK(
       contains(complaint({"tokens", dump, "--out", out, "--precision", "tensor"}), "needs the CUDA backend"));
   CHECK(contains(complaint({"tokens", dump, "--out", out, "--resume", "--force"}), "excludes"));
-  CHECK(contains(complaint({"analyze", dump, "--out", out, "--only", "channels"}),
-                 "--only: expected some of tokens, evict, budget, found 'channels'"));
+  CHECK(contains(complaint({"analyze", dump, "--out", out, "--only", "heads"}),
+                 "--only: expected some of tokens, evict, budget, channels, found 'heads'"));
   CHECK(contains(complaint({"synth", temp / "s", "--dtype", "int8"}), "--dtype"));
   CHECK(contains(complaint({"verify", dump, "--out", out}), "unknown option '--out'"));
   CHECK_FALSE(fs::exists(out));

@@ -65,9 +65,9 @@ TEST_CASE("the sample dump verifies", "[verify][cli]") {
   REQUIRE(result.code == 0);
   const auto json = nlohmann::json::parse(result.out);
   CHECK(json["ok"] == true);
-  REQUIRE(json["checks"].size() == 4);
-  const char* names[] = {"closed forms", "float32 backend", "kept sets", "replay"};
-  for (std::size_t c = 0; c < 4; ++c) {
+  REQUIRE(json["checks"].size() == 5);
+  const char* names[] = {"closed forms", "float32 backend", "kept sets", "channels, caches", "replay"};
+  for (std::size_t c = 0; c < 5; ++c) {
     const auto& check = json["checks"][c];
     CHECK(check["name"] == names[c]);
     CHECK(check["ok"] == true);

@@ -212,7 +212,7 @@ def layers_of(errors):
 def interactions_reconstruct(channels):
     """IAP fig. 3"""
     errors = channel_errors(channels, "reconstruction_error", "window")
-    cells = [(ratio, layer) for ratio in RATIOS for layer in layers_of(errors)]
+    cells = [(ratio, layer) for ratio in RATIOS for layer in layers_of(errors) if errors["iap", ratio, layer] != errors["think", ratio, layer]]
     wins = sum(errors["iap", *cell] < errors["think", *cell] for cell in cells)
     gains = ", ".join(f"{ratio}: {1 - errors['iap', ratio, None] / errors['think', ratio, None]:+.0%}" for ratio in RATIOS)
     return f"gain of iap {gains}; layers x ratios won: {wins}/{len(cells)}", verdict(wins, len(cells))
@@ -221,7 +221,7 @@ def interactions_reconstruct(channels):
 def reconstruction_is_output(channels):
     """What IAP's objective is for"""
     errors = channel_errors(channels, "output_error", best_rows(channels))
-    cells = [(ratio, layer) for ratio in RATIOS for layer in layers_of(errors)]
+    cells = [(ratio, layer) for ratio in RATIOS for layer in layers_of(errors) if errors["iap", ratio, layer] != errors["think", ratio, layer]]
     wins = sum(errors["iap", *cell] < errors["think", *cell] for cell in cells)
     gains = ", ".join(f"{ratio}: {1 - errors['iap', ratio, None] / errors['think', ratio, None]:+.0%}" for ratio in RATIOS)
     return f"gain of iap {gains}; layers x ratios won: {wins}/{len(cells)}", verdict(wins, len(cells))

@@ -1,6 +1,7 @@
 #include "sim/channels/channel_interaction.hpp"
 
 #include "data/error.hpp"
+#include "sim/converted.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/compare.hpp"
 #include "tests/support/random_group.hpp"
@@ -205,4 +206,41 @@ TEST_CASE("Gram matrices stop where they are asked to", "[channels]") {
   Workers stopped(2);
   stopped.stop();
   CHECK_THROWS_AS(gram(random_matrix(10, 4), range(0, 10), stopped), Interrupted);
+}
+
+TEST_CASE("the error of a set whose channels cancel keeps its digits in float32", "[channels]") {
+  Workers workers(1);
+  HeadGroup<double> group = random_group({.l = 700, .T = 720, .T_q = 40, .G = 2, .d = 32, .d_v = 8});
+  for (Index p = 0; p < group.T_all(); ++p) group.k(p, 7) = -300 * (1 + std::abs(group.k(p, 7)));
+  group.k.col(8) = -group.k.col(7);
+  group.k(3, 8) *= 1.0001;
+  for (Matrix<double>& q : group.q) q.col(8) = q.col(7);
+  const auto single = converted<float>(group);
+  const auto exact = converted<double>(single);
+  const std::vector<Index> keys = range(0, 700);
+  const Rows rows{680, 700};
+  std::vector<std::uint8_t> pair(32, 0);
+  pair[7] = pair[8] = 1;
+
+  const double expected = reconstruction_error_reference(exact, keys, rows, pair);
+  const Matrix<double> H = gram_f64(single.k, keys, workers).cwiseProduct(query_gram(single, rows, workers));
+  const double error = H(7, 7) + 2 * H(7, 8) + H(8, 8);
+  CHECK(expected > 0);
+  CHECK(expected < 1e-9 * H(7, 7));  // sums in float32 have nothing left of it
+  CHECK(std::abs(error / expected - 1) < 1e-3);
+}
+
+TEST_CASE("products in float64 agree with tiles in the keys' own type", "[channels]") {
+  Workers one(1), three(3);
+  for (const Index d : {1, 15, 16, 17, 33, 128}) {
+    const Matrix<double> wide = random_matrix(3000, d);
+    const Matrix<float> x = wide.cast<float>();
+    const std::vector<Index> rows = range(5, 2990, 2);
+    const Matrix<double> sums = gram_f64(x, rows, one);
+    const Matrix<double> expected = gram_reference(x.cast<double>(), rows);
+    CHECK((sums - expected).cwiseAbs().maxCoeff() <= 1e-13 * expected.cwiseAbs().maxCoeff());
+    CHECK(sums == sums.transpose());
+    CHECK(sums == gram_f64(x, rows, three));
+  }
+  CHECK(gram_f64(Matrix<float>(3, 2), {}, one).isZero(0.0));
 }
