@@ -63,8 +63,8 @@ TEST_CASE("the result folder of channels is as its format says", "[cli][channels
   const std::size_t n = official ? 4 : 2;
   using Shape = std::vector<std::size_t>;
   std::map<std::string, std::pair<std::string, Shape>> files = {
-      {"interaction", {precision == "f64" ? "<f8" : "<f4", {n, kDim, kDim}}},
-      {"output_interaction", {precision == "f64" ? "<f8" : "<f4", {n, kDim, kDim}}},
+      {"interaction", {"<f8", {n, kDim, kDim}}},
+      {"output_interaction", {"<f8", {n, kDim, kDim}}},
       {"spectrum", {"<f8", {n, kDim}}},
       {"rope_pair", {"<i4", {kDim}}}};
   for (const char* moment : {"window_mean", "window_std", "future_mean", "future_std"})
@@ -106,10 +106,12 @@ TEST_CASE("the result folder of channels is as its format says", "[cli][channels
         CHECK(csv.has(scope, which, "", "bytes"));
         const bool layer = scope == "0," || scope == "1,";
         for (const char* on : {"window", "future"})
-          CHECK(csv.has(scope, which, on, "layer_output_error") == layer);
+          for (const char* metric : {"layer_output_error", "layer_output_gain"})
+            CHECK(csv.has(scope, which, on, metric) == layer);
         const bool bound = method == "optimal" && !official;
-        CHECK(csv.has(scope, which, "window", "lower_bound") == bound);
-        rows += 1 + (layer ? 2 : 0) + (bound ? 1 : 0);
+        for (const char* metric : {"lower_bound", "proven"})
+          CHECK(csv.has(scope, which, "window", metric) == bound);
+        rows += 1 + (layer ? 4 : 0) + (bound ? 2 : 0);
       }
   }
   CHECK(csv.rows().size() == rows);
@@ -126,7 +128,7 @@ TEST_CASE("the result folder of channels is as its format says", "[cli][channels
   // a map for every figure of a head
   maps = {"off_diagonal_share.npy", "rope_pair_share.npy"};
   for (const CsvRow& row : csv.rows())
-    if (!row.at("method").empty() && row.at("metric") != "bytes" && row.at("metric") != "layer_output_error")
+    if (!row.at("method").empty() && row.at("metric") != "bytes" && !row.at("metric").starts_with("layer_"))
       maps.insert(fmt::format("{}-{}~{}~{}.npy", row.at("method"), row.at("ratio"), row.at("rows"),
                               row.at("metric")));
   CHECK(names_in(out / "maps") == maps);
@@ -258,7 +260,10 @@ TEST_CASE("what pruning costs obeys its laws", "[cli][channels]") {
       const std::string none = method + "-0";
       for (const std::string& metric : joined(kErrors, {"reconstruction_gain", "output_gain"}))
         for (const char* rows : {"window", "future"}) CHECK(csv.at(scope, none, rows, metric) == 0.0);
-      if (method == "optimal") CHECK(csv.at(scope, none, "window", "lower_bound") == 0.0);
+      if (method == "optimal") {
+        CHECK(csv.at(scope, none, "window", "lower_bound") == 0.0);
+        CHECK(csv.at(scope, none, "window", "proven") == 1.0);
+      }
       const double selections = scope == "," ? 4 : scope.back() == ',' ? 2 : 1;
       CHECK(csv.at(scope, none, "", "bytes") == selections * whole);
       CHECK(csv.at(scope, method + "-0.4", "", "bytes") == selections * (whole - (896 - 32) * 25 * 2));
@@ -282,6 +287,9 @@ TEST_CASE("what pruning costs obeys its laws", "[cli][channels]") {
       const double bound = csv.at(head, which("optimal"), "window", "lower_bound");
       CHECK(bound <= error("optimal") + rounding);
       CHECK(bound > 0.9 * error("optimal"));
+      const double proven = csv.at(head, which("optimal"), "window", "proven");
+      CHECK((proven == 0.0 || proven == 1.0));
+      if (proven == 1.0) CHECK(bound == Approx(error("optimal")).epsilon(1e-9));
     }
     // a layer's figures are sums, the model's those of its layers; ratios are of sums
     for (const std::string& method : methods) {
@@ -322,6 +330,9 @@ TEST_CASE("what pruning costs obeys its laws", "[cli][channels]") {
     }
   }
   CHECK(improved > 10);
+  double proven = 0;
+  for (const std::string& head : heads) proven += csv.at(head, "optimal-0.4", "window", "proven") / 4;
+  CHECK(csv.at(",", "optimal-0.4", "window", "proven") == Approx(proven));
   for (const char* share : {"off_diagonal_share", "rope_pair_share"}) {
     double mean = 0;
     for (const std::string& head : heads) mean += csv.at(head, "-", "window", share) / 4;
