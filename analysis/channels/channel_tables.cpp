@@ -160,25 +160,30 @@ std::size_t ChannelTable::write_channels(const ResultFolder& folder) const {
 void ChannelTable::write_maps(const ResultFolder& folder) const {
   const std::size_t shape[] = {figures_.layers.size(), static_cast<std::size_t>(figures_.n_kv)};
   const auto write = [&](const std::string& name, const std::vector<double>& map) {
-    if (!map.empty())
-      write_npy(folder.path() / "maps" / (name + ".npy"), shape, std::span<const double>(map));
+    write_npy(folder.path() / "maps" / (name + ".npy"), shape, std::span<const double>(map));
   };
+  // nan for heads without a value; empty where none has one.
   const auto over_heads = [&](const auto& value_of) {
     std::vector<double> map;
-    for (const Scope scope : scoped_.scopes())
-      if (scope.head)
-        if (const std::optional<double> found = value_of(scope)) map.push_back(*found);
-    return map;
+    bool any = false;
+    for (const Scope scope : scoped_.scopes()) {
+      if (!scope.head) continue;
+      const std::optional<double> found = value_of(scope);
+      map.push_back(found.value_or(std::numeric_limits<double>::quiet_NaN()));
+      any = any || found;
+    }
+    return any ? map : std::vector<double>();
   };
   for (const Share& share : kShares)
-    if (share.figure != C::rope_pair_share || has_pairs())
+    if (!scoped_.empty() && (share.figure != C::rope_pair_share || has_pairs()))
       write(share.name,
             over_heads([&](Scope scope) { return std::optional(this->share(scope, share.figure)); }));
   for (std::size_t c = 0; c < plan_.cases.size(); ++c)
     for (const ChannelMetric metric : kChannelMetrics)
       for (const RowSet rows : {RowSet::window, RowSet::future})
-        write(fmt::format("{}~{}~{}", plan_.cases[c].file_name, name_of(rows), name_of(metric)),
-              over_heads([&](Scope scope) { return value(c, scope, metric, rows); }));
+        if (const auto map = over_heads([&](Scope scope) { return value(c, scope, metric, rows); });
+            !map.empty())
+          write(fmt::format("{}~{}~{}", plan_.cases[c].file_name, name_of(rows), name_of(metric)), map);
 }
 
 std::size_t ChannelTable::write(const ResultFolder& folder) const {

@@ -119,10 +119,10 @@ class Planner {
   void choose_compression() {
     plan_.elements = cache_elements(dump_);
     plan_.channel_window = options_.window.value_or(kMeasuredRows);
-    if (options_.channels.empty() && !options_.bits) return;
+    if (!options_.channels && !options_.bits) return;
     Compression compression;
-    if (!options_.channels.empty()) {
-      const auto [rule, ratio] = parse_rule_and_ratio("--channels", options_.channels);
+    if (options_.channels) {
+      const auto [rule, ratio] = parse_rule_and_ratio("--channels", *options_.channels);
       compression.channels = rule;
       compression.ratio = ratio;
       if (plan_.window.count() == 0)

@@ -34,8 +34,8 @@ struct EvictionOptions {
   std::string on = "window";              ///< the rows that greedy_exact and exchange look at
   std::vector<std::string> scores, kept;  ///< name=FILE
   bool per_query_head = false;
-  std::string channels;       ///< METHOD:RATIO: key channels that the kept tokens lose; empty: none
-  std::optional<Index> bits;  ///< quantizes what is kept
+  std::optional<std::string> channels;  ///< METHOD:RATIO: key channels that the kept tokens lose
+  std::optional<Index> bits;            ///< quantizes what is kept
   Index group = Quantization{}.group, residual = Quantization{}.residual;
   /// Where set, policies that take longer than this, or that the dump cannot feed, are left out rather than
   /// run or refused.

@@ -322,8 +322,7 @@ TEST_CASE("mistakes in --channels, --bits and what goes with them are one line, 
   CHECK(contains(error({"--policy", "none"}), "nothing to simulate"));
 }
 
-// A defect: this fails until the program is mended.
-TEST_CASE("--channels without a value is refused", "[cli][compress][!shouldfail]") {
+TEST_CASE("an empty --channels is refused", "[cli][compress]") {
   const TempDir temp;
   make_small_dump(temp / "dump");
   CHECK(run_kvreplay({"evict", temp / "dump", "--policy", "h2o", "--budget", "20", "--out", temp / "r",

@@ -62,7 +62,7 @@ def expected_figures(sums, think, slack):
     for metric, of in (("reconstruction_gain", "reconstruction_error"), ("output_gain", "output_error")):
         if think is not None:
             (e, e_slack), (t, t_slack) = found[of], think.figures(slack)[of]
-            gain = (t - e) / t if t > 0 else np.nan
+            gain = (t - e) / t if t > 0 else 0.0 if e == t else np.nan
             found[metric] = gain, (e_slack + t_slack * e / t) / t + slack.rounding if t > 0 else 0.0
     return found
 
@@ -170,7 +170,7 @@ class ChannelsCheck:
 
     def check_set(self, method, count, problem, got, where):
         count = min(count, int(problem.usable.sum()))
-        wrong = (got & ~problem.usable).any() or got.sum() > count or (got.sum() < count and method != "rope_pairs")
+        wrong = (got & ~problem.usable).any() or got.sum() > count or (got.sum() < count and "rope_pairs" not in method)
         self.report.add("pruned channels", float(wrong), 0.0, 0.0, f"{where}: {int(got.sum())}, expected {count}")
         try:
             want, doubtful = problem.select(method, count)
@@ -233,7 +233,7 @@ class ChannelsCheck:
                 found[self.index, None, method, ratio, rows, "layer_output_error"] = error, slack
                 if think is not None and self.as_many(method, ratio, range(len(sums))):
                     before, before_slack = self.through["think", ratio, rows]
-                    gain = (before - error) / before if before > 0 else np.nan
+                    gain = (before - error) / before if before > 0 else 0.0 if error == before else np.nan
                     limit = (slack + before_slack * error / before) / before + self.slack.rounding if before > 0 else 0.0
                     found[self.index, None, method, ratio, rows, "layer_output_gain"] = gain, limit
         for (method, ratio), held in self.held.items():

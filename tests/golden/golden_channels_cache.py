@@ -35,21 +35,24 @@ class Compression:
         self.group = GROUP if given.get("group") is None else given["group"]
         self.residual = RESIDUAL if given.get("residual") is None else given["residual"]
 
-    def pruned_channels(self, layer, g, kept):
+    def recent(self, semantics):
+        return 0 if semantics == "kvpress" else RECENT
+
+    def pruned_channels(self, layer, g, kept, semantics="paper"):
         """bool [d] for the kept positions [n]"""
-        m, d = max(len(kept) - RECENT, 0), layer.k.shape[2]
-        count = channels_pruned(self.ratio, d, "paper")
+        m, d = max(len(kept) - self.recent(semantics), 0), layer.k.shape[2]
+        count = channels_pruned(self.ratio, d, semantics)
         if not self.method or m == 0:
             return np.zeros(d, bool)
         rows = layer.window_rows(min(WINDOW, layer.l))
-        problem = Problem(layer, list(layer.heads_of(g)), rows, layer.k[g, kept[:m]], kept, m, self.slack)
+        problem = Problem(layer, list(layer.heads_of(g)), rows, layer.k[g, kept if semantics == "official" else kept[:m]], kept, m, self.slack)
         return problem.select(self.method, count)[0]
 
-    def cache(self, layer, g, kept, width):
+    def cache(self, layer, g, kept, width, semantics="paper"):
         """(k [n, d], v [n, d_v], bytes) of the kept positions [n]; width: bytes of a number of keys and of values"""
         k, v, n = layer.k[g, kept].copy(), layer.v[g, kept].copy(), len(kept)
         live = np.ones(k.shape, bool)
-        live[: max(n - RECENT, 0), self.pruned_channels(layer, g, kept)] = False
+        live[: max(n - self.recent(semantics), 0), self.pruned_channels(layer, g, kept, semantics)] = False
         k[~live] = 0.0
         old = max(n - self.residual, 0) if self.bits else 0
         whole, held = old // self.group * self.group, 0.0
@@ -77,14 +80,14 @@ class CacheCheck:
         every, heads = np.arange(self.layer.T), range(self.layer.n_q)
         self.full = {name: np.stack([Attention(self.layer, h, rows, every).o for h in heads]) for name, rows in self.rows.items()}
 
-    def figures(self, kept):
+    def figures(self, kept, semantics="paper"):
         """kept: bool [n_kv, l]. {(rows, metric, KV head or None): (value, tolerance)}, {rows: (squared changes, outputs)}"""
         layer, found, sums, held = self.layer, {}, {}, []
         change = {name: np.zeros_like(x) for name, x in self.full.items()}
         decoded = np.arange(layer.l, layer.T)
         for g in range(layer.n_kv):
             at = np.flatnonzero(kept[g])
-            k, v, size = self.compression.cache(layer, g, at, self.width)
+            k, v, size = self.compression.cache(layer, g, at, self.width, semantics)
             k, v = np.concatenate([k, layer.k[g, decoded]]), np.concatenate([v, layer.v[g, decoded]])
             held.append(size)
             found["bytes", g] = float(size), 1e-9
@@ -120,7 +123,7 @@ class CacheCheck:
                 self.report.skipped[f"{phase} runs without a kept set of every KV head" if phase == "prefill" else phase] += 1
                 continue
             try:
-                figures, sums = self.figures(kept)
+                figures, sums = self.figures(kept, "paper" if semantics == "given" else semantics)
             except Unknown as reason:
                 self.report.skipped[f"kept sets: {reason}"] += 1
                 continue
