@@ -219,8 +219,8 @@ class HeadSimulator {
       CaseFigures& figures = result_.cases[c];
       const auto [pruned, prunable] = lost_channels(plan_.cases[c], figures.kept);
       const std::optional<Quantization>& quantization = plan_.compression->quantization;
-      figures.bytes = cache_bytes(figures.kept, pruned, prunable, group_.d(), group_.d_v(), quantization,
-                                  plan_.elements);
+      figures.bytes =
+          cache_bytes(figures.kept, pruned, prunable, group_.d(), group_.d_v(), quantization, plan_.elements);
       std::optional<CompressedCache<T>> cache;
       if (quantization) cache = compressed_cache(group_, figures.kept, pruned, prunable, quantization);
       for (const RowsMeasured& rows : measured) {

@@ -18,7 +18,7 @@ struct Heatmap {
   std::string value_label;  ///< beside the colour bar
   Matrix<double> values;    ///< [rows, columns], row 0 at the top
   double limit = 0;         ///< colours end at +-limit, larger values are clipped and the bar says so; 0: the
-                     ///< largest finite |x|
+                            ///< largest finite |x|
   std::vector<Index> x_marks;  ///< columns to draw a fine line before (the middle of a rotated head)
   std::vector<Index> y_marks;
 };

@@ -36,7 +36,8 @@ class CompressedOutputs {
     return change(cache.k, cache.v, cache.kept, cache.pruned, cache.prunable, with_vectors);
   }
   /// The same of the group's own keys and values where nothing is quantized, without a copy of them.
-  Change change(const KeptSet& kept, const ChannelSet& pruned, const KeptSet& prunable, bool with_vectors) const {
+  Change change(const KeptSet& kept, const ChannelSet& pruned, const KeptSet& prunable,
+                bool with_vectors) const {
     return change(group_.k, group_.v, kept, pruned, prunable, with_vectors);
   }
 

@@ -183,11 +183,14 @@ CompressedOutputs<T>::CompressedOutputs(const HeadGroup<T>& group, Rows rows, Wo
 }
 
 template <class T>
-typename CompressedOutputs<T>::Change CompressedOutputs<T>::change(const Matrix<T>& k, const Matrix<T>& v, const KeptSet& kept, const ChannelSet& pruned, const KeptSet& prunable, bool with_vectors) const {
+typename CompressedOutputs<T>::Change CompressedOutputs<T>::change(const Matrix<T>& k, const Matrix<T>& v,
+                                                                   const KeptSet& kept,
+                                                                   const ChannelSet& pruned,
+                                                                   const KeptSet& prunable,
+                                                                   bool with_vectors) const {
   constexpr Index W = kPanelWidth<T>;
   const TileInput<T> in = tile_input(group_, PreparedValues<T>(), rows_);
-  const Columns<T> columns =
-      gather(group_, {k, v, kept, pruned, prunable}, centre_, workers_);
+  const Columns<T> columns = gather(group_, {k, v, kept, pruned, prunable}, centre_, workers_);
   Change result;
   if (with_vectors) result.vectors = empty_panels<T>(group_.G(), in.panels(), in.d_v);
   result.change_sq = sum_over_panels(group_, in, workers_, [&](Index g, Index panel) {
