@@ -54,6 +54,7 @@ case "${1:-}" in
     echo "  agreement.csv   how well every score follows every exact error and oracle, per head"
     echo "  evictions.csv   what every policy loses at every budget, exactly, per head, layer and model"
     echo "  budgets.csv     one budget shared between all heads, five ways, and what each loses"
+    echo "  channels.csv    how key channels interact, which every method prunes, and what it costs, exactly"
     echo "  heads.csv       what every metric sums to, per head"
     echo "  layer_*/tokens  every metric of every token, .npy"
     echo "  maps            the same figures as layers x heads, .npy"

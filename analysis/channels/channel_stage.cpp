@@ -44,25 +44,11 @@ Json ChannelStage::options() const {
           {"png", plan_.png}};
 }
 
-template <>
-ChannelStage::LayerStore<float>& ChannelStage::store() {
-  return store_f32_;
-}
-template <>
-ChannelStage::LayerStore<double>& ChannelStage::store() {
-  return store_f64_;
-}
-
 void ChannelStage::begin_layer(Index layer, Workers&) {
   const DumpShape& shape = dump_.shape();
   layer_.begin(plan_, shape);
   if (const auto rope = dump_.rope(layer)) layer_.rope_partner = rope_partners(*rope, shape.d);
-  const auto reset = [&](auto& store) {
-    store.window.begin(shape.n_q, plan_.cases.size());
-    store.future.begin(shape.n_q, plan_.cases.size());
-  };
-  reset(store_f32_);
-  reset(store_f64_);
+  store_.begin(shape.n_q, plan_.cases.size());
 }
 
 template <class T>
@@ -112,8 +98,8 @@ void ChannelStage::compute_part(const HeadGroup<T>& group, Index row, Index firs
   if (future) add(columns_.of(C::future_full_sq), future->full_sq());
   const bool vectors = dump_.has(Tensor::wo);
   if (vectors) {
-    store<T>().window.set_full(first_query_head, PanelRows<T>(window.full()));
-    if (future) store<T>().future.set_full(first_query_head, PanelRows<T>(future->full()));
+    store_.in<T>().window.set_full(first_query_head, PanelRows<T>(window.full()));
+    if (future) store_.in<T>().future.set_full(first_query_head, PanelRows<T>(future->full()));
   }
 
   std::vector<std::vector<Index>> orders;
@@ -137,11 +123,11 @@ void ChannelStage::compute_part(const HeadGroup<T>& group, Index row, Index firs
                                               group.d_v(), std::nullopt, elements));
     auto changed = window.change(all, selection.pruned, basis.keys.prunable, vectors);
     add(columns_.of(c, C::window_change_sq), changed.change_sq);
-    if (vectors) store<T>().window.set_change(c, first_query_head, std::move(changed.vectors));
+    if (vectors) store_.in<T>().window.set_change(c, first_query_head, std::move(changed.vectors));
     if (future) {
       changed = future->change(all, selection.pruned, basis.keys.prunable, vectors);
       add(columns_.of(c, C::future_change_sq), changed.change_sq);
-      if (vectors) store<T>().future.set_change(c, first_query_head, std::move(changed.vectors));
+      if (vectors) store_.in<T>().future.set_change(c, first_query_head, std::move(changed.vectors));
     }
     layer_.pruned[c][at] = std::move(selection.pruned);
   });
@@ -156,26 +142,20 @@ void ChannelStage::head(const HeadGroup<double>& group, Workers& workers, std::s
   compute(group, workers, figures);
 }
 
-template <class T>
-void ChannelStage::project_layer(Index layer, Workers& workers, Eigen::Ref<Matrix<double>> figures) {
-  const std::vector<Matrix<T>> wo = read_layer_wo<T>(dump_, layer);
-  using C = ChannelColumns;
-  const auto project = [&](const LayerOutputs<T>& outputs, C::Head full, C::Case change) {
-    figures.col(columns_.of(full)).setConstant(outputs.full_sq(wo, workers));
-    for (std::size_t c = 0; c < plan_.cases.size(); ++c)
-      figures.col(columns_.of(c, change)).setConstant(outputs.change_sq(c, wo, workers));
-  };
-  project(store<T>().window, C::window_layer_full_sq, C::window_layer_change_sq);
-  project(store<T>().future, C::future_layer_full_sq, C::future_layer_change_sq);
-}
-
 void ChannelStage::end_layer(const ResultFolder& folder, Index layer, Workers& workers,
                              Eigen::Ref<Matrix<double>> figures) {
   if (dump_.has(Tensor::wo)) {
+    using C = ChannelColumns;
+    LayerStore::Columns columns{
+        columns_.of(C::window_layer_full_sq), columns_.of(C::future_layer_full_sq), {}, {}};
+    for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+      columns.window_change.push_back(columns_.of(c, C::window_layer_change_sq));
+      columns.future_change.push_back(columns_.of(c, C::future_layer_change_sq));
+    }
     if (precision_ == Precision::f32)
-      project_layer<float>(layer, workers, figures);
+      store_.project<float>(dump_, layer, columns, workers, figures);
     else
-      project_layer<double>(layer, workers, figures);
+      store_.project<double>(dump_, layer, columns, workers, figures);
   }
   layer_.write(folder, layer, plan_, dump_.model());
 }

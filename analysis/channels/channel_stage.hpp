@@ -33,27 +33,17 @@ class ChannelStage final : public Stage {
 
  private:
   template <class T>
-  struct LayerStore {
-    LayerOutputs<T> window, future;
-  };
-
-  template <class T>
-  LayerStore<T>& store();
-  template <class T>
   void compute(const HeadGroup<T>& group, Workers& workers, std::span<double> figures);
   template <class T>
   void compute_part(const HeadGroup<T>& group, Index row, Index first_query_head, Workers& workers,
                     std::span<double> figures);
-  template <class T>
-  void project_layer(Index layer, Workers& workers, Eigen::Ref<Matrix<double>> figures);
 
   const Dump& dump_;
   ChannelPlan plan_;
   ChannelColumns columns_;
   Precision precision_;
   LayerChannels layer_;
-  LayerStore<float> store_f32_;
-  LayerStore<double> store_f64_;
+  LayerStore store_;
 };
 
 }  // namespace kvreplay

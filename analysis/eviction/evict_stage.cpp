@@ -59,25 +59,11 @@ Json EvictStage::options() const {
   return json;
 }
 
-template <>
-EvictStage::LayerStore<float>& EvictStage::store() {
-  return store_f32_;
-}
-template <>
-EvictStage::LayerStore<double>& EvictStage::store() {
-  return store_f64_;
-}
-
 void EvictStage::begin_layer(Index layer, Workers& workers) {
   const DumpShape& shape = dump_.shape();
   const Index rows = plan_.per_query_head ? shape.n_q : shape.n_kv;
   kept_.assign(plan_.cases.size(), std::vector<KeptSet>(static_cast<std::size_t>(rows)));
-  const auto reset = [&](auto& store) {
-    store.window.begin(shape.n_q, plan_.cases.size());
-    store.future.begin(shape.n_q, plan_.cases.size());
-  };
-  reset(store_f32_);
-  reset(store_f64_);
+  store_.begin(shape.n_q, plan_.cases.size());
   layer_scores_.assign(plan_.runs.size(), {});
   if (precision_ == Precision::f32)
     rank_layer<float>(layer, workers);
@@ -173,8 +159,8 @@ void EvictStage::keep_vectors(HeadEvictions<T>& head, Index first_query_head) {
     for (std::size_t c = 0; c < from.change.size(); ++c)
       to.set_change(c, first_query_head, std::move(from.change[c]));
   };
-  keep(head.window, store<T>().window);
-  keep(head.future, store<T>().future);
+  keep(head.window, store_.in<T>().window);
+  keep(head.future, store_.in<T>().future);
 }
 
 void EvictStage::head(const HeadGroup<float>& group, Workers& workers, std::span<double> figures) {
@@ -184,26 +170,20 @@ void EvictStage::head(const HeadGroup<double>& group, Workers& workers, std::spa
   compute(group, workers, figures);
 }
 
-template <class T>
-void EvictStage::project_layer(Index layer, Workers& workers, Eigen::Ref<Matrix<double>> figures) {
-  const std::vector<Matrix<T>> wo = read_layer_wo<T>(dump_, layer);
-  using C = EvictionColumns;
-  const auto project = [&](const LayerOutputs<T>& outputs, C::Head full, C::Case change) {
-    figures.col(columns_.of(full)).setConstant(outputs.full_sq(wo, workers));
-    for (std::size_t c = 0; c < plan_.cases.size(); ++c)
-      figures.col(columns_.of(c, change)).setConstant(outputs.change_sq(c, wo, workers));
-  };
-  project(store<T>().window, C::window_layer_full_sq, C::window_layer_change_sq);
-  project(store<T>().future, C::future_layer_full_sq, C::future_layer_change_sq);
-}
-
 void EvictStage::end_layer(const ResultFolder& folder, Index layer, Workers& workers,
                            Eigen::Ref<Matrix<double>> figures) {
   if (dump_.has(Tensor::wo)) {
+    using C = EvictionColumns;
+    LayerStore::Columns columns{
+        columns_.of(C::window_layer_full_sq), columns_.of(C::future_layer_full_sq), {}, {}};
+    for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+      columns.window_change.push_back(columns_.of(c, C::window_layer_change_sq));
+      columns.future_change.push_back(columns_.of(c, C::future_layer_change_sq));
+    }
     if (precision_ == Precision::f32)
-      project_layer<float>(layer, workers, figures);
+      store_.project<float>(dump_, layer, columns, workers, figures);
     else
-      project_layer<double>(layer, workers, figures);
+      store_.project<double>(dump_, layer, columns, workers, figures);
   }
   const std::size_t shape[] = {kept_.empty() ? 0 : kept_.front().size(),
                                static_cast<std::size_t>(dump_.shape().l)};

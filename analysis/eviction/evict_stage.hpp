@@ -34,20 +34,11 @@ class EvictStage final : public Stage {
 
  private:
   template <class T>
-  struct LayerStore {
-    LayerOutputs<T> window, future;
-  };
-
-  template <class T>
-  LayerStore<T>& store();
-  template <class T>
   void rank_layer(Index layer, Workers& workers);
   template <class T>
   void compute(const HeadGroup<T>& group, Workers& workers, std::span<double> figures);
   template <class T>
   void keep_vectors(HeadEvictions<T>& head, Index first_query_head);
-  template <class T>
-  void project_layer(Index layer, Workers& workers, Eigen::Ref<Matrix<double>> figures);
   const Dump& dump_;
   EvictionOptions options_;
   EvictionPlan plan_;
@@ -55,8 +46,7 @@ class EvictStage final : public Stage {
   Precision precision_;
   LayerScores layer_scores_;
   std::vector<std::vector<KeptSet>> kept_;  // [cases][n_kv, or n_q with --per-query-head]
-  LayerStore<float> store_f32_;
-  LayerStore<double> store_f64_;
+  LayerStore store_;
 };
 
 }  // namespace kvreplay

@@ -1,8 +1,6 @@
 #include "analysis/eviction/eviction_plan.hpp"
 
 #include "analysis/cache_elements.hpp"
-#include "analysis/channels/channel_names.hpp"
-#include "analysis/channels/channel_plan.hpp"
 #include "analysis/csv.hpp"
 #include "analysis/eviction/eviction_names.hpp"
 #include "analysis/eviction/given_arrays.hpp"
@@ -50,7 +48,9 @@ class Planner {
     choose_budgets();
     choose_semantics();
     for (const std::string& text : options_.phases) add_once(phases_, parse_phase(text), &Phase::name);
-    choose_compression();
+    plan_.elements = cache_elements(dump_);
+    plan_.channel_window = options_.window.value_or(kMeasuredRows);
+    plan_.compression = compression_of(dump_, options_, phases_, plan_.window);
     add_policies();
     for (const auto& [what, policies] : cut_pins_)
       plan_.notes.push_back(fmt::format("{}, cut to it, first positions first, then the most recent: {}",
@@ -60,7 +60,8 @@ class Planner {
     add_given_kept();
     if (plan_.compression) {
       add_whole_prompt();
-      note_compression();
+      for (std::string& note : compression_notes(plan_, dump_.shape()))
+        plan_.notes.push_back(std::move(note));
     }
     if (plan_.cases.empty()) throw InputError(fmt::format("nothing to simulate: {}", left_out_text()));
     if (plan_.future.count() == 0)
@@ -114,32 +115,6 @@ class Planner {
     if (!options_.diff.empty() && plan_.semantics.size() < 2)
       throw InputError("--diff", "two or three of paper, official, kvpress",
                        fmt::format("{}", fmt::join(options_.diff, ",")));
-  }
-
-  void choose_compression() {
-    plan_.elements = cache_elements(dump_);
-    plan_.channel_window = options_.window.value_or(kMeasuredRows);
-    if (!options_.channels && !options_.bits) return;
-    Compression compression;
-    if (options_.channels) {
-      const auto [rule, ratio] = parse_rule_and_ratio("--channels", *options_.channels);
-      compression.channels = rule;
-      compression.ratio = ratio;
-      if (plan_.window.count() == 0)
-        throw InputError("--channels: channels are ranked by queries of the prompt, and the dump has none");
-      if (const auto why = why_no_rope_pairs(dump_); rule.needs_rope() && why)
-        throw InputError(fmt::format("--channels: {} is unavailable: {}", rule.name, *why));
-    }
-    if (options_.bits) {
-      if (*options_.bits != 2 && *options_.bits != 4 && *options_.bits != 8)
-        throw InputError("--bits", "2, 4 or 8", fmt::format("{}", *options_.bits));
-      compression.quantization = Quantization{*options_.bits, options_.group, options_.residual};
-    }
-    for (const Phase& phase : phases_)
-      if (phase.decodes())
-        throw InputError("--channels and --bits", "phases that end with the prompt (prefill, blockwise:N)",
-                         phase.name());
-    plan_.compression = compression;
   }
 
   void add_policies() {
@@ -303,46 +278,6 @@ class Planner {
                              dump_.shape().l,
                              std::string(name_of(semantics)),
                              ""});
-  }
-
-  /// Where channels and bits leave a cache as it was.
-  void note_compression() {
-    const auto& [channels, ratio, quantization] = *plan_.compression;
-    std::vector<std::string> whole, exact, keys;
-    const auto add = [](std::vector<std::string>& to, Index kept) {
-      const std::string text = fmt::format("{}", kept);
-      if (std::find(to.begin(), to.end(), text) == to.end()) to.push_back(text);
-    };
-    for (const EvictionCase& which : plan_.cases) {
-      if (!which.kept || *which.kept == 0) continue;
-      const Semantics semantics = semantics_of(plan_, which);
-      if (channels && *which.kept <= default_recent(semantics)) add(whole, *which.kept);
-      if (quantization && quantized_values(*which.kept, *quantization) == 0)
-        add(exact, *which.kept);
-      else if (quantization && quantized_keys(*which.kept, *quantization) == 0)
-        add(keys, *which.kept);
-    }
-    const auto note = [&](const std::vector<std::string>& kept, const std::string& what) {
-      if (!kept.empty())
-        plan_.notes.push_back(fmt::format("with {} tokens kept {}", fmt::join(kept, ", "), what));
-    };
-    note(whole,
-         fmt::format("no key loses channels: the last {} stay whole", default_recent(Semantics::paper)));
-    if (quantization) {
-      note(exact, fmt::format("nothing is quantized: the last {} stay as they are (--residual)",
-                              quantization->residual));
-      note(keys,
-           fmt::format("no key is quantized: they do not fill a group of {} (--group)", quantization->group));
-    }
-    const auto official = [&](const EvictionCase& which) {
-      return semantics_of(plan_, which) == Semantics::official;
-    };
-    if (channels && dump_.shape().group() > 1 && !options_.per_query_head &&
-        std::any_of(plan_.cases.begin(), plan_.cases.end(), official))
-      plan_.notes.push_back(
-          "official: channels are chosen for every KV head; ThinK's code repeats the cache for each query "
-          "head "
-          "(--per-query-head)");
   }
 
   std::string left_out_text() const {

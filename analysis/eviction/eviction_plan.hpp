@@ -1,8 +1,8 @@
 #pragma once
 
+#include "analysis/eviction/compression_plan.hpp"
 #include "analysis/left_out.hpp"
 #include "data/dump.hpp"
-#include "sim/channels/channel_basis.hpp"
 #include "sim/compression/compressed_cache.hpp"
 #include "sim/eviction/policy.hpp"
 #include "sim/tokens/token_metrics.hpp"
@@ -94,13 +94,6 @@ struct EvictionCase {
   std::string file_name() const;
   /// "snapkv+joint", with "~append-only" behind it in that phase: its name in decode.csv.
   std::string decode_name() const;
-};
-
-/// What is done to the tokens that an eviction keeps.
-struct Compression {
-  std::optional<ChannelRule> channels;
-  double ratio = 0;  ///< of the channels
-  std::optional<Quantization> quantization;
 };
 
 /// Two cases that differ in their semantics alone.
