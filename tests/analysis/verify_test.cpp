@@ -90,7 +90,7 @@ TEST_CASE("an output that the inputs do not explain fails, and is named", "[veri
   for (std::size_t at = 128 + 2 * head; at < 128 + 3 * head; at += 2)
     bytes[at + 1] = static_cast<char>(bytes[at + 1] ^ 0x80);  // the third head's sign
   std::ofstream(output, std::ios::binary) << bytes;
-  const ProcessResult result = run_kvreplay({"verify", dump, "--tokens", "2"});
+  const ProcessResult result = run_kvreplay({"verify", dump, "--tokens", "2", "--layers", "0,1"});
   CHECK(result.code == 1);
   CHECK(contains(result.out, "FAILED"));
   CHECK(lines(result.err) == 1);
@@ -103,7 +103,8 @@ TEST_CASE("checks that a dump has no data for are left out aloud", "[verify][cli
   std::filesystem::copy(sample_dump(), dump, std::filesystem::copy_options::recursive);
   for (int layer = 0; layer < 6; ++layer)
     std::filesystem::remove(dump + "/layer_0" + std::to_string(layer) + "/o.npy");
-  const ProcessResult result = run_kvreplay({"verify", dump, "--tokens", "2", "--precision", "f64"});
+  const ProcessResult result =
+      run_kvreplay({"verify", dump, "--tokens", "2", "--layers", "3", "--precision", "f64"});
   CHECK(result.code == 0);
   CHECK(contains(result.out, "left out: the dump has no o.npy"));
   CHECK(contains(result.out, "left out: not asked for"));
