@@ -1,0 +1,1 @@
+#include "viewer/gl/gl_error.hpp"

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+// The one table of everything that can be done, which feeds the menus, the shortcuts, the palette and the
+// help.
+
+namespace kvreplay::viewer {
+
+enum class ActionId {
+  open_palette,
+  help,
+  open_path,
+  reload,
+  close_run,
+  next_run,
+  quit,
+  save_session,
+  export_png,
+  export_csv,
+  copy_csv,
+  undo,
+  redo,
+  clear_selection,
+  pin_selection,
+  next_head,
+  previous_head,
+  next_worst_head,
+  previous_worst_head,
+  next_layer,
+  previous_layer,
+  fit_view,
+  one_to_one,
+  zoom_in,
+  zoom_out,
+  maximise,
+  next_panel,
+  toggle_theme,
+  toggle_joint_zoom,
+  lock_ranges,
+  flip_settings,
+  larger_text,
+  smaller_text,
+  reset_layout,
+  show_heads,
+  show_tokens,
+  show_channels,
+  show_scatter,
+  show_curves,
+  show_what_if,
+  show_budgets,
+  show_decode,
+  show_inspector,
+  show_jobs,
+};
+
+/// Keys as this table has them: a printable character in capitals, or one of the names below.
+struct Shortcut {
+  std::string key;  ///< "A", "7", "?", "Left", "Right", "Up", "Down", "Escape", "Enter", "Tab", "Space",
+                    ///< "F1", "+", "-"
+  bool control = false, shift = false, alt = false;
+  bool operator==(const Shortcut&) const = default;
+  bool empty() const { return key.empty(); }
+  std::string text() const;  ///< "Ctrl+Shift+P"; empty where there is none
+};
+
+struct Action {
+  ActionId id;
+  std::string_view menu;  ///< "File", "View", "Go", "Panels", "Help"
+  std::string_view title;
+  Shortcut shortcut;      ///< empty: none
+  std::string_view hint;  ///< one clause for the palette and the help
+};
+
+const std::vector<Action>& actions();
+const Action& action(ActionId id);
+/// The action of a key press; null where there is none.
+const Action* action_of(const Shortcut& shortcut);
+
+/// The actions whose title, menu or hint matches what was typed, best first: letters in order, starts of
+/// words count more, an empty query gives all in the table's order.
+std::vector<const Action*> matching_actions(std::string_view typed);
+
+}  // namespace kvreplay::viewer

@@ -1,0 +1,1 @@
+#include "viewer/model/color_table.hpp"

@@ -1,0 +1,57 @@
+#pragma once
+
+#include "viewer/model/color_table.hpp"
+#include "viewer/model/tiles.hpp"
+#include "viewer/model/value_scale.hpp"
+
+#include <cstdint>
+#include <vector>
+
+// What a heatmap looks like, pixel by pixel: the reference that the shader is checked against, and what both
+// share.
+
+namespace kvreplay::viewer {
+
+/// The colours besides the colour map.
+struct HeatmapInk {
+  Rgb outside{32, 33, 36};                       ///< beyond the matrix
+  Rgb pending{52, 54, 58};                       ///< not computed yet
+  Rgb hatch_a{60, 62, 66}, hatch_b{78, 80, 85};  ///< NaN: stripes
+  Rgb under{38, 198, 218};                       ///< finite and below the range
+  Rgb over{255, 64, 200};                        ///< above the range, +infinity
+  bool mark_beyond = false;                      ///< else values beyond the range take the colour of its end
+  bool operator==(const HeatmapInk&) const = default;
+};
+
+/// Everything that a picture depends on besides the tiles' values.
+struct HeatmapImage {
+  MatrixSize size;
+  Camera camera;
+  int width = 0, height = 0;  ///< pixels
+  ColorMap colors = ColorMap::viridis;
+  ValueScale scale;
+  HeatmapInk ink;
+  /// Columns (tokens) that are faded towards ink.outside, [columns], 1 where faded (evicted), or empty. Where
+  /// a pixel covers several columns it is faded if all of them are.
+  std::vector<std::uint8_t> faded_columns;
+  bool operator==(const HeatmapImage&) const = default;
+};
+
+/// How much of ink.outside a faded pixel takes.
+inline constexpr float kFade = 0.72F;
+/// Hatching: stripe = ((x + y) / kHatchWidth) % 2, x and y in pixels of the picture.
+inline constexpr int kHatchWidth = 4;
+
+/// For every pixel along one axis the texel that it shows at `level`: the one of the cell under the pixel's
+/// middle; -1 outside the matrix.
+std::vector<std::int32_t> axis_texels(const AxisView& axis, int pixels, Index cells, int level);
+/// 1 for each pixel whose columns are all faded: [width].
+std::vector<std::uint8_t> faded_pixels(const HeatmapImage& image);
+
+/// The colour of the pixel (x, y), x to the right, y downwards, from the tiles at hand.
+Rgb color_at(const HeatmapImage& image, const TileMap& tiles, int x, int y);
+
+/// All pixels, row by row: color_at() for each.
+std::vector<Rgb> rendered(const HeatmapImage& image, const TileMap& tiles);
+
+}  // namespace kvreplay::viewer

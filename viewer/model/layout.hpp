@@ -1,0 +1,74 @@
+#pragma once
+
+#include "viewer/model/panel_kind.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace kvreplay::viewer {
+
+struct Area {
+  float x = 0, y = 0, width = 0, height = 0;
+  bool contains(float px, float py) const { return px >= x && py >= y && px < x + width && py < y + height; }
+};
+
+/// How the window is divided: a tree of splits whose leaves hold panels, one of each leaf's in front.
+class Layout {
+ public:
+  /// Where one leaf goes.
+  struct Slot {
+    int leaf = 0;
+    Area area;
+    std::vector<PanelKind> panels;
+    std::size_t front = 0;  ///< index into panels
+  };
+  /// Where one border between two parts can be dragged.
+  struct Splitter {
+    int split = 0;
+    Area area;
+    bool vertical = false;  ///< a vertical bar: dragging changes widths
+  };
+
+  /// The arrangement of a first start.
+  static Layout standard();
+
+  /// The leaves within `window`, with `gap` pixels between them; only one where a panel is maximised. Parts
+  /// keep at least `least` pixels a side while the window allows it.
+  std::vector<Slot> slots(const Area& window, float gap, float least) const;
+  std::vector<Splitter> splitters(const Area& window, float gap, float least) const;
+  /// Drags a border by some pixels.
+  void drag(int split, float pixels, const Area& window, float gap, float least);
+
+  /// Brings a panel to the front of its leaf; where another panel is maximised, that ends.
+  void show(PanelKind panel);
+  /// Moves a panel to another leaf, at the end of its tabs. The last panel of a leaf stays where it is.
+  void move(PanelKind panel, int leaf);
+  bool in_front(PanelKind panel) const;
+  void maximise(std::optional<PanelKind> panel);
+  std::optional<PanelKind> maximised() const { return maximised_; }
+
+  nlohmann::json to_json() const;
+  /// What cannot be understood becomes the standard arrangement; panels that are missing are added.
+  static Layout from_json(const nlohmann::json& json);
+  bool operator==(const Layout&) const;
+
+ private:
+  struct Node {
+    bool leaf = true;
+    bool vertical = false;  ///< the bar between the parts is vertical
+    float share = 0.5F;     ///< of the first part
+    int first = -1, second = -1;
+    std::vector<PanelKind> panels;
+    std::size_t front = 0;
+    bool operator==(const Node&) const = default;
+  };
+  std::vector<Node> nodes_;  // [0] is the root
+  std::optional<PanelKind> maximised_;
+};
+
+}  // namespace kvreplay::viewer

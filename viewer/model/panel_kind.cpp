@@ -1,0 +1,1 @@
+#include "viewer/model/panel_kind.hpp"

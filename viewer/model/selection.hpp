@@ -1,0 +1,34 @@
+#pragma once
+
+#include "data/dump.hpp"
+
+#include <optional>
+#include <vector>
+
+namespace kvreplay::viewer {
+
+struct ChannelPair {
+  Index first = 0, second = 0;
+  bool operator==(const ChannelPair&) const = default;
+};
+
+/// What all panels look at together.
+struct Selection {
+  std::size_t run = 0;  ///< number of the open run
+  Index layer = 0, kv_head = 0;
+  std::optional<Index> query_head;  ///< 0..G-1 of the group; empty: the sum over the group
+  std::optional<Index> row;         ///< position of a query
+  std::optional<Index> token;       ///< position of a key
+  std::optional<ChannelPair> channels;
+  std::vector<Index> tokens;  ///< chosen together (lasso), ascending
+  bool operator==(const Selection&) const = default;
+};
+
+/// The nearest selection that a run of this shape has: indices are brought into range, tokens beyond the
+/// prompt and rows without a query are dropped.
+Selection within(Selection selection, const DumpShape& shape);
+
+/// The next (or previous) head, through all KV heads of all layers and round again.
+Selection next_head(Selection selection, const DumpShape& shape, int step);
+
+}  // namespace kvreplay::viewer

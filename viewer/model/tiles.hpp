@@ -1,0 +1,110 @@
+#pragma once
+
+#include "viewer/model/camera.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <compare>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+// A matrix as a pyramid of tiles. A texel of level n stands for 2^n x 2^n cells and holds the one of largest
+// |value|, so that an outlier is seen however far one zooms out. Tiles are made on demand; a matrix is never
+// there as a whole.
+
+namespace kvreplay::viewer {
+
+inline constexpr int kTileBits = 8;
+/// Texels on each side of a tile.
+inline constexpr Index kTileSize = Index{1} << kTileBits;
+
+/// Texels [row, row + 1) * kTileSize x [column, column + 1) * kTileSize of a level.
+struct TileKey {
+  int level = 0;
+  Index row = 0, column = 0;
+  auto operator<=>(const TileKey&) const = default;
+  TileKey parent() const { return {level + 1, row / 2, column / 2}; }
+};
+
+/// Of two cells the one that a texel shows: the larger |value|; the first among equals. NaN gives way.
+inline float pooled(float first, float second) {
+  if (std::isnan(first)) return second;
+  return std::abs(second) > std::abs(first) ? second : first;
+}
+
+/// What is known of the cells of a part of a matrix.
+struct TileStats {
+  float min = std::numeric_limits<float>::infinity();
+  float max = -std::numeric_limits<float>::infinity();
+  float least_positive = std::numeric_limits<float>::infinity();
+  std::int64_t cells = 0;   ///< NaN among them
+  std::int64_t finite = 0;  ///< neither NaN nor infinite: only these count above
+
+  void add(float value);
+  void merge(const TileStats& other);
+  float largest_magnitude() const { return finite > 0 ? std::max(std::abs(min), std::abs(max)) : 0.0F; }
+};
+
+/// One tile's texels. At the matrix's right and lower edge a tile has fewer.
+struct Tile {
+  Index rows = 0, columns = 0;
+  std::vector<float> values;  ///< [rows, columns]; NaN: no cell has a value (hidden by the mask)
+  TileStats stats;            ///< of the cells below the texels
+};
+std::size_t bytes_of(const Tile& tile);
+
+/// Texels of a level along an axis: ceil(cells / 2^level).
+Index texels(Index cells, int level);
+/// Texels that the tile has.
+MatrixSize tile_extent(MatrixSize size, const TileKey& key);
+/// The lowest level at which the whole matrix is one tile.
+int top_level(MatrixSize size);
+
+/// The level at which each axis is drawn: ceil(log2(cells per pixel)), so that no texel is skipped; the
+/// larger of both axes', between 0 and top_level().
+int drawn_level(const Camera& camera, MatrixSize size);
+
+/// A tile from cells that are given row by row. Rows and cells must come in order.
+class TileBuilder {
+ public:
+  TileBuilder(MatrixSize size, const TileKey& key);
+  Index first_row() const;  ///< cells: the tile covers [first_row(), end_row()) x ..
+  Index end_row() const;
+  Index first_column() const;
+  Index end_column() const;
+  /// The cells [first_column(), end_column()) of the matrix's row `row`.
+  void add_row(Index row, const float* cells);
+  Tile finish();
+
+ private:
+  MatrixSize size_;
+  TileKey key_;
+  Tile tile_;
+};
+
+/// A tile from the (up to four) tiles of the level below that it covers: children[row][column], null where
+/// there is none. The same as from the cells.
+Tile tile_of_children(MatrixSize size, const TileKey& key,
+                      const std::array<std::array<const Tile*, 2>, 2>& children);
+
+/// The tiles that are at hand.
+using TileMap = std::map<TileKey, std::shared_ptr<const Tile>>;
+
+/// The tiles that a view of width x height pixels needs at its drawn level, nearest to the middle first.
+std::vector<TileKey> visible_tiles(const Camera& camera, MatrixSize size, int width, int height);
+
+/// Where the texels of a wanted tile are to be had: in the tile itself, or, while that is missing, in the
+/// nearest tile above it (`shift` levels up: texel t of the wanted level is texel t >> shift there). Empty
+/// where there is none.
+struct FoundTile {
+  TileKey key;
+  int shift = 0;
+};
+std::optional<FoundTile> find_tile(const TileMap& tiles, const TileKey& wanted, MatrixSize size);
+
+}  // namespace kvreplay::viewer

@@ -1,0 +1,1 @@
+#include "viewer/model/token_text.hpp"

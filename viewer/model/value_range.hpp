@@ -1,0 +1,56 @@
+#pragma once
+
+#include "viewer/model/tiles.hpp"
+#include "viewer/model/value_scale.hpp"
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+// Which values the colours span.
+
+namespace kvreplay::viewer {
+
+enum class RangeKind {
+  full,         ///< all that is known of the matrix
+  visible,      ///< what is in view
+  selection,    ///< what is selected
+  percentiles,  ///< of what is in view
+  fixed,        ///< set by hand, or locked to another panel's
+};
+std::string_view name_of(RangeKind kind);
+std::optional<RangeKind> range_named(std::string_view name);
+
+struct RangeChoice {
+  RangeKind kind = RangeKind::visible;
+  bool symmetric = false;  ///< -m..m, m the larger magnitude
+  double low_percent = 1, high_percent = 99;
+  float fixed_low = 0, fixed_high = 1;
+  bool operator==(const RangeChoice&) const = default;
+};
+
+/// The p-th percentile (0..100) of the finite values, linear between the two nearest; NaN where there is
+/// none. Reorders `values`.
+float percentile(std::vector<float>& values, double p);
+
+/// Counts of finite values in `bins` equal steps of the scale's place over [0, 1]; those below and above the
+/// range apart.
+struct Histogram {
+  std::vector<std::int64_t> counts;
+  std::int64_t under = 0, over = 0, missing = 0;
+};
+Histogram histogram(const std::vector<float>& values, const ValueScale& scale, int bins);
+
+/// The texels in view, NaN among them; at most `most` of them, evenly taken.
+std::vector<float> visible_values(const TileMap& tiles, const Camera& camera, MatrixSize size, int width,
+                                  int height, std::size_t most);
+
+/// The scale's ends as chosen: from `full` (known of the whole), `visible` (texels in view) and `selected`
+/// (texels selected). Where the chosen set is empty the next wider one counts. Always usable().
+ValueScale scale_in_range(const RangeChoice& choice, ScaleKind kind, const TileStats& full,
+                          const std::vector<float>& visible, const std::vector<float>& selected);
+
+/// The linear part of symlog over magnitudes up to m: three decades below it.
+float symlog_threshold(float largest_magnitude);
+
+}  // namespace kvreplay::viewer

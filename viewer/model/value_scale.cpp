@@ -1,0 +1,1 @@
+#include "viewer/model/value_scale.hpp"

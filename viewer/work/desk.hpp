@@ -1,0 +1,158 @@
+#pragma once
+
+#include "sim/schedule.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <concepts>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <typeindex>
+#include <vector>
+
+// Where panels ask for what takes time. A question has a key that says all that its answer depends on; the
+// answer is an immutable snapshot that is computed in the background and kept while there is room. Questions
+// are asked again in every frame: one that nobody asks any more is cancelled.
+
+namespace kvreplay::viewer {
+
+/// Who goes first. Within one urgency the question asked last goes first: it is what one looks at.
+enum class Urgency {
+  now,         ///< what a hand is waiting for
+  soon,        ///< what is in view
+  background,  ///< everything else
+};
+
+/// A job's view of itself.
+class JobControl {
+ public:
+  /// Threads for this job alone; they throw Interrupted once it is cancelled.
+  Workers& workers() { return workers_; }
+  bool cancelled() const { return workers_.stopping(); }
+  /// Throws Interrupted where cancelled: for loops of the job's own.
+  void check() const {
+    if (cancelled()) throw Interrupted();
+  }
+  /// How far it is, 0..1.
+  void progress(double share) { progress_.store(share, std::memory_order_relaxed); }
+
+ private:
+  friend class Desk;
+  explicit JobControl(int threads) : workers_(threads) {}
+  Workers workers_;
+  std::atomic<double> progress_{0};
+};
+
+struct Question {
+  std::string key;    ///< everything the answer depends on, the kind of question included
+  std::string title;  ///< for the list of jobs: "Token metrics, layer 3 head 1"
+  Urgency urgency = Urgency::soon;
+  /// Questions of one slot follow each other (a slider that moves): while the newest is open, the last answer
+  /// given in the slot stands in for it. Empty: none.
+  std::string slot;
+  /// Computed to its end even if nobody asks any more.
+  bool lasting = false;
+  /// For jobs that gain from all cores at once.
+  bool all_cores = false;
+};
+
+/// What is known at the moment.
+template <class R>
+struct Answer {
+  std::shared_ptr<const R> value;
+  bool pending = false;  ///< the answer to this very question is still to come
+  bool stale = false;    ///< `value` answers an older question of the slot
+  std::string error;     ///< one line, where the job failed
+  explicit operator bool() const { return value != nullptr; }
+  const R* operator->() const { return value.get(); }
+  const R& operator*() const { return *value; }
+};
+
+template <class R>
+concept KnowsItsBytes = requires(const R& r) {
+  { bytes_of(r) } -> std::convertible_to<std::size_t>;
+};
+
+class Desk {
+ public:
+  struct Options {
+    int threads = 0;                                 ///< 0: one a core
+    std::size_t cache_bytes = std::size_t{1} << 30;  ///< of answers kept
+    std::function<void()> on_answer;                 ///< called from a job's thread: wakes the window
+  };
+  explicit Desk(Options options);
+  ~Desk();
+  Desk(const Desk&) = delete;
+  Desk& operator=(const Desk&) = delete;
+
+  /// The answer, or what is known until it is there. Never blocks for longer than a map look-up. An answer
+  /// counts with bytes_of(R) where there is such a function, else with sizeof(R).
+  template <class R, class F>
+  requires std::same_as<std::invoke_result_t<F, JobControl&>, R> Answer<R> ask(const Question& question,
+                                                                               F compute) {
+    const Untyped found = ask_untyped(question, typeid(R), [compute = std::move(compute)](JobControl& job) {
+      auto result = std::make_shared<const R>(compute(job));
+      std::size_t bytes = sizeof(R);
+      if constexpr (KnowsItsBytes<R>) bytes = bytes_of(*result);
+      return Result{std::move(result), bytes};
+    });
+    return {std::static_pointer_cast<const R>(found.value), found.pending, found.stale, found.error};
+  }
+
+  /// Called between frames: cancels the questions that the frame before did not ask.
+  void next_frame();
+
+  struct Job {
+    std::string key, title;
+    bool running = false;
+    double progress = 0;
+    double seconds = 0;  ///< since it started
+    Urgency urgency = Urgency::soon;
+  };
+  /// What runs and what waits, in the order in which it will be taken.
+  std::vector<Job> jobs() const;
+  std::size_t open_jobs() const;
+  struct Done {
+    std::string title;
+    double seconds = 0;
+    std::string error;  ///< empty where it went well
+    bool cancelled = false;
+  };
+  /// The last jobs that ended, newest first, at most 200.
+  std::vector<Done> log() const;
+
+  void cancel(const std::string& key);  ///< stays cancelled until forgotten: asking again says so
+  /// Drops what is known of keys that begin so, running jobs among them; they may be asked anew.
+  void forget(const std::string& key_prefix);
+  void forget_errors();
+
+  std::size_t cached_bytes() const;
+  std::size_t cache_limit() const;
+  void set_cache_limit(std::size_t bytes);
+  /// Grows with every answer or error: nothing to redraw while it stays.
+  std::uint64_t version() const;
+  /// Blocks until nothing runs or waits, for at most so long; false where it took longer. For tests and
+  /// screenshots, which ask and wait in turn.
+  bool wait_idle(std::chrono::milliseconds at_most);
+
+ private:
+  struct Result {
+    std::shared_ptr<const void> value;
+    std::size_t bytes = 0;
+  };
+  struct Untyped {
+    std::shared_ptr<const void> value;
+    bool pending = false, stale = false;
+    std::string error;
+  };
+  Untyped ask_untyped(const Question& question, std::type_index type,
+                      std::function<Result(JobControl&)> compute);
+
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace kvreplay::viewer

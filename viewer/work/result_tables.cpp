@@ -1,0 +1,1 @@
+#include "viewer/work/result_tables.hpp"

@@ -1,0 +1,69 @@
+#pragma once
+
+#include "data/dump.hpp"
+#include "sim/head_group.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace kvreplay::viewer {
+
+class ResultTables;
+
+/// A dump or a result folder that is open in the dashboard. A result folder knows its dump, if that is still
+/// there. Immutable: a changed file makes another Run. Thread safe.
+class Run {
+ public:
+  /// A dump's folder, a .npz, or a result folder. Throws InputError in one line where it is none. `id`
+  /// distinguishes runs in the keys of questions.
+  static std::shared_ptr<const Run> open(const std::filesystem::path& path, int id);
+  ~Run();
+
+  int id() const { return id_; }
+  /// "run<id>/": what the keys of all questions about it begin with.
+  std::string key() const;
+  const std::filesystem::path& path() const { return path_; }
+  const std::string& name() const { return name_; }  ///< the folder's name
+  const std::string& model() const { return model_; }
+  const DumpShape& shape() const { return shape_; }
+  /// Null where a result folder's dump is gone; why_no_dump() then says why, as one clause.
+  const Dump* dump() const { return dump_ ? &*dump_ : nullptr; }
+  const std::string& why_no_dump() const { return why_no_dump_; }
+  /// Null for a dump without results.
+  const ResultTables* results() const { return results_.get(); }
+  const std::optional<TokenLabels>& labels() const;
+
+  /// The head group in float32, read when it is first asked for and kept while there is room. Blocks: for
+  /// jobs. Throws InputError where the dump is bad there.
+  std::shared_ptr<const HeadGroup<float>> head(Index layer, Index kv_head) const;
+  void set_head_cache(std::size_t bytes) const;
+
+  /// Whether a file that it was made of has changed since, or is gone. Cheap: looks at times and sizes.
+  bool changed() const;
+
+ private:
+  Run() = default;
+  struct Heads;
+  int id_ = 0;
+  std::filesystem::path path_;
+  std::string name_, model_;
+  DumpShape shape_;
+  std::optional<Dump> dump_;
+  std::string why_no_dump_;
+  std::unique_ptr<ResultTables> results_;
+  std::unique_ptr<Heads> heads_;
+  struct Stamp {
+    std::filesystem::path path;
+    std::filesystem::file_time_type time;
+    std::uintmax_t bytes = 0;
+  };
+  std::vector<Stamp> stamps_;
+};
+
+}  // namespace kvreplay::viewer
