@@ -28,6 +28,15 @@ struct DecodeOptions {
   bool append_only = false;
 };
 
+/// A token that leaves the cache for good, in the cut that follows a step.
+struct DecodeMove {
+  /// Index into DecodeReplay::change_sq. Negative for a cut after a position without a query, which comes
+  /// before the first step: -1 for the last such position.
+  Index step = 0;
+  Index position = 0;
+  bool operator==(const DecodeMove&) const = default;
+};
+
 /// What one run gives; steps are the positions l..T-1 that have queries.
 template <class T>
 struct DecodeReplay {
@@ -36,6 +45,11 @@ struct DecodeReplay {
   std::vector<Matrix<T>> change;  ///< G of [steps, d_v], o^C_i - o_i
   KeptSet kept;                   ///< [l], the prompt positions that are left at the end
   Index cache_size = 0;           ///< at the end, decoded positions included
+  Index first_step = 0;           ///< the position of step 0; T where there are no steps
+  /// What was evicted, ascending by step, then position. A token that append-only turns away leaves in the
+  /// step at which it joined. The cache after step s holds start and the positions l..first_step + s less
+  /// those that left at steps up to s.
+  std::vector<DecodeMove> left;
 };
 
 /// Why a rule cannot rank a cache while decoding, as one clause; nothing where it can.

@@ -33,7 +33,8 @@ class RankedCache {
 
   void join(Index p);
   void add_scores(const AttentionRows<T>& attention);
-  void cut();
+  /// Back to the budget; what leaves is added to `left` as of `step`.
+  void cut(Index step, std::vector<DecodeMove>& left);
   const TokenSlots<T>& slots() const { return slots_; }
 
  private:
@@ -61,7 +62,7 @@ class RankedCache {
   void remove(Index slot);
   void rank();
   void rank_by_keydiff();
-  void evict(Index tokens);
+  void evict(Index tokens, Index step, std::vector<DecodeMove>& left);
 };
 
 template <class T>
@@ -176,28 +177,31 @@ void RankedCache<T>::rank() {
 }
 
 template <class T>
-void RankedCache<T>::cut() {
+void RankedCache<T>::cut(Index step, std::vector<DecodeMove>& left) {
   const Index n = slots_.size();
   if (n <= budget_) return;
   rank();
   if (!append_only_) {
-    evict(n - budget_);
+    evict(n - budget_, step, left);
     return;
   }
   const double own = rank_[n - 1];  // the newest; a tie goes to the other
   Index before = 0;
   for (Index p = 0; p < n - 1; ++p) before += rank_[p] >= own ? 1 : 0;
-  if (before >= budget_) remove(n - 1);
+  if (before < budget_) return;
+  left.push_back({step, slots_.position(n - 1)});
+  remove(n - 1);
 }
 
 template <class T>
-void RankedCache<T>::evict(Index tokens) {
+void RankedCache<T>::evict(Index tokens, Index step, std::vector<DecodeMove>& left) {
   const Index sinks = std::min(rule_.sinks, budget_), recent = std::min(rule_.recent, budget_ - sinks);
   const auto begin = by_position_.begin() + sinks, end = by_position_.end() - recent;
   if (tokens == 1) {
     auto least = begin;
     for (auto at = begin; at != end; ++at)
       if (rank_[*at] <= rank_[*least]) least = at;  // among equals the last
+    left.push_back({step, slots_.position(*least)});
     remove(*least);
     return;
   }
@@ -206,6 +210,10 @@ void RankedCache<T>::evict(Index tokens) {
     return rank_[a] != rank_[b] ? rank_[a] < rank_[b] : slots_.position(a) > slots_.position(b);
   });
   lowest.resize(static_cast<std::size_t>(tokens));
+  const auto first = static_cast<std::ptrdiff_t>(left.size());
+  for (const Index slot : lowest) left.push_back({step, slots_.position(slot)});
+  std::sort(left.begin() + first, left.end(),
+            [](const DecodeMove& a, const DecodeMove& b) { return a.position < b.position; });
   std::sort(lowest.rbegin(),
             lowest.rend());  // the last slot takes a place: from the back, none of these moves
   for (const Index slot : lowest) remove(slot);
@@ -270,6 +278,7 @@ DecodeReplay<T> decode_replay(const HeadGroup<T>& group, const EvictionRule& rul
   const Rows steps = steps_of(group);
   const Index G = group.G();
   DecodeReplay<T> replay;
+  replay.first_step = steps.begin;
   replay.change_sq.assign(static_cast<std::size_t>(steps.count()), 0.0);
   replay.full_sq = replay.change_sq;
   replay.change.assign(static_cast<std::size_t>(G), Matrix<T>(steps.count(), group.d_v()));
@@ -291,7 +300,7 @@ DecodeReplay<T> decode_replay(const HeadGroup<T>& group, const EvictionRule& rul
       }
       cache.add_scores(attention);
     }
-    cache.cut();
+    cache.cut(i - steps.begin, replay.left);
   }
   replay.kept.assign(static_cast<std::size_t>(group.l), 0);
   replay.cache_size = cache.slots().size();

@@ -140,6 +140,7 @@ DecodeReplay<double> decode_replay_reference(const Group& group, const EvictionR
   const Index first = std::max(group.l, group.first_query());
   const Index steps = std::max<Index>(group.T_all() - first, 0);
   DecodeReplay<double> replay;
+  replay.first_step = first;
   replay.change.assign(static_cast<std::size_t>(group.G()), Matrix<double>::Zero(steps, group.d_v()));
   for (Index i = group.l; i < group.T_all(); ++i) {
     run.cache.push_back(i);
@@ -161,7 +162,11 @@ DecodeReplay<double> decode_replay_reference(const Group& group, const EvictionR
       for (Index c = 0; c < cached.l; ++c)
         run.rows[run.cache[static_cast<std::size_t>(c)]].push_back(row.col(c));
     }
+    const std::vector<Index> before = run.cache;
     run.cut(budget, options.append_only);
+    for (const Index p : before)
+      if (std::find(run.cache.begin(), run.cache.end(), p) == run.cache.end())
+        replay.left.push_back({i - first, p});
   }
   replay.kept.assign(static_cast<std::size_t>(group.l), 0);
   for (const Index p : run.cache)

@@ -115,6 +115,8 @@ std::string differences(const std::string& name, const DecodeReplay<double>& wan
   }
   if (want.kept != got.kept) lines += "\n" + name + ": kept set";
   if (want.cache_size != got.cache_size) lines += "\n" + name + ": cache size";
+  if (want.left != got.left) lines += "\n" + name + ": what left when";
+  if (want.first_step != got.first_step) lines += "\n" + name + ": first step";
   return lines;
 }
 
@@ -225,6 +227,43 @@ TEST_CASE("a budget for every token leaves no error at any step", "[decode]") {
   check(to_float(group));
 }
 
+TEST_CASE("the tokens that left tell the cache after every step", "[decode]") {
+  for (const Unkind& unkind : unkind_groups()) {
+    const HeadGroup<double> group = random_group(unkind.spec);
+    for (const Index keep : {std::min(unkind.budget, group.l), group.l})
+      for (const NamedRule& named : all_rules(group.l, unkind.budget, true))
+        for (const DecodeOptions& options : {DecodeOptions{}, DecodeOptions{.append_only = true}}) {
+          const KeptSet start = spread(group.l, keep);
+          const auto replay = fast(group, named.rule, start, unkind.budget, options);
+          const auto sorted_by_step_and_position = [](const DecodeMove& a, const DecodeMove& b) {
+            return a.step != b.step ? a.step < b.step : a.position < b.position;
+          };
+          const auto steps = static_cast<Index>(replay.change_sq.size());
+          KeptSet cached(static_cast<std::size_t>(group.T_all()), 0);
+          std::copy(start.begin(), start.end(), cached.begin());
+          std::size_t at = 0;
+          bool there = true, within = true;
+          for (Index step = group.l - replay.first_step; step < steps; ++step) {
+            cached[static_cast<std::size_t>(replay.first_step + step)] = 1;
+            for (; at < replay.left.size() && replay.left[at].step == step; ++at) {
+              auto& token = cached[static_cast<std::size_t>(replay.left[at].position)];
+              there = there && token == 1;
+              token = 0;
+            }
+            if (!options.append_only) within = within && count(cached) <= unkind.budget;
+          }
+          INFO(unkind.name << ", " << named.name << name_of_options(options) << ", start of " << keep);
+          CHECK(std::is_sorted(replay.left.begin(), replay.left.end(), sorted_by_step_and_position));
+          CHECK(replay.first_step + steps == group.T_all());
+          CHECK(at == replay.left.size());
+          CHECK(there);
+          CHECK(within);
+          CHECK(count(cached) == replay.cache_size);
+          CHECK(KeptSet(cached.begin(), cached.begin() + group.l) == replay.kept);
+        }
+  }
+}
+
 TEST_CASE("append-only never drops a token of the start", "[decode]") {
   const HeadGroup<double> group = random_group({.l = 14, .T = 60, .seed = 43});
   const KeptSet start = spread(14, 8);
@@ -286,12 +325,25 @@ TEST_CASE("streaming over equal weights gives the errors of means", "[decode]") 
   CHECK(replay.change[0](1, 0) == Approx(1.0 / 3));
   CHECK(replay.kept == KeptSet{1, 0});
   CHECK(replay.cache_size == 2);
+  CHECK(replay.left == std::vector<DecodeMove>{{0, 1}, {1, 2}, {2, 3}});
+  CHECK(replay.first_step == 2);
+
+  // Without the query of position 2 its cut comes before the first step; a start above the budget goes with
+  // it.
+  HeadGroup<double> late = group;
+  late.q = {Matrix<double>::Ones(2, 1)};
+  const EvictionRule last = rule_named(Base::streaming, {}, Semantics::paper, 2, 1, pins(0, 1));
+  const auto after = fast(late, last, KeptSet{1, 1}, 1, {});
+  CHECK(after.left == std::vector<DecodeMove>{{-1, 0}, {-1, 1}, {0, 2}, {1, 3}});
+  CHECK(after.first_step == 3);
+  CHECK(fast(group, rule, KeptSet{1, 1}, 5, {}).left.empty());
 
   // Equal sums but for the prompt's: attention of rows 0 and 1 is 1 + 1/2 for token 0, 1/2 for token 1; after
   // the first step token 1 has 1/2 + 1/3 and token 2 has 1/3, and so on: every new token leaves again.
   const EvictionRule sums = rule_named(Base::h2o, {}, Semantics::paper, 2, 2, pins(0, 0));
   const auto kept = fast(group, sums, KeptSet{1, 1}, 2, {});
   CHECK(kept.kept == KeptSet{1, 1});
+  CHECK(kept.left == std::vector<DecodeMove>{{0, 2}, {1, 3}, {2, 4}});
   CHECK(kept.change_sq[2] == Approx(1.0 / 9));  // (1 + 2 + 8) / 3 in place of 4
 }
 
