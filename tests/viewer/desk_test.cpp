@@ -1,1 +1,219 @@
 #include "viewer/work/desk.hpp"
+
+#include "data/error.hpp"
+#include "tests/support/catch.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace kvreplay;
+using namespace kvreplay::viewer;
+using namespace std::chrono_literals;
+
+namespace {
+
+struct Sized {
+  std::size_t bytes = 0;
+};
+std::size_t bytes_of(const Sized& sized) { return sized.bytes; }
+
+/// Runs until it is cancelled.
+int endless(JobControl& job) {
+  while (true) {
+    job.check();
+    std::this_thread::sleep_for(1ms);
+  }
+}
+
+Question named(const std::string& key) {
+  Question question;
+  question.key = key;
+  question.title = key;
+  return question;
+}
+
+void wait_until(const std::function<bool()>& holds) {
+  for (int i = 0; i < 5000 && !holds(); ++i) std::this_thread::sleep_for(1ms);
+  REQUIRE(holds());
+}
+
+}  // namespace
+
+TEST_CASE("the desk answers a question once and keeps the answer") {
+  std::atomic<int> computed = 0, told = 0;
+  Desk desk({2, std::size_t{1} << 20, [&] { ++told; }});
+  const auto ask = [&] { return desk.ask<int>(named("a"), [&](JobControl&) { return ++computed, 7; }); };
+  const Answer<int> first = ask();
+  CHECK(first.pending);
+  CHECK_FALSE(first);
+  REQUIRE(desk.wait_idle(5s));
+  desk.next_frame();
+  const Answer<int> second = ask();
+  REQUIRE(second);
+  CHECK(*second == 7);
+  CHECK_FALSE(second.pending);
+  CHECK(computed == 1);
+  wait_until([&] { return told == 1; });
+  CHECK(desk.version() == 1);
+  CHECK(desk.log().front().title == "a");
+}
+
+TEST_CASE("the desk cancels what no frame asks for any more, within 50 ms") {
+  Desk desk({1, std::size_t{1} << 20, {}});
+  desk.ask<int>(named("endless"), endless);
+  wait_until([&] { return !desk.jobs().empty() && desk.jobs().front().running; });
+  desk.next_frame();
+  desk.ask<int>(named("endless"), endless);
+  desk.next_frame();
+  CHECK(desk.open_jobs() == 1);  // the last frame asked
+  desk.next_frame();
+  const auto start = std::chrono::steady_clock::now();
+  REQUIRE(desk.wait_idle(5s));
+  CHECK(std::chrono::steady_clock::now() - start < 50ms);
+  CHECK(desk.log().front().cancelled);
+}
+
+TEST_CASE("the desk carries a lasting question to its end") {
+  Desk desk({1, std::size_t{1} << 20, {}});
+  std::atomic<bool> go = false;
+  Question question = named("lasting");
+  question.lasting = true;
+  desk.ask<int>(question, [&](JobControl& job) {
+    while (!go) job.check(), std::this_thread::sleep_for(1ms);
+    return 1;
+  });
+  for (int i = 0; i < 3; ++i) desk.next_frame();
+  go = true;
+  REQUIRE(desk.wait_idle(5s));
+  CHECK(desk.ask<int>(question, [](JobControl&) { return 2; }).value != nullptr);
+}
+
+TEST_CASE("the desk takes urgent questions first, and serves a hand while long work runs") {
+  Desk desk({1, std::size_t{1} << 20, {}});
+  Question slow = named("slow");
+  slow.urgency = Urgency::background;
+  slow.lasting = true;
+  Question other = named("other");
+  other.urgency = Urgency::background;
+  other.lasting = true;
+  desk.ask<int>(slow, endless);
+  desk.ask<int>(other, endless);
+  wait_until([&] { return desk.jobs().front().running; });
+  Question urgent = named("urgent");
+  urgent.urgency = Urgency::now;
+  desk.ask<int>(urgent, [](JobControl&) { return 3; });
+  wait_until([&] {
+    const auto answer = desk.ask<int>(urgent, [](JobControl&) { return 4; });
+    return answer.value != nullptr && *answer == 3;
+  });
+}
+
+TEST_CASE("an answer of the same slot stands in while the newest question is open") {
+  Desk desk({1, std::size_t{1} << 20, {}});
+  Question first = named("slider/1"), second = named("slider/2");
+  first.slot = second.slot = "slider";
+  desk.ask<int>(first, [](JobControl&) { return 1; });
+  REQUIRE(desk.wait_idle(5s));
+  std::atomic<bool> go = false;
+  const auto ask_second = [&] {
+    return desk.ask<int>(second, [&](JobControl& job) {
+      while (!go) job.check(), std::this_thread::sleep_for(1ms);
+      return 2;
+    });
+  };
+  const Answer<int> meanwhile = ask_second();
+  REQUIRE(meanwhile);
+  CHECK(*meanwhile == 1);
+  CHECK(meanwhile.stale);
+  CHECK(meanwhile.pending);
+  go = true;
+  REQUIRE(desk.wait_idle(5s));
+  const Answer<int> then = ask_second();
+  CHECK(*then == 2);
+  CHECK_FALSE(then.stale);
+}
+
+TEST_CASE("the desk tells errors as one line until they are forgotten") {
+  Desk desk({1, std::size_t{1} << 20, {}});
+  int tries = 0;
+  const auto ask = [&] {
+    return desk.ask<int>(named("bad"), [&](JobControl&) -> int {
+      if (++tries == 1) throw InputError("k.npy", "numbers", "none");
+      return 5;
+    });
+  };
+  ask();
+  REQUIRE(desk.wait_idle(5s));
+  const Answer<int> failed = ask();
+  CHECK_FALSE(failed);
+  CHECK_FALSE(failed.pending);
+  CHECK(failed.error == "k.npy: expected numbers, found none");
+  desk.forget_errors();
+  ask();
+  REQUIRE(desk.wait_idle(5s));
+  CHECK(*ask() == 5);
+}
+
+TEST_CASE("a job cancelled by hand stays cancelled until it is forgotten") {
+  Desk desk({1, std::size_t{1} << 20, {}});
+  desk.ask<int>(named("run1/x"), endless);
+  desk.cancel("run1/x");
+  REQUIRE(desk.wait_idle(5s));
+  CHECK(desk.ask<int>(named("run1/x"), endless).error == "cancelled");
+  desk.forget("run1/");
+  desk.ask<int>(named("run1/x"), [](JobControl&) { return 1; });
+  REQUIRE(desk.wait_idle(5s));
+  CHECK(*desk.ask<int>(named("run1/x"), endless) == 1);
+}
+
+TEST_CASE("a question that is asked again while its cancelled job still runs gets its own answer") {
+  Desk desk({1, std::size_t{1} << 20, {}});
+  std::atomic<bool> started = false, go = false;
+  desk.ask<int>(named("q"), [&](JobControl&) {
+    started = true;
+    while (!go) std::this_thread::sleep_for(1ms);  // deaf to the cancellation
+    return 1;
+  });
+  wait_until([&] { return started.load(); });
+  desk.next_frame();
+  desk.next_frame();
+  desk.ask<int>(named("q"), [](JobControl&) { return 2; });
+  go = true;
+  REQUIRE(desk.wait_idle(5s));
+  CHECK(*desk.ask<int>(named("q"), [](JobControl&) { return 3; }) == 2);
+}
+
+TEST_CASE("the desk keeps answers up to its limit, and those in use beyond it") {
+  Desk desk({1, 1000, {}});
+  const auto ask = [&](const std::string& key) {
+    return desk.ask<Sized>(named(key), [](JobControl&) { return Sized{400}; });
+  };
+  for (const char* key : {"a", "b", "c", "d"}) {
+    ask(key);
+    REQUIRE(desk.wait_idle(5s));
+    desk.next_frame();
+    desk.next_frame();
+  }
+  CHECK(desk.cached_bytes() <= 1000);
+  CHECK(ask("d"));
+  CHECK_FALSE(ask("a"));
+  REQUIRE(desk.wait_idle(5s));
+  const Answer<Sized> held = ask("a");
+  desk.set_cache_limit(0);
+  CHECK(held->bytes == 400);
+  CHECK(ask("a"));  // asked by this frame: not dropped
+}
+
+TEST_CASE("a desk that is closed ends its jobs") {
+  const auto start = std::chrono::steady_clock::now();
+  {
+    Desk desk({2, 1000, {}});
+    desk.ask<int>(named("x"), endless);
+    desk.ask<int>(named("y"), endless);
+    wait_until([&] { return desk.jobs().front().running; });
+  }
+  CHECK(std::chrono::steady_clock::now() - start < 1s);
+}

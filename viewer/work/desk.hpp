@@ -19,7 +19,7 @@
 
 namespace kvreplay::viewer {
 
-/// Who goes first. Within one urgency the question asked last goes first: it is what one looks at.
+/// Who goes first. Within one urgency those that the latest frame asked, in the order in which it asked them.
 enum class Urgency {
   now,         ///< what a hand is waiting for
   soon,        ///< what is in view

@@ -1,1 +1,131 @@
 #include "viewer/work/run.hpp"
+
+#include "analysis/fingerprint.hpp"
+#include "data/error.hpp"
+#include "viewer/work/head_cache.hpp"
+#include "viewer/work/result_tables.hpp"
+
+#include <system_error>
+#include <utility>
+
+namespace kvreplay::viewer {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+const Json& dump_of_summary(const ResultTables& results) {
+  const auto found = results.summary().find("dump");
+  if (found == results.summary().end() || !found->is_object())
+    throw InputError((results.folder() / "summary.json").string() + ": dump", "an object", "none");
+  return *found;
+}
+
+/// The shape that the summary states, for results whose dump is gone.
+DumpShape shape_of_summary(const ResultTables& results) {
+  const Json& dump = dump_of_summary(results);
+  const auto size = [&](const char* key) {
+    const auto found = dump.find(key);
+    if (found == dump.end() || !found->is_number_integer() || *found < 0)
+      throw InputError((results.folder() / "summary.json").string() + ": dump." + key, "a whole number",
+                       found == dump.end() ? "none" : found->dump());
+    return found->get<Index>();
+  };
+  DumpShape shape{size("layers"),  size("n_q"), size("n_kv"), size("d"), size("d_v"),
+                  size("d_model"), size("T"),   size("T_q"),  size("l")};
+  if (shape.layers < 1 || shape.n_kv < 1 || shape.n_q < shape.n_kv)
+    throw InputError((results.folder() / "summary.json").string() + ": dump", "layers and heads",
+                     dump.dump());
+  return shape;
+}
+
+/// The file behind an array's `where`: a member of an archive stands behind a colon.
+fs::path file_of(const std::string& where) {
+  const auto archive = where.rfind(".npz:");
+  return archive == std::string::npos ? where : where.substr(0, archive + 4);
+}
+
+}  // namespace
+
+Run::~Run() = default;
+
+std::shared_ptr<const Run> Run::open(const fs::path& path, int id) {
+  const std::shared_ptr<Run> run(new Run);
+  run->id_ = id;
+  run->path_ = fs::absolute(path).lexically_normal();
+  if (!run->path_.has_filename()) run->path_ = run->path_.parent_path();
+  run->name_ = run->path_.filename().string();
+  run->heads_ = std::make_unique<HeadCache>();
+
+  if (ResultTables::is_results(run->path_)) {
+    run->results_ = std::make_unique<ResultTables>(run->path_);
+    run->add_stamp(run->path_ / "summary.json");
+    run->open_dump_of_results();
+  } else {
+    run->dump_ = Dump::open(run->path_);
+  }
+  if (run->dump_) {
+    run->shape_ = run->dump_->shape();
+    run->model_ = run->dump_->model();
+    run->add_stamp(run->dump_->folder() / "manifest.json");
+    for (const DumpFile& file : run->dump_->files()) run->add_stamp(file_of(file.where));
+  } else {
+    run->shape_ = shape_of_summary(*run->results_);
+    run->model_ = dump_of_summary(*run->results_).value("model", std::string());
+  }
+  return run;
+}
+
+/// Results are complete without their dump; maps of single rows and everything live need it.
+void Run::open_dump_of_results() {
+  const Json& stated = dump_of_summary(*results_);
+  why_no_dump_ = "the results do not say where their dump lies";
+  for (const fs::path& candidate : results_->dump_paths()) {
+    try {
+      DumpOptions options;
+      if (const auto l = stated.find("l"); l != stated.end() && l->is_number_integer())
+        options.prompt_len = l->get<Index>();
+      Dump dump = Dump::open(candidate, options);
+      if (fingerprint(dump) == stated.value("fingerprint", std::string())) {
+        dump_ = std::move(dump);
+        why_no_dump_.clear();
+        return;
+      }
+      why_no_dump_ = candidate.string() + " holds another dump by now";
+    } catch (const InputError& error) {
+      why_no_dump_ = error.what();
+    }
+  }
+}
+
+std::string Run::key() const { return "run" + std::to_string(id_) + "/"; }
+
+const std::optional<TokenLabels>& Run::labels() const {
+  static const std::optional<TokenLabels> none;
+  return dump_ ? dump_->tokens() : none;
+}
+
+std::shared_ptr<const HeadGroup<float>> Run::head(Index layer, Index kv_head) const {
+  if (!dump_) throw InputError("the dump of " + path_.string() + " is not there: " + why_no_dump_);
+  return heads_->get(*dump_, layer, kv_head);
+}
+
+void Run::set_head_cache(std::size_t bytes) const { heads_->set_limit(bytes); }
+
+Run::Stamp Run::stamp_of(const fs::path& path) {
+  std::error_code ignored;
+  const auto time = fs::last_write_time(path, ignored);
+  if (ignored) return {path, fs::file_time_type::min(), 0};
+  const std::uintmax_t bytes = fs::file_size(path, ignored);
+  return {path, time, ignored ? 0 : bytes};
+}
+
+void Run::add_stamp(const fs::path& path) { stamps_.push_back(stamp_of(path)); }
+
+bool Run::changed() const {
+  for (const Stamp& stamp : stamps_)
+    if (stamp_of(stamp.path) != stamp) return true;
+  return false;
+}
+
+}  // namespace kvreplay::viewer

@@ -14,6 +14,7 @@
 
 namespace kvreplay::viewer {
 
+class HeadCache;
 class ResultTables;
 
 /// A dump or a result folder that is open in the dashboard. A result folder knows its dump, if that is still
@@ -49,7 +50,9 @@ class Run {
 
  private:
   Run() = default;
-  struct Heads;
+  void add_stamp(const std::filesystem::path& path);
+  void open_dump_of_results();
+
   int id_ = 0;
   std::filesystem::path path_;
   std::string name_, model_;
@@ -57,12 +60,14 @@ class Run {
   std::optional<Dump> dump_;
   std::string why_no_dump_;
   std::unique_ptr<ResultTables> results_;
-  std::unique_ptr<Heads> heads_;
+  std::unique_ptr<HeadCache> heads_;
   struct Stamp {
     std::filesystem::path path;
     std::filesystem::file_time_type time;
     std::uintmax_t bytes = 0;
+    bool operator==(const Stamp&) const = default;
   };
+  static Stamp stamp_of(const std::filesystem::path& path);
   std::vector<Stamp> stamps_;
 };
 
