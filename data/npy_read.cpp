@@ -1,12 +1,14 @@
 #include "data/npy_read.hpp"
 
 #include "data/error.hpp"
+#include "data/npy/convert.hpp"
 #include "data/npy/npy_array.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 namespace kvreplay {
 namespace {
@@ -38,6 +40,25 @@ void for_each_in_c_order(const NpyHeader& header, const Visit& visit) {
   }
 }
 
+/// One integer of `bytes` bytes, lowest first unless `big`.
+double integer_at(const std::byte* in, NpyInteger kind, bool big) {
+  std::uint64_t bits = 0;
+  for (std::size_t b = 0; b < kind.bytes; ++b)
+    bits = bits << 8 | static_cast<std::uint64_t>(in[big ? b : kind.bytes - 1 - b]);
+  if (!kind.is_signed) return static_cast<double>(bits);
+  const std::size_t unused = 64 - 8 * kind.bytes;
+  return static_cast<double>(static_cast<std::int64_t>(bits << unused) >> unused);
+}
+
+std::vector<double> in_c_order(const NpyHeader& header, std::vector<double> stored) {
+  if (!header.fortran_order) return stored;
+  std::vector<double> values(stored.size());
+  for_each_in_c_order(header, [&](std::ptrdiff_t n, std::ptrdiff_t from) {
+    values[static_cast<std::size_t>(n)] = stored[static_cast<std::size_t>(from)];
+  });
+  return values;
+}
+
 }  // namespace
 
 std::vector<double> read_npy(const std::filesystem::path& path, std::span<const std::ptrdiff_t> shape) {
@@ -48,12 +69,7 @@ std::vector<double> read_npy(const std::filesystem::path& path, std::span<const 
   const MatrixView all{0, 1, array.header.count, array.header.count, 1};
   if (const auto bad = read_matrix(array, *array.header.dtype, all, stored.data()))
     throw InputError(array.where, "finite numbers", fmt::format("NaN or infinity (element {})", *bad));
-  if (!array.header.fortran_order) return stored;
-  std::vector<double> values(stored.size());
-  for_each_in_c_order(array.header, [&](std::ptrdiff_t n, std::ptrdiff_t from) {
-    values[static_cast<std::size_t>(n)] = stored[static_cast<std::size_t>(from)];
-  });
-  return values;
+  return in_c_order(array.header, std::move(stored));
 }
 
 std::vector<std::uint8_t> read_npy_bool(const std::filesystem::path& path,
@@ -67,6 +83,27 @@ std::vector<std::uint8_t> read_npy_bool(const std::filesystem::path& path,
     });
   });
   return values;
+}
+
+NpyNumbers read_npy_numbers(const std::filesystem::path& path) {
+  const NpyArray array = open_npy(path.string(), std::make_shared<FileSource>(path), NpyElements::any);
+  const NpyHeader& header = array.header;
+  std::vector<double> stored(static_cast<std::size_t>(header.count));
+  double* out = stored.data();
+  const auto take = [&](std::span<const std::byte> bytes) {
+    const std::size_t size = header.element_size(), count = bytes.size() / size;
+    if (header.dtype)
+      convert(Encoding{*header.dtype, header.big_endian}, bytes.data(), static_cast<std::ptrdiff_t>(count),
+              out);
+    else
+      for (std::size_t i = 0; i < count; ++i)
+        out[i] = header.boolean ? (bytes[i] != std::byte{0} ? 1.0 : 0.0)
+                                : integer_at(bytes.data() + i * size, *header.integer, header.big_endian);
+    out += count;
+  };
+  if (header.count > 0)
+    array.source->read(header.data_offset, header.data_offset + header.data_bytes(), false, take);
+  return {header.shape, in_c_order(header, std::move(stored))};
 }
 
 }  // namespace kvreplay

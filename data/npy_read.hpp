@@ -8,8 +8,8 @@
 
 namespace kvreplay {
 
-// Arrays that a user brings along, read whole and in C order. Both throw InputError naming the file where it
-// is not such an array, and `shape` where it has another.
+// Arrays beside a dump, read whole and in C order: those that a user brings along, and results. All throw
+// InputError naming the file where it is not such an array, and `shape` where it has another.
 
 /// Finite floating point numbers.
 std::vector<double> read_npy(const std::filesystem::path& path, std::span<const std::ptrdiff_t> shape);
@@ -17,5 +17,13 @@ std::vector<double> read_npy(const std::filesystem::path& path, std::span<const 
 /// Booleans, as 0 and 1.
 std::vector<std::uint8_t> read_npy_bool(const std::filesystem::path& path,
                                         std::span<const std::ptrdiff_t> shape);
+
+/// An array of any shape. Integers beyond 2^53 are rounded; NaN, infinities and extents of 0 pass.
+struct NpyNumbers {
+  std::vector<std::ptrdiff_t> shape;
+  std::vector<double> values;
+};
+/// Floating point numbers, integers of 1 to 8 bytes, or booleans as 0 and 1.
+NpyNumbers read_npy_numbers(const std::filesystem::path& path);
 
 }  // namespace kvreplay

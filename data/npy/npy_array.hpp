@@ -18,7 +18,7 @@ struct NpyArray {
 };
 
 /// Throws InputError naming `where` unless the bytes are a `.npy` of floating point numbers (or uint16), or
-/// of booleans where they are asked for.
+/// of what else is asked for.
 NpyArray open_npy(std::string where, std::shared_ptr<const ByteSource> source,
                   NpyElements elements = NpyElements::numbers);
 

@@ -178,10 +178,28 @@ std::string kind_text(std::string_view descr) {
   }
 }
 
+/// "<i4", "|u1", ...
+std::optional<NpyInteger> integer_of(std::string_view descr) {
+  if (descr.size() != 3 || (descr[1] != 'i' && descr[1] != 'u')) return std::nullopt;
+  const std::size_t bytes = static_cast<std::size_t>(descr[2] - '0');
+  const bool ordered = descr[0] == '<' || descr[0] == '>';
+  const bool known =
+      (bytes == 1 && (ordered || descr[0] == '|')) || (ordered && (bytes == 2 || bytes == 4 || bytes == 8));
+  if (!known) return std::nullopt;
+  return NpyInteger{bytes, descr[1] == 'i'};
+}
+
 void read_descr(NpyHeader& header, const std::string& where, NpyElements elements) {
   const std::string& descr = header.descr;
+  const bool boolean = descr == "|b1" || descr == "?";
+  if (elements == NpyElements::any) {
+    header.boolean = boolean;
+    header.integer = integer_of(descr);
+    header.big_endian = descr.starts_with('>');
+    if (header.boolean || header.integer) return;
+  }
   if (elements == NpyElements::booleans) {
-    if (descr != "|b1" && descr != "?")
+    if (!boolean)
       throw InputError(where, "booleans", fmt::format("dtype '{}' ({})", printable(descr), kind_text(descr)));
     header.boolean = true;
     return;
@@ -246,7 +264,8 @@ NpyHeader parse_npy_header(std::span<const std::byte> header_bytes, std::uint64_
   read_descr(header, where, elements);
   header.data_offset = header_bytes.size();
   for (const std::ptrdiff_t extent : header.shape) {
-    if (extent == 0) throw InputError(where, "extents of at least 1", "shape " + shape_text(header.shape));
+    if (extent == 0 && elements != NpyElements::any)
+      throw InputError(where, "extents of at least 1", "shape " + shape_text(header.shape));
     if (__builtin_mul_overflow(header.count, extent, &header.count)) {
       throw InputError(where, "a shape that fits in memory", "shape " + shape_text(header.shape));
     }

@@ -11,21 +11,29 @@
 
 namespace kvreplay {
 
-/// What a reader takes: a tensor's numbers, or booleans alone.
-enum class NpyElements { numbers, booleans };
+/// What a reader takes: a tensor's numbers, booleans alone, or any numbers, integers and booleans among them.
+enum class NpyElements { numbers, booleans, any };
+
+struct NpyInteger {
+  std::size_t bytes = 1;  ///< 1, 2, 4 or 8
+  bool is_signed = true;
+};
 
 /// What the header of a `.npy` says (NumPy's NEP 1; format versions 1.0, 2.0 and 3.0).
 struct NpyHeader {
   std::string descr;           ///< the dtype as written: "<f2", "|V2", ...
   std::optional<Dtype> dtype;  ///< empty for uint16, whose bits only the manifest can name, and for booleans
   bool boolean = false;
+  std::optional<NpyInteger> integer;  ///< only where any numbers are taken
   bool big_endian = false;
   bool fortran_order = false;
-  std::vector<std::ptrdiff_t> shape;  ///< every extent at least 1
+  std::vector<std::ptrdiff_t> shape;  ///< every extent at least 1; 0 where any numbers are taken
   std::ptrdiff_t count = 1;           ///< the product of `shape`
   std::uint64_t data_offset = 0;      ///< where the elements begin
 
-  std::size_t element_size() const { return boolean ? 1 : dtype ? size_of(*dtype) : 2; }
+  std::size_t element_size() const {
+    return boolean ? 1 : integer ? integer->bytes : dtype ? size_of(*dtype) : 2;
+  }
   std::uint64_t data_bytes() const { return static_cast<std::uint64_t>(count) * element_size(); }
 };
 
@@ -38,8 +46,8 @@ std::size_t npy_header_bytes(std::span<const std::byte> prefix, std::uint64_t to
                              const std::string& where);
 
 /// Parses a header from the bytes counted above and checks that elements of its shape are exactly what
-/// `total_bytes` leaves. Throws InputError(where, ...) for anything else: integers, objects, structures,
-/// empty extents, overflow.
+/// `total_bytes` leaves. Throws InputError(where, ...) for anything else: objects, structures, overflow, and
+/// integers and empty extents unless any numbers are taken.
 NpyHeader parse_npy_header(std::span<const std::byte> header, std::uint64_t total_bytes,
                            const std::string& where, NpyElements elements = NpyElements::numbers);
 
