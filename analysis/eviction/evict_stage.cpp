@@ -6,11 +6,11 @@
 #include "analysis/eviction/given_arrays.hpp"
 #include "data/npy_write.hpp"
 #include "sim/eviction/cache_group.hpp"
-#include "sim/eviction/prompt_eviction.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 namespace kvreplay {
@@ -64,35 +64,19 @@ void EvictStage::begin_layer(Index layer, Workers& workers) {
   const Index rows = plan_.per_query_head ? shape.n_q : shape.n_kv;
   kept_.assign(plan_.cases.size(), std::vector<KeptSet>(static_cast<std::size_t>(rows)));
   store_.begin(shape.n_q, plan_.cases.size());
-  layer_scores_.assign(plan_.runs.size(), {});
   if (precision_ == Precision::f32)
     rank_layer<float>(layer, workers);
   else
     rank_layer<double>(layer, workers);
 }
 
-/// Scores that rank all heads of the layer alike: the mean over its query heads.
 template <class T>
 void EvictStage::rank_layer(Index layer, Workers& workers) {
-  std::vector<std::size_t> shared;
-  std::vector<EvictionRule> rules;
-  for (std::size_t r = 0; r < plan_.runs.size(); ++r)
-    if (plan_.runs[r].rules.front().shared_by_layer) {
-      shared.push_back(r);
-      rules.push_back(plan_.runs[r].rules.front());
-    }
-  if (shared.empty()) return;
   const DumpShape& shape = dump_.shape();
-  for (Index g = 0; g < shape.n_kv; ++g) {
-    const HeadGroup<T> group = load_head_group<T>(dump_, layer, g);
-    const GivenScores given = scores_of_head(plan_.scores, layer * shape.n_kv + g, shape.l);
-    const std::vector<Vector<double>> scores = rule_scores(group, rules, given, workers);
-    for (std::size_t s = 0; s < shared.size(); ++s) {
-      Vector<double>& sum = layer_scores_[shared[s]];
-      if (sum.size() == 0) sum = Vector<double>::Zero(shape.l);
-      sum += scores[s] / static_cast<double>(shape.n_q);
-    }
-  }
+  layer_scores_ = layer_scores<T>(
+      plan_, shape,
+      [&](Index g) { return std::make_shared<const HeadGroup<T>>(load_head_group<T>(dump_, layer, g)); },
+      [&](Index g) { return scores_of_head(plan_.scores, layer * shape.n_kv + g, shape.l); }, workers);
 }
 
 template <class T>
@@ -110,8 +94,9 @@ void EvictStage::compute(const HeadGroup<T>& group, Workers& workers, std::span<
   for (Index part = 0; part < parts; ++part) {
     const HeadGroup<T> one = plan_.per_query_head ? query_head_group(group, part) : HeadGroup<T>{};
     const HeadGroup<T>& mine = plan_.per_query_head ? one : group;
-    HeadEvictions<T> head =
-        head_evictions(mine, plan_, layer_scores_, given, given_kept, dump_.has(Tensor::wo), workers);
+    const HeadRanking ranking = head_ranking(mine, plan_, layer_scores_, given, std::nullopt, workers);
+    HeadEvictions<T> head = head_evictions(mine, plan_, ranking, future_importance(mine, workers), given_kept,
+                                           dump_.has(Tensor::wo), workers);
     using C = EvictionColumns;
     add(columns_.of(C::window_full_sq), head.window_full_sq);
     add(columns_.of(C::future_full_sq), head.future_full_sq);

@@ -1,12 +1,8 @@
 #include "analysis/eviction/head_evictions.hpp"
 
-#include "analysis/agreement.hpp"
 #include "sim/channels/channel_basis.hpp"
 #include "sim/compression/compressed_outputs.hpp"
-#include "sim/converted.hpp"
 #include "sim/eviction/decode.hpp"
-#include "sim/eviction/greedy.hpp"
-#include "sim/eviction/prompt_eviction.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -32,23 +28,21 @@ std::vector<T> to_panels(const Matrix<T>& rows) {
 template <class T>
 class HeadSimulator {
  public:
-  HeadSimulator(const HeadGroup<T>& group, const EvictionPlan& plan, const LayerScores& layer_scores,
-                const GivenScores& given, const std::vector<KeptSet>& given_kept, Workers& workers)
+  HeadSimulator(const HeadGroup<T>& group, const EvictionPlan& plan, const HeadRanking& ranking,
+                const Vector<double>& importance, const std::vector<KeptSet>& given_kept, Workers& workers)
       : group_(group),
         plan_(plan),
-        layer_scores_(layer_scores),
-        given_(given),
+        ranking_(ranking),
+        importance_(importance),
         given_kept_(given_kept),
         workers_(workers) {}
 
   HeadEvictions<T> run(bool with_vectors) {
     result_.cases.resize(plan_.cases.size());
-    rank();
-    search_greedily();
     workers_.parallel_for(static_cast<std::ptrdiff_t>(plan_.cases.size()), [&](std::ptrdiff_t c) {
       const EvictionCase& which = plan_.cases[static_cast<std::size_t>(c)];
       CaseFigures& figures = result_.cases[static_cast<std::size_t>(c)];
-      figures.kept = prompt_kept(which);
+      figures.kept = prompt_kept_of(which);
       figures.tokens = count(figures.kept);
     });
     replay_decoding(with_vectors);
@@ -67,51 +61,10 @@ class HeadSimulator {
   }
 
  private:
-  /// What every run ranks by; budgets share it.
-  void rank() {
-    std::vector<EvictionRule> rules;
-    for (const PolicyRun& run : plan_.runs) rules.push_back(run.rules.front());
-    scores_ = rule_scores(group_, rules, given_, workers_);
-    for (std::size_t r = 0; r < scores_.size(); ++r)
-      if (layer_scores_[r].size() > 0) scores_[r] = layer_scores_[r];
-  }
-
-  /// One path serves every budget of greedy_exact, and exchange where it starts from there.
-  void search_greedily() {
-    std::optional<Index> least;
-    bool exact = false;
-    for (const EvictionCase& which : plan_.cases) {
-      if (!which.run) continue;
-      const Policy& policy = plan_.runs[*which.run].policy;
-      exact = exact || policy.base == Base::exchange;
-      if (policy.base == Base::greedy_exact || starts_from_greedy(policy))
-        least = std::min(least.value_or(group_.l), *which.kept);
-    }
-    if (!least && !exact) return;
-    wide_ = converted<double>(group_);
-    if (least) path_ = greedy_exact(*wide_, search_rows(), *least, workers_);
-  }
-
-  Rows search_rows() const { return plan_.on_future ? plan_.future : plan_.window; }
-
-  KeptSet prompt_kept(const EvictionCase& which) const {
-    if (!which.run)
-      return which.budget < given_kept_.size() ? given_kept_[which.budget]
-                                               : KeptSet(static_cast<std::size_t>(group_.l), 1);
-    const PolicyRun& run = plan_.runs[*which.run];
-    const EvictionRule& rule = run.rules[which.budget];
-    const Index keep = *which.kept;
-    if (rule.policy.base == Base::greedy_exact) return kept_by(*path_, group_.l, keep);
-    KeptSet kept;
-    const Index block = which.phase.kind == Phase::Kind::blockwise ? which.phase.block : rule.block;
-    if (starts_from_greedy(rule.policy))
-      kept = kept_by(*path_, group_.l, keep);
-    else if (block > 0)
-      kept = evict_in_blocks(group_, rule, keep, block, workers_);
-    else
-      kept = keep_by(rule, scores_[*which.run], keep);
-    if (rule.policy.base == Base::exchange) return exchange(*wide_, search_rows(), std::move(kept), workers_);
-    return kept;
+  KeptSet prompt_kept_of(const EvictionCase& which) const {
+    if (which.run) return prompt_kept(group_, plan_, which, ranking_, workers_);
+    return which.budget < given_kept_.size() ? given_kept_[which.budget]
+                                             : KeptSet(static_cast<std::size_t>(group_.l), 1);
   }
 
   void replay_decoding(bool with_vectors) {
@@ -121,26 +74,21 @@ class HeadSimulator {
     if (decoding.empty()) return;
     const std::vector<Matrix<T>> full = decode_full_outputs(group_, workers_);
     std::map<std::pair<std::size_t, Phase::Kind>, Matrix<double>> start;
-    const auto options_of = [&](const EvictionCase& which) {
-      const bool append_only = which.phase.kind == Phase::Kind::append_only;
-      // A new token has one row: append-only compares it with the cache on that row.
-      return DecodeOptions{append_only && !plan_.decode_window ? 1 : plan_.decode_window, append_only};
-    };
     for (const std::size_t c : decoding) {
       const EvictionCase& which = plan_.cases[c];
       Matrix<double>& scores = start[{*which.run, which.phase.kind}];
       if (scores.size() == 0)
-        scores =
-            decode_start_scores(group_, plan_.runs[*which.run].rules.front(), options_of(which), workers_);
+        scores = decode_start_scores(group_, plan_.runs[*which.run].rules.front(),
+                                     decode_options(plan_, which), workers_);
     }
     if (with_vectors) result_.future.change.resize(plan_.cases.size());
     workers_.parallel_for(static_cast<std::ptrdiff_t>(decoding.size()), [&](std::ptrdiff_t n) {
       const std::size_t c = decoding[static_cast<std::size_t>(n)];
       const EvictionCase& which = plan_.cases[c];
       CaseFigures& figures = result_.cases[c];
-      DecodeReplay<T> replay =
-          decode_replay(group_, plan_.runs[*which.run].rules[which.budget], figures.kept, *which.kept,
-                        options_of(which), start.at({*which.run, which.phase.kind}), full, workers_);
+      DecodeReplay<T> replay = decode_replay(group_, plan_.runs[*which.run].rules[which.budget], figures.kept,
+                                             *which.kept, decode_options(plan_, which),
+                                             start.at({*which.run, which.phase.kind}), full, workers_);
       figures.kept = std::move(replay.kept);
       figures.tokens = replay.cache_size;
       figures.step_change_sq = std::move(replay.change_sq);
@@ -236,38 +184,23 @@ class HeadSimulator {
     for (CaseFigures& figures : result_.cases)
       figures.eviction_loss = figures.optimality_gap = figures.oracle_recall = kNone;
     if (plan_.future.count() == 0) return;
-    const TokenMetrics metrics =
-        token_metrics_cpu<T>(group_, {.metrics = {TokenMetric::oracle_importance}}, workers_);
-    const Vector<double> importance = metrics[TokenMetric::oracle_importance].row(0).transpose();
     std::map<Index, KeptSet> best;
     for (CaseFigures& figures : result_.cases) {
       const Index keep = count(figures.kept);
-      if (!best.contains(keep)) best[keep] = largest(importance, keep);
-      const KeptSet& oracle = best[keep];
-      Index common = 0;
-      for (std::size_t p = 0; p < oracle.size(); ++p) common += oracle[p] & figures.kept[p];
-      figures.eviction_loss = loss(importance, figures.kept);
-      figures.optimality_gap = figures.eviction_loss - loss(importance, oracle);
-      if (keep > 0) figures.oracle_recall = static_cast<double>(common) / static_cast<double>(keep);
+      if (!best.contains(keep)) best[keep] = largest(importance_, keep);
+      const OracleFigures found = oracle_figures(importance_, best[keep], figures.kept);
+      figures.eviction_loss = found.eviction_loss;
+      figures.optimality_gap = found.optimality_gap;
+      figures.oracle_recall = found.oracle_recall;
     }
-  }
-
-  static double loss(const Vector<double>& importance, const KeptSet& kept) {
-    std::vector<double> lost;
-    for (Index p = 0; p < importance.size(); ++p)
-      if (kept[static_cast<std::size_t>(p)] == 0) lost.push_back(importance[p]);
-    return compensated_sum(lost);
   }
 
   const HeadGroup<T>& group_;
   const EvictionPlan& plan_;
-  const LayerScores& layer_scores_;
-  const GivenScores& given_;
+  const HeadRanking& ranking_;
+  const Vector<double>& importance_;
   const std::vector<KeptSet>& given_kept_;
   Workers& workers_;
-  std::vector<Vector<double>> scores_;  // of every PolicyRun
-  std::optional<HeadGroup<double>> wide_;
-  std::optional<GreedyPath> path_;
   HeadEvictions<T> result_;
 };
 
@@ -275,16 +208,16 @@ class HeadSimulator {
 
 template <class T>
 HeadEvictions<T> head_evictions(const HeadGroup<T>& group, const EvictionPlan& plan,
-                                const LayerScores& layer_scores, const std::vector<Vector<double>>& given,
+                                const HeadRanking& ranking, const Vector<double>& importance,
                                 const std::vector<KeptSet>& given_kept, bool with_vectors, Workers& workers) {
-  return HeadSimulator<T>(group, plan, layer_scores, given, given_kept, workers).run(with_vectors);
+  return HeadSimulator<T>(group, plan, ranking, importance, given_kept, workers).run(with_vectors);
 }
 
-template HeadEvictions<float> head_evictions(const HeadGroup<float>&, const EvictionPlan&, const LayerScores&,
-                                             const std::vector<Vector<double>>&, const std::vector<KeptSet>&,
-                                             bool, Workers&);
+template HeadEvictions<float> head_evictions(const HeadGroup<float>&, const EvictionPlan&, const HeadRanking&,
+                                             const Vector<double>&, const std::vector<KeptSet>&, bool,
+                                             Workers&);
 template HeadEvictions<double> head_evictions(const HeadGroup<double>&, const EvictionPlan&,
-                                              const LayerScores&, const std::vector<Vector<double>>&,
+                                              const HeadRanking&, const Vector<double>&,
                                               const std::vector<KeptSet>&, bool, Workers&);
 
 }  // namespace kvreplay

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "analysis/eviction/eviction_plan.hpp"
+#include "analysis/eviction/head_ranking.hpp"
 #include "sim/eviction/kept_outputs.hpp"
 #include "sim/head_group.hpp"
 #include "sim/schedule.hpp"
@@ -34,20 +34,18 @@ struct HeadEvictions {
   Vectors window, future;
 };
 
-/// Rankings that all heads of a layer share: by number of the PolicyRun, empty for all others; [l].
-using LayerScores = std::vector<Vector<double>>;
-
-/// `given` holds this head's part of the plan's scores; `given_kept` of its kept sets.
+/// `ranking` and `importance` are the group's (head_ranking.hpp); `given_kept` holds its part of the plan's
+/// kept sets.
 template <class T>
 HeadEvictions<T> head_evictions(const HeadGroup<T>& group, const EvictionPlan& plan,
-                                const LayerScores& layer_scores, const std::vector<Vector<double>>& given,
+                                const HeadRanking& ranking, const Vector<double>& importance,
                                 const std::vector<KeptSet>& given_kept, bool with_vectors, Workers& workers);
 
 extern template HeadEvictions<float> head_evictions(const HeadGroup<float>&, const EvictionPlan&,
-                                                    const LayerScores&, const std::vector<Vector<double>>&,
+                                                    const HeadRanking&, const Vector<double>&,
                                                     const std::vector<KeptSet>&, bool, Workers&);
 extern template HeadEvictions<double> head_evictions(const HeadGroup<double>&, const EvictionPlan&,
-                                                     const LayerScores&, const std::vector<Vector<double>>&,
+                                                     const HeadRanking&, const Vector<double>&,
                                                      const std::vector<KeptSet>&, bool, Workers&);
 
 }  // namespace kvreplay

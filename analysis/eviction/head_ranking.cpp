@@ -1,0 +1,132 @@
+#include "analysis/eviction/head_ranking.hpp"
+
+#include "analysis/agreement.hpp"
+#include "sim/converted.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace kvreplay {
+namespace {
+
+Rows search_rows(const EvictionPlan& plan) { return plan.on_future ? plan.future : plan.window; }
+
+double loss(const Vector<double>& importance, const KeptSet& kept) {
+  std::vector<double> lost;
+  for (Index p = 0; p < importance.size(); ++p)
+    if (kept[static_cast<std::size_t>(p)] == 0) lost.push_back(importance[p]);
+  return compensated_sum(lost);
+}
+
+}  // namespace
+
+template <class T>
+LayerScores layer_scores(const EvictionPlan& plan, const DumpShape& shape,
+                         const std::function<std::shared_ptr<const HeadGroup<T>>(Index)>& head,
+                         const std::function<GivenScores(Index)>& given, Workers& workers) {
+  LayerScores layer(plan.runs.size());
+  std::vector<std::size_t> shared;
+  std::vector<EvictionRule> rules;
+  for (std::size_t r = 0; r < plan.runs.size(); ++r)
+    if (plan.runs[r].rules.front().shared_by_layer) {
+      shared.push_back(r);
+      rules.push_back(plan.runs[r].rules.front());
+    }
+  if (shared.empty()) return layer;
+  for (Index g = 0; g < shape.n_kv; ++g) {
+    const std::vector<Vector<double>> scores = rule_scores(*head(g), rules, given(g), workers);
+    for (std::size_t s = 0; s < shared.size(); ++s) {
+      Vector<double>& sum = layer[shared[s]];
+      if (sum.size() == 0) sum = Vector<double>::Zero(shape.l);
+      sum += scores[s] / static_cast<double>(shape.n_q);
+    }
+  }
+  return layer;
+}
+
+template <class T>
+HeadRanking head_ranking(const HeadGroup<T>& group, const EvictionPlan& plan, const LayerScores& layer,
+                         const GivenScores& given, std::optional<Index> least, Workers& workers) {
+  std::vector<EvictionRule> rules;
+  for (const PolicyRun& run : plan.runs) rules.push_back(run.rules.front());
+  HeadRanking ranking;
+  ranking.scores = rule_scores(group, rules, given, workers);
+  for (std::size_t r = 0; r < ranking.scores.size(); ++r)
+    if (layer[r].size() > 0) ranking.scores[r] = layer[r];
+
+  bool greedy = false, exact = false;
+  Index smallest = group.l;
+  for (const EvictionCase& which : plan.cases) {
+    if (!which.run) continue;
+    const Policy& policy = plan.runs[*which.run].policy;
+    exact = exact || policy.base == Base::exchange;
+    if (policy.base != Base::greedy_exact && !starts_from_greedy(policy)) continue;
+    greedy = true;
+    smallest = std::min(smallest, *which.kept);
+  }
+  if (!greedy && !exact) return ranking;
+  auto wide = std::make_shared<const HeadGroup<double>>(converted<double>(group));
+  if (greedy) ranking.path = greedy_exact(*wide, search_rows(plan), least.value_or(smallest), workers);
+  if (exact) ranking.wide = std::move(wide);
+  return ranking;
+}
+
+template <class T>
+KeptSet prompt_kept(const HeadGroup<T>& group, const EvictionPlan& plan, const EvictionCase& which,
+                    const HeadRanking& ranking, Workers& workers) {
+  const EvictionRule& rule = plan.runs[*which.run].rules[which.budget];
+  const Index keep = *which.kept;
+  if (rule.policy.base == Base::greedy_exact) return kept_by(*ranking.path, group.l, keep);
+  KeptSet kept;
+  const Index block = which.phase.kind == Phase::Kind::blockwise ? which.phase.block : rule.block;
+  if (starts_from_greedy(rule.policy))
+    kept = kept_by(*ranking.path, group.l, keep);
+  else if (block > 0)
+    kept = evict_in_blocks(group, rule, keep, block, workers);
+  else
+    kept = keep_by(rule, ranking.scores[*which.run], keep);
+  if (rule.policy.base == Base::exchange)
+    return exchange(*ranking.wide, search_rows(plan), std::move(kept), workers);
+  return kept;
+}
+
+DecodeOptions decode_options(const EvictionPlan& plan, const EvictionCase& which) {
+  const bool append_only = which.phase.kind == Phase::Kind::append_only;
+  // A new token has one row: append-only compares it with the cache on that row.
+  return {append_only && !plan.decode_window ? 1 : plan.decode_window, append_only};
+}
+
+template <class T>
+Vector<double> future_importance(const HeadGroup<T>& group, Workers& workers) {
+  if (future_rows(group.l, group.T_all(), group.first_query()).count() == 0) return {};
+  const TokenMetrics metrics =
+      token_metrics_cpu<T>(group, {.metrics = {TokenMetric::oracle_importance}}, workers);
+  return metrics[TokenMetric::oracle_importance].row(0).transpose();
+}
+
+OracleFigures oracle_figures(const Vector<double>& importance, const KeptSet& oracle, const KeptSet& kept) {
+  Index common = 0;
+  for (std::size_t p = 0; p < oracle.size(); ++p) common += oracle[p] & kept[p];
+  OracleFigures figures{loss(importance, kept), 0, std::numeric_limits<double>::quiet_NaN()};
+  figures.optimality_gap = figures.eviction_loss - loss(importance, oracle);
+  const Index keep = count(kept);
+  if (keep > 0) figures.oracle_recall = static_cast<double>(common) / static_cast<double>(keep);
+  return figures;
+}
+
+// NOLINTBEGIN(bugprone-macro-parentheses): T is a type
+#define KVREPLAY_RANKING(T)                                                                           \
+  template LayerScores layer_scores(const EvictionPlan&, const DumpShape&,                            \
+                                    const std::function<std::shared_ptr<const HeadGroup<T>>(Index)>&, \
+                                    const std::function<GivenScores(Index)>&, Workers&);              \
+  template HeadRanking head_ranking(const HeadGroup<T>&, const EvictionPlan&, const LayerScores&,     \
+                                    const GivenScores&, std::optional<Index>, Workers&);              \
+  template KeptSet prompt_kept(const HeadGroup<T>&, const EvictionPlan&, const EvictionCase&,         \
+                               const HeadRanking&, Workers&);                                         \
+  template Vector<double> future_importance(const HeadGroup<T>&, Workers&);
+KVREPLAY_RANKING(float)
+KVREPLAY_RANKING(double)
+#undef KVREPLAY_RANKING
+// NOLINTEND(bugprone-macro-parentheses)
+
+}  // namespace kvreplay
