@@ -35,7 +35,12 @@ nlohmann::json parse_json_object(std::string_view text, const std::string& where
 std::string json_text(const nlohmann::json& value) {
   constexpr std::size_t longest = 60;
   if (value.is_object()) return fmt::format("an object of {} keys", value.size());
-  if (value.is_array() && value.size() > 8) return fmt::format("a list of {} values", value.size());
+  // dump() recurses: what is nested is counted only, lest a file of brackets exhaust the stack.
+  const bool nested = value.is_array() && std::any_of(value.begin(), value.end(), [](const auto& element) {
+                        return element.is_structured();
+                      });
+  if (value.is_array() && (nested || value.size() > 8))
+    return fmt::format("a list of {} values", value.size());
   std::string text = value.dump(-1, ' ', true);
   if (text.size() > longest) text = text.substr(0, longest) + "...";
   return text;
