@@ -17,8 +17,8 @@ struct HeatmapInk {
   Rgb outside{32, 33, 36};                       ///< beyond the matrix
   Rgb pending{52, 54, 58};                       ///< not computed yet
   Rgb hatch_a{60, 62, 66}, hatch_b{78, 80, 85};  ///< NaN: stripes
-  Rgb under{38, 198, 218};                       ///< finite and below the range
-  Rgb over{255, 64, 200};                        ///< above the range, +infinity
+  Rgb under{38, 198, 218};                       ///< value < scale.low, -infinity among them
+  Rgb over{255, 64, 200};                        ///< value > scale.high, +infinity among them
   bool mark_beyond = false;                      ///< else values beyond the range take the colour of its end
   bool operator==(const HeatmapInk&) const = default;
 };
@@ -31,21 +31,23 @@ struct HeatmapImage {
   ColorMap colors = ColorMap::viridis;
   ValueScale scale;
   HeatmapInk ink;
-  /// Columns (tokens) that are faded towards ink.outside, [columns], 1 where faded (evicted), or empty. Where
-  /// a pixel covers several columns it is faded if all of them are.
+  /// Columns (tokens) that are faded towards ink.outside, [columns], 1 where faded (evicted), or empty. A
+  /// pixel is faded, whatever its colour, if all columns of the texel that it shows are.
   std::vector<std::uint8_t> faded_columns;
   bool operator==(const HeatmapImage&) const = default;
 };
 
-/// How much of ink.outside a faded pixel takes.
+/// How much of ink.outside a faded pixel takes: color + (outside - color) * kFade.
 inline constexpr float kFade = 0.72F;
 /// Hatching: stripe = ((x + y) / kHatchWidth) % 2, x and y in pixels of the picture.
 inline constexpr int kHatchWidth = 4;
 
 /// For every pixel along one axis the texel that it shows at `level`: the one of the cell under the pixel's
-/// middle; -1 outside the matrix.
+/// middle; -1 outside the matrix. The last texel may be so narrow that no middle meets it (the newest tokens
+/// of a matrix seen whole): where the matrix ends in view it is shown all the same, its neighbours giving
+/// way.
 std::vector<std::int32_t> axis_texels(const AxisView& axis, int pixels, Index cells, int level);
-/// 1 for each pixel whose columns are all faded: [width].
+/// 1 for each pixel that is faded: [width].
 std::vector<std::uint8_t> faded_pixels(const HeatmapImage& image);
 
 /// The colour of the pixel (x, y), x to the right, y downwards, from the tiles at hand.

@@ -25,6 +25,11 @@ class History {
   void record(State state, const std::string& kind = {}, Clock::time_point at = Clock::now()) {
     if (state == now_) return;
     const bool joined = !kind.empty() && kind == kind_ && at - at_ < kJoined && !past_.empty();
+    if (joined && past_.back() == state) {
+      undo();  // a drag that ends where it began is no step
+      future_.clear();
+      return;
+    }
     if (!joined) {
       past_.push_back(std::move(now_));
       if (past_.size() > most_) past_.erase(past_.begin());

@@ -31,10 +31,12 @@ struct TileKey {
   TileKey parent() const { return {level + 1, row / 2, column / 2}; }
 };
 
-/// Of two cells the one that a texel shows: the larger |value|; the first among equals. NaN gives way.
+/// Of two cells the one that a texel shows: the larger |value|, the positive one among equals. NaN gives way.
+/// The order of the cells does not matter, so a texel is the same by whatever steps it was made.
 inline float pooled(float first, float second) {
-  if (std::isnan(first)) return second;
-  return std::abs(second) > std::abs(first) ? second : first;
+  const float a = std::abs(first), b = std::abs(second);
+  if (std::isnan(first) || b > a) return second;
+  return a == b && std::signbit(first) ? second : first;
 }
 
 /// What is known of the cells of a part of a matrix.
@@ -42,10 +44,10 @@ struct TileStats {
   float min = std::numeric_limits<float>::infinity();
   float max = -std::numeric_limits<float>::infinity();
   float least_positive = std::numeric_limits<float>::infinity();
-  std::int64_t cells = 0;   ///< NaN among them
+  std::int64_t cells = 0;   ///< NaN and infinities among them
   std::int64_t finite = 0;  ///< neither NaN nor infinite: only these count above
 
-  void add(float value);
+  void add(const float* values, Index count);
   void merge(const TileStats& other);
   float largest_magnitude() const { return finite > 0 ? std::max(std::abs(min), std::abs(max)) : 0.0F; }
 };
@@ -65,11 +67,11 @@ MatrixSize tile_extent(MatrixSize size, const TileKey& key);
 /// The lowest level at which the whole matrix is one tile.
 int top_level(MatrixSize size);
 
-/// The level at which each axis is drawn: ceil(log2(cells per pixel)), so that no texel is skipped; the
+/// The level at which both axes are drawn: ceil(log2(cells per pixel)), so that no texel is skipped; the
 /// larger of both axes', between 0 and top_level().
 int drawn_level(const Camera& camera, MatrixSize size);
 
-/// A tile from cells that are given row by row. Rows and cells must come in order.
+/// A tile from cells that are given row by row, in any order; rows that are not given are taken for NaN.
 class TileBuilder {
  public:
   TileBuilder(MatrixSize size, const TileKey& key);
@@ -88,7 +90,7 @@ class TileBuilder {
 };
 
 /// A tile from the (up to four) tiles of the level below that it covers: children[row][column], null where
-/// there is none. The same as from the cells.
+/// there is none. The same as from the cells, once all tiles below are given.
 Tile tile_of_children(MatrixSize size, const TileKey& key,
                       const std::array<std::array<const Tile*, 2>, 2>& children);
 
@@ -96,6 +98,7 @@ Tile tile_of_children(MatrixSize size, const TileKey& key,
 using TileMap = std::map<TileKey, std::shared_ptr<const Tile>>;
 
 /// The tiles that a view of width x height pixels needs at its drawn level, nearest to the middle first.
+/// Empty where it shows no cell.
 std::vector<TileKey> visible_tiles(const Camera& camera, MatrixSize size, int width, int height);
 
 /// Where the texels of a wanted tile are to be had: in the tile itself, or, while that is missing, in the
@@ -106,5 +109,22 @@ struct FoundTile {
   int shift = 0;
 };
 std::optional<FoundTile> find_tile(const TileMap& tiles, const TileKey& wanted, MatrixSize size);
+
+/// Reads texels of one level from the tiles at hand, those above it standing in for missing ones. Quick where
+/// texels of one tile follow each other. Keeps references to what it is given.
+class TexelReader {
+ public:
+  TexelReader(const TileMap& tiles, MatrixSize size, int level) : tiles_(tiles), size_(size), level_(level) {}
+  /// Empty where no tile has it yet; NaN where it has no value.
+  std::optional<float> at(Index row, Index column);
+
+ private:
+  const TileMap& tiles_;
+  MatrixSize size_;
+  int level_;
+  Index tile_row_ = -1, tile_column_ = -1;
+  const Tile* found_ = nullptr;
+  int shift_ = 0;
+};
 
 }  // namespace kvreplay::viewer

@@ -1,1 +1,122 @@
 #include "viewer/model/value_scale.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+namespace kvreplay::viewer {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+// Ends stay where their difference neither overflows nor is lost in denormal numbers, which GPUs take for 0.
+constexpr float kLargest = 1e38F, kSmallest = 1e-36F;
+
+float symlog(float value, float threshold) {
+  const float size = std::log10(1.0F + std::abs(value) / threshold);
+  return value < 0 ? -size : size;
+}
+
+/// The part of float's range of 24 bits that a scale's range must at least take up.
+constexpr float kResolved = 1e-4F;
+
+bool resolved(const ValueScale& scale) {
+  if (scale.kind == ScaleKind::log) return std::log10(scale.high / scale.low) >= kResolved;
+  if (scale.kind == ScaleKind::symlog) {
+    const float low = symlog(scale.low, scale.threshold), high = symlog(scale.high, scale.threshold);
+    return high - low >= kResolved * std::max(std::abs(low), std::abs(high));
+  }
+  return scale.high - scale.low >= kSmallest;
+}
+
+ValueScale widened(ValueScale scale) {
+  double reach = static_cast<double>(scale.high) - scale.low;
+  const double middle = (static_cast<double>(scale.high) + scale.low) / 2;
+  reach = std::max(reach, std::abs(middle) * 1e-6);
+  while (!resolved(scale)) {
+    scale.low = static_cast<float>(middle - reach);
+    scale.high = static_cast<float>(middle + reach);
+    reach *= 2;
+  }
+  return scale;
+}
+
+}  // namespace
+
+std::string_view name_of(ScaleKind kind) {
+  switch (kind) {
+    case ScaleKind::linear:
+      return "linear";
+    case ScaleKind::log:
+      return "log";
+    case ScaleKind::symlog:
+      return "symlog";
+  }
+  return "";
+}
+
+std::optional<ScaleKind> scale_named(std::string_view name) {
+  for (const ScaleKind kind : {ScaleKind::linear, ScaleKind::log, ScaleKind::symlog})
+    if (name_of(kind) == name) return kind;
+  return std::nullopt;
+}
+
+float ValueScale::place(float value) const {
+  if (std::isnan(value)) return value;
+  if (std::isinf(value)) return value;
+  if (kind == ScaleKind::log)
+    return value > 0 ? std::log10(value / low) / std::log10(high / low) : -kInfinity;
+  if (kind == ScaleKind::symlog) {
+    const float start = symlog(low, threshold);
+    return (symlog(value, threshold) - start) / (symlog(high, threshold) - start);
+  }
+  return (value - low) / (high - low);
+}
+
+float ValueScale::value_at(float t) const {
+  if (t == 0) return low;
+  if (t == 1) return high;
+  const double from = low, to = high;
+  if (kind == ScaleKind::log) return static_cast<float>(from * std::pow(to / from, static_cast<double>(t)));
+  if (kind == ScaleKind::symlog) {
+    const double unit = threshold;
+    const auto s = [&](double v) { return std::copysign(std::log10(1 + std::abs(v) / unit), v); };
+    const double at = s(from) + t * (s(to) - s(from));
+    return static_cast<float>(std::copysign(unit * (std::pow(10.0, std::abs(at)) - 1), at));
+  }
+  return static_cast<float>(from + t * (to - from));
+}
+
+ValueScale usable(ValueScale scale) {
+  float low = scale.low, high = scale.high;
+  if (std::isnan(low) && std::isnan(high)) {
+    low = 0;
+    high = 1;
+  }
+  if (std::isnan(low)) low = high;
+  if (std::isnan(high)) high = low;
+  low = std::clamp(low, -kLargest, kLargest);
+  high = std::clamp(high, -kLargest, kLargest);
+  if (low > high) std::swap(low, high);
+  if (high - low < kSmallest) {
+    const float reach = std::abs(low) / 2;
+    high = reach < kSmallest ? 1.0F : low + reach;
+    low = reach < kSmallest ? 0.0F : low - reach;
+  }
+  low = std::max(low, -kLargest);
+  high = std::min(high, kLargest);
+  if (scale.kind == ScaleKind::log) {
+    high = high > 0 ? std::max(high, kSmallest) : 1.0F;
+    if (low < high * 1e-30F || low < kSmallest / 10) low = std::max(high * 1e-6F, kSmallest / 10);
+  }
+  scale.low = low;
+  scale.high = high;
+  if (scale.kind == ScaleKind::symlog) {
+    const float largest = std::max(std::abs(low), std::abs(high));
+    if (!(scale.threshold > 0) || !std::isfinite(scale.threshold)) scale.threshold = largest * 1e-3F;
+    scale.threshold = std::clamp(scale.threshold, std::max(largest * 1e-12F, kSmallest), largest * 10);
+  }
+  return widened(scale);
+}
+
+}  // namespace kvreplay::viewer
