@@ -1,0 +1,42 @@
+#pragma once
+
+#include "analysis/png/color_map.hpp"
+#include "viewer/gl/gl_object.hpp"
+
+#include <vector>
+
+namespace kvreplay::viewer {
+
+/// How a picture lies in OpenGL's rows: the toolkit draws its first row into the last one; pictures for
+/// ImGui::Image() have theirs in row 0.
+enum class FirstRow { last, zero };
+
+/// A framebuffer with one RGBA8 texture.
+class FrameBuffer {
+ public:
+  /// Throws InputError for sizes that OpenGL cannot have (below 1, beyond GL_MAX_TEXTURE_SIZE).
+  FrameBuffer(int width, int height);
+  /// What was drawn is lost where the size changes.
+  void resize(int width, int height);
+
+  int width() const { return width_; }
+  int height() const { return height_; }
+  GLuint texture() const { return texture_.id(); }
+
+  /// Drawing goes here from now on, to the whole of it.
+  void bind() const;
+  /// [height, width], the picture's rows top first.
+  std::vector<png::Rgb> pixels(FirstRow order) const;
+
+ private:
+  void allocate(int width, int height);
+
+  GlTexture texture_;
+  GlFrameBuffer frame_buffer_;
+  int width_ = 0, height_ = 0;
+};
+
+/// The lower left width x height pixels of the framebuffer that is bound for reading, rows as in pixels().
+std::vector<png::Rgb> read_pixels(int width, int height, FirstRow order);
+
+}  // namespace kvreplay::viewer

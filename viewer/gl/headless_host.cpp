@@ -1,0 +1,143 @@
+#include "viewer/gl/headless_host.hpp"
+
+#include "data/error.hpp"
+
+#include <fmt/format.h>
+
+#include <cctype>
+#include <cmath>
+
+namespace kvreplay::viewer {
+namespace {
+
+float checked_scale(float scale) {
+  if (!(scale >= 0.25F && scale <= 8)) throw InputError("the scale", "0.25 to 8", fmt::format("{}", scale));
+  return scale;
+}
+
+/// The character that a key types; 0 for none.
+unsigned typed_by(const Shortcut& shortcut) {
+  if (shortcut.control || shortcut.alt) return 0;
+  if (shortcut.key == "Space") return ' ';
+  if (shortcut.key.size() != 1) return 0;
+  const auto sign = static_cast<unsigned char>(shortcut.key[0]);
+  return std::isalpha(sign) != 0 && !shortcut.shift ? static_cast<unsigned>(std::tolower(sign)) : sign;
+}
+
+}  // namespace
+
+HeadlessHost::HeadlessHost(Client& client, int width, int height, float scale)
+    : client_(&client), buffer_(width, height), scale_(checked_scale(scale)) {
+  ImGuiIO& io = ImGui::GetIO();
+  for (int key = 0; key < ImGuiKey_COUNT; ++key) io.KeyMap[key] = key;
+  io.ConfigInputTextCursorBlink = false;  // pictures must not depend on when they are taken
+}
+
+HeadlessHost::~HeadlessHost() {
+  try {
+    context_.make_current();
+  } catch (const InputError&) {
+    return;  // what the context held goes with it
+  }
+}
+
+void HeadlessHost::frame(float seconds) {
+  context_.make_current();
+  ui_.make_current();
+  if (told_scale_ != scale_) {
+    told_scale_ = scale_;
+    client_->scale(scale_);
+  }
+  ui_.set_text(client_->text_points(), scale_);
+  ImGuiIO& io = ImGui::GetIO();
+  io.DisplaySize = {static_cast<float>(width()), static_cast<float>(height())};
+  io.DeltaTime = seconds;
+  // What has not been drawn yet cannot be hit.
+  if (drawn_) input_.feed(*client_);
+  drawn_ = true;
+  ui_.new_frame();
+  client_->frame();
+  buffer_.bind();
+  ui_.render(width(), height());
+  client_->drawn(width(), height());
+}
+
+void HeadlessHost::settle(int after) {
+  while (!input_.empty()) frame();
+  for (int i = 0; i < after; ++i) frame();
+}
+
+void HeadlessHost::resize(int width, int height, float scale) {
+  context_.make_current();
+  buffer_.resize(width, height);
+  scale_ = checked_scale(scale);
+}
+
+std::vector<png::Rgb> HeadlessHost::pixels() const {
+  context_.make_current();
+  return buffer_.pixels(FirstRow::last);
+}
+
+void HeadlessHost::click(float x, float y, int button) {
+  move_mouse(x, y);
+  press_button(button);
+  release_button(button);
+}
+
+void HeadlessHost::drag(float from_x, float from_y, float to_x, float to_y, int button) {
+  move_mouse(from_x, from_y);
+  press_button(button);
+  settle(0);
+  constexpr int steps = 8;
+  for (int i = 1; i <= steps; ++i) {
+    const float part = static_cast<float>(i) / steps;
+    move_mouse(from_x + (to_x - from_x) * part, from_y + (to_y - from_y) * part);
+    frame();
+  }
+  release_button(button);
+}
+
+void HeadlessHost::hold(Modifiers modifiers) {
+  held_ = modifiers;
+  input_.modifiers(modifiers);
+}
+
+void HeadlessHost::press_key(const Shortcut& shortcut) {
+  const Modifiers with{shortcut.control || held_.control, shortcut.shift || held_.shift,
+                       shortcut.alt || held_.alt};
+  input_.modifiers(with);
+  input_.key(shortcut, true);
+  if (const unsigned character = typed_by(shortcut); character != 0) input_.character(character);
+}
+
+void HeadlessHost::release_key(const Shortcut& shortcut) {
+  input_.key(shortcut, false);
+  input_.modifiers(held_);
+}
+
+void HeadlessHost::tap_key(const Shortcut& shortcut) {
+  press_key(shortcut);
+  release_key(shortcut);
+}
+
+void HeadlessHost::type(std::string_view utf8) {
+  const std::string text(utf8);
+  for (const char* at = text.c_str(); *at != '\0';) {
+    const auto lead = static_cast<unsigned char>(*at);
+    if (lead < 0x80) {
+      const bool letter = std::isalpha(lead) != 0;
+      const std::string key = lead == ' ' ? "Space" : std::string(1, static_cast<char>(std::toupper(lead)));
+      tap_key({.key = key, .shift = letter && std::isupper(lead) != 0});
+      ++at;
+      continue;
+    }
+    const int more = lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : 1;
+    unsigned code_point = lead & (0x3FU >> more);
+    ++at;
+    for (int i = 0; i < more && (static_cast<unsigned char>(*at) & 0xC0U) == 0x80; ++i, ++at)
+      code_point = code_point << 6U | (static_cast<unsigned char>(*at) & 0x3FU);
+    input_.character(code_point);
+  }
+}
+
+}  // namespace kvreplay::viewer
