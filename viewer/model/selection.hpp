@@ -24,11 +24,14 @@ struct Selection {
   bool operator==(const Selection&) const = default;
 };
 
-/// The nearest selection that a run of this shape has: indices are brought into range, tokens beyond the
-/// prompt and rows without a query are dropped.
+/// The nearest selection that a run of this shape has: layer, heads and channels are brought into range,
+/// tokens beyond the prompt and rows without a query are dropped, tokens chosen together are sorted. `run`
+/// stays.
 Selection within(Selection selection, const DumpShape& shape);
 
 /// The next (or previous) head, through all KV heads of all layers and round again.
 Selection next_head(Selection selection, const DumpShape& shape, int step);
+/// The same head of the next (or previous) layer, and round again.
+Selection next_layer(Selection selection, const DumpShape& shape, int step);
 
 }  // namespace kvreplay::viewer

@@ -1,1 +1,153 @@
 #include "viewer/model/value_range.hpp"
+
+#include "viewer/model/heatmap_image.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace kvreplay::viewer {
+namespace {
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+TileStats stats_of(const std::vector<float>& values) {
+  TileStats stats;
+  stats.add(values.data(), static_cast<Index>(values.size()));
+  return stats;
+}
+
+/// Whether there is anything that a range on this scale can hold.
+bool says_something(const TileStats& stats, ScaleKind kind) {
+  return stats.finite > 0 && (kind != ScaleKind::log || stats.max > 0);
+}
+
+struct Ends {
+  float low = kNaN, high = kNaN;
+};
+
+Ends ends_of(const TileStats& stats, ScaleKind kind) {
+  if (stats.finite == 0) return {};
+  return {kind == ScaleKind::log ? stats.least_positive : stats.min, stats.max};
+}
+
+Ends percentile_ends(const RangeChoice& choice, std::vector<float> values, ScaleKind kind) {
+  if (kind == ScaleKind::log)
+    values.erase(std::remove_if(values.begin(), values.end(), [](float v) { return !(v > 0); }),
+                 values.end());
+  return {percentile(values, choice.low_percent), percentile(values, choice.high_percent)};
+}
+
+/// The texels that pixels show along an axis, each once, ascending.
+std::vector<std::int32_t> shown_once(const AxisView& axis, int pixels, Index cells, int level) {
+  std::vector<std::int32_t> shown = axis_texels(axis, pixels, cells, level);
+  shown.erase(std::remove(shown.begin(), shown.end(), -1), shown.end());
+  shown.erase(std::unique(shown.begin(), shown.end()), shown.end());
+  return shown;
+}
+
+}  // namespace
+
+std::string_view name_of(RangeKind kind) {
+  switch (kind) {
+    case RangeKind::full:
+      return "full";
+    case RangeKind::visible:
+      return "visible";
+    case RangeKind::selection:
+      return "selection";
+    case RangeKind::percentiles:
+      return "percentiles";
+    case RangeKind::fixed:
+      return "fixed";
+  }
+  return "";
+}
+
+std::optional<RangeKind> range_named(std::string_view name) {
+  for (const RangeKind kind :
+       {RangeKind::full, RangeKind::visible, RangeKind::selection, RangeKind::percentiles, RangeKind::fixed})
+    if (name_of(kind) == name) return kind;
+  return std::nullopt;
+}
+
+float percentile(std::vector<float>& values, double p) {
+  const auto end =
+      std::partition(values.begin(), values.end(), [](float value) { return std::isfinite(value); });
+  const auto known = end - values.begin();
+  if (known == 0 || std::isnan(p)) return kNaN;
+  const double place = std::clamp(p, 0.0, 100.0) / 100 * static_cast<double>(known - 1);
+  const auto below = static_cast<std::ptrdiff_t>(place);
+  const auto at = values.begin() + below;
+  std::nth_element(values.begin(), at, end);
+  const double share = place - static_cast<double>(below);
+  if (share == 0) return *at;
+  const double low = *at, high = *std::min_element(at + 1, end);
+  return static_cast<float>(low + share * (high - low));
+}
+
+Histogram histogram(const std::vector<float>& values, const ValueScale& scale, int bins) {
+  Histogram counted;
+  counted.counts.assign(static_cast<std::size_t>(std::max(bins, 1)), 0);
+  const auto last = static_cast<float>(counted.counts.size() - 1);
+  for (const float value : values) {
+    if (std::isnan(value))
+      ++counted.missing;
+    else if (scale.below(value))
+      ++counted.under;
+    else if (scale.above(value))
+      ++counted.over;
+    else
+      ++counted.counts[static_cast<std::size_t>(
+          std::clamp(scale.place(value) * static_cast<float>(counted.counts.size()), 0.0F, last))];
+  }
+  return counted;
+}
+
+std::vector<float> visible_values(const TileMap& tiles, const Camera& camera, MatrixSize size, int width,
+                                  int height, std::size_t most) {
+  const int level = drawn_level(camera, size);
+  const std::vector<std::int32_t> columns = shown_once(camera.x, width, size.columns, level);
+  const std::vector<std::int32_t> rows = shown_once(camera.y, height, size.rows, level);
+  std::vector<float> values;
+  if (most == 0) return values;
+  std::size_t row_step = 1, column_step = 1;
+  const auto taken = [](std::size_t all, std::size_t step) { return (all + step - 1) / step; };
+  while (taken(rows.size(), row_step) * taken(columns.size(), column_step) > most)
+    ++(taken(rows.size(), row_step) > taken(columns.size(), column_step) ? row_step : column_step);
+  values.reserve(taken(rows.size(), row_step) * taken(columns.size(), column_step));
+  TexelReader texels(tiles, size, level);
+  for (std::size_t r = 0; r < rows.size(); r += row_step)
+    for (std::size_t c = 0; c < columns.size(); c += column_step)
+      if (const std::optional<float> value = texels.at(rows[r], columns[c])) values.push_back(*value);
+  return values;
+}
+
+ValueScale scale_in_range(const RangeChoice& choice, ScaleKind kind, const TileStats& full,
+                          const std::vector<float>& visible, const std::vector<float>& selected) {
+  Ends ends{choice.fixed_low, choice.fixed_high};
+  if (choice.kind != RangeKind::fixed) {
+    const bool by_visible = choice.kind == RangeKind::visible || choice.kind == RangeKind::percentiles;
+    TileStats chosen = choice.kind == RangeKind::selection ? stats_of(selected) : TileStats{};
+    const bool by_selected = says_something(chosen, kind);
+    if (!by_selected && (by_visible || choice.kind == RangeKind::selection)) chosen = stats_of(visible);
+    const bool in_view = !by_selected && says_something(chosen, kind);
+    if (!says_something(chosen, kind)) chosen = full;
+    ends = choice.kind == RangeKind::percentiles && in_view ? percentile_ends(choice, visible, kind)
+                                                            : ends_of(chosen, kind);
+  }
+  if (choice.symmetric && kind != ScaleKind::log) {
+    const float reach = std::max(std::abs(ends.low), std::abs(ends.high));
+    ends = {-reach, reach};
+  }
+  ValueScale scale{kind, ends.low, ends.high, 0};
+  scale = usable(scale);
+  if (kind == ScaleKind::symlog)
+    scale.threshold = symlog_threshold(std::max(std::abs(scale.low), std::abs(scale.high)));
+  return usable(scale);
+}
+
+float symlog_threshold(float largest_magnitude) {
+  return largest_magnitude > 0 && std::isfinite(largest_magnitude) ? largest_magnitude * 1e-3F : 1.0F;
+}
+
+}  // namespace kvreplay::viewer

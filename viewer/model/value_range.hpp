@@ -33,24 +33,26 @@ struct RangeChoice {
 /// none. Reorders `values`.
 float percentile(std::vector<float>& values, double p);
 
-/// Counts of finite values in `bins` equal steps of the scale's place over [0, 1]; those below and above the
-/// range apart.
+/// Counts of values in `bins` equal steps of the scale's place over [0, 1]; those below and above the range,
+/// infinities among them, and NaN (missing) apart.
 struct Histogram {
   std::vector<std::int64_t> counts;
   std::int64_t under = 0, over = 0, missing = 0;
 };
 Histogram histogram(const std::vector<float>& values, const ValueScale& scale, int bins);
 
-/// The texels in view, NaN among them; at most `most` of them, evenly taken.
+/// The texels in view that are at hand, NaN among them; at most `most` of them, every n-th row and column.
 std::vector<float> visible_values(const TileMap& tiles, const Camera& camera, MatrixSize size, int width,
                                   int height, std::size_t most);
 
 /// The scale's ends as chosen: from `full` (known of the whole), `visible` (texels in view) and `selected`
-/// (texels selected). Where the chosen set is empty the next wider one counts. Always usable().
+/// (texels selected). Where the chosen set holds nothing that the scale can show the next wider one counts.
+/// On a log scale only positive values count, and symmetric has no meaning. Always usable().
 ValueScale scale_in_range(const RangeChoice& choice, ScaleKind kind, const TileStats& full,
                           const std::vector<float>& visible, const std::vector<float>& selected);
 
-/// The linear part of symlog over magnitudes up to m: three decades below it.
+/// The linear part of symlog over magnitudes up to m: three decades below it; 1 where m is not positive and
+/// finite.
 float symlog_threshold(float largest_magnitude);
 
 }  // namespace kvreplay::viewer
