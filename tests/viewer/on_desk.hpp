@@ -1,0 +1,28 @@
+#pragma once
+
+#include "tests/support/catch.hpp"
+#include "viewer/work/desk.hpp"
+
+#include <chrono>
+#include <utility>
+
+namespace kvreplay::test {
+
+/// What a job on a desk of two threads answers; fails the test with the job's line where it throws.
+template <class F>
+auto on_desk(F compute) {
+  using R = std::invoke_result_t<F, viewer::JobControl&>;
+  viewer::Desk desk({2, std::size_t{1} << 30, {}});
+  viewer::Question question;
+  question.key = question.title = "test";
+  question.all_cores = true;
+  const auto ask = [&] { return desk.ask<R>(question, compute); };
+  ask();
+  REQUIRE(desk.wait_idle(std::chrono::minutes(5)));
+  const viewer::Answer<R> answer = ask();
+  INFO(answer.error);
+  REQUIRE(answer);
+  return *answer;
+}
+
+}  // namespace kvreplay::test

@@ -1,0 +1,313 @@
+#include "viewer/work/what_if.hpp"
+
+#include "analysis/eviction/eviction_names.hpp"
+#include "data/error.hpp"
+#include "tests/analysis/kvreplay_program.hpp"
+#include "tests/analysis/result_files.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/random_group.hpp"
+#include "tests/support/temp_dir.hpp"
+#include "tests/viewer/on_desk.hpp"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <set>
+#include <thread>
+
+using namespace kvreplay;
+using namespace kvreplay::viewer;
+using namespace kvreplay::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// All steps, as a panel takes them.
+WhatIf computed(const Dump& dump, const WhatIfSettings& settings, Index layer, Index kv_head) {
+  const EvictionPlan plan = what_if_plan(settings, dump);
+  const auto group = load_head_group<float>(dump, layer, kv_head);
+  return on_desk([&](JobControl& job) {
+    WhatIfLayer of_layer;
+    if (ranks_by_layer(plan))
+      of_layer = what_if_layer(
+          plan, dump.shape(),
+          [&](Index g) {
+            return std::make_shared<const HeadGroup<float>>(load_head_group<float>(dump, layer, g));
+          },
+          job);
+    const WhatIfRanking ranking =
+        what_if_ranking(group, plan, ranks_by_layer(plan) ? &of_layer : nullptr, job);
+    return what_if(group, plan, ranking, what_if_importance(group, job), job);
+  });
+}
+
+WhatIfSettings settings_of(const std::string& policy) {
+  WhatIfSettings settings;
+  settings.base = policy.substr(0, policy.find('+'));
+  if (settings.base != policy) settings.score = policy.substr(policy.find('+') + 1);
+  return settings;
+}
+
+std::vector<std::string> split(const std::string& list) {
+  std::vector<std::string> items(1);
+  for (const char c : list)
+    if (c == ',')
+      items.emplace_back();
+    else
+      items.back() += c;
+  return items;
+}
+
+/// evictions.csv and the kept sets of `evict` against the same settings here, layer 1, both heads.
+void check_against_program(const std::string& policies, const WhatIfSettings& common,
+                           const std::vector<std::string>& more) {
+  const TempDir dir;
+  std::vector<std::string> arguments = {"evict",    sample_dump(), "--out",    (dir / "r").string(),
+                                        "--layers", "1",           "--policy", policies,
+                                        "--quiet"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  const ProcessResult done = run_kvreplay(arguments);
+  INFO(done.err);
+  REQUIRE(done.code == 0);
+  const Evictions evictions(dir / "r");
+  const Dump dump = Dump::open(sample_dump());
+  for (const std::string& policy : split(policies)) {
+    WhatIfSettings settings = common;
+    settings.base = settings_of(policy).base;
+    settings.score = settings_of(policy).score;
+    const EvictionPlan plan = what_if_plan(settings, dump);
+    const std::string phase = plan.cases.front().phase.name();
+    const std::string run = fmt::format("{},{},{},{}", policy, name_of(settings.semantics), phase,
+                                        plan.cases.front().budget_label);
+    const Npy kept = npy_file(dir / "r/layer_01/kept" / (plan.cases.front().file_name() + ".npy"));
+    for (Index head = 0; head < 2; ++head) {
+      INFO(run << ", head " << head);
+      const WhatIf found = computed(dump, settings, 1, head);
+      const std::string scope = fmt::format("1,{}", head);
+      CHECK(found.window.error == evictions.at(scope, run, "window", "output_error"));
+      CHECK(found.future.error == evictions.at(scope, run, "future", "output_error"));
+      CHECK(found.eviction_loss == evictions.at(scope, run, "future", "eviction_loss"));
+      CHECK(found.optimality_gap == evictions.at(scope, run, "future", "optimality_gap"));
+      CHECK(found.oracle_recall == evictions.at(scope, run, "future", "oracle_recall"));
+      CHECK(found.bytes == evictions.at(scope, run, "", "bytes"));
+      CHECK(kept.data.substr(static_cast<std::size_t>(head) * 896, 896) ==
+            std::string(found.kept.begin(), found.kept.end()));
+      CHECK(found.tokens == count(found.kept));
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("what if: the figures of kvreplay evict, under each semantics") {
+  const auto semantics = GENERATE(Semantics::paper, Semantics::official, Semantics::kvpress);
+  WhatIfSettings settings;
+  settings.semantics = semantics;
+  settings.sigma = 0.9;
+  check_against_program(
+      "h2o,tova,tova+value,snapkv,snapkv+joint,keydiff,knorm,streaming,expected_attention,oracle", settings,
+      {"--semantics", std::string(name_of(semantics)), "--sigma", "0.9"});
+}
+
+TEST_CASE("what if: the figures of kvreplay evict with a window, pins and pooling of one's own, in blocks") {
+  WhatIfSettings settings;
+  settings.sigma_budget = false;
+  settings.budget = 100;
+  settings.window = 16;
+  settings.sinks = 2;
+  settings.recent = 8;
+  settings.pool = Pooling{Pooling::Kind::avg, 5};
+  settings.block = 64;
+  check_against_program("h2o+key,snapkv,keydiff", settings,
+                        {"--budget", "100", "--window", "16", "--sinks", "2", "--recent", "8", "--pool",
+                         "avg:5", "--phase", "blockwise:64"});
+}
+
+TEST_CASE("what if: the figures of kvreplay evict by exact search, on window and future") {
+  WhatIfSettings settings;
+  settings.sigma_budget = false;
+  settings.budget = 40;
+  settings.on_future = GENERATE(false, true);
+  check_against_program("greedy_exact,exchange,exchange+snapkv", settings,
+                        {"--budget", "40", "--on", settings.on_future ? "future" : "window"});
+}
+
+TEST_CASE("what if: one ranking serves every budget, pooling and pin that shares its key") {
+  const Dump dump = Dump::open(sample_dump());
+  const auto group = load_head_group<float>(dump, 2, 1);
+  const std::string policy = GENERATE("snapkv+joint", "h2o", "greedy_exact", "streaming", "keydiff");
+  INFO(policy);
+  WhatIfSettings first = settings_of(policy), second = first;
+  second.sigma = 0.3;
+  second.sinks = 3;
+  second.pool = Pooling{Pooling::Kind::avg, 9};
+  const EvictionPlan a = what_if_plan(first, dump), b = what_if_plan(second, dump);
+  REQUIRE(score_key(a) == score_key(b));
+  const WhatIf shared = on_desk([&](JobControl& job) {
+    return what_if(group, b, what_if_ranking(group, a, nullptr, job), what_if_importance(group, job), job);
+  });
+  const WhatIf own = computed(dump, second, 2, 1);
+  CHECK(shared.kept == own.kept);
+  CHECK(shared.future.change_sq == own.future.change_sq);
+  CHECK(shared.kept != computed(dump, first, 2, 1).kept);
+}
+
+TEST_CASE("what if: settings that rank differently have different keys") {
+  const Dump dump = Dump::open(sample_dump());
+  std::vector<WhatIfSettings> all;
+  for (const char* policy : {"snapkv", "snapkv+value", "h2o", "tova", "knorm", "streaming",
+                             "expected_attention", "greedy_exact", "exchange", "exchange+snapkv"})
+    all.push_back(settings_of(policy));
+  for (const char* policy : {"h2o", "tova", "expected_attention"}) {
+    all.push_back(settings_of(policy));
+    all.back().semantics = Semantics::kvpress;
+  }
+  all.push_back(settings_of("snapkv"));
+  all.back().window = 7;
+  all.push_back(settings_of("greedy_exact"));
+  all.back().on_future = true;
+  all.push_back(settings_of("greedy_exact"));
+  all.back().window = 7;
+  std::set<std::string> keys;
+  for (const WhatIfSettings& settings : all) keys.insert(score_key(what_if_plan(settings, dump)));
+  CHECK(keys.size() == all.size());
+}
+
+TEST_CASE("what if: keeping everything changes nothing, keeping nothing loses the prompt") {
+  const Dump dump = Dump::open(sample_dump());
+  WhatIfSettings settings;
+  settings.sigma_budget = false;
+  settings.budget = 896;
+  const WhatIf all = computed(dump, settings, 0, 0);
+  CHECK(all.window.error == 0);
+  CHECK(all.future.error == 0);
+  CHECK(all.eviction_loss == 0);
+  CHECK(all.oracle_recall == 1);
+  CHECK(all.bytes == all.prompt_bytes);
+  CHECK(all.window.rows == 32);
+  CHECK(all.future.rows == 128);
+  settings.budget = 0;
+  const WhatIf none = computed(dump, settings, 0, 0);
+  CHECK(none.tokens == 0);
+  CHECK(none.window.error == 1);  // a row that sees nothing has output 0
+  CHECK(none.future.error > 0);
+  CHECK(none.eviction_loss > 0);
+  CHECK(std::isnan(none.oracle_recall));
+  CHECK(none.bytes == 0);
+  const KeptDifference difference = kept_difference(all.kept, none.kept);
+  CHECK(difference.both == 0);
+  CHECK(difference.only_first == 896);
+  CHECK(difference.only_second == 0);
+}
+
+TEST_CASE("what if: a dump without decoding steps has figures of the window only") {
+  const Dump dump = Dump::open(sample_dump(), {1024});
+  const WhatIf found = computed(dump, {}, 1, 0);
+  CHECK(found.window.error > 0);
+  CHECK(found.future.rows == 0);
+  CHECK(std::isnan(found.future.error));
+  CHECK(std::isnan(found.eviction_loss));
+  WhatIfSettings oracle;
+  oracle.base = "oracle";
+  REQUIRE(why_not(oracle, dump));
+  WhatIfSettings search;
+  search.base = "greedy_exact";
+  CHECK_FALSE(why_not(search, dump));
+  search.on_future = true;
+  CHECK(contains(why_not(search, dump).value_or(""), "decoding steps"));
+}
+
+TEST_CASE("what if: why settings cannot be followed, in a line") {
+  const Dump dump = Dump::open(sample_dump());
+  const auto reason = [&](const auto& change) {
+    WhatIfSettings settings;
+    change(settings);
+    const std::string line = why_not(settings, dump).value_or("");
+    CHECK(line.find('\n') == std::string::npos);
+    CHECK(line.find("--") == std::string::npos);
+    return line;
+  };
+  CHECK(reason([](WhatIfSettings&) {}).empty());
+  CHECK(contains(reason([](auto& s) { s.base = "snapvk"; }), "snapkv"));
+  CHECK(contains(reason([](auto& s) { s.base = "none"; }), "policy"));
+  CHECK(contains(reason([](auto& s) { s.base = ""; }), "unknown policy"));
+  CHECK(contains(reason([](auto& s) { s.score = "jiont"; }), "unknown score"));
+  CHECK(contains(reason([](auto& s) { s.base = "knorm", s.score = "joint"; }), "takes no score"));
+  CHECK(contains(reason([](auto& s) { s.sigma = 1; }), "between 0 and 1"));
+  CHECK(contains(reason([](auto& s) { s.sigma = NAN; }), "between 0 and 1"));
+  CHECK(contains(reason([](auto& s) { s.sigma_budget = false, s.budget = 897; }), "896"));
+  CHECK(contains(reason([](auto& s) { s.sigma_budget = false, s.budget = -1; }), "896"));
+  CHECK(contains(reason([](auto& s) { s.sigma_budget = false, s.budget = 5, s.sinks = 6; }), "5 tokens"));
+  CHECK(contains(reason([](auto& s) { s.pool = Pooling{Pooling::Kind::max, 4}; }), "odd"));
+  CHECK(contains(reason([](auto& s) { s.base = "greedy_exact", s.block = 32; }), "whole prompt"));
+  CHECK(contains(reason([](auto& s) { s.base = "tova", s.semantics = Semantics::kvpress, s.block = 32; }),
+                 "whole layer"));
+}
+
+TEST_CASE("what if: a search that is no longer wanted stops soon") {
+  const HeadGroup<double> group = random_group({.l = 3000, .T = 3016, .G = 4, .d = 64, .d_v = 64});
+  EvictionPlan plan;
+  plan.window = window_rows(3000, 0, 32);
+  plan.runs.push_back({parse_policy("greedy_exact", {}), Semantics::paper, {}});
+  plan.runs[0].rules.push_back(rule_of(plan.runs[0].policy, Semantics::paper, {}, 3000, 10, false));
+  plan.cases.push_back({"greedy_exact", 0, 0, {}, 10, "paper", "10"});
+  const auto single = std::make_shared<const HeadGroup<float>>(to_float(group));
+  Desk desk({1, 1 << 20, {}});
+  Question question;
+  question.key = question.title = "search";
+  std::atomic<bool> started = false;
+  desk.ask<WhatIfRanking>(question, [&, single](JobControl& job) {
+    started = true;
+    return what_if_ranking(*single, plan, nullptr, job);
+  });
+  while (!started) std::this_thread::sleep_for(1ms);
+  std::this_thread::sleep_for(20ms);
+  const auto asked = std::chrono::steady_clock::now();
+  desk.cancel("search");
+  REQUIRE(desk.wait_idle(10s));
+  CHECK(std::chrono::steady_clock::now() - asked < 250ms);
+  CHECK(desk.log().front().cancelled);
+}
+
+TEST_CASE("what if: settings survive a session") {
+  WhatIfSettings settings;
+  settings.base = "exchange";
+  settings.score = "h2o";
+  settings.semantics = Semantics::official;
+  settings.sigma_budget = false;
+  settings.budget = 77;
+  settings.sigma = 0.35;
+  settings.window = 12;
+  settings.recent = 0;
+  settings.pool = Pooling{Pooling::Kind::avg, 9};
+  settings.on_future = true;
+  settings.block = 128;
+  const nlohmann::json written = nlohmann::json::parse(to_json(settings).dump());
+  CHECK(what_if_settings(written, "session") == settings);
+  CHECK(what_if_settings(nlohmann::json::object(), "session") == WhatIfSettings{});
+  settings.pool = Pooling{};
+  CHECK(what_if_settings(to_json(settings), "session").pool == Pooling{});
+  const auto refused = [&](const char* key, const nlohmann::json& value) {
+    nlohmann::json broken = written;
+    broken[key] = value;
+    try {
+      what_if_settings(broken, "session");
+    } catch (const InputError& error) {
+      return contains(error.what(), "session") && contains(error.what(), key);
+    }
+    return false;
+  };
+  CHECK(refused("semantics", "papers"));
+  CHECK(refused("semantics", 3));
+  CHECK(refused("budget", -1));
+  CHECK(refused("budget", 1.5));
+  CHECK(refused("budget", 18446744073709551615ULL));
+  CHECK(refused("sigma", "half"));
+  CHECK(refused("window", true));
+  CHECK(refused("pool", "max:4"));
+  CHECK(refused("base", nlohmann::json::array()));
+  CHECK(refused("on_future", 1));
+  CHECK_THROWS_AS(what_if_settings(nlohmann::json::array(), "session"), InputError);
+}

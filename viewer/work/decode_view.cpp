@@ -1,0 +1,167 @@
+#include "viewer/work/decode_view.hpp"
+
+#include "analysis/eviction/head_ranking.hpp"
+#include "analysis/scoped_figures.hpp"
+#include "data/error.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <map>
+#include <optional>
+#include <utility>
+
+namespace kvreplay::viewer {
+namespace {
+
+EvictionPlan plan_of(const DecodeSettings& settings, const Dump& dump, std::vector<std::string> policies) {
+  EvictionOptions options = options_of(settings);
+  options.policies = std::move(policies);
+  if (settings.decode) options.phases.emplace_back("decode");
+  if (settings.append_only) options.phases.emplace_back("append-only");
+  options.decode_window = settings.decode_window;
+  return eviction_plan(dump, options);
+}
+
+void summarise(DecodeRun& run) {
+  const auto n = static_cast<double>(run.error.size());
+  run.mean = run.max = run.last = std::numeric_limits<double>::quiet_NaN();
+  if (run.error.empty()) return;
+  double sum = 0;
+  for (const double error : run.error) sum += error;
+  run.mean = sum / n;
+  run.max = *std::max_element(run.error.begin(), run.error.end());
+  run.last = run.error.back();
+}
+
+}  // namespace
+
+nlohmann::json to_json(const DecodeSettings& settings) {
+  nlohmann::json json = to_json(static_cast<const PolicySettings&>(settings));
+  json["policies"] = settings.policies;
+  json["decode"] = settings.decode;
+  json["append_only"] = settings.append_only;
+  if (settings.decode_window) json["decode_window"] = *settings.decode_window;
+  return json;
+}
+
+DecodeSettings decode_settings(const nlohmann::json& json, const std::string& where) {
+  DecodeSettings settings;
+  static_cast<PolicySettings&>(settings) = policy_settings(json, where);
+  const SettingsReader reader(json, where);
+  reader.read("policies", settings.policies);
+  reader.read("decode", settings.decode);
+  reader.read("append_only", settings.append_only);
+  reader.read("decode_window", settings.decode_window);
+  return settings;
+}
+
+DecodePlan decode_plan(const DecodeSettings& settings, const Dump& dump) {
+  if (!settings.decode && !settings.append_only)
+    throw InputError("phases", "decode, append-only or both", "none");
+  DecodePlan result;
+  std::vector<std::string> able;
+  std::optional<InputError> first;
+  for (const std::string& policy : settings.policies) {
+    try {
+      // "none" stands for no policy on the command line.
+      if (policy == "none") throw InputError("policy", "the name of a policy", "'none'");
+      for (const LeftOut& left : plan_of(settings, dump, {policy}).left_out)
+        if (left.what.starts_with(policy + " (")) result.left_out.push_back(left);
+      able.push_back(policy);
+    } catch (const InputError& error) {
+      if (!first) first = InputError(without_dashes(error.what()));
+      result.left_out.push_back({policy, without_dashes(error.what())});
+    }
+  }
+  if (able.empty()) throw first.value_or(InputError("policies", "at least one", "none"));
+  result.plan = plan_of(settings, dump, able);
+  return result;
+}
+
+DecodeOutputs decode_outputs(const HeadGroup<float>& group, JobControl& job) {
+  return {decode_full_outputs(group, job.workers())};
+}
+
+DecodeView decode_view(const HeadGroup<float>& group, const DecodePlan& decode, const DecodeOutputs& outputs,
+                       JobControl& job) {
+  const EvictionPlan& plan = decode.plan;
+  const LayerScores none(plan.runs.size());  // a shared ranking is made after the prompt only
+  const HeadRanking ranking = head_ranking(group, plan, none, {}, std::nullopt, job.workers());
+  std::map<std::pair<std::size_t, Phase::Kind>, Matrix<double>> start;
+  for (const EvictionCase& which : plan.cases) {
+    Matrix<double>& scores = start[{*which.run, which.phase.kind}];
+    if (scores.size() == 0)
+      scores = decode_start_scores(group, plan.runs[*which.run].rules.front(), decode_options(plan, which),
+                                   job.workers());
+  }
+
+  DecodeView view;
+  view.notes = plan.notes;
+  view.runs.resize(plan.cases.size());
+  std::atomic<int> done = 0;
+  job.workers().parallel_for(static_cast<std::ptrdiff_t>(plan.cases.size()), [&](std::ptrdiff_t c) {
+    const EvictionCase& which = plan.cases[static_cast<std::size_t>(c)];
+    DecodeRun& run = view.runs[static_cast<std::size_t>(c)];
+    run.policy = which.policy;
+    run.append_only = which.phase.kind == Phase::Kind::append_only;
+    run.budget = *which.kept;
+    run.l = group.l;
+    run.T = group.T_all();
+    run.start = prompt_kept(group, plan, which, ranking, job.workers());
+    DecodeReplay<float> replay = decode_replay(
+        group, plan.runs[*which.run].rules[which.budget], run.start, *which.kept, decode_options(plan, which),
+        start.at({*which.run, which.phase.kind}), outputs.full, job.workers());
+    run.first_step = replay.first_step;
+    run.kept = std::move(replay.kept);
+    run.left = std::move(replay.left);
+    for (std::size_t s = 0; s < replay.change_sq.size(); ++s)
+      run.error.push_back(relative_error(replay.change_sq[s], replay.full_sq[s]));
+    summarise(run);
+    job.progress(static_cast<double>(++done) / static_cast<double>(plan.cases.size()));
+  });
+  return view;
+}
+
+std::vector<std::uint8_t> cache_after(const DecodeRun& run, Index step) {
+  std::vector<std::uint8_t> cache(static_cast<std::size_t>(run.T), 0);
+  std::copy(run.start.begin(), run.start.end(), cache.begin());
+  if (step < 0) return cache;
+  const Index end = std::min(run.first_step + step + 1, run.T);
+  for (Index p = run.l; p < end; ++p) cache[static_cast<std::size_t>(p)] = 1;
+  for (const DecodeMove& move : run.left) {
+    if (move.step > step) break;
+    cache[static_cast<std::size_t>(move.position)] = 0;
+  }
+  return cache;
+}
+
+std::vector<Index> cache_sizes(const DecodeRun& run) {
+  std::vector<Index> sizes;
+  Index size = count(run.start) + run.first_step - run.l;
+  auto move = run.left.begin();
+  for (Index step = 0; step < run.steps(); ++step) {
+    ++size;
+    for (; move != run.left.end() && move->step <= step; ++move) --size;
+    sizes.push_back(size);
+  }
+  return sizes;
+}
+
+std::size_t bytes_of(const DecodeOutputs& outputs) {
+  std::size_t bytes = sizeof(outputs);
+  for (const Matrix<float>& full : outputs.full)
+    bytes += static_cast<std::size_t>(full.size()) * sizeof(float);
+  return bytes;
+}
+
+std::size_t bytes_of(const DecodeView& view) {
+  std::size_t bytes = sizeof(view);
+  for (const DecodeRun& run : view.runs)
+    bytes += sizeof(run) + run.policy.size() + run.error.size() * sizeof(double) + run.start.size() +
+             run.kept.size() + run.left.size() * sizeof(DecodeMove);
+  for (const std::string& note : view.notes) bytes += note.capacity() + 32;
+  return bytes;
+}
+
+}  // namespace kvreplay::viewer

@@ -1,0 +1,72 @@
+#pragma once
+
+#include "analysis/eviction/eviction_plan.hpp"
+#include "analysis/left_out.hpp"
+#include "sim/eviction/decode.hpp"
+#include "viewer/work/desk.hpp"
+#include "viewer/work/policy_settings.hpp"
+
+#include <string>
+#include <vector>
+
+// Decoding of one head under several policies at one budget: the error at every step, and what the cache
+// holds at any of them. Every figure is that of `kvreplay evict --phase decode,append-only` with the same
+// options.
+
+namespace kvreplay::viewer {
+
+struct DecodeSettings : PolicySettings {
+  std::vector<std::string> policies = {"snapkv", "h2o", "streaming"};
+  bool decode = true;                  ///< the phase that evicts at every step
+  bool append_only = false;            ///< the phase that never evicts an old token
+  std::optional<Index> decode_window;  ///< only the scores of the last so many steps count
+  bool operator==(const DecodeSettings&) const = default;
+};
+nlohmann::json to_json(const DecodeSettings& settings);
+DecodeSettings decode_settings(const nlohmann::json& json, const std::string& where);
+
+struct DecodePlan {
+  EvictionPlan plan;              ///< its cases all decode; may be none
+  std::vector<LeftOut> left_out;  ///< policies that cannot decode on this dump, and why
+};
+/// Throws InputError, one line, where no policy could: a bad budget, unknown words, a dump without decoding
+/// steps with queries.
+DecodePlan decode_plan(const DecodeSettings& settings, const Dump& dump);
+
+/// Outputs over the whole cache: serves every run over the head. 4 G steps d_v bytes.
+struct DecodeOutputs {
+  std::vector<Matrix<float>> full;  ///< G of [steps, d_v]
+};
+DecodeOutputs decode_outputs(const HeadGroup<float>& group, JobControl& job);
+
+struct DecodeRun {
+  std::string policy;
+  bool append_only = false;
+  Index budget = 0;  ///< tokens
+  Index l = 0, T = 0;
+  Index first_step = 0;       ///< the position of step 0
+  std::vector<double> error;  ///< [steps], output_error: 0 where nothing changes, nan where the output is 0
+  double mean = 0, max = 0, last = 0;  ///< of error, as in decode.csv; nan without steps
+  KeptSet start;                       ///< [l], the prompt's kept set that decoding begins with
+  KeptSet kept;                        ///< [l], what is left of it at the end
+  std::vector<DecodeMove> left;        ///< ascending by step, then position
+  Index steps() const { return static_cast<Index>(error.size()); }
+};
+struct DecodeView {
+  std::vector<DecodeRun> runs;  ///< one for each case of the plan
+  std::vector<std::string> notes;
+};
+/// Takes the prompt's ranking of each policy first, which for h2o is that of all l rows.
+DecodeView decode_view(const HeadGroup<float>& group, const DecodePlan& plan, const DecodeOutputs& outputs,
+                       JobControl& job);
+
+/// What a cache holds after the cut that follows step `step` (0 .. steps - 1): [T], 1 where the position is
+/// in it. -1: after the prompt, before any decoded position.
+std::vector<std::uint8_t> cache_after(const DecodeRun& run, Index step);
+/// How many tokens it holds after every step, [steps].
+std::vector<Index> cache_sizes(const DecodeRun& run);
+
+std::size_t bytes_of(const DecodeOutputs& outputs);
+std::size_t bytes_of(const DecodeView& view);
+
+}  // namespace kvreplay::viewer

@@ -1,0 +1,173 @@
+#include "viewer/work/what_if.hpp"
+
+#include "analysis/eviction/head_evictions.hpp"
+#include "analysis/scoped_figures.hpp"
+#include "data/error.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace kvreplay::viewer {
+namespace {
+
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+
+const EvictionRule& rule_of(const EvictionPlan& plan) { return plan.runs.front().rules.front(); }
+
+bool searches_greedily(const Policy& policy) {
+  return policy.base == Base::greedy_exact || starts_from_greedy(policy);
+}
+
+WhatIf::RowFigures figures_on(Rows rows, double full_sq, double change_sq) {
+  if (rows.count() == 0) return {0, kNone, kNone, kNone};
+  return {rows.count(), full_sq, change_sq, relative_error(change_sq, full_sq)};
+}
+
+std::size_t bytes_of_scores(const std::vector<Vector<double>>& scores) {
+  std::size_t bytes = 0;
+  for (const Vector<double>& score : scores) bytes += static_cast<std::size_t>(score.size()) * sizeof(double);
+  return bytes;
+}
+
+}  // namespace
+
+nlohmann::json to_json(const WhatIfSettings& settings) {
+  nlohmann::json json = to_json(static_cast<const PolicySettings&>(settings));
+  json["base"] = settings.base;
+  json["score"] = settings.score;
+  json["on_future"] = settings.on_future;
+  json["block"] = settings.block;
+  return json;
+}
+
+WhatIfSettings what_if_settings(const nlohmann::json& json, const std::string& where) {
+  WhatIfSettings settings;
+  static_cast<PolicySettings&>(settings) = policy_settings(json, where);
+  const SettingsReader reader(json, where);
+  reader.read("base", settings.base);
+  reader.read("score", settings.score);
+  reader.read("on_future", settings.on_future);
+  reader.read("block", settings.block);
+  return settings;
+}
+
+EvictionPlan what_if_plan(const WhatIfSettings& settings, const Dump& dump) {
+  EvictionOptions options = options_of(settings);
+  // "none" stands for no policy on the command line.
+  if (settings.base == "none") throw InputError("policy", "the name of a policy", "'none'");
+  options.policies = {settings.policy()};
+  options.phases = {settings.block > 0 ? fmt::format("blockwise:{}", settings.block)
+                                       : std::string("prefill")};
+  options.on = settings.on_future ? "future" : "window";
+  return eviction_plan(dump, options);
+}
+
+std::optional<std::string> why_not(const WhatIfSettings& settings, const Dump& dump) {
+  try {
+    what_if_plan(settings, dump);
+  } catch (const InputError& error) {
+    return without_dashes(error.what());
+  }
+  return std::nullopt;
+}
+
+std::string score_key(const EvictionPlan& plan) {
+  const EvictionRule& rule = rule_of(plan);
+  std::string key(rule.metric ? name_of(*rule.metric) : "position");
+  if (needs_rows(rule)) key += fmt::format("/window {}", rule.window);
+  if (rule.policy.start.value_or(rule.policy.base) == Base::expected_attention)
+    key += fmt::format("/epsilon {}{}", rule.epsilon, rule.project_values ? " projected" : "");
+  if (rule.per_visible_row) key += "/mean";
+  if (rule.shared_by_layer) key += "/layer";
+  const Rows rows = plan.on_future ? plan.future : plan.window;
+  if (searches_greedily(rule.policy)) key += fmt::format("/greedy on {} to {}", rows.begin, rows.end);
+  if (rule.policy.base == Base::exchange) key += "/exchange";
+  return key;
+}
+
+bool ranks_by_layer(const EvictionPlan& plan) { return rule_of(plan).shared_by_layer; }
+bool ranks_by_search(const EvictionPlan& plan) { return searches_greedily(rule_of(plan).policy); }
+
+WhatIfLayer what_if_layer(const EvictionPlan& plan, const DumpShape& shape,
+                          const std::function<std::shared_ptr<const HeadGroup<float>>(Index)>& head,
+                          JobControl& job) {
+  const auto next = [&](Index g) {
+    job.check();
+    job.progress(static_cast<double>(g) / static_cast<double>(shape.n_kv));
+    return head(g);
+  };
+  return {layer_scores<float>(
+      plan, shape, next, [](Index) { return GivenScores{}; }, job.workers())};
+}
+
+WhatIfRanking what_if_ranking(const HeadGroup<float>& group, const EvictionPlan& plan,
+                              const WhatIfLayer* layer, JobControl& job) {
+  const LayerScores none(plan.runs.size());
+  // Down to nothing: the path then serves every budget.
+  return {head_ranking(group, plan, layer != nullptr ? layer->scores : none, {}, 0, job.workers())};
+}
+
+WhatIfImportance what_if_importance(const HeadGroup<float>& group, JobControl& job) {
+  return {future_importance(group, job.workers())};
+}
+
+WhatIf what_if(const HeadGroup<float>& group, const EvictionPlan& plan, const WhatIfRanking& ranking,
+               const WhatIfImportance& importance, JobControl& job) {
+  HeadEvictions<float> head =
+      head_evictions(group, plan, ranking.ranking, importance.importance, {}, false, job.workers());
+  CaseFigures& found = head.cases.front();
+  WhatIf result;
+  result.kept = std::move(found.kept);
+  result.tokens = found.tokens;
+  result.window = figures_on(plan.window, head.window_full_sq, found.window_change_sq);
+  result.future = figures_on(plan.future, head.future_full_sq, found.future_change_sq);
+  result.eviction_loss = found.eviction_loss;
+  result.optimality_gap = found.optimality_gap;
+  result.oracle_recall = found.oracle_recall;
+  result.bytes = found.bytes;
+  result.prompt_bytes =
+      static_cast<double>(group.l * (plan.elements.key * group.d() + plan.elements.value * group.d_v()));
+  result.notes = plan.notes;
+  return result;
+}
+
+KeptDifference kept_difference(const KeptSet& first, const KeptSet& second) {
+  KeptDifference difference;
+  for (std::size_t p = 0; p < std::min(first.size(), second.size()); ++p) {
+    const bool a = first[p] != 0, b = second[p] != 0;
+    difference.both += a && b ? 1 : 0;
+    difference.only_first += a && !b ? 1 : 0;
+    difference.only_second += !a && b ? 1 : 0;
+  }
+  return difference;
+}
+
+std::size_t bytes_of(const WhatIfLayer& layer) { return sizeof(layer) + bytes_of_scores(layer.scores); }
+
+std::size_t bytes_of(const WhatIfRanking& ranking) {
+  const HeadRanking& head = ranking.ranking;
+  std::size_t bytes = sizeof(ranking) + bytes_of_scores(head.scores);
+  if (head.path) bytes += head.path->evicted.size() * (sizeof(Index) + sizeof(double));
+  if (head.wide) {
+    auto entries = static_cast<std::size_t>(head.wide->k.size() + head.wide->v.size());
+    for (const Matrix<double>& q : head.wide->q) entries += static_cast<std::size_t>(q.size());
+    for (const Matrix<double>& wo : head.wide->wo) entries += static_cast<std::size_t>(wo.size());
+    bytes += entries * sizeof(double);
+  }
+  return bytes;
+}
+
+std::size_t bytes_of(const WhatIfImportance& importance) {
+  return sizeof(importance) + static_cast<std::size_t>(importance.importance.size()) * sizeof(double);
+}
+
+std::size_t bytes_of(const WhatIf& what_if) {
+  std::size_t bytes = sizeof(what_if) + what_if.kept.size();
+  for (const std::string& note : what_if.notes) bytes += note.capacity() + 32;
+  return bytes;
+}
+
+}  // namespace kvreplay::viewer

@@ -1,0 +1,97 @@
+#pragma once
+
+#include "analysis/eviction/head_ranking.hpp"
+#include "viewer/work/desk.hpp"
+#include "viewer/work/policy_settings.hpp"
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+// What a policy keeps of one head and what that costs exactly, in steps so that a slider has little to do:
+// the ranking (what_if_ranking), which serves every budget, pooling and pin; what the future asks of each
+// token (what_if_importance), which serves every setting; and what is left for a budget (what_if). Every
+// figure is that of `kvreplay evict` with the same options.
+
+namespace kvreplay::viewer {
+
+struct WhatIfSettings : PolicySettings {
+  std::string base = "snapkv";
+  std::string score;       ///< empty: the base's own
+  bool on_future = false;  ///< the rows that greedy_exact and exchange look at
+  Index block = 0;         ///< the prompt in blocks of so many tokens (phase blockwise); 0: at once (prefill)
+  bool operator==(const WhatIfSettings&) const = default;
+  std::string policy() const { return score.empty() ? base : base + "+" + score; }
+};
+
+nlohmann::json to_json(const WhatIfSettings& settings);
+/// As policy_settings(); names of policies are the plan's matter.
+WhatIfSettings what_if_settings(const nlohmann::json& json, const std::string& where);
+
+/// Everything settled: one run, one case. Throws InputError where why_not() says so. `notes` and the case's
+/// `kept` are worth showing.
+EvictionPlan what_if_plan(const WhatIfSettings& settings, const Dump& dump);
+/// Why the settings cannot be followed on this dump, as one line; nothing where they can.
+std::optional<std::string> why_not(const WhatIfSettings& settings, const Dump& dump);
+
+/// What the ranking depends on besides the head: settings that share it share their rankings. Never the
+/// budget, the pooling or a pin.
+std::string score_key(const EvictionPlan& plan);
+/// Whether one ranking serves all heads of a layer, so that what_if_layer() is asked first.
+bool ranks_by_layer(const EvictionPlan& plan);
+/// Whether the ranking is a search that takes seconds at l = 4096.
+bool ranks_by_search(const EvictionPlan& plan);
+
+struct WhatIfLayer {
+  LayerScores scores;
+};
+/// `head` gives the layer's KV heads (Run::head).
+WhatIfLayer what_if_layer(const EvictionPlan& plan, const DumpShape& shape,
+                          const std::function<std::shared_ptr<const HeadGroup<float>>(Index)>& head,
+                          JobControl& job);
+
+struct WhatIfRanking {
+  HeadRanking ranking;
+};
+/// `layer` may be null unless ranks_by_layer().
+WhatIfRanking what_if_ranking(const HeadGroup<float>& group, const EvictionPlan& plan,
+                              const WhatIfLayer* layer, JobControl& job);
+
+struct WhatIfImportance {
+  Vector<double> importance;  ///< oracle_importance, [l]; empty without decoding steps
+};
+WhatIfImportance what_if_importance(const HeadGroup<float>& group, JobControl& job);
+
+struct WhatIf {
+  /// On one set of rows; nan where there are none.
+  struct RowFigures {
+    Index rows = 0;
+    double full_sq = 0;    ///< sum over rows and query heads of ||o||^2
+    double change_sq = 0;  ///< the same of ||o^M - o||^2
+    double error = 0;      ///< change_sq / full_sq: output_error
+  };
+  KeptSet kept;      ///< [l]
+  Index tokens = 0;  ///< kept
+  RowFigures window, future;
+  double eviction_loss = 0, optimality_gap = 0, oracle_recall = 0;  ///< nan without decoding steps
+  double bytes = 0, prompt_bytes = 0;  ///< of the cache, and of the whole prompt, as the dump stores them
+  std::vector<std::string> notes;      ///< a line each: clipped windows, pins beyond the budget, ..
+};
+/// `ranking` and `importance` are this head's under the same score_key().
+WhatIf what_if(const HeadGroup<float>& group, const EvictionPlan& plan, const WhatIfRanking& ranking,
+               const WhatIfImportance& importance, JobControl& job);
+
+/// How two kept sets of one head differ, in tokens.
+struct KeptDifference {
+  Index both = 0, only_first = 0, only_second = 0;
+};
+KeptDifference kept_difference(const KeptSet& first, const KeptSet& second);
+
+std::size_t bytes_of(const WhatIfLayer& layer);
+std::size_t bytes_of(const WhatIfRanking& ranking);
+std::size_t bytes_of(const WhatIfImportance& importance);
+std::size_t bytes_of(const WhatIf& what_if);
+
+}  // namespace kvreplay::viewer
