@@ -15,6 +15,9 @@ namespace kvreplay::HWY_NAMESPACE {
 void PanelGemmF32(Index rows, Index depth, const float* a, Index a_row, const float* b, float* c) {
   PanelGemm<float>(rows, a, a_row, 1, depth, b, nullptr, c);
 }
+void PanelGemmF64(Index rows, Index depth, const double* a, Index a_row, const double* b, double* c) {
+  PanelGemm<double>(rows, a, a_row, 1, depth, b, nullptr, c);
+}
 
 }  // namespace kvreplay::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -23,9 +26,13 @@ HWY_AFTER_NAMESPACE();
 namespace kvreplay {
 
 HWY_EXPORT(PanelGemmF32);
+HWY_EXPORT(PanelGemmF64);
 
 void panel_gemm(Index rows, Index depth, const float* a, Index a_row, const float* b, float* c) {
   HWY_DYNAMIC_DISPATCH(PanelGemmF32)(rows, depth, a, a_row, b, c);
+}
+void panel_gemm(Index rows, Index depth, const double* a, Index a_row, const double* b, double* c) {
+  HWY_DYNAMIC_DISPATCH(PanelGemmF64)(rows, depth, a, a_row, b, c);
 }
 
 }  // namespace kvreplay

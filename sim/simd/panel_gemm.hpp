@@ -5,8 +5,9 @@
 namespace kvreplay {
 
 /// c = a b for one panel: a [rows][depth] with rows `a_row` apart, b [depth][W], c [rows][W], W =
-/// kPanelWidth<float>. The product that both passes are made of, for the benchmark that measures what the
-/// machine can do.
+/// kPanelWidth<T>. The product that both passes are made of. Each number of c is summed in order of the
+/// depth, so that it does not depend on what is computed with it.
 void panel_gemm(Index rows, Index depth, const float* a, Index a_row, const float* b, float* c);
+void panel_gemm(Index rows, Index depth, const double* a, Index a_row, const double* b, double* c);
 
 }  // namespace kvreplay

@@ -1,16 +1,12 @@
 #include "sim/tokens/column_totals.hpp"
 
-#include "data/error.hpp"
-#include "sim/tokens/largest_column.hpp"
+#include "sim/tokens/row_panels.hpp"
 #include "sim/tokens/value_rows.hpp"
 
 #include <hwy/aligned_allocator.h>
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <limits>
-#include <string>
 
 namespace kvreplay {
 namespace {
@@ -23,12 +19,6 @@ hwy::AlignedFreeUniquePtr<T[]> aligned(Index n) {
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
-
-/// What the largest column of one row contributes to its token.
-struct LargestScores {
-  Index at;
-  double attn, key, joint, exact_key, exact_joint, exact_remove;
-};
 
 /// One query head's rows on their way through both passes.
 template <class T>
@@ -49,108 +39,6 @@ struct HeadRows {
     return {s, s + W, s + 2 * W, s + 3 * W, out};
   }
 };
-
-/// The state before any token: nothing seen but the sink column, whose value is 0, that is, -centre after
-/// centring.
-template <class T>
-void start_state(const HeadGroup<T>& group, const PreparedValues<T>& values, Index g, bool with_sink,
-                 const SoftmaxPanel<T>& state) {
-  constexpr Index W = kPanelWidth<T>;
-  constexpr T hidden = -std::numeric_limits<T>::infinity();
-  const bool sink = with_sink && !group.rule.sink_logit.empty();
-  std::fill_n(state.top, W, hidden);
-  std::fill_n(state.top_at, W, T{-1});
-  std::fill_n(state.rest_max, W, sink ? static_cast<T>(group.rule.sink_logit[g]) : hidden);
-  std::fill_n(state.rest_sum, W, sink ? T{1} : T{0});
-  for (Index c = 0; c < group.d_v(); ++c)
-    std::fill_n(state.rest_out + c * W, W, sink ? -values.centre(c) : T{0});
-}
-
-/// z_raw dz/dz_raw of a capped logit z, from the query and key themselves: near the cap z no longer tells
-/// z_raw.
-template <class T>
-double uncapped_taylor_logit(const HeadGroup<T>& group, Index g, Index i, Index p, double z) {
-  const double raw = group.rule.scale * group.q[g]
-                                            .row(i - group.first_query())
-                                            .template cast<double>()
-                                            .dot(group.k.row(p).template cast<double>());
-  const double slope = z / *group.rule.softcap;
-  return raw * (1 - slope * slope);
-}
-
-/// Ends pass one for a panel: the row constants, o - centre in place of rest_out, and the largest columns'
-/// scores.
-template <class T>
-void finish_panel(const HeadGroup<T>& group, const PreparedValues<T>& values, Index g, Index panel,
-                  HeadRows<T>& head) {
-  constexpr Index W = kPanelWidth<T>;
-  const TileInput<T>& in = head.in;
-  const SoftmaxPanel<T> state = head.state(0, panel);
-  T* rows = head.row_constants.get() + panel * kRowConstants * W;
-  const Index n = in.panel_last(panel) - in.panel_first(panel) + 1;
-
-  std::array<LargestColumn, W> column;
-  std::array<double, W> taylor_z;
-  LargestColumns<T> largest;
-  for (Index r = 0; r < W; ++r) {
-    const bool real = r<n, rest = state.rest_sum[r]> 0;
-    const double rest_lse =
-        rest ? static_cast<double>(state.rest_max[r]) + std::log(static_cast<double>(state.rest_sum[r]))
-             : -std::numeric_limits<double>::infinity();
-    const Index at = real && state.top_at[r] >= 0 ? static_cast<Index>(state.top_at[r]) : 0;
-    const double z = real ? static_cast<double>(state.top[r]) : 0.0;
-    column[r] = largest_column(z, rest_lse);
-    taylor_z[r] =
-        real && group.rule.softcap ? uncapped_taylor_logit(group, g, in.panel_first(panel) + r, at, z) : z;
-    largest.value[r] = values.centred.data() + at * in.d_v;
-    largest.a[r] = static_cast<T>(column[r].a);
-    largest.z_rest[r] = static_cast<T>(taylor_z[r] * column[r].one_minus_a);
-    largest.delta[r] = static_cast<T>(column[r].delta);
-    largest.per_sum[r] = rest ? T{1} / state.rest_sum[r] : T{0};
-    largest.alone[r] = rest ? T{0} : T{1};
-  }
-  finish_rows(values.centre.data(), in.d_v, state.rest_out, largest);
-  for (Index r = 0; r < n; ++r) {
-    // Finite inputs may still have logits or outputs beyond what T holds.
-    const bool sink_fits = state.rest_max[r] < std::numeric_limits<T>::infinity();
-    if (state.top_at[r] >= 0 && sink_fits && std::isfinite(column[r].lse) && std::isfinite(largest.out_sq[r]))
-      continue;
-    throw InputError("layer " + std::to_string(group.layer) + ", query head " +
-                         std::to_string(group.kv_head * group.G() + g) + ", position " +
-                         std::to_string(in.panel_first(panel) + r),
-                     std::string("logits and outputs within ") +
-                         (sizeof(T) == 4 ? "float32 (see --precision f64)" : "float64"),
-                     "an overflow");
-  }
-
-  for (Index r = 0; r < W; ++r) {
-    const bool real = r < n;
-    const LargestColumn& c = column[r];
-    const double rescale = std::exp(std::min(c.lse, 0.0)), zero_logit = std::exp(-std::max(c.lse, 0.0));
-    const auto put = [&](RowConstant which, double value, T padding) {
-      rows[which * W + r] = real ? static_cast<T>(value) : padding;
-    };
-    put(kLse, c.lse, std::numeric_limits<T>::infinity());
-    put(kRescale, rescale, 0);
-    put(kZeroLogit, zero_logit, 0);
-    put(kZeroWeightSum, rescale + zero_logit, 1);
-    put(kZeroLogitOutSq, zero_logit * zero_logit * static_cast<double>(largest.out_sq[r]), 0);
-    put(kOutCentredSq, largest.out_centred_sq[r], 0);
-    put(kCentreDotOut, largest.centre_dot_out[r], 0);
-    put(kTopAt, state.top_at[r], -1);
-    if (!real) continue;
-    const double diff_sq = largest.diff_sq[r], az = c.a * taylor_z[r] * c.one_minus_a;
-    head.largest[panel * W + r] = {static_cast<Index>(state.top_at[r]),
-                                   c.a,
-                                   az * az * diff_sq,
-                                   c.a * c.a * static_cast<double>(largest.joint[r]),
-                                   c.delta * c.delta * diff_sq,
-                                   static_cast<double>(largest.exact_joint[r]),
-                                   c.a * c.a * diff_sq};
-  }
-  for (Index c = 0; c < in.d_v; ++c)
-    std::fill(state.rest_out + c * W + n, state.rest_out + (c + 1) * W, T{0});
-}
 
 ColumnTotals empty_totals(Index l, ColumnSet columns) {
   ColumnTotals totals;
@@ -205,9 +93,9 @@ void pack_query_panel(const HeadGroup<T>& group, const TileInput<T>& in, Index g
   constexpr Index W = kPanelWidth<T>;
   const T scale = static_cast<T>(group.rule.scale);
   const Index first = in.panel_first(panel) - group.first_query();
-  const Index n = in.panel_last(panel) - in.panel_first(panel) + 1;
+  const Index n = in.panel_rows(panel);
   for (Index r = 0; r < n; ++r) {
-    const T* q = group.q[g].data() + (first + r) * in.d;
+    const T* q = group.q[g].data() + (first + r * in.row_step) * in.d;
     for (Index c = 0; c < in.d; ++c) out[c * W + r] = scale * q[c];
   }
   if (n < W)
@@ -264,7 +152,9 @@ std::vector<ColumnTotals> column_totals(const HeadGroup<T>& group, const Prepare
     const Index g = item / panels, panel = item % panels;
     for (Index segment = 1; segment < segments; ++segment)
       merge_states(heads[g].in, heads[g].state(segment, panel), heads[g].state(0, panel));
-    finish_panel(group, values, g, panel, heads[g]);
+    HeadRows<T>& head = heads[g];
+    finish_panel(group, values, g, head.in, panel, head.state(0, panel),
+                 head.row_constants.get() + panel * kRowConstants * W, head.largest.data() + panel * W);
   });
 
   // Pass two. An item owns its columns, so that every sum is added up by one thread in order of the rows.

@@ -2,6 +2,7 @@
 
 #include "sim/head_group.hpp"
 #include "sim/schedule.hpp"
+#include "sim/tokens/entry_formulas.hpp"
 #include "sim/tokens/token_metrics.hpp"
 
 #include <array>
@@ -34,15 +35,19 @@ std::optional<Entry> entry_named(std::string_view name);
 /// The token metric whose terms these are; none for the logit.
 std::optional<TokenMetric> metric_of(Entry entry);
 
-/// What is known of a run of rows of one query head after its softmax.
+/// What is known of some rows of one query head after their softmax. The rest is EntryMap's own.
 template <class T>
 struct EntryRows {
   Index g = 0;
-  Rows rows;                    ///< positions
-  std::vector<T> queries;       ///< scale * q
-  std::vector<T> constants;     ///< per row
-  std::vector<T> outputs;       ///< o_i - centre
-  std::vector<double> largest;  ///< what the row's largest column is scored from
+  Rows rows;                           ///< positions: begin, begin + step, .. before end
+  Index step = 1;                      ///< positions from one row to the next
+  std::vector<T> queries;              ///< [panels][d][W], scale * q; W = kPanelWidth<T> rows to a panel
+  std::vector<T> outputs;              ///< [panels][d_v][W], o_i - centre
+  std::vector<T> constants;            ///< [panels][kRowConstants][W]
+  std::vector<LargestScores> largest;  ///< [rows]
+
+  Index count() const { return static_cast<Index>(largest.size()); }
+  Index position(Index row) const { return rows.begin + row * step; }
   std::size_t bytes() const;
 };
 
@@ -54,14 +59,18 @@ class EntryMap {
   EntryMap(std::shared_ptr<const HeadGroup<T>> group, Workers& workers);
   ~EntryMap();
   EntryMap(EntryMap&&) noexcept;
+  EntryMap& operator=(EntryMap&&) noexcept;
 
   const HeadGroup<T>& group() const;
-  /// The softmax of some rows (positions with a query): 4 |rows| T d flops.
-  EntryRows<T> rows(Index g, Rows rows, Workers& workers) const;
-  /// out [take.count()][end - begin]: one entry of the rows `take`, which lie within `of`, and the positions
-  /// [begin, end), which may be decoded ones; NaN where the token is hidden from the row.
-  /// Cost: 4 |rows| |tokens| d flops and about 20 more an entry. Scores keep to the numerics of METRICS.md,
-  /// the row's largest column included.
+  /// The softmax of every `step`-th of some rows (positions with a query): 4 |rows| T d flops. Throws
+  /// InputError where a number overflows T, Interrupted within milliseconds where the workers are stopping.
+  EntryRows<T> rows(Index g, Rows rows, Workers& workers, Index step = 1) const;
+  /// out [n][end - begin]: one entry of those n rows of `of` whose positions are in `take`, for the positions
+  /// [begin, end), which may be decoded ones; NaN where the token is hidden from the row, infinite where the
+  /// entry is beyond T. The same bytes for an entry whatever else is asked for with it.
+  /// Cost: 2 |rows| |tokens| d flops, with an output in the entry 2 |rows| |tokens| d_v more, and about 20 an
+  /// entry; nothing for panels of rows that see none of the tokens. Scores keep to the numerics of
+  /// METRICS.md, the row's largest column included.
   void entries(const EntryRows<T>& of, Entry entry, Rows take, Index begin, Index end, T* out) const;
 
  private:
@@ -70,7 +79,7 @@ class EntryMap {
 };
 
 /// The judge: one row of entries from the definitions in float64, exact errors by attention computed anew:
-/// [tokens], NaN where hidden.
+/// [tokens], NaN where hidden. O(T (d + |tokens| d_v)).
 std::vector<double> entries_reference(const HeadGroup<double>& group, Index g, Index i, Entry entry,
                                       const std::vector<Index>& tokens);
 

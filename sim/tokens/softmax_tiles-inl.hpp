@@ -42,9 +42,9 @@ HWY_INLINE void HideInvisible(const TileInput<T>& in, Index panel, Index begin, 
   for (Index t = 0; t < tokens; ++t) {
     // Visible to the rows [lo, hi] of the panel: a window ends seeing p after row p + window - 1.
     const Index p = begin + t;
-    const Index lo = in.causal ? std::clamp<Index>(p - first, 0, W) : 0;
+    const Index lo = in.causal ? in.rows_before(p - first) : 0;
     const Index window_end = in.position_of(p) + in.sliding_window;
-    const Index hi = in.sliding_window > 0 ? std::clamp<Index>(window_end - in.position_of(first), 0, W) : W;
+    const Index hi = in.sliding_window > 0 ? in.rows_before(window_end - in.position_of(first)) : W;
     std::fill(tile + t * W, tile + t * W + std::min(lo, hi), kHidden<T>);
     std::fill(tile + t * W + hi, tile + (t + 1) * W, kHidden<T>);
     if (lo > hi) std::fill(tile + t * W, tile + (t + 1) * W, kHidden<T>);

@@ -35,17 +35,22 @@ struct TileInput {
   const T* q_panels;  ///< [panels][d][W], scale * q; padded columns are 0
   Index first_row;    ///< position of the first row
   Index n_rows;
-  Index total;  ///< positions T
+  Index row_step = 1;  ///< positions from one row to the next
+  Index total;         ///< positions T
   bool causal;
   Index sliding_window;   ///< 0: none
   T softcap;              ///< 0: none
   const Index* position;  ///< HeadGroup::position, null where it is empty
 
   Index panels() const { return (n_rows + kPanelWidth<T> - 1) / kPanelWidth<T>; }
-  Index panel_first(Index panel) const { return first_row + panel * kPanelWidth<T>; }
-  Index panel_last(Index panel) const {
-    const Index end = panel_first(panel) + kPanelWidth<T>;
-    return (end < first_row + n_rows ? end : first_row + n_rows) - 1;
+  Index panel_rows(Index panel) const { return std::min(kPanelWidth<T>, n_rows - panel * kPanelWidth<T>); }
+  Index panel_first(Index panel) const { return first_row + panel * kPanelWidth<T> * row_step; }
+  Index panel_last(Index panel) const { return panel_first(panel) + (panel_rows(panel) - 1) * row_step; }
+  /// The rows of a panel that start with its first, one row_step apart, and lie before `distance` positions
+  /// from it.
+  Index rows_before(Index distance) const {
+    const Index rows = distance > 0 ? (distance + row_step - 1) / row_step : 0;
+    return std::min(rows, kPanelWidth<T>);
   }
   Index position_of(Index p) const { return position == nullptr ? p : position[p]; }
   Index first_visible(Index i) const {

@@ -1,0 +1,310 @@
+#include "sim/tokens/entry_map.hpp"
+
+#include "sim/simd/panel_gemm.hpp"
+#include "sim/tokens/column_totals.hpp"
+#include "sim/tokens/row_panels.hpp"
+#include "sim/tokens/value_rows.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+
+namespace kvreplay {
+namespace {
+
+constexpr bool needs_distances(Entry entry) {
+  return entry == Entry::key || entry == Entry::joint || entry == Entry::exact_key ||
+         entry == Entry::exact_joint || entry == Entry::exact_remove;
+}
+
+/// The entry of a row's largest column.
+double of_largest(const LargestScores& s, Entry entry, double value_sq) {
+  switch (entry) {
+    case Entry::attn:
+      return s.attn;
+    case Entry::attn_sq:
+      return s.attn * s.attn;
+    case Entry::value:
+    case Entry::exact_value:
+      return s.attn * s.attn * value_sq;
+    case Entry::key:
+      return s.key;
+    case Entry::joint:
+      return s.joint;
+    case Entry::exact_key:
+      return s.exact_key;
+    case Entry::exact_joint:
+      return s.exact_joint;
+    case Entry::exact_remove:
+      return s.exact_remove;
+    case Entry::logit:
+      break;
+  }
+  throw std::invalid_argument("a logit is no score");
+}
+
+constexpr Index kTokensAtOnce = 72;
+
+/// One row against the tokens of a tile.
+template <class T>
+struct RowTile {
+  EntryRow<T> row;
+  const T* outputs;  ///< [d_v][W] from the row on, centred
+  const T* z;        ///< [tokens][W] from the row on: raw logits
+  const T* v_dot_o;  ///< [tokens][W] from the row on
+  Index first;       ///< position of the tile's first token
+  Index begin, end;  ///< tokens of the tile that the row sees
+};
+
+template <class T>
+EntryRow<T> row_at(const T* constants, Index r) {
+  const auto constant = [&](RowConstant which) { return constants[which * kPanelWidth<T> + r]; };
+  return {constant(kLse),           constant(kRescale),        constant(kZeroLogit),
+          constant(kZeroWeightSum), constant(kZeroLogitOutSq), constant(kOutCentredSq),
+          constant(kCentreDotOut)};
+}
+
+}  // namespace
+
+template <class T>
+std::size_t EntryRows<T>::bytes() const {
+  return sizeof(*this) + (queries.size() + outputs.size() + constants.size()) * sizeof(T) +
+         largest.size() * sizeof(LargestScores);
+}
+
+template <class T>
+struct EntryMap<T>::Impl {
+  static constexpr Index W = kPanelWidth<T>;
+  std::shared_ptr<const HeadGroup<T>> group;
+  PreparedValues<T> values;  // its [l] are [T] here: decoded positions have entries too
+
+  TileInput<T> input(const EntryRows<T>& of) const {
+    TileInput<T> in = tile_input(*group, values, of.rows);
+    in.row_step = of.step;
+    in.n_rows = of.count();
+    in.q_panels = of.queries.data();
+    return in;
+  }
+  void pass_one(EntryRows<T>& of, Index first, Index n, Workers& workers) const;
+  template <Entry kEntry>
+  void row_entries(const RowTile<T>& tile, T* out) const;
+  template <Entry kEntry>
+  void panel_entries(const TileInput<T>& in, const EntryRows<T>& of, Index panel, Rows numbers, Index begin,
+                     Index end, T* out) const;
+};
+
+template <class T>
+EntryMap<T>::EntryMap(std::shared_ptr<const HeadGroup<T>> group, Workers& workers)
+    : impl_(std::make_unique<Impl>()) {
+  const Index total = group->T_all(), l = group->l, d_v = group->d_v();
+  PreparedValues<T> values = prepare_values(*group, workers);
+  values.value_sq.conservativeResize(total);
+  values.value_centred_sq.conservativeResize(total);
+  values.centre_dot_value.conservativeResize(total);
+  Vector<T> sum = Vector<T>::Zero(d_v);
+  centre_rows(group->v.data() + l * d_v, values.centre.data(), total - l, d_v,
+              values.centred.data() + l * d_v, values.value_sq.data() + l, values.value_centred_sq.data() + l,
+              values.centre_dot_value.data() + l, sum.data());
+  impl_->group = std::move(group);
+  impl_->values = std::move(values);
+}
+
+template <class T>
+EntryMap<T>::~EntryMap() = default;
+template <class T>
+EntryMap<T>::EntryMap(EntryMap&&) noexcept = default;
+template <class T>
+EntryMap<T>& EntryMap<T>::operator=(EntryMap&&) noexcept = default;
+
+template <class T>
+const HeadGroup<T>& EntryMap<T>::group() const {
+  return *impl_->group;
+}
+
+/// Pass one for n panels of rows that share each tile's keys.
+template <class T>
+void EntryMap<T>::Impl::pass_one(EntryRows<T>& of, Index first, Index n, Workers& workers) const {
+  const TileInput<T> in = input(of);
+  std::vector<T> scalars(static_cast<std::size_t>(n * 4 * W));
+  std::array<SoftmaxPanel<T>, kPanelsPerBlock> states{};
+  for (Index b = 0; b < n; ++b) {
+    pack_query_panel(*group, in, of.g, first + b, of.queries.data() + (first + b) * in.d * W);
+    T* s = scalars.data() + b * 4 * W;
+    const auto at = static_cast<std::size_t>(b);
+    states[at] = {s, s + W, s + 2 * W, s + 3 * W, of.outputs.data() + (first + b) * in.d_v * W};
+    start_state(*group, values, of.g, true, states[at]);
+  }
+  // Tiles start at multiples of their size whatever the rows, so that a row's sums are the same in any panel.
+  constexpr Index kTokensPerCheck = 16 * kTokensPassOne;
+  const Index end = in.end_visible(in.panel_last(first + n - 1));
+  for (Index begin = 0; begin < end; begin += kTokensPerCheck) {
+    if (workers.stopping()) throw Interrupted();
+    softmax_tiles(in, first, n, begin, std::min(begin + kTokensPerCheck, end), states.data());
+  }
+  for (Index b = 0; b < n; ++b)
+    finish_panel(*group, values, of.g, in, first + b, states[static_cast<std::size_t>(b)],
+                 of.constants.data() + (first + b) * kRowConstants * W, of.largest.data() + (first + b) * W);
+}
+
+template <class T>
+EntryRows<T> EntryMap<T>::rows(Index g, Rows rows, Workers& workers, Index step) const {
+  constexpr Index W = kPanelWidth<T>;
+  const HeadGroup<T>& group = *impl_->group;
+  const bool there =
+      rows.count() == 0 || (rows.begin >= group.first_query() && rows.end <= group.T_all() && step > 0);
+  if (!there || g < 0 || g >= group.G()) throw std::invalid_argument("EntryMap::rows: no such rows");
+  EntryRows<T> of;
+  of.g = g;
+  of.rows = rows;
+  of.step = step;
+  of.largest.resize(static_cast<std::size_t>((rows.count() + step - 1) / step));
+  const Index panels = (of.count() + W - 1) / W;
+  of.queries.resize(static_cast<std::size_t>(panels * group.d() * W));
+  of.outputs.resize(static_cast<std::size_t>(panels * group.d_v() * W));
+  of.constants.resize(static_cast<std::size_t>(panels * kRowConstants * W));
+  workers.parallel_for((panels + kPanelsPerBlock - 1) / kPanelsPerBlock, [&](Index block) {
+    const Index first = block * kPanelsPerBlock;
+    impl_->pass_one(of, first, std::min(kPanelsPerBlock, panels - first), workers);
+  });
+  return of;
+}
+
+/// out[t] for the tokens [tile.begin, tile.end) of the tile.
+template <class T>
+template <Entry kEntry>
+void EntryMap<T>::Impl::row_entries(const RowTile<T>& tile, T* out) const {
+  const EntryRow<T>& row = tile.row;
+  const Index d_v = group->d_v();
+  const T cap = static_cast<T>(group->rule.softcap.value_or(0));
+  for (Index t = tile.begin; t < tile.end; ++t) {
+    const Index p = tile.first + t;
+    const EntryLogit<T> logit = entry_logit(tile.z[t * W], cap);
+    if constexpr (kEntry == Entry::logit) {
+      out[t] = logit.z;
+      continue;
+    }
+    const T a = std::exp(logit.z - row.lse);
+    if constexpr (kEntry == Entry::attn) out[t] = a;
+    if constexpr (kEntry == Entry::attn_sq) out[t] = a * a;
+    if constexpr (kEntry == Entry::value || kEntry == Entry::exact_value)
+      out[t] = weighted_square(a, values.value_sq[p]);
+    if constexpr (needs_distances(kEntry)) {
+      const EntryToken<T> token{values.value_sq[p], values.value_centred_sq[p], values.centre_dot_value[p]};
+      const T* value = values.centred.data() + p * d_v;
+      const T* centre = values.centre.data();
+      EntryDistances<T> to = entry_distances(row, token, tile.v_dot_o[t * W]);
+      if (distances_cancelled(row, token, to.u)) to = entry_differences(value, tile.outputs, W, centre, d_v);
+      const auto from_vectors = [&](T of_value, T of_output) {
+        return entry_combination_sq(of_value, of_output, value, tile.outputs, W, centre, d_v);
+      };
+      if constexpr (kEntry == Entry::key) out[t] = key_entry(a, logit.taylor, to.u);
+      if constexpr (kEntry == Entry::joint) {
+        const EntrySquare<T> square = joint_square(logit.taylor, token.value_sq, to);
+        out[t] = weighted_square(
+            a, square.cancelled() ? from_vectors(1 + logit.taylor, -logit.taylor) : square.sum);
+      }
+      if constexpr (kEntry == Entry::exact_key) out[t] = exact_key_entry(row, a, logit.z, to.u);
+      if constexpr (kEntry == Entry::exact_joint) {
+        const EntrySquare<T> square = exact_joint_square(row, a, to);
+        out[t] = weighted_square(
+            scaled_norm(row, a),
+            square.cancelled() ? from_vectors(row.rescale * a, scaled_change(row, a, logit.z)) : square.sum);
+      }
+      if constexpr (kEntry == Entry::exact_remove) out[t] = exact_remove_entry(a, to.u);
+    }
+  }
+}
+
+/// The rows `numbers` of `of`, all of one panel. out [numbers][end - begin], full of NaN.
+template <class T>
+template <Entry kEntry>
+void EntryMap<T>::Impl::panel_entries(const TileInput<T>& in, const EntryRows<T>& of, Index panel,
+                                      Rows numbers, Index begin, Index end, T* out) const {
+  T z[kTokensAtOnce * W];
+  T v_dot_o[kTokensAtOnce * W];
+  const T* constants = of.constants.data() + panel * kRowConstants * W;
+  const T* outputs = of.outputs.data() + panel * in.d_v * W;
+  const Index first = std::max(begin, in.first_visible(of.position(numbers.begin)));
+  const Index last = std::min(end, in.end_visible(of.position(numbers.end - 1)));
+  for (Index tile = first; tile < last; tile += kTokensAtOnce) {
+    const Index tokens = std::min(kTokensAtOnce, last - tile);
+    panel_gemm(tokens, in.d, in.k + tile * in.d, in.d, in.q_panels + panel * in.d * W, z);
+    if constexpr (needs_distances(kEntry))
+      panel_gemm(tokens, in.d_v, in.v_centred + tile * in.d_v, in.d_v, outputs, v_dot_o);
+    for (Index n = numbers.begin; n < numbers.end; ++n) {
+      const Index r = n - panel * W, i = of.position(n);
+      const Index from = std::clamp<Index>(in.first_visible(i) - tile, 0, tokens);
+      const Index to = std::clamp<Index>(in.end_visible(i) - tile, from, tokens);
+      T* row_out = out + (n - numbers.begin) * (end - begin) + (tile - begin);
+      row_entries<kEntry>({row_at(constants, r), outputs + r, z + r, v_dot_o + r, tile, from, to}, row_out);
+      if constexpr (kEntry != Entry::logit) {
+        const LargestScores& largest = of.largest[static_cast<std::size_t>(n)];
+        if (largest.at >= tile && largest.at < tile + tokens)
+          row_out[largest.at - tile] =
+              static_cast<T>(of_largest(largest, kEntry, static_cast<double>(values.value_sq[largest.at])));
+      }
+    }
+  }
+}
+
+template <class T>
+void EntryMap<T>::entries(const EntryRows<T>& of, Entry entry, Rows take, Index begin, Index end,
+                          T* out) const {
+  constexpr Index W = kPanelWidth<T>;
+  if (begin < 0 || end > impl_->group->T_all())
+    throw std::invalid_argument("EntryMap::entries: no such tokens");
+  const TileInput<T> in = impl_->input(of);
+  const auto number_of = [&](Index position) {
+    const Index distance = std::max<Index>(position - of.rows.begin, 0);
+    return std::min((distance + of.step - 1) / of.step, of.count());
+  };
+  const Rows numbers{number_of(take.begin), number_of(take.end)};
+  const Index width = std::max<Index>(end - begin, 0);
+  std::fill_n(out, numbers.count() * width, std::numeric_limits<T>::quiet_NaN());
+  for (Index n = numbers.begin; n < numbers.end;) {
+    const Index panel = n / W, next = std::min((panel + 1) * W, numbers.end);
+    T* rows_out = out + (n - numbers.begin) * width;
+    const auto panel_entries = [&]<Entry kEntry>() {
+      impl_->template panel_entries<kEntry>(in, of, panel, {n, next}, begin, end, rows_out);
+    };
+    switch (entry) {
+      case Entry::logit:
+        panel_entries.template operator()<Entry::logit>();
+        break;
+      case Entry::attn:
+        panel_entries.template operator()<Entry::attn>();
+        break;
+      case Entry::attn_sq:
+        panel_entries.template operator()<Entry::attn_sq>();
+        break;
+      case Entry::value:
+      case Entry::exact_value:
+        panel_entries.template operator()<Entry::value>();
+        break;
+      case Entry::key:
+        panel_entries.template operator()<Entry::key>();
+        break;
+      case Entry::joint:
+        panel_entries.template operator()<Entry::joint>();
+        break;
+      case Entry::exact_key:
+        panel_entries.template operator()<Entry::exact_key>();
+        break;
+      case Entry::exact_joint:
+        panel_entries.template operator()<Entry::exact_joint>();
+        break;
+      case Entry::exact_remove:
+        panel_entries.template operator()<Entry::exact_remove>();
+        break;
+    }
+    n = next;
+  }
+}
+
+template struct EntryRows<float>;
+template struct EntryRows<double>;
+template class EntryMap<float>;
+template class EntryMap<double>;
+
+}  // namespace kvreplay
