@@ -2,11 +2,11 @@
 
 #include "data/dump.hpp"
 #include "sim/head_group.hpp"
+#include "viewer/work/csv_reader.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <filesystem>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,31 +19,46 @@ struct ResultTable {
   std::vector<std::vector<std::string>> rows;
   std::optional<std::size_t> column(std::string_view name) const;
 };
+std::size_t bytes_of(const ResultTable& table);
 
 /// A finished result folder, read as far as it is asked for. Throws InputError, one line with the path, where
 /// a file is missing or is not what it should be. Thread safe.
 class ResultTables {
  public:
-  /// Reads summary.json; throws where there is none, or one of another schema.
+  /// Reads summary.json; throws where there is none, one of another schema, or one without the dump's shape
+  /// and the layers of the run.
   explicit ResultTables(std::filesystem::path folder);
   /// Whether a folder looks like one: it has summary.json.
   static bool is_results(const std::filesystem::path& folder);
 
   const std::filesystem::path& folder() const { return folder_; }
   const nlohmann::ordered_json& summary() const { return summary_; }
-  /// Where the dump lay, as the summary has it, relative paths taken from the working folder and from the
-  /// result folder's.
+  /// Of the dump, as the summary states it.
+  const DumpShape& shape() const { return shape_; }
+  /// Where the dump lay, as run.json has it: relative paths taken from the working folder, the result
+  /// folder, and the folders above it. Those that are there, else the first; none where run.json does not
+  /// say.
   std::vector<std::filesystem::path> dump_paths() const;
-  std::vector<Index> layers() const;  ///< the layers of the run
+  /// The layers of the run, ascending, by the dump's numbers.
+  const std::vector<Index>& layers() const { return layers_; }
 
   bool has(const std::filesystem::path& name) const;
-  /// "agreement.csv" and its like.
+  /// "agreement.csv" and its like. The columns of the format's tables must be there, and as many rows as the
+  /// summary counts.
   ResultTable table(const std::string& name) const;
+  /// The same row by row, for tables that need not be kept: `visit(reader, row)`.
+  template <class Visit>
+  void each_row(const std::string& name, const Visit& visit) const {
+    CsvReader reader = open_table(name);
+    std::vector<std::string> row;
+    while (reader.next(row)) visit(reader, row);
+    check_rows(name, reader.rows());
+  }
   /// The names of maps/, without ".npy", sorted.
   std::vector<std::string> map_names() const;
-  /// [layers, n_kv] by name; rows in the order of layers().
+  /// [layers, n_kv] by name; rows in the order of layers(). NaN where a figure has no value.
   Matrix<double> map(const std::string& name) const;
-  /// Any .npy of floating point numbers or integers: its shape and its numbers.
+  /// Any .npy of numbers or booleans: its shape and its numbers.
   struct Array {
     std::vector<Index> shape;
     std::vector<double> values;
@@ -51,8 +66,13 @@ class ResultTables {
   Array array(const std::filesystem::path& name) const;
 
  private:
+  CsvReader open_table(const std::string& name) const;
+  void check_rows(const std::string& name, std::size_t rows) const;
+
   std::filesystem::path folder_;
   nlohmann::ordered_json summary_;
+  DumpShape shape_;
+  std::vector<Index> layers_;
 };
 
 }  // namespace kvreplay::viewer

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kvreplay::viewer {
+
+/// A CSV file row by row (RFC 4180: fields in quotes may hold commas, line breaks and doubled quotes). Throws
+/// InputError with path and line where a row has another number of fields than the header, a quote is
+/// misplaced, or the file ends within a line.
+class CsvReader {
+ public:
+  explicit CsvReader(std::filesystem::path path);
+
+  const std::vector<std::string>& columns() const { return columns_; }
+  std::optional<std::size_t> column(std::string_view name) const;
+  /// The column; throws where there is none.
+  std::size_t need(std::string_view name) const;
+
+  /// The next row; false at the end. `row` keeps its memory from call to call.
+  bool next(std::vector<std::string>& row);
+  /// A field of the row read last as a number, "nan" and "inf" among them.
+  double number(const std::vector<std::string>& row, std::size_t column) const;
+  /// The same as a whole number of at least 0.
+  std::ptrdiff_t index(const std::vector<std::string>& row, std::size_t column) const;
+  std::size_t rows() const { return rows_; }  ///< read so far
+
+ private:
+  [[noreturn]] void fail(const std::string& expected, const std::string& found) const;
+  /// Reads one line into `row` and returns the number of its fields.
+  std::size_t read_line(std::vector<std::string>& row);
+
+  std::filesystem::path path_;
+  std::string text_;
+  std::size_t at_ = 0, line_ = 0, next_line_ = 1, rows_ = 0;
+  std::vector<std::string> columns_;
+};
+
+/// All of a regular file. Throws InputError where it cannot be read or has more than `most` bytes.
+std::string file_text(const std::filesystem::path& path, std::uintmax_t most);
+
+}  // namespace kvreplay::viewer

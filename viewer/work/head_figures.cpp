@@ -1,0 +1,144 @@
+#include "viewer/work/head_figures.hpp"
+
+#include "analysis/result_folder.hpp"
+#include "data/error.hpp"
+#include "data/npy/npy_header.hpp"
+#include "viewer/work/result_tables.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cassert>
+#include <filesystem>
+#include <limits>
+#include <utility>
+
+namespace kvreplay::viewer {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+std::span<const double> row_of(const Matrix<double>& values) {
+  return {values.data(), static_cast<std::size_t>(values.size())};
+}
+
+std::optional<Figure> figure_named(std::string_view name) {
+  for (std::size_t f = 0; f < kFigures; ++f)
+    if (name_of(static_cast<Figure>(f)) == name) return static_cast<Figure>(f);
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string name_of(const HeadFigure& figure) {
+  if (!figure.reference) return std::string(name_of(figure.metric));
+  return fmt::format("{}~{}~{}", name_of(figure.metric), name_of(*figure.reference), name_of(figure.figure));
+}
+
+std::optional<HeadFigure> head_figure_named(std::string_view name) {
+  const std::size_t first = name.find('~');
+  const auto metric = token_metric_named(name.substr(0, first));
+  if (!metric) return std::nullopt;
+  if (first == std::string_view::npos) return HeadFigure{*metric, {}, {}};
+  const std::string_view rest = name.substr(first + 1);
+  const std::size_t second = rest.find('~');
+  if (second == std::string_view::npos) return std::nullopt;
+  const auto reference = token_metric_named(rest.substr(0, second));
+  const auto figure = figure_named(rest.substr(second + 1));
+  if (!reference || !figure) return std::nullopt;
+  return HeadFigure{*metric, reference, *figure};
+}
+
+std::vector<HeadFigure> head_figures(const MetricSet& metrics, Index n) {
+  std::vector<HeadFigure> figures;
+  for (const TokenMetric m : all_token_metrics())
+    if (metrics.contains(m)) figures.push_back({m, {}, {}});
+  for (const TokenPair& pair : token_pairs(metrics))
+    for (std::size_t f = 0; f < kFigures; ++f)
+      if (figure_applies(static_cast<Figure>(f), static_cast<std::size_t>(n), pair.same_unit()))
+        figures.push_back({pair.score, pair.reference, static_cast<Figure>(f)});
+  return figures;
+}
+
+MetricSet metrics_of(const Dump& dump) {
+  MetricSet metrics;
+  for (const TokenMetric m : all_token_metrics())
+    if (!why_unavailable(m, dump)) metrics.insert(m);
+  return metrics;
+}
+
+double HeadSummary::value(const HeadFigure& figure) const {
+  if (!figure.reference) return sums[static_cast<std::size_t>(figure.metric)];
+  for (std::size_t p = 0; p < pairs.size(); ++p)
+    if (pairs[p].score == figure.metric && pairs[p].reference == *figure.reference)
+      return agreements[p][figure.figure];
+  return kNan;
+}
+
+std::size_t bytes_of(const TokenMetrics& metrics) {
+  std::size_t bytes = sizeof(metrics);
+  for (const Matrix<double>& values : metrics.values)
+    bytes += static_cast<std::size_t>(values.size()) * sizeof(double);
+  return bytes;
+}
+
+std::size_t bytes_of(const HeadSummary& summary) {
+  return sizeof(summary) + summary.pairs.capacity() * sizeof(TokenPair) +
+         summary.agreements.capacity() * sizeof(Agreement) + (summary.tokens ? bytes_of(*summary.tokens) : 0);
+}
+
+HeadSummary summarise_head(const HeadGroup<float>& group, const HeadSummaryOptions& options,
+                           Workers& workers) {
+  TokenOptions token_options;
+  token_options.window = options.window;
+  token_options.metrics = options.metrics;
+  return summary_of(token_metrics_cpu<float>(group, token_options, workers), group.layer, group.kv_head,
+                    options, workers);
+}
+
+HeadSummary summary_of(TokenMetrics metrics, Index layer, Index kv_head, const HeadSummaryOptions& options,
+                       Workers& workers) {
+  HeadSummary summary;
+  summary.layer = layer;
+  summary.kv_head = kv_head;
+  summary.sums.fill(kNan);
+  for (const TokenMetric m : all_token_metrics()) {
+    const Matrix<double>& values = metrics[m];
+    if (values.size() == 0) continue;
+    assert(values.rows() == 1 && (summary.l == 0 || values.cols() == summary.l));
+    summary.metrics.insert(m);
+    summary.l = values.cols();
+    summary.sums[static_cast<std::size_t>(m)] = compensated_sum(row_of(values));
+  }
+  summary.compared = summary.l - std::clamp<Index>(options.reserve, 0, std::max<Index>(summary.l - 1, 0));
+  summary.pairs = token_pairs(summary.metrics);
+  summary.agreements = token_agreements(metrics, summary.pairs, summary.compared, workers);
+  if (options.keep_tokens) summary.tokens = std::make_shared<const TokenMetrics>(std::move(metrics));
+  return summary;
+}
+
+TokenMetrics read_token_metrics(const ResultTables& results, Index layer, Index kv_head) {
+  const DumpShape& shape = results.shape();
+  const auto& layers = results.layers();
+  if (std::find(layers.begin(), layers.end(), layer) == layers.end() || kv_head < 0 || kv_head >= shape.n_kv)
+    throw InputError(fmt::format("{}: no layer {} with a KV head {} in these results",
+                                 results.folder().string(), layer, kv_head));
+  const std::filesystem::path folder = std::filesystem::path(layer_name(layer)) / "tokens";
+  TokenMetrics metrics;
+  for (const TokenMetric m : all_token_metrics()) {
+    const std::filesystem::path name = folder / fmt::format("{}.npy", name_of(m));
+    if (!results.has(name)) continue;
+    const ResultTables::Array array = results.array(name);
+    const std::vector<Index> by_group{shape.n_kv, shape.l}, by_query_head{shape.n_q, shape.l};
+    if (array.shape != by_group && array.shape != by_query_head)
+      throw InputError((results.folder() / name).string(),
+                       "shape " + shape_text(by_group) + " or " + shape_text(by_query_head),
+                       "shape " + shape_text(array.shape));
+    const Index rows = array.shape[0] / shape.n_kv;
+    metrics[m] =
+        Eigen::Map<const Matrix<double>>(array.values.data() + kv_head * rows * shape.l, rows, shape.l);
+  }
+  return summed_over_group(metrics);
+}
+
+}  // namespace kvreplay::viewer

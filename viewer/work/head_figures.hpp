@@ -1,0 +1,75 @@
+#pragma once
+
+#include "analysis/token_agreement.hpp"
+#include "sim/head_group.hpp"
+#include "sim/schedule.hpp"
+#include "sim/tokens/token_metrics.hpp"
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// The figures of one head that `kvreplay tokens` exports (heads.csv, agreement.csv, maps/), as the dashboard
+// computes them: a head at a time.
+
+namespace kvreplay::viewer {
+
+class ResultTables;
+
+/// One figure of a head: a metric's sum over all tokens, or how well it follows a reference.
+struct HeadFigure {
+  TokenMetric metric = TokenMetric::attn;
+  std::optional<TokenMetric> reference;
+  Figure figure = Figure::rel_l1;  ///< only with a reference
+  bool operator==(const HeadFigure&) const = default;
+};
+/// As files in maps/ are called: "attn", "attn~exact_remove~recall@10%".
+std::string name_of(const HeadFigure& figure);
+std::optional<HeadFigure> head_figure_named(std::string_view name);
+/// All that are exported of these metrics over n compared candidates, in the order of the tables.
+std::vector<HeadFigure> head_figures(const MetricSet& metrics, Index n);
+
+/// The metrics that a dump can give.
+MetricSet metrics_of(const Dump& dump);
+
+struct HeadSummaryOptions {
+  Index window = 32;
+  MetricSet metrics = MetricSet::all();  ///< must be available (metrics_of)
+  Index reserve = 0;  ///< recent candidates left out of the comparison; brought below the prompt's length
+  bool keep_tokens = true;  ///< else only the figures: some kilobytes a head instead of 8 l bytes a metric
+};
+
+/// All figures of one head, and what they are made of.
+struct HeadSummary {
+  Index layer = 0, kv_head = 0;
+  Index l = 0;         ///< candidates
+  Index compared = 0;  ///< of them, the first so many were compared
+  MetricSet metrics;
+  std::array<double, kTokenMetrics> sums{};  ///< over all tokens; NaN for metrics that are not there
+  std::vector<TokenPair> pairs;
+  std::vector<Agreement> agreements;           ///< one a pair
+  std::shared_ptr<const TokenMetrics> tokens;  ///< [1, l] each, summed over the group; null unless kept
+
+  /// NaN where the figure is not there, does not apply or is undefined.
+  double value(const HeadFigure& figure) const;
+};
+std::size_t bytes_of(const HeadSummary& summary);
+std::size_t bytes_of(const TokenMetrics& metrics);
+
+/// The numbers of `kvreplay tokens` with the same window and float32 arithmetic, to the bit.
+HeadSummary summarise_head(const HeadGroup<float>& group, const HeadSummaryOptions& options,
+                           Workers& workers);
+
+/// The same from metrics that are there already: [1, l] each, or empty.
+HeadSummary summary_of(TokenMetrics metrics, Index layer, Index kv_head, const HeadSummaryOptions& options,
+                       Workers& workers);
+
+/// The token metrics that a result folder holds of one head, summed over its query heads: [1, l] each, empty
+/// where it has none; float32 numbers unless the run was in float64. Throws InputError where a file is not
+/// what it should be, or the run has no such head.
+TokenMetrics read_token_metrics(const ResultTables& results, Index layer, Index kv_head);
+
+}  // namespace kvreplay::viewer
