@@ -1,1 +1,238 @@
 #include "viewer/model/actions.hpp"
+
+#include <cassert>
+
+namespace kvreplay::viewer {
+namespace {
+
+Shortcut plain(const char* key) { return {key, false, false, false}; }
+Shortcut control(const char* key) { return {key, true, false, false}; }
+Shortcut control_shift(const char* key) { return {key, true, true, false}; }
+Shortcut shift(const char* key) { return {key, false, true, false}; }
+
+std::vector<Action> file_actions() {
+  return {
+      {ActionId::open_path, "File", "Open...", control("O"), "a dump or a result folder", {}},
+      {ActionId::reload, "File", "Reload", plain("R"), "reads changed files again; the view stays",
+       plain("F5")},
+      {ActionId::next_run, "File", "Next run", control("Tab"), "among the open dumps and result folders", {}},
+      {ActionId::close_run, "File", "Close run", control("W"), "closes the run in view", {}},
+      {ActionId::save_session,
+       "File",
+       "Save session",
+       control("S"),
+       "open runs, selection, layout and ranges",
+       {}},
+      {ActionId::export_png,
+       "File",
+       "Export panel as PNG",
+       control("E"),
+       "a picture of the panel in use",
+       {}},
+      {ActionId::export_csv,
+       "File",
+       "Export panel as CSV",
+       control_shift("E"),
+       "the numbers behind the panel in use",
+       {}},
+      {ActionId::quit, "File", "Quit", control("Q"), "leaves the program", {}},
+  };
+}
+
+std::vector<Action> edit_actions() {
+  return {
+      {ActionId::undo, "Edit", "Undo", control("Z"), "the last change of view or selection", {}},
+      {ActionId::redo, "Edit", "Redo", control_shift("Z"), "what was undone", control("Y")},
+      {ActionId::copy_csv,
+       "Edit",
+       "Copy values as CSV",
+       control("C"),
+       "the selected cell and the pinned rows",
+       {}},
+      {ActionId::pin_selection,
+       "Edit",
+       "Pin selection",
+       control("D"),
+       "keeps its values in the inspector",
+       {}},
+      {ActionId::clear_selection,
+       "Edit",
+       "Clear selection",
+       plain("Escape"),
+       "rows, tokens and channels; the head stays",
+       {}},
+  };
+}
+
+std::vector<Action> go_actions() {
+  return {
+      {ActionId::next_worst_head, "Go", "Next worst head", plain("N"), "down the table of worst heads", {}},
+      {ActionId::previous_worst_head, "Go", "Previous worst head", plain("P"), "up the table of worst heads",
+       shift("N")},
+      {ActionId::next_head, "Go", "Next head", plain("]"), "through all KV heads, layer by layer", {}},
+      {ActionId::previous_head, "Go", "Previous head", plain("["), "through all KV heads, backwards", {}},
+      {ActionId::next_layer, "Go", "Next layer", plain("}"), "the same head one layer up", {}},
+      {ActionId::previous_layer, "Go", "Previous layer", plain("{"), "the same head one layer down", {}},
+  };
+}
+
+std::vector<Action> view_actions() {
+  return {
+      {ActionId::fit_view, "View", "Fit", plain("F"), "shows the whole matrix", {}},
+      {ActionId::one_to_one, "View", "1:1", plain("1"), "one cell a pixel", {}},
+      {ActionId::zoom_in, "View", "Zoom in", plain("+"), "at the pointer", plain("=")},
+      {ActionId::zoom_out, "View", "Zoom out", plain("-"), "at the pointer", {}},
+      {ActionId::toggle_joint_zoom,
+       "View",
+       "Joint zoom",
+       plain("J"),
+       "heatmaps of one kind move together",
+       {}},
+      {ActionId::lock_ranges,
+       "View",
+       "Lock ranges",
+       plain("L"),
+       "one colour range for all heatmaps of a quantity",
+       {}},
+      {ActionId::flip_settings, "View", "Flip A and B", plain("X"), "shows the other setting while held", {}},
+      {ActionId::maximise, "View", "Maximise panel", plain("M"), "and back", {}},
+      {ActionId::next_panel, "View", "Next panel", plain("Tab"), "gives it the keyboard", {}},
+      {ActionId::toggle_theme, "View", "Light or dark", plain("T"), "changes the theme", {}},
+      {ActionId::larger_text, "View", "Larger text", control("+"), "one point more", control("=")},
+      {ActionId::smaller_text, "View", "Smaller text", control("-"), "one point less", {}},
+      {ActionId::reset_layout, "View", "Reset layout", control_shift("L"), "panels as on a first start", {}},
+  };
+}
+
+std::vector<Action> panel_actions() {
+  return {
+      {ActionId::show_heads,
+       "Panels",
+       title_of(PanelKind::heads),
+       control("1"),
+       "layers x heads by any figure",
+       {}},
+      {ActionId::show_tokens,
+       "Panels",
+       title_of(PanelKind::tokens),
+       control("2"),
+       "rows x tokens of the head",
+       {}},
+      {ActionId::show_channels,
+       "Panels",
+       title_of(PanelKind::channels),
+       control("3"),
+       "d x d of the head",
+       {}},
+      {ActionId::show_scatter,
+       "Panels",
+       title_of(PanelKind::scatter),
+       control("4"),
+       "an approximation's rank agreement",
+       {}},
+      {ActionId::show_curves,
+       "Panels",
+       title_of(PanelKind::curves),
+       control("5"),
+       "over the budget, score by score",
+       {}},
+      {ActionId::show_what_if,
+       "Panels",
+       title_of(PanelKind::what_if),
+       control("6"),
+       "policy, budget and the exact output error",
+       {}},
+      {ActionId::show_budgets,
+       "Panels",
+       title_of(PanelKind::budgets),
+       control("7"),
+       "each method's budgets by head",
+       {}},
+      {ActionId::show_decode,
+       "Panels",
+       title_of(PanelKind::decode),
+       control("8"),
+       "error over the decoding steps",
+       {}},
+      {ActionId::show_inspector,
+       "Panels",
+       title_of(PanelKind::inspector),
+       control("9"),
+       "the selected cell in all runs",
+       {}},
+      {ActionId::show_jobs,
+       "Panels",
+       title_of(PanelKind::jobs),
+       control("0"),
+       "progress, cancelling, log",
+       {}},
+  };
+}
+
+std::vector<Action> help_actions() {
+  return {
+      {ActionId::open_palette, "Help", "Command palette", control_shift("P"),
+       "finds an action by a few letters", control("K")},
+      {ActionId::help, "Help", "Keys and mouse", plain("?"), "everything on one page", plain("F1")},
+  };
+}
+
+}  // namespace
+
+std::string Shortcut::text() const {
+  if (empty()) return "";
+  return std::string(control ? "Ctrl+" : "") + (alt ? "Alt+" : "") + (shift ? "Shift+" : "") + key;
+}
+
+const std::vector<Action>& actions() {
+  static const std::vector<Action> all = [] {
+    std::vector<Action> table;
+    for (const auto& menu :
+         {file_actions(), edit_actions(), go_actions(), view_actions(), panel_actions(), help_actions()})
+      table.insert(table.end(), menu.begin(), menu.end());
+    return table;
+  }();
+  return all;
+}
+
+const Action& action(ActionId id) {
+  for (const Action& each : actions())
+    if (each.id == id) return each;
+  assert(!"every action is in the table");
+  return actions().front();
+}
+
+const Action* action_of(const Shortcut& shortcut) {
+  if (shortcut.empty()) return nullptr;
+  for (const Action& each : actions())
+    if (each.shortcut == shortcut || each.also == shortcut) return &each;
+  return nullptr;
+}
+
+ActionId show_action(PanelKind panel) {
+  switch (panel) {
+    case PanelKind::heads:
+      return ActionId::show_heads;
+    case PanelKind::tokens:
+      return ActionId::show_tokens;
+    case PanelKind::channels:
+      return ActionId::show_channels;
+    case PanelKind::scatter:
+      return ActionId::show_scatter;
+    case PanelKind::curves:
+      return ActionId::show_curves;
+    case PanelKind::what_if:
+      return ActionId::show_what_if;
+    case PanelKind::budgets:
+      return ActionId::show_budgets;
+    case PanelKind::decode:
+      return ActionId::show_decode;
+    case PanelKind::inspector:
+      return ActionId::show_inspector;
+    case PanelKind::jobs:
+      return ActionId::show_jobs;
+  }
+  return ActionId::show_heads;
+}
+
+}  // namespace kvreplay::viewer

@@ -1,5 +1,8 @@
 #pragma once
 
+#include "viewer/model/panel_kind.hpp"
+
+#include <array>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -56,10 +59,11 @@ enum class ActionId {
   show_jobs,
 };
 
-/// Keys as this table has them: a printable character in capitals, or one of the names below.
+/// Keys as this table has them: a letter in capitals, another printable character as typed (without the shift
+/// that the keyboard may take for it), or one of the names below.
 struct Shortcut {
-  std::string key;  ///< "A", "7", "?", "Left", "Right", "Up", "Down", "Escape", "Enter", "Tab", "Space",
-                    ///< "F1", "+", "-"
+  std::string key;  ///< "A", "7", "?", "+", "Left", "Right", "Up", "Down", "Escape", "Enter", "Tab", "Space",
+                    ///< "F1", ...
   bool control = false, shift = false, alt = false;
   bool operator==(const Shortcut&) const = default;
   bool empty() const { return key.empty(); }
@@ -68,19 +72,27 @@ struct Shortcut {
 
 struct Action {
   ActionId id;
-  std::string_view menu;  ///< "File", "View", "Go", "Panels", "Help"
+  std::string_view menu;  ///< one of kMenus
   std::string_view title;
   Shortcut shortcut;      ///< empty: none
   std::string_view hint;  ///< one clause for the palette and the help
+  Shortcut also;          ///< a second one, which menus do not name; empty: none
 };
 
+/// From left to right.
+inline constexpr std::array<std::string_view, 6> kMenus = {"File", "Edit", "Go", "View", "Panels", "Help"};
+
+/// Menu by menu, in the order of kMenus.
 const std::vector<Action>& actions();
 const Action& action(ActionId id);
 /// The action of a key press; null where there is none.
 const Action* action_of(const Shortcut& shortcut);
+/// What brings a panel to the front.
+ActionId show_action(PanelKind panel);
 
-/// The actions whose title, menu or hint matches what was typed, best first: letters in order, starts of
-/// words count more, an empty query gives all in the table's order.
+/// The actions that match every word typed, best first: a word's letters in order within the title, the menu
+/// or the hint; the title counts more than the others, starts of words and letters in a row more than
+/// scattered ones. An empty query gives all in the table's order.
 std::vector<const Action*> matching_actions(std::string_view typed);
 
 }  // namespace kvreplay::viewer

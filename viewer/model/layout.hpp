@@ -14,6 +14,7 @@ namespace kvreplay::viewer {
 
 struct Area {
   float x = 0, y = 0, width = 0, height = 0;
+  bool operator==(const Area&) const = default;
   bool contains(float px, float py) const { return px >= x && py >= y && px < x + width && py < y + height; }
 };
 
@@ -37,25 +38,29 @@ class Layout {
   /// The arrangement of a first start.
   static Layout standard();
 
-  /// The leaves within `window`, with `gap` pixels between them; only one where a panel is maximised. Parts
-  /// keep at least `least` pixels a side while the window allows it.
+  /// The leaves within `window` on whole pixels (of a window and gap that are), with `gap` pixels between
+  /// them; only the panel itself where one is maximised. Parts keep at least `least` pixels a side while the
+  /// window allows it.
   std::vector<Slot> slots(const Area& window, float gap, float least) const;
   std::vector<Splitter> splitters(const Area& window, float gap, float least) const;
-  /// Drags a border by some pixels.
+  /// Drags a border by some pixels, as far as the least sizes of both parts allow. Parts within them keep
+  /// their shares.
   void drag(int split, float pixels, const Area& window, float gap, float least);
 
   /// Brings a panel to the front of its leaf; where another panel is maximised, that ends.
   void show(PanelKind panel);
-  /// Moves a panel to another leaf, at the end of its tabs. The last panel of a leaf stays where it is.
+  /// Moves a panel to the end of another leaf's tabs, in front. The last panel of a leaf stays where it is.
   void move(PanelKind panel, int leaf);
+  /// Whether it is seen: in front of its leaf, and no other one maximised.
   bool in_front(PanelKind panel) const;
+  /// Gives a panel the whole window, or ends that (empty).
   void maximise(std::optional<PanelKind> panel);
   std::optional<PanelKind> maximised() const { return maximised_; }
 
   nlohmann::json to_json() const;
   /// What cannot be understood becomes the standard arrangement; panels that are missing are added.
   static Layout from_json(const nlohmann::json& json);
-  bool operator==(const Layout&) const;
+  bool operator==(const Layout&) const = default;
 
  private:
   struct Node {
@@ -67,7 +72,21 @@ class Layout {
     std::size_t front = 0;
     bool operator==(const Node&) const = default;
   };
-  std::vector<Node> nodes_;  // [0] is the root
+  struct Parts;
+  const Node& node(int number) const { return nodes_[static_cast<std::size_t>(number)]; }
+  int add_leaf(std::vector<PanelKind> panels, std::size_t front = 0);
+  int add_split(bool vertical, float share);
+  int leaf_of(PanelKind panel) const;
+  float needed(int number, bool width, float gap, float least) const;
+  Parts parts_of(int split, const Area& area, float gap, float least) const;
+  template <class OnLeaf, class OnSplit>
+  void walk(int number, const Area& area, float gap, float least, const OnLeaf& on_leaf,
+            const OnSplit& on_split) const;
+  nlohmann::json node_to_json(int number) const;
+  bool add_from_json(const nlohmann::json& json, int depth);
+
+  std::vector<Node>
+      nodes_;  // [0] is the root; a split comes before all of its first part, that before its second
   std::optional<PanelKind> maximised_;
 };
 

@@ -1,1 +1,93 @@
 #include "viewer/model/token_text.hpp"
+
+#include <fmt/format.h>
+
+#include <string_view>
+#include <vector>
+
+namespace kvreplay::viewer {
+namespace {
+
+/// One character as it is read: its code point and bytes, or one byte that is no UTF-8.
+struct Character {
+  char32_t code = 0;
+  std::string_view bytes;
+  bool valid = true;
+};
+
+/// The character that `text` begins with; overlong forms, surrogates and what lies beyond U+10FFFF are no
+/// characters.
+Character first_of(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const Character broken = {byte(0), text.substr(0, 1), false};
+  if (byte(0) < 0x80) return {byte(0), text.substr(0, 1), true};
+  const std::size_t length = byte(0) >= 0xF0 ? 4 : byte(0) >= 0xE0 ? 3 : 2;
+  if (byte(0) < 0xC2 || byte(0) > 0xF4 || text.size() < length) return broken;
+  char32_t code = byte(0) & (0x7FU >> length);
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xC0U) != 0x80) return broken;
+    code = code << 6 | (byte(i) & 0x3FU);
+  }
+  const bool overlong = (length == 3 && code < 0x800) || (length == 4 && code < 0x10000);
+  if (overlong || (code >= 0xD800 && code < 0xE000) || code > 0x10FFFF) return broken;
+  return {code, text.substr(0, length), true};
+}
+
+bool is_space(char32_t code) {
+  return code == ' ' || code == 0xA0 || (code >= 0x2000 && code <= 0x200A) || code == 0x202F ||
+         code == 0x205F || code == 0x3000;
+}
+
+/// Control characters, and those that change the direction or the look of others without one of their own.
+bool is_invisible(char32_t code) {
+  return code < 0x20 || (code >= 0x7F && code < 0xA0) || code == 0xAD || (code >= 0x200B && code <= 0x200F) ||
+         (code >= 0x2028 && code <= 0x202E) || (code >= 0x2060 && code <= 0x206F) || code == 0xFEFF;
+}
+
+/// How a character within a token is shown; all signs are in Inter and in DejaVu Sans Mono.
+std::string sign_of(const Character& character) {
+  if (!character.valid) return fmt::format("\\x{:02X}", static_cast<unsigned>(character.code));
+  if (character.code == '\n' || character.code == 0x2028 || character.code == 0x2029) return "↵";
+  if (character.code == '\t') return "→";
+  if (character.code == '\r') return "\\r";
+  const auto code = static_cast<unsigned>(character.code);
+  if (is_invisible(character.code))
+    return code < 0x100 ? fmt::format("\\x{:02X}", code) : fmt::format("\\u{:04X}", code);
+  return std::string(character.bytes);
+}
+
+std::size_t characters_in(std::string_view utf8) {
+  std::size_t count = 0;
+  for (const char c : utf8) count += (static_cast<unsigned char>(c) & 0xC0U) != 0x80 ? 1 : 0;
+  return count;
+}
+
+}  // namespace
+
+std::string visible_text(std::string_view text, std::size_t most) {
+  std::vector<Character> characters;
+  for (std::string_view rest = text; !rest.empty(); rest.remove_prefix(characters.back().bytes.size()))
+    characters.push_back(first_of(rest));
+  const auto blank = [&](std::size_t i) { return characters[i].valid && is_space(characters[i].code); };
+  std::size_t first = 0, end = characters.size();
+  while (first < end && blank(first)) ++first;
+  while (end > first && blank(end - 1)) --end;
+
+  std::string shown, cut;  // `cut` is as much as leaves room for the ellipsis
+  std::size_t length = 0;
+  for (std::size_t i = 0; i < characters.size(); ++i) {
+    const std::string sign = i < first || i >= end ? "·" : sign_of(characters[i]);
+    length += characters_in(sign);
+    if (length > most) return most == 0 ? "" : cut + "…";
+    shown += sign;
+    if (length < most) cut = shown;
+  }
+  return shown;
+}
+
+std::string token_text(const std::optional<TokenLabels>& labels, Index position, std::size_t most) {
+  if (!labels || position < 0 || position >= static_cast<Index>(labels->text.size())) return "";
+  return visible_text(labels->text[static_cast<std::size_t>(position)], most);
+}
+
+}  // namespace kvreplay::viewer

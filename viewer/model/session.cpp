@@ -1,0 +1,250 @@
+#include "viewer/model/session.hpp"
+
+#include "viewer/model/session_keys.hpp"
+#include "viewer/model/token_text.hpp"
+
+#include <cstdint>
+#include <limits>
+
+namespace kvreplay::viewer {
+namespace {
+
+using Json = nlohmann::json;
+constexpr int kVersion = 1;
+constexpr int kMostDepth = 64;
+
+template <class T>
+Json optional_json(const std::optional<T>& value) {
+  return value ? Json(*value) : Json();
+}
+
+// --- selection
+
+Json selection_to_json(const Selection& selection) {
+  return {
+      {"run", selection.run},
+      {"layer", selection.layer},
+      {"kv_head", selection.kv_head},
+      {"query_head", optional_json(selection.query_head)},
+      {"row", optional_json(selection.row)},
+      {"token", optional_json(selection.token)},
+      {"channels",
+       selection.channels ? Json::array({selection.channels->first, selection.channels->second}) : Json()},
+      {"tokens", selection.tokens}};
+}
+
+/// A list of indices; false where it is none.
+bool read_indices(const Json& json, std::vector<Index>& into) {
+  if (!json.is_array()) return false;
+  std::vector<Index> list;
+  for (const Json& each : json) {
+    if (!each.is_number_integer() || each.get<std::int64_t>() < 0) return false;
+    list.push_back(each.get<Index>());
+  }
+  into = std::move(list);
+  return true;
+}
+
+void read_selection(const Json& json, const std::string& where, std::vector<std::string>& remarks,
+                    Selection& into) {
+  Keys keys(json, where, remarks);
+  keys.read("run", into.run, std::size_t{0}, std::size_t{1} << 31U);
+  keys.read("layer", into.layer, Index{0}, Keys::kMostIndex);
+  keys.read("kv_head", into.kv_head, Index{0}, Keys::kMostIndex);
+  keys.read("query_head", into.query_head);
+  keys.read("row", into.row);
+  keys.read("token", into.token);
+  if (const Json* pair = keys.at("channels")) {
+    std::vector<Index> both;
+    if (read_indices(*pair, both) && both.size() == 2)
+      into.channels = ChannelPair{both[0], both[1]};
+    else
+      keys.bad("channels", "two indices", *pair);
+  }
+  if (const Json* list = keys.at("tokens"); list != nullptr && !read_indices(*list, into.tokens))
+    keys.bad("tokens", "a list of indices", *list);
+}
+
+// --- heatmaps and cameras
+
+Json heatmap_to_json(const HeatmapChoice& choice) {
+  return {{"colors", std::string(name_of(choice.colors))},
+          {"scale", std::string(name_of(choice.scale))},
+          {"range",
+           {{"kind", std::string(name_of(choice.range.kind))},
+            {"symmetric", choice.range.symmetric},
+            {"percent", Json::array({choice.range.low_percent, choice.range.high_percent})},
+            {"fixed", Json::array({choice.range.fixed_low, choice.range.fixed_high})}}},
+          {"locked", choice.range_locked},
+          {"mark_beyond", choice.mark_beyond}};
+}
+
+template <class Number>
+void read_pair(Keys& keys, const std::string& key, const char* expected, double least, double most,
+               Number& first, Number& second) {
+  const Json* pair = keys.at(key);
+  if (pair == nullptr) return;
+  const auto fits = [&](const Json& one) {
+    return one.is_number() && one.get<double>() >= least && one.get<double>() <= most;
+  };
+  if (pair->is_array() && pair->size() == 2 && fits((*pair)[0]) && fits((*pair)[1])) {
+    first = (*pair)[0].get<Number>();
+    second = (*pair)[1].get<Number>();
+  } else {
+    keys.bad(key, expected, *pair);
+  }
+}
+
+HeatmapChoice read_heatmap(const Json& json, const std::string& where, std::vector<std::string>& remarks) {
+  HeatmapChoice choice;
+  Keys keys(json, where, remarks);
+  keys.read_name("colors", choice.colors, color_map_named);
+  keys.read_name("scale", choice.scale, scale_named);
+  keys.read("locked", choice.range_locked);
+  keys.read("mark_beyond", choice.mark_beyond);
+  if (const Json* range = keys.at("range")) {
+    Keys of_range(*range, keys.where("range"), remarks);
+    of_range.read_name("kind", choice.range.kind, range_named);
+    of_range.read("symmetric", choice.range.symmetric);
+    read_pair(of_range, "percent", "two numbers from 0 to 100", 0, 100, choice.range.low_percent,
+              choice.range.high_percent);
+    constexpr double kMost = std::numeric_limits<float>::max();
+    read_pair(of_range, "fixed", "two numbers", -kMost, kMost, choice.range.fixed_low,
+              choice.range.fixed_high);
+  }
+  return choice;
+}
+
+Json axis_to_json(const AxisView& axis) {
+  return {{"start", axis.start}, {"cells_per_pixel", axis.cells_per_pixel}};
+}
+
+AxisView read_axis(const Json& json, const std::string& where, std::vector<std::string>& remarks) {
+  AxisView axis;
+  Keys keys(json, where, remarks);
+  keys.read("start", axis.start, -1e15, 1e15);
+  keys.read("cells_per_pixel", axis.cells_per_pixel, 1e-9, 1e15);
+  return axis;
+}
+
+Camera read_camera(const Json& json, const std::string& where, std::vector<std::string>& remarks) {
+  Camera camera;
+  Keys keys(json, where, remarks);
+  if (const Json* x = keys.at("x")) camera.x = read_axis(*x, keys.where("x"), remarks);
+  if (const Json* y = keys.at("y")) camera.y = read_axis(*y, keys.where("y"), remarks);
+  return camera;
+}
+
+/// An object with a value for each of some panels, by name.
+template <class Value, class Read>
+void read_by_panel(Keys& keys, const std::string& key, std::map<PanelKind, Value>& into, Read read) {
+  const Json* json = keys.at(key);
+  if (json == nullptr) return;
+  Keys panels(*json, keys.where(key), keys.remarks());
+  for (const PanelKind panel : kPanels) {
+    const std::string name(name_of(panel));
+    if (const Json* of_panel = panels.at(name))
+      into[panel] = read(*of_panel, panels.where(name), keys.remarks());
+  }
+}
+
+void read_session(const Json& json, std::vector<std::string>& remarks, Session& into) {
+  Keys keys(json, "session", remarks);
+  int version = kVersion;
+  keys.read("version", version, kVersion, kVersion);
+  if (const Json* runs = keys.at("runs")) {
+    bool texts = runs->is_array();
+    if (texts)
+      for (const Json& path : *runs) texts = texts && path.is_string();
+    if (texts)
+      into.runs = runs->get<std::vector<std::string>>();
+    else
+      keys.bad("runs", "a list of paths", *runs);
+  }
+  if (const Json* selection = keys.at("selection"))
+    read_selection(*selection, keys.where("selection"), remarks, into.selection);
+  if (const Json* layout = keys.at("layout")) {
+    into.layout = Layout::from_json(*layout);
+    if (into.layout.to_json() != *layout) keys.bad("layout", "a layout of all panels, each once", *layout);
+  }
+  keys.read_name("theme", into.theme, theme_named);
+  keys.read("text_size", into.text_size, 4.0F, 96.0F);
+  if (const Json* window = keys.at("window")) {
+    Keys sides(*window, keys.where("window"), remarks);
+    sides.read("width", into.window_width, 64, 1 << 16);
+    sides.read("height", into.window_height, 64, 1 << 16);
+  }
+  keys.read("ranges_locked", into.ranges_locked);
+  keys.read("joint_zoom", into.joint_zoom);
+  read_by_panel(keys, "heatmaps", into.heatmaps, read_heatmap);
+  read_by_panel(keys, "cameras", into.cameras, read_camera);
+  if (const Json* panels = keys.at("panels")) {
+    if (panels->is_object())
+      into.panels = *panels;
+    else
+      keys.bad("panels", "an object", *panels);
+  }
+}
+
+}  // namespace
+
+std::string_view name_of(Theme theme) {
+  return theme == Theme::light ? "light" : theme == Theme::dark ? "dark" : "system";
+}
+
+std::optional<Theme> theme_named(std::string_view name) {
+  for (const Theme theme : {Theme::system, Theme::light, Theme::dark})
+    if (name_of(theme) == name) return theme;
+  return std::nullopt;
+}
+
+Json to_json(const Session& session) {
+  Json heatmaps = Json::object(), cameras = Json::object();
+  for (const auto& [panel, choice] : session.heatmaps)
+    heatmaps[std::string(name_of(panel))] = heatmap_to_json(choice);
+  for (const auto& [panel, camera] : session.cameras)
+    cameras[std::string(name_of(panel))] = {{"x", axis_to_json(camera.x)}, {"y", axis_to_json(camera.y)}};
+  return {{"version", kVersion},
+          {"runs", session.runs},
+          {"selection", selection_to_json(session.selection)},
+          {"layout", session.layout.to_json()},
+          {"theme", std::string(name_of(session.theme))},
+          {"text_size", session.text_size},
+          {"window", {{"width", session.window_width}, {"height", session.window_height}}},
+          {"ranges_locked", session.ranges_locked},
+          {"joint_zoom", session.joint_zoom},
+          {"heatmaps", heatmaps},
+          {"cameras", cameras},
+          {"panels", session.panels}};
+}
+
+ReadSession session_from_json(const Json& json) {
+  ReadSession read;
+  read_session(json, read.remarks, read.session);
+  return read;
+}
+
+std::string text_of(const Session& session) {
+  return to_json(session).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+ReadSession session_of_text(std::string_view text) {
+  // What is nested deeper than any session is dropped while it is read: copying it could exhaust the stack.
+  bool too_deep = false;
+  const Json json = Json::parse(
+      text,
+      [&](int depth, Json::parse_event_t, const Json&) {
+        too_deep = too_deep || depth > kMostDepth;
+        return depth <= kMostDepth;
+      },
+      false);
+  ReadSession read;
+  if (json.is_discarded())
+    read.remarks.push_back("session: expected JSON, found \"" + visible_text(text.substr(0, 160), 40) + "\"");
+  else
+    read = session_from_json(json);
+  if (too_deep) read.remarks.push_back("session: values nested too deep were left out");
+  return read;
+}
+
+}  // namespace kvreplay::viewer
