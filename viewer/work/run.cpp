@@ -128,4 +128,15 @@ bool Run::changed() const {
   return false;
 }
 
+std::uint64_t Run::files_now() const {
+  std::uint64_t hash = 1469598103934665603ULL;  // FNV-1a
+  const auto take = [&hash](std::uint64_t value) { hash = (hash ^ value) * 1099511628211ULL; };
+  for (const Stamp& stamp : stamps_) {
+    const Stamp now = stamp_of(stamp.path);
+    take(static_cast<std::uint64_t>(now.time.time_since_epoch().count()));
+    take(now.bytes);
+  }
+  return hash | 1;
+}
+
 }  // namespace kvreplay::viewer

@@ -47,6 +47,8 @@ class Run {
 
   /// Whether a file that it was made of has changed since, or is gone. Cheap: looks at times and sizes.
   bool changed() const;
+  /// A number that is another one whenever those files are others; never 0.
+  std::uint64_t files_now() const;
 
  private:
   Run() = default;

@@ -1,0 +1,254 @@
+#include "viewer/app/app.hpp"
+
+#include "data/error.hpp"
+#include "viewer/app/watcher.hpp"
+#include "viewer/gl/picture.hpp"
+#include "viewer/gl/ui_context.hpp"
+#include "viewer/widgets/controls.hpp"
+#include "viewer/widgets/theme.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace kvreplay::viewer {
+
+App::App(AppOptions options)
+    : options_(std::move(options)),
+      desk_({options_.threads, options_.cache_bytes, options_.wake}),
+      dark_(options_.dark),
+      text_points_(options_.text_points) {
+  for (const PanelKind kind : kPanels) panels_[static_cast<std::size_t>(kind)] = make_panel(kind);
+  for (const std::filesystem::path& path : options_.open) open(path);
+  watcher_ = std::make_unique<Watcher>(options_.wake);
+}
+
+App::~App() = default;
+
+void App::scale(float pixels_per_point) { scale_ = pixels_per_point; }
+
+std::string App::title() const {
+  const auto& run = state_.run();
+  return run ? run->name() + " \xE2\x80\x94 kvreplay" : "kvreplay";
+}
+
+bool App::needs_frame() const {
+  return state_.links.unfinished || desk_.version() != seen_version_ || export_png_next_ ||
+         watcher_->something_changed();
+}
+
+void App::open(const std::filesystem::path& path) { opening_.push_back({path, next_run_++, {}}); }
+
+void App::dropped(const std::vector<std::filesystem::path>& paths) {
+  for (const std::filesystem::path& path : paths) open(path);
+}
+
+void App::reload(bool only_changed) {
+  for (std::size_t i = 0; i < state_.runs.size(); ++i)
+    if (!only_changed || state_.runs[i]->changed())
+      opening_.push_back({state_.runs[i]->path(), next_run_++, i});
+}
+
+/// Runs are opened by jobs: checking the files of a large dump takes a moment.
+void App::take_opened() {
+  std::erase_if(opening_, [&](const Opening& opening) {
+    Question question;
+    question.key = fmt::format("open/{}", opening.id);
+    question.title = "Opening " + opening.path.string();
+    question.urgency = Urgency::now;
+    question.lasting = true;
+    const auto answer = desk_.ask<std::shared_ptr<const Run>>(
+        question, [path = opening.path, id = opening.id](JobControl&) { return Run::open(path, id); });
+    if (answer.pending) return false;
+    if (!answer) {
+      open_error_ = answer.error;
+      state_.say(answer.error, true);
+      return true;
+    }
+    const std::shared_ptr<const Run> run = *answer;
+    run->set_head_cache(options_.cache_bytes / 2);
+    open_error_.clear();
+    if (opening.replaces && *opening.replaces < state_.runs.size()) {
+      desk_.forget(state_.runs[*opening.replaces]->key());
+      state_.runs[*opening.replaces] = run;
+      state_.select(state_.selection(), "reload");
+      state_.say("Read again: " + run->path().string());
+    } else {
+      state_.runs.push_back(run);
+      Selection selection = state_.selection();
+      selection.run = state_.runs.size() - 1;
+      state_.select(selection);
+    }
+    desk_.forget(question.key);
+    watcher_->watch(state_.runs);
+    return true;
+  });
+}
+
+void App::frame() {
+  seen_version_ = desk_.version();
+  use_theme(dark_, scale_);
+  desk_.next_frame();
+  state_.links.unfinished = false;
+  take_opened();
+  if (when_open_ && state_.run()) std::exchange(when_open_, {})(state_);
+  if (watcher_->take_change()) reload(true);
+
+  state_.hover = std::exchange(state_.next_hover, {});
+  const ImGuiViewport* view = ImGui::GetMainViewport();
+  ImGui::SetNextWindowPos(view->Pos);
+  ImGui::SetNextWindowSize(view->Size);
+  ImGui::PushStyleVar(ImGuiStyleVar_WindowPadding, {0, 0});
+  ImGui::PushStyleVar(ImGuiStyleVar_WindowRounding, 0);
+  ImGui::Begin("dashboard", nullptr,
+               ImGuiWindowFlags_NoDecoration | ImGuiWindowFlags_NoMove | ImGuiWindowFlags_NoSavedSettings |
+                   ImGuiWindowFlags_NoBringToFrontOnFocus | ImGuiWindowFlags_MenuBar |
+                   ImGuiWindowFlags_NoScrollWithMouse | ImGuiWindowFlags_NoNavInputs);
+  ImGui::PopStyleVar(2);
+  draw_menu_bar();
+  const float gap = theme().px(6), foot = ImGui::GetTextLineHeight() + theme().px(10);
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  const Area area{at.x + gap, at.y + gap, view->Size.x - 2 * gap,
+                  view->Pos.y + view->Size.y - at.y - foot - gap};
+  areas_ = {};
+  if (state_.run())
+    draw_panels(area);
+  else
+    draw_welcome(area);
+  draw_status_bar(foot);
+  draw_palette();
+  draw_help();
+  draw_open();
+  ImGui::End();
+  remember_views();
+  if (export_png_next_) {
+    export_png_next_ = false;
+    const Area& shown = areas_[static_cast<std::size_t>(focused_)];
+    if (shown.width > 0) png_ = PngRequest{export_path(".png"), shown};
+  }
+}
+
+void App::draw_panels(const Area& area) {
+  const float gap = theme().px(6), least = theme().px(120);
+  for (const Layout::Splitter& splitter : layout_.splitters(area, gap, least)) {
+    ImGui::SetCursorScreenPos({splitter.area.x, splitter.area.y});
+    ImGui::PushID(splitter.split);
+    ImGui::InvisibleButton("splitter",
+                           {std::max(splitter.area.width, 1.0F), std::max(splitter.area.height, 1.0F)});
+    if (ImGui::IsItemHovered() || ImGui::IsItemActive())
+      ImGui::SetMouseCursor(splitter.vertical ? ImGuiMouseCursor_ResizeEW : ImGuiMouseCursor_ResizeNS);
+    const ImVec2 moved = ImGui::GetIO().MouseDelta;
+    if (ImGui::IsItemActive() && (splitter.vertical ? moved.x : moved.y) != 0)
+      layout_.drag(splitter.split, splitter.vertical ? moved.x : moved.y, area, gap, least);
+    ImGui::PopID();
+  }
+  for (const Layout::Slot& slot : layout_.slots(area, gap, least)) draw_slot(slot);
+}
+
+void App::draw_slot(const Layout::Slot& slot) {
+  const Theme& t = theme();
+  const PanelKind kind = slot.panels[slot.front];
+  const Area& a = slot.area;
+  ImGui::GetWindowDrawList()->AddRectFilled({a.x, a.y}, {a.x + a.width, a.y + a.height}, t.panel, t.px(5));
+  ImGui::SetCursorScreenPos({a.x, a.y});
+  ImGui::PushID(slot.leaf);
+  ImGui::BeginChild("slot", {a.width, a.height}, false,
+                    ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse);
+  const float tabs = ImGui::GetTextLineHeight() + t.px(12);
+  draw_tabs(slot, tabs);
+  ImGui::SetCursorPos({t.px(9), tabs + t.px(4)});
+  ImGui::BeginChild("panel", {a.width - t.px(18), a.height - tabs - t.px(12)}, false);
+  if (ImGui::IsWindowHovered(ImGuiHoveredFlags_ChildWindows |
+                             ImGuiHoveredFlags_AllowWhenBlockedByActiveItem) &&
+      (ImGui::IsMouseClicked(ImGuiMouseButton_Left) || ImGui::GetIO().MouseWheel != 0))
+    focused_ = kind;
+  PanelContext context{state_, desk_};
+  ImGui::PushID(static_cast<int>(kind));
+  panel(kind).draw(context);
+  ImGui::PopID();
+  ImGui::EndChild();
+  ImGui::EndChild();
+  ImGui::PopID();
+  areas_[static_cast<std::size_t>(kind)] = a;
+}
+
+void App::draw_tabs(const Layout::Slot& slot, float height) {
+  const Theme& t = theme();
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  float x = slot.area.x + t.px(8);
+  ImGui::PushFont(bold_font());
+  for (std::size_t i = 0; i < slot.panels.size(); ++i) {
+    const PanelKind kind = slot.panels[i];
+    const std::string title(title_of(kind));
+    const ImVec2 extent = ImGui::CalcTextSize(title.c_str());
+    ImGui::SetCursorScreenPos({x, slot.area.y});
+    ImGui::PushID(static_cast<int>(kind));
+    if (ImGui::InvisibleButton("tab", {extent.x + t.px(10), height})) {
+      layout_.show(kind);
+      focused_ = kind;
+    }
+    const bool over = ImGui::IsItemHovered();
+    ImGui::PopFont();
+    if (ImGui::BeginPopupContextItem("move")) {
+      ImGui::TextDisabled("Move this panel to where there is");
+      for (const Layout::Slot& other : layout_.slots({0, 0, 1000, 1000}, 0, 1))
+        if (other.leaf != slot.leaf &&
+            ImGui::MenuItem(std::string(title_of(other.panels[other.front])).c_str()))
+          layout_.move(kind, other.leaf);
+      ImGui::EndPopup();
+    }
+    ImGui::PushFont(bold_font());
+    ImGui::PopID();
+    const bool front = i == slot.front;
+    list->AddText({x + t.px(5), slot.area.y + (height - extent.y) / 2},
+                  front ? t.text : (over ? t.dim : t.faint), title.c_str());
+    if (front)
+      list->AddRectFilled({x + t.px(5), slot.area.y + height - t.px(3)},
+                          {x + t.px(5) + extent.x, slot.area.y + height - t.px(1)},
+                          kind == focused_ ? t.accent : t.border);
+    x += extent.x + t.px(16);
+  }
+  ImGui::PopFont();
+
+  // At the right end: a frame that fills the window, or the small one again.
+  const float side = t.px(11);
+  const ImVec2 at = {slot.area.x + slot.area.width - side - t.px(10), slot.area.y + (height - side) / 2};
+  if (at.x < x) return;
+  ImGui::SetCursorScreenPos({at.x - t.px(4), at.y - t.px(4)});
+  if (ImGui::InvisibleButton("maximise", {side + t.px(8), side + t.px(8)})) {
+    focused_ = slot.panels[slot.front];
+    perform(ActionId::maximise);
+  }
+  const ImU32 color = ImGui::IsItemHovered() ? t.text : t.faint;
+  tip(layout_.maximised() ? "Back to all panels" : "Fill the window with this panel");
+  list->AddRect(at, {at.x + side, at.y + side}, color, 0, 0, t.px(1.3F));
+  if (layout_.maximised())
+    list->AddRectFilled({at.x + side * 0.25F, at.y + side * 0.25F},
+                        {at.x + side * 0.75F, at.y + side * 0.75F}, color);
+}
+
+void App::remember_views() {
+  ViewState view = state_.history().now();
+  for (const PanelKind kind : kPanels)
+    if (const HeatmapView* heatmap = panel(kind).heatmap()) view.cameras[kind] = heatmap->camera();
+  state_.history().record(std::move(view), "view");
+}
+
+void App::restore_views() {
+  for (const auto& [kind, camera] : state_.history().now().cameras)
+    if (HeatmapView* heatmap = panel(kind).heatmap()) heatmap->set_camera(camera);
+}
+
+void App::drawn(int width, int height) {
+  if (!png_) return;
+  const PngRequest request = *std::exchange(png_, {});
+  try {
+    write_area(request.path, request.area, width, height);
+    state_.say("Saved " + std::filesystem::absolute(request.path).string());
+  } catch (const InputError& error) {
+    state_.say(error.what(), true);
+  }
+}
+
+}  // namespace kvreplay::viewer

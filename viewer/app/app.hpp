@@ -1,0 +1,120 @@
+#pragma once
+
+#include "viewer/app/state.hpp"
+#include "viewer/app/watcher.hpp"
+#include "viewer/gl/host.hpp"
+#include "viewer/model/layout.hpp"
+#include "viewer/panels/panel.hpp"
+#include "viewer/work/desk.hpp"
+
+#include <array>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace kvreplay::viewer {
+
+struct AppOptions {
+  std::vector<std::filesystem::path> open;
+  bool dark = true;
+  float text_points = 13;
+  int threads = 0;                                 ///< 0: one a core
+  std::size_t cache_bytes = std::size_t{1} << 30;  ///< of answers; heads of dumps get half as much again
+  std::function<void()> wake;                      ///< called from any thread when there is something new
+};
+
+/// The dashboard: panels, what they share, and everything around them. Shown by a host (viewer/gl/host.hpp).
+class App final : public Client {
+ public:
+  explicit App(AppOptions options);
+  ~App() override;
+
+  void frame() override;
+  void drawn(int width, int height) override;
+  void key(const Shortcut& shortcut, bool down) override;
+  void dropped(const std::vector<std::filesystem::path>& paths) override;
+  bool quit() const override { return quit_; }
+  bool needs_frame() const override;
+  std::string title() const override;
+  float text_points() const override { return text_points_; }
+  void scale(float pixels_per_point) override;
+
+  AppState& state() { return state_; }
+  Desk& desk() { return desk_; }
+  Layout& layout() { return layout_; }
+  Panel& panel(PanelKind kind) { return *panels_[static_cast<std::size_t>(kind)]; }
+  PanelKind focused() const { return focused_; }
+  void focus(PanelKind kind) { focused_ = kind; }
+
+  /// Opens a dump or a result folder in the background.
+  void open(const std::filesystem::path& path);
+  /// Whether everything that was asked to be opened is open, or has failed.
+  bool opened() const { return opening_.empty(); }
+  /// Called with the state once, as soon as a run is open.
+  void when_open(std::function<void(AppState&)> then) { when_open_ = std::move(then); }
+  /// Why the last path could not be opened; empty where it could.
+  const std::string& open_error() const { return open_error_; }
+  void perform(ActionId id);
+  /// Opens every run anew whose files have changed; views, selection and ranges stay.
+  void reload(bool only_changed);
+
+  /// All that a session holds, as JSON, and back. What is not understood takes its default and is told in one
+  /// line each.
+  nlohmann::json save() const;
+  std::vector<std::string> load(const nlohmann::json& json);
+
+ private:
+  struct Opening {
+    std::filesystem::path path;
+    int id = 0;
+    std::optional<std::size_t> replaces;  ///< number of the run that is reloaded
+  };
+  struct PngRequest {
+    std::filesystem::path path;
+    Area area;
+  };
+
+  void take_opened();
+  void watch();
+  void draw_menu_bar();
+  void draw_head_controls();
+  void draw_status_bar(float height);
+  void draw_panels(const Area& area);
+  void draw_slot(const Layout::Slot& slot);
+  void draw_tabs(const Layout::Slot& slot, float height);
+  void draw_welcome(const Area& area);
+  void draw_palette();
+  void draw_help();
+  void draw_open();
+  void step_head(int step, bool worst);
+  void remember_views();
+  void restore_views();
+  void export_csv();
+  std::filesystem::path export_path(std::string_view extension) const;
+
+  AppOptions options_;
+  AppState state_;
+  Desk desk_;
+  Layout layout_ = Layout::standard();
+  std::array<std::unique_ptr<Panel>, kPanels.size()> panels_;
+  std::vector<Opening> opening_;
+  std::string open_error_;
+  std::function<void(AppState&)> when_open_;
+  int next_run_ = 1;
+  bool quit_ = false, dark_ = true;
+  float text_points_ = 13, scale_ = 1;
+  PanelKind focused_ = PanelKind::tokens;
+  std::array<Area, kPanels.size()> areas_{};  ///< of the panels drawn in the last frame
+  std::uint64_t seen_version_ = 0;
+  bool palette_open_ = false, help_open_ = false, path_open_ = false;
+  std::string palette_text_, path_text_;
+  std::size_t palette_choice_ = 0;
+  std::optional<PngRequest> png_;
+  bool export_png_next_ = false, session_wanted_ = false;
+  std::unique_ptr<Watcher> watcher_;
+};
+
+}  // namespace kvreplay::viewer

@@ -1,0 +1,210 @@
+// What every action of the table does.
+
+#include "data/atomic_file.hpp"
+#include "data/error.hpp"
+#include "viewer/app/app.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace kvreplay::viewer {
+namespace {
+
+constexpr float kLeastText = 9, kMostText = 28;
+
+}  // namespace
+
+void App::key(const Shortcut& shortcut, bool down) {
+  const Action* found = action_of(shortcut);
+  // Held, a key flips to the second setting; released, it flips back.
+  if (found != nullptr && found->id == ActionId::flip_settings && !ImGui::GetIO().WantTextInput) {
+    state_.show_b = down;
+    return;
+  }
+  if (!down) return;
+  if (ImGui::GetIO().WantTextInput && !shortcut.control && !shortcut.alt) return;
+  if (found != nullptr) perform(found->id);
+}
+
+void App::perform(ActionId id) {
+  Panel& front = panel(focused_);
+  HeatmapView* heatmap = front.heatmap();
+  switch (id) {
+    case ActionId::open_palette:
+      palette_open_ = true;
+      return;
+    case ActionId::help:
+      help_open_ = true;
+      return;
+    case ActionId::open_path:
+      path_open_ = true;
+      return;
+    case ActionId::reload:
+      desk_.forget_errors();
+      return reload(false);
+    case ActionId::close_run: {
+      const std::size_t which = state_.selection().run;
+      if (which >= state_.runs.size()) return;
+      desk_.forget(state_.runs[which]->key());
+      state_.runs.erase(state_.runs.begin() + static_cast<std::ptrdiff_t>(which));
+      Selection next = state_.selection();
+      next.run = which > 0 ? which - 1 : 0;
+      state_.select(next);
+      watcher_->watch(state_.runs);
+      return;
+    }
+    case ActionId::next_run: {
+      if (state_.runs.empty()) return;
+      Selection next = state_.selection();
+      next.run = (next.run + 1) % state_.runs.size();
+      return state_.select(next);
+    }
+    case ActionId::quit:
+      quit_ = true;
+      return;
+    case ActionId::save_session:
+      session_wanted_ = true;
+      return;
+    case ActionId::export_png:
+      export_png_next_ = true;
+      return;
+    case ActionId::export_csv:
+      return export_csv();
+    case ActionId::copy_csv: {
+      PanelContext context{state_, desk_};
+      const std::string text = front.csv(context);
+      if (text.empty()) return state_.say("This panel has no table to copy yet.");
+      ImGui::SetClipboardText(text.c_str());
+      return state_.say(fmt::format("Copied {} lines.", std::count(text.begin(), text.end(), '\n')));
+    }
+    case ActionId::undo:
+      state_.history().undo();
+      return restore_views();
+    case ActionId::redo:
+      state_.history().redo();
+      return restore_views();
+    case ActionId::clear_selection: {
+      Selection next = state_.selection();
+      next.row.reset();
+      next.token.reset();
+      next.channels.reset();
+      next.tokens.clear();
+      return state_.select(next);
+    }
+    case ActionId::pin_selection: {
+      const Selection& s = state_.selection();
+      if (!s.row || !s.token) return state_.say("Select a cell of the token map first.");
+      const Pin pin{s.layer, s.kv_head, s.query_head, *s.row, *s.token};
+      if (std::find(state_.pins.begin(), state_.pins.end(), pin) == state_.pins.end())
+        state_.pins.push_back(pin);
+      return layout_.show(PanelKind::inspector);
+    }
+    case ActionId::next_head:
+      return step_head(1, false);
+    case ActionId::previous_head:
+      return step_head(-1, false);
+    case ActionId::next_worst_head:
+      return step_head(1, true);
+    case ActionId::previous_worst_head:
+      return step_head(-1, true);
+    case ActionId::next_layer:
+    case ActionId::previous_layer: {
+      if (!state_.run()) return;
+      Selection next = state_.selection();
+      const Index layers = state_.run()->shape().layers;
+      next.layer = (next.layer + (id == ActionId::next_layer ? 1 : layers - 1)) % layers;
+      return state_.select(next, "head");
+    }
+    case ActionId::fit_view:
+      if (heatmap != nullptr) heatmap->fit();
+      if (state_.links.joined) state_.links.columns.clear();
+      return;
+    case ActionId::one_to_one:
+      if (heatmap != nullptr) heatmap->one_to_one();
+      return;
+    case ActionId::zoom_in:
+      if (heatmap != nullptr) heatmap->zoom(1.25);
+      return;
+    case ActionId::zoom_out:
+      if (heatmap != nullptr) heatmap->zoom(0.8);
+      return;
+    case ActionId::maximise:
+      return layout_.maximise(layout_.maximised() ? std::optional<PanelKind>() : focused_);
+    case ActionId::next_panel: {
+      const auto next = (static_cast<std::size_t>(focused_) + 1) % kPanels.size();
+      focused_ = kPanels[next];
+      return layout_.show(focused_);
+    }
+    case ActionId::toggle_theme:
+      dark_ = !dark_;
+      return;
+    case ActionId::toggle_joint_zoom:
+      state_.links.joined = !state_.links.joined;
+      state_.links.columns.clear();
+      return state_.say(state_.links.joined ? "Token axes are zoomed together."
+                                            : "Every panel has its own zoom.");
+    case ActionId::lock_ranges:
+      state_.links.locked = !state_.links.locked;
+      state_.links.ranges.clear();
+      return state_.say(state_.links.locked ? "Ranges are locked: the same colours mean the same values."
+                                            : "Ranges follow each panel's own choice.");
+    case ActionId::flip_settings:
+      state_.show_b = !state_.show_b;
+      return;
+    case ActionId::larger_text:
+      text_points_ = std::min(text_points_ + 1, kMostText);
+      return;
+    case ActionId::smaller_text:
+      text_points_ = std::max(text_points_ - 1, kLeastText);
+      return;
+    case ActionId::reset_layout:
+      layout_ = Layout::standard();
+      return;
+    default:
+      break;
+  }
+  for (const PanelKind kind : kPanels)
+    if (static_cast<int>(id) == static_cast<int>(ActionId::show_heads) + static_cast<int>(kind)) {
+      layout_.show(kind);
+      focused_ = kind;
+    }
+}
+
+void App::step_head(int step, bool worst) {
+  if (!state_.run()) return;
+  const auto& order = state_.worst_first;
+  if (!worst || order.empty())
+    return state_.select(next_head(state_.selection(), state_.run()->shape(), step), "head");
+  const std::pair now(state_.selection().layer, state_.selection().kv_head);
+  const auto at = std::find(order.begin(), order.end(), now);
+  const auto count = static_cast<std::ptrdiff_t>(order.size());
+  const std::ptrdiff_t next = at == order.end() ? 0 : (at - order.begin() + step + count) % count;
+  state_.select_head(order[static_cast<std::size_t>(next)].first,
+                     order[static_cast<std::size_t>(next)].second);
+}
+
+/// A name in the working folder that is still free.
+std::filesystem::path App::export_path(std::string_view extension) const {
+  const std::string run = state_.run() ? state_.run()->name() : "kvreplay";
+  const Selection& s = state_.selection();
+  const std::string stem = fmt::format("{}-{}-layer{}-head{}", run, name_of(focused_), s.layer, s.kv_head);
+  std::filesystem::path path = stem + std::string(extension);
+  for (int i = 2; std::filesystem::exists(path); ++i) path = fmt::format("{}-{}{}", stem, i, extension);
+  return path;
+}
+
+void App::export_csv() {
+  PanelContext context{state_, desk_};
+  const std::string text = panel(focused_).csv(context);
+  if (text.empty()) return state_.say("This panel has no table to save yet.");
+  const std::filesystem::path path = export_path(".csv");
+  try {
+    write_file(path, text);
+    state_.say("Saved " + std::filesystem::absolute(path).string());
+  } catch (const InputError& error) {
+    state_.say(error.what(), true);
+  }
+}
+
+}  // namespace kvreplay::viewer

@@ -1,0 +1,137 @@
+// The command palette, the help and the prompt for a path.
+
+#include "viewer/app/app.hpp"
+#include "viewer/gl/ui_context.hpp"
+#include "viewer/widgets/controls.hpp"
+#include "viewer/widgets/theme.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <imgui_stdlib.h>
+
+namespace kvreplay::viewer {
+namespace {
+
+/// Opens a popup in the upper middle of the window once `open` says so, and begins it.
+bool begin_centred(const char* name, bool& open, float width_points) {
+  if (open && !ImGui::IsPopupOpen(name)) ImGui::OpenPopup(name);
+  const ImGuiViewport* view = ImGui::GetMainViewport();
+  ImGui::SetNextWindowPos({view->Pos.x + view->Size.x / 2, view->Pos.y + view->Size.y * 0.12F},
+                          ImGuiCond_Always, {0.5F, 0});
+  ImGui::SetNextWindowSize({std::min(theme().px(width_points), view->Size.x * 0.92F), 0});
+  if (ImGui::BeginPopup(name, ImGuiWindowFlags_NoMove)) return true;
+  open = false;
+  return false;
+}
+
+}  // namespace
+
+void App::draw_palette() {
+  const bool first = palette_open_ && !ImGui::IsPopupOpen("palette");
+  if (!begin_centred("palette", palette_open_, 520)) return;
+  if (first) {
+    palette_text_.clear();
+    palette_choice_ = 0;
+  }
+  if (ImGui::IsWindowAppearing()) ImGui::SetKeyboardFocusHere();
+  ImGui::SetNextItemWidth(-1);
+  const bool enter =
+      ImGui::InputTextWithHint("##what", "What to do?", &palette_text_, ImGuiInputTextFlags_EnterReturnsTrue);
+  if (ImGui::IsItemEdited()) palette_choice_ = 0;
+  const std::vector<const Action*> found = matching_actions(palette_text_);
+  const bool down = ImGui::IsKeyPressed(ImGui::GetKeyIndex(ImGuiKey_DownArrow));
+  const bool up = ImGui::IsKeyPressed(ImGui::GetKeyIndex(ImGuiKey_UpArrow));
+  if (!found.empty()) {
+    if (down) palette_choice_ = (palette_choice_ + 1) % found.size();
+    if (up) palette_choice_ = (palette_choice_ + found.size() - 1) % found.size();
+    palette_choice_ = std::min(palette_choice_, found.size() - 1);
+  }
+  const Action* chosen = enter && !found.empty() ? found[palette_choice_] : nullptr;
+  ImGui::BeginChild("found", {0, theme().px(320)});
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const Action& one = *found[i];
+    ImGui::PushID(static_cast<int>(one.id));
+    const ImVec2 at = ImGui::GetCursorPos();
+    if (ImGui::Selectable("##choose", i == palette_choice_, 0,
+                          {0, ImGui::GetTextLineHeight() + theme().px(6)}))
+      chosen = &one;
+    if (i == palette_choice_ && (down || up)) ImGui::SetScrollHereY();
+    const ImVec2 next = ImGui::GetCursorPos();
+    ImGui::SetCursorPos({at.x + theme().px(6), at.y + theme().px(3)});
+    ImGui::TextUnformatted(one.title.data(), one.title.data() + one.title.size());
+    ImGui::SameLine(0, theme().px(10));
+    ImGui::PushStyleColor(ImGuiCol_Text, theme().faint);
+    ImGui::TextUnformatted(one.hint.data(), one.hint.data() + one.hint.size());
+    ImGui::PopStyleColor();
+    const std::string keys = one.shortcut.text();
+    ImGui::SameLine(ImGui::GetWindowWidth() - ImGui::CalcTextSize(keys.c_str()).x - theme().px(16));
+    dim_text(keys);
+    ImGui::SetCursorPos(next);
+    ImGui::PopID();
+  }
+  if (found.empty()) dim_text("Nothing of that name.");
+  ImGui::EndChild();
+  if (chosen != nullptr || ImGui::IsKeyPressed(ImGui::GetKeyIndex(ImGuiKey_Escape))) {
+    palette_open_ = false;
+    ImGui::CloseCurrentPopup();
+  }
+  ImGui::EndPopup();
+  if (chosen != nullptr) perform(chosen->id);
+}
+
+void App::draw_help() {
+  if (!begin_centred("help", help_open_, 640)) return;
+  heading("Keys");
+  if (ImGui::BeginTable("keys", 3, ImGuiTableFlags_SizingFixedFit | ImGuiTableFlags_ScrollY,
+                        {0, theme().px(330)})) {
+    for (const Action& one : actions()) {
+      if (one.shortcut.empty()) continue;
+      ImGui::TableNextRow();
+      ImGui::TableNextColumn();
+      ImGui::PushFont(mono_font());
+      ImGui::TextUnformatted(one.shortcut.text().c_str());
+      ImGui::PopFont();
+      ImGui::TableNextColumn();
+      ImGui::TextUnformatted(one.title.data(), one.title.data() + one.title.size());
+      ImGui::TableNextColumn();
+      dim_text(std::string(one.hint));
+    }
+    ImGui::EndTable();
+  }
+  heading("Mouse");
+  ImGui::TextUnformatted(
+      "Click selects a cell in all panels; Shift and drag selects a run of tokens.\n"
+      "The wheel zooms at the cursor (with Shift or Ctrl along one axis), drag pans, double click shows "
+      "all.\n"
+      "The colour bar opens colours, scale and range. A tab's context menu moves its panel.");
+  if (ImGui::IsKeyPressed(ImGui::GetKeyIndex(ImGuiKey_Escape))) {
+    help_open_ = false;
+    ImGui::CloseCurrentPopup();
+  }
+  ImGui::EndPopup();
+}
+
+void App::draw_open() {
+  if (!begin_centred("open", path_open_, 560)) return;
+  heading("Open a dump or a result folder");
+  if (ImGui::IsWindowAppearing()) ImGui::SetKeyboardFocusHere();
+  ImGui::SetNextItemWidth(-1);
+  const bool enter =
+      ImGui::InputTextWithHint("##path", "its path", &path_text_, ImGuiInputTextFlags_EnterReturnsTrue);
+  dim_text(
+      "A folder with manifest.json or .npy files, a .npz, or a folder with summary.json. Enter opens it.");
+  if (enter && !path_text_.empty()) {
+    std::string path = path_text_;
+    const char* home = std::getenv("HOME");
+    if (path.starts_with("~/") && home != nullptr) path = home + path.substr(1);
+    open(path);
+    path_text_.clear();
+  }
+  if (enter || ImGui::IsKeyPressed(ImGui::GetKeyIndex(ImGuiKey_Escape))) {
+    path_open_ = false;
+    ImGui::CloseCurrentPopup();
+  }
+  ImGui::EndPopup();
+}
+
+}  // namespace kvreplay::viewer

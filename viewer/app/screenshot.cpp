@@ -1,0 +1,75 @@
+#include "viewer/app/screenshot.hpp"
+
+#include "data/error.hpp"
+#include "viewer/gl/headless_host.hpp"
+#include "viewer/gl/picture.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+
+namespace kvreplay::viewer {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// Frames without anything new, after which the picture is taken.
+constexpr int kQuietFrames = 3;
+
+Index within_range(const char* option, Index value, Index first, Index end) {
+  if (value < first || value >= end)
+    throw InputError(option, fmt::format("{} to {}", first, end - 1), std::to_string(value));
+  return value;
+}
+
+PanelKind panel_by_name(const std::string& name) {
+  const auto kind = panel_named(name);
+  if (kind) return *kind;
+  std::string known;
+  for (const PanelKind one : kPanels) known += (known.empty() ? "" : ", ") + std::string(name_of(one));
+  throw InputError("--panel", "one of " + known, "'" + name + "'");
+}
+
+}  // namespace
+
+void select_at_start(App& app, const ScreenshotOptions& options) {
+  if (!options.panel.empty()) {
+    const PanelKind kind = panel_by_name(options.panel);
+    app.layout().show(kind);
+    app.layout().maximise(kind);
+    app.focus(kind);
+  }
+  app.when_open([options](AppState& state) {
+    const DumpShape& shape = state.run()->shape();
+    Selection next = state.selection();
+    if (options.layer) next.layer = within_range("--layer", *options.layer, 0, shape.layers);
+    if (options.kv_head) next.kv_head = within_range("--head", *options.kv_head, 0, shape.n_kv);
+    if (options.query_head)
+      next.query_head = within_range("--query-head", *options.query_head, 0, shape.group());
+    if (options.row) next.row = within_range("--row", *options.row, shape.first_query(), shape.T);
+    if (options.token) next.token = within_range("--token", *options.token, 0, shape.T);
+    state.select(next);
+  });
+}
+
+void take_screenshot(AppOptions app_options, const ScreenshotOptions& options,
+                     const std::filesystem::path& path) {
+  if (app_options.open.empty()) throw InputError("--screenshot", "a dump or a result folder to show", "none");
+  App app(std::move(app_options));
+  const auto pixels = [&](int points) {
+    return static_cast<int>(std::lround(static_cast<float>(points) * options.scale));
+  };
+  HeadlessHost host(app, pixels(options.width), pixels(options.height), options.scale);
+  select_at_start(app, options);
+  for (int quiet = 0; quiet < kQuietFrames;) {
+    host.frame();
+    if (!app.open_error().empty()) throw InputError(app.open_error());
+    const bool settled = app.desk().open_jobs() == 0 && app.opened() && !app.needs_frame();
+    quiet = settled ? quiet + 1 : 0;
+    if (!settled) app.desk().wait_idle(50ms);
+  }
+  write_picture(path, host.pixels(), host.width(), host.height());
+}
+
+}  // namespace kvreplay::viewer

@@ -1,0 +1,131 @@
+#include "data/error.hpp"
+#include "sim/freed_memory.hpp"
+#include "viewer/app/app.hpp"
+#include "viewer/app/screenshot.hpp"
+#include "viewer/gl/window_host.hpp"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace kvreplay;
+using namespace kvreplay::viewer;
+
+constexpr int kBadUsage = 2;
+
+struct Arguments {
+  std::vector<std::string> open;
+  std::string theme = "dark";
+  std::string size = "1280x800";
+  float text = 13;
+  int threads = 0;
+  int cache = 1024;
+  std::string screenshot;
+  float scale = 1;
+  ScreenshotOptions picture;
+};
+
+int complain(const std::string& line) {
+  fmt::print(stderr, "kvreplay-viewer: {}\n", line);
+  return kBadUsage;
+}
+
+void parse_size(const std::string& text, int& width, int& height) {
+  char end = 0;
+  if (std::sscanf(text.c_str(), "%dx%d%c", &width, &height, &end) != 2 || width < 320 || height < 240 ||
+      width > 16384 || height > 16384)
+    throw InputError("--size", "WIDTHxHEIGHT from 320x240 to 16384x16384", "'" + text + "'");
+}
+
+AppOptions app_options(const Arguments& given) {
+  AppOptions options;
+  options.open.assign(given.open.begin(), given.open.end());
+  options.dark = given.theme == "dark";
+  options.text_points = given.text;
+  options.threads = given.threads;
+  options.cache_bytes = static_cast<std::size_t>(given.cache) << 20;
+  return options;
+}
+
+int run(int argc, char** argv) {
+  Arguments given;
+  CLI::App parser(
+      "Shows dumps and result folders: which heads, tokens and channels an approximation gets wrong, and "
+      "what a\n"
+      "setting costs. Needs OpenGL 3.3; --screenshot needs no display.\n\n"
+      "  kvreplay-viewer data/samples/pystdlib-lm\n"
+      "  kvreplay-viewer data/samples/pystdlib-lm --screenshot channels.png --panel channels --layer 3 "
+      "--head 1\n",
+      "kvreplay-viewer");
+  parser.add_option("PATH", given.open, "dumps and result folders to open, side by side");
+  parser.add_option("--theme", given.theme, "dark or light")
+      ->check(CLI::IsMember({"dark", "light"}))
+      ->capture_default_str();
+  parser.add_option("--size", given.size, "of the window, in points")->capture_default_str();
+  parser.add_option("--text", given.text, "size of the text in points")
+      ->check(CLI::Range(9, 28))
+      ->capture_default_str();
+  parser.add_option("--threads", given.threads, "for computing; 0: one a core")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
+  parser.add_option("--cache", given.cache, "MiB of answers to keep")
+      ->check(CLI::Range(16, 1 << 22))
+      ->capture_default_str();
+  CLI::Option* picture = parser.add_option("--screenshot", given.screenshot,
+                                           "writes a PNG once everything in it is computed, and ends");
+  parser.add_option("--scale", given.scale, "pixels a point of the screenshot")
+      ->check(CLI::Range(0.5, 4.0))
+      ->needs(picture)
+      ->capture_default_str();
+  parser.add_option("--panel", given.picture.panel, "only this panel, filling the picture")->needs(picture);
+  parser.add_option("--layer", given.picture.layer, "selects a layer")->check(CLI::NonNegativeNumber);
+  parser.add_option("--head", given.picture.kv_head, "selects a KV head")->check(CLI::NonNegativeNumber);
+  parser.add_option("--query-head", given.picture.query_head, "selects a query head of the group")
+      ->check(CLI::NonNegativeNumber);
+  parser.add_option("--row", given.picture.row, "selects a query's position")->check(CLI::NonNegativeNumber);
+  parser.add_option("--token", given.picture.token, "selects a token's position")
+      ->check(CLI::NonNegativeNumber);
+  parser.set_version_flag("--version", "kvreplay-viewer " KVREPLAY_VERSION);
+  try {
+    parser.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return parser.exit(error);
+    throw InputError(error.what());
+  }
+  parse_size(given.size, given.picture.width, given.picture.height);
+  given.picture.scale = given.scale;
+  AppOptions options = app_options(given);
+  if (!given.screenshot.empty()) {
+    take_screenshot(std::move(options), given.picture, given.screenshot);
+    return 0;
+  }
+  options.wake = WindowHost::wake;
+  App app(std::move(options));
+  select_at_start(app, given.picture);
+  WindowHost host(app, {given.picture.width, given.picture.height});
+  host.run();
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  keep_freed_memory();
+  try {
+    return run(argc, argv);
+  } catch (const InputError& error) {
+    return complain(error.what());
+  } catch (const std::bad_alloc&) {
+    return complain("out of memory");
+  } catch (const std::exception& error) {
+    return complain(error.what());
+  }
+}

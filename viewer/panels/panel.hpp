@@ -1,0 +1,43 @@
+#pragma once
+
+#include "viewer/app/state.hpp"
+#include "viewer/work/desk.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <imgui.h>
+#include <memory>
+#include <string>
+
+namespace kvreplay::viewer {
+
+/// What a panel is given to draw with.
+struct PanelContext {
+  AppState& state;
+  Desk& desk;
+};
+
+/// One panel of the dashboard. Drawing thread only; what takes time is asked of the desk.
+class Panel {
+ public:
+  Panel() = default;
+  Panel(const Panel&) = delete;
+  Panel& operator=(const Panel&) = delete;
+  virtual ~Panel() = default;
+
+  virtual PanelKind kind() const = 0;
+  /// Draws into the current ImGui window, which is the panel's own, from the cursor to
+  /// GetContentRegionAvail().
+  virtual void draw(PanelContext& context) = 0;
+  /// The heatmap that fit, 1:1, zoom and undo act on; null where there is none.
+  virtual HeatmapView* heatmap() { return nullptr; }
+  /// What is shown, as a table with a header; empty where there is nothing to export.
+  virtual std::string csv(PanelContext&) const { return {}; }
+  /// Its settings, for sessions. load() takes what it understands.
+  virtual nlohmann::json save() const { return nlohmann::json::object(); }
+  virtual void load(const nlohmann::json&) {}
+};
+
+std::unique_ptr<Panel> make_panel(PanelKind kind);
+
+}  // namespace kvreplay::viewer

@@ -1,0 +1,130 @@
+#include "viewer/widgets/controls.hpp"
+
+#include "analysis/png/ticks.hpp"
+#include "viewer/gl/ui_context.hpp"
+#include "viewer/widgets/theme.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace kvreplay::viewer {
+namespace {
+
+void colored(ImU32 color, const std::string& text) {
+  ImGui::PushStyleColor(ImGuiCol_Text, color);
+  ImGui::TextUnformatted(text.data(), text.data() + text.size());
+  ImGui::PopStyleColor();
+}
+
+}  // namespace
+
+void hint(const std::string& text) {
+  const ImVec2 room = ImGui::GetContentRegionAvail();
+  const float wrap = std::min(room.x * 0.86F, theme().px(420));
+  const ImVec2 extent = ImGui::CalcTextSize(text.c_str(), nullptr, false, wrap);
+  const ImVec2 at = ImGui::GetCursorPos();
+  ImGui::SetCursorPos(
+      {at.x + std::max(0.0F, (room.x - extent.x) / 2), at.y + std::max(0.0F, (room.y - extent.y) * 0.4F)});
+  ImGui::PushTextWrapPos(ImGui::GetCursorPosX() + wrap);
+  colored(theme().dim, text);
+  ImGui::PopTextWrapPos();
+}
+
+void error_line(const std::string& text) {
+  ImGui::PushTextWrapPos(0);
+  colored(theme().error, text);
+  ImGui::PopTextWrapPos();
+}
+
+void dim_text(const std::string& text) { colored(theme().dim, text); }
+
+void busy_mark() {
+  ImGui::SameLine();
+  const float size = ImGui::GetTextLineHeight();
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  const float middle = at.y + ImGui::GetTextLineHeight() * 0.5F + (ImGui::GetFrameHeight() - size) * 0.5F;
+  for (int i = 0; i < 3; ++i)
+    ImGui::GetWindowDrawList()->AddCircleFilled(
+        {at.x + size * (0.25F + 0.4F * static_cast<float>(i)), middle}, size * 0.11F, theme().accent);
+  ImGui::Dummy({size * 1.3F, size});
+  tip("Being computed");
+}
+
+bool choose(const char* label, std::span<const std::string_view> names, std::size_t& chosen, float width) {
+  bool changed = false;
+  ImGui::SetNextItemWidth(theme().px(width));
+  const std::string now = chosen < names.size() ? std::string(names[chosen]) : std::string();
+  if (ImGui::BeginCombo(label, now.c_str(), ImGuiComboFlags_HeightLarge)) {
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      if (ImGui::Selectable(std::string(names[i]).c_str(), i == chosen) && i != chosen) {
+        chosen = i;
+        changed = true;
+      }
+      if (i == chosen) ImGui::SetItemDefaultFocus();
+    }
+    ImGui::EndCombo();
+  }
+  return changed;
+}
+
+bool segments(const char* id, std::span<const std::string_view> names, std::size_t& chosen) {
+  bool changed = false;
+  ImGui::PushID(id);
+  ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, {theme().px(1), ImGui::GetStyle().ItemSpacing.y});
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (i > 0) ImGui::SameLine();
+    const bool on = i == chosen;
+    if (on) ImGui::PushStyleColor(ImGuiCol_Button, theme().accent_soft);
+    ImGui::PushID(static_cast<int>(i));
+    if (ImGui::Button(std::string(names[i]).c_str()) && !on) {
+      chosen = i;
+      changed = true;
+    }
+    ImGui::PopID();
+    if (on) ImGui::PopStyleColor();
+  }
+  ImGui::PopStyleVar();
+  ImGui::PopID();
+  return changed;
+}
+
+void heading(const char* text) {
+  ImGui::PushFont(bold_font());
+  ImGui::TextUnformatted(text);
+  ImGui::PopFont();
+}
+
+void figure(const char* name, const std::string& value) {
+  dim_text(name);
+  ImGui::SameLine();
+  ImGui::PushFont(mono_font());
+  ImGui::TextUnformatted(value.c_str());
+  ImGui::PopFont();
+}
+
+std::string number_text(double value) {
+  return std::isnan(value) ? "\xE2\x80\x94" : png::short_number(value);
+}
+
+std::string bytes_text(double bytes) {
+  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  std::size_t unit = 0;
+  while (bytes >= 1024 && unit + 1 < std::size(units)) {
+    bytes /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.3g} {}", bytes, units[unit]);
+}
+
+void tip(const char* text) {
+  if (!ImGui::IsItemHovered()) return;
+  ImGui::BeginTooltip();
+  ImGui::PushTextWrapPos(theme().px(320));
+  ImGui::TextUnformatted(text);
+  ImGui::PopTextWrapPos();
+  ImGui::EndTooltip();
+}
+
+}  // namespace kvreplay::viewer

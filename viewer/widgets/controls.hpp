@@ -1,0 +1,36 @@
+#pragma once
+
+#include <imgui.h>
+#include <span>
+#include <string>
+#include <string_view>
+
+// Small controls that panels have in common.
+
+namespace kvreplay::viewer {
+
+/// A quiet text in the middle of what is left of the panel: what to do where there is nothing to show.
+void hint(const std::string& text);
+/// The same in the colour of errors, on the current line.
+void error_line(const std::string& text);
+/// Text in a quieter colour, on the current line.
+void dim_text(const std::string& text);
+/// A small sign that something is being computed, at the end of the current line.
+void busy_mark();
+
+/// A combo box of names; true where `chosen` changed. `width` in points.
+bool choose(const char* label, std::span<const std::string_view> names, std::size_t& chosen, float width);
+/// Buttons side by side of which one is pressed.
+bool segments(const char* id, std::span<const std::string_view> names, std::size_t& chosen);
+/// A heading within a panel.
+void heading(const char* text);
+/// Name and value of a figure, the value in the font for numbers.
+void figure(const char* name, const std::string& value);
+/// About three significant digits.
+std::string number_text(double value);
+/// "1.2 GiB".
+std::string bytes_text(double bytes);
+/// Shows a tooltip for the last item where it is hovered for a moment.
+void tip(const char* text);
+
+}  // namespace kvreplay::viewer

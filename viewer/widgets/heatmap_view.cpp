@@ -1,0 +1,329 @@
+#include "viewer/widgets/heatmap_view.hpp"
+
+#include "viewer/gl/heatmap_renderer.hpp"
+#include "viewer/widgets/theme.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace kvreplay::viewer {
+namespace {
+
+/// Tiles kept besides those in view, for quick returns: 256 KiB each.
+constexpr std::size_t kTilesKept = 192;
+/// Texels that a range is taken from.
+constexpr std::size_t kValuesSampled = 1 << 16;
+
+/// The tile made of its four children where all are at hand: zooming out shows at once what was there
+/// already.
+std::shared_ptr<const Tile> from_children(const TileMap& tiles, MatrixSize size, const TileKey& key) {
+  if (key.level == 0) return nullptr;
+  std::array<std::array<const Tile*, 2>, 2> children{};
+  for (Index r = 0; r < 2; ++r)
+    for (Index c = 0; c < 2; ++c) {
+      const TileKey child{key.level - 1, 2 * key.row + r, 2 * key.column + c};
+      const MatrixSize extent = tile_extent(size, child);
+      if (extent.rows == 0 || extent.columns == 0) continue;
+      const auto found = tiles.find(child);
+      if (found == tiles.end()) return nullptr;
+      children[static_cast<std::size_t>(r)][static_cast<std::size_t>(c)] = found->second.get();
+    }
+  return std::make_shared<const Tile>(tile_of_children(size, key, children));
+}
+
+/// One shader serves all views; it goes with the last of them, while its context is still there.
+std::shared_ptr<const HeatmapProgram> shared_program() {
+  static std::weak_ptr<const HeatmapProgram> program;
+  std::shared_ptr<const HeatmapProgram> held = program.lock();
+  if (!held) program = held = std::make_shared<const HeatmapProgram>();
+  return held;
+}
+
+}  // namespace
+
+HeatmapView::HeatmapView() = default;
+HeatmapView::~HeatmapView() = default;
+
+void HeatmapView::take_tiles(const HeatmapContent& content) {
+  if (key_ != content.key) {
+    key_ = content.key;
+    tiles_.clear();
+    known_ = {};
+  }
+  const std::vector<TileKey> wanted = visible_tiles(image_.camera, content.size, image_.width, image_.height);
+  complete_ = true;
+  bool children_used = false;
+  for (const TileKey& key : wanted) {
+    Answer<Tile> answer = content.tile(key);
+    if (answer) {
+      tiles_[key] = answer.value;
+      if (!answer.pending) continue;
+    } else if (!tiles_.contains(key) && !children_used) {
+      if (auto made = from_children(tiles_, content.size, key)) {
+        tiles_[key] = std::move(made);
+        children_used = true;  // one a frame: pooling costs a millisecond
+      }
+    }
+    complete_ = false;
+  }
+  for (const auto& [key, tile] : tiles_) known_.merge(tile->stats);
+  if (tiles_.size() > kTilesKept + wanted.size())
+    std::erase_if(tiles_, [&](const auto& item) {
+      return item.first.level + 2 < top_level(content.size) &&
+             std::find(wanted.begin(), wanted.end(), item.first) == wanted.end();
+    });
+}
+
+void HeatmapView::choose_scale(const HeatmapContent& content, HeatmapLinks& links) {
+  image_.colors = colors_.value_or(content.is_signed ? ColorMap::rdbu : ColorMap::viridis);
+  RangeChoice choice = range_chosen_ ? range_ : content.range;
+  if (!range_chosen_) choice.symmetric = content.is_signed;
+  if (!scale_chosen_) scale_kind_ = content.scale;
+  const auto lock = links.ranges.find(content.unit);
+  if (links.locked && lock != links.ranges.end()) {
+    choice.kind = RangeKind::fixed;
+    choice.fixed_low = lock->second.first;
+    choice.fixed_high = lock->second.second;
+    choice.symmetric = false;
+  }
+  std::vector<float> visible;
+  if (choice.kind != RangeKind::fixed && choice.kind != RangeKind::full)
+    visible =
+        visible_values(tiles_, image_.camera, content.size, image_.width, image_.height, kValuesSampled);
+  std::vector<float> selected;
+  if (choice.kind == RangeKind::selection && !content.selected_columns.empty() && content.row)
+    for (const Index column : content.selected_columns) {
+      const auto tile =
+          tiles_.find({0, (*content.row - content.first_row) >> kTileBits, column >> kTileBits});
+      if (tile == tiles_.end()) continue;
+      const Index r = (*content.row - content.first_row) & (kTileSize - 1), c = column & (kTileSize - 1);
+      if (r < tile->second->rows && c < tile->second->columns)
+        selected.push_back(tile->second->values[static_cast<std::size_t>(r * tile->second->columns + c)]);
+    }
+  image_.scale = scale_in_range(choice, scale_kind_, known_, visible, selected);
+  if (links.locked && lock == links.ranges.end() && known_.finite > 0)
+    links.ranges[content.unit] = {image_.scale.low, image_.scale.high};
+}
+
+HeatmapView::Frame HeatmapView::arrange(ImVec2 size, const HeatmapContent& content) const {
+  const Theme& t = theme();
+  Frame f;
+  f.origin = ImGui::GetCursorScreenPos();
+  f.size = {std::max(size.x, t.px(120)), std::max(size.y, t.px(90))};
+  f.list = ImGui::GetWindowDrawList();
+  f.strip_height = content.column_strips.empty() ? 0 : t.px(30);
+  f.strip_width = content.row_strips.empty() ? 0 : t.px(30);
+  const float line = ImGui::GetTextLineHeight();
+  const float left = t.px(44), top = line + t.px(6), bottom = line + t.px(8);
+  const float bar = t.px(12), bar_labels = t.px(50);
+  f.low = {std::floor(f.origin.x + left), std::floor(f.origin.y + top + f.strip_height)};
+  f.high = {std::floor(f.origin.x + f.size.x - bar - bar_labels - t.px(8) - f.strip_width),
+            std::floor(f.origin.y + f.size.y - bottom)};
+  f.high.x = std::max(f.high.x, f.low.x + t.px(24));
+  f.high.y = std::max(f.high.y, f.low.y + t.px(24));
+  f.bar_low = {f.high.x + f.strip_width + t.px(8), f.low.y};
+  f.bar_high = {f.bar_low.x + bar, f.high.y};
+  return f;
+}
+
+HeatmapHit HeatmapView::draw(const char* id, ImVec2 size, const HeatmapContent& content,
+                             HeatmapLinks& links) {
+  HeatmapHit hit;
+  ImGui::PushID(id);
+  const Frame frame = arrange(size, content);
+  if (content.size.rows < 1 || content.size.columns < 1) {
+    const ImVec2 extent = ImGui::CalcTextSize(content.hint.c_str(), nullptr, false, frame.size.x * 0.8F);
+    ImGui::SetCursorScreenPos(
+        {frame.origin.x + (frame.size.x - extent.x) / 2, frame.origin.y + (frame.size.y - extent.y) / 2});
+    ImGui::PushTextWrapPos(ImGui::GetCursorPosX() + extent.x + 1);
+    ImGui::PushStyleColor(ImGuiCol_Text, theme().dim);
+    ImGui::TextUnformatted(content.hint.c_str());
+    ImGui::PopStyleColor();
+    ImGui::PopTextWrapPos();
+    ImGui::SetCursorScreenPos({frame.origin.x, frame.origin.y + frame.size.y});
+    ImGui::PopID();
+    return hit;
+  }
+
+  const int width = static_cast<int>(frame.high.x - frame.low.x);
+  const int height = static_cast<int>(frame.high.y - frame.low.y);
+  if (fitted_ || image_.size != content.size || image_.width == 0)
+    image_.camera = fitted(content.size, width, height, content.square);
+  else if (image_.width != width || image_.height != height)
+    image_.camera =
+        resized(image_.camera, content.size, image_.width, image_.height, width, height, content.square);
+  image_.size = content.size;
+  image_.width = width;
+  image_.height = height;
+  const auto shared = links.columns.find(content.link);
+  if (links.joined && !content.link.empty() && shared != links.columns.end()) {
+    const double cells = shared->second.axis.cells_per_pixel * shared->second.pixels;
+    image_.camera.x = {shared->second.axis.start, cells / width};
+    image_.camera = clamped(image_.camera, content.size, width, height);
+    fitted_ = false;
+  }
+
+  ImGui::SetCursorScreenPos(frame.low);
+  ImGui::InvisibleButton("map", {frame.high.x - frame.low.x, frame.high.y - frame.low.y},
+                         ImGuiButtonFlags_MouseButtonLeft | ImGuiButtonFlags_MouseButtonRight |
+                             ImGuiButtonFlags_MouseButtonMiddle);
+  take_mouse(frame, content, links, hit);
+  take_tiles(content);
+  choose_scale(content, links);
+  image_.ink = theme().ink;
+  image_.ink = theme().ink;
+  image_.ink.mark_beyond = mark_beyond_;
+  image_.faded_columns = content.faded_columns;
+
+  if (!renderer_) renderer_ = std::make_unique<HeatmapRenderer>(shared_program());
+  if (renderer_->draw(image_, tiles_)) links.unfinished = true;
+  frame.list->AddImage(reinterpret_cast<ImTextureID>(static_cast<std::intptr_t>(renderer_->texture())),
+                       frame.low, frame.high);
+  frame.list->AddRect({frame.low.x - 1, frame.low.y - 1}, {frame.high.x + 1, frame.high.y + 1},
+                      theme().border);
+  if (hit.hovered) read_value(hit);
+  draw_cells(frame);
+  draw_marks(frame, content);
+  draw_axes(frame, content);
+  draw_strips(frame, content);
+  draw_bar(frame, content, links);
+
+  ImGui::SetCursorScreenPos({frame.origin.x, frame.origin.y + frame.size.y});
+  ImGui::PopID();
+  return hit;
+}
+
+void HeatmapView::take_mouse(const Frame& frame, const HeatmapContent& content, HeatmapLinks& links,
+                             HeatmapHit& hit) {
+  const ImGuiIO& io = ImGui::GetIO();
+  const bool active = ImGui::IsItemActive();
+  hit.hovered = ImGui::IsItemHovered();
+  const double px = io.MousePos.x - frame.low.x, py = io.MousePos.y - frame.low.y;
+  const Camera before = image_.camera;
+  const int width = image_.width, height = image_.height;
+  if (hit.hovered && io.MouseWheel != 0) {
+    const double factor = std::pow(1.25, static_cast<double>(io.MouseWheel));
+    image_.camera = zoomed(image_.camera, content.size, width, height, px, py, io.KeyCtrl ? 1 : factor,
+                           io.KeyShift ? 1 : factor);
+  }
+  const bool choosing = io.KeyShift || drag_from_;
+  if (active && !choosing &&
+      (ImGui::IsMouseDragging(ImGuiMouseButton_Left, 3) ||
+       ImGui::IsMouseDragging(ImGuiMouseButton_Middle, 1)))
+    image_.camera = panned(image_.camera, content.size, width, height, io.MouseDelta.x, io.MouseDelta.y);
+  if (!(image_.camera == before)) {
+    hit.view_changed = true;
+    fitted_ = false;
+  }
+  if (hit.hovered && ImGui::IsMouseDoubleClicked(ImGuiMouseButton_Left)) {
+    fitted_ = true;
+    image_.camera = fitted(content.size, width, height, content.square);
+    hit.view_changed = true;
+  }
+  if (hit.view_changed && links.joined && !content.link.empty())
+    links.columns[content.link] = {image_.camera.x, width};
+
+  const double row = std::floor(image_.camera.y.cell_at(py)),
+               column = std::floor(image_.camera.x.cell_at(px));
+  const auto inside = [](double at, Index cells) { return at >= 0 && at < static_cast<double>(cells); };
+  if (drag_from_ && !ImGui::IsMouseDown(ImGuiMouseButton_Left)) drag_from_.reset();
+  if (active && io.KeyShift && ImGui::IsMouseClicked(ImGuiMouseButton_Left) &&
+      inside(column, content.size.columns))
+    drag_from_ = static_cast<Index>(column);
+  if (drag_from_) {
+    const Index to =
+        static_cast<Index>(std::clamp(column, 0.0, static_cast<double>(content.size.columns - 1)));
+    hit.columns_chosen = {std::min(*drag_from_, to), std::max(*drag_from_, to) + 1};
+  }
+  if (!hit.hovered || !inside(row, content.size.rows) || !inside(column, content.size.columns)) {
+    hit.hovered = false;
+    return;
+  }
+  hit.row = static_cast<Index>(row);
+  hit.column = static_cast<Index>(column);
+  hit.clicked = !io.KeyShift && ImGui::IsMouseReleased(ImGuiMouseButton_Left) &&
+                io.MouseDragMaxDistanceSqr[ImGuiMouseButton_Left] < 9;
+}
+
+void HeatmapView::read_value(HeatmapHit& hit) const {
+  const int level = drawn_level(image_.camera, image_.size);
+  const Index r = hit.row >> level, c = hit.column >> level;
+  const auto found = find_tile(tiles_, {level, r >> kTileBits, c >> kTileBits}, image_.size);
+  if (!found) return;
+  const Tile& tile = *tiles_.at(found->key);
+  const Index at_row = (r >> found->shift) & (kTileSize - 1),
+              at_column = (c >> found->shift) & (kTileSize - 1);
+  hit.value = tile.values[static_cast<std::size_t>(at_row * tile.columns + at_column)];
+  hit.single_cell = found->key.level == 0;
+}
+
+void HeatmapView::one_to_one() {
+  fitted_ = false;
+  image_.camera = viewer::one_to_one(image_.camera, image_.size, image_.width, image_.height);
+}
+
+void HeatmapView::zoom(double factor) {
+  fitted_ = false;
+  image_.camera = zoomed(image_.camera, image_.size, image_.width, image_.height, image_.width / 2.0,
+                         image_.height / 2.0, factor, factor);
+}
+
+void HeatmapView::show(Index row, Index column) {
+  if (fitted_ || image_.width == 0) return;
+  image_.camera = showing(image_.camera, image_.size, image_.width, image_.height, row, column);
+}
+
+std::optional<Camera> HeatmapView::camera() const {
+  return fitted_ ? std::optional<Camera>() : image_.camera;
+}
+
+void HeatmapView::set_camera(const std::optional<Camera>& camera) {
+  fitted_ = !camera;
+  if (camera) image_.camera = *camera;
+}
+
+nlohmann::json HeatmapView::save() const {
+  nlohmann::json json;
+  if (colors_) json["colors"] = name_of(*colors_);
+  if (scale_chosen_) json["scale"] = name_of(scale_kind_);
+  json["mark_beyond"] = mark_beyond_;
+  if (range_chosen_)
+    json["range"] = {{"kind", name_of(range_.kind)},      {"symmetric", range_.symmetric},
+                     {"low_percent", range_.low_percent}, {"high_percent", range_.high_percent},
+                     {"low", range_.fixed_low},           {"high", range_.fixed_high}};
+  return json;
+}
+
+void HeatmapView::load(const nlohmann::json& json) {
+  if (!json.is_object()) return;
+  const auto text = [](const nlohmann::json& object, const char* key) {
+    const auto found = object.find(key);
+    return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+  };
+  const auto number = [](const nlohmann::json& object, const char* key, auto otherwise) {
+    const auto found = object.find(key);
+    return found != object.end() && found->is_number() ? found->get<decltype(otherwise)>() : otherwise;
+  };
+  colors_ = color_map_named(text(json, "colors"));
+  if (const auto scale = scale_named(text(json, "scale"))) {
+    scale_kind_ = *scale;
+    scale_chosen_ = true;
+  }
+  mark_beyond_ =
+      json.contains("mark_beyond") && json["mark_beyond"].is_boolean() && json["mark_beyond"].get<bool>();
+  const auto range = json.find("range");
+  if (range == json.end() || !range->is_object()) return;
+  if (const auto kind = range_named(text(*range, "kind"))) {
+    range_.kind = *kind;
+    range_chosen_ = true;
+  }
+  range_.symmetric =
+      range->contains("symmetric") && (*range)["symmetric"].is_boolean() && (*range)["symmetric"].get<bool>();
+  range_.low_percent = number(*range, "low_percent", range_.low_percent);
+  range_.high_percent = number(*range, "high_percent", range_.high_percent);
+  range_.fixed_low = number(*range, "low", range_.fixed_low);
+  range_.fixed_high = number(*range, "high", range_.fixed_high);
+}
+
+}  // namespace kvreplay::viewer

@@ -1,0 +1,143 @@
+#pragma once
+
+#include "viewer/model/heatmap_image.hpp"
+#include "viewer/model/value_range.hpp"
+#include "viewer/work/desk.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <functional>
+#include <imgui.h>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+// A matrix to zoom and pan in, tile by tile, with axes, marginal strips and a colour bar.
+
+namespace kvreplay::viewer {
+
+class HeatmapRenderer;
+
+/// Bars along an axis, one a row or a column.
+struct Strip {
+  std::string name;
+  std::shared_ptr<const std::vector<float>> values;
+  bool log = false;
+};
+
+/// What a heatmap shows in this frame.
+struct HeatmapContent {
+  std::string key;  ///< says all that the values depend on
+  MatrixSize size;
+  /// The tile or what is known of it; called for tiles in view. `value` without `pending` is final.
+  std::function<Answer<Tile>(const TileKey&)> tile;
+  std::string quantity;  ///< "exact_remove"
+  std::string unit;      ///< "squared output"; empty: a plain number
+  // Unless chosen otherwise:
+  bool is_signed = false;  ///< diverging colours around 0
+  ScaleKind scale = ScaleKind::linear;
+  RangeChoice range;
+  bool square = false;  ///< both axes to one scale
+  std::string row_name, column_name;
+  Index first_row = 0, first_column = 0;                    ///< what row and column 0 are called
+  std::function<std::string(Index)> column_text, row_text;  ///< shown beside the axis where there is room
+  std::vector<std::uint8_t> faded_columns;
+  std::vector<Index> selected_columns;           ///< ascending: marked at the axis
+  std::vector<Index> column_marks, row_marks;    ///< small ticks (pruned channels, rotation pairs)
+  std::optional<Index> row, column;              ///< selected
+  std::optional<Index> hover_row, hover_column;  ///< where the mouse is in another panel
+  std::vector<Strip> column_strips, row_strips;
+  std::string link;  ///< heatmaps of one link share their columns' view where views are joined
+  std::string hint;  ///< shown in place of an empty matrix
+};
+
+/// What views of several panels have in common.
+struct HeatmapLinks {
+  bool unfinished = false;  ///< a heatmap needs another frame for what it could not bring to the screen yet
+  bool joined = false;
+  struct Shared {
+    AxisView axis;
+    int pixels = 1;
+  };
+  std::map<std::string, Shared> columns;  ///< by HeatmapContent::link
+  bool locked = false;
+  std::map<std::string, std::pair<float, float>> ranges;  ///< by unit
+};
+
+/// What was under the mouse, and what it did.
+struct HeatmapHit {
+  bool hovered = false;
+  Index row = 0, column = 0;
+  std::optional<float> value;  ///< of the cell, where a tile of single cells is at hand; else the texel's
+  bool single_cell = false;    ///< `value` is the cell's own
+  bool clicked = false;
+  bool view_changed = false;
+  std::optional<std::pair<Index, Index>> columns_chosen;  ///< [first, last) dragged with Shift
+};
+
+class HeatmapView {
+ public:
+  HeatmapView();
+  ~HeatmapView();
+
+  /// Draws within `size` pixels from the cursor on.
+  HeatmapHit draw(const char* id, ImVec2 size, const HeatmapContent& content, HeatmapLinks& links);
+
+  void fit() { fitted_ = true; }
+  void one_to_one();
+  void zoom(double factor);
+  void show(Index row, Index column);  ///< brings a cell into view
+  /// Empty: the whole matrix.
+  std::optional<Camera> camera() const;
+  void set_camera(const std::optional<Camera>& camera);
+
+  nlohmann::json save() const;
+  void load(const nlohmann::json& json);
+
+  /// What the colours mean now, for the CSV and the legend.
+  const ValueScale& scale() const { return image_.scale; }
+  ColorMap colors() const { return image_.colors; }
+  const TileMap& tiles() const { return tiles_; }
+
+ private:
+  /// Where the parts of this frame lie, in pixels of the window.
+  struct Frame {
+    ImVec2 origin, size;  ///< all of it
+    ImVec2 low, high;     ///< the map
+    ImVec2 bar_low, bar_high;
+    float strip_height = 0, strip_width = 0;
+    ImDrawList* list = nullptr;
+  };
+  Frame arrange(ImVec2 size, const HeatmapContent& content) const;
+  void take_tiles(const HeatmapContent& content);
+  void choose_scale(const HeatmapContent& content, HeatmapLinks& links);
+  void draw_bar(const Frame& frame, const HeatmapContent& content, HeatmapLinks& links);
+  void draw_range_popup(const HeatmapContent& content);
+  void draw_axes(const Frame& frame, const HeatmapContent& content) const;
+  void draw_strips(const Frame& frame, const HeatmapContent& content) const;
+  void draw_cells(const Frame& frame) const;
+  void draw_marks(const Frame& frame, const HeatmapContent& content) const;
+  void take_mouse(const Frame& frame, const HeatmapContent& content, HeatmapLinks& links, HeatmapHit& hit);
+  void read_value(HeatmapHit& hit) const;
+
+  // chosen by the user
+  std::optional<ColorMap> colors_;  // empty: by the content's sign
+  ScaleKind scale_kind_ = ScaleKind::linear;
+  bool scale_chosen_ = false;
+  RangeChoice range_;
+  bool range_chosen_ = false;
+  bool mark_beyond_ = false;
+  bool fitted_ = true;
+
+  HeatmapImage image_;  // as drawn last
+  std::string key_;
+  TileMap tiles_;
+  TileStats known_;
+  bool complete_ = false;  // every tile in view is there
+  std::optional<Index> drag_from_;
+  std::unique_ptr<HeatmapRenderer> renderer_;
+};
+
+}  // namespace kvreplay::viewer

@@ -1,0 +1,30 @@
+#pragma once
+
+#include "viewer/model/heatmap_image.hpp"
+
+#include <array>
+#include <imgui.h>
+
+namespace kvreplay::viewer {
+
+/// The colours of everything but data, and the sizes that follow the display's scale.
+struct Theme {
+  bool dark = true;
+  float scale = 1;  ///< pixels a point
+  ImU32 window, panel, raised, border, text, dim, faint, accent, accent_soft, warning, error;
+  ImU32 grid;
+  std::array<ImU32, 8> series;  ///< curves; told apart by colour-blind eyes too (after Okabe and Ito)
+  HeatmapInk ink;
+
+  float px(float points) const { return points * scale; }
+};
+
+const Theme& theme();
+/// Sets colours and sizes for all that is drawn from now on, ImGui's own widgets included.
+void use_theme(bool dark, float scale);
+
+inline ImU32 to_imgui(Rgb color) { return IM_COL32(color.r, color.g, color.b, 255); }
+/// The same colour with another opacity, 0..1.
+ImU32 faded(ImU32 color, float opacity);
+
+}  // namespace kvreplay::viewer
