@@ -1,5 +1,7 @@
 #include "viewer/gl/window_keys.hpp"
 
+#include <fmt/format.h>
+
 #include <GLFW/glfw3.h>
 #include <cctype>
 
@@ -72,7 +74,7 @@ Shortcut shortcut_of(int key, int scancode, int mods) {
     return shortcut;
   }
   if (key >= GLFW_KEY_F1 && key <= GLFW_KEY_F25) {
-    shortcut.key = "F" + std::to_string(key - GLFW_KEY_F1 + 1);
+    shortcut.key = fmt::format("F{}", key - GLFW_KEY_F1 + 1);
     return shortcut;
   }
   if (key == GLFW_KEY_UNKNOWN) return {};

@@ -1,0 +1,93 @@
+#pragma once
+
+#include "viewer/gl/frame_buffer.hpp"
+#include "viewer/gl/tile_textures.hpp"
+#include "viewer/model/heatmap_image.hpp"
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace kvreplay::viewer {
+
+/// The shader of heatmaps, compiled. One serves all renderers of a context. Throws InputError where it does
+/// not compile.
+class HeatmapProgram {
+ public:
+  HeatmapProgram();
+  /// For tests: from another fragment source than heatmap_fragment_source().
+  explicit HeatmapProgram(const std::string& fragment_source);
+
+ private:
+  friend class HeatmapRenderer;
+  GlProgram program_;
+  GLint first_tile_, kind_, low_, high_, threshold_, start_, span_, mark_beyond_;
+  GLint outside_, pending_, hatch_a_, hatch_b_, under_, over_;
+};
+
+struct HeatmapLimits {
+  std::size_t bytes = std::size_t{64} << 20;  ///< of tiles on the graphics side, unless one view needs more
+  int uploads = 12;                           ///< tiles brought there in one frame
+};
+
+/// Draws a heatmap into a texture of its own, pixel for pixel what rendered() of
+/// viewer/model/heatmap_image.hpp says (within 2 of 255 levels), and again only where the image or its tiles
+/// have changed.
+class HeatmapRenderer {
+ public:
+  explicit HeatmapRenderer(std::shared_ptr<const HeatmapProgram> program, HeatmapLimits limits = {});
+
+  /// Brings the picture up to date; image.scale must be usable(). Tiles beyond the frame's uploads are shown
+  /// by those above them, or pending: true where another frame is due for them. Leaves its own framebuffer
+  /// bound. Throws InputError for sizes that OpenGL cannot have; nothing is drawn below 1 x 1.
+  bool draw(const HeatmapImage& image, const TileMap& tiles);
+  void set_limits(HeatmapLimits limits) { limits_ = limits; }
+
+  /// For ImGui::Image(): the picture's first row is the texture's. 0 before the first drawing.
+  GLuint texture() const { return buffer_ ? buffer_->texture() : 0; }
+  /// [height, width], top first.
+  std::vector<Rgb> pixels() const;
+
+  std::size_t tile_bytes() const { return tiles_.bytes(); }
+  int drawings() const { return drawings_; }  ///< so far
+  int uploads() const { return uploads_; }    ///< so far
+
+ private:
+  /// Where a tile in view is drawn from, as the shader reads it.
+  struct Source {
+    std::int16_t layer = -1, shift = 0;
+    bool operator==(const Source&) const = default;
+  };
+  /// Tiles of the drawn level that the picture touches.
+  struct Grid {
+    int level = 0;
+    Index row = 0, column = 0, rows = 0, columns = 0;
+    TileKey key(std::size_t i) const {
+      const auto at = static_cast<Index>(i);
+      return {level, row + at / columns, column + at % columns};
+    }
+    std::size_t count() const { return static_cast<std::size_t>(rows * columns); }
+  };
+
+  void place_axes(const HeatmapImage& image);
+  std::vector<Source> find_sources(const HeatmapImage& image, const TileMap& tiles);
+  void set_uniforms(const HeatmapImage& image) const;
+  void paint(const HeatmapImage& image);
+
+  std::shared_ptr<const HeatmapProgram> program_;
+  HeatmapLimits limits_;
+  GlVertexArray no_vertices_;
+  GlTexture columns_, rows_, sources_, colors_;
+  std::optional<ColorMap> colors_filled_;
+  TileTextures tiles_;
+  std::optional<FrameBuffer> buffer_;
+  std::optional<HeatmapImage> drawn_;  ///< what the picture shows
+  std::vector<Source> drawn_sources_;
+  Grid grid_;
+  bool unfinished_ = false;
+  int drawings_ = 0, uploads_ = 0;
+};
+
+}  // namespace kvreplay::viewer
