@@ -1,0 +1,26 @@
+#pragma once
+
+#include "viewer/panels/panel.hpp"
+#include "viewer/work/head_figures.hpp"
+#include "viewer/work/what_if.hpp"
+
+#include <string>
+
+// What several panels ask of the desk, in the same words, so that it is computed once.
+
+namespace kvreplay::viewer {
+
+/// Which figures of a run a summary has: those of its dump, or of its result folder where the dump is gone.
+MetricSet available_metrics(const Run& run);
+
+/// Figures and token metrics of one head of the selected run, at the window that is compared with. A run
+/// without its dump answers from its results, whose window is their own.
+Answer<HeadSummary> ask_summary(PanelContext& context, Index layer, Index kv_head, Urgency urgency);
+
+/// What a setting keeps of one head of the selected run and what that costs exactly. A newer setting's answer
+/// is preceded by the last one given in `slot` (empty: none). Where the setting cannot be followed, `error`
+/// says why.
+Answer<WhatIf> ask_what_if(PanelContext& context, const WhatIfSettings& settings, Index layer, Index kv_head,
+                           Urgency urgency, const std::string& slot);
+
+}  // namespace kvreplay::viewer

@@ -1,0 +1,38 @@
+#include "viewer/panels/questions.hpp"
+#include "viewer/work/result_tables.hpp"
+
+#include <fmt/format.h>
+
+namespace kvreplay::viewer {
+
+MetricSet available_metrics(const Run& run) {
+  if (run.dump() != nullptr) return metrics_of(*run.dump());
+  MetricSet found;
+  if (run.results() != nullptr && !run.results()->layers().empty())
+    for (const TokenMetric metric : all_token_metrics())
+      if (run.results()->has(
+              fmt::format("{}/tokens/{}.npy", layer_name(run.results()->layers().front()), name_of(metric))))
+        found.insert(metric);
+  return found;
+}
+
+Answer<HeadSummary> ask_summary(PanelContext& context, Index layer, Index kv_head, Urgency urgency) {
+  const std::shared_ptr<const Run>& run = context.state.run();
+  const Index window = context.state.comparison.window;
+  Question question;
+  question.key =
+      fmt::format("{}summary/{}/{}/{}", run->key(), run->dump() != nullptr ? window : 0, layer, kv_head);
+  question.title = fmt::format("Token metrics, layer {} head {}", layer, kv_head);
+  question.urgency = urgency;
+  question.all_cores = urgency != Urgency::background;
+  return context.desk.ask<HeadSummary>(question, [run, window, layer, kv_head](JobControl& job) {
+    HeadSummaryOptions options;
+    options.window = window;
+    options.metrics = available_metrics(*run);
+    if (run->dump() != nullptr) return summarise_head(*run->head(layer, kv_head), options, job.workers());
+    return summary_of(read_token_metrics(*run->results(), layer, kv_head), layer, kv_head, options,
+                      job.workers());
+  });
+}
+
+}  // namespace kvreplay::viewer

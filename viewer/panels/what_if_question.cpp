@@ -1,0 +1,1 @@
+#include "viewer/panels/questions.hpp"
