@@ -1,0 +1,152 @@
+#include "viewer/work/scatter.hpp"
+
+#include "analysis/agreement.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <limits>
+
+namespace kvreplay::viewer {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+/// The edge for what a log axis cannot show lies this share of the axis below the least value.
+constexpr double kEdgeShare = 0.05;
+
+ScaleKind fitting(std::span<const double> values) {
+  bool positive = false;
+  for (const double v : values) {
+    if (v < 0 && std::isfinite(v)) return ScaleKind::linear;
+    positive = positive || (v > 0 && std::isfinite(v));
+  }
+  return positive ? ScaleKind::log : ScaleKind::linear;
+}
+
+/// An axis over the values of which both sides are finite.
+ScatterAxis axis_over(std::span<const double> values, std::span<const double> other,
+                      std::optional<ScaleKind> kind) {
+  ScatterAxis axis;
+  axis.kind = kind.value_or(fitting(values)) == ScaleKind::log ? ScaleKind::log : ScaleKind::linear;
+  double low = std::numeric_limits<double>::infinity(), high = -low;
+  for (std::size_t p = 0; p < values.size(); ++p) {
+    const double v = values[p];
+    if (!std::isfinite(v) || !std::isfinite(other[p])) continue;
+    if (axis.kind == ScaleKind::log && v <= 0) {
+      ++axis.at_edge;
+      continue;
+    }
+    const double at = axis.kind == ScaleKind::log ? std::log10(v) : v;
+    low = std::min(low, at);
+    high = std::max(high, at);
+  }
+  if (low > high) low = high = 0;
+  if (low == high) {
+    const double around = axis.kind == ScaleKind::log ? 0.5 : low == 0 ? 0.5 : std::abs(low) / 2;
+    low -= around;
+    high += around;
+  }
+  if (axis.at_edge > 0) low -= kEdgeShare * (high - low);
+  axis.low = low;
+  axis.high = high;
+  return axis;
+}
+
+/// The cell of `cells` equal ones over the axis; the high edge belongs to the last.
+Index cell_of(double coordinate, const ScatterAxis& axis, Index cells) {
+  const double share = (coordinate / 2 - axis.low / 2) / (axis.high / 2 - axis.low / 2);
+  return std::clamp<Index>(static_cast<Index>(std::floor(share * static_cast<double>(cells))), 0, cells - 1);
+}
+
+bool within(const AxisPoint& a, const AxisPoint& b, const AxisPoint& at) {
+  return (a.y > at.y) != (b.y > at.y) && at.x < a.x + (at.y - a.y) / (b.y - a.y) * (b.x - a.x);
+}
+
+}  // namespace
+
+double ScatterAxis::coordinate(double value) const {
+  if (!std::isfinite(value)) return kNan;
+  if (kind != ScaleKind::log) return value;
+  return value > 0 ? std::log10(value) : low;
+}
+
+double ScatterAxis::value_at(double coordinate) const {
+  return kind == ScaleKind::log ? std::pow(10.0, coordinate) : coordinate;
+}
+
+std::size_t bytes_of(const Scatter& scatter) {
+  return sizeof(scatter) + scatter.points.size() * sizeof(ScatterPoint) +
+         (scatter.grid ? static_cast<std::size_t>(scatter.grid->size()) * sizeof(std::int32_t) : 0);
+}
+
+Scatter scatter(std::span<const double> score, std::span<const double> reference,
+                const ScatterOptions& options) {
+  assert(score.size() == reference.size());
+  Scatter result;
+  result.x = axis_over(score, reference, options.x);
+  result.y = axis_over(reference, score, options.y);
+  result.spearman = agreement(score, reference, false)[Figure::spearman];
+  for (std::size_t p = 0; p < score.size(); ++p) {
+    const AxisPoint at{result.x.coordinate(score[p]), result.y.coordinate(reference[p])};
+    if (std::isnan(at.x) || std::isnan(at.y))
+      ++result.left_out;
+    else
+      result.points.push_back({at, static_cast<Index>(p)});
+  }
+  if (result.points.size() > options.most_points) {
+    const Index rows = std::max<Index>(options.rows, 1), columns = std::max<Index>(options.columns, 1);
+    result.grid = ScatterGrid::Zero(rows, columns);
+    for (const ScatterPoint& point : result.points)
+      ++(*result.grid)(cell_of(point.at.y, result.y, rows), cell_of(point.at.x, result.x, columns));
+  }
+  return result;
+}
+
+std::vector<Index> tokens_within(const Scatter& scatter, std::span<const AxisPoint> polygon) {
+  std::vector<Index> tokens;
+  if (polygon.size() < 3) return tokens;
+  AxisPoint low = polygon.front(), high = polygon.front();
+  for (const AxisPoint& corner : polygon) {
+    if (!std::isfinite(corner.x) || !std::isfinite(corner.y)) return tokens;
+    low = {std::min(low.x, corner.x), std::min(low.y, corner.y)};
+    high = {std::max(high.x, corner.x), std::max(high.y, corner.y)};
+  }
+  // Edges by the strips of y that they cross: a drawn lasso has hundreds, of which a point meets a few.
+  constexpr Index kStrips = 256;
+  ScatterAxis height;
+  height.low = low.y;
+  height.high = high.y;
+  if (!(low.y < high.y)) return tokens;
+  std::vector<std::vector<std::size_t>> strips(kStrips);
+  const auto end_of = [&](std::size_t edge) { return (edge + 1) % polygon.size(); };
+  for (std::size_t edge = 0; edge < polygon.size(); ++edge) {
+    const double a = polygon[edge].y, b = polygon[end_of(edge)].y;
+    for (Index s = cell_of(std::min(a, b), height, kStrips); s <= cell_of(std::max(a, b), height, kStrips);
+         ++s)
+      strips[static_cast<std::size_t>(s)].push_back(edge);
+  }
+  for (const ScatterPoint& point : scatter.points) {
+    if (!(point.at.x >= low.x && point.at.x <= high.x && point.at.y >= low.y && point.at.y <= high.y))
+      continue;
+    bool inside = false;
+    for (const std::size_t edge : strips[static_cast<std::size_t>(cell_of(point.at.y, height, kStrips))])
+      inside ^= within(polygon[edge], polygon[end_of(edge)], point.at);
+    if (inside) tokens.push_back(point.token);
+  }
+  return tokens;
+}
+
+std::optional<ScatterPoint> nearest(const Scatter& scatter, AxisPoint place, AxisPoint unit, double reach) {
+  std::optional<ScatterPoint> found;
+  double least = reach;
+  for (const ScatterPoint& point : scatter.points) {
+    const double distance = std::hypot((point.at.x - place.x) / unit.x, (point.at.y - place.y) / unit.y);
+    if (found ? distance < least : distance <= least) {
+      least = distance;
+      found = point;
+    }
+  }
+  return found;
+}
+
+}  // namespace kvreplay::viewer

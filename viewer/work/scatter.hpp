@@ -1,0 +1,66 @@
+#pragma once
+
+#include "data/dump.hpp"
+#include "sim/head_group.hpp"
+#include "viewer/model/value_scale.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+// A score against a reference, a point a token.
+
+namespace kvreplay::viewer {
+
+/// One axis of a scatter plot. On a log axis a value v > 0 stands at log10(v), all others at the low edge.
+struct ScatterAxis {
+  ScaleKind kind = ScaleKind::log;  ///< linear or log
+  double low = 0, high = 1;         ///< axis coordinates that hold every point, low < high
+  std::size_t at_edge = 0;          ///< zeros and negatives, which a log axis has no place for
+
+  /// NaN for NaN and infinities.
+  double coordinate(double value) const;
+  /// The inverse, for labels.
+  double value_at(double coordinate) const;
+};
+
+struct AxisPoint {
+  double x = 0, y = 0;  ///< axis coordinates
+};
+struct ScatterPoint {
+  AxisPoint at;
+  Index token = 0;
+};
+
+/// Counts of points in equal cells over both axes, the y axis upwards: counts(row, column), row 0 lowest.
+using ScatterGrid = Matrix<std::int32_t>;
+
+struct ScatterOptions {
+  std::optional<ScaleKind> x, y;      ///< linear or log; empty: log where it can show a value
+  std::size_t most_points = 100'000;  ///< above, the points are counted in cells
+  Index columns = 256, rows = 256;    ///< of the grid
+};
+
+struct Scatter {
+  ScatterAxis x, y;
+  std::vector<ScatterPoint> points;  ///< by token; those with NaN or infinite values are left out
+  std::size_t left_out = 0;
+  double spearman = 0;  ///< over all tokens, as in agreement(); NaN where one side has no order
+  std::optional<ScatterGrid> grid;
+};
+std::size_t bytes_of(const Scatter& scatter);
+
+/// Token p stands at (score[p], reference[p]); both have the same length. O(n log n).
+Scatter scatter(std::span<const double> score, std::span<const double> reference,
+                const ScatterOptions& options);
+
+/// The tokens within a closed polygon in axis coordinates, ascending, by the even-odd rule. A point on an
+/// edge is within or not, always the same. None for fewer than 3 corners or one that is not finite.
+std::vector<Index> tokens_within(const Scatter& scatter, std::span<const AxisPoint> polygon);
+
+/// The point nearest to a place, distances measured in (x / unit.x, y / unit.y), at most `reach` away; the
+/// lowest token among equals.
+std::optional<ScatterPoint> nearest(const Scatter& scatter, AxisPoint place, AxisPoint unit, double reach);
+
+}  // namespace kvreplay::viewer
