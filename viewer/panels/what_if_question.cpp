@@ -1,1 +1,182 @@
+#include "data/error.hpp"
 #include "viewer/panels/questions.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace kvreplay::viewer {
+namespace {
+
+/// Settings made into a plan, or why they cannot be.
+struct Settled {
+  WhatIfSettings settings;
+  std::string key, ranking_key;
+  std::shared_ptr<const EvictionPlan> plan;  // null where `error` says why
+  std::string error;
+};
+
+/// What one run's questions leave for the next frame; the drawing thread's alone.
+struct Memo {
+  static constexpr std::size_t kSettled = 8, kLast = 16;
+
+  std::vector<std::shared_ptr<const Settled>> settled;                      // newest first
+  std::vector<std::pair<std::string, std::shared_ptr<const WhatIf>>> last;  // of each slot, newest first
+
+  std::shared_ptr<const Settled> settle(const WhatIfSettings& settings, const Dump& dump) {
+    const auto known =
+        std::find_if(settled.begin(), settled.end(), [&](const auto& s) { return s->settings == settings; });
+    if (known != settled.end()) {
+      std::rotate(settled.begin(), known, known + 1);
+      return settled.front();
+    }
+    auto made = std::make_shared<Settled>();
+    made->settings = settings;
+    made->key = to_json(settings).dump();
+    try {
+      made->plan = std::make_shared<const EvictionPlan>(what_if_plan(settings, dump));
+      made->ranking_key = score_key(*made->plan);
+    } catch (const InputError& error) {
+      made->error = without_dashes(error.what());
+    }
+    settled.insert(settled.begin(), made);
+    if (settled.size() > kSettled) settled.pop_back();
+    return made;
+  }
+
+  void remember(const std::string& slot, const std::shared_ptr<const WhatIf>& answer) {
+    if (slot.empty()) return;
+    std::erase_if(last, [&](const auto& item) { return item.first == slot; });
+    last.insert(last.begin(), {slot, answer});
+    if (last.size() > kLast) last.pop_back();
+  }
+
+  std::shared_ptr<const WhatIf> last_of(const std::string& slot) const {
+    for (const auto& [name, answer] : last)
+      if (name == slot) return answer;
+    return nullptr;
+  }
+};
+
+/// The desk keeps it, so that it goes with the run. The desk's own slots know nothing of a question that
+/// cannot be put yet, because another must be answered first.
+std::shared_ptr<Memo> memo_of(PanelContext& context, const Run& run) {
+  Question question;
+  question.key = run.key() + "what_if_memo";
+  question.title = "Settings of What if";
+  question.urgency = Urgency::now;
+  const auto answer =
+      context.desk.ask<std::shared_ptr<Memo>>(question, [](JobControl&) { return std::make_shared<Memo>(); });
+  return answer ? *answer : nullptr;
+}
+
+/// One head's question and what all its steps have in common.
+struct Asked {
+  PanelContext& context;
+  std::shared_ptr<const Run> run;
+  std::shared_ptr<const Settled> settled;
+  Index layer, kv_head;
+  Urgency urgency;
+
+  Question question(std::string key, std::string title) const {
+    Question q;
+    q.key = run->key() + std::move(key);
+    q.title = std::move(title);
+    q.urgency = urgency;
+    q.all_cores = urgency != Urgency::background;
+    return q;
+  }
+
+  Answer<WhatIfLayer> layer_scores() const {
+    return context.desk.ask<WhatIfLayer>(
+        question(fmt::format("what_if_layer/{}/{}", layer, settled->ranking_key),
+                 fmt::format("Ranking, layer {}", layer)),
+        [run = run, plan = settled->plan, layer = layer](JobControl& job) {
+          return what_if_layer(
+              *plan, run->shape(), [&](Index g) { return run->head(layer, g); }, job);
+        });
+  }
+
+  Answer<WhatIfRanking> ranking(std::shared_ptr<const WhatIfLayer> shared) const {
+    return context.desk.ask<WhatIfRanking>(
+        question(fmt::format("what_if_ranking/{}/{}/{}", layer, kv_head, settled->ranking_key),
+                 fmt::format("Ranking, layer {} head {}", layer, kv_head)),
+        [run = run, plan = settled->plan, layer = layer, kv_head = kv_head,
+         shared = std::move(shared)](JobControl& job) {
+          return what_if_ranking(*run->head(layer, kv_head), *plan, shared.get(), job);
+        });
+  }
+
+  Answer<WhatIfImportance> importance() const {
+    return context.desk.ask<WhatIfImportance>(
+        question(fmt::format("what_if_importance/{}/{}", layer, kv_head),
+                 fmt::format("Importance, layer {} head {}", layer, kv_head)),
+        [run = run, layer = layer, kv_head = kv_head](JobControl& job) {
+          return what_if_importance(*run->head(layer, kv_head), job);
+        });
+  }
+
+  Answer<WhatIf> result(std::shared_ptr<const WhatIfRanking> ranking,
+                        std::shared_ptr<const WhatIfImportance> importance) const {
+    return context.desk.ask<WhatIf>(
+        question(fmt::format("what_if/{}/{}/{}", layer, kv_head, settled->key),
+                 fmt::format("What if {}, layer {} head {}", settled->settings.policy(), layer, kv_head)),
+        [run = run, plan = settled->plan, layer = layer, kv_head = kv_head, ranking = std::move(ranking),
+         importance = std::move(importance)](JobControl& job) {
+          return what_if(*run->head(layer, kv_head), *plan, *ranking, *importance, job);
+        });
+  }
+
+  /// The steps in turn; importance and ranking are asked for at once.
+  Answer<WhatIf> ask() const {
+    Answer<WhatIf> found;
+    const auto waits_for = [&](const auto& step) {
+      if (step) return false;
+      found.pending = step.pending;
+      found.error = step.error;
+      return true;
+    };
+    const Answer<WhatIfImportance> needed = importance();
+    Answer<WhatIfLayer> shared;
+    if (ranks_by_layer(*settled->plan)) {
+      shared = layer_scores();
+      if (waits_for(shared)) return found;
+    }
+    const Answer<WhatIfRanking> ranked = ranking(shared.value);
+    if (waits_for(ranked) || waits_for(needed)) return found;
+    return result(ranked.value, needed.value);
+  }
+};
+
+}  // namespace
+
+Answer<WhatIf> ask_what_if(PanelContext& context, const WhatIfSettings& settings, Index layer, Index kv_head,
+                           Urgency urgency, const std::string& slot) {
+  Answer<WhatIf> found;
+  const std::shared_ptr<const Run>& run = context.state.run();
+  if (run == nullptr) return found;
+  if (run->dump() == nullptr) {
+    found.error = run->why_no_dump();
+    return found;
+  }
+  const std::shared_ptr<Memo> memo = memo_of(context, *run);
+  if (memo == nullptr) {
+    found.pending = true;
+    return found;
+  }
+  const std::shared_ptr<const Settled> settled = memo->settle(settings, *run->dump());
+  if (settled->plan != nullptr)
+    found = Asked{context, run, settled, layer, kv_head, urgency}.ask();
+  else
+    found.error = settled->error;
+  if (found) {
+    memo->remember(slot, found.value);
+  } else {
+    found.value = memo->last_of(slot);
+    found.stale = found.value != nullptr;
+  }
+  return found;
+}
+
+}  // namespace kvreplay::viewer
