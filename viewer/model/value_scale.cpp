@@ -100,21 +100,26 @@ ValueScale usable(ValueScale scale) {
   if (low > high) std::swap(low, high);
   if (high - low < kSmallest) {
     const float reach = std::abs(low) / 2;
-    high = reach < kSmallest ? 1.0F : low + reach;
-    low = reach < kSmallest ? 0.0F : low - reach;
+    high = reach < 4 * kSmallest ? 1.0F : low + reach;
+    low = reach < 4 * kSmallest ? 0.0F : low - reach;
   }
   low = std::max(low, -kLargest);
   high = std::min(high, kLargest);
   if (scale.kind == ScaleKind::log) {
-    high = high > 0 ? std::max(high, kSmallest) : 1.0F;
+    high = high > 0 ? std::max(high, 10 * kSmallest) : 1.0F;
     if (low < high * 1e-30F || low < kSmallest / 10) low = std::max(high * 1e-6F, kSmallest / 10);
   }
   scale.low = low;
   scale.high = high;
-  if (scale.kind == ScaleKind::symlog) {
+  if (scale.kind != ScaleKind::symlog) {
+    scale.threshold = 1;  // has no meaning, but NaN would make a scale differ from itself
+  } else {
     const float largest = std::max(std::abs(low), std::abs(high));
     if (!(scale.threshold > 0) || !std::isfinite(scale.threshold)) scale.threshold = largest * 1e-3F;
-    scale.threshold = std::clamp(scale.threshold, std::max(largest * 1e-12F, kSmallest), largest * 10);
+    // Set well within the bounds: widening below makes `largest` larger.
+    if (scale.threshold < std::max(largest * 1e-12F, kSmallest))
+      scale.threshold = std::max(largest * 4e-12F, kSmallest);
+    if (scale.threshold > largest * 10) scale.threshold = largest * 5;
   }
   return widened(scale);
 }
