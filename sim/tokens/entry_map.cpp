@@ -6,6 +6,7 @@
 #include "sim/tokens/value_rows.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <stdexcept>
@@ -76,6 +77,7 @@ std::size_t EntryRows<T>::bytes() const {
 template <class T>
 struct EntryMap<T>::Impl {
   static constexpr Index W = kPanelWidth<T>;
+  std::uint64_t id = 0;
   std::shared_ptr<const HeadGroup<T>> group;
   PreparedValues<T> values;  // its [l] are [T] here: decoded positions have entries too
 
@@ -106,6 +108,8 @@ EntryMap<T>::EntryMap(std::shared_ptr<const HeadGroup<T>> group, Workers& worker
   centre_rows(group->v.data() + l * d_v, values.centre.data(), total - l, d_v,
               values.centred.data() + l * d_v, values.value_sq.data() + l, values.value_centred_sq.data() + l,
               values.centre_dot_value.data() + l, sum.data());
+  static std::atomic<std::uint64_t> maps{0};
+  impl_->id = maps++;
   impl_->group = std::move(group);
   impl_->values = std::move(values);
 }
@@ -120,6 +124,11 @@ EntryMap<T>& EntryMap<T>::operator=(EntryMap&&) noexcept = default;
 template <class T>
 const HeadGroup<T>& EntryMap<T>::group() const {
   return *impl_->group;
+}
+
+template <class T>
+std::uint64_t EntryMap<T>::id() const {
+  return impl_->id;
 }
 
 /// Pass one for n panels of rows that share each tile's keys.

@@ -6,6 +6,7 @@
 #include "sim/tokens/token_metrics.hpp"
 
 #include <array>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -62,6 +63,8 @@ class EntryMap {
   EntryMap& operator=(EntryMap&&) noexcept;
 
   const HeadGroup<T>& group() const;
+  /// Another number for every EntryMap<T> that this process makes: for the keys of caches.
+  std::uint64_t id() const;
   /// The softmax of every `step`-th of some rows (positions with a query): 4 |rows| T d flops. Throws
   /// InputError where a number overflows T, Interrupted within milliseconds where the workers are stopping.
   EntryRows<T> rows(Index g, Rows rows, Workers& workers, Index step = 1) const;

@@ -1,0 +1,377 @@
+#include "viewer/work/entry_tiles.hpp"
+
+#include "sim/converted.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/random_group.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace kvreplay;
+using namespace kvreplay::test;
+using namespace kvreplay::viewer;
+using namespace std::chrono_literals;
+using Against = EntryView::Against;
+
+namespace {
+
+EntryMap<float> map_of(const GroupSpec& spec) {
+  Workers workers(1);
+  return {std::make_shared<const HeadGroup<float>>(to_float(random_group(spec))), workers};
+}
+
+/// Runs a job to its end, as panels do.
+template <class F>
+auto answer_of(F compute) {
+  using R = std::invoke_result_t<F, JobControl&>;
+  Desk desk({1, std::size_t{1} << 30, {}});
+  Question question;
+  question.key = question.title = "tile";
+  desk.ask<R>(question, compute);
+  REQUIRE(desk.wait_idle(60s));
+  const Answer<R> answer = desk.ask<R>(question, compute);
+  if (!answer.error.empty()) FAIL(answer.error);
+  REQUIRE(answer);
+  return *answer;
+}
+
+Tile tile_of(const EntryMap<float>& map, const EntryView& view, const TileKey& key, RowCache& rows) {
+  return answer_of([&](JobControl& job) { return entry_tile(map, view, key, rows, job); });
+}
+
+/// The whole matrix of the view, [T_q, T], from single entries.
+Matrix<float> matrix_of(const EntryMap<float>& map, const EntryView& view) {
+  const HeadGroup<float>& group = map.group();
+  Workers workers(1);
+  const Rows all{group.first_query(), group.T_all()};
+  const auto sum = [&](Entry entry) {
+    Matrix<float> total = Matrix<float>::Zero(group.T_q(), group.T_all()), term = total;
+    Index heads = 0;
+    for (Index g = 0; g < group.G(); ++g) {
+      if (view.query_head.value_or(g) != g) continue;
+      map.entries(map.rows(g, all, workers), entry, all, 0, group.T_all(), term.data());
+      total += term;
+      ++heads;
+    }
+    return entry == Entry::logit ? Matrix<float>(total / static_cast<float>(heads)) : total;
+  };
+  const Matrix<float> shown = sum(view.shown);
+  if (view.against == Against::nothing) return shown;
+  const Matrix<float> other = sum(view.other);
+  return view.against == Against::difference ? Matrix<float>(shown - other)
+                                             : Matrix<float>((shown - other).array() / other.array());
+}
+
+/// Pooled cell by cell.
+Tile pooled_tile(const Matrix<float>& cells, const TileKey& key) {
+  Tile tile;
+  const Index a_texel = Index{1} << key.level, first_row = key.row * kTileSize * a_texel,
+              first_column = key.column * kTileSize * a_texel;
+  const auto texels_along = [&](Index n, Index first) {
+    return std::clamp<Index>((n - first + a_texel - 1) / a_texel, 0, kTileSize);
+  };
+  tile.rows = texels_along(cells.rows(), first_row);
+  tile.columns = texels_along(cells.cols(), first_column);
+  for (Index r = 0; r < tile.rows; ++r)
+    for (Index c = 0; c < tile.columns; ++c) {
+      float best = std::numeric_limits<float>::quiet_NaN();
+      for (Index i = first_row + r * a_texel; i < std::min(first_row + (r + 1) * a_texel, cells.rows()); ++i)
+        for (Index p = first_column + c * a_texel;
+             p < std::min(first_column + (c + 1) * a_texel, cells.cols()); ++p) {
+          const float x = cells(i, p);
+          ++tile.stats.cells;
+          if (std::isnan(best) || std::abs(x) > std::abs(best)) best = x;
+          if (!std::isfinite(x)) continue;
+          ++tile.stats.finite;
+          tile.stats.min = std::min(tile.stats.min, x);
+          tile.stats.max = std::max(tile.stats.max, x);
+          if (x > 0) tile.stats.least_positive = std::min(tile.stats.least_positive, x);
+        }
+      tile.values.push_back(best);
+    }
+  return tile;
+}
+
+bool same_values(const std::vector<float>& a, const std::vector<float>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](float x, float y) { return x == y || (std::isnan(x) && std::isnan(y)); });
+}
+
+std::string differences(const std::string& name, const Tile& want, const Tile& got) {
+  if (want.rows != got.rows || want.columns != got.columns)
+    return fmt::format("{}: want {} x {} texels, got {} x {}", name, want.rows, want.columns, got.rows,
+                       got.columns);
+  if (!same_values(want.values, got.values)) return name + ": texels";
+  if (want.stats.min != got.stats.min || want.stats.max != got.stats.max ||
+      want.stats.least_positive != got.stats.least_positive)
+    return fmt::format("{}: range: want {} .. {}, least positive {}, got {} .. {}, {}", name, want.stats.min,
+                       want.stats.max, want.stats.least_positive, got.stats.min, got.stats.max,
+                       got.stats.least_positive);
+  if (want.stats.cells != got.stats.cells || want.stats.finite != got.stats.finite)
+    return fmt::format("{}: want {} of {} cells finite, got {} of {}", name, want.stats.finite,
+                       want.stats.cells, got.stats.finite, got.stats.cells);
+  return "";
+}
+
+struct Named {
+  std::string name;
+  GroupSpec spec;
+};
+std::vector<Named> groups() {
+  return {
+      {"plain", {.l = 600, .T = 610, .seed = 1}},
+      {"queries of the end only", {.l = 600, .T = 610, .T_q = 301, .G = 3, .d = 5, .d_v = 3, .seed = 2}},
+      {"sliding window", {.l = 530, .T = 600, .G = 1, .sliding_window = 70, .seed = 3}},
+      {"non-causal, sink logit", {.l = 270, .T = 300, .causal = false, .sink_logit = 1.0, .seed = 4}},
+      {"one row", {.l = 300, .T = 300, .T_q = 1, .seed = 5}},
+      {"one token", {.l = 1, .T = 1, .seed = 6}},
+      {"a sink", {.l = 257, .T = 257, .attention_sink = 3, .softcap = 30.0, .seed = 7}},
+  };
+}
+
+std::vector<EntryView> views() {
+  EntryView sum, one, logit, difference, relative;
+  sum.shown = Entry::exact_joint;
+  one.query_head = 0;
+  logit.shown = Entry::logit;
+  difference.shown = Entry::joint;
+  difference.against = Against::difference;
+  difference.other = Entry::exact_joint;
+  relative = difference;
+  relative.against = Against::relative;
+  relative.query_head = 0;
+  return {sum, one, logit, difference, relative};
+}
+
+}  // namespace
+
+TEST_CASE("tiles of entries pool the matrix of entries", "[entry_tiles]") {
+  for (const Named& named : groups()) {
+    const EntryMap<float> map = map_of(named.spec);
+    const MatrixSize size = entry_map_size(map.group());
+    CHECK(size == MatrixSize{map.group().T_q(), map.group().T_all()});
+    RowCache rows(std::size_t{1} << 30);
+    for (const EntryView& view : views()) {
+      const Matrix<float> matrix = matrix_of(map, view);
+      for (int level = 0; level <= 3; ++level)
+        for (Index r = 0; r <= (size.rows - 1) >> (kTileBits + level); ++r)
+          for (Index c = 0; c <= (size.columns - 1) >> (kTileBits + level); ++c) {
+            const TileKey key{level, r, c};
+            const std::string name =
+                fmt::format("{}, {} {} {}, level {}, tile {} {}", named.name, name_of(view.shown),
+                            static_cast<int>(view.against), name_of(view.other), level, r, c);
+            CHECK(differences(name, pooled_tile(matrix, key), tile_of(map, view, key, rows)) == "");
+          }
+    }
+  }
+}
+
+TEST_CASE("cells of the token map are what the reference says", "[entry_tiles]") {
+  for (const Named& named : groups()) {
+    const EntryMap<float> map = map_of(named.spec);
+    const HeadGroup<double> group = converted<double>(map.group());
+    RowCache rows(std::size_t{1} << 30);
+    for (const EntryView& view : views()) {
+      if (view.against == Against::relative) continue;  // the quotient of two errors has no digits to compare
+      const Tile tile = tile_of(map, view, {0, 0, 0}, rows);
+      const double largest = tile.stats.largest_magnitude();
+      for (Index r = 0; r < tile.rows; r += 17)
+        for (Index c = 0; c < tile.columns; c += 13) {
+          const double want = entry_exact(group, view, group.first_query() + r, c);
+          const auto got = static_cast<double>(tile.values[static_cast<std::size_t>(r * tile.columns + c)]);
+          INFO(named.name << ", " << name_of(view.shown) << ", row " << r << ", token " << c);
+          CHECK(std::isnan(want) == std::isnan(got));
+          if (!std::isnan(want)) CHECK(std::abs(want - got) <= 1e-5 * largest);
+        }
+    }
+  }
+}
+
+// Two tokens of weight 1/2 and logit 0: key is 0, so is exact_key; value is 2.25 and 0.25 (see
+// entry_map_test).
+TEST_CASE("differences and relative differences, zeros among them", "[entry_tiles]") {
+  HeadGroup<double> group;
+  group.l = 2;
+  group.k = Matrix<double>::Zero(2, 1);
+  group.v.resize(2, 1);
+  group.v << 3, -1;
+  group.q = {Matrix<double>::Ones(2, 1), Matrix<double>::Ones(2, 1)};
+  Workers workers(1);
+  const EntryMap<float> map(std::make_shared<const HeadGroup<float>>(to_float(group)), workers);
+  RowCache rows(std::size_t{1} << 20);
+  const auto cells = [&](Entry shown, Against against, Entry other, std::optional<Index> head) {
+    EntryView view;
+    view.shown = shown;
+    view.against = against;
+    view.other = other;
+    view.query_head = head;
+    const Tile tile = tile_of(map, view, {0, 0, 0}, rows);
+    for (Index token = 0; token < 2; ++token) {
+      const double exact = entry_exact(group, view, 1, token);
+      const float got = tile.values[static_cast<std::size_t>(2 + token)];
+      if (std::isfinite(exact)) CHECK(static_cast<double>(got) == Approx(exact));
+      CHECK(std::isnan(exact) == std::isnan(got));
+      CHECK(std::isinf(exact) == std::isinf(got));
+    }
+    return tile.values;
+  };
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  using Values = std::vector<float>;
+  CHECK(same_values(cells(Entry::value, Against::nothing, Entry::attn, 1), Values{9, kNaN, 2.25, 0.25}));
+  CHECK(same_values(cells(Entry::value, Against::nothing, Entry::attn, {}), Values{18, kNaN, 4.5, 0.5}));
+  CHECK(same_values(cells(Entry::attn, Against::nothing, Entry::attn, {}), Values{2, kNaN, 1, 1}));
+  CHECK(same_values(cells(Entry::logit, Against::nothing, Entry::attn, {}), Values{0, kNaN, 0, 0}));
+  CHECK(same_values(cells(Entry::value, Against::difference, Entry::exact_remove, {}),
+                    Values{0, kNaN, -3.5, -7.5}));
+  CHECK(same_values(cells(Entry::value, Against::relative, Entry::attn, {}), Values{8, kNaN, 3.5, -0.5}));
+  CHECK(same_values(cells(Entry::attn, Against::relative, Entry::key, {}),
+                    Values{kInfinity, kNaN, kInfinity, kInfinity}));
+  CHECK(same_values(cells(Entry::key, Against::relative, Entry::exact_key, {}),
+                    Values{kNaN, kNaN, kNaN, kNaN}));
+  CHECK(same_values(cells(Entry::key, Against::relative, Entry::attn, {}), Values{-1, kNaN, -1, -1}));
+}
+
+TEST_CASE("wholly hidden tiles need no softmax", "[entry_tiles]") {
+  const EntryMap<float> map = map_of({.l = 700, .T = 700, .seed = 8});
+  RowCache rows(std::size_t{1} << 30);
+  const Tile hidden = tile_of(map, {}, {0, 0, 1}, rows);
+  CHECK(rows.bytes() == 0);
+  CHECK(hidden.stats.cells == 256 * 256);
+  CHECK(hidden.stats.finite == 0);
+  CHECK(std::all_of(hidden.values.begin(), hidden.values.end(), [](float x) { return std::isnan(x); }));
+  tile_of(map, {}, {0, 1, 0}, rows);
+  CHECK(rows.bytes() > 0);
+}
+
+TEST_CASE("the row cache computes blocks once and keeps to its limit", "[entry_tiles]") {
+  const EntryMap<float> map = map_of({.l = 700, .T = 700, .seed = 9}), other = map_of({.l = 700, .T = 700});
+  CHECK(map.id() != other.id());
+  RowCache rows(std::size_t{1} << 30);
+  answer_of([&](JobControl& job) {
+    const auto first = rows.get(map, 0, 0, job);
+    const std::size_t a_block = rows.bytes();
+    CHECK(a_block == first->bytes());
+    CHECK(rows.get(map, 0, 0, job) == first);
+    CHECK(rows.get(other, 0, 0, job) != first);
+    CHECK(rows.get(map, 1, 0, job) != first);
+    CHECK(rows.bytes() == 3 * a_block);
+    CHECK(rows.get(map, 0, 0, job) == first);  // now the one used last
+    rows.set_limit(a_block);
+    CHECK(rows.bytes() == a_block);
+    CHECK(rows.get(map, 0, 0, job) == first);
+    rows.set_limit(0);
+    CHECK(rows.bytes() == 0);
+    CHECK(rows.get(map, 0, 2, job)->rows.begin == 512);
+    CHECK(rows.get(map, 0, 2, job)->rows.end == 700);
+    CHECK(rows.bytes() == 0);
+    return 1;
+  });
+
+  // Asked for by many at once; a failure is told to all and leaves nothing behind.
+  Desk desk({3, std::size_t{1} << 30, {}});
+  RowCache shared(std::size_t{1} << 30);
+  const HeadGroup<float> bad = [&] {
+    HeadGroup<float> group = map.group();
+    group.k *= 1e20F;
+    for (Matrix<float>& q : group.q) q *= 1e20F;
+    return group;
+  }();
+  Workers workers(1);
+  const EntryMap<float> bad_map(std::make_shared<const HeadGroup<float>>(bad), workers);
+  const auto ask = [&](const std::string& key, const EntryMap<float>& of) {
+    Question question;
+    question.key = question.title = key;
+    return desk.ask<int>(question, [&shared, &of](JobControl& job) {
+      return static_cast<int>(shared.get(of, 0, 1, job)->count());
+    });
+  };
+  for (const std::string key : {"a", "b", "c", "d"}) {
+    ask("good " + key, map);
+    ask("bad " + key, bad_map);
+  }
+  REQUIRE(desk.wait_idle(60s));
+  for (const std::string key : {"a", "b", "c", "d"}) {
+    const Answer<int> good = ask("good " + key, map), failed = ask("bad " + key, bad_map);
+    REQUIRE(good);
+    CHECK(*good == 256);
+    CHECK(failed.error.find("overflow") != std::string::npos);
+  }
+  CHECK(shared.bytes() == answer_of([&](JobControl& job) { return shared.get(map, 0, 1, job)->bytes(); }));
+}
+
+TEST_CASE("a preview shows cells of the tile and nothing that is hidden", "[entry_tiles]") {
+  EntryView view;
+  view.shown = Entry::exact_remove;
+  for (const Named& named : groups()) {
+    const EntryMap<float> map = map_of(named.spec);
+    RowCache rows(std::size_t{1} << 30);
+    const MatrixSize size = entry_map_size(map.group());
+    for (int level = 0; level <= 2; ++level)
+      for (Index r = 0; r <= (size.rows - 1) >> (kTileBits + level); ++r)
+        for (Index c = 0; c <= (size.columns - 1) >> (kTileBits + level); ++c) {
+          const TileKey key{level, r, c};
+          const Tile preview = answer_of([&](JobControl& job) { return entry_preview(map, view, key, job); });
+          // Small enough to be taken whole.
+          CHECK(differences(named.name, tile_of(map, view, key, rows), preview) == "");
+        }
+  }
+  // Large enough for a few of its rows only.
+  for (const GroupSpec& spec :
+       {GroupSpec{.l = 8192, .T = 8192, .G = 2, .d = 64, .d_v = 64, .seed = 10},
+        GroupSpec{.l = 8192, .T = 8192, .G = 2, .d = 64, .d_v = 64, .sliding_window = 1000, .seed = 11}}) {
+    const EntryMap<float> map = map_of(spec);
+    RowCache rows(std::size_t{1} << 30);
+    const TileKey key{5, 0, 0};
+    const Tile preview = answer_of([&](JobControl& job) { return entry_preview(map, view, key, job); });
+    const Tile whole = tile_of(map, view, key, rows);
+    REQUIRE(preview.values.size() == whole.values.size());
+    CHECK(preview.stats.cells == whole.stats.cells);
+    CHECK(preview.stats.finite < whole.stats.finite / 2);
+    CHECK(preview.stats.max <= whole.stats.max);
+    CHECK(preview.stats.min >= whole.stats.min);
+    Index invented = 0, too_large = 0, filled = 0, visible = 0;
+    for (std::size_t i = 0; i < whole.values.size(); ++i) {
+      const float shown = preview.values[i], full = whole.values[i];
+      visible += std::isnan(full) ? 0 : 1;
+      filled += std::isnan(shown) ? 0 : 1;
+      invented += std::isnan(full) && !std::isnan(shown) ? 1 : 0;
+      too_large += std::abs(shown) > whole.stats.max ? 1 : 0;
+    }
+    CHECK(invented == 0);
+    CHECK(too_large == 0);
+    CHECK(static_cast<double>(filled) > 0.9 * static_cast<double>(visible));
+  }
+}
+
+TEST_CASE("a cancelled tile ends soon, whatever its size", "[entry_tiles]") {
+  const EntryMap<float> map = map_of({.l = 16384, .T = 16384, .G = 1, .d = 64, .d_v = 64, .seed = 12});
+  EntryView view;
+  view.shown = Entry::joint;
+  view.against = Against::relative;
+  view.other = Entry::exact_joint;
+  // The fastest of a few: other programs may hold the processor.
+  auto fastest = 60000ms;
+  for (int attempt = 0; attempt < 5; ++attempt) {
+    Desk desk({1, std::size_t{1} << 30, {}});
+    RowCache rows(std::size_t{1} << 30);
+    Question question;
+    question.key = question.title = "whole map";
+    desk.ask<Tile>(question, [&](JobControl& job) { return entry_tile(map, view, {6, 0, 0}, rows, job); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(30 + 20 * attempt));
+    REQUIRE(desk.open_jobs() == 1);
+    const auto start = std::chrono::steady_clock::now();
+    desk.cancel("whole map");
+    REQUIRE(desk.wait_idle(60s));
+    const auto took = std::chrono::steady_clock::now() - start;
+    fastest = std::min(fastest, std::chrono::duration_cast<std::chrono::milliseconds>(took));
+  }
+  CHECK(fastest <= 50ms);
+}

@@ -1,0 +1,202 @@
+#include "viewer/work/entry_tiles.hpp"
+
+#include "sim/simd/panel.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace kvreplay::viewer {
+namespace {
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+constexpr Index kRowsAtOnce = kPanelWidth<float>;
+
+template <class T>
+T compared(T shown, EntryView::Against against, T other) {
+  if (against == EntryView::Against::difference) return shown - other;
+  if (against == EntryView::Against::nothing) return shown;
+  // The sign of a zero is not to turn an infinity's.
+  return (shown - other) / (other == 0 ? T(0) : other);
+}
+
+Rows heads_of(const EntryView& view, Index G) {
+  return view.query_head ? Rows{*view.query_head, *view.query_head + 1} : Rows{0, G};
+}
+
+/// The rows that a strip of cells is made from, one for each query head of the view.
+using HeadRows = std::vector<std::shared_ptr<const EntryRows<float>>>;
+
+/// Cells of some rows of one tile.
+class Strips {
+ public:
+  Strips(const EntryMap<float>& map, const EntryView& view, TileBuilder& builder, JobControl& job)
+      : map_(map), view_(view), builder_(builder), job_(job) {
+    // Some milliseconds of work at a time.
+    constexpr Index kNumbersAtOnce = Index{1} << 19;
+    at_once_ = std::clamp<Index>(kNumbersAtOnce / (map.group().d() + map.group().d_v()), 128, 8192);
+  }
+
+  /// The columns of the tile that some row of the positions [first, last] sees.
+  Rows visible(Index first, Index last) const {
+    return {std::max(builder_.first_column(), map_.group().first_visible(first)),
+            std::min(builder_.end_column(), map_.group().end_visible(last))};
+  }
+  /// Adds to the tile the rows with numbers [begin, end) of `rows`, at most kRowsAtOnce.
+  void add(const HeadRows& rows, Index begin, Index end);
+
+ private:
+  const EntryMap<float>& map_;
+  const EntryView& view_;
+  TileBuilder& builder_;
+  JobControl& job_;
+  Index at_once_;                            // columns
+  std::vector<float> cells_;                 // [rows, columns of the tile]
+  std::vector<float> shown_, other_, term_;  // [rows, at most at_once_]
+
+  void sum_over_heads(const HeadRows& rows, Entry entry, Rows take, Index begin, Index end,
+                      std::vector<float>& sum);
+};
+
+void Strips::sum_over_heads(const HeadRows& rows, Entry entry, Rows take, Index begin, Index end,
+                            std::vector<float>& sum) {
+  for (std::size_t g = 0; g < rows.size(); ++g) {
+    job_.check();
+    map_.entries(*rows[g], entry, take, begin, end, g == 0 ? sum.data() : term_.data());
+    if (g == 0) continue;
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += term_[i];
+  }
+  if (entry != Entry::logit || rows.size() == 1) return;
+  for (float& x : sum) x /= static_cast<float>(rows.size());
+}
+
+void Strips::add(const HeadRows& rows, Index begin, Index end) {
+  const EntryRows<float>& first = *rows.front();
+  const Rows take{first.position(begin), first.position(end - 1) + 1};
+  const Rows columns = visible(take.begin, take.end - 1);
+  if (columns.count() == 0) return;
+  const Index width = builder_.end_column() - builder_.first_column(), n = end - begin;
+  cells_.assign(static_cast<std::size_t>(n * width), kNaN);
+  for (Index from = columns.begin; from < columns.end; from += at_once_) {
+    const Index to = std::min(from + at_once_, columns.end);
+    const auto size = static_cast<std::size_t>(n * (to - from));
+    shown_.resize(size);
+    term_.resize(size);
+    sum_over_heads(rows, view_.shown, take, from, to, shown_);
+    if (view_.against != EntryView::Against::nothing) {
+      other_.resize(size);
+      sum_over_heads(rows, view_.other, take, from, to, other_);
+      for (std::size_t i = 0; i < size; ++i) shown_[i] = compared(shown_[i], view_.against, other_[i]);
+    }
+    for (Index r = 0; r < n; ++r)
+      std::copy_n(shown_.data() + r * (to - from), to - from,
+                  cells_.data() + r * width + (from - builder_.first_column()));
+  }
+  for (Index r = 0; r < n; ++r)
+    builder_.add_row(first.position(begin + r) - map_.group().first_query(), cells_.data() + r * width);
+}
+
+/// A rough estimate, in seconds of one core, of the cells of the row at position i and of its softmax.
+double seconds_a_row(const HeadGroup<float>& group, const EntryView& view, Rows visible, Index i) {
+  constexpr double kFlopsASecond = 6e10, kSecondsAnEntry = 15e-9;
+  const double width = static_cast<double>(group.d() + group.d_v());
+  const double seen = static_cast<double>(group.end_visible(i) - group.first_visible(i));
+  const double quantities = view.against == EntryView::Against::nothing ? 1 : 2;
+  const double heads = static_cast<double>(heads_of(view, group.G()).count());
+  const double cells = static_cast<double>(visible.count()) * quantities;
+  return heads * (2 * width * (seen + cells) / kFlopsASecond + cells * kSecondsAnEntry);
+}
+
+/// Fills the rows of texels from which no row was taken.
+void repeat_nearest(const HeadGroup<float>& group, const TileBuilder& builder, int level,
+                    const std::vector<std::uint8_t>& taken, Tile& tile) {
+  std::vector<Index> known;
+  for (Index r = 0; r < tile.rows; ++r)
+    if (taken[static_cast<std::size_t>(r)] != 0) known.push_back(r);
+  if (known.empty()) return;
+  for (Index r = 0; r < tile.rows; ++r) {
+    if (taken[static_cast<std::size_t>(r)] != 0) continue;
+    const auto after = std::lower_bound(known.begin(), known.end(), r);
+    Index from = after == known.end() ? known.back() : *after;
+    if (after != known.begin() && r - *(after - 1) < std::abs(from - r)) from = *(after - 1);
+    const Index first = builder.first_row() + (r << level) + group.first_query();
+    const Index last = std::min(first + (Index{1} << level), builder.end_row() + group.first_query()) - 1;
+    const Index begin = group.first_visible(first), end = group.end_visible(last);
+    for (Index c = 0; c < tile.columns; ++c) {
+      const Index column = builder.first_column() + (c << level);
+      if (column >= end || column + (Index{1} << level) <= begin) continue;
+      tile.values[static_cast<std::size_t>(r * tile.columns + c)] =
+          tile.values[static_cast<std::size_t>(from * tile.columns + c)];
+    }
+  }
+}
+
+}  // namespace
+
+Tile entry_tile(const EntryMap<float>& map, const EntryView& view, const TileKey& key, RowCache& rows,
+                JobControl& job) {
+  const HeadGroup<float>& group = map.group();
+  TileBuilder builder(entry_map_size(group), key);
+  Strips strips(map, view, builder, job);
+  const Index first_query = group.first_query(), first_row = builder.first_row(), end_row = builder.end_row();
+  const Rows heads = heads_of(view, group.G());
+  for (Index begin = first_row; begin < end_row;) {
+    job.check();
+    job.progress(static_cast<double>(begin - first_row) / static_cast<double>(end_row - first_row));
+    const Index block = begin / RowCache::kBlockRows, block_row = block * RowCache::kBlockRows;
+    const Index end = std::min(block_row + RowCache::kBlockRows, end_row);
+    if (strips.visible(first_query + begin, first_query + end - 1).count() > 0) {
+      HeadRows block_rows;
+      for (Index g = heads.begin; g < heads.end; ++g) block_rows.push_back(rows.get(map, g, block, job));
+      for (Index r = begin - block_row; r < end - block_row; r += kRowsAtOnce)
+        strips.add(block_rows, r, std::min(r + kRowsAtOnce, end - block_row));
+    }
+    begin = end;
+  }
+  return builder.finish();
+}
+
+Tile entry_preview(const EntryMap<float>& map, const EntryView& view, const TileKey& key, JobControl& job) {
+  constexpr double kSeconds = 0.05;
+  const HeadGroup<float>& group = map.group();
+  TileBuilder builder(entry_map_size(group), key);
+  Strips strips(map, view, builder, job);
+  const Rows all{group.first_query() + builder.first_row(), group.first_query() + builder.end_row()};
+  const Rows visible = all.count() > 0 ? strips.visible(all.begin, all.end - 1) : Rows{};
+  if (visible.count() == 0) return builder.finish();
+
+  const Index middle = all.begin + all.count() / 2;
+  const double seconds = seconds_a_row(group, view, strips.visible(middle, middle), middle);
+  const auto affordable = static_cast<Index>(std::clamp(kSeconds / seconds, 1.0, 1e9));
+  const Index step = (all.count() + affordable - 1) / affordable;
+  const Rows sampled{all.begin + step / 2, all.end};  // a row in the middle of every `step`
+  HeadRows rows;
+  const Rows heads = heads_of(view, group.G());
+  for (Index g = heads.begin; g < heads.end; ++g)
+    rows.push_back(std::make_shared<const EntryRows<float>>(map.rows(g, sampled, job.workers(), step)));
+  const Index count = rows.front()->count();
+  for (Index r = 0; r < count; r += kRowsAtOnce) strips.add(rows, r, std::min(r + kRowsAtOnce, count));
+
+  Tile tile = builder.finish();
+  std::vector<std::uint8_t> taken(static_cast<std::size_t>(tile.rows), 0);
+  for (Index r = 0; r < count; ++r)
+    taken[static_cast<std::size_t>((rows.front()->position(r) - all.begin) >> key.level)] = 1;
+  repeat_nearest(group, builder, key.level, taken, tile);
+  return tile;
+}
+
+double entry_exact(const HeadGroup<double>& group, const EntryView& view, Index row, Index token) {
+  const Rows heads = heads_of(view, group.G());
+  const auto sum = [&](Entry entry) {
+    double total = 0;
+    for (Index g = heads.begin; g < heads.end; ++g)
+      total += entries_reference(group, g, row, entry, {token}).front();
+    return entry == Entry::logit ? total / static_cast<double>(heads.count()) : total;
+  };
+  const double shown = sum(view.shown);
+  return view.against == EntryView::Against::nothing ? shown : compared(shown, view.against, sum(view.other));
+}
+
+}  // namespace kvreplay::viewer

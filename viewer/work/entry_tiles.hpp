@@ -1,0 +1,52 @@
+#pragma once
+
+#include "sim/tokens/entry_map.hpp"
+#include "viewer/model/camera.hpp"
+#include "viewer/model/tiles.hpp"
+#include "viewer/work/desk.hpp"
+#include "viewer/work/row_cache.hpp"
+
+#include <optional>
+
+// What the token map shows: rows are the positions with a query (row 0 is first_query()), columns the
+// positions 0..T-1.
+
+namespace kvreplay::viewer {
+
+/// One quantity of the token map.
+struct EntryView {
+  enum class Against {
+    nothing,
+    difference,  ///< shown - other
+    relative,    ///< (shown - other) / other: NaN where both are 0, a signed infinity where only other is
+  };
+  Index layer = 0, kv_head = 0;
+  std::optional<Index> query_head = {};  ///< 0..G-1; empty: the sum over the group, for a logit the mean
+  Entry shown = Entry::attn;
+  Against against = Against::nothing;
+  Entry other = Entry::attn;  ///< matters where `against` is not nothing
+  bool operator==(const EntryView&) const = default;
+};
+
+/// Cells of the token map.
+template <class T>
+MatrixSize entry_map_size(const HeadGroup<T>& group) {
+  return {group.T_q(), group.T_all()};
+}
+
+/// The view's layer and KV head are the map's. A tile costs 2 |rows| |columns| (d + d_v) flops and some 20 an
+/// entry, for every query head and quantity, besides the softmax of rows that the cache lacks; what the rows
+/// do not see costs nothing. Holds 32 |columns| numbers. Throws Interrupted within milliseconds where the job
+/// is cancelled, InputError where a number overflows.
+Tile entry_tile(const EntryMap<float>& map, const EntryView& view, const TileKey& key, RowCache& rows,
+                JobControl& job);
+
+/// The tile from every n-th row only, n as small as about 50 ms allow, to stand in while entry_tile() takes
+/// its time. A row of texels from which no row was taken repeats the nearest other as far as it sees its
+/// tokens. Statistics are those of the rows taken.
+Tile entry_preview(const EntryMap<float>& map, const EntryView& view, const TileKey& key, JobControl& job);
+
+/// One cell in float64, by the reference: `row` and `token` are positions. NaN where the token is hidden.
+double entry_exact(const HeadGroup<double>& group, const EntryView& view, Index row, Index token);
+
+}  // namespace kvreplay::viewer
