@@ -7,7 +7,6 @@
 
 #include <fmt/format.h>
 
-#include <numeric>
 #include <span>
 #include <utility>
 
@@ -72,21 +71,8 @@ void BudgetStage::head(const HeadGroup<double>& group, Workers& workers, std::sp
 
 LossCurves BudgetStage::curves(std::size_t order, const HeadFigures& figures) const {
   const Index l = dump_.shape().l;
-  LossCurves curves(figures.values.rows(), l);
-  std::vector<std::int32_t> as_it_stands(static_cast<std::size_t>(l));
-  std::iota(as_it_stands.begin(), as_it_stands.end(), 0);
-  const Index column = static_cast<Index>(order) * 2 * l;
-  for (Index first = 0; first < figures.values.rows(); first += figures.n_kv) {
-    const auto layer = figures.values.block(first, column, figures.n_kv, l);
-    const double sum = plan_.normalise_by_layer ? layer.sum() : 0;
-    for (Index g = 0; g < figures.n_kv; ++g) {
-      std::vector<double> worth(static_cast<std::size_t>(l));
-      for (Index j = 0; j < l; ++j)
-        worth[static_cast<std::size_t>(j)] = sum > 0 ? layer(g, j) / sum : layer(g, j);
-      curves.set(first + g, as_it_stands, worth);
-    }
-  }
-  return curves;
+  return loss_curves(figures.values, static_cast<Index>(order) * 2 * l, l, figures.n_kv,
+                     plan_.normalise_by_layer);
 }
 
 Json BudgetStage::write_tables(const ResultFolder& folder, const HeadFigures& figures) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <numeric>
 
 namespace kvreplay {
 
@@ -40,6 +41,24 @@ void LossCurves::set(Index head, std::span<const std::int32_t> order, std::span<
     sum = next;
     loss[j] = std::max(loss[j + 1], sum + lost);
   }
+}
+
+LossCurves loss_curves(const Matrix<double>& values, Index column, Index l, Index n_kv,
+                       bool normalise_by_layer) {
+  LossCurves curves(values.rows(), l);
+  std::vector<std::int32_t> as_it_stands(static_cast<std::size_t>(l));
+  std::iota(as_it_stands.begin(), as_it_stands.end(), 0);
+  for (Index first = 0; first < values.rows(); first += n_kv) {
+    const auto layer = values.block(first, column, n_kv, l);
+    const double sum = normalise_by_layer ? layer.sum() : 0;
+    for (Index g = 0; g < n_kv; ++g) {
+      std::vector<double> worth(static_cast<std::size_t>(l));
+      for (Index j = 0; j < l; ++j)
+        worth[static_cast<std::size_t>(j)] = sum > 0 ? layer(g, j) / sum : layer(g, j);
+      curves.set(first + g, as_it_stands, worth);
+    }
+  }
+  return curves;
 }
 
 double total_loss(const LossCurves& curves, const Budgets& budgets) {

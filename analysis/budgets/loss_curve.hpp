@@ -1,6 +1,7 @@
 #pragma once
 
 #include "analysis/budgets/budget_frame.hpp"
+#include "sim/head_group.hpp"
 
 #include <cstdint>
 #include <span>
@@ -32,6 +33,12 @@ class LossCurves {
   Index all_heads_, l_;
   std::vector<double> gain_, loss_;
 };
+
+/// The curves of heads whose tokens' importance stands in `values` [all_heads, ..] from `column` on, [l]
+/// each, most wanted first. `normalise_by_layer`: divided by the sum over the layer's n_kv heads, where that
+/// is not 0.
+LossCurves loss_curves(const Matrix<double>& values, Index column, Index l, Index n_kv,
+                       bool normalise_by_layer);
 
 /// sum over h of L_h(b_h).
 double total_loss(const LossCurves& curves, const Budgets& budgets);

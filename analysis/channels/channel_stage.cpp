@@ -3,6 +3,7 @@
 #include "analysis/cache_elements.hpp"
 #include "analysis/channels/channel_report.hpp"
 #include "analysis/channels/channel_tables.hpp"
+#include "analysis/channels/rope_pair_share.hpp"
 #include "sim/channels/channel_interaction.hpp"
 #include "sim/compression/compressed_outputs.hpp"
 #include "sim/eviction/cache_group.hpp"
@@ -12,21 +13,6 @@
 #include <utility>
 
 namespace kvreplay {
-namespace {
-
-/// The share of the off-diagonal interaction that lies between the two channels of a rotation pair.
-double rope_pair_share(const Matrix<double>& H, const std::vector<Index>& partner) {
-  double all = 0, pairs = 0;
-  for (Index c = 0; c < H.rows(); ++c)
-    for (Index e = 0; e < H.cols(); ++e) {
-      if (c == e) continue;
-      all += std::abs(H(c, e));
-      if (partner[static_cast<std::size_t>(c)] == e) pairs += std::abs(H(c, e));
-    }
-  return all > 0 ? pairs / all : 0;
-}
-
-}  // namespace
 
 ChannelStage::ChannelStage(const Dump& dump, const ChannelOptions& options, Precision precision)
     : dump_(dump), plan_(channel_plan(dump, options)), columns_(plan_.cases.size()), precision_(precision) {}
