@@ -1,0 +1,214 @@
+#include "viewer/work/budget_view.hpp"
+
+#include "analysis/budgets/budget_frame.hpp"
+#include "data/error.hpp"
+#include "tests/analysis/kvreplay_program.hpp"
+#include "tests/analysis/result_files.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/temp_dir.hpp"
+#include "tests/viewer/on_desk.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+using namespace kvreplay;
+using namespace kvreplay::viewer;
+using namespace kvreplay::test;
+
+namespace {
+
+using Heads = std::vector<std::shared_ptr<const HeadWorth>>;
+
+Heads all_heads(const Dump& dump, const BudgetPlan& plan) {
+  return on_desk([&](JobControl& job) {
+    Heads heads;
+    for (Index layer = 0; layer < dump.shape().layers; ++layer)
+      for (Index g = 0; g < dump.shape().n_kv; ++g)
+        heads.push_back(
+            std::make_shared<const HeadWorth>(head_worth(load_head_group<float>(dump, layer, g), plan, job)));
+    return heads;
+  });
+}
+
+/// Every method of the plan.
+struct Computed {
+  BudgetCurves curves;
+  std::vector<BudgetShare> shares;
+};
+Computed computed(const Dump& dump, const BudgetPlan& plan, const Heads& heads) {
+  return on_desk([&](JobControl& job) {
+    Computed all{budget_curves(plan, dump.shape(), heads, job), {}};
+    for (std::size_t c = 0; c < plan.cases.size(); ++c)
+      all.shares.push_back(budget_share(plan, c, all.curves, job));
+    return all;
+  });
+}
+
+}  // namespace
+
+TEST_CASE("budget view: the curves, budgets, losses and errors of kvreplay budget") {
+  BudgetSettings settings;
+  settings.order = GENERATE("snapkv", "keydiff", "joint");
+  settings.semantics = settings.order == "keydiff" ? Semantics::kvpress : Semantics::paper;
+  settings.normalise_by_layer = settings.order != "snapkv";
+  settings.sigma = 0.7;
+  if (settings.order == "joint") {
+    settings.floor = 0.05;
+    settings.sinks = 4;
+    settings.recent = 10;
+  }
+  const TempDir dir;
+  const ProcessResult done = run_kvreplay(
+      {"budget", sample_dump(), "--out", (dir / "r").string(), "--order", settings.order, "--sigma", "0.7",
+       "--normalise", settings.normalise_by_layer ? "layer" : "none", "--semantics",
+       std::string(name_of(settings.semantics)), "--floor", fmt::format("{}", settings.floor), "--sinks",
+       fmt::format("{}", settings.sinks), "--recent", fmt::format("{}", settings.recent), "--quiet"});
+  INFO(done.err);
+  REQUIRE(done.code == 0);
+  const Dump dump = Dump::open(sample_dump());
+  const BudgetPlan plan = budget_view_plan(settings, dump);
+  const Heads heads = all_heads(dump, plan);
+  const Computed all = computed(dump, plan, heads);
+
+  const Npy curves = npy_file(dir / ("r/curves/" + settings.order + ".npy"));
+  REQUIRE(curves.shape == std::vector<std::size_t>{6, 2, 897});
+  CHECK(curves.as<double>() == all.curves.curves->losses());
+  const auto rows = csv_rows(dir / "r/budgets.csv",
+                             "layer,kv_head,order,method,sigma,budget,loss,output_error,layer_output_error");
+  REQUIRE(all.shares.size() == 5);
+  for (const BudgetShare& share : all.shares) {
+    const auto row_of = [&](const std::string& layer, const std::string& head) {
+      const auto at = std::find_if(rows.begin(), rows.end(), [&](const CsvRow& row) {
+        return row.at("layer") == layer && row.at("kv_head") == head && row.at("method") == share.method;
+      });
+      REQUIRE(at != rows.end());
+      return *at;
+    };
+    INFO(settings.order << " " << share.method);
+    CHECK(share.missing == 0);
+    for (std::size_t h = 0; h < 12; ++h) {
+      const CsvRow row = row_of(std::to_string(h / 2), std::to_string(h % 2));
+      CHECK(share.budgets[h] == std::stol(row.at("budget")));
+      CHECK(share.loss[h] == std::stod(row.at("loss")));
+    }
+    const CsvRow whole = row_of("", "");
+    CHECK(share.total == std::stol(whole.at("budget")));
+    CHECK(share.total_loss == std::stod(whole.at("loss")));
+
+    const std::size_t h = 7;  // layer 3, KV head 1
+    const auto group = load_head_group<float>(dump, 3, 1);
+    const BudgetErrors errors = on_desk([&](JobControl& job) {
+      return budget_errors(group, plan, *heads[h], std::vector<Index>{share.budgets[h], 896}, job);
+    });
+    CHECK(errors.error[0] == std::stod(row_of("3", "1").at("output_error")));
+    CHECK(errors.error[1] == 0);
+    const Npy kept =
+        npy_file(dir / fmt::format("r/layer_03/kept/{}-{}-0.7.npy", settings.order, share.method));
+    const KeptSet found = kept_at(*heads[h], share.budgets[h]);
+    CHECK(kept.data.substr(896, 896) == std::string(found.begin(), found.end()));
+  }
+}
+
+TEST_CASE("budget view: one set of curves serves every total, and the optimum is never beaten") {
+  const Dump dump = Dump::open(sample_dump());
+  BudgetSettings settings;
+  const BudgetPlan plan = budget_view_plan(settings, dump);
+  const Heads heads = all_heads(dump, plan);
+  double last = 0;
+  for (const double sigma : {0.05, 0.3, 0.55, 0.8, 0.95, 0.995}) {
+    settings.sigma = sigma;
+    const BudgetPlan at = budget_view_plan(settings, dump);
+    CHECK(curves_key(at) == curves_key(plan));
+    const Computed all = computed(dump, at, heads);
+    double optimum = 0;
+    for (const BudgetShare& share : all.shares) {
+      CHECK(share.total == total_budget(sigma, 896, 12));
+      if (share.method == "optimal") optimum = share.total_loss;
+    }
+    for (const BudgetShare& share : all.shares) CHECK(optimum <= share.total_loss);
+    CHECK(optimum >= last);
+    last = optimum;
+  }
+}
+
+TEST_CASE("budget view: with some heads unknown it says how many, and shows those it has") {
+  const Dump dump = Dump::open(sample_dump());
+  const BudgetPlan plan = budget_view_plan({}, dump);
+  Heads heads = all_heads(dump, plan);
+  const Computed whole = computed(dump, plan, heads);
+  for (const std::size_t h : {1, 5, 11}) heads[h] = nullptr;
+  const Computed some = computed(dump, plan, heads);
+  CHECK(some.curves.missing == 3);
+  CHECK_FALSE(some.curves.curves);
+  for (const BudgetShare& share : some.shares) {
+    CHECK(share.missing == 3);
+    CHECK(share.budgets.empty());
+  }
+  CHECK(computed(dump, plan, {}).curves.missing == 12);
+  // Not normalised, a head's own curve is that of all.
+  const std::vector<double> own = loss_of(*heads[6]);
+  const auto among_all = whole.curves.curves->loss(6);
+  CHECK(std::equal(own.begin(), own.end(), among_all.begin(), among_all.end()));
+}
+
+TEST_CASE("budget view: a kept set grows with its budget and stays within the prompt") {
+  const HeadWorth worth{{2, 0, 3, 1}, {4, 3, 0, 1}, {9, 8, 7, 6}};
+  CHECK(kept_at(worth, -1) == KeptSet{0, 0, 0, 0});
+  CHECK(kept_at(worth, 0) == KeptSet{0, 0, 0, 0});
+  CHECK(kept_at(worth, 2) == KeptSet{1, 0, 1, 0});
+  CHECK(kept_at(worth, 9) == KeptSet{1, 1, 1, 1});
+  CHECK(loss_of(worth) == std::vector<double>{8, 4, 1, 1, 0});
+  CHECK(loss_of({}) == std::vector<double>{0});
+}
+
+TEST_CASE("budget view: what cannot be followed is said in a line") {
+  const Dump dump = Dump::open(sample_dump());
+  const auto reason = [&](const auto& change, const Dump& of) {
+    BudgetSettings settings;
+    change(settings);
+    const std::string line = why_not(settings, of).value_or("");
+    CHECK(line.find('\n') == std::string::npos);
+    CHECK(line.find("--") == std::string::npos);
+    return line;
+  };
+  CHECK(reason([](BudgetSettings&) {}, dump).empty());
+  CHECK(contains(reason([](auto& s) { s.order = "snapkw"; }, dump), "snapkv"));
+  CHECK(contains(reason([](auto& s) { s.methods = {"lo"}; }, dump), "lu"));
+  CHECK_FALSE(reason([](auto& s) { s.methods = {}; }, dump).empty());
+  CHECK(contains(reason([](auto& s) { s.sigma = 0; }, dump), "between 0 and 1"));
+  CHECK(contains(reason([](auto& s) { s.sigma = std::numeric_limits<double>::quiet_NaN(); }, dump),
+                 "between 0 and 1"));
+  CHECK_FALSE(reason([](auto& s) { s.floor = 0.5; }, dump).empty());  // more than sigma 0.8 leaves
+  CHECK_FALSE(reason([](auto& s) { s.sinks = 800, s.recent = 200; }, dump).empty());
+  CHECK(contains(reason([](BudgetSettings&) {}, Dump::open(sample_dump(), {1024})), "decoding steps"));
+}
+
+TEST_CASE("budget view: settings survive a session, and keys tell apart what differs") {
+  BudgetSettings settings;
+  settings.order = "keydiff";
+  settings.methods = {"lu"};
+  settings.semantics = Semantics::official;
+  settings.sigma = 0.25;
+  settings.normalise_by_layer = true;
+  settings.floor = 0.1;
+  settings.sinks = 2;
+  settings.recent = 3;
+  CHECK(budget_settings(nlohmann::json::parse(to_json(settings).dump()), "session") == settings);
+  CHECK(budget_settings(nlohmann::json::object(), "session") == BudgetSettings{});
+  CHECK_THROWS_AS(budget_settings({{"sigma", "all"}}, "session"), InputError);
+  const Dump dump = Dump::open(sample_dump());
+  const BudgetPlan base = budget_view_plan({}, dump);
+  BudgetSettings other;
+  other.normalise_by_layer = true;
+  CHECK(order_key(budget_view_plan(other, dump)) == order_key(base));
+  CHECK(curves_key(budget_view_plan(other, dump)) != curves_key(base));
+  other = {};
+  other.floor = 0.1;
+  CHECK(curves_key(budget_view_plan(other, dump)) != curves_key(base));
+  other = {};
+  other.sinks = 1;
+  CHECK(order_key(budget_view_plan(other, dump)) != order_key(base));
+}

@@ -1,0 +1,183 @@
+#include "viewer/work/budget_view.hpp"
+
+#include "analysis/agreement.hpp"
+#include "analysis/budgets/head_orders.hpp"
+#include "analysis/eviction/eviction_names.hpp"
+#include "analysis/eviction/head_ranking.hpp"
+#include "analysis/scoped_figures.hpp"
+#include "data/error.hpp"
+#include "sim/eviction/kept_outputs.hpp"
+#include "viewer/work/policy_settings.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace kvreplay::viewer {
+namespace {
+
+Matrix<double> rows_of(const BudgetCurves& curves, const std::vector<double> HeadWorth::*numbers) {
+  Matrix<double> rows(static_cast<Index>(curves.heads.size()), curves.l);
+  for (std::size_t h = 0; h < curves.heads.size(); ++h)
+    std::copy_n(((*curves.heads[h]).*numbers).data(), curves.l, rows.row(static_cast<Index>(h)).data());
+  return rows;
+}
+
+}  // namespace
+
+nlohmann::json to_json(const BudgetSettings& settings) {
+  return {{"order", settings.order},
+          {"methods", settings.methods},
+          {"semantics", name_of(settings.semantics)},
+          {"sigma", settings.sigma},
+          {"normalise_by_layer", settings.normalise_by_layer},
+          {"floor", settings.floor},
+          {"sinks", settings.sinks},
+          {"recent", settings.recent}};
+}
+
+BudgetSettings budget_settings(const nlohmann::json& json, const std::string& where) {
+  const SettingsReader reader(json, where);
+  BudgetSettings settings;
+  std::string semantics;
+  reader.read("order", settings.order);
+  reader.read("methods", settings.methods);
+  reader.read("semantics", semantics);
+  if (!semantics.empty()) settings.semantics = parse_semantics(reader.where("semantics"), semantics);
+  reader.read("sigma", settings.sigma);
+  reader.read("normalise_by_layer", settings.normalise_by_layer);
+  reader.read("floor", settings.floor);
+  reader.read("sinks", settings.sinks);
+  reader.read("recent", settings.recent);
+  return settings;
+}
+
+BudgetPlan budget_view_plan(const BudgetSettings& settings, const Dump& dump) {
+  BudgetOptions options;
+  options.orders = {settings.order};
+  options.methods = settings.methods;
+  options.sigmas = {settings.sigma};
+  options.semantics = std::string(name_of(settings.semantics));
+  options.normalise = settings.normalise_by_layer ? "layer" : "none";
+  options.floor = settings.floor;
+  options.sinks = settings.sinks;
+  options.recent = settings.recent;
+  std::vector<Index> layers(static_cast<std::size_t>(dump.shape().layers));
+  std::iota(layers.begin(), layers.end(), 0);
+  return budget_plan(dump, options, layers);
+}
+
+std::optional<std::string> why_not(const BudgetSettings& settings, const Dump& dump) {
+  try {
+    budget_view_plan(settings, dump);
+  } catch (const InputError& error) {
+    return without_dashes(error.what());
+  }
+  return std::nullopt;
+}
+
+std::string order_key(const BudgetPlan& plan) {
+  const Order& order = plan.orders.front();
+  return fmt::format("{}/sinks {}/recent {}", order.name, order.rule.sinks, order.rule.recent);
+}
+
+std::string curves_key(const BudgetPlan& plan) {
+  return fmt::format("{}/lower {}{}", order_key(plan), plan.lower,
+                     plan.normalise_by_layer ? "/by layer" : "");
+}
+
+HeadWorth head_worth(const HeadGroup<float>& group, const BudgetPlan& plan, JobControl& job) {
+  const Vector<double> importance = future_importance(group, job.workers());
+  RankedTokens ranked = std::move(head_orders(group, plan, 1, job.workers()).front());
+  HeadWorth worth{std::move(ranked.order), {}, std::move(ranked.scores)};
+  worth.worth.reserve(worth.order.size());
+  for (const std::int32_t p : worth.order) worth.worth.push_back(importance[p]);
+  return worth;
+}
+
+std::vector<double> loss_of(const HeadWorth& worth) {
+  const auto l = static_cast<Index>(worth.worth.size());
+  const Matrix<double> row = Eigen::Map<const Matrix<double>>(worth.worth.data(), 1, l);
+  return loss_curves(row, 0, l, 1, false).losses();
+}
+
+KeptSet kept_at(const HeadWorth& worth, Index budget) {
+  KeptSet kept(worth.order.size(), 0);
+  const auto n = static_cast<std::size_t>(std::clamp<Index>(budget, 0, static_cast<Index>(kept.size())));
+  for (std::size_t j = 0; j < n; ++j) kept[static_cast<std::size_t>(worth.order[j])] = 1;
+  return kept;
+}
+
+BudgetCurves budget_curves(const BudgetPlan& plan, const DumpShape& shape,
+                           std::vector<std::shared_ptr<const HeadWorth>> heads, JobControl& job) {
+  BudgetCurves result;
+  result.layers = shape.layers;
+  result.n_kv = shape.n_kv;
+  result.l = shape.l;
+  result.heads = std::move(heads);
+  result.heads.resize(static_cast<std::size_t>(shape.layers * shape.n_kv));
+  result.missing = std::count(result.heads.begin(), result.heads.end(), nullptr);
+  if (result.missing > 0) return result;
+  job.check();
+  result.curves =
+      loss_curves(rows_of(result, &HeadWorth::worth), 0, result.l, result.n_kv, plan.normalise_by_layer);
+  job.check();
+  result.greedy.emplace(*result.curves, plan.lower);
+  return result;
+}
+
+BudgetShare budget_share(const BudgetPlan& plan, std::size_t which, const BudgetCurves& curves,
+                         JobControl& job) {
+  const BudgetCase& asked = plan.cases.at(which);
+  BudgetShare share;
+  share.method = std::string(name_of(asked.method));
+  share.missing = curves.missing;
+  if (curves.missing > 0) return share;
+  job.check();
+  // The only method that looks at the scores of all heads.
+  const Matrix<double> scores =
+      asked.method == Method::ada ? rows_of(curves, &HeadWorth::scores) : Matrix<double>();
+  const BudgetFrame frame = budget_frame(curves.layers, curves.n_kv, curves.l, asked.sigma, plan.lower);
+  Allocation found = allocate(plan, asked, frame, *curves.curves, *curves.greedy,
+                              {scores.data(), static_cast<std::size_t>(scores.size())});
+  share.total = std::accumulate(found.budgets.begin(), found.budgets.end(), Index{0});
+  share.total_loss = compensated_sum(found.loss);
+  share.budgets = std::move(found.budgets);
+  share.loss = std::move(found.loss);
+  return share;
+}
+
+BudgetErrors budget_errors(const HeadGroup<float>& group, const BudgetPlan& plan, const HeadWorth& worth,
+                           std::span<const Index> budgets, JobControl& job) {
+  std::vector<KeptSet> sets;
+  for (const Index budget : budgets) sets.push_back(kept_at(worth, budget));
+  OutputChanges<float> changes = output_changes(group, plan.future, sets, false, job.workers());
+  BudgetErrors errors{changes.full_sq, std::move(changes.change_sq), {}};
+  for (const double change : errors.change_sq) errors.error.push_back(relative_error(change, errors.full_sq));
+  return errors;
+}
+
+std::size_t bytes_of(const HeadWorth& worth) {
+  return sizeof(worth) + worth.order.size() * sizeof(std::int32_t) +
+         (worth.worth.size() + worth.scores.size()) * sizeof(double);
+}
+
+std::size_t bytes_of(const BudgetCurves& curves) {
+  std::size_t bytes = sizeof(curves) + curves.heads.size() * sizeof(std::shared_ptr<const HeadWorth>);
+  if (curves.curves)
+    bytes += curves.heads.size() * static_cast<std::size_t>(2 * curves.l + 1) * sizeof(double);
+  if (curves.greedy) bytes += curves.greedy->blocks() * sizeof(HullBlock);
+  return bytes;
+}
+
+std::size_t bytes_of(const BudgetShare& share) {
+  return sizeof(share) + share.budgets.size() * sizeof(Index) + share.loss.size() * sizeof(double);
+}
+
+std::size_t bytes_of(const BudgetErrors& errors) {
+  return sizeof(errors) + 2 * errors.change_sq.size() * sizeof(double);
+}
+
+}  // namespace kvreplay::viewer

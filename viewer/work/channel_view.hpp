@@ -1,0 +1,97 @@
+#pragma once
+
+#include "analysis/channels/channel_plan.hpp"
+#include "sim/compression/compressed_cache.hpp"
+#include "viewer/work/desk.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+// How the key channels of one head interact, and what pruning some of them costs exactly. Every figure is
+// that of `kvreplay channels` with the same options. Where a semantics has a selection of its own for every
+// query head (official), a head has G parts, else one.
+
+namespace kvreplay::viewer {
+
+struct ChannelSettings {
+  std::vector<std::string> methods = ChannelOptions{}.methods;
+  Semantics semantics = Semantics::paper;
+  std::optional<Index> recent;  ///< unset: the semantics' own
+  Index window = 32;
+  std::string protect = "off";  ///< "A:B" in percent
+  bool operator==(const ChannelSettings&) const = default;
+};
+nlohmann::json to_json(const ChannelSettings& settings);
+/// As policy_settings() (policy_settings.hpp).
+ChannelSettings channel_settings(const nlohmann::json& json, const std::string& where);
+
+/// Rules and setting; its ratios and cases mean nothing. Throws InputError where why_not() says so.
+ChannelPlan channel_view_plan(const ChannelSettings& settings, const Dump& dump);
+std::optional<std::string> why_not(const ChannelSettings& settings, const Dump& dump);
+/// What channel_head() and channel_outputs() depend on besides the head.
+std::string basis_key(const ChannelPlan& plan);
+
+/// What serves every ratio and method. 3 d^2 numbers of 8 bytes a part.
+struct ChannelHead {
+  struct Part {
+    ChannelBasis basis;
+    Vector<double> spectrum;  ///< [d], eigenvalues of basis.scores.logits, largest first
+    double off_diagonal_share = 0;
+    double rope_pair_share = 0;  ///< nan where the dump does not say what rotates together
+  };
+  std::vector<Part> parts;
+  double off_diagonal_share = 0, rope_pair_share = 0;  ///< means over the parts
+  double window_logits_sq = 0, future_logits_sq = 0;   ///< ||Q K^T||_F^2 of the prunable keys, of all parts
+};
+ChannelHead channel_head(const HeadGroup<float>& group, const ChannelPlan& plan, JobControl& job);
+
+/// The output-space matrix: 2 G |window| l d d_v flops.
+struct ChannelOutputs {
+  std::vector<Matrix<double>> outputs;  ///< [parts] of [d, d]
+};
+ChannelOutputs channel_outputs(const HeadGroup<float>& group, const ChannelPlan& plan,
+                               const ChannelHead& head, JobControl& job);
+
+/// The channels in the order in which each rule prunes them, or starts from: [rules][parts]. Empty for a rule
+/// that needs outputs where `outputs` is null.
+using ChannelOrders = std::vector<std::vector<std::vector<Index>>>;
+ChannelOrders channel_orders(const ChannelPlan& plan, const ChannelHead& head, const ChannelOutputs* outputs);
+
+/// One method at one ratio, over all parts.
+struct ChannelPruning {
+  std::string method;
+  std::vector<ChannelSet> pruned;  ///< [parts] of [d]
+  double channels = 0;             ///< pruned, the mean over the parts
+  struct RowFigures {
+    double reconstruction = 0;           ///< ||Q K^T - Q S K^T||_F^2
+    double relative_reconstruction = 0;  ///< of the logits' square
+    double change_sq = 0;                ///< sum over rows and query heads of ||o' - o||^2
+    double error = 0;                    ///< change_sq / full_sq: output_error
+  };
+  RowFigures window, future;  ///< nan where there are no future rows
+  std::optional<double>
+      lower_bound;      ///< of optimal: no set of as many channels reconstructs the window better
+  bool proven = false;  ///< of optimal: the set is known to be the best
+  double bytes = 0;     ///< of the prompt's cache
+};
+struct ChannelPrunings {
+  double ratio = 0;
+  Index asked = 0;  ///< channels that the ratio asks for
+  double window_full_sq = 0, future_full_sq = 0;
+  std::vector<ChannelPruning> methods;  ///< in the plan's order, without those that wait for outputs
+  std::vector<std::string> waiting;     ///< methods that need outputs, where `outputs` is null
+};
+/// `ratio` in [0, 1), else InputError. The full outputs are formed anew each time, at the cost of about one
+/// method more.
+ChannelPrunings channel_prunings(const HeadGroup<float>& group, const ChannelPlan& plan,
+                                 const ChannelHead& head, const ChannelOutputs* outputs, double ratio,
+                                 const CacheElements& elements, JobControl& job);
+
+std::size_t bytes_of(const ChannelHead& head);
+std::size_t bytes_of(const ChannelOutputs& outputs);
+std::size_t bytes_of(const ChannelPrunings& prunings);
+
+}  // namespace kvreplay::viewer
