@@ -181,7 +181,7 @@ TEST_CASE("tiles count what they are made of", "[viewer][tiles]") {
 
 TEST_CASE("tile sizes of matrices up to 131072 x 131072", "[viewer][tiles]") {
   const MatrixSize large{131072, 131071};
-  CHECK(top_level(large) == 9);
+  CHECK(top_level(large) == 11);
   CHECK(texels(131071, 9) == 256);
   CHECK(tile_extent(large, {0, 511, 511}).rows == 256);
   CHECK(tile_extent(large, {0, 511, 511}).columns == 255);
@@ -189,8 +189,8 @@ TEST_CASE("tile sizes of matrices up to 131072 x 131072", "[viewer][tiles]") {
   CHECK(tile_extent(large, {0, 512, 0}) == MatrixSize{});
   CHECK(tile_extent({0, 5}, {0, 0, 0}) == MatrixSize{});
   CHECK(top_level({0, 0}) == 0);
-  CHECK(top_level({256, 1}) == 0);
-  CHECK(top_level({257, 1}) == 1);
+  CHECK(top_level({64, 1}) == 0);
+  CHECK(top_level({3, 65}) == 1);
 
   const TileBuilder last(large, {3, 63, 63});
   CHECK(last.first_row() == 129024);
@@ -210,7 +210,7 @@ TEST_CASE("the drawn level is the smallest without skipped texels", "[viewer][ti
   CHECK(level(2, 0.1) == 1);
   CHECK(level(2.5, 3) == 2);
   CHECK(level(1, 4) == 2);
-  CHECK(level(1000, 1000) == 4);  // one tile
+  CHECK(level(1000, 1000) == 6);  // 64 texels a side
   CHECK(drawn_level({}, {0, 0}) == 0);
 }
 

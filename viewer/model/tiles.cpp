@@ -77,7 +77,7 @@ MatrixSize tile_extent(MatrixSize size, const TileKey& key) {
 
 int top_level(MatrixSize size) {
   int level = 0;
-  while (texels(std::max(size.rows, size.columns), level) > kTileSize) ++level;
+  while (texels(std::max(size.rows, size.columns), level) > kTopTexels) ++level;
   return level;
 }
 

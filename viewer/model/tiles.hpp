@@ -64,7 +64,9 @@ std::size_t bytes_of(const Tile& tile);
 Index texels(Index cells, int level);
 /// Texels that the tile has.
 MatrixSize tile_extent(MatrixSize size, const TileKey& key);
-/// The lowest level at which the whole matrix is one tile.
+/// The highest level that is drawn: the lowest at which the matrix has no more than kTopTexels a side, and is
+/// thus one tile. A panel with fewer pixels a side may skip texels.
+inline constexpr Index kTopTexels = 64;
 int top_level(MatrixSize size);
 
 /// The level at which both axes are drawn: ceil(log2(cells per pixel)), so that no texel is skipped; the
