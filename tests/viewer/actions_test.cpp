@@ -1,0 +1,115 @@
+#include "viewer/model/actions.hpp"
+
+#include "tests/support/catch.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+using namespace kvreplay::viewer;
+
+namespace {
+
+ActionId first_of(std::string_view typed) {
+  const auto found = matching_actions(typed);
+  REQUIRE_FALSE(found.empty());
+  return found.front()->id;
+}
+
+ActionId pressed(const Shortcut& shortcut) {
+  const Action* found = action_of(shortcut);
+  REQUIRE(found != nullptr);
+  return found->id;
+}
+
+}  // namespace
+
+TEST_CASE("every action is in the table once", "[viewer][actions]") {
+  std::set<ActionId> ids;
+  std::set<std::string_view> titles;
+  std::vector<std::string_view> menus;
+  for (const Action& each : actions()) {
+    INFO(each.title);
+    CHECK(ids.insert(each.id).second);
+    CHECK(titles.insert(each.title).second);
+    CHECK_FALSE(each.title.empty());
+    CHECK_FALSE(each.hint.empty());
+    CHECK(&action(each.id) == &each);
+    if (menus.empty() || menus.back() != each.menu) menus.push_back(each.menu);
+  }
+  // From the first to the last of the enumeration.
+  for (int id = 0; id <= static_cast<int>(ActionId::show_jobs); ++id)
+    CHECK(ids.count(static_cast<ActionId>(id)) == 1);
+  CHECK(menus == std::vector<std::string_view>(kMenus.begin(), kMenus.end()));
+  for (const PanelKind panel : kPanels) CHECK(action(show_action(panel)).title == title_of(panel));
+}
+
+TEST_CASE("no two actions share a key", "[viewer][actions]") {
+  std::map<std::string, std::string_view> taken;
+  for (const Action& each : actions())
+    for (const Shortcut& shortcut : {each.shortcut, each.also}) {
+      if (shortcut.empty()) continue;
+      INFO(shortcut.text() << ": " << each.title << " and " << taken[shortcut.text()]);
+      CHECK(taken[shortcut.text()].empty());
+      taken[shortcut.text()] = each.title;
+      CHECK(action_of(shortcut) == &each);
+      const std::string& key = shortcut.key;
+      const bool sign = key.size() == 1 && key[0] > ' ' && !(key[0] >= 'a' && key[0] <= 'z');
+      const std::set<std::string> names = {"Left",  "Right", "Up",    "Down", "Escape",
+                                           "Enter", "Tab",   "Space", "F1",   "F5"};
+      CHECK((sign || names.count(key) == 1));
+      // A sign comes as typed: shift with it would never be told.
+      const bool letter = key.size() > 1 || (key[0] >= 'A' && key[0] <= 'Z');
+      CHECK((letter || !shortcut.shift));
+    }
+  CHECK(action_of({}) == nullptr);
+  CHECK(action_of({"N", true, true, true}) == nullptr);
+}
+
+TEST_CASE("keys do what people expect of them", "[viewer][actions]") {
+  CHECK(pressed({"N"}) == ActionId::next_worst_head);
+  CHECK(pressed({"P"}) == ActionId::previous_worst_head);
+  CHECK(pressed({"P", true, true}) == ActionId::open_palette);
+  CHECK(pressed({"K", true}) == ActionId::open_palette);
+  CHECK(pressed({"?"}) == ActionId::help);
+  CHECK(pressed({"Z", true}) == ActionId::undo);
+  CHECK(pressed({"Z", true, true}) == ActionId::redo);
+  CHECK(pressed({"Y", true}) == ActionId::redo);
+  CHECK(pressed({"X"}) == ActionId::flip_settings);
+  CHECK(pressed({"1"}) == ActionId::one_to_one);
+  CHECK(pressed({"]"}) == ActionId::next_head);
+  CHECK(pressed({"{"}) == ActionId::previous_layer);
+  CHECK(Shortcut{"P", true, true}.text() == "Ctrl+Shift+P");
+  CHECK(Shortcut{"+", true}.text() == "Ctrl++");
+  CHECK(Shortcut{"Left", false, false, true}.text() == "Alt+Left");
+  CHECK(Shortcut{}.text().empty());
+}
+
+TEST_CASE("the palette finds by a few letters", "[viewer][actions]") {
+  CHECK(first_of("undo") == ActionId::undo);
+  CHECK(first_of("und") == ActionId::undo);
+  CHECK(first_of("nwh") == ActionId::next_worst_head);
+  CHECK(first_of("next head") == ActionId::next_head);
+  CHECK(first_of("png") == ActionId::export_png);
+  CHECK(first_of("CSV exp") == ActionId::export_csv);
+  CHECK(first_of("tok") == ActionId::show_tokens);
+  CHECK(first_of("wh if") == ActionId::show_what_if);
+  CHECK(first_of("dark") == ActionId::toggle_theme);
+  CHECK(first_of("1:1") == ActionId::one_to_one);
+  CHECK(first_of("quit") == ActionId::quit);
+  CHECK(first_of("fit") == ActionId::fit_view);
+  CHECK(first_of("policy") == ActionId::show_what_if);  // by its hint
+  CHECK(first_of("file re") == ActionId::reload);       // by its menu
+
+  CHECK(matching_actions("").size() == actions().size());
+  CHECK(matching_actions("  ").size() == actions().size());
+  for (std::size_t i = 0; i < actions().size(); ++i) CHECK(matching_actions("")[i] == &actions()[i]);
+  CHECK(matching_actions("zzqx").empty());
+  CHECK(matching_actions("undo zzqx").empty());
+  for (const Action& each : actions()) {
+    INFO(each.title);
+    CHECK(matching_actions(each.title).front() == &each);
+    std::set<const Action*> once;
+    for (const Action* found : matching_actions(each.title)) CHECK(once.insert(found).second);
+  }
+}
