@@ -25,5 +25,6 @@ int run_info(const Arguments& arguments);
 int run_synth(const Arguments& arguments);
 int run_tokens(const Arguments& arguments);
 int run_verify(const Arguments& arguments);
+int run_view(const Arguments& arguments);
 
 }  // namespace kvreplay

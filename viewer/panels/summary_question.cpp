@@ -1,3 +1,4 @@
+#include "analysis/result_folder.hpp"
 #include "viewer/panels/questions.hpp"
 #include "viewer/work/result_tables.hpp"
 

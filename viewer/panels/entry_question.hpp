@@ -1,0 +1,27 @@
+#pragma once
+
+#include "viewer/panels/panel.hpp"
+#include "viewer/work/entry_tiles.hpp"
+
+#include <memory>
+#include <string>
+
+namespace kvreplay::viewer {
+
+/// Tiles of single rows and tokens of the selected head. Softmax states of rows are shared by all tiles.
+class EntryQuestions {
+ public:
+  EntryQuestions();
+
+  /// What the tiles of a view depend on: the beginning of their keys.
+  static std::string key_of(const Run& run, const EntryView& view);
+  /// The tile; while it takes long, one made from a part of its rows (`pending` is then set).
+  Answer<Tile> tile(PanelContext& context, const EntryView& view, const TileKey& key) const;
+  /// Drops softmax states beyond so many bytes.
+  void set_limit(std::size_t bytes) const { rows_->set_limit(bytes); }
+
+ private:
+  std::shared_ptr<RowCache> rows_;
+};
+
+}  // namespace kvreplay::viewer
