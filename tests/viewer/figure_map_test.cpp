@@ -1,0 +1,177 @@
+#include "viewer/work/figure_map.hpp"
+
+#include "data/atomic_file.hpp"
+#include "data/npy_write.hpp"
+#include "tests/analysis/kvreplay_program.hpp"
+#include "tests/analysis/result_files.hpp"
+#include "tests/data/expect_error.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/temp_dir.hpp"
+#include "viewer/work/result_tables.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace kvreplay::viewer {
+namespace {
+
+using test::expect_error;
+using test::TempDir;
+
+bool same(double a, double b) {
+  return (std::isnan(a) && std::isnan(b)) || std::abs(a - b) <= 1e-12 * std::abs(a);
+}
+
+constexpr auto kExample = R"({"program": "kvreplay", "schema": 1,
+  "dump": {"layers": 4, "n_q": 4, "n_kv": 2, "d": 8, "d_v": 8, "d_model": 0, "T": 12, "T_q": 12, "l": 9},
+  "layers": [1, 3], "options": {"tokens": {"reserve": [4, 0]}}})";
+
+}  // namespace
+
+TEST_CASE("figures say which way is worse", "[figures]") {
+  const auto info = [](const char* name) { return figure_info(*head_figure_named(name)); };
+  CHECK(info("exact_remove").larger_is_worse == true);
+  CHECK(info("oracle_next").larger_is_worse == true);
+  CHECK_FALSE(info("attn").larger_is_worse);
+  CHECK(info("key~exact_key~rel_l1").larger_is_worse == true);
+  CHECK(info("key~exact_key~spearman").larger_is_worse == false);
+  CHECK(info("key~exact_key~recall@1%").larger_is_worse == false);
+  CHECK(info("key~exact_key~mass@40").larger_is_worse == false);
+  CHECK(info("key~exact_key~rel_l1").scale == ScaleKind::log);
+  CHECK(info("key~exact_key~mass@40").scale == ScaleKind::linear);
+  CHECK(info("keydiff").scale == ScaleKind::linear);
+  CHECK(info("exact_key").scale == ScaleKind::log);
+  CHECK(info("key~exact_key~mass@40").unit == "share of the error");
+  CHECK(info("key~exact_key~recall@20%").unit == "share of tokens");
+  CHECK(info("key~exact_key~recall@20%").path == std::vector<std::string>{"exact_key", "key", "recall@20%"});
+}
+
+TEST_CASE("the worst head comes first, heads without a value last", "[figures]") {
+  FigureMap map = empty_map(figure_info({TokenMetric::exact_key, {}, {}}), {2, 5, 9}, 2);
+  map.values << 1, std::nan(""), 7, 1, -HUGE_VAL, HUGE_VAL;
+  const auto names = [](const std::vector<HeadPlace>& heads) {
+    std::string text;
+    for (const HeadPlace& head : heads) text += fmt::format("{}.{} ", head.layer, head.kv_head);
+    return text;
+  };
+  CHECK(names(worst_first(map)) == "9.1 5.0 2.0 5.1 9.0 2.1 ");
+  CHECK(names(worst_first(map, false)) == "9.0 2.0 5.1 5.0 9.1 2.1 ");
+  CHECK(worst_first(map).front().row == 2);
+  CHECK(worst_first(empty_map({}, {}, 2)).empty());
+}
+
+TEST_CASE("all figures of a result folder are in its menu, with their numbers", "[figures]") {
+  const TempDir dir;
+  const std::string out = (dir / "out").string(), dump = (dir / "dump").string();
+  test::make_small_dump(dump);
+  REQUIRE(test::run_kvreplay({"analyze", dump, "--out", out, "--quiet"}).code == 0);
+  const std::string decoded = (dir / "decoded").string();
+  REQUIRE(test::run_kvreplay({"evict", dump, "--out", decoded, "--policy", "h2o", "--phase",
+                              "prefill,decode,append-only", "--sigma", "0.5", "--quiet"})
+              .code == 0);
+
+  for (const std::string& folder : {out, decoded}) {
+    const ResultTables results(folder);
+    const ResultFigures figures = result_figures(results);
+    CHECK(figures.problems.empty());
+    std::set<std::string> names;
+    for (const FigureInfo& figure : figures.figures) {
+      INFO(figure.name);
+      CHECK(names.insert(figure.name).second);
+      CHECK_FALSE(figure.path.empty());
+      CHECK_FALSE(figure.title.empty());
+      // Every number that analyze names is known here, unit and all.
+      CHECK((!figure.unit.empty() || figure.path.back() == "proven"));
+      const FigureMap map = figure_map(results, figures, figure.name);
+      CHECK(map.values.rows() == 2);
+      CHECK(map.values.cols() == 2);
+      CHECK(map.heads == 4);
+    }
+    std::set<FigureGroup> groups;
+    for (const FigureInfo& figure : figures.figures) groups.insert(figure.group);
+    CHECK(groups == (folder == out
+                         ? std::set{FigureGroup::metrics, FigureGroup::agreement, FigureGroup::evictions,
+                                    FigureGroup::budgets, FigureGroup::channels}
+                         : std::set{FigureGroup::evictions, FigureGroup::decode}));
+    CHECK(bytes_of(figures) > figures.figures.size() * 8);
+  }
+  // The tables' numbers are those of the maps of the same figure.
+  const ResultTables results(out);
+  const ResultFigures figures = result_figures(results);
+  const auto agree = [&](const char* figure, const char* map) {
+    INFO(figure);
+    const Matrix<double> mine = figure_map(results, figures, figure).values, theirs = results.map(map);
+    for (Index i = 0; i < mine.size(); ++i) CHECK(same(theirs.data()[i], mine.data()[i]));
+  };
+  agree("evictions~h2o+key~paper~prefill~0.5~future~output_error",
+        "h2o+key-paper-prefill-31~future~output_error");
+  agree("evictions~tova~paper~prefill~0.8~window~output_error", "tova-paper-prefill-12~window~output_error");
+  agree("channels~iap~0.5~future~reconstruction_gain", "iap-0.5~future~reconstruction_gain");
+  agree("budgets~keydiff~lu~0.8~loss", "keydiff-lu-0.8~loss");
+  agree("exact_key~exact_joint~rel_l1", "exact_key~exact_joint~rel_l1");
+  CHECK(figures.find("channels~~~window~off_diagonal_share")->path ==
+        std::vector<std::string>{"off_diagonal_share"});
+  CHECK(figures.find("evictions~tova~paper~prefill~0.8~window~output_error")->larger_is_worse == true);
+  CHECK(figures.find("nothing") == nullptr);
+  expect_error([&] { (void)figure_map(results, figures, "nothing"); },
+               {"no figure nothing in these results"});
+
+  const ResultTables steps(decoded);
+  const ResultFigures of_steps = result_figures(steps);
+  const FigureMap largest = figure_map(steps, of_steps, "decode~h2o~append-only~paper~0.5~max");
+  const ResultTables::Array all = steps.array("decode/h2o~append-only-paper-0.5.npy");
+  REQUIRE(all.shape == std::vector<Index>{2, 2, 9});
+  double most = 0;
+  for (std::size_t step = 0; step < 9; ++step) most = std::max(most, all.values[2 * 9 + step]);
+  CHECK(same(most, largest.values(1, 0)));
+}
+
+TEST_CASE("maps of a reserve say so, whichever came first", "[figures]") {
+  const TempDir dir;
+  write_file(dir / "summary.json", kExample);
+  const std::size_t shape[] = {2, 2};
+  for (const char* name : {"attn~exact_key~spearman", "attn~exact_key~spearman~reserve0", "exact_key",
+                           "other", "attn~exact_key~spearman~reservex"})
+    write_npy(dir / fmt::format("maps/{}.npy", name), shape, std::vector<double>(4, 0.5));
+  const ResultFigures figures = result_figures(ResultTables(dir.path()));
+  REQUIRE(figures.figures.size() == 3);
+  CHECK(figures.figures[0].name == "exact_key");
+  CHECK(figures.figures[1].name == "attn~exact_key~spearman~reserve0");
+  CHECK(figures.figures[1].title == "spearman of attn against exact_key");
+  CHECK(figures.figures[2].name == "attn~exact_key~spearman");
+  CHECK(figures.figures[2].title == "spearman of attn against exact_key, without the last 4 tokens");
+  CHECK(figures.figures[1].path != figures.figures[2].path);
+}
+
+TEST_CASE("a bad table takes its own figures away and is named", "[figures]") {
+  const TempDir dir;
+  write_file(dir / "summary.json", kExample);
+  const std::string header = "layer,kv_head,policy,semantics,budget,metric,value\n";
+  const auto problem = [&](const std::string& rows) {
+    write_file(dir / "decode.csv", header + rows);
+    write_file(dir / "channels.csv",
+               "layer,kv_head,method,semantics,ratio,recent,pruned,rows,metric,value\n"
+               "3,1,,paper,,32,,window,off_diagonal_share,0.25\n");
+    const ResultTables results(dir.path());
+    const ResultFigures figures = result_figures(results);
+    CHECK(figures.figures.size() == (figures.problems.empty() ? 2 : 1));
+    const FigureMap share = figure_map(results, figures, "channels~~~window~off_diagonal_share");
+    CHECK(share.values(1, 1) == 0.25);
+    CHECK(std::isnan(share.values(0, 0)));
+    return figures.problems.empty() ? std::string() : figures.problems.front();
+  };
+  CHECK(problem("1,0,h2o,paper,0.5,mean,0.1\n").empty());
+  CHECK(
+      problem("2,0,h2o,paper,0.5,mean,0.1\n").find("decode.csv: expected heads of the run, found layer 2") !=
+      std::string::npos);
+  CHECK(problem("1,2,h2o,paper,0.5,mean,0.1\n").find("head 2") != std::string::npos);
+  CHECK(problem("1,0,h2o,paper,0.5,mean,much\n").find("line 2: expected a number") != std::string::npos);
+  CHECK(problem("1,0,h2o,paper\n").find("line 2: expected 7 fields") != std::string::npos);
+}
+
+}  // namespace kvreplay::viewer
