@@ -179,18 +179,19 @@ TEST_CASE("shader: with one constant changed it is found out", "[viewer][gl][sha
   REQUIRE(shader_difference(image, tiles).pixels == 0);
 
   const std::pair<const char*, const char*> changes[] = {
-      {"* 255.0", "* 250.0"},
+      {"t * float(KCOLORS - 1)", "t * float(KCOLORS - 80)"},
       {"0.693147181", "0.7"},
       {"(at.x + at.y)", "(at.x - at.y + 1000)"},
-      {"> 0x7F800000u", ">= 0x7F800000u"},
-      {"negative ? under : over", "negative ? over : under"},
-      {"value < low", "value < high"},
+      {"> 0x7F800000u", "> 0x7FFFFFFFu"},
+      {"0x80000000u", "0u"},
+      {"0x7F7FFFFFu", "0x3F800000u"},
+      {"value < low ? under", "value < high ? under"},
       {"value < 0.0 ? -size", "value < 0.0 ? size"},
-      {"- start", "+ start"},
+      {"-size : size) - start", "-size : size) + start"},
       {"* KFADE", "* (1.0 - KFADE)"},
-      {">> KTILE_BITS", ">> (KTILE_BITS - 1)"},
+      {"<< KTILE_BITS", "<< (KTILE_BITS - 1)"},
       {"column >> 1", "column"},
-      {"below + 1, 0", "below, 0"},
+      {"& 0x7FFFFFFFu", "& 0x7F7FFFFFu"},
   };
   for (const auto& change : changes) {
     std::string source = heatmap_fragment_source();

@@ -35,12 +35,15 @@ inline void make_frame_buffer(GLuint* id) { glGenFramebuffers(1, id); }
 inline void free_frame_buffer(GLuint id) { glDeleteFramebuffers(1, &id); }
 inline void make_vertex_array(GLuint* id) { glGenVertexArrays(1, id); }
 inline void free_vertex_array(GLuint id) { glDeleteVertexArrays(1, &id); }
+inline void make_buffer(GLuint* id) { glGenBuffers(1, id); }
+inline void free_buffer(GLuint id) { glDeleteBuffers(1, &id); }
 inline void make_program(GLuint* id) { *id = glCreateProgram(); }
 inline void free_program(GLuint id) { glDeleteProgram(id); }
 }  // namespace gl
 
 using GlTexture = GlObject<gl::make_texture, gl::free_texture>;
 using GlFrameBuffer = GlObject<gl::make_frame_buffer, gl::free_frame_buffer>;
+using GlBuffer = GlObject<gl::make_buffer, gl::free_buffer>;
 using GlVertexArray = GlObject<gl::make_vertex_array, gl::free_vertex_array>;
 using GlProgram = GlObject<gl::make_program, gl::free_program>;
 

@@ -12,19 +12,24 @@
 
 namespace kvreplay::viewer {
 
-/// The shader of heatmaps, compiled. One serves all renderers of a context. Throws InputError where it does
-/// not compile.
+/// The shader of heatmaps, compiled for every kind of scale. One serves all renderers of a context. Throws
+/// InputError where it does not compile.
 class HeatmapProgram {
  public:
   HeatmapProgram();
   /// For tests: from another fragment source than heatmap_fragment_source().
   explicit HeatmapProgram(const std::string& fragment_source);
 
+  /// Makes the scale's program the current one, ready to draw the image.
+  void use(const HeatmapImage& image) const;
+
+  /// Where the textures are expected.
+  enum Unit : GLint { unit_tiles, unit_columns, unit_rows, unit_colors };
+  /// Entries of the colour table: fine enough to need no interpolation.
+  static constexpr int kColors = 4096;
+
  private:
-  friend class HeatmapRenderer;
-  GlProgram program_;
-  GLint first_tile_, kind_, low_, high_, threshold_, start_, span_, mark_beyond_;
-  GLint outside_, pending_, hatch_a_, hatch_b_, under_, over_;
+  std::vector<GlProgram> by_kind_;  // [ScaleKind]
 };
 
 struct HeatmapLimits {
@@ -60,26 +65,32 @@ class HeatmapRenderer {
     std::int16_t layer = -1, shift = 0;
     bool operator==(const Source&) const = default;
   };
-  /// Tiles of the drawn level that the picture touches.
+  /// Pixels [begin, end) along an axis, which lie in one row or column of tiles.
+  struct Strip {
+    Index tile = 0;
+    int begin = 0, end = 0;
+  };
+  static std::vector<Strip> strips_of(const std::vector<std::int32_t>& texels);
+  /// The tiles of the drawn level that the picture touches.
   struct Grid {
     int level = 0;
-    Index row = 0, column = 0, rows = 0, columns = 0;
+    std::vector<Strip> rows, columns;
     TileKey key(std::size_t i) const {
-      const auto at = static_cast<Index>(i);
-      return {level, row + at / columns, column + at % columns};
+      return {level, rows[i / columns.size()].tile, columns[i % columns.size()].tile};
     }
-    std::size_t count() const { return static_cast<std::size_t>(rows * columns); }
+    std::size_t count() const { return rows.size() * columns.size(); }
   };
 
   void place_axes(const HeatmapImage& image);
   std::vector<Source> find_sources(const HeatmapImage& image, const TileMap& tiles);
-  void set_uniforms(const HeatmapImage& image) const;
+  void fill_corners() const;
   void paint(const HeatmapImage& image);
 
   std::shared_ptr<const HeatmapProgram> program_;
   HeatmapLimits limits_;
-  GlVertexArray no_vertices_;
-  GlTexture columns_, rows_, sources_, colors_;
+  GlVertexArray vertices_;
+  GlBuffer corners_;
+  GlTexture columns_, rows_, colors_;
   std::optional<ColorMap> colors_filled_;
   TileTextures tiles_;
   std::optional<FrameBuffer> buffer_;

@@ -2,34 +2,40 @@
 
 #include <string>
 
+// What draws a heatmap. Both sources go behind the constants that HeatmapProgram defines: the model's
+// KTILE_BITS, KHATCH_WIDTH and KFADE; KCOLORS, the number of colours; KIND, 0 linear, 1 log, 2 symlog
+// (software renderers compute both sides of every branch, so that each kind has a program of its own).
+
 namespace kvreplay::viewer {
 
-/// One triangle over the whole picture.
+/// One rectangle for each tile in view. Row 0 of the picture is row 0 of the framebuffer.
 inline const std::string& heatmap_vertex_source() {
-  static const std::string source = R"(#version 330 core
+  static const std::string source = R"(
+layout(location = 0) in ivec2 corner;   // pixels
+layout(location = 1) in ivec2 drawn_from;  // layer (-1: none), levels above the drawn one
+uniform vec2 size;                      // pixels
+flat out ivec2 source;
 void main() {
-  vec2 corner = vec2(gl_VertexID == 1 ? 3.0 : -1.0, gl_VertexID == 2 ? 3.0 : -1.0);
-  gl_Position = vec4(corner, 0.0, 1.0);
+  source = drawn_from;
+  gl_Position = vec4(vec2(corner) / size * 2.0 - 1.0, 0.0, 1.0);
 }
 )";
   return source;
 }
 
-/// color_at() of viewer/model/heatmap_image.hpp, pixel by pixel; row 0 of the picture is row 0 of the
-/// framebuffer. KTILE_BITS, KHATCH_WIDTH and KFADE are the model's constants.
+/// color_at() of viewer/model/heatmap_image.hpp for pixels within the matrix.
 inline const std::string& heatmap_fragment_source() {
   static const std::string source = R"(
 uniform usampler2DArray tiles;  // [layer, row, column]: values' bits, since samplers may change a NaN
-uniform isampler2D sources;     // [tile row, tile column] in view: layer (-1: none), levels above the drawn one
-uniform isampler2D columns;     // [pixel]: texel (-1: outside) * 2 + whether it is faded
-uniform isampler2D rows;        // [pixel]: texel (-1: outside)
-uniform sampler2D colors;       // [256]
-uniform ivec2 first_tile;       // column, row of sources' first
-uniform int kind;               // 0 linear, 1 log, 2 symlog
-uniform float low, high, threshold;
-uniform float start, span;      // symlog of low, and of high less that; log: of high / low
+uniform isampler2D columns;     // [pixel]: texel * 2 + whether it is faded
+uniform isampler2D rows;        // [pixel]: texel
+uniform sampler2D colors;       // [KCOLORS]: color_of()
+uniform float low, high;
+uniform float threshold;        // symlog
+uniform float start, span;      // symlog: of low, and of high less that; log: 0, of high / low
 uniform bool mark_beyond;
 uniform vec3 outside, pending, hatch_a, hatch_b, under, over;
+flat in ivec2 source;
 out vec4 pixel;
 
 // Natural logarithm of x > 0 to float's accuracy, which log() need not have.
@@ -43,53 +49,35 @@ float ln(float x) {
   return float(exponent) * 0.693147181 + 2.0 * s * series;
 }
 
-float symlog(float value) {
-  float size = ln(1.0 + abs(value) / threshold);
-  return value < 0.0 ? -size : size;
-}
-
-// ValueScale::place() of a finite value, 0 where it is below every range.
+// ValueScale::place() of a finite value.
 float place(float value) {
-  if (kind == 1) return value > 0.0 ? ln(value / low) / span : 0.0;
-  if (kind == 2) return (symlog(value) - start) / span;
+#if KIND == 0
   return (value - low) / (high - low);
-}
-
-vec3 color_of(float t) {
-  float position = (t > 0.0 ? min(t, 1.0) : 0.0) * 255.0;
-  int below = min(int(position), 254);
-  vec3 from = texelFetch(colors, ivec2(below, 0), 0).rgb;
-  vec3 to = texelFetch(colors, ivec2(below + 1, 0), 0).rgb;
-  return from + (to - from) * (position - float(below));
-}
-
-vec3 color_inside(ivec2 at, ivec2 texel) {
-  ivec2 source = texelFetch(sources, (texel >> KTILE_BITS) - first_tile, 0).rg;
-  if (source.r < 0) return pending;
-  ivec2 within = (texel >> source.g) & ((1 << KTILE_BITS) - 1);
-  uint bits = texelFetch(tiles, ivec3(within, source.r), 0).r;
-  uint magnitude = bits & 0x7FFFFFFFu;
-  if (magnitude > 0x7F800000u) return (at.x + at.y) / KHATCH_WIDTH % 2 == 0 ? hatch_a : hatch_b;
-  bool negative = bits != magnitude;
-  if (magnitude == 0x7F800000u) {
-    if (mark_beyond) return negative ? under : over;
-    return color_of(negative ? 0.0 : 1.0);
-  }
-  float value = uintBitsToFloat(bits);
-  if (mark_beyond && value < low) return under;
-  if (mark_beyond && value > high) return over;
-  return color_of(place(value));
+#elif KIND == 1
+  return value > 0.0 ? (ln(value / low) - start) / span : 0.0;
+#else
+  float size = ln(1.0 + abs(value) / threshold);
+  return ((value < 0.0 ? -size : size) - start) / span;
+#endif
 }
 
 void main() {
   ivec2 at = ivec2(gl_FragCoord.xy);
   int column = texelFetch(columns, ivec2(at.x, 0), 0).r;
   int row = texelFetch(rows, ivec2(at.y, 0), 0).r;
-  vec3 color = outside;
-  if (column >= 0 && row >= 0) {
-    color = color_inside(at, ivec2(column >> 1, row));
-    if ((column & 1) != 0) color += (outside - color) * KFADE;
-  }
+  ivec2 within = (ivec2(column >> 1, row) >> source.g) & ((1 << KTILE_BITS) - 1);
+  uint bits = texelFetch(tiles, ivec3(within, max(source.r, 0)), 0).r;
+
+  // Infinities become the largest numbers, which lie beyond every range.
+  uint magnitude = bits & 0x7FFFFFFFu;
+  float value = uintBitsToFloat((bits & 0x80000000u) | min(magnitude, 0x7F7FFFFFu));
+  float t = place(value);
+  t = t > 0.0 ? min(t, 1.0) : 0.0;
+  vec3 color = texelFetch(colors, ivec2(int(t * float(KCOLORS - 1) + 0.5), 0), 0).rgb;
+  if (mark_beyond) color = value < low ? under : value > high ? over : color;
+  if (magnitude > 0x7F800000u) color = (at.x + at.y) / KHATCH_WIDTH % 2 == 0 ? hatch_a : hatch_b;
+  if (source.r < 0) color = pending;
+  if ((column & 1) != 0) color += (outside - color) * KFADE;
   pixel = vec4(color, 1.0);
 }
 )";

@@ -63,10 +63,4 @@ GlProgram link_program(const std::string& vertex_source, const std::string& frag
   return program;
 }
 
-GLint uniform_of(const GlProgram& program, const char* name) {
-  const GLint location = glGetUniformLocation(program.id(), name);
-  if (location < 0) throw InputError(fmt::format("OpenGL: the shader has no uniform {}", name));
-  return location;
-}
-
 }  // namespace kvreplay::viewer

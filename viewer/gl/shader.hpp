@@ -9,7 +9,4 @@ namespace kvreplay::viewer {
 /// A linked program. Throws InputError with the compiler's log, where a source does not compile or link.
 GlProgram link_program(const std::string& vertex_source, const std::string& fragment_source);
 
-/// The location of a uniform. Throws InputError where the program has none of this name.
-GLint uniform_of(const GlProgram& program, const char* name);
-
 }  // namespace kvreplay::viewer
