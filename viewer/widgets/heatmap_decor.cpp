@@ -168,10 +168,24 @@ void HeatmapView::draw_marks(const Frame& f, const HeatmapContent& content) cons
     line(low);
     line(high);
   };
-  if (content.hover_column) band(true, *content.hover_column, faded(t.text, 0.35F));
-  if (content.hover_row) band(false, *content.hover_row, faded(t.text, 0.35F));
-  if (content.column) band(true, *content.column, t.accent);
-  if (content.row) band(false, *content.row, t.accent);
+  const auto outline = [&](Index row, Index column, ImU32 color) {
+    const ImVec2 low = {std::floor(px(column, 0)), std::floor(py(row, 0))};
+    const ImVec2 high = {std::floor(px(column, 1)), std::floor(py(row, 1))};
+    // A dark line on both sides, for cells of any colour.
+    const float thick = t.px(2);
+    f.list->AddRect(low, high, IM_COL32(0, 0, 0, 150), 0, 0, thick + 2);
+    f.list->AddRect(low, high, color, 0, 0, thick);
+  };
+  if (content.outline_cell) {
+    if (content.hover_row && content.hover_column)
+      outline(*content.hover_row, *content.hover_column, faded(t.text, 0.6F));
+    if (content.row && content.column) outline(*content.row, *content.column, t.accent);
+  } else {
+    if (content.hover_column) band(true, *content.hover_column, faded(t.text, 0.35F));
+    if (content.hover_row) band(false, *content.hover_row, faded(t.text, 0.35F));
+    if (content.column) band(true, *content.column, t.accent);
+    if (content.row) band(false, *content.row, t.accent);
+  }
   for (const Index c : content.selected_columns)
     f.list->AddRectFilled({px(c, 0), f.low.y - t.px(4)}, {std::max(px(c, 1), px(c, 0) + 1), f.low.y - 1},
                           t.accent);

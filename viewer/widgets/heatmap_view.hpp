@@ -47,6 +47,7 @@ struct HeatmapContent {
   std::vector<Index> selected_columns;           ///< ascending: marked at the axis
   std::vector<Index> column_marks, row_marks;    ///< small ticks (pruned channels, rotation pairs)
   std::optional<Index> row, column;              ///< selected
+  bool outline_cell = false;  ///< marks the cell that is selected, not its whole row and column
   std::optional<Index> hover_row, hover_column;  ///< where the mouse is in another panel
   std::vector<Strip> column_strips, row_strips;
   std::string link;  ///< heatmaps of one link share their columns' view where views are joined

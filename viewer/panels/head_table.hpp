@@ -1,0 +1,45 @@
+#pragma once
+
+#include "viewer/panels/panel.hpp"
+#include "viewer/work/figure_map.hpp"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kvreplay::viewer {
+
+class HeatmapView;
+
+/// The heads of a map in a table, the worst first unless sorted otherwise. A click selects.
+class HeadTable {
+ public:
+  /// Takes up another map; the same `key`: the same map.
+  void show(std::shared_ptr<const FigureMap> map, const std::string& key);
+  /// Draws within `size` pixels. `heatmap` lends its colours to the values' bars.
+  void draw(PanelContext& context, ImVec2 size, const HeatmapView& heatmap);
+  /// Worst first, whatever the table is sorted by.
+  const std::vector<HeadPlace>& ranking() const { return ranking_; }
+  /// A head's place in it, from 1 on; 0 where it has no value.
+  Index rank(Index row, Index kv_head) const;
+  float least_width() const;
+
+ private:
+  void sort();
+  void draw_table(PanelContext& context, ImVec2 size, const HeatmapView& heatmap);
+  void draw_row(PanelContext& context, const HeadPlace& place, const HeatmapView& heatmap);
+  void keep_in_view(const Selection& selection, float row_height);
+
+  std::shared_ptr<const FigureMap> map_;
+  std::string key_;
+  std::vector<HeadPlace> ranking_;
+  std::vector<Index> ranks_;        // [rows * n_kv], 0 without a value
+  std::vector<std::size_t> order_;  // of the table: into ranking_
+  int column_ = 0;                  // sorted by
+  bool descending_ = false;
+  std::optional<std::pair<Index, Index>> seen_;  // the head that was last brought into view
+};
+
+}  // namespace kvreplay::viewer
