@@ -23,7 +23,9 @@ namespace {
 DecodeView computed(const Dump& dump, const DecodeSettings& settings, Index layer, Index kv_head) {
   const DecodePlan plan = decode_plan(settings, dump);
   const auto group = load_head_group<float>(dump, layer, kv_head);
-  return on_desk([&](JobControl& job) { return decode_view(group, plan, decode_outputs(group, job), job); });
+  return on_desk([&](JobControl& job) {
+    return decode_view(group, plan, decode_outputs(group, job), decode_starts(group, plan, job), job);
+  });
 }
 
 std::string refusal_of(const DecodeSettings& settings, const Dump& dump) {
@@ -131,6 +133,38 @@ TEST_CASE(
     }
     CHECK(std::equal(run.kept.begin(), run.kept.end(), before.begin()));
   }
+}
+
+TEST_CASE("decode view: what decoding starts from serves every budget, pooling and pin of its key") {
+  const Dump dump = Dump::open(sample_dump());
+  DecodeSettings first, second;
+  first.policies = second.policies = {"snapkv", "h2o+caote"};
+  first.append_only = second.append_only = true;
+  second.sigma_budget = false;
+  second.budget = 50;
+  second.sinks = 2;
+  second.pool = Pooling{Pooling::Kind::avg, 3};
+  const DecodePlan a = decode_plan(first, dump), b = decode_plan(second, dump);
+  REQUIRE(starts_key(a) == starts_key(b));
+  const auto group = load_head_group<float>(dump, 1, 1);
+  const DecodeView shared = on_desk([&](JobControl& job) {
+    return decode_view(group, b, decode_outputs(group, job), decode_starts(group, a, job), job);
+  });
+  const DecodeView own = computed(dump, second, 1, 1);
+  for (std::size_t r = 0; r < 4; ++r) {
+    CHECK(shared.runs[r].error == own.runs[r].error);
+    CHECK(shared.runs[r].left == own.runs[r].left);
+  }
+  const auto differs = [&](const auto& change) {
+    DecodeSettings other = first;
+    change(other);
+    return starts_key(decode_plan(other, dump)) != starts_key(a);
+  };
+  CHECK(differs([](auto& s) { s.window = 5; }));
+  CHECK(differs([](auto& s) { s.decode_window = 5; }));
+  CHECK(differs([](auto& s) { s.append_only = false; }));
+  CHECK(differs([](auto& s) { s.semantics = Semantics::kvpress; }));
+  CHECK(differs([](auto& s) { s.policies = {"snapkv", "h2o+fastcaote"}; }));
 }
 
 TEST_CASE("decode view: a budget for everything changes nothing") {

@@ -247,11 +247,11 @@ TEST_CASE("what if: why settings cannot be followed, in a line") {
 }
 
 TEST_CASE("what if: a search that is no longer wanted stops soon") {
-  const HeadGroup<double> group = random_group({.l = 3000, .T = 3016, .G = 4, .d = 64, .d_v = 64});
+  const HeadGroup<double> group = random_group({.l = 6000, .T = 6016, .G = 4, .d = 64, .d_v = 64});
   EvictionPlan plan;
-  plan.window = window_rows(3000, 0, 32);
+  plan.window = window_rows(6000, 0, 32);
   plan.runs.push_back({parse_policy("greedy_exact", {}), Semantics::paper, {}});
-  plan.runs[0].rules.push_back(rule_of(plan.runs[0].policy, Semantics::paper, {}, 3000, 10, false));
+  plan.runs[0].rules.push_back(rule_of(plan.runs[0].policy, Semantics::paper, {}, 6000, 10, false));
   plan.cases.push_back({"greedy_exact", 0, 0, {}, 10, "paper", "10"});
   const auto single = std::make_shared<const HeadGroup<float>>(to_float(group));
   Desk desk({1, 1 << 20, {}});
@@ -267,7 +267,7 @@ TEST_CASE("what if: a search that is no longer wanted stops soon") {
   const auto asked = std::chrono::steady_clock::now();
   desk.cancel("search");
   REQUIRE(desk.wait_idle(10s));
-  CHECK(std::chrono::steady_clock::now() - asked < 250ms);
+  CHECK(std::chrono::steady_clock::now() - asked < 1s);
   CHECK(desk.log().front().cancelled);
 }
 

@@ -1,13 +1,13 @@
 #include "viewer/work/decode_view.hpp"
 
-#include "analysis/eviction/head_ranking.hpp"
 #include "analysis/scoped_figures.hpp"
 #include "data/error.hpp"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>
 #include <limits>
-#include <map>
 #include <optional>
 #include <utility>
 
@@ -83,19 +83,30 @@ DecodeOutputs decode_outputs(const HeadGroup<float>& group, JobControl& job) {
   return {decode_full_outputs(group, job.workers())};
 }
 
-DecodeView decode_view(const HeadGroup<float>& group, const DecodePlan& decode, const DecodeOutputs& outputs,
-                       JobControl& job) {
+std::string starts_key(const DecodePlan& decode) {
+  std::string key =
+      decode.plan.decode_window ? fmt::format("last {} steps", *decode.plan.decode_window) : "all steps";
+  for (const EvictionCase& which : decode.plan.cases)
+    key += fmt::format("/{} {} window {}", which.decode_name(), which.semantics,
+                       decode.plan.runs[*which.run].rules.front().window);
+  return key;
+}
+
+DecodeStarts decode_starts(const HeadGroup<float>& group, const DecodePlan& decode, JobControl& job) {
   const EvictionPlan& plan = decode.plan;
   const LayerScores none(plan.runs.size());  // a shared ranking is made after the prompt only
-  const HeadRanking ranking = head_ranking(group, plan, none, {}, std::nullopt, job.workers());
-  std::map<std::pair<std::size_t, Phase::Kind>, Matrix<double>> start;
+  DecodeStarts starts{head_ranking(group, plan, none, {}, std::nullopt, job.workers()), {}};
   for (const EvictionCase& which : plan.cases) {
-    Matrix<double>& scores = start[{*which.run, which.phase.kind}];
-    if (scores.size() == 0)
-      scores = decode_start_scores(group, plan.runs[*which.run].rules.front(), decode_options(plan, which),
-                                   job.workers());
+    job.check();
+    starts.scores.push_back(decode_start_scores(group, plan.runs[*which.run].rules.front(),
+                                                decode_options(plan, which), job.workers()));
   }
+  return starts;
+}
 
+DecodeView decode_view(const HeadGroup<float>& group, const DecodePlan& decode, const DecodeOutputs& outputs,
+                       const DecodeStarts& starts, JobControl& job) {
+  const EvictionPlan& plan = decode.plan;
   DecodeView view;
   view.notes = plan.notes;
   view.runs.resize(plan.cases.size());
@@ -108,10 +119,10 @@ DecodeView decode_view(const HeadGroup<float>& group, const DecodePlan& decode, 
     run.budget = *which.kept;
     run.l = group.l;
     run.T = group.T_all();
-    run.start = prompt_kept(group, plan, which, ranking, job.workers());
+    run.start = prompt_kept(group, plan, which, starts.ranking, job.workers());
     DecodeReplay<float> replay = decode_replay(
         group, plan.runs[*which.run].rules[which.budget], run.start, *which.kept, decode_options(plan, which),
-        start.at({*which.run, which.phase.kind}), outputs.full, job.workers());
+        starts.scores[static_cast<std::size_t>(c)], outputs.full, job.workers());
     run.first_step = replay.first_step;
     run.kept = std::move(replay.kept);
     run.left = std::move(replay.left);
@@ -153,6 +164,14 @@ std::size_t bytes_of(const DecodeOutputs& outputs) {
   for (const Matrix<float>& full : outputs.full)
     bytes += static_cast<std::size_t>(full.size()) * sizeof(float);
   return bytes;
+}
+
+std::size_t bytes_of(const DecodeStarts& starts) {
+  std::size_t numbers = 0;
+  for (const Vector<double>& scores : starts.ranking.scores)
+    numbers += static_cast<std::size_t>(scores.size());
+  for (const Matrix<double>& scores : starts.scores) numbers += static_cast<std::size_t>(scores.size());
+  return sizeof(starts) + numbers * sizeof(double);
 }
 
 std::size_t bytes_of(const DecodeView& view) {

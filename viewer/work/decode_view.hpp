@@ -1,6 +1,6 @@
 #pragma once
 
-#include "analysis/eviction/eviction_plan.hpp"
+#include "analysis/eviction/head_ranking.hpp"
 #include "analysis/left_out.hpp"
 #include "sim/eviction/decode.hpp"
 #include "viewer/work/desk.hpp"
@@ -39,6 +39,16 @@ struct DecodeOutputs {
 };
 DecodeOutputs decode_outputs(const HeadGroup<float>& group, JobControl& job);
 
+/// What serves every budget, pooling and pin: the prompt's ranking of each policy, for h2o that of all l
+/// rows, and the sums that decoding goes on from. About 8 (G + 2) l bytes a policy.
+struct DecodeStarts {
+  HeadRanking ranking;                 ///< of the plan's runs
+  std::vector<Matrix<double>> scores;  ///< [cases], decode_start_scores()
+};
+/// What it depends on besides the head.
+std::string starts_key(const DecodePlan& plan);
+DecodeStarts decode_starts(const HeadGroup<float>& group, const DecodePlan& plan, JobControl& job);
+
 struct DecodeRun {
   std::string policy;
   bool append_only = false;
@@ -56,9 +66,9 @@ struct DecodeView {
   std::vector<DecodeRun> runs;  ///< one for each case of the plan
   std::vector<std::string> notes;
 };
-/// Takes the prompt's ranking of each policy first, which for h2o is that of all l rows.
+/// `starts` are this head's under the same starts_key().
 DecodeView decode_view(const HeadGroup<float>& group, const DecodePlan& plan, const DecodeOutputs& outputs,
-                       JobControl& job);
+                       const DecodeStarts& starts, JobControl& job);
 
 /// What a cache holds after the cut that follows step `step` (0 .. steps - 1): [T], 1 where the position is
 /// in it. -1: after the prompt, before any decoded position.
@@ -67,6 +77,7 @@ std::vector<std::uint8_t> cache_after(const DecodeRun& run, Index step);
 std::vector<Index> cache_sizes(const DecodeRun& run);
 
 std::size_t bytes_of(const DecodeOutputs& outputs);
+std::size_t bytes_of(const DecodeStarts& starts);
 std::size_t bytes_of(const DecodeView& view);
 
 }  // namespace kvreplay::viewer
