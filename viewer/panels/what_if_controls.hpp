@@ -1,0 +1,22 @@
+#pragma once
+
+#include "viewer/work/run.hpp"
+#include "viewer/work/what_if.hpp"
+
+#include <array>
+#include <imgui.h>
+#include <string>
+
+namespace kvreplay::viewer {
+
+/// The colours of the settings A and B, wherever they are told apart.
+std::array<ImU32, 2> setting_colors();
+/// "snapkv+joint, 179 tokens" or "snapkv+joint, sigma 0.8", with what is not the policy's own behind it.
+std::string summary_of(const WhatIfSettings& settings);
+
+/// Controls of two settings side by side, a row a choice; an unset choice shows the policy's own. `more`:
+/// those that most policies have an own value for, too. `shown`: the setting that the token map shows, 0
+/// or 1. True where something changed.
+bool edit_settings(const Run& run, WhatIfSettings& a, WhatIfSettings& b, bool more, bool& shown);
+
+}  // namespace kvreplay::viewer
