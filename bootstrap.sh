@@ -13,6 +13,7 @@ packages=(
   cmake ninja-build g++ pkg-config git
   libeigen3-dev libhwy-dev libfmt-dev nlohmann-json3-dev libcli11-dev libzip-dev libpng-dev libstb-dev
   catch2 libbenchmark-dev
+  libimgui-dev libglfw3-dev libgl-dev libegl-dev libgl1-mesa-dri fonts-inter fonts-dejavu-core  # the dashboard
 )
 
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
@@ -58,9 +59,10 @@ case "${1:-}" in
     echo "  heads.csv       what every metric sums to, per head"
     echo "  layer_*/tokens  every metric of every token, .npy"
     echo "  maps            the same figures as layers x heads, .npy"
+    say "To look at them: build/release/bin/kvreplay view data/samples/pystdlib-lm"
     ;;
   test)
-    install_missing
+    install_missing xvfb
     build release
     say "Testing"
     ctest --preset release -j "$(nproc)"

@@ -2,6 +2,7 @@
 #include "sim/freed_memory.hpp"
 #include "viewer/app/app.hpp"
 #include "viewer/app/screenshot.hpp"
+#include "viewer/app/session_file.hpp"
 #include "viewer/gl/window_host.hpp"
 
 #include <CLI/CLI.hpp>
@@ -9,6 +10,7 @@
 
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <new>
 #include <optional>
 #include <string>
@@ -24,11 +26,13 @@ constexpr int kBadUsage = 2;
 struct Arguments {
   std::vector<std::string> open;
   std::string theme = "dark";
-  std::string size = "1280x800";
+  std::string size;  // empty: 1280x800, or the session's
   float text = 13;
   int threads = 0;
   int cache = 1024;
   std::string screenshot;
+  std::string session;
+  bool fresh = false;
   float scale = 1;
   ScreenshotOptions picture;
 };
@@ -55,6 +59,36 @@ AppOptions app_options(const Arguments& given) {
   return options;
 }
 
+int show_window(const Arguments& given, AppOptions options) {
+  std::filesystem::path file;
+  if (!given.fresh)
+    file = given.session.empty() ? default_session_file() : std::filesystem::path(given.session);
+  const bool opens_anew = !options.open.empty();
+  App app(std::move(options));
+  WindowSize size{given.picture.width, given.picture.height};
+  if (const auto read = file.empty() ? std::nullopt : read_session_file(file)) {
+    app.restore(read->session, !opens_anew);
+    if (given.size.empty()) size = {read->session.window_width, read->session.window_height};
+    if (!read->remarks.empty()) app.state().say(file.string() + ": " + read->remarks.front(), true);
+  }
+  select_at_start(app, given.picture);
+  const auto keep = [&](const WindowHost& host) {
+    if (file.empty()) return;
+    Session session = app.save();
+    session.window_width = host.size().width;
+    session.window_height = host.size().height;
+    write_session_file(file, session);
+  };
+  WindowHost host(app, size);
+  while (host.step())
+    if (app.take_save_request()) {
+      keep(host);
+      app.state().say(file.empty() ? "This start keeps no session." : "Saved " + file.string());
+    }
+  keep(host);
+  return 0;
+}
+
 int run(int argc, char** argv) {
   Arguments given;
   CLI::App parser(
@@ -69,7 +103,7 @@ int run(int argc, char** argv) {
   parser.add_option("--theme", given.theme, "dark or light")
       ->check(CLI::IsMember({"dark", "light"}))
       ->capture_default_str();
-  parser.add_option("--size", given.size, "of the window, in points")->capture_default_str();
+  parser.add_option("--size", given.size, "of the window, in points (1280x800)");
   parser.add_option("--text", given.text, "size of the text in points")
       ->check(CLI::Range(9, 28))
       ->capture_default_str();
@@ -94,13 +128,16 @@ int run(int argc, char** argv) {
   parser.add_option("--token", given.picture.token, "selects a token's position")
       ->check(CLI::NonNegativeNumber);
   parser.set_version_flag("--version", "kvreplay-viewer " KVREPLAY_VERSION);
+  parser.add_option("--session", given.session,
+                    "file in which the session is kept, in place of the user's own");
+  parser.add_flag("--fresh", given.fresh, "neither restores nor keeps a session");
   try {
     parser.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return parser.exit(error);
     throw InputError(error.what());
   }
-  parse_size(given.size, given.picture.width, given.picture.height);
+  if (!given.size.empty()) parse_size(given.size, given.picture.width, given.picture.height);
   given.picture.scale = given.scale;
   AppOptions options = app_options(given);
   if (!given.screenshot.empty()) {
@@ -108,11 +145,7 @@ int run(int argc, char** argv) {
     return 0;
   }
   options.wake = WindowHost::wake;
-  App app(std::move(options));
-  select_at_start(app, given.picture);
-  WindowHost host(app, {given.picture.width, given.picture.height});
-  host.run();
-  return 0;
+  return show_window(given, std::move(options));
 }
 
 }  // namespace

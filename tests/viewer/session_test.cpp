@@ -25,20 +25,12 @@ Session full_session() {
   session.layout.show(PanelKind::channels);
   session.layout.drag(0, 33, {0, 0, 1280, 800}, 6, 100);
   session.layout.maximise(PanelKind::channels);
-  session.theme = Theme::dark;
+  session.theme = ThemeChoice::dark;
   session.text_size = 15.3F;
   session.window_width = 1917;
   session.window_height = 1003;
   session.ranges_locked = true;
   session.joint_zoom = true;
-  HeatmapChoice choice;
-  choice.colors = ColorMap::cool_warm;
-  choice.scale = ScaleKind::symlog;
-  choice.range = {RangeKind::fixed, true, 0.1, 99.9, -1.17549e-38F, 3.4e38F};
-  choice.range_locked = true;
-  choice.mark_beyond = true;
-  session.heatmaps[PanelKind::tokens] = choice;
-  session.heatmaps[PanelKind::what_if] = {};
   session.cameras[PanelKind::tokens] = {{-1.0 / 3, 0.1}, {131071.99999999997, 2.0 / 3}};
   session.panels = {{"what-if", {{"budget", 0.3}, {"policies", {"snapkv", "h2o"}}}}, {"unknown", nullptr}};
   return session;
@@ -67,7 +59,7 @@ TEST_CASE("what is missing in a session takes its default", "[viewer][session]")
   CHECK(session_of_text("{}").remarks.empty());
   const ReadSession some = session_of_text(R"({"theme": "light", "selection": {"layer": 4, "row": null}})");
   CHECK(some.remarks.empty());
-  CHECK(some.session.theme == Theme::light);
+  CHECK(some.session.theme == ThemeChoice::light);
   CHECK(some.session.selection.layer == 4);
   CHECK(some.session.layout == Layout::standard());
 }
@@ -112,16 +104,13 @@ TEST_CASE("each bad key of a session is remarked upon and takes its default", "[
     return session_from_json(json);
   };
   CHECK(remarks_on(read("/theme", "pink"), "session.theme: expected a known name, found \"pink\""));
-  CHECK(read("/theme", "pink").session.theme == Theme::system);
+  CHECK(read("/theme", "pink").session.theme == ThemeChoice::system);
   CHECK(read("/theme", "pink").session.selection == full_session().selection);
   CHECK(remarks_on(read("/text_size", 1e6),
                    "session.text_size: expected a number from 4 to 96, found 1000000.0"));
   CHECK(remarks_on(read("/selection/row", -2), "session.selection.row"));
   CHECK_FALSE(read("/selection/row", -2).session.selection.row.has_value());
-  CHECK(remarks_on(read("/heatmaps/tokens/range/kind", 3), "session.heatmaps.tokens.range.kind"));
-  CHECK(read("/heatmaps/tokens/range/kind", 3).session.heatmaps.at(PanelKind::tokens).colors ==
-        ColorMap::cool_warm);
-  CHECK(remarks_on(read("/heatmaps/nobody", Json::object()), "session.heatmaps: unknown key \"nobody\""));
+  CHECK(remarks_on(read("/cameras/nobody", Json::object()), "session.cameras: unknown key \"nobody\""));
   CHECK(remarks_on(read("/cameras/tokens/x/cells_per_pixel", 0), "session.cameras.tokens.x.cells_per_pixel"));
   CHECK(remarks_on(read("/layout/root/share", 7), "session.layout"));
   CHECK(read("/layout/root/share", 7).session.layout == Layout::standard());
@@ -147,7 +136,7 @@ TEST_CASE("a text that is no session is one remark", "[viewer][session]") {
   // Nested beyond any use: left out, whatever else there is.
   const std::string deep = std::string(200000, '[') + std::string(200000, ']');
   const ReadSession read = session_of_text("{\"theme\": \"dark\", \"panels\": {\"heads\": " + deep + "}}");
-  CHECK(read.session.theme == Theme::dark);
+  CHECK(read.session.theme == ThemeChoice::dark);
   CHECK(remarks_on(read, "nested too deep"));
 }
 
@@ -155,10 +144,8 @@ TEST_CASE("numbers that JSON does not have and texts that are no UTF-8 do not st
           "[viewer][session]") {
   Session session;
   session.runs = {"/data/\xFFsick"};
-  session.heatmaps[PanelKind::heads].range.fixed_high = std::numeric_limits<float>::infinity();
   session.cameras[PanelKind::heads].x.start = std::numeric_limits<double>::quiet_NaN();
   const ReadSession read = session_of_text(text_of(session));
   CHECK(read.session.runs.size() == 1);
-  CHECK(read.session.heatmaps.at(PanelKind::heads) == HeatmapChoice{});
   CHECK(read.session.cameras.at(PanelKind::heads) == Camera{});
 }

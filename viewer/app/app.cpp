@@ -92,6 +92,7 @@ void App::frame() {
   desk_.next_frame();
   state_.links.unfinished = false;
   take_opened();
+  if (when_all_open_ && opening_.empty() && state_.run()) std::exchange(when_all_open_, {})(state_);
   if (when_open_ && state_.run()) std::exchange(when_open_, {})(state_);
   if (watcher_->take_change()) reload(true);
 

@@ -4,6 +4,7 @@
 #include "viewer/app/watcher.hpp"
 #include "viewer/gl/host.hpp"
 #include "viewer/model/layout.hpp"
+#include "viewer/model/session.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/work/desk.hpp"
 
@@ -13,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kvreplay::viewer {
@@ -46,6 +48,8 @@ class App final : public Client {
   Desk& desk() { return desk_; }
   Layout& layout() { return layout_; }
   Panel& panel(PanelKind kind) { return *panels_[static_cast<std::size_t>(kind)]; }
+  /// Where the panel was drawn in the last frame, in pixels; empty where it was not.
+  const Area& area(PanelKind kind) const { return areas_[static_cast<std::size_t>(kind)]; }
   PanelKind focused() const { return focused_; }
   void focus(PanelKind kind) { focused_ = kind; }
 
@@ -61,10 +65,12 @@ class App final : public Client {
   /// Opens every run anew whose files have changed; views, selection and ranges stay.
   void reload(bool only_changed);
 
-  /// All that a session holds, as JSON, and back. What is not understood takes its default and is told in one
-  /// line each.
-  nlohmann::json save() const;
-  std::vector<std::string> load(const nlohmann::json& json);
+  /// What is worth keeping for the next start, but for the window's size.
+  Session save() const;
+  /// `with_runs`: the runs that were open, too, with views and selection.
+  void restore(const Session& session, bool with_runs);
+  /// Whether the user asked for the session to be written now; true once.
+  bool take_save_request() { return std::exchange(session_wanted_, false); }
 
  private:
   struct Opening {
@@ -102,7 +108,7 @@ class App final : public Client {
   std::array<std::unique_ptr<Panel>, kPanels.size()> panels_;
   std::vector<Opening> opening_;
   std::string open_error_;
-  std::function<void(AppState&)> when_open_;
+  std::function<void(AppState&)> when_open_, when_all_open_;
   int next_run_ = 1;
   bool quit_ = false, dark_ = true;
   float text_points_ = 13, scale_ = 1;

@@ -59,6 +59,7 @@ class AppState {
   void select_tokens(std::vector<Index> tokens);
 
   History<ViewState>& history() { return history_; }
+  const History<ViewState>& history() const { return history_; }
 
   Hover hover;       ///< of the last frame
   Hover next_hover;  ///< set by the panel under the mouse

@@ -4,7 +4,6 @@
 #include "viewer/model/token_text.hpp"
 
 #include <cstdint>
-#include <limits>
 
 namespace kvreplay::viewer {
 namespace {
@@ -65,55 +64,7 @@ void read_selection(const Json& json, const std::string& where, std::vector<std:
     keys.bad("tokens", "a list of indices", *list);
 }
 
-// --- heatmaps and cameras
-
-Json heatmap_to_json(const HeatmapChoice& choice) {
-  return {{"colors", std::string(name_of(choice.colors))},
-          {"scale", std::string(name_of(choice.scale))},
-          {"range",
-           {{"kind", std::string(name_of(choice.range.kind))},
-            {"symmetric", choice.range.symmetric},
-            {"percent", Json::array({choice.range.low_percent, choice.range.high_percent})},
-            {"fixed", Json::array({choice.range.fixed_low, choice.range.fixed_high})}}},
-          {"locked", choice.range_locked},
-          {"mark_beyond", choice.mark_beyond}};
-}
-
-template <class Number>
-void read_pair(Keys& keys, const std::string& key, const char* expected, double least, double most,
-               Number& first, Number& second) {
-  const Json* pair = keys.at(key);
-  if (pair == nullptr) return;
-  const auto fits = [&](const Json& one) {
-    return one.is_number() && one.get<double>() >= least && one.get<double>() <= most;
-  };
-  if (pair->is_array() && pair->size() == 2 && fits((*pair)[0]) && fits((*pair)[1])) {
-    first = (*pair)[0].get<Number>();
-    second = (*pair)[1].get<Number>();
-  } else {
-    keys.bad(key, expected, *pair);
-  }
-}
-
-HeatmapChoice read_heatmap(const Json& json, const std::string& where, std::vector<std::string>& remarks) {
-  HeatmapChoice choice;
-  Keys keys(json, where, remarks);
-  keys.read_name("colors", choice.colors, color_map_named);
-  keys.read_name("scale", choice.scale, scale_named);
-  keys.read("locked", choice.range_locked);
-  keys.read("mark_beyond", choice.mark_beyond);
-  if (const Json* range = keys.at("range")) {
-    Keys of_range(*range, keys.where("range"), remarks);
-    of_range.read_name("kind", choice.range.kind, range_named);
-    of_range.read("symmetric", choice.range.symmetric);
-    read_pair(of_range, "percent", "two numbers from 0 to 100", 0, 100, choice.range.low_percent,
-              choice.range.high_percent);
-    constexpr double kMost = std::numeric_limits<float>::max();
-    read_pair(of_range, "fixed", "two numbers", -kMost, kMost, choice.range.fixed_low,
-              choice.range.fixed_high);
-  }
-  return choice;
-}
+// --- cameras
 
 Json axis_to_json(const AxisView& axis) {
   return {{"start", axis.start}, {"cells_per_pixel", axis.cells_per_pixel}};
@@ -176,7 +127,6 @@ void read_session(const Json& json, std::vector<std::string>& remarks, Session& 
   }
   keys.read("ranges_locked", into.ranges_locked);
   keys.read("joint_zoom", into.joint_zoom);
-  read_by_panel(keys, "heatmaps", into.heatmaps, read_heatmap);
   read_by_panel(keys, "cameras", into.cameras, read_camera);
   if (const Json* panels = keys.at("panels")) {
     if (panels->is_object())
@@ -188,20 +138,18 @@ void read_session(const Json& json, std::vector<std::string>& remarks, Session& 
 
 }  // namespace
 
-std::string_view name_of(Theme theme) {
-  return theme == Theme::light ? "light" : theme == Theme::dark ? "dark" : "system";
+std::string_view name_of(ThemeChoice theme) {
+  return theme == ThemeChoice::light ? "light" : theme == ThemeChoice::dark ? "dark" : "system";
 }
 
-std::optional<Theme> theme_named(std::string_view name) {
-  for (const Theme theme : {Theme::system, Theme::light, Theme::dark})
+std::optional<ThemeChoice> theme_named(std::string_view name) {
+  for (const ThemeChoice theme : {ThemeChoice::system, ThemeChoice::light, ThemeChoice::dark})
     if (name_of(theme) == name) return theme;
   return std::nullopt;
 }
 
 Json to_json(const Session& session) {
-  Json heatmaps = Json::object(), cameras = Json::object();
-  for (const auto& [panel, choice] : session.heatmaps)
-    heatmaps[std::string(name_of(panel))] = heatmap_to_json(choice);
+  Json cameras = Json::object();
   for (const auto& [panel, camera] : session.cameras)
     cameras[std::string(name_of(panel))] = {{"x", axis_to_json(camera.x)}, {"y", axis_to_json(camera.y)}};
   return {{"version", kVersion},
@@ -213,7 +161,6 @@ Json to_json(const Session& session) {
           {"window", {{"width", session.window_width}, {"height", session.window_height}}},
           {"ranges_locked", session.ranges_locked},
           {"joint_zoom", session.joint_zoom},
-          {"heatmaps", heatmaps},
           {"cameras", cameras},
           {"panels", session.panels}};
 }

@@ -1,45 +1,33 @@
 #pragma once
 
 #include "viewer/model/camera.hpp"
-#include "viewer/model/color_table.hpp"
 #include "viewer/model/layout.hpp"
 #include "viewer/model/panel_kind.hpp"
 #include "viewer/model/selection.hpp"
-#include "viewer/model/value_range.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace kvreplay::viewer {
 
-enum class Theme { system, light, dark };
-std::string_view name_of(Theme theme);
-std::optional<Theme> theme_named(std::string_view name);
-
-/// How one panel's heatmap is drawn.
-struct HeatmapChoice {
-  ColorMap colors = ColorMap::viridis;
-  ScaleKind scale = ScaleKind::linear;
-  RangeChoice range;
-  bool range_locked = false;  ///< takes part in the range that locked panels share
-  bool mark_beyond = false;
-  bool operator==(const HeatmapChoice&) const = default;
-};
+enum class ThemeChoice { system, light, dark };
+std::string_view name_of(ThemeChoice theme);
+std::optional<ThemeChoice> theme_named(std::string_view name);
 
 /// What is saved when the dashboard closes and restored when it opens.
 struct Session {
   std::vector<std::string> runs;  ///< paths of open runs, in their order, UTF-8
   Selection selection;
   Layout layout = Layout::standard();
-  Theme theme = Theme::system;
+  ThemeChoice theme = ThemeChoice::system;
   float text_size = 13;  ///< points
   int window_width = 1280, window_height = 800;
   bool ranges_locked = false, joint_zoom = false;
-  std::map<PanelKind, HeatmapChoice> heatmaps;
   std::map<PanelKind, Camera> cameras;
   /// What panels keep for themselves, by the panel's name.
   nlohmann::json panels = nlohmann::json::object();

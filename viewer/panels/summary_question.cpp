@@ -21,14 +21,16 @@ Answer<HeadSummary> ask_summary(PanelContext& context, Index layer, Index kv_hea
   const std::shared_ptr<const Run>& run = context.state.run();
   const Index window = context.state.comparison.window;
   Question question;
-  question.key =
-      fmt::format("{}summary/{}/{}/{}", run->key(), run->dump() != nullptr ? window : 0, layer, kv_head);
+  const bool with_tokens = urgency != Urgency::background;
+  question.key = fmt::format("{}summary{}/{}/{}/{}", run->key(), with_tokens ? "" : "-figures",
+                             run->dump() != nullptr ? window : 0, layer, kv_head);
   question.title = fmt::format("Token metrics, layer {} head {}", layer, kv_head);
   question.urgency = urgency;
-  question.all_cores = urgency != Urgency::background;
-  return context.desk.ask<HeadSummary>(question, [run, window, layer, kv_head](JobControl& job) {
+  question.all_cores = with_tokens;
+  return context.desk.ask<HeadSummary>(question, [run, window, layer, kv_head, with_tokens](JobControl& job) {
     HeadSummaryOptions options;
     options.window = window;
+    options.keep_tokens = with_tokens;
     options.metrics = available_metrics(*run);
     if (run->dump() != nullptr) return summarise_head(*run->head(layer, kv_head), options, job.workers());
     return summary_of(read_token_metrics(*run->results(), layer, kv_head), layer, kv_head, options,

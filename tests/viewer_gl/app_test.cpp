@@ -1,0 +1,217 @@
+// A scripted session: what a hand does to the dashboard, and what it finds there.
+
+#include "tests/data/small_dump.hpp"
+#include "tests/support/temp_dir.hpp"
+#include "tests/viewer_gl/dashboard.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+
+using namespace kvreplay;
+using namespace kvreplay::viewer;
+using test::Dashboard;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kSample = fs::path(KVREPLAY_SOURCE_DIR) / "data" / "samples" / "pystdlib-lm";
+
+std::size_t colors_in(const Dashboard& dashboard) {
+  std::set<std::uint32_t> colors;
+  for (const Rgb& c : dashboard.host.pixels())
+    colors.insert(static_cast<std::uint32_t>(c.r) << 16 | static_cast<std::uint32_t>(c.g) << 8 | c.b);
+  return colors.size();
+}
+
+}  // namespace
+
+TEST_CASE("the dashboard opens the sample and draws its heads", "[app]") {
+  Dashboard dashboard(kSample);
+  REQUIRE(dashboard.app.state().runs.size() == 1);
+  CHECK(dashboard.app.open_error().empty());
+  CHECK(dashboard.failed_job().empty());
+  CHECK(dashboard.app.title().find("pystdlib-lm") != std::string::npos);
+  CHECK(colors_in(dashboard) > 300);  // a map, not an empty window
+}
+
+TEST_CASE("a click in the token map selects a cell everywhere, and undo takes it back", "[app]") {
+  Dashboard dashboard(kSample);
+  CHECK_FALSE(dashboard.selection().token.has_value());
+  dashboard.click(PanelKind::tokens, 0.3F, 0.75F);
+  REQUIRE(dashboard.selection().row.has_value());
+  REQUIRE(dashboard.selection().token.has_value());
+  CHECK(*dashboard.selection().token < *dashboard.selection().row);
+  const Selection first = dashboard.selection();
+  dashboard.perform(ActionId::next_head);
+  CHECK(dashboard.selection().kv_head == 1);
+  dashboard.perform(ActionId::undo);
+  CHECK(dashboard.selection() == first);
+  dashboard.perform(ActionId::redo);
+  CHECK(dashboard.selection().kv_head == 1);
+  dashboard.perform(ActionId::clear_selection);
+  CHECK_FALSE(dashboard.selection().token.has_value());
+  CHECK(dashboard.failed_job().empty());
+}
+
+TEST_CASE("n and p step through the worst heads", "[app]") {
+  Dashboard dashboard(kSample);
+  const auto order = dashboard.app.state().worst_first;
+  REQUIRE(order.size() == 12);
+  dashboard.app.state().select_head(order[0].first, order[0].second);
+  dashboard.tap(action(ActionId::next_worst_head).shortcut);
+  CHECK(std::pair(dashboard.selection().layer, dashboard.selection().kv_head) == order[1]);
+  dashboard.tap(action(ActionId::previous_worst_head).shortcut);
+  CHECK(std::pair(dashboard.selection().layer, dashboard.selection().kv_head) == order[0]);
+}
+
+TEST_CASE("the wheel zooms the token map, fit shows all again, undo goes back", "[app]") {
+  Dashboard dashboard(kSample);
+  HeatmapView& map = *dashboard.app.panel(PanelKind::tokens).heatmap();
+  CHECK_FALSE(map.camera().has_value());
+  const auto [x, y] = dashboard.at(PanelKind::tokens, 0.4F, 0.6F);
+  dashboard.host.move_mouse(x, y);
+  dashboard.host.settle();
+  dashboard.host.wheel(0, 3);
+  dashboard.host.settle();
+  dashboard.settle();
+  REQUIRE(map.camera().has_value());
+  const Camera zoomed_in = *map.camera();
+  CHECK(zoomed_in.x.cells_per_pixel < 2);
+  dashboard.host.drag(x, y, x - 60, y - 30);
+  dashboard.settle();
+  REQUIRE(map.camera().has_value());
+  CHECK(map.camera()->x.start > zoomed_in.x.start);
+  dashboard.tap(action(ActionId::fit_view).shortcut);
+  CHECK_FALSE(map.camera().has_value());
+  dashboard.perform(ActionId::undo);
+  CHECK(map.camera().has_value());
+}
+
+TEST_CASE("every panel draws in both themes, at two scales, without a failed job", "[app]") {
+  for (const float scale : {1.0F, 2.0F}) {
+    Dashboard dashboard(kSample, static_cast<int>(760 * scale), static_cast<int>(520 * scale), scale);
+    dashboard.app.state().select_cell(1000, 300);
+    dashboard.app.state().select_tokens({3, 4, 5, 700});
+    for (const PanelKind panel : kPanels) {
+      INFO(name_of(panel));
+      dashboard.app.layout().maximise(panel);
+      dashboard.app.focus(panel);
+      dashboard.settle();
+      CHECK(dashboard.app.area(panel).width > 700 * scale);
+      CHECK(colors_in(dashboard) > 20);
+      const std::string failed = dashboard.failed_job();
+      CHECK(failed == "");
+      dashboard.perform(ActionId::toggle_theme);
+      dashboard.perform(ActionId::copy_csv);
+    }
+  }
+}
+
+TEST_CASE("the palette finds an action by what is typed", "[app]") {
+  Dashboard dashboard(kSample);
+  const Layout before = dashboard.app.layout();
+  dashboard.tap(action(ActionId::open_palette).shortcut);
+  dashboard.host.type("maximise");
+  dashboard.host.settle();
+  dashboard.tap({"Enter"});
+  CHECK(dashboard.app.layout().maximised().has_value());
+  dashboard.perform(ActionId::maximise);
+  CHECK(dashboard.app.layout() == before);
+}
+
+TEST_CASE("a path that is nothing is one line in the window, and the rest stays open", "[app]") {
+  Dashboard dashboard(kSample);
+  dashboard.host.drop({"/nowhere/at/all"});
+  dashboard.settle();
+  CHECK(dashboard.app.state().runs.size() == 1);
+  CHECK(dashboard.app.state().message().find("/nowhere/at/all") != std::string::npos);
+  CHECK(dashboard.app.state().message_is_error());
+  Dashboard empty("");
+  empty.host.drop({"/nowhere/at/all"});
+  empty.settle();
+  CHECK(empty.app.state().runs.empty());
+}
+
+TEST_CASE("two runs stand side by side, and closing one leaves the other", "[app]") {
+  const test::TempDir folder;
+  test::SmallDump{}.write(folder / "small");
+  Dashboard dashboard(kSample);
+  dashboard.app.state().select_cell(1000, 900);
+  dashboard.host.drop({folder / "small"});
+  dashboard.settle();
+  REQUIRE(dashboard.app.state().runs.size() == 2);
+  CHECK(dashboard.selection().run == 1);
+  CHECK_FALSE(dashboard.selection().token.has_value());  // beyond the small dump
+  dashboard.perform(ActionId::next_run);
+  CHECK(dashboard.selection().run == 0);
+  dashboard.perform(ActionId::close_run);
+  REQUIRE(dashboard.app.state().runs.size() == 1);
+  CHECK(dashboard.app.state().run()->name() == "small");
+  dashboard.perform(ActionId::close_run);
+  CHECK(dashboard.app.state().runs.empty());
+}
+
+TEST_CASE("a dump that is bad in one layer says so there and works elsewhere", "[app]") {
+  const test::TempDir folder;
+  const test::SmallDump small;
+  small.write(folder / "dump");
+  std::string bytes = small.npy(Tensor::k, 1);
+  const float bad = std::numeric_limits<float>::quiet_NaN();
+  std::copy_n(reinterpret_cast<const char*>(&bad), sizeof bad, bytes.end() - 8);
+  std::ofstream(folder / "dump" / "layer_01" / "k.npy", std::ios::binary) << bytes;
+  Dashboard dashboard(folder / "dump");
+  REQUIRE(dashboard.app.state().runs.size() == 1);
+  dashboard.app.state().select_head(0, 0);
+  dashboard.settle();
+  dashboard.app.state().select_head(1, 1);
+  dashboard.settle();
+  CHECK(dashboard.failed_job().find("finite values") != std::string::npos);
+  dashboard.app.state().select_head(0, 1);
+  dashboard.settle();
+  CHECK(dashboard.app.state().runs.size() == 1);
+}
+
+TEST_CASE("files that vanish or change under an open run are read again or told of", "[app]") {
+  const test::TempDir folder;
+  test::SmallDump{}.write(folder / "dump");
+  Dashboard dashboard(folder / "dump");
+  dashboard.app.state().select_head(1, 1);
+  fs::remove_all(folder / "dump");
+  dashboard.perform(ActionId::reload);
+  CHECK(dashboard.app.state().message_is_error());
+  CHECK(dashboard.app.state().runs.size() == 1);
+  test::SmallDump other;
+  other.T = other.T_q = 7;
+  other.write(folder / "dump");
+  dashboard.perform(ActionId::reload);
+  REQUIRE(dashboard.app.state().run() != nullptr);
+  CHECK(dashboard.app.state().run()->shape().T == 7);
+  CHECK(dashboard.selection().layer == 1);
+  CHECK(dashboard.selection().kv_head == 1);
+}
+
+TEST_CASE("a session restores runs, selection, views, layout and settings", "[app]") {
+  Session saved;
+  {
+    Dashboard dashboard(kSample);
+    dashboard.app.state().select_cell(900, 12);
+    dashboard.app.state().comparison.window = 7;
+    dashboard.perform(ActionId::toggle_theme);
+    dashboard.app.panel(PanelKind::tokens).heatmap()->zoom(4);
+    dashboard.app.layout().show(PanelKind::scatter);
+    dashboard.settle();
+    saved = dashboard.app.save();
+  }
+  Dashboard again("");
+  again.app.restore(session_of_text(text_of(saved)).session, true);
+  again.settle();
+  CHECK(again.app.state().runs.size() == 1);
+  CHECK(again.selection() == saved.selection);
+  CHECK(again.app.state().comparison.window == 7);
+  CHECK(again.app.layout() == saved.layout);
+  CHECK(again.app.save() == saved);
+}

@@ -1,0 +1,71 @@
+#pragma once
+
+#include "tests/support/catch.hpp"
+#include "viewer/app/app.hpp"
+#include "viewer/gl/headless_host.hpp"
+
+#include <chrono>
+#include <filesystem>
+
+namespace kvreplay::test {
+
+/// The dashboard without a display, with a hand to move its mouse.
+struct Dashboard {
+  viewer::App app;
+  viewer::HeadlessHost host;
+
+  explicit Dashboard(const std::filesystem::path& path, int width = 1280, int height = 800, float scale = 1)
+      : app(options(path)), host(app, width, height, scale) {
+    settle();
+  }
+
+  static viewer::AppOptions options(const std::filesystem::path& path) {
+    viewer::AppOptions options;
+    if (!path.empty()) options.open = {path};
+    options.threads = 2;
+    return options;
+  }
+
+  /// Frames until everything in view is computed.
+  void settle() {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(3);
+    for (int quiet = 0; quiet < 3;) {
+      host.frame();
+      const bool done = app.desk().open_jobs() == 0 && app.opened() && !app.needs_frame();
+      quiet = done ? quiet + 1 : 0;
+      if (!done) app.desk().wait_idle(std::chrono::milliseconds(20));
+      REQUIRE(std::chrono::steady_clock::now() < until);
+    }
+  }
+
+  /// A point of a panel, as shares of its width and height.
+  std::pair<float, float> at(viewer::PanelKind panel, float x, float y) {
+    const viewer::Area& area = app.area(panel);
+    REQUIRE(area.width > 0);
+    return {area.x + area.width * x, area.y + area.height * y};
+  }
+  void click(viewer::PanelKind panel, float x, float y) {
+    const auto [px, py] = at(panel, x, y);
+    host.click(px, py);
+    host.settle();
+    settle();
+  }
+  void tap(const viewer::Shortcut& shortcut) {
+    host.tap_key(shortcut);
+    host.settle();
+    settle();
+  }
+  void perform(viewer::ActionId id) {
+    app.perform(id);
+    settle();
+  }
+  const viewer::Selection& selection() { return app.state().selection(); }
+  /// The first job that failed, as one line; empty where none did.
+  std::string failed_job() {
+    for (const viewer::Desk::Done& done : app.desk().log())
+      if (!done.error.empty()) return done.title + ": " + done.error;
+    return {};
+  }
+};
+
+}  // namespace kvreplay::test

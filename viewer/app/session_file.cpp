@@ -1,0 +1,35 @@
+#include "viewer/app/session_file.hpp"
+
+#include "data/atomic_file.hpp"
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+
+namespace kvreplay::viewer {
+
+std::filesystem::path default_session_file() {
+  const char* state = std::getenv("XDG_STATE_HOME");
+  const char* home = std::getenv("HOME");
+  std::filesystem::path folder;
+  if (state != nullptr && *state != 0)
+    folder = state;
+  else if (home != nullptr && *home != 0)
+    folder = std::filesystem::path(home) / ".local" / "state";
+  else
+    return {};
+  return folder / "kvreplay" / "session.json";
+}
+
+std::optional<ReadSession> read_session_file(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return {};
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  return session_of_text(text);
+}
+
+void write_session_file(const std::filesystem::path& path, const Session& session) {
+  write_file(path, text_of(session));
+}
+
+}  // namespace kvreplay::viewer
