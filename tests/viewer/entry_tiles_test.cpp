@@ -323,30 +323,44 @@ TEST_CASE("a preview shows cells of the tile and nothing that is hidden", "[entr
           CHECK(differences(named.name, tile_of(map, view, key, rows), preview) == "");
         }
   }
-  // Large enough for a few of its rows only.
-  for (const GroupSpec& spec :
-       {GroupSpec{.l = 8192, .T = 8192, .G = 2, .d = 64, .d_v = 64, .seed = 10},
-        GroupSpec{.l = 8192, .T = 8192, .G = 2, .d = 64, .d_v = 64, .sliding_window = 1000, .seed = 11}}) {
-    const EntryMap<float> map = map_of(spec);
+}
+
+TEST_CASE("a preview of a few rows of a tile fills in the others", "[entry_tiles]") {
+  EntryView view;
+  view.shown = Entry::exact_remove;
+  struct Large {
+    GroupSpec spec;
+    TileKey key;
+  };
+  const GroupSpec wide{.l = 8192, .T = 8192, .T_q = 512, .G = 4, .d = 256, .d_v = 256, .seed = 10};
+  GroupSpec window = wide;
+  window.sliding_window = 6000;
+  const GroupSpec tall{.l = 8192, .T = 8192, .G = 2, .d = 64, .d_v = 64, .seed = 11};
+  // On the diagonal, on the window's edge (row 7936 sees tokens from 1937 on), and the whole matrix.
+  for (const Large& large : {Large{wide, {0, 1, 31}}, Large{window, {0, 1, 8}}, Large{tall, {5, 0, 0}}}) {
+    const EntryMap<float> map = map_of(large.spec);
     RowCache rows(std::size_t{1} << 30);
-    const TileKey key{5, 0, 0};
-    const Tile preview = answer_of([&](JobControl& job) { return entry_preview(map, view, key, job); });
-    const Tile whole = tile_of(map, view, key, rows);
+    const Tile preview = answer_of([&](JobControl& job) { return entry_preview(map, view, large.key, job); });
+    const Tile whole = tile_of(map, view, large.key, rows);
     REQUIRE(preview.values.size() == whole.values.size());
     CHECK(preview.stats.cells == whole.stats.cells);
-    CHECK(preview.stats.finite < whole.stats.finite / 2);
+    CHECK(preview.stats.finite < whole.stats.finite / 2);  // or nothing would be filled in
     CHECK(preview.stats.max <= whole.stats.max);
     CHECK(preview.stats.min >= whole.stats.min);
-    Index invented = 0, too_large = 0, filled = 0, visible = 0;
+    Index invented = 0, too_large = 0, filled = 0, visible = 0, exact = 0;
     for (std::size_t i = 0; i < whole.values.size(); ++i) {
       const float shown = preview.values[i], full = whole.values[i];
       visible += std::isnan(full) ? 0 : 1;
       filled += std::isnan(shown) ? 0 : 1;
+      exact += shown == full ? 1 : 0;
       invented += std::isnan(full) && !std::isnan(shown) ? 1 : 0;
       too_large += std::abs(shown) > whole.stats.max ? 1 : 0;
     }
+    INFO("level " << large.key.level << ", tile " << large.key.row << " " << large.key.column);
+    CHECK(visible < tile_extent(entry_map_size(map.group()), large.key).rows * preview.columns);
     CHECK(invented == 0);
     CHECK(too_large == 0);
+    CHECK(exact > 0);
     CHECK(static_cast<double>(filled) > 0.9 * static_cast<double>(visible));
   }
 }
