@@ -8,7 +8,6 @@
 #include <EGL/egl.h>
 #include <EGL/eglext.h>
 #include <array>
-#include <mutex>
 
 namespace kvreplay::viewer {
 namespace {
@@ -20,43 +19,29 @@ namespace {
                   step, eglGetError()));
 }
 
+/// EGL gives every caller the same display, whose end would be the end for all of them; and drivers that are
+/// unloaded leave memory behind. So it lasts as long as the process.
+EGLDisplay display() {
+  static const EGLDisplay shared = [] {
+    EGLDisplay made = eglGetPlatformDisplay(EGL_PLATFORM_SURFACELESS_MESA, EGL_DEFAULT_DISPLAY, nullptr);
+    if (made == EGL_NO_DISPLAY) fail("eglGetPlatformDisplay");
+    if (eglInitialize(made, nullptr, nullptr) == EGL_FALSE) fail("eglInitialize");
+    return made;
+  }();
+  return shared;
+}
+
 }  // namespace
 
-/// EGL gives every caller the same display, and one eglTerminate() ends it for all of them.
-class HeadlessContext::Display {
- public:
-  static std::shared_ptr<Display> shared() {
-    static std::mutex mutex;
-    static std::weak_ptr<Display> last;
-    const std::scoped_lock lock(mutex);
-    auto display = last.lock();
-    if (!display) {
-      display = std::make_shared<Display>();
-      last = display;
-    }
-    return display;
-  }
-
-  Display() : handle(eglGetPlatformDisplay(EGL_PLATFORM_SURFACELESS_MESA, EGL_DEFAULT_DISPLAY, nullptr)) {
-    if (handle == EGL_NO_DISPLAY) fail("eglGetPlatformDisplay");
-    if (eglInitialize(handle, nullptr, nullptr) == EGL_FALSE) fail("eglInitialize");
-  }
-  Display(const Display&) = delete;
-  Display& operator=(const Display&) = delete;
-  ~Display() { eglTerminate(handle); }
-
-  EGLDisplay handle;
-};
-
-HeadlessContext::HeadlessContext() : display_(Display::shared()) {
+HeadlessContext::HeadlessContext() {
+  display();
   if (eglBindAPI(EGL_OPENGL_API) == EGL_FALSE) fail("eglBindAPI");
   constexpr std::array config_wanted = {EGL_SURFACE_TYPE, EGL_PBUFFER_BIT, EGL_RENDERABLE_TYPE,
                                         EGL_OPENGL_BIT, EGL_NONE};
   EGLConfig config = nullptr;
   EGLint configs = 0;
   // A context that draws into framebuffers only needs no particular one, and some drivers have none to offer.
-  if (eglChooseConfig(display_->handle, config_wanted.data(), &config, 1, &configs) == EGL_FALSE ||
-      configs < 1)
+  if (eglChooseConfig(display(), config_wanted.data(), &config, 1, &configs) == EGL_FALSE || configs < 1)
     config = EGL_NO_CONFIG_KHR;
   constexpr std::array wanted = {EGL_CONTEXT_MAJOR_VERSION,
                                  3,
@@ -65,26 +50,26 @@ HeadlessContext::HeadlessContext() : display_(Display::shared()) {
                                  EGL_CONTEXT_OPENGL_PROFILE_MASK,
                                  EGL_CONTEXT_OPENGL_CORE_PROFILE_BIT,
                                  EGL_NONE};
-  context_ = eglCreateContext(display_->handle, config, EGL_NO_CONTEXT, wanted.data());
+  context_ = eglCreateContext(display(), config, EGL_NO_CONTEXT, wanted.data());
   if (context_ == EGL_NO_CONTEXT) fail("eglCreateContext");
   try {
     make_current();
     check_gl_version();
   } catch (...) {
-    eglMakeCurrent(display_->handle, EGL_NO_SURFACE, EGL_NO_SURFACE, EGL_NO_CONTEXT);
-    eglDestroyContext(display_->handle, context_);
+    eglMakeCurrent(display(), EGL_NO_SURFACE, EGL_NO_SURFACE, EGL_NO_CONTEXT);
+    eglDestroyContext(display(), context_);
     throw;
   }
 }
 
 HeadlessContext::~HeadlessContext() {
   if (eglGetCurrentContext() == context_)
-    eglMakeCurrent(display_->handle, EGL_NO_SURFACE, EGL_NO_SURFACE, EGL_NO_CONTEXT);
-  eglDestroyContext(display_->handle, context_);
+    eglMakeCurrent(display(), EGL_NO_SURFACE, EGL_NO_SURFACE, EGL_NO_CONTEXT);
+  eglDestroyContext(display(), context_);
 }
 
 void HeadlessContext::make_current() const {
-  if (eglMakeCurrent(display_->handle, EGL_NO_SURFACE, EGL_NO_SURFACE, context_) == EGL_FALSE)
+  if (eglMakeCurrent(display(), EGL_NO_SURFACE, EGL_NO_SURFACE, context_) == EGL_FALSE)
     fail("eglMakeCurrent");
 }
 

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <memory>
-
 namespace kvreplay::viewer {
 
 /// An OpenGL 3.3 core context without any display (EGL on Mesa's surfaceless platform), current from its
@@ -17,8 +15,6 @@ class HeadlessContext {
   void make_current() const;
 
  private:
-  class Display;
-  std::shared_ptr<Display> display_;
   void* context_ = nullptr;
 };
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstddef>
 #include <utility>
 
 namespace kvreplay::viewer {
@@ -152,8 +151,7 @@ std::vector<HeatmapRenderer::Source> HeatmapRenderer::find_sources(const Heatmap
 
 void HeatmapRenderer::fill_corners() const {
   struct Corner {
-    std::int32_t x, y;
-    Source source;
+    GLint x, y, layer, shift;
   };
   std::vector<Corner> corners;
   corners.reserve(6 * grid_.count());
@@ -161,19 +159,17 @@ void HeatmapRenderer::fill_corners() const {
     const Strip& across = grid_.columns[i % grid_.columns.size()];
     const Strip& down = grid_.rows[i / grid_.columns.size()];
     const Source source = drawn_sources_[i];
-    const Corner a{across.begin, down.begin, source}, b{across.end, down.begin, source};
-    const Corner c{across.begin, down.end, source}, d{across.end, down.end, source};
-    for (const Corner& corner : {a, b, c, c, b, d}) corners.push_back(corner);
+    const auto corner = [&source](int x, int y) { return Corner{x, y, source.layer, source.shift}; };
+    const Corner a = corner(across.begin, down.begin), b = corner(across.end, down.begin);
+    const Corner c = corner(across.begin, down.end), d = corner(across.end, down.end);
+    corners.insert(corners.end(), {a, b, c, c, b, d});
   }
   glBindVertexArray(vertices_.id());
   glBindBuffer(GL_ARRAY_BUFFER, corners_.id());
   glBufferData(GL_ARRAY_BUFFER, static_cast<GLsizeiptr>(corners.size() * sizeof(Corner)), corners.data(),
                GL_STREAM_DRAW);
   glEnableVertexAttribArray(0);
-  glVertexAttribIPointer(0, 2, GL_INT, sizeof(Corner), nullptr);
-  glEnableVertexAttribArray(1);
-  glVertexAttribIPointer(1, 2, GL_SHORT, sizeof(Corner),
-                         reinterpret_cast<const void*>(offsetof(Corner, source)));
+  glVertexAttribIPointer(0, 4, GL_INT, sizeof(Corner), nullptr);
 }
 
 void HeatmapRenderer::paint(const HeatmapImage& image) {

@@ -11,13 +11,12 @@ namespace kvreplay::viewer {
 /// One rectangle for each tile in view. Row 0 of the picture is row 0 of the framebuffer.
 inline const std::string& heatmap_vertex_source() {
   static const std::string source = R"(
-layout(location = 0) in ivec2 corner;   // pixels
-layout(location = 1) in ivec2 drawn_from;  // layer (-1: none), levels above the drawn one
-uniform vec2 size;                      // pixels
+layout(location = 0) in ivec4 corner;  // x, y, pixels; layer (-1: none), levels above the drawn one
+uniform vec2 size;                     // pixels
 flat out ivec2 source;
 void main() {
-  source = drawn_from;
-  gl_Position = vec4(vec2(corner) / size * 2.0 - 1.0, 0.0, 1.0);
+  source = corner.zw;
+  gl_Position = vec4(vec2(corner.xy) / size * 2.0 - 1.0, 0.0, 1.0);
 }
 )";
   return source;
