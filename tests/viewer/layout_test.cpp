@@ -94,6 +94,14 @@ TEST_CASE("borders follow the drag and stop at the least sizes", "[viewer][layou
   const Layout::Splitter before = layout.splitters(window, kGap, kLeast).front();
   for (int step = 0; step < 37; ++step) layout.drag(before.split, 1, window, kGap, kLeast);
   CHECK(layout.splitters(window, kGap, kLeast).front().area.x == before.area.x + 37);
+  // Dragged far beyond the end it comes back at once.
+  for (const float far : {5000.0F, -5000.0F}) {
+    Layout pulled = layout;
+    pulled.drag(before.split, far, window, kGap, kLeast);
+    const float end = pulled.splitters(window, kGap, kLeast).front().area.x;
+    pulled.drag(before.split, far > 0 ? -10.0F : 10.0F, window, kGap, kLeast);
+    CHECK(pulled.splitters(window, kGap, kLeast).front().area.x == end + (far > 0 ? -10 : 10));
+  }
   const Layout as_it_was = layout;
   layout.drag(before.split, std::nanf(""), window, kGap, kLeast);
   layout.drag(-1, 10, window, kGap, kLeast);
