@@ -1,0 +1,28 @@
+#pragma once
+
+#include "sim/tokens/token_metrics.hpp"
+#include "viewer/work/run.hpp"
+
+#include <string>
+#include <string_view>
+
+// Controls of panels that hold one token metric against another.
+
+namespace kvreplay::viewer {
+
+/// Puts the next control beside the last one where `width` pixels are left there, else on a line of its own.
+void flow(float width);
+/// The width in pixels of a check box with this label.
+float check_width(const char* label);
+
+/// What a metric is, in a few words with its formula.
+std::string_view meaning_of(TokenMetric metric);
+/// "exact_remove (squared output)"; the name alone where the unit says nothing.
+std::string title_with_unit(TokenMetric metric);
+
+/// A combo box of all metrics by kind, those that are not among `available` greyed with the reason; true
+/// where `chosen` changed. `width` in points.
+bool choose_metric(const char* label, const Run& run, const MetricSet& available, TokenMetric& chosen,
+                   float width);
+
+}  // namespace kvreplay::viewer
