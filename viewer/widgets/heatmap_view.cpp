@@ -164,6 +164,8 @@ HeatmapHit HeatmapView::draw(const char* id, ImVec2 size, const HeatmapContent& 
     fitted_ = false;
   }
 
+  map_low_ = frame.low;
+  map_high_ = frame.high;
   ImGui::SetCursorScreenPos(frame.low);
   ImGui::InvisibleButton("map", {frame.high.x - frame.low.x, frame.high.y - frame.low.y},
                          ImGuiButtonFlags_MouseButtonLeft | ImGuiButtonFlags_MouseButtonRight |
@@ -171,7 +173,6 @@ HeatmapHit HeatmapView::draw(const char* id, ImVec2 size, const HeatmapContent& 
   take_mouse(frame, content, links, hit);
   take_tiles(content);
   choose_scale(content, links);
-  image_.ink = theme().ink;
   image_.ink = theme().ink;
   image_.ink.mark_beyond = mark_beyond_;
   image_.faded_columns = content.faded_columns;

@@ -101,6 +101,13 @@ class HeatmapView {
   const ValueScale& scale() const { return image_.scale; }
   ColorMap colors() const { return image_.colors; }
   const TileMap& tiles() const { return tiles_; }
+  /// Where the map was drawn last, and where on it a place in cells lies: pixels of the window.
+  ImVec2 map_low() const { return map_low_; }
+  ImVec2 map_high() const { return map_high_; }
+  ImVec2 pixel_of(double row, double column) const {
+    return {map_low_.x + static_cast<float>(image_.camera.x.pixel_of(column)),
+            map_low_.y + static_cast<float>(image_.camera.y.pixel_of(row))};
+  }
 
  private:
   /// Where the parts of this frame lie, in pixels of the window.
@@ -138,6 +145,7 @@ class HeatmapView {
   TileStats known_;
   bool complete_ = false;  // every tile in view is there
   std::optional<Index> drag_from_;
+  ImVec2 map_low_, map_high_;
   std::unique_ptr<HeatmapRenderer> renderer_;
 };
 

@@ -1,0 +1,44 @@
+#pragma once
+
+#include "viewer/panels/panel.hpp"
+#include "viewer/work/channel_view.hpp"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace kvreplay::viewer {
+
+/// What is known of the selected head's channels in this frame.
+struct ChannelAnswers {
+  std::string key;  ///< what `head` and `outputs` depend on
+  Index layer = 0;
+  std::shared_ptr<const ChannelHead> head;
+  std::shared_ptr<const ChannelOutputs> outputs;    ///< null too where a run's results have none
+  std::shared_ptr<const ChannelPrunings> prunings;  ///< of the ratio asked for, or of an older one (`stale`)
+  std::vector<double> ratios;                       ///< those that there are; empty: any
+  bool pending = false, stale = false;
+  std::string error;
+};
+
+/// Asks the desk for them: from the dump, or from what `kvreplay channels` left where the dump is gone.
+class ChannelQuestions {
+ public:
+  /// `settings.methods` are all that the dump can give.
+  ChannelAnswers ask(PanelContext& context, const ChannelSettings& settings, double ratio);
+
+ private:
+  /// Settings made into a plan, or why they cannot be.
+  struct Settled {
+    std::string run;
+    ChannelSettings settings;
+    std::shared_ptr<const ChannelPlan> plan;
+    std::string basis, error;
+  };
+  void settle(const Run& run, const ChannelSettings& settings);
+  ChannelAnswers ask_dump(PanelContext& context, double ratio) const;
+
+  Settled settled_;
+};
+
+}  // namespace kvreplay::viewer
