@@ -152,9 +152,9 @@ TEST_CASE("a picture is its pixels", "[viewer][heatmap_image]") {
   const std::vector<Rgb> pixels = rendered(image, tiles);
   REQUIRE(pixels.size() == 83 * 31);
   bool equal = true;
+  auto pixel = pixels.begin();
   for (int y = 0; y < image.height; ++y)
-    for (int x = 0; x < image.width; ++x)
-      equal = equal && pixels[static_cast<std::size_t>(y * image.width + x)] == color_at(image, tiles, x, y);
+    for (int x = 0; x < image.width; ++x) equal = equal && *pixel++ == color_at(image, tiles, x, y);
   CHECK(equal);
   image.width = 0;
   CHECK(rendered(image, tiles).empty());

@@ -118,10 +118,10 @@ void TileBuilder::add_row(Index row, const float* cells) {
   }
   const Index a_texel = Index{1} << key_.level;
   for (Index begin = 0; begin < count; begin += a_texel, ++texel) {
-    float best = *texel;
+    std::uint32_t best = pool_rank(*texel);
     const Index end = std::min(begin + a_texel, count);
-    for (Index c = begin; c < end; ++c) best = pooled(best, cells[c]);
-    *texel = best;
+    for (Index c = begin; c < end; ++c) best = std::max(best, pool_rank(cells[c]));
+    *texel = value_of_rank(best);
   }
 }
 
@@ -148,10 +148,11 @@ Tile tile_of_children(MatrixSize size, const TileKey& key,
       for (Index r = 0; r < child->rows; ++r) {
         const float* from = child->values.data() + r * child->columns;
         float* to = tile.values.data() + (part_row * kTileSize + r) / 2 * extent.columns;
-        for (Index c = 0; c < child->columns; ++c) {
-          float& texel = to[(part_column * kTileSize + c) / 2];
-          texel = pooled(texel, from[c]);
-        }
+        to += part_column * kTileSize / 2;
+        for (Index c = 0; c + 1 < child->columns; c += 2)
+          to[c / 2] =
+              value_of_rank(std::max({pool_rank(to[c / 2]), pool_rank(from[c]), pool_rank(from[c + 1])}));
+        if (const Index c = child->columns - 1; c % 2 == 0) to[c / 2] = pooled(to[c / 2], from[c]);
       }
     }
   return tile;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <compare>
 #include <cstdint>
@@ -31,12 +32,22 @@ struct TileKey {
   TileKey parent() const { return {level + 1, row / 2, column / 2}; }
 };
 
+/// Where a value stands among those that a texel could show: by |value|, the positive one first among equals,
+/// NaN last (0). An integer, so that comparing needs no branches; value_of_rank() is the inverse.
+inline std::uint32_t pool_rank(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t magnitude = bits & 0x7FFFFFFFU, rank = (magnitude << 1U | (~bits >> 31U)) + 1;
+  return magnitude > 0x7F800000U ? 0 : rank;
+}
+inline float value_of_rank(std::uint32_t rank) {
+  // 0 - 1 becomes a NaN by itself.
+  return std::bit_cast<float>((rank - 1) >> 1U | (~(rank - 1) << 31U));
+}
+
 /// Of two cells the one that a texel shows: the larger |value|, the positive one among equals. NaN gives way.
 /// The order of the cells does not matter, so a texel is the same by whatever steps it was made.
 inline float pooled(float first, float second) {
-  const float a = std::abs(first), b = std::abs(second);
-  if (std::isnan(first) || b > a) return second;
-  return a == b && std::signbit(first) ? second : first;
+  return value_of_rank(std::max(pool_rank(first), pool_rank(second)));
 }
 
 /// What is known of the cells of a part of a matrix.
