@@ -29,7 +29,7 @@ TEST_CASE("fonts: files that are none are passed over", "[viewer][gl]") {
   const test::TempDir folder;
   std::ofstream(folder / "Inter-Regular.otf") << std::string(5000, 'x');
   std::ofstream(folder / "DejaVuSans.ttf") << "OTTO";
-  std::ofstream(folder / "DejaVuSansMono.ttf");
+  std::ofstream(folder / "DejaVuSansMono.ttf") << "";
   fs::create_directory(folder / "Inter-SemiBold.otf");
   const FontFiles fonts = find_fonts({folder.path()});
   CHECK_FALSE(fonts.text);
@@ -51,6 +51,7 @@ TEST_CASE("fonts: the first folder wins, and folders below count", "[viewer][gl]
   REQUIRE(fonts.numbers);
   CHECK(fonts.numbers->path == folder / "a/b/DejaVuSansMono.ttf");
   CHECK(fonts.numbers->height_per_em == Approx(1.164).margin(0.01));  // 1901 + 483 of 2048 units
+  CHECK(fonts.numbers->ascent_per_em == Approx(0.928).margin(0.01));
 }
 
 TEST_CASE("fonts: the signs of labels and tokens have glyphs", "[viewer][gl]") {

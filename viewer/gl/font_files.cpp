@@ -18,14 +18,20 @@ std::optional<FontFile> read_font(const fs::path& path) {
   std::error_code failed;
   if (!fs::is_regular_file(path, failed)) return {};
   std::ifstream in(path, std::ios::binary);
-  FontFile font{path, {std::istreambuf_iterator<char>(in), {}}, 1};
+  FontFile font;
+  font.path = path;
+  font.bytes.assign(std::istreambuf_iterator<char>(in), {});
   // A font that the toolkit cannot read would end the program.
   constexpr std::size_t least = 1024;
   if (!in || font.bytes.size() < least) return {};
   const int offset = stbtt_GetFontOffsetForIndex(font.bytes.data(), 0);
   stbtt_fontinfo info{};
   if (offset < 0 || stbtt_InitFont(&info, font.bytes.data(), offset) == 0) return {};
-  font.height_per_em = stbtt_ScaleForMappingEmToPixels(&info, 1.0F) / stbtt_ScaleForPixelHeight(&info, 1.0F);
+  const float em = stbtt_ScaleForMappingEmToPixels(&info, 1.0F);
+  int ascent = 0;
+  stbtt_GetFontVMetrics(&info, &ascent, nullptr, nullptr);
+  font.height_per_em = em / stbtt_ScaleForPixelHeight(&info, 1.0F);
+  font.ascent_per_em = em * static_cast<float>(ascent);
   return font;
 }
 

@@ -12,6 +12,7 @@ struct FontFile {
   std::filesystem::path path;
   std::vector<unsigned char> bytes;
   float height_per_em = 1;  ///< ascent - descent over the em
+  float ascent_per_em = 1;
 };
 
 /// What the dashboard writes with; each empty where there is none.

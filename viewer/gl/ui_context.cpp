@@ -41,7 +41,8 @@ constexpr ImWchar kHeadingRange[] = {
     0x0020, 0x017F, 0x0370, 0x03FF, 0x2010, 0x2027, 0x2070, 0x209F, 0x2190, 0x2195, 0x2200, 0x22FF, 0,
 };
 
-void add_font(const FontFile& file, float em, const ImWchar* range, bool merge) {
+/// `lowered`: pixels, so that fonts side by side share a base line.
+void add_font(const FontFile& file, float em, const ImWchar* range, bool merge, float lowered) {
   ImFontConfig config;
   config.MergeMode = merge;
   config.FontDataOwnedByAtlas = false;
@@ -50,6 +51,7 @@ void add_font(const FontFile& file, float em, const ImWchar* range, bool merge) 
   config.OversampleV = 1;
   config.PixelSnapH = em >= 20;
   config.GlyphRanges = range;
+  config.GlyphOffset.y = lowered;
   // The atlas only reads what it does not own.
   auto* bytes = const_cast<unsigned char*>(file.bytes.data());
   const float height = std::max(1.0F, std::round(em * file.height_per_em));
@@ -115,8 +117,10 @@ void UiContext::build_fonts(float em) {
   atlas.TexDesiredWidth = em < 40 ? 2048 : 4096;
   const auto add = [&](const std::optional<FontFile>& file, const ImWchar* range) {
     if (!file) return;
-    add_font(*file, em, range, false);
-    if (files_.fallback && files_.fallback->path != file->path) add_font(*files_.fallback, em, range, true);
+    const float lowered = std::round(em * (files_.text->ascent_per_em - file->ascent_per_em));
+    add_font(*file, em, range, false, lowered);
+    if (files_.fallback && files_.fallback->path != file->path)
+      add_font(*files_.fallback, em, range, true, lowered);
   };
   if (files_.text) {
     add(files_.text, kTextRange);
