@@ -111,7 +111,7 @@ std::string number_text(double value) {
 std::string bytes_text(double bytes) {
   const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   std::size_t unit = 0;
-  while (bytes >= 1024 && unit + 1 < std::size(units)) {
+  while (bytes >= 999.5 && unit + 1 < std::size(units)) {  // three digits at most
     bytes /= 1024;
     ++unit;
   }
