@@ -105,7 +105,7 @@ ValueExtent extent_of(const ScoreCurves& curves, CurveMode mode, bool log,
     return {low < 0 ? low - pad : 0, high + pad};
   }
   low = std::max(low, high / kLogSpan);
-  const double pad = std::pow(high / low, 0.03);
+  const double pad = high > low ? std::pow(high / low, 0.03) : 2;
   return {low / pad, high * pad};
 }
 

@@ -82,8 +82,8 @@ void CurvesPanel::load(const nlohmann::json& json) {
       if (const auto metric = name.is_string() ? token_metric_named(name.get<std::string>()) : std::nullopt)
         hidden_.insert(*metric);
   }
-  if (const auto own = find("budget"); own.is_number_unsigned())
-    own_budget_ = static_cast<Index>(std::min<std::uint64_t>(own.get<std::uint64_t>(), 1U << 30U));
+  if (const auto own = find("budget"); own.is_number_integer())
+    own_budget_ = std::clamp<Index>(own.get<Index>(), 0, Index{1} << 30);
 }
 
 Index CurvesPanel::budget(const AppState& state) const {

@@ -115,7 +115,8 @@ void ScatterPanel::draw_controls(AppState& state, const MetricSet& available) {
 
 void ScatterPanel::draw_figures(AppState& state, const ScatterFacts& facts, bool pending) {
   const auto number = [&](const char* name, Figure which, const char* what) {
-    const std::string text = number_text(facts.agreement[which]);
+    const double value = facts.agreement[which];
+    const std::string text = std::isnan(value) ? number_text(value) : fmt::format("{:.3f}", value);
     ImGui::BeginGroup();
     figure(name, text);
     ImGui::EndGroup();
@@ -134,7 +135,7 @@ void ScatterPanel::draw_figures(AppState& state, const ScatterFacts& facts, bool
     tip(fmt::format("{} tokens without a finite value of both are not shown.", facts.scatter.left_out)
             .c_str());
   else
-    tip("Tokens of the prompt.");
+    tip("Tokens of the prompt; their values are summed over the query heads of the group.");
   const auto& chosen = state.selection().tokens;
   if (kept_ && kept_tokens_ >= 0) {
     const std::string text = fmt::format("kept {}", kept_tokens_);

@@ -32,8 +32,9 @@ struct PointStyle {
 };
 
 /// Draws the points in view. `classes` says by token which of `styles` a point has (empty: all the first);
-/// later ones lie above earlier ones. Few points are discs. Many are counted in cells of two points, each
-/// drawn once, in shades by count: the cost of a frame is O(points) to count and O(cells) to draw.
+/// later ones lie above earlier ones. Few points are discs. Many are counted in square cells two points wide,
+/// each drawn once, in shades by count, in the last style where that has a point there, else in the most
+/// frequent: a frame costs O(points) to count and O(cells) to draw.
 void draw_points(const Plot& plot, const Scatter& scatter, std::span<const std::uint8_t> classes,
                  std::span<const PointStyle> styles);
 

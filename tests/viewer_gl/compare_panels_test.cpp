@@ -1,0 +1,265 @@
+// The panels that hold a score against a reference, by hand: lasso, click, budget line, settings.
+
+#include "analysis/agreement.hpp"
+#include "tests/viewer_gl/dashboard.hpp"
+#include "viewer/panels/curve_modes.hpp"
+#include "viewer/panels/make_panels.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+using namespace kvreplay;
+using namespace kvreplay::viewer;
+using test::Dashboard;
+
+namespace {
+
+const std::filesystem::path kSample =
+    std::filesystem::path(KVREPLAY_SOURCE_DIR) / "data" / "samples" / "pystdlib-lm";
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+/// One panel of the sample, filling the window, on a head that is not the first.
+struct OnePanel : Dashboard {
+  PanelKind kind;
+  explicit OnePanel(PanelKind which) : Dashboard(kSample, 800, 560), kind(which) {
+    app.state().select_head(3, 1);
+    app.layout().show(kind);
+    app.layout().maximise(kind);
+    app.focus(kind);
+    settle();
+  }
+  std::string csv() {
+    PanelContext context{app.state(), app.desk()};
+    return app.panel(kind).csv(context);
+  }
+  /// Presses at the first place, moves to the others, lets go. Places are shares of the panel.
+  void lasso(const std::vector<std::pair<float, float>>& places) {
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      const auto [x, y] = at(kind, places[i].first, places[i].second);
+      host.move_mouse(x, y);
+      host.settle();
+      if (i == 0) host.press_button();
+      host.settle();
+    }
+    host.release_button();
+    host.settle();
+    settle();
+  }
+};
+
+/// The columns `first`.. of a table without quotes, its header left out.
+std::vector<std::vector<double>> numbers(const std::string& csv, std::size_t first) {
+  std::vector<std::vector<double>> rows;
+  std::istringstream lines(csv);
+  std::string line;
+  std::getline(lines, line);
+  while (std::getline(lines, line)) {
+    std::istringstream cells(line);
+    std::string cell;
+    std::vector<double> row;
+    for (std::size_t i = 0; std::getline(cells, cell, ','); ++i)
+      if (i >= first) row.push_back(std::stod(cell));
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+constexpr std::pair<float, float> kMiddle{0.5F, 0.6F};
+/// Everything left of the middle, and everything.
+const std::vector<std::pair<float, float>> kLeftHalf{
+    kMiddle, {0.5F, 0.05F}, {0.01F, 0.05F}, {0.01F, 0.99F}, {0.5F, 0.99F}};
+const std::vector<std::pair<float, float>> kAll{
+    kMiddle, {0.5F, 0.05F}, {0.01F, 0.05F}, {0.01F, 0.99F}, {0.99F, 0.99F}, {0.99F, 0.05F}, {0.51F, 0.05F}};
+
+}  // namespace
+
+TEST_CASE("a lasso selects the tokens within it, Shift adds and Ctrl takes away", "[panels]") {
+  OnePanel scatter(PanelKind::scatter);
+  scatter.lasso(kLeftHalf);
+  const std::vector<Index> left = scatter.selection().tokens;
+  double most_inside = -1, least_outside = 1e300;
+  std::size_t inside = 0;
+  const auto rows = numbers(scatter.csv(), 2);  // token, attn, exact_remove, selected
+  REQUIRE(rows.size() == 896);
+  for (const auto& row : rows) {
+    const bool chosen = std::binary_search(left.begin(), left.end(), static_cast<Index>(row[0]));
+    CHECK((row[3] == 1) == chosen);
+    inside += chosen ? 1 : 0;
+    (chosen ? most_inside : least_outside) =
+        chosen ? std::max(most_inside, row[1]) : std::min(least_outside, row[1]);
+  }
+  CHECK(inside == left.size());
+  CHECK(inside > 100);
+  CHECK(inside < 890);
+  CHECK(most_inside < least_outside);  // the lasso's right side is a vertical line
+
+  scatter.lasso(kAll);
+  CHECK(scatter.selection().tokens.size() == 896);
+  scatter.host.hold({true, false, false});
+  scatter.lasso(kLeftHalf);
+  std::vector<Index> right = scatter.selection().tokens;
+  CHECK(right.size() + left.size() == 896);
+  scatter.host.hold({false, true, false});
+  scatter.lasso(kLeftHalf);
+  CHECK(scatter.selection().tokens.size() == 896);
+  scatter.host.hold({});
+  scatter.perform(ActionId::undo);
+  CHECK(scatter.failed_job().empty());
+}
+
+TEST_CASE("the outermost point of the scatter is the token with the largest score", "[panels]") {
+  OnePanel scatter(PanelKind::scatter);
+  const auto rows = numbers(scatter.csv(), 2);
+  const auto largest =
+      std::max_element(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a[1] < b[1]; });
+  const Area& area = scatter.app.area(PanelKind::scatter);
+  for (float x = area.x + area.width - 12; x > area.x + area.width / 2 && !scatter.app.state().hover.token;
+       x -= 9)
+    for (float y = area.y + 100; y < area.y + area.height * 0.3F && !scatter.app.state().hover.token;
+         y += 9) {
+      scatter.host.move_mouse(x, y);
+      scatter.host.settle(2);
+      if (!scatter.app.state().hover.token) continue;
+      scatter.host.click(x, y);
+      scatter.host.settle();
+    }
+  REQUIRE(scatter.selection().token.has_value());
+  CHECK(*scatter.selection().token == static_cast<Index>((*largest)[0]));
+  CHECK(scatter.selection().tokens.empty());  // a click is no lasso
+}
+
+TEST_CASE("the budget line moves the setting of What if where that counts tokens", "[panels]") {
+  for (const bool sigma : {false, true}) {
+    OnePanel curves(PanelKind::curves);
+    AppState& state = curves.app.state();
+    state.setting_a.sigma_budget = sigma;
+    state.setting_a.budget = 60;
+    curves.settle();
+    const Area area = curves.app.area(PanelKind::curves);
+    const float y = area.y + area.height * 0.6F;
+    float x = area.x + 200;
+    const auto on_line = [&] {
+      curves.host.move_mouse(x, y);
+      curves.host.settle(2);
+      return ImGui::GetMouseCursor() == ImGuiMouseCursor_ResizeEW;
+    };
+    while (!on_line() && x < area.x + area.width) x += 8;
+    REQUIRE(x < area.x + area.width);
+    curves.host.drag(x, y, x - 80, y);
+    curves.host.settle();
+    curves.settle();
+    const Index own = curves.app.panel(PanelKind::curves).save()["budget"].get<Index>();
+    CHECK(own >= 1);
+    CHECK(own < (sigma ? 179 : 60));
+    CHECK(state.setting_a.budget == (sigma ? 60 : own));
+    CHECK(state.setting_a.sigma_budget == sigma);
+  }
+}
+
+TEST_CASE("the curves' table has every score at every budget, as agreement() has it", "[panels]") {
+  std::vector<double> attn, exact;
+  for (const auto& row : numbers(OnePanel(PanelKind::scatter).csv(), 2)) {
+    attn.push_back(row[1]);
+    exact.push_back(row[2]);
+  }
+  OnePanel curves(PanelKind::curves);
+  const Agreement expected = agreement(attn, exact, false);
+  std::istringstream lines(curves.csv());
+  std::string line;
+  std::set<std::string> scores;
+  int found = 0;
+  while (std::getline(lines, line)) {
+    if (line.rfind("3,1,exact_remove,", 0) != 0) continue;
+    const std::string rest = line.substr(17), score = rest.substr(0, rest.find(','));
+    scores.insert(score);
+    if (rest.rfind("attn,9,", 0) != 0) continue;  // 1 % of 896
+    ++found;
+    const auto row = numbers("\n" + rest, 2);
+    CHECK(row[0][0] == Approx(expected[Figure::recall_1pc]));
+    CHECK(row[0][1] == Approx(expected[Figure::mass_1pc]));
+  }
+  CHECK(found == 1);
+  CHECK(scores.size() == kTokenMetrics);
+}
+
+TEST_CASE("panels that compare keep their settings, and load anything without complaint", "[panels]") {
+  const auto junk = {nlohmann::json(), nlohmann::json(3), nlohmann::json::array({1, 2}),
+                     nlohmann::json{{"mode", 7}, {"log_y", {1, "x"}}, {"hidden", {3, "attn", "no"}}},
+                     nlohmann::json{{"mode", "none"}, {"budget", -4}, {"hidden", "attn"}, {"log_axes", 1}}};
+  for (const bool first : {true, false}) {
+    const auto make = first ? make_scatter_panel : make_curves_panel;
+    for (const nlohmann::json& json : junk) CHECK_NOTHROW(make()->load(json));
+    const nlohmann::json settings =
+        first ? nlohmann::json{{"log_axes", false}, {"show_kept", true}}
+              : nlohmann::json{
+                    {"mode", "loss"}, {"log_y", {true, false, false}}, {"hidden", {"key"}}, {"budget", 12}};
+    const auto panel = make();
+    CHECK(panel->save() != settings);
+    panel->load(settings);
+    CHECK(panel->save() == settings);
+  }
+}
+
+TEST_CASE("curve values are sorted best first, undefined ones last", "[panels]") {
+  CHECK(better(0.9, 0.1, CurveMode::recall));
+  CHECK(better(0.9, 0.1, CurveMode::mass));
+  CHECK(better(0.1, 0.9, CurveMode::loss));
+  for (const CurveMode mode : {CurveMode::recall, CurveMode::mass, CurveMode::loss}) {
+    CHECK(better(0.0, kNan, mode));
+    CHECK_FALSE(better(kNan, 0.0, mode));
+    CHECK_FALSE(better(kNan, kNan, mode));
+    CHECK_FALSE(better(0.5, 0.5, mode));
+    CHECK(curve_mode_named(name_of(mode)) == mode);
+  }
+  CHECK_FALSE(curve_mode_named("Recall"));
+}
+
+TEST_CASE("the y axis of curves holds what is drawn, without zeros where it is logarithmic", "[panels]") {
+  TokenMetrics metrics;
+  metrics[TokenMetric::attn] = Matrix<double>{{0.1, 0.2, 0.3, 0.4}};
+  metrics[TokenMetric::exact_remove] = Matrix<double>{{8, 4, 2, 0}};
+  Workers workers(1);
+  const ScoreCurves curves = score_curves(metrics, {TokenMetric::attn, TokenMetric::exact_remove},
+                                          TokenMetric::exact_remove, 4, 16, workers);
+  const auto all = [](TokenMetric) { return true; };
+  const auto only_best = [](TokenMetric m) { return m == TokenMetric::exact_remove; };
+  // attn keeps 3, 2, 1, 0 in turn: losses 14, 12, 8, 0. The best: 6, 2, 0, 0.
+  const std::vector<double> loss = drawn_values(*curves.find(TokenMetric::attn), CurveMode::loss, false);
+  CHECK(loss == std::vector<double>{14, 12, 8, 0});
+  CHECK(std::isnan(drawn_values(*curves.find(TokenMetric::attn), CurveMode::loss, true)[3]));
+  ValueExtent extent = extent_of(curves, CurveMode::loss, false, all);
+  CHECK(extent.low == 0);
+  CHECK(extent.high == Approx(14 * 1.03));
+  extent = extent_of(curves, CurveMode::loss, true, all);
+  CHECK(extent.low < 2);
+  CHECK(extent.low > 1.8);
+  CHECK(extent.high > 14);
+  extent = extent_of(curves, CurveMode::loss, true, only_best);
+  CHECK(extent.high < 7);
+  extent = extent_of(curves, CurveMode::recall, false, [](TokenMetric) { return false; });
+  CHECK(extent.low == 0);
+  CHECK(extent.high > 1);
+  const std::vector<double> blind = chance(curves, CurveMode::loss);
+  CHECK(blind[0] == Approx(14 * 0.75));
+  CHECK(chance(curves, CurveMode::mass)[1] == Approx(0.5));
+
+  metrics[TokenMetric::exact_remove] = Matrix<double>{{0, 0, 0, 0}};
+  const ScoreCurves none =
+      score_curves(metrics, {TokenMetric::attn}, TokenMetric::exact_remove, 4, 16, workers);
+  for (const bool log : {false, true})
+    for (const CurveMode mode : {CurveMode::recall, CurveMode::mass, CurveMode::loss}) {
+      extent = extent_of(none, mode, log, all);
+      CHECK(extent.low < extent.high);
+      CHECK((!log || extent.low > 0));
+    }
+  CHECK(table_text(kNan, CurveMode::recall) == "\xE2\x80\x94");
+  CHECK(table_text(0.8391, CurveMode::recall) == "0.839");
+  CHECK(budget_text(128, 896) == "128 (14.3 %)");
+}
