@@ -73,6 +73,7 @@ void ChannelPanel::choose_part(const Selection& selected) {
 }
 
 void ChannelPanel::draw(PanelContext& context) {
+  now_ = {};
   const std::shared_ptr<const Run>& run = context.state.run();
   if (run == nullptr) return hint("Open a dump or a result folder.");
   const Selection& selected = context.state.selection();
@@ -110,8 +111,8 @@ void ChannelPanel::draw(PanelContext& context) {
     ImGui::EndChild();
     return;
   }
-  const float side = std::max(t.px(120), std::min(room.x - around_x, room.y * 0.62F - around_y));
-  draw_map(context, {room.x, side + around_y});
+  const float side = std::max(t.px(120), std::min(room.x - around_x, room.y * 0.75F - around_y));
+  draw_map(context, {std::min(room.x, side + around_x), side + around_y});
   draw_side(context, std::max(ImGui::GetContentRegionAvail().y, t.px(250)));
 }
 
@@ -164,9 +165,11 @@ void ChannelPanel::draw_ratio() {
   }
   const Index d = now_.head != nullptr ? part().basis.scores.logits.rows() : 0;
   const Index asked = pruned_channels(ratio_, d, settings_.semantics);
-  const std::string text = fmt::format("{:.3g} % = {} of {}", 100 * ratio_, asked, d);
+  const bool roomy = has_room_for_both();
+  const std::string text = roomy ? fmt::format("{:.3g} % = {} of {}", 100 * ratio_, asked, d)
+                                 : fmt::format("{:.3g} %", 100 * ratio_);
   ImGui::PushFont(mono_font());
-  const float width = ImGui::CalcTextSize("88.5 % = 888 of 888").x;
+  const float width = ImGui::CalcTextSize(roomy ? "88.5 % = 888 of 888" : "88.5 %").x;
   ImGui::PopFont();
   auto ratio = static_cast<float>(ratio_);
   ImGui::SetNextItemWidth(std::max(theme().px(50), ImGui::GetContentRegionAvail().x - width - theme().px(6)));
@@ -302,7 +305,11 @@ void ChannelPanel::draw_side(PanelContext& context, float height) {
   const Theme& t = theme();
   const float top = ImGui::GetCursorPosY();
   if (now_.ratios.empty() || now_.prunings != nullptr) draw_ratio();
-  if (now_.prunings != nullptr) draw_channel_table(now_, method_, future_);
+  if (now_.prunings != nullptr)
+    draw_channel_table(now_, method_, future_,
+                       now_.ratios.empty()
+                           ? fmt::format("{} of {}", now_.prunings->asked, context.state.run()->shape().d)
+                           : std::string());
   ImGui::Dummy({0, t.px(1)});
   draw_figures(context.state);
   const float rest = height - (ImGui::GetCursorPosY() - top) - t.px(2);

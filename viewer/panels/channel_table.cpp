@@ -203,16 +203,21 @@ const char* meaning_of(ChannelMethod method) {
   return "";
 }
 
-void draw_channel_table(const ChannelAnswers& answers, std::string& method, bool& future) {
+bool has_room_for_both() { return ImGui::GetContentRegionAvail().x >= theme().px(290); }
+
+void draw_channel_table(const ChannelAnswers& answers, std::string& method, bool& future,
+                        const std::string& beside) {
   const auto& methods = answers.prunings->methods;
   const bool has_future = std::any_of(methods.begin(), methods.end(),
                                       [](const ChannelPruning& m) { return !std::isnan(m.future.error); });
-  const bool both = has_future && ImGui::GetContentRegionAvail().x >= theme().px(290);
+  const bool both = has_future && has_room_for_both();
   std::vector<const Column*> columns;
   if (!both && has_future) {
     constexpr std::string_view names[] = {"Window", "Future"};
     std::size_t chosen = future ? 1 : 0;
     if (segments("rows", names, chosen)) future = chosen == 1;
+    ImGui::SameLine();
+    dim_text(beside);
   }
   for (const Column& column : kColumns)
     if (both || column.future == (future && has_future)) columns.push_back(&column);

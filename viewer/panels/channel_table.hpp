@@ -12,8 +12,11 @@ namespace kvreplay::viewer {
 const char* meaning_of(ChannelMethod method);
 
 /// What each method's pruning costs, the least of each column in bold; a click chooses the method. Errors on
-/// both sets of rows where there is room for them, else on those of `future`, with a switch.
-void draw_channel_table(const ChannelAnswers& answers, std::string& method, bool& future);
+/// both sets of rows where there is room for them, else on those of `future`, with a switch and `beside` it.
+void draw_channel_table(const ChannelAnswers& answers, std::string& method, bool& future,
+                        const std::string& beside);
+/// Whether there is room for errors on both sets of rows.
+bool has_room_for_both();
 
 /// The eigenvalues by rank, on a log axis.
 void draw_spectrum(const Vector<double>& spectrum, ImVec2 size, PlotView& view);

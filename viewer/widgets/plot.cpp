@@ -149,7 +149,16 @@ void Plot::line(std::span<const double> x, std::span<const double> y, ImU32 colo
       flush();
       continue;
     }
-    run.push_back(at(x[i], y[i]));
+    const ImVec2 next = at(x[i], y[i]);
+    // A line through a sharp corner would lose its thickness there.
+    if (const std::size_t n = run.size(); n > 1) {
+      const ImVec2 from = run[n - 2], corner = run[n - 1];
+      if ((corner.x - from.x) * (next.x - corner.x) + (corner.y - from.y) * (next.y - corner.y) < 0) {
+        flush();
+        run.push_back(corner);
+      }
+    }
+    run.push_back(next);
     if (run.size() >= 8000) {  // ImGui's indices have 16 bits
       const ImVec2 last = run.back();
       flush();

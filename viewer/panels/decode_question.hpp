@@ -1,0 +1,45 @@
+#pragma once
+
+#include "viewer/panels/panel.hpp"
+#include "viewer/work/cache_fates.hpp"
+#include "viewer/work/decode_view.hpp"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace kvreplay::viewer {
+
+/// What is known of the selected head's decoding in this frame.
+struct DecodeAnswers {
+  std::shared_ptr<const DecodeView> view;  ///< of these settings, or of older ones (`stale`)
+  std::vector<CacheFates> fates;           ///< of view->runs; none where the dump is gone
+  std::vector<LeftOut> left_out;
+  bool pending = false, stale = false;
+  std::string error;
+};
+
+/// Asks the desk for it: from the dump, or from what `kvreplay evict` left where the dump is gone.
+class DecodeQuestions {
+ public:
+  /// Valid until the next call.
+  const DecodeAnswers& ask(PanelContext& context, const DecodeSettings& settings);
+
+ private:
+  /// Settings made into a plan, or why they cannot be.
+  struct Settled {
+    std::string run;
+    DecodeSettings settings;
+    std::shared_ptr<const DecodePlan> plan;
+    std::string key, starts_key, error;
+  };
+  void settle(const Run& run, const DecodeSettings& settings);
+  Answer<DecodeView> ask_dump(PanelContext& context) const;
+  static Answer<DecodeView> ask_results(PanelContext& context);
+
+  Settled settled_;
+  DecodeAnswers answers_;
+  std::string place_;  // run and head of answers_
+};
+
+}  // namespace kvreplay::viewer

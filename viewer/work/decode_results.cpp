@@ -1,0 +1,106 @@
+#include "viewer/work/decode_results.hpp"
+
+#include "data/error.hpp"
+#include "data/npy/npy_header.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace kvreplay::viewer {
+namespace {
+
+constexpr const char* kTable = "decode.csv";
+constexpr std::string_view kAppendOnly = "~append-only";
+
+/// A run's words in the table, and what it says of one head.
+struct Named {
+  std::array<std::string, 3> words;  // policy, semantics, budget
+  DecodeRun run;
+};
+
+std::vector<Named> read_table(const ResultTables& results, Index layer, Index kv_head) {
+  std::vector<Named> all;
+  results.each_row(kTable, [&](const CsvReader& csv, const std::vector<std::string>& row) {
+    if (csv.index(row, csv.need("layer")) != layer || csv.index(row, csv.need("kv_head")) != kv_head) return;
+    const std::array<std::string, 3> words = {row[csv.need("policy")], row[csv.need("semantics")],
+                                              row[csv.need("budget")]};
+    auto found = std::find_if(all.begin(), all.end(), [&](const Named& one) { return one.words == words; });
+    if (found == all.end()) {
+      found = all.insert(all.end(), Named{words, {}});
+      found->run.mean = found->run.max = found->run.last = std::numeric_limits<double>::quiet_NaN();
+    }
+    const std::string& metric = row[csv.need("metric")];
+    const double value = csv.number(row, csv.need("value"));
+    if (metric == "mean") found->run.mean = value;
+    if (metric == "max") found->run.max = value;
+    if (metric == "last") found->run.last = value;
+  });
+  return all;
+}
+
+/// Gives every run its name: the policy's, and what tells it from its namesakes.
+void name_runs(std::vector<Named>& all) {
+  std::array<std::set<std::string>, 3> words;
+  for (const Named& one : all)
+    for (std::size_t w = 0; w < words.size(); ++w) words[w].insert(one.words[w]);
+  for (Named& one : all) {
+    std::string policy = one.words[0];
+    one.run.append_only = policy.ends_with(kAppendOnly);
+    if (one.run.append_only) policy.resize(policy.size() - kAppendOnly.size());
+    if (words[2].size() > 1) policy += " " + one.words[2];
+    if (words[1].size() > 1) policy += " " + one.words[1];
+    one.run.policy = std::move(policy);
+  }
+}
+
+void read_errors(const ResultTables& results, Index layer, Index kv_head, Named& one) {
+  const DumpShape& shape = results.shape();
+  const auto layers = static_cast<Index>(results.layers().size());
+  const std::filesystem::path name =
+      std::filesystem::path("decode") / fmt::format("{}-{}-{}.npy", one.words[0], one.words[1], one.words[2]);
+  const ResultTables::Array array = results.array(name);
+  one.run.l = shape.l;
+  one.run.first_step = std::max(shape.l, shape.first_query());
+  const Index steps = shape.T - one.run.first_step;
+  const std::vector<Index> expected{layers, shape.n_kv, steps};
+  if (array.shape != expected)
+    throw InputError((results.folder() / name).string(), "shape " + shape_text(expected),
+                     "shape " + shape_text(array.shape));
+  const Index row =
+      std::find(results.layers().begin(), results.layers().end(), layer) - results.layers().begin();
+  const auto first = array.values.begin() + (row * shape.n_kv + kv_head) * steps;
+  one.run.error.assign(first, first + steps);
+}
+
+}  // namespace
+
+std::optional<std::string> why_no_decode_results(const ResultTables& results, Index layer) {
+  const auto& layers = results.layers();
+  if (std::find(layers.begin(), layers.end(), layer) == layers.end())
+    return fmt::format("the run did not compute layer {}", layer);
+  if (!results.has(kTable)) return "the run did not simulate decoding";
+  return std::nullopt;
+}
+
+DecodeView read_decode(const ResultTables& results, Index layer, Index kv_head) {
+  const auto missing = why_no_decode_results(results, layer);
+  if (missing) throw InputError(fmt::format("{}: {}", results.folder().string(), *missing));
+  if (kv_head < 0 || kv_head >= results.shape().n_kv)
+    throw InputError("KV head", fmt::format("0 to {}", results.shape().n_kv - 1), std::to_string(kv_head));
+  std::vector<Named> all = read_table(results, layer, kv_head);
+  name_runs(all);
+  DecodeView view;
+  for (Named& one : all) {
+    read_errors(results, layer, kv_head, one);
+    view.runs.push_back(std::move(one.run));
+  }
+  return view;
+}
+
+}  // namespace kvreplay::viewer
