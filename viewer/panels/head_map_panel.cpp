@@ -74,21 +74,24 @@ std::shared_ptr<const Tile> HeadMapPanel::tile(const TileKey& key) {
   return made = std::make_shared<const Tile>(builder.finish());
 }
 
-/// Beside or below each other, whichever leaves the cells larger.
+/// Beside each other, or below where that leaves small cells larger.
 HeadMapPanel::Places HeadMapPanel::arrange(ImVec2 room) const {
   const Theme& t = theme();
   const auto rows = static_cast<float>(source_.map()->values.rows());
   const auto heads = static_cast<float>(source_.map()->values.cols());
-  const float gap = t.px(10), table_width = table_.least_width(), table_height = t.px(120);
+  const float gap = t.px(10), table_width = table_.least_width();
   // What HeatmapView takes for axes and the colour bar.
   const float around_x = t.px(44 + 70), around_y = 2 * ImGui::GetTextLineHeight() + t.px(14);
   const auto cell = [&](float width, float height) {
     return std::max(1.0F, std::min((width - around_x) / heads, (height - around_y) / rows));
   };
+  // A map of many rows needs the height more than the table does.
+  float table_height = std::clamp(room.y * 0.5F, t.px(120), t.px(190));
+  if (cell(room.x, room.y - table_height - gap) < t.px(14)) table_height = t.px(120);
   const float beside = cell(room.x - table_width - gap, room.y),
               below = cell(room.x, room.y - table_height - gap);
   Places places;
-  places.beside = beside >= below;
+  places.beside = beside >= std::min(below, t.px(18));  // such cells are large enough: rows for the table
   const float side = std::min(places.beside ? beside : below, t.px(72));
   // Square cells, unless they would be too flat to point at: then they are wider than high.
   places.square = side >= t.px(7);
@@ -128,8 +131,8 @@ void HeadMapPanel::draw_hit(PanelContext& context, const HeatmapHit& hit) const 
   ImGui::Text("layer %d, KV head %d", static_cast<int>(layer), static_cast<int>(head));
   figure(map.figure.path.back().c_str(), number_text(value));
   if (const Index rank = table_.rank(hit.row, head); rank > 0)
-    dim_text(fmt::format("{} {} of {}", map.figure.larger_is_worse ? "worst" : "largest", rank,
-                         map.values.size()));
+    dim_text(fmt::format("{} of {}, {} first", rank, map.values.size(),
+                         map.figure.larger_is_worse ? "worst" : "largest"));
   else
     dim_text(source_.pending() ? "not computed yet" : "no value");
   ImGui::EndTooltip();

@@ -69,7 +69,7 @@ void add_token_columns(const InspectorFacts& facts, std::vector<TableColumn>& co
                        },
                        0,
                        {}});
-    columns.push_back({{"rank of", std::to_string(facts.summary->l)},
+    columns.push_back({{"rank", fmt::format("of {}", facts.summary->l)},
                        "Its place among the candidates, the largest first",
                        [&facts](const Line& line) {
                          const TokenFigure* figure = figure_of(facts.token, line);
@@ -189,7 +189,7 @@ std::optional<std::size_t> draw_inspector_table(const InspectorFacts& facts) {
   add_cell_columns(facts, true, columns);
   if (columns.empty() || lines.empty()) return std::nullopt;
 
-  const ImVec2 padding = {t.px(5), t.px(1)};
+  const ImVec2 padding = {t.px(4), t.px(1)};
   float names = 0, width = 0;
   for (const Line& line : lines)
     names = std::max(names, ImGui::CalcTextSize(std::string(line.name()).c_str()).x);
@@ -203,7 +203,7 @@ std::optional<std::size_t> draw_inspector_table(const InspectorFacts& facts) {
     for (const Line& line : lines)
       column.width = std::max(column.width, ImGui::CalcTextSize(column.text(line).c_str()).x);
     ImGui::PopFont();
-    column.width += t.px(4);
+    column.width += t.px(1);
     width += column.width + 2 * padding.x;
     head_lines = std::max(head_lines, column.head.size());
   }
