@@ -41,7 +41,7 @@ class HeadMapSource {
   void ask_results(PanelContext& context, const FigureInfo& figure);
   void ask_dump(PanelContext& context, const FigureInfo& figure);
   void take_heads(PanelContext& context);
-  /// One of `summaries_`, without its tokens.
+  /// A head of the dump: its figures, without its tokens.
   struct Known {
     std::shared_ptr<const HeadSummary> summary;
     std::string error;
@@ -58,7 +58,7 @@ class HeadMapSource {
   Index heads_ = 0;
   std::vector<std::string> problems_, list_problems_;
 
-  std::string live_key_;     // run and window that summaries_ are of
+  std::string live_key_;     // run and window that live_ is of
   std::vector<Known> live_;  // [layers * n_kv]
   Index live_known_ = 0;     // how many have come in
 };
