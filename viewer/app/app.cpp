@@ -233,7 +233,7 @@ void App::remember_views() {
   ViewState view = state_.history().now();
   for (const PanelKind kind : kPanels)
     if (const HeatmapView* heatmap = panel(kind).heatmap()) view.cameras[kind] = heatmap->camera();
-  state_.history().record(std::move(view), "view");
+  state_.history().record(std::move(view), std::exchange(view_step_, false) ? "" : "view");
 }
 
 void App::restore_views() {

@@ -120,6 +120,7 @@ class App final : public Client {
   std::size_t palette_choice_ = 0;
   std::optional<PngRequest> png_;
   bool export_png_next_ = false, session_wanted_ = false;
+  bool view_step_ = false;  ///< the view changes by an action: a step of undo of its own
   std::unique_ptr<Watcher> watcher_;
 };
 

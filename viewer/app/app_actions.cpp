@@ -30,6 +30,7 @@ void App::key(const Shortcut& shortcut, bool down) {
 void App::perform(ActionId id) {
   Panel& front = panel(focused_);
   HeatmapView* heatmap = front.heatmap();
+  view_step_ = true;
   switch (id) {
     case ActionId::open_palette:
       palette_open_ = true;

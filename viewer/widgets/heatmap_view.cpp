@@ -70,7 +70,7 @@ void HeatmapView::take_tiles(const HeatmapContent& content) {
   for (const auto& [key, tile] : tiles_) known_.merge(tile->stats);
   if (tiles_.size() > kTilesKept + wanted.size())
     std::erase_if(tiles_, [&](const auto& item) {
-      return item.first.level + 2 < top_level(content.size) &&
+      return item.first.level + 4 < top_level(content.size) &&
              std::find(wanted.begin(), wanted.end(), item.first) == wanted.end();
     });
 }
@@ -148,8 +148,12 @@ HeatmapHit HeatmapView::draw(const char* id, ImVec2 size, const HeatmapContent& 
 
   const int width = static_cast<int>(frame.high.x - frame.low.x);
   const int height = static_cast<int>(frame.high.y - frame.low.y);
-  if (fitted_ || image_.size != content.size || image_.width == 0)
+  const bool drawn_before = image_.width > 0;
+  if (drawn_before && image_.size != content.size) fitted_ = true;  // another matrix
+  if (fitted_)
     image_.camera = fitted(content.size, width, height, content.square);
+  else if (!drawn_before)
+    image_.camera = clamped(image_.camera, content.size, width, height);
   else if (image_.width != width || image_.height != height)
     image_.camera =
         resized(image_.camera, content.size, image_.width, image_.height, width, height, content.square);
