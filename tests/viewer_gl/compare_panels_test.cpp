@@ -4,6 +4,7 @@
 #include "tests/viewer_gl/dashboard.hpp"
 #include "viewer/panels/curve_modes.hpp"
 #include "viewer/panels/make_panels.hpp"
+#include "viewer/widgets/theme.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -72,9 +73,11 @@ std::vector<std::vector<double>> numbers(const std::string& csv, std::size_t fir
 }
 
 constexpr std::pair<float, float> kMiddle{0.5F, 0.6F};
-/// Everything left of the middle, and everything.
+/// Everything left of the middle, everything below it, and everything.
 const std::vector<std::pair<float, float>> kLeftHalf{
     kMiddle, {0.5F, 0.05F}, {0.01F, 0.05F}, {0.01F, 0.99F}, {0.5F, 0.99F}};
+const std::vector<std::pair<float, float>> kLowerHalf{
+    kMiddle, {0.01F, 0.6F}, {0.01F, 0.99F}, {0.99F, 0.99F}, {0.99F, 0.6F}};
 const std::vector<std::pair<float, float>> kAll{
     kMiddle, {0.5F, 0.05F}, {0.01F, 0.05F}, {0.01F, 0.99F}, {0.99F, 0.99F}, {0.99F, 0.05F}, {0.51F, 0.05F}};
 
@@ -100,6 +103,17 @@ TEST_CASE("a lasso selects the tokens within it, Shift adds and Ctrl takes away"
   CHECK(inside < 890);
   CHECK(most_inside < least_outside);  // the lasso's right side is a vertical line
 
+  scatter.lasso(kLowerHalf);
+  const std::vector<Index> lower = scatter.selection().tokens;
+  double highest_inside = -1, lowest_outside = 1e300;
+  for (const auto& row : rows) {
+    const bool chosen = std::binary_search(lower.begin(), lower.end(), static_cast<Index>(row[0]));
+    (chosen ? highest_inside : lowest_outside) =
+        chosen ? std::max(highest_inside, row[2]) : std::min(lowest_outside, row[2]);
+  }
+  CHECK(lower.size() > 100);
+  CHECK(highest_inside < lowest_outside);
+
   scatter.lasso(kAll);
   CHECK(scatter.selection().tokens.size() == 896);
   scatter.host.hold({true, false, false});
@@ -120,6 +134,7 @@ TEST_CASE("the outermost point of the scatter is the token with the largest scor
   const auto largest =
       std::max_element(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a[1] < b[1]; });
   const Area& area = scatter.app.area(PanelKind::scatter);
+  int found_x = 0, found_y = 0;
   for (float x = area.x + area.width - 12; x > area.x + area.width / 2 && !scatter.app.state().hover.token;
        x -= 9)
     for (float y = area.y + 100; y < area.y + area.height * 0.3F && !scatter.app.state().hover.token;
@@ -127,12 +142,31 @@ TEST_CASE("the outermost point of the scatter is the token with the largest scor
       scatter.host.move_mouse(x, y);
       scatter.host.settle(2);
       if (!scatter.app.state().hover.token) continue;
+      found_x = static_cast<int>(x);
+      found_y = static_cast<int>(y);
       scatter.host.click(x, y);
       scatter.host.settle();
     }
   REQUIRE(scatter.selection().token.has_value());
   CHECK(*scatter.selection().token == static_cast<Index>((*largest)[0]));
   CHECK(scatter.selection().tokens.empty());  // a click is no lasso
+
+  // It is drawn in the accent colour where it was found.
+  const auto [far_x, far_y] = scatter.at(PanelKind::scatter, 0.5F, 0.99F);
+  scatter.host.move_mouse(far_x, far_y);
+  scatter.host.settle();
+  const ImU32 accent = theme().accent;
+  const Rgb wanted{static_cast<std::uint8_t>(accent >> IM_COL32_R_SHIFT),
+                   static_cast<std::uint8_t>(accent >> IM_COL32_G_SHIFT),
+                   static_cast<std::uint8_t>(accent >> IM_COL32_B_SHIFT)};
+  const auto pixels = scatter.host.pixels();
+  int near = 0;
+  for (int y = found_y - 9; y <= found_y + 9; ++y)
+    for (int x = found_x - 9; x <= found_x + 9; ++x) {
+      const auto& c = pixels[static_cast<std::size_t>(y * scatter.host.width() + x)];
+      near += c.r == wanted.r && c.g == wanted.g && c.b == wanted.b ? 1 : 0;
+    }
+  CHECK(near > 10);
 }
 
 TEST_CASE("the budget line moves the setting of What if where that counts tokens", "[panels]") {
