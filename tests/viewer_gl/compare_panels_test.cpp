@@ -163,7 +163,8 @@ TEST_CASE("the outermost point of the scatter is the token with the largest scor
   int near = 0;
   for (int y = found_y - 9; y <= found_y + 9; ++y)
     for (int x = found_x - 9; x <= found_x + 9; ++x) {
-      const auto& c = pixels[static_cast<std::size_t>(y * scatter.host.width() + x)];
+      const auto width = static_cast<std::size_t>(scatter.host.width());
+      const auto& c = pixels[static_cast<std::size_t>(y) * width + static_cast<std::size_t>(x)];
       near += c.r == wanted.r && c.g == wanted.g && c.b == wanted.b ? 1 : 0;
     }
   CHECK(near > 10);
