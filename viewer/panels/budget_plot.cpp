@@ -67,7 +67,7 @@ void BudgetPlot::draw(ImVec2 size, const BudgetPlotContent& content, BudgetSourc
     ImGui::EndChild();
     return;
   }
-  const PlotAxis x{"budget (tokens kept)", true, 1, static_cast<double>(std::max<Index>(l_, 2))};
+  const PlotAxis x{"tokens kept", true, 1, static_cast<double>(std::max<Index>(l_, 2))};
   const PlotAxis y{content.title, true, low_ * 0.8, high_ * 1.25};
   Plot plot("curves", size, x, y, view_);
   for (std::size_t h = 0; h < curves_.size(); ++h)

@@ -4,6 +4,7 @@
 #include "viewer/panels/budget_controls.hpp"
 #include "viewer/panels/budget_plot.hpp"
 #include "viewer/panels/budget_source.hpp"
+#include "viewer/panels/head_grid.hpp"
 #include "viewer/panels/make_panels.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
@@ -15,7 +16,6 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <map>
 
 namespace kvreplay::viewer {
 namespace {
@@ -38,7 +38,7 @@ class BudgetsPanel final : public Panel {
  public:
   PanelKind kind() const override { return PanelKind::budgets; }
   void draw(PanelContext& context) override;
-  HeatmapView* heatmap() override { return &heatmap_; }
+  HeatmapView* heatmap() override { return &map_.heatmap(); }
   std::string csv(PanelContext& context) const override;
   nlohmann::json save() const override;
   void load(const nlohmann::json& json) override;
@@ -53,9 +53,7 @@ class BudgetsPanel final : public Panel {
   std::string method_ = "optimal";  // of the map
   BudgetSource source_;
   BudgetPlot plot_;
-  HeatmapView heatmap_;
-  std::string map_key_;
-  std::map<TileKey, std::shared_ptr<const Tile>> tiles_;
+  HeadGrid map_;
 };
 
 void BudgetsPanel::draw(PanelContext& context) {
@@ -119,9 +117,11 @@ void BudgetsPanel::draw_table(Index selected) {
   const BudgetShare* best = source_.find("optimal");
   ImGui::PushStyleVar(ImGuiStyleVar_CellPadding, {t.px(4), t.px(1.5F)});
   if (ImGui::BeginTable("methods", 5, ImGuiTableFlags_SizingStretchProp)) {
-    ImGui::TableSetupColumn("method", ImGuiTableColumnFlags_WidthStretch, 1.3F);
-    for (const char* name : {"loss", "excess", "budgets", "head"})
-      ImGui::TableSetupColumn(name, ImGuiTableColumnFlags_WidthStretch, 1);
+    ImGui::TableSetupColumn("method", ImGuiTableColumnFlags_WidthStretch, 1.25F);
+    ImGui::TableSetupColumn("loss", ImGuiTableColumnFlags_WidthStretch, 0.85F);
+    ImGui::TableSetupColumn("excess", ImGuiTableColumnFlags_WidthStretch, 1.1F);
+    ImGui::TableSetupColumn("budgets", ImGuiTableColumnFlags_WidthStretch, 1.25F);
+    ImGui::TableSetupColumn("here", ImGuiTableColumnFlags_WidthStretch, 0.7F);
     const auto right = [&](const std::string& text, ImU32 color) {
       const float width = ImGui::CalcTextSize(text.c_str()).x;
       ImGui::SetCursorPosX(ImGui::GetCursorPosX() + std::max(0.0F, ImGui::GetContentRegionAvail().x - width));
@@ -196,53 +196,25 @@ void BudgetsPanel::draw_table(Index selected) {
 void BudgetsPanel::draw_map(AppState& state, ImVec2 size) {
   const DumpShape& shape = state.run()->shape();
   const BudgetShare* share = source_.find(method_);
-  HeatmapContent content;
-  if (share != nullptr) content.size = {shape.layers, shape.n_kv};
+  HeadGridContent content;
+  content.empty = share == nullptr;
   content.hint = progress();
   // Values and not their address: an answer may be dropped and another lie there.
   content.key =
       fmt::format("{}budget_map/{}/{}", state.run()->key(), method_,
                   share != nullptr ? fmt::format("{}", fmt::join(share->budgets, " ")) : std::string());
-  if (map_key_ != content.key) {
-    map_key_ = content.key;
-    tiles_.clear();
-  }
-  content.tile = [&](const TileKey& key) {
-    std::shared_ptr<const Tile>& tile = tiles_[key];
-    if (tile == nullptr) {
-      TileBuilder builder(content.size, key);
-      for (Index layer = builder.first_row(); layer < builder.end_row(); ++layer) {
-        std::vector<float> cells;
-        for (Index g = builder.first_column(); g < builder.end_column(); ++g)
-          cells.push_back(
-              static_cast<float>(share->budgets[static_cast<std::size_t>(layer * shape.n_kv + g)]));
-        builder.add_row(layer, cells.data());
-      }
-      tile = std::make_shared<const Tile>(builder.finish());
-    }
-    Answer<Tile> answer;
-    answer.value = tile;
-    return answer;
-  };
   content.quantity = fmt::format("budget, {}", method_);
   content.unit = "tokens";
-  content.row_name = "layer";
-  content.column_name = "KV head";
-  const Selection& selection = state.selection();
-  content.row = selection.layer;
-  content.column = selection.kv_head;
-  content.hover_row = state.hover.layer;
-  content.hover_column = state.hover.kv_head;
-  const HeatmapHit hit = heatmap_.draw("map", size, content, state.links);
-  if (!hit.hovered || share == nullptr) return;
-  state.next_hover.layer = hit.row;
-  state.next_hover.kv_head = hit.column;
-  if (hit.clicked) state.select_head(hit.row, hit.column);
-  const auto head = static_cast<std::size_t>(hit.row * shape.n_kv + hit.column);
+  content.value = [&](Index head) {
+    return static_cast<double>(share->budgets[static_cast<std::size_t>(head)]);
+  };
+  const auto head = map_.draw(size, content, state);
+  if (!head || share == nullptr) return;
+  const auto h = static_cast<std::size_t>(*head);
   ImGui::BeginTooltip();
-  ImGui::TextUnformatted(fmt::format("Layer {}, KV head {}", hit.row, hit.column).c_str());
-  figure("budget", fmt::format("{} of {} tokens", share->budgets[head], shape.l));
-  figure("loss", number_text(share->loss[head]));
+  ImGui::TextUnformatted(fmt::format("Layer {}, KV head {}", *head / shape.n_kv, *head % shape.n_kv).c_str());
+  figure("budget", fmt::format("{} of {} tokens", share->budgets[h], shape.l));
+  figure("loss", number_text(share->loss[h]));
   ImGui::EndTooltip();
 }
 
@@ -280,7 +252,7 @@ std::string BudgetsPanel::csv(PanelContext& context) const {
 }
 
 nlohmann::json BudgetsPanel::save() const {
-  return {{"settings", to_json(settings_)}, {"method", method_}, {"map", heatmap_.save()}};
+  return {{"settings", to_json(settings_)}, {"method", method_}, {"map", map_.heatmap().save()}};
 }
 
 void BudgetsPanel::load(const nlohmann::json& json) {
@@ -293,7 +265,7 @@ void BudgetsPanel::load(const nlohmann::json& json) {
   if (const auto found = json.find("method"); found != json.end() && found->is_string())
     for (const std::string& name : settings_.methods)
       if (name == found->get<std::string>()) method_ = name;
-  if (const auto found = json.find("map"); found != json.end()) heatmap_.load(*found);
+  if (const auto found = json.find("map"); found != json.end()) map_.heatmap().load(*found);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "analysis/eviction/eviction_names.hpp"
 #include "data/error.hpp"
 #include "viewer/gl/ui_context.hpp"
+#include "viewer/panels/policy_controls.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 #include "viewer/work/head_figures.hpp"
@@ -10,48 +11,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
-#include <cstring>
 #include <optional>
 #include <vector>
 
 namespace kvreplay::viewer {
 namespace {
-
-struct Choice {
-  std::string name;
-  const char* tip = nullptr;
-  bool enabled = true;
-};
-
-const char* tip_of(Base base) {
-  switch (base) {
-    case Base::streaming:
-      return "StreamingLLM: the first 4 and the most recent tokens";
-    case Base::h2o:
-      return "H2O: attention summed over all rows; the recent half is pinned";
-    case Base::tova:
-      return "TOVA: attention of the last row";
-    case Base::snapkv:
-      return "SnapKV: attention of the pinned window, pooled";
-    case Base::knorm:
-      return "Small keys are kept: -||k||";
-    case Base::keydiff:
-      return "KeyDiff: keys unlike the mean key are kept";
-    case Base::expected_attention:
-      return "Expected Attention: attention under the window's mean query";
-    case Base::oracle:
-      return "Reference: ranks by oracle_importance on the decoding steps";
-    case Base::oracle_exact:
-      return "Reference: ranks by oracle_future, the exact error of each single eviction";
-    case Base::greedy_exact:
-      return "Reference: evicts one token at a time, always the one of least exact error. Takes seconds.";
-    case Base::exchange:
-      return "Reference: swaps kept and evicted tokens while the exact error falls. Takes long.";
-  }
-  return nullptr;
-}
 
 bool searches(const std::string& base) {
   return base == name_of(Base::greedy_exact) || base == name_of(Base::exchange);
@@ -76,42 +41,6 @@ std::optional<EvictionRule> own_rule(const WhatIfSettings& settings, const Run& 
   }
 }
 
-/// A combo box as wide as its cell: the number chosen, or nothing.
-std::optional<std::size_t> combo(const char* id, const std::string& now, const std::vector<Choice>& choices) {
-  std::optional<std::size_t> chosen;
-  ImGui::SetNextItemWidth(-FLT_MIN);
-  if (!ImGui::BeginCombo(id, now.c_str(), ImGuiComboFlags_HeightLargest | ImGuiComboFlags_NoArrowButton))
-    return chosen;
-  for (std::size_t i = 0; i < choices.size(); ++i) {
-    const Choice& one = choices[i];
-    const bool is_now = one.name == now;
-    if (ImGui::Selectable(one.name.c_str(), is_now, one.enabled ? 0 : ImGuiSelectableFlags_Disabled))
-      chosen = i;
-    if (one.tip != nullptr) tip(one.tip);
-    if (is_now) ImGui::SetItemDefaultFocus();
-  }
-  ImGui::EndCombo();
-  return chosen;
-}
-
-/// A whole number that may be left out; `own` is shown in its place then.
-bool edit_optional(const char* id, std::optional<Index>& value, const std::string& own, Index least,
-                   Index most) {
-  char text[24] = "";
-  if (value) fmt::format_to_n(text, sizeof text - 1, "{}", *value).out[0] = 0;
-  ImGui::SetNextItemWidth(-FLT_MIN);
-  if (!ImGui::InputTextWithHint(id, own.c_str(), text, sizeof text, ImGuiInputTextFlags_CharsDecimal))
-    return false;
-  Index typed = 0;
-  const auto read = std::from_chars(text, text + std::strlen(text), typed);
-  const std::optional<Index> before = value;
-  if (text[0] == 0)
-    value.reset();
-  else if (read.ec == std::errc())
-    value = std::clamp(typed, least, most);
-  return value != before;
-}
-
 /// The table's rows; each draws its label and a control for every setting.
 class Rows {
  public:
@@ -130,8 +59,8 @@ class Rows {
       ImGui::GetWindowDrawList()->AddRectFilled({at.x, top}, {at.x + side, top + side}, setting_colors()[s],
                                                 theme().px(2));
       ImGui::PushID(static_cast<int>(s));
-      if (ImGui::InvisibleButton("shown", {ImGui::GetContentRegionAvail().x, ImGui::GetTextLineHeight()}))
-        shown = s == 1;
+      const float width = ImGui::GetContentRegionAvail().x;
+      if (ImGui::InvisibleButton("shown", {width, ImGui::GetTextLineHeight()})) shown = s == 1;
       tip("Click: the token map shows what this setting keeps. Held, X flips to the other.");
       ImGui::PopID();
       ImDrawList* list = ImGui::GetWindowDrawList();
@@ -139,7 +68,9 @@ class Rows {
       ImGui::PushFont(bold_font());
       list->AddText({x, at.y}, theme().text, s == 0 ? "A" : "B");
       ImGui::PopFont();
-      if (shown == (s == 1)) list->AddText({x + theme().px(16), at.y}, theme().dim, "in token map");
+      if (shown == (s == 1))
+        list->AddText({x + theme().px(16), at.y}, theme().dim,
+                      width > theme().px(125) ? "in token map" : "shown");
     }
   }
 
@@ -147,7 +78,8 @@ class Rows {
     row("Policy", "Gives window, pooling, pins and what ranks the tokens",
         [&](WhatIfSettings& s, std::size_t) {
           std::vector<Choice> choices;
-          for (const Base base : all_bases()) choices.push_back({std::string(name_of(base)), tip_of(base)});
+          for (const Base base : all_bases())
+            choices.push_back({std::string(name_of(base)), meaning_of(base)});
           const auto chosen = combo("##policy", s.base, choices);
           if (!chosen) return;
           s.base = choices[*chosen].name;

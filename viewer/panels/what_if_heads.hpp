@@ -1,10 +1,9 @@
 #pragma once
 
 #include "viewer/panels/questions.hpp"
-#include "viewer/widgets/heatmap_view.hpp"
+#include "viewer/panels/what_if_figures.hpp"
 
-#include <array>
-#include <map>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,21 +11,6 @@
 // One setting's figures in all heads, as they come in from the background.
 
 namespace kvreplay::viewer {
-
-/// A figure of a WhatIf.
-struct WhatIfFigure {
-  const char* name;   ///< the field's word, as in evictions.csv
-  const char* title;  ///< one line for a table
-  const char* unit;
-  const char* about;
-  std::optional<bool> larger_is_worse;
-  double (*of)(const WhatIf&);
-  std::string (*text)(double);
-};
-inline constexpr std::size_t kWhatIfFigures = 8;
-const std::array<WhatIfFigure, kWhatIfFigures>& what_if_figures();
-using WhatIfFigures = std::array<double, kWhatIfFigures>;
-WhatIfFigures figures_of(const WhatIf& answer);
 
 /// All heads under one setting. While those of a new setting come in, the old ones' figures stand in.
 class WhatIfHeads {
@@ -64,22 +48,6 @@ class WhatIfHeads {
   Index answered_ = 0, failed_ = 0;
   std::string error_;
   std::uint64_t version_ = 0;
-};
-
-/// A figure of one setting, or the difference of two, as a map layers x KV heads.
-class WhatIfMap {
- public:
-  enum class Show { a, b, difference };
-
-  HeatmapHit draw(ImVec2 size, const Run& run, const WhatIfHeads& a, const WhatIfHeads& b, std::size_t figure,
-                  Show show, AppState& state);
-  HeatmapView& heatmap() { return heatmap_; }
-  const HeatmapView& heatmap() const { return heatmap_; }
-
- private:
-  HeatmapView heatmap_;
-  std::string key_;
-  std::map<TileKey, std::shared_ptr<const Tile>> tiles_;
 };
 
 }  // namespace kvreplay::viewer

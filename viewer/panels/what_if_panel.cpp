@@ -2,6 +2,7 @@
 #include "data/error.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/token_text.hpp"
+#include "viewer/panels/head_grid.hpp"
 #include "viewer/panels/kept_strip.hpp"
 #include "viewer/panels/make_panels.hpp"
 #include "viewer/panels/what_if_controls.hpp"
@@ -12,13 +13,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <limits>
 
 namespace kvreplay::viewer {
 namespace {
 
 constexpr Index kHeadsByDefault = 64;
 constexpr std::size_t kFutureError = 2;  // of what_if_figures()
+constexpr std::size_t kDifference = 2;   // of A, B, B - A
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
 /// Two settings of a policy: what each keeps of the selected head and what that costs exactly.
 class WhatIfPanel final : public Panel {
@@ -43,7 +46,7 @@ class WhatIfPanel final : public Panel {
 
   std::optional<bool> more_, all_heads_;  // empty: by the room there is, by the number of heads
   std::size_t figure_ = kFutureError;
-  std::size_t show_ = 2;  // A, B, B - A
+  std::size_t show_ = kDifference;
   /// The settings, which all panels share, for sessions: taken over when it is next drawn.
   struct Remembered {
     WhatIfSettings a, b;
@@ -54,7 +57,7 @@ class WhatIfPanel final : public Panel {
 
   std::array<Answer<WhatIf>, 2> now_;  // of this frame: the selected head under A and B
   KeptStrip strip_;
-  WhatIfMap map_;
+  HeadGrid map_;
   std::array<WhatIfHeads, 2> heads_;
 };
 
@@ -137,49 +140,7 @@ void WhatIfPanel::draw_settings(AppState& state, bool roomy) {
 }
 
 void WhatIfPanel::draw_figures() {
-  const Theme& t = theme();
-  const bool wide = ImGui::GetContentRegionAvail().x >= t.px(300);
-  ImGui::PushStyleVar(ImGuiStyleVar_CellPadding, {t.px(3), t.px(1)});
-  if (!ImGui::BeginTable("figures", wide ? 4 : 3)) return ImGui::PopStyleVar();
-  ImGui::TableSetupColumn("figure", ImGuiTableColumnFlags_WidthFixed, t.px(92));
-  ImGui::TableSetupColumn("A", ImGuiTableColumnFlags_WidthStretch, 1);
-  ImGui::TableSetupColumn("B", ImGuiTableColumnFlags_WidthStretch, 1);
-  if (wide) ImGui::TableSetupColumn("B to A", ImGuiTableColumnFlags_WidthFixed, t.px(64));
-  const auto number = [&](const std::string& text, ImU32 color) {
-    ImGui::PushFont(mono_font());
-    const float width = ImGui::CalcTextSize(text.c_str()).x;
-    ImGui::SetCursorPosX(ImGui::GetCursorPosX() + std::max(0.0F, ImGui::GetContentRegionAvail().x - width));
-    ImGui::PushStyleColor(ImGuiCol_Text, color);
-    ImGui::TextUnformatted(text.c_str());
-    ImGui::PopStyleColor();
-    ImGui::PopFont();
-  };
-  for (const WhatIfFigure& figure : what_if_figures()) {
-    ImGui::TableNextRow();
-    ImGui::TableNextColumn();
-    dim_text(figure.title);
-    tip(figure.about);
-    const double none = std::numeric_limits<double>::quiet_NaN();
-    const double a = now_[0] ? figure.of(*now_[0]) : none, b = now_[1] ? figure.of(*now_[1]) : none;
-    // The better of the two stands out.
-    const auto color = [&](double mine, double other) {
-      if (!figure.larger_is_worse || std::isnan(mine) || std::isnan(other) || mine == other) return t.text;
-      return (mine > other) == *figure.larger_is_worse ? t.dim : t.text;
-    };
-    ImGui::TableNextColumn();
-    number(figure.text(a), color(a, b));
-    ImGui::TableNextColumn();
-    number(figure.text(b), color(b, a));
-    if (!wide) continue;
-    ImGui::TableNextColumn();
-    if (a != b && a != 0 && !std::isnan(a) && !std::isnan(b))
-      number(std::abs(b / a) < 10 ? fmt::format("{:+.1f} %", 100 * (b - a) / std::abs(a))
-                                  : fmt::format("x {:.3g}", b / a),
-             t.dim);
-    tip("B against A");
-  }
-  ImGui::EndTable();
-  ImGui::PopStyleVar();
+  figure_table(now_[0].value.get(), now_[1].value.get());
   std::vector<std::string> notes;
   for (const Answer<WhatIf>& answer : now_)
     if (answer)
@@ -257,39 +218,40 @@ void WhatIfPanel::draw_heads(PanelContext& context, ImVec2 size) {
   }
   std::vector<std::string_view> names;
   for (const WhatIfFigure& one : what_if_figures()) names.emplace_back(one.title);
-  choose("##figure", names, figure_, 112);
+  choose("##figure", names, figure_, 108);
   tip(what_if_figures()[figure_].about);
   ImGui::PopStyleVar();
   const WhatIfFigure& what = what_if_figures()[figure_];
   ImGui::SameLine();
   ImGui::AlignTextToFramePadding();
-  figure("mean A", what.text(a.mean(figure_)));
-  tip("Mean over heads");
-  ImGui::SameLine();
-  figure("B", what.text(b.mean(figure_)));
-  tip("Mean over heads");
+  figure("mean", fmt::format("{} / {}", what.text(a.mean(figure_)), what.text(b.mean(figure_))));
+  tip("Mean over heads, A / B");
   const Index failed = a.failed() + b.failed();
   if (failed > 0)
     error_line(fmt::format("{} of {} failed: {}", failed, all, a.failed() > 0 ? a.error() : b.error()));
-  const float used = ImGui::GetCursorPosY() - top;
-  const HeatmapHit hit =
-      map_.draw({size.x, size.y - used}, *run, a, b, figure_, static_cast<WhatIfMap::Show>(show_), state);
-  if (!hit.hovered) return;
-  state.next_hover.layer = hit.row;
-  state.next_hover.kv_head = hit.column;
-  if (hit.clicked) state.select_head(hit.row, hit.column);
-  const Index head = hit.row * run->shape().n_kv + hit.column;
-  const double none = std::numeric_limits<double>::quiet_NaN();
-  const auto value = [&](const WhatIfHeads& heads) {
+  const auto value = [&](const WhatIfHeads& heads, Index head) {
     const WhatIfFigures* found = heads.at(head);
-    return what.text(found != nullptr ? (*found)[figure_] : none);
+    return found != nullptr ? (*found)[figure_] : kNone;
   };
+  const bool difference = show_ == kDifference;
+  HeadGridContent content;
+  content.key =
+      fmt::format("{}what_if_map/{}/{}/{}/{}", run->key(), figure_, show_, a.version(), b.version());
+  content.quantity = difference ? fmt::format("{}, B - A", what.title) : what.title;
+  content.unit = what.unit;
+  content.is_signed = difference;
+  content.value = [&](Index head) {
+    return difference ? value(b, head) - value(a, head) : value(show_ == 0 ? a : b, head);
+  };
+  const auto head = map_.draw({size.x, size.y - (ImGui::GetCursorPosY() - top)}, content, state);
+  if (!head) return;
   ImGui::BeginTooltip();
-  ImGui::TextUnformatted(fmt::format("Layer {}, KV head {}", hit.row, hit.column).c_str());
+  ImGui::TextUnformatted(
+      fmt::format("Layer {}, KV head {}", *head / run->shape().n_kv, *head % run->shape().n_kv).c_str());
   dim_text(what.title);
-  figure("A", value(a));
+  figure("A", what.text(value(a, *head)));
   ImGui::SameLine();
-  figure("B", value(b));
+  figure("B", what.text(value(b, *head)));
   ImGui::EndTooltip();
 }
 
@@ -348,7 +310,7 @@ void WhatIfPanel::load(const nlohmann::json& json) {
   flag("more", more_);
   flag("all_heads", all_heads_);
   if (const auto show = json.find("show"); show != json.end() && show->is_number_unsigned())
-    show_ = std::min<std::size_t>(show->get<std::size_t>(), 2);
+    show_ = std::min<std::size_t>(show->get<std::size_t>(), kDifference);
   if (const auto name = json.find("figure"); name != json.end() && name->is_string())
     for (std::size_t i = 0; i < kWhatIfFigures; ++i)
       if (name->get<std::string>() == what_if_figures()[i].name) figure_ = i;

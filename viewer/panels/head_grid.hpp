@@ -1,0 +1,37 @@
+#pragma once
+
+#include "viewer/app/state.hpp"
+#include "viewer/widgets/heatmap_view.hpp"
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+namespace kvreplay::viewer {
+
+struct HeadGridContent {
+  std::string key;  ///< says all that the values depend on
+  std::string quantity, unit;
+  bool is_signed = false;
+  std::function<double(Index head)> value;  ///< heads numbered row-major over [layers, n_kv]; NaN: none
+  bool empty = false;
+  std::string hint;  ///< where empty
+};
+
+/// One number a head as a map layers x KV heads. The head under the mouse is hovered everywhere, and clicked
+/// it is selected.
+class HeadGrid {
+ public:
+  /// The head under the mouse, if any; for a tooltip.
+  std::optional<Index> draw(ImVec2 size, const HeadGridContent& content, AppState& state);
+  HeatmapView& heatmap() { return heatmap_; }
+  const HeatmapView& heatmap() const { return heatmap_; }
+
+ private:
+  HeatmapView heatmap_;
+  std::string key_;
+  std::map<TileKey, std::shared_ptr<const Tile>> tiles_;
+};
+
+}  // namespace kvreplay::viewer

@@ -1,0 +1,28 @@
+#pragma once
+
+#include "sim/eviction/policy.hpp"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+// Pieces of controls for policies, as wide as their cell.
+
+namespace kvreplay::viewer {
+
+/// What a policy is, in one line.
+const char* meaning_of(Base base);
+
+struct Choice {
+  std::string name;
+  const char* tip = nullptr;
+  bool enabled = true;
+};
+
+/// A combo box that shows `now`: the number of the choice that was made, or nothing.
+std::optional<std::size_t> combo(const char* id, const std::string& now, const std::vector<Choice>& choices);
+/// A whole number that may be left out; `own` is shown in its place then. True where it changed.
+bool edit_optional(const char* id, std::optional<Index>& value, const std::string& own, Index least,
+                   Index most);
+
+}  // namespace kvreplay::viewer
