@@ -15,7 +15,7 @@
 namespace kvreplay::viewer {
 namespace {
 
-constexpr float kNumber = 58, kButton = 16, kHeld = 46;  // points
+constexpr float kNumber = 62, kButton = 16, kHeld = 46;  // points
 constexpr std::array<const char*, 3> kTitles = {"mean", "max", "last"};
 constexpr std::array<const char*, 3> kTips = {
     "Mean of the output error over the steps: \xE2\x80\x96o\xE2\x80\xB2 \xE2\x88\x92 o\xE2\x80\x96\xC2\xB2 / "
@@ -129,7 +129,7 @@ DecodeList::Done DecodeList::draw(AppState& state, const DecodeAnswers& answers,
   const float line = ImGui::GetTextLineHeight();
   const float rows = room.y - line - t.px(2) - (answers.fates.empty() ? 0 : CacheStrips::axis_height());
   row.bar =
-      std::clamp(std::floor(rows / static_cast<float>(runs.size()) - line - t.px(6)), t.px(7), t.px(22));
+      std::clamp(std::floor(rows / static_cast<float>(runs.size()) - line - t.px(6)), t.px(7), t.px(34));
 
   float right = row.right - (editable ? t.px(kButton) : 0);
   for (std::size_t f = kTitles.size(); f-- > 0; right -= t.px(kNumber)) {
