@@ -44,6 +44,11 @@ void App::dropped(const std::vector<std::filesystem::path>& paths) {
   for (const std::filesystem::path& path : paths) open(path);
 }
 
+/// Panels hold textures.
+void App::closing() {
+  for (std::unique_ptr<Panel>& panel : panels_) panel.reset();
+}
+
 void App::reload(bool only_changed) {
   for (std::size_t i = 0; i < state_.runs.size(); ++i)
     if (!only_changed || state_.runs[i]->changed())

@@ -38,6 +38,7 @@ class App final : public Client {
   void drawn(int width, int height) override;
   void key(const Shortcut& shortcut, bool down) override;
   void dropped(const std::vector<std::filesystem::path>& paths) override;
+  void closing() override;
   bool quit() const override { return quit_; }
   bool needs_frame() const override;
   std::string title() const override;

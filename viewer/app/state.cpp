@@ -11,7 +11,10 @@ const std::shared_ptr<const Run>& AppState::run() const {
 }
 
 void AppState::select(Selection selection, const std::string& kind) {
-  if (selection.run < runs.size()) selection = within(std::move(selection), runs[selection.run]->shape());
+  if (selection.run < runs.size()) {
+    const DumpShape& shape = runs[selection.run]->shape();
+    selection = within(std::move(selection), shape);
+  }
   ViewState next = history_.now();
   next.selection = std::move(selection);
   history_.record(std::move(next), kind);

@@ -39,6 +39,8 @@ HeadlessHost::~HeadlessHost() {
   } catch (const InputError&) {
     return;  // what the context held goes with it
   }
+  ui_.make_current();
+  client_->closing();
 }
 
 void HeadlessHost::frame(float seconds) {

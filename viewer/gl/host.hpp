@@ -26,6 +26,9 @@ class Client {
   virtual void key(const Shortcut& /*shortcut*/, bool /*down*/) {}
   virtual void dropped(const std::vector<std::filesystem::path>& /*paths*/) {}
 
+  /// The last call: what the client holds of OpenGL must go now, while the context is there.
+  virtual void closing() {}
+
   /// Asked after each frame.
   virtual bool quit() const { return false; }
   /// Whether the picture changes without input, so that another frame is due at once.

@@ -180,6 +180,7 @@ WindowHost::~WindowHost() {
     there_is_a_window = false;
   }
   ui_->make_current();
+  client_->closing();
   ImGui_ImplGlfw_Shutdown();
   ui_.reset();
   glfwDestroyWindow(window_);

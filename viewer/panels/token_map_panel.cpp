@@ -123,13 +123,13 @@ void TokenMapPanel::draw_controls(PanelContext& context) {
   static const std::vector<std::string_view> names = entry_names();
   auto shown = static_cast<std::size_t>(shown_), against = static_cast<std::size_t>(against_),
        other = static_cast<std::size_t>(other_);
-  if (choose("##shown", names, shown, 116)) shown_ = all_entries()[shown];
+  if (choose("##shown", names, shown, 132)) shown_ = all_entries()[shown];
   tip(meaning_of(shown_));
   ImGui::SameLine();
   if (choose("##against", kAgainst, against, 104)) against_ = static_cast<EntryView::Against>(against);
   if (against_ != EntryView::Against::nothing) {
     ImGui::SameLine();
-    if (choose("##other", names, other, 116)) other_ = all_entries()[other];
+    if (choose("##other", names, other, 132)) other_ = all_entries()[other];
     tip(meaning_of(other_));
   }
   ImGui::SameLine();
@@ -187,6 +187,9 @@ HeatmapContent TokenMapPanel::content(PanelContext& context, const EntryView& vi
 void TokenMapPanel::add_strips(PanelContext& context, const EntryView& view, HeatmapContent& content) {
   const std::optional<TokenMetric> metric = metric_of(view.shown);
   if (!metric) return;
+  // Its place is there from the start: the map must not jump when the sums arrive.
+  content.column_strips.push_back(
+      {fmt::format("{}, summed over the window", name_of(*metric)), nullptr, true});
   const Answer<HeadSummary> summary = ask_summary(context, view.layer, view.kv_head, Urgency::soon);
   pending_ |= summary.pending;
   if (!summary || !summary->tokens) return;

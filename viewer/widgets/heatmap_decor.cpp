@@ -40,7 +40,9 @@ void HeatmapView::draw_axes(const Frame& f, const HeatmapContent& content) const
 
   ImGui::PushFont(mono_font());
   const auto [first_column, end_column] = cells_in_view(x, image_.width, image_.size.columns);
-  const Index step_x = label_step(x.cells_per_pixel, t.px(content.column_text ? 70 : 48));
+  const float longest =
+      ImGui::CalcTextSize(std::to_string(content.first_column + image_.size.columns - 1).c_str()).x;
+  const Index step_x = label_step(x.cells_per_pixel, content.column_text ? t.px(70) : longest + t.px(14));
   const bool texts = content.column_text && step_x == 1;
   float free_from = f.low.x - t.px(30);
   for (Index c = (first_column + step_x - 1) / step_x * step_x; c < end_column; c += step_x) {

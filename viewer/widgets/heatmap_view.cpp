@@ -32,9 +32,11 @@ std::shared_ptr<const Tile> from_children(const TileMap& tiles, MatrixSize size,
   return std::make_shared<const Tile>(tile_of_children(size, key, children));
 }
 
-/// One shader serves all views; it goes with the last of them, while its context is still there.
+/// One shader serves all views of a host; it goes with the last of them, while its context is still there.
 std::shared_ptr<const HeatmapProgram> shared_program() {
-  static std::weak_ptr<const HeatmapProgram> program;
+  static std::map<const ImGuiContext*, std::weak_ptr<const HeatmapProgram>> programs;
+  std::erase_if(programs, [](const auto& item) { return item.second.expired(); });
+  std::weak_ptr<const HeatmapProgram>& program = programs[ImGui::GetCurrentContext()];
   std::shared_ptr<const HeatmapProgram> held = program.lock();
   if (!held) program = held = std::make_shared<const HeatmapProgram>();
   return held;
@@ -116,7 +118,7 @@ HeatmapView::Frame HeatmapView::arrange(ImVec2 size, const HeatmapContent& conte
   f.strip_width = content.row_strips.empty() ? 0 : t.px(30);
   const float line = ImGui::GetTextLineHeight();
   const float left = t.px(44), top = line + t.px(6), bottom = line + t.px(8);
-  const float bar = t.px(12), bar_labels = t.px(50);
+  const float bar = t.px(12), bar_labels = t.px(58);
   f.low = {std::floor(f.origin.x + left), std::floor(f.origin.y + top + f.strip_height)};
   f.high = {std::floor(f.origin.x + f.size.x - bar - bar_labels - t.px(8) - f.strip_width),
             std::floor(f.origin.y + f.size.y - bottom)};
@@ -183,8 +185,9 @@ HeatmapHit HeatmapView::draw(const char* id, ImVec2 size, const HeatmapContent& 
 
   if (!renderer_) renderer_ = std::make_unique<HeatmapRenderer>(shared_program());
   if (renderer_->draw(image_, tiles_)) links.unfinished = true;
-  frame.list->AddImage(reinterpret_cast<ImTextureID>(static_cast<std::intptr_t>(renderer_->texture())),
-                       frame.low, frame.high);
+  // ImGui's OpenGL backend knows textures by their number. NOLINTNEXTLINE(performance-no-int-to-ptr)
+  const auto picture = reinterpret_cast<ImTextureID>(static_cast<std::intptr_t>(renderer_->texture()));
+  frame.list->AddImage(picture, frame.low, frame.high);
   frame.list->AddRect({frame.low.x - 1, frame.low.y - 1}, {frame.high.x + 1, frame.high.y + 1},
                       theme().border);
   if (hit.hovered) read_value(hit);

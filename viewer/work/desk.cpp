@@ -69,7 +69,7 @@ struct Desk::State {
   }
 
   void work(Urgency patience);
-  void run(std::unique_lock<std::mutex>& lock, const std::string& key);
+  void run(std::unique_lock<std::mutex>& lock, std::string key);
   void abandon(const Entry& entry);
   void note(const Entry& entry, std::string error, bool was_cancelled);
   void make_room();
@@ -119,8 +119,9 @@ void Desk::State::work(Urgency patience) {
   }
 }
 
-void Desk::State::run(std::unique_lock<std::mutex>& lock, const std::string& key_in_map) {
-  const std::string key = key_in_map;
+/// `key` is a copy: its entry may be erased while the job runs.
+void Desk::State::run(std::unique_lock<std::mutex>& lock,
+                      std::string key) {  // NOLINT(performance-unnecessary-value-param)
   Entry& waiting_entry = entries.at(key);
   // Shared with the entry: an entry that is abandoned meanwhile leaves the job its own end.
   const std::shared_ptr<JobControl> job(new JobControl(waiting_entry.question.all_cores ? cores : 1));
@@ -271,7 +272,7 @@ std::vector<Desk::Job> Desk::jobs() const {
       job.progress = entry.job->progress_.load(std::memory_order_relaxed);
       job.seconds = seconds_since(entry.started);
     }
-    found.push_back({{!runs, entry.question.urgency, ~entry.frame, entry.order}, std::move(job)});
+    found.emplace_back(std::tuple(!runs, entry.question.urgency, ~entry.frame, entry.order), std::move(job));
   }
   std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<Job> jobs;
