@@ -64,7 +64,7 @@ std::vector<std::vector<std::string>> table(const std::string& csv) {
 
 TEST_CASE("channels: a click selects the pair under the mouse, and the table is the matrix", "[channels]") {
   Alone panel(PanelKind::channels);
-  CHECK(panel.failed_job() == "");
+  CHECK(panel.failed_job().empty());
   HeatmapView& map = *panel.app.panel(PanelKind::channels).heatmap();
   const ImVec2 at = map.pixel_of(11.5, 40.5);
   panel.host.move_mouse(at.x, at.y);
@@ -106,7 +106,7 @@ TEST_CASE("channels: the slider prunes anew and forms the matrix once", "[channe
   CHECK(panel.done("Channel interaction") == matrices);
   panel.load({{"settings", {{"semantics", "official"}}}});
   CHECK(panel.done("Channel interaction") == matrices + 1);
-  CHECK(panel.failed_job() == "");
+  CHECK(panel.failed_job().empty());
 }
 
 TEST_CASE("channels: settings are kept, and what makes no sense is not taken", "[channels]") {
@@ -125,12 +125,12 @@ TEST_CASE("channels: settings are kept, and what makes no sense is not taken", "
   CHECK(panel.app.panel(panel.kind).save() == saved);
   panel.load({{"settings", {{"semantics", "nobody's"}}}});
   CHECK(panel.app.panel(panel.kind).save()["settings"]["semantics"] == "paper");
-  CHECK(panel.failed_job() == "");
+  CHECK(panel.failed_job().empty());
 }
 
 TEST_CASE("decode: dragging on the plot goes to a step, whose query is selected", "[decode]") {
   Alone panel(PanelKind::decode);
-  CHECK(panel.failed_job() == "");
+  CHECK(panel.failed_job().empty());
   const auto [x, y] = panel.at(PanelKind::decode, 0.2F, 0.3F);
   panel.host.drag(x, y, x + 30, y);
   panel.host.settle();
@@ -173,7 +173,7 @@ TEST_CASE("decode: a click on a strip selects the token, policies come and go wi
   CHECK(table(panel.csv()).size() == 1 + 3 * 128);
   panel.load(saved);
   CHECK(panel.app.panel(panel.kind).save() == saved);
-  CHECK(panel.failed_job() == "");
+  CHECK(panel.failed_job().empty());
 }
 
 TEST_CASE("decode: a dump without decoding steps says so, and asks for nothing", "[decode]") {
@@ -186,5 +186,5 @@ TEST_CASE("decode: a dump without decoding steps says so, and asks for nothing",
   REQUIRE(dump.shape().l == dump.shape().T);
   CHECK(panel.csv().empty());
   CHECK(panel.done("Decoding") == 0);
-  CHECK(panel.failed_job() == "");
+  CHECK(panel.failed_job().empty());
 }

@@ -3,6 +3,7 @@
 #include "viewer/panels/channel_matrix.hpp"
 #include "viewer/panels/channel_question.hpp"
 #include "viewer/panels/channel_table.hpp"
+#include "viewer/panels/channel_tip.hpp"
 #include "viewer/panels/make_panels.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/widgets/controls.hpp"
@@ -18,7 +19,6 @@
 namespace kvreplay::viewer {
 namespace {
 
-constexpr double kMostRatio = 0.95;
 constexpr std::array<std::string_view, 3> kSemantics = {"paper", "official", "kvpress"};
 
 /// How the key channels of the selected head interact, and what pruning some of them costs.
@@ -33,11 +33,9 @@ class ChannelPanel final : public Panel {
 
  private:
   void draw_controls(const Run& run);
-  void draw_ratio();
   void draw_map(PanelContext& context, ImVec2 size);
   void draw_figures(const AppState& state);
   void draw_side(PanelContext& context, float height);
-  void draw_tip(const Run& run, Index first, Index second) const;
   void choose_part(const Selection& selected);
   const ChannelHead::Part& part() const { return now_.head->parts[part_]; }
   /// The set of the chosen method; null where it is not known.
@@ -150,40 +148,6 @@ void ChannelPanel::draw_controls(const Run& run) {
   if (now_.pending) busy_mark();
 }
 
-void ChannelPanel::draw_ratio() {
-  if (!now_.ratios.empty()) {
-    std::vector<std::string> texts;
-    for (const double ratio : now_.ratios) texts.push_back(fmt::format("ratio {:g}", ratio));
-    const std::vector<std::string_view> names(texts.begin(), texts.end());
-    const double at = now_.prunings->ratio;
-    auto chosen =
-        static_cast<std::size_t>(std::find(now_.ratios.begin(), now_.ratios.end(), at) - now_.ratios.begin());
-    if (choose("##ratio", names, chosen, ImGui::GetContentRegionAvail().x / theme().scale))
-      ratio_ = now_.ratios[chosen];
-    tip("The pruning ratios that the run computed");
-    return;
-  }
-  const Index d = now_.head != nullptr ? part().basis.scores.logits.rows() : 0;
-  const Index asked = pruned_channels(ratio_, d, settings_.semantics);
-  const bool roomy = has_room_for_both();
-  const std::string text = roomy ? fmt::format("{:.3g} % = {} of {}", 100 * ratio_, asked, d)
-                                 : fmt::format("{:.3g} %", 100 * ratio_);
-  ImGui::PushFont(mono_font());
-  const float width = ImGui::CalcTextSize(roomy ? "88.5 % = 888 of 888" : "88.5 %").x;
-  ImGui::PopFont();
-  auto ratio = static_cast<float>(ratio_);
-  ImGui::SetNextItemWidth(std::max(theme().px(50), ImGui::GetContentRegionAvail().x - width - theme().px(6)));
-  if (ImGui::SliderFloat("##ratio", &ratio, 0, static_cast<float>(kMostRatio), "",
-                         ImGuiSliderFlags_AlwaysClamp | ImGuiSliderFlags_NoRoundToFormat))
-    ratio_ = std::clamp(std::round(static_cast<double>(ratio) * 200) / 200, 0.0, kMostRatio);
-  tip("Pruning ratio: the share of key channels that are set to 0");
-  ImGui::SameLine(0, theme().px(6));
-  ImGui::PushFont(mono_font());
-  ImGui::AlignTextToFramePadding();
-  ImGui::TextUnformatted(text.c_str());
-  ImGui::PopFont();
-}
-
 void ChannelPanel::draw_map(PanelContext& context, ImVec2 size) {
   AppState& state = context.state;
   const Selection& selected = state.selection();
@@ -215,8 +179,7 @@ void ChannelPanel::draw_map(PanelContext& context, ImVec2 size) {
   c.scale = normalised_ ? ScaleKind::linear : ScaleKind::symlog;
   c.range.kind = RangeKind::fixed;
   // The diagonal is larger than all else: it is cut off.
-  c.range.fixed_high =
-      normalised_ || matrix == nullptr ? 1 : static_cast<float>(matrix_.largest_off_diagonal());
+  c.range.fixed_high = matrix == nullptr ? 1 : static_cast<float>(matrix_.largest_off_diagonal());
   c.range.fixed_low = -c.range.fixed_high;
   c.row_name = "channel c";
   c.column_name = "channel e";
@@ -235,51 +198,11 @@ void ChannelPanel::draw_map(PanelContext& context, ImVec2 size) {
   if (dim_ && set != nullptr) dim_channels(map_, *set);
   if (now_.head != nullptr) draw_rotation_pairs(map_, part().basis.scores.rope_partner);
   if (!hit.hovered || matrix == nullptr) return;
-  draw_tip(*state.run(), hit.row, hit.column);
+  draw_channel_tip(*state.run(), now_, part_, {hit.row, hit.column}, set, method_);
   if (!hit.clicked) return;
   Selection next = selected;
   next.channels = ChannelPair{hit.row, hit.column};
   state.select(std::move(next), "channels");
-}
-
-void ChannelPanel::draw_tip(const Run& run, Index first, Index second) const {
-  const ChannelScores& scores = part().basis.scores;
-  const ChannelSet* set = pruned();
-  const std::optional<Rope> rope =
-      run.dump() != nullptr ? run.dump()->rope(now_.layer) : std::optional<Rope>();
-  ImGui::BeginTooltip();
-  const auto channel = [&](const char* name, Index c) {
-    const auto at = static_cast<std::size_t>(c);
-    std::string text = fmt::format("{}", c);
-    if (scores.key_sq.size() > c)
-      text += fmt::format("   \xE2\x80\x96k\xE2\x80\x96 {}", number_text(std::sqrt(scores.key_sq[c])));
-    figure(name, text);
-    if (at < scores.rope_partner.size()) {
-      const Index other = scores.rope_partner[at];
-      std::string turns = other < 0 ? "not rotated" : fmt::format("rotates with {}", other);
-      if (other >= 0 && rope) {
-        const bool half = rope->style == Rope::Style::half;
-        const auto pair = static_cast<std::size_t>(half ? std::min(c, other) : std::min(c, other) / 2);
-        if (pair < rope->inv_freq.size())
-          turns += fmt::format(", {} rad a position", number_text(rope->inv_freq[pair]));
-      }
-      dim_text(turns);
-    }
-    if (set != nullptr && (*set)[at] != 0) dim_text(fmt::format("pruned by {}", method_));
-  };
-  channel("c", first);
-  if (second != first) channel("e", second);
-  ImGui::Separator();
-  const Matrix<double>& H = scores.logits;
-  figure("H_ce", number_text(H(first, second)));
-  if (now_.outputs != nullptr) {
-    const Matrix<double>& M = now_.outputs->outputs[std::min(part_, now_.outputs->outputs.size() - 1)];
-    figure("M_ce", number_text(M(first, second)));
-  }
-  if (second != first)
-    figure("H_ce / sqrt(H_cc H_ee)",
-           number_text(H(first, second) / std::sqrt(H(first, first)) / std::sqrt(H(second, second))));
-  ImGui::EndTooltip();
 }
 
 void ChannelPanel::draw_figures(const AppState& state) {
@@ -301,7 +224,7 @@ void ChannelPanel::draw_side(PanelContext& context, float height) {
   if (now_.head == nullptr) return;
   const Theme& t = theme();
   const float top = ImGui::GetCursorPosY();
-  if (now_.ratios.empty() || now_.prunings != nullptr) draw_ratio();
+  if (now_.ratios.empty() || now_.prunings != nullptr) edit_ratio(now_, settings_.semantics, ratio_);
   if (now_.prunings != nullptr)
     draw_channel_table(now_, method_, future_,
                        now_.ratios.empty()
@@ -343,7 +266,7 @@ void ChannelPanel::load(const nlohmann::json& json) {
   flag("normalised", normalised_);
   flag("future", future_);
   if (const auto found = json.find("ratio"); found != json.end() && found->is_number())
-    if (const double ratio = found->get<double>(); ratio >= 0 && ratio <= kMostRatio) ratio_ = ratio;
+    if (const double ratio = found->get<double>(); ratio >= 0 && ratio <= kMostChannelRatio) ratio_ = ratio;
   if (const auto found = json.find("method"); found != json.end() && found->is_string())
     if (channel_rule_named(found->get<std::string>())) method_ = found->get<std::string>();
   if (const auto found = json.find("map"); found != json.end()) map_.load(*found);

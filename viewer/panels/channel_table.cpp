@@ -224,6 +224,40 @@ void draw_channel_table(const ChannelAnswers& answers, std::string& method, bool
   Table(answers, method).draw(columns);
 }
 
+void edit_ratio(const ChannelAnswers& answers, Semantics semantics, double& ratio) {
+  if (!answers.ratios.empty()) {
+    std::vector<std::string> texts;
+    for (const double one : answers.ratios) texts.push_back(fmt::format("ratio {:g}", one));
+    const std::vector<std::string_view> names(texts.begin(), texts.end());
+    const double at = answers.prunings->ratio;
+    auto chosen = static_cast<std::size_t>(std::find(answers.ratios.begin(), answers.ratios.end(), at) -
+                                           answers.ratios.begin());
+    if (choose("##ratio", names, chosen, ImGui::GetContentRegionAvail().x / theme().scale))
+      ratio = answers.ratios[chosen];
+    tip("The pruning ratios that the run computed");
+    return;
+  }
+  const Index d = answers.head != nullptr ? answers.head->parts.front().basis.scores.logits.rows() : 0;
+  const Index asked = pruned_channels(ratio, d, semantics);
+  const bool roomy = has_room_for_both();
+  const std::string text = roomy ? fmt::format("{:.3g} % = {} of {}", 100 * ratio, asked, d)
+                                 : fmt::format("{:.3g} %", 100 * ratio);
+  ImGui::PushFont(mono_font());
+  const float width = ImGui::CalcTextSize(roomy ? "88.5 % = 888 of 888" : "88.5 %").x;
+  ImGui::PopFont();
+  auto value = static_cast<float>(ratio);
+  ImGui::SetNextItemWidth(std::max(theme().px(50), ImGui::GetContentRegionAvail().x - width - theme().px(6)));
+  if (ImGui::SliderFloat("##ratio", &value, 0, static_cast<float>(kMostChannelRatio), "",
+                         ImGuiSliderFlags_AlwaysClamp | ImGuiSliderFlags_NoRoundToFormat))
+    ratio = std::clamp(std::round(static_cast<double>(value) * 200) / 200, 0.0, kMostChannelRatio);
+  tip("Pruning ratio: the share of key channels that are set to 0");
+  ImGui::SameLine(0, theme().px(6));
+  ImGui::PushFont(mono_font());
+  ImGui::AlignTextToFramePadding();
+  ImGui::TextUnformatted(text.c_str());
+  ImGui::PopFont();
+}
+
 void draw_spectrum(const Vector<double>& spectrum, ImVec2 size, PlotView& view) {
   if (spectrum.size() == 0) return;
   const double most = spectrum.maxCoeff();

@@ -18,6 +18,10 @@ void draw_channel_table(const ChannelAnswers& answers, std::string& method, bool
 /// Whether there is room for errors on both sets of rows.
 bool has_room_for_both();
 
+inline constexpr double kMostChannelRatio = 0.95;
+/// A slider for the pruning ratio, or a choice among those that there are.
+void edit_ratio(const ChannelAnswers& answers, Semantics semantics, double& ratio);
+
 /// The eigenvalues by rank, on a log axis.
 void draw_spectrum(const Vector<double>& spectrum, ImVec2 size, PlotView& view);
 

@@ -244,6 +244,7 @@ std::string DecodePanel::csv(PanelContext& context) const {
 
 void DecodePanel::load(const nlohmann::json& json) {
   if (!json.is_object() || !json.contains("settings")) return;
+  colors_.clear();
   try {
     settings_ = decode_settings(json["settings"], "decode");
   } catch (const InputError&) {
