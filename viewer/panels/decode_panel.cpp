@@ -95,9 +95,13 @@ void DecodePanel::draw(PanelContext& context) {
   const DumpShape& shape = run->shape();
   if (future_rows(shape.l, shape.T, shape.first_query()).count() == 0)
     return hint(
-        fmt::format("Decoding cannot be replayed: this dump has no decoding steps with queries. It holds "
-                    "{} positions, all of them {}.",
-                    shape.T, shape.T > shape.l ? "without a query after the prompt" : "of the prompt"));
+        shape.T > shape.l
+            ? fmt::format("Decoding cannot be replayed: the dump's {} positions after the prompt have no "
+                          "queries.",
+                          shape.T - shape.l)
+            : fmt::format("Decoding cannot be replayed: the dump has no decoding steps, its {} positions "
+                          "are all of the prompt.",
+                          shape.T));
   if (run->dump() == nullptr) {
     const auto why = run->results() != nullptr
                          ? why_no_decode_results(*run->results(), state.selection().layer)
