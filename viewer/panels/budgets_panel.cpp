@@ -237,7 +237,7 @@ void BudgetsPanel::draw_plot(const Run& run, Index selected, ImVec2 size) {
 
 std::string BudgetsPanel::csv(PanelContext& context) const {
   const auto& run = context.state.run();
-  if (run == nullptr || source_.methods().empty()) return {};
+  if (run == nullptr || !source_.error().empty()) return {};
   std::string text = "layer,kv_head,order,method,sigma,budget,loss\n";
   const Index n_kv = run->shape().n_kv;
   for (const BudgetSource::Method& method : source_.methods()) {
@@ -248,7 +248,7 @@ std::string BudgetsPanel::csv(PanelContext& context) const {
                           static_cast<Index>(h) % n_kv, settings_.order, method.name,
                           shortest(settings_.sigma), share->budgets[h], shortest(share->loss[h]));
   }
-  return text;
+  return text.find('\n') + 1 < text.size() ? text : std::string();
 }
 
 nlohmann::json BudgetsPanel::save() const {

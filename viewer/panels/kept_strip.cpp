@@ -3,6 +3,7 @@
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/value_scale.hpp"
 #include "viewer/panels/what_if_controls.hpp"
+#include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 
 #include <fmt/format.h>
@@ -41,7 +42,8 @@ ImU32 color_of(const Counts& counts, ImU32 alone) {
 
 float KeptStrip::height() { return theme().px(2 * kBar + kGap + 6) + ImGui::GetTextLineHeight(); }
 
-void KeptStrip::take_mouse(const KeptStripContent& content, int pixels, float left, KeptStripHit& hit) {
+void KeptStrip::take_mouse(const KeptStripContent& content, HeatmapLinks& links, int pixels, float left,
+                           KeptStripHit& hit) {
   const MatrixSize size{1, content.l};
   if (fitted_ || l_ != content.l)
     camera_ = fitted(size, pixels, 1, false);
@@ -49,6 +51,14 @@ void KeptStrip::take_mouse(const KeptStripContent& content, int pixels, float le
     camera_ = resized(camera_, size, pixels_, 1, pixels, 1, false);
   l_ = content.l;
   pixels_ = pixels;
+  const auto shared = links.columns.find(content.link);
+  if (links.joined && shared != links.columns.end()) {
+    camera_.x = {shared->second.axis.start,
+                 shared->second.axis.cells_per_pixel * shared->second.pixels / pixels};
+    camera_ = clamped(camera_, size, pixels, 1);
+    fitted_ = false;
+  }
+  const Camera before = camera_;
   const ImGuiIO& io = ImGui::GetIO();
   const bool over = ImGui::IsItemHovered();
   const double px = io.MousePos.x - left;
@@ -64,6 +74,7 @@ void KeptStrip::take_mouse(const KeptStripContent& content, int pixels, float le
     fitted_ = true;
     camera_ = fitted(size, pixels, 1, false);
   }
+  if (links.joined && !(before == camera_)) links.columns[content.link] = {camera_.x, pixels};
   const double token = std::floor(camera_.x.cell_at(px));
   if (!over || token < 0 || token >= static_cast<double>(content.l)) return;
   hit.hovered = static_cast<Index>(token);
@@ -71,7 +82,8 @@ void KeptStrip::take_mouse(const KeptStripContent& content, int pixels, float le
       ImGui::IsMouseReleased(ImGuiMouseButton_Left) && io.MouseDragMaxDistanceSqr[ImGuiMouseButton_Left] < 9;
 }
 
-KeptStripHit KeptStrip::draw(const char* id, float width, const KeptStripContent& content) {
+KeptStripHit KeptStrip::draw(const char* id, float width, const KeptStripContent& content,
+                             HeatmapLinks& links) {
   const Theme& t = theme();
   KeptStripHit hit;
   const ImVec2 at = ImGui::GetCursorScreenPos();
@@ -82,7 +94,7 @@ KeptStripHit KeptStrip::draw(const char* id, float width, const KeptStripContent
   ImDrawList* list = ImGui::GetWindowDrawList();
   ImGui::SetCursorScreenPos({left, at.y});
   ImGui::InvisibleButton(id, {right - left, foot - at.y});
-  take_mouse(content, pixels, left, hit);
+  take_mouse(content, links, pixels, left, hit);
 
   const std::array<const KeptSet*, 2> sets = {content.a, content.b};
   const auto kept = [&](std::size_t s, Index token) {
@@ -151,6 +163,23 @@ KeptStripHit KeptStrip::draw(const char* id, float width, const KeptStripContent
   ImGui::PopFont();
   ImGui::SetCursorScreenPos({at.x, at.y + height()});
   return hit;
+}
+
+void kept_legend(const KeptDifference& difference, float width) {
+  const Theme& t = theme();
+  const bool narrow = width < t.px(330);
+  const auto part = [&](Index tokens, const char* what, ImU32 color) {
+    ImGui::SameLine(0, t.px(narrow ? 8 : 12));
+    const float side = ImGui::GetTextLineHeight() * 0.6F;
+    const ImVec2 at = ImGui::GetCursorScreenPos();
+    const float top = at.y + (ImGui::GetTextLineHeight() - side) / 2;
+    ImGui::GetWindowDrawList()->AddRectFilled({at.x, top}, {at.x + side, top + side}, color, t.px(1.5F));
+    ImGui::SetCursorScreenPos({at.x + side + t.px(4), at.y});
+    dim_text(fmt::format("{} {}", what, tokens));
+  };
+  part(difference.both, "both", t.dim);
+  part(difference.only_first, narrow ? "A" : "only A", setting_colors()[0]);
+  part(difference.only_second, narrow ? "B" : "only B", setting_colors()[1]);
 }
 
 }  // namespace kvreplay::viewer

@@ -2,6 +2,8 @@
 
 #include "sim/eviction/kept_set.hpp"
 #include "viewer/model/camera.hpp"
+#include "viewer/widgets/heatmap_view.hpp"
+#include "viewer/work/what_if.hpp"
 
 #include <imgui.h>
 #include <optional>
@@ -14,6 +16,7 @@ struct KeptStripContent {
   const KeptSet *a = nullptr, *b = nullptr;  ///< [l]
   Index l = 0;
   std::optional<Index> selected, hovered;
+  std::string link;  ///< HeatmapContent::link of the tokens' axis
 };
 
 struct KeptStripHit {
@@ -27,15 +30,20 @@ class KeptStrip {
  public:
   /// Height in pixels that it takes.
   static float height();
-  KeptStripHit draw(const char* id, float width, const KeptStripContent& content);
+  KeptStripHit draw(const char* id, float width, const KeptStripContent& content, HeatmapLinks& links);
 
  private:
-  void take_mouse(const KeptStripContent& content, int pixels, float left, KeptStripHit& hit);
+  void take_mouse(const KeptStripContent& content, HeatmapLinks& links, int pixels, float left,
+                  KeptStripHit& hit);
 
   bool fitted_ = true;
   int pixels_ = 0;
   Index l_ = 0;
   Camera camera_;
 };
+
+/// What the colours mean and how many tokens have each, on the current line; shorter where `width` pixels are
+/// few.
+void kept_legend(const KeptDifference& difference, float width);
 
 }  // namespace kvreplay::viewer

@@ -156,30 +156,15 @@ void WhatIfPanel::draw_kept(PanelContext& context, float width) {
   const auto& run = state.run();
   const Selection& selection = state.selection();
   heading("Kept set");
-  if (now_[0] && now_[1]) {
-    const KeptDifference difference = kept_difference(now_[0]->kept, now_[1]->kept);
-    const bool narrow = width < theme().px(330);
-    const auto part = [&](Index tokens, const char* what, ImU32 color) {
-      ImGui::SameLine(0, theme().px(narrow ? 8 : 12));
-      const float side = ImGui::GetTextLineHeight() * 0.6F;
-      const ImVec2 at = ImGui::GetCursorScreenPos();
-      const float top = at.y + (ImGui::GetTextLineHeight() - side) / 2;
-      ImGui::GetWindowDrawList()->AddRectFilled({at.x, top}, {at.x + side, top + side}, color,
-                                                theme().px(1.5F));
-      ImGui::SetCursorScreenPos({at.x + side + theme().px(4), at.y});
-      dim_text(fmt::format("{} {}", what, tokens));
-    };
-    part(difference.both, "both", theme().dim);
-    part(difference.only_first, narrow ? "A" : "only A", setting_colors()[0]);
-    part(difference.only_second, narrow ? "B" : "only B", setting_colors()[1]);
-  }
+  if (now_[0] && now_[1]) kept_legend(kept_difference(now_[0]->kept, now_[1]->kept), width);
   KeptStripContent content;
   content.l = run->shape().l;
   content.a = now_[0] ? &now_[0]->kept : nullptr;
   content.b = now_[1] ? &now_[1]->kept : nullptr;
   content.selected = selection.token;
   content.hovered = state.hover.token;
-  const KeptStripHit hit = strip_.draw("kept", width, content);
+  content.link = run->key() + "tokens";
+  const KeptStripHit hit = strip_.draw("kept", width, content, state.links);
   if (!hit.hovered) return;
   state.next_hover.token = hit.hovered;
   if (hit.clicked) state.select_cell(selection.row, hit.hovered);
@@ -203,7 +188,11 @@ void WhatIfPanel::draw_heads(PanelContext& context, ImVec2 size) {
   ImGui::PushStyleVar(ImGuiStyleVar_FramePadding, {theme().px(6), theme().px(2)});
   if (ImGui::Checkbox("All heads", &on)) all_heads_ = on;
   tip("Computes both settings for all heads in the background");
-  if (!on) return ImGui::PopStyleVar();
+  if (!on) {
+    ImGui::PopStyleVar();
+    if (size.y > theme().px(60)) hint("All heads: a map of any figure under A and B.");
+    return;
+  }
   const WhatIfHeads &a = heads_[0], &b = heads_[1];
   ImGui::SameLine();
   constexpr std::array<std::string_view, 3> kShow = {"A", "B", "B - A"};
