@@ -32,17 +32,26 @@ std::shared_ptr<const Tile> from_children(const TileMap& tiles, MatrixSize size,
   return std::make_shared<const Tile>(tile_of_children(size, key, children));
 }
 
+using Programs = std::map<const ImGuiContext*, std::weak_ptr<const HeatmapProgram>>;
+Programs& programs() {
+  static Programs all;
+  std::erase_if(all, [](const auto& item) { return item.second.expired(); });
+  return all;
+}
+
 /// One shader serves all views of a host; it goes with the last of them, while its context is still there.
 std::shared_ptr<const HeatmapProgram> shared_program() {
-  static std::map<const ImGuiContext*, std::weak_ptr<const HeatmapProgram>> programs;
-  std::erase_if(programs, [](const auto& item) { return item.second.expired(); });
-  std::weak_ptr<const HeatmapProgram>& program = programs[ImGui::GetCurrentContext()];
+  std::weak_ptr<const HeatmapProgram>& program = programs()[ImGui::GetCurrentContext()];
   std::shared_ptr<const HeatmapProgram> held = program.lock();
   if (!held) program = held = std::make_shared<const HeatmapProgram>();
   return held;
 }
 
 }  // namespace
+
+void use_heatmap_program(const std::shared_ptr<const HeatmapProgram>& program) {
+  programs()[ImGui::GetCurrentContext()] = program;
+}
 
 HeatmapView::HeatmapView() = default;
 HeatmapView::~HeatmapView() = default;

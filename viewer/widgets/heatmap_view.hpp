@@ -18,6 +18,7 @@
 
 namespace kvreplay::viewer {
 
+class HeatmapProgram;
 class HeatmapRenderer;
 
 /// Bars along an axis, one a row or a column.
@@ -44,9 +45,9 @@ struct HeatmapContent {
   Index first_row = 0, first_column = 0;                    ///< what row and column 0 are called
   std::function<std::string(Index)> column_text, row_text;  ///< shown beside the axis where there is room
   std::vector<std::uint8_t> faded_columns;
-  std::vector<Index> selected_columns;           ///< ascending: marked at the axis
-  std::vector<Index> column_marks, row_marks;    ///< small ticks (pruned channels, rotation pairs)
-  std::optional<Index> row, column;              ///< selected
+  std::vector<Index> selected_columns;         ///< ascending: marked at the axis
+  std::vector<Index> column_marks, row_marks;  ///< small ticks (pruned channels, rotation pairs)
+  std::optional<Index> row, column;            ///< selected
   bool outline_cell = false;  ///< marks the cell that is selected, not its whole row and column
   std::optional<Index> hover_row, hover_column;  ///< where the mouse is in another panel
   std::vector<Strip> column_strips, row_strips;
@@ -77,6 +78,9 @@ struct HeatmapHit {
   bool view_changed = false;
   std::optional<std::pair<Index, Index>> columns_chosen;  ///< [first, last) dragged with Shift
 };
+
+/// For tests: what the views of the current ImGui context draw with from now on; the caller holds it.
+void use_heatmap_program(const std::shared_ptr<const HeatmapProgram>& program);
 
 class HeatmapView {
  public:
