@@ -85,7 +85,8 @@ void draw_curve_rows(const ScoreCurves& curves, CurveMode mode, Index k, MetricS
   ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, {0, 0});
   bool above = true;
   for (const ScoreCurves::Curve* curve : order) {
-    if (std::exchange(above, is_shown(curve->score, curves, hidden)) && !above) ImGui::Dummy({0, theme().px(3)});
+    if (std::exchange(above, is_shown(curve->score, curves, hidden)) && !above)
+      ImGui::Dummy({0, theme().px(3)});
     draw_row(curves, *curve, mode, k, hidden, pointed);
   }
   ImGui::PopStyleVar();
