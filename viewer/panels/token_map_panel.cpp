@@ -199,8 +199,7 @@ void TokenMapPanel::add_strips(PanelContext& context, const EntryView& view, Hea
                                                      std::numeric_limits<float>::quiet_NaN());
   for (Index p = 0; p < sums.cols(); ++p)
     (*values)[static_cast<std::size_t>(p)] = static_cast<float>(sums(0, p));
-  content.column_strips.push_back(
-      {fmt::format("{}, summed over the window", name_of(*metric)), values, true});
+  content.column_strips.back().values = std::move(values);
 }
 
 void TokenMapPanel::fade_evicted(PanelContext& context, HeatmapContent& content) const {

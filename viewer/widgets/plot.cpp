@@ -85,7 +85,7 @@ Plot::Plot(const char* id, ImVec2 size, const PlotAxis& x, const PlotAxis& y, Pl
     y_ = scale_of(y, y.low, y.high);
   }
 
-  list_->AddRectFilled(area_low_, area_high_, t.window, t.px(2));
+  list_->AddRectFilled(area_low_, area_high_, t.plot, t.px(2));
   ImGui::PushFont(mono_font());
   y_ticks = scale_ticks(y_, std::max(2, static_cast<int>(height / t.px(34))));
   for (const double tick : y_ticks) {

@@ -19,6 +19,7 @@ Theme dark_theme() {
   t.accent_soft = hex(0x29486a);
   t.warning = hex(0xf0b24a);
   t.error = hex(0xf0706a);
+  t.plot = hex(0x17181b);
   t.grid = hex(0x2d3036);
   t.series = {hex(0x56b4e9), hex(0xe69f00), hex(0x2fbf8f), hex(0xe97fb5),
               hex(0xf0e442), hex(0xe8643c), hex(0x9d8cf0), hex(0xb8bcc4)};
@@ -43,6 +44,7 @@ Theme light_theme() {
   t.accent_soft = hex(0xc9dff6);
   t.warning = hex(0xa86700);
   t.error = hex(0xc03530);
+  t.plot = hex(0xffffff);
   t.grid = hex(0xe3e6ea);
   t.series = {hex(0x0072b2), hex(0xd07f00), hex(0x00875f), hex(0xb8478a),
               hex(0x8a8000), hex(0xc74a1b), hex(0x5f4bc4), hex(0x555b64)};
