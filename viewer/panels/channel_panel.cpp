@@ -209,7 +209,7 @@ void ChannelPanel::draw_figures(const AppState& state) {
   figure("off the diagonal", number_text(now_.head->off_diagonal_share));
   tip("off_diagonal_share: sum of |H_ce| over c != e, as a share of the sum over all");
   if (!std::isnan(now_.head->rope_pair_share)) {
-    flow(theme().px(150));
+    flow(theme().px(190));
     figure("within rotation pairs", number_text(now_.head->rope_pair_share));
     tip("rope_pair_share: of what lies off the diagonal, the part between the two channels that RoPE rotates "
         "together. At the map's upper and right edge both channels of a pair have one colour.");

@@ -203,7 +203,7 @@ const char* meaning_of(ChannelMethod method) {
   return "";
 }
 
-bool has_room_for_both() { return ImGui::GetContentRegionAvail().x >= theme().px(290); }
+bool has_room_for_both() { return ImGui::GetContentRegionAvail().x >= theme().px(345); }
 
 void draw_channel_table(const ChannelAnswers& answers, std::string& method, bool& future,
                         const std::string& beside) {
