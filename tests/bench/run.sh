@@ -23,3 +23,12 @@ medians decode_bench 0.5
 echo
 echo "key channels: how they interact in the logits (of_whole: as if both triangles were formed) and in the output, searches"
 medians channel_bench 0.5
+
+if [ -x "$bin/kvreplay_viewer_session" ]; then
+  echo
+  echo "the dashboard: a scripted session at 1280 x 800"
+  long=$(mktemp -d)
+  trap 'rm -rf "$long"' EXIT
+  "$bin/kvreplay" synth "$long/prompt-4096" --layers 2 --q-heads 8 --kv-heads 2 --head-dim 128 --prompt 4096 --decode 128 --dtype float16 >/dev/null
+  "$bin/kvreplay_viewer_session" "$here/../../data/samples/pystdlib-lm" "$long/prompt-4096"
+fi
