@@ -12,7 +12,7 @@ struct Theme {
   bool dark = true;
   float scale = 1;  ///< pixels a point
   ImU32 window, panel, raised, border, text, dim, faint, accent, accent_soft, warning, error;
-  ImU32 plot, grid;  ///< behind curves, and the lines there
+  ImU32 plot, grid;             ///< behind curves, and the lines there
   std::array<ImU32, 8> series;  ///< curves; told apart by colour-blind eyes too (after Okabe and Ito)
   HeatmapInk ink;
 
