@@ -60,7 +60,7 @@ struct Session {
   void settle() {
     for (int quiet = 0; quiet < 3;) {
       host.frame();
-      const bool done = app.desk().open_jobs() == 0 && app.opened() && !app.needs_frame();
+      const bool done = app.settled();
       quiet = done ? quiet + 1 : 0;
       if (!done) app.desk().wait_idle(std::chrono::milliseconds(5));
     }

@@ -5,6 +5,7 @@
 #include "tests/analysis/result_files.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
+#include "tests/viewer/decode_runs.hpp"
 #include "tests/viewer/on_desk.hpp"
 
 #include <fmt/format.h>
@@ -19,14 +20,6 @@ using namespace kvreplay::viewer;
 using namespace kvreplay::test;
 
 namespace {
-
-DecodeView computed(const Dump& dump, const DecodeSettings& settings, Index layer, Index kv_head) {
-  const DecodePlan plan = decode_plan(settings, dump);
-  const auto group = load_head_group<float>(dump, layer, kv_head);
-  return on_desk([&](JobControl& job) {
-    return decode_view(group, plan, decode_outputs(group, job), decode_starts(group, plan, job), job);
-  });
-}
 
 std::string refusal_of(const DecodeSettings& settings, const Dump& dump) {
   try {

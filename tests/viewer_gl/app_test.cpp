@@ -13,12 +13,11 @@
 using namespace kvreplay;
 using namespace kvreplay::viewer;
 using test::Dashboard;
+using test::kSample;
 
 namespace {
 
 namespace fs = std::filesystem;
-
-const fs::path kSample = fs::path(KVREPLAY_SOURCE_DIR) / "data" / "samples" / "pystdlib-lm";
 
 std::size_t colors_in(const Dashboard& dashboard) {
   std::set<std::uint32_t> colors;

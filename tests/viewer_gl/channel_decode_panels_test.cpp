@@ -15,27 +15,14 @@
 using namespace kvreplay;
 using namespace kvreplay::viewer;
 using test::Dashboard;
+using test::kSample;
 
 namespace {
 
-const std::filesystem::path kSample =
-    std::filesystem::path(KVREPLAY_SOURCE_DIR) / "data" / "samples" / "pystdlib-lm";
-
 /// One panel, filling the window, on a head that is not the first.
-struct Alone : Dashboard {
-  PanelKind kind;
+struct Alone : test::OnePanelDashboard {
   explicit Alone(PanelKind which, const std::filesystem::path& path = kSample)
-      : Dashboard(path, 900, 560), kind(which) {
-    app.state().select_head(1, 1);
-    app.layout().show(kind);
-    app.layout().maximise(kind);
-    app.focus(kind);
-    settle();
-  }
-  std::string csv() {
-    PanelContext context{app.state(), app.desk()};
-    return app.panel(kind).csv(context);
-  }
+      : OnePanelDashboard(which, path, 900, 560, 1, 1) {}
   void load(const nlohmann::json& json) {
     app.panel(kind).load(json);
     settle();

@@ -19,27 +19,15 @@
 using namespace kvreplay;
 using namespace kvreplay::viewer;
 using test::Dashboard;
+using test::kSample;
 
 namespace {
 
-const std::filesystem::path kSample =
-    std::filesystem::path(KVREPLAY_SOURCE_DIR) / "data" / "samples" / "pystdlib-lm";
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 /// One panel of the sample, filling the window, on a head that is not the first.
-struct OnePanel : Dashboard {
-  PanelKind kind;
-  explicit OnePanel(PanelKind which) : Dashboard(kSample, 800, 560), kind(which) {
-    app.state().select_head(3, 1);
-    app.layout().show(kind);
-    app.layout().maximise(kind);
-    app.focus(kind);
-    settle();
-  }
-  std::string csv() {
-    PanelContext context{app.state(), app.desk()};
-    return app.panel(kind).csv(context);
-  }
+struct OnePanel : test::OnePanelDashboard {
+  explicit OnePanel(PanelKind which) : OnePanelDashboard(which, kSample, 800, 560, 3, 1) {}
   /// Presses at the first place, moves to the others, lets go. Places are shares of the panel.
   void lasso(const std::vector<std::pair<float, float>>& places) {
     for (std::size_t i = 0; i < places.size(); ++i) {

@@ -6,8 +6,13 @@
 
 #include <chrono>
 #include <filesystem>
+#include <string>
+#include <utility>
 
 namespace kvreplay::test {
+
+inline const std::filesystem::path kSample =
+    std::filesystem::path(KVREPLAY_SOURCE_DIR) / "data" / "samples" / "pystdlib-lm";
 
 /// The dashboard without a display, with a hand to move its mouse.
 struct Dashboard {
@@ -31,7 +36,7 @@ struct Dashboard {
     const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(3);
     for (int quiet = 0; quiet < 3;) {
       host.frame();
-      const bool done = app.desk().open_jobs() == 0 && app.opened() && !app.needs_frame();
+      const bool done = app.settled();
       quiet = done ? quiet + 1 : 0;
       if (!done) app.desk().wait_idle(std::chrono::milliseconds(20));
       REQUIRE(std::chrono::steady_clock::now() < until);
@@ -65,6 +70,24 @@ struct Dashboard {
     for (const viewer::Desk::Done& done : app.desk().log())
       if (!done.error.empty()) return done.title + ": " + done.error;
     return {};
+  }
+};
+
+/// One panel, filling the window, on a head of one's choice.
+struct OnePanelDashboard : Dashboard {
+  viewer::PanelKind kind;
+  OnePanelDashboard(viewer::PanelKind which, const std::filesystem::path& path, int width, int height,
+                    Index layer, Index kv_head)
+      : Dashboard(path, width, height), kind(which) {
+    app.state().select_head(layer, kv_head);
+    app.layout().show(kind);
+    app.layout().maximise(kind);
+    app.focus(kind);
+    settle();
+  }
+  std::string csv() {
+    viewer::PanelContext context{app.state(), app.desk()};
+    return app.panel(kind).csv(context);
   }
 };
 

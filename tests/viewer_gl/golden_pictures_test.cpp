@@ -18,12 +18,12 @@
 using namespace kvreplay;
 using namespace kvreplay::viewer;
 using test::Dashboard;
+using test::kSample;
 
 namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kSample = fs::path(KVREPLAY_SOURCE_DIR) / "data" / "samples" / "pystdlib-lm";
 const fs::path kGolden = fs::path(KVREPLAY_SOURCE_DIR) / "tests" / "golden" / "viewer";
 
 constexpr int kWidth = 640, kHeight = 400;

@@ -60,6 +60,8 @@ class App final : public Client {
   bool opened() const { return opening_.empty(); }
   /// Called with the state once, as soon as a run is open.
   void when_open(std::function<void(AppState&)> then) { when_open_ = std::move(then); }
+  /// Whether everything in view is computed and drawn.
+  bool settled() const { return desk_.open_jobs() == 0 && opened() && !needs_frame(); }
   /// Why the last path could not be opened; empty where it could.
   const std::string& open_error() const { return open_error_; }
   void perform(ActionId id);

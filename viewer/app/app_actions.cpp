@@ -110,13 +110,10 @@ void App::perform(ActionId id) {
     case ActionId::previous_worst_head:
       return step_head(-1, true);
     case ActionId::next_layer:
-    case ActionId::previous_layer: {
+    case ActionId::previous_layer:
       if (!state_.run()) return;
-      Selection next = state_.selection();
-      const Index layers = state_.run()->shape().layers;
-      next.layer = (next.layer + (id == ActionId::next_layer ? 1 : layers - 1)) % layers;
-      return state_.select(next, "head");
-    }
+      return state_.select(
+          next_layer(state_.selection(), state_.run()->shape(), id == ActionId::next_layer ? 1 : -1), "head");
     case ActionId::fit_view:
       if (heatmap != nullptr) heatmap->fit();
       if (state_.links.joined) state_.links.columns.clear();

@@ -65,7 +65,7 @@ void take_screenshot(AppOptions app_options, const ScreenshotOptions& options,
   for (int quiet = 0; quiet < kQuietFrames;) {
     host.frame();
     if (!app.open_error().empty()) throw InputError(app.open_error());
-    const bool settled = app.desk().open_jobs() == 0 && app.opened() && !app.needs_frame();
+    const bool settled = app.settled();
     quiet = settled ? quiet + 1 : 0;
     if (!settled) app.desk().wait_idle(50ms);
   }
