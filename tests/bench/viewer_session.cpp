@@ -2,7 +2,9 @@
 // up while everything is being computed, and how quickly a slider of What if answers. Prints a table in
 // Markdown.
 //
-//   kvreplay_viewer_session DUMP [DUMP ...]
+//   kvreplay_viewer_session [--first-picture] DUMP [DUMP ...]
+//
+// With --first-picture it stops there: a large dump is not computed whole.
 
 #include "viewer/app/app.hpp"
 #include "viewer/gl/headless_host.hpp"
@@ -151,15 +153,32 @@ void run(const std::string& dump) {
   std::fflush(stdout);
 }
 
+void run_first_picture(const std::string& dump) {
+  Session session(dump);
+  const double first = first_picture(session);
+  const DumpShape shape = session.app.state().run()->shape();
+  fmt::print("| {} ({} layers x {} KV heads, T = {}) | {:.0f} | {} |\n",
+             std::filesystem::path(dump).filename().string(), shape.layers, shape.n_kv, shape.T, first,
+             peak_memory());
+  std::fflush(stdout);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  fmt::print(
-      "| dump | first picture, ms | frames while computing, median / worst, ms | frames otherwise | What if, "
-      "snapkv | "
-      "What if, h2o | everything computed, s | peak memory |\n|---|---|---|---|---|---|---|---|\n");
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  const bool only_first = !arguments.empty() && arguments[0] == "--first-picture";
+  if (only_first)
+    fmt::print("| dump | first picture, ms | peak memory |\n|---|---|---|\n");
+  else
+    fmt::print(
+        "| dump | first picture, ms | frames while computing, median / worst, ms | frames otherwise | What "
+        "if, "
+        "snapkv | "
+        "What if, h2o | everything computed, s | peak memory |\n|---|---|---|---|---|---|---|---|\n");
   try {
-    for (int i = 1; i < argc; ++i) run(argv[i]);
+    for (std::size_t i = only_first ? 1 : 0; i < arguments.size(); ++i)
+      only_first ? run_first_picture(arguments[i]) : run(arguments[i]);
   } catch (const std::exception& error) {
     fmt::print(stderr, "kvreplay_viewer_session: {}\n", error.what());
     return 1;

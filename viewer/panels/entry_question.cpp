@@ -63,7 +63,7 @@ Answer<Tile> EntryQuestions::tile(PanelContext& context, const EntryView& view, 
   if (exact || !exact.pending || !takes_long) return exact;
   question.key += "/preview";
   question.title += ", a first look";
-  question.urgency = Urgency::soon;
+  question.urgency = Urgency::now;  // short by its making: not to wait behind sums over the whole head
   Answer<Tile> preview = context.desk.ask<Tile>(
       question, [map, view, key](JobControl& job) { return entry_preview(*map, view, key, job); });
   preview.pending = true;
