@@ -13,6 +13,16 @@ std::string shortest(double value) {
   return std::string(digits, end);
 }
 
+std::string csv_field(std::string_view text) {
+  if (text.find_first_of(",\"\n\r") == std::string_view::npos) return std::string(text);
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"') quoted += '"';
+    quoted += c;
+  }
+  return quoted + '"';
+}
+
 CsvFile::CsvFile(const std::filesystem::path& path, std::string_view header) : file_(path) {
   buffer_ += header;
   buffer_ += '\n';
@@ -21,16 +31,7 @@ CsvFile::CsvFile(const std::filesystem::path& path, std::string_view header) : f
 CsvFile& CsvFile::add(std::string_view field) {
   if (row_open_) buffer_ += ',';
   row_open_ = true;
-  if (field.find_first_of(",\"\n\r") == std::string_view::npos) {
-    buffer_ += field;
-    return *this;
-  }
-  buffer_ += '"';
-  for (const char c : field) {
-    if (c == '"') buffer_ += '"';
-    buffer_ += c;
-  }
-  buffer_ += '"';
+  buffer_ += csv_field(field);
   return *this;
 }
 

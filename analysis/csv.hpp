@@ -12,6 +12,9 @@ namespace kvreplay {
 /// The shortest decimal that reads back as the same double; "nan", "inf" and "-inf" where it is none.
 std::string shortest(double value);
 
+/// A text as a field of a CSV: in quotes where it holds a comma, a quote or a line break.
+std::string csv_field(std::string_view text);
+
 /// A CSV file that appears whole, with finish(), or not at all: a header, then rows of fields,
 /// comma-separated, a line feed after each. Memory: a buffer. Throws InputError where the file cannot be
 /// written.
@@ -20,7 +23,7 @@ class CsvFile {
   /// `header` as it stands in the file, comma-separated.
   CsvFile(const std::filesystem::path& path, std::string_view header);
 
-  CsvFile& add(std::string_view field);  ///< quoted where it holds a comma, a quote or a line break
+  CsvFile& add(std::string_view field);  ///< as csv_field()
   CsvFile& add(double value);
   CsvFile& add(std::integral auto value) { return add(std::string_view(std::to_string(value))); }
   void end_row();

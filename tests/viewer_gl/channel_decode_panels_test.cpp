@@ -27,6 +27,29 @@ struct Alone : test::OnePanelDashboard {
     app.panel(kind).load(json);
     settle();
   }
+  nlohmann::json settings() { return app.panel(kind).save()["settings"]; }
+  /// Types into the first field behind the button for more settings, which stands somewhere in the panel's
+  /// first row; `taken` says whether the text arrived.
+  template <class Taken>
+  bool type_first_setting(const std::string& text, Taken taken) {
+    const Area& area = app.area(kind);
+    const float y = area.y + 45;
+    for (float x = area.x + area.width - 20; x > area.x && !taken(); x -= 14) {
+      host.click(x, y);
+      host.settle();
+      // The popup opens below: names, then controls.
+      host.click(x + 140, y + 38);
+      host.settle();
+      if (ImGui::GetIO().WantTextInput) host.type(text);
+      host.settle();
+      host.tap_key({"Enter"});
+      host.settle();
+      host.tap_key({"Escape"});
+      host.settle();
+    }
+    settle();
+    return taken();
+  }
   /// Jobs of this title that ended well.
   std::ptrdiff_t done(const std::string& title) {
     const auto log = app.desk().log();
@@ -115,6 +138,40 @@ TEST_CASE("channels: settings are kept, and what makes no sense is not taken", "
   CHECK(panel.failed_job().empty());
 }
 
+TEST_CASE("channels: recent keys that stay whole are typed behind a button, and count", "[channels]") {
+  Alone panel(PanelKind::channels);
+  const std::string before = panel.csv();
+  const auto has_recent = [&] { return panel.settings().value("recent", -1) == 600; };
+  REQUIRE(panel.type_first_setting("600", has_recent));
+  CHECK(panel.csv() != before);
+  panel.load({{"settings", {{"recent", 32}}}});
+  CHECK(panel.csv() == before);  // as it is by default
+  CHECK(panel.failed_job().empty());
+}
+
+TEST_CASE("channels: other protected channels make another basis", "[channels]") {
+  Alone panel(PanelKind::channels);
+  const auto matrices = panel.done("Channel interaction");
+  panel.load({{"settings", {{"protect", "20:20"}}}, {"ratio", 0.9}});
+  CHECK(panel.done("Channel interaction") == matrices + 1);
+  CHECK(panel.settings()["protect"] == "20:20");
+  CHECK(panel.failed_job().empty());
+}
+
+TEST_CASE("channels: a prompt that is all recent offers to prune its keys, too", "[channels]") {
+  const test::TempDir folder;
+  test::SmallDump{}.write(folder / "dump");  // a prompt of 5
+  Alone panel(PanelKind::channels, folder / "dump");
+  CHECK(panel.csv().empty());
+  CHECK(panel.done("Channel interaction") == 0);
+  for (float y = 0.2F; y < 0.9F && !panel.settings().contains("recent"); y += 0.02F)
+    panel.click(PanelKind::channels, 0.5F, y);
+  CHECK(panel.settings()["recent"] == 0);
+  CHECK(table(panel.csv()).size() == 1 + 6 * 6);
+  CHECK(panel.done("Pruning 50 %") >= 1);
+  CHECK(panel.failed_job().empty());
+}
+
 TEST_CASE("decode: dragging on the plot goes to a step, whose query is selected", "[decode]") {
   Alone panel(PanelKind::decode);
   CHECK(panel.failed_job().empty());
@@ -161,6 +218,43 @@ TEST_CASE("decode: a click on a strip selects the token, policies come and go wi
   panel.load(saved);
   CHECK(panel.app.panel(panel.kind).save() == saved);
   CHECK(panel.failed_job().empty());
+}
+
+TEST_CASE("decode: window, pooling and pins are set behind a button, and count", "[decode]") {
+  Alone panel(PanelKind::decode);
+  const auto errors = [&] {
+    std::vector<std::string> found;
+    for (const auto& row : table(panel.csv())) found.push_back(row[7]);
+    return found;
+  };
+  const auto own = errors();
+  REQUIRE(panel.type_first_setting("3", [&] { return panel.settings().value("window", -1) == 3; }));
+  CHECK(errors() != own);
+  for (const nlohmann::json& one : {nlohmann::json{{"pool", "none"}}, nlohmann::json{{"sinks", 12}},
+                                    nlohmann::json{{"recent", 90}}, nlohmann::json{{"decode_window", 2}}}) {
+    INFO(one.dump());
+    panel.load({{"settings", one}});
+    CHECK(errors() != own);
+    for (const auto& item : one.items()) CHECK(panel.settings()[item.key()] == item.value());
+  }
+  panel.load({{"settings", nlohmann::json::object()}});
+  CHECK(errors() == own);
+  CHECK(panel.failed_job().empty());
+}
+
+TEST_CASE("jobs: a name with commas and quotes is one field of the table", "[jobs]") {
+  const test::TempDir folder;
+  const std::filesystem::path path = folder / "a,\"b\"";
+  test::SmallDump{}.write(path);
+  Alone panel(PanelKind::jobs, path);
+  const std::string text = panel.csv();
+  CHECK(text.starts_with("job,seconds,state,error\n"));
+  CHECK(text.find("a,\"\"b\"\"\",") != std::string::npos);
+  panel.host.drop({folder / "nothing, here"});
+  panel.settle();
+  const std::string failed = panel.csv();
+  CHECK(failed.find(",failed,") != std::string::npos);
+  CHECK(failed.find("nothing, here\",") != std::string::npos);
 }
 
 TEST_CASE("decode: a dump without decoding steps says so, and asks for nothing", "[decode]") {

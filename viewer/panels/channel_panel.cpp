@@ -1,5 +1,5 @@
 #include "data/error.hpp"
-#include "viewer/gl/ui_context.hpp"
+#include "viewer/panels/channel_controls.hpp"
 #include "viewer/panels/channel_matrix.hpp"
 #include "viewer/panels/channel_question.hpp"
 #include "viewer/panels/channel_table.hpp"
@@ -13,13 +13,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 namespace kvreplay::viewer {
 namespace {
-
-constexpr std::array<std::string_view, 3> kSemantics = {"paper", "official", "kvpress"};
 
 /// How the key channels of the selected head interact, and what pruning some of them costs.
 class ChannelPanel final : public Panel {
@@ -33,6 +30,7 @@ class ChannelPanel final : public Panel {
 
  private:
   void draw_controls(const Run& run);
+  void offer_recent_keys(Index l);
   void draw_map(PanelContext& context, ImVec2 size);
   void draw_figures(const AppState& state);
   void draw_side(PanelContext& context, float height);
@@ -44,6 +42,7 @@ class ChannelPanel final : public Panel {
 
   // chosen by the user
   ChannelSettings settings_;
+  ChannelControls controls_;
   double ratio_ = 0.5;
   std::string method_ = "exchange";
   bool outputs_ = false, normalised_ = false, dim_ = false, future_ = true;
@@ -85,6 +84,10 @@ void ChannelPanel::draw(PanelContext& context) {
                       run->why_no_dump(), *why));
   }
   settings_.window = context.state.comparison.window;
+  if (run->dump() != nullptr && all_keys_recent(settings_, run->shape().l)) {
+    draw_controls(*run);
+    return offer_recent_keys(run->shape().l);
+  }
   now_ = questions_.ask(context, settings_, ratio_);
   choose_part(selected);
   draw_controls(*run);
@@ -130,14 +133,7 @@ void ChannelPanel::draw_controls(const Run& run) {
   tip("Veils the rows and columns of the channels that the chosen method prunes. Marked at the lower and "
       "left "
       "edge in any case.");
-  if (run.dump() != nullptr) {
-    flow(theme().px(92));
-    auto semantics = static_cast<std::size_t>(settings_.semantics);
-    if (choose("##semantics", kSemantics, semantics, 92))
-      settings_.semantics = static_cast<Semantics>(semantics);
-    tip("paper: scores from the keys that lose channels, all but the last 32. official (ThinK's code): from "
-        "all keys, a set for every query head. kvpress: every key loses channels.");
-  }
+  if (run.dump() != nullptr) controls_.draw(settings_, run.shape().l);
   if (now_.head != nullptr && now_.head->parts.size() > 1) {
     const std::string text = fmt::format("query head {} of {}", part_ + 1, now_.head->parts.size());
     flow(ImGui::CalcTextSize(text.c_str()).x);
@@ -146,6 +142,20 @@ void ChannelPanel::draw_controls(const Run& run) {
     tip("Every query head has a set of its own; the map shows the selected one's, errors are of all");
   }
   if (now_.pending) busy_mark();
+}
+
+void ChannelPanel::offer_recent_keys(Index l) {
+  const Index recent = settings_.recent.value_or(default_recent(settings_.semantics));
+  hint(fmt::format(
+      "The last {} keys of a prompt stay whole, and this one has {}: none is left to lose channels.", recent,
+      l));
+  const char* offer = "Prune recent keys, too";
+  const float width = ImGui::CalcTextSize(offer).x + 2 * ImGui::GetStyle().FramePadding.x;
+  ImGui::Dummy({0, theme().px(4)});
+  ImGui::SetCursorPosX(ImGui::GetCursorPosX() +
+                       std::max(0.0F, (ImGui::GetContentRegionAvail().x - width) / 2));
+  if (ImGui::Button(offer)) settings_.recent = 0;
+  tip("Sets recent to 0");
 }
 
 void ChannelPanel::draw_map(PanelContext& context, ImVec2 size) {

@@ -5,6 +5,8 @@
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/token_text.hpp"
 #include "viewer/panels/metric_controls.hpp"
+#include "viewer/panels/policy_controls.hpp"
+#include "viewer/panels/settings_popup.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 #include "viewer/work/head_figures.hpp"
@@ -15,6 +17,8 @@
 #include <array>
 #include <cmath>
 #include <optional>
+#include <string>
+#include <vector>
 
 namespace kvreplay::viewer {
 namespace {
@@ -81,6 +85,59 @@ void edit_budget(const Run& run, DecodeSettings& settings) {
   ImGui::PopFont();
 }
 
+/// What the policies would choose themselves: "own: 32", "own: 0, 4".
+template <class Text>
+std::string own_choices(const Run& run, const DecodeSettings& settings, Text text) {
+  std::vector<std::string> found;
+  for (const std::string& name : settings.policies) {
+    try {
+      const EvictionRule rule = rule_of(parse_policy(name, {}), settings.semantics, {}, run.shape().l,
+                                        budget_of(run, settings), run.dump()->has(Tensor::wo));
+      const std::string one = text(rule);
+      if (std::find(found.begin(), found.end(), one) == found.end()) found.push_back(one);
+    } catch (const InputError&) {
+      continue;
+    }
+  }
+  return found.empty() ? "own" : fmt::format("own: {}", fmt::join(found, ", "));
+}
+
+std::string changed_text(const DecodeSettings& settings) {
+  std::vector<std::string> changed;
+  const auto add = [&](const char* name, const std::optional<Index>& value) {
+    if (value) changed.push_back(fmt::format("{} {}", name, *value));
+  };
+  add("window", settings.window);
+  if (settings.pool) changed.push_back("pool " + text_of(*settings.pool));
+  add("sinks", settings.sinks);
+  add("recent", settings.recent);
+  add("steps", settings.decode_window);
+  return fmt::format("{}", fmt::join(changed, ", "));
+}
+
+void edit_more(const Run& run, DecodeSettings& settings) {
+  if (!settings_button(changed_text(settings))) return;
+  const DumpShape& shape = run.shape();
+  const auto number = [&](const char* id, std::optional<Index>& value, Index EvictionRule::*own,
+                          Index least) {
+    const std::string text =
+        own_choices(run, settings, [own](const EvictionRule& rule) { return fmt::format("{}", rule.*own); });
+    edit_optional(id, value, text, least, shape.l);
+  };
+  settings_row("Window", "The prompt's last queries, whose scores rank");
+  number("##window", settings.window, &EvictionRule::window, 1);
+  settings_row("Pooling", "Over neighbouring scores");
+  edit_pooling(settings.pool,
+               own_choices(run, settings, [](const EvictionRule& rule) { return text_of(rule.pool); }));
+  settings_row("Sinks", "Pinned: the first positions");
+  number("##sinks", settings.sinks, &EvictionRule::sinks, 0);
+  settings_row("Recent", "Pinned: the last positions");
+  number("##recent", settings.recent, &EvictionRule::recent, 0);
+  settings_row("Decode window", "The last decoding steps, whose scores count");
+  edit_optional("##steps", settings.decode_window, "all", 1, std::max<Index>(shape.T - shape.l, 1));
+  end_settings();
+}
+
 }  // namespace
 
 bool edit_decoding(const Run& run, DecodeSettings& settings) {
@@ -100,6 +157,7 @@ bool edit_decoding(const Run& run, DecodeSettings& settings) {
   if (choose("##semantics", kSemantics, semantics, 86))
     settings.semantics = static_cast<Semantics>(semantics);
   tip("Whose reading of the policies: their papers', their authors' code's, or kvpress 0.5.4's");
+  edit_more(run, settings);
   return !(settings == before);
 }
 

@@ -7,7 +7,7 @@
 
 namespace kvreplay::viewer {
 
-/// Budget, phase and semantics in a row or two. True where something changed.
+/// Budget, phase, semantics, and behind a button window, pooling and pins. True where something changed.
 bool edit_decoding(const Run& run, DecodeSettings& settings);
 /// A button with a menu of the policies that can decode on this dump; the one chosen, or empty.
 std::string add_policy(const Run& run, const DecodeSettings& settings);

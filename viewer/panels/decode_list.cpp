@@ -129,7 +129,7 @@ DecodeList::Done DecodeList::draw(AppState& state, const DecodeAnswers& answers,
   const float line = ImGui::GetTextLineHeight();
   const float rows = room.y - line - t.px(2) - (answers.fates.empty() ? 0 : CacheStrips::axis_height());
   row.bar =
-      std::clamp(std::floor(rows / static_cast<float>(runs.size()) - line - t.px(6)), t.px(7), t.px(34));
+      std::clamp(std::floor(rows / static_cast<float>(runs.size()) - line - t.px(6)), t.px(13), t.px(34));
 
   float right = row.right - (editable ? t.px(kButton) : 0);
   for (std::size_t f = kTitles.size(); f-- > 0; right -= t.px(kNumber)) {

@@ -1,9 +1,13 @@
+#include "analysis/csv.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/panels/make_panels.hpp"
+#include "viewer/panels/metric_controls.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 
 #include <fmt/format.h>
+
+#include <algorithm>
 
 namespace kvreplay::viewer {
 namespace {
@@ -21,6 +25,7 @@ class JobsPanel final : public Panel {
 };
 
 constexpr std::size_t kWaitingShown = 12;
+constexpr int kLeastCache = 16, kMostCache = 16384;  // MiB
 
 void JobsPanel::draw(PanelContext& context) {
   Desk& desk = context.desk;
@@ -48,13 +53,25 @@ void JobsPanel::draw(PanelContext& context) {
 }
 
 void JobsPanel::draw_cache(Desk& desk) {
-  int limit = static_cast<int>(desk.cache_limit() >> 20);
-  dim_text(fmt::format("Answers kept: {} of", bytes_text(static_cast<double>(desk.cached_bytes()))));
-  ImGui::SameLine();
-  ImGui::SetNextItemWidth(theme().px(120));
-  if (ImGui::SliderInt("##limit", &limit, 64, 16384, "%d MiB", ImGuiSliderFlags_Logarithmic))
-    desk.set_cache_limit(static_cast<std::size_t>(std::max(limit, 16)) << 20);
-  tip("Beyond this, answers that were not looked at for longest are dropped and computed anew when needed.");
+  const auto limit = static_cast<int>(desk.cache_limit() >> 20);
+  const std::string kept =
+      fmt::format("Answers kept: {} of {}", bytes_text(static_cast<double>(desk.cached_bytes())),
+                  bytes_text(static_cast<double>(desk.cache_limit())));
+  ImGui::AlignTextToFramePadding();
+  dim_text(kept);
+  const float width =
+      std::clamp(ImGui::GetContentRegionAvail().x - ImGui::GetItemRectSize().x - theme().px(12),
+                 theme().px(60), theme().px(180));
+  flow(width);
+  ImGui::SetNextItemWidth(width);
+  int chosen = limit;
+  if (ImGui::SliderInt("##limit", &chosen, kLeastCache, kMostCache, "",
+                       ImGuiSliderFlags_Logarithmic | ImGuiSliderFlags_AlwaysClamp) &&
+      chosen != limit)
+    desk.set_cache_limit(static_cast<std::size_t>(chosen) << 20);
+  tip("How much memory answers may take. Beyond it, those that were not looked at for longest are dropped, "
+      "and "
+      "computed anew when needed.");
 }
 
 void JobsPanel::draw_log(const Desk& desk) {
@@ -82,16 +99,13 @@ void JobsPanel::draw_log(const Desk& desk) {
 }
 
 std::string JobsPanel::csv(PanelContext& context) const {
-  std::string text = "job,seconds,state\n";
-  for (const Desk::Done& done : context.desk.log()) {
-    std::string title = done.title;
-    for (std::size_t at = 0; (at = title.find('"', at)) != std::string::npos; at += 2)
-      title.insert(at, 1, '"');
-    text += fmt::format("\"{}\",{},{}\n", title, done.seconds,
+  std::string text = "job,seconds,state,error\n";
+  for (const Desk::Done& done : context.desk.log())
+    text += fmt::format("{},{},{},{}\n", csv_field(done.title), done.seconds,
                         done.cancelled       ? "cancelled"
                         : done.error.empty() ? "done"
-                                             : "failed");
-  }
+                                             : "failed",
+                        csv_field(done.error));
   return text;
 }
 

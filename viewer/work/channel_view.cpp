@@ -136,6 +136,10 @@ std::optional<std::string> why_not(const ChannelSettings& settings, const Dump& 
   return std::nullopt;
 }
 
+bool all_keys_recent(const ChannelSettings& settings, Index l) {
+  return l > 0 && settings.recent.value_or(default_recent(settings.semantics)) >= l;
+}
+
 std::string basis_key(const ChannelPlan& plan) {
   const ChannelSetting& setting = plan.setting;
   std::string key =

@@ -31,6 +31,9 @@ ChannelSettings channel_settings(const nlohmann::json& json, const std::string& 
 /// Rules and setting; its ratios and cases mean nothing. Throws InputError where why_not() says so.
 ChannelPlan channel_view_plan(const ChannelSettings& settings, const Dump& dump);
 std::optional<std::string> why_not(const ChannelSettings& settings, const Dump& dump);
+/// Whether all keys of a prompt of l are among the recent ones, which stay whole: with recent 0 they would
+/// not.
+bool all_keys_recent(const ChannelSettings& settings, Index l);
 /// What channel_head() and channel_outputs() depend on besides the head.
 std::string basis_key(const ChannelPlan& plan);
 
