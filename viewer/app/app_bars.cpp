@@ -12,23 +12,71 @@
 namespace kvreplay::viewer {
 namespace {
 
-/// A number that is stepped with buttons on both sides of it; true where it changed. Wraps round.
-bool stepper(const char* id, const char* name, Index& value, Index count) {
-  const Index before = value;
-  ImGui::PushID(id);
-  dim_text(name);
-  ImGui::SameLine(0, theme().px(4));
-  if (ImGui::SmallButton("\xE2\x80\xB9")) value = (value + count - 1) % count;
-  ImGui::SameLine(0, theme().px(3));
-  ImGui::PushFont(mono_font());
-  ImGui::Text("%*d", count > 100 ? 3 : 2, static_cast<int>(value));
-  ImGui::PopFont();
-  if (ImGui::IsItemHovered() && ImGui::GetIO().MouseWheel != 0)
-    value = (value + (ImGui::GetIO().MouseWheel < 0 ? 1 : count - 1)) % count;
-  ImGui::SameLine(0, theme().px(3));
-  if (ImGui::SmallButton("\xE2\x80\xBA")) value = (value + 1) % count;
-  ImGui::PopID();
-  return value != before;
+constexpr const char* kMore = "\xE2\x80\xA6";
+constexpr float kRunWidth = 170, kLeastRunWidth = 64, kQueryHeadWidth = 86, kWindowWidth = 64;  // points
+
+/// A number that is stepped with buttons on both sides of it, in the menu bar.
+struct Stepper {
+  const char *id, *name, *short_name;
+  Index count;
+
+  static constexpr const char* kBack = "\xE2\x80\xB9";
+  static constexpr const char* kOn = "\xE2\x80\xBA";
+
+  int digits() const { return count > 100 ? 3 : 2; }
+  /// With what separates it from the next item.
+  float width(bool brief) const {
+    const ImGuiStyle& style = ImGui::GetStyle();
+    ImGui::PushFont(mono_font());
+    const float number = ImGui::CalcTextSize("0").x * static_cast<float>(digits());
+    ImGui::PopFont();
+    return ImGui::CalcTextSize(brief ? short_name : name).x + number + theme().px(10) +
+           2 * (ImGui::CalcTextSize(kBack).x + 2 * style.FramePadding.x) + style.ItemSpacing.x;
+  }
+  /// True where `value` changed. Wraps round.
+  bool draw(Index& value, bool brief) const {
+    const Index before = value;
+    ImGui::PushID(id);
+    dim_text(brief ? short_name : name);
+    if (brief) tip(name);
+    ImGui::SameLine(0, theme().px(4));
+    if (ImGui::SmallButton(kBack)) value = (value + count - 1) % count;
+    ImGui::SameLine(0, theme().px(3));
+    ImGui::PushFont(mono_font());
+    ImGui::Text("%*d", digits(), static_cast<int>(value));
+    ImGui::PopFont();
+    if (ImGui::IsItemHovered() && ImGui::GetIO().MouseWheel != 0)
+      value = (value + (ImGui::GetIO().MouseWheel < 0 ? 1 : count - 1)) % count;
+    ImGui::SameLine(0, theme().px(3));
+    if (ImGui::SmallButton(kOn)) value = (value + 1) % count;
+    ImGui::PopID();
+    return value != before;
+  }
+};
+
+/// Its beginning, as much as `width` pixels take, with a mark where something is missing.
+std::string elided(const std::string& text, float width) {
+  if (ImGui::CalcTextSize(text.c_str()).x <= width) return text;
+  std::string shown = text;
+  do {
+    while (!shown.empty() && (static_cast<unsigned char>(shown.back()) & 0xC0) == 0x80) shown.pop_back();
+    if (!shown.empty()) shown.pop_back();
+  } while (!shown.empty() && ImGui::CalcTextSize((shown + kMore).c_str()).x > width);
+  return shown + kMore;
+}
+
+void choose_run(const AppState& state, std::size_t& chosen, float width) {
+  ImGui::SetNextItemWidth(width);
+  if (ImGui::BeginCombo("##run", state.run()->name().c_str())) {
+    for (std::size_t i = 0; i < state.runs.size(); ++i) {
+      ImGui::PushID(static_cast<int>(i));
+      if (ImGui::Selectable(state.runs[i]->name().c_str(), i == chosen)) chosen = i;
+      tip(state.runs[i]->path().string().c_str());
+      ImGui::PopID();
+    }
+    ImGui::EndCombo();
+  }
+  tip(fmt::format("{}\n{}", state.run()->model(), state.run()->path().string()).c_str());
 }
 
 }  // namespace
@@ -47,25 +95,34 @@ void App::draw_menu_bar() {
   ImGui::EndMenuBar();
 }
 
+/// In a narrow window names are cut short, then what is used least goes; all of it has keys or actions.
 void App::draw_head_controls() {
   Selection next = state_.selection();
+  const Theme& t = theme();
   const DumpShape& shape = state_.run()->shape();
-  ImGui::SetNextItemWidth(theme().px(170));
-  if (ImGui::BeginCombo("##run", state_.run()->name().c_str())) {
-    for (std::size_t i = 0; i < state_.runs.size(); ++i) {
-      ImGui::PushID(static_cast<int>(i));
-      if (ImGui::Selectable(state_.runs[i]->name().c_str(), i == next.run)) next.run = i;
-      tip(state_.runs[i]->path().string().c_str());
-      ImGui::PopID();
-    }
-    ImGui::EndCombo();
+  const Stepper layer{"layer", "layer", "L", shape.layers}, head{"head", "KV head", "H", shape.n_kv};
+  const float spacing = ImGui::GetStyle().ItemSpacing.x;
+  float room = ImGui::GetContentRegionAvail().x;
+  const auto take = [&room](float width) {
+    if (width > room) return false;
+    room -= width;
+    return true;
+  };
+  const float names = layer.width(false) + head.width(false);
+  const bool brief = room < names + t.px(kLeastRunWidth) + spacing;
+  const bool steppers = take(brief ? layer.width(true) + head.width(true) : names);
+  const bool runs = take(t.px(kLeastRunWidth) + spacing);
+  const bool query_heads =
+      shape.group() > 1 && take(ImGui::CalcTextSize("query head").x + t.px(kQueryHeadWidth) + 2 * spacing);
+  const bool windows = take(ImGui::CalcTextSize("window w").x + t.px(kWindowWidth) + 2 * spacing);
+  if (runs) choose_run(state_, next.run, std::min(t.px(kRunWidth), t.px(kLeastRunWidth) + room));
+  if (steppers) {
+    layer.draw(next.layer, brief);
+    head.draw(next.kv_head, brief);
   }
-  tip(fmt::format("{}\n{}", state_.run()->model(), state_.run()->path().string()).c_str());
-  stepper("layer", "layer", next.layer, shape.layers);
-  stepper("head", "KV head", next.kv_head, shape.n_kv);
-  if (shape.group() > 1) {
+  if (query_heads) {
     dim_text("query head");
-    ImGui::SetNextItemWidth(theme().px(86));
+    ImGui::SetNextItemWidth(t.px(kQueryHeadWidth));
     const std::string now = next.query_head ? std::to_string(*next.query_head) : "all (sum)";
     if (ImGui::BeginCombo("##query head", now.c_str())) {
       if (ImGui::Selectable("all (sum)", !next.query_head)) next.query_head.reset();
@@ -75,11 +132,10 @@ void App::draw_head_controls() {
     }
   }
   if (!(next == state_.selection())) state_.select(next, "head");
-
-  Index window = state_.comparison.window;
+  if (!windows) return;
   dim_text("window w");
-  ImGui::SetNextItemWidth(theme().px(64));
-  auto typed = static_cast<int>(window);
+  ImGui::SetNextItemWidth(t.px(kWindowWidth));
+  auto typed = static_cast<int>(state_.comparison.window);
   if (ImGui::InputInt("##window", &typed, 0, 0, ImGuiInputTextFlags_EnterReturnsTrue))
     state_.comparison.window = std::clamp<Index>(typed, 1, std::max<Index>(shape.l, 1));
   tip("How many of the last prompt queries count, in all panels. Enter applies.");
@@ -89,31 +145,31 @@ void App::draw_status_bar(float height) {
   const Theme& t = theme();
   const ImGuiViewport* view = ImGui::GetMainViewport();
   const float y = view->Pos.y + view->Size.y - height + (height - ImGui::GetTextLineHeight()) / 2;
-  ImGui::SetCursorScreenPos({view->Pos.x + t.px(10), y});
-  if (!state_.message().empty()) {
-    ImGui::PushStyleColor(ImGuiCol_Text, state_.message_is_error() ? t.error : t.dim);
-    ImGui::TextUnformatted(state_.message().c_str());
-    ImGui::PopStyleColor();
-    if (ImGui::IsItemHovered() && ImGui::CalcTextSize(state_.message().c_str()).x > view->Size.x * 0.6F)
-      tip(state_.message().c_str());
-  } else if (state_.run()) {
-    const DumpShape& s = state_.run()->shape();
-    dim_text(
-        fmt::format("{}   {} layers \xC2\xB7 {} KV heads \xC2\xB7 {} query heads each \xC2\xB7 d = {} "
-                    "\xC2\xB7 prompt {} + {} decoded",
-                    state_.run()->model(), s.layers, s.n_kv, s.group(), s.d, s.l, s.T - s.l));
-  }
   const std::size_t open_jobs = desk_.open_jobs();
   const std::string right =
       open_jobs > 0 ? fmt::format("{} job{} \xC2\xB7 {}", open_jobs, open_jobs == 1 ? "" : "s",
                                   bytes_text(static_cast<double>(desk_.cached_bytes())))
                     : fmt::format("ready \xC2\xB7 {}", bytes_text(static_cast<double>(desk_.cached_bytes())));
-  const float width = ImGui::CalcTextSize(right.c_str()).x;
-  ImGui::GetWindowDrawList()->AddRectFilled(
-      {view->Pos.x + view->Size.x - width - t.px(24), view->Pos.y + view->Size.y - height},
-      {view->Pos.x + view->Size.x, view->Pos.y + view->Size.y}, t.window);
-  ImGui::GetWindowDrawList()->AddText({view->Pos.x + view->Size.x - width - t.px(12), y}, t.dim,
-                                      right.c_str());
+  const float right_at = view->Size.x - t.px(12) - ImGui::CalcTextSize(right.c_str()).x;
+  ImGui::GetWindowDrawList()->AddText({view->Pos.x + right_at, y}, t.dim, right.c_str());
+
+  std::string left = state_.message();
+  const bool is_error = !left.empty() && state_.message_is_error();
+  if (left.empty() && state_.run()) {
+    const DumpShape& s = state_.run()->shape();
+    left = fmt::format(
+        "{}   {} layer{} \xC2\xB7 {} KV head{} \xC2\xB7 {} query head{} each \xC2\xB7 d = {} \xC2\xB7 "
+        "prompt {} + {} decoded",
+        state_.run()->model(), s.layers, s.layers == 1 ? "" : "s", s.n_kv, s.n_kv == 1 ? "" : "s", s.group(),
+        s.group() == 1 ? "" : "s", s.d, s.l, s.T - s.l);
+  }
+  if (left.empty()) return;
+  const std::string shown = elided(left, right_at - t.px(10) - t.px(16));
+  ImGui::SetCursorScreenPos({view->Pos.x + t.px(10), y});
+  ImGui::PushStyleColor(ImGuiCol_Text, is_error ? t.error : t.dim);
+  ImGui::TextUnformatted(shown.c_str());
+  ImGui::PopStyleColor();
+  if (shown != left) tip(left.c_str());
 }
 
 void App::draw_welcome(const Area& area) {

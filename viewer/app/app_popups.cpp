@@ -47,14 +47,16 @@ void App::draw_palette() {
     palette_choice_ = std::min(palette_choice_, found.size() - 1);
   }
   const Action* chosen = enter && !found.empty() ? found[palette_choice_] : nullptr;
-  ImGui::BeginChild("found", {0, theme().px(320)});
+  const float row = ImGui::GetTextLineHeight() + theme().px(6);
+  // As high as what was found, at most as the window allows.
+  const float rows =
+      static_cast<float>(std::max<std::size_t>(found.size(), 1)) * (row + ImGui::GetStyle().ItemSpacing.y);
+  ImGui::BeginChild("found", {0, std::min({rows, theme().px(320), ImGui::GetMainViewport()->Size.y * 0.6F})});
   for (std::size_t i = 0; i < found.size(); ++i) {
     const Action& one = *found[i];
     ImGui::PushID(static_cast<int>(one.id));
     const ImVec2 at = ImGui::GetCursorPos();
-    if (ImGui::Selectable("##choose", i == palette_choice_, 0,
-                          {0, ImGui::GetTextLineHeight() + theme().px(6)}))
-      chosen = &one;
+    if (ImGui::Selectable("##choose", i == palette_choice_, 0, {0, row})) chosen = &one;
     if (i == palette_choice_ && (down || up)) ImGui::SetScrollHereY();
     const ImVec2 next = ImGui::GetCursorPos();
     ImGui::SetCursorPos({at.x + theme().px(6), at.y + theme().px(3)});
@@ -83,7 +85,7 @@ void App::draw_help() {
   if (!begin_centred("help", help_open_, 640)) return;
   heading("Keys");
   if (ImGui::BeginTable("keys", 3, ImGuiTableFlags_SizingFixedFit | ImGuiTableFlags_ScrollY,
-                        {0, theme().px(330)})) {
+                        {0, std::min(theme().px(330), ImGui::GetMainViewport()->Size.y * 0.45F)})) {
     for (const Action& one : actions()) {
       if (one.shortcut.empty()) continue;
       ImGui::TableNextRow();
