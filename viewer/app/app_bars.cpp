@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
+#include <utility>
 
 namespace kvreplay::viewer {
 namespace {
@@ -145,6 +147,7 @@ void App::draw_status_bar(float height) {
   const Theme& t = theme();
   const ImGuiViewport* view = ImGui::GetMainViewport();
   const float y = view->Pos.y + view->Size.y - height + (height - ImGui::GetTextLineHeight()) / 2;
+  if (std::string failure = desk_.take_failure(); !failure.empty()) state_.say(std::move(failure), true);
   const std::size_t open_jobs = desk_.open_jobs();
   const std::string right =
       open_jobs > 0 ? fmt::format("{} job{} \xC2\xB7 {}", open_jobs, open_jobs == 1 ? "" : "s",

@@ -61,12 +61,16 @@ void App::draw_palette() {
     const ImVec2 next = ImGui::GetCursorPos();
     ImGui::SetCursorPos({at.x + theme().px(6), at.y + theme().px(3)});
     ImGui::TextUnformatted(one.title.data(), one.title.data() + one.title.size());
-    ImGui::SameLine(0, theme().px(10));
-    ImGui::PushStyleColor(ImGuiCol_Text, theme().faint);
-    ImGui::TextUnformatted(one.hint.data(), one.hint.data() + one.hint.size());
-    ImGui::PopStyleColor();
     const std::string keys = one.shortcut.text();
-    ImGui::SameLine(ImGui::GetWindowWidth() - ImGui::CalcTextSize(keys.c_str()).x - theme().px(16));
+    const float keys_at = ImGui::GetWindowWidth() - ImGui::CalcTextSize(keys.c_str()).x - theme().px(16);
+    ImGui::SameLine(0, theme().px(10));
+    const std::string about(one.hint);
+    if (ImGui::GetCursorPosX() + ImGui::CalcTextSize(about.c_str()).x < keys_at - theme().px(8)) {
+      ImGui::PushStyleColor(ImGuiCol_Text, theme().faint);
+      ImGui::TextUnformatted(about.c_str());
+      ImGui::PopStyleColor();
+    }
+    ImGui::SameLine(keys_at);
     dim_text(keys);
     ImGui::SetCursorPos(next);
     ImGui::PopID();
@@ -84,7 +88,8 @@ void App::draw_palette() {
 void App::draw_help() {
   if (!begin_centred("help", help_open_, 640)) return;
   heading("Keys");
-  if (ImGui::BeginTable("keys", 3, ImGuiTableFlags_SizingFixedFit | ImGuiTableFlags_ScrollY,
+  const bool with_hints = ImGui::GetContentRegionAvail().x >= theme().px(500);
+  if (ImGui::BeginTable("keys", with_hints ? 3 : 2, ImGuiTableFlags_SizingFixedFit | ImGuiTableFlags_ScrollY,
                         {0, std::min(theme().px(330), ImGui::GetMainViewport()->Size.y * 0.45F)})) {
     for (const Action& one : actions()) {
       if (one.shortcut.empty()) continue;
@@ -95,17 +100,20 @@ void App::draw_help() {
       ImGui::PopFont();
       ImGui::TableNextColumn();
       ImGui::TextUnformatted(one.title.data(), one.title.data() + one.title.size());
+      if (!with_hints) continue;
       ImGui::TableNextColumn();
       dim_text(std::string(one.hint));
     }
     ImGui::EndTable();
   }
   heading("Mouse");
+  ImGui::PushTextWrapPos(0);
   ImGui::TextUnformatted(
       "Click selects a cell in all panels; Shift and drag selects a run of tokens.\n"
       "The wheel zooms at the cursor (with Shift or Ctrl along one axis), drag pans, double click shows "
       "all.\n"
       "The colour bar opens colours, scale and range. A tab's context menu moves its panel.");
+  ImGui::PopTextWrapPos();
   if (ImGui::IsKeyPressed(ImGui::GetKeyIndex(ImGuiKey_Escape))) {
     help_open_ = false;
     ImGui::CloseCurrentPopup();
@@ -120,8 +128,10 @@ void App::draw_open() {
   ImGui::SetNextItemWidth(-1);
   const bool enter =
       ImGui::InputTextWithHint("##path", "its path", &path_text_, ImGuiInputTextFlags_EnterReturnsTrue);
+  ImGui::PushTextWrapPos(0);
   dim_text(
       "A folder with manifest.json or .npy files, a .npz, or a folder with summary.json. Enter opens it.");
+  ImGui::PopTextWrapPos();
   if (enter && !path_text_.empty()) {
     std::string path = path_text_;
     const char* home = std::getenv("HOME");

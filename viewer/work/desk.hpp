@@ -124,6 +124,9 @@ class Desk {
   /// The last jobs that ended, newest first, at most 200.
   std::vector<Done> log() const;
 
+  /// The newest failure since the last call; empty where there is none.
+  std::string take_failure();
+
   void cancel(const std::string& key);  ///< stays cancelled until forgotten: asking again says so
   /// Drops what is known of keys that begin so, running jobs among them; they may be asked anew.
   void forget(const std::string& key_prefix);
