@@ -62,7 +62,7 @@ case "${1:-}" in
     say "To look at them: build/release/bin/kvreplay view data/samples/pystdlib-lm"
     ;;
   test)
-    install_missing xvfb
+    install_missing xvfb libxtst-dev
     build release
     say "Testing"
     ctest --preset release -j "$(nproc)"

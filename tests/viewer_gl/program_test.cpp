@@ -1,0 +1,105 @@
+// The programs as they are called: kvreplay view, and kvreplay-viewer where it cannot draw.
+
+#include "tests/analysis/kvreplay_program.hpp"
+#include "tests/analysis/picture.hpp"
+#include "tests/support/process.hpp"
+#include "tests/support/temp_dir.hpp"
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+using namespace kvreplay;
+using test::contains;
+using test::lines;
+using test::ProcessResult;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kProgram = KVREPLAY_PROGRAM;
+const fs::path kViewer = KVREPLAY_VIEWER_PROGRAM;
+
+/// A program with some variables of its environment set, NAME=VALUE.
+ProcessResult run_with(const std::vector<std::string>& variables, std::vector<std::string> command) {
+  command.insert(command.begin(), variables.begin(), variables.end());
+  command.insert(command.begin(), "/usr/bin/env");
+  return test::run(command);
+}
+
+void check_one_line(const ProcessResult& result) {
+  INFO(result.err);
+  CHECK(result.code == 2);
+  CHECK(lines(result.err) == 1);
+  CHECK(result.out.empty());
+}
+
+}  // namespace
+
+TEST_CASE("kvreplay view finds the viewer beside itself and passes all arguments on", "[view]") {
+  REQUIRE(kViewer.parent_path() == kProgram.parent_path());
+  const test::TempDir folder;
+  const fs::path picture = folder / "heads.png";
+  const ProcessResult result =
+      run_with({"PATH=/nowhere"}, {kProgram, "view", test::sample_dump(), "--screenshot", picture, "--panel",
+                                   "inspector", "--size", "400x300", "--scale", "2"});
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  const test::Picture read(picture);
+  CHECK(read.width == 800);
+  CHECK(read.height == 600);
+}
+
+TEST_CASE("kvreplay view finds the viewer along the PATH, and says so where there is none", "[view]") {
+  const test::TempDir folder;
+  fs::copy_file(kProgram, folder / "kvreplay");
+  const std::string moved = folder / "kvreplay";
+  const ProcessResult none = run_with({"PATH=/nowhere:"}, {moved, "view", test::sample_dump()});
+  check_one_line(none);
+  CHECK(contains(none.err, "kvreplay-viewer is neither beside kvreplay nor on the PATH"));
+  const ProcessResult found =
+      run_with({"PATH=/nowhere:" + kViewer.parent_path().string()}, {moved, "view", "--version"});
+  INFO(found.err);
+  CHECK(found.code == 0);
+  CHECK(contains(found.out, "kvreplay-viewer "));
+}
+
+TEST_CASE("kvreplay view: a path that is nothing and a bad dump are one line", "[view]") {
+  const test::TempDir folder;
+  const fs::path picture = folder / "none.png";
+  const ProcessResult nowhere = test::run_kvreplay({"view", folder / "not there", "--screenshot", picture});
+  check_one_line(nowhere);
+  CHECK(contains(nowhere.err, "not there"));
+
+  fs::create_directory(folder / "bad");
+  fs::copy(test::sample_dump(), folder / "bad", fs::copy_options::recursive);
+  for (const auto& file : fs::recursive_directory_iterator(folder / "bad"))
+    if (file.path().extension() == ".npy") {
+      fs::resize_file(file.path(), fs::file_size(file.path()) - 7);
+      break;
+    }
+  const ProcessResult bad = test::run_kvreplay({"view", folder / "bad", "--screenshot", picture});
+  check_one_line(bad);
+  CHECK(contains(bad.err, ".npy"));
+  CHECK_FALSE(fs::exists(picture));
+}
+
+TEST_CASE("kvreplay-viewer: without OpenGL 3.3 there is one line and exit 2", "[view]") {
+  const test::TempDir folder;
+  const fs::path picture = folder / "none.png";
+  for (const char* poor : {"MESA_GL_VERSION_OVERRIDE=3.2", "__EGL_VENDOR_LIBRARY_FILENAMES=/nowhere.json"}) {
+    INFO(poor);
+    const ProcessResult result = run_with({poor}, {kViewer, test::sample_dump(), "--screenshot", picture});
+    check_one_line(result);
+    CHECK(contains(result.err, "OpenGL 3.3"));
+    CHECK_FALSE(fs::exists(picture));
+  }
+}
+
+TEST_CASE("kvreplay-viewer: without a display there is one line and exit 2", "[view]") {
+  const ProcessResult result =
+      run_with({"-u", "WAYLAND_DISPLAY", "DISPLAY=:65000"}, {kViewer, test::sample_dump(), "--fresh"});
+  check_one_line(result);
+  CHECK(contains(result.err, "expected a display"));
+}
