@@ -3,9 +3,13 @@
 #include "tests/support/catch.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
+#include <memory>
+#include <optional>
 #include <random>
+#include <vector>
 
 using namespace kvreplay;
 using namespace kvreplay::viewer;
@@ -118,6 +122,47 @@ TEST_CASE("values in view are the texels in view", "[viewer][value_range]") {
   CHECK(right.front() == 10256);
   CHECK(visible_values({}, camera, size, 20, 5, 10000).empty());
   CHECK(visible_values({}, {}, {0, 0}, 20, 5, 10000).empty());
+}
+
+TEST_CASE("values of selected columns are those of all rows in view, of a selected row those of all columns",
+          "[viewer][value_range]") {
+  const MatrixSize size{600, 700};
+  const TileMap tiles = counting_tiles(size);
+  const Camera camera{{250, 0.5}, {10, 1}};  // columns 250 to 259, rows 10 to 14
+  const auto selected = [&](const std::vector<Index>& columns, std::optional<Index> row,
+                            std::size_t most = 1000) {
+    return selected_values(tiles, camera, size, 20, 5, columns, row, most);
+  };
+  CHECK(selected({251, 256, 400}, 12) ==
+        std::vector<float>{10251, 10256, 11251, 11256, 12251, 12256, 13251, 13256, 14251, 14256});
+  CHECK(selected({}, 12) ==
+        std::vector<float>{12250, 12251, 12252, 12253, 12254, 12255, 12256, 12257, 12258, 12259});
+  CHECK(selected({}, {}).empty());
+  CHECK(selected({400}, 12).empty());  // out of view
+  CHECK(selected({}, 400).empty());
+  CHECK(selected({-1, 5000}, {}).empty());
+  CHECK(selected({251}, {}, 2).size() == 2);
+  CHECK(selected({251}, {}, 0).empty());
+  CHECK(selected_values({}, {}, {0, 0}, 20, 5, std::vector<Index>{0}, 0, 10).empty());
+
+  // Zoomed out, a texel speaks for all of its columns: the largest of 2 x 2 cells.
+  TileMap coarse;
+  for (const Index row : {0, 1})
+    for (const Index column : {0, 1}) {
+      std::array<std::array<const Tile*, 2>, 2> children{};
+      for (const Index r : {0, 1})
+        for (const Index c : {0, 1}) {
+          const auto found = tiles.find({0, 2 * row + r, 2 * column + c});
+          children[static_cast<std::size_t>(r)][static_cast<std::size_t>(c)] =
+              found == tiles.end() ? nullptr : found->second.get();
+        }
+      coarse[{1, row, column}] =
+          std::make_shared<const Tile>(tile_of_children(size, {1, row, column}, children));
+    }
+  const Camera wide{{0, 2}, {0, 2}};
+  REQUIRE(drawn_level(wide, size) == 1);
+  CHECK(selected_values(coarse, wide, size, 350, 2, std::vector<Index>{6}, {}, 100) ==
+        std::vector<float>{1007, 3007});
 }
 
 TEST_CASE("the range is taken from what was chosen", "[viewer][value_range]") {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 namespace kvreplay::viewer {
 namespace {
@@ -37,12 +38,31 @@ Ends percentile_ends(const RangeChoice& choice, std::vector<float> values, Scale
   return {percentile(values, choice.low_percent), percentile(values, choice.high_percent)};
 }
 
+using Texels = std::vector<std::int32_t>;
+
 /// The texels that pixels show along an axis, each once, ascending.
-std::vector<std::int32_t> shown_once(const AxisView& axis, int pixels, Index cells, int level) {
-  std::vector<std::int32_t> shown = axis_texels(axis, pixels, cells, level);
+Texels shown_once(const AxisView& axis, int pixels, Index cells, int level) {
+  Texels shown = axis_texels(axis, pixels, cells, level);
   shown.erase(std::remove(shown.begin(), shown.end(), -1), shown.end());
   shown.erase(std::unique(shown.begin(), shown.end()), shown.end());
   return shown;
+}
+
+/// Those at hand where some rows and columns cross: at most `most`, every n-th row and column.
+std::vector<float> values_at(const TileMap& tiles, MatrixSize size, int level, const Texels& rows,
+                             const Texels& columns, std::size_t most) {
+  std::vector<float> values;
+  if (most == 0) return values;
+  std::size_t row_step = 1, column_step = 1;
+  const auto taken = [](std::size_t all, std::size_t step) { return (all + step - 1) / step; };
+  while (taken(rows.size(), row_step) * taken(columns.size(), column_step) > most)
+    ++(taken(rows.size(), row_step) > taken(columns.size(), column_step) ? row_step : column_step);
+  values.reserve(taken(rows.size(), row_step) * taken(columns.size(), column_step));
+  TexelReader texels(tiles, size, level);
+  for (std::size_t r = 0; r < rows.size(); r += row_step)
+    for (std::size_t c = 0; c < columns.size(); c += column_step)
+      if (const std::optional<float> value = texels.at(rows[r], columns[c])) values.push_back(*value);
+  return values;
 }
 
 }  // namespace
@@ -106,20 +126,28 @@ Histogram histogram(const std::vector<float>& values, const ValueScale& scale, i
 std::vector<float> visible_values(const TileMap& tiles, const Camera& camera, MatrixSize size, int width,
                                   int height, std::size_t most) {
   const int level = drawn_level(camera, size);
-  const std::vector<std::int32_t> columns = shown_once(camera.x, width, size.columns, level);
-  const std::vector<std::int32_t> rows = shown_once(camera.y, height, size.rows, level);
-  std::vector<float> values;
-  if (most == 0) return values;
-  std::size_t row_step = 1, column_step = 1;
-  const auto taken = [](std::size_t all, std::size_t step) { return (all + step - 1) / step; };
-  while (taken(rows.size(), row_step) * taken(columns.size(), column_step) > most)
-    ++(taken(rows.size(), row_step) > taken(columns.size(), column_step) ? row_step : column_step);
-  values.reserve(taken(rows.size(), row_step) * taken(columns.size(), column_step));
-  TexelReader texels(tiles, size, level);
-  for (std::size_t r = 0; r < rows.size(); r += row_step)
-    for (std::size_t c = 0; c < columns.size(); c += column_step)
-      if (const std::optional<float> value = texels.at(rows[r], columns[c])) values.push_back(*value);
-  return values;
+  return values_at(tiles, size, level, shown_once(camera.y, height, size.rows, level),
+                   shown_once(camera.x, width, size.columns, level), most);
+}
+
+std::vector<float> selected_values(const TileMap& tiles, const Camera& camera, MatrixSize size, int width,
+                                   int height, std::span<const Index> columns, std::optional<Index> row,
+                                   std::size_t most) {
+  const int level = drawn_level(camera, size);
+  Texels shown_rows = shown_once(camera.y, height, size.rows, level);
+  Texels shown_columns = shown_once(camera.x, width, size.columns, level);
+  const auto keep = [level](Texels& shown, std::span<const Index> cells) {
+    std::set<Index> wanted;
+    for (const Index cell : cells) wanted.insert(cell >> level);
+    std::erase_if(shown, [&](std::int32_t texel) { return !wanted.contains(texel); });
+  };
+  if (!columns.empty())
+    keep(shown_columns, columns);
+  else if (row)
+    keep(shown_rows, {&*row, 1});
+  else
+    return {};
+  return values_at(tiles, size, level, shown_rows, shown_columns, most);
 }
 
 ValueScale scale_in_range(const RangeChoice& choice, ScaleKind kind, const TileStats& full,

@@ -4,6 +4,7 @@
 #include "viewer/model/value_scale.hpp"
 
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -44,6 +45,12 @@ Histogram histogram(const std::vector<float>& values, const ValueScale& scale, i
 /// The texels in view that are at hand, NaN among them; at most `most` of them, every n-th row and column.
 std::vector<float> visible_values(const TileMap& tiles, const Camera& camera, MatrixSize size, int width,
                                   int height, std::size_t most);
+
+/// The same of what is selected: the columns, over all rows in view; or where there are none the row. A texel
+/// counts as selected where one of its cells is. Empty where nothing is selected, or nothing of it in view.
+std::vector<float> selected_values(const TileMap& tiles, const Camera& camera, MatrixSize size, int width,
+                                   int height, std::span<const Index> columns, std::optional<Index> row,
+                                   std::size_t most);
 
 /// The scale's ends as chosen: from `full` (known of the whole), `visible` (texels in view) and `selected`
 /// (texels selected). Where the chosen set holds nothing that the scale can show the next wider one counts.

@@ -70,4 +70,22 @@ Answer<Tile> EntryQuestions::tile(PanelContext& context, const EntryView& view, 
   return preview;
 }
 
+Answer<RowValues> EntryQuestions::rows(PanelContext& context, const EntryView& view, Index block,
+                                       Index step) const {
+  const std::shared_ptr<const Run>& run = context.state.run();
+  const Answer<SharedMap> shared = ask_map(context, view);
+  if (!shared) return {nullptr, shared.pending, false, shared.error};
+  const DumpShape& shape = run->shape();
+  const double cells = static_cast<double>(kRowValues) * static_cast<double>(shape.T) *
+                       static_cast<double>(view.query_head ? 1 : shape.group());
+  Question question;
+  question.key = fmt::format("{}/rows/{}/{}", key_of(*run, view), block, step);
+  question.title = fmt::format("Rows of {}, layer {} head {}", name_of(view.shown), view.layer, view.kv_head);
+  question.urgency = cells > kQuickCells ? Urgency::background : Urgency::soon;
+  return context.desk.ask<RowValues>(question,
+                                     [map = shared->map, view, block, step, cache = rows_](JobControl& job) {
+                                       return row_values(*map, view, block, step, *cache, job);
+                                     });
+}
+
 }  // namespace kvreplay::viewer

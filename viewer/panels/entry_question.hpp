@@ -1,7 +1,7 @@
 #pragma once
 
 #include "viewer/panels/panel.hpp"
-#include "viewer/work/entry_tiles.hpp"
+#include "viewer/work/row_values.hpp"
 
 #include <memory>
 #include <string>
@@ -17,6 +17,8 @@ class EntryQuestions {
   static std::string key_of(const Run& run, const EntryView& view);
   /// The tile; while it takes long, one made from a part of its rows (`pending` is then set).
   Answer<Tile> tile(PanelContext& context, const EntryView& view, const TileKey& key) const;
+  /// One number of every step-th row, kRowValues of them: row_values().
+  Answer<RowValues> rows(PanelContext& context, const EntryView& view, Index block, Index step) const;
   /// Drops softmax states beyond so many bytes.
   void set_limit(std::size_t bytes) const { rows_->set_limit(bytes); }
 

@@ -1,9 +1,9 @@
-#include "data/error.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/token_text.hpp"
 #include "viewer/panels/entry_question.hpp"
 #include "viewer/panels/make_panels.hpp"
 #include "viewer/panels/questions.hpp"
+#include "viewer/panels/token_map_controls.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 
@@ -11,60 +11,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace kvreplay::viewer {
 namespace {
 
-constexpr std::array<std::string_view, 3> kAgainst = {"as it is", "difference to", "relative to"};
 constexpr std::size_t kLongestTokenText = 14;
 /// Cells of an export.
 constexpr Index kMostCells = 4'000'000;
-
-std::vector<std::string_view> entry_names() {
-  std::vector<std::string_view> names;
-  for (const Entry entry : all_entries()) names.push_back(name_of(entry));
-  return names;
-}
-
-const char* meaning_of(Entry entry) {
-  switch (entry) {
-    case Entry::logit:
-      return "z: the logit, scaled and capped as the layer does";
-    case Entry::attn:
-      return "a: the attention weight";
-    case Entry::attn_sq:
-      return "a\xC2\xB2";
-    case Entry::value:
-      return "a\xC2\xB2 \xE2\x80\x96v\xE2\x80\x96\xC2\xB2 (OBCache eq. 4)";
-    case Entry::key:
-      return "(a z)\xC2\xB2 \xE2\x80\x96v \xE2\x88\x92 o\xE2\x80\x96\xC2\xB2 (OBCache eq. 5)";
-    case Entry::joint:
-      return "a\xC2\xB2 \xE2\x80\x96v + z (v \xE2\x88\x92 o)\xE2\x80\x96\xC2\xB2 (OBCache eq. 6)";
-    case Entry::exact_value:
-      return "exact squared change of the output when v := 0";
-    case Entry::exact_key:
-      return "exact squared change of the output when k := 0";
-    case Entry::exact_joint:
-      return "exact squared change of the output when k := 0 and v := 0";
-    case Entry::exact_remove:
-      return "exact squared change of the output when the token leaves the cache";
-  }
-  return "";
-}
-
-std::string unit_of(const EntryView& view) {
-  if (view.against == EntryView::Against::relative) return "";
-  switch (view.shown) {
-    case Entry::logit:
-      return "logit";
-    case Entry::attn:
-      return "weight";
-    case Entry::attn_sq:
-      return "squared weight";
-    default:
-      return "squared output";
-  }
-}
 
 /// Rows x tokens of the selected head.
 class TokenMapPanel final : public Panel {
@@ -77,16 +31,17 @@ class TokenMapPanel final : public Panel {
   void load(const nlohmann::json& json) override;
 
  private:
-  EntryView view_of(const Selection& selection) const;
-  void draw_controls(PanelContext& context);
   HeatmapContent content(PanelContext& context, const EntryView& view);
   void add_strips(PanelContext& context, const EntryView& view, HeatmapContent& content);
+  StripValues row_strip(PanelContext& context, const EntryView& view, Index begin, Index end,
+                        double rows_per_pixel);
   void fade_evicted(PanelContext& context, HeatmapContent& content) const;
   void react(PanelContext& context, const HeatmapHit& hit);
-  static void tooltip(const Run& run, const HeatmapHit& hit, const std::string& quantity);
+  void select(PanelContext& context, std::optional<Index> row, std::optional<Index> token);
+  void tooltip(const Run& run, const HeatmapHit& hit) const;
+  void strip_tooltip(const PanelContext& context, const HeatmapContent& content, const StripHit& hit) const;
 
-  Entry shown_ = Entry::exact_remove, other_ = Entry::attn;
-  EntryView::Against against_ = EntryView::Against::nothing;
+  TokenMapControls controls_;
   HeatmapView map_;
   EntryQuestions entries_;
   std::optional<Index> followed_token_, followed_row_;
@@ -94,17 +49,15 @@ class TokenMapPanel final : public Panel {
   bool pending_ = false;
 };
 
-EntryView TokenMapPanel::view_of(const Selection& selection) const {
-  return {selection.layer, selection.kv_head, selection.query_head, shown_, against_, other_};
-}
-
 void TokenMapPanel::draw(PanelContext& context) {
   const Run& run = *context.state.run();
   if (run.dump() == nullptr)
     return hint("Single rows need the dump, which is not at hand: " + run.why_no_dump());
   if (run.shape().T_q < 1) return hint("The dump holds no queries.");
-  draw_controls(context);
-  const EntryView view = view_of(context.state.selection());
+  controls_.draw(context.state);
+  if (pending_) busy_mark();
+  if (!error_.empty()) error_line(error_);
+  const EntryView view = controls_.view(context.state.selection());
   error_.clear();
   pending_ = false;
   const Selection& selected = context.state.selection();
@@ -115,28 +68,9 @@ void TokenMapPanel::draw(PanelContext& context) {
   }
   const HeatmapContent shown = content(context, view);
   const HeatmapHit hit = map_.draw("tokens", ImGui::GetContentRegionAvail(), shown, context.state.links);
-  if (hit.hovered) tooltip(run, hit, shown.quantity);
+  if (hit.hovered) tooltip(run, hit);
+  if (hit.strip) strip_tooltip(context, shown, *hit.strip);
   react(context, hit);
-}
-
-void TokenMapPanel::draw_controls(PanelContext& context) {
-  static const std::vector<std::string_view> names = entry_names();
-  auto shown = static_cast<std::size_t>(shown_), against = static_cast<std::size_t>(against_),
-       other = static_cast<std::size_t>(other_);
-  if (choose("##shown", names, shown, 132)) shown_ = all_entries()[shown];
-  tip(meaning_of(shown_));
-  ImGui::SameLine();
-  if (choose("##against", kAgainst, against, 104)) against_ = static_cast<EntryView::Against>(against);
-  if (against_ != EntryView::Against::nothing) {
-    ImGui::SameLine();
-    if (choose("##other", names, other, 132)) other_ = all_entries()[other];
-    tip(meaning_of(other_));
-  }
-  ImGui::SameLine();
-  ImGui::Checkbox("fade what is evicted", &context.state.show_kept);
-  tip("Fades the tokens that the setting of the What if panel evicts from this head");
-  if (pending_) busy_mark();
-  if (!error_.empty()) error_line(error_);
 }
 
 HeatmapContent TokenMapPanel::content(PanelContext& context, const EntryView& view) {
@@ -152,16 +86,10 @@ HeatmapContent TokenMapPanel::content(PanelContext& context, const EntryView& vi
     pending_ |= answer.pending;
     return answer;
   };
-  c.quantity = std::string(name_of(shown_));
-  if (against_ == EntryView::Against::difference)
-    c.quantity += fmt::format(" \xE2\x88\x92 {}", name_of(other_));
-  if (against_ == EntryView::Against::relative)
-    c.quantity = fmt::format("({} \xE2\x88\x92 {}) / {}", name_of(shown_), name_of(other_), name_of(other_));
-  c.unit = unit_of(view);
-  c.is_signed = against_ != EntryView::Against::nothing || shown_ == Entry::logit;
-  c.scale = against_ != EntryView::Against::nothing ? ScaleKind::symlog
-            : shown_ == Entry::logit                ? ScaleKind::linear
-                                                    : ScaleKind::log;
+  c.quantity = controls_.quantity();
+  c.unit = controls_.unit();
+  c.is_signed = controls_.is_signed();
+  c.scale = controls_.compares() ? ScaleKind::symlog : c.is_signed ? ScaleKind::linear : ScaleKind::log;
   c.range.kind = RangeKind::percentiles;
   c.range.low_percent = c.is_signed ? 0.5 : 20;
   c.range.high_percent = c.is_signed ? 99.5 : 100;
@@ -178,28 +106,52 @@ HeatmapContent TokenMapPanel::content(PanelContext& context, const EntryView& vi
   c.column = selected.token;
   if (context.state.hover.row) c.hover_row = *context.state.hover.row - shape.first_query();
   c.hover_column = context.state.hover.token;
-  add_strips(context, view, c);
+  if (controls_.strips()) add_strips(context, view, c);
   fade_evicted(context, c);
   return c;
 }
 
-/// Above the tokens: what the rows of the window add up to.
+/// Above the tokens what the rows of the window add up to, beside the rows one number of each.
 void TokenMapPanel::add_strips(PanelContext& context, const EntryView& view, HeatmapContent& content) {
+  const bool log = content.scale == ScaleKind::log;
+  content.row_strip = Strip{row_adds_up(view) ? "sum over the row's tokens" : "largest magnitude of the row",
+                            [this, &context, view](Index begin, Index end, double cells_per_pixel) {
+                              return row_strip(context, view, begin, end, cells_per_pixel);
+                            },
+                            log};
   const std::optional<TokenMetric> metric = metric_of(view.shown);
   if (!metric) return;
   // Its place is there from the start: the map must not jump when the sums arrive.
-  content.column_strips.push_back(
-      {fmt::format("{}, summed over the window", name_of(*metric)), nullptr, true});
+  content.column_strip = Strip{"sum over the window's rows", {}, true};
   const Answer<HeadSummary> summary = ask_summary(context, view.layer, view.kv_head, Urgency::soon);
   pending_ |= summary.pending;
-  if (!summary || !summary->tokens) return;
-  const Matrix<double>& sums = (*summary->tokens)[*metric];
-  if (sums.size() == 0) return;
-  auto values = std::make_shared<std::vector<float>>(static_cast<std::size_t>(context.state.run()->shape().T),
-                                                     std::numeric_limits<float>::quiet_NaN());
-  for (Index p = 0; p < sums.cols(); ++p)
-    (*values)[static_cast<std::size_t>(p)] = static_cast<float>(sums(0, p));
-  content.column_strips.back().values = std::move(values);
+  content.column_strip->values = [summary, metric](Index begin, Index end, double) {
+    StripValues values{begin, 1, {}};
+    if (!summary || !summary->tokens) return values;
+    const Matrix<double>& sums = (*summary->tokens)[*metric];
+    if (sums.size() == 0) return values;
+    for (Index p = begin; p < std::min(end, sums.cols()); ++p)
+      values.values.push_back(static_cast<float>(sums(0, p)));
+    return values;
+  };
+}
+
+/// One row a pixel at most: the rows in view times all tokens is the most that is ever computed.
+StripValues TokenMapPanel::row_strip(PanelContext& context, const EntryView& view, Index begin, Index end,
+                                     double rows_per_pixel) {
+  StripValues strip;
+  while (static_cast<double>(2 * strip.step) <= rows_per_pixel) strip.step *= 2;
+  const Index rows_a_block = kRowValues * strip.step;
+  strip.first = begin / rows_a_block * rows_a_block;
+  for (Index block = begin / rows_a_block; block * rows_a_block < end; ++block) {
+    const Answer<RowValues> answer = entries_.rows(context, view, block, strip.step);
+    pending_ |= answer.pending;
+    if (!answer.error.empty()) error_ = answer.error;
+    if (answer) strip.values.insert(strip.values.end(), answer->values.begin(), answer->values.end());
+    const Index next = (block + 1) * kRowValues - strip.first / strip.step;
+    strip.values.resize(static_cast<std::size_t>(next), std::numeric_limits<float>::quiet_NaN());
+  }
+  return strip;
 }
 
 void TokenMapPanel::fade_evicted(PanelContext& context, HeatmapContent& content) const {
@@ -221,41 +173,70 @@ void TokenMapPanel::react(PanelContext& context, const HeatmapHit& hit) {
     for (Index p = hit.columns_chosen->first; p < hit.columns_chosen->second; ++p) tokens.push_back(p);
     context.state.select_tokens(std::move(tokens));
   }
+  if (hit.strip) {
+    const Selection& selected = context.state.selection();
+    std::optional<Index> row = selected.row, token = selected.token;
+    (hit.strip->of_rows ? row : token) = hit.strip->cell + (hit.strip->of_rows ? first : 0);
+    (hit.strip->of_rows ? context.state.next_hover.row : context.state.next_hover.token) =
+        hit.strip->of_rows ? row : token;
+    if (hit.strip->clicked) select(context, row, token);
+  }
   if (!hit.hovered) return;
   context.state.next_hover.row = hit.row + first;
   context.state.next_hover.token = hit.column;
-  if (hit.clicked) {
-    context.state.select_cell(hit.row + first, hit.column);
-    followed_row_ = hit.row + first;
-    followed_token_ = hit.column;
-  }
+  if (hit.clicked) select(context, hit.row + first, hit.column);
 }
 
-void TokenMapPanel::tooltip(const Run& run, const HeatmapHit& hit, const std::string& quantity) {
-  const Index row = hit.row + run.shape().first_query();
+/// What was clicked here is in view already.
+void TokenMapPanel::select(PanelContext& context, std::optional<Index> row, std::optional<Index> token) {
+  context.state.select_cell(row, token);
+  followed_row_ = row;
+  followed_token_ = token;
+}
+
+/// Position and text of a query or token.
+void place_line(const Run& run, const char* name, Index position) {
+  dim_text(name);
+  ImGui::SameLine();
+  ImGui::PushFont(mono_font());
+  ImGui::TextUnformatted(fmt::format("{}  {}", position, token_text(run.labels(), position, 40)).c_str());
+  ImGui::PopFont();
+}
+
+void TokenMapPanel::tooltip(const Run& run, const HeatmapHit& hit) const {
   ImGui::BeginTooltip();
-  const auto place = [&](const char* name, Index position) {
-    dim_text(name);
-    ImGui::SameLine();
-    ImGui::PushFont(mono_font());
-    ImGui::Text("%lld  %s", static_cast<long long>(position), token_text(run.labels(), position, 40).c_str());
-    ImGui::PopFont();
-  };
-  place("query", row);
-  place("token", hit.column);
+  place_line(run, "query", hit.row + run.shape().first_query());
+  place_line(run, "token", hit.column);
   if (!hit.value)
     dim_text("not computed yet");
   else if (std::isnan(*hit.value))
     dim_text("hidden from this query");
   else
-    figure(hit.single_cell ? quantity.c_str() : fmt::format("{}, largest here", quantity).c_str(),
+    figure((controls_.quantity() + (hit.single_cell ? "" : ", largest here")).c_str(),
            number_text(static_cast<double>(*hit.value)));
+  ImGui::EndTooltip();
+}
+
+void TokenMapPanel::strip_tooltip(const PanelContext& context, const HeatmapContent& content,
+                                  const StripHit& hit) const {
+  const Run& run = *context.state.run();
+  ImGui::BeginTooltip();
+  // Where rows were passed over, the number is that of the row before.
+  const Index cell = hit.cell - hit.cell % hit.covers;
+  place_line(run, hit.of_rows ? "query" : "token", cell + (hit.of_rows ? run.shape().first_query() : 0));
+  dim_text((hit.of_rows ? content.row_strip : content.column_strip)->name);
+  if (hit.value)
+    figure((hit.of_rows ? controls_.quantity() : std::string(name_of(controls_.shown()))).c_str(),
+           number_text(static_cast<double>(*hit.value)));
+  else
+    dim_text(pending_ ? "not computed yet" : "no value");
+  if (hit.covers > 1) dim_text(fmt::format("every {}th row; zoom in for the others", hit.covers));
   ImGui::EndTooltip();
 }
 
 std::string TokenMapPanel::csv(PanelContext& context) const {
   const DumpShape& shape = context.state.run()->shape();
-  std::string text = fmt::format("query,token,cells_a_side,{}\n", name_of(shown_));
+  std::string text = fmt::format("query,token,cells_a_side,{}\n", name_of(controls_.shown()));
   int level = 0;
   for (const auto& [key, tile] : map_.tiles()) level = std::max(level, key.level);
   if (const auto camera = map_.camera()) level = drawn_level(*camera, {shape.T_q, shape.T});
@@ -275,24 +256,14 @@ std::string TokenMapPanel::csv(PanelContext& context) const {
 }
 
 nlohmann::json TokenMapPanel::save() const {
-  return {{"shown", name_of(shown_)},
-          {"against", static_cast<int>(against_)},
-          {"other", name_of(other_)},
-          {"map", map_.save()}};
+  nlohmann::json json = controls_.save();
+  json["map"] = map_.save();
+  return json;
 }
 
 void TokenMapPanel::load(const nlohmann::json& json) {
   if (!json.is_object()) return;
-  const auto entry = [&](const char* key, Entry& into) {
-    const auto found = json.find(key);
-    if (found != json.end() && found->is_string())
-      if (const auto named = entry_named(found->get<std::string>())) into = *named;
-  };
-  entry("shown", shown_);
-  entry("other", other_);
-  const auto against = json.find("against");
-  if (against != json.end() && against->is_number_integer() && *against >= 0 && *against <= 2)
-    against_ = static_cast<EntryView::Against>(against->get<int>());
+  controls_.load(json);
   if (json.contains("map")) map_.load(json["map"]);
 }
 

@@ -2,6 +2,7 @@
 
 #include "analysis/png/ticks.hpp"
 #include "viewer/gl/ui_context.hpp"
+#include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/heatmap_view.hpp"
 #include "viewer/widgets/theme.hpp"
 
@@ -25,7 +26,7 @@ const char* text_of(RangeKind kind) {
     case RangeKind::visible:
       return "what is in view";
     case RangeKind::selection:
-      return "the selected tokens";
+      return "what is selected";
     case RangeKind::percentiles:
       return "percentiles of what is in view";
     case RangeKind::fixed:
@@ -72,8 +73,10 @@ void HeatmapView::draw_bar(const Frame& f, const HeatmapContent& content, Heatma
   const RangeKind kind = links.locked ? RangeKind::fixed : (range_chosen_ ? range_.kind : content.range.kind);
   std::string caption = content.quantity;
   if (!content.unit.empty()) caption += ", " + content.unit;
-  const std::string how =
-      fmt::format("{}, {}", name_of(scale.kind), links.locked ? "locked" : std::string(name_of(kind)));
+  const std::string how = fmt::format("{}, {}", name_of(scale.kind),
+                                      links.locked        ? "locked"
+                                      : nothing_selected_ ? "nothing selected"
+                                                          : std::string(name_of(kind)));
   const float full = ImGui::CalcTextSize((caption + "   " + how).c_str()).x;
   const float left_caption =
       ImGui::CalcTextSize((content.row_name + content.column_name).c_str()).x + t.px(56);
@@ -91,7 +94,10 @@ void HeatmapView::draw_bar(const Frame& f, const HeatmapContent& content, Heatma
     ImGui::SetTooltip("%s\n%s scale, %s to %s, from %s\nClick to change", caption.c_str(),
                       std::string(name_of(scale.kind)).c_str(),
                       png::short_number(static_cast<double>(scale.low)).c_str(),
-                      png::short_number(static_cast<double>(scale.high)).c_str(), text_of(kind));
+                      png::short_number(static_cast<double>(scale.high)).c_str(),
+                      links.locked        ? "locked with other panels"
+                      : nothing_selected_ ? "what is in view: nothing is selected"
+                                          : text_of(kind));
   }
   draw_range_popup(content);
 }
@@ -109,11 +115,9 @@ void HeatmapView::draw_range_popup(const HeatmapContent& content) {
   }
   for (const ScaleKind kind : kScaleKinds) {
     if (kind != ScaleKind::linear) ImGui::SameLine();
-    if (ImGui::RadioButton(std::string(name_of(kind)).c_str(), scale_kind_ == kind)) {
-      scale_kind_ = kind;
-      scale_chosen_ = true;
-    }
+    if (ImGui::RadioButton(std::string(name_of(kind)).c_str(), image_.scale.kind == kind)) scale_ = kind;
   }
+  const auto chosen = [&] { range_chosen_ = range_edited_ = true; };
   if (!range_chosen_) {
     range_ = content.range;
     range_.symmetric = content.is_signed;
@@ -124,17 +128,23 @@ void HeatmapView::draw_range_popup(const HeatmapContent& content) {
         range_.kind = kind;
         range_.fixed_low = image_.scale.low;
         range_.fixed_high = image_.scale.high;
-        range_chosen_ = true;
+        chosen();
       }
     ImGui::EndCombo();
   }
-  range_chosen_ |= ImGui::Checkbox("Symmetric around 0", &range_.symmetric);
+  if (nothing_selected_) {
+    ImGui::PushTextWrapPos(ImGui::GetCursorPosX() + t.px(260));
+    dim_text(
+        "Nothing is selected, so what is in view counts. Click a cell, or drag over columns with Shift.");
+    ImGui::PopTextWrapPos();
+  }
+  if (ImGui::Checkbox("Symmetric around 0", &range_.symmetric)) chosen();
   if (range_.kind == RangeKind::percentiles) {
     auto low = static_cast<float>(range_.low_percent), high = static_cast<float>(range_.high_percent);
     if (ImGui::DragFloatRange2("Percent", &low, &high, 0.1F, 0, 100, "%.1f")) {
       range_.low_percent = low;
       range_.high_percent = high;
-      range_chosen_ = true;
+      chosen();
     }
   }
   ImGui::Checkbox("Mark what lies beyond", &mark_beyond_);
@@ -147,7 +157,7 @@ void HeatmapView::draw_range_popup(const HeatmapContent& content) {
   if (seen.finite > 0) {
     ValueScale wide = image_.scale;
     wide.low = std::min(
-        wide.low, scale_kind_ == ScaleKind::log ? std::max(seen.least_positive, seen.max * 1e-9F) : seen.min);
+        wide.low, wide.kind == ScaleKind::log ? std::max(seen.least_positive, seen.max * 1e-9F) : seen.min);
     wide.high = std::max(wide.high, seen.max);
     wide = usable(wide);
     const ImVec2 at = ImGui::GetCursorScreenPos(), size = {t.px(260), t.px(64)};
@@ -177,7 +187,7 @@ void HeatmapView::draw_range_popup(const HeatmapContent& content) {
         range_.fixed_low = image_.scale.low;
         range_.fixed_high = image_.scale.high;
         end = wide.value_at(std::clamp((ImGui::GetIO().MousePos.x - at.x) / size.x, 0.0F, 1.0F));
-        range_chosen_ = true;
+        chosen();
       }
       list->AddLine({x, at.y}, {x, at.y + size.y}, t.text, t.px(1.5F));
       list->AddCircleFilled({x, at.y + size.y}, t.px(4), t.text);
@@ -190,7 +200,9 @@ void HeatmapView::draw_range_popup(const HeatmapContent& content) {
   }
   if (ImGui::Button("Back to the default")) {
     colors_.reset();
-    scale_chosen_ = range_chosen_ = mark_beyond_ = false;
+    scale_.reset();
+    range_chosen_ = mark_beyond_ = false;
+    range_edited_ = true;
     range_ = {};
   }
   ImGui::PopItemWidth();

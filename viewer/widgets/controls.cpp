@@ -90,6 +90,12 @@ bool segments(const char* id, std::span<const std::string_view> names, std::size
   return changed;
 }
 
+bool fade_evicted(bool& fade) {
+  const bool changed = ImGui::Checkbox("Fade evicted", &fade);
+  tip("In the token map, fades the tokens that the setting of What if evicts from the head");
+  return changed;
+}
+
 void heading(const char* text) {
   ImGui::PushFont(bold_font());
   ImGui::TextUnformatted(text);

@@ -22,6 +22,8 @@ void busy_mark();
 bool choose(const char* label, std::span<const std::string_view> names, std::size_t& chosen, float width);
 /// Buttons side by side of which one is pressed.
 bool segments(const char* id, std::span<const std::string_view> names, std::size_t& chosen);
+/// A check box: whether the token map fades what the shown setting evicts; true where it changed.
+bool fade_evicted(bool& fade);
 /// A heading within a panel.
 void heading(const char* text);
 /// Name and value of a figure, the value in the font for numbers.

@@ -1,4 +1,4 @@
-// What stands on and around a heatmap's cells: axes, strips, values, marks.
+// What stands on and around a heatmap's cells: axes, values, marks.
 
 #include "analysis/png/ticks.hpp"
 #include "viewer/gl/ui_context.hpp"
@@ -67,53 +67,6 @@ void HeatmapView::draw_axes(const Frame& f, const HeatmapContent& content) const
     f.list->AddText({f.low.x - t.px(6) - extent, py - line / 2}, t.dim, text.c_str());
   }
   ImGui::PopFont();
-}
-
-void HeatmapView::draw_strips(const Frame& f, const HeatmapContent& content) const {
-  const Theme& t = theme();
-  // One bar a pixel, the largest of the cells that it covers; strips of one axis lie over each other.
-  const auto draw = [&](const Strip& strip, bool over_columns, ImU32 color) {
-    if (!strip.values) return;
-    const AxisView& axis = over_columns ? image_.camera.x : image_.camera.y;
-    const int pixels = over_columns ? image_.width : image_.height;
-    const auto cells = static_cast<Index>(strip.values->size());
-    std::vector<float> bars(static_cast<std::size_t>(pixels), -1.0F);
-    float least = INFINITY, most = 0;
-    for (int p = 0; p < pixels; ++p) {
-      const auto begin = std::max<Index>(static_cast<Index>(std::floor(axis.cell_at(p))), 0);
-      const auto end = std::min<Index>(
-          std::max<Index>(static_cast<Index>(std::ceil(axis.cell_at(p + 1))), begin + 1), cells);
-      for (Index c = begin; c < end; ++c) {
-        const float v = (*strip.values)[static_cast<std::size_t>(c)];
-        if (!std::isfinite(v)) continue;
-        bars[static_cast<std::size_t>(p)] = std::max(bars[static_cast<std::size_t>(p)], v);
-        if (v > 0) least = std::min(least, v);
-        most = std::max(most, v);
-      }
-    }
-    ValueScale scale;
-    scale.kind = strip.log ? ScaleKind::log : ScaleKind::linear;
-    scale.low = strip.log ? std::max(least, most * 1e-6F) * 0.8F : 0;
-    scale.high = most;
-    scale = usable(scale);
-    const float length = over_columns ? f.strip_height - t.px(4) : f.strip_width - t.px(4);
-    for (int p = 0; p < pixels; ++p) {
-      const float v = bars[static_cast<std::size_t>(p)];
-      if (!(v > 0)) continue;
-      const float size = length * std::clamp(scale.place(v), 0.0F, 1.0F);
-      const auto at = static_cast<float>(p);
-      if (over_columns)
-        f.list->AddRectFilled({f.low.x + at, f.low.y - t.px(2) - size}, {f.low.x + at + 1, f.low.y - t.px(2)},
-                              color);
-      else
-        f.list->AddRectFilled({f.high.x + t.px(2), f.low.y + at},
-                              {f.high.x + t.px(2) + size, f.low.y + at + 1}, color);
-    }
-  };
-  for (std::size_t i = 0; i < content.column_strips.size(); ++i)
-    draw(content.column_strips[i], true, faded(t.series[i % t.series.size()], 0.8F));
-  for (std::size_t i = 0; i < content.row_strips.size(); ++i)
-    draw(content.row_strips[i], false, faded(t.series[i % t.series.size()], 0.8F));
 }
 
 void HeatmapView::draw_cells(const Frame& f) const {

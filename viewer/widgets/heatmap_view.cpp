@@ -12,8 +12,10 @@ namespace {
 
 /// Tiles kept besides those in view, for quick returns: 256 KiB each.
 constexpr std::size_t kTilesKept = 192;
-/// Texels that a range is taken from.
-constexpr std::size_t kValuesSampled = 1 << 16;
+/// What is taken for axes, strips and the colour bar, in points.
+constexpr float kLeft = 44, kBar = 12, kBarLabels = 58, kGap = 8, kStrip = 30;
+/// A map that a strip leaves less of, in points, is shown without it.
+constexpr float kLeastMap = 110;
 
 /// The tile made of its four children where all are at hand: zooming out shows at once what was there
 /// already.
@@ -69,8 +71,9 @@ void HeatmapView::take_tiles(const HeatmapContent& content) {
     Answer<Tile> answer = content.tile(key);
     if (answer) {
       tiles_[key] = answer.value;
-      if (!answer.pending) continue;
-    } else if (!tiles_.contains(key) && !children_used) {
+      continue;
+    }
+    if (!tiles_.contains(key) && !children_used) {
       if (auto made = from_children(tiles_, content.size, key)) {
         tiles_[key] = std::move(made);
         children_used = true;  // one a frame: pooling costs a millisecond
@@ -86,56 +89,53 @@ void HeatmapView::take_tiles(const HeatmapContent& content) {
     });
 }
 
-void HeatmapView::choose_scale(const HeatmapContent& content, HeatmapLinks& links) {
-  image_.colors = colors_.value_or(content.is_signed ? ColorMap::rdbu : ColorMap::viridis);
-  RangeChoice choice = range_chosen_ ? range_ : content.range;
-  if (!range_chosen_) choice.symmetric = content.is_signed;
-  if (!scale_chosen_) scale_kind_ = content.scale;
-  const auto lock = links.ranges.find(content.unit);
-  if (links.locked && lock != links.ranges.end()) {
-    choice.kind = RangeKind::fixed;
-    choice.fixed_low = lock->second.first;
-    choice.fixed_high = lock->second.second;
-    choice.symmetric = false;
-  }
-  std::vector<float> visible;
-  if (choice.kind != RangeKind::fixed && choice.kind != RangeKind::full)
-    visible =
-        visible_values(tiles_, image_.camera, content.size, image_.width, image_.height, kValuesSampled);
-  std::vector<float> selected;
-  if (choice.kind == RangeKind::selection && !content.selected_columns.empty() && content.row)
-    for (const Index column : content.selected_columns) {
-      const auto tile =
-          tiles_.find({0, (*content.row - content.first_row) >> kTileBits, column >> kTileBits});
-      if (tile == tiles_.end()) continue;
-      const Index r = (*content.row - content.first_row) & (kTileSize - 1), c = column & (kTileSize - 1);
-      if (r < tile->second->rows && c < tile->second->columns)
-        selected.push_back(tile->second->values[static_cast<std::size_t>(r * tile->second->columns + c)]);
-    }
-  image_.scale = scale_in_range(choice, scale_kind_, known_, visible, selected);
-  if (links.locked && lock == links.ranges.end() && known_.finite > 0)
-    links.ranges[content.unit] = {image_.scale.low, image_.scale.high};
-}
-
 HeatmapView::Frame HeatmapView::arrange(ImVec2 size, const HeatmapContent& content) const {
   const Theme& t = theme();
   Frame f;
   f.origin = ImGui::GetCursorScreenPos();
   f.size = {std::max(size.x, t.px(120)), std::max(size.y, t.px(90))};
   f.list = ImGui::GetWindowDrawList();
-  f.strip_height = content.column_strips.empty() ? 0 : t.px(30);
-  f.strip_width = content.row_strips.empty() ? 0 : t.px(30);
   const float line = ImGui::GetTextLineHeight();
-  const float left = t.px(44), top = line + t.px(6), bottom = line + t.px(8);
-  const float bar = t.px(12), bar_labels = t.px(58);
-  f.low = {std::floor(f.origin.x + left), std::floor(f.origin.y + top + f.strip_height)};
-  f.high = {std::floor(f.origin.x + f.size.x - bar - bar_labels - t.px(8) - f.strip_width),
+  const float top = line + t.px(6), bottom = line + t.px(8), right = t.px(kBar + kBarLabels + kGap);
+  if (content.column_strip && f.size.y - top - bottom >= t.px(kStrip + kLeastMap))
+    f.strip_height = t.px(kStrip);
+  if (content.row_strip && f.size.x - t.px(kLeft) - right >= t.px(kStrip + kLeastMap))
+    f.strip_width = t.px(kStrip);
+  f.low = {std::floor(f.origin.x + t.px(kLeft)), std::floor(f.origin.y + top + f.strip_height)};
+  f.high = {std::floor(f.origin.x + f.size.x - right - f.strip_width),
             std::floor(f.origin.y + f.size.y - bottom)};
   f.high.x = std::max(f.high.x, f.low.x + t.px(24));
   f.high.y = std::max(f.high.y, f.low.y + t.px(24));
-  f.bar_low = {f.high.x + f.strip_width + t.px(8), f.low.y};
-  f.bar_high = {f.bar_low.x + bar, f.high.y};
+  f.bar_low = {f.high.x + f.strip_width + t.px(kGap), f.low.y};
+  f.bar_high = {f.bar_low.x + t.px(kBar), f.high.y};
   return f;
+}
+
+/// The camera for a map of this size: as it was, or as the view that it is joined with has it.
+void HeatmapView::place_camera(int width, int height, const HeatmapContent& content, HeatmapLinks& links) {
+  const bool drawn_before = image_.width > 0;
+  if (drawn_before && image_.size != content.size) fitted_ = true;  // another matrix
+  if (fitted_)
+    image_.camera = fitted(content.size, width, height, content.square);
+  else if (!drawn_before)
+    image_.camera = clamped(image_.camera, content.size, width, height);
+  else if (image_.width != width || image_.height != height)
+    image_.camera =
+        resized(image_.camera, content.size, image_.width, image_.height, width, height, content.square);
+  image_.size = content.size;
+  image_.width = width;
+  image_.height = height;
+  if (!links.joined || content.link.empty()) {
+    moved_ = false;
+    return;
+  }
+  const auto shared = links.columns.find(content.link);
+  if (!moved_ && shared != links.columns.end()) {
+    const double cells = shared->second.axis.cells_per_pixel * shared->second.pixels;
+    image_.camera.x = {shared->second.axis.start, cells / width};
+    image_.camera = clamped(image_.camera, content.size, width, height);
+    fitted_ = false;
+  }
 }
 
 HeatmapHit HeatmapView::draw(const char* id, ImVec2 size, const HeatmapContent& content,
@@ -159,33 +159,20 @@ HeatmapHit HeatmapView::draw(const char* id, ImVec2 size, const HeatmapContent& 
 
   const int width = static_cast<int>(frame.high.x - frame.low.x);
   const int height = static_cast<int>(frame.high.y - frame.low.y);
-  const bool drawn_before = image_.width > 0;
-  if (drawn_before && image_.size != content.size) fitted_ = true;  // another matrix
-  if (fitted_)
-    image_.camera = fitted(content.size, width, height, content.square);
-  else if (!drawn_before)
-    image_.camera = clamped(image_.camera, content.size, width, height);
-  else if (image_.width != width || image_.height != height)
-    image_.camera =
-        resized(image_.camera, content.size, image_.width, image_.height, width, height, content.square);
-  image_.size = content.size;
-  image_.width = width;
-  image_.height = height;
-  const auto shared = links.columns.find(content.link);
-  if (links.joined && !content.link.empty() && shared != links.columns.end()) {
-    const double cells = shared->second.axis.cells_per_pixel * shared->second.pixels;
-    image_.camera.x = {shared->second.axis.start, cells / width};
-    image_.camera = clamped(image_.camera, content.size, width, height);
-    fitted_ = false;
-  }
-
+  place_camera(width, height, content, links);
   map_low_ = frame.low;
   map_high_ = frame.high;
   ImGui::SetCursorScreenPos(frame.low);
   ImGui::InvisibleButton("map", {frame.high.x - frame.low.x, frame.high.y - frame.low.y},
                          ImGuiButtonFlags_MouseButtonLeft | ImGuiButtonFlags_MouseButtonRight |
                              ImGuiButtonFlags_MouseButtonMiddle);
-  take_mouse(frame, content, links, hit);
+  take_mouse(frame, content, hit);
+  if (frame.strip_height > 0) take_strip_mouse(frame, false, hit);
+  if (frame.strip_width > 0) take_strip_mouse(frame, true, hit);
+  moved_ |= hit.view_changed;
+  if (moved_ && links.joined && !content.link.empty())
+    links.columns[content.link] = {image_.camera.x, image_.width};
+  moved_ = false;
   take_tiles(content);
   choose_scale(content, links);
   image_.ink = theme().ink;
@@ -203,7 +190,8 @@ HeatmapHit HeatmapView::draw(const char* id, ImVec2 size, const HeatmapContent& 
   draw_cells(frame);
   draw_marks(frame, content);
   draw_axes(frame, content);
-  draw_strips(frame, content);
+  if (frame.strip_height > 0) draw_strip(frame, *content.column_strip, false, hit);
+  if (frame.strip_width > 0) draw_strip(frame, *content.row_strip, true, hit);
   draw_bar(frame, content, links);
 
   ImGui::SetCursorScreenPos({frame.origin.x, frame.origin.y + frame.size.y});
@@ -211,8 +199,7 @@ HeatmapHit HeatmapView::draw(const char* id, ImVec2 size, const HeatmapContent& 
   return hit;
 }
 
-void HeatmapView::take_mouse(const Frame& frame, const HeatmapContent& content, HeatmapLinks& links,
-                             HeatmapHit& hit) {
+void HeatmapView::take_mouse(const Frame& frame, const HeatmapContent& content, HeatmapHit& hit) {
   const ImGuiIO& io = ImGui::GetIO();
   const bool active = ImGui::IsItemActive();
   hit.hovered = ImGui::IsItemHovered();
@@ -238,8 +225,6 @@ void HeatmapView::take_mouse(const Frame& frame, const HeatmapContent& content, 
     image_.camera = fitted(content.size, width, height, content.square);
     hit.view_changed = true;
   }
-  if (hit.view_changed && links.joined && !content.link.empty())
-    links.columns[content.link] = {image_.camera.x, width};
 
   const double row = std::floor(image_.camera.y.cell_at(py)),
                column = std::floor(image_.camera.x.cell_at(px));
@@ -275,12 +260,19 @@ void HeatmapView::read_value(HeatmapHit& hit) const {
   hit.single_cell = found->key.level == 0;
 }
 
+void HeatmapView::fit() {
+  fitted_ = true;
+  moved_ = true;
+}
+
 void HeatmapView::one_to_one() {
+  moved_ = true;
   fitted_ = false;
   image_.camera = viewer::one_to_one(image_.camera, image_.size, image_.width, image_.height);
 }
 
 void HeatmapView::zoom(double factor) {
+  moved_ = true;
   fitted_ = false;
   image_.camera = zoomed(image_.camera, image_.size, image_.width, image_.height, image_.width / 2.0,
                          image_.height / 2.0, factor, factor);
@@ -288,6 +280,7 @@ void HeatmapView::zoom(double factor) {
 
 void HeatmapView::show(Index row, Index column) {
   if (fitted_ || image_.width == 0) return;
+  moved_ = true;
   image_.camera = showing(image_.camera, image_.size, image_.width, image_.height, row, column);
 }
 
@@ -296,51 +289,9 @@ std::optional<Camera> HeatmapView::camera() const {
 }
 
 void HeatmapView::set_camera(const std::optional<Camera>& camera) {
+  moved_ = true;
   fitted_ = !camera;
   if (camera) image_.camera = *camera;
-}
-
-nlohmann::json HeatmapView::save() const {
-  nlohmann::json json;
-  if (colors_) json["colors"] = name_of(*colors_);
-  if (scale_chosen_) json["scale"] = name_of(scale_kind_);
-  json["mark_beyond"] = mark_beyond_;
-  if (range_chosen_)
-    json["range"] = {{"kind", name_of(range_.kind)},      {"symmetric", range_.symmetric},
-                     {"low_percent", range_.low_percent}, {"high_percent", range_.high_percent},
-                     {"low", range_.fixed_low},           {"high", range_.fixed_high}};
-  return json;
-}
-
-void HeatmapView::load(const nlohmann::json& json) {
-  if (!json.is_object()) return;
-  const auto text = [](const nlohmann::json& object, const char* key) {
-    const auto found = object.find(key);
-    return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
-  };
-  const auto number = [](const nlohmann::json& object, const char* key, auto otherwise) {
-    const auto found = object.find(key);
-    return found != object.end() && found->is_number() ? found->get<decltype(otherwise)>() : otherwise;
-  };
-  colors_ = color_map_named(text(json, "colors"));
-  if (const auto scale = scale_named(text(json, "scale"))) {
-    scale_kind_ = *scale;
-    scale_chosen_ = true;
-  }
-  mark_beyond_ =
-      json.contains("mark_beyond") && json["mark_beyond"].is_boolean() && json["mark_beyond"].get<bool>();
-  const auto range = json.find("range");
-  if (range == json.end() || !range->is_object()) return;
-  if (const auto kind = range_named(text(*range, "kind"))) {
-    range_.kind = *kind;
-    range_chosen_ = true;
-  }
-  range_.symmetric =
-      range->contains("symmetric") && (*range)["symmetric"].is_boolean() && (*range)["symmetric"].get<bool>();
-  range_.low_percent = number(*range, "low_percent", range_.low_percent);
-  range_.high_percent = number(*range, "high_percent", range_.high_percent);
-  range_.fixed_low = number(*range, "low", range_.fixed_low);
-  range_.fixed_high = number(*range, "high", range_.fixed_high);
 }
 
 }  // namespace kvreplay::viewer

@@ -21,10 +21,17 @@ namespace kvreplay::viewer {
 class HeatmapProgram;
 class HeatmapRenderer;
 
-/// Bars along an axis, one a row or a column.
+/// What is known of a strip's part in view: values[i] stands for the cells
+/// [first + i * step, first + (i + 1) * step) of the axis; NaN: not known, or none.
+struct StripValues {
+  Index first = 0, step = 1;
+  std::vector<float> values;
+};
+/// Bars along an axis, as long as the magnitude of the largest of the cells that they cover.
 struct Strip {
-  std::string name;
-  std::shared_ptr<const std::vector<float>> values;
+  std::string name;  ///< what is shown: "largest weight"
+  /// Called for the cells [begin, end) in view, of which so many share a pixel.
+  std::function<StripValues(Index begin, Index end, double cells_per_pixel)> values;
   bool log = false;
 };
 
@@ -50,7 +57,7 @@ struct HeatmapContent {
   std::optional<Index> row, column;            ///< selected
   bool outline_cell = false;  ///< marks the cell that is selected, not its whole row and column
   std::optional<Index> hover_row, hover_column;  ///< where the mouse is in another panel
-  std::vector<Strip> column_strips, row_strips;
+  std::optional<Strip> column_strip, row_strip;  ///< above and at the right of the map, where there is room
   std::string link;  ///< heatmaps of one link share their columns' view where views are joined
   std::string hint;  ///< shown in place of an empty matrix
 };
@@ -68,15 +75,25 @@ struct HeatmapLinks {
   std::map<std::string, std::pair<float, float>> ranges;  ///< by unit
 };
 
+/// The cell of a strip that was under the mouse.
+struct StripHit {
+  bool of_rows = false;  ///< of the rows' strip, else of the columns'
+  Index cell = 0;        ///< row or column
+  std::optional<float> value;
+  Index covers = 1;  ///< cells that the value stands for
+  bool clicked = false;
+};
+
 /// What was under the mouse, and what it did.
 struct HeatmapHit {
-  bool hovered = false;
+  bool hovered = false;  ///< the map itself
   Index row = 0, column = 0;
   std::optional<float> value;  ///< of the cell, where a tile of single cells is at hand; else the texel's
   bool single_cell = false;    ///< `value` is the cell's own
   bool clicked = false;
   bool view_changed = false;
   std::optional<std::pair<Index, Index>> columns_chosen;  ///< [first, last) dragged with Shift
+  std::optional<StripHit> strip;
 };
 
 /// For tests: what the views of the current ImGui context draw with from now on; the caller holds it.
@@ -90,7 +107,7 @@ class HeatmapView {
   /// Draws within `size` pixels from the cursor on.
   HeatmapHit draw(const char* id, ImVec2 size, const HeatmapContent& content, HeatmapLinks& links);
 
-  void fit() { fitted_ = true; }
+  void fit();
   void one_to_one();
   void zoom(double factor);
   void show(Index row, Index column);  ///< brings a cell into view
@@ -123,31 +140,35 @@ class HeatmapView {
     ImDrawList* list = nullptr;
   };
   Frame arrange(ImVec2 size, const HeatmapContent& content) const;
+  void place_camera(int width, int height, const HeatmapContent& content, HeatmapLinks& links);
   void take_tiles(const HeatmapContent& content);
   void choose_scale(const HeatmapContent& content, HeatmapLinks& links);
   void draw_bar(const Frame& frame, const HeatmapContent& content, HeatmapLinks& links);
   void draw_range_popup(const HeatmapContent& content);
   void draw_axes(const Frame& frame, const HeatmapContent& content) const;
-  void draw_strips(const Frame& frame, const HeatmapContent& content) const;
+  void draw_strip(const Frame& frame, const Strip& strip, bool of_rows, HeatmapHit& hit) const;
   void draw_cells(const Frame& frame) const;
   void draw_marks(const Frame& frame, const HeatmapContent& content) const;
-  void take_mouse(const Frame& frame, const HeatmapContent& content, HeatmapLinks& links, HeatmapHit& hit);
+  void take_mouse(const Frame& frame, const HeatmapContent& content, HeatmapHit& hit);
+  void take_strip_mouse(const Frame& frame, bool of_rows, HeatmapHit& hit);
   void read_value(HeatmapHit& hit) const;
 
   // chosen by the user
   std::optional<ColorMap> colors_;  // empty: by the content's sign
-  ScaleKind scale_kind_ = ScaleKind::linear;
-  bool scale_chosen_ = false;
+  std::optional<ScaleKind> scale_;  // empty: the content's
   RangeChoice range_;
   bool range_chosen_ = false;
+  bool range_edited_ = false;  // since the last frame: ranges that are locked follow
   bool mark_beyond_ = false;
   bool fitted_ = true;
+  bool moved_ = false;  // since the last frame, by hand or by an action: joined views follow
 
   HeatmapImage image_;  // as drawn last
   std::string key_;
   TileMap tiles_;
   TileStats known_;
-  bool complete_ = false;  // every tile in view is there
+  bool complete_ = false;          // every tile in view is there, if only as a first look
+  bool nothing_selected_ = false;  // though the range asks for it
   std::optional<Index> drag_from_;
   ImVec2 map_low_, map_high_;
   std::unique_ptr<HeatmapRenderer> renderer_;

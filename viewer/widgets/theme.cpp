@@ -5,59 +5,41 @@ namespace {
 
 constexpr ImU32 hex(unsigned rgb) { return IM_COL32((rgb >> 16) & 255, (rgb >> 8) & 255, rgb & 255, 255); }
 
-Theme dark_theme() {
+constexpr Rgb rgb(unsigned rgb) {
+  return {static_cast<std::uint8_t>(rgb >> 16), static_cast<std::uint8_t>(rgb >> 8 & 255),
+          static_cast<std::uint8_t>(rgb & 255)};
+}
+
+Theme theme_of(bool dark) {
+  const auto pick = [dark](unsigned in_dark, unsigned in_light) { return hex(dark ? in_dark : in_light); };
+  const auto ink = [dark](unsigned in_dark, unsigned in_light) { return rgb(dark ? in_dark : in_light); };
   Theme t;
-  t.dark = true;
-  t.window = hex(0x17181b);
-  t.panel = hex(0x1f2125);
-  t.raised = hex(0x2a2d32);
-  t.border = hex(0x33363c);
-  t.text = hex(0xe4e6ea);
-  t.dim = hex(0xa0a5ad);
-  t.faint = hex(0x646a73);
-  t.accent = hex(0x4ea1f3);
-  t.accent_soft = hex(0x29486a);
-  t.warning = hex(0xf0b24a);
-  t.error = hex(0xf0706a);
-  t.plot = hex(0x17181b);
-  t.grid = hex(0x2d3036);
-  t.series = {hex(0x56b4e9), hex(0xe69f00), hex(0x2fbf8f), hex(0xe97fb5),
-              hex(0xf0e442), hex(0xe8643c), hex(0x9d8cf0), hex(0xb8bcc4)};
-  t.ink.outside = {31, 33, 37};
-  t.ink.pending = {44, 47, 52};
-  t.ink.hatch_a = {31, 33, 37};
-  t.ink.hatch_b = {38, 41, 46};
+  t.dark = dark;
+  t.window = pick(0x17181b, 0xe9ebee);
+  t.panel = pick(0x1f2125, 0xfbfbfc);
+  t.raised = pick(0x2a2d32, 0xeef0f3);
+  t.border = pick(0x33363c, 0xd2d6dc);
+  t.text = pick(0xe4e6ea, 0x1e2126);
+  t.dim = pick(0xa0a5ad, 0x5b626c);
+  t.faint = pick(0x646a73, 0x99a0aa);
+  t.accent = pick(0x4ea1f3, 0x1668c1);
+  t.accent_soft = pick(0x29486a, 0xc9dff6);
+  t.warning = pick(0xf0b24a, 0xa86700);
+  t.error = pick(0xf0706a, 0xc03530);
+  t.plot = pick(0x17181b, 0xffffff);
+  t.grid = pick(0x2d3036, 0xe3e6ea);
+  t.series = {pick(0x56b4e9, 0x0072b2), pick(0xe69f00, 0xd07f00), pick(0x2fbf8f, 0x00875f),
+              pick(0xe97fb5, 0xb8478a), pick(0xf0e442, 0x8a8000), pick(0xe8643c, 0xc74a1b),
+              pick(0x9d8cf0, 0x5f4bc4), pick(0xb8bcc4, 0x555b64)};
+  t.ink.outside = t.ink.hatch_a = ink(0x1f2125, 0xfbfbfc);
+  t.ink.hatch_b = ink(0x26292e, 0xf0f2f4);
+  t.ink.pending = ink(0x2c2f34, 0xeceef1);
+  t.ink.under = ink(0x26c6da, 0x008296);
+  t.ink.over = ink(0xff40c8, 0xd60096);
   return t;
 }
 
-Theme light_theme() {
-  Theme t;
-  t.dark = false;
-  t.window = hex(0xe9ebee);
-  t.panel = hex(0xfbfbfc);
-  t.raised = hex(0xeef0f3);
-  t.border = hex(0xd2d6dc);
-  t.text = hex(0x1e2126);
-  t.dim = hex(0x5b626c);
-  t.faint = hex(0x99a0aa);
-  t.accent = hex(0x1668c1);
-  t.accent_soft = hex(0xc9dff6);
-  t.warning = hex(0xa86700);
-  t.error = hex(0xc03530);
-  t.plot = hex(0xffffff);
-  t.grid = hex(0xe3e6ea);
-  t.series = {hex(0x0072b2), hex(0xd07f00), hex(0x00875f), hex(0xb8478a),
-              hex(0x8a8000), hex(0xc74a1b), hex(0x5f4bc4), hex(0x555b64)};
-  t.ink.outside = {251, 251, 252};
-  t.ink.pending = {236, 238, 241};
-  t.ink.hatch_a = {251, 251, 252};
-  t.ink.hatch_b = {240, 242, 244};
-  t.ink.under = {0, 130, 150};
-  t.ink.over = {214, 0, 150};
-  return t;
-}
-
-Theme current = dark_theme();
+Theme current = theme_of(true);
 
 void set_style(const Theme& t) {
   ImGuiStyle style;
@@ -131,7 +113,7 @@ void set_style(const Theme& t) {
 const Theme& theme() { return current; }
 
 void use_theme(bool dark, float scale) {
-  current = dark ? dark_theme() : light_theme();
+  current = theme_of(dark);
   current.scale = scale;
   set_style(current);
 }

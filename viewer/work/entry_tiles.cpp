@@ -1,6 +1,6 @@
 #include "viewer/work/entry_tiles.hpp"
 
-#include "sim/simd/panel.hpp"
+#include "viewer/work/view_cells.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -12,86 +12,39 @@ namespace kvreplay::viewer {
 namespace {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-constexpr Index kRowsAtOnce = kPanelWidth<float>;
 
-template <class T>
-T compared(T shown, EntryView::Against against, T other) {
-  if (against == EntryView::Against::difference) return shown - other;
-  if (against == EntryView::Against::nothing) return shown;
-  // The sign of a zero is not to turn an infinity's.
-  return (shown - other) / (other == 0 ? T(0) : other);
-}
-
-Rows heads_of(const EntryView& view, Index G) {
-  return view.query_head ? Rows{*view.query_head, *view.query_head + 1} : Rows{0, G};
-}
-
-/// The rows that a strip of cells is made from, one for each query head of the view.
-using HeadRows = std::vector<std::shared_ptr<const EntryRows<float>>>;
-
-/// Cells of some rows of one tile.
-class Strips {
+/// Adds rows of cells to one tile.
+class TileRows {
  public:
-  Strips(const EntryMap<float>& map, const EntryView& view, TileBuilder& builder, JobControl& job)
-      : map_(map), view_(view), builder_(builder), job_(job) {
-    // Some milliseconds of work at a time.
-    constexpr Index kNumbersAtOnce = Index{1} << 19;
-    at_once_ = std::clamp<Index>(kNumbersAtOnce / (map.group().d() + map.group().d_v()), 128, 8192);
-  }
+  TileRows(const EntryMap<float>& map, const EntryView& view, TileBuilder& builder, JobControl& job)
+      : map_(map), builder_(builder), cells_of_(map, view, job) {}
 
   /// The columns of the tile that some row of the positions [first, last] sees.
   Rows visible(Index first, Index last) const {
     return {std::max(builder_.first_column(), map_.group().first_visible(first)),
             std::min(builder_.end_column(), map_.group().end_visible(last))};
   }
-  /// Adds to the tile the rows with numbers [begin, end) of `rows`, at most kRowsAtOnce.
+  /// Those with numbers [begin, end) of `rows`, at most ViewCells::rows_at_once().
   void add(const HeadRows& rows, Index begin, Index end);
 
  private:
   const EntryMap<float>& map_;
-  const EntryView& view_;
   TileBuilder& builder_;
-  JobControl& job_;
-  Index at_once_;                            // columns
-  std::vector<float> cells_;                 // [rows, columns of the tile]
-  std::vector<float> shown_, other_, term_;  // [rows, at most at_once_]
-
-  void sum_over_heads(const HeadRows& rows, Entry entry, Rows take, Index begin, Index end,
-                      std::vector<float>& sum);
+  ViewCells cells_of_;
+  std::vector<float> cells_;  // [rows, columns of the tile]
 };
 
-void Strips::sum_over_heads(const HeadRows& rows, Entry entry, Rows take, Index begin, Index end,
-                            std::vector<float>& sum) {
-  for (std::size_t g = 0; g < rows.size(); ++g) {
-    job_.check();
-    map_.entries(*rows[g], entry, take, begin, end, g == 0 ? sum.data() : term_.data());
-    if (g == 0) continue;
-    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += term_[i];
-  }
-  if (entry != Entry::logit || rows.size() == 1) return;
-  for (float& x : sum) x /= static_cast<float>(rows.size());
-}
-
-void Strips::add(const HeadRows& rows, Index begin, Index end) {
+void TileRows::add(const HeadRows& rows, Index begin, Index end) {
   const EntryRows<float>& first = *rows.front();
-  const Rows take{first.position(begin), first.position(end - 1) + 1};
-  const Rows columns = visible(take.begin, take.end - 1);
+  const Rows columns = visible(first.position(begin), first.position(end - 1));
   if (columns.count() == 0) return;
   const Index width = builder_.end_column() - builder_.first_column(), n = end - begin;
   cells_.assign(static_cast<std::size_t>(n * width), kNaN);
-  for (Index from = columns.begin; from < columns.end; from += at_once_) {
-    const Index to = std::min(from + at_once_, columns.end);
-    const auto size = static_cast<std::size_t>(n * (to - from));
-    shown_.resize(size);
-    term_.resize(size);
-    sum_over_heads(rows, view_.shown, take, from, to, shown_);
-    if (view_.against != EntryView::Against::nothing) {
-      other_.resize(size);
-      sum_over_heads(rows, view_.other, take, from, to, other_);
-      for (std::size_t i = 0; i < size; ++i) shown_[i] = compared(shown_[i], view_.against, other_[i]);
-    }
+  for (Index from = columns.begin; from < columns.end; from += cells_of_.tokens_at_once()) {
+    const Index to = std::min(from + cells_of_.tokens_at_once(), columns.end);
+    const std::vector<float>& some = cells_of_.cells(rows, begin, end, {from, to});
     for (Index r = 0; r < n; ++r)
-      std::copy_n(shown_.data() + r * (to - from), to - from,
+      std::copy_n(some.data() + r * (to - from), to - from,
                   cells_.data() + r * width + (from - builder_.first_column()));
   }
   for (Index r = 0; r < n; ++r)
@@ -139,7 +92,7 @@ Tile entry_tile(const EntryMap<float>& map, const EntryView& view, const TileKey
                 JobControl& job) {
   const HeadGroup<float>& group = map.group();
   TileBuilder builder(entry_map_size(group), key);
-  Strips strips(map, view, builder, job);
+  TileRows tile_rows(map, view, builder, job);
   const Index first_query = group.first_query(), first_row = builder.first_row(), end_row = builder.end_row();
   const Rows heads = heads_of(view, group.G());
   for (Index begin = first_row; begin < end_row;) {
@@ -147,11 +100,11 @@ Tile entry_tile(const EntryMap<float>& map, const EntryView& view, const TileKey
     job.progress(static_cast<double>(begin - first_row) / static_cast<double>(end_row - first_row));
     const Index block = begin / RowCache::kBlockRows, block_row = block * RowCache::kBlockRows;
     const Index end = std::min(block_row + RowCache::kBlockRows, end_row);
-    if (strips.visible(first_query + begin, first_query + end - 1).count() > 0) {
+    if (tile_rows.visible(first_query + begin, first_query + end - 1).count() > 0) {
       HeadRows block_rows;
       for (Index g = heads.begin; g < heads.end; ++g) block_rows.push_back(rows.get(map, g, block, job));
-      for (Index r = begin - block_row; r < end - block_row; r += kRowsAtOnce)
-        strips.add(block_rows, r, std::min(r + kRowsAtOnce, end - block_row));
+      for (Index r = begin - block_row; r < end - block_row; r += ViewCells::rows_at_once())
+        tile_rows.add(block_rows, r, std::min(r + ViewCells::rows_at_once(), end - block_row));
     }
     begin = end;
   }
@@ -162,13 +115,13 @@ Tile entry_preview(const EntryMap<float>& map, const EntryView& view, const Tile
   constexpr double kSeconds = 0.05;
   const HeadGroup<float>& group = map.group();
   TileBuilder builder(entry_map_size(group), key);
-  Strips strips(map, view, builder, job);
+  TileRows tile_rows(map, view, builder, job);
   const Rows all{group.first_query() + builder.first_row(), group.first_query() + builder.end_row()};
-  const Rows visible = all.count() > 0 ? strips.visible(all.begin, all.end - 1) : Rows{};
+  const Rows visible = all.count() > 0 ? tile_rows.visible(all.begin, all.end - 1) : Rows{};
   if (visible.count() == 0) return builder.finish();
 
   const Index middle = all.begin + all.count() / 2;
-  const double seconds = seconds_a_row(group, view, strips.visible(middle, middle), middle);
+  const double seconds = seconds_a_row(group, view, tile_rows.visible(middle, middle), middle);
   const auto affordable = static_cast<Index>(std::clamp(kSeconds / seconds, 1.0, 1e9));
   const Index step = (all.count() + affordable - 1) / affordable;
   const Rows sampled{all.begin + step / 2, all.end};  // a row in the middle of every `step`
@@ -177,7 +130,8 @@ Tile entry_preview(const EntryMap<float>& map, const EntryView& view, const Tile
   for (Index g = heads.begin; g < heads.end; ++g)
     rows.push_back(std::make_shared<const EntryRows<float>>(map.rows(g, sampled, job.workers(), step)));
   const Index count = rows.front()->count();
-  for (Index r = 0; r < count; r += kRowsAtOnce) strips.add(rows, r, std::min(r + kRowsAtOnce, count));
+  for (Index r = 0; r < count; r += ViewCells::rows_at_once())
+    tile_rows.add(rows, r, std::min(r + ViewCells::rows_at_once(), count));
 
   Tile tile = builder.finish();
   std::vector<std::uint8_t> taken(static_cast<std::size_t>(tile.rows), 0);

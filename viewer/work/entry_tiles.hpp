@@ -28,6 +28,15 @@ struct EntryView {
   bool operator==(const EntryView&) const = default;
 };
 
+/// A cell of the view from those of its two quantities.
+template <class T>
+T compared(T shown, EntryView::Against against, T other) {
+  if (against == EntryView::Against::difference) return shown - other;
+  if (against == EntryView::Against::nothing) return shown;
+  // The sign of a zero is not to turn an infinity's.
+  return (shown - other) / (other == 0 ? T(0) : other);
+}
+
 /// Cells of the token map.
 template <class T>
 MatrixSize entry_map_size(const HeadGroup<T>& group) {

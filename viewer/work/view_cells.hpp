@@ -1,0 +1,41 @@
+#pragma once
+
+#include "viewer/work/entry_tiles.hpp"
+
+#include <memory>
+#include <vector>
+
+namespace kvreplay::viewer {
+
+/// Query heads that a view adds up: [begin, end) of 0..G-1.
+Rows heads_of(const EntryView& view, Index G);
+
+/// Some rows after their softmax, one entry for each query head of the view.
+using HeadRows = std::vector<std::shared_ptr<const EntryRows<float>>>;
+
+/// Cells of a view, some rows and tokens at a time. For one thread.
+class ViewCells {
+ public:
+  /// Rows that are computed as quickly together as one alone.
+  static Index rows_at_once();
+
+  ViewCells(const EntryMap<float>& map, const EntryView& view, JobControl& job);
+
+  /// Tokens of which rows_at_once() rows are some milliseconds of work.
+  Index tokens_at_once() const { return at_once_; }
+  /// The cells of the rows with numbers [begin, end) of `rows` for the positions `tokens`: [end - begin,
+  /// tokens], NaN where hidden. Good until the next call. Throws Interrupted where the job is cancelled,
+  /// InputError where a number overflows.
+  const std::vector<float>& cells(const HeadRows& rows, Index begin, Index end, Rows tokens);
+
+ private:
+  void sum_over_heads(const HeadRows& rows, Entry entry, Rows take, Rows tokens, std::vector<float>& sum);
+
+  const EntryMap<float>& map_;
+  const EntryView& view_;
+  JobControl& job_;
+  Index at_once_;
+  std::vector<float> shown_, other_, term_;  // [rows, tokens]
+};
+
+}  // namespace kvreplay::viewer
