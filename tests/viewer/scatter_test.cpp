@@ -57,9 +57,9 @@ TEST_CASE("a point a token on log axes, with the rank correlation of agreement",
   CHECK(plot.y.kind == ScaleKind::log);
   CHECK(plot.x.at_edge == 0);
   CHECK(plot.left_out == 0);
-  CHECK_FALSE(plot.grid);
   CHECK(plot.spearman == agreement(s, e, false)[Figure::spearman]);
   REQUIRE(plot.points.size() == 500);
+  CHECK(bytes_of(plot) > 500 * sizeof(ScatterPoint));
   for (std::size_t p = 0; p < 500; ++p) {
     const ScatterPoint& point = plot.points[p];
     CHECK(point.token == static_cast<Index>(p));
@@ -122,33 +122,6 @@ TEST_CASE("a scatter stands NaN, infinities, one token and none", "[scatter]") {
   CHECK(none.x.low < none.x.high);
   CHECK(tokens_within(none, std::vector<AxisPoint>{{0, 0}, {1, 0}, {0, 1}}).empty());
   CHECK_FALSE(nearest(none, {0, 0}, {1, 1}, 10));
-}
-
-TEST_CASE("many points are counted in cells", "[scatter]") {
-  const std::vector<double> x{0, 1, 2, 3, 4, 4}, y{0, 0, 5, 10, 10, 9.99};
-  ScatterOptions options;
-  options.x = options.y = ScaleKind::linear;
-  options.most_points = 5;
-  options.columns = 4;
-  options.rows = 2;
-  const Scatter plot = scatter(x, y, options);
-  REQUIRE(plot.grid);
-  ScatterGrid wanted(2, 4);
-  wanted << 1, 1, 0, 0,  // y below 5
-      0, 0, 1, 3;        // the high edges belong to the last cells
-  CHECK(*plot.grid == wanted);
-  CHECK(plot.points.size() == 6);
-  options.most_points = 6;
-  CHECK_FALSE(scatter(x, y, options).grid);
-
-  const std::vector<double> s = random_values(100'001, 3), e = random_values(100'001, 4);
-  const Scatter large = scatter(s, e, {});
-  REQUIRE(large.grid);
-  CHECK(large.grid->sum() == 100'001);
-  CHECK(large.grid->rows() == 256);
-  CHECK(bytes_of(large) > 100'001 * sizeof(ScatterPoint));
-  const Scatter thousand = scatter(std::span(s).first(100'000), std::span(e).first(100'000), {});
-  CHECK_FALSE(thousand.grid);
 }
 
 TEST_CASE("a lasso takes what it winds around", "[scatter]") {

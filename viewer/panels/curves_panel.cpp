@@ -1,10 +1,10 @@
 #include "viewer/gl/ui_context.hpp"
+#include "viewer/panels/compared_head.hpp"
 #include "viewer/panels/curve_lines.hpp"
 #include "viewer/panels/curve_modes.hpp"
 #include "viewer/panels/curve_rows.hpp"
 #include "viewer/panels/make_panels.hpp"
 #include "viewer/panels/metric_controls.hpp"
-#include "viewer/panels/questions.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 
@@ -37,26 +37,23 @@ class CurvesPanel final : public Panel {
   void load(const nlohmann::json& json) override;
 
  private:
-  bool ask(PanelContext& context);
+  bool look(PanelContext& context);
+  const ScoreCurves& curves() const { return *shown_.get(); }
   void draw_controls(AppState& state, const MetricSet& available);
   void draw_plot(AppState& state, ImVec2 size);
   void draw_hovered(const Plot& plot) const;
   void draw_table(AppState& state);
-  bool shown(TokenMetric score) const { return score == shown_->reference || !hidden_.contains(score); }
-  /// The budget line: that of What if where it counts tokens, else this panel's own.
+  bool shown(TokenMetric score) const { return score == curves().reference || !hidden_.contains(score); }
+  /// The budget line: that of What if where it counts tokens, else a line of its own.
   Index budget(const AppState& state) const;
   void set_budget(AppState& state, Index k);
 
   CurveMode mode_ = CurveMode::recall;
   std::array<bool, kCurveModes> log_{false, false, true};
   MetricSet hidden_ = hidden_at_first();
-  Index own_budget_ = 0;  // 0: what the setting's sigma keeps
   PlotView view_;
   std::string axes_;  // what view_ belongs to
-  std::shared_ptr<const ScoreCurves> shown_;
-  std::string shown_run_;
-  Index layer_ = 0, kv_head_ = 0;  // of shown_
-  bool pending_ = false;
+  ComparedFacts<ScoreCurves> shown_;
   std::optional<TokenMetric> pointed_, pointed_next_;  // under the mouse, in the plot or in the table
 };
 
@@ -65,7 +62,7 @@ nlohmann::json CurvesPanel::save() const {
   for (const TokenMetric metric : all_token_metrics())
     if (hidden_.contains(metric)) hidden.push_back(name_of(metric));
   for (const bool one : log_) log.push_back(one);
-  return {{"mode", name_of(mode_)}, {"log_y", log}, {"hidden", hidden}, {"budget", own_budget_}};
+  return {{"mode", name_of(mode_)}, {"log_y", log}, {"hidden", hidden}};
 }
 
 void CurvesPanel::load(const nlohmann::json& json) {
@@ -82,38 +79,28 @@ void CurvesPanel::load(const nlohmann::json& json) {
       if (const auto metric = name.is_string() ? token_metric_named(name.get<std::string>()) : std::nullopt)
         hidden_.insert(*metric);
   }
-  if (const auto own = find("budget"); own.is_number_integer())
-    own_budget_ = std::clamp<Index>(own.get<Index>(), 0, Index{1} << 30);
 }
 
 Index CurvesPanel::budget(const AppState& state) const {
   const WhatIfSettings& setting = state.setting_a;
   Index k = setting.budget;
   if (setting.sigma_budget)
-    k = own_budget_ > 0 ? own_budget_ : kept_tokens(setting.sigma, shown_->n, setting.semantics);
-  return std::clamp<Index>(k, 1, shown_->n);
+    k = state.budget_line.value_or(kept_tokens(setting.sigma, curves().n, setting.semantics));
+  return std::clamp<Index>(k, 1, curves().n);
 }
 
 void CurvesPanel::set_budget(AppState& state, Index k) {
-  own_budget_ = std::clamp<Index>(k, 1, shown_->n);
-  if (!state.setting_a.sigma_budget) state.setting_a.budget = own_budget_;
+  state.budget_line = std::clamp<Index>(k, 1, curves().n);
+  if (!state.setting_a.sigma_budget) state.setting_a.budget = *state.budget_line;
 }
 
 void CurvesPanel::draw(PanelContext& context) {
   AppState& state = context.state;
-  const std::shared_ptr<const Run>& run = state.run();
-  if (run == nullptr) return hint("Open a dump or a result folder.");
-  const MetricSet available = available_metrics(*run);
-  if (available.empty())
-    return hint(
-        fmt::format("These results hold no token metrics, and there is no dump to compute them from: {}.",
-                    run->why_no_dump()));
-  draw_controls(state, available);
-  if (!available.contains(state.comparison.reference))
-    return hint(fmt::format("This run has no {}. Choose another reference above.",
-                            name_of(state.comparison.reference)));
-  if (!ask(context)) return;
-  if (shown_->n == 0) return hint("There is no token to keep.");
+  const std::optional<MetricSet> available = compared_metrics(state);
+  if (!available) return;
+  draw_controls(state, *available);
+  if (!is_there(state.comparison.reference, *available) || !look(context)) return;
+  if (curves().n == 0) return hint("There is no token to keep.");
   pointed_ = std::exchange(pointed_next_, std::nullopt);
 
   const Theme& t = theme();
@@ -132,41 +119,13 @@ void CurvesPanel::draw(PanelContext& context) {
   ImGui::EndChild();
 }
 
-/// Brings shown_ up to date as far as that is known; false where there is nothing to show, having said why.
-bool CurvesPanel::ask(PanelContext& context) {
-  const AppState& state = context.state;
-  const std::shared_ptr<const Run>& run = state.run();
-  const Selection& selected = state.selection();
-  const TokenMetric reference = state.comparison.reference;
-  const Answer<HeadSummary> head = ask_summary(context, selected.layer, selected.kv_head, Urgency::soon);
-  Answer<ScoreCurves> answer;
-  if (head && head->tokens != nullptr) {
-    Question question;
-    question.key = fmt::format("{}curves/{}/{}/{}/{}", run->key(), state.comparison.window, selected.layer,
-                               selected.kv_head, name_of(reference));
-    question.title = fmt::format("Curves against {}, layer {} head {}", name_of(reference), selected.layer,
-                                 selected.kv_head);
-    question.all_cores = true;
-    answer = context.desk.ask<ScoreCurves>(question, [values = head.value, reference](JobControl& job) {
-      return score_curves(*values->tokens, values->metrics, reference, values->compared, kPoints,
-                          job.workers());
-    });
-  }
-  const std::string& error = head.error.empty() ? answer.error : head.error;
-  if (!error.empty()) {
-    error_line(error);
-    return false;
-  }
-  pending_ = !answer;
-  if (answer) {
-    shown_ = answer.value;
-    shown_run_ = run->key();
-    layer_ = selected.layer;
-    kv_head_ = selected.kv_head;
-  }
-  if (shown_ != nullptr && shown_run_ == run->key()) return true;
-  hint("Computing the head's token metrics ...");
-  return false;
+bool CurvesPanel::look(PanelContext& context) {
+  const TokenMetric reference = context.state.comparison.reference;
+  const auto compute = [reference](const std::shared_ptr<const HeadSummary>& head, JobControl& job) {
+    return score_curves(*head->tokens, head->metrics, reference, head->compared, kPoints, job.workers());
+  };
+  return shown_.look(context, fmt::format("curves/{}", name_of(reference)),
+                     fmt::format("Curves against {}", name_of(reference)), compute);
 }
 
 void CurvesPanel::draw_controls(AppState& state, const MetricSet& available) {
@@ -190,29 +149,29 @@ void CurvesPanel::draw_controls(AppState& state, const MetricSet& available) {
 
 void CurvesPanel::draw_plot(AppState& state, ImVec2 size) {
   const Theme& t = theme();
-  const ScoreCurves& curves = *shown_;
+  const ScoreCurves& all = curves();
   const bool log = log_[static_cast<std::size_t>(mode_)];
   const std::string axes =
-      fmt::format("{}{}/{}/{}", shown_run_, name_of(curves.reference), name_of(mode_), log);
+      fmt::format("{}{}/{}/{}", shown_.run(), name_of(all.reference), name_of(mode_), log);
   if (std::exchange(axes_, axes) != axes) view_ = {};
 
-  const std::vector<double> budgets(curves.budgets.begin(), curves.budgets.end());
-  const ValueExtent extent = extent_of(curves, mode_, log, [&](TokenMetric score) { return shown(score); });
-  PlotAxis y{axis_title(mode_, curves.reference), log, extent.low, extent.high};
-  Plot plot("plot", size,
-            {"budget (tokens kept)", true, 1, static_cast<double>(std::max<Index>(curves.n, 2))}, y, view_);
-  const float fade = pending_ ? 0.45F : 1;
-  draw_curve(plot, budgets, chance(curves, mode_), faded(t.faint, fade), Stroke::dotted, 1.2F);
+  const std::vector<double> budgets(all.budgets.begin(), all.budgets.end());
+  const ValueExtent extent = extent_of(all, mode_, log, [&](TokenMetric score) { return shown(score); });
+  PlotAxis y{axis_title(mode_, all.reference), log, extent.low, extent.high};
+  Plot plot("plot", size, {"budget (tokens kept)", true, 1, static_cast<double>(std::max<Index>(all.n, 2))},
+            y, view_);
+  const float fade = shown_.pending() ? 0.45F : 1;
+  draw_curve(plot, budgets, chance(all, mode_), faded(t.faint, fade), Stroke::dotted, 1.2F);
   // The one pointed at lies above the others, the best possible below them.
   std::vector<const ScoreCurves::Curve*> order;
-  for (const ScoreCurves::Curve& curve : curves.curves)
+  for (const ScoreCurves::Curve& curve : all.curves)
     if (shown(curve.score)) order.push_back(&curve);
   const auto depth = [&](const ScoreCurves::Curve* curve) {
-    return curve->score == pointed_ ? 2 : curve->score == curves.reference ? 0 : 1;
+    return curve->score == pointed_ ? 2 : curve->score == all.reference ? 0 : 1;
   };
   std::stable_sort(order.begin(), order.end(), [&](auto* a, auto* b) { return depth(a) < depth(b); });
   for (const ScoreCurves::Curve* curve : order) {
-    const CurveLook look = look_of(curve->score, curves.reference);
+    const CurveLook look = look_of(curve->score, all.reference);
     const bool pointed = curve->score == pointed_;
     draw_curve(plot, budgets, drawn_values(*curve, mode_, log),
                faded(look.color, pointed || !pointed_ ? fade : fade * 0.4F), look.stroke,
@@ -222,8 +181,8 @@ void CurvesPanel::draw_plot(AppState& state, ImVec2 size) {
     std::vector<NamedCurve> named;
     for (const ScoreCurves::Curve* curve : order)
       named.push_back({std::string(name_of(curve->score)), drawn_values(*curve, mode_, log),
-                       faded(look_of(curve->score, curves.reference).color, fade)});
-    named.push_back({"chance", chance(curves, mode_), faded(t.dim, fade)});
+                       faded(look_of(curve->score, all.reference).color, fade)});
+    named.push_back({"chance", chance(all, mode_), faded(t.dim, fade)});
     label_curves(plot, budgets, named, static_cast<double>(budget(state)));
   }
   draw_hovered(plot);
@@ -232,7 +191,7 @@ void CurvesPanel::draw_plot(AppState& state, ImVec2 size) {
   if (plot.drag_vertical("budget", k, t.accent)) set_budget(state, static_cast<Index>(std::lround(k)));
   // The line's own button comes last: the mouse is over it or over the plot, never over both.
   if (!plot.hovered()) return;
-  const auto at = std::clamp<Index>(std::lround(plot.x_of(ImGui::GetMousePos().x)), 1, curves.n);
+  const auto at = std::clamp<Index>(std::lround(plot.x_of(ImGui::GetMousePos().x)), 1, all.n);
   const float mouse = ImGui::GetMousePos().y;
   float least = t.px(9);
   for (const ScoreCurves::Curve* curve : order) {
@@ -247,16 +206,16 @@ void CurvesPanel::draw_plot(AppState& state, ImVec2 size) {
 
 void CurvesPanel::draw_hovered(const Plot& plot) const {
   if (!plot.hovered() || !pointed_) return;
-  const ScoreCurves::Curve* curve = shown_->find(*pointed_);
+  const ScoreCurves::Curve* curve = curves().find(*pointed_);
   if (curve == nullptr) return;
-  const auto k = std::clamp<Index>(std::lround(plot.x_of(ImGui::GetMousePos().x)), 1, shown_->n);
+  const auto k = std::clamp<Index>(std::lround(plot.x_of(ImGui::GetMousePos().x)), 1, curves().n);
   const double value = value_of(curve->exact.at(k), mode_);
   plot.list()->AddCircleFilled(plot.at(static_cast<double>(k), value), theme().px(3.5F),
-                               look_of(*pointed_, shown_->reference).color);
+                               look_of(*pointed_, curves().reference).color);
   ImGui::BeginTooltip();
   ImGui::TextUnformatted(std::string(name_of(*pointed_)).c_str());
   figure(std::string(title_of(mode_)).c_str(), number_text(value));
-  figure("budget", budget_text(k, shown_->n));
+  figure("budget", budget_text(k, curves().n));
   ImGui::EndTooltip();
 }
 
@@ -277,21 +236,28 @@ void CurvesPanel::draw_table(AppState& state) {
           : "The budget of the line in tokens, that of What if. Drag the line, or type "
             "and press Enter.");
   ImGui::SameLine(0, t.px(5));
-  dim_text(fmt::format("= {:.3g} %", 100.0 * static_cast<double>(k) / static_cast<double>(shown_->n)));
-  if (pending_) busy_mark();
+  dim_text(fmt::format("= {:.3g} %", 100.0 * static_cast<double>(k) / static_cast<double>(curves().n)));
+  if (shown_.pending()) busy_mark();
 
-  draw_curve_rows(*shown_, mode_, k, hidden_, pointed_next_);
+  const std::string& whose = shown_.head().whose;
+  if (!whose.empty()) {
+    ImGui::PushTextWrapPos(0);
+    dim_text(whose);
+    ImGui::PopTextWrapPos();
+    tip("Whose values these are. The head bar selects one query head of the group.");
+  }
+  draw_curve_rows(curves(), mode_, k, hidden_, pointed_next_);
 }
 
 std::string CurvesPanel::csv(PanelContext& context) const {
-  const auto& run = context.state.run();
-  if (run == nullptr || shown_ == nullptr || shown_run_ != run->key()) return {};
-  std::string text = "layer,kv_head,reference,score,budget,recall,mass,loss\n";
-  for (const ScoreCurves::Curve& curve : shown_->curves)
-    for (std::size_t i = 0; i < shown_->budgets.size(); ++i)
-      text += fmt::format("{},{},{},{},{},{},{},{}\n", layer_, kv_head_, name_of(shown_->reference),
-                          name_of(curve.score), shown_->budgets[i], curve.recall[i], curve.mass[i],
-                          curve.loss[i]);
+  const ScoreCurves* all = shown_.of(context.state.run().get());
+  if (all == nullptr) return {};
+  std::string text = "layer,kv_head,query_head,reference,score,budget,recall,mass,loss\n";
+  for (const ScoreCurves::Curve& curve : all->curves)
+    for (std::size_t i = 0; i < all->budgets.size(); ++i)
+      text +=
+          fmt::format("{}{},{},{},{},{},{}\n", shown_.head().csv_prefix(), name_of(all->reference),
+                      name_of(curve.score), all->budgets[i], curve.recall[i], curve.mass[i], curve.loss[i]);
   return text;
 }
 

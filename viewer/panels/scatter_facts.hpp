@@ -1,6 +1,5 @@
 #pragma once
 
-#include "viewer/panels/panel.hpp"
 #include "viewer/work/head_figures.hpp"
 #include "viewer/work/scatter.hpp"
 
@@ -23,8 +22,8 @@ struct ScatterFacts {
 };
 std::size_t bytes_of(const ScatterFacts& facts);
 
-/// Those of the selected head and comparison, both metrics of which must be there. `log`: axes are
-/// logarithmic where they can be.
-Answer<ScatterFacts> ask_scatter(PanelContext& context, bool log);
+/// Both metrics must be there. `log`: axes are logarithmic where they can be.
+ScatterFacts scatter_facts(std::shared_ptr<const HeadSummary> head, TokenMetric score, TokenMetric reference,
+                           bool log);
 
 }  // namespace kvreplay::viewer

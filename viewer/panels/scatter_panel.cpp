@@ -1,5 +1,6 @@
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/token_text.hpp"
+#include "viewer/panels/compared_head.hpp"
 #include "viewer/panels/make_panels.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/questions.hpp"
@@ -38,17 +39,16 @@ class ScatterPanel final : public Panel {
 
  private:
   void draw_controls(AppState& state, const MetricSet& available);
-  void draw_figures(AppState& state, const ScatterFacts& facts, bool pending);
-  void draw_plot(PanelContext& context, const ScatterFacts& facts, bool stale);
+  void draw_figures(AppState& state, const ScatterFacts& facts);
+  void draw_plot(PanelContext& context, const ScatterFacts& facts);
   void take_mouse(AppState& state, const ScatterFacts& facts, const Plot& plot,
                   std::optional<ScatterPoint> under);
-  std::vector<std::uint8_t> classes(PanelContext& context, const ScatterFacts& facts, bool stale);
+  std::vector<std::uint8_t> classes(PanelContext& context, const ScatterFacts& facts);
 
   bool log_ = true, kept_ = false;
   PlotView view_;
   std::string axes_;  // what view_ belongs to
-  std::shared_ptr<const ScatterFacts> shown_;
-  std::string shown_run_;
+  ComparedFacts<ScatterFacts> shown_;
   std::vector<AxisPoint> lasso_;  // while the button is down
   bool pressed_ = false;
   Index kept_tokens_ = -1;  // of the setting, where it is known
@@ -66,29 +66,21 @@ void ScatterPanel::load(const nlohmann::json& json) {
 
 void ScatterPanel::draw(PanelContext& context) {
   AppState& state = context.state;
-  const std::shared_ptr<const Run>& run = state.run();
-  if (run == nullptr) return hint("Open a dump or a result folder.");
-  const MetricSet available = available_metrics(*run);
-  if (available.empty())
-    return hint(
-        fmt::format("These results hold no token metrics, and there is no dump to compute them from: {}.",
-                    run->why_no_dump()));
-  draw_controls(state, available);
+  const std::optional<MetricSet> available = compared_metrics(state);
+  if (!available) return;
+  draw_controls(state, *available);
   const Comparison& c = state.comparison;
-  for (const TokenMetric metric : {c.score, c.reference})
-    if (!available.contains(metric))
-      return hint(fmt::format("This run has no {}. Choose another metric above.", name_of(metric)));
-
-  const Answer<ScatterFacts> facts = ask_scatter(context, log_);
-  if (facts) {
-    shown_ = facts.value;
-    shown_run_ = run->key();
-  }
-  if (!facts.error.empty()) return error_line(facts.error);
-  if (shown_ == nullptr || shown_run_ != run->key()) return hint("Computing the head's token metrics ...");
-  if (shown_->scatter.points.empty()) return hint("No token has a finite value of both.");
-  draw_figures(state, *shown_, !facts);
-  draw_plot(context, *shown_, !facts);
+  if (!is_there(c.score, *available) || !is_there(c.reference, *available)) return;
+  const auto compute = [score = c.score, reference = c.reference, log = log_](
+                           std::shared_ptr<const HeadSummary> head, JobControl&) {
+    return scatter_facts(std::move(head), score, reference, log);
+  };
+  const std::string pair = fmt::format("{} against {}", name_of(c.score), name_of(c.reference));
+  if (!shown_.look(context, fmt::format("scatter/{}/{}", pair, log_), pair, compute)) return;
+  const ScatterFacts& facts = *shown_.get();
+  if (facts.scatter.points.empty()) return hint("No token has a finite value of both.");
+  draw_figures(state, facts);
+  draw_plot(context, facts);
 }
 
 void ScatterPanel::draw_controls(AppState& state, const MetricSet& available) {
@@ -113,7 +105,7 @@ void ScatterPanel::draw_controls(AppState& state, const MetricSet& available) {
   tip("Colours the tokens that the setting of What if keeps.");
 }
 
-void ScatterPanel::draw_figures(AppState& state, const ScatterFacts& facts, bool pending) {
+void ScatterPanel::draw_figures(AppState& state, const ScatterFacts& facts) {
   const auto number = [&](const char* name, Figure which, const char* what) {
     const double value = facts.agreement[which];
     const std::string text = std::isnan(value) ? number_text(value) : fmt::format("{:.3f}", value);
@@ -135,7 +127,13 @@ void ScatterPanel::draw_figures(AppState& state, const ScatterFacts& facts, bool
     tip(fmt::format("{} tokens without a finite value of both are not shown.", facts.scatter.left_out)
             .c_str());
   else
-    tip("Tokens of the prompt; their values are summed over the query heads of the group.");
+    tip("Tokens of the prompt");
+  const std::string& whose = shown_.head().whose;
+  if (!whose.empty()) {
+    flow(ImGui::CalcTextSize(whose.c_str()).x);
+    dim_text(whose);
+    tip("Whose values these are. The head bar selects one query head of the group.");
+  }
   const auto& chosen = state.selection().tokens;
   if (kept_ && kept_tokens_ >= 0) {
     const std::string text = fmt::format("kept {}", kept_tokens_);
@@ -157,15 +155,14 @@ void ScatterPanel::draw_figures(AppState& state, const ScatterFacts& facts, bool
     ImGui::SameLine(0, theme().px(5));
     if (ImGui::SmallButton("clear")) state.select_tokens({});
   }
-  if (pending) busy_mark();
+  if (shown_.pending()) busy_mark();
 }
 
-std::vector<std::uint8_t> ScatterPanel::classes(PanelContext& context, const ScatterFacts& facts,
-                                                bool stale) {
+std::vector<std::uint8_t> ScatterPanel::classes(PanelContext& context, const ScatterFacts& facts) {
   const AppState& state = context.state;
   std::vector<std::uint8_t> of(static_cast<std::size_t>(facts.head->l), 0);
   kept_tokens_ = -1;
-  if (kept_ && !stale && state.run()->dump() != nullptr) {
+  if (kept_ && !shown_.pending() && state.run()->dump() != nullptr) {
     const Answer<WhatIf> answer = ask_what_if(context, state.setting(), facts.head->layer,
                                               facts.head->kv_head, Urgency::soon, "scatter");
     if (answer && answer->kept.size() == of.size()) {
@@ -178,11 +175,11 @@ std::vector<std::uint8_t> ScatterPanel::classes(PanelContext& context, const Sca
   return of;
 }
 
-void ScatterPanel::draw_plot(PanelContext& context, const ScatterFacts& facts, bool stale) {
+void ScatterPanel::draw_plot(PanelContext& context, const ScatterFacts& facts) {
   AppState& state = context.state;
   const Theme& t = theme();
   const Scatter& s = facts.scatter;
-  const std::string axes = fmt::format("{}{}/{}/{}", shown_run_, name_of(facts.score),
+  const std::string axes = fmt::format("{}{}/{}/{}", shown_.run(), name_of(facts.score),
                                        name_of(facts.reference), s.x.kind == ScaleKind::log);
   if (std::exchange(axes_, axes) != axes) view_ = {};
   const auto axis = [](const ScatterAxis& from, TokenMetric metric) {
@@ -190,7 +187,7 @@ void ScatterPanel::draw_plot(PanelContext& context, const ScatterFacts& facts, b
     return PlotAxis{title_with_unit(metric), from.kind == ScaleKind::log, from.value_at(from.low - pad),
                     from.value_at(from.high + pad)};
   };
-  const std::vector<std::uint8_t> styles_by_token = classes(context, facts, stale);
+  const std::vector<std::uint8_t> styles_by_token = classes(context, facts);
   Plot plot("plot", ImGui::GetContentRegionAvail(), axis(s.x, facts.score), axis(s.y, facts.reference), view_,
             true);
   const ScatterPixels pixels(s, plot);
@@ -204,7 +201,7 @@ void ScatterPanel::draw_plot(PanelContext& context, const ScatterFacts& facts, b
       plot.label({end.x - t.px(40), end.y + t.px(16)}, "y = x", t.dim);
     }
   }
-  const float fade = stale ? 0.5F : 1;
+  const float fade = shown_.pending() ? 0.5F : 1;
   const PointStyle styles[] = {{t.dim, 0.55F * fade}, {t.series[2], 0.8F * fade}, {t.accent, 0.95F * fade}};
   draw_points(plot, s, styles_by_token, styles);
 
@@ -293,15 +290,14 @@ void ScatterPanel::take_mouse(AppState& state, const ScatterFacts& facts, const 
 }
 
 std::string ScatterPanel::csv(PanelContext& context) const {
-  const auto& run = context.state.run();
-  if (run == nullptr || shown_ == nullptr || shown_run_ != run->key()) return {};
-  std::string text =
-      fmt::format("layer,kv_head,token,{},{},selected\n", name_of(shown_->score), name_of(shown_->reference));
+  const ScatterFacts* facts = shown_.of(context.state.run().get());
+  if (facts == nullptr) return {};
+  std::string text = fmt::format("layer,kv_head,query_head,token,{},{},selected\n", name_of(facts->score),
+                                 name_of(facts->reference));
   const std::vector<Index>& chosen = context.state.selection().tokens;
-  for (Index p = 0; p < shown_->head->l; ++p)
-    text +=
-        fmt::format("{},{},{},{},{},{}\n", shown_->head->layer, shown_->head->kv_head, p, shown_->score_of(p),
-                    shown_->reference_of(p), std::binary_search(chosen.begin(), chosen.end(), p) ? 1 : 0);
+  for (Index p = 0; p < facts->head->l; ++p)
+    text += fmt::format("{}{},{},{},{}\n", shown_.head().csv_prefix(), p, facts->score_of(p),
+                        facts->reference_of(p), std::binary_search(chosen.begin(), chosen.end(), p) ? 1 : 0);
   return text;
 }
 

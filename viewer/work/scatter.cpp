@@ -75,8 +75,7 @@ double ScatterAxis::value_at(double coordinate) const {
 }
 
 std::size_t bytes_of(const Scatter& scatter) {
-  return sizeof(scatter) + scatter.points.size() * sizeof(ScatterPoint) +
-         (scatter.grid ? static_cast<std::size_t>(scatter.grid->size()) * sizeof(std::int32_t) : 0);
+  return sizeof(scatter) + scatter.points.size() * sizeof(ScatterPoint);
 }
 
 Scatter scatter(std::span<const double> score, std::span<const double> reference,
@@ -92,12 +91,6 @@ Scatter scatter(std::span<const double> score, std::span<const double> reference
       ++result.left_out;
     else
       result.points.push_back({at, static_cast<Index>(p)});
-  }
-  if (result.points.size() > options.most_points) {
-    const Index rows = std::max<Index>(options.rows, 1), columns = std::max<Index>(options.columns, 1);
-    result.grid = ScatterGrid::Zero(rows, columns);
-    for (const ScatterPoint& point : result.points)
-      ++(*result.grid)(cell_of(point.at.y, result.y, rows), cell_of(point.at.x, result.x, columns));
   }
   return result;
 }

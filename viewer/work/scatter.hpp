@@ -4,7 +4,7 @@
 #include "sim/head_group.hpp"
 #include "viewer/model/value_scale.hpp"
 
-#include <cstdint>
+#include <cstddef>
 #include <optional>
 #include <span>
 #include <vector>
@@ -33,13 +33,8 @@ struct ScatterPoint {
   Index token = 0;
 };
 
-/// Counts of points in equal cells over both axes, the y axis upwards: counts(row, column), row 0 lowest.
-using ScatterGrid = Matrix<std::int32_t>;
-
 struct ScatterOptions {
-  std::optional<ScaleKind> x, y;      ///< linear or log; empty: log where it can show a value
-  std::size_t most_points = 100'000;  ///< above, the points are counted in cells
-  Index columns = 256, rows = 256;    ///< of the grid
+  std::optional<ScaleKind> x, y;  ///< linear or log; empty: log where it can show a value
 };
 
 struct Scatter {
@@ -47,7 +42,6 @@ struct Scatter {
   std::vector<ScatterPoint> points;  ///< by token; those with NaN or infinite values are left out
   std::size_t left_out = 0;
   double spearman = 0;  ///< over all tokens, as in agreement(); NaN where one side has no order
-  std::optional<ScatterGrid> grid;
 };
 std::size_t bytes_of(const Scatter& scatter);
 

@@ -1,0 +1,73 @@
+#include "viewer/work/query_head.hpp"
+
+#include "data/dump.hpp"
+#include "data/error.hpp"
+#include "sim/eviction/cache_group.hpp"
+#include "sim/head_group.hpp"
+#include "tests/analysis/kvreplay_program.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/random_group.hpp"
+#include "tests/support/temp_dir.hpp"
+#include "viewer/work/result_tables.hpp"
+
+#include <array>
+
+using namespace kvreplay;
+using namespace kvreplay::viewer;
+using namespace kvreplay::test;
+
+TEST_CASE("a query head's own figures are those of a group that has it alone", "[query_head]") {
+  const HeadGroup<double> group = random_group({.l = 67, .T = 75, .G = 3, .d = 5, .d_v = 3});
+  Workers workers(2);
+  HeadSummaryOptions options;
+  options.window = 9;
+  options.metrics = available_metrics(group);
+  const HeadSummary all = summarise_head(to_float(group), options, workers);
+  std::array<double, 3> sums{};
+  for (Index g = 0; g < 3; ++g) {
+    const HeadSummary found = summarise_query_head(to_float(group), g, options, workers);
+    const TokenMetrics judged =
+        token_metrics_reference(query_head_group(group, g), {options.window, false, options.metrics});
+    for (const TokenMetric m : all_token_metrics()) {
+      if (!options.metrics.contains(m)) continue;
+      INFO(name_of(m) << ", query head " << g);
+      const Matrix<double>& values = (*found.tokens)[m];
+      REQUIRE(values.rows() == 1);
+      REQUIRE(values.cols() == 67);
+      // float32 inputs and tiles: far below what tells query heads apart.
+      const double most = judged[m].cwiseAbs().maxCoeff();
+      CHECK((values - judged[m]).cwiseAbs().maxCoeff() <= 1e-3 * most + 1e-9);
+    }
+    sums[static_cast<std::size_t>(g)] = found.value({TokenMetric::attn, {}, {}});
+  }
+  CHECK(sums[0] + sums[1] + sums[2] == Approx(all.value({TokenMetric::attn, {}, {}})));
+}
+
+TEST_CASE("a result folder written per query head gives each its own, one of sums gives none",
+          "[query_head]") {
+  const TempDir dir;
+  for (const bool own : {false, true}) {
+    const std::string out = (dir / (own ? "q" : "kv")).string();
+    std::vector<std::string> command{"tokens", sample_dump(), "--out", out, "--layers", "2", "--quiet"};
+    if (own) command.emplace_back("--per-query-head");
+    REQUIRE(run_kvreplay(command).code == 0);
+  }
+  const ResultTables sums(dir / "kv"), single(dir / "q");
+  CHECK_FALSE(read_query_head_metrics(sums, 2, 1, 0).has_value());
+  const Dump dump = Dump::open(sample_dump());
+  Workers workers(2);
+  HeadSummaryOptions options;
+  options.metrics = metrics_of(dump);
+  for (const Index query_head : {0, 1}) {
+    const auto read = read_query_head_metrics(single, 2, 1, query_head);
+    REQUIRE(read.has_value());
+    const HeadSummary live =
+        summarise_query_head(load_head_group<float>(dump, 2, 1), query_head, options, workers);
+    for (const TokenMetric m : all_token_metrics()) {
+      if ((*read)[m].size() == 0) continue;
+      INFO(name_of(m));
+      CHECK((*read)[m].cast<float>() == (*live.tokens)[m].cast<float>());
+    }
+  }
+  CHECK_THROWS_AS(read_query_head_metrics(single, 3, 1, 0), InputError);  // not a layer of the run
+}
