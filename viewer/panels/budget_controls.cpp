@@ -82,4 +82,26 @@ void edit_budgets(const Run& run, BudgetSettings& settings) {
   tip("Compression ratio: the total budget is (1 - \xCF\x83) of all heads' tokens");
 }
 
+void choose_budgets(const Run& run, const BudgetResultSource& source, std::string& order,
+                    std::string& sigma) {
+  const auto one_of = [](const char* id, const std::vector<std::string>& names, std::string& chosen,
+                         float width) {
+    const std::vector<std::string_view> views(names.begin(), names.end());
+    auto at = static_cast<std::size_t>(std::find(names.begin(), names.end(), chosen) - names.begin());
+    if (at < names.size() && choose(id, views, at, width)) chosen = names[at];
+  };
+  one_of("##order", source.orders(), order, 112);
+  tip("What ranks a head's tokens, once for all budgets");
+  flow(theme().px(90));
+  ImGui::AlignTextToFramePadding();
+  dim_text("\xCF\x83");
+  ImGui::SameLine(0, theme().px(5));
+  one_of("##sigma", source.sigmas(order), sigma, 70);
+  tip("Compression ratio: the total budget is (1 - \xCF\x83) of all heads' tokens");
+  flow(ImGui::CalcTextSize("as the result folder has them").x);
+  ImGui::AlignTextToFramePadding();
+  dim_text("as the result folder has them");
+  tip(("Other totals are computed from the dump, and this run has none: " + run.why_no_dump()).c_str());
+}
+
 }  // namespace kvreplay::viewer

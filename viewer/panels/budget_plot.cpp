@@ -31,7 +31,7 @@ std::vector<std::size_t> places(std::size_t end) {
 
 }  // namespace
 
-void BudgetPlot::take_curves(const BudgetPlotContent& content, BudgetSource& source) {
+void BudgetPlot::take_curves(const BudgetPlotContent& content, BudgetFigures& source) {
   const std::string key =
       fmt::format("{}/{}", content.key, content.heads > kMostCurves ? content.selected : Index{-1});
   if (key_ == key) return;
@@ -57,13 +57,14 @@ void BudgetPlot::take_curves(const BudgetPlotContent& content, BudgetSource& sou
   low_ = std::clamp(low_, high_ * kLeastShare, high_ * 0.5);
 }
 
-void BudgetPlot::draw(ImVec2 size, const BudgetPlotContent& content, BudgetSource& source) {
+void BudgetPlot::draw(ImVec2 size, const BudgetPlotContent& content, BudgetFigures& source) {
   const Theme& t = theme();
   take_curves(content, source);
   const auto selected = static_cast<std::size_t>(content.selected);
   if (selected >= curves_.size() || curves_[selected].budgets.empty()) {
     ImGui::BeginChild("no curve", size);
-    hint("The selected head's loss curve is being computed.");
+    hint(source.pending() || source.missing() > 0 ? "The selected head's loss curve is being computed."
+                                                  : "There is no loss curve of the selected head.");
     ImGui::EndChild();
     return;
   }

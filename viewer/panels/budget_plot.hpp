@@ -1,6 +1,6 @@
 #pragma once
 
-#include "viewer/panels/budget_source.hpp"
+#include "viewer/panels/budget_figures.hpp"
 #include "viewer/widgets/plot.hpp"
 
 #include <imgui.h>
@@ -27,13 +27,13 @@ struct BudgetPlotContent {
 class BudgetPlot {
  public:
   /// Within `size` pixels.
-  void draw(ImVec2 size, const BudgetPlotContent& content, BudgetSource& source);
+  void draw(ImVec2 size, const BudgetPlotContent& content, BudgetFigures& source);
 
  private:
   struct Curve {
     std::vector<double> budgets, losses;  ///< thinned for the screen
   };
-  void take_curves(const BudgetPlotContent& content, BudgetSource& source);
+  void take_curves(const BudgetPlotContent& content, BudgetFigures& source);
 
   std::string key_;
   std::vector<Curve> curves_;

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace kvreplay::viewer {
@@ -133,6 +134,11 @@ void BudgetSource::ask_shares(PanelContext& context) {
     methods.push_back(std::move(method));
   }
   methods_ = std::move(methods);
+}
+
+bool BudgetSource::stale() const {
+  return std::any_of(methods_.begin(), methods_.end(),
+                     [](const Method& method) { return method.share.stale; });
 }
 
 const BudgetShare* BudgetSource::find(const std::string& name) const {
