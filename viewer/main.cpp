@@ -24,7 +24,7 @@ using namespace kvreplay::viewer;
 constexpr int kBadUsage = 2;
 
 struct Arguments {
-  std::vector<std::string> open;
+  std::vector<std::string> open, scores;
   std::string theme = "dark";
   std::string size;  // empty: 1280x800, or the session's
   float text = 13;
@@ -52,6 +52,7 @@ void parse_size(const std::string& text, int& width, int& height) {
 AppOptions app_options(const Arguments& given) {
   AppOptions options;
   options.open.assign(given.open.begin(), given.open.end());
+  options.scores = given.scores;
   options.dark = given.theme == "dark";
   options.text_points = given.text;
   options.threads = given.threads;
@@ -100,6 +101,9 @@ int run(int argc, char** argv) {
       "--head 1\n",
       "kvreplay-viewer");
   parser.add_option("PATH", given.open, "dumps and result folders to open, side by side");
+  parser.add_option("--score", given.scores, "NAME=FILE.npy: your score, [layers, kv_heads, l], for What if")
+      ->delimiter(',')
+      ->allow_extra_args(false);
   parser.add_option("--theme", given.theme, "dark or light")
       ->check(CLI::IsMember({"dark", "light"}))
       ->capture_default_str();

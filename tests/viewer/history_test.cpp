@@ -82,3 +82,24 @@ TEST_CASE("old steps are forgotten", "[viewer][history]") {
   CHECK(steps == 3);
   CHECK(history.now() == 7);
 }
+
+TEST_CASE("a drag is one step however long the hand rests in it", "[viewer][history]") {
+  History<int> history(0);
+  history.record(1, "press 1", kStart);
+  history.record(2, "press 1", kStart + milliseconds(60000), true);
+  history.record(3, "press 2", kStart + milliseconds(60100), true);  // the next one begins at once
+  history.record(4, "press 2", kStart + milliseconds(90000));        // let go long ago
+  std::vector<int> states;
+  for (; history.can_undo(); history.undo()) states.push_back(history.now());
+  CHECK(states == std::vector<int>{4, 3, 2});
+}
+
+TEST_CASE("an amended state is no step", "[viewer][history]") {
+  History<int> history(0);
+  history.amend(4);
+  CHECK(history.now() == 4);
+  CHECK_FALSE(history.can_undo());
+  history.record(5);
+  history.undo();
+  CHECK(history.now() == 4);
+}

@@ -2,6 +2,7 @@
 
 #include "analysis/eviction/eviction_names.hpp"
 #include "data/error.hpp"
+#include "data/npy_write.hpp"
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/analysis/result_files.hpp"
 #include "tests/support/catch.hpp"
@@ -11,9 +12,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <limits>
+#include <numeric>
 #include <set>
 #include <thread>
 
@@ -25,8 +30,14 @@ using namespace std::chrono_literals;
 namespace {
 
 /// All steps, as a panel takes them.
-WhatIf computed(const Dump& dump, const WhatIfSettings& settings, Index layer, Index kv_head) {
-  const EvictionPlan plan = what_if_plan(settings, dump);
+WhatIf computed(const Dump& dump, const WhatIfSettings& settings, Index layer, Index kv_head,
+                const UserScore* score = nullptr) {
+  const EvictionPlan plan = what_if_plan(settings, dump, score);
+  const DumpShape& shape = dump.shape();
+  const auto given = [&](Index g) {
+    if (score == nullptr) return GivenScores{};
+    return read_user_score(*score, shape).of_head(layer * shape.n_kv + g, shape.l);
+  };
   const auto group = load_head_group<float>(dump, layer, kv_head);
   return on_desk([&](JobControl& job) {
     WhatIfLayer of_layer;
@@ -36,11 +47,21 @@ WhatIf computed(const Dump& dump, const WhatIfSettings& settings, Index layer, I
           [&](Index g) {
             return std::make_shared<const HeadGroup<float>>(load_head_group<float>(dump, layer, g));
           },
-          job);
+          given, job);
     const WhatIfRanking ranking =
-        what_if_ranking(group, plan, ranks_by_layer(plan) ? &of_layer : nullptr, job);
+        what_if_ranking(group, plan, ranks_by_layer(plan) ? &of_layer : nullptr, given(kv_head), job);
     return what_if(group, plan, ranking, what_if_importance(group, job), job);
   });
+}
+
+/// Numbers without equals, in no order.
+double value_at(Index i) { return static_cast<double>(i * 7919 % 104729) / 3; }
+
+UserScore written_score(const std::filesystem::path& file, const std::array<std::size_t, 3>& shape) {
+  std::vector<double> values(shape[0] * shape[1] * shape[2]);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = value_at(static_cast<Index>(i));
+  write_npy(file, shape, values);
+  return user_score_of(file);
 }
 
 WhatIfSettings settings_of(const std::string& policy) {
@@ -62,7 +83,7 @@ std::vector<std::string> split(const std::string& list) {
 
 /// evictions.csv and the kept sets of `evict` against the same settings here, layer 1, both heads.
 void check_against_program(const std::string& policies, const WhatIfSettings& common,
-                           const std::vector<std::string>& more) {
+                           const std::vector<std::string>& more, const UserScore* score = nullptr) {
   const TempDir dir;
   std::vector<std::string> arguments = {"evict",    sample_dump(), "--out",    (dir / "r").string(),
                                         "--layers", "1",           "--policy", policies,
@@ -77,14 +98,14 @@ void check_against_program(const std::string& policies, const WhatIfSettings& co
     WhatIfSettings settings = common;
     settings.base = settings_of(policy).base;
     settings.score = settings_of(policy).score;
-    const EvictionPlan plan = what_if_plan(settings, dump);
+    const EvictionPlan plan = what_if_plan(settings, dump, score);
     const std::string phase = plan.cases.front().phase.name();
     const std::string run = fmt::format("{},{},{},{}", policy, name_of(settings.semantics), phase,
                                         plan.cases.front().budget_label);
     const Npy kept = npy_file(dir / "r/layer_01/kept" / (plan.cases.front().file_name() + ".npy"));
     for (Index head = 0; head < 2; ++head) {
       INFO(run << ", head " << head);
-      const WhatIf found = computed(dump, settings, 1, head);
+      const WhatIf found = computed(dump, settings, 1, head, score);
       const std::string scope = fmt::format("1,{}", head);
       CHECK(found.window.error == evictions.at(scope, run, "window", "output_error"));
       CHECK(found.future.error == evictions.at(scope, run, "future", "output_error"));
@@ -125,6 +146,79 @@ TEST_CASE("what if: the figures of kvreplay evict with a window, pins and poolin
                          "avg:5", "--phase", "blockwise:64"});
 }
 
+TEST_CASE("what if: the figures of kvreplay evict by a score of the user's") {
+  const TempDir dir;
+  const UserScore score = written_score(dir / "mine.npy", {6, 2, 896});
+  WhatIfSettings settings;
+  settings.sigma = 0.9;
+  settings.semantics = GENERATE(Semantics::paper, Semantics::kvpress);
+  check_against_program(
+      "h2o+mine,snapkv+mine,tova+mine", settings,
+      {"--semantics", std::string(name_of(settings.semantics)), "--sigma", "0.9", "--score", score.item()},
+      &score);
+}
+
+TEST_CASE("what if: a user's score alone keeps its largest values, each head by its own") {
+  const TempDir dir;
+  const UserScore score = written_score(dir / "mine.npy", {6, 2, 896});
+  const Dump dump = Dump::open(sample_dump());
+  WhatIfSettings settings = settings_of("h2o+mine");
+  settings.sigma_budget = false;
+  settings.budget = 37;
+  settings.sinks = settings.recent = 0;
+  settings.pool = Pooling{};
+  for (const auto& [layer, head] : {std::pair<Index, Index>{0, 0}, {4, 1}}) {
+    const WhatIf found = computed(dump, settings, layer, head, &score);
+    std::vector<Index> order(896);
+    std::iota(order.begin(), order.end(), Index{0});
+    std::sort(order.begin(), order.end(), [first = (layer * 2 + head) * 896](Index a, Index b) {
+      return value_at(first + a) > value_at(first + b);
+    });
+    KeptSet expected(896, 0);
+    for (std::size_t i = 0; i < 37; ++i) expected[static_cast<std::size_t>(order[i])] = 1;
+    CHECK(found.kept == expected);
+  }
+}
+
+TEST_CASE("what if: a user's score that does not fit is refused with file, expectation and finding") {
+  const TempDir dir;
+  const Dump dump = Dump::open(sample_dump());
+  const auto complaint = [&](const UserScore& score) {
+    try {
+      read_user_score(score, dump.shape());
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const UserScore small = written_score(dir / "small.npy", {6, 2, 895});
+  const std::string line = complaint(small);
+  INFO(line);
+  CHECK(line.find("small.npy") != std::string::npos);
+  CHECK(line.find("896") != std::string::npos);
+  CHECK(line.find("895") != std::string::npos);
+  CHECK(line.find('\n') == std::string::npos);
+  CHECK(complaint(user_score("mine=" + (dir / "none.npy").string())).find("none.npy") != std::string::npos);
+  const UserScore fits = written_score(dir / "attn.npy", {6, 2, 896});
+  CHECK(complaint(fits).find("'attn', which is taken") != std::string::npos);
+  std::vector<double> bad(6 * 2 * 896, 1.0);
+  bad[5] = std::numeric_limits<double>::quiet_NaN();
+  const std::array<std::size_t, 3> shape{6, 2, 896};
+  write_npy(dir / "bad.npy", shape, bad);
+  CHECK(complaint(user_score_of(dir / "bad.npy")).find("finite numbers") != std::string::npos);
+  for (const char* item : {"", "mine", "=x.npy", "mine="}) CHECK_THROWS_AS(user_score(item), InputError);
+}
+
+TEST_CASE("what if: a user's score is named after its file") {
+  CHECK(user_score_of("/a/my score-2.v1.npy").name == "my_score_2.v1");
+  CHECK(user_score_of("/a/plain.npy").item() == "plain=/a/plain.npy");
+  CHECK(user_score_of("/a/.npy").name.front() == '_');
+  CHECK(user_score("x=/a/b=c.npy").file == "/a/b=c.npy");
+  const std::vector<UserScore> both{user_score_of("/a/one.npy"), user_score_of("/a/two.npy")};
+  CHECK(find_score(both, "two") == &both[1]);
+  CHECK(find_score(both, "three") == nullptr);
+}
+
 TEST_CASE("what if: the figures of kvreplay evict by exact search, on window and future") {
   WhatIfSettings settings;
   settings.sigma_budget = false;
@@ -146,7 +240,8 @@ TEST_CASE("what if: one ranking serves every budget, pooling and pin that shares
   const EvictionPlan a = what_if_plan(first, dump), b = what_if_plan(second, dump);
   REQUIRE(score_key(a) == score_key(b));
   const WhatIf shared = on_desk([&](JobControl& job) {
-    return what_if(group, b, what_if_ranking(group, a, nullptr, job), what_if_importance(group, job), job);
+    return what_if(group, b, what_if_ranking(group, a, nullptr, {}, job), what_if_importance(group, job),
+                   job);
   });
   const WhatIf own = computed(dump, second, 2, 1);
   CHECK(shared.kept == own.kept);
@@ -260,7 +355,7 @@ TEST_CASE("what if: a search that is no longer wanted stops soon") {
   std::atomic<bool> started = false, finished = false;
   desk.ask<WhatIfRanking>(question, [&, single](JobControl& job) {
     started = true;
-    WhatIfRanking ranking = what_if_ranking(*single, plan, nullptr, job);
+    WhatIfRanking ranking = what_if_ranking(*single, plan, nullptr, {}, job);
     finished = true;
     return ranking;
   });

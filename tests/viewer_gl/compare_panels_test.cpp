@@ -77,7 +77,7 @@ TEST_CASE("a lasso selects the tokens within it, Shift adds and Ctrl takes away"
   const std::vector<Index> left = scatter.selection().tokens;
   double most_inside = -1, least_outside = 1e300;
   std::size_t inside = 0;
-  const auto rows = numbers(scatter.csv(), 2);  // token, attn, exact_remove, selected
+  const auto rows = numbers(scatter.csv(), 3);  // token, attn, exact_remove, selected
   REQUIRE(rows.size() == 896);
   for (const auto& row : rows) {
     const bool chosen = std::binary_search(left.begin(), left.end(), static_cast<Index>(row[0]));
@@ -118,7 +118,7 @@ TEST_CASE("a lasso selects the tokens within it, Shift adds and Ctrl takes away"
 
 TEST_CASE("the outermost point of the scatter is the token with the largest score", "[panels]") {
   OnePanel scatter(PanelKind::scatter);
-  const auto rows = numbers(scatter.csv(), 2);
+  const auto rows = numbers(scatter.csv(), 3);
   const auto largest =
       std::max_element(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a[1] < b[1]; });
   const Area& area = scatter.app.area(PanelKind::scatter);
@@ -178,7 +178,7 @@ TEST_CASE("the budget line moves the setting of What if where that counts tokens
     curves.host.drag(x, y, x - 80, y);
     curves.host.settle();
     curves.settle();
-    const Index own = curves.app.panel(PanelKind::curves).save()["budget"].get<Index>();
+    const Index own = state.budget_line.value_or(0);
     CHECK(own >= 1);
     CHECK(own < (sigma ? 179 : 60));
     CHECK(state.setting_a.budget == (sigma ? 60 : own));
@@ -188,7 +188,7 @@ TEST_CASE("the budget line moves the setting of What if where that counts tokens
 
 TEST_CASE("the curves' table has every score at every budget, as agreement() has it", "[panels]") {
   std::vector<double> attn, exact;
-  for (const auto& row : numbers(OnePanel(PanelKind::scatter).csv(), 2)) {
+  for (const auto& row : numbers(OnePanel(PanelKind::scatter).csv(), 3)) {
     attn.push_back(row[1]);
     exact.push_back(row[2]);
   }
@@ -199,8 +199,8 @@ TEST_CASE("the curves' table has every score at every budget, as agreement() has
   std::set<std::string> scores;
   int found = 0;
   while (std::getline(lines, line)) {
-    if (line.rfind("3,1,exact_remove,", 0) != 0) continue;
-    const std::string rest = line.substr(17), score = rest.substr(0, rest.find(','));
+    if (line.rfind("3,1,,exact_remove,", 0) != 0) continue;
+    const std::string rest = line.substr(18), score = rest.substr(0, rest.find(','));
     scores.insert(score);
     if (rest.rfind("attn,9,", 0) != 0) continue;  // 1 % of 896
     ++found;
@@ -215,14 +215,13 @@ TEST_CASE("the curves' table has every score at every budget, as agreement() has
 TEST_CASE("panels that compare keep their settings, and load anything without complaint", "[panels]") {
   const auto junk = {nlohmann::json(), nlohmann::json(3), nlohmann::json::array({1, 2}),
                      nlohmann::json{{"mode", 7}, {"log_y", {1, "x"}}, {"hidden", {3, "attn", "no"}}},
-                     nlohmann::json{{"mode", "none"}, {"budget", -4}, {"hidden", "attn"}, {"log_axes", 1}}};
+                     nlohmann::json{{"mode", "none"}, {"hidden", "attn"}, {"log_axes", 1}}};
   for (const bool first : {true, false}) {
     const auto make = first ? make_scatter_panel : make_curves_panel;
     for (const nlohmann::json& json : junk) CHECK_NOTHROW(make()->load(json));
     const nlohmann::json settings =
         first ? nlohmann::json{{"log_axes", false}, {"show_kept", true}}
-              : nlohmann::json{
-                    {"mode", "loss"}, {"log_y", {true, false, false}}, {"hidden", {"key"}}, {"budget", 12}};
+              : nlohmann::json{{"mode", "loss"}, {"log_y", {true, false, false}}, {"hidden", {"key"}}};
     const auto panel = make();
     CHECK(panel->save() != settings);
     panel->load(settings);

@@ -20,7 +20,9 @@ App::App(AppOptions options)
       dark_(options_.dark),
       text_points_(options_.text_points) {
   for (const PanelKind kind : kPanels) panels_[static_cast<std::size_t>(kind)] = make_panel(kind);
+  state_.begin_with(cameras());
   for (const std::filesystem::path& path : options_.open) open(path);
+  for (const std::string& item : options_.scores) add_score(user_score(item));
   watcher_ = std::make_unique<Watcher>(options_.wake);
 }
 
@@ -41,7 +43,11 @@ bool App::needs_frame() const {
 void App::open(const std::filesystem::path& path) { opening_.push_back({path, next_run_++, {}}); }
 
 void App::dropped(const std::vector<std::filesystem::path>& paths) {
-  for (const std::filesystem::path& path : paths) open(path);
+  for (const std::filesystem::path& path : paths)
+    if (path.extension() == ".npy")
+      add_score(user_score_of(path));
+    else
+      open(path);
 }
 
 /// Panels hold textures.
@@ -97,6 +103,7 @@ void App::frame() {
   desk_.next_frame();
   state_.links.unfinished = false;
   take_opened();
+  take_scores();
   if (when_all_open_ && opening_.empty() && state_.run()) std::exchange(when_all_open_, {})(state_);
   if (when_open_ && state_.run()) std::exchange(when_open_, {})(state_);
   if (watcher_->take_change()) reload(true);
@@ -234,14 +241,22 @@ void App::draw_tabs(const Layout::Slot& slot, float height) {
                         {at.x + side * 0.75F, at.y + side * 0.75F}, color);
 }
 
+Cameras App::cameras() const {
+  Cameras cameras;
+  for (const auto& panel : panels_)
+    if (const HeatmapView* heatmap = panel->heatmap()) cameras[panel->kind()] = heatmap->camera();
+  return cameras;
+}
+
 void App::remember_views() {
-  ViewState view = state_.history().now();
-  for (const PanelKind kind : kPanels)
-    if (const HeatmapView* heatmap = panel(kind).heatmap()) view.cameras[kind] = heatmap->camera();
-  state_.history().record(std::move(view), std::exchange(view_step_, false) ? "" : "view");
+  if (ImGui::IsMouseClicked(ImGuiMouseButton_Left)) ++presses_;
+  const bool own_step = std::exchange(view_step_, false);
+  state_.remember(cameras(), own_step ? std::string() : std::to_string(presses_),
+                  ImGui::IsMouseDown(ImGuiMouseButton_Left));
 }
 
 void App::restore_views() {
+  state_.take_settings_back();
   for (const auto& [kind, camera] : state_.history().now().cameras)
     if (HeatmapView* heatmap = panel(kind).heatmap()) heatmap->set_camera(camera);
 }

@@ -21,6 +21,7 @@ namespace kvreplay::viewer {
 
 struct AppOptions {
   std::vector<std::filesystem::path> open;
+  std::vector<std::string> scores;  ///< NAME=FILE.npy each, as `evict --score` takes them
   bool dark = true;
   float text_points = 13;
   int threads = 0;                                 ///< 0: one a core
@@ -57,7 +58,10 @@ class App final : public Client {
   /// Opens a dump or a result folder in the background.
   void open(const std::filesystem::path& path);
   /// Whether everything that was asked to be opened is open, or has failed.
-  bool opened() const { return opening_.empty(); }
+  bool opened() const { return opening_.empty() && adding_.empty(); }
+  /// Offers a score of the user's in What if, once an open dump is found that it fits; else a message says
+  /// why not.
+  void add_score(UserScore score) { adding_.push_back(std::move(score)); }
   /// Called with the state once, as soon as a run is open.
   void when_open(std::function<void(AppState&)> then) { when_open_ = std::move(then); }
   /// Whether everything in view is computed and drawn.
@@ -87,6 +91,7 @@ class App final : public Client {
   };
 
   void take_opened();
+  void take_scores();
   void watch();
   void draw_menu_bar();
   void draw_head_controls();
@@ -99,6 +104,7 @@ class App final : public Client {
   void draw_help();
   void draw_open();
   void step_head(int step, bool worst);
+  Cameras cameras() const;
   void remember_views();
   void restore_views();
   void export_csv();
@@ -110,6 +116,7 @@ class App final : public Client {
   Layout layout_ = Layout::standard();
   std::array<std::unique_ptr<Panel>, kPanels.size()> panels_;
   std::vector<Opening> opening_;
+  std::vector<UserScore> adding_;
   std::string open_error_;
   std::function<void(AppState&)> when_open_, when_all_open_;
   int next_run_ = 1;
@@ -123,6 +130,7 @@ class App final : public Client {
   std::size_t palette_choice_ = 0;
   std::optional<PngRequest> png_;
   bool export_png_next_ = false, session_wanted_ = false;
+  unsigned presses_ = 0;    ///< of the mouse: changes under one are one step of undo
   bool view_step_ = false;  ///< the view changes by an action: a step of undo of its own
   std::unique_ptr<Watcher> watcher_;
 };

@@ -19,7 +19,7 @@ void App::key(const Shortcut& shortcut, bool down) {
   const Action* found = action_of(shortcut);
   // Held, a key flips to the second setting; released, it flips back.
   if (found != nullptr && found->id == ActionId::flip_settings && !ImGui::GetIO().WantTextInput) {
-    state_.show_b = down;
+    state_.flipped = down;
     return;
   }
   if (!down) return;

@@ -8,6 +8,8 @@
 #include "viewer/work/run.hpp"
 #include "viewer/work/what_if.hpp"
 
+#include <nlohmann/json.hpp>
+
 #include <map>
 #include <memory>
 #include <optional>
@@ -15,13 +17,6 @@
 #include <vector>
 
 namespace kvreplay::viewer {
-
-/// What undo brings back.
-struct ViewState {
-  Selection selection;
-  std::map<PanelKind, std::optional<Camera>> cameras;  ///< empty camera: the whole matrix
-  bool operator==(const ViewState&) const = default;
-};
 
 /// Where the mouse is, for the other panels: from the frame before.
 struct Hover {
@@ -44,8 +39,35 @@ struct Comparison {
   bool operator==(const Comparison&) const = default;
 };
 
-/// What all panels share. Drawing thread only.
-class AppState {
+/// What is set for all panels together.
+struct SharedSettings {
+  Comparison comparison;
+  WhatIfSettings setting_a, setting_b = second_setting();
+  bool show_b = false;               ///< the second setting is looked at
+  bool show_kept = false;            ///< the token map fades what the setting evicts
+  std::optional<Index> budget_line;  ///< tokens; empty: what setting_a keeps
+  bool operator==(const SharedSettings&) const = default;
+
+  /// Something to compare from the start.
+  static WhatIfSettings second_setting();
+};
+/// For sessions. Reading takes what it understands and leaves the rest as it is.
+nlohmann::json to_json(const SharedSettings& settings);
+void read_settings(const nlohmann::json& json, SharedSettings& into);
+
+/// The views of panels that have one; empty: the whole matrix.
+using Cameras = std::map<PanelKind, std::optional<Camera>>;
+
+/// What undo brings back.
+struct ViewState {
+  Selection selection;
+  Cameras cameras;
+  SharedSettings settings;
+  bool operator==(const ViewState&) const = default;
+};
+
+/// What all panels share; the settings are edited in place. Drawing thread only.
+class AppState : public SharedSettings {
  public:
   std::vector<std::shared_ptr<const Run>> runs;
 
@@ -60,15 +82,21 @@ class AppState {
 
   History<ViewState>& history() { return history_; }
   const History<ViewState>& history() const { return history_; }
+  /// At a frame's end: makes what has changed in it a step of undo. Changes of one `press` of the mouse are
+  /// one step for as long as it is `held`; empty: a step of its own.
+  void remember(Cameras cameras, const std::string& press, bool held);
+  /// Takes the present settings and cameras as they are, without a step.
+  void begin_with(Cameras cameras);
+  /// After undo and redo: the settings are those of the history again.
+  void take_settings_back() { static_cast<SharedSettings&>(*this) = history_.now().settings; }
 
   Hover hover;       ///< of the last frame
   Hover next_hover;  ///< set by the panel under the mouse
   HeatmapLinks links;
-  Comparison comparison;
-  WhatIfSettings setting_a, setting_b;
-  bool show_b = false;  ///< the second setting is looked at (flip)
-  const WhatIfSettings& setting() const { return show_b ? setting_b : setting_a; }
-  bool show_kept = false;  ///< the token map fades what the setting evicts
+  bool flipped = false;  ///< a key is held to look at the other setting
+  /// The setting that is looked at.
+  const WhatIfSettings& setting() const { return show_b != flipped ? setting_b : setting_a; }
+  std::vector<UserScore> scores;  ///< of the user's, each read against an open dump
   std::vector<Pin> pins;
   /// Heads from worst to best, as the head map ranks them: (layer, KV head).
   std::vector<std::pair<Index, Index>> worst_first;

@@ -8,8 +8,8 @@
 
 namespace kvreplay::viewer {
 
-/// Undo and redo of a state that is copied whole. Changes of one kind that follow each other closely (a drag,
-/// a run of wheel steps) are one step.
+/// Undo and redo of a state that is copied whole. Changes of one kind that follow each other closely (a run
+/// of wheel steps) are one step, and so are those that a hand makes without letting go (a drag).
 template <class State>
 class History {
  public:
@@ -21,10 +21,11 @@ class History {
   bool can_redo() const { return !future_.empty(); }
 
   /// Takes `state` as the present one; the same state again is no change. `kind` names what was done; empty:
-  /// never joined with what was done before.
-  void record(State state, const std::string& kind = {}, Clock::time_point at = Clock::now()) {
+  /// never joined with what was done before. `held`: joined with the same kind however long ago that was.
+  void record(State state, const std::string& kind = {}, Clock::time_point at = Clock::now(),
+              bool held = false) {
     if (state == now_) return;
-    const bool joined = !kind.empty() && kind == kind_ && at - at_ < kJoined && !past_.empty();
+    const bool joined = !kind.empty() && kind == kind_ && (held || at - at_ < kJoined) && !past_.empty();
     if (joined && past_.back() == state) {
       undo();  // a drag that ends where it began is no step
       future_.clear();
@@ -39,6 +40,9 @@ class History {
     kind_ = kind;
     at_ = at;
   }
+  /// Takes `state` as the present one without a step.
+  void amend(State state) { now_ = std::move(state); }
+
   void undo() { step(past_, future_); }
   void redo() { step(future_, past_); }
 

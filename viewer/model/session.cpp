@@ -103,15 +103,19 @@ void read_session(const Json& json, std::vector<std::string>& remarks, Session& 
   Keys keys(json, "session", remarks);
   int version = kVersion;
   keys.read("version", version, kVersion, kVersion);
-  if (const Json* runs = keys.at("runs")) {
-    bool texts = runs->is_array();
+  const auto read_texts = [&](const std::string& key, const char* expected, std::vector<std::string>& list) {
+    const Json* found = keys.at(key);
+    if (found == nullptr) return;
+    bool texts = found->is_array();
     if (texts)
-      for (const Json& path : *runs) texts = texts && path.is_string();
+      for (const Json& text : *found) texts = texts && text.is_string();
     if (texts)
-      into.runs = runs->get<std::vector<std::string>>();
+      list = found->get<std::vector<std::string>>();
     else
-      keys.bad("runs", "a list of paths", *runs);
-  }
+      keys.bad(key, expected, *found);
+  };
+  read_texts("runs", "a list of paths", into.runs);
+  read_texts("scores", "a list of NAME=FILE", into.scores);
   if (const Json* selection = keys.at("selection"))
     read_selection(*selection, keys.where("selection"), remarks, into.selection);
   if (const Json* layout = keys.at("layout")) {
@@ -128,12 +132,16 @@ void read_session(const Json& json, std::vector<std::string>& remarks, Session& 
   keys.read("ranges_locked", into.ranges_locked);
   keys.read("joint_zoom", into.joint_zoom);
   read_by_panel(keys, "cameras", into.cameras, read_camera);
-  if (const Json* panels = keys.at("panels")) {
-    if (panels->is_object())
-      into.panels = *panels;
+  const auto read_object = [&](const std::string& key, Json& object) {
+    const Json* found = keys.at(key);
+    if (found == nullptr) return;
+    if (found->is_object())
+      object = *found;
     else
-      keys.bad("panels", "an object", *panels);
-  }
+      keys.bad(key, "an object", *found);
+  };
+  read_object("settings", into.settings);
+  read_object("panels", into.panels);
 }
 
 }  // namespace
@@ -154,6 +162,7 @@ Json to_json(const Session& session) {
     cameras[std::string(name_of(panel))] = {{"x", axis_to_json(camera.x)}, {"y", axis_to_json(camera.y)}};
   return {{"version", kVersion},
           {"runs", session.runs},
+          {"scores", session.scores},
           {"selection", selection_to_json(session.selection)},
           {"layout", session.layout.to_json()},
           {"theme", std::string(name_of(session.theme))},
@@ -162,6 +171,7 @@ Json to_json(const Session& session) {
           {"ranges_locked", session.ranges_locked},
           {"joint_zoom", session.joint_zoom},
           {"cameras", cameras},
+          {"settings", session.settings},
           {"panels", session.panels}};
 }
 

@@ -21,7 +21,8 @@ std::optional<ThemeChoice> theme_named(std::string_view name);
 
 /// What is saved when the dashboard closes and restored when it opens.
 struct Session {
-  std::vector<std::string> runs;  ///< paths of open runs, in their order, UTF-8
+  std::vector<std::string> runs;    ///< paths of open runs, in their order, UTF-8
+  std::vector<std::string> scores;  ///< of the user's: NAME=FILE each
   Selection selection;
   Layout layout = Layout::standard();
   ThemeChoice theme = ThemeChoice::system;
@@ -29,6 +30,8 @@ struct Session {
   int window_width = 1280, window_height = 800;
   bool ranges_locked = false, joint_zoom = false;
   std::map<PanelKind, Camera> cameras;
+  /// What is set for all panels together.
+  nlohmann::json settings = nlohmann::json::object();
   /// What panels keep for themselves, by the panel's name.
   nlohmann::json panels = nlohmann::json::object();
   bool operator==(const Session&) const = default;

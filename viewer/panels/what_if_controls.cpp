@@ -28,9 +28,12 @@ bool base_takes_score(const std::string& base) {
 }
 
 /// The rule with nothing overridden; none where the policy is unknown.
-std::optional<EvictionRule> own_rule(const WhatIfSettings& settings, const Run& run) {
+std::optional<EvictionRule> own_rule(const WhatIfSettings& settings, const Run& run,
+                                     const std::vector<UserScore>& scores) {
+  std::vector<Given<double>> names;
+  for (const UserScore& score : scores) names.push_back({score.name, {}});
   try {
-    const Policy policy = parse_policy(settings.policy(), {});
+    const Policy policy = parse_policy(settings.policy(), names);
     const Index l = run.shape().l;
     const Index kept =
         settings.sigma_budget ? kept_tokens(settings.sigma, l, settings.semantics) : settings.budget;
@@ -44,10 +47,11 @@ std::optional<EvictionRule> own_rule(const WhatIfSettings& settings, const Run& 
 /// The table's rows; each draws its label and a control for every setting.
 class Rows {
  public:
-  Rows(const Run& run, WhatIfSettings& a, WhatIfSettings& b)
-      : run_(run), settings_{&a, &b}, own_{own_rule(a, run), own_rule(b, run)} {}
-
-  bool changed() const { return changed_; }
+  Rows(const Run& run, const std::vector<UserScore>& scores, WhatIfSettings& a, WhatIfSettings& b)
+      : run_(run),
+        scores_(scores),
+        settings_{&a, &b},
+        own_{own_rule(a, run, scores), own_rule(b, run, scores)} {}
 
   void header(bool& shown) {
     ImGui::TableNextRow();
@@ -89,20 +93,25 @@ class Rows {
 
   void score() {
     const MetricSet there = run_.dump() != nullptr ? metrics_of(*run_.dump()) : MetricSet();
-    row("Score", "Replaces the policy's attention sum", [&](WhatIfSettings& s, std::size_t) {
-      std::vector<Choice> choices = {{"own"}};
-      for (const TokenMetric metric : all_token_metrics())
-        choices.push_back({std::string(name_of(metric)),
-                           there.contains(metric) ? nullptr : "This dump lacks what it needs",
-                           there.contains(metric)});
-      if (s.base == name_of(Base::exchange))
-        for (const Base base : {Base::streaming, Base::h2o, Base::tova, Base::snapkv, Base::oracle})
-          choices.push_back({std::string(name_of(base)), "Starts from what this policy keeps"});
-      ImGui::BeginDisabled(!base_takes_score(s.base));
-      const auto chosen = combo("##score", s.score.empty() ? "own" : s.score, choices);
-      ImGui::EndDisabled();
-      if (chosen) s.score = *chosen == 0 ? std::string() : choices[*chosen].name;
-    });
+    std::vector<std::string> tips;
+    for (const UserScore& score : scores_) tips.push_back("Yours: " + score.file.string());
+    row("Score", "Replaces the policy's attention sum. A .npy file dropped on the window adds one of yours.",
+        [&](WhatIfSettings& s, std::size_t) {
+          std::vector<Choice> choices = {{"own"}};
+          for (const TokenMetric metric : all_token_metrics())
+            choices.push_back({std::string(name_of(metric)),
+                               there.contains(metric) ? nullptr : "This dump lacks what it needs",
+                               there.contains(metric)});
+          for (std::size_t i = 0; i < scores_.size(); ++i)
+            choices.push_back({scores_[i].name, tips[i].c_str()});
+          if (s.base == name_of(Base::exchange))
+            for (const Base base : {Base::streaming, Base::h2o, Base::tova, Base::snapkv, Base::oracle})
+              choices.push_back({std::string(name_of(base)), "Starts from what this policy keeps"});
+          ImGui::BeginDisabled(!base_takes_score(s.base));
+          const auto chosen = combo("##score", s.score.empty() ? "own" : s.score, choices);
+          ImGui::EndDisabled();
+          if (chosen) s.score = *chosen == 0 ? std::string() : choices[*chosen].name;
+        });
   }
 
   void semantics() {
@@ -213,9 +222,7 @@ class Rows {
     for (std::size_t s = 0; s < 2; ++s) {
       ImGui::TableNextColumn();
       ImGui::PushID(static_cast<int>(s));
-      const WhatIfSettings before = *settings_[s];
       control(*settings_[s], s);
-      changed_ = changed_ || !(before == *settings_[s]);
       ImGui::PopID();
     }
   }
@@ -235,13 +242,12 @@ class Rows {
         s->sigma = std::clamp(1 - static_cast<double>(s->budget) / static_cast<double>(l), 0.001, 0.999);
       s->sigma_budget = !tokens;
     }
-    changed_ = true;
   }
 
   const Run& run_;
+  const std::vector<UserScore>& scores_;
   std::array<WhatIfSettings*, 2> settings_;
   std::array<std::optional<EvictionRule>, 2> own_;
-  bool changed_ = false;
 };
 
 }  // namespace
@@ -261,16 +267,16 @@ std::string summary_of(const WhatIfSettings& s) {
   return text;
 }
 
-bool edit_settings(const Run& run, WhatIfSettings& a, WhatIfSettings& b, bool more, bool& shown) {
+void edit_settings(const Run& run, const std::vector<UserScore>& scores, WhatIfSettings& a, WhatIfSettings& b,
+                   bool more, bool& shown) {
   const float spacing = theme().px(3);
   ImGui::PushStyleVar(ImGuiStyleVar_CellPadding, {theme().px(3), spacing / 2});
   ImGui::PushStyleVar(ImGuiStyleVar_FramePadding, {theme().px(6), theme().px(2.5F)});
-  bool changed = false;
   if (ImGui::BeginTable("settings", 3)) {
     ImGui::TableSetupColumn("choice", ImGuiTableColumnFlags_WidthFixed, theme().px(66));
     ImGui::TableSetupColumn("A", ImGuiTableColumnFlags_WidthStretch, 1);
     ImGui::TableSetupColumn("B", ImGuiTableColumnFlags_WidthStretch, 1);
-    Rows rows(run, a, b);
+    Rows rows(run, scores, a, b);
     rows.header(shown);
     rows.policy();
     rows.score();
@@ -284,11 +290,9 @@ bool edit_settings(const Run& run, WhatIfSettings& a, WhatIfSettings& b, bool mo
       rows.blocks();
       rows.search_rows();
     }
-    changed = rows.changed();
     ImGui::EndTable();
   }
   ImGui::PopStyleVar(2);
-  return changed;
 }
 
 }  // namespace kvreplay::viewer

@@ -6,6 +6,7 @@
 #include <array>
 #include <imgui.h>
 #include <string>
+#include <vector>
 
 namespace kvreplay::viewer {
 
@@ -16,7 +17,8 @@ std::string summary_of(const WhatIfSettings& settings);
 
 /// Controls of two settings side by side, a row a choice; an unset choice shows the policy's own. `more`:
 /// those that most policies have an own value for, too. `shown`: the setting that the token map shows, 0
-/// or 1. True where something changed.
-bool edit_settings(const Run& run, WhatIfSettings& a, WhatIfSettings& b, bool more, bool& shown);
+/// or 1. `scores`: the user's.
+void edit_settings(const Run& run, const std::vector<UserScore>& scores, WhatIfSettings& a, WhatIfSettings& b,
+                   bool more, bool& shown);
 
 }  // namespace kvreplay::viewer

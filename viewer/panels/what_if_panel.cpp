@@ -1,5 +1,4 @@
 #include "analysis/csv.hpp"
-#include "data/error.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/token_text.hpp"
 #include "viewer/panels/head_grid.hpp"
@@ -34,7 +33,6 @@ class WhatIfPanel final : public Panel {
   void load(const nlohmann::json& json) override;
 
  private:
-  void begin(AppState& state);
   void draw_buttons(AppState& state);
   void draw_settings(AppState& state, bool roomy);
   void draw_figures();
@@ -47,13 +45,6 @@ class WhatIfPanel final : public Panel {
   std::optional<bool> more_, all_heads_;  // empty: by the room there is, by the number of heads
   std::size_t figure_ = kFutureError;
   std::size_t show_ = kDifference;
-  /// The settings, which all panels share, for sessions: taken over when it is next drawn.
-  struct Remembered {
-    WhatIfSettings a, b;
-    bool show_kept = false;
-  };
-  std::optional<Remembered> remembered_;
-  bool begun_ = false;
 
   std::array<Answer<WhatIf>, 2> now_;  // of this frame: the selected head under A and B
   KeptStrip strip_;
@@ -67,7 +58,6 @@ void WhatIfPanel::draw(PanelContext& context) {
   if (run->dump() == nullptr)
     return hint(fmt::format("What a policy keeps is computed from the dump, and this run has none: {}.",
                             run->why_no_dump()));
-  begin(state);
   const Selection& selection = state.selection();
   const std::array<const WhatIfSettings*, 2> settings = {&state.setting_a, &state.setting_b};
   for (std::size_t s = 0; s < 2; ++s) {
@@ -101,18 +91,6 @@ void WhatIfPanel::draw(PanelContext& context) {
   ImGui::EndChild();
 }
 
-void WhatIfPanel::begin(AppState& state) {
-  if (!begun_ && remembered_) {
-    state.setting_a = remembered_->a;
-    state.setting_b = remembered_->b;
-    state.show_kept = remembered_->show_kept;
-  } else if (!begun_ && state.setting_a == state.setting_b && state.setting_b == WhatIfSettings()) {
-    // Something to compare from the start.
-    state.setting_b.score = name_of(TokenMetric::joint);
-  }
-  begun_ = true;
-}
-
 void WhatIfPanel::draw_buttons(AppState& state) {
   if (ImGui::SmallButton("Swap")) std::swap(state.setting_a, state.setting_b);
   tip("A becomes B, and B becomes A");
@@ -128,8 +106,7 @@ void WhatIfPanel::draw_buttons(AppState& state) {
 void WhatIfPanel::draw_settings(AppState& state, bool roomy) {
   draw_buttons(state);
   const bool more = more_.value_or(roomy);
-  edit_settings(*state.run(), state.setting_a, state.setting_b, more, state.show_b);
-  remembered_ = {state.setting_a, state.setting_b, state.show_kept};
+  edit_settings(*state.run(), state.scores, state.setting_a, state.setting_b, more, state.show_b);
   if (ImGui::SmallButton(more ? "Fewer settings" : "More settings")) more_ = !more;
   tip("Window, pooling, pinned tokens, blocks");
   if (now_[0].pending || now_[1].pending) busy_mark();
@@ -273,11 +250,6 @@ std::string WhatIfPanel::csv(PanelContext& context) const {
 nlohmann::json WhatIfPanel::save() const {
   nlohmann::json json = {
       {"figure", what_if_figures()[figure_].name}, {"show", show_}, {"map", map_.heatmap().save()}};
-  if (remembered_) {
-    json["a"] = to_json(remembered_->a);
-    json["b"] = to_json(remembered_->b);
-    json["show_kept"] = remembered_->show_kept;
-  }
   if (more_) json["more"] = *more_;
   if (all_heads_) json["all_heads"] = *all_heads_;
   return json;
@@ -285,13 +257,6 @@ nlohmann::json WhatIfPanel::save() const {
 
 void WhatIfPanel::load(const nlohmann::json& json) {
   if (!json.is_object()) return;
-  if (json.contains("a") && json.contains("b")) try {
-      remembered_ = {what_if_settings(json["a"], "A"), what_if_settings(json["b"], "B"),
-                     json.value("show_kept", nlohmann::json()) == true};
-      begun_ = false;
-    } catch (const InputError&) {
-      remembered_.reset();
-    }
   const auto flag = [&](const char* key, std::optional<bool>& value) {
     const auto found = json.find(key);
     if (found != json.end() && found->is_boolean()) value = found->get<bool>();

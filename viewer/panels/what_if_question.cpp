@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <optional>
 #include <utility>
 
 namespace kvreplay::viewer {
@@ -14,8 +16,26 @@ struct Settled {
   WhatIfSettings settings;
   std::string key, ranking_key;
   std::shared_ptr<const EvictionPlan> plan;  // null where `error` says why
+  std::optional<UserScore> score;            // that the settings name
   std::string error;
 };
+
+Settled settled(const WhatIfSettings& settings, const Dump& dump, const UserScore* score) {
+  Settled made;
+  made.settings = settings;
+  made.key = to_json(settings).dump();
+  if (score != nullptr) {
+    made.score = *score;
+    made.key += "/" + score->key();
+  }
+  try {
+    made.plan = std::make_shared<const EvictionPlan>(what_if_plan(settings, dump, score));
+    made.ranking_key = score_key(*made.plan) + (score != nullptr ? "/" + score->key() : std::string());
+  } catch (const InputError& error) {
+    made.error = without_dashes(error.what());
+  }
+  return made;
+}
 
 /// What one run's questions leave for the next frame; the drawing thread's alone.
 struct Memo {
@@ -31,18 +51,10 @@ struct Memo {
       std::rotate(settled.begin(), known, known + 1);
       return settled.front();
     }
-    auto made = std::make_shared<Settled>();
-    made->settings = settings;
-    made->key = to_json(settings).dump();
-    try {
-      made->plan = std::make_shared<const EvictionPlan>(what_if_plan(settings, dump));
-      made->ranking_key = score_key(*made->plan);
-    } catch (const InputError& error) {
-      made->error = without_dashes(error.what());
-    }
-    settled.insert(settled.begin(), made);
+    settled.insert(settled.begin(),
+                   std::make_shared<const Settled>(viewer::settled(settings, dump, nullptr)));
     if (settled.size() > kSettled) settled.pop_back();
-    return made;
+    return settled.front();
   }
 
   void remember(const std::string& slot, const std::shared_ptr<const WhatIf>& answer) {
@@ -71,8 +83,22 @@ std::shared_ptr<Memo> memo_of(PanelContext& context, const Run& run) {
   return answer ? *answer : nullptr;
 }
 
+/// With a score of the user's: its file is read, which is a job.
+Answer<Settled> ask_settled(PanelContext& context, const std::shared_ptr<const Run>& run,
+                            const WhatIfSettings& settings, const UserScore& score, Urgency urgency) {
+  Question question;
+  question.key = fmt::format("{}what_if_settings/{}/{}", run->key(), to_json(settings).dump(), score.key());
+  question.title = fmt::format("Settings with the score {}", score.name);
+  question.urgency = urgency;
+  return context.desk.ask<Settled>(
+      question, [run, settings, score](JobControl&) { return settled(settings, *run->dump(), &score); });
+}
+
 /// One head's question and what all its steps have in common.
 struct Asked {
+  /// A KV head's part of the user's score; empty where the settings name none.
+  using GivenOfHead = std::function<GivenScores(Index)>;
+
   PanelContext& context;
   std::shared_ptr<const Run> run;
   std::shared_ptr<const Settled> settled;
@@ -88,23 +114,23 @@ struct Asked {
     return q;
   }
 
-  Answer<WhatIfLayer> layer_scores() const {
+  Answer<WhatIfLayer> layer_scores(const GivenOfHead& given) const {
     return context.desk.ask<WhatIfLayer>(
         question(fmt::format("what_if_layer/{}/{}", layer, settled->ranking_key),
                  fmt::format("Ranking, layer {}", layer)),
-        [run = run, plan = settled->plan, layer = layer](JobControl& job) {
+        [run = run, plan = settled->plan, layer = layer, given](JobControl& job) {
           return what_if_layer(
-              *plan, run->shape(), [&](Index g) { return run->head(layer, g); }, job);
+              *plan, run->shape(), [&](Index g) { return run->head(layer, g); }, given, job);
         });
   }
 
-  Answer<WhatIfRanking> ranking(std::shared_ptr<const WhatIfLayer> shared) const {
+  Answer<WhatIfRanking> ranking(std::shared_ptr<const WhatIfLayer> shared, const GivenOfHead& given) const {
     return context.desk.ask<WhatIfRanking>(
         question(fmt::format("what_if_ranking/{}/{}/{}", layer, kv_head, settled->ranking_key),
                  fmt::format("Ranking, layer {} head {}", layer, kv_head)),
-        [run = run, plan = settled->plan, layer = layer, kv_head = kv_head,
-         shared = std::move(shared)](JobControl& job) {
-          return what_if_ranking(*run->head(layer, kv_head), *plan, shared.get(), job);
+        [run = run, plan = settled->plan, layer = layer, kv_head = kv_head, shared = std::move(shared),
+         given](JobControl& job) {
+          return what_if_ranking(*run->head(layer, kv_head), *plan, shared.get(), given(kv_head), job);
         });
   }
 
@@ -138,12 +164,20 @@ struct Asked {
       return true;
     };
     const Answer<WhatIfImportance> needed = importance();
+    GivenOfHead given = [](Index) { return GivenScores{}; };
+    if (settled->score) {
+      const Answer<UserScoreValues> read = ask_user_score(context.desk, run, *settled->score, urgency);
+      if (waits_for(read)) return found;
+      given = [values = read.value, first = layer * run->shape().n_kv, l = run->shape().l](Index g) {
+        return values->of_head(first + g, l);
+      };
+    }
     Answer<WhatIfLayer> shared;
     if (ranks_by_layer(*settled->plan)) {
-      shared = layer_scores();
+      shared = layer_scores(given);
       if (waits_for(shared)) return found;
     }
-    const Answer<WhatIfRanking> ranked = ranking(shared.value);
+    const Answer<WhatIfRanking> ranked = ranking(shared.value, given);
     if (waits_for(ranked) || waits_for(needed)) return found;
     return result(ranked.value, needed.value);
   }
@@ -165,11 +199,17 @@ Answer<WhatIf> ask_what_if(PanelContext& context, const WhatIfSettings& settings
     found.pending = true;
     return found;
   }
-  const std::shared_ptr<const Settled> settled = memo->settle(settings, *run->dump());
-  if (settled->plan != nullptr)
-    found = Asked{context, run, settled, layer, kv_head, urgency}.ask();
+  Answer<Settled> settled;
+  if (const UserScore* score = find_score(context.state.scores, settings.score))
+    settled = ask_settled(context, run, settings, *score, urgency);
   else
-    found.error = settled->error;
+    settled.value = memo->settle(settings, *run->dump());
+  if (settled && settled->plan != nullptr)
+    found = Asked{context, run, settled.value, layer, kv_head, urgency}.ask();
+  else {
+    found.pending = settled.pending;
+    found.error = settled ? settled->error : settled.error;
+  }
   if (found) {
     memo->remember(slot, found.value);
   } else {

@@ -106,7 +106,9 @@ void SettingsReader::read(const char* key, Index& value) const {
 
 void SettingsReader::read(const char* key, std::optional<Index>& value) const {
   if (find(key) == nullptr) return;
-  read(key, value.emplace());
+  Index number = 0;
+  read(key, number);
+  value = number;
 }
 
 void SettingsReader::read(const char* key, std::string& value) const {

@@ -54,7 +54,7 @@ WhatIfSettings what_if_settings(const nlohmann::json& json, const std::string& w
   return settings;
 }
 
-EvictionPlan what_if_plan(const WhatIfSettings& settings, const Dump& dump) {
+EvictionPlan what_if_plan(const WhatIfSettings& settings, const Dump& dump, const UserScore* score) {
   EvictionOptions options = options_of(settings);
   // "none" stands for no policy on the command line.
   if (settings.base == "none") throw InputError("policy", "the name of a policy", "'none'");
@@ -62,7 +62,10 @@ EvictionPlan what_if_plan(const WhatIfSettings& settings, const Dump& dump) {
   options.phases = {settings.block > 0 ? fmt::format("blockwise:{}", settings.block)
                                        : std::string("prefill")};
   options.on = settings.on_future ? "future" : "window";
-  return eviction_plan(dump, options);
+  if (score != nullptr) options.scores = {score->item()};
+  EvictionPlan plan = eviction_plan(dump, options);
+  for (Given<double>& given : plan.scores) given.values = {};
+  return plan;
 }
 
 std::optional<std::string> why_not(const WhatIfSettings& settings, const Dump& dump) {
@@ -76,7 +79,7 @@ std::optional<std::string> why_not(const WhatIfSettings& settings, const Dump& d
 
 std::string score_key(const EvictionPlan& plan) {
   const EvictionRule& rule = rule_of(plan);
-  std::string key(rule.metric ? name_of(*rule.metric) : "position");
+  std::string key(rule.policy.given ? "given" : rule.metric ? name_of(*rule.metric) : "position");
   if (needs_rows(rule)) key += fmt::format("/window {}", rule.window);
   if (rule.policy.start.value_or(rule.policy.base) == Base::expected_attention)
     key += fmt::format("/epsilon {}{}", rule.epsilon, rule.project_values ? " projected" : "");
@@ -93,21 +96,20 @@ bool ranks_by_search(const EvictionPlan& plan) { return searches_greedily(rule_o
 
 WhatIfLayer what_if_layer(const EvictionPlan& plan, const DumpShape& shape,
                           const std::function<std::shared_ptr<const HeadGroup<float>>(Index)>& head,
-                          JobControl& job) {
+                          const std::function<GivenScores(Index)>& given, JobControl& job) {
   const auto next = [&](Index g) {
     job.check();
     job.progress(static_cast<double>(g) / static_cast<double>(shape.n_kv));
     return head(g);
   };
-  return {layer_scores<float>(
-      plan, shape, next, [](Index) { return GivenScores{}; }, job.workers())};
+  return {layer_scores<float>(plan, shape, next, given, job.workers())};
 }
 
 WhatIfRanking what_if_ranking(const HeadGroup<float>& group, const EvictionPlan& plan,
-                              const WhatIfLayer* layer, JobControl& job) {
+                              const WhatIfLayer* layer, const GivenScores& given, JobControl& job) {
   const LayerScores none(plan.runs.size());
   // Down to nothing: the path then serves every budget.
-  return {head_ranking(group, plan, layer != nullptr ? layer->scores : none, {}, 0, job.workers())};
+  return {head_ranking(group, plan, layer != nullptr ? layer->scores : none, given, 0, job.workers())};
 }
 
 WhatIfImportance what_if_importance(const HeadGroup<float>& group, JobControl& job) {

@@ -3,6 +3,7 @@
 #include "analysis/eviction/head_ranking.hpp"
 #include "viewer/work/desk.hpp"
 #include "viewer/work/policy_settings.hpp"
+#include "viewer/work/user_scores.hpp"
 
 #include <functional>
 #include <memory>
@@ -31,13 +32,14 @@ nlohmann::json to_json(const WhatIfSettings& settings);
 WhatIfSettings what_if_settings(const nlohmann::json& json, const std::string& where);
 
 /// Everything settled: one run, one case. Throws InputError where why_not() says so. `notes` and the case's
-/// `kept` are worth showing.
-EvictionPlan what_if_plan(const WhatIfSettings& settings, const Dump& dump);
+/// `kept` are worth showing. `score` is the user's that the settings name, else null; its file is read, and
+/// what was read is not in the plan.
+EvictionPlan what_if_plan(const WhatIfSettings& settings, const Dump& dump, const UserScore* score = nullptr);
 /// Why the settings cannot be followed on this dump, as one line; nothing where they can.
 std::optional<std::string> why_not(const WhatIfSettings& settings, const Dump& dump);
 
-/// What the ranking depends on besides the head: settings that share it share their rankings. Never the
-/// budget, the pooling or a pin.
+/// What the ranking depends on besides the head and a score of the user's: settings that share it share their
+/// rankings. Never the budget, the pooling or a pin.
 std::string score_key(const EvictionPlan& plan);
 /// Whether one ranking serves all heads of a layer, so that what_if_layer() is asked first.
 bool ranks_by_layer(const EvictionPlan& plan);
@@ -47,17 +49,17 @@ bool ranks_by_search(const EvictionPlan& plan);
 struct WhatIfLayer {
   LayerScores scores;
 };
-/// `head` gives the layer's KV heads (Run::head).
+/// `head` gives the layer's KV heads (Run::head), `given` their parts of the user's score where there is one.
 WhatIfLayer what_if_layer(const EvictionPlan& plan, const DumpShape& shape,
                           const std::function<std::shared_ptr<const HeadGroup<float>>(Index)>& head,
-                          JobControl& job);
+                          const std::function<GivenScores(Index)>& given, JobControl& job);
 
 struct WhatIfRanking {
   HeadRanking ranking;
 };
-/// `layer` may be null unless ranks_by_layer().
+/// `layer` may be null unless ranks_by_layer(); `given` is the head's part of the user's score, or empty.
 WhatIfRanking what_if_ranking(const HeadGroup<float>& group, const EvictionPlan& plan,
-                              const WhatIfLayer* layer, JobControl& job);
+                              const WhatIfLayer* layer, const GivenScores& given, JobControl& job);
 
 struct WhatIfImportance {
   Vector<double> importance;  ///< oracle_importance, [l]; empty without decoding steps

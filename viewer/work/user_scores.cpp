@@ -1,0 +1,67 @@
+#include "viewer/work/user_scores.hpp"
+
+#include "data/error.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <system_error>
+#include <utility>
+
+namespace kvreplay::viewer {
+namespace {
+
+namespace fs = std::filesystem;
+
+UserScore made(std::string name, const fs::path& file) {
+  UserScore score{std::move(name), fs::absolute(file).lexically_normal(), {}};
+  std::error_code ignored;
+  const auto time = fs::last_write_time(score.file, ignored);
+  if (!ignored)
+    score.version = fmt::format("{}/{}", time.time_since_epoch().count(), fs::file_size(score.file, ignored));
+  return score;
+}
+
+}  // namespace
+
+UserScore user_score(const std::string& item) {
+  const auto equals = item.find('=');
+  if (equals == std::string::npos || equals == 0 || equals + 1 == item.size())
+    throw InputError("--score", "NAME=FILE.npy", fmt::format("'{}'", item));
+  return made(item.substr(0, equals), item.substr(equals + 1));
+}
+
+UserScore user_score_of(const fs::path& file) {
+  std::string name = file.stem().string();
+  for (char& c : name)
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '.') c = '_';
+  if (name.empty() || name.front() == '.') name.insert(name.begin(), '_');
+  return made(std::move(name), file);
+}
+
+const UserScore* find_score(const std::vector<UserScore>& scores, const std::string& name) {
+  const auto found =
+      std::find_if(scores.begin(), scores.end(), [&](const UserScore& score) { return score.name == name; });
+  return found == scores.end() ? nullptr : &*found;
+}
+
+std::size_t bytes_of(const UserScoreValues& values) {
+  return sizeof(values) + values.scores.front().values.size() * sizeof(double);
+}
+
+UserScoreValues read_user_score(const UserScore& score, const DumpShape& shape) {
+  return {read_given_scores({score.item()}, shape)};
+}
+
+Answer<UserScoreValues> ask_user_score(Desk& desk, const std::shared_ptr<const Run>& run,
+                                       const UserScore& score, Urgency urgency) {
+  Question question;
+  question.key = run->key() + "user_score/" + score.key();
+  question.title = "Score " + score.file.string();
+  question.urgency = urgency;
+  return desk.ask<UserScoreValues>(
+      question, [run, score](JobControl&) { return read_user_score(score, run->shape()); });
+}
+
+}  // namespace kvreplay::viewer

@@ -1,0 +1,50 @@
+#pragma once
+
+#include "analysis/eviction/given_arrays.hpp"
+#include "data/dump.hpp"
+#include "viewer/work/desk.hpp"
+#include "viewer/work/run.hpp"
+
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+// Scores of the user's own, as `kvreplay evict --score NAME=FILE.npy` takes them.
+
+namespace kvreplay::viewer {
+
+struct UserScore {
+  std::string name;
+  std::filesystem::path file;  ///< absolute
+  std::string version;         ///< another one whenever the file was another when it was named
+
+  /// NAME=FILE, as the command takes it.
+  std::string item() const { return name + "=" + file.string(); }
+  /// For the keys of questions.
+  std::string key() const { return item() + "/" + version; }
+};
+
+/// Of "NAME=FILE.npy". Throws InputError where it is not of this form; all else is found when it is read.
+UserScore user_score(const std::string& item);
+/// Named after its file; what a name cannot have becomes '_'.
+UserScore user_score_of(const std::filesystem::path& file);
+/// The one of this name, or null.
+const UserScore* find_score(const std::vector<UserScore>& scores, const std::string& name);
+
+/// [layers, n_kv, l], higher is kept.
+struct UserScoreValues {
+  std::vector<Given<double>> scores;  ///< one
+  /// A head's part; `head` counts all heads of all layers.
+  GivenScores of_head(Index head, Index l) const { return scores_of_head(scores, head, l); }
+};
+std::size_t bytes_of(const UserScoreValues& values);
+/// By the command's reader: throws InputError, one line, for a name that is taken and a file that is missing
+/// or does not fit.
+UserScoreValues read_user_score(const UserScore& score, const DumpShape& shape);
+/// The same, of a run that has its dump, in the background.
+Answer<UserScoreValues> ask_user_score(Desk& desk, const std::shared_ptr<const Run>& run,
+                                       const UserScore& score, Urgency urgency);
+
+}  // namespace kvreplay::viewer
