@@ -81,7 +81,9 @@ TEST_CASE("a score that fits no open dump is refused with one line", "[scores]")
     CHECK(dashboard.app.state().scores.empty());
   };
   refused(dir / "other.npy", {"other.npy", "896", "500"});
-  refused(dir / "none.npy", {"none.npy"});
+  refused(dir / "gone.npy", {"gone.npy"});
+  write_score(dir / "attn.npy", {6, 2, 896});
+  refused(dir / "attn.npy", {"attn.npy", "'attn', which is taken"});
   test::Dashboard empty("");
   empty.host.drop({dir / "other.npy"});
   empty.settle();

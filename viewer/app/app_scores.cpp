@@ -23,7 +23,8 @@ void App::take_scores() {
     }
     if (pending && !fits) return false;
     if (!fits) {
-      state_.say(without_dashes(error), true);
+      const bool names_file = error.find(score.file.string()) != std::string::npos;
+      state_.say((names_file ? std::string() : score.file.string() + ": ") + without_dashes(error), true);
       return true;
     }
     std::erase_if(state_.scores, [&](const UserScore& other) { return other.name == score.name; });

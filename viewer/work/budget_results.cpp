@@ -96,7 +96,7 @@ BudgetResults read_budgets(const ResultTables& results) {
 
 std::size_t bytes_of(const BudgetResultCurves& curves) {
   std::size_t bytes = sizeof(curves);
-  for (const auto& loss : curves.loss) bytes += loss.size() * sizeof(double) + sizeof(loss);
+  for (const auto& loss : curves.loss) bytes += loss.size() * sizeof(double) + sizeof(std::vector<double>);
   return bytes;
 }
 
