@@ -7,6 +7,10 @@
 
 namespace kvreplay {
 
+// What verify takes from each head group, and what it allows, as shares of the full output's norm.
+inline constexpr Index kVerifiedRows = 32;  ///< of each row set: brute force is slow
+inline constexpr double kOutputTolerance = 1e-9, kFloat32OutputTolerance = 1e-4;
+
 /// The norm of the difference between vectors in panels and others in rows, over all query heads.
 template <class T>
 double distance(const PanelRows<T>& panels, const std::vector<Matrix<double>>& rows) {

@@ -13,9 +13,6 @@
 namespace kvreplay {
 namespace {
 
-constexpr Index kRows = 32;  // of each row set: brute force is slow
-constexpr double kTolerance = 1e-9, kFloat32 = 1e-4;
-
 template <class T>
 CompressedCache<double> widened(const CompressedCache<T>& cache) {
   return {cache.kept, cache.pruned, cache.prunable, cache.k.template cast<double>(),
@@ -25,18 +22,18 @@ CompressedCache<double> widened(const CompressedCache<T>& cache) {
 }  // namespace
 
 ChannelCheck::ChannelCheck(const Dump& dump, Index window, Workers& workers)
-    : workers_(workers), window_asked_(std::min(window, kRows)) {
+    : workers_(workers), window_asked_(std::min(window, kVerifiedRows)) {
   const DumpShape& shape = dump.shape();
   window_ = window_rows(shape.l, shape.first_query(), window_asked_);
   future_ = future_rows(shape.l, shape.T, shape.first_query());
-  future_.end = std::min(future_.end, future_.begin + kRows);
+  future_.end = std::min(future_.end, future_.begin + kVerifiedRows);
   recent_ = std::min(default_recent(Semantics::paper), shape.l / 2);
 }
 
 void ChannelCheck::add(const HeadGroup<double>& group, const HeadGroup<float>* single) {
   if (window_.count() == 0) return;
-  compare(group, group, "float64", kTolerance, worst_f64_);
-  if (single != nullptr) compare(group, *single, "float32", kFloat32, worst_f32_);
+  compare(group, group, "float64", kOutputTolerance, worst_f64_);
+  if (single != nullptr) compare(group, *single, "float32", kFloat32OutputTolerance, worst_f32_);
   ++heads_;
   with_f32_ = with_f32_ || single != nullptr;
 }
@@ -106,8 +103,8 @@ Check ChannelCheck::check() const {
   }
   const Index rows = window_.count() + future_.count();
   check.covered = fmt::format("{} heads x {} rows x 2 caches", heads_, rows);
-  check.worst = fmt::format("worst {:.1e} of the norm (tolerance {:g})", worst_f64_, kTolerance);
-  if (with_f32_) check.worst += fmt::format(", float32 {:.1e} ({:g})", worst_f32_, kFloat32);
+  check.worst = fmt::format("worst {:.1e} of the norm (tolerance {:g})", worst_f64_, kOutputTolerance);
+  if (with_f32_) check.worst += fmt::format(", float32 {:.1e} ({:g})", worst_f32_, kFloat32OutputTolerance);
   check.figures = {{"heads", heads_}, {"rows", rows}, {"worst_f64", worst_f64_}};
   if (with_f32_) check.figures["worst_f32"] = worst_f32_;
   return check;

@@ -12,9 +12,6 @@
 namespace kvreplay {
 namespace {
 
-constexpr Index kRows = 32;  // of each row set: brute force is slow
-constexpr double kTolerance = 1e-9, kFloat32 = 1e-4;
-
 std::vector<KeptSet> kept_sets(const Vector<double>& cost) {
   const Index l = cost.size();
   const auto n = static_cast<std::size_t>(l);
@@ -29,9 +26,9 @@ std::vector<KeptSet> kept_sets(const Vector<double>& cost) {
 
 KeptSetCheck::KeptSetCheck(const Dump& dump, Index window, Workers& workers) : workers_(workers) {
   const DumpShape& shape = dump.shape();
-  window_ = window_rows(shape.l, shape.first_query(), std::min(window, kRows));
+  window_ = window_rows(shape.l, shape.first_query(), std::min(window, kVerifiedRows));
   future_ = future_rows(shape.l, shape.T, shape.first_query());
-  future_.end = std::min(future_.end, future_.begin + kRows);
+  future_.end = std::min(future_.end, future_.begin + kVerifiedRows);
 }
 
 void KeptSetCheck::add(const HeadGroup<double>& group, const HeadGroup<float>* single,
@@ -57,9 +54,10 @@ void KeptSetCheck::compare(const HeadGroup<double>& group, const HeadGroup<float
       judge(group, rows, type, difference == 0 ? 0 : difference / norm, tolerance, worst);
     }
   };
-  judge_all(output_changes(group, rows, sets, true, workers_), "float64", kTolerance, worst_f64_);
+  judge_all(output_changes(group, rows, sets, true, workers_), "float64", kOutputTolerance, worst_f64_);
   if (single != nullptr)
-    judge_all(output_changes(*single, rows, sets, true, workers_), "float32", kFloat32, worst_f32_);
+    judge_all(output_changes(*single, rows, sets, true, workers_), "float32", kFloat32OutputTolerance,
+              worst_f32_);
 }
 
 void KeptSetCheck::judge(const HeadGroup<double>& group, Rows rows, const char* type, double deviation,
@@ -86,8 +84,9 @@ Check KeptSetCheck::check() const {
     return check;
   }
   check.covered = fmt::format("{} heads x {} rows x 5 kept sets", heads_, rows);
-  check.worst = fmt::format("worst {:.1e} of the output's norm (tolerance {:g})", worst_f64_, kTolerance);
-  if (with_f32_) check.worst += fmt::format(", float32 {:.1e} ({:g})", worst_f32_, kFloat32);
+  check.worst =
+      fmt::format("worst {:.1e} of the output's norm (tolerance {:g})", worst_f64_, kOutputTolerance);
+  if (with_f32_) check.worst += fmt::format(", float32 {:.1e} ({:g})", worst_f32_, kFloat32OutputTolerance);
   check.figures = {{"heads", heads_}, {"rows", rows}, {"worst_f64", worst_f64_}};
   if (with_f32_) check.figures["worst_f32"] = worst_f32_;
   return check;

@@ -1,5 +1,7 @@
 #include "sim/channels/convex_bound.hpp"
 
+#include "sim/channels/at.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -9,8 +11,6 @@ namespace kvreplay {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-std::size_t at(Index c) { return static_cast<std::size_t>(c); }
 
 /// f and its slopes from x alone.
 void evaluate(const SubsetProblem& convex, Tangent& t) {

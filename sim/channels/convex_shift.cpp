@@ -1,5 +1,7 @@
 #include "sim/channels/convex_shift.hpp"
 
+#include "sim/channels/at.hpp"
+
 #include <Eigen/Cholesky>
 
 #include <algorithm>
@@ -11,8 +13,6 @@
 namespace kvreplay {
 
 namespace {
-
-std::size_t at(Index c) { return static_cast<std::size_t>(c); }
 
 /// A problem with a shifted diagonal, proven convex.
 struct Shifted {

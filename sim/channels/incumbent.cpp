@@ -1,5 +1,7 @@
 #include "sim/channels/incumbent.hpp"
 
+#include "sim/channels/at.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -7,11 +9,7 @@
 
 namespace kvreplay {
 
-namespace {
-
-std::size_t at(Index c) { return static_cast<std::size_t>(c); }
-
-}  // namespace
+namespace {}  // namespace
 
 Incumbent::Incumbent(const Matrix<double>& H, ChannelSet fixed, const ChannelSet& first)
     : H_(H), fixed_(std::move(fixed)), set_(first) {

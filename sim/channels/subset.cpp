@@ -1,5 +1,7 @@
 #include "sim/channels/subset.hpp"
 
+#include "sim/channels/at.hpp"
+
 #include <algorithm>
 #include <cassert>
 #include <cmath>
@@ -9,10 +11,6 @@
 namespace kvreplay {
 
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-std::size_t at(Index c) { return static_cast<std::size_t>(c); }
 
 bool is_fixed(const ChannelSet& fixed, Index c) { return !fixed.empty() && fixed[at(c)] != 0; }
 
@@ -33,7 +31,7 @@ std::vector<Index> cheapest_first(const Matrix<double>& W, std::vector<Index> le
   order.reserve(left.size());
   while (!left.empty()) {
     std::size_t next = 0;
-    double least = kInfinity;
+    double least = std::numeric_limits<double>::infinity();
     for (std::size_t i = 0; i < left.size(); ++i) {
       const double each = cost[i] * share[left[i]];
       if (each < least) {
@@ -115,7 +113,8 @@ ChannelSet exchange_channels(const Matrix<double>& H, ChannelSet set, const Chan
     }
     for (Index e = 0; e < d; ++e) {
       const bool open = set[at(e)] == 0 && !is_fixed(fixed, e);
-      joining[e] = open ? H(e, e) + 2 * coupling[e] + rounding * magnitude[e] : kInfinity;
+      joining[e] = open ? H(e, e) + 2 * coupling[e] + rounding * magnitude[e]
+                        : std::numeric_limits<double>::infinity();
     }
     double best = 0;
     Index leaves = -1, joins = -1;

@@ -1,5 +1,7 @@
 #include "sim/channels/subset_search.hpp"
 
+#include "sim/channels/at.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -10,9 +12,6 @@ namespace kvreplay {
 namespace {
 
 constexpr Index kNodesPerExchange = 8;
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-std::size_t at(Index c) { return static_cast<std::size_t>(c); }
 
 /// Tries all sets in the order of their sorted lists.
 class Enumeration {
@@ -30,7 +29,7 @@ class Enumeration {
     const double* cost = cost_.row(depth).data();
     const Index left = problem_.k - depth, end = problem_.m() - left + 1;
     if (left == 1) {
-      double least = kInfinity;
+      double least = std::numeric_limits<double>::infinity();
       for (Index c = first; c < end; ++c) least = std::min(least, cost[c]);
       if (!(error + least < least_)) return;
       least_ = error + least;
@@ -50,7 +49,7 @@ class Enumeration {
   const SubsetProblem& problem_;
   Matrix<double> cost_;
   std::vector<Index> members_, best_;
-  double least_ = kInfinity;
+  double least_ = std::numeric_limits<double>::infinity();
 };
 
 struct Node {

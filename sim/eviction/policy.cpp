@@ -14,7 +14,7 @@ struct BaseFacts {
   bool takes_score;
 };
 
-constexpr std::array<BaseFacts, kBases> kFacts{{
+constexpr std::array<BaseFacts, kBases> kBaseFacts{{
     {Base::streaming, "streaming", false},
     {Base::h2o, "h2o", true},
     {Base::tova, "tova", true},
@@ -28,12 +28,11 @@ constexpr std::array<BaseFacts, kBases> kFacts{{
     {Base::exchange, "exchange", true},
 }};
 
-constexpr bool in_order_of_enum() {
+static_assert([] {
   for (std::size_t b = 0; b < kBases; ++b)
-    if (static_cast<std::size_t>(kFacts[b].base) != b) return false;
+    if (static_cast<std::size_t>(kBaseFacts[b].base) != b) return false;
   return true;
-}
-static_assert(in_order_of_enum());
+}());
 
 constexpr std::array<std::string_view, 3> kSemantics{"paper", "official", "kvpress"};
 
@@ -53,21 +52,21 @@ std::optional<Semantics> semantics_named(std::string_view name) {
 const std::vector<Base>& all_bases() {
   static const std::vector<Base> bases = [] {
     std::vector<Base> all;
-    for (const BaseFacts& facts : kFacts) all.push_back(facts.base);
+    for (const BaseFacts& facts : kBaseFacts) all.push_back(facts.base);
     return all;
   }();
   return bases;
 }
 
-std::string_view name_of(Base base) { return kFacts[static_cast<std::size_t>(base)].name; }
+std::string_view name_of(Base base) { return kBaseFacts[static_cast<std::size_t>(base)].name; }
 
 std::optional<Base> base_named(std::string_view name) {
-  for (const BaseFacts& facts : kFacts)
+  for (const BaseFacts& facts : kBaseFacts)
     if (facts.name == name) return facts.base;
   return std::nullopt;
 }
 
-bool takes_score(Base base) { return kFacts[static_cast<std::size_t>(base)].takes_score; }
+bool takes_score(Base base) { return kBaseFacts[static_cast<std::size_t>(base)].takes_score; }
 
 bool starts_from_greedy(const Policy& policy) {
   return policy.base == Base::exchange && !policy.metric && !policy.given &&

@@ -9,7 +9,7 @@ struct EntryFacts {
   std::optional<TokenMetric> metric;
 };
 
-constexpr std::array<EntryFacts, kEntries> kFacts{{
+constexpr std::array<EntryFacts, kEntries> kEntryFacts{{
     {Entry::logit, "logit", std::nullopt},
     {Entry::attn, "attn", TokenMetric::attn},
     {Entry::attn_sq, "attn_sq", TokenMetric::attn_sq},
@@ -22,32 +22,33 @@ constexpr std::array<EntryFacts, kEntries> kFacts{{
     {Entry::exact_remove, "exact_remove", TokenMetric::exact_remove},
 }};
 
-constexpr bool in_order_of_enum() {
+static_assert([] {
   for (std::size_t e = 0; e < kEntries; ++e)
-    if (static_cast<std::size_t>(kFacts[e].entry) != e) return false;
+    if (static_cast<std::size_t>(kEntryFacts[e].entry) != e) return false;
   return true;
-}
-static_assert(in_order_of_enum());
+}());
 
 }  // namespace
 
 const std::array<Entry, kEntries>& all_entries() {
   static constexpr std::array<Entry, kEntries> all = [] {
     std::array<Entry, kEntries> entries{};
-    for (std::size_t e = 0; e < kEntries; ++e) entries[e] = kFacts[e].entry;
+    for (std::size_t e = 0; e < kEntries; ++e) entries[e] = kEntryFacts[e].entry;
     return entries;
   }();
   return all;
 }
 
-std::string_view name_of(Entry entry) { return kFacts[static_cast<std::size_t>(entry)].name; }
+std::string_view name_of(Entry entry) { return kEntryFacts[static_cast<std::size_t>(entry)].name; }
 
 std::optional<Entry> entry_named(std::string_view name) {
-  for (const EntryFacts& facts : kFacts)
+  for (const EntryFacts& facts : kEntryFacts)
     if (facts.name == name) return facts.entry;
   return std::nullopt;
 }
 
-std::optional<TokenMetric> metric_of(Entry entry) { return kFacts[static_cast<std::size_t>(entry)].metric; }
+std::optional<TokenMetric> metric_of(Entry entry) {
+  return kEntryFacts[static_cast<std::size_t>(entry)].metric;
+}
 
 }  // namespace kvreplay

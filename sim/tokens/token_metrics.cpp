@@ -12,7 +12,7 @@ struct MetricFacts {
   MetricUnit unit;
 };
 
-constexpr std::array<MetricFacts, kTokenMetrics> kFacts{{
+constexpr std::array<MetricFacts, kTokenMetrics> kMetricFacts{{
     {TokenMetric::attn, "attn", MetricKind::score, MetricUnit::weight},
     {TokenMetric::attn_sq, "attn_sq", MetricKind::score, MetricUnit::squared_weight},
     {TokenMetric::value, "value", MetricKind::score, MetricUnit::squared_output},
@@ -32,15 +32,14 @@ constexpr std::array<MetricFacts, kTokenMetrics> kFacts{{
     {TokenMetric::oracle_importance, "oracle_importance", MetricKind::oracle, MetricUnit::output},
 }};
 
-constexpr bool in_order_of_enum() {
+static_assert([] {
   for (std::size_t m = 0; m < kTokenMetrics; ++m) {
-    if (static_cast<std::size_t>(kFacts[m].metric) != m) return false;
+    if (static_cast<std::size_t>(kMetricFacts[m].metric) != m) return false;
   }
   return true;
-}
-static_assert(in_order_of_enum());
+}());
 
-const MetricFacts& facts(TokenMetric metric) { return kFacts[static_cast<std::size_t>(metric)]; }
+const MetricFacts& facts(TokenMetric metric) { return kMetricFacts[static_cast<std::size_t>(metric)]; }
 
 std::optional<std::string> why_no_expected_attention(const Dump& dump) {
   const DumpShape& shape = dump.shape();
@@ -62,7 +61,7 @@ MetricKind kind_of(TokenMetric metric) { return facts(metric).kind; }
 MetricUnit unit_of(TokenMetric metric) { return facts(metric).unit; }
 
 std::optional<TokenMetric> token_metric_named(std::string_view name) {
-  for (const MetricFacts& fact : kFacts) {
+  for (const MetricFacts& fact : kMetricFacts) {
     if (fact.name == name) return fact.metric;
   }
   return std::nullopt;
@@ -71,7 +70,7 @@ std::optional<TokenMetric> token_metric_named(std::string_view name) {
 const std::array<TokenMetric, kTokenMetrics>& all_token_metrics() {
   static constexpr auto all = [] {
     std::array<TokenMetric, kTokenMetrics> metrics{};
-    for (std::size_t m = 0; m < kTokenMetrics; ++m) metrics[m] = kFacts[m].metric;
+    for (std::size_t m = 0; m < kTokenMetrics; ++m) metrics[m] = kMetricFacts[m].metric;
     return metrics;
   }();
   return all;

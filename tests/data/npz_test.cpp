@@ -6,6 +6,7 @@
 #include "tests/data/npy_builder.hpp"
 #include "tests/data/zip_file.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/read_file.hpp"
 #include "tests/support/temp_dir.hpp"
 
 #include <atomic>
@@ -43,11 +44,6 @@ int wrong_in_head(const NpyArray& array, std::ptrdiff_t head) {
     wrong += out[static_cast<std::size_t>(i)] != static_cast<float>(head * rows * cols + i);
   }
   return wrong;
-}
-
-std::string slurp(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 /// A stored member in the form that archives beyond 4 GiB have: every size and offset in 64-bit extra fields.
@@ -163,7 +159,7 @@ TEST_CASE("threads may read the same member at once", "[npz][threads]") {
 TEST_CASE("an archive in memory is the same as in a file", "[npz]") {
   const TempDir dir;
   test::write_zip(dir / "a.npz", {{"k.npy", large_npy()}}, true);
-  const std::string bytes = slurp(dir / "a.npz");
+  const std::string bytes = test::read_file(dir / "a.npz");
   const NpzArchive npz = NpzArchive::from_memory(test::as_span(bytes), "memory");
   CHECK(wrong_in_head(open_npy("k", npz.source(0)), 3) == 0);
 }
@@ -189,13 +185,13 @@ TEST_CASE("broken archives are refused", "[npz]") {
   }
   SECTION("cut") {
     test::write_zip(path, {{"k.npy", large_npy()}}, true);
-    const std::string bytes = slurp(path);
+    const std::string bytes = test::read_file(path);
     rewrite(bytes.substr(0, bytes.size() / 2));
     expect_error(read_all, {"a.npz: expected an .npz (zip) archive, found"});
   }
   SECTION("compressed data damaged") {
     test::write_zip(path, {{"k.npy", large_npy()}}, true);
-    std::string bytes = slurp(path);
+    std::string bytes = test::read_file(path);
     for (std::size_t i = bytes.size() / 2; i < bytes.size() / 2 + 64; ++i) bytes[i] = '\x55';
     rewrite(bytes);
     expect_error(read_all, {"a.npz:k.npy: expected", "more bytes behind byte", "found"});
@@ -210,7 +206,7 @@ TEST_CASE("broken archives are refused", "[npz]") {
   }
   SECTION("a size that cannot be") {
     test::write_zip(path, {{"k.npy", std::string(100, 'x')}}, true);
-    std::string bytes = slurp(path);
+    std::string bytes = test::read_file(path);
     const std::size_t directory = bytes.find("PK\x01\x02");
     REQUIRE(directory != std::string::npos);
     bytes.replace(directory + 24, 4, "\xff\xff\xff\x7f");  // uncompressed size in the central directory
@@ -220,7 +216,7 @@ TEST_CASE("broken archives are refused", "[npz]") {
   }
   SECTION("encrypted") {
     test::write_zip(path, {{"k.npy", std::string(100, 'x')}}, true);
-    std::string bytes = slurp(path);
+    std::string bytes = test::read_file(path);
     for (const auto& [signature, flags] : {std::pair{"PK\x01\x02", 8u}, {"PK\x03\x04", 6u}})
       bytes[bytes.find(signature) + flags] |= 1;
     rewrite(bytes);

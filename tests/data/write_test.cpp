@@ -4,6 +4,7 @@
 #include "data/npy_write.hpp"
 #include "tests/data/expect_error.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/read_file.hpp"
 #include "tests/support/temp_dir.hpp"
 
 #include <algorithm>
@@ -22,11 +23,6 @@ namespace {
 using test::expect_error;
 using test::TempDir;
 
-std::string slurp(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 std::ptrdiff_t entries(const std::filesystem::path& folder) {
   return std::distance(std::filesystem::directory_iterator(folder), {});
 }
@@ -41,14 +37,14 @@ TEST_CASE("an .npy is written byte for byte as NumPy writes it", "[write]") {
   const std::string expected = std::string("\x93NUMPY\x01\x00\x76\x00", 10) + dict +
                                std::string(118 - dict.size() - 1, ' ') + "\n" +
                                std::string("\x00\x00\x80\x3f\x00\x00\x00\xc0", 8);
-  CHECK(slurp(dir / "a.npy") == expected);
+  CHECK(test::read_file(dir / "a.npy") == expected);
 }
 
 TEST_CASE("every kind of array: header and elements", "[write]") {
   const TempDir dir;
   const std::size_t shape[] = {3};
   const auto check = [&](const char* name, const std::string& descr, const std::string& elements) {
-    const std::string bytes = slurp(dir / name);
+    const std::string bytes = test::read_file(dir / name);
     INFO(name);
     CHECK(bytes.find("'descr': '" + descr + "', 'fortran_order': False, 'shape': (3,), }") == 11);
     CHECK((bytes.size() - elements.size()) % 64 == 0);
@@ -92,7 +88,7 @@ TEST_CASE("a file is written whole, over an older one, into folders that are mad
   const TempDir dir;
   write_file(dir / "a/b/c.txt", "first and longer");
   write_file(dir / "a/b/c.txt", "second");
-  CHECK(slurp(dir / "a/b/c.txt") == "second");
+  CHECK(test::read_file(dir / "a/b/c.txt") == "second");
   CHECK(entries(dir / "a/b") == 1);
   write_file(dir / "empty", "");
   CHECK(std::filesystem::file_size(dir / "empty") == 0);
@@ -106,7 +102,7 @@ TEST_CASE("a file that is not committed leaves nothing", "[write]") {
     const std::byte bytes[10]{};
     file.write(bytes);
   }
-  CHECK(slurp(dir / "a") == "old");
+  CHECK(test::read_file(dir / "a") == "old");
   CHECK(entries(dir.path()) == 1);
 }
 

@@ -3,6 +3,7 @@
 #include "sim/channels/query_drift.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/compare.hpp"
+#include "tests/support/index_sets.hpp"
 #include "tests/support/random_group.hpp"
 
 #include <cmath>
@@ -26,12 +27,6 @@ Matrix<double> interaction(const HeadGroup<double>& group, const std::vector<Ind
         H += change * change.transpose();
       }
   return H;
-}
-
-std::vector<Index> range(Index begin, Index end) {
-  std::vector<Index> list;
-  for (Index p = begin; p < end; ++p) list.push_back(p);
-  return list;
 }
 
 Vector<double> squared_norms(const Matrix<double>& k, const std::vector<Index>& keys) {

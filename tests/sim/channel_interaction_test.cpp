@@ -4,6 +4,7 @@
 #include "sim/converted.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/compare.hpp"
+#include "tests/support/index_sets.hpp"
 #include "tests/support/random_group.hpp"
 
 #include <cmath>
@@ -15,12 +16,6 @@ using namespace kvreplay;
 using namespace kvreplay::test;
 
 namespace {
-
-std::vector<Index> range(Index begin, Index end, Index step = 1) {
-  std::vector<Index> list;
-  for (Index p = begin; p < end; p += step) list.push_back(p);
-  return list;
-}
 
 template <class T>
 Matrix<double> channel_interaction(const HeadGroup<T>& group, const std::vector<Index>& keys, Rows rows,

@@ -6,6 +6,7 @@
 #include "tests/sim/kept_outputs_rows.hpp"
 #include "tests/support/cases.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/index_sets.hpp"
 #include "tests/support/random_group.hpp"
 
 #include <algorithm>
@@ -52,13 +53,6 @@ std::vector<Rows> row_sets(const HeadGroup<double>& group) {
                          window_rows(group.l, group.first_query(), 20)};
   std::erase_if(sets, [](Rows rows) { return rows.count() == 0; });
   return sets;
-}
-
-/// The positions p below l with p % step == from.
-KeptSet every(Index l, Index step, Index from) {
-  KeptSet kept(static_cast<std::size_t>(l), 0);
-  for (Index p = from; p < l; p += step) kept[static_cast<std::size_t>(p)] = 1;
-  return kept;
 }
 
 /// Nothing changed first; then each way to compress alone, and all of them at once.

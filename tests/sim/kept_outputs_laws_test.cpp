@@ -5,6 +5,7 @@
 #include "sim/eviction/kept_outputs.hpp"
 #include "tests/sim/kept_outputs_rows.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/index_sets.hpp"
 #include "tests/support/random_group.hpp"
 
 #include <algorithm>
@@ -17,15 +18,7 @@
 using namespace kvreplay;
 using namespace kvreplay::test;
 
-namespace {
-
-KeptSet every(Index l, Index step, Index from) {
-  KeptSet kept(static_cast<std::size_t>(l), 0);
-  for (Index p = from; p < l; p += step) kept[static_cast<std::size_t>(p)] = 1;
-  return kept;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 TEST_CASE("rows in several parts add up to the whole", "[kept_outputs]") {
   Workers workers(1);

@@ -6,6 +6,7 @@
 #include "sim/eviction/cache_group.hpp"
 #include "tests/sim/kept_outputs_rows.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/index_sets.hpp"
 #include "tests/support/random_group.hpp"
 
 #include <algorithm>
@@ -85,12 +86,6 @@ std::vector<Rows> row_sets(const HeadGroup<double>& group) {
                          {group.first_query(), group.T_all()}};
   std::erase_if(sets, [](Rows rows) { return rows.count() == 0; });
   return sets;
-}
-
-KeptSet every(Index l, Index step, Index from) {
-  KeptSet kept(static_cast<std::size_t>(l), 0);
-  for (Index p = from; p < l; p += step) kept[static_cast<std::size_t>(p)] = 1;
-  return kept;
 }
 
 /// All, none, runs at either end, combs, and one token more or less, the attention sink if there is one.

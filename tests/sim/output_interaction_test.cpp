@@ -4,6 +4,7 @@
 #include "sim/converted.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/compare.hpp"
+#include "tests/support/index_sets.hpp"
 #include "tests/support/random_group.hpp"
 
 #include <algorithm>
@@ -76,12 +77,6 @@ const std::vector<Case>& cases() {
     return all;
   }();
   return list;
-}
-
-KeptSet every(Index l, Index step, Index from) {
-  KeptSet set(static_cast<std::size_t>(l), 0);
-  for (Index p = from; p < l; p += step) set[static_cast<std::size_t>(p)] = 1;
-  return set;
 }
 
 /// All but the recent, all, none, half of half a cache, and a cache without most of what is recent.

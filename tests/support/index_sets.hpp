@@ -1,0 +1,23 @@
+#pragma once
+
+#include "sim/eviction/kept_set.hpp"
+
+#include <vector>
+
+namespace kvreplay::test {
+
+/// begin, begin + step, ... below end.
+inline std::vector<Index> range(Index begin, Index end, Index step = 1) {
+  std::vector<Index> list;
+  for (Index p = begin; p < end; p += step) list.push_back(p);
+  return list;
+}
+
+/// Of l tokens: from, from + step, ...
+inline KeptSet every(Index l, Index step, Index from) {
+  KeptSet kept(static_cast<std::size_t>(l), 0);
+  for (const Index p : range(from, l, step)) kept[static_cast<std::size_t>(p)] = 1;
+  return kept;
+}
+
+}  // namespace kvreplay::test
