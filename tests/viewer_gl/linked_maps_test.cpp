@@ -50,17 +50,36 @@ struct TokenMap : test::OnePanelDashboard {
   }
 };
 
-/// The token under a place of the kept strip in What if: share of the panel's width, and where it lies.
-std::optional<Index> token_in_what_if(Dashboard& dashboard, float x) {
-  const Area& area = dashboard.app.area(PanelKind::what_if);
-  for (float y = area.y + 40; y < area.y + area.height; y += 6) {
-    dashboard.host.move_mouse(area.x + area.width * x, y);
-    dashboard.host.settle(2);
-    const Hover& hover = dashboard.app.state().hover;
-    if (hover.token && !hover.row) return hover.token;
+/// The kept strip in What if: found once, by the token that the mouse hovers.
+class WhatIfStrip {
+ public:
+  explicit WhatIfStrip(Dashboard& dashboard) : dashboard_(dashboard) {}
+
+  /// The token at a share of the panel's width.
+  std::optional<Index> token(float x) {
+    const Area& area = dashboard_.app.area(PanelKind::what_if);
+    if (below_top_)
+      if (const auto there = token_at(x, area.y + *below_top_)) return there;
+    for (float y = 40; y < area.height; y += 6)
+      if (const auto there = token_at(x, area.y + y)) {
+        below_top_ = y;
+        return there;
+      }
+    return std::nullopt;
   }
-  return std::nullopt;
-}
+
+ private:
+  std::optional<Index> token_at(float x, float y) {
+    const Area& area = dashboard_.app.area(PanelKind::what_if);
+    dashboard_.host.move_mouse(area.x + area.width * x, y);
+    dashboard_.host.settle(2);
+    const Hover& hover = dashboard_.app.state().hover;
+    return hover.row ? std::nullopt : hover.token;
+  }
+
+  Dashboard& dashboard_;
+  std::optional<float> below_top_;
+};
 
 HeatmapView& map_of(Dashboard& dashboard, PanelKind kind) { return *dashboard.app.panel(kind).heatmap(); }
 
@@ -167,15 +186,15 @@ TEST_CASE("zooming the token map moves the tokens of What if where axes are join
   dashboard.app.state().select_head(3, 1);
   dashboard.settle();
   HeatmapView& map = map_of(dashboard, PanelKind::tokens);
-  const std::optional<Index> left = token_in_what_if(dashboard, 0.2F),
-                             right = token_in_what_if(dashboard, 0.8F);
+  WhatIfStrip strip(dashboard);
+  const std::optional<Index> left = strip.token(0.2F), right = strip.token(0.8F);
   REQUIRE(left);
   REQUIRE(right);
   CHECK(*right - *left > 400);
 
   map.zoom(4);
   dashboard.settle();
-  CHECK(token_in_what_if(dashboard, 0.2F) == left);  // not joined
+  CHECK(strip.token(0.2F) == left);  // not joined
 
   dashboard.perform(ActionId::toggle_joint_zoom);
   for (const bool by_wheel : {true, false}) {
@@ -193,7 +212,7 @@ TEST_CASE("zooming the token map moves the tokens of What if where axes are join
     const AxisView seen = map.camera()->x;
     const double width = static_cast<double>(high.x - low.x) * seen.cells_per_pixel;
     CHECK(width < 500);
-    const std::optional<Index> a = token_in_what_if(dashboard, 0.2F), b = token_in_what_if(dashboard, 0.8F);
+    const std::optional<Index> a = strip.token(0.2F), b = strip.token(0.8F);
     REQUIRE(a);
     REQUIRE(b);
     INFO("from " << seen.start << ", " << width << " tokens; " << *a << ", " << *b);
@@ -203,7 +222,7 @@ TEST_CASE("zooming the token map moves the tokens of What if where axes are join
   }
 
   // And the other way round: the wheel over What if zooms the map.
-  REQUIRE(token_in_what_if(dashboard, 0.5F));
+  REQUIRE(strip.token(0.5F));
   const double before = map.camera()->x.cells_per_pixel;
   dashboard.host.wheel(0, 2);
   dashboard.host.settle();
@@ -213,13 +232,13 @@ TEST_CASE("zooming the token map moves the tokens of What if where axes are join
   // All of the map is all of the other one.
   dashboard.app.focus(PanelKind::tokens);
   dashboard.perform(ActionId::fit_view);
-  CHECK(*token_in_what_if(dashboard, 0.8F) - *token_in_what_if(dashboard, 0.2F) > 400);
+  CHECK(*strip.token(0.8F) - *strip.token(0.2F) > 400);
 
   dashboard.perform(ActionId::toggle_joint_zoom);
-  const std::optional<Index> own = token_in_what_if(dashboard, 0.8F);
+  const std::optional<Index> own = strip.token(0.8F);
   map.zoom(4);
   dashboard.settle();
-  CHECK(token_in_what_if(dashboard, 0.8F) == own);
+  CHECK(strip.token(0.8F) == own);
 }
 
 TEST_CASE("a range that is locked holds in every panel of its unit, and is free again afterwards",

@@ -1,12 +1,11 @@
 #include "viewer/model/tiles.hpp"
 
+#include "viewer/model/numbers.hpp"
+
 #include <cassert>
 
 namespace kvreplay::viewer {
 namespace {
-
-constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 /// The texels of a level that an axis shows, [first, last); empty where it shows no cell.
 struct TexelSpan {

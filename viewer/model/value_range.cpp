@@ -1,6 +1,7 @@
 #include "viewer/model/value_range.hpp"
 
 #include "viewer/model/heatmap_image.hpp"
+#include "viewer/model/numbers.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -8,8 +9,6 @@
 
 namespace kvreplay::viewer {
 namespace {
-
-constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 TileStats stats_of(const std::vector<float>& values) {
   TileStats stats;

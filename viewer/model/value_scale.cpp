@@ -1,14 +1,14 @@
 #include "viewer/model/value_scale.hpp"
 
+#include "viewer/model/numbers.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 
 namespace kvreplay::viewer {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 // Ends stay where their difference neither overflows nor is lost in denormal numbers, which GPUs take for 0.
 constexpr float kLargest = 1e38F, kSmallest = 1e-36F;
 

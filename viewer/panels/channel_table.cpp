@@ -1,6 +1,7 @@
 #include "viewer/panels/channel_table.hpp"
 
 #include "viewer/gl/ui_context.hpp"
+#include "viewer/model/numbers.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 
@@ -8,14 +9,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 #include <optional>
 
 namespace kvreplay::viewer {
 namespace {
 
-constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 /// Decades of a spectrum that are worth an axis.
 constexpr double kSpectrumSpan = 1e8;
 constexpr float kNameWidth = 84;  // points

@@ -1,5 +1,6 @@
 #include "viewer/panels/curve_modes.hpp"
 
+#include "viewer/model/numbers.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/widgets/controls.hpp"
 
@@ -14,7 +15,6 @@ namespace kvreplay::viewer {
 namespace {
 
 constexpr std::array<std::string_view, kCurveModes> kNames{"recall", "mass", "loss"};
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kLogSpan = 1e9;
 
 }  // namespace
@@ -73,7 +73,7 @@ std::vector<double> drawn_values(const ScoreCurves::Curve& curve, CurveMode mode
                                                          : curve.loss;
   if (log)
     std::replace_if(
-        values.begin(), values.end(), [](double v) { return v <= 0; }, kNan);
+        values.begin(), values.end(), [](double v) { return v <= 0; }, kNone);
   return values;
 }
 
@@ -81,7 +81,7 @@ std::vector<double> chance(const ScoreCurves& curves, CurveMode mode) {
   std::vector<double> values;
   for (const Index k : curves.budgets) {
     const double share = static_cast<double>(k) / static_cast<double>(curves.n);
-    values.push_back(mode != CurveMode::loss ? share : share < 1 ? curves.total * (1 - share) : kNan);
+    values.push_back(mode != CurveMode::loss ? share : share < 1 ? curves.total * (1 - share) : kNone);
   }
   return values;
 }

@@ -20,7 +20,7 @@ std::vector<std::string_view> entry_names() {
   return names;
 }
 
-const char* meaning_of(Entry entry) {
+const char* entry_meaning(Entry entry) {
   switch (entry) {
     case Entry::logit:
       return "z: the logit, scaled and capped as the layer does";
@@ -84,14 +84,14 @@ void TokenMapControls::draw(AppState& state) {
   auto shown = static_cast<std::size_t>(shown_), against = static_cast<std::size_t>(against_),
        other = static_cast<std::size_t>(other_);
   if (choose("##shown", names, shown, kEntryWidth)) shown_ = all_entries()[shown];
-  tip(meaning_of(shown_));
+  tip(entry_meaning(shown_));
   flow(theme().px(kAgainstWidth));
   if (choose("##against", kAgainst, against, kAgainstWidth))
     against_ = static_cast<EntryView::Against>(against);
   if (compares()) {
     flow(theme().px(kEntryWidth));
     if (choose("##other", names, other, kEntryWidth)) other_ = all_entries()[other];
-    tip(meaning_of(other_));
+    tip(entry_meaning(other_));
   }
   flow(check_width("Fade evicted"));
   fade_evicted(state.show_kept);

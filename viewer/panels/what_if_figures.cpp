@@ -1,6 +1,7 @@
 #include "viewer/panels/what_if_figures.hpp"
 
 #include "viewer/gl/ui_context.hpp"
+#include "viewer/model/numbers.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 
@@ -8,12 +9,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 namespace kvreplay::viewer {
 namespace {
-
-constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
 std::string whole(double value) {
   return std::isnan(value) ? number_text(value) : fmt::format("{:.0f}", value);

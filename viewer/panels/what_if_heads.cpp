@@ -1,14 +1,14 @@
 #include "viewer/panels/what_if_heads.hpp"
 
+#include "viewer/model/numbers.hpp"
+
 #include <cmath>
-#include <limits>
 
 namespace kvreplay::viewer {
 namespace {
 
 /// Heads asked for at a time: enough to keep all threads busy, few enough for a frame.
 constexpr int kAskedAtOnce = 24;
-constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
 }  // namespace
 

@@ -1,5 +1,6 @@
 #include "analysis/csv.hpp"
 #include "viewer/gl/ui_context.hpp"
+#include "viewer/model/numbers.hpp"
 #include "viewer/model/token_text.hpp"
 #include "viewer/panels/head_grid.hpp"
 #include "viewer/panels/kept_strip.hpp"
@@ -12,7 +13,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 
 namespace kvreplay::viewer {
 namespace {
@@ -20,7 +20,6 @@ namespace {
 constexpr Index kHeadsByDefault = 64;
 constexpr std::size_t kFutureError = 2;  // of what_if_figures()
 constexpr std::size_t kDifference = 2;   // of A, B, B - A
-constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
 /// Two settings of a policy: what each keeps of the selected head and what that costs exactly.
 class WhatIfPanel final : public Panel {

@@ -2,19 +2,18 @@
 
 #include "data/error.hpp"
 #include "data/npy/npy_header.hpp"
+#include "viewer/model/numbers.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <limits>
 #include <utility>
 
 namespace kvreplay::viewer {
 namespace {
 
-constexpr const char* kTable = "budgets.csv";
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr const char* kBudgetsFile = "budgets.csv";
 
 /// The element of `items` that `matches`, made where there is none.
 template <class Item, class Matches, class Make>
@@ -46,7 +45,7 @@ std::size_t bytes_of(const BudgetResults& results) {
 }
 
 std::optional<std::string> why_no_budget_results(const ResultTables& results) {
-  if (!results.has(kTable)) return fmt::format("the results have no {}", kTable);
+  if (!results.has(kBudgetsFile)) return fmt::format("the results have no {}", kBudgetsFile);
   return std::nullopt;
 }
 
@@ -55,7 +54,7 @@ BudgetResults read_budgets(const ResultTables& results) {
   const auto heads = static_cast<std::size_t>(shape.layers * shape.n_kv);
   BudgetResults all;
   all.normalised = is_normalised(results);
-  results.each_row(kTable, [&](const CsvReader& csv, const std::vector<std::string>& row) {
+  results.each_row(kBudgetsFile, [&](const CsvReader& csv, const std::vector<std::string>& row) {
     const auto text = [&](const char* column) -> const std::string& { return row[csv.need(column)]; };
     BudgetResults::Division& division = found_or_made(
         all.divisions,
@@ -69,7 +68,7 @@ BudgetResults read_budgets(const ResultTables& results) {
           BudgetShare made;
           made.method = text("method");
           made.budgets.assign(heads, 0);
-          made.loss.assign(heads, kNan);
+          made.loss.assign(heads, kNone);
           return made;
         });
     const Index budget = csv.index(row, csv.need("budget"));
@@ -84,7 +83,7 @@ BudgetResults read_budgets(const ResultTables& results) {
     const Index layer = csv.index(row, csv.need("layer")), g = csv.index(row, csv.need("kv_head"));
     if (layer >= shape.layers || g >= shape.n_kv || budget > shape.l)
       throw InputError(
-          (results.folder() / kTable).string(),
+          (results.folder() / kBudgetsFile).string(),
           fmt::format("{} layers of {} KV heads and {} tokens", shape.layers, shape.n_kv, shape.l),
           fmt::format("layer {}, KV head {}, budget {}", layer, g, budget));
     const auto head = static_cast<std::size_t>(layer * shape.n_kv + g);

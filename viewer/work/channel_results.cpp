@@ -4,19 +4,18 @@
 #include "data/error.hpp"
 #include "data/npy/npy_header.hpp"
 #include "sim/channels/channel_interaction.hpp"
+#include "viewer/model/numbers.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <limits>
 #include <utility>
 
 namespace kvreplay::viewer {
 namespace {
 
-constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-constexpr const char* kTable = "channels.csv";
+constexpr const char* kChannelsFile = "channels.csv";
 
 std::filesystem::path folder_of(Index layer) { return std::filesystem::path(layer_name(layer)) / "channels"; }
 
@@ -123,7 +122,7 @@ class TableRows {
 void read_table(const ResultTables& results, Index layer, Index kv_head, ChannelRecord& record,
                 std::vector<std::pair<double, std::string>>& labels) {
   TableRows rows(record);
-  results.each_row(kTable, [&](const CsvReader& csv, const std::vector<std::string>& row) {
+  results.each_row(kChannelsFile, [&](const CsvReader& csv, const std::vector<std::string>& row) {
     const auto text = [&](const char* column) -> const std::string& { return row[csv.need(column)]; };
     if (text("layer").empty() || text("kv_head").empty()) return;
     if (csv.index(row, csv.need("layer")) != layer || csv.index(row, csv.need("kv_head")) != kv_head) return;
@@ -156,7 +155,7 @@ std::optional<std::string> why_no_channel_results(const ResultTables& results, I
   const auto& layers = results.layers();
   if (std::find(layers.begin(), layers.end(), layer) == layers.end())
     return fmt::format("the run did not compute layer {}", layer);
-  if (!results.has(kTable) || !results.has(folder_of(layer) / "interaction.npy"))
+  if (!results.has(kChannelsFile) || !results.has(folder_of(layer) / "interaction.npy"))
     return "the run did not compute channels";
   return std::nullopt;
 }

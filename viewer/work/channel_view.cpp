@@ -8,19 +8,17 @@
 #include "sim/channels/channel_interaction.hpp"
 #include "sim/compression/compressed_outputs.hpp"
 #include "sim/eviction/cache_group.hpp"
+#include "viewer/model/numbers.hpp"
 #include "viewer/work/policy_settings.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <memory>
 #include <utility>
 
 namespace kvreplay::viewer {
 namespace {
-
-constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
 /// The groups that have a selection of their own: the group itself, or its query heads one by one.
 class Parts {

@@ -15,7 +15,7 @@
 namespace kvreplay::viewer {
 namespace {
 
-constexpr const char* kTable = "decode.csv";
+constexpr const char* kDecodeFile = "decode.csv";
 constexpr std::string_view kAppendOnly = "~append-only";
 
 /// A run's words in the table, and what it says of one head.
@@ -26,7 +26,7 @@ struct Named {
 
 std::vector<Named> read_table(const ResultTables& results, Index layer, Index kv_head) {
   std::vector<Named> all;
-  results.each_row(kTable, [&](const CsvReader& csv, const std::vector<std::string>& row) {
+  results.each_row(kDecodeFile, [&](const CsvReader& csv, const std::vector<std::string>& row) {
     if (csv.index(row, csv.need("layer")) != layer || csv.index(row, csv.need("kv_head")) != kv_head) return;
     const std::array<std::string, 3> words = {row[csv.need("policy")], row[csv.need("semantics")],
                                               row[csv.need("budget")]};
@@ -84,7 +84,7 @@ std::optional<std::string> why_no_decode_results(const ResultTables& results, In
   const auto& layers = results.layers();
   if (std::find(layers.begin(), layers.end(), layer) == layers.end())
     return fmt::format("the run did not compute layer {}", layer);
-  if (!results.has(kTable)) return "the run did not simulate decoding";
+  if (!results.has(kDecodeFile)) return "the run did not simulate decoding";
   return std::nullopt;
 }
 

@@ -1,17 +1,15 @@
 #include "viewer/work/entry_tiles.hpp"
 
+#include "viewer/model/numbers.hpp"
 #include "viewer/work/view_cells.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <vector>
 
 namespace kvreplay::viewer {
 namespace {
-
-constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 /// Adds rows of cells to one tile.
 class TileRows {

@@ -1,6 +1,7 @@
 #include "viewer/work/figure_map.hpp"
 
 #include "data/error.hpp"
+#include "viewer/model/numbers.hpp"
 #include "viewer/work/result_tables.hpp"
 
 #include <fmt/format.h>
@@ -9,15 +10,12 @@
 #include <charconv>
 #include <cmath>
 #include <iterator>
-#include <limits>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
 
 namespace kvreplay::viewer {
 namespace {
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 /// A map of the tokens stage: of the run's first reserve, or of the one in its name.
 struct TokenMap {
@@ -173,7 +171,7 @@ class TableMaps {
     std::erase(info.path, std::string());
     figures.push_back(std::move(info));
     maps.push_back(
-        Matrix<double>::Constant(static_cast<Index>(results_.layers().size()), results_.shape().n_kv, kNan));
+        Matrix<double>::Constant(static_cast<Index>(results_.layers().size()), results_.shape().n_kv, kNone));
   }
 
   const ResultTables& results_;
@@ -195,7 +193,7 @@ std::vector<FigureInfo> dump_figures(const MetricSet& metrics, Index n) {
 FigureMap empty_map(FigureInfo figure, std::vector<Index> layers, Index n_kv) {
   FigureMap map;
   map.figure = std::move(figure);
-  map.values = Matrix<double>::Constant(static_cast<Index>(layers.size()), n_kv, kNan);
+  map.values = Matrix<double>::Constant(static_cast<Index>(layers.size()), n_kv, kNone);
   map.layers = std::move(layers);
   return map;
 }
@@ -204,7 +202,7 @@ void add(FigureMap& map, const HeadSummary& head) {
   const auto row = std::find(map.layers.begin(), map.layers.end(), head.layer);
   if (row == map.layers.end() || head.kv_head < 0 || head.kv_head >= map.values.cols()) return;
   const auto figure = head_figure_named(map.figure.name);
-  map.values(row - map.layers.begin(), head.kv_head) = figure ? head.value(*figure) : kNan;
+  map.values(row - map.layers.begin(), head.kv_head) = figure ? head.value(*figure) : kNone;
   ++map.heads;
 }
 

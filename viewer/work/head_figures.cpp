@@ -3,6 +3,7 @@
 #include "analysis/result_folder.hpp"
 #include "data/error.hpp"
 #include "data/npy/npy_header.hpp"
+#include "viewer/model/numbers.hpp"
 #include "viewer/work/result_tables.hpp"
 
 #include <fmt/format.h>
@@ -10,13 +11,10 @@
 #include <algorithm>
 #include <cassert>
 #include <filesystem>
-#include <limits>
 #include <utility>
 
 namespace kvreplay::viewer {
 namespace {
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 std::span<const double> row_of(const Matrix<double>& values) {
   return {values.data(), static_cast<std::size_t>(values.size())};
@@ -72,7 +70,7 @@ double HeadSummary::value(const HeadFigure& figure) const {
   for (std::size_t p = 0; p < pairs.size(); ++p)
     if (pairs[p].score == figure.metric && pairs[p].reference == *figure.reference)
       return agreements[p][figure.figure];
-  return kNan;
+  return kNone;
 }
 
 std::size_t bytes_of(const TokenMetrics& metrics) {
@@ -101,7 +99,7 @@ HeadSummary summary_of(TokenMetrics metrics, Index layer, Index kv_head, const H
   HeadSummary summary;
   summary.layer = layer;
   summary.kv_head = kv_head;
-  summary.sums.fill(kNan);
+  summary.sums.fill(kNone);
   for (const TokenMetric m : all_token_metrics()) {
     const Matrix<double>& values = metrics[m];
     if (values.size() == 0) continue;

@@ -1,15 +1,13 @@
 #include "viewer/work/row_values.hpp"
 
+#include "viewer/model/numbers.hpp"
 #include "viewer/work/view_cells.hpp"
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 namespace kvreplay::viewer {
 namespace {
-
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 HeadRows rows_of(const EntryMap<float>& map, Rows heads, Index block, Index step, RowCache& cache,
                  JobControl& job) {

@@ -1,6 +1,7 @@
 #include "viewer/work/scatter.hpp"
 
 #include "analysis/agreement.hpp"
+#include "viewer/model/numbers.hpp"
 
 #include <algorithm>
 #include <cassert>
@@ -10,7 +11,6 @@
 namespace kvreplay::viewer {
 namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 /// The edge for what a log axis cannot show lies this share of the axis below the least value.
 constexpr double kEdgeShare = 0.05;
 
@@ -65,7 +65,7 @@ bool within(const AxisPoint& a, const AxisPoint& b, const AxisPoint& at) {
 }  // namespace
 
 double ScatterAxis::coordinate(double value) const {
-  if (!std::isfinite(value)) return kNan;
+  if (!std::isfinite(value)) return kNone;
   if (kind != ScaleKind::log) return value;
   return value > 0 ? std::log10(value) : low;
 }

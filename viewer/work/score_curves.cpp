@@ -1,18 +1,15 @@
 #include "viewer/work/score_curves.hpp"
 
+#include "viewer/model/numbers.hpp"
+
 #include <algorithm>
 #include <cassert>
 #include <cmath>
-#include <limits>
 #include <optional>
 #include <utility>
 
 namespace kvreplay::viewer {
-namespace {
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
-}  // namespace
+namespace {}  // namespace
 
 ScoreCurve::ScoreCurve(const Ranking& score, const Ranking& reference)
     : common_(score.size() + 1, 0),
@@ -42,8 +39,8 @@ ScoreCurve::ScoreCurve(const Ranking& score, const Ranking& reference)
 
 CurvePoint ScoreCurve::at(Index k) const {
   const auto at = static_cast<std::size_t>(std::clamp<Index>(k, 0, static_cast<Index>(n())));
-  return {at == 0 ? kNan : static_cast<double>(common_[at]) / static_cast<double>(at),
-          total_ > 0 ? held_[at] / total_ : kNan, left_[at]};
+  return {at == 0 ? kNone : static_cast<double>(common_[at]) / static_cast<double>(at),
+          total_ > 0 ? held_[at] / total_ : kNone, left_[at]};
 }
 
 std::vector<Index> log_spaced(Index n, std::size_t most) {

@@ -1,15 +1,13 @@
 #include "viewer/work/token_statistics.hpp"
 
 #include "analysis/agreement.hpp"
+#include "viewer/model/numbers.hpp"
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 namespace kvreplay::viewer {
 namespace {
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 /// Whether `a` at position p ranks before `b` at position q.
 bool before(double a, Index p, double b, Index q) {
@@ -24,7 +22,7 @@ std::span<const double> values_of(const TokenMetrics& tokens, TokenMetric metric
 /// What a share is taken of; NaN where shares mean nothing.
 double whole(std::span<const double> values, double sum) {
   const bool negative = std::any_of(values.begin(), values.end(), [](double v) { return !(v >= 0); });
-  return negative || sum <= 0 ? kNan : sum;
+  return negative || sum <= 0 ? kNone : sum;
 }
 
 }  // namespace

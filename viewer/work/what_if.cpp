@@ -3,17 +3,15 @@
 #include "analysis/eviction/head_evictions.hpp"
 #include "analysis/scoped_figures.hpp"
 #include "data/error.hpp"
+#include "viewer/model/numbers.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 namespace kvreplay::viewer {
 namespace {
-
-constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
 const EvictionRule& rule_of(const EvictionPlan& plan) { return plan.runs.front().rules.front(); }
 
