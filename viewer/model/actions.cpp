@@ -41,7 +41,7 @@ std::vector<Action> file_actions() {
 
 std::vector<Action> edit_actions() {
   return {
-      {ActionId::undo, "Edit", "Undo", control("Z"), "the last change of view or selection", {}},
+      {ActionId::undo, "Edit", "Undo", control("Z"), "the last change of view, selection or settings", {}},
       {ActionId::redo, "Edit", "Redo", control_shift("Z"), "what was undone", control("Y")},
       {ActionId::copy_csv,
        "Edit",

@@ -1,6 +1,7 @@
 #include "viewer/panels/budget_source.hpp"
 
 #include "data/error.hpp"
+#include "viewer/panels/questions.hpp"
 #include "viewer/work/policy_settings.hpp"
 
 #include <fmt/format.h>
@@ -9,12 +10,7 @@
 #include <utility>
 
 namespace kvreplay::viewer {
-namespace {
-
-/// Heads asked for at a time: enough to keep all threads busy, few enough for a frame.
-constexpr int kAskedAtOnce = 24;
-
-}  // namespace
+namespace {}  // namespace
 
 void BudgetSource::look(PanelContext& context, const BudgetSettings& settings) {
   const std::shared_ptr<const Run>& run = context.state.run();

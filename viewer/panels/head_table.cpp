@@ -100,7 +100,7 @@ void HeadTable::keep_in_view(const Selection& selection, float row_height) {
   const float y = static_cast<float>(at - order_.begin()) * row_height;
   const float room = ImGui::GetWindowHeight() - row_height - ImGui::GetFrameHeight();
   if (y < ImGui::GetScrollY() || y > ImGui::GetScrollY() + room)
-    ImGui::SetScrollY(std::max(0.0F, y - room / 2));
+    ImGui::SetScrollY(std::max(0.0F, y - std::floor(room / 2 / row_height) * row_height));  // whole rows
 }
 
 void HeadTable::draw_row(PanelContext& context, const HeadPlace& place, const HeatmapView& heatmap) {

@@ -10,6 +10,9 @@
 
 namespace kvreplay::viewer {
 
+/// Heads asked for at a time: enough to keep all threads busy, few enough for a frame.
+inline constexpr int kAskedAtOnce = 24;
+
 /// Which figures of a run a summary has: those of its dump, or of its result folder where the dump is gone.
 MetricSet available_metrics(const Run& run);
 

@@ -5,12 +5,7 @@
 #include <cmath>
 
 namespace kvreplay::viewer {
-namespace {
-
-/// Heads asked for at a time: enough to keep all threads busy, few enough for a frame.
-constexpr int kAskedAtOnce = 24;
-
-}  // namespace
+namespace {}  // namespace
 
 void WhatIfHeads::follow(const Run& run, const WhatIfSettings& settings) {
   const auto count = static_cast<std::size_t>(run.shape().layers * run.shape().n_kv);

@@ -97,9 +97,8 @@ void WhatIfPanel::draw_buttons(AppState& state) {
   if (ImGui::SmallButton("Copy A to B")) state.setting_b = state.setting_a;
   ImGui::SameLine();
   ImGui::PushStyleVar(ImGuiStyleVar_FramePadding, {theme().px(3), theme().px(0.5F)});
-  ImGui::Checkbox("Fade evicted", &state.show_kept);
+  fade_evicted(state.show_kept);
   ImGui::PopStyleVar();
-  tip("In the token map, the tokens that the setting evicts are faded");
 }
 
 void WhatIfPanel::draw_settings(AppState& state, bool roomy) {
