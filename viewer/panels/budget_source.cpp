@@ -10,7 +10,6 @@
 #include <utility>
 
 namespace kvreplay::viewer {
-namespace {}  // namespace
 
 void BudgetSource::look(PanelContext& context, const BudgetSettings& settings) {
   const std::shared_ptr<const Run>& run = context.state.run();
