@@ -91,16 +91,22 @@ float HeadTable::least_width() const {
 
 void HeadTable::keep_in_view(const Selection& selection, float row_height) {
   const std::pair now(selection.layer, selection.kv_head);
-  if (seen_ == now) return;
+  const float room = ImGui::GetWindowHeight() - row_height - ImGui::GetFrameHeight();
+  // With other places or another size the list starts from its top: how it came to be must not show.
+  const bool anew = !seen_ || room != room_;
+  if (!anew && *seen_ == now) return;
   seen_ = now;
+  room_ = room;
   const auto at = std::find_if(order_.begin(), order_.end(), [&](std::size_t i) {
     return ranking_[i].layer == now.first && ranking_[i].kv_head == now.second;
   });
   if (at == order_.end()) return;
   const float y = static_cast<float>(at - order_.begin()) * row_height;
-  const float room = ImGui::GetWindowHeight() - row_height - ImGui::GetFrameHeight();
-  if (y < ImGui::GetScrollY() || y > ImGui::GetScrollY() + room)
+  const float top = anew ? 0 : ImGui::GetScrollY();
+  if (y < top || y > top + room)
     ImGui::SetScrollY(std::max(0.0F, y - std::floor(room / 2 / row_height) * row_height));  // whole rows
+  else if (anew)
+    ImGui::SetScrollY(0);
 }
 
 void HeadTable::draw_row(PanelContext& context, const HeadPlace& place, const HeatmapView& heatmap) {

@@ -40,6 +40,7 @@ class HeadTable {
   int column_ = 0;                  // sorted by
   bool descending_ = false;
   std::optional<std::pair<Index, Index>> seen_;  // the head that was last brought into view
+  float room_ = 0;                               // and the height of the list then
 };
 
 }  // namespace kvreplay::viewer
