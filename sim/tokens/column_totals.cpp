@@ -40,6 +40,8 @@ struct HeadRows {
   }
 };
 
+}  // namespace
+
 ColumnTotals empty_totals(Index l, ColumnSet columns) {
   ColumnTotals totals;
   const Vector<double> zero = Vector<double>::Zero(l);
@@ -52,7 +54,7 @@ ColumnTotals empty_totals(Index l, ColumnSet columns) {
   return totals;
 }
 
-void add_largest(const std::vector<LargestScores>& rows, ColumnSet columns, Index l, ColumnTotals& totals) {
+void add_largest(std::span<const LargestScores> rows, ColumnSet columns, Index l, ColumnTotals& totals) {
   for (const LargestScores& s : rows) {
     if (s.at >= l) continue;  // a decoded position is no candidate
     totals.exact_remove(s.at) += s.exact_remove;
@@ -68,8 +70,6 @@ void add_largest(const std::vector<LargestScores>& rows, ColumnSet columns, Inde
     }
   }
 }
-
-}  // namespace
 
 template <class T>
 TileInput<T> tile_input(const HeadGroup<T>& group, const PreparedValues<T>& values, Rows rows) {

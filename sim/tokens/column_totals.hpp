@@ -2,9 +2,11 @@
 
 #include "sim/head_group.hpp"
 #include "sim/schedule.hpp"
+#include "sim/tokens/entry_formulas.hpp"
 #include "sim/tokens/tiles.hpp"
 #include "sim/tokens/token_metrics.hpp"
 
+#include <span>
 #include <vector>
 
 // The fast path's middle layer: both passes over one set of rows, shared out over threads.
@@ -37,6 +39,11 @@ void pack_query_panel(const HeadGroup<T>& group, const TileInput<T>& in, Index g
 struct ColumnTotals {
   Vector<double> attn, attn_sq, key, joint, exact_key, exact_joint, exact_remove, max_attn;
 };
+
+/// All 0, those that the ColumnSet has: [l].
+ColumnTotals empty_totals(Index l, ColumnSet columns);
+/// Adds what the rows' largest columns are worth, in order.
+void add_largest(std::span<const LargestScores> rows, ColumnSet columns, Index l, ColumnTotals& totals);
 
 /// Both passes for the given rows (positions) of every query head: [G]. Rows must not be empty.
 template <class T>

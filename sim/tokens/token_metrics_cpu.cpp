@@ -2,7 +2,7 @@
 #include "sim/converted.hpp"
 #include "sim/tokens/column_totals.hpp"
 #include "sim/tokens/key_scores.hpp"
-#include "sim/tokens/token_metrics.hpp"
+#include "sim/tokens/token_metrics_by.hpp"
 #include "sim/tokens/value_norms.hpp"
 #include "sim/tokens/value_rows.hpp"
 
@@ -135,10 +135,10 @@ class Collector {
 };
 
 template <class T>
-void add_window_metrics(const HeadGroup<T>& group, const PreparedValues<T>& values, Index window,
-                        Workers& workers, Collector& out) {
+void add_window_metrics(const HeadGroup<T>& group, const PreparedValues<T>& values,
+                        const TotalsOfRows& totals_of, Index window, Workers& workers, Collector& out) {
   const Rows rows = window_rows(group.l, group.first_query(), window);
-  const std::vector<ColumnTotals> totals = column_totals(group, values, rows, ColumnSet::window, workers);
+  const std::vector<ColumnTotals> totals = totals_of(rows, ColumnSet::window);
   const Vector<double> value_sq = values.value_sq.template cast<double>();
   for (Index g = 0; g < group.G(); ++g) {
     const ColumnTotals& t = totals[g];
@@ -162,15 +162,14 @@ void add_window_metrics(const HeadGroup<T>& group, const PreparedValues<T>& valu
 }
 
 template <class T>
-void add_oracles(const HeadGroup<T>& group, const PreparedValues<T>& values, Workers& workers,
-                 Collector& out) {
+void add_oracles(const HeadGroup<T>& group, const TotalsOfRows& totals_of, Workers& workers, Collector& out) {
   const Rows rows = future_rows(group.l, group.T_all(), group.first_query());
   if (out.wants(TokenMetric::oracle_next)) {
-    const auto next = column_totals(group, values, {group.l, group.l + 1}, ColumnSet::future, workers);
+    const auto next = totals_of({group.l, group.l + 1}, ColumnSet::future);
     for (Index g = 0; g < group.G(); ++g) out.add(TokenMetric::oracle_next, g, next[g].exact_remove);
   }
   if (!out.wants_any({TokenMetric::oracle_future, TokenMetric::oracle_importance})) return;
-  const auto totals = column_totals(group, values, rows, ColumnSet::future, workers);
+  const auto totals = totals_of(rows, ColumnSet::future);
   for (Index g = 0; g < group.G(); ++g) {
     out.add(TokenMetric::oracle_future, g, totals[g].exact_remove);
     if (out.wants(TokenMetric::oracle_importance))
@@ -201,7 +200,8 @@ void require_finite(const HeadGroup<T>& group, const TokenMetrics& metrics) {
 }  // namespace
 
 template <class T>
-TokenMetrics token_metrics_cpu(const HeadGroup<T>& group, const TokenOptions& options, Workers& workers) {
+TokenMetrics token_metrics_by(const PassesOf<T>& passes, const HeadGroup<T>& group,
+                              const TokenOptions& options, Workers& workers) {
   using M = TokenMetric;
   Collector out(options, group.G(), group.l);
   const bool window = out.wants_any({M::attn, M::attn_sq, M::value, M::key, M::joint, M::caote, M::fastcaote,
@@ -209,8 +209,9 @@ TokenMetrics token_metrics_cpu(const HeadGroup<T>& group, const TokenOptions& op
   const bool oracles = out.wants_any({M::oracle_next, M::oracle_future, M::oracle_importance});
   if (window || oracles) {
     const PreparedValues<T> values = prepare_values(group, workers);
-    if (window) add_window_metrics(group, values, options.window, workers, out);
-    if (oracles) add_oracles(group, values, workers, out);
+    const TotalsOfRows totals_of = passes(values);
+    if (window) add_window_metrics(group, values, totals_of, options.window, workers, out);
+    if (oracles) add_oracles(group, totals_of, workers, out);
   }
   if (out.wants(M::knorm)) out.set(M::knorm, knorm_scores(group));
   if (out.wants(M::keydiff)) out.set(M::keydiff, keydiff_scores(group));
@@ -223,6 +224,18 @@ TokenMetrics token_metrics_cpu(const HeadGroup<T>& group, const TokenOptions& op
   return std::move(out.result);
 }
 
+template <class T>
+TokenMetrics token_metrics_cpu(const HeadGroup<T>& group, const TokenOptions& options, Workers& workers) {
+  const PassesOf<T> passes = [&](const PreparedValues<T>& values) {
+    return [&](Rows rows, ColumnSet columns) { return column_totals(group, values, rows, columns, workers); };
+  };
+  return token_metrics_by(passes, group, options, workers);
+}
+
+template TokenMetrics token_metrics_by(const PassesOf<float>&, const HeadGroup<float>&, const TokenOptions&,
+                                       Workers&);
+template TokenMetrics token_metrics_by(const PassesOf<double>&, const HeadGroup<double>&, const TokenOptions&,
+                                       Workers&);
 template TokenMetrics token_metrics_cpu(const HeadGroup<float>&, const TokenOptions&, Workers&);
 template TokenMetrics token_metrics_cpu(const HeadGroup<double>&, const TokenOptions&, Workers&);
 

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+
+// A GPU's way of running a kernel, on the processor: every thread of a block is a fiber, and blocks run one
+// after the other. A barrier that some threads never reach, or a warp whose lanes call different things, is
+// an error, as it would be (or hang) on the device. For tests of kernels where there is no GPU.
+
+namespace kvreplay::cuda::emulation {
+
+struct Size3 {
+  unsigned x = 1, y = 1, z = 1;
+};
+
+/// What the running fiber is.
+struct Thread {
+  unsigned index = 0;  ///< in its block
+  Size3 block;
+  unsigned char* shared = nullptr;
+};
+const Thread& this_thread();
+
+/// Runs `body` for every thread of every block. Shared memory is full of NaN at the start of each block.
+/// Throws std::logic_error where threads wait for each other in vain; rethrows what a thread throws.
+void run(Size3 grid, unsigned threads, std::size_t shared_bytes, const std::function<void()>& body);
+
+void sync_block();
+
+/// What one lane brings to something that a warp does together.
+struct LaneShare {
+  const void* given;  ///< the lane's own
+  void* taken;        ///< where its part of the result goes
+};
+using Lanes = std::array<LaneShare, 32>;
+/// Waits until all 32 lanes are here with the same `what`; the last one then carries it out for all.
+void warp_together(const char* what, LaneShare mine, const std::function<void(const Lanes&)>& carry_out);
+
+/// Every lane takes the value that lane `from` (of all 32) gives.
+template <class T>
+T shuffle(T value, unsigned from) {
+  struct Given {
+    T value;
+    unsigned from;
+  } given{value, from};
+  T taken{};
+  warp_together("shuffle", {&given, &taken}, [](const Lanes& lanes) {
+    for (const LaneShare& lane : lanes) {
+      const auto* own = static_cast<const Given*>(lane.given);
+      *static_cast<T*>(lane.taken) = static_cast<const Given*>(lanes[own->from % 32].given)->value;
+    }
+  });
+  return taken;
+}
+
+}  // namespace kvreplay::cuda::emulation

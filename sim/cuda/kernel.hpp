@@ -1,0 +1,97 @@
+#pragma once
+
+#include "sim/cuda/runtime.hpp"
+
+// What kernels are written in: CUDA, or its emulation where the file is compiled as C++. A warp has 32 lanes;
+// whatever a warp does together, all its lanes call.
+
+#if defined(__CUDACC__)
+#include <cuda_runtime.h>
+#define KVREPLAY_KERNEL __global__
+#define KVREPLAY_DEVICE __device__ __forceinline__
+#define KVREPLAY_UNROLL _Pragma("unroll")
+#else
+#include "sim/cuda/emulation.hpp"
+
+#include <cmath>
+#define KVREPLAY_KERNEL
+#define KVREPLAY_DEVICE inline
+#define KVREPLAY_UNROLL
+#endif
+
+namespace kvreplay::cuda {
+
+struct Grid {
+  unsigned x = 1, y = 1, z = 1;
+};
+
+#if defined(__CUDACC__)
+
+KVREPLAY_DEVICE int thread_id() { return static_cast<int>(threadIdx.x); }
+KVREPLAY_DEVICE Grid block_id() { return {blockIdx.x, blockIdx.y, blockIdx.z}; }
+KVREPLAY_DEVICE unsigned char* shared_memory() {
+  extern __shared__ __align__(16) unsigned char memory[];
+  return memory;
+}
+KVREPLAY_DEVICE void sync_block() { __syncthreads(); }
+template <class T>
+KVREPLAY_DEVICE T shuffle_xor(T value, int mask) {
+  return __shfl_xor_sync(0xffffffffU, value, mask);
+}
+/// Within 2 ulp of the argument's own rounding; 0 at -inf.
+KVREPLAY_DEVICE float fast_exp(float x) { return exp2f(x * 1.44269504088896341F); }
+KVREPLAY_DEVICE float fused(float a, float b, float c) { return fmaf(a, b, c); }
+
+/// Starts a kernel on a stream; throws DeviceError where the device refuses.
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), Grid grid, int threads, std::size_t shared_bytes,
+            const Stream& stream, const Arguments&... arguments) {
+  const auto check = [](cudaError_t error) {
+    if (error != cudaSuccess) throw DeviceError(std::string("CUDA: ") + cudaGetErrorString(error));
+  };
+  constexpr std::size_t kOrdinary = 48 * 1024;
+  if (shared_bytes > kOrdinary)
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(shared_bytes)));
+  kernel<<<dim3(grid.x, grid.y, grid.z), static_cast<unsigned>(threads), shared_bytes,
+           static_cast<cudaStream_t>(stream.handle())>>>(arguments...);
+  check(cudaGetLastError());
+}
+
+#else
+
+inline int thread_id() { return static_cast<int>(emulation::this_thread().index); }
+inline Grid block_id() {
+  const emulation::Size3& block = emulation::this_thread().block;
+  return {block.x, block.y, block.z};
+}
+inline unsigned char* shared_memory() { return emulation::this_thread().shared; }
+inline void sync_block() { emulation::sync_block(); }
+template <class T>
+T shuffle_xor(T value, int mask) {
+  return emulation::shuffle(value, (emulation::this_thread().index % 32) ^ static_cast<unsigned>(mask));
+}
+inline float fast_exp(float x) { return std::exp2(x * 1.44269504088896341F); }
+inline float fused(float a, float b, float c) { return std::fma(a, b, c); }
+
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), Grid grid, int threads, std::size_t shared_bytes, const Stream&,
+            const Arguments&... arguments) {
+  emulation::run({grid.x, grid.y, grid.z}, static_cast<unsigned>(threads), shared_bytes,
+                 [&] { kernel(arguments...); });
+}
+
+#endif
+
+KVREPLAY_DEVICE int lane_id() { return thread_id() % 32; }
+KVREPLAY_DEVICE int warp_id() { return thread_id() / 32; }
+template <class T>
+KVREPLAY_DEVICE T smaller(T a, T b) {
+  return b < a ? b : a;
+}
+template <class T>
+KVREPLAY_DEVICE T larger(T a, T b) {
+  return a < b ? b : a;
+}
+
+}  // namespace kvreplay::cuda

@@ -1,0 +1,123 @@
+#pragma once
+
+#include <cstddef>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+// All that the rest of the program knows of the CUDA runtime: devices, memory, streams, events. Three
+// implementations: runtime_cuda.cpp; runtime_stub.cpp where there is no CUDA Toolkit; runtime_emulated.cpp,
+// in which the processor plays the device, so that kernels are tested where there is none.
+
+namespace kvreplay::cuda {
+
+/// A call that the device or its driver refused: one line.
+struct DeviceError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+/// Not enough device memory: one line with what was wanted and what is free.
+struct OutOfDeviceMemory : DeviceError {
+  using DeviceError::DeviceError;
+};
+
+struct DeviceInfo {
+  int index = 0;
+  std::string name;
+  int capability = 0;  ///< 10 major + minor: 90 is 9.0
+  int multiprocessors = 0;
+  std::size_t memory = 0;  ///< bytes
+};
+
+/// The devices that can run this build's kernels; where there are none, `why_none` is one clause.
+struct Devices {
+  std::vector<DeviceInfo> found;
+  std::string why_none;
+};
+Devices find_devices();
+
+/// Bytes free on the calling thread's device.
+std::size_t free_memory();
+/// The calling thread's device from now on.
+void use_device(int index);
+
+/// Work that runs in order. Belongs to the device that is current when it is made.
+class Stream {
+ public:
+  Stream();
+  ~Stream();
+  Stream(Stream&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Stream& operator=(Stream&&) = delete;
+
+  void* handle() const { return handle_; }
+  /// Returns when all is done; throws DeviceError where something failed meanwhile.
+  void synchronize() const;
+  /// What comes later waits until all that `other` has now is done.
+  void wait_for(const Stream& other) const;
+
+ private:
+  void* handle_ = nullptr;
+};
+
+/// A time on a stream.
+class Event {
+ public:
+  Event();
+  ~Event();
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  void record(const Stream& stream);
+  /// Waits for both.
+  static double milliseconds(const Event& from, const Event& to);
+
+ private:
+  void* handle_ = nullptr;
+};
+
+enum class Place { device, pinned_host };
+
+namespace detail {
+void* allocate(Place place, std::size_t bytes);
+void release(Place place, void* memory) noexcept;
+void copy(void* to, const void* from, std::size_t bytes, const Stream& stream);
+void fill_zero(void* to, std::size_t bytes, const Stream& stream);
+}  // namespace detail
+
+/// n numbers of memory that is not initialised.
+template <class T, Place kPlace = Place::device>
+class Buffer {
+ public:
+  Buffer() = default;
+  explicit Buffer(std::size_t n)
+      : data_(n == 0 ? nullptr : static_cast<T*>(detail::allocate(kPlace, n * sizeof(T)))), size_(n) {}
+  ~Buffer() { detail::release(kPlace, data_); }
+  Buffer(Buffer&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+  Buffer& operator=(Buffer&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+
+  T* data() const { return data_; }
+  std::size_t size() const { return size_; }
+
+ private:
+  T* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+template <class T>
+using PinnedBuffer = Buffer<T, Place::pinned_host>;
+
+/// Host to device, device to host or within the device; memory that is not pinned makes the call wait.
+template <class T>
+void copy(T* to, const T* from, std::size_t n, const Stream& stream) {
+  if (n > 0) detail::copy(to, from, n * sizeof(T), stream);
+}
+template <class T>
+void fill_zero(const Buffer<T>& buffer, const Stream& stream) {
+  if (buffer.size() > 0) detail::fill_zero(buffer.data(), buffer.size() * sizeof(T), stream);
+}
+
+}  // namespace kvreplay::cuda

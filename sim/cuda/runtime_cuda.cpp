@@ -1,0 +1,118 @@
+#include "sim/cuda/runtime.hpp"
+
+#include <cuda_runtime_api.h>
+
+namespace kvreplay::cuda {
+namespace {
+
+std::string described(cudaError_t error) { return std::string("CUDA: ") + cudaGetErrorString(error); }
+
+void check(cudaError_t error) {
+  if (error != cudaSuccess) throw DeviceError(described(error));
+}
+
+cudaStream_t stream_of(const Stream& stream) { return static_cast<cudaStream_t>(stream.handle()); }
+
+}  // namespace
+
+Devices find_devices() {
+  Devices devices;
+  int n = 0;
+  const cudaError_t error = cudaGetDeviceCount(&n);
+  if (error != cudaSuccess || n == 0) {
+    devices.why_none = error == cudaErrorInsufficientDriver ? "the NVIDIA driver is missing or too old"
+                       : error == cudaSuccess || error == cudaErrorNoDevice
+                           ? "there is no NVIDIA GPU"
+                           : std::string("the CUDA runtime says: ") + cudaGetErrorString(error);
+    return devices;
+  }
+  for (int i = 0; i < n; ++i) {
+    cudaDeviceProp properties{};
+    if (cudaGetDeviceProperties(&properties, i) != cudaSuccess) continue;
+    const int capability = 10 * properties.major + properties.minor;
+    if (capability < 75) continue;
+    devices.found.push_back(
+        {i, properties.name, capability, properties.multiProcessorCount, properties.totalGlobalMem});
+  }
+  if (devices.found.empty()) devices.why_none = "no GPU here has compute capability 7.5 or later";
+  return devices;
+}
+
+std::size_t free_memory() {
+  std::size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total));
+  return free;
+}
+
+void use_device(int index) { check(cudaSetDevice(index)); }
+
+Stream::Stream() {
+  cudaStream_t made = nullptr;
+  check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking));
+  handle_ = made;
+}
+Stream::~Stream() {
+  if (handle_ != nullptr) cudaStreamDestroy(stream_of(*this));
+}
+void Stream::synchronize() const { check(cudaStreamSynchronize(stream_of(*this))); }
+void Stream::wait_for(const Stream& other) const {
+  cudaEvent_t now = nullptr;
+  check(cudaEventCreateWithFlags(&now, cudaEventDisableTiming));
+  cudaError_t error = cudaEventRecord(now, stream_of(other));
+  if (error == cudaSuccess) error = cudaStreamWaitEvent(stream_of(*this), now, 0);
+  cudaEventDestroy(now);
+  check(error);
+}
+
+Event::Event() {
+  cudaEvent_t made = nullptr;
+  check(cudaEventCreate(&made));
+  handle_ = made;
+}
+Event::~Event() { cudaEventDestroy(static_cast<cudaEvent_t>(handle_)); }
+void Event::record(const Stream& stream) {
+  check(cudaEventRecord(static_cast<cudaEvent_t>(handle_), stream_of(stream)));
+}
+double Event::milliseconds(const Event& from, const Event& to) {
+  check(cudaEventSynchronize(static_cast<cudaEvent_t>(to.handle_)));
+  float elapsed = 0;
+  check(cudaEventElapsedTime(&elapsed, static_cast<cudaEvent_t>(from.handle_),
+                             static_cast<cudaEvent_t>(to.handle_)));
+  return static_cast<double>(elapsed);
+}
+
+namespace detail {
+
+void* allocate(Place place, std::size_t bytes) {
+  void* memory = nullptr;
+  const cudaError_t error =
+      place == Place::device ? cudaMalloc(&memory, bytes) : cudaMallocHost(&memory, bytes);
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // not to be found by the next call
+    const char* where = place == Place::device ? "device" : "pinned host";
+    std::string line = std::string("out of ") + where + " memory: " + std::to_string(bytes) + " bytes wanted";
+    if (place == Place::device) line += ", " + std::to_string(free_memory()) + " free";
+    throw OutOfDeviceMemory(line);
+  }
+  check(error);
+  return memory;
+}
+
+void release(Place place, void* memory) noexcept {
+  if (memory == nullptr) return;
+  if (place == Place::device)
+    cudaFree(memory);
+  else
+    cudaFreeHost(memory);
+}
+
+void copy(void* to, const void* from, std::size_t bytes, const Stream& stream) {
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_of(stream)));
+}
+
+void fill_zero(void* to, std::size_t bytes, const Stream& stream) {
+  check(cudaMemsetAsync(to, 0, bytes, stream_of(stream)));
+}
+
+}  // namespace detail
+}  // namespace kvreplay::cuda

@@ -1,0 +1,51 @@
+#include "sim/cuda/runtime.hpp"
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+// Every call is done when it returns. Device memory is memory of its own, so that address sanitizer finds
+// what compute-sanitizer's memcheck would, and full of NaN until it is written.
+
+namespace kvreplay::cuda {
+
+using Clock = std::chrono::steady_clock;
+
+Devices find_devices() { return {{{0, "the processor, as a GPU", 80, 2, std::size_t{1} << 30}}, {}}; }
+std::size_t free_memory() { return std::size_t{1} << 30; }
+void use_device(int index) {
+  if (index != 0) throw DeviceError("there is only one emulated device");
+}
+
+Stream::Stream() = default;
+Stream::~Stream() = default;
+void Stream::synchronize() const {}
+void Stream::wait_for(const Stream&) const {}
+
+Event::Event() : handle_(new Clock::time_point()) {}
+Event::~Event() { delete static_cast<Clock::time_point*>(handle_); }
+void Event::record(const Stream&) { *static_cast<Clock::time_point*>(handle_) = Clock::now(); }
+double Event::milliseconds(const Event& from, const Event& to) {
+  return std::chrono::duration<double, std::milli>(*static_cast<Clock::time_point*>(to.handle_) -
+                                                   *static_cast<Clock::time_point*>(from.handle_))
+      .count();
+}
+
+namespace detail {
+
+void* allocate(Place place, std::size_t bytes) {
+  if (place == Place::device && bytes > free_memory())
+    throw OutOfDeviceMemory("out of device memory: " + std::to_string(bytes) + " bytes wanted, " +
+                            std::to_string(free_memory()) + " free");
+  void* memory = std::malloc(bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  std::memset(memory, 0xff, bytes);
+  return memory;
+}
+void release(Place, void* memory) noexcept { std::free(memory); }
+void copy(void* to, const void* from, std::size_t bytes, const Stream&) { std::memcpy(to, from, bytes); }
+void fill_zero(void* to, std::size_t bytes, const Stream&) { std::memset(to, 0, bytes); }
+
+}  // namespace detail
+}  // namespace kvreplay::cuda

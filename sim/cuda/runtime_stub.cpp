@@ -1,0 +1,30 @@
+#include "sim/cuda/runtime.hpp"
+
+namespace kvreplay::cuda {
+namespace {
+
+[[noreturn]] void refuse() { throw DeviceError("this build has no CUDA backend"); }
+
+}  // namespace
+
+Devices find_devices() { return {{}, "this build has no CUDA backend"}; }
+std::size_t free_memory() { return 0; }
+void use_device(int) { refuse(); }
+
+Stream::Stream() { refuse(); }
+Stream::~Stream() = default;
+void Stream::synchronize() const { refuse(); }
+void Stream::wait_for(const Stream&) const { refuse(); }
+
+Event::Event() { refuse(); }
+Event::~Event() = default;
+void Event::record(const Stream&) { refuse(); }
+double Event::milliseconds(const Event&, const Event&) { refuse(); }
+
+namespace detail {
+void* allocate(Place, std::size_t) { refuse(); }
+void release(Place, void*) noexcept {}
+void copy(void*, const void*, std::size_t, const Stream&) { refuse(); }
+void fill_zero(void*, std::size_t, const Stream&) { refuse(); }
+}  // namespace detail
+}  // namespace kvreplay::cuda

@@ -1,0 +1,192 @@
+#include "sim/tokens/column_totals_cuda.hpp"
+
+#include "data/error.hpp"
+#include "sim/tokens/column_kernels.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+namespace kvreplay::cuda {
+namespace {
+
+constexpr Index div_up(Index a, Index b) { return (a + b - 1) / b; }
+
+template <class T, class Numbers>
+Buffer<T> uploaded(const Numbers& numbers, const Stream& stream) {
+  Buffer<T> buffer(static_cast<std::size_t>(numbers.size()));
+  copy(buffer.data(), numbers.data(), buffer.size(), stream);
+  return buffer;
+}
+
+template <class T>
+std::vector<T> downloaded(const Buffer<T>& buffer, std::size_t n, const Stream& stream) {
+  std::vector<T> numbers(n);
+  copy(numbers.data(), static_cast<const T*>(buffer.data()), n, stream);
+  stream.synchronize();
+  return numbers;
+}
+
+int narrow(Index n) {
+  if (n > std::numeric_limits<int>::max()) throw InputError("a head group of more than 2^31 rows or tokens");
+  return static_cast<int>(n);
+}
+
+/// What each row sees, and which rows see something of each block of tokens: [rows] and [blocks][2].
+struct Visibility {
+  std::vector<int> first, end, ranges;
+};
+
+Visibility visibility(const HeadGroup<float>& group, Rows rows, Index candidates) {
+  Visibility seen;
+  for (Index i = rows.begin; i < rows.end; ++i) {
+    seen.first.push_back(narrow(group.first_visible(i)));
+    seen.end.push_back(narrow(group.end_visible(i)));
+  }
+  for (Index begin = 0; begin < candidates; begin += kScoredTokens) {
+    const Index last = std::min<Index>(begin + kScoredTokens, candidates) - 1;
+    const auto from = std::upper_bound(seen.end.begin(), seen.end.end(), begin);
+    const auto to = std::upper_bound(seen.first.begin(), seen.first.end(), last);
+    seen.ranges.push_back(static_cast<int>(from - seen.end.begin()));
+    seen.ranges.push_back(static_cast<int>(std::max(from - seen.end.begin(), to - seen.first.begin())));
+  }
+  return seen;
+}
+
+/// Parts that work is cut into, so that there are blocks enough for a large device. Depends on the sizes
+/// alone: so do the sums then, to the bit.
+Index parts(Index blocks, Index most) {
+  constexpr Index kEnoughBlocks = 512;
+  return std::clamp<Index>(div_up(kEnoughBlocks, blocks), 1, std::max<Index>(most, 1));
+}
+
+[[noreturn]] void throw_overflow(const HeadGroup<float>& group, Index g, Index position) {
+  throw InputError("layer " + std::to_string(group.layer) + ", query head " +
+                       std::to_string(group.kv_head * group.G() + g) + ", position " +
+                       std::to_string(position),
+                   "logits and outputs within float32 (see --precision f64)", "an overflow");
+}
+
+}  // namespace
+
+DeviceGroup::DeviceGroup(const HeadGroup<float>& group, const PreparedValues<float>& values,
+                         const Stream& stream)
+    : group_(group),
+      stream_(stream),
+      q_(static_cast<std::size_t>(group.G() * group.T_q() * group.d())),
+      k_(uploaded<float>(group.k, stream)),
+      v_centred_(uploaded<float>(values.centred, stream)),
+      centre_(uploaded<float>(values.centre, stream)),
+      value_sq_(uploaded<float>(values.value_sq, stream)),
+      value_centred_sq_(uploaded<float>(values.value_centred_sq, stream)),
+      centre_dot_value_(uploaded<float>(values.centre_dot_value, stream)),
+      value_sq_host_(values.value_sq.cast<double>()) {
+  const auto head = static_cast<std::size_t>(group.T_q() * group.d());
+  for (std::size_t g = 0; g < group.q.size(); ++g)
+    copy(q_.data() + g * head, group.q[g].data(), head, stream);
+  if (!group.rule.sink_logit.empty()) {
+    const std::vector<float> sinks(group.rule.sink_logit.begin(), group.rule.sink_logit.end());
+    sink_logit_ = uploaded<float>(sinks, stream);
+    stream.synchronize();
+  }
+}
+
+std::vector<ColumnTotals> DeviceGroup::column_totals(Rows rows, ColumnSet columns) const {
+  const Index G = group_.G(), n = rows.count(), d_v = group_.d_v();
+  const Index end = group_.end_visible(rows.end - 1), begin = group_.first_visible(rows.begin);
+  const Index candidates = std::min(group_.l, end);
+  const Visibility seen = visibility(group_, rows, candidates);
+  const auto first_visible = uploaded<int>(seen.first, stream_),
+             end_visible = uploaded<int>(seen.end, stream_), ranges = uploaded<int>(seen.ranges, stream_);
+
+  // The rows of each query head lie together, without those that are not asked for.
+  const auto head = static_cast<std::size_t>(group_.T_q() * group_.d());
+  const auto asked = static_cast<std::size_t>(n * group_.d());
+  const auto skipped = static_cast<std::size_t>((rows.begin - group_.first_query()) * group_.d());
+  Buffer<float> q(static_cast<std::size_t>(G) * asked);
+  for (std::size_t g = 0; g < static_cast<std::size_t>(G); ++g)
+    copy(q.data() + g * asked, static_cast<const float*>(q_.data()) + g * head + skipped, asked, stream_);
+
+  ColumnProblem problem{};
+  problem.G = narrow(G);
+  problem.rows = narrow(n);
+  problem.tokens = narrow(group_.T_all());
+  problem.d = narrow(group_.d());
+  problem.d_v = narrow(d_v);
+  problem.candidates = narrow(candidates);
+  problem.q = q.data();
+  problem.k = k_.data();
+  problem.v_centred = v_centred_.data();
+  problem.centre = centre_.data();
+  problem.value_sq = value_sq_.data();
+  problem.value_centred_sq = value_centred_sq_.data();
+  problem.centre_dot_value = centre_dot_value_.data();
+  problem.scale = static_cast<float>(group_.rule.scale);
+  problem.softcap = static_cast<float>(group_.rule.softcap.value_or(0));
+  problem.first_visible = first_visible.data();
+  problem.end_visible = end_visible.data();
+  problem.sink_logit = sink_logit_.data();
+
+  constexpr Index kRowsABlock = 64, kTokensAStep = 32, kLeastSteps = 8;
+  const Index segments = parts(G * div_up(n, kRowsABlock), (end - begin) / (kLeastSteps * kTokensAStep));
+  const Index per_segment = div_up(div_up(end - begin, segments), kTokensAStep) * kTokensAStep;
+  const auto all_rows = static_cast<std::size_t>(G * n),
+             states = static_cast<std::size_t>(segments) * all_rows;
+  const Buffer<float> top(states), rest_max(states), rest_sum(states),
+      rest_out(states * static_cast<std::size_t>(d_v));
+  const Buffer<int> top_at(states);
+  const SoftmaxStates state{narrow(segments), narrow(per_segment), narrow(begin),   top.data(),
+                            top_at.data(),    rest_max.data(),     rest_sum.data(), rest_out.data()};
+  softmax_pass(problem, state, stream_);
+
+  const Buffer<float> numbers(all_rows * kRowNumbers);
+  const Buffer<int> row_top(all_rows);
+  const Buffer<LargestScores> largest(all_rows);
+  const FinishedRows finished{numbers.data(), row_top.data(), largest.data()};
+  finish_rows(problem, state, finished, stream_);
+
+  const bool future = columns == ColumnSet::future;
+  const std::size_t n_sums = future ? kFutureColumnSums : kWindowColumnSums;
+  const Index row_segments = parts(G * div_up(candidates, kScoredTokens), n / (kLeastSteps * kTokensAStep));
+  const std::size_t in_head = n_sums * static_cast<std::size_t>(candidates);
+  const Buffer<double> sums(static_cast<std::size_t>(row_segments * G) * in_head);
+  score_pass(problem, finished, {future, narrow(row_segments), ranges.data(), rest_out.data(), sums.data()},
+             stream_);
+
+  const std::vector<LargestScores> scores = downloaded(largest, all_rows, stream_);
+  const std::vector<double> added = downloaded(sums, static_cast<std::size_t>(G) * in_head, stream_);
+  std::vector<ColumnTotals> totals;
+  for (Index g = 0; g < G; ++g) {
+    const auto own = scores.begin() + g * n;
+    const auto bad = std::find_if(own, own + n, [](const LargestScores& s) { return s.at < 0; });
+    if (bad != own + n) throw_overflow(group_, g, rows.begin + (bad - own));
+    totals.push_back(empty_totals(group_.l, columns));
+    ColumnTotals& t = totals.back();
+    const auto sum_of = [&](int which, Vector<double>& into) {
+      const double* from =
+          added.data() + static_cast<std::size_t>(g) * in_head + static_cast<std::size_t>(which * candidates);
+      std::copy_n(from, candidates, into.data());
+    };
+    if (future) {
+      sum_of(kFutureRemove, t.exact_remove);
+      sum_of(kFutureMaxAttn, t.max_attn);
+    } else {
+      sum_of(kSumAttn, t.attn);
+      sum_of(kSumAttnSq, t.attn_sq);
+      sum_of(kSumKey, t.key);
+      sum_of(kSumExactKey, t.exact_key);
+      sum_of(kSumExactJoint, t.exact_joint);
+      sum_of(kSumExactRemove, t.exact_remove);
+      // ||v + z (v - o)||^2 = ||v||^2 + 2 z v . (v - o) + z^2 ||v - o||^2
+      sum_of(kSumJointCross, t.joint);
+      t.joint = t.attn_sq.cwiseProduct(value_sq_host_) + 2 * t.joint + t.key;
+      // Rounding may leave a sum of squares just below 0.
+      for (Vector<double>* sum : {&t.joint, &t.key, &t.exact_key, &t.exact_joint}) *sum = sum->cwiseMax(0.0);
+    }
+    t.exact_remove = t.exact_remove.cwiseMax(0.0);
+    add_largest({own, own + n}, columns, group_.l, t);
+  }
+  return totals;
+}
+
+}  // namespace kvreplay::cuda
