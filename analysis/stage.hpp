@@ -3,6 +3,7 @@
 #include "analysis/left_out.hpp"
 #include "analysis/result_folder.hpp"
 #include "data/dump.hpp"
+#include "sim/backend.hpp"
 #include "sim/head_group.hpp"
 #include "sim/schedule.hpp"
 
@@ -18,6 +19,12 @@ enum class Precision { f32, f64 };
 constexpr std::string_view name_of(Precision precision) {
   return precision == Precision::f32 ? "f32" : "f64";
 }
+
+/// How a run computes.
+struct Compute {
+  Precision precision = Precision::f32;
+  Backend backend;
+};
 
 /// The figures that a stage kept of every head: row s * n_kv + g is KV head g of the s-th layer of `layers`.
 struct HeadFigures {
@@ -38,6 +45,8 @@ class Stage {
 
   /// The key of its options in summary.json, and its name for --only.
   virtual std::string_view name() const = 0;
+  /// Whether it computes where Compute::backend says.
+  virtual bool uses_backend() const { return false; }
   /// Everything its results depend on besides the dump, the precision and the layers.
   virtual Json options() const = 0;
   virtual std::vector<LeftOut> left_out() const = 0;

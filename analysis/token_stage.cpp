@@ -12,8 +12,8 @@
 
 namespace kvreplay {
 
-TokenStage::TokenStage(const Dump& dump, const TokenStageOptions& options, Precision precision)
-    : options_(options), precision_(precision), shape_(dump.shape()) {
+TokenStage::TokenStage(const Dump& dump, const TokenStageOptions& options, const Compute& compute)
+    : options_(options), precision_(compute.precision), backend_(compute.backend), shape_(dump.shape()) {
   choose_metrics(dump, options.metrics);
   pairs_ = token_pairs(token_options_.metrics);
   token_options_.window = options.window;
@@ -99,7 +99,7 @@ void TokenStage::begin_layer(Index, Workers&) {
 
 template <class T>
 void TokenStage::compute(const HeadGroup<T>& group, Workers& workers, std::span<double> figures) {
-  TokenMetrics metrics = token_metrics_cpu<T>(group, token_options_, workers);
+  TokenMetrics metrics = token_metrics(backend_, group, token_options_, workers);
   for (std::size_t m = 0; m < metrics_.size(); ++m) {
     const Matrix<double>& values = metrics[metrics_[m]];
     const auto offset = static_cast<std::size_t>(group.kv_head * values.size());

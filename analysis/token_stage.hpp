@@ -22,9 +22,10 @@ struct TokenStageOptions {
 class TokenStage final : public Stage {
  public:
   /// Throws InputError where a metric is unknown or named but unavailable, or a reserve leaves no candidate.
-  TokenStage(const Dump& dump, const TokenStageOptions& options, Precision precision);
+  TokenStage(const Dump& dump, const TokenStageOptions& options, const Compute& compute);
 
   std::string_view name() const override { return "tokens"; }
+  bool uses_backend() const override { return true; }
   Json options() const override;
   std::vector<LeftOut> left_out() const override { return left_out_; }
   std::vector<std::string> notes() const override { return notes_; }
@@ -53,6 +54,7 @@ class TokenStage final : public Stage {
   TokenStageOptions options_;
   TokenOptions token_options_;
   Precision precision_;
+  Backend backend_;
   DumpShape shape_;
   std::vector<TokenMetric> metrics_;  // in canonical order
   std::vector<TokenPair> pairs_;

@@ -307,7 +307,7 @@ VerifyResult verify(const Dump& dump, const VerifyOptions& options, Workers& wor
       kept_sets.add(group, options.float32 ? &float_group : nullptr, judged[cost].row(0).transpose());
       channels.add(group, options.float32 ? &float_group : nullptr);
       if (options.float32) {
-        const TokenMetrics single = token_metrics_cpu<float>(float_group, token_options, workers);
+        const TokenMetrics single = token_metrics(options.backend, float_group, token_options, workers);
         for (const TokenMetric m : all_token_metrics())
           if (token_options.metrics.contains(m))
             fast.add(layer, kv_head, m, every, at_tokens(single[m], every), at_tokens(judged[m], every),
@@ -327,7 +327,7 @@ VerifyResult verify(const Dump& dump, const VerifyOptions& options, Workers& wor
                      fmt::format("{} heads x {} tokens x {} metrics", total, sampled, forms.size()), closed));
   result.checks.push_back(
       options.float32
-          ? check_of("float32 backend",
+          ? check_of(options.backend.cuda ? "CUDA backend" : "float32 backend",
                      fmt::format("{} heads x {} tokens x {} metrics", total, shape.l, metrics), fast)
           : left_out("float32 backend", "not asked for (--precision f64)"));
   result.checks.push_back(kept_sets.check());

@@ -2,6 +2,7 @@
 
 #include "analysis/token_table.hpp"
 #include "data/dump.hpp"
+#include "sim/backend.hpp"
 #include "sim/schedule.hpp"
 #include "sim/tokens/token_metrics.hpp"
 
@@ -16,6 +17,7 @@ struct VerifyOptions {
   Index window = 32;
   std::vector<Index> layers;
   bool float32 = true;  ///< whether to check the float32 backend
+  Backend backend;      ///< the one that is checked
   /// Called at the start and after every head group.
   std::function<void(Index done, Index total)> on_progress;
 };

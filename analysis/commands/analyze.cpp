@@ -27,32 +27,33 @@ struct AnalyzeOptions {
 /// The analyses that one pass over the dump can feed, by their names for --only.
 struct StageEntry {
   const char* name;
-  std::unique_ptr<Stage> (*make)(const Dump& dump, const AnalyzeOptions& options, Precision precision);
+  std::unique_ptr<Stage> (*make)(const Dump& dump, const AnalyzeOptions& options, const Compute& compute);
   /// Why this run cannot have it, as one clause; nothing where it can. Asked for by name, it is made all the
   /// same, and says so itself.
   std::optional<std::string> (*why_not)(const Dump& dump, const AnalyzeOptions& options);
 };
 
-std::unique_ptr<Stage> make_tokens(const Dump& dump, const AnalyzeOptions& options, Precision precision) {
-  return std::make_unique<TokenStage>(dump, options.tokens, precision);
+std::unique_ptr<Stage> make_tokens(const Dump& dump, const AnalyzeOptions& options, const Compute& compute) {
+  return std::make_unique<TokenStage>(dump, options.tokens, compute);
 }
 
-std::unique_ptr<Stage> make_evict(const Dump& dump, const AnalyzeOptions&, Precision precision) {
+std::unique_ptr<Stage> make_evict(const Dump& dump, const AnalyzeOptions&, const Compute& compute) {
   EvictionOptions eviction;
   eviction.quick = {kMostRows, kLongestSearch};
   for (const char* base :
        {"streaming", "keydiff", "expected_attention", "oracle", "oracle_exact", "greedy_exact"})
     eviction.policies.emplace_back(base);
-  return std::make_unique<EvictStage>(dump, eviction, precision);
+  return std::make_unique<EvictStage>(dump, eviction, compute.precision);
 }
 
-std::unique_ptr<Stage> make_budget(const Dump& dump, const AnalyzeOptions& options, Precision precision) {
+std::unique_ptr<Stage> make_budget(const Dump& dump, const AnalyzeOptions& options, const Compute& compute) {
   require_all_layers(options.common);
-  return std::make_unique<BudgetStage>(dump, BudgetOptions{}, options.common.chosen_layers(dump), precision);
+  return std::make_unique<BudgetStage>(dump, BudgetOptions{}, options.common.chosen_layers(dump),
+                                       compute.precision);
 }
 
-std::unique_ptr<Stage> make_channels(const Dump& dump, const AnalyzeOptions&, Precision precision) {
-  return std::make_unique<ChannelStage>(dump, ChannelOptions{}, precision);
+std::unique_ptr<Stage> make_channels(const Dump& dump, const AnalyzeOptions&, const Compute& compute) {
+  return std::make_unique<ChannelStage>(dump, ChannelOptions{}, compute.precision);
 }
 
 std::optional<std::string> why_no_channels(const Dump& dump, const AnalyzeOptions&) {
@@ -105,7 +106,7 @@ int run_analyze(const Arguments& arguments) {
     if (std::find(names.begin(), names.end(), name) == names.end())
       throw InputError("--only", fmt::format("some of {}", fmt::join(names, ", ")),
                        fmt::format("'{}'", name));
-  return run_into_folder(options.common, [&](const Dump& dump, Precision precision) {
+  return run_into_folder(options.common, [&](const Dump& dump, const Compute& compute) {
     ChosenStages chosen;
     for (const StageEntry& entry : kStages) {
       const bool asked = std::find(only.begin(), only.end(), entry.name) != only.end();
@@ -114,7 +115,7 @@ int run_analyze(const Arguments& arguments) {
       if (why_not && !asked)
         chosen.left_out.push_back({entry.name, *why_not});
       else
-        chosen.stages.push_back(entry.make(dump, options, precision));
+        chosen.stages.push_back(entry.make(dump, options, compute));
     }
     return chosen;
   });

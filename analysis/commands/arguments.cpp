@@ -305,12 +305,21 @@ void CommonOptions::add_output(CLI::App& app) {
 
 Dump CommonOptions::open() const { return Dump::open(dump, {.prompt_len = prompt_len}); }
 
-Precision CommonOptions::chosen_precision() const {
-  if (backend == "cuda") throw InputError("--backend cuda: this build has no CUDA backend; use auto or cpu");
+CommonOptions::ChosenCompute CommonOptions::chosen_compute() const {
   if (precision == "tensor")
-    throw InputError(
-        "--precision tensor: needs the CUDA backend, which this build does not have; use f32 or f64");
-  return precision == "f64" ? Precision::f64 : Precision::f32;
+    throw InputError("--precision tensor: this build has no kernels for it; use f32 or f64");
+  ChosenCompute chosen;
+  Compute& compute = chosen.compute;
+  compute.precision = precision == "f64" ? Precision::f64 : Precision::f32;
+  if (backend == "cpu") return chosen;
+  const std::string why_not =
+      compute.precision == Precision::f64 ? "float64 is computed on the CPU" : why_no_cuda();
+  if (backend == "cuda" && !why_not.empty())
+    throw InputError(fmt::format("--backend cuda: {}; use auto or cpu", why_not));
+  compute.backend.cuda = why_not.empty();
+  compute.backend.falls_back = backend == "auto";
+  if (!why_not.empty()) chosen.note = fmt::format("auto: {}", why_not);
+  return chosen;
 }
 
 std::vector<Index> CommonOptions::chosen_layers(const Dump& dump_) const {

@@ -64,7 +64,12 @@ struct CommonOptions {
   /// The dump, opened; InputError where it is not one.
   Dump open() const;
   /// Throws InputError where this build cannot do what --backend and --precision ask for.
-  Precision chosen_precision() const;
+  /// Where the backend is left to the program, `note` says why it is not a GPU.
+  struct ChosenCompute {
+    Compute compute;
+    std::string note;
+  };
+  ChosenCompute chosen_compute() const;
   std::vector<Index> chosen_layers(const Dump& dump) const;
   std::optional<Shard> chosen_shard() const;
   Existing existing() const;

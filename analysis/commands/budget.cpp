@@ -21,10 +21,10 @@ int run_budget(const Arguments& arguments) {
   options.add_output(*app);
   if (parse(*app, arguments)) return 0;
   require_all_layers(options);
-  return run_into_folder(options, [&](const Dump& dump, Precision precision) {
+  return run_into_folder(options, [&](const Dump& dump, const Compute& compute) {
     ChosenStages chosen;
     chosen.stages.push_back(
-        std::make_unique<BudgetStage>(dump, budget_options, options.chosen_layers(dump), precision));
+        std::make_unique<BudgetStage>(dump, budget_options, options.chosen_layers(dump), compute.precision));
     return chosen;
   });
 }

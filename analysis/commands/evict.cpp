@@ -22,9 +22,9 @@ int run_evict(const Arguments& arguments) {
   options.add_compute(*app);
   options.add_output(*app);
   if (parse(*app, arguments)) return 0;
-  return run_into_folder(options, [&](const Dump& dump, Precision precision) {
+  return run_into_folder(options, [&](const Dump& dump, const Compute& compute) {
     ChosenStages chosen;
-    chosen.stages.push_back(std::make_unique<EvictStage>(dump, eviction_options, precision));
+    chosen.stages.push_back(std::make_unique<EvictStage>(dump, eviction_options, compute.precision));
     return chosen;
   });
 }

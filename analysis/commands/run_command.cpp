@@ -22,14 +22,39 @@ std::string host_name() {
   return ::gethostname(name, sizeof(name) - 1) == 0 ? name : "";
 }
 
-Json run_json(const CommonOptions& options, const Workers& workers, const RunResult& result,
-              std::time_t started, double seconds) {
+/// Where the stages compute, and a line for what does not run where it was asked to.
+struct Where {
+  std::string backend = "cpu", note;
+};
+
+Where where(const CommonOptions& options, const CommonOptions::ChosenCompute& chosen,
+            const std::vector<std::unique_ptr<Stage>>& stages) {
+  if (!chosen.compute.backend.cuda) return {"cpu", chosen.note};
+  std::string on_cpu;
+  bool on_device = false;
+  for (const auto& stage : stages) {
+    on_device |= stage->uses_backend();
+    if (!stage->uses_backend()) on_cpu += fmt::format("{}{}", on_cpu.empty() ? "" : ", ", stage->name());
+  }
+  if (on_cpu.empty()) return {"cuda", ""};
+  if (on_device) return {"cuda", fmt::format("on the CPU: {}", on_cpu)};
+  const std::string why = fmt::format("{} has no kernels for a GPU yet", on_cpu);
+  if (options.backend == "cuda") throw InputError(fmt::format("--backend cuda: {}; use auto or cpu", why));
+  return {"cpu", fmt::format("auto: {}", why)};
+}
+
+Json run_json(const CommonOptions& options, const Where& where, const Backend& backend,
+              const Workers& workers, const RunResult& result, std::time_t started, double seconds) {
+  std::string note = where.note;
+  if (const Index n = *backend.fell_back; n > 0)
+    note += fmt::format("{}{} computed on the CPU for want of device memory", note.empty() ? "" : "; ",
+                        counted(n, "head group"));
   return {{"program", "kvreplay"},
           {"version", KVREPLAY_VERSION},
           {"dump", options.dump},
           {"host", host_name()},
-          {"backend", "cpu"},
-          {"backend_note", options.backend == "auto" ? "auto: this build has no CUDA backend" : ""},
+          {"backend", where.backend},
+          {"backend_note", note},
           {"threads", workers.threads()},
           {"started", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(started))},
           {"seconds", seconds},
@@ -73,13 +98,14 @@ void print_json(const ResultFolder& folder) {
 }  // namespace
 
 int run_into_folder(const CommonOptions& options, const MakeStages& make_stages) {
-  const Precision precision = options.chosen_precision();
+  const CommonOptions::ChosenCompute chosen = options.chosen_compute();
   const Dump dump = options.open();
   RunOptions run;
-  run.precision = precision;
+  run.precision = chosen.compute.precision;
   run.layers = options.chosen_layers(dump);
   run.shard = options.chosen_shard();
-  const auto [stages, left_out] = make_stages(dump, precision);
+  const auto [stages, left_out] = make_stages(dump, chosen.compute);
+  const Where place = where(options, chosen, stages);
   run.left_out = left_out;
   const bool text = !options.quiet && !options.json;
 
@@ -105,7 +131,8 @@ int run_into_folder(const CommonOptions& options, const MakeStages& make_stages)
     result = run_stages(dump, stages, run, folder, workers);
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  folder.write_json("run.json", run_json(options, workers, result, started, seconds));
+  folder.write_json("run.json",
+                    run_json(options, place, chosen.compute.backend, workers, result, started, seconds));
   folder.finish(result.summary);
 
   if (options.json) print_json(folder);

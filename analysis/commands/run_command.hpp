@@ -15,7 +15,7 @@ struct ChosenStages {
   std::vector<LeftOut> left_out;
 };
 
-using MakeStages = std::function<ChosenStages(const Dump&, Precision)>;
+using MakeStages = std::function<ChosenStages(const Dump&, const Compute&)>;
 
 /// What every command does that fills a result folder: opens the dump, takes up the folder, runs the stages
 /// with a progress bar and an eye on signals, writes run.json and summary.json, and says what came of it.

@@ -66,7 +66,10 @@ int run_verify(const Arguments& arguments) {
   common.add_output(*app);
   if (parse(*app, arguments)) return 0;
 
-  options.float32 = common.chosen_precision() == Precision::f32;
+  const Compute compute = common.chosen_compute().compute;
+  options.float32 = compute.precision == Precision::f32;
+  options.backend = compute.backend;
+  options.backend.falls_back = false;  // what is verified is what was asked for
   const Dump dump = common.open();
   options.layers = common.chosen_layers(dump);
   Workers workers(common.threads);

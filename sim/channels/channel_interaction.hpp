@@ -28,6 +28,14 @@ Matrix<double> gram_f64(const Matrix<T>& x, const std::vector<Index>& rows, Work
 template <class T>
 Matrix<double> query_gram(const HeadGroup<T>& group, Rows rows, Workers& workers);
 
+/// The CUDA twins, on the calling thread's device (sim/cuda/runtime.hpp): [d, d], exactly symmetric, the same
+/// bits in every run. gram_cuda() in tiles of float32 with sums over tiles in float64, as gram(); the others
+/// in float64. Device memory: the rows from the first to the last of `rows`, and about 16 MiB + 12 d^2 bytes.
+/// Throw DeviceError and OutOfDeviceMemory besides what their CPU twins throw.
+Matrix<double> gram_cuda(const Matrix<float>& x, const std::vector<Index>& rows);
+Matrix<double> gram_f64_cuda(const Matrix<float>& x, const std::vector<Index>& rows);
+Matrix<double> query_gram_cuda(const HeadGroup<float>& group, Rows rows);
+
 /// The judge of H: sum over rows and heads, keys of `keys`, of (q_ic k_pc)(q_id k_pd), in float64.
 Matrix<double> channel_interaction_reference(const HeadGroup<double>& group, const std::vector<Index>& keys,
                                              Rows rows);

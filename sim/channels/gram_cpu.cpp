@@ -40,6 +40,15 @@ Matrix<double> total_gram(const GramSums& sums, Index d, Workers& workers) {
 }
 
 template <class T>
+void require_finite(const Matrix<double>& gram) {
+  if (gram.allFinite()) return;
+  throw InputError(
+      "keys or queries",
+      std::string("squares within ") + (sizeof(T) == 4 ? "float32 (see --precision f64)" : "float64"),
+      "an overflow");
+}
+
+template <class T>
 Matrix<double> gram(const Matrix<T>& x, const std::vector<Index>& rows, Workers& workers) {
   const Index n = static_cast<Index>(rows.size()), d = x.cols(), per_item = rows_per_item(n);
   GramSums sums(static_cast<std::size_t>((n + per_item - 1) / per_item));
@@ -57,11 +66,8 @@ Matrix<double> gram(const Matrix<T>& x, const std::vector<Index>& rows, Workers&
     }
   });
   Matrix<double> total = total_gram<T>(sums, d, workers);
-  if (total.allFinite()) return total;
-  throw InputError(
-      "keys or queries",
-      std::string("squares within ") + (sizeof(T) == 4 ? "float32 (see --precision f64)" : "float64"),
-      "an overflow");
+  require_finite<T>(total);
+  return total;
 }
 
 template <class T>
@@ -93,5 +99,7 @@ template Matrix<double> gram(const Matrix<float>&, const std::vector<Index>&, Wo
 template Matrix<double> gram(const Matrix<double>&, const std::vector<Index>&, Workers&);
 template Matrix<double> total_gram<float>(const GramSums&, Index, Workers&);
 template Matrix<double> total_gram<double>(const GramSums&, Index, Workers&);
+template void require_finite<float>(const Matrix<double>&);
+template void require_finite<double>(const Matrix<double>&);
 
 }  // namespace kvreplay

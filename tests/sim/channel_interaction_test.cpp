@@ -1,14 +1,10 @@
 #include "sim/channels/channel_interaction.hpp"
 
 #include "data/error.hpp"
-#include "sim/converted.hpp"
+#include "tests/sim/gram_cases.hpp"
 #include "tests/support/catch.hpp"
-#include "tests/support/compare.hpp"
-#include "tests/support/index_sets.hpp"
-#include "tests/support/random_group.hpp"
 
 #include <cmath>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -23,33 +19,13 @@ Matrix<double> channel_interaction(const HeadGroup<T>& group, const std::vector<
   return gram(group.k, keys, workers).cwiseProduct(query_gram(group, rows, workers));
 }
 
-/// X^T X, one product after the other.
-Matrix<double> gram_reference(const Matrix<double>& x, const std::vector<Index>& rows) {
-  Matrix<double> sum = Matrix<double>::Zero(x.cols(), x.cols());
-  for (const Index r : rows) sum += x.row(r).transpose() * x.row(r);
-  return sum;
-}
-
-Matrix<double> random_matrix(Index rows, Index columns) {
-  return random_group({.l = rows, .T = rows, .T_q = 1, .G = 1, .d = columns, .d_v = 1}).k;
-}
-
-// float64: sums of up to some thousand terms in another order. float32: a tile's sum of 128 products is known
-// to about 128 / 2 of its roundings of 6e-8 at worst, and to their square root where signs alternate.
-constexpr Tolerance of_largest(double part) { return {.of_largest = part, .floor = 1.0}; }
-constexpr Tolerance kGramDouble = of_largest(1e-13), kGramSingle = of_largest(2e-6);
-
 template <class T>
 void check_gram(const Tolerance& tolerance) {
   Workers one(1), three(3);
-  for (const Index d : {1, 2, 5, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 128, 129}) {
-    const Matrix<T> x = random_matrix(2600, d).cast<T>();
+  for (const Index d : gram_widths()) {
+    const Matrix<T> x = random_matrix(kGramRows, d).cast<T>();
     const Matrix<double> judged = x.template cast<double>();
-    // Tiles end after 128 rows, items after 1024.
-    for (const std::vector<Index>& rows :
-         {range(0, 0), range(7, 8), range(0, 127), range(0, 128), range(0, 129), range(3, 259), range(0, 257),
-          range(0, 2600, 3), range(1, 1025), range(0, 1025), range(0, 2600),
-          std::vector<Index>{9, 2599, 9, 4}}) {
+    for (const std::vector<Index>& rows : gram_row_lists()) {
       INFO("d = " << d << ", " << rows.size() << " rows");
       const Matrix<double> got = gram(x, rows, three);
       CHECK(mismatch("gram", gram_reference(judged, rows), got, tolerance) == "");
@@ -91,28 +67,13 @@ TEST_CASE("squares beyond the type are an input error, not a number", "[channels
 
 TEST_CASE("H agrees with the sum over rows, heads and keys", "[channels]") {
   Workers workers(2);
-  std::uint64_t seed = 700;
-  for (GroupSpec spec : std::vector<GroupSpec>{{},
-                                               {.G = 1},
-                                               {.G = 4, .d = 5},
-                                               {.d = 1},
-                                               {.T_q = 12, .d = 33},
-                                               {.T_q = 1},
-                                               {.l = 1, .T = 1},
-                                               {.l = 300, .T = 310, .G = 3, .d = 40},
-                                               {.logit_std = 20, .logit_shift = 200},
-                                               {.attention_sink = 0},
-                                               {.sliding_window = 7, .softcap = 5.0}}) {
-    spec.seed = ++seed;
+  for (const GroupSpec& spec : interaction_specs()) {
     const HeadGroup<double> group = random_group(spec);
     const HeadGroup<double> rounded = to_double(to_float(group));
-    for (const Rows rows :
-         {window_rows(spec.l, group.first_query(), 32), future_rows(spec.l, spec.T, group.first_query()),
-          Rows{group.first_query(), group.T_all()}}) {
-      for (const std::vector<Index>& keys :
-           {range(0, spec.l), range(0, spec.T, 3), range(spec.l, spec.l), range(spec.l - 1, spec.l)}) {
-        INFO("case " << seed - 700 << ", rows " << rows.begin << " to " << rows.end << ", " << keys.size()
-                     << " keys");
+    for (const Rows rows : interaction_rows(group)) {
+      for (const std::vector<Index>& keys : interaction_keys(group)) {
+        INFO("case " << spec.seed - 700 << ", rows " << rows.begin << " to " << rows.end << ", "
+                     << keys.size() << " keys");
         const Matrix<double> want = channel_interaction_reference(group, keys, rows);
         CHECK(mismatch("H", want, channel_interaction(group, keys, rows, workers), of_largest(1e-12)) == "");
         // Each factor is known to kGramSingle of its own largest entry, and one such entry may be
@@ -205,24 +166,12 @@ TEST_CASE("Gram matrices stop where they are asked to", "[channels]") {
 
 TEST_CASE("the error of a set whose channels cancel keeps its digits in float32", "[channels]") {
   Workers workers(1);
-  HeadGroup<double> group = random_group({.l = 700, .T = 720, .T_q = 40, .G = 2, .d = 32, .d_v = 8});
-  for (Index p = 0; p < group.T_all(); ++p) group.k(p, 7) = -300 * (1 + std::abs(group.k(p, 7)));
-  group.k.col(8) = -group.k.col(7);
-  group.k(3, 8) *= 1.0001;
-  for (Matrix<double>& q : group.q) q.col(8) = q.col(7);
-  const auto single = converted<float>(group);
-  const auto exact = converted<double>(single);
-  const std::vector<Index> keys = range(0, 700);
-  const Rows rows{680, 700};
-  std::vector<std::uint8_t> pair(32, 0);
-  pair[7] = pair[8] = 1;
-
-  const double expected = reconstruction_error_reference(exact, keys, rows, pair);
-  const Matrix<double> H = gram_f64(single.k, keys, workers).cwiseProduct(query_gram(single, rows, workers));
-  const double error = H(7, 7) + 2 * H(7, 8) + H(8, 8);
-  CHECK(expected > 0);
-  CHECK(expected < 1e-9 * H(7, 7));  // sums in float32 have nothing left of it
-  CHECK(std::abs(error / expected - 1) < 1e-3);
+  const CancellingPair pair = cancelling_pair();
+  const Matrix<double> H =
+      gram_f64(pair.group.k, pair.keys, workers).cwiseProduct(query_gram(pair.group, pair.rows, workers));
+  CHECK(pair.expected > 0);
+  CHECK(pair.expected < 1e-9 * H(7, 7));  // sums in float32 have nothing left of it
+  CHECK(std::abs(pair.error_of(H) / pair.expected - 1) < 1e-3);
 }
 
 TEST_CASE("products in float64 agree with tiles in the keys' own type", "[channels]") {
