@@ -2,27 +2,31 @@
 
 #include "sim/cuda/warp_tile.hpp"
 
-// A block's share of a matrix product: 16 rows of A for each warp against kColumns rows of B, some channels of
-// both at a time in shared memory.
+// A block's share of a matrix product: 16 rows of A for each warp against kColumns rows of B, some channels
+// of both at a time in shared memory.
 
 namespace kvreplay::cuda {
 
-template <int kThreads, int kColumns>
-struct BlockProduct {
-  static constexpr int kRows = kThreads / 32 * WarpTile<kColumns>::kWarpRows;
+/// What a block keeps in shared memory of the two matrices.
+template <int kRows, int kColumns>
+struct BlockChunks {
   static constexpr int kDepth = 32;           // channels at a time
   static constexpr int kStride = kDepth + 4;  // keeps rows in different banks
+  float a[kRows * kStride];
+  float b[kColumns * kStride];
+};
 
-  /// In shared memory.
-  struct Chunks {
-    float a[kRows * kStride];
-    float b[kColumns * kStride];
-  };
+/// Tile: WarpTile or another of its kind.
+template <template <int> class Tile, int kThreads, int kColumns>
+struct BlockProduct {
+  static constexpr int kRows = kThreads / 32 * 16;
+  using Chunks = BlockChunks<kRows, kColumns>;
+  static constexpr int kDepth = Chunks::kDepth, kStride = Chunks::kStride;
 
   /// tile += A B^T: rows first_a .. of `a` and first_b .. of `b`, both [..][width]; 0 stands for rows from
   /// `end` on. The whole block calls.
   KVREPLAY_DEVICE static void add(const float* a, int first_a, int end_a, const float* b, int first_b,
-                                  int end_b, int width, Chunks& shared, WarpTile<kColumns>& tile) {
+                                  int end_b, int width, Chunks& shared, Tile<kColumns>& tile) {
     for (int channel = 0; channel < width; channel += kDepth) {
       sync_block();
       load(a, first_a, end_a, width, channel, kRows, shared.a);

@@ -40,6 +40,8 @@ Devices find_devices();
 std::size_t free_memory();
 /// The calling thread's device from now on.
 void use_device(int index);
+/// That device's, 10 major + minor.
+int capability();
 
 /// Work that runs in order. Belongs to the device that is current when it is made.
 class Stream {

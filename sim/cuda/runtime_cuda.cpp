@@ -46,6 +46,14 @@ std::size_t free_memory() {
 
 void use_device(int index) { check(cudaSetDevice(index)); }
 
+int capability() {
+  int device = 0, major = 0, minor = 0;
+  check(cudaGetDevice(&device));
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  return 10 * major + minor;
+}
+
 Stream::Stream() {
   cudaStream_t made = nullptr;
   check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking));

@@ -12,11 +12,25 @@ namespace kvreplay::cuda {
 
 using Clock = std::chrono::steady_clock;
 
-Devices find_devices() { return {{{0, "the processor, as a GPU", 80, 2, std::size_t{1} << 30}}, {}}; }
+namespace {
+
+thread_local int current = 0;
+
+}  // namespace
+
+/// One device without and one with matrix units for TF32.
+Devices find_devices() {
+  constexpr std::size_t kMemory = std::size_t{1} << 30;
+  return {
+      {{0, "the processor, as an old GPU", 75, 2, kMemory}, {1, "the processor, as a GPU", 80, 2, kMemory}},
+      {}};
+}
 std::size_t free_memory() { return std::size_t{1} << 30; }
 void use_device(int index) {
-  if (index != 0) throw DeviceError("there is only one emulated device");
+  if (index < 0 || index > 1) throw DeviceError("there is no such emulated device");
+  current = index;
 }
+int capability() { return current == 0 ? 75 : 80; }
 
 Stream::Stream() = default;
 Stream::~Stream() = default;

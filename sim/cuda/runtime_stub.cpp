@@ -10,6 +10,7 @@ namespace {
 Devices find_devices() { return {{}, "this build has no CUDA backend"}; }
 std::size_t free_memory() { return 0; }
 void use_device(int) { refuse(); }
+int capability() { refuse(); }
 
 Stream::Stream() { refuse(); }
 Stream::~Stream() = default;

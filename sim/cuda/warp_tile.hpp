@@ -9,8 +9,7 @@ namespace kvreplay::cuda {
 
 template <int kColumns>
 struct WarpTile {
-  static constexpr int kWarpRows = 16;
-  static constexpr int kRows = 4, kCols = kColumns / 8;
+  static constexpr int kRows = 4, kCols = kColumns / 8, kLanesARow = 8, kWarpRows = 16;
   float at[kRows][kCols];
 
   KVREPLAY_DEVICE static int row(int i) { return lane_id() / 8 * kRows + i; }
@@ -57,10 +56,10 @@ struct WarpTile {
 };
 
 /// The same for all lanes that share the caller's rows of a tile: join(join(a, b), ...) in a fixed order.
-template <class T, class Join>
+template <class Tile, class T, class Join>
 KVREPLAY_DEVICE T over_columns(T value, Join join) {
   KVREPLAY_UNROLL
-  for (int mask = 1; mask < 8; mask *= 2) value = join(value, shuffle_xor(value, mask));
+  for (int mask = 1; mask < Tile::kLanesARow; mask *= 2) value = join(value, shuffle_xor(value, mask));
   return value;
 }
 

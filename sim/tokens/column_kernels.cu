@@ -1,4 +1,5 @@
-#include "sim/cuda/warp_tile.hpp"
+#include "sim/cuda/block_product.hpp"
+#include "sim/cuda/mma.hpp"
 #include "sim/tokens/column_kernels.hpp"
 
 namespace kvreplay::cuda {
@@ -7,35 +8,11 @@ namespace {
 constexpr int kThreads = 128, kWarps = 4;
 constexpr int kBlockRows = 16 * kWarps;  // of the matrix that stays with the block
 constexpr int kStep = 32;                // of the one that passes by
-constexpr int kDepth = 32;               // channels at a time
 constexpr int kOutColumns = 128;         // of o, for each block of pass one
 constexpr int kPad = 4;                  // keeps rows of shared memory in different banks
 constexpr float kHidden = -INFINITY;
 
-/// [rows][kDepth] of a matrix into shared memory, zero beyond its end.
-KVREPLAY_DEVICE void load_chunk(const float* matrix, int first_row, int end_row, int width, int channel,
-                                int rows, float* shared) {
-  for (int at = thread_id(); at < rows * kDepth; at += kThreads) {
-    const int r = at / kDepth, c = at % kDepth;
-    const int row = first_row + r, column = channel + c;
-    const bool inside = row < end_row && column < width;
-    shared[r * (kDepth + kPad) + c] =
-        inside ? matrix[static_cast<std::ptrdiff_t>(row) * width + column] : 0.0F;
-  }
-}
-
-/// tile += A B^T over all channels: each warp its 16 of kBlockRows rows of A, kStep rows of B.
-KVREPLAY_DEVICE void multiply(const float* a, int first_a, int end_a, const float* b, int first_b, int end_b,
-                              int width, float* shared_a, float* shared_b, WarpTile<kStep>& tile) {
-  constexpr int kStride = kDepth + kPad;
-  for (int channel = 0; channel < width; channel += kDepth) {
-    sync_block();
-    load_chunk(a, first_a, end_a, width, channel, kBlockRows, shared_a);
-    load_chunk(b, first_b, end_b, width, channel, kStep, shared_b);
-    sync_block();
-    tile.add_product_with_transpose(shared_a + warp_id() * 16 * kStride, kStride, shared_b, kStride, kDepth);
-  }
-}
+using Chunks = BlockChunks<kBlockRows, kStep>;
 
 struct TopTwo {
   float first;
@@ -51,9 +28,10 @@ KVREPLAY_DEVICE TopTwo joined(const TopTwo& a, const TopTwo& b) {
   return {lead.first, lead.at, larger(lead.second, other.first)};
 }
 
+template <class Tile>
 KVREPLAY_DEVICE TopTwo top_two_over_columns(TopTwo value) {
   KVREPLAY_UNROLL
-  for (int mask = 1; mask < 8; mask *= 2) {
+  for (int mask = 1; mask < Tile::kLanesARow; mask *= 2) {
     const TopTwo other{shuffle_xor(value.first, mask), shuffle_xor(value.at, mask),
                        shuffle_xor(value.second, mask)};
     value = joined(value, other);
@@ -101,16 +79,16 @@ KVREPLAY_DEVICE Merge merge_maxima(float first, int first_at, float rest, RowSta
 }
 
 struct SoftmaxShared {
-  float a[kBlockRows * (kDepth + kPad)];
-  float b[kStep * (kDepth + kPad)];
+  Chunks chunks;
   float weights[kBlockRows * (kStep + kPad)];
   float values[kStep * kOutColumns];
 };
 
 /// Grid: blocks of rows, segments, G x parts of d_v.
+template <template <int> class Tile>
 KVREPLAY_KERNEL void softmax_kernel(ColumnProblem in, SoftmaxStates states) {
-  using Scores = WarpTile<kStep>;
-  using Out = WarpTile<kOutColumns>;
+  using Scores = Tile<kStep>;
+  using Out = Tile<kOutColumns>;
   constexpr int kRows = Scores::kRows;
   SoftmaxShared& shared = *reinterpret_cast<SoftmaxShared*>(shared_memory());
   const int parts = (in.d_v + kOutColumns - 1) / kOutColumns;
@@ -146,7 +124,8 @@ KVREPLAY_KERNEL void softmax_kernel(ColumnProblem in, SoftmaxStates states) {
   for (int first = begin; first < end; first += kStep) {
     Scores z;
     z.fill(0);
-    multiply(q, first_row, in.rows, in.k, first, in.tokens, in.d, shared.a, shared.b, z);
+    BlockProduct<Tile, kThreads, kStep>::add(q, first_row, in.rows, in.k, first, in.tokens, in.d,
+                                             shared.chunks, z);
     float* weights = shared.weights + warp_id() * 16 * (kStep + kPad);
     KVREPLAY_UNROLL
     for (int i = 0; i < kRows; ++i) {
@@ -158,7 +137,7 @@ KVREPLAY_KERNEL void softmax_kernel(ColumnProblem in, SoftmaxStates states) {
         z.at[i][j] = visible ? entry_logit(in.scale * z.at[i][j], in.softcap).z : kHidden;
         tile = joined(tile, {z.at[i][j], p, kHidden});
       }
-      tile = top_two_over_columns(tile);
+      tile = top_two_over_columns<Scores>(tile);
       const Merge merge = merge_maxima(tile.first, tile.at, tile.second, state[i]);
       float sum = 0;
       KVREPLAY_UNROLL
@@ -168,7 +147,7 @@ KVREPLAY_KERNEL void softmax_kernel(ColumnProblem in, SoftmaxStates states) {
         sum += w;
         weights[Scores::row(i) * (kStep + kPad) + Scores::col(j)] = w;
       }
-      state[i].rest_sum += over_columns(sum, [](float a, float b) { return a + b; });
+      state[i].rest_sum += over_columns<Scores>(sum, [](float a, float b) { return a + b; });
       KVREPLAY_UNROLL
       for (int j = 0; j < Out::kCols; ++j) out.at[i][j] *= merge.keep;
       if (merge.loser > 0) {
@@ -193,7 +172,7 @@ KVREPLAY_KERNEL void softmax_kernel(ColumnProblem in, SoftmaxStates states) {
   for (int i = 0; i < kRows; ++i) {
     if (row[i] >= in.rows) continue;
     const std::ptrdiff_t at = (static_cast<std::ptrdiff_t>(segment) * in.G + g) * in.rows + row[i];
-    if (first_out == 0 && lane_id() % 8 == 0) {
+    if (first_out == 0 && lane_id() % Scores::kLanesARow == 0) {
       states.top[at] = state[i].top;
       states.top_at[at] = state[i].top_at;
       states.rest_max[at] = state[i].rest_max;
@@ -342,16 +321,14 @@ KVREPLAY_DEVICE void add_window(const EntryRow<float>& row, const Entry& e, floa
   sums[kSumExactRemove] += exact_remove_entry(e.a, e.to.u);
 }
 
-struct ScoreShared {
-  float a[kBlockRows * (kDepth + kPad)];
-  float b[kStep * (kDepth + kPad)];
-};
+using ScoreShared = Chunks;
 static_assert(kBlockRows == kScoredTokens, "");
 
 /// Grid: blocks of tokens, segments, G.
-template <bool kFuture>
+template <template <int> class AnyTile, bool kFuture>
 KVREPLAY_KERNEL void score_kernel(ColumnProblem in, FinishedRows finished, ScorePass pass) {
-  using Tile = WarpTile<kStep>;
+  using Tile = AnyTile<kStep>;
+  using Product = BlockProduct<AnyTile, kThreads, kStep>;
   constexpr int kTokens = Tile::kRows, kSums = kFuture ? int{kFutureColumnSums} : int{kWindowColumnSums};
   ScoreShared& shared = *reinterpret_cast<ScoreShared*>(shared_memory());
   const int g = static_cast<int>(block_id().z), segment = static_cast<int>(block_id().y);
@@ -381,9 +358,8 @@ KVREPLAY_KERNEL void score_kernel(ColumnProblem in, FinishedRows finished, Score
     Tile z, v_dot_o;
     z.fill(0);
     v_dot_o.fill(0);
-    multiply(in.k, first_token, in.tokens, q, first, in.rows, in.d, shared.a, shared.b, z);
-    multiply(in.v_centred, first_token, in.tokens, outputs, first, in.rows, in.d_v, shared.a, shared.b,
-             v_dot_o);
+    Product::add(in.k, first_token, in.tokens, q, first, in.rows, in.d, shared, z);
+    Product::add(in.v_centred, first_token, in.tokens, outputs, first, in.rows, in.d_v, shared, v_dot_o);
     float sums[kTokens][kSums] = {};
     KVREPLAY_UNROLL
     for (int j = 0; j < Tile::kCols; ++j) {
@@ -422,10 +398,11 @@ KVREPLAY_KERNEL void score_kernel(ColumnProblem in, FinishedRows finished, Score
   for (int i = 0; i < kTokens; ++i) {
     KVREPLAY_UNROLL
     for (int s = 0; s < kSums; ++s) {
-      const double all = kFuture && s == kFutureMaxAttn
-                             ? over_columns(total[i][s], [](double a, double b) { return larger(a, b); })
-                             : over_columns(total[i][s], [](double a, double b) { return a + b; });
-      if (token[i] < in.candidates && lane_id() % 8 == 0)
+      const double all =
+          kFuture && s == kFutureMaxAttn
+              ? over_columns<Tile>(total[i][s], [](double a, double b) { return larger(a, b); })
+              : over_columns<Tile>(total[i][s], [](double a, double b) { return a + b; });
+      if (token[i] < in.candidates && lane_id() % Tile::kLanesARow == 0)
         pass.sums[((static_cast<std::ptrdiff_t>(segment) * in.G + g) * kSums + s) * in.candidates +
                   token[i]] = all;
     }
@@ -447,12 +424,15 @@ KVREPLAY_KERNEL void join_segments_kernel(ColumnProblem in, ScorePass pass) {
   pass.sums[at] = all;
 }
 
+/// Whether the calling thread's device has matrix units for TF32.
+bool has_tf32() { return capability() >= 80; }
+
 unsigned div_up(std::ptrdiff_t a, std::ptrdiff_t b) { return static_cast<unsigned>((a + b - 1) / b); }
 
 }  // namespace
 
 void softmax_pass(const ColumnProblem& problem, const SoftmaxStates& states, const Stream& stream) {
-  launch(softmax_kernel,
+  launch(has_tf32() ? softmax_kernel<SplitTile> : softmax_kernel<WarpTile>,
          {div_up(problem.rows, kBlockRows), static_cast<unsigned>(states.segments),
           static_cast<unsigned>(problem.G) * div_up(problem.d_v, kOutColumns)},
          kThreads, sizeof(SoftmaxShared), stream, problem, states);
@@ -468,8 +448,10 @@ void score_pass(const ColumnProblem& problem, const FinishedRows& rows, const Sc
                 const Stream& stream) {
   const Grid grid{div_up(problem.candidates, kScoredTokens), static_cast<unsigned>(pass.segments),
                   static_cast<unsigned>(problem.G)};
-  launch(pass.future ? score_kernel<true> : score_kernel<false>, grid, kThreads, sizeof(ScoreShared), stream,
-         problem, rows, pass);
+  auto* const kernel = has_tf32()
+                           ? (pass.future ? score_kernel<SplitTile, true> : score_kernel<SplitTile, false>)
+                           : (pass.future ? score_kernel<WarpTile, true> : score_kernel<WarpTile, false>);
+  launch(kernel, grid, kThreads, sizeof(ScoreShared), stream, problem, rows, pass);
   if (pass.segments == 1) return;
   const std::ptrdiff_t n = static_cast<std::ptrdiff_t>(problem.G) *
                            (pass.future ? int{kFutureColumnSums} : int{kWindowColumnSums}) *

@@ -24,11 +24,16 @@ std::string mismatches(const std::string& name, const TokenMetrics& want, const 
   return lines;
 }
 
+/// On every device.
 void check(const TokenCase& token_case) {
   const HeadGroup<float> group = to_float(token_case.group());
   Workers workers(1);
-  CHECK(mismatches(token_case.name, token_metrics_reference(to_double(group), token_case.options),
-                   token_metrics_cuda(group, token_case.options, workers)) == "");
+  const TokenMetrics want = token_metrics_reference(to_double(group), token_case.options);
+  for (const cuda::DeviceInfo& device : cuda::find_devices().found) {
+    cuda::use_device(device.index);
+    CHECK(mismatches(fmt::format("{} on {}", token_case.name, device.name), want,
+                     token_metrics_cuda(group, token_case.options, workers)) == "");
+  }
 }
 
 }  // namespace
