@@ -1,6 +1,7 @@
 #include "sim/channels/gram_device.hpp"
 #include "sim/cuda/kernel.hpp"
 
+#include <algorithm>
 #include <type_traits>
 
 namespace kvreplay::cuda {
@@ -150,7 +151,7 @@ constexpr std::ptrdiff_t div_up(std::ptrdiff_t a, std::ptrdiff_t b) { return (a 
 GramPlan gram_plan(std::ptrdiff_t n, int d) {
   const std::ptrdiff_t side = div_up(d, kTile), tiles = side * (side + 1) / 2;
   const std::ptrdiff_t per_part =
-      div_up(larger<std::ptrdiff_t>(div_up(n * tiles, kEnoughBlocks), 1), kRowsPerSum) * kRowsPerSum;
+      div_up(std::max<std::ptrdiff_t>(div_up(n * tiles, kEnoughBlocks), 1), kRowsPerSum) * kRowsPerSum;
   return {static_cast<int>(tiles), static_cast<int>(div_up(n, per_part)), per_part};
 }
 
