@@ -32,8 +32,12 @@ struct BlockProduct {
       load(a, first_a, end_a, width, channel, kRows, shared.a);
       load(b, first_b, end_b, width, channel, kColumns, shared.b);
       sync_block();
-      tile.add_product_with_transpose(shared.a + warp_id() * 16 * kStride, kStride, shared.b, kStride,
-                                      kDepth);
+      if (first_a + warp_id() * 16 >= end_a) continue;
+      const float* own = shared.a + warp_id() * 16 * kStride;
+      if (channel + kDepth <= width)
+        tile.add_product_with_transpose(own, kStride, shared.b, kStride, kDepth);
+      else
+        tile.add_product_with_transpose(own, kStride, shared.b, kStride, (width - channel + 7) / 8 * 8);
     }
   }
 

@@ -1,4 +1,5 @@
 #include "sim/cuda/block_product.hpp"
+#include "sim/cuda/mma.hpp"
 #include "sim/eviction/kept_kernels.hpp"
 #include "sim/tokens/entry_formulas.hpp"
 
@@ -7,12 +8,13 @@ namespace {
 
 constexpr int kThreads = 128, kWarps = 4;
 constexpr int kLogitColumns = 128;  // tokens of a block's logits
-constexpr int kOutColumns = 128;    // of d_v, for each block of attend
+constexpr int kMostOut = 128;       // of d_v, for each block of attend
 constexpr int kPad = 4;             // keeps rows of shared memory in different banks
 constexpr float kHidden = -INFINITY;
 
-using LogitProduct = BlockProduct<kThreads, kLogitColumns>;
-static_assert(LogitProduct::kRows == kAttendRows, "");
+template <template <int> class Tile>
+using LogitProduct = BlockProduct<Tile, kThreads, kLogitColumns>;
+static_assert(LogitProduct<WarpTile>::kRows == kAttendRows, "");
 
 KVREPLAY_DEVICE bool finite(float x) { return x - x == 0; }
 
@@ -22,10 +24,18 @@ KVREPLAY_DEVICE double exact_weight(float x, float max) {
   return x > kHidden ? exp(static_cast<double>(x) - static_cast<double>(max)) : 0.0;
 }
 
+KVREPLAY_DEVICE float dot(const float* a, const float* b, int n) {
+  float sum = 0;
+  for (int c = 0; c < n; ++c) sum = fused(a[c], b[c], sum);
+  return sum;
+}
+
 /// Grid: tiles of tokens, blocks of rows, G.
+template <template <int> class AnyTile>
 KVREPLAY_KERNEL void logit_kernel(KeptRows in) {
-  using Tile = WarpTile<kLogitColumns>;
-  LogitProduct::Chunks& shared = *reinterpret_cast<LogitProduct::Chunks*>(shared_memory());
+  using Tile = AnyTile<kLogitColumns>;
+  using Product = LogitProduct<AnyTile>;
+  auto& shared = *reinterpret_cast<typename Product::Chunks*>(shared_memory());
   const int g = static_cast<int>(block_id().z);
   const int first_row = static_cast<int>(block_id().y) * kAttendRows;
   const int last_row = smaller(first_row + kAttendRows, in.rows) - 1;
@@ -36,10 +46,10 @@ KVREPLAY_KERNEL void logit_kernel(KeptRows in) {
   const std::ptrdiff_t head = g * in.head_rows;
   Tile z;
   z.fill(0);
-  LogitProduct::add(in.q + head * in.d, first_row, in.rows, in.k, begin, end, in.d, shared, z);
+  Product::add(in.q + head * in.d, first_row, in.rows, in.k, begin, end, in.d, shared, z);
   KVREPLAY_UNROLL
   for (int i = 0; i < Tile::kRows; ++i) {
-    const int row = first_row + warp_id() * Tile::kWarpRows + Tile::row(i);
+    const int row = first_row + warp_id() * 16 + Tile::row(i);
     if (row >= in.rows) continue;
     const int from = in.first_visible[row], to = in.end_visible[row];
     float* out = in.z + (static_cast<std::ptrdiff_t>(g) * in.rows + row) * in.width;
@@ -48,7 +58,11 @@ KVREPLAY_KERNEL void logit_kernel(KeptRows in) {
       const int p = begin + Tile::col(j);
       if (p >= end) continue;
       const bool visible = p >= from && p < to;
-      const float logit = visible ? entry_logit(in.scale * z.at[i][j], in.softcap).z : kHidden;
+      float raw = z.at[i][j];
+      // Products made of several parts turn infinity into NaN, which no soft cap bounds.
+      if (visible && !finite(raw))
+        raw = dot(in.q + (head + row) * in.d, in.k + static_cast<std::ptrdiff_t>(p) * in.d, in.d);
+      const float logit = visible ? entry_logit(in.scale * raw, in.softcap).z : kHidden;
       if (visible && !finite(logit)) in.bad[head + row] = 1;
       out[p - in.begin] = logit;
     }
@@ -68,17 +82,19 @@ KVREPLAY_DEVICE int count_before(const int* positions, int n, int position) {
   return from;
 }
 
+template <int kOutColumns>
 struct AttendShared {
   float weights[kAttendRows * (kAttendColumns + kPad)];
   float values[kAttendColumns * kOutColumns];
 };
 
 /// Grid: blocks of rows, segments, sets x G x parts of d_v.
+template <template <int> class Tile, int kOutColumns>
 KVREPLAY_KERNEL void attend_kernel(KeptRows in, KeptColumns sets, KeptStates states) {
-  using Scores = WarpTile<kAttendColumns>;
-  using Out = WarpTile<kOutColumns>;
+  using Scores = Tile<kAttendColumns>;
+  using Out = Tile<kOutColumns>;
   constexpr int kRows = Scores::kRows, kStride = kAttendColumns + kPad;
-  AttendShared& shared = *reinterpret_cast<AttendShared*>(shared_memory());
+  auto& shared = *reinterpret_cast<AttendShared<kOutColumns>*>(shared_memory());
   const int parts = (in.d_v + kOutColumns - 1) / kOutColumns;
   const int set = static_cast<int>(block_id().z) / (in.G * parts);
   const int g = static_cast<int>(block_id().z) / parts % in.G;
@@ -101,11 +117,12 @@ KVREPLAY_KERNEL void attend_kernel(KeptRows in, KeptColumns sets, KeptStates sta
   out.fill(0);
   KVREPLAY_UNROLL
   for (int i = 0; i < kRows; ++i) {
-    row[i] = first_row + warp_id() * Scores::kWarpRows + Scores::row(i);
+    row[i] = first_row + warp_id() * 16 + Scores::row(i);
     max[i] = kHidden;
     sum[i] = 0;
   }
-  float* weights = shared.weights + warp_id() * Scores::kWarpRows * kStride;
+  const bool idle = first_row + warp_id() * 16 >= in.rows;
+  float* weights = shared.weights + warp_id() * 16 * kStride;
 
   for (int first = begin; first < end; first += kAttendColumns) {
     int column[Scores::kCols];
@@ -125,7 +142,7 @@ KVREPLAY_KERNEL void attend_kernel(KeptRows in, KeptColumns sets, KeptStates sta
         tile_max = larger(tile_max, z[j]);
       }
       const float new_max =
-          larger(max[i], over_columns(tile_max, [](float a, float b) { return larger(a, b); }));
+          larger(max[i], over_columns<Scores>(tile_max, [](float a, float b) { return larger(a, b); }));
       const float keep = weight(max[i], new_max);
       float tile_sum = 0;
       KVREPLAY_UNROLL
@@ -135,18 +152,17 @@ KVREPLAY_KERNEL void attend_kernel(KeptRows in, KeptColumns sets, KeptStates sta
         weights[Scores::row(i) * kStride + Scores::col(j)] = w;
       }
       max[i] = new_max;
-      sum[i] = fused(sum[i], keep, over_columns(tile_sum, [](float a, float b) { return a + b; }));
+      sum[i] = fused(sum[i], keep, over_columns<Scores>(tile_sum, [](float a, float b) { return a + b; }));
       KVREPLAY_UNROLL
       for (int j = 0; j < Out::kCols; ++j) out.at[i][j] *= keep;
     }
     for (int at = thread_id(); at < kAttendColumns * kOutColumns; at += kThreads) {
       const int t = first + at / kOutColumns, c = first_out + at % kOutColumns;
-      shared.values[at] = t < end && c < in.d_v
-                              ? in.v_centred[static_cast<std::ptrdiff_t>(columns[t]) * in.d_v + c]
-                              : 0.0F;
+      shared.values[at] =
+          t < end && c < in.d_v ? in.v_centred[static_cast<std::ptrdiff_t>(columns[t]) * in.d_v + c] : 0.0F;
     }
     sync_block();
-    out.add_product(weights, kStride, shared.values, kOutColumns, kAttendColumns);
+    if (!idle) out.add_product(weights, kStride, shared.values, kOutColumns, kAttendColumns);
   }
 
   KVREPLAY_UNROLL
@@ -154,7 +170,7 @@ KVREPLAY_KERNEL void attend_kernel(KeptRows in, KeptColumns sets, KeptStates sta
     if (row[i] >= in.rows) continue;
     const std::ptrdiff_t at =
         ((static_cast<std::ptrdiff_t>(set) * states.segments + segment) * in.G + g) * in.rows + row[i];
-    if (first_out == 0 && lane_id() % 8 == 0) {
+    if (first_out == 0 && lane_id() % Scores::kLanesARow == 0) {
       states.max[at] = max[i];
       states.sum[at] = sum[i];
     }
@@ -242,23 +258,35 @@ KVREPLAY_KERNEL void compare_kernel(KeptRows in, KeptChanges changes) {
   changes.sums[(set * in.G + g) * changes.stride + panel] = sum;
 }
 
+/// Whether the calling thread's device has matrix units for TF32.
+bool has_tf32() { return capability() >= 80; }
+
 unsigned div_up(std::ptrdiff_t a, std::ptrdiff_t b) { return static_cast<unsigned>((a + b - 1) / b); }
+
+template <int kOutColumns>
+void attend(const KeptRows& in, const KeptColumns& sets, const KeptStates& states, const Stream& stream) {
+  const Grid grid{
+      div_up(in.rows, kAttendRows), static_cast<unsigned>(states.segments),
+      static_cast<unsigned>(sets.sets) * static_cast<unsigned>(in.G) * div_up(in.d_v, kOutColumns)};
+  launch(has_tf32() ? attend_kernel<SplitTile, kOutColumns> : attend_kernel<WarpTile, kOutColumns>, grid,
+         kThreads, sizeof(AttendShared<kOutColumns>), stream, in, sets, states);
+}
 
 }  // namespace
 
 void kept_logits(const KeptRows& in, const Stream& stream) {
-  launch(logit_kernel,
+  launch(has_tf32() ? logit_kernel<SplitTile> : logit_kernel<WarpTile>,
          {div_up(in.width, kLogitColumns), div_up(in.rows, kAttendRows), static_cast<unsigned>(in.G)},
-         kThreads, sizeof(LogitProduct::Chunks), stream, in);
+         kThreads, sizeof(LogitProduct<WarpTile>::Chunks), stream, in);
 }
 
 void kept_outputs(const KeptRows& in, const KeptColumns& sets, const KeptStates& states,
                   const KeptOutputs& outputs, const Stream& stream) {
+  if (in.d_v <= kMostOut / 2)
+    attend<kMostOut / 2>(in, sets, states, stream);
+  else
+    attend<kMostOut>(in, sets, states, stream);
   const unsigned G = static_cast<unsigned>(in.G), n = static_cast<unsigned>(sets.sets);
-  launch(attend_kernel,
-         {div_up(in.rows, kAttendRows), static_cast<unsigned>(states.segments),
-          n * G * div_up(in.d_v, kOutColumns)},
-         kThreads, sizeof(AttendShared), stream, in, sets, states);
   launch(finish_kernel, {div_up(in.rows, kWarps), G, n}, kThreads, 0, stream, in, states, outputs);
 }
 

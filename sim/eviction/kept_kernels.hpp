@@ -12,7 +12,8 @@
 //   compare   a kept set's outputs with those of the set of all      -> change, and its squares in float64
 //
 // The set of all columns is attended to as any other is, and its outputs go through memory: a kept set that
-// has every column gets the same bits. What a row gets depends neither on the block nor on the sets beside it.
+// has every column gets the same bits. What a row gets depends neither on the block nor on the sets beside
+// it.
 
 namespace kvreplay::cuda {
 
@@ -26,18 +27,18 @@ inline constexpr int kCompareRows = 32;
 /// A block of rows of every query head. Pointers are to device memory.
 struct KeptRows {
   int G, rows, d, d_v;
-  int begin, width;            ///< the tokens [begin, begin + width) hold all that some row sees
-  const float* q;              ///< [G][rows][d], a head's `head_rows` rows after the one before it
-  std::ptrdiff_t head_rows;    ///< also of `bad`
-  const float* k;              ///< [begin + width][d]
-  const float* v_centred;      ///< [begin + width][d_v]
-  const float* centre;         ///< [d_v]
-  const float* sink_logit;     ///< [G], -inf: none
-  float scale, softcap;        ///< softcap 0: none
-  const int* first_visible;    ///< [rows], ascending: the tokens [first, end) that a row sees
-  const int* end_visible;      ///< [rows], ascending
-  float* z;                    ///< [G][rows][width] logits
-  int* bad;                    ///< [G][rows], made 1 where a row sees a logit beyond float32
+  int begin, width;          ///< the tokens [begin, begin + width) hold all that some row sees
+  const float* q;            ///< [G][rows][d], a head's `head_rows` rows after the one before it
+  std::ptrdiff_t head_rows;  ///< also of `bad`
+  const float* k;            ///< [begin + width][d]
+  const float* v_centred;    ///< [begin + width][d_v]
+  const float* centre;       ///< [d_v]
+  const float* sink_logit;   ///< [G], -inf: none
+  float scale, softcap;      ///< softcap 0: none
+  const int* first_visible;  ///< [rows], ascending: the tokens [first, end) that a row sees
+  const int* end_visible;    ///< [rows], ascending
+  float* z;                  ///< [G][rows][width] logits
+  int* bad;                  ///< [G][rows], made 1 where a row sees a logit beyond float32
 };
 
 /// Forms z, in the tiles that some row of theirs sees something of.
@@ -72,10 +73,10 @@ void kept_outputs(const KeptRows& in, const KeptColumns& sets, const KeptStates&
 struct KeptChanges {
   int sets;
   KeptOutputs kept;
-  KeptOutputs full;        ///< of one set; out null: `kept` itself is wanted, not the change from it
-  double* sums;            ///< [sets][G][panels]: sum of squares over a panel's rows
-  std::ptrdiff_t stride;   ///< panels from one head's sums to the next's
-  float* vectors;          ///< [sets][G][panels][d_v][kCompareRows], 0 in the padding; null: not wanted
+  KeptOutputs full;       ///< of one set; out null: `kept` itself is wanted, not the change from it
+  double* sums;           ///< [sets][G][panels]: sum of squares over a panel's rows
+  std::ptrdiff_t stride;  ///< panels from one head's sums to the next's
+  float* vectors;         ///< [sets][G][panels][d_v][kCompareRows], 0 in the padding; null: not wanted
 };
 
 void kept_changes(const KeptRows& in, const KeptChanges& changes, const Stream& stream);

@@ -6,6 +6,7 @@
 #include "sim/simd/panel.hpp"
 #include "sim/tokens/token_metrics.hpp"
 
+#include <cstddef>
 #include <span>
 #include <vector>
 
@@ -42,6 +43,18 @@ struct OutputChanges {
 template <class T>
 OutputChanges<T> output_changes(const HeadGroup<T>& group, Rows rows, std::span<const KeptSet> sets,
                                 bool with_vectors, Workers& workers);
+
+/// Bytes of device memory that output_changes_cuda may take for a block of rows.
+inline constexpr std::size_t kKeptWorkspace = std::size_t{1} << 30;
+
+/// The same on the calling thread's device, in float32 with the sums over segments of tokens in float64. A
+/// block's logits are formed once and serve every set; two runs give the same bits, whatever `workspace` is.
+/// Device memory: the group, O((|sets| + 1) T) of columns and the smaller of `workspace` and half of what is
+/// free, or what 64 rows take if that is more. Throws InputError as above; cuda::OutOfDeviceMemory and
+/// cuda::DeviceError.
+OutputChanges<float> output_changes_cuda(const HeadGroup<float>& group, Rows rows,
+                                         std::span<const KeptSet> sets, bool with_vectors, Workers& workers,
+                                         std::size_t workspace = kKeptWorkspace);
 
 /// The judge: one kept set's change_sq and full_sq by brute-force masked attention in float64.
 struct OutputChangeReference {

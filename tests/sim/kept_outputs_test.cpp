@@ -4,6 +4,7 @@
 #include "sim/attention.hpp"
 #include "sim/converted.hpp"
 #include "sim/eviction/cache_group.hpp"
+#include "tests/sim/kept_outputs_cases.hpp"
 #include "tests/sim/kept_outputs_rows.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/index_sets.hpp"
@@ -21,112 +22,6 @@ using namespace kvreplay::test;
 
 namespace {
 
-struct Case {
-  std::string name;
-  GroupSpec spec;
-};
-
-std::vector<Case> numbered(std::vector<Case> cases) {
-  for (std::size_t n = 0; n < cases.size(); ++n) cases[n].spec.seed = 300 + n;
-  return cases;
-}
-
-const std::vector<Case>& cases() {
-  static const std::vector<Case> list = numbered({
-      {"plain", {}},
-      {"G = 1", {.G = 1}},
-      {"G = 3", {.G = 3}},
-      {"odd d, d_v larger", {.d = 5, .d_v = 17}},
-      {"odd d, d_v smaller", {.d = 7, .d_v = 3}},
-      {"d = 1, d_v = 1", {.G = 1, .d = 1, .d_v = 1}},
-      {"no decoded rows", {.T = 40}},
-      {"one token", {.l = 1, .T = 1}},
-      {"one token, one decoded", {.l = 1, .T = 2}},
-      {"one row", {.T_q = 1}},
-      {"rows from within the window", {.T_q = 12}},
-      {"values far from 0", {.value_offset = 30.0}},
-      {"sink", {.attention_sink = 0}},
-      {"sink in mid prompt", {.attention_sink = 17}},
-      {"sink among the decoded", {.attention_sink = 42}},
-      {"sink, values far from 0", {.value_offset = 30.0, .attention_sink = 0}},
-      {"sink, logits + 200", {.logit_shift = 200.0, .attention_sink = 3}},
-      {"logits + 200", {.logit_shift = 200.0}},
-      {"logits - 200", {.logit_shift = -200.0}},
-      {"logits times 20", {.logit_std = 20.0}},
-      {"sliding window 7", {.sliding_window = 7}},
-      {"sliding window 1", {.sliding_window = 1}},
-      {"sliding window longer than all", {.sliding_window = 64}},
-      {"sliding window and a sink that leaves it", {.attention_sink = 20, .sliding_window = 7}},
-      {"soft cap", {.logit_std = 20.0, .softcap = 15.0}},
-      {"sink logit", {.sink_logit = 2.0}},
-      {"sink logit far below", {.sink_logit = -300.0}},
-      {"sink logit above", {.value_offset = 3.0, .sink_logit = 15.0}},
-      {"sink logit far above", {.value_offset = 3.0, .sink_logit = 30.0}},
-      {"sink logit that takes all", {.sink_logit = 1000.0}},
-      {"sink logit and sink", {.attention_sink = 0, .sink_logit = 3.0}},
-      {"non-causal", {.causal = false}},
-      {"non-causal, sliding window 7", {.causal = false, .sliding_window = 7}},
-      {"all at once", {.G = 3, .logit_std = 5.0, .sliding_window = 9, .softcap = 8.0, .sink_logit = 1.0}},
-      // Tiles end after 252 tokens, panels after 16 rows (float64) or 32 (float32).
-      {"l = 252, no more", {.l = 252, .T = 252, .T_q = 16, .G = 1}},
-      {"l = 252", {.l = 252, .T = 253, .T_q = 17, .G = 1}},
-      {"l = 253, 31 rows", {.l = 253, .T = 256, .T_q = 31, .G = 1}},
-      {"l = 504, 32 rows", {.l = 504, .T = 506, .T_q = 32, .G = 1, .attention_sink = 251}},
-      {"l = 505, 33 rows", {.l = 505, .T = 506, .T_q = 33, .G = 1, .sink_logit = 1.0}},
-      {"l = 600, sliding window 260",
-       {.l = 600, .T = 640, .T_q = 70, .G = 1, .logit_std = 3.0, .sliding_window = 260}},
-  });
-  return list;
-}
-
-std::vector<Rows> row_sets(const HeadGroup<double>& group) {
-  std::vector<Rows> sets{window_rows(group.l, group.first_query(), 32),
-                         window_rows(group.l, group.first_query(), 1),
-                         future_rows(group.l, group.T_all(), group.first_query()),
-                         {group.first_query(), group.T_all()}};
-  std::erase_if(sets, [](Rows rows) { return rows.count() == 0; });
-  return sets;
-}
-
-/// All, none, runs at either end, combs, and one token more or less, the attention sink if there is one.
-std::vector<KeptSet> kept_sets(const GroupSpec& spec) {
-  const Index l = spec.l;
-  const auto one = static_cast<std::size_t>(std::min(spec.attention_sink.value_or(l / 2), l - 1));
-  KeptSet alone = every(l, l, l), others = every(l, 1, 0);
-  alone[one] = 1;
-  others[one] = 0;
-  KeptSet first = every(l, 1, 0);
-  std::fill(first.begin() + static_cast<std::ptrdiff_t>((l + 2) / 3), first.end(), std::uint8_t{0});
-  return {every(l, 1, 0), every(l, l, l), every(l, 1, l / 2), first, every(l, 2, 1), every(l, 5, 0),
-          alone,          others};
-}
-
-template <class T>
-void check_against_reference(double tolerance) {
-  Workers workers(1);
-  for (const Case& c : cases()) {
-    const HeadGroup<T> group = converted<T>(random_group(c.spec));
-    const HeadGroup<double> judged = converted<double>(group);
-    const std::vector<KeptSet> sets = kept_sets(c.spec);
-    for (const Rows rows : row_sets(judged)) {
-      const OutputChanges<T> got = output_changes(group, rows, sets, false, workers);
-      REQUIRE(got.change_sq.size() == sets.size());
-      CHECK(got.full.empty());
-      CHECK(got.change.empty());
-      CHECK(got.change_sq[0] == 0.0);  // everything is kept
-      for (std::size_t s = 0; s < sets.size(); ++s) {
-        INFO(c.name << ", rows " << rows.begin << " to " << rows.end << ", set " << s);
-        const OutputChangeReference want = output_change_reference(judged, rows, sets[s]);
-        INFO("want " << want.change_sq << " of " << want.full_sq << ", got " << got.change_sq[s] << " of "
-                     << got.full_sq);
-        const double allowed = tolerance * std::sqrt(want.full_sq);
-        CHECK(std::abs(std::sqrt(got.full_sq) - std::sqrt(want.full_sq)) <= allowed);
-        CHECK(std::abs(std::sqrt(got.change_sq[s]) - std::sqrt(want.change_sq)) <= allowed);
-      }
-    }
-  }
-}
-
 template <class T>
 double total_sq(const PanelRows<T>& heads) {
   double sum = 0;
@@ -138,17 +33,16 @@ double total_sq(const PanelRows<T>& heads) {
 }  // namespace
 
 TEST_CASE("float64 output changes agree with brute force", "[kept_outputs]") {
-  check_against_reference<double>(1e-9);
+  check_against_reference<double>(output_changes<double>, 1e-9);
 }
 
-// A logit of 200 is known to 2e-5 in float32, and so is its weight.
 TEST_CASE("float32 output changes agree with brute force", "[kept_outputs]") {
-  check_against_reference<float>(1e-4);
+  check_against_reference<float>(output_changes<float>, kFloatTolerance);
 }
 
 TEST_CASE("evicting one token changes the outputs by its exact_remove and oracle_future", "[kept_outputs]") {
   Workers workers(1);
-  for (const Case& c : cases()) {
+  for (const KeptCase& c : kept_cases()) {
     if (c.spec.l > 100) continue;
     const HeadGroup<double> group = random_group(c.spec);
     std::vector<KeptSet> sets;
@@ -174,7 +68,7 @@ TEST_CASE("evicting one token changes the outputs by its exact_remove and oracle
 
 TEST_CASE("many kept sets at once, or threads, change no byte", "[kept_outputs]") {
   Workers alone(1), four(4);
-  for (const Case& c : cases()) {
+  for (const KeptCase& c : kept_cases()) {
     INFO(c.name);
     const HeadGroup<float> group = converted<float>(random_group(c.spec));
     const std::vector<KeptSet> sets = kept_sets(c.spec);
@@ -198,7 +92,7 @@ TEST_CASE("many kept sets at once, or threads, change no byte", "[kept_outputs]"
 TEST_CASE("the vectors are each row's output and its change, and 0 in the padding", "[kept_outputs]") {
   Workers workers(2);
   constexpr double kRounding = 1e-11;  // of the outputs' own size, which is about 1
-  for (const Case& c : cases()) {
+  for (const KeptCase& c : kept_cases()) {
     if (c.spec.l > 100 || c.spec.value_offset > 10) continue;
     const HeadGroup<double> group = random_group(c.spec);
     const std::vector<KeptSet> sets = kept_sets(c.spec);
