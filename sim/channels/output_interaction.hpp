@@ -34,6 +34,12 @@ template <class T>
 Matrix<double> output_interaction(const HeadGroup<T>& group, Rows rows, const PrunableKeys& keys,
                                   Workers& workers);
 
+/// The CUDA twin, on the calling thread's device (sim/cuda/runtime.hpp), as good and the same bits in every
+/// run. Device memory: keys and values twice, the rows' queries, and up to 0.5 GiB for 256 rows at a time (or
+/// one, where a row alone takes more). Throws DeviceError and OutOfDeviceMemory besides.
+Matrix<double> output_interaction_cuda(const HeadGroup<float>& group, Rows rows, const PrunableKeys& keys,
+                                       Workers& workers);
+
 /// The judge: D_i,c for every row and head from the definition, in float64: [G][rows] of [d, d_v].
 std::vector<std::vector<Matrix<double>>> output_derivatives_reference(const HeadGroup<double>& group,
                                                                       Rows rows, const PrunableKeys& keys);

@@ -1,4 +1,5 @@
 #include "sim/channels/gram_sums.hpp"
+#include "sim/channels/key_mean.hpp"
 #include "sim/channels/output_interaction.hpp"
 #include "sim/channels/output_interaction_kernels.hpp"
 #include "sim/eviction/kept_tiles.hpp"
@@ -39,15 +40,11 @@ struct CentredKeys {
 
 template <class T>
 CentredKeys<T> centred_keys(const HeadGroup<T>& group, const PrunableKeys& keys, Workers& workers) {
-  constexpr Index W = kPanelWidth<T>, kChunk = 512, kSampled = 256;
+  constexpr Index W = kPanelWidth<T>, kChunk = 512;
   CentredKeys<T> centred;
   centred.positions = positions(keys.prunable);
   const Index n = centred.n(), d = group.d();
-  const Index step = std::max<Index>(div_up(n, kSampled), 1);
-  Vector<double> sum = Vector<double>::Zero(d);
-  for (Index key = 0; key < n; key += step)
-    sum += group.k.row(centred.positions[static_cast<std::size_t>(key)]).transpose().template cast<double>();
-  centred.mean = (sum / static_cast<double>(std::max<Index>(div_up(n, step), 1))).template cast<T>();
+  centred.mean = sampled_key_mean(group, centred.positions);
   centred.panels.resize(static_cast<std::size_t>(panels_of<T>(d) * n * W));
   workers.parallel_for(div_up(n, kChunk), [&](Index chunk) {
     for (Index key = chunk * kChunk; key < std::min((chunk + 1) * kChunk, n); ++key) {
