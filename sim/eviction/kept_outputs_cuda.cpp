@@ -65,9 +65,9 @@ Segments segments(const Visibility& seen, Index G, Index n) {
   Index widest = 1;
   for (Index r = 0; r < n; r += kAttendRows)
     widest = std::max(widest, seen.width(r, std::min(r + kAttendRows, n)));
-  const Index wanted = div_up(kEnoughBlocks, G * div_up(n, kAttendRows));
-  const Index parts = std::max(std::clamp<Index>(wanted, 1, div_up(widest, kShortest)),  //
-                               div_up(widest, kLongest));
+  const Index for_blocks =
+      std::clamp<Index>(div_up(kEnoughBlocks, G * div_up(n, kAttendRows)), 1, div_up(widest, kShortest));
+  const Index parts = std::max(for_blocks, div_up(widest, kLongest));
   const Index columns = div_up(div_up(widest, parts), kAttendColumns) * kAttendColumns;
   return {div_up(widest, columns), columns};
 }
