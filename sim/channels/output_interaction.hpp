@@ -35,8 +35,8 @@ Matrix<double> output_interaction(const HeadGroup<T>& group, Rows rows, const Pr
                                   Workers& workers);
 
 /// The CUDA twin, on the calling thread's device (sim/cuda/runtime.hpp), as good and the same bits in every
-/// run. Device memory: the keys twice, the values, the rows' queries, and up to 0.5 GiB for 256 rows at a time (or
-/// one, where a row alone takes more). Throws DeviceError and OutOfDeviceMemory besides.
+/// run. Device memory: the keys twice, the values, the rows' queries, and up to 0.5 GiB for 256 rows at a
+/// time (or one, where a row alone takes more). Throws DeviceError and OutOfDeviceMemory besides.
 Matrix<double> output_interaction_cuda(const HeadGroup<float>& group, Rows rows, const PrunableKeys& keys,
                                        Workers& workers);
 
