@@ -1,36 +1,16 @@
 #include "sim/tokens/column_totals_cuda.hpp"
 
 #include "data/error.hpp"
+#include "sim/cuda/transfer.hpp"
 #include "sim/tokens/column_kernels.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <string>
 
 namespace kvreplay::cuda {
 namespace {
 
 constexpr Index div_up(Index a, Index b) { return (a + b - 1) / b; }
-
-template <class T, class Numbers>
-Buffer<T> uploaded(const Numbers& numbers, const Stream& stream) {
-  Buffer<T> buffer(static_cast<std::size_t>(numbers.size()));
-  copy(buffer.data(), numbers.data(), buffer.size(), stream);
-  return buffer;
-}
-
-template <class T>
-std::vector<T> downloaded(const Buffer<T>& buffer, std::size_t n, const Stream& stream) {
-  std::vector<T> numbers(n);
-  copy(numbers.data(), static_cast<const T*>(buffer.data()), n, stream);
-  stream.synchronize();
-  return numbers;
-}
-
-int narrow(Index n) {
-  if (n > std::numeric_limits<int>::max()) throw InputError("a head group of more than 2^31 rows or tokens");
-  return static_cast<int>(n);
-}
 
 /// What each row sees, and which rows see something of each block of tokens: [rows] and [blocks][2].
 struct Visibility {

@@ -1,8 +1,8 @@
 #include "data/error.hpp"
-#include "sim/cuda/runtime.hpp"
 #include "sim/eviction/cache_group.hpp"
 #include "tests/sim/kept_outputs_cases.hpp"
 #include "tests/sim/kept_outputs_rows.hpp"
+#include "tests/support/cuda_devices.hpp"
 
 #include <string>
 
@@ -14,7 +14,7 @@ namespace {
 /// Calls body for every kind of device.
 template <class Body>
 void on_devices(Body body) {
-  for (const cuda::DeviceInfo& device : cuda::find_devices().found) {
+  for (const cuda::DeviceInfo& device : all_devices()) {
     INFO(device.name);
     cuda::use_device(device.index);
     body();
