@@ -1,5 +1,6 @@
 #include "sim/cuda/emulation.hpp"
 
+#include <csetjmp>
 #include <exception>
 #include <memory>
 #include <stdexcept>
@@ -25,6 +26,8 @@ struct Barrier {
 
 struct Fiber {
   ucontext_t context{};
+  jmp_buf place{};
+  bool started = false;
   std::unique_ptr<unsigned char[]> stack;
   Thread thread;
   const Barrier* waits_at = nullptr;
@@ -48,6 +51,7 @@ struct Block {
   std::vector<Warp> warps;
   Barrier all;
   ucontext_t scheduler{};
+  jmp_buf scheduler_place{};
   Fiber* current = nullptr;
   std::exception_ptr failure;
   void* scheduler_fake_stack = nullptr;
@@ -57,15 +61,19 @@ struct Block {
 
 thread_local Block* running = nullptr;
 
-// Address sanitizer is told of every change of stacks.
+// swapcontext() asks the kernel for the signal mask each time; jumps do not. Address sanitizer knows no jumps
+// between stacks, but can be told of every other change.
 void leave_scheduler(Block& block, Fiber& fiber) {
   block.current = &fiber;
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(&block.scheduler_fake_stack, fiber.stack.get(), kStack);
-#endif
   swapcontext(&block.scheduler, &fiber.context);
-#if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(block.scheduler_fake_stack, nullptr, nullptr);
+#else
+  if (_setjmp(block.scheduler_place) != 0) return;
+  if (fiber.started) _longjmp(fiber.place, 1);
+  fiber.started = true;
+  setcontext(&fiber.context);
 #endif
 }
 
@@ -82,9 +90,11 @@ void back_to_scheduler(Block& block, Fiber& fiber) {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(fiber.ended ? nullptr : &fiber.fake_stack, block.scheduler_stack,
                                  block.scheduler_stack_size);
-#endif
   swapcontext(&fiber.context, &block.scheduler);
   enter_fiber(block, fiber.fake_stack);
+#else
+  if (_setjmp(fiber.place) == 0) _longjmp(block.scheduler_place, 1);
+#endif
 }
 
 void fiber_main() {
