@@ -109,9 +109,9 @@ TokenMetrics token_metrics_reference(const HeadGroup<double>& group, const Token
 template <class T>
 TokenMetrics token_metrics_cpu(const HeadGroup<T>& group, const TokenOptions& options, Workers& workers);
 
-/// The fast CUDA twin, on the calling thread's device (sim/cuda/runtime.hpp): the same passes in float32, sums
-/// in float64, the same bits in every run. Throws DeviceError and OutOfDeviceMemory besides what the CPU twin
-/// throws.
+/// The fast CUDA twin, on the calling thread's device (sim/cuda/runtime.hpp): the same passes in float32,
+/// sums in float64, the same bits in every run. Throws DeviceError and OutOfDeviceMemory besides what the CPU
+/// twin throws.
 TokenMetrics token_metrics_cuda(const HeadGroup<float>& group, const TokenOptions& options, Workers& workers);
 
 extern template TokenMetrics token_metrics_cpu(const HeadGroup<float>&, const TokenOptions&, Workers&);
