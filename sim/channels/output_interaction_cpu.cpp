@@ -3,7 +3,7 @@
 #include "sim/channels/output_interaction.hpp"
 #include "sim/channels/output_interaction_kernels.hpp"
 #include "sim/eviction/kept_tiles.hpp"
-#include "sim/eviction/overflow.hpp"
+#include "sim/overflow.hpp"
 #include "sim/tokens/column_totals.hpp"
 
 #include <algorithm>

@@ -3,7 +3,7 @@
 #include "sim/channels/output_interaction.hpp"
 #include "sim/channels/output_interaction_device.hpp"
 #include "sim/cuda/transfer.hpp"
-#include "sim/eviction/overflow.hpp"
+#include "sim/overflow.hpp"
 #include "sim/tokens/column_totals.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #include "sim/compression/compressed_outputs.hpp"
 #include "sim/eviction/kept_tiles.hpp"
-#include "sim/eviction/overflow.hpp"
+#include "sim/overflow.hpp"
 #include "sim/tokens/column_totals.hpp"
 
 #include <algorithm>

@@ -25,6 +25,13 @@ struct Grid {
   unsigned x = 1, y = 1, z = 1;
 };
 
+/// Blocks of `size` that n things fill.
+constexpr unsigned blocks_of(std::ptrdiff_t n, std::ptrdiff_t size) {
+  return static_cast<unsigned>((n + size - 1) / size);
+}
+/// Whether the calling thread's device has matrix units for TF32 (mma.hpp).
+inline bool has_tf32() { return capability() >= 80; }
+
 #if defined(__CUDACC__)
 
 KVREPLAY_DEVICE int thread_id() { return static_cast<int>(threadIdx.x); }

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "sim/cuda/kernel.hpp"
+#include "sim/cuda/warp_tile.hpp"
 
 #include <cstdint>
 
@@ -84,20 +84,12 @@ KVREPLAY_DEVICE void multiply_add(float* c, const MmaA& a, const MmaB& b) {
 /// A tile as WarpTile (warp_tile.hpp), from matrix units. Each number is taken as the sum of two of TF32, and
 /// of the four products the three are formed that float32 would not round away: as good as float32's own.
 template <int kColumns>
-struct SplitTile {
-  static constexpr int kRows = 2, kCols = kColumns / 4, kLanesARow = 4, kWarpRows = 16;
-  float at[kRows][kCols];
+struct SplitTile : TileEntries<2, kColumns / 4> {
+  using Entries = TileEntries<2, kColumns / 4>;
+  using Entries::at;
 
   KVREPLAY_DEVICE static int row(int i) { return lane_id() / 4 + 8 * i; }
   KVREPLAY_DEVICE static int col(int j) { return j / 2 * 8 + lane_id() % 4 * 2 + j % 2; }
-
-  KVREPLAY_DEVICE void fill(float value) {
-    KVREPLAY_UNROLL
-    for (int i = 0; i < kRows; ++i) {
-      KVREPLAY_UNROLL
-      for (int j = 0; j < kCols; ++j) at[i][j] = value;
-    }
-  }
 
   /// += A B^T: A [16][depth] with rows `lda` apart, B [kColumns][depth] with rows `ldb` apart; depth is a
   /// multiple of 8.

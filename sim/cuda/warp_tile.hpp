@@ -7,13 +7,12 @@
 
 namespace kvreplay::cuda {
 
-template <int kColumns>
-struct WarpTile {
-  static constexpr int kRows = 4, kCols = kColumns / 8, kLanesARow = 8, kWarpRows = 16;
+/// A lane's entries of a tile of 16 rows.
+template <int kLaneRows, int kLaneCols>
+struct TileEntries {
+  static constexpr int kRows = kLaneRows, kCols = kLaneCols, kWarpRows = 16;
+  static constexpr int kLanesARow = 32 * kRows / kWarpRows;
   float at[kRows][kCols];
-
-  KVREPLAY_DEVICE static int row(int i) { return lane_id() / 8 * kRows + i; }
-  KVREPLAY_DEVICE static int col(int j) { return lane_id() % 8 + 8 * j; }
 
   KVREPLAY_DEVICE void fill(float value) {
     KVREPLAY_UNROLL
@@ -22,32 +21,36 @@ struct WarpTile {
       for (int j = 0; j < kCols; ++j) at[i][j] = value;
     }
   }
+};
+
+template <int kColumns>
+struct WarpTile : TileEntries<4, kColumns / 8> {
+  using Entries = TileEntries<4, kColumns / 8>;
+  using Entries::at, Entries::kCols, Entries::kRows;
+
+  KVREPLAY_DEVICE static int row(int i) { return lane_id() / 8 * kRows + i; }
+  KVREPLAY_DEVICE static int col(int j) { return lane_id() % 8 + 8 * j; }
 
   /// += A B^T: A [16][depth] with rows `lda` apart, B [kColumns][depth] with rows `ldb` apart.
   KVREPLAY_DEVICE void add_product_with_transpose(const float* a, int lda, const float* b, int ldb,
                                                   int depth) {
-    for (int c = 0; c < depth; ++c) {
-      float left[kRows];
-      KVREPLAY_UNROLL
-      for (int i = 0; i < kRows; ++i) left[i] = a[row(i) * lda + c];
-      KVREPLAY_UNROLL
-      for (int j = 0; j < kCols; ++j) {
-        const float right = b[col(j) * ldb + c];
-        KVREPLAY_UNROLL
-        for (int i = 0; i < kRows; ++i) at[i][j] = fused(left[i], right, at[i][j]);
-      }
-    }
+    add(a, lda, b, 1, ldb, depth);
   }
-
   /// += A B: A [16][depth], B [depth][kColumns].
   KVREPLAY_DEVICE void add_product(const float* a, int lda, const float* b, int ldb, int depth) {
-    for (int c = 0; c < depth; ++c) {
+    add(a, lda, b, ldb, 1, depth);
+  }
+
+ private:
+  /// Entry (k, n) of B is b[k * b_k + n * b_n].
+  KVREPLAY_DEVICE void add(const float* a, int lda, const float* b, int b_k, int b_n, int depth) {
+    for (int k = 0; k < depth; ++k) {
       float left[kRows];
       KVREPLAY_UNROLL
-      for (int i = 0; i < kRows; ++i) left[i] = a[row(i) * lda + c];
+      for (int i = 0; i < kRows; ++i) left[i] = a[row(i) * lda + k];
       KVREPLAY_UNROLL
       for (int j = 0; j < kCols; ++j) {
-        const float right = b[c * ldb + col(j)];
+        const float right = b[k * b_k + col(j) * b_n];
         KVREPLAY_UNROLL
         for (int i = 0; i < kRows; ++i) at[i][j] = fused(left[i], right, at[i][j]);
       }

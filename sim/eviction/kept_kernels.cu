@@ -1,5 +1,6 @@
 #include "sim/cuda/block_product.hpp"
 #include "sim/cuda/mma.hpp"
+#include "sim/cuda/softmax.hpp"
 #include "sim/eviction/kept_kernels.hpp"
 #include "sim/tokens/entry_formulas.hpp"
 
@@ -10,16 +11,11 @@ constexpr int kThreads = 128, kWarps = 4;
 constexpr int kLogitColumns = 128;  // tokens of a block's logits
 constexpr int kMostOut = 128;       // of d_v, for each block of attend
 constexpr int kPad = 4;             // keeps rows of shared memory in different banks
-constexpr float kHidden = -INFINITY;
 
 template <template <int> class Tile>
 using LogitProduct = BlockProduct<Tile, kThreads, kLogitColumns>;
 static_assert(LogitProduct<WarpTile>::kRows == kAttendRows, "");
 
-KVREPLAY_DEVICE bool finite(float x) { return x - x == 0; }
-
-/// exp(x - max), 0 where x is hidden.
-KVREPLAY_DEVICE float weight(float x, float max) { return x > kHidden ? fast_exp(x - max) : 0.0F; }
 KVREPLAY_DEVICE double exact_weight(float x, float max) {
   return x > kHidden ? exp(static_cast<double>(x) - static_cast<double>(max)) : 0.0;
 }
@@ -249,8 +245,7 @@ KVREPLAY_KERNEL void compare_kernel(KeptRows in, KeptChanges changes) {
     if (changes.vectors != nullptr)
       changes.vectors[(((set * in.G + g) * panels + panel) * in.d_v + c) * kCompareRows + lane_id()] = x;
   }
-  KVREPLAY_UNROLL
-  for (int mask = 1; mask < 32; mask *= 2) sum += shuffle_xor(sum, mask);
+  sum = warp_sum(sum);
   if (lane_id() == 0) warp_sums[warp_id()] = sum;
   sync_block();
   if (thread_id() != 0) return;
@@ -258,16 +253,11 @@ KVREPLAY_KERNEL void compare_kernel(KeptRows in, KeptChanges changes) {
   changes.sums[(set * in.G + g) * changes.stride + panel] = sum;
 }
 
-/// Whether the calling thread's device has matrix units for TF32.
-bool has_tf32() { return capability() >= 80; }
-
-unsigned div_up(std::ptrdiff_t a, std::ptrdiff_t b) { return static_cast<unsigned>((a + b - 1) / b); }
-
 template <int kOutColumns>
 void attend(const KeptRows& in, const KeptColumns& sets, const KeptStates& states, const Stream& stream) {
   const Grid grid{
-      div_up(in.rows, kAttendRows), static_cast<unsigned>(states.segments),
-      static_cast<unsigned>(sets.sets) * static_cast<unsigned>(in.G) * div_up(in.d_v, kOutColumns)};
+      blocks_of(in.rows, kAttendRows), static_cast<unsigned>(states.segments),
+      static_cast<unsigned>(sets.sets) * static_cast<unsigned>(in.G) * blocks_of(in.d_v, kOutColumns)};
   launch(has_tf32() ? attend_kernel<SplitTile, kOutColumns> : attend_kernel<WarpTile, kOutColumns>, grid,
          kThreads, sizeof(AttendShared<kOutColumns>), stream, in, sets, states);
 }
@@ -276,7 +266,7 @@ void attend(const KeptRows& in, const KeptColumns& sets, const KeptStates& state
 
 void kept_logits(const KeptRows& in, const Stream& stream) {
   launch(has_tf32() ? logit_kernel<SplitTile> : logit_kernel<WarpTile>,
-         {div_up(in.width, kLogitColumns), div_up(in.rows, kAttendRows), static_cast<unsigned>(in.G)},
+         {blocks_of(in.width, kLogitColumns), blocks_of(in.rows, kAttendRows), static_cast<unsigned>(in.G)},
          kThreads, sizeof(LogitProduct<WarpTile>::Chunks), stream, in);
 }
 
@@ -287,12 +277,12 @@ void kept_outputs(const KeptRows& in, const KeptColumns& sets, const KeptStates&
   else
     attend<kMostOut>(in, sets, states, stream);
   const unsigned G = static_cast<unsigned>(in.G), n = static_cast<unsigned>(sets.sets);
-  launch(finish_kernel, {div_up(in.rows, kWarps), G, n}, kThreads, 0, stream, in, states, outputs);
+  launch(finish_kernel, {blocks_of(in.rows, kWarps), G, n}, kThreads, 0, stream, in, states, outputs);
 }
 
 void kept_changes(const KeptRows& in, const KeptChanges& changes, const Stream& stream) {
   launch(compare_kernel,
-         {div_up(in.rows, kCompareRows), static_cast<unsigned>(in.G), static_cast<unsigned>(changes.sets)},
+         {blocks_of(in.rows, kCompareRows), static_cast<unsigned>(in.G), static_cast<unsigned>(changes.sets)},
          kThreads, kWarps * sizeof(double), stream, in, changes);
 }
 

@@ -1,7 +1,7 @@
-#include "sim/cuda/transfer.hpp"
+#include "sim/cuda/visibility.hpp"
 #include "sim/eviction/kept_kernels.hpp"
 #include "sim/eviction/kept_outputs.hpp"
-#include "sim/eviction/overflow.hpp"
+#include "sim/overflow.hpp"
 #include "sim/tokens/column_totals.hpp"
 
 #include <algorithm>
@@ -35,23 +35,6 @@ CacheColumns columns_of(std::span<const KeptSet> sets, Index l, Index T) {
   add([](Index) { return true; });
   for (const KeptSet& kept : sets) add([&](Index p) { return kept[size(p)] != 0; });
   return all;
-}
-
-/// What each of the rows sees: [rows], ascending.
-struct Visibility {
-  std::vector<int> first, end;
-
-  /// Tokens that the rows [from, to) see among them.
-  Index width(Index from, Index to) const { return end[size(to - 1)] - first[size(from)]; }
-};
-
-Visibility visibility(const HeadGroup<float>& group, Rows rows) {
-  Visibility seen;
-  for (Index i = rows.begin; i < rows.end; ++i) {
-    seen.first.push_back(narrow(group.first_visible(i)));
-    seen.end.push_back(narrow(group.end_visible(i)));
-  }
-  return seen;
 }
 
 /// How the columns of kAttendRows rows are cut: enough blocks for a large device, none so long that its

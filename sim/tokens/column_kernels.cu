@@ -1,5 +1,6 @@
 #include "sim/cuda/block_product.hpp"
 #include "sim/cuda/mma.hpp"
+#include "sim/cuda/softmax.hpp"
 #include "sim/tokens/column_kernels.hpp"
 
 namespace kvreplay::cuda {
@@ -10,7 +11,6 @@ constexpr int kBlockRows = 16 * kWarps;  // of the matrix that stays with the bl
 constexpr int kStep = 32;                // of the one that passes by
 constexpr int kOutColumns = 128;         // of o, for each block of pass one
 constexpr int kPad = 4;                  // keeps rows of shared memory in different banks
-constexpr float kHidden = -INFINITY;
 
 using Chunks = BlockChunks<kBlockRows, kStep>;
 
@@ -53,9 +53,6 @@ struct Merge {
   int loser_at;
   bool won;  ///< the later part has the new largest column
 };
-
-/// exp(x - max), 0 where x is hidden.
-KVREPLAY_DEVICE float weight(float x, float max) { return x > kHidden ? fast_exp(x - max) : 0.0F; }
 
 /// `first`, at `first_at`, is the later part's largest logit and `rest` the largest of its others. Leaves
 /// rest_sum for the caller to finish.
@@ -101,7 +98,7 @@ KVREPLAY_KERNEL void softmax_kernel(ColumnProblem in, SoftmaxStates states) {
   const int segment = static_cast<int>(block_id().y);
   const int begin = larger(states.begin + segment * states.per_segment, in.first_visible[first_row]);
   const int end = smaller(states.begin + (segment + 1) * states.per_segment, in.end_visible[last_row]);
-  const float* q = in.q + static_cast<std::ptrdiff_t>(g) * in.rows * in.d;
+  const float* q = in.q + g * in.head_rows * in.d;
 
   RowState state[kRows];
   int row[kRows], visible_from[kRows], visible_to[kRows];
@@ -186,14 +183,6 @@ KVREPLAY_KERNEL void softmax_kernel(ColumnProblem in, SoftmaxStates states) {
   }
 }
 
-KVREPLAY_DEVICE double warp_sum(double value) {
-  KVREPLAY_UNROLL
-  for (int mask = 1; mask < 32; mask *= 2) value += shuffle_xor(value, mask);
-  return value;
-}
-
-KVREPLAY_DEVICE bool finite(double x) { return x - x == 0; }
-
 /// One warp a row; its lanes share the channels.
 KVREPLAY_KERNEL void finish_kernel(ColumnProblem in, SoftmaxStates states, FinishedRows rows) {
   const int row = static_cast<int>(block_id().x) * kWarps + warp_id(), g = static_cast<int>(block_id().y);
@@ -234,7 +223,7 @@ KVREPLAY_KERNEL void finish_kernel(ColumnProblem in, SoftmaxStates states, Finis
     // Near the cap z no longer tells z_raw.
     double raw = 0;
     for (int c = lane_id(); c < in.d; c += 32)
-      raw += static_cast<double>(in.q[at * in.d + c]) *
+      raw += static_cast<double>(in.q[(g * in.head_rows + row) * in.d + c]) *
              static_cast<double>(in.k[static_cast<std::ptrdiff_t>(top) * in.d + c]);
     const double slope = taylor_z / static_cast<double>(in.softcap);
     taylor_z = static_cast<double>(in.scale) * warp_sum(raw) * (1 - slope * slope);
@@ -321,7 +310,6 @@ KVREPLAY_DEVICE void add_window(const EntryRow<float>& row, const Entry& e, floa
   sums[kSumExactRemove] += exact_remove_entry(e.a, e.to.u);
 }
 
-using ScoreShared = Chunks;
 static_assert(kBlockRows == kScoredTokens, "");
 
 /// Grid: blocks of tokens, segments, G.
@@ -330,7 +318,7 @@ KVREPLAY_KERNEL void score_kernel(ColumnProblem in, FinishedRows finished, Score
   using Tile = AnyTile<kStep>;
   using Product = BlockProduct<AnyTile, kThreads, kStep>;
   constexpr int kTokens = Tile::kRows, kSums = kFuture ? int{kFutureColumnSums} : int{kWindowColumnSums};
-  ScoreShared& shared = *reinterpret_cast<ScoreShared*>(shared_memory());
+  Chunks& shared = *reinterpret_cast<Chunks*>(shared_memory());
   const int g = static_cast<int>(block_id().z), segment = static_cast<int>(block_id().y);
   const int first_token = static_cast<int>(block_id().x) * kBlockRows;
   const int range_begin = pass.ranges[2 * block_id().x], range_end = pass.ranges[2 * block_id().x + 1];
@@ -339,7 +327,7 @@ KVREPLAY_KERNEL void score_kernel(ColumnProblem in, FinishedRows finished, Score
   const int begin = range_begin + segment * per_segment, end = smaller(begin + per_segment, range_end);
   const std::ptrdiff_t all_rows = static_cast<std::ptrdiff_t>(in.G) * in.rows;
   const std::ptrdiff_t head = static_cast<std::ptrdiff_t>(g) * in.rows;
-  const float* q = in.q + head * in.d;
+  const float* q = in.q + g * in.head_rows * in.d;
   const float* outputs = pass.out_centred + head * in.d_v;
 
   double total[kTokens][kSums];
@@ -424,39 +412,34 @@ KVREPLAY_KERNEL void join_segments_kernel(ColumnProblem in, ScorePass pass) {
   pass.sums[at] = all;
 }
 
-/// Whether the calling thread's device has matrix units for TF32.
-bool has_tf32() { return capability() >= 80; }
-
-unsigned div_up(std::ptrdiff_t a, std::ptrdiff_t b) { return static_cast<unsigned>((a + b - 1) / b); }
-
 }  // namespace
 
 void softmax_pass(const ColumnProblem& problem, const SoftmaxStates& states, const Stream& stream) {
   launch(has_tf32() ? softmax_kernel<SplitTile> : softmax_kernel<WarpTile>,
-         {div_up(problem.rows, kBlockRows), static_cast<unsigned>(states.segments),
-          static_cast<unsigned>(problem.G) * div_up(problem.d_v, kOutColumns)},
+         {blocks_of(problem.rows, kBlockRows), static_cast<unsigned>(states.segments),
+          static_cast<unsigned>(problem.G) * blocks_of(problem.d_v, kOutColumns)},
          kThreads, sizeof(SoftmaxShared), stream, problem, states);
 }
 
 void finish_rows(const ColumnProblem& problem, const SoftmaxStates& states, const FinishedRows& rows,
                  const Stream& stream) {
-  launch(finish_kernel, {div_up(problem.rows, kWarps), static_cast<unsigned>(problem.G)}, kThreads, 0, stream,
-         problem, states, rows);
+  launch(finish_kernel, {blocks_of(problem.rows, kWarps), static_cast<unsigned>(problem.G)}, kThreads, 0,
+         stream, problem, states, rows);
 }
 
 void score_pass(const ColumnProblem& problem, const FinishedRows& rows, const ScorePass& pass,
                 const Stream& stream) {
-  const Grid grid{div_up(problem.candidates, kScoredTokens), static_cast<unsigned>(pass.segments),
+  const Grid grid{blocks_of(problem.candidates, kScoredTokens), static_cast<unsigned>(pass.segments),
                   static_cast<unsigned>(problem.G)};
   auto* const kernel = has_tf32()
                            ? (pass.future ? score_kernel<SplitTile, true> : score_kernel<SplitTile, false>)
                            : (pass.future ? score_kernel<WarpTile, true> : score_kernel<WarpTile, false>);
-  launch(kernel, grid, kThreads, sizeof(ScoreShared), stream, problem, rows, pass);
+  launch(kernel, grid, kThreads, sizeof(Chunks), stream, problem, rows, pass);
   if (pass.segments == 1) return;
   const std::ptrdiff_t n = static_cast<std::ptrdiff_t>(problem.G) *
                            (pass.future ? int{kFutureColumnSums} : int{kWindowColumnSums}) *
                            problem.candidates;
-  launch(join_segments_kernel, {div_up(n, kThreads)}, kThreads, 0, stream, problem, pass);
+  launch(join_segments_kernel, {blocks_of(n, kThreads)}, kThreads, 0, stream, problem, pass);
 }
 
 }  // namespace kvreplay::cuda

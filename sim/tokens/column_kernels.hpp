@@ -45,7 +45,8 @@ enum ColumnSum {
 struct ColumnProblem {
   int G, rows, tokens, d, d_v;
   int candidates;                 ///< tokens that are scored: 0 .. candidates - 1
-  const float* q;                 ///< [G][rows][d]
+  const float* q;                 ///< [rows][d] of the first query head
+  std::ptrdiff_t head_rows;       ///< rows from one query head of q to the next
   const float* k;                 ///< [tokens][d]
   const float* v_centred;         ///< [tokens][d_v]
   const float* centre;            ///< [d_v]

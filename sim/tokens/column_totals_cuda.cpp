@@ -1,7 +1,7 @@
 #include "sim/tokens/column_totals_cuda.hpp"
 
-#include "data/error.hpp"
-#include "sim/cuda/transfer.hpp"
+#include "sim/cuda/visibility.hpp"
+#include "sim/overflow.hpp"
 #include "sim/tokens/column_kernels.hpp"
 
 #include <algorithm>
@@ -12,25 +12,17 @@ namespace {
 
 constexpr Index div_up(Index a, Index b) { return (a + b - 1) / b; }
 
-/// What each row sees, and which rows see something of each block of tokens: [rows] and [blocks][2].
-struct Visibility {
-  std::vector<int> first, end, ranges;
-};
-
-Visibility visibility(const HeadGroup<float>& group, Rows rows, Index candidates) {
-  Visibility seen;
-  for (Index i = rows.begin; i < rows.end; ++i) {
-    seen.first.push_back(narrow(group.first_visible(i)));
-    seen.end.push_back(narrow(group.end_visible(i)));
-  }
+/// The rows that see something of each block of tokens: [blocks][2].
+std::vector<int> row_ranges(const Visibility& seen, Index candidates) {
+  std::vector<int> ranges;
   for (Index begin = 0; begin < candidates; begin += kScoredTokens) {
     const Index last = std::min<Index>(begin + kScoredTokens, candidates) - 1;
-    const auto from = std::upper_bound(seen.end.begin(), seen.end.end(), begin);
-    const auto to = std::upper_bound(seen.first.begin(), seen.first.end(), last);
-    seen.ranges.push_back(static_cast<int>(from - seen.end.begin()));
-    seen.ranges.push_back(static_cast<int>(std::max(from - seen.end.begin(), to - seen.first.begin())));
+    const auto from = std::upper_bound(seen.end.begin(), seen.end.end(), begin) - seen.end.begin();
+    const auto to = std::upper_bound(seen.first.begin(), seen.first.end(), last) - seen.first.begin();
+    ranges.push_back(static_cast<int>(from));
+    ranges.push_back(static_cast<int>(std::max(from, to)));
   }
-  return seen;
+  return ranges;
 }
 
 /// Parts that work is cut into, so that there are blocks enough for a large device. Depends on the sizes
@@ -38,13 +30,6 @@ Visibility visibility(const HeadGroup<float>& group, Rows rows, Index candidates
 Index parts(Index blocks, Index most) {
   constexpr Index kEnoughBlocks = 512;
   return std::clamp<Index>(div_up(kEnoughBlocks, blocks), 1, std::max<Index>(most, 1));
-}
-
-[[noreturn]] void throw_overflow(const HeadGroup<float>& group, Index g, Index position) {
-  throw InputError("layer " + std::to_string(group.layer) + ", query head " +
-                       std::to_string(group.kv_head * group.G() + g) + ", position " +
-                       std::to_string(position),
-                   "logits and outputs within float32 (see --precision f64)", "an overflow");
 }
 
 }  // namespace
@@ -75,17 +60,10 @@ std::vector<ColumnTotals> DeviceGroup::column_totals(Rows rows, ColumnSet column
   const Index G = group_.G(), n = rows.count(), d_v = group_.d_v();
   const Index end = group_.end_visible(rows.end - 1), begin = group_.first_visible(rows.begin);
   const Index candidates = std::min(group_.l, end);
-  const Visibility seen = visibility(group_, rows, candidates);
+  const Visibility seen = visibility(group_, rows);
+  const std::vector<int> row_ranges_host = row_ranges(seen, candidates);
   const auto first_visible = uploaded<int>(seen.first, stream_),
-             end_visible = uploaded<int>(seen.end, stream_), ranges = uploaded<int>(seen.ranges, stream_);
-
-  // The rows of each query head lie together, without those that are not asked for.
-  const auto head = static_cast<std::size_t>(group_.T_q() * group_.d());
-  const auto asked = static_cast<std::size_t>(n * group_.d());
-  const auto skipped = static_cast<std::size_t>((rows.begin - group_.first_query()) * group_.d());
-  Buffer<float> q(static_cast<std::size_t>(G) * asked);
-  for (std::size_t g = 0; g < static_cast<std::size_t>(G); ++g)
-    copy(q.data() + g * asked, static_cast<const float*>(q_.data()) + g * head + skipped, asked, stream_);
+             end_visible = uploaded<int>(seen.end, stream_), ranges = uploaded<int>(row_ranges_host, stream_);
 
   ColumnProblem problem{};
   problem.G = narrow(G);
@@ -94,7 +72,8 @@ std::vector<ColumnTotals> DeviceGroup::column_totals(Rows rows, ColumnSet column
   problem.d = narrow(group_.d());
   problem.d_v = narrow(d_v);
   problem.candidates = narrow(candidates);
-  problem.q = q.data();
+  problem.q = q_.data() + (rows.begin - group_.first_query()) * group_.d();
+  problem.head_rows = group_.T_q();
   problem.k = k_.data();
   problem.v_centred = v_centred_.data();
   problem.centre = centre_.data();
@@ -139,7 +118,7 @@ std::vector<ColumnTotals> DeviceGroup::column_totals(Rows rows, ColumnSet column
   for (Index g = 0; g < G; ++g) {
     const auto own = scores.begin() + g * n;
     const auto bad = std::find_if(own, own + n, [](const LargestScores& s) { return s.at < 0; });
-    if (bad != own + n) throw_overflow(group_, g, rows.begin + (bad - own));
+    if (bad != own + n) report_overflow(group_, g, "position " + std::to_string(rows.begin + (bad - own)));
     totals.push_back(empty_totals(group_.l, columns));
     ColumnTotals& t = totals.back();
     const auto sum_of = [&](int which, Vector<double>& into) {

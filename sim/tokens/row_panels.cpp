@@ -1,6 +1,6 @@
 #include "sim/tokens/row_panels.hpp"
 
-#include "data/error.hpp"
+#include "sim/overflow.hpp"
 
 #include <algorithm>
 #include <array>
@@ -71,12 +71,7 @@ void finish_panel(const HeadGroup<T>& group, const PreparedValues<T>& values, In
     const bool sink_fits = state.rest_max[r] < std::numeric_limits<T>::infinity();
     if (state.top_at[r] >= 0 && sink_fits && std::isfinite(column[r].lse) && std::isfinite(sums.out_sq[r]))
       continue;
-    throw InputError("layer " + std::to_string(group.layer) + ", query head " +
-                         std::to_string(group.kv_head * group.G() + g) + ", position " +
-                         std::to_string(position(r)),
-                     std::string("logits and outputs within ") +
-                         (sizeof(T) == 4 ? "float32 (see --precision f64)" : "float64"),
-                     "an overflow");
+    report_overflow(group, g, "position " + std::to_string(position(r)));
   }
 
   for (Index r = 0; r < W; ++r) {
