@@ -1,5 +1,6 @@
 #include "sim/cuda/emulation.hpp"
 
+#include <cmath>
 #include <csetjmp>
 #include <exception>
 #include <memory>
@@ -199,6 +200,11 @@ void warp_together(const char* what, LaneShare mine, const std::function<void(co
   warp.lanes[index % kWarp] = mine;
   if (warp.barrier.arrived + 1 == kWarp) carry_out(warp.lanes);
   arrive(block, warp.barrier);
+}
+
+float truncated(double x) {
+  const auto nearest = static_cast<float>(x);
+  return std::abs(static_cast<double>(nearest)) > std::abs(x) ? std::nextafter(nearest, 0.0F) : nearest;
 }
 
 }  // namespace kvreplay::cuda::emulation

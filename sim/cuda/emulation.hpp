@@ -39,6 +39,9 @@ using Lanes = std::array<LaneShare, 32>;
 /// Waits until all 32 lanes are here with the same `what`; the last one then carries it out for all.
 void warp_together(const char* what, LaneShare mine, const std::function<void(const Lanes&)>& carry_out);
 
+/// As float32, rounded towards 0: how matrix units add.
+float truncated(double x);
+
 /// Every lane takes the value that lane `from` (of all 32) gives.
 template <class T>
 T shuffle(T value, unsigned from) {

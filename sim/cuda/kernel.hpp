@@ -1,6 +1,7 @@
 #pragma once
 
 #include "sim/cuda/runtime.hpp"
+#include "sim/host_device.hpp"
 
 // What kernels are written in: CUDA, or its emulation where the file is compiled as C++. A warp has 32 lanes;
 // whatever a warp does together, all its lanes call.
@@ -10,6 +11,7 @@
 #define KVREPLAY_KERNEL __global__
 #define KVREPLAY_DEVICE __device__ __forceinline__
 #define KVREPLAY_UNROLL _Pragma("unroll")
+#define KVREPLAY_NO_UNROLL _Pragma("unroll 1")
 #else
 #include "sim/cuda/emulation.hpp"
 
@@ -17,6 +19,7 @@
 #define KVREPLAY_KERNEL
 #define KVREPLAY_DEVICE inline
 #define KVREPLAY_UNROLL
+#define KVREPLAY_NO_UNROLL
 #endif
 
 namespace kvreplay::cuda {
@@ -45,8 +48,16 @@ template <class T>
 KVREPLAY_DEVICE T shuffle_xor(T value, int mask) {
   return __shfl_xor_sync(0xffffffffU, value, mask);
 }
-/// Within 2 ulp of the argument's own rounding; 0 at -inf.
-KVREPLAY_DEVICE float fast_exp(float x) { return exp2f(x * 1.44269504088896341F); }
+/// Whether it holds for any lane.
+KVREPLAY_DEVICE bool any_lane(bool holds) { return __any_sync(0xffffffffU, holds) != 0; }
+/// Makes *at the larger of itself and x, both at least 0, whoever else does.
+KVREPLAY_DEVICE void raise(float* at, float x) { atomicMax(reinterpret_cast<int*>(at), __float_as_int(x)); }
+/// Within 2 ulp of the argument's own rounding; 0 at -inf and below 2^-126.
+KVREPLAY_DEVICE float fast_exp(float x) {
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * 1.44269504088896341F));
+  return power;
+}
 KVREPLAY_DEVICE float fused(float a, float b, float c) { return fmaf(a, b, c); }
 
 /// Starts a kernel on a stream; throws DeviceError where the device refuses.
@@ -78,6 +89,12 @@ template <class T>
 T shuffle_xor(T value, int mask) {
   return emulation::shuffle(value, (emulation::this_thread().index % 32) ^ static_cast<unsigned>(mask));
 }
+inline bool any_lane(bool holds) {
+  int any = holds ? 1 : 0;
+  for (int mask = 1; mask < 32; mask *= 2) any |= shuffle_xor(any, mask);
+  return any != 0;
+}
+inline void raise(float* at, float x) { *at = *at < x ? x : *at; }
 inline float fast_exp(float x) { return std::exp2(x * 1.44269504088896341F); }
 inline float fused(float a, float b, float c) { return std::fma(a, b, c); }
 
@@ -93,11 +110,11 @@ void launch(void (*kernel)(Parameters...), Grid grid, int threads, std::size_t s
 KVREPLAY_DEVICE int lane_id() { return thread_id() % 32; }
 KVREPLAY_DEVICE int warp_id() { return thread_id() / 32; }
 template <class T>
-KVREPLAY_DEVICE T smaller(T a, T b) {
+KVREPLAY_HOST_DEVICE inline T smaller(T a, T b) {
   return b < a ? b : a;
 }
 template <class T>
-KVREPLAY_DEVICE T larger(T a, T b) {
+KVREPLAY_HOST_DEVICE inline T larger(T a, T b) {
   return a < b ? b : a;
 }
 

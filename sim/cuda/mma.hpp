@@ -74,7 +74,7 @@ KVREPLAY_DEVICE void multiply_add(float* c, const MmaA& a, const MmaB& b) {
         double sum = static_cast<double>(out[i]);
         for (int k = 0; k < 8; ++k)
           sum += static_cast<double>(left[g + 8 * (i / 2)][k]) * static_cast<double>(right[k][2 * t + i % 2]);
-        out[i] = static_cast<float>(sum);
+        out[i] = emulation::truncated(sum);
       }
     }
   });
@@ -82,7 +82,8 @@ KVREPLAY_DEVICE void multiply_add(float* c, const MmaA& a, const MmaB& b) {
 }
 
 /// A tile as WarpTile (warp_tile.hpp), from matrix units. Each number is taken as the sum of two of TF32, and
-/// of the four products the three are formed that float32 would not round away: as good as float32's own.
+/// of the four products the three are formed that float32 would not round away: as good as float32's own, as
+/// long as a call's depth is short: the units truncate what they add, and only the calls' sums are rounded.
 template <int kColumns>
 struct SplitTile : TileEntries<2, kColumns / 4> {
   using Entries = TileEntries<2, kColumns / 4>;
@@ -106,6 +107,7 @@ struct SplitTile : TileEntries<2, kColumns / 4> {
   /// Entry (k, n) of B is b[k * b_k + n * b_n].
   KVREPLAY_DEVICE void add(const float* a, int lda, const float* b, int b_k, int b_n, int depth) {
     const int g = lane_id() / 4, t = lane_id() % 4;
+    float sum[kColumns / 8][4] = {};
     for (int k = 0; k < depth; k += 8) {
       MmaA high, low;
       KVREPLAY_UNROLL
@@ -123,15 +125,15 @@ struct SplitTile : TileEntries<2, kColumns / 4> {
           b_high.at[i] = rounded_to_tf32(x);
           b_low.at[i] = rounded_to_tf32(x - b_high.at[i]);
         }
-        float c[4] = {at[0][2 * n], at[0][2 * n + 1], at[1][2 * n], at[1][2 * n + 1]};
-        multiply_add(c, low, b_high);
-        multiply_add(c, high, b_low);
-        multiply_add(c, high, b_high);
-        at[0][2 * n] = c[0];
-        at[0][2 * n + 1] = c[1];
-        at[1][2 * n] = c[2];
-        at[1][2 * n + 1] = c[3];
+        multiply_add(sum[n], low, b_high);
+        multiply_add(sum[n], high, b_low);
+        multiply_add(sum[n], high, b_high);
       }
+    }
+    KVREPLAY_UNROLL
+    for (int n = 0; n < kColumns / 8; ++n) {
+      KVREPLAY_UNROLL
+      for (int i = 0; i < 4; ++i) at[i / 2][2 * n + i % 2] += sum[n][i];
     }
   }
 };

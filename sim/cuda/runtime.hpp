@@ -42,6 +42,8 @@ std::size_t free_memory();
 void use_device(int index);
 /// That device's, 10 major + minor.
 int capability();
+/// Bytes of shared memory that one of its blocks may take.
+std::size_t shared_memory_limit();
 
 /// Work that runs in order. Belongs to the device that is current when it is made.
 class Stream {

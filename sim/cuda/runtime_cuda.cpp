@@ -13,6 +13,14 @@ void check(cudaError_t error) {
 
 cudaStream_t stream_of(const Stream& stream) { return static_cast<cudaStream_t>(stream.handle()); }
 
+/// Of the calling thread's device.
+int attribute(cudaDeviceAttr which) {
+  int device = 0, value = 0;
+  check(cudaGetDevice(&device));
+  check(cudaDeviceGetAttribute(&value, which, device));
+  return value;
+}
+
 }  // namespace
 
 Devices find_devices() {
@@ -47,11 +55,11 @@ std::size_t free_memory() {
 void use_device(int index) { check(cudaSetDevice(index)); }
 
 int capability() {
-  int device = 0, major = 0, minor = 0;
-  check(cudaGetDevice(&device));
-  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
-  return 10 * major + minor;
+  return 10 * attribute(cudaDevAttrComputeCapabilityMajor) + attribute(cudaDevAttrComputeCapabilityMinor);
+}
+
+std::size_t shared_memory_limit() {
+  return static_cast<std::size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin));
 }
 
 Stream::Stream() {

@@ -31,6 +31,7 @@ void use_device(int index) {
   current = index;
 }
 int capability() { return current == 0 ? 75 : 80; }
+std::size_t shared_memory_limit() { return std::size_t{1024} * (current == 0 ? 64 : 163); }
 
 Stream::Stream() = default;
 Stream::~Stream() = default;

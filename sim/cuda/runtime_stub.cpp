@@ -11,6 +11,7 @@ Devices find_devices() { return {{}, "this build has no CUDA backend"}; }
 std::size_t free_memory() { return 0; }
 void use_device(int) { refuse(); }
 int capability() { refuse(); }
+std::size_t shared_memory_limit() { refuse(); }
 
 Stream::Stream() { refuse(); }
 Stream::~Stream() = default;

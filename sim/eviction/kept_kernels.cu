@@ -55,8 +55,8 @@ KVREPLAY_KERNEL void logit_kernel(KeptRows in) {
       if (p >= end) continue;
       const bool visible = p >= from && p < to;
       float raw = z.at[i][j];
-      // Products made of several parts turn infinity into NaN, which no soft cap bounds.
-      if (visible && !finite(raw))
+      // Beyond float32 the parts of a product may leave NaN, or what they were cut to.
+      if (visible && !(std::fabs(raw) < 1e37F))
         raw = dot(in.q + (head + row) * in.d, in.k + static_cast<std::ptrdiff_t>(p) * in.d, in.d);
       const float logit = visible ? entry_logit(in.scale * raw, in.softcap).z : kHidden;
       if (visible && !finite(logit)) in.bad[head + row] = 1;

@@ -3,28 +3,70 @@
 #include "sim/cuda/runtime.hpp"
 #include "sim/tokens/entry_formulas.hpp"
 
-// The two passes of tiles.hpp on a device. Numbers are float32; matrices lie row by row, without padding.
+#include <cstdint>
+
+// The two passes of tiles.hpp on a device, on half-precision matrix units. A number is taken as one half or
+// as the sum of two, times a power of two: 22 bits and more of it, so that three products of halves (one or
+// two where an operand needs one half only: any dump in float16 or bfloat16) are as good as float32's own.
 //
-//   pass one   a block of rows against one segment of the tokens -> softmax state of every row
-//   finish     the segments' states of a row, merged             -> o - centre, row constants, largest column
-//   pass two   a block of tokens against one segment of the rows -> column sums, float64
+//   prepare   matrices as they lie in the dump       -> halves; values less a centre, their norms
+//   pass one  a block of rows, a segment of tokens   -> softmax state of every row
+//   finish    the segments' states of a row, merged  -> o - centre in halves, row constants, largest column
+//   pass two  a block of tokens, a segment of rows   -> column sums, float64
 //
-// A sum is always added up by one thread in order of position, and then over threads and segments in a fixed
-// order: two runs give the same bits.
+// Rows are those of all query heads, packed: a head's n rows, padded to whole slabs, follow those of the head
+// before it, so that one block serves the few rows of several heads with one read of its tokens. A sum is
+// added up by one thread in order of the rows for a few steps in float32 and beyond in float64, and then over
+// threads and segments in a fixed order: two runs give the same bits.
 
 namespace kvreplay::cuda {
 
-/// What a row needs in pass two; one array of `count` numbers each, in this order.
-enum RowNumber {
-  kRowLse,
-  kRowRescale,
-  kRowZeroLogit,
-  kRowZeroWeightSum,
-  kRowZeroLogitOutSq,
-  kRowOutCentredSq,
-  kRowCentreDotOut,
-  kRowNumbers
+/// Rows of one head that a warp takes at once.
+inline constexpr int kSlab = 32;
+/// Rows of a block of pass one, tokens of a block of pass two.
+inline constexpr int kBlockRows = 128;
+inline constexpr int kScoredTokens = 128;
+/// Tokens of a step of pass one.
+inline constexpr int kSoftmaxStep = 32;
+/// Slabs of a step of pass two; each leaves sums of its own.
+inline constexpr int kScoredSlabs = 2;
+
+/// Channels that a row of halves has: with zeros up to whole steps of the matrix units.
+constexpr int half_depth(int channels) { return (channels + 15) / 16 * 16; }
+
+enum class NumberType { f32, f16, bf16 };
+
+/// A matrix as it lies in the dump, [rows][width].
+struct StoredRows {
+  const void* data;
+  NumberType type;
 };
+
+/// A matrix as matrix units take it, [rows][half_depth(channels)].
+struct HalfMatrix {
+  std::uint16_t* high;
+  std::uint16_t* low;  ///< null: each number is one half
+  float* unit;         ///< [rows] powers of two that the halves are multiplied by
+  int depth;
+};
+
+/// What becomes of the values, [tokens][d_v] and [tokens].
+struct PreparedRows {
+  float* centre;            ///< [d_v], near the mean of the values
+  float* centred;           ///< v - centre
+  float* value_sq;          ///< ||v||^2
+  float* value_centred_sq;  ///< ||v - centre||^2
+  float* centre_dot_value;  ///< centre . (v - centre)
+  HalfMatrix halves;        ///< of v - centre; one unit serves all
+};
+
+/// Rows of [rows][width] as halves: row r of `to` is row r of each of `heads` matrices `head_rows` apart, in
+/// turn, zeros from `rows` of each head up to `padded_rows`.
+void prepare_rows(const StoredRows& from, int width, int heads, std::ptrdiff_t head_rows, int rows,
+                  int padded_rows, const HalfMatrix& to, const Stream& stream);
+
+void prepare_tokens(const StoredRows& values, int tokens, int d_v, const PreparedRows& to,
+                    const Stream& stream);
 
 /// Column sums of pass two; the future's are the last two.
 enum ColumnSum {
@@ -43,23 +85,21 @@ enum ColumnSum {
 
 /// Rows of all query heads against all tokens. Pointers are to device memory.
 struct ColumnProblem {
-  int G, rows, tokens, d, d_v;
-  int candidates;                 ///< tokens that are scored: 0 .. candidates - 1
-  const float* q;                 ///< [rows][d] of the first query head
-  std::ptrdiff_t head_rows;       ///< rows from one query head of q to the next
-  const float* k;                 ///< [tokens][d]
-  const float* v_centred;         ///< [tokens][d_v]
-  const float* centre;            ///< [d_v]
-  const float* value_sq;          ///< [candidates]
-  const float* value_centred_sq;  ///< [candidates]
-  const float* centre_dot_value;  ///< [candidates]
-  float scale, softcap;           ///< softcap 0: none
-  const int* first_visible;       ///< [rows], ascending: the tokens [first, end) that a row sees
-  const int* end_visible;         ///< [rows], ascending
-  const float* sink_logit;        ///< [G], or null
+  int G, rows, padded_rows, tokens, d, d_v;
+  int candidates;  ///< tokens that are scored: 0 .. candidates - 1
+  bool exact;      ///< weights and outputs in two halves each
+  HalfMatrix q;    ///< [G][padded_rows]
+  HalfMatrix k;    ///< [tokens]
+  PreparedRows v;
+  float scale, softcap;      ///< softcap 0: none
+  const int* first_visible;  ///< [rows], ascending: the tokens [first, end) that a row sees
+  const int* end_visible;    ///< [rows], ascending
+  const float* sink_logit;   ///< [G], or null
+
+  KVREPLAY_HOST_DEVICE int packed_rows() const { return G * padded_rows; }
 };
 
-/// Softmax states, [segments][G][rows]; see SoftmaxPanel.
+/// Softmax states, [segments][G][padded_rows]; see SoftmaxPanel.
 struct SoftmaxStates {
   int segments;
   int per_segment;  ///< tokens; segment s starts at begin + s per_segment
@@ -68,16 +108,25 @@ struct SoftmaxStates {
   int* top_at;
   float* rest_max;
   float* rest_sum;
-  float* rest_out;  ///< [segments][G][rows][d_v]
+  float* rest_out;  ///< [segments][G][padded_rows][d_v]
 };
 
 void softmax_pass(const ColumnProblem& problem, const SoftmaxStates& states, const Stream& stream);
 
-/// What finish_rows() leaves. o - centre stands in segment 0 of rest_out.
+/// What pass two needs of a row. A row of the padding sees nothing.
+struct alignas(16) RowConstants {
+  EntryRow<float> entry;
+  float q_scale;  ///< makes a logit of a product of halves, before the token's unit
+  float o_scale;  ///< makes (v - centre) . (o - centre) of one
+  int first_visible, end_visible;
+  int apart;  ///< its largest column
+};
+
+/// What finish_rows() leaves. o - centre stands in segment 0 of rest_out too.
 struct FinishedRows {
-  float* numbers;          ///< [kRowNumbers][G][rows]
-  int* top_at;             ///< [G][rows]
-  LargestScores* largest;  ///< [G][rows]; at = -1 where a number overflows float32
+  RowConstants* constants;  ///< [G][padded_rows]
+  HalfMatrix out;           ///< [G][padded_rows], o - centre
+  LargestScores* largest;   ///< [G][rows]; at = -1 where a number overflows float32
 };
 
 void finish_rows(const ColumnProblem& problem, const SoftmaxStates& states, const FinishedRows& rows,
@@ -85,15 +134,14 @@ void finish_rows(const ColumnProblem& problem, const SoftmaxStates& states, cons
 
 struct ScorePass {
   bool future;               ///< which sums
-  int segments;              ///< parts that the rows of a token block are cut into
+  int segments;              ///< parts that the slabs of a token block are cut into
   const int* ranges;         ///< [blocks of tokens][2]: the rows that see some token of the block
-  const float* out_centred;  ///< [G][rows][d_v]
-  double* sums;              ///< [segments][G][sums][candidates]
+  const float* out_centred;  ///< [G][padded_rows][d_v]
+  /// [segments][kScoredSlabs][G][sums][candidates], 0 at first
+  double* sums;
 };
-/// Tokens of a block of pass two.
-inline constexpr int kScoredTokens = 64;
 
-/// Ends with the sums of all segments in segment 0.
+/// Ends with the sums of all segments and slabs in the first part of `sums`.
 void score_pass(const ColumnProblem& problem, const FinishedRows& rows, const ScorePass& pass,
                 const Stream& stream);
 

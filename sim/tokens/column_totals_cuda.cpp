@@ -2,7 +2,6 @@
 
 #include "sim/cuda/visibility.hpp"
 #include "sim/overflow.hpp"
-#include "sim/tokens/column_kernels.hpp"
 
 #include <algorithm>
 #include <string>
@@ -11,6 +10,7 @@ namespace kvreplay::cuda {
 namespace {
 
 constexpr Index div_up(Index a, Index b) { return (a + b - 1) / b; }
+constexpr std::size_t size(Index n) { return static_cast<std::size_t>(n); }
 
 /// The rows that see something of each block of tokens: [blocks][2].
 std::vector<int> row_ranges(const Visibility& seen, Index candidates) {
@@ -34,99 +34,145 @@ Index parts(Index blocks, Index most) {
 
 }  // namespace
 
-DeviceGroup::DeviceGroup(const HeadGroup<float>& group, const PreparedValues<float>& values,
-                         const Stream& stream)
+HalfBuffers::HalfBuffers(Index rows, Index channels, bool with_low, Index units)
+    : depth_(half_depth(narrow(channels))),
+      high_(size(rows * depth_)),
+      low_(with_low ? size(rows * depth_) : 0),
+      unit_(size(units)) {}
+
+HalfMatrix HalfBuffers::view() const { return {high_.data(), low_.data(), unit_.data(), depth_}; }
+
+DeviceGroup::DeviceGroup(const HeadGroup<float>& group, Products products, const Stream& stream)
     : group_(group),
+      products_(products),
       stream_(stream),
-      q_(static_cast<std::size_t>(group.G() * group.T_q() * group.d())),
-      k_(uploaded<float>(group.k, stream)),
-      v_centred_(uploaded<float>(values.centred, stream)),
-      centre_(uploaded<float>(values.centre, stream)),
-      value_sq_(uploaded<float>(values.value_sq, stream)),
-      value_centred_sq_(uploaded<float>(values.value_centred_sq, stream)),
-      centre_dot_value_(uploaded<float>(values.centre_dot_value, stream)),
-      value_sq_host_(values.value_sq.cast<double>()) {
-  const auto head = static_cast<std::size_t>(group.T_q() * group.d());
+      q_(size(group.G() * group.T_q() * group.d())),
+      k_(group.T_all(), group.d(), products == Products::f32, group.T_all()),
+      v_(group.T_all(), group.d_v(), products == Products::f32, 1),
+      centre_(size(group.d_v())),
+      centred_(size(group.T_all() * group.d_v())),
+      value_sq_(size(group.T_all())),
+      value_centred_sq_(size(group.T_all())),
+      centre_dot_value_(size(group.T_all())) {
+  const int T = narrow(group.T_all()), d_v = narrow(group.d_v());
+  const auto head = size(group.T_q() * group.d());
   for (std::size_t g = 0; g < group.q.size(); ++g)
     copy(q_.data() + g * head, group.q[g].data(), head, stream);
-  if (!group.rule.sink_logit.empty()) {
-    const std::vector<float> sinks(group.rule.sink_logit.begin(), group.rule.sink_logit.end());
-    sink_logit_ = uploaded<float>(sinks, stream);
-    stream.synchronize();
-  }
+  const auto k = uploaded<float>(group.k, stream), v = uploaded<float>(group.v, stream);
+  prepare_rows({k.data(), NumberType::f32}, narrow(group.d()), 1, T, T, T, k_.view(), stream);
+  prepare_tokens({v.data(), NumberType::f32}, T, d_v,
+                 {centre_.data(), centred_.data(), value_sq_.data(), value_centred_sq_.data(),
+                  centre_dot_value_.data(), v_.view()},
+                 stream);
+  const std::vector<float> sinks(group.rule.sink_logit.begin(), group.rule.sink_logit.end());
+  if (!sinks.empty()) sink_logit_ = uploaded<float>(sinks, stream);
+  const std::vector<float> squares = downloaded(value_sq_, size(group.l), stream);
+  value_sq_host_ = Eigen::Map<const Vector<float>>(squares.data(), group.l).cast<double>();
 }
 
 std::vector<ColumnTotals> DeviceGroup::column_totals(Rows rows, ColumnSet columns) const {
-  const Index G = group_.G(), n = rows.count(), d_v = group_.d_v();
-  const Index end = group_.end_visible(rows.end - 1), begin = group_.first_visible(rows.begin);
-  const Index candidates = std::min(group_.l, end);
-  const Visibility seen = visibility(group_, rows);
-  const std::vector<int> row_ranges_host = row_ranges(seen, candidates);
-  const auto first_visible = uploaded<int>(seen.first, stream_),
-             end_visible = uploaded<int>(seen.end, stream_), ranges = uploaded<int>(row_ranges_host, stream_);
+  const ColumnRun run(*this, rows, columns);
+  run.launch();
+  return run.totals();
+}
 
-  ColumnProblem problem{};
-  problem.G = narrow(G);
-  problem.rows = narrow(n);
-  problem.tokens = narrow(group_.T_all());
-  problem.d = narrow(group_.d());
-  problem.d_v = narrow(d_v);
-  problem.candidates = narrow(candidates);
-  problem.q = q_.data() + (rows.begin - group_.first_query()) * group_.d();
-  problem.head_rows = group_.T_q();
-  problem.k = k_.data();
-  problem.v_centred = v_centred_.data();
-  problem.centre = centre_.data();
-  problem.value_sq = value_sq_.data();
-  problem.value_centred_sq = value_centred_sq_.data();
-  problem.centre_dot_value = centre_dot_value_.data();
-  problem.scale = static_cast<float>(group_.rule.scale);
-  problem.softcap = static_cast<float>(group_.rule.softcap.value_or(0));
-  problem.first_visible = first_visible.data();
-  problem.end_visible = end_visible.data();
-  problem.sink_logit = sink_logit_.data();
+ColumnRun::ColumnRun(const DeviceGroup& on_device, Rows rows, ColumnSet columns)
+    : group_(on_device), rows_(rows), columns_(columns) {
+  const HeadGroup<float>& group = on_device.group_;
+  const Stream& stream = on_device.stream_;
+  const Index G = group.G(), n = rows.count(), d_v = group.d_v();
+  const Index padded = div_up(n, kSlab) * kSlab, packed = G * padded;
+  const Index end = group.end_visible(rows.end - 1), begin = group.first_visible(rows.begin);
+  const Index candidates = std::min(group.l, end);
+  const Visibility seen = visibility(group, rows);
+  const std::vector<int> ranges = row_ranges(seen, candidates);
+  first_visible_ = uploaded<int>(seen.first, stream);
+  end_visible_ = uploaded<int>(seen.end, stream);
+  ranges_ = uploaded<int>(ranges, stream);
+  stream.synchronize();  // what was uploaded lives here
 
-  constexpr Index kRowsABlock = 64, kTokensAStep = 32, kLeastSteps = 8;
-  const Index segments = parts(G * div_up(n, kRowsABlock), (end - begin) / (kLeastSteps * kTokensAStep));
-  const Index per_segment = div_up(div_up(end - begin, segments), kTokensAStep) * kTokensAStep;
-  const auto all_rows = static_cast<std::size_t>(G * n),
-             states = static_cast<std::size_t>(segments) * all_rows;
-  const Buffer<float> top(states), rest_max(states), rest_sum(states),
-      rest_out(states * static_cast<std::size_t>(d_v));
-  const Buffer<int> top_at(states);
-  const SoftmaxStates state{narrow(segments), narrow(per_segment), narrow(begin),   top.data(),
-                            top_at.data(),    rest_max.data(),     rest_sum.data(), rest_out.data()};
-  softmax_pass(problem, state, stream_);
+  const bool exact = on_device.products_ == Products::f32;
+  q_ = HalfBuffers(packed, group.d(), exact, packed);
+  out_halves_ = HalfBuffers(packed, d_v, exact, packed);
+  problem_.G = narrow(G);
+  problem_.rows = narrow(n);
+  problem_.padded_rows = narrow(packed) / narrow(G);
+  problem_.tokens = narrow(group.T_all());
+  problem_.d = narrow(group.d());
+  problem_.d_v = narrow(d_v);
+  problem_.candidates = narrow(candidates);
+  problem_.exact = exact;
+  problem_.q = q_.view();
+  problem_.k = on_device.k_.view();
+  problem_.v = {on_device.centre_.data(),           on_device.centred_.data(),
+                on_device.value_sq_.data(),         on_device.value_centred_sq_.data(),
+                on_device.centre_dot_value_.data(), on_device.v_.view()};
+  problem_.scale = static_cast<float>(group.rule.scale);
+  problem_.softcap = static_cast<float>(group.rule.softcap.value_or(0));
+  problem_.first_visible = first_visible_.data();
+  problem_.end_visible = end_visible_.data();
+  problem_.sink_logit = on_device.sink_logit_.data();
 
-  const Buffer<float> numbers(all_rows * kRowNumbers);
-  const Buffer<int> row_top(all_rows);
-  const Buffer<LargestScores> largest(all_rows);
-  const FinishedRows finished{numbers.data(), row_top.data(), largest.data()};
-  finish_rows(problem, state, finished, stream_);
+  constexpr Index kLeastSteps = 8;
+  const Index segments = parts(div_up(packed, kBlockRows), (end - begin) / (kLeastSteps * kSoftmaxStep));
+  const Index per_segment = div_up(div_up(end - begin, segments), kSoftmaxStep) * kSoftmaxStep;
+  const std::size_t states = size(segments * packed);
+  top_ = Buffer<float>(states);
+  rest_max_ = Buffer<float>(states);
+  rest_sum_ = Buffer<float>(states);
+  rest_out_ = Buffer<float>(states * size(d_v));
+  top_at_ = Buffer<int>(states);
+  states_ = {narrow(segments), narrow(per_segment), narrow(begin),    top_.data(),
+             top_at_.data(),   rest_max_.data(),    rest_sum_.data(), rest_out_.data()};
+  constants_ = Buffer<RowConstants>(size(packed));
+  largest_ = Buffer<LargestScores>(size(G * n));
+  finished_ = {constants_.data(), out_halves_.view(), largest_.data()};
 
   const bool future = columns == ColumnSet::future;
-  const std::size_t n_sums = future ? kFutureColumnSums : kWindowColumnSums;
-  const Index row_segments = parts(G * div_up(candidates, kScoredTokens), n / (kLeastSteps * kTokensAStep));
-  const std::size_t in_head = n_sums * static_cast<std::size_t>(candidates);
-  const Buffer<double> sums(static_cast<std::size_t>(row_segments * G) * in_head);
-  score_pass(problem, finished, {future, narrow(row_segments), ranges.data(), rest_out.data(), sums.data()},
-             stream_);
+  const Index n_sums = future ? Index{kFutureColumnSums} : Index{kWindowColumnSums};
+  const Index row_segments =
+      parts(div_up(candidates, kScoredTokens), packed / (kLeastSteps * kScoredSlabs * kSlab));
+  sums_ = Buffer<double>(size(row_segments * kScoredSlabs * G * n_sums * candidates));
+  pass_ = {future, narrow(row_segments), ranges_.data(), rest_out_.data(), sums_.data()};
+}
 
-  const std::vector<LargestScores> scores = downloaded(largest, all_rows, stream_);
-  const std::vector<double> added = downloaded(sums, static_cast<std::size_t>(G) * in_head, stream_);
+void ColumnRun::launch() const {
+  launch_pass_one();
+  launch_pass_two();
+}
+
+void ColumnRun::launch_pass_one() const {
+  const HeadGroup<float>& group = group_.group_;
+  const float* q = group_.q_.data() + (rows_.begin - group.first_query()) * group.d();
+  prepare_rows({q, NumberType::f32}, problem_.d, problem_.G, group.T_q(), problem_.rows, problem_.padded_rows,
+               problem_.q, group_.stream_);
+  softmax_pass(problem_, states_, group_.stream_);
+  finish_rows(problem_, states_, finished_, group_.stream_);
+}
+
+void ColumnRun::launch_pass_two() const {
+  fill_zero(sums_, group_.stream_);
+  score_pass(problem_, finished_, pass_, group_.stream_);
+}
+
+std::vector<ColumnTotals> ColumnRun::totals() const {
+  const HeadGroup<float>& group = group_.group_;
+  const Index G = group.G(), n = rows_.count(), candidates = problem_.candidates;
+  const std::size_t n_sums = pass_.future ? kFutureColumnSums : kWindowColumnSums;
+  const std::size_t in_head = n_sums * size(candidates);
+  const std::vector<LargestScores> scores = downloaded(largest_, largest_.size(), group_.stream_);
+  const std::vector<double> added = downloaded(sums_, size(G) * in_head, group_.stream_);
   std::vector<ColumnTotals> totals;
   for (Index g = 0; g < G; ++g) {
     const auto own = scores.begin() + g * n;
     const auto bad = std::find_if(own, own + n, [](const LargestScores& s) { return s.at < 0; });
-    if (bad != own + n) report_overflow(group_, g, "position " + std::to_string(rows.begin + (bad - own)));
-    totals.push_back(empty_totals(group_.l, columns));
+    if (bad != own + n) report_overflow(group, g, "position " + std::to_string(rows_.begin + (bad - own)));
+    totals.push_back(empty_totals(group.l, columns_));
     ColumnTotals& t = totals.back();
     const auto sum_of = [&](int which, Vector<double>& into) {
-      const double* from =
-          added.data() + static_cast<std::size_t>(g) * in_head + static_cast<std::size_t>(which * candidates);
-      std::copy_n(from, candidates, into.data());
+      std::copy_n(added.data() + size(g) * in_head + size(which * candidates), candidates, into.data());
     };
-    if (future) {
+    if (pass_.future) {
       sum_of(kFutureRemove, t.exact_remove);
       sum_of(kFutureMaxAttn, t.max_attn);
     } else {
@@ -138,12 +184,12 @@ std::vector<ColumnTotals> DeviceGroup::column_totals(Rows rows, ColumnSet column
       sum_of(kSumExactRemove, t.exact_remove);
       // ||v + z (v - o)||^2 = ||v||^2 + 2 z v . (v - o) + z^2 ||v - o||^2
       sum_of(kSumJointCross, t.joint);
-      t.joint = t.attn_sq.cwiseProduct(value_sq_host_) + 2 * t.joint + t.key;
+      t.joint = t.attn_sq.cwiseProduct(group_.value_sq_host_) + 2 * t.joint + t.key;
       // Rounding may leave a sum of squares just below 0.
       for (Vector<double>* sum : {&t.joint, &t.key, &t.exact_key, &t.exact_joint}) *sum = sum->cwiseMax(0.0);
     }
     t.exact_remove = t.exact_remove.cwiseMax(0.0);
-    add_largest({own, own + n}, columns, group_.l, t);
+    add_largest({own, own + n}, columns_, group.l, t);
   }
   return totals;
 }

@@ -1,25 +1,81 @@
 #pragma once
 
 #include "sim/cuda/runtime.hpp"
+#include "sim/tokens/column_kernels.hpp"
 #include "sim/tokens/column_totals.hpp"
 
 namespace kvreplay::cuda {
 
+/// How numbers go through the matrix units.
+enum class Products {
+  f32,    ///< as good as float32's own products
+  tensor  ///< one half-precision product: about 3 digits
+};
+
+/// A HalfMatrix's memory.
+class HalfBuffers {
+ public:
+  HalfBuffers() = default;
+  HalfBuffers(Index rows, Index channels, bool with_low, Index units);
+  HalfMatrix view() const;
+
+ private:
+  int depth_ = 0;
+  Buffer<std::uint16_t> high_, low_;
+  Buffer<float> unit_;
+};
+
 /// A head group on the calling thread's device, ready for any set of rows.
 class DeviceGroup {
  public:
-  /// Refers to both until it is gone.
-  DeviceGroup(const HeadGroup<float>& group, const PreparedValues<float>& values, const Stream& stream);
+  /// Refers to the group and the stream until it is gone.
+  DeviceGroup(const HeadGroup<float>& group, Products products, const Stream& stream);
 
-  /// column_totals() on the device. Device memory: O(G |rows| d_v + l) beyond the group. Throws InputError
-  /// where a number overflows float32, OutOfDeviceMemory and DeviceError.
+  /// column_totals() on the device. Device memory: O(G |rows| (d + d_v) + G l) beyond the group. Throws
+  /// InputError where a number overflows float32, OutOfDeviceMemory and DeviceError.
   std::vector<ColumnTotals> column_totals(Rows rows, ColumnSet columns) const;
 
  private:
+  friend class ColumnRun;
+
   const HeadGroup<float>& group_;
+  const Products products_;
   const Stream& stream_;
-  Buffer<float> q_, k_, v_centred_, centre_, value_sq_, value_centred_sq_, centre_dot_value_, sink_logit_;
+  Buffer<float> q_;  // [G][T_q][d]
+  HalfBuffers k_, v_;
+  Buffer<float> centre_, centred_, value_sq_, value_centred_sq_, centre_dot_value_, sink_logit_;
   Vector<double> value_sq_host_;
+};
+
+/// One set of rows of a group, and the memory that both passes over them take.
+class ColumnRun {
+ public:
+  /// Refers to the group until it is gone. Rows must not be empty.
+  ColumnRun(const DeviceGroup& group, Rows rows, ColumnSet columns);
+
+  /// Both passes, in the group's stream; returns at once.
+  void launch() const;
+  void launch_pass_one() const;  ///< with the rows' preparation
+  void launch_pass_two() const;
+
+  /// Waits for them: [G].
+  std::vector<ColumnTotals> totals() const;
+
+ private:
+  const DeviceGroup& group_;
+  const Rows rows_;
+  const ColumnSet columns_;
+  HalfBuffers q_, out_halves_;
+  Buffer<int> first_visible_, end_visible_, ranges_;
+  Buffer<float> top_, rest_max_, rest_sum_, rest_out_;
+  Buffer<int> top_at_;
+  Buffer<RowConstants> constants_;
+  Buffer<LargestScores> largest_;
+  Buffer<double> sums_;
+  ColumnProblem problem_{};
+  SoftmaxStates states_{};
+  FinishedRows finished_{};
+  ScorePass pass_{};
 };
 
 }  // namespace kvreplay::cuda

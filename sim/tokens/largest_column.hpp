@@ -1,15 +1,11 @@
 #pragma once
 
+#include "sim/host_device.hpp"
+
 #include <cmath>
 #include <limits>
 
 // A row's largest column, scored from what remains of the row without it. Scalar formulas, for every backend.
-
-#if defined(__CUDACC__)
-#define KVREPLAY_HOST_DEVICE __host__ __device__
-#else
-#define KVREPLAY_HOST_DEVICE
-#endif
 
 namespace kvreplay {
 

@@ -1,0 +1,90 @@
+#pragma once
+
+#include "sim/cuda/async_copy.hpp"
+#include "sim/cuda/half_tile.hpp"
+
+// Rows of halves on their way through shared memory, kChunk channels at a time. A block multiplies rows of A
+// that stay with it by rows of B that pass by: where all of A's chunks fit they are read once and the chunks
+// of B come three deep, else a chunk of A comes with every chunk of B.
+
+namespace kvreplay::cuda {
+
+inline constexpr int kChunk = 64;                // channels
+inline constexpr int kChunkStride = kChunk + 8;  // halves: keeps eight rows in different banks
+inline constexpr int kStagesWhereResident = 3;
+
+KVREPLAY_HOST_DEVICE constexpr int chunks_of(int depth) { return (depth + kChunk - 1) / kChunk; }
+/// Steps of the matrix units in a chunk.
+KVREPLAY_HOST_DEVICE constexpr int chunk_steps(int depth, int chunk) {
+  return (depth - chunk * kChunk < kChunk ? depth - chunk * kChunk : kChunk) / 16;
+}
+KVREPLAY_HOST_DEVICE constexpr int chunk_halves(int rows) { return rows * kChunkStride; }
+
+/// One chunk of kRows rows of a matrix: both planes, the low ones behind the high ones. row_at(r) is where
+/// row r stands in the matrix; below 0: nowhere, and 0 takes its place.
+template <int kRows>
+struct ChunkAt {
+  HalfBits* high;
+  bool has_low;
+
+  template <int kThreads, class RowAt>
+  KVREPLAY_DEVICE void copy(const HalfBits* from_high, const HalfBits* from_low, int depth, int chunk,
+                            RowAt row_at) const {
+    KVREPLAY_NO_UNROLL  // registers are dearer than the loop
+        for (int at = thread_id(); at < kRows * (kChunk / 8); at += kThreads) {
+      const int r = at / (kChunk / 8), c = at % (kChunk / 8) * 8, row = row_at(r);
+      const bool real = row >= 0 && kChunk * chunk + c < depth;
+      const std::ptrdiff_t from = real ? static_cast<std::ptrdiff_t>(row) * depth + kChunk * chunk + c : 0;
+      HalfBits* to = high + r * kChunkStride + c;
+      copy_16_async(to, from_high + from, real);
+      if (has_low) copy_16_async(to + chunk_halves(kRows), from_low + from, real);
+    }
+  }
+  KVREPLAY_DEVICE HalfRows rows_from(int row) const {
+    const HalfBits* own = high + row * kChunkStride;
+    return {own, has_low ? own + chunk_halves(kRows) : nullptr};
+  }
+};
+
+/// The order of jobs, each a batch of copies and then work on it: `issue(job)` starts a job's copies into the
+/// stage job % kStages and ends the batch. The whole block calls.
+template <int kStages, class Issue>
+struct CopyPipeline {
+  Issue issue;
+
+  KVREPLAY_DEVICE void start() const {
+    KVREPLAY_UNROLL
+    for (int job = 0; job < kStages - 1; ++job) issue(job);
+  }
+  /// Returns when the job's copies are there for all.
+  KVREPLAY_DEVICE void wait_for(int job) const {
+    if (kStages == 1) {
+      sync_block();
+      issue(job);
+      wait_for_copies<0>();
+      sync_block();
+    } else {
+      wait_for_copies<(kStages > 1 ? kStages - 2 : 0)>();
+      sync_block();  // the stage that issue() fills is one that all have done with
+      issue(job + kStages - 1);
+    }
+  }
+};
+template <int kStages, class Issue>
+KVREPLAY_DEVICE CopyPipeline<kStages, Issue> copy_pipeline(Issue issue) {
+  return {issue};
+}
+
+/// What a pass takes of shared memory.
+struct ChunkPlan {
+  bool resident;
+  std::size_t bytes;
+};
+/// Halves of A as a whole, of one chunk of it, and of one chunk of B, all planes counted.
+inline ChunkPlan chunk_plan(std::size_t all_of_a, std::size_t chunk_of_a, std::size_t chunk_of_b) {
+  const std::size_t resident = (all_of_a + kStagesWhereResident * chunk_of_b) * sizeof(HalfBits);
+  if (resident <= shared_memory_limit()) return {true, resident};
+  return {false, (chunk_of_a + chunk_of_b) * sizeof(HalfBits)};
+}
+
+}  // namespace kvreplay::cuda

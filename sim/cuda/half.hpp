@@ -1,0 +1,82 @@
+#pragma once
+
+#include "sim/cuda/kernel.hpp"
+
+#include <cstdint>
+
+#if !defined(__CUDACC__)
+#include <cstring>
+#endif
+
+// Half-precision numbers (IEEE binary16) by their bits.
+
+namespace kvreplay::cuda {
+
+using HalfBits = std::uint16_t;
+
+/// The nearest, ties to even; infinite beyond 65504.
+KVREPLAY_DEVICE HalfBits to_half(float x) {
+#if defined(__CUDACC__)
+  HalfBits bits;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+  return bits;
+#else
+  std::uint32_t bits = 0;
+  std::memcpy(&bits, &x, sizeof(bits));
+  const std::uint32_t sign = bits >> 16U & 0x8000U, size = bits & 0x7fffffffU;
+  std::uint32_t half = 0;
+  if (size > 0x7f800000U)
+    half = 0x7e00U;  // NaN
+  else if (size >= 0x477ff000U)
+    half = 0x7c00U;
+  else if (size < 0x38800000U)  // subnormal: a multiple of 2^-24
+    half = static_cast<std::uint32_t>(std::nearbyint(std::fabs(x) * 16777216.0F));
+  else
+    half = (size - 0x38000000U + 0xfffU + (size >> 13U & 1U)) >> 13U;
+  return static_cast<HalfBits>(sign | half);
+#endif
+}
+
+KVREPLAY_DEVICE float from_half(HalfBits bits) {
+#if defined(__CUDACC__)
+  float x;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
+  return x;
+#else
+  const std::uint32_t size = bits & 0x7fffU;
+  float x = 0;
+  if (size < 0x400U) {
+    x = static_cast<float>(size) / 16777216.0F;
+  } else {
+    const std::uint32_t wide = size >= 0x7c00U ? (size << 13U) + 0x70000000U : (size << 13U) + 0x38000000U;
+    std::memcpy(&x, &wide, sizeof(x));
+  }
+  return (bits & 0x8000U) != 0 ? -x : x;
+#endif
+}
+
+/// A number as the sum of two halves: to 2^-22 of its size, or 2^-25 where it is below 2^-3.
+struct HalfPair {
+  HalfBits high, low;
+};
+KVREPLAY_DEVICE HalfPair split(float x) {
+  const HalfBits high = to_half(x);
+  return {high, to_half(x - from_half(high))};
+}
+
+/// Two neighbours of a row in one register.
+KVREPLAY_DEVICE std::uint32_t packed(HalfBits first, HalfBits second) {
+  return static_cast<std::uint32_t>(first) | static_cast<std::uint32_t>(second) << 16U;
+}
+
+/// The largest power of two with which numbers up to `largest` stay below 2^15; 1 where all are 0.
+KVREPLAY_DEVICE float half_unit(float largest) {
+  if (!(largest > 0)) return 1;
+  int exponent = 0;
+  std::frexp(largest, &exponent);
+  // Beyond these a power of two or its reciprocal is not a normal float.
+  const int unit = larger(smaller(exponent - 15, 120), -120);
+  return std::ldexp(1.0F, unit);
+}
+
+}  // namespace kvreplay::cuda
