@@ -1,0 +1,54 @@
+#include "tests/bench/cuda_report.hpp"
+
+#include <cstdio>
+
+namespace kvreplay::bench {
+
+std::string readable(double number) {
+  const double size = number < 0 ? -number : number;
+  const char* format = size >= 100   ? "%.0f"
+                       : size >= 10  ? "%.1f"
+                       : size >= 1   ? "%.2f"
+                       : size >= 0.1 ? "%.3f"
+                                     : "%.3g";
+  char text[64];
+  std::snprintf(text, sizeof(text), format, number);
+  return text;
+}
+
+void Report::table(const std::string& name, const std::string& title, std::vector<std::string> columns) {
+  name_ = name;
+  columns_ = std::move(columns);
+  json_[name_] = nlohmann::json::array();
+  std::printf("\n%s\n\n|", title.c_str());
+  for (const std::string& column : columns_) std::printf(" %s |", column.c_str());
+  std::printf("\n|");
+  for (std::size_t i = 0; i < columns_.size(); ++i) std::printf("---|");
+  std::printf("\n");
+  open_ = true;
+}
+
+void Report::row(const std::vector<Cell>& cells) {
+  nlohmann::json object;
+  std::printf("|");
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    if (const auto* number = std::get_if<double>(&cells[i])) {
+      object[columns_.at(i)] = *number;
+      std::printf(" %s |", readable(*number).c_str());
+    } else {
+      object[columns_.at(i)] = std::get<std::string>(cells[i]);
+      std::printf(" %s |", std::get<std::string>(cells[i]).c_str());
+    }
+  }
+  std::printf("\n");
+  std::fflush(stdout);
+  json_[name_].push_back(object);
+}
+
+void Report::note(const std::string& line) {
+  std::printf("%s%s\n", open_ ? "\n" : "", line.c_str());
+  open_ = false;
+  json_["notes"].push_back(line);
+}
+
+}  // namespace kvreplay::bench
