@@ -68,8 +68,8 @@ double best_rate(const FloorEffort& effort, double amount, const Stream& stream,
     return 1e-3 * cuda::Event::milliseconds(begin, end);
   };
   int repeats = 1;
-  for (int round = 0; round < 3; ++round) {  // the first is of a cold device
-    const double each = seconds(repeats) / repeats;
+  for (int round = 0; round < 3 && effort.run_seconds > 0; ++round) {  // the first is of a cold device
+    const double each = std::max(seconds(repeats) / repeats, 1e-9);
     repeats = std::max(1, static_cast<int>(std::min(effort.run_seconds / each, 1e6)));
   }
   double best = 0;

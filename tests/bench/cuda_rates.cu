@@ -43,7 +43,8 @@ KVREPLAY_DEVICE void load_matrices(const unsigned char* row, Word& m0, Word& m1,
   const auto address = static_cast<unsigned>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(m0), "=r"(m1), "=r"(m2), "=r"(m3)
-               : "r"(address));
+               : "r"(address)
+               : "memory");
 }
 KVREPLAY_DEVICE void load(const unsigned char* a, const unsigned char* b, int byte, Fragments& f) {
   const int row = lane_id() % 8, matrix = lane_id() / 8;

@@ -17,6 +17,7 @@ std::string readable(double number) {
 }
 
 void Report::table(const std::string& name, const std::string& title, std::vector<std::string> columns) {
+  end_table();
   name_ = name;
   columns_ = std::move(columns);
   json_[name_] = nlohmann::json::array();
@@ -25,7 +26,6 @@ void Report::table(const std::string& name, const std::string& title, std::vecto
   std::printf("\n|");
   for (std::size_t i = 0; i < columns_.size(); ++i) std::printf("---|");
   std::printf("\n");
-  open_ = true;
 }
 
 void Report::row(const std::vector<Cell>& cells) {
@@ -45,10 +45,14 @@ void Report::row(const std::vector<Cell>& cells) {
   json_[name_].push_back(object);
 }
 
-void Report::note(const std::string& line) {
-  std::printf("%s%s\n", open_ ? "\n" : "", line.c_str());
-  open_ = false;
-  json_["notes"].push_back(line);
+void Report::end_table() {
+  if (!notes_.empty()) std::printf("\n");
+  for (const std::string& note : notes_) {
+    std::printf("- %s\n", note.c_str());
+    json_["notes"].push_back(name_ + ": " + note);
+  }
+  notes_.clear();
+  std::fflush(stdout);
 }
 
 }  // namespace kvreplay::bench

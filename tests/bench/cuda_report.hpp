@@ -23,15 +23,17 @@ class Report {
   void table(const std::string& name, const std::string& title, std::vector<std::string> columns);
   /// As many cells as the table has columns.
   void row(const std::vector<Cell>& cells);
-  /// A line between tables, also of why something is missing.
-  void note(const std::string& line);
+  /// A line below the table, such as why something is missing.
+  void note(const std::string& line) { notes_.push_back(line); }
+  /// Ends the table; table() does so too.
+  void end_table();
   const nlohmann::json& json() const { return json_; }
 
  private:
   std::string name_;
   std::vector<std::string> columns_;
   nlohmann::json json_;
-  bool open_ = false;  // a table's rows are being printed
+  std::vector<std::string> notes_;  // of the table that is being printed
 };
 
 }  // namespace kvreplay::bench

@@ -1,116 +1,16 @@
 #include "tests/bench/cuda_sections.hpp"
 
-#include "tests/bench/column_run.hpp"
-#include "tests/bench/cuda_work.hpp"
+#include "sim/freed_memory.hpp"
+#include "tests/bench/cuda_timing.hpp"
 
 #include <algorithm>
-#include <array>
+#include <atomic>
 #include <chrono>
-#include <cmath>
-#include <deque>
-#include <functional>
-#include <random>
 #include <stdexcept>
 #include <thread>
 
 namespace kvreplay::bench {
 namespace {
-
-struct Way {
-  Input input;
-  Products products;
-};
-constexpr std::array<Way, 4> kWays{{{Input::f32, Products::f32},
-                                    {Input::f16, Products::f32},
-                                    {Input::f32, Products::tensor},
-                                    {Input::f16, Products::tensor}}};
-
-double element(Input input) { return input == Input::f16 ? 2 : 4; }
-std::string name_of(Input input) { return input == Input::f16 ? "float16" : "float32"; }
-std::string name_of(Products products) { return products == Products::tensor ? "tensor" : "f32"; }
-Quality quality(Products products) { return products == Products::tensor ? Quality::half : Quality::float32; }
-
-/// Calls body for what this build can run, and says in one line each what it cannot.
-void for_each_way(Bench& bench, const std::function<void(Way)>& body) {
-  for (const Way way : kWays) {
-    if (const auto why = why_not(way.input, way.products)) {
-      bench.report.note(name_of(way.input) + " inputs, " + name_of(way.products) + " products: not run, " +
-                        *why);
-      continue;
-    }
-    try {
-      body(way);
-    } catch (const cuda::OutOfDeviceMemory& error) {
-      bench.report.note(name_of(way.input) + " inputs, " + name_of(way.products) +
-                        " products: " + error.what());
-    }
-  }
-}
-
-/// Normal queries (of deviation 2), keys and values; only the rows have queries.
-HeadGroup<float> normal_group(const PassShape& shape, unsigned seed) {
-  std::mt19937 engine(seed);
-  std::normal_distribution<float> normal;
-  const auto fill = [&](Matrix<float>& m, Index rows, float scale) {
-    m.resize(rows, shape.d);
-    for (Index i = 0; i < m.size(); ++i) m.data()[i] = scale * normal(engine);
-  };
-  HeadGroup<float> group;
-  group.l = shape.l;
-  group.rule.scale = 1 / std::sqrt(static_cast<double>(shape.d));
-  group.q.resize(static_cast<std::size_t>(shape.G));
-  for (Matrix<float>& q : group.q) fill(q, shape.w, 2);
-  fill(group.k, shape.l, 1);
-  fill(group.v, shape.l, 1);
-  return group;
-}
-
-Rows rows_of(const PassShape& shape) { return {shape.l - shape.w, shape.l}; }
-
-/// The same inputs in several places of device memory, so that none of them is found in L2.
-class Copies {
- public:
-  Copies(const Bench& bench, const PassShape& shape, const HeadGroup<float>& group, Way way,
-         const cuda::Stream& stream) {
-    const double bytes = shape.input_bytes(element(way.input));
-    const auto n = static_cast<std::size_t>(2 * static_cast<double>(bench.facts.l2_bytes) / bytes) + 1;
-    for (std::size_t i = 0; i < n; ++i) {
-      groups_.push_back(device_group(group, way.input, way.products, stream));
-      runs_.emplace_back(groups_.back(), rows_of(shape), ColumnSet::window);
-    }
-  }
-  const std::deque<ColumnRun>& runs() const { return runs_; }
-
- private:
-  std::deque<DeviceGroup> groups_;
-  std::deque<ColumnRun> runs_;
-};
-
-double median(std::vector<double> numbers) {
-  const auto middle = numbers.begin() + static_cast<std::ptrdiff_t>(numbers.size() / 2);
-  std::nth_element(numbers.begin(), middle, numbers.end());
-  return *middle;
-}
-
-/// Median seconds of one launch, of samples that go through all copies once.
-double median_seconds(const Bench& bench, const Copies& copies, const cuda::Stream& stream,
-                      void (ColumnRun::*launch)() const) {
-  cuda::Event begin, end;
-  std::vector<double> seconds;
-  const int warm_up = 2;
-  double total = 0;
-  for (int n = 0; n < warm_up + bench.options.repeats || (total < 0.2 && n < 10 * bench.options.repeats);
-       ++n) {
-    begin.record(stream);
-    for (const ColumnRun& run : copies.runs()) (run.*launch)();
-    end.record(stream);
-    const double sample = 1e-3 * cuda::Event::milliseconds(begin, end);
-    if (n < warm_up) continue;
-    total += sample;
-    seconds.push_back(sample / static_cast<double>(copies.runs().size()));
-  }
-  return median(std::move(seconds));
-}
 
 const std::vector<std::string> kPassColumns{"what",     "l",        "w",         "G",        "inputs",
                                             "products", "time, ms", "floor, ms", "of floor", "of pass one"};
@@ -121,9 +21,9 @@ void pass_rows(Bench& bench, const PassShape& shape, Way way, const HeadGroup<fl
   const double both = median_seconds(bench, copies, stream, &ColumnRun::launch),
                one = median_seconds(bench, copies, stream, &ColumnRun::launch_pass_one),
                two = median_seconds(bench, copies, stream, &ColumnRun::launch_pass_two);
-  const double size = element(way.input);
+  const double size = element_bytes(way.input);
   const auto row = [&](const char* what, double seconds, const Work& work) {
-    const double floor = bench.floor.seconds(quality(way.products), work.flops, work.bytes);
+    const double floor = bench.floor.seconds(quality_of(way.products), work.flops, work.bytes);
     bench.report.row({what, std::to_string(shape.l), std::to_string(shape.w), std::to_string(shape.G),
                       name_of(way.input), name_of(way.products), 1e3 * seconds, 1e3 * floor, floor / seconds,
                       seconds / one});
@@ -202,11 +102,26 @@ void transfer_row(Bench& bench, const PassShape& shape, Way way,
   const cuda::Stream stream;
   const Copies copies(bench, shape, groups.front(), way, stream);
   const double kernels = n * median_seconds(bench, copies, stream, &ColumnRun::launch),
-               upload = n * shape.input_bytes(element(way.input)) / bench.floor.upload_bytes;
+               upload = n * shape.input_bytes(element_bytes(way.input)) / bench.floor.upload_bytes;
   bench.report.row({std::to_string(shape.l), std::to_string(shape.w), std::to_string(shape.G),
                     std::to_string(groups.size()), name_of(way.input), name_of(way.products), 1e3 * wall,
                     1e3 * kernels, 1e3 * upload, std::max(kernels, upload) / wall});
 }
+
+constexpr int kWorthPinning = 1 << 20;  // bytes
+
+/// What is worth pinning shares no page with anything else meanwhile: no page is pinned twice.
+class OwnPages {
+ public:
+#if defined(__GLIBC__)
+  OwnPages() { mallopt(M_MMAP_THRESHOLD, kWorthPinning); }
+#else
+  OwnPages() {}
+#endif
+  ~OwnPages() { keep_freed_memory(); }
+  OwnPages(const OwnPages&) = delete;
+  OwnPages& operator=(const OwnPages&) = delete;
+};
 
 double distance(const Vector<double>& got, const Vector<double>& want) {
   return (got - want).norm() / want.norm();
@@ -218,7 +133,8 @@ void check_section(Bench& bench) {
   bench.report.table(
       "check", "Column sums of one small group, their distance from the CPU's float32 as a share of the norm",
       {"inputs", "products", "attn", "joint", "exact_remove"});
-  const PassShape shape{300, 80, 2};
+  note_missing_ways(bench.report);
+  const PassShape shape{300, 50, 2};
   const HeadGroup<float> group = normal_group(shape, 5);
   Workers workers;
   const auto want =
@@ -263,9 +179,11 @@ void transfer_section(Bench& bench) {
   const Index l = bench.options.tokens;
   for (const PassShape& shape : {PassShape{l, std::min<Index>(32, l), 4}, PassShape{l, l, 1}}) {
     constexpr unsigned kGroups = 8;
-    constexpr std::size_t kWorthPinning = std::size_t{1} << 20;
     std::vector<HeadGroup<float>> groups;
-    for (unsigned i = 0; i < kGroups; ++i) groups.push_back(normal_group(shape, i));
+    {
+      const OwnPages own_pages;
+      for (unsigned i = 0; i < kGroups; ++i) groups.push_back(normal_group(shape, i));
+    }
     std::vector<Pinned> pinned;
     const auto pin = [&](const Matrix<float>& m) {
       const auto bytes = static_cast<std::size_t>(m.size()) * sizeof(float);
@@ -302,9 +220,9 @@ void long_section(Bench& bench) {
     }
     const Copies copies(bench, shape, group, way, stream);
     const double seconds = median_seconds(bench, copies, stream, &ColumnRun::launch),
-                 size = element(way.input);
+                 size = element_bytes(way.input);
     const Work work = shape.both(size);
-    const double floor = bench.floor.seconds(quality(way.products), work.flops, work.bytes);
+    const double floor = bench.floor.seconds(quality_of(way.products), work.flops, work.bytes);
     bench.report.row({std::to_string(shape.l), std::to_string(shape.w), std::to_string(shape.G),
                       name_of(way.input), name_of(way.products), 1e3 * seconds, 1e3 * floor, floor / seconds,
                       taken / kMiB, shape.input_bytes(size) / kMiB});

@@ -9,8 +9,9 @@
 namespace kvreplay::bench {
 
 struct BenchOptions {
-  Index tokens = 32768;  ///< l; four times as many where it is long
-  int repeats = 10;      ///< samples of each median, at least
+  Index tokens = 32768;        ///< l; four times as many where it is long
+  int repeats = 10;            ///< samples of each median, at least
+  double least_seconds = 0.2;  ///< that they take together, or else ten times as many
 };
 
 struct Bench {
