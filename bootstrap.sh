@@ -5,7 +5,7 @@
 #   ./bootstrap.sh test     install what is missing, build, run every test
 #   ./bootstrap.sh build    install what is missing, build
 #   ./bootstrap.sh claims   install what is missing, build, replay what papers claim on the sample dump
-#   ./bootstrap.sh bench    build, then time the CPU path against its floor and its peers
+#   ./bootstrap.sh bench    build, then time the CPU path, and a GPU's where there is one, against floor and peers
 set -euo pipefail
 cd "$(dirname "$0")"
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Times the CPU path beside its floor and its eager PyTorch peer, in one run: tests/bench/run.sh build/release/bin
+# Times the CPU path beside its floor and its eager PyTorch peer, in one run, and a GPU's where there is one:
+# tests/bench/run.sh build/release/bin
 set -euo pipefail
 bin=${1:?usage: run.sh BIN_FOLDER}
 here=$(dirname "$0")
@@ -23,6 +24,17 @@ medians decode_bench 0.5
 echo
 echo "key channels: how they interact in the logits (of_whole: as if both triangles were formed) and in the output, searches"
 medians channel_bench 0.5
+
+if [ -x "$bin/cuda_bench" ]; then
+  echo
+  echo "the GPU, beside its floor and PyTorch on it"
+  if "$bin/cuda_bench"; then
+    echo
+    "${PYTHON:-python3}" "$here/peer_torch.py" --device cuda
+  else
+    echo "not timed"
+  fi
+fi
 
 if [ -x "$bin/kvreplay_viewer_session" ]; then
   echo
