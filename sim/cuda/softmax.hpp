@@ -25,4 +25,10 @@ KVREPLAY_DEVICE double warp_sum(double value) {
   return value;
 }
 
+KVREPLAY_DEVICE float warp_largest(float value) {
+  KVREPLAY_UNROLL
+  for (int mask = 1; mask < 32; mask *= 2) value = larger(value, shuffle_xor(value, mask));
+  return value;
+}
+
 }  // namespace kvreplay::cuda

@@ -36,7 +36,7 @@ constexpr int half_depth(int channels) { return (channels + 15) / 16 * 16; }
 
 enum class NumberType { f32, f16, bf16 };
 
-/// A matrix as it lies in the dump, [rows][width].
+/// A matrix as it lies in device memory, [rows][width].
 struct StoredRows {
   const void* data;
   NumberType type;
@@ -60,10 +60,16 @@ struct PreparedRows {
   HalfMatrix halves;        ///< of v - centre; one unit serves all
 };
 
-/// Rows of [rows][width] as halves: row r of `to` is row r of each of `heads` matrices `head_rows` apart, in
-/// turn, zeros from `rows` of each head up to `padded_rows`.
-void prepare_rows(const StoredRows& from, int width, int heads, std::ptrdiff_t head_rows, int rows,
-                  int padded_rows, const HalfMatrix& to, const Stream& stream);
+/// Some of the rows of several matrices: `rows` of each from `first_row` on, `head_rows` from one matrix to
+/// the next; each then has zeros up to `padded_rows`.
+struct HeadRows {
+  int heads, rows, padded_rows, width;
+  std::ptrdiff_t head_rows, first_row;
+};
+/// Makes halves of them, [heads][padded_rows].
+void prepare_rows(const StoredRows& from, const HeadRows& which, const HalfMatrix& to, const Stream& stream);
+/// Makes *needed 1 where some number of theirs takes more than one half.
+void check_halves(const StoredRows& from, const HeadRows& which, int* needed, const Stream& stream);
 
 void prepare_tokens(const StoredRows& values, int tokens, int d_v, const PreparedRows& to,
                     const Stream& stream);

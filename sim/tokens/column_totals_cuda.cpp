@@ -42,11 +42,18 @@ HalfBuffers::HalfBuffers(Index rows, Index channels, bool with_low, Index units)
 
 HalfMatrix HalfBuffers::view() const { return {high_.data(), low_.data(), unit_.data(), depth_}; }
 
-DeviceGroup::DeviceGroup(const HeadGroup<float>& group, Products products, const Stream& stream)
+StoredNumbers stored_numbers(const HeadGroup<float>& group) {
+  StoredNumbers numbers{NumberType::f32, {}, group.k.data(), group.v.data()};
+  for (const Matrix<float>& q : group.q) numbers.q.push_back(q.data());
+  return numbers;
+}
+
+DeviceGroup::DeviceGroup(const HeadGroup<float>& group, const StoredNumbers& numbers, Products products,
+                         const Stream& stream)
     : group_(group),
       products_(products),
       stream_(stream),
-      q_(size(group.G() * group.T_q() * group.d())),
+      type_(numbers.type),
       k_(group.T_all(), group.d(), products == Products::f32, group.T_all()),
       v_(group.T_all(), group.d_v(), products == Products::f32, 1),
       centre_(size(group.d_v())),
@@ -54,20 +61,38 @@ DeviceGroup::DeviceGroup(const HeadGroup<float>& group, Products products, const
       value_sq_(size(group.T_all())),
       value_centred_sq_(size(group.T_all())),
       centre_dot_value_(size(group.T_all())) {
-  const int T = narrow(group.T_all()), d_v = narrow(group.d_v());
-  const auto head = size(group.T_q() * group.d());
-  for (std::size_t g = 0; g < group.q.size(); ++g)
-    copy(q_.data() + g * head, group.q[g].data(), head, stream);
-  const auto k = uploaded<float>(group.k, stream), v = uploaded<float>(group.v, stream);
-  prepare_rows({k.data(), NumberType::f32}, narrow(group.d()), 1, T, T, T, k_.view(), stream);
-  prepare_tokens({v.data(), NumberType::f32}, T, d_v,
+  const int T = narrow(group.T_all()), T_q = narrow(group.T_q()), G = narrow(group.G());
+  const int d = narrow(group.d()), d_v = narrow(group.d_v());
+  const std::size_t element = type_ == NumberType::f32 ? 4 : 2;
+  const std::size_t head = size(group.T_q() * d) * element;
+  q_ = Buffer<std::uint8_t>(size(G) * head);
+  Buffer<std::uint8_t> k(size(group.T_all() * d) * element), v(size(group.T_all() * d_v) * element);
+  const auto upload = [&](std::uint8_t* to, const void* from, std::size_t bytes) {
+    copy(to, static_cast<const std::uint8_t*>(from), bytes, stream);
+  };
+  for (std::size_t g = 0; g < numbers.q.size(); ++g) upload(q_.data() + g * head, numbers.q[g], head);
+  upload(k.data(), numbers.k, k.size());
+  upload(v.data(), numbers.v, v.size());
+
+  const HeadRows keys{1, T, T, d, T, 0};
+  prepare_rows({k.data(), type_}, keys, k_.view(), stream);
+  prepare_tokens({v.data(), type_}, T, d_v,
                  {centre_.data(), centred_.data(), value_sq_.data(), value_centred_sq_.data(),
                   centre_dot_value_.data(), v_.view()},
                  stream);
+  const Buffer<int> needed(2);
+  fill_zero(needed, stream);
+  if (products == Products::f32) {
+    check_halves({k.data(), type_}, keys, needed.data(), stream);
+    check_halves({q_.data(), type_}, {G, T_q, T_q, d, T_q, 0}, needed.data() + 1, stream);
+  }
   const std::vector<float> sinks(group.rule.sink_logit.begin(), group.rule.sink_logit.end());
   if (!sinks.empty()) sink_logit_ = uploaded<float>(sinks, stream);
   const std::vector<float> squares = downloaded(value_sq_, size(group.l), stream);
   value_sq_host_ = Eigen::Map<const Vector<float>>(squares.data(), group.l).cast<double>();
+  const std::vector<int> in_two = downloaded(needed, 2, stream);
+  if (in_two[0] == 0) k_.drop_low();
+  queries_in_two_ = in_two[1] != 0;
 }
 
 std::vector<ColumnTotals> DeviceGroup::column_totals(Rows rows, ColumnSet columns) const {
@@ -92,7 +117,7 @@ ColumnRun::ColumnRun(const DeviceGroup& on_device, Rows rows, ColumnSet columns)
   stream.synchronize();  // what was uploaded lives here
 
   const bool exact = on_device.products_ == Products::f32;
-  q_ = HalfBuffers(packed, group.d(), exact, packed);
+  q_ = HalfBuffers(packed, group.d(), on_device.queries_in_two_, packed);
   out_halves_ = HalfBuffers(packed, d_v, exact, packed);
   problem_.G = narrow(G);
   problem_.rows = narrow(n);
@@ -143,9 +168,9 @@ void ColumnRun::launch() const {
 
 void ColumnRun::launch_pass_one() const {
   const HeadGroup<float>& group = group_.group_;
-  const float* q = group_.q_.data() + (rows_.begin - group.first_query()) * group.d();
-  prepare_rows({q, NumberType::f32}, problem_.d, problem_.G, group.T_q(), problem_.rows, problem_.padded_rows,
-               problem_.q, group_.stream_);
+  const HeadRows rows{problem_.G, problem_.rows, problem_.padded_rows,
+                      problem_.d, group.T_q(),   rows_.begin - group.first_query()};
+  prepare_rows({group_.q_.data(), group_.type_}, rows, problem_.q, group_.stream_);
   softmax_pass(problem_, states_, group_.stream_);
   finish_rows(problem_, states_, finished_, group_.stream_);
 }

@@ -12,12 +12,24 @@ enum class Products {
   tensor  ///< one half-precision product: about 3 digits
 };
 
+/// A head group's numbers in host memory, row by row without gaps, all of one type.
+struct StoredNumbers {
+  NumberType type = NumberType::f32;
+  std::vector<const void*> q;  ///< G of [T_q][d]
+  const void* k = nullptr;     ///< [T][d]
+  const void* v = nullptr;     ///< [T][d_v]
+};
+/// Those of its matrices.
+StoredNumbers stored_numbers(const HeadGroup<float>& group);
+
 /// A HalfMatrix's memory.
 class HalfBuffers {
  public:
   HalfBuffers() = default;
   HalfBuffers(Index rows, Index channels, bool with_low, Index units);
   HalfMatrix view() const;
+  /// From now on each number is one half.
+  void drop_low() { low_ = {}; }
 
  private:
   int depth_ = 0;
@@ -28,8 +40,9 @@ class HalfBuffers {
 /// A head group on the calling thread's device, ready for any set of rows.
 class DeviceGroup {
  public:
-  /// Refers to the group and the stream until it is gone.
-  DeviceGroup(const HeadGroup<float>& group, Products products, const Stream& stream);
+  /// Refers to the group and the stream until it is gone, and takes its q, k and v from `numbers`.
+  DeviceGroup(const HeadGroup<float>& group, const StoredNumbers& numbers, Products products,
+              const Stream& stream);
 
   /// column_totals() on the device. Device memory: O(G |rows| (d + d_v) + G l) beyond the group. Throws
   /// InputError where a number overflows float32, OutOfDeviceMemory and DeviceError.
@@ -41,7 +54,9 @@ class DeviceGroup {
   const HeadGroup<float>& group_;
   const Products products_;
   const Stream& stream_;
-  Buffer<float> q_;  // [G][T_q][d]
+  const NumberType type_;
+  Buffer<std::uint8_t> q_;  // [G][T_q][d]
+  bool queries_in_two_ = false;
   HalfBuffers k_, v_;
   Buffer<float> centre_, centred_, value_sq_, value_centred_sq_, centre_dot_value_, sink_logit_;
   Vector<double> value_sq_host_;

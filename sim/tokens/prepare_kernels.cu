@@ -23,29 +23,33 @@ KVREPLAY_DEVICE float number(const StoredRows& rows, std::ptrdiff_t at) {
   return rows.type == NumberType::f16 ? from_half(bits) : as_float(static_cast<std::uint32_t>(bits) << 16U);
 }
 
-KVREPLAY_DEVICE void put(const HalfMatrix& to, std::ptrdiff_t at, float x) {
-  const HalfPair halves = split(x);
+KVREPLAY_DEVICE void put(const HalfMatrix& to, std::ptrdiff_t at, const HalfPair& halves) {
   to.high[at] = halves.high;
   if (to.low != nullptr) to.low[at] = halves.low;
 }
 
-/// One warp a row of `to`.
-KVREPLAY_KERNEL void rows_kernel(StoredRows from, int width, std::ptrdiff_t head_rows, int rows,
-                                 int padded_rows, int all_rows, HalfMatrix to) {
+/// One warp a row of `to`, or, where to.high is null, a row that is only checked.
+KVREPLAY_KERNEL void rows_kernel(StoredRows from, HeadRows which, HalfMatrix to, int* needed) {
   const int packed_row = static_cast<int>(block_id().x) * kWarps + warp_id();
-  if (packed_row >= all_rows) return;
-  const int r = packed_row % padded_rows, width_here = r < rows ? width : 0;
-  const std::ptrdiff_t first = (packed_row / padded_rows * head_rows + r) * width;
+  if (packed_row >= which.heads * which.padded_rows) return;
+  const int r = packed_row % which.padded_rows, width = r < which.rows ? which.width : 0;
+  const std::ptrdiff_t first =
+      (packed_row / which.padded_rows * which.head_rows + which.first_row + r) * which.width;
   float largest = 0;
-  for (int c = lane_id(); c < width_here; c += 32)
-    largest = larger(largest, std::fabs(number(from, first + c)));
-  KVREPLAY_UNROLL
-  for (int mask = 1; mask < 32; mask *= 2) largest = larger(largest, shuffle_xor(largest, mask));
+  for (int c = lane_id(); c < width; c += 32) largest = larger(largest, std::fabs(number(from, first + c)));
+  largest = warp_largest(largest);
   const float unit = half_unit(largest), per_unit = 1 / unit;
+  if (to.high == nullptr) {
+    bool two = false;
+    for (int c = lane_id(); c < width; c += 32)
+      two = two || (split(number(from, first + c) * per_unit).low & 0x7fffU) != 0;
+    if (two) *needed = 1;
+    return;
+  }
   if (lane_id() == 0) to.unit[packed_row] = unit;
   for (int c = lane_id(); c < to.depth; c += 32)
     put(to, static_cast<std::ptrdiff_t>(packed_row) * to.depth + c,
-        c < width_here ? number(from, first + c) * per_unit : 0.0F);
+        split(c < width ? number(from, first + c) * per_unit : 0.0F));
 }
 
 /// One thread a channel: the mean of some rows from all over the matrix.
@@ -80,8 +84,7 @@ KVREPLAY_KERNEL void values_kernel(StoredRows values, int tokens, int d_v, Prepa
   value_sq = warp_sum(value_sq);
   centred_sq = warp_sum(centred_sq);
   centre_dot = warp_sum(centre_dot);
-  KVREPLAY_UNROLL
-  for (int mask = 1; mask < 32; mask *= 2) largest = larger(largest, shuffle_xor(largest, mask));
+  largest = warp_largest(largest);
   if (lane_id() != 0) return;
   to.value_sq[p] = static_cast<float>(value_sq);
   to.value_centred_sq[p] = static_cast<float>(centred_sq);
@@ -100,16 +103,19 @@ KVREPLAY_KERNEL void halves_kernel(int tokens, int d_v, PreparedRows to) {
   if (at >= static_cast<std::ptrdiff_t>(tokens) * depth) return;
   const std::ptrdiff_t p = at / depth;
   const int c = static_cast<int>(at % depth);
-  put(to.halves, at, c < d_v ? to.centred[p * d_v + c] * (1 / to.halves.unit[0]) : 0.0F);
+  put(to.halves, at, split(c < d_v ? to.centred[p * d_v + c] * (1 / to.halves.unit[0]) : 0.0F));
 }
 
 }  // namespace
 
-void prepare_rows(const StoredRows& from, int width, int heads, std::ptrdiff_t head_rows, int rows,
-                  int padded_rows, const HalfMatrix& to, const Stream& stream) {
-  const int all = heads * padded_rows;
-  launch(rows_kernel, {blocks_of(all, kWarps)}, kThreads, 0, stream, from, width, head_rows, rows,
-         padded_rows, all, to);
+void prepare_rows(const StoredRows& from, const HeadRows& which, const HalfMatrix& to, const Stream& stream) {
+  launch(rows_kernel, {blocks_of(which.heads * which.padded_rows, kWarps)}, kThreads, 0, stream, from, which,
+         to, static_cast<int*>(nullptr));
+}
+
+void check_halves(const StoredRows& from, const HeadRows& which, int* needed, const Stream& stream) {
+  launch(rows_kernel, {blocks_of(which.heads * which.padded_rows, kWarps)}, kThreads, 0, stream, from, which,
+         HalfMatrix{}, needed);
 }
 
 void prepare_tokens(const StoredRows& values, int tokens, int d_v, const PreparedRows& to,

@@ -408,10 +408,7 @@ KVREPLAY_KERNEL void finish_kernel(ColumnProblem in, SoftmaxStates states, Finis
   out_sq = warp_sum(out_sq);
   out_centred_sq = warp_sum(out_centred_sq);
   centre_dot_out = warp_sum(centre_dot_out);
-  KVREPLAY_UNROLL
-  for (int mask = 1; mask < 32; mask *= 2) most = larger(most, shuffle_xor(most, mask));
-
-  const float unit = half_unit(most);
+  const float unit = half_unit(warp_largest(most));
   for (int c = lane_id(); c < rows.out.depth; c += 32) {
     const HalfPair halves = split(c < in.d_v ? out[c] * (1 / unit) : 0.0F);
     const std::ptrdiff_t to = static_cast<std::ptrdiff_t>(row) * rows.out.depth + c;

@@ -2,54 +2,33 @@
 
 #include "sim/tokens/column_totals_cuda.hpp"
 
-#include <optional>
-#include <string>
+#include <cstdint>
+#include <vector>
 
-// What the GPU benchmark times: both passes over one set of rows of a head group on a device, and each pass
-// alone.
+// Inputs of the GPU benchmark, as a dump would hold them.
 
 namespace kvreplay::bench {
 
-/// Elements of Q, K and V as the device keeps them.
+using cuda::ColumnRun;
+using cuda::DeviceGroup;
+using cuda::Products;
+
+/// Elements of Q, K and V in host memory.
 enum class Input { f16, f32 };
-/// How products are formed: as good as float32's own, or of float16 factors.
-enum class Products { f32, tensor };
 
-/// Why this build cannot run it, as one clause.
-std::optional<std::string> why_not(Input input, Products products);
-
-/// A head group on the calling thread's device. Refers to both until it is gone.
-class DeviceGroup {
+/// A head group's numbers of one type. Refers to the group until it is gone.
+class HostNumbers {
  public:
-  DeviceGroup(const HeadGroup<float>& group, Products products, const cuda::Stream& stream);
+  HostNumbers(const HeadGroup<float>& group, Input input);
+  HostNumbers(HostNumbers&&) = default;
+  const cuda::StoredNumbers& stored() const { return stored_; }
+  /// The memory that is copied to a device: of each matrix, where it starts and how many bytes it has.
+  const std::vector<std::pair<const void*, std::size_t>>& memory() const { return memory_; }
 
  private:
-  friend class ColumnRun;
-  const HeadGroup<float>& group_;
-  const cuda::Stream& stream_;
-  cuda::Buffer<float> q_, k_, v_centred_, centre_, value_sq_, value_centred_sq_, centre_dot_value_;
-  Vector<double> value_sq_host_;
-};
-DeviceGroup device_group(const HeadGroup<float>& group, Input input, Products products,
-                         const cuda::Stream& stream);
-
-/// A set of rows with the device memory it needs.
-class ColumnRun {
- public:
-  ColumnRun(const DeviceGroup& group, Rows rows, ColumnSet columns);
-  ~ColumnRun();
-
-  /// Both passes, asynchronously.
-  void launch() const;
-  void launch_pass_one() const;
-  /// After pass one.
-  void launch_pass_two() const;
-  /// Waits and adds up: [G].
-  std::vector<ColumnTotals> totals() const;
-
- private:
-  struct State;
-  std::unique_ptr<State> state_;
+  std::vector<std::vector<std::uint16_t>> halves_;
+  cuda::StoredNumbers stored_;
+  std::vector<std::pair<const void*, std::size_t>> memory_;
 };
 
 }  // namespace kvreplay::bench

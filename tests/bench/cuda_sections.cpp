@@ -74,38 +74,22 @@ class LeastFree {
 };
 
 /// Times a run of different groups, several on their way at once, as the program does it.
-double wall_seconds(const Bench& bench, const std::vector<HeadGroup<float>>& groups, const PassShape& shape,
-                    Way way, Workers& workers) {
+double wall_seconds(const Bench& bench, const std::vector<HeadGroup<float>>& groups,
+                    const std::vector<HostNumbers>& numbers, const PassShape& shape, Way way,
+                    Workers& workers) {
   std::atomic<std::size_t> next{0};
   const auto start = std::chrono::steady_clock::now();
   workers.parallel_for(workers.threads(), [&](std::ptrdiff_t) {
     cuda::use_device(bench.device.index);
     const cuda::Stream stream;
     for (std::size_t i = next++; i < groups.size(); i = next++) {
-      const DeviceGroup group = device_group(groups[i], way.input, way.products, stream);
+      const DeviceGroup group(groups[i], numbers[i].stored(), way.products, stream);
       const ColumnRun run(group, rows_of(shape), ColumnSet::window);
       run.launch();
       run.totals();
     }
   });
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-void transfer_row(Bench& bench, const PassShape& shape, Way way,
-                  const std::vector<HeadGroup<float>>& groups) {
-  Workers workers(3);
-  wall_seconds(bench, groups, shape, way, workers);  // warm-up
-  std::vector<double> walls;
-  for (int n = 0; n < std::max(3, bench.options.repeats / 2); ++n)
-    walls.push_back(wall_seconds(bench, groups, shape, way, workers));
-  const double wall = median(std::move(walls)), n = static_cast<double>(groups.size());
-  const cuda::Stream stream;
-  const Copies copies(bench, shape, groups.front(), way, stream);
-  const double kernels = n * median_seconds(bench, copies, stream, &ColumnRun::launch),
-               upload = n * shape.input_bytes(element_bytes(way.input)) / bench.floor.upload_bytes;
-  bench.report.row({std::to_string(shape.l), std::to_string(shape.w), std::to_string(shape.G),
-                    std::to_string(groups.size()), name_of(way.input), name_of(way.products), 1e3 * wall,
-                    1e3 * kernels, 1e3 * upload, std::max(kernels, upload) / wall});
 }
 
 constexpr int kWorthPinning = 1 << 20;  // bytes
@@ -123,6 +107,32 @@ class OwnPages {
   OwnPages& operator=(const OwnPages&) = delete;
 };
 
+void transfer_row(Bench& bench, const PassShape& shape, Way way,
+                  const std::vector<HeadGroup<float>>& groups) {
+  Workers workers(3);
+  std::vector<HostNumbers> numbers;
+  {
+    const OwnPages own_pages;
+    for (const HeadGroup<float>& group : groups) numbers.emplace_back(group, way.input);
+  }
+  std::vector<Pinned> pinned;
+  for (const HostNumbers& own : numbers)
+    for (const auto& [memory, bytes] : own.memory())
+      if (bytes >= kWorthPinning) pinned.emplace_back(memory, bytes);
+  wall_seconds(bench, groups, numbers, shape, way, workers);  // warm-up
+  std::vector<double> walls;
+  for (int n = 0; n < std::max(3, bench.options.repeats / 2); ++n)
+    walls.push_back(wall_seconds(bench, groups, numbers, shape, way, workers));
+  const double wall = median(std::move(walls)), n = static_cast<double>(groups.size());
+  const cuda::Stream stream;
+  const Copies copies(bench, shape, groups.front(), way, stream);
+  const double kernels = n * median_seconds(bench, copies, stream, &ColumnRun::launch),
+               upload = n * shape.input_bytes(element_bytes(way.input)) / bench.floor.upload_bytes;
+  bench.report.row({std::to_string(shape.l), std::to_string(shape.w), std::to_string(shape.G),
+                    std::to_string(groups.size()), name_of(way.input), name_of(way.products), 1e3 * wall,
+                    1e3 * kernels, 1e3 * upload, std::max(kernels, upload) / wall});
+}
+
 double distance(const Vector<double>& got, const Vector<double>& want) {
   return (got - want).norm() / want.norm();
 }
@@ -133,7 +143,6 @@ void check_section(Bench& bench) {
   bench.report.table(
       "check", "Column sums of one small group, their distance from the CPU's float32 as a share of the norm",
       {"inputs", "products", "attn", "joint", "exact_remove"});
-  note_missing_ways(bench.report);
   const PassShape shape{300, 50, 2};
   const HeadGroup<float> group = normal_group(shape, 5);
   Workers workers;
@@ -141,7 +150,8 @@ void check_section(Bench& bench) {
       column_totals(group, prepare_values(group, workers), rows_of(shape), ColumnSet::window, workers);
   for_each_way(bench, [&](Way way) {
     const cuda::Stream stream;
-    const DeviceGroup on_device = device_group(group, way.input, way.products, stream);
+    const HostNumbers numbers(group, way.input);
+    const DeviceGroup on_device(group, numbers.stored(), way.products, stream);
     const ColumnRun run(on_device, rows_of(shape), ColumnSet::window);
     run.launch();
     const auto got = run.totals();
@@ -184,16 +194,6 @@ void transfer_section(Bench& bench) {
       const OwnPages own_pages;
       for (unsigned i = 0; i < kGroups; ++i) groups.push_back(normal_group(shape, i));
     }
-    std::vector<Pinned> pinned;
-    const auto pin = [&](const Matrix<float>& m) {
-      const auto bytes = static_cast<std::size_t>(m.size()) * sizeof(float);
-      if (bytes >= kWorthPinning) pinned.emplace_back(m.data(), bytes);
-    };
-    for (const HeadGroup<float>& group : groups) {
-      std::for_each(group.q.begin(), group.q.end(), pin);
-      pin(group.k);
-      pin(group.v);
-    }
     for_each_way(bench, [&](Way way) { transfer_row(bench, shape, way, groups); });
   }
 }
@@ -211,7 +211,8 @@ void long_section(Bench& bench) {
     double taken = 0;
     {
       LeastFree free(bench.device.index);
-      const DeviceGroup on_device = device_group(group, way.input, way.products, stream);
+      const HostNumbers numbers(group, way.input);
+      const DeviceGroup on_device(group, numbers.stored(), way.products, stream);
       const ColumnRun run(on_device, rows_of(shape), ColumnSet::window);
       free.note();
       run.launch();

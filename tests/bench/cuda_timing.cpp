@@ -28,18 +28,12 @@ Quality quality_of(Products products) {
 
 void for_each_way(Bench& bench, const std::function<void(Way)>& body) {
   for (const Way way : kWays) {
-    if (why_not(way.input, way.products)) continue;
     try {
       body(way);
     } catch (const cuda::OutOfDeviceMemory& error) {
       bench.report.note(described(way) + error.what());
     }
   }
-}
-
-void note_missing_ways(Report& report) {
-  for (const Way way : kWays)
-    if (const auto why = why_not(way.input, way.products)) report.note(described(way) + "not run, " + *why);
 }
 
 HeadGroup<float> normal_group(const PassShape& shape, unsigned seed) {
@@ -63,8 +57,9 @@ Copies::Copies(const Bench& bench, const PassShape& shape, const HeadGroup<float
                const cuda::Stream& stream) {
   const double bytes = shape.input_bytes(element_bytes(way.input));
   const auto n = static_cast<std::size_t>(2 * static_cast<double>(bench.facts.l2_bytes) / bytes) + 1;
+  const HostNumbers numbers(group, way.input);
   for (std::size_t i = 0; i < n; ++i) {
-    groups_.push_back(device_group(group, way.input, way.products, stream));
+    groups_.emplace_back(group, numbers.stored(), way.products, stream);
     runs_.emplace_back(groups_.back(), rows_of(shape), ColumnSet::window);
   }
 }

@@ -22,10 +22,8 @@ std::string name_of(Input input);
 std::string name_of(Products products);
 Quality quality_of(Products products);
 
-/// Calls body for what this build can run; where device memory does not suffice the table says so.
+/// Calls body for each; where device memory does not suffice the table says so.
 void for_each_way(Bench& bench, const std::function<void(Way)>& body);
-/// Notes what this build cannot run.
-void note_missing_ways(Report& report);
 
 /// Normal queries (of deviation 2), keys and values; only the rows have queries.
 HeadGroup<float> normal_group(const PassShape& shape, unsigned seed);
