@@ -1,16 +1,11 @@
 #pragma once
 
 #include "sim/cuda/runtime.hpp"
+#include "sim/products.hpp"
 #include "sim/tokens/column_kernels.hpp"
 #include "sim/tokens/column_totals.hpp"
 
 namespace kvreplay::cuda {
-
-/// How numbers go through the matrix units.
-enum class Products {
-  f32,    ///< as good as float32's own products
-  tensor  ///< one half-precision product: about 3 digits
-};
 
 /// A head group's numbers in host memory, row by row without gaps, all of one type.
 struct StoredNumbers {
@@ -92,5 +87,9 @@ class ColumnRun {
   FinishedRows finished_{};
   ScorePass pass_{};
 };
+
+/// token_metrics_cuda() with q, k and v from `numbers`, which are the group's.
+TokenMetrics token_metrics_of(const HeadGroup<float>& group, const StoredNumbers& numbers,
+                              const TokenOptions& options, Products products, Workers& workers);
 
 }  // namespace kvreplay::cuda

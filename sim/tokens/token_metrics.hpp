@@ -1,6 +1,7 @@
 #pragma once
 
 #include "sim/head_group.hpp"
+#include "sim/products.hpp"
 #include "sim/schedule.hpp"
 
 #include <array>
@@ -109,10 +110,11 @@ TokenMetrics token_metrics_reference(const HeadGroup<double>& group, const Token
 template <class T>
 TokenMetrics token_metrics_cpu(const HeadGroup<T>& group, const TokenOptions& options, Workers& workers);
 
-/// The fast CUDA twin, on the calling thread's device (sim/cuda/runtime.hpp): the same passes in float32,
-/// sums in float64, the same bits in every run. Throws DeviceError and OutOfDeviceMemory besides what the CPU
-/// twin throws.
-TokenMetrics token_metrics_cuda(const HeadGroup<float>& group, const TokenOptions& options, Workers& workers);
+/// The fast CUDA twin, on the calling thread's device (sim/cuda/runtime.hpp): the same passes in float32 (or
+/// what `products` says), long sums in float64, the same bits in every run. Throws DeviceError and
+/// OutOfDeviceMemory besides what the CPU twin throws.
+TokenMetrics token_metrics_cuda(const HeadGroup<float>& group, const TokenOptions& options, Workers& workers,
+                                Products products = Products::f32);
 
 extern template TokenMetrics token_metrics_cpu(const HeadGroup<float>&, const TokenOptions&, Workers&);
 extern template TokenMetrics token_metrics_cpu(const HeadGroup<double>&, const TokenOptions&, Workers&);

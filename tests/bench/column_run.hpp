@@ -11,7 +11,6 @@ namespace kvreplay::bench {
 
 using cuda::ColumnRun;
 using cuda::DeviceGroup;
-using cuda::Products;
 
 /// Elements of Q, K and V in host memory.
 enum class Input { f16, f32 };

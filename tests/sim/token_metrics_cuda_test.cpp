@@ -1,4 +1,6 @@
 #include "data/error.hpp"
+#include "sim/cuda/half.hpp"
+#include "sim/tokens/column_totals_cuda.hpp"
 #include "sim/tokens/token_metrics.hpp"
 #include "tests/support/cases.hpp"
 #include "tests/support/catch.hpp"
@@ -7,7 +9,9 @@
 
 #include <fmt/format.h>
 
+#include <bit>
 #include <string>
+#include <vector>
 
 using namespace kvreplay;
 using namespace kvreplay::test;
@@ -35,6 +39,46 @@ void check(const TokenCase& token_case) {
                      token_metrics_cuda(group, token_case.options, workers)) == "");
   }
 }
+
+/// All that a group without RoPE has.
+MetricSet of_tokens() {
+  MetricSet metrics = MetricSet::all();
+  metrics.erase(TokenMetric::expected_attention);
+  return metrics;
+}
+
+/// A group that is rounded to 16 bits, as a dump would hold it.
+class Group16 {
+ public:
+  Group16(HeadGroup<float> group, cuda::NumberType type) : group_(std::move(group)) {
+    stored_.type = type;
+    for (Matrix<float>& q : group_.q) stored_.q.push_back(rounded(q));
+    stored_.k = rounded(group_.k);
+    stored_.v = rounded(group_.v);
+  }
+  const HeadGroup<float>& group() const { return group_; }
+  const cuda::StoredNumbers& stored() const { return stored_; }
+
+ private:
+  HeadGroup<float> group_;
+  cuda::StoredNumbers stored_;
+  std::vector<std::vector<std::uint16_t>> bits_;
+
+  const void* rounded(Matrix<float>& m) {
+    std::vector<std::uint16_t>& bits = bits_.emplace_back();
+    for (Index i = 0; i < m.size(); ++i) {
+      float& x = m.data()[i];
+      if (stored_.type == cuda::NumberType::f16) {
+        bits.push_back(cuda::to_half(x));
+        x = cuda::from_half(bits.back());
+      } else {
+        bits.push_back(static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(x) >> 16U));
+        x = std::bit_cast<float>(static_cast<std::uint32_t>(bits.back()) << 16U);
+      }
+    }
+    return bits.data();
+  }
+};
 
 }  // namespace
 
@@ -75,5 +119,43 @@ TEST_CASE("the CUDA twin refuses logits beyond float32", "[cuda]") {
     group.q[1].row(41).setConstant(1);
     CHECK_NOTHROW(token_metrics_cuda(group, {.window = 1, .metrics = window}, workers));
     group.q[1].row(41).setConstant(1e20F);
+  }
+}
+
+TEST_CASE("the CUDA twin reads 16-bit numbers as they lie", "[cuda]") {
+  Workers workers(1);
+  for (const cuda::NumberType type : {cuda::NumberType::f16, cuda::NumberType::bf16}) {
+    const Group16 in(to_float(random_group({.l = 150, .T = 160, .G = 2, .d = 80, .d_v = 48})), type);
+    const TokenOptions options{.window = 100, .metrics = of_tokens()};
+    const TokenMetrics want = token_metrics_reference(to_double(in.group()), options);
+    for (const cuda::DeviceInfo& device : all_devices()) {
+      cuda::use_device(device.index);
+      const TokenMetrics got =
+          cuda::token_metrics_of(in.group(), in.stored(), options, Products::f32, workers);
+      CHECK(mismatches(device.name, want, got) == "");
+      // The same numbers in float32 go the same way.
+      const TokenMetrics from_float = token_metrics_cuda(in.group(), options, workers);
+      for (TokenMetric metric : all_token_metrics()) CHECK(same_bytes(got[metric], from_float[metric]));
+    }
+  }
+}
+
+TEST_CASE("tensor products give about three digits", "[cuda]") {
+  const HeadGroup<float> group = to_float(random_group({.l = 200, .T = 210, .G = 2, .d = 64, .d_v = 64}));
+  const TokenOptions options{.window = 200, .metrics = of_tokens()};
+  const TokenMetrics want = token_metrics_reference(to_double(group), options);
+  Workers workers(1);
+  for (const cuda::DeviceInfo& device : all_devices()) {
+    cuda::use_device(device.index);
+    const TokenMetrics got = token_metrics_cuda(group, options, workers, Products::tensor);
+    double most = 0;
+    for (TokenMetric metric : all_token_metrics()) {
+      if (!options.metrics.contains(metric)) continue;
+      const double off = (got[metric] - want[metric]).norm() / want[metric].norm();
+      INFO(device.name << ": " << name_of(metric));
+      CHECK(off < 5e-3);
+      most = std::max(most, off);
+    }
+    CHECK(most > 1e-5);  // else it would be no mode of its own
   }
 }
