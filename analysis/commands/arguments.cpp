@@ -2,6 +2,7 @@
 
 #include "analysis/nearest_name.hpp"
 #include "data/error.hpp"
+#include "sim/backend_cuda.hpp"
 
 #include <fmt/format.h>
 
@@ -305,7 +306,7 @@ void CommonOptions::add_output(CLI::App& app) {
 
 Dump CommonOptions::open() const { return Dump::open(dump, {.prompt_len = prompt_len}); }
 
-CommonOptions::ChosenCompute CommonOptions::chosen_compute() const {
+CommonOptions::ChosenCompute CommonOptions::chosen_compute(bool may_fall_back) const {
   if (precision == "tensor")
     throw InputError("--precision tensor: this build has no kernels for it; use f32 or f64");
   ChosenCompute chosen;
@@ -316,9 +317,10 @@ CommonOptions::ChosenCompute CommonOptions::chosen_compute() const {
       compute.precision == Precision::f64 ? "float64 is computed on the CPU" : why_no_cuda();
   if (backend == "cuda" && !why_not.empty())
     throw InputError(fmt::format("--backend cuda: {}; use auto or cpu", why_not));
-  compute.backend.cuda = why_not.empty();
-  compute.backend.falls_back = backend == "auto";
-  if (!why_not.empty()) chosen.note = fmt::format("auto: {}", why_not);
+  if (why_not.empty())
+    compute.backend = cuda_backend(may_fall_back && backend == "auto");
+  else
+    chosen.note = fmt::format("auto: {}", why_not);
   return chosen;
 }
 
