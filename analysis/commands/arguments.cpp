@@ -269,7 +269,7 @@ void CommonOptions::add_dump(CLI::App& app) {
 }
 
 void CommonOptions::add_compute(CLI::App& app) {
-  app.add_option("--backend", backend, "What computes: auto, cpu or cuda")
+  app.add_option("--backend", backend, "What computes: auto (a GPU where there is one), cpu or cuda")
       ->check(one_of({"auto", "cpu", "cuda"}))
       ->option_text("NAME [auto]");
   app.add_option("--precision", precision, "Arithmetic: f32, f64 or tensor (matrix units of a GPU)")
@@ -334,6 +334,10 @@ std::optional<Shard> CommonOptions::chosen_shard() const {
 
 Existing CommonOptions::existing() const {
   return force ? Existing::replace : resume ? Existing::resume : Existing::refuse;
+}
+
+std::string backend_line(const Backend& backend, const std::string& note) {
+  return fmt::format("computed on {}; {}", backend.name() == "cpu" ? "the CPU" : "a CUDA device", note);
 }
 
 std::string shape_line(const Dump& dump, Index layers) {

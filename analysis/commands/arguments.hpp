@@ -76,6 +76,9 @@ struct CommonOptions {
   Existing existing() const;
 };
 
+/// Where a run computed, and what is to be said of it: "computed on the CPU; auto: there is no NVIDIA GPU".
+std::string backend_line(const Backend& backend, const std::string& note);
+
 /// "MODEL: 6 layers x 2 KV heads (2 query heads each), 896 candidates".
 std::string shape_line(const Dump& dump, Index layers);
 

@@ -129,7 +129,7 @@ int run_into_folder(const CommonOptions& options, const MakeStages& make_stages)
   if (options.json) print_json(folder);
   if (text) {
     fmt::print("{}", heading(dump, result.summary));
-    if (!note.empty()) fmt::print("note: computed by {}; {}\n", backend.name(), note);
+    if (!note.empty()) fmt::print("note: {}\n", backend_line(backend, note));
     if (result.layers_resumed > 0)
       fmt::print("resumed: {} layers were there already, {} computed now\n", result.layers_resumed,
                  result.layers_computed);

@@ -91,8 +91,7 @@ int run_verify(const Arguments& arguments) {
                counted(future_rows(shape.l, shape.T, shape.first_query()).count(), "decoding step"));
     for (const std::string& note : dump.notes()) fmt::print("note: {}\n", note);
     if (rows < options.window) fmt::print("note: window {} clipped to {}\n", options.window, rows);
-    if (!backend_note.empty())
-      fmt::print("note: computed by {}; {}\n", options.backend->name(), backend_note);
+    if (!backend_note.empty()) fmt::print("note: {}\n", backend_line(*options.backend, backend_note));
     fmt::print("\n{}", text_of(result));
     fmt::print(
         "\nApproximations, median over {} heads of float64 values (rel error: sum |s-e| / sum e, where both "
