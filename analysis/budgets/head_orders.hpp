@@ -4,6 +4,7 @@
 #include "analysis/budgets/hull.hpp"
 #include "analysis/budgets/loss_curve.hpp"
 #include "analysis/eviction/given_arrays.hpp"
+#include "sim/backend.hpp"
 #include "sim/eviction/prompt_eviction.hpp"
 
 #include <span>
@@ -14,7 +15,7 @@ namespace kvreplay {
 /// Every order of the plan on one head group; `n_kv` KV heads a layer.
 template <class T>
 std::vector<RankedTokens> head_orders(const HeadGroup<T>& group, const BudgetPlan& plan, Index n_kv,
-                                      Workers& workers, const Backend& backend) {
+                                      Workers& workers, const Backend& backend = cpu_backend()) {
   std::vector<EvictionRule> rules;
   for (const Order& order : plan.orders) rules.push_back(order.rule);
   const GivenScores given = scores_of_head(plan.scores, group.layer * n_kv + group.kv_head, group.l);
