@@ -23,7 +23,7 @@ constexpr std::string_view name_of(Precision precision) {
 /// How a run computes.
 struct Compute {
   Precision precision = Precision::f32;
-  Backend backend;
+  std::shared_ptr<const Backend> backend = std::make_shared<const Backend>();
 };
 
 /// The figures that a stage kept of every head: row s * n_kv + g is KV head g of the s-th layer of `layers`.
@@ -45,8 +45,8 @@ class Stage {
 
   /// The key of its options in summary.json, and its name for --only.
   virtual std::string_view name() const = 0;
-  /// Whether it computes where Compute::backend says.
-  virtual bool uses_backend() const { return false; }
+  /// What of this run has no kernels for a device: the CPU does it whatever Compute::backend is.
+  virtual std::vector<std::string> on_cpu() const { return {}; }
   /// Everything its results depend on besides the dump, the precision and the layers.
   virtual Json options() const = 0;
   virtual std::vector<LeftOut> left_out() const = 0;

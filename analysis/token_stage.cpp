@@ -99,7 +99,7 @@ void TokenStage::begin_layer(Index, Workers&) {
 
 template <class T>
 void TokenStage::compute(const HeadGroup<T>& group, Workers& workers, std::span<double> figures) {
-  TokenMetrics metrics = token_metrics(backend_, group, token_options_, workers);
+  TokenMetrics metrics = backend_->token_metrics(group, token_options_, workers);
   for (std::size_t m = 0; m < metrics_.size(); ++m) {
     const Matrix<double>& values = metrics[metrics_[m]];
     const auto offset = static_cast<std::size_t>(group.kv_head * values.size());

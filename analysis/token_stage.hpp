@@ -3,6 +3,7 @@
 #include "analysis/stage.hpp"
 #include "analysis/token_agreement.hpp"
 
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
@@ -25,7 +26,6 @@ class TokenStage final : public Stage {
   TokenStage(const Dump& dump, const TokenStageOptions& options, const Compute& compute);
 
   std::string_view name() const override { return "tokens"; }
-  bool uses_backend() const override { return true; }
   Json options() const override;
   std::vector<LeftOut> left_out() const override { return left_out_; }
   std::vector<std::string> notes() const override { return notes_; }
@@ -54,7 +54,7 @@ class TokenStage final : public Stage {
   TokenStageOptions options_;
   TokenOptions token_options_;
   Precision precision_;
-  Backend backend_;
+  std::shared_ptr<const Backend> backend_;
   DumpShape shape_;
   std::vector<TokenMetric> metrics_;  // in canonical order
   std::vector<TokenPair> pairs_;

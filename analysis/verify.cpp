@@ -174,6 +174,10 @@ Check left_out(const std::string& name, const std::string& why) {
 
 }  // namespace
 
+std::string judged_float32(const Backend& backend) {
+  return backend.name() == "cpu" ? "float32" : fmt::format("float32 on {}", backend.name());
+}
+
 double replay_tolerance(Dtype dtype) {
   switch (dtype) {
     case Dtype::f64:
@@ -282,8 +286,8 @@ VerifyResult verify(const Dump& dump, const VerifyOptions& options, Workers& wor
   result.table.pairs = token_pairs(token_options.metrics);
   Comparison closed(kClosedFormTolerance), fast(kFloat32Tolerance);
   ReplayCheck replay(dump, workers);
-  KeptSetCheck kept_sets(dump, options.window, workers);
-  ChannelCheck channels(dump, options.window, workers);
+  KeptSetCheck kept_sets(dump, options.window, *options.backend, workers);
+  ChannelCheck channels(dump, options.window, *options.backend, workers);
   const Index total = static_cast<Index>(options.layers.size()) * shape.n_kv;
   Index done = 0;
   if (options.on_progress) options.on_progress(done, total);
@@ -307,7 +311,7 @@ VerifyResult verify(const Dump& dump, const VerifyOptions& options, Workers& wor
       kept_sets.add(group, options.float32 ? &float_group : nullptr, judged[cost].row(0).transpose());
       channels.add(group, options.float32 ? &float_group : nullptr);
       if (options.float32) {
-        const TokenMetrics single = token_metrics(options.backend, float_group, token_options, workers);
+        const TokenMetrics single = options.backend->token_metrics(float_group, token_options, workers);
         for (const TokenMetric m : all_token_metrics())
           if (token_options.metrics.contains(m))
             fast.add(layer, kv_head, m, every, at_tokens(single[m], every), at_tokens(judged[m], every),
@@ -327,7 +331,7 @@ VerifyResult verify(const Dump& dump, const VerifyOptions& options, Workers& wor
                      fmt::format("{} heads x {} tokens x {} metrics", total, sampled, forms.size()), closed));
   result.checks.push_back(
       options.float32
-          ? check_of(options.backend.cuda ? "CUDA backend" : "float32 backend",
+          ? check_of(options.backend->name() == "cuda" ? "CUDA backend" : "float32 backend",
                      fmt::format("{} heads x {} tokens x {} metrics", total, shape.l, metrics), fast)
           : left_out("float32 backend", "not asked for (--precision f64)"));
   result.checks.push_back(kept_sets.check());

@@ -7,6 +7,7 @@
 #include "sim/tokens/token_metrics.hpp"
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,8 @@ struct VerifyOptions {
   Index window = 32;
   std::vector<Index> layers;
   bool float32 = true;  ///< whether to check the float32 backend
-  Backend backend;      ///< the one that is checked
+  /// The one whose float32 is checked.
+  std::shared_ptr<const Backend> backend = std::make_shared<const Backend>();
   /// Called at the start and after every head group.
   std::function<void(Index done, Index total)> on_progress;
 };
@@ -82,6 +84,9 @@ VerifyResult verify(const Dump& dump, const VerifyOptions& options, Workers& wor
 /// `count` of the positions 0..l-1, ascending: first and last, `wanted`, and an even spread. All of them for
 /// 0.
 std::vector<Index> sampled_tokens(Index l, Index count, const std::vector<Index>& wanted);
+
+/// What a backend's float32 is called: "float32", "float32 on cuda".
+std::string judged_float32(const Backend& backend);
 
 /// Relative L2 error allowed between a replayed output and o.npy of this type: what rounding o, and the
 /// model's own arithmetic in that type, explains.

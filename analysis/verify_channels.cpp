@@ -21,8 +21,11 @@ CompressedCache<double> widened(const CompressedCache<T>& cache) {
 
 }  // namespace
 
-ChannelCheck::ChannelCheck(const Dump& dump, Index window, Workers& workers)
-    : workers_(workers), window_asked_(std::min(window, kVerifiedRows)) {
+ChannelCheck::ChannelCheck(const Dump& dump, Index window, const Backend& backend, Workers& workers)
+    : backend_(backend),
+      workers_(workers),
+      window_asked_(std::min(window, kVerifiedRows)),
+      on_device_{judged_float32(backend)} {
   const DumpShape& shape = dump.shape();
   window_ = window_rows(shape.l, shape.first_query(), window_asked_);
   future_ = future_rows(shape.l, shape.T, shape.first_query());
@@ -32,21 +35,21 @@ ChannelCheck::ChannelCheck(const Dump& dump, Index window, Workers& workers)
 
 void ChannelCheck::add(const HeadGroup<double>& group, const HeadGroup<float>* single) {
   if (window_.count() == 0) return;
-  compare(group, group, "float64", kOutputTolerance, worst_f64_);
-  if (single != nullptr) compare(group, *single, "float32", kFloat32OutputTolerance, worst_f32_);
+  compare(group, group, kOutputTolerance, f64_, f64_);
+  if (single != nullptr) compare(group, *single, kFloat32OutputTolerance, on_cpu() ? f32_ : on_device_, f32_);
   ++heads_;
   with_f32_ = with_f32_ || single != nullptr;
 }
 
 template <class T>
-void ChannelCheck::compare(const HeadGroup<double>& group, const HeadGroup<T>& fast, const char* type,
-                           double tolerance, double& worst) {
+void ChannelCheck::compare(const HeadGroup<double>& group, const HeadGroup<T>& fast, double tolerance,
+                           Judged& matrices, Judged& caches_judged) {
   const Index d = group.d(), l = group.l;
   const KeptSet all(static_cast<std::size_t>(l), 1);
   KeptSet alternate = all;
   for (std::size_t p = 1; p < alternate.size(); p += 2) alternate[p] = 0;
   const ChannelSetting setting{Semantics::paper, recent_, window_asked_, std::nullopt};
-  const ChannelBasis basis = channel_basis(fast, all, setting, false, workers_);
+  const ChannelBasis basis = channel_basis(fast, all, setting, false, workers_, backend_);
   const ChannelRule think = *channel_rule_named("think"), iap = *channel_rule_named("iap");
   const ChannelSet half =
       select_channels(think, basis.scores, channel_order(think, basis.scores), d / 2).pruned;
@@ -57,13 +60,14 @@ void ChannelCheck::compare(const HeadGroup<double>& group, const HeadGroup<T>& f
     const double error = reconstruction_error_reference(group, positions(basis.keys.prunable), window_, set);
     const double scale = subset_error(basis.window.cwiseAbs(), set);
     const double away = std::abs(subset_error(basis.window, set) - error);
-    judge(group, "error of the logits", type, away == 0 ? 0 : away / scale, tolerance, worst);
+    judge(group, "error of the logits", away == 0 ? 0 : away / scale, tolerance, matrices);
   }
   const Rows last{std::max(window_.begin, window_.end - 2), window_.end};
   const Matrix<double> expected = output_interaction_reference(group, last, basis.keys);
-  const double off = (output_interaction(fast, last, basis.keys, workers_) - expected).cwiseAbs().maxCoeff();
-  judge(group, "the output-space matrix", type, off == 0 ? 0 : off / expected.cwiseAbs().maxCoeff(),
-        tolerance, worst);
+  const double off =
+      (backend_.output_interaction(fast, last, basis.keys, workers_) - expected).cwiseAbs().maxCoeff();
+  judge(group, "the output-space matrix", off == 0 ? 0 : off / expected.cwiseAbs().maxCoeff(), tolerance,
+        matrices);
 
   const std::vector<CompressedCache<T>> caches = {
       compressed_cache(fast, all, half, basis.keys.prunable, std::nullopt),
@@ -75,18 +79,18 @@ void ChannelCheck::compare(const HeadGroup<double>& group, const HeadGroup<T>& f
     for (const CompressedCache<T>& cache : caches) {
       const OutputChangeReference brute = compressed_change_reference(group, rows, widened(cache));
       const double difference = distance(outputs.change(cache, true).vectors, brute.change);
-      judge(group, "outputs over a compressed cache", type,
-            difference == 0 ? 0 : difference / std::sqrt(brute.full_sq), tolerance, worst);
+      judge(group, "outputs over a compressed cache",
+            difference == 0 ? 0 : difference / std::sqrt(brute.full_sq), tolerance, caches_judged);
     }
   }
 }
 
-void ChannelCheck::judge(const HeadGroup<double>& group, const char* what, const char* type, double deviation,
-                         double tolerance, double& worst) {
-  if (std::isnan(deviation) || deviation > worst) worst = std::abs(deviation);
+void ChannelCheck::judge(const HeadGroup<double>& group, const char* what, double deviation, double tolerance,
+                         Judged& judged) {
+  if (std::isnan(deviation) || deviation > judged.worst) judged.worst = std::abs(deviation);
   if (deviation <= tolerance) return;
   failures_.push_back(fmt::format("channels: layer {} KV head {}: {} {:.2g} off in {}, tolerance {:g}",
-                                  group.layer, group.kv_head, what, deviation, type, tolerance));
+                                  group.layer, group.kv_head, what, deviation, judged.type, tolerance));
 }
 
 Check ChannelCheck::check() const {
@@ -103,10 +107,17 @@ Check ChannelCheck::check() const {
   }
   const Index rows = window_.count() + future_.count();
   check.covered = fmt::format("{} heads x {} rows x 2 caches", heads_, rows);
-  check.worst = fmt::format("worst {:.1e} of the norm (tolerance {:g})", worst_f64_, kOutputTolerance);
-  if (with_f32_) check.worst += fmt::format(", float32 {:.1e} ({:g})", worst_f32_, kFloat32OutputTolerance);
-  check.figures = {{"heads", heads_}, {"rows", rows}, {"worst_f64", worst_f64_}};
-  if (with_f32_) check.figures["worst_f32"] = worst_f32_;
+  check.worst = fmt::format("worst {:.1e} of the norm (tolerance {:g})", f64_.worst, kOutputTolerance);
+  const auto add = [&](const Judged& judged) {
+    check.worst += fmt::format(", {} {:.1e} ({:g})", judged.type, judged.worst, kFloat32OutputTolerance);
+  };
+  check.figures = {{"heads", heads_}, {"rows", rows}, {"worst_f64", f64_.worst}};
+  if (!with_f32_) return check;
+  add(f32_);
+  check.figures.update({{"worst_f32", f32_.worst}, {"backend", backend_.name()}});
+  if (on_cpu()) return check;
+  add(on_device_);
+  check.figures["worst_f32_on_device"] = on_device_.worst;
   return check;
 }
 

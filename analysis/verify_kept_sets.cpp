@@ -24,7 +24,8 @@ std::vector<KeptSet> kept_sets(const Vector<double>& cost) {
 
 }  // namespace
 
-KeptSetCheck::KeptSetCheck(const Dump& dump, Index window, Workers& workers) : workers_(workers) {
+KeptSetCheck::KeptSetCheck(const Dump& dump, Index window, const Backend& backend, Workers& workers)
+    : backend_(backend), workers_(workers) {
   const DumpShape& shape = dump.shape();
   window_ = window_rows(shape.l, shape.first_query(), std::min(window, kVerifiedRows));
   future_ = future_rows(shape.l, shape.T, shape.first_query());
@@ -47,20 +48,21 @@ void KeptSetCheck::compare(const HeadGroup<double>& group, const HeadGroup<float
     const auto at = static_cast<std::size_t>(s);
     expected[at] = output_change_reference(group, rows, sets[at]);
   });
-  const auto judge_all = [&](const auto& found, const char* type, double tolerance, double& worst) {
+  const auto judge_all = [&](const auto& found, const std::string& type, double tolerance, double& worst) {
     for (std::size_t s = 0; s < sets.size(); ++s) {
       const double difference = distance(found.change[s], expected[s].change);
       const double norm = std::sqrt(expected[s].full_sq);
       judge(group, rows, type, difference == 0 ? 0 : difference / norm, tolerance, worst);
     }
   };
-  judge_all(output_changes(group, rows, sets, true, workers_), "float64", kOutputTolerance, worst_f64_);
+  judge_all(backend_.output_changes(group, rows, sets, true, workers_), "float64", kOutputTolerance,
+            worst_f64_);
   if (single != nullptr)
-    judge_all(output_changes(*single, rows, sets, true, workers_), "float32", kFloat32OutputTolerance,
-              worst_f32_);
+    judge_all(backend_.output_changes(*single, rows, sets, true, workers_), judged_float32(backend_),
+              kFloat32OutputTolerance, worst_f32_);
 }
 
-void KeptSetCheck::judge(const HeadGroup<double>& group, Rows rows, const char* type, double deviation,
+void KeptSetCheck::judge(const HeadGroup<double>& group, Rows rows, const std::string& type, double deviation,
                          double tolerance, double& worst) {
   if (std::isnan(deviation) || deviation > worst) worst = std::abs(deviation);
   if (deviation <= tolerance) return;
@@ -86,9 +88,11 @@ Check KeptSetCheck::check() const {
   check.covered = fmt::format("{} heads x {} rows x 5 kept sets", heads_, rows);
   check.worst =
       fmt::format("worst {:.1e} of the output's norm (tolerance {:g})", worst_f64_, kOutputTolerance);
-  if (with_f32_) check.worst += fmt::format(", float32 {:.1e} ({:g})", worst_f32_, kFloat32OutputTolerance);
+  if (with_f32_)
+    check.worst +=
+        fmt::format(", {} {:.1e} ({:g})", judged_float32(backend_), worst_f32_, kFloat32OutputTolerance);
   check.figures = {{"heads", heads_}, {"rows", rows}, {"worst_f64", worst_f64_}};
-  if (with_f32_) check.figures["worst_f32"] = worst_f32_;
+  if (with_f32_) check.figures.update({{"worst_f32", worst_f32_}, {"backend", backend_.name()}});
   return check;
 }
 

@@ -1,45 +1,67 @@
 #include "sim/backend.hpp"
 
-#include "sim/cuda/runtime.hpp"
+#include "sim/channels/channel_interaction.hpp"
+
+#include <utility>
 
 namespace kvreplay {
-namespace {
 
-/// Devices take turns; a thread that comes back finds its own again.
-void use_some_device() {
-  static const std::vector<cuda::DeviceInfo> devices = cuda::find_devices().found;
-  static std::atomic<std::size_t> threads{0};
-  thread_local const std::size_t turn = threads.fetch_add(1);
-  if (!devices.empty()) cuda::use_device(devices[turn % devices.size()].index);
-}
-
-template <class OnDevice, class OnCpu>
-auto run(const Backend& backend, OnDevice on_device, OnCpu on_cpu) {
-  if (!backend.cuda) return on_cpu();
-  try {
-    use_some_device();
-    return on_device();
-  } catch (const cuda::OutOfDeviceMemory&) {
-    if (!backend.falls_back) throw;
-    backend.fell_back->fetch_add(1);
-  }
-  return on_cpu();
-}
-
-}  // namespace
-
-std::string why_no_cuda() { return cuda::find_devices().why_none; }
-
-TokenMetrics token_metrics(const Backend& backend, const HeadGroup<float>& group, const TokenOptions& options,
-                           Workers& workers) {
-  return run(
-      backend, [&] { return token_metrics_cuda(group, options, workers); },
-      [&] { return token_metrics_cpu(group, options, workers); });
-}
-
-TokenMetrics token_metrics(const Backend&, const HeadGroup<double>& group, const TokenOptions& options,
-                           Workers& workers) {
+TokenMetrics Backend::token_metrics(const HeadGroup<float>& group, const TokenOptions& options,
+                                    Workers& workers) const {
   return token_metrics_cpu(group, options, workers);
+}
+TokenMetrics Backend::token_metrics(const HeadGroup<double>& group, const TokenOptions& options,
+                                    Workers& workers) const {
+  return token_metrics_cpu(group, options, workers);
+}
+
+OutputChanges<float> Backend::output_changes(const HeadGroup<float>& group, Rows rows,
+                                             std::span<const KeptSet> sets, bool with_vectors,
+                                             Workers& workers) const {
+  return kvreplay::output_changes(group, rows, sets, with_vectors, workers);
+}
+OutputChanges<double> Backend::output_changes(const HeadGroup<double>& group, Rows rows,
+                                              std::span<const KeptSet> sets, bool with_vectors,
+                                              Workers& workers) const {
+  return kvreplay::output_changes(group, rows, sets, with_vectors, workers);
+}
+
+Matrix<double> Backend::gram_f64(const Matrix<float>& x, const std::vector<Index>& rows,
+                                 Workers& workers) const {
+  return kvreplay::gram_f64(x, rows, workers);
+}
+Matrix<double> Backend::gram_f64(const Matrix<double>& x, const std::vector<Index>& rows,
+                                 Workers& workers) const {
+  return kvreplay::gram_f64(x, rows, workers);
+}
+
+Matrix<double> Backend::query_gram(const HeadGroup<float>& group, Rows rows, Workers& workers) const {
+  return kvreplay::query_gram(group, rows, workers);
+}
+Matrix<double> Backend::query_gram(const HeadGroup<double>& group, Rows rows, Workers& workers) const {
+  return kvreplay::query_gram(group, rows, workers);
+}
+
+Matrix<double> Backend::output_interaction(const HeadGroup<float>& group, Rows rows, const PrunableKeys& keys,
+                                           Workers& workers) const {
+  return kvreplay::output_interaction(group, rows, keys, workers);
+}
+Matrix<double> Backend::output_interaction(const HeadGroup<double>& group, Rows rows,
+                                           const PrunableKeys& keys, Workers& workers) const {
+  return kvreplay::output_interaction(group, rows, keys, workers);
+}
+
+GreedyPath Backend::greedy_exact(const HeadGroup<double>& group, Rows rows, Index keep,
+                                 Workers& workers) const {
+  return kvreplay::greedy_exact(group, rows, keep, workers);
+}
+KeptSet Backend::exchange(const HeadGroup<double>& group, Rows rows, KeptSet start, Workers& workers) const {
+  return kvreplay::exchange(group, rows, std::move(start), workers);
+}
+
+const Backend& cpu_backend() {
+  static const Backend backend;
+  return backend;
 }
 
 }  // namespace kvreplay

@@ -1,30 +1,64 @@
 #pragma once
 
+#include "sim/channels/output_interaction.hpp"
+#include "sim/eviction/greedy.hpp"
+#include "sim/eviction/kept_outputs.hpp"
+#include "sim/head_group.hpp"
+#include "sim/schedule.hpp"
 #include "sim/tokens/token_metrics.hpp"
 
-#include <atomic>
-#include <memory>
-#include <string>
+#include <span>
+#include <string_view>
+#include <vector>
 
-// Which hardware computes. Callers name a backend and never a twin.
+// Which hardware computes. Callers name a backend and never a twin; each function is documented where its
+// twins are.
 
 namespace kvreplay {
 
-struct Backend {
-  bool cuda = false;
-  /// Whether the CPU takes over a head group for which the device has no memory.
-  bool falls_back = false;
-  /// How many it took over.
-  std::shared_ptr<std::atomic<Index>> fell_back = std::make_shared<std::atomic<Index>>(0);
+/// The CPU. A device's backend overrides what it has kernels for. float64 runs on the CPU whatever the
+/// backend, but for the exact searches, which are in float64 only.
+class Backend {
+ public:
+  Backend() = default;
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
+  virtual ~Backend() = default;
+
+  /// "cpu" or "cuda".
+  virtual std::string_view name() const { return "cpu"; }
+  /// How many calls the CPU took over for want of device memory.
+  virtual Index fell_back() const { return 0; }
+
+  virtual TokenMetrics token_metrics(const HeadGroup<float>& group, const TokenOptions& options,
+                                     Workers& workers) const;
+  TokenMetrics token_metrics(const HeadGroup<double>& group, const TokenOptions& options,
+                             Workers& workers) const;
+
+  virtual OutputChanges<float> output_changes(const HeadGroup<float>& group, Rows rows,
+                                              std::span<const KeptSet> sets, bool with_vectors,
+                                              Workers& workers) const;
+  OutputChanges<double> output_changes(const HeadGroup<double>& group, Rows rows,
+                                       std::span<const KeptSet> sets, bool with_vectors,
+                                       Workers& workers) const;
+
+  virtual Matrix<double> gram_f64(const Matrix<float>& x, const std::vector<Index>& rows,
+                                  Workers& workers) const;
+  Matrix<double> gram_f64(const Matrix<double>& x, const std::vector<Index>& rows, Workers& workers) const;
+
+  virtual Matrix<double> query_gram(const HeadGroup<float>& group, Rows rows, Workers& workers) const;
+  Matrix<double> query_gram(const HeadGroup<double>& group, Rows rows, Workers& workers) const;
+
+  virtual Matrix<double> output_interaction(const HeadGroup<float>& group, Rows rows,
+                                            const PrunableKeys& keys, Workers& workers) const;
+  Matrix<double> output_interaction(const HeadGroup<double>& group, Rows rows, const PrunableKeys& keys,
+                                    Workers& workers) const;
+
+  virtual GreedyPath greedy_exact(const HeadGroup<double>& group, Rows rows, Index keep,
+                                  Workers& workers) const;
+  virtual KeptSet exchange(const HeadGroup<double>& group, Rows rows, KeptSet start, Workers& workers) const;
 };
 
-/// Why this machine and build cannot compute on a CUDA device, as one clause; empty where they can.
-std::string why_no_cuda();
-
-/// float64 runs on the CPU whatever the backend.
-TokenMetrics token_metrics(const Backend& backend, const HeadGroup<float>& group, const TokenOptions& options,
-                           Workers& workers);
-TokenMetrics token_metrics(const Backend& backend, const HeadGroup<double>& group,
-                           const TokenOptions& options, Workers& workers);
+const Backend& cpu_backend();
 
 }  // namespace kvreplay

@@ -22,12 +22,13 @@ constexpr Index layer_change_of(std::size_t which) { return change_of(which) + 1
 }  // namespace
 
 BudgetMeasureStage::BudgetMeasureStage(const Dump& dump, const BudgetPlan& plan, std::vector<Index> layers,
-                                       std::vector<Allocation> allocations, Precision precision)
+                                       std::vector<Allocation> allocations, const Compute& compute)
     : dump_(dump),
       plan_(plan),
       layers_(std::move(layers)),
       allocations_(std::move(allocations)),
-      precision_(precision) {}
+      precision_(compute.precision),
+      backend_(compute.backend) {}
 
 std::size_t BudgetMeasureStage::figures_per_head() const {
   return static_cast<std::size_t>(kHeadFigures) + 2 * plan_.cases.size();
@@ -47,7 +48,7 @@ void BudgetMeasureStage::begin_layer(Index, Workers&) {
 template <class T>
 void BudgetMeasureStage::compute(const HeadGroup<T>& group, Workers& workers, LayerOutputs<T>& layer,
                                  std::span<double> figures) {
-  const std::vector<RankedTokens> orders = head_orders(group, plan_, dump_.shape().n_kv, workers);
+  const std::vector<RankedTokens> orders = head_orders(group, plan_, dump_.shape().n_kv, workers, *backend_);
   const auto row = static_cast<std::size_t>(row_of(group.layer, group.kv_head));
   std::vector<KeptSet> sets;
   for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
@@ -58,7 +59,8 @@ void BudgetMeasureStage::compute(const HeadGroup<T>& group, Workers& workers, La
     kept_[c][static_cast<std::size_t>(group.kv_head)] = kept;
     sets.push_back(std::move(kept));
   }
-  OutputChanges<T> changes = output_changes(group, plan_.future, sets, dump_.has(Tensor::wo), workers);
+  OutputChanges<T> changes =
+      backend_->output_changes(group, plan_.future, sets, dump_.has(Tensor::wo), workers);
   std::fill(figures.begin(), figures.end(), 0.0);
   figures[kFull] = changes.full_sq;
   for (std::size_t c = 0; c < sets.size(); ++c)

@@ -5,6 +5,7 @@
 #include "analysis/eviction/layer_outputs.hpp"
 #include "analysis/stage.hpp"
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,7 @@ class BudgetMeasureStage final : public Stage {
  public:
   /// `allocations` has one for each of plan.cases, over `layers`.
   BudgetMeasureStage(const Dump& dump, const BudgetPlan& plan, std::vector<Index> layers,
-                     std::vector<Allocation> allocations, Precision precision);
+                     std::vector<Allocation> allocations, const Compute& compute);
 
   std::string_view name() const override { return "budget"; }
   Json options() const override { return {}; }
@@ -50,6 +51,7 @@ class BudgetMeasureStage final : public Stage {
   std::vector<Index> layers_;
   std::vector<Allocation> allocations_;
   Precision precision_;
+  std::shared_ptr<const Backend> backend_;
   LayerOutputs<float> outputs_f32_;
   LayerOutputs<double> outputs_f64_;
   std::vector<std::vector<KeptSet>> kept_;  // [cases][n_kv]

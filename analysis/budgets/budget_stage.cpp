@@ -20,8 +20,8 @@ BudgetFrame frame_of(const BudgetPlan& plan, const HeadFigures& figures, Index l
 }  // namespace
 
 BudgetStage::BudgetStage(const Dump& dump, const BudgetOptions& options, const std::vector<Index>& layers,
-                         Precision precision)
-    : dump_(dump), options_(options), plan_(budget_plan(dump, options, layers)), precision_(precision) {}
+                         const Compute& compute)
+    : dump_(dump), options_(options), plan_(budget_plan(dump, options, layers)), compute_(compute) {}
 
 Json BudgetStage::options() const {
   Json json = {{"orders", Json::array()},         {"methods", options_.methods},
@@ -50,9 +50,10 @@ template <class T>
 void BudgetStage::compute(const HeadGroup<T>& group, Workers& workers, std::span<double> figures) {
   const auto l = static_cast<std::size_t>(group.l);
   const TokenMetrics metrics =
-      token_metrics_cpu<T>(group, {.metrics = {TokenMetric::oracle_importance}}, workers);
+      compute_.backend->token_metrics(group, {.metrics = {TokenMetric::oracle_importance}}, workers);
   const Matrix<double>& importance = metrics[TokenMetric::oracle_importance];
-  const std::vector<RankedTokens> orders = head_orders(group, plan_, dump_.shape().n_kv, workers);
+  const std::vector<RankedTokens> orders =
+      head_orders(group, plan_, dump_.shape().n_kv, workers, *compute_.backend);
   for (std::size_t o = 0; o < orders.size(); ++o) {
     std::span<double> worth = figures.subspan(2 * o * l, l), scores = figures.subspan((2 * o + 1) * l, l);
     for (std::size_t j = 0; j < l; ++j) {
@@ -105,8 +106,7 @@ std::unique_ptr<Stage> BudgetStage::follow_up(const HeadFigures& figures) const 
         allocations[c] = allocate(plan_, plan_.cases[c], frame_of(plan_, figures, l, plan_.cases[c].sigma),
                                   all, greedy, {scores.data(), static_cast<std::size_t>(scores.size())});
   }
-  return std::make_unique<BudgetMeasureStage>(dump_, plan_, figures.layers, std::move(allocations),
-                                              precision_);
+  return std::make_unique<BudgetMeasureStage>(dump_, plan_, figures.layers, std::move(allocations), compute_);
 }
 
 }  // namespace kvreplay

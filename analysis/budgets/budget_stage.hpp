@@ -17,9 +17,10 @@ class BudgetStage final : public Stage {
  public:
   /// `layers` are those of the run, which share one budget.
   BudgetStage(const Dump& dump, const BudgetOptions& options, const std::vector<Index>& layers,
-              Precision precision);
+              const Compute& compute);
 
   std::string_view name() const override { return "budget"; }
+  std::vector<std::string> on_cpu() const override { return {"rankings"}; }
   Json options() const override;
   std::vector<LeftOut> left_out() const override { return plan_.left_out; }
   std::vector<std::string> notes() const override;
@@ -42,7 +43,7 @@ class BudgetStage final : public Stage {
   const Dump& dump_;
   BudgetOptions options_;
   BudgetPlan plan_;
-  Precision precision_;
+  Compute compute_;
 };
 
 }  // namespace kvreplay

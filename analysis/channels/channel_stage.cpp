@@ -14,8 +14,12 @@
 
 namespace kvreplay {
 
-ChannelStage::ChannelStage(const Dump& dump, const ChannelOptions& options, Precision precision)
-    : dump_(dump), plan_(channel_plan(dump, options)), columns_(plan_.cases.size()), precision_(precision) {}
+ChannelStage::ChannelStage(const Dump& dump, const ChannelOptions& options, const Compute& compute)
+    : dump_(dump),
+      plan_(channel_plan(dump, options)),
+      columns_(plan_.cases.size()),
+      precision_(compute.precision),
+      backend_(compute.backend) {}
 
 Json ChannelStage::options() const {
   Json methods = Json::array();
@@ -64,7 +68,7 @@ void ChannelStage::compute_part(const HeadGroup<T>& group, Index row, Index firs
   const KeptSet all(static_cast<std::size_t>(group.l), 1);
   const bool has_future = plan_.future.count() > 0;
 
-  ChannelBasis basis = channel_basis(group, all, plan_.setting, plan_.needs_outputs(), workers);
+  ChannelBasis basis = channel_basis(group, all, plan_.setting, plan_.needs_outputs(), workers, *backend_);
   add(columns_.of(C::off_diagonal_share), off_diagonal_share(basis.scores.logits));
   if (!layer_.rope_partner.empty())
     add(columns_.of(C::rope_pair_share), rope_pair_share(basis.scores.logits, layer_.rope_partner));

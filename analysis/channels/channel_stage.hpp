@@ -6,6 +6,7 @@
 #include "analysis/eviction/layer_outputs.hpp"
 #include "analysis/stage.hpp"
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -15,9 +16,12 @@ namespace kvreplay {
 ///   layer_XX/channels/, channels.csv, maps/.
 class ChannelStage final : public Stage {
  public:
-  ChannelStage(const Dump& dump, const ChannelOptions& options, Precision precision);
+  ChannelStage(const Dump& dump, const ChannelOptions& options, const Compute& compute);
 
   std::string_view name() const override { return "channels"; }
+  std::vector<std::string> on_cpu() const override {
+    return {"searches for subsets", "outputs over pruned keys"};
+  }
   Json options() const override;
   std::vector<LeftOut> left_out() const override { return plan_.left_out; }
   std::vector<std::string> notes() const override { return plan_.notes; }
@@ -42,6 +46,7 @@ class ChannelStage final : public Stage {
   ChannelPlan plan_;
   ChannelColumns columns_;
   Precision precision_;
+  std::shared_ptr<const Backend> backend_;
   LayerChannels layer_;
   LayerStore store_;
 };

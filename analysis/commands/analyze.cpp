@@ -43,17 +43,16 @@ std::unique_ptr<Stage> make_evict(const Dump& dump, const AnalyzeOptions&, const
   for (const char* base :
        {"streaming", "keydiff", "expected_attention", "oracle", "oracle_exact", "greedy_exact"})
     eviction.policies.emplace_back(base);
-  return std::make_unique<EvictStage>(dump, eviction, compute.precision);
+  return std::make_unique<EvictStage>(dump, eviction, compute);
 }
 
 std::unique_ptr<Stage> make_budget(const Dump& dump, const AnalyzeOptions& options, const Compute& compute) {
   require_all_layers(options.common);
-  return std::make_unique<BudgetStage>(dump, BudgetOptions{}, options.common.chosen_layers(dump),
-                                       compute.precision);
+  return std::make_unique<BudgetStage>(dump, BudgetOptions{}, options.common.chosen_layers(dump), compute);
 }
 
 std::unique_ptr<Stage> make_channels(const Dump& dump, const AnalyzeOptions&, const Compute& compute) {
-  return std::make_unique<ChannelStage>(dump, ChannelOptions{}, compute.precision);
+  return std::make_unique<ChannelStage>(dump, ChannelOptions{}, compute);
 }
 
 std::optional<std::string> why_no_channels(const Dump& dump, const AnalyzeOptions&) {

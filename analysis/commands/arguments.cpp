@@ -2,6 +2,7 @@
 
 #include "analysis/nearest_name.hpp"
 #include "data/error.hpp"
+#include "sim/backend_cuda.hpp"
 
 #include <fmt/format.h>
 
@@ -268,7 +269,7 @@ void CommonOptions::add_dump(CLI::App& app) {
 }
 
 void CommonOptions::add_compute(CLI::App& app) {
-  app.add_option("--backend", backend, "What computes: auto, cpu or cuda")
+  app.add_option("--backend", backend, "What computes: auto (a GPU where there is one), cpu or cuda")
       ->check(one_of({"auto", "cpu", "cuda"}))
       ->option_text("NAME [auto]");
   app.add_option("--precision", precision, "Arithmetic: f32, f64 or tensor (matrix units of a GPU)")
@@ -305,7 +306,7 @@ void CommonOptions::add_output(CLI::App& app) {
 
 Dump CommonOptions::open() const { return Dump::open(dump, {.prompt_len = prompt_len}); }
 
-CommonOptions::ChosenCompute CommonOptions::chosen_compute() const {
+CommonOptions::ChosenCompute CommonOptions::chosen_compute(bool may_fall_back) const {
   if (precision == "tensor")
     throw InputError("--precision tensor: this build has no kernels for it; use f32 or f64");
   ChosenCompute chosen;
@@ -316,9 +317,10 @@ CommonOptions::ChosenCompute CommonOptions::chosen_compute() const {
       compute.precision == Precision::f64 ? "float64 is computed on the CPU" : why_no_cuda();
   if (backend == "cuda" && !why_not.empty())
     throw InputError(fmt::format("--backend cuda: {}; use auto or cpu", why_not));
-  compute.backend.cuda = why_not.empty();
-  compute.backend.falls_back = backend == "auto";
-  if (!why_not.empty()) chosen.note = fmt::format("auto: {}", why_not);
+  if (why_not.empty())
+    compute.backend = cuda_backend(may_fall_back && backend == "auto");
+  else
+    chosen.note = fmt::format("auto: {}", why_not);
   return chosen;
 }
 
@@ -332,6 +334,10 @@ std::optional<Shard> CommonOptions::chosen_shard() const {
 
 Existing CommonOptions::existing() const {
   return force ? Existing::replace : resume ? Existing::resume : Existing::refuse;
+}
+
+std::string backend_line(const Backend& backend, const std::string& note) {
+  return fmt::format("computed on {}; {}", backend.name() == "cpu" ? "the CPU" : "a CUDA device", note);
 }
 
 std::string shape_line(const Dump& dump, Index layers) {

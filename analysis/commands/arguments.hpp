@@ -64,16 +64,20 @@ struct CommonOptions {
   /// The dump, opened; InputError where it is not one.
   Dump open() const;
   /// Throws InputError where this build cannot do what --backend and --precision ask for.
-  /// Where the backend is left to the program, `note` says why it is not a GPU.
+  /// Where the backend is left to the program, `note` says why it is not a GPU, and if it `may_fall_back`,
+  /// the CPU takes over what a GPU has no memory for.
   struct ChosenCompute {
     Compute compute;
     std::string note;
   };
-  ChosenCompute chosen_compute() const;
+  ChosenCompute chosen_compute(bool may_fall_back = true) const;
   std::vector<Index> chosen_layers(const Dump& dump) const;
   std::optional<Shard> chosen_shard() const;
   Existing existing() const;
 };
+
+/// Where a run computed, and what is to be said of it: "computed on the CPU; auto: there is no NVIDIA GPU".
+std::string backend_line(const Backend& backend, const std::string& note);
 
 /// "MODEL: 6 layers x 2 KV heads (2 query heads each), 896 candidates".
 std::string shape_line(const Dump& dump, Index layers);

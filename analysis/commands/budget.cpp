@@ -24,7 +24,7 @@ int run_budget(const Arguments& arguments) {
   return run_into_folder(options, [&](const Dump& dump, const Compute& compute) {
     ChosenStages chosen;
     chosen.stages.push_back(
-        std::make_unique<BudgetStage>(dump, budget_options, options.chosen_layers(dump), compute.precision));
+        std::make_unique<BudgetStage>(dump, budget_options, options.chosen_layers(dump), compute));
     return chosen;
   });
 }

@@ -43,7 +43,7 @@ int run_channels(const Arguments& arguments) {
   if (parse(*app, arguments)) return 0;
   return run_into_folder(options, [&](const Dump& dump, const Compute& compute) {
     ChosenStages chosen;
-    chosen.stages.push_back(std::make_unique<ChannelStage>(dump, channel_options, compute.precision));
+    chosen.stages.push_back(std::make_unique<ChannelStage>(dump, channel_options, compute));
     return chosen;
   });
 }

@@ -24,7 +24,7 @@ int run_evict(const Arguments& arguments) {
   if (parse(*app, arguments)) return 0;
   return run_into_folder(options, [&](const Dump& dump, const Compute& compute) {
     ChosenStages chosen;
-    chosen.stages.push_back(std::make_unique<EvictStage>(dump, eviction_options, compute.precision));
+    chosen.stages.push_back(std::make_unique<EvictStage>(dump, eviction_options, compute));
     return chosen;
   });
 }

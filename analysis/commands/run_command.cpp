@@ -22,38 +22,29 @@ std::string host_name() {
   return ::gethostname(name, sizeof(name) - 1) == 0 ? name : "";
 }
 
-/// Where the stages compute, and a line for what does not run where it was asked to.
-struct Where {
-  std::string backend = "cpu", note;
-};
-
-Where where(const CommonOptions& options, const CommonOptions::ChosenCompute& chosen,
-            const std::vector<std::unique_ptr<Stage>>& stages) {
-  if (!chosen.compute.backend.cuda) return {"cpu", chosen.note};
-  std::string on_cpu;
-  bool on_device = false;
-  for (const auto& stage : stages) {
-    on_device |= stage->uses_backend();
-    if (!stage->uses_backend()) on_cpu += fmt::format("{}{}", on_cpu.empty() ? "" : ", ", stage->name());
-  }
-  if (on_cpu.empty()) return {"cuda", ""};
-  if (on_device) return {"cuda", fmt::format("on the CPU: {}", on_cpu)};
-  const std::string why = fmt::format("{} has no kernels for a GPU yet", on_cpu);
-  if (options.backend == "cuda") throw InputError(fmt::format("--backend cuda: {}; use auto or cpu", why));
-  return {"cpu", fmt::format("auto: {}", why)};
+/// What does not run where it was asked to, in one line; empty where everything does.
+std::string backend_note(const CommonOptions::ChosenCompute& chosen,
+                         const std::vector<std::unique_ptr<Stage>>& stages) {
+  const Backend& backend = *chosen.compute.backend;
+  if (backend.name() == "cpu") return chosen.note;
+  std::vector<std::string> parts;
+  for (const auto& stage : stages)
+    if (const auto on_cpu = stage->on_cpu(); !on_cpu.empty())
+      parts.push_back(fmt::format("{} ({})", fmt::join(on_cpu, ", "), stage->name()));
+  std::string note = parts.empty() ? "" : fmt::format("on the CPU: {}", fmt::join(parts, ", "));
+  if (const Index n = backend.fell_back(); n > 0)
+    note += fmt::format("{}{} on the CPU for want of device memory", note.empty() ? "" : "; ",
+                        counted(n, "computation"));
+  return note;
 }
 
-Json run_json(const CommonOptions& options, const Where& where, const Backend& backend,
+Json run_json(const CommonOptions& options, const Backend& backend, const std::string& note,
               const Workers& workers, const RunResult& result, std::time_t started, double seconds) {
-  std::string note = where.note;
-  if (const Index n = *backend.fell_back; n > 0)
-    note += fmt::format("{}{} computed on the CPU for want of device memory", note.empty() ? "" : "; ",
-                        counted(n, "head group"));
   return {{"program", "kvreplay"},
           {"version", KVREPLAY_VERSION},
           {"dump", options.dump},
           {"host", host_name()},
-          {"backend", where.backend},
+          {"backend", backend.name()},
           {"backend_note", note},
           {"threads", workers.threads()},
           {"started", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(started))},
@@ -105,7 +96,6 @@ int run_into_folder(const CommonOptions& options, const MakeStages& make_stages)
   run.layers = options.chosen_layers(dump);
   run.shard = options.chosen_shard();
   const auto [stages, left_out] = make_stages(dump, chosen.compute);
-  const Where place = where(options, chosen, stages);
   run.left_out = left_out;
   const bool text = !options.quiet && !options.json;
 
@@ -131,13 +121,15 @@ int run_into_folder(const CommonOptions& options, const MakeStages& make_stages)
     result = run_stages(dump, stages, run, folder, workers);
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  folder.write_json("run.json",
-                    run_json(options, place, chosen.compute.backend, workers, result, started, seconds));
+  const Backend& backend = *chosen.compute.backend;
+  const std::string note = backend_note(chosen, stages);
+  folder.write_json("run.json", run_json(options, backend, note, workers, result, started, seconds));
   folder.finish(result.summary);
 
   if (options.json) print_json(folder);
   if (text) {
     fmt::print("{}", heading(dump, result.summary));
+    if (!note.empty()) fmt::print("note: {}\n", backend_line(backend, note));
     if (result.layers_resumed > 0)
       fmt::print("resumed: {} layers were there already, {} computed now\n", result.layers_resumed,
                  result.layers_computed);

@@ -66,10 +66,10 @@ int run_verify(const Arguments& arguments) {
   common.add_output(*app);
   if (parse(*app, arguments)) return 0;
 
-  const Compute compute = common.chosen_compute().compute;
+  // What is verified is what was asked for: nothing falls back.
+  const auto [compute, backend_note] = common.chosen_compute(false);
   options.float32 = compute.precision == Precision::f32;
   options.backend = compute.backend;
-  options.backend.falls_back = false;  // what is verified is what was asked for
   const Dump dump = common.open();
   options.layers = common.chosen_layers(dump);
   Workers workers(common.threads);
@@ -91,6 +91,7 @@ int run_verify(const Arguments& arguments) {
                counted(future_rows(shape.l, shape.T, shape.first_query()).count(), "decoding step"));
     for (const std::string& note : dump.notes()) fmt::print("note: {}\n", note);
     if (rows < options.window) fmt::print("note: window {} clipped to {}\n", options.window, rows);
+    if (!backend_note.empty()) fmt::print("note: {}\n", backend_line(*options.backend, backend_note));
     fmt::print("\n{}", text_of(result));
     fmt::print(
         "\nApproximations, median over {} heads of float64 values (rel error: sum |s-e| / sum e, where both "

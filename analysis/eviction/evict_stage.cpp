@@ -15,14 +15,29 @@
 
 namespace kvreplay {
 
-EvictStage::EvictStage(const Dump& dump, const EvictionOptions& options, Precision precision)
+EvictStage::EvictStage(const Dump& dump, const EvictionOptions& options, const Compute& compute)
     : dump_(dump),
       options_(options),
       plan_(eviction_plan(dump, options)),
       columns_(plan_),
-      precision_(precision) {
+      precision_(compute.precision),
+      backend_(compute.backend) {
   plan_.notes.push_back(
       "errors do not feed back: queries, keys and values are those of the uncompressed model");
+}
+
+std::vector<std::string> EvictStage::on_cpu() const {
+  const auto has = [&](auto base_of) { return std::any_of(plan_.runs.begin(), plan_.runs.end(), base_of); };
+  std::vector<std::string> parts = {"rankings"};
+  if (has([](const PolicyRun& run) {
+        return run.policy.base == Base::greedy_exact || run.policy.base == Base::exchange;
+      }))
+    parts.emplace_back("exact searches");
+  if (std::any_of(plan_.cases.begin(), plan_.cases.end(),
+                  [](const EvictionCase& which) { return which.phase.decodes(); }))
+    parts.emplace_back("decoding");
+  if (plan_.compression) parts.emplace_back("outputs over compressed caches");
+  return parts;
 }
 
 Json EvictStage::options() const {
@@ -76,7 +91,8 @@ void EvictStage::rank_layer(Index layer, Workers& workers) {
   layer_scores_ = layer_scores<T>(
       plan_, shape,
       [&](Index g) { return std::make_shared<const HeadGroup<T>>(load_head_group<T>(dump_, layer, g)); },
-      [&](Index g) { return scores_of_head(plan_.scores, layer * shape.n_kv + g, shape.l); }, workers);
+      [&](Index g) { return scores_of_head(plan_.scores, layer * shape.n_kv + g, shape.l); }, workers,
+      *backend_);
 }
 
 template <class T>
@@ -94,9 +110,10 @@ void EvictStage::compute(const HeadGroup<T>& group, Workers& workers, std::span<
   for (Index part = 0; part < parts; ++part) {
     const HeadGroup<T> one = plan_.per_query_head ? query_head_group(group, part) : HeadGroup<T>{};
     const HeadGroup<T>& mine = plan_.per_query_head ? one : group;
-    const HeadRanking ranking = head_ranking(mine, plan_, layer_scores_, given, std::nullopt, workers);
-    HeadEvictions<T> head = head_evictions(mine, plan_, ranking, future_importance(mine, workers), given_kept,
-                                           dump_.has(Tensor::wo), workers);
+    const HeadRanking ranking =
+        head_ranking(mine, plan_, layer_scores_, given, std::nullopt, workers, *backend_);
+    HeadEvictions<T> head = head_evictions(mine, plan_, ranking, future_importance(mine, workers, *backend_),
+                                           given_kept, dump_.has(Tensor::wo), workers, *backend_);
     using C = EvictionColumns;
     add(columns_.of(C::window_full_sq), head.window_full_sq);
     add(columns_.of(C::future_full_sq), head.future_full_sq);

@@ -6,6 +6,7 @@
 #include "analysis/eviction/layer_outputs.hpp"
 #include "analysis/stage.hpp"
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,9 +17,10 @@ namespace kvreplay {
 ///   layer_XX/diff/.
 class EvictStage final : public Stage {
  public:
-  EvictStage(const Dump& dump, const EvictionOptions& options, Precision precision);
+  EvictStage(const Dump& dump, const EvictionOptions& options, const Compute& compute);
 
   std::string_view name() const override { return "evict"; }
+  std::vector<std::string> on_cpu() const override;
   Json options() const override;
   std::vector<LeftOut> left_out() const override { return plan_.left_out; }
   std::vector<std::string> notes() const override { return plan_.notes; }
@@ -44,6 +46,7 @@ class EvictStage final : public Stage {
   EvictionPlan plan_;
   EvictionColumns columns_;
   Precision precision_;
+  std::shared_ptr<const Backend> backend_;
   LayerScores layer_scores_;
   std::vector<std::vector<KeptSet>> kept_;  // [cases][n_kv, or n_q with --per-query-head]
   LayerStore store_;

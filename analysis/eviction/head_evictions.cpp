@@ -29,13 +29,15 @@ template <class T>
 class HeadSimulator {
  public:
   HeadSimulator(const HeadGroup<T>& group, const EvictionPlan& plan, const HeadRanking& ranking,
-                const Vector<double>& importance, const std::vector<KeptSet>& given_kept, Workers& workers)
+                const Vector<double>& importance, const std::vector<KeptSet>& given_kept, Workers& workers,
+                const Backend& backend)
       : group_(group),
         plan_(plan),
         ranking_(ranking),
         importance_(importance),
         given_kept_(given_kept),
-        workers_(workers) {}
+        workers_(workers),
+        backend_(backend) {}
 
   HeadEvictions<T> run(bool with_vectors) {
     result_.cases.resize(plan_.cases.size());
@@ -62,7 +64,7 @@ class HeadSimulator {
 
  private:
   KeptSet prompt_kept_of(const EvictionCase& which) const {
-    if (which.run) return prompt_kept(group_, plan_, which, ranking_, workers_);
+    if (which.run) return prompt_kept(group_, plan_, which, ranking_, workers_, backend_);
     return which.budget < given_kept_.size() ? given_kept_[which.budget]
                                              : KeptSet(static_cast<std::size_t>(group_.l), 1);
   }
@@ -79,7 +81,7 @@ class HeadSimulator {
       Matrix<double>& scores = start[{*which.run, which.phase.kind}];
       if (scores.size() == 0)
         scores = decode_start_scores(group_, plan_.runs[*which.run].rules.front(),
-                                     decode_options(plan_, which), workers_);
+                                     decode_options(plan_, which), workers_, backend_);
     }
     if (with_vectors) result_.future.change.resize(plan_.cases.size());
     workers_.parallel_for(static_cast<std::ptrdiff_t>(decoding.size()), [&](std::ptrdiff_t n) {
@@ -114,7 +116,7 @@ class HeadSimulator {
     }
     full_sq = kNone;
     if (rows.count() == 0) return;
-    OutputChanges<T> changes = output_changes(group_, rows, sets, with_vectors, workers_);
+    OutputChanges<T> changes = backend_.output_changes(group_, rows, sets, with_vectors, workers_);
     full_sq = changes.full_sq;
     if (with_vectors) {
       vectors.full = std::move(changes.full);
@@ -137,7 +139,7 @@ class HeadSimulator {
     const Semantics semantics = semantics_of(plan_, which);
     const ChannelSetting setting{semantics, default_recent(semantics), plan_.channel_window, std::nullopt};
     const ChannelRule& rule = *compression.channels;
-    ChannelBasis basis = channel_basis(group_, kept, setting, rule.needs_outputs(), workers_);
+    ChannelBasis basis = channel_basis(group_, kept, setting, rule.needs_outputs(), workers_, backend_);
     const Index n = pruned_channels(compression.ratio, group_.d(), semantics);
     return {select_channels(rule, basis.scores, channel_order(rule, basis.scores), n).pruned,
             std::move(basis.keys.prunable)};
@@ -201,6 +203,7 @@ class HeadSimulator {
   const Vector<double>& importance_;
   const std::vector<KeptSet>& given_kept_;
   Workers& workers_;
+  const Backend& backend_;
   HeadEvictions<T> result_;
 };
 
@@ -209,15 +212,16 @@ class HeadSimulator {
 template <class T>
 HeadEvictions<T> head_evictions(const HeadGroup<T>& group, const EvictionPlan& plan,
                                 const HeadRanking& ranking, const Vector<double>& importance,
-                                const std::vector<KeptSet>& given_kept, bool with_vectors, Workers& workers) {
-  return HeadSimulator<T>(group, plan, ranking, importance, given_kept, workers).run(with_vectors);
+                                const std::vector<KeptSet>& given_kept, bool with_vectors, Workers& workers,
+                                const Backend& backend) {
+  return HeadSimulator<T>(group, plan, ranking, importance, given_kept, workers, backend).run(with_vectors);
 }
 
 template HeadEvictions<float> head_evictions(const HeadGroup<float>&, const EvictionPlan&, const HeadRanking&,
                                              const Vector<double>&, const std::vector<KeptSet>&, bool,
-                                             Workers&);
+                                             Workers&, const Backend&);
 template HeadEvictions<double> head_evictions(const HeadGroup<double>&, const EvictionPlan&,
                                               const HeadRanking&, const Vector<double>&,
-                                              const std::vector<KeptSet>&, bool, Workers&);
+                                              const std::vector<KeptSet>&, bool, Workers&, const Backend&);
 
 }  // namespace kvreplay

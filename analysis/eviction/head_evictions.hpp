@@ -35,17 +35,20 @@ struct HeadEvictions {
 };
 
 /// `ranking` and `importance` are the group's (head_ranking.hpp); `given_kept` holds its part of the plan's
-/// kept sets.
+/// kept sets; `backend` computes what it can.
 template <class T>
 HeadEvictions<T> head_evictions(const HeadGroup<T>& group, const EvictionPlan& plan,
                                 const HeadRanking& ranking, const Vector<double>& importance,
-                                const std::vector<KeptSet>& given_kept, bool with_vectors, Workers& workers);
+                                const std::vector<KeptSet>& given_kept, bool with_vectors, Workers& workers,
+                                const Backend& backend = cpu_backend());
 
 extern template HeadEvictions<float> head_evictions(const HeadGroup<float>&, const EvictionPlan&,
                                                     const HeadRanking&, const Vector<double>&,
-                                                    const std::vector<KeptSet>&, bool, Workers&);
+                                                    const std::vector<KeptSet>&, bool, Workers&,
+                                                    const Backend&);
 extern template HeadEvictions<double> head_evictions(const HeadGroup<double>&, const EvictionPlan&,
                                                      const HeadRanking&, const Vector<double>&,
-                                                     const std::vector<KeptSet>&, bool, Workers&);
+                                                     const std::vector<KeptSet>&, bool, Workers&,
+                                                     const Backend&);
 
 }  // namespace kvreplay

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "analysis/eviction/eviction_plan.hpp"
+#include "sim/backend.hpp"
 #include "sim/eviction/decode.hpp"
 #include "sim/eviction/greedy.hpp"
 #include "sim/eviction/prompt_eviction.hpp"
@@ -10,7 +11,7 @@
 #include <optional>
 #include <vector>
 
-// How a head's prompt is ranked, apart from what a budget then makes of it.
+// How a head's prompt is ranked, apart from what a budget then makes of it. `backend` computes what it can.
 
 namespace kvreplay {
 
@@ -22,7 +23,8 @@ using LayerScores = std::vector<Vector<double>>;
 template <class T>
 LayerScores layer_scores(const EvictionPlan& plan, const DumpShape& shape,
                          const std::function<std::shared_ptr<const HeadGroup<T>>(Index)>& head,
-                         const std::function<GivenScores(Index)>& given, Workers& workers);
+                         const std::function<GivenScores(Index)>& given, Workers& workers,
+                         const Backend& backend = cpu_backend());
 
 /// What serves every budget.
 struct HeadRanking {
@@ -35,20 +37,22 @@ struct HeadRanking {
 /// the smallest budget of the plan.
 template <class T>
 HeadRanking head_ranking(const HeadGroup<T>& group, const EvictionPlan& plan, const LayerScores& layer,
-                         const GivenScores& given, std::optional<Index> least, Workers& workers);
+                         const GivenScores& given, std::optional<Index> least, Workers& workers,
+                         const Backend& backend = cpu_backend());
 
 /// What a case of one of the plan's runs keeps of the prompt, [l]: at the end of its phase, or before its
 /// decoding.
 template <class T>
 KeptSet prompt_kept(const HeadGroup<T>& group, const EvictionPlan& plan, const EvictionCase& which,
-                    const HeadRanking& ranking, Workers& workers);
+                    const HeadRanking& ranking, Workers& workers, const Backend& backend = cpu_backend());
 
 /// How a case that decodes goes on from there.
 DecodeOptions decode_options(const EvictionPlan& plan, const EvictionCase& which);
 
 /// oracle_importance, [l]; empty without decoding steps.
 template <class T>
-Vector<double> future_importance(const HeadGroup<T>& group, Workers& workers);
+Vector<double> future_importance(const HeadGroup<T>& group, Workers& workers,
+                                 const Backend& backend = cpu_backend());
 
 /// What a kept set misses of the importance, against the best set of its size.
 struct OracleFigures {
@@ -60,12 +64,14 @@ OracleFigures oracle_figures(const Vector<double>& importance, const KeptSet& or
 #define KVREPLAY_RANKING(T)                                                                                  \
   extern template LayerScores layer_scores(const EvictionPlan&, const DumpShape&,                            \
                                            const std::function<std::shared_ptr<const HeadGroup<T>>(Index)>&, \
-                                           const std::function<GivenScores(Index)>&, Workers&);              \
+                                           const std::function<GivenScores(Index)>&, Workers&,               \
+                                           const Backend&);                                                  \
   extern template HeadRanking head_ranking(const HeadGroup<T>&, const EvictionPlan&, const LayerScores&,     \
-                                           const GivenScores&, std::optional<Index>, Workers&);              \
+                                           const GivenScores&, std::optional<Index>, Workers&,               \
+                                           const Backend&);                                                  \
   extern template KeptSet prompt_kept(const HeadGroup<T>&, const EvictionPlan&, const EvictionCase&,         \
-                                      const HeadRanking&, Workers&);                                         \
-  extern template Vector<double> future_importance(const HeadGroup<T>&, Workers&);
+                                      const HeadRanking&, Workers&, const Backend&);                         \
+  extern template Vector<double> future_importance(const HeadGroup<T>&, Workers&, const Backend&);
 KVREPLAY_RANKING(float)
 KVREPLAY_RANKING(double)
 #undef KVREPLAY_RANKING

@@ -1,7 +1,6 @@
 #include "sim/channels/channel_basis.hpp"
 
 #include "data/error.hpp"
-#include "sim/channels/channel_interaction.hpp"
 
 #include <string>
 
@@ -9,33 +8,33 @@ namespace kvreplay {
 
 template <class T>
 ChannelBasis channel_basis(const HeadGroup<T>& group, const KeptSet& cache, const ChannelSetting& setting,
-                           bool with_outputs, Workers& workers) {
+                           bool with_outputs, Workers& workers, const Backend& backend) {
   const Rows window = window_rows(group.l, group.first_query(), setting.window);
   const Rows future = future_rows(group.l, group.T_all(), group.first_query());
   ChannelBasis basis;
   basis.keys = {cache, without_recent(cache, setting.recent)};
-  const Matrix<double> keys = gram_f64(group.k, positions(basis.keys.prunable), workers);
-  const Matrix<double> queries = query_gram(group, window, workers);
+  const Matrix<double> keys = backend.gram_f64(group.k, positions(basis.keys.prunable), workers);
+  const Matrix<double> queries = backend.query_gram(group, window, workers);
   basis.window = keys.cwiseProduct(queries);
-  basis.future = keys.cwiseProduct(query_gram(group, future, workers));
+  basis.future = keys.cwiseProduct(backend.query_gram(group, future, workers));
 
   ChannelScores& scores = basis.scores;
   const Matrix<double> ranked =
-      setting.semantics == Semantics::official ? gram_f64(group.k, positions(cache), workers) : keys;
+      setting.semantics == Semantics::official ? backend.gram_f64(group.k, positions(cache), workers) : keys;
   scores.key_sq = ranked.diagonal();
   scores.logits = ranked.cwiseProduct(queries);
   if (!(basis.window.allFinite() && basis.future.allFinite() && scores.logits.allFinite()))
     throw InputError("layer " + std::to_string(group.layer) + ", KV head " + std::to_string(group.kv_head),
                      "squared logits within float64", "an overflow");
-  if (with_outputs) scores.outputs = output_interaction(group, window, basis.keys, workers);
+  if (with_outputs) scores.outputs = backend.output_interaction(group, window, basis.keys, workers);
   if (group.rope) scores.rope_partner = rope_partners(*group.rope, group.d());
   if (setting.protection) scores.fixed = protected_channels(scores.key_sq, *setting.protection);
   return basis;
 }
 
 template ChannelBasis channel_basis(const HeadGroup<float>&, const KeptSet&, const ChannelSetting&, bool,
-                                    Workers&);
+                                    Workers&, const Backend&);
 template ChannelBasis channel_basis(const HeadGroup<double>&, const KeptSet&, const ChannelSetting&, bool,
-                                    Workers&);
+                                    Workers&, const Backend&);
 
 }  // namespace kvreplay

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "sim/backend.hpp"
 #include "sim/channels/output_interaction.hpp"
 #include "sim/channels/selection.hpp"
 #include "sim/head_group.hpp"
@@ -31,14 +32,14 @@ struct ChannelBasis {
 };
 
 /// `cache` [l] holds the prompt positions that are still there. Cost: the Gram matrices, 2 l d^2 flops, and
-/// `with_outputs` that of output_interaction().
+/// `with_outputs` that of output_interaction(): all of it is what `backend` computes.
 template <class T>
 ChannelBasis channel_basis(const HeadGroup<T>& group, const KeptSet& cache, const ChannelSetting& setting,
-                           bool with_outputs, Workers& workers);
+                           bool with_outputs, Workers& workers, const Backend& backend = cpu_backend());
 
 extern template ChannelBasis channel_basis(const HeadGroup<float>&, const KeptSet&, const ChannelSetting&,
-                                           bool, Workers&);
+                                           bool, Workers&, const Backend&);
 extern template ChannelBasis channel_basis(const HeadGroup<double>&, const KeptSet&, const ChannelSetting&,
-                                           bool, Workers&);
+                                           bool, Workers&, const Backend&);
 
 }  // namespace kvreplay

@@ -1,5 +1,8 @@
+#include "sim/cuda/runtime_emulated.hpp"
+
 #include "sim/cuda/runtime.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -16,16 +19,20 @@ namespace {
 
 thread_local int current = 0;
 
+constexpr std::size_t kMemory = std::size_t{1} << 30;
+std::atomic<std::size_t> available{kMemory};
+
 }  // namespace
 
 /// One device without and one with matrix units for TF32.
 Devices find_devices() {
-  constexpr std::size_t kMemory = std::size_t{1} << 30;
   return {
       {{0, "the processor, as an old GPU", 75, 2, kMemory}, {1, "the processor, as a GPU", 80, 2, kMemory}},
       {}};
 }
-std::size_t free_memory() { return std::size_t{1} << 30; }
+std::size_t free_memory() { return available; }
+EmulatedMemory::EmulatedMemory(std::size_t bytes) { available = bytes; }
+EmulatedMemory::~EmulatedMemory() { available = kMemory; }
 void use_device(int index) {
   if (index < 0 || index > 1) throw DeviceError("there is no such emulated device");
   current = index;

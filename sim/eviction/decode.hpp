@@ -1,5 +1,6 @@
 #pragma once
 
+#include "sim/backend.hpp"
 #include "sim/eviction/kept_set.hpp"
 #include "sim/eviction/policy.hpp"
 #include "sim/head_group.hpp"
@@ -57,10 +58,11 @@ std::optional<std::string> why_not_in_decoding(const EvictionRule& rule);
 
 /// The sums that the prompt leaves to its tokens: the rule's scores over its window, not pooled, [1, l]; the
 /// attention of each query head, [G, l], for caote and fastcaote; 0 where the dump has no prompt queries.
-/// Empty where nothing is carried over. Serves every budget.
+/// Empty where nothing is carried over. Serves every budget. The scores are what `backend` computes.
 template <class T>
 Matrix<double> decode_start_scores(const HeadGroup<T>& group, const EvictionRule& rule,
-                                   const DecodeOptions& options, Workers& workers);
+                                   const DecodeOptions& options, Workers& workers,
+                                   const Backend& backend = cpu_backend());
 
 /// o_i over all positions up to i, G of [steps, d_v]. Serves every run over the group.
 template <class T>
@@ -85,7 +87,7 @@ DecodeReplay<double> decode_replay_reference(const HeadGroup<double>& group, con
 
 #define KVREPLAY_DECODE(T)                                                                                \
   extern template Matrix<double> decode_start_scores(const HeadGroup<T>&, const EvictionRule&,            \
-                                                     const DecodeOptions&, Workers&);                     \
+                                                     const DecodeOptions&, Workers&, const Backend&);     \
   extern template std::vector<Matrix<T>> decode_full_outputs(const HeadGroup<T>&, Workers&);              \
   extern template DecodeReplay<T> decode_replay(const HeadGroup<T>&, const EvictionRule&, const KeptSet&, \
                                                 Index, const DecodeOptions&, const Matrix<double>&,       \

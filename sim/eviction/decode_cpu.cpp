@@ -235,7 +235,7 @@ std::optional<std::string> why_not_in_decoding(const EvictionRule& rule) {
 
 template <class T>
 Matrix<double> decode_start_scores(const HeadGroup<T>& group, const EvictionRule& rule,
-                                   const DecodeOptions& options, Workers& workers) {
+                                   const DecodeOptions& options, Workers& workers, const Backend& backend) {
   if (!ranks_by_rows(rule) || steps_counted(rule, options)) return {};
   const bool heads = by_query_head(*rule.metric);
   if (window_rows(group.l, group.first_query(), rule.window).count() == 0)
@@ -244,7 +244,7 @@ Matrix<double> decode_start_scores(const HeadGroup<T>& group, const EvictionRule
   asked.window = rule.window;
   asked.per_query_head = heads;
   asked.metrics = {heads ? TokenMetric::attn : *rule.metric};
-  return token_metrics_cpu(group, asked, workers)[heads ? TokenMetric::attn : *rule.metric];
+  return backend.token_metrics(group, asked, workers)[heads ? TokenMetric::attn : *rule.metric];
 }
 
 template <class T>
@@ -313,7 +313,7 @@ DecodeReplay<T> decode_replay(const HeadGroup<T>& group, const EvictionRule& rul
 // NOLINTBEGIN(bugprone-macro-parentheses): T is a type
 #define KVREPLAY_DECODE(T)                                                                                \
   template Matrix<double> decode_start_scores(const HeadGroup<T>&, const EvictionRule&,                   \
-                                              const DecodeOptions&, Workers&);                            \
+                                              const DecodeOptions&, Workers&, const Backend&);            \
   template std::vector<Matrix<T>> decode_full_outputs(const HeadGroup<T>&, Workers&);                     \
   template DecodeReplay<T> decode_replay(const HeadGroup<T>&, const EvictionRule&, const KeptSet&, Index, \
                                          const DecodeOptions&, const Matrix<double>&,                     \

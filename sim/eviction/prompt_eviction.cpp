@@ -45,7 +45,7 @@ Vector<double> by_position(Index l) { return Vector<double>::LinSpaced(l, 0, sta
 
 template <class T>
 std::vector<Vector<double>> rule_scores(const HeadGroup<T>& group, std::span<const EvictionRule> rules,
-                                        const GivenScores& given, Workers& workers) {
+                                        const GivenScores& given, Workers& workers, const Backend& backend) {
   // Metrics that do not depend on a window go along with any.
   std::map<Index, MetricSet> wanted;
   const auto window_of = [&](const EvictionRule& rule) {
@@ -60,7 +60,7 @@ std::vector<Vector<double>> rule_scores(const HeadGroup<T>& group, std::span<con
 
   std::map<Index, TokenMetrics> metrics;
   for (const auto& [window, set] : wanted)
-    metrics[window] = token_metrics_cpu<T>(group, {.window = window, .metrics = set}, workers);
+    metrics[window] = backend.token_metrics(group, {.window = window, .metrics = set}, workers);
 
   std::vector<Vector<double>> scores;
   for (const EvictionRule& rule : rules) {
@@ -82,7 +82,7 @@ std::vector<Vector<double>> rule_scores(const HeadGroup<T>& group, std::span<con
 
 template <class T>
 KeptSet evict_in_blocks(const HeadGroup<T>& group, const EvictionRule& rule, Index budget, Index block,
-                        Workers& workers) {
+                        Workers& workers, const Backend& backend) {
   std::vector<Index> cache;
   EvictionRule within = rule;
   for (Index begin = 0; begin < group.l; begin += block) {
@@ -92,7 +92,8 @@ KeptSet evict_in_blocks(const HeadGroup<T>& group, const EvictionRule& rule, Ind
     within.window = within.pool_window = std::min(rule.window, end - begin);
     const bool rows = needs_rows(rule);
     const HeadGroup<T> ranked = cache_group(group, cache, rows ? end - begin : 0);
-    const KeptSet kept = keep_by(within, rule_scores(ranked, std::span(&within, 1), {}, workers)[0], budget);
+    const KeptSet kept =
+        keep_by(within, rule_scores(ranked, std::span(&within, 1), {}, workers, backend)[0], budget);
     std::vector<Index> left;
     for (const Index at : positions(kept)) left.push_back(cache[static_cast<std::size_t>(at)]);
     cache = std::move(left);
@@ -124,10 +125,12 @@ std::optional<std::string> why_not_in_blocks(const EvictionRule& rule) {
 }
 
 template std::vector<Vector<double>> rule_scores(const HeadGroup<float>&, std::span<const EvictionRule>,
-                                                 const GivenScores&, Workers&);
+                                                 const GivenScores&, Workers&, const Backend&);
 template std::vector<Vector<double>> rule_scores(const HeadGroup<double>&, std::span<const EvictionRule>,
-                                                 const GivenScores&, Workers&);
-template KeptSet evict_in_blocks(const HeadGroup<float>&, const EvictionRule&, Index, Index, Workers&);
-template KeptSet evict_in_blocks(const HeadGroup<double>&, const EvictionRule&, Index, Index, Workers&);
+                                                 const GivenScores&, Workers&, const Backend&);
+template KeptSet evict_in_blocks(const HeadGroup<float>&, const EvictionRule&, Index, Index, Workers&,
+                                 const Backend&);
+template KeptSet evict_in_blocks(const HeadGroup<double>&, const EvictionRule&, Index, Index, Workers&,
+                                 const Backend&);
 
 }  // namespace kvreplay

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "sim/backend.hpp"
 #include "sim/eviction/policy.hpp"
 #include "sim/head_group.hpp"
 #include "sim/schedule.hpp"
@@ -7,7 +8,7 @@
 #include <span>
 #include <vector>
 
-// Which prompt tokens a policy keeps.
+// Which prompt tokens a policy keeps. The metrics that rank them come from `backend`.
 
 namespace kvreplay {
 
@@ -21,7 +22,8 @@ using GivenScores = std::vector<Vector<double>>;
 /// without a score). Throws InputError where a number overflows T.
 template <class T>
 std::vector<Vector<double>> rule_scores(const HeadGroup<T>& group, std::span<const EvictionRule> rules,
-                                        const GivenScores& given, Workers& workers);
+                                        const GivenScores& given, Workers& workers,
+                                        const Backend& backend = cpu_backend());
 
 /// The prompt in blocks of `block` tokens: after each, the cache is what was kept so far and the block; where
 /// that is more than the budget, it is ranked by the block's last min(window, block) queries, with the
@@ -30,7 +32,7 @@ std::vector<Vector<double>> rule_scores(const HeadGroup<T>& group, std::span<con
 /// them.
 template <class T>
 KeptSet evict_in_blocks(const HeadGroup<T>& group, const EvictionRule& rule, Index budget, Index block,
-                        Workers& workers);
+                        Workers& workers, const Backend& backend = cpu_backend());
 
 /// Whether a metric is a sum over window rows.
 bool sums_rows(TokenMetric metric);
@@ -43,12 +45,13 @@ std::optional<std::string> why_not_in_blocks(const EvictionRule& rule);
 
 extern template std::vector<Vector<double>> rule_scores(const HeadGroup<float>&,
                                                         std::span<const EvictionRule>, const GivenScores&,
-                                                        Workers&);
+                                                        Workers&, const Backend&);
 extern template std::vector<Vector<double>> rule_scores(const HeadGroup<double>&,
                                                         std::span<const EvictionRule>, const GivenScores&,
-                                                        Workers&);
-extern template KeptSet evict_in_blocks(const HeadGroup<float>&, const EvictionRule&, Index, Index, Workers&);
-extern template KeptSet evict_in_blocks(const HeadGroup<double>&, const EvictionRule&, Index, Index,
-                                        Workers&);
+                                                        Workers&, const Backend&);
+extern template KeptSet evict_in_blocks(const HeadGroup<float>&, const EvictionRule&, Index, Index, Workers&,
+                                        const Backend&);
+extern template KeptSet evict_in_blocks(const HeadGroup<double>&, const EvictionRule&, Index, Index, Workers&,
+                                        const Backend&);
 
 }  // namespace kvreplay

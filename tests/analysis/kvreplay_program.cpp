@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <thread>
 
 namespace kvreplay::test {
@@ -9,6 +10,7 @@ namespace kvreplay::test {
 namespace fs = std::filesystem;
 
 std::vector<std::string> kvreplay_command(std::vector<std::string> arguments) {
+  ::setenv("CUDA_VISIBLE_DEVICES", "", 1);  // the same hardware on every machine
   arguments.insert(arguments.begin(), KVREPLAY_PROGRAM);
   return arguments;
 }

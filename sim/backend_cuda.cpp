@@ -1,0 +1,100 @@
+#include "sim/backend_cuda.hpp"
+
+#include "sim/channels/channel_interaction.hpp"
+#include "sim/cuda/runtime.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <type_traits>
+#include <vector>
+
+namespace kvreplay {
+namespace {
+
+std::vector<int> most_capable_devices() {
+  const cuda::Devices devices = cuda::find_devices();
+  if (devices.found.empty()) throw cuda::DeviceError(devices.why_none);
+  int best = 0;
+  for (const cuda::DeviceInfo& device : devices.found) best = std::max(best, device.capability);
+  std::vector<int> indices;
+  for (const cuda::DeviceInfo& device : devices.found)
+    if (device.capability == best) indices.push_back(device.index);
+  return indices;
+}
+
+/// A thread that comes back finds its own device again.
+std::size_t turn_of_thread() {
+  static std::atomic<std::size_t> threads{0};
+  thread_local const std::size_t turn = threads.fetch_add(1);
+  return turn;
+}
+
+class CudaBackend final : public Backend {
+ public:
+  explicit CudaBackend(bool falls_back) : falls_back_(falls_back), devices_(most_capable_devices()) {}
+
+  std::string_view name() const override { return "cuda"; }
+  Index fell_back() const override { return fell_back_; }
+
+  using Backend::gram_f64;
+  using Backend::output_changes;
+  using Backend::output_interaction;
+  using Backend::query_gram;
+  using Backend::token_metrics;
+
+  TokenMetrics token_metrics(const HeadGroup<float>& group, const TokenOptions& options,
+                             Workers& workers) const override {
+    return run([&] { return token_metrics_cuda(group, options, workers); },
+               [&] { return Backend::token_metrics(group, options, workers); });
+  }
+
+  OutputChanges<float> output_changes(const HeadGroup<float>& group, Rows rows, std::span<const KeptSet> sets,
+                                      bool with_vectors, Workers& workers) const override {
+    return run([&] { return output_changes_cuda(group, rows, sets, with_vectors, workers); },
+               [&] { return Backend::output_changes(group, rows, sets, with_vectors, workers); });
+  }
+
+  Matrix<double> gram_f64(const Matrix<float>& x, const std::vector<Index>& rows,
+                          Workers& workers) const override {
+    return run([&] { return gram_f64_cuda(x, rows); }, [&] { return Backend::gram_f64(x, rows, workers); });
+  }
+
+  Matrix<double> query_gram(const HeadGroup<float>& group, Rows rows, Workers& workers) const override {
+    return run([&] { return query_gram_cuda(group, rows); },
+               [&] { return Backend::query_gram(group, rows, workers); });
+  }
+
+  Matrix<double> output_interaction(const HeadGroup<float>& group, Rows rows, const PrunableKeys& keys,
+                                    Workers& workers) const override {
+    return run([&] { return output_interaction_cuda(group, rows, keys, workers); },
+               [&] { return Backend::output_interaction(group, rows, keys, workers); });
+  }
+
+ private:
+  template <class OnDevice, class OnCpu>
+  std::invoke_result_t<OnCpu> run(OnDevice on_device, OnCpu on_cpu) const {
+    try {
+      cuda::use_device(devices_[turn_of_thread() % devices_.size()]);
+      return on_device();
+    } catch (const cuda::OutOfDeviceMemory&) {
+      if (!falls_back_) throw;
+      ++fell_back_;
+    }
+    return on_cpu();
+  }
+
+  bool falls_back_;
+  std::vector<int> devices_;
+  mutable std::atomic<Index> fell_back_{0};
+};
+
+}  // namespace
+
+std::string why_no_cuda() { return cuda::find_devices().why_none; }
+
+std::shared_ptr<const Backend> cuda_backend(bool falls_back) {
+  return std::make_shared<const CudaBackend>(falls_back);
+}
+
+}  // namespace kvreplay
