@@ -13,6 +13,7 @@ constexpr int kTokenLanes = 8;      // that share the channels of one token
 constexpr int kTogether = 2;        // tokens of such lanes at once
 constexpr int kPartChannels = 128;  // of the values, that a warp sums at once
 constexpr int kLongest = 128;       // values that are added up in float32 without a break
+constexpr int kInFlight = 4;        // values that a lane asks for before it adds any
 
 struct alignas(16) Four {
   float x, y, z, w;
@@ -116,11 +117,11 @@ KVREPLAY_DEVICE int value_lanes(int fours) {
 }
 
 /// sums[h][c] = sum over the n slots of weights[slot][h] values[position[slot]][c]: [kHeads][4 fours], in
-/// float64, of float32 sums of kLongest products. parts: [kWarps][kHeads][kPartChannels]. Barriers follow the
-/// last write, not the last read of what is given.
+/// float64, of float32 sums of kLongest products; weights are [n][kHeads]. parts:
+/// [kWarps][kHeads][kPartChannels]. A barrier follows the last write.
 template <int kHeads>
 KVREPLAY_DEVICE void weighted_values(const float* values, int fours, const int* position, int n,
-                                     const float* weights, int stride, float* parts, double* sums) {
+                                     const float* weights, float* parts, double* sums) {
   const int lanes = value_lanes(fours), a_warp = 32 / lanes,
             turns = (n + kWarps * a_warp - 1) / (kWarps * a_warp);
   const int lane = lane_id() % lanes;
@@ -131,17 +132,28 @@ KVREPLAY_DEVICE void weighted_values(const float* values, int fours, const int* 
     for (int turn = 0; turn < turns; turn += kLongest) {
       float sum[kHeads][4] = {};
       const int end = smaller(turn + kLongest, turns);
-      for (int at = turn; at < end; ++at) {
-        const int slot = (at * kWarps + warp_id()) * a_warp + lane_id() / lanes;
-        if (slot >= n || c >= fours) continue;
-        const Four x = four_at(values + static_cast<std::ptrdiff_t>(position[slot]) * fours * 4, c);
+      for (int at = turn; at < end; at += kInFlight) {
+        Four x[kInFlight];
+        float w[kInFlight][kHeads];
         KVREPLAY_UNROLL
-        for (int h = 0; h < kHeads; ++h) {
-          const float w = weights[static_cast<std::ptrdiff_t>(slot) * stride + h];
-          sum[h][0] = fused(w, x.x, sum[h][0]);
-          sum[h][1] = fused(w, x.y, sum[h][1]);
-          sum[h][2] = fused(w, x.z, sum[h][2]);
-          sum[h][3] = fused(w, x.w, sum[h][3]);
+        for (int t = 0; t < kInFlight; ++t) {
+          const int slot = ((at + t) * kWarps + warp_id()) * a_warp + lane_id() / lanes;
+          const bool inside = at + t < end && slot < n && c < fours;
+          x[t] = {0, 0, 0, 0};
+          if (inside) x[t] = four_at(values + static_cast<std::ptrdiff_t>(position[slot]) * fours * 4, c);
+          KVREPLAY_UNROLL
+          for (int h = 0; h < kHeads; ++h)
+            w[t][h] = inside ? weights[static_cast<std::ptrdiff_t>(slot) * kHeads + h] : 0.0F;
+        }
+        KVREPLAY_UNROLL
+        for (int t = 0; t < kInFlight; ++t) {
+          KVREPLAY_UNROLL
+          for (int h = 0; h < kHeads; ++h) {
+            sum[h][0] = fused(w[t][h], x[t].x, sum[h][0]);
+            sum[h][1] = fused(w[t][h], x[t].y, sum[h][1]);
+            sum[h][2] = fused(w[t][h], x[t].z, sum[h][2]);
+            sum[h][3] = fused(w[t][h], x[t].w, sum[h][3]);
+          }
         }
       }
       if (warp_id() < busy) {

@@ -91,8 +91,7 @@ class Rows : public Cache<kHeads> {
   }
 
   KVREPLAY_DEVICE void take_rest() {
-    weighted_values<kHeads>(in_.v, in_.value_width / 4, run_.position, n(), run_.rest, kHeads, s_.parts,
-                            rest_);
+    weighted_values<kHeads>(in_.v, in_.value_width / 4, run_.position, n(), run_.rest, s_.parts, rest_);
   }
 
   /// Each head's output, its change, and the score of its largest column: a warp's work.

@@ -1,9 +1,9 @@
 #include "sim/eviction/decode_block_rows.hpp"
 
 #if defined(__CUDACC__)
-#define KVREPLAY_MOST_THREADS(n) __launch_bounds__(n)
+#define KVREPLAY_BLOCKS(threads, on_a_multiprocessor) __launch_bounds__(threads, on_a_multiprocessor)
 #else
-#define KVREPLAY_MOST_THREADS(n)
+#define KVREPLAY_BLOCKS(threads, on_a_multiprocessor)
 #endif
 
 namespace kvreplay::cuda {
@@ -186,7 +186,7 @@ class Replay : public Rows<kHeads> {
 
 /// Grid: runs.
 template <int kHeads>
-KVREPLAY_KERNEL void KVREPLAY_MOST_THREADS(kThreads)
+KVREPLAY_KERNEL void KVREPLAY_BLOCKS(kThreads, 2)
     decode_kernel(DecodeGroup in, const DecodeTask* tasks, int begin, int end) {
   auto& shared = *reinterpret_cast<Shared<kHeads>*>(shared_memory());
   if (thread_id() == 0) shared.run = tasks[block_id().x];

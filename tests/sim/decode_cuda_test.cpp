@@ -65,6 +65,13 @@ void check(const std::string& name, const HeadGroup<float>& group, Runs& runs) {
   }
 }
 
+void check_all_rules(const Unkind& unkind) {
+  const HeadGroup<float> group = to_float(random_group(unkind.spec));
+  Runs runs(group, unkind.budget, all_rules(group.l, unkind.budget, unkind.exact), {{}},
+            {spread(group.l, unkind.budget)});
+  check(unkind.name, group, runs);
+}
+
 void check_same(const DecodeReplay<float>& a, const DecodeReplay<float>& b) {
   CHECK(a.change_sq == b.change_sq);
   CHECK(a.full_sq == b.full_sq);
@@ -109,12 +116,15 @@ std::vector<NamedRule> some_rules(Index l, Index budget) {
 
 TEST_CASE("decoding on a device decides and errs as the reference does", "[cuda][decode]") {
   on_a_device([] {
-    for (const Unkind& unkind : unkind_groups()) {
-      const HeadGroup<float> group = to_float(random_group(unkind.spec));
-      Runs runs(group, unkind.budget, all_rules(group.l, unkind.budget, unkind.exact), {{}},
-                {spread(group.l, unkind.budget)});
-      check(unkind.name, group, runs);
-    }
+    const std::vector<Unkind> groups = unkind_groups();
+    for (std::size_t n = 0; n < groups.size() / 2; ++n) check_all_rules(groups[n]);
+  });
+}
+
+TEST_CASE("decoding on a device decides as the reference does where numbers are unkind", "[cuda][decode]") {
+  on_a_device([] {
+    const std::vector<Unkind> groups = unkind_groups();
+    for (std::size_t n = groups.size() / 2; n < groups.size(); ++n) check_all_rules(groups[n]);
   });
 }
 
@@ -180,8 +190,8 @@ TEST_CASE("a cache that holds every token has no error on a device", "[cuda][dec
 TEST_CASE("on a device neither the runs beside one nor the room they have change a bit", "[cuda][decode]") {
   on_devices([] {
     const HeadGroup<float> group = to_float(
-        random_group({.l = 50, .T = 70, .G = 3, .d = 9, .d_v = 11, .attention_sink = 0, .seed = 45}));
-    Runs runs(group, 40, some_rules(50, 40), {{}, {.window = 5}}, {spread(50, 40)});
+        random_group({.l = 40, .T = 50, .G = 3, .d = 9, .d_v = 11, .attention_sink = 0, .seed = 45}));
+    Runs runs(group, 35, some_rules(40, 35), {{}, {.window = 4}}, {spread(40, 35)});
     const auto want = runs.on_device(), again = runs.on_device(), one_by_one = runs.on_device(0);
     for (std::size_t r = 0; r < want.size(); ++r) {
       INFO(runs.name(r));
