@@ -7,6 +7,7 @@
 #include "sim/schedule.hpp"
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -79,6 +80,35 @@ DecodeReplay<T> decode_replay(const HeadGroup<T>& group, const EvictionRule& rul
                               Index budget, const DecodeOptions& options, const Matrix<double>& start_scores,
                               const std::vector<Matrix<T>>& full, Workers& workers);
 
+/// What one run of several over a group is asked for; what is pointed to outlives the call.
+struct DecodeRun {
+  const EvictionRule* rule = nullptr;
+  const KeptSet* start = nullptr;
+  Index budget = 0;
+  DecodeOptions options;
+  const Matrix<double>* start_scores = nullptr;
+};
+
+/// decode_replay() for each of the runs, which the workers share.
+template <class T>
+std::vector<DecodeReplay<T>> decode_replays(const HeadGroup<T>& group, std::span<const DecodeRun> runs,
+                                            const std::vector<Matrix<T>>& full, Workers& workers);
+
+/// The CUDA twin, on the calling thread's device: every rule that can decode, logits and outputs in float32,
+/// weights and sums of scores in float64, the same bits in every run and whatever runs beside it. A cache
+/// that holds every token has the full output itself. A step of a cache of n tokens reads 4 n (d + d_v)
+/// bytes for each 4 query heads, a second time the values for scores of ||v - o|| (caote and fastcaote: a
+/// third), all from one multiprocessor: at 50 to 100 GB/s 10 to 20 us for n = 1024, d = d_v = 128. Runs go
+/// side by side on all multiprocessors: many of them are what fills a device. Holds the group, the results
+/// and 100 to 200 bytes (and 8 more for each step of a window, per query head for caote and fastcaote) for
+/// each token that a run can hold: of `workspace` bytes, or of half the device's free memory where that is
+/// less, and at least for one run; runs that find no room wait for others. Throws DeviceError and
+/// OutOfDeviceMemory besides what decode_replay() throws.
+std::vector<DecodeReplay<float>> decode_replays_cuda(const HeadGroup<float>& group,
+                                                     std::span<const DecodeRun> runs,
+                                                     const std::vector<Matrix<float>>& full, Workers& workers,
+                                                     std::size_t workspace = std::size_t{8} << 30);
+
 /// The judge: float64 from the definitions, the cache rebuilt and its scores recomputed by brute force at
 /// every step. Shares nothing with the fast twin.
 DecodeReplay<double> decode_replay_reference(const HeadGroup<double>& group, const EvictionRule& rule,
@@ -91,7 +121,9 @@ DecodeReplay<double> decode_replay_reference(const HeadGroup<double>& group, con
   extern template std::vector<Matrix<T>> decode_full_outputs(const HeadGroup<T>&, Workers&);              \
   extern template DecodeReplay<T> decode_replay(const HeadGroup<T>&, const EvictionRule&, const KeptSet&, \
                                                 Index, const DecodeOptions&, const Matrix<double>&,       \
-                                                const std::vector<Matrix<T>>&, Workers&);
+                                                const std::vector<Matrix<T>>&, Workers&);                 \
+  extern template std::vector<DecodeReplay<T>> decode_replays(                                            \
+      const HeadGroup<T>&, std::span<const DecodeRun>, const std::vector<Matrix<T>>&, Workers&);
 KVREPLAY_DECODE(float)
 KVREPLAY_DECODE(double)
 #undef KVREPLAY_DECODE

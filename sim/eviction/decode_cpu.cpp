@@ -1,8 +1,7 @@
 #include "sim/eviction/decode.hpp"
 #include "sim/eviction/decode_cache.hpp"
 #include "sim/eviction/decode_rows.hpp"
-#include "sim/eviction/decode_scores.hpp"
-#include "sim/eviction/prompt_eviction.hpp"
+#include "sim/eviction/decode_run.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -10,19 +9,6 @@
 
 namespace kvreplay {
 namespace {
-
-bool ranks_by_rows(const EvictionRule& rule) { return rule.metric && sums_rows(*rule.metric); }
-
-/// The steps whose scores count; unset: all, and the prompt's.
-std::optional<Index> steps_counted(const EvictionRule& rule, const DecodeOptions& options) {
-  if (options.window) return std::max<Index>(*options.window, 1);
-  return rule.policy.base == Base::tova ? std::optional<Index>(1) : std::nullopt;
-}
-
-template <class T>
-Rows steps_of(const HeadGroup<T>& group) {
-  return {std::min(std::max(group.l, group.first_query()), group.T_all()), group.T_all()};
-}
 
 /// A cache, what its tokens are ranked by, and how it is cut.
 template <class T>
@@ -54,10 +40,6 @@ class RankedCache {
   Vector<double> key_sum_, value_sum_;
   Vector<double> dots_;  // [capacity]
 
-  static Index most_tokens(const HeadGroup<T>& group, const KeptSet& start, Index budget, bool append_only) {
-    const Index first = count(start), steps = group.T_all() - group.l;
-    return (append_only ? first + steps : std::min(std::max(first, budget), first + steps)) + 1;
-  }
   void count_in(Index slot, double sign);
   void remove(Index slot);
   void rank();
@@ -76,8 +58,8 @@ RankedCache<T>::RankedCache(const HeadGroup<T>& group, const EvictionRule& rule,
       slots_(group, most_tokens(group, start, budget_, append_only_),
              rule.metric && needs_differences(*rule.metric)),
       rank_(slots_.capacity()) {
-  const Index capacity = slots_.capacity(), steps = steps_of(group).count();
-  const Index width = rule.metric && by_query_head(*rule.metric) ? group.G() : 1;
+  const Index capacity = slots_.capacity(), steps = decode_steps(group).count();
+  const Index width = width_of_sums(group, rule);
   if (ranks_by_rows(rule)) {
     // A window that no run outlives drops nothing.
     sums_.emplace(width, capacity, window_ && *window_ < steps ? window_ : std::nullopt);
@@ -249,7 +231,7 @@ Matrix<double> decode_start_scores(const HeadGroup<T>& group, const EvictionRule
 
 template <class T>
 std::vector<Matrix<T>> decode_full_outputs(const HeadGroup<T>& group, Workers& workers) {
-  const Rows steps = steps_of(group);
+  const Rows steps = decode_steps(group);
   const Index G = group.G(), n = steps.count();
   std::vector<Matrix<T>> outputs(static_cast<std::size_t>(G), Matrix<T>(n, group.d_v()));
   TokenSlots<T> slots(group, group.T_all(), false);
@@ -275,7 +257,7 @@ template <class T>
 DecodeReplay<T> decode_replay(const HeadGroup<T>& group, const EvictionRule& rule, const KeptSet& start,
                               Index budget, const DecodeOptions& options, const Matrix<double>& start_scores,
                               const std::vector<Matrix<T>>& full, Workers& workers) {
-  const Rows steps = steps_of(group);
+  const Rows steps = decode_steps(group);
   const Index G = group.G();
   DecodeReplay<T> replay;
   replay.first_step = steps.begin;
@@ -310,6 +292,18 @@ DecodeReplay<T> decode_replay(const HeadGroup<T>& group, const EvictionRule& rul
   return replay;
 }
 
+template <class T>
+std::vector<DecodeReplay<T>> decode_replays(const HeadGroup<T>& group, std::span<const DecodeRun> runs,
+                                            const std::vector<Matrix<T>>& full, Workers& workers) {
+  std::vector<DecodeReplay<T>> replays(runs.size());
+  workers.parallel_for(static_cast<std::ptrdiff_t>(runs.size()), [&](std::ptrdiff_t r) {
+    const DecodeRun& run = runs[static_cast<std::size_t>(r)];
+    replays[static_cast<std::size_t>(r)] = decode_replay(group, *run.rule, *run.start, run.budget,
+                                                         run.options, *run.start_scores, full, workers);
+  });
+  return replays;
+}
+
 // NOLINTBEGIN(bugprone-macro-parentheses): T is a type
 #define KVREPLAY_DECODE(T)                                                                                \
   template Matrix<double> decode_start_scores(const HeadGroup<T>&, const EvictionRule&,                   \
@@ -317,7 +311,9 @@ DecodeReplay<T> decode_replay(const HeadGroup<T>& group, const EvictionRule& rul
   template std::vector<Matrix<T>> decode_full_outputs(const HeadGroup<T>&, Workers&);                     \
   template DecodeReplay<T> decode_replay(const HeadGroup<T>&, const EvictionRule&, const KeptSet&, Index, \
                                          const DecodeOptions&, const Matrix<double>&,                     \
-                                         const std::vector<Matrix<T>>&, Workers&);
+                                         const std::vector<Matrix<T>>&, Workers&);                        \
+  template std::vector<DecodeReplay<T>> decode_replays(const HeadGroup<T>&, std::span<const DecodeRun>,   \
+                                                       const std::vector<Matrix<T>>&, Workers&);
 KVREPLAY_DECODE(float)
 KVREPLAY_DECODE(double)
 #undef KVREPLAY_DECODE

@@ -9,6 +9,28 @@
 
 namespace kvreplay {
 
+RowScore row_score_of(TokenMetric metric) {
+  switch (metric) {
+    case TokenMetric::attn_sq:
+      return RowScore::attention_sq;
+    case TokenMetric::value:
+    case TokenMetric::exact_value:
+      return RowScore::value;
+    case TokenMetric::key:
+      return RowScore::key;
+    case TokenMetric::joint:
+      return RowScore::joint;
+    case TokenMetric::exact_key:
+      return RowScore::exact_key;
+    case TokenMetric::exact_joint:
+      return RowScore::exact_joint;
+    case TokenMetric::exact_remove:
+      return RowScore::exact_remove;
+    default:
+      return RowScore::attention;
+  }
+}
+
 ScoreSums::ScoreSums(Index width, Index capacity, std::optional<Index> window)
     : width_(width), capacity_(capacity), window_(window.value_or(0)) {
   const auto size = static_cast<std::size_t>(width * capacity);
@@ -112,97 +134,61 @@ void RowScores<T>::take(const AttentionRows<T>& attention, const TokenSlots<T>& 
 }
 
 template <class T>
+template <RowScore kScore>
 void RowScores<T>::add_head(const AttentionRows<T>& attention, const TokenSlots<T>& slots, Index g,
                             double* row) const {
-  using M = TokenMetric;
-  const Index n = slots.size();
+  constexpr bool kDifference = needs_difference(kScore);
+  constexpr bool kProduct = kScore == RowScore::joint || kScore == RowScore::exact_joint;
   const double* a = attention.weight(g);
   const double* z = attention.logit(g);
   const double* v_sq = slots.value_sq();
-  const T* u = square_ == nullptr ? nullptr : square_.get() + g * capacity_;
-  const T* product = product_ == nullptr ? nullptr : product_.get() + g * capacity_;
-  switch (metric_) {
-    case M::attn:
-      for (Index p = 0; p < n; ++p) row[p] += a[p];
-      break;
-    case M::attn_sq:
-      for (Index p = 0; p < n; ++p) row[p] += a[p] * a[p];
-      break;
-    case M::value:
-    case M::exact_value:
-      for (Index p = 0; p < n; ++p) row[p] += a[p] * a[p] * v_sq[p];
-      break;
-    case M::key:
-      for (Index p = 0; p < n; ++p) {
-        const double az = a[p] * attention.taylor_logit(g, p);
-        row[p] += az * az * static_cast<double>(u[p]);
-      }
-      break;
-    case M::joint:
-      for (Index p = 0; p < n; ++p) {
-        const double zp = attention.taylor_logit(g, p);
-        const double square = zp * static_cast<double>(u[p]) + 2 * static_cast<double>(product[p]);
-        row[p] += a[p] * a[p] * (v_sq[p] + zp * square);
-      }
-      break;
-    case M::exact_remove:
-      for (Index p = 0; p < n; ++p) {
-        const double odds = a[p] / (1 - a[p]);
-        row[p] += odds * odds * static_cast<double>(u[p]);
-      }
-      break;
-    default: {                                                     // exact_key, exact_joint
-      const double zero_key = std::exp(-attention.column(g).lse);  // its weight before renormalisation
-      const double out_sq = attention.output(g).squaredNorm();
-      for (Index p = 0; p < n; ++p) {
-        if (std::isinf(z[p])) continue;  // hidden
-        const double t = std::abs(z[p]) < 0.5 ? a[p] * std::expm1(-z[p]) : zero_key - a[p];
-        // 1 itself where the token takes the whole row: its score is then the others', to the last bit
-        const double rest = 1 / (1 + t), c = t < 1 ? t * rest : 1 - rest, left = a[p] * rest;
-        const double square = static_cast<double>(u[p]);
-        if (metric_ == M::exact_key) {
-          row[p] += c * c * square;
-        } else {  // left v + c o = left (v - o) + (left + c) o
-          const double both = left + c;
-          row[p] +=
-              left * left * square + 2 * left * both * static_cast<double>(product[p]) + both * both * out_sq;
-        }
-      }
-    }
+  const T* u = kDifference ? square_.get() + g * capacity_ : nullptr;
+  const T* product = kProduct ? product_.get() + g * capacity_ : nullptr;
+  const double zero_key = std::exp(-attention.column(g).lse), output_sq = attention.output(g).squaredNorm();
+  for (Index p = 0, n = slots.size(); p < n; ++p) {
+    RowToken token{a[p], z[p], 0, v_sq[p], 0, 0};
+    if constexpr (kScore == RowScore::key || kScore == RowScore::joint)
+      token.taylor = attention.taylor_logit(g, p);
+    if constexpr (kDifference) token.difference = static_cast<double>(u[p]);
+    if constexpr (kProduct) token.product = static_cast<double>(product[p]);
+    row[p] += row_score(kScore, token, zero_key, output_sq);
+  }
+}
+
+template <class T>
+void RowScores<T>::add_head(const AttentionRows<T>& attention, const TokenSlots<T>& slots, Index g,
+                            double* row) const {
+  switch (row_score_of(metric_)) {
+    case RowScore::attention:
+      return add_head<RowScore::attention>(attention, slots, g, row);
+    case RowScore::attention_sq:
+      return add_head<RowScore::attention_sq>(attention, slots, g, row);
+    case RowScore::value:
+      return add_head<RowScore::value>(attention, slots, g, row);
+    case RowScore::key:
+      return add_head<RowScore::key>(attention, slots, g, row);
+    case RowScore::joint:
+      return add_head<RowScore::joint>(attention, slots, g, row);
+    case RowScore::exact_key:
+      return add_head<RowScore::exact_key>(attention, slots, g, row);
+    case RowScore::exact_joint:
+      return add_head<RowScore::exact_joint>(attention, slots, g, row);
+    case RowScore::exact_remove:
+      return add_head<RowScore::exact_remove>(attention, slots, g, row);
   }
 }
 
 template <class T>
 double RowScores<T>::of_top(const AttentionRows<T>& attention, const TokenSlots<T>& slots, Index g) const {
-  using M = TokenMetric;
-  const Index top = attention.top(g);
-  const LargestColumn& column = attention.column(g);
-  const Vector<double> v = slots.value(top), from_rest = v - attention.rest_output(g);
-  const double a = column.a, rest_z = attention.taylor_logit(g, top) * column.one_minus_a;
-  switch (metric_) {
-    case M::attn:
-      return a;
-    case M::attn_sq:
-      return a * a;
-    case M::value:
-    case M::exact_value:
-      return a * a * v.squaredNorm();
-    case M::key:
-      return a * rest_z * (a * rest_z) * from_rest.squaredNorm();
-    case M::joint:
-      return a * a * (v + rest_z * from_rest).squaredNorm();
-    case M::exact_remove:
-      return a * a * from_rest.squaredNorm();
-    case M::exact_key:
-      return column.delta * column.delta * from_rest.squaredNorm();
-    default:
-      // a v + delta o', or the same from o where that is nearer: exactly o where the token takes the whole
-      // row
-      if (2 * column.delta > column.one_minus_a)
-        return (attention.output(g) + (column.delta - column.one_minus_a) * attention.rest_output(g))
-            .squaredNorm();
-      return (a * v + column.delta * attention.rest_output(g)).squaredNorm();
-  }
+  const Index slot = attention.top(g);
+  const TopScore top = top_score(row_score_of(metric_), attention.column(g), attention.taylor_logit(g, slot));
+  if (top.scale == 0) return top.plain;
+  const Vector<double> v = slots.value(slot);
+  const Vector<double>&rest = attention.rest_output(g), &output = attention.output(g);
+  Vector<double> entries(v.size());
+  for (Index c = 0; c < v.size(); ++c) entries[c] = top_entry(top, v[c], rest[c], output[c]);
+  // As ||o||^2 is taken in add_head(): where they are to be equal, they are to the last bit.
+  return top.plain + top.scale * entries.squaredNorm();
 }
 
 template <class T>
@@ -248,10 +234,9 @@ void RowScores<T>::take_caote(ScoreSums& attention, const TokenSlots<T>& slots,
     const double* s = attention.sums(g);
     const T* square = square_.get() + g * capacity_;
     for (Index p = 0; p < n; ++p) {
-      if (!(s[p] > 0) || !(square[p] > 0)) continue;
       if (p == head.top && metric_ == TokenMetric::caote) continue;
       const double rest = p == head.top ? head.rest : head.total - s[p];
-      rank[p] += s[p] / rest * std::sqrt(static_cast<double>(square[p]));
+      rank[p] += caote_score(s[p], rest, static_cast<double>(square[p]));
     }
     // s/(1-s) ||m - v|| = s ||m' - v|| with m' the mean of the others
     if (metric_ == TokenMetric::caote)

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "sim/eviction/decode_cache.hpp"
+#include "sim/eviction/decode_formulas.hpp"
 #include "sim/tokens/token_metrics.hpp"
 
 #include <optional>
@@ -15,11 +16,12 @@ inline bool by_query_head(TokenMetric metric) {
   return metric == TokenMetric::caote || metric == TokenMetric::fastcaote;
 }
 
+/// The score that is summed over rows for a metric that sums_rows(), or for caote and fastcaote.
+RowScore row_score_of(TokenMetric metric);
+
 /// Whether token_differences is needed for a metric.
 inline bool needs_differences(TokenMetric metric) {
-  return by_query_head(metric) || metric == TokenMetric::key || metric == TokenMetric::joint ||
-         metric == TokenMetric::exact_key || metric == TokenMetric::exact_joint ||
-         metric == TokenMetric::exact_remove;
+  return by_query_head(metric) || needs_difference(row_score_of(metric));
 }
 
 /// Scores of a cache's tokens by slot, summed over all steps or over the last `window` ones. Rows are
@@ -73,6 +75,8 @@ class RowScores {
   hwy::AlignedFreeUniquePtr<T[]> square_, product_;  // [G][capacity]
   hwy::AlignedFreeUniquePtr<T[]> weights_, sums_;    // caote: [G][capacity], [panels][G][W]
 
+  template <RowScore kScore>
+  void add_head(const AttentionRows<T>& attention, const TokenSlots<T>& slots, Index g, double* row) const;
   void add_head(const AttentionRows<T>& attention, const TokenSlots<T>& slots, Index g, double* row) const;
   double of_top(const AttentionRows<T>& attention, const TokenSlots<T>& slots, Index g) const;
   /// The differences of the tokens from base_, of m vectors.

@@ -1,0 +1,106 @@
+#pragma once
+
+#include "sim/tokens/largest_column.hpp"
+
+#include <cmath>
+
+// What one row of a decoding step gives one cached token: scalar formulas, for every backend. Definitions:
+// sim/tokens/METRICS.md.
+
+namespace kvreplay {
+
+/// The token metrics that are sums over rows; caote and fastcaote are formed from the sums of `attention`.
+enum class RowScore { attention, attention_sq, value, key, joint, exact_key, exact_joint, exact_remove };
+
+/// Whether a score asks for ||v - o||^2.
+KVREPLAY_HOST_DEVICE constexpr bool needs_difference(RowScore score) {
+  return score == RowScore::key || score == RowScore::joint || score == RowScore::exact_key ||
+         score == RowScore::exact_joint || score == RowScore::exact_remove;
+}
+
+/// A token that does not have its row's largest logit.
+struct RowToken {
+  double a;           ///< its weight
+  double z, taylor;   ///< its logit, -inf where hidden; z_raw dz/dz_raw, 0 there
+  double value_sq;    ///< ||v||^2
+  double difference;  ///< ||v - o||^2
+  double product;     ///< v . (v - o) for joint, o . (v - o) for exact_joint
+};
+
+/// zero_key: exp(-lse), the weight of a zero key before renormalisation; output_sq: ||o||^2.
+KVREPLAY_HOST_DEVICE inline double row_score(RowScore score, const RowToken& token, double zero_key,
+                                             double output_sq) {
+  const double a = token.a, z = token.z;
+  switch (score) {
+    case RowScore::attention:
+      return a;
+    case RowScore::attention_sq:
+      return a * a;
+    case RowScore::value:
+      return a * a * token.value_sq;
+    case RowScore::key:
+      return a * token.taylor * (a * token.taylor) * token.difference;
+    case RowScore::joint: {
+      const double square = token.taylor * token.difference + 2 * token.product;
+      return a * a * (token.value_sq + token.taylor * square);
+    }
+    case RowScore::exact_remove: {
+      const double odds = a / (1 - a);
+      return odds * odds * token.difference;
+    }
+    default: {
+      if (!(z > -static_cast<double>(INFINITY))) return 0;  // hidden
+      const double t = std::abs(z) < 0.5 ? a * std::expm1(-z) : zero_key - a;
+      // 1 itself where the token takes the whole row: its score is then the others', to the last bit
+      const double rest = 1 / (1 + t), c = t < 1 ? t * rest : 1 - rest, left = a * rest;
+      if (score == RowScore::exact_key) return c * c * token.difference;
+      const double both = left + c;  // left v + c o = left (v - o) + (left + c) o
+      return left * left * token.difference + 2 * left * both * token.product + both * both * output_sq;
+    }
+  }
+}
+
+/// The score of the token with the largest logit, with o' the output of all others:
+/// plain + scale ||value v + difference (v - o') + rest o' + output o||^2.
+struct TopScore {
+  double plain, scale, value, difference, rest, output;
+};
+
+/// taylor: its z_raw dz/dz_raw.
+KVREPLAY_HOST_DEVICE inline TopScore top_score(RowScore score, const LargestColumn& column, double taylor) {
+  const double a = column.a, rest_z = taylor * column.one_minus_a;
+  switch (score) {
+    case RowScore::attention:
+      return {a, 0, 0, 0, 0, 0};
+    case RowScore::attention_sq:
+      return {a * a, 0, 0, 0, 0, 0};
+    case RowScore::value:
+      return {0, a * a, 1, 0, 0, 0};
+    case RowScore::key:
+      return {0, a * rest_z * (a * rest_z), 0, 1, 0, 0};
+    case RowScore::joint:
+      return {0, a * a, 1, rest_z, 0, 0};
+    case RowScore::exact_remove:
+      return {0, a * a, 0, 1, 0, 0};
+    case RowScore::exact_key:
+      return {0, column.delta * column.delta, 0, 1, 0, 0};
+    default:
+      // a v + delta o', or the same from o where that is nearer: exactly o where the token takes the whole
+      // row
+      if (2 * column.delta > column.one_minus_a) return {0, 1, 0, 0, column.delta - column.one_minus_a, 1};
+      return {0, 1, a, 0, column.delta, 0};
+  }
+}
+
+/// One entry of the vector in TopScore.
+KVREPLAY_HOST_DEVICE inline double top_entry(const TopScore& top, double v, double rest, double output) {
+  return top.value * v + top.difference * (v - rest) + top.rest * rest + top.output * output;
+}
+
+/// caote and fastcaote of a token with summed attention s, `others` that of all other tokens, and
+/// ||mean - v||^2.
+KVREPLAY_HOST_DEVICE inline double caote_score(double s, double others, double difference) {
+  return s > 0 && difference > 0 ? s / others * std::sqrt(difference) : 0.0;
+}
+
+}  // namespace kvreplay
