@@ -1,5 +1,7 @@
 #include "sim/eviction/exact_error_block.hpp"
 
+#include <algorithm>
+
 namespace kvreplay::cuda {
 namespace {
 
@@ -235,7 +237,7 @@ KVREPLAY_KERNEL void take_kernel(ErrorTable t, const double* error, int position
 
 /// As many as have something to do.
 int warps_for_rows(const ErrorTable& table, int most) {
-  return smaller(most, larger(1, (table.rows + kRowsAtOnce - 1) / kRowsAtOnce));
+  return std::min(most, std::max(1, (table.rows + kRowsAtOnce - 1) / kRowsAtOnce));
 }
 
 }  // namespace
@@ -243,15 +245,15 @@ int warps_for_rows(const ErrorTable& table, int most) {
 void scan_columns(const ErrorTable& table, ErrorToken token, int columns, bool store, double* error,
                   const Stream& stream) {
   const int warps = warps_for_rows(table, kMostScanWarps);
-  const Grid tiles{larger(blocks_of(columns, kErrorTile), 1U)};  // the error is wanted of no columns too
+  const Grid tiles{std::max(blocks_of(columns, kErrorTile), 1U)};  // the error is wanted of no columns too
   launch(scan_kernel, tiles, 32 * warps, sizeof(ScanShared), stream, table, warps, token, store, error);
 }
 
 void choose_removal(const ErrorTable& table, int kept, const double* error, const Stream& stream) {
-  const int threads = smaller(kMostChooseThreads, (kept + 31) / 32 * 32);
+  const int threads = std::min(kMostChooseThreads, (kept + 31) / 32 * 32);
   launch(choose_kernel, {}, threads, sizeof(ChooseShared), stream, table, kept, threads, error);
   const int warps = warps_for_rows(table, kMostCompareWarps),
-            blocks = smaller(kMostCompareBlocks, (kept + 7) / 8);
+            blocks = std::min(kMostCompareBlocks, (kept + 7) / 8);
   launch(compare_kernel, {static_cast<unsigned>(blocks)}, 32 * warps, kMostCompareWarps * sizeof(double),
          stream, table, warps, blocks);
 }

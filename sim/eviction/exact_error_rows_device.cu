@@ -1,5 +1,7 @@
 #include "sim/eviction/exact_error_block.hpp"
 
+#include <algorithm>
+
 // Grid of every kernel: rows. A block's threads, as many as have something to do, all know the row's scalars
 // and decide alike; they share its channels and its columns.
 
@@ -322,7 +324,7 @@ template <class... Parameters, class... Arguments>
 void launch_for_rows(void (*kernel)(ErrorTable, int, Parameters...), const ErrorTable& table,
                      const Stream& stream, const Arguments&... arguments) {
   if (table.rows == 0) return;
-  const int warps = smaller(kMostWarps, (larger(table.width, table.l) + 31) / 32);
+  const int warps = std::min(kMostWarps, (std::max(table.width, table.l) + 31) / 32);
   launch(kernel, {static_cast<unsigned>(table.rows)}, 32 * warps, sizeof(Shared), stream, table, warps,
          arguments...);
 }
