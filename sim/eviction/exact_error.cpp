@@ -7,8 +7,6 @@
 
 namespace kvreplay {
 
-using namespace exact_error;
-
 ExactError::ExactError(const HeadGroup<double>& group, Rows rows, const KeptSet& kept, bool insertions,
                        Workers& workers)
     : workers_(workers),
@@ -38,12 +36,14 @@ ExactError::ExactError(const HeadGroup<double>& group, Rows rows, const KeptSet&
 
 /// Logits of the first columns, hidden where the row does not see them.
 void ExactError::logits(const ErrorRowState& row, Index r, Index columns, double* z) const {
+  using namespace exact_error;
   row_dots(problem_.keys.data(), columns, problem_.key_width, query(r), z);
   for (Index c = 0; c < columns; ++c) z[c] = sees(row, c < l_ ? position(c) : c) ? logit(z[c]) : kUnseen;
 }
 
 /// What no eviction changes: o, the columns that are always there, o . v_p.
 void ExactError::start_row(Index r) {
+  using exact_error::kUnseen;
   ErrorRowState& row = rows_[at(r)];
   const double sink = problem_.sink[at(r)];
   const Index T = problem_.T;
@@ -80,6 +80,7 @@ void ExactError::start_row(Index r) {
 
 /// Everything that depends on M, from nothing but M.
 void ExactError::sum_row(Index r) {
+  using namespace exact_error;
   ErrorRowState& row = rows_[at(r)];
   const Index kept = this->kept();
   Numbers z(at(l_)), weights(at(l_));

@@ -4,16 +4,17 @@
 #include "sim/eviction/exact_error_row.hpp"
 
 // The exact error of sim/eviction/exact_error.hpp on a device, in float64. All that a search keeps lies
-// there, and nothing of it comes back but what is asked for. A move is
+// there, and nothing of it comes back but what is asked for. A move is five launches, none of which waits for
+// the host; R = G |rows|:
 //
-//   choose          near-ties for the best removal            16 |M| bytes, some times over, from the L2
-//   cache compare         each of them precisely, where several     16 rows d_v bytes each take the best of
-//   them; its column changes place with another move_rows       every row's softmax, output and D         (8
-//   d + 48 d_v) rows bytes scan_columns    every column's change                     (24 rows + 8 d_v) bytes
-//   a column, 8 rows written
+//   choose    near-ties for the best removal: 20 |M| bytes for each and once more, from the L2 cache; a block
+//   compare   each of them precisely, where there are several: 16 R d_v bytes
+//   take      the best one; its column changes place with another; a block
+//   rows      every row's softmax, output and D: R (8 d + 56 d_v) bytes; a block a row
+//   scan      every column's change: 24 R + 8 d_v bytes a column, 8 R written; a block a tile of columns
 //
-// five launches, none of which needs an answer from the one before on the host. One block does choose and
-// take, a block each row move_rows, a block each tile of columns scan_columns.
+// A greedy step is that and no more; what exchange() tries is the same, and a copy of kErrorReports numbers
+// that the host waits for.
 
 namespace kvreplay::cuda {
 

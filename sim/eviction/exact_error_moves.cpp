@@ -7,8 +7,6 @@
 
 namespace kvreplay {
 
-using namespace exact_error;
-
 void ExactError::exchange_columns(Index a, Index b) {
   if (a == b) return;
   const auto swap_rows = [&](Numbers& numbers, Index width) {
@@ -93,13 +91,13 @@ double ExactError::score(const double* x, Index columns, bool store) {
 void ExactError::remove(Index p) {
   const Index column = --problem_.kept;
   exchange_columns(problem_.column[at(p)], column);
-  move(column, remove_from<Place>);
+  move(column, exact_error::remove_from<Place>);
 }
 
 void ExactError::insert(Index p) {
   const Index column = problem_.kept++;
   exchange_columns(problem_.column[at(p)], column);
-  move(column, insert_into<Place>);
+  move(column, exact_error::insert_into<Place>);
 }
 
 void ExactError::dots_with_queries(Index column) {
@@ -116,7 +114,7 @@ void ExactError::move(Index column, RowMove row_move) {
     ErrorRow& scan = scan_[at(r)];
     t.rest_add = t.removed_add = scan.add = 0;
     Place place{*this, r};
-    if (sees(rows_[at(r)], position(column)) &&
+    if (exact_error::sees(rows_[at(r)], position(column)) &&
         !row_move(rows_[at(r)], t, scan, place, column, logit(dots_[at(r)])))
       lost.push_back(r);
   }
@@ -130,6 +128,7 @@ std::vector<Insertion> ExactError::insertions() const {
 }
 
 BestRemoval ExactError::best_removal_with(Index p) {
+  using namespace exact_error;
   const Index column = problem_.column[at(p)];
   dots_with_queries(column);
   for (Index r = 0; r < rows(); ++r) {
@@ -163,6 +162,7 @@ double ExactError::precise_change(Index column) {
 }
 
 BestRemoval ExactError::best_of(double error) {
+  using namespace exact_error;
   const auto doubt_of = [&](Index c) { return doubt(error, extent_[at(c)]); };
   double least = std::numeric_limits<double>::infinity();
   for (Index c = 0; c < kept(); ++c) least = std::min(least, change_[at(c)] + doubt_of(c));

@@ -1,4 +1,4 @@
-#include "sim/eviction/exact_error_block.hpp"
+#include "sim/eviction/exact_error_place.hpp"
 
 #include <algorithm>
 
@@ -8,105 +8,7 @@
 namespace kvreplay::cuda {
 namespace {
 
-constexpr int kMostWarps = 4;
-constexpr int kDecodedAtOnce = 128;
-
-/// The four sums that an output is judged by.
-struct OutputSums {
-  double current_sq, change_current, change_sq, top_error;
-
-  KVREPLAY_DEVICE OutputSums operator+(const OutputSums& other) const {
-    return {current_sq + other.current_sq, change_current + other.change_current, change_sq + other.change_sq,
-            top_error + other.top_error};
-  }
-};
-KVREPLAY_DEVICE OutputSums shuffle_xor(const OutputSums& sums, int mask) {
-  return {cuda::shuffle_xor(sums.current_sq, mask), cuda::shuffle_xor(sums.change_current, mask),
-          cuda::shuffle_xor(sums.change_sq, mask), cuda::shuffle_xor(sums.top_error, mask)};
-}
-/// The larger weight; of equals the lower column.
-struct LargerColumn {
-  KVREPLAY_DEVICE ErrorColumn operator()(const ErrorColumn& a, const ErrorColumn& b) const {
-    return b.weight > a.weight || (b.weight == a.weight && b.column < a.column) ? b : a;
-  }
-};
-
-struct Shared {
-  double sums[kMostWarps];
-  OutputSums output[kMostWarps];
-  ErrorColumn column[kMostWarps];
-  double weights[kDecodedAtOnce];
-};
-KVREPLAY_DEVICE Shared& shared() { return *reinterpret_cast<Shared*>(shared_memory()); }
-
-/// Where a row's numbers lie. Channels and entries that a thread writes are its own until the next barrier.
-struct Place {
-  const ErrorTable& t;
-  int row, kept, warps;
-
-  KVREPLAY_DEVICE Index column_of(Index p) const { return t.column[p]; }
-  KVREPLAY_DEVICE Index position_of(Index column) const { return t.position[column]; }
-  KVREPLAY_DEVICE const double* value(Index column) const {
-    return row_of(t.values, static_cast<int>(column), t.width);
-  }
-  KVREPLAY_DEVICE const double* key(int column) const { return row_of(t.keys, column, t.key_width); }
-  KVREPLAY_DEVICE double* vector(double* matrix) const { return row_of(matrix, row, t.width); }
-  KVREPLAY_DEVICE double& at(int column, ErrorEntry which) const { return entry(t, row, column, which); }
-  KVREPLAY_DEVICE const double* top_value(const ErrorRowState& state) const {
-    return state.top < 0 ? t.zeros : value(t.column[state.top]);
-  }
-
-  KVREPLAY_DEVICE int threads() const { return 32 * warps; }
-  template <class Join>
-  KVREPLAY_DEVICE double over_threads(double value, Join join) const {
-    return over_block(value, warps, shared().sums, join);
-  }
-
-  /// A warp calls.
-  KVREPLAY_DEVICE double logit_of(Index column) const {
-    const double* query = row_of(t.queries, row, t.key_width);
-    return exact_error::logit(warp_dot(query, key(static_cast<int>(column)), t.key_width), t.scale,
-                              t.softcap);
-  }
-  KVREPLAY_DEVICE void set_weight(Index column, double w) const {
-    if (thread_id() == 0) at(static_cast<int>(column), kWeight) = w;
-  }
-  KVREPLAY_DEVICE void add_to_rest(double w, Index column) const {
-    for (int k = thread_id(); k < t.width; k += threads()) vector(t.rest)[k] += w * value(column)[k];
-  }
-  KVREPLAY_DEVICE ErrorColumn largest_kept() const {
-    sync_block();
-    ErrorColumn largest{0, 0};
-    for (int c = thread_id(); c < kept; c += threads()) {
-      const double weight = at(c, kWeight);
-      if (weight > largest.weight) largest = {weight, c};
-    }
-    return over_block(largest, warps, shared().column, LargerColumn{});
-  }
-
-  /// The candidates' logits to kWeight, to be read after a barrier.
-  KVREPLAY_DEVICE void write_logits(const ErrorRowState& state) const {
-    for (int c = warp_id(); c < t.l; c += warps) {
-      const double z = exact_error::sees(state, t.position[c]) ? logit_of(c) : exact_error::kUnseen;
-      if (lane_id() == 0) at(c, kWeight) = z;
-    }
-  }
-  /// sum += kSum v over the columns [begin, end).
-  KVREPLAY_DEVICE void add_columns(int begin, int end, double* sum) const {
-    for (int k = thread_id(); k < t.width; k += threads()) {
-      double channel = sum[k];
-      for (int c = begin; c < end; ++c) channel += at(c, kSum) * value(c)[k];
-      sum[k] = channel;
-    }
-  }
-  /// Each candidate's entry becomes x . v. After a barrier.
-  KVREPLAY_DEVICE void write_dots(const double* x, ErrorEntry which) const {
-    for (int c = warp_id(); c < t.l; c += warps) {
-      const double dot = warp_dot(value(c), x, t.width);
-      if (lane_id() == 0) at(c, which) = dot;
-    }
-  }
-};
+using Place = ErrorPlace;
 
 /// Adds x to the row's sums as `terms` says and finds what follows, as output_terms() does on the CPU.
 KVREPLAY_DEVICE void output_terms_of(const Place& place, const double* x, bool store, OutputTerms& terms) {
@@ -132,7 +34,7 @@ KVREPLAY_DEVICE void output_terms_of(const Place& place, const double* x, bool s
                              to_top * (to_top - (change + change))};
   }
   const int warps = smaller(place.warps, (t.width + 31) / 32);
-  sums = over_block(sums, warps, shared().output, Plus{});
+  sums = over_block(sums, warps, row_shared().output, Plus{});
   terms.current_sq = sums.current_sq;
   terms.change_current = sums.change_current;
   terms.change_sq = sums.change_sq;
@@ -154,7 +56,7 @@ KVREPLAY_DEVICE void sum_row(const Place& place, ErrorRowState& row, OutputTerms
     const double z = place.at(c, kWeight);
     if (z > top.weight) top = {z, c};
   }
-  top = over_block(top, place.warps, shared().column, LargerColumn{});
+  top = over_block(top, place.warps, row_shared().column, LargerColumn{});
   const bool has_top = top.weight > kUnseen;
   row.top = has_top ? place.position_of(top.column) : -1;
   row.z_top = top.weight;
@@ -231,7 +133,7 @@ KVREPLAY_KERNEL void start_kernel(ErrorTable t, int warps) {
   if (fixed_max > kUnseen) {
     double sum = std::exp(sink - fixed_max);
     for (int k = thread_id(); k < t.width; k += place.threads()) fixed[k] = -sum * t.centre[k];
-    double* weights = shared().weights;
+    double* weights = row_shared().weights;
     for (int first = t.l; first < t.T; first += kDecodedAtOnce) {
       const int n = smaller(kDecodedAtOnce, t.T - first);
       for (int c = warp_id(); c < n; c += place.warps) {
@@ -324,8 +226,8 @@ template <class... Parameters, class... Arguments>
 void launch_for_rows(void (*kernel)(ErrorTable, int, Parameters...), const ErrorTable& table,
                      const Stream& stream, const Arguments&... arguments) {
   if (table.rows == 0) return;
-  const int warps = std::min(kMostWarps, (std::max(table.width, table.l) + 31) / 32);
-  launch(kernel, {static_cast<unsigned>(table.rows)}, 32 * warps, sizeof(Shared), stream, table, warps,
+  const int warps = std::min(kMostRowWarps, (std::max(table.width, table.l) + 31) / 32);
+  launch(kernel, {static_cast<unsigned>(table.rows)}, 32 * warps, sizeof(RowShared), stream, table, warps,
          arguments...);
 }
 
