@@ -76,7 +76,7 @@ class ExactError {
   };
 
   static std::size_t at(Index i) { return static_cast<std::size_t>(i); }
-  Index rows() const { return static_cast<Index>(rows_.size()); }
+  Index rows() const { return n_rows_; }
   const double* query(Index r) const { return problem_.queries.data() + r * problem_.key_width; }
   double* vector_of(Numbers& vectors, Index r) { return vectors.data() + r * width_; }
   double* value(Index column) { return problem_.values.data() + column * width_; }
@@ -104,7 +104,7 @@ class ExactError {
   Workers& workers_;
   const bool insertions_;
   ErrorProblem problem_;  ///< columns in their order of now
-  const Index l_, width_;
+  const Index l_, width_, n_rows_;
   double error_ = 0;
   std::vector<ErrorRowState>& rows_;
   Numbers value_sq_;                      // by column

@@ -37,7 +37,7 @@ void ExactError::Place::add_to_rest(double w, Index column) const {
 
 ErrorColumn ExactError::Place::largest_kept() const {
   ErrorColumn largest{0, 0};
-  for (Index c = 0; c < all.kept(); ++c) {
+  for (Index c = 0, kept = all.kept(); c < kept; ++c) {
     const double weight = all.entry(row, c, kWeight);
     if (weight > largest.weight) largest = {weight, c};
   }
