@@ -1,14 +1,8 @@
 #pragma once
 
-#include "sim/eviction/exact_error_kernels.hpp"
-#include "sim/eviction/kept_set.hpp"
-#include "sim/head_group.hpp"
+#include "sim/eviction/exact_error_problem.hpp"
 #include "sim/schedule.hpp"
-#include "sim/tokens/token_metrics.hpp"
 
-#include <algorithm>
-#include <cmath>
-#include <new>
 #include <vector>
 
 // The exact error E(M) of a kept set (see greedy.hpp) and of every set that is one token away from it, kept
@@ -28,19 +22,16 @@
 
 namespace kvreplay {
 
-/// Numbers that start on a cache line, so that no vector of them lies across two.
-template <class T>
-struct OnCacheLine {
-  using value_type = T;
-  static constexpr std::align_val_t kLine{64};
-  OnCacheLine() = default;
-  template <class U>
-  OnCacheLine(const OnCacheLine<U>&) {}
-  T* allocate(std::size_t n) { return static_cast<T*>(::operator new(n * sizeof(T), kLine)); }
-  void deallocate(T* p, std::size_t) { ::operator delete(p, kLine); }
-  bool operator==(const OnCacheLine&) const { return true; }
+/// A token of M and the E that its removal leaves.
+struct BestRemoval {
+  Index position;
+  double error;
 };
-using Numbers = std::vector<double, OnCacheLine<double>>;
+/// What E gains when the token at `position`, evicted so far, enters M.
+struct Insertion {
+  Index position;
+  double change;
+};
 
 class ExactError {
  public:
@@ -48,21 +39,19 @@ class ExactError {
   ExactError(const HeadGroup<double>& group, Rows rows, const KeptSet& kept, bool insertions,
              Workers& workers);
 
-  double error() const { return error_; }  ///< E(M)
-  Index kept() const { return kept_; }     ///< |M|
+  double error() const { return error_; }       ///< E(M)
+  Index kept() const { return problem_.kept; }  ///< |M|
 
   /// Columns 0..kept()-1 are those of M, the others follow; every move reorders them.
-  Index position(Index column) const { return position_[at(column)]; }
+  Index position(Index column) const { return problem_.position[at(column)]; }
   /// What E gains when the column's token is removed from M, or inserted into it; lost by best_removal_with.
   double change(Index column) const { return change_[at(column)]; }
-  /// The token of M whose removal leaves the smallest E, and that E. Ties, to rounding: the higher position.
-  struct Removal {
-    Index position;
-    double error;
-  };
-  Removal best_removal();
+  /// Every token that is not in M; lost as change() is.
+  std::vector<Insertion> insertions() const;
+  /// The token of M whose removal leaves the smallest E. Ties, to rounding: the higher position.
+  BestRemoval best_removal();
   /// The same after `p` has been inserted, without inserting it; p itself stays.
-  Removal best_removal_with(Index p);
+  BestRemoval best_removal_with(Index p);
 
   void remove(Index p);
   void insert(Index p);
@@ -70,73 +59,55 @@ class ExactError {
   void sum_again();
 
  private:
-  struct Row {
-    const double* query;
-    Index first, end;        ///< candidates it sees
-    double fixed_lse;        ///< log-sum-exp of what cannot be evicted, -inf where there is none
-    double all_max, all_by;  ///< weight within the whole prompt: exp(z - all_max) all_by
-    double shift, by;        ///< weight as the columns and s have it: exp(z - shift) by
-    bool by_removed;         ///< what u sums
-    Index top;               ///< position, -1 where no kept candidate is seen
-    double z_top;
-    double rest_max, rest_sum;  ///< sum over the rest of exp(z - rest_max)
-    double rest_most;           ///< the largest rest_sum since it was summed
-    double removed;             ///< rho
-    double removed_most;        ///< the largest since it was summed
-  };
-
-  /// Sums are taken anew when they have shrunk to this: until then they lose at most three digits.
-  static constexpr double kShrunk = 1e-3;
-  /// Exponents beyond this are cut: the weight of such a column against the others is 1 either way.
-  static constexpr double kLargestExponent = 600;
   /// Rows times columns of a work item.
   static constexpr Index kEntriesPerItem = Index{1} << 16;
 
-  /// Candidates for the best removal, alike to rounding, that are compared precisely.
-  static constexpr std::size_t kLookedAt = 64;
+  /// Where a row's numbers lie, for exact_error_row.hpp.
+  struct Place {
+    ExactError& all;
+    Index row;
 
-  static double capped_exp(double x) { return std::exp(std::min(x, kLargestExponent)); }
+    Index column_of(Index p) const { return all.problem_.column[at(p)]; }
+    Index position_of(Index column) const { return all.position(column); }
+    double logit_of(Index column) const;
+    void set_weight(Index column, double w) const { all.entry(row, column, kWeight) = w; }
+    void add_to_rest(double w, Index column) const;
+    ErrorColumn largest_kept() const;
+  };
+
   static std::size_t at(Index i) { return static_cast<std::size_t>(i); }
-  Index rows() const { return static_cast<Index>(rows_.size()); }
+  Index rows() const { return n_rows_; }
+  const double* query(Index r) const { return problem_.queries.data() + r * problem_.key_width; }
   double* vector_of(Numbers& vectors, Index r) { return vectors.data() + r * width_; }
-  double* value(Index column) { return values_.data() + column * width_; }
+  double* value(Index column) { return problem_.values.data() + column * width_; }
   double& entry(Index r, Index column, ErrorEntry which) {
     const Index block = column / kErrorBlock * rows() + r;
     return blocks_[at((block * kErrorEntries + which) * kErrorBlock + column % kErrorBlock)];
   }
-  bool sees(const Row& row, Index p) const { return p >= row.first && p < row.end; }
-  double logit(double dot) const;
-  double logit_of(const Row& row, Index column);
-
-  void load(const HeadGroup<double>& group, const KeptSet& kept);
-  void add_rows(const HeadGroup<double>& group, Rows rows);
-  void start_row(Index r, double sink);
+  double logit(double dot) const { return exact_error::logit(dot, problem_.scale, problem_.softcap); }
+  void logits(const ErrorRowState& row, Index r, Index columns, double* z) const;
+  void start_row(Index r);
   void sum_row(Index r);
   void exchange_columns(Index a, Index b);
-  bool demote_top(Index r);
-  bool promote_next(Index r);
-  bool remove_from(Index r, Index column, double z);
-  bool insert_into(Index r, Index column, double z);
   void set_terms(Index r, double joining, double joining_rest);
-  void move(Index column, bool (ExactError::*of_row)(Index, Index, double));
+  void dots_with_queries(Index column);
+  template <class RowMove>
+  void move(Index column, RowMove row_move);
   void update(Index column, const std::vector<Index>& lost);
   OutputVectors vectors() {
     return {out_.data(), rest_.data(), removed_.data(), current_.data(), moved_.data()};
   }
   double score(const double* x, Index columns, bool store);
   double precise_change(Index column);
-  Removal best_of(double error);
+  BestRemoval best_of(double error);
 
   Workers& workers_;
-  const AttentionRule rule_;
   const bool insertions_;
-  const Index l_;
-  Index width_, key_width_, kept_ = 0;
+  ErrorProblem problem_;  ///< columns in their order of now
+  const Index l_, width_, n_rows_;
   double error_ = 0;
-  std::vector<Row> rows_;
-  std::vector<Index> position_, column_;  // of a column, of a position
-  Numbers keys_, values_, value_sq_;      // by column; then the decoded positions
-  Numbers queries_, centre_;
+  std::vector<ErrorRowState>& rows_;
+  Numbers value_sq_;                      // by column
   Numbers out_, rest_, removed_, fixed_;  // [rows][width]: o, rest and removed sums, fixed mean
   Numbers current_, moved_;               // [rows][width]: o^M and D
   Numbers blocks_, change_, extent_, x_dot_, dots_, squares_, zeros_;

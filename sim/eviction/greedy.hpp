@@ -33,6 +33,10 @@ KeptSet kept_by(const GreedyPath& path, Index l, Index keep);
 /// The same path for any number of threads. Throws InputError where a number overflows.
 GreedyPath greedy_exact(const HeadGroup<double>& group, Rows rows, Index keep, Workers& workers);
 
+/// The same on the calling thread's CUDA device, to rounding, in 8 (3 G |rows| l + 6 G |rows| d_v) bytes of
+/// its memory and a copy of keys and values; cuda::OutOfDeviceMemory where it has less.
+GreedyPath greedy_exact_cuda(const HeadGroup<double>& group, Rows rows, Index keep, Workers& workers);
+
 /// The judge: every candidate's attention computed anew from the definition, O(G |rows| l^2 (l - keep) d_v).
 /// Shares nothing with the fast twin.
 GreedyPath greedy_exact_reference(const HeadGroup<double>& group, Rows rows, Index keep);
@@ -43,5 +47,8 @@ GreedyPath greedy_exact_reference(const HeadGroup<double>& group, Rows rows, Ind
 /// A token that comes in costs O((G |rows| + d) B), a swap O((G |rows| + d) l); memory as greedy_exact.
 /// The same set for any number of threads.
 KeptSet exchange(const HeadGroup<double>& group, Rows rows, KeptSet start, Workers& workers);
+
+/// The same on the calling thread's CUDA device; memory as greedy_exact_cuda.
+KeptSet exchange_cuda(const HeadGroup<double>& group, Rows rows, KeptSet start, Workers& workers);
 
 }  // namespace kvreplay

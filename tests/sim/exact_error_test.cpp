@@ -41,7 +41,7 @@ void check_state(ExactError& state, const SetErrorJudge& judge, KeptSet kept) {
     CHECK(std::abs(error + state.change(column) - changed) <= judge.slack(size, kRelative));
   }
   if (state.kept() == 0) return;
-  const ExactError::Removal best = state.best_removal();
+  const BestRemoval best = state.best_removal();
   CHECK(std::abs(best.error - least) <= judge.slack(least, kRelative) + 1e-13 * error);
 }
 
@@ -57,7 +57,7 @@ void check_removal_with(ExactError& state, const SetErrorJudge& judge, KeptSet k
     least = std::min(least, judge.error(kept));
     token = 1;
   }
-  const ExactError::Removal best = state.best_removal_with(p);
+  const BestRemoval best = state.best_removal_with(p);
   INFO("with position " << p << ": without " << best.position << " " << best.error << ", best " << least);
   CHECK(std::abs(best.error - least) <= judge.slack(std::max(least, size), 1e-9));
 }

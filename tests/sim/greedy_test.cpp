@@ -1,7 +1,7 @@
 #include "sim/eviction/greedy.hpp"
 
 #include "data/error.hpp"
-#include "tests/sim/greedy_cases.hpp"
+#include "tests/sim/greedy_checks.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/random_group.hpp"
 
@@ -16,61 +16,9 @@ using namespace kvreplay::test;
 
 namespace {
 
-/// The errors of a path are those of its kept sets, and every token that it evicts was the best to evict. The
-/// second is looked at in every `stride`th step.
-void check_path(const GreedyPath& path, const HeadGroup<double>& group, Rows rows, std::size_t stride = 1) {
-  constexpr double kRelative = 1e-9;
-  const SetErrorJudge judge(group, rows);
-  KeptSet kept(static_cast<std::size_t>(group.l), 1);
-  REQUIRE(path.error.size() == path.evicted.size());
-  for (std::size_t n = 0; n < path.evicted.size(); ++n) {
-    std::uint8_t& evicted = kept.at(static_cast<std::size_t>(path.evicted[n]));
-    REQUIRE(evicted == 1);
-    double best = std::numeric_limits<double>::infinity();
-    for (std::uint8_t& candidate : kept) {
-      if (candidate == 0 || n % stride != 0) continue;
-      candidate = 0;
-      best = std::min(best, judge.error(kept));
-      candidate = 1;
-    }
-    evicted = 0;
-    const double chosen = judge.error(kept);
-    INFO("step " << n << ", position " << path.evicted[n] << ", error " << chosen << ", best " << best);
-    CHECK((n % stride != 0 || chosen - best <= judge.slack(best, kRelative)));
-    CHECK(std::abs(path.error[n] - chosen) <= judge.slack(chosen, kRelative));
-  }
-}
-
-/// The best error that one swap leads to.
-double best_neighbour(const SetErrorJudge& judge, KeptSet kept) {
-  double best = std::numeric_limits<double>::infinity();
-  for (std::size_t p = 0; p < kept.size(); ++p)
-    for (std::size_t q = 0; q < kept.size(); ++q) {
-      if (kept[p] != 0 || kept[q] == 0) continue;
-      std::swap(kept[p], kept[q]);
-      best = std::min(best, judge.error(kept));
-      std::swap(kept[p], kept[q]);
-    }
-  return best;
-}
-
-/// True where the start was improved.
-bool check_exchange(const HeadGroup<double>& group, Rows rows, const KeptSet& start) {
+bool improves(const HeadGroup<double>& group, Rows rows, const KeptSet& start) {
   Workers workers(1);
-  const SetErrorJudge judge(group, rows);
-  const KeptSet kept = exchange(group, rows, start, workers);
-  REQUIRE(kept.size() == start.size());
-  REQUIRE(count(kept) == count(start));
-  const double before = judge.error(start), error = judge.error(kept);
-  CHECK(error <= before + judge.slack(before, 1e-12));
-  CHECK(best_neighbour(judge, kept) >= error - judge.slack(error, 2e-9));
-  return error < before * (1 - 1e-6);
-}
-
-KeptSet random_set(Index l, Index keep, std::mt19937_64& bits) {
-  Vector<double> score(l);
-  for (double& x : score) x = static_cast<double>(bits() >> 11);
-  return largest(score, keep);
+  return check_exchange(group, rows, start, exchange(group, rows, start, workers));
 }
 
 }  // namespace
@@ -114,8 +62,8 @@ TEST_CASE("exchange ends where no swap pays", "[greedy]") {
       const GreedyPath path = greedy_exact(group, rows, 0, workers);
       for (const Index keep : {Index{0}, Index{1}, group.l / 4, group.l / 2, group.l - 1, group.l}) {
         INFO(c.name << ", rows " << rows.begin << " to " << rows.end << ", keep " << keep);
-        greedy_improved += check_exchange(group, rows, kept_by(path, group.l, keep));
-        random_improved += check_exchange(group, rows, random_set(group.l, keep, bits));
+        greedy_improved += improves(group, rows, kept_by(path, group.l, keep));
+        random_improved += improves(group, rows, random_set(group.l, keep, bits));
       }
     }
   }
@@ -134,7 +82,7 @@ TEST_CASE("long runs of evictions and swaps stay exact", "[greedy]") {
     INFO("seed " << spec.seed);
     check_path(greedy_exact(group, rows, 0, workers), group, rows, 40);
     std::mt19937_64 bits(spec.seed);
-    check_exchange(group, rows, random_set(group.l, 20, bits));
+    improves(group, rows, random_set(group.l, 20, bits));
   }
 }
 
