@@ -59,9 +59,11 @@ void check(const std::string& name, const HeadGroup<float>& group, Runs& runs) {
   REQUIRE(got.size() == runs.runs().size());
   for (std::size_t r = 0; r < got.size(); ++r) {
     const DecodeRun& run = runs.runs()[r];
-    CHECK(differences(fmt::format("{}, {}", name, runs.name(r)),
-                      decode_replay_reference(judged, *run.rule, *run.start, run.budget, run.options), got[r],
-                      kOfOutput32) == "");
+    const std::string lines = differences(
+        fmt::format("{}, {}", name, runs.name(r)),
+        decode_replay_reference(judged, *run.rule, *run.start, run.budget, run.options), got[r], kOfOutput32);
+    INFO(lines);
+    CHECK(lines.empty());
   }
 }
 
@@ -143,7 +145,7 @@ TEST_CASE("a device counts windows, pins and starts of any size as the reference
       if (unkind.spec.seed != 11 && unkind.spec.seed != 20 && unkind.spec.seed != 26) continue;
       group = to_float(random_group(unkind.spec));
       Runs runs(group, unkind.budget, all_rules(group.l, unkind.budget, unkind.exact),
-                {{.window = 3}, {.window = 100}, {.append_only = true}}, {spread(group.l, unkind.budget)});
+                {{.window = 3}, {.append_only = true}}, {spread(group.l, unkind.budget)});
       check(unkind.name, group, runs);
     }
   });
