@@ -1,6 +1,7 @@
 #include "sim/backend.hpp"
 
 #include "sim/channels/channel_interaction.hpp"
+#include "sim/eviction/decode.hpp"
 
 #include <utility>
 
@@ -57,6 +58,19 @@ GreedyPath Backend::greedy_exact(const HeadGroup<double>& group, Rows rows, Inde
 }
 KeptSet Backend::exchange(const HeadGroup<double>& group, Rows rows, KeptSet start, Workers& workers) const {
   return kvreplay::exchange(group, rows, std::move(start), workers);
+}
+
+std::vector<DecodeReplay<float>> Backend::decode_replays(const HeadGroup<float>& group,
+                                                         std::span<const DecodeRun> runs,
+                                                         const std::vector<Matrix<float>>& full,
+                                                         Workers& workers) const {
+  return kvreplay::decode_replays(group, runs, full, workers);
+}
+std::vector<DecodeReplay<double>> Backend::decode_replays(const HeadGroup<double>& group,
+                                                          std::span<const DecodeRun> runs,
+                                                          const std::vector<Matrix<double>>& full,
+                                                          Workers& workers) const {
+  return kvreplay::decode_replays(group, runs, full, workers);
 }
 
 const Backend& cpu_backend() {

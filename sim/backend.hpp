@@ -16,6 +16,10 @@
 
 namespace kvreplay {
 
+struct DecodeRun;
+template <class T>
+struct DecodeReplay;
+
 /// The CPU. A device's backend overrides what it has kernels for. float64 runs on the CPU whatever the
 /// backend, but for the exact searches, which are in float64 only.
 class Backend {
@@ -57,6 +61,15 @@ class Backend {
   virtual GreedyPath greedy_exact(const HeadGroup<double>& group, Rows rows, Index keep,
                                   Workers& workers) const;
   virtual KeptSet exchange(const HeadGroup<double>& group, Rows rows, KeptSet start, Workers& workers) const;
+
+  virtual std::vector<DecodeReplay<float>> decode_replays(const HeadGroup<float>& group,
+                                                          std::span<const DecodeRun> runs,
+                                                          const std::vector<Matrix<float>>& full,
+                                                          Workers& workers) const;
+  std::vector<DecodeReplay<double>> decode_replays(const HeadGroup<double>& group,
+                                                   std::span<const DecodeRun> runs,
+                                                   const std::vector<Matrix<double>>& full,
+                                                   Workers& workers) const;
 };
 
 const Backend& cpu_backend();

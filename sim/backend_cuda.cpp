@@ -2,6 +2,7 @@
 
 #include "sim/channels/channel_interaction.hpp"
 #include "sim/cuda/runtime.hpp"
+#include "sim/eviction/decode.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -37,6 +38,7 @@ class CudaBackend final : public Backend {
   std::string_view name() const override { return "cuda"; }
   Index fell_back() const override { return fell_back_; }
 
+  using Backend::decode_replays;
   using Backend::gram_f64;
   using Backend::output_changes;
   using Backend::output_interaction;
@@ -69,6 +71,26 @@ class CudaBackend final : public Backend {
                                     Workers& workers) const override {
     return run([&] { return output_interaction_cuda(group, rows, keys, workers); },
                [&] { return Backend::output_interaction(group, rows, keys, workers); });
+  }
+
+  GreedyPath greedy_exact(const HeadGroup<double>& group, Rows rows, Index keep,
+                          Workers& workers) const override {
+    return run([&] { return greedy_exact_cuda(group, rows, keep, workers); },
+               [&] { return Backend::greedy_exact(group, rows, keep, workers); });
+  }
+
+  KeptSet exchange(const HeadGroup<double>& group, Rows rows, KeptSet start,
+                   Workers& workers) const override {
+    return run([&] { return exchange_cuda(group, rows, start, workers); },
+               [&] { return Backend::exchange(group, rows, start, workers); });
+  }
+
+  std::vector<DecodeReplay<float>> decode_replays(const HeadGroup<float>& group,
+                                                  std::span<const DecodeRun> runs,
+                                                  const std::vector<Matrix<float>>& full,
+                                                  Workers& workers) const override {
+    return run([&] { return decode_replays_cuda(group, runs, full, workers); },
+               [&] { return Backend::decode_replays(group, runs, full, workers); });
   }
 
  private:

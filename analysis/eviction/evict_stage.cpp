@@ -27,15 +27,7 @@ EvictStage::EvictStage(const Dump& dump, const EvictionOptions& options, const C
 }
 
 std::vector<std::string> EvictStage::on_cpu() const {
-  const auto has = [&](auto base_of) { return std::any_of(plan_.runs.begin(), plan_.runs.end(), base_of); };
   std::vector<std::string> parts = {"rankings"};
-  if (has([](const PolicyRun& run) {
-        return run.policy.base == Base::greedy_exact || run.policy.base == Base::exchange;
-      }))
-    parts.emplace_back("exact searches");
-  if (std::any_of(plan_.cases.begin(), plan_.cases.end(),
-                  [](const EvictionCase& which) { return which.phase.decodes(); }))
-    parts.emplace_back("decoding");
   if (plan_.compression) parts.emplace_back("outputs over compressed caches");
   return parts;
 }

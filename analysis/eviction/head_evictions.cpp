@@ -83,24 +83,28 @@ class HeadSimulator {
         scores = decode_start_scores(group_, plan_.runs[*which.run].rules.front(),
                                      decode_options(plan_, which), workers_, backend_);
     }
-    if (with_vectors) result_.future.change.resize(plan_.cases.size());
-    workers_.parallel_for(static_cast<std::ptrdiff_t>(decoding.size()), [&](std::ptrdiff_t n) {
-      const std::size_t c = decoding[static_cast<std::size_t>(n)];
+    std::vector<DecodeRun> runs;
+    for (const std::size_t c : decoding) {
       const EvictionCase& which = plan_.cases[c];
-      CaseFigures& figures = result_.cases[c];
-      DecodeReplay<T> replay = decode_replay(group_, plan_.runs[*which.run].rules[which.budget], figures.kept,
-                                             *which.kept, decode_options(plan_, which),
-                                             start.at({*which.run, which.phase.kind}), full, workers_);
+      runs.push_back({&plan_.runs[*which.run].rules[which.budget], &result_.cases[c].kept, *which.kept,
+                      decode_options(plan_, which), &start.at({*which.run, which.phase.kind})});
+    }
+    std::vector<DecodeReplay<T>> replays = backend_.decode_replays(group_, runs, full, workers_);
+    if (with_vectors) result_.future.change.resize(plan_.cases.size());
+    result_.step_full_sq = replays.front().full_sq;
+    for (std::size_t n = 0; n < decoding.size(); ++n) {
+      CaseFigures& figures = result_.cases[decoding[n]];
+      DecodeReplay<T>& replay = replays[n];
       figures.kept = std::move(replay.kept);
       figures.tokens = replay.cache_size;
       figures.step_change_sq = std::move(replay.change_sq);
       figures.future_change_sq = 0;
       for (const double step : figures.step_change_sq) figures.future_change_sq += step;
       figures.window_change_sq = kNone;
-      if (n == 0) result_.step_full_sq = std::move(replay.full_sq);
       if (with_vectors)
-        for (const Matrix<T>& change : replay.change) result_.future.change[c].push_back(to_panels(change));
-    });
+        for (const Matrix<T>& change : replay.change)
+          result_.future.change[decoding[n]].push_back(to_panels(change));
+    }
   }
 
   /// The kept sets of all phases that do not decode, on one set of rows.
