@@ -119,7 +119,7 @@ LayersDone pass_over_layers(const Dump& dump, const Stages& stages, const RunOpt
   for (const Index layer : missing) {
     if (pass == 1) folder.clear(layer_name(layer));
     for (const auto& stage : stages) stage->begin_layer(layer, workers);
-    std::vector<double> figures = options.precision == Precision::f32
+    std::vector<double> figures = in_float32(options.precision)
                                       ? LayerPass<float>(dump, stages, workers, head_done).run(layer)
                                       : LayerPass<double>(dump, stages, workers, head_done).run(layer);
     Eigen::Map<Matrix<double>> heads(figures.data(), n_kv, static_cast<Index>(figures_per_head(stages)));

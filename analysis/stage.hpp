@@ -15,10 +15,12 @@
 
 namespace kvreplay {
 
-enum class Precision { f32, f64 };
+enum class Precision { f32, f64, tensor };
 constexpr std::string_view name_of(Precision precision) {
-  return precision == Precision::f32 ? "f32" : "f64";
+  return precision == Precision::f32 ? "f32" : precision == Precision::f64 ? "f64" : "tensor";
 }
+/// Whether numbers are float32, where matrix units round them further too.
+constexpr bool in_float32(Precision precision) { return precision != Precision::f64; }
 
 /// How a run computes.
 struct Compute {

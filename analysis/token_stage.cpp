@@ -2,6 +2,7 @@
 
 #include "analysis/csv.hpp"
 #include "analysis/nearest_name.hpp"
+#include "analysis/tensor_agreement.hpp"
 #include "analysis/token_table.hpp"
 #include "data/error.hpp"
 #include "data/npy_write.hpp"
@@ -9,6 +10,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 namespace kvreplay {
 
@@ -76,7 +78,8 @@ Json TokenStage::options() const {
 }
 
 std::size_t TokenStage::figures_per_head() const {
-  return metrics_.size() + pairs_.size() * options_.reserve.size() * kFigures;
+  return metrics_.size() + pairs_.size() * options_.reserve.size() * kFigures +
+         (precision_ == Precision::tensor ? kTensorFigures : 0);
 }
 
 Index TokenStage::column(std::size_t pair, std::size_t reserve, Figure figure) const {
@@ -91,10 +94,31 @@ bool TokenStage::applies(const TokenPair& pair, std::size_t reserve, Figure figu
 
 void TokenStage::begin_layer(Index, Workers&) {
   const auto size = static_cast<std::size_t>((options_.per_query_head ? shape_.n_q : shape_.n_kv) * shape_.l);
-  if (precision_ == Precision::f32)
+  if (in_float32(precision_))
     layer_f32_.assign(metrics_.size(), std::vector<float>(size));
   else
     layer_f64_.assign(metrics_.size(), std::vector<double>(size));
+}
+
+void TokenStage::compare_with_float32(const HeadGroup<float>& group, Workers& workers,
+                                      std::span<double> figures) const {
+  const std::span<double> own = figures.last(kTensorFigures);
+  std::fill(own.begin(), own.end(), std::numeric_limits<double>::quiet_NaN());
+  if (group.kv_head > 0) return;
+  const TensorAgreement found = tensor_agreement(*backend_, group, token_options_, workers);
+  own[0] = found.difference;
+  own[1] = found.spearman;
+}
+
+std::optional<TensorAgreement> TokenStage::worst_tensor_agreement(const HeadFigures& figures) const {
+  if (precision_ != Precision::tensor) return std::nullopt;
+  TensorAgreement worst;
+  const Index at = figures.values.cols() - static_cast<Index>(kTensorFigures);
+  for (Index row = 0; row < figures.values.rows(); row += figures.n_kv) {
+    worst.difference = std::max(worst.difference, figures.values(row, at));
+    worst.spearman = std::min(worst.spearman, figures.values(row, at + 1));
+  }
+  return worst;
 }
 
 template <class T>
@@ -104,7 +128,7 @@ void TokenStage::compute(const HeadGroup<T>& group, Workers& workers, std::span<
     const Matrix<double>& values = metrics[metrics_[m]];
     const auto offset = static_cast<std::size_t>(group.kv_head * values.size());
     for (std::size_t p = 0; p < static_cast<std::size_t>(values.size()); ++p) {
-      if (precision_ == Precision::f32)
+      if (in_float32(precision_))
         layer_f32_[m][offset + p] = static_cast<float>(values.data()[p]);
       else
         layer_f64_[m][offset + p] = values.data()[p];
@@ -126,6 +150,7 @@ void TokenStage::compute(const HeadGroup<T>& group, Workers& workers, std::span<
 
 void TokenStage::head(const HeadGroup<float>& group, Workers& workers, std::span<double> figures) {
   compute(group, workers, figures);
+  if (precision_ == Precision::tensor) compare_with_float32(group, workers, figures);
 }
 void TokenStage::head(const HeadGroup<double>& group, Workers& workers, std::span<double> figures) {
   compute(group, workers, figures);
@@ -136,7 +161,7 @@ void TokenStage::end_layer(const ResultFolder& folder, Index layer, Workers&, Ei
                                static_cast<std::size_t>(shape_.l)};
   for (std::size_t m = 0; m < metrics_.size(); ++m) {
     const auto path = folder.layer_path(layer) / "tokens" / fmt::format("{}.npy", name_of(metrics_[m]));
-    if (precision_ == Precision::f32)
+    if (in_float32(precision_))
       write_npy(path, shape, std::span<const float>(layer_f32_[m]));
     else
       write_npy(path, shape, std::span<const double>(layer_f64_[m]));
@@ -210,11 +235,14 @@ Json TokenStage::write_tables(const ResultFolder& folder, const HeadFigures& fig
     sums[std::string(name_of(metrics_[m]))] =
         compensated_sum({heads.data(), static_cast<std::size_t>(heads.size())});
   }
-  return {{"candidates", shape_.l},
-          {"window_rows", window_rows(shape_.l, shape_.first_query(), options_.window).count()},
-          {"future_rows", future_rows(shape_.l, shape_.T, shape_.first_query()).count()},
-          {"agreement_rows", agreement_rows},
-          {"sums", sums}};
+  Json totals = {{"candidates", shape_.l},
+                 {"window_rows", window_rows(shape_.l, shape_.first_query(), options_.window).count()},
+                 {"future_rows", future_rows(shape_.l, shape_.T, shape_.first_query()).count()},
+                 {"agreement_rows", agreement_rows},
+                 {"sums", sums}};
+  if (const auto tensor = worst_tensor_agreement(figures))
+    totals["tensor_against_f32"] = {{"difference", tensor->difference}, {"spearman", tensor->spearman}};
+  return totals;
 }
 
 std::string TokenStage::report(const HeadFigures& figures) const {
@@ -230,7 +258,13 @@ std::string TokenStage::report(const HeadFigures& figures) const {
         head.agreements[pair].values[f] = figures.values(row, column(pair, 0, static_cast<Figure>(f)));
     table.heads.push_back(std::move(head));
   }
-  return compact_text(table);
+  std::string text = compact_text(table);
+  if (const auto tensor = worst_tensor_agreement(figures))
+    text += fmt::format(
+        "\ntensor against f32 (KV head 0 of each layer, the worst metric): differs by {:.2g} of the norm, "
+        "Spearman {:.6f}\n",
+        tensor->difference, tensor->spearman);
+  return text;
 }
 
 }  // namespace kvreplay

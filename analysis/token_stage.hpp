@@ -1,9 +1,11 @@
 #pragma once
 
 #include "analysis/stage.hpp"
+#include "analysis/tensor_agreement.hpp"
 #include "analysis/token_agreement.hpp"
 
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -42,6 +44,9 @@ class TokenStage final : public Stage {
  private:
   template <class T>
   void compute(const HeadGroup<T>& group, Workers& workers, std::span<double> figures);
+  /// Fills in the last figures of a run with --precision tensor: how near KV head 0 comes to float32.
+  void compare_with_float32(const HeadGroup<float>& group, Workers& workers, std::span<double> figures) const;
+  std::optional<TensorAgreement> worst_tensor_agreement(const HeadFigures& figures) const;
   void choose_metrics(const Dump& dump, const std::vector<std::string>& names);
   /// Column of a pair's figure among a head's figures.
   Index column(std::size_t pair, std::size_t reserve, Figure figure) const;
@@ -50,6 +55,8 @@ class TokenStage final : public Stage {
   /// Returns the number of rows.
   std::size_t write_agreement(const ResultFolder& folder, const HeadFigures& figures) const;
   void write_maps(const ResultFolder& folder, const HeadFigures& figures) const;
+
+  static constexpr std::size_t kTensorFigures = 2;
 
   TokenStageOptions options_;
   TokenOptions token_options_;

@@ -33,7 +33,8 @@ std::size_t turn_of_thread() {
 
 class CudaBackend final : public Backend {
  public:
-  explicit CudaBackend(bool falls_back) : falls_back_(falls_back), devices_(most_capable_devices()) {}
+  CudaBackend(bool falls_back, Products products)
+      : falls_back_(falls_back), products_(products), devices_(most_capable_devices()) {}
 
   std::string_view name() const override { return "cuda"; }
   Index fell_back() const override { return fell_back_; }
@@ -47,7 +48,7 @@ class CudaBackend final : public Backend {
 
   TokenMetrics token_metrics(const HeadGroup<float>& group, const TokenOptions& options,
                              Workers& workers) const override {
-    return run([&] { return token_metrics_cuda(group, options, workers); },
+    return run([&] { return token_metrics_cuda(group, options, workers, products_); },
                [&] { return Backend::token_metrics(group, options, workers); });
   }
 
@@ -107,6 +108,7 @@ class CudaBackend final : public Backend {
   }
 
   bool falls_back_;
+  Products products_;
   std::vector<int> devices_;
   mutable std::atomic<Index> fell_back_{0};
 };
@@ -115,8 +117,8 @@ class CudaBackend final : public Backend {
 
 std::string why_no_cuda() { return cuda::find_devices().why_none; }
 
-std::shared_ptr<const Backend> cuda_backend(bool falls_back) {
-  return std::make_shared<const CudaBackend>(falls_back);
+std::shared_ptr<const Backend> cuda_backend(bool falls_back, Products products) {
+  return std::make_shared<const CudaBackend>(falls_back, products);
 }
 
 }  // namespace kvreplay

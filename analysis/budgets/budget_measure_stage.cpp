@@ -90,7 +90,7 @@ void BudgetMeasureStage::project(Index layer, Workers& workers, const LayerOutpu
 void BudgetMeasureStage::end_layer(const ResultFolder& folder, Index layer, Workers& workers,
                                    Eigen::Ref<Matrix<double>> figures) {
   if (dump_.has(Tensor::wo)) {
-    if (precision_ == Precision::f32)
+    if (in_float32(precision_))
       project(layer, workers, outputs_f32_, figures);
     else
       project(layer, workers, outputs_f64_, figures);

@@ -142,7 +142,7 @@ void ChannelStage::end_layer(const ResultFolder& folder, Index layer, Workers& w
       columns.window_change.push_back(columns_.of(c, C::window_layer_change_sq));
       columns.future_change.push_back(columns_.of(c, C::future_layer_change_sq));
     }
-    if (precision_ == Precision::f32)
+    if (in_float32(precision_))
       store_.project<float>(dump_, layer, columns, workers, figures);
     else
       store_.project<double>(dump_, layer, columns, workers, figures);

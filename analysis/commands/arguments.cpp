@@ -272,7 +272,7 @@ void CommonOptions::add_compute(CLI::App& app) {
   app.add_option("--backend", backend, "What computes: auto (a GPU where there is one), cpu or cuda")
       ->check(one_of({"auto", "cpu", "cuda"}))
       ->option_text("NAME [auto]");
-  app.add_option("--precision", precision, "Arithmetic: f32, f64 or tensor (matrix units of a GPU)")
+  app.add_option("--precision", precision, "Arithmetic: f32, f64 or tensor (a GPU, about 3 digits)")
       ->check(one_of({"f32", "f64", "tensor"}))
       ->option_text("NAME [f32]");
   app.add_option("--threads", threads, "Threads; the results do not depend on it")
@@ -307,18 +307,24 @@ void CommonOptions::add_output(CLI::App& app) {
 Dump CommonOptions::open() const { return Dump::open(dump, {.prompt_len = prompt_len}); }
 
 CommonOptions::ChosenCompute CommonOptions::chosen_compute(bool may_fall_back) const {
-  if (precision == "tensor")
-    throw InputError("--precision tensor: this build has no kernels for it; use f32 or f64");
   ChosenCompute chosen;
   Compute& compute = chosen.compute;
-  compute.precision = precision == "f64" ? Precision::f64 : Precision::f32;
+  compute.precision = precision == "f64"      ? Precision::f64
+                      : precision == "tensor" ? Precision::tensor
+                                              : Precision::f32;
+  const bool tensor = compute.precision == Precision::tensor;
+  if (tensor && backend == "cpu")
+    throw InputError("--precision tensor: the CPU has no matrix units for it; use f32 or f64");
   if (backend == "cpu") return chosen;
   const std::string why_not =
       compute.precision == Precision::f64 ? "float64 is computed on the CPU" : why_no_cuda();
+  if (tensor && !why_not.empty())
+    throw InputError(fmt::format("--precision tensor: {}; use f32 or f64", why_not));
   if (backend == "cuda" && !why_not.empty())
     throw InputError(fmt::format("--backend cuda: {}; use auto or cpu", why_not));
   if (why_not.empty())
-    compute.backend = cuda_backend(may_fall_back && backend == "auto");
+    compute.backend =
+        cuda_backend(may_fall_back && backend == "auto", tensor ? Products::tensor : Products::f32);
   else
     chosen.note = fmt::format("auto: {}", why_not);
   return chosen;

@@ -1,4 +1,5 @@
 #include "analysis/verify.hpp"
+#include "data/error.hpp"
 
 #include "analysis/commands/arguments.hpp"
 #include "analysis/commands/interrupt.hpp"
@@ -67,6 +68,9 @@ int run_verify(const Arguments& arguments) {
   if (parse(*app, arguments)) return 0;
 
   // What is verified is what was asked for: nothing falls back.
+  if (common.precision == "tensor")
+    throw InputError(
+        "--precision tensor: verify judges f32 and f64; a run with tensor measures its own digits");
   const auto [compute, backend_note] = common.chosen_compute(false);
   options.float32 = compute.precision == Precision::f32;
   options.backend = compute.backend;

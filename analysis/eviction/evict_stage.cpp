@@ -71,7 +71,7 @@ void EvictStage::begin_layer(Index layer, Workers& workers) {
   const Index rows = plan_.per_query_head ? shape.n_q : shape.n_kv;
   kept_.assign(plan_.cases.size(), std::vector<KeptSet>(static_cast<std::size_t>(rows)));
   store_.begin(shape.n_q, plan_.cases.size());
-  if (precision_ == Precision::f32)
+  if (in_float32(precision_))
     rank_layer<float>(layer, workers);
   else
     rank_layer<double>(layer, workers);
@@ -174,7 +174,7 @@ void EvictStage::end_layer(const ResultFolder& folder, Index layer, Workers& wor
       columns.window_change.push_back(columns_.of(c, C::window_layer_change_sq));
       columns.future_change.push_back(columns_.of(c, C::future_layer_change_sq));
     }
-    if (precision_ == Precision::f32)
+    if (in_float32(precision_))
       store_.project<float>(dump_, layer, columns, workers, figures);
     else
       store_.project<double>(dump_, layer, columns, workers, figures);

@@ -35,13 +35,12 @@ TEST_CASE("where there is a device, cuda and auto compute there and say what doe
       {{"tokens"}, ""},
       {{"evict", "--policy", "snapkv"}, "on the CPU: rankings (evict)"},
       {{"evict", "--policy", "snapkv,greedy_exact", "--phase", "prefill,decode", "--budget", "9"},
-       "on the CPU: rankings, exact searches, decoding (evict)"},
+       "on the CPU: rankings (evict)"},
       {{"evict", "--policy", "snapkv", "--bits", "4"},
        "on the CPU: rankings, outputs over compressed caches (evict)"},
       {{"budget"}, "on the CPU: rankings (budget)"},
       {{"channels"}, "on the CPU: searches for subsets, outputs over pruned keys (channels)"},
-      {{"analyze", "--only", "tokens,evict,budget"},
-       "on the CPU: rankings, exact searches (evict), rankings (budget)"},
+      {{"analyze", "--only", "tokens,evict,budget"}, "on the CPU: rankings (evict), rankings (budget)"},
   };
   for (const Run& what : runs)
     for (const std::string backend : {"cuda", "auto"}) {
@@ -71,4 +70,26 @@ TEST_CASE("float64 stays on the CPU where there is a device", "[cuda][cli]") {
   const Json run_file = Json::parse(file_text(temp / "r" / "run.json"));
   CHECK(run_file["backend"] == "cpu");
   CHECK(run_file["backend_note"] == "auto: float64 is computed on the CPU");
+}
+
+TEST_CASE("tensor products say how near they come to float32", "[cuda][cli]") {
+  const TempDir temp;
+  const std::string dump = temp / "dump";
+  kvreplay::write_synthetic_dump(dump, {.layers = 2, .head_dim = 16, .prompt = 80, .decode = 5});
+  const ProcessResult done =
+      run_emulated({"tokens", dump, "--out", temp / "r", "--precision", "tensor", "--window", "80"});
+  INFO(done.out << done.err);
+  REQUIRE(done.code == 0);
+  CHECK(contains(done.out, "tensor against f32 (KV head 0 of each layer, the worst metric): differs by "));
+  const Json summary = Json::parse(file_text(temp / "r" / "summary.json"));
+  CHECK(summary["precision"] == "tensor");
+  const Json& near = summary["totals"]["tensor_against_f32"];
+  CHECK(near["difference"] > 1e-6);
+  CHECK(near["difference"] < 1e-2);
+  CHECK(near["spearman"] > 0.99);
+  REQUIRE(run_emulated({"verify", dump, "--precision", "tensor"}).code == 2);
+  const ProcessResult on_cpu =
+      run_emulated({"tokens", dump, "--out", temp / "s", "--precision", "tensor", "--backend", "cpu"});
+  CHECK(on_cpu.code == 2);
+  CHECK(contains(on_cpu.err, "--precision tensor: the CPU has no matrix units for it; use f32 or f64"));
 }
