@@ -98,10 +98,10 @@ KVREPLAY_DEVICE Span visible_to_block(const ColumnProblem& in, int first_row) {
 struct Weights {
   HalfA high[kSoftmaxStep / 16], low[kSoftmaxStep / 16];
 
-  KVREPLAY_DEVICE void put(int n, int row, float first, float second) {
+  KVREPLAY_DEVICE void put(int n, int row, float first, float second, bool exact) {
     const HalfPair a = split(first * kWeightUnit), b = split(second * kWeightUnit);
     high[n / 2].at[n % 2 * 2 + row] = packed(a.high, b.high);
-    low[n / 2].at[n % 2 * 2 + row] = packed(a.low, b.low);
+    if (exact) low[n / 2].at[n % 2 * 2 + row] = packed(a.low, b.low);
   }
 };
 
@@ -265,7 +265,7 @@ KVREPLAY_KERNEL void softmax_kernel(ColumnProblem in, SoftmaxStates states) {
           w[e] = apart ? 0.0F : weight(z.at[0][n][2 * i + e], state[i].rest_max);
           sum += w[e];
         }
-        weights.put(n, i, w[0], w[1]);
+        weights.put(n, i, w[0], w[1], in.exact);
       }
       state[i].rest_sum += over_row(sum, [](float a, float b) { return a + b; });
     }
