@@ -1,6 +1,7 @@
 #include "sim/backend_cuda.hpp"
 
 #include "sim/channels/channel_interaction.hpp"
+#include "sim/cuda/device_gate.hpp"
 #include "sim/cuda/runtime.hpp"
 #include "sim/eviction/decode.hpp"
 
@@ -24,16 +25,13 @@ std::vector<int> most_capable_devices() {
   return indices;
 }
 
-/// A thread that comes back finds its own device again.
-std::size_t turn_of_thread() {
-  static std::atomic<std::size_t> threads{0};
-  thread_local const std::size_t turn = threads.fetch_add(1);
-  return turn;
-}
+/// Calls at once on a device: one computes while another's numbers are read, prepared and copied.
+constexpr int kAtOnce = 4;
 
 class CudaBackend final : public Backend {
  public:
-  explicit CudaBackend(bool falls_back) : falls_back_(falls_back), devices_(most_capable_devices()) {}
+  explicit CudaBackend(bool falls_back)
+      : falls_back_(falls_back), devices_(most_capable_devices()), gate_(devices_.size(), kAtOnce) {}
 
   std::string_view name() const override { return "cuda"; }
   Index fell_back() const override { return fell_back_; }
@@ -97,8 +95,10 @@ class CudaBackend final : public Backend {
   template <class OnDevice, class OnCpu>
   std::invoke_result_t<OnCpu> run(OnDevice on_device, OnCpu on_cpu) const {
     try {
-      cuda::use_device(devices_[turn_of_thread() % devices_.size()]);
-      return on_device();
+      return cuda::in_turn(gate_, [&](std::size_t place) {
+        cuda::use_device(devices_[place]);
+        return on_device();
+      });
     } catch (const cuda::OutOfDeviceMemory&) {
       if (!falls_back_) throw;
       ++fell_back_;
@@ -108,6 +108,7 @@ class CudaBackend final : public Backend {
 
   bool falls_back_;
   std::vector<int> devices_;
+  mutable cuda::DeviceGate gate_;
   mutable std::atomic<Index> fell_back_{0};
 };
 
