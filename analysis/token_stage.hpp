@@ -40,8 +40,7 @@ class TokenStage final : public Stage {
   std::string report(const HeadFigures& figures) const override;
 
  private:
-  template <class T>
-  void compute(const HeadGroup<T>& group, Workers& workers, std::span<double> figures);
+  void keep(TokenMetrics metrics, Index kv_head, Workers& workers, std::span<double> figures);
   void choose_metrics(const Dump& dump, const std::vector<std::string>& names);
   /// Column of a pair's figure among a head's figures.
   Index column(std::size_t pair, std::size_t reserve, Figure figure) const;
@@ -51,6 +50,7 @@ class TokenStage final : public Stage {
   std::size_t write_agreement(const ResultFolder& folder, const HeadFigures& figures) const;
   void write_maps(const ResultFolder& folder, const HeadFigures& figures) const;
 
+  const Dump& dump_;
   TokenStageOptions options_;
   TokenOptions token_options_;
   Precision precision_;

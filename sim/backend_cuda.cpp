@@ -4,6 +4,7 @@
 #include "sim/cuda/device_gate.hpp"
 #include "sim/cuda/runtime.hpp"
 #include "sim/eviction/decode.hpp"
+#include "sim/tokens/column_totals_cuda.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -43,9 +44,11 @@ class CudaBackend final : public Backend {
   using Backend::query_gram;
   using Backend::token_metrics;
 
-  TokenMetrics token_metrics(const HeadGroup<float>& group, const TokenOptions& options,
-                             Workers& workers) const override {
-    return run([&] { return token_metrics_cuda(group, options, workers); },
+  TokenMetrics token_metrics(const HeadGroup<float>& group, const TokenOptions& options, Workers& workers,
+                             const StoredGroup* stored) const override {
+    const cuda::StoredNumbers numbers =
+        stored != nullptr ? cuda::stored_numbers(*stored) : cuda::stored_numbers(group);
+    return run([&] { return cuda::token_metrics_of(group, numbers, options, Products::f32, workers); },
                [&] { return Backend::token_metrics(group, options, workers); });
   }
 
