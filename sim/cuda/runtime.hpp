@@ -40,6 +40,7 @@ Devices find_devices();
 std::size_t free_memory();
 /// The calling thread's device from now on.
 void use_device(int index);
+int current_device();
 /// That device's, 10 major + minor.
 int capability();
 /// Bytes of shared memory that one of its blocks may take.
@@ -63,7 +64,7 @@ class Stream {
   void* handle_ = nullptr;
 };
 
-/// A time on a stream.
+/// A place in what a stream does, and the time when it came to it.
 class Event {
  public:
   Event();
@@ -71,6 +72,10 @@ class Event {
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
   void record(const Stream& stream);
+  /// Whether all that the stream had to do when it was recorded is done, and waiting for that. One that was
+  /// never recorded is reached.
+  bool reached() const;
+  void wait() const;
   /// Waits for both.
   static double milliseconds(const Event& from, const Event& to);
 
@@ -84,8 +89,13 @@ namespace detail {
 void* allocate(Place place, std::size_t bytes);
 void release(Place place, void* memory) noexcept;
 void copy(void* to, const void* from, std::size_t bytes, const Stream& stream);
+/// By way of pinned memory where one side is ordinary host memory.
+void staged_copy(void* to, const void* from, std::size_t bytes, const Stream& stream);
 void fill_zero(void* to, std::size_t bytes, const Stream& stream);
 }  // namespace detail
+
+/// Whether it is ordinary host memory, neither a device's nor pinned.
+bool is_pageable(const void* memory);
 
 /// n numbers of memory that is not initialised.
 template <class T, Place kPlace = Place::device>
@@ -114,10 +124,11 @@ class Buffer {
 template <class T>
 using PinnedBuffer = Buffer<T, Place::pinned_host>;
 
-/// Host to device, device to host or within the device; memory that is not pinned makes the call wait.
+/// Host to device, device to host or within the device. Ordinary host memory has been read, or has been
+/// written, when the call returns; pinned memory must stay until the stream is synchronised.
 template <class T>
 void copy(T* to, const T* from, std::size_t n, const Stream& stream) {
-  if (n > 0) detail::copy(to, from, n * sizeof(T), stream);
+  if (n > 0) detail::staged_copy(to, from, n * sizeof(T), stream);
 }
 template <class T>
 void fill_zero(const Buffer<T>& buffer, const Stream& stream) {

@@ -15,9 +15,8 @@ cudaStream_t stream_of(const Stream& stream) { return static_cast<cudaStream_t>(
 
 /// Of the calling thread's device.
 int attribute(cudaDeviceAttr which) {
-  int device = 0, value = 0;
-  check(cudaGetDevice(&device));
-  check(cudaDeviceGetAttribute(&value, which, device));
+  int value = 0;
+  check(cudaDeviceGetAttribute(&value, which, current_device()));
   return value;
 }
 
@@ -54,6 +53,18 @@ std::size_t free_memory() {
 
 void use_device(int index) { check(cudaSetDevice(index)); }
 
+int current_device() {
+  int device = 0;
+  check(cudaGetDevice(&device));
+  return device;
+}
+
+bool is_pageable(const void* memory) {
+  cudaPointerAttributes of{};
+  check(cudaPointerGetAttributes(&of, memory));
+  return of.type == cudaMemoryTypeUnregistered;
+}
+
 int capability() {
   return 10 * attribute(cudaDevAttrComputeCapabilityMajor) + attribute(cudaDevAttrComputeCapabilityMinor);
 }
@@ -89,6 +100,16 @@ Event::~Event() { cudaEventDestroy(static_cast<cudaEvent_t>(handle_)); }
 void Event::record(const Stream& stream) {
   check(cudaEventRecord(static_cast<cudaEvent_t>(handle_), stream_of(stream)));
 }
+bool Event::reached() const {
+  const cudaError_t error = cudaEventQuery(static_cast<cudaEvent_t>(handle_));
+  if (error == cudaErrorNotReady) {
+    cudaGetLastError();  // not to be found by the next call
+    return false;
+  }
+  check(error);
+  return true;
+}
+void Event::wait() const { check(cudaEventSynchronize(static_cast<cudaEvent_t>(handle_))); }
 double Event::milliseconds(const Event& from, const Event& to) {
   check(cudaEventSynchronize(static_cast<cudaEvent_t>(to.handle_)));
   float elapsed = 0;

@@ -10,6 +10,8 @@ namespace {
 Devices find_devices() { return {{}, "this build has no CUDA backend"}; }
 std::size_t free_memory() { return 0; }
 void use_device(int) { refuse(); }
+int current_device() { refuse(); }
+bool is_pageable(const void*) { refuse(); }
 int capability() { refuse(); }
 std::size_t shared_memory_limit() { refuse(); }
 
@@ -21,6 +23,8 @@ void Stream::wait_for(const Stream&) const { refuse(); }
 Event::Event() { refuse(); }
 Event::~Event() = default;
 void Event::record(const Stream&) { refuse(); }
+bool Event::reached() const { refuse(); }
+void Event::wait() const { refuse(); }
 double Event::milliseconds(const Event&, const Event&) { refuse(); }
 
 namespace detail {
