@@ -46,7 +46,7 @@ int capability();
 /// Bytes of shared memory that one of its blocks may take.
 std::size_t shared_memory_limit();
 
-/// Work that runs in order. Belongs to the device that is current when it is made.
+/// Work that runs in order. Belongs to the device that is current when it is made, and to one thread.
 class Stream {
  public:
   Stream();
@@ -54,7 +54,8 @@ class Stream {
   Stream(Stream&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
   Stream& operator=(Stream&&) = delete;
 
-  void* handle() const { return handle_; }
+  /// To put work on.
+  void* handle() const;
   /// Returns when all is done; throws DeviceError where something failed meanwhile.
   void synchronize() const;
   /// What comes later waits until all that `other` has now is done.
@@ -97,7 +98,8 @@ void fill_zero(void* to, std::size_t bytes, const Stream& stream);
 /// Whether it is ordinary host memory, neither a device's nor pinned.
 bool is_pageable(const void* memory);
 
-/// n numbers of memory that is not initialised.
+/// n numbers of memory that is not initialised. It is used again at once when it is released, so the thread
+/// that put work on them releases it: that waits for what the thread's streams still have to do.
 template <class T, Place kPlace = Place::device>
 class Buffer {
  public:

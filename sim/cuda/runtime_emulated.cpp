@@ -55,6 +55,7 @@ std::size_t shared_memory_limit() { return std::size_t{1024} * (current == 0 ? 6
 
 Stream::Stream() = default;
 Stream::~Stream() = default;
+void* Stream::handle() const { return handle_; }
 void Stream::synchronize() const {}
 void Stream::wait_for(const Stream&) const {}
 

@@ -17,6 +17,7 @@ std::size_t shared_memory_limit() { refuse(); }
 
 Stream::Stream() { refuse(); }
 Stream::~Stream() = default;
+void* Stream::handle() const { refuse(); }
 void Stream::synchronize() const { refuse(); }
 void Stream::wait_for(const Stream&) const { refuse(); }
 
