@@ -11,11 +11,16 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 namespace kvreplay {
 
 TokenStage::TokenStage(const Dump& dump, const TokenStageOptions& options, const Compute& compute)
-    : options_(options), precision_(compute.precision), backend_(compute.backend), shape_(dump.shape()) {
+    : dump_(dump),
+      options_(options),
+      precision_(compute.precision),
+      backend_(compute.backend),
+      shape_(dump.shape()) {
   choose_metrics(dump, options.metrics);
   pairs_ = token_pairs(token_options_.metrics);
   token_options_.window = options.window;
@@ -121,12 +126,10 @@ std::optional<TensorAgreement> TokenStage::worst_tensor_agreement(const HeadFigu
   return worst;
 }
 
-template <class T>
-void TokenStage::compute(const HeadGroup<T>& group, Workers& workers, std::span<double> figures) {
-  TokenMetrics metrics = backend_->token_metrics(group, token_options_, workers);
+void TokenStage::keep(TokenMetrics metrics, Index kv_head, Workers& workers, std::span<double> figures) {
   for (std::size_t m = 0; m < metrics_.size(); ++m) {
     const Matrix<double>& values = metrics[metrics_[m]];
-    const auto offset = static_cast<std::size_t>(group.kv_head * values.size());
+    const auto offset = static_cast<std::size_t>(kv_head * values.size());
     for (std::size_t p = 0; p < static_cast<std::size_t>(values.size()); ++p) {
       if (in_float32(precision_))
         layer_f32_[m][offset + p] = static_cast<float>(values.data()[p]);
@@ -149,11 +152,14 @@ void TokenStage::compute(const HeadGroup<T>& group, Workers& workers, std::span<
 }
 
 void TokenStage::head(const HeadGroup<float>& group, Workers& workers, std::span<double> figures) {
-  compute(group, workers, figures);
+  std::optional<StoredGroup> stored;
+  if (backend_->name() == "cuda") stored = load_stored_group(dump_, group.layer, group.kv_head);
+  const StoredGroup* numbers = stored ? &*stored : nullptr;
+  keep(backend_->token_metrics(group, token_options_, workers, numbers), group.kv_head, workers, figures);
   if (precision_ == Precision::tensor) compare_with_float32(group, workers, figures);
 }
 void TokenStage::head(const HeadGroup<double>& group, Workers& workers, std::span<double> figures) {
-  compute(group, workers, figures);
+  keep(backend_->token_metrics(group, token_options_, workers), group.kv_head, workers, figures);
 }
 
 void TokenStage::end_layer(const ResultFolder& folder, Index layer, Workers&, Eigen::Ref<Matrix<double>>) {

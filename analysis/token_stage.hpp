@@ -42,8 +42,7 @@ class TokenStage final : public Stage {
   std::string report(const HeadFigures& figures) const override;
 
  private:
-  template <class T>
-  void compute(const HeadGroup<T>& group, Workers& workers, std::span<double> figures);
+  void keep(TokenMetrics metrics, Index kv_head, Workers& workers, std::span<double> figures);
   /// Fills in the last figures of a run with --precision tensor: how near KV head 0 comes to float32.
   void compare_with_float32(const HeadGroup<float>& group, Workers& workers, std::span<double> figures) const;
   std::optional<TensorAgreement> worst_tensor_agreement(const HeadFigures& figures) const;
@@ -58,6 +57,7 @@ class TokenStage final : public Stage {
 
   static constexpr std::size_t kTensorFigures = 2;
 
+  const Dump& dump_;
   TokenStageOptions options_;
   TokenOptions token_options_;
   Precision precision_;

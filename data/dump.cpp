@@ -9,8 +9,11 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <bit>
 #include <cassert>
 #include <cmath>
+#include <span>
 #include <system_error>
 #include <utility>
 
@@ -184,6 +187,29 @@ void Dump::read(Tensor tensor, Index layer, Index head, T* out) const {
                                std::isnan(out[*bad]) ? "NaN" : "infinity (or a value beyond float32)", layer,
                                kv ? "KV" : "query", head, tensor == Tensor::wo ? "row" : "position", position,
                                tensor == Tensor::wo ? "column" : "channel", col));
+}
+
+std::optional<Dtype> Dump::stored_dtype(Tensor tensor, Index layer) const {
+  assert(has(tensor) && layer >= 0 && layer < impl_->shape.layers);
+  const StoredTensor& stored = impl_->stored.at(tensor, layer);
+  const bool own_order = stored.array.header.big_endian == (std::endian::native == std::endian::big);
+  const bool as_read = own_order && stored.head(layer, 0).contiguous() && stored.array.source->as_it_lies();
+  if (!as_read || stored.dtype == Dtype::f64) return std::nullopt;
+  return stored.dtype;
+}
+
+void Dump::read_stored(Tensor tensor, Index layer, Index head, std::byte* out) const {
+  assert(stored_dtype(tensor, layer));
+  const StoredTensor& stored = impl_->stored.at(tensor, layer);
+  assert(head >= 0 && head < stored.heads);
+  const std::size_t element = size_of(stored.dtype);
+  const MatrixView matrix = stored.head(layer, head);
+  const std::uint64_t begin =
+      stored.array.header.data_offset + static_cast<std::uint64_t>(matrix.begin) * element;
+  const std::uint64_t end = begin + static_cast<std::uint64_t>(stored.rows * stored.cols) * element;
+  stored.array.source->read(begin, end, false, [&](std::span<const std::byte> bytes) {
+    out = std::copy(bytes.begin(), bytes.end(), out);
+  });
 }
 
 template void Dump::read<float>(Tensor, Index, Index, float*) const;

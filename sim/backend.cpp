@@ -8,7 +8,7 @@
 namespace kvreplay {
 
 TokenMetrics Backend::token_metrics(const HeadGroup<float>& group, const TokenOptions& options,
-                                    Workers& workers) const {
+                                    Workers& workers, const StoredGroup* /*stored*/) const {
   return token_metrics_cpu(group, options, workers);
 }
 TokenMetrics Backend::token_metrics(const HeadGroup<double>& group, const TokenOptions& options,

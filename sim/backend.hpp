@@ -34,8 +34,10 @@ class Backend {
   /// How many calls the CPU took over for want of device memory.
   virtual Index fell_back() const { return 0; }
 
+  /// `stored`: the group's numbers as its dump holds them, less to bring to a device; null where there are
+  /// none. The bits do not depend on it.
   virtual TokenMetrics token_metrics(const HeadGroup<float>& group, const TokenOptions& options,
-                                     Workers& workers) const;
+                                     Workers& workers, const StoredGroup* stored = nullptr) const;
   TokenMetrics token_metrics(const HeadGroup<double>& group, const TokenOptions& options,
                              Workers& workers) const;
 

@@ -1,8 +1,10 @@
 #include "sim/backend_cuda.hpp"
 
 #include "sim/channels/channel_interaction.hpp"
+#include "sim/cuda/device_gate.hpp"
 #include "sim/cuda/runtime.hpp"
 #include "sim/eviction/decode.hpp"
+#include "sim/tokens/column_totals_cuda.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -24,17 +26,16 @@ std::vector<int> most_capable_devices() {
   return indices;
 }
 
-/// A thread that comes back finds its own device again.
-std::size_t turn_of_thread() {
-  static std::atomic<std::size_t> threads{0};
-  thread_local const std::size_t turn = threads.fetch_add(1);
-  return turn;
-}
+/// Calls at once on a device: one computes while another's numbers are read, prepared and copied.
+constexpr int kAtOnce = 4;
 
 class CudaBackend final : public Backend {
  public:
   CudaBackend(bool falls_back, Products products)
-      : falls_back_(falls_back), products_(products), devices_(most_capable_devices()) {}
+      : falls_back_(falls_back),
+        products_(products),
+        devices_(most_capable_devices()),
+        gate_(devices_.size(), kAtOnce) {}
 
   std::string_view name() const override { return "cuda"; }
   Index fell_back() const override { return fell_back_; }
@@ -46,9 +47,11 @@ class CudaBackend final : public Backend {
   using Backend::query_gram;
   using Backend::token_metrics;
 
-  TokenMetrics token_metrics(const HeadGroup<float>& group, const TokenOptions& options,
-                             Workers& workers) const override {
-    return run([&] { return token_metrics_cuda(group, options, workers, products_); },
+  TokenMetrics token_metrics(const HeadGroup<float>& group, const TokenOptions& options, Workers& workers,
+                             const StoredGroup* stored) const override {
+    const cuda::StoredNumbers numbers =
+        stored != nullptr ? cuda::stored_numbers(*stored) : cuda::stored_numbers(group);
+    return run([&] { return cuda::token_metrics_of(group, numbers, options, products_, workers); },
                [&] { return Backend::token_metrics(group, options, workers); });
   }
 
@@ -98,8 +101,10 @@ class CudaBackend final : public Backend {
   template <class OnDevice, class OnCpu>
   std::invoke_result_t<OnCpu> run(OnDevice on_device, OnCpu on_cpu) const {
     try {
-      cuda::use_device(devices_[turn_of_thread() % devices_.size()]);
-      return on_device();
+      return cuda::in_turn(gate_, [&](std::size_t place) {
+        cuda::use_device(devices_[place]);
+        return on_device();
+      });
     } catch (const cuda::OutOfDeviceMemory&) {
       if (!falls_back_) throw;
       ++fell_back_;
@@ -110,6 +115,7 @@ class CudaBackend final : public Backend {
   bool falls_back_;
   Products products_;
   std::vector<int> devices_;
+  mutable cuda::DeviceGate gate_;
   mutable std::atomic<Index> fell_back_{0};
 };
 

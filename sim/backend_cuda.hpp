@@ -12,9 +12,10 @@ namespace kvreplay {
 std::string why_no_cuda();
 
 /// The CUDA devices of this machine, those that are as capable as the best one, so that two runs give the
-/// same bits; threads take them in turn. Where one has no memory for a call the CPU takes it over if
-/// `falls_back`, else cuda::OutOfDeviceMemory goes out. `products` are those of token metrics; everything
-/// else has float32's. Throws cuda::DeviceError where why_no_cuda().
+/// same bits; a call takes the one with the fewest calls. Where one has no memory for a call, not even with
+/// the device to itself, the CPU takes it over if `falls_back`, else cuda::OutOfDeviceMemory goes out.
+/// `products` are those of token metrics; everything else has float32's. Throws cuda::DeviceError where
+/// why_no_cuda().
 std::shared_ptr<const Backend> cuda_backend(bool falls_back, Products products = Products::f32);
 
 }  // namespace kvreplay

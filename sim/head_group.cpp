@@ -34,6 +34,26 @@ HeadGroup<T> load_head_group(const Dump& dump, Index layer, Index kv_head) {
 template HeadGroup<float> load_head_group(const Dump&, Index, Index);
 template HeadGroup<double> load_head_group(const Dump&, Index, Index);
 
+std::optional<StoredGroup> load_stored_group(const Dump& dump, Index layer, Index kv_head) {
+  const std::optional<Dtype> dtype = dump.stored_dtype(Tensor::q, layer);
+  if (!dtype || size_of(*dtype) != 2 || dump.stored_dtype(Tensor::k, layer) != dtype ||
+      dump.stored_dtype(Tensor::v, layer) != dtype)
+    return std::nullopt;
+  const DumpShape& shape = dump.shape();
+  const auto read = [&](Tensor tensor, Index head, Index rows, Index columns) {
+    auto bytes = std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(2 * rows * columns));
+    dump.read_stored(tensor, layer, head, bytes.get());
+    return bytes;
+  };
+  StoredGroup group;
+  group.dtype = *dtype;
+  group.k = read(Tensor::k, kv_head, shape.T, shape.d);
+  group.v = read(Tensor::v, kv_head, shape.T, shape.d_v);
+  for (Index h = kv_head * shape.group(); h < (kv_head + 1) * shape.group(); ++h)
+    group.q.push_back(read(Tensor::q, h, shape.T_q, shape.d));
+  return group;
+}
+
 std::size_t head_group_bytes(const DumpShape& shape, bool with_wo, std::size_t element_size) {
   const Index G = shape.group();
   Index elements = G * shape.T_q * shape.d + shape.T * (shape.d + shape.d_v);

@@ -5,6 +5,8 @@
 #include <Eigen/Core>
 
 #include <algorithm>
+#include <cstddef>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -57,6 +59,18 @@ HeadGroup<T> load_head_group(const Dump& dump, Index layer, Index kv_head);
 
 extern template HeadGroup<float> load_head_group(const Dump&, Index, Index);
 extern template HeadGroup<double> load_head_group(const Dump&, Index, Index);
+
+/// The numbers of a head group's q, k and v in 16 bits, row by row, as the dump holds them.
+struct StoredGroup {
+  Dtype dtype = Dtype::f16;
+  std::vector<std::unique_ptr<std::byte[]>> q;  ///< G of [T_q, d]
+  std::unique_ptr<std::byte[]> k;               ///< [T, d]
+  std::unique_ptr<std::byte[]> v;               ///< [T, d_v]
+};
+
+/// Empty where the dump has no such numbers: q, k and v of another or of several dtypes, or in the file
+/// otherwise than row by row. They are those of load_head_group(), which checks them.
+std::optional<StoredGroup> load_stored_group(const Dump& dump, Index layer, Index kv_head);
 
 /// Bytes of a loaded head group with elements of `element_size` bytes.
 std::size_t head_group_bytes(const DumpShape& shape, bool with_wo, std::size_t element_size);

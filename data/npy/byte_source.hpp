@@ -20,6 +20,8 @@ class ByteSource {
   /// order in pieces whose lengths are multiples of 64 (but for the last). Throws InputError where they
   /// cannot be read.
   virtual void read(std::uint64_t begin, std::uint64_t end, bool in_one_piece, const Visit& visit) const = 0;
+  /// Whether the bytes lie there as they are, so that reading them again costs no more than a copy.
+  virtual bool as_it_lies() const { return true; }
 };
 
 /// A file or a range of one: mapped for the duration of a read only, so that neither descriptors nor resident

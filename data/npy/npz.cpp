@@ -134,6 +134,7 @@ class MemberSource : public ByteSource {
         size_(member.bytes) {}
 
   std::uint64_t size() const override { return size_; }
+  bool as_it_lies() const override { return false; }
 
   void read(std::uint64_t begin, std::uint64_t end, bool in_one_piece, const Visit& visit) const override {
     if (end <= no_cursor_below) {

@@ -68,9 +68,9 @@ void launch(void (*kernel)(Parameters...), Grid grid, int threads, std::size_t s
     if (error != cudaSuccess) throw DeviceError(std::string("CUDA: ") + cudaGetErrorString(error));
   };
   constexpr std::size_t kOrdinary = 48 * 1024;
-  if (shared_bytes > kOrdinary)
+  if (shared_bytes > kOrdinary)  // always to the same size: another thread may be about to launch it too
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(shared_bytes)));
+                               static_cast<int>(shared_memory_limit())));
   kernel<<<dim3(grid.x, grid.y, grid.z), static_cast<unsigned>(threads), shared_bytes,
            static_cast<cudaStream_t>(stream.handle())>>>(arguments...);
   check(cudaGetLastError());

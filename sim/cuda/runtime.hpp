@@ -40,12 +40,13 @@ Devices find_devices();
 std::size_t free_memory();
 /// The calling thread's device from now on.
 void use_device(int index);
+int current_device();
 /// That device's, 10 major + minor.
 int capability();
 /// Bytes of shared memory that one of its blocks may take.
 std::size_t shared_memory_limit();
 
-/// Work that runs in order. Belongs to the device that is current when it is made.
+/// Work that runs in order. Belongs to the device that is current when it is made, and to one thread.
 class Stream {
  public:
   Stream();
@@ -53,7 +54,8 @@ class Stream {
   Stream(Stream&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
   Stream& operator=(Stream&&) = delete;
 
-  void* handle() const { return handle_; }
+  /// To put work on.
+  void* handle() const;
   /// Returns when all is done; throws DeviceError where something failed meanwhile.
   void synchronize() const;
   /// What comes later waits until all that `other` has now is done.
@@ -63,7 +65,7 @@ class Stream {
   void* handle_ = nullptr;
 };
 
-/// A time on a stream.
+/// A place in what a stream does, and the time when it came to it.
 class Event {
  public:
   Event();
@@ -71,6 +73,10 @@ class Event {
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
   void record(const Stream& stream);
+  /// Whether all that the stream had to do when it was recorded is done, and waiting for that. One that was
+  /// never recorded is reached.
+  bool reached() const;
+  void wait() const;
   /// Waits for both.
   static double milliseconds(const Event& from, const Event& to);
 
@@ -84,10 +90,16 @@ namespace detail {
 void* allocate(Place place, std::size_t bytes);
 void release(Place place, void* memory) noexcept;
 void copy(void* to, const void* from, std::size_t bytes, const Stream& stream);
+/// By way of pinned memory where one side is ordinary host memory.
+void staged_copy(void* to, const void* from, std::size_t bytes, const Stream& stream);
 void fill_zero(void* to, std::size_t bytes, const Stream& stream);
 }  // namespace detail
 
-/// n numbers of memory that is not initialised.
+/// Whether it is ordinary host memory, neither a device's nor pinned.
+bool is_pageable(const void* memory);
+
+/// n numbers of memory that is not initialised. It is used again at once when it is released, so the thread
+/// that put work on them releases it: that waits for what the thread's streams still have to do.
 template <class T, Place kPlace = Place::device>
 class Buffer {
  public:
@@ -114,10 +126,11 @@ class Buffer {
 template <class T>
 using PinnedBuffer = Buffer<T, Place::pinned_host>;
 
-/// Host to device, device to host or within the device; memory that is not pinned makes the call wait.
+/// Host to device, device to host or within the device. Ordinary host memory has been read, or has been
+/// written, when the call returns; pinned memory must stay until the stream is synchronised.
 template <class T>
 void copy(T* to, const T* from, std::size_t n, const Stream& stream) {
-  if (n > 0) detail::copy(to, from, n * sizeof(T), stream);
+  if (n > 0) detail::staged_copy(to, from, n * sizeof(T), stream);
 }
 template <class T>
 void fill_zero(const Buffer<T>& buffer, const Stream& stream) {

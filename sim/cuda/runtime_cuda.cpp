@@ -1,23 +1,21 @@
-#include "sim/cuda/runtime.hpp"
+#include "sim/cuda/runtime_cuda.hpp"
 
-#include <cuda_runtime_api.h>
+#include <algorithm>
 
 namespace kvreplay::cuda {
 namespace {
 
-std::string described(cudaError_t error) { return std::string("CUDA: ") + cudaGetErrorString(error); }
+using detail::check;
 
-void check(cudaError_t error) {
-  if (error != cudaSuccess) throw DeviceError(described(error));
-}
+/// Streams on which the calling thread put work since it waited for them.
+thread_local std::vector<cudaStream_t> unfinished;
 
 cudaStream_t stream_of(const Stream& stream) { return static_cast<cudaStream_t>(stream.handle()); }
 
 /// Of the calling thread's device.
 int attribute(cudaDeviceAttr which) {
-  int device = 0, value = 0;
-  check(cudaGetDevice(&device));
-  check(cudaDeviceGetAttribute(&value, which, device));
+  int value = 0;
+  check(cudaDeviceGetAttribute(&value, which, current_device()));
   return value;
 }
 
@@ -49,10 +47,22 @@ Devices find_devices() {
 std::size_t free_memory() {
   std::size_t free = 0, total = 0;
   check(cudaMemGetInfo(&free, &total));
-  return free;
+  return free + detail::kept_memory(current_device());
 }
 
 void use_device(int index) { check(cudaSetDevice(index)); }
+
+int current_device() {
+  int device = 0;
+  check(cudaGetDevice(&device));
+  return device;
+}
+
+bool is_pageable(const void* memory) {
+  cudaPointerAttributes of{};
+  check(cudaPointerGetAttributes(&of, memory));
+  return of.type == cudaMemoryTypeUnregistered;
+}
 
 int capability() {
   return 10 * attribute(cudaDevAttrComputeCapabilityMajor) + attribute(cudaDevAttrComputeCapabilityMinor);
@@ -68,9 +78,21 @@ Stream::Stream() {
   handle_ = made;
 }
 Stream::~Stream() {
-  if (handle_ != nullptr) cudaStreamDestroy(stream_of(*this));
+  if (handle_ == nullptr) return;
+  const auto own = static_cast<cudaStream_t>(handle_);
+  if (std::erase(unfinished, own) > 0) cudaStreamSynchronize(own);
+  cudaStreamDestroy(own);
 }
-void Stream::synchronize() const { check(cudaStreamSynchronize(stream_of(*this))); }
+void* Stream::handle() const {
+  const auto own = static_cast<cudaStream_t>(handle_);
+  if (std::find(unfinished.begin(), unfinished.end(), own) == unfinished.end()) unfinished.push_back(own);
+  return handle_;
+}
+void Stream::synchronize() const {
+  const auto own = static_cast<cudaStream_t>(handle_);
+  check(cudaStreamSynchronize(own));
+  std::erase(unfinished, own);
+}
 void Stream::wait_for(const Stream& other) const {
   cudaEvent_t now = nullptr;
   check(cudaEventCreateWithFlags(&now, cudaEventDisableTiming));
@@ -89,6 +111,16 @@ Event::~Event() { cudaEventDestroy(static_cast<cudaEvent_t>(handle_)); }
 void Event::record(const Stream& stream) {
   check(cudaEventRecord(static_cast<cudaEvent_t>(handle_), stream_of(stream)));
 }
+bool Event::reached() const {
+  const cudaError_t error = cudaEventQuery(static_cast<cudaEvent_t>(handle_));
+  if (error == cudaErrorNotReady) {
+    cudaGetLastError();  // not to be found by the next call
+    return false;
+  }
+  check(error);
+  return true;
+}
+void Event::wait() const { check(cudaEventSynchronize(static_cast<cudaEvent_t>(handle_))); }
 double Event::milliseconds(const Event& from, const Event& to) {
   check(cudaEventSynchronize(static_cast<cudaEvent_t>(to.handle_)));
   float elapsed = 0;
@@ -99,27 +131,9 @@ double Event::milliseconds(const Event& from, const Event& to) {
 
 namespace detail {
 
-void* allocate(Place place, std::size_t bytes) {
-  void* memory = nullptr;
-  const cudaError_t error =
-      place == Place::device ? cudaMalloc(&memory, bytes) : cudaMallocHost(&memory, bytes);
-  if (error == cudaErrorMemoryAllocation) {
-    cudaGetLastError();  // not to be found by the next call
-    const char* where = place == Place::device ? "device" : "pinned host";
-    std::string line = std::string("out of ") + where + " memory: " + std::to_string(bytes) + " bytes wanted";
-    if (place == Place::device) line += ", " + std::to_string(free_memory()) + " free";
-    throw OutOfDeviceMemory(line);
-  }
-  check(error);
-  return memory;
-}
-
-void release(Place place, void* memory) noexcept {
-  if (memory == nullptr) return;
-  if (place == Place::device)
-    cudaFree(memory);
-  else
-    cudaFreeHost(memory);
+void finish_own_work() noexcept {
+  for (const cudaStream_t stream : unfinished) cudaStreamSynchronize(stream);
+  unfinished.clear();
 }
 
 void copy(void* to, const void* from, std::size_t bytes, const Stream& stream) {

@@ -6,6 +6,9 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
+#include <map>
+#include <mutex>
 #include <new>
 
 // Every call is done when it returns. Device memory is memory of its own, so that address sanitizer finds
@@ -22,6 +25,9 @@ thread_local int current = 0;
 constexpr std::size_t kMemory = std::size_t{1} << 30;
 std::atomic<std::size_t> available{kMemory};
 
+std::mutex blocks_mutex;
+std::map<const std::byte*, std::size_t> blocks;  // a device's and pinned ones
+
 }  // namespace
 
 /// One device without and one with matrix units for TF32.
@@ -37,17 +43,27 @@ void use_device(int index) {
   if (index < 0 || index > 1) throw DeviceError("there is no such emulated device");
   current = index;
 }
+int current_device() { return current; }
+bool is_pageable(const void* memory) {
+  const std::lock_guard lock(blocks_mutex);
+  const auto* const at = static_cast<const std::byte*>(memory);
+  const auto next = blocks.upper_bound(at);
+  return next == blocks.begin() || at >= std::prev(next)->first + std::prev(next)->second;
+}
 int capability() { return current == 0 ? 75 : 80; }
 std::size_t shared_memory_limit() { return std::size_t{1024} * (current == 0 ? 64 : 163); }
 
 Stream::Stream() = default;
 Stream::~Stream() = default;
+void* Stream::handle() const { return handle_; }
 void Stream::synchronize() const {}
 void Stream::wait_for(const Stream&) const {}
 
 Event::Event() : handle_(new Clock::time_point()) {}
 Event::~Event() { delete static_cast<Clock::time_point*>(handle_); }
 void Event::record(const Stream&) { *static_cast<Clock::time_point*>(handle_) = Clock::now(); }
+bool Event::reached() const { return true; }
+void Event::wait() const {}
 double Event::milliseconds(const Event& from, const Event& to) {
   return std::chrono::duration<double, std::milli>(*static_cast<Clock::time_point*>(to.handle_) -
                                                    *static_cast<Clock::time_point*>(from.handle_))
@@ -63,9 +79,18 @@ void* allocate(Place place, std::size_t bytes) {
   void* memory = std::malloc(bytes);
   if (memory == nullptr) throw std::bad_alloc();
   std::memset(memory, 0xff, bytes);
+  const std::lock_guard lock(blocks_mutex);
+  blocks[static_cast<const std::byte*>(memory)] = bytes;
   return memory;
 }
-void release(Place, void* memory) noexcept { std::free(memory); }
+void release(Place, void* memory) noexcept {
+  if (memory == nullptr) return;
+  {
+    const std::lock_guard lock(blocks_mutex);
+    blocks.erase(static_cast<const std::byte*>(memory));
+  }
+  std::free(memory);
+}
 void copy(void* to, const void* from, std::size_t bytes, const Stream&) { std::memcpy(to, from, bytes); }
 void fill_zero(void* to, std::size_t bytes, const Stream&) { std::memset(to, 0, bytes); }
 

@@ -48,6 +48,13 @@ StoredNumbers stored_numbers(const HeadGroup<float>& group) {
   return numbers;
 }
 
+StoredNumbers stored_numbers(const StoredGroup& group) {
+  const NumberType type = group.dtype == Dtype::f16 ? NumberType::f16 : NumberType::bf16;
+  StoredNumbers numbers{type, {}, group.k.get(), group.v.get()};
+  for (const auto& q : group.q) numbers.q.push_back(q.get());
+  return numbers;
+}
+
 DeviceGroup::DeviceGroup(const HeadGroup<float>& group, const StoredNumbers& numbers, Products products,
                          const Stream& stream)
     : group_(group),

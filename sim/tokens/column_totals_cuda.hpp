@@ -16,6 +16,7 @@ struct StoredNumbers {
 };
 /// Those of its matrices.
 StoredNumbers stored_numbers(const HeadGroup<float>& group);
+StoredNumbers stored_numbers(const StoredGroup& group);
 
 /// A HalfMatrix's memory.
 class HalfBuffers {

@@ -18,6 +18,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <sstream>
@@ -127,10 +128,10 @@ const std::map<std::string, Make>& analyses() {
 /// Notes what it is asked for; for one thread.
 class Recorder final : public Backend {
  public:
-  TokenMetrics token_metrics(const HeadGroup<float>& group, const TokenOptions& options,
-                             Workers& workers) const override {
+  TokenMetrics token_metrics(const HeadGroup<float>& group, const TokenOptions& options, Workers& workers,
+                             const StoredGroup* stored) const override {
     asked.insert("token_metrics");
-    return Backend::token_metrics(group, options, workers);
+    return Backend::token_metrics(group, options, workers, stored);
   }
   OutputChanges<float> output_changes(const HeadGroup<float>& group, Rows rows, std::span<const KeptSet> sets,
                                       bool with_vectors, Workers& workers) const override {
@@ -206,6 +207,32 @@ TEST_CASE("every analysis asks its backend for what it can compute", "[backend]"
     const auto recorder = std::make_shared<const Recorder>();
     results(make, recorder, 1);
     CHECK(recorder->asked == expected.at(name));
+  }
+}
+
+TEST_CASE("token metrics on a device take a dump's numbers as they are stored", "[backend]") {
+  class Device final : public Backend {
+   public:
+    std::string_view name() const override { return "cuda"; }
+    TokenMetrics token_metrics(const HeadGroup<float>& group, const TokenOptions& options, Workers& workers,
+                               const StoredGroup* stored) const override {
+      found = stored == nullptr ? std::nullopt : std::optional(stored->dtype);
+      return Backend::token_metrics(group, options, workers, stored);
+    }
+    mutable std::optional<Dtype> found;
+  };
+  Workers workers(1);
+  for (const Dtype dtype : {Dtype::f16, Dtype::bf16, Dtype::f32, Dtype::f64}) {
+    const TempDir temp;
+    write_synthetic_dump(temp / "dump",
+                         {.layers = 1, .head_dim = 8, .prompt = 21, .decode = 3, .dtype = dtype});
+    const Dump dump = Dump::open(temp / "dump", {});
+    const auto device = std::make_shared<const Device>();
+    TokenStage stage(dump, {}, {.precision = Precision::f32, .backend = device});
+    stage.begin_layer(0, workers);
+    std::vector<double> figures(stage.figures_per_head());
+    stage.head(load_head_group<float>(dump, 0, 1), workers, figures);
+    CHECK(device->found == (size_of(dtype) == 2 ? std::optional(dtype) : std::nullopt));
   }
 }
 

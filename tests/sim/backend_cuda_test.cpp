@@ -1,6 +1,7 @@
 #include "sim/backend_cuda.hpp"
 
 #include "data/error.hpp"
+#include "data/npy/half.hpp"
 #include "sim/channels/channel_basis.hpp"
 #include "sim/channels/channel_interaction.hpp"
 #include "sim/cuda/runtime.hpp"
@@ -12,6 +13,10 @@
 #include "tests/support/index_sets.hpp"
 #include "tests/support/random_group.hpp"
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
@@ -185,6 +190,35 @@ TEST_CASE("a CUDA backend computes on the most capable device", "[cuda][backend]
     CHECK(mismatch(what.name, what.single(cpu_backend()), got, kBackends) == "");
   }
   CHECK(cuda->fell_back() == 0);
+}
+
+TEST_CASE("stored numbers take the place of a group's own on a device", "[cuda][backend]") {
+  HeadGroup<float> rounded = group();
+  StoredGroup stored;
+  const auto store = [](Matrix<float>& m) {
+    auto bytes = std::make_unique<std::byte[]>(static_cast<std::size_t>(2 * m.size()));
+    for (Index i = 0; i < m.size(); ++i) {
+      const std::uint16_t bits = float_to_half(m.data()[i]);
+      std::memcpy(bytes.get() + 2 * i, &bits, 2);
+      m.data()[i] = half_to_float(bits);
+    }
+    return bytes;
+  };
+  stored.k = store(rounded.k);
+  stored.v = store(rounded.v);
+  for (Matrix<float>& q : rounded.q) stored.q.push_back(store(q));
+
+  const auto metrics = [&](const Backend& backend, const StoredGroup* from) {
+    return numbers(backend.token_metrics(rounded, all_metrics(), workers(), from));
+  };
+  const auto cuda = cuda_backend(false);
+  const Matrix<double> want = metrics(*cuda, nullptr), on_cpu = metrics(cpu_backend(), nullptr);
+  CHECK(same_bytes(metrics(*cuda, &stored), want));
+  CHECK(same_bytes(metrics(cpu_backend(), &stored), on_cpu));
+  // They are what is read.
+  std::fill_n(stored.k.get(), static_cast<std::size_t>(2 * rounded.k.size()), std::byte{0});
+  CHECK_FALSE(same_bytes(metrics(*cuda, &stored), want));
+  CHECK(same_bytes(metrics(cpu_backend(), &stored), on_cpu));
 }
 
 TEST_CASE("a backend without device memory says so, or the CPU takes over", "[cuda][backend]") {

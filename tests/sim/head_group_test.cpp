@@ -1,10 +1,15 @@
 #include "sim/head_group.hpp"
 
+#include "data/npy/half.hpp"
 #include "data/npy_write.hpp"
+#include "data/synth.hpp"
 #include "sim/tokens/token_metrics.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
 
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -122,6 +127,51 @@ TEST_CASE("fewer queries, no output projection, no sink logits, no RoPE", "[head
   CHECK(group.rule.sink_logit.empty());
   CHECK(group.rule.scale == Approx(0.5));
   CHECK(!group.rope);
+}
+
+TEST_CASE("a dump's 16-bit numbers are a head group's own", "[head_group]") {
+  for (const Dtype dtype : {Dtype::f16, Dtype::bf16}) {
+    const TempDir temp;
+    write_synthetic_dump(temp / "dump",
+                         {.q_heads = 6, .head_dim = 8, .prompt = 21, .decode = 3, .dtype = dtype});
+    const Dump dump = Dump::open(temp / "dump");
+    const HeadGroup<float> group = load_head_group<float>(dump, 1, 1);
+    const auto stored = load_stored_group(dump, 1, 1);
+    REQUIRE(stored);
+    CHECK(stored->dtype == dtype);
+    const auto same = [&](const Matrix<float>& want, const std::byte* bytes) {
+      std::vector<std::uint16_t> bits(static_cast<std::size_t>(want.size()));
+      std::memcpy(bits.data(), bytes, 2 * bits.size());
+      const auto widen = dtype == Dtype::f16 ? half_to_float : bfloat_to_float;
+      return std::equal(bits.begin(), bits.end(), want.data(),
+                        [&](std::uint16_t b, float x) { return widen(b) == x; });
+    };
+    CHECK(same(group.k, stored->k.get()));
+    CHECK(same(group.v, stored->v.get()));
+    REQUIRE(stored->q.size() == group.q.size());
+    for (std::size_t g = 0; g < group.q.size(); ++g) CHECK(same(group.q[g], stored->q[g].get()));
+  }
+}
+
+TEST_CASE("numbers of other widths, or of several, are no stored group", "[head_group]") {
+  for (const Dtype dtype : {Dtype::f32, Dtype::f64}) {
+    const TempDir temp;
+    write_synthetic_dump(temp / "dump", {.head_dim = 8, .prompt = 21, .decode = 3, .dtype = dtype});
+    CHECK_FALSE(load_stored_group(Dump::open(temp / "dump"), 0, 0));
+  }
+  const TempDir temp;
+  write_synthetic_dump(temp / "dump", {.head_dim = 8, .prompt = 21, .decode = 3, .dtype = Dtype::f16});
+  const std::size_t shape[] = {2, 24, 8};
+  for (const char* tensor : {"k", "v"}) {
+    const std::filesystem::path file = temp / "dump" / "layer_00" / (std::string(tensor) + ".npy");
+    const std::vector<float> zeros(2 * 24 * 8);
+    write_npy_as(file, Dtype::f32, shape, zeros);
+    const Dump mixed = Dump::open(temp / "dump");
+    CHECK_FALSE(load_stored_group(mixed, 0, 0));
+    CHECK(load_stored_group(mixed, 1, 0));
+    write_npy_as(file, Dtype::f16, shape, zeros);
+    CHECK(load_stored_group(Dump::open(temp / "dump"), 0, 0));
+  }
 }
 
 TEST_CASE("which positions a query sees", "[head_group]") {
