@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -22,7 +23,8 @@ struct Thread {
   Size3 block;
   unsigned char* shared = nullptr;
 };
-const Thread& this_thread();
+inline thread_local const Thread* running_thread = nullptr;
+inline const Thread& this_thread() { return *running_thread; }
 
 /// Runs `body` for every thread of every block. Shared memory is full of NaN at the start of each block.
 /// Throws std::logic_error where threads wait for each other in vain; rethrows what a thread throws.
@@ -37,10 +39,18 @@ struct LaneShare {
 };
 using Lanes = std::array<LaneShare, 32>;
 /// Waits until all 32 lanes are here with the same `what`; the last one then carries it out for all.
-void warp_together(const char* what, LaneShare mine, const std::function<void(const Lanes&)>& carry_out);
+void warp_together(const char* what, LaneShare mine, void (*carry_out)(const Lanes&));
 
 /// As float32, rounded towards 0: how matrix units add.
-float truncated(double x);
+inline float truncated(double x) {
+  auto nearest = static_cast<float>(x);
+  const bool beyond = std::abs(static_cast<double>(nearest)) > std::abs(x);
+  std::uint32_t bits = 0;
+  std::memcpy(&bits, &nearest, sizeof(bits));
+  bits -= beyond ? 1U : 0U;
+  std::memcpy(&nearest, &bits, sizeof(bits));
+  return nearest;
+}
 
 /// Every lane takes the value that lane `from` (of all 32) gives.
 template <class T>

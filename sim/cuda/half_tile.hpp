@@ -103,6 +103,7 @@ KVREPLAY_DEVICE void multiply_add(float* c, const HalfA& a, std::uint32_t b0, st
   } operands{a, {b0, b1}};
   emulation::warp_together("mma.m16n8k16", {&operands, c}, [](const emulation::Lanes& lanes) {
     double left[16][16], right[16][8];
+    float sums[16][8];
     const auto put = [](std::uint32_t pair, double& first, double& second) {
       first = static_cast<double>(from_half(static_cast<HalfBits>(pair & 0xffffU)));
       second = static_cast<double>(from_half(static_cast<HalfBits>(pair >> 16U)));
@@ -117,15 +118,23 @@ KVREPLAY_DEVICE void multiply_add(float* c, const HalfA& a, std::uint32_t b0, st
       for (int i = 0; i < 2; ++i) put(given.b[i], right[2 * t + 8 * i][g], right[2 * t + 1 + 8 * i][g]);
     }
     for (int lane = 0; lane < 32; ++lane) {
+      const auto* out = static_cast<const float*>(lanes[static_cast<std::size_t>(lane)].taken);
+      const int g = lane / 4, t = lane % 4;
+      for (int i = 0; i < 4; ++i) sums[g + 8 * (i / 2)][2 * t + i % 2] = out[i];
+    }
+    for (int half = 0; half < 16; half += 8) {
+      for (int row = 0; row < 16; ++row) {
+        double sum[8];  // of a row's columns at once: vectors
+        for (int n = 0; n < 8; ++n) sum[n] = static_cast<double>(sums[row][n]);
+        for (int k = half; k < half + 8; ++k)
+          for (int n = 0; n < 8; ++n) sum[n] += left[row][k] * right[k][n];
+        for (int n = 0; n < 8; ++n) sums[row][n] = emulation::truncated(sum[n]);
+      }
+    }
+    for (int lane = 0; lane < 32; ++lane) {
       auto* out = static_cast<float*>(lanes[static_cast<std::size_t>(lane)].taken);
       const int g = lane / 4, t = lane % 4;
-      for (int i = 0; i < 4; ++i) {
-        for (int half = 0; half < 16; half += 8) {
-          double sum = static_cast<double>(out[i]);
-          for (int k = half; k < half + 8; ++k) sum += left[g + 8 * (i / 2)][k] * right[k][2 * t + i % 2];
-          out[i] = emulation::truncated(sum);
-        }
-      }
+      for (int i = 0; i < 4; ++i) out[i] = sums[g + 8 * (i / 2)][2 * t + i % 2];
     }
   });
 #endif

@@ -31,7 +31,7 @@ KVREPLAY_KERNEL void scan_kernel(ErrorTable t, int warps, ErrorToken token, bool
   const double x_dot = shared.x_dot[lane_id()], value_sq = column < t.l ? t.value_sq[column] : 0.0;
 
   double change = 0, extent = 0;
-  double* entries = &entry(t, 0, first, kWeight) + lane_id();
+  double* entries = t.rows > 0 ? &entry(t, 0, first, kWeight) + lane_id() : nullptr;
   constexpr int kStride = kErrorEntries * kErrorTile;
   for (int begin = warp_id() * kRowsAtOnce; begin < t.rows; begin += warps * kRowsAtOnce) {
     double weight[kRowsAtOnce], out[kRowsAtOnce], sum[kRowsAtOnce];

@@ -15,7 +15,7 @@ namespace {
 using Group = HeadGroup<double>;
 
 constexpr Index kFirst = 4;              // expected attention: first positions, left out and ranked above all
-constexpr Index kFuturePositions = 512;  // expected attention: positions whose rotations are averaged
+constexpr Index kFutureRotations = 512;  // expected attention: positions whose rotations are averaged
 constexpr double kEpsilon = 0.02;
 
 /// sum of w_m v_m over all m but p.
@@ -169,7 +169,7 @@ Vector<double> expected_weights(const Group& group, Index g, const Rope& rope) {
     x.row(r) = (Rotation::undoing(rope, static_cast<double>(i)) * query).transpose();
   }
   const Vector<double> mu = x.colwise().mean().transpose();
-  const Rotation R = Rotation::mean_of(rope, group.l, group.l + kFuturePositions);
+  const Rotation R = Rotation::mean_of(rope, group.l, group.l + kFutureRotations);
   for (Index r = 0; r < queries; ++r) x.row(r) = (R * (x.row(r).transpose() - mu)).transpose();
   const Vector<double> R_mu = R * mu;
 

@@ -38,15 +38,6 @@ MetricSet metrics_of_a_cache() {
   return metrics;
 }
 
-std::string mismatches(const TokenMetrics& want, const TokenMetrics& got, const Tolerance& tolerance) {
-  std::string lines;
-  for (const TokenMetric metric : all_token_metrics()) {
-    const std::string line = mismatch(std::string(name_of(metric)), want[metric], got[metric], tolerance);
-    if (!line.empty()) lines += "\n" + line;
-  }
-  return lines;
-}
-
 /// Logits of row i of the original group, hidden where the cache has no token.
 Vector<double> cached_logits(const HeadGroup<double>& group, Index g, Index i,
                              const std::vector<Index>& tokens) {
@@ -120,10 +111,10 @@ TEST_CASE("a cache's metrics agree with the reference, in tiles and by true posi
     CHECK(cache.position.empty() == !c.spec.sliding_window);
     for (const Index window : {Index{1}, c.queries / 2 + 1, c.queries}) {
       const TokenOptions options{window, true, metrics_of_a_cache()};
-      CHECK(mismatches(token_metrics_reference(cache, options), token_metrics_cpu(cache, options, workers),
-                       kDouble) == "");
+      CHECK(mismatches(c.name, token_metrics_reference(cache, options),
+                       token_metrics_cpu(cache, options, workers), kDouble) == "");
       const HeadGroup<float> narrow = converted<float>(cache);
-      CHECK(mismatches(token_metrics_reference(converted<double>(narrow), options),
+      CHECK(mismatches(c.name, token_metrics_reference(converted<double>(narrow), options),
                        token_metrics_cpu(narrow, options, workers), kSingle) == "");
     }
   }

@@ -84,26 +84,6 @@ void check_same(const DecodeReplay<float>& a, const DecodeReplay<float>& b) {
   CHECK(a.first_step == b.first_step);
 }
 
-/// Calls body for every kind of device.
-template <class Body>
-void on_devices(Body body) {
-  for (const cuda::DeviceInfo& device : all_devices()) {
-    INFO(device.name);
-    cuda::use_device(device.index);
-    body();
-  }
-}
-
-/// No kernel of the replay asks which device it runs on: long lists of cases go to the first.
-template <class Body>
-void on_a_device(Body body) {
-  const std::vector<cuda::DeviceInfo> devices = all_devices();
-  if (devices.empty()) return;
-  INFO(devices.front().name);
-  cuda::use_device(devices.front().index);
-  body();
-}
-
 std::vector<NamedRule> some_rules(Index l, Index budget) {
   std::vector<NamedRule> rules;
   for (const TokenMetric metric : {TokenMetric::attn, TokenMetric::exact_joint, TokenMetric::caote,

@@ -11,16 +11,6 @@ using namespace kvreplay::test;
 
 namespace {
 
-/// Calls body on one device: these kernels are the same for all.
-template <class Body>
-void on_a_device(Body body) {
-  const std::vector<cuda::DeviceInfo> devices = all_devices();
-  if (devices.empty()) return;
-  INFO(devices.front().name);
-  cuda::use_device(devices.front().index);
-  body();
-}
-
 /// Calls body(case, group, rows) for the cases whose number is `first` modulo `step`.
 template <class Body>
 void for_cases(std::uint64_t seed, std::size_t first, std::size_t step, Body body) {

@@ -133,4 +133,24 @@ void check_against_reference(const ChangesOf<T>& output_changes_of, double toler
   }
 }
 
+using FloatChanges = std::function<OutputChanges<float>(const HeadGroup<double>&)>;
+
+/// What overflows float32 where no row reads it, or below a soft cap, is no error. `changes` keeps every
+/// other token and takes the rows 32 to 40.
+inline void check_harmless_overflows(const FloatChanges& changes) {
+  // Row 33 does not see position 39.
+  HeadGroup<double> group = random_group({});
+  for (Matrix<double>& q : group.q) q.row(33) *= 1e35;
+  group.k.row(39).setConstant(1e5);
+  const OutputChanges<float> got = changes(group);
+  const OutputChangeReference want =
+      output_change_reference(converted<double>(converted<float>(group)), {32, 40}, every(40, 2, 0));
+  CHECK(got.full_sq == Approx(want.full_sq).epsilon(1e-4));
+  CHECK(got.change_sq[0] == Approx(want.change_sq).epsilon(1e-4));
+  group = random_group({.G = 1, .d = 2, .softcap = 10.0});
+  group.q[0].setConstant(1e30);
+  group.k.topRows(20).setConstant(1e30);
+  CHECK_NOTHROW(changes(group));
+}
+
 }  // namespace kvreplay::test

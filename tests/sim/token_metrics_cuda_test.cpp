@@ -18,16 +18,6 @@ using namespace kvreplay::test;
 
 namespace {
 
-std::string mismatches(const std::string& name, const TokenMetrics& want, const TokenMetrics& got) {
-  std::string lines;
-  for (TokenMetric metric : all_token_metrics()) {
-    const std::string line =
-        mismatch(fmt::format("{}: {}", name, name_of(metric)), want[metric], got[metric], kSingle);
-    if (!line.empty()) lines += "\n" + line;
-  }
-  return lines;
-}
-
 /// On every device.
 void check(const TokenCase& token_case) {
   const HeadGroup<float> group = to_float(token_case.group());
@@ -36,7 +26,7 @@ void check(const TokenCase& token_case) {
   for (const cuda::DeviceInfo& device : all_devices()) {
     cuda::use_device(device.index);
     CHECK(mismatches(fmt::format("{} on {}", token_case.name, device.name), want,
-                     token_metrics_cuda(group, token_case.options, workers)) == "");
+                     token_metrics_cuda(group, token_case.options, workers), kSingle) == "");
   }
 }
 
@@ -132,7 +122,7 @@ TEST_CASE("the CUDA twin reads 16-bit numbers as they lie", "[cuda]") {
       cuda::use_device(device.index);
       const TokenMetrics got =
           cuda::token_metrics_of(in.group(), in.stored(), options, Products::f32, workers);
-      CHECK(mismatches(device.name, want, got) == "");
+      CHECK(mismatches(device.name, want, got, kSingle) == "");
       // The same numbers in float32 go the same way.
       const TokenMetrics from_float = token_metrics_cuda(in.group(), options, workers);
       for (TokenMetric metric : all_token_metrics()) CHECK(same_bytes(got[metric], from_float[metric]));

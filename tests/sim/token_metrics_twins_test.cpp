@@ -13,18 +13,6 @@ using namespace kvreplay::test;
 
 namespace {
 
-/// One line for every metric that misses; empty where the twins agree.
-std::string mismatches(const std::string& name, const TokenMetrics& want, const TokenMetrics& got,
-                       const Tolerance& tolerance) {
-  std::string lines;
-  for (TokenMetric metric : all_token_metrics()) {
-    const std::string line =
-        mismatch(fmt::format("{}: {}", name, name_of(metric)), want[metric], got[metric], tolerance);
-    if (!line.empty()) lines += "\n" + line;
-  }
-  return lines;
-}
-
 void check_double(const std::string& name, const HeadGroup<double>& group, const TokenOptions& options) {
   Workers workers(1);
   CHECK(mismatches(name + ", float64", token_metrics_reference(group, options),

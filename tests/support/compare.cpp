@@ -61,6 +61,17 @@ std::string mismatch(const std::string& label, const Matrix<double>& want, const
                      want.size());
 }
 
+std::string mismatches(const std::string& label, const TokenMetrics& want, const TokenMetrics& got,
+                       const Tolerance& tolerance) {
+  std::string lines;
+  for (const TokenMetric metric : all_token_metrics()) {
+    const std::string line =
+        mismatch(fmt::format("{}: {}", label, name_of(metric)), want[metric], got[metric], tolerance);
+    if (!line.empty()) lines += "\n" + line;
+  }
+  return lines;
+}
+
 bool same_bytes(const Matrix<double>& a, const Matrix<double>& b) {
   return a.rows() == b.rows() && a.cols() == b.cols() &&
          (a.size() == 0 ||

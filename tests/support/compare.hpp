@@ -1,6 +1,7 @@
 #pragma once
 
 #include "sim/head_group.hpp"
+#include "sim/tokens/token_metrics.hpp"
 
 #include <string>
 
@@ -27,6 +28,10 @@ inline constexpr Tolerance kSingle{1e-4, 1e-3, 1e-6, 1e-30};
 /// all pass. NaN never passes, on either side; an infinity passes only against the same infinity.
 std::string mismatch(const std::string& label, const Matrix<double>& want, const Matrix<double>& got,
                      const Tolerance& tolerance);
+
+/// mismatch() of every metric that misses, each on a line of its own; empty where the twins agree.
+std::string mismatches(const std::string& label, const TokenMetrics& want, const TokenMetrics& got,
+                       const Tolerance& tolerance);
 
 /// The same bytes, NaN and signed zeros included.
 bool same_bytes(const Matrix<double>& a, const Matrix<double>& b);

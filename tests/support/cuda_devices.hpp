@@ -14,4 +14,24 @@ inline std::vector<cuda::DeviceInfo> all_devices() {
   return devices.found;
 }
 
+/// Calls body on every device.
+template <class Body>
+void on_devices(Body body) {
+  for (const cuda::DeviceInfo& device : all_devices()) {
+    INFO(device.name);
+    cuda::use_device(device.index);
+    body();
+  }
+}
+
+/// Calls body on the first device: for kernels that do not ask which one they run on.
+template <class Body>
+void on_a_device(Body body) {
+  const std::vector<cuda::DeviceInfo> devices = all_devices();
+  if (devices.empty()) return;
+  INFO(devices.front().name);
+  cuda::use_device(devices.front().index);
+  body();
+}
+
 }  // namespace kvreplay::test
