@@ -1,7 +1,7 @@
 #include "sim/backend.hpp"
 
 #include "sim/channels/channel_interaction.hpp"
-#include "sim/eviction/decode.hpp"
+#include "sim/eviction/decode/decode.hpp"
 
 #include <utility>
 
@@ -61,13 +61,13 @@ KeptSet Backend::exchange(const HeadGroup<double>& group, Rows rows, KeptSet sta
 }
 
 std::vector<DecodeReplay<float>> Backend::decode_replays(const HeadGroup<float>& group,
-                                                         std::span<const DecodeRun> runs,
+                                                         std::span<const DecodeRequest> runs,
                                                          const std::vector<Matrix<float>>& full,
                                                          Workers& workers) const {
   return kvreplay::decode_replays(group, runs, full, workers);
 }
 std::vector<DecodeReplay<double>> Backend::decode_replays(const HeadGroup<double>& group,
-                                                          std::span<const DecodeRun> runs,
+                                                          std::span<const DecodeRequest> runs,
                                                           const std::vector<Matrix<double>>& full,
                                                           Workers& workers) const {
   return kvreplay::decode_replays(group, runs, full, workers);

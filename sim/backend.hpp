@@ -1,7 +1,7 @@
 #pragma once
 
 #include "sim/channels/output_interaction.hpp"
-#include "sim/eviction/greedy.hpp"
+#include "sim/eviction/exact/greedy.hpp"
 #include "sim/eviction/kept_outputs.hpp"
 #include "sim/head_group.hpp"
 #include "sim/schedule.hpp"
@@ -16,7 +16,7 @@
 
 namespace kvreplay {
 
-struct DecodeRun;
+struct DecodeRequest;
 template <class T>
 struct DecodeReplay;
 
@@ -65,11 +65,11 @@ class Backend {
   virtual KeptSet exchange(const HeadGroup<double>& group, Rows rows, KeptSet start, Workers& workers) const;
 
   virtual std::vector<DecodeReplay<float>> decode_replays(const HeadGroup<float>& group,
-                                                          std::span<const DecodeRun> runs,
+                                                          std::span<const DecodeRequest> runs,
                                                           const std::vector<Matrix<float>>& full,
                                                           Workers& workers) const;
   std::vector<DecodeReplay<double>> decode_replays(const HeadGroup<double>& group,
-                                                   std::span<const DecodeRun> runs,
+                                                   std::span<const DecodeRequest> runs,
                                                    const std::vector<Matrix<double>>& full,
                                                    Workers& workers) const;
 };

@@ -3,7 +3,7 @@
 #include "sim/channels/channel_interaction.hpp"
 #include "sim/cuda/device_gate.hpp"
 #include "sim/cuda/runtime.hpp"
-#include "sim/eviction/decode.hpp"
+#include "sim/eviction/decode/decode.hpp"
 #include "sim/tokens/column_totals_cuda.hpp"
 
 #include <algorithm>
@@ -90,7 +90,7 @@ class CudaBackend final : public Backend {
   }
 
   std::vector<DecodeReplay<float>> decode_replays(const HeadGroup<float>& group,
-                                                  std::span<const DecodeRun> runs,
+                                                  std::span<const DecodeRequest> runs,
                                                   const std::vector<Matrix<float>>& full,
                                                   Workers& workers) const override {
     return run([&] { return decode_replays_cuda(group, runs, full, workers); },

@@ -1,9 +1,9 @@
 #include "analysis/verify.hpp"
-#include "data/error.hpp"
 
 #include "analysis/commands/arguments.hpp"
 #include "analysis/commands/interrupt.hpp"
 #include "analysis/commands/progress_bar.hpp"
+#include "data/error.hpp"
 
 #include <fmt/format.h>
 

@@ -5,7 +5,7 @@
 #include "analysis/eviction/eviction_names.hpp"
 #include "analysis/eviction/given_arrays.hpp"
 #include "data/error.hpp"
-#include "sim/eviction/decode.hpp"
+#include "sim/eviction/decode/decode.hpp"
 #include "sim/eviction/prompt_eviction.hpp"
 
 #include <fmt/format.h>

@@ -2,7 +2,7 @@
 
 #include "sim/channels/channel_basis.hpp"
 #include "sim/compression/compressed_outputs.hpp"
-#include "sim/eviction/decode.hpp"
+#include "sim/eviction/decode/decode.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -83,7 +83,7 @@ class HeadSimulator {
         scores = decode_start_scores(group_, plan_.runs[*which.run].rules.front(),
                                      decode_options(plan_, which), workers_, backend_);
     }
-    std::vector<DecodeRun> runs;
+    std::vector<DecodeRequest> runs;
     for (const std::size_t c : decoding) {
       const EvictionCase& which = plan_.cases[c];
       runs.push_back({&plan_.runs[*which.run].rules[which.budget], &result_.cases[c].kept, *which.kept,

@@ -2,8 +2,8 @@
 
 #include "analysis/eviction/eviction_plan.hpp"
 #include "sim/backend.hpp"
-#include "sim/eviction/decode.hpp"
-#include "sim/eviction/greedy.hpp"
+#include "sim/eviction/decode/decode.hpp"
+#include "sim/eviction/exact/greedy.hpp"
 #include "sim/eviction/prompt_eviction.hpp"
 
 #include <functional>

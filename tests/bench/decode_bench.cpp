@@ -2,7 +2,7 @@
 //   decode_bench [--benchmark_repetitions=9]
 // A run has one thread: its own CPU time is what counts.
 
-#include "sim/eviction/decode.hpp"
+#include "sim/eviction/decode/decode.hpp"
 #include "sim/freed_memory.hpp"
 #include "tests/bench/floor.hpp"
 #include "tests/bench/random_group.hpp"

@@ -2,7 +2,7 @@
 //   eviction_bench [--benchmark_repetitions=7]
 
 #include "analysis/budgets/optimal.hpp"
-#include "sim/eviction/greedy.hpp"
+#include "sim/eviction/exact/greedy.hpp"
 #include "sim/eviction/kept_outputs.hpp"
 #include "sim/freed_memory.hpp"
 #include "tests/bench/floor.hpp"

@@ -6,7 +6,7 @@
 #include "sim/channels/channel_interaction.hpp"
 #include "sim/cuda/runtime.hpp"
 #include "sim/cuda/runtime_emulated.hpp"
-#include "sim/eviction/decode.hpp"
+#include "sim/eviction/decode/decode.hpp"
 #include "sim/eviction/prompt_eviction.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/compare.hpp"

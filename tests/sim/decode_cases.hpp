@@ -1,6 +1,6 @@
 #pragma once
 
-#include "sim/eviction/decode.hpp"
+#include "sim/eviction/decode/decode.hpp"
 #include "tests/support/random_group.hpp"
 
 #include <fmt/format.h>

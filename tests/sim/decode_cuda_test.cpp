@@ -28,11 +28,11 @@ class Runs {
   }
   Runs(const Runs&) = delete;
 
-  const std::vector<DecodeRun>& runs() const { return runs_; }
+  const std::vector<DecodeRequest>& runs() const { return runs_; }
   const std::string& name(std::size_t run) const { return names_[run]; }
   Workers& workers() { return workers_; }
 
-  std::vector<DecodeReplay<float>> on_device(std::span<const DecodeRun> runs) {
+  std::vector<DecodeReplay<float>> on_device(std::span<const DecodeRequest> runs) {
     return decode_replays_cuda(group_, runs, full_, workers_);
   }
   std::vector<DecodeReplay<float>> on_device() { return on_device(runs_); }
@@ -48,7 +48,7 @@ class Runs {
   const std::vector<KeptSet> starts_;
   const std::vector<Matrix<float>> full_;
   std::vector<Matrix<double>> scores_;
-  std::vector<DecodeRun> runs_;
+  std::vector<DecodeRequest> runs_;
   std::vector<std::string> names_;
 };
 
@@ -58,7 +58,7 @@ void check(const std::string& name, const HeadGroup<float>& group, Runs& runs) {
   const std::vector<DecodeReplay<float>> got = runs.on_device();
   REQUIRE(got.size() == runs.runs().size());
   for (std::size_t r = 0; r < got.size(); ++r) {
-    const DecodeRun& run = runs.runs()[r];
+    const DecodeRequest& run = runs.runs()[r];
     const std::string lines = differences(
         fmt::format("{}, {}", name, runs.name(r)),
         decode_replay_reference(judged, *run.rule, *run.start, run.budget, run.options), got[r], kOfOutput32);
@@ -182,7 +182,7 @@ TEST_CASE("on a device neither the runs beside one nor the room they have change
       check_same(one_by_one[r], want[r]);
     }
     check_same(runs.on_device(std::span(&runs.runs()[3], 1)).front(), want[3]);
-    CHECK(runs.on_device(std::span<const DecodeRun>()).empty());
+    CHECK(runs.on_device(std::span<const DecodeRequest>()).empty());
   });
 }
 
@@ -199,7 +199,7 @@ TEST_CASE("logits and values beyond float32 are an input error while decoding on
       const KeptSet start = spread(9, 5);
       const Matrix<double> scores = Matrix<double>::Zero(metric == TokenMetric::caote ? 2 : 1, 9);
       const std::vector<Matrix<float>> full(2, Matrix<float>::Zero(7, 8));
-      const DecodeRun asked{&rule, &start, 5, {}, &scores};
+      const DecodeRequest asked{&rule, &start, 5, {}, &scores};
       decode_replays_cuda(typed, std::span(&asked, 1), full, workers);
     };
     CHECK_NOTHROW(run(1, 1, TokenMetric::joint));

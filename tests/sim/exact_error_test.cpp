@@ -1,4 +1,4 @@
-#include "sim/eviction/exact_error.hpp"
+#include "sim/eviction/exact/exact_error.hpp"
 
 #include "tests/sim/greedy_cases.hpp"
 #include "tests/support/catch.hpp"

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "sim/eviction/greedy.hpp"
+#include "sim/eviction/exact/greedy.hpp"
 #include "tests/sim/greedy_cases.hpp"
 #include "tests/support/catch.hpp"
 

@@ -1,4 +1,4 @@
-#include "sim/eviction/greedy.hpp"
+#include "sim/eviction/exact/greedy.hpp"
 
 #include "data/error.hpp"
 #include "tests/sim/greedy_checks.hpp"

@@ -2,7 +2,7 @@
 
 #include "analysis/eviction/head_ranking.hpp"
 #include "analysis/left_out.hpp"
-#include "sim/eviction/decode.hpp"
+#include "sim/eviction/decode/decode.hpp"
 #include "viewer/work/desk.hpp"
 #include "viewer/work/policy_settings.hpp"
 

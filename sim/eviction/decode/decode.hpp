@@ -1,0 +1,131 @@
+#pragma once
+
+#include "sim/backend.hpp"
+#include "sim/eviction/kept_set.hpp"
+#include "sim/eviction/policy.hpp"
+#include "sim/head_group.hpp"
+#include "sim/schedule.hpp"
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+// Decoding with an eviction at every step. Definitions: sim/eviction/POLICIES.md (Phases).
+//
+// The cache starts as the prompt's kept set. At position i = l, l+1, .. the token i joins; where the dump has
+// its queries they attend over the cache, which is a step: its exact error is recorded, and each query head's
+// row of scores is added to the cached tokens' sums. Then the cache is cut back to the budget: the rule's
+// pins (of the cache's own first and last tokens), then the largest sums, unpooled, ties to the lower
+// position. The queries, keys and values are those of the uncompressed model throughout.
+
+namespace kvreplay {
+
+struct DecodeOptions {
+  /// Only the scores of the last `window` steps count, and none of the prompt; at least 1. Unset: all steps
+  /// and the prompt's rows, for Base::tova as if it were 1.
+  std::optional<Index> window = {};
+  /// Nothing is ever evicted: a new token stays if it ranks among the `budget` first of the cache with
+  /// itself, pins aside, and leaves at once if not.
+  bool append_only = false;
+};
+
+/// A token that leaves the cache for good, in the cut that follows a step.
+struct DecodeMove {
+  /// Index into DecodeReplay::change_sq. Negative for a cut after a position without a query, which comes
+  /// before the first step: -1 for the last such position.
+  Index step = 0;
+  Index position = 0;
+  bool operator==(const DecodeMove&) const = default;
+};
+
+/// What one run gives; steps are the positions l..T-1 that have queries.
+template <class T>
+struct DecodeReplay {
+  std::vector<double> change_sq;  ///< [steps], sum over the query heads of ||o^C_i - o_i||^2
+  std::vector<double> full_sq;    ///< [steps], the same of ||o_i||^2
+  std::vector<Matrix<T>> change;  ///< G of [steps, d_v], o^C_i - o_i
+  KeptSet kept;                   ///< [l], the prompt positions that are left at the end
+  Index cache_size = 0;           ///< at the end, decoded positions included
+  Index first_step = 0;           ///< the position of step 0; T where there are no steps
+  /// What was evicted, ascending by step, then position. A token that append-only turns away leaves in the
+  /// step at which it joined. The cache after step s holds start and the positions l..first_step + s less
+  /// those that left at steps up to s.
+  std::vector<DecodeMove> left;
+};
+
+/// Why a rule cannot rank a cache while decoding, as one clause; nothing where it can.
+std::optional<std::string> why_not_in_decoding(const EvictionRule& rule);
+
+/// The sums that the prompt leaves to its tokens: the rule's scores over its window, not pooled, [1, l]; the
+/// attention of each query head, [G, l], for caote and fastcaote; 0 where the dump has no prompt queries.
+/// Empty where nothing is carried over. Serves every budget. The scores are what `backend` computes.
+template <class T>
+Matrix<double> decode_start_scores(const HeadGroup<T>& group, const EvictionRule& rule,
+                                   const DecodeOptions& options, Workers& workers,
+                                   const Backend& backend = cpu_backend());
+
+/// o_i over all positions up to i, G of [steps, d_v]. Serves every run over the group.
+template <class T>
+std::vector<Matrix<T>> decode_full_outputs(const HeadGroup<T>& group, Workers& workers);
+
+/// One run over a causal group. `start_scores` and `full` are what the two functions above give. For a rule
+/// with per_visible_row a token's sum is divided by the number of rows at or after its position that went
+/// into it. Takes 4 G n d flops a step for a cache of n tokens; holds n (d + 2 d_v) numbers of T, a few rows
+/// of n doubles and, with a window, as many more (per query head for caote and fastcaote), besides its
+/// results. Runs on the calling thread: runs are what to share out. Throws InputError where a number
+/// overflows T, Interrupted where the workers are stopping.
+template <class T>
+DecodeReplay<T> decode_replay(const HeadGroup<T>& group, const EvictionRule& rule, const KeptSet& start,
+                              Index budget, const DecodeOptions& options, const Matrix<double>& start_scores,
+                              const std::vector<Matrix<T>>& full, Workers& workers);
+
+/// What one run of several over a group is asked for; what is pointed to outlives the call.
+struct DecodeRequest {
+  const EvictionRule* rule = nullptr;
+  const KeptSet* start = nullptr;
+  Index budget = 0;
+  DecodeOptions options;
+  const Matrix<double>* start_scores = nullptr;
+};
+
+/// decode_replay() for each of the runs, which the workers share.
+template <class T>
+std::vector<DecodeReplay<T>> decode_replays(const HeadGroup<T>& group, std::span<const DecodeRequest> runs,
+                                            const std::vector<Matrix<T>>& full, Workers& workers);
+
+/// The CUDA twin, on the calling thread's device: every rule that can decode, logits and outputs in float32,
+/// weights and sums of scores in float64, the same bits in every run and whatever runs beside it. A cache
+/// that holds every token has the full output itself. A step of a cache of n tokens reads 4 n (d + d_v)
+/// bytes for each 4 query heads, a second time the values for scores of ||v - o|| (caote and fastcaote: a
+/// third), all from one multiprocessor: at 50 to 100 GB/s 10 to 20 us for n = 1024, d = d_v = 128. Runs go
+/// side by side on all multiprocessors: many of them are what fills a device. Holds the group, the results
+/// and some 140 bytes (and 8 for each step of a window; these per query head for caote and fastcaote) for
+/// each token that a run can hold: of `workspace` bytes, or of half the device's free memory where that is
+/// less, and at least for one run; runs that find no room wait for others. Throws DeviceError and
+/// OutOfDeviceMemory besides what decode_replay() throws.
+std::vector<DecodeReplay<float>> decode_replays_cuda(const HeadGroup<float>& group,
+                                                     std::span<const DecodeRequest> runs,
+                                                     const std::vector<Matrix<float>>& full, Workers& workers,
+                                                     std::size_t workspace = std::size_t{8} << 30);
+
+/// The judge: float64 from the definitions, the cache rebuilt and its scores recomputed by brute force at
+/// every step. Shares nothing with the fast twin.
+DecodeReplay<double> decode_replay_reference(const HeadGroup<double>& group, const EvictionRule& rule,
+                                             const KeptSet& start, Index budget,
+                                             const DecodeOptions& options);
+
+#define KVREPLAY_DECODE(T)                                                                                \
+  extern template Matrix<double> decode_start_scores(const HeadGroup<T>&, const EvictionRule&,            \
+                                                     const DecodeOptions&, Workers&, const Backend&);     \
+  extern template std::vector<Matrix<T>> decode_full_outputs(const HeadGroup<T>&, Workers&);              \
+  extern template DecodeReplay<T> decode_replay(const HeadGroup<T>&, const EvictionRule&, const KeptSet&, \
+                                                Index, const DecodeOptions&, const Matrix<double>&,       \
+                                                const std::vector<Matrix<T>>&, Workers&);                 \
+  extern template std::vector<DecodeReplay<T>> decode_replays(                                            \
+      const HeadGroup<T>&, std::span<const DecodeRequest>, const std::vector<Matrix<T>>&, Workers&);
+KVREPLAY_DECODE(float)
+KVREPLAY_DECODE(double)
+#undef KVREPLAY_DECODE
+
+}  // namespace kvreplay

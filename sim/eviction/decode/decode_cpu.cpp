@@ -1,0 +1,322 @@
+#include "sim/eviction/decode/decode.hpp"
+#include "sim/eviction/decode/decode_cache.hpp"
+#include "sim/eviction/decode/decode_rows.hpp"
+#include "sim/eviction/decode/decode_run.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+namespace kvreplay {
+namespace {
+
+/// A cache, what its tokens are ranked by, and how it is cut.
+template <class T>
+class RankedCache {
+ public:
+  RankedCache(const HeadGroup<T>& group, const EvictionRule& rule, const KeptSet& start, Index budget,
+              const DecodeOptions& options, const Matrix<double>& start_scores);
+
+  void join(Index p);
+  void add_scores(const AttentionRows<T>& attention);
+  /// Back to the budget; what leaves is added to `left` as of `step`.
+  void cut(Index step, std::vector<DecodeMove>& left);
+  const TokenSlots<T>& slots() const { return slots_; }
+
+ private:
+  const HeadGroup<T>& group_;
+  const EvictionRule& rule_;
+  const Index budget_;
+  const bool append_only_;
+  const std::optional<Index> window_;
+  TokenSlots<T> slots_;
+  std::optional<ScoreSums> sums_;
+  std::optional<RowScores<T>> row_scores_;
+  std::vector<Index> by_position_;  // slots, ascending by position
+  Index rows_ = 0;                  // so far
+  std::vector<Index> rows_before_;  // by slot: rows that went into its sum when it joined, less rows_ then
+  Vector<double> rank_;
+  // Sums over the cache: of the normalised keys for keydiff, of the values for fastcaote.
+  Vector<double> key_sum_, value_sum_;
+  Vector<double> dots_;  // [capacity]
+
+  void count_in(Index slot, double sign);
+  void remove(Index slot);
+  void rank();
+  void rank_by_keydiff();
+  void evict(Index tokens, Index step, std::vector<DecodeMove>& left);
+};
+
+template <class T>
+RankedCache<T>::RankedCache(const HeadGroup<T>& group, const EvictionRule& rule, const KeptSet& start,
+                            Index budget, const DecodeOptions& options, const Matrix<double>& start_scores)
+    : group_(group),
+      rule_(rule),
+      budget_(std::max<Index>(budget, 0)),
+      append_only_(options.append_only),
+      window_(steps_counted(rule, options)),
+      slots_(group, most_tokens(group, start, budget_, append_only_),
+             rule.metric && needs_differences(*rule.metric)),
+      rank_(slots_.capacity()) {
+  const Index capacity = slots_.capacity(), steps = decode_steps(group).count();
+  const Index width = width_of_sums(group, rule);
+  if (ranks_by_rows(rule)) {
+    // A window that no run outlives drops nothing.
+    sums_.emplace(width, capacity, window_ && *window_ < steps ? window_ : std::nullopt);
+    row_scores_.emplace(group, *rule.metric, capacity);
+  }
+  if (rule.metric == TokenMetric::keydiff) {
+    key_sum_.setZero(group.d());
+    dots_.resize(capacity);
+  }
+  if (rule.metric == TokenMetric::fastcaote) value_sum_.setZero(group.d_v());
+
+  const bool carried = ranks_by_rows(rule) && !window_;
+  if (carried && (start_scores.rows() != width || start_scores.cols() != group.l))
+    throw std::invalid_argument("decode_replay: start scores of another group or rule");
+  const Index prompt_rows = window_rows(group.l, group.first_query(), rule.window).count();
+  for (const Index p : positions(start)) {
+    join(p);
+    if (!window_) rows_before_.back() = std::min(prompt_rows, group.l - p);
+    if (!carried) continue;
+    const Index slot = slots_.size() - 1;
+    for (Index w = 0; w < width; ++w) sums_->sums(w)[slot] = start_scores(w, p);
+  }
+}
+
+template <class T>
+void RankedCache<T>::join(Index p) {
+  const Index slot = slots_.size();
+  slots_.add(p);
+  by_position_.push_back(slot);
+  rows_before_.push_back(-rows_);
+  if (sums_) sums_->clear(slot);
+  count_in(slot, 1);
+}
+
+template <class T>
+void RankedCache<T>::count_in(Index slot, double sign) {
+  if (key_sum_.size() > 0 && slots_.key_norm(slot) > 0)
+    key_sum_ += sign / slots_.key_norm(slot) * slots_.key(slot);
+  if (value_sum_.size() > 0) value_sum_ += sign * slots_.value(slot);
+}
+
+template <class T>
+void RankedCache<T>::remove(Index slot) {
+  const Index last = slots_.size() - 1;
+  count_in(slot, -1);
+  by_position_.erase(std::find(by_position_.begin(), by_position_.end(), slot));
+  if (slot != last) {
+    *std::find(by_position_.begin(), by_position_.end(), last) = slot;
+    rows_before_[static_cast<std::size_t>(slot)] = rows_before_.back();
+    if (sums_) sums_->move(last, slot);
+  }
+  rows_before_.pop_back();
+  slots_.remove(slot);
+}
+
+template <class T>
+void RankedCache<T>::add_scores(const AttentionRows<T>& attention) {
+  ++rows_;
+  if (!sums_) return;
+  row_scores_->take(attention, slots_, sums_->new_row());
+  sums_->add_row();
+}
+
+template <class T>
+void RankedCache<T>::rank_by_keydiff() {
+  const Index n = slots_.size();
+  const double norm = key_sum_.norm();
+  rank_.head(n).setZero();
+  if (!(norm > 0)) return;
+  // In double: where all keys share a large part, their cosines differ in the last digits only.
+  const Vector<double> anchor = key_sum_ / norm;
+  token_dots_in_double(slots_.keys(), slots_.tiles(), group_.d(), anchor.data(), dots_.data());
+  for (Index p = 0; p < n; ++p)
+    if (slots_.key_norm(p) > 0) rank_[p] = -dots_[p] / slots_.key_norm(p);
+}
+
+template <class T>
+void RankedCache<T>::rank() {
+  const Index n = slots_.size();
+  if (!rule_.metric) {
+    for (Index p = 0; p < n; ++p) rank_[p] = static_cast<double>(slots_.position(p));
+  } else if (*rule_.metric == TokenMetric::knorm) {
+    for (Index p = 0; p < n; ++p) rank_[p] = -slots_.key_norm(p);
+  } else if (*rule_.metric == TokenMetric::keydiff) {
+    rank_by_keydiff();
+  } else if (by_query_head(*rule_.metric)) {
+    row_scores_->take_caote(*sums_, slots_, value_sum_ / static_cast<double>(n), rank_.data());
+  } else {
+    std::copy_n(sums_->sums(0), n, rank_.data());
+  }
+  if (!rule_.per_visible_row) return;
+  for (Index p = 0; p < n; ++p) {
+    Index rows = rows_ + rows_before_[static_cast<std::size_t>(p)];
+    if (window_) rows = std::min(rows, *window_);
+    if (rows > 0) rank_[p] /= static_cast<double>(rows);
+  }
+}
+
+template <class T>
+void RankedCache<T>::cut(Index step, std::vector<DecodeMove>& left) {
+  const Index n = slots_.size();
+  if (n <= budget_) return;
+  rank();
+  if (!append_only_) {
+    evict(n - budget_, step, left);
+    return;
+  }
+  const double own = rank_[n - 1];  // the newest; a tie goes to the other
+  Index before = 0;
+  for (Index p = 0; p < n - 1; ++p) before += rank_[p] >= own ? 1 : 0;
+  if (before < budget_) return;
+  left.push_back({step, slots_.position(n - 1)});
+  remove(n - 1);
+}
+
+template <class T>
+void RankedCache<T>::evict(Index tokens, Index step, std::vector<DecodeMove>& left) {
+  const Index sinks = std::min(rule_.sinks, budget_), recent = std::min(rule_.recent, budget_ - sinks);
+  const auto begin = by_position_.begin() + sinks, end = by_position_.end() - recent;
+  if (tokens == 1) {
+    auto least = begin;
+    for (auto at = begin; at != end; ++at)
+      if (rank_[*at] <= rank_[*least]) least = at;  // among equals the last
+    left.push_back({step, slots_.position(*least)});
+    remove(*least);
+    return;
+  }
+  std::vector<Index> lowest(begin, end);
+  std::sort(lowest.begin(), lowest.end(), [&](Index a, Index b) {
+    return rank_[a] != rank_[b] ? rank_[a] < rank_[b] : slots_.position(a) > slots_.position(b);
+  });
+  lowest.resize(static_cast<std::size_t>(tokens));
+  const auto first = static_cast<std::ptrdiff_t>(left.size());
+  for (const Index slot : lowest) left.push_back({step, slots_.position(slot)});
+  std::sort(left.begin() + first, left.end(),
+            [](const DecodeMove& a, const DecodeMove& b) { return a.position < b.position; });
+  std::sort(lowest.rbegin(),
+            lowest.rend());  // the last slot takes a place: from the back, none of these moves
+  for (const Index slot : lowest) remove(slot);
+}
+
+}  // namespace
+
+std::optional<std::string> why_not_in_decoding(const EvictionRule& rule) {
+  if (rule.given) return "a score given for the prompt has no value for decoded tokens";
+  if (rule.policy.base == Base::greedy_exact || rule.policy.base == Base::exchange)
+    return "the exact search looks at the whole prompt";
+  if (rule.metric && kind_of(*rule.metric) == MetricKind::oracle)
+    return "the oracle looks at steps yet to come";
+  if (rule.metric == TokenMetric::expected_attention)
+    return "Expected Attention is defined for the queries of a prompt";
+  if (rule.shared_by_layer) return "one ranking for a whole layer is made after the prompt only";
+  return std::nullopt;
+}
+
+template <class T>
+Matrix<double> decode_start_scores(const HeadGroup<T>& group, const EvictionRule& rule,
+                                   const DecodeOptions& options, Workers& workers, const Backend& backend) {
+  if (!ranks_by_rows(rule) || steps_counted(rule, options)) return {};
+  const bool heads = by_query_head(*rule.metric);
+  if (window_rows(group.l, group.first_query(), rule.window).count() == 0)
+    return Matrix<double>::Zero(heads ? group.G() : 1, group.l);
+  TokenOptions asked;
+  asked.window = rule.window;
+  asked.per_query_head = heads;
+  asked.metrics = {heads ? TokenMetric::attn : *rule.metric};
+  return backend.token_metrics(group, asked, workers)[heads ? TokenMetric::attn : *rule.metric];
+}
+
+template <class T>
+std::vector<Matrix<T>> decode_full_outputs(const HeadGroup<T>& group, Workers& workers) {
+  const Rows steps = decode_steps(group);
+  const Index G = group.G(), n = steps.count();
+  std::vector<Matrix<T>> outputs(static_cast<std::size_t>(G), Matrix<T>(n, group.d_v()));
+  TokenSlots<T> slots(group, group.T_all(), false);
+  for (Index p = 0; p < group.T_all(); ++p) slots.add(p);
+  constexpr Index kAtOnce = 4, kItem = 16;  // steps: that share their reading of the keys; of one work item
+  workers.parallel_for((n + kItem - 1) / kItem, [&](Index item) {
+    AttentionRows<T> attention(group, slots.capacity(), kAtOnce * G);
+    const Index end = std::min((item + 1) * kItem, n);
+    for (Index begin = item * kItem; begin < end; begin += kAtOnce) {
+      const auto step_of = [&](Index r) { return std::min(begin + r / G, end - 1); };
+      for (Index r = 0; r < attention.rows(); ++r)
+        attention.set(r, r % G, steps.begin + step_of(r), steps.begin + step_of(r) + 1);
+      attention.attend(slots);
+      for (Index r = 0; r < attention.rows(); ++r)
+        outputs[static_cast<std::size_t>(r % G)].row(step_of(r)) =
+            attention.output(r).transpose().template cast<T>();
+    }
+  });
+  return outputs;
+}
+
+template <class T>
+DecodeReplay<T> decode_replay(const HeadGroup<T>& group, const EvictionRule& rule, const KeptSet& start,
+                              Index budget, const DecodeOptions& options, const Matrix<double>& start_scores,
+                              const std::vector<Matrix<T>>& full, Workers& workers) {
+  const Rows steps = decode_steps(group);
+  const Index G = group.G();
+  DecodeReplay<T> replay;
+  replay.first_step = steps.begin;
+  replay.change_sq.assign(static_cast<std::size_t>(steps.count()), 0.0);
+  replay.full_sq = replay.change_sq;
+  replay.change.assign(static_cast<std::size_t>(G), Matrix<T>(steps.count(), group.d_v()));
+  RankedCache<T> cache(group, rule, start, budget, options, start_scores);
+  AttentionRows<T> attention(group, cache.slots().capacity(), G);
+  for (Index i = group.l; i < group.T_all(); ++i) {
+    if (workers.stopping()) throw Interrupted{};
+    cache.join(i);
+    if (i >= steps.begin) {
+      const auto step = static_cast<std::size_t>(i - steps.begin);
+      for (Index g = 0; g < G; ++g) attention.set(g, g, i, cache.slots().size());
+      attention.attend(cache.slots());
+      for (Index g = 0; g < G; ++g) {
+        const auto whole = full[static_cast<std::size_t>(g)].row(i - steps.begin);
+        auto change = replay.change[static_cast<std::size_t>(g)].row(i - steps.begin);
+        change = attention.output(g).transpose().template cast<T>() - whole;
+        replay.change_sq[step] += change.template cast<double>().squaredNorm();
+        replay.full_sq[step] += whole.template cast<double>().squaredNorm();
+      }
+      cache.add_scores(attention);
+    }
+    cache.cut(i - steps.begin, replay.left);
+  }
+  replay.kept.assign(static_cast<std::size_t>(group.l), 0);
+  replay.cache_size = cache.slots().size();
+  for (Index slot = 0; slot < replay.cache_size; ++slot)
+    if (cache.slots().position(slot) < group.l)
+      replay.kept[static_cast<std::size_t>(cache.slots().position(slot))] = 1;
+  return replay;
+}
+
+template <class T>
+std::vector<DecodeReplay<T>> decode_replays(const HeadGroup<T>& group, std::span<const DecodeRequest> runs,
+                                            const std::vector<Matrix<T>>& full, Workers& workers) {
+  std::vector<DecodeReplay<T>> replays(runs.size());
+  workers.parallel_for(static_cast<std::ptrdiff_t>(runs.size()), [&](std::ptrdiff_t r) {
+    const DecodeRequest& run = runs[static_cast<std::size_t>(r)];
+    replays[static_cast<std::size_t>(r)] = decode_replay(group, *run.rule, *run.start, run.budget,
+                                                         run.options, *run.start_scores, full, workers);
+  });
+  return replays;
+}
+
+// NOLINTBEGIN(bugprone-macro-parentheses): T is a type
+#define KVREPLAY_DECODE(T)                                                                                  \
+  template Matrix<double> decode_start_scores(const HeadGroup<T>&, const EvictionRule&,                     \
+                                              const DecodeOptions&, Workers&, const Backend&);              \
+  template std::vector<Matrix<T>> decode_full_outputs(const HeadGroup<T>&, Workers&);                       \
+  template DecodeReplay<T> decode_replay(const HeadGroup<T>&, const EvictionRule&, const KeptSet&, Index,   \
+                                         const DecodeOptions&, const Matrix<double>&,                       \
+                                         const std::vector<Matrix<T>>&, Workers&);                          \
+  template std::vector<DecodeReplay<T>> decode_replays(const HeadGroup<T>&, std::span<const DecodeRequest>, \
+                                                       const std::vector<Matrix<T>>&, Workers&);
+KVREPLAY_DECODE(float)
+KVREPLAY_DECODE(double)
+#undef KVREPLAY_DECODE
+// NOLINTEND(bugprone-macro-parentheses)
+
+}  // namespace kvreplay

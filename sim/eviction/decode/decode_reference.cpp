@@ -1,0 +1,178 @@
+#include "sim/attention.hpp"
+#include "sim/eviction/cache_group.hpp"
+#include "sim/eviction/decode/decode.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+// Decoding with evictions (POLICIES.md, Phases) from its definition: the cache is a list of positions, and
+// every row of scores that a token ever got is kept.
+
+namespace kvreplay {
+namespace {
+
+using Group = HeadGroup<double>;
+using M = TokenMetric;
+
+/// caote or fastcaote of one query head from its summed attention over the tokens of a cache.
+Vector<double> caote_of(M metric, const Vector<double>& attn, const Matrix<double>& values) {
+  const Index n = attn.size();
+  Vector<double> scores = Vector<double>::Zero(n);
+  const double total = attn.sum();
+  if (total == 0.0) return scores;
+  const Vector<double> plain_mean = values.colwise().mean().transpose();
+  for (Index p = 0; p < n; ++p) {
+    const Vector<double> v_p = values.row(p).transpose();
+    double others = 0.0;
+    Vector<double> sum_of_others = Vector<double>::Zero(values.cols());
+    for (Index m = 0; m < n; ++m) {
+      if (m == p) continue;
+      others += attn[m];
+      sum_of_others += attn[m] * values.row(m).transpose();
+    }
+    if (metric == M::caote) {
+      // sum_m s_m v_m - v_p = (1 - s_p) (m' - v_p) with m' the weighted mean of the others
+      const Vector<double> mean = others > 0.0 ? (sum_of_others / others).eval() : sum_of_others;
+      scores[p] = attn[p] / total * (mean - v_p).norm();
+    } else {
+      const double distance = (plain_mean - v_p).norm();
+      scores[p] = attn[p] == 0.0 || distance == 0.0 ? 0.0 : attn[p] / others * distance;
+    }
+  }
+  return scores;
+}
+
+/// Everything one run knows: the cache and the rows of scores, one number per query head or one in all.
+struct Run {
+  const Group& group;
+  const EvictionRule& rule;
+  std::optional<Index> window;
+  std::vector<Index> cache;
+  std::map<Index, std::vector<Vector<double>>> rows;  // by position, oldest first
+  std::map<Index, Vector<double>> prompt;             // by position: the prompt's sums, where they count
+  Index prompt_rows = 0;
+
+  bool caote() const { return rule.metric == M::caote || rule.metric == M::fastcaote; }
+  bool by_rows() const { return rule.metric && rule.metric != M::knorm && rule.metric != M::keydiff; }
+
+  TokenOptions scores_of(Index rows_asked) const {
+    TokenOptions asked;
+    asked.window = rows_asked;
+    asked.per_query_head = caote();
+    asked.metrics = {caote() ? M::attn : *rule.metric};
+    return asked;
+  }
+
+  /// The sum of what a token has been given, and the number of rows in it.
+  Vector<double> sum_of(Index p, Index& counted) const {
+    Vector<double> sum = Vector<double>::Zero(caote() ? group.G() : 1);
+    counted = 0;
+    if (!window && p < group.l) {
+      if (prompt.contains(p)) sum += prompt.at(p);
+      counted += std::min(prompt_rows, group.l - p);
+    }
+    const auto found = rows.find(p);
+    if (found == rows.end()) return sum;
+    const Index there = static_cast<Index>(found->second.size());
+    for (Index r = window ? std::max<Index>(there - *window, 0) : 0; r < there; ++r, ++counted)
+      sum += found->second[static_cast<std::size_t>(r)];
+    return sum;
+  }
+
+  Vector<double> ranking() const {
+    const Index n = static_cast<Index>(cache.size());
+    Vector<double> score(n), counted(n);
+    Matrix<double> sums(caote() ? group.G() : 1, n);
+    for (Index c = 0; c < n; ++c) {
+      Index count = 0;
+      sums.col(c) = sum_of(cache[static_cast<std::size_t>(c)], count);
+      counted[c] = static_cast<double>(count);
+      score[c] = static_cast<double>(cache[static_cast<std::size_t>(c)]);  // by position
+    }
+    if (caote()) {
+      const Matrix<double> values = cache_group(group, cache, 0).v;
+      score.setZero();
+      for (Index g = 0; g < group.G(); ++g) score += caote_of(*rule.metric, sums.row(g).transpose(), values);
+    } else if (by_rows()) {
+      score = sums.row(0).transpose();
+    } else if (rule.metric) {
+      TokenOptions asked = scores_of(1);
+      score = token_metrics_reference(cache_group(group, cache, 0), asked)[*rule.metric].row(0).transpose();
+    }
+    if (rule.per_visible_row)
+      for (Index c = 0; c < n; ++c)
+        if (counted[c] > 0.0) score[c] /= counted[c];
+    return score;
+  }
+
+  void cut(Index budget, bool append_only) {
+    const Index n = static_cast<Index>(cache.size());
+    if (n <= budget) return;
+    if (append_only) {
+      if (largest(ranking(), budget).back() == 0) cache.pop_back();
+      return;
+    }
+    EvictionRule plain = rule;
+    plain.per_visible_row = false;
+    plain.pool = {};
+    const KeptSet kept = keep_by(plain, ranking(), budget);
+    std::vector<Index> left;
+    for (const Index c : positions(kept)) left.push_back(cache[static_cast<std::size_t>(c)]);
+    cache = left;
+  }
+};
+
+}  // namespace
+
+DecodeReplay<double> decode_replay_reference(const Group& group, const EvictionRule& rule,
+                                             const KeptSet& start, Index budget,
+                                             const DecodeOptions& options) {
+  Run run{group, rule, options.window, positions(start), {}, {}, 0};
+  if (!run.window && rule.policy.base == Base::tova) run.window = 1;
+  run.prompt_rows = window_rows(group.l, group.first_query(), rule.window).count();
+  if (run.by_rows() && !run.window) {
+    const TokenOptions asked = run.scores_of(rule.window);
+    const TokenMetrics scores = token_metrics_reference(group, asked);
+    for (const Index p : run.cache) run.prompt[p] = scores[run.caote() ? M::attn : *rule.metric].col(p);
+  }
+
+  const Index first = std::max(group.l, group.first_query());
+  const Index steps = std::max<Index>(group.T_all() - first, 0);
+  DecodeReplay<double> replay;
+  replay.first_step = first;
+  replay.change.assign(static_cast<std::size_t>(group.G()), Matrix<double>::Zero(steps, group.d_v()));
+  for (Index i = group.l; i < group.T_all(); ++i) {
+    run.cache.push_back(i);
+    if (i >= first) {
+      const Group cached = cache_group(group, run.cache, 1);
+      double change_sq = 0.0, full_sq = 0.0;
+      for (Index g = 0; g < group.G(); ++g) {
+        const Vector<double> full = attention_output(group, g, i);
+        const Vector<double> change = attention_output(cached, g, cached.T_all() - 1) - full;
+        replay.change[static_cast<std::size_t>(g)].row(i - first) = change.transpose();
+        change_sq += change.squaredNorm();
+        full_sq += full.squaredNorm();
+      }
+      replay.change_sq.push_back(change_sq);
+      replay.full_sq.push_back(full_sq);
+      Matrix<double> row = Matrix<double>::Zero(1, cached.l);  // counted even where nothing is summed
+      if (run.by_rows())
+        row = token_metrics_reference(cached, run.scores_of(1))[run.caote() ? M::attn : *rule.metric];
+      for (Index c = 0; c < cached.l; ++c)
+        run.rows[run.cache[static_cast<std::size_t>(c)]].push_back(row.col(c));
+    }
+    const std::vector<Index> before = run.cache;
+    run.cut(budget, options.append_only);
+    for (const Index p : before)
+      if (std::find(run.cache.begin(), run.cache.end(), p) == run.cache.end())
+        replay.left.push_back({i - first, p});
+  }
+  replay.kept.assign(static_cast<std::size_t>(group.l), 0);
+  for (const Index p : run.cache)
+    if (p < group.l) replay.kept[static_cast<std::size_t>(p)] = 1;
+  replay.cache_size = static_cast<Index>(run.cache.size());
+  return replay;
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,242 @@
+#include "sim/eviction/decode/decode_rows.hpp"
+
+// The order of these is Highway's.
+// clang-format off
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "sim/eviction/decode/decode_rows_cpu.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+#include <hwy/contrib/math/math-inl.h>
+#include "sim/simd/panel_gemm-inl.hpp"
+// clang-format on
+
+#include <algorithm>
+#include <limits>
+
+HWY_BEFORE_NAMESPACE();
+namespace kvreplay::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+template <class T>
+HWY_INLINE void TokenDots(const T* x, Index tiles, Index width, const T* vectors, Index m, T* out) {
+  constexpr Index W = kPanelWidth<T>;
+  for (Index tile = 0; tile < tiles; ++tile)
+    PanelGemm<T>(m, vectors, width, 1, width, x + tile * width * W, nullptr, out + tile * m * W);
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> LoadDoubles(D d, const double* from) {
+  return hn::LoadU(d, from);
+}
+template <class D>
+HWY_INLINE hn::Vec<D> LoadDoubles(D d, const float* from) {
+  return hn::PromoteTo(d, hn::LoadU(hn::Rebind<float, D>(), from));
+}
+
+template <class T>
+HWY_INLINE void TokenDotsInDouble(const T* x, Index tiles, Index width, const double* vector, double* out) {
+  const hn::ScalableTag<double> d;
+  constexpr Index W = kPanelWidth<T>;
+  const Index N = static_cast<Index>(hn::Lanes(d));
+  for (Index tile = 0; tile < tiles; ++tile)
+    for (Index n = 0; n < W; n += 2 * N) {
+      const T* at = x + tile * width * W + n;
+      auto sum0 = hn::Zero(d), sum1 = hn::Zero(d);
+      for (Index c = 0; c < width; ++c) {
+        const auto b = hn::Set(d, vector[c]);
+        sum0 = hn::MulAdd(b, LoadDoubles(d, at + c * W), sum0);
+        sum1 = hn::MulAdd(b, LoadDoubles(d, at + c * W + N), sum1);
+      }
+      hn::StoreU(sum0, d, out + tile * W + n);
+      hn::StoreU(sum1, d, out + tile * W + n + N);
+    }
+}
+
+template <class T>
+HWY_INLINE void WeightedTokens(const T* x, Index stride, Index tokens, Index panels, const T* weights,
+                               Index m, T* sums) {
+  constexpr Index W = kPanelWidth<T>;
+  constexpr Index kChunk = 128;  // of a panel: 16 KiB, read again for every few rows; sums of sums round less
+  HWY_ALIGN T ones[W];
+  std::fill_n(ones, W, T{1});
+  for (Index panel = 0; panel < panels; ++panel) {
+    T* sum = sums + panel * m * W;
+    std::fill_n(sum, m * W, T{0});
+    for (Index p = 0; p < tokens; p += kChunk)
+      PanelGemm<T>(m, weights + p, stride, 1, std::min(kChunk, tokens - p), x + (panel * stride + p) * W,
+                   ones, sum);
+  }
+}
+
+enum class Products { square, with_token, with_base };
+
+/// Where the results of one block of vectors go, `stride` apart.
+template <class T>
+struct DifferenceSums {
+  T *square, *product;
+  Index stride;
+};
+
+template <int MR, Products kProducts, class T>
+HWY_INLINE void DifferenceBlock(const T* HWY_RESTRICT tile, Index width, const T* HWY_RESTRICT base,
+                                const DifferenceSums<T>& out) {
+  const hn::ScalableTag<T> d;
+  using V = hn::Vec<decltype(d)>;
+  constexpr Index W = kPanelWidth<T>;
+  const Index N = static_cast<Index>(hn::Lanes(d));
+  for (Index n = 0; n < W; n += 2 * N) {
+    V square[MR][2], product[MR][2];
+#pragma GCC unroll 4
+    for (int r = 0; r < MR; ++r) square[r][0] = square[r][1] = product[r][0] = product[r][1] = hn::Zero(d);
+    for (Index c = 0; c < width; ++c) {
+      const V x0 = hn::LoadU(d, tile + c * W + n), x1 = hn::LoadU(d, tile + c * W + n + N);
+#pragma GCC unroll 4
+      for (int r = 0; r < MR; ++r) {
+        const V b = hn::Set(d, base[r * width + c]);
+        const V diff0 = hn::Sub(x0, b), diff1 = hn::Sub(x1, b);
+        square[r][0] = hn::MulAdd(diff0, diff0, square[r][0]);
+        square[r][1] = hn::MulAdd(diff1, diff1, square[r][1]);
+        if constexpr (kProducts == Products::with_token) {
+          product[r][0] = hn::MulAdd(x0, diff0, product[r][0]);
+          product[r][1] = hn::MulAdd(x1, diff1, product[r][1]);
+        }
+        if constexpr (kProducts == Products::with_base) {
+          product[r][0] = hn::MulAdd(b, diff0, product[r][0]);
+          product[r][1] = hn::MulAdd(b, diff1, product[r][1]);
+        }
+      }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < MR; ++r) {
+      hn::StoreU(square[r][0], d, out.square + r * out.stride + n);
+      hn::StoreU(square[r][1], d, out.square + r * out.stride + n + N);
+      if constexpr (kProducts != Products::square) {
+        hn::StoreU(product[r][0], d, out.product + r * out.stride + n);
+        hn::StoreU(product[r][1], d, out.product + r * out.stride + n + N);
+      }
+    }
+  }
+}
+
+template <Products kProducts, class T>
+HWY_NOINLINE void Differences(const T* x, Index tiles, Index width, const T* base, Index m,
+                              const DifferenceSums<T>& out) {
+  constexpr Index W = kPanelWidth<T>;
+  constexpr Index kAtOnce = HWY_TARGET <= HWY_AVX3 ? 4 : 2;  // 4 sums each have to fit the registers
+  for (Index tile = 0; tile < tiles; ++tile) {
+    const T* at = x + tile * width * W;
+    const auto into = [&](Index r) HWY_ATTR {
+      const Index to = r * out.stride + tile * W;
+      return DifferenceSums<T>{out.square + to, kProducts == Products::square ? nullptr : out.product + to,
+                               out.stride};
+    };
+    Index r = 0;
+    for (; r + kAtOnce <= m; r += kAtOnce)
+      DifferenceBlock<kAtOnce, kProducts>(at, width, base + r * width, into(r));
+    for (; r < m; ++r) DifferenceBlock<1, kProducts>(at, width, base + r * width, into(r));
+  }
+}
+
+template <class T>
+HWY_INLINE void TokenDifferences(const T* x, Index tiles, Index width, const T* base, Index m, Index stride,
+                                 T* square, T* with_token, T* with_base) {
+  if (with_token == nullptr && with_base == nullptr)
+    Differences<Products::square, T>(x, tiles, width, base, m, {square, nullptr, stride});
+  if (with_token != nullptr)
+    Differences<Products::with_token, T>(x, tiles, width, base, m, {square, with_token, stride});
+  if (with_base != nullptr)
+    Differences<Products::with_base, T>(x, tiles, width, base, m, {square, with_base, stride});
+}
+
+HWY_INLINE double ExpAndSum(double* e, Index n, double shift) {
+  const hn::ScalableTag<double> d;
+  const Index N = static_cast<Index>(hn::Lanes(d));
+  const auto hidden = hn::Set(d, -std::numeric_limits<double>::infinity()), by = hn::Set(d, shift);
+  auto sum = hn::Zero(d);
+  for (Index p = 0; p < n; p += N) {
+    const auto z = hn::LoadU(d, e + p);
+    const auto weight = hn::IfThenElseZero(hn::Gt(z, hidden), hn::Exp(d, hn::Sub(z, by)));
+    sum = hn::Add(sum, weight);
+    hn::StoreU(weight, d, e + p);
+  }
+  return hn::GetLane(hn::SumOfLanes(d, sum));
+}
+
+HWY_INLINE void CapLogits(double* z, Index n, double cap, double* slope) {
+  const hn::ScalableTag<double> d;
+  const Index N = static_cast<Index>(hn::Lanes(d));
+  const auto c = hn::Set(d, cap);
+  for (Index p = 0; p < n; p += N) {
+    const auto tanh = hn::Tanh(d, hn::Div(hn::LoadU(d, z + p), c));
+    hn::StoreU(hn::NegMulAdd(tanh, tanh, hn::Set(d, 1.0)), d, slope + p);
+    hn::StoreU(hn::Mul(c, tanh), d, z + p);
+  }
+}
+
+// Highway exports plain functions: one set of names for each element type.
+#define KVREPLAY_DECODE_ROWS(T, Suffix)                                                                     \
+  void TokenDots##Suffix(const T* x, Index tiles, Index width, const T* vectors, Index m, T* out) {         \
+    TokenDots(x, tiles, width, vectors, m, out);                                                            \
+  }                                                                                                         \
+  void TokenDotsInDouble##Suffix(const T* x, Index tiles, Index width, const double* vector, double* out) { \
+    TokenDotsInDouble(x, tiles, width, vector, out);                                                        \
+  }                                                                                                         \
+  void WeightedTokens##Suffix(const T* x, Index stride, Index tokens, Index panels, const T* weights,       \
+                              Index m, T* sums) {                                                           \
+    WeightedTokens(x, stride, tokens, panels, weights, m, sums);                                            \
+  }                                                                                                         \
+  void TokenDifferences##Suffix(const T* x, Index tiles, Index width, const T* base, Index m, Index stride, \
+                                T* square, T* with_token, T* with_base) {                                   \
+    TokenDifferences(x, tiles, width, base, m, stride, square, with_token, with_base);                      \
+  }
+KVREPLAY_DECODE_ROWS(float, F32)
+KVREPLAY_DECODE_ROWS(double, F64)
+#undef KVREPLAY_DECODE_ROWS
+double ExpAndSumF64(double* e, Index n, double shift) { return ExpAndSum(e, n, shift); }
+void CapLogitsF64(double* z, Index n, double cap, double* slope) { CapLogits(z, n, cap, slope); }
+
+}  // namespace kvreplay::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace kvreplay {
+
+#define KVREPLAY_DECODE_ROWS(T, Suffix)                                                                 \
+  HWY_EXPORT(TokenDots##Suffix);                                                                        \
+  HWY_EXPORT(TokenDotsInDouble##Suffix);                                                                \
+  HWY_EXPORT(WeightedTokens##Suffix);                                                                   \
+  HWY_EXPORT(TokenDifferences##Suffix);                                                                 \
+  template <>                                                                                           \
+  void token_dots(const T* x, Index tiles, Index width, const T* vectors, Index m, T* out) {            \
+    HWY_DYNAMIC_DISPATCH(TokenDots##Suffix)(x, tiles, width, vectors, m, out);                          \
+  }                                                                                                     \
+  template <>                                                                                           \
+  void token_dots_in_double(const T* x, Index tiles, Index width, const double* vector, double* out) {  \
+    HWY_DYNAMIC_DISPATCH(TokenDotsInDouble##Suffix)(x, tiles, width, vector, out);                      \
+  }                                                                                                     \
+  template <>                                                                                           \
+  void weighted_tokens(const T* x, Index stride, Index tokens, Index panels, const T* weights, Index m, \
+                       T* sums) {                                                                       \
+    HWY_DYNAMIC_DISPATCH(WeightedTokens##Suffix)(x, stride, tokens, panels, weights, m, sums);          \
+  }                                                                                                     \
+  template <>                                                                                           \
+  void token_differences(const T* x, Index tiles, Index width, const T* base, Index m, Index stride,    \
+                         T* square, T* with_token, T* with_base) {                                      \
+    HWY_DYNAMIC_DISPATCH(TokenDifferences##Suffix)                                                      \
+    (x, tiles, width, base, m, stride, square, with_token, with_base);                                  \
+  }
+KVREPLAY_DECODE_ROWS(float, F32)
+KVREPLAY_DECODE_ROWS(double, F64)
+#undef KVREPLAY_DECODE_ROWS
+
+HWY_EXPORT(ExpAndSumF64);
+double exp_and_sum(double* e, Index n, double shift) {
+  return HWY_DYNAMIC_DISPATCH(ExpAndSumF64)(e, n, shift);
+}
+HWY_EXPORT(CapLogitsF64);
+void cap_logits(double* z, Index n, double cap, double* slope) {
+  HWY_DYNAMIC_DISPATCH(CapLogitsF64)(z, n, cap, slope);
+}
+
+}  // namespace kvreplay
+#endif

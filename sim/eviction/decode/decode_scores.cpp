@@ -1,0 +1,250 @@
+#include "sim/eviction/decode/decode_scores.hpp"
+
+#include "data/error.hpp"
+#include "sim/eviction/decode/decode_rows.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+namespace kvreplay {
+
+RowScore row_score_of(TokenMetric metric) {
+  switch (metric) {
+    case TokenMetric::attn_sq:
+      return RowScore::attention_sq;
+    case TokenMetric::value:
+    case TokenMetric::exact_value:
+      return RowScore::value;
+    case TokenMetric::key:
+      return RowScore::key;
+    case TokenMetric::joint:
+      return RowScore::joint;
+    case TokenMetric::exact_key:
+      return RowScore::exact_key;
+    case TokenMetric::exact_joint:
+      return RowScore::exact_joint;
+    case TokenMetric::exact_remove:
+      return RowScore::exact_remove;
+    default:
+      return RowScore::attention;
+  }
+}
+
+ScoreSums::ScoreSums(Index width, Index capacity, std::optional<Index> window)
+    : width_(width), capacity_(capacity), window_(window.value_or(0)) {
+  const auto size = static_cast<std::size_t>(width * capacity);
+  row_.assign(size, 0.0);
+  sums_.assign(size, 0.0);
+  if (window) newer_.assign(size, 0.0);
+  older_.assign(static_cast<std::size_t>(window_), std::vector<double>(size, 0.0));
+}
+
+double* ScoreSums::new_row() {
+  std::fill(row_.begin(), row_.end(), 0.0);
+  return row_.data();
+}
+
+void ScoreSums::add_row() {
+  const std::size_t n = row_.size();
+  if (window_ == 0) {
+    for (std::size_t k = 0; k < n; ++k) sums_[k] += row_[k];
+    return;
+  }
+  const auto at = static_cast<std::size_t>(step_);
+  const double* old = at + 1 < older_.size() ? older_[at + 1].data() : nullptr;
+  for (std::size_t k = 0; k < n; ++k) {
+    newer_[k] += row_[k];
+    sums_[k] = newer_[k] + (old != nullptr ? old[k] : 0.0);
+  }
+  std::swap(older_[at], row_);
+  if (++step_ < window_) return;
+  step_ = 0;
+  std::fill(newer_.begin(), newer_.end(), 0.0);
+  for (std::size_t j = older_.size() - 1; j > 0; --j)
+    for (std::size_t k = 0; k < n; ++k) older_[j - 1][k] += older_[j][k];
+}
+
+void ScoreSums::clear(Index slot) {
+  each_vector([&](std::vector<double>& values) {
+    for (auto k = static_cast<std::size_t>(slot); k < values.size(); k += static_cast<std::size_t>(capacity_))
+      values[k] = 0;
+  });
+}
+
+void ScoreSums::move(Index from, Index to) {
+  each_vector([&](std::vector<double>& values) {
+    if (values.empty()) return;
+    for (Index w = 0; w < width_; ++w)
+      values[static_cast<std::size_t>(w * capacity_ + to)] =
+          values[static_cast<std::size_t>(w * capacity_ + from)];
+  });
+}
+
+template <class T>
+RowScores<T>::RowScores(const HeadGroup<T>& group, TokenMetric metric, Index capacity)
+    : group_(group), metric_(metric), capacity_(capacity) {
+  if (!needs_differences(metric)) return;
+  const Index G = group.G();
+  base_ = aligned_zeros<T>(G * group.d_v());
+  square_ = aligned_zeros<T>(G * capacity);
+  if (metric == TokenMetric::joint || metric == TokenMetric::exact_joint)
+    product_ = aligned_zeros<T>(G * capacity);
+  if (!by_query_head(metric)) return;
+  weights_ = aligned_zeros<T>(G * capacity);
+  sums_ = aligned_zeros<T>(G * (group.d_v() + kPanelWidth<T>));
+}
+
+template <class T>
+void RowScores<T>::take_differences(const TokenSlots<T>& slots) {
+  const Index G = group_.G();
+  token_differences(slots.value_tiles(), slots.tiles(), group_.d_v(), base_.get(), G, capacity_,
+                    square_.get(), metric_ == TokenMetric::joint ? product_.get() : nullptr,
+                    metric_ == TokenMetric::exact_joint ? product_.get() : nullptr);
+  for (Index g = 0; g < G; ++g) {
+    double total = 0;
+    for (Index p = 0; p < slots.size(); ++p) total += static_cast<double>(square_[g * capacity_ + p]);
+    if (!std::isfinite(total))
+      throw InputError(
+          "layer " + std::to_string(group_.layer) + ", KV head " + std::to_string(group_.kv_head),
+          "a finite " + std::string(name_of(metric_)) + " while decoding",
+          std::string("an overflow of ") + (sizeof(T) == 4 ? "float32 (see --precision f64)" : "float64"));
+  }
+}
+
+template <class T>
+void RowScores<T>::take(const AttentionRows<T>& attention, const TokenSlots<T>& slots, double* row) {
+  const Index G = group_.G(), n = slots.size();
+  if (by_query_head(metric_)) {
+    for (Index g = 0; g < G; ++g) std::copy_n(attention.weight(g), n, row + g * capacity_);
+    return;
+  }
+  if (needs_differences(metric_)) {
+    for (Index g = 0; g < G; ++g)
+      for (Index c = 0; c < group_.d_v(); ++c)
+        base_[g * group_.d_v() + c] = static_cast<T>(attention.output(g)[c]);
+    take_differences(slots);
+  }
+  for (Index g = 0; g < G; ++g) {
+    const Index top = attention.top(g);
+    const double before = row[top];
+    add_head(attention, slots, g, row);
+    row[top] = before + of_top(attention, slots, g);
+  }
+}
+
+template <class T>
+template <RowScore kScore>
+void RowScores<T>::add_head(const AttentionRows<T>& attention, const TokenSlots<T>& slots, Index g,
+                            double* row) const {
+  constexpr bool kDifference = needs_difference(kScore);
+  constexpr bool kProduct = kScore == RowScore::joint || kScore == RowScore::exact_joint;
+  const double* a = attention.weight(g);
+  const double* z = attention.logit(g);
+  const double* v_sq = slots.value_sq();
+  const T* u = kDifference ? square_.get() + g * capacity_ : nullptr;
+  const T* product = kProduct ? product_.get() + g * capacity_ : nullptr;
+  const double zero_key = std::exp(-attention.column(g).lse), output_sq = attention.output(g).squaredNorm();
+  for (Index p = 0, n = slots.size(); p < n; ++p) {
+    RowToken token{a[p], z[p], 0, v_sq[p], 0, 0};
+    if constexpr (kScore == RowScore::key || kScore == RowScore::joint)
+      token.taylor = attention.taylor_logit(g, p);
+    if constexpr (kDifference) token.difference = static_cast<double>(u[p]);
+    if constexpr (kProduct) token.product = static_cast<double>(product[p]);
+    row[p] += row_score(kScore, token, zero_key, output_sq);
+  }
+}
+
+template <class T>
+void RowScores<T>::add_head(const AttentionRows<T>& attention, const TokenSlots<T>& slots, Index g,
+                            double* row) const {
+  switch (row_score_of(metric_)) {
+    case RowScore::attention:
+      return add_head<RowScore::attention>(attention, slots, g, row);
+    case RowScore::attention_sq:
+      return add_head<RowScore::attention_sq>(attention, slots, g, row);
+    case RowScore::value:
+      return add_head<RowScore::value>(attention, slots, g, row);
+    case RowScore::key:
+      return add_head<RowScore::key>(attention, slots, g, row);
+    case RowScore::joint:
+      return add_head<RowScore::joint>(attention, slots, g, row);
+    case RowScore::exact_key:
+      return add_head<RowScore::exact_key>(attention, slots, g, row);
+    case RowScore::exact_joint:
+      return add_head<RowScore::exact_joint>(attention, slots, g, row);
+    case RowScore::exact_remove:
+      return add_head<RowScore::exact_remove>(attention, slots, g, row);
+  }
+}
+
+template <class T>
+double RowScores<T>::of_top(const AttentionRows<T>& attention, const TokenSlots<T>& slots, Index g) const {
+  const Index slot = attention.top(g);
+  const TopScore top = top_score(row_score_of(metric_), attention.column(g), attention.taylor_logit(g, slot));
+  if (top.scale == 0) return top.plain;
+  const Vector<double> v = slots.value(slot);
+  const Vector<double>&rest = attention.rest_output(g), &output = attention.output(g);
+  Vector<double> entries(v.size());
+  for (Index c = 0; c < v.size(); ++c) entries[c] = top_entry(top, v[c], rest[c], output[c]);
+  // As ||o||^2 is taken in add_head(): where they are to be equal, they are to the last bit.
+  return top.plain + top.scale * entries.squaredNorm();
+}
+
+template <class T>
+void RowScores<T>::take_caote(ScoreSums& attention, const TokenSlots<T>& slots,
+                              const Vector<double>& plain_mean, double* rank) {
+  constexpr Index W = kPanelWidth<T>;
+  const Index G = group_.G(), n = slots.size(), d_v = group_.d_v();
+  struct Head {
+    Index top = 0;
+    double total = 0, rest = 0;
+    Vector<double> rest_mean;  // of all but the token with the most attention
+  };
+  std::vector<Head> heads(static_cast<std::size_t>(G));
+  for (Index g = 0; g < G; ++g) {
+    Head& head = heads[static_cast<std::size_t>(g)];
+    const double* s = attention.sums(g);
+    head.top = std::max_element(s, s + n) - s;
+    for (Index p = 0; p < n; ++p)
+      if (p != head.top) head.rest += s[p];
+    head.total = head.rest + s[head.top];
+    const double per_rest = head.rest > 0 ? 1 / head.rest : 0;
+    for (Index p = 0; p < n; ++p)
+      weights_[g * capacity_ + p] = p == head.top ? T{0} : static_cast<T>(s[p] * per_rest);
+  }
+  weighted_tokens(slots.values(), capacity_, n, slots.panels(), weights_.get(), G, sums_.get());
+  for (Index g = 0; g < G; ++g) {
+    Head& head = heads[static_cast<std::size_t>(g)];
+    head.rest_mean.resize(d_v);
+    for (Index c = 0; c < d_v; ++c)
+      head.rest_mean[c] = static_cast<double>(sums_[(c / W * G + g) * W + c % W]);
+    const double rest = head.total > 0 ? head.rest / head.total : 0;
+    const double top = head.total > 0 ? attention.sums(g)[head.top] / head.total : 0;
+    const Vector<double> mean = metric_ == TokenMetric::fastcaote
+                                    ? plain_mean
+                                    : (rest * head.rest_mean + top * slots.value(head.top)).eval();
+    for (Index c = 0; c < d_v; ++c) base_[g * d_v + c] = static_cast<T>(mean[c]);
+  }
+  take_differences(slots);
+  std::fill_n(rank, n, 0.0);
+  for (Index g = 0; g < G; ++g) {
+    const Head& head = heads[static_cast<std::size_t>(g)];
+    if (!(head.total > 0)) continue;
+    const double* s = attention.sums(g);
+    const T* square = square_.get() + g * capacity_;
+    for (Index p = 0; p < n; ++p) {
+      if (p == head.top && metric_ == TokenMetric::caote) continue;
+      const double rest = p == head.top ? head.rest : head.total - s[p];
+      rank[p] += caote_score(s[p], rest, static_cast<double>(square[p]));
+    }
+    // s/(1-s) ||m - v|| = s ||m' - v|| with m' the mean of the others
+    if (metric_ == TokenMetric::caote)
+      rank[head.top] += s[head.top] / head.total * (head.rest_mean - slots.value(head.top)).norm();
+  }
+}
+
+template class RowScores<float>;
+template class RowScores<double>;
+
+}  // namespace kvreplay

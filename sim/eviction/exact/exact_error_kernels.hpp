@@ -1,0 +1,86 @@
+#pragma once
+
+#include "sim/simd/panel.hpp"
+
+// The loops of sim/eviction/exact/exact_error.hpp, over float64. Vectors of d or d_v numbers are padded with
+// zeros to a multiple of kErrorPad.
+
+namespace kvreplay {
+
+inline constexpr Index kErrorPad = 8;
+
+/// out[r] = rows[r] . x for n rows of `width` numbers, one behind the other. dot(a, b) = dot(b, a) to the
+/// bit.
+void row_dots(const double* rows, Index n, Index width, const double* x, double* out);
+
+/// One row's sums: what is added to them, how they make an output, and what follows from it. Everything is
+/// centred.
+struct OutputTerms {
+  double rest_add = 0;     ///< weight of x in the rest sum
+  double removed_add = 0;  ///< weight of x in the removed sum
+  // o' = inv_rest * rest sum - alone * centre, o^M = o' + top_weight (top_value - o')
+  double inv_rest = 0;
+  double alone = 0;
+  double top_weight = 0;
+  const double* top_value = nullptr;
+  // D = by_out * o + by_removed * removed sum + by_current * o^M
+  double by_out = 0, by_removed = 0, by_current = 0;
+
+  double current_sq = 0;      ///< ||o^M||^2
+  double change_current = 0;  ///< D . o^M
+  double change_sq = 0;       ///< ||D||^2
+  double top_error = 0;       ///< ||o' - o||^2 - ||D||^2
+};
+
+/// The vectors of all rows, each [rows][width].
+struct OutputVectors {
+  const double* out;  ///< o
+  double* rest;
+  double* removed;
+  double* current;  ///< o^M
+  double* change;   ///< D
+};
+
+/// Adds x to the sums of rows [begin, end) as `terms` says and finds what follows. The new sums are stored
+/// where `store` is set, o^M and D always.
+void output_terms(const OutputVectors& vectors, Index begin, Index end, Index width, const double* x,
+                  const double* centre, bool store, OutputTerms* terms);
+
+/// Columns are kept in blocks of this many, [block][row][3][kErrorBlock]: a pass over a range of columns is a
+/// run through memory.
+inline constexpr Index kErrorBlock = 16;
+/// The three numbers of a row and a column.
+enum ErrorEntry {
+  kWeight,  ///< weight of the column in the row, negative where it is not kept, 0 for the row's top
+  kOut,     ///< o . v_p
+  kSum,     ///< the row's running sum . v_p
+  kErrorEntries
+};
+
+/// What a pass over the columns knows of a row: with u = kSum + add * (x . v_p),
+/// 2 D . (o^M - v_p) = d_out + s u - by_out kOut, ||o^M - v_p||^2 = out_sq + ||v_p||^2 + s u - cur_out kOut,
+/// a = weight * kWeight.
+struct ErrorRow {
+  double add, weight, s, by_out, cur_out, d_out, out_sq, unused;
+};
+
+/// What a pass over the columns leaves, each [columns].
+struct ErrorColumns {
+  double* x_dot;     ///< in: x . v_p
+  double* value_sq;  ///< in: ||v_p||^2
+  /// Sum over the rows of c (2 D . (o^M - v_p) + c ||o^M - v_p||^2), c = a / (1 - a): what E gains when p is
+  /// removed, or, with a < 0, inserted.
+  double* change;
+  double*
+      extent;  ///< sum over the rows of c^2 (||o^M||^2 + ||v_p||^2), of which `change` may be a difference
+};
+
+/// The blocks [begin, end) of the columns. u replaces kSum where `store` is set.
+void error_changes(double* blocks, Index begin, Index end, Index rows, const ErrorRow* terms, bool store,
+                   const ErrorColumns& columns);
+
+/// D . (o^M - v) and ||o^M - v||^2 of n rows from the differences themselves.
+void differences(const double* current, const double* change, Index n, Index width, const double* v,
+                 double* change_dot, double* square);
+
+}  // namespace kvreplay

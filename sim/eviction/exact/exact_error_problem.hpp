@@ -1,0 +1,48 @@
+#pragma once
+
+#include "sim/eviction/exact/exact_error_row.hpp"
+#include "sim/eviction/kept_set.hpp"
+#include "sim/head_group.hpp"
+#include "sim/tokens/token_metrics.hpp"
+
+#include <new>
+#include <vector>
+
+namespace kvreplay {
+
+/// Numbers that start on a cache line, so that no vector of them lies across two.
+template <class T>
+struct OnCacheLine {
+  using value_type = T;
+  static constexpr std::align_val_t kLine{64};
+  OnCacheLine() = default;
+  template <class U>
+  OnCacheLine(const OnCacheLine<U>&) {}
+  T* allocate(std::size_t n) { return static_cast<T*>(::operator new(n * sizeof(T), kLine)); }
+  void deallocate(T* p, std::size_t) { ::operator delete(p, kLine); }
+  bool operator==(const OnCacheLine&) const { return true; }
+};
+using Numbers = std::vector<double, OnCacheLine<double>>;
+
+/// What every search by the exact error starts from. Vectors are padded to a multiple of kErrorPad.
+struct ErrorProblem {
+  ErrorProblem(const HeadGroup<double>& group, Rows rows, const KeptSet& kept_set);
+
+  /// Throws that a number of this head group overflows.
+  [[noreturn]] void report_overflow() const;
+
+  Index layer, kv_head, l, T;
+  double scale, softcap;             ///< softcap 0: none
+  Index width, key_width, kept = 0;  ///< of values, of keys; |M|
+  std::vector<Index> position;       ///< of a column; the columns of M come first
+  std::vector<Index> column;         ///< of a position
+  Numbers keys, values;              ///< [T][..] by column, then the decoded positions; values less `centre`
+  Numbers centre;                    ///< [width], the mean value
+  Numbers queries;                   ///< [rows][key_width]
+  /// The rows that see a candidate: for the others no kept set makes a difference. `end` is not yet cut to
+  /// the candidates, and all the rest not yet known.
+  std::vector<ErrorRowState> rows;
+  std::vector<double> sink;  ///< [rows] sink logit, -inf: none
+};
+
+}  // namespace kvreplay

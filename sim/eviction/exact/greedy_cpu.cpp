@@ -1,0 +1,31 @@
+#include "sim/eviction/exact/exchange_search.hpp"
+#include "sim/eviction/exact/greedy.hpp"
+
+namespace kvreplay {
+KeptSet kept_by(const GreedyPath& path, Index l, Index keep) {
+  KeptSet kept(static_cast<std::size_t>(l), 1);
+  for (Index n = 0; n < l - keep; ++n)
+    kept.at(static_cast<std::size_t>(path.evicted.at(static_cast<std::size_t>(n)))) = 0;
+  return kept;
+}
+
+GreedyPath greedy_exact(const HeadGroup<double>& group, Rows rows, Index keep, Workers& workers) {
+  ExactError state(group, rows, KeptSet(static_cast<std::size_t>(group.l), 1), false, workers);
+  GreedyPath path;
+  while (state.kept() > keep) {
+    check_stop(workers);
+    path.evicted.push_back(state.best_removal().position);
+    state.remove(path.evicted.back());
+    path.error.push_back(state.error());
+  }
+  return path;
+}
+
+KeptSet exchange(const HeadGroup<double>& group, Rows rows, KeptSet kept, Workers& workers) {
+  const Index keep = count(kept);
+  if (keep == 0 || keep == group.l) return kept;
+  ExactError state(group, rows, kept, true, workers);
+  return exchange_from(state, std::move(kept), workers);
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,74 @@
+#include "sim/attention.hpp"
+#include "sim/eviction/exact/greedy.hpp"
+
+#include <cmath>
+#include <limits>
+
+namespace kvreplay {
+namespace {
+
+// Weights in long double: where little is evicted, o^M - o is a small difference of two outputs.
+using Wide = long double;
+
+struct ReferenceRow {
+  Vector<double> z;  ///< [T], hidden -inf
+  double sink;
+};
+
+/// Weights of a row over the positions of M and those >= l, in long double.
+Vector<Wide> weights_within(const ReferenceRow& row, const KeptSet& kept) {
+  const auto there = [&](Index p) {
+    return p >= static_cast<Index>(kept.size()) || kept[static_cast<std::size_t>(p)] != 0;
+  };
+  double largest = row.sink;
+  for (Index p = 0; p < row.z.size(); ++p)
+    if (there(p)) largest = std::max(largest, row.z[p]);
+  Vector<Wide> weights = Vector<Wide>::Zero(row.z.size());
+  if (largest == -std::numeric_limits<double>::infinity()) return weights;
+  Wide sum = std::exp(static_cast<Wide>(row.sink) - largest);
+  for (Index p = 0; p < row.z.size(); ++p)
+    if (there(p)) sum += weights[p] = std::exp(static_cast<Wide>(row.z[p]) - largest);
+  return weights / sum;
+}
+
+double error_of(const std::vector<ReferenceRow>& rows, const Matrix<Wide>& v, const KeptSet& kept) {
+  const KeptSet all(kept.size(), 1);
+  Wide error = 0;
+  for (const ReferenceRow& row : rows)
+    error += (v.transpose() * (weights_within(row, kept) - weights_within(row, all))).squaredNorm();
+  return static_cast<double>(error);
+}
+
+}  // namespace
+
+GreedyPath greedy_exact_reference(const HeadGroup<double>& group, Rows rows, Index keep) {
+  std::vector<ReferenceRow> all_rows;
+  for (Index g = 0; g < group.G(); ++g) {
+    const double sink = group.rule.sink_logit.empty() ? -std::numeric_limits<double>::infinity()
+                                                      : group.rule.sink_logit[static_cast<std::size_t>(g)];
+    for (Index i = rows.begin; i < rows.end; ++i) all_rows.push_back({attention_logits(group, g, i).z, sink});
+  }
+  const Matrix<Wide> v = group.v.cast<Wide>();
+  KeptSet kept(static_cast<std::size_t>(group.l), 1);
+  GreedyPath path;
+  for (Index left = group.l; left > keep; --left) {
+    Index best = -1;
+    double least = 0;
+    for (Index p = 0; p < group.l; ++p) {
+      std::uint8_t& holds = kept[static_cast<std::size_t>(p)];
+      if (holds == 0) continue;
+      holds = 0;
+      const double error = error_of(all_rows, v, kept);
+      holds = 1;
+      if (best >= 0 && error > least) continue;  // equal: the higher position goes
+      best = p;
+      least = error;
+    }
+    kept[static_cast<std::size_t>(best)] = 0;
+    path.evicted.push_back(best);
+    path.error.push_back(least);
+  }
+  return path;
+}
+
+}  // namespace kvreplay
