@@ -106,7 +106,7 @@ class KvresultsTest(unittest.TestCase):
         for name in COMMANDS:
             results, folder = self.open(name), self.work / name
             for kind in ("tokens", "kept", "diff", "channels", "maps", "curves", "decode"):
-                found = {path.stem for path in folder.glob(f"layer_*/{kind}/*.npy")} | {path.stem for path in folder.glob(f"{kind}/*.npy")}
+                found = {path.stem for at in ("layer_*/", "") for path in folder.glob(f"{at}{kind}/*.npy")}
                 if found:
                     self.assertEqual(results.names(kind), sorted(found))
             for path in sorted(folder.rglob("*.npy")) + sorted(folder.glob("*.csv")):
@@ -280,6 +280,20 @@ class KvresultsTest(unittest.TestCase):
         path.write_text(json.dumps({"text": self.tokens["text"][1:]}), encoding="utf-8")
         self.assert_refused("1023 tokens, expected the 1024", self.open, "tokens", path)
         self.assert_refused("cannot be read", self.open, "tokens", self.work / "tokens")
+
+    def test_the_readme_shows_what_it_prints(self):
+        """The commands in the README that make the folders of its notebook, then the notebook."""
+        readme = (ROOT / "README.md").read_text(encoding="utf-8")
+        code, output = re.search(r"Your notebook.*?```python\n(.*?)```\n+```text\n(.*?)```", readme, re.S).groups()
+        place = self.work / "readme"
+        place.mkdir()
+        (place / "data").symlink_to(ROOT / "data")
+        for folder in re.findall(r'open_results\("(.*?)"', code):
+            line = re.search(rf"^kvreplay (.* --out {folder}) ", readme, re.M).group(1)
+            subprocess.run([PROGRAM, *line.split(), "--quiet"], cwd=place, check=True)
+        run = subprocess.run([sys.executable, "-c", code], cwd=place, check=True, stdout=subprocess.PIPE, encoding="utf-8",
+                             env={**os.environ, "PYTHONPATH": str(ROOT / "data/capture"), "PYTHONDONTWRITEBYTECODE": "1"})
+        self.assertEqual(run.stdout.split(), output.split())  # how pandas aligns differs between its versions
 
 
 if __name__ == "__main__":
