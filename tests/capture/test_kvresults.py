@@ -1,0 +1,300 @@
+"""kvresults on real result folders of the sample: every value against the files as NumPy and csv read them.
+
+  KVREPLAY=build/release/bin/kvreplay python3 tests/capture/test_kvresults.py
+"""
+import csv
+import json
+import math
+import os
+import pickle
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+DUMP = ROOT / "data/samples/pystdlib-lm"
+FORMAT = ROOT / "analysis/RESULTS-FORMAT.md"
+PROGRAM = os.environ.get("KVREPLAY")
+sys.path.insert(0, str(ROOT / "data/capture"))
+sys.dont_write_bytecode = True
+
+try:
+    import numpy as np
+    import pandas as pd
+
+    import kvresults
+    from kvresults import ResultsError, open_results
+except ImportError as error:
+    if error.name not in ("numpy", "pandas"):
+        raise
+    MISSING = f"needs {error.name}"
+else:
+    MISSING = "" if PROGRAM else "KVREPLAY names no kvreplay"
+
+# Names for the result folders, and the commands that fill them; {work} is where they lie. Together they write every kind of file.
+COMMANDS = {
+    "tokens": "tokens --reserve 0,32",
+    "query_heads": "tokens --per-query-head --layers 3,1 --metrics attn,joint,exact_remove --precision f64",
+    "evict": "evict --policy h2o,snapkv --diff paper,kvpress --sigma 0.5 --kept null={work}/kept.npy --layers 2,5",
+    "decode": "evict --policy h2o,tova --phase prefill,decode,append-only --budget 256 --layers 0-1",
+    "budget": "budget --sigma 0.5",
+    "profile": "budget --sigma 0.8 --order snapkv --method uniform --profile {work}/budget/budget_curves.npy",
+    "channels": "channels --ratio 0.5 --png",
+    "official": "channels --ratio 0.4 --method think,iap --semantics official --layers 4",
+    "analyze": "analyze --layers 1",
+}
+# Axes of arrays, by folder and name; n_q = 4, n_kv = 2, d = 64, l = 896 and 128 decoding steps.
+AXES = {
+    "tokens tokens/attn": "layer 6 x kv_head 2 x token 896, float32",
+    "query_heads tokens/attn": "layer 2 x query_head 4 x token 896, float64",
+    "tokens maps/attn": "layer 6 x kv_head 2, float64",
+    "tokens maps/attn~exact_remove~recall@10%~reserve32": "layer 6 x kv_head 2, float64",
+    "evict kept/snapkv-kvpress-prefill-448": "layer 2 x kv_head 2 x token 896, bool",
+    "evict diff/snapkv-paper-kvpress-prefill-0.5": "layer 2 x kv_head 2 x token 896, int32",
+    "evict maps/h2o-paper-prefill-448~future~output_error": "layer 2 x kv_head 2, float64",
+    "decode decode/h2o~append-only-paper-256": "layer 2 x kv_head 2 x step 128, float64",
+    "budget kept/keydiff-lu-0.5": "layer 6 x kv_head 2 x token 896, bool",
+    "budget curves/snapkv": "layer 6 x kv_head 2 x budget 897, float64",
+    "budget curves/snapkv~lu": "sigma 99 x layer 6 x kv_head 2, float32",
+    "profile curves/profile": "sigma 99 x layer 6 x kv_head 2, float32",
+    "channels channels/interaction": "layer 6 x kv_head 2 x channel 64 x other_channel 64, float64",
+    "channels channels/output_interaction": "layer 6 x kv_head 2 x channel 64 x other_channel 64, float64",
+    "channels channels/spectrum": "layer 6 x kv_head 2 x eigenvalue 64, float64",
+    "channels channels/rope_pair": "layer 6 x channel 64, int32",
+    "channels channels/query_future_std": "layer 6 x query_head 4 x channel 64, float64",
+    "channels channels/iap_order": "layer 6 x kv_head 2 x rank 64, int32",
+    "channels channels/exchange-0.5": "layer 6 x kv_head 2 x channel 64, bool",
+    "channels maps/off_diagonal_share": "layer 6 x kv_head 2, float64",
+    "official channels/iap-0.4": "layer 1 x query_head 4 x channel 64, bool",
+    "official channels/interaction": "layer 1 x query_head 4 x channel 64 x other_channel 64, float64",
+}
+
+
+@unittest.skipIf(MISSING, MISSING)
+class KvresultsTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        place = tempfile.TemporaryDirectory(prefix="kvresults-")
+        cls.addClassCleanup(place.cleanup)
+        cls.work = Path(place.name)
+        np.save(cls.work / "kept.npy", np.arange(6 * 2 * 896).reshape(6, 2, 896) % 3 == 0)
+        for name, line in COMMANDS.items():
+            command, *options = line.format(work=cls.work).split()
+            subprocess.run([PROGRAM, command, DUMP, "--out", cls.work / name, "--backend", "cpu", "--quiet", *options], check=True)
+        cls.tokens = json.loads((DUMP / "tokens.json").read_text(encoding="utf-8"))
+
+    def open(self, name, dump=None):
+        return open_results(self.work / name, dump)
+
+    def copy(self, name):
+        folder = Path(tempfile.mkdtemp(dir=self.work)) / name
+        shutil.copytree(self.work / name, folder)
+        return folder
+
+    def assert_refused(self, pattern, call, *arguments, **keywords):
+        with self.assertRaisesRegex(ResultsError, pattern) as caught:
+            call(*arguments, **keywords)
+        self.assertNotIn("\n", str(caught.exception))
+
+    def test_every_file_of_the_format_is_made_and_read(self):
+        """What the format names is there, and all that is there comes back as it is on disk."""
+        seen = set()
+        for name in COMMANDS:
+            results, folder = self.open(name), self.work / name
+            for kind in ("tokens", "kept", "diff", "channels", "maps", "curves", "decode"):
+                found = {path.stem for at in ("layer_*/", "") for path in folder.glob(f"{at}{kind}/*.npy")}
+                if found:
+                    self.assertEqual(results.names(kind), sorted(found))
+            for path in sorted(folder.rglob("*.npy")) + sorted(folder.glob("*.csv")):
+                relative = path.relative_to(folder)
+                seen.add(relative.as_posix())
+                with self.subTest(f"{name}/{relative}"):
+                    if path.suffix == ".csv":
+                        self.check_table(getattr(results, path.stem), path)
+                        continue
+                    here = self.reached(results, relative)
+                    np.testing.assert_array_equal(here, np.load(path), strict=True)
+            for name in ("summary", "run"):
+                self.assertEqual(getattr(results, name), json.loads((folder / f"{name}.json").read_text(encoding="utf-8")))
+        for row in re.findall(r"^\| (`.*?) \|", FORMAT.read_text(encoding="utf-8"), re.M):
+            for name in re.findall(r"`([^`]+\.(?:npy|csv))`", row):
+                parts = (re.sub("layer_00", r"layer_\\d\\d+", re.escape(part)) for part in re.split("<[^>]*>", name))
+                pattern = "(.*/)?" + ".+".join(parts)
+                self.assertTrue(any(re.fullmatch(pattern, path) for path in seen), f"no command here writes {name}")
+
+    def reached(self, results, relative):
+        """The array of a file, in the way that a user asks for it."""
+        method = {"tokens": "tokens", "kept": "kept", "diff": "kept_difference", "channels": "channel_array", "maps": "maps",
+                  "curves": "curves", "decode": "decode_steps"}
+        if relative.name == "budget_curves.npy":
+            return results.budget_curves().values
+        *layer, kind, _ = relative.parts
+        get = getattr(results, method[kind])
+        if not layer:
+            return get(relative.stem).values
+        number = int(layer[0].split("_")[1])
+        one, all_layers = get(relative.stem, layer=number), get(relative.stem)
+        self.assertEqual(("layer", *one.axes), tuple(all_layers.axes))
+        self.assertEqual(list(all_layers.axes["layer"]), results.layers)
+        np.testing.assert_array_equal(one.values, all_layers[results.layers.index(number)], strict=True)
+        return one.values
+
+    def check_table(self, frame, path):
+        with open(path, encoding="utf-8", newline="") as file:
+            header, *rows = csv.reader(file)
+        self.assertEqual(list(frame.columns), header)
+        self.assertEqual(len(frame), len(rows))
+        for at, column in enumerate(header):
+            for found, text in zip(frame[column], (row[at] for row in rows)):
+                if text in ("", "nan"):
+                    self.assertTrue(pd.isna(found), f"{column}: {found}")
+                elif column in kvresults.WORDS:
+                    self.assertEqual(found, text)
+                elif found != float(text):  # to the last bit
+                    self.fail(f"{column}: expected {text}, found {found!r}")
+
+    def test_axes(self):
+        for which, expected in AXES.items():
+            folder, path = which.split()
+            array = self.open(folder).array(*path.split("/"))
+            self.assertEqual(repr(array), f"{path}: {expected}")
+            self.assertEqual([len(labels) for labels in array.axes.values()], list(array.values.shape))
+        self.assertEqual(list(self.open("evict").kept("h2o-paper-prefill-448").axes["layer"]), [2, 5])
+        sigma = self.open("budget").budget_curves().axes["sigma"]
+        self.assertEqual((sigma[0], sigma[49], sigma[98]), (0.01, 0.5, 0.99))
+
+    def test_long_frame(self):
+        array = self.open("query_heads", DUMP).tokens("joint")
+        frame = array.frame()
+        self.assertEqual(list(frame.columns), ["layer", "query_head", "token", "text", "value"])
+        self.assertEqual(len(frame), 2 * 4 * 896)
+        values = {at: np.load(self.work / f"query_heads/layer_{at:02d}/tokens/joint.npy") for at in (1, 3)}
+        for layer, head, token, text, value in frame.itertuples(index=False):
+            self.assertEqual(value, values[layer][head, token])
+            self.assertEqual(text, self.tokens["text"][token])
+        plain = self.open("query_heads").tokens("joint", layer=3).frame()
+        self.assertEqual(list(plain.columns), ["query_head", "token", "value"])
+
+    def test_wide_frame(self):
+        results = self.open("evict")
+        worst = np.load(self.work / "evict/maps/h2o-paper-prefill-448~future~output_error.npy")
+        wide = results.maps("h2o-paper-prefill-448~future~output_error").wide()
+        self.assertEqual((wide.index.name, list(wide.index), wide.columns.name), ("layer", [2, 5], "kv_head"))
+        self.assertEqual(wide.loc[5, 1], worst[1, 1])
+        kept = results.kept("h2o-paper-prefill-448").wide()
+        self.assertEqual(kept.shape, (4, 896))
+        stored = np.load(self.work / "evict/layer_05/kept/h2o-paper-prefill-448.npy")
+        self.assertEqual(list(kept.loc[(5, 0)]), list(stored[0]))
+        self.assert_refused("two axes", self.open("channels").channel_array("rope_pair", layer=0).wide)
+
+    def test_an_array_is_a_numpy_array_in_all_but_name(self):
+        array = self.open("tokens").tokens("attn", layer=0)
+        plain = np.load(self.work / "tokens/layer_00/tokens/attn.npy")
+        for found, expected in ((array[1], plain[1]), (array * 2 - array, plain), (np.log1p(array), np.log1p(plain)),
+                                (array.argsort(axis=1), plain.argsort(axis=1)), (np.mean(array, axis=0), plain.mean(axis=0)),
+                                (array > 0.5, plain > 0.5), (np.array(array), plain), (np.stack(list(array)), plain)):
+            self.assertIs(type(found), np.ndarray)
+            np.testing.assert_array_equal(found, expected)
+        self.assertEqual((len(array), array.shape, array.ndim), (2, (2, 896), 2))
+        again = pickle.loads(pickle.dumps(array))
+        self.assertEqual((repr(again), list(again.axes)), (repr(array), ["kv_head", "token"]))
+
+    def test_levels_part_a_table(self):
+        results = self.open("budget")
+        levels = {level: results.table("budgets", level) for level in ("head", "layer", "model")}
+        self.assertEqual([len(frame) for frame in levels.values()], [12 * 10, 6 * 10, 10])
+        self.assertEqual(sum(map(len, levels.values())), len(results.budgets))
+        self.assertEqual(list(levels["layer"].columns[:2]), ["layer", "order"])
+        self.assertEqual(levels["head"]["kv_head"].dtype, "int64")
+        for row in levels["model"].itertuples():
+            total = results.summary["totals"]["budget_losses"][f"{row.order}-{row.method}-{row.sigma:g}"]
+            self.assertEqual(row.loss, total)
+            ours = levels["head"].query("order == @row.order and method == @row.method")["loss"]
+            self.assertTrue(math.isclose(ours.sum(), total, rel_tol=1e-12))
+        self.assert_refused("no rows of a model", self.open("tokens").table, "heads", "model")
+        self.assert_refused("expected head, layer or model", results.table, "budgets", "heads")
+
+    def test_what_there_is(self):
+        results = self.open("tokens")
+        self.assertEqual(results.tables, ["heads", "agreement"])
+        self.assertEqual(sorted(results.metrics), results.names("tokens"))
+        self.assertEqual(results.metrics[0], "attn")
+        self.assertEqual(results.scores[0], "attn")
+        self.assertIn("oracle_next", results.references)
+        self.assertEqual(self.open("query_heads").layers, self.open("query_heads").summary["layers"])
+        self.assertIs(results.heads, results.heads)  # read once
+        self.assertTrue(hasattr(results, "heads") and "heads" in dir(results))
+        self.assertFalse(hasattr(results, "evictions") or "evictions" in dir(results))
+        self.assertIn("null", set(self.open("evict").evictions.policy))  # a user's name that pandas would take for a gap
+
+    def test_what_there_is_not(self):
+        results = self.open("tokens")
+        for name, command in (("evictions", "evict"), ("decode", "evict --phase decode"), ("diff", "evict --diff"),
+                              ("budgets", "budget"), ("channels", "channels")):
+            self.assert_refused(f"no {name}.csv; it comes from `kvreplay {command}", getattr, results, name)
+        for name in ("heads", "agreement"):
+            self.assert_refused(f"no {name}.csv; it comes from `kvreplay tokens`", getattr, self.open("budget"), name)
+        self.assert_refused("no heads.csv", lambda: self.open("budget").metrics)
+        self.assert_refused("no kept arrays; they come from `kvreplay evict` or `kvreplay budget`", results.kept, "snapkv")
+        self.assert_refused("no curves arrays; they come from `kvreplay budget`", results.budget_curves)
+        self.assert_refused("no atn.npy; near: attn", results.tokens, "atn")
+        self.assert_refused("no layer 6; computed were 0, 1, 2, 3, 4, 5", results.tokens, "attn", 6)
+        self.assert_refused("no layer 0; computed were 1, 3", self.open("query_heads").tokens, "attn", layer=0)
+        self.assert_refused("expected tokens, kept, diff", results.names, "pictures")
+        with self.assertRaisesRegex(AttributeError, "no evictionss; the tables are heads"):
+            results.evictionss
+
+    def test_folders_that_are_refused(self):
+        self.assert_refused("no such folder", open_results, self.work / "nowhere")
+        self.assert_refused("not a result folder of kvreplay", open_results, DUMP.parent)
+        for left in ("run.json", "layer_01", ".kvreplay"):
+            folder = self.work / f"unfinished-{left.strip('.')}"
+            (folder / left).mkdir(parents=True)
+            self.assert_refused("no summary.json: an unfinished run; .*--resume", open_results, folder)
+        folder = self.copy("query_heads")
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        for text, message in ((json.dumps({**summary, "schema": 2}), "schema 2, expected 1"), ("{", "cannot be read"),
+                              (json.dumps({"program": "other", "schema": 1}), "not of a result folder"), ("[]", "not of a result")):
+            (folder / "summary.json").write_text(text, encoding="utf-8")
+            self.assert_refused(message, open_results, folder)
+
+    def test_damaged_files_are_refused(self):
+        folder = self.copy("query_heads")
+        results = open_results(folder)
+        (folder / "heads.csv").write_text("", encoding="utf-8")
+        self.assert_refused("heads.csv: cannot be read", lambda: results.heads)
+        (folder / "layer_03/tokens/attn.npy").write_bytes(b"\x93NUMPY")
+        self.assert_refused("attn.npy: cannot be read", results.tokens, "attn")
+        np.save(folder / "maps/attn.npy", np.zeros((6, 2)))
+        self.assert_refused(r"shape \(6, 2\), expected layer 2 x kv_head", results.maps, "attn")
+
+    def test_texts_of_the_dump(self):
+        self.assertEqual(self.open("tokens", DUMP / "tokens.json").texts, self.tokens["text"])
+        path = self.work / "tokens.json"
+        path.write_text(json.dumps({"ids": self.tokens["ids"]}), encoding="utf-8")
+        self.assertEqual(self.open("tokens", path).texts, [str(each) for each in self.tokens["ids"]])
+        path.write_text(json.dumps({"text": self.tokens["text"][1:]}), encoding="utf-8")
+        self.assert_refused("1023 tokens, expected the 1024", self.open, "tokens", path)
+        self.assert_refused("cannot be read", self.open, "tokens", self.work / "tokens")
+
+    def test_the_readme_shows_what_it_prints(self):
+        """The commands in the README that make the folders of its notebook, then the notebook."""
+        readme = (ROOT / "README.md").read_text(encoding="utf-8")
+        code, output = re.search(r"Your notebook.*?```python\n(.*?)```\n+```text\n(.*?)```", readme, re.S).groups()
+        place = self.work / "readme"
+        place.mkdir()
+        (place / "data").symlink_to(ROOT / "data")
+        for folder in re.findall(r'open_results\("(.*?)"', code):
+            line = re.search(rf"^kvreplay (.* --out {folder}) ", readme, re.M).group(1)
+            subprocess.run([PROGRAM, *line.split(), "--quiet"], cwd=place, check=True)
+        run = subprocess.run([sys.executable, "-c", code], cwd=place, check=True, stdout=subprocess.PIPE, encoding="utf-8",
+                             env={**os.environ, "PYTHONPATH": str(ROOT / "data/capture"), "PYTHONDONTWRITEBYTECODE": "1"})
+        self.assertEqual(run.stdout.split(), output.split())  # how pandas aligns differs between its versions
+
+
+if __name__ == "__main__":
+    unittest.main()
