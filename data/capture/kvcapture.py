@@ -235,7 +235,7 @@ def check_mask(where: str, mask: Optional[torch.Tensor], causal: bool, first: in
     position = first + rows - keys + np.arange(keys)
     query = (first + picked)[:, None]
     expected = (position <= query) & (position > query - (window or position[-1] + 1))
-    wrong = np.argwhere((seen.numpy() != expected).any(axis=0).any(axis=1))
+    wrong = np.flatnonzero((seen.numpy() != expected).any(axis=(0, 2)))
     if len(wrong):
         row = int(wrong[0])
         want, got = position[expected[row]], position[seen[0, row].numpy()]
@@ -340,11 +340,11 @@ class capture:
         decoder = self.decoder = self.model.get_decoder() or self.model
         configs = {id(m.config): m.config for m in [decoder, *decoder.modules()] if hasattr(m, "config")}
         configs[id(self.config)] = self.config
+        if _ACTIVE.keys() & configs.keys():
+            refuse("capture", "one of a model at a time", "another inside it")
         own = self.config._attn_implementation
         if own not in ("eager", "sdpa"):
             refuse("attention implementation", "eager or sdpa (attn_implementation=...)", own)
-        if _ACTIVE.keys() & configs.keys():
-            refuse("capture", "one of a model at a time", "another inside it")
         name = _register(own)
         for key, config in configs.items():
             _ACTIVE[key] = self
@@ -619,8 +619,11 @@ def read_ids(path: str) -> list[int]:
 
 def read_layers(text: str) -> list[int]:
     """0,3-5"""
-    spans = [part.split("-") for part in text.split(",")]
-    return [layer for span in spans for layer in range(int(span[0]), int(span[-1]) + 1)]
+    try:
+        spans = [[int(end) for end in part.split("-")] for part in text.split(",")]
+    except ValueError:
+        refuse("--layers", "something like 0,3-5", text)
+    return [layer for span in spans for layer in range(span[0], span[-1] + 1)]
 
 
 @contextlib.contextmanager
