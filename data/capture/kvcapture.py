@@ -451,6 +451,7 @@ class capture:
         T = counts[self.chosen[0]]
         if T < self.prompt_len or any(count != T for count in counts.values()):
             refuse(str(self.out), f"{self.prompt_len} to {self.T} positions in every layer", sorted(set(counts.values())))
+        notes = {}
         for i in self.chosen:
             layer, folder = self.layers[i], self._folder(i)
             rows = {"q": self._rows(T), "k": T, "v": T, "o": self._rows(T)}
@@ -462,11 +463,13 @@ class capture:
                     array.flush()
             layer.files = {}
             wo = output_projection(layer.module, layer.shape)
-            if wo is not None:
+            if wo is None:
+                notes = {"wo_note": f"no wo: layer {i} has no plain o_proj weight"}
+            else:
                 allocate(folder / "wo.npy", tuple(wo.shape), self.dtype)[:] = to_file(wo, self.dtype)
         if self.ids is not None and len(self.ids) == T:
             write_json(self.out / "tokens.json", {"ids": self.ids})
-        write_json(self.out / "manifest.json", {**self._manifest(T), **self._rope()})
+        write_json(self.out / "manifest.json", {**self._manifest(T), **self._rope(), **notes})
 
     def _folder(self, index: int) -> Path:
         return self.out / f"layer_{self.chosen.index(index):02}"
@@ -499,13 +502,13 @@ class capture:
         layers = [self.layers[i] for i in self.chosen]
         for i, layer in zip(self.chosen, layers):
             if layer.rotation is None:
-                return {"rope_note": f"the keys of layer {i} do not turn as any of the model's rotations would have them"}
+                return {"rope_note": f"no rope: the keys of layer {i} do not turn as any of the model's rotations would have them"}
             if layer.inv_freq is not None and not np.array_equal(layer.inv_freq, self._inv_freq(layer)):
-                return {"rope_note": f"the rotation of layer {i} changed after the prompt"}
+                return {"rope_note": f"no rope: the rotation of layer {i} changed after the prompt"}
         turning = [layer for layer in layers if layer.inv_freq is not None]
         kinds = {(layer.rotation[0], len(layer.inv_freq), layer.rotation[1].factor()) for layer in turning}
         if len(kinds) != 1:
-            return {"rope_note": "layers with rotations of several kinds" if kinds else "no layer has a rotation"}
+            return {"rope_note": "no rope: " + ("the layers turn in several ways" if kinds else "no layer turns")}
         style, half, factor = kinds.pop()
         rope: dict[str, Any] = {"style": style, "rotary_dim": 2 * half, "attention_factor": factor}
         each = [np.zeros(half) if layer.inv_freq is None else layer.inv_freq for layer in layers]
@@ -568,8 +571,8 @@ def check_layer(folder: Path, layer: int, manifest: dict[str, Any]) -> tuple[boo
                 found = recompute(from_file(q[h, r], bfloat16), keys, values, T - q.shape[1] + int(r), window, scale, cap, sink)
                 error = np.linalg.norm(found - from_file(o[h, r], bfloat16)) / np.linalg.norm(found)
                 worst = max(worst, error if np.isfinite(error) else np.inf)
-    line = f"o of {len(rows)} rows x {q.shape[0]} heads within {worst:.1e} of its norm (tolerance {tolerance:g})"
-    return worst <= tolerance, f"whole, {T} positions, {line}{'' if worst <= tolerance else ': off'}"
+    line = f"o of {len(rows)} rows x {q.shape[0]} heads {'within' if worst <= tolerance else 'off by'} {worst:.1e} of its norm"
+    return worst <= tolerance, f"whole, {T} positions, {line} (tolerance {tolerance:g})"
 
 
 def check(folder: str | os.PathLike) -> bool:
@@ -587,6 +590,9 @@ def check(folder: str | os.PathLike) -> bool:
         good, line = check_layer(folder / f"layer_{layer:02}", layer, manifest)
         fine = fine and good
         print(f"layer {layer}: {line}")
+    for key in ("rope_note", "wo_note"):
+        if key in manifest:
+            print(manifest[key])
     return fine
 
 
@@ -656,9 +662,10 @@ def run(args: argparse.Namespace) -> int:
     if torch is None:
         refuse("kvcapture", "torch and transformers (pip install torch transformers)", MISSING)
     with one_line_errors():
-        config = transformers.AutoConfig.from_pretrained(args.model).get_text_config()
+        whole = transformers.AutoConfig.from_pretrained(args.model)
         tokenizer = transformers.AutoTokenizer.from_pretrained(args.model) if args.prompt else None
         ids = tokenizer(Path(args.prompt).read_text(encoding="utf-8")).input_ids if args.prompt else read_ids(args.ids)
+    config = whole.get_text_config()
     if not ids or max(ids) >= config.vocab_size or min(ids) < 0:
         refuse(args.prompt or args.ids, f"ids of 0 to {config.vocab_size - 1}", f"{min(ids)} to {max(ids)}" if ids else "nothing")
     prompt_len = args.prompt_len or len(ids)
@@ -669,7 +676,7 @@ def run(args: argparse.Namespace) -> int:
     T, window = prompt_len + args.decode, args.window or prompt_len
     layers = check_config(config, args.layers and read_layers(args.layers), T)
 
-    own = str(getattr(config, "dtype", None) or "float32").replace("torch.", "")
+    own = str(getattr(config, "dtype", None) or getattr(whole, "dtype", None) or "float32").replace("torch.", "")
     dtype, order = args.dtype or own, list(FILE_DTYPES)
     if dtype not in order:
         refuse("the checkpoint's dtype", "--dtype with one of " + ", ".join(order), own)
@@ -686,6 +693,7 @@ def run(args: argparse.Namespace) -> int:
     captured = capture(model, args.out, prompt_len=prompt_len, decode=args.decode, layers=layers, window=window, dtype=dtype,
                        force=args.force, name=args.name or Path(args.model).name)
     with captured:
+        print(f"{args.out}: {len(layers)} layers, {prompt_len} + {args.decode} positions", file=sys.stderr)
         feed(model, ids[:prompt_len], given, args.decode, args.sample)
     if tokenizer and captured.ids:
         write_json(captured.out / "tokens.json", {"ids": captured.ids, "text": [tokenizer.decode([i]) for i in captured.ids]})
