@@ -1,5 +1,6 @@
 #pragma once
 
+#include "sim/eviction/exact/exact_error.hpp"
 #include "sim/eviction/exact/greedy.hpp"
 #include "tests/sim/greedy_cases.hpp"
 #include "tests/support/catch.hpp"
@@ -8,6 +9,7 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <vector>
 
 namespace kvreplay::test {
 
@@ -66,6 +68,57 @@ inline KeptSet random_set(Index l, Index keep, std::mt19937_64& bits) {
   Vector<double> score(l);
   for (double& x : score) x = static_cast<double>(bits() >> 11);
   return largest(score, keep);
+}
+
+/// 0..l-1 in some order.
+inline std::vector<Index> shuffled(Index l, std::mt19937_64& bits) {
+  std::vector<Index> order(static_cast<std::size_t>(l));
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    order[i] = static_cast<Index>(i);
+    std::swap(order[i], order[bits() % (i + 1)]);
+  }
+  return order;
+}
+
+/// The best removal with p in M, against the judge.
+template <class State>
+void check_removal_with(State& state, const SetErrorJudge& judge, KeptSet kept, Index p) {
+  const double before = judge.error(kept);
+  kept[static_cast<std::size_t>(p)] = 1;
+  double least = std::numeric_limits<double>::infinity(), size = std::max(before, judge.error(kept));
+  for (Index q = 0; q < static_cast<Index>(kept.size()); ++q) {
+    std::uint8_t& token = kept[static_cast<std::size_t>(q)];
+    if (q == p || token == 0) continue;
+    token = 0;
+    least = std::min(least, judge.error(kept));
+    token = 1;
+  }
+  const BestRemoval best = state.best_removal_with(p);
+  INFO("with position " << p << ": without " << best.position << " " << best.error << ", best " << least);
+  REQUIRE(best.position != p);
+  REQUIRE(kept.at(static_cast<std::size_t>(best.position)) == 1);
+  CHECK(std::abs(best.error - least) <= judge.slack(std::max(least, size), 1e-9));
+}
+
+/// All tokens leave a state that has them all, and return; check_state(state, judge, kept) after each.
+template <class State, class CheckState>
+void check_leave_and_return(State& state, const SetErrorJudge& judge, Index l, std::mt19937_64& bits,
+                            CheckState check_state) {
+  KeptSet kept(static_cast<std::size_t>(l), 1);
+  check_state(state, judge, kept);
+  for (const Index p : shuffled(l, bits)) {
+    INFO("removed " << p);
+    state.remove(p);
+    kept[static_cast<std::size_t>(p)] = 0;
+    check_state(state, judge, kept);
+  }
+  for (const Index p : shuffled(l, bits)) {
+    INFO("inserted " << p);
+    if (count(kept) > 0) check_removal_with(state, judge, kept, p);
+    state.insert(p);
+    kept[static_cast<std::size_t>(p)] = 1;
+    check_state(state, judge, kept);
+  }
 }
 
 }  // namespace kvreplay::test

@@ -43,34 +43,6 @@ void check_state(DeviceExactError& state, const SetErrorJudge& judge, KeptSet ke
   }
 }
 
-void check_removal_with(DeviceExactError& state, const SetErrorJudge& judge, KeptSet kept, Index p) {
-  const double before = judge.error(kept);
-  kept[static_cast<std::size_t>(p)] = 1;
-  const double size = std::max(before, judge.error(kept));
-  double least = std::numeric_limits<double>::infinity();
-  for (Index q = 0; q < static_cast<Index>(kept.size()); ++q) {
-    std::uint8_t& token = kept[static_cast<std::size_t>(q)];
-    if (q == p || token == 0) continue;
-    token = 0;
-    least = std::min(least, judge.error(kept));
-    token = 1;
-  }
-  const BestRemoval best = state.best_removal_with(p);
-  INFO("with position " << p << ": without " << best.position << " " << best.error << ", best " << least);
-  REQUIRE(best.position != p);
-  REQUIRE(kept.at(static_cast<std::size_t>(best.position)) == 1);
-  CHECK(std::abs(best.error - least) <= judge.slack(std::max(least, size), 1e-9));
-}
-
-std::vector<Index> shuffled(Index l, std::mt19937_64& bits) {
-  std::vector<Index> order(static_cast<std::size_t>(l));
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    order[i] = static_cast<Index>(i);
-    std::swap(order[i], order[bits() % (i + 1)]);
-  }
-  return order;
-}
-
 }  // namespace
 
 TEST_CASE("greedy eviction on a device takes the best token at every step", "[cuda]") {
@@ -102,22 +74,9 @@ TEST_CASE("the exact error on a device stays right while all leave and return", 
     std::mt19937_64 bits(9);
     for_cases(21, part, 8, [&](const HeadGroup<double>& group, Rows rows) {
       const SetErrorJudge judge(group, rows);
-      KeptSet kept(static_cast<std::size_t>(group.l), 1);
-      DeviceExactError state(group, rows, kept, true);
-      check_state(state, judge, kept);
-      for (const Index p : shuffled(group.l, bits)) {
-        INFO("removed " << p);
-        state.remove(p);
-        kept[static_cast<std::size_t>(p)] = 0;
-        check_state(state, judge, kept);
-      }
-      for (const Index p : shuffled(group.l, bits)) {
-        INFO("inserted " << p);
-        if (count(kept) > 0) check_removal_with(state, judge, kept, p);
-        state.insert(p);
-        kept[static_cast<std::size_t>(p)] = 1;
-        check_state(state, judge, kept);
-      }
+      const KeptSet all(static_cast<std::size_t>(group.l), 1);
+      DeviceExactError state(group, rows, all, true);
+      check_leave_and_return(state, judge, group.l, bits, check_state);
     });
   });
 }
