@@ -16,6 +16,7 @@
 #include "sim/cuda/emulation.hpp"
 
 #include <cmath>
+#include <cstring>
 #define KVREPLAY_KERNEL
 #define KVREPLAY_DEVICE inline
 #define KVREPLAY_UNROLL
@@ -59,6 +60,7 @@ KVREPLAY_DEVICE float fast_exp(float x) {
   return power;
 }
 KVREPLAY_DEVICE float fused(float a, float b, float c) { return fmaf(a, b, c); }
+KVREPLAY_DEVICE float as_float(unsigned bits) { return __uint_as_float(bits); }
 
 /// Starts a kernel on a stream; throws DeviceError where the device refuses.
 template <class... Parameters, class... Arguments>
@@ -97,6 +99,11 @@ inline bool any_lane(bool holds) {
 inline void raise(float* at, float x) { *at = *at < x ? x : *at; }
 inline float fast_exp(float x) { return std::exp2(x * 1.44269504088896341F); }
 inline float fused(float a, float b, float c) { return std::fma(a, b, c); }
+inline float as_float(unsigned bits) {
+  float x = 0;
+  std::memcpy(&x, &bits, sizeof(x));
+  return x;
+}
 
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), Grid grid, int threads, std::size_t shared_bytes, const Stream&,

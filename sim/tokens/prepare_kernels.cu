@@ -7,16 +7,6 @@ namespace {
 
 constexpr int kThreads = 128, kWarps = 4;
 
-KVREPLAY_DEVICE float as_float(std::uint32_t bits) {
-#if defined(__CUDACC__)
-  return __uint_as_float(bits);
-#else
-  float x = 0;
-  std::memcpy(&x, &bits, sizeof(x));
-  return x;
-#endif
-}
-
 KVREPLAY_DEVICE float number(const StoredRows& rows, std::ptrdiff_t at) {
   if (rows.type == NumberType::f32) return static_cast<const float*>(rows.data)[at];
   const std::uint16_t bits = static_cast<const std::uint16_t*>(rows.data)[at];

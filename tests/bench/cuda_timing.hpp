@@ -1,8 +1,8 @@
 #pragma once
 
-#include "tests/bench/column_run.hpp"
 #include "tests/bench/cuda_sections.hpp"
 #include "tests/bench/cuda_work.hpp"
+#include "tests/bench/host_numbers.hpp"
 
 #include <deque>
 #include <functional>

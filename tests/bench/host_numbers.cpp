@@ -1,4 +1,4 @@
-#include "tests/bench/column_run.hpp"
+#include "tests/bench/host_numbers.hpp"
 
 #include "sim/cuda/half.hpp"
 
