@@ -80,17 +80,20 @@ Vector<double> knorm_scores(const HeadGroup<T>& group) {
 template <class T>
 Vector<double> keydiff_scores(const HeadGroup<T>& group) {
   Vector<double> norms(group.l), mean = Vector<double>::Zero(group.d());
+  Vector<double> k(group.d());  // Eigen's sums of an expression that converts take one number at a time
   for (Index p = 0; p < group.l; ++p) {
-    const auto k = group.k.row(p).template cast<double>();
+    k = group.k.row(p).transpose().template cast<double>();
     norms(p) = k.norm();
-    if (norms(p) > 0) mean += k.transpose() / norms(p);
+    if (norms(p) > 0) mean += k / norms(p);
   }
   const double mean_norm = mean.norm();
   Vector<double> scores = Vector<double>::Zero(group.l);
   if (!(mean_norm > 0)) return scores;
   for (Index p = 0; p < group.l; ++p)
-    if (norms(p) > 0)
-      scores(p) = -group.k.row(p).template cast<double>().dot(mean.transpose()) / (norms(p) * mean_norm);
+    if (norms(p) > 0) {
+      k = group.k.row(p).transpose().template cast<double>();
+      scores(p) = -k.dot(mean) / (norms(p) * mean_norm);
+    }
   return scores;
 }
 
