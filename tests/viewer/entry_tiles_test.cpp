@@ -35,7 +35,7 @@ auto answer_of(F compute) {
   Question question;
   question.key = question.title = "tile";
   desk.ask<R>(question, compute);
-  REQUIRE(desk.wait_idle(60s));
+  REQUIRE(desk.wait_idle(10min));
   const Answer<R> answer = desk.ask<R>(question, compute);
   if (!answer.error.empty()) FAIL(answer.error);
   REQUIRE(answer);
@@ -297,7 +297,7 @@ TEST_CASE("the row cache computes blocks once and keeps to its limit", "[entry_t
     ask("good " + key, map);
     ask("bad " + key, bad_map);
   }
-  REQUIRE(desk.wait_idle(60s));
+  REQUIRE(desk.wait_idle(10min));
   for (const std::string key : {"a", "b", "c", "d"}) {
     const Answer<int> good = ask("good " + key, map), failed = ask("bad " + key, bad_map);
     REQUIRE(good);
@@ -383,7 +383,7 @@ TEST_CASE("a cancelled tile ends soon, whatever its size", "[entry_tiles]") {
     REQUIRE(desk.open_jobs() == 1);
     const auto start = std::chrono::steady_clock::now();
     desk.cancel("whole map");
-    REQUIRE(desk.wait_idle(60s));
+    REQUIRE(desk.wait_idle(10min));
     const auto took = std::chrono::steady_clock::now() - start;
     fastest = std::min(fastest, std::chrono::duration_cast<std::chrono::milliseconds>(took));
   }

@@ -18,7 +18,7 @@ auto on_desk(F compute) {
   question.all_cores = true;
   const auto ask = [&] { return desk.ask<R>(question, compute); };
   ask();
-  REQUIRE(desk.wait_idle(std::chrono::minutes(5)));
+  REQUIRE(desk.wait_idle(std::chrono::minutes(10)));
   const viewer::Answer<R> answer = ask();
   INFO(answer.error);
   REQUIRE(answer);
