@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -17,6 +18,7 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -45,6 +47,8 @@ void print_help() {
   for (const Command& command : kCommands) fmt::print("  {:<10}{}\n", command.name, command.summary);
   fmt::print(
       "\nkvreplay COMMAND --help says more about one; kvreplay --version names this build.\n"
+      "mpirun -n N kvreplay COMMAND shares the heads out where the build has MPI (--version says), and --shard i/n\n"
+      "the layers where it has not; the dump and --out are then on a file system that all processes see.\n"
       "Exit codes: 0 done, 1 a check failed, 2 bad usage or bad input, 130 interrupted.\n\n"
       "Example:\n  kvreplay tokens data/samples/pystdlib-lm --out results/pystdlib\n");
 }
@@ -116,13 +120,21 @@ void end_together(Ranks& ranks, Ending ending) {
     }
     ending.everywhere = true;
   }
-  const bool speaks = ending.everywhere ? ranks.rank() == 0 : !ranks.fails_elsewhere();
-  if (!ending.everywhere && ending.code != InterruptGuard::kExitCode) ranks.announce_failure();
-  if (speaks) fmt::print(stderr, "{}", ending.line);
-  if (ending.everywhere) return;
-  std::fflush(nullptr);
+  if (ending.everywhere) {
+    if (ranks.rank() == 0) fmt::print(stderr, "{}", ending.line);
+    return;
+  }
   // All ranks got the signal, and a launcher ends those that did not; abort() would have it say more.
-  if (ending.code == InterruptGuard::kExitCode) std::_Exit(ending.code);
+  if (ending.code == InterruptGuard::kExitCode) {
+    if (!ranks.fails_elsewhere()) fmt::print(stderr, "{}", ending.line);
+    std::fflush(nullptr);
+    std::_Exit(ending.code);
+  }
+  if (ranks.announce_failure())
+    fmt::print(stderr, "{}", ending.line);
+  else
+    std::this_thread::sleep_for(std::chrono::seconds(5));  // until the rank that tells of it ends this one
+  std::fflush(nullptr);
   ranks.abort(ending.code);
 }
 

@@ -8,7 +8,10 @@ using Json = nlohmann::ordered_json;
 
 std::string settings_difference(const Json& was, const Json& is, const std::string& where) {
   const auto shown = [](const Json& value) {
-    return value.is_string() ? value.get<std::string>() : value.dump();
+    std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+    constexpr std::size_t kLongest = 60;
+    if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
+    return text;
   };
   if (!was.is_object() || !is.is_object())
     return was == is ? "" : fmt::format("{} was {}, is {}", where, shown(was), shown(is));

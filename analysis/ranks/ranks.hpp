@@ -29,9 +29,10 @@ class Ranks {
   virtual void send(int, std::string) { throw std::logic_error("a single process has nobody to send to"); }
   virtual std::string receive(int) { throw std::logic_error("a single process has nobody to hear from"); }
 
-  /// Whether another rank said that it ends the run; and says so, where that is not true yet.
+  /// Whether another rank ends the run: its failure is the one to be told.
   virtual bool fails_elsewhere() { return false; }
-  virtual void announce_failure() {}
+  /// That this rank ends it. False where another one came first.
+  virtual bool announce_failure() { return true; }
   /// Ends all ranks at once with this exit code.
   [[noreturn]] virtual void abort(int code) { std::exit(code); }
 

@@ -83,18 +83,24 @@ class MpiRanks final : public Ranks {
   }
 
   bool fails_elsewhere() override {
-    int found = 0;
-    MPI_Iprobe(MPI_ANY_SOURCE, kFailure, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE);
-    return found != 0;
+    return within_moments([this] { return told_by(MPI_ANY_SOURCE); });
   }
 
-  void announce_failure() override {
+  bool announce_failure() override {
+    if (fails_elsewhere()) return false;
     for (int to = 0; to < size_; ++to) {
       if (to == rank_) continue;
       MPI_Request request = MPI_REQUEST_NULL;
       MPI_Isend(nullptr, 0, MPI_BYTE, to, kFailure, MPI_COMM_WORLD, &request);
       MPI_Request_free(&request);
     }
+    // Several may come here at once, as when a disk is full: then the lowest of them was first.
+    return !within_moments([this] {
+      told_by(MPI_ANY_SOURCE);  // MPI sends only while it is called
+      for (int from = 0; from < rank_; ++from)
+        if (told_by(from)) return true;
+      return false;
+    });
   }
 
   void abort(int code) override {
@@ -108,6 +114,21 @@ class MpiRanks final : public Ranks {
     std::string bytes;
     std::list<MPI_Request> requests;
   };
+
+  static bool told_by(int rank) {
+    int found = 0;
+    MPI_Iprobe(rank, kFailure, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE);
+    return found != 0;
+  }
+  /// What was sent takes a few calls to arrive.
+  template <class Condition>
+  static bool within_moments(Condition condition) {
+    for (int moment = 0; moment < 100; ++moment) {
+      if (condition()) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return false;
+  }
 
   static int piece(std::size_t left) { return static_cast<int>(std::min(left, kPiece)); }
 
