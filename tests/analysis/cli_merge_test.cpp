@@ -46,13 +46,13 @@ TEST_CASE("merged parts equal the whole run", "[cli][merge]") {
   const TempDir temp;
   const std::string dump = temp / "dump";
   make_dump(dump);
-  const std::vector<std::string> command = GENERATE_COPY(
-      std::vector<std::string>{"tokens", dump, "--per-query-head"},
-      std::vector<std::string>{"evict", dump, "--policy", "snapkv,h2o", "--phase", "prefill,decode",
-                               "--sigma=0.5"},
-      std::vector<std::string>{"channels", dump, "--png", "--ratio", "0.5", "--layers", "0,2-4"},
-      std::vector<std::string>{"budget", dump, "--normalise", "layer"},
-      std::vector<std::string>{"analyze", dump, "--precision", "f64", "--threads", "1"});
+  const std::vector<std::vector<std::string>> commands = {
+      {"tokens", dump, "--per-query-head"},
+      {"evict", dump, "--policy", "snapkv,h2o", "--phase", "prefill,decode", "--sigma=0.5"},
+      {"channels", dump, "--png", "--ratio", "0.5", "--layers", "0,2-4"},
+      {"budget", dump, "--normalise", "layer"},
+      {"analyze", dump, "--precision", "f64", "--threads", "1"}};
+  const std::vector<std::string>& command = commands[GENERATE(range(0u, 5u))];
   INFO(command.front());
   run_parts(command, temp, 2);
   const ProcessResult merged = run_kvreplay({"merge", temp / "2", temp / "1", "--out", temp / "m"});
@@ -153,6 +153,7 @@ TEST_CASE("parts that make no whole are refused in a line", "[cli][merge]") {
   }
   SECTION("unfinished") {
     fs::remove(three + "/summary.json");
+    fs::create_directory(three + "/.kvreplay");
     write_file(three + "/.kvreplay/state.json", "{}");
     CHECK(contains(error({one, two, three}), "found an unfinished one (the run's command with --resume"));
   }
