@@ -1,6 +1,7 @@
 #include "analysis/commands/command.hpp"
 #include "analysis/commands/interrupt.hpp"
 #include "analysis/nearest_name.hpp"
+#include "analysis/ranks/ranks.hpp"
 #include "data/error.hpp"
 #include "sim/freed_memory.hpp"
 #include "sim/schedule.hpp"
@@ -8,12 +9,16 @@
 #include <fmt/format.h>
 
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <memory>
 #include <new>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -25,11 +30,12 @@ constexpr int kBadUsage = 2;
 constexpr Command kCommands[] = {
     {"info", "what a dump holds; checks every file", run_info},
     {"synth", "writes a synthetic dump with known structure", run_synth},
-    {"tokens", "token scores, exact errors, oracles, and how well they agree", run_tokens},
-    {"evict", "policies x budgets: kept sets and their exact errors", run_evict},
-    {"budget", "head budgets, loss curves, per-head loss maps", run_budget},
-    {"channels", "channel interactions, channel pruning, and what it costs", run_channels},
-    {"analyze", "every analysis with one pass over the dump", run_analyze},
+    {"tokens", "token scores, exact errors, oracles, and how well they agree", run_tokens, true},
+    {"evict", "policies x budgets: kept sets and their exact errors", run_evict, true},
+    {"budget", "head budgets, loss curves, per-head loss maps", run_budget, true},
+    {"channels", "channel interactions, channel pruning, and what it costs", run_channels, true},
+    {"analyze", "every analysis with one pass over the dump", run_analyze, true},
+    {"merge", "joins the parts of --shard i/n runs", run_merge, true},
     {"verify", "checks the numbers against brute force and the model's own outputs", run_verify},
     {"view", "the dashboard: opens a dump or a result folder in a window", run_view},
 };
@@ -41,51 +47,124 @@ void print_help() {
   for (const Command& command : kCommands) fmt::print("  {:<10}{}\n", command.name, command.summary);
   fmt::print(
       "\nkvreplay COMMAND --help says more about one; kvreplay --version names this build.\n"
+      "mpirun -n N kvreplay COMMAND shares the heads out where the build has MPI (--version says), and --shard i/n\n"
+      "the layers where it has not; the dump and --out are then on a file system that all processes see.\n"
       "Exit codes: 0 done, 1 a check failed, 2 bad usage or bad input, 130 interrupted.\n\n"
       "Example:\n  kvreplay tokens data/samples/pystdlib-lm --out results/pystdlib\n");
 }
 
-int run(const std::vector<std::string>& arguments) {
+std::unique_ptr<Ranks> g_ranks;
+
+const Command& command_named(const std::string& name) {
   std::vector<std::string> names;
-  for (const Command& command : kCommands) names.emplace_back(command.name);
-  if (arguments.empty())
+  for (const Command& command : kCommands) {
+    if (name == command.name) return command;
+    names.emplace_back(command.name);
+  }
+  throw InputError(fmt::format("unknown command '{}'; there are: {}", name, fmt::join(names, ", ")));
+}
+
+std::string version() {
+  const std::string mpi = mpi_version();
+  return fmt::format("kvreplay {}{}", KVREPLAY_VERSION, mpi.empty() ? "" : fmt::format(" with {}", mpi));
+}
+
+int run(const std::vector<std::string>& arguments) {
+  const bool speaks = g_ranks->rank() == 0;
+  if (arguments.empty()) {
+    std::vector<std::string> names;
+    for (const Command& command : kCommands) names.emplace_back(command.name);
     throw InputError(
         fmt::format("no command given; there are: {} (kvreplay --help says more)", fmt::join(names, ", ")));
+  }
   const std::string& first = arguments.front();
-  if (first == "--help" || first == "-h") return print_help(), 0;
-  if (first == "--version") return fmt::print("kvreplay {}\n", KVREPLAY_VERSION), 0;
-  for (const Command& command : kCommands)
-    if (first == command.name) return command.run({arguments.begin() + 1, arguments.end()});
+  if (first == "--help" || first == "-h") return speaks ? print_help() : void(), 0;
+  if (first == "--version") return speaks ? fmt::print("{}\n", version()) : void(), 0;
   if (first.starts_with('-'))
     throw InputError(
         fmt::format("unknown option '{}'{}", first, did_you_mean(first, {"--help", "--version"})));
-  throw InputError(fmt::format("unknown command '{}'; there are: {}", first, fmt::join(names, ", ")));
+  const Command& command = command_named(first);
+  if (!command.shared && !speaks) return 0;
+  if (!command.shared) g_ranks->stand_alone();
+  return command.run({arguments.begin() + 1, arguments.end()});
 }
 
-int complain(const char* line) {
+/// What is to be said of a run's end, and its exit code.
+struct Ending {
+  int code = 0;
+  std::string line;
+  bool everywhere = false;  ///< all ranks end like this
+};
+
+Ending ending_of(const std::vector<std::string>& arguments) {
+  try {
+    return {run(arguments), "", true};
+  } catch (const SharedFailure& failure) {
+    return {kBadUsage, fmt::format("kvreplay: {}\n", failure.what()), true};
+  } catch (const Interrupted&) {
+    return {InterruptGuard::kExitCode, interrupt_message(), false};
+  } catch (const std::bad_alloc&) {
+    return {kBadUsage, "kvreplay: out of memory\n", false};
+  } catch (const std::exception& error) {
+    return {kBadUsage, fmt::format("kvreplay: {}\n", error.what()), false};
+  }
+}
+
+/// The end of one of several ranks: one of them says why, and none waits for one that is gone.
+void end_together(Ranks& ranks, Ending ending) {
+  if (!ending.everywhere && !ranks.have_met()) {  // bad usage, most likely on all of them
+    try {
+      together(ranks, [&] { throw std::runtime_error(ending.line); });
+    } catch (const SharedFailure& failure) {
+      ending.line = failure.what();
+    }
+    ending.everywhere = true;
+  }
+  if (ending.everywhere) {
+    if (ranks.rank() == 0) fmt::print(stderr, "{}", ending.line);
+    return;
+  }
+  // All ranks got the signal, and a launcher ends those that did not; abort() would have it say more.
+  if (ending.code == InterruptGuard::kExitCode) {
+    if (!ranks.fails_elsewhere()) fmt::print(stderr, "{}", ending.line);
+    std::fflush(nullptr);
+    std::_Exit(ending.code);
+  }
+  if (ranks.announce_failure())
+    fmt::print(stderr, "{}", ending.line);
+  else
+    std::this_thread::sleep_for(std::chrono::seconds(5));  // until the rank that tells of it ends this one
+  std::fflush(nullptr);
+  ranks.abort(ending.code);
+}
+
+int complain(const std::string& line) {
   fmt::print(stderr, "kvreplay: {}\n", line);
   return kBadUsage;
 }
 
 }  // namespace
 
+namespace kvreplay {
+std::span<const Command> commands() { return kCommands; }
+Ranks& this_run() { return *g_ranks; }
+}  // namespace kvreplay
+
 int main(int argc, char** argv) {
   keep_freed_memory();
   std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit is then an error of write()
-  int code = 0;
   try {
-    code = run({argv + 1, argv + argc});
+    g_ranks = start_ranks(&argc, &argv);
   } catch (const InputError& error) {
-    code = complain(error.what());
-  } catch (const Interrupted&) {
-    fmt::print(stderr, "{}", interrupt_message());
-    code = InterruptGuard::kExitCode;
-  } catch (const std::bad_alloc&) {
-    code = complain("out of memory");
-  } catch (const std::exception& error) {
-    code = complain(error.what());
+    return launched().rank == 0 ? complain(error.what()) : kBadUsage;
   }
+  const Ending ending = ending_of({argv + 1, argv + argc});
+  if (!g_ranks->alone())
+    end_together(*g_ranks, ending);
+  else
+    fmt::print(stderr, "{}", ending.line);
+  g_ranks.reset();
   if (std::fflush(stdout) != 0)
-    return complain(fmt::format("standard output: cannot be written: {}", std::strerror(errno)).c_str());
-  return code;
+    return complain(fmt::format("standard output: cannot be written: {}", std::strerror(errno)));
+  return ending.code;
 }

@@ -1,5 +1,6 @@
 #include "analysis/result_folder.hpp"
 
+#include "analysis/settings_difference.hpp"
 #include "data/atomic_file.hpp"
 #include "data/error.hpp"
 
@@ -12,6 +13,7 @@
 #include <fcntl.h>
 #include <fstream>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -24,6 +26,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kWork = ".kvreplay";
 constexpr const char* kLock = "lock";
+constexpr const char* kFigures = "figures";
 constexpr const char* kProgram = "kvreplay";
 
 std::string read_text(const fs::path& path) {
@@ -42,30 +45,12 @@ std::optional<Json> our_json(const fs::path& path) {
   return json;
 }
 
-/// The first key under which two settings differ, as "options.tokens.window was 32, is 64".
-std::string first_difference(const Json& was, const Json& is, const std::string& where = "") {
-  const auto shown = [](const Json& value) {
-    return value.is_string() ? value.get<std::string>() : value.dump();
-  };
-  if (!was.is_object() || !is.is_object())
-    return was == is ? "" : fmt::format("{} was {}, is {}", where, shown(was), shown(is));
-  const auto below = [&](const std::string& key) { return where.empty() ? key : where + "." + key; };
-  for (const auto& [key, value] : is.items()) {
-    if (!was.contains(key)) return fmt::format("{} was not given, is {}", below(key), shown(value));
-    const std::string difference = first_difference(was[key], value, below(key));
-    if (!difference.empty()) return difference;
-  }
-  for (const auto& [key, value] : was.items())
-    if (!is.contains(key)) return fmt::format("{} was {}, is not given", below(key), shown(value));
-  return "";
-}
-
 /// Whether a name at the top of a result folder is one that this program writes.
 bool is_ours(const std::string& name) {
   static const std::vector<std::string> names = {
-      "run.json",    "heads.csv",         "agreement.csv", "evictions.csv", "decode.csv",
-      "budgets.csv", "channels.csv",      "diff.csv",      "maps",          "curves",
-      "decode",      "budget_curves.npy", "summary.json"};
+      "run.json",    "heads.csv",    "agreement.csv",     "evictions.csv", "decode.csv",
+      "budgets.csv", "channels.csv", "diff.csv",          "maps",          "curves",
+      "decode",      "figures",      "budget_curves.npy", "summary.json"};
   if (std::find(names.begin(), names.end(), name) != names.end()) return true;
   constexpr std::string_view layer = "layer_";
   return name.starts_with(layer) && name.size() >= layer.size() + 2 &&
@@ -146,6 +131,26 @@ class ResultFolder::Lock {
 
 std::string layer_name(Index layer) { return fmt::format("layer_{:02}", layer); }
 
+ResultFolder ResultFolder::join(fs::path folder, Json settings, std::map<Index, std::string> layers,
+                                bool finished) {
+  ResultFolder joined(std::move(folder), std::move(settings), std::move(layers));
+  joined.finished_ = finished;
+  const fs::path state_path = joined.folder_ / kWork / "state.json";
+  const auto state = our_json(state_path);
+  if (!finished && !state)
+    throw InputError(state_path.string(),
+                     "the state that rank 0 wrote, on a file system that all ranks share", "none");
+  if (const std::string difference =
+          state ? settings_difference(settings_in(*state, joined.settings_), joined.settings_) : "";
+      !difference.empty())
+    throw InputError(
+        fmt::format("{}: rank 0 sees another dump than this one: {}", joined.folder_.string(), difference));
+  return joined;
+}
+
+ResultFolder::ResultFolder(fs::path folder, Json settings, std::map<Index, std::string> layers)
+    : folder_(std::move(folder)), settings_(std::move(settings)), layers_(std::move(layers)) {}
+
 ResultFolder::ResultFolder(fs::path folder, Json settings, std::map<Index, std::string> layers,
                            Existing existing)
     : folder_(std::move(folder)), settings_(std::move(settings)), layers_(std::move(layers)) {
@@ -201,7 +206,7 @@ void ResultFolder::resume(const std::optional<Json>& summary, const std::optiona
   if (found.value("schema", 0) != kResultSchema)
     throw InputError(folder_.string(), fmt::format("results of schema {}", kResultSchema),
                      fmt::format("schema {}", found.value("schema", 0)));
-  const std::string difference = first_difference(settings_in(found, settings_), settings_);
+  const std::string difference = settings_difference(settings_in(found, settings_), settings_);
   // A state beside an older summary: a run that was to replace these results got no further than that.
   if (!difference.empty() && summary && state && settings_in(*state, settings_) == settings_)
     return begin_anew();
@@ -209,11 +214,14 @@ void ResultFolder::resume(const std::optional<Json>& summary, const std::optiona
     throw InputError(
         fmt::format("{}: cannot resume: {} (--force begins anew)", folder_.string(), difference));
 
+  std::vector<Index> layers;
+  for (const auto& [layer, fingerprint] : layers_) layers.push_back(layer);
+  const std::vector<Index> missing = missing_layers(layers);
   for (const auto& [layer, fingerprint] : layers_) {
     std::string then = fingerprint;
     if (summary)
       then = found.value("layer_fingerprints", Json::object()).value(std::to_string(layer), fingerprint);
-    else if (has_layer(layer))
+    else if (!std::binary_search(missing.begin(), missing.end(), layer))
       then = read_text(figures_path(layer, 1)).substr(0, fingerprint.size());
     if (then != fingerprint)
       throw InputError(fmt::format(
@@ -229,7 +237,11 @@ fs::path ResultFolder::layer_path(Index layer) const { return folder_ / layer_na
 
 fs::path ResultFolder::figures_path(Index layer, int pass) const {
   const std::string which = pass == 1 ? "" : fmt::format(".pass{}", pass);
-  return folder_ / kWork / "layers" / (layer_name(layer) + which + ".figures");
+  return figures_folder() / (layer_name(layer) + which + ".figures");
+}
+
+fs::path ResultFolder::figures_folder() const {
+  return settings_.contains("shard") ? folder_ / kFigures : folder_ / kWork / "layers";
 }
 
 void ResultFolder::clear(const fs::path& name) const {
@@ -243,6 +255,19 @@ void ResultFolder::clear(const fs::path& name) const {
 bool ResultFolder::has_layer(Index layer, int pass) const {
   std::error_code error;
   return fs::exists(figures_path(layer, pass), error);
+}
+
+std::vector<Index> ResultFolder::missing_layers(const std::vector<Index>& layers, int pass) const {
+  // From one listing, not file by file: a network file system may go on denying a file that it was asked for
+  // before another machine made it.
+  std::set<fs::path> there;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(figures_folder(), error))
+    there.insert(entry.path().filename());
+  std::vector<Index> missing;
+  for (const Index layer : layers)
+    if (there.count(figures_path(layer, pass).filename()) == 0) missing.push_back(layer);
+  return missing;
 }
 
 void ResultFolder::keep_layer(Index layer, std::span<const double> figures, int pass) const {
@@ -262,6 +287,27 @@ std::vector<double> ResultFolder::layer_figures(Index layer, std::size_t count, 
   std::vector<double> figures(count);
   std::memcpy(figures.data(), bytes.data() + begin, count * sizeof(double));
   return figures;
+}
+
+void ResultFolder::adopt_layer(Index layer, const fs::path& part) const {
+  const fs::path from = part / kFigures / figures_path(layer, 1).filename();
+  const std::string figures = read_text(from);
+  const std::string& fingerprint = layers_.at(layer);
+  if (figures.empty()) throw InputError(from.string(), "the figures of a finished layer", "none");
+  if (!figures.starts_with(fingerprint))
+    throw InputError(
+        fmt::format("{}: layer {} of the dump was another when it was computed", part.string(), layer));
+  const fs::path files = part / layer_name(layer);
+  clear(layer_name(layer));
+  try {
+    if (fs::exists(files))
+      for (const auto& entry : fs::recursive_directory_iterator(files))
+        if (entry.is_regular_file())
+          write_file(folder_ / entry.path().lexically_relative(part), read_text(entry.path()));
+  } catch (const fs::filesystem_error& error) {
+    throw InputError(fmt::format("{}: {}", files.string(), error.code().message()));
+  }
+  write_file(figures_path(layer, 1), figures);
 }
 
 void ResultFolder::write_text(const fs::path& name, std::string_view text) const {

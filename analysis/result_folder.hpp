@@ -24,7 +24,8 @@ enum class Existing { refuse, resume, replace };
 
 /// A result folder while it is written (analysis/RESULTS-FORMAT.md). Every file appears whole or not at all.
 /// Until finish(), a hidden work folder holds what a later run needs to go on: the settings, and for every
-/// finished layer the figures that the tables are made of. A lock in it keeps every other process out.
+/// finished layer the figures that the tables are made of. A lock in it keeps every other process out. A
+/// shard has the figures not there but in figures/, where they stay for `kvreplay merge`.
 class ResultFolder {
  public:
   /// Makes the folder, or takes up one that is there. `settings` is everything that the results depend on,
@@ -34,6 +35,11 @@ class ResultFolder {
   /// it.
   ResultFolder(std::filesystem::path folder, Json settings, std::map<Index, std::string> layers,
                Existing existing);
+
+  /// The folder that another process, rank 0, has taken up, for a process that helps it. Throws InputError
+  /// where this one does not see the same folder or not the same dump.
+  static ResultFolder join(std::filesystem::path folder, Json settings, std::map<Index, std::string> layers,
+                           bool finished);
 
   const std::filesystem::path& path() const { return folder_; }
   const Json& settings() const { return settings_; }
@@ -45,10 +51,16 @@ class ResultFolder {
   void clear(const std::filesystem::path& name) const;
   /// `pass` numbers the passes over the dump from 1.
   bool has_layer(Index layer, int pass = 1) const;
+  /// Those of `layers`, ascending, that are not done.
+  std::vector<Index> missing_layers(const std::vector<Index>& layers, int pass = 1) const;
   /// Marks a layer as done and keeps its figures. To be called once all of the layer's files are written.
   void keep_layer(Index layer, std::span<const double> figures, int pass = 1) const;
   /// The figures of a finished layer; throws InputError where there are not `count` of them.
   std::vector<double> layer_figures(Index layer, std::size_t count, int pass = 1) const;
+
+  /// Takes a layer over from a finished shard of the same run: its files, then its figures. Throws InputError
+  /// where the shard has it not, or computed it from another dump.
+  void adopt_layer(Index layer, const std::filesystem::path& part) const;
 
   void write_text(const std::filesystem::path& name, std::string_view text) const;
   void write_json(const std::filesystem::path& name, const Json& json) const;
@@ -58,6 +70,8 @@ class ResultFolder {
  private:
   class Lock;
 
+  ResultFolder(std::filesystem::path folder, Json settings, std::map<Index, std::string> layers);
+  std::filesystem::path figures_folder() const;
   std::filesystem::path figures_path(Index layer, int pass) const;
   void open(Existing existing);
   void drop_work();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "analysis/ranks/ranks.hpp"
 #include "analysis/stage.hpp"
 
 #include <functional>
@@ -48,10 +49,12 @@ Json run_settings(const Dump& dump, const std::vector<std::unique_ptr<Stage>>& s
                   const RunOptions& options);
 
 /// One pass over the dump: layer by layer, head groups in parallel while they are small, one computed while
-/// the next is read where they are large. Layers that `folder` already holds are not computed again. Throws
+/// the next is read where they are large; several ranks share the head groups out. Layers that `folder`
+/// already holds are not computed again. Rank 0 writes the tables and has the summary and the report. A
+/// shard's stages that join layers keep their figures for `kvreplay merge`, and have no tables. Throws
 /// Interrupted where the workers were stopped and InputError on bad input or a full disk; finished layers
 /// stay in `folder` either way.
 RunResult run_stages(const Dump& dump, const std::vector<std::unique_ptr<Stage>>& stages,
-                     const RunOptions& options, ResultFolder& folder, Workers& workers);
+                     const RunOptions& options, ResultFolder& folder, Workers& workers, Ranks& ranks);
 
 }  // namespace kvreplay

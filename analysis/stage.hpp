@@ -1,6 +1,7 @@
 #pragma once
 
 #include "analysis/left_out.hpp"
+#include "analysis/ranks/bytes.hpp"
 #include "analysis/result_folder.hpp"
 #include "data/dump.hpp"
 #include "sim/backend.hpp"
@@ -65,6 +66,13 @@ class Stage {
   virtual void end_layer(const ResultFolder& folder, Index layer, Workers& workers,
                          Eigen::Ref<Matrix<double>> figures) = 0;
 
+  /// What head() left of a head for end_layer() besides its figures, where another process computed the head
+  /// than ends the layer: written by the one, after head(), and read by the other, after begin_layer().
+  virtual void save_head(Index, ByteWriter&) const {}
+  virtual void load_head(Index, ByteReader&) {}
+
+  /// Whether one layer's tables depend on all layers' figures, so that a part of them has none.
+  virtual bool joins_layers() const { return false; }
   /// Writes the tables and maps of the whole run; returns its part of "totals" in summary.json.
   virtual Json write_tables(const ResultFolder& folder, const HeadFigures& figures) = 0;
   /// What the run says at its end: a short plain text about the figures.

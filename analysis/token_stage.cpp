@@ -174,6 +174,26 @@ void TokenStage::end_layer(const ResultFolder& folder, Index layer, Workers&, Ei
   }
 }
 
+void TokenStage::save_head(Index kv_head, ByteWriter& out) const {
+  const auto save = [&](const auto& layer) {
+    for (const auto& metric : layer) {
+      const std::size_t n = metric.size() / static_cast<std::size_t>(shape_.n_kv);
+      out.put(std::span(metric).subspan(static_cast<std::size_t>(kv_head) * n, n));
+    }
+  };
+  in_float32(precision_) ? save(layer_f32_) : save(layer_f64_);
+}
+
+void TokenStage::load_head(Index kv_head, ByteReader& in) {
+  const auto load = [&](auto& layer) {
+    for (auto& metric : layer) {
+      const std::size_t n = metric.size() / static_cast<std::size_t>(shape_.n_kv);
+      in.get(std::span(metric).subspan(static_cast<std::size_t>(kv_head) * n, n));
+    }
+  };
+  in_float32(precision_) ? load(layer_f32_) : load(layer_f64_);
+}
+
 void TokenStage::write_heads(const ResultFolder& folder, const HeadFigures& figures) const {
   std::string header = "layer,kv_head";
   for (const TokenMetric m : metrics_) header += fmt::format(",{}", name_of(m));

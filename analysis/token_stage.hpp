@@ -38,6 +38,8 @@ class TokenStage final : public Stage {
   void head(const HeadGroup<double>& group, Workers& workers, std::span<double> figures) override;
   void end_layer(const ResultFolder& folder, Index layer, Workers& workers,
                  Eigen::Ref<Matrix<double>> figures) override;
+  void save_head(Index kv_head, ByteWriter& out) const override;
+  void load_head(Index kv_head, ByteReader& in) override;
   Json write_tables(const ResultFolder& folder, const HeadFigures& figures) override;
   std::string report(const HeadFigures& figures) const override;
 

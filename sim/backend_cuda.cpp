@@ -15,14 +15,21 @@
 namespace kvreplay {
 namespace {
 
-std::vector<int> most_capable_devices() {
+std::vector<cuda::DeviceInfo> most_capable_devices() {
   const cuda::Devices devices = cuda::find_devices();
   if (devices.found.empty()) throw cuda::DeviceError(devices.why_none);
   int best = 0;
   for (const cuda::DeviceInfo& device : devices.found) best = std::max(best, device.capability);
-  std::vector<int> indices;
+  std::vector<cuda::DeviceInfo> chosen;
   for (const cuda::DeviceInfo& device : devices.found)
-    if (device.capability == best) indices.push_back(device.index);
+    if (device.capability == best) chosen.push_back(device);
+  return chosen;
+}
+
+std::vector<int> chosen_devices(std::optional<int> share) {
+  std::vector<int> indices;
+  for (const cuda::DeviceInfo& device : most_capable_devices()) indices.push_back(device.index);
+  if (share) indices = {indices[static_cast<std::size_t>(*share) % indices.size()]};
   return indices;
 }
 
@@ -31,10 +38,10 @@ constexpr int kAtOnce = 4;
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(bool falls_back, Products products)
+  CudaBackend(bool falls_back, Products products, std::optional<int> share)
       : falls_back_(falls_back),
         products_(products),
-        devices_(most_capable_devices()),
+        devices_(chosen_devices(share)),
         gate_(devices_.size(), kAtOnce) {}
 
   std::string_view name() const override { return "cuda"; }
@@ -123,8 +130,10 @@ class CudaBackend final : public Backend {
 
 std::string why_no_cuda() { return cuda::find_devices().why_none; }
 
-std::shared_ptr<const Backend> cuda_backend(bool falls_back, Products products) {
-  return std::make_shared<const CudaBackend>(falls_back, products);
+int cuda_capability() { return most_capable_devices().front().capability; }
+
+std::shared_ptr<const Backend> cuda_backend(bool falls_back, Products products, std::optional<int> share) {
+  return std::make_shared<const CudaBackend>(falls_back, products, share);
 }
 
 }  // namespace kvreplay

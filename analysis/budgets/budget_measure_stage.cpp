@@ -177,6 +177,20 @@ void BudgetMeasureStage::write_maps(const ResultFolder& folder, const HeadFigure
   }
 }
 
+void BudgetMeasureStage::save_head(Index kv_head, ByteWriter& out) const {
+  const Index G = dump_.shape().group();
+  for (const std::vector<KeptSet>& kept : kept_) out.put(kept[static_cast<std::size_t>(kv_head)]);
+  outputs_f32_.save(kv_head * G, G, out);
+  outputs_f64_.save(kv_head * G, G, out);
+}
+
+void BudgetMeasureStage::load_head(Index kv_head, ByteReader& in) {
+  const Index G = dump_.shape().group();
+  for (std::vector<KeptSet>& kept : kept_) kept[static_cast<std::size_t>(kv_head)] = in.get<std::uint8_t>();
+  outputs_f32_.load(kv_head * G, G, in);
+  outputs_f64_.load(kv_head * G, G, in);
+}
+
 Json BudgetMeasureStage::write_tables(const ResultFolder& folder, const HeadFigures& figures) {
   const std::size_t rows = write_budgets(folder, figures);
   write_maps(folder, figures);

@@ -30,6 +30,7 @@ class BudgetStage final : public Stage {
   void head(const HeadGroup<float>& group, Workers& workers, std::span<double> figures) override;
   void head(const HeadGroup<double>& group, Workers& workers, std::span<double> figures) override;
   void end_layer(const ResultFolder&, Index, Workers&, Eigen::Ref<Matrix<double>>) override {}
+  bool joins_layers() const override { return true; }
   Json write_tables(const ResultFolder& folder, const HeadFigures& figures) override;
   std::string report(const HeadFigures&) const override { return ""; }
   std::unique_ptr<Stage> follow_up(const HeadFigures& figures) const override;

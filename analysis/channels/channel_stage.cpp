@@ -150,6 +150,18 @@ void ChannelStage::end_layer(const ResultFolder& folder, Index layer, Workers& w
   layer_.write(folder, layer, plan_, dump_.model());
 }
 
+void ChannelStage::save_head(Index kv_head, ByteWriter& out) const {
+  const Index G = dump_.shape().group();
+  layer_.save(kv_head, G, out);
+  store_.save(kv_head * G, G, out);
+}
+
+void ChannelStage::load_head(Index kv_head, ByteReader& in) {
+  const Index G = dump_.shape().group();
+  layer_.load(kv_head, G, in);
+  store_.load(kv_head * G, G, in);
+}
+
 Json ChannelStage::write_tables(const ResultFolder& folder, const HeadFigures& figures) {
   const ChannelTable table(plan_, columns_, figures, dump_.has(Tensor::wo));
   const std::size_t rows = table.write(folder);

@@ -6,8 +6,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <functional>
+#include <span>
 
 namespace kvreplay {
 namespace {
@@ -48,6 +50,20 @@ std::vector<Index> rotation_marks(const std::vector<Index>& partner) {
   return marks;
 }
 
+template <class Numbers>
+void put(ByteWriter& out, const Numbers& x) {
+  out.put(std::span(x.data(), static_cast<std::size_t>(x.size())));
+}
+void get(ByteReader& in, Vector<double>& x) {
+  const std::vector<double> values = in.get<double>();
+  x = Eigen::Map<const Vector<double>>(values.data(), static_cast<Index>(values.size()));
+}
+void get(ByteReader& in, Matrix<double>& x) {  // square
+  const std::vector<double> values = in.get<double>();
+  const auto d = static_cast<Index>(std::lround(std::sqrt(static_cast<double>(values.size()))));
+  x = Eigen::Map<const Matrix<double>>(values.data(), d, d);
+}
+
 }  // namespace
 
 void LayerChannels::begin(const ChannelPlan& plan, const DumpShape& shape) {
@@ -62,6 +78,44 @@ void LayerChannels::begin(const ChannelPlan& plan, const DumpShape& shape) {
   window.assign(static_cast<std::size_t>(shape.n_q), {});
   future.assign(plan.future.count() > 0 ? window.size() : 0, {});
   rope_partner.clear();
+}
+
+void LayerChannels::save(Index kv_head, Index G, ByteWriter& out) const {
+  const auto heads = window.size(), rows_a_head = interaction.size() * static_cast<std::size_t>(G) / heads;
+  for (std::size_t at = 0; at < rows_a_head; ++at) {
+    const std::size_t row = static_cast<std::size_t>(kv_head) * rows_a_head + at;
+    put(out, interaction[row]);
+    if (!outputs.empty()) put(out, outputs[row]);
+    put(out, spectrum[row]);
+    for (const auto& rule : order)
+      if (!rule.empty()) out.put(rule[row]);
+    for (const auto& sets : pruned) out.put(sets[row]);
+  }
+  for (Index h = kv_head * G; h < (kv_head + 1) * G; ++h)
+    for (const std::vector<ChannelMoments>* moments : {&window, &future}) {
+      if (moments->empty()) continue;
+      put(out, (*moments)[static_cast<std::size_t>(h)].mean);
+      put(out, (*moments)[static_cast<std::size_t>(h)].deviation);
+    }
+}
+
+void LayerChannels::load(Index kv_head, Index G, ByteReader& in) {
+  const auto heads = window.size(), rows_a_head = interaction.size() * static_cast<std::size_t>(G) / heads;
+  for (std::size_t at = 0; at < rows_a_head; ++at) {
+    const std::size_t row = static_cast<std::size_t>(kv_head) * rows_a_head + at;
+    get(in, interaction[row]);
+    if (!outputs.empty()) get(in, outputs[row]);
+    get(in, spectrum[row]);
+    for (auto& rule : order)
+      if (!rule.empty()) rule[row] = in.get<Index>();
+    for (auto& sets : pruned) sets[row] = in.get<ChannelSet::value_type>();
+  }
+  for (Index h = kv_head * G; h < (kv_head + 1) * G; ++h)
+    for (std::vector<ChannelMoments>* moments : {&window, &future}) {
+      if (moments->empty()) continue;
+      get(in, (*moments)[static_cast<std::size_t>(h)].mean);
+      get(in, (*moments)[static_cast<std::size_t>(h)].deviation);
+    }
 }
 
 void LayerChannels::write(const ResultFolder& folder, Index layer, const ChannelPlan& plan,

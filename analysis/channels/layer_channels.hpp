@@ -1,6 +1,7 @@
 #pragma once
 
 #include "analysis/channels/channel_plan.hpp"
+#include "analysis/ranks/bytes.hpp"
 #include "analysis/stage.hpp"
 #include "sim/channels/query_drift.hpp"
 
@@ -21,6 +22,10 @@ class LayerChannels {
   std::vector<std::vector<ChannelSet>> pruned;         ///< [cases][rows]
   std::vector<ChannelMoments> window, future;          ///< [n_q]
   std::vector<Index> rope_partner;                     ///< [d], or empty
+
+  /// A KV head, read by G query heads, from one process to another.
+  void save(Index kv_head, Index G, ByteWriter& out) const;
+  void load(Index kv_head, Index G, ByteReader& in);
 
   /// layer_XX/channels/.
   void write(const ResultFolder& folder, Index layer, const ChannelPlan& plan,

@@ -47,7 +47,6 @@ std::unique_ptr<Stage> make_evict(const Dump& dump, const AnalyzeOptions&, const
 }
 
 std::unique_ptr<Stage> make_budget(const Dump& dump, const AnalyzeOptions& options, const Compute& compute) {
-  require_all_layers(options.common);
   return std::make_unique<BudgetStage>(dump, BudgetOptions{}, options.common.chosen_layers(dump), compute);
 }
 
@@ -61,9 +60,8 @@ std::optional<std::string> why_no_channels(const Dump& dump, const AnalyzeOption
 
 std::optional<std::string> never(const Dump&, const AnalyzeOptions&) { return std::nullopt; }
 
-std::optional<std::string> why_no_budget(const Dump& dump, const AnalyzeOptions& options) {
+std::optional<std::string> why_no_budget(const Dump& dump, const AnalyzeOptions&) {
   const DumpShape& shape = dump.shape();
-  if (options.common.chosen_shard()) return "one budget is shared by all layers, and a shard has but some";
   if (future_rows(shape.l, shape.T, shape.first_query()).count() == 0)
     return "a head's loss is what the decoding steps miss, and the dump has none";
   if (window_rows(shape.l, shape.first_query(), 1).count() == 0)
@@ -105,19 +103,20 @@ int run_analyze(const Arguments& arguments) {
     if (std::find(names.begin(), names.end(), name) == names.end())
       throw InputError("--only", fmt::format("some of {}", fmt::join(names, ", ")),
                        fmt::format("'{}'", name));
-  return run_into_folder(options.common, [&](const Dump& dump, const Compute& compute) {
-    ChosenStages chosen;
-    for (const StageEntry& entry : kStages) {
-      const bool asked = std::find(only.begin(), only.end(), entry.name) != only.end();
-      if (!only.empty() && !asked) continue;
-      const auto why_not = entry.why_not(dump, options);
-      if (why_not && !asked)
-        chosen.left_out.push_back({entry.name, *why_not});
-      else
-        chosen.stages.push_back(entry.make(dump, options, compute));
-    }
-    return chosen;
-  });
+  return run_into_folder({"analyze", arguments}, options.common,
+                         [&](const Dump& dump, const Compute& compute) {
+                           ChosenStages chosen;
+                           for (const StageEntry& entry : kStages) {
+                             const bool asked = std::find(only.begin(), only.end(), entry.name) != only.end();
+                             if (!only.empty() && !asked) continue;
+                             const auto why_not = entry.why_not(dump, options);
+                             if (why_not && !asked)
+                               chosen.left_out.push_back({entry.name, *why_not});
+                             else
+                               chosen.stages.push_back(entry.make(dump, options, compute));
+                           }
+                           return chosen;
+                         });
 }
 
 }  // namespace kvreplay

@@ -277,7 +277,7 @@ void CommonOptions::add_compute(CLI::App& app) {
       ->option_text("NAME [f32]");
   app.add_option("--threads", threads, "Threads; the results do not depend on it")
       ->check(whole_number(1, 4096))
-      ->option_text("N [all cores]");
+      ->option_text("N [all cores, a fair share of them under mpirun]");
   app.add_option("--layers", layers, "Layers, as in 0,3-5")
       ->delimiter(',')
       ->allow_extra_args(false)
@@ -295,8 +295,10 @@ void CommonOptions::add_results(CLI::App& app) {
       ->excludes(resume_flag)
       ->option_text(" ");
   resume_flag->option_text(" ");
-  app.add_option("--shard", shard, "Only part i of n, 1/n to n/n; deals the layers out in turn")
+  app.add_option("--shard", shard,
+                 "Only part i of n, 1/n to n/n; deals the layers out in turn. kvreplay merge joins the parts")
       ->option_text("i/n");
+  app.add_option("--parts", parts)->allow_extra_args(false)->group("");  // what merge adds
 }
 
 void CommonOptions::add_output(CLI::App& app) {
@@ -324,7 +326,8 @@ CommonOptions::ChosenCompute CommonOptions::chosen_compute(bool may_fall_back) c
     throw InputError(fmt::format("--backend cuda: {}; use auto or cpu", why_not));
   if (why_not.empty())
     compute.backend =
-        cuda_backend(may_fall_back && backend == "auto", tensor ? Products::tensor : Products::f32);
+        cuda_backend(may_fall_back && backend == "auto", tensor ? Products::tensor : Products::f32,
+                     this_run().size() > 1 ? std::optional(this_run().local_rank()) : std::nullopt);
   else
     chosen.note = fmt::format("auto: {}", why_not);
   return chosen;

@@ -51,6 +51,7 @@ struct CommonOptions {
   std::vector<std::string> layers;
   std::optional<Index> prompt_len;
   std::string shard;
+  std::vector<std::string> parts;  ///< folders of finished shards to take the layers from
   bool resume = false;
   bool force = false;
   bool quiet = false;

@@ -20,8 +20,7 @@ int run_budget(const Arguments& arguments) {
   options.add_compute(*app);
   options.add_output(*app);
   if (parse(*app, arguments)) return 0;
-  require_all_layers(options);
-  return run_into_folder(options, [&](const Dump& dump, const Compute& compute) {
+  return run_into_folder({"budget", arguments}, options, [&](const Dump& dump, const Compute& compute) {
     ChosenStages chosen;
     chosen.stages.push_back(
         std::make_unique<BudgetStage>(dump, budget_options, options.chosen_layers(dump), compute));

@@ -1,7 +1,5 @@
 #include "analysis/commands/budget_arguments.hpp"
 
-#include "data/error.hpp"
-
 namespace kvreplay {
 void add_budget_options(CLI::App& app, BudgetOptions& options) {
   list(app.add_option("--order", options.orders,
@@ -31,12 +29,6 @@ void add_budget_options(CLI::App& app, BudgetOptions& options) {
        "FILES");
   list(app.add_option("--score", options.scores, "Your score, .npy [layers, kv_heads, l], used as an order"),
        "name=FILE");
-}
-
-void require_all_layers(const CommonOptions& options) {
-  if (options.chosen_shard())
-    throw InputError(
-        "--shard: one budget is shared by all layers, so that budget cannot run on a part of them");
 }
 
 }  // namespace kvreplay

@@ -10,7 +10,4 @@ namespace kvreplay {
 /// The options of `budget`; the struct must outlive the parsing.
 void add_budget_options(CLI::App& app, BudgetOptions& options);
 
-/// Throws InputError for --shard: one budget is shared by all layers.
-void require_all_layers(const CommonOptions& options);
-
 }  // namespace kvreplay

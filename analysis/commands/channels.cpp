@@ -41,7 +41,7 @@ int run_channels(const Arguments& arguments) {
   options.add_compute(*app);
   options.add_output(*app);
   if (parse(*app, arguments)) return 0;
-  return run_into_folder(options, [&](const Dump& dump, const Compute& compute) {
+  return run_into_folder({"channels", arguments}, options, [&](const Dump& dump, const Compute& compute) {
     ChosenStages chosen;
     chosen.stages.push_back(std::make_unique<ChannelStage>(dump, channel_options, compute));
     return chosen;

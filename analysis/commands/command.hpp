@@ -1,5 +1,7 @@
 #pragma once
 
+#include "analysis/ranks/ranks.hpp"
+
 #include <span>
 #include <string>
 #include <vector>
@@ -15,12 +17,20 @@ struct Command {
   const char* name;
   const char* summary;
   int (*run)(const Arguments& arguments);
+  bool shared = false;  ///< whether several ranks share the work; rank 0 alone runs the others
 };
+
+/// All of them, in the order of the help.
+std::span<const Command> commands();
+
+/// The ranks that run this command together: main() starts them.
+Ranks& this_run();
 
 int run_analyze(const Arguments& arguments);
 int run_budget(const Arguments& arguments);
 int run_channels(const Arguments& arguments);
 int run_evict(const Arguments& arguments);
+int run_merge(const Arguments& arguments);
 int run_info(const Arguments& arguments);
 int run_synth(const Arguments& arguments);
 int run_tokens(const Arguments& arguments);

@@ -22,7 +22,7 @@ int run_evict(const Arguments& arguments) {
   options.add_compute(*app);
   options.add_output(*app);
   if (parse(*app, arguments)) return 0;
-  return run_into_folder(options, [&](const Dump& dump, const Compute& compute) {
+  return run_into_folder({"evict", arguments}, options, [&](const Dump& dump, const Compute& compute) {
     ChosenStages chosen;
     chosen.stages.push_back(std::make_unique<EvictStage>(dump, eviction_options, compute));
     return chosen;

@@ -1,10 +1,11 @@
 #include "analysis/commands/interrupt.hpp"
 
+#include <fmt/format.h>
+
 #include <atomic>
 #include <csignal>
 #include <ctime>
 #include <unistd.h>
-#include <utility>
 
 namespace kvreplay {
 namespace {
@@ -36,8 +37,8 @@ void handle(int signal, void (*handler)(int), int flags) {
 
 }  // namespace
 
-InterruptGuard::InterruptGuard(Workers& workers, std::string message) {
-  g_message = "kvreplay: " + std::move(message) + "\n";
+InterruptGuard::InterruptGuard(Workers& workers, const std::string& message) {
+  g_message = message.empty() ? "" : fmt::format("kvreplay: {}\n", message);
   g_workers = &workers;
   handle(SIGALRM, on_patience_over, 0);
   timer_create(CLOCK_MONOTONIC, nullptr, &g_timer);  // SIGALRM, as setitimer, but callable from a handler

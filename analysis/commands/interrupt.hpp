@@ -8,11 +8,11 @@ namespace kvreplay {
 
 /// While it lives, the first SIGINT or SIGTERM stops `workers`, so that parallel_for throws Interrupted; the
 /// second ends the process at once. Should the work not come to a halt in time (a slow disk, a full one), the
-/// process says `message` and exits with 130 by itself: files are whole or absent at any moment. One at a
-/// time.
+/// process says `message` (unless it is empty) and exits with 130 by itself: files are whole or absent at any
+/// moment. One at a time.
 class InterruptGuard {
  public:
-  InterruptGuard(Workers& workers, std::string message);
+  InterruptGuard(Workers& workers, const std::string& message);
   ~InterruptGuard();
   InterruptGuard(const InterruptGuard&) = delete;
   InterruptGuard& operator=(const InterruptGuard&) = delete;

@@ -3,7 +3,9 @@
 #include "analysis/commands/interrupt.hpp"
 #include "analysis/commands/progress_bar.hpp"
 #include "analysis/progress.hpp"
+#include "analysis/shards/parts.hpp"
 #include "data/error.hpp"
+#include "sim/backend_cuda.hpp"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -11,7 +13,11 @@
 #include <chrono>
 #include <cstdio>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
+#include <memory>
+#include <optional>
+#include <system_error>
 #include <unistd.h>
 
 namespace kvreplay {
@@ -24,7 +30,7 @@ std::string host_name() {
 
 /// What does not run where it was asked to, in one line; empty where everything does.
 std::string backend_note(const CommonOptions::ChosenCompute& chosen,
-                         const std::vector<std::unique_ptr<Stage>>& stages) {
+                         const std::vector<std::unique_ptr<Stage>>& stages, Index fell_back) {
   const Backend& backend = *chosen.compute.backend;
   if (backend.name() == "cpu") return chosen.note;
   std::vector<std::string> parts;
@@ -32,20 +38,89 @@ std::string backend_note(const CommonOptions::ChosenCompute& chosen,
     if (const auto on_cpu = stage->on_cpu(); !on_cpu.empty())
       parts.push_back(fmt::format("{} ({})", fmt::join(on_cpu, ", "), stage->name()));
   std::string note = parts.empty() ? "" : fmt::format("on the CPU: {}", fmt::join(parts, ", "));
-  if (const Index n = backend.fell_back(); n > 0)
+  if (fell_back > 0)
     note += fmt::format("{}{} on the CPU for want of device memory", note.empty() ? "" : "; ",
-                        counted(n, "computation"));
+                        counted(fell_back, "computation"));
   return note;
 }
 
-Json run_json(const CommonOptions& options, const Backend& backend, const std::string& note,
-              const Workers& workers, const RunResult& result, std::time_t started, double seconds) {
+std::string threads_text(const Ranks& ranks, const Workers& workers) {
+  return ranks.size() == 1 ? fmt::format("{} threads", workers.threads())
+                           : fmt::format("{} ranks x {} threads", ranks.size(), workers.threads());
+}
+
+/// What is asked for, opened and checked, before anything is written.
+struct Preparation {
+  Preparation(const CommonOptions& options, const MakeStages& make_stages)
+      : chosen(options.chosen_compute()), dump(options.open()) {
+    run.precision = chosen.compute.precision;
+    run.layers = options.chosen_layers(dump);
+    run.shard = options.chosen_shard();
+    ChosenStages made = make_stages(dump, chosen.compute);
+    stages = std::move(made.stages);
+    run.left_out = std::move(made.left_out);
+    settings = run_settings(dump, stages, run);
+    fingerprints = layer_fingerprints(dump, run);
+    parts = read_parts(options.parts);
+    if (!parts.empty()) require_parts_of(parts, settings);
+  }
+
+  /// Different hardware, different bits.
+  std::string hardware() const {
+    const Backend& backend = *chosen.compute.backend;
+    return backend.name() == "cpu" ? "the CPU"
+                                   : fmt::format("a GPU of capability {}", cuda_capability() / 10.0);
+  }
+
+  CommonOptions::ChosenCompute chosen;
+  Dump dump;
+  RunOptions run;
+  std::vector<std::unique_ptr<Stage>> stages;
+  Json settings;
+  std::map<Index, std::string> fingerprints;
+  std::vector<Part> parts;
+};
+
+void require_equal_hardware(Ranks& ranks, const Preparation& prepared) {
+  const std::vector<std::string> all = ranks.gather(prepared.hardware());
+  for (std::size_t rank = 1; rank < all.size(); ++rank)
+    if (all[rank] != all[0])
+      throw SharedFailure(fmt::format(
+          "--backend: expected the same hardware on all ranks, found {} on rank 0 and {} on rank {}", all[0],
+          all[rank], rank));
+}
+
+ResultFolder take_up_folder(Ranks& ranks, const CommonOptions& options, const Preparation& prepared) {
+  std::optional<ResultFolder> folder;
+  if (ranks.rank() == 0)
+    together(ranks, [&] {
+      folder.emplace(options.out, prepared.settings, prepared.fingerprints, options.existing());
+    });
+  else
+    together(ranks, [] {});
+  if (ranks.size() == 1) return std::move(*folder);
+  const bool finished = ranks.gather(folder && folder->finished() ? "finished" : "").front() == "finished";
+  together(ranks, [&] {
+    if (ranks.rank() > 0)
+      folder = ResultFolder::join(options.out, prepared.settings, prepared.fingerprints, finished);
+  });
+  return std::move(*folder);
+}
+
+Json run_json(const Invocation& invocation, const CommonOptions& options, const Backend& backend,
+              const std::string& note, const Ranks& ranks, const Workers& workers, const RunResult& result,
+              std::time_t started, double seconds) {
+  std::error_code ignored;
   return {{"program", "kvreplay"},
           {"version", KVREPLAY_VERSION},
+          {"command", invocation.command},
+          {"arguments", invocation.arguments},
+          {"directory", std::filesystem::current_path(ignored).string()},
           {"dump", options.dump},
           {"host", host_name()},
           {"backend", backend.name()},
           {"backend_note", note},
+          {"ranks", ranks.size()},
           {"threads", workers.threads()},
           {"started", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(started))},
           {"seconds", seconds},
@@ -88,43 +163,55 @@ void print_json(const ResultFolder& folder) {
 
 }  // namespace
 
-int run_into_folder(const CommonOptions& options, const MakeStages& make_stages) {
-  const CommonOptions::ChosenCompute chosen = options.chosen_compute();
-  const Dump dump = options.open();
-  RunOptions run;
-  run.precision = chosen.compute.precision;
-  run.layers = options.chosen_layers(dump);
-  run.shard = options.chosen_shard();
-  const auto [stages, left_out] = make_stages(dump, chosen.compute);
-  run.left_out = left_out;
-  const bool text = !options.quiet && !options.json;
+int run_into_folder(const Invocation& invocation, const CommonOptions& options,
+                    const MakeStages& make_stages) {
+  Ranks& ranks = this_run();
+  const bool speaks = ranks.rank() == 0, text = speaks && !options.quiet && !options.json;
+  std::unique_ptr<Preparation> prepared;
+  together(ranks, [&] { prepared = std::make_unique<Preparation>(options, make_stages); });
+  if (ranks.size() > 1) require_equal_hardware(ranks, *prepared);
+  auto& [chosen, dump, run, stages, settings, fingerprints, parts] = *prepared;
 
-  ResultFolder folder(options.out, run_settings(dump, stages, run), layer_fingerprints(dump, run),
-                      options.existing());
+  ResultFolder folder = take_up_folder(ranks, options, *prepared);
   if (folder.finished()) {
     if (text) fmt::print("{}: already finished, nothing left to do\n", options.out);
-    if (options.json) print_json(folder);
+    if (speaks && options.json) print_json(folder);
     return 0;
   }
 
-  Workers workers(options.threads);
+  const bool share = options.threads == 0 && ranks.size() > 1;
+  Workers workers(share ? fair_threads(ranks) : options.threads);
   const InterruptGuard guard(
-      workers, fmt::format("interrupted; what is finished stays in {}, and the same command with "
-                           "--resume goes on from there",
-                           options.out));
+      workers, speaks ? fmt::format("interrupted; what is finished stays in {}, and the same command with "
+                                    "--resume goes on from there",
+                                    options.out)
+                      : "");
+  ranks.while_waiting([&workers] {
+    if (workers.stopping()) throw Interrupted{};
+  });
   const std::time_t started = std::time(nullptr);
   const auto begin = std::chrono::steady_clock::now();
+  if (speaks) adopt_parts(parts, folder, workers);
   RunResult result;
   {
-    ProgressBar bar(!options.quiet);
+    ProgressBar bar(speaks && !options.quiet);
     run.on_progress = [&](Index done, Index total) { bar.show(done, total); };
-    result = run_stages(dump, stages, run, folder, workers);
+    result = run_stages(dump, stages, run, folder, workers, ranks);
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const Backend& backend = *chosen.compute.backend;
-  const std::string note = backend_note(chosen, stages);
-  folder.write_json("run.json", run_json(options, backend, note, workers, result, started, seconds));
+  Index fell_back = 0;
+  for (const std::string& count : ranks.gather(fmt::format("{}", backend.fell_back())))
+    fell_back += std::stoll(count);
+  if (!speaks) {
+    ranks.gather("");  // until rank 0 has written everything: should it fail, so does the run
+    return 0;
+  }
+  const std::string note = backend_note(chosen, stages, fell_back);
+  folder.write_json("run.json",
+                    run_json(invocation, options, backend, note, ranks, workers, result, started, seconds));
   folder.finish(result.summary);
+  ranks.gather("");
 
   if (options.json) print_json(folder);
   if (text) {
@@ -134,7 +221,7 @@ int run_into_folder(const CommonOptions& options, const MakeStages& make_stages)
       fmt::print("resumed: {} layers were there already, {} computed now\n", result.layers_resumed,
                  result.layers_computed);
     if (!result.report.empty()) fmt::print("\n{}", result.report);
-    fmt::print("\nresults: {} ({:.1f} s, {} threads)\n", options.out, seconds, workers.threads());
+    fmt::print("\nresults: {} ({:.1f} s, {})\n", options.out, seconds, threads_text(ranks, workers));
   }
   return 0;
 }

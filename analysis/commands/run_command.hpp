@@ -17,9 +17,17 @@ struct ChosenStages {
 
 using MakeStages = std::function<ChosenStages(const Dump&, const Compute&)>;
 
+/// A command as it was given: run.json tells it, and kvreplay merge repeats that of a shard.
+struct Invocation {
+  std::string command;
+  Arguments arguments;
+};
+
 /// What every command does that fills a result folder: opens the dump, takes up the folder, runs the stages
-/// with a progress bar and an eye on signals, writes run.json and summary.json, and says what came of it.
-/// Returns the exit code.
-int run_into_folder(const CommonOptions& options, const MakeStages& make_stages);
+/// with a progress bar and an eye on signals, writes run.json and summary.json, and says what came of it. The
+/// ranks of this_run() do that together: rank 0 takes up the folder, writes the tables and speaks. Returns
+/// the exit code.
+int run_into_folder(const Invocation& invocation, const CommonOptions& options,
+                    const MakeStages& make_stages);
 
 }  // namespace kvreplay

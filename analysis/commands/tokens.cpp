@@ -17,7 +17,7 @@ int run_tokens(const Arguments& arguments) {
   options.add_compute(*app);
   options.add_output(*app);
   if (parse(*app, arguments)) return 0;
-  return run_into_folder(options, [&](const Dump& dump, const Compute& compute) {
+  return run_into_folder({"tokens", arguments}, options, [&](const Dump& dump, const Compute& compute) {
     ChosenStages chosen;
     chosen.stages.push_back(std::make_unique<TokenStage>(dump, token_options, compute));
     return chosen;

@@ -189,6 +189,22 @@ void EvictStage::end_layer(const ResultFolder& folder, Index layer, Workers& wor
   write_kept_differences(folder, layer, plan_, kept_);
 }
 
+void EvictStage::save_head(Index kv_head, ByteWriter& out) const {
+  const Index G = dump_.shape().group(), rows = plan_.per_query_head ? G : 1;
+  for (const std::vector<KeptSet>& kept : kept_)
+    for (Index row = kv_head * rows; row < (kv_head + 1) * rows; ++row)
+      out.put(kept[static_cast<std::size_t>(row)]);
+  store_.save(kv_head * G, G, out);
+}
+
+void EvictStage::load_head(Index kv_head, ByteReader& in) {
+  const Index G = dump_.shape().group(), rows = plan_.per_query_head ? G : 1;
+  for (std::vector<KeptSet>& kept : kept_)
+    for (Index row = kv_head * rows; row < (kv_head + 1) * rows; ++row)
+      kept[static_cast<std::size_t>(row)] = in.get<std::uint8_t>();
+  store_.load(kv_head * G, G, in);
+}
+
 Json EvictStage::write_tables(const ResultFolder& folder, const HeadFigures& figures) {
   const EvictionTable table(plan_, columns_, figures, dump_.has(Tensor::wo));
   const std::size_t rows = table.write(folder);

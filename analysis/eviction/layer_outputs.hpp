@@ -1,5 +1,6 @@
 #pragma once
 
+#include "analysis/ranks/bytes.hpp"
 #include "data/dump.hpp"
 #include "sim/eviction/kept_outputs.hpp"
 #include "sim/schedule.hpp"
@@ -27,6 +28,20 @@ class LayerOutputs {
   }
   void set_change(std::size_t which, Index first_query_head, PanelRows<T>&& heads) {
     set(change_[which], first_query_head, std::move(heads));
+  }
+
+  /// The query heads first .. first + count - 1, from one process to another.
+  void save(Index first, Index count, ByteWriter& out) const {
+    for (Index h = first; h < first + count; ++h) {
+      out.put(full_[static_cast<std::size_t>(h)]);
+      for (const PanelRows<T>& heads : change_) out.put(heads[static_cast<std::size_t>(h)]);
+    }
+  }
+  void load(Index first, Index count, ByteReader& in) {
+    for (Index h = first; h < first + count; ++h) {
+      full_[static_cast<std::size_t>(h)] = in.get<T>();
+      for (PanelRows<T>& heads : change_) heads[static_cast<std::size_t>(h)] = in.get<T>();
+    }
   }
 
   /// Sums over rows of ||sum_h o_i W_O(h)||^2, and of the changes; nan where a head was not set.
@@ -90,6 +105,23 @@ class LayerStore {
       return single_;
     else
       return wide_;
+  }
+
+  void save(Index first, Index count, ByteWriter& out) const {
+    const auto save_all = [&](const auto& outputs) {
+      outputs.window.save(first, count, out);
+      outputs.future.save(first, count, out);
+    };
+    save_all(single_);
+    save_all(wide_);
+  }
+  void load(Index first, Index count, ByteReader& in) {
+    const auto load_all = [&](auto& outputs) {
+      outputs.window.load(first, count, in);
+      outputs.future.load(first, count, in);
+    };
+    load_all(single_);
+    load_all(wide_);
   }
 
   /// Where the sums of a layer behind W_O go.

@@ -82,7 +82,8 @@ std::map<std::string, std::string> results(Make make, std::shared_ptr<const Back
   ResultFolder folder(temp / "r", run_settings(small_dump(), stages, options),
                       layer_fingerprints(small_dump(), options), Existing::refuse);
   Workers workers(threads);
-  folder.finish(run_stages(small_dump(), stages, options, folder, workers).summary);
+  Ranks alone;
+  folder.finish(run_stages(small_dump(), stages, options, folder, workers, alone).summary);
   std::map<std::string, std::string> files;
   for (const auto& entry : fs::recursive_directory_iterator(temp / "r"))
     if (entry.is_regular_file())

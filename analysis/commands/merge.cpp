@@ -1,0 +1,147 @@
+#include "analysis/commands/arguments.hpp"
+#include "analysis/shards/parts.hpp"
+#include "data/error.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+namespace kvreplay {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct MergeOptions {
+  std::vector<std::string> parts;
+  std::string out, dump, backend;
+  int threads = 0;
+  bool resume = false, force = false, quiet = false, json = false;
+};
+
+/// Arguments without these options, given as "--name value" or "--name=value", and without these flags.
+Arguments without(const Arguments& arguments, const std::vector<std::string>& options,
+                  const std::vector<std::string>& flags) {
+  const auto in = [](const std::vector<std::string>& names, const std::string& name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  Arguments rest;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const auto equals = arguments[i].find('=');
+    const std::string name = arguments[i].substr(0, equals);
+    if (in(flags, name)) continue;
+    if (!in(options, name))
+      rest.push_back(arguments[i]);
+    else if (equals == std::string::npos)
+      ++i;
+  }
+  return rest;
+}
+
+/// The whole run's command: that of a part, which takes its layers from the parts.
+struct WholeRun {
+  const Command* command;
+  Arguments arguments;
+  fs::path directory;  ///< its relative paths are from here
+};
+
+WholeRun whole_run(const Part& part, const MergeOptions& options) {
+  const fs::path path = part.folder / "run.json";
+  WholeRun whole{nullptr, {}, {}};
+  std::string name, dump;
+  try {
+    name = part.how.at("command").get<std::string>();
+    dump = part.how.at("dump").get<std::string>();
+    whole.arguments = part.how.at("arguments").get<Arguments>();
+    whole.directory = part.how.at("directory").get<std::string>();
+  } catch (const Json::exception&) {
+    throw InputError(path.string(), "the command of the run, its arguments and its directory",
+                     "not all of them");
+  }
+  for (const Command& command : commands())
+    if (command.shared && command.run != run_merge && name == command.name) whole.command = &command;
+  if (whole.command == nullptr)
+    throw InputError(path.string(), "a command that fills a result folder", fmt::format("'{}'", name));
+
+  std::vector<std::string> replaced = {"--out", "--shard", "--threads"};
+  if (!options.backend.empty()) replaced.emplace_back("--backend");
+  whole.arguments = without(whole.arguments, replaced, {"--resume", "--force", "--quiet", "--json"});
+  if (!options.dump.empty()) {
+    const auto given = std::find(whole.arguments.begin(), whole.arguments.end(), dump);
+    if (given == whole.arguments.end())
+      throw InputError(path.string(), "the dump among the arguments", "none");
+    *given = options.dump;
+  }
+  return whole;
+}
+
+}  // namespace
+
+int run_merge(const Arguments& arguments) {
+  const auto app = make_app(
+      "merge",
+      "Joins the result folders of all parts of a --shard run into the one that the whole run would have\n"
+      "written. The dump has to be there still: what joins all layers (budget) is computed now.",
+      "kvreplay merge results/part-1 results/part-2 results/part-3 --out results/whole\n"
+      "mpirun -n 4 kvreplay merge results/part-* --out results/whole");
+  MergeOptions options;
+  app->add_option("DIR", options.parts, "The result folders of parts 1/n to n/n")
+      ->required()
+      ->check(folder_name())
+      ->option_text("...");
+  app->add_option("--out", options.out, "The result folder")
+      ->required()
+      ->check(folder_name())
+      ->option_text("DIR (required)");
+  auto* resume =
+      app->add_flag("--resume", options.resume, "Go on where a merge was cut short")->option_text(" ");
+  app->add_flag("--force", options.force, "Replace the results that the folder holds")
+      ->excludes(resume)
+      ->option_text(" ");
+  app->add_option("--dump", options.dump, "Where the dump is, if not where the parts found it")
+      ->check(folder_name())
+      ->option_text("DIR");
+  app->add_option("--backend", options.backend, "What computes, if not what computed the parts")
+      ->option_text("NAME");
+  app->add_option("--threads", options.threads, "Threads; the results do not depend on it")
+      ->check(whole_number(1, 4096))
+      ->option_text("N [all cores]");
+  app->add_flag("--quiet", options.quiet, "Print nothing but errors");
+  app->add_flag("--json", options.json, "Print a machine-readable summary");
+  if (parse(*app, arguments)) return 0;
+
+  const std::vector<Part> parts = read_parts(options.parts);
+  for (const Part& part : parts) {
+    std::error_code error;
+    if (fs::equivalent(part.folder, options.out, error))
+      throw InputError(fmt::format("--out: {} is one of the parts", options.out));
+  }
+  // The parts' relative paths hold where the parts were run, this command's where it is.
+  std::error_code error;
+  WholeRun whole = whole_run(parts.front(), options);
+  if (!fs::equivalent(whole.directory, fs::current_path(), error)) {
+    const auto from_here = [](std::string& path) { path = fs::absolute(path).string(); };
+    from_here(options.out);
+    for (std::string& part : options.parts) from_here(part);
+    if (!options.dump.empty()) from_here(options.dump);
+    whole = whole_run(parts.front(), options);
+    fs::current_path(whole.directory, error);  // where it is gone, only relative paths are lost
+  }
+  const auto add = [&](const std::string& name, const std::string& value) {
+    whole.arguments.insert(whole.arguments.end(), {name, value});
+  };
+  add("--out", options.out);
+  add("--shard", "");
+  for (const std::string& part : options.parts) add("--parts", part);
+  if (options.threads > 0) add("--threads", fmt::format("{}", options.threads));
+  if (!options.backend.empty()) add("--backend", options.backend);
+  for (const auto& [given, name] : {std::pair{options.resume, "--resume"},
+                                    {options.force, "--force"},
+                                    {options.quiet, "--quiet"},
+                                    {options.json, "--json"}})
+    if (given) whole.arguments.emplace_back(name);
+  return whole.command->run(whole.arguments);
+}
+
+}  // namespace kvreplay
