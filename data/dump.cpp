@@ -153,6 +153,7 @@ Dump::~Dump() = default;
 
 const std::filesystem::path& Dump::folder() const { return impl_->folder; }
 const std::string& Dump::model() const { return impl_->model; }
+bool Dump::states_model() const { return impl_->manifest.model.has_value(); }
 const DumpShape& Dump::shape() const { return impl_->shape; }
 AttentionRule Dump::rule(Index layer) const { return attention_rule(impl_->manifest, impl_->shape, layer); }
 std::optional<Rope> Dump::rope(Index layer) const { return layer_rope(impl_->manifest, impl_->shape, layer); }

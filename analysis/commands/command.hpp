@@ -20,6 +20,7 @@ struct Command {
 int run_analyze(const Arguments& arguments);
 int run_budget(const Arguments& arguments);
 int run_channels(const Arguments& arguments);
+int run_compare(const Arguments& arguments);
 int run_evict(const Arguments& arguments);
 int run_info(const Arguments& arguments);
 int run_synth(const Arguments& arguments);

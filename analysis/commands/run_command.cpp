@@ -97,13 +97,13 @@ int run_into_folder(const CommonOptions& options, const MakeStages& make_stages)
   run.shard = options.chosen_shard();
   const auto [stages, left_out] = make_stages(dump, chosen.compute);
   run.left_out = left_out;
-  const bool text = !options.quiet && !options.json;
+  const bool alone = options.label.empty(), text = alone && !options.quiet && !options.json;
 
   ResultFolder folder(options.out, run_settings(dump, stages, run), layer_fingerprints(dump, run),
                       options.existing());
   if (folder.finished()) {
     if (text) fmt::print("{}: already finished, nothing left to do\n", options.out);
-    if (options.json) print_json(folder);
+    if (alone && options.json) print_json(folder);
     return 0;
   }
 
@@ -116,7 +116,7 @@ int run_into_folder(const CommonOptions& options, const MakeStages& make_stages)
   const auto begin = std::chrono::steady_clock::now();
   RunResult result;
   {
-    ProgressBar bar(!options.quiet);
+    ProgressBar bar(!options.quiet, options.label);
     run.on_progress = [&](Index done, Index total) { bar.show(done, total); };
     result = run_stages(dump, stages, run, folder, workers);
   }
@@ -126,7 +126,7 @@ int run_into_folder(const CommonOptions& options, const MakeStages& make_stages)
   folder.write_json("run.json", run_json(options, backend, note, workers, result, started, seconds));
   folder.finish(result.summary);
 
-  if (options.json) print_json(folder);
+  if (alone && options.json) print_json(folder);
   if (text) {
     fmt::print("{}", heading(dump, result.summary));
     if (!note.empty()) fmt::print("note: {}\n", backend_line(backend, note));

@@ -6,15 +6,15 @@ namespace kvreplay {
 namespace {
 
 constexpr TableFormat kFormats[] = {
-    {"heads", "layer,kv_head", "", "", "heads"},
-    {"agreement", "layer,kv_head,score,reference,rows,reserve,metric", "", "value", "agreement_rows"},
-    {"evictions", "layer,kv_head,policy,semantics,phase,budget,rows,metric", "kept", "value",
+    {"heads", "layer,kv_head", "", "", true, "heads"},
+    {"agreement", "layer,kv_head,score,reference,rows,reserve,metric", "", "value", true, "agreement_rows"},
+    {"evictions", "layer,kv_head,policy,semantics,phase,budget,rows,metric", "kept", "value", false,
      "eviction_rows"},
-    {"decode", "layer,kv_head,policy,semantics,budget,metric", "", "value", ""},
-    {"diff", "layer,kv_head,policy,phase,budget,semantics,other,rows,metric", "", "value", ""},
-    {"budgets", "layer,kv_head,order,method,sigma", "", "budget,loss,output_error,layer_output_error",
+    {"decode", "layer,kv_head,policy,semantics,budget,metric", "", "value", true, ""},
+    {"diff", "layer,kv_head,policy,phase,budget,semantics,other,rows,metric", "", "value", false, ""},
+    {"budgets", "layer,kv_head,order,method,sigma", "", "budget,loss,output_error,layer_output_error", false,
      "budget_rows"},
-    {"channels", "layer,kv_head,method,semantics,ratio,recent,rows,metric", "pruned", "value",
+    {"channels", "layer,kv_head,method,semantics,ratio,recent,rows,metric", "pruned", "value", false,
      "channel_rows"},
 };
 

@@ -24,6 +24,7 @@ struct TableFormat {
   /// What follows from the keys and the prompt's length: `kept` from `budget`, `pruned` from `ratio`.
   std::string_view derived;
   std::string_view values;  ///< columns of figures; empty: all that are left
+  bool heads_only;          ///< rows of heads, none of layers and of the model
   std::string_view count;   ///< the number of its rows in summary.json's "totals"; empty: not there
 };
 
