@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -36,18 +37,23 @@ DumpSet dump_set(const CommonOptions& options, const MakeStages& make_stages) {
 /// Notes and what was left out, each once, and of how many dumps where not of all.
 std::string remarks(const fs::path& folder, const DumpSet& set) {
   std::vector<std::pair<std::string, std::size_t>> lines;
-  const auto add = [&](const std::string& line) {
-    for (auto& [known, count] : lines)
-      if (known == line) return void(++count);
-    lines.emplace_back(line, 1);
-  };
   for (const DumpSet::Entry& entry : set.entries()) {
     const ResultReader results(folder / entry.name);
-    for (const Json& note : results.summary()["notes"]) add("note: " + note.get<std::string>());
+    std::vector<std::string> mine;
+    for (const Json& note : results.summary()["notes"]) mine.push_back("note: " + note.get<std::string>());
     std::vector<LeftOut> left_out;
     for (const Json& item : results.summary()["left_out"])
       left_out.push_back({item["what"].get<std::string>(), item["why"].get<std::string>()});
-    for (const std::string& line : left_out_lines(left_out)) add("left out: " + line);
+    for (const std::string& line : left_out_lines(left_out)) mine.push_back("left out: " + line);
+    for (auto line = mine.begin(); line != mine.end(); ++line) {
+      if (std::find(mine.begin(), line, *line) != line) continue;
+      const auto known =
+          std::find_if(lines.begin(), lines.end(), [&](const auto& l) { return l.first == *line; });
+      if (known == lines.end())
+        lines.emplace_back(*line, 1);
+      else
+        ++known->second;
+    }
   }
   std::string text;
   for (const auto& [line, count] : lines)

@@ -101,15 +101,18 @@ std::vector<Pivot> pivots(std::string_view table, std::span<const std::string> k
   return all;
 }
 
-std::vector<std::string> item_names(const Pivot& pivot) {
-  std::vector<std::string> names(pivot.items.size());
+ItemNames item_names(const Pivot& pivot) {
+  ItemNames names{"", std::vector<std::string>(pivot.items.size())};
+  const auto append = [](std::string& name, const std::string& part) {
+    name += name.empty() || part.empty() ? part : fmt::format(" {}", part);
+  };
   for (std::size_t k = 0; k < pivot.item_keys.size(); ++k) {
     const bool shared = k > 0 && std::all_of(pivot.items.begin(), pivot.items.end(), [&](const auto& item) {
                           return item[k] == pivot.items.front()[k];
                         });
     if (shared) continue;
-    for (std::size_t i = 0; i < names.size(); ++i)
-      names[i] += names[i].empty() || pivot.items[i][k].empty() ? pivot.items[i][k] : " " + pivot.items[i][k];
+    append(names.heading, pivot.item_keys[k]);
+    for (std::size_t i = 0; i < names.names.size(); ++i) append(names.names[i], pivot.items[i][k]);
   }
   return names;
 }

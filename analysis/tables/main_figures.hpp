@@ -29,8 +29,13 @@ struct Pivot {
 std::vector<Pivot> pivots(std::string_view table, std::span<const std::string> keys,
                           std::span<const std::vector<std::string>> figures);
 
-/// An item's name on one line: its keys' values, those left out that all items share.
-std::vector<std::string> item_names(const Pivot& pivot);
+/// The items' names on one line each, their keys' values without those that all share; in front of them the
+/// names of these keys.
+struct ItemNames {
+  std::string heading;
+  std::vector<std::string> names;
+};
+ItemNames item_names(const Pivot& pivot);
 
 /// Aligned text: the first column left, the others right.
 std::string aligned(std::span<const std::vector<std::string>> rows, std::string_view indent = "  ");

@@ -102,9 +102,9 @@ std::string TableOverDumps::report() const {
   for (const Pivot& pivot : pivots(format_.name, keys_, keys)) {
     if (pivot.better == Better::none) continue;
     text += fmt::format("{}{}\n", text.empty() ? "" : "\n", pivot.title);
-    std::vector<std::vector<std::string>> lines{{pivot.item_keys.empty() ? "" : pivot.item_keys.front()}};
+    const auto [heading, names] = item_names(pivot);
+    std::vector<std::vector<std::string>> lines{{heading}};
     lines[0].insert(lines[0].end(), pivot.settings.begin(), pivot.settings.end());
-    const std::vector<std::string> names = item_names(pivot);
     for (std::size_t i = 0; i < names.size(); ++i) {
       lines.push_back({names[i]});
       for (const auto& cell : pivot.cells[i])
@@ -118,7 +118,11 @@ std::string TableOverDumps::report() const {
 std::string mean_text(const OverDumps& over) {
   if (std::isnan(over.mean)) return "-";
   if (std::isnan(over.half_interval)) return fmt::format("{:.3g}", over.mean);
-  return fmt::format("{:.3g} ± {:.2g}", over.mean, over.half_interval);
+  // Never "1.4e+02" beside "442".
+  const bool plain = over.half_interval >= 99.5 && over.half_interval < 1e6;
+  return fmt::format(
+      "{:.3g} ± {}", over.mean,
+      plain ? fmt::format("{:.0f}", over.half_interval) : fmt::format("{:.2g}", over.half_interval));
 }
 
 }  // namespace kvreplay

@@ -142,6 +142,7 @@ TEST_CASE("a run over dumps goes on where it stopped, and takes up more dumps", 
       {"program", "kvreplay"},
       {"schema", 1},
       {"settings", {{"kind", settings["kind"]}, {"dumps", settings["dumps"]}}}};
+  fs::create_directory(fs::path(out) / ".kvreplay");
   write_file(fs::path(out) / ".kvreplay/state.json", state.dump());
   CHECK(contains(tokens({dumps.a, dumps.b, dumps.again}, out).err,
                  "unfinished results; --resume finishes them"));
