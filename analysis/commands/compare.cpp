@@ -81,7 +81,8 @@ int run_compare(const Arguments& arguments) {
   output.add_output(*app);
   if (parse(*app, arguments)) return 0;
   const KeyFilter left_filter = parse_filter(left, "--left"), right_filter = parse_filter(right, "--right");
-  const Comparison comparison = comparison_of(ResultReader(a), left_filter, ResultReader(b), right_filter);
+  const FolderComparison comparison =
+      comparison_of(ResultReader(a), left_filter, ResultReader(b), right_filter);
   const auto shown = all ? std::numeric_limits<std::size_t>::max() : static_cast<std::size_t>(top);
   if (!out.empty()) {
     make_way(out, force);

@@ -15,7 +15,7 @@
 namespace kvreplay {
 namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kNoValue = std::numeric_limits<double>::quiet_NaN();
 
 void add_leaves(const nlohmann::ordered_json& value, const std::string& key,
                 std::vector<std::pair<std::string, std::string>>& leaves) {
@@ -117,14 +117,14 @@ HeadAgreement head_agreement(const std::vector<HeadFigureIndex::Head>& a,
   HeadAgreement agreed;
   agreed.a = quartiles(a);
   agreed.b = quartiles(b);
-  agreed.median_difference = agreed.largest_difference = agreed.spearman = kNan;
+  agreed.median_difference = agreed.largest_difference = agreed.spearman = kNoValue;
   if (!same) return agreed;
   std::unordered_map<std::string, double> other;
   for (const auto& head : b) other[head.place] = head.value;
   std::vector<double> left, right, differences;
   for (const auto& head : a) {
     const auto found = other.find(head.place);
-    const double apart = found == other.end() ? kNan : std::abs(difference(head.value, found->second));
+    const double apart = found == other.end() ? kNoValue : std::abs(difference(head.value, found->second));
     if (std::isnan(apart)) continue;
     left.push_back(head.value);
     right.push_back(found->second);

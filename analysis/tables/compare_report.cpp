@@ -50,7 +50,13 @@ double relative(const ComparedFigure& figure) {
   return apart == 0 ? 0 : std::isinf(size) ? HUGE_VAL : apart / size;
 }
 
-std::string side_text(const Comparison::Side& side) {
+/// What figures are sorted by: correlations by their difference, all else by its share.
+double weight(const ComparedFigure& figure, Better better) {
+  const double apart = std::abs(difference(figure.a, figure.b));
+  return better == Better::larger && !std::isnan(apart) ? apart : relative(figure);
+}
+
+std::string side_text(const FolderComparison::Side& side) {
   std::string text = fmt::format("{} ({})", side.folder, side.model);
   for (const auto& [key, value] : side.filter) text += fmt::format(", {}={}", key, value);
   return text;
@@ -78,7 +84,7 @@ void add_figures(Page& page, const ComparedPivot& pivot, bool same_heads, std::s
   });
   if (order.empty()) return;
   std::stable_sort(order.begin(), order.end(), [&](std::size_t i, std::size_t j) {
-    return relative(pivot.figures[i]) > relative(pivot.figures[j]);
+    return weight(pivot.figures[i], pivot.better) > weight(pivot.figures[j], pivot.better);
   });
   page.title(order.size() > most
                  ? fmt::format("{}: the {} that differ most, of {}", pivot.title, most, order.size())
@@ -127,7 +133,7 @@ void add_ranks(Page& page, const ComparedPivot& pivot) {
   page.table(lines);
 }
 
-std::string text_of(const Comparison& comparison, std::size_t most, bool as_markdown) {
+std::string text_of(const FolderComparison& comparison, std::size_t most, bool as_markdown) {
   Page page(as_markdown);
   page.line("A: " + side_text(comparison.a));
   page.line("B: " + side_text(comparison.b));
@@ -185,12 +191,12 @@ nlohmann::ordered_json json_of(const ComparedFigure& figure, bool same_heads) {
 
 }  // namespace
 
-Comparison comparison_of(const ResultReader& a, const KeyFilter& left, const ResultReader& b,
-                         const KeyFilter& right) {
+FolderComparison comparison_of(const ResultReader& a, const KeyFilter& left, const ResultReader& b,
+                               const KeyFilter& right) {
   const auto model = [](const ResultReader& results) {
     return results.summary()["dump"].value("model", std::string("a model"));
   };
-  Comparison comparison;
+  FolderComparison comparison;
   comparison.a = {a.folder().string(), model(a), left};
   comparison.b = {b.folder().string(), model(b), right};
   comparison.same_heads = same_heads(a, b);
@@ -208,15 +214,15 @@ Comparison comparison_of(const ResultReader& a, const KeyFilter& left, const Res
   return comparison;
 }
 
-std::string plain_text(const Comparison& comparison, std::size_t most) {
+std::string plain_text(const FolderComparison& comparison, std::size_t most) {
   return text_of(comparison, most, false);
 }
 
-std::string markdown_text(const Comparison& comparison, std::size_t most) {
+std::string markdown_text(const FolderComparison& comparison, std::size_t most) {
   return fmt::format("# Two result folders side by side\n\n{}", text_of(comparison, most, true));
 }
 
-nlohmann::ordered_json json_of(const Comparison& comparison) {
+nlohmann::ordered_json json_of(const FolderComparison& comparison) {
   nlohmann::ordered_json json;
   for (const auto& [name, side] : {std::pair("a", comparison.a), std::pair("b", comparison.b)})
     json[name] = {{"folder", side.folder}, {"model", side.model}, {"filter", side.filter}};

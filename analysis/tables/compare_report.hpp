@@ -11,7 +11,7 @@
 namespace kvreplay {
 
 /// Two folders and all that is to be said of them.
-struct Comparison {
+struct FolderComparison {
   struct Side {
     std::string folder, model;
     KeyFilter filter;
@@ -22,15 +22,15 @@ struct Comparison {
   std::vector<std::string> only_a, only_b;  ///< tables of one side
 };
 
-Comparison comparison_of(const ResultReader& a, const KeyFilter& left, const ResultReader& b,
-                         const KeyFilter& right);
+FolderComparison comparison_of(const ResultReader& a, const KeyFilter& left, const ResultReader& b,
+                               const KeyFilter& right);
 
-/// As it is printed, with the `most` largest differences of every block (relative to the larger value), or
-/// all; and the same in Markdown.
-std::string plain_text(const Comparison& comparison, std::size_t most);
-std::string markdown_text(const Comparison& comparison, std::size_t most);
+/// As it is printed, with the `most` largest differences of every block, or all (of correlations the
+/// difference itself counts, of all else its share of the larger value); and the same in Markdown.
+std::string plain_text(const FolderComparison& comparison, std::size_t most);
+std::string markdown_text(const FolderComparison& comparison, std::size_t most);
 /// Everything that plain_text() may say, without a limit; NaN as null.
-nlohmann::ordered_json json_of(const Comparison& comparison);
+nlohmann::ordered_json json_of(const FolderComparison& comparison);
 
 /// compare_<table>.csv: the keys, a, b, difference, ratio.
 void write_csv(const TableComparison& table, const std::filesystem::path& folder);

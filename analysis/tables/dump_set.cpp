@@ -39,7 +39,7 @@ std::string model_of(const std::string& name) {
   return name.substr(0, std::min(name.find(" / "), name.find(" (")));
 }
 
-std::string shape_text(const Json& dump) {
+std::string heads_text(const Json& dump) {
   return fmt::format("{} layers of {} query heads on {} KV heads of {} channels (values {})",
                      dump["layers"].dump(), dump["n_q"].dump(), dump["n_kv"].dump(), dump["d"].dump(),
                      dump["d_v"].dump());
@@ -96,8 +96,8 @@ void DumpSet::add(const std::string& path, const Dump& dump, Json settings) {
     const Json &its = first.settings["dump"], &mine = settings["dump"];
     if (std::any_of(std::begin(kShape), std::end(kShape),
                     [&](const char* key) { return its[key] != mine[key]; }))
-      throw InputError(path, fmt::format("the shape of {}, {}", first.path, shape_text(its)),
-                       shape_text(mine));
+      throw InputError(path, fmt::format("the shape of {}, {}", first.path, heads_text(its)),
+                       heads_text(mine));
     const std::string model = its["model"].get<std::string>();
     if (dump.states_model() && first.settings["states_model"] == true &&
         model_of(model) != model_of(dump.model()))

@@ -47,7 +47,7 @@ TEST_CASE("a folder does not differ from itself", "[compare]") {
   const TempDir dir;
   const auto a = results(dir / "a", row("0,0", "h2o", "1") + row("0,1", "h2o", "nan") +
                                         row(",", "h2o", "inf") + row(",", "tova", "0.25"));
-  const Comparison same = comparison_of(a, {}, a, {});
+  const FolderComparison same = comparison_of(a, {}, a, {});
   CHECK(same.run.empty());
   REQUIRE(same.tables.size() == 1);
   const TableComparison& table = same.tables[0];
@@ -80,7 +80,7 @@ TEST_CASE("two folders differ by what their tables say", "[compare]") {
                              row("1,0", "h2o", "2.5") + row("1,1", "h2o", "7") + row(",", "h2o", "3") +
                              row(",", "snapkv", "3.5"),
                          "[0, 1]", "[0.5, 0.8]");
-  const Comparison both = comparison_of(a, {}, b, {});
+  const FolderComparison both = comparison_of(a, {}, b, {});
   REQUIRE(both.run.size() == 1);
   CHECK(both.run[0].key == "options.evict.budgets");
   CHECK(both.run[0].a == "[0.5]");
@@ -116,7 +116,7 @@ TEST_CASE("two folders differ by what their tables say", "[compare]") {
   CHECK(json["tables"]["evictions"]["differing"] == 7);
   CHECK(json["tables"]["evictions"]["main"][0]["ranks"][0]["swaps"][0][1] == "tova");
   // The other way round everything is mirrored.
-  const Comparison back = comparison_of(b, {}, a, {});
+  const FolderComparison back = comparison_of(b, {}, a, {});
   CHECK(back.tables[0].only_b == 1);
   CHECK(figure(back.tables[0], "h2o").heads.largest_difference == 3);
   CHECK(back.tables[0].pivots[0].ranks[0].swaps.size() == 2);
@@ -130,7 +130,7 @@ TEST_CASE("other heads are compared by how they are distributed", "[compare]") {
       results(dir / "b",
               row("0,0", "h2o", "5") + row("1,0", "h2o", "6") + row("1,1", "h2o", "9") + row(",", "h2o", "2"),
               "[0, 1]");
-  const Comparison both = comparison_of(a, {}, b, {});
+  const FolderComparison both = comparison_of(a, {}, b, {});
   CHECK_FALSE(both.same_heads);
   CHECK(both.tables[0].rows.size() == 1);
   const ComparedFigure& h2o = figure(both.tables[0], "h2o");
@@ -144,7 +144,7 @@ TEST_CASE("two semantics of one folder stand side by side", "[compare]") {
   const auto a =
       results(dir / "a", row(",", "h2o", "1") + row(",", "h2o", "2", "kvpress") + row(",", "tova", "3") +
                              row(",", "tova", "0.5", "kvpress") + row(",", "oracle", "1"));
-  const Comparison both = comparison_of(a, {{"semantics", "paper"}}, a, {{"semantics", "kvpress"}});
+  const FolderComparison both = comparison_of(a, {{"semantics", "paper"}}, a, {{"semantics", "kvpress"}});
   const TableComparison& table = both.tables.at(0);
   CHECK(table.keys ==
         std::vector<std::string>{"layer", "kv_head", "policy", "phase", "budget", "rows", "metric"});
