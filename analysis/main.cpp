@@ -37,6 +37,7 @@ constexpr Command kCommands[] = {
     {"analyze", "every analysis with one pass over the dump", run_analyze, true},
     {"merge", "joins the parts of --shard i/n runs", run_merge, true},
     {"verify", "checks the numbers against brute force and the model's own outputs", run_verify},
+    {"compare", "two result folders side by side", run_compare},
     {"view", "the dashboard: opens a dump or a result folder in a window", run_view},
 };
 

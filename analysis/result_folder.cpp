@@ -52,6 +52,7 @@ bool is_ours(const std::string& name) {
       "budgets.csv", "channels.csv", "diff.csv",          "maps",          "curves",
       "decode",      "figures",      "budget_curves.npy", "summary.json"};
   if (std::find(names.begin(), names.end(), name) != names.end()) return true;
+  if (name == "dumps.csv" || name.ends_with("_over_dumps.csv")) return true;
   constexpr std::string_view layer = "layer_";
   return name.starts_with(layer) && name.size() >= layer.size() + 2 &&
          std::all_of(name.begin() + layer.size(), name.end(),

@@ -1,13 +1,13 @@
 #include "data/dump.hpp"
 
 #include "data/error.hpp"
+#include "data/json_fields.hpp"
 #include "data/layout.hpp"
 #include "data/manifest.hpp"
 #include "data/npy/mapped_file.hpp"
 #include "data/stored_tensor.hpp"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -46,24 +46,6 @@ std::string folder_name(const std::filesystem::path& path) {
   std::filesystem::path name = std::filesystem::absolute(path).lexically_normal();
   if (!name.has_filename()) name = name.parent_path();  // "dump/"
   return std::filesystem::is_directory(path) ? name.filename().string() : name.stem().string();
-}
-
-/// A name that can be shown anywhere: what is not UTF-8 and control characters become U+FFFD.
-std::string printable(const std::string& name) {
-  using Json = nlohmann::json;
-  const std::string utf8 =
-      Json::parse(Json(name).dump(-1, ' ', false, Json::error_handler_t::replace)).get<std::string>();
-  std::string text;
-  for (std::size_t i = 0; i < utf8.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(utf8[i]);
-    const bool c1 = byte == 0xc2 && static_cast<unsigned char>(utf8[i + 1]) < 0xa0;  // U+0080 to U+009F
-    if (c1) ++i;
-    if (c1 || byte < 0x20 || byte == 0x7f)
-      text += "\xef\xbf\xbd";
-    else
-      text += utf8[i];
-  }
-  return text;
 }
 
 Index prompt_length(const Manifest& manifest, const DumpOptions& options, const DumpShape& shape) {
@@ -124,14 +106,21 @@ std::string_view name_of(Tensor tensor) {
 Dump Dump::open(const std::filesystem::path& folder, const DumpOptions& options) {
   auto impl = std::make_unique<Impl>();
   impl->folder = folder;
-  auto found = find_arrays(folder, impl->notes);
-  const bool is_folder = std::filesystem::is_directory(folder);
+  std::error_code ignored;
+  const bool is_folder = std::filesystem::is_directory(folder, ignored);
   const auto manifest_text = is_folder ? text_of(folder / "manifest.json") : std::nullopt;
   if (manifest_text) {
     impl->manifest = parse_manifest(*manifest_text, (folder / "manifest.json").string());
+    impl->manifest.rope_note = displayable(impl->manifest.rope_note);
   } else {
     impl->manifest.rope_note = "there is no manifest.json to tell the rotation";
   }
+  if (impl->manifest.incomplete)
+    throw InputError(folder.string(), "a whole dump",
+                     fmt::format("one whose capture was interrupted; kvreplay info {} says which layers are "
+                                 "whole",
+                                 folder.string()));
+  auto found = find_arrays(folder, impl->notes);
 
   std::vector<StoredTensor> tensors;
   for (auto& array : found) tensors.push_back(name_axes(std::move(array), impl->manifest.dtype));
@@ -145,9 +134,11 @@ Dump Dump::open(const std::filesystem::path& folder, const DumpOptions& options)
   impl->shape = impl->stored.shape;
   check_manifest(impl->manifest, impl->shape);
   impl->shape.l = prompt_length(impl->manifest, options, impl->shape);
-  impl->model = printable(impl->manifest.model.value_or(folder_name(folder)));
+  impl->model = displayable(impl->manifest.model.value_or(folder_name(folder)));
   note_inferences(impl->manifest, manifest_text.has_value(), options, impl->shape, impl->notes);
   note_dtypes(impl->files, impl->manifest, impl->notes);
+  if (impl->stored.by_layer[static_cast<int>(Tensor::wo)].empty() && !impl->manifest.wo_note.empty())
+    impl->notes.push_back(fmt::format("there is no wo: {}", displayable(impl->manifest.wo_note)));
 
   if (const auto tokens = is_folder ? text_of(folder / "tokens.json") : std::nullopt) {
     impl->tokens = parse_tokens(*tokens, (folder / "tokens.json").string(), impl->shape.T);
@@ -162,6 +153,7 @@ Dump::~Dump() = default;
 
 const std::filesystem::path& Dump::folder() const { return impl_->folder; }
 const std::string& Dump::model() const { return impl_->model; }
+bool Dump::states_model() const { return impl_->manifest.model.has_value(); }
 const DumpShape& Dump::shape() const { return impl_->shape; }
 AttentionRule Dump::rule(Index layer) const { return attention_rule(impl_->manifest, impl_->shape, layer); }
 std::optional<Rope> Dump::rope(Index layer) const { return layer_rope(impl_->manifest, impl_->shape, layer); }

@@ -86,6 +86,8 @@ class Dump {
 
   const std::filesystem::path& folder() const;
   const std::string& model() const;
+  /// Whether the manifest has it; the dump's own name stands in.
+  bool states_model() const;
   const DumpShape& shape() const;
   AttentionRule rule(Index layer) const;
   /// The rotation of one layer; empty where the manifest has none, or one that is not understood (see

@@ -14,6 +14,9 @@ namespace kvreplay {
 /// Parses JSON that must be an object. Throws InputError(where, ...) with the line and column of the fault.
 nlohmann::json parse_json_object(std::string_view text, const std::string& where);
 
+/// A text that can be shown anywhere: what is not UTF-8 and control characters become U+FFFD.
+std::string displayable(const std::string& text);
+
 /// A value as messages show it: short, on one line.
 std::string json_text(const nlohmann::json& value);
 

@@ -71,10 +71,17 @@ bool scaling_is_understood(const nlohmann::json& scaling) {
   return false;
 }
 
+/// Why a capture left something out, as one clause; empty where it does not say.
+std::string reason(const JsonFields& fields, const char* key, std::string_view lead) {
+  const std::string note = fields.text(key).value_or("");
+  return note.starts_with(lead) ? note.substr(lead.size()) : note;
+}
+
 void parse_rope(const JsonFields& fields, Manifest& manifest) {
   const auto& value = fields.at("rope");
   if (value.is_null()) {
-    manifest.rope_note = "the manifest has no rope";
+    const std::string why = reason(fields, "rope_note", "no rope: ");
+    manifest.rope_note = "the manifest has no rope" + (why.empty() ? "" : fmt::format(" ({})", why));
     return;
   }
   if (!value.is_object()) throw InputError(fields.where("rope"), "an object", json_text(value));
@@ -164,6 +171,8 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
   parse_sliding_window(fields, manifest);
   parse_sink_logit(fields, manifest);
   parse_rope(fields, manifest);
+  manifest.wo_note = reason(fields, "wo_note", "no wo: ");
+  manifest.incomplete = fields.boolean("incomplete").value_or(false);
   return manifest;
 }
 

@@ -1,7 +1,7 @@
 #include "analysis/budgets/budget_stage.hpp"
 #include "analysis/channels/channel_stage.hpp"
 #include "analysis/commands/budget_arguments.hpp"
-#include "analysis/commands/run_command.hpp"
+#include "analysis/commands/over_dumps.hpp"
 #include "analysis/eviction/evict_stage.hpp"
 #include "analysis/nearest_name.hpp"
 #include "data/error.hpp"
@@ -88,7 +88,7 @@ int run_analyze(const Arguments& arguments) {
                             "kvreplay analyze DUMP --out DIR --only tokens,evict --layers 0,3-5");
   AnalyzeOptions options;
   std::vector<std::string> only;
-  options.common.add_dump(*app);
+  options.common.add_dumps(*app);
   options.common.add_results(*app);
   app->add_option("--only", only, fmt::format("Narrow it to some of: {}", fmt::join(stage_names(), ", ")))
       ->delimiter(',')
@@ -103,20 +103,19 @@ int run_analyze(const Arguments& arguments) {
     if (std::find(names.begin(), names.end(), name) == names.end())
       throw InputError("--only", fmt::format("some of {}", fmt::join(names, ", ")),
                        fmt::format("'{}'", name));
-  return run_into_folder({"analyze", arguments}, options.common,
-                         [&](const Dump& dump, const Compute& compute) {
-                           ChosenStages chosen;
-                           for (const StageEntry& entry : kStages) {
-                             const bool asked = std::find(only.begin(), only.end(), entry.name) != only.end();
-                             if (!only.empty() && !asked) continue;
-                             const auto why_not = entry.why_not(dump, options);
-                             if (why_not && !asked)
-                               chosen.left_out.push_back({entry.name, *why_not});
-                             else
-                               chosen.stages.push_back(entry.make(dump, options, compute));
-                           }
-                           return chosen;
-                         });
+  return run_on_dumps({"analyze", arguments}, options.common, [&](const Dump& dump, const Compute& compute) {
+    ChosenStages chosen;
+    for (const StageEntry& entry : kStages) {
+      const bool asked = std::find(only.begin(), only.end(), entry.name) != only.end();
+      if (!only.empty() && !asked) continue;
+      const auto why_not = entry.why_not(dump, options);
+      if (why_not && !asked)
+        chosen.left_out.push_back({entry.name, *why_not});
+      else
+        chosen.stages.push_back(entry.make(dump, options, compute));
+    }
+    return chosen;
+  });
 }
 
 }  // namespace kvreplay

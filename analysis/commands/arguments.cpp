@@ -42,6 +42,13 @@ std::vector<std::string> option_names(const CLI::App& app, const std::string& pr
   return names;
 }
 
+void add_prompt_len(CLI::App& app, std::optional<Index>& prompt_len) {
+  app.add_option("--prompt-len", prompt_len,
+                 "Split prompt and decoding steps here, not where the manifest says")
+      ->check(whole_number(1))
+      ->option_text("N");
+}
+
 bool has_empty_item(const std::string& list) {
   return list.starts_with(',') || list.ends_with(',') || list.find(",,") != std::string::npos;
 }
@@ -262,10 +269,17 @@ void CommonOptions::add_dump(CLI::App& app) {
       ->required()
       ->check(folder_name())
       ->option_text(" ");
-  app.add_option("--prompt-len", prompt_len,
-                 "Split prompt and decoding steps here, not where the manifest says")
-      ->check(whole_number(1))
-      ->option_text("N");
+  add_prompt_len(app, prompt_len);
+}
+
+void CommonOptions::add_dumps(CLI::App& app) {
+  app.add_option("DUMP", dumps,
+                 "The dump: a folder with q, k and v of every layer; or several of one model, whose means\n"
+                 "and confidence intervals are formed")
+      ->required()
+      ->check(folder_name())
+      ->option_text("...");
+  add_prompt_len(app, prompt_len);
 }
 
 void CommonOptions::add_compute(CLI::App& app) {

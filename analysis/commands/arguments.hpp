@@ -44,6 +44,8 @@ std::string counted(Index n, const char* what);
 /// parsing.
 struct CommonOptions {
   std::string dump;
+  std::vector<std::string> dumps;  ///< of commands that take several
+  std::string label;               ///< which of several dumps this is; empty: the only one
   std::string out;
   std::string backend = "auto";
   std::string precision = "f32";
@@ -58,6 +60,7 @@ struct CommonOptions {
   bool json = false;
 
   void add_dump(CLI::App& app);     ///< DUMP, --prompt-len
+  void add_dumps(CLI::App& app);    ///< DUMP..., --prompt-len
   void add_compute(CLI::App& app);  ///< --backend, --precision, --threads, --layers
   void add_results(CLI::App& app);  ///< --out, --resume, --force, --shard
   void add_output(CLI::App& app);   ///< --quiet, --json

@@ -1,6 +1,6 @@
 #include "analysis/budgets/budget_stage.hpp"
 #include "analysis/commands/budget_arguments.hpp"
-#include "analysis/commands/run_command.hpp"
+#include "analysis/commands/over_dumps.hpp"
 
 namespace kvreplay {
 
@@ -14,13 +14,13 @@ int run_budget(const Arguments& arguments) {
       "kvreplay budget DUMP --out DIR --profile one/budget_curves.npy,two/budget_curves.npy");
   CommonOptions options;
   BudgetOptions budget_options;
-  options.add_dump(*app);
+  options.add_dumps(*app);
   options.add_results(*app);
   add_budget_options(*app, budget_options);
   options.add_compute(*app);
   options.add_output(*app);
   if (parse(*app, arguments)) return 0;
-  return run_into_folder({"budget", arguments}, options, [&](const Dump& dump, const Compute& compute) {
+  return run_on_dumps({"budget", arguments}, options, [&](const Dump& dump, const Compute& compute) {
     ChosenStages chosen;
     chosen.stages.push_back(
         std::make_unique<BudgetStage>(dump, budget_options, options.chosen_layers(dump), compute));

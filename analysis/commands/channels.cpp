@@ -1,5 +1,5 @@
 #include "analysis/channels/channel_stage.hpp"
-#include "analysis/commands/run_command.hpp"
+#include "analysis/commands/over_dumps.hpp"
 
 namespace kvreplay {
 
@@ -14,7 +14,7 @@ int run_channels(const Arguments& arguments) {
       "kvreplay channels DUMP --out DIR --method iap,exchange+think,output --protect 5:10 --recent 128");
   CommonOptions options;
   ChannelOptions channel_options;
-  options.add_dump(*app);
+  options.add_dumps(*app);
   options.add_results(*app);
   list(app->add_option("--method", channel_options.methods,
                        "magnitude, think, iap, exchange (from iap; exchange+METHOD: from another), output,\n"
@@ -41,7 +41,7 @@ int run_channels(const Arguments& arguments) {
   options.add_compute(*app);
   options.add_output(*app);
   if (parse(*app, arguments)) return 0;
-  return run_into_folder({"channels", arguments}, options, [&](const Dump& dump, const Compute& compute) {
+  return run_on_dumps({"channels", arguments}, options, [&](const Dump& dump, const Compute& compute) {
     ChosenStages chosen;
     chosen.stages.push_back(std::make_unique<ChannelStage>(dump, channel_options, compute));
     return chosen;

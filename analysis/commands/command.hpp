@@ -29,6 +29,7 @@ Ranks& this_run();
 int run_analyze(const Arguments& arguments);
 int run_budget(const Arguments& arguments);
 int run_channels(const Arguments& arguments);
+int run_compare(const Arguments& arguments);
 int run_evict(const Arguments& arguments);
 int run_merge(const Arguments& arguments);
 int run_info(const Arguments& arguments);

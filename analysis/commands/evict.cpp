@@ -1,5 +1,5 @@
 #include "analysis/commands/eviction_arguments.hpp"
-#include "analysis/commands/run_command.hpp"
+#include "analysis/commands/over_dumps.hpp"
 #include "analysis/eviction/evict_stage.hpp"
 
 namespace kvreplay {
@@ -16,13 +16,13 @@ int run_evict(const Arguments& arguments) {
       "kvreplay evict DUMP --out DIR --score mine=mine.npy --policy snapkv,snapkv+mine");
   CommonOptions options;
   EvictionOptions eviction_options;
-  options.add_dump(*app);
+  options.add_dumps(*app);
   options.add_results(*app);
   add_eviction_options(*app, eviction_options);
   options.add_compute(*app);
   options.add_output(*app);
   if (parse(*app, arguments)) return 0;
-  return run_into_folder({"evict", arguments}, options, [&](const Dump& dump, const Compute& compute) {
+  return run_on_dumps({"evict", arguments}, options, [&](const Dump& dump, const Compute& compute) {
     ChosenStages chosen;
     chosen.stages.push_back(std::make_unique<EvictStage>(dump, eviction_options, compute));
     return chosen;

@@ -1,10 +1,13 @@
 #include "analysis/commands/arguments.hpp"
 #include "analysis/fingerprint.hpp"
+#include "data/capture_progress.hpp"
+#include "data/error.hpp"
 #include "sim/schedule.hpp"
 #include "sim/tokens/token_metrics.hpp"
 
 #include <fmt/format.h>
 
+#include <cstdio>
 #include <map>
 #include <set>
 
@@ -152,6 +155,7 @@ Json json_of(const Dump& dump) {
   const DumpShape& s = dump.shape();
   Json json = {{"dump", dump.folder().string()},
                {"model", dump.model()},
+               {"incomplete", false},
                {"fingerprint", fingerprint(dump)},
                {"layers", s.layers},
                {"n_q", s.n_q},
@@ -179,6 +183,7 @@ Json json_of(const Dump& dump) {
     if (rule.softcap) entry["softcap"] = *rule.softcap;
     json["rules"].push_back(std::move(entry));
   }
+  json["rope_note"] = dump.rope_note().empty() ? Json() : Json(dump.rope_note());
   json["tokens"] = dump.tokens().has_value();
   json["unavailable"] = Json::object();
   for (const TokenMetric m : all_token_metrics())
@@ -207,6 +212,45 @@ void read_all_values(const Dump& dump, Workers& workers) {
   });
 }
 
+std::string text_of(const CaptureProgress& progress, const std::string& dump) {
+  std::string text = fmt::format("{:<12}{}\n", "dump", dump);
+  if (!progress.model.empty()) text += fmt::format("{:<12}{}\n", "model", progress.model);
+  text += fmt::format("{:<12}interrupted, or not at its end yet\n\n", "capture");
+  for (std::size_t i = 0; i < progress.layers.size(); ++i) {
+    const CaptureProgress::Layer& layer = progress.layers[i];
+    text += fmt::format("{:<12}{}, {} of {} positions written{}{}\n", fmt::format("layer {}", i),
+                        layer.whole() ? "whole" : "not whole", layer.written, layer.positions,
+                        layer.fault.empty() ? "" : "; ", layer.fault);
+  }
+  return text;
+}
+
+Json json_of(const CaptureProgress& progress, const std::string& dump) {
+  Json json = {
+      {"dump", dump}, {"model", nullptr}, {"incomplete", true}, {"whole_layers", progress.whole_layers()}};
+  if (!progress.model.empty()) json["model"] = progress.model;
+  json["layers"] = Json::array();
+  for (const CaptureProgress::Layer& layer : progress.layers)
+    json["layers"].push_back({{"whole", layer.whole()},
+                              {"written", layer.written},
+                              {"positions", layer.positions},
+                              {"fault", layer.fault.empty() ? Json() : Json(layer.fault)}});
+  return json;
+}
+
+/// Says how far a capture came, and throws what it lacks as the last line.
+[[noreturn]] void show_interrupted(const CaptureProgress& progress, const CommonOptions& options) {
+  if (options.json)
+    fmt::print("{}\n", json_of(progress, options.dump).dump(1, ' ', false, Json::error_handler_t::replace));
+  else if (!options.quiet)
+    fmt::print("{}", text_of(progress, options.dump));
+  std::fflush(stdout);
+  throw InputError(
+      options.dump, "a whole dump",
+      fmt::format("one whose capture was interrupted, {} of {} whole: capture it again",
+                  progress.whole_layers(), counted(static_cast<Index>(progress.layers.size()), "layer")));
+}
+
 }  // namespace
 
 int run_info(const Arguments& arguments) {
@@ -219,6 +263,7 @@ int run_info(const Arguments& arguments) {
   app->add_flag("--values", values, "Read every value too, in search of NaN and infinity");
   options.add_output(*app);
   if (parse(*app, arguments)) return 0;
+  if (const auto progress = capture_progress(options.dump)) show_interrupted(*progress, options);
   const Dump dump = options.open();
   if (values) {
     Workers workers;

@@ -6,10 +6,13 @@
 
 #include <cstdio>
 #include <unistd.h>
+#include <utility>
 
 namespace kvreplay {
 
-ProgressBar::ProgressBar(bool wanted) : drawing_(wanted && ::isatty(STDERR_FILENO) == 1) {}
+ProgressBar::ProgressBar(bool wanted, std::string label)
+    : drawing_(wanted && ::isatty(STDERR_FILENO) == 1),
+      label_(label.empty() ? "" : std::move(label) + "  ") {}
 
 ProgressBar::~ProgressBar() {
   if (drawn_) fmt::print(stderr, "\r\033[K");
@@ -19,7 +22,7 @@ void ProgressBar::show(Index done, Index total) {
   const auto now = Clock::now();
   if (!drawing_ || (drawn_ && done < total && now - last_ < std::chrono::milliseconds(100))) return;
   const double seconds = std::chrono::duration<double>(now - begin_).count();
-  fmt::print(stderr, "\r\033[K{}", progress_line(done, total, seconds));
+  fmt::print(stderr, "\r\033[K{}{}", label_, progress_line(done, total, seconds));
   std::fflush(stderr);
   last_ = now;
   drawn_ = true;

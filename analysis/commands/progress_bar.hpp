@@ -3,6 +3,7 @@
 #include "data/dump.hpp"
 
 #include <chrono>
+#include <string>
 
 namespace kvreplay {
 
@@ -10,7 +11,8 @@ namespace kvreplay {
 /// no terminal.
 class ProgressBar {
  public:
-  explicit ProgressBar(bool wanted);
+  /// `label` stands in front of the bar.
+  explicit ProgressBar(bool wanted, std::string label = "");
   ~ProgressBar();
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
@@ -20,6 +22,7 @@ class ProgressBar {
  private:
   using Clock = std::chrono::steady_clock;
   bool drawing_;
+  std::string label_;
   bool drawn_ = false;
   Clock::time_point begin_ = Clock::now();
   Clock::time_point last_{};

@@ -166,7 +166,8 @@ void print_json(const ResultFolder& folder) {
 int run_into_folder(const Invocation& invocation, const CommonOptions& options,
                     const MakeStages& make_stages) {
   Ranks& ranks = this_run();
-  const bool speaks = ranks.rank() == 0, text = speaks && !options.quiet && !options.json;
+  const bool speaks = ranks.rank() == 0, tells = speaks && options.label.empty(),
+             text = tells && !options.quiet && !options.json;
   std::unique_ptr<Preparation> prepared;
   together(ranks, [&] { prepared = std::make_unique<Preparation>(options, make_stages); });
   if (ranks.size() > 1) require_equal_hardware(ranks, *prepared);
@@ -175,7 +176,7 @@ int run_into_folder(const Invocation& invocation, const CommonOptions& options,
   ResultFolder folder = take_up_folder(ranks, options, *prepared);
   if (folder.finished()) {
     if (text) fmt::print("{}: already finished, nothing left to do\n", options.out);
-    if (speaks && options.json) print_json(folder);
+    if (tells && options.json) print_json(folder);
     return 0;
   }
 
@@ -194,7 +195,7 @@ int run_into_folder(const Invocation& invocation, const CommonOptions& options,
   if (speaks) adopt_parts(parts, folder, workers);
   RunResult result;
   {
-    ProgressBar bar(speaks && !options.quiet);
+    ProgressBar bar(speaks && !options.quiet, options.label);
     run.on_progress = [&](Index done, Index total) { bar.show(done, total); };
     result = run_stages(dump, stages, run, folder, workers, ranks);
   }
@@ -213,7 +214,7 @@ int run_into_folder(const Invocation& invocation, const CommonOptions& options,
   folder.finish(result.summary);
   ranks.gather("");
 
-  if (options.json) print_json(folder);
+  if (tells && options.json) print_json(folder);
   if (text) {
     fmt::print("{}", heading(dump, result.summary));
     if (!note.empty()) fmt::print("note: {}\n", backend_line(backend, note));

@@ -1,4 +1,4 @@
-#include "analysis/commands/run_command.hpp"
+#include "analysis/commands/over_dumps.hpp"
 
 namespace kvreplay {
 
@@ -11,13 +11,13 @@ int run_tokens(const Arguments& arguments) {
                "kvreplay tokens DUMP --out DIR --window 64 --metrics attn,key,exact_key --reserve 0,32");
   CommonOptions options;
   TokenStageOptions token_options;
-  options.add_dump(*app);
+  options.add_dumps(*app);
   options.add_results(*app);
   add_token_options(*app, token_options);
   options.add_compute(*app);
   options.add_output(*app);
   if (parse(*app, arguments)) return 0;
-  return run_into_folder({"tokens", arguments}, options, [&](const Dump& dump, const Compute& compute) {
+  return run_on_dumps({"tokens", arguments}, options, [&](const Dump& dump, const Compute& compute) {
     ChosenStages chosen;
     chosen.stages.push_back(std::make_unique<TokenStage>(dump, token_options, compute));
     return chosen;

@@ -9,11 +9,16 @@
     r.tokens("exact_remove").frame()               # the same as a long data frame: layer, kv_head, token, text, value
     r.maps("attn~exact_remove~spearman").wide()    # layers down, KV heads across
 
+    r = open_results("results/prompts")            # of a command that was given several dumps
+    r.agreement_over_dumps                         # mean, sd and a 95 % confidence interval over the dumps
+    r.dumps["story"].agreement                     # the results of one of them
+
 analysis/RESULTS-FORMAT.md says what every table and array holds.
 """
 from __future__ import annotations
 
 import difflib
+import functools
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +34,7 @@ TABLES = {"heads": "tokens", "agreement": "tokens", "evictions": "evict", "decod
           "budgets": "budget", "channels": "channels"}
 LAYER_ARRAYS = {"tokens": "tokens", "kept": "evict` or `kvreplay budget", "diff": DIFF, "channels": "channels"}
 WHOLE_ARRAYS = {"maps": "tokens", "curves": "budget", "decode": DECODE}
+OVER_DUMPS = "_over_dumps"  # behind the names of the tables over several dumps
 WORDS = ("policy", "semantics", "phase", "rows", "metric", "method", "order", "score", "reference", "other")
 COUNTS = ("layer", "kv_head", "kept", "pruned")
 AnyPath = Union[str, Path]
@@ -126,17 +132,7 @@ class Results:
                 command = f"it comes from `kvreplay {TABLES[name]}`" if name in TABLES else "no command writes it"
                 raise ResultsError(f"{self.folder}: no {name}.csv; {command}")
             self.__dict__[name] = _read(self.folder / f"{name}.csv", _table)
-        frame = self.__dict__[name]
-        if level is None:
-            return frame
-        given = {"head": ["layer", "kv_head"], "layer": ["layer"], "model": []}.get(level)
-        if given is None:
-            raise ResultsError(f"level {level}: expected head, layer or model")
-        empty = ["layer", "kv_head"][len(given):]
-        rows = frame[frame[empty].isna().all(axis=1) & frame[given].notna().all(axis=1)]
-        if rows.empty:
-            raise ResultsError(f"{self.folder}: {name}.csv has no rows of a {level}")
-        return rows.drop(columns=empty).astype({column: "int64" for column in given}).reset_index(drop=True)
+        return _of_level(self.folder, name, self.__dict__[name], level)
 
     @property
     def metrics(self) -> list[str]:
@@ -229,9 +225,74 @@ class Results:
         return Array(name, values, labels, self.texts)
 
 
-def open_results(folder: AnyPath, dump: Optional[AnyPath] = None) -> Results:
-    """Opens a result folder; with its dump, or a tokens.json, the data frames of tokens have their texts."""
-    return Results(folder, dump)
+class ResultsOverDumps:
+    """What a command given several dumps of one model wrote: `dumps` opens the results of each, by name; the tables over all, of
+    means, deviations and 95 % confidence intervals over the dumps, are attributes: `agreement_over_dumps`, ..."""
+
+    def __init__(self, folder: AnyPath):
+        self.folder = Path(folder)
+        self.summary: dict[str, Any] = _summary(self.folder)
+        self.run: dict[str, Any] = _json(self.folder / "run.json")
+
+    def __repr__(self) -> str:
+        return f"{self.folder}: {len(self.summary['dumps'])} dumps, tables {', '.join(self.tables)}"
+
+    def __getattr__(self, name: str) -> pd.DataFrame:
+        if not name.endswith(OVER_DUMPS):
+            raise AttributeError(f"no {name}; the tables are {', '.join(TABLES)}, each with {OVER_DUMPS} behind it")
+        try:
+            return self.table(name)
+        except ResultsError as error:
+            raise NoTableError(str(error)) from None
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self.tables]
+
+    @functools.cached_property
+    def dumps(self) -> dict[str, Results]:
+        """The results of every dump, by its name, in the order in which they were given."""
+        return {dump["name"]: Results(self.folder / dump["name"]) for dump in self.summary["dumps"]}
+
+    @property
+    def dump_list(self) -> pd.DataFrame:
+        """dumps.csv: name, model, fingerprint, l and decoding steps of each."""
+        return _read(self.folder / "dumps.csv", _table)
+
+    @property
+    def tables(self) -> Sequence[str]:
+        """The tables over the dumps that are there."""
+        return [name + OVER_DUMPS for name in TABLES if (self.folder / f"{name}{OVER_DUMPS}.csv").is_file()]
+
+    def table(self, name: str, level: Optional[str] = None) -> pd.DataFrame:
+        """A table, or its rows of one level: head, layer (no kv_head) or model (neither), without the empty columns."""
+        if name not in self.__dict__:
+            if name not in self.tables:
+                raise ResultsError(f"{self.folder}: no {name}.csv; there are {', '.join(self.tables) or 'none'}")
+            self.__dict__[name] = _read(self.folder / f"{name}.csv", _table)
+        return _of_level(self.folder, name, self.__dict__[name], level)
+
+
+def open_results(folder: AnyPath, dump: Optional[AnyPath] = None) -> Union[Results, ResultsOverDumps]:
+    """Opens a result folder; with its dump, or a tokens.json, the data frames of tokens have their texts. One over several dumps
+    opens as ResultsOverDumps, and takes no dump."""
+    if _summary(Path(folder)).get("kind") != "over dumps":
+        return Results(folder, dump)
+    if dump is not None:
+        raise ResultsError(f"{folder}: results over several dumps; open one of them, {Path(folder) / 'NAME'}, with its dump")
+    return ResultsOverDumps(folder)
+
+
+def _of_level(folder: Path, name: str, frame: pd.DataFrame, level: Optional[str]) -> pd.DataFrame:
+    if level is None:
+        return frame
+    given = {"head": ["layer", "kv_head"], "layer": ["layer"], "model": []}.get(level)
+    if given is None:
+        raise ResultsError(f"level {level}: expected head, layer or model")
+    empty = ["layer", "kv_head"][len(given):]
+    rows = frame[frame[empty].isna().all(axis=1) & frame[given].notna().all(axis=1)]
+    if rows.empty:
+        raise ResultsError(f"{folder}: {name}.csv has no rows of a {level}")
+    return rows.drop(columns=empty).astype({column: "int64" for column in given}).reset_index(drop=True)
 
 
 def _axes(kind: str, name: str, head: str = "kv_head") -> tuple[str, ...]:

@@ -255,8 +255,8 @@ std::size_t npy_header_bytes(std::span<const std::byte> prefix, std::uint64_t to
   return static_cast<std::size_t>(lead + length);
 }
 
-NpyHeader parse_npy_header(std::span<const std::byte> header_bytes, std::uint64_t total_bytes,
-                           const std::string& where, NpyElements elements) {
+NpyHeader parse_npy_declaration(std::span<const std::byte> header_bytes, const std::string& where,
+                                NpyElements elements) {
   const std::size_t lead = static_cast<std::uint8_t>(header_bytes[6]) >= 2 ? 12 : 10;
   const std::string_view text(reinterpret_cast<const char*>(header_bytes.data()) + lead,
                               header_bytes.size() - lead);
@@ -270,6 +270,12 @@ NpyHeader parse_npy_header(std::span<const std::byte> header_bytes, std::uint64_
       throw InputError(where, "a shape that fits in memory", "shape " + shape_text(header.shape));
     }
   }
+  return header;
+}
+
+NpyHeader parse_npy_header(std::span<const std::byte> header_bytes, std::uint64_t total_bytes,
+                           const std::string& where, NpyElements elements) {
+  NpyHeader header = parse_npy_declaration(header_bytes, where, elements);
   const std::uint64_t present = total_bytes - header.data_offset;
   if (header.count > std::numeric_limits<std::ptrdiff_t>::max() / 8 || header.data_bytes() != present) {
     throw InputError(where,

@@ -51,6 +51,10 @@ std::size_t npy_header_bytes(std::span<const std::byte> prefix, std::uint64_t to
 NpyHeader parse_npy_header(std::span<const std::byte> header, std::uint64_t total_bytes,
                            const std::string& where, NpyElements elements = NpyElements::numbers);
 
+/// The same but for the check: what a file that may be cut short says that it holds.
+NpyHeader parse_npy_declaration(std::span<const std::byte> header, const std::string& where,
+                                NpyElements elements = NpyElements::numbers);
+
 /// "[4, 1024, 64]"
 std::string shape_text(std::span<const std::ptrdiff_t> shape);
 

@@ -11,7 +11,7 @@ namespace fs = std::filesystem;
 
 TEST_CASE("every command has help with an example", "[cli]") {
   for (const char* command :
-       {"info", "synth", "tokens", "evict", "budget", "channels", "analyze", "verify"}) {
+       {"info", "synth", "tokens", "evict", "budget", "channels", "analyze", "verify", "compare"}) {
     for (const char* flag : {"--help", "-h"}) {
       const ProcessResult help = run_kvreplay({command, flag});
       INFO(command);
@@ -56,7 +56,7 @@ TEST_CASE("bad usage is one line that says what was meant", "[cli]") {
                  "unknown option '--windw'; did you mean '--window'"));
   CHECK(contains(complaint({"tokens", dump, "--out", out, "--windw=8"}),
                  "unknown option '--windw'; did you mean '--window'"));
-  CHECK(contains(complaint({"tokens", dump, "more", "--out", out}), "unexpected argument 'more'"));
+  CHECK(contains(complaint({"tokens", dump, "more", "--out", out}), "more: expected a dump folder"));
   CHECK(contains(complaint({"tokens", dump, "--out", out, "--window", "0"}),
                  "--window: expected a whole number of at least 1, found '0'"));
   CHECK(contains(complaint({"tokens", dump, "--out", out, "--window", "many"}), "found 'many'"));

@@ -30,7 +30,8 @@ std::map<std::string, std::string> contents(const fs::path& folder) {
   std::map<std::string, std::string> files;
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
     const std::string name = entry.path().lexically_relative(folder).generic_string();
-    if (name != "run.json") files[name] = entry.is_regular_file() ? file_text(entry.path()) : "(folder)";
+    if (entry.path().filename() != "run.json")
+      files[name] = entry.is_regular_file() ? file_text(entry.path()) : "(folder)";
   }
   return files;
 }

@@ -3,6 +3,7 @@
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/support/catch.hpp"
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 
@@ -126,9 +127,13 @@ void make_small_dump(const std::string& folder, std::vector<std::string> more) {
   std::vector<std::string> arguments = {"synth",    folder,       "--layers", "2",          "--q-heads",
                                         "4",        "--kv-heads", "2",        "--head-dim", "8",
                                         "--prompt", "61",         "--decode", "9",          "--quiet"};
-  for (std::size_t i = 0; i + 1 < more.size(); i += 2)
-    for (std::size_t a = 2; a + 1 < arguments.size(); a += 2)
-      if (arguments[a] == more[i]) arguments[a + 1] = more[i + 1];
+  for (std::size_t i = 0; i + 1 < more.size(); i += 2) {
+    const auto at = std::find(arguments.begin(), arguments.end(), more[i]);
+    if (at != arguments.end())
+      at[1] = more[i + 1];
+    else
+      arguments.insert(arguments.end(), {more[i], more[i + 1]});
+  }
   const ProcessResult made = run_kvreplay(arguments);
   INFO(made.err);
   REQUIRE(made.code == 0);

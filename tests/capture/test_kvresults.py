@@ -120,7 +120,8 @@ class KvresultsTest(unittest.TestCase):
                     np.testing.assert_array_equal(here, np.load(path), strict=True)
             for name in ("summary", "run"):
                 self.assertEqual(getattr(results, name), json.loads((folder / f"{name}.json").read_text(encoding="utf-8")))
-        for row in re.findall(r"^\| (`.*?) \|", FORMAT.read_text(encoding="utf-8"), re.M):
+        one_dump = FORMAT.read_text(encoding="utf-8").split("\n## Several dumps\n")[0]
+        for row in re.findall(r"^\| (`.*?) \|", one_dump, re.M):
             for name in re.findall(r"`([^`]+\.(?:npy|csv))`", row):
                 parts = (re.sub("layer_00", r"layer_\\d\\d+", re.escape(part)) for part in re.split("<[^>]*>", name))
                 pattern = "(.*/)?" + ".+".join(parts)
@@ -280,6 +281,45 @@ class KvresultsTest(unittest.TestCase):
         path.write_text(json.dumps({"text": self.tokens["text"][1:]}), encoding="utf-8")
         self.assert_refused("1023 tokens, expected the 1024", self.open, "tokens", path)
         self.assert_refused("cannot be read", self.open, "tokens", self.work / "tokens")
+
+    def test_results_over_several_dumps(self):
+        """Every figure over the dumps against the single tables, as pandas averages them."""
+        short = self.work / "dumps" / "sample"
+        if not short.exists():
+            shutil.copytree(DUMP, short)
+            manifest = json.loads((short / "manifest.json").read_text(encoding="utf-8"))
+            (short / "manifest.json").write_text(json.dumps({**manifest, "prompt_len": 700}), encoding="utf-8")
+        out = self.work / "over"
+        command = [PROGRAM, "analyze", DUMP, short, "--out", out, "--backend", "cpu", "--only", "tokens,evict", "--layers", "0,4"]
+        subprocess.run([*command, "--metrics", "attn,key,exact_remove", "--quiet"], check=True)
+        results = open_results(out)
+        self.assertEqual(list(results.dumps), [DUMP.name, "sample"])
+        self.assertEqual(results.tables, ["heads_over_dumps", "agreement_over_dumps", "evictions_over_dumps"])
+        self.assertEqual(list(results.dump_list["l"]), [896, 700])
+        single = results.dumps["sample"]
+        self.assertEqual(single.tokens("attn", 4).shape, (2, 700))
+        for name, derived in (("evictions", ["kept"]), ("agreement", [])):
+            with self.subTest(name):
+                frames = [each.table(name, level="head").drop(columns=derived) for each in results.dumps.values()]
+                keys = [column for column in frames[0] if column != "value"]
+                expected = pd.concat(frames).groupby(keys, sort=False, dropna=False)["value"].agg(["count", "mean", "std"])
+                found = expected[expected["count"] == 2].reset_index().merge(results.table(f"{name}_over_dumps", level="head"), on=keys,
+                                                                             suffixes=("_expected", ""))
+                self.assertEqual(len(found), sum(expected["count"] == 2))
+                self.assertGreater(len(found), 50)
+                np.testing.assert_array_equal(found["n"], 2)
+                np.testing.assert_allclose(found["mean"], found["mean_expected"], rtol=1e-12, atol=1e-15)
+                np.testing.assert_allclose(found["sd"], found["std"], rtol=1e-6, atol=1e-12)
+                half = 12.706204736174698 * found["sd"] / 2 ** 0.5
+                np.testing.assert_allclose(found["ci_high"] - found["mean"], half, rtol=1e-6, atol=1e-12)
+        medians = [each.table("agreement").groupby(["score", "reference", "metric"])["value"].median() for each in results.dumps.values()]
+        model = results.table("agreement_over_dumps", level="model").set_index(["score", "reference", "metric"])["mean"]
+        np.testing.assert_allclose(model, (sum(medians) / 2).loc[model.index], rtol=1e-12)
+        self.assert_refused("no budgets_over_dumps.csv; there are heads_over_dumps", results.table, "budgets_over_dumps")
+        self.assert_refused("over several dumps; open one of them", open_results, out, DUMP)
+        self.assertFalse(hasattr(results, "agreement"))
+        self.assertTrue(hasattr(results, "evictions_over_dumps"))
+        self.assertIn("2 dumps, tables heads_over_dumps", repr(results))
 
     def test_the_readme_shows_what_it_prints(self):
         """The commands in the README that make the folders of its notebook, then the notebook."""

@@ -31,7 +31,7 @@ void run_budget(const std::filesystem::path& out, const std::vector<std::string>
 TEST_CASE("budget results: every division of the folder, sums and curves that agree with each other") {
   const TempDir dir;
   run_budget(dir / "r", {"--order", "snapkv,attn", "--sigma", "0.5,0.9", "--method", "uniform,lu,optimal"});
-  const ResultTables tables(dir / "r");
+  const ResultReader tables(dir / "r");
   CHECK_FALSE(why_no_budget_results(tables).has_value());
   const BudgetResults results = read_budgets(tables);
   CHECK_FALSE(results.normalised);
@@ -64,7 +64,7 @@ TEST_CASE("budget results: layers that the run left out have no budget and no cu
   const TempDir dir;
   run_budget(dir / "r", {"--layers", "1,4", "--order", "snapkv", "--sigma", "0.8", "--method", "uniform",
                          "--normalise", "layer"});
-  const ResultTables tables(dir / "r");
+  const ResultReader tables(dir / "r");
   const BudgetResults results = read_budgets(tables);
   CHECK(results.normalised);
   const BudgetShare& share = results.divisions.at(0).methods.at(0);
@@ -82,7 +82,7 @@ TEST_CASE("budget results: layers that the run left out have no budget and no cu
 TEST_CASE("budget results: what is missing or wrong is one line") {
   const TempDir dir;
   run_budget(dir / "r", {"--order", "snapkv", "--sigma", "0.8", "--method", "uniform"});
-  CHECK_THROWS_AS(read_budget_curves(ResultTables(dir / "r"), "attn"), InputError);
+  CHECK_THROWS_AS(read_budget_curves(ResultReader(dir / "r"), "attn"), InputError);
   std::string text;
   {
     std::ifstream in(dir / "r/budgets.csv");
@@ -94,11 +94,11 @@ TEST_CASE("budget results: what is missing or wrong is one line") {
   std::string beyond = text;
   beyond.replace(beyond.find("\n0,0,"), 5, "\n9,0,");
   write(beyond);
-  CHECK_THROWS_AS(read_budgets(ResultTables(dir / "r")), InputError);
+  CHECK_THROWS_AS(read_budgets(ResultReader(dir / "r")), InputError);
   std::string word = text;
   word.replace(word.find(",180,"), 5, ",many,");
   write(word);
-  CHECK_THROWS_AS(read_budgets(ResultTables(dir / "r")), InputError);
+  CHECK_THROWS_AS(read_budgets(ResultReader(dir / "r")), InputError);
   std::filesystem::remove(dir / "r/budgets.csv");
-  CHECK(why_no_budget_results(ResultTables(dir / "r")).has_value());
+  CHECK(why_no_budget_results(ResultReader(dir / "r")).has_value());
 }

@@ -29,7 +29,7 @@ TEST_CASE("channel results: what a run left is what the dump gives", "[channels]
   const auto semantics = GENERATE(Semantics::paper, Semantics::official);
   const TempDir dir;
   run_channels(dir, std::string(name_of(semantics)), "think,exchange,output,optimal,rope_pairs");
-  const ResultTables results(dir / "r");
+  const ResultReader results(dir / "r");
   CHECK_FALSE(why_no_channel_results(results, 4).has_value());
 
   ChannelSettings settings;
@@ -86,7 +86,7 @@ TEST_CASE("channel results: what a run left is what the dump gives", "[channels]
 TEST_CASE("channel results: what a run did not compute is said, not made up", "[channels]") {
   const TempDir dir;
   run_channels(dir, "paper", "think");
-  const ResultTables results(dir / "r");
+  const ResultReader results(dir / "r");
   CHECK(read_channels(results, 2, 0).outputs.outputs.empty());
   CHECK(why_no_channel_results(results, 3).value_or("") == "the run did not compute layer 3");
   CHECK_THROWS_AS(read_channels(results, 3, 0), InputError);

@@ -32,7 +32,7 @@ void run_evict(const TempDir& dir, const std::string& sigmas, const std::string&
 TEST_CASE("decode results: the errors of a run's own replay, head by head", "[decode]") {
   const TempDir dir;
   run_evict(dir, "0.8", "decode,append-only");
-  const ResultTables results(dir / "r");
+  const ResultReader results(dir / "r");
   CHECK_FALSE(why_no_decode_results(results, 3).has_value());
   DecodeSettings settings;
   settings.policies = {"snapkv", "h2o"};
@@ -64,7 +64,7 @@ TEST_CASE("decode results: the errors of a run's own replay, head by head", "[de
 TEST_CASE("decode results: budgets of one policy are told apart, and what is missing is said", "[decode]") {
   const TempDir dir;
   run_evict(dir, "0.5,0.9", "decode");
-  const ResultTables results(dir / "r");
+  const ResultReader results(dir / "r");
   std::vector<std::string> names;
   for (const DecodeRun& run : read_decode(results, 1, 0).runs) names.push_back(run.policy);
   std::sort(names.begin(), names.end());

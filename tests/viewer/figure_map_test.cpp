@@ -1,5 +1,6 @@
 #include "viewer/work/figure_map.hpp"
 
+#include "analysis/tables/result_reader.hpp"
 #include "data/atomic_file.hpp"
 #include "data/npy_write.hpp"
 #include "tests/analysis/kvreplay_program.hpp"
@@ -7,7 +8,6 @@
 #include "tests/data/expect_error.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
-#include "viewer/work/result_tables.hpp"
 
 #include <fmt/format.h>
 
@@ -76,7 +76,7 @@ TEST_CASE("all figures of a result folder are in its menu, with their numbers", 
               .code == 0);
 
   for (const std::string& folder : {out, decoded}) {
-    const ResultTables results(folder);
+    const ResultReader results(folder);
     const ResultFigures figures = result_figures(results);
     CHECK(figures.problems.empty());
     std::set<std::string> names;
@@ -101,7 +101,7 @@ TEST_CASE("all figures of a result folder are in its menu, with their numbers", 
     CHECK(bytes_of(figures) > figures.figures.size() * 8);
   }
   // The tables' numbers are those of the maps of the same figure.
-  const ResultTables results(out);
+  const ResultReader results(out);
   const ResultFigures figures = result_figures(results);
   const auto agree = [&](const char* figure, const char* map) {
     INFO(figure);
@@ -121,10 +121,10 @@ TEST_CASE("all figures of a result folder are in its menu, with their numbers", 
   expect_error([&] { (void)figure_map(results, figures, "nothing"); },
                {"no figure nothing in these results"});
 
-  const ResultTables steps(decoded);
+  const ResultReader steps(decoded);
   const ResultFigures of_steps = result_figures(steps);
   const FigureMap largest = figure_map(steps, of_steps, "decode~h2o~append-only~paper~0.5~max");
-  const ResultTables::Array all = steps.array("decode/h2o~append-only-paper-0.5.npy");
+  const ResultReader::Array all = steps.array("decode/h2o~append-only-paper-0.5.npy");
   REQUIRE(all.shape == std::vector<Index>{2, 2, 9});
   double most = 0;
   for (std::size_t step = 0; step < 9; ++step) most = std::max(most, all.values[2 * 9 + step]);
@@ -138,7 +138,7 @@ TEST_CASE("maps of a reserve say so, whichever came first", "[figures]") {
   for (const char* name : {"attn~exact_key~spearman", "attn~exact_key~spearman~reserve0", "exact_key",
                            "other", "attn~exact_key~spearman~reservex"})
     write_npy(dir / fmt::format("maps/{}.npy", name), shape, std::vector<double>(4, 0.5));
-  const ResultFigures figures = result_figures(ResultTables(dir.path()));
+  const ResultFigures figures = result_figures(ResultReader(dir.path()));
   REQUIRE(figures.figures.size() == 3);
   CHECK(figures.figures[0].name == "exact_key");
   CHECK(figures.figures[1].name == "attn~exact_key~spearman~reserve0");
@@ -157,7 +157,7 @@ TEST_CASE("a bad table takes its own figures away and is named", "[figures]") {
     write_file(dir / "channels.csv",
                "layer,kv_head,method,semantics,ratio,recent,pruned,rows,metric,value\n"
                "3,1,,paper,,32,,window,off_diagonal_share,0.25\n");
-    const ResultTables results(dir.path());
+    const ResultReader results(dir.path());
     const ResultFigures figures = result_figures(results);
     CHECK(figures.figures.size() == (figures.problems.empty() ? 2 : 1));
     const FigureMap share = figure_map(results, figures, "channels~~~window~off_diagonal_share");

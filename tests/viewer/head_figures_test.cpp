@@ -1,5 +1,6 @@
 #include "viewer/work/head_figures.hpp"
 
+#include "analysis/tables/result_reader.hpp"
 #include "data/npy_write.hpp"
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/analysis/result_files.hpp"
@@ -7,7 +8,6 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
 #include "viewer/work/figure_map.hpp"
-#include "viewer/work/result_tables.hpp"
 
 #include <fmt/format.h>
 
@@ -56,7 +56,7 @@ TEST_CASE("a head's figures are those that tokens exports", "[figures]") {
   REQUIRE(test::run_kvreplay({"tokens", test::sample_dump(), "--out", out, "--precision", "f32", "--window",
                               "20", "--reserve", "0,100", "--layers", "1,4", "--quiet"})
               .code == 0);
-  const ResultTables results(out);
+  const ResultReader results(out);
   const Dump dump = Dump::open(test::sample_dump());
   Workers workers(2);
   for (const Index reserve : {0, 100}) {
@@ -118,7 +118,7 @@ TEST_CASE("token metrics of a result folder are those of the dump, rounded to fl
     std::vector<std::string> command{"tokens", dump_path, "--out", out, "--quiet"};
     if (per_query_head) command.emplace_back("--per-query-head");
     REQUIRE(test::run_kvreplay(command).code == 0);
-    const ResultTables results(out);
+    const ResultReader results(out);
     const TokenMetrics stored = read_token_metrics(results, 1, 1);
     for (const TokenMetric m : all_token_metrics()) {
       INFO(name_of(m));

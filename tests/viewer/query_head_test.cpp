@@ -1,5 +1,6 @@
 #include "viewer/work/query_head.hpp"
 
+#include "analysis/tables/result_reader.hpp"
 #include "data/dump.hpp"
 #include "data/error.hpp"
 #include "sim/eviction/cache_group.hpp"
@@ -8,7 +9,6 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/random_group.hpp"
 #include "tests/support/temp_dir.hpp"
-#include "viewer/work/result_tables.hpp"
 
 #include <array>
 
@@ -52,7 +52,7 @@ TEST_CASE("a result folder written per query head gives each its own, one of sum
     if (own) command.emplace_back("--per-query-head");
     REQUIRE(run_kvreplay(command).code == 0);
   }
-  const ResultTables sums(dir / "kv"), single(dir / "q");
+  const ResultReader sums(dir / "kv"), single(dir / "q");
   CHECK_FALSE(read_query_head_metrics(sums, 2, 1, 0).has_value());
   const Dump dump = Dump::open(sample_dump());
   Workers workers(2);

@@ -1,7 +1,7 @@
 #include "viewer/panels/head_map_source.hpp"
 
+#include "analysis/tables/result_reader.hpp"
 #include "viewer/panels/questions.hpp"
-#include "viewer/work/result_tables.hpp"
 
 #include <fmt/format.h>
 

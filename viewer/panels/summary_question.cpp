@@ -1,6 +1,6 @@
 #include "analysis/result_folder.hpp"
+#include "analysis/tables/result_reader.hpp"
 #include "viewer/panels/questions.hpp"
-#include "viewer/work/result_tables.hpp"
 
 #include <fmt/format.h>
 

@@ -22,7 +22,7 @@ Item& found_or_made(std::vector<Item>& items, Matches matches, Make make) {
   return found != items.end() ? *found : items.emplace_back(make());
 }
 
-bool is_normalised(const ResultTables& results) {
+bool is_normalised(const ResultReader& results) {
   const auto& summary = results.summary();
   const nlohmann::ordered_json::json_pointer where("/options/budget/normalise");
   return summary.contains(where) && summary[where] == "layer";
@@ -44,12 +44,12 @@ std::size_t bytes_of(const BudgetResults& results) {
   return bytes;
 }
 
-std::optional<std::string> why_no_budget_results(const ResultTables& results) {
+std::optional<std::string> why_no_budget_results(const ResultReader& results) {
   if (!results.has(kBudgetsFile)) return fmt::format("the results have no {}", kBudgetsFile);
   return std::nullopt;
 }
 
-BudgetResults read_budgets(const ResultTables& results) {
+BudgetResults read_budgets(const ResultReader& results) {
   const DumpShape& shape = results.shape();
   const auto heads = static_cast<std::size_t>(shape.layers * shape.n_kv);
   BudgetResults all;
@@ -99,10 +99,10 @@ std::size_t bytes_of(const BudgetResultCurves& curves) {
   return bytes;
 }
 
-BudgetResultCurves read_budget_curves(const ResultTables& results, const std::string& order) {
+BudgetResultCurves read_budget_curves(const ResultReader& results, const std::string& order) {
   const DumpShape& shape = results.shape();
   const std::filesystem::path name = std::filesystem::path("curves") / (order + ".npy");
-  const ResultTables::Array array = results.array(name);
+  const ResultReader::Array array = results.array(name);
   const std::vector<Index> expected{static_cast<Index>(results.layers().size()), shape.n_kv, shape.l + 1};
   if (array.shape != expected)
     throw InputError((results.folder() / name).string(), "shape " + shape_text(expected),

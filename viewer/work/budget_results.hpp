@@ -1,7 +1,7 @@
 #pragma once
 
+#include "analysis/tables/result_reader.hpp"
 #include "viewer/work/budget_view.hpp"
-#include "viewer/work/result_tables.hpp"
 
 #include <optional>
 #include <string>
@@ -28,9 +28,9 @@ struct BudgetResults {
 std::size_t bytes_of(const BudgetResults& results);
 
 /// Why there is nothing to read, as one clause; nothing where there is.
-std::optional<std::string> why_no_budget_results(const ResultTables& results);
+std::optional<std::string> why_no_budget_results(const ResultReader& results);
 /// Throws InputError, one line, where the table is not what it should be.
-BudgetResults read_budgets(const ResultTables& results);
+BudgetResults read_budgets(const ResultReader& results);
 
 /// curves/<order>.npy: L(0..l) of every head, empty for layers that the run left out. Throws InputError where
 /// the file is missing or of another shape.
@@ -38,6 +38,6 @@ struct BudgetResultCurves {
   std::vector<std::vector<double>> loss;  ///< [layers x n_kv]
 };
 std::size_t bytes_of(const BudgetResultCurves& curves);
-BudgetResultCurves read_budget_curves(const ResultTables& results, const std::string& order);
+BudgetResultCurves read_budget_curves(const ResultReader& results, const std::string& order);
 
 }  // namespace kvreplay::viewer

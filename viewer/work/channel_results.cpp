@@ -22,7 +22,7 @@ std::filesystem::path folder_of(Index layer) { return std::filesystem::path(laye
 /// The rows that one KV head has in an array [n_kv or n_q, row].
 class HeadRows {
  public:
-  HeadRows(const ResultTables& results, const std::filesystem::path& name, std::vector<Index> row,
+  HeadRows(const ResultReader& results, const std::filesystem::path& name, std::vector<Index> row,
            Index kv_head)
       : array_(results.array(name)) {
     const DumpShape& shape = results.shape();
@@ -43,18 +43,18 @@ class HeadRows {
   const double* part(std::size_t p) const { return array_.values.data() + (first_ + p) * row_size_; }
 
  private:
-  ResultTables::Array array_;
+  ResultReader::Array array_;
   std::size_t parts_ = 1, row_size_ = 1, first_ = 0;
 };
 
-ChannelHead read_head(const ResultTables& results, Index layer, Index kv_head) {
+ChannelHead read_head(const ResultReader& results, Index layer, Index kv_head) {
   const Index d = results.shape().d;
   const HeadRows interaction(results, folder_of(layer) / "interaction.npy", {d, d}, kv_head);
   const HeadRows spectra(results, folder_of(layer) / "spectrum.npy", {d}, kv_head);
   std::vector<Index> partner;
   const std::filesystem::path pairs = folder_of(layer) / "rope_pair.npy";
   if (results.has(pairs)) {
-    const ResultTables::Array array = results.array(pairs);
+    const ResultReader::Array array = results.array(pairs);
     const std::vector<Index> expected{d};
     if (array.shape != expected)
       throw InputError((results.folder() / pairs).string(), "shape " + shape_text(expected),
@@ -119,7 +119,7 @@ class TableRows {
   ChannelRecord& record_;
 };
 
-void read_table(const ResultTables& results, Index layer, Index kv_head, ChannelRecord& record,
+void read_table(const ResultReader& results, Index layer, Index kv_head, ChannelRecord& record,
                 std::vector<std::pair<double, std::string>>& labels) {
   TableRows rows(record);
   results.each_row(kChannelsFile, [&](const CsvReader& csv, const std::vector<std::string>& row) {
@@ -135,7 +135,7 @@ void read_table(const ResultTables& results, Index layer, Index kv_head, Channel
   });
 }
 
-void read_sets(const ResultTables& results, Index layer, Index kv_head, const std::string& ratio,
+void read_sets(const ResultReader& results, Index layer, Index kv_head, const std::string& ratio,
                ChannelPrunings& prunings) {
   const Index d = results.shape().d;
   for (ChannelPruning& method : prunings.methods) {
@@ -151,7 +151,7 @@ void read_sets(const ResultTables& results, Index layer, Index kv_head, const st
 
 }  // namespace
 
-std::optional<std::string> why_no_channel_results(const ResultTables& results, Index layer) {
+std::optional<std::string> why_no_channel_results(const ResultReader& results, Index layer) {
   const auto& layers = results.layers();
   if (std::find(layers.begin(), layers.end(), layer) == layers.end())
     return fmt::format("the run did not compute layer {}", layer);
@@ -160,7 +160,7 @@ std::optional<std::string> why_no_channel_results(const ResultTables& results, I
   return std::nullopt;
 }
 
-ChannelRecord read_channels(const ResultTables& results, Index layer, Index kv_head) {
+ChannelRecord read_channels(const ResultReader& results, Index layer, Index kv_head) {
   const auto missing = why_no_channel_results(results, layer);
   if (missing) throw InputError(fmt::format("{}: {}", results.folder().string(), *missing));
   if (kv_head < 0 || kv_head >= results.shape().n_kv)

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "analysis/tables/result_reader.hpp"
 #include "viewer/work/channel_view.hpp"
-#include "viewer/work/result_tables.hpp"
 
 #include <optional>
 #include <string>
@@ -19,9 +19,9 @@ struct ChannelRecord {
 };
 
 /// Why a run has nothing of a layer's channels, as one clause; nothing where it has.
-std::optional<std::string> why_no_channel_results(const ResultTables& results, Index layer);
+std::optional<std::string> why_no_channel_results(const ResultReader& results, Index layer);
 /// Throws InputError where it has not, or a file is not what it should be.
-ChannelRecord read_channels(const ResultTables& results, Index layer, Index kv_head);
+ChannelRecord read_channels(const ResultReader& results, Index layer, Index kv_head);
 std::size_t bytes_of(const ChannelRecord& record);
 
 }  // namespace kvreplay::viewer

@@ -24,7 +24,7 @@ struct Named {
   DecodeRun run;
 };
 
-std::vector<Named> read_table(const ResultTables& results, Index layer, Index kv_head) {
+std::vector<Named> read_table(const ResultReader& results, Index layer, Index kv_head) {
   std::vector<Named> all;
   results.each_row(kDecodeFile, [&](const CsvReader& csv, const std::vector<std::string>& row) {
     if (csv.index(row, csv.need("layer")) != layer || csv.index(row, csv.need("kv_head")) != kv_head) return;
@@ -59,12 +59,12 @@ void name_runs(std::vector<Named>& all) {
   }
 }
 
-void read_errors(const ResultTables& results, Index layer, Index kv_head, Named& one) {
+void read_errors(const ResultReader& results, Index layer, Index kv_head, Named& one) {
   const DumpShape& shape = results.shape();
   const auto layers = static_cast<Index>(results.layers().size());
   const std::filesystem::path name =
       std::filesystem::path("decode") / fmt::format("{}-{}-{}.npy", one.words[0], one.words[1], one.words[2]);
-  const ResultTables::Array array = results.array(name);
+  const ResultReader::Array array = results.array(name);
   one.run.l = shape.l;
   one.run.first_step = std::max(shape.l, shape.first_query());
   const Index steps = shape.T - one.run.first_step;
@@ -80,7 +80,7 @@ void read_errors(const ResultTables& results, Index layer, Index kv_head, Named&
 
 }  // namespace
 
-std::optional<std::string> why_no_decode_results(const ResultTables& results, Index layer) {
+std::optional<std::string> why_no_decode_results(const ResultReader& results, Index layer) {
   const auto& layers = results.layers();
   if (std::find(layers.begin(), layers.end(), layer) == layers.end())
     return fmt::format("the run did not compute layer {}", layer);
@@ -88,7 +88,7 @@ std::optional<std::string> why_no_decode_results(const ResultTables& results, In
   return std::nullopt;
 }
 
-DecodeView read_decode(const ResultTables& results, Index layer, Index kv_head) {
+DecodeView read_decode(const ResultReader& results, Index layer, Index kv_head) {
   const auto missing = why_no_decode_results(results, layer);
   if (missing) throw InputError(fmt::format("{}: {}", results.folder().string(), *missing));
   if (kv_head < 0 || kv_head >= results.shape().n_kv)

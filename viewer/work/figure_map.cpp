@@ -1,8 +1,8 @@
 #include "viewer/work/figure_map.hpp"
 
+#include "analysis/tables/result_reader.hpp"
 #include "data/error.hpp"
 #include "viewer/model/numbers.hpp"
-#include "viewer/work/result_tables.hpp"
 
 #include <fmt/format.h>
 
@@ -41,7 +41,7 @@ std::optional<TokenMap> token_map_named(const std::string& name, Index first_res
 }
 
 /// The reserve of maps that do not name one: the first that the run was asked for.
-Index first_reserve(const ResultTables& results) {
+Index first_reserve(const ResultReader& results) {
   const nlohmann::ordered_json* at = &results.summary();
   for (const char* key : {"options", "tokens", "reserve"}) {
     if (!at->is_object() || !at->contains(key)) return 0;
@@ -51,7 +51,7 @@ Index first_reserve(const ResultTables& results) {
 }
 
 /// Metrics, then agreement by reference, score, reserve and figure.
-std::vector<FigureInfo> token_figures(const ResultTables& results) {
+std::vector<FigureInfo> token_figures(const ResultReader& results) {
   std::vector<TokenMap> maps;
   const Index reserve = first_reserve(results);
   for (const std::string& name : results.map_names())
@@ -118,7 +118,7 @@ const TableLayout& layout_of(FigureGroup group) {
 /// Takes the rows of heads out of a table, a map a figure.
 class TableMaps {
  public:
-  TableMaps(const ResultTables& results, const TableLayout& layout) : results_(results), layout_(layout) {
+  TableMaps(const ResultReader& results, const TableLayout& layout) : results_(results), layout_(layout) {
     results.each_row(layout.file,
                      [this](const CsvReader& csv, const std::vector<std::string>& row) { take(csv, row); });
   }
@@ -174,7 +174,7 @@ class TableMaps {
         Matrix<double>::Constant(static_cast<Index>(results_.layers().size()), results_.shape().n_kv, kNone));
   }
 
-  const ResultTables& results_;
+  const ResultReader& results_;
   const TableLayout& layout_;
   std::size_t layer_at_ = 0, head_at_ = 0;
   std::vector<std::size_t> field_at_, column_at_;
@@ -220,7 +220,7 @@ std::size_t bytes_of(const ResultFigures& figures) {
   return bytes;
 }
 
-ResultFigures result_figures(const ResultTables& results) {
+ResultFigures result_figures(const ResultReader& results) {
   ResultFigures all;
   all.figures = token_figures(results);
   for (const FigureGroup group :
@@ -240,7 +240,7 @@ ResultFigures result_figures(const ResultTables& results) {
   return all;
 }
 
-FigureMap figure_map(const ResultTables& results, const ResultFigures& figures, std::string_view name) {
+FigureMap figure_map(const ResultReader& results, const ResultFigures& figures, std::string_view name) {
   const FigureInfo* info = figures.find(name);
   if (info == nullptr)
     throw InputError(fmt::format("{}: no figure {} in these results", results.folder().string(), name));

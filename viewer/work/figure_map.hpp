@@ -10,9 +10,11 @@
 
 // Figures with one number a head, for the Head map and its table of worst heads.
 
-namespace kvreplay::viewer {
+namespace kvreplay {
+class ResultReader;
+}
 
-class ResultTables;
+namespace kvreplay::viewer {
 
 /// One figure of all heads.
 struct FigureMap {
@@ -40,9 +42,9 @@ struct ResultFigures {
   const FigureInfo* find(std::string_view name) const;
 };
 std::size_t bytes_of(const ResultFigures& figures);
-ResultFigures result_figures(const ResultTables& results);
+ResultFigures result_figures(const ResultReader& results);
 /// Throws InputError where there is no such figure or its file is bad.
-FigureMap figure_map(const ResultTables& results, const ResultFigures& figures, std::string_view name);
+FigureMap figure_map(const ResultReader& results, const ResultFigures& figures, std::string_view name);
 
 struct HeadPlace {
   Index row = 0;  ///< of the map

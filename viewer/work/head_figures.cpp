@@ -1,10 +1,10 @@
 #include "viewer/work/head_figures.hpp"
 
 #include "analysis/result_folder.hpp"
+#include "analysis/tables/result_reader.hpp"
 #include "data/error.hpp"
 #include "data/npy/npy_header.hpp"
 #include "viewer/model/numbers.hpp"
-#include "viewer/work/result_tables.hpp"
 
 #include <fmt/format.h>
 
@@ -115,7 +115,7 @@ HeadSummary summary_of(TokenMetrics metrics, Index layer, Index kv_head, const H
   return summary;
 }
 
-TokenMetrics read_token_metrics(const ResultTables& results, Index layer, Index kv_head) {
+TokenMetrics read_token_metrics(const ResultReader& results, Index layer, Index kv_head) {
   const DumpShape& shape = results.shape();
   const auto& layers = results.layers();
   if (std::find(layers.begin(), layers.end(), layer) == layers.end() || kv_head < 0 || kv_head >= shape.n_kv)
@@ -126,7 +126,7 @@ TokenMetrics read_token_metrics(const ResultTables& results, Index layer, Index 
   for (const TokenMetric m : all_token_metrics()) {
     const std::filesystem::path name = folder / fmt::format("{}.npy", name_of(m));
     if (!results.has(name)) continue;
-    const ResultTables::Array array = results.array(name);
+    const ResultReader::Array array = results.array(name);
     const std::vector<Index> by_group{shape.n_kv, shape.l}, by_query_head{shape.n_q, shape.l};
     if (array.shape != by_group && array.shape != by_query_head)
       throw InputError((results.folder() / name).string(),

@@ -15,9 +15,11 @@
 // The figures of one head that `kvreplay tokens` exports (heads.csv, agreement.csv, maps/), as the dashboard
 // computes them: a head at a time.
 
-namespace kvreplay::viewer {
+namespace kvreplay {
+class ResultReader;
+}
 
-class ResultTables;
+namespace kvreplay::viewer {
 
 /// One figure of a head: a metric's sum over all tokens, or how well it follows a reference.
 struct HeadFigure {
@@ -70,6 +72,6 @@ HeadSummary summary_of(TokenMetrics metrics, Index layer, Index kv_head, const H
 /// The token metrics that a result folder holds of one head, summed over its query heads: [1, l] each, empty
 /// where it has none; float32 numbers unless the run was in float64. Throws InputError where a file is not
 /// what it should be, or the run has no such head.
-TokenMetrics read_token_metrics(const ResultTables& results, Index layer, Index kv_head);
+TokenMetrics read_token_metrics(const ResultReader& results, Index layer, Index kv_head);
 
 }  // namespace kvreplay::viewer

@@ -1,9 +1,9 @@
 #include "viewer/work/query_head.hpp"
 
 #include "analysis/result_folder.hpp"
+#include "analysis/tables/result_reader.hpp"
 #include "data/error.hpp"
 #include "data/npy/npy_header.hpp"
-#include "viewer/work/result_tables.hpp"
 
 #include <fmt/format.h>
 
@@ -24,7 +24,7 @@ HeadSummary summarise_query_head(const HeadGroup<float>& group, Index query_head
   return summary_of(std::move(metrics), group.layer, group.kv_head, options, workers);
 }
 
-std::optional<TokenMetrics> read_query_head_metrics(const ResultTables& results, Index layer, Index kv_head,
+std::optional<TokenMetrics> read_query_head_metrics(const ResultReader& results, Index layer, Index kv_head,
                                                     Index query_head) {
   const DumpShape& shape = results.shape();
   const Index row = kv_head * (shape.n_q / shape.n_kv) + query_head;
@@ -35,7 +35,7 @@ std::optional<TokenMetrics> read_query_head_metrics(const ResultTables& results,
     const std::filesystem::path name =
         std::filesystem::path(layer_name(layer)) / "tokens" / fmt::format("{}.npy", name_of(m));
     if (!results.has(name)) continue;
-    const ResultTables::Array array = results.array(name);
+    const ResultReader::Array array = results.array(name);
     if (shape.n_q > shape.n_kv && array.shape == std::vector<Index>{shape.n_kv, shape.l}) return std::nullopt;
     if (array.shape != expected || row >= shape.n_q)
       throw InputError((results.folder() / name).string(), "shape " + shape_text(expected),

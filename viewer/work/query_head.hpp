@@ -15,7 +15,7 @@ HeadSummary summarise_query_head(const HeadGroup<float>& group, Index query_head
 
 /// The same of a result folder that was written so; nothing where it holds only sums over groups. Throws
 /// InputError where a file is not what it should be.
-std::optional<TokenMetrics> read_query_head_metrics(const ResultTables& results, Index layer, Index kv_head,
+std::optional<TokenMetrics> read_query_head_metrics(const ResultReader& results, Index layer, Index kv_head,
                                                     Index query_head);
 
 }  // namespace kvreplay::viewer

@@ -1,9 +1,9 @@
 #include "viewer/work/run.hpp"
 
 #include "analysis/fingerprint.hpp"
+#include "analysis/tables/result_reader.hpp"
 #include "data/error.hpp"
 #include "viewer/work/head_cache.hpp"
-#include "viewer/work/result_tables.hpp"
 
 #include <system_error>
 #include <utility>
@@ -14,7 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-const Json& dump_of_summary(const ResultTables& results) {
+const Json& dump_of_summary(const ResultReader& results) {
   const auto found = results.summary().find("dump");
   if (found == results.summary().end() || !found->is_object())
     throw InputError((results.folder() / "summary.json").string() + ": dump", "an object", "none");
@@ -22,7 +22,7 @@ const Json& dump_of_summary(const ResultTables& results) {
 }
 
 /// The shape that the summary states, for results whose dump is gone.
-DumpShape shape_of_summary(const ResultTables& results) {
+DumpShape shape_of_summary(const ResultReader& results) {
   const Json& dump = dump_of_summary(results);
   const auto size = [&](const char* key) {
     const auto found = dump.find(key);
@@ -57,8 +57,8 @@ std::shared_ptr<const Run> Run::open(const fs::path& path, int id) {
   run->name_ = run->path_.filename().string();
   run->heads_ = std::make_unique<HeadCache>();
 
-  if (ResultTables::is_results(run->path_)) {
-    run->results_ = std::make_unique<ResultTables>(run->path_);
+  if (ResultReader::is_results(run->path_)) {
+    run->results_ = std::make_unique<ResultReader>(run->path_);
     run->add_stamp(run->path_ / "summary.json");
     run->open_dump_of_results();
   } else {

@@ -12,10 +12,13 @@
 #include <string>
 #include <vector>
 
+namespace kvreplay {
+class ResultReader;
+}
+
 namespace kvreplay::viewer {
 
 class HeadCache;
-class ResultTables;
 
 /// A dump or a result folder that is open in the dashboard. A result folder knows its dump, if that is still
 /// there. Immutable: a changed file makes another Run. Thread safe.
@@ -37,7 +40,7 @@ class Run {
   const Dump* dump() const { return dump_ ? &*dump_ : nullptr; }
   const std::string& why_no_dump() const { return why_no_dump_; }
   /// Null for a dump without results.
-  const ResultTables* results() const { return results_.get(); }
+  const ResultReader* results() const { return results_.get(); }
   const std::optional<TokenLabels>& labels() const;
 
   /// The head group in float32, read when it is first asked for and kept while there is room. Blocks: for
@@ -61,7 +64,7 @@ class Run {
   DumpShape shape_;
   std::optional<Dump> dump_;
   std::string why_no_dump_;
-  std::unique_ptr<ResultTables> results_;
+  std::unique_ptr<ResultReader> results_;
   std::unique_ptr<HeadCache> heads_;
   struct Stamp {
     std::filesystem::path path;

@@ -1,8 +1,9 @@
 #pragma once
 
+#include "analysis/tables/csv_reader.hpp"
+#include "analysis/tables/result_table.hpp"
 #include "data/dump.hpp"
 #include "sim/head_group.hpp"
-#include "viewer/work/csv_reader.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -11,23 +12,15 @@
 #include <string>
 #include <vector>
 
-namespace kvreplay::viewer {
-
-/// A table of a result folder (analysis/RESULTS-FORMAT.md) as text, with its columns by name.
-struct ResultTable {
-  std::vector<std::string> columns;
-  std::vector<std::vector<std::string>> rows;
-  std::optional<std::size_t> column(std::string_view name) const;
-};
-std::size_t bytes_of(const ResultTable& table);
+namespace kvreplay {
 
 /// A finished result folder, read as far as it is asked for. Throws InputError, one line with the path, where
 /// a file is missing or is not what it should be. Thread safe.
-class ResultTables {
+class ResultReader {
  public:
-  /// Reads summary.json; throws where there is none, one of another schema, or one without the dump's shape
-  /// and the layers of the run.
-  explicit ResultTables(std::filesystem::path folder);
+  /// Reads summary.json; throws where there is none, one of another schema, one without the dump's shape and
+  /// the layers of the run, or one over several dumps, and where the results are unfinished.
+  explicit ResultReader(std::filesystem::path folder);
   /// Whether a folder looks like one: it has summary.json.
   static bool is_results(const std::filesystem::path& folder);
 
@@ -43,6 +36,8 @@ class ResultTables {
   const std::vector<Index>& layers() const { return layers_; }
 
   bool has(const std::filesystem::path& name) const;
+  /// The format's tables that are there, without ".csv", in the format's order.
+  std::vector<std::string> table_names() const;
   /// "agreement.csv" and its like. The columns of the format's tables must be there, and as many rows as the
   /// summary counts.
   ResultTable table(const std::string& name) const;
@@ -56,6 +51,8 @@ class ResultTables {
   }
   /// The names of maps/, without ".npy", sorted.
   std::vector<std::string> map_names() const;
+  /// Every .npy in `below` and under it, relative to the folder, sorted.
+  std::vector<std::string> array_names(const std::filesystem::path& below = "") const;
   /// [layers, n_kv] by name; rows in the order of layers(). NaN where a figure has no value.
   Matrix<double> map(const std::string& name) const;
   /// Any .npy of numbers or booleans: its shape and its numbers.
@@ -75,4 +72,4 @@ class ResultTables {
   std::vector<Index> layers_;
 };
 
-}  // namespace kvreplay::viewer
+}  // namespace kvreplay

@@ -1,4 +1,4 @@
-#include "viewer/work/result_tables.hpp"
+#include "analysis/tables/result_reader.hpp"
 
 #include "data/atomic_file.hpp"
 #include "data/npy_write.hpp"
@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-namespace kvreplay::viewer {
+namespace kvreplay {
 namespace {
 
 using test::expect_error;
@@ -33,21 +33,21 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 }
 
 /// A result folder of two layers with one table of `csv`.
-ResultTables results_with(const TempDir& dir, const std::string& csv) {
+ResultReader results_with(const TempDir& dir, const std::string& csv) {
   write_file(dir / "summary.json", kSummary);
   write_file(dir / "agreement.csv", csv);
-  return ResultTables(dir.path());
+  return ResultReader(dir.path());
 }
 
 }  // namespace
 
 TEST_CASE("a result folder states its dump and its layers", "[results]") {
   const TempDir dir;
-  CHECK_FALSE(ResultTables::is_results(dir.path()));
-  CHECK_FALSE(ResultTables::is_results(dir / "nowhere"));
+  CHECK_FALSE(ResultReader::is_results(dir.path()));
+  CHECK_FALSE(ResultReader::is_results(dir / "nowhere"));
   write_file(dir / "summary.json", kSummary);
-  CHECK(ResultTables::is_results(dir.path()));
-  const ResultTables results(dir.path());
+  CHECK(ResultReader::is_results(dir.path()));
+  const ResultReader results(dir.path());
   CHECK(results.layers() == std::vector<Index>{1, 3});
   CHECK(results.shape().group() == 2);
   CHECK(results.shape().l == 9);
@@ -60,7 +60,7 @@ TEST_CASE("a result folder states its dump and its layers", "[results]") {
 
 TEST_CASE("tables are read by column name, quoted fields whole", "[results]") {
   const TempDir dir;
-  const ResultTables results =
+  const ResultReader results =
       results_with(dir, kAgreement + "1,0,\"a,\"\"b\"\"\n\",exact_key,window,0,spearman,0.5\r\n" +
                             "3,1,attn,\"\",window,0,recall@1%,nan\n");
   const ResultTable table = results.table("agreement.csv");
@@ -104,7 +104,7 @@ TEST_CASE("a table that is cut, torn or another is an error in one line", "[resu
   expect_error([&] { (void)results_with(dir, kAgreement).table("heads.csv"); },
                {"heads.csv: expected a file, found none"});
 
-  const ResultTables results = results_with(dir, kAgreement + row + "x,-1,a,b,c,0,d,0.5z\n");
+  const ResultReader results = results_with(dir, kAgreement + row + "x,-1,a,b,c,0,d,0.5z\n");
   const auto read = [&](const char* column, bool whole) {
     results.each_row("agreement.csv", [&](const CsvReader& csv, const std::vector<std::string>& fields) {
       if (whole)
@@ -123,7 +123,7 @@ TEST_CASE("a summary that is broken or of another schema is an error in one line
   const auto message = [&](const std::string& json, std::initializer_list<std::string_view> parts) {
     INFO(json);
     write_file(dir / "summary.json", json);
-    expect_error([&] { ResultTables results(dir.path()); }, parts);
+    expect_error([&] { ResultReader results(dir.path()); }, parts);
   };
   message("", {"summary.json: expected JSON, found an empty file"});
   message(kSummary.substr(0, 100), {"summary.json: expected JSON, found a syntax error at line"});
@@ -141,15 +141,58 @@ TEST_CASE("a summary that is broken or of another schema is an error in one line
   message(replaced(kSummary, "[1, 3]", "\"all\""), {"layers: expected ascending layers below 4"});
   message(std::string(200000, '['), {"summary.json: expected JSON"});
   std::filesystem::remove(dir / "summary.json");
-  expect_error([&] { ResultTables results(dir.path()); }, {"summary.json: expected a file, found none"});
+  expect_error([&] { ResultReader results(dir.path()); }, {"summary.json: expected a file, found none"});
   std::filesystem::create_directory(dir / "summary.json");
-  expect_error([&] { ResultTables results(dir.path()); }, {"summary.json: expected a file, found something"});
-  CHECK_FALSE(ResultTables::is_results(dir.path()));
+  expect_error([&] { ResultReader results(dir.path()); }, {"summary.json: expected a file, found something"});
+  CHECK_FALSE(ResultReader::is_results(dir.path()));
+}
+
+TEST_CASE("what is not the finished results of one dump is said in one line", "[results]") {
+  const TempDir dir;
+  const auto fails = [&](std::initializer_list<std::string_view> parts) {
+    expect_error([&] { ResultReader results(dir.path()); }, parts);
+  };
+  fails({"summary.json: expected a file, found none"});
+  write_file(dir / ".kvreplay/state.json", "{}");
+  fails({dir.path().string() + ": expected finished results, found unfinished ones", "--resume"});
+  write_file(dir / "summary.json",
+             replaced(kSummary, "\"schema\": 1", "\"schema\": 1, \"kind\": \"over dumps\""));
+  fails({"summary.json: kind: expected none: the results of one dump, found \"over dumps\""});
+  write_file(dir / "summary.json", kSummary);
+  CHECK_NOTHROW(ResultReader(dir.path()));
+}
+
+TEST_CASE("a result folder lists its tables and its arrays", "[results]") {
+  const TempDir dir;
+  const ResultReader results = results_with(dir, kAgreement);
+  CHECK(results.array_names().empty());
+  write_file(dir / "heads.csv", "layer,kv_head\n");
+  write_file(dir / "notes.csv", "a\n");
+  std::filesystem::create_directory(dir / "diff.csv");
+  CHECK(results.table_names() == std::vector<std::string>{"heads", "agreement"});
+  const std::size_t shape[] = {1};
+  for (const char* name : {"budget_curves.npy", "layer_03/tokens/key.npy", "layer_01/tokens/key.npy"})
+    write_npy(dir / name, shape, std::vector<double>{1});
+  CHECK(results.array_names() ==
+        std::vector<std::string>{"budget_curves.npy", "layer_01/tokens/key.npy", "layer_03/tokens/key.npy"});
+  CHECK(results.array_names("layer_03") == std::vector<std::string>{"layer_03/tokens/key.npy"});
+  CHECK(results.array_names("maps").empty());
+}
+
+TEST_CASE("every column of a table is a key, derived, or a figure", "[results]") {
+  CHECK(split_list("").empty());
+  CHECK(split_list("a,b") == std::vector<std::string>{"a", "b"});
+  CHECK(table_format("agreement.csv") == nullptr);
+  for (const TableFormat& format : table_formats()) {
+    CHECK(table_format(format.name) == &format);
+    CHECK(split_list(format.keys).front() == "layer");
+  }
+  CHECK(table_format("evictions")->derived == "kept");
 }
 
 TEST_CASE("maps have a row a layer and a column a head", "[results]") {
   const TempDir dir;
-  const ResultTables results = results_with(dir, kAgreement);
+  const ResultReader results = results_with(dir, kAgreement);
   const std::size_t shape[] = {2, 2}, wide[] = {2, 3}, three[] = {1, 2, 2};
   write_npy(dir / "maps/b~x~mass@1%.npy", shape, std::vector<double>{1, 2, std::nan(""), HUGE_VAL});
   write_npy(dir / "maps/a.npy", wide, std::vector<double>(6, 0.0));
@@ -165,7 +208,7 @@ TEST_CASE("maps have a row a layer and a column a head", "[results]") {
   expect_error([&] { (void)results.map("d"); }, {"maps/d.npy: expected a .npy array"});
 
   write_npy_bool(dir / "kept.npy", three, std::vector<std::uint8_t>{1, 0, 0, 1});
-  const ResultTables::Array kept = results.array("kept.npy");
+  const ResultReader::Array kept = results.array("kept.npy");
   CHECK(kept.shape == std::vector<Index>{1, 2, 2});
   CHECK(kept.values == std::vector<double>{1, 0, 0, 1});
 }
@@ -174,7 +217,7 @@ TEST_CASE("the dump is looked for from here and from the folders above", "[resul
   const TempDir dir;
   const std::filesystem::path folder = dir / "runs/one";
   write_file(folder / "summary.json", kSummary);
-  const ResultTables results(folder);
+  const ResultReader results(folder);
   write_file(folder / "run.json", R"({"dump": "dumps/a"})");
   CHECK(results.dump_paths() ==
         std::vector<std::filesystem::path>{std::filesystem::absolute("dumps/a").lexically_normal()});
@@ -196,19 +239,21 @@ TEST_CASE("every table and map that analyze writes is read", "[results]") {
   const std::string dump = (dir / "dump").string(), out = (dir / "out").string();
   test::make_small_dump(dump);
   REQUIRE(test::run_kvreplay({"analyze", dump, "--out", out, "--quiet"}).code == 0);
-  const ResultTables results(out);
+  const ResultReader results(out);
   CHECK(results.layers() == std::vector<Index>{0, 1});
   CHECK(results.dump_paths() == std::vector<std::filesystem::path>{dump});
-  for (const char* name : {"heads.csv", "agreement.csv", "evictions.csv", "budgets.csv", "channels.csv"}) {
+  CHECK(results.table_names() ==
+        std::vector<std::string>{"heads", "agreement", "evictions", "budgets", "channels"});
+  for (const std::string& name : results.table_names()) {
     INFO(name);
-    CHECK(results.table(name).rows.size() > 3);
+    CHECK(results.table(name + ".csv").rows.size() > 3);
   }
   const std::vector<std::string> names = results.map_names();
   CHECK(names.size() > 1000);
   for (const std::string& name : names) CHECK_NOTHROW(results.map(name));
-  const ResultTables::Array curves = results.array("curves/snapkv.npy");
+  const ResultReader::Array curves = results.array("curves/snapkv.npy");
   CHECK(curves.shape == std::vector<Index>{2, 2, 62});
   CHECK(results.array("layer_00/channels/rope_pair.npy").shape == std::vector<Index>{8});
 }
 
-}  // namespace kvreplay::viewer
+}  // namespace kvreplay

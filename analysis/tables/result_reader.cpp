@@ -1,4 +1,4 @@
-#include "viewer/work/result_tables.hpp"
+#include "analysis/tables/result_reader.hpp"
 
 #include "analysis/result_folder.hpp"
 #include "data/error.hpp"
@@ -12,32 +12,17 @@
 #include <system_error>
 #include <utility>
 
-namespace kvreplay::viewer {
+namespace kvreplay {
 namespace {
 
 namespace fs = std::filesystem;
 
 constexpr std::uintmax_t kMostJson = std::uintmax_t{1} << 28;
+constexpr std::string_view kCsv = ".csv";
 
-/// The columns of a table of the format, and the summary's name for the number of its rows.
-struct TableFormat {
-  std::string_view name, columns, count;
-};
-constexpr TableFormat kTables[] = {
-    {"heads.csv", "layer,kv_head", "heads"},
-    {"agreement.csv", "layer,kv_head,score,reference,rows,reserve,metric,value", "agreement_rows"},
-    {"evictions.csv", "layer,kv_head,policy,semantics,phase,budget,kept,rows,metric,value", "eviction_rows"},
-    {"decode.csv", "layer,kv_head,policy,semantics,budget,metric,value", ""},
-    {"diff.csv", "layer,kv_head,policy,phase,budget,semantics,other,rows,metric,value", ""},
-    {"budgets.csv", "layer,kv_head,order,method,sigma,budget,loss,output_error,layer_output_error",
-     "budget_rows"},
-    {"channels.csv", "layer,kv_head,method,semantics,ratio,recent,pruned,rows,metric,value", "channel_rows"},
-};
-
+/// The format of the file `name`; null where it is none of the format's tables.
 const TableFormat* format_of(std::string_view name) {
-  const auto* const found = std::find_if(std::begin(kTables), std::end(kTables),
-                                         [&](const TableFormat& f) { return f.name == name; });
-  return found == std::end(kTables) ? nullptr : found;
+  return name.ends_with(kCsv) ? table_format(name.substr(0, name.size() - kCsv.size())) : nullptr;
 }
 
 Index size_field(const nlohmann::json& object, const char* key, Index least, const std::string& where) {
@@ -97,24 +82,12 @@ std::vector<Index> layers_of(const nlohmann::json& summary, Index dump_layers, c
 
 }  // namespace
 
-std::optional<std::size_t> ResultTable::column(std::string_view name) const {
-  const auto found = std::find(columns.begin(), columns.end(), name);
-  if (found == columns.end()) return std::nullopt;
-  return static_cast<std::size_t>(found - columns.begin());
-}
-
-std::size_t bytes_of(const ResultTable& table) {
-  std::size_t bytes = sizeof(table);
-  for (const auto& row : table.rows) {
-    bytes += sizeof(std::vector<std::string>);
-    for (const std::string& field : row)
-      bytes += sizeof(std::string) + (field.size() > 15 ? field.capacity() : 0);
-  }
-  return bytes;
-}
-
-ResultTables::ResultTables(fs::path folder) : folder_(std::move(folder)) {
+ResultReader::ResultReader(fs::path folder) : folder_(std::move(folder)) {
   const fs::path path = folder_ / "summary.json";
+  std::error_code ignored;
+  if (!fs::exists(path, ignored) && fs::exists(folder_ / ".kvreplay" / "state.json", ignored))
+    throw InputError(folder_.string(), "finished results",
+                     "unfinished ones; the command that began them, with --resume, finishes them");
   const std::string where = path.string(), text = file_text(path, kMostJson);
   const nlohmann::json plain = parse_json_object(text, where);
   const auto is = [&](const char* key, const nlohmann::json& wanted) {
@@ -125,17 +98,19 @@ ResultTables::ResultTables(fs::path folder) : folder_(std::move(folder)) {
   };
   is("program", "kvreplay");
   is("schema", kResultSchema);
+  if (const auto kind = plain.find("kind"); kind != plain.end())
+    throw InputError(where + ": kind", "none: the results of one dump", json_text(*kind));
   shape_ = shape_of(plain, where);
   layers_ = layers_of(plain, shape_.layers, where);
   summary_ = nlohmann::ordered_json::parse(text);
 }
 
-bool ResultTables::is_results(const fs::path& folder) {
+bool ResultReader::is_results(const fs::path& folder) {
   std::error_code ignored;
   return fs::is_regular_file(folder / "summary.json", ignored);
 }
 
-std::vector<fs::path> ResultTables::dump_paths() const {
+std::vector<fs::path> ResultReader::dump_paths() const {
   fs::path dump;
   try {
     const std::string name = (folder_ / "run.json").string();
@@ -162,25 +137,28 @@ std::vector<fs::path> ResultTables::dump_paths() const {
   return there.empty() ? std::vector<fs::path>{candidates.front()} : there;
 }
 
-bool ResultTables::has(const fs::path& name) const {
+bool ResultReader::has(const fs::path& name) const {
   std::error_code ignored;
   return fs::is_regular_file(folder_ / name, ignored);
 }
 
-CsvReader ResultTables::open_table(const std::string& name) const {
+std::vector<std::string> ResultReader::table_names() const {
+  std::vector<std::string> names;
+  for (const TableFormat& format : table_formats())
+    if (std::string name(format.name); has(name + std::string(kCsv))) names.push_back(std::move(name));
+  return names;
+}
+
+CsvReader ResultReader::open_table(const std::string& name) const {
   CsvReader reader(folder_ / name);
   if (const TableFormat* format = format_of(name)) {
-    std::string_view rest = format->columns;
-    while (!rest.empty()) {
-      const std::size_t end = std::min(rest.find(','), rest.size());
-      reader.need(rest.substr(0, end));
-      rest.remove_prefix(std::min(end + 1, rest.size()));
-    }
+    for (const std::string_view columns : {format->keys, format->derived, format->values})
+      for (const std::string& column : split_list(columns)) reader.need(column);
   }
   return reader;
 }
 
-void ResultTables::check_rows(const std::string& name, std::size_t rows) const {
+void ResultReader::check_rows(const std::string& name, std::size_t rows) const {
   const TableFormat* format = format_of(name);
   if (format == nullptr || format->count.empty()) return;
   const auto totals = summary_.find("totals");
@@ -191,7 +169,7 @@ void ResultTables::check_rows(const std::string& name, std::size_t rows) const {
                    fmt::format("{}", rows));
 }
 
-ResultTable ResultTables::table(const std::string& name) const {
+ResultTable ResultReader::table(const std::string& name) const {
   ResultTable table;
   CsvReader reader = open_table(name);
   table.columns = reader.columns();
@@ -201,16 +179,24 @@ ResultTable ResultTables::table(const std::string& name) const {
   return table;
 }
 
-std::vector<std::string> ResultTables::map_names() const {
+std::vector<std::string> ResultReader::map_names() const {
+  std::vector<std::string> names = array_names("maps");
+  for (std::string& name : names) name = fs::path(name).stem().string();
+  return names;
+}
+
+std::vector<std::string> ResultReader::array_names(const fs::path& below) const {
   std::vector<std::string> names;
   std::error_code error;
-  for (fs::directory_iterator at(folder_ / "maps", error), end; !error && at != end; at.increment(error))
-    if (at->path().extension() == ".npy") names.push_back(at->path().stem().string());
+  for (fs::recursive_directory_iterator at(folder_ / below, error), end; !error && at != end;
+       at.increment(error))
+    if (at->path().extension() == ".npy" && at->is_regular_file(error))
+      names.push_back(at->path().lexically_relative(folder_).generic_string());
   std::sort(names.begin(), names.end());
   return names;
 }
 
-Matrix<double> ResultTables::map(const std::string& name) const {
+Matrix<double> ResultReader::map(const std::string& name) const {
   const fs::path path = fs::path("maps") / (name + ".npy");
   const Array found = array(path);
   const std::vector<Index> shape{static_cast<Index>(layers_.size()), shape_.n_kv};
@@ -220,9 +206,9 @@ Matrix<double> ResultTables::map(const std::string& name) const {
   return Eigen::Map<const Matrix<double>>(found.values.data(), shape[0], shape[1]);
 }
 
-ResultTables::Array ResultTables::array(const fs::path& name) const {
+ResultReader::Array ResultReader::array(const fs::path& name) const {
   NpyNumbers numbers = read_npy_numbers(folder_ / name);
   return {std::move(numbers.shape), std::move(numbers.values)};
 }
 
-}  // namespace kvreplay::viewer
+}  // namespace kvreplay

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace kvreplay::viewer {
+namespace kvreplay {
 
 /// A CSV file row by row (RFC 4180: fields in quotes may hold commas, line breaks and doubled quotes). Throws
 /// InputError with path and line where a row has another number of fields than the header, a quote is
@@ -43,4 +43,4 @@ class CsvReader {
 /// All of a regular file. Throws InputError where it cannot be read or has more than `most` bytes.
 std::string file_text(const std::filesystem::path& path, std::uintmax_t most);
 
-}  // namespace kvreplay::viewer
+}  // namespace kvreplay

@@ -1,4 +1,4 @@
-#include "viewer/work/csv_reader.hpp"
+#include "analysis/tables/csv_reader.hpp"
 
 #include "data/error.hpp"
 
@@ -10,7 +10,7 @@
 #include <system_error>
 #include <utility>
 
-namespace kvreplay::viewer {
+namespace kvreplay {
 namespace {
 
 /// What is shown of a field: short, on one line.
@@ -121,4 +121,4 @@ std::ptrdiff_t CsvReader::index(const std::vector<std::string>& row, std::size_t
   return value;
 }
 
-}  // namespace kvreplay::viewer
+}  // namespace kvreplay

@@ -1,0 +1,103 @@
+#include "analysis/commands/arguments.hpp"
+#include "analysis/tables/compare_report.hpp"
+#include "data/atomic_file.hpp"
+#include "data/error.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <limits>
+
+namespace kvreplay {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// "semantics=paper" and the like.
+KeyFilter parse_filter(const std::vector<std::string>& list, const char* option) {
+  KeyFilter filter;
+  for (const std::string& item : list) {
+    const auto equals = item.find('=');
+    if (equals == std::string::npos || equals == 0)
+      throw InputError(option, "KEY=VALUE, as semantics=paper", fmt::format("'{}'", item));
+    if (!filter.emplace(item.substr(0, equals), item.substr(equals + 1)).second)
+      throw InputError(option, fmt::format("one value of {}", item.substr(0, equals)), "several");
+  }
+  return filter;
+}
+
+bool is_comparison_file(const std::string& name) {
+  return name == "compare.md" || (name.starts_with("compare_") && name.ends_with(".csv"));
+}
+
+/// Makes way for a comparison in `folder`; InputError where it holds anything else, or one that is to stay.
+void make_way(const fs::path& folder, bool replace) {
+  std::error_code error;
+  if (!fs::exists(folder, error)) return;
+  if (!fs::is_directory(folder, error)) throw InputError(folder.string(), "a folder to write to", "a file");
+  std::vector<fs::path> old;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (!is_comparison_file(entry.path().filename().string()))
+      throw InputError(folder.string(), "a new or empty folder, or one of a comparison", "other files");
+    old.push_back(entry.path());
+  }
+  if (error) throw InputError(fmt::format("{}: {}", folder.string(), error.message()));
+  if (!old.empty() && !replace)
+    throw InputError(fmt::format("{}: already holds a comparison; --force replaces it", folder.string()));
+  for (const fs::path& path : old)
+    if (!fs::remove(path, error) && error)
+      throw InputError(fmt::format("{}: {}", path.string(), error.message()));
+}
+
+}  // namespace
+
+int run_compare(const Arguments& arguments) {
+  const auto app = make_app(
+      "compare",
+      "Shows two result folders side by side: what was run differently, how far every figure is from the\n"
+      "other's, for the model and over its heads, and which policies and scores change places.",
+      "kvreplay compare results/llama results/qwen\n"
+      "kvreplay compare results/f32 results/tensor --out results/compared\n"
+      "kvreplay compare DIR DIR --left semantics=paper --right semantics=kvpress");
+  std::string a, b, out;
+  std::vector<std::string> left, right;
+  Index top = 12;
+  bool all = false, force = false;
+  CommonOptions output;
+  app->add_option("A", a, "A finished result folder")->required()->check(folder_name())->option_text(" ");
+  app->add_option("B", b, "Another one, or the same")->required()->check(folder_name())->option_text(" ");
+  app->add_option("--out", out, "Write compare_<table>.csv with every figure, and compare.md, too")
+      ->check(folder_name())
+      ->option_text("DIR");
+  app->add_flag("--force", force, "Replace the comparison that --out holds");
+  list(app->add_option("--left", left, "Only rows of A with these values, compared with those of --right"),
+       "KEY=VALUE,...");
+  list(app->add_option("--right", right, "Only rows of B with these values of the same keys"),
+       "KEY=VALUE,...");
+  auto* most = app->add_option("--top", top, "Show the N largest differences of every kind of figure")
+                   ->check(whole_number(1))
+                   ->option_text("N [12]");
+  app->add_flag("--all", all, "Show all of them")->excludes(most);
+  output.add_output(*app);
+  if (parse(*app, arguments)) return 0;
+  const KeyFilter left_filter = parse_filter(left, "--left"), right_filter = parse_filter(right, "--right");
+  const FolderComparison comparison =
+      comparison_of(ResultReader(a), left_filter, ResultReader(b), right_filter);
+  const auto shown = all ? std::numeric_limits<std::size_t>::max() : static_cast<std::size_t>(top);
+  if (!out.empty()) {
+    make_way(out, force);
+    for (const TableComparison& table : comparison.tables) write_csv(table, out);
+    write_file(fs::path(out) / "compare.md", markdown_text(comparison, shown));
+  }
+  if (output.json) {
+    nlohmann::ordered_json json = {{"program", "kvreplay"}};
+    json.update(json_of(comparison));
+    fmt::print("{}\n", json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  } else if (!output.quiet) {
+    fmt::print("{}", plain_text(comparison, shown));
+    if (!out.empty()) fmt::print("\nevery figure: {}\n", (fs::path(out) / "compare_*.csv").string());
+  }
+  return 0;
+}
+
+}  // namespace kvreplay

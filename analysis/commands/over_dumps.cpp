@@ -1,0 +1,176 @@
+#include "analysis/commands/over_dumps.hpp"
+
+#include "analysis/commands/command.hpp"
+#include "analysis/commands/interrupt.hpp"
+#include "analysis/ranks/ranks.hpp"
+#include "analysis/tables/dump_set.hpp"
+#include "analysis/tables/over_dumps.hpp"
+#include "data/error.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <optional>
+
+namespace kvreplay {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The dumps, opened one after the other, with what a run would compute of each: whatever is wrong with one
+/// is found before anything is computed.
+DumpSet dump_set(const CommonOptions& options, const MakeStages& make_stages) {
+  const CommonOptions::ChosenCompute chosen = options.chosen_compute();
+  DumpSet set;
+  for (const std::string& path : options.dumps) {
+    CommonOptions one = options;
+    one.dump = path;
+    const Dump dump = one.open();
+    RunOptions run;
+    run.precision = chosen.compute.precision;
+    run.layers = one.chosen_layers(dump);
+    set.add(path, dump, run_settings(dump, make_stages(dump, chosen.compute).stages, run));
+  }
+  return set;
+}
+
+/// Notes and what was left out, each once, and of how many dumps where not of all.
+std::string remarks(const fs::path& folder, const DumpSet& set) {
+  std::vector<std::pair<std::string, std::size_t>> lines;
+  for (const DumpSet::Entry& entry : set.entries()) {
+    const ResultReader results(folder / entry.name);
+    std::vector<std::string> mine;
+    for (const Json& note : results.summary()["notes"]) mine.push_back("note: " + note.get<std::string>());
+    std::vector<LeftOut> left_out;
+    for (const Json& item : results.summary()["left_out"])
+      left_out.push_back({item["what"].get<std::string>(), item["why"].get<std::string>()});
+    for (const std::string& line : left_out_lines(left_out)) mine.push_back("left out: " + line);
+    for (auto line = mine.begin(); line != mine.end(); ++line) {
+      if (std::find(mine.begin(), line, *line) != line) continue;
+      const auto known =
+          std::find_if(lines.begin(), lines.end(), [&](const auto& l) { return l.first == *line; });
+      if (known == lines.end())
+        lines.emplace_back(*line, 1);
+      else
+        ++known->second;
+    }
+  }
+  std::string text;
+  for (const auto& [line, count] : lines)
+    text += count == set.entries().size()
+                ? line + "\n"
+                : fmt::format("{} ({} of {} dumps)\n", line, count, set.entries().size());
+  return text;
+}
+
+/// Reads every single folder and writes what they say together; the summary's "totals" and the report.
+std::pair<Json, std::string> write_tables(const fs::path& folder, const DumpSet& set,
+                                          const Workers& workers) {
+  Json totals = {{"dumps", set.entries().size()}};
+  std::string report;
+  set.write_csv(folder / "dumps.csv");
+  for (const TableFormat& format : table_formats()) {
+    TableOverDumps table(format);
+    for (const DumpSet::Entry& entry : set.entries()) {
+      table.add(ResultReader(folder / entry.name));
+      if (workers.stopping()) throw Interrupted{};
+    }
+    if (const std::size_t rows = table.write(folder); rows > 0)
+      totals[fmt::format("{}_over_dumps_rows", format.name)] = rows;
+    if (const std::string mine = table.report(); !mine.empty()) report += (report.empty() ? "" : "\n") + mine;
+  }
+  return {totals, report};
+}
+
+/// Writes what all dumps say together, and says it.
+void finish(const CommonOptions& options, const DumpSet& set, ResultFolder& folder,
+            std::chrono::steady_clock::time_point begin) {
+  const fs::path out = options.out;
+  const bool text = !options.quiet && !options.json;
+  const auto print_json = [&] {
+    Json json = {{"result", options.out}};
+    std::ifstream in(out / "summary.json");
+    json.update(Json::parse(in));
+    fmt::print("{}\n", json.dump(1, ' ', false, Json::error_handler_t::replace));
+  };
+  if (folder.finished()) {
+    if (text) fmt::print("{}: already finished, nothing left to do\n", options.out);
+    if (options.json) print_json();
+    return;
+  }
+
+  Workers workers(1);
+  const InterruptGuard guard(workers, fmt::format("interrupted; every dump is finished in {}, and the same "
+                                                  "command with --resume forms the tables over all",
+                                                  options.out));
+  const auto [totals, report] = write_tables(out, set, workers);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  Json run = {{"program", "kvreplay"}, {"version", KVREPLAY_VERSION}, {"dumps", Json::object()}};
+  for (const DumpSet::Entry& entry : set.entries()) run["dumps"][entry.name] = entry.path;
+  run["seconds"] = seconds;
+  folder.write_json("run.json", run);
+  folder.finish(set.summary(totals));
+  if (options.json) print_json();
+  if (text) {
+    fmt::print("{}", remarks(out, set));
+    fmt::print(
+        "\nmeans over the dumps ± half of the 95 % confidence interval (Student's t, over dumps, not over "
+        "heads)\n");
+    if (!report.empty()) fmt::print("\n{}", report);
+    fmt::print("\nresults: {} ({:.1f} s), of each dump in {}\n", options.out, seconds,
+               (out / "NAME").string());
+  }
+}
+
+}  // namespace
+
+int run_on_dumps(const Invocation& invocation, const CommonOptions& options, const MakeStages& make_stages) {
+  if (options.dumps.size() == 1) {
+    CommonOptions one = options;
+    one.dump = options.dumps.front();
+    return run_into_folder(invocation, one, make_stages);
+  }
+  if (options.chosen_shard())
+    throw InputError("--shard", "one dump", fmt::format("{}", options.dumps.size()));
+  Ranks& ranks = this_run();
+  const bool speaks = ranks.rank() == 0, text = speaks && !options.quiet && !options.json;
+  const auto begin = std::chrono::steady_clock::now();
+  const fs::path out = options.out;
+
+  DumpSet set;
+  std::optional<ResultFolder> folder;  // on rank 0, which writes what is over all dumps
+  together(ranks, [&] {
+    set = dump_set(options, make_stages);
+    if (!speaks) return;
+    const std::vector<std::string> old = DumpSet::folders_in(out);
+    folder.emplace(out, set.settings(), std::map<Index, std::string>{},
+                   set.existing(out, options.existing()));
+    if (options.force)
+      for (const std::string& name : old) folder->clear(name);
+  });
+  for (std::size_t i = 0; i < set.entries().size(); ++i) {
+    const DumpSet::Entry& entry = set.entries()[i];
+    CommonOptions one = options;
+    one.dump = entry.path;
+    one.out = (out / entry.name).string();
+    one.label = fmt::format("{}/{} {}", i + 1, set.entries().size(), entry.name);
+    one.resume = !options.force;
+    const auto then = std::chrono::steady_clock::now();
+    const int code = run_into_folder(invocation, one, make_stages);
+    if (code != 0) return code;
+    if (text && !folder->finished())
+      fmt::print("{}: {} ({:.1f} s)\n", one.label, entry.lengths(),
+                 std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count());
+    std::fflush(stdout);
+  }
+  together(ranks, [&] {
+    if (speaks) finish(options, set, *folder, begin);
+  });
+  return 0;
+}
+
+}  // namespace kvreplay

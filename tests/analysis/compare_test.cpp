@@ -1,0 +1,186 @@
+#include "analysis/tables/compare_report.hpp"
+#include "data/atomic_file.hpp"
+#include "tests/data/expect_error.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/read_file.hpp"
+#include "tests/support/temp_dir.hpp"
+
+#include <cmath>
+#include <filesystem>
+#include <string>
+
+namespace kvreplay {
+namespace {
+
+using test::expect_error;
+using test::TempDir;
+
+std::string summary(const std::string& layers, const std::string& sigma) {
+  return R"({"program": "kvreplay", "schema": 1, "dump": {"model": "m", "layers": 4, "n_q": 4, "n_kv": 2, "d": 8,
+             "d_v": 8, "d_model": 0, "T": 12, "T_q": 12, "l": 9}, "precision": "f32", "layers": )" +
+         layers + R"(, "options": {"evict": {"budgets": )" + sigma + "}}}";
+}
+
+const std::string kHeader = "layer,kv_head,policy,semantics,phase,budget,kept,rows,metric,value\n";
+std::string row(const std::string& head, const std::string& policy, const std::string& value,
+                const std::string& semantics = "paper") {
+  return head + "," + policy + "," + semantics + ",prefill,0.5,4,future,output_error," + value + "\n";
+}
+
+ResultReader results(const std::filesystem::path& folder, const std::string& csv,
+                     const std::string& layers = "[0]", const std::string& sigma = "[0.5]") {
+  write_file(folder / "summary.json", summary(layers, sigma));
+  write_file(folder / "evictions.csv", kHeader + csv);
+  return ResultReader(folder);
+}
+
+const ComparedFigure& figure(const TableComparison& table, const std::string& item) {
+  for (const ComparedFigure& one : table.pivots.at(0).figures)
+    if (one.item == item) return one;
+  FAIL("no figure of " << item);
+  return table.pivots[0].figures[0];
+}
+
+}  // namespace
+
+TEST_CASE("a folder does not differ from itself", "[compare]") {
+  const TempDir dir;
+  const auto a = results(dir / "a", row("0,0", "h2o", "1") + row("0,1", "h2o", "nan") +
+                                        row(",", "h2o", "inf") + row(",", "tova", "0.25"));
+  const FolderComparison same = comparison_of(a, {}, a, {});
+  CHECK(same.run.empty());
+  REQUIRE(same.tables.size() == 1);
+  const TableComparison& table = same.tables[0];
+  CHECK(table.rows.size() == 4);
+  CHECK(table.differing == 0);
+  CHECK_FALSE(table.largest);
+  CHECK(table.only_a + table.only_b == 0);
+  for (const Ranks& ranks : table.pivots.at(0).ranks) CHECK(ranks.swaps.empty());
+  const std::string text = plain_text(same, 12);
+  CHECK(text.find("4 figures in both; no difference") != std::string::npos);
+  CHECK(text.find("Run alike") != std::string::npos);
+  write_csv(table, dir / "out");
+  CHECK(test::read_file(dir / "out/compare_evictions.csv") ==
+        "layer,kv_head,policy,semantics,phase,budget,rows,metric,a,b,difference,ratio\n"
+        "0,0,h2o,paper,prefill,0.5,future,output_error,1,1,0,1\n"
+        "0,1,h2o,paper,prefill,0.5,future,output_error,nan,nan,nan,nan\n"
+        ",,h2o,paper,prefill,0.5,future,output_error,inf,inf,0,1\n"
+        ",,tova,paper,prefill,0.5,future,output_error,0.25,0.25,0,1\n");
+}
+
+TEST_CASE("two folders differ by what their tables say", "[compare]") {
+  const TempDir dir;
+  const auto a = results(dir / "a",
+                         row("0,0", "h2o", "1") + row("0,1", "h2o", "2") + row("1,0", "h2o", "3") +
+                             row("1,1", "h2o", "nan") + row(",", "h2o", "2") + row(",", "tova", "4") +
+                             row(",", "snapkv", "3") + row(",", "gone", "1"),
+                         "[0, 1]");
+  const auto b = results(dir / "b",
+                         row(",", "tova", "1") + row("0,0", "h2o", "4") + row("0,1", "h2o", "3") +
+                             row("1,0", "h2o", "2.5") + row("1,1", "h2o", "7") + row(",", "h2o", "3") +
+                             row(",", "snapkv", "3.5"),
+                         "[0, 1]", "[0.5, 0.8]");
+  const FolderComparison both = comparison_of(a, {}, b, {});
+  REQUIRE(both.run.size() == 1);
+  CHECK(both.run[0].key == "options.evict.budgets");
+  CHECK(both.run[0].a == "[0.5]");
+  CHECK(both.run[0].b == "[0.5,0.8]");
+  const TableComparison& table = both.tables.at(0);
+  CHECK(table.rows.size() == 7);
+  CHECK(table.only_a == 1);
+  CHECK(table.only_b == 0);
+  CHECK(table.differing == 7);
+  CHECK(table.rows[table.largest.value()].key == "0,0,h2o,paper,prefill,0.5,future,output_error");
+  const ComparedFigure& h2o = figure(table, "h2o");
+  CHECK(h2o.setting == "budget 0.5");
+  CHECK(h2o.a == 2);
+  CHECK(h2o.b == 3);
+  CHECK(h2o.heads.heads == 3);  // one has no value in a
+  CHECK(h2o.heads.median_difference == 1);
+  CHECK(h2o.heads.largest_difference == 3);
+  CHECK(h2o.heads.largest_at == "0.0");
+  CHECK(h2o.heads.spearman == -1);
+  CHECK(h2o.heads.a[1] == 2);
+  CHECK(h2o.heads.b[1] == 3.5);
+  const Ranks& ranks = table.pivots[0].ranks.at(0);
+  CHECK(ranks.a == std::vector<std::string>{"h2o", "snapkv", "tova"});
+  CHECK(ranks.b == std::vector<std::string>{"tova", "h2o", "snapkv"});
+  // The narrower margins: h2o/tova 2, snapkv/tova 1.
+  CHECK(ranks.swaps == std::vector<std::pair<std::string, std::string>>{{"h2o", "tova"}, {"snapkv", "tova"}});
+  const std::string text = plain_text(both, 2);
+  CHECK(text.find("the 2 that differ most, of 3") != std::string::npos);
+  CHECK(text.find("2 of 3") != std::string::npos);
+  CHECK(text.find("h2o / tova, snapkv / tova") != std::string::npos);
+  CHECK(markdown_text(both, 12).find("| h2o, budget 0.5 | 2 | 3 | 1 | 1.500 |") != std::string::npos);
+  const auto json = json_of(both);
+  CHECK(json["tables"]["evictions"]["differing"] == 7);
+  CHECK(json["tables"]["evictions"]["main"][0]["ranks"][0]["swaps"][0][1] == "tova");
+  // The other way round everything is mirrored.
+  const FolderComparison back = comparison_of(b, {}, a, {});
+  CHECK(back.tables[0].only_b == 1);
+  CHECK(figure(back.tables[0], "h2o").heads.largest_difference == 3);
+  CHECK(back.tables[0].pivots[0].ranks[0].swaps.size() == 2);
+}
+
+TEST_CASE("other heads are compared by how they are distributed", "[compare]") {
+  const TempDir dir;
+  const auto a = results(dir / "a", row("0,0", "h2o", "1") + row("0,1", "h2o", "2") + row("0,", "h2o", "8") +
+                                        row(",", "h2o", "2"));
+  const auto b =
+      results(dir / "b",
+              row("0,0", "h2o", "5") + row("1,0", "h2o", "6") + row("1,1", "h2o", "9") + row(",", "h2o", "2"),
+              "[0, 1]");
+  const FolderComparison both = comparison_of(a, {}, b, {});
+  CHECK_FALSE(both.same_heads);
+  CHECK(both.tables[0].rows.size() == 1);
+  const ComparedFigure& h2o = figure(both.tables[0], "h2o");
+  CHECK(h2o.heads.heads == 0);
+  CHECK(h2o.heads.a == std::array<double, 3>{1.25, 1.5, 1.75});
+  CHECK(h2o.heads.b == std::array<double, 3>{5.5, 6, 7.5});
+}
+
+TEST_CASE("two semantics of one folder stand side by side", "[compare]") {
+  const TempDir dir;
+  const auto a =
+      results(dir / "a", row(",", "h2o", "1") + row(",", "h2o", "2", "kvpress") + row(",", "tova", "3") +
+                             row(",", "tova", "0.5", "kvpress") + row(",", "oracle", "1"));
+  const FolderComparison both = comparison_of(a, {{"semantics", "paper"}}, a, {{"semantics", "kvpress"}});
+  const TableComparison& table = both.tables.at(0);
+  CHECK(table.keys ==
+        std::vector<std::string>{"layer", "kv_head", "policy", "phase", "budget", "rows", "metric"});
+  CHECK(table.rows.size() == 2);
+  CHECK(table.only_a == 1);
+  CHECK(figure(table, "h2o").b == 2);
+  CHECK(table.pivots[0].ranks[0].swaps.size() == 1);
+
+  const auto fails = [&](const KeyFilter& left, const KeyFilter& right,
+                         std::initializer_list<std::string_view> parts) {
+    expect_error([&] { comparison_of(a, left, a, right); }, parts);
+  };
+  fails({{"semantics", "paper"}}, {}, {"--right: expected a value of semantics too"});
+  fails({}, {{"semantics", "paper"}}, {"--left: expected a value of semantics too"});
+  fails({{"sematics", "paper"}}, {{"sematics", "x"}},
+        {"--left: expected a key of a table", "did you mean 'semantics'"});
+  fails({{"semantics", "paper"}}, {{"semantics", "oficial"}},
+        {"--right semantics=oficial: expected a value in ", "evictions.csv, found kvpress, paper"});
+  fails({{"score", "attn"}}, {{"score", "key"}},
+        {"expected a table in both with the keys of --left and --right"});
+}
+
+TEST_CASE("folders that share no table or are damaged are refused in one line", "[compare]") {
+  const TempDir dir;
+  const auto a = results(dir / "a", row(",", "h2o", "1"));
+  write_file(dir / "b/summary.json", summary("[0]", "[0.5]"));
+  write_file(dir / "b/heads.csv", "layer,kv_head,attn\n0,0,1\n");
+  const ResultReader b(dir / "b");
+  expect_error([&] { comparison_of(a, {}, b, {}); },
+               {"expected a table in both, found evictions in the first, heads in the second"});
+  const auto twice = results(dir / "c", row(",", "h2o", "1") + row(",", "h2o", "2"));
+  expect_error([&] { comparison_of(a, {}, twice, {}); },
+               {"evictions.csv: expected every row once, found two of ,,h2o"});
+  const auto broken = results(dir / "d", row(",", "h2o", "many"));
+  expect_error([&] { comparison_of(a, {}, broken, {}); },
+               {"evictions.csv: line 2: expected a number as value"});
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,217 @@
+#include "analysis/tables/figures.hpp"
+#include "analysis/tables/main_figures.hpp"
+#include "analysis/tables/over_dumps.hpp"
+#include "analysis/tables/student.hpp"
+#include "data/atomic_file.hpp"
+#include "tests/data/expect_error.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/read_file.hpp"
+#include "tests/support/temp_dir.hpp"
+
+#include <cmath>
+#include <filesystem>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace kvreplay {
+namespace {
+
+using test::expect_error;
+using test::TempDir;
+
+const std::string kSummary = R"({"program": "kvreplay", "schema": 1,
+  "dump": {"model": "m", "fingerprint": "f", "layers": 2, "n_q": 4, "n_kv": 2, "d": 8, "d_v": 8, "d_model": 0,
+           "T": 12, "T_q": 12, "l": 9}, "layers": [0, 1]})";
+
+/// A result folder of one table.
+ResultReader results_of(const std::filesystem::path& folder, const std::string& table,
+                        const std::string& csv) {
+  write_file(folder / "summary.json", kSummary);
+  write_file(folder / (table + ".csv"), csv);
+  return ResultReader(folder);
+}
+
+struct Seen {
+  std::vector<std::string> keys;
+  std::vector<double> values;
+};
+Seen figures_of(const ResultReader& results, const char* table) {
+  Seen seen;
+  each_figure(results, *table_format(table), [&](std::span<const std::string> keys, double value) {
+    seen.keys.push_back(joined(keys));
+    seen.values.push_back(value);
+  });
+  return seen;
+}
+
+}  // namespace
+
+TEST_CASE("Student's t has the values of the tables", "[tables]") {
+  // Two-sided 95 %, degrees of freedom n - 1 of n = 2, 3, 4, 5, 10, 11, 31, 101.
+  const std::vector<std::pair<std::ptrdiff_t, double>> known = {
+      {1, 12.706204736174698}, {2, 4.302652729749464},  {3, 3.1824463052837078}, {4, 2.7764451051977943},
+      {9, 2.262157162798204},  {10, 2.228138851986273}, {30, 2.042272456301237}, {100, 1.9839715185235518}};
+  for (const auto& [freedom, t] : known) {
+    INFO(freedom);
+    CHECK(student_t(0.95, freedom) == Approx(t).epsilon(1e-10));
+  }
+  CHECK(student_t(0.99, 5) == Approx(4.032142983557536).epsilon(1e-10));
+  CHECK(student_t(0.5, 1) == Approx(1).epsilon(1e-12));
+  CHECK(student_t(0.95, 1'000'000) == Approx(1.959963984540054).epsilon(2e-6));
+  CHECK(student_t(0.95, PTRDIFF_MAX) == student_t(0.95, 1'000'000));
+}
+
+TEST_CASE("means over dumps have n - 1 and Student's interval", "[tables]") {
+  const auto over = [](std::initializer_list<double> values) {
+    RunningMean mean;
+    for (const double value : values) mean.add(value);
+    return mean.result();
+  };
+  const OverDumps three = over({2, 4, 9});
+  CHECK(three.n == 3);
+  CHECK(three.mean == 5);
+  CHECK(three.sd == Approx(std::sqrt(13.0)).epsilon(1e-14));
+  CHECK(three.half_interval == Approx(4.302652729749464 * std::sqrt(13.0 / 3)).epsilon(1e-9));
+  const OverDumps gaps = over({std::nan(""), 2, std::nan(""), 4});
+  CHECK(gaps.n == 2);
+  CHECK(gaps.mean == 3);
+  CHECK(gaps.half_interval == Approx(12.706204736174698).epsilon(1e-9));
+  const OverDumps one = over({7, std::nan("")});
+  CHECK(one.n == 1);
+  CHECK(one.mean == 7);
+  CHECK(std::isnan(one.sd));
+  CHECK(std::isnan(one.half_interval));
+  CHECK(mean_text(one) == "7");
+  const OverDumps none = over({std::nan("")});
+  CHECK(none.n == 0);
+  CHECK(std::isnan(none.mean));
+  CHECK(mean_text(none) == "-");
+  const OverDumps endless = over({1, HUGE_VAL, 2});
+  CHECK(endless.mean == HUGE_VAL);
+  CHECK(std::isnan(endless.half_interval));
+  // The same value any number of times: no spread at all, whatever the value.
+  const OverDumps same = over({0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1});
+  CHECK(same.mean == 0.1);
+  CHECK(same.sd == 0);
+  CHECK(mean_text(same) == "0.1 ± 0");
+  // Far from zero with little spread, where sums of squares would cancel.
+  const OverDumps far = over({1e9 + 1, 1e9 + 2, 1e9 + 3});
+  CHECK(far.sd == Approx(1).epsilon(1e-12));
+}
+
+TEST_CASE("the interval covers the true mean as often as it says", "[tables]") {
+  std::mt19937_64 random(11);
+  std::normal_distribution<double> normal(3, 2);
+  int covered = 0;
+  constexpr int kTrials = 20000;
+  for (int trial = 0; trial < kTrials; ++trial) {
+    RunningMean mean;
+    for (int i = 0; i < 5; ++i) mean.add(normal(random));
+    const OverDumps over = mean.result();
+    covered += std::abs(over.mean - 3) <= over.half_interval;
+  }
+  // 0.95 +- 4 standard deviations of a share of 20000.
+  CHECK(static_cast<double>(covered) / kTrials == Approx(0.95).margin(0.0062));
+}
+
+TEST_CASE("every table is figures under keys", "[tables]") {
+  const TempDir dir;
+  const auto heads =
+      figures_of(results_of(dir / "h", "heads", "layer,kv_head,attn,key\n0,0,1,2\n0,1,5,nan\n"), "heads");
+  CHECK(heads.keys ==
+        std::vector<std::string>{"0,0,attn", "0,0,key", "0,1,attn", "0,1,key", ",,attn", ",,key"});
+  CHECK(heads.values[4] == 3);  // the median of 1 and 5
+  CHECK(heads.values[5] == 2);  // of those that have one
+
+  const std::string eviction = "layer,kv_head,policy,semantics,phase,budget,kept,rows,metric,value\n";
+  const auto evictions = figures_of(
+      results_of(dir / "e", "evictions",
+                 eviction + "0,0,\"a,b\",paper,prefill,0.5,4,window,bytes,1\n" +
+                     "0,,h2o,paper,prefill,0.5,,window,bytes,2\n,,h2o,paper,prefill,0.5,,window,bytes,2\n"),
+      "evictions");
+  CHECK(evictions.keys == std::vector<std::string>{"0,0,\"a,b\",paper,prefill,0.5,window,bytes",
+                                                   "0,,h2o,paper,prefill,0.5,window,bytes",
+                                                   ",,h2o,paper,prefill,0.5,window,bytes"});
+  CHECK(split_fields(evictions.keys[0])[2] == "a,b");
+  CHECK(level_of(split_fields(evictions.keys[0])) == Level::head);
+  CHECK(level_of(split_fields(evictions.keys[1])) == Level::layer);
+  CHECK(level_of(split_fields(evictions.keys[2])) == Level::model);
+
+  const auto budgets = figures_of(results_of(dir / "b", "budgets",
+                                             "layer,kv_head,order,method,sigma,budget,loss,output_error,"
+                                             "layer_output_error\n,,o,lu,0.5,8,2,0.1,\n"),
+                                  "budgets");
+  CHECK(budgets.keys ==
+        std::vector<std::string>{",,o,lu,0.5,budget", ",,o,lu,0.5,loss", ",,o,lu,0.5,output_error"});
+  expect_error([&] { figures_of(results_of(dir / "x", "heads", "layer,kv_head,attn\n0,0,many\n"), "heads"); },
+               {"heads.csv: line 2: expected a number as attn, found 'many'"});
+}
+
+TEST_CASE("keys come back from a CSV's fields, whatever is in them", "[tables]") {
+  std::mt19937 random(5);
+  const std::string letters = ",\"\n\ra ";
+  for (int trial = 0; trial < 2000; ++trial) {
+    std::vector<std::string> keys(1 + random() % 4);
+    for (std::string& key : keys)
+      for (std::size_t n = random() % 5; n > 0; --n) key += letters[random() % letters.size()];
+    CHECK(split_fields(joined(keys)) == keys);
+  }
+}
+
+TEST_CASE("quantiles interpolate as NumPy's do", "[tables]") {
+  std::vector<double> values{7, 1, 3, 10};
+  CHECK(quantile(values, 0) == 1);
+  CHECK(quantile(values, 0.25) == 2.5);
+  CHECK(quantile(values, 0.5) == 5);
+  CHECK(quantile(values, 0.75) == 7.75);
+  CHECK(quantile(values, 1) == 10);
+  values = {4};
+  CHECK(quantile(values, 0.25) == 4);
+  values.clear();
+  CHECK(std::isnan(quantile(values, 0.5)));
+}
+
+TEST_CASE("a table over dumps has the figures that several dumps have", "[tables]") {
+  const TempDir dir;
+  const std::string header = "layer,kv_head,policy,semantics,phase,budget,kept,rows,metric,value\n";
+  const auto row = [](const std::string& head, const std::string& policy, const std::string& kept,
+                      const std::string& value) {
+    return head + "," + policy + ",paper,prefill,0.5," + kept + ",future,output_error," + value + "\n";
+  };
+  const auto a = results_of(dir / "a", "evictions",
+                            header + row("0,0", "h2o", "4", "1") + row("0,1", "h2o", "4", "nan") +
+                                row(",", "h2o", "4", "0.5") + row(",", "only a", "4", "9"));
+  const auto b = results_of(dir / "b", "evictions",
+                            header + row("0,0", "h2o", "7", "3") + row("0,1", "h2o", "7", "2") +
+                                row(",", "h2o", "7", "0.7") + row(",", "late", "7", "1"));
+  const auto c = results_of(dir / "c", "evictions", header + row(",", "late", "2", "2"));
+  const auto none = results_of(dir / "d", "heads", "layer,kv_head,attn\n");
+  TableOverDumps table(*table_format("evictions"));
+  for (const ResultReader* results : {&a, &b, &c, &none}) table.add(*results);
+  CHECK(table.write(dir.path()) == 4);
+  const std::string csv = test::read_file(dir / "evictions_over_dumps.csv");
+  CHECK(csv.rfind("layer,kv_head,policy,semantics,phase,budget,rows,metric,n,mean,sd,ci_low,ci_high\n"
+                  "0,0,h2o,paper,prefill,0.5,future,output_error,2,2,1.4142135623730951,-10.7062",
+                  0) == 0);
+  CHECK(csv.find("\n0,1,h2o,paper,prefill,0.5,future,output_error,1,2,nan,nan,nan\n") != std::string::npos);
+  CHECK(csv.find("only a") == std::string::npos);
+  CHECK(csv.find("\n,,late,paper,prefill,0.5,future,output_error,2,1.5,") != std::string::npos);
+  const std::string report = table.report();
+  CHECK(report.find("output error over all heads, future rows\n") == 0);
+  CHECK(report.find("budget 0.5") != std::string::npos);
+  CHECK(report.find("h2o") != std::string::npos);
+  CHECK(report.find("0.6 ± 1.3") != std::string::npos);
+
+  TableOverDumps alone(*table_format("evictions"));
+  alone.add(a);
+  CHECK(alone.write(dir / "alone") == 0);
+  CHECK_FALSE(std::filesystem::exists(dir / "alone"));
+  CHECK(alone.report().empty());
+  const auto twice =
+      results_of(dir / "e", "evictions", header + row(",", "h2o", "4", "1") + row(",", "h2o", "5", "1"));
+  expect_error([&] { alone.add(twice); },
+               {"evictions.csv: expected every row once, found two of ,,h2o,paper"});
+}
+
+}  // namespace kvreplay
