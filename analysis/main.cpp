@@ -31,6 +31,7 @@ constexpr Command kCommands[] = {
     {"channels", "channel interactions, channel pruning, and what it costs", run_channels},
     {"analyze", "every analysis with one pass over the dump", run_analyze},
     {"verify", "checks the numbers against brute force and the model's own outputs", run_verify},
+    {"report", "one HTML file that shows a result folder", run_report},
     {"view", "the dashboard: opens a dump or a result folder in a window", run_view},
 };
 

@@ -22,6 +22,7 @@ int run_budget(const Arguments& arguments);
 int run_channels(const Arguments& arguments);
 int run_evict(const Arguments& arguments);
 int run_info(const Arguments& arguments);
+int run_report(const Arguments& arguments);
 int run_synth(const Arguments& arguments);
 int run_tokens(const Arguments& arguments);
 int run_verify(const Arguments& arguments);
