@@ -65,8 +65,7 @@ bool is_ours(const std::string& name) {
   static const std::vector<std::string> names = {
       "run.json",    "heads.csv",         "agreement.csv", "evictions.csv", "decode.csv",
       "budgets.csv", "channels.csv",      "diff.csv",      "maps",          "curves",
-      "decode",      "budget_curves.npy", "summary.json",
-      "report"};
+      "decode",      "budget_curves.npy", "summary.json",  "report"};
   if (std::find(names.begin(), names.end(), name) != names.end()) return true;
   constexpr std::string_view layer = "layer_";
   return name.starts_with(layer) && name.size() >= layer.size() + 2 &&

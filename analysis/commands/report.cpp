@@ -9,11 +9,12 @@
 namespace kvreplay {
 
 int run_report(const Arguments& arguments) {
-  const auto app = make_app("report",
-                            "Makes one HTML file of a result folder: what was run, how good each approximation is, and every "
-                            "figure with a sentence on how to read it. It needs no network, and no other file.",
-                            "kvreplay report results/pystdlib\n"
-                            "kvreplay report results/pystdlib --out pystdlib.html --title \"Before the fix\"");
+  const auto app = make_app(
+      "report",
+      "Makes one HTML file of a result folder: what was run, how good each approximation is, and every "
+      "figure with a sentence on how to read it. It needs no network, and no other file.",
+      "kvreplay report results/pystdlib\n"
+      "kvreplay report results/pystdlib --out pystdlib.html --title \"Before the fix\"");
   std::string folder, out, title;
   CommonOptions output;
   app->add_option("DIR", folder, "The result folder")->required()->check(folder_name())->option_text(" ");

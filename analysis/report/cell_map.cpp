@@ -17,7 +17,8 @@ constexpr Index kLegendSteps = 40;
 
 double widest(const std::vector<std::string>& labels) {
   double width = 0;
-  for (const std::string& label : labels) width = std::max(width, text_width(shortened(label, kLongestLabel)));
+  for (const std::string& label : labels)
+    width = std::max(width, text_width(shortened(label, kLongestLabel)));
   return width;
 }
 
@@ -35,8 +36,8 @@ Layout layout_of(const CellMap& map) {
   Layout layout{};
   const double label = widest(map.columns);
   if (map.numbers) {
-    layout.cell_width = std::clamp(label + 14, 54.0, 84.0);
-    layout.cell_height = 22;
+    layout.cell_width = std::clamp(label + 14, 64.0, 104.0);
+    layout.cell_height = 21;
   } else {
     layout.cell_width = std::clamp(560 / std::max(columns, 1.0), 6.0, 40.0);
     layout.cell_height = std::clamp(500 / std::max(rows, 1.0), 6.0, 26.0);
@@ -63,7 +64,8 @@ void draw_labels(Svg& svg, const CellMap& map, const Layout& at) {
     const double x = at.x(c) + at.cell_width / 2, y = at.top - 7;
     const std::string label = shortened(map.columns[static_cast<std::size_t>(c)], kLongestLabel);
     if (at.slanted)
-      svg.text(x - 4, y, "start", label, "", fmt::format("transform=\"rotate(-45 {} {})\"", px(x - 4), px(y)));
+      svg.text(x - 4, y, "start", label, "",
+               fmt::format("transform=\"rotate(-45 {} {})\"", px(x - 4), px(y)));
     else
       svg.text(x, y, "middle", label);
   }
@@ -115,11 +117,13 @@ std::string svg_of(const CellMap& map) {
                fmt::format("{} {}, {} {}: {}", map.row_label, map.rows[row], map.column_label,
                            map.columns[column], shown(value)));
       if (map.numbers) {
-        const bool marked = std::find(map.marked.begin(), map.marked.end(), std::pair(r, c)) != map.marked.end();
-        svg.text(at.x(c) + (at.cell_width - gap) / 2, at.y(r) + at.cell_height / 2 + 4, "middle",
-                 std::isnan(value) ? "" : shown(value),
-                 fmt::format("{}{}", is_dark(scale.color(value)) ? "on-dark" : "on-light", marked ? " best" : ""),
-                 fmt::format("data-number=\"{}\"", r * map.values.cols() + c));
+        const bool marked =
+            std::find(map.marked.begin(), map.marked.end(), std::pair(r, c)) != map.marked.end();
+        svg.text(
+            at.x(c) + (at.cell_width - gap) / 2, at.y(r) + at.cell_height / 2 + 4, "middle",
+            std::isnan(value) ? "" : shown(value),
+            fmt::format("{}{}", is_dark(scale.color(value)) ? "on-dark" : "on-light", marked ? " best" : ""),
+            fmt::format("data-number=\"{}\"", r * map.values.cols() + c));
       }
     }
   }
@@ -131,7 +135,8 @@ std::string csv_of(const CellMap& map) {
   const auto name = [](const std::string& label, const char* otherwise) {
     return csv_field(label.empty() ? otherwise : label);
   };
-  std::string csv = fmt::format("{},{},value\n", name(map.row_label, "row"), name(map.column_label, "column"));
+  std::string csv =
+      fmt::format("{},{},value\n", name(map.row_label, "row"), name(map.column_label, "column"));
   for (Index r = 0; r < map.values.rows(); ++r)
     for (Index c = 0; c < map.values.cols(); ++c)
       csv += fmt::format("{},{},{}\n", csv_field(map.rows[static_cast<std::size_t>(r)]),

@@ -27,11 +27,12 @@ double ColorScale::at(double value) const {
 
 png::Rgb ColorScale::color(double value) const {
   const double t = at(value);
-  return diverging ? png::diverging_color(2 * t - 1) : png::sequential_color(t);
+  const double along = flipped ? 1 - t : t;
+  return diverging ? png::diverging_color(2 * along - 1) : png::sequential_color(along);
 }
 
 ColorScale color_scale(std::string_view metric, std::span<const double> values) {
-  if (metric == "spearman") return {true, false, -1, 1};
+  if (metric == "spearman") return {true, false, -1, 1, true};
   if (is_share(metric)) return {false, false, 0, 1};
   double low = std::numeric_limits<double>::infinity(), high = -low, smallest = low;
   for (const double value : values) {

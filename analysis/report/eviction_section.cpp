@@ -1,4 +1,188 @@
+#include "analysis/report/cell_map.hpp"
+#include "analysis/report/line_plot.hpp"
 #include "analysis/report/sections.hpp"
+#include "analysis/report/series.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+
 namespace kvreplay::report {
-Section eviction_section(const Tables&) { return {"eviction", "eviction", "later", {}, ""}; }
+namespace {
+
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+constexpr const char* kMetrics[] = {"output_error", "layer_output_error", "eviction_loss", "oracle_recall"};
+
+/// One line a policy; x is the number of tokens kept, ascending.
+LinePlot budget_plot(const Tables& tables, const Wanted& common, const std::string& metric) {
+  const FigureTable& table = tables.evictions;
+  LinePlot plot;
+  const Index l = tables.results.shape().l;
+  std::vector<std::pair<double, std::string>> budgets;
+  for (const std::string& budget : table.distinct("budget", common)) {
+    Wanted wanted = common;
+    wanted.emplace_back("budget", budget);
+    const auto* const entry = table.find(wanted);
+    if (const double kept = tokens_kept(budget, entry->kept, l); !std::isnan(kept))
+      budgets.emplace_back(kept, budget);
+  }
+  std::stable_sort(budgets.begin(), budgets.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (const auto& budget : budgets) plot.at.push_back(budget.first);
+  const std::vector<std::string> policies = table.distinct("policy", common);
+  const std::vector<LineStyle> styles = styles_by_name(policies);
+  std::vector<double> all;
+  for (std::size_t p = 0; p < policies.size(); ++p) {
+    LinePlot::Line line{policies[p], styles[p], {}};
+    for (const auto& budget : budgets) {
+      Wanted wanted = common;
+      wanted.emplace_back("policy", policies[p]);
+      wanted.emplace_back("budget", budget.second);
+      const auto* const entry = table.find(wanted);
+      line.values.push_back(entry == nullptr ? kNone : entry->model);
+    }
+    const bool any =
+        std::any_of(line.values.begin(), line.values.end(), [](double v) { return !std::isnan(v); });
+    all.insert(all.end(), line.values.begin(), line.values.end());
+    if (any) plot.lines.push_back(std::move(line));
+  }
+  plot.x = linear_axis("tokens kept of each head", plot.at, true);
+  plot.y = metric == "oracle_recall" ? Axis{metric, 0, 1, false} : log_axis(metric, all);
+  return plot;
 }
+
+std::optional<Figure> budget_figure(const Tables& tables) {
+  const FigureTable& table = tables.evictions;
+  std::vector<Variant> variants;
+  Figure figure;
+  figure.name = "evictions";
+  for (const char* metric : kMetrics) {
+    std::vector<std::string> rows_list = table.distinct("rows", {{"metric", metric}});
+    std::sort(rows_list.begin(), rows_list.end());
+    for (const std::string& rows : rows_list)
+      for (const std::string& phase : table.distinct("phase", {{"metric", metric}, {"rows", rows}}))
+        for (const std::string& semantics : table.distinct("semantics", {{"phase", phase}})) {
+          const Wanted common = {
+              {"metric", metric}, {"rows", rows}, {"phase", phase}, {"semantics", semantics}};
+          if (table.find(common) == nullptr) continue;
+          LinePlot plot = budget_plot(tables, common, metric);
+          if (plot.at.empty() || plot.lines.empty()) continue;
+          plot.id = fmt::format("evictions-{}", variants.size());
+          plot.title = fmt::format("{} by tokens kept, on the {}, phase {}, {}", metric, rows_text(rows),
+                                   phase, semantics);
+          variants.push_back({{metric, rows_text(rows), phase, semantics}, svg_of(plot)});
+          if (variants.size() == 1)
+            figure.files = {svg_file(figure.name, variants.back().html), csv_file(figure.name, csv_of(plot))};
+        }
+  }
+  if (variants.empty()) return std::nullopt;
+  figure.heading = "Error by budget";
+  figure.reading =
+      "Each line is a policy: the same base has the same colour and marker, the score on top of it another "
+      "dash. "
+      "Lower is better (of oracle_recall higher); a line that falls late keeps the wrong tokens first. Zeros "
+      "stand on "
+      "the lower edge.";
+  figure.body = variants_html({"metric", "on the", "phase", "semantics"}, variants);
+  return figure;
+}
+
+std::optional<Figure> layer_figure(const Tables& tables) {
+  const FigureTable& table = tables.evictions;
+  const std::string rows = best_rows(table);
+  std::vector<CellMap> maps;
+  std::vector<Variant> variants;
+  for (const std::string& phase : table.distinct("phase"))
+    for (const std::string& semantics : table.distinct("semantics", {{"phase", phase}}))
+      for (const std::string& budget : table.distinct("budget", {{"phase", phase}})) {
+        const Wanted common = {{"metric", "output_error"},
+                               {"rows", rows},
+                               {"phase", phase},
+                               {"semantics", semantics},
+                               {"budget", budget}};
+        CellMap map;
+        map.rows = table.distinct("policy", common);
+        if (map.rows.empty()) continue;
+        for (const Index layer : tables.results.layers()) map.columns.push_back(std::to_string(layer));
+        map.values.resize(static_cast<Index>(map.rows.size()), static_cast<Index>(map.columns.size()));
+        for (std::size_t p = 0; p < map.rows.size(); ++p) {
+          Wanted wanted = common;
+          wanted.emplace_back("policy", map.rows[p]);
+          const auto& layers = table.find(wanted)->layers;
+          for (std::size_t i = 0; i < layers.size(); ++i)
+            map.values(static_cast<Index>(p), static_cast<Index>(i)) = layers[i];
+        }
+        map.id = fmt::format("layers-{}", maps.size());
+        map.title = fmt::format("Output error of every policy and layer, budget {}, phase {}", budget, phase);
+        map.column_label = "layer";
+        map.scale = color_scale("output_error",
+                                std::span(map.values.data(), static_cast<std::size_t>(map.values.size())));
+        map.value_label = fmt::format("output_error on the {}", rows_text(rows));
+        map.numbers = map.columns.size() <= 8;
+        variants.push_back({{phase, budget, semantics}, svg_of(map)});
+        maps.push_back(std::move(map));
+      }
+  if (maps.empty()) return std::nullopt;
+  Figure figure;
+  figure.name = "evictions-by-layer";
+  figure.heading = "Which layers lose";
+  figure.reading =
+      "Policies downwards, layers across: a dark column is a layer that no policy serves well, a dark row a "
+      "policy that "
+      "fails everywhere. An error is a share of its own layer's output.";
+  figure.body = variants_html({"phase", "budget", "semantics"}, variants);
+  figure.files = {svg_file(figure.name, variants.front().html), csv_file(figure.name, csv_of(maps.front()))};
+  return figure;
+}
+
+std::optional<Figure> decode_figure(const Tables& tables) {
+  const FigureTable& table = tables.decode;
+  if (table.empty()) return std::nullopt;
+  std::vector<std::string> names;
+  for (const auto& entry : table.entries()) {
+    const std::string name =
+        fmt::format("{} ({})", table.key(entry, "policy"), table.key(entry, "semantics"));
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  }
+  SeriesFigure series;
+  series.name = "decode";
+  series.heading = "Output error over the decoding steps";
+  series.reading =
+      "The cache is cut again at every step; each line is what the head's output then differs by, ||o' - "
+      "o||^2 / ||o||^2. "
+      "A line that climbs is a policy that throws away what later steps need. Zeros stand on the lower edge.";
+  series.x_label = "decoding step";
+  series.y_label = "output error of the step";
+  series.second = {"budget", table.distinct("budget")};
+  series.heads = head_names(tables.results);
+  series.lines = names;
+  for (std::size_t b = 0; b < series.second.options.size(); ++b)
+    for (std::size_t n = 0; n < names.size(); ++n) {
+      const auto entry = std::find_if(table.entries().begin(), table.entries().end(), [&](const auto& e) {
+        return fmt::format("{} ({})", table.key(e, "policy"), table.key(e, "semantics")) == names[n] &&
+               table.key(e, "budget") == series.second.options[b];
+      });
+      if (entry == table.entries().end()) continue;
+      const auto array =
+          tables.results.array(std::filesystem::path("decode") /
+                               fmt::format("{}-{}-{}.npy", table.key(*entry, "policy"),
+                                           table.key(*entry, "semantics"), series.second.options[b]));
+      series.add(b, n, array, tables.results);
+    }
+  return figure_of(series);
+}
+
+}  // namespace
+
+Section eviction_section(const Tables& tables) {
+  Section section{"evictions", "Evictions", "", {}, ""};
+  for (auto figure : {budget_figure(tables), layer_figure(tables), decode_figure(tables)})
+    if (figure) section.figures.push_back(std::move(*figure));
+  if (section.figures.empty()) section.missing = "No evictions; kvreplay evict DUMP --out DIR measures them.";
+  return section;
+}
+
+}  // namespace kvreplay::report

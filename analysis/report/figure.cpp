@@ -11,8 +11,8 @@ namespace kvreplay::report {
 
 FigureFile svg_file(const std::string& stem, const std::string& svg) {
   const std::size_t inside = svg.find('>') + 1;
-  return {stem + ".svg", fmt::format("{}<style>{}</style>{}\n", svg.substr(0, inside), figure_css(),
-                                     svg.substr(inside))};
+  return {stem + ".svg",
+          fmt::format("{}<style>{}</style>{}\n", svg.substr(0, inside), figure_css(), svg.substr(inside))};
 }
 
 FigureFile csv_file(const std::string& stem, std::string csv) { return {stem + ".csv", std::move(csv)}; }
@@ -20,8 +20,10 @@ FigureFile csv_file(const std::string& stem, std::string csv) { return {stem + "
 std::string picks_html(const std::vector<Pick>& picks) {
   std::string html = "<div class=\"picks\">";
   for (const Pick& pick : picks) {
-    html += fmt::format("<label{}>{} <select>", pick.options.size() < 2 ? " hidden" : "", escaped(pick.label));
-    for (const std::string& option : pick.options) html += fmt::format("<option>{}</option>", escaped(option));
+    html +=
+        fmt::format("<label{}>{} <select>", pick.options.size() < 2 ? " hidden" : "", escaped(pick.label));
+    for (const std::string& option : pick.options)
+      html += fmt::format("<option>{}</option>", escaped(option));
     html += "</select></label>";
   }
   return html + "</div>";

@@ -37,8 +37,7 @@ std::vector<std::string> split(const std::string& text, char separator) {
 /// From the names that analysis/RESULTS-FORMAT.md gives the files of maps/.
 MapName name_of(const std::string& file) {
   const std::vector<std::string> parts = split(file, '~');
-  if (parts.size() == 1)
-    return {file.ends_with("_share") ? kChannels : kSum, file, "", ""};
+  if (parts.size() == 1) return {file.ends_with("_share") ? kChannels : kSum, file, "", ""};
   if (parts.size() == 2) return {kBudget, parts[1], parts[0], ""};
   const bool measured = parts[1].empty() || parts[1] == "window" || parts[1] == "future";
   if (!measured) {
@@ -124,17 +123,19 @@ std::string json_of(const std::vector<HeadMap>& maps, const std::map<std::string
   std::string json = "{\"scales\":[";
   std::map<std::string, std::size_t> number;
   for (const auto& [name, scale] : scales) {
-    json += fmt::format(R"({}{{"low":{},"high":{},"log":{},"diverging":{}}})", number.empty() ? "" : ",",
-                        scale.low, scale.high, scale.log, scale.diverging);
+    json += fmt::format(R"({}{{"low":{},"high":{},"log":{},"diverging":{},"flipped":{}}})",
+                        number.empty() ? "" : ",", scale.low, scale.high, scale.log, scale.diverging,
+                        scale.flipped);
     number.emplace(name, number.size());
   }
   json += "],\"maps\":[";
   for (std::size_t i = 0; i < maps.size(); ++i) {
     const HeadMap& map = maps[i];
-    json += fmt::format("{}{{\"name\":[{},{},{},{}],\"scale\":{},\"values\":{}}}", i == 0 ? "" : ",",
-                        json_string(map.name[0]), json_string(map.name[1]), json_string(map.name[2]),
-                        json_string(map.name[3]), number[map.scale],
-                        json_numbers(std::span(map.values.data(), static_cast<std::size_t>(map.values.size()))));
+    json +=
+        fmt::format("{}{{\"name\":[{},{},{},{}],\"scale\":{},\"values\":{}}}", i == 0 ? "" : ",",
+                    json_string(map.name[0]), json_string(map.name[1]), json_string(map.name[2]),
+                    json_string(map.name[3]), number[map.scale],
+                    json_numbers(std::span(map.values.data(), static_cast<std::size_t>(map.values.size()))));
   }
   return json + "]}";
 }
@@ -176,25 +177,27 @@ Section head_map_section(const Tables& tables) {
   cells.values = first.values;
   cells.scale = scales.at(first.scale);
   for (const std::string& part : first.name)
-    if (!part.empty())
-      cells.value_label += fmt::format("{}{}", cells.value_label.empty() ? "" : ", ", part);
+    if (!part.empty()) cells.value_label += fmt::format("{}{}", cells.value_label.empty() ? "" : ", ", part);
   cells.numbers = results.shape().n_kv <= 8 && results.layers().size() <= 40;
 
   Figure figure;
   figure.name = "head-map";
   figure.heading = "One figure of every head";
   figure.reading =
-      "Layers downwards, KV heads across. The colours of one figure are the same for all scores, policies and "
-      "methods, so that they can be compared; hatched heads have no value (nothing to rank, no error at all).";
+      "Layers downwards, KV heads across. The colours of one figure are the same for all scores, policies "
+      "and "
+      "methods, so that they can be compared; hatched heads have no value (nothing to rank, no error at "
+      "all).";
   if (thinned)
     figure.note = fmt::format("Of {} maps {} are in this page; maps/ holds all.", results.map_names().size(),
                               maps.size());
   const std::string svg = svg_of(cells);
-  figure.body = fmt::format(
-      "{}<div class=\"scroll\" data-kind=\"cells\">{}{}</div>",
-      picks_html({{"figure", {first.name[0]}}, {"metric", {first.name[1]}}, {"of", {first.name[2]}},
-                  {"against or on", {first.name[3]}}}),
-      svg, data_html(json_of(maps, scales)));
+  figure.body = fmt::format("{}<div class=\"scroll\" data-kind=\"cells\">{}{}</div>",
+                            picks_html({{"figure", {first.name[0]}},
+                                        {"metric", {first.name[1]}},
+                                        {"of", {first.name[2]}},
+                                        {"against or on", {first.name[3]}}}),
+                            svg, data_html(json_of(maps, scales)));
   figure.files = {svg_file(figure.name, svg), csv_file(figure.name, csv_of(results, maps))};
   section.figures.push_back(std::move(figure));
   return section;

@@ -20,12 +20,18 @@ constexpr int kColors = 8, kDashes = 6, kMarkers = 6;
 std::string marker_path(int marker, double x, double y) {
   const auto at = [&](double dx, double dy) { return fmt::format("{} {}", px(x + dx), px(y + dy)); };
   switch (marker) {
-    case 0: return fmt::format("M{}a3 3 0 1 0 6 0a3 3 0 1 0 -6 0z", at(-3, 0));
-    case 1: return fmt::format("M{}h5.4v5.4h-5.4z", at(-2.7, -2.7));
-    case 2: return fmt::format("M{}L{}L{}z", at(0, -3.6), at(3.4, 2.6), at(-3.4, 2.6));
-    case 3: return fmt::format("M{}L{}L{}L{}z", at(0, -3.8), at(3.8, 0), at(0, 3.8), at(-3.8, 0));
-    case 4: return fmt::format("M{}L{}L{}z", at(0, 3.6), at(3.4, -2.6), at(-3.4, -2.6));
-    default: return fmt::format("M{}h6.8v2h-6.8z", at(-3.4, -1));
+    case 0:
+      return fmt::format("M{}a3 3 0 1 0 6 0a3 3 0 1 0 -6 0z", at(-3, 0));
+    case 1:
+      return fmt::format("M{}h5.4v5.4h-5.4z", at(-2.7, -2.7));
+    case 2:
+      return fmt::format("M{}L{}L{}z", at(0, -3.6), at(3.4, 2.6), at(-3.4, 2.6));
+    case 3:
+      return fmt::format("M{}L{}L{}L{}z", at(0, -3.8), at(3.8, 0), at(0, 3.8), at(-3.8, 0));
+    case 4:
+      return fmt::format("M{}L{}L{}z", at(0, 3.6), at(3.4, -2.6), at(-3.4, -2.6));
+    default:
+      return fmt::format("M{}h6.8v2h-6.8z", at(-3.4, -1));
   }
 }
 
@@ -35,7 +41,8 @@ std::string path_of(const LinePlot& plot, const LinePlot::Line& line, const Plot
   for (std::size_t i = 0; i < plot.at.size(); ++i) {
     const double y = plot.y.at(line.values[i]);
     if (!std::isnan(y))
-      path += fmt::format("{}{} {}", pen_down ? 'L' : 'M', px(frame.x(plot.x.at(plot.at[i]))), px(frame.y(y)));
+      path +=
+          fmt::format("{}{} {}", pen_down ? 'L' : 'M', px(frame.x(plot.x.at(plot.at[i]))), px(frame.y(y)));
     pen_down = !std::isnan(y);
   }
   return path;
@@ -83,7 +90,8 @@ std::vector<LineStyle> styles_by_name(const std::vector<std::string>& names) {
     const int base = index_in(bases, name.substr(0, plus));
     const int score = plus == std::string::npos ? 0 : 1 + index_in(scores, name.substr(plus + 1));
     // A base beyond the last colour comes again with another dash and marker.
-    styles.push_back({base % kColors, (score + base / kColors) % kDashes, (base + base / kColors) % kMarkers});
+    styles.push_back(
+        {base % kColors, (score + base / kColors) % kDashes, (base + base / kColors) % kMarkers});
   }
   return styles;
 }

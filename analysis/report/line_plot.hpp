@@ -16,8 +16,8 @@ struct LineStyle {
 /// order in which it first comes.
 std::vector<LineStyle> styles_by_name(const std::vector<std::string>& names);
 
-/// Lines over shared x, each named beside the plot: at the height of its end, or with `listed` in order. NaN is
-/// a gap.
+/// Lines over shared x, each named beside the plot: at the height of its end, or with `listed` in order. NaN
+/// is a gap.
 struct LinePlot {
   std::string id, title;
   Axis x, y;

@@ -30,7 +30,8 @@ CellMap agreement_map(const FigureTable& agreement, const std::string& reference
   map.title = fmt::format("How well each score follows {} on the {}", reference, rows_text(rows));
   map.column_label = "rank correlation (Spearman), and recall of the costliest 10 %";
   map.columns = {"rho median", "rho worst", "recall median", "recall worst"};
-  map.column_scales = {{true, false, -1, 1}, {true, false, -1, 1}, {false, false, 0, 1}, {false, false, 0, 1}};
+  const ColorScale rho = color_scale("spearman", {}), recall = color_scale("recall@10%", {});
+  map.column_scales = {rho, rho, recall, recall};
   map.numbers = true;
   const Wanted common = {{"reference", reference}, {"rows", rows}, {"reserve", reserve}};
   map.rows = agreement.distinct("score", common);
@@ -65,10 +66,12 @@ std::optional<Figure> agreement_figure(const FigureTable& agreement) {
       }
   if (maps.empty()) return std::nullopt;
   Figure figure = variants_figure("scores", {"against", "last tokens left out"}, maps);
-  figure.heading = fmt::format("How well each score follows the exact error of {}",
-                               references.front() == "exact_remove" ? "removing a token" : references.front());
+  figure.heading =
+      fmt::format("How well each score follows the exact error of {}",
+                  references.front() == "exact_remove" ? "removing a token" : references.front());
   figure.reading =
-      "Rows are scores that eviction methods rank tokens by. 1 is perfect: the score ranks a head's tokens as "
+      "Rows are scores that eviction methods rank tokens by; blue is good. 1 is perfect: the score ranks a "
+      "head's tokens as "
       "the exact error does (rho), or finds all of the tenth that costs most (recall). \"Worst\" is the head "
       "that it misleads most.";
   return figure;
@@ -90,13 +93,15 @@ void mark_lowest(CellMap& map) {
 
 void finish_errors(CellMap& map, const std::string& what) {
   map.numbers = true;
-  map.scale = color_scale("output_error", std::span(map.values.data(), static_cast<std::size_t>(map.values.size())));
+  map.scale =
+      color_scale("output_error", std::span(map.values.data(), static_cast<std::size_t>(map.values.size())));
   map.value_label = what;
   mark_lowest(map);
 }
 
 /// A figure of the whole model, rows by columns.
-CellMap model_map(const FigureTable& table, const char* row_key, const char* column_key, const Wanted& common) {
+CellMap model_map(const FigureTable& table, const char* row_key, const char* column_key,
+                  const Wanted& common) {
   CellMap map;
   map.rows = table.distinct(row_key, common);
   map.columns = table.distinct(column_key, common);
@@ -139,8 +144,10 @@ std::optional<Figure> eviction_figure(const Tables& tables) {
   Figure figure = variants_figure("policies", {"on the", "phase", "semantics"}, maps);
   figure.heading = "What each policy loses, by tokens kept";
   figure.reading =
-      "The exact change of all heads' outputs when only so many tokens a head stay: darker is worse, 0.01 is one "
-      "per cent of the output's energy. Bold: the lowest of the column, oracles (which know the decoding steps) "
+      "The exact change of all heads' outputs when only so many tokens a head stay: darker is worse, 0.01 is "
+      "one "
+      "per cent of the output's energy. Bold: the lowest of the column, oracles (which know the decoding "
+      "steps) "
       "apart.";
   return figure;
 }
@@ -159,7 +166,8 @@ std::optional<Figure> budget_figure(const FigureTable& table) {
   Figure figure = variants_figure("shares", {"tokens ranked by"}, maps);
   figure.heading = "What it is worth to share one budget between heads";
   figure.reading =
-      "Every row divides the same number of tokens differently between the heads; lower is better, bold is the "
+      "Every row divides the same number of tokens differently between the heads; lower is better, bold is "
+      "the "
       "lowest.";
   return figure;
 }
@@ -179,7 +187,8 @@ std::optional<Figure> channel_figure(const FigureTable& table) {
   if (maps.empty()) return std::nullopt;
   Figure figure = variants_figure("pruning", {"on the"}, maps);
   figure.heading = "What pruning key channels costs";
-  figure.reading = "The exact change of the outputs when a share of every key's channels is set to 0; bold is the lowest.";
+  figure.reading =
+      "The exact change of the outputs when a share of every key's channels is set to 0; bold is the lowest.";
   return figure;
 }
 
@@ -202,11 +211,12 @@ std::string rows_text(const std::string& rows) { return rows == "future" ? "deco
 
 Section overview_section(const Tables& tables) {
   Section section{"overview", "How good each approximation is", "", {}, ""};
-  for (auto figure : {agreement_figure(tables.agreement), eviction_figure(tables), budget_figure(tables.budgets),
-                      channel_figure(tables.channels)})
+  for (auto figure : {agreement_figure(tables.agreement), budget_figure(tables.budgets),
+                      eviction_figure(tables), channel_figure(tables.channels)})
     if (figure) section.figures.push_back(std::move(*figure));
   if (section.figures.empty())
-    section.missing = "These results hold no table of figures; kvreplay analyze DUMP --out DIR writes them all.";
+    section.missing =
+        "These results hold no table of figures; kvreplay analyze DUMP --out DIR writes them all.";
   return section;
 }
 

@@ -40,7 +40,8 @@ std::string figure_html(const Figure& figure, const std::string& folder) {
 std::string section_html(const Section& section, const std::string& folder) {
   std::string html =
       fmt::format("<section id=\"{}\"><h2>{}</h2>\n", escaped(section.id), escaped(section.heading));
-  if (!section.missing.empty()) html += fmt::format("<p class=\"missing\">{}</p>\n", escaped(section.missing));
+  if (!section.missing.empty())
+    html += fmt::format("<p class=\"missing\">{}</p>\n", escaped(section.missing));
   if (!section.figures.empty()) {
     html += "<div class=\"figures\">\n";
     for (const Figure& figure : section.figures) html += figure_html(figure, folder);
@@ -72,7 +73,8 @@ std::string html_of(const Page& page, const std::string& figure_folder) {
   std::string html = fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
-      "<meta name=\"color-scheme\" content=\"light dark\"/>\n<title>{}</title>\n<style>\n{}{}</style>\n</head>\n"
+      "<meta name=\"color-scheme\" content=\"light "
+      "dark\"/>\n<title>{}</title>\n<style>\n{}{}</style>\n</head>\n"
       "<body>\n{}<main>\n",
       escaped(page.title), figure_css(), report_css(), header_html(page));
   for (const Section& section : page.sections) html += section_html(section, figure_folder);

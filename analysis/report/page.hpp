@@ -16,7 +16,8 @@ struct Page {
   std::vector<Section> sections;
 };
 
-/// One HTML file that needs no other. `figure_folder` is where the figures' files lie, as a link from the page.
+/// One HTML file that needs no other. `figure_folder` is where the figures' files lie, as a link from the
+/// page.
 std::string html_of(const Page& page, const std::string& figure_folder);
 
 }  // namespace kvreplay::report

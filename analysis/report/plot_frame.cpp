@@ -21,12 +21,8 @@ void draw_y_axis(Svg& svg, const PlotFrame& frame, const Axis& axis) {
     svg.text(frame.left - 6, frame.y(tick.at) + 4, "end", tick.text);
   }
   const double middle = frame.top + frame.height / 2;
-  svg.text(13, middle, "middle", axis.label, "label", fmt::format("transform=\"rotate(-90 13 {})\"", px(middle)));
-}
-
-std::string axis_json(const Axis& axis) {
-  return fmt::format(R"({{"low":{},"high":{},"log":{},"label":{}}})", axis.low, axis.high, axis.log,
-                     json_string(axis.label));
+  svg.text(13, middle, "middle", axis.label, "label",
+           fmt::format("transform=\"rotate(-90 13 {})\"", px(middle)));
 }
 
 std::string frame_json(const PlotFrame& frame) {

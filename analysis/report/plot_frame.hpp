@@ -9,7 +9,7 @@ namespace kvreplay::report {
 
 /// The rectangle that a plot's values fill, pixels.
 struct PlotFrame {
-  double left = 62, top = 14, width = 420, height = 300;
+  double left = 62, top = 14, width = 380, height = 300;
 
   double x(double share) const { return left + width * share; }
   double y(double share) const { return top + height * (1 - share); }
@@ -19,7 +19,6 @@ struct PlotFrame {
 void draw_x_axis(Svg& svg, const PlotFrame& frame, const Axis& axis);
 void draw_y_axis(Svg& svg, const PlotFrame& frame, const Axis& axis);
 /// What the page's script needs to place and to read values.
-std::string axis_json(const Axis& axis);
 std::string frame_json(const PlotFrame& frame);
 
 }  // namespace kvreplay::report

@@ -73,7 +73,8 @@ std::string lead_of(const ResultReader& results) {
 std::vector<std::string> remarks_of(const ResultReader& results) {
   std::vector<std::string> remarks;
   const auto add = [&](std::string remark) {
-    if (std::find(remarks.begin(), remarks.end(), remark) == remarks.end()) remarks.push_back(std::move(remark));
+    if (std::find(remarks.begin(), remarks.end(), remark) == remarks.end())
+      remarks.push_back(std::move(remark));
   };
   const auto& summary = results.summary();
   if (const auto notes = summary.find("notes"); notes != summary.end() && notes->is_array())
@@ -98,8 +99,7 @@ std::vector<fs::path> files_of_before(const fs::path& folder) {
     files.push_back(entry.path());
   }
   if (!files.empty() && !fs::exists(folder / kList))
-    throw InputError(folder.string(), "a new or empty folder, or one of a report's figures",
-                     "other files");
+    throw InputError(folder.string(), "a new or empty folder, or one of a report's figures", "other files");
   std::sort(files.begin(), files.end());
   return files;
 }

@@ -18,8 +18,8 @@ struct ReportPlace {
 };
 ReportPlace report_place(const std::filesystem::path& page);
 
-/// Writes the figures' files and then the page; a report that was there is replaced, file by file, each whole or
-/// not at all. Throws InputError where something cannot be written, or the folder of figures holds what no
+/// Writes the figures' files and then the page; a report that was there is replaced, file by file, each whole
+/// or not at all. Throws InputError where something cannot be written, or the folder of figures holds what no
 /// report put there.
 void write_report(const Page& page, const ReportPlace& place);
 

@@ -97,6 +97,27 @@ for (const host of document.querySelectorAll("[data-kind=series]")) {
   selects.forEach((select) => select.addEventListener("change", draw));
 }
 
+/** Grid, ticks and label of one axis, as plot_frame.cpp draws them. */
+function axisNodes(frame, axis, across) {
+  const nodes = [], { left, top, width, height } = frame;
+  const make = (name, attributes, text) => {
+    const node = document.createElementNS("http://www.w3.org/2000/svg", name);
+    for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+    if (text !== undefined) node.textContent = text;
+    nodes.push(node);
+  };
+  for (const [at, text] of axis.ticks) {
+    const x = left + width * at, y = top + height * (1 - at);
+    make("line", across ? { x1: x, x2: x, y1: top, y2: top + height, class: "grid" } : { x1: left, x2: left + width, y1: y, y2: y, class: "grid" });
+    make("text", across ? { x, y: top + height + 16, "text-anchor": "middle" } : { x: left - 6, y: y + 4, "text-anchor": "end" }, text);
+  }
+  const middle = top + height / 2;
+  make("text", across
+    ? { x: left + width / 2, y: top + height + 34, "text-anchor": "middle", class: "label" }
+    : { x: 13, y: middle, "text-anchor": "middle", class: "label", transform: `rotate(-90 13 ${middle})` }, axis.label);
+  return nodes;
+}
+
 // Scatter plots: the tokens of one head by any two of its metrics.
 for (const host of document.querySelectorAll("[data-kind=scatter]")) {
   const figure = host.closest("figure"), data = JSON.parse(host.querySelector("script").textContent);
@@ -107,16 +128,16 @@ for (const host of document.querySelectorAll("[data-kind=scatter]")) {
     const [head, up, across] = selects.map((s) => s.selectedIndex);
     const yName = data.scores[up], xName = data.references[across];
     const tokens = floats(data.tokens[head]), xs = floats(data.values[head][xName]), ys = floats(data.values[head][yName]);
-    const xAxis = data.axes[xName], yAxis = data.axes[yName];
+    const xAxis = data.axes[head][xName], yAxis = data.axes[head][yName];
     points = [];
     tokens.forEach((token, i) => {
       if (Number.isNaN(xs[i]) || Number.isNaN(ys[i])) return;
-      const [x, y] = place(data.frame, xAxis.axis, yAxis.axis, xs[i], ys[i]);
+      const [x, y] = place(data.frame, xAxis, yAxis, xs[i], ys[i]);
       points.push({ token, x, y, across: xs[i], up: ys[i] });
     });
     if (!paint) return;
-    svg.querySelector("[data-axis=x]").innerHTML = xAxis.x;
-    svg.querySelector("[data-axis=y]").innerHTML = yAxis.y;
+    svg.querySelector("[data-axis=x]").replaceChildren(...axisNodes(data.frame, xAxis, true));
+    svg.querySelector("[data-axis=y]").replaceChildren(...axisNodes(data.frame, yAxis, false));
     svg.querySelector("[data-points]").setAttribute("d", points.map((p) => `M${p.x.toFixed(1)} ${p.y.toFixed(1)}h0`).join(""));
     const rho = (data.rho[`${yName}~${xName}`] || [])[head];
     svg.querySelector("[data-corner]").textContent = rho === undefined || rho === null ? "" : `rho ${shown(rho)}`;
@@ -144,6 +165,7 @@ function colorAt(scale, value) {
   let t;
   if (scale.log) t = value <= scale.low ? 0 : Math.min(Math.log(value / scale.low) / Math.log(scale.high / scale.low), 1);
   else t = Math.min(Math.max((value - scale.low) / (scale.high - scale.low), 0), 1);
+  if (scale.flipped) t = 1 - t;
   const table = scale.diverging ? colors.diverging : colors.sequential;
   return table[Math.round(t * (table.length - 1))];
 }
@@ -194,4 +216,59 @@ for (const host of document.querySelectorAll("[data-kind=cells]")) {
   };
   refill(0);
   selects.forEach((select, i) => select.addEventListener("change", () => { refill(i + 1); draw(); }));
+}
+
+// Interaction heatmaps: the upper half of a symmetric matrix of float16, in shares of its limit.
+function halves(text) {
+  const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+  return Float32Array.from(new Uint16Array(bytes.buffer), (bits) => {
+    const sign = bits & 0x8000 ? -1 : 1, exponent = (bits >> 10) & 31, fraction = bits & 1023;
+    if (exponent === 31) return fraction ? NaN : sign * Infinity;
+    return exponent ? sign * 2 ** (exponent - 15) * (1 + fraction / 1024) : sign * 2 ** -14 * (fraction / 1024);
+  });
+}
+for (const host of document.querySelectorAll("[data-kind=heat]")) {
+  const figure = host.closest("figure"), data = JSON.parse(host.querySelector("script").textContent);
+  const svg = host.querySelector("svg"), probe = svg.querySelector(".probe"), d = data.d, frame = data.frame;
+  const [headList, prunedList] = picked(figure);
+  let upper = null;
+  const load = () => { upper = halves(data.heads[headList.selectedIndex].upper); };
+  const share = (r, c) => { const [a, b] = r < c ? [r, c] : [c, r]; return upper[a * d - a * (a - 1) / 2 + b - a]; };
+  const paint = () => {
+    load();
+    const head = data.heads[headList.selectedIndex], canvas = document.createElement("canvas");
+    canvas.width = canvas.height = d;
+    const context = canvas.getContext("2d");
+    for (let r = 0; r < d; ++r) {
+      for (let c = 0; c < d; ++c) {
+        context.fillStyle = colorAt({ low: -1, high: 1, diverging: true }, share(r, c));
+        context.fillRect(c, r, 1, 1);
+      }
+    }
+    svg.querySelector("image").setAttribute("href", canvas.toDataURL());
+    svg.querySelector("[data-low]").textContent = shown(-head.limit);
+    svg.querySelector("[data-high]").textContent = shown(head.limit);
+    mark();
+  };
+  const mark = () => {
+    const bits = data.heads[headList.selectedIndex].pruned[prunedList.selectedIndex] || "";
+    const cell = frame.side / d, { left, top, side, strip } = frame;
+    const bars = [...bits].map((bit, c) => (bit === "1"
+      ? `M${left + cell * c} ${top - strip - 2}h${cell}v${strip}h${-cell}zM${left + side + 2} ${top + cell * c}h${strip}v${cell}h${-strip}z` : ""));
+    svg.querySelector("[data-strip]").setAttribute("d", bars.join(""));
+    const name = svg.querySelector("[data-strip-name]");
+    if (name) name.textContent = `green: pruned by ${prunedList.value}`;
+  };
+  headList.addEventListener("change", paint);
+  prunedList.addEventListener("change", mark);
+  probe.addEventListener("pointermove", (event) => {
+    if (!upper) load();
+    const [x, y] = inside(svg, event), head = data.heads[headList.selectedIndex];
+    const c = Math.min(Math.floor((x - frame.left) / frame.side * d), d - 1), r = Math.min(Math.floor((y - frame.top) / frame.side * d), d - 1);
+    if (r < 0 || c < 0) return hideTip();
+    const bits = head.pruned[prunedList.selectedIndex] || "";
+    const which = [r, c].filter((channel, i, both) => bits[channel] === "1" && both.indexOf(channel) === i);
+    showTip(event, `channels ${r}, ${c}: ${shown(share(r, c) * head.limit)}${which.length ? `\npruned: ${which.join(", ")}` : ""}`);
+  });
+  probe.addEventListener("pointerleave", hideTip);
 }

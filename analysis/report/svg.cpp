@@ -8,6 +8,13 @@
 
 namespace kvreplay::report {
 
+namespace {
+
+/// Where the page is narrower, pictures shrink to this width and then scroll.
+constexpr int kLeastWidth = 440;
+
+}  // namespace
+
 std::string px(double value) {
   std::string text = fmt::format("{:.1f}", value);
   if (text.ends_with(".0")) text.resize(text.size() - 2);
@@ -18,7 +25,7 @@ double text_width(std::string_view text) {
   double width = 0;
   for (const char c : text) {
     if ((static_cast<unsigned char>(c) & 0xC0) == 0x80) continue;  // the rest of a character
-    width += c == 'i' || c == 'l' || c == '.' || c == ',' || c == ' ' ? 4 : c == 'm' || c == 'w' ? 9.5 : 6.9;
+    width += c == 'i' || c == 'l' || c == '.' || c == ',' || c == ' ' ? 4 : c == 'm' || c == 'w' ? 10.5 : 7.3;
   }
   return width;
 }
@@ -57,9 +64,10 @@ void Svg::text(double x, double y, std::string_view anchor, std::string_view tex
 std::string Svg::finish() const {
   return fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"figure\" role=\"img\" width=\"{0}\" height=\"{1}\" "
+      "style=\"min-width:min({0}px,{4}px)\" "
       "viewBox=\"0 0 {0} {1}\" aria-labelledby=\"{2}-title\"><title id=\"{2}-title\">{3}</title>"
-      "<g>{4}</g></svg>",
-      px(width_), px(height_), id_, title_, body_);
+      "<g>{5}</g></svg>",
+      px(width_), px(height_), id_, title_, kLeastWidth, body_);
 }
 
 }  // namespace kvreplay::report

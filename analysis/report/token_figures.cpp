@@ -55,18 +55,18 @@ void read_layer(const ResultReader& results, Index layer, TokenFigures& figures)
     const bool fits = shape.size() == 2 && shape[1] == results.shape().l && shape == arrays.front().shape &&
                       (shape[0] == results.shape().n_kv || shape[0] == results.shape().n_q);
     if (!fits)
-      throw InputError((results.folder() / path).string(),
-                       fmt::format("shape [{} or {}, {}]", results.shape().n_kv, results.shape().n_q,
-                                   results.shape().l),
-                       "shape " + shape_text(shape));
+      throw InputError(
+          (results.folder() / path).string(),
+          fmt::format("shape [{} or {}, {}]", results.shape().n_kv, results.shape().n_q, results.shape().l),
+          "shape " + shape_text(shape));
   }
   const Index heads = arrays.front().shape[0], l = results.shape().l;
   const auto all_heads = static_cast<double>(heads) * static_cast<double>(results.layers().size());
   const auto most = static_cast<Index>(
       std::clamp(kMostSampled / (all_heads * static_cast<double>(figures.metrics.size())), 64.0, 600.0));
   for (Index head = 0; head < heads; ++head) {
-    figures.heads.push_back(fmt::format("layer {}, {}head {}", layer,
-                                        heads == results.shape().n_kv ? "" : "query ", head));
+    figures.heads.push_back(
+        fmt::format("layer {}, {}head {}", layer, heads == results.shape().n_kv ? "" : "query ", head));
     std::map<std::string, std::vector<Index>> ranks;
     for (std::size_t m = 0; m < arrays.size(); ++m)
       ranks[figures.metrics[m]] = ranks_of(arrays[m].values.data() + head * l, l);
@@ -92,16 +92,18 @@ std::vector<Index> ranks_of(const double* values, Index count) {
   std::vector<Index> order(static_cast<std::size_t>(count));
   std::iota(order.begin(), order.end(), Index{0});
   std::stable_sort(order.begin(), order.end(), [&](Index a, Index b) {
-    if (std::isnan(values[a]) || std::isnan(values[b])) return !std::isnan(values[a]) && std::isnan(values[b]);
+    if (std::isnan(values[a]) || std::isnan(values[b]))
+      return !std::isnan(values[a]) && std::isnan(values[b]);
     return values[a] > values[b];
   });
   std::vector<Index> rank(order.size());
-  for (std::size_t i = 0; i < order.size(); ++i) rank[static_cast<std::size_t>(order[i])] = static_cast<Index>(i);
+  for (std::size_t i = 0; i < order.size(); ++i)
+    rank[static_cast<std::size_t>(order[i])] = static_cast<Index>(i);
   return rank;
 }
 
-std::vector<double> recall_curve(const std::vector<Index>& score_rank, const std::vector<Index>& reference_rank,
-                                 const std::vector<double>& k) {
+std::vector<double> recall_curve(const std::vector<Index>& score_rank,
+                                 const std::vector<Index>& reference_rank, const std::vector<double>& k) {
   // A token is in both sets of the k largest from the k above both its ranks on.
   std::vector<double> enters(score_rank.size() + 1, 0.0);
   for (std::size_t token = 0; token < score_rank.size(); ++token)

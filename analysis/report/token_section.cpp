@@ -30,7 +30,8 @@ Curves median_curves(const std::vector<Curves>& heads) {
 
 std::string json_of(const Curves& curves) {
   std::string json = "[";
-  for (const auto& curve : curves) json += fmt::format("{}{}", json.size() > 1 ? "," : "", json_numbers(curve));
+  for (const auto& curve : curves)
+    json += fmt::format("{}{}", json.size() > 1 ? "," : "", json_numbers(curve));
   return json + "]";
 }
 
@@ -41,8 +42,9 @@ std::string recall_csv(const TokenFigures& figures) {
       for (std::size_t s = 0; s < figures.scores.size(); ++s)
         for (std::size_t k = 0; k < figures.k.size(); ++k)
           if (const double value = figures.recall[r][h][s][k]; !std::isnan(value))
-            csv += fmt::format("{},{},{},{},{}\n", csv_field(figures.heads[h]), csv_field(figures.references[r]),
-                               csv_field(figures.scores[s]), figures.k[k], shortest(value));
+            csv +=
+                fmt::format("{},{},{},{},{}\n", csv_field(figures.heads[h]), csv_field(figures.references[r]),
+                            csv_field(figures.scores[s]), figures.k[k], shortest(value));
   return csv;
 }
 
@@ -51,7 +53,8 @@ Figure recall_figure(const TokenFigures& figures) {
   figure.name = "recall";
   figure.heading = "Recall of the costliest tokens, at every budget";
   figure.reading =
-      "For every k: the share of the k tokens that cost most which a score finds with its k largest. 1 everywhere is "
+      "For every k: the share of the k tokens that cost most which a score finds with its k largest. 1 "
+      "everywhere is "
       "perfect; a score that drops at small k misses the few tokens that matter most.";
   LinePlot plot;
   plot.id = "recall";
@@ -84,57 +87,47 @@ Figure recall_figure(const TokenFigures& figures) {
 }
 
 /// Logarithmic where nothing is negative.
-Axis axis_of(const std::string& metric, const TokenFigures& figures) {
-  std::vector<double> all;
-  for (const auto& head : figures.values) all.insert(all.end(), head.at(metric).begin(), head.at(metric).end());
-  const double low = smallest(all), high = largest(all);
-  if (low >= 0 && high > 0) return log_axis(metric, all);
-  return linear_axis(metric, all, false);
-}
-
-std::string axes_json(const TokenFigures& figures) {
-  std::string json;
-  for (const std::string& metric : figures.metrics) {
-    const Axis axis = axis_of(metric, figures);
-    Svg across("", 0, 0, ""), up("", 0, 0, "");
-    draw_x_axis(across, scatter_frame(), axis);
-    draw_y_axis(up, scatter_frame(), axis);
-    json += fmt::format("{}{}:{{\"axis\":{},\"x\":{},\"y\":{}}}", json.empty() ? "" : ",", json_string(metric),
-                        axis_json(axis), json_string(across.drawn()), json_string(up.drawn()));
-  }
-  return json;
+Axis axis_of(const std::string& metric, const std::vector<double>& values) {
+  if (smallest(values) >= 0 && largest(values) > 0) return log_axis(metric, values, 9);
+  return linear_axis(metric, values, false);
 }
 
 std::string points_json(const TokenFigures& figures) {
-  std::string tokens, values;
+  std::string tokens, values, axes;
   for (std::size_t h = 0; h < figures.heads.size(); ++h) {
     tokens += fmt::format("{}\"{}\"", h == 0 ? "" : ",", base64_floats(figures.positions[h]));
-    std::string of_head;
-    for (const std::string& metric : figures.metrics)
-      of_head += fmt::format("{}{}:\"{}\"", of_head.empty() ? "" : ",", json_string(metric),
-                             base64_floats(figures.values[h].at(metric)));
+    std::string of_head, axes_of_head;
+    for (const auto& [metric, points] : figures.values[h]) {
+      const char* const comma = of_head.empty() ? "" : ",";
+      of_head += fmt::format("{}{}:\"{}\"", comma, json_string(metric), base64_floats(points));
+      axes_of_head += fmt::format("{}{}:{}", comma, json_string(metric), axis_json(axis_of(metric, points)));
+    }
     values += fmt::format("{}{{{}}}", h == 0 ? "" : ",", of_head);
+    axes += fmt::format("{}{{{}}}", h == 0 ? "" : ",", axes_of_head);
   }
-  return fmt::format("\"tokens\":[{}],\"values\":[{}]", tokens, values);
+  return fmt::format("\"tokens\":[{}],\"values\":[{}],\"axes\":[{}]", tokens, values, axes);
 }
 
 /// Spearman of whole heads, where the table has them.
 std::string rho_json(const Tables& tables, const TokenFigures& figures) {
   std::string json;
   const auto& table = tables.agreement;
-  if (figures.heads.size() != tables.results.layers().size() * static_cast<std::size_t>(tables.results.shape().n_kv))
+  if (figures.heads.size() !=
+      tables.results.layers().size() * static_cast<std::size_t>(tables.results.shape().n_kv))
     return json;  // arrays of query heads
   for (const auto& entry : table.entries())
     if (table.key(entry, "metric") == "spearman" && table.key(entry, "reserve") == "0")
-      json += fmt::format("{}{}:{}", json.empty() ? "" : ",",
-                          json_string(fmt::format("{}~{}", table.key(entry, "score"), table.key(entry, "reference"))),
-                          json_numbers(entry.heads));
+      json += fmt::format(
+          "{}{}:{}", json.empty() ? "" : ",",
+          json_string(fmt::format("{}~{}", table.key(entry, "score"), table.key(entry, "reference"))),
+          json_numbers(entry.heads));
   return json;
 }
 
 std::string names_json(const std::vector<std::string>& names) {
   std::string json;
-  for (const std::string& name : names) json += fmt::format("{}{}", json.empty() ? "" : ",", json_string(name));
+  for (const std::string& name : names)
+    json += fmt::format("{}{}", json.empty() ? "" : ",", json_string(name));
   return json;
 }
 
@@ -143,18 +136,19 @@ Figure scatter_figure(const Tables& tables, const TokenFigures& figures) {
   figure.name = "scatter";
   figure.heading = "Score against exact error, token by token";
   figure.reading =
-      "Every point is a token of one head: to the right what it really costs, upwards what the score says. A rising line "
-      "is a score that ranks as the exact error does; points low on the right are costly tokens that the score would "
-      "throw away. Axes are the same for all heads; zeros and what lies far below the rest stand on the edge.";
+      "Every point is a token of one head: to the right what it really costs, upwards what the score says. A "
+      "rising line "
+      "is a score that ranks as the exact error does; points low on the right are costly tokens that the "
+      "score would "
+      "throw away. Zeros and what lies more than nine powers of ten below the largest stand on the edge.";
   std::vector<std::string> scores = figures.scores;
   const std::string reference = figures.references.front();
-  // The first that is not the reference itself, and that is not an exact error if there is another.
   ScatterPlot plot;
   plot.id = "scatter";
   const std::string score = scores.front();
   plot.title = fmt::format("{} against {} in {}", score, reference, figures.heads.front());
-  plot.x = axis_of(reference, figures);
-  plot.y = axis_of(score, figures);
+  plot.x = axis_of(reference, figures.values.front().at(reference));
+  plot.y = axis_of(score, figures.values.front().at(score));
   plot.tokens = figures.positions.front();
   plot.across = figures.values.front().at(reference);
   plot.up = figures.values.front().at(score);
@@ -165,14 +159,14 @@ Figure scatter_figure(const Tables& tables, const TokenFigures& figures) {
   const auto shown_points = static_cast<Index>(plot.tokens.size());
   if (shown_points < figures.tokens)
     figure.note = fmt::format(
-        "About {} of each head's {} tokens are drawn: those that cost most by {} and evenly spaced ones of the others; "
+        "About {} of each head's {} tokens are drawn: those that cost most by {} and evenly spaced ones of "
+        "the others; "
         "layer_*/tokens/ holds all.",
         shown_points, figures.tokens, reference);
   const std::string svg = svg_of(plot);
-  const std::string json =
-      fmt::format("{{\"frame\":{},\"scores\":[{}],\"references\":[{}],\"axes\":{{{}}},\"rho\":{{{}}},{}}}",
-                  frame_json(scatter_frame()), names_json(scores), names_json(figures.references),
-                  axes_json(figures), rho_json(tables, figures), points_json(figures));
+  const std::string json = fmt::format(
+      "{{\"frame\":{},\"scores\":[{}],\"references\":[{}],\"rho\":{{{}}},{}}}", frame_json(scatter_frame()),
+      names_json(scores), names_json(figures.references), rho_json(tables, figures), points_json(figures));
   figure.body = fmt::format(
       "{}<div class=\"scroll\" data-kind=\"scatter\">{}{}</div>",
       picks_html({{"head", figures.heads}, {"score", scores}, {"exact error", figures.references}}), svg,
@@ -188,7 +182,8 @@ Section token_section(const Tables& tables) {
   const TokenFigures figures = token_figures(tables.results);
   if (figures.heads.empty()) {
     section.missing =
-        "No arrays of scores and exact errors; kvreplay tokens DUMP --out DIR writes them (it needs at least one exact "
+        "No arrays of scores and exact errors; kvreplay tokens DUMP --out DIR writes them (it needs at least "
+        "one exact "
         "error or oracle among --metrics).";
     return section;
   }
