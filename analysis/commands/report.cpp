@@ -1,6 +1,7 @@
 #include "analysis/report/report.hpp"
 
 #include "analysis/commands/arguments.hpp"
+#include "data/error.hpp"
 
 #include <fmt/format.h>
 
@@ -24,6 +25,8 @@ int run_report(const Arguments& arguments) {
   output.add_output(*app);
   if (parse(*app, arguments)) return 0;
 
+  if (!out.empty() && !out.ends_with(".html") && !out.ends_with(".htm"))
+    throw InputError("--out", "a file that ends in .html", fmt::format("'{}'", out));
   const ResultReader results(folder);
   const std::filesystem::path page_path =
       out.empty() ? std::filesystem::path(folder) / "report" / "index.html" : std::filesystem::path(out);

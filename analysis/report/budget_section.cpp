@@ -18,7 +18,7 @@ constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
 std::optional<Figure> loss_figure(const FigureTable& table) {
   Figure figure;
-  figure.name = "budgets";
+  figure.name = "loss-by-sigma";
   std::vector<Variant> variants;
   for (const char* metric : {"loss", "output_error", "layer_output_error"})
     for (const std::string& order : table.distinct("order")) {
@@ -42,7 +42,7 @@ std::optional<Figure> loss_figure(const FigureTable& table) {
         plot.lines.push_back(std::move(line));
       }
       if (std::isnan(largest(all))) continue;  // layer_output_error of a dump without W_O
-      plot.id = fmt::format("budgets-{}", variants.size());
+      plot.id = fmt::format("loss-by-sigma-{}", variants.size());
       plot.title = fmt::format("{} of every way to share the budget, order {}", metric, order);
       plot.x = linear_axis("sigma, the share of tokens evicted", plot.at, false);
       plot.y = log_axis(metric, all);
@@ -75,7 +75,7 @@ std::optional<Figure> share_figure(const Tables& tables) {
                         [&](const auto* entry) { return table.key(*entry, "method") == "lu"; });
   for (const auto* const entry : entries) {
     CellMap map;
-    map.id = fmt::format("share-{}", maps.size());
+    map.id = fmt::format("shared-budget-{}", maps.size());
     map.title = fmt::format("Tokens of every head, {}, order {}, sigma {}", table.key(*entry, "method"),
                             table.key(*entry, "order"), table.key(*entry, "sigma"));
     map.row_label = "layer";

@@ -47,13 +47,13 @@ LinePlot ratio_plot(const FigureTable& table, const Wanted& common, const std::s
 
 std::optional<Figure> ratio_figure(const FigureTable& table) {
   Figure figure;
-  figure.name = "channels";
+  figure.name = "error-by-ratio";
   std::vector<Variant> variants;
   for (const char* metric : kMetrics)
     for (const std::string& rows : table.distinct("rows", {{"metric", metric}})) {
       LinePlot plot = ratio_plot(table, {{"metric", metric}, {"rows", rows}}, metric);
       if (plot.at.empty() || plot.lines.empty()) continue;
-      plot.id = fmt::format("channels-{}", variants.size());
+      plot.id = fmt::format("error-by-ratio-{}", variants.size());
       plot.title = fmt::format("{} by the share of channels pruned, on the {}", metric, rows_text(rows));
       variants.push_back({{metric, rows_text(rows)}, svg_of(plot)});
       if (variants.size() == 1)

@@ -52,6 +52,6 @@ ColorScale color_scale(std::string_view metric, std::span<const double> values) 
 
 std::string hex(png::Rgb color) { return fmt::format("#{:02x}{:02x}{:02x}", color.r, color.g, color.b); }
 
-bool is_dark(png::Rgb color) { return 0.299 * color.r + 0.587 * color.g + 0.114 * color.b < 140; }
+bool is_dark(png::Rgb color) { return 0.299 * color.r + 0.587 * color.g + 0.114 * color.b < 118; }
 
 }  // namespace kvreplay::report

@@ -50,6 +50,7 @@ LinePlot budget_plot(const Tables& tables, const Wanted& common, const std::stri
     if (any) plot.lines.push_back(std::move(line));
   }
   plot.x = linear_axis("tokens kept of each head", plot.at, true);
+  if (!plot.at.empty()) plot.x.high = plot.at.back();
   plot.y = metric == "oracle_recall" ? Axis{metric, 0, 1, false} : log_axis(metric, all);
   return plot;
 }
@@ -58,7 +59,7 @@ std::optional<Figure> budget_figure(const Tables& tables) {
   const FigureTable& table = tables.evictions;
   std::vector<Variant> variants;
   Figure figure;
-  figure.name = "evictions";
+  figure.name = "error-by-budget";
   for (const char* metric : kMetrics) {
     std::vector<std::string> rows_list = table.distinct("rows", {{"metric", metric}});
     std::sort(rows_list.begin(), rows_list.end());
@@ -70,7 +71,7 @@ std::optional<Figure> budget_figure(const Tables& tables) {
           if (table.find(common) == nullptr) continue;
           LinePlot plot = budget_plot(tables, common, metric);
           if (plot.at.empty() || plot.lines.empty()) continue;
-          plot.id = fmt::format("evictions-{}", variants.size());
+          plot.id = fmt::format("error-by-budget-{}", variants.size());
           plot.title = fmt::format("{} by tokens kept, on the {}, phase {}, {}", metric, rows_text(rows),
                                    phase, semantics);
           variants.push_back({{metric, rows_text(rows), phase, semantics}, svg_of(plot)});
@@ -115,7 +116,7 @@ std::optional<Figure> layer_figure(const Tables& tables) {
           for (std::size_t i = 0; i < layers.size(); ++i)
             map.values(static_cast<Index>(p), static_cast<Index>(i)) = layers[i];
         }
-        map.id = fmt::format("layers-{}", maps.size());
+        map.id = fmt::format("error-by-layer-{}", maps.size());
         map.title = fmt::format("Output error of every policy and layer, budget {}, phase {}", budget, phase);
         map.column_label = "layer";
         map.scale = color_scale("output_error",
@@ -127,7 +128,7 @@ std::optional<Figure> layer_figure(const Tables& tables) {
       }
   if (maps.empty()) return std::nullopt;
   Figure figure;
-  figure.name = "evictions-by-layer";
+  figure.name = "error-by-layer";
   figure.heading = "Which layers lose";
   figure.reading =
       "Policies downwards, layers across: a dark column is a layer that no policy serves well, a dark row a "
@@ -138,40 +139,70 @@ std::optional<Figure> layer_figure(const Tables& tables) {
   return figure;
 }
 
+/// decode/ holds runs that only append under a name of their own.
+constexpr std::string_view kAppendOnly = "~append-only";
+
+struct DecodeRun {
+  std::string option, policy, file;
+};
+
+DecodeRun decode_run(const FigureTable& table, const FigureTable::Entry& entry) {
+  const std::string &name = table.key(entry, "policy"), &semantics = table.key(entry, "semantics"),
+                    &budget = table.key(entry, "budget");
+  const bool appends = name.ends_with(kAppendOnly);
+  return {fmt::format("{}{}, {}", budget, appends ? ", append-only" : "", semantics),
+          appends ? name.substr(0, name.size() - kAppendOnly.size()) : name,
+          fmt::format("{}-{}-{}.npy", name, semantics, budget)};
+}
+
+/// Every entry of the last axis becomes the mean of those up to it.
+void running_means(ResultReader::Array& array) {
+  const Index steps = array.shape.empty() ? 0 : array.shape.back();
+  for (Index first = 0; steps > 0 && first < static_cast<Index>(array.values.size()); first += steps) {
+    double sum = 0;
+    for (Index step = 0; step < steps; ++step) {
+      double& value = array.values[static_cast<std::size_t>(first + step)];
+      sum += value;
+      value = sum / static_cast<double>(step + 1);
+    }
+  }
+}
+
+std::size_t place_in(std::vector<std::string>& list, const std::string& name) {
+  const auto found = std::find(list.begin(), list.end(), name);
+  if (found == list.end()) list.push_back(name);
+  return static_cast<std::size_t>(std::find(list.begin(), list.end(), name) - list.begin());
+}
+
 std::optional<Figure> decode_figure(const Tables& tables) {
   const FigureTable& table = tables.decode;
   if (table.empty()) return std::nullopt;
-  std::vector<std::string> names;
-  for (const auto& entry : table.entries()) {
-    const std::string name =
-        fmt::format("{} ({})", table.key(entry, "policy"), table.key(entry, "semantics"));
-    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
-  }
   SeriesFigure series;
   series.name = "decode";
-  series.heading = "Output error over the decoding steps";
+  series.heading = "Output error while decoding";
   series.reading =
-      "The cache is cut again at every step; each line is what the head's output then differs by, ||o' - "
-      "o||^2 / ||o||^2. "
-      "A line that climbs is a policy that throws away what later steps need. Zeros stand on the lower edge.";
+      "The cache is cut again at every step (append-only: never). Each line is the output error, ||o' - "
+      "o||^2 / ||o||^2, "
+      "as its mean over the steps so far; the last point is the mean of decode.csv. A line that climbs is a "
+      "policy that "
+      "throws away what later steps need. Zeros stand on the lower edge.";
   series.x_label = "decoding step";
-  series.y_label = "output error of the step";
-  series.second = {"budget", table.distinct("budget")};
+  series.y_label = "mean output error of the steps so far";
+  series.second = {"budget", {}};
   series.heads = head_names(tables.results);
-  series.lines = names;
-  for (std::size_t b = 0; b < series.second.options.size(); ++b)
-    for (std::size_t n = 0; n < names.size(); ++n) {
-      const auto entry = std::find_if(table.entries().begin(), table.entries().end(), [&](const auto& e) {
-        return fmt::format("{} ({})", table.key(e, "policy"), table.key(e, "semantics")) == names[n] &&
-               table.key(e, "budget") == series.second.options[b];
-      });
-      if (entry == table.entries().end()) continue;
-      const auto array =
-          tables.results.array(std::filesystem::path("decode") /
-                               fmt::format("{}-{}-{}.npy", table.key(*entry, "policy"),
-                                           table.key(*entry, "semantics"), series.second.options[b]));
-      series.add(b, n, array, tables.results);
-    }
+  for (const auto& entry : table.entries()) {
+    const DecodeRun run = decode_run(table, entry);
+    place_in(series.second.options, run.option);
+    place_in(series.lines, run.policy);
+  }
+  for (const auto& entry : table.entries()) {
+    if (table.key(entry, "metric") != "mean") continue;
+    const DecodeRun run = decode_run(table, entry);
+    auto array = tables.results.array(std::filesystem::path("decode") / run.file);
+    running_means(array);
+    series.add(place_in(series.second.options, run.option), place_in(series.lines, run.policy), array,
+               tables.results);
+  }
   return figure_of(series);
 }
 

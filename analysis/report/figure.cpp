@@ -23,7 +23,7 @@ std::string picks_html(const std::vector<Pick>& picks) {
     html +=
         fmt::format("<label{}>{} <select>", pick.options.size() < 2 ? " hidden" : "", escaped(pick.label));
     for (const std::string& option : pick.options)
-      html += fmt::format("<option>{}</option>", escaped(option));
+      html += fmt::format("<option value=\"{0}\">{0}</option>", escaped(option));
     html += "</select></label>";
   }
   return html + "</div>";

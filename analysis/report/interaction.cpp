@@ -22,6 +22,7 @@ namespace fs = std::filesystem;
 
 /// Entries of all heads together; a page carries 1.4 bytes of each, as half of a symmetric matrix is enough.
 constexpr double kMostEntries = 5e6;
+constexpr const char* kFirstSelection = "iap-0.5";
 constexpr double kLeft = 62, kTop = 30, kSide = 400, kStrip = 8;
 
 struct Head {
@@ -32,7 +33,7 @@ struct Head {
       pruned;  ///< of each selection, "0110..."; empty where it has a set for each query head
 };
 
-/// Selections with arrays, as "iap-0.5".
+/// Selections with arrays; the one to show comes first.
 std::vector<std::string> selections_of(const Tables& tables) {
   std::vector<std::string> names;
   const fs::path folder = fs::path(layer_name(tables.results.layers().front())) / "channels";
@@ -41,6 +42,8 @@ std::vector<std::string> selections_of(const Tables& tables) {
       if (const std::string name = fmt::format("{}-{}", method, ratio);
           !method.empty() && !ratio.empty() && tables.results.has(folder / (name + ".npy")))
         names.push_back(name);
+  const auto first = std::find(names.begin(), names.end(), kFirstSelection);
+  if (first != names.end()) std::rotate(names.begin(), first, first + 1);
   return names;
 }
 

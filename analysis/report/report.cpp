@@ -131,12 +131,11 @@ ReportPlace report_place(const fs::path& page) {
 void write_report(const Page& page, const ReportPlace& place) {
   try {
     const std::vector<fs::path> before = files_of_before(place.figures);
-    std::string list = "figure,file,heading\n";
+    std::string list = "figure,file\n";
     for (const Section& section : page.sections)
       for (const Figure& figure : section.figures)
         for (const FigureFile& file : figure.files)
-          list += fmt::format("{},{},{}\n", csv_field(figure.name), csv_field(file.name),
-                              csv_field(figure.heading));
+          list += fmt::format("{},{}\n", csv_field(figure.name), csv_field(file.name));
     write_file(place.figures / kList, list);
     std::set<std::string> written{kList};
     for (const Section& section : page.sections)

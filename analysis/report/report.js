@@ -172,7 +172,7 @@ function colorAt(scale, value) {
 /** Whether text on this colour is to be light, as in color_scale.cpp. */
 function dark(color) {
   const part = (i) => parseInt(color.slice(i, i + 2), 16);
-  return 0.299 * part(1) + 0.587 * part(3) + 0.114 * part(5) < 140;
+  return 0.299 * part(1) + 0.587 * part(3) + 0.114 * part(5) < 118;
 }
 for (const host of document.querySelectorAll("[data-kind=cells]")) {
   const figure = host.closest("figure"), data = JSON.parse(host.querySelector("script").textContent);

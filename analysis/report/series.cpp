@@ -93,6 +93,7 @@ std::optional<Figure> figure_of(const SeriesFigure& series) {
   plot.markers = false;
   plot.listed = true;
   plot.x = linear_axis(series.x_label, series.at, true);
+  if (series.at.back() > 0) plot.x.high = series.at.back();
   std::vector<double> everything;
   std::string json;
   for (std::size_t o = 0; o < series.values.size(); ++o) {

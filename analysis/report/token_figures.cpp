@@ -63,7 +63,7 @@ void read_layer(const ResultReader& results, Index layer, TokenFigures& figures)
   const Index heads = arrays.front().shape[0], l = results.shape().l;
   const auto all_heads = static_cast<double>(heads) * static_cast<double>(results.layers().size());
   const auto most = static_cast<Index>(
-      std::clamp(kMostSampled / (all_heads * static_cast<double>(figures.metrics.size())), 64.0, 600.0));
+      std::clamp(kMostSampled / (all_heads * static_cast<double>(figures.metrics.size())), 64.0, 1000.0));
   for (Index head = 0; head < heads; ++head) {
     figures.heads.push_back(
         fmt::format("layer {}, {}head {}", layer, heads == results.shape().n_kv ? "" : "query ", head));
