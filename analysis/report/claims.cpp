@@ -65,8 +65,10 @@ Claim reserved_window(const Tables& tables) {
     tally.compare(without, reserved);
     tally.texts.push_back(fmt::format("{} {:.3f} -> {:.3f}", score, without, reserved));
   }
-  return decided("A reserved recent window of 32 raises that recall (fig. 2b)", tally,
-                 "needs kvreplay tokens --reserve 0,32");
+  return decided(
+      "Reserving a recent window of 32 raises the recall of the next step's costliest tokens (OBCache fig. "
+      "2b)",
+      tally, "needs kvreplay tokens --reserve 0,32");
 }
 
 Claim taylor_ranks(const Tables& tables) {
@@ -231,15 +233,17 @@ std::vector<Claim> claims_of(const Tables& tables) {
       tables,
       "A selection that knows how channels interact reconstructs the logits better than ThinK (IAP fig. 3)",
       "iap", {"think"}, "reconstruction_error", "window"));
-  claims.push_back(channel_claim(tables, "and so keeps the attention output better", "iap", {"think"},
-                                 "output_error", future ? "future" : "window"));
+  claims.push_back(channel_claim(
+      tables,
+      "A selection that knows how channels interact keeps the attention output better than ThinK, too", "iap",
+      {"think"}, "output_error", future ? "future" : "window"));
   claims.push_back(channel_claim(tables,
                                  "Choosing channels in output space keeps the output better than both, on "
                                  "the rows that it was chosen for",
                                  "output", {"think", "iap"}, "output_error", "window"));
   if (future)
-    claims.push_back(channel_claim(tables, "and on the decoding steps", "output", {"think", "iap"},
-                                   "output_error", "future"));
+    claims.push_back(channel_claim(tables, "The same on the decoding steps: output space against both",
+                                   "output", {"think", "iap"}, "output_error", "future"));
   return claims;
 }
 

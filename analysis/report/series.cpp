@@ -94,23 +94,21 @@ std::optional<Figure> figure_of(const SeriesFigure& series) {
   plot.listed = true;
   plot.x = linear_axis(series.x_label, series.at, true);
   if (series.at.back() > 0) plot.x.high = series.at.back();
-  std::vector<double> everything;
+  std::vector<double> drawn;  // medians: single heads would stretch the axis
   std::string json;
   for (std::size_t o = 0; o < series.values.size(); ++o) {
     const Lines medians = medians_of(series.values[o]);
     json += fmt::format("{}\"0,{}\":{}", json.empty() ? "" : ",", o, json_of(medians));
-    for (std::size_t h = 0; h < series.heads.size() && all_heads; ++h) {
+    for (std::size_t h = 0; h < series.heads.size() && all_heads; ++h)
       json += fmt::format(",\"{},{}\":{}", h + 1, o, json_of(series.values[o][h]));
-      for (const auto& line : series.values[o][h])
-        everything.insert(everything.end(), line.begin(), line.end());
-    }
-    for (const auto& line : medians) everything.insert(everything.end(), line.begin(), line.end());
+    for (const auto& line : medians) drawn.insert(drawn.end(), line.begin(), line.end());
     if (o > 0) continue;
     const std::vector<LineStyle> styles = styles_by_name(series.lines);
     for (std::size_t i = 0; i < series.lines.size(); ++i)
       plot.lines.push_back({series.lines[i], styles[i], medians[i]});
   }
-  plot.y = series.share ? Axis{series.y_label, 0, 1, false} : log_axis(series.y_label, everything, 8);
+  plot.y = series.share ? Axis{series.y_label, 0, 1, false} : log_axis(series.y_label, drawn, 6);
+  if (!series.share) plot.y.low /= 10, plot.y.high *= 10;
   std::vector<std::string> heads{"median of all heads"};
   if (all_heads) heads.insert(heads.end(), series.heads.begin(), series.heads.end());
   const std::string svg = svg_of(plot);

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 /// All points of all heads and metrics together; as base64 a page carries 5.3 bytes of each.
-constexpr double kMostSampled = 650'000;
+constexpr double kMostSampled = 450'000;
 constexpr double kGridPoints = 22;
 
 std::vector<std::string> metrics_in(const ResultReader& results) {

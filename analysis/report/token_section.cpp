@@ -28,11 +28,16 @@ Curves median_curves(const std::vector<Curves>& heads) {
   return medians;
 }
 
+/// Three digits: the page has these of every head.
 std::string json_of(const Curves& curves) {
-  std::string json = "[";
-  for (const auto& curve : curves)
-    json += fmt::format("{}{}", json.size() > 1 ? "," : "", json_numbers(curve));
-  return json + "]";
+  std::string json;
+  for (const auto& curve : curves) {
+    json += json.empty() ? "[" : "],[";
+    for (std::size_t i = 0; i < curve.size(); ++i)
+      json += fmt::format("{}{}", i == 0 ? "" : ",",
+                          std::isnan(curve[i]) ? "null" : fmt::format("{:.3g}", curve[i]));
+  }
+  return fmt::format("[{}]]", json);
 }
 
 std::string recall_csv(const TokenFigures& figures) {

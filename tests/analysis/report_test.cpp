@@ -259,7 +259,7 @@ TEST_CASE("decode curves end at the means of decode.csv", "[report]") {
 
 TEST_CASE("claims have the verdicts that the tables hold, and no others", "[report]") {
   const std::string html = report_of(whole_results());
-  CHECK(contains(html, "A reserved recent window of 32 raises that recall"));
+  CHECK(contains(html, "Reserving a recent window of 32 raises the recall"));
   CHECK(contains(html, "needs kvreplay tokens --reserve 0,32"));  // undecided here
   const Json summary = Json::parse(file_text(fs::path(whole_results()) / "summary.json"));
   const Json& losses = summary["totals"]["budget_losses"];
