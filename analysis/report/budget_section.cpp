@@ -8,13 +8,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <limits>
 #include <optional>
 
 namespace kvreplay::report {
 namespace {
-
-constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
 std::optional<Figure> loss_figure(const FigureTable& table) {
   Figure figure;
@@ -36,7 +33,7 @@ std::optional<Figure> loss_figure(const FigureTable& table) {
         for (const std::string& sigma : sigmas) {
           const auto* const entry =
               table.find({{"order", order}, {"method", methods[m]}, {"sigma", sigma}, {"metric", metric}});
-          line.values.push_back(entry == nullptr ? kNone : entry->model);
+          line.values.push_back(entry == nullptr ? kNan : entry->model);
         }
         all.insert(all.end(), line.values.begin(), line.values.end());
         plot.lines.push_back(std::move(line));

@@ -7,14 +7,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <limits>
 
 namespace kvreplay::report {
 namespace {
 
-constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-constexpr const char* kMetrics[] = {"reconstruction_gain", "output_gain", "relative_reconstruction_error",
-                                    "output_error", "layer_output_error"};
+constexpr const char* kChannelMetrics[] = {"reconstruction_gain", "output_gain",
+                                           "relative_reconstruction_error", "output_error",
+                                           "layer_output_error"};
 
 bool is_gain(const std::string& metric) { return metric.ends_with("_gain"); }
 
@@ -35,7 +34,7 @@ LinePlot ratio_plot(const FigureTable& table, const Wanted& common, const std::s
       wanted.emplace_back("method", methods[m]);
       wanted.emplace_back("ratio", ratio);
       const auto* const entry = table.find(wanted);
-      line.values.push_back(entry == nullptr ? kNone : entry->model);
+      line.values.push_back(entry == nullptr ? kNan : entry->model);
     }
     all.insert(all.end(), line.values.begin(), line.values.end());
     plot.lines.push_back(std::move(line));
@@ -49,7 +48,7 @@ std::optional<Figure> ratio_figure(const FigureTable& table) {
   Figure figure;
   figure.name = "error-by-ratio";
   std::vector<Variant> variants;
-  for (const char* metric : kMetrics)
+  for (const char* metric : kChannelMetrics)
     for (const std::string& rows : table.distinct("rows", {{"metric", metric}})) {
       LinePlot plot = ratio_plot(table, {{"metric", metric}, {"rows", rows}}, metric);
       if (plot.at.empty() || plot.lines.empty()) continue;

@@ -46,6 +46,7 @@ ColorScale color_scale(std::string_view metric, std::span<const double> values) 
     return {true, false, -limit, limit};
   }
   if (low >= 0 && high > 30 * smallest) return {false, true, std::max(smallest, high * 1e-8), high};
+  if (low == high && low >= 0) return {false, false, 0, high > 0 ? high : 1};
   if (low == high) return {false, false, low - 0.5, high + 0.5};
   return {false, false, low, high};
 }

@@ -7,14 +7,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <optional>
 
 namespace kvreplay::report {
 namespace {
 
-constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-constexpr const char* kMetrics[] = {"output_error", "layer_output_error", "eviction_loss", "oracle_recall"};
+constexpr const char* kEvictionMetrics[] = {"output_error", "layer_output_error", "eviction_loss",
+                                            "oracle_recall"};
 
 /// One line a policy; x is the number of tokens kept, ascending.
 LinePlot budget_plot(const Tables& tables, const Wanted& common, const std::string& metric) {
@@ -42,7 +41,7 @@ LinePlot budget_plot(const Tables& tables, const Wanted& common, const std::stri
       wanted.emplace_back("policy", policies[p]);
       wanted.emplace_back("budget", budget.second);
       const auto* const entry = table.find(wanted);
-      line.values.push_back(entry == nullptr ? kNone : entry->model);
+      line.values.push_back(entry == nullptr ? kNan : entry->model);
     }
     const bool any =
         std::any_of(line.values.begin(), line.values.end(), [](double v) { return !std::isnan(v); });
@@ -60,7 +59,7 @@ std::optional<Figure> budget_figure(const Tables& tables) {
   std::vector<Variant> variants;
   Figure figure;
   figure.name = "error-by-budget";
-  for (const char* metric : kMetrics) {
+  for (const char* metric : kEvictionMetrics) {
     std::vector<std::string> rows_list = table.distinct("rows", {{"metric", metric}});
     std::sort(rows_list.begin(), rows_list.end());
     for (const std::string& rows : rows_list)

@@ -7,12 +7,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <limits>
 
 namespace kvreplay::report {
 namespace {
-
-constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
 std::vector<double> finite(std::vector<double> values) {
   std::erase_if(values, [](double value) { return !std::isfinite(value); });
@@ -41,7 +38,7 @@ FigureTable::FigureTable(const ResultReader& results, const std::string& name) {
       if (wide) key.back() = column;
       Entry& entry = entry_of(key);
       const std::size_t at = csv.need(column);
-      put(entry, layer, head, row[at].empty() ? kNone : csv.number(row, at));
+      put(entry, layer, head, row[at].empty() ? kNan : csv.number(row, at));
       if (layer.empty() && !derived.empty()) entry.kept = row[csv.need(derived.front())];
     }
   });
@@ -50,8 +47,8 @@ FigureTable::FigureTable(const ResultReader& results, const std::string& name) {
 FigureTable::Entry& FigureTable::entry_of(const std::vector<std::string>& key) {
   const auto [found, fresh] = by_key_.emplace(key, entries_.size());
   if (fresh)
-    entries_.push_back({key, std::vector<double>(layer_row_.size() * n_kv_, kNone),
-                        std::vector<double>(layer_row_.size(), kNone), kNone, ""});
+    entries_.push_back({key, std::vector<double>(layer_row_.size() * n_kv_, kNan),
+                        std::vector<double>(layer_row_.size(), kNan), kNan, ""});
   return entries_[found->second];
 }
 
@@ -104,7 +101,7 @@ std::vector<std::string> FigureTable::distinct(std::string_view column, const Wa
 
 double median(std::vector<double> values) {
   values = finite(std::move(values));
-  if (values.empty()) return kNone;
+  if (values.empty()) return kNan;
   std::sort(values.begin(), values.end());
   const std::size_t half = values.size() / 2;
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
@@ -112,24 +109,24 @@ double median(std::vector<double> values) {
 
 double smallest(const std::vector<double>& values) {
   const std::vector<double> there = finite(values);
-  return there.empty() ? kNone : *std::min_element(there.begin(), there.end());
+  return there.empty() ? kNan : *std::min_element(there.begin(), there.end());
 }
 
 double largest(const std::vector<double>& values) {
   const std::vector<double> there = finite(values);
-  return there.empty() ? kNone : *std::max_element(there.begin(), there.end());
+  return there.empty() ? kNan : *std::max_element(there.begin(), there.end());
 }
 
 double mean(const std::vector<double>& values) {
   const std::vector<double> there = finite(values);
   double sum = 0;
   for (const double value : there) sum += value;
-  return there.empty() ? kNone : sum / static_cast<double>(there.size());
+  return there.empty() ? kNan : sum / static_cast<double>(there.size());
 }
 
 double tokens_kept(const std::string& budget, const std::string& kept, Index l) {
   if (!kept.empty()) return std::strtod(kept.c_str(), nullptr);
-  if (budget.empty()) return kNone;
+  if (budget.empty()) return kNan;
   const double asked = std::strtod(budget.c_str(), nullptr);
   const bool ratio = budget.find('.') != std::string::npos || asked < 1;
   return ratio ? std::round((1 - asked) * static_cast<double>(l)) : asked;

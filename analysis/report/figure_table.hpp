@@ -2,6 +2,7 @@
 
 #include "analysis/tables/result_reader.hpp"
 
+#include <limits>
 #include <map>
 #include <string>
 #include <string_view>
@@ -9,6 +10,8 @@
 #include <vector>
 
 namespace kvreplay::report {
+
+inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 /// What names a figure: columns of its table and their values.
 using Wanted = std::vector<std::pair<std::string_view, std::string_view>>;

@@ -5,12 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 namespace kvreplay::report {
 namespace {
-
-constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
 Figure variants_figure(const std::string& name, const std::vector<std::string>& labels,
                        const std::vector<std::pair<std::vector<std::string>, CellMap>>& maps) {
@@ -42,7 +39,7 @@ CellMap agreement_map(const FigureTable& agreement, const std::string& reference
       wanted.emplace_back("score", map.rows[i]);
       wanted.emplace_back("metric", metric);
       const auto* const entry = agreement.find(wanted);
-      return entry == nullptr ? kNone : figure(entry->heads);
+      return entry == nullptr ? kNan : figure(entry->heads);
     };
     const auto middle = [](const std::vector<double>& values) { return median(values); };
     map.values.row(static_cast<Index>(i)) << of("spearman", middle), of("spearman", smallest),
@@ -106,7 +103,7 @@ CellMap model_map(const FigureTable& table, const char* row_key, const char* col
   map.rows = table.distinct(row_key, common);
   map.columns = table.distinct(column_key, common);
   map.values = Matrix<double>::Constant(static_cast<Index>(map.rows.size()),
-                                        static_cast<Index>(map.columns.size()), kNone);
+                                        static_cast<Index>(map.columns.size()), kNan);
   for (std::size_t r = 0; r < map.rows.size(); ++r)
     for (std::size_t c = 0; c < map.columns.size(); ++c) {
       Wanted wanted = common;

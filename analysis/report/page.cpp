@@ -9,13 +9,14 @@
 namespace kvreplay::report {
 namespace {
 
-constexpr int kColors = 128;
+constexpr int kTableColors = 128;
+constexpr std::size_t kShownRemarks = 3;
 
 std::string colors_json() {
   const auto table = [](bool diverging) {
     std::string colors;
-    for (int i = 0; i < kColors; ++i) {
-      const double t = static_cast<double>(i) / (kColors - 1);
+    for (int i = 0; i < kTableColors; ++i) {
+      const double t = static_cast<double>(i) / (kTableColors - 1);
       colors += fmt::format("{}\"{}\"", i == 0 ? "" : ",",
                             hex(diverging ? png::diverging_color(2 * t - 1) : png::sequential_color(t)));
     }
@@ -50,17 +51,29 @@ std::string section_html(const Section& section, const std::string& folder) {
   return html + section.html + "</section>\n";
 }
 
+/// The first few; a first screen is for figures.
+std::string remarks_html(const std::vector<std::string>& remarks) {
+  if (remarks.empty()) return "";
+  const auto list = [&](std::size_t from, std::size_t to) {
+    std::string items;
+    for (std::size_t i = from; i < to; ++i) items += fmt::format("<li>{}</li>", escaped(remarks[i]));
+    return fmt::format("<ul class=\"remarks\">{}</ul>\n", items);
+  };
+  const std::size_t first = remarks.size() > kShownRemarks + 1 ? kShownRemarks : remarks.size();
+  std::string html = list(0, first);
+  if (first < remarks.size())
+    html += fmt::format("<details class=\"remarks\"><summary>{} more notes</summary>{}</details>\n",
+                        remarks.size() - first, list(first, remarks.size()));
+  return html;
+}
+
 std::string header_html(const Page& page) {
   std::string html = fmt::format("<header><h1>{}</h1>\n<p class=\"lead\">{}</p>\n<dl class=\"facts\">",
                                  escaped(page.title), escaped(page.lead));
   for (const auto& [name, value] : page.facts)
     html += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>", escaped(name), escaped(value));
   html += "</dl>\n";
-  if (!page.remarks.empty()) {
-    html += "<ul class=\"remarks\">";
-    for (const std::string& remark : page.remarks) html += fmt::format("<li>{}</li>", escaped(remark));
-    html += "</ul>\n";
-  }
+  html += remarks_html(page.remarks);
   html += "<nav>";
   for (const Section& section : page.sections)
     html += fmt::format("<a href=\"#{}\">{}</a>", escaped(section.id), escaped(section.heading));

@@ -11,14 +11,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 namespace kvreplay::report {
 namespace {
 
-constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-constexpr Index kMostEntries = 64;
-constexpr std::size_t kMostValues = 600'000;
+constexpr Index kMostPoints = 64;
+constexpr std::size_t kMostLineValues = 600'000;
 
 using Lines = std::vector<std::vector<double>>;  // [line][entry]
 
@@ -68,24 +66,24 @@ void SeriesFigure::add(std::size_t option, std::size_t line, const ResultReader:
                      "shape " + shape_text(array.shape));
   if (length == 0) {
     length = array.shape[2];
-    const Index count = std::min(length, kMostEntries);
+    const Index count = std::min(length, kMostPoints);
     for (Index i = 0; i < count; ++i)
       at.push_back(static_cast<double>(count == 1 ? 0 : i * (length - 1) / (count - 1)));
     values.assign(second.options.size(),
-                  std::vector(heads.size(), Lines(lines.size(), std::vector<double>(at.size(), kNone))));
+                  std::vector(heads.size(), Lines(lines.size(), std::vector<double>(at.size(), kNan))));
   }
   for (std::size_t h = 0; h < heads.size(); ++h) {
     const double* const of_head = array.values.data() + static_cast<Index>(h) * length;
     const double unit = share ? of_head[0] : 1;
     for (std::size_t j = 0; j < at.size(); ++j)
-      values[option][h][line][j] = unit == 0 ? kNone : of_head[static_cast<Index>(at[j])] / unit;
+      values[option][h][line][j] = unit == 0 ? kNan : of_head[static_cast<Index>(at[j])] / unit;
   }
 }
 
 std::optional<Figure> figure_of(const SeriesFigure& series) {
   if (series.values.empty()) return std::nullopt;
   const bool all_heads =
-      series.values.size() * series.heads.size() * series.lines.size() * series.at.size() <= kMostValues;
+      series.values.size() * series.heads.size() * series.lines.size() * series.at.size() <= kMostLineValues;
   LinePlot plot;
   plot.id = series.name;
   plot.title = fmt::format("{}, median of all heads", series.heading);

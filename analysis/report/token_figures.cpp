@@ -1,5 +1,6 @@
 #include "analysis/report/token_figures.hpp"
 
+#include "analysis/report/figure_table.hpp"
 #include "analysis/result_folder.hpp"
 #include "data/error.hpp"
 #include "data/npy/npy_header.hpp"
@@ -8,7 +9,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 namespace kvreplay::report {
@@ -16,7 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 /// All points of all heads and metrics together; as base64 a page carries 5.3 bytes of each.
 constexpr double kMostSampled = 450'000;
 constexpr double kGridPoints = 22;
@@ -74,7 +73,7 @@ void read_layer(const ResultReader& results, Index layer, TokenFigures& figures)
       auto& of_head = figures.recall[r].emplace_back();
       for (const std::string& score : figures.scores)
         of_head.push_back(score == figures.references[r]
-                              ? std::vector<double>(figures.k.size(), kNone)
+                              ? std::vector<double>(figures.k.size(), kNan)
                               : recall_curve(ranks[score], ranks[figures.references[r]], figures.k));
     }
     const std::vector<Index> sample = sampled_tokens(ranks[figures.references.front()], most);

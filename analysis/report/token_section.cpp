@@ -29,7 +29,7 @@ Curves median_curves(const std::vector<Curves>& heads) {
 }
 
 /// Three digits: the page has these of every head.
-std::string json_of(const Curves& curves) {
+std::string recall_json(const Curves& curves) {
   std::string json;
   for (const auto& curve : curves) {
     json += json.empty() ? "[" : "],[";
@@ -81,7 +81,7 @@ Figure recall_figure(const TokenFigures& figures) {
   for (std::size_t r = 0; r < figures.references.size(); ++r)
     for (std::size_t h = 0; h <= figures.heads.size(); ++h)
       values += fmt::format("{}\"{},{}\":{}", values.empty() ? "" : ",", h, r,
-                            json_of(h == 0 ? medians[r] : figures.recall[r][h - 1]));
+                            recall_json(h == 0 ? medians[r] : figures.recall[r][h - 1]));
   std::vector<std::string> heads{kMedian};
   heads.insert(heads.end(), figures.heads.begin(), figures.heads.end());
   figure.body = fmt::format("{}<div class=\"scroll\" data-kind=\"series\">{}{}</div>",

@@ -119,6 +119,7 @@ TEST_CASE("a figure's colours follow what it is", "[report]") {
   CHECK(rho.color(1) == png::diverging_color(-1));  // blue is good
   CHECK(color_scale("recall@10%", {}).high == 1);
   CHECK(color_scale("x", std::vector<double>{-1, 4}).low == -4);
+  CHECK(color_scale("x", std::vector<double>{0, 0}).at(0) == 0);
   const ColorScale log = color_scale("x", std::vector<double>{1e-6, 1, 0, kNan});
   CHECK(log.log);
   CHECK(log.at(1e-3) == Approx(0.5));
