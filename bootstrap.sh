@@ -12,7 +12,7 @@ cd "$(dirname "$0")"
 packages=(
   cmake ninja-build g++ pkg-config git
   libeigen3-dev libhwy-dev libfmt-dev nlohmann-json3-dev libcli11-dev libzip-dev libpng-dev libstb-dev
-  catch2 libbenchmark-dev
+  catch2 libexpat1-dev libbenchmark-dev
   libopenmpi-dev openmpi-bin  # runs on several machines
   libimgui-dev libglfw3-dev libgl-dev libegl-dev libgl1-mesa-dri fonts-inter fonts-dejavu-core  # the dashboard
 )

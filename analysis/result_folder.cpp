@@ -50,7 +50,7 @@ bool is_ours(const std::string& name) {
   static const std::vector<std::string> names = {
       "run.json",    "heads.csv",    "agreement.csv",     "evictions.csv", "decode.csv",
       "budgets.csv", "channels.csv", "diff.csv",          "maps",          "curves",
-      "decode",      "figures",      "budget_curves.npy", "summary.json"};
+      "decode",      "figures",      "budget_curves.npy", "summary.json",  "report"};
   if (std::find(names.begin(), names.end(), name) != names.end()) return true;
   if (name == "dumps.csv" || name.ends_with("_over_dumps.csv")) return true;
   constexpr std::string_view layer = "layer_";

@@ -33,6 +33,7 @@ int run_compare(const Arguments& arguments);
 int run_evict(const Arguments& arguments);
 int run_merge(const Arguments& arguments);
 int run_info(const Arguments& arguments);
+int run_report(const Arguments& arguments);
 int run_synth(const Arguments& arguments);
 int run_tokens(const Arguments& arguments);
 int run_verify(const Arguments& arguments);

@@ -14,6 +14,10 @@ constexpr double kEndChroma = 0.155;
 constexpr double kRedHue = 25.0 / 180 * std::numbers::pi;
 constexpr double kBlueHue = 259.0 / 180 * std::numbers::pi;
 
+constexpr double kLightest = 0.97, kDarkest = 0.32;
+constexpr double kFirstHue = 105.0 / 180 * std::numbers::pi;
+constexpr double kLastHue = 270.0 / 180 * std::numbers::pi;
+
 std::uint8_t srgb_byte(double linear) {
   const double x = std::clamp(linear, 0.0, 1.0);
   const double encoded = x <= 0.0031308 ? 12.92 * x : 1.055 * std::pow(x, 1 / 2.4) - 0.055;
@@ -41,6 +45,15 @@ Rgb diverging_color(double t) {
   // Chroma rises early: small values show their sign, and the middle is not washed out.
   const double chroma = kEndChroma * size * (2 - size);
   return from_oklab(1 - (1 - kEndLightness) * size, chroma * std::cos(hue), chroma * std::sin(hue));
+}
+
+Rgb sequential_color(double t) {
+  if (std::isnan(t)) return kNoValue;
+  const double x = std::clamp(t, 0.0, 1.0);
+  const double hue = kFirstHue + (kLastHue - kFirstHue) * x;
+  // What sRGB reaches at every lightness on the way.
+  const double chroma = 0.04 + 0.06 * x + 0.04 * std::sin(std::numbers::pi * x);
+  return from_oklab(kLightest - (kLightest - kDarkest) * x, chroma * std::cos(hue), chroma * std::sin(hue));
 }
 
 }  // namespace kvreplay::png

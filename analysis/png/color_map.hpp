@@ -19,4 +19,8 @@ inline constexpr Rgb kNoValue{170, 170, 170};  ///< NaN
 /// kNoValue.
 Rgb diverging_color(double t);
 
+/// The colour of t in [0, 1]: pale yellow at 0 over green to dark blue at 1. Lightness falls evenly in Oklab.
+/// t beyond [0, 1] gets the end's colour, NaN kNoValue.
+Rgb sequential_color(double t);
+
 }  // namespace kvreplay::png

@@ -6,12 +6,11 @@
 #include <fmt/format.h>
 
 #include <png.h>
-#include <span>
 #include <vector>
 
 namespace kvreplay::png {
 
-void write_canvas(const std::filesystem::path& path, const Canvas& canvas) {
+std::vector<std::byte> png_bytes(const Canvas& canvas) {
   static_assert(sizeof(Rgb) == 3, "libpng reads pixels without gaps");
   // libpng's simplified interface: no longjmp over our frames, no time stamp, its own fixed compression.
   png_image image{};
@@ -22,8 +21,14 @@ void write_canvas(const std::filesystem::path& path, const Canvas& canvas) {
   std::vector<std::byte> bytes(PNG_IMAGE_PNG_SIZE_MAX(image));
   png_alloc_size_t size = bytes.size();
   if (png_image_write_to_memory(&image, bytes.data(), &size, 0, canvas.pixels().data(), 0, nullptr) == 0)
-    throw InputError(fmt::format("{}: cannot be written: libpng says {}", path.string(), image.message));
-  write_file(path, std::span(bytes).first(size));
+    throw InputError(
+        fmt::format("a picture of {} x {}: libpng says {}", image.width, image.height, image.message));
+  bytes.resize(size);
+  return bytes;
+}
+
+void write_canvas(const std::filesystem::path& path, const Canvas& canvas) {
+  write_file(path, png_bytes(canvas));
 }
 
 }  // namespace kvreplay::png

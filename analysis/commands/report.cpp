@@ -1,0 +1,52 @@
+#include "analysis/report/report.hpp"
+
+#include "analysis/commands/arguments.hpp"
+#include "data/error.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+namespace kvreplay {
+
+int run_report(const Arguments& arguments) {
+  const auto app = make_app(
+      "report",
+      "Makes one HTML file of a result folder: what was run, how good each approximation is, and every "
+      "figure with a sentence on how to read it. It needs no network, and no other file.",
+      "kvreplay report results/pystdlib\n"
+      "kvreplay report results/pystdlib --out pystdlib.html --title \"Before the fix\"");
+  std::string folder, out, title;
+  CommonOptions output;
+  app->add_option("DIR", folder, "The result folder")->required()->check(folder_name())->option_text(" ");
+  app->add_option("--out", out, "The page; its figures go to a folder beside it")
+      ->option_text("FILE.html [DIR/report/index.html]");
+  app->add_option("--title", title, "The page's title")->option_text("TEXT [the model]");
+  output.add_output(*app);
+  if (parse(*app, arguments)) return 0;
+
+  if (!out.empty() && !out.ends_with(".html") && !out.ends_with(".htm"))
+    throw InputError("--out", "a file that ends in .html", fmt::format("'{}'", out));
+  const ResultReader results(folder);
+  const std::filesystem::path page_path =
+      out.empty() ? std::filesystem::path(folder) / "report" / "index.html" : std::filesystem::path(out);
+  const report::Page page = report::make_page(results, title);
+  const report::ReportPlace place = report::report_place(page_path);
+  report::write_report(page, place);
+
+  const auto bytes = static_cast<double>(std::filesystem::file_size(place.page));
+  std::size_t figures = 0;
+  for (const report::Section& section : page.sections) figures += section.figures.size();
+  if (output.json)
+    fmt::print("{}\n", nlohmann::ordered_json{{"page", place.page.string()},
+                                              {"figures", place.figures.string()},
+                                              {"figure_count", figures},
+                                              {"bytes", static_cast<std::size_t>(bytes)}}
+                           .dump(1, ' ', false, nlohmann::json::error_handler_t::replace));
+  else if (!output.quiet)
+    fmt::print("report: {} ({:.1f} MB, {})\nfigures and their data: {}\n", place.page.string(), bytes / 1e6,
+               counted(static_cast<Index>(figures), "figure"), place.figures.string());
+  return 0;
+}
+
+}  // namespace kvreplay

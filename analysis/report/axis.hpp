@@ -1,0 +1,34 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace kvreplay::report {
+
+struct AxisTick {
+  double at = 0;  ///< [0, 1]
+  std::string text;
+};
+
+/// A range of values as a length from 0 to 1.
+struct Axis {
+  std::string label;  ///< with its unit
+  double low = 0, high = 1;
+  bool log = false;
+
+  /// [0, 1]; values beyond the range, zeros of a logarithmic axis among them, stand on its edge. NaN for NaN.
+  double at(double value) const;
+  std::vector<AxisTick> ticks() const;
+};
+
+/// For the page's script: the range and the ticks.
+std::string axis_json(const Axis& axis);
+
+/// The smallest round range that holds every finite value, 0 included where `from_zero`; [0, 1] of none.
+Axis linear_axis(std::string label, std::span<const double> values, bool from_zero);
+/// The same for the positive values, ending at powers of ten or, below two decades, at 1, 2 or 5 times one.
+/// At most `most_decades` below the largest value.
+Axis log_axis(std::string label, std::span<const double> values, int most_decades = 12);
+
+}  // namespace kvreplay::report

@@ -1,0 +1,139 @@
+#include "analysis/report/cell_map.hpp"
+#include "analysis/report/line_plot.hpp"
+#include "analysis/report/sections.hpp"
+#include "analysis/report/series.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <optional>
+
+namespace kvreplay::report {
+namespace {
+
+std::optional<Figure> loss_figure(const FigureTable& table) {
+  Figure figure;
+  figure.name = "loss-by-sigma";
+  std::vector<Variant> variants;
+  for (const char* metric : {"loss", "output_error", "layer_output_error"})
+    for (const std::string& order : table.distinct("order")) {
+      LinePlot plot;
+      std::vector<std::string> sigmas = table.distinct("sigma", {{"order", order}});
+      std::stable_sort(sigmas.begin(), sigmas.end(), [](const std::string& a, const std::string& b) {
+        return std::strtod(a.c_str(), nullptr) < std::strtod(b.c_str(), nullptr);
+      });
+      for (const std::string& sigma : sigmas) plot.at.push_back(std::strtod(sigma.c_str(), nullptr));
+      const std::vector<std::string> methods = table.distinct("method", {{"order", order}});
+      const std::vector<LineStyle> styles = styles_by_name(methods);
+      std::vector<double> all;
+      for (std::size_t m = 0; m < methods.size(); ++m) {
+        LinePlot::Line line{methods[m], styles[m], {}};
+        for (const std::string& sigma : sigmas) {
+          const auto* const entry =
+              table.find({{"order", order}, {"method", methods[m]}, {"sigma", sigma}, {"metric", metric}});
+          line.values.push_back(entry == nullptr ? kNan : entry->model);
+        }
+        all.insert(all.end(), line.values.begin(), line.values.end());
+        plot.lines.push_back(std::move(line));
+      }
+      if (std::isnan(largest(all))) continue;  // layer_output_error of a dump without W_O
+      plot.id = fmt::format("loss-by-sigma-{}", variants.size());
+      plot.title = fmt::format("{} of every way to share the budget, order {}", metric, order);
+      plot.x = linear_axis("sigma, the share of tokens evicted", plot.at, false);
+      plot.y = log_axis(metric, all);
+      variants.push_back({{metric, order}, svg_of(plot)});
+      if (variants.size() == 1)
+        figure.files = {svg_file(figure.name, variants.back().html), csv_file(figure.name, csv_of(plot))};
+    }
+  if (variants.empty()) return std::nullopt;
+  figure.heading = "Loss by method and compression";
+  figure.reading =
+      "All methods keep the same number of tokens over all heads and differ in who gets them. loss is what "
+      "the methods "
+      "minimise, a sum over evicted tokens; output_error is what the outputs really change by. A method may "
+      "lower the "
+      "one and not the other.";
+  figure.body = variants_html({"figure", "tokens ranked by"}, variants);
+  return figure;
+}
+
+std::optional<Figure> share_figure(const Tables& tables) {
+  const FigureTable& table = tables.budgets;
+  std::vector<Variant> variants;
+  std::vector<CellMap> maps;
+  const auto n_kv = tables.results.shape().n_kv;
+  // What is shared unevenly first.
+  std::vector<const FigureTable::Entry*> entries;
+  for (const auto& entry : table.entries())
+    if (table.key(entry, "metric") == "budget") entries.push_back(&entry);
+  std::stable_partition(entries.begin(), entries.end(),
+                        [&](const auto* entry) { return table.key(*entry, "method") == "lu"; });
+  for (const auto* const entry : entries) {
+    CellMap map;
+    map.id = fmt::format("shared-budget-{}", maps.size());
+    map.title = fmt::format("Tokens of every head, {}, order {}, sigma {}", table.key(*entry, "method"),
+                            table.key(*entry, "order"), table.key(*entry, "sigma"));
+    map.row_label = "layer";
+    map.column_label = "KV head";
+    for (const Index layer : tables.results.layers()) map.rows.push_back(std::to_string(layer));
+    for (Index head = 0; head < n_kv; ++head) map.columns.push_back(std::to_string(head));
+    map.values =
+        Eigen::Map<const Matrix<double>>(entry->heads.data(), static_cast<Index>(map.rows.size()), n_kv);
+    map.scale = {false, false, 0, static_cast<double>(std::max<Index>(tables.results.shape().l, 1))};
+    map.value_label = "tokens kept, of the whole prompt";
+    map.numbers = n_kv <= 8 && map.rows.size() <= 40;
+    variants.push_back(
+        {{table.key(*entry, "method"), table.key(*entry, "order"), table.key(*entry, "sigma")}, svg_of(map)});
+    maps.push_back(std::move(map));
+  }
+  if (maps.empty()) return std::nullopt;
+  Figure figure;
+  figure.name = "shared-budget";
+  figure.heading = "Who gets the tokens";
+  figure.reading =
+      "The tokens that each head keeps. Dark heads are those that the method found to need the most; a map "
+      "of one colour "
+      "is an even split.";
+  figure.body = variants_html({"method", "tokens ranked by", "sigma"}, variants);
+  figure.files = {svg_file(figure.name, variants.front().html), csv_file(figure.name, csv_of(maps.front()))};
+  return figure;
+}
+
+std::optional<Figure> curve_figure(const Tables& tables) {
+  SeriesFigure series;
+  series.name = "loss-curves";
+  series.heading = "Loss curves";
+  series.reading =
+      "What a head still loses when the first b tokens of its order are kept, as a share of what it loses "
+      "without any. "
+      "A curve that falls at once belongs to a head that needs few tokens; one that falls along the diagonal "
+      "has no "
+      "order to speak of.";
+  series.x_label = "b, tokens kept of the head";
+  series.y_label = "share of the loss that is left";
+  series.share = true;
+  series.second = {"", {""}};
+  series.heads = head_names(tables.results);
+  const std::vector<std::string> orders = tables.budgets.distinct("order");
+  for (const std::string& order : orders)
+    if (tables.results.has(std::filesystem::path("curves") / (order + ".npy"))) series.lines.push_back(order);
+  for (std::size_t i = 0; i < series.lines.size(); ++i)
+    series.add(0, i, tables.results.array(std::filesystem::path("curves") / (series.lines[i] + ".npy")),
+               tables.results);
+  return figure_of(series);
+}
+
+}  // namespace
+
+Section budget_section(const Tables& tables) {
+  Section section{"budgets", "Head budgets", "", {}, ""};
+  for (auto figure : {loss_figure(tables.budgets), share_figure(tables), curve_figure(tables)})
+    if (figure) section.figures.push_back(std::move(*figure));
+  if (section.figures.empty())
+    section.missing = "No budgets shared between heads; kvreplay budget DUMP --out DIR computes them.";
+  return section;
+}
+
+}  // namespace kvreplay::report

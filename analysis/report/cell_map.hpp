@@ -1,0 +1,31 @@
+#pragma once
+
+#include "analysis/report/color_scale.hpp"
+#include "sim/head_group.hpp"
+
+#include <string>
+#include <vector>
+
+namespace kvreplay::report {
+
+/// A matrix of colours: heads, or who is how good at what. Without a value: hatched.
+struct CellMap {
+  std::string id;     ///< of the picture, unique in the page
+  std::string title;  ///< what it shows, for those who hear it
+  std::vector<std::string> rows, columns;
+  std::string row_label, column_label;  ///< what rows and columns are
+  Matrix<double> values;                ///< [rows, columns]
+  ColorScale scale;
+  /// Where columns differ in what they are: a scale each, and no legend.
+  std::vector<ColorScale> column_scales;
+  std::string value_label;  ///< beside the legend
+  bool numbers = false;     ///< printed in the cells, three digits
+  /// Cells at which the eye is to stop: the best of a column.
+  std::vector<std::pair<Index, Index>> marked;
+};
+
+std::string svg_of(const CellMap& map);
+/// A row label, a column label and a value a row, digits enough to read the same number back.
+std::string csv_of(const CellMap& map);
+
+}  // namespace kvreplay::report

@@ -1,0 +1,218 @@
+#include "analysis/report/cell_map.hpp"
+#include "analysis/report/line_plot.hpp"
+#include "analysis/report/sections.hpp"
+#include "analysis/report/series.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+namespace kvreplay::report {
+namespace {
+
+constexpr const char* kEvictionMetrics[] = {"output_error", "layer_output_error", "eviction_loss",
+                                            "oracle_recall"};
+
+/// One line a policy; x is the number of tokens kept, ascending.
+LinePlot budget_plot(const Tables& tables, const Wanted& common, const std::string& metric) {
+  const FigureTable& table = tables.evictions;
+  LinePlot plot;
+  const Index l = tables.results.shape().l;
+  std::vector<std::pair<double, std::string>> budgets;
+  for (const std::string& budget : table.distinct("budget", common)) {
+    Wanted wanted = common;
+    wanted.emplace_back("budget", budget);
+    const auto* const entry = table.find(wanted);
+    if (const double kept = tokens_kept(budget, entry->kept, l); !std::isnan(kept))
+      budgets.emplace_back(kept, budget);
+  }
+  std::stable_sort(budgets.begin(), budgets.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (const auto& budget : budgets) plot.at.push_back(budget.first);
+  const std::vector<std::string> policies = table.distinct("policy", common);
+  const std::vector<LineStyle> styles = styles_by_name(policies);
+  std::vector<double> all;
+  for (std::size_t p = 0; p < policies.size(); ++p) {
+    LinePlot::Line line{policies[p], styles[p], {}};
+    for (const auto& budget : budgets) {
+      Wanted wanted = common;
+      wanted.emplace_back("policy", policies[p]);
+      wanted.emplace_back("budget", budget.second);
+      const auto* const entry = table.find(wanted);
+      line.values.push_back(entry == nullptr ? kNan : entry->model);
+    }
+    const bool any =
+        std::any_of(line.values.begin(), line.values.end(), [](double v) { return !std::isnan(v); });
+    all.insert(all.end(), line.values.begin(), line.values.end());
+    if (any) plot.lines.push_back(std::move(line));
+  }
+  plot.x = linear_axis("tokens kept of each head", plot.at, true);
+  if (!plot.at.empty()) plot.x.high = plot.at.back();
+  plot.y = metric == "oracle_recall" ? Axis{metric, 0, 1, false} : log_axis(metric, all);
+  return plot;
+}
+
+std::optional<Figure> budget_figure(const Tables& tables) {
+  const FigureTable& table = tables.evictions;
+  std::vector<Variant> variants;
+  Figure figure;
+  figure.name = "error-by-budget";
+  for (const char* metric : kEvictionMetrics) {
+    std::vector<std::string> rows_list = table.distinct("rows", {{"metric", metric}});
+    std::sort(rows_list.begin(), rows_list.end());
+    for (const std::string& rows : rows_list)
+      for (const std::string& phase : table.distinct("phase", {{"metric", metric}, {"rows", rows}}))
+        for (const std::string& semantics : table.distinct("semantics", {{"phase", phase}})) {
+          const Wanted common = {
+              {"metric", metric}, {"rows", rows}, {"phase", phase}, {"semantics", semantics}};
+          if (table.find(common) == nullptr) continue;
+          LinePlot plot = budget_plot(tables, common, metric);
+          if (plot.at.empty() || plot.lines.empty()) continue;
+          plot.id = fmt::format("error-by-budget-{}", variants.size());
+          plot.title = fmt::format("{} by tokens kept, on the {}, phase {}, {}", metric, rows_text(rows),
+                                   phase, semantics);
+          variants.push_back({{metric, rows_text(rows), phase, semantics}, svg_of(plot)});
+          if (variants.size() == 1)
+            figure.files = {svg_file(figure.name, variants.back().html), csv_file(figure.name, csv_of(plot))};
+        }
+  }
+  if (variants.empty()) return std::nullopt;
+  figure.heading = "Error by budget";
+  figure.reading =
+      "Each line is a policy: the same base has the same colour and marker, the score on top of it another "
+      "dash. "
+      "Lower is better (of oracle_recall higher); a line that falls late keeps the wrong tokens first. Zeros "
+      "stand on "
+      "the lower edge.";
+  figure.body = variants_html({"metric", "on the", "phase", "semantics"}, variants);
+  return figure;
+}
+
+std::optional<Figure> layer_figure(const Tables& tables) {
+  const FigureTable& table = tables.evictions;
+  const std::string rows = best_rows(table);
+  std::vector<CellMap> maps;
+  std::vector<Variant> variants;
+  for (const std::string& phase : table.distinct("phase"))
+    for (const std::string& semantics : table.distinct("semantics", {{"phase", phase}}))
+      for (const std::string& budget : table.distinct("budget", {{"phase", phase}})) {
+        const Wanted common = {{"metric", "output_error"},
+                               {"rows", rows},
+                               {"phase", phase},
+                               {"semantics", semantics},
+                               {"budget", budget}};
+        CellMap map;
+        map.rows = table.distinct("policy", common);
+        if (map.rows.empty()) continue;
+        for (const Index layer : tables.results.layers()) map.columns.push_back(std::to_string(layer));
+        map.values.resize(static_cast<Index>(map.rows.size()), static_cast<Index>(map.columns.size()));
+        for (std::size_t p = 0; p < map.rows.size(); ++p) {
+          Wanted wanted = common;
+          wanted.emplace_back("policy", map.rows[p]);
+          const auto& layers = table.find(wanted)->layers;
+          for (std::size_t i = 0; i < layers.size(); ++i)
+            map.values(static_cast<Index>(p), static_cast<Index>(i)) = layers[i];
+        }
+        map.id = fmt::format("error-by-layer-{}", maps.size());
+        map.title = fmt::format("Output error of every policy and layer, budget {}, phase {}", budget, phase);
+        map.column_label = "layer";
+        map.scale = color_scale("output_error",
+                                std::span(map.values.data(), static_cast<std::size_t>(map.values.size())));
+        map.value_label = fmt::format("output_error on the {}", rows_text(rows));
+        map.numbers = map.columns.size() <= 8;
+        variants.push_back({{phase, budget, semantics}, svg_of(map)});
+        maps.push_back(std::move(map));
+      }
+  if (maps.empty()) return std::nullopt;
+  Figure figure;
+  figure.name = "error-by-layer";
+  figure.heading = "Which layers lose";
+  figure.reading =
+      "Policies downwards, layers across: a dark column is a layer that no policy serves well, a dark row a "
+      "policy that "
+      "fails everywhere. An error is a share of its own layer's output.";
+  figure.body = variants_html({"phase", "budget", "semantics"}, variants);
+  figure.files = {svg_file(figure.name, variants.front().html), csv_file(figure.name, csv_of(maps.front()))};
+  return figure;
+}
+
+/// decode/ holds runs that only append under a name of their own.
+constexpr std::string_view kAppendOnly = "~append-only";
+
+struct DecodeRun {
+  std::string option, policy, file;
+};
+
+DecodeRun decode_run(const FigureTable& table, const FigureTable::Entry& entry) {
+  const std::string &name = table.key(entry, "policy"), &semantics = table.key(entry, "semantics"),
+                    &budget = table.key(entry, "budget");
+  const bool appends = name.ends_with(kAppendOnly);
+  return {fmt::format("{}{}, {}", budget, appends ? ", append-only" : "", semantics),
+          appends ? name.substr(0, name.size() - kAppendOnly.size()) : name,
+          fmt::format("{}-{}-{}.npy", name, semantics, budget)};
+}
+
+/// Every entry of the last axis becomes the mean of those up to it.
+void running_means(ResultReader::Array& array) {
+  const Index steps = array.shape.empty() ? 0 : array.shape.back();
+  for (Index first = 0; steps > 0 && first < static_cast<Index>(array.values.size()); first += steps) {
+    double sum = 0;
+    for (Index step = 0; step < steps; ++step) {
+      double& value = array.values[static_cast<std::size_t>(first + step)];
+      sum += value;
+      value = sum / static_cast<double>(step + 1);
+    }
+  }
+}
+
+std::size_t place_in(std::vector<std::string>& list, const std::string& name) {
+  const auto found = std::find(list.begin(), list.end(), name);
+  if (found == list.end()) list.push_back(name);
+  return static_cast<std::size_t>(std::find(list.begin(), list.end(), name) - list.begin());
+}
+
+std::optional<Figure> decode_figure(const Tables& tables) {
+  const FigureTable& table = tables.decode;
+  if (table.empty()) return std::nullopt;
+  SeriesFigure series;
+  series.name = "decode";
+  series.heading = "Output error while decoding";
+  series.reading =
+      "The cache is cut again at every step (append-only: never). Each line is the output error, ||o' - "
+      "o||^2 / ||o||^2, "
+      "as its mean over the steps so far; the last point is the mean of decode.csv. A line that climbs is a "
+      "policy that "
+      "throws away what later steps need. Zeros stand on the lower edge.";
+  series.x_label = "decoding step";
+  series.y_label = "mean output error of the steps so far";
+  series.second = {"budget", {}};
+  series.heads = head_names(tables.results);
+  for (const auto& entry : table.entries()) {
+    const DecodeRun run = decode_run(table, entry);
+    place_in(series.second.options, run.option);
+    place_in(series.lines, run.policy);
+  }
+  for (const auto& entry : table.entries()) {
+    if (table.key(entry, "metric") != "mean") continue;
+    const DecodeRun run = decode_run(table, entry);
+    auto array = tables.results.array(std::filesystem::path("decode") / run.file);
+    running_means(array);
+    series.add(place_in(series.second.options, run.option), place_in(series.lines, run.policy), array,
+               tables.results);
+  }
+  return figure_of(series);
+}
+
+}  // namespace
+
+Section eviction_section(const Tables& tables) {
+  Section section{"evictions", "Evictions", "", {}, ""};
+  for (auto figure : {budget_figure(tables), layer_figure(tables), decode_figure(tables)})
+    if (figure) section.figures.push_back(std::move(*figure));
+  if (section.figures.empty()) section.missing = "No evictions; kvreplay evict DUMP --out DIR measures them.";
+  return section;
+}
+
+}  // namespace kvreplay::report

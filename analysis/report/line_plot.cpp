@@ -1,0 +1,148 @@
+#include "analysis/report/line_plot.hpp"
+
+#include "analysis/csv.hpp"
+#include "analysis/report/plot_frame.hpp"
+#include "analysis/report/text.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace kvreplay::report {
+namespace {
+
+constexpr double kLabelHeight = 13;
+constexpr int kColors = 8, kDashes = 6, kMarkers = 6;
+
+/// One closed shape around the point, as the tail of a path.
+std::string marker_path(int marker, double x, double y) {
+  const auto at = [&](double dx, double dy) { return fmt::format("{} {}", px(x + dx), px(y + dy)); };
+  switch (marker) {
+    case 0:
+      return fmt::format("M{}a3 3 0 1 0 6 0a3 3 0 1 0 -6 0z", at(-3, 0));
+    case 1:
+      return fmt::format("M{}h5.4v5.4h-5.4z", at(-2.7, -2.7));
+    case 2:
+      return fmt::format("M{}L{}L{}z", at(0, -3.6), at(3.4, 2.6), at(-3.4, 2.6));
+    case 3:
+      return fmt::format("M{}L{}L{}L{}z", at(0, -3.8), at(3.8, 0), at(0, 3.8), at(-3.8, 0));
+    case 4:
+      return fmt::format("M{}L{}L{}z", at(0, 3.6), at(3.4, -2.6), at(-3.4, -2.6));
+    default:
+      return fmt::format("M{}h6.8v2h-6.8z", at(-3.4, -1));
+  }
+}
+
+std::string path_of(const LinePlot& plot, const LinePlot::Line& line, const PlotFrame& frame) {
+  std::string path;
+  bool pen_down = false;
+  for (std::size_t i = 0; i < plot.at.size(); ++i) {
+    const double y = plot.y.at(line.values[i]);
+    if (!std::isnan(y))
+      path +=
+          fmt::format("{}{} {}", pen_down ? 'L' : 'M', px(frame.x(plot.x.at(plot.at[i]))), px(frame.y(y)));
+    pen_down = !std::isnan(y);
+  }
+  return path;
+}
+
+struct Label {
+  std::size_t line;
+  double wanted, y;  // pixels
+};
+
+/// Labels at the lines' ends, moved apart where they would overlap.
+std::vector<Label> placed_labels(const LinePlot& plot, const PlotFrame& frame) {
+  std::vector<Label> labels;
+  for (std::size_t i = 0; i < plot.lines.size(); ++i) {
+    const auto& values = plot.lines[i].values;
+    const auto last = std::find_if(values.rbegin(), values.rend(), [](double v) { return !std::isnan(v); });
+    if (last != values.rend()) labels.push_back({i, frame.y(plot.y.at(*last)), 0});
+  }
+  if (plot.listed)
+    for (std::size_t i = 0; i < labels.size(); ++i)
+      labels[i].wanted = frame.top + 8 + kLabelHeight * static_cast<double>(i);
+  std::stable_sort(labels.begin(), labels.end(),
+                   [](const Label& a, const Label& b) { return a.wanted < b.wanted; });
+  double free = frame.top + 4;
+  for (Label& label : labels) label.y = free = std::max(label.wanted, free), free += kLabelHeight;
+  double limit = frame.top + frame.height;
+  for (auto label = labels.rbegin(); label != labels.rend(); ++label)
+    label->y = std::min(label->y, limit), limit = label->y - kLabelHeight;
+  return labels;
+}
+
+}  // namespace
+
+std::vector<LineStyle> styles_by_name(const std::vector<std::string>& names) {
+  std::vector<std::string> bases, scores;
+  const auto index_in = [](std::vector<std::string>& list, const std::string& name) {
+    const auto found = std::find(list.begin(), list.end(), name);
+    if (found != list.end()) return static_cast<int>(found - list.begin());
+    list.push_back(name);
+    return static_cast<int>(list.size() - 1);
+  };
+  std::vector<LineStyle> styles;
+  for (const std::string& name : names) {
+    const std::size_t plus = name.find('+');
+    const int base = index_in(bases, name.substr(0, plus));
+    const int score = plus == std::string::npos ? 0 : 1 + index_in(scores, name.substr(plus + 1));
+    // A base beyond the last colour comes again with another dash and marker.
+    styles.push_back(
+        {base % kColors, (score + base / kColors) % kDashes, (base + base / kColors) % kMarkers});
+  }
+  return styles;
+}
+
+std::string svg_of(const LinePlot& plot) {
+  PlotFrame frame;
+  frame.height = std::max(frame.height, kLabelHeight * static_cast<double>(plot.lines.size()) + 10);
+  double label_width = 0;
+  for (const auto& line : plot.lines) label_width = std::max(label_width, text_width(line.name));
+  Svg svg(plot.id, frame.left + frame.width + 44 + label_width, frame.top + frame.height + 44, plot.title);
+  draw_x_axis(svg, frame, plot.x);
+  draw_y_axis(svg, frame, plot.y);
+  svg.rect(frame.left, frame.top, frame.width, frame.height, "class=\"frame\"");
+  for (std::size_t i = 0; i < plot.lines.size(); ++i) {
+    const auto& line = plot.lines[i];
+    svg.raw(fmt::format("<path class=\"line c{} d{}\" data-line=\"{}\" d=\"{}\"/>", line.style.color,
+                        line.style.dash, i, path_of(plot, line, frame)));
+    if (!plot.markers) continue;
+    std::string shapes;
+    for (std::size_t j = 0; j < plot.at.size(); ++j)
+      if (const double y = plot.y.at(line.values[j]); !std::isnan(y))
+        shapes += marker_path(line.style.marker, frame.x(plot.x.at(plot.at[j])), frame.y(y));
+    svg.raw(fmt::format("<path class=\"mark c{}\" data-line=\"{}\" d=\"{}\"/>", line.style.color, i, shapes));
+  }
+  const double end = frame.left + frame.width;
+  for (const Label& label : placed_labels(plot, frame)) {
+    const auto& line = plot.lines[label.line];
+    if (!plot.listed && std::abs(label.y - label.wanted) > 1)
+      svg.line(end + 1, label.wanted, end + 9, label.y, "leader");
+    svg.raw(fmt::format("<path class=\"line c{} d{}\" data-key=\"{}\" d=\"M{} {}h22\"/>", line.style.color,
+                        line.style.dash, label.line, px(end + 9), px(label.y)));
+    svg.raw(fmt::format("<path class=\"mark c{}\" data-key=\"{}\" d=\"{}\"/>", line.style.color, label.line,
+                        marker_path(line.style.marker, end + 20, label.y)));
+    svg.text(end + 35, label.y + 4, "start", line.name, "", fmt::format("data-key=\"{}\"", label.line));
+  }
+  std::string data = fmt::format(R"({{"frame":{},"x":{},"y":{},"at":{},"lines":[)", frame_json(frame),
+                                 axis_json(plot.x), axis_json(plot.y), json_numbers(plot.at));
+  for (std::size_t i = 0; i < plot.lines.size(); ++i)
+    data += fmt::format(R"({}{{"name":{},"values":{}}})", i == 0 ? "" : ",", json_string(plot.lines[i].name),
+                        json_numbers(plot.lines[i].values));
+  svg.rect(frame.left, frame.top, frame.width, frame.height,
+           fmt::format("class=\"probe\" data-plot='{}]}}'", attribute_safe(data)));
+  return svg.finish();
+}
+
+std::string csv_of(const LinePlot& plot) {
+  std::string csv = fmt::format("{},line,{}\n", csv_field(plot.x.label), csv_field(plot.y.label));
+  for (const auto& line : plot.lines)
+    for (std::size_t i = 0; i < plot.at.size(); ++i)
+      csv += fmt::format("{},{},{}\n", shortest(plot.at[i]), csv_field(line.name), shortest(line.values[i]));
+  return csv;
+}
+
+}  // namespace kvreplay::report

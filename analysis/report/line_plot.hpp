@@ -1,0 +1,39 @@
+#pragma once
+
+#include "analysis/report/axis.hpp"
+
+#include <string>
+#include <vector>
+
+namespace kvreplay::report {
+
+/// How a line looks: colours 0..7 of figure.css, dashes 0..5 and markers 0..5.
+struct LineStyle {
+  int color = 0, dash = 0, marker = 0;
+};
+
+/// By the parts of a name "BASE+SCORE": colour and marker by the base, the dash by the score, each by the
+/// order in which it first comes.
+std::vector<LineStyle> styles_by_name(const std::vector<std::string>& names);
+
+/// Lines over shared x, each named beside the plot: at the height of its end, or with `listed` in order. NaN
+/// is a gap.
+struct LinePlot {
+  std::string id, title;
+  Axis x, y;
+  std::vector<double> at;  ///< x of every point
+  struct Line {
+    std::string name;
+    LineStyle style;
+    std::vector<double> values;  ///< one each of `at`
+  };
+  std::vector<Line> lines;
+  bool markers = true, listed = false;
+};
+
+/// With the numbers beside it, for what the page's script says under the mouse.
+std::string svg_of(const LinePlot& plot);
+/// x, line, y.
+std::string csv_of(const LinePlot& plot);
+
+}  // namespace kvreplay::report

@@ -1,0 +1,220 @@
+#include "analysis/report/cell_map.hpp"
+#include "analysis/report/sections.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace kvreplay::report {
+namespace {
+
+Figure variants_figure(const std::string& name, const std::vector<std::string>& labels,
+                       const std::vector<std::pair<std::vector<std::string>, CellMap>>& maps) {
+  Figure figure;
+  figure.name = name;
+  std::vector<Variant> variants;
+  for (const auto& [picked, map] : maps) variants.push_back({picked, svg_of(map)});
+  figure.body = variants_html(labels, variants);
+  figure.files = {svg_file(name, variants.front().html), csv_file(name, csv_of(maps.front().second))};
+  return figure;
+}
+
+/// Scores down; Spearman and recall, of the median and the worst head, across.
+CellMap agreement_map(const FigureTable& agreement, const std::string& reference, const std::string& rows,
+                      const std::string& reserve) {
+  CellMap map;
+  map.title = fmt::format("How well each score follows {} on the {}", reference, rows_text(rows));
+  map.column_label = "rank correlation (Spearman), and recall of the costliest 10 %";
+  map.columns = {"rho median", "rho worst", "recall median", "recall worst"};
+  const ColorScale rho = color_scale("spearman", {}), recall = color_scale("recall@10%", {});
+  map.column_scales = {rho, rho, recall, recall};
+  map.numbers = true;
+  const Wanted common = {{"reference", reference}, {"rows", rows}, {"reserve", reserve}};
+  map.rows = agreement.distinct("score", common);
+  map.values.resize(static_cast<Index>(map.rows.size()), 4);
+  for (std::size_t i = 0; i < map.rows.size(); ++i) {
+    const auto of = [&](const char* metric, double (*figure)(const std::vector<double>&)) {
+      Wanted wanted = common;
+      wanted.emplace_back("score", map.rows[i]);
+      wanted.emplace_back("metric", metric);
+      const auto* const entry = agreement.find(wanted);
+      return entry == nullptr ? kNan : figure(entry->heads);
+    };
+    const auto middle = [](const std::vector<double>& values) { return median(values); };
+    map.values.row(static_cast<Index>(i)) << of("spearman", middle), of("spearman", smallest),
+        of("recall@10%", middle), of("recall@10%", smallest);
+  }
+  return map;
+}
+
+std::optional<Figure> agreement_figure(const FigureTable& agreement) {
+  // The exact cost of a removal first, then the other references as the table has them.
+  std::vector<std::string> references = agreement.distinct("reference");
+  const auto remove = std::find(references.begin(), references.end(), "exact_remove");
+  if (remove != references.end()) std::rotate(references.begin(), remove, remove + 1);
+  std::vector<std::pair<std::vector<std::string>, CellMap>> maps;
+  for (const std::string& reference : references)
+    for (const std::string& rows : agreement.distinct("rows", {{"reference", reference}}))
+      for (const std::string& reserve : agreement.distinct("reserve", {{"reference", reference}})) {
+        CellMap map = agreement_map(agreement, reference, rows, reserve);
+        map.id = fmt::format("scores-{}", maps.size());
+        maps.push_back({{fmt::format("{} ({})", reference, rows_text(rows)), reserve}, std::move(map)});
+      }
+  if (maps.empty()) return std::nullopt;
+  Figure figure = variants_figure("scores", {"against", "last tokens left out"}, maps);
+  figure.heading =
+      fmt::format("How well each score follows the exact error of {}",
+                  references.front() == "exact_remove" ? "removing a token" : references.front());
+  figure.reading =
+      "Rows are scores that eviction methods rank tokens by; blue is good. 1 is perfect: the score ranks a "
+      "head's tokens as "
+      "the exact error does (rho), or finds all of the tenth that costs most (recall). \"Worst\" is the head "
+      "that it misleads most.";
+  return figure;
+}
+
+bool knows_the_future(const std::string& policy) { return policy.starts_with("oracle"); }
+
+/// The lowest of every column, oracles apart.
+void mark_lowest(CellMap& map) {
+  for (Index c = 0; c < map.values.cols(); ++c) {
+    Index best = -1;
+    for (Index r = 0; r < map.values.rows(); ++r)
+      if (!std::isnan(map.values(r, c)) && !knows_the_future(map.rows[static_cast<std::size_t>(r)]) &&
+          (best < 0 || map.values(r, c) < map.values(best, c)))
+        best = r;
+    if (best >= 0) map.marked.emplace_back(best, c);
+  }
+}
+
+void finish_errors(CellMap& map, const std::string& what) {
+  map.numbers = true;
+  map.scale =
+      color_scale("output_error", std::span(map.values.data(), static_cast<std::size_t>(map.values.size())));
+  map.value_label = what;
+  mark_lowest(map);
+}
+
+/// A figure of the whole model, rows by columns.
+CellMap model_map(const FigureTable& table, const char* row_key, const char* column_key,
+                  const Wanted& common) {
+  CellMap map;
+  map.rows = table.distinct(row_key, common);
+  map.columns = table.distinct(column_key, common);
+  map.values = Matrix<double>::Constant(static_cast<Index>(map.rows.size()),
+                                        static_cast<Index>(map.columns.size()), kNan);
+  for (std::size_t r = 0; r < map.rows.size(); ++r)
+    for (std::size_t c = 0; c < map.columns.size(); ++c) {
+      Wanted wanted = common;
+      wanted.emplace_back(row_key, map.rows[r]);
+      wanted.emplace_back(column_key, map.columns[c]);
+      if (const auto* const entry = table.find(wanted))
+        map.values(static_cast<Index>(r), static_cast<Index>(c)) = entry->model;
+    }
+  return map;
+}
+
+std::optional<Figure> eviction_figure(const Tables& tables) {
+  const FigureTable& table = tables.evictions;
+  std::vector<std::pair<std::vector<std::string>, CellMap>> maps;
+  std::vector<std::string> rows_list = table.distinct("rows", {{"metric", "output_error"}});
+  std::sort(rows_list.begin(), rows_list.end());  // "future" first
+  for (const std::string& rows : rows_list)
+    for (const std::string& phase : table.distinct("phase"))
+      for (const std::string& semantics : table.distinct("semantics", {{"phase", phase}})) {
+        const Wanted common = {
+            {"metric", "output_error"}, {"rows", rows}, {"phase", phase}, {"semantics", semantics}};
+        if (table.find(common) == nullptr) continue;
+        CellMap map = model_map(table, "policy", "budget", common);
+        map.id = fmt::format("policies-{}", maps.size());
+        map.title = fmt::format("Output error of every policy on the {}, phase {}", rows_text(rows), phase);
+        map.column_label = "kept of the prompt";
+        for (std::string& budget : map.columns) {
+          const double kept = tokens_kept(budget, "", tables.results.shape().l);
+          if (!std::isnan(kept)) budget = fmt::format("{:g} tokens", kept);
+        }
+        finish_errors(map, fmt::format("||o' - o||^2 / ||o||^2 on the {}", rows_text(rows)));
+        maps.push_back({{rows_text(rows), phase, semantics}, std::move(map)});
+      }
+  if (maps.empty()) return std::nullopt;
+  Figure figure = variants_figure("policies", {"on the", "phase", "semantics"}, maps);
+  figure.heading = "What each policy loses, by tokens kept";
+  figure.reading =
+      "The exact change of all heads' outputs when only so many tokens a head stay: darker is worse, 0.01 is "
+      "one "
+      "per cent of the output's energy. Bold: the lowest of the column, oracles (which know the decoding "
+      "steps) "
+      "apart.";
+  return figure;
+}
+
+std::optional<Figure> budget_figure(const FigureTable& table) {
+  std::vector<std::pair<std::vector<std::string>, CellMap>> maps;
+  for (const std::string& order : table.distinct("order")) {
+    CellMap map = model_map(table, "method", "sigma", {{"order", order}, {"metric", "output_error"}});
+    map.id = fmt::format("shares-{}", maps.size());
+    map.title = fmt::format("Output error of every way to share a budget, order {}", order);
+    map.column_label = "share of tokens evicted";
+    finish_errors(map, "||o' - o||^2 / ||o||^2 on the decoding steps");
+    maps.push_back({{order}, std::move(map)});
+  }
+  if (maps.empty()) return std::nullopt;
+  Figure figure = variants_figure("shares", {"tokens ranked by"}, maps);
+  figure.heading = "What it is worth to share one budget between heads";
+  figure.reading =
+      "Every row divides the same number of tokens differently between the heads; lower is better, bold is "
+      "the "
+      "lowest.";
+  return figure;
+}
+
+std::optional<Figure> channel_figure(const FigureTable& table) {
+  std::vector<std::pair<std::vector<std::string>, CellMap>> maps;
+  std::vector<std::string> rows_list = table.distinct("rows", {{"metric", "output_error"}});
+  std::sort(rows_list.begin(), rows_list.end());
+  for (const std::string& rows : rows_list) {
+    CellMap map = model_map(table, "method", "ratio", {{"metric", "output_error"}, {"rows", rows}});
+    map.id = fmt::format("pruning-{}", maps.size());
+    map.title = fmt::format("Output error of every channel selection on the {}", rows_text(rows));
+    map.column_label = "share of key channels pruned";
+    finish_errors(map, fmt::format("||o' - o||^2 / ||o||^2 on the {}", rows_text(rows)));
+    maps.push_back({{rows_text(rows)}, std::move(map)});
+  }
+  if (maps.empty()) return std::nullopt;
+  Figure figure = variants_figure("pruning", {"on the"}, maps);
+  figure.heading = "What pruning key channels costs";
+  figure.reading =
+      "The exact change of the outputs when a share of every key's channels is set to 0; bold is the lowest.";
+  return figure;
+}
+
+}  // namespace
+
+std::vector<std::string> head_names(const ResultReader& results) {
+  std::vector<std::string> names;
+  for (const Index layer : results.layers())
+    for (Index head = 0; head < results.shape().n_kv; ++head)
+      names.push_back(fmt::format("layer {}, head {}", layer, head));
+  return names;
+}
+
+std::string best_rows(const FigureTable& table) {
+  const std::vector<std::string> rows = table.distinct("rows");
+  return std::find(rows.begin(), rows.end(), "future") != rows.end() ? "future" : "window";
+}
+
+std::string rows_text(const std::string& rows) { return rows == "future" ? "decoding steps" : rows; }
+
+Section overview_section(const Tables& tables) {
+  Section section{"overview", "How good each approximation is", "", {}, ""};
+  for (auto figure : {agreement_figure(tables.agreement), budget_figure(tables.budgets),
+                      eviction_figure(tables), channel_figure(tables.channels)})
+    if (figure) section.figures.push_back(std::move(*figure));
+  if (section.figures.empty())
+    section.missing =
+        "These results hold no table of figures; kvreplay analyze DUMP --out DIR writes them all.";
+  return section;
+}
+
+}  // namespace kvreplay::report

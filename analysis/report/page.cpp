@@ -1,0 +1,101 @@
+#include "analysis/report/page.hpp"
+
+#include "analysis/report/assets.hpp"
+#include "analysis/report/color_scale.hpp"
+#include "analysis/report/text.hpp"
+
+#include <fmt/format.h>
+
+namespace kvreplay::report {
+namespace {
+
+constexpr int kTableColors = 128;
+constexpr std::size_t kShownRemarks = 3;
+
+std::string colors_json() {
+  const auto table = [](bool diverging) {
+    std::string colors;
+    for (int i = 0; i < kTableColors; ++i) {
+      const double t = static_cast<double>(i) / (kTableColors - 1);
+      colors += fmt::format("{}\"{}\"", i == 0 ? "" : ",",
+                            hex(diverging ? png::diverging_color(2 * t - 1) : png::sequential_color(t)));
+    }
+    return colors;
+  };
+  return fmt::format(R"({{"sequential":[{}],"diverging":[{}]}})", table(false), table(true));
+}
+
+std::string figure_html(const Figure& figure, const std::string& folder) {
+  std::string links;
+  for (const FigureFile& file : figure.files)
+    links += fmt::format("<a href=\"{}/{}\">{}</a>", escaped(folder), escaped(file.name),
+                         file.name.ends_with(".csv")   ? "CSV"
+                         : file.name.ends_with(".svg") ? "SVG"
+                                                       : "PNG");
+  std::string html = fmt::format("<figure id=\"{0}\"><h3>{1}</h3>{2}<figcaption>{3}", escaped(figure.name),
+                                 escaped(figure.heading), figure.body, escaped(figure.reading));
+  if (!figure.note.empty()) html += fmt::format(" <span class=\"note\">{}</span>", escaped(figure.note));
+  return html + fmt::format("<span class=\"files\">{}</span></figcaption></figure>\n", links);
+}
+
+std::string section_html(const Section& section, const std::string& folder) {
+  std::string html =
+      fmt::format("<section id=\"{}\"><h2>{}</h2>\n", escaped(section.id), escaped(section.heading));
+  if (!section.missing.empty())
+    html += fmt::format("<p class=\"missing\">{}</p>\n", escaped(section.missing));
+  if (!section.figures.empty()) {
+    html += "<div class=\"figures\">\n";
+    for (const Figure& figure : section.figures) html += figure_html(figure, folder);
+    html += "</div>\n";
+  }
+  return html + section.html + "</section>\n";
+}
+
+/// The first few; a first screen is for figures.
+std::string remarks_html(const std::vector<std::string>& remarks) {
+  if (remarks.empty()) return "";
+  const auto list = [&](std::size_t from, std::size_t to) {
+    std::string items;
+    for (std::size_t i = from; i < to; ++i) items += fmt::format("<li>{}</li>", escaped(remarks[i]));
+    return fmt::format("<ul class=\"remarks\">{}</ul>\n", items);
+  };
+  const std::size_t first = remarks.size() > kShownRemarks + 1 ? kShownRemarks : remarks.size();
+  std::string html = list(0, first);
+  if (first < remarks.size())
+    html += fmt::format("<details class=\"remarks\"><summary>{} more notes</summary>{}</details>\n",
+                        remarks.size() - first, list(first, remarks.size()));
+  return html;
+}
+
+std::string header_html(const Page& page) {
+  std::string html = fmt::format("<header><h1>{}</h1>\n<p class=\"lead\">{}</p>\n<dl class=\"facts\">",
+                                 escaped(page.title), escaped(page.lead));
+  for (const auto& [name, value] : page.facts)
+    html += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>", escaped(name), escaped(value));
+  html += "</dl>\n";
+  html += remarks_html(page.remarks);
+  html += "<nav>";
+  for (const Section& section : page.sections)
+    html += fmt::format("<a href=\"#{}\">{}</a>", escaped(section.id), escaped(section.heading));
+  return html + "</nav></header>\n";
+}
+
+}  // namespace
+
+std::string html_of(const Page& page, const std::string& figure_folder) {
+  std::string html = fmt::format(
+      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
+      "<meta name=\"color-scheme\" content=\"light "
+      "dark\"/>\n<title>{}</title>\n<style>\n{}{}</style>\n</head>\n"
+      "<body>\n{}<main>\n",
+      escaped(page.title), figure_css(), report_css(), header_html(page));
+  for (const Section& section : page.sections) html += section_html(section, figure_folder);
+  return html + fmt::format(
+                    "</main>\n<div id=\"tip\" role=\"status\" hidden=\"\"></div>\n"
+                    "<script type=\"application/json\" id=\"colors\">{}</script>\n<script>\n{}</script>\n"
+                    "</body>\n</html>\n",
+                    colors_json(), report_js());
+}
+
+}  // namespace kvreplay::report

@@ -1,0 +1,26 @@
+#pragma once
+
+#include "analysis/report/page.hpp"
+#include "analysis/tables/result_reader.hpp"
+
+#include <filesystem>
+#include <string>
+
+namespace kvreplay::report {
+
+/// Everything that the page shows, from the folder alone. An empty title: the model's name.
+Page make_page(const ResultReader& results, const std::string& title);
+
+/// Where a report goes: the page, and beside it the folder of its figures' files, which is the report's own:
+/// "figures" beside index.html, "<name>-figures" beside <name>.html.
+struct ReportPlace {
+  std::filesystem::path page, figures;
+};
+ReportPlace report_place(const std::filesystem::path& page);
+
+/// Writes the figures' files and then the page; a report that was there is replaced, file by file, each whole
+/// or not at all. Throws InputError where something cannot be written, or the folder of figures holds what no
+/// report put there.
+void write_report(const Page& page, const ReportPlace& place);
+
+}  // namespace kvreplay::report

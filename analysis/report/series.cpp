@@ -1,0 +1,125 @@
+#include "analysis/report/series.hpp"
+
+#include "analysis/csv.hpp"
+#include "analysis/report/figure_table.hpp"
+#include "analysis/report/line_plot.hpp"
+#include "analysis/report/text.hpp"
+#include "data/error.hpp"
+#include "data/npy/npy_header.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace kvreplay::report {
+namespace {
+
+constexpr Index kMostPoints = 64;
+constexpr std::size_t kMostLineValues = 600'000;
+
+using Lines = std::vector<std::vector<double>>;  // [line][entry]
+
+Lines medians_of(const std::vector<Lines>& heads) {
+  Lines medians = heads.front();
+  for (std::size_t i = 0; i < medians.size(); ++i)
+    for (std::size_t j = 0; j < medians[i].size(); ++j) {
+      std::vector<double> values;
+      for (const Lines& head : heads) values.push_back(head[i][j]);
+      medians[i][j] = median(std::move(values));
+    }
+  return medians;
+}
+
+std::string json_of(const Lines& lines) {
+  std::string json;
+  for (const auto& line : lines) json += fmt::format("{}{}", json.empty() ? "" : ",", json_numbers(line));
+  return fmt::format("[{}]", json);
+}
+
+std::string csv_of(const SeriesFigure& series) {
+  std::string csv =
+      fmt::format("{},head,line,{},value\n", csv_field(series.second.label), csv_field(series.x_label));
+  for (std::size_t o = 0; o < series.values.size(); ++o)
+    for (std::size_t h = 0; h < series.heads.size(); ++h)
+      for (std::size_t i = 0; i < series.lines.size(); ++i)
+        for (std::size_t j = 0; j < series.at.size(); ++j)
+          if (const double value = series.values[o][h][i][j]; !std::isnan(value))
+            csv += fmt::format("{},{},{},{},{}\n", csv_field(series.second.options[o]),
+                               csv_field(series.heads[h]), csv_field(series.lines[i]), series.at[j],
+                               shortest(value));
+  return csv;
+}
+
+}  // namespace
+
+void SeriesFigure::add(std::size_t option, std::size_t line, const ResultReader::Array& array,
+                       const ResultReader& results) {
+  const auto layers = static_cast<Index>(results.layers().size());
+  const bool fits = array.shape.size() == 3 && array.shape[0] == layers &&
+                    array.shape[1] == results.shape().n_kv && array.shape[2] > 0 &&
+                    (length == 0 || array.shape[2] == length);
+  if (!fits)
+    throw InputError(fmt::format("{}: an array of {}", results.folder().string(), lines[line]),
+                     fmt::format("shape [{}, {}, {}]", layers, results.shape().n_kv,
+                                 length == 0 ? "n" : std::to_string(length)),
+                     "shape " + shape_text(array.shape));
+  if (length == 0) {
+    length = array.shape[2];
+    const Index count = std::min(length, kMostPoints);
+    for (Index i = 0; i < count; ++i)
+      at.push_back(static_cast<double>(count == 1 ? 0 : i * (length - 1) / (count - 1)));
+    values.assign(second.options.size(),
+                  std::vector(heads.size(), Lines(lines.size(), std::vector<double>(at.size(), kNan))));
+  }
+  for (std::size_t h = 0; h < heads.size(); ++h) {
+    const double* const of_head = array.values.data() + static_cast<Index>(h) * length;
+    const double unit = share ? of_head[0] : 1;
+    for (std::size_t j = 0; j < at.size(); ++j)
+      values[option][h][line][j] = unit == 0 ? kNan : of_head[static_cast<Index>(at[j])] / unit;
+  }
+}
+
+std::optional<Figure> figure_of(const SeriesFigure& series) {
+  if (series.values.empty()) return std::nullopt;
+  const bool all_heads =
+      series.values.size() * series.heads.size() * series.lines.size() * series.at.size() <= kMostLineValues;
+  LinePlot plot;
+  plot.id = series.name;
+  plot.title = fmt::format("{}, median of all heads", series.heading);
+  plot.at = series.at;
+  plot.markers = false;
+  plot.listed = true;
+  plot.x = linear_axis(series.x_label, series.at, true);
+  if (series.at.back() > 0) plot.x.high = series.at.back();
+  std::vector<double> drawn;  // medians: single heads would stretch the axis
+  std::string json;
+  for (std::size_t o = 0; o < series.values.size(); ++o) {
+    const Lines medians = medians_of(series.values[o]);
+    json += fmt::format("{}\"0,{}\":{}", json.empty() ? "" : ",", o, json_of(medians));
+    for (std::size_t h = 0; h < series.heads.size() && all_heads; ++h)
+      json += fmt::format(",\"{},{}\":{}", h + 1, o, json_of(series.values[o][h]));
+    for (const auto& line : medians) drawn.insert(drawn.end(), line.begin(), line.end());
+    if (o > 0) continue;
+    const std::vector<LineStyle> styles = styles_by_name(series.lines);
+    for (std::size_t i = 0; i < series.lines.size(); ++i)
+      plot.lines.push_back({series.lines[i], styles[i], medians[i]});
+  }
+  plot.y = series.share ? Axis{series.y_label, 0, 1, false} : log_axis(series.y_label, drawn, 6);
+  if (!series.share) plot.y.low /= 10, plot.y.high *= 10;
+  std::vector<std::string> heads{"median of all heads"};
+  if (all_heads) heads.insert(heads.end(), series.heads.begin(), series.heads.end());
+  const std::string svg = svg_of(plot);
+  Figure figure{series.name, series.heading, series.reading, "", "", {}};
+  if (static_cast<Index>(series.at.size()) < series.length)
+    figure.note = fmt::format("{} of {} points of every line are drawn, evenly spaced. ", series.at.size(),
+                              series.length);
+  if (!all_heads) figure.note += "Single heads are in the CSV.";
+  figure.body = fmt::format("{}<div class=\"scroll\" data-kind=\"series\">{}{}</div>",
+                            picks_html({{"head", heads}, series.second}), svg,
+                            data_html(fmt::format("{{\"values\":{{{}}}}}", json)));
+  figure.files = {svg_file(series.name, svg), csv_file(series.name, csv_of(series))};
+  return figure;
+}
+
+}  // namespace kvreplay::report

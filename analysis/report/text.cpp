@@ -1,0 +1,134 @@
+#include "analysis/report/text.hpp"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <bit>
+#include <cmath>
+#include <vector>
+
+namespace kvreplay::report {
+namespace {
+
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+
+/// The bytes of the UTF-8 character at the start of `text`; 0 where there is none.
+std::size_t character_bytes(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char lead = byte(0);
+  if (lead < 0x80) return 1;
+  const std::size_t size = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
+  if (lead < 0xC2 || lead > 0xF4 || text.size() < size) return 0;
+  for (std::size_t i = 1; i < size; ++i)
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  // Overlong forms, surrogates, what lies beyond U+10FFFF, and XML's two forbidden characters.
+  if ((lead == 0xE0 && byte(1) < 0xA0) || (lead == 0xED && byte(1) > 0x9F) ||
+      (lead == 0xF0 && byte(1) < 0x90) || (lead == 0xF4 && byte(1) > 0x8F) ||
+      (lead == 0xEF && byte(1) == 0xBF && byte(2) >= 0xBE))
+    return 0;
+  return size;
+}
+
+}  // namespace
+
+std::string escaped(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const std::size_t size = character_bytes(text);
+    const char c = text.front();
+    if (size == 0 || (size == 1 && static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t'))
+      out += kReplacement;
+    else if (c == '&')
+      out += "&amp;";
+    else if (c == '<')
+      out += "&lt;";
+    else if (c == '>')
+      out += "&gt;";
+    else if (c == '"')
+      out += "&quot;";
+    else if (c == '\'')
+      out += "&#39;";
+    else
+      out += text.substr(0, size);
+    text.remove_prefix(std::max<std::size_t>(size, 1));
+  }
+  return out;
+}
+
+std::string script_safe(std::string json) {
+  std::string out;
+  out.reserve(json.size());
+  for (const char c : json) {
+    if (c == '<')
+      out += "\\u003c";
+    else
+      out += c;
+  }
+  return out;
+}
+
+std::string attribute_safe(std::string_view json) {
+  std::string out;
+  out.reserve(json.size());
+  for (const char c : json) {
+    if (c == '&')
+      out += "&amp;";
+    else if (c == '<')
+      out += "&lt;";
+    else if (c == '\'')
+      out += "&#39;";
+    else
+      out += c;
+  }
+  return out;
+}
+
+std::string json_string(std::string_view text) {
+  using Json = nlohmann::json;
+  return Json(std::string(text)).dump(-1, ' ', true, Json::error_handler_t::replace);
+}
+
+std::string shown(double value) {
+  if (std::isnan(value)) return "no value";
+  return fmt::format("{:.3g}", value);
+}
+
+std::string json_number(double value) {
+  if (!std::isfinite(value)) return "null";
+  return fmt::format("{:.4g}", value);
+}
+
+std::string json_numbers(std::span<const double> values) {
+  std::string text = "[";
+  for (const double value : values) {
+    if (text.size() > 1) text += ',';
+    text += json_number(value);
+  }
+  return text + "]";
+}
+
+std::string base64(std::span<const std::uint8_t> bytes) {
+  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string text;
+  text.reserve((bytes.size() + 2) / 3 * 4);
+  for (std::size_t i = 0; i < bytes.size(); i += 3) {
+    std::uint32_t group = 0;
+    const std::size_t here = std::min<std::size_t>(3, bytes.size() - i);
+    for (std::size_t j = 0; j < 3; ++j) group = group << 8 | (j < here ? bytes[i + j] : 0u);
+    for (std::size_t j = 0; j < 4; ++j) text += j <= here ? kDigits[group >> (18 - 6 * j) & 63] : '=';
+  }
+  return text;
+}
+
+std::string base64_floats(std::span<const double> values) {
+  std::vector<std::uint8_t> bytes;
+  bytes.reserve(4 * values.size());
+  for (const double value : values) {
+    const auto bits = std::bit_cast<std::uint32_t>(static_cast<float>(value));
+    for (int shift = 0; shift < 32; shift += 8) bytes.push_back(static_cast<std::uint8_t>(bits >> shift));
+  }
+  return base64(bytes);
+}
+
+}  // namespace kvreplay::report

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace kvreplay::report {
+
+/// Text for HTML and XML, between tags and in quoted attributes. What is no UTF-8, or a control character
+/// that XML has no place for, becomes U+FFFD.
+std::string escaped(std::string_view text);
+
+/// JSON that may stand in a <script>: no '<' in it.
+std::string script_safe(std::string json);
+
+/// JSON for an attribute in single quotes.
+std::string attribute_safe(std::string_view json);
+/// A text as JSON, quotes included, ASCII alone.
+std::string json_string(std::string_view text);
+
+/// Three significant digits: "0.0123", "448", "1.2e-05"; "no value" for NaN.
+std::string shown(double value);
+/// As short as JSON allows, four significant digits; "null" for NaN and infinities.
+std::string json_number(double value);
+/// [a,b,...] of json_number().
+std::string json_numbers(std::span<const double> values);
+
+std::string base64(std::span<const std::uint8_t> bytes);
+/// Little-endian float32, as base64.
+std::string base64_floats(std::span<const double> values);
+
+}  // namespace kvreplay::report

@@ -1,0 +1,150 @@
+#include "analysis/report/token_figures.hpp"
+
+#include "analysis/report/figure_table.hpp"
+#include "analysis/result_folder.hpp"
+#include "data/error.hpp"
+#include "data/npy/npy_header.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace kvreplay::report {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// All points of all heads and metrics together; as base64 a page carries 5.3 bytes of each.
+constexpr double kMostSampled = 450'000;
+constexpr double kGridPoints = 22;
+
+std::vector<std::string> metrics_in(const ResultReader& results) {
+  std::vector<std::string> there;
+  if (results.layers().empty()) return there;
+  const fs::path folder = fs::path(layer_name(results.layers().front())) / "tokens";
+  const nlohmann::ordered_json::json_pointer at("/options/tokens/metrics");
+  if (results.summary().contains(at) && results.summary()[at].is_array())
+    for (const auto& metric : results.summary()[at])
+      if (metric.is_string() && results.has(folder / (metric.get<std::string>() + ".npy")))
+        there.push_back(metric.get<std::string>());
+  return there;
+}
+
+/// From 1 to n, evenly in the logarithm, and the table's own: 40 and 1, 5, 10, 20 %.
+std::vector<double> grid(Index n) {
+  std::vector<double> k{1, static_cast<double>(n)};
+  for (double i = 1; i < kGridPoints; ++i)
+    k.push_back(std::floor(std::pow(static_cast<double>(n), i / kGridPoints) + 0.5));
+  for (const double percent : {1.0, 5.0, 10.0, 20.0})
+    k.push_back(std::max(1.0, std::floor(percent * static_cast<double>(n) / 100 + 0.5)));
+  if (n >= 40) k.push_back(40);
+  std::sort(k.begin(), k.end());
+  k.erase(std::unique(k.begin(), k.end()), k.end());
+  return k;
+}
+
+void read_layer(const ResultReader& results, Index layer, TokenFigures& figures) {
+  std::vector<ResultReader::Array> arrays;
+  for (const std::string& metric : figures.metrics) {
+    const fs::path path = fs::path(layer_name(layer)) / "tokens" / (metric + ".npy");
+    arrays.push_back(results.array(path));
+    const auto& shape = arrays.back().shape;
+    const bool fits = shape.size() == 2 && shape[1] == results.shape().l && shape == arrays.front().shape &&
+                      (shape[0] == results.shape().n_kv || shape[0] == results.shape().n_q);
+    if (!fits)
+      throw InputError(
+          (results.folder() / path).string(),
+          fmt::format("shape [{} or {}, {}]", results.shape().n_kv, results.shape().n_q, results.shape().l),
+          "shape " + shape_text(shape));
+  }
+  const Index heads = arrays.front().shape[0], l = results.shape().l;
+  const auto all_heads = static_cast<double>(heads) * static_cast<double>(results.layers().size());
+  const auto most = static_cast<Index>(
+      std::clamp(kMostSampled / (all_heads * static_cast<double>(figures.metrics.size())), 64.0, 1000.0));
+  for (Index head = 0; head < heads; ++head) {
+    figures.heads.push_back(
+        fmt::format("layer {}, {}head {}", layer, heads == results.shape().n_kv ? "" : "query ", head));
+    std::map<std::string, std::vector<Index>> ranks;
+    for (std::size_t m = 0; m < arrays.size(); ++m)
+      ranks[figures.metrics[m]] = ranks_of(arrays[m].values.data() + head * l, l);
+    for (std::size_t r = 0; r < figures.references.size(); ++r) {
+      auto& of_head = figures.recall[r].emplace_back();
+      for (const std::string& score : figures.scores)
+        of_head.push_back(score == figures.references[r]
+                              ? std::vector<double>(figures.k.size(), kNan)
+                              : recall_curve(ranks[score], ranks[figures.references[r]], figures.k));
+    }
+    const std::vector<Index> sample = sampled_tokens(ranks[figures.references.front()], most);
+    figures.positions.emplace_back(sample.begin(), sample.end());
+    auto& values = figures.values.emplace_back();
+    for (std::size_t m = 0; m < arrays.size(); ++m)
+      for (const Index token : sample)
+        values[figures.metrics[m]].push_back(arrays[m].values[static_cast<std::size_t>(head * l + token)]);
+  }
+}
+
+}  // namespace
+
+std::vector<Index> ranks_of(const double* values, Index count) {
+  std::vector<Index> order(static_cast<std::size_t>(count));
+  std::iota(order.begin(), order.end(), Index{0});
+  std::stable_sort(order.begin(), order.end(), [&](Index a, Index b) {
+    if (std::isnan(values[a]) || std::isnan(values[b]))
+      return !std::isnan(values[a]) && std::isnan(values[b]);
+    return values[a] > values[b];
+  });
+  std::vector<Index> rank(order.size());
+  for (std::size_t i = 0; i < order.size(); ++i)
+    rank[static_cast<std::size_t>(order[i])] = static_cast<Index>(i);
+  return rank;
+}
+
+std::vector<double> recall_curve(const std::vector<Index>& score_rank,
+                                 const std::vector<Index>& reference_rank, const std::vector<double>& k) {
+  // A token is in both sets of the k largest from the k above both its ranks on.
+  std::vector<double> enters(score_rank.size() + 1, 0.0);
+  for (std::size_t token = 0; token < score_rank.size(); ++token)
+    ++enters[static_cast<std::size_t>(std::max(score_rank[token], reference_rank[token])) + 1];
+  std::partial_sum(enters.begin(), enters.end(), enters.begin());
+  std::vector<double> recall;
+  for (const double size : k) recall.push_back(enters[static_cast<std::size_t>(size)] / size);
+  return recall;
+}
+
+std::vector<Index> sampled_tokens(const std::vector<Index>& rank, Index most) {
+  const auto n = static_cast<Index>(rank.size());
+  std::vector<Index> tokens;
+  if (n <= most) {
+    tokens.resize(rank.size());
+    std::iota(tokens.begin(), tokens.end(), Index{0});
+    return tokens;
+  }
+  const Index largest = most / 4, spaced = most - largest;
+  for (Index token = 0; token < n; ++token)
+    if (rank[static_cast<std::size_t>(token)] < largest) tokens.push_back(token);
+  for (Index i = 0; i < spaced; ++i) tokens.push_back(i * n / spaced);
+  std::sort(tokens.begin(), tokens.end());
+  tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
+  return tokens;
+}
+
+TokenFigures token_figures(const ResultReader& results) {
+  TokenFigures figures;
+  figures.metrics = metrics_in(results);
+  figures.tokens = results.shape().l;
+  for (const std::string& metric : figures.metrics) {
+    if (metric.starts_with("exact_") || metric.starts_with("oracle_")) figures.references.push_back(metric);
+    if (!metric.starts_with("oracle_")) figures.scores.push_back(metric);
+  }
+  const auto remove = std::find(figures.references.begin(), figures.references.end(), "exact_remove");
+  if (remove != figures.references.end()) std::rotate(figures.references.begin(), remove, remove + 1);
+  if (figures.references.empty() || figures.tokens == 0) return figures;
+  figures.k = grid(figures.tokens);
+  figures.recall.resize(figures.references.size());
+  for (const Index layer : results.layers()) read_layer(results, layer, figures);
+  return figures;
+}
+
+}  // namespace kvreplay::report

@@ -1,0 +1,40 @@
+#pragma once
+
+#include "analysis/tables/result_reader.hpp"
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace kvreplay::report {
+
+/// How many of each reference's k costliest tokens are among a score's k largest, at every k of a grid, and
+/// some tokens' values: of every head with token arrays.
+struct TokenFigures {
+  std::vector<std::string> heads;    ///< "layer 3, head 1", or "..., query head 5" of arrays by query head
+  std::vector<std::string> metrics;  ///< the arrays that there are, in the run's order
+  std::vector<std::string> scores;   ///< those of them that a method could rank by, exact errors among them
+  std::vector<std::string> references;  ///< exact errors and oracles
+  std::vector<double> k;                ///< ascending; token counts
+  /// [reference][head][score][k]; a reference against itself is NaN throughout.
+  std::vector<std::vector<std::vector<std::vector<double>>>> recall;
+
+  Index tokens = 0;                            ///< candidates a head
+  std::vector<std::vector<double>> positions;  ///< [head][point]: the tokens that were sampled
+  std::vector<std::map<std::string, std::vector<double>>> values;  ///< [head], by metric: of these
+};
+
+/// Reads the arrays layer by layer. Without references or heads where the folder has none.
+TokenFigures token_figures(const ResultReader& results);
+
+/// recall[i] of the k[i] largest of `score` among the k[i] largest of `reference`; among equal values the
+/// lower position is the larger, NaN is the smallest.
+std::vector<double> recall_curve(const std::vector<Index>& score_rank,
+                                 const std::vector<Index>& reference_rank, const std::vector<double>& k);
+/// The rank of every token, 0 for the largest value.
+std::vector<Index> ranks_of(const double* values, Index count);
+
+/// At most `most` tokens: a quarter of them those of the largest values, the rest evenly spaced. Ascending.
+std::vector<Index> sampled_tokens(const std::vector<Index>& rank, Index most);
+
+}  // namespace kvreplay::report

@@ -1,0 +1,200 @@
+#include "analysis/csv.hpp"
+#include "analysis/report/line_plot.hpp"
+#include "analysis/report/scatter_plot.hpp"
+#include "analysis/report/sections.hpp"
+#include "analysis/report/text.hpp"
+#include "analysis/report/token_figures.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace kvreplay::report {
+namespace {
+
+constexpr const char* kMedian = "median of all heads";
+
+using Curves = std::vector<std::vector<double>>;  // [score][k]
+
+Curves median_curves(const std::vector<Curves>& heads) {
+  Curves medians = heads.front();
+  for (std::size_t s = 0; s < medians.size(); ++s)
+    for (std::size_t k = 0; k < medians[s].size(); ++k) {
+      std::vector<double> values;
+      for (const Curves& head : heads) values.push_back(head[s][k]);
+      medians[s][k] = median(std::move(values));
+    }
+  return medians;
+}
+
+/// Three digits: the page has these of every head.
+std::string recall_json(const Curves& curves) {
+  std::string json;
+  for (const auto& curve : curves) {
+    json += json.empty() ? "[" : "],[";
+    for (std::size_t i = 0; i < curve.size(); ++i)
+      json += fmt::format("{}{}", i == 0 ? "" : ",",
+                          std::isnan(curve[i]) ? "null" : fmt::format("{:.3g}", curve[i]));
+  }
+  return fmt::format("[{}]]", json);
+}
+
+std::string recall_csv(const TokenFigures& figures) {
+  std::string csv = "head,reference,score,k,recall\n";
+  for (std::size_t r = 0; r < figures.references.size(); ++r)
+    for (std::size_t h = 0; h < figures.heads.size(); ++h)
+      for (std::size_t s = 0; s < figures.scores.size(); ++s)
+        for (std::size_t k = 0; k < figures.k.size(); ++k)
+          if (const double value = figures.recall[r][h][s][k]; !std::isnan(value))
+            csv +=
+                fmt::format("{},{},{},{},{}\n", csv_field(figures.heads[h]), csv_field(figures.references[r]),
+                            csv_field(figures.scores[s]), figures.k[k], shortest(value));
+  return csv;
+}
+
+Figure recall_figure(const TokenFigures& figures) {
+  Figure figure;
+  figure.name = "recall";
+  figure.heading = "Recall of the costliest tokens, at every budget";
+  figure.reading =
+      "For every k: the share of the k tokens that cost most which a score finds with its k largest. 1 "
+      "everywhere is "
+      "perfect; a score that drops at small k misses the few tokens that matter most.";
+  LinePlot plot;
+  plot.id = "recall";
+  plot.title = fmt::format("Recall of the k costliest tokens by {}, {}", figures.references.front(), kMedian);
+  plot.at = figures.k;
+  plot.x = log_axis("k, tokens kept", figures.k);
+  plot.x.high = figures.k.back();
+  plot.y = {"recall@k", 0, 1, false};
+  plot.markers = false;
+  plot.listed = true;
+  const std::vector<LineStyle> styles = styles_by_name(figures.scores);
+  std::vector<Curves> medians;
+  for (const auto& heads : figures.recall) medians.push_back(median_curves(heads));
+  for (std::size_t s = 0; s < figures.scores.size(); ++s)
+    plot.lines.push_back({figures.scores[s], styles[s], medians.front()[s]});
+  const std::string svg = svg_of(plot);
+
+  std::string values;
+  for (std::size_t r = 0; r < figures.references.size(); ++r)
+    for (std::size_t h = 0; h <= figures.heads.size(); ++h)
+      values += fmt::format("{}\"{},{}\":{}", values.empty() ? "" : ",", h, r,
+                            recall_json(h == 0 ? medians[r] : figures.recall[r][h - 1]));
+  std::vector<std::string> heads{kMedian};
+  heads.insert(heads.end(), figures.heads.begin(), figures.heads.end());
+  figure.body = fmt::format("{}<div class=\"scroll\" data-kind=\"series\">{}{}</div>",
+                            picks_html({{"head", heads}, {"costliest by", figures.references}}), svg,
+                            data_html(fmt::format("{{\"values\":{{{}}}}}", values)));
+  figure.files = {svg_file(figure.name, svg), csv_file(figure.name, recall_csv(figures))};
+  return figure;
+}
+
+/// Logarithmic where nothing is negative.
+Axis axis_of(const std::string& metric, const std::vector<double>& values) {
+  if (smallest(values) >= 0 && largest(values) > 0) return log_axis(metric, values, 9);
+  return linear_axis(metric, values, false);
+}
+
+std::string points_json(const TokenFigures& figures) {
+  std::string tokens, values, axes;
+  for (std::size_t h = 0; h < figures.heads.size(); ++h) {
+    tokens += fmt::format("{}\"{}\"", h == 0 ? "" : ",", base64_floats(figures.positions[h]));
+    std::string of_head, axes_of_head;
+    for (const auto& [metric, points] : figures.values[h]) {
+      const char* const comma = of_head.empty() ? "" : ",";
+      of_head += fmt::format("{}{}:\"{}\"", comma, json_string(metric), base64_floats(points));
+      axes_of_head += fmt::format("{}{}:{}", comma, json_string(metric), axis_json(axis_of(metric, points)));
+    }
+    values += fmt::format("{}{{{}}}", h == 0 ? "" : ",", of_head);
+    axes += fmt::format("{}{{{}}}", h == 0 ? "" : ",", axes_of_head);
+  }
+  return fmt::format("\"tokens\":[{}],\"values\":[{}],\"axes\":[{}]", tokens, values, axes);
+}
+
+/// Spearman of whole heads, where the table has them.
+std::string rho_json(const Tables& tables, const TokenFigures& figures) {
+  std::string json;
+  const auto& table = tables.agreement;
+  if (figures.heads.size() !=
+      tables.results.layers().size() * static_cast<std::size_t>(tables.results.shape().n_kv))
+    return json;  // arrays of query heads
+  for (const auto& entry : table.entries())
+    if (table.key(entry, "metric") == "spearman" && table.key(entry, "reserve") == "0")
+      json += fmt::format(
+          "{}{}:{}", json.empty() ? "" : ",",
+          json_string(fmt::format("{}~{}", table.key(entry, "score"), table.key(entry, "reference"))),
+          json_numbers(entry.heads));
+  return json;
+}
+
+std::string names_json(const std::vector<std::string>& names) {
+  std::string json;
+  for (const std::string& name : names)
+    json += fmt::format("{}{}", json.empty() ? "" : ",", json_string(name));
+  return json;
+}
+
+Figure scatter_figure(const Tables& tables, const TokenFigures& figures) {
+  Figure figure;
+  figure.name = "scatter";
+  figure.heading = "Score against exact error, token by token";
+  figure.reading =
+      "Every point is a token of one head: to the right what it really costs, upwards what the score says. A "
+      "rising line "
+      "is a score that ranks as the exact error does; points low on the right are costly tokens that the "
+      "score would "
+      "throw away. Zeros and what lies more than nine powers of ten below the largest stand on the edge.";
+  std::vector<std::string> scores = figures.scores;
+  const std::string reference = figures.references.front();
+  ScatterPlot plot;
+  plot.id = "scatter";
+  const std::string score = scores.front();
+  plot.title = fmt::format("{} against {} in {}", score, reference, figures.heads.front());
+  plot.x = axis_of(reference, figures.values.front().at(reference));
+  plot.y = axis_of(score, figures.values.front().at(score));
+  plot.tokens = figures.positions.front();
+  plot.across = figures.values.front().at(reference);
+  plot.up = figures.values.front().at(score);
+  if (const auto* const rho = tables.agreement.find(
+          {{"score", score}, {"reference", reference}, {"metric", "spearman"}, {"reserve", "0"}});
+      rho != nullptr && figures.heads.size() == rho->heads.size() && !std::isnan(rho->heads.front()))
+    plot.corner = fmt::format("rho {:.4g}", rho->heads.front());
+  const auto shown_points = static_cast<Index>(plot.tokens.size());
+  if (shown_points < figures.tokens)
+    figure.note = fmt::format(
+        "About {} of each head's {} tokens are drawn: those that cost most by {} and evenly spaced ones of "
+        "the others; "
+        "layer_*/tokens/ holds all.",
+        shown_points, figures.tokens, reference);
+  const std::string svg = svg_of(plot);
+  const std::string json = fmt::format(
+      "{{\"frame\":{},\"scores\":[{}],\"references\":[{}],\"rho\":{{{}}},{}}}", frame_json(scatter_frame()),
+      names_json(scores), names_json(figures.references), rho_json(tables, figures), points_json(figures));
+  figure.body = fmt::format(
+      "{}<div class=\"scroll\" data-kind=\"scatter\">{}{}</div>",
+      picks_html({{"head", figures.heads}, {"score", scores}, {"exact error", figures.references}}), svg,
+      data_html(json));
+  figure.files = {svg_file(figure.name, svg), csv_file(figure.name, csv_of(plot))};
+  return figure;
+}
+
+}  // namespace
+
+Section token_section(const Tables& tables) {
+  Section section{"tokens", "Token by token", "", {}, ""};
+  const TokenFigures figures = token_figures(tables.results);
+  if (figures.heads.empty()) {
+    section.missing =
+        "No arrays of scores and exact errors; kvreplay tokens DUMP --out DIR writes them (it needs at least "
+        "one exact "
+        "error or oracle among --metrics).";
+    return section;
+  }
+  section.figures.push_back(recall_figure(figures));
+  section.figures.push_back(scatter_figure(tables, figures));
+  return section;
+}
+
+}  // namespace kvreplay::report
