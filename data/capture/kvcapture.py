@@ -606,6 +606,7 @@ def allocate(path: Path, shape: tuple[int, ...], dtype: str) -> np.memmap:
             with open(path, "r+b") as file:
                 os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
     except OSError as error:
+        path.unlink(missing_ok=True)
         refuse(path, f"room for {npy_bytes(shape, dtype):,} bytes", error.strerror or error)
     return array
 
@@ -622,9 +623,13 @@ def from_file(x: np.ndarray, bfloat16: bool) -> np.ndarray:
 
 def write_json(path: Path, value: object) -> None:
     """All of it or nothing: an interruption leaves the former file."""
-    new = path.with_suffix(".new")
-    new.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(new, path)
+    new, text = path.with_suffix(".new"), json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+    try:
+        new.write_text(text, encoding="utf-8")
+        os.replace(new, path)
+    except OSError as error:
+        new.unlink(missing_ok=True)
+        refuse(path, f"room for {len(text.encode()):,} bytes", error.strerror or error)
 
 
 def check_layer(folder: Path, layer: int, manifest: dict[str, Any]) -> tuple[bool, str]:

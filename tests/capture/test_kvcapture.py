@@ -12,10 +12,13 @@ import io
 import json
 import os
 import re
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -664,6 +667,50 @@ class CommandLine(Case):
         self.arguments[1] = str(self.folder / "ends")
         self.assertEqual(self.main("--out", str(self.dump))[0], 0)
         self.assertEqual(manifest_of(self.dump)["total_len"], PROMPT + DECODE)
+
+    def test_a_disk_that_fills_up(self):
+        """From one of its files on, none may grow beyond ten bytes."""
+
+        def limited(size):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+
+        def limited_from(name, function):
+            def called(path, *rest):
+                if str(path).endswith(name):
+                    limited(10)
+                return function(path, *rest)
+            return called
+
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+        self.addCleanup(limited, before)
+        allocate, write_json = kvcapture.allocate, kvcapture.write_json
+        for name in ("layer_00/q.npy", "layer_01/k.npy", "layer_02/wo.npy", "tokens.json"):
+            with self.subTest(name):
+                with mock.patch.object(kvcapture, "allocate", limited_from(name, allocate)), \
+                     mock.patch.object(kvcapture, "write_json", limited_from(name, write_json)):
+                    status, text = self.main("--out", str(self.dump), "--force")
+                limited(before)
+                self.assertEqual(status, 2, text)
+                self.assertRegex(text, f"\nkvcapture: .*{name}: expected room for [0-9,]+ bytes, found File too large\n$")
+                self.assertTrue(manifest_of(self.dump)["incomplete"])
+                self.assertFalse((self.dump / name).exists())
+                self.assertEqual(list(self.dump.glob("**/*.new")), [])
+                self.assertEqual(said(kvcapture.main, ["--check", str(self.dump)])[0], 1)
+        self.assertEqual(self.main("--out", str(self.dump), "--force")[0], 0)
+
+    def test_ctrl_c(self):
+        script = ROOT / "data" / "capture" / "kvcapture.py"
+        command = [sys.executable, script, *self.arguments, "--decode", "210", "--out", self.dump]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+            while not (self.dump / "layer_02" / "o.npy").exists() and process.poll() is None:
+                time.sleep(0.002)
+            process.send_signal(signal.SIGINT)
+            text = process.stdout.read()
+        self.assertEqual(process.returncode, 130, text)
+        self.assertRegex(text, "\nkvcapture: interrupted, .* is incomplete\n$")
+        self.assertNotIn("Traceback", text)
+        self.assertTrue(manifest_of(self.dump)["incomplete"])
+        self.assertEqual(said(kvcapture.main, ["--check", str(self.dump)])[0], 1)
 
     def test_interruption(self):
         with mock.patch.object(kvcapture, "feed", side_effect=KeyboardInterrupt):

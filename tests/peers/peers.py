@@ -133,6 +133,8 @@ def main():
     if args.json:
         sys.stdout = open(os.devnull, "w")
     print(", ".join(f"{key} {value}" for key, value in report["machine"].items()), flush=True)
+    if args.only != "agreement" and report["machine"]["load"] > 1:
+        print("others compute on this machine: PyTorch's threads wait for each other, ratios are worth little", file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="kvreplay-peers-") as folder:
         work = Path(folder)
         if args.only != "times":
