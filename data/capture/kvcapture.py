@@ -638,7 +638,7 @@ def check_layer(folder: Path, layer: int, manifest: dict[str, Any]) -> tuple[boo
     for name in "qkvo":
         try:
             arrays[name] = np.load(folder / f"{name}.npy", mmap_mode="r")
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, EOFError) as error:
             return False, f"{name}.npy: {'missing' if isinstance(error, FileNotFoundError) else error}"
     q, k, v, o = arrays.values()
     T, bfloat16 = k.shape[1], manifest.get("dtype") == "bfloat16"

@@ -464,6 +464,18 @@ class Library(Case):
         self.assertIn("layer 1: q.npy: missing", text)
         self.assertEqual(said(kvcapture.main, ["--check", str(self.dump)])[0], 1)
 
+    def test_check_of_a_file_cut_short(self):
+        with capture(build("llama"), self.dump, prompt_len=PROMPT) as running:
+            decode(running.model, prompt(), 0)
+        path = self.dump / "layer_01" / "v.npy"
+        whole = path.read_bytes()
+        for size in (0, 5, 100, len(whole) - 1):
+            with self.subTest(size=size):
+                path.write_bytes(whole[:size])
+                good, text = said(kvcapture.check, self.dump)
+                self.assertFalse(good)
+                self.assertRegex(text, r"layer 0: whole.*\nlayer 1: v.npy: .*\nlayer 2: whole.*\n$")
+
     def test_check_finds_an_output_that_does_not_follow(self):
         model = build("llama")
         with capture(model, self.dump, prompt_len=PROMPT):
