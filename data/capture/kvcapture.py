@@ -45,9 +45,9 @@ except ImportError as missing:
 
 FILE_DTYPES = {"bfloat16": np.dtype(np.uint16), "float16": np.dtype(np.float16), "float32": np.dtype(np.float32)}  # coarse to fine
 TOLERANCES = {"bfloat16": 2e-2, "float16": 2e-3, "float32": 1e-4}  # of o's row norm, as `kvreplay verify` has them
-NPY_HEADER = 128
-PROBE_TOKENS = 16
+NPY_HEADER = 128  # bytes, of an array of three dimensions
 Turn = Tuple[str, float, Tuple[float, ...]]  # of keys: half or interleaved, attention factor, inv_freq [rotary_dim / 2] (none: still)
+PROBE_TOKENS = 16
 PROBE_TOLERANCE = 2e-2  # bfloat16 cosines and keys come to 5e-3; a wrong rotation is off by about 1
 
 
@@ -330,7 +330,7 @@ def main(arguments: list[str] | None = None) -> int:
 def run(args: argparse.Namespace) -> int:
     """Captures, or estimates, what the arguments ask for; the exit status."""
     if torch is None:
-        refuse("kvcapture", "torch and transformers (pip install torch transformers)", MISSING)
+        refuse("packages", "torch and transformers (pip install torch transformers)", MISSING)
     with one_line_errors():
         whole = transformers.AutoConfig.from_pretrained(args.model)
         tokenizer = transformers.AutoTokenizer.from_pretrained(args.model) if args.prompt else None

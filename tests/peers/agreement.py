@@ -56,7 +56,7 @@ class Sides:
         manifest, self.indices = read_manifest(self.dump), list(layer_folders(self.dump))
         self.layers = [load_layer(self.dump, index) for index in self.indices]
         for layer in self.layers:
-            presses.refuse_what_kvpress_cannot(layer)
+            presses.refuse_what_kvpress_cannot(layer, f"{dump}: ")
         self.inputs = []
         for at, layer in enumerate(self.layers):
             config = presses.config_of(layer, len(self.layers), manifest)
@@ -136,7 +136,8 @@ def channels(sides):
     compared = Compared("ThinKPress", "channels --method think", "pruned channels")
     for ratio in CHANNEL_RATIOS:
         for at, inputs in enumerate(sides.inputs):
-            want = presses.think_pruned(inputs, ratio)
+            want = np.empty((sides.layers[at].n_kv, sides.layers[at].q.shape[2]), bool)
+            want[:, presses.channel_order(sides.layers[at])] = presses.think_pruned(inputs, ratio)
             got = sides.layer_array(folder, at, "channels", f"think-{ratio}.npy").astype(bool)
             for g, (one, other) in enumerate(zip(want, got)):
                 compared.note(np.array_equal(one, other), f"ratio {ratio}, layer {sides.indices[at]}, KV head {g}")

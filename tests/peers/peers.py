@@ -164,6 +164,6 @@ if __name__ == "__main__":
         sys.exit(main())
     except SystemExit as end:
         if isinstance(end.code, str):
-            print(end.code, file=sys.stderr)
+            print("peers:", end.code.removeprefix("peers: "), file=sys.stderr)
             sys.exit(2)
         raise

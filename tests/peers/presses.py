@@ -57,12 +57,12 @@ def config_of(layer, n_layers, manifest):
     return model_config(layer.n_q, layer.n_kv, layer.q.shape[2], n_layers, manifest["rope"].get("theta", 10000.0))
 
 
-def refuse_what_kvpress_cannot(layer):
+def refuse_what_kvpress_cannot(layer, where=""):
     usual = layer.causal and not layer.sliding and not layer.cap and layer.sinks is None and layer.first_row == 0
     if not usual or layer.inv_freq is None or 2 * len(layer.inv_freq) != layer.q.shape[2] or layer.attention_factor != 1:
-        raise SystemExit("expected plain causal attention, queries of the whole prompt and an unscaled full rotary embedding")
+        raise SystemExit(f"{where}expected plain causal attention, queries of the whole prompt and an unscaled full rotary embedding")
     if not np.isclose(layer.scale, layer.q.shape[2] ** -0.5) or layer.v.shape[2] != layer.k.shape[2]:
-        raise SystemExit("expected scale 1/sqrt(d) and values as wide as keys")
+        raise SystemExit(f"{where}expected scale 1/sqrt(d) and values as wide as keys")
 
 
 def attention_weights(q, k, hidden):
@@ -89,11 +89,15 @@ class Inputs:
         return self.module, self.hidden_states, self.keys, self.values, attentions, self.kwargs
 
 
+def channel_order(layer):
+    """[d]: the channel of the dump that each channel of its Inputs is. Pairs (2j, 2j+1) become (j, j + d/2)."""
+    channels = np.arange(layer.q.shape[2])
+    return np.concatenate([channels[::2], channels[1::2]]) if layer.interleaved else channels
+
+
 def layer_inputs(layer, index, config, dtype, rotary):
     """The Inputs of one layer's prompt; rotations are undone and attentions computed in float64, whatever the dtype."""
-    l, d = layer.l, layer.q.shape[2]
-    # pairs (2j, 2j+1) become (j, j + d/2): the same dot products
-    order = np.concatenate([np.arange(0, d, 2), np.arange(1, d, 2)]) if layer.interleaved else slice(None)
+    l, order = layer.l, channel_order(layer)
     q, k, v = (torch.from_numpy(np.ascontiguousarray(x)) for x in (layer.q[:, :l, order], layer.k[:, :l, order], layer.v[:, :l]))
     cos, sin = RotaryFloat64(layer)(q, torch.arange(l)[None])
     unrotated = q * cos - rotate_half(q) * sin
