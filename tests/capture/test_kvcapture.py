@@ -2,7 +2,7 @@
 """Tests of data/capture/kvcapture.py: python3 tests/capture/test_kvcapture.py [-v] [Class.test].
 
 Needs torch and transformers (without: nothing is tested, exit status 77). KVREPLAY=path/to/kvreplay also has `kvreplay verify` judge every dump;
-KVREPLAY_MODEL=path/to/pystdlib-lm compares with the sample dump. Half a minute on one core.
+KVREPLAY_MODEL=path/to/pystdlib-lm compares with the sample dump. A minute or two.
 """
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 """kvreplay keeps what kvpress keeps and scores what OBCache's pseudo-code scores: python3 tests/peers/test_peers.py [-v].
 
 Needs KVREPLAY=path/to/kvreplay (with peer_bench beside it for the questions that are timed) and tests/peers/requirements.txt;
-without them nothing is tested, and the exit status is 77. Half a minute.
+without them nothing is tested, and the exit status is 77. Half a minute on an idle machine.
 """
 
 import io
@@ -50,7 +50,7 @@ class Agreement(Case):
         found = {one.kvreplay: one for one in agreement.compare(SAMPLE, PROGRAM, self.work)}
         for name, one in found.items():
             with self.subTest(name):
-                self.assertTrue(one.fine, one.unlike)
+                self.assertTrue(one.fine, one.unlike[:3])
                 self.assertEqual(one.tied, 0)  # this dump has none: every position was compared
         for name in (*agreement.POLICIES, *(f"budget --method {method}" for method in agreement.METHODS.values())):
             self.assertEqual(found.pop(name).of, len(agreement.RATIOS) * LAYERS * HEADS)
