@@ -11,9 +11,8 @@ Exits 0 with one line where torch, or the GPU asked for, is missing.
 
 import argparse
 import json
-import statistics
 import sys
-import time
+from pathlib import Path
 
 try:
     import torch
@@ -21,44 +20,10 @@ except ImportError:
     print("peer_torch: skipped, torch is not installed")
     sys.exit(0)
 
+sys.path.append(str(Path(__file__).resolve().parent.parent / "peers"))
+from obcache import median_seconds, scores  # noqa: E402
+
 D = 128
-
-
-def scores(q, k, v, first_row, block):
-    """attn, attn_sq, value, key, joint summed over the rows of q [G, w, d]; k, v [l, d]. Rows go in blocks of `block`."""
-    l = k.shape[0]
-    v_sq = v.square().sum(-1)
-    sums = torch.zeros(5, l, device=k.device)
-    columns = torch.arange(l, device=k.device)
-    for head in q:
-        for begin in range(0, head.shape[0], block):
-            rows = head[begin : begin + block]
-            z = rows @ k.T * D**-0.5
-            hidden = columns[None, :] > (first_row + begin + torch.arange(rows.shape[0], device=k.device))[:, None]
-            a = torch.softmax(z.masked_fill(hidden, float("-inf")), dim=-1)
-            o = a @ v
-            a_sq = a.square()
-            v_dot_o = o @ v.T
-            distance = v_sq[None, :] - 2 * v_dot_o + o.square().sum(-1)[:, None]
-            sums[0] += a.sum(0)
-            sums[1] += a_sq.sum(0)
-            sums[2] += (a_sq * v_sq[None, :]).sum(0)
-            sums[3] += ((a * z).square() * distance).sum(0)
-            sums[4] += (a_sq * (v_sq[None, :] + 2 * z * (v_sq[None, :] - v_dot_o) + z.square() * distance)).sum(0)
-    return sums
-
-
-def median_seconds(run, synchronize, least_runs=5, least_seconds=2.0):
-    run()
-    synchronize()
-    times = []
-    start = time.perf_counter()
-    while len(times) < least_runs or time.perf_counter() - start < least_seconds:
-        begin = time.perf_counter()
-        run()
-        synchronize()
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times)
 
 
 def main():

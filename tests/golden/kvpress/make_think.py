@@ -19,11 +19,12 @@ import kvpress
 import numpy as np
 import torch
 import transformers
-from make_kvpress import HERE, VERSION, Inputs, RotaryFloat64, model_config, refuse_what_kvpress_cannot
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-sys.path.insert(0, str(HERE.parent))
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent / "peers")]
 from make_golden import SAMPLE, layer_folders, load_layer, read_manifest  # noqa: E402
+from presses import VERSION, RotaryFloat64, config_of, layer_inputs, refuse_what_kvpress_cannot, think_pruned  # noqa: E402
 
 RATIOS = (0.4, 0.5, 0.6, 0.7)
 WINDOW = RECENT = 32
@@ -39,25 +40,6 @@ def official_function(path):
     names = {"torch": torch}
     exec(compile(ast.Module(found, []), str(path), "exec"), names)
     return names[FUNCTION], hashlib.sha256(ast.get_source_segment(text, found[0]).encode()).hexdigest()
-
-
-def expect_the_rest_unchanged(pruned, before, after):
-    """pruned [heads, d]; before, after [heads, l, d]: the keys given and the keys returned."""
-    expected = np.where(pruned[:, None, :], 0, before)
-    if (before == 0).all(axis=1).any() or not np.array_equal(expected, after):
-        raise SystemExit("expected keys that differ from those given in channels set to 0 only")
-
-
-def run_kvpress(inputs, ratio):
-    """bool [n_kv, d]: the channels that ThinKPress.compress sets to 0."""
-    module, hidden_states, keys, values, _, kwargs = inputs.arguments(False)
-    kwargs = {**kwargs, "hidden_states": hidden_states}
-    press = kvpress.ThinKPress(key_channel_compression_ratio=ratio)
-    assert press.window_size == WINDOW
-    returned, _ = press.compress(module, hidden_states, keys.clone(), values, None, kwargs)  # it writes into the keys
-    pruned = (returned[0] == 0).all(dim=1).numpy()
-    expect_the_rest_unchanged(pruned, keys[0].numpy(), returned[0].numpy())
-    return pruned
 
 
 def run_official(function, q, k, ratio):
@@ -92,6 +74,8 @@ def main():
 
     if version("kvpress") != VERSION:
         raise SystemExit(f"expected kvpress {VERSION}, found {version('kvpress')}")
+    if kvpress.ThinKPress().window_size != WINDOW:
+        raise SystemExit(f"expected ThinKPress to look at {WINDOW} queries")
     torch.set_num_threads(1)
     function, digest = official_function(args.official)
     manifest, indices = read_manifest(args.dump), list(layer_folders(args.dump))
@@ -102,15 +86,15 @@ def main():
         refuse_what_kvpress_cannot(layer)
         if layer.interleaved:
             raise SystemExit("expected a rotary embedding that pairs channels j and j + d/2")
-        config = model_config(layer, len(indices), manifest["rope"].get("theta", 10000.0))
-        inputs = Inputs(layer, index, config, torch.float64, RotaryFloat64(layer))
-        single = Inputs(layer, index, config, torch.float32, LlamaRotaryEmbedding(config))
+        config = config_of(layer, len(indices), manifest)
+        inputs = layer_inputs(layer, index, config, torch.float64, RotaryFloat64(layer))
+        single = layer_inputs(layer, index, config, torch.float32, LlamaRotaryEmbedding(config))
         q, k = layer.q[:, : layer.l], layer.k[:, : layer.l]
         repeated = np.repeat(k, layer.group, axis=0)
         tensors = [torch.from_numpy(np.ascontiguousarray(x)) for x in (q, repeated)]
         for ratio in RATIOS:
             runs = {
-                "kvpress": (run_kvpress(inputs, ratio), run_kvpress(single, ratio), [q[layer.heads_of(g)] for g in range(layer.n_kv)], k),
+                "kvpress": (think_pruned(inputs, ratio), think_pruned(single, ratio), [q[layer.heads_of(g)] for g in range(layer.n_kv)], k),
                 "official": (run_official(function, *tensors, ratio), run_official(function, *(x.float() for x in tensors), ratio),
                              q[:, None], repeated),
             }  # fmt: skip

@@ -1,0 +1,13 @@
+# Tests in Python, of what is written in it or beside programs that are. Each looks for the packages that it needs and exits with 77
+# where one is missing, which CTest reports as skipped; -DPython3_EXECUTABLE=... names an interpreter that has them
+# (tests/peers/requirements.txt). The longest takes a minute or two: ctest -LE python leaves them out.
+find_package(Python3 COMPONENTS Interpreter)
+if(NOT Python3_FOUND)
+  return()
+endif()
+foreach(script capture/test_kvcapture capture/test_kvresults peers/test_peers)
+  get_filename_component(name ${script} NAME)
+  add_test(NAME ${name}.py COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/${script}.py)
+  set_tests_properties(${name}.py PROPERTIES SKIP_RETURN_CODE 77 LABELS python
+                                             ENVIRONMENT "KVREPLAY=$<TARGET_FILE:kvreplay>")
+endforeach()
