@@ -24,10 +24,23 @@ void add_leaves(const nlohmann::ordered_json& value, const std::string& key,
   for (const auto& [name, inner] : value.items()) add_leaves(inner, key + "." + name, leaves);
 }
 
-std::vector<std::pair<std::string, std::string>> settings_of(const ResultReader& results) {
+/// The settings, but "options.<analysis>: as asked" for an analysis that `other` did not run.
+std::vector<std::pair<std::string, std::string>> settings_of(const ResultReader& results,
+                                                             const ResultReader& other) {
   std::vector<std::pair<std::string, std::string>> leaves;
-  for (const char* key : {"dump", "precision", "layers", "shard", "options"})
+  for (const char* key : {"dump", "precision", "layers", "shard"})
     if (results.summary().contains(key)) add_leaves(results.summary()[key], key, leaves);
+  const auto options_of = [](const ResultReader& side) {
+    return side.summary().value("options", nlohmann::ordered_json::object());
+  };
+  const auto mine = options_of(results), theirs = options_of(other);
+  for (const auto& [analysis, options] : mine.items()) {
+    const std::string key = fmt::format("options.{}", analysis);
+    if (theirs.contains(analysis))
+      add_leaves(options, key, leaves);
+    else
+      leaves.emplace_back(key, "as asked");
+  }
   return leaves;
 }
 
@@ -271,7 +284,7 @@ void check_filters(const KeyFilter& left, const KeyFilter& right) {
 }  // namespace
 
 std::vector<RunDifference> run_differences(const ResultReader& a, const ResultReader& b) {
-  const auto left = settings_of(a), right = settings_of(b);
+  const auto left = settings_of(a, b), right = settings_of(b, a);
   const auto value_in = [](const auto& settings, const std::string& key) {
     for (const auto& [name, value] : settings)
       if (name == key) return value;

@@ -50,6 +50,12 @@ double relative(const ComparedFigure& figure) {
   return apart == 0 ? 0 : std::isinf(size) ? HUGE_VAL : apart / size;
 }
 
+/// A value that fits a column: lists of options may be long, and are whole in the JSON.
+std::string shortened(const std::string& value) {
+  constexpr std::size_t kLongest = 48;
+  return value.size() <= kLongest ? value : fmt::format("{}...", value.substr(0, kLongest));
+}
+
 /// What figures are sorted by: correlations by their difference, all else by its share.
 double weight(const ComparedFigure& figure, Better better) {
   const double apart = std::abs(difference(figure.a, figure.b));
@@ -63,6 +69,8 @@ std::string side_text(const FolderComparison::Side& side) {
 }
 
 std::string counts_text(const TableComparison& table) {
+  if (table.rows.empty())
+    return fmt::format("no figure in both; {} only in A, {} only in B", table.only_a, table.only_b);
   std::string text = fmt::format("{} figures in both", table.rows.size());
   if (table.only_a > 0) text += fmt::format(", {} only in A", table.only_a);
   if (table.only_b > 0) text += fmt::format(", {} only in B", table.only_b);
@@ -142,7 +150,7 @@ std::string text_of(const FolderComparison& comparison, std::size_t most, bool a
   } else {
     page.heading("Run differently");
     Lines lines{{"", "A", "B"}};
-    for (const auto& [key, a, b] : comparison.run) lines.push_back({key, a, b});
+    for (const auto& [key, a, b] : comparison.run) lines.push_back({key, shortened(a), shortened(b)});
     page.table(lines);
   }
   const auto alone = [&](const std::vector<std::string>& tables, const char* side) {

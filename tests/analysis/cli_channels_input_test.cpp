@@ -240,7 +240,7 @@ TEST_CASE("mistakes in the options of channels are one line, and leave no folder
                    fmt::format("--semantics: expected paper, official or kvpress, found '{}'", semantics)));
   CHECK(contains(error({"--layers", "2"}), "--layers: expected layers from 0 to 1, found 2"));
   CHECK(contains(error({"--shard", "3/2"}), "--shard: expected i/n with i from 1 to n, found '3/2'"));
-  CHECK(contains(error({"--png", "yes"}), "unexpected argument 'yes'"));
+  CHECK(contains(error({"--png", "yes"}), "yes: expected a dump folder"));
   CHECK(contains(error({"--ratios", "0.5"}), "unknown option '--ratios'; did you mean '--ratio'?"));
   CHECK(contains(error({"--resume", "--force"}), "excludes"));
   CHECK(contains(complaint({"channels", dump}), "--out"));

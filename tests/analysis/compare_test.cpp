@@ -21,6 +21,9 @@ std::string summary(const std::string& layers, const std::string& sigma) {
          layers + R"(, "options": {"evict": {"budgets": )" + sigma + "}}}";
 }
 
+/// The same with the options of another analysis.
+std::string replaced_options(std::string text) { return text.replace(text.find("evict"), 5, "tokens"); }
+
 const std::string kHeader = "layer,kv_head,policy,semantics,phase,budget,kept,rows,metric,value\n";
 std::string row(const std::string& head, const std::string& policy, const std::string& value,
                 const std::string& semantics = "paper") {
@@ -175,6 +178,15 @@ TEST_CASE("folders that share no table or are damaged are refused in one line", 
   const ResultReader b(dir / "b");
   expect_error([&] { comparison_of(a, {}, b, {}); },
                {"expected a table in both, found evictions in the first, heads in the second"});
+  write_file(dir / "b/evictions.csv", kHeader);
+  write_file(dir / "b/summary.json", replaced_options(summary("[0]", "[0.5]")));
+  const FolderComparison apart = comparison_of(a, {}, ResultReader(dir / "b"), {});
+  CHECK(plain_text(apart, 12).find("no figure in both; 1 only in A, 0 only in B") != std::string::npos);
+  REQUIRE(apart.run.size() == 2);
+  CHECK(apart.run[0].key == "options.evict");
+  CHECK(apart.run[0].a == "as asked");
+  CHECK(apart.run[0].b == "none");
+  CHECK(apart.run[1].key == "options.tokens");
   const auto twice = results(dir / "c", row(",", "h2o", "1") + row(",", "h2o", "2"));
   expect_error([&] { comparison_of(a, {}, twice, {}); },
                {"evictions.csv: expected every row once, found two of ,,h2o"});
