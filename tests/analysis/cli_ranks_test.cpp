@@ -122,7 +122,9 @@ TEST_CASE("ranks share heads, and the bytes are those of one process", "[cli][ra
   const ProcessResult one = run_kvreplay(into(temp / "one"));
   INFO(one.err);
   REQUIRE(one.code == 0);
-  for (const int ranks : {2, 3, 7}) {  // of 8 heads: whole layers, cut ones, more ranks than layers
+  // Of 8 heads: whole layers, cut ones, and once more ranks than layers.
+  const std::vector<int> sizes = &command == &commands.front() ? std::vector{2, 3, 7} : std::vector{2, 3};
+  for (const int ranks : sizes) {
     const std::string out = temp / std::to_string(ranks);
     const ProcessResult done = run_ranks(ranks, into(out));
     INFO(ranks << " ranks: " << done.err);
