@@ -1,6 +1,11 @@
 #include "analysis/commands/eviction_arguments.hpp"
 #include "analysis/commands/over_dumps.hpp"
 #include "analysis/eviction/evict_stage.hpp"
+#include "data/error.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
 
 namespace kvreplay {
 
@@ -22,6 +27,10 @@ int run_evict(const Arguments& arguments) {
   options.add_compute(*app);
   options.add_output(*app);
   if (parse(*app, arguments)) return 0;
+  for (const auto& [option, given] : {std::pair("--score", !eviction_options.scores.empty()),
+                                      std::pair("--kept", !eviction_options.kept.empty())})
+    if (given && options.dumps.size() > 1)
+      throw InputError(option, "one dump, which its array is of", fmt::format("{}", options.dumps.size()));
   return run_on_dumps({"evict", arguments}, options, [&](const Dump& dump, const Compute& compute) {
     ChosenStages chosen;
     chosen.stages.push_back(std::make_unique<EvictStage>(dump, eviction_options, compute));

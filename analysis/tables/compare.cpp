@@ -154,10 +154,10 @@ HeadAgreement head_agreement(const std::vector<HeadFigureIndex::Head>& a,
   return agreed;
 }
 
-Ranks ranks_of(const std::string& setting, std::vector<ComparedFigure> figures, Better better) {
+RankOrder ranks_of(const std::string& setting, std::vector<ComparedFigure> figures, Better better) {
   std::erase_if(figures, [](const ComparedFigure& f) { return std::isnan(f.a) || std::isnan(f.b); });
   const double sign = better == Better::larger ? -1 : 1;
-  Ranks ranks{setting, {}, {}, {}};
+  RankOrder ranks{setting, {}, {}, {}};
   const auto order = [&](double ComparedFigure::*side, std::vector<std::string>& names) {
     std::vector<const ComparedFigure*> sorted;
     for (const ComparedFigure& figure : figures) sorted.push_back(&figure);

@@ -42,7 +42,7 @@ struct ComparedFigure {
 };
 
 /// The order of the items under one setting, the best first; only those with a value on both sides.
-struct Ranks {
+struct RankOrder {
   std::string setting;
   std::vector<std::string> a, b;
   /// Pairs that change places, as a has them: the better one first. By the smaller of the two margins, the
@@ -55,7 +55,7 @@ struct ComparedPivot {
   std::string title;
   Better better = Better::none;
   std::vector<ComparedFigure> figures;
-  std::vector<Ranks> ranks;  ///< none where no value is better than another
+  std::vector<RankOrder> ranks;  ///< none where no value is better than another
 };
 
 struct TableComparison {

@@ -127,7 +127,7 @@ void add_figures(Page& page, const ComparedPivot& pivot, bool same_heads, std::s
 void add_ranks(Page& page, const ComparedPivot& pivot) {
   constexpr std::size_t kNamed = 3;
   Lines lines{{"", "best in A", "best in B", "pairs that swap", "the widest (better in A first)"}};
-  for (const Ranks& ranks : pivot.ranks) {
+  for (const RankOrder& ranks : pivot.ranks) {
     if (ranks.a.size() < 2) continue;
     const std::size_t pairs = ranks.a.size() * (ranks.a.size() - 1) / 2;
     std::string named;
@@ -261,7 +261,7 @@ nlohmann::ordered_json json_of(const FolderComparison& comparison) {
       for (const ComparedFigure& figure : pivot.figures)
         block["figures"].push_back(json_of(figure, comparison.same_heads));
       block["ranks"] = nlohmann::ordered_json::array();
-      for (const Ranks& ranks : pivot.ranks)
+      for (const RankOrder& ranks : pivot.ranks)
         block["ranks"].push_back(
             {{"setting", ranks.setting}, {"a", ranks.a}, {"b", ranks.b}, {"swaps", ranks.swaps}});
       mine["main"].push_back(std::move(block));
