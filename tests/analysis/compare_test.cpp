@@ -58,7 +58,7 @@ TEST_CASE("a folder does not differ from itself", "[compare]") {
   CHECK(table.differing == 0);
   CHECK_FALSE(table.largest);
   CHECK(table.only_a + table.only_b == 0);
-  for (const Ranks& ranks : table.pivots.at(0).ranks) CHECK(ranks.swaps.empty());
+  for (const RankOrder& ranks : table.pivots.at(0).ranks) CHECK(ranks.swaps.empty());
   const std::string text = plain_text(same, 12);
   CHECK(text.find("4 figures in both; no difference") != std::string::npos);
   CHECK(text.find("Run alike") != std::string::npos);
@@ -105,7 +105,7 @@ TEST_CASE("two folders differ by what their tables say", "[compare]") {
   CHECK(h2o.heads.spearman == -1);
   CHECK(h2o.heads.a[1] == 2);
   CHECK(h2o.heads.b[1] == 3.5);
-  const Ranks& ranks = table.pivots[0].ranks.at(0);
+  const RankOrder& ranks = table.pivots[0].ranks.at(0);
   CHECK(ranks.a == std::vector<std::string>{"h2o", "snapkv", "tova"});
   CHECK(ranks.b == std::vector<std::string>{"tova", "h2o", "snapkv"});
   // The narrower margins: h2o/tova 2, snapkv/tova 1.
