@@ -8,12 +8,11 @@
 namespace kvreplay {
 namespace {
 
-constexpr Index kTokensPerItem = 256;
-
 /// Calls work(v, out) for the candidates' values [n, d_v] in float64, a piece at a time: `out` takes a number
 /// for each.
 template <class T, class Work>
 Vector<double> for_values(const HeadGroup<T>& group, Workers& workers, const Work& work) {
+  constexpr Index kTokensPerItem = 256;
   Vector<double> result(group.l);
   workers.parallel_for((group.l + kTokensPerItem - 1) / kTokensPerItem, [&](Index piece) {
     const Index first = piece * kTokensPerItem, n = std::min(kTokensPerItem, group.l - first);
