@@ -39,10 +39,11 @@ TEST_CASE("the program names its version", "[cli]") {
 TEST_CASE("bad usage is one line that says what was meant", "[cli]") {
   const TempDir temp;
   const std::string out = temp / "r", dump = sample_dump();
-  CHECK(contains(complaint({}), "info, synth, tokens, evict, budget, channels, analyze, verify"));
-  CHECK(contains(
-      complaint({"evikt", dump}),
-      "unknown command 'evikt'; there are: info, synth, tokens, evict, budget, channels, analyze, verify"));
+  CHECK(contains(complaint({}),
+                 "info, synth, tokens, evict, budget, channels, analyze, merge, verify, compare, report"));
+  CHECK(contains(complaint({"evikt", dump}),
+                 "unknown command 'evikt'; there are: info, synth, tokens, evict, budget, channels, analyze, "
+                 "merge, verify, compare, report"));
   CHECK(contains(complaint({"--versoin"}), "did you mean '--version'?"));
   CHECK(contains(complaint({"tokens"}), "tokens: DUMP is required"));
   CHECK(contains(complaint({"tokens", dump, "--out"}), "--out: expected one value, found none"));
