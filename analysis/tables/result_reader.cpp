@@ -88,6 +88,12 @@ ResultReader::ResultReader(fs::path folder) : folder_(std::move(folder)) {
   if (!fs::exists(path, ignored) && fs::exists(folder_ / ".kvreplay" / "state.json", ignored))
     throw InputError(folder_.string(), "finished results",
                      "unfinished ones; the command that began them, with --resume, finishes them");
+  if (!fs::exists(path, ignored))
+    throw InputError(folder_.string(), "a result folder, with a summary.json",
+                     fs::exists(folder_ / "manifest.json", ignored)
+                         ? "a dump (kvreplay analyze DUMP --out DIR makes results of it)"
+                     : fs::exists(folder_, ignored) ? "a folder without one"
+                                                    : "no folder");
   const std::string where = path.string(), text = file_text(path, kMostJson);
   const nlohmann::json plain = parse_json_object(text, where);
   const auto is = [&](const char* key, const nlohmann::json& wanted) {

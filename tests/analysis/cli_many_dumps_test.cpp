@@ -241,7 +241,7 @@ TEST_CASE("compare shows two folders side by side", "[many]") {
   CHECK(json["run_differences"].empty());
 
   CHECK(contains(complaint({"compare", a, dumps.temp / "nowhere"}),
-                 "summary.json: expected a file, found none"));
+                 "expected a result folder, with a summary.json, found no folder"));
   CHECK(contains(complaint({"compare", a}), "B is required"));
   CHECK(contains(complaint({"compare", a, b, "--left", "semantics"}), "--left: expected KEY=VALUE"));
   CHECK(contains(complaint({"compare", a, b, "--left", "semantics=paper"}),

@@ -141,7 +141,10 @@ TEST_CASE("a summary that is broken or of another schema is an error in one line
   message(replaced(kSummary, "[1, 3]", "\"all\""), {"layers: expected ascending layers below 4"});
   message(std::string(200000, '['), {"summary.json: expected JSON"});
   std::filesystem::remove(dir / "summary.json");
-  expect_error([&] { ResultReader results(dir.path()); }, {"summary.json: expected a file, found none"});
+  expect_error(
+      [&] { ResultReader results(dir.path()); },
+      {dir.path().string() + ": expected a result folder, with a summary.json, found a folder without one"});
+  expect_error([&] { ResultReader results(dir.path() / "nowhere"); }, {"a result folder", "found no folder"});
   std::filesystem::create_directory(dir / "summary.json");
   expect_error([&] { ResultReader results(dir.path()); }, {"summary.json: expected a file, found something"});
   CHECK_FALSE(ResultReader::is_results(dir.path()));
@@ -152,7 +155,9 @@ TEST_CASE("what is not the finished results of one dump is said in one line", "[
   const auto fails = [&](std::initializer_list<std::string_view> parts) {
     expect_error([&] { ResultReader results(dir.path()); }, parts);
   };
-  fails({"summary.json: expected a file, found none"});
+  fails({"expected a result folder", "found a folder without one"});
+  write_file(dir / "manifest.json", "{}");
+  fails({"expected a result folder", "found a dump", "kvreplay analyze"});
   write_file(dir / ".kvreplay/state.json", "{}");
   fails({dir.path().string() + ": expected finished results, found unfinished ones", "--resume"});
   write_file(dir / "summary.json",
