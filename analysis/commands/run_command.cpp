@@ -187,7 +187,7 @@ int run_into_folder(const Invocation& invocation, const CommonOptions& options,
                                     "--resume goes on from there",
                                     options.out)
                       : "");
-  ranks.while_waiting([&workers] {
+  const Ranks::WhileWaiting stop(ranks, [&workers] {
     if (workers.stopping()) throw Interrupted{};
   });
   const std::time_t started = std::time(nullptr);

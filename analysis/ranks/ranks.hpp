@@ -9,8 +9,8 @@
 namespace kvreplay {
 
 /// The processes that share one run, numbered from 0. This is the only one there is; ranks_mpi.cpp has those
-/// of an MPI launcher. To be called from one thread. Whatever waits for others calls the function of
-/// while_waiting() every few milliseconds and lets its exceptions out.
+/// of an MPI launcher. To be called from one thread. Whatever waits for others calls the function of a
+/// WhileWaiting every few milliseconds and lets its exceptions out.
 class Ranks {
  public:
   Ranks() = default;
@@ -40,7 +40,20 @@ class Ranks {
   void stand_alone() { alone_ = true; }
   bool alone() const { return alone_ || size() == 1; }
 
-  void while_waiting(std::function<void()> check) { check_ = std::move(check); }
+  /// What is looked at while this rank waits for others, as long as this lives.
+  class WhileWaiting {
+   public:
+    WhileWaiting(Ranks& ranks, std::function<void()> check) : ranks_(ranks) {
+      ranks_.check_ = std::move(check);
+    }
+    WhileWaiting(const WhileWaiting&) = delete;
+    WhileWaiting& operator=(const WhileWaiting&) = delete;
+    ~WhileWaiting() { ranks_.check_ = {}; }
+
+   private:
+    Ranks& ranks_;
+  };
+
   /// Whether the ranks have come to gather() yet: from then on a rank that fails has to abort().
   bool have_met() const { return met_; }
 

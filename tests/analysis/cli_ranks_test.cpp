@@ -152,6 +152,28 @@ TEST_CASE("ranks analyse the sample as one process does, and one of them speaks"
   CHECK(run_ranks(2, {"--version"}).out == run_kvreplay({"--version"}).out);
 }
 
+TEST_CASE("ranks go through several dumps, and one of them writes what all say", "[cli][ranks]") {
+  if (skipped()) return;
+  const TempDir temp;
+  for (const char* name : {"a", "b"})
+    make_dump(temp / name, {"--prompt", name[0] == 'a' ? "90" : "120", "--decode", "8", "--head-dim", "16"});
+  const auto into = [&](const std::string& out) {
+    return std::vector<std::string>{"evict", temp / "a", temp / "b", "--out", out, "--policy", "tova,snapkv"};
+  };
+  REQUIRE(run_kvreplay(into(temp / "one")).code == 0);
+  const ProcessResult three = run_ranks(3, into(temp / "three"));
+  INFO(three.err);
+  CHECK(three.code == 0);
+  CHECK(own_lines(three.err).empty());
+  CHECK(lines(three.out) == lines(run_kvreplay(into(temp / "again")).out));
+  for (const char* name : {"a", "b"}) CHECK(difference(temp / "three" / name, temp / "one" / name).empty());
+  for (const char* name : {"dumps.csv", "evictions_over_dumps.csv", "summary.json"})
+    CHECK(file_text(temp / "three" / name) == file_text(temp / "one" / name));
+  std::vector<std::string> resumed = into(temp / "three");
+  resumed.emplace_back("--resume");
+  CHECK(run_ranks(2, resumed).out == (temp / "three").string() + ": already finished, nothing left to do\n");
+}
+
 TEST_CASE("more ranks than heads", "[cli][ranks]") {
   if (skipped()) return;
   const TempDir temp;
