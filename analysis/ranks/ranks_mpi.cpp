@@ -83,7 +83,7 @@ class MpiRanks final : public Ranks {
   }
 
   bool fails_elsewhere() override {
-    return within_moments([this] { return told_by(MPI_ANY_SOURCE); });
+    return within_moments([] { return told_by(MPI_ANY_SOURCE); });
   }
 
   bool announce_failure() override {

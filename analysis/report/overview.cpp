@@ -59,7 +59,9 @@ std::optional<Figure> agreement_figure(const FigureTable& agreement) {
       for (const std::string& reserve : agreement.distinct("reserve", {{"reference", reference}})) {
         CellMap map = agreement_map(agreement, reference, rows, reserve);
         map.id = fmt::format("scores-{}", maps.size());
-        maps.push_back({{fmt::format("{} ({})", reference, rows_text(rows)), reserve}, std::move(map)});
+        maps.emplace_back(
+            std::vector<std::string>{fmt::format("{} ({})", reference, rows_text(rows)), reserve},
+            std::move(map));
       }
   if (maps.empty()) return std::nullopt;
   Figure figure = variants_figure("scores", {"against", "last tokens left out"}, maps);
@@ -135,7 +137,7 @@ std::optional<Figure> eviction_figure(const Tables& tables) {
           if (!std::isnan(kept)) budget = fmt::format("{:g} tokens", kept);
         }
         finish_errors(map, fmt::format("||o' - o||^2 / ||o||^2 on the {}", rows_text(rows)));
-        maps.push_back({{rows_text(rows), phase, semantics}, std::move(map)});
+        maps.emplace_back(std::vector<std::string>{rows_text(rows), phase, semantics}, std::move(map));
       }
   if (maps.empty()) return std::nullopt;
   Figure figure = variants_figure("policies", {"on the", "phase", "semantics"}, maps);
@@ -157,7 +159,7 @@ std::optional<Figure> budget_figure(const FigureTable& table) {
     map.title = fmt::format("Output error of every way to share a budget, order {}", order);
     map.column_label = "share of tokens evicted";
     finish_errors(map, "||o' - o||^2 / ||o||^2 on the decoding steps");
-    maps.push_back({{order}, std::move(map)});
+    maps.emplace_back(std::vector<std::string>{order}, std::move(map));
   }
   if (maps.empty()) return std::nullopt;
   Figure figure = variants_figure("shares", {"tokens ranked by"}, maps);
@@ -179,7 +181,7 @@ std::optional<Figure> channel_figure(const FigureTable& table) {
     map.title = fmt::format("Output error of every channel selection on the {}", rows_text(rows));
     map.column_label = "share of key channels pruned";
     finish_errors(map, fmt::format("||o' - o||^2 / ||o||^2 on the {}", rows_text(rows)));
-    maps.push_back({{rows_text(rows)}, std::move(map)});
+    maps.emplace_back(std::vector<std::string>{rows_text(rows)}, std::move(map));
   }
   if (maps.empty()) return std::nullopt;
   Figure figure = variants_figure("pruning", {"on the"}, maps);

@@ -56,7 +56,7 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-std::string script_safe(std::string json) {
+std::string script_safe(std::string_view json) {
   std::string out;
   out.reserve(json.size());
   for (const char c : json) {

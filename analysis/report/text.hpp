@@ -12,7 +12,7 @@ namespace kvreplay::report {
 std::string escaped(std::string_view text);
 
 /// JSON that may stand in a <script>: no '<' in it.
-std::string script_safe(std::string json);
+std::string script_safe(std::string_view json);
 
 /// JSON for an attribute in single quotes.
 std::string attribute_safe(std::string_view json);
