@@ -14,9 +14,7 @@ namespace kvreplay::report {
 namespace {
 
 std::optional<Figure> loss_figure(const FigureTable& table) {
-  Figure figure;
-  figure.name = "loss-by-sigma";
-  std::vector<Variant> variants;
+  Variants variants("loss-by-sigma");
   for (const char* metric : {"loss", "output_error", "layer_output_error"})
     for (const std::string& order : table.distinct("order")) {
       LinePlot plot;
@@ -39,15 +37,14 @@ std::optional<Figure> loss_figure(const FigureTable& table) {
         plot.lines.push_back(std::move(line));
       }
       if (std::isnan(largest(all))) continue;  // layer_output_error of a dump without W_O
-      plot.id = fmt::format("loss-by-sigma-{}", variants.size());
+      plot.id = variants.next_id();
       plot.title = fmt::format("{} of every way to share the budget, order {}", metric, order);
       plot.x = linear_axis("sigma, the share of tokens evicted", plot.at, false);
       plot.y = log_axis(metric, all);
-      variants.push_back({{metric, order}, svg_of(plot)});
-      if (variants.size() == 1)
-        figure.files = {svg_file(figure.name, variants.back().html), csv_file(figure.name, csv_of(plot))};
+      variants.add({metric, order}, plot);
     }
   if (variants.empty()) return std::nullopt;
+  Figure figure = variants.figure({"figure", "tokens ranked by"});
   figure.heading = "Loss by method and compression";
   figure.reading =
       "All methods keep the same number of tokens over all heads and differ in who gets them. loss is what "
@@ -55,14 +52,12 @@ std::optional<Figure> loss_figure(const FigureTable& table) {
       "minimise, a sum over evicted tokens; output_error is what the outputs really change by. A method may "
       "lower the "
       "one and not the other.";
-  figure.body = variants_html({"figure", "tokens ranked by"}, variants);
   return figure;
 }
 
 std::optional<Figure> share_figure(const Tables& tables) {
   const FigureTable& table = tables.budgets;
-  std::vector<Variant> variants;
-  std::vector<CellMap> maps;
+  Variants maps("shared-budget");
   const auto n_kv = tables.results.shape().n_kv;
   // What is shared unevenly first.
   std::vector<const FigureTable::Entry*> entries;
@@ -72,7 +67,7 @@ std::optional<Figure> share_figure(const Tables& tables) {
                         [&](const auto* entry) { return table.key(*entry, "method") == "lu"; });
   for (const auto* const entry : entries) {
     CellMap map;
-    map.id = fmt::format("shared-budget-{}", maps.size());
+    map.id = maps.next_id();
     map.title = fmt::format("Tokens of every head, {}, order {}, sigma {}", table.key(*entry, "method"),
                             table.key(*entry, "order"), table.key(*entry, "sigma"));
     map.row_label = "layer";
@@ -84,20 +79,15 @@ std::optional<Figure> share_figure(const Tables& tables) {
     map.scale = {false, false, 0, static_cast<double>(std::max<Index>(tables.results.shape().l, 1))};
     map.value_label = "tokens kept, of the whole prompt";
     map.numbers = n_kv <= 8 && map.rows.size() <= 40;
-    variants.push_back(
-        {{table.key(*entry, "method"), table.key(*entry, "order"), table.key(*entry, "sigma")}, svg_of(map)});
-    maps.push_back(std::move(map));
+    maps.add({table.key(*entry, "method"), table.key(*entry, "order"), table.key(*entry, "sigma")}, map);
   }
   if (maps.empty()) return std::nullopt;
-  Figure figure;
-  figure.name = "shared-budget";
+  Figure figure = maps.figure({"method", "tokens ranked by", "sigma"});
   figure.heading = "Who gets the tokens";
   figure.reading =
       "The tokens that each head keeps. Dark heads are those that the method found to need the most; a map "
       "of one colour "
       "is an even split.";
-  figure.body = variants_html({"method", "tokens ranked by", "sigma"}, variants);
-  figure.files = {svg_file(figure.name, variants.front().html), csv_file(figure.name, csv_of(maps.front()))};
   return figure;
 }
 

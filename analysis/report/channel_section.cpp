@@ -45,20 +45,17 @@ LinePlot ratio_plot(const FigureTable& table, const Wanted& common, const std::s
 }
 
 std::optional<Figure> ratio_figure(const FigureTable& table) {
-  Figure figure;
-  figure.name = "error-by-ratio";
-  std::vector<Variant> variants;
+  Variants variants("error-by-ratio");
   for (const char* metric : kChannelMetrics)
     for (const std::string& rows : table.distinct("rows", {{"metric", metric}})) {
       LinePlot plot = ratio_plot(table, {{"metric", metric}, {"rows", rows}}, metric);
       if (plot.at.empty() || plot.lines.empty()) continue;
-      plot.id = fmt::format("error-by-ratio-{}", variants.size());
+      plot.id = variants.next_id();
       plot.title = fmt::format("{} by the share of channels pruned, on the {}", metric, rows_text(rows));
-      variants.push_back({{metric, rows_text(rows)}, svg_of(plot)});
-      if (variants.size() == 1)
-        figure.files = {svg_file(figure.name, variants.back().html), csv_file(figure.name, csv_of(plot))};
+      variants.add({metric, rows_text(rows)}, plot);
     }
   if (variants.empty()) return std::nullopt;
+  Figure figure = variants.figure({"metric", "on the"});
   figure.heading = "Error by the share of channels pruned";
   figure.reading =
       "A gain is the share of ThinK's error that a selection saves at the same ratio: above 0 it is better "
@@ -66,7 +63,6 @@ std::optional<Figure> ratio_figure(const FigureTable& table) {
       "no error at all. Of errors lower is better. What wins on the logits of the window may lose in the "
       "outputs of the "
       "decoding steps.";
-  figure.body = variants_html({"metric", "on the"}, variants);
   return figure;
 }
 

@@ -56,9 +56,7 @@ LinePlot budget_plot(const Tables& tables, const Wanted& common, const std::stri
 
 std::optional<Figure> budget_figure(const Tables& tables) {
   const FigureTable& table = tables.evictions;
-  std::vector<Variant> variants;
-  Figure figure;
-  figure.name = "error-by-budget";
+  Variants variants("error-by-budget");
   for (const char* metric : kEvictionMetrics) {
     std::vector<std::string> rows_list = table.distinct("rows", {{"metric", metric}});
     std::sort(rows_list.begin(), rows_list.end());
@@ -70,15 +68,14 @@ std::optional<Figure> budget_figure(const Tables& tables) {
           if (table.find(common) == nullptr) continue;
           LinePlot plot = budget_plot(tables, common, metric);
           if (plot.at.empty() || plot.lines.empty()) continue;
-          plot.id = fmt::format("error-by-budget-{}", variants.size());
+          plot.id = variants.next_id();
           plot.title = fmt::format("{} by tokens kept, on the {}, phase {}, {}", metric, rows_text(rows),
                                    phase, semantics);
-          variants.push_back({{metric, rows_text(rows), phase, semantics}, svg_of(plot)});
-          if (variants.size() == 1)
-            figure.files = {svg_file(figure.name, variants.back().html), csv_file(figure.name, csv_of(plot))};
+          variants.add({metric, rows_text(rows), phase, semantics}, plot);
         }
   }
   if (variants.empty()) return std::nullopt;
+  Figure figure = variants.figure({"metric", "on the", "phase", "semantics"});
   figure.heading = "Error by budget";
   figure.reading =
       "Each line is a policy: the same base has the same colour and marker, the score on top of it another "
@@ -86,15 +83,13 @@ std::optional<Figure> budget_figure(const Tables& tables) {
       "Lower is better (of oracle_recall higher); a line that falls late keeps the wrong tokens first. Zeros "
       "stand on "
       "the lower edge.";
-  figure.body = variants_html({"metric", "on the", "phase", "semantics"}, variants);
   return figure;
 }
 
 std::optional<Figure> layer_figure(const Tables& tables) {
   const FigureTable& table = tables.evictions;
   const std::string rows = best_rows(table);
-  std::vector<CellMap> maps;
-  std::vector<Variant> variants;
+  Variants maps("error-by-layer");
   for (const std::string& phase : table.distinct("phase"))
     for (const std::string& semantics : table.distinct("semantics", {{"phase", phase}}))
       for (const std::string& budget : table.distinct("budget", {{"phase", phase}})) {
@@ -115,26 +110,22 @@ std::optional<Figure> layer_figure(const Tables& tables) {
           for (std::size_t i = 0; i < layers.size(); ++i)
             map.values(static_cast<Index>(p), static_cast<Index>(i)) = layers[i];
         }
-        map.id = fmt::format("error-by-layer-{}", maps.size());
+        map.id = maps.next_id();
         map.title = fmt::format("Output error of every policy and layer, budget {}, phase {}", budget, phase);
         map.column_label = "layer";
         map.scale = color_scale("output_error",
                                 std::span(map.values.data(), static_cast<std::size_t>(map.values.size())));
         map.value_label = fmt::format("output_error on the {}", rows_text(rows));
         map.numbers = map.columns.size() <= 8;
-        variants.push_back({{phase, budget, semantics}, svg_of(map)});
-        maps.push_back(std::move(map));
+        maps.add({phase, budget, semantics}, map);
       }
   if (maps.empty()) return std::nullopt;
-  Figure figure;
-  figure.name = "error-by-layer";
+  Figure figure = maps.figure({"phase", "budget", "semantics"});
   figure.heading = "Which layers lose";
   figure.reading =
       "Policies downwards, layers across: a dark column is a layer that no policy serves well, a dark row a "
       "policy that "
       "fails everywhere. An error is a share of its own layer's output.";
-  figure.body = variants_html({"phase", "budget", "semantics"}, variants);
-  figure.files = {svg_file(figure.name, variants.front().html), csv_file(figure.name, csv_of(maps.front()))};
   return figure;
 }
 

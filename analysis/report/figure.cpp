@@ -33,24 +33,29 @@ std::string data_html(const std::string& json) {
   return fmt::format("<script type=\"application/json\">{}</script>", script_safe(json));
 }
 
-std::string variants_html(const std::vector<std::string>& labels, const std::vector<Variant>& variants) {
+std::string Variants::next_id() const { return fmt::format("{}-{}", name_, all_.size()); }
+
+Figure Variants::figure(const std::vector<std::string>& labels) const {
+  Figure figure;
+  figure.name = name_;
+  figure.files = files_;
   std::vector<Pick> picks;
   for (std::size_t i = 0; i < labels.size(); ++i) {
     Pick pick{labels[i], {}};
-    for (const Variant& variant : variants)
+    for (const Variant& variant : all_)
       if (std::find(pick.options.begin(), pick.options.end(), variant.picked[i]) == pick.options.end())
         pick.options.push_back(variant.picked[i]);
     picks.push_back(std::move(pick));
   }
-  std::string html = variants.size() < 2 ? "" : picks_html(picks);
-  for (std::size_t i = 0; i < variants.size(); ++i) {
+  if (all_.size() > 1) figure.body = picks_html(picks);
+  for (std::size_t i = 0; i < all_.size(); ++i) {
     std::string key = "[";
-    for (const std::string& option : variants[i].picked)
+    for (const std::string& option : all_[i].picked)
       key += fmt::format("{}{}", key.size() > 1 ? "," : "", json_string(option));
-    html += fmt::format("<div class=\"variant scroll\" data-picked='{}]'{}>{}</div>", attribute_safe(key),
-                        i == 0 ? "" : " hidden", variants[i].html);
+    figure.body += fmt::format("<div class=\"variant scroll\" data-picked='{}]'{}>{}</div>",
+                               attribute_safe(key), i == 0 ? "" : " hidden", all_[i].html);
   }
-  return html;
+  return figure;
 }
 
 }  // namespace kvreplay::report

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kvreplay::report {
@@ -42,12 +43,32 @@ std::string picks_html(const std::vector<Pick>& picks);
 /// Data for the page's script. `json` is an object.
 std::string data_html(const std::string& json);
 
-/// One of several pictures in the same place.
-struct Variant {
-  std::vector<std::string> picked;  ///< one option of each list
-  std::string html;
+/// Several pictures in the same place: the first shows, and stands beside the page; lists choose another.
+class Variants {
+ public:
+  explicit Variants(std::string name) : name_(std::move(name)) {}
+
+  bool empty() const { return all_.empty(); }
+  /// The picture's id in the page, if it is the next to be added.
+  std::string next_id() const;
+  /// `picked` has an option of each list; `drawing` is what svg_of() and csv_of() take.
+  template <class Drawing>
+  void add(std::vector<std::string> picked, const Drawing& drawing) {
+    all_.push_back({std::move(picked), svg_of(drawing)});
+    if (all_.size() == 1) files_ = {svg_file(name_, all_.front().html), csv_file(name_, csv_of(drawing))};
+  }
+  /// Name, body and files, with a list for each label; not to be called where nothing was added.
+  Figure figure(const std::vector<std::string>& labels) const;
+
+ private:
+  struct Variant {
+    std::vector<std::string> picked;
+    std::string html;
+  };
+
+  std::string name_;
+  std::vector<Variant> all_;
+  std::vector<FigureFile> files_;
 };
-/// The first shows; the lists choose another.
-std::string variants_html(const std::vector<std::string>& labels, const std::vector<Variant>& variants);
 
 }  // namespace kvreplay::report

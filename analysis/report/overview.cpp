@@ -9,17 +9,6 @@
 namespace kvreplay::report {
 namespace {
 
-Figure variants_figure(const std::string& name, const std::vector<std::string>& labels,
-                       const std::vector<std::pair<std::vector<std::string>, CellMap>>& maps) {
-  Figure figure;
-  figure.name = name;
-  std::vector<Variant> variants;
-  for (const auto& [picked, map] : maps) variants.push_back({picked, svg_of(map)});
-  figure.body = variants_html(labels, variants);
-  figure.files = {svg_file(name, variants.front().html), csv_file(name, csv_of(maps.front().second))};
-  return figure;
-}
-
 /// Scores down; Spearman and recall, of the median and the worst head, across.
 CellMap agreement_map(const FigureTable& agreement, const std::string& reference, const std::string& rows,
                       const std::string& reserve) {
@@ -53,18 +42,16 @@ std::optional<Figure> agreement_figure(const FigureTable& agreement) {
   std::vector<std::string> references = agreement.distinct("reference");
   const auto remove = std::find(references.begin(), references.end(), "exact_remove");
   if (remove != references.end()) std::rotate(references.begin(), remove, remove + 1);
-  std::vector<std::pair<std::vector<std::string>, CellMap>> maps;
+  Variants maps("scores");
   for (const std::string& reference : references)
     for (const std::string& rows : agreement.distinct("rows", {{"reference", reference}}))
       for (const std::string& reserve : agreement.distinct("reserve", {{"reference", reference}})) {
         CellMap map = agreement_map(agreement, reference, rows, reserve);
-        map.id = fmt::format("scores-{}", maps.size());
-        maps.emplace_back(
-            std::vector<std::string>{fmt::format("{} ({})", reference, rows_text(rows)), reserve},
-            std::move(map));
+        map.id = maps.next_id();
+        maps.add({fmt::format("{} ({})", reference, rows_text(rows)), reserve}, map);
       }
   if (maps.empty()) return std::nullopt;
-  Figure figure = variants_figure("scores", {"against", "last tokens left out"}, maps);
+  Figure figure = maps.figure({"against", "last tokens left out"});
   figure.heading =
       fmt::format("How well each score follows the exact error of {}",
                   references.front() == "exact_remove" ? "removing a token" : references.front());
@@ -119,7 +106,7 @@ CellMap model_map(const FigureTable& table, const char* row_key, const char* col
 
 std::optional<Figure> eviction_figure(const Tables& tables) {
   const FigureTable& table = tables.evictions;
-  std::vector<std::pair<std::vector<std::string>, CellMap>> maps;
+  Variants maps("policies");
   std::vector<std::string> rows_list = table.distinct("rows", {{"metric", "output_error"}});
   std::sort(rows_list.begin(), rows_list.end());  // "future" first
   for (const std::string& rows : rows_list)
@@ -129,7 +116,7 @@ std::optional<Figure> eviction_figure(const Tables& tables) {
             {"metric", "output_error"}, {"rows", rows}, {"phase", phase}, {"semantics", semantics}};
         if (table.find(common) == nullptr) continue;
         CellMap map = model_map(table, "policy", "budget", common);
-        map.id = fmt::format("policies-{}", maps.size());
+        map.id = maps.next_id();
         map.title = fmt::format("Output error of every policy on the {}, phase {}", rows_text(rows), phase);
         map.column_label = "kept of the prompt";
         for (std::string& budget : map.columns) {
@@ -137,10 +124,10 @@ std::optional<Figure> eviction_figure(const Tables& tables) {
           if (!std::isnan(kept)) budget = fmt::format("{:g} tokens", kept);
         }
         finish_errors(map, fmt::format("||o' - o||^2 / ||o||^2 on the {}", rows_text(rows)));
-        maps.emplace_back(std::vector<std::string>{rows_text(rows), phase, semantics}, std::move(map));
+        maps.add({rows_text(rows), phase, semantics}, map);
       }
   if (maps.empty()) return std::nullopt;
-  Figure figure = variants_figure("policies", {"on the", "phase", "semantics"}, maps);
+  Figure figure = maps.figure({"on the", "phase", "semantics"});
   figure.heading = "What each policy loses, by tokens kept";
   figure.reading =
       "The exact change of all heads' outputs when only so many tokens a head stay: darker is worse, 0.01 is "
@@ -152,17 +139,17 @@ std::optional<Figure> eviction_figure(const Tables& tables) {
 }
 
 std::optional<Figure> budget_figure(const FigureTable& table) {
-  std::vector<std::pair<std::vector<std::string>, CellMap>> maps;
+  Variants maps("shares");
   for (const std::string& order : table.distinct("order")) {
     CellMap map = model_map(table, "method", "sigma", {{"order", order}, {"metric", "output_error"}});
-    map.id = fmt::format("shares-{}", maps.size());
+    map.id = maps.next_id();
     map.title = fmt::format("Output error of every way to share a budget, order {}", order);
     map.column_label = "share of tokens evicted";
     finish_errors(map, "||o' - o||^2 / ||o||^2 on the decoding steps");
-    maps.emplace_back(std::vector<std::string>{order}, std::move(map));
+    maps.add({order}, map);
   }
   if (maps.empty()) return std::nullopt;
-  Figure figure = variants_figure("shares", {"tokens ranked by"}, maps);
+  Figure figure = maps.figure({"tokens ranked by"});
   figure.heading = "What it is worth to share one budget between heads";
   figure.reading =
       "Every row divides the same number of tokens differently between the heads; lower is better, bold is "
@@ -172,19 +159,19 @@ std::optional<Figure> budget_figure(const FigureTable& table) {
 }
 
 std::optional<Figure> channel_figure(const FigureTable& table) {
-  std::vector<std::pair<std::vector<std::string>, CellMap>> maps;
+  Variants maps("pruning");
   std::vector<std::string> rows_list = table.distinct("rows", {{"metric", "output_error"}});
   std::sort(rows_list.begin(), rows_list.end());
   for (const std::string& rows : rows_list) {
     CellMap map = model_map(table, "method", "ratio", {{"metric", "output_error"}, {"rows", rows}});
-    map.id = fmt::format("pruning-{}", maps.size());
+    map.id = maps.next_id();
     map.title = fmt::format("Output error of every channel selection on the {}", rows_text(rows));
     map.column_label = "share of key channels pruned";
     finish_errors(map, fmt::format("||o' - o||^2 / ||o||^2 on the {}", rows_text(rows)));
-    maps.emplace_back(std::vector<std::string>{rows_text(rows)}, std::move(map));
+    maps.add({rows_text(rows)}, map);
   }
   if (maps.empty()) return std::nullopt;
-  Figure figure = variants_figure("pruning", {"on the"}, maps);
+  Figure figure = maps.figure({"on the"});
   figure.heading = "What pruning key channels costs";
   figure.reading =
       "The exact change of the outputs when a share of every key's channels is set to 0; bold is the lowest.";

@@ -18,19 +18,6 @@ namespace {
 constexpr Index kMostPoints = 64;
 constexpr std::size_t kMostLineValues = 600'000;
 
-using Lines = std::vector<std::vector<double>>;  // [line][entry]
-
-Lines medians_of(const std::vector<Lines>& heads) {
-  Lines medians = heads.front();
-  for (std::size_t i = 0; i < medians.size(); ++i)
-    for (std::size_t j = 0; j < medians[i].size(); ++j) {
-      std::vector<double> values;
-      for (const Lines& head : heads) values.push_back(head[i][j]);
-      medians[i][j] = median(std::move(values));
-    }
-  return medians;
-}
-
 std::string json_of(const Lines& lines) {
   std::string json;
   for (const auto& line : lines) json += fmt::format("{}{}", json.empty() ? "" : ",", json_numbers(line));
@@ -52,6 +39,17 @@ std::string csv_of(const SeriesFigure& series) {
 }
 
 }  // namespace
+
+Lines medians_of(const std::vector<Lines>& heads) {
+  Lines medians = heads.front();
+  for (std::size_t i = 0; i < medians.size(); ++i)
+    for (std::size_t j = 0; j < medians[i].size(); ++j) {
+      std::vector<double> values;
+      for (const Lines& head : heads) values.push_back(head[i][j]);
+      medians[i][j] = median(std::move(values));
+    }
+  return medians;
+}
 
 void SeriesFigure::add(std::size_t option, std::size_t line, const ResultReader::Array& array,
                        const ResultReader& results) {

@@ -9,6 +9,11 @@
 
 namespace kvreplay::report {
 
+using Lines = std::vector<std::vector<double>>;  // [line][entry]
+
+/// The median over the heads of every entry.
+Lines medians_of(const std::vector<Lines>& heads);
+
 /// Lines of every head over an index that arrays [layers, n_kv, n] have: the median of all heads first, any
 /// head to pick, and one more list.
 struct SeriesFigure {
@@ -24,7 +29,7 @@ struct SeriesFigure {
 
   std::vector<double> at;  ///< the entries that are taken
   /// [option][head][line][entry]
-  std::vector<std::vector<std::vector<std::vector<double>>>> values;
+  std::vector<std::vector<Lines>> values;
   Index length = 0;  ///< entries that there are
 };
 

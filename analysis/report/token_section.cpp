@@ -2,6 +2,7 @@
 #include "analysis/report/line_plot.hpp"
 #include "analysis/report/scatter_plot.hpp"
 #include "analysis/report/sections.hpp"
+#include "analysis/report/series.hpp"
 #include "analysis/report/text.hpp"
 #include "analysis/report/token_figures.hpp"
 
@@ -15,21 +16,8 @@ namespace {
 
 constexpr const char* kMedian = "median of all heads";
 
-using Curves = std::vector<std::vector<double>>;  // [score][k]
-
-Curves median_curves(const std::vector<Curves>& heads) {
-  Curves medians = heads.front();
-  for (std::size_t s = 0; s < medians.size(); ++s)
-    for (std::size_t k = 0; k < medians[s].size(); ++k) {
-      std::vector<double> values;
-      for (const Curves& head : heads) values.push_back(head[s][k]);
-      medians[s][k] = median(std::move(values));
-    }
-  return medians;
-}
-
 /// Three digits: the page has these of every head.
-std::string recall_json(const Curves& curves) {
+std::string recall_json(const Lines& curves) {
   std::string json;
   for (const auto& curve : curves) {
     json += json.empty() ? "[" : "],[";
@@ -71,8 +59,8 @@ Figure recall_figure(const TokenFigures& figures) {
   plot.markers = false;
   plot.listed = true;
   const std::vector<LineStyle> styles = styles_by_name(figures.scores);
-  std::vector<Curves> medians;
-  for (const auto& heads : figures.recall) medians.push_back(median_curves(heads));
+  std::vector<Lines> medians;
+  for (const auto& heads : figures.recall) medians.push_back(medians_of(heads));
   for (std::size_t s = 0; s < figures.scores.size(); ++s)
     plot.lines.push_back({figures.scores[s], styles[s], medians.front()[s]});
   const std::string svg = svg_of(plot);
