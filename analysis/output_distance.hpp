@@ -18,7 +18,7 @@ double distance(const PanelRows<T>& panels, const std::vector<Matrix<double>>& r
   for (std::size_t g = 0; g < rows.size(); ++g)
     for (Index r = 0; r < rows[g].rows(); ++r)
       for (Index c = 0; c < rows[g].cols(); ++c) {
-        const T found = panels[g][panel_entry<T>(r, c, rows[g].cols())];
+        const T found = panels[g][panel_entry<T>(c, r, rows[g].cols())];
         const double off = static_cast<double>(found) - rows[g](r, c);
         square += off * off;
       }

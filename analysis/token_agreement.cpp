@@ -1,6 +1,6 @@
 #include "analysis/token_agreement.hpp"
 
-#include "sim/tokens/key_scores.hpp"
+#include "sim/tokens/expected_attention.hpp"
 
 #include <optional>
 

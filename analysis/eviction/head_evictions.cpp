@@ -17,11 +17,10 @@ constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 /// [steps, d_v] in panels of W rows: [panels][d_v][W].
 template <class T>
 std::vector<T> to_panels(const Matrix<T>& rows) {
-  constexpr Index W = kPanelWidth<T>;
-  const Index panels = (rows.rows() + W - 1) / W, d_v = rows.cols();
-  std::vector<T> out(static_cast<std::size_t>(panels * d_v * W));
+  const Index d_v = rows.cols();
+  std::vector<T> out(static_cast<std::size_t>(panels_of<T>(rows.rows()) * d_v * kPanelWidth<T>));
   for (Index r = 0; r < rows.rows(); ++r)
-    for (Index c = 0; c < d_v; ++c) out[panel_entry<T>(r, c, d_v)] = rows(r, c);
+    for (Index c = 0; c < d_v; ++c) out[panel_entry<T>(c, r, d_v)] = rows(r, c);
   return out;
 }
 

@@ -1,6 +1,6 @@
 #include "sim/channels/channel_interaction.hpp"
 #include "sim/channels/gram_device.hpp"
-#include "sim/channels/gram_sums.hpp"
+#include "sim/gram_sums.hpp"
 
 #include <algorithm>
 

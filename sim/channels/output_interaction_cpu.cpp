@@ -1,8 +1,8 @@
-#include "sim/channels/gram_sums.hpp"
 #include "sim/channels/key_mean.hpp"
 #include "sim/channels/output_interaction.hpp"
 #include "sim/channels/output_interaction_kernels.hpp"
 #include "sim/eviction/kept_tiles.hpp"
+#include "sim/gram_sums.hpp"
 #include "sim/overflow.hpp"
 #include "sim/tokens/column_totals.hpp"
 
@@ -40,17 +40,16 @@ struct CentredKeys {
 
 template <class T>
 CentredKeys<T> centred_keys(const HeadGroup<T>& group, const PrunableKeys& keys, Workers& workers) {
-  constexpr Index W = kPanelWidth<T>, kChunk = 512;
+  constexpr Index kChunk = 512;
   CentredKeys<T> centred;
   centred.positions = positions(keys.prunable);
   const Index n = centred.n(), d = group.d();
   centred.mean = sampled_key_mean(group, centred.positions);
-  centred.panels.resize(static_cast<std::size_t>(panels_of<T>(d) * n * W));
+  centred.panels.resize(static_cast<std::size_t>(panels_of<T>(d) * n * kPanelWidth<T>));
   workers.parallel_for(div_up(n, kChunk), [&](Index chunk) {
     for (Index key = chunk * kChunk; key < std::min((chunk + 1) * kChunk, n); ++key) {
       const T* k = group.k.data() + centred.positions[static_cast<std::size_t>(key)] * d;
-      for (Index c = 0; c < d; ++c)
-        centred.panels[static_cast<std::size_t>((c / W * n + key) * W + c % W)] = k[c] - centred.mean(c);
+      for (Index c = 0; c < d; ++c) centred.panels[panel_entry<T>(key, c, n)] = k[c] - centred.mean(c);
     }
   });
   return centred;

@@ -20,13 +20,6 @@ namespace kvreplay {
 template <class T>
 using PanelRows = std::vector<std::vector<T>>;
 
-/// Where channel c of row r stands among one head's panels.
-template <class T>
-constexpr std::size_t panel_entry(Index r, Index c, Index d_v) {
-  constexpr Index W = kPanelWidth<T>;
-  return static_cast<std::size_t>((r / W * d_v + c) * W + r % W);
-}
-
 template <class T>
 struct OutputChanges {
   double full_sq = 0;             ///< sum over rows and query heads of ||o_i||^2

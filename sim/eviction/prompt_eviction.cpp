@@ -2,7 +2,7 @@
 
 #include "data/error.hpp"
 #include "sim/eviction/cache_group.hpp"
-#include "sim/tokens/key_scores.hpp"
+#include "sim/tokens/expected_attention.hpp"
 
 #include <algorithm>
 #include <map>

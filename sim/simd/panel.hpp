@@ -6,9 +6,21 @@ namespace kvreplay {
 
 using Index = std::ptrdiff_t;
 
-/// Matrices whose columns are query rows are kept in panels of this many columns, each panel row-major: two
+/// What a product takes by whole rows is kept in panels of this many columns, each panel row-major: two
 /// vectors of AVX-512, a whole number of vectors everywhere.
 template <class T>
 inline constexpr Index kPanelWidth = 128 / static_cast<Index>(sizeof(T));
+
+template <class T>
+constexpr Index panels_of(Index columns) {
+  return (columns + kPanelWidth<T> - 1) / kPanelWidth<T>;
+}
+
+/// Where an entry of a matrix stands in its panels, [panels][rows][W].
+template <class T>
+constexpr std::size_t panel_entry(Index row, Index column, Index rows) {
+  constexpr Index W = kPanelWidth<T>;
+  return static_cast<std::size_t>((column / W * rows + row) * W + column % W);
+}
 
 }  // namespace kvreplay

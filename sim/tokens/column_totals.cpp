@@ -45,24 +45,23 @@ struct HeadRows {
 ColumnTotals empty_totals(Index l, ColumnSet columns) {
   ColumnTotals totals;
   const Vector<double> zero = Vector<double>::Zero(l);
-  totals.exact_remove = zero;
-  if (columns == ColumnSet::future) {
-    totals.max_attn = zero;
-  } else {
-    totals.attn = totals.attn_sq = totals.key = totals.joint = totals.exact_key = totals.exact_joint = zero;
-  }
+  if (columns != ColumnSet::future) totals.attn = totals.attn_sq = zero;
+  if (columns != ColumnSet::weights) totals.exact_remove = zero;
+  if (columns == ColumnSet::future) totals.max_attn = zero;
+  if (columns == ColumnSet::window) totals.key = totals.joint = totals.exact_key = totals.exact_joint = zero;
   return totals;
 }
 
 void add_largest(std::span<const LargestScores> rows, ColumnSet columns, Index l, ColumnTotals& totals) {
   for (const LargestScores& s : rows) {
     if (s.at >= l) continue;  // a decoded position is no candidate
-    totals.exact_remove(s.at) += s.exact_remove;
-    if (columns == ColumnSet::future) {
-      totals.max_attn(s.at) = std::max(totals.max_attn(s.at), s.attn);
-    } else {
+    if (columns != ColumnSet::future) {
       totals.attn(s.at) += s.attn;
       totals.attn_sq(s.at) += s.attn * s.attn;
+    }
+    if (columns != ColumnSet::weights) totals.exact_remove(s.at) += s.exact_remove;
+    if (columns == ColumnSet::future) totals.max_attn(s.at) = std::max(totals.max_attn(s.at), s.attn);
+    if (columns == ColumnSet::window) {
       totals.key(s.at) += s.key;
       totals.joint(s.at) += s.joint;
       totals.exact_key(s.at) += s.exact_key;
@@ -107,7 +106,8 @@ std::vector<ColumnTotals> column_totals(const HeadGroup<T>& group, const Prepare
                                         ColumnSet columns, Workers& workers) {
   constexpr Index W = kPanelWidth<T>;
   const Index G = group.G(), l = group.l;
-  const TileInput<T> in = tile_input(group, values, rows);
+  TileInput<T> in = tile_input(group, values, rows);
+  if (columns == ColumnSet::weights) in.d_v = 0;
   const Index panels = in.panels(), blocks = div_up(panels, kPanelsPerBlock);
   // Few rows: the tokens are split as well, at places that depend on the sizes alone.
   const Index begin = in.first_visible(rows.begin), end = in.end_visible(rows.end - 1);
@@ -143,7 +143,7 @@ std::vector<ColumnTotals> column_totals(const HeadGroup<T>& group, const Prepare
     std::array<SoftmaxPanel<T>, kPanelsPerBlock> states;
     for (Index b = 0; b < n; ++b) {
       states[b] = head.state(segment, first + b);
-      start_state(group, values, g, segment == 0, states[b]);
+      start_state(group, values, g, in, segment == 0, states[b]);
     }
     const Index from = begin + segment * per_segment;
     softmax_tiles(head.in, first, n, from, std::min(from + per_segment, end), states.data());

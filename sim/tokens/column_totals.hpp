@@ -46,6 +46,7 @@ ColumnTotals empty_totals(Index l, ColumnSet columns);
 void add_largest(std::span<const LargestScores> rows, ColumnSet columns, Index l, ColumnTotals& totals);
 
 /// Both passes for the given rows (positions) of every query head: [G]. Rows must not be empty.
+/// ColumnSet::weights needs no values, which may then be empty.
 template <class T>
 std::vector<ColumnTotals> column_totals(const HeadGroup<T>& group, const PreparedValues<T>& values, Rows rows,
                                         ColumnSet columns, Workers& workers);

@@ -109,7 +109,7 @@ std::vector<ColumnTotals> DeviceGroup::column_totals(Rows rows, ColumnSet column
 }
 
 ColumnRun::ColumnRun(const DeviceGroup& on_device, Rows rows, ColumnSet columns)
-    : group_(on_device), rows_(rows), columns_(columns) {
+    : group_(on_device), rows_(rows), columns_(columns == ColumnSet::weights ? ColumnSet::window : columns) {
   const HeadGroup<float>& group = on_device.group_;
   const Stream& stream = on_device.stream_;
   const Index G = group.G(), n = rows.count(), d_v = group.d_v();

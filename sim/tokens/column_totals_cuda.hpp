@@ -40,8 +40,9 @@ class DeviceGroup {
   DeviceGroup(const HeadGroup<float>& group, const StoredNumbers& numbers, Products products,
               const Stream& stream);
 
-  /// column_totals() on the device. Device memory: O(G |rows| (d + d_v) + G l) beyond the group. Throws
-  /// InputError where a number overflows float32, OutOfDeviceMemory and DeviceError.
+  /// column_totals() on the device, where the sums of the weights come with all others. Device memory: O(G
+  /// |rows| (d + d_v) + G l) beyond the group. Throws InputError where a number overflows float32,
+  /// OutOfDeviceMemory and DeviceError.
   std::vector<ColumnTotals> column_totals(Rows rows, ColumnSet columns) const;
 
  private:

@@ -142,7 +142,7 @@ void EntryMap<T>::Impl::pass_one(EntryRows<T>& of, Index first, Index n, Workers
     T* s = scalars.data() + b * 4 * W;
     const auto at = static_cast<std::size_t>(b);
     states[at] = {s, s + W, s + 2 * W, s + 3 * W, of.outputs.data() + (first + b) * in.d_v * W};
-    start_state(*group, values, of.g, true, states[at]);
+    start_state(*group, values, of.g, in, true, states[at]);
   }
   // Tiles start at multiples of their size whatever the rows, so that a row's sums are the same in any panel.
   constexpr Index kTokensPerCheck = 16 * kTokensPassOne;

@@ -26,8 +26,8 @@ double uncapped_taylor_logit(const HeadGroup<T>& group, Index g, Index i, Index 
 }  // namespace
 
 template <class T>
-void start_state(const HeadGroup<T>& group, const PreparedValues<T>& values, Index g, bool with_sink,
-                 const SoftmaxPanel<T>& state) {
+void start_state(const HeadGroup<T>& group, const PreparedValues<T>& values, Index g, const TileInput<T>& in,
+                 bool with_sink, const SoftmaxPanel<T>& state) {
   constexpr Index W = kPanelWidth<T>;
   constexpr T hidden = -std::numeric_limits<T>::infinity();
   const bool sink = with_sink && !group.rule.sink_logit.empty();
@@ -35,8 +35,7 @@ void start_state(const HeadGroup<T>& group, const PreparedValues<T>& values, Ind
   std::fill_n(state.top_at, W, T{-1});
   std::fill_n(state.rest_max, W, sink ? static_cast<T>(group.rule.sink_logit[g]) : hidden);
   std::fill_n(state.rest_sum, W, sink ? T{1} : T{0});
-  for (Index c = 0; c < group.d_v(); ++c)
-    std::fill_n(state.rest_out + c * W, W, sink ? -values.centre(c) : T{0});
+  for (Index c = 0; c < in.d_v; ++c) std::fill_n(state.rest_out + c * W, W, sink ? -values.centre(c) : T{0});
 }
 
 template <class T>
@@ -99,10 +98,10 @@ void finish_panel(const HeadGroup<T>& group, const PreparedValues<T>& values, In
 }
 
 // NOLINTBEGIN(bugprone-macro-parentheses): T is a type
-#define KVREPLAY_ROW_PANELS(T)                                                                          \
-  template void start_state(const HeadGroup<T>&, const PreparedValues<T>&, Index, bool,                 \
-                            const SoftmaxPanel<T>&);                                                    \
-  template void finish_panel(const HeadGroup<T>&, const PreparedValues<T>&, Index, const TileInput<T>&, \
+#define KVREPLAY_ROW_PANELS(T)                                                                               \
+  template void start_state(const HeadGroup<T>&, const PreparedValues<T>&, Index, const TileInput<T>&, bool, \
+                            const SoftmaxPanel<T>&);                                                         \
+  template void finish_panel(const HeadGroup<T>&, const PreparedValues<T>&, Index, const TileInput<T>&,      \
                              Index, const SoftmaxPanel<T>&, T*, LargestScores*);
 KVREPLAY_ROW_PANELS(float)
 KVREPLAY_ROW_PANELS(double)

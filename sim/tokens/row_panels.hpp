@@ -11,8 +11,8 @@ namespace kvreplay {
 /// The state before any token: nothing seen but the sink column, whose value is 0, that is, -centre after
 /// centring.
 template <class T>
-void start_state(const HeadGroup<T>& group, const PreparedValues<T>& values, Index g, bool with_sink,
-                 const SoftmaxPanel<T>& state);
+void start_state(const HeadGroup<T>& group, const PreparedValues<T>& values, Index g, const TileInput<T>& in,
+                 bool with_sink, const SoftmaxPanel<T>& state);
 
 /// Ends pass one for a panel: o - centre in place of state.rest_out, the row constants [kRowConstants][W],
 /// and what the largest column of each row is worth, [panel_rows]. Throws InputError where a number overflows
@@ -21,10 +21,10 @@ template <class T>
 void finish_panel(const HeadGroup<T>& group, const PreparedValues<T>& values, Index g, const TileInput<T>& in,
                   Index panel, const SoftmaxPanel<T>& state, T* constants, LargestScores* largest);
 
-#define KVREPLAY_ROW_PANELS(T)                                                                 \
-  extern template void start_state(const HeadGroup<T>&, const PreparedValues<T>&, Index, bool, \
-                                   const SoftmaxPanel<T>&);                                    \
-  extern template void finish_panel(const HeadGroup<T>&, const PreparedValues<T>&, Index,      \
+#define KVREPLAY_ROW_PANELS(T)                                                            \
+  extern template void start_state(const HeadGroup<T>&, const PreparedValues<T>&, Index,  \
+                                   const TileInput<T>&, bool, const SoftmaxPanel<T>&);    \
+  extern template void finish_panel(const HeadGroup<T>&, const PreparedValues<T>&, Index, \
                                     const TileInput<T>&, Index, const SoftmaxPanel<T>&, T*, LargestScores*);
 KVREPLAY_ROW_PANELS(float)
 KVREPLAY_ROW_PANELS(double)

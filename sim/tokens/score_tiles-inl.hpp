@@ -25,6 +25,12 @@ namespace hn = hwy::HWY_NAMESPACE;
 enum WindowSum { kAttn, kAttnSq, kKey, kJointCross, kExactKey, kExactJoint, kExactRemove, kWindowSums };
 enum FutureSum { kFutureRemove, kFutureSums };
 
+/// How many there are. The sums of the weights are the window's first.
+constexpr Index sums_of(ColumnSet columns) {
+  if (columns == ColumnSet::window) return kWindowSums;
+  return columns == ColumnSet::weights ? Index{kAttnSq + 1} : Index{kFutureSums};
+}
+
 /// One token's value and one panel's outputs, both less the centre: what is needed to take their difference
 /// itself.
 template <class T>
@@ -149,6 +155,23 @@ HWY_INLINE void AddWindowRows(D d, const TileInput<T>& in, const T* HWY_RESTRICT
   accumulate(kExactJoint, on.MulAdd(ga, cross, alone), w_sq);
 }
 
+/// The same for the sums of the weights alone, to the bit.
+template <bool kCapped, class D, class T = hn::TFromD<D>>
+HWY_INLINE void AddWeightRows(D d, const TileInput<T>& in, const T* HWY_RESTRICT row,
+                              const T* HWY_RESTRICT tile_z, hn::Vec<D>* HWY_RESTRICT sum) {
+  using P = Pack<D>;
+  const PackOps<D> on(d);
+  P z = on.Load(tile_z);
+  if constexpr (kCapped) {
+    const auto visible = on.Gt(z, on.Set(kHidden<T>));
+    const P finite = on.IfThenElseZero(visible, z), cap = on.Set(in.softcap);
+    z = on.IfThenElse(visible, on.Mul(cap, on.Tanh(on.Div(finite, cap))), z);
+  }
+  const P a = on.SoftmaxExp(on.Sub(z, on.Load(row + kLse * kPanelWidth<T>)));
+  sum[kAttn] = hn::Add(sum[kAttn], on.Sum(a));
+  sum[kAttnSq] = hn::Add(sum[kAttnSq], on.Sum(on.Mul(a, a)));
+}
+
 /// The same for the oracles.
 template <bool kCapped, class D, class T = hn::TFromD<D>>
 HWY_INLINE void AddFutureRows(D d, const TileInput<T>& in, const T* HWY_RESTRICT row,
@@ -233,31 +256,34 @@ HWY_INLINE void AddTile(const TileInput<T>& in, const T* const* rows, const T* c
   const Index N = static_cast<Index>(hn::Lanes(d));
   for (Index t = 0; t < tokens; ++t) {
     const Index p = tile + t;
-    const auto centred_sq = hn::Set(d, token.value_centred_sq[p]);
-    const auto centre_dot = hn::Set(d, token.centre_dot_value[p]);
-    const T* value = in.v_centred + p * in.d_v;
-    constexpr Index kSums = kColumns == ColumnSet::window ? Index{kWindowSums} : Index{kFutureSums};
+    constexpr Index kSums = sums_of(kColumns);
     T* sums = lanes.sums + (p - item) * kSums * N;
     hn::Vec<D> sum[kSums];
 #pragma GCC unroll 8
     for (Index s = 0; s < kSums; ++s) sum[s] = first ? hn::Zero(d) : hn::LoadU(d, sums + s * N);
-    if constexpr (kColumns == ColumnSet::window) {
-      for (Index b = 0; b < n; ++b) {
-        const Index at = (b * kTokensPerTile + t) * W;
+    if constexpr (kColumns == ColumnSet::weights) {
+      for (Index b = 0; b < n; ++b)
         for (Index r = 0; r < W; r += 2 * N)
-          AddWindowRows<kCapped>(d, in, rows[b] + r, z_tiles + at + r, vo_tiles + at + r, centred_sq,
-                                 centre_dot, {value, outputs[b] + r, token.centre, in.d_v}, sum);
-      }
+          AddWeightRows<kCapped>(d, in, rows[b] + r, z_tiles + (b * kTokensPerTile + t) * W + r, sum);
     } else {
+      const auto centred_sq = hn::Set(d, token.value_centred_sq[p]);
+      const auto centre_dot = hn::Set(d, token.centre_dot_value[p]);
+      const T* value = in.v_centred + p * in.d_v;
       T* max_at = lanes.max_attn + (p - item) * N;
       auto max_attn = hn::LoadU(d, max_at);
       for (Index b = 0; b < n; ++b) {
         const Index at = (b * kTokensPerTile + t) * W;
-        for (Index r = 0; r < W; r += 2 * N)
-          AddFutureRows<kCapped>(d, in, rows[b] + r, z_tiles + at + r, vo_tiles + at + r, centred_sq,
-                                 centre_dot, {value, outputs[b] + r, token.centre, in.d_v}, sum[0], max_attn);
+        for (Index r = 0; r < W; r += 2 * N) {
+          const ValueAndOutputs<T> both{value, outputs[b] + r, token.centre, in.d_v};
+          if constexpr (kColumns == ColumnSet::window)
+            AddWindowRows<kCapped>(d, in, rows[b] + r, z_tiles + at + r, vo_tiles + at + r, centred_sq,
+                                   centre_dot, both, sum);
+          else
+            AddFutureRows<kCapped>(d, in, rows[b] + r, z_tiles + at + r, vo_tiles + at + r, centred_sq,
+                                   centre_dot, both, sum[0], max_attn);
+        }
       }
-      hn::StoreU(max_attn, d, max_at);
+      if constexpr (kColumns == ColumnSet::future) hn::StoreU(max_attn, d, max_at);
     }
 #pragma GCC unroll 8
     for (Index s = 0; s < kSums; ++s) hn::StoreU(sum[s], d, sums + s * N);
@@ -269,7 +295,7 @@ HWY_INLINE void ScoreItem(const TileInput<T>& in, const T* row_constants, const 
                           const TokenConstants<T>& token, Index begin, Index end, LaneSums<T>& lanes) {
   constexpr Index W = kPanelWidth<T>;
   constexpr Index kBlocksPerFlush = 8;
-  constexpr Index kSums = kColumns == ColumnSet::window ? Index{kWindowSums} : Index{kFutureSums};
+  constexpr Index kSums = sums_of(kColumns);
   const Index N = static_cast<Index>(hn::Lanes(hn::ScalableTag<T>()));
   HWY_ALIGN T z_tiles[kPanelsPerBlock * kTokensPerTile * W];
   HWY_ALIGN T vo_tiles[kPanelsPerBlock * kTokensPerTile * W];
@@ -298,8 +324,9 @@ HWY_INLINE void ScoreItem(const TileInput<T>& in, const T* row_constants, const 
         T* z = z_tiles + n * kTokensPerTile * W;
         T* vo = vo_tiles + n * kTokensPerTile * W;
         PanelGemm<T>(tokens, in.k + tile * in.d, in.d, 1, in.d, in.q_panels + panel * in.d * W, nullptr, z);
-        PanelGemm<T>(tokens, in.v_centred + tile * in.d_v, in.d_v, 1, in.d_v, out_panels + panel * in.d_v * W,
-                     nullptr, vo);
+        if constexpr (kColumns != ColumnSet::weights)
+          PanelGemm<T>(tokens, in.v_centred + tile * in.d_v, in.d_v, 1, in.d_v,
+                       out_panels + panel * in.d_v * W, nullptr, vo);
         rows[n] = row_constants + panel * kRowConstants * W;
         outputs[n] = out_panels + panel * in.d_v * W;
         HideInvisible(in, panel, tile, tokens, z);
@@ -333,6 +360,8 @@ HWY_NOINLINE void ScoreTiles(const TileInput<T>& in, const T* row_constants, con
     constexpr bool kCapped = decltype(capped)::value;
     if (columns == ColumnSet::window)
       ScoreItem<ColumnSet::window, kCapped>(in, row_constants, out_panels, token, begin, end, lanes);
+    else if (columns == ColumnSet::weights)
+      ScoreItem<ColumnSet::weights, kCapped>(in, row_constants, out_panels, token, begin, end, lanes);
     else
       ScoreItem<ColumnSet::future, kCapped>(in, row_constants, out_panels, token, begin, end, lanes);
   };
@@ -344,15 +373,18 @@ HWY_NOINLINE void ScoreTiles(const TileInput<T>& in, const T* row_constants, con
   double* const window[kWindowSums] = {sums.attn,      sums.attn_sq,     sums.key,         sums.joint,
                                        sums.exact_key, sums.exact_joint, sums.exact_remove};
   for (Index t = 0; t < tokens; ++t) {
+    double* const total = lanes.totals + t * sums_of(columns);
     if (columns == ColumnSet::window) {
-      double* total = lanes.totals + t * kWindowSums;
       // ||v + z (v - o)||^2 = ||v||^2 + 2 z v.(v - o) + z^2 u
       total[kJointCross] = total[kAttnSq] * static_cast<double>(token.value_sq[begin + t]) +
                            2 * total[kJointCross] + total[kKey];
       // Rounding may leave a sum of squares just below 0.
       for (Index s = 0; s < kWindowSums; ++s) window[s][begin + t] = std::max(total[s], 0.0);
+    } else if (columns == ColumnSet::weights) {
+      sums.attn[begin + t] = total[kAttn];
+      sums.attn_sq[begin + t] = total[kAttnSq];
     } else {
-      sums.exact_remove[begin + t] = std::max(lanes.totals[t], 0.0);
+      sums.exact_remove[begin + t] = std::max(total[kFutureRemove], 0.0);
       sums.max_attn[begin + t] =
           static_cast<double>(hn::GetLane(hn::MaxOfLanes(d, hn::LoadU(d, lanes.max_attn + t * N))));
     }

@@ -31,7 +31,8 @@ template <class T>
 struct TileInput {
   const T* k;          ///< [T][d]
   const T* v_centred;  ///< [T][d_v], v_p - centre
-  Index d, d_v;
+  Index d;
+  Index d_v;          ///< 0: outputs are left out
   const T* q_panels;  ///< [panels][d][W], scale * q; padded columns are 0
   Index first_row;    ///< position of the first row
   Index n_rows;
@@ -126,8 +127,7 @@ struct TokenConstants {
   const T* centre_dot_value;  ///< centre . (v - centre)
 };
 
-/// Column sums of pass two, float64, each [candidates]; null where not wanted (all window sums or all future
-/// sums).
+/// Column sums of pass two, float64, each [candidates]; null where the ColumnSet has not got them.
 struct ColumnSums {
   double* attn;
   double* attn_sq;
@@ -141,8 +141,9 @@ struct ColumnSums {
 
 /// Which columns pass two adds up.
 enum class ColumnSet {
-  window,  ///< all but max_attn
-  future,  ///< exact_remove and max_attn
+  window,   ///< all but max_attn
+  weights,  ///< attn and attn_sq, for which no value is needed: d_v may be 0
+  future,   ///< exact_remove and max_attn
 };
 
 /// Pass two for the tokens [begin, end), at most kTokensPassTwo of them, and every row of one query head.

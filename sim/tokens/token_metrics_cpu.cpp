@@ -1,9 +1,10 @@
 #include "data/error.hpp"
 #include "sim/converted.hpp"
 #include "sim/tokens/column_totals.hpp"
+#include "sim/tokens/expected_attention.hpp"
 #include "sim/tokens/key_scores.hpp"
+#include "sim/tokens/row_norms.hpp"
 #include "sim/tokens/token_metrics_by.hpp"
-#include "sim/tokens/value_norms.hpp"
 #include "sim/tokens/value_rows.hpp"
 
 #include <algorithm>
@@ -14,6 +15,11 @@ namespace kvreplay {
 namespace {
 
 constexpr Index kTokensPerItem = 256;
+
+/// What the window's rows need the values for.
+const MetricSet kOfValues = {TokenMetric::value,     TokenMetric::key,         TokenMetric::joint,
+                             TokenMetric::caote,     TokenMetric::fastcaote,   TokenMetric::exact_value,
+                             TokenMetric::exact_key, TokenMetric::exact_joint, TokenMetric::exact_remove};
 
 /// CAOTE and FastCAOTE of one query head, [l] each.
 struct CaoteScores {
@@ -138,13 +144,18 @@ template <class T>
 void add_window_metrics(const HeadGroup<T>& group, const PreparedValues<T>& values,
                         const TotalsOfRows& totals_of, Index window, Workers& workers, Collector& out) {
   const Rows rows = window_rows(group.l, group.first_query(), window);
-  const std::vector<ColumnTotals> totals = totals_of(rows, ColumnSet::window);
+  const bool weights_alone = !out.wants_any(kOfValues);
+  const std::vector<ColumnTotals> totals =
+      totals_of(rows, weights_alone ? ColumnSet::weights : ColumnSet::window);
+  for (Index g = 0; g < group.G(); ++g) {
+    out.add(TokenMetric::attn, g, totals[g].attn);
+    out.add(TokenMetric::attn_sq, g, totals[g].attn_sq);
+  }
+  if (weights_alone) return;
   const Vector<double> value_sq = values.value_sq.template cast<double>();
   for (Index g = 0; g < group.G(); ++g) {
     const ColumnTotals& t = totals[g];
     const Vector<double> value = t.attn_sq.cwiseProduct(value_sq);
-    out.add(TokenMetric::attn, g, t.attn);
-    out.add(TokenMetric::attn_sq, g, t.attn_sq);
     out.add(TokenMetric::value, g, value);
     out.add(TokenMetric::key, g, t.key);
     out.add(TokenMetric::joint, g, t.joint);
@@ -204,17 +215,18 @@ TokenMetrics token_metrics_by(const PassesOf<T>& passes, const HeadGroup<T>& gro
                               const TokenOptions& options, Workers& workers) {
   using M = TokenMetric;
   Collector out(options, group.G(), group.l);
-  const bool window = out.wants_any({M::attn, M::attn_sq, M::value, M::key, M::joint, M::caote, M::fastcaote,
-                                     M::exact_value, M::exact_key, M::exact_joint, M::exact_remove});
+  const bool of_values = out.wants_any(kOfValues);
+  const bool window = of_values || out.wants_any({M::attn, M::attn_sq});
   const bool oracles = out.wants_any({M::oracle_next, M::oracle_future, M::oracle_importance});
   if (window || oracles) {
-    const PreparedValues<T> values = prepare_values(group, workers);
+    const PreparedValues<T> values =
+        of_values || oracles ? prepare_values(group, workers) : PreparedValues<T>();
     const TotalsOfRows totals_of = passes(values);
     if (window) add_window_metrics(group, values, totals_of, options.window, workers, out);
     if (oracles) add_oracles(group, totals_of, workers, out);
   }
-  if (out.wants(M::knorm)) out.set(M::knorm, knorm_scores(group));
-  if (out.wants(M::keydiff)) out.set(M::keydiff, keydiff_scores(group));
+  if (out.wants(M::knorm)) out.set(M::knorm, knorm_scores(group, workers));
+  if (out.wants(M::keydiff)) out.set(M::keydiff, keydiff_scores(group, workers));
   if (out.wants(M::expected_attention)) {
     const Matrix<double> by_head = expected_attention_scores(group, {}, workers);
     out.result[M::expected_attention] =

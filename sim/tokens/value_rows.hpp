@@ -2,8 +2,8 @@
 
 #include "sim/simd/panel.hpp"
 
-// Passes over rows of values, each row d_v long and the rows one behind the other: memory-bound, so each does
-// all it can on one read.
+// Passes over rows of values (or keys), each row d_v long and the rows one behind the other: memory-bound, so
+// each does all it can on one read.
 
 namespace kvreplay {
 
@@ -20,5 +20,9 @@ void add_weighted_rows(const T* v, const T* weights, Index rows, Index d_v, T* s
 /// ||a - v[r]||^2 and ||b - v[r]||^2.
 template <class T>
 void row_distances(const T* v, const T* a, const T* b, Index rows, Index d_v, T* to_a, T* to_b);
+
+/// ||v[r]||^2, summed in float64.
+template <class T>
+void row_squares(const T* v, Index rows, Index d_v, double* squares);
 
 }  // namespace kvreplay

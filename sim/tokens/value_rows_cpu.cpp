@@ -106,6 +106,33 @@ HWY_INLINE void RowDistances(const T* HWY_RESTRICT v, const T* HWY_RESTRICT a, c
   }
 }
 
+HWY_INLINE hn::Vec<hn::ScalableTag<double>> Wide(const float* x) {
+  const hn::ScalableTag<double> d;
+  return hn::PromoteTo(d, hn::LoadU(hn::Rebind<float, decltype(d)>(), x));
+}
+HWY_INLINE hn::Vec<hn::ScalableTag<double>> Wide(const double* x) {
+  return hn::LoadU(hn::ScalableTag<double>(), x);
+}
+
+template <class T>
+HWY_INLINE void RowSquares(const T* HWY_RESTRICT v, Index rows, Index d_v, double* HWY_RESTRICT squares) {
+  const hn::ScalableTag<double> d;
+  const Index N = static_cast<Index>(hn::Lanes(d));
+  for (Index r = 0; r < rows; ++r) {
+    const T* row = v + r * d_v;
+    auto even = hn::Zero(d), odd = hn::Zero(d);
+    Index c = 0;
+    for (; c + 2 * N <= d_v; c += 2 * N) {
+      const auto x = Wide(row + c), y = Wide(row + c + N);
+      even = hn::MulAdd(x, x, even);
+      odd = hn::MulAdd(y, y, odd);
+    }
+    double sum = Total<double>(hn::Add(even, odd));
+    for (; c < d_v; ++c) sum += static_cast<double>(row[c]) * static_cast<double>(row[c]);
+    squares[r] = sum;
+  }
+}
+
 #define KVREPLAY_VALUE_ROWS(T, Suffix)                                                                     \
   void CentreRows##Suffix(const T* v, const T* centre, Index rows, Index d_v, T* centred, T* value_sq,     \
                           T* centred_sq, T* centre_dot, T* sum) {                                          \
@@ -116,6 +143,9 @@ HWY_INLINE void RowDistances(const T* HWY_RESTRICT v, const T* HWY_RESTRICT a, c
   }                                                                                                        \
   void RowDistances##Suffix(const T* v, const T* a, const T* b, Index rows, Index d_v, T* to_a, T* to_b) { \
     RowDistances(v, a, b, rows, d_v, to_a, to_b);                                                          \
+  }                                                                                                        \
+  void RowSquares##Suffix(const T* v, Index rows, Index d_v, double* squares) {                            \
+    RowSquares(v, rows, d_v, squares);                                                                     \
   }
 KVREPLAY_VALUE_ROWS(float, F32)
 KVREPLAY_VALUE_ROWS(double, F64)
@@ -131,6 +161,7 @@ namespace kvreplay {
   HWY_EXPORT(CentreRows##Suffix);                                                                   \
   HWY_EXPORT(AddWeightedRows##Suffix);                                                              \
   HWY_EXPORT(RowDistances##Suffix);                                                                 \
+  HWY_EXPORT(RowSquares##Suffix);                                                                   \
   template <>                                                                                       \
   void centre_rows(const T* v, const T* centre, Index rows, Index d_v, T* centred, T* value_sq,     \
                    T* centred_sq, T* centre_dot, T* sum) {                                          \
@@ -144,6 +175,10 @@ namespace kvreplay {
   template <>                                                                                       \
   void row_distances(const T* v, const T* a, const T* b, Index rows, Index d_v, T* to_a, T* to_b) { \
     HWY_DYNAMIC_DISPATCH(RowDistances##Suffix)(v, a, b, rows, d_v, to_a, to_b);                     \
+  }                                                                                                 \
+  template <>                                                                                       \
+  void row_squares(const T* v, Index rows, Index d_v, double* squares) {                            \
+    HWY_DYNAMIC_DISPATCH(RowSquares##Suffix)(v, rows, d_v, squares);                                \
   }
 KVREPLAY_VALUE_ROWS(float, F32)
 KVREPLAY_VALUE_ROWS(double, F64)

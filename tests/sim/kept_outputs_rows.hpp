@@ -19,9 +19,8 @@ inline Vector<double> output_of(const HeadGroup<double>& group, Index g, Index i
 /// Row r of a head's vectors in panels, [d_v].
 template <class T>
 Vector<double> row_of(const std::vector<T>& panels, Index d_v, Index r) {
-  constexpr Index W = kPanelWidth<T>;
   Vector<double> row(d_v);
-  for (Index c = 0; c < d_v; ++c) row[c] = panels[static_cast<std::size_t>((r / W * d_v + c) * W + r % W)];
+  for (Index c = 0; c < d_v; ++c) row[c] = panels[panel_entry<T>(c, r, d_v)];
   return row;
 }
 

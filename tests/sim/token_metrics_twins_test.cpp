@@ -90,6 +90,43 @@ TEST_CASE("the CPU twin computes what it is asked for and nothing else", "[token
 
 namespace {
 
+template <class T>
+void check_weights_alone(const TokenCase& token_case, const HeadGroup<T>& group) {
+  Workers workers(2);
+  const TokenMetrics all = token_metrics_cpu(group, token_case.options, workers);
+  for (const TokenMetric metric : {TokenMetric::attn, TokenMetric::attn_sq}) {
+    if (!token_case.options.metrics.contains(metric)) continue;
+    INFO(token_case.name << ": " << name_of(metric));
+    TokenOptions options = token_case.options;
+    options.metrics = {metric};
+    const TokenMetrics alone = token_metrics_cpu(group, options, workers);
+    REQUIRE(alone[metric].size() > 0);
+    CHECK(same_bytes(all[metric], alone[metric]));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("sums of weights without the values are those that come with the rest, to the bit",
+          "[token_metrics]") {
+  for (const std::vector<TokenCase>& cases : {small_token_cases(), large_token_cases()})
+    for (const TokenCase& token_case : cases) {
+      check_weights_alone(token_case, token_case.group());
+      check_weights_alone(token_case, to_float(token_case.group()));
+    }
+}
+
+TEST_CASE("sums of weights do not read the values", "[token_metrics]") {
+  HeadGroup<float> group = to_float(random_group({.l = 40, .T = 44, .G = 2}));
+  const TokenOptions options{.window = 8, .metrics = {TokenMetric::attn}};
+  Workers workers(1);
+  const TokenMetrics before = token_metrics_cpu(group, options, workers);
+  group.v.setConstant(3e38F);  // whose squares are beyond float32
+  CHECK(same_bytes(before[TokenMetric::attn], token_metrics_cpu(group, options, workers)[TokenMetric::attn]));
+}
+
+namespace {
+
 /// One query head of which the first `copies` tokens have the same key and value and lead all others by about
 /// `lead` nats.
 HeadGroup<double> led_by_copies(Index l, Index copies, double lead) {

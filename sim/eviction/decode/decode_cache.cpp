@@ -190,12 +190,10 @@ void AttentionRows<T>::take_weights(Index r, Index longest) {
 
 template <class T>
 void AttentionRows<T>::take_outputs(Index r, const TokenSlots<T>& slots) {
-  constexpr Index W = kPanelWidth<T>;
   Row& row = rows_[static_cast<std::size_t>(r)];
   const T* top = group_.v.data() + slots.position(row.top) * group_.d_v();
   for (Index c = 0; c < group_.d_v(); ++c) {
-    row.rest_output[c] =
-        static_cast<double>(sums_[static_cast<std::size_t>((c / W * rows() + r) * W + c % W)]);
+    row.rest_output[c] = static_cast<double>(sums_[panel_entry<T>(r, c, rows())]);
     row.output[c] = row.column.one_minus_a * row.rest_output[c] + row.column.a * static_cast<double>(top[c]);
   }
   if (!std::isfinite(row.column.lse) || !std::isfinite(row.output.sum())) overflow(r);

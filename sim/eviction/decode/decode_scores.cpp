@@ -194,7 +194,6 @@ double RowScores<T>::of_top(const AttentionRows<T>& attention, const TokenSlots<
 template <class T>
 void RowScores<T>::take_caote(ScoreSums& attention, const TokenSlots<T>& slots,
                               const Vector<double>& plain_mean, double* rank) {
-  constexpr Index W = kPanelWidth<T>;
   const Index G = group_.G(), n = slots.size(), d_v = group_.d_v();
   struct Head {
     Index top = 0;
@@ -217,8 +216,7 @@ void RowScores<T>::take_caote(ScoreSums& attention, const TokenSlots<T>& slots,
   for (Index g = 0; g < G; ++g) {
     Head& head = heads[static_cast<std::size_t>(g)];
     head.rest_mean.resize(d_v);
-    for (Index c = 0; c < d_v; ++c)
-      head.rest_mean[c] = static_cast<double>(sums_[(c / W * G + g) * W + c % W]);
+    for (Index c = 0; c < d_v; ++c) head.rest_mean[c] = static_cast<double>(sums_[panel_entry<T>(g, c, G)]);
     const double rest = head.total > 0 ? head.rest / head.total : 0;
     const double top = head.total > 0 ? attention.sums(g)[head.top] / head.total : 0;
     const Vector<double> mean = metric_ == TokenMetric::fastcaote

@@ -1,11 +1,11 @@
-#include "sim/channels/gram_kernels.hpp"
+#include "sim/simd/gram_kernels.hpp"
 
 #include <algorithm>
 
 // The order of these is Highway's.
 // clang-format off
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "sim/channels/gram_kernels_cpu.cpp"
+#define HWY_TARGET_INCLUDE "sim/simd/gram_kernels_cpu.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 #include "sim/simd/panel_gemm-inl.hpp"

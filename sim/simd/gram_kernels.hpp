@@ -10,11 +10,6 @@
 
 namespace kvreplay {
 
-template <class T>
-constexpr Index panels_of(Index d) {
-  return (d + kPanelWidth<T> - 1) / kPanelWidth<T>;
-}
-
 /// Where block (i, j), i <= j, of [W][W] entries begins.
 template <class T>
 constexpr std::size_t gram_block(Index i, Index j) {

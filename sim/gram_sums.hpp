@@ -1,12 +1,18 @@
 #pragma once
 
-#include "sim/channels/gram_kernels.hpp"
 #include "sim/head_group.hpp"
 #include "sim/schedule.hpp"
+#include "sim/simd/gram_kernels.hpp"
 
 #include <vector>
 
 namespace kvreplay {
+
+/// Rows that a sum in T runs over: two panels of them fit the first cache.
+inline constexpr Index kGramTile = 128;
+
+/// Rows of an item of a loop over n: whole tiles, from n alone.
+Index gram_item_rows(Index n);
 
 /// Blocks of X^T X (gram_kernels.hpp) as they come from the items of a loop: one sum an item.
 using GramSums = std::vector<std::vector<double>>;

@@ -1,0 +1,29 @@
+#pragma once
+
+#include "sim/head_group.hpp"
+#include "sim/simd/panel.hpp"
+
+#include <vector>
+
+namespace kvreplay {
+
+/// x S x^T + b . x of many x [d]; S symmetric [d, d].
+template <class T>
+class QuadraticForm {
+ public:
+  explicit QuadraticForm(const Matrix<double>& S);
+  QuadraticForm(const Matrix<double>& S, const Vector<double>& b);
+
+  /// Of the rows of x [n, d], [n]: sums in T, 2 n d^2 flops.
+  Vector<T> at_rows(const T* x, Index n) const;
+
+ private:
+  Index d_;
+  std::vector<T> panels_;  // of S, [panels][d][W]
+  Vector<T> linear_;       // b, [d]
+};
+
+extern template class QuadraticForm<float>;
+extern template class QuadraticForm<double>;
+
+}  // namespace kvreplay
