@@ -21,8 +21,18 @@ void add_weighted_rows(const T* v, const T* weights, Index rows, Index d_v, T* s
 template <class T>
 void row_distances(const T* v, const T* a, const T* b, Index rows, Index d_v, T* to_a, T* to_b);
 
-/// ||v[r]||^2, summed in float64.
+// The same in float64, whatever the rows are in:
+
+/// ||v[r]||^2.
 template <class T>
 void row_squares(const T* v, Index rows, Index d_v, double* squares);
+
+/// w . v[r].
+template <class T>
+void row_products(const T* v, const double* w, Index rows, Index d_v, double* products);
+
+/// sum += weights[r] * v[r].
+template <class T>
+void add_weighted_rows_f64(const T* v, const double* weights, Index rows, Index d_v, double* sum);
 
 }  // namespace kvreplay

@@ -114,22 +114,38 @@ HWY_INLINE hn::Vec<hn::ScalableTag<double>> Wide(const double* x) {
   return hn::LoadU(hn::ScalableTag<double>(), x);
 }
 
-template <class T>
-HWY_INLINE void RowSquares(const T* HWY_RESTRICT v, Index rows, Index d_v, double* HWY_RESTRICT squares) {
+/// out[r] = v[r] . w(r), which is a row too.
+template <class T, class Other>
+HWY_INLINE void RowDots(const T* HWY_RESTRICT v, Index rows, Index d_v, double* HWY_RESTRICT out,
+                        const Other& w) {
   const hn::ScalableTag<double> d;
   const Index N = static_cast<Index>(hn::Lanes(d));
   for (Index r = 0; r < rows; ++r) {
     const T* row = v + r * d_v;
+    const auto* other = w(r);
     auto even = hn::Zero(d), odd = hn::Zero(d);
     Index c = 0;
     for (; c + 2 * N <= d_v; c += 2 * N) {
-      const auto x = Wide(row + c), y = Wide(row + c + N);
-      even = hn::MulAdd(x, x, even);
-      odd = hn::MulAdd(y, y, odd);
+      even = hn::MulAdd(Wide(row + c), Wide(other + c), even);
+      odd = hn::MulAdd(Wide(row + c + N), Wide(other + c + N), odd);
     }
     double sum = Total<double>(hn::Add(even, odd));
-    for (; c < d_v; ++c) sum += static_cast<double>(row[c]) * static_cast<double>(row[c]);
-    squares[r] = sum;
+    for (; c < d_v; ++c) sum += static_cast<double>(row[c]) * static_cast<double>(other[c]);
+    out[r] = sum;
+  }
+}
+
+template <class T>
+HWY_INLINE void AddWideRows(const T* HWY_RESTRICT v, const double* HWY_RESTRICT weights, Index rows,
+                            Index d_v, double* HWY_RESTRICT sum) {
+  const hn::ScalableTag<double> d;
+  const Index N = static_cast<Index>(hn::Lanes(d));
+  for (Index r = 0; r < rows; ++r) {
+    const T* row = v + r * d_v;
+    const auto w = hn::Set(d, weights[r]);
+    Index c = 0;
+    for (; c + N <= d_v; c += N) hn::StoreU(hn::MulAdd(w, Wide(row + c), hn::LoadU(d, sum + c)), d, sum + c);
+    for (; c < d_v; ++c) sum[c] += weights[r] * static_cast<double>(row[c]);
   }
 }
 
@@ -145,7 +161,13 @@ HWY_INLINE void RowSquares(const T* HWY_RESTRICT v, Index rows, Index d_v, doubl
     RowDistances(v, a, b, rows, d_v, to_a, to_b);                                                          \
   }                                                                                                        \
   void RowSquares##Suffix(const T* v, Index rows, Index d_v, double* squares) {                            \
-    RowSquares(v, rows, d_v, squares);                                                                     \
+    RowDots(v, rows, d_v, squares, [=](Index r) { return v + r * d_v; });                                  \
+  }                                                                                                        \
+  void RowProducts##Suffix(const T* v, const double* w, Index rows, Index d_v, double* products) {         \
+    RowDots(v, rows, d_v, products, [=](Index) { return w; });                                             \
+  }                                                                                                        \
+  void AddWideRows##Suffix(const T* v, const double* weights, Index rows, Index d_v, double* sum) {        \
+    AddWideRows(v, weights, rows, d_v, sum);                                                               \
   }
 KVREPLAY_VALUE_ROWS(float, F32)
 KVREPLAY_VALUE_ROWS(double, F64)
@@ -157,28 +179,38 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace kvreplay {
 
-#define KVREPLAY_VALUE_ROWS(T, Suffix)                                                              \
-  HWY_EXPORT(CentreRows##Suffix);                                                                   \
-  HWY_EXPORT(AddWeightedRows##Suffix);                                                              \
-  HWY_EXPORT(RowDistances##Suffix);                                                                 \
-  HWY_EXPORT(RowSquares##Suffix);                                                                   \
-  template <>                                                                                       \
-  void centre_rows(const T* v, const T* centre, Index rows, Index d_v, T* centred, T* value_sq,     \
-                   T* centred_sq, T* centre_dot, T* sum) {                                          \
-    HWY_DYNAMIC_DISPATCH(CentreRows##Suffix)                                                        \
-    (v, centre, rows, d_v, centred, value_sq, centred_sq, centre_dot, sum);                         \
-  }                                                                                                 \
-  template <>                                                                                       \
-  void add_weighted_rows(const T* v, const T* weights, Index rows, Index d_v, T* sum) {             \
-    HWY_DYNAMIC_DISPATCH(AddWeightedRows##Suffix)(v, weights, rows, d_v, sum);                      \
-  }                                                                                                 \
-  template <>                                                                                       \
-  void row_distances(const T* v, const T* a, const T* b, Index rows, Index d_v, T* to_a, T* to_b) { \
-    HWY_DYNAMIC_DISPATCH(RowDistances##Suffix)(v, a, b, rows, d_v, to_a, to_b);                     \
-  }                                                                                                 \
-  template <>                                                                                       \
-  void row_squares(const T* v, Index rows, Index d_v, double* squares) {                            \
-    HWY_DYNAMIC_DISPATCH(RowSquares##Suffix)(v, rows, d_v, squares);                                \
+#define KVREPLAY_VALUE_ROWS(T, Suffix)                                                                \
+  HWY_EXPORT(CentreRows##Suffix);                                                                     \
+  HWY_EXPORT(AddWeightedRows##Suffix);                                                                \
+  HWY_EXPORT(RowDistances##Suffix);                                                                   \
+  HWY_EXPORT(RowSquares##Suffix);                                                                     \
+  HWY_EXPORT(RowProducts##Suffix);                                                                    \
+  HWY_EXPORT(AddWideRows##Suffix);                                                                    \
+  template <>                                                                                         \
+  void centre_rows(const T* v, const T* centre, Index rows, Index d_v, T* centred, T* value_sq,       \
+                   T* centred_sq, T* centre_dot, T* sum) {                                            \
+    HWY_DYNAMIC_DISPATCH(CentreRows##Suffix)                                                          \
+    (v, centre, rows, d_v, centred, value_sq, centred_sq, centre_dot, sum);                           \
+  }                                                                                                   \
+  template <>                                                                                         \
+  void add_weighted_rows(const T* v, const T* weights, Index rows, Index d_v, T* sum) {               \
+    HWY_DYNAMIC_DISPATCH(AddWeightedRows##Suffix)(v, weights, rows, d_v, sum);                        \
+  }                                                                                                   \
+  template <>                                                                                         \
+  void row_distances(const T* v, const T* a, const T* b, Index rows, Index d_v, T* to_a, T* to_b) {   \
+    HWY_DYNAMIC_DISPATCH(RowDistances##Suffix)(v, a, b, rows, d_v, to_a, to_b);                       \
+  }                                                                                                   \
+  template <>                                                                                         \
+  void row_squares(const T* v, Index rows, Index d_v, double* squares) {                              \
+    HWY_DYNAMIC_DISPATCH(RowSquares##Suffix)(v, rows, d_v, squares);                                  \
+  }                                                                                                   \
+  template <>                                                                                         \
+  void row_products(const T* v, const double* w, Index rows, Index d_v, double* products) {           \
+    HWY_DYNAMIC_DISPATCH(RowProducts##Suffix)(v, w, rows, d_v, products);                             \
+  }                                                                                                   \
+  template <>                                                                                         \
+  void add_weighted_rows_f64(const T* v, const double* weights, Index rows, Index d_v, double* sum) { \
+    HWY_DYNAMIC_DISPATCH(AddWideRows##Suffix)(v, weights, rows, d_v, sum);                            \
   }
 KVREPLAY_VALUE_ROWS(float, F32)
 KVREPLAY_VALUE_ROWS(double, F64)
