@@ -70,6 +70,16 @@ class Refusals(Case):
         self.refused("eager attention for a soft cap", self.run_in, model, prompt())
         self.assertEqual(model.config._attn_implementation, "sdpa")
 
+    def test_another_attention(self):
+        model = build("llama")
+        model.set_attn_implementation("flex_attention")
+        self.refused(r"attention implementation: expected eager or sdpa .*, found flex_attention", self.run_in, model, prompt())
+        self.assertFalse(self.dump.exists())
+
+    def test_an_encoder(self):
+        config = transformers.BartConfig(d_model=32, encoder_layers=1, decoder_layers=1, vocab_size=97)
+        self.refused("model type bart: expected a decoder-only model", kvcapture.choose_layers, config, None, 8, 0, None)
+
     def test_layers_without_attention(self):
         linear = dict(linear_num_value_heads=2, linear_num_key_heads=2, linear_key_head_dim=8, linear_value_head_dim=8)
         experts = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, shared_expert_intermediate_size=16)
@@ -84,6 +94,9 @@ class Refusals(Case):
 
     def test_folders(self):
         model = build("llama")
+        self.dump.write_text("")
+        self.refused("expected a folder, found a file", self.run_in, model, prompt(), force=True)
+        self.dump.unlink()
         self.dump.mkdir()
         (self.dump / "mine.txt").write_text("")
         self.refused("an empty folder .*found mine.txt", self.run_in, model, prompt())
@@ -111,7 +124,10 @@ class Refusals(Case):
     def test_sizes(self):
         model = build("llama")
         self.refused("at most the model's 256 positions, found 257", capture, model, self.dump, prompt_len=250, decode=7)
+        self.refused("prompt_len of at least 1 .*, found 0 and 7", capture, model, self.dump, prompt_len=0, decode=7)
         self.refused("window: expected 1 to the prompt's 40", capture, model, self.dump, prompt_len=40, window=41)
+        self.refused("window: expected 1 to the prompt's 40", capture, model, self.dump, prompt_len=40, window=0)
+        self.refused("dtype: expected bfloat16, float16, float32, found float64", capture, model, self.dump, prompt_len=4, dtype="float64")
         self.refused(r"some of 0 to 2, found \[1, 3\]", capture, model, self.dump, prompt_len=40, layers=[3, 1])
         self.refused("at most 30 positions", self.run_in, model, prompt(), 30)
         self.refused("expected 50 to 50 positions in every layer", self.run_in, model, prompt(), 50, force=True)
