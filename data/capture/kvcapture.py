@@ -10,11 +10,10 @@ or around any code that runs the model:
   with capture(model, "DUMP", prompt_len=ids.shape[1], decode=128):
       model.generate(ids, max_new_tokens=129, do_sample=False)    # the last new token is never fed: 128 decoding steps
 
-An attention function registered with the transformers attention interface stands in for the model's own, in every layer: it rounds
-q, k and v to the files' dtype, writes them, lets the model's own attention (eager or sdpa) compute the output o from exactly these
-numbers, and writes o, with which the model goes on. Before that, a probe of 16 equal tokens goes through the model with every
-attention output replaced by the values, so that the keys of a layer differ by their rotation only and say which it is. One layer's
-tensors are in memory at a time, besides the model and its cache.
+An attention function registered with the transformers attention interface stands in for the model's own in every layer: it rounds
+q, k and v to the files' dtype, writes them, has the model's own (eager or sdpa) compute the output o from exactly these numbers, and
+writes o, with which the model goes on. Before that, a probe of 16 equal tokens passes with every attention output replaced by the
+values, so that a layer's keys differ by their rotation only. One layer's tensors are in memory at a time, besides model and cache.
 
 Needs torch, numpy and transformers 4.56 or later (--check: numpy). A request that cannot be met is one line and exit status 2.
 """
@@ -28,12 +27,13 @@ import json
 import os
 import shutil
 import sys
-from dataclasses import dataclass
+from collections import namedtuple
 from pathlib import Path
-from typing import Any, Callable, Iterable, NamedTuple, Tuple
+from typing import Any, Callable, Iterable, Tuple
 
 import numpy as np
 
+MISSING = ""
 try:
     import torch
     import transformers
@@ -45,7 +45,8 @@ except ImportError as missing:
 
 FILE_DTYPES = {"bfloat16": np.dtype(np.uint16), "float16": np.dtype(np.float16), "float32": np.dtype(np.float32)}  # coarse to fine
 TOLERANCES = {"bfloat16": 2e-2, "float16": 2e-3, "float32": 1e-4}  # of o's row norm, as `kvreplay verify` has them
-NPY_HEADER = 128  # bytes, of an array of three dimensions
+Shape = namedtuple("Shape", "n_q n_kv d d_v d_model")  # query heads, KV heads, channels of a key, of a value, of what wo makes of o
+_ACTIVE: dict[int, capture] = {}  # by the id of the configuration that its attention modules share
 Turn = Tuple[str, float, Tuple[float, ...]]  # of keys: half or interleaved, attention factor, inv_freq [rotary_dim / 2] (none: still)
 PROBE_TOKENS = 16
 PROBE_TOLERANCE = 2e-2  # bfloat16 cosines and keys come to 5e-3; a wrong rotation is off by about 1
@@ -55,18 +56,17 @@ class CaptureError(Exception):
     """Something that cannot be captured or checked, in one line."""
 
 
-def refuse(what: object, expected: object, found: object) -> None:
-    raise CaptureError(f"{what}: expected {expected}, found {found}")
+def require(condition: object, what: object, expected: object, found: object) -> None:
+    if not condition:
+        raise CaptureError(f"{what}: expected {expected}, found {found}")
 
 
 class capture:
-    """Writes a dump of all that the model's attention sees inside the `with` block.
-
-    The block feeds one sequence, once: prompt_len positions, in one pass or several, then at most `decode` decoding steps with a
-    growing cache. The dump has as many decoding steps as were made. layers: which, renumbered from 0 (default all). window: only the
-    queries of the last that many prompt positions, and of the decoding steps. dtype: the files', by default the model's; not finer
-    than the model's. name: the manifest's `model`. Raises CaptureError; where the block does not end normally, manifest.json keeps
-    `"incomplete": true`."""
+    """Writes a dump of all that the model's attention sees inside the `with` block, which feeds it one sequence, once: prompt_len
+    positions, in one pass or several, then at most `decode` decoding steps with a growing cache. The dump has as many decoding steps
+    as were made. layers: which, renumbered from 0 (default all). window: only the queries of the last that many prompt positions, and
+    of the decoding steps. dtype: the files', by default the model's; not finer than the model's. name: the manifest's `model`.
+    Raises CaptureError; where the block does not end normally, manifest.json keeps `"incomplete": true`."""
 
     def __init__(self, model: torch.nn.Module, out: str | os.PathLike, *, prompt_len: int, decode: int = 0,
                  layers: Iterable[int] | None = None, window: int | None = None, dtype: str | None = None,
@@ -75,19 +75,17 @@ class capture:
         self.prompt_len, self.T = prompt_len, prompt_len + decode
         self.window = prompt_len if window is None else window
         self.config = model.config.get_text_config()
-        self.chosen = choose_layers(self.config, layers, prompt_len, decode, self.window)
-        compute, order = str(model.dtype).replace("torch.", ""), list(FILE_DTYPES)
+        self.chosen = choose_layers(self.config, layers, prompt_len, decode, window)
+        self.compute = compute = str(model.dtype).replace("torch.", "")
         self.dtype = dtype or compute
-        if self.dtype not in order or compute not in order:
-            refuse("dtype", ", ".join(order), f"{self.dtype} for a model in {compute}")
-        if order.index(self.dtype) > order.index(compute):
-            refuse(f"dtype {self.dtype}", "a model that computes at least as finely", f"one in {compute}")
-        self.origin = f"kvcapture.py: torch {torch.__version__}, transformers {transformers.__version__}, computed in {compute}"
-        self.layers: dict[int, Layer] = {}
-        self.ids: list[int] | None = []  # None where the model was fed something else
-        self.probing = False
+        require({self.dtype, compute} <= FILE_DTYPES.keys(), "dtype", ", ".join(FILE_DTYPES), f"{self.dtype} for a model in {compute}")
+        fine = TOLERANCES[compute] <= TOLERANCES[self.dtype]
+        require(fine, f"dtype {self.dtype}", "a model that computes at least as finely", f"one in {compute}")
 
     def __enter__(self) -> "capture":
+        self.layers: dict[int, Layer] = {}
+        self.first: Layer | None = None  # until the probe has met all layers
+        self.ids: list[int] | None = []  # None where the model was fed something else
         with contextlib.ExitStack() as stack:
             self._stand_in(stack)
             self._probe()
@@ -105,71 +103,67 @@ class capture:
 
     def _stand_in(self, stack: contextlib.ExitStack) -> None:
         """Switches the decoder's configurations to the attention that captures, until the stack closes."""
-        decoder = self.decoder = self.model.get_decoder() or self.model
-        configs = {id(config): config for config in (getattr(m, "config", self.config) for m in [decoder, *decoder.modules()])}
-        if _ACTIVE.keys() & configs.keys():
-            refuse("capture", "one of a model at a time", "another inside it")
-        own = self.config._attn_implementation
-        if own not in ("eager", "sdpa"):
-            refuse("attention implementation", "eager or sdpa (attn_implementation=...)", own)
+        self.decoder = self.model.get_decoder() or self.model
+        configs = {id(config): config for config in (getattr(m, "config", self.config) for m in self.decoder.modules())}
+        require(not _ACTIVE.keys() & configs.keys(), "capture", "one of a model at a time", "another inside it")
+        own = self.own = self.config._attn_implementation
+        require(own in ("eager", "sdpa"), "attention implementation", "eager or sdpa (attn_implementation=...)", own)
+        AttentionInterface.register(f"kvcapture_{own}", attention)
+        AttentionMaskInterface.register(f"kvcapture_{own}", ALL_MASK_ATTENTION_FUNCTIONS[own])  # without it there is no causal mask
         for key, config in configs.items():
             _ACTIVE[key] = self
             stack.callback(_ACTIVE.pop, key)
             stack.callback(setattr, config, "_attn_implementation", config._attn_implementation)
-            config._attn_implementation = register(own)
-        self.origin += f", {own} attention"
+            config._attn_implementation = f"kvcapture_{own}"
 
     def _probe(self) -> None:
-        """Fills self.layers (see _meet)."""
+        """Fills self.layers, in their order."""
         count = min(PROBE_TOKENS, getattr(self.config, "max_position_embeddings", None) or PROBE_TOKENS)
         ids = torch.full((1, count), self.config.vocab_size // 2, device=self.decoder.get_input_embeddings().weight.device)
-        self.probing = True
         with torch.no_grad():
             self.decoder(input_ids=ids, use_cache=False)
-        self.probing = False
         missing = ", ".join(str(i) for i in self.chosen if i not in self.layers)
-        if missing:
-            found = f"none in layers {missing} (choose with --layers)" if self.layers else "nothing was captured"
-            refuse(type(self.model).__name__, "attention through the transformers attention interface", found)
-        first = self.layers[self.chosen[0]]
-        for i in self.chosen:
+        found = f"none in layers {missing} (choose with --layers)" if self.layers else "nothing was captured"
+        require(not missing, type(self.model).__name__, "attention through the transformers attention interface", found)
+        self.layers = {i: self.layers[i] for i in self.chosen}
+        self.first = self.layers[self.chosen[0]]
+        for i, layer in self.layers.items():
             for what in ("shape", "scale", "softcap"):
-                if getattr(self.layers[i], what) != getattr(first, what):
-                    refuse(f"layer {i}, {what}", f"layer {self.chosen[0]}'s {getattr(first, what)}", getattr(self.layers[i], what))
+                mine, firsts = getattr(layer, what), getattr(self.first, what)
+                require(mine == firsts, f"layer {i}, {what}", f"layer {self.chosen[0]}'s {firsts}", mine)
 
     def _note_ids(self, _module, args, kwargs) -> None:
         ids = kwargs.get("input_ids", args[0] if args else None)
         self.ids = None if self.ids is None or ids is None else self.ids + ids[0].tolist()
 
-    def _attend(self, own, module, query, key, value, mask, kwargs):
-        """Takes the place of own(module, query [1, n_q, rows, d], key [1, n_kv, keys, d], value [1, n_kv, keys, d_v], ...)."""
-        index = module.layer_idx
-        if query.shape[0] != 1:
-            refuse("batch", "one sequence", query.shape[0])
-        if kwargs.get("dropout"):
-            refuse(f"layer {index}", "no dropout in attention (model.eval())", kwargs["dropout"])
+    def _attend(self, module, query, key, value, mask, kwargs):
+        """Stands in for the model's own attention of query [1, n_q, rows, d], key [1, n_kv, keys, d], value [1, n_kv, keys, d_v]."""
+        index, own = module.layer_idx, own_attention(self.own, module)
+        require(query.shape[0] == 1, "batch", "one sequence", query.shape[0])
+        require(not kwargs.get("dropout"), f"layer {index}", "no dropout in attention (model.eval())", kwargs.get("dropout"))
         query, key, value = (x.to(getattr(torch, self.dtype)).to(x.dtype) for x in (query, key, value))
-        if self.probing:
-            return self._meet(own, module, query, key, value, kwargs)
+        if self.first is None:  # the probe
+            if index in self.chosen:
+                folder = self.out / f"layer_{self.chosen.index(index):02}"
+                layer = self.layers[index] = Layer(folder, self.model, module, query, key, value, kwargs)
+                fits = self.own == "eager" or not (layer.softcap or layer.sinks)
+                require(fits, f"layer {index}", "eager attention for a soft cap or sinks (attn_implementation='eager')", "sdpa")
+            return value.repeat_interleave(query.shape[1] // key.shape[1], dim=1).transpose(1, 2).contiguous(), None
         if index not in self.chosen:
             return own(module, query, key, value, mask, **kwargs)
 
         layer, rows, keys = self.layers[index], query.shape[2], key.shape[2]
         first, end = layer.seen, layer.seen + rows
-        if end > self.T:
-            refuse(f"layer {index}", f"at most {self.T} positions (prompt_len and decode)", end)
+        require(end <= self.T, f"layer {index}", f"at most {self.T} positions (prompt_len and decode)", end)
         fewest = min(first, layer.window - 1) + rows if layer.window else end
-        if not fewest <= keys <= end:
-            refuse(f"layer {index} at position {first}", f"a cache that grows by each position fed, {end} keys", keys)
+        require(fewest <= keys <= end, f"layer {index} at position {first}", f"a cache that grows by each position fed, {end} keys", keys)
         causal = kwargs.get("is_causal")
         causal = getattr(module, "is_causal", True) if causal is None else causal
-        own_mask = causal and own is ALL_ATTENTION_FUNCTIONS["sdpa"]
-        check_mask(f"layer {index}, attention mask", mask, own_mask, first, rows, keys, layer.window)
+        check_mask(f"layer {index}, attention mask", mask, causal and self.own == "sdpa", first, rows, keys, layer.window)
 
-        if layer.files is None:
-            self._folder(index).mkdir()
-            shapes = self._shapes(self.T)
-            layer.files = {name: allocate(self._folder(index) / f"{name}.npy", shapes[name], self.dtype) for name in "qkvo"}
+        if not layer.files:
+            layer.folder.mkdir()
+            layer.files = {name: allocate(layer.folder / f"{name}.npy", self._shapes(self.T)[name], self.dtype) for name in "qkvo"}
             layer.turn = layer.rotation and layer.rotation()
         unwritten = max(self.prompt_len - self.window - first, 0)  # of these rows, the first have no query in the files
         row = max(first - (self.prompt_len - self.window), 0)
@@ -181,94 +175,67 @@ class capture:
         layer.seen = end
         return output, weights
 
-    def _meet(self, own, module, query, key, value, kwargs):
-        """The probe: notes how the layer attends; its output is its values."""
-        n_q, n_kv, index = query.shape[1], key.shape[1], module.layer_idx
-        if index in self.chosen:
-            sinks = kwargs.get("s_aux", getattr(module, "sinks", None))
-            softcap = kwargs.get("softcap") or getattr(module, "attn_logit_softcapping", None)
-            if own is ALL_ATTENTION_FUNCTIONS["sdpa"] and (softcap or sinks is not None):
-                refuse(f"layer {index}", "eager attention for a soft cap or sinks (attn_implementation='eager')", "sdpa")
-            shape = Shape(n_q, n_kv, key.shape[3], value.shape[3], self.config.hidden_size)
-            scale = kwargs.get("scaling")
-            window = kwargs.get("sliding_window", getattr(module, "sliding_window", None))
-            self.layers[index] = Layer(
-                module, shape, shape.d ** -0.5 if scale is None else float(scale), int(window) if window else None,
-                float(softcap) if softcap else None, None if sinks is None else sinks.detach().float().cpu().tolist(),
-                fit_rotation(key[0].detach().double().cpu().numpy(), self.model))
-        return value.repeat_interleave(n_q // n_kv, dim=1).transpose(1, 2).contiguous(), None
-
     def _write(self, index: int, name: str, x: torch.Tensor, start: int) -> None:
         """x [heads, rows, channels] to rows start, start + 1, ... of the layer's file."""
         rows, files = x.shape[1], self.layers[index].files
-        if rows == 0:
-            return
-        if not bool(torch.isfinite(x.to(getattr(torch, self.dtype))).all()):
-            refuse(f"layer {index}, {name}", f"numbers that are finite in {self.dtype}", "a NaN or an infinity")
+        finite = torch.isfinite(x.to(getattr(torch, self.dtype))).all()
+        require(finite, f"layer {index}, {name}", f"numbers that are finite in {self.dtype}", "a NaN or an infinity")
         files[name][:, start:start + rows] = to_file(x, self.dtype)
         if rows > 1:  # a prompt's pages leave this process' memory with the map that wrote them
             files[name] = np.lib.format.open_memmap(files[name].filename, mode="r+")
 
     def _finish(self) -> None:
-        seen = sorted({self.layers[i].seen for i in self.chosen})
-        if len(seen) > 1 or seen[0] < self.prompt_len:
-            refuse(str(self.out), f"{self.prompt_len} to {self.T} positions in every layer", seen)
+        seen = sorted({layer.seen for layer in self.layers.values()})
+        require(len(seen) == 1 and seen[0] >= self.prompt_len, self.out, f"{self.prompt_len} to {self.T} positions in every layer", seen)
         shapes, notes = self._shapes(seen[0]), {}
-        for i in self.chosen:
-            layer, folder = self.layers[i], self._folder(i)
+        for i, layer in self.layers.items():
             for name, array in layer.files.items():
                 array.flush()
                 if array.shape != shapes[name]:  # fewer decoding steps than there was room for
-                    allocate(folder / "shorter.npy", shapes[name], self.dtype)[:] = array[:, :shapes[name][1]]
-                    os.replace(folder / "shorter.npy", folder / f"{name}.npy")
+                    allocate(layer.folder / "shorter.npy", shapes[name], self.dtype)[:] = array[:, :shapes[name][1]]
+                    os.replace(layer.folder / "shorter.npy", layer.folder / f"{name}.npy")
             layer.files = {}
             wo = output_projection(layer.module, layer.shape)
             if wo is None:
                 notes = {"wo_note": f"no wo: layer {i} has no plain o_proj weight"}
             else:
-                allocate(folder / "wo.npy", tuple(wo.shape), self.dtype)[:] = to_file(wo, self.dtype)
+                allocate(layer.folder / "wo.npy", shapes["wo"], self.dtype)[:] = to_file(wo, self.dtype)
         if self.ids is not None and len(self.ids) == seen[0]:
             write_json(self.out / "tokens.json", {"ids": self.ids})
         write_json(self.out / "manifest.json", {**self._manifest(seen[0]), **self._rope(), **notes})
 
-    def _folder(self, index: int) -> Path:
-        return self.out / f"layer_{self.chosen.index(index):02}"
-
     def _shapes(self, T: int) -> dict[str, tuple[int, ...]]:
-        return self.layers[self.chosen[0]].shape.arrays(T, T - self.prompt_len + self.window)
+        return array_shapes(self.first.shape, T, T - self.prompt_len + self.window)
 
     def _manifest(self, T: int) -> dict[str, Any]:
-        layers = [self.layers[i] for i in self.chosen]
-        windows, sinks, shape = [layer.window for layer in layers], [layer.sinks for layer in layers], layers[0].shape
+        shape, layers = self.first.shape, self.layers.values()
+        windows, sinks = [layer.window for layer in layers], [layer.sinks for layer in layers]
         return {
             "model": self.name or self.config._name_or_path or type(self.model).__name__, "prompt_len": self.prompt_len, "total_len": T,
-            "n_layers": len(layers), "n_q_heads": shape.n_q, "n_kv_heads": shape.n_kv, "head_dim": shape.d, "scale": layers[0].scale,
-            "causal": True, "dtype": self.dtype if self.dtype == "bfloat16" else None, "logit_softcap": layers[0].softcap,
+            "n_layers": len(layers), "n_q_heads": shape.n_q, "n_kv_heads": shape.n_kv, "head_dim": shape.d, "scale": self.first.scale,
+            "causal": True, "dtype": self.dtype if self.dtype == "bfloat16" else None, "logit_softcap": self.first.softcap,
             "sliding_window": windows if any(windows) else None, "sink_logit": sinks if any(sinks) else None,
-            "layers": self.chosen, "origin": self.origin}
+            "layers": self.chosen, "origin": f"kvcapture.py: torch {torch.__version__}, transformers {transformers.__version__}, "
+                                             f"computed in {self.compute}, {self.own} attention"}
 
     def _rope(self) -> dict[str, Any]:
         """The manifest's `rope`, or a note why there is none."""
-        layers = [self.layers[i] for i in self.chosen]
-        for i, layer in zip(self.chosen, layers):
+        for i, layer in self.layers.items():
             if layer.turn is None:
                 return {"rope_note": f"no rope: the keys of layer {i} do not turn as any of the model's rotations would have them"}
             if layer.turn != layer.rotation():
                 return {"rope_note": f"no rope: the rotation of layer {i} changed after the prompt"}
-        kinds = {(style, factor, len(inv_freq)) for style, factor, inv_freq in (layer.turn for layer in layers) if inv_freq}
+        turns = [layer.turn for layer in self.layers.values()]
+        kinds = {(style, factor, len(inv_freq)) for style, factor, inv_freq in turns if inv_freq}
         if len(kinds) != 1:
             return {"rope_note": "no rope: " + ("the layers turn in several ways" if kinds else "no layer turns")}
         style, factor, half = kinds.pop()
-        rope: dict[str, Any] = {"style": style, "rotary_dim": 2 * half, "attention_factor": factor}
-        each = [layer.turn[2] or (0.0,) * half for layer in layers]
+        each = [inv_freq or (0.0,) * half for _, _, inv_freq in turns]
         theta = (getattr(self.config, "rope_parameters", None) or {}).get("rope_theta") or getattr(self.config, "rope_theta", None)
-        if len(set(each)) > 1:
-            rope["inv_freq"] = each
-        elif theta and np.allclose(each[0], float(theta) ** (-np.arange(half) / half), rtol=1e-6, atol=0):
-            rope["theta"] = float(theta)
-        else:
-            rope["inv_freq"] = each[0]
-        return {"rope": rope}
+        alike = len(set(each)) == 1
+        regular = alike and theta and np.allclose(each[0], float(theta) ** (-np.arange(half) / half), rtol=1e-6, atol=0)
+        frequency = {"theta": float(theta)} if regular else {"inv_freq": each[0] if alike else each}
+        return {"rope": {"style": style, "rotary_dim": 2 * half, "attention_factor": factor, **frequency}}
 
 
 def check(folder: str | os.PathLike) -> bool:
@@ -289,9 +256,6 @@ def check(folder: str | os.PathLike) -> bool:
         if key in manifest:
             print(manifest[key])
     return fine
-
-
-# ---------------------------------------------------------------- command line
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -329,44 +293,39 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Captures, or estimates, what the arguments ask for; the exit status."""
-    if torch is None:
-        refuse("packages", "torch and transformers (pip install torch transformers)", MISSING)
+    require(not MISSING, "packages", "torch and transformers (pip install torch transformers)", MISSING)
     with one_line_errors():
         whole = transformers.AutoConfig.from_pretrained(args.model)
         tokenizer = transformers.AutoTokenizer.from_pretrained(args.model) if args.prompt else None
         ids = tokenizer(Path(args.prompt).read_text(encoding="utf-8")).input_ids if args.prompt else read_ids(args.ids)
     config = whole.get_text_config()
-    if not ids or max(ids) >= config.vocab_size or min(ids) < 0:
-        refuse(args.prompt or args.ids, f"ids of 0 to {config.vocab_size - 1}", f"{min(ids)} to {max(ids)}" if ids else "nothing")
-    prompt_len = args.prompt_len or len(ids)
+    source, prompt_len = args.prompt or args.ids, args.prompt_len or len(ids)
+    known = ids and 0 <= min(ids) <= max(ids) < config.vocab_size
+    require(known, source, f"ids of 0 to {config.vocab_size - 1}", f"{min(ids)} to {max(ids)}" if ids else "nothing")
     given = ids[prompt_len:]
-    if not 1 <= prompt_len <= len(ids) or (given and len(given) < args.decode):
-        expected = f"a prompt of 1 to {len(ids)} positions, and {args.decode} ids behind it or none"
-        refuse(args.prompt or args.ids, expected, f"--prompt-len {prompt_len} of {len(ids)}")
-    window = prompt_len if args.window is None else args.window
-    layers = choose_layers(config, args.layers and read_layers(args.layers), prompt_len, args.decode, window)
-
+    enough = 1 <= prompt_len <= len(ids) and (not given or len(given) >= args.decode)
+    require(enough, source, f"a prompt of 1 to {len(ids)} positions, and {args.decode} ids behind it or none",
+            f"--prompt-len {prompt_len} of {len(ids)}")
+    layers = choose_layers(config, args.layers and read_layers(args.layers), prompt_len, args.decode, args.window)
     own = str(getattr(config, "dtype", None) or getattr(whole, "dtype", None) or "float32").replace("torch.", "")
-    dtype, order = args.dtype or own, list(FILE_DTYPES)
-    if dtype not in order:
-        refuse("the checkpoint's dtype", "--dtype with one of " + ", ".join(order), own)
+    dtype = args.dtype or own
+    require(dtype in FILE_DTYPES, "the checkpoint's dtype", "--dtype with one of " + ", ".join(FILE_DTYPES), own)
     if args.estimate:
-        arrays = config_shape(config).arrays(prompt_len + args.decode, window + args.decode)
+        arrays = array_shapes(config_shape(config), prompt_len + args.decode, (args.window or prompt_len) + args.decode)
         sizes = {name: len(layers) * npy_bytes(shape, dtype) for name, shape in arrays.items()}
         for name, size in sizes.items():
             print(f"{name:<3}{len(layers)} x {str(list(arrays[name])):<24}{size:>20,} bytes")
         print(f"{'total':<27}{sum(sizes.values()):>20,} bytes in {dtype}, besides manifest.json and tokens.json")
         return 0
-    compute = args.compute or (own if own in order and order.index(own) >= order.index(dtype) else "float32")
+    compute = args.compute or (own if TOLERANCES.get(own, np.inf) <= TOLERANCES[dtype] else "float32")
     if not sys.stderr.isatty():
         transformers.utils.logging.disable_progress_bar()
     eager = {"attn_implementation": "eager"} if getattr(config, "attn_logit_softcapping", None) else {}  # sdpa has no soft cap
     with one_line_errors():
         model = transformers.AutoModelForCausalLM.from_pretrained(args.model, dtype=getattr(torch, compute), **eager)
     model = model.to(args.device or ("cuda" if torch.cuda.is_available() else "cpu")).eval()
-    captured = capture(model, args.out, prompt_len=prompt_len, decode=args.decode, layers=layers, window=window, dtype=dtype,
-                       force=args.force, name=args.name or Path(args.model).name)
-    with captured:
+    with capture(model, args.out, prompt_len=prompt_len, decode=args.decode, layers=layers, window=args.window, dtype=dtype,
+                 force=args.force, name=args.name or Path(args.model).name) as captured:
         print(f"{args.out}: {len(layers)} layers, {prompt_len} + {args.decode} positions", file=sys.stderr)
         feed(model, ids[:prompt_len], given, args.decode, args.sample)
     if tokenizer and captured.ids:
@@ -384,12 +343,8 @@ def feed(model: torch.nn.Module, ids: list[int], given: list[int], decode: int, 
         for step in range(decode + 1):
             result = model(input_ids=torch.tensor([tokens], device=device), past_key_values=cache, use_cache=True, **keep)
             cache, logits = result.past_key_values, result.logits[0, -1].float().cpu()
-            if step < decode and given:
-                tokens = [given[step]]
-            elif generator:
-                tokens = [int(torch.multinomial(logits.softmax(-1), 1, generator=generator))]
-            else:
-                tokens = [int(logits.argmax())]
+            chosen = torch.multinomial(logits.softmax(-1), 1, generator=generator) if generator else logits.argmax()
+            tokens = [given[step] if step < len(given) else int(chosen)]
 
 
 def read_ids(path: str) -> list[int]:
@@ -398,10 +353,10 @@ def read_ids(path: str) -> list[int]:
     try:
         found = json.loads(text) if text.lstrip()[:1] in "[{" else [int(word) for word in text.replace(",", " ").split()]
         found = found["ids"] if isinstance(found, dict) else found
-        if not found or not all(isinstance(i, int) for i in found):
-            raise ValueError
     except (ValueError, KeyError):
-        refuse(path, "token ids: a JSON list, a tokens.json, or numbers", text[:30].strip() or "nothing")
+        found = None
+    good = found and isinstance(found, list) and all(isinstance(i, int) for i in found)
+    require(good, path, "token ids: a JSON list, a tokens.json, or numbers", text[:30].strip() or "nothing")
     return found
 
 
@@ -410,7 +365,7 @@ def read_layers(text: str) -> list[int]:
     try:
         spans = [[int(end) for end in part.split("-")] for part in text.split(",")]
     except ValueError:
-        refuse("--layers", "something like 0,3-5", text)
+        raise CaptureError(f"--layers: expected something like 0,3-5, found {text}") from None
     return [layer for span in spans for layer in range(span[0], span[-1] + 1)]
 
 
@@ -425,76 +380,52 @@ def one_line_errors():
 
 # ---------------------------------------------------------------- mechanics: the model, its rotations, files
 
-_ACTIVE: dict[int, capture] = {}  # by the id of the configuration that its attention modules share
+
+def attention(module, query, key, value, attention_mask, **kwargs):
+    return _ACTIVE[id(module.config)]._attend(module, query, key, value, attention_mask, kwargs)
 
 
-def register(implementation: str) -> str:
-    """The interface's name of the attention that captures, and then does what `implementation` does."""
-
-    def attention(module, query, key, value, attention_mask, **kwargs):
-        if implementation == "sdpa":
-            own = ALL_ATTENTION_FUNCTIONS["sdpa"]
-        else:  # what the model's own forward() would fall back to
-            own = inspect.unwrap(type(module).forward).__globals__.get("eager_attention_forward")
-            if own is None:
-                refuse(f"attention of {type(module).__name__}", "an eager_attention_forward beside it", "none")
-        return _ACTIVE[id(module.config)]._attend(own, module, query, key, value, attention_mask, kwargs)
-
-    name = f"kvcapture_{implementation}"
-    AttentionInterface.register(name, attention)
-    AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS[implementation])  # without it there is no causal mask
-    return name
+def own_attention(implementation: str, module: torch.nn.Module) -> Callable:
+    """What the module's forward() would call by itself; eager attention is the one beside it."""
+    own = ALL_ATTENTION_FUNCTIONS.get(implementation)
+    own = own or inspect.unwrap(type(module).forward).__globals__.get("eager_attention_forward")
+    require(own, f"attention of {type(module).__name__}", "an eager_attention_forward beside it", "none")
+    return own
 
 
-class Shape(NamedTuple):
-    """n_q query heads over n_kv KV heads, d channels a key, d_v a value, d_model the width that wo projects to."""
-
-    n_q: int
-    n_kv: int
-    d: int
-    d_v: int
-    d_model: int
-
-    def arrays(self, T: int, T_q: int) -> dict[str, tuple[int, ...]]:
-        q, k, v = (self.n_q, T_q, self.d), (self.n_kv, T, self.d), (self.n_kv, T, self.d_v)
-        return {"q": q, "k": k, "v": v, "o": (self.n_q, T_q, self.d_v), "wo": (self.n_q, self.d_v, self.d_model)}
-
-
-@dataclass
 class Layer:
-    """One layer's attention as the probe met it, then its files as they fill."""
+    """One layer's attention as the probe's call of it shows it, then its files as they fill."""
 
-    module: torch.nn.Module
-    shape: Shape
-    scale: float
-    window: int | None
-    softcap: float | None
-    sinks: list[float] | None
-    rotation: Callable[[], Turn] | None  # None where the keys turn in no known way
-    files: dict[str, np.memmap] | None = None
-    seen: int = 0  # positions written
-    turn: Turn | None = None  # rotation() when the prompt was read
+    def __init__(self, folder: Path, model: torch.nn.Module, module: torch.nn.Module, query, key, value, called: dict[str, Any]):
+        scale, sinks = called.get("scaling"), called.get("s_aux", getattr(module, "sinks", None))
+        window = called.get("sliding_window", getattr(module, "sliding_window", None))
+        softcap = called.get("softcap") or getattr(module, "attn_logit_softcapping", None)
+        self.folder, self.module = folder, module
+        self.shape = Shape(query.shape[1], key.shape[1], key.shape[3], value.shape[3], module.config.hidden_size)
+        self.scale = self.shape.d ** -0.5 if scale is None else float(scale)
+        self.window = int(window) if window else None
+        self.softcap = float(softcap) if softcap else None
+        self.sinks = None if sinks is None else sinks.detach().float().cpu().tolist()
+        self.rotation = fit_rotation(key[0].detach().double().cpu().numpy(), model)
+        self.turn: Turn | None = None  # rotation() when the prompt was read
+        self.files: dict[str, np.memmap] = {}
+        self.seen = 0  # positions written
 
 
-def choose_layers(config: Any, layers: Iterable[int] | None, prompt_len: int, decode: int, window: int) -> list[int]:
+def choose_layers(config: Any, layers: Iterable[int] | None, prompt_len: int, decode: int, window: int | None) -> list[int]:
     """The layers to capture; refuses what the text model's configuration already tells."""
-    if prompt_len < 1 or decode < 0:
-        refuse("capture", "prompt_len of at least 1 and decode of at least 0", f"{prompt_len} and {decode}")
-    if not 1 <= window <= prompt_len:
-        refuse("window", f"1 to the prompt's {prompt_len} positions", window)
-    if getattr(config, "is_encoder_decoder", False):
-        refuse(f"model type {config.model_type}", "a decoder-only model", "an encoder and a decoder")
+    require(prompt_len >= 1 and decode >= 0, "capture", "prompt_len of at least 1 and decode of at least 0", f"{prompt_len} and {decode}")
+    require(window is None or 1 <= window <= prompt_len, "window", f"1 to the prompt's {prompt_len} positions", window)
+    decoder_only = not getattr(config, "is_encoder_decoder", False)
+    require(decoder_only, f"model type {config.model_type}", "a decoder-only model", "an encoder and a decoder")
     count = config.num_hidden_layers
     chosen = list(range(count)) if layers is None else sorted(set(layers))
-    if not chosen or chosen[0] < 0 or chosen[-1] >= count:
-        refuse("layers", f"some of 0 to {count - 1}", chosen)
+    require(chosen and 0 <= chosen[0] <= chosen[-1] < count, "layers", f"some of 0 to {count - 1}", chosen)
     kinds = getattr(config, "layer_types", None) or ["full_attention"] * count
     other = [f"{i} ({kinds[i]})" for i in chosen if not kinds[i].endswith("_attention") or kinds[i].startswith("linear")]
-    if other:
-        refuse("layers", "softmax attention (choose with --layers)", ", ".join(other))
-    longest = getattr(config, "max_position_embeddings", None)
-    if longest and prompt_len + decode > longest:
-        refuse("prompt and decoding steps", f"at most the model's {longest} positions", prompt_len + decode)
+    require(not other, "layers", "softmax attention (choose with --layers)", ", ".join(other))
+    longest = getattr(config, "max_position_embeddings", None) or np.inf
+    require(prompt_len + decode <= longest, "prompt and decoding steps", f"at most the model's {longest} positions", prompt_len + decode)
     return chosen
 
 
@@ -518,32 +449,27 @@ def output_projection(module: torch.nn.Module, shape: Shape) -> torch.Tensor | N
 
 
 def check_mask(where: str, mask: torch.Tensor | None, causal: bool, first: int, rows: int, keys: int, window: int | None) -> None:
-    """Refuses a mask [1, heads or 1, rows, at least keys] that is not the causal one (within the sliding window).
-
-    The rows are positions first, first + 1, ..., the keys those up to the last row's. No mask stands for all keys, or for the
-    causal ones where `causal` (what sdpa does by itself). Up to 16 rows are looked at."""
+    """Refuses a mask [1, heads or 1, rows, at least keys] that is not the causal one (within the sliding window). The rows are
+    positions first, first + 1, ..., the keys those up to the last row's. No mask stands for all keys, or for the causal ones where
+    `causal` (what sdpa does by itself). Up to 16 rows are looked at."""
     if mask is None:
-        if (rows > 1 and not (causal and rows == keys)) or (window and keys > window):
-            refuse(where, f"a causal mask{' of a sliding window' if window else ''}", "none")
-        return
+        all_seen = (rows == 1 or causal and rows == keys) and keys <= (window or keys)
+        return require(all_seen, where, f"a causal mask{' of a sliding window' if window else ''}", "none")
     picked = np.unique(np.linspace(0, rows - 1, 16).astype(int))
     seen = mask[0][:, torch.as_tensor(picked, device=mask.device), :keys].detach().cpu()
     if seen.dtype != torch.bool:
-        if bool(((seen != 0) & (seen > torch.finfo(seen.dtype).min / 2)).any()):
-            refuse(where, "a mask", "a bias on the logits")
+        require(((seen == 0) | (seen <= torch.finfo(seen.dtype).min / 2)).all(), where, "a mask", "a bias on the logits")
         seen = seen == 0
-    position, query = first + rows - keys + np.arange(keys), (first + picked)[:, None]
-    expected = visible(position, query, window)
-    wrong = np.flatnonzero((seen.numpy() != expected).any(axis=(0, 2)))
-    if len(wrong):
-        row = int(wrong[0])
-        want, got = position[expected[row]], int(seen[0, row].sum())
-        refuse(f"{where} at position {query[row, 0]}", f"positions {want[0]} to {want[-1]}", f"{got} of them (padding, a prefix or chunks?)")
+    position = first + rows - keys + np.arange(keys)
+    for at, expected, found in zip(first + picked, visible(position, first + picked, window), seen.numpy().swapaxes(0, 1)):
+        want, count = position[expected], found[0].sum()
+        require((found == expected).all(), f"{where} at position {at}", f"positions {want[0]} to {want[-1]}",
+                f"{count} of them (padding, a prefix or chunks?)")
 
 
 def visible(key: np.ndarray, query: np.ndarray, window: int | None) -> np.ndarray:
-    """Which positions of `key` [keys] a query at `query` [rows, 1] attends to."""
-    return (key <= query) & (key > query - window) if window else key <= query
+    """[rows, keys]: which of the positions `key` [keys] those of `query` [rows] attend to."""
+    return (key <= query[:, None]) & (key > query[:, None] - (window or np.inf))
 
 
 def rotation_now(owner: torch.nn.Module, buffer: str, style: str) -> Turn:
@@ -555,7 +481,8 @@ def rotation_now(owner: torch.nn.Module, buffer: str, style: str) -> Turn:
 def fit_rotation(k: np.ndarray, model: torch.nn.Module) -> Callable[[], Turn] | None:
     """How k [n_kv, n, d], equal but for its positions, turns from each position to the next, or None: as nothing in the model would."""
 
-    def error(style: str, _factor: float, inv_freq: tuple[float, ...]) -> float:
+    def error(rotation: Callable[[], Turn]) -> float:
+        style, _, inv_freq = rotation()
         r = 2 * len(inv_freq)
         if r > k.shape[2]:
             return np.inf
@@ -565,37 +492,39 @@ def fit_rotation(k: np.ndarray, model: torch.nn.Module) -> Callable[[], Turn] | 
         still = k[..., r:] - k[:, :1, r:]  # channels behind the pairs stay as they are
         return np.hypot(np.linalg.norm(turned - pairs), np.linalg.norm(still)) / np.linalg.norm(k)
 
-    buffers = [(owner, name) for owner in model.modules() for name, _ in owner.named_buffers(recurse=False)]
-    choices = [lambda: ("half", 1.0, ())] + [functools.partial(rotation_now, owner, name, style) for owner, name in buffers
-                                            if name.endswith("inv_freq") and "original" not in name for style in ("half", "interleaved")]
-    errors = [error(*choice()) for choice in choices]
-    best = int(np.argmin(errors))
-    return choices[best] if errors[best] < PROBE_TOLERANCE else None
+    buffers = [(owner, name) for owner in model.modules() for name, _ in owner.named_buffers(recurse=False)
+               if name.endswith("inv_freq") and "original" not in name]
+    turning = [functools.partial(rotation_now, owner, name, style) for owner, name in buffers for style in ("half", "interleaved")]
+    best = min([lambda: ("half", 1.0, ()), *turning], key=error)
+    return best if error(best) < PROBE_TOLERANCE else None
 
 
 def prepare_folder(folder: Path, force: bool, size: int) -> None:
     """An empty folder with room for `size` bytes. With force, a former dump in it is removed (its own files, nothing else)."""
-    if folder.exists() and not folder.is_dir():
-        refuse(folder, "a folder", "a file")
-    if force and folder.is_dir():
-        former = [path for name in "q k v o wo".split() for path in folder.glob(f"layer_*/{name}.npy")]
-        for path in [*former, *folder.glob("layer_*/shorter.npy"), folder / "manifest.json", folder / "tokens.json"]:
-            path.unlink(missing_ok=True)
+    require(folder.is_dir() or not folder.exists(), folder, "a folder", "a file")
+    if force:
+        for name in ("layer_*/[qkvo].npy", "layer_*/wo.npy", "layer_*/shorter.npy", "manifest.json", "tokens.json"):
+            for path in folder.glob(name):
+                path.unlink()
         for path in folder.glob("layer_*"):
             with contextlib.suppress(OSError):  # holds something else: reported below
                 path.rmdir()
-    left = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    if left:
-        refuse(folder, "an empty folder" + ("" if force else " (or --force)"), f"{left[0]} in it")
+    left = min((path.name for path in folder.glob("*")), default=None)
+    require(left is None, folder, "an empty folder" + ("" if force else " (or --force)"), f"{left} in it")
     folder.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(folder).free
-    if free < size:
-        refuse(folder, f"{size:,} bytes of free disk", f"{free:,}")
+    require(free >= size, folder, f"{size:,} bytes of free disk", f"{free:,}")
+
+
+def array_shapes(shape: Shape, T: int, T_q: int) -> dict[str, tuple[int, ...]]:
+    """What the files of a layer hold, with T keys and T_q queries."""
+    n_q, n_kv, d, d_v, d_model = shape
+    return {"q": (n_q, T_q, d), "k": (n_kv, T, d), "v": (n_kv, T, d_v), "o": (n_q, T_q, d_v), "wo": (n_q, d_v, d_model)}
 
 
 def npy_bytes(shape: tuple[int, ...], dtype: str) -> int:
-    """The size of a .npy file of three dimensions."""
-    return NPY_HEADER + int(np.prod(shape, dtype=np.int64)) * FILE_DTYPES[dtype].itemsize
+    """The size of a .npy file of three dimensions, with its header."""
+    return 128 + int(np.prod(shape, dtype=np.int64)) * FILE_DTYPES[dtype].itemsize
 
 
 def allocate(path: Path, shape: tuple[int, ...], dtype: str) -> np.memmap:
@@ -607,7 +536,7 @@ def allocate(path: Path, shape: tuple[int, ...], dtype: str) -> np.memmap:
                 os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
     except OSError as error:
         path.unlink(missing_ok=True)
-        refuse(path, f"room for {npy_bytes(shape, dtype):,} bytes", error.strerror or error)
+        raise CaptureError(f"{path}: expected room for {npy_bytes(shape, dtype):,} bytes, found {error.strerror or error}") from None
     return array
 
 
@@ -616,9 +545,8 @@ def to_file(x: torch.Tensor, dtype: str) -> np.ndarray:
     return x.view(torch.int16).numpy().view(np.uint16) if dtype == "bfloat16" else x.numpy()
 
 
-def from_file(x: np.ndarray, bfloat16: bool) -> np.ndarray:
-    """float64"""
-    return (x.astype(np.uint32) << 16).view(np.float32).astype(np.float64) if bfloat16 else x.astype(np.float64)
+def as_float64(x: np.ndarray) -> np.ndarray:
+    return ((x.astype(np.uint32) << 16).view(np.float32) if x.dtype == np.uint16 else x).astype(np.float64)
 
 
 def write_json(path: Path, value: object) -> None:
@@ -629,7 +557,7 @@ def write_json(path: Path, value: object) -> None:
         os.replace(new, path)
     except OSError as error:
         new.unlink(missing_ok=True)
-        refuse(path, f"room for {len(text.encode()):,} bytes", error.strerror or error)
+        raise CaptureError(f"{path}: expected room for {len(text.encode()):,} bytes, found {error.strerror or error}") from None
 
 
 def check_layer(folder: Path, layer: int, manifest: dict[str, Any]) -> tuple[bool, str]:
@@ -641,31 +569,29 @@ def check_layer(folder: Path, layer: int, manifest: dict[str, Any]) -> tuple[boo
         except (OSError, ValueError, EOFError) as error:
             return False, f"{name}.npy: {'missing' if isinstance(error, FileNotFoundError) else error}"
     q, k, v, o = arrays.values()
-    T, bfloat16 = k.shape[1], manifest.get("dtype") == "bfloat16"
-    if T != manifest.get("total_len", T) or v.shape[1] != T or q.shape[:2] != o.shape[:2]:
-        return False, f"expected {manifest.get('total_len', T)} positions, found q {q.shape}, k {k.shape}, v {v.shape}, o {o.shape}"
+    T = manifest.get("total_len", k.shape[1])
+    if not T == k.shape[1] == v.shape[1] or q.shape[:2] != o.shape[:2]:
+        return False, f"expected {T} positions, found q {q.shape}, k {k.shape}, v {v.shape}, o {o.shape}"
     if not all(np.any(array[:, -1]) for array in arrays.values()):
         rows = min(int(np.flatnonzero(np.any(x, axis=(0, 2))).max(initial=-1)) + 1 for x in (k, v))  # zeros are not yet written
         return False, f"incomplete, {rows} of {T} positions"
 
-    window, sinks = manifest.get("sliding_window"), manifest.get("sink_logit")
+    window, sinks, cap = (manifest.get(name) for name in ("sliding_window", "sink_logit", "logit_softcap"))
     window = window[layer] if isinstance(window, list) else window
-    sinks = np.full(len(q), -np.inf) if not sinks or not sinks[layer] else np.array(sinks[layer])
-    scale, cap, worst, group = manifest.get("scale") or q.shape[2] ** -0.5, manifest.get("logit_softcap"), 0.0, len(q) // len(k)
-    rows = np.unique([0, *np.linspace(0, q.shape[1] - 1, 8).astype(int)])
-    for g in range(len(k)):
-        heads, keys, values = slice(g * group, (g + 1) * group), from_file(k[g], bfloat16), from_file(v[g], bfloat16)
-        z = scale * from_file(q[heads][:, rows], bfloat16) @ keys.T  # [G, rows, T]
-        z = cap * np.tanh(z / cap) if cap else z
-        z = np.where(visible(np.arange(T), T - q.shape[1] + rows[:, None], window), z, -np.inf)
-        sink = sinks[heads, None, None]
-        largest = np.maximum(z.max(axis=-1, keepdims=True), sink)
-        weight = np.exp(z - largest)
-        found = weight @ values / (weight.sum(axis=-1, keepdims=True) + np.exp(sink - largest))
-        off = np.linalg.norm(found - from_file(o[heads][:, rows], bfloat16), axis=-1) / np.linalg.norm(found, axis=-1)
+    sinks = np.array(sinks and sinks[layer] or [-np.inf] * len(q)).reshape(len(k), -1, 1)
+    scale, worst = manifest.get("scale") or q.shape[2] ** -0.5, 0.0
+    rows = np.unique(np.linspace(0, q.shape[1] - 1, 8).astype(int))
+    seen = visible(np.arange(T), T - q.shape[1] + rows, window)
+    some_q, some_o = (x.reshape(len(k), -1, *x.shape[1:])[:, :, rows] for x in (q, o))  # [n_kv, group, rows, channels]
+    for q_g, k_g, v_g, o_g, sink in zip(some_q, k, v, some_o, sinks):
+        z = scale * as_float64(q_g) @ as_float64(k_g).T  # [group, rows, T]
+        z = np.where(seen, cap * np.tanh(z / cap) if cap else z, -np.inf)
+        lse = np.logaddexp(np.logaddexp.reduce(z, axis=-1), sink)  # [group, rows]
+        expected = np.exp(z - lse[..., None]) @ as_float64(v_g)
+        off = np.linalg.norm(expected - as_float64(o_g), axis=-1) / np.linalg.norm(expected, axis=-1)
         worst = max(worst, float(np.where(np.isfinite(off), off, np.inf).max()))
-    tolerance = TOLERANCES["bfloat16" if bfloat16 else k.dtype.name]
-    line = f"o of {len(rows)} rows x {q.shape[0]} heads {'within' if worst <= tolerance else 'off by'} {worst:.1e} of its norm"
+    tolerance = TOLERANCES["bfloat16" if k.dtype == np.uint16 else k.dtype.name]
+    line = f"o of {len(rows)} rows x {len(q)} heads {'within' if worst <= tolerance else 'off by'} {worst:.1e} of its norm"
     return worst <= tolerance, f"whole, {T} positions, {line} (tolerance {tolerance:g})"
 
 

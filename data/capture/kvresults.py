@@ -34,7 +34,6 @@ TABLES = {"heads": "tokens", "agreement": "tokens", "evictions": "evict", "decod
           "budgets": "budget", "channels": "channels"}
 LAYER_ARRAYS = {"tokens": "tokens", "kept": "evict` or `kvreplay budget", "diff": DIFF, "channels": "channels"}
 WHOLE_ARRAYS = {"maps": "tokens", "curves": "budget", "decode": DECODE}
-OVER_DUMPS = "_over_dumps"  # behind the names of the tables over several dumps
 WORDS = ("policy", "semantics", "phase", "rows", "metric", "method", "order", "score", "reference", "other")
 COUNTS = ("layer", "kv_head", "kept", "pruned")
 AnyPath = Union[str, Path]
@@ -96,22 +95,19 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return wide if len(others) > 1 else wide.set_index(index.get_level_values(0))
 
 
-class Results:
-    """A finished result folder. Tables are attributes (`heads`, `agreement`, ...) and are read when first asked for."""
+class _Folder:
+    """A finished result folder, with its tables as attributes that are read when first asked for."""
 
-    def __init__(self, folder: AnyPath, dump: Optional[AnyPath] = None):
+    _names: Sequence[str]  # of all tables that there may be
+
+    def __init__(self, folder: AnyPath):
         self.folder = Path(folder)
         self.summary: dict[str, Any] = _summary(self.folder)
         self.run: dict[str, Any] = _json(self.folder / "run.json")
-        self.layers: list[int] = self.summary["layers"]
-        self.texts = None if dump is None else _token_texts(Path(dump), self.summary["dump"]["T"])
-
-    def __repr__(self) -> str:
-        return f"{self.folder}: {self.summary['dump']['model']}, {len(self.layers)} layers, tables {', '.join(self.tables)}"
 
     def __getattr__(self, name: str) -> pd.DataFrame:
-        if name not in TABLES:
-            raise AttributeError(f"no {name}; the tables are {', '.join(TABLES)}")
+        if name not in self._names:
+            raise AttributeError(f"no {name}; the tables are {', '.join(self._names)}")
         try:
             return self.table(name)
         except ResultsError as error:
@@ -123,16 +119,36 @@ class Results:
     @property
     def tables(self) -> list[str]:
         """The tables that are there."""
-        return [name for name in TABLES if (self.folder / f"{name}.csv").is_file()]
+        return [name for name in self._names if (self.folder / f"{name}.csv").is_file()]
 
     def table(self, name: str, level: Optional[str] = None) -> pd.DataFrame:
         """A table, or its rows of one level: head, layer (no kv_head) or model (neither), without the empty columns."""
+        if name not in self.tables:
+            raise ResultsError(f"{self.folder}: no {name}.csv; {self._instead_of(name)}")
         if name not in self.__dict__:
-            if name not in self.tables:
-                command = f"it comes from `kvreplay {TABLES[name]}`" if name in TABLES else "no command writes it"
-                raise ResultsError(f"{self.folder}: no {name}.csv; {command}")
             self.__dict__[name] = _read(self.folder / f"{name}.csv", _table)
         return _of_level(self.folder, name, self.__dict__[name], level)
+
+    def _instead_of(self, name: str) -> str:
+        """What to say of a table that is not there."""
+        raise NotImplementedError
+
+
+class Results(_Folder):
+    """A finished result folder. Tables are attributes (`heads`, `agreement`, ...) and are read when first asked for."""
+
+    _names = tuple(TABLES)
+
+    def __init__(self, folder: AnyPath, dump: Optional[AnyPath] = None):
+        super().__init__(folder)
+        self.layers: list[int] = self.summary["layers"]
+        self.texts = None if dump is None else _token_texts(Path(dump), self.summary["dump"]["T"])
+
+    def __repr__(self) -> str:
+        return f"{self.folder}: {self.summary['dump']['model']}, {len(self.layers)} layers, tables {', '.join(self.tables)}"
+
+    def _instead_of(self, name: str) -> str:
+        return f"it comes from `kvreplay {TABLES[name]}`" if name in TABLES else "no command writes it"
 
     @property
     def metrics(self) -> list[str]:
@@ -225,28 +241,17 @@ class Results:
         return Array(name, values, labels, self.texts)
 
 
-class ResultsOverDumps:
+class ResultsOverDumps(_Folder):
     """What a command given several dumps of one model wrote: `dumps` opens the results of each, by name; the tables over all, of
     means, deviations and 95 % confidence intervals over the dumps, are attributes: `agreement_over_dumps`, ..."""
 
-    def __init__(self, folder: AnyPath):
-        self.folder = Path(folder)
-        self.summary: dict[str, Any] = _summary(self.folder)
-        self.run: dict[str, Any] = _json(self.folder / "run.json")
+    _names = tuple(f"{name}_over_dumps" for name in TABLES)
 
     def __repr__(self) -> str:
         return f"{self.folder}: {len(self.summary['dumps'])} dumps, tables {', '.join(self.tables)}"
 
-    def __getattr__(self, name: str) -> pd.DataFrame:
-        if not name.endswith(OVER_DUMPS):
-            raise AttributeError(f"no {name}; the tables are {', '.join(TABLES)}, each with {OVER_DUMPS} behind it")
-        try:
-            return self.table(name)
-        except ResultsError as error:
-            raise NoTableError(str(error)) from None
-
-    def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *self.tables]
+    def _instead_of(self, _name: str) -> str:
+        return f"there are {', '.join(self.tables) or 'none'}"
 
     @functools.cached_property
     def dumps(self) -> dict[str, Results]:
@@ -257,19 +262,6 @@ class ResultsOverDumps:
     def dump_list(self) -> pd.DataFrame:
         """dumps.csv: name, model, fingerprint, l and decoding steps of each."""
         return _read(self.folder / "dumps.csv", _table)
-
-    @property
-    def tables(self) -> Sequence[str]:
-        """The tables over the dumps that are there."""
-        return [name + OVER_DUMPS for name in TABLES if (self.folder / f"{name}{OVER_DUMPS}.csv").is_file()]
-
-    def table(self, name: str, level: Optional[str] = None) -> pd.DataFrame:
-        """A table, or its rows of one level: head, layer (no kv_head) or model (neither), without the empty columns."""
-        if name not in self.__dict__:
-            if name not in self.tables:
-                raise ResultsError(f"{self.folder}: no {name}.csv; there are {', '.join(self.tables) or 'none'}")
-            self.__dict__[name] = _read(self.folder / f"{name}.csv", _table)
-        return _of_level(self.folder, name, self.__dict__[name], level)
 
 
 def open_results(folder: AnyPath, dump: Optional[AnyPath] = None) -> Union[Results, ResultsOverDumps]:

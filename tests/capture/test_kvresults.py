@@ -250,6 +250,7 @@ class KvresultsTest(unittest.TestCase):
         self.assert_refused("expected tokens, kept, diff", results.names, "pictures")
         with self.assertRaisesRegex(AttributeError, "no evictionss; the tables are heads"):
             results.evictionss
+        self.assert_refused("no folder.csv; no command writes it", results.table, "folder")
 
     def test_folders_that_are_refused(self):
         self.assert_refused("no such folder", open_results, self.work / "nowhere")
@@ -319,7 +320,10 @@ class KvresultsTest(unittest.TestCase):
         np.testing.assert_allclose(model, (sum(medians) / 2).loc[model.index], rtol=1e-12)
         self.assert_refused("no budgets_over_dumps.csv; there are heads_over_dumps", results.table, "budgets_over_dumps")
         self.assert_refused("over several dumps; open one of them", open_results, out, DUMP)
-        self.assertFalse(hasattr(results, "agreement"))
+        self.assertFalse(hasattr(results, "agreement") or hasattr(results, "tea_over_dumps"))
+        self.assertIn("evictions_over_dumps", dir(results))
+        with self.assertRaisesRegex(AttributeError, "no agreement; the tables are heads_over_dumps, agreement_over_dumps"):
+            results.agreement
         self.assertTrue(hasattr(results, "evictions_over_dumps"))
         self.assertIn("2 dumps, tables heads_over_dumps", repr(results))
 

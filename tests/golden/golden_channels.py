@@ -27,9 +27,9 @@ import numpy as np
 from golden_channels_cache import check_compressed
 from golden_channels_choice import Problem, channels_pruned, error_of, exchange, interaction, outputs, rope_partners, row_sets
 from golden_channels_choice import scaled, slack_of, swap_changes, through_output
+from golden_dump import SAMPLE, layer_folders, layer_list, load_layer
 from golden_evictions import Report, element_bytes, read_lines, with_tolerance
 from golden_evictions_policies import Attention, Unknown
-from make_golden import SAMPLE, layer_folders, layer_list, load_layer
 
 GREEDY = ("magnitude", "think", "iap", "output", "rope_pairs")  # methods with an order
 

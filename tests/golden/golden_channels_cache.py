@@ -7,9 +7,10 @@ from collections import defaultdict
 
 import numpy as np
 from golden_channels_choice import Problem, channels_pruned, outputs, row_sets, scaled, slack_of, through_output
+from golden_dump import layer_folders, load_layer
 from golden_evictions import DEFAULT_WINDOW, budget_of, element_bytes, run_of, with_tolerance
 from golden_evictions_policies import Attention, Unknown
-from make_golden import layer_folders, load_layer, squared_norm
+from golden_tokens import squared_norm
 
 RECENT, WINDOW = 32, 32  # last kept tokens whose keys stay whole; queries that choose channels
 GROUP, RESIDUAL = 32, 128

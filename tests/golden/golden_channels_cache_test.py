@@ -8,9 +8,9 @@ from golden_channels import check_folder
 from golden_channels_cache import CacheCheck, Compression, quantize
 from golden_channels_choice import Problem, Slack
 from golden_channels_test import write_dump, write_lines, write_summary
+from golden_dump import Layer
 from golden_evictions import Report
 from golden_evictions_test import KINDS, attend, quietly, size, tiny
-from make_golden import Layer
 
 # ---------------------------------------------------------------- caches
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 from golden_evictions_policies import Attention, Unknown, half_up, masked_softmax, visible
-from make_golden import squared_norm
+from golden_tokens import squared_norm
 
 ENUMERATED = 100_000  # subsets that `optimal` goes through at most
 

@@ -9,9 +9,10 @@ import numpy as np
 from golden_channels import ChannelsCheck, Settings, check_folder, of_model
 from golden_channels_choice import Problem, Slack, channels_pruned, error_of, exchange, output_interaction, protected
 from golden_channels_choice import rope_partners
+from golden_dump import Layer, layer_folders, load_layer
 from golden_evictions import Report, element_bytes
 from golden_evictions_test import KINDS, attend, quietly, size, tiny
-from make_golden import Layer, layer_folders, load_layer, rotation
+from golden_tokens import rotation
 
 GREEDY = ["magnitude", "think", "iap", "output", "rope_pairs"]
 METHODS = [*GREEDY, "exchange", "exchange+think", "exchange+magnitude", "exchange+output"]

@@ -21,8 +21,11 @@ from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
+from golden_agreement import top
+from golden_dump import SAMPLE, layer_folders, layer_list, load_layer
 from golden_evictions_policies import Attention, Evictions, Options, Policy, Unknown, masked_softmax, tokens_kept, visible
-from make_golden import SAMPLE, layer_folders, layer_list, load_layer, squared_norm, top, write_csv
+from golden_tokens import squared_norm
+from make_golden import write_csv
 
 DEFAULT_POLICIES = [base + score for base in ("h2o", "tova", "snapkv") for score in ("", "+value", "+key", "+joint", "+caote")]
 DEFAULT_WINDOW = 32  # rows of the window's errors, whatever the policy's own window

@@ -6,7 +6,7 @@ Arrays of a unit have one line per query head, [heads, columns]; columns are cac
 from dataclasses import dataclass
 
 import numpy as np
-from make_golden import EXPECTED_AHEAD, EXPECTED_EPSILON, EXPECTED_SKIP, rotation, softmax, squared_norm
+from golden_tokens import EXPECTED_AHEAD, EXPECTED_EPSILON, EXPECTED_SKIP, rotation, softmax, squared_norm
 
 BASES = ["streaming", "h2o", "tova", "snapkv", "knorm", "keydiff", "expected_attention", "oracle", "oracle_exact"]
 ROW_SCORES = ["attn", "attn_sq", "value", "key", "joint", "exact_value", "exact_key", "exact_joint", "exact_remove"]

@@ -9,10 +9,11 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from golden_dump import SAMPLE, Layer, load_layer
 from golden_evictions import Errors, check_result, write_result
 from golden_evictions_policies import Attention, Evictions, Options, Policy, caote, choose, pins, pooled, tokens_kept
-from make_golden import SAMPLE, Layer, Row, add_row_scores, exact_errors, head_metrics, load_layer
-from make_golden import caote as caote_by_definition
+from golden_tokens import Row, add_row_scores, exact_errors, head_metrics
+from golden_tokens import caote as caote_by_definition
 
 HERE = Path(__file__).resolve().parent
 KVPRESS = HERE / "kvpress" / "kvpress-0.5.4.pystdlib-lm.npz"

@@ -6,9 +6,9 @@ Nothing of the program enters; golden_channels.py compares everything, this a ha
 import numpy as np
 from golden_channels_cache import CacheCheck
 from golden_channels_choice import Problem, Slack, channels_pruned, error_of, outputs, row_sets
+from golden_dump import SAMPLE, load_layer
 from golden_evictions import Report
 from golden_evictions_policies import Attention
-from make_golden import SAMPLE, load_layer
 
 LAYER, WINDOW, RATIO = 2, 32, 0.6
 

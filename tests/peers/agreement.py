@@ -11,7 +11,7 @@ import presses
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "golden"))
-from make_golden import layer_folders, load_layer, read_manifest  # noqa: E402
+from golden_dump import layer_folders, load_layer, read_manifest  # noqa: E402
 
 RATIOS = (0.5, 0.8, 0.9)
 CHANNEL_RATIOS = (0.4, 0.5, 0.6, 0.7)

@@ -21,7 +21,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent / "peers")]
-from make_golden import SAMPLE, layer_folders, load_layer, read_manifest  # noqa: E402
+from golden_dump import SAMPLE, layer_folders, load_layer, read_manifest  # noqa: E402
 from presses import (ACROSS_HEADS, NEAR, PRESSES, VERSION, RotaryFloat64, config_of, layer_inputs, lu_curves, make_press,  # noqa: E402
                      refuse_what_kvpress_cannot, run, tied)  # fmt: skip
 

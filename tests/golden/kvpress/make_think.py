@@ -23,7 +23,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent / "peers")]
-from make_golden import SAMPLE, layer_folders, load_layer, read_manifest  # noqa: E402
+from golden_dump import SAMPLE, layer_folders, load_layer, read_manifest  # noqa: E402
 from presses import VERSION, RotaryFloat64, config_of, layer_inputs, refuse_what_kvpress_cannot, think_pruned  # noqa: E402
 
 RATIOS = (0.4, 0.5, 0.6, 0.7)

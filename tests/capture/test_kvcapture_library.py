@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""kvcapture around code of one's own: its options, what it writes, interruptions and --check.
+
+  KVREPLAY=build/release/bin/kvreplay python3 tests/capture/test_kvcapture_library.py [-v] [Class.test]
+
+capture_case.py says what that needs.
+"""
+import json
+import re
+import subprocess
+from unittest import mock
+
+# First: skips where numpy, torch or transformers is missing.
+from capture_case import DECODE, KVREPLAY, PROMPT, Case, arrays, build, decode, manifest_of, prompt, said, main
+
+import numpy as np
+import torch
+
+import kvcapture
+from kvcapture import capture
+
+
+class Options(Case):
+    def test_window_keeps_the_last_queries_only(self):
+        model, ids = build("llama"), prompt()
+        with capture(model, self.dump, prompt_len=PROMPT, decode=DECODE, window=5):
+            decode(model, ids)
+        with capture(model, self.folder / "all", prompt_len=PROMPT, decode=DECODE):
+            decode(model, ids)
+        self.judge(self.dump)
+        for layer in range(3):
+            part, whole = arrays(self.dump, layer), arrays(self.folder / "all", layer)
+            self.assertEqual(part["q"].shape, (4, 5 + DECODE, 16))
+            for name in "kv":
+                self.assertTrue(np.array_equal(part[name], whole[name]))
+            for name in "qo":
+                self.assertTrue(np.array_equal(part[name], whole[name][:, PROMPT - 5:]))
+
+    def test_layers_are_renumbered_and_the_same(self):
+        model, ids = build("gemma 3"), prompt()
+        with capture(model, self.dump, prompt_len=PROMPT, decode=DECODE, layers=[3, 0], dtype="float16"):
+            decode(model, ids)
+        with capture(model, self.folder / "all", prompt_len=PROMPT, decode=DECODE, dtype="float16"):
+            decode(model, ids)
+        self.judge(self.dump)
+        manifest = manifest_of(self.dump)
+        self.assertEqual((manifest["layers"], manifest["n_layers"], manifest["sliding_window"]), ([0, 3], 2, [9, None]))
+        self.assertEqual(sorted(p.name for p in self.dump.glob("layer*")), ["layer_00", "layer_01"])
+        for mine, theirs in ((0, 0), (1, 3)):
+            for name, array in arrays(self.dump, mine).items():
+                self.assertTrue(np.array_equal(array, arrays(self.folder / "all", theirs)[name]))
+
+    def test_dtypes(self):
+        for compute, dtype in (("bfloat16", "bfloat16"), ("float16", "float16"), ("float32", "bfloat16"), ("float32", "float16"),
+                               ("float16", "bfloat16")):
+            with self.subTest(compute=compute, dtype=dtype):
+                model, folder = build("llama", getattr(torch, compute)), self.folder / f"{compute}-{dtype}"
+                with capture(model, folder, prompt_len=PROMPT, decode=DECODE, dtype=dtype):
+                    decode(model, prompt())
+                self.judge(folder)
+                if compute == "float32":  # o follows to its own rounding
+                    errors = re.findall(r"within (\S+) of", said(kvcapture.check, folder)[1])
+                    self.assertLess(max(map(float, errors)), 2.0**-8 if dtype == "bfloat16" else 2.0**-11)
+                self.assertEqual(manifest_of(folder)["dtype"], "bfloat16" if dtype == "bfloat16" else None)
+                self.assertEqual(arrays(folder, 0)["k"].dtype, np.uint16 if dtype == "bfloat16" else np.float16)
+        self.refused("dtype float32", capture, build("llama", torch.bfloat16), self.dump, prompt_len=4, dtype="float32")
+
+    def test_bfloat16_gemma3_still_tells_its_rotations_apart(self):
+        model = build("gemma 3", torch.bfloat16)
+        with capture(model, self.dump, prompt_len=PROMPT):
+            decode(model, prompt(), 0)
+        frequency = np.array(manifest_of(self.dump)["rope"]["inv_freq"])
+        self.assertTrue(np.array_equal(frequency[0], frequency[2]))
+        self.assertFalse(np.array_equal(frequency[0], frequency[1]))
+
+    def test_a_run_that_decodes_less(self):
+        model, ids = build("llama"), prompt()
+        with capture(model, self.dump, prompt_len=PROMPT, decode=100, window=8):
+            decode(model, ids)
+        self.judge(self.dump)
+        self.assertEqual(manifest_of(self.dump)["total_len"], PROMPT + DECODE)
+        self.assertEqual(arrays(self.dump, 0)["q"].shape[1], 8 + DECODE)
+
+
+class Library(Case):
+    def test_around_generate(self):
+        model, ids = build("mistral"), prompt()
+        plain = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=8, do_sample=False, eos_token_id=None)
+        with capture(model, self.dump, prompt_len=PROMPT, decode=7):
+            tokens = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=8, do_sample=False, eos_token_id=None)
+        self.judge(self.dump)
+        self.assertTrue(torch.equal(plain, tokens))  # a capture in the model's dtype changes nothing
+        self.assertEqual(json.loads((self.dump / "tokens.json").read_text())["ids"], tokens[0, :-1].tolist())
+        self.assertEqual(model.config._attn_implementation, "sdpa")
+        self.assertEqual(len(kvcapture._ACTIVE), 0)
+
+    def test_prompt_in_pieces(self):
+        for name in ("llama", "gemma 3"):
+            model, ids = build(name), prompt()
+            with capture(model, self.folder / name, prompt_len=PROMPT), torch.no_grad():
+                first = model(input_ids=ids[:, :23], use_cache=True)
+                model(input_ids=ids[:, 23:], past_key_values=first.past_key_values, use_cache=True)
+            self.judge(self.folder / name)
+
+    def test_interruption_leaves_what_is_whole(self):
+        model, ids, calls = build("llama"), prompt(), []
+
+        def stop(*_):
+            calls.append(1)
+            if len(calls) == 4:
+                raise KeyboardInterrupt
+
+        with self.assertRaises(KeyboardInterrupt):
+            with capture(model, self.dump, prompt_len=PROMPT, decode=DECODE):
+                model.model.layers[1].register_forward_hook(stop)  # after layer 1 of decoding step 3
+                decode(model, ids)
+        self.assertTrue(manifest_of(self.dump)["incomplete"])
+        good, text = said(kvcapture.check, self.dump)
+        self.assertFalse(good)
+        self.assertIn("incomplete", text)
+        lines = re.findall(r"layer (\d): incomplete, (\d+) of 46", text)
+        self.assertEqual(lines, [("0", "43"), ("1", "43"), ("2", "42")], text)
+        if KVREPLAY:
+            done = subprocess.run([KVREPLAY, "info", self.dump], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 2)
+            self.assertEqual(re.findall(r"layer (\d) +not whole, (\d+) of 46 positions written\n", done.stdout), lines)
+        self.assertEqual(model.config._attn_implementation, "sdpa")
+
+    def test_interruption_in_the_prompt(self):
+        model = build("llama")
+        with self.assertRaises(KeyboardInterrupt):
+            with capture(model, self.dump, prompt_len=PROMPT):
+                model.model.layers[1].register_forward_pre_hook(mock.Mock(side_effect=KeyboardInterrupt))
+                decode(model, prompt(), 0)
+        text = said(kvcapture.check, self.dump)[1]
+        self.assertIn("layer 0: whole, 40 positions", text)
+        self.assertIn("layer 1: q.npy: missing", text)
+        if KVREPLAY:
+            done = subprocess.run([KVREPLAY, "info", self.dump], capture_output=True, text=True)
+            self.assertRegex(done.stdout, r"layer 0 +whole, 40 of 40 .*\nlayer 1 +not whole, 0 of 40 .*; k.npy is missing\n")
+        self.assertEqual(said(kvcapture.main, ["--check", str(self.dump)])[0], 1)
+
+    def test_check_of_a_file_cut_short(self):
+        with capture(build("llama"), self.dump, prompt_len=PROMPT) as running:
+            decode(running.model, prompt(), 0)
+        path = self.dump / "layer_01" / "v.npy"
+        whole = path.read_bytes()
+        for size in (0, 5, 100, len(whole) - 1):
+            with self.subTest(size=size):
+                path.write_bytes(whole[:size])
+                good, text = said(kvcapture.check, self.dump)
+                self.assertFalse(good)
+                self.assertRegex(text, r"layer 0: whole.*\nlayer 1: v.npy: .*\nlayer 2: whole.*\n$")
+
+    def test_check_finds_an_output_that_does_not_follow(self):
+        model = build("llama")
+        with capture(model, self.dump, prompt_len=PROMPT):
+            decode(model, prompt(), 0)
+        path = self.dump / "layer_01" / "o.npy"
+        o = np.load(path)
+        o[3, -1] *= 1.001
+        np.save(path, o)
+        good, text = said(kvcapture.check, self.dump)
+        self.assertFalse(good)
+        self.assertRegex(text, r"layer 0: whole.* within .*\nlayer 1: whole.* off by 1.0e-03 .*\nlayer 2: whole.* within .*\n")
+
+
+if __name__ == "__main__":
+    main()
