@@ -178,9 +178,7 @@ class capture:
     def _write(self, index: int, name: str, x: torch.Tensor, start: int) -> None:
         """x [heads, rows, channels] to rows start, start + 1, ... of the layer's file."""
         rows, files = x.shape[1], self.layers[index].files
-        finite = torch.isfinite(x.to(getattr(torch, self.dtype))).all()
-        require(finite, f"layer {index}, {name}", f"numbers that are finite in {self.dtype}", "a NaN or an infinity")
-        files[name][:, start:start + rows] = to_file(x, self.dtype)
+        files[name][:, start:start + rows] = to_file(x, self.dtype, f"layer {index}, {name}")
         if rows > 1:  # a prompt's pages leave this process' memory with the map that wrote them
             files[name] = np.lib.format.open_memmap(files[name].filename, mode="r+")
 
@@ -199,7 +197,7 @@ class capture:
             if wo is None:
                 notes = {"wo_note": f"no wo: layer {i} has no plain o_proj weight"}
             else:
-                allocate(layer.folder / "wo.npy", shapes["wo"], self.dtype)[:] = to_file(wo, self.dtype)
+                allocate(layer.folder / "wo.npy", shapes["wo"], self.dtype)[:] = to_file(wo, self.dtype, f"layer {i}, wo")
         if self.ids is not None and len(self.ids) == seen[0]:
             write_json(self.out / "tokens.json", {"ids": self.ids})
         write_json(self.out / "manifest.json", {**self._manifest(seen[0]), **self._rope(), **notes})
@@ -363,7 +361,7 @@ def read_ids(path: str) -> list[int]:
 def read_layers(text: str) -> list[int]:
     """0,3-5"""
     try:
-        spans = [[int(end) for end in part.split("-")] for part in text.split(",")]
+        spans = [[int(end) for end in part.split("-", 1)] for part in text.split(",")]
     except ValueError:
         raise CaptureError(f"--layers: expected something like 0,3-5, found {text}") from None
     return [layer for span in spans for layer in range(span[0], span[-1] + 1)]
@@ -540,8 +538,10 @@ def allocate(path: Path, shape: tuple[int, ...], dtype: str) -> np.memmap:
     return array
 
 
-def to_file(x: torch.Tensor, dtype: str) -> np.ndarray:
-    x = x.detach().to(getattr(torch, dtype)).cpu().contiguous()
+def to_file(x: torch.Tensor, dtype: str, where: str) -> np.ndarray:
+    x = x.detach().to(getattr(torch, dtype))
+    require(torch.isfinite(x).all(), where, f"numbers that are finite in {dtype}", "a NaN or an infinity")
+    x = x.cpu().contiguous()
     return x.view(torch.int16).numpy().view(np.uint16) if dtype == "bfloat16" else x.numpy()
 
 

@@ -152,7 +152,8 @@ class CommandLine(Case):
         for change, pattern in ((["--model", "/no/such/model"], "no/such/model"), (["--ids", str(self.folder / "words.txt")], "token ids"),
                                 (["--ids", str(self.folder / "big.txt")], "ids of 0 to 96, found 5 to 97"), (["--layers", "7"], "0 to 2"),
                                 (["--decode", "999"], "at most the model's 256"), (["--prompt-len", "39"], "and 6 ids behind it"),
-                                (["--ids", "/no/such/file"], "No such file"), (["--layers", "one"], "--layers")):
+                                (["--ids", "/no/such/file"], "No such file"), (["--layers", "one"], "--layers"),
+                                (["--layers", "0-1-2"], "0,3-5, found 0-1-2")):
             with self.subTest(change=change):
                 status, text = self.main("--out", str(self.dump), *change)
                 self.assertEqual((status, text.count("\n")), (2, 1), text)

@@ -121,6 +121,12 @@ class Refusals(Case):
             model.model.layers[1].self_attn.v_proj.weight *= 1e6
         self.refused("layer 1, v: expected numbers that are finite in float16", self.run_in, model, prompt(), dtype="float16")
 
+    def test_an_output_projection_that_the_dtype_cannot_hold(self):
+        model = build("llama")
+        with torch.no_grad():
+            model.model.layers[1].self_attn.o_proj.weight *= 1e8
+        self.refused("layer 1, wo: expected numbers that are finite in float16", self.run_in, model, prompt(), dtype="float16")
+
     def test_sizes(self):
         model = build("llama")
         self.refused("at most the model's 256 positions, found 257", capture, model, self.dump, prompt_len=250, decode=7)
