@@ -13,9 +13,9 @@ int run_report(const Arguments& arguments) {
   const auto app = make_app(
       "report",
       "Makes one HTML file of a result folder: what was run, how good each approximation is, and every "
-      "figure with a sentence on how to read it. It needs no network, and no other file. Of a folder over "
-      "several "
-      "dumps: every figure's mean with its 95 % confidence interval, and the dumps behind it.",
+      "figure with a sentence on how to read it. It needs no network, and no other file.\n"
+      "Of a folder over several dumps: the main figures' means with their 95 % confidence intervals. Of two "
+      "folders side by side: kvreplay compare A B --html FILE.html",
       "kvreplay report results/pystdlib\n"
       "kvreplay report results/pystdlib --out pystdlib.html --title \"Before the fix\"");
   std::string folder, out, title;
@@ -30,8 +30,7 @@ int run_report(const Arguments& arguments) {
   output.add_output(*app);
   if (parse(*app, arguments)) return 0;
 
-  if (!out.empty() && !out.ends_with(".html") && !out.ends_with(".htm"))
-    throw InputError("--out", "a file that ends in .html", fmt::format("'{}'", out));
+  if (!out.empty()) check_page_name(out, "--out");
   const std::filesystem::path page_path =
       out.empty() ? std::filesystem::path(folder) / "report" / "index.html" : std::filesystem::path(out);
   const report::Page page = OverDumpsReader::is_over_dumps(folder)
