@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kOpenDumps = 6;  // more would push the figures off the first screen
 
 /// "61 tokens", "47 to 61 tokens"
-std::string range(const std::vector<Index>& values, const char* one) {
+std::string range_text(const std::vector<Index>& values, const char* one) {
   const auto [least, most] = std::minmax_element(values.begin(), values.end());
   return *least == *most ? counted(*most, one) : fmt::format("{} to {}", *least, counted(*most, one));
 }
@@ -30,7 +30,7 @@ std::string lead_over(const OverDumpsReader& results) {
   return fmt::format("{} of one model: {} x {}, {} to each, head dimension {}; prompts of {}, {}",
                      counted(static_cast<Index>(results.dumps().size()), "dump"), counted(s.layers, "layer"),
                      counted(s.n_kv, "KV head"), counted(s.n_q / s.n_kv, "query head"), s.d,
-                     range(candidates, "token"), range(steps, "decoding step"));
+                     range_text(candidates, "token"), range_text(steps, "decoding step"));
 }
 
 /// What is known of every dump's run and alike in all.
@@ -44,7 +44,8 @@ std::vector<std::pair<std::string, std::string>> common_facts(const OverDumpsRea
   return facts;
 }
 
-/// The notes of all dumps, each once, with the number of dumps where it is not that of all.
+/// The notes of all dumps, each once, those of most dumps first; with their number where it is not that of
+/// all.
 std::vector<std::string> common_remarks(const OverDumpsReader& results) {
   std::vector<std::pair<std::string, std::size_t>> counts;
   for (const ResultReader& dump : results.dumps())
@@ -56,6 +57,8 @@ std::vector<std::string> common_remarks(const OverDumpsReader& results) {
       else
         ++known->second;
     }
+  std::stable_sort(counts.begin(), counts.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
   const std::size_t n = results.dumps().size();
   std::vector<std::string> remarks = {
       fmt::format("Intervals are 95 % confidence intervals of the mean over the {} dumps, by Student's t: "

@@ -24,7 +24,7 @@ std::string against(const OverDumpsTable& table, const MeanEntry& entry) {
 }
 
 /// Adds an analysis' figures, or where there are none of them what would make them.
-void add(Section& section, std::vector<std::optional<Figure>> figures, const char* missing) {
+void add_part(Section& section, std::vector<std::optional<Figure>> figures, const char* missing) {
   bool any = false;
   for (auto& figure : figures) {
     if (!figure) continue;
@@ -87,7 +87,8 @@ std::optional<Figure> decode_figure(const OverDumpsTable& table) {
 
 void add_scores(Section& section, const OverDumpsReader& results) {
   const OverDumpsTable table(results, "agreement");
-  add(section,
+  add_part(
+      section,
       {figure_of(
           table,
           {"agreement",
@@ -108,7 +109,8 @@ void add_scores(Section& section, const OverDumpsReader& results) {
 
 void add_evictions(Section& section, const OverDumpsReader& results) {
   const OverDumpsTable evictions(results, "evictions"), decode(results, "decode");
-  add(section,
+  add_part(
+      section,
       {figure_of(evictions,
                  {"policies",
                   "What each policy loses",
@@ -131,13 +133,14 @@ void add_evictions(Section& section, const OverDumpsReader& results) {
 
 void add_budgets(Section& section, const OverDumpsReader& results) {
   const OverDumpsTable table(results, "budgets");
-  add(section, {budget_figure(table.gains("method", "uniform"), true), budget_figure(table, false)},
-      "No budgets divided between heads; kvreplay budget DUMP DUMP --out DIR computes them.");
+  add_part(section, {budget_figure(table.gains("method", "uniform"), true), budget_figure(table, false)},
+           "No budgets divided between heads; kvreplay budget DUMP DUMP --out DIR computes them.");
 }
 
 void add_channels(Section& section, const OverDumpsReader& results) {
   const OverDumpsTable table(results, "channels");
-  add(section,
+  add_part(
+      section,
       {figure_of(
           table,
           {"selections",
