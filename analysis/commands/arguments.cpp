@@ -239,6 +239,11 @@ CLI::Validator folder_name() {
       "");
 }
 
+void check_page_name(const std::string& file, const char* option) {
+  if (!file.ends_with(".html") && !file.ends_with(".htm"))
+    throw InputError(option, "a file that ends in .html", fmt::format("'{}'", file));
+}
+
 std::string counted(Index n, const char* what) { return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s"); }
 
 CLI::Validator whole_number(Index least, Index most) {

@@ -37,6 +37,9 @@ CLI::Option* list(CLI::Option* option, const std::string& text);
 /// A check that the name of a folder is not empty.
 CLI::Validator folder_name();
 
+/// Throws InputError where the name of a page does not end in .html.
+void check_page_name(const std::string& file, const char* option);
+
 /// "1 layer", "2 layers".
 std::string counted(Index n, const char* what);
 

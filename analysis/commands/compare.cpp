@@ -1,4 +1,6 @@
 #include "analysis/commands/arguments.hpp"
+#include "analysis/report/comparison_page.hpp"
+#include "analysis/report/report.hpp"
 #include "analysis/tables/compare_report.hpp"
 #include "data/atomic_file.hpp"
 #include "data/error.hpp"
@@ -30,13 +32,20 @@ bool is_comparison_file(const std::string& name) {
   return name == "compare.md" || (name.starts_with("compare_") && name.ends_with(".csv"));
 }
 
+bool is_same(const fs::path& a, const fs::path& b) {
+  std::error_code none;
+  return fs::equivalent(a, b, none);
+}
+
 /// Makes way for a comparison in `folder`; InputError where it holds anything else, or one that is to stay.
-void make_way(const fs::path& folder, bool replace) {
+/// `page` and its figures may lie there, too.
+void make_way(const fs::path& folder, bool replace, const report::ReportPlace& page) {
   std::error_code error;
   if (!fs::exists(folder, error)) return;
   if (!fs::is_directory(folder, error)) throw InputError(folder.string(), "a folder to write to", "a file");
   std::vector<fs::path> old;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (is_same(entry.path(), page.page) || is_same(entry.path(), page.figures)) continue;
     if (!is_comparison_file(entry.path().filename().string()))
       throw InputError(folder.string(), "a new or empty folder, or one of a comparison", "other files");
     old.push_back(entry.path());
@@ -58,8 +67,9 @@ int run_compare(const Arguments& arguments) {
       "other's, for the model and over its heads, and which policies and scores change places.",
       "kvreplay compare results/llama results/qwen\n"
       "kvreplay compare results/f32 results/tensor --out results/compared\n"
+      "kvreplay compare results/llama results/qwen --html llama-qwen.html\n"
       "kvreplay compare DIR DIR --left semantics=paper --right semantics=kvpress");
-  std::string a, b, out;
+  std::string a, b, out, html;
   std::vector<std::string> left, right;
   Index top = 12;
   bool all = false, force = false;
@@ -69,6 +79,8 @@ int run_compare(const Arguments& arguments) {
   app->add_option("--out", out, "Write compare_<table>.csv with every figure, and compare.md, too")
       ->check(folder_name())
       ->option_text("DIR");
+  app->add_option("--html", html, "Write it as one page, too; its figures go to a folder beside it")
+      ->option_text("FILE.html");
   app->add_flag("--force", force, "Replace the comparison that --out holds");
   list(app->add_option("--left", left, "Only rows of A with these values, compared with those of --right"),
        "KEY=VALUE,...");
@@ -80,22 +92,27 @@ int run_compare(const Arguments& arguments) {
   app->add_flag("--all", all, "Show all of them")->excludes(most);
   output.add_output(*app);
   if (parse(*app, arguments)) return 0;
+  if (!html.empty()) check_page_name(html, "--html");
   const KeyFilter left_filter = parse_filter(left, "--left"), right_filter = parse_filter(right, "--right");
   const FolderComparison comparison =
       comparison_of(ResultReader(a), left_filter, ResultReader(b), right_filter);
   const auto shown = all ? std::numeric_limits<std::size_t>::max() : static_cast<std::size_t>(top);
+  const report::ReportPlace place = html.empty() ? report::ReportPlace() : report::report_place(html);
   if (!out.empty()) {
-    make_way(out, force);
+    make_way(out, force, place);
     for (const TableComparison& table : comparison.tables) write_csv(table, out);
     write_file(fs::path(out) / "compare.md", markdown_text(comparison, shown));
   }
+  if (!html.empty()) report::write_report(report::make_page(comparison, shown, ""), place);
   if (output.json) {
     nlohmann::ordered_json json = {{"program", "kvreplay"}};
+    if (!html.empty()) json["page"] = html;
     json.update(json_of(comparison));
     fmt::print("{}\n", json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   } else if (!output.quiet) {
     fmt::print("{}", plain_text(comparison, shown));
     if (!out.empty()) fmt::print("\nevery figure: {}\n", (fs::path(out) / "compare_*.csv").string());
+    if (!html.empty()) fmt::print("{}page: {}\n", out.empty() ? "\n" : "", html);
   }
   return 0;
 }

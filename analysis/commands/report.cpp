@@ -13,24 +13,29 @@ int run_report(const Arguments& arguments) {
   const auto app = make_app(
       "report",
       "Makes one HTML file of a result folder: what was run, how good each approximation is, and every "
-      "figure with a sentence on how to read it. It needs no network, and no other file.",
+      "figure with a sentence on how to read it. It needs no network, and no other file.\n"
+      "Of a folder over several dumps: the main figures' means with their 95 % confidence intervals. Of two "
+      "folders side by side: kvreplay compare A B --html FILE.html",
       "kvreplay report results/pystdlib\n"
       "kvreplay report results/pystdlib --out pystdlib.html --title \"Before the fix\"");
   std::string folder, out, title;
   CommonOptions output;
-  app->add_option("DIR", folder, "The result folder")->required()->check(folder_name())->option_text(" ");
+  app->add_option("DIR", folder, "The result folder, of one dump or over several")
+      ->required()
+      ->check(folder_name())
+      ->option_text(" ");
   app->add_option("--out", out, "The page; its figures go to a folder beside it")
       ->option_text("FILE.html [DIR/report/index.html]");
   app->add_option("--title", title, "The page's title")->option_text("TEXT [the model]");
   output.add_output(*app);
   if (parse(*app, arguments)) return 0;
 
-  if (!out.empty() && !out.ends_with(".html") && !out.ends_with(".htm"))
-    throw InputError("--out", "a file that ends in .html", fmt::format("'{}'", out));
-  const ResultReader results(folder);
+  if (!out.empty()) check_page_name(out, "--out");
   const std::filesystem::path page_path =
       out.empty() ? std::filesystem::path(folder) / "report" / "index.html" : std::filesystem::path(out);
-  const report::Page page = report::make_page(results, title);
+  const report::Page page = OverDumpsReader::is_over_dumps(folder)
+                                ? report::make_page(OverDumpsReader(folder), title)
+                                : report::make_page(ResultReader(folder), title);
   const report::ReportPlace place = report::report_place(page_path);
   report::write_report(page, place);
 

@@ -72,33 +72,6 @@ void FigureTable::put(Entry& entry, const std::string& layer, const std::string&
   entry.heads[row->second * n_kv_ + number] = value;
 }
 
-const std::string& FigureTable::key(const Entry& entry, std::string_view column) const {
-  const auto found = std::find(columns_.begin(), columns_.end(), column);
-  static const std::string none;
-  return found == columns_.end() ? none : entry.key[static_cast<std::size_t>(found - columns_.begin())];
-}
-
-bool FigureTable::matches(const Entry& entry, const Wanted& wanted) const {
-  return std::all_of(wanted.begin(), wanted.end(),
-                     [&](const auto& pair) { return key(entry, pair.first) == pair.second; });
-}
-
-const FigureTable::Entry* FigureTable::find(const Wanted& wanted) const {
-  const auto found = std::find_if(entries_.begin(), entries_.end(),
-                                  [&](const Entry& entry) { return matches(entry, wanted); });
-  return found == entries_.end() ? nullptr : &*found;
-}
-
-std::vector<std::string> FigureTable::distinct(std::string_view column, const Wanted& wanted) const {
-  std::vector<std::string> values;
-  for (const Entry& entry : entries_) {
-    if (!matches(entry, wanted)) continue;
-    const std::string& value = key(entry, column);
-    if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
-  }
-  return values;
-}
-
 double median(std::vector<double> values) {
   values = finite(std::move(values));
   if (values.empty()) return kNan;

@@ -1,54 +1,39 @@
 #pragma once
 
+#include "analysis/report/keyed_table.hpp"
 #include "analysis/tables/result_reader.hpp"
 
 #include <limits>
 #include <map>
 #include <string>
-#include <string_view>
-#include <utility>
 #include <vector>
 
 namespace kvreplay::report {
 
 inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-/// What names a figure: columns of its table and their values.
-using Wanted = std::vector<std::pair<std::string_view, std::string_view>>;
+/// A figure of every head, every layer and the model; NaN where the table has no value.
+struct FigureEntry {
+  std::vector<std::string> key;  ///< a value for each of key_columns()
+  std::vector<double> heads;     ///< [layers x n_kv], row by row
+  std::vector<double> layers;
+  double model;
+  std::string kept;  ///< of tokens or channels, in the row of the model; empty where heads differ
+};
 
 /// A table of a result folder, one entry for every figure instead of a row for every head.
-class FigureTable {
+class FigureTable : public KeyedTable<FigureEntry> {
  public:
-  /// NaN where the table has no value.
-  struct Entry {
-    std::vector<std::string> key;  ///< a value for each of key_columns()
-    std::vector<double> heads;     ///< [layers x n_kv], row by row
-    std::vector<double> layers;
-    double model;
-    std::string kept;  ///< of tokens or channels, in the row of the model; empty where heads differ
-  };
+  using Entry = FigureEntry;
 
   /// A table without rows where the folder has no such file. Columns of values that are not called "value"
   /// come as one more key column, "metric".
   FigureTable(const ResultReader& results, const std::string& name);
 
-  bool empty() const { return entries_.empty(); }
-  const std::vector<std::string>& key_columns() const { return columns_; }
-  const std::vector<Entry>& entries() const { return entries_; }
-  const std::string& key(const Entry& entry, std::string_view column) const;
-
-  /// The first entry with these values; null where there is none.
-  const Entry* find(const Wanted& wanted) const;
-  bool matches(const Entry& entry, const Wanted& wanted) const;
-  /// The values of a column in entries that match, each once, in the table's order.
-  std::vector<std::string> distinct(std::string_view column, const Wanted& wanted = {}) const;
-
  private:
   Entry& entry_of(const std::vector<std::string>& key);
   void put(Entry& entry, const std::string& layer, const std::string& head, double value);
 
-  std::vector<std::string> columns_;
-  std::vector<Entry> entries_;
   std::map<std::vector<std::string>, std::size_t> by_key_;
   std::map<std::string, std::size_t> layer_row_;
   std::size_t n_kv_ = 0;

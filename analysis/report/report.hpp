@@ -1,6 +1,7 @@
 #pragma once
 
 #include "analysis/report/page.hpp"
+#include "analysis/tables/over_dumps_reader.hpp"
 #include "analysis/tables/result_reader.hpp"
 
 #include <filesystem>
@@ -10,6 +11,8 @@ namespace kvreplay::report {
 
 /// Everything that the page shows, from the folder alone. An empty title: the model's name.
 Page make_page(const ResultReader& results, const std::string& title);
+/// The same of a folder over several dumps: the main figures with their intervals over the dumps.
+Page make_page(const OverDumpsReader& results, const std::string& title);
 
 /// Where a report goes: the page, and beside it the folder of its figures' files, which is the report's own:
 /// "figures" beside index.html, "<name>-figures" beside <name>.html.

@@ -28,15 +28,16 @@ void add_rows(std::string& html, const std::string& prefix, const Json& object) 
 
 }  // namespace
 
-Section run_section(const Tables& tables) {
-  Section section{"run", "How it was run", "", {}, ""};
-  const auto& summary = tables.results.summary();
-  section.html = "<div class=\"scroll\"><table>";
-  for (const char* key : {"dump", "options"})
+std::string settings_table(const Json& summary, std::initializer_list<const char*> keys) {
+  std::string html = "<div class=\"scroll\"><table>";
+  for (const char* key : keys)
     if (const auto found = summary.find(key); found != summary.end() && found->is_object())
-      add_rows(section.html, "", *found);
-  section.html += "</table></div>\n";
-  return section;
+      add_rows(html, "", *found);
+  return html + "</table></div>\n";
+}
+
+Section run_section(const Tables& tables) {
+  return {"run", "How it was run", "", {}, settings_table(tables.results.summary(), {"dump", "options"})};
 }
 
 }  // namespace kvreplay::report

@@ -3,6 +3,10 @@
 #include "analysis/report/figure.hpp"
 #include "analysis/report/figure_table.hpp"
 
+#include <initializer_list>
+#include <string>
+#include <vector>
+
 namespace kvreplay::report {
 
 /// A result folder's tables, read once.
@@ -29,6 +33,8 @@ Section channel_section(const Tables& tables);
 Section claim_section(const Tables& tables);
 Section run_section(const Tables& tables);
 
+/// The settings of a summary as a table: those of its objects `keys`.
+std::string settings_table(const nlohmann::ordered_json& summary, std::initializer_list<const char*> keys);
 /// "layer 3, head 1", in the order of a table's heads.
 std::vector<std::string> head_names(const ResultReader& results);
 /// The rows to show first: those of the decoding steps where there are any.

@@ -207,7 +207,7 @@ std::vector<ComparedPivot> compared_pivots(const TableComparison& table, const S
 
   std::vector<ComparedPivot> compared;
   for (const Pivot& pivot : laid_out) {
-    ComparedPivot mine{pivot.title, pivot.better, {}, {}};
+    ComparedPivot mine{pivot.metric, pivot.title, pivot.better, {}, {}};
     const std::vector<std::string> names = item_names(pivot).names;
     for (std::size_t s = 0; s < pivot.settings.size(); ++s) {
       const std::size_t begin = mine.figures.size();

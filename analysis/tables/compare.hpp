@@ -52,6 +52,7 @@ struct RankOrder {
 
 /// The main figures of a table, analysis/tables/main_figures.hpp.
 struct ComparedPivot {
+  std::string metric;  ///< empty: every one
   std::string title;
   Better better = Better::none;
   std::vector<ComparedFigure> figures;

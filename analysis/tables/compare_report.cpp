@@ -11,17 +11,18 @@
 namespace kvreplay {
 namespace {
 
-using Lines = std::vector<std::vector<std::string>>;
+using Lines = ComparisonPage::Lines;
 
-/// Headings, lines and tables, as text or as Markdown.
-class Page {
+class TextPage : public ComparisonPage {
  public:
-  explicit Page(bool as_markdown) : markdown_(as_markdown) {}
+  explicit TextPage(bool as_markdown) : markdown_(as_markdown) {}
 
-  void heading(const std::string& text) { add("## ", "", text); }
-  void title(const std::string& text) { add("### ", "  ", text); }
-  void line(const std::string& text) { text_ += fmt::format("{}{}\n", markdown_ ? "- " : "  ", text); }
-  void table(const Lines& lines) {
+  void heading(const std::string& text) override { add("## ", "", text); }
+  void title(const std::string& text) override { add("### ", "  ", text); }
+  void line(const std::string& text) override {
+    text_ += fmt::format("{}{}\n", markdown_ ? "- " : "  ", text);
+  }
+  void table(const Lines& lines) override {
     text_ += markdown_ ? fmt::format("\n{}\n", markdown(lines)) : aligned(lines, "    ");
   }
   std::string take() { return std::move(text_); }
@@ -62,12 +63,6 @@ double weight(const ComparedFigure& figure, Better better) {
   return better == Better::larger && !std::isnan(apart) ? apart : relative(figure);
 }
 
-std::string side_text(const FolderComparison::Side& side) {
-  std::string text = fmt::format("{} ({})", side.folder, side.model);
-  for (const auto& [key, value] : side.filter) text += fmt::format(", {}={}", key, value);
-  return text;
-}
-
 std::string counts_text(const TableComparison& table) {
   if (table.rows.empty())
     return fmt::format("no figure in both; {} only in A, {} only in B", table.only_a, table.only_b);
@@ -83,7 +78,7 @@ std::string counts_text(const TableComparison& table) {
   return text;
 }
 
-void add_figures(Page& page, const ComparedPivot& pivot, bool same_heads, std::size_t most) {
+void add_figures(ComparisonPage& page, const ComparedPivot& pivot, bool same_heads, std::size_t most) {
   std::vector<std::size_t> order(pivot.figures.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::erase_if(order, [&](std::size_t i) {
@@ -124,7 +119,7 @@ void add_figures(Page& page, const ComparedPivot& pivot, bool same_heads, std::s
   page.table(lines);
 }
 
-void add_ranks(Page& page, const ComparedPivot& pivot) {
+void add_ranks(ComparisonPage& page, const ComparedPivot& pivot) {
   constexpr std::size_t kNamed = 3;
   Lines lines{{"", "best in A", "best in B", "pairs that swap", "the widest (better in A first)"}};
   for (const RankOrder& ranks : pivot.ranks) {
@@ -142,33 +137,8 @@ void add_ranks(Page& page, const ComparedPivot& pivot) {
 }
 
 std::string text_of(const FolderComparison& comparison, std::size_t most, bool as_markdown) {
-  Page page(as_markdown);
-  page.line("A: " + side_text(comparison.a));
-  page.line("B: " + side_text(comparison.b));
-  if (comparison.run.empty()) {
-    page.heading("Run alike: the same dump, precision and options");
-  } else {
-    page.heading("Run differently");
-    Lines lines{{"", "A", "B"}};
-    for (const auto& [key, a, b] : comparison.run) lines.push_back({key, shortened(a), shortened(b)});
-    page.table(lines);
-  }
-  const auto alone = [&](const std::vector<std::string>& tables, const char* side) {
-    if (!tables.empty()) page.line(fmt::format("only {} has: {}", side, fmt::join(tables, ", ")));
-  };
-  alone(comparison.only_a, "A");
-  alone(comparison.only_b, "B");
-  if (!comparison.same_heads)
-    page.line("other layers or KV heads: of heads, only how their figures are distributed");
-  for (const TableComparison& table : comparison.tables) {
-    page.heading(table.table);
-    page.line(counts_text(table));
-    if (table.differing == 0) continue;
-    for (const ComparedPivot& pivot : table.pivots) {
-      add_figures(page, pivot, comparison.same_heads, most);
-      add_ranks(page, pivot);
-    }
-  }
+  TextPage page(as_markdown);
+  describe(comparison, most, page);
   return page.take();
 }
 
@@ -220,6 +190,41 @@ FolderComparison comparison_of(const ResultReader& a, const KeyFilter& left, con
   comparison.only_a = without(in_a, in_b);
   comparison.only_b = without(in_b, in_a);
   return comparison;
+}
+
+std::string side_text(const FolderComparison::Side& side) {
+  std::string text = fmt::format("{} ({})", side.folder, side.model);
+  for (const auto& [key, value] : side.filter) text += fmt::format(", {}={}", key, value);
+  return text;
+}
+
+void describe(const FolderComparison& comparison, std::size_t most, ComparisonPage& page) {
+  page.line("A: " + side_text(comparison.a));
+  page.line("B: " + side_text(comparison.b));
+  if (comparison.run.empty()) {
+    page.heading("Run alike: the same dump, precision and options");
+  } else {
+    page.heading("Run differently");
+    Lines lines{{"", "A", "B"}};
+    for (const auto& [key, a, b] : comparison.run) lines.push_back({key, shortened(a), shortened(b)});
+    page.table(lines);
+  }
+  const auto alone = [&](const std::vector<std::string>& tables, const char* side) {
+    if (!tables.empty()) page.line(fmt::format("only {} has: {}", side, fmt::join(tables, ", ")));
+  };
+  alone(comparison.only_a, "A");
+  alone(comparison.only_b, "B");
+  if (!comparison.same_heads)
+    page.line("other layers or KV heads: of heads, only how their figures are distributed");
+  for (const TableComparison& table : comparison.tables) {
+    page.heading(table.table);
+    page.line(counts_text(table));
+    if (table.differing == 0) continue;
+    for (const ComparedPivot& pivot : table.pivots) {
+      add_figures(page, pivot, comparison.same_heads, most);
+      add_ranks(page, pivot);
+    }
+  }
 }
 
 std::string plain_text(const FolderComparison& comparison, std::size_t most) {

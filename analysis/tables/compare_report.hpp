@@ -25,8 +25,25 @@ struct FolderComparison {
 FolderComparison comparison_of(const ResultReader& a, const KeyFilter& left, const ResultReader& b,
                                const KeyFilter& right);
 
-/// As it is printed, with the `most` largest differences of every block, or all (of correlations the
-/// difference itself counts, of all else its share of the larger value); and the same in Markdown.
+/// The folder, the model and the filter.
+std::string side_text(const FolderComparison::Side& side);
+
+/// Who is told what there is to say of a comparison, in order.
+class ComparisonPage {
+ public:
+  using Lines = std::vector<std::vector<std::string>>;
+
+  virtual ~ComparisonPage() = default;
+  virtual void heading(const std::string& text) = 0;  ///< of a part: the runs, then every table by its name
+  virtual void title(const std::string& text) = 0;    ///< of a table of figures within a part
+  virtual void line(const std::string& text) = 0;
+  virtual void table(const Lines& lines) = 0;  ///< the first line is the header
+};
+/// Tells all of it, with the `most` largest differences of every block (of correlations the difference itself
+/// counts, of all else its share of the larger value).
+void describe(const FolderComparison& comparison, std::size_t most, ComparisonPage& page);
+
+/// The same as it is printed, and in Markdown.
 std::string plain_text(const FolderComparison& comparison, std::size_t most);
 std::string markdown_text(const FolderComparison& comparison, std::size_t most);
 /// Everything that plain_text() may say, without a limit; NaN as null.

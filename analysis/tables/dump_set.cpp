@@ -24,7 +24,8 @@ bool is_taken(const std::string& name) {
     return std::find(names.begin(), names.end(), name) != names.end();
   };
   return name.empty() || name.starts_with('.') || name.starts_with("layer_") || name.ends_with(".csv") ||
-         name.ends_with(".npy") || name.ends_with(".json") || any_of({"maps", "curves", "decode"});
+         name.ends_with(".npy") || name.ends_with(".json") ||
+         any_of({"maps", "curves", "decode", "figures", "report"});
 }
 
 std::string folder_name(const std::string& path) {
@@ -32,11 +33,6 @@ std::string folder_name(const std::string& path) {
   if (!name.has_filename()) name = name.parent_path();  // "dump/"
   const std::string own = fs::is_directory(path) ? name.filename().string() : name.stem().string();
   return is_taken(own) ? "dump_" + own : own;
-}
-
-/// A model's name without the prompt's behind it.
-std::string model_of(const std::string& name) {
-  return name.substr(0, std::min(name.find(" / "), name.find(" (")));
 }
 
 std::string heads_text(const Json& dump) {
@@ -76,6 +72,10 @@ Json common_part(const Json& a, const Json& b) {
 }
 
 }  // namespace
+
+std::string model_of(const std::string& name) {
+  return name.substr(0, std::min(name.find(" / "), name.find(" (")));
+}
 
 std::string DumpSet::Entry::lengths() const {
   const Json& dump = settings["dump"];

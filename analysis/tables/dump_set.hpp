@@ -45,6 +45,9 @@ class DumpSet {
   std::vector<Entry> entries_;
 };
 
+/// A model's name up to " / " or " (", behind which the prompt may be told.
+std::string model_of(const std::string& name);
+
 /// "kind" in summary.json.
 inline constexpr const char* kOverDumps = "over dumps";
 

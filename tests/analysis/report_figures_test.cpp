@@ -1,6 +1,7 @@
 #include "analysis/report/axis.hpp"
 #include "analysis/report/cell_map.hpp"
 #include "analysis/report/figure.hpp"
+#include "analysis/report/interval_plot.hpp"
 #include "analysis/report/line_plot.hpp"
 #include "analysis/report/scatter_plot.hpp"
 #include "analysis/report/text.hpp"
@@ -15,6 +16,7 @@
 #include <cstring>
 #include <limits>
 #include <random>
+#include <regex>
 #include <set>
 
 using namespace kvreplay;
@@ -203,4 +205,38 @@ TEST_CASE("a map's CSV holds every number in full", "[report]") {
   map.rows[1] = "b, c";
   CHECK(csv_of(map) ==
         "row,column,value\na,x,1\na,y,0.25\na,z,nan\n\"b, c\",x,0\n\"b, c\",y,-2\n\"b, c\",z,inf\n");
+}
+
+TEST_CASE("intervals of any kind are drawn within the picture", "[report]") {
+  const double nan = kNan;
+  IntervalPlot plot;
+  plot.id = "p";
+  plot.title = "t";
+  plot.samples = {"x", "y"};
+  plot.rows = {{"wide", {}, 2, 0.02, -3, 4, {0.01, 0.03}},
+               {"one value", {}, 1, 0.05, nan, nan, {0.05, nan}},
+               {"none", {}, 0, nan, nan, nan, {nan, nan}},
+               {"zero", {}, 2, 0, 0, 0, {0, 0}}};
+  for (const bool log : {false, true}) {
+    plot.x = interval_axis("value", plot.rows, log);
+    CHECK(plot.x.low < plot.x.high);
+    CHECK(plot.x.high >= 0.05);
+    CHECK(plot.x.high <= 0.5);  // not as far as the widest interval
+    const std::string svg = svg_of(plot);
+    CHECK(xml_fault(svg).empty());
+    CHECK_FALSE(std::regex_search(svg, std::regex(" d=\"[^\"]*(nan|inf)")));
+    std::size_t bars = 0;
+    for (std::size_t at = 0; (at = svg.find("class=\"interval", at)) != std::string::npos; ++at) ++bars;
+    CHECK(bars == 2);
+    CHECK(contains(svg, "<title>one value: 0.05, n 1\nx: 0.05\ny: no value</title>"));
+  }
+  CHECK(csv_of(plot) ==
+        "item,n,mean,ci_low,ci_high,x,y\nwide,2,0.02,-3,4,0.01,0.03\none value,1,0.05,nan,nan,0.05,nan\n"
+        "none,0,nan,nan,nan,nan,nan\nzero,2,0,0,0,0,0\n");
+  // Nothing at all is still a picture.
+  plot.rows.clear();
+  for (const bool log : {false, true}) {
+    plot.x = interval_axis("value", plot.rows, log);
+    CHECK(xml_fault(svg_of(plot)).empty());
+  }
 }

@@ -1,0 +1,167 @@
+#include "analysis/report/comparison_page.hpp"
+
+#include "analysis/report/pair_plot.hpp"
+#include "analysis/report/text.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <optional>
+
+namespace kvreplay::report {
+namespace {
+
+/// What describe() says, as HTML: a section for every heading.
+class HtmlPage : public ComparisonPage {
+ public:
+  void heading(const std::string& text) override { parts.push_back({text, ""}); }
+  void title(const std::string& text) override { add(fmt::format("<h3>{}</h3>\n", escaped(text))); }
+  void line(const std::string& text) override { add(fmt::format("<p>{}</p>\n", escaped(text))); }
+  void table(const Lines& lines) override {
+    std::string html = "<div class=\"scroll\"><table class=\"numbers\"><thead>";
+    for (std::size_t r = 0; r < lines.size(); ++r) {
+      html += "<tr>";
+      for (std::size_t c = 0; c < lines[r].size(); ++c) {
+        const char* const tag = r == 0 || c == 0 ? "th" : "td";
+        const char* const scope = r == 0 ? " scope=\"col\"" : c == 0 ? " scope=\"row\"" : "";
+        html += fmt::format("<{0}{1}>{2}</{0}>", tag, scope, escaped(lines[r][c]));
+      }
+      html += r == 0 ? "</tr></thead><tbody>\n" : "</tr>\n";
+    }
+    add(html + "</tbody></table></div>\n");
+  }
+
+  struct Part {
+    std::string heading, html;
+  };
+  std::vector<Part> parts;
+
+ private:
+  void add(const std::string& html) {
+    if (!parts.empty()) parts.back().html += html;  // before the first heading: which the folders are
+  }
+};
+
+Axis axis_of(const ComparedPivot& pivot, const std::string& label, const std::vector<double>& values) {
+  if (pivot.better == Better::smaller) return log_axis(label, values);
+  Axis axis = linear_axis(label, values, false);
+  return {label, std::max(axis.low, -1.0), std::min(axis.high, 1.0), false};  // correlations
+}
+
+/// How far apart two values are as the picture shows it: correlations by their difference, errors by their
+/// ratio.
+double apart(const ComparedFigure& figure, Better better) {
+  const double by =
+      better == Better::smaller ? std::abs(std::log(figure.b / figure.a)) : std::abs(figure.b - figure.a);
+  return std::isfinite(by) ? by : 0;
+}
+
+/// Those under which the figures differ most first.
+std::vector<std::string> settings_of(const ComparedPivot& pivot) {
+  std::vector<std::pair<std::string, double>> settings;
+  for (const ComparedFigure& figure : pivot.figures) {
+    auto at = std::find_if(settings.begin(), settings.end(),
+                           [&](const auto& setting) { return setting.first == figure.setting; });
+    if (at == settings.end()) at = settings.insert(at, {figure.setting, 0.0});
+    at->second = std::max(at->second, apart(figure, pivot.better));
+  }
+  std::stable_sort(settings.begin(), settings.end(),
+                   [](const auto& left, const auto& right) { return left.second > right.second; });
+  std::vector<std::string> names;
+  for (auto& setting : settings) names.push_back(std::move(setting.first));
+  return names;
+}
+
+/// Of the main figures of a table; nothing where neither of two values is the better one: their scales
+/// differ.
+std::optional<Figure> pair_figure(const TableComparison& table, const ComparedPivot& pivot) {
+  if (pivot.better == Better::none) return std::nullopt;
+  Variants variants(fmt::format("{}-{}", table.table, pivot.metric));
+  for (const std::string& setting : settings_of(pivot)) {
+    PairPlot plot;
+    std::vector<double> values;
+    for (const ComparedFigure& figure : pivot.figures) {
+      if (figure.setting != setting || (std::isnan(figure.a) && std::isnan(figure.b))) continue;
+      plot.rows.push_back({figure.item, figure.a, figure.b});
+      values.insert(values.end(), {figure.a, figure.b});
+    }
+    if (plot.rows.empty()) continue;
+    std::stable_sort(plot.rows.begin(), plot.rows.end(), [&](const auto& left, const auto& right) {
+      if (std::isnan(left.a) || std::isnan(right.a)) return !std::isnan(left.a) && std::isnan(right.a);
+      return pivot.better == Better::smaller ? left.a < right.a : left.a > right.a;
+    });
+    plot.id = variants.next_id();
+    plot.title = setting.empty() ? pivot.title : fmt::format("{}, {}", pivot.title, setting);
+    plot.x = axis_of(pivot, pivot.metric, values);
+    variants.add({setting}, plot);
+  }
+  if (variants.empty()) return std::nullopt;
+  Figure figure = variants.figure({"setting"});
+  figure.heading = pivot.title;
+  figure.heading.front() =
+      static_cast<char>(std::toupper(static_cast<unsigned char>(figure.heading.front())));
+  figure.reading = fmt::format(
+      "The ring is A, the dot is B, in the order of A, its best first; to the {} is better. A dot in its "
+      "ring is "
+      "hardly a difference; items change places where the dots do not follow each other as the rings do.{}",
+      pivot.better == Better::smaller ? "left" : "right",
+      pivot.better == Better::smaller ? " Zeros stand on the left edge." : "");
+  return figure;
+}
+
+/// What the tables have in common, each with a link to its part.
+std::string counts_table(const std::vector<TableComparison>& tables) {
+  std::string html =
+      "<div class=\"scroll\"><table class=\"numbers\"><thead><tr><th>figures</th><th>in both</th><th>that "
+      "differ</th><th>only in A</th><th>only in B</th></tr></thead><tbody>\n";
+  for (const TableComparison& table : tables)
+    html += fmt::format(
+        "<tr><th scope=\"row\"><a href=\"#part-{0}\">{0}</a></th><td>{1}</td><td>{2}</td><td>{3}</td>"
+        "<td>{4}</td></tr>\n",
+        escaped(table.table), table.rows.size(), table.differing, table.only_a, table.only_b);
+  return html + "</tbody></table></div>\n";
+}
+
+Section figures_section(const FolderComparison& comparison) {
+  Section section{"figures", "A against B", "", {}, ""};
+  for (const TableComparison& table : comparison.tables) {
+    if (table.differing == 0) continue;
+    for (const ComparedPivot& pivot : table.pivots)
+      if (auto figure = pair_figure(table, pivot)) section.figures.push_back(std::move(*figure));
+  }
+  if (section.figures.empty()) section.missing = "None of the main figures of the model differs.";
+  return section;
+}
+
+}  // namespace
+
+Page make_page(const FolderComparison& comparison, std::size_t most, const std::string& title) {
+  Page page;
+  const FolderComparison::Side &a = comparison.a, &b = comparison.b;
+  page.title = !title.empty()       ? title
+               : a.model == b.model ? a.model
+                                    : fmt::format("{} and {}", a.model, b.model);
+  std::size_t figures = 0, differing = 0;
+  for (const TableComparison& table : comparison.tables) {
+    figures += table.rows.size();
+    differing += table.differing;
+  }
+  page.lead = fmt::format("Two result folders side by side: {} of {} figures differ", differing, figures);
+  page.facts = {{"A", side_text(a)}, {"B", side_text(b)}};
+  HtmlPage said;
+  describe(comparison, most, said);
+  for (const HtmlPage::Part& part : said.parts) {
+    const bool first = page.sections.empty();  // how the runs differ
+    page.sections.push_back({first ? "overview" : fmt::format("part-{}", part.heading),
+                             part.heading,
+                             "",
+                             {},
+                             first ? part.html + counts_table(comparison.tables) : part.html});
+    if (first) page.sections.push_back(figures_section(comparison));
+  }
+  return page;
+}
+
+}  // namespace kvreplay::report

@@ -1,0 +1,15 @@
+#pragma once
+
+#include "analysis/report/page.hpp"
+#include "analysis/tables/compare_report.hpp"
+
+#include <cstddef>
+
+namespace kvreplay::report {
+
+/// Two result folders side by side: how the runs differ, then for every table of figures that differ pictures
+/// of A against B and what plain_text() says, with the `most` largest differences of every block. An empty
+/// title: the models' names.
+Page make_page(const FolderComparison& comparison, std::size_t most, const std::string& title);
+
+}  // namespace kvreplay::report

@@ -1,0 +1,36 @@
+#pragma once
+
+#include "analysis/report/axis.hpp"
+#include "analysis/report/line_plot.hpp"
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace kvreplay::report {
+
+/// Means with their intervals, an item a row, and under them the values that each is the mean of.
+struct IntervalPlot {
+  std::string id, title;
+  Axis x;
+  std::vector<std::string> samples;  ///< what the values of every row are of
+  struct Row {
+    std::string name;
+    LineStyle style;
+    std::ptrdiff_t n = 0;
+    double mean = 0, low = 0, high = 0;  ///< NaN where there is none
+    std::vector<double> values;          ///< one each of `samples`; NaN where there is none
+  };
+  std::vector<Row> rows;
+  bool zero_line = false;  ///< marks 0
+};
+
+/// A logarithmic axis where `log` and a mean is positive, else a linear one: it holds every value and mean,
+/// and intervals as far as half their spread beyond them; what lies further is cut off with an arrow.
+Axis interval_axis(std::string label, const std::vector<IntervalPlot::Row>& rows, bool log);
+
+std::string svg_of(const IntervalPlot& plot);
+/// item, n, mean, ci_low, ci_high, and a column for each sample.
+std::string csv_of(const IntervalPlot& plot);
+
+}  // namespace kvreplay::report

@@ -1,0 +1,126 @@
+#include "analysis/report/over_dumps_table.hpp"
+
+#include "analysis/report/figure_table.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace kvreplay::report {
+namespace {
+
+constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+
+/// How a metric is drawn.
+struct Drawn {
+  bool log = false, larger_is_better = false, zero_line = false;
+  double least = -kNoLimit, most = kNoLimit;
+};
+
+Drawn drawn(const std::string& metric) {
+  if (metric == "spearman") return {false, true, false, -1, 1};
+  if (metric.starts_with("recall@") || metric.starts_with("mass@") || metric == "oracle_recall")
+    return {false, true, false, 0, 1};
+  if (metric.ends_with("gain")) return {false, true, true, -1, 1};
+  return {true};
+}
+
+}  // namespace
+
+OverDumpsTable::OverDumpsTable(const OverDumpsReader& results, std::string_view name)
+    : dumps_(results.names()) {
+  const TableFormat& format = *table_format(name);
+  columns_ = figure_keys(format);
+  std::erase_if(columns_, [](const std::string& key) { return key == "layer" || key == "kv_head"; });
+  for (OverDumpsReader::Figure& figure : results.model_figures(format)) {
+    std::vector<std::string> key = figure.keys;
+    entries_.push_back({std::move(key), std::move(figure)});
+  }
+}
+
+OverDumpsTable OverDumpsTable::gains(std::string_view key, std::string_view base) const {
+  OverDumpsTable table;
+  table.columns_ = columns_;
+  table.dumps_ = dumps_;
+  for (const MeanEntry& entry : entries_) {
+    if (this->key(entry, key) == base) continue;
+    Wanted wanted;
+    for (std::size_t k = 0; k < columns_.size(); ++k)
+      wanted.emplace_back(columns_[k], columns_[k] == key ? base : std::string_view(entry.key[k]));
+    const MeanEntry* const other = find(wanted);
+    if (other == nullptr) continue;
+    MeanEntry gain = entry;
+    for (std::size_t k = 0; k < columns_.size(); ++k)
+      if (columns_[k] == "metric") gain.key[k] += " gain";
+    RunningMean over;
+    for (std::size_t i = 0; i < dumps_.size(); ++i) {
+      const double whole = other->figure.dumps[i];
+      gain.figure.dumps[i] = whole > 0 ? 1 - entry.figure.dumps[i] / whole : kNan;
+      over.add(gain.figure.dumps[i]);
+    }
+    const OverDumps mean = over.result();
+    gain.figure.n = mean.n;
+    gain.figure.mean = mean.mean;
+    gain.figure.ci_low = mean.mean - mean.half_interval;
+    gain.figure.ci_high = mean.mean + mean.half_interval;
+    table.entries_.push_back(std::move(gain));
+  }
+  return table;
+}
+
+std::optional<Figure> figure_of(const OverDumpsTable& table, const MeanFigure& wanted) {
+  struct Picture {
+    std::vector<std::string> picks;
+    std::vector<const MeanEntry*> entries;
+  };
+  const std::vector<std::string> items = table.distinct(wanted.item);
+  const std::vector<LineStyle> styles = styles_by_name(items);
+  Variants variants(wanted.name);
+  for (const std::string& metric : wanted.metrics) {
+    std::vector<Picture> pictures;
+    for (const MeanEntry& entry : table.entries()) {
+      if (table.key(entry, "metric") != metric || std::isnan(entry.figure.mean)) continue;
+      const std::vector<std::string> picks = wanted.picks(entry);
+      auto at = std::find_if(pictures.begin(), pictures.end(),
+                             [&](const Picture& picture) { return picture.picks == picks; });
+      if (at == pictures.end()) at = pictures.insert(at, {picks, {}});
+      at->entries.push_back(&entry);
+    }
+    if (wanted.first)
+      std::stable_partition(pictures.begin(), pictures.end(),
+                            [&](const Picture& picture) { return wanted.first(*picture.entries.front()); });
+    const Drawn how = drawn(metric);
+    for (const Picture& picture : pictures) {
+      IntervalPlot plot;
+      plot.id = variants.next_id();
+      plot.title = fmt::format("{}, {}", metric, fmt::join(picture.picks, ", "));
+      plot.samples = table.dumps();
+      plot.zero_line = how.zero_line;
+      for (const MeanEntry* const entry : picture.entries) {
+        const std::string& item = table.key(*entry, wanted.item);
+        const auto style = std::find(items.begin(), items.end(), item) - items.begin();
+        plot.rows.push_back({item, styles[static_cast<std::size_t>(style)], entry->figure.n,
+                             entry->figure.mean, entry->figure.ci_low, entry->figure.ci_high,
+                             entry->figure.dumps});
+      }
+      std::stable_sort(plot.rows.begin(), plot.rows.end(), [&](const auto& a, const auto& b) {
+        return how.larger_is_better ? a.mean > b.mean : a.mean < b.mean;
+      });
+      plot.x = interval_axis(metric, plot.rows, how.log);
+      plot.x.low = std::max(plot.x.low, how.least);
+      plot.x.high = std::min(plot.x.high, how.most);
+      std::vector<std::string> picks = {metric};
+      picks.insert(picks.end(), picture.picks.begin(), picture.picks.end());
+      variants.add(std::move(picks), plot);
+    }
+  }
+  if (variants.empty()) return std::nullopt;
+  Figure figure = variants.figure(wanted.labels);
+  figure.heading = wanted.heading;
+  figure.reading = wanted.reading;
+  return figure;
+}
+
+}  // namespace kvreplay::report

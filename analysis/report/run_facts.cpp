@@ -1,0 +1,82 @@
+#include "analysis/report/run_facts.hpp"
+
+#include "data/error.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace kvreplay::report {
+namespace {
+
+nlohmann::ordered_json run_json(const ResultReader& results) {
+  try {
+    const std::string text = file_text(results.folder() / "run.json", std::uintmax_t{1} << 24);
+    auto json = nlohmann::ordered_json::parse(text, nullptr, false);
+    return json.is_object() ? json : nlohmann::ordered_json::object();
+  } catch (const InputError&) {
+    return nlohmann::ordered_json::object();  // results are complete without run.json
+  }
+}
+
+}  // namespace
+
+std::string counted(Index n, const char* one) { return fmt::format("{} {}{}", n, one, n == 1 ? "" : "s"); }
+
+std::string text_in(const nlohmann::ordered_json& json, const char* key) {
+  const auto found = json.find(key);
+  if (found == json.end() || found->is_null()) return "";
+  return found->is_string() ? found->get<std::string>() : found->dump();
+}
+
+std::vector<std::pair<std::string, std::string>> facts_of(const ResultReader& results) {
+  const auto& summary = results.summary();
+  const auto run = run_json(results);
+  std::vector<std::pair<std::string, std::string>> facts;
+  const auto add = [&](const char* name, std::string value) {
+    if (!value.empty()) facts.emplace_back(name, std::move(value));
+  };
+  std::string commands, window;
+  const auto options = summary.find("options");
+  if (options != summary.end() && options->is_object())
+    for (const auto& [name, given] : options->items()) {
+      commands += fmt::format("{}{}", commands.empty() ? "" : ", ", name);
+      if (window.empty() && given.is_object()) window = text_in(given, "window");
+    }
+  add("analyses", commands);
+  if (!window.empty()) add("window", fmt::format("last {} prompt queries", window));
+  add("precision", text_in(summary, "precision"));
+  add("computed on", text_in(run, "backend"));
+  add("host", text_in(run, "host"));
+  add("started", text_in(run, "started"));
+  if (const std::string version = text_in(run, "version"); !version.empty()) add("by", "kvreplay " + version);
+  return facts;
+}
+
+std::string lead_of(const ResultReader& results) {
+  const DumpShape& s = results.shape();
+  const auto computed = static_cast<Index>(results.layers().size());
+  std::string layers = computed == s.layers ? counted(s.layers, "layer")
+                                            : fmt::format("{} of {}", computed, counted(s.layers, "layer"));
+  return fmt::format("{} x {}, {} to each, head dimension {}; prompt of {}, {}", layers,
+                     counted(s.n_kv, "KV head"), counted(s.n_q / s.n_kv, "query head"), s.d,
+                     counted(s.l, "token"), counted(s.T - s.l, "decoding step"));
+}
+
+std::vector<std::string> remarks_of(const ResultReader& results) {
+  std::vector<std::string> remarks;
+  const auto add = [&](std::string remark) {
+    if (std::find(remarks.begin(), remarks.end(), remark) == remarks.end())
+      remarks.push_back(std::move(remark));
+  };
+  const auto& summary = results.summary();
+  if (const auto notes = summary.find("notes"); notes != summary.end() && notes->is_array())
+    for (const auto& note : *notes)
+      if (note.is_string()) add(note.get<std::string>());
+  if (const auto left = summary.find("left_out"); left != summary.end() && left->is_array())
+    for (const auto& one : *left)
+      if (one.is_object()) add(fmt::format("left out: {}: {}", text_in(one, "what"), text_in(one, "why")));
+  return remarks;
+}
+
+}  // namespace kvreplay::report

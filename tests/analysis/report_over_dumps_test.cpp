@@ -1,0 +1,315 @@
+#include "tests/analysis/kvreplay_program.hpp"
+#include "tests/analysis/result_files.hpp"
+#include "tests/analysis/xml_check.hpp"
+#include "tests/support/catch.hpp"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+#include <map>
+#include <regex>
+#include <set>
+
+// `kvreplay report` of a folder over several dumps, against the tables that it is made from.
+
+using namespace kvreplay::test;
+using Json = nlohmann::json;
+namespace fs = std::filesystem;
+
+namespace {
+
+const std::vector<std::string> kNames = {"a", "b", "c"};
+const std::string kFigureHeader = "item,n,mean,ci_low,ci_high,a,b,c";
+const std::string kOver = ",n,mean,sd,ci_low,ci_high";
+
+void make_results(const std::string& out, const std::vector<std::string>& command,
+                  const std::vector<std::string>& dumps) {
+  std::vector<std::string> arguments = {command.front()};
+  arguments.insert(arguments.end(), dumps.begin(), dumps.end());
+  arguments.insert(arguments.end(), {"--out", out, "--quiet", "--backend", "cpu"});
+  arguments.insert(arguments.end(), command.begin() + 1, command.end());
+  const ProcessResult result = run_kvreplay(arguments);
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+}
+
+/// Three dumps of everything, made once; b has a shorter prompt.
+const std::string& whole_results() {
+  static const TempDir temp;
+  static const std::string folder = [] {
+    make_small_dump(temp / "a", {"--seed", "1"});
+    make_small_dump(temp / "b", {"--seed", "2", "--prompt", "47"});
+    make_small_dump(temp / "c", {"--seed", "3"});
+    make_results(temp / "all", {"analyze"}, {temp / "a", temp / "b", temp / "c"});
+    return temp / "all";
+  }();
+  return folder;
+}
+
+/// Two dumps of a few policies, for a test to change.
+std::string small_results(const TempDir& temp) {
+  make_small_dump(temp / "a", {"--seed", "1"});
+  make_small_dump(temp / "b", {"--seed", "2"});
+  make_results(temp / "r", {"evict", "--policy", "h2o,snapkv", "--budget", "20"}, {temp / "a", temp / "b"});
+  return temp / "r";
+}
+
+std::string report_of(const std::string& folder, const std::vector<std::string>& more = {}) {
+  std::vector<std::string> arguments = {"report", folder};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  const ProcessResult result = run_kvreplay(arguments);
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  return file_text(fs::path(folder) / "report" / "index.html");
+}
+
+std::vector<CsvRow> figure_rows(const std::string& name, const std::string& header = kFigureHeader) {
+  return csv_rows(fs::path(whole_results()) / "report" / "figures" / (name + ".csv"), header);
+}
+
+double number(const std::string& text) { return text == "nan" ? std::nan("") : std::stod(text); }
+
+}  // namespace
+
+TEST_CASE("a report over dumps is one page that refers to nothing elsewhere", "[report][many]") {
+  const std::string html = report_of(whole_results());
+  std::string without = html;
+  for (std::size_t at; (at = without.find("http://www.w3.org/2000/svg")) != std::string::npos;)
+    without.erase(at, 26);
+  for (const char* outside : {"http://", "https://", "@import", "src=", "<link", "file:"})
+    CHECK_FALSE(contains(without, outside));
+  // The only links are into the page and to its own figures.
+  const std::regex link("href=\"([^\"]*)\"");
+  for (std::sregex_iterator at(html.begin(), html.end(), link), end; at != end; ++at) {
+    const std::string to = (*at)[1];
+    INFO(to);
+    CHECK((to.starts_with('#') || fs::exists(fs::path(whole_results()) / "report" / to)));
+  }
+  const std::vector<std::string> pictures = pictures_in(html);
+  CHECK(pictures.size() > 60);
+  for (const std::string& picture : pictures) {
+    INFO(picture.substr(0, 400));
+    REQUIRE(xml_fault(picture).empty());
+    REQUIRE_FALSE(std::regex_search(picture, std::regex(" d=\"[^\"]*(nan|inf)")));
+  }
+  std::set<std::string> ids;
+  const std::regex id(" id=\"([^\"]*)\"");
+  for (std::sregex_iterator at(html.begin(), html.end(), id), end; at != end; ++at) {
+    INFO((*at)[1].str());
+    CHECK(ids.insert((*at)[1].str()).second);
+  }
+  CHECK(html.size() < 3'000'000);
+
+  std::map<std::string, std::set<std::string>> kinds;
+  for (const CsvRow& row : csv_rows(fs::path(whole_results()) / "report/figures/figures.csv", "figure,file"))
+    kinds[row.at("figure")].insert(fs::path(row.at("file")).extension().string());
+  std::set<std::string> names;
+  for (const auto& [name, of] : kinds) {
+    INFO(name);
+    names.insert(name);
+    CHECK(of == std::set<std::string>{".csv", ".svg"});
+    CHECK(contains(html, fmt::format("<figure id=\"{}\">", name)));
+  }
+  CHECK(names == std::set<std::string>{"agreement", "budget-gains", "budgets", "policies", "selections"});
+  CHECK(contains(html, "3 dumps of one model"));
+  CHECK(contains(html, "prompts of 47 to 61 tokens, 9 decoding steps"));
+  const auto dumps = csv_rows(fs::path(whole_results()) / "dumps.csv", "name,model,fingerprint,l,steps");
+  for (const CsvRow& dump : dumps)
+    CHECK(contains(html, fmt::format("<th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td>",
+                                     dump.at("name"), dump.at("model"), dump.at("l"), dump.at("steps"),
+                                     dump.at("fingerprint"))));
+}
+
+TEST_CASE("means, intervals and dots over dumps are those of the tables", "[report][many]") {
+  const std::string html = report_of(whole_results());
+  const fs::path folder = whole_results();
+  std::map<std::string, CsvRow> means;
+  const std::string keys = "layer,kv_head,policy,semantics,phase,budget,rows,metric";
+  for (const CsvRow& row : csv_rows(folder / "evictions_over_dumps.csv", keys + kOver))
+    if (row.at("layer").empty() && row.at("kv_head").empty() && row.at("rows") == "future" &&
+        row.at("metric") == "output_error" && row.at("phase") == "prefill" && row.at("budget") == "0.5")
+      CHECK(means.emplace(row.at("policy"), row).second);
+  const auto rows = figure_rows("policies");
+  REQUIRE(rows.size() == means.size());
+  REQUIRE(rows.size() > 10);
+  double last = 0;
+  for (const CsvRow& row : rows) {
+    const std::string policy = row.at("item");
+    INFO(policy);
+    for (const char* column : {"n", "mean", "ci_low", "ci_high"})
+      CHECK(row.at(column) == means.at(policy).at(column));
+    for (const std::string& name : kNames)
+      CHECK(std::stod(row.at(name)) ==
+            Evictions(folder / name).at(",", policy + ",paper,prefill,0.5", "future", "output_error"));
+    CHECK(std::stod(row.at("mean")) >= last);  // the best first
+    last = std::stod(row.at("mean"));
+    CHECK(contains(html, fmt::format("<title>{}: {:.3g}, 95 % from {:.3g} to {:.3g}, n 3\na: {:.3g}\n",
+                                     policy, last, std::stod(row.at("ci_low")), std::stod(row.at("ci_high")),
+                                     std::stod(row.at("a")))));
+  }
+
+  // Scores: medians over the heads, of which the single tables have every one.
+  for (const CsvRow& row : figure_rows("agreement")) {
+    std::vector<double> heads;
+    for (const CsvRow& of :
+         csv_rows(folder / "b" / "agreement.csv", "layer,kv_head,score,reference,rows,reserve,metric,value"))
+      if (of.at("score") == row.at("item") && of.at("reference") == "exact_remove" &&
+          of.at("metric") == "spearman")
+        heads.push_back(std::stod(of.at("value")));
+    std::sort(heads.begin(), heads.end());
+    REQUIRE(heads.size() == 4);
+    CHECK(std::stod(row.at("b")) == Approx((heads[1] + heads[2]) / 2).epsilon(1e-14));
+  }
+}
+
+TEST_CASE("gains of divided budgets are formed dump by dump", "[report][many]") {
+  report_of(whole_results());
+  const fs::path folder = whole_results();
+  std::map<std::string, double> errors;  // of the whole model, by dump and method
+  std::string order, sigma;
+  for (const std::string& name : kNames)
+    for (const CsvRow& row : csv_rows(folder / name / "budgets.csv",
+                                      "layer,kv_head,order,method,sigma,budget,loss,output_error,"
+                                      "layer_output_error")) {
+      if (order.empty()) order = row.at("order"), sigma = row.at("sigma");
+      if (row.at("layer").empty() && row.at("order") == order && row.at("sigma") == sigma)
+        errors[name + row.at("method")] = std::stod(row.at("output_error"));
+    }
+  const auto rows = figure_rows("budget-gains");
+  CHECK(rows.size() == 4);  // of the five methods, uniform is what they are measured by
+  for (const CsvRow& row : rows) {
+    const std::string method = row.at("item");
+    INFO(method);
+    double sum = 0, squares = 0;
+    for (const std::string& name : kNames) {
+      const double gain = 1 - errors.at(name + method) / errors.at(name + "uniform");
+      CHECK(number(row.at(name)) == Approx(gain).epsilon(1e-12).margin(1e-15));
+      sum += gain, squares += gain * gain;
+    }
+    const double mean = sum / 3, sd = std::sqrt((squares - 3 * mean * mean) / 2);
+    CHECK(number(row.at("mean")) == Approx(mean).epsilon(1e-12).margin(1e-15));
+    CHECK(number(row.at("ci_high")) ==
+          Approx(mean + 4.302652729749464 * sd / std::sqrt(3)).epsilon(1e-6).margin(1e-9));
+  }
+}
+
+TEST_CASE("claims are counted over dumps", "[report][many]") {
+  const std::string html = report_of(whole_results());
+  const std::regex row("</details></td><td[^>]*>(\\d)</td><td[^>]*>(\\d)</td><td[^>]*>(\\d)</td></tr>");
+  std::size_t claims = 0;
+  for (std::sregex_iterator at(html.begin(), html.end(), row), end; at != end; ++at, ++claims) {
+    const int decided = std::stoi((*at)[1]) + std::stoi((*at)[2]) + std::stoi((*at)[3]);
+    CHECK((decided >= 1 && decided <= 3));
+  }
+  CHECK(claims >= 4);
+  // The same as the reports of the single dumps say.
+  const std::string claim = "lu loses less than ada, ada less than uniform";
+  std::map<std::string, int> verdicts;
+  for (const std::string& name : kNames) {
+    const TempDir temp;
+    REQUIRE(run_kvreplay({"report", (fs::path(whole_results()) / name).string(), "--out", temp / "p.html"})
+                .code == 0);
+    const std::string single = file_text(temp / "p.html");
+    const std::size_t at = single.find("class=\"holds-", single.find(claim));
+    REQUIRE(at != std::string::npos);
+    ++verdicts[single.substr(at + 13, single.find('"', at + 13) - at - 13)];
+  }
+  std::smatch found;
+  const std::string from = html.substr(html.find(claim));
+  REQUIRE(std::regex_search(from, found, row));
+  CHECK(std::stoi(found[1]) == verdicts["yes"]);
+  CHECK(std::stoi(found[2]) == verdicts["part"]);
+  CHECK(std::stoi(found[3]) == verdicts["no"]);
+}
+
+TEST_CASE("a folder over dumps that does not go together is refused in one line", "[report][many]") {
+  const TempDir temp;
+  const std::string r = small_results(temp);
+  const fs::path summary = fs::path(r) / "summary.json", over = fs::path(r) / "evictions_over_dumps.csv";
+  const std::string whole_summary = file_text(summary), whole_over = file_text(over);
+  report_of(r);
+
+  std::string changed = whole_over;
+  const std::size_t line = changed.find("\n,,") + 1,
+                    comma = changed.rfind(",2,", changed.find('\n', line)) + 3;
+  changed.insert(comma, "9");
+  write_file(over, changed);
+  const std::string mean = complaint({"report", r});
+  CHECK(contains(mean, "evictions_over_dumps.csv: h2o,paper,prefill,20,"));
+  CHECK(contains(mean, "of 2 dumps, as their own tables say"));
+  write_file(over, whole_over.substr(0, whole_over.rfind('\n', whole_over.size() - 2) + 1));
+  CHECK(contains(complaint({"report", r}), "rows, as summary.json says"));
+  write_file(over, whole_over);
+
+  Json json = Json::parse(whole_summary);
+  json["dumps"][1]["fingerprint"] = "0123456789abcdef";
+  write_file(summary, json.dump());
+  CHECK(contains(complaint({"report", r}), "results of the dump with the fingerprint 0123456789abcdef"));
+  json["dumps"][1] = {{"name", "../elsewhere"}, {"fingerprint", "x"}};
+  write_file(summary, json.dump());
+  CHECK(contains(complaint({"report", r}), "expected names of folders in it, found '../elsewhere'"));
+  json["dumps"] = Json::array();
+  write_file(summary, json.dump());
+  CHECK(contains(complaint({"report", r}), "expected a list of dumps"));
+  json["schema"] = 2;
+  write_file(summary, json.dump());
+  CHECK(contains(complaint({"report", r}), "schema: expected 1, found 2"));
+  write_file(summary, whole_summary);
+  report_of(r);
+  fs::remove_all(fs::path(r) / "b");
+  CHECK(contains(complaint({"report", r}), "/b: expected a result folder"));
+}
+
+TEST_CASE("names from dumps do not become markup on a page over them", "[report][many]") {
+  const TempDir temp;
+  const std::string r = small_results(temp), hostile = "<img src=x>&'\"";
+  const fs::path summary = fs::path(r) / "summary.json", own = fs::path(r) / "b" / "summary.json";
+  Json json = Json::parse(file_text(own));
+  json["dump"]["model"] = "</title><script>alert('x')</script>\"&";
+  json["notes"].push_back(hostile);
+  write_file(own, json.dump());
+  fs::rename(fs::path(r) / "b", fs::path(r) / hostile);
+  Json over = Json::parse(file_text(summary));
+  over["dumps"][1]["name"] = hostile;
+  write_file(summary, over.dump());
+  const std::string html = report_of(r, {"--title", "a <b> \"c\""});
+  CHECK_FALSE(contains(html, "<script>alert"));
+  CHECK_FALSE(contains(html, "<img"));
+  CHECK(contains(html, "<h1>a &lt;b&gt; &quot;c&quot;</h1>"));
+  CHECK(contains(html, "(1 of 2 dumps)"));
+  for (const std::string& picture : pictures_in(html)) REQUIRE(xml_fault(picture).empty());
+}
+
+TEST_CASE("a report over dumps leaves the results as they are, and is made again to the byte",
+          "[report][many]") {
+  const TempDir temp;
+  const std::string r = small_results(temp);
+  const auto before = contents(r);
+  const std::string html = report_of(r);
+  auto after = contents(r);
+  std::erase_if(after, [](const auto& file) { return file.first.starts_with("report"); });
+  CHECK(after == before);
+  CHECK(report_of(r) == html);
+  // What the folder has no table for, the page says.
+  CHECK(contains(html, "kvreplay tokens DUMP DUMP --out DIR"));
+  const std::vector<std::string> evict = {"evict", temp / "a", temp / "b",   "--out",
+                                          r,       "--policy", "h2o,snapkv", "--budget",
+                                          "20",    "--quiet",  "--backend",  "cpu"};
+  std::vector<std::string> again = evict;
+  again.emplace_back("--resume");
+  CHECK(run_kvreplay(again).code == 0);
+  CHECK(fs::exists(fs::path(r) / "report/index.html"));
+  again.back() = "--force";
+  CHECK(run_kvreplay(again).code == 0);
+  CHECK_FALSE(fs::exists(fs::path(r) / "report"));
+}
+
+TEST_CASE("a dump's folder never takes the report's place", "[report][many]") {
+  const TempDir temp;
+  make_small_dump(temp / "report", {"--seed", "1"});
+  make_small_dump(temp / "b", {"--seed", "2"});
+  make_results(temp / "r", {"evict", "--policy", "h2o", "--budget", "20"}, {temp / "report", temp / "b"});
+  CHECK(fs::exists(temp / "r/dump_report/summary.json"));
+  report_of(temp / "r");
+}
