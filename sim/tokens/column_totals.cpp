@@ -1,6 +1,7 @@
 #include "sim/tokens/column_totals.hpp"
 
 #include "sim/tokens/row_panels.hpp"
+#include "sim/tokens/row_weights.hpp"
 #include "sim/tokens/value_rows.hpp"
 
 #include <hwy/aligned_allocator.h>
@@ -104,6 +105,7 @@ void pack_query_panel(const HeadGroup<T>& group, const TileInput<T>& in, Index g
 template <class T>
 std::vector<ColumnTotals> column_totals(const HeadGroup<T>& group, const PreparedValues<T>& values, Rows rows,
                                         ColumnSet columns, Workers& workers) {
+  if (columns == ColumnSet::weights && rows.count() == 1) return row_weights(group, rows.begin, workers);
   constexpr Index W = kPanelWidth<T>;
   const Index G = group.G(), l = group.l;
   TileInput<T> in = tile_input(group, values, rows);
