@@ -140,7 +140,7 @@ TEST_CASE("one row of logits beyond the type is an input error", "[token_metrics
   HeadGroup<float> group = to_float(random_group({.l = 40, .T = 44, .G = 2}));
   const TokenOptions options{.window = 1, .metrics = {TokenMetric::attn}};
   Workers workers(1);
-  group.k.row(7).setConstant(3e38F);
+  group.k.row(7) = 3e38F * group.q[1].row(39 - group.first_query()).cwiseSign();
   CHECK_THROWS_AS(token_metrics_cpu(group, options, workers), InputError);
 }
 
