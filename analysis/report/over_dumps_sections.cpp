@@ -23,6 +23,21 @@ std::string against(const OverDumpsTable& table, const MeanEntry& entry) {
   return fmt::format("{} ({})", table.key(entry, "reference"), rows_text(table.key(entry, "rows")));
 }
 
+/// What an entry is picked by: its values of these columns, rows in words.
+auto by(const OverDumpsTable& table, std::vector<std::string> columns) {
+  return [&table, columns = std::move(columns)](const MeanEntry& entry) {
+    std::vector<std::string> picks;
+    for (const std::string& column : columns)
+      picks.push_back(column == "rows" ? on_rows(table.key(entry, column)) : table.key(entry, column));
+    return picks;
+  };
+}
+
+/// Whether an entry has this value.
+auto has(const OverDumpsTable& table, const char* column, const char* value) {
+  return [&table, column, value](const MeanEntry& entry) { return table.key(entry, column) == value; };
+}
+
 /// Adds an analysis' figures, or where there are none of them what would make them.
 void add_part(Section& section, std::vector<std::optional<Figure>> figures, const char* missing) {
   bool any = false;
@@ -35,9 +50,7 @@ void add_part(Section& section, std::vector<std::optional<Figure>> figures, cons
 }
 
 std::optional<Figure> budget_figure(const OverDumpsTable& table, bool gain) {
-  const auto picks = [&](const MeanEntry& entry) {
-    return std::vector{table.key(entry, "order"), table.key(entry, "sigma")};
-  };
+  const auto picks = by(table, {"order", "sigma"});
   if (gain)
     return figure_of(
         table,
@@ -79,9 +92,7 @@ std::optional<Figure> decode_figure(const OverDumpsTable& table) {
        "policy",
        {"mean", "max", "last"},
        {"over the steps", "semantics", "budget"},
-       [&](const MeanEntry& entry) {
-         return std::vector{table.key(entry, "semantics"), table.key(entry, "budget")};
-       },
+       by(table, {"semantics", "budget"}),
        {}});
 }
 
@@ -103,7 +114,7 @@ void add_scores(Section& section, const OverDumpsReader& results) {
            [&](const MeanEntry& entry) {
              return std::vector{against(table, entry), table.key(entry, "reserve")};
            },
-           [&](const MeanEntry& entry) { return table.key(entry, "reference") == "exact_remove"; }})},
+           has(table, "reference", "exact_remove")})},
       "No agreement of scores with exact errors; kvreplay tokens DUMP DUMP --out DIR measures it.");
 }
 
@@ -122,11 +133,8 @@ void add_evictions(Section& section, const OverDumpsReader& results) {
                   "policy",
                   {"output_error", "layer_output_error", "eviction_loss", "oracle_recall"},
                   {"metric", "on the", "phase", "semantics", "budget"},
-                  [&](const MeanEntry& entry) {
-                    return std::vector{on_rows(evictions.key(entry, "rows")), evictions.key(entry, "phase"),
-                                       evictions.key(entry, "semantics"), evictions.key(entry, "budget")};
-                  },
-                  [&](const MeanEntry& entry) { return evictions.key(entry, "rows") == "future"; }}),
+                  by(evictions, {"rows", "phase", "semantics", "budget"}),
+                  has(evictions, "rows", "future")}),
        decode_figure(decode)},
       "No evictions; kvreplay evict DUMP DUMP --out DIR measures them.");
 }
@@ -153,11 +161,8 @@ void add_channels(Section& section, const OverDumpsReader& results) {
            {"output_error", "output_gain", "relative_reconstruction_error", "reconstruction_gain",
             "layer_output_error"},
            {"metric", "on the", "semantics", "share pruned", "recent"},
-           [&](const MeanEntry& entry) {
-             return std::vector{on_rows(table.key(entry, "rows")), table.key(entry, "semantics"),
-                                table.key(entry, "ratio"), table.key(entry, "recent")};
-           },
-           [&](const MeanEntry& entry) { return table.key(entry, "rows") == "future"; }})},
+           by(table, {"rows", "semantics", "ratio", "recent"}),
+           has(table, "rows", "future")})},
       "No channel interactions; kvreplay channels DUMP DUMP --out DIR computes them.");
 }
 

@@ -211,7 +211,8 @@ Matrix<double> expected_attention_scores(const HeadGroup<T>& group, const Expect
                                               .transpose()
                                               .template cast<double>();
   });
-  Vector<double> norms = row_norms(group.v, l, workers);
+  Vector<double> norms;
+  if (!form.project_values) norms = row_norms(group.v, l, workers);
   for (Index g = 0; g < G; ++g) {
     if (form.project_values) norms = projected_value_norms(group, g, workers);
     auto e = scores.row(g).tail(n).array();
