@@ -103,7 +103,7 @@ int run_compare(const Arguments& arguments) {
     for (const TableComparison& table : comparison.tables) write_csv(table, out);
     write_file(fs::path(out) / "compare.md", markdown_text(comparison, shown));
   }
-  if (!html.empty()) report::write_report(report::make_page(comparison, shown, ""), place);
+  if (!html.empty()) report::write_report(report::make_page(comparison, shown), place);
   if (output.json) {
     nlohmann::ordered_json json = {{"program", "kvreplay"}};
     if (!html.empty()) json["page"] = html;

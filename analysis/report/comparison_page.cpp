@@ -137,12 +137,10 @@ Section figures_section(const FolderComparison& comparison) {
 
 }  // namespace
 
-Page make_page(const FolderComparison& comparison, std::size_t most, const std::string& title) {
+Page make_page(const FolderComparison& comparison, std::size_t most) {
   Page page;
   const FolderComparison::Side &a = comparison.a, &b = comparison.b;
-  page.title = !title.empty()       ? title
-               : a.model == b.model ? a.model
-                                    : fmt::format("{} and {}", a.model, b.model);
+  page.title = a.model == b.model ? a.model : fmt::format("{} and {}", a.model, b.model);
   std::size_t figures = 0, differing = 0;
   for (const TableComparison& table : comparison.tables) {
     figures += table.rows.size();

@@ -8,8 +8,7 @@
 namespace kvreplay::report {
 
 /// Two result folders side by side: how the runs differ, then for every table of figures that differ pictures
-/// of A against B and what plain_text() says, with the `most` largest differences of every block. An empty
-/// title: the models' names.
-Page make_page(const FolderComparison& comparison, std::size_t most, const std::string& title);
+/// of A against B and what plain_text() says, with the `most` largest differences of every block.
+Page make_page(const FolderComparison& comparison, std::size_t most);
 
 }  // namespace kvreplay::report

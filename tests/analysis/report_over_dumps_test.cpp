@@ -93,12 +93,7 @@ TEST_CASE("a report over dumps is one page that refers to nothing elsewhere", "[
     REQUIRE(xml_fault(picture).empty());
     REQUIRE_FALSE(std::regex_search(picture, std::regex(" d=\"[^\"]*(nan|inf)")));
   }
-  std::set<std::string> ids;
-  const std::regex id(" id=\"([^\"]*)\"");
-  for (std::sregex_iterator at(html.begin(), html.end(), id), end; at != end; ++at) {
-    INFO((*at)[1].str());
-    CHECK(ids.insert((*at)[1].str()).second);
-  }
+  CHECK(repeated_ids(html).empty());
   CHECK(html.size() < 3'000'000);
 
   std::map<std::string, std::set<std::string>> kinds;

@@ -113,12 +113,7 @@ TEST_CASE("a report is one page that refers to nothing elsewhere, with pictures 
     REQUIRE_FALSE(std::regex_search(picture, std::regex(" d=\"[^\"]*(nan|inf)")));
   }
   // Ids are unique, and every section and figure has its words.
-  std::set<std::string> ids;
-  const std::regex id(" id=\"([^\"]*)\"");
-  for (std::sregex_iterator at(html.begin(), html.end(), id), end; at != end; ++at) {
-    INFO((*at)[1].str());
-    if (!(*at)[1].str().empty()) CHECK(ids.insert((*at)[1].str()).second);
-  }
+  CHECK(repeated_ids(html).empty());
   for (const char* figure :
        {"scores", "policies", "shares", "pruning", "head-map", "recall", "scatter", "error-by-budget",
         "error-by-layer", "loss-by-sigma", "shared-budget", "loss-curves", "error-by-ratio", "interaction"})

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <expat.h>
+#include <regex>
+#include <set>
 
 namespace kvreplay::test {
 
@@ -23,6 +25,15 @@ std::vector<std::string> pictures_in(const std::string& html) {
     pictures.push_back(html.substr(at, end == std::string::npos ? end : end + 6 - at));
   }
   return pictures;
+}
+
+std::vector<std::string> repeated_ids(const std::string& html) {
+  std::set<std::string> ids;
+  std::vector<std::string> repeated;
+  const std::regex id(" id=\"([^\"]*)\"");
+  for (std::sregex_iterator at(html.begin(), html.end(), id), end; at != end; ++at)
+    if (!ids.insert((*at)[1].str()).second) repeated.push_back((*at)[1].str());
+  return repeated;
 }
 
 }  // namespace kvreplay::test

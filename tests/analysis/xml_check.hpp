@@ -11,4 +11,7 @@ std::string xml_fault(const std::string& text);
 /// Every <svg ...> ... </svg> in an HTML page.
 std::vector<std::string> pictures_in(const std::string& html);
 
+/// The values of id that a page has more than once.
+std::vector<std::string> repeated_ids(const std::string& html);
+
 }  // namespace kvreplay::test
