@@ -120,7 +120,4 @@ class Dump {
   std::unique_ptr<Impl> impl_;
 };
 
-extern template void Dump::read<float>(Tensor, Index, Index, float*) const;
-extern template void Dump::read<double>(Tensor, Index, Index, double*) const;
-
 }  // namespace kvreplay

@@ -4,7 +4,7 @@
 #include "sim/cuda/device_gate.hpp"
 #include "sim/cuda/runtime.hpp"
 #include "sim/eviction/decode/decode.hpp"
-#include "sim/tokens/column_totals_cuda.hpp"
+#include "sim/tokens/cuda/column_totals_cuda.hpp"
 
 #include <algorithm>
 #include <atomic>

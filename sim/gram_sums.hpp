@@ -2,7 +2,7 @@
 
 #include "sim/head_group.hpp"
 #include "sim/schedule.hpp"
-#include "sim/simd/gram_kernels.hpp"
+#include "sim/simd/gram_simd.hpp"
 
 #include <vector>
 
@@ -25,10 +25,5 @@ Matrix<double> total_gram(const GramSums& sums, Index d, Workers& workers);
 /// Throws InputError where squares in T overflowed, so that a sum of them is not a number.
 template <class T>
 void require_finite(const Matrix<double>& gram);
-
-extern template Matrix<double> total_gram<float>(const GramSums&, Index, Workers&);
-extern template Matrix<double> total_gram<double>(const GramSums&, Index, Workers&);
-extern template void require_finite<float>(const Matrix<double>&);
-extern template void require_finite<double>(const Matrix<double>&);
 
 }  // namespace kvreplay

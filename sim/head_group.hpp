@@ -57,9 +57,6 @@ struct HeadGroup {
 template <class T>
 HeadGroup<T> load_head_group(const Dump& dump, Index layer, Index kv_head);
 
-extern template HeadGroup<float> load_head_group(const Dump&, Index, Index);
-extern template HeadGroup<double> load_head_group(const Dump&, Index, Index);
-
 /// The numbers of a head group's q, k and v in 16 bits, row by row, as the dump holds them.
 struct StoredGroup {
   Dtype dtype = Dtype::f16;

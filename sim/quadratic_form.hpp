@@ -23,7 +23,4 @@ class QuadraticForm {
   Vector<T> linear_;       // b, [d]
 };
 
-extern template class QuadraticForm<float>;
-extern template class QuadraticForm<double>;
-
 }  // namespace kvreplay

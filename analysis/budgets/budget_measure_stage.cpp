@@ -1,7 +1,7 @@
 #include "analysis/budgets/budget_measure_stage.hpp"
 
-#include "analysis/agreement.hpp"
-#include "analysis/csv.hpp"
+#include "analysis/results/csv.hpp"
+#include "analysis/tokens/agreement.hpp"
 #include "data/npy_write.hpp"
 #include "sim/eviction/kept_outputs.hpp"
 

@@ -3,7 +3,7 @@
 #include "analysis/budgets/budget_plan.hpp"
 #include "analysis/budgets/head_orders.hpp"
 #include "analysis/eviction/layer_outputs.hpp"
-#include "analysis/stage.hpp"
+#include "analysis/run/stage.hpp"
 
 #include <memory>
 #include <string>

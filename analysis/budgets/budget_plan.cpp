@@ -2,7 +2,7 @@
 
 #include "analysis/eviction/eviction_names.hpp"
 #include "analysis/eviction/given_arrays.hpp"
-#include "analysis/nearest_name.hpp"
+#include "analysis/options/nearest_name.hpp"
 #include "data/error.hpp"
 
 #include <fmt/format.h>

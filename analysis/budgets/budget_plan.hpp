@@ -3,7 +3,7 @@
 #include "analysis/budgets/budget_frame.hpp"
 #include "analysis/budgets/profile.hpp"
 #include "analysis/eviction/eviction_plan.hpp"
-#include "analysis/left_out.hpp"
+#include "analysis/run/left_out.hpp"
 #include "data/dump.hpp"
 #include "sim/eviction/policy.hpp"
 

@@ -2,7 +2,7 @@
 
 #include "analysis/budgets/budget_plan.hpp"
 #include "analysis/budgets/loss_curve.hpp"
-#include "analysis/stage.hpp"
+#include "analysis/run/stage.hpp"
 
 #include <memory>
 #include <string>

@@ -1,8 +1,8 @@
 #include "analysis/channels/channel_plan.hpp"
 
 #include "analysis/channels/channel_names.hpp"
-#include "analysis/csv.hpp"
 #include "analysis/eviction/eviction_names.hpp"
+#include "analysis/results/csv.hpp"
 #include "data/error.hpp"
 
 #include <fmt/format.h>

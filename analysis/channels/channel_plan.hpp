@@ -1,6 +1,6 @@
 #pragma once
 
-#include "analysis/left_out.hpp"
+#include "analysis/run/left_out.hpp"
 #include "data/dump.hpp"
 #include "sim/channels/channel_basis.hpp"
 #include "sim/tokens/token_metrics.hpp"

@@ -1,9 +1,9 @@
 #include "analysis/channels/channel_stage.hpp"
 
-#include "analysis/cache_elements.hpp"
 #include "analysis/channels/channel_report.hpp"
 #include "analysis/channels/channel_tables.hpp"
 #include "analysis/channels/rope_pair_share.hpp"
+#include "analysis/eviction/cache_elements.hpp"
 #include "sim/channels/channel_interaction.hpp"
 #include "sim/compression/compressed_outputs.hpp"
 #include "sim/eviction/cache_group.hpp"

@@ -4,7 +4,7 @@
 #include "analysis/channels/channel_plan.hpp"
 #include "analysis/channels/layer_channels.hpp"
 #include "analysis/eviction/layer_outputs.hpp"
-#include "analysis/stage.hpp"
+#include "analysis/run/stage.hpp"
 
 #include <memory>
 #include <string>

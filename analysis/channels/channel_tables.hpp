@@ -2,8 +2,8 @@
 
 #include "analysis/channels/channel_columns.hpp"
 #include "analysis/channels/channel_plan.hpp"
-#include "analysis/scoped_figures.hpp"
-#include "analysis/stage.hpp"
+#include "analysis/results/scoped_figures.hpp"
+#include "analysis/run/stage.hpp"
 
 #include <array>
 #include <optional>

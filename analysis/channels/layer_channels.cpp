@@ -1,6 +1,6 @@
 #include "analysis/channels/layer_channels.hpp"
 
-#include "analysis/png/heatmap.hpp"
+#include "analysis/drawing/heatmap.hpp"
 #include "data/npy_write.hpp"
 
 #include <fmt/format.h>

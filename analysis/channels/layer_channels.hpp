@@ -1,8 +1,8 @@
 #pragma once
 
 #include "analysis/channels/channel_plan.hpp"
-#include "analysis/ranks/bytes.hpp"
-#include "analysis/stage.hpp"
+#include "analysis/run/bytes.hpp"
+#include "analysis/run/stage.hpp"
 #include "sim/channels/query_drift.hpp"
 
 #include <string>

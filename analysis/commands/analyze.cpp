@@ -3,7 +3,7 @@
 #include "analysis/commands/budget_arguments.hpp"
 #include "analysis/commands/over_dumps.hpp"
 #include "analysis/eviction/evict_stage.hpp"
-#include "analysis/nearest_name.hpp"
+#include "analysis/options/nearest_name.hpp"
 #include "data/error.hpp"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 #include "analysis/commands/arguments.hpp"
 
-#include "analysis/nearest_name.hpp"
+#include "analysis/options/nearest_name.hpp"
 #include "data/error.hpp"
 #include "sim/backend_cuda.hpp"
 

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "analysis/commands/command.hpp"
-#include "analysis/run.hpp"
-#include "analysis/token_stage.hpp"
+#include "analysis/run/run.hpp"
+#include "analysis/tokens/token_stage.hpp"
 #include "data/dump.hpp"
 
 #include <CLI/CLI.hpp>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "analysis/ranks/ranks.hpp"
+#include "analysis/run/ranks.hpp"
 
 #include <span>
 #include <string>

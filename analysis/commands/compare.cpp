@@ -1,7 +1,7 @@
 #include "analysis/commands/arguments.hpp"
 #include "analysis/report/comparison_page.hpp"
 #include "analysis/report/report.hpp"
-#include "analysis/tables/compare_report.hpp"
+#include "analysis/results/compare_report.hpp"
 #include "data/atomic_file.hpp"
 #include "data/error.hpp"
 

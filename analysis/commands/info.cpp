@@ -1,5 +1,5 @@
 #include "analysis/commands/arguments.hpp"
-#include "analysis/fingerprint.hpp"
+#include "analysis/run/fingerprint.hpp"
 #include "data/capture_progress.hpp"
 #include "data/error.hpp"
 #include "sim/schedule.hpp"

@@ -1,5 +1,5 @@
 #include "analysis/commands/arguments.hpp"
-#include "analysis/shards/parts.hpp"
+#include "analysis/run/parts.hpp"
 #include "data/error.hpp"
 
 #include <fmt/format.h>

@@ -2,9 +2,9 @@
 
 #include "analysis/commands/command.hpp"
 #include "analysis/commands/interrupt.hpp"
-#include "analysis/ranks/ranks.hpp"
-#include "analysis/tables/dump_set.hpp"
-#include "analysis/tables/over_dumps.hpp"
+#include "analysis/results/dump_set.hpp"
+#include "analysis/results/over_dumps.hpp"
+#include "analysis/run/ranks.hpp"
 #include "data/error.hpp"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 #include "analysis/commands/progress_bar.hpp"
 
-#include "analysis/progress.hpp"
+#include "analysis/run/progress.hpp"
 
 #include <fmt/format.h>
 

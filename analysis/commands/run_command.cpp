@@ -2,8 +2,8 @@
 
 #include "analysis/commands/interrupt.hpp"
 #include "analysis/commands/progress_bar.hpp"
-#include "analysis/progress.hpp"
-#include "analysis/shards/parts.hpp"
+#include "analysis/run/parts.hpp"
+#include "analysis/run/progress.hpp"
 #include "data/error.hpp"
 #include "sim/backend_cuda.hpp"
 

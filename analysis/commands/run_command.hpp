@@ -1,7 +1,7 @@
 #pragma once
 
 #include "analysis/commands/arguments.hpp"
-#include "analysis/stage.hpp"
+#include "analysis/run/stage.hpp"
 
 #include <functional>
 #include <memory>

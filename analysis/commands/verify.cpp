@@ -1,4 +1,4 @@
-#include "analysis/verify.hpp"
+#include "analysis/verify/verify.hpp"
 
 #include "analysis/commands/arguments.hpp"
 #include "analysis/commands/interrupt.hpp"

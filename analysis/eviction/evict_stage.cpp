@@ -1,9 +1,9 @@
 #include "analysis/eviction/evict_stage.hpp"
 
-#include "analysis/csv.hpp"
 #include "analysis/eviction/eviction_report.hpp"
 #include "analysis/eviction/eviction_tables.hpp"
 #include "analysis/eviction/given_arrays.hpp"
+#include "analysis/results/csv.hpp"
 #include "data/npy_write.hpp"
 #include "sim/eviction/cache_group.hpp"
 

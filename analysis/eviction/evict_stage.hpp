@@ -4,7 +4,7 @@
 #include "analysis/eviction/eviction_plan.hpp"
 #include "analysis/eviction/head_evictions.hpp"
 #include "analysis/eviction/layer_outputs.hpp"
-#include "analysis/stage.hpp"
+#include "analysis/run/stage.hpp"
 
 #include <memory>
 #include <string>

@@ -1,7 +1,7 @@
 #include "analysis/eviction/eviction_names.hpp"
 
-#include "analysis/csv.hpp"
-#include "analysis/nearest_name.hpp"
+#include "analysis/options/nearest_name.hpp"
+#include "analysis/results/csv.hpp"
 #include "data/error.hpp"
 
 #include <fmt/format.h>

@@ -1,9 +1,9 @@
 #include "analysis/eviction/eviction_plan.hpp"
 
-#include "analysis/cache_elements.hpp"
-#include "analysis/csv.hpp"
+#include "analysis/eviction/cache_elements.hpp"
 #include "analysis/eviction/eviction_names.hpp"
 #include "analysis/eviction/given_arrays.hpp"
+#include "analysis/results/csv.hpp"
 #include "data/error.hpp"
 #include "sim/eviction/decode/decode.hpp"
 #include "sim/eviction/prompt_eviction.hpp"

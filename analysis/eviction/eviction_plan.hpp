@@ -1,7 +1,7 @@
 #pragma once
 
 #include "analysis/eviction/compression_plan.hpp"
-#include "analysis/left_out.hpp"
+#include "analysis/run/left_out.hpp"
 #include "data/dump.hpp"
 #include "sim/compression/compressed_cache.hpp"
 #include "sim/eviction/policy.hpp"

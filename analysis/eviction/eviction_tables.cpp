@@ -1,7 +1,7 @@
 #include "analysis/eviction/eviction_tables.hpp"
 
-#include "analysis/agreement.hpp"
-#include "analysis/csv.hpp"
+#include "analysis/results/csv.hpp"
+#include "analysis/tokens/agreement.hpp"
 #include "data/npy_write.hpp"
 
 #include <fmt/format.h>

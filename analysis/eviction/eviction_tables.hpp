@@ -2,8 +2,8 @@
 
 #include "analysis/eviction/eviction_columns.hpp"
 #include "analysis/eviction/eviction_plan.hpp"
-#include "analysis/scoped_figures.hpp"
-#include "analysis/stage.hpp"
+#include "analysis/results/scoped_figures.hpp"
+#include "analysis/run/stage.hpp"
 #include "sim/eviction/kept_set.hpp"
 
 #include <array>

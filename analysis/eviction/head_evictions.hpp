@@ -42,13 +42,4 @@ HeadEvictions<T> head_evictions(const HeadGroup<T>& group, const EvictionPlan& p
                                 const std::vector<KeptSet>& given_kept, bool with_vectors, Workers& workers,
                                 const Backend& backend = cpu_backend());
 
-extern template HeadEvictions<float> head_evictions(const HeadGroup<float>&, const EvictionPlan&,
-                                                    const HeadRanking&, const Vector<double>&,
-                                                    const std::vector<KeptSet>&, bool, Workers&,
-                                                    const Backend&);
-extern template HeadEvictions<double> head_evictions(const HeadGroup<double>&, const EvictionPlan&,
-                                                     const HeadRanking&, const Vector<double>&,
-                                                     const std::vector<KeptSet>&, bool, Workers&,
-                                                     const Backend&);
-
 }  // namespace kvreplay

@@ -1,6 +1,6 @@
 #include "analysis/eviction/head_ranking.hpp"
 
-#include "analysis/agreement.hpp"
+#include "analysis/tokens/agreement.hpp"
 #include "sim/converted.hpp"
 
 #include <algorithm>

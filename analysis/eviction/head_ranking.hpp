@@ -61,19 +61,4 @@ struct OracleFigures {
 /// `oracle` is largest(importance, count(kept)).
 OracleFigures oracle_figures(const Vector<double>& importance, const KeptSet& oracle, const KeptSet& kept);
 
-#define KVREPLAY_RANKING(T)                                                                                  \
-  extern template LayerScores layer_scores(const EvictionPlan&, const DumpShape&,                            \
-                                           const std::function<std::shared_ptr<const HeadGroup<T>>(Index)>&, \
-                                           const std::function<GivenScores(Index)>&, Workers&,               \
-                                           const Backend&);                                                  \
-  extern template HeadRanking head_ranking(const HeadGroup<T>&, const EvictionPlan&, const LayerScores&,     \
-                                           const GivenScores&, std::optional<Index>, Workers&,               \
-                                           const Backend&);                                                  \
-  extern template KeptSet prompt_kept(const HeadGroup<T>&, const EvictionPlan&, const EvictionCase&,         \
-                                      const HeadRanking&, Workers&, const Backend&);                         \
-  extern template Vector<double> future_importance(const HeadGroup<T>&, Workers&, const Backend&);
-KVREPLAY_RANKING(float)
-KVREPLAY_RANKING(double)
-#undef KVREPLAY_RANKING
-
 }  // namespace kvreplay

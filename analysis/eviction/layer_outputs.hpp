@@ -1,6 +1,6 @@
 #pragma once
 
-#include "analysis/ranks/bytes.hpp"
+#include "analysis/run/bytes.hpp"
 #include "data/dump.hpp"
 #include "sim/eviction/kept_outputs.hpp"
 #include "sim/schedule.hpp"

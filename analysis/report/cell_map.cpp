@@ -1,8 +1,8 @@
 #include "analysis/report/cell_map.hpp"
 
-#include "analysis/csv.hpp"
 #include "analysis/report/svg.hpp"
 #include "analysis/report/text.hpp"
+#include "analysis/results/csv.hpp"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "analysis/report/color_scale.hpp"
+#include "analysis/drawing/color_scale.hpp"
 #include "sim/head_group.hpp"
 
 #include <string>

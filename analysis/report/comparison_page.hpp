@@ -1,7 +1,7 @@
 #pragma once
 
 #include "analysis/report/page.hpp"
-#include "analysis/tables/compare_report.hpp"
+#include "analysis/results/compare_report.hpp"
 
 #include <cstddef>
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "analysis/report/keyed_table.hpp"
-#include "analysis/tables/result_reader.hpp"
+#include "analysis/results/result_reader.hpp"
 
 #include <limits>
 #include <map>

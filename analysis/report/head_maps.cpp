@@ -1,7 +1,7 @@
-#include "analysis/csv.hpp"
 #include "analysis/report/cell_map.hpp"
 #include "analysis/report/sections.hpp"
 #include "analysis/report/text.hpp"
+#include "analysis/results/csv.hpp"
 
 #include <fmt/format.h>
 

@@ -1,8 +1,8 @@
 #include "analysis/report/line_plot.hpp"
 
-#include "analysis/csv.hpp"
 #include "analysis/report/plot_frame.hpp"
 #include "analysis/report/text.hpp"
+#include "analysis/results/csv.hpp"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "analysis/report/axis.hpp"
+#include "analysis/drawing/axis.hpp"
 
 #include <string>
 #include <vector>

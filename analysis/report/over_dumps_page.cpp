@@ -3,7 +3,7 @@
 #include "analysis/report/run_facts.hpp"
 #include "analysis/report/sections.hpp"
 #include "analysis/report/text.hpp"
-#include "analysis/tables/dump_set.hpp"
+#include "analysis/results/dump_set.hpp"
 
 #include <fmt/format.h>
 

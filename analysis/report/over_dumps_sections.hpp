@@ -1,7 +1,7 @@
 #pragma once
 
 #include "analysis/report/figure.hpp"
-#include "analysis/tables/over_dumps_reader.hpp"
+#include "analysis/results/over_dumps_reader.hpp"
 
 namespace kvreplay::report {
 

@@ -3,7 +3,7 @@
 #include "analysis/report/figure.hpp"
 #include "analysis/report/interval_plot.hpp"
 #include "analysis/report/keyed_table.hpp"
-#include "analysis/tables/over_dumps_reader.hpp"
+#include "analysis/results/over_dumps_reader.hpp"
 
 #include <functional>
 #include <optional>

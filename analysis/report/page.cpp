@@ -1,7 +1,7 @@
 #include "analysis/report/page.hpp"
 
+#include "analysis/drawing/color_scale.hpp"
 #include "analysis/report/assets.hpp"
-#include "analysis/report/color_scale.hpp"
 #include "analysis/report/text.hpp"
 
 #include <fmt/format.h>

@@ -1,9 +1,9 @@
 #include "analysis/report/pair_plot.hpp"
 
-#include "analysis/csv.hpp"
 #include "analysis/report/row_plot.hpp"
 #include "analysis/report/text.hpp"
-#include "analysis/tables/compare.hpp"
+#include "analysis/results/compare.hpp"
+#include "analysis/results/csv.hpp"
 
 #include <fmt/format.h>
 

@@ -1,8 +1,8 @@
 #include "analysis/report/report.hpp"
 
-#include "analysis/csv.hpp"
 #include "analysis/report/run_facts.hpp"
 #include "analysis/report/sections.hpp"
+#include "analysis/results/csv.hpp"
 #include "data/atomic_file.hpp"
 #include "data/error.hpp"
 

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "analysis/report/page.hpp"
-#include "analysis/tables/over_dumps_reader.hpp"
-#include "analysis/tables/result_reader.hpp"
+#include "analysis/results/over_dumps_reader.hpp"
+#include "analysis/results/result_reader.hpp"
 
 #include <filesystem>
 #include <string>

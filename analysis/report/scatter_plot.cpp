@@ -1,7 +1,7 @@
 #include "analysis/report/scatter_plot.hpp"
 
-#include "analysis/csv.hpp"
 #include "analysis/report/text.hpp"
+#include "analysis/results/csv.hpp"
 
 #include <fmt/format.h>
 

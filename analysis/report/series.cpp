@@ -1,9 +1,9 @@
 #include "analysis/report/series.hpp"
 
-#include "analysis/csv.hpp"
 #include "analysis/report/figure_table.hpp"
 #include "analysis/report/line_plot.hpp"
 #include "analysis/report/text.hpp"
+#include "analysis/results/csv.hpp"
 #include "data/error.hpp"
 #include "data/npy/npy_header.hpp"
 

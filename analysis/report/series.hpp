@@ -1,7 +1,7 @@
 #pragma once
 
 #include "analysis/report/figure.hpp"
-#include "analysis/tables/result_reader.hpp"
+#include "analysis/results/result_reader.hpp"
 
 #include <optional>
 #include <string>

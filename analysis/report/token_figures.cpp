@@ -1,7 +1,7 @@
 #include "analysis/report/token_figures.hpp"
 
 #include "analysis/report/figure_table.hpp"
-#include "analysis/result_folder.hpp"
+#include "analysis/results/result_folder.hpp"
 #include "data/error.hpp"
 #include "data/npy/npy_header.hpp"
 

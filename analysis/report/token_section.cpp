@@ -1,10 +1,10 @@
-#include "analysis/csv.hpp"
 #include "analysis/report/line_plot.hpp"
 #include "analysis/report/scatter_plot.hpp"
 #include "analysis/report/sections.hpp"
 #include "analysis/report/series.hpp"
 #include "analysis/report/text.hpp"
 #include "analysis/report/token_figures.hpp"
+#include "analysis/results/csv.hpp"
 
 #include <fmt/format.h>
 

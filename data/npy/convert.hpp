@@ -28,13 +28,4 @@ void convert_strided(Encoding from, const std::byte* in, std::ptrdiff_t rows, st
 template <class T>
 std::optional<std::ptrdiff_t> first_not_finite(const T* values, std::ptrdiff_t n);
 
-extern template void convert<float>(Encoding, const std::byte*, std::ptrdiff_t, float*);
-extern template void convert<double>(Encoding, const std::byte*, std::ptrdiff_t, double*);
-extern template void convert_strided<float>(Encoding, const std::byte*, std::ptrdiff_t, std::ptrdiff_t,
-                                            std::ptrdiff_t, std::ptrdiff_t, float*);
-extern template void convert_strided<double>(Encoding, const std::byte*, std::ptrdiff_t, std::ptrdiff_t,
-                                             std::ptrdiff_t, std::ptrdiff_t, double*);
-extern template std::optional<std::ptrdiff_t> first_not_finite<float>(const float*, std::ptrdiff_t);
-extern template std::optional<std::ptrdiff_t> first_not_finite<double>(const double*, std::ptrdiff_t);
-
 }  // namespace kvreplay

@@ -37,9 +37,4 @@ struct MatrixView {
 template <class T>
 std::optional<std::ptrdiff_t> read_matrix(const NpyArray& array, Dtype dtype, const MatrixView& view, T* out);
 
-extern template std::optional<std::ptrdiff_t> read_matrix<float>(const NpyArray&, Dtype, const MatrixView&,
-                                                                 float*);
-extern template std::optional<std::ptrdiff_t> read_matrix<double>(const NpyArray&, Dtype, const MatrixView&,
-                                                                  double*);
-
 }  // namespace kvreplay

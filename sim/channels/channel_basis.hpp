@@ -37,9 +37,4 @@ template <class T>
 ChannelBasis channel_basis(const HeadGroup<T>& group, const KeptSet& cache, const ChannelSetting& setting,
                            bool with_outputs, Workers& workers, const Backend& backend = cpu_backend());
 
-extern template ChannelBasis channel_basis(const HeadGroup<float>&, const KeptSet&, const ChannelSetting&,
-                                           bool, Workers&, const Backend&);
-extern template ChannelBasis channel_basis(const HeadGroup<double>&, const KeptSet&, const ChannelSetting&,
-                                           bool, Workers&, const Backend&);
-
 }  // namespace kvreplay

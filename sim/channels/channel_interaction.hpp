@@ -50,11 +50,4 @@ double off_diagonal_share(const Matrix<double>& H);
 /// Eigenvalues of a symmetric matrix, largest first: [d].
 Vector<double> spectrum(const Matrix<double>& H);
 
-extern template Matrix<double> gram(const Matrix<float>&, const std::vector<Index>&, Workers&);
-extern template Matrix<double> gram(const Matrix<double>&, const std::vector<Index>&, Workers&);
-extern template Matrix<double> gram_f64(const Matrix<float>&, const std::vector<Index>&, Workers&);
-extern template Matrix<double> gram_f64(const Matrix<double>&, const std::vector<Index>&, Workers&);
-extern template Matrix<double> query_gram(const HeadGroup<float>&, Rows, Workers&);
-extern template Matrix<double> query_gram(const HeadGroup<double>&, Rows, Workers&);
-
 }  // namespace kvreplay

@@ -47,9 +47,4 @@ std::vector<std::vector<Matrix<double>>> output_derivatives_reference(const Head
 Matrix<double> output_interaction_reference(const HeadGroup<double>& group, Rows rows,
                                             const PrunableKeys& keys);
 
-extern template Matrix<double> output_interaction(const HeadGroup<float>&, Rows, const PrunableKeys&,
-                                                  Workers&);
-extern template Matrix<double> output_interaction(const HeadGroup<double>&, Rows, const PrunableKeys&,
-                                                  Workers&);
-
 }  // namespace kvreplay

@@ -37,11 +37,4 @@ struct CacheElements {
 double cache_bytes(const KeptSet& kept, const ChannelSet& pruned, const KeptSet& prunable, Index d, Index d_v,
                    const std::optional<Quantization>& quantization, const CacheElements& elements);
 
-extern template CompressedCache<float> compressed_cache(const HeadGroup<float>&, const KeptSet&,
-                                                        const ChannelSet&, const KeptSet&,
-                                                        const std::optional<Quantization>&);
-extern template CompressedCache<double> compressed_cache(const HeadGroup<double>&, const KeptSet&,
-                                                         const ChannelSet&, const KeptSet&,
-                                                         const std::optional<Quantization>&);
-
 }  // namespace kvreplay

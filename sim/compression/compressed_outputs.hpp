@@ -59,7 +59,4 @@ class CompressedOutputs {
 OutputChangeReference compressed_change_reference(const HeadGroup<double>& group, Rows rows,
                                                   const CompressedCache<double>& cache);
 
-extern template class CompressedOutputs<float>;
-extern template class CompressedOutputs<double>;
-
 }  // namespace kvreplay

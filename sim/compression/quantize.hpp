@@ -38,11 +38,4 @@ void quantize_keys(Matrix<T>& k, const std::vector<Index>& tokens, const Channel
 template <class T>
 void quantize_values(Matrix<T>& v, const std::vector<Index>& tokens, const Quantization& quantization);
 
-extern template void quantize_keys(Matrix<float>&, const std::vector<Index>&, const ChannelSet&,
-                                   const KeptSet&, const Quantization&);
-extern template void quantize_keys(Matrix<double>&, const std::vector<Index>&, const ChannelSet&,
-                                   const KeptSet&, const Quantization&);
-extern template void quantize_values(Matrix<float>&, const std::vector<Index>&, const Quantization&);
-extern template void quantize_values(Matrix<double>&, const std::vector<Index>&, const Quantization&);
-
 }  // namespace kvreplay

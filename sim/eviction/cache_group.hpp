@@ -17,9 +17,4 @@ HeadGroup<T> cache_group(const HeadGroup<T>& group, const std::vector<Index>& to
 template <class T>
 HeadGroup<T> query_head_group(const HeadGroup<T>& group, Index g);
 
-extern template HeadGroup<float> cache_group(const HeadGroup<float>&, const std::vector<Index>&, Index);
-extern template HeadGroup<double> cache_group(const HeadGroup<double>&, const std::vector<Index>&, Index);
-extern template HeadGroup<float> query_head_group(const HeadGroup<float>&, Index);
-extern template HeadGroup<double> query_head_group(const HeadGroup<double>&, Index);
-
 }  // namespace kvreplay

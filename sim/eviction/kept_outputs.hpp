@@ -62,13 +62,4 @@ template <class T>
 double projected_sq(const std::vector<const std::vector<T>*>& x, const std::vector<Matrix<T>>& wo,
                     Workers& workers);
 
-extern template OutputChanges<float> output_changes(const HeadGroup<float>&, Rows, std::span<const KeptSet>,
-                                                    bool, Workers&);
-extern template OutputChanges<double> output_changes(const HeadGroup<double>&, Rows, std::span<const KeptSet>,
-                                                     bool, Workers&);
-extern template double projected_sq(const std::vector<const std::vector<float>*>&,
-                                    const std::vector<Matrix<float>>&, Workers&);
-extern template double projected_sq(const std::vector<const std::vector<double>*>&,
-                                    const std::vector<Matrix<double>>&, Workers&);
-
 }  // namespace kvreplay

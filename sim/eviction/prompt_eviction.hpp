@@ -43,15 +43,4 @@ bool needs_rows(const EvictionRule& rule);
 /// Why a rule cannot rank a cache by a block's queries alone, as one clause; nothing where it can.
 std::optional<std::string> why_not_in_blocks(const EvictionRule& rule);
 
-extern template std::vector<Vector<double>> rule_scores(const HeadGroup<float>&,
-                                                        std::span<const EvictionRule>, const GivenScores&,
-                                                        Workers&, const Backend&);
-extern template std::vector<Vector<double>> rule_scores(const HeadGroup<double>&,
-                                                        std::span<const EvictionRule>, const GivenScores&,
-                                                        Workers&, const Backend&);
-extern template KeptSet evict_in_blocks(const HeadGroup<float>&, const EvictionRule&, Index, Index, Workers&,
-                                        const Backend&);
-extern template KeptSet evict_in_blocks(const HeadGroup<double>&, const EvictionRule&, Index, Index, Workers&,
-                                        const Backend&);
-
 }  // namespace kvreplay

@@ -51,12 +51,4 @@ template <class T>
 std::vector<ColumnTotals> column_totals(const HeadGroup<T>& group, const PreparedValues<T>& values, Rows rows,
                                         ColumnSet columns, Workers& workers);
 
-extern template PreparedValues<float> prepare_values(const HeadGroup<float>&, Workers&);
-extern template PreparedValues<double> prepare_values(const HeadGroup<double>&, Workers&);
-extern template std::vector<ColumnTotals> column_totals(const HeadGroup<float>&, const PreparedValues<float>&,
-                                                        Rows, ColumnSet, Workers&);
-extern template std::vector<ColumnTotals> column_totals(const HeadGroup<double>&,
-                                                        const PreparedValues<double>&, Rows, ColumnSet,
-                                                        Workers&);
-
 }  // namespace kvreplay

@@ -86,7 +86,4 @@ class EntryMap {
 std::vector<double> entries_reference(const HeadGroup<double>& group, Index g, Index i, Entry entry,
                                       const std::vector<Index>& tokens);
 
-extern template class EntryMap<float>;
-extern template class EntryMap<double>;
-
 }  // namespace kvreplay

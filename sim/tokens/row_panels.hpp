@@ -21,13 +21,4 @@ template <class T>
 void finish_panel(const HeadGroup<T>& group, const PreparedValues<T>& values, Index g, const TileInput<T>& in,
                   Index panel, const SoftmaxPanel<T>& state, T* constants, LargestScores* largest);
 
-#define KVREPLAY_ROW_PANELS(T)                                                            \
-  extern template void start_state(const HeadGroup<T>&, const PreparedValues<T>&, Index,  \
-                                   const TileInput<T>&, bool, const SoftmaxPanel<T>&);    \
-  extern template void finish_panel(const HeadGroup<T>&, const PreparedValues<T>&, Index, \
-                                    const TileInput<T>&, Index, const SoftmaxPanel<T>&, T*, LargestScores*);
-KVREPLAY_ROW_PANELS(float)
-KVREPLAY_ROW_PANELS(double)
-#undef KVREPLAY_ROW_PANELS
-
 }  // namespace kvreplay

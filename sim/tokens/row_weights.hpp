@@ -9,7 +9,4 @@ namespace kvreplay {
 template <class T>
 std::vector<ColumnTotals> row_weights(const HeadGroup<T>& group, Index row, Workers& workers);
 
-extern template std::vector<ColumnTotals> row_weights(const HeadGroup<float>&, Index, Workers&);
-extern template std::vector<ColumnTotals> row_weights(const HeadGroup<double>&, Index, Workers&);
-
 }  // namespace kvreplay

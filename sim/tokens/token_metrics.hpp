@@ -116,7 +116,4 @@ TokenMetrics token_metrics_cpu(const HeadGroup<T>& group, const TokenOptions& op
 TokenMetrics token_metrics_cuda(const HeadGroup<float>& group, const TokenOptions& options, Workers& workers,
                                 Products products = Products::f32);
 
-extern template TokenMetrics token_metrics_cpu(const HeadGroup<float>&, const TokenOptions&, Workers&);
-extern template TokenMetrics token_metrics_cpu(const HeadGroup<double>&, const TokenOptions&, Workers&);
-
 }  // namespace kvreplay

@@ -18,9 +18,4 @@ template <class T>
 TokenMetrics token_metrics_by(const PassesOf<T>& passes, const HeadGroup<T>& group,
                               const TokenOptions& options, Workers& workers);
 
-extern template TokenMetrics token_metrics_by(const PassesOf<float>&, const HeadGroup<float>&,
-                                              const TokenOptions&, Workers&);
-extern template TokenMetrics token_metrics_by(const PassesOf<double>&, const HeadGroup<double>&,
-                                              const TokenOptions&, Workers&);
-
 }  // namespace kvreplay

@@ -1,4 +1,4 @@
-#include "analysis/agreement.hpp"
+#include "analysis/tokens/agreement.hpp"
 
 #include "tests/support/catch.hpp"
 

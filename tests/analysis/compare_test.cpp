@@ -1,4 +1,4 @@
-#include "analysis/tables/compare_report.hpp"
+#include "analysis/results/compare_report.hpp"
 #include "data/atomic_file.hpp"
 #include "tests/data/expect_error.hpp"
 #include "tests/support/catch.hpp"

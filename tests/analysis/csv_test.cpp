@@ -1,4 +1,4 @@
-#include "analysis/csv.hpp"
+#include "analysis/results/csv.hpp"
 
 #include "data/error.hpp"
 #include "tests/support/catch.hpp"

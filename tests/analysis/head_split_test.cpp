@@ -1,7 +1,7 @@
-#include "analysis/ranks/head_split.hpp"
+#include "analysis/run/head_split.hpp"
 
-#include "analysis/ranks/bytes.hpp"
-#include "analysis/ranks/ranks.hpp"
+#include "analysis/run/bytes.hpp"
+#include "analysis/run/ranks.hpp"
 #include "tests/support/catch.hpp"
 
 #include <algorithm>

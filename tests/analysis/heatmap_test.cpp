@@ -1,6 +1,6 @@
-#include "analysis/png/heatmap.hpp"
+#include "analysis/drawing/heatmap.hpp"
 
-#include "analysis/png/heatmap_layout.hpp"
+#include "analysis/drawing/heatmap_layout.hpp"
 #include "data/error.hpp"
 #include "tests/analysis/picture.hpp"
 #include "tests/support/catch.hpp"

@@ -1,5 +1,5 @@
-#include "analysis/nearest_name.hpp"
-#include "analysis/progress.hpp"
+#include "analysis/options/nearest_name.hpp"
+#include "analysis/run/progress.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace kvreplay;

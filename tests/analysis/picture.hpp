@@ -1,6 +1,6 @@
 #pragma once
 
-#include "analysis/png/canvas.hpp"
+#include "analysis/drawing/canvas.hpp"
 #include "tests/support/catch.hpp"
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-#include "analysis/report/axis.hpp"
+#include "analysis/drawing/axis.hpp"
 #include "analysis/report/cell_map.hpp"
 #include "analysis/report/figure.hpp"
 #include "analysis/report/interval_plot.hpp"

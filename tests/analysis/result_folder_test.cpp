@@ -1,4 +1,4 @@
-#include "analysis/result_folder.hpp"
+#include "analysis/results/result_folder.hpp"
 
 #include "data/error.hpp"
 #include "tests/support/catch.hpp"

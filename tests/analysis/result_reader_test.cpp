@@ -1,4 +1,4 @@
-#include "analysis/tables/result_reader.hpp"
+#include "analysis/results/result_reader.hpp"
 
 #include "data/atomic_file.hpp"
 #include "data/npy_write.hpp"

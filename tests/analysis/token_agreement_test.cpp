@@ -1,4 +1,4 @@
-#include "analysis/token_agreement.hpp"
+#include "analysis/tokens/token_agreement.hpp"
 
 #include "tests/support/catch.hpp"
 

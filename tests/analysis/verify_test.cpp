@@ -1,4 +1,4 @@
-#include "analysis/verify.hpp"
+#include "analysis/verify/verify.hpp"
 
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/support/catch.hpp"

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "sim/tokens/column_totals_cuda.hpp"
+#include "sim/tokens/cuda/column_totals_cuda.hpp"
 
 #include <cstdint>
 #include <vector>

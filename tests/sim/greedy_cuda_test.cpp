@@ -1,5 +1,5 @@
 #include "data/error.hpp"
-#include "sim/eviction/exact/exact_error_cuda.hpp"
+#include "sim/eviction/exact/cuda/exact_error_cuda.hpp"
 #include "tests/sim/greedy_checks.hpp"
 #include "tests/support/cuda_devices.hpp"
 

@@ -1,6 +1,6 @@
 #include "data/error.hpp"
 #include "sim/cuda/half.hpp"
-#include "sim/tokens/column_totals_cuda.hpp"
+#include "sim/tokens/cuda/column_totals_cuda.hpp"
 #include "sim/tokens/token_metrics.hpp"
 #include "tests/support/cases.hpp"
 #include "tests/support/catch.hpp"

@@ -1,6 +1,6 @@
 #include "viewer/work/figure_map.hpp"
 
-#include "analysis/tables/result_reader.hpp"
+#include "analysis/results/result_reader.hpp"
 #include "data/atomic_file.hpp"
 #include "data/npy_write.hpp"
 #include "tests/analysis/kvreplay_program.hpp"

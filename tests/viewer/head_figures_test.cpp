@@ -1,6 +1,6 @@
 #include "viewer/work/head_figures.hpp"
 
-#include "analysis/tables/result_reader.hpp"
+#include "analysis/results/result_reader.hpp"
 #include "data/npy_write.hpp"
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/analysis/result_files.hpp"

@@ -1,6 +1,6 @@
 #include "viewer/work/query_head.hpp"
 
-#include "analysis/tables/result_reader.hpp"
+#include "analysis/results/result_reader.hpp"
 #include "data/dump.hpp"
 #include "data/error.hpp"
 #include "sim/eviction/cache_group.hpp"

@@ -1,6 +1,6 @@
 #include "viewer/work/scatter.hpp"
 
-#include "analysis/agreement.hpp"
+#include "analysis/tokens/agreement.hpp"
 #include "tests/support/catch.hpp"
 
 #include <algorithm>

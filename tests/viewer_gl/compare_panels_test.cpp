@@ -1,8 +1,8 @@
 // The panels that hold a score against a reference, by hand: lasso, click, budget line, settings.
 
-#include "analysis/agreement.hpp"
+#include "analysis/tokens/agreement.hpp"
 #include "tests/viewer_gl/dashboard.hpp"
-#include "viewer/panels/curve_modes.hpp"
+#include "viewer/panels/curves/curve_modes.hpp"
 #include "viewer/panels/make_panels.hpp"
 #include "viewer/widgets/theme.hpp"
 

@@ -1,12 +1,12 @@
 #pragma once
 
-#include "viewer/app/state.hpp"
 #include "viewer/app/watcher.hpp"
 #include "viewer/gl/host.hpp"
 #include "viewer/model/layout.hpp"
 #include "viewer/model/session.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/work/desk.hpp"
+#include "viewer/work/state.hpp"
 
 #include <array>
 #include <filesystem>

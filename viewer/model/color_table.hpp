@@ -1,6 +1,6 @@
 #pragma once
 
-#include "analysis/png/color_map.hpp"
+#include "analysis/drawing/color_map.hpp"
 
 #include <array>
 #include <optional>

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "viewer/app/state.hpp"
 #include "viewer/work/desk.hpp"
+#include "viewer/work/state.hpp"
 
 #include <nlohmann/json.hpp>
 

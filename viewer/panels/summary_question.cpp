@@ -1,5 +1,5 @@
-#include "analysis/result_folder.hpp"
-#include "analysis/tables/result_reader.hpp"
+#include "analysis/results/result_folder.hpp"
+#include "analysis/results/result_reader.hpp"
 #include "viewer/panels/questions.hpp"
 
 #include <fmt/format.h>

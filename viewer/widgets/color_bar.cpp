@@ -1,6 +1,6 @@
 // A heatmap's colour bar, and the popup behind it in which colours, scale and range are chosen.
 
-#include "analysis/png/ticks.hpp"
+#include "analysis/drawing/ticks.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/heatmap_view.hpp"

@@ -1,6 +1,6 @@
 #include "viewer/widgets/controls.hpp"
 
-#include "analysis/png/ticks.hpp"
+#include "analysis/drawing/ticks.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/widgets/theme.hpp"
 

@@ -1,6 +1,6 @@
 // What stands on and around a heatmap's cells: axes, values, marks.
 
-#include "analysis/png/ticks.hpp"
+#include "analysis/drawing/ticks.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/widgets/heatmap_view.hpp"
 #include "viewer/widgets/theme.hpp"

@@ -1,10 +1,10 @@
 #include "viewer/work/budget_view.hpp"
 
-#include "analysis/agreement.hpp"
 #include "analysis/budgets/head_orders.hpp"
 #include "analysis/eviction/eviction_names.hpp"
 #include "analysis/eviction/head_ranking.hpp"
-#include "analysis/scoped_figures.hpp"
+#include "analysis/results/scoped_figures.hpp"
+#include "analysis/tokens/agreement.hpp"
 #include "data/error.hpp"
 #include "sim/eviction/kept_outputs.hpp"
 #include "viewer/work/policy_settings.hpp"

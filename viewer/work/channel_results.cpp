@@ -1,6 +1,6 @@
 #include "viewer/work/channel_results.hpp"
 
-#include "analysis/result_folder.hpp"
+#include "analysis/results/result_folder.hpp"
 #include "data/error.hpp"
 #include "data/npy/npy_header.hpp"
 #include "sim/channels/channel_interaction.hpp"

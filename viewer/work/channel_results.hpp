@@ -1,6 +1,6 @@
 #pragma once
 
-#include "analysis/tables/result_reader.hpp"
+#include "analysis/results/result_reader.hpp"
 #include "viewer/work/channel_view.hpp"
 
 #include <optional>

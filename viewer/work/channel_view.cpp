@@ -3,7 +3,7 @@
 #include "analysis/channels/channel_names.hpp"
 #include "analysis/channels/rope_pair_share.hpp"
 #include "analysis/eviction/eviction_names.hpp"
-#include "analysis/scoped_figures.hpp"
+#include "analysis/results/scoped_figures.hpp"
 #include "data/error.hpp"
 #include "sim/channels/channel_interaction.hpp"
 #include "sim/compression/compressed_outputs.hpp"

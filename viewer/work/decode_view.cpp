@@ -1,6 +1,6 @@
 #include "viewer/work/decode_view.hpp"
 
-#include "analysis/scoped_figures.hpp"
+#include "analysis/results/scoped_figures.hpp"
 #include "data/error.hpp"
 
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "analysis/eviction/head_ranking.hpp"
-#include "analysis/left_out.hpp"
+#include "analysis/run/left_out.hpp"
 #include "sim/eviction/decode/decode.hpp"
 #include "viewer/work/desk.hpp"
 #include "viewer/work/policy_settings.hpp"

@@ -1,6 +1,6 @@
 #include "viewer/work/figure_map.hpp"
 
-#include "analysis/tables/result_reader.hpp"
+#include "analysis/results/result_reader.hpp"
 #include "data/error.hpp"
 #include "viewer/model/numbers.hpp"
 

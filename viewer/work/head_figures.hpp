@@ -1,6 +1,6 @@
 #pragma once
 
-#include "analysis/token_agreement.hpp"
+#include "analysis/tokens/token_agreement.hpp"
 #include "sim/head_group.hpp"
 #include "sim/schedule.hpp"
 #include "sim/tokens/token_metrics.hpp"

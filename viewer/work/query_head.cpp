@@ -1,7 +1,7 @@
 #include "viewer/work/query_head.hpp"
 
-#include "analysis/result_folder.hpp"
-#include "analysis/tables/result_reader.hpp"
+#include "analysis/results/result_folder.hpp"
+#include "analysis/results/result_reader.hpp"
 #include "data/error.hpp"
 #include "data/npy/npy_header.hpp"
 

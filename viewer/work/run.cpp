@@ -1,7 +1,7 @@
 #include "viewer/work/run.hpp"
 
-#include "analysis/fingerprint.hpp"
-#include "analysis/tables/result_reader.hpp"
+#include "analysis/results/result_reader.hpp"
+#include "analysis/run/fingerprint.hpp"
 #include "data/error.hpp"
 #include "viewer/work/head_cache.hpp"
 

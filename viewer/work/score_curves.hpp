@@ -1,6 +1,6 @@
 #pragma once
 
-#include "analysis/agreement.hpp"
+#include "analysis/tokens/agreement.hpp"
 #include "sim/schedule.hpp"
 #include "sim/tokens/token_metrics.hpp"
 

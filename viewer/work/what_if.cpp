@@ -1,7 +1,7 @@
 #include "viewer/work/what_if.hpp"
 
 #include "analysis/eviction/head_evictions.hpp"
-#include "analysis/scoped_figures.hpp"
+#include "analysis/results/scoped_figures.hpp"
 #include "data/error.hpp"
 #include "viewer/model/numbers.hpp"
 

@@ -115,17 +115,4 @@ DecodeReplay<double> decode_replay_reference(const HeadGroup<double>& group, con
                                              const KeptSet& start, Index budget,
                                              const DecodeOptions& options);
 
-#define KVREPLAY_DECODE(T)                                                                                \
-  extern template Matrix<double> decode_start_scores(const HeadGroup<T>&, const EvictionRule&,            \
-                                                     const DecodeOptions&, Workers&, const Backend&);     \
-  extern template std::vector<Matrix<T>> decode_full_outputs(const HeadGroup<T>&, Workers&);              \
-  extern template DecodeReplay<T> decode_replay(const HeadGroup<T>&, const EvictionRule&, const KeptSet&, \
-                                                Index, const DecodeOptions&, const Matrix<double>&,       \
-                                                const std::vector<Matrix<T>>&, Workers&);                 \
-  extern template std::vector<DecodeReplay<T>> decode_replays(                                            \
-      const HeadGroup<T>&, std::span<const DecodeRequest>, const std::vector<Matrix<T>>&, Workers&);
-KVREPLAY_DECODE(float)
-KVREPLAY_DECODE(double)
-#undef KVREPLAY_DECODE
-
 }  // namespace kvreplay

@@ -99,11 +99,4 @@ class AttentionRows {
   [[noreturn]] void overflow(Index r) const;
 };
 
-extern template class TokenSlots<float>;
-extern template class TokenSlots<double>;
-extern template class AttentionRows<float>;
-extern template class AttentionRows<double>;
-extern template hwy::AlignedFreeUniquePtr<float[]> aligned_zeros(Index);
-extern template hwy::AlignedFreeUniquePtr<double[]> aligned_zeros(Index);
-
 }  // namespace kvreplay

@@ -83,7 +83,4 @@ class RowScores {
   void take_differences(const TokenSlots<T>& slots);
 };
 
-extern template class RowScores<float>;
-extern template class RowScores<double>;
-
 }  // namespace kvreplay

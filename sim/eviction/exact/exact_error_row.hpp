@@ -1,6 +1,6 @@
 #pragma once
 
-#include "sim/eviction/exact/exact_error_kernels.hpp"
+#include "sim/eviction/exact/exact_error_simd.hpp"
 
 #include <cmath>
 #include <limits>

@@ -1,0 +1,59 @@
+#include "analysis/drawing/color_map.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numbers>
+
+namespace kvreplay::png {
+namespace {
+
+// Both ends stand at the same lightness and chroma, which both hues reach within sRGB.
+constexpr double kEndLightness = 0.40;
+constexpr double kEndChroma = 0.155;
+constexpr double kRedHue = 25.0 / 180 * std::numbers::pi;
+constexpr double kBlueHue = 259.0 / 180 * std::numbers::pi;
+
+constexpr double kLightest = 0.97, kDarkest = 0.32;
+constexpr double kFirstHue = 105.0 / 180 * std::numbers::pi;
+constexpr double kLastHue = 270.0 / 180 * std::numbers::pi;
+
+std::uint8_t srgb_byte(double linear) {
+  const double x = std::clamp(linear, 0.0, 1.0);
+  const double encoded = x <= 0.0031308 ? 12.92 * x : 1.055 * std::pow(x, 1 / 2.4) - 0.055;
+  return static_cast<std::uint8_t>(std::lround(255 * encoded));
+}
+
+/// Björn Ottosson's Oklab (2020) to sRGB.
+Rgb from_oklab(double lightness, double a, double b) {
+  const auto cube = [](double x) { return x * x * x; };
+  const double l = cube(lightness + 0.3963377774 * a + 0.2158037573 * b);
+  const double m = cube(lightness - 0.1055613458 * a - 0.0638541728 * b);
+  const double s = cube(lightness - 0.0894841775 * a - 1.2914855480 * b);
+  return {srgb_byte(+4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s),
+          srgb_byte(-1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s),
+          srgb_byte(-0.0041960863 * l - 0.7034186147 * m + 1.7076147010 * s)};
+}
+
+}  // namespace
+
+Rgb diverging_color(double t) {
+  if (std::isnan(t)) return kNoValue;
+  if (t == 0) return kWhite;
+  const double size = std::min(std::abs(t), 1.0);
+  const double hue = t > 0 ? kRedHue : kBlueHue;
+  // Chroma rises early: small values show their sign, and the middle is not washed out.
+  const double chroma = kEndChroma * size * (2 - size);
+  return from_oklab(1 - (1 - kEndLightness) * size, chroma * std::cos(hue), chroma * std::sin(hue));
+}
+
+Rgb sequential_color(double t) {
+  if (std::isnan(t)) return kNoValue;
+  const double x = std::clamp(t, 0.0, 1.0);
+  const double hue = kFirstHue + (kLastHue - kFirstHue) * x;
+  // What sRGB reaches at every lightness on the way.
+  const double chroma = 0.04 + 0.06 * x + 0.04 * std::sin(std::numbers::pi * x);
+  return from_oklab(kLightest - (kLightest - kDarkest) * x, chroma * std::cos(hue), chroma * std::sin(hue));
+}
+
+}  // namespace kvreplay::png

@@ -1,0 +1,336 @@
+#include "analysis/results/compare.hpp"
+
+#include "analysis/options/nearest_name.hpp"
+#include "analysis/tokens/agreement.hpp"
+#include "data/error.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+#include <unordered_map>
+
+namespace kvreplay {
+namespace {
+
+constexpr double kNoValue = std::numeric_limits<double>::quiet_NaN();
+
+void add_leaves(const nlohmann::ordered_json& value, const std::string& key,
+                std::vector<std::pair<std::string, std::string>>& leaves) {
+  if (!value.is_object())
+    return leaves.emplace_back(key, value.is_string() ? value.get<std::string>() : value.dump()), void();
+  for (const auto& [name, inner] : value.items()) add_leaves(inner, key + "." + name, leaves);
+}
+
+/// The settings, but "options.<analysis>: as asked" for an analysis that `other` did not run.
+std::vector<std::pair<std::string, std::string>> settings_of(const ResultReader& results,
+                                                             const ResultReader& other) {
+  std::vector<std::pair<std::string, std::string>> leaves;
+  for (const char* key : {"dump", "precision", "layers", "shard"})
+    if (results.summary().contains(key)) add_leaves(results.summary()[key], key, leaves);
+  const auto options_of = [](const ResultReader& side) {
+    return side.summary().value("options", nlohmann::ordered_json::object());
+  };
+  const auto mine = options_of(results), theirs = options_of(other);
+  for (const auto& [analysis, options] : mine.items()) {
+    const std::string key = fmt::format("options.{}", analysis);
+    if (theirs.contains(analysis))
+      add_leaves(options, key, leaves);
+    else
+      leaves.emplace_back(key, "as asked");
+  }
+  return leaves;
+}
+
+/// One side's table in memory.
+struct SideTable {
+  std::vector<std::string> keys;  // the names, without the filter's
+  Names names;                    // joined keys
+  std::vector<double> values;
+  std::string missing;  // why the filter lets nothing through; empty where it does
+};
+
+/// What a filter lets through of one table.
+SideTable read_side(const ResultReader& results, const TableFormat& format, const KeyFilter& filter,
+                    const char* option) {
+  SideTable side;
+  const std::vector<std::string> names = figure_keys(format);
+  std::vector<std::optional<std::string>> wanted;
+  std::vector<std::set<std::string>> met(names.size());
+  for (const std::string& name : names) {
+    const auto found = filter.find(name);
+    wanted.push_back(found == filter.end() ? std::nullopt : std::optional(found->second));
+    if (!wanted.back()) side.keys.push_back(name);
+  }
+  const std::string file = (results.folder() / fmt::format("{}.csv", format.name)).string();
+  std::vector<std::string> kept;
+  each_figure(results, format, [&](std::span<const std::string> keys, double value) {
+    kept.clear();
+    bool passes = true;
+    for (std::size_t k = 0; k < keys.size(); ++k) {
+      if (!wanted[k]) {
+        kept.push_back(keys[k]);
+        continue;
+      }
+      met[k].insert(keys[k]);
+      passes = passes && keys[k] == *wanted[k];
+    }
+    if (!passes) return;
+    const std::string key = joined(kept);
+    if (!side.names.add(key).second) throw InputError(file, "every row once", "two of " + key);
+    side.values.push_back(value);
+  });
+  for (std::size_t k = 0; k < names.size() && side.missing.empty(); ++k)
+    if (wanted[k] && !met[k].contains(*wanted[k]))
+      side.missing =
+          fmt::format("{} {}={}: expected a value in {}, found {}", option, names[k], *wanted[k], file,
+                      met[k].empty() ? std::string("no rows") : fmt::format("{}", fmt::join(met[k], ", ")));
+  return side;
+}
+
+/// The figures of heads by their keys behind layer and head, of those that are asked for.
+class HeadFigureIndex {
+ public:
+  struct Head {
+    std::string place;  // "layer,kv_head"
+    double value;
+  };
+
+  HeadFigureIndex(const SideTable& side, const std::set<std::string>& wanted) {
+    for (std::size_t i = 0; i < side.names.size(); ++i) {
+      const std::string& name = side.names[i];
+      const std::size_t layer = name.find(','), head = name.find(',', layer + 1);
+      if (layer == 0 || head == layer + 1) continue;  // of the model, of a layer
+      const std::string rest = name.substr(head + 1);
+      if (wanted.contains(rest)) heads_[rest].push_back({name.substr(0, head), side.values[i]});
+    }
+  }
+
+  const std::vector<Head>& of(const std::string& rest) const {
+    static const std::vector<Head> none;
+    const auto found = heads_.find(rest);
+    return found == heads_.end() ? none : found->second;
+  }
+
+ private:
+  std::unordered_map<std::string, std::vector<Head>> heads_;
+};
+
+std::array<double, 3> quartiles(const std::vector<HeadFigureIndex::Head>& heads) {
+  std::vector<double> values;
+  for (const auto& head : heads)
+    if (!std::isnan(head.value)) values.push_back(head.value);
+  return {quantile(values, 0.25), quantile(values, 0.5), quantile(values, 0.75)};
+}
+
+HeadAgreement head_agreement(const std::vector<HeadFigureIndex::Head>& a,
+                             const std::vector<HeadFigureIndex::Head>& b, bool same) {
+  HeadAgreement agreed;
+  agreed.a = quartiles(a);
+  agreed.b = quartiles(b);
+  agreed.median_difference = agreed.largest_difference = agreed.spearman = kNoValue;
+  if (!same) return agreed;
+  std::unordered_map<std::string, double> other;
+  for (const auto& head : b) other[head.place] = head.value;
+  std::vector<double> left, right, differences;
+  for (const auto& head : a) {
+    const auto found = other.find(head.place);
+    const double apart = found == other.end() ? kNoValue : std::abs(difference(head.value, found->second));
+    if (std::isnan(apart)) continue;
+    left.push_back(head.value);
+    right.push_back(found->second);
+    differences.push_back(apart);
+    if (std::isnan(agreed.largest_difference) || apart > agreed.largest_difference) {
+      agreed.largest_difference = apart;
+      agreed.largest_at = head.place;
+      std::replace(agreed.largest_at.begin(), agreed.largest_at.end(), ',', '.');
+    }
+  }
+  agreed.heads = static_cast<Index>(left.size());
+  agreed.median_difference = quantile(differences, 0.5);
+  if (left.size() > 1) agreed.spearman = kvreplay::agreement(left, right, false)[Figure::spearman];
+  return agreed;
+}
+
+RankOrder ranks_of(const std::string& setting, std::vector<ComparedFigure> figures, Better better) {
+  std::erase_if(figures, [](const ComparedFigure& f) { return std::isnan(f.a) || std::isnan(f.b); });
+  const double sign = better == Better::larger ? -1 : 1;
+  RankOrder ranks{setting, {}, {}, {}};
+  const auto order = [&](double ComparedFigure::*side, std::vector<std::string>& names) {
+    std::vector<const ComparedFigure*> sorted;
+    for (const ComparedFigure& figure : figures) sorted.push_back(&figure);
+    std::stable_sort(sorted.begin(), sorted.end(), [&](const ComparedFigure* x, const ComparedFigure* y) {
+      return sign * (x->*side) < sign * (y->*side);
+    });
+    for (const ComparedFigure* figure : sorted) names.push_back(figure->item);
+  };
+  order(&ComparedFigure::a, ranks.a);
+  order(&ComparedFigure::b, ranks.b);
+  struct Swap {
+    std::pair<std::string, std::string> items;
+    double margin;
+  };
+  std::vector<Swap> swaps;
+  for (std::size_t i = 0; i < figures.size(); ++i)
+    for (std::size_t j = i + 1; j < figures.size(); ++j) {
+      const double in_a = sign * (figures[j].a - figures[i].a), in_b = sign * (figures[j].b - figures[i].b);
+      if (!(in_a < 0 && in_b > 0) && !(in_a > 0 && in_b < 0)) continue;
+      const auto &first = figures[in_a > 0 ? i : j], &second = figures[in_a > 0 ? j : i];
+      swaps.push_back({{first.item, second.item}, std::min(std::abs(in_a), std::abs(in_b))});
+    }
+  std::stable_sort(swaps.begin(), swaps.end(),
+                   [](const Swap& x, const Swap& y) { return x.margin > y.margin; });
+  for (Swap& swap : swaps) ranks.swaps.push_back(std::move(swap.items));
+  return ranks;
+}
+
+std::vector<ComparedPivot> compared_pivots(const TableComparison& table, const SideTable& a,
+                                           const SideTable& b, bool same) {
+  std::vector<std::vector<std::string>> model;
+  std::vector<std::size_t> row_of;
+  for (std::size_t i = 0; i < table.rows.size(); ++i) {
+    std::vector<std::string> keys = split_fields(table.rows[i].key);
+    if (level_of(keys) != Level::model) continue;
+    model.push_back(std::move(keys));
+    row_of.push_back(i);
+  }
+  const std::vector<Pivot> laid_out = pivots(table.table, table.keys, model);
+  const auto rest_of = [&](std::size_t cell) { return joined(std::span(model[cell]).subspan(2)); };
+  std::set<std::string> wanted;
+  for (const Pivot& pivot : laid_out)
+    for (const auto& cells : pivot.cells)
+      for (const auto& cell : cells)
+        if (cell) wanted.insert(rest_of(*cell));
+  const HeadFigureIndex heads_a(a, wanted), heads_b(b, wanted);
+
+  std::vector<ComparedPivot> compared;
+  for (const Pivot& pivot : laid_out) {
+    ComparedPivot mine{pivot.metric, pivot.title, pivot.better, {}, {}};
+    const std::vector<std::string> names = item_names(pivot).names;
+    for (std::size_t s = 0; s < pivot.settings.size(); ++s) {
+      const std::size_t begin = mine.figures.size();
+      for (std::size_t i = 0; i < names.size(); ++i) {
+        if (!pivot.cells[i][s]) continue;
+        const TableComparison::Row& row = table.rows[row_of[*pivot.cells[i][s]]];
+        const std::string rest = rest_of(*pivot.cells[i][s]);
+        mine.figures.push_back({names[i], pivot.settings[s], row.a, row.b,
+                                head_agreement(heads_a.of(rest), heads_b.of(rest), same)});
+      }
+      if (pivot.better != Better::none)
+        mine.ranks.push_back(ranks_of(
+            pivot.settings[s],
+            {mine.figures.begin() + static_cast<std::ptrdiff_t>(begin), mine.figures.end()}, pivot.better));
+    }
+    compared.push_back(std::move(mine));
+  }
+  return compared;
+}
+
+TableComparison compare_tables(const TableFormat& format, const SideTable& a, const SideTable& b, bool same) {
+  TableComparison table;
+  table.table = format.name;
+  table.keys = a.keys;
+  const auto counts = [&](const std::string& key) { return same || key.starts_with(",,"); };
+  double largest = 0;
+  for (std::size_t i = 0; i < a.names.size(); ++i) {
+    if (!counts(a.names[i])) continue;
+    const auto other = b.names.find(a.names[i]);
+    if (!other) {
+      ++table.only_a;
+      continue;
+    }
+    const double left = a.values[i], right = b.values[*other], apart = std::abs(difference(left, right));
+    table.rows.push_back({a.names[i], left, right});
+    if (std::isnan(apart) ? std::isnan(left) != std::isnan(right) : apart > 0) ++table.differing;
+    if (apart > largest) {
+      largest = apart;
+      table.largest = table.rows.size() - 1;
+    }
+  }
+  for (std::size_t i = 0; i < b.names.size(); ++i)
+    if (counts(b.names[i]) && !a.names.find(b.names[i])) ++table.only_b;
+  table.pivots = compared_pivots(table, a, b, same);
+  return table;
+}
+
+bool has_keys(const TableFormat& format, const KeyFilter& filter) {
+  const std::vector<std::string> keys = figure_keys(format);
+  return std::all_of(filter.begin(), filter.end(), [&](const auto& item) {
+    return std::find(keys.begin(), keys.end(), item.first) != keys.end();
+  });
+}
+
+void check_filters(const KeyFilter& left, const KeyFilter& right) {
+  std::set<std::string> known;
+  for (const TableFormat& format : table_formats())
+    for (const std::string& key : figure_keys(format))
+      if (key != "layer" && key != "kv_head") known.insert(key);
+  const auto check = [&](const KeyFilter& mine, const KeyFilter& other, const char* option,
+                         const char* other_option) {
+    for (const auto& [key, value] : mine) {
+      if (!known.contains(key))
+        throw InputError(option, fmt::format("a key of a table: {}", fmt::join(known, ", ")),
+                         fmt::format("'{}'{}", key, did_you_mean(key, {known.begin(), known.end()})));
+      if (!other.contains(key))
+        throw InputError(other_option, fmt::format("a value of {} too, as {} has one", key, option), "none");
+    }
+  };
+  check(left, right, "--left", "--right");
+  check(right, left, "--right", "--left");
+}
+
+}  // namespace
+
+std::vector<RunDifference> run_differences(const ResultReader& a, const ResultReader& b) {
+  const auto left = settings_of(a, b), right = settings_of(b, a);
+  const auto value_in = [](const auto& settings, const std::string& key) {
+    for (const auto& [name, value] : settings)
+      if (name == key) return value;
+    return std::string("none");
+  };
+  std::vector<RunDifference> differences;
+  for (const auto& [key, value] : left)
+    if (const std::string other = value_in(right, key); other != value)
+      differences.push_back({key, value, other});
+  for (const auto& [key, value] : right)
+    if (value_in(left, key) == "none" && value != "none") differences.push_back({key, "none", value});
+  return differences;
+}
+
+double difference(double a, double b) { return a == b ? 0 : b - a; }
+
+bool same_heads(const ResultReader& a, const ResultReader& b) {
+  return a.layers() == b.layers() && a.shape().n_kv == b.shape().n_kv;
+}
+
+std::vector<TableComparison> compare(const ResultReader& a, const KeyFilter& left, const ResultReader& b,
+                                     const KeyFilter& right) {
+  check_filters(left, right);
+  const std::vector<std::string> in_a = a.table_names(), in_b = b.table_names();
+  std::vector<TableComparison> tables;
+  std::string why_not;  // the filters meet no rows
+  for (const std::string& name : in_a) {
+    const TableFormat& format = *table_format(name);
+    if (std::find(in_b.begin(), in_b.end(), name) == in_b.end() || !has_keys(format, left)) continue;
+    const SideTable mine = read_side(a, format, left, "--left"),
+                    other = read_side(b, format, right, "--right");
+    if (const std::string& missing = mine.missing.empty() ? other.missing : mine.missing; !missing.empty()) {
+      if (why_not.empty()) why_not = missing;
+      continue;
+    }
+    tables.push_back(compare_tables(format, mine, other, same_heads(a, b)));
+  }
+  if (tables.empty() && !why_not.empty()) throw InputError(why_not);
+  if (tables.empty())
+    throw InputError(
+        fmt::format("{} and {}", a.folder().string(), b.folder().string()),
+        left.empty() ? std::string("a table in both") : "a table in both with the keys of --left and --right",
+        fmt::format("{} in the first, {} in the second",
+                    in_a.empty() ? "none" : fmt::format("{}", fmt::join(in_a, ", ")),
+                    in_b.empty() ? "none" : fmt::format("{}", fmt::join(in_b, ", "))));
+  return tables;
+}
+
+}  // namespace kvreplay

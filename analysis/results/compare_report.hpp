@@ -1,0 +1,55 @@
+#pragma once
+
+#include "analysis/results/compare.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace kvreplay {
+
+/// Two folders and all that is to be said of them.
+struct FolderComparison {
+  struct Side {
+    std::string folder, model;
+    KeyFilter filter;
+  } a, b;
+  bool same_heads = true;
+  std::vector<RunDifference> run;
+  std::vector<TableComparison> tables;
+  std::vector<std::string> only_a, only_b;  ///< tables of one side
+};
+
+FolderComparison comparison_of(const ResultReader& a, const KeyFilter& left, const ResultReader& b,
+                               const KeyFilter& right);
+
+/// The folder, the model and the filter.
+std::string side_text(const FolderComparison::Side& side);
+
+/// Who is told what there is to say of a comparison, in order.
+class ComparisonPage {
+ public:
+  using Lines = std::vector<std::vector<std::string>>;
+
+  virtual ~ComparisonPage() = default;
+  virtual void heading(const std::string& text) = 0;  ///< of a part: the runs, then every table by its name
+  virtual void title(const std::string& text) = 0;    ///< of a table of figures within a part
+  virtual void line(const std::string& text) = 0;
+  virtual void table(const Lines& lines) = 0;  ///< the first line is the header
+};
+/// Tells all of it, with the `most` largest differences of every block (of correlations the difference itself
+/// counts, of all else its share of the larger value).
+void describe(const FolderComparison& comparison, std::size_t most, ComparisonPage& page);
+
+/// The same as it is printed, and in Markdown.
+std::string plain_text(const FolderComparison& comparison, std::size_t most);
+std::string markdown_text(const FolderComparison& comparison, std::size_t most);
+/// Everything that plain_text() may say, without a limit; NaN as null.
+nlohmann::ordered_json json_of(const FolderComparison& comparison);
+
+/// compare_<table>.csv: the keys, a, b, difference, ratio.
+void write_csv(const TableComparison& table, const std::filesystem::path& folder);
+
+}  // namespace kvreplay

@@ -1,0 +1,58 @@
+#include "analysis/results/csv.hpp"
+
+#include <charconv>
+#include <cmath>
+#include <span>
+
+namespace kvreplay {
+
+std::string shortest(double value) {
+  if (std::isnan(value)) return "nan";
+  char digits[32];
+  const auto end = std::to_chars(digits, digits + sizeof(digits), value).ptr;
+  return std::string(digits, end);
+}
+
+std::string csv_field(std::string_view text) {
+  if (text.find_first_of(",\"\n\r") == std::string_view::npos) return std::string(text);
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"') quoted += '"';
+    quoted += c;
+  }
+  return quoted + '"';
+}
+
+CsvFile::CsvFile(const std::filesystem::path& path, std::string_view header) : file_(path) {
+  buffer_ += header;
+  buffer_ += '\n';
+}
+
+CsvFile& CsvFile::add(std::string_view field) {
+  if (row_open_) buffer_ += ',';
+  row_open_ = true;
+  buffer_ += csv_field(field);
+  return *this;
+}
+
+CsvFile& CsvFile::add(double value) { return add(std::string_view(shortest(value))); }
+
+void CsvFile::end_row() {
+  constexpr std::size_t kFull = std::size_t{1} << 20;
+  buffer_ += '\n';
+  row_open_ = false;
+  ++rows_;
+  if (buffer_.size() >= kFull) flush();
+}
+
+void CsvFile::finish() {
+  flush();
+  file_.commit();
+}
+
+void CsvFile::flush() {
+  file_.write(std::as_bytes(std::span(buffer_)));
+  buffer_.clear();
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,124 @@
+#include "analysis/results/csv_reader.hpp"
+
+#include "data/error.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <system_error>
+#include <utility>
+
+namespace kvreplay {
+namespace {
+
+/// What is shown of a field: short, on one line.
+std::string in_quotes(std::string_view text) {
+  std::string shown;
+  for (const char c : text.substr(0, 40)) shown += static_cast<unsigned char>(c) < 0x20 ? '?' : c;
+  return "'" + shown + (text.size() > 40 ? "...'" : "'");
+}
+
+}  // namespace
+
+std::string file_text(const std::filesystem::path& path, std::uintmax_t most) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error))
+    throw InputError(path.string(), "a file",
+                     std::filesystem::exists(path, error) ? "something else" : "none");
+  const std::uintmax_t size = std::filesystem::file_size(path, error);
+  if (!error && size > most)
+    throw InputError(path.string(), fmt::format("at most {} bytes", most), fmt::format("{}", size));
+  std::ifstream in(path, std::ios::binary);
+  std::string text(error ? 0 : static_cast<std::size_t>(size), '\0');
+  if (error || !in || !in.read(text.data(), static_cast<std::streamsize>(text.size())))
+    throw InputError(path.string() + ": cannot be read");
+  return text;
+}
+
+CsvReader::CsvReader(std::filesystem::path path) : path_(std::move(path)) {
+  constexpr std::uintmax_t kMost = std::uintmax_t{1} << 32;
+  text_ = file_text(path_, kMost);
+  if (text_.empty()) throw InputError(path_.string(), "a line of column names", "an empty file");
+  columns_.resize(read_line(columns_));
+}
+
+std::optional<std::size_t> CsvReader::column(std::string_view name) const {
+  const auto found = std::find(columns_.begin(), columns_.end(), name);
+  if (found == columns_.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - columns_.begin());
+}
+
+std::size_t CsvReader::need(std::string_view name) const {
+  if (const auto found = column(name)) return *found;
+  throw InputError(path_.string(), fmt::format("a column {}", name),
+                   "columns " + in_quotes(fmt::format("{}", fmt::join(columns_, ","))));
+}
+
+void CsvReader::fail(const std::string& expected, const std::string& found) const {
+  throw InputError(fmt::format("{}: line {}", path_.string(), line_), expected, found);
+}
+
+std::size_t CsvReader::read_line(std::vector<std::string>& row) {
+  line_ = next_line_;
+  std::size_t fields = 0;
+  while (true) {
+    if (fields == row.size()) row.emplace_back();
+    std::string& field = row[fields++];
+    field.clear();
+    if (at_ < text_.size() && text_[at_] == '"') {
+      for (++at_;;) {
+        const std::size_t quote = text_.find('"', at_);
+        if (quote == std::string::npos) fail("a quote that closes", "the end of the file");
+        field.append(text_, at_, quote - at_);
+        at_ = quote + 1;
+        if (at_ >= text_.size() || text_[at_] != '"') break;
+        field += '"';
+        ++at_;
+      }
+      next_line_ += static_cast<std::size_t>(std::count(field.begin(), field.end(), '\n'));
+    } else {
+      const std::size_t end = std::min(text_.find_first_of(",\n\"", at_), text_.size());
+      field.append(text_, at_, end - at_);
+      at_ = end;
+      if (at_ < text_.size() && text_[at_] == '\n' && field.ends_with('\r')) field.pop_back();
+    }
+    if (text_.compare(at_, 2, "\r\n") == 0) ++at_;
+    if (at_ >= text_.size()) fail("a line end", "the end of the file");
+    const char separator = text_[at_++];
+    if (separator == '\n') break;
+    if (separator != ',') fail("quotes around a whole field", "one within it");
+  }
+  ++next_line_;
+  return fields;
+}
+
+bool CsvReader::next(std::vector<std::string>& row) {
+  if (at_ >= text_.size()) return false;
+  const std::size_t fields = read_line(row);
+  if (fields != columns_.size()) fail(fmt::format("{} fields", columns_.size()), fmt::format("{}", fields));
+  row.resize(fields);
+  ++rows_;
+  return true;
+}
+
+double CsvReader::number(const std::vector<std::string>& row, std::size_t column) const {
+  const std::string& field = row[column];
+  double value = 0;
+  const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
+  if (error != std::errc() || end != field.data() + field.size())
+    fail("a number as " + columns_[column], in_quotes(field));
+  return value;
+}
+
+std::ptrdiff_t CsvReader::index(const std::vector<std::string>& row, std::size_t column) const {
+  const std::string& field = row[column];
+  std::ptrdiff_t value = 0;
+  const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
+  if (error != std::errc() || end != field.data() + field.size() || value < 0)
+    fail("a whole number as " + columns_[column], in_quotes(field));
+  return value;
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,185 @@
+#include "analysis/results/dump_set.hpp"
+
+#include "analysis/results/csv.hpp"
+#include "data/error.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <initializer_list>
+#include <optional>
+#include <system_error>
+
+namespace kvreplay {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kShape[] = {"layers", "n_q", "n_kv", "d", "d_v"};
+
+/// Whether a file or folder of the format could have this name.
+bool is_taken(const std::string& name) {
+  const auto any_of = [&](std::initializer_list<const char*> names) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  return name.empty() || name.starts_with('.') || name.starts_with("layer_") || name.ends_with(".csv") ||
+         name.ends_with(".npy") || name.ends_with(".json") ||
+         any_of({"maps", "curves", "decode", "figures", "report"});
+}
+
+std::string folder_name(const std::string& path) {
+  fs::path name = fs::absolute(path).lexically_normal();
+  if (!name.has_filename()) name = name.parent_path();  // "dump/"
+  const std::string own = fs::is_directory(path) ? name.filename().string() : name.stem().string();
+  return is_taken(own) ? "dump_" + own : own;
+}
+
+std::string heads_text(const Json& dump) {
+  return fmt::format("{} layers of {} query heads on {} KV heads of {} channels (values {})",
+                     dump["layers"].dump(), dump["n_q"].dump(), dump["n_kv"].dump(), dump["d"].dump(),
+                     dump["d_v"].dump());
+}
+
+/// The state or the summary of a folder over dumps.
+std::optional<Json> over_dumps_json(const fs::path& folder) {
+  for (const fs::path& path : {folder / "summary.json", folder / ".kvreplay" / "state.json"}) {
+    std::ifstream in(path, std::ios::binary);
+    Json json = Json::parse(in, nullptr, false);
+    if (!json.is_object()) continue;
+    if (json.contains("settings") && json["settings"].is_object()) json = json["settings"];
+    if (json.value("kind", Json()) != kOverDumps || !json.contains("dumps") || !json["dumps"].is_array())
+      continue;
+    const bool named = std::all_of(json["dumps"].begin(), json["dumps"].end(), [](const Json& dump) {
+      return dump.is_object() && dump.contains("name") && dump["name"].is_string();
+    });
+    if (named) return json;
+  }
+  return std::nullopt;
+}
+
+/// What two objects have alike, key by key.
+Json common_part(const Json& a, const Json& b) {
+  Json common = Json::object();
+  for (const auto& [key, value] : a.items()) {
+    if (!b.contains(key)) continue;
+    if (value == b[key])
+      common[key] = value;
+    else if (value.is_object() && b[key].is_object())
+      common[key] = common_part(value, b[key]);
+  }
+  return common;
+}
+
+}  // namespace
+
+std::string model_of(const std::string& name) {
+  return name.substr(0, std::min(name.find(" / "), name.find(" (")));
+}
+
+std::string DumpSet::Entry::lengths() const {
+  const Json& dump = settings["dump"];
+  const Index l = dump["l"].get<Index>(), steps = dump["T"].get<Index>() - l;
+  return fmt::format("{} candidate{}, {} decoding step{}", l, l == 1 ? "" : "s", steps,
+                     steps == 1 ? "" : "s");
+}
+
+void DumpSet::add(const std::string& path, const Dump& dump, Json settings) {
+  for (const Entry& entry : entries_) {
+    std::error_code ignored;
+    if (fs::equivalent(entry.path, path, ignored))
+      throw InputError(path, "every dump once",
+                       entry.path == path ? "it twice" : "it as " + entry.path + " too");
+  }
+  if (!entries_.empty()) {
+    const Entry& first = entries_.front();
+    const Json &its = first.settings["dump"], &mine = settings["dump"];
+    if (std::any_of(std::begin(kShape), std::end(kShape),
+                    [&](const char* key) { return its[key] != mine[key]; }))
+      throw InputError(path, fmt::format("the shape of {}, {}", first.path, heads_text(its)),
+                       heads_text(mine));
+    const std::string model = its["model"].get<std::string>();
+    if (dump.states_model() && first.settings["states_model"] == true &&
+        model_of(model) != model_of(dump.model()))
+      throw InputError(path, fmt::format("the model of {}, '{}'", first.path, model),
+                       fmt::format("'{}'", dump.model()));
+  }
+  const std::string own = folder_name(path);
+  const auto is_used = [&](const std::string& name) {
+    return std::any_of(entries_.begin(), entries_.end(),
+                       [&](const Entry& entry) { return entry.name == name; });
+  };
+  std::string name = own;
+  for (int n = 2; is_used(name); ++n) name = fmt::format("{}-{}", own, n);
+  settings["states_model"] = dump.states_model();
+  entries_.push_back({std::move(name), path, std::move(settings)});
+}
+
+Json DumpSet::settings() const {
+  Json dumps = Json::array();
+  for (const Entry& entry : entries_) {
+    const Json& dump = entry.settings["dump"];
+    Json item = {{"name", entry.name}};
+    item.update(dump);
+    dumps.push_back(std::move(item));
+  }
+  return {{"kind", kOverDumps}, {"dumps", dumps}};
+}
+
+Json DumpSet::summary(const Json& totals) const {
+  Json common = entries_.front().settings;
+  for (const Entry& entry : entries_) common = common_part(common, entry.settings);
+  Json summary = settings();
+  for (const char* key : {"precision", "layers", "options"})
+    if (common.contains(key)) summary[key] = common[key];
+  summary["confidence"] = 0.95;
+  summary["totals"] = totals;
+  return summary;
+}
+
+Existing DumpSet::existing(const fs::path& folder, Existing asked) const {
+  if (asked != Existing::resume) return asked;
+  const auto old = over_dumps_json(folder);
+  if (!old) return asked;
+  const Json mine = settings()["dumps"];
+  bool fewer = (*old)["dumps"].size() < mine.size();
+  for (const Json& dump : (*old)["dumps"]) {
+    const auto same = std::find_if(mine.begin(), mine.end(),
+                                   [&](const Json& other) { return other["name"] == dump["name"]; });
+    if (same == mine.end())
+      throw InputError(
+          fmt::format("{}: cannot resume: it was over the dump {} too, which is not given (--force "
+                      "begins anew)",
+                      folder.string(), dump["name"].get<std::string>()));
+    fewer = fewer && *same == dump;
+  }
+  // The tables are formed anew; the single folders stay as they are.
+  return fewer ? Existing::replace : asked;
+}
+
+void DumpSet::write_csv(const fs::path& path) const {
+  CsvFile csv(path, "name,model,fingerprint,l,steps");
+  for (const Entry& entry : entries_) {
+    const Json& dump = entry.settings["dump"];
+    const Index l = dump["l"].get<Index>();
+    csv.add(entry.name).add(dump["model"].get<std::string>()).add(dump["fingerprint"].get<std::string>());
+    csv.add(l).add(dump["T"].get<Index>() - l).end_row();
+  }
+  csv.finish();
+}
+
+std::vector<std::string> DumpSet::folders_in(const fs::path& folder) {
+  const auto json = over_dumps_json(folder);
+  std::vector<std::string> names;
+  if (!json) return names;
+  for (const Json& dump : (*json)["dumps"]) {
+    const std::string name = dump["name"].get<std::string>();
+    std::error_code ignored;
+    const bool results = fs::exists(folder / name / "summary.json", ignored) ||
+                         fs::exists(folder / name / ".kvreplay" / "state.json", ignored);
+    if (fs::path(name).filename() == name && !is_taken(name) && results) names.push_back(name);
+  }
+  return names;
+}
+
+}  // namespace kvreplay

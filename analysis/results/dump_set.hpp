@@ -1,0 +1,54 @@
+#pragma once
+
+#include "analysis/results/result_folder.hpp"
+#include "data/dump.hpp"
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace kvreplay {
+
+/// Several dumps of one model, with a name for each: that of the subfolder of its results.
+class DumpSet {
+ public:
+  struct Entry {
+    std::string name;  ///< the dump's folder's, made unique by -2, -3, ... in the order they were given
+    std::string path;
+    Json settings;  ///< run_settings() of a run on it alone
+
+    /// "896 candidates, 128 decoding steps"
+    std::string lengths() const;
+  };
+
+  /// Throws InputError where the dump was given before, has other layers or heads than the first one, or says
+  /// that it is of another model. Names of models count up to " / " or " (", behind which the prompt may be
+  /// told.
+  void add(const std::string& path, const Dump& dump, Json settings);
+
+  const std::vector<Entry>& entries() const { return entries_; }
+
+  /// What the folder over the dumps depends on; the runs' options are in the single folders.
+  Json settings() const;
+  /// For ResultFolder::finish(): the settings, and the options that all runs share.
+  Json summary(const Json& totals) const;
+  /// How to open `folder`. One that is resumed may have been over some of these dumps only; throws InputError
+  /// where it was over a dump that is not among them.
+  Existing existing(const std::filesystem::path& folder, Existing asked) const;
+  /// `name,model,fingerprint,l,steps`
+  void write_csv(const std::filesystem::path& path) const;
+
+  /// The subfolders with results of single dumps in a folder over dumps, finished or not; none of any other.
+  static std::vector<std::string> folders_in(const std::filesystem::path& folder);
+
+ private:
+  std::vector<Entry> entries_;
+};
+
+/// A model's name up to " / " or " (", behind which the prompt may be told.
+std::string model_of(const std::string& name);
+
+/// "kind" in summary.json.
+inline constexpr const char* kOverDumps = "over dumps";
+
+}  // namespace kvreplay

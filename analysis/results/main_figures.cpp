@@ -1,0 +1,163 @@
+#include "analysis/results/main_figures.hpp"
+
+#include "analysis/results/result_table.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace kvreplay {
+namespace {
+
+struct MainFigure {
+  std::string_view table;
+  std::string_view metric;  ///< empty: every one
+  std::string_view title;
+  std::string_view items;    ///< keys, comma-separated
+  std::string_view setting;  ///< a key, or none
+  Better better;
+};
+
+constexpr MainFigure kMainFigures[] = {
+    {"heads", "", "sum over all tokens, median over the heads", "metric", "", Better::none},
+    {"agreement", "spearman", "rank correlation of scores with a reference, median over the heads", "score",
+     "reference", Better::larger},
+    {"evictions", "output_error", "output error over all heads", "policy,semantics,phase", "budget",
+     Better::smaller},
+    {"decode", "mean", "output error, mean over the steps, median over the heads", "policy,semantics",
+     "budget", Better::smaller},
+    {"budgets", "loss", "loss over all heads", "order,method", "sigma", Better::smaller},
+    {"budgets", "output_error", "output error over all heads of divided budgets", "order,method", "sigma",
+     Better::smaller},
+    {"channels", "relative_reconstruction_error", "relative reconstruction error of the logits",
+     "method,semantics", "ratio", Better::smaller},
+    {"channels", "output_error", "output error over all heads without the pruned channels",
+     "method,semantics", "ratio", Better::smaller},
+};
+
+/// The place of `item` in `list`, at its end where it is new.
+template <class T>
+std::size_t place_in(std::vector<T>& list, const T& item) {
+  const auto found = std::find(list.begin(), list.end(), item);
+  if (found != list.end()) return static_cast<std::size_t>(found - list.begin());
+  list.push_back(item);
+  return list.size() - 1;
+}
+
+}  // namespace
+
+std::vector<Pivot> pivots(std::string_view table, std::span<const std::string> keys,
+                          std::span<const std::vector<std::string>> figures) {
+  const auto key = [&](std::string_view name) -> std::optional<std::size_t> {
+    const auto found = std::find(keys.begin(), keys.end(), name);
+    return found == keys.end() ? std::nullopt : std::optional(static_cast<std::size_t>(found - keys.begin()));
+  };
+  const auto metric = key("metric"), rows = key("rows"), reserve = key("reserve");
+  std::vector<Pivot> all;
+  for (const MainFigure& main : kMainFigures) {
+    if (main.table != table) continue;
+    Pivot pivot;
+    pivot.table = table;
+    pivot.metric = main.metric;
+    pivot.title = main.title;
+    pivot.better = main.better;
+    std::vector<std::size_t> item_at;
+    for (const std::string& name : split_list(main.items))
+      if (const auto at = key(name)) {  // a key that a comparison maps is gone
+        pivot.item_keys.push_back(name);
+        item_at.push_back(*at);
+      }
+    const auto setting = key(main.setting);
+    const auto wanted = [&](const std::vector<std::string>& figure) {
+      return figure[0].empty() && figure[1].empty() &&
+             (main.metric.empty() || figure[*metric] == main.metric);
+    };
+    const bool by_rows = rows && table != "agreement";
+    if (by_rows) {
+      for (const auto& figure : figures)
+        if (wanted(figure) && (pivot.rows.empty() || figure[*rows] == "future")) pivot.rows = figure[*rows];
+      if (!pivot.rows.empty()) pivot.title += fmt::format(", {} rows", pivot.rows);
+    }
+    std::optional<std::string> first_reserve;
+    for (std::size_t f = 0; f < figures.size(); ++f) {
+      const auto& figure = figures[f];
+      if (!wanted(figure) || (by_rows && figure[*rows] != pivot.rows)) continue;
+      if (reserve && figure[*reserve] != first_reserve.value_or(figure[*reserve])) continue;
+      if (reserve) first_reserve = figure[*reserve];
+      std::vector<std::string> item;
+      for (const std::size_t at : item_at) item.push_back(figure[at]);
+      const std::string across = !setting                      ? std::string()
+                                 : main.setting == "reference" ? figure[*setting]
+                                 : figure[*setting].empty()
+                                     ? fmt::format("no {}", main.setting)
+                                     : fmt::format("{} {}", main.setting, figure[*setting]);
+      const std::size_t column = place_in(pivot.settings, across), line = place_in(pivot.items, item);
+      pivot.cells.resize(pivot.items.size());
+      for (auto& cells : pivot.cells) cells.resize(pivot.settings.size());
+      if (!pivot.cells[line][column]) pivot.cells[line][column] = f;
+    }
+    if (!pivot.items.empty()) all.push_back(std::move(pivot));
+  }
+  return all;
+}
+
+ItemNames item_names(const Pivot& pivot) {
+  ItemNames names{"", std::vector<std::string>(pivot.items.size())};
+  const auto append = [](std::string& name, const std::string& part) {
+    name += name.empty() || part.empty() ? part : fmt::format(" {}", part);
+  };
+  for (std::size_t k = 0; k < pivot.item_keys.size(); ++k) {
+    const bool shared = k > 0 && std::all_of(pivot.items.begin(), pivot.items.end(), [&](const auto& item) {
+                          return item[k] == pivot.items.front()[k];
+                        });
+    if (shared) continue;
+    append(names.heading, pivot.item_keys[k]);
+    for (std::size_t i = 0; i < names.names.size(); ++i) append(names.names[i], pivot.items[i][k]);
+  }
+  return names;
+}
+
+std::string aligned(std::span<const std::vector<std::string>> rows, std::string_view indent) {
+  std::vector<std::size_t> widths;
+  // Widths count characters, of which a letter beyond ASCII has several bytes.
+  const auto extra = [](const std::string& text) {
+    return static_cast<std::size_t>(std::count_if(
+        text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }));
+  };
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (std::size_t c = 0; c < row.size(); ++c)
+      widths[c] = std::max(widths[c], row[c].size() - extra(row[c]));
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line(indent);
+    for (std::size_t c = 0; c < row.size(); ++c) {
+      const std::string gap(widths[c] - (row[c].size() - extra(row[c])), ' ');
+      line += c == 0 ? row[c] + gap : "  " + gap + row[c];
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + '\n';
+  }
+  return text;
+}
+
+std::string markdown(std::span<const std::vector<std::string>> rows) {
+  std::string text;
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    text += '|';
+    for (const std::string& cell : rows[r]) {
+      text += ' ';
+      for (const char c : cell)
+        text += c == '|' ? std::string("\\|") : c == '\n' ? std::string(" ") : std::string(1, c);
+      text += " |";
+    }
+    text += '\n';
+    if (r > 0) continue;
+    for (std::size_t c = 0; c < rows[r].size(); ++c) text += c == 0 ? "|---|" : "---:|";
+    text += '\n';
+  }
+  return text;
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kvreplay {
+
+/// Which of two values of a figure speaks for an item.
+enum class Better { none, smaller, larger };
+
+/// The figures that a table is read for first, laid out on a page: items down, settings across.
+struct Pivot {
+  std::string table, metric, rows;  ///< `rows` is empty where the settings imply it
+  std::string title;
+  Better better = Better::none;
+  std::vector<std::string> item_keys;           ///< "policy", "semantics", ...
+  std::vector<std::vector<std::string>> items;  ///< the values of item_keys, in order of appearance
+  std::vector<std::string> settings;            ///< "budget 0.5", in order of appearance
+  std::vector<std::vector<std::optional<std::size_t>>> cells;  ///< [items][settings]: a number of a figure
+};
+
+/// Lays out the figures of the whole model among `figures`, given by their keys
+/// (analysis/results/figures.hpp) under the names `keys`. On the future rows where there are any, else on the
+/// window; agreement with the first reserve. Empty where the table has no such figures.
+std::vector<Pivot> pivots(std::string_view table, std::span<const std::string> keys,
+                          std::span<const std::vector<std::string>> figures);
+
+/// The items' names on one line each, their keys' values without those that all share; in front of them the
+/// names of these keys.
+struct ItemNames {
+  std::string heading;
+  std::vector<std::string> names;
+};
+ItemNames item_names(const Pivot& pivot);
+
+/// Aligned text: the first column left, the others right.
+std::string aligned(std::span<const std::vector<std::string>> rows, std::string_view indent = "  ");
+/// The same as a Markdown table; the first row is the header.
+std::string markdown(std::span<const std::vector<std::string>> rows);
+
+}  // namespace kvreplay

@@ -1,0 +1,135 @@
+#include "analysis/results/over_dumps_reader.hpp"
+
+#include "analysis/results/dump_set.hpp"
+#include "analysis/results/result_folder.hpp"
+#include "data/error.hpp"
+#include "data/json_fields.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace kvreplay {
+namespace {
+
+constexpr std::uintmax_t kMostSummary = std::uintmax_t{1} << 28;
+constexpr std::size_t kPlace = 2;  // keys of a figure's place: layer, kv_head
+
+/// Whether two means of `values` are equal but for what compilers make of the same sum.
+bool same_mean(double a, double b, std::span<const double> values) {
+  if (a == b || (std::isnan(a) && std::isnan(b))) return true;
+  double size = 0;
+  for (const double value : values)
+    if (std::isfinite(value)) size = std::max(size, std::abs(value));
+  return std::abs(a - b) <= 1e-12 * size * static_cast<double>(values.size());
+}
+
+std::string file_of(const TableFormat& format) { return fmt::format("{}_over_dumps.csv", format.name); }
+
+}  // namespace
+
+bool OverDumpsReader::is_over_dumps(const std::filesystem::path& folder) {
+  if (!ResultReader::is_results(folder)) return false;
+  const auto json = nlohmann::json::parse(file_text(folder / "summary.json", kMostSummary), nullptr, false);
+  return json.is_object() && json.value("kind", nlohmann::json()) == kOverDumps;
+}
+
+OverDumpsReader::OverDumpsReader(std::filesystem::path folder) : folder_(std::move(folder)) {
+  const std::string where = (folder_ / "summary.json").string();
+  const std::string text = file_text(folder_ / "summary.json", kMostSummary);
+  const nlohmann::json plain = parse_json_object(text, where);
+  const auto field = [&](const nlohmann::json& object, const char* key, const std::string& of) {
+    const auto found = object.find(key);
+    return std::pair(found == object.end() ? nlohmann::json() : *found, fmt::format("{}: {}", of, key));
+  };
+  for (const auto& [key, wanted] : {std::pair<const char*, nlohmann::json>{"program", "kvreplay"},
+                                    {"schema", kResultSchema},
+                                    {"kind", kOverDumps}}) {
+    const auto [value, name] = field(plain, key, where);
+    if (value != wanted)
+      throw InputError(name, json_text(wanted), value.is_null() ? "none" : json_text(value));
+  }
+  const auto [list, list_name] = field(plain, "dumps", where);
+  if (!list.is_array() || list.empty())
+    throw InputError(list_name, "a list of dumps", list.is_null() ? "none" : json_text(list));
+  summary_ = nlohmann::ordered_json::parse(text);
+  for (const nlohmann::json& dump : list) {
+    for (const char* key : {"name", "fingerprint"})
+      if (!dump.is_object() || !dump.contains(key) || !dump[key].is_string())
+        throw InputError(list_name, fmt::format("a {} of every dump", key), json_text(dump));
+    const std::string name = dump["name"];
+    if (name.empty() || name == ".." || name == "." || std::filesystem::path(name).filename() != name)
+      throw InputError(list_name, "names of folders in it", fmt::format("'{}'", name));
+    names_.push_back(name);
+    dumps_.emplace_back(folder_ / name);
+    const std::string found = dumps_.back().summary()["dump"].value("fingerprint", "");
+    if (found != dump["fingerprint"])
+      throw InputError(
+          (folder_ / name).string(),
+          fmt::format("results of the dump with the fingerprint {}", dump["fingerprint"].get<std::string>()),
+          found.empty() ? "none" : found);
+  }
+}
+
+std::vector<OverDumpsReader::Figure> OverDumpsReader::means(const TableFormat& format,
+                                                            const std::filesystem::path& path) const {
+  const std::vector<std::string> names = figure_keys(format);
+  std::vector<Figure> figures;
+  CsvReader csv(path);
+  std::vector<std::size_t> keys;
+  for (const std::string& name : names) keys.push_back(csv.need(name));
+  const std::size_t n = csv.need("n"), mean = csv.need("mean"), low = csv.need("ci_low"),
+                    high = csv.need("ci_high");
+  std::vector<std::string> row;
+  while (csv.next(row)) {
+    if (!row[keys[0]].empty() || !row[keys[1]].empty()) continue;
+    Figure figure;
+    for (std::size_t k = kPlace; k < keys.size(); ++k) figure.keys.push_back(row[keys[k]]);
+    figure.n = csv.index(row, n);
+    figure.mean = csv.number(row, mean);
+    figure.ci_low = csv.number(row, low);
+    figure.ci_high = csv.number(row, high);
+    figure.dumps.assign(dumps_.size(), std::numeric_limits<double>::quiet_NaN());
+    figures.push_back(std::move(figure));
+  }
+  if (const auto totals = summary_.find("totals"); totals != summary_.end() && totals->is_object()) {
+    const auto count = totals->find(fmt::format("{}_over_dumps_rows", format.name));
+    if (count != totals->end() && count->is_number_unsigned() && count->get<std::size_t>() != csv.rows())
+      throw InputError(path.string(), count->dump() + " rows, as summary.json says",
+                       fmt::format("{}", csv.rows()));
+  }
+  return figures;
+}
+
+std::vector<OverDumpsReader::Figure> OverDumpsReader::model_figures(const TableFormat& format) const {
+  const std::filesystem::path path = folder_ / file_of(format);
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return {};
+  std::vector<Figure> figures = means(format, path);
+  Names places;
+  for (const Figure& figure : figures)
+    if (!places.add(joined(figure.keys)).second)
+      throw InputError(path.string(), "every row once", "two of " + joined(figure.keys));
+  for (std::size_t i = 0; i < dumps_.size(); ++i) {
+    if (!dumps_[i].has(fmt::format("{}.csv", format.name))) continue;
+    each_figure(dumps_[i], format, [&](std::span<const std::string> keys, double value) {
+      if (level_of(keys) != Level::model) return;
+      if (const auto at = places.find(joined(keys.subspan(kPlace)))) figures[*at].dumps[i] = value;
+    });
+  }
+  for (const Figure& figure : figures) {
+    RunningMean over;
+    for (const double value : figure.dumps) over.add(value);
+    const OverDumps own = over.result();
+    if (own.n != figure.n || !same_mean(own.mean, figure.mean, figure.dumps))
+      throw InputError(
+          fmt::format("{}: {}", path.string(), joined(figure.keys)),
+          fmt::format("{} of {} dumps, as their own tables say", mean_text({own.n, own.mean}), own.n),
+          fmt::format("{} of {}", mean_text({figure.n, figure.mean}), figure.n));
+  }
+  return figures;
+}
+
+}  // namespace kvreplay

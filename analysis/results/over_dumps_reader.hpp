@@ -1,0 +1,50 @@
+#pragma once
+
+#include "analysis/results/over_dumps.hpp"
+#include "analysis/results/result_reader.hpp"
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace kvreplay {
+
+/// A finished folder over several dumps. Throws InputError, one line with the path, where a file is missing
+/// or is not what it should be.
+class OverDumpsReader {
+ public:
+  /// Whether a folder's summary.json says that it is over dumps.
+  static bool is_over_dumps(const std::filesystem::path& folder);
+
+  /// Reads summary.json and those of the dumps' folders; throws where one is unfinished, is missing, or is of
+  /// another dump than the summary names.
+  explicit OverDumpsReader(std::filesystem::path folder);
+
+  const std::filesystem::path& folder() const { return folder_; }
+  const nlohmann::ordered_json& summary() const { return summary_; }
+  /// The names of the dumps' folders, in the order the dumps were given.
+  const std::vector<std::string>& names() const { return names_; }
+  /// The results of each, in that order; never empty.
+  const std::vector<ResultReader>& dumps() const { return dumps_; }
+
+  /// A figure of the whole model.
+  struct Figure {
+    std::vector<std::string> keys;  ///< of figure_keys(), without layer and kv_head
+    Index n = 0;                    ///< dumps in which it has a value
+    double mean = 0, ci_low = 0, ci_high = 0;
+    std::vector<double> dumps;  ///< one each; NaN where a dump has no value
+  };
+  /// The figures of the model in `<table>_over_dumps.csv`, with what they are the means of from the dumps'
+  /// own tables; none where the folder has no such file. Throws where the two do not go together.
+  std::vector<Figure> model_figures(const TableFormat& format) const;
+
+ private:
+  std::vector<Figure> means(const TableFormat& format, const std::filesystem::path& path) const;
+
+  std::filesystem::path folder_;
+  nlohmann::ordered_json summary_;
+  std::vector<std::string> names_;
+  std::vector<ResultReader> dumps_;
+};
+
+}  // namespace kvreplay

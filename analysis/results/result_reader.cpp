@@ -1,0 +1,220 @@
+#include "analysis/results/result_reader.hpp"
+
+#include "analysis/results/result_folder.hpp"
+#include "data/error.hpp"
+#include "data/json_fields.hpp"
+#include "data/npy/npy_header.hpp"
+#include "data/npy_read.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+namespace kvreplay {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uintmax_t kMostJson = std::uintmax_t{1} << 28;
+constexpr std::string_view kCsv = ".csv";
+
+/// The format of the file `name`; null where it is none of the format's tables.
+const TableFormat* format_of(std::string_view name) {
+  return name.ends_with(kCsv) ? table_format(name.substr(0, name.size() - kCsv.size())) : nullptr;
+}
+
+Index size_field(const nlohmann::json& object, const char* key, Index least, const std::string& where) {
+  constexpr Index kMost = Index{1} << 40;
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_number_unsigned() || found->get<std::uint64_t>() > kMost ||
+      found->get<Index>() < least)
+    throw InputError(where + ": " + key, fmt::format("a whole number of at least {}", least),
+                     found == object.end() ? "none" : json_text(*found));
+  return found->get<Index>();
+}
+
+DumpShape shape_of(const nlohmann::json& summary, const std::string& where) {
+  const auto dump = summary.find("dump");
+  if (dump == summary.end() || !dump->is_object())
+    throw InputError(where + ": dump", "an object", dump == summary.end() ? "none" : json_text(*dump));
+  for (const char* key : {"model", "fingerprint"})
+    if (const auto text = dump->find(key); text != dump->end() && !text->is_string())
+      throw InputError(where + ": dump." + key, "a string", json_text(*text));
+  const auto size = [&](const char* key, Index least) {
+    return size_field(*dump, key, least, where + ": dump");
+  };
+  DumpShape shape;
+  shape.layers = size("layers", 1);
+  shape.n_q = size("n_q", 1);
+  shape.n_kv = size("n_kv", 1);
+  shape.d = size("d", 1);
+  shape.d_v = size("d_v", 1);
+  shape.d_model = size("d_model", 0);
+  shape.T = size("T", 1);
+  shape.T_q = size("T_q", 0);
+  shape.l = size("l", 0);
+  if (shape.n_q % shape.n_kv != 0 || shape.l > shape.T || shape.T_q > shape.T)
+    throw InputError(where + ": dump", "n_q a multiple of n_kv, l and T_q at most T",
+                     fmt::format("n_q {}, n_kv {}, T {}, T_q {}, l {}", shape.n_q, shape.n_kv, shape.T,
+                                 shape.T_q, shape.l));
+  return shape;
+}
+
+std::vector<Index> layers_of(const nlohmann::json& summary, Index dump_layers, const std::string& where) {
+  const auto found = summary.find("layers");
+  std::vector<Index> layers;
+  bool good = found != summary.end() && found->is_array();
+  if (good)
+    for (const auto& layer : *found) {
+      good = good && layer.is_number_unsigned() &&
+             layer.get<std::uint64_t>() < static_cast<std::uint64_t>(dump_layers) &&
+             (layers.empty() || layer.get<Index>() > layers.back());
+      if (!good) break;
+      layers.push_back(layer.get<Index>());
+    }
+  if (!good)
+    throw InputError(where + ": layers", fmt::format("ascending layers below {}", dump_layers),
+                     found == summary.end() ? "none" : json_text(*found));
+  return layers;
+}
+
+}  // namespace
+
+ResultReader::ResultReader(fs::path folder) : folder_(std::move(folder)) {
+  const fs::path path = folder_ / "summary.json";
+  std::error_code ignored;
+  if (!fs::exists(path, ignored) && fs::exists(folder_ / ".kvreplay" / "state.json", ignored))
+    throw InputError(folder_.string(), "finished results",
+                     "unfinished ones; the command that began them, with --resume, finishes them");
+  if (!fs::exists(path, ignored))
+    throw InputError(folder_.string(), "a result folder, with a summary.json",
+                     fs::exists(folder_ / "manifest.json", ignored)
+                         ? "a dump (kvreplay analyze DUMP --out DIR makes results of it)"
+                     : fs::exists(folder_, ignored) ? "a folder without one"
+                                                    : "no folder");
+  const std::string where = path.string(), text = file_text(path, kMostJson);
+  const nlohmann::json plain = parse_json_object(text, where);
+  const auto is = [&](const char* key, const nlohmann::json& wanted) {
+    const auto found = plain.find(key);
+    if (found == plain.end() || *found != wanted)
+      throw InputError(where + ": " + key, json_text(wanted),
+                       found == plain.end() ? "none" : json_text(*found));
+  };
+  is("program", "kvreplay");
+  is("schema", kResultSchema);
+  if (const auto kind = plain.find("kind"); kind != plain.end())
+    throw InputError(where + ": kind", "none: the results of one dump", json_text(*kind));
+  shape_ = shape_of(plain, where);
+  layers_ = layers_of(plain, shape_.layers, where);
+  summary_ = nlohmann::ordered_json::parse(text);
+}
+
+bool ResultReader::is_results(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::is_regular_file(folder / "summary.json", ignored);
+}
+
+std::vector<fs::path> ResultReader::dump_paths() const {
+  fs::path dump;
+  try {
+    const std::string name = (folder_ / "run.json").string();
+    dump = JsonFields(parse_json_object(file_text(name, kMostJson), name), name).text("dump").value_or("");
+  } catch (const InputError&) {
+    return {};  // results are complete without run.json
+  }
+  if (dump.empty()) return {};
+  if (dump.is_absolute()) return {dump};
+  std::vector<fs::path> candidates{fs::absolute(dump).lexically_normal()};
+  const auto add = [&](const fs::path& base) {
+    const fs::path candidate = (base / dump).lexically_normal();
+    if (std::find(candidates.begin(), candidates.end(), candidate) == candidates.end())
+      candidates.push_back(candidate);
+  };
+  for (fs::path base = fs::absolute(folder_).lexically_normal();; base = base.parent_path()) {
+    add(base);
+    if (base == base.parent_path()) break;
+  }
+  std::vector<fs::path> there;
+  std::error_code ignored;
+  for (const fs::path& candidate : candidates)
+    if (fs::exists(candidate, ignored)) there.push_back(candidate);
+  return there.empty() ? std::vector<fs::path>{candidates.front()} : there;
+}
+
+bool ResultReader::has(const fs::path& name) const {
+  std::error_code ignored;
+  return fs::is_regular_file(folder_ / name, ignored);
+}
+
+std::vector<std::string> ResultReader::table_names() const {
+  std::vector<std::string> names;
+  for (const TableFormat& format : table_formats())
+    if (std::string name(format.name); has(name + std::string(kCsv))) names.push_back(std::move(name));
+  return names;
+}
+
+CsvReader ResultReader::open_table(const std::string& name) const {
+  CsvReader reader(folder_ / name);
+  if (const TableFormat* format = format_of(name)) {
+    for (const std::string_view columns : {format->keys, format->derived, format->values})
+      for (const std::string& column : split_list(columns)) reader.need(column);
+  }
+  return reader;
+}
+
+void ResultReader::check_rows(const std::string& name, std::size_t rows) const {
+  const TableFormat* format = format_of(name);
+  if (format == nullptr || format->count.empty()) return;
+  const auto totals = summary_.find("totals");
+  if (totals == summary_.end() || !totals->is_object()) return;
+  const auto count = totals->find(std::string(format->count));
+  if (count == totals->end() || !count->is_number_unsigned() || count->get<std::size_t>() == rows) return;
+  throw InputError((folder_ / name).string(), count->dump() + " rows, as summary.json says",
+                   fmt::format("{}", rows));
+}
+
+ResultTable ResultReader::table(const std::string& name) const {
+  ResultTable table;
+  CsvReader reader = open_table(name);
+  table.columns = reader.columns();
+  std::vector<std::string> row;
+  while (reader.next(row)) table.rows.push_back(row);
+  check_rows(name, reader.rows());
+  return table;
+}
+
+std::vector<std::string> ResultReader::map_names() const {
+  std::vector<std::string> names = array_names("maps");
+  for (std::string& name : names) name = fs::path(name).stem().string();
+  return names;
+}
+
+std::vector<std::string> ResultReader::array_names(const fs::path& below) const {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::recursive_directory_iterator at(folder_ / below, error), end; !error && at != end;
+       at.increment(error))
+    if (at->path().extension() == ".npy" && at->is_regular_file(error))
+      names.push_back(at->path().lexically_relative(folder_).generic_string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Matrix<double> ResultReader::map(const std::string& name) const {
+  const fs::path path = fs::path("maps") / (name + ".npy");
+  const Array found = array(path);
+  const std::vector<Index> shape{static_cast<Index>(layers_.size()), shape_.n_kv};
+  if (found.shape != shape)
+    throw InputError((folder_ / path).string(), "shape " + shape_text(shape),
+                     "shape " + shape_text(found.shape));
+  return Eigen::Map<const Matrix<double>>(found.values.data(), shape[0], shape[1]);
+}
+
+ResultReader::Array ResultReader::array(const fs::path& name) const {
+  NpyNumbers numbers = read_npy_numbers(folder_ / name);
+  return {std::move(numbers.shape), std::move(numbers.values)};
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,75 @@
+#pragma once
+
+#include "analysis/results/csv_reader.hpp"
+#include "analysis/results/result_table.hpp"
+#include "data/dump.hpp"
+#include "sim/head_group.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace kvreplay {
+
+/// A finished result folder, read as far as it is asked for. Throws InputError, one line with the path, where
+/// a file is missing or is not what it should be. Thread safe.
+class ResultReader {
+ public:
+  /// Reads summary.json; throws where there is none, one of another schema, one without the dump's shape and
+  /// the layers of the run, or one over several dumps, and where the results are unfinished.
+  explicit ResultReader(std::filesystem::path folder);
+  /// Whether a folder looks like one: it has summary.json.
+  static bool is_results(const std::filesystem::path& folder);
+
+  const std::filesystem::path& folder() const { return folder_; }
+  const nlohmann::ordered_json& summary() const { return summary_; }
+  /// Of the dump, as the summary states it.
+  const DumpShape& shape() const { return shape_; }
+  /// Where the dump lay, as run.json has it: relative paths taken from the working folder, the result
+  /// folder, and the folders above it. Those that are there, else the first; none where run.json does not
+  /// say.
+  std::vector<std::filesystem::path> dump_paths() const;
+  /// The layers of the run, ascending, by the dump's numbers.
+  const std::vector<Index>& layers() const { return layers_; }
+
+  bool has(const std::filesystem::path& name) const;
+  /// The format's tables that are there, without ".csv", in the format's order.
+  std::vector<std::string> table_names() const;
+  /// "agreement.csv" and its like. The columns of the format's tables must be there, and as many rows as the
+  /// summary counts.
+  ResultTable table(const std::string& name) const;
+  /// The same row by row, for tables that need not be kept: `visit(reader, row)`.
+  template <class Visit>
+  void each_row(const std::string& name, const Visit& visit) const {
+    CsvReader reader = open_table(name);
+    std::vector<std::string> row;
+    while (reader.next(row)) visit(reader, row);
+    check_rows(name, reader.rows());
+  }
+  /// The names of maps/, without ".npy", sorted.
+  std::vector<std::string> map_names() const;
+  /// Every .npy in `below` and under it, relative to the folder, sorted.
+  std::vector<std::string> array_names(const std::filesystem::path& below = "") const;
+  /// [layers, n_kv] by name; rows in the order of layers(). NaN where a figure has no value.
+  Matrix<double> map(const std::string& name) const;
+  /// Any .npy of numbers or booleans: its shape and its numbers.
+  struct Array {
+    std::vector<Index> shape;
+    std::vector<double> values;
+  };
+  Array array(const std::filesystem::path& name) const;
+
+ private:
+  CsvReader open_table(const std::string& name) const;
+  void check_rows(const std::string& name, std::size_t rows) const;
+
+  std::filesystem::path folder_;
+  nlohmann::ordered_json summary_;
+  DumpShape shape_;
+  std::vector<Index> layers_;
+};
+
+}  // namespace kvreplay

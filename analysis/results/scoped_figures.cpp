@@ -1,0 +1,71 @@
+#include "analysis/results/scoped_figures.hpp"
+
+#include "analysis/tokens/agreement.hpp"
+
+#include <cmath>
+#include <limits>
+
+namespace kvreplay {
+
+std::string_view name_of(RowSet rows) {
+  return rows == RowSet::window ? "window" : rows == RowSet::future ? "future" : "";
+}
+
+double relative_error(double change_sq, double full_sq) {
+  if (change_sq == 0) return 0;
+  return full_sq > 0 ? change_sq / full_sq : std::numeric_limits<double>::quiet_NaN();
+}
+
+Rows ScopedFigures::heads_in(Scope scope) const {
+  if (!scope.layer) return {0, figures_.values.rows()};
+  const Index first = *scope.layer * figures_.n_kv;
+  if (!scope.head) return {first, first + figures_.n_kv};
+  return {first + *scope.head, first + *scope.head + 1};
+}
+
+std::vector<Scope> ScopedFigures::scopes() const {
+  std::vector<Scope> all;
+  const Index layers = static_cast<Index>(figures_.layers.size());
+  for (Index layer = 0; layer < layers; ++layer) {
+    for (Index head = 0; head < figures_.n_kv; ++head) all.push_back({layer, head});
+    all.push_back({layer, std::nullopt});
+  }
+  if (layers > 0) all.push_back({});
+  return all;
+}
+
+double ScopedFigures::sum(Scope scope, Index column) const {
+  const Rows heads = heads_in(scope);
+  if (heads.count() == 1) return figures_.values(heads.begin, column);
+  const Vector<double> all = figures_.values.col(column).segment(heads.begin, heads.count());
+  return compensated_sum({all.data(), static_cast<std::size_t>(all.size())});
+}
+
+double ScopedFigures::mean(Scope scope, Index column) const {
+  const Rows heads = heads_in(scope);
+  std::vector<double> values;
+  for (Index row = heads.begin; row < heads.end; ++row)
+    if (!std::isnan(figures_.values(row, column))) values.push_back(figures_.values(row, column));
+  return values.empty() ? std::numeric_limits<double>::quiet_NaN()
+                        : compensated_sum(values) / static_cast<double>(values.size());
+}
+
+std::optional<double> ScopedFigures::common(Scope scope, Index column) const {
+  const Rows heads = heads_in(scope);
+  const auto values = figures_.values.col(column).segment(heads.begin, heads.count());
+  if (values.minCoeff() != values.maxCoeff()) return std::nullopt;
+  return values[0];
+}
+
+void ScopedFigures::add_to(CsvFile& csv, Scope scope) const {
+  if (scope.layer)
+    csv.add(figures_.layers[static_cast<std::size_t>(*scope.layer)]);
+  else
+    csv.add(std::string_view());
+  if (scope.head)
+    csv.add(*scope.head);
+  else
+    csv.add(std::string_view());
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,49 @@
+#pragma once
+
+#include "analysis/results/csv.hpp"
+#include "analysis/run/stage.hpp"
+#include "sim/tokens/token_metrics.hpp"
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace kvreplay {
+
+/// The rows that a figure is taken on.
+enum class RowSet { window, future, none };
+std::string_view name_of(RowSet rows);
+
+/// What a figure is of: one KV head, a layer (head empty) or the whole model (both empty). `layer` counts the
+/// layers of the run.
+struct Scope {
+  std::optional<Index> layer, head;
+};
+
+/// change_sq / full_sq: 0 where nothing changes, nan where something does and the outputs are all 0.
+double relative_error(double change_sq, double full_sq);
+
+/// The figures of all heads, summed up over a head, a layer or the model. `figures` must outlive this.
+class ScopedFigures {
+ public:
+  explicit ScopedFigures(const HeadFigures& figures) : figures_(figures) {}
+
+  bool empty() const { return figures_.layers.empty(); }  ///< a shard without a layer
+  /// Every head, layer by layer with the layer behind its heads, then the model.
+  std::vector<Scope> scopes() const;
+  double sum(Scope scope, Index column) const;
+  /// Over the heads that have a value; nan where none has.
+  double mean(Scope scope, Index column) const;
+  /// The value that all heads in scope share; empty where they differ.
+  std::optional<double> common(Scope scope, Index column) const;
+  /// Adds the fields layer and kv_head.
+  void add_to(CsvFile& csv, Scope scope) const;
+
+ private:
+  /// The rows of the figures.
+  Rows heads_in(Scope scope) const;
+
+  const HeadFigures& figures_;
+};
+
+}  // namespace kvreplay

@@ -1,0 +1,35 @@
+#pragma once
+
+#include "analysis/run/ranks.hpp"
+#include "analysis/run/run.hpp"
+
+#include <memory>
+#include <vector>
+
+namespace kvreplay {
+
+using Stages = std::vector<std::unique_ptr<Stage>>;
+
+std::size_t figures_per_head(const Stages& stages);
+
+/// One pass of `stages` over a dump.
+struct LayerPass {
+  const Dump& dump;
+  const Stages& stages;
+  const RunOptions& options;
+  int number;  ///< from 1
+  const ResultFolder& folder;
+  Workers& workers;
+  Ranks& ranks;
+};
+
+/// Computes those of `layers` that the folder does not hold yet, and returns how many these were. Their head
+/// groups, in order, are cut into as many intervals of equal cost as there are ranks. A layer belongs to the
+/// rank that has its first head: that one gets the other heads from the ranks that computed them, ends the
+/// layer and writes its files. All ranks call it; when it returns all layers are in the folder.
+Index pass_over_layers(const LayerPass& pass, const std::vector<Index>& layers);
+
+/// The figures of all of `layers` from the folder, for each stage.
+std::vector<HeadFigures> gather_figures(const LayerPass& pass, const std::vector<Index>& layers);
+
+}  // namespace kvreplay

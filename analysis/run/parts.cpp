@@ -1,0 +1,137 @@
+#include "analysis/run/parts.hpp"
+
+#include "analysis/run/settings_difference.hpp"
+#include "data/error.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <optional>
+
+namespace kvreplay {
+namespace {
+
+namespace fs = std::filesystem;
+
+Json object_in(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  Json json = Json::parse(in, nullptr, false);
+  if (!json.is_object()) throw InputError(path.string(), "what kvreplay writes", "a damaged file");
+  return json;
+}
+
+std::optional<Shard> shard_in(const Json& summary) {
+  if (!summary.contains("shard") || !summary["shard"].is_string()) return std::nullopt;
+  const std::string text = summary["shard"];
+  long part = 0, parts = 0;
+  int end = 0;
+  if (std::sscanf(text.c_str(), "%ld/%ld%n", &part, &parts, &end) != 2 ||
+      static_cast<std::size_t>(end) != text.size() || part < 1 || part > parts)
+    return std::nullopt;
+  return Shard{part, parts};
+}
+
+Part read_part(const fs::path& folder) {
+  const std::string name = folder.string();
+  if (!fs::is_directory(folder)) throw InputError(name, "the result folder of a --shard run", "no folder");
+  const fs::path summary = folder / "summary.json";
+  if (!fs::exists(summary))
+    throw InputError(name, "a finished result folder",
+                     fs::exists(folder / ".kvreplay/state.json")
+                         ? "an unfinished one (the run's command with --resume finishes it)"
+                         : "no summary.json");
+  Part part{folder, {}, object_in(summary), object_in(folder / "run.json"), {}};
+  if (part.summary.value("program", Json()) != "kvreplay")
+    throw InputError(summary.string(), "kvreplay's summary", "another program's");
+  if (const Json schema = part.summary.value("schema", Json()); schema != kResultSchema)
+    throw InputError(name, fmt::format("results of schema {}", kResultSchema),
+                     fmt::format("schema {}", schema.dump()));
+  const auto shard = shard_in(part.summary);
+  if (!shard)
+    throw InputError(name, "a part of a --shard i/n run",
+                     part.summary.contains("shard") ? part.summary["shard"].dump() : "a run of its own");
+  part.shard = *shard;
+  try {
+    part.layers = part.summary.at("layers").get<std::vector<Index>>();
+  } catch (const Json::exception&) {
+    throw InputError(summary.string(), "a list of layers", "a damaged file");
+  }
+  return part;
+}
+
+/// What all parts of a run share.
+Json common_settings(const Json& summary) {
+  Json settings = Json::object();
+  for (const char* key : {"dump", "precision", "options"})
+    if (summary.contains(key)) settings[key] = summary[key];
+  return settings;
+}
+
+void require_same_run(const Part& first, const Part& other) {
+  if (other.shard.parts != first.shard.parts)
+    throw InputError(fmt::format("{} and {}: expected parts of one run, found {}/{} and {}/{}",
+                                 first.folder.string(), other.folder.string(), first.shard.part,
+                                 first.shard.parts, other.shard.part, other.shard.parts));
+  if (other.shard.part == first.shard.part)
+    throw InputError(fmt::format("{} and {}: both are part {}/{}", first.folder.string(),
+                                 other.folder.string(), first.shard.part, first.shard.parts));
+  const std::string difference =
+      settings_difference(common_settings(first.summary), common_settings(other.summary));
+  if (!difference.empty())
+    throw InputError(fmt::format("{} and {}: expected parts of one run, found that {}", first.folder.string(),
+                                 other.folder.string(), difference));
+}
+
+}  // namespace
+
+std::vector<Part> read_parts(const std::vector<std::string>& folders) {
+  std::vector<Part> parts;
+  for (const std::string& folder : folders) {
+    Part part = read_part(folder);
+    for (const Part& other : parts) require_same_run(other, part);
+    parts.push_back(std::move(part));
+  }
+  std::sort(parts.begin(), parts.end(),
+            [](const Part& a, const Part& b) { return a.shard.part < b.shard.part; });
+  std::vector<std::string> missing;
+  for (Index part = 1; !parts.empty() && part <= parts.front().shard.parts; ++part)
+    if (std::none_of(parts.begin(), parts.end(), [part](const Part& p) { return p.shard.part == part; }))
+      missing.push_back(fmt::format("{}/{}", part, parts.front().shard.parts));
+  if (!missing.empty()) {
+    constexpr std::size_t kNamed = 8;
+    const std::size_t more = missing.size() - std::min(missing.size(), kNamed);
+    missing.resize(missing.size() - more);
+    throw InputError(fmt::format("{}: the other parts of its run are missing: {}{}",
+                                 parts.front().folder.string(), fmt::join(missing, ", "),
+                                 more > 0 ? fmt::format(" and {} more", more) : ""));
+  }
+  return parts;
+}
+
+void require_parts_of(const std::vector<Part>& parts, const Json& settings) {
+  std::vector<Index> layers;
+  for (const Part& part : parts) {
+    layers.insert(layers.end(), part.layers.begin(), part.layers.end());
+    const std::string difference =
+        settings_difference(common_settings(part.summary), common_settings(settings));
+    if (!difference.empty())
+      throw InputError(
+          fmt::format("{}: not a part of what is to be merged: {}", part.folder.string(), difference));
+  }
+  std::sort(layers.begin(), layers.end());
+  if (Json(layers) != settings.at("layers"))
+    throw InputError("the parts' layers", settings.at("layers").dump(), Json(layers).dump());
+}
+
+void adopt_parts(const std::vector<Part>& parts, const ResultFolder& folder, const Workers& workers) {
+  for (const Part& part : parts)
+    for (const Index layer : folder.missing_layers(part.layers)) {
+      folder.adopt_layer(layer, part.folder);
+      if (workers.stopping()) throw Interrupted{};
+    }
+}
+
+}  // namespace kvreplay

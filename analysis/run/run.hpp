@@ -1,0 +1,60 @@
+#pragma once
+
+#include "analysis/run/ranks.hpp"
+#include "analysis/run/stage.hpp"
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace kvreplay {
+
+/// Part i of n, counted from 1.
+struct Shard {
+  Index part = 1;
+  Index parts = 1;
+};
+
+struct RunOptions {
+  Precision precision = Precision::f32;
+  std::vector<Index> layers;      ///< ascending
+  std::optional<Shard> shard;     ///< deals the layers out in turn and takes one hand
+  std::vector<LeftOut> left_out;  ///< analyses that are not among the stages, and why
+  /// Called at the start and after every head group, by one thread at a time.
+  std::function<void(Index done, Index total)> on_progress;
+};
+
+struct RunResult {
+  Json summary;               ///< for ResultFolder::finish()
+  std::string report;         ///< what the stages say of their figures; empty where nothing was left to do
+  Index layers_computed = 0;  ///< in this run; the others were there already
+  Index layers_resumed = 0;
+};
+
+/// The layers that a shard takes: the j-th of `layers` goes to part j % n + 1.
+std::vector<Index> layers_of_shard(const std::vector<Index>& layers, const Shard& shard);
+
+/// The layers that this run computes.
+std::vector<Index> layers_of_run(const RunOptions& options);
+
+/// What went into them, for ResultFolder.
+std::map<Index, std::string> layer_fingerprints(const Dump& dump, const RunOptions& options);
+
+/// Everything else that the results of a run depend on, for the state of a result folder and for
+/// summary.json.
+Json run_settings(const Dump& dump, const std::vector<std::unique_ptr<Stage>>& stages,
+                  const RunOptions& options);
+
+/// One pass over the dump: layer by layer, head groups in parallel while they are small, one computed while
+/// the next is read where they are large; several ranks share the head groups out. Layers that `folder`
+/// already holds are not computed again. Rank 0 writes the tables and has the summary and the report. A
+/// shard's stages that join layers keep their figures for `kvreplay merge`, and have no tables. Throws
+/// Interrupted where the workers were stopped and InputError on bad input or a full disk; finished layers
+/// stay in `folder` either way.
+RunResult run_stages(const Dump& dump, const std::vector<std::unique_ptr<Stage>>& stages,
+                     const RunOptions& options, ResultFolder& folder, Workers& workers, Ranks& ranks);
+
+}  // namespace kvreplay

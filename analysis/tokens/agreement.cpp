@@ -1,0 +1,139 @@
+#include "analysis/tokens/agreement.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+namespace kvreplay {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+constexpr std::array<std::string_view, kFigures> kFigureNames = {
+    "rel_l1",     "spearman", "recall@40", "recall@1%", "recall@5%", "recall@10%",
+    "recall@20%", "mass@40",  "mass@1%",   "mass@5%",   "mass@10%",  "mass@20%"};
+
+constexpr std::size_t kFirstRecall = static_cast<std::size_t>(Figure::recall_40);
+constexpr std::size_t kFirstMass = static_cast<std::size_t>(Figure::mass_40);
+
+}  // namespace
+
+std::string_view name_of(Figure figure) { return kFigureNames[static_cast<std::size_t>(figure)]; }
+
+std::array<std::optional<std::size_t>, kCuts> agreement_cuts(std::size_t n) {
+  std::array<std::optional<std::size_t>, kCuts> cuts;
+  if (n >= 40) cuts[0] = 40;
+  constexpr std::array<std::size_t, kCuts - 1> percents = {1, 5, 10, 20};
+  for (std::size_t c = 0; c + 1 < kCuts && n > 0; ++c)
+    cuts[c + 1] = std::max<std::size_t>(1, (2 * percents[c] * n + 100) / 200);
+  return cuts;
+}
+
+bool figure_applies(Figure figure, std::size_t n, bool same_unit) {
+  const auto f = static_cast<std::size_t>(figure);
+  if (figure == Figure::rel_l1) return same_unit;
+  if (f < kFirstRecall) return true;
+  return agreement_cuts(n)[(f - kFirstRecall) % kCuts].has_value();
+}
+
+Ranking::Ranking(std::span<const double> values) : values_(values), total_(compensated_sum(values)) {
+  const std::size_t n = values.size();
+  order_.resize(n);
+  std::iota(order_.begin(), order_.end(), 0);
+  // NaN has no place in an order; it is put behind everything so that the sort stays well defined.
+  const auto key = [&](std::int32_t p) {
+    const double value = values[static_cast<std::size_t>(p)];
+    return std::isnan(value) ? -std::numeric_limits<double>::infinity() : value;
+  };
+  std::sort(order_.begin(), order_.end(), [&](std::int32_t a, std::int32_t b) {
+    const double x = key(a), y = key(b);
+    return x != y ? x > y : a < b;
+  });
+
+  place_.resize(n);
+  centred_.resize(n);
+  for (std::size_t first = 0; first < n;) {
+    std::size_t last = first;
+    while (last + 1 < n && key(order_[last + 1]) == key(order_[first])) ++last;
+    // Places first..last share their mean; twice that, less twice the mean of 0..n-1.
+    const auto centred = static_cast<std::int64_t>(n - 1) - static_cast<std::int64_t>(first + last);
+    for (std::size_t j = first; j <= last; ++j) {
+      const auto p = static_cast<std::size_t>(order_[j]);
+      place_[p] = static_cast<std::int32_t>(j);
+      centred_[p] = static_cast<std::int32_t>(centred);
+    }
+    variance_ += centred * centred * static_cast<std::int64_t>(last - first + 1);
+    first = last + 1;
+  }
+}
+
+Agreement agreement(const Ranking& score, const Ranking& reference, bool same_unit) {
+  const std::size_t n = score.size();
+  Agreement result;
+  result.values.fill(kNan);
+  const std::span<const double> s = score.values(), e = reference.values();
+
+  if (same_unit) {
+    double difference = 0;
+    for (std::size_t p = 0; p < n; ++p) difference += std::abs(s[p] - e[p]);
+    if (reference.total() > 0)
+      result.values[static_cast<std::size_t>(Figure::rel_l1)] = difference / reference.total();
+  }
+
+  // Integers throughout, so the covariance is exact: equal orders give exactly 1.
+  if (score.rank_variance() > 0 && reference.rank_variance() > 0) {
+    std::int64_t covariance = 0;
+    const std::int32_t* a = score.centred_ranks().data();
+    const std::int32_t* b = reference.centred_ranks().data();
+    for (std::size_t p = 0; p < n; ++p) covariance += std::int64_t{a[p]} * b[p];
+    const double scale = std::sqrt(static_cast<double>(score.rank_variance())) *
+                         std::sqrt(static_cast<double>(reference.rank_variance()));
+    const double rho = score.rank_variance() == reference.rank_variance()
+                           ? static_cast<double>(covariance) / static_cast<double>(score.rank_variance())
+                           : static_cast<double>(covariance) / scale;
+    result.values[static_cast<std::size_t>(Figure::spearman)] = rho;
+  }
+
+  // A token is in both top-k sets once k exceeds its place in both orders; one pass down the score's order
+  // counts that for every cut, and gathers the reference's mass on the way.
+  const auto cuts = agreement_cuts(n);
+  std::array<std::size_t, kCuts> hits{};
+  std::array<double, kCuts> mass{};
+  std::size_t deepest = 0;
+  for (const auto& k : cuts) deepest = std::max(deepest, k.value_or(0));
+  double held = 0;
+  for (std::size_t j = 0; j < deepest; ++j) {
+    const auto p = static_cast<std::size_t>(score.order()[j]);
+    held += e[p];
+    const std::size_t enters = std::max(j, static_cast<std::size_t>(reference.place()[p]));
+    for (std::size_t c = 0; c < kCuts; ++c) {
+      if (!cuts[c]) continue;
+      if (enters < *cuts[c]) ++hits[c];
+      if (j + 1 == *cuts[c]) mass[c] = held;
+    }
+  }
+  for (std::size_t c = 0; c < kCuts; ++c) {
+    if (!cuts[c]) continue;
+    result.values[kFirstRecall + c] = static_cast<double>(hits[c]) / static_cast<double>(*cuts[c]);
+    if (reference.total() > 0) result.values[kFirstMass + c] = mass[c] / reference.total();
+  }
+  return result;
+}
+
+Agreement agreement(std::span<const double> score, std::span<const double> reference, bool same_unit) {
+  return agreement(Ranking(score), Ranking(reference), same_unit);
+}
+
+double compensated_sum(std::span<const double> values) {
+  double sum = 0, lost = 0;
+  for (const double value : values) {
+    const double next = sum + value;
+    lost += std::abs(sum) >= std::abs(value) ? (sum - next) + value : (value - next) + sum;
+    sum = next;
+  }
+  // With an infinite value the correction is inf - inf.
+  return std::isfinite(sum) ? sum + lost : sum;
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,64 @@
+#include "analysis/tokens/token_agreement.hpp"
+
+#include "sim/tokens/expected_attention.hpp"
+
+#include <optional>
+
+namespace kvreplay {
+
+std::vector<TokenPair> token_pairs(const MetricSet& metrics) {
+  std::vector<TokenPair> pairs;
+  for (const TokenMetric score : all_token_metrics()) {
+    if (!metrics.contains(score) || kind_of(score) == MetricKind::oracle) continue;
+    for (const TokenMetric reference : all_token_metrics()) {
+      if (!metrics.contains(reference) || kind_of(reference) == MetricKind::score || reference == score)
+        continue;
+      pairs.push_back({score, reference});
+    }
+  }
+  return pairs;
+}
+
+TokenMetrics summed_over_group(const TokenMetrics& metrics) {
+  TokenMetrics summed;
+  for (const TokenMetric m : all_token_metrics()) {
+    const Matrix<double>& all = metrics[m];
+    if (all.size() == 0) continue;
+    switch (m) {
+      case TokenMetric::knorm:
+      case TokenMetric::keydiff:
+        summed[m] = all.topRows(1);
+        break;
+      case TokenMetric::expected_attention:
+        summed[m] = all.colwise().sum() / static_cast<double>(all.rows());
+        summed[m]
+            .leftCols(kExpectedAttentionFirst)
+            .setConstant(summed[m].rightCols(all.cols() - kExpectedAttentionFirst).maxCoeff());
+        break;
+      default:
+        summed[m] = all.colwise().sum();
+    }
+  }
+  return summed;
+}
+
+std::vector<Agreement> token_agreements(const TokenMetrics& metrics, const std::vector<TokenPair>& pairs,
+                                        Index compared, Workers& workers) {
+  std::vector<std::optional<Ranking>> rankings(kTokenMetrics);
+  workers.parallel_for(static_cast<Index>(kTokenMetrics), [&](Index m) {
+    const Matrix<double>& values = metrics.values[static_cast<std::size_t>(m)];
+    if (values.size() > 0)
+      rankings[static_cast<std::size_t>(m)].emplace(
+          std::span(values.data(), static_cast<std::size_t>(compared)));
+  });
+  std::vector<Agreement> agreements(pairs.size());
+  workers.parallel_for(static_cast<Index>(pairs.size()), [&](Index at) {
+    const TokenPair& pair = pairs[static_cast<std::size_t>(at)];
+    agreements[static_cast<std::size_t>(at)] =
+        agreement(*rankings[static_cast<std::size_t>(pair.score)],
+                  *rankings[static_cast<std::size_t>(pair.reference)], pair.same_unit());
+  });
+  return agreements;
+}
+
+}  // namespace kvreplay

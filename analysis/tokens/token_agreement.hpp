@@ -1,0 +1,36 @@
+#pragma once
+
+#include "analysis/tokens/agreement.hpp"
+#include "sim/schedule.hpp"
+#include "sim/tokens/token_metrics.hpp"
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace kvreplay {
+
+/// One comparison of token metrics: how well `score` follows `reference`.
+struct TokenPair {
+  TokenMetric score, reference;
+  bool same_unit() const {
+    return unit_of(score) == MetricUnit::squared_output && unit_of(reference) == MetricUnit::squared_output;
+  }
+  /// The row set of the reference: "window" or "future".
+  std::string_view rows() const { return kind_of(reference) == MetricKind::oracle ? "future" : "window"; }
+};
+
+/// Every score and exact error against every exact error and oracle among `metrics`, none with itself, in
+/// canonical order.
+std::vector<TokenPair> token_pairs(const MetricSet& metrics);
+
+/// Sums (expected_attention: means; knorm and keydiff: the first) of [G, l] over the group: [1, l]. Leaves
+/// [1, l] as it is.
+TokenMetrics summed_over_group(const TokenMetrics& metrics);
+
+/// The agreement of every pair over the first `compared` candidates of one head's [1, l] metrics. Ranks every
+/// metric once.
+std::vector<Agreement> token_agreements(const TokenMetrics& metrics, const std::vector<TokenPair>& pairs,
+                                        Index compared, Workers& workers);
+
+}  // namespace kvreplay

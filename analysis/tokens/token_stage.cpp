@@ -1,0 +1,296 @@
+#include "analysis/tokens/token_stage.hpp"
+
+#include "analysis/options/nearest_name.hpp"
+#include "analysis/results/csv.hpp"
+#include "analysis/tokens/tensor_agreement.hpp"
+#include "analysis/tokens/token_table.hpp"
+#include "data/error.hpp"
+#include "data/npy_write.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+namespace kvreplay {
+
+TokenStage::TokenStage(const Dump& dump, const TokenStageOptions& options, const Compute& compute)
+    : dump_(dump),
+      options_(options),
+      precision_(compute.precision),
+      backend_(compute.backend),
+      shape_(dump.shape()) {
+  choose_metrics(dump, options.metrics);
+  pairs_ = token_pairs(token_options_.metrics);
+  token_options_.window = options.window;
+  token_options_.per_query_head = options.per_query_head;
+
+  if (options.reserve.empty()) throw InputError("--reserve", "whole numbers", "none");
+  std::vector<Index> reserves;  // each once, in the order given
+  for (const Index reserve : options.reserve) {
+    if (reserve < 0 || reserve >= shape_.l)
+      throw InputError("--reserve", fmt::format("0 to {} of the {} candidates", shape_.l - 1, shape_.l),
+                       fmt::format("{}", reserve));
+    if (std::find(reserves.begin(), reserves.end(), reserve) == reserves.end()) reserves.push_back(reserve);
+  }
+  options_.reserve = reserves;
+
+  const Index rows = window_rows(shape_.l, shape_.first_query(), options.window).count();
+  if (rows > 0 && rows < options.window)
+    notes_.push_back(fmt::format("window {} clipped to {}: the dump holds the queries of {} prompt positions",
+                                 options.window, rows, rows));
+}
+
+void TokenStage::choose_metrics(const Dump& dump, const std::vector<std::string>& names) {
+  std::vector<std::string> known = {"all"};
+  for (const TokenMetric m : all_token_metrics()) known.emplace_back(name_of(m));
+  MetricSet asked;
+  bool all = false;
+  if (names.empty()) throw InputError("--metrics", "names of metrics, or all", "none");
+  for (const std::string& name : names) {
+    const auto metric = token_metric_named(name);
+    if (name == "all") {
+      all = true;
+    } else if (!metric) {
+      throw InputError(fmt::format("--metrics: unknown metric '{}'{}", name, did_you_mean(name, known)));
+    } else if (const auto why = why_unavailable(*metric, dump)) {
+      throw InputError(fmt::format("--metrics: {} is unavailable: {}", name, *why));
+    } else {
+      asked.insert(*metric);
+    }
+  }
+  for (const TokenMetric m : all_token_metrics()) {
+    if (all) {
+      if (const auto why = why_unavailable(m, dump)) {
+        left_out_.push_back({std::string(name_of(m)), *why});
+        continue;
+      }
+      asked.insert(m);
+    }
+    if (asked.contains(m)) metrics_.push_back(m);
+  }
+  token_options_.metrics = asked;
+}
+
+Json TokenStage::options() const {
+  Json names = Json::array();
+  for (const TokenMetric m : metrics_) names.push_back(name_of(m));
+  return {{"window", options_.window},
+          {"metrics", names},
+          {"reserve", options_.reserve},
+          {"per_query_head", options_.per_query_head}};
+}
+
+std::size_t TokenStage::figures_per_head() const {
+  return metrics_.size() + pairs_.size() * options_.reserve.size() * kFigures +
+         (precision_ == Precision::tensor ? kTensorFigures : 0);
+}
+
+Index TokenStage::column(std::size_t pair, std::size_t reserve, Figure figure) const {
+  return static_cast<Index>(metrics_.size() + (pair * options_.reserve.size() + reserve) * kFigures +
+                            static_cast<std::size_t>(figure));
+}
+
+bool TokenStage::applies(const TokenPair& pair, std::size_t reserve, Figure figure) const {
+  return figure_applies(figure, static_cast<std::size_t>(shape_.l - options_.reserve[reserve]),
+                        pair.same_unit());
+}
+
+void TokenStage::begin_layer(Index, Workers&) {
+  const auto size = static_cast<std::size_t>((options_.per_query_head ? shape_.n_q : shape_.n_kv) * shape_.l);
+  if (in_float32(precision_))
+    layer_f32_.assign(metrics_.size(), std::vector<float>(size));
+  else
+    layer_f64_.assign(metrics_.size(), std::vector<double>(size));
+}
+
+void TokenStage::compare_with_float32(const HeadGroup<float>& group, Workers& workers,
+                                      std::span<double> figures) const {
+  const std::span<double> own = figures.last(kTensorFigures);
+  std::fill(own.begin(), own.end(), std::numeric_limits<double>::quiet_NaN());
+  if (group.kv_head > 0) return;
+  const TensorAgreement found = tensor_agreement(*backend_, group, token_options_, workers);
+  own[0] = found.difference;
+  own[1] = found.spearman;
+}
+
+std::optional<TensorAgreement> TokenStage::worst_tensor_agreement(const HeadFigures& figures) const {
+  if (precision_ != Precision::tensor) return std::nullopt;
+  TensorAgreement worst;
+  const Index at = figures.values.cols() - static_cast<Index>(kTensorFigures);
+  for (Index row = 0; row < figures.values.rows(); row += figures.n_kv) {
+    worst.difference = std::max(worst.difference, figures.values(row, at));
+    worst.spearman = std::min(worst.spearman, figures.values(row, at + 1));
+  }
+  return worst;
+}
+
+void TokenStage::keep(TokenMetrics metrics, Index kv_head, Workers& workers, std::span<double> figures) {
+  for (std::size_t m = 0; m < metrics_.size(); ++m) {
+    const Matrix<double>& values = metrics[metrics_[m]];
+    const auto offset = static_cast<std::size_t>(kv_head * values.size());
+    for (std::size_t p = 0; p < static_cast<std::size_t>(values.size()); ++p) {
+      if (in_float32(precision_))
+        layer_f32_[m][offset + p] = static_cast<float>(values.data()[p]);
+      else
+        layer_f64_[m][offset + p] = values.data()[p];
+    }
+  }
+  if (options_.per_query_head) metrics = summed_over_group(metrics);
+
+  for (std::size_t m = 0; m < metrics_.size(); ++m) {
+    const Matrix<double>& values = metrics[metrics_[m]];
+    figures[m] = compensated_sum({values.data(), static_cast<std::size_t>(values.size())});
+  }
+  for (std::size_t r = 0; r < options_.reserve.size(); ++r) {
+    const auto agreements = token_agreements(metrics, pairs_, shape_.l - options_.reserve[r], workers);
+    for (std::size_t pair = 0; pair < pairs_.size(); ++pair)
+      std::copy(agreements[pair].values.begin(), agreements[pair].values.end(),
+                figures.begin() + column(pair, r, Figure::rel_l1));
+  }
+}
+
+void TokenStage::head(const HeadGroup<float>& group, Workers& workers, std::span<double> figures) {
+  std::optional<StoredGroup> stored;
+  if (backend_->name() == "cuda") stored = load_stored_group(dump_, group.layer, group.kv_head);
+  const StoredGroup* numbers = stored ? &*stored : nullptr;
+  keep(backend_->token_metrics(group, token_options_, workers, numbers), group.kv_head, workers, figures);
+  if (precision_ == Precision::tensor) compare_with_float32(group, workers, figures);
+}
+void TokenStage::head(const HeadGroup<double>& group, Workers& workers, std::span<double> figures) {
+  keep(backend_->token_metrics(group, token_options_, workers), group.kv_head, workers, figures);
+}
+
+void TokenStage::end_layer(const ResultFolder& folder, Index layer, Workers&, Eigen::Ref<Matrix<double>>) {
+  const std::size_t shape[] = {static_cast<std::size_t>(options_.per_query_head ? shape_.n_q : shape_.n_kv),
+                               static_cast<std::size_t>(shape_.l)};
+  for (std::size_t m = 0; m < metrics_.size(); ++m) {
+    const auto path = folder.layer_path(layer) / "tokens" / fmt::format("{}.npy", name_of(metrics_[m]));
+    if (in_float32(precision_))
+      write_npy(path, shape, std::span<const float>(layer_f32_[m]));
+    else
+      write_npy(path, shape, std::span<const double>(layer_f64_[m]));
+  }
+}
+
+void TokenStage::save_head(Index kv_head, ByteWriter& out) const {
+  const auto save = [&](const auto& layer) {
+    for (const auto& metric : layer) {
+      const std::size_t n = metric.size() / static_cast<std::size_t>(shape_.n_kv);
+      out.put(std::span(metric).subspan(static_cast<std::size_t>(kv_head) * n, n));
+    }
+  };
+  in_float32(precision_) ? save(layer_f32_) : save(layer_f64_);
+}
+
+void TokenStage::load_head(Index kv_head, ByteReader& in) {
+  const auto load = [&](auto& layer) {
+    for (auto& metric : layer) {
+      const std::size_t n = metric.size() / static_cast<std::size_t>(shape_.n_kv);
+      in.get(std::span(metric).subspan(static_cast<std::size_t>(kv_head) * n, n));
+    }
+  };
+  in_float32(precision_) ? load(layer_f32_) : load(layer_f64_);
+}
+
+void TokenStage::write_heads(const ResultFolder& folder, const HeadFigures& figures) const {
+  std::string header = "layer,kv_head";
+  for (const TokenMetric m : metrics_) header += fmt::format(",{}", name_of(m));
+  CsvFile csv(folder.path() / "heads.csv", header);
+  for (Index row = 0; row < figures.values.rows(); ++row) {
+    csv.add(figures.layers[static_cast<std::size_t>(row / figures.n_kv)]).add(row % figures.n_kv);
+    for (std::size_t m = 0; m < metrics_.size(); ++m) csv.add(figures.values(row, static_cast<Index>(m)));
+    csv.end_row();
+  }
+  csv.finish();
+}
+
+std::size_t TokenStage::write_agreement(const ResultFolder& folder, const HeadFigures& figures) const {
+  CsvFile csv(folder.path() / "agreement.csv", "layer,kv_head,score,reference,rows,reserve,metric,value");
+  for (Index row = 0; row < figures.values.rows(); ++row) {
+    for (std::size_t pair = 0; pair < pairs_.size(); ++pair) {
+      for (std::size_t r = 0; r < options_.reserve.size(); ++r) {
+        for (std::size_t f = 0; f < kFigures; ++f) {
+          const auto figure = static_cast<Figure>(f);
+          if (!applies(pairs_[pair], r, figure)) continue;
+          csv.add(figures.layers[static_cast<std::size_t>(row / figures.n_kv)]).add(row % figures.n_kv);
+          csv.add(name_of(pairs_[pair].score)).add(name_of(pairs_[pair].reference)).add(pairs_[pair].rows());
+          csv.add(options_.reserve[r]).add(name_of(figure));
+          csv.add(figures.values(row, column(pair, r, figure)));
+          csv.end_row();
+        }
+      }
+    }
+  }
+  csv.finish();
+  return csv.rows();
+}
+
+void TokenStage::write_maps(const ResultFolder& folder, const HeadFigures& figures) const {
+  const std::size_t shape[] = {figures.layers.size(), static_cast<std::size_t>(figures.n_kv)};
+  const auto write = [&](const std::string& name, Index from) {
+    const Vector<double> map = figures.values.col(from);
+    write_npy(folder.path() / "maps" / (name + ".npy"), shape,
+              std::span<const double>(map.data(), static_cast<std::size_t>(map.size())));
+  };
+  for (std::size_t m = 0; m < metrics_.size(); ++m)
+    write(std::string(name_of(metrics_[m])), static_cast<Index>(m));
+  for (std::size_t pair = 0; pair < pairs_.size(); ++pair) {
+    for (std::size_t r = 0; r < options_.reserve.size(); ++r) {
+      const std::string suffix = r == 0 ? "" : fmt::format("~reserve{}", options_.reserve[r]);
+      for (std::size_t f = 0; f < kFigures; ++f) {
+        const auto figure = static_cast<Figure>(f);
+        if (applies(pairs_[pair], r, figure))
+          write(fmt::format("{}~{}~{}{}", name_of(pairs_[pair].score), name_of(pairs_[pair].reference),
+                            name_of(figure), suffix),
+                column(pair, r, figure));
+      }
+    }
+  }
+}
+
+Json TokenStage::write_tables(const ResultFolder& folder, const HeadFigures& figures) {
+  write_heads(folder, figures);
+  const std::size_t agreement_rows = write_agreement(folder, figures);
+  write_maps(folder, figures);
+
+  Json sums = Json::object();
+  for (std::size_t m = 0; m < metrics_.size(); ++m) {
+    const Vector<double> heads = figures.values.col(static_cast<Index>(m));
+    sums[std::string(name_of(metrics_[m]))] =
+        compensated_sum({heads.data(), static_cast<std::size_t>(heads.size())});
+  }
+  Json totals = {{"candidates", shape_.l},
+                 {"window_rows", window_rows(shape_.l, shape_.first_query(), options_.window).count()},
+                 {"future_rows", future_rows(shape_.l, shape_.T, shape_.first_query()).count()},
+                 {"agreement_rows", agreement_rows},
+                 {"sums", sums}};
+  if (const auto tensor = worst_tensor_agreement(figures))
+    totals["tensor_against_f32"] = {{"difference", tensor->difference}, {"spearman", tensor->spearman}};
+  return totals;
+}
+
+std::string TokenStage::report(const HeadFigures& figures) const {
+  AgreementTable table;
+  table.pairs = pairs_;
+  for (Index row = 0; row < figures.values.rows(); ++row) {
+    AgreementTable::Head head;
+    head.layer = figures.layers[static_cast<std::size_t>(row / figures.n_kv)];
+    head.kv_head = row % figures.n_kv;
+    head.agreements.resize(pairs_.size());
+    for (std::size_t pair = 0; pair < pairs_.size(); ++pair)
+      for (std::size_t f = 0; f < kFigures; ++f)
+        head.agreements[pair].values[f] = figures.values(row, column(pair, 0, static_cast<Figure>(f)));
+    table.heads.push_back(std::move(head));
+  }
+  std::string text = compact_text(table);
+  if (const auto tensor = worst_tensor_agreement(figures))
+    text += fmt::format(
+        "\ntensor against f32 (KV head 0 of each layer, the worst metric): differs by {:.2g} of the norm, "
+        "Spearman {:.6f}\n",
+        tensor->difference, tensor->spearman);
+  return text;
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,77 @@
+#pragma once
+
+#include "analysis/run/stage.hpp"
+#include "analysis/tokens/tensor_agreement.hpp"
+#include "analysis/tokens/token_agreement.hpp"
+
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kvreplay {
+
+struct TokenStageOptions {
+  Index window = 32;
+  std::vector<std::string> metrics = {"all"};  ///< names; "all" is everything that the dump can give
+  std::vector<Index> reserve = {0};  ///< recent candidates left out of the comparison; one table for each
+  bool per_query_head = false;
+};
+
+/// Token scores, exact errors, oracles and their agreement:
+///   layer_XX/tokens/<metric>.npy, heads.csv, agreement.csv, maps/.
+class TokenStage final : public Stage {
+ public:
+  /// Throws InputError where a metric is unknown or named but unavailable, or a reserve leaves no candidate.
+  TokenStage(const Dump& dump, const TokenStageOptions& options, const Compute& compute);
+
+  std::string_view name() const override { return "tokens"; }
+  Json options() const override;
+  std::vector<LeftOut> left_out() const override { return left_out_; }
+  std::vector<std::string> notes() const override { return notes_; }
+
+  std::size_t figures_per_head() const override;
+  void begin_layer(Index layer, Workers& workers) override;
+  void head(const HeadGroup<float>& group, Workers& workers, std::span<double> figures) override;
+  void head(const HeadGroup<double>& group, Workers& workers, std::span<double> figures) override;
+  void end_layer(const ResultFolder& folder, Index layer, Workers& workers,
+                 Eigen::Ref<Matrix<double>> figures) override;
+  void save_head(Index kv_head, ByteWriter& out) const override;
+  void load_head(Index kv_head, ByteReader& in) override;
+  Json write_tables(const ResultFolder& folder, const HeadFigures& figures) override;
+  std::string report(const HeadFigures& figures) const override;
+
+ private:
+  void keep(TokenMetrics metrics, Index kv_head, Workers& workers, std::span<double> figures);
+  /// Fills in the last figures of a run with --precision tensor: how near KV head 0 comes to float32.
+  void compare_with_float32(const HeadGroup<float>& group, Workers& workers, std::span<double> figures) const;
+  std::optional<TensorAgreement> worst_tensor_agreement(const HeadFigures& figures) const;
+  void choose_metrics(const Dump& dump, const std::vector<std::string>& names);
+  /// Column of a pair's figure among a head's figures.
+  Index column(std::size_t pair, std::size_t reserve, Figure figure) const;
+  bool applies(const TokenPair& pair, std::size_t reserve, Figure figure) const;
+  void write_heads(const ResultFolder& folder, const HeadFigures& figures) const;
+  /// Returns the number of rows.
+  std::size_t write_agreement(const ResultFolder& folder, const HeadFigures& figures) const;
+  void write_maps(const ResultFolder& folder, const HeadFigures& figures) const;
+
+  static constexpr std::size_t kTensorFigures = 2;
+
+  const Dump& dump_;
+  TokenStageOptions options_;
+  TokenOptions token_options_;
+  Precision precision_;
+  std::shared_ptr<const Backend> backend_;
+  DumpShape shape_;
+  std::vector<TokenMetric> metrics_;  // in canonical order
+  std::vector<TokenPair> pairs_;
+  std::vector<LeftOut> left_out_;
+  std::vector<std::string> notes_;
+  // One layer, a [rows, l] array for each of metrics_; only the one of the run's precision is in use.
+  std::vector<std::vector<float>> layer_f32_;
+  std::vector<std::vector<double>> layer_f64_;
+};
+
+}  // namespace kvreplay

@@ -1,0 +1,176 @@
+#include "analysis/tokens/token_table.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <limits>
+#include <optional>
+
+namespace kvreplay {
+namespace {
+
+constexpr std::size_t kWorstShown = 3;
+
+double spearman(const AgreementTable& table, std::size_t pair, std::size_t head) {
+  return table.heads[head].agreements[pair][Figure::spearman];
+}
+
+/// Fixed decimals in a column of `width`; "-" where there is no figure. Relative errors may be huge or tiny.
+std::string cell(double value, int width) {
+  if (std::isnan(value)) return fmt::format("{:>{}}", "-", width);
+  if (value != 0 && (std::abs(value) >= 1000 || std::abs(value) < 5e-4))
+    return fmt::format("{:>{}.1e}", value, width);
+  return fmt::format("{:>{}.3f}", value, width);
+}
+
+/// The same for figures between -1 and 1.
+std::string share_cell(double value, int width) {
+  return std::isnan(value) ? fmt::format("{:>{}}", "-", width) : fmt::format("{:>{}.3f}", value, width);
+}
+
+std::string head_name(const AgreementTable::Head& head) {
+  return fmt::format("{}.{}", head.layer, head.kv_head);
+}
+
+std::optional<std::size_t> find_pair(const AgreementTable& table, TokenMetric score, TokenMetric reference) {
+  for (std::size_t pair = 0; pair < table.pairs.size(); ++pair)
+    if (table.pairs[pair].score == score && table.pairs[pair].reference == reference) return pair;
+  return std::nullopt;
+}
+
+std::vector<TokenMetric> references_in(const AgreementTable& table) {
+  std::vector<TokenMetric> references;
+  for (const TokenMetric m : all_token_metrics())
+    if (std::any_of(table.pairs.begin(), table.pairs.end(),
+                    [&](const TokenPair& p) { return p.reference == m; }))
+      references.push_back(m);
+  return references;
+}
+
+std::string trimmed(std::string line) {
+  line.erase(line.find_last_not_of(' ') + 1);
+  line.push_back('\n');
+  return line;
+}
+
+/// Up to three references side by side.
+std::string compact_block(const AgreementTable& table, const std::vector<TokenMetric>& references) {
+  std::string top = fmt::format("  {:<19}", ""), head = fmt::format("  {:<19}", "score"), body;
+  for (const TokenMetric reference : references) {
+    top += fmt::format("{:<26}", name_of(reference));
+    head += fmt::format("{:<26}", "   rho top10%  worst head");
+  }
+  for (const TokenMetric score : all_token_metrics()) {
+    std::string line = fmt::format("  {:<19}", name_of(score));
+    bool any = false;
+    for (const TokenMetric reference : references) {
+      const auto pair = find_pair(table, score, reference);
+      if (!pair) {
+        line += fmt::format("{:26}", "");
+        continue;
+      }
+      any = true;
+      const auto worst = worst_heads(table, *pair);
+      line += share_cell(median_over_heads(table, *pair, Figure::spearman), 6);
+      line += share_cell(median_over_heads(table, *pair, Figure::recall_10pc), 7);
+      line += worst.empty() ? fmt::format("{:>7}{:7}", "-", "")
+                            : fmt::format("{} {:<6}", share_cell(spearman(table, *pair, worst[0]), 7),
+                                          head_name(table.heads[worst[0]]));
+    }
+    if (any) body += trimmed(std::move(line));
+  }
+  return trimmed(std::move(top)) + trimmed(std::move(head)) + body;
+}
+
+}  // namespace
+
+double median_over_heads(const AgreementTable& table, std::size_t pair, Figure figure) {
+  std::vector<double> values;
+  for (const auto& head : table.heads)
+    if (const double value = head.agreements[pair][figure]; !std::isnan(value)) values.push_back(value);
+  if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
+  std::sort(values.begin(), values.end());
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+std::vector<std::size_t> worst_heads(const AgreementTable& table, std::size_t pair) {
+  std::vector<std::size_t> heads;
+  for (std::size_t head = 0; head < table.heads.size(); ++head)
+    if (!std::isnan(spearman(table, pair, head))) heads.push_back(head);
+  std::stable_sort(heads.begin(), heads.end(), [&](std::size_t a, std::size_t b) {
+    return spearman(table, pair, a) < spearman(table, pair, b);
+  });
+  return heads;
+}
+
+std::string compact_text(const AgreementTable& table) {
+  if (table.pairs.empty() || table.heads.empty()) return "";
+  std::string text = fmt::format(
+      "Which score follows which error, median over {} head{} (rho: Spearman; top10%: recall among the top "
+      "10 %;\n"
+      "worst head: the lowest rho, and layer.kv_head):\n",
+      table.heads.size(), table.heads.size() == 1 ? "" : "s");
+  std::vector<TokenMetric> exact, oracles;
+  for (const TokenMetric m : references_in(table)) {
+    if (kind_of(m) == MetricKind::oracle)
+      oracles.push_back(m);
+    else
+      exact.push_back(m);
+  }
+  // `value` is exact_value by definition, so that column says little; it is in agreement.csv.
+  if (exact.size() > 3) std::erase(exact, TokenMetric::exact_value);
+  if (!exact.empty()) text.append("\n").append(compact_block(table, exact));
+  if (!oracles.empty()) text.append("\n").append(compact_block(table, oracles));
+  return text;
+}
+
+std::string full_text(const AgreementTable& table) {
+  std::string text;
+  for (const TokenMetric reference : references_in(table)) {
+    const TokenPair any{reference, reference};
+    text += fmt::format("\n  against {} ({} rows)\n", name_of(reference), any.rows());
+    text += fmt::format("  {:<19}{:>10}{:>10}{:>12}{:>10}   {}\n", "score", "rel error", "Spearman",
+                        "recall@10%", "mass@10%", "lowest Spearman in layer.kv_head");
+    for (std::size_t pair = 0; pair < table.pairs.size(); ++pair) {
+      if (table.pairs[pair].reference != reference) continue;
+      text += fmt::format("  {:<19}{}{}{}{}  ", name_of(table.pairs[pair].score),
+                          cell(median_over_heads(table, pair, Figure::rel_l1), 10),
+                          share_cell(median_over_heads(table, pair, Figure::spearman), 10),
+                          share_cell(median_over_heads(table, pair, Figure::recall_10pc), 12),
+                          cell(median_over_heads(table, pair, Figure::mass_10pc), 10));
+      const auto worst = worst_heads(table, pair);
+      for (std::size_t w = 0; w < std::min(kWorstShown, worst.size()); ++w)
+        text += fmt::format("{} ({})", share_cell(spearman(table, pair, worst[w]), 7),
+                            head_name(table.heads[worst[w]]));
+      text += '\n';
+    }
+  }
+  return text;
+}
+
+Json full_json(const AgreementTable& table) {
+  Json rows = Json::array();
+  for (std::size_t pair = 0; pair < table.pairs.size(); ++pair) {
+    Json row = {{"score", name_of(table.pairs[pair].score)},
+                {"reference", name_of(table.pairs[pair].reference)},
+                {"rows", table.pairs[pair].rows()}};
+    for (std::size_t f = 0; f < kFigures; ++f) {
+      const auto figure = static_cast<Figure>(f);
+      row[std::string(name_of(figure))] = median_over_heads(table, pair, figure);  // nan is written as null
+    }
+    row["worst_heads"] = Json::array();
+    const auto worst = worst_heads(table, pair);
+    for (std::size_t w = 0; w < std::min(kWorstShown, worst.size()); ++w) {
+      const auto& head = table.heads[worst[w]];
+      row["worst_heads"].push_back(
+          {{"layer", head.layer}, {"kv_head", head.kv_head}, {"spearman", spearman(table, pair, worst[w])}});
+    }
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,167 @@
+#include "sim/channels/output_interaction_simd.hpp"
+
+#include <algorithm>
+#include <limits>
+
+// The order of these is Highway's.
+// clang-format off
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "sim/channels/output_interaction_simd.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+#include "sim/simd/pack-inl.hpp"
+// clang-format on
+
+HWY_BEFORE_NAMESPACE();
+namespace kvreplay::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+inline constexpr Index kColumnsPerSum =
+    256;  // what a plain sum in T runs over before it is added to the rest
+
+/// z := cap tanh(z / cap), and dz/dz_raw = 1 / cosh^2(z_raw / cap), which near the cap z no longer tells.
+template <class T>
+HWY_NOINLINE void CapPanel(T cap, Index n, T* HWY_RESTRICT z, T* HWY_RESTRICT slope) {
+  using D = hn::ScalableTag<T>;
+  using P = Pack<D>;
+  const PackOps<D> on{D()};
+  const P c = on.Set(cap), one = on.Set(1), hidden = on.Set(-std::numeric_limits<T>::infinity());
+  for (Index at = 0; at < n * kPanelWidth<T>; at += 2 * on.N) {
+    const P raw = on.Load(z + at), x = on.Div(raw, c);
+    const P e = on.SoftmaxExp(on.Mul(on.Set(-2), on.Abs(x))), sum = on.Add(one, e);
+    on.Store(on.Div(on.Mul(on.Set(4), e), on.Mul(sum, sum)), slope + at);
+    on.Store(on.IfThenElse(on.Gt(raw, hidden), on.Mul(c, on.Tanh(x)), raw), z + at);
+  }
+}
+
+/// Two vectors of rows.
+template <class T>
+HWY_INLINE void WeighRows(const T* z, Index n, T softcap, T sink, const std::uint8_t* prunable, Index row,
+                          PanelWeights<T>& out) {
+  using D = hn::ScalableTag<T>;
+  using P = Pack<D>;
+  const PackOps<D> on{D()};
+  constexpr Index W = kPanelWidth<T>;
+  const P zero = on.Set(0), one = on.Set(1), none = on.Set(-1);
+  P top = on.Set(sink), at = none;
+  for (Index t = 0; t < n; ++t) {
+    const P x = on.Load(z + t * W + row);
+    at = on.IfThenElse(on.Gt(x, top), on.Set(static_cast<T>(t)), at);
+    top = on.Max(top, x);
+  }
+  const auto live = on.Gt(top, on.Set(-std::numeric_limits<T>::infinity()));
+  const auto in_column = on.Gt(at, none);
+  top = on.IfThenElseZero(live, top);
+  const P sink_exp = on.IfThenElseZero(in_column, on.SoftmaxExp(on.Sub(on.Set(sink), top)));
+  P others = sink_exp;
+  for (Index first = 0; first < n; first += kColumnsPerSum) {
+    P sum = zero;
+    for (Index t = first; t < std::min(first + kColumnsPerSum, n); ++t) {
+      const P e = on.SoftmaxExp(on.Sub(on.Load(z + t * W + row), top));
+      const P from_top = on.Abs(on.Sub(at, on.Set(static_cast<T>(t))));
+      sum = on.Add(sum, on.IfThenElseZero(on.Gt(from_top, zero), e));
+    }
+    others = on.Add(others, sum);
+  }
+  const P per_sum = on.IfThenElseZero(live, on.Div(one, on.Add(one, others)));
+
+  const P per_cap = on.Set(softcap > 0 ? T{1} / softcap : T{0});
+  P changed_sum = zero, rest_sum = on.Mul(sink_exp, per_sum);
+  P top_changed = zero, top_rest = on.IfThenElse(in_column, zero, per_sum);
+  on.Store(rest_sum, out.sink + row);
+  for (Index first = 0; first < n; first += kColumnsPerSum) {
+    P changed_part = zero, rest_part = zero;
+    for (Index t = first; t < std::min(first + kColumnsPerSum, n); ++t) {
+      const Index entry = t * W + row;
+      const P x = on.Load(z + entry), a = on.Mul(on.SoftmaxExp(on.Sub(x, top)), per_sum);
+      P changed = zero, rest = a;
+      if (prunable[t] != 0) {
+        const P of_cap = on.Mul(x, per_cap);
+        changed = softcap > 0 ? on.Mul(a, on.Load(out.changed + entry)) : a;
+        // 1 - dz/dz_raw = (z / cap)^2; hidden columns have z = -inf and a = 0
+        rest = softcap > 0 ? on.IfThenElseZero(on.Gt(a, zero), on.Mul(a, on.Mul(of_cap, of_cap))) : zero;
+      }
+      const auto other = on.Gt(on.Abs(on.Sub(at, on.Set(static_cast<T>(t)))), zero);
+      top_changed = on.IfThenElse(other, top_changed, changed);
+      top_rest = on.IfThenElse(other, top_rest, rest);
+      changed = on.IfThenElseZero(other, changed);
+      rest = on.IfThenElseZero(other, rest);
+      on.Store(changed, out.changed + entry);
+      on.Store(rest, out.rest + entry);
+      changed_part = on.Add(changed_part, changed);
+      rest_part = on.Add(rest_part, rest);
+    }
+    changed_sum = on.Add(changed_sum, changed_part);
+    rest_sum = on.Add(rest_sum, rest_part);
+  }
+  on.Store(at, out.top_at + row);
+  on.Store(top_changed, out.top_changed + row);
+  on.Store(top_rest, out.top_rest + row);
+  on.Store(changed_sum, out.changed_sum + row);
+  on.Store(rest_sum, out.rest_sum + row);
+}
+
+template <class T>
+HWY_NOINLINE void WeighPanel(T* z, Index n, T softcap, T sink, const std::uint8_t* prunable,
+                             PanelWeights<T>& out) {
+  if (softcap > 0) CapPanel(softcap, n, z, out.changed);
+  const Index rows = 2 * static_cast<Index>(hn::Lanes(hn::ScalableTag<T>()));
+  for (Index row = 0; row < kPanelWidth<T>; row += rows) WeighRows(z, n, softcap, sink, prunable, row, out);
+}
+
+template <class T>
+HWY_NOINLINE void WeightedDeviations(const T* HWY_RESTRICT v, Index d_v, const Index* HWY_RESTRICT rows,
+                                     const T* HWY_RESTRICT weights, Index n, const T* HWY_RESTRICT origin,
+                                     const T* HWY_RESTRICT mean, T* HWY_RESTRICT out) {
+  const hn::ScalableTag<T> d;
+  const Index N = static_cast<Index>(hn::Lanes(d));
+  for (Index t = 0; t < n; ++t) {
+    const T* HWY_RESTRICT from = v + rows[t] * d_v;
+    T* HWY_RESTRICT to = out + t * d_v;
+    const auto weight = hn::Set(d, weights[t]);
+    Index c = 0;
+    for (; c + N <= d_v; c += N) {
+      const auto u = hn::Sub(hn::LoadU(d, from + c), hn::LoadU(d, origin + c));
+      hn::StoreU(hn::Mul(weight, hn::Sub(u, hn::LoadU(d, mean + c))), d, to + c);
+    }
+    for (; c < d_v; ++c) to[c] = weights[t] * ((from[c] - origin[c]) - mean[c]);
+  }
+}
+
+#define KVREPLAY_OUTPUT_INTERACTION(T, Suffix)                                                         \
+  void WeighPanel##Suffix(T* z, Index n, T softcap, T sink, const std::uint8_t* prunable,              \
+                          PanelWeights<T>& out) {                                                      \
+    WeighPanel(z, n, softcap, sink, prunable, out);                                                    \
+  }                                                                                                    \
+  void WeightedDeviations##Suffix(const T* v, Index d_v, const Index* rows, const T* weights, Index n, \
+                                  const T* origin, const T* mean, T* out) {                            \
+    WeightedDeviations(v, d_v, rows, weights, n, origin, mean, out);                                   \
+  }
+KVREPLAY_OUTPUT_INTERACTION(float, F32)
+KVREPLAY_OUTPUT_INTERACTION(double, F64)
+#undef KVREPLAY_OUTPUT_INTERACTION
+
+}  // namespace kvreplay::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace kvreplay {
+
+#define KVREPLAY_OUTPUT_INTERACTION(T, Suffix)                                                             \
+  HWY_EXPORT(WeighPanel##Suffix);                                                                          \
+  HWY_EXPORT(WeightedDeviations##Suffix);                                                                  \
+  template <>                                                                                              \
+  void weigh_panel(T* z, Index n, T softcap, T sink, const std::uint8_t* prunable, PanelWeights<T>& out) { \
+    HWY_DYNAMIC_DISPATCH(WeighPanel##Suffix)(z, n, softcap, sink, prunable, out);                          \
+  }                                                                                                        \
+  template <>                                                                                              \
+  void weighted_deviations(const T* v, Index d_v, const Index* rows, const T* weights, Index n,            \
+                           const T* origin, const T* mean, T* out) {                                       \
+    HWY_DYNAMIC_DISPATCH(WeightedDeviations##Suffix)(v, d_v, rows, weights, n, origin, mean, out);         \
+  }
+KVREPLAY_OUTPUT_INTERACTION(float, F32)
+KVREPLAY_OUTPUT_INTERACTION(double, F64)
+#undef KVREPLAY_OUTPUT_INTERACTION
+
+}  // namespace kvreplay
+#endif

@@ -1,0 +1,236 @@
+#pragma once
+
+#include "sim/eviction/decode/cuda/decode_block.hpp"
+#include "sim/eviction/decode/cuda/decode_kernels.hpp"
+
+// A run's cache as its block keeps it: slots, and the sums that rank them.
+
+namespace kvreplay::cuda::decode {
+
+/// One query head's row, or, for caote and fastcaote, its summed attention: what is largest and the rest.
+struct HeadRow {
+  int top;
+  double largest, shift;   // shift: of the exponents of all but the largest
+  double total, per_rest;  // sums of caote
+  LargestColumn column;
+  double change_sq, output_sq, zero_key, top_score;
+};
+
+enum Bad { kLogits, kOutputs, kDifferences, kBads };
+enum class Products { none, with_token, with_base };
+
+template <int kHeads>
+struct Shared {
+  DecodeTask run;
+  HeadRow head[kHeads];
+  int bad[kBads][kHeads];
+  Largest largest[kHeads][kWarps];
+  Sum sums[kHeads][kWarps];
+  Least least[kWarps];
+  alignas(16) float parts[kWarps * kHeads * kPartChannels];
+
+  /// What follows it: rest [kHeads][value_width] float64, base as much float32, query [kHeads][key_width].
+  static std::size_t bytes(const DecodeGroup& in) {
+    return sizeof(Shared) + kHeads * (static_cast<std::size_t>(in.value_width) * 12 +
+                                      static_cast<std::size_t>(in.key_width) * 4);
+  }
+};
+
+/// A run's slots. What members return and hold is the same in all threads.
+template <int kHeads>
+class Cache {
+ public:
+  KVREPLAY_DEVICE Cache(const DecodeGroup& group, Shared<kHeads>& shared)
+      : in_(group), s_(shared), run_(shared.run) {
+    rest_ = reinterpret_cast<double*>(&s_ + 1);
+    base_ = reinterpret_cast<float*>(rest_ + kHeads * in_.value_width);
+    query_ = base_ + kHeads * in_.value_width;
+    state_ = *run_.state;
+  }
+
+  KVREPLAY_DEVICE void prepare() {
+    for (int at = thread_id(); at < kHeads * in_.value_width; at += kThreads) base_[at] = 0;
+    if (thread_id() < kBads * kHeads) s_.bad[thread_id() / kHeads][thread_id() % kHeads] = 0;
+    if (state_.started == 0) start();
+    sync_block();
+  }
+
+  KVREPLAY_DEVICE void save() const {
+    if (thread_id() == 0) *run_.state = state_;
+  }
+
+ protected:
+  const DecodeGroup& in_;
+  Shared<kHeads>& s_;
+  const DecodeTask& run_;
+  DecodeState state_;
+  double* rest_;
+  float *base_, *query_;
+
+  KVREPLAY_DEVICE int n() const { return state_.tokens; }
+  KVREPLAY_DEVICE bool by_head() const {
+    return run_.rank == DecodeRank::caote || run_.rank == DecodeRank::fastcaote;
+  }
+  KVREPLAY_DEVICE std::ptrdiff_t in_head(int h, int slot) const {
+    return static_cast<std::ptrdiff_t>(h) * run_.capacity + slot;
+  }
+  KVREPLAY_DEVICE const float* value(int position) const {
+    return in_.v + static_cast<std::ptrdiff_t>(position) * in_.value_width;
+  }
+  KVREPLAY_DEVICE std::ptrdiff_t step_row(int g, int i) const {
+    return static_cast<std::ptrdiff_t>(g) * in_.steps + (i - in_.first_step);
+  }
+  /// body(slot) for every slot, each by its own thread.
+  template <class Body>
+  KVREPLAY_DEVICE void each_slot(Body body) const {
+    for (int slot = thread_id(); slot < n(); slot += kThreads) body(slot);
+  }
+
+  /// Whether some head had a number beyond float32; the first such head is noted.
+  KVREPLAY_DEVICE bool is_bad(Bad what, int i, int g0) {
+    for (int h = 0; h < kHeads; ++h) {
+      if (s_.bad[what][h] == 0) continue;
+      state_.bad_position = i;
+      state_.bad_head = g0 + h;
+      return true;
+    }
+    return false;
+  }
+
+  KVREPLAY_DEVICE void start() {
+    state_.started = 1;
+    state_.tokens = run_.n_start;
+    each_slot([&](int slot) {
+      const int p = run_.start[slot];
+      run_.position[slot] = p;
+      run_.rows_before[slot] = run_.window > 0 ? 0 : smaller(run_.prompt_rows, in_.l - p);
+      clear(slot, 0, 1);
+      for (int w = 0; run_.start_sums != nullptr && w < run_.width; ++w)
+        run_.sums[in_head(w, slot)] = run_.start_sums[static_cast<std::ptrdiff_t>(w) * n() + slot];
+    });
+    each_sum([&](double& sum, int) { sum = 0; });
+    for (int t = 0; t < n(); ++t) count_in(run_.start[t], 1);
+  }
+
+  /// body(sum, channel) for the sum over the cache that the rule needs, each by its own thread.
+  template <class Body>
+  KVREPLAY_DEVICE void each_sum(Body body) const {
+    if (run_.rank == DecodeRank::keydiff)
+      for (int c = thread_id(); c < in_.key_width; c += kThreads) body(run_.key_sum[c], c);
+    if (run_.rank == DecodeRank::fastcaote)
+      for (int c = thread_id(); c < in_.value_width; c += kThreads) body(run_.value_sum[c], c);
+  }
+  KVREPLAY_DEVICE void count_in(int p, double sign) const {
+    const bool keys = run_.rank == DecodeRank::keydiff;
+    if (keys && !(in_.key_norm[p] > 0)) return;
+    const float* row = keys ? in_.k + static_cast<std::ptrdiff_t>(p) * in_.key_width : value(p);
+    const double factor = keys ? sign / in_.key_norm[p] : sign;
+    each_sum([&](double& sum, int c) { sum += factor * static_cast<double>(row[c]); });
+  }
+
+  /// Forgets a slot's sums; `from` and `step` share that out.
+  KVREPLAY_DEVICE void clear(int slot, int from, int step) const {
+    for (int w = from; w < run_.width; w += step) {
+      run_.sums[in_head(w, slot)] = 0;
+      if (run_.window > 0) run_.newer[in_head(w, slot)] = 0;
+    }
+    for (int w = from; w < run_.window * run_.width; w += step) run_.older[in_head(w, slot)] = 0;
+  }
+
+  KVREPLAY_DEVICE void join(int i) {
+    const int slot = state_.tokens++;
+    if (thread_id() == 0) {
+      run_.position[slot] = i;
+      run_.rows_before[slot] = -state_.rows;
+    }
+    clear(slot, thread_id(), kThreads);
+    count_in(i, 1);
+    sync_block();
+  }
+
+  /// The token at position p leaves its slot, at position i.
+  KVREPLAY_DEVICE void remove(int slot, int p, int i) {
+    const int last = --state_.tokens;
+    count_in(p, -1);
+    if (thread_id() == 0) run_.left[state_.moves] = {i, p};
+    ++state_.moves;
+    if (slot != last) {
+      if (thread_id() == 0) {
+        run_.position[slot] = run_.position[last];
+        run_.rows_before[slot] = run_.rows_before[last];
+        run_.rank_by[slot] = run_.rank_by[last];
+      }
+      for (int w = thread_id(); w < run_.width; w += kThreads) {
+        run_.sums[in_head(w, slot)] = run_.sums[in_head(w, last)];
+        if (run_.window > 0) run_.newer[in_head(w, slot)] = run_.newer[in_head(w, last)];
+      }
+      for (int w = thread_id(); w < run_.window * run_.width; w += kThreads)
+        run_.older[in_head(w, slot)] = run_.older[in_head(w, last)];
+    }
+    sync_block();
+  }
+
+  /// Which of numbers(h, slot) is each head's largest.
+  template <class Numbers>
+  KVREPLAY_DEVICE void take_largest(Numbers numbers) {
+    Largest own[kHeads];
+    for (int h = 0; h < kHeads; ++h) own[h] = Largest::none();
+    each_slot([&](int slot) {
+      KVREPLAY_UNROLL
+      for (int h = 0; h < kHeads; ++h)
+        own[h] = own[h].join({numbers(h, slot), -static_cast<double>(INFINITY), slot});
+    });
+    for (int h = 0; h < kHeads; ++h) join_warps(own[h], n(), s_.largest[h]);
+    sync_block();
+  }
+
+  /// The sums of numbers(h, slot).
+  template <class Numbers>
+  KVREPLAY_DEVICE void take_sums(Numbers numbers) {
+    Sum own[kHeads];
+    for (int h = 0; h < kHeads; ++h) own[h] = Sum::none();
+    each_slot([&](int slot) {
+      KVREPLAY_UNROLL
+      for (int h = 0; h < kHeads; ++h) own[h].value += numbers(h, slot);
+    });
+    for (int h = 0; h < kHeads; ++h) join_warps(own[h], n(), s_.sums[h]);
+    sync_block();
+  }
+
+  /// body(head) by one thread for each of the heads.
+  template <class Body>
+  KVREPLAY_DEVICE void each_head(Body body) {
+    if (lane_id() == 0 && warp_id() < kHeads) body(warp_id(), s_.head[warp_id()]);
+    sync_block();
+  }
+
+  KVREPLAY_DEVICE void add_to_sums(int w, int slot, double x) const {
+    const std::ptrdiff_t at = in_head(w, slot);
+    if (run_.window == 0) {
+      run_.sums[at] += x;
+      return;
+    }
+    const int next = state_.window_step + 1;
+    const double newer = run_.newer[at] + x;
+    run_.newer[at] = newer;
+    run_.sums[at] = newer + (next < run_.window ? run_.older[in_head(next * run_.width + w, slot)] : 0.0);
+    run_.older[in_head(state_.window_step * run_.width + w, slot)] = x;
+  }
+
+  /// The step's row is complete.
+  KVREPLAY_DEVICE void finish_row() {
+    ++state_.rows;
+    if (run_.window == 0 || ++state_.window_step < run_.window) return;
+    state_.window_step = 0;
+    each_slot([&](int slot) {
+      for (int w = 0; w < run_.width; ++w) {
+        run_.newer[in_head(w, slot)] = 0;
+        for (int j = run_.window - 1; j > 0; --j)
+          run_.older[in_head((j - 1) * run_.width + w, slot)] +=
+              run_.older[in_head(j * run_.width + w, slot)];
+      }
+    });
+  }
+};
+
+}  // namespace kvreplay::cuda::decode

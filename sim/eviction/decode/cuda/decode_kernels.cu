@@ -1,0 +1,246 @@
+#include "sim/eviction/decode/cuda/decode_block_rows.hpp"
+
+#if defined(__CUDACC__)
+#define KVREPLAY_BLOCKS(threads, on_a_multiprocessor) __launch_bounds__(threads, on_a_multiprocessor)
+#else
+#define KVREPLAY_BLOCKS(threads, on_a_multiprocessor)
+#endif
+
+namespace kvreplay::cuda {
+namespace {
+
+using namespace decode;
+
+/// A block's run_. What members return and hold is the same in all threads.
+template <int kHeads>
+class Replay : public Rows<kHeads> {
+ public:
+  using Rows<kHeads>::Rows;
+
+  /// The token i joins, its queries attend, the cache is cut. False where a number is beyond float32.
+  KVREPLAY_DEVICE bool go_to(int i) {
+    join(i);
+    if (i >= in_.first_step) {
+      for (int g0 = 0; g0 < in_.G; g0 += kHeads)
+        if (!attend(i, g0)) return false;
+      finish_row();
+    }
+    return cut(i);
+  }
+
+ private:
+  using Base = Rows<kHeads>;
+  using Base::in_, Base::s_, Base::run_, Base::state_, Base::rest_, Base::base_;
+  using Base::n, Base::by_head, Base::in_head, Base::value, Base::each_slot, Base::each_head, Base::join;
+  using Base::remove, Base::take_largest, Base::take_sums, Base::take_rest, Base::attend, Base::finish_row;
+
+  KVREPLAY_DEVICE bool rank(int i) {
+    sync_block();
+    if (run_.rank == DecodeRank::keydiff) {
+      rank_by_keydiff();
+    } else if (by_head()) {
+      each_slot([&](int slot) { run_.rank_by[slot] = 0; });
+      for (int g0 = 0; g0 < in_.G; g0 += kHeads)
+        if (!add_caote(i, g0)) return false;
+    } else {
+      each_slot([&](int slot) {
+        const int p = run_.position[slot];
+        run_.rank_by[slot] = run_.rank == DecodeRank::position ? p
+                             : run_.rank == DecodeRank::knorm  ? -in_.key_norm[p]
+                                                               : run_.sums[slot];
+      });
+    }
+    sync_block();
+    if (run_.per_visible_row != 0)
+      each_slot([&](int slot) {
+        int rows = state_.rows + run_.rows_before[slot];
+        if (run_.window > 0) rows = smaller(rows, run_.window);
+        if (rows > 0) run_.rank_by[slot] /= rows;
+      });
+    sync_block();
+    return true;
+  }
+
+  /// In float64: where all keys share a large part, their cosines differ in the last digits only.
+  KVREPLAY_DEVICE void rank_by_keydiff() {
+    double square = 0;
+    for (int c = lane_id(); c < in_.d; c += 32) square += run_.key_sum[c] * run_.key_sum[c];
+    const double norm = sqrt(warp_sum(square));
+    over_tokens<1, double>(
+        in_.k, in_.key_width / 4, run_.position, n(),
+        [&](double* sums, const Four& k, int c) {
+          const double* anchor = run_.key_sum + 4 * c;
+          sums[0] +=
+              anchor[0] / norm * static_cast<double>(k.x) + anchor[1] / norm * static_cast<double>(k.y) +
+              anchor[2] / norm * static_cast<double>(k.z) + anchor[3] / norm * static_cast<double>(k.w);
+        },
+        [&](int slot, int, double dot) {
+          const double own = in_.key_norm[run_.position[slot]];
+          run_.rank_by[slot] = norm > 0 && own > 0 ? -dot / own : 0.0;
+        });
+  }
+
+  /// Adds the caote or fastcaote of some query heads' summed attention, as RowScores::take_caote.
+  KVREPLAY_DEVICE bool add_caote(int i, int g0) {
+    const bool fast = run_.rank == DecodeRank::fastcaote;
+    const auto summed = [&](int h, int slot) {
+      return g0 + h < in_.G ? run_.sums[in_head(g0 + h, slot)] : 0.0;
+    };
+    take_largest(summed);
+    each_head([&](int h, HeadRow& head) {
+      const Largest all = joined(s_.largest[h], n());
+      head.top = all.slot;
+      head.largest = all.first;
+    });
+    take_sums([&](int h, int slot) { return slot == s_.head[h].top ? 0.0 : summed(h, slot); });
+    each_head([&](int h, HeadRow& head) {
+      const double rest = joined(s_.sums[h], n()).value;
+      head.column.one_minus_a = rest;
+      head.total = rest + head.largest;
+      head.per_rest = rest > 0 ? 1 / rest : 0;
+    });
+    each_slot([&](int slot) {
+      for (int h = 0; h < kHeads; ++h)
+        run_.rest[static_cast<std::ptrdiff_t>(slot) * kHeads + h] =
+            slot == s_.head[h].top ? 0.0F : static_cast<float>(summed(h, slot) * s_.head[h].per_rest);
+    });
+    sync_block();
+    take_rest();
+    if (warp_id() < kHeads) {
+      HeadRow& head = s_.head[warp_id()];
+      const float* top = value(run_.position[head.top]);
+      const double rest = head.total > 0 ? head.column.one_minus_a / head.total : 0;
+      const double share = head.total > 0 ? head.largest / head.total : 0;
+      double top_sq = 0;
+      for (int c = lane_id(); c < in_.d_v; c += 32) {
+        const double mean = rest_[warp_id() * in_.value_width + c], v = static_cast<double>(top[c]);
+        base_[warp_id() * in_.value_width + c] =
+            static_cast<float>(fast ? run_.value_sum[c] / n() : rest * mean + share * v);
+        top_sq += (mean - v) * (mean - v);
+      }
+      top_sq = warp_sum(top_sq);
+      // s/(1-s) ||m - v|| = s ||m' - v|| with m' the mean of the others
+      if (lane_id() == 0) head.top_score = share * sqrt(top_sq);
+    }
+    sync_block();
+    if (!Base::template take_differences<Products::none>(i, g0)) return false;
+    each_slot([&](int slot) {
+      double sum = run_.rank_by[slot];
+      for (int h = 0; h < smaller(kHeads, in_.G - g0); ++h) {
+        const HeadRow& head = s_.head[h];
+        const bool top = slot == head.top;
+        if (!(head.total > 0)) continue;
+        const double own = summed(h, slot), others = top ? head.column.one_minus_a : head.total - own;
+        if (top && !fast)
+          sum += head.top_score;
+        else
+          sum += caote_score(own, others, static_cast<double>(run_.difference[in_head(h, slot)]));
+      }
+      run_.rank_by[slot] = sum;
+    });
+    sync_block();
+    return true;
+  }
+
+  /// Back to the budget.
+  KVREPLAY_DEVICE bool cut(int i) {
+    if (n() <= run_.budget) {
+      sync_block();
+      return true;
+    }
+    if (!rank(i)) return false;
+    if (run_.append_only != 0) {
+      keep_newest_or_not(i);
+      return true;
+    }
+    // Tokens joined in order of position, and none of those pinned has left.
+    const int recent = run_.n_start + (i - in_.l + 1) - run_.recent;
+    const int recent_begin = recent < run_.n_start ? run_.start[recent] : in_.l + (recent - run_.n_start);
+    for (int tokens = n() - run_.budget; tokens > 0; --tokens) {
+      Least own = Least::none();
+      each_slot([&](int slot) {
+        const int p = run_.position[slot];
+        if (p >= run_.sinks_end && p < recent_begin) own = own.join({run_.rank_by[slot], p, slot});
+      });
+      join_warps(own, n(), s_.least);
+      sync_block();
+      const Least least = joined(s_.least, n());
+      remove(least.slot, least.position, i);
+    }
+    return true;
+  }
+
+  /// The newest leaves at once where it is not among the first; a tie goes to the other.
+  KVREPLAY_DEVICE void keep_newest_or_not(int i) {
+    const int newest = n() - 1;
+    const double rank_of_newest = run_.rank_by[newest];
+    take_sums([&](int h, int slot) {
+      return h == 0 && slot != newest && run_.rank_by[slot] >= rank_of_newest ? 1.0 : 0.0;
+    });
+    if (joined(s_.sums[0], n()).value >= run_.budget)
+      remove(newest, i, i);
+    else
+      sync_block();
+  }
+};
+
+/// Grid: runs.
+template <int kHeads>
+KVREPLAY_KERNEL void KVREPLAY_BLOCKS(kThreads, 2)
+    decode_kernel(DecodeGroup in, const DecodeTask* tasks, int begin, int end) {
+  auto& shared = *reinterpret_cast<Shared<kHeads>*>(shared_memory());
+  if (thread_id() == 0) shared.run = tasks[block_id().x];
+  sync_block();
+  if (shared.run.state->bad_position >= 0) return;
+  Replay<kHeads> replay(in, shared);
+  sync_block();
+  replay.prepare();
+  for (int i = begin; i < end; ++i)
+    if (!replay.go_to(i)) break;
+  replay.save();
+}
+
+/// Grid: tokens by the warp.
+KVREPLAY_KERNEL void norm_kernel(DecodeGroup in, int T) {
+  const int p = static_cast<int>(block_id().x) * kWarps + warp_id();
+  if (p >= T) return;
+  double k_sq = 0, v_sq = 0;
+  for (int c = lane_id(); c < in.d; c += 32) {
+    const double k = static_cast<double>(in.k[static_cast<std::ptrdiff_t>(p) * in.key_width + c]);
+    k_sq += k * k;
+  }
+  for (int c = lane_id(); c < in.d_v; c += 32) {
+    const double v = static_cast<double>(in.v[static_cast<std::ptrdiff_t>(p) * in.value_width + c]);
+    v_sq += v * v;
+  }
+  k_sq = warp_sum(k_sq);
+  v_sq = warp_sum(v_sq);
+  if (lane_id() != 0) return;
+  in.key_norm[p] = sqrt(k_sq);
+  in.value_sq[p] = v_sq;
+}
+
+template <int kHeads>
+void decode_with(const DecodeGroup& group, const DecodeTask* tasks, int runs, int begin, int end,
+                 const Stream& stream) {
+  launch(decode_kernel<kHeads>, {static_cast<unsigned>(runs)}, kThreads, Shared<kHeads>::bytes(group), stream,
+         group, tasks, begin, end);
+}
+
+}  // namespace
+
+void decode_norms(const DecodeGroup& group, int T, const Stream& stream) {
+  launch(norm_kernel, {blocks_of(T, kWarps)}, kThreads, 0, stream, group, T);
+}
+
+void decode_positions(const DecodeGroup& group, const DecodeTask* tasks, int runs, int begin, int end,
+                      const Stream& stream) {
+  if (group.G <= 1)
+    decode_with<1>(group, tasks, runs, begin, end, stream);
+  else if (group.G == 2)
+    decode_with<2>(group, tasks, runs, begin, end, stream);
+  else
+    decode_with<kDecodeHeads>(group, tasks, runs, begin, end, stream);
+}
+
+}  // namespace kvreplay::cuda

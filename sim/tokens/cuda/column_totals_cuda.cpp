@@ -1,0 +1,229 @@
+#include "sim/tokens/cuda/column_totals_cuda.hpp"
+
+#include "sim/cuda/visibility.hpp"
+#include "sim/overflow.hpp"
+
+#include <algorithm>
+#include <string>
+
+namespace kvreplay::cuda {
+namespace {
+
+constexpr Index div_up(Index a, Index b) { return (a + b - 1) / b; }
+constexpr std::size_t size(Index n) { return static_cast<std::size_t>(n); }
+
+/// The rows that see something of each block of tokens: [blocks][2].
+std::vector<int> row_ranges(const Visibility& seen, Index candidates) {
+  std::vector<int> ranges;
+  for (Index begin = 0; begin < candidates; begin += kScoredTokens) {
+    const Index last = std::min<Index>(begin + kScoredTokens, candidates) - 1;
+    const auto from = std::upper_bound(seen.end.begin(), seen.end.end(), begin) - seen.end.begin();
+    const auto to = std::upper_bound(seen.first.begin(), seen.first.end(), last) - seen.first.begin();
+    ranges.push_back(static_cast<int>(from));
+    ranges.push_back(static_cast<int>(std::max(from, to)));
+  }
+  return ranges;
+}
+
+/// Parts that work is cut into, so that there are blocks enough for a large device. Depends on the sizes
+/// alone: so do the sums then, to the bit.
+Index parts(Index blocks, Index most) {
+  constexpr Index kEnoughBlocks = 512;
+  return std::clamp<Index>(div_up(kEnoughBlocks, blocks), 1, std::max<Index>(most, 1));
+}
+
+}  // namespace
+
+HalfBuffers::HalfBuffers(Index rows, Index channels, bool with_low, Index units)
+    : depth_(half_depth(narrow(channels))),
+      high_(size(rows * depth_)),
+      low_(with_low ? size(rows * depth_) : 0),
+      unit_(size(units)) {}
+
+HalfMatrix HalfBuffers::view() const { return {high_.data(), low_.data(), unit_.data(), depth_}; }
+
+StoredNumbers stored_numbers(const HeadGroup<float>& group) {
+  StoredNumbers numbers{NumberType::f32, {}, group.k.data(), group.v.data()};
+  for (const Matrix<float>& q : group.q) numbers.q.push_back(q.data());
+  return numbers;
+}
+
+StoredNumbers stored_numbers(const StoredGroup& group) {
+  const NumberType type = group.dtype == Dtype::f16 ? NumberType::f16 : NumberType::bf16;
+  StoredNumbers numbers{type, {}, group.k.get(), group.v.get()};
+  for (const auto& q : group.q) numbers.q.push_back(q.get());
+  return numbers;
+}
+
+DeviceGroup::DeviceGroup(const HeadGroup<float>& group, const StoredNumbers& numbers, Products products,
+                         const Stream& stream)
+    : group_(group),
+      products_(products),
+      stream_(stream),
+      type_(numbers.type),
+      k_(group.T_all(), group.d(), products == Products::f32, group.T_all()),
+      v_(group.T_all(), group.d_v(), products == Products::f32, 1),
+      centre_(size(group.d_v())),
+      centred_(size(group.T_all() * group.d_v())),
+      value_sq_(size(group.T_all())),
+      value_centred_sq_(size(group.T_all())),
+      centre_dot_value_(size(group.T_all())) {
+  const int T = narrow(group.T_all()), T_q = narrow(group.T_q()), G = narrow(group.G());
+  const int d = narrow(group.d()), d_v = narrow(group.d_v());
+  const std::size_t element = type_ == NumberType::f32 ? 4 : 2;
+  const std::size_t head = size(group.T_q() * d) * element;
+  q_ = Buffer<std::uint8_t>(size(G) * head);
+  Buffer<std::uint8_t> k(size(group.T_all() * d) * element), v(size(group.T_all() * d_v) * element);
+  const auto upload = [&](std::uint8_t* to, const void* from, std::size_t bytes) {
+    copy(to, static_cast<const std::uint8_t*>(from), bytes, stream);
+  };
+  for (std::size_t g = 0; g < numbers.q.size(); ++g) upload(q_.data() + g * head, numbers.q[g], head);
+  upload(k.data(), numbers.k, k.size());
+  upload(v.data(), numbers.v, v.size());
+
+  const HeadRows keys{1, T, T, d, T, 0};
+  prepare_rows({k.data(), type_}, keys, k_.view(), stream);
+  prepare_tokens({v.data(), type_}, T, d_v,
+                 {centre_.data(), centred_.data(), value_sq_.data(), value_centred_sq_.data(),
+                  centre_dot_value_.data(), v_.view()},
+                 stream);
+  const Buffer<int> needed(2);
+  fill_zero(needed, stream);
+  if (products == Products::f32) {
+    check_halves({k.data(), type_}, keys, needed.data(), stream);
+    check_halves({q_.data(), type_}, {G, T_q, T_q, d, T_q, 0}, needed.data() + 1, stream);
+  }
+  const std::vector<float> sinks(group.rule.sink_logit.begin(), group.rule.sink_logit.end());
+  if (!sinks.empty()) sink_logit_ = uploaded<float>(sinks, stream);
+  const std::vector<float> squares = downloaded(value_sq_, size(group.l), stream);
+  value_sq_host_ = Eigen::Map<const Vector<float>>(squares.data(), group.l).cast<double>();
+  const std::vector<int> in_two = downloaded(needed, 2, stream);
+  if (in_two[0] == 0) k_.drop_low();
+  queries_in_two_ = in_two[1] != 0;
+}
+
+std::vector<ColumnTotals> DeviceGroup::column_totals(Rows rows, ColumnSet columns) const {
+  const ColumnRun run(*this, rows, columns);
+  run.launch();
+  return run.totals();
+}
+
+ColumnRun::ColumnRun(const DeviceGroup& on_device, Rows rows, ColumnSet columns)
+    : group_(on_device), rows_(rows), columns_(columns == ColumnSet::weights ? ColumnSet::window : columns) {
+  const HeadGroup<float>& group = on_device.group_;
+  const Stream& stream = on_device.stream_;
+  const Index G = group.G(), n = rows.count(), d_v = group.d_v();
+  const Index padded = div_up(n, kSlab) * kSlab, packed = G * padded;
+  const Index end = group.end_visible(rows.end - 1), begin = group.first_visible(rows.begin);
+  const Index candidates = std::min(group.l, end);
+  const Visibility seen = visibility(group, rows);
+  const std::vector<int> ranges = row_ranges(seen, candidates);
+  first_visible_ = uploaded<int>(seen.first, stream);
+  end_visible_ = uploaded<int>(seen.end, stream);
+  ranges_ = uploaded<int>(ranges, stream);
+  stream.synchronize();  // what was uploaded lives here
+
+  const bool exact = on_device.products_ == Products::f32;
+  q_ = HalfBuffers(packed, group.d(), on_device.queries_in_two_, packed);
+  out_halves_ = HalfBuffers(packed, d_v, exact, packed);
+  problem_.G = narrow(G);
+  problem_.rows = narrow(n);
+  problem_.padded_rows = narrow(packed) / narrow(G);
+  problem_.tokens = narrow(group.T_all());
+  problem_.d = narrow(group.d());
+  problem_.d_v = narrow(d_v);
+  problem_.candidates = narrow(candidates);
+  problem_.exact = exact;
+  problem_.q = q_.view();
+  problem_.k = on_device.k_.view();
+  problem_.v = {on_device.centre_.data(),           on_device.centred_.data(),
+                on_device.value_sq_.data(),         on_device.value_centred_sq_.data(),
+                on_device.centre_dot_value_.data(), on_device.v_.view()};
+  problem_.scale = static_cast<float>(group.rule.scale);
+  problem_.softcap = static_cast<float>(group.rule.softcap.value_or(0));
+  problem_.first_visible = first_visible_.data();
+  problem_.end_visible = end_visible_.data();
+  problem_.sink_logit = on_device.sink_logit_.data();
+
+  constexpr Index kLeastSteps = 8;
+  const Index segments = parts(div_up(packed, kBlockRows), (end - begin) / (kLeastSteps * kSoftmaxStep));
+  const Index per_segment = div_up(div_up(end - begin, segments), kSoftmaxStep) * kSoftmaxStep;
+  const std::size_t states = size(segments * packed);
+  top_ = Buffer<float>(states);
+  rest_max_ = Buffer<float>(states);
+  rest_sum_ = Buffer<float>(states);
+  rest_out_ = Buffer<float>(states * size(d_v));
+  top_at_ = Buffer<int>(states);
+  states_ = {narrow(segments), narrow(per_segment), narrow(begin),    top_.data(),
+             top_at_.data(),   rest_max_.data(),    rest_sum_.data(), rest_out_.data()};
+  constants_ = Buffer<RowConstants>(size(packed));
+  largest_ = Buffer<LargestScores>(size(G * n));
+  finished_ = {constants_.data(), out_halves_.view(), largest_.data()};
+
+  const bool future = columns == ColumnSet::future;
+  const Index n_sums = future ? Index{kFutureColumnSums} : Index{kWindowColumnSums};
+  const Index row_segments =
+      parts(div_up(candidates, kScoredTokens), packed / (kLeastSteps * kScoredSlabs * kSlab));
+  sums_ = Buffer<double>(size(row_segments * kScoredSlabs * G * n_sums * candidates));
+  pass_ = {future, narrow(row_segments), ranges_.data(), rest_out_.data(), sums_.data()};
+}
+
+void ColumnRun::launch() const {
+  launch_pass_one();
+  launch_pass_two();
+}
+
+void ColumnRun::launch_pass_one() const {
+  const HeadGroup<float>& group = group_.group_;
+  const HeadRows rows{problem_.G, problem_.rows, problem_.padded_rows,
+                      problem_.d, group.T_q(),   rows_.begin - group.first_query()};
+  prepare_rows({group_.q_.data(), group_.type_}, rows, problem_.q, group_.stream_);
+  softmax_pass(problem_, states_, group_.stream_);
+  finish_rows(problem_, states_, finished_, group_.stream_);
+}
+
+void ColumnRun::launch_pass_two() const {
+  fill_zero(sums_, group_.stream_);
+  score_pass(problem_, finished_, pass_, group_.stream_);
+}
+
+std::vector<ColumnTotals> ColumnRun::totals() const {
+  const HeadGroup<float>& group = group_.group_;
+  const Index G = group.G(), n = rows_.count(), candidates = problem_.candidates;
+  const std::size_t n_sums = pass_.future ? kFutureColumnSums : kWindowColumnSums;
+  const std::size_t in_head = n_sums * size(candidates);
+  const std::vector<LargestScores> scores = downloaded(largest_, largest_.size(), group_.stream_);
+  const std::vector<double> added = downloaded(sums_, size(G) * in_head, group_.stream_);
+  std::vector<ColumnTotals> totals;
+  for (Index g = 0; g < G; ++g) {
+    const auto own = scores.begin() + g * n;
+    const auto bad = std::find_if(own, own + n, [](const LargestScores& s) { return s.at < 0; });
+    if (bad != own + n) report_overflow(group, g, "position " + std::to_string(rows_.begin + (bad - own)));
+    totals.push_back(empty_totals(group.l, columns_));
+    ColumnTotals& t = totals.back();
+    const auto sum_of = [&](int which, Vector<double>& into) {
+      std::copy_n(added.data() + size(g) * in_head + size(which * candidates), candidates, into.data());
+    };
+    if (pass_.future) {
+      sum_of(kFutureRemove, t.exact_remove);
+      sum_of(kFutureMaxAttn, t.max_attn);
+    } else {
+      sum_of(kSumAttn, t.attn);
+      sum_of(kSumAttnSq, t.attn_sq);
+      sum_of(kSumKey, t.key);
+      sum_of(kSumExactKey, t.exact_key);
+      sum_of(kSumExactJoint, t.exact_joint);
+      sum_of(kSumExactRemove, t.exact_remove);
+      // ||v + z (v - o)||^2 = ||v||^2 + 2 z v . (v - o) + z^2 ||v - o||^2
+      sum_of(kSumJointCross, t.joint);
+      t.joint = t.attn_sq.cwiseProduct(group_.value_sq_host_) + 2 * t.joint + t.key;
+      // Rounding may leave a sum of squares just below 0.
+      for (Vector<double>* sum : {&t.joint, &t.key, &t.exact_key, &t.exact_joint}) *sum = sum->cwiseMax(0.0);
+    }
+    t.exact_remove = t.exact_remove.cwiseMax(0.0);
+    add_largest({own, own + n}, columns_, group.l, t);
+  }
+  return totals;
+}
+
+}  // namespace kvreplay::cuda

@@ -1,0 +1,107 @@
+#include "viewer/panels/budgets/budget_controls.hpp"
+
+#include "viewer/gl/ui_context.hpp"
+#include "viewer/panels/metric_controls.hpp"
+#include "viewer/widgets/controls.hpp"
+#include "viewer/widgets/theme.hpp"
+#include "viewer/work/head_figures.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kvreplay::viewer {
+namespace {
+
+void edit_pins(const Run& run, BudgetSettings& settings) {
+  const bool any = settings.floor > 0 || settings.sinks > 0 || settings.recent > 0;
+  if (any) ImGui::PushStyleColor(ImGuiCol_Button, theme().accent_soft);
+  if (ImGui::Button("Pins")) ImGui::OpenPopup("pins");
+  if (any) ImGui::PopStyleColor();
+  tip("What every head keeps in any case");
+  if (!ImGui::BeginPopup("pins")) return;
+  const auto l = static_cast<int>(std::min<Index>(run.shape().l, 1 << 30));
+  const auto number = [&](const char* label, Index& value) {
+    auto typed = static_cast<int>(value);
+    ImGui::SetNextItemWidth(theme().px(90));
+    if (ImGui::InputInt(label, &typed)) value = std::clamp(typed, 0, l);
+  };
+  number("sinks", settings.sinks);
+  tip("The first positions lead every order");
+  number("recent", settings.recent);
+  tip("The last positions lead every order");
+  auto floor = static_cast<float>(settings.floor);
+  ImGui::SetNextItemWidth(theme().px(90));
+  if (ImGui::SliderFloat("floor", &floor, 0, 0.2F, "%.3f"))
+    settings.floor = std::clamp(std::round(static_cast<double>(floor) * 1000) / 1000, 0.0, 0.999);
+  tip("Share of the prompt that every head keeps");
+  ImGui::EndPopup();
+}
+
+}  // namespace
+
+void edit_budgets(const Run& run, BudgetSettings& settings) {
+  const Theme& t = theme();
+  std::vector<std::string_view> orders = {"snapkv"};
+  for (const TokenMetric metric : all_token_metrics())
+    if (metrics_of(*run.dump()).contains(metric)) orders.push_back(name_of(metric));
+  auto order =
+      static_cast<std::size_t>(std::find(orders.begin(), orders.end(), settings.order) - orders.begin());
+  if (choose("##order", orders, order, 112)) settings.order = std::string(orders[order]);
+  tip("What ranks a head's tokens, once for all budgets. snapkv: attention of the last 32 rows, max-pooled "
+      "over 7");
+
+  constexpr std::array<std::string_view, 2> kNormalised = {"loss as it is", "by layer"};
+  std::size_t normalised = settings.normalise_by_layer ? 1 : 0;
+  flow(t.px(104));
+  if (choose("##normalise", kNormalised, normalised, 104)) settings.normalise_by_layer = normalised == 1;
+  tip("By layer: importance is divided by its layer's sum first (LU-KV, appendix E)");
+
+  constexpr std::array<std::string_view, 3> kSemantics = {"paper", "official", "kvpress"};
+  auto semantics = static_cast<std::size_t>(settings.semantics);
+  flow(t.px(82));
+  if (choose("##semantics", kSemantics, semantics, 82))
+    settings.semantics = static_cast<Semantics>(semantics);
+  tip("Whose pyramid and ada: the papers', their authors' code's, or kvpress 0.5.4's. These two do not keep "
+      "to the "
+      "total exactly.");
+  flow(ImGui::CalcTextSize("Pins").x + t.px(14));
+  edit_pins(run, settings);
+
+  flow(t.px(190));
+  auto sigma = static_cast<float>(settings.sigma);
+  ImGui::SetNextItemWidth(
+      std::min(std::max(ImGui::GetContentRegionAvail().x - t.px(2), t.px(120)), t.px(260)));
+  ImGui::PushFont(mono_font());
+  if (ImGui::SliderFloat("##sigma", &sigma, 0.01F, 0.99F, "\xCF\x83 = %.3f"))
+    settings.sigma = std::clamp(std::round(static_cast<double>(sigma) * 1000) / 1000, 0.001, 0.999);
+  ImGui::PopFont();
+  tip("Compression ratio: the total budget is (1 - \xCF\x83) of all heads' tokens");
+}
+
+void choose_budgets(const Run& run, const BudgetResultSource& source, std::string& order,
+                    std::string& sigma) {
+  const auto one_of = [](const char* id, const std::vector<std::string>& names, std::string& chosen,
+                         float width) {
+    const std::vector<std::string_view> views(names.begin(), names.end());
+    auto at = static_cast<std::size_t>(std::find(names.begin(), names.end(), chosen) - names.begin());
+    if (at < names.size() && choose(id, views, at, width)) chosen = names[at];
+  };
+  one_of("##order", source.orders(), order, 112);
+  tip("What ranks a head's tokens, once for all budgets");
+  flow(theme().px(90));
+  ImGui::AlignTextToFramePadding();
+  dim_text("\xCF\x83");
+  ImGui::SameLine(0, theme().px(5));
+  one_of("##sigma", source.sigmas(order), sigma, 70);
+  tip("Compression ratio: the total budget is (1 - \xCF\x83) of all heads' tokens");
+  flow(ImGui::CalcTextSize("as the result folder has them").x);
+  ImGui::AlignTextToFramePadding();
+  dim_text("as the result folder has them");
+  tip(("Other totals are computed from the dump, and this run has none: " + run.why_no_dump()).c_str());
+}
+
+}  // namespace kvreplay::viewer

@@ -1,0 +1,137 @@
+#include "viewer/panels/budgets/budget_table.hpp"
+
+#include "viewer/gl/ui_context.hpp"
+#include "viewer/widgets/controls.hpp"
+#include "viewer/widgets/theme.hpp"
+#include "viewer/work/policy_settings.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <imgui.h>
+#include <limits>
+#include <utility>
+
+namespace kvreplay::viewer {
+namespace {
+
+const char* tip_of(const std::string& method) {
+  if (method == "uniform") return "Every head keeps the same";
+  if (method == "pyramid") return "PyramidKV: falls linearly over layers, beta = 20";
+  if (method == "ada") return "AdaKV: the best scores over a layer's heads, after each head's own top 20 %";
+  if (method == "lu") return "LU-KV: the largest gains of every curve's lower convex hull, greedily";
+  if (method == "profile") return "Shares measured on other dumps, averaged";
+  return "The least total loss that integer budgets can have (multiple-choice knapsack)";
+}
+
+std::string excess_text(double excess) {
+  return std::abs(excess) < 1 ? fmt::format("{:+.1f} %", 100 * excess)
+                              : fmt::format("{:+.0f} %", 100 * excess);
+}
+
+/// Heads that the share is of: not those of layers that a run left out.
+std::ptrdiff_t known_heads(const BudgetShare& share) {
+  return std::count_if(share.loss.begin(), share.loss.end(), [](double loss) { return !std::isnan(loss); });
+}
+
+/// The smallest and the largest budget.
+std::pair<Index, Index> ends_of(const BudgetShare& share) {
+  std::pair<Index, Index> ends{share.budgets.empty() ? 0 : std::numeric_limits<Index>::max(), 0};
+  for (std::size_t h = 0; h < share.budgets.size(); ++h)
+    if (!std::isnan(share.loss[h]))
+      ends = {std::min(ends.first, share.budgets[h]), std::max(ends.second, share.budgets[h])};
+  return ends;
+}
+
+}  // namespace
+
+std::string progress_of(const BudgetFigures& figures) {
+  if (figures.missing() == 0) return {};
+  return fmt::format("waits for {} more head{}", figures.missing(), figures.missing() == 1 ? "" : "s");
+}
+
+void draw_budget_table(const BudgetFigures& figures, const std::vector<std::string>& methods, Index selected,
+                       std::string& chosen) {
+  const Theme& t = theme();
+  const BudgetShare* best = figures.find("optimal");
+  ImGui::PushStyleVar(ImGuiStyleVar_CellPadding, {t.px(4), t.px(1.5F)});
+  if (ImGui::BeginTable("methods", 5, ImGuiTableFlags_SizingStretchProp)) {
+    ImGui::TableSetupColumn("method", ImGuiTableColumnFlags_WidthStretch, 1.25F);
+    ImGui::TableSetupColumn("loss", ImGuiTableColumnFlags_WidthStretch, 0.85F);
+    ImGui::TableSetupColumn("excess", ImGuiTableColumnFlags_WidthStretch, 1.1F);
+    ImGui::TableSetupColumn("budgets", ImGuiTableColumnFlags_WidthStretch, 1.25F);
+    ImGui::TableSetupColumn("here", ImGuiTableColumnFlags_WidthStretch, 0.7F);
+    const auto right = [&](const std::string& text, ImU32 color) {
+      const float width = ImGui::CalcTextSize(text.c_str()).x;
+      ImGui::SetCursorPosX(ImGui::GetCursorPosX() + std::max(0.0F, ImGui::GetContentRegionAvail().x - width));
+      ImGui::PushStyleColor(ImGuiCol_Text, color);
+      ImGui::TextUnformatted(text.c_str());
+      ImGui::PopStyleColor();
+    };
+    ImGui::TableNextRow();
+    ImGui::TableNextColumn();
+    dim_text("method");
+    constexpr std::array<std::pair<const char*, const char*>, 4> kHeads = {{
+        {"loss", "Total loss: the sum of all heads' eviction loss at their budgets"},
+        {"excess", "Total loss above that of optimal"},
+        {"budgets", "Tokens kept by the head of smallest and of largest budget"},
+        {"here", "Tokens that the selected head keeps"},
+    }};
+    for (const auto& head : kHeads) {
+      ImGui::TableNextColumn();
+      right(head.first, t.dim);
+      tip(head.second);
+    }
+    for (std::size_t m = 0; m < methods.size(); ++m) {
+      const std::string& name = methods[m];
+      const BudgetShare* share = figures.find(name);
+      ImGui::TableNextRow();
+      ImGui::TableNextColumn();
+      const float side = ImGui::GetTextLineHeight() * 0.6F;
+      const ImVec2 at = ImGui::GetCursorScreenPos();
+      const float top = at.y + (ImGui::GetTextLineHeight() - side) / 2;
+      if (ImGui::Selectable(fmt::format("##{}", name).c_str(), chosen == name,
+                            ImGuiSelectableFlags_SpanAllColumns))
+        chosen = name;
+      tip(tip_of(name));
+      ImDrawList* list = ImGui::GetWindowDrawList();
+      list->AddRectFilled({at.x, top}, {at.x + side, top + side}, t.series[m % t.series.size()], t.px(1.5F));
+      list->AddText({at.x + side + t.px(5), at.y}, t.text, name.c_str());
+      ImGui::PushFont(mono_font());
+      ImGui::TableNextColumn();
+      if (share != nullptr) right(number_text(share->total_loss), t.text);
+      ImGui::TableNextColumn();
+      if (share != nullptr && best != nullptr && best->total_loss > 0)
+        right(share == best ? "0 %" : excess_text(share->total_loss / best->total_loss - 1), t.text);
+      ImGui::TableNextColumn();
+      if (share != nullptr) {
+        const auto [least, most] = ends_of(*share);
+        right(least == most ? fmt::format("{}", least) : fmt::format("{}\xE2\x80\x93{}", least, most),
+              t.text);
+      }
+      ImGui::TableNextColumn();
+      if (share != nullptr && static_cast<std::size_t>(selected) < share->budgets.size())
+        right(fmt::format("{}", share->budgets[static_cast<std::size_t>(selected)]), t.text);
+      ImGui::PopFont();
+    }
+    ImGui::EndTable();
+  }
+  ImGui::PopStyleVar();
+  const std::string waiting = progress_of(figures);
+  if (!waiting.empty() || figures.pending()) {
+    dim_text(waiting.empty() ? "divides the total" : waiting);
+    busy_mark();
+  } else if (const BudgetShare* share = figures.find(chosen)) {
+    dim_text(fmt::format("{} keeps {} tokens, {:.1f} a head", chosen, share->total,
+                         static_cast<double>(share->total) /
+                             static_cast<double>(std::max<std::ptrdiff_t>(known_heads(*share), 1))));
+  }
+  ImGui::PushTextWrapPos(0);
+  for (const std::string& note : figures.notes()) dim_text(without_dashes(note));
+  ImGui::PopTextWrapPos();
+}
+
+}  // namespace kvreplay::viewer

@@ -1,0 +1,220 @@
+#include "analysis/results/csv.hpp"
+#include "data/error.hpp"
+#include "viewer/gl/ui_context.hpp"
+#include "viewer/panels/budgets/budget_controls.hpp"
+#include "viewer/panels/budgets/budget_plot.hpp"
+#include "viewer/panels/budgets/budget_result_source.hpp"
+#include "viewer/panels/budgets/budget_source.hpp"
+#include "viewer/panels/budgets/budget_table.hpp"
+#include "viewer/panels/head_grid.hpp"
+#include "viewer/panels/make_panels.hpp"
+#include "viewer/widgets/controls.hpp"
+#include "viewer/widgets/theme.hpp"
+#include "viewer/work/policy_settings.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <utility>
+#include <vector>
+
+namespace kvreplay::viewer {
+namespace {
+
+std::string text_in(const nlohmann::json& json, const char* key) {
+  const auto found = json.find(key);
+  return found != json.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+/// How a total budget is divided among heads, method by method.
+class BudgetsPanel final : public Panel {
+ public:
+  PanelKind kind() const override { return PanelKind::budgets; }
+  void draw(PanelContext& context) override;
+  HeatmapView* heatmap() override { return &map_.heatmap(); }
+  std::string csv(PanelContext& context) const override;
+  nlohmann::json save() const override;
+  void load(const nlohmann::json& json) override;
+
+ private:
+  bool look(PanelContext& context);
+  void draw_map(AppState& state, ImVec2 size);
+  void draw_plot(const Run& run, Index selected, ImVec2 size);
+
+  BudgetSettings settings_;
+  std::string method_ = "optimal";  // of the map
+  BudgetSource live_;
+  BudgetResultSource stored_;         // of a result folder whose dump is gone
+  BudgetFigures* shown_ = &live_;     // one of them
+  std::vector<std::string> methods_;  // that it has
+  std::string stored_order_, stored_sigma_;
+  bool by_layer_ = false;  // losses are shares of their layer's
+  BudgetPlot plot_;
+  HeadGrid map_;
+};
+
+void BudgetsPanel::draw(PanelContext& context) {
+  AppState& state = context.state;
+  const auto& run = state.run();
+  if (!look(context)) return;
+  const Selection& selection = state.selection();
+  const Index selected = selection.layer * run->shape().n_kv + selection.kv_head;
+  if (!shown_->error().empty()) error_line(shown_->error());
+
+  const Theme& t = theme();
+  const ImVec2 room = ImGui::GetContentRegionAvail();
+  const float gap = t.px(12);
+  if (room.x < t.px(520)) {
+    draw_budget_table(*shown_, methods_, selected, method_);
+    const float height = std::max((ImGui::GetContentRegionAvail().y - gap) / 2, t.px(120));
+    draw_map(state, {ImGui::GetContentRegionAvail().x, height});
+    return draw_plot(*run, selected, {ImGui::GetContentRegionAvail().x, height});
+  }
+  // Side by side: the table, the map and the curves, the table above the map where there is height for it.
+  const bool high = room.y > t.px(330);
+  const float table = high ? room.x * 0.5F : t.px(278);
+  ImGui::BeginChild("left", {table, 0});
+  draw_budget_table(*shown_, methods_, selected, method_);
+  if (high) draw_map(state, ImGui::GetContentRegionAvail());
+  ImGui::EndChild();
+  ImGui::SameLine(0, gap);
+  ImGui::BeginChild("right", {0, 0});
+  const ImVec2 rest = ImGui::GetContentRegionAvail();
+  if (high) {
+    draw_plot(*run, selected, rest);
+  } else {
+    const ImVec2 half = {(rest.x - gap) / 2, rest.y};
+    ImGui::BeginGroup();
+    draw_map(state, half);
+    ImGui::EndGroup();
+    ImGui::SameLine(0, gap);
+    ImGui::BeginGroup();
+    draw_plot(*run, selected, half);
+    ImGui::EndGroup();
+  }
+  ImGui::EndChild();
+}
+
+/// Asks and draws the controls; false where there is nothing to show, a hint having said why.
+bool BudgetsPanel::look(PanelContext& context) {
+  const Run& run = *context.state.run();
+  if (run.dump() == nullptr) {
+    if (const auto why = why_no_budget_results(*run.results())) {
+      hint(fmt::format("{}, and there is no dump to compute budgets from: {}.", *why, run.why_no_dump()));
+      return false;
+    }
+    stored_.look(context, stored_order_, stored_sigma_);
+    choose_budgets(run, stored_, stored_order_, stored_sigma_);
+    shown_ = &stored_;
+    methods_ = stored_.methods();
+    by_layer_ = stored_.normalised();
+    if (!methods_.empty() && shown_->find(method_) == nullptr) method_ = methods_.front();
+    return true;
+  }
+  const DumpShape& shape = run.shape();
+  if (future_rows(shape.l, shape.T, shape.first_query()).count() == 0) {
+    hint("A head's loss is what the decoding steps miss, and this dump has no decoding steps with queries.");
+    return false;
+  }
+  live_.look(context, settings_);
+  edit_budgets(run, settings_);
+  shown_ = &live_;
+  methods_ = settings_.methods;
+  by_layer_ = settings_.normalise_by_layer;
+  return true;
+}
+
+void BudgetsPanel::draw_map(AppState& state, ImVec2 size) {
+  const DumpShape& shape = state.run()->shape();
+  const BudgetShare* share = shown_->find(method_);
+  HeadGridContent content;
+  content.empty = share == nullptr;
+  content.hint = progress_of(*shown_);
+  // Values and not their address: an answer may be dropped and another lie there.
+  content.key =
+      fmt::format("{}budget_map/{}/{}", state.run()->key(), method_,
+                  share != nullptr ? fmt::format("{}", fmt::join(share->budgets, " ")) : std::string());
+  content.quantity = fmt::format("budget, {}", method_);
+  content.unit = "tokens";
+  content.value = [&](Index head) {
+    const auto h = static_cast<std::size_t>(head);
+    return std::isnan(share->loss[h]) ? share->loss[h] : static_cast<double>(share->budgets[h]);
+  };
+  const auto head = map_.draw(size, content, state);
+  if (!head || share == nullptr) return;
+  const auto h = static_cast<std::size_t>(*head);
+  if (std::isnan(share->loss[h])) return;
+  ImGui::BeginTooltip();
+  ImGui::TextUnformatted(fmt::format("Layer {}, KV head {}", *head / shape.n_kv, *head % shape.n_kv).c_str());
+  figure("budget", fmt::format("{} of {} tokens", share->budgets[h], shape.l));
+  figure("loss", number_text(share->loss[h]));
+  ImGui::EndTooltip();
+}
+
+void BudgetsPanel::draw_plot(const Run& run, Index selected, ImVec2 size) {
+  BudgetPlotContent content;
+  content.key = fmt::format("{}{}", run.key(), shown_->version());
+  content.heads = shown_->heads();
+  content.selected = selected;
+  content.title = fmt::format("{}, layer {} head {}", by_layer_ ? "share of layer lost" : "loss",
+                              selected / run.shape().n_kv, selected % run.shape().n_kv);
+  for (std::size_t m = 0; m < methods_.size(); ++m)
+    if (const BudgetShare* share = shown_->find(methods_[m]);
+        share != nullptr && !std::isnan(share->loss[static_cast<std::size_t>(selected)]))
+      content.points.push_back({methods_[m],
+                                static_cast<double>(share->budgets[static_cast<std::size_t>(selected)]),
+                                share->loss[static_cast<std::size_t>(selected)],
+                                theme().series[m % theme().series.size()], methods_[m] == method_});
+  plot_.draw(size, content, *shown_);
+}
+
+std::string BudgetsPanel::csv(PanelContext& context) const {
+  const auto& run = context.state.run();
+  if (run == nullptr || !shown_->error().empty()) return {};
+  const bool live = shown_ == &live_;
+  if (live != (run->dump() != nullptr) || (live && live_.stale())) return {};
+  std::string text = "layer,kv_head,order,method,sigma,budget,loss\n";
+  const Index n_kv = run->shape().n_kv;
+  for (const std::string& method : methods_) {
+    const BudgetShare* share = shown_->find(method);
+    if (share == nullptr) continue;
+    for (std::size_t h = 0; h < share->budgets.size(); ++h)
+      if (!std::isnan(share->loss[h]))
+        text += fmt::format("{},{},{},{},{},{},{}\n", static_cast<Index>(h) / n_kv,
+                            static_cast<Index>(h) % n_kv, live ? settings_.order : stored_order_, method,
+                            live ? shortest(settings_.sigma) : stored_sigma_, share->budgets[h],
+                            shortest(share->loss[h]));
+  }
+  return text.find('\n') + 1 < text.size() ? text : std::string();
+}
+
+nlohmann::json BudgetsPanel::save() const {
+  return {{"settings", to_json(settings_)},
+          {"results", {{"order", stored_order_}, {"sigma", stored_sigma_}}},
+          {"method", method_},
+          {"map", map_.heatmap().save()}};
+}
+
+void BudgetsPanel::load(const nlohmann::json& json) {
+  if (!json.is_object()) return;
+  if (const auto found = json.find("settings"); found != json.end()) try {
+      settings_ = budget_settings(*found, "budgets");
+    } catch (const InputError&) {
+      settings_ = BudgetSettings();
+    }
+  if (const auto found = json.find("results"); found != json.end() && found->is_object()) {
+    stored_order_ = text_in(*found, "order");
+    stored_sigma_ = text_in(*found, "sigma");
+  }
+  if (const std::string method = text_in(json, "method"); !method.empty()) method_ = method;
+  if (const auto found = json.find("map"); found != json.end()) map_.heatmap().load(*found);
+}
+
+}  // namespace
+
+std::unique_ptr<Panel> make_budgets_panel() { return std::make_unique<BudgetsPanel>(); }
+
+}  // namespace kvreplay::viewer

@@ -1,0 +1,38 @@
+#pragma once
+
+#include "viewer/panels/channels/channel_question.hpp"
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace kvreplay::viewer {
+
+/// A matrix over pairs of channels as a heatmap shows it.
+class ChannelMatrix {
+ public:
+  /// Takes another matrix where `key` is another one. Normalised: X_cd / sqrt(X_cc X_dd), nan where a channel
+  /// has no weight of its own.
+  void show(const std::string& key, const Matrix<double>& matrix, bool normalised);
+  Index d() const { return values_.rows(); }
+  double at(Index row, Index column) const { return values_(row, column); }
+  /// Largest magnitude off the diagonal.
+  double largest_off_diagonal() const { return largest_; }
+  std::shared_ptr<const Tile> tile(const TileKey& key);
+
+ private:
+  std::string key_;
+  Matrix<double> values_;
+  double largest_ = 0;
+  std::map<TileKey, std::shared_ptr<const Tile>> tiles_;
+};
+
+/// Draws over a heatmap of channels what its axes say about rotation pairs: the two channels of a pair have
+/// one colour at the upper and the right edge, from fast to slow; thin lines part the halves that rotate
+/// together. `partner` [d], -1 where a channel is not rotated; may be empty.
+void draw_rotation_pairs(const HeatmapView& map, const std::vector<Index>& partner);
+/// Covers the rows and columns of channels that are 1 in `pruned` [d] by a veil.
+void dim_channels(const HeatmapView& map, const ChannelSet& pruned);
+
+}  // namespace kvreplay::viewer

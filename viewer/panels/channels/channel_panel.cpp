@@ -1,0 +1,294 @@
+#include "data/error.hpp"
+#include "viewer/panels/channels/channel_controls.hpp"
+#include "viewer/panels/channels/channel_matrix.hpp"
+#include "viewer/panels/channels/channel_question.hpp"
+#include "viewer/panels/channels/channel_table.hpp"
+#include "viewer/panels/channels/channel_tip.hpp"
+#include "viewer/panels/make_panels.hpp"
+#include "viewer/panels/metric_controls.hpp"
+#include "viewer/widgets/controls.hpp"
+#include "viewer/widgets/theme.hpp"
+#include "viewer/work/channel_results.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace kvreplay::viewer {
+namespace {
+
+/// How the key channels of the selected head interact, and what pruning some of them costs.
+class ChannelPanel final : public Panel {
+ public:
+  PanelKind kind() const override { return PanelKind::channels; }
+  void draw(PanelContext& context) override;
+  HeatmapView* heatmap() override { return &map_; }
+  std::string csv(PanelContext& context) const override;
+  nlohmann::json save() const override;
+  void load(const nlohmann::json& json) override;
+
+ private:
+  void draw_controls(const Run& run);
+  void offer_recent_keys(Index l);
+  void draw_map(PanelContext& context, ImVec2 size);
+  void draw_figures(const AppState& state);
+  void draw_side(PanelContext& context, float height);
+  void choose_part(const Selection& selected);
+  const ChannelHead::Part& part() const { return now_.head->parts[part_]; }
+  /// The set of the chosen method; null where it is not known.
+  const ChannelSet* pruned() const;
+  const char* symbol() const { return outputs_ ? "M" : "H"; }
+
+  // chosen by the user
+  ChannelSettings settings_;
+  ChannelControls controls_;
+  double ratio_ = 0.5;
+  std::string method_ = "exchange";
+  bool outputs_ = false, normalised_ = false, dim_ = false, future_ = true;
+
+  ChannelQuestions questions_;
+  ChannelAnswers now_;  // of this frame
+  std::size_t part_ = 0;
+  ChannelMatrix matrix_;
+  HeatmapView map_;
+  PlotView spectrum_view_;
+};
+
+const ChannelSet* ChannelPanel::pruned() const {
+  if (now_.prunings == nullptr) return nullptr;
+  for (const ChannelPruning& one : now_.prunings->methods)
+    if (one.method == method_ && !one.pruned.empty())
+      return &one.pruned[std::min(part_, one.pruned.size() - 1)];
+  return nullptr;
+}
+
+void ChannelPanel::choose_part(const Selection& selected) {
+  part_ = 0;
+  if (now_.head != nullptr && now_.head->parts.size() > 1 && selected.query_head)
+    part_ = std::min(static_cast<std::size_t>(*selected.query_head), now_.head->parts.size() - 1);
+}
+
+void ChannelPanel::draw(PanelContext& context) {
+  now_ = {};
+  const std::shared_ptr<const Run>& run = context.state.run();
+  if (run == nullptr) return hint("Open a dump or a result folder.");
+  const Selection& selected = context.state.selection();
+  if (run->dump() == nullptr) {
+    const auto why = run->results() != nullptr ? why_no_channel_results(*run->results(), selected.layer)
+                                               : std::optional<std::string>("there are no results");
+    if (why)
+      return hint(
+          fmt::format("How channels interact is computed from the dump, which is not at hand: {}. Nor "
+                      "do these results say: {}.",
+                      run->why_no_dump(), *why));
+  }
+  settings_.window = context.state.comparison.window;
+  if (run->dump() != nullptr && all_keys_recent(settings_, run->shape().l)) {
+    draw_controls(*run);
+    return offer_recent_keys(run->shape().l);
+  }
+  now_ = questions_.ask(context, settings_, ratio_);
+  choose_part(selected);
+  draw_controls(*run);
+  if (!now_.error.empty()) error_line(now_.error);
+  if (now_.head == nullptr && !now_.pending) return;
+
+  const Theme& t = theme();
+  ImGui::Dummy({0, t.px(1)});
+  const ImVec2 room = ImGui::GetContentRegionAvail();
+  const float line = ImGui::GetTextLineHeight();
+  // What the heatmap puts around its cells.
+  const float around_x = t.px(114), around_y = 2 * line + t.px(14);
+  const float gap = t.px(12), least_side = t.px(216);
+  if (room.x >= t.px(480)) {
+    const float wanted = room.y - around_y + around_x;
+    const float width = std::clamp(wanted, std::min(t.px(260), room.x), room.x - least_side - gap);
+    const ImVec2 at = ImGui::GetCursorPos();
+    draw_map(context, {width, std::min(room.y, width - around_x + around_y)});
+    ImGui::SetCursorPos({at.x + width + gap, at.y});
+    ImGui::BeginChild("figures", {0, room.y});
+    draw_side(context, room.y);
+    ImGui::EndChild();
+    return;
+  }
+  const float side = std::max(t.px(120), std::min(room.x - around_x, room.y * 0.75F - around_y));
+  draw_map(context, {std::min(room.x, side + around_x), side + around_y});
+  draw_side(context, std::max(ImGui::GetContentRegionAvail().y, t.px(250)));
+}
+
+void ChannelPanel::draw_controls(const Run& run) {
+  constexpr std::string_view names[] = {"Logits", "Outputs"};
+  std::size_t chosen = outputs_ ? 1 : 0;
+  ImGui::BeginGroup();
+  if (segments("matrix", names, chosen)) outputs_ = chosen == 1;
+  ImGui::EndGroup();
+  tip("Logits: H_ce, pairs of channels in the squared change of the window's logits (IAP eq. 3). Outputs: "
+      "M_ce, the same of the outputs, to first order.");
+  flow(check_width("Normalised"));
+  ImGui::Checkbox("Normalised", &normalised_);
+  tip(outputs_ ? "M_ce / sqrt(M_cc M_ee)" : "H_ce / sqrt(H_cc H_ee)");
+  flow(check_width("Dim pruned"));
+  ImGui::Checkbox("Dim pruned", &dim_);
+  tip("Veils the rows and columns of the channels that the chosen method prunes. Marked at the lower and "
+      "left "
+      "edge in any case.");
+  if (run.dump() != nullptr) controls_.draw(settings_, run.shape().l);
+  if (now_.head != nullptr && now_.head->parts.size() > 1) {
+    const std::string text = fmt::format("query head {} of {}", part_ + 1, now_.head->parts.size());
+    flow(ImGui::CalcTextSize(text.c_str()).x);
+    ImGui::AlignTextToFramePadding();
+    dim_text(text);
+    tip("Every query head has a set of its own; the map shows the selected one's, errors are of all");
+  }
+  if (now_.pending) busy_mark();
+}
+
+void ChannelPanel::offer_recent_keys(Index l) {
+  const Index recent = settings_.recent.value_or(default_recent(settings_.semantics));
+  hint(fmt::format(
+      "The last {} keys of a prompt stay whole, and this one has {}: none is left to lose channels.", recent,
+      l));
+  const char* offer = "Prune recent keys, too";
+  const float width = ImGui::CalcTextSize(offer).x + 2 * ImGui::GetStyle().FramePadding.x;
+  ImGui::Dummy({0, theme().px(4)});
+  ImGui::SetCursorPosX(ImGui::GetCursorPosX() +
+                       std::max(0.0F, (ImGui::GetContentRegionAvail().x - width) / 2));
+  if (ImGui::Button(offer)) settings_.recent = 0;
+  tip("Sets recent to 0");
+}
+
+void ChannelPanel::draw_map(PanelContext& context, ImVec2 size) {
+  AppState& state = context.state;
+  const Selection& selected = state.selection();
+  const Index d = state.run()->shape().d;
+  const Matrix<double>* matrix = nullptr;
+  if (now_.head != nullptr && !outputs_) matrix = &part().basis.scores.logits;
+  if (now_.outputs != nullptr && outputs_)
+    matrix = &now_.outputs->outputs[std::min(part_, now_.outputs->outputs.size() - 1)];
+  HeatmapContent c;
+  c.size = {d, d};
+  c.key = fmt::format("{}/{}/{}/{}", now_.key, symbol(), part_, normalised_);
+  if (matrix != nullptr) {
+    matrix_.show(c.key, *matrix, normalised_);
+  } else if (!now_.pending) {
+    c.size = {0, 0};
+    c.hint = "The run's results have no output-space matrix: no method needed it.";
+  }
+  c.tile = [this, matrix](const TileKey& key) {
+    Answer<Tile> answer;
+    if (matrix != nullptr) answer.value = matrix_.tile(key);
+    answer.pending = matrix == nullptr;
+    return answer;
+  };
+  c.quantity =
+      normalised_ ? fmt::format("{0}_ce / sqrt({0}_cc {0}_ee)", symbol()) : fmt::format("{}_ce", symbol());
+  c.unit = normalised_ ? "" : outputs_ ? "squared output" : "squared logit";
+  c.is_signed = true;
+  c.square = true;
+  c.scale = normalised_ ? ScaleKind::linear : ScaleKind::symlog;
+  c.range.kind = RangeKind::fixed;
+  // The diagonal is larger than all else: it is cut off.
+  c.range.fixed_high = matrix == nullptr ? 1 : static_cast<float>(matrix_.largest_off_diagonal());
+  c.range.fixed_low = -c.range.fixed_high;
+  c.row_name = "channel c";
+  c.column_name = "channel e";
+  const ChannelSet* set = pruned();
+  if (set != nullptr)
+    for (std::size_t i = 0; i < set->size(); ++i)
+      if ((*set)[i] != 0) c.column_marks.push_back(static_cast<Index>(i));
+  c.row_marks = c.column_marks;
+  c.outline_cell = true;
+  if (selected.channels) {
+    c.row = selected.channels->first;
+    c.column = selected.channels->second;
+  }
+  const HeatmapHit hit = map_.draw("channels", size, c, state.links);
+  if (c.size.rows == 0) return;
+  if (dim_ && set != nullptr) dim_channels(map_, *set);
+  if (now_.head != nullptr) draw_rotation_pairs(map_, part().basis.scores.rope_partner);
+  if (!hit.hovered || matrix == nullptr) return;
+  draw_channel_tip(*state.run(), now_, part_, {hit.row, hit.column}, set, method_);
+  if (!hit.clicked) return;
+  Selection next = selected;
+  next.channels = ChannelPair{hit.row, hit.column};
+  state.select(std::move(next), "channels");
+}
+
+void ChannelPanel::draw_figures(const AppState& state) {
+  figure("off the diagonal", number_text(now_.head->off_diagonal_share));
+  tip("off_diagonal_share: sum of |H_ce| over c != e, as a share of the sum over all");
+  if (!std::isnan(now_.head->rope_pair_share)) {
+    flow(theme().px(190));
+    figure("within rotation pairs", number_text(now_.head->rope_pair_share));
+    tip("rope_pair_share: of what lies off the diagonal, the part between the two channels that RoPE rotates "
+        "together. At the map's upper and right edge both channels of a pair have one colour.");
+  }
+  const auto& pair = state.selection().channels;
+  if (pair && std::max(pair->first, pair->second) < part().basis.scores.logits.rows())
+    figure(fmt::format("H at {}, {}", pair->first, pair->second).c_str(),
+           number_text(part().basis.scores.logits(pair->first, pair->second)));
+}
+
+void ChannelPanel::draw_side(PanelContext& context, float height) {
+  if (now_.head == nullptr) return;
+  const Theme& t = theme();
+  const float top = ImGui::GetCursorPosY();
+  if (now_.ratios.empty() || now_.prunings != nullptr) edit_ratio(now_, settings_.semantics, ratio_);
+  if (now_.prunings != nullptr)
+    draw_channel_table(now_, method_, future_,
+                       now_.ratios.empty()
+                           ? fmt::format("{} of {}", now_.prunings->asked, context.state.run()->shape().d)
+                           : std::string());
+  ImGui::Dummy({0, t.px(1)});
+  draw_figures(context.state);
+  const float rest = height - (ImGui::GetCursorPosY() - top) - t.px(2);
+  draw_spectrum(part().spectrum, {ImGui::GetContentRegionAvail().x, std::clamp(rest, t.px(104), t.px(420))},
+                spectrum_view_);
+}
+
+std::string ChannelPanel::csv(PanelContext&) const {
+  if (now_.head == nullptr || matrix_.d() == 0) return {};
+  std::string name = outputs_ ? "output_interaction" : "interaction";
+  if (normalised_) name += "_normalised";
+  std::string text = fmt::format("channel,other_channel,{}\n", name);
+  for (Index r = 0; r < matrix_.d(); ++r)
+    for (Index c = 0; c < matrix_.d(); ++c) text += fmt::format("{},{},{}\n", r, c, matrix_.at(r, c));
+  return text;
+}
+
+nlohmann::json ChannelPanel::save() const {
+  nlohmann::json settings = to_json(settings_);
+  settings.erase("methods");
+  settings.erase("window");
+  return {{"settings", settings}, {"ratio", ratio_},           {"method", method_}, {"outputs", outputs_},
+          {"dim", dim_},          {"normalised", normalised_}, {"future", future_}, {"map", map_.save()}};
+}
+
+void ChannelPanel::load(const nlohmann::json& json) {
+  if (!json.is_object()) return;
+  const auto flag = [&](const char* key, bool& into) {
+    if (const auto found = json.find(key); found != json.end() && found->is_boolean())
+      into = found->get<bool>();
+  };
+  flag("outputs", outputs_);
+  flag("dim", dim_);
+  flag("normalised", normalised_);
+  flag("future", future_);
+  if (const auto found = json.find("ratio"); found != json.end() && found->is_number())
+    if (const double ratio = found->get<double>(); ratio >= 0 && ratio <= kMostChannelRatio) ratio_ = ratio;
+  if (const auto found = json.find("method"); found != json.end() && found->is_string())
+    if (channel_rule_named(found->get<std::string>())) method_ = found->get<std::string>();
+  if (const auto found = json.find("map"); found != json.end()) map_.load(*found);
+  if (const auto found = json.find("settings"); found != json.end()) try {
+      settings_ = channel_settings(*found, "channels");
+    } catch (const InputError&) {
+      settings_ = {};
+    }
+}
+
+}  // namespace
+
+std::unique_ptr<Panel> make_channel_panel() { return std::make_unique<ChannelPanel>(); }
+
+}  // namespace kvreplay::viewer

@@ -1,0 +1,127 @@
+#include "viewer/panels/channels/channel_question.hpp"
+
+#include "analysis/eviction/cache_elements.hpp"
+#include "data/error.hpp"
+#include "viewer/work/channel_results.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace kvreplay::viewer {
+namespace {
+
+std::vector<std::string> methods_of(const Dump& dump) {
+  std::vector<std::string> methods;
+  for (const ChannelMethod method : all_channel_methods())
+    if (method != ChannelMethod::rope_pairs || !why_no_rope_pairs(dump))
+      methods.emplace_back(name_of(method));
+  return methods;
+}
+
+Question question_of(std::string key, std::string title) {
+  Question question;
+  question.key = std::move(key);
+  question.title = std::move(title);
+  question.all_cores = true;
+  return question;
+}
+
+/// Takes an answer over as far as it goes.
+template <class T>
+void take(ChannelAnswers& all, std::shared_ptr<const T>& into, const Answer<T>& answer) {
+  into = answer.value;
+  all.pending = all.pending || answer.pending;
+  if (all.error.empty()) all.error = answer.error;
+}
+
+ChannelAnswers ask_results(PanelContext& context, double ratio) {
+  const std::shared_ptr<const Run>& run = context.state.run();
+  const Selection& selected = context.state.selection();
+  ChannelAnswers all;
+  all.layer = selected.layer;
+  all.key = fmt::format("{}channel_results/{}/{}", run->key(), selected.layer, selected.kv_head);
+  const Answer<ChannelRecord> record = context.desk.ask<ChannelRecord>(
+      question_of(all.key, fmt::format("Channels, layer {} head {}", selected.layer, selected.kv_head)),
+      [run, layer = selected.layer, kv_head = selected.kv_head](JobControl&) {
+        return read_channels(*run->results(), layer, kv_head);
+      });
+  all.pending = record.pending;
+  all.error = record.error;
+  if (!record) return all;
+  all.head = {record.value, &record->head};
+  if (!record->outputs.outputs.empty()) all.outputs = {record.value, &record->outputs};
+  for (const ChannelPrunings& prunings : record->prunings) {
+    all.ratios.push_back(prunings.ratio);
+    if (all.prunings == nullptr || std::abs(prunings.ratio - ratio) < std::abs(all.prunings->ratio - ratio))
+      all.prunings = {record.value, &prunings};
+  }
+  return all;
+}
+
+}  // namespace
+
+void ChannelQuestions::settle(const Run& run, const ChannelSettings& settings) {
+  if (settled_.run == run.key() && settled_.settings == settings) return;
+  settled_ = {run.key(), settings, nullptr, {}, {}};
+  ChannelSettings all = settings;
+  all.methods = methods_of(*run.dump());
+  try {
+    settled_.plan = std::make_shared<const ChannelPlan>(channel_view_plan(all, *run.dump()));
+    settled_.basis = basis_key(*settled_.plan);
+  } catch (const InputError&) {
+    settled_.error = why_not(all, *run.dump()).value_or("");
+  }
+}
+
+ChannelAnswers ChannelQuestions::ask_dump(PanelContext& context, double ratio) const {
+  const std::shared_ptr<const Run>& run = context.state.run();
+  const Selection& selected = context.state.selection();
+  const Index layer = selected.layer, kv_head = selected.kv_head;
+  const std::shared_ptr<const ChannelPlan>& plan = settled_.plan;
+  const std::string place = fmt::format("{}/{}/{}", layer, kv_head, settled_.basis);
+  const std::string where = fmt::format("layer {} head {}", layer, kv_head);
+  ChannelAnswers all;
+  all.layer = layer;
+  all.key = run->key() + "channels/" + place;
+  take(all, all.head,
+       context.desk.ask<ChannelHead>(question_of(all.key, "Channel interaction, " + where),
+                                     [run, plan, layer, kv_head](JobControl& job) {
+                                       return channel_head(*run->head(layer, kv_head), *plan, job);
+                                     }));
+  if (all.head == nullptr) return all;
+  take(all, all.outputs,
+       context.desk.ask<ChannelOutputs>(
+           question_of(run->key() + "channel_outputs/" + place, "Channels in the output space, " + where),
+           [run, plan, layer, kv_head, head = all.head](JobControl& job) {
+             return channel_outputs(*run->head(layer, kv_head), *plan, *head, job);
+           }));
+  // Without the outputs most methods are known already.
+  Question question = question_of(
+      fmt::format("{}prunings/{}/{}/{}", run->key(), place, ratio, all.outputs != nullptr ? "all" : "some"),
+      fmt::format("Pruning {:.0f} % of channels, {}", 100 * ratio, where));
+  question.urgency = Urgency::now;
+  question.slot = run->key() + "prunings/" + place;
+  const Answer<ChannelPrunings> prunings = context.desk.ask<ChannelPrunings>(
+      question, [run, plan, layer, kv_head, ratio, head = all.head, outputs = all.outputs](JobControl& job) {
+        return channel_prunings(*run->head(layer, kv_head), *plan, *head, outputs.get(), ratio,
+                                cache_elements(*run->dump()), job);
+      });
+  take(all, all.prunings, prunings);
+  all.stale = prunings && prunings->ratio != ratio;
+  return all;
+}
+
+ChannelAnswers ChannelQuestions::ask(PanelContext& context, const ChannelSettings& settings, double ratio) {
+  const Run& run = *context.state.run();
+  if (run.dump() == nullptr) return ask_results(context, ratio);
+  settle(run, settings);
+  if (settled_.plan != nullptr) return ask_dump(context, ratio);
+  ChannelAnswers none;
+  none.error = settled_.error;
+  return none;
+}
+
+}  // namespace kvreplay::viewer

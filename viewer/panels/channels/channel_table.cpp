@@ -1,0 +1,282 @@
+#include "viewer/panels/channels/channel_table.hpp"
+
+#include "viewer/gl/ui_context.hpp"
+#include "viewer/model/numbers.hpp"
+#include "viewer/widgets/controls.hpp"
+#include "viewer/widgets/theme.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <optional>
+
+namespace kvreplay::viewer {
+namespace {
+
+/// Decades of a spectrum that are worth an axis.
+constexpr double kSpectrumSpan = 1e8;
+constexpr float kNameWidth = 84;  // points
+
+struct Column {
+  const char* title;
+  const char* tip;
+  bool future, output;
+  double of(const ChannelPruning& method) const {
+    const ChannelPruning::RowFigures& rows = future ? method.future : method.window;
+    return output ? rows.error : rows.relative_reconstruction;
+  }
+};
+
+constexpr Column kColumns[] = {
+    {"logits",
+     "Reconstruction error on the window's rows: squared change of the logits of the keys that lose "
+     "channels, "
+     "\xE2\x80\x96QK\xE2\x80\xB2 \xE2\x88\x92 QK\xE2\x80\x96\xC2\xB2 / \xE2\x80\x96QK\xE2\x80\x96\xC2\xB2",
+     false, false},
+    {"output",
+     "Output error on the window's rows: \xCE\xA3\xE2\x80\x96o\xE2\x80\xB2 \xE2\x88\x92 "
+     "o\xE2\x80\x96\xC2\xB2 / "
+     "\xCE\xA3\xE2\x80\x96o\xE2\x80\x96\xC2\xB2, exact softmax",
+     false, true},
+    {"logits", "Reconstruction error on the decoding steps, whose queries no method has seen", true, false},
+    {"output", "Output error on the decoding steps", true, true},
+};
+
+/// At the right end of a table's cell, in the font for numbers; bold: as wide as it would be otherwise.
+void right_aligned(const std::string& text, ImU32 color, bool bold) {
+  ImGui::PushFont(mono_font());
+  const float width = ImGui::CalcTextSize(text.c_str()).x;
+  ImGui::SetCursorPosX(ImGui::GetCursorPosX() + std::max(0.0F, ImGui::GetContentRegionAvail().x - width));
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  ImGui::PushStyleColor(ImGuiCol_Text, color);
+  ImGui::TextUnformatted(text.c_str());
+  ImGui::PopStyleColor();
+  if (bold) ImGui::GetWindowDrawList()->AddText({at.x - theme().px(0.7F), at.y}, color, text.c_str());
+  ImGui::PopFont();
+}
+
+class Table {
+ public:
+  Table(const ChannelAnswers& answers, std::string& method) : answers_(answers), method_(method) {}
+
+  void draw(const std::vector<const Column*>& columns) {
+    const Theme& t = theme();
+    const float top = ImGui::GetCursorScreenPos().y;
+    if (columns.size() > 2) ImGui::Dummy({0, ImGui::GetTextLineHeight() - t.px(3)});
+    ImGui::PushStyleVar(ImGuiStyleVar_CellPadding, {t.px(4), t.px(1)});
+    if (ImGui::BeginTable("methods", static_cast<int>(columns.size()) + 1)) {
+      ImGui::TableSetupColumn("method", ImGuiTableColumnFlags_WidthFixed, t.px(kNameWidth));
+      for (std::size_t c = 0; c < columns.size(); ++c)
+        ImGui::TableSetupColumn(fmt::format("{}", c).c_str(), ImGuiTableColumnFlags_WidthStretch);
+      header(columns);
+      for (const ChannelPruning& one : answers_.prunings->methods) row(one, columns);
+      for (const std::string& name : answers_.prunings->waiting) waiting_row(name);
+      ImGui::EndTable();
+    }
+    ImGui::PopStyleVar();
+    if (columns.size() > 2) groups(top, columns);
+  }
+
+ private:
+  void header(const std::vector<const Column*>& columns) {
+    ImGui::TableNextRow();
+    for (std::size_t c = 0; c < columns.size(); ++c) {
+      ImGui::TableSetColumnIndex(static_cast<int>(c) + 1);
+      const float left = ImGui::GetCursorScreenPos().x, right = left + ImGui::GetContentRegionAvail().x;
+      if (c % 2 == 0) group_left_.push_back(left);
+      if (c % 2 == 1) group_right_.push_back(right);
+      const float width = ImGui::CalcTextSize(columns[c]->title).x;
+      ImGui::SetCursorPosX(ImGui::GetCursorPosX() + std::max(0.0F, right - left - width));
+      dim_text(columns[c]->title);
+      tip(columns[c]->tip);
+    }
+  }
+
+  /// Over both columns of a group, on a line above the table: what rows they are of.
+  void groups(float top, const std::vector<const Column*>& columns) const {
+    const Theme& t = theme();
+    ImDrawList* list = ImGui::GetWindowDrawList();
+    for (std::size_t g = 0; g < group_right_.size(); ++g) {
+      const char* name = columns[2 * g]->future ? "future" : "window";
+      const ImVec2 extent = ImGui::CalcTextSize(name);
+      const float left = group_left_[g] + t.px(10), right = group_right_[g];
+      list->AddText({(left + right - extent.x) / 2, top}, t.dim, name);
+      const float middle = std::floor(top + extent.y / 2) + 0.5F, half = extent.x / 2 + t.px(6);
+      list->AddLine({left, middle}, {(left + right) / 2 - half, middle}, t.border);
+      list->AddLine({(left + right) / 2 + half, middle}, {right, middle}, t.border);
+    }
+  }
+
+  double least(const Column& column) const {
+    double best = kNone;
+    for (const ChannelPruning& one : answers_.prunings->methods)
+      if (const double v = column.of(one); !(v >= best)) best = std::isnan(v) ? best : v;
+    return best;
+  }
+
+  bool name_cell(const std::string& name) {
+    const Theme& t = theme();
+    ImGui::TableNextRow();
+    ImGui::TableNextColumn();
+    const ImVec2 at = ImGui::GetCursorScreenPos();
+    const bool chosen = name == method_;
+    if (ImGui::Selectable(name.c_str(), chosen, ImGuiSelectableFlags_SpanAllColumns)) method_ = name;
+    if (chosen) {
+      // The colour of the marks at the map's axes.
+      const float side = ImGui::GetTextLineHeight() * 0.5F;
+      const ImVec2 low = {at.x + t.px(kNameWidth) - side, at.y + (ImGui::GetTextLineHeight() - side) / 2};
+      ImGui::GetWindowDrawList()->AddRectFilled(low, {low.x + side, low.y + side}, t.warning, t.px(1));
+    }
+    return ImGui::IsItemHovered();
+  }
+
+  void row(const ChannelPruning& one, const std::vector<const Column*>& columns) {
+    if (name_cell(one.method)) row_tip(one);
+    for (const Column* column : columns) {
+      ImGui::TableNextColumn();
+      const double value = column->of(one);
+      const bool best = value == least(*column) && !answers_.stale;
+      right_aligned(number_text(value),
+                    answers_.stale ? theme().faint
+                    : best         ? theme().text
+                                   : theme().dim,
+                    best);
+    }
+    if (!one.lower_bound || one.proven || columns.front()->future) return;
+    ImGui::TableNextRow();
+    ImGui::TableNextColumn();
+    dim_text("  bound");
+    tip("No set of as many channels has a smaller error than this on the window's logits");
+    ImGui::TableNextColumn();
+    right_aligned(number_text(*one.lower_bound / answers_.head->window_logits_sq), theme().faint, false);
+  }
+
+  void row_tip(const ChannelPruning& one) const {
+    ImGui::BeginTooltip();
+    ImGui::PushTextWrapPos(theme().px(320));
+    if (const auto rule = channel_rule_named(one.method)) ImGui::TextUnformatted(meaning_of(rule->method));
+    if (one.lower_bound)
+      dim_text(one.proven ? "Proven: no set of as many channels does better on the window's logits."
+                          : "The search was cut short: the best set found. The bound says what no set can "
+                            "beat.");
+    ImGui::PopTextWrapPos();
+    if (!std::isnan(one.channels)) figure("channels pruned", fmt::format("{:.4g}", one.channels));
+    figure("prompt's cache", bytes_text(one.bytes));
+    ImGui::EndTooltip();
+  }
+
+  void waiting_row(const std::string& name) {
+    name_cell(name);
+    if (answers_.pending) {
+      ImGui::TableNextColumn();
+      right_aligned("\xE2\x80\xA6", theme().faint, false);
+    }
+  }
+
+  const ChannelAnswers& answers_;
+  std::string& method_;
+  std::vector<float> group_left_, group_right_;
+};
+
+}  // namespace
+
+const char* meaning_of(ChannelMethod method) {
+  switch (method) {
+    case ChannelMethod::magnitude:
+      return "The channels of smallest norm \xE2\x80\x96k_c\xE2\x80\x96";
+    case ChannelMethod::think:
+      return "ThinK: the channels of smallest H_cc, each judged alone";
+    case ChannelMethod::iap:
+      return "IAP: greedily the cheapest channel, 2 H_cj then added to the cost of the others";
+    case ChannelMethod::exchange:
+      return "From IAP's set, swaps a pruned with a kept channel while the error on the logits falls";
+    case ChannelMethod::output:
+      return "Greedy, then swaps, on the output-space matrix M";
+    case ChannelMethod::optimal:
+      return "The smallest error on the window's logits, by branch and bound";
+    case ChannelMethod::rope_pairs:
+      return "As IAP, whole rotation pairs at a time";
+  }
+  return "";
+}
+
+bool has_room_for_both() { return ImGui::GetContentRegionAvail().x >= theme().px(345); }
+
+void draw_channel_table(const ChannelAnswers& answers, std::string& method, bool& future,
+                        const std::string& beside) {
+  const auto& methods = answers.prunings->methods;
+  const bool has_future = std::any_of(methods.begin(), methods.end(),
+                                      [](const ChannelPruning& m) { return !std::isnan(m.future.error); });
+  const bool both = has_future && has_room_for_both();
+  std::vector<const Column*> columns;
+  if (!both && has_future) {
+    constexpr std::string_view names[] = {"Window", "Future"};
+    std::size_t chosen = future ? 1 : 0;
+    if (segments("rows", names, chosen)) future = chosen == 1;
+    ImGui::SameLine();
+    dim_text(beside);
+  }
+  for (const Column& column : kColumns)
+    if (both || column.future == (future && has_future)) columns.push_back(&column);
+  Table(answers, method).draw(columns);
+}
+
+void edit_ratio(const ChannelAnswers& answers, Semantics semantics, double& ratio) {
+  if (!answers.ratios.empty()) {
+    std::vector<std::string> texts;
+    for (const double one : answers.ratios) texts.push_back(fmt::format("ratio {:g}", one));
+    const std::vector<std::string_view> names(texts.begin(), texts.end());
+    const double at = answers.prunings->ratio;
+    auto chosen = static_cast<std::size_t>(std::find(answers.ratios.begin(), answers.ratios.end(), at) -
+                                           answers.ratios.begin());
+    if (choose("##ratio", names, chosen, ImGui::GetContentRegionAvail().x / theme().scale))
+      ratio = answers.ratios[chosen];
+    tip("The pruning ratios that the run computed");
+    return;
+  }
+  const Index d = answers.head != nullptr ? answers.head->parts.front().basis.scores.logits.rows() : 0;
+  const Index asked = pruned_channels(ratio, d, semantics);
+  const bool roomy = has_room_for_both();
+  const std::string text = roomy ? fmt::format("{:.3g} % = {} of {}", 100 * ratio, asked, d)
+                                 : fmt::format("{:.3g} %", 100 * ratio);
+  ImGui::PushFont(mono_font());
+  const float width = ImGui::CalcTextSize(roomy ? "88.5 % = 888 of 888" : "88.5 %").x;
+  ImGui::PopFont();
+  auto value = static_cast<float>(ratio);
+  ImGui::SetNextItemWidth(std::max(theme().px(50), ImGui::GetContentRegionAvail().x - width - theme().px(6)));
+  if (ImGui::SliderFloat("##ratio", &value, 0, static_cast<float>(kMostChannelRatio), "",
+                         ImGuiSliderFlags_AlwaysClamp | ImGuiSliderFlags_NoRoundToFormat))
+    ratio = std::clamp(std::round(static_cast<double>(value) * 200) / 200, 0.0, kMostChannelRatio);
+  tip("Pruning ratio: the share of key channels that are set to 0");
+  ImGui::SameLine(0, theme().px(6));
+  ImGui::PushFont(mono_font());
+  ImGui::AlignTextToFramePadding();
+  ImGui::TextUnformatted(text.c_str());
+  ImGui::PopFont();
+}
+
+void draw_spectrum(const Vector<double>& spectrum, ImVec2 size, PlotView& view) {
+  if (spectrum.size() == 0) return;
+  const double most = spectrum.maxCoeff();
+  double least = most;
+  for (const double v : spectrum)
+    if (v > most / kSpectrumSpan) least = std::min(least, v);
+  std::vector<double> rank(static_cast<std::size_t>(spectrum.size()));
+  std::iota(rank.begin(), rank.end(), 1.0);
+  Plot plot("spectrum", size, {"rank", false, 1, std::max(2.0, rank.back())},
+            {"eigenvalue", true, least / 1.5, most * 1.5}, view);
+  plot.line(rank, {spectrum.data(), rank.size()}, theme().series[0]);
+  if (!plot.hovered()) return;
+  const auto at = std::clamp<Index>(std::lround(plot.x_of(ImGui::GetMousePos().x)), 1, spectrum.size());
+  plot.list()->AddCircleFilled(plot.at(static_cast<double>(at), spectrum[at - 1]), theme().px(3),
+                               theme().series[0]);
+  ImGui::BeginTooltip();
+  figure("rank", fmt::format("{}", at));
+  figure("eigenvalue", number_text(spectrum[at - 1]));
+  figure("share up to here", number_text(spectrum.head(at).sum() / spectrum.sum()));
+  ImGui::EndTooltip();
+}
+
+}  // namespace kvreplay::viewer

@@ -1,0 +1,28 @@
+#pragma once
+
+#include "viewer/panels/channels/channel_question.hpp"
+#include "viewer/widgets/plot.hpp"
+
+#include <imgui.h>
+#include <string>
+
+namespace kvreplay::viewer {
+
+/// What a method prunes, in a few words.
+const char* meaning_of(ChannelMethod method);
+
+/// What each method's pruning costs, the least of each column in bold; a click chooses the method. Errors on
+/// both sets of rows where there is room for them, else on those of `future`, with a switch and `beside` it.
+void draw_channel_table(const ChannelAnswers& answers, std::string& method, bool& future,
+                        const std::string& beside);
+/// Whether there is room for errors on both sets of rows.
+bool has_room_for_both();
+
+inline constexpr double kMostChannelRatio = 0.95;
+/// A slider for the pruning ratio, or a choice among those that there are.
+void edit_ratio(const ChannelAnswers& answers, Semantics semantics, double& ratio);
+
+/// The eigenvalues by rank, on a log axis.
+void draw_spectrum(const Vector<double>& spectrum, ImVec2 size, PlotView& view);
+
+}  // namespace kvreplay::viewer

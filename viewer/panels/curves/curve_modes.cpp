@@ -1,0 +1,121 @@
+#include "viewer/panels/curves/curve_modes.hpp"
+
+#include "viewer/model/numbers.hpp"
+#include "viewer/panels/metric_controls.hpp"
+#include "viewer/widgets/controls.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+namespace kvreplay::viewer {
+namespace {
+
+constexpr std::array<std::string_view, kCurveModes> kNames{"recall", "mass", "loss"};
+constexpr double kLogSpan = 1e9;
+
+}  // namespace
+
+std::string_view name_of(CurveMode mode) { return kNames[static_cast<std::size_t>(mode)]; }
+
+std::optional<CurveMode> curve_mode_named(std::string_view name) {
+  const auto* const found = std::find(kNames.begin(), kNames.end(), name);
+  if (found == kNames.end()) return std::nullopt;
+  return static_cast<CurveMode>(found - kNames.begin());
+}
+
+std::string_view title_of(CurveMode mode) {
+  return mode == CurveMode::recall ? "recall@k" : mode == CurveMode::mass ? "error mass@k" : "loss L(b)";
+}
+
+std::string_view meaning_of(CurveMode mode) {
+  switch (mode) {
+    case CurveMode::recall:
+      return "recall@k: share of the reference's k largest tokens that are among the score's, "
+             "|top-k(s) \xE2\x88\xA9 top-k(e)| / k";
+    case CurveMode::mass:
+      return "Error mass@k: share of the reference's sum that the score's k largest tokens hold";
+    case CurveMode::loss:
+      return "Loss L(b): sum of the reference over the tokens that are evicted when the score's b largest "
+             "are "
+             "kept";
+  }
+  return {};
+}
+
+std::string axis_title(CurveMode mode, TokenMetric reference) {
+  switch (mode) {
+    case CurveMode::recall:
+      return fmt::format("recall@k of {}", name_of(reference));
+    case CurveMode::mass:
+      return fmt::format("share of {} kept", name_of(reference));
+    case CurveMode::loss:
+      return fmt::format("{} evicted", title_with_unit(reference));
+  }
+  return {};
+}
+
+double value_of(const CurvePoint& point, CurveMode mode) {
+  return mode == CurveMode::recall ? point.recall : mode == CurveMode::mass ? point.mass : point.loss;
+}
+
+bool better(double a, double b, CurveMode mode) {
+  if (std::isnan(a) || std::isnan(b)) return !std::isnan(a) && std::isnan(b);
+  return mode == CurveMode::loss ? a < b : a > b;
+}
+
+std::vector<double> drawn_values(const ScoreCurves::Curve& curve, CurveMode mode, bool log) {
+  std::vector<double> values = mode == CurveMode::recall ? curve.recall
+                               : mode == CurveMode::mass ? curve.mass
+                                                         : curve.loss;
+  if (log)
+    std::replace_if(
+        values.begin(), values.end(), [](double v) { return v <= 0; }, kNone);
+  return values;
+}
+
+std::vector<double> chance(const ScoreCurves& curves, CurveMode mode) {
+  std::vector<double> values;
+  for (const Index k : curves.budgets) {
+    const double share = static_cast<double>(k) / static_cast<double>(curves.n);
+    values.push_back(mode != CurveMode::loss ? share : share < 1 ? curves.total * (1 - share) : kNone);
+  }
+  return values;
+}
+
+ValueExtent extent_of(const ScoreCurves& curves, CurveMode mode, bool log,
+                      const std::function<bool(TokenMetric)>& shown) {
+  double low = std::numeric_limits<double>::infinity(), high = -low;
+  for (const ScoreCurves::Curve& curve : curves.curves) {
+    if (!shown(curve.score)) continue;
+    for (const double v : drawn_values(curve, mode, log)) {
+      if (!std::isfinite(v)) continue;
+      low = std::min(low, v);
+      high = std::max(high, v);
+    }
+  }
+  if (mode != CurveMode::loss) high = std::max(high, 1.0);
+  if (low > high) low = high = 1;
+  if (!log) {
+    low = std::min(low, 0.0);
+    const double pad = high > low ? 0.03 * (high - low) : 1;
+    return {low < 0 ? low - pad : 0, high + pad};
+  }
+  low = std::max(low, high / kLogSpan);
+  const double pad = high > low ? std::pow(high / low, 0.03) : 2;
+  return {low / pad, high * pad};
+}
+
+std::string table_text(double value, CurveMode mode) {
+  if (mode == CurveMode::loss || std::isnan(value)) return number_text(value);
+  return fmt::format("{:.3f}", value);
+}
+
+std::string budget_text(Index k, Index n) {
+  return fmt::format("{} ({:.3g} %)", k, 100.0 * static_cast<double>(k) / static_cast<double>(n));
+}
+
+}  // namespace kvreplay::viewer

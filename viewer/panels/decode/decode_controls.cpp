@@ -1,0 +1,224 @@
+#include "viewer/panels/decode/decode_controls.hpp"
+
+#include "analysis/eviction/eviction_names.hpp"
+#include "data/error.hpp"
+#include "viewer/gl/ui_context.hpp"
+#include "viewer/model/token_text.hpp"
+#include "viewer/panels/metric_controls.hpp"
+#include "viewer/panels/policy_controls.hpp"
+#include "viewer/panels/settings_popup.hpp"
+#include "viewer/widgets/controls.hpp"
+#include "viewer/widgets/theme.hpp"
+#include "viewer/work/head_figures.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace kvreplay::viewer {
+namespace {
+
+constexpr std::array<std::string_view, 3> kSemantics = {"paper", "official", "kvpress"};
+constexpr std::array<std::string_view, 3> kPhases = {"decode", "append-only", "both"};
+
+Index budget_of(const Run& run, const DecodeSettings& settings) {
+  return settings.sigma_budget ? kept_tokens(settings.sigma, run.shape().l, settings.semantics)
+                               : std::min(settings.budget, run.shape().l);
+}
+
+/// Why a policy cannot decode on this dump, as one line; nothing where it can.
+std::optional<std::string> why_not_policy(const Run& run, const DecodeSettings& settings,
+                                          const std::string& name) {
+  DecodeSettings alone = settings;
+  alone.policies = {name};
+  try {
+    decode_plan(alone, *run.dump());
+  } catch (const InputError& error) {
+    return without_dashes(error.what());
+  }
+  return std::nullopt;
+}
+
+/// Ratio or tokens, at what is kept now.
+void set_kind(const Run& run, DecodeSettings& settings, bool sigma) {
+  const Index kept = budget_of(run, settings), l = run.shape().l;
+  settings.budget = std::max<Index>(kept, 1);
+  if (l > 0)
+    settings.sigma = std::clamp(1 - static_cast<double>(kept) / static_cast<double>(l), 0.001, 0.999);
+  settings.sigma_budget = sigma;
+}
+
+void edit_budget(const Run& run, DecodeSettings& settings) {
+  constexpr std::string_view kinds[] = {"Ratio \xCF\x83", "Tokens"};
+  std::size_t kind = settings.sigma_budget ? 0 : 1;
+  ImGui::BeginGroup();
+  if (segments("kind", kinds, kind)) set_kind(run, settings, kind == 0);
+  ImGui::EndGroup();
+  tip("The budget of a KV head: the share \xCF\x83 of the prompt that is evicted, or the tokens that the "
+      "cache "
+      "holds while decoding");
+  ImGui::SameLine();
+  ImGui::SetNextItemWidth(theme().px(96));
+  const ImGuiSliderFlags flags = ImGuiSliderFlags_AlwaysClamp | ImGuiSliderFlags_NoRoundToFormat;
+  if (settings.sigma_budget) {
+    auto sigma = static_cast<float>(settings.sigma);
+    if (ImGui::SliderFloat("##sigma", &sigma, 0.01F, 0.99F, "", flags))
+      settings.sigma = std::clamp(std::round(static_cast<double>(sigma) * 200) / 200, 0.005, 0.995);
+  } else {
+    const auto most = static_cast<int>(std::min<Index>(run.shape().l, 1 << 30));
+    auto kept = static_cast<int>(std::clamp<Index>(settings.budget, 0, most));
+    if (ImGui::SliderInt("##tokens", &kept, std::min(1, most), most, "",
+                         flags | ImGuiSliderFlags_Logarithmic))
+      settings.budget = kept;
+  }
+  ImGui::SameLine(0, theme().px(6));
+  ImGui::AlignTextToFramePadding();
+  ImGui::PushFont(mono_font());
+  ImGui::TextUnformatted(settings.sigma_budget
+                             ? fmt::format("{:.3g} = {}", settings.sigma, budget_of(run, settings)).c_str()
+                             : fmt::format("{}", budget_of(run, settings)).c_str());
+  ImGui::PopFont();
+}
+
+/// What the policies would choose themselves: "own: 32", "own: 0, 4".
+template <class Text>
+std::string own_choices(const Run& run, const DecodeSettings& settings, Text text) {
+  std::vector<std::string> found;
+  for (const std::string& name : settings.policies) {
+    try {
+      const EvictionRule rule = rule_of(parse_policy(name, {}), settings.semantics, {}, run.shape().l,
+                                        budget_of(run, settings), run.dump()->has(Tensor::wo));
+      const std::string one = text(rule);
+      if (std::find(found.begin(), found.end(), one) == found.end()) found.push_back(one);
+    } catch (const InputError&) {
+      continue;
+    }
+  }
+  return found.empty() ? "own" : fmt::format("own: {}", fmt::join(found, ", "));
+}
+
+std::string changed_text(const DecodeSettings& settings) {
+  std::vector<std::string> changed;
+  const auto add = [&](const char* name, const std::optional<Index>& value) {
+    if (value) changed.push_back(fmt::format("{} {}", name, *value));
+  };
+  add("window", settings.window);
+  if (settings.pool) changed.push_back("pool " + text_of(*settings.pool));
+  add("sinks", settings.sinks);
+  add("recent", settings.recent);
+  add("steps", settings.decode_window);
+  return fmt::format("{}", fmt::join(changed, ", "));
+}
+
+void edit_more(const Run& run, DecodeSettings& settings) {
+  if (!settings_button(changed_text(settings))) return;
+  const DumpShape& shape = run.shape();
+  const auto number = [&](const char* id, std::optional<Index>& value, Index EvictionRule::*own,
+                          Index least) {
+    const std::string text =
+        own_choices(run, settings, [own](const EvictionRule& rule) { return fmt::format("{}", rule.*own); });
+    edit_optional(id, value, text, least, shape.l);
+  };
+  settings_row("Window", "The prompt's last queries, whose scores rank");
+  number("##window", settings.window, &EvictionRule::window, 1);
+  settings_row("Pooling", "Over neighbouring scores");
+  edit_pooling(settings.pool,
+               own_choices(run, settings, [](const EvictionRule& rule) { return text_of(rule.pool); }));
+  settings_row("Sinks", "Pinned: the first positions");
+  number("##sinks", settings.sinks, &EvictionRule::sinks, 0);
+  settings_row("Recent", "Pinned: the last positions");
+  number("##recent", settings.recent, &EvictionRule::recent, 0);
+  settings_row("Decode window", "The last decoding steps, whose scores count");
+  edit_optional("##steps", settings.decode_window, "all", 1, std::max<Index>(shape.T - shape.l, 1));
+  end_settings();
+}
+
+}  // namespace
+
+bool edit_decoding(const Run& run, DecodeSettings& settings) {
+  const DecodeSettings before = settings;
+  edit_budget(run, settings);
+  flow(theme().px(108));
+  std::size_t phase = settings.decode && settings.append_only ? 2 : settings.append_only ? 1 : 0;
+  if (choose("##phase", kPhases, phase, 108)) {
+    settings.decode = phase != 1;
+    settings.append_only = phase != 0;
+  }
+  tip("decode: after every step the cache is cut back to the budget. append-only: nothing cached is evicted; "
+      "a "
+      "new token stays if it ranks among the first.");
+  flow(theme().px(86));
+  auto semantics = static_cast<std::size_t>(settings.semantics);
+  if (choose("##semantics", kSemantics, semantics, 86))
+    settings.semantics = static_cast<Semantics>(semantics);
+  tip("Whose reading of the policies: their papers', their authors' code's, or kvpress 0.5.4's");
+  edit_more(run, settings);
+  return !(settings == before);
+}
+
+std::string add_policy(const Run& run, const DecodeSettings& settings) {
+  std::string chosen;
+  flow(ImGui::CalcTextSize("Add policy").x + 2 * ImGui::GetStyle().FramePadding.x);
+  if (ImGui::Button("Add policy")) ImGui::OpenPopup("policies");
+  tip("One more policy in the plot");
+  if (!ImGui::BeginPopup("policies")) return chosen;
+  const auto& there = settings.policies;
+  const auto item = [&](const std::string& name, const char* label) {
+    const bool shown = std::find(there.begin(), there.end(), name) != there.end();
+    const auto why = shown ? std::optional<std::string>() : why_not_policy(run, settings, name);
+    if (ImGui::MenuItem(label, nullptr, shown, !shown && !why)) chosen = name;
+    if (why && ImGui::IsItemHovered(ImGuiHoveredFlags_AllowWhenDisabled))
+      ImGui::SetTooltip("%s", why->c_str());
+  };
+  const MetricSet metrics = metrics_of(*run.dump());
+  for (const Base base : all_bases()) {
+    const std::string name(name_of(base));
+    if (!takes_score(base) || base == Base::exchange) {
+      item(name, name.c_str());
+    } else if (ImGui::BeginMenu(name.c_str())) {
+      item(name, "own score");
+      for (const TokenMetric metric : all_token_metrics())
+        if (metrics.contains(metric) && kind_of(metric) != MetricKind::oracle)
+          item(fmt::format("{}+{}", name, name_of(metric)), std::string(name_of(metric)).c_str());
+      ImGui::EndMenu();
+    }
+  }
+  ImGui::EndPopup();
+  return chosen;
+}
+
+bool edit_step(const Run& run, Index steps, Index first_step, Index& step) {
+  dim_text("after step");
+  ImGui::SameLine(0, theme().px(5));
+  const std::string number = fmt::format("{}", step);
+  ImGui::PushFont(mono_font());
+  const float digits = ImGui::CalcTextSize(fmt::format("{}", steps).c_str()).x;
+  ImGui::TextUnformatted(number.c_str());
+  ImGui::PopFont();
+  ImGui::SameLine(0, theme().px(6) + digits - ImGui::GetItemRectSize().x);
+  const std::string where =
+      fmt::format("{} {}", first_step + step, token_text(run.labels(), first_step + step, 12));
+  const float room = ImGui::GetContentRegionAvail().x, text = theme().px(104);
+  auto value = static_cast<int>(step);
+  ImGui::PushStyleVar(ImGuiStyleVar_FramePadding, {theme().px(4), 0});
+  ImGui::SetNextItemWidth(std::max(theme().px(60), room - text));
+  const bool moved = ImGui::SliderInt("##step", &value, 0, static_cast<int>(std::max<Index>(steps - 1, 0)),
+                                      "", ImGuiSliderFlags_AlwaysClamp);
+  ImGui::PopStyleVar();
+  tip("The decoding step whose cache is shown. Dragging on the plot moves it, too.");
+  if (moved) step = value;
+  if (room - text < theme().px(60)) return moved;
+  ImGui::SameLine(0, theme().px(6));
+  ImGui::PushFont(mono_font());
+  dim_text(where);
+  ImGui::PopFont();
+  tip("Position and token of the step's query");
+  return moved;
+}
+
+}  // namespace kvreplay::viewer

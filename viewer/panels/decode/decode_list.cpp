@@ -1,0 +1,183 @@
+#include "viewer/panels/decode/decode_list.hpp"
+
+#include "viewer/gl/ui_context.hpp"
+#include "viewer/model/token_text.hpp"
+#include "viewer/widgets/controls.hpp"
+#include "viewer/widgets/theme.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+namespace kvreplay::viewer {
+namespace {
+
+constexpr float kNumber = 62, kButton = 16, kHeld = 46;  // points
+constexpr std::array<const char*, 3> kTitles = {"mean", "max", "last"};
+constexpr std::array<const char*, 3> kTips = {
+    "Mean of the output error over the steps: \xE2\x80\x96o\xE2\x80\xB2 \xE2\x88\x92 o\xE2\x80\x96\xC2\xB2 / "
+    "\xE2\x80\x96o\xE2\x80\x96\xC2\xB2 of the group's heads at each",
+    "Largest output error of any step", "Output error of the last step"};
+
+std::array<double, 3> figures_of(const DecodeRun& run) { return {run.mean, run.max, run.last}; }
+
+/// Draws only: at the right end of a column that ends at `right`. Bold is as wide as it would be otherwise.
+void number_at(float right, float y, const std::string& text, ImU32 color, bool bold) {
+  ImGui::PushFont(mono_font());
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  const float x = right - ImGui::CalcTextSize(text.c_str()).x;
+  list->AddText({x, y}, color, text.c_str());
+  if (bold) list->AddText({x - theme().px(0.7F), y}, color, text.c_str());
+  ImGui::PopFont();
+}
+
+std::string fate_text(const CacheFates& fates, Index position) {
+  const Index left = fates.left_at[static_cast<std::size_t>(position)];
+  if (left == CacheFates::kStays) return "stays to the end";
+  if (left == CacheFates::kWithPrompt) return "evicted after the prompt";
+  if (left < 0) return "left before step 0";
+  if (position == fates.first_step + left) return fmt::format("turned away at step {}", left);
+  return fmt::format("leaves at step {}", left);
+}
+
+}  // namespace
+
+std::string title_of(const DecodeRun& run) {
+  return run.append_only ? run.policy + ", append-only" : run.policy;
+}
+
+/// What all rows of a frame have in common, and one row's own.
+struct DecodeList::Row {
+  float left = 0, right = 0, bar = 0;
+  Index step = 0;
+  ImU32 color = 0;
+  bool editable = false;
+  std::array<double, 3> least{};
+};
+
+void DecodeList::draw_row(const DecodeAnswers& answers, std::size_t r, const Row& row, Done& done) {
+  const Theme& t = theme();
+  const DecodeRun& run = answers.view->runs[r];
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  const float height = ImGui::GetTextLineHeight() + t.px(3), text_y = at.y + t.px(1);
+  const float button = row.editable ? t.px(kButton) : 0;
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  ImGui::InvisibleButton("row", {row.right - row.left - button, height});
+  if (ImGui::IsItemHovered()) {
+    done.pointed = r;
+    list->AddRectFilled(at, {row.right, at.y + height}, t.raised, t.px(3));
+    tip(fmt::format("{}: {} tokens. {}", title_of(run), run.budget,
+                    run.append_only
+                        ? "Nothing cached is ever evicted; a new token stays if it ranks high enough."
+                        : "After every step the cache is cut back to the budget.")
+            .c_str());
+  }
+  draw_key(list, {row.left + t.px(2), std::floor(at.y + height / 2) + 0.5F}, t.px(16), row.color,
+           stroke_of(run), 2);
+  const std::array<double, 3> figures = figures_of(run);
+  float right = row.right - button;
+  for (std::size_t f = figures.size(); f-- > 0; right -= t.px(kNumber)) {
+    const bool best = figures[f] == row.least[f] && answers.view->runs.size() > 1;
+    number_at(right, text_y, number_text(figures[f]),
+              answers.stale ? t.faint
+              : best        ? t.text
+                            : t.dim,
+              best && !answers.stale);
+  }
+  const float name = row.left + t.px(24);
+  list->PushClipRect({name, at.y}, {right - t.px(4), at.y + height}, true);
+  list->AddText({name, text_y}, t.text, title_of(run).c_str());
+  list->PopClipRect();
+  if (row.editable) {
+    const float cross = t.px(3.2F);
+    const ImVec2 middle = {row.right - t.px(kButton) / 2, at.y + height / 2};
+    ImGui::SetCursorScreenPos({row.right - t.px(kButton), at.y});
+    if (ImGui::InvisibleButton("remove", {t.px(kButton), height})) done.removed = run.policy;
+    const ImU32 ink = ImGui::IsItemHovered() ? t.text : t.faint;
+    tip("Removes the policy");
+    list->AddLine({middle.x - cross, middle.y - cross}, {middle.x + cross, middle.y + cross}, ink,
+                  t.px(1.2F));
+    list->AddLine({middle.x - cross, middle.y + cross}, {middle.x + cross, middle.y - cross}, ink,
+                  t.px(1.2F));
+  }
+  ImGui::SetCursorScreenPos({row.left, at.y + height});
+  if (r >= answers.fates.size()) return;
+  const float top = ImGui::GetCursorScreenPos().y;
+  strips_.draw("strip", row.bar, answers.stale ? faded(row.color, 0.5F) : row.color, answers.fates[r],
+               row.step);
+  const std::vector<Index> sizes = cache_sizes(run);
+  number_at(row.right, top + (row.bar - ImGui::GetTextLineHeight()) / 2,
+            fmt::format("{}", sizes[static_cast<std::size_t>(row.step)]), t.dim, false);
+  ImGui::SetCursorScreenPos({row.left, top + row.bar + t.px(3)});
+}
+
+DecodeList::Done DecodeList::draw(AppState& state, const DecodeAnswers& answers, Index step,
+                                  const std::function<ImU32(const std::string&)>& color_of, bool editable) {
+  const Theme& t = theme();
+  Done done;
+  const std::vector<DecodeRun>& runs = answers.view->runs;
+  if (runs.empty()) return done;
+  const ImVec2 at = ImGui::GetCursorScreenPos(), room = ImGui::GetContentRegionAvail();
+  Row row;
+  row.left = at.x;
+  row.right = std::floor(at.x + room.x);
+  row.step = step;
+  row.editable = editable;
+  const float line = ImGui::GetTextLineHeight();
+  const float rows = room.y - line - t.px(2) - (answers.fates.empty() ? 0 : CacheStrips::axis_height());
+  row.bar =
+      std::clamp(std::floor(rows / static_cast<float>(runs.size()) - line - t.px(6)), t.px(13), t.px(34));
+
+  float right = row.right - (editable ? t.px(kButton) : 0);
+  for (std::size_t f = kTitles.size(); f-- > 0; right -= t.px(kNumber)) {
+    const float width = ImGui::CalcTextSize(kTitles[f]).x;
+    ImGui::SetCursorScreenPos({right - width, at.y});
+    dim_text(kTitles[f]);
+    tip(kTips[f]);
+    row.least[f] = std::numeric_limits<double>::infinity();
+    for (const DecodeRun& run : runs) row.least[f] = std::min(row.least[f], figures_of(run)[f]);
+  }
+  ImGui::SetCursorScreenPos({row.left, at.y + line + t.px(2)});
+  if (!answers.fates.empty())
+    strips_.begin(row.left, row.right - t.px(kHeld), runs.front().T,
+                  {state.selection().token, state.hover.token, runs.front().first_step + step});
+  ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, {ImGui::GetStyle().ItemSpacing.x, 0});
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    ImGui::PushID(static_cast<int>(r));
+    row.color = color_of(runs[r].policy);
+    draw_row(answers, r, row, done);
+    ImGui::PopID();
+  }
+  ImGui::PopStyleVar();
+  if (!answers.fates.empty()) {
+    const float foot = ImGui::GetCursorScreenPos().y - t.px(2);
+    ImGui::SetCursorScreenPos({row.left, foot});
+    strips_.axis();
+    const char* held = "held";
+    ImGui::SetCursorScreenPos({row.right - ImGui::CalcTextSize(held).x, foot + t.px(4)});
+    dim_text(held);
+    tip("Tokens in the cache after the step, decoded ones included");
+    draw_tip(state, answers);
+  }
+  return done;
+}
+
+void DecodeList::draw_tip(AppState& state, const DecodeAnswers& answers) const {
+  const auto position = strips_.hovered();
+  if (!position) return;
+  state.next_hover.token = position;
+  if (strips_.clicked()) state.select_cell(state.selection().row, position);
+  ImGui::BeginTooltip();
+  figure("token", fmt::format("{}  {}", *position, token_text(state.run()->labels(), *position, 32)));
+  for (std::size_t r = 0; r < answers.fates.size(); ++r) {
+    dim_text(title_of(answers.view->runs[r]));
+    ImGui::SameLine();
+    ImGui::TextUnformatted(fate_text(answers.fates[r], *position).c_str());
+  }
+  ImGui::EndTooltip();
+}
+
+}  // namespace kvreplay::viewer

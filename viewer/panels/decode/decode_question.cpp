@@ -1,0 +1,101 @@
+#include "viewer/panels/decode/decode_question.hpp"
+
+#include "data/error.hpp"
+#include "viewer/work/decode_results.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace kvreplay::viewer {
+namespace {
+
+Question question_of(std::string key, std::string title) {
+  Question question;
+  question.key = std::move(key);
+  question.title = std::move(title);
+  question.all_cores = true;
+  return question;
+}
+
+}  // namespace
+
+void DecodeQuestions::settle(const Run& run, const DecodeSettings& settings) {
+  if (settled_.run == run.key() && settled_.settings == settings) return;
+  settled_ = {run.key(), settings, nullptr, to_json(settings).dump(), {}, {}};
+  try {
+    settled_.plan = std::make_shared<const DecodePlan>(decode_plan(settings, *run.dump()));
+    settled_.starts_key = starts_key(*settled_.plan);
+  } catch (const InputError& error) {
+    settled_.error = without_dashes(error.what());
+  }
+}
+
+Answer<DecodeView> DecodeQuestions::ask_dump(PanelContext& context) const {
+  const std::shared_ptr<const Run>& run = context.state.run();
+  const Index layer = context.state.selection().layer, kv_head = context.state.selection().kv_head;
+  const std::shared_ptr<const DecodePlan>& plan = settled_.plan;
+  const std::string place = fmt::format("{}/{}", layer, kv_head);
+  const std::string where = fmt::format("layer {} head {}", layer, kv_head);
+  Answer<DecodeView> found;
+  const auto outputs = context.desk.ask<DecodeOutputs>(
+      question_of(run->key() + "decode_outputs/" + place, "Outputs of the decoding steps, " + where),
+      [run, layer, kv_head](JobControl& job) { return decode_outputs(*run->head(layer, kv_head), job); });
+  const auto starts = context.desk.ask<DecodeStarts>(
+      question_of(fmt::format("{}decode_starts/{}/{}", run->key(), place, settled_.starts_key),
+                  "What decoding starts from, " + where),
+      [run, plan, layer, kv_head](JobControl& job) {
+        return decode_starts(*run->head(layer, kv_head), *plan, job);
+      });
+  if (!outputs || !starts) {
+    found.pending = outputs.pending || starts.pending;
+    found.error = outputs.error.empty() ? starts.error : outputs.error;
+    return found;
+  }
+  Question question =
+      question_of(fmt::format("{}decode/{}/{}", run->key(), place, settled_.key), "Decoding, " + where);
+  question.urgency = Urgency::now;
+  return context.desk.ask<DecodeView>(
+      question, [run, plan, layer, kv_head, outputs = outputs.value, starts = starts.value](JobControl& job) {
+        return decode_view(*run->head(layer, kv_head), *plan, *outputs, *starts, job);
+      });
+}
+
+Answer<DecodeView> DecodeQuestions::ask_results(PanelContext& context) {
+  const std::shared_ptr<const Run>& run = context.state.run();
+  const Index layer = context.state.selection().layer, kv_head = context.state.selection().kv_head;
+  return context.desk.ask<DecodeView>(
+      question_of(fmt::format("{}decode_results/{}/{}", run->key(), layer, kv_head),
+                  fmt::format("Decoding, layer {} head {}", layer, kv_head)),
+      [run, layer, kv_head](JobControl&) { return read_decode(*run->results(), layer, kv_head); });
+}
+
+const DecodeAnswers& DecodeQuestions::ask(PanelContext& context, const DecodeSettings& settings) {
+  const Run& run = *context.state.run();
+  const Selection& selected = context.state.selection();
+  const std::string place = fmt::format("{}{}/{}", run.key(), selected.layer, selected.kv_head);
+  if (std::exchange(place_, place) != place) answers_ = {};
+  Answer<DecodeView> found;
+  answers_.left_out.clear();
+  if (run.dump() == nullptr) {
+    found = ask_results(context);
+  } else {
+    settle(run, settings);
+    found.error = settled_.error;
+    if (settled_.plan != nullptr) {
+      answers_.left_out = settled_.plan->left_out;
+      found = ask_dump(context);
+    }
+  }
+  answers_.pending = found.pending;
+  answers_.error = found.error;
+  answers_.stale = !found;
+  if (!found || found.value == answers_.view) return answers_;
+  answers_.view = found.value;
+  answers_.fates.clear();
+  if (run.dump() != nullptr)
+    for (const DecodeRun& one : answers_.view->runs) answers_.fates.push_back(cache_fates(one));
+  return answers_;
+}
+
+}  // namespace kvreplay::viewer

@@ -1,0 +1,222 @@
+#include "viewer/panels/heads/head_map_controls.hpp"
+#include "viewer/panels/heads/head_table.hpp"
+#include "viewer/panels/make_panels.hpp"
+#include "viewer/widgets/controls.hpp"
+#include "viewer/widgets/theme.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+namespace kvreplay::viewer {
+namespace {
+
+/// Layers x KV heads as a heatmap, and the heads in a table, the worst first.
+class HeadMapPanel final : public Panel {
+ public:
+  PanelKind kind() const override { return PanelKind::heads; }
+  void draw(PanelContext& context) override;
+  HeatmapView* heatmap() override { return &view_; }
+  std::string csv(PanelContext& context) const override;
+  nlohmann::json save() const override;
+  void load(const nlohmann::json& json) override;
+
+ private:
+  struct Places {
+    bool beside = false;
+    ImVec2 map, table;
+    bool square = false;
+  };
+  Places arrange(ImVec2 room) const;
+  void draw_progress();
+  void draw_map(PanelContext& context, ImVec2 size, bool square);
+  void draw_hit(PanelContext& context, const HeatmapHit& hit) const;
+  std::shared_ptr<const Tile> tile(const TileKey& key);
+
+  HeadMapSource source_;
+  HeadMapControls controls_;
+  HeadTable table_;
+  HeatmapView view_;
+  std::string tiles_key_;
+  std::map<TileKey, std::shared_ptr<const Tile>> tiles_;
+};
+
+/// Both signs, none of them by rounding only.
+bool has_both_signs(const FigureMap& map) {
+  double low = 0, high = 0;
+  for (Index i = 0; i < map.values.size(); ++i) {
+    const double v = map.values.data()[i];
+    if (!std::isfinite(v)) continue;
+    low = std::min(low, v);
+    high = std::max(high, v);
+  }
+  return std::min(-low, high) > 0.02 * std::max(-low, high);
+}
+
+std::shared_ptr<const Tile> HeadMapPanel::tile(const TileKey& key) {
+  if (tiles_key_ != source_.key()) {
+    tiles_key_ = source_.key();
+    tiles_.clear();
+  }
+  std::shared_ptr<const Tile>& made = tiles_[key];
+  if (made) return made;
+  const FigureMap& map = *source_.map();
+  TileBuilder builder({map.values.rows(), map.values.cols()}, key);
+  std::vector<float> cells;
+  for (Index row = builder.first_row(); row < builder.end_row(); ++row) {
+    cells.clear();
+    for (Index head = builder.first_column(); head < builder.end_column(); ++head)
+      cells.push_back(static_cast<float>(map.values(row, head)));
+    builder.add_row(row, cells.data());
+  }
+  return made = std::make_shared<const Tile>(builder.finish());
+}
+
+/// Beside each other, or below where that leaves small cells larger.
+HeadMapPanel::Places HeadMapPanel::arrange(ImVec2 room) const {
+  const Theme& t = theme();
+  const auto rows = static_cast<float>(source_.map()->values.rows());
+  const auto heads = static_cast<float>(source_.map()->values.cols());
+  const float gap = t.px(10), table_width = table_.least_width();
+  // What HeatmapView takes for axes and the colour bar.
+  const float around_x = t.px(44 + 70), around_y = 2 * ImGui::GetTextLineHeight() + t.px(14);
+  const auto cell = [&](float width, float height) {
+    return std::max(1.0F, std::min((width - around_x) / heads, (height - around_y) / rows));
+  };
+  // A map of many rows needs the height more than the table does.
+  float table_height = std::clamp(room.y * 0.5F, t.px(120), t.px(190));
+  if (cell(room.x, room.y - table_height - gap) < t.px(14)) table_height = t.px(120);
+  const float beside = cell(room.x - table_width - gap, room.y),
+              below = cell(room.x, room.y - table_height - gap);
+  Places places;
+  places.beside = beside >= std::min(below, t.px(18));  // such cells are large enough: rows for the table
+  const float side = std::min(places.beside ? beside : below, t.px(72));
+  // Square cells, unless they would be too flat to point at: then they are wider than high.
+  places.square = side >= t.px(7);
+  const float most_wide = places.square ? side * heads : std::max(side, t.px(14)) * heads;
+  const float most_high = places.square ? side * rows : std::max(side, t.px(14)) * rows;
+  if (places.beside) {
+    const float width = std::min(room.x - table_width - gap, most_wide + around_x);
+    places.map = {width, places.square ? std::min(room.y, most_high + around_y) : room.y};
+    places.table = {room.x - width - gap, room.y};
+  } else {
+    const float height = std::min(room.y - table_height - gap, most_high + around_y);
+    places.map = {places.square ? std::min(room.x, most_wide + around_x) : room.x, height};
+    places.table = {room.x, room.y - height - gap};
+  }
+  places.table.x = std::min(places.table.x, t.px(520));
+  return places;
+}
+
+void HeadMapPanel::draw_progress() {
+  for (const std::string& problem : source_.problems()) error_line(problem);
+  if (!source_.pending()) return;
+  const Index known = source_.map() ? source_.map()->heads : 0;
+  dim_text(source_.heads() > 0 && !source_.from_results()
+               ? fmt::format("{} of {} heads", known, source_.heads())
+               : std::string("Reading the results"));
+  busy_mark();
+}
+
+void HeadMapPanel::draw_hit(PanelContext& context, const HeatmapHit& hit) const {
+  const FigureMap& map = *source_.map();
+  const Index layer = map.layers[static_cast<std::size_t>(hit.row)], head = hit.column;
+  context.state.next_hover.layer = layer;
+  context.state.next_hover.kv_head = head;
+  if (hit.clicked) context.state.select_head(layer, head);
+  const double value = map.values(hit.row, head);
+  ImGui::BeginTooltip();
+  ImGui::Text("layer %d, KV head %d", static_cast<int>(layer), static_cast<int>(head));
+  figure(map.figure.path.back().c_str(), number_text(value));
+  if (const Index rank = table_.rank(hit.row, head); rank > 0)
+    dim_text(fmt::format("{} of {}, {} first", rank, map.values.size(),
+                         map.figure.larger_is_worse ? "worst" : "largest"));
+  else
+    dim_text(source_.pending() ? "not computed yet" : "no value");
+  ImGui::EndTooltip();
+}
+
+void HeadMapPanel::draw_map(PanelContext& context, ImVec2 size, bool square) {
+  const FigureMap& map = *source_.map();
+  const AppState& state = context.state;
+  const auto row_of = [&](std::optional<Index> layer) {
+    const auto at = layer ? std::find(map.layers.begin(), map.layers.end(), *layer) : map.layers.end();
+    return at == map.layers.end() ? std::optional<Index>() : std::optional<Index>(at - map.layers.begin());
+  };
+  HeatmapContent content;
+  content.key = source_.key();
+  content.size = {map.values.rows(), map.values.cols()};
+  content.tile = [this](const TileKey& key) { return Answer<Tile>{tile(key), false, false, {}}; };
+  content.quantity = map.figure.path.back();
+  content.unit = map.figure.unit;
+  content.is_signed = has_both_signs(map);
+  content.scale =
+      content.is_signed && map.figure.scale == ScaleKind::log ? ScaleKind::symlog : map.figure.scale;
+  content.square = square;
+  content.row_name = "layer";
+  content.column_name = "KV head";
+  content.row_text = [&map](Index row) { return std::to_string(map.layers[static_cast<std::size_t>(row)]); };
+  content.outline_cell = true;
+  content.row = row_of(state.selection().layer);
+  content.column = state.selection().kv_head;
+  content.hover_row = row_of(state.hover.layer);
+  if (content.hover_row) content.hover_column = state.hover.kv_head;
+  const HeatmapHit hit = view_.draw("heads", size, content, context.state.links);
+  if (hit.hovered) draw_hit(context, hit);
+}
+
+void HeadMapPanel::draw(PanelContext& context) {
+  if (!context.state.run()) return hint("Open a dump or a result folder.");
+  source_.look(context);
+  const FigureInfo* figure = controls_.draw(context, source_);
+  if (figure != nullptr) source_.ask(context, *figure);
+  draw_progress();
+  if (figure == nullptr || !source_.map()) {
+    if (!source_.pending() && source_.problems().empty()) hint("This run has no figures of heads.");
+    return;
+  }
+  table_.show(source_.map(), source_.key());
+  context.state.worst_first.clear();
+  for (const HeadPlace& place : table_.ranking())
+    context.state.worst_first.emplace_back(place.layer, place.kv_head);
+
+  ImGui::Dummy({0, theme().px(2)});
+  const ImVec2 at = ImGui::GetCursorScreenPos(), room = ImGui::GetContentRegionAvail();
+  const Places places = arrange(room);
+  draw_map(context, places.map, places.square);
+  const float gap = theme().px(10);
+  ImGui::SetCursorScreenPos(places.beside ? ImVec2{at.x + places.map.x + gap, at.y}
+                                          : ImVec2{at.x, at.y + places.map.y + gap});
+  table_.draw(context, places.table, view_);
+}
+
+std::string HeadMapPanel::csv(PanelContext& context) const {
+  if (!context.state.run() || !source_.map()) return {};
+  const FigureMap& map = *source_.map();
+  std::string text = fmt::format("layer,kv_head,{}\n", map.figure.name);
+  for (Index row = 0; row < map.values.rows(); ++row)
+    for (Index head = 0; head < map.values.cols(); ++head) {
+      const double value = map.values(row, head);
+      text += fmt::format("{},{},{}\n", map.layers[static_cast<std::size_t>(row)], head,
+                          std::isnan(value) ? std::string() : fmt::format("{}", value));
+    }
+  return text;
+}
+
+nlohmann::json HeadMapPanel::save() const {
+  return {{"controls", controls_.save()}, {"heatmap", view_.save()}};
+}
+
+void HeadMapPanel::load(const nlohmann::json& json) {
+  if (!json.is_object()) return;
+  if (const auto found = json.find("controls"); found != json.end()) controls_.load(*found);
+  if (const auto found = json.find("heatmap"); found != json.end()) view_.load(*found);
+}
+
+}  // namespace
+
+std::unique_ptr<Panel> make_head_map_panel() { return std::make_unique<HeadMapPanel>(); }
+
+}  // namespace kvreplay::viewer

@@ -1,0 +1,143 @@
+#include "viewer/panels/heads/head_map_source.hpp"
+
+#include "analysis/results/result_reader.hpp"
+#include "viewer/panels/questions.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace kvreplay::viewer {
+namespace {
+
+/// Heads asked for at the same time: enough to keep the cores busy, few enough to ask in every frame.
+constexpr Index kHeadsAsked = 32;
+
+}  // namespace
+
+const FigureInfo* HeadMapSource::find(const std::string& name) const {
+  const auto found = std::find_if(figures_.begin(), figures_.end(),
+                                  [&](const FigureInfo& info) { return info.name == name; });
+  return found == figures_.end() ? nullptr : &*found;
+}
+
+void HeadMapSource::list_figures(const Run& run, const ResultFigures* results) {
+  figures_.clear();
+  list_problems_.clear();
+  if (results != nullptr) {
+    figures_ = results->figures;
+    list_problems_ = results->problems;
+  }
+  if (run.dump() != nullptr)
+    for (FigureInfo& info : dump_figures(available_metrics(run), run.shape().l))
+      if (results == nullptr || results->find(info.name) == nullptr) figures_.push_back(std::move(info));
+  std::stable_sort(figures_.begin(), figures_.end(),
+                   [](const FigureInfo& a, const FigureInfo& b) { return a.group < b.group; });
+  ++list_;
+}
+
+void HeadMapSource::look(PanelContext& context) {
+  const Run& run = *context.state.run();
+  if (run_key_ != run.key()) {
+    run_key_ = run.key();
+    results_.reset();
+    map_.reset();
+    key_.clear();
+    figures_.clear();
+    ++list_;
+    if (run.results() == nullptr) list_figures(run, nullptr);
+  }
+  problems_ = list_problems_;
+  pending_ = false;
+  if (run.results() == nullptr) return;
+  const Question question{run.key() + "figures", "Figures of " + run.name(), Urgency::soon, {}, false, false};
+  const auto answer = context.desk.ask<ResultFigures>(
+      question, [held = context.state.run()](JobControl&) { return result_figures(*held->results()); });
+  pending_ = answer.pending;
+  if (!answer.error.empty()) problems_.push_back(answer.error);
+  if (answer && answer.value != results_) {
+    results_ = answer.value;
+    list_figures(run, results_.get());
+    problems_ = list_problems_;
+  }
+}
+
+void HeadMapSource::ask(PanelContext& context, const FigureInfo& figure) {
+  from_results_ = results_ && results_->find(figure.name) != nullptr;
+  if (from_results_)
+    ask_results(context, figure);
+  else
+    ask_dump(context, figure);
+}
+
+void HeadMapSource::ask_results(PanelContext& context, const FigureInfo& figure) {
+  const std::shared_ptr<const Run>& run = context.state.run();
+  const Question question{
+      fmt::format("{}figure/{}", run->key(), figure.name), figure.title, Urgency::soon, {}, false, false};
+  const auto answer =
+      context.desk.ask<FigureMap>(question, [run, list = results_, name = figure.name](JobControl&) {
+        return figure_map(*run->results(), *list, name);
+      });
+  if (!answer.error.empty()) problems_.push_back(answer.error);
+  pending_ |= answer.pending;
+  map_ = answer.value;
+  key_ = question.key;
+  heads_ = map_ ? map_->values.size() : 0;
+}
+
+void HeadMapSource::take_heads(PanelContext& context) {
+  const DumpShape& shape = context.state.run()->shape();
+  const Index count = shape.layers * shape.n_kv;
+  const std::string now = fmt::format("{}{}", run_key_, context.state.comparison.window);
+  if (live_key_ != now) {
+    live_key_ = now;
+    live_.assign(static_cast<std::size_t>(count), {});
+    live_known_ = 0;
+  }
+  if (live_known_ == count) return;
+  const Selection& selection = context.state.selection();
+  Index waiting = 0;
+  const auto take = [&](Index layer, Index head, Urgency urgency) {
+    Known& known = live_[static_cast<std::size_t>(layer * shape.n_kv + head)];
+    if (known.summary) return;
+    const auto answer = ask_summary(context, layer, head, urgency);
+    known.error = answer.error;
+    if (answer.pending) ++waiting;
+    if (!answer) return;
+    // The tokens are the desk's to keep or drop.
+    auto figures_only = std::make_shared<HeadSummary>(*answer);
+    figures_only->tokens.reset();
+    known.summary = std::move(figures_only);
+    ++live_known_;
+  };
+  take(selection.layer, selection.kv_head, Urgency::soon);
+  for (Index i = 0; i < count && waiting < kHeadsAsked; ++i) {
+    const Index layer = i / shape.n_kv, head = i % shape.n_kv;
+    if (layer != selection.layer || head != selection.kv_head) take(layer, head, Urgency::background);
+  }
+}
+
+void HeadMapSource::ask_dump(PanelContext& context, const FigureInfo& figure) {
+  take_heads(context);
+  const DumpShape& shape = context.state.run()->shape();
+  heads_ = shape.layers * shape.n_kv;
+  std::size_t failed = 0;
+  for (const Known& known : live_) {
+    if (known.error.empty()) continue;
+    if (failed++ == 0) problems_.push_back(known.error);
+  }
+  if (failed > 1) problems_.back() += fmt::format(" (and {} heads more)", failed - 1);
+  pending_ |= live_known_ + static_cast<Index>(failed) < heads_;
+  std::string key = fmt::format("{}/{}/{}", live_key_, figure.name, live_known_);
+  if (key == key_ && map_) return;
+  key_ = std::move(key);
+  std::vector<Index> layers(static_cast<std::size_t>(shape.layers));
+  std::iota(layers.begin(), layers.end(), Index{0});
+  FigureMap map = empty_map(figure, std::move(layers), shape.n_kv);
+  for (const Known& known : live_)
+    if (known.summary) add(map, *known.summary);
+  map_ = std::make_shared<const FigureMap>(std::move(map));
+}
+
+}  // namespace kvreplay::viewer

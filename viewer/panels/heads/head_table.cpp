@@ -1,0 +1,214 @@
+#include "viewer/panels/heads/head_table.hpp"
+
+#include "viewer/gl/ui_context.hpp"
+#include "viewer/widgets/controls.hpp"
+#include "viewer/widgets/theme.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace kvreplay::viewer {
+namespace {
+
+/// Of the table's cells, and what the arrow of the column that is sorted by takes, in points.
+constexpr float kPadding = 4, kArrow = 13;
+
+enum Column { kRank, kLayer, kHead, kValue, kColumns };
+
+/// Right-aligned in the column's `width` pixels.
+void right_aligned(const std::string& text, float width, ImU32 color) {
+  const float extent = ImGui::CalcTextSize(text.c_str()).x;
+  ImGui::SetCursorPosX(ImGui::GetCursorPosX() + std::max(0.0F, width - extent));
+  ImGui::PushStyleColor(ImGuiCol_Text, color);
+  ImGui::TextUnformatted(text.c_str());
+  ImGui::PopStyleColor();
+}
+
+/// A header whose name may use all of the column but the arrow, which ImGui's own would leave room for in
+/// every column.
+void header(int column) {
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  const char* name = ImGui::TableGetColumnName(column);
+  ImGui::PushStyleColor(ImGuiCol_Text, theme().dim);  // the arrow
+  ImGui::PushID(column);
+  ImGui::TableHeader(" ");
+  ImGui::PopID();
+  ImGui::PopStyleColor();
+  ImGui::GetWindowDrawList()->AddText(at, theme().dim, name);
+}
+
+}  // namespace
+
+void HeadTable::show(std::shared_ptr<const FigureMap> map, const std::string& key) {
+  if (map_ && map && key == key_) return;
+  map_ = std::move(map);
+  key_ = key;
+  seen_.reset();  // places have changed
+  ranking_.clear();
+  if (map_) ranking_ = worst_first(*map_);
+  ranks_.assign(map_ ? static_cast<std::size_t>(map_->values.size()) : 0, 0);
+  for (std::size_t i = 0; i < ranking_.size(); ++i)
+    if (!std::isnan(ranking_[i].value))
+      ranks_[static_cast<std::size_t>(ranking_[i].row * map_->values.cols() + ranking_[i].kv_head)] =
+          static_cast<Index>(i) + 1;
+  sort();
+}
+
+Index HeadTable::rank(Index row, Index kv_head) const {
+  const Index at = map_ ? row * map_->values.cols() + kv_head : 0;
+  return at < static_cast<Index>(ranks_.size()) ? ranks_[static_cast<std::size_t>(at)] : 0;
+}
+
+void HeadTable::sort() {
+  order_.resize(ranking_.size());
+  std::iota(order_.begin(), order_.end(), std::size_t{0});
+  // By a key that ascends, worse heads first among equal ones; heads without a value stay at the end.
+  const auto key = [&](std::size_t i) {
+    const HeadPlace& place = ranking_[i];
+    const double at = column_ == kRank    ? static_cast<double>(i)
+                      : column_ == kLayer ? static_cast<double>(place.layer)
+                      : column_ == kHead  ? static_cast<double>(place.kv_head)
+                                          : place.value;
+    return descending_ ? -at : at;
+  };
+  const bool by_value = column_ == kRank || column_ == kValue;
+  std::stable_sort(order_.begin(), order_.end(), [&](std::size_t a, std::size_t b) {
+    const bool none_a = std::isnan(ranking_[a].value), none_b = std::isnan(ranking_[b].value);
+    if (by_value && (none_a || none_b)) return !none_a && none_b;
+    return key(a) < key(b);
+  });
+}
+
+float HeadTable::least_width() const {
+  ImGui::PushFont(mono_font());
+  const float number = ImGui::CalcTextSize("-888e-88").x, rank = ImGui::CalcTextSize("888").x;
+  ImGui::PopFont();
+  return ImGui::CalcTextSize("layerhead").x + rank + number + theme().px(4 * 2 * kPadding + kArrow + 12);
+}
+
+void HeadTable::keep_in_view(const Selection& selection, float row_height) {
+  const std::pair now(selection.layer, selection.kv_head);
+  const float room = ImGui::GetWindowHeight() - row_height - ImGui::GetFrameHeight();
+  // With other places or another size the list starts from its top: how it came to be must not show.
+  const bool anew = !seen_ || room != room_;
+  if (!anew && *seen_ == now) return;
+  seen_ = now;
+  room_ = room;
+  const auto at = std::find_if(order_.begin(), order_.end(), [&](std::size_t i) {
+    return ranking_[i].layer == now.first && ranking_[i].kv_head == now.second;
+  });
+  if (at == order_.end()) return;
+  const float y = static_cast<float>(at - order_.begin()) * row_height;
+  const float top = anew ? 0 : ImGui::GetScrollY();
+  if (y < top || y > top + room)
+    ImGui::SetScrollY(std::max(0.0F, y - std::floor(room / 2 / row_height) * row_height));  // whole rows
+  else if (anew)
+    ImGui::SetScrollY(0);
+}
+
+void HeadTable::draw_row(PanelContext& context, const HeadPlace& place, const HeatmapView& heatmap) {
+  const Theme& t = theme();
+  const Selection& selection = context.state.selection();
+  const bool selected = place.layer == selection.layer && place.kv_head == selection.kv_head;
+  ImGui::TableNextRow();
+  if (context.state.hover.layer == place.layer && context.state.hover.kv_head == place.kv_head)
+    ImGui::TableSetBgColor(ImGuiTableBgTarget_RowBg0, t.raised);
+  ImGui::PushFont(mono_font());
+  ImGui::TableNextColumn();
+  const Index rank = this->rank(place.row, place.kv_head);
+  const float first_width = ImGui::GetContentRegionAvail().x;
+  const ImVec2 at = ImGui::GetCursorPos();
+  ImGui::PushID(static_cast<int>(place.row * map_->values.cols() + place.kv_head));
+  if (ImGui::Selectable("##head", selected, ImGuiSelectableFlags_SpanAllColumns)) {
+    seen_ = {place.layer, place.kv_head};
+    context.state.select_head(place.layer, place.kv_head);
+  }
+  if (ImGui::IsItemHovered()) {
+    context.state.next_hover.layer = place.layer;
+    context.state.next_hover.kv_head = place.kv_head;
+  }
+  ImGui::PopID();
+  ImGui::SetCursorPos(at);
+  right_aligned(rank > 0 ? std::to_string(rank) : "", first_width, t.faint);
+  for (const Index number : {place.layer, place.kv_head}) {
+    ImGui::TableNextColumn();
+    right_aligned(std::to_string(number), ImGui::GetContentRegionAvail().x, t.text);
+  }
+  ImGui::TableNextColumn();
+  const float number_width = ImGui::CalcTextSize("-888e-88").x;
+  const ImVec2 low = ImGui::GetCursorScreenPos();
+  const float room = ImGui::GetContentRegionAvail().x - number_width - t.px(8);
+  right_aligned(number_text(place.value), number_width, std::isnan(place.value) ? t.faint : t.text);
+  ImGui::PopFont();
+  if (std::isnan(place.value) || room < t.px(5)) return;
+  const float share = std::clamp(heatmap.scale().place(static_cast<float>(place.value)), 0.0F, 1.0F);
+  const float left = low.x + number_width + t.px(8), line = ImGui::GetTextLineHeight();
+  // Where there is no room for a length there is for a colour.
+  const float width = room < t.px(28) ? t.px(5) : std::max(t.px(3), std::min(room, t.px(320)) * share);
+  ImGui::GetWindowDrawList()->AddRectFilled({left, low.y + line * 0.22F},
+                                            {left + width, low.y + line * 0.82F},
+                                            to_imgui(color_of(heatmap.colors(), share)), t.px(1.5F));
+}
+
+void HeadTable::draw(PanelContext& context, ImVec2 size, const HeatmapView& heatmap) {
+  if (!map_) return;
+  const Theme& t = theme();
+  const std::optional<bool>& larger = map_->figure.larger_is_worse;
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  dim_text(larger ? "worst first" : "largest first");
+  tip(!larger   ? "Neither end of this figure is worse. n and p step through the heads in this order."
+      : *larger ? "Larger is worse. n and p step through the heads in this order."
+                : "Smaller is worse. n and p step through the heads in this order.");
+  const float line = ImGui::GetTextLineHeight() + t.px(4);
+  ImGui::SetCursorScreenPos({at.x, at.y + line});
+  ImGui::PushStyleVar(ImGuiStyleVar_CellPadding, {t.px(kPadding), t.px(2)});
+  draw_table(context, {size.x, size.y - line}, heatmap);
+  ImGui::PopStyleVar();
+}
+
+void HeadTable::draw_table(PanelContext& context, ImVec2 size, const HeatmapView& heatmap) {
+  const Theme& t = theme();
+  if (!ImGui::BeginTable("heads", kColumns, ImGuiTableFlags_ScrollY | ImGuiTableFlags_Sortable, size)) return;
+  ImGui::PushFont(mono_font());
+  const float rank = ImGui::CalcTextSize(map_->values.size() > 999 ? "88888" : "888").x;
+  ImGui::PopFont();
+  const auto fixed = [&](const char* name, float least, ImGuiID id) {
+    const float width = std::max(ImGui::CalcTextSize(name).x, least);
+    ImGui::TableSetupColumn(
+        name, ImGuiTableColumnFlags_WidthFixed | (id == kRank ? ImGuiTableColumnFlags_DefaultSort : 0),
+        width + (static_cast<int>(id) == column_ ? t.px(kArrow) : 0), id);
+  };
+  fixed("#", rank - t.px(kArrow) / 2, kRank);
+  fixed("layer", 0, kLayer);
+  fixed("head", 0, kHead);
+  ImGui::TableSetupColumn(map_->figure.path.back().c_str(),
+                          ImGuiTableColumnFlags_WidthStretch | ImGuiTableColumnFlags_PreferSortDescending, 0,
+                          kValue);
+  ImGui::TableSetupScrollFreeze(0, 1);
+  ImGui::TableNextRow(ImGuiTableRowFlags_Headers);
+  for (int c = 0; c < kColumns; ++c) {
+    ImGui::TableSetColumnIndex(c);
+    header(c);
+    if (c == kValue) tip(map_->figure.title.c_str());
+  }
+  if (ImGuiTableSortSpecs* specs = ImGui::TableGetSortSpecs();
+      specs != nullptr && specs->SpecsDirty && specs->SpecsCount > 0) {
+    column_ = static_cast<int>(specs->Specs->ColumnUserID);
+    descending_ = specs->Specs->SortDirection == ImGuiSortDirection_Descending;
+    specs->SpecsDirty = false;
+    sort();
+  }
+  const float row_height = ImGui::GetTextLineHeight() + 2 * ImGui::GetStyle().CellPadding.y;
+  keep_in_view(context.state.selection(), row_height);
+  ImGuiListClipper clipper;
+  clipper.Begin(static_cast<int>(order_.size()), row_height);
+  while (clipper.Step())
+    for (int i = clipper.DisplayStart; i < clipper.DisplayEnd; ++i)
+      draw_row(context, ranking_[order_[static_cast<std::size_t>(i)]], heatmap);
+  ImGui::EndTable();
+}
+
+}  // namespace kvreplay::viewer

@@ -1,0 +1,226 @@
+#include "viewer/panels/inspector/inspector_facts.hpp"
+
+#include "sim/channels/channel_basis.hpp"
+#include "viewer/panels/questions.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+namespace kvreplay::viewer {
+namespace {
+
+constexpr std::size_t kCellsKept = 256, kLargestShown = 10;
+constexpr Index kMostPins = 64;
+
+std::string head_text(const Cell& cell) {
+  return fmt::format("{}/{}/{}", cell.layer, cell.kv_head, cell.query_head.value_or(-1));
+}
+
+/// A head in float64, kept for the next cell of it.
+Answer<ExactHead> ask_exact_head(Desk& desk, const std::shared_ptr<const Run>& run, Index layer, Index head) {
+  Question question;
+  question.key = fmt::format("{}float64/{}/{}", run->key(), layer, head);
+  question.title = fmt::format("Reading layer {} head {} in float64", layer, head);
+  return desk.ask<ExactHead>(question, [run, layer, head](JobControl&) {
+    return ExactHead{
+        std::make_shared<const HeadGroup<double>>(load_head_group<double>(*run->dump(), layer, head))};
+  });
+}
+
+/// Whether a head in float64 is small enough to be kept.
+bool fits(const Desk& desk, const Run& run) {
+  return head_group_bytes(run.shape(), run.shape().d_model > 0, sizeof(double)) <= desk.cache_limit() / 4;
+}
+
+}  // namespace
+
+double InspectorFacts::value(TokenMetric metric, Index position) const {
+  if (!summary || !summary->tokens || !summary->metrics.contains(metric) || position < 0 ||
+      position >= summary->l)
+    return std::numeric_limits<double>::quiet_NaN();
+  return (*summary->tokens)[metric](0, position);
+}
+
+void InspectorFacts::ask_cell(PanelContext& context, const std::shared_ptr<const Run>& from, Column& column) {
+  const Cell& cell = column.cell;
+  if (const auto why = why_no_cell(from->shape(), cell)) {
+    column.why = *why;
+    return;
+  }
+  if (from->dump() == nullptr) {
+    column.why = fmt::format("no dump: {}", from->why_no_dump());
+    return;
+  }
+  Question question;
+  question.key = fmt::format("{}cell/{}/{}/{}", from->key(), head_text(cell), cell.row, cell.token);
+  if (const auto known = cells_.find(question.key); known != cells_.end()) {
+    column.entries = known->second;
+    return;
+  }
+  question.title =
+      fmt::format("Row {}, token {} of layer {} head {}", cell.row, cell.token, cell.layer, cell.kv_head);
+  Answer<CellEntries> answer;
+  if (fits(context.desk, *from)) {
+    const Answer<ExactHead> head = ask_exact_head(context.desk, from, cell.layer, cell.kv_head);
+    column.why = head.error;
+    pending |= head.pending;
+    if (!head) return;
+    answer = context.desk.ask<CellEntries>(
+        question, [group = head->group, cell](JobControl& job) { return cell_entries(*group, cell, job); });
+  } else {
+    answer = context.desk.ask<CellEntries>(question, [from, cell](JobControl& job) {
+      return cell_entries(load_head_group<double>(*from->dump(), cell.layer, cell.kv_head), cell, job);
+    });
+  }
+  column.why = answer.error;
+  pending |= answer.pending;
+  column.entries = answer.value;
+  if (!answer) return;
+  if (cells_.size() >= kCellsKept) cells_.clear();
+  cells_[question.key] = answer.value;
+}
+
+void InspectorFacts::add_cells(PanelContext& context, const Cell& cell, std::optional<std::size_t> pin) {
+  for (const std::shared_ptr<const Run>& from : context.state.runs) {
+    Column column;
+    column.run = from->name();
+    column.cell = cell;
+    column.pin = pin;
+    ask_cell(context, from, column);
+    columns.push_back(std::move(column));
+  }
+}
+
+void InspectorFacts::ask_interaction(PanelContext& context) {
+  interaction.reset();
+  const std::shared_ptr<const Run>& from = context.state.run();
+  if (!selection.channels || from->dump() == nullptr || !fits(context.desk, *from)) return;
+  const Answer<ExactHead> head = ask_exact_head(context.desk, from, selection.layer, selection.kv_head);
+  pending |= head.pending;
+  if (!head) return;
+  recent = default_recent(Semantics::paper);
+  Question question;
+  question.key = fmt::format("{}pair/{}/{}/{}/{}/{}", from->key(), selection.layer, selection.kv_head,
+                             selection.channels->first, selection.channels->second, comparison.window);
+  question.title = fmt::format("Channels {} and {}", selection.channels->first, selection.channels->second);
+  const auto answer = context.desk.ask<double>(
+      question, [group = head->group, pair = *selection.channels, skip = recent, window = comparison.window](
+                    JobControl&) { return channel_interaction(*group, pair, skip, window); });
+  pending |= answer.pending;
+  if (answer) interaction = *answer;
+}
+
+void InspectorFacts::ask_tokens(PanelContext& context) {
+  if (!selection.token && selection.tokens.empty()) {
+    summary.reset();
+  } else {
+    const auto answer = ask_summary(context, selection.layer, selection.kv_head, Urgency::soon);
+    pending |= answer.pending;
+    if (!answer.error.empty()) errors.push_back(answer.error);
+    summary = answer.value;
+  }
+  const std::string now = fmt::format("{}~{}", selection.token.value_or(-1), name_of(comparison.score));
+  if (summary == counted_of_ && now == counted_ && selection.tokens == counted_tokens_) return;
+  counted_of_ = summary;
+  counted_ = now;
+  counted_tokens_ = selection.tokens;
+  token.clear();
+  tokens.clear();
+  largest.clear();
+  if (!summary) return;
+  if (selection.token) token = figures_of_token(*summary, *selection.token);
+  if (selection.tokens.empty()) return;
+  tokens = figures_of_tokens(*summary, selection.tokens);
+  if (!summary->tokens || !summary->metrics.contains(comparison.score)) return;
+  const Matrix<double>& score = (*summary->tokens)[comparison.score];
+  largest =
+      largest_of({score.data(), static_cast<std::size_t>(score.size())}, selection.tokens, kLargestShown);
+}
+
+void InspectorFacts::ask_kept(PanelContext& context) {
+  kept.clear();
+  if (!selection.token || context.state.run()->dump() == nullptr) return;
+  for (const auto& [name, setting] :
+       {std::pair('A', &context.state.setting_a), std::pair('B', &context.state.setting_b)}) {
+    const auto answer =
+        ask_what_if(context, *setting, selection.layer, selection.kv_head, Urgency::background, {});
+    if (answer && !answer.stale && *selection.token < static_cast<Index>(answer->kept.size()))
+      kept.push_back(
+          {name, setting->policy(), answer->kept[static_cast<std::size_t>(*selection.token)] != 0});
+  }
+}
+
+void InspectorFacts::gather(PanelContext& context) {
+  AppState& state = context.state;
+  run = state.run()->name();
+  several_runs = state.runs.size() > 1;
+  selection = state.selection();
+  comparison = state.comparison;
+  columns.clear();
+  errors.clear();
+  pending = false;
+  if (selection.row && selection.token)
+    add_cells(context,
+              {selection.layer, selection.kv_head, selection.query_head, *selection.row, *selection.token},
+              {});
+  for (std::size_t i = 0; i < state.pins.size() && i < kMostPins; ++i) {
+    const Pin& pin = state.pins[i];
+    add_cells(context, {pin.layer, pin.kv_head, pin.query_head, pin.row, pin.token}, i);
+  }
+  ask_tokens(context);
+  ask_interaction(context);
+  ask_kept(context);
+}
+
+std::string InspectorFacts::csv(const Run& of) const {
+  std::string text =
+      "kind,run,layer,kv_head,query_head,row,token,quantity,value,rank,candidates,share,text\n";
+  const auto quoted = [](std::string field) {
+    if (field.find_first_of(",\"\n\r") == std::string::npos) return field;
+    for (std::size_t at = 0; (at = field.find('"', at)) != std::string::npos; at += 2)
+      field.insert(at, 1, '"');
+    return fmt::format("\"{}\"", field);
+  };
+  const auto number = [](double value) {
+    return std::isnan(value) ? std::string() : fmt::format("{}", value);
+  };
+  const auto label = [&](Index position) {
+    const std::optional<TokenLabels>& labels = of.labels();
+    const auto at = static_cast<std::size_t>(position);
+    return labels && at < labels->text.size() ? quoted(labels->text[at]) : std::string();
+  };
+  for (const Column& column : columns) {
+    if (!column.entries) continue;
+    const Cell& cell = column.cell;
+    for (const Entry entry : all_entries())
+      text += fmt::format("{},{},{},{},{},{},{},{},{},,,,\n", column.pin ? "pinned entry" : "entry",
+                          quoted(column.run), cell.layer, cell.kv_head,
+                          cell.query_head ? std::to_string(*cell.query_head) : "", cell.row, cell.token,
+                          name_of(entry), number((*column.entries)[entry]));
+  }
+  const std::string head = fmt::format("{},{},{}", quoted(run), selection.layer, selection.kv_head);
+  for (const TokenFigure& figure : token)
+    text += fmt::format("token,{},,,{},{},{},{},{},{},{}\n", head, *selection.token, name_of(figure.metric),
+                        number(figure.value), figure.rank, summary->l, number(figure.share),
+                        label(*selection.token));
+  for (const SelectionFigure& figure : tokens)
+    text += fmt::format("{} tokens,{},,,,{},{},,{},{},\n", selection.tokens.size(), head,
+                        name_of(figure.metric), number(figure.sum), summary->l, number(figure.share));
+  for (std::size_t i = 0; i < largest.size(); ++i)
+    for (const TokenMetric metric : {comparison.score, comparison.reference})
+      text += fmt::format("largest,{},,,{},{},{},{},,,{}\n", head, largest[i], name_of(metric),
+                          number(value(metric, largest[i])), i + 1, label(largest[i]));
+  for (const Kept& one : kept)
+    text += fmt::format("kept by {},{},,,{},{},{},,,,\n", one.setting, head, *selection.token,
+                        quoted(one.policy), one.kept ? 1 : 0);
+  if (interaction)
+    text += fmt::format("channels,{},,,,H of {} and {},{},,,,\n", head, selection.channels->first,
+                        selection.channels->second, number(*interaction));
+  return text;
+}
+
+}  // namespace kvreplay::viewer

@@ -1,0 +1,187 @@
+#include "viewer/gl/ui_context.hpp"
+#include "viewer/model/actions.hpp"
+#include "viewer/model/token_text.hpp"
+#include "viewer/panels/inspector/inspector_table.hpp"
+#include "viewer/panels/make_panels.hpp"
+#include "viewer/widgets/controls.hpp"
+#include "viewer/widgets/theme.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace kvreplay::viewer {
+namespace {
+
+/// The numbers behind the selected cell, token, tokens and channels, and those of pinned cells.
+class InspectorPanel final : public Panel {
+ public:
+  PanelKind kind() const override { return PanelKind::inspector; }
+  void draw(PanelContext& context) override;
+  std::string csv(PanelContext& context) const override;
+
+ private:
+  void draw_buttons(PanelContext& context) const;
+  void draw_position(const Run& run, const char* name, Index position) const;
+  void draw_notes() const;
+  void draw_missing() const;
+
+  InspectorFacts facts_;
+};
+
+constexpr Index kNeighbours = 5;
+constexpr std::size_t kNeighbourLength = 14, kTokenLength = 40;
+
+/// Position and text of a token among those around it.
+void InspectorPanel::draw_position(const Run& run, const char* name, Index position) const {
+  const Theme& t = theme();
+  dim_text(name);
+  ImGui::SameLine(t.px(42));
+  ImGui::PushFont(mono_font());
+  const std::string digits = std::to_string(std::max<Index>(run.shape().T - 1, 0));
+  ImGui::TextUnformatted(fmt::format("{:>{}}", position, digits.size()).c_str());
+  std::string before, after;
+  for (Index p = std::max<Index>(position - kNeighbours, 0); p < position; ++p)
+    before += token_text(run.labels(), p, kNeighbourLength);
+  for (Index p = position + 1; p <= std::min(position + kNeighbours, run.shape().T - 1); ++p)
+    after += token_text(run.labels(), p, kNeighbourLength);
+  const std::string itself = token_text(run.labels(), position, kTokenLength);
+  if (!itself.empty()) {
+    // The token stays in view; its left neighbours give way first.
+    ImGui::SameLine(0, t.px(12));
+    const float room = ImGui::GetContentRegionAvail().x;
+    const auto width = [](const std::string& text) { return ImGui::CalcTextSize(text.c_str()).x; };
+    const float own = width(itself) + t.px(8);
+    while (!before.empty() && width(before) > std::max(0.0F, (room - own) / 2)) {
+      std::size_t first = 1;
+      while (first < before.size() && (static_cast<unsigned char>(before[first]) & 0xC0U) == 0x80U) ++first;
+      before.erase(0, first);
+    }
+    dim_text(before);
+    ImGui::SameLine(0, t.px(4));
+    const ImVec2 at = ImGui::GetCursorScreenPos();
+    ImGui::GetWindowDrawList()->AddRectFilled(
+        {at.x - t.px(2), at.y}, {at.x + width(itself) + t.px(2), at.y + ImGui::GetTextLineHeight()},
+        t.accent_soft, t.px(2));
+    ImGui::TextUnformatted(itself.c_str());
+    ImGui::SameLine(0, t.px(4));
+    dim_text(after);
+  }
+  ImGui::PopFont();
+}
+
+void InspectorPanel::draw_buttons(PanelContext& context) const {
+  const Selection& s = facts_.selection;
+  const bool cell = s.row && s.token;
+  ImGui::BeginDisabled(!cell);
+  if (ImGui::SmallButton("Pin") && cell) {
+    const Pin pin{s.layer, s.kv_head, s.query_head, *s.row, *s.token};
+    auto& pins = context.state.pins;
+    if (std::find(pins.begin(), pins.end(), pin) == pins.end()) pins.push_back(pin);
+  }
+  ImGui::EndDisabled();
+  tip(fmt::format("Keep this cell beside others that are selected later ({})",
+                  action(ActionId::pin_selection).shortcut.text())
+          .c_str());
+  ImGui::SameLine();
+  if (ImGui::SmallButton("Copy")) {
+    const std::string text = csv(context);
+    ImGui::SetClipboardText(text.c_str());
+    context.state.say(fmt::format("Copied {} lines.", std::count(text.begin(), text.end(), '\n')));
+  }
+  tip("Copy all of this as CSV");
+  if (facts_.pending) busy_mark();
+}
+
+void InspectorPanel::draw_notes() const {
+  const Theme& t = theme();
+  for (const InspectorFacts::Kept& one : facts_.kept) {
+    if (&one != &facts_.kept.front()) ImGui::SameLine(0, t.px(14));
+    dim_text(fmt::format("{} {}", one.setting, one.policy));
+    tip("What the settings of What if do with the token in this head");
+    ImGui::SameLine(0, t.px(5));
+    ImGui::TextUnformatted(one.kept ? "keeps" : "evicts");
+    ImGui::SameLine(0, t.px(4));
+    dim_text("it");
+  }
+  if (!facts_.selection.tokens.empty())
+    dim_text(fmt::format("{} tokens chosen, from {} to {}", facts_.selection.tokens.size(),
+                         facts_.selection.tokens.front(), facts_.selection.tokens.back()));
+  if (const auto& pair = facts_.selection.channels) {
+    dim_text(pair->first == pair->second ? fmt::format("channel {}", pair->first)
+                                         : fmt::format("channels {} and {}", pair->first, pair->second));
+    if (facts_.interaction) {
+      ImGui::SameLine(0, t.px(12));
+      figure("H", number_text(*facts_.interaction));
+      tip(fmt::format(
+              "(k_c . k_e) over the prompt's keys without the last {}, times the sum over query heads "
+              "of (q_c . q_e) over the window's {} queries",
+              facts_.recent, facts_.comparison.window)
+              .c_str());
+    }
+  }
+}
+
+/// Runs that do not have the cell that is selected, and why.
+void InspectorPanel::draw_missing() const {
+  for (const InspectorFacts::Column& column : facts_.columns)
+    if (!column.pin && !column.why.empty())
+      dim_text(facts_.several_runs ? fmt::format("{}: {}", column.run, column.why) : column.why);
+}
+
+void InspectorPanel::draw(PanelContext& context) {
+  if (!context.state.run()) return hint("Open a dump or a result folder.");
+  facts_.gather(context);
+  const Run& run = *context.state.run();
+  const Selection& s = facts_.selection;
+  if (!s.token && !s.row && s.tokens.empty() && !s.channels && facts_.columns.empty())
+    return hint(
+        "Click a cell of the token map to see its numbers, or choose tokens together with a lasso in Score "
+        "against exact.");
+
+  // The buttons stand at the right end of the first line.
+  const ImVec2 at = ImGui::GetCursorPos();
+  const float buttons = ImGui::CalcTextSize("PinCopy").x + theme().px(42 + (facts_.pending ? 24 : 0));
+  ImGui::SetCursorPosX(at.x + std::max(0.0F, ImGui::GetContentRegionAvail().x - buttons));
+  draw_buttons(context);
+  ImGui::SetCursorPos(at);
+  const ImVec2 corner = ImGui::GetCursorScreenPos();
+  ImGui::PushClipRect(corner,
+                      {corner.x + std::max(1.0F, ImGui::GetContentRegionAvail().x - buttons - theme().px(6)),
+                       corner.y + ImGui::GetTextLineHeight()},
+                      true);
+  if (s.row)
+    draw_position(run, "row", *s.row);
+  else if (s.token)
+    draw_position(run, "token", *s.token);
+  else
+    dim_text(fmt::format("layer {}, KV head {}", s.layer, s.kv_head));
+  ImGui::PopClipRect();
+  if (s.row && s.token) draw_position(run, "token", *s.token);
+  draw_notes();
+  for (const std::string& error : facts_.errors) error_line(error);
+  ImGui::Dummy({0, theme().px(2)});
+
+  if (const auto unpinned = draw_inspector_table(facts_))
+    context.state.pins.erase(context.state.pins.begin() + static_cast<std::ptrdiff_t>(*unpinned));
+  if (s.row && !s.token && facts_.columns.empty())
+    dim_text("Select a token too to see what the row does with it.");
+  draw_missing();
+  if (facts_.largest.empty()) return;
+  ImGui::Dummy({0, theme().px(4)});
+  const std::string title = fmt::format("Largest {} of the chosen tokens", name_of(facts_.comparison.score));
+  heading(title.c_str());
+  if (const auto token = draw_largest(facts_, run.labels())) context.state.select_cell(s.row, token);
+}
+
+std::string InspectorPanel::csv(PanelContext& context) const {
+  const bool shown =
+      !facts_.columns.empty() || !facts_.token.empty() || !facts_.tokens.empty() || facts_.interaction;
+  return shown && context.state.run() ? facts_.csv(*context.state.run()) : std::string();
+}
+
+}  // namespace
+
+std::unique_ptr<Panel> make_inspector_panel() { return std::make_unique<InspectorPanel>(); }
+
+}  // namespace kvreplay::viewer

@@ -1,0 +1,287 @@
+#include "viewer/panels/inspector/inspector_table.hpp"
+
+#include "viewer/gl/ui_context.hpp"
+#include "viewer/model/token_text.hpp"
+#include "viewer/panels/metric_controls.hpp"
+#include "viewer/widgets/controls.hpp"
+#include "viewer/widgets/theme.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <imgui.h>
+#include <limits>
+#include <utility>
+#include <vector>
+
+namespace kvreplay::viewer {
+namespace {
+
+constexpr std::size_t kTextShown = 40;
+
+/// One line of the table: a metric, an entry of it, or both.
+struct Line {
+  std::optional<TokenMetric> metric;
+  std::optional<Entry> entry;
+  std::string_view name() const { return metric ? name_of(*metric) : name_of(*entry); }
+};
+
+std::vector<Line> lines_of(const InspectorFacts& facts) {
+  std::vector<Line> lines;
+  if (!facts.columns.empty()) lines.push_back({{}, Entry::logit});
+  for (const TokenMetric metric : all_token_metrics()) {
+    Line line{metric, {}};
+    for (const Entry entry : all_entries())
+      if (metric_of(entry) == metric) line.entry = entry;
+    const bool summed = facts.summary && facts.summary->metrics.contains(metric);
+    if (summed || (line.entry && !facts.columns.empty())) lines.push_back(line);
+  }
+  return lines;
+}
+
+struct TableColumn {
+  std::vector<std::string> head;  // lines
+  std::string tip;
+  std::function<std::string(const Line&)> text;
+  float width = 0;  // pixels
+  std::optional<std::size_t> unpin;
+};
+
+template <class F>
+const F* figure_of(const std::vector<F>& figures, const Line& line) {
+  const auto found = std::find_if(figures.begin(), figures.end(), [&](const F& figure) {
+    return line.metric && figure.metric == *line.metric;
+  });
+  return found == figures.end() ? nullptr : &*found;
+}
+
+std::string percent(double share) { return std::isnan(share) ? "" : fmt::format("{:.3g} %", 100 * share); }
+
+void add_token_columns(const InspectorFacts& facts, std::vector<TableColumn>& columns) {
+  if (!facts.token.empty()) {
+    columns.push_back({{fmt::format("token {}", *facts.selection.token), "value"},
+                       "The token's metrics, summed over the rows and query heads that they look at",
+                       [&facts](const Line& line) {
+                         const TokenFigure* figure = figure_of(facts.token, line);
+                         return figure != nullptr ? number_text(figure->value) : std::string();
+                       },
+                       0,
+                       {}});
+    columns.push_back({{"rank", fmt::format("of {}", facts.summary->l)},
+                       "Its place among the candidates, the largest first",
+                       [&facts](const Line& line) {
+                         const TokenFigure* figure = figure_of(facts.token, line);
+                         return figure != nullptr ? std::to_string(figure->rank) : std::string();
+                       },
+                       0,
+                       {}});
+  }
+  if (facts.tokens.empty()) return;
+  columns.push_back({{fmt::format("{} tokens", facts.selection.tokens.size()), "sum"},
+                     "The sum over the tokens that are chosen together",
+                     [&facts](const Line& line) {
+                       const SelectionFigure* figure = figure_of(facts.tokens, line);
+                       return figure != nullptr ? number_text(figure->sum) : std::string();
+                     },
+                     0,
+                     {}});
+  columns.push_back({{"of all", "share"},
+                     "That sum as a share of the sum over all candidates",
+                     [&facts](const Line& line) {
+                       const SelectionFigure* figure = figure_of(facts.tokens, line);
+                       return figure != nullptr ? percent(figure->share) : std::string();
+                     },
+                     0,
+                     {}});
+}
+
+std::string cell_text(const InspectorFacts::Column& column, const Line& line) {
+  if (!line.entry) return {};
+  if (column.entries) return column.entries->hidden ? "hidden" : number_text((*column.entries)[*line.entry]);
+  return column.why.empty() ? "\xE2\x80\xA6" : "none";
+}
+
+/// The selected cell's columns, or the pinned ones'.
+void add_cell_columns(const InspectorFacts& facts, bool pinned, std::vector<TableColumn>& columns) {
+  for (const InspectorFacts::Column& column : facts.columns) {
+    if (column.pin.has_value() != pinned) continue;
+    const Cell& cell = column.cell;
+    const std::string head = fmt::format("L{} H{}{}", cell.layer, cell.kv_head,
+                                         cell.query_head ? fmt::format(" q{}", *cell.query_head) : "");
+    TableColumn shown;
+    shown.head = {column.pin ? head : std::string("cell"), fmt::format("{}, {}", cell.row, cell.token)};
+    if (facts.several_runs) shown.head.push_back(visible_text(column.run, 12));
+    shown.tip = fmt::format("{}\nlayer {}, KV head {}, {}\nrow {}, token {}, in float64", column.run,
+                            cell.layer, cell.kv_head,
+                            cell.query_head ? fmt::format("query head {} of the group", *cell.query_head)
+                                            : "summed over its query heads (logit: mean)",
+                            cell.row, cell.token);
+    if (!column.why.empty()) shown.tip += fmt::format("\n{}", column.why);
+    shown.text = [&column](const Line& line) { return cell_text(column, line); };
+    // A pin is in all runs: one button.
+    const bool first = &column == &facts.columns.front() || (&column - 1)->pin != column.pin;
+    if (first) shown.unpin = column.pin;
+    columns.push_back(std::move(shown));
+  }
+}
+
+void right_aligned(const std::string& text, ImU32 color) {
+  const float extent = ImGui::CalcTextSize(text.c_str()).x;
+  ImGui::SetCursorPosX(ImGui::GetCursorPosX() + std::max(0.0F, ImGui::GetContentRegionAvail().x - extent));
+  ImGui::PushStyleColor(ImGuiCol_Text, color);
+  ImGui::TextUnformatted(text.c_str());
+  ImGui::PopStyleColor();
+}
+
+/// The lines of a column's head; true where its pin is to go.
+bool draw_head(const TableColumn& column) {
+  const Theme& t = theme();
+  bool pressed = false, over = false;
+  ImGui::BeginGroup();
+  if (column.unpin) {
+    const ImVec2 at = ImGui::GetCursorScreenPos();
+    const float side = ImGui::GetTextLineHeight();
+    pressed = ImGui::InvisibleButton("unpin", {side * 0.8F, side});
+    over = ImGui::IsItemHovered();
+    tip("Unpin");
+    ImGui::GetWindowDrawList()->AddText(at, over ? t.error : t.faint, "\xC3\x97");
+    ImGui::SameLine(0, 0);
+  }
+  ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, {0, 0});
+  for (const std::string& line : column.head) right_aligned(line, t.dim);
+  ImGui::PopStyleVar();
+  ImGui::EndGroup();
+  if (!over) tip(column.tip.c_str());
+  return pressed;
+}
+
+void draw_line(const InspectorFacts& facts, const Line& line, const std::vector<TableColumn>& columns) {
+  const Theme& t = theme();
+  ImGui::TableNextRow();
+  ImGui::TableNextColumn();
+  const bool compared =
+      line.metric && (*line.metric == facts.comparison.score || *line.metric == facts.comparison.reference);
+  ImGui::PushStyleColor(ImGuiCol_Text, compared ? t.text : t.dim);
+  ImGui::TextUnformatted(line.name().data(), line.name().data() + line.name().size());
+  ImGui::PopStyleColor();
+  tip(line.metric ? std::string(meaning_of(*line.metric)).c_str()
+                  : "z = scale q . k, capped where the layer caps");
+  if (compared) ImGui::TableSetBgColor(ImGuiTableBgTarget_RowBg0, faded(t.raised, 0.7F));
+  ImGui::PushFont(mono_font());
+  for (const TableColumn& column : columns) {
+    ImGui::TableNextColumn();
+    const std::string text = column.text(line);
+    right_aligned(text, text == "hidden" || text == "none" ? t.faint : t.text);
+  }
+  ImGui::PopFont();
+}
+
+}  // namespace
+
+std::optional<std::size_t> draw_inspector_table(const InspectorFacts& facts) {
+  const Theme& t = theme();
+  const std::vector<Line> lines = lines_of(facts);
+  std::vector<TableColumn> columns;
+  add_cell_columns(facts, false, columns);
+  add_token_columns(facts, columns);
+  add_cell_columns(facts, true, columns);
+  if (columns.empty() || lines.empty()) return std::nullopt;
+
+  const ImVec2 padding = {t.px(4), t.px(1)};
+  float names = 0, width = 0;
+  for (const Line& line : lines)
+    names = std::max(names, ImGui::CalcTextSize(std::string(line.name()).c_str()).x);
+  std::size_t head_lines = 0;
+  for (TableColumn& column : columns) {
+    for (const std::string& head : column.head)
+      column.width = std::max(column.width, ImGui::CalcTextSize(head.c_str()).x);
+    if (column.unpin)
+      column.width = std::max(column.width, ImGui::CalcTextSize(column.head[0].c_str()).x + t.px(14));
+    ImGui::PushFont(mono_font());
+    for (const Line& line : lines)
+      column.width = std::max(column.width, ImGui::CalcTextSize(column.text(line).c_str()).x);
+    ImGui::PopFont();
+    column.width += t.px(1);
+    width += column.width + 2 * padding.x;
+    head_lines = std::max(head_lines, column.head.size());
+  }
+  width += names + 2 * padding.x;
+
+  // Wide tables scroll sideways, the names staying; their height is then to be said.
+  const bool scrolls = width > ImGui::GetContentRegionAvail().x;
+  ImGui::PushStyleVar(ImGuiStyleVar_CellPadding, padding);
+  const float line_height = ImGui::GetTextLineHeight() + 2 * padding.y;
+  const float height =
+      line_height * static_cast<float>(lines.size()) +
+      (ImGui::GetTextLineHeight() + ImGui::GetStyle().ItemSpacing.y) * static_cast<float>(head_lines) +
+      ImGui::GetStyle().ScrollbarSize + t.px(4);
+  std::optional<std::size_t> unpinned;
+  if (ImGui::BeginTable(scrolls ? "wide" : "narrow", static_cast<int>(columns.size()) + 1,
+                        ImGuiTableFlags_NoSavedSettings | ImGuiTableFlags_SizingFixedFit |
+                            (scrolls ? ImGuiTableFlags_ScrollX : 0),
+                        {0, scrolls ? height : 0})) {
+    ImGui::TableSetupColumn("name", ImGuiTableColumnFlags_WidthFixed, names);
+    for (const TableColumn& column : columns)
+      ImGui::TableSetupColumn("", ImGuiTableColumnFlags_WidthFixed, column.width);
+    if (scrolls) ImGui::TableSetupScrollFreeze(1, 0);
+    ImGui::TableNextRow();
+    ImGui::TableNextColumn();
+    for (std::size_t i = 0; i < columns.size(); ++i) {
+      ImGui::TableNextColumn();
+      ImGui::PushID(static_cast<int>(i));
+      if (draw_head(columns[i])) unpinned = columns[i].unpin;
+      ImGui::PopID();
+    }
+    ImGui::TableNextRow(0, t.px(3));
+    for (const Line& line : lines) draw_line(facts, line, columns);
+    ImGui::EndTable();
+  }
+  ImGui::PopStyleVar();
+  return unpinned;
+}
+
+std::optional<Index> draw_largest(const InspectorFacts& facts, const std::optional<TokenLabels>& labels) {
+  if (facts.largest.empty()) return std::nullopt;
+  const Theme& t = theme();
+  std::optional<Index> clicked;
+  if (!ImGui::BeginTable("largest", 4, ImGuiTableFlags_NoSavedSettings)) return clicked;
+  ImGui::PushFont(mono_font());
+  const float number = ImGui::CalcTextSize("-888e-88").x, position = ImGui::CalcTextSize("888888").x;
+  ImGui::PopFont();
+  const std::string score(name_of(facts.comparison.score)), reference(name_of(facts.comparison.reference));
+  ImGui::TableSetupColumn("token", ImGuiTableColumnFlags_WidthFixed, position);
+  ImGui::TableSetupColumn("text", ImGuiTableColumnFlags_WidthStretch);
+  for (const std::string& name : {score, reference})
+    ImGui::TableSetupColumn(name.c_str(), ImGuiTableColumnFlags_WidthFixed,
+                            std::max(number, ImGui::CalcTextSize(name.c_str()).x));
+  ImGui::TableNextRow();
+  for (const std::string& name : {std::string("token"), std::string(), score, reference}) {
+    ImGui::TableNextColumn();
+    right_aligned(name, t.dim);
+  }
+  for (const Index token : facts.largest) {
+    ImGui::TableNextRow();
+    ImGui::TableNextColumn();
+    ImGui::PushFont(mono_font());
+    const ImVec2 at = ImGui::GetCursorPos();
+    ImGui::PushID(static_cast<int>(token));
+    if (ImGui::Selectable("##token", facts.selection.token == token, ImGuiSelectableFlags_SpanAllColumns))
+      clicked = token;
+    ImGui::PopID();
+    ImGui::SetCursorPos(at);
+    right_aligned(std::to_string(token), t.text);
+    ImGui::TableNextColumn();
+    ImGui::TextUnformatted(token_text(labels, token, kTextShown).c_str());
+    for (const TokenMetric metric : {facts.comparison.score, facts.comparison.reference}) {
+      ImGui::TableNextColumn();
+      right_aligned(number_text(facts.value(metric, token)), t.text);
+    }
+    ImGui::PopFont();
+  }
+  ImGui::EndTable();
+  return clicked;
+}
+
+}  // namespace kvreplay::viewer

@@ -1,0 +1,274 @@
+#include "viewer/gl/ui_context.hpp"
+#include "viewer/model/token_text.hpp"
+#include "viewer/panels/make_panels.hpp"
+#include "viewer/panels/questions.hpp"
+#include "viewer/panels/tokens/entry_question.hpp"
+#include "viewer/panels/tokens/token_map_controls.hpp"
+#include "viewer/widgets/controls.hpp"
+#include "viewer/widgets/theme.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace kvreplay::viewer {
+namespace {
+
+constexpr std::size_t kLongestTokenText = 14;
+/// Cells of an export.
+constexpr Index kMostCells = 4'000'000;
+
+/// Rows x tokens of the selected head.
+class TokenMapPanel final : public Panel {
+ public:
+  PanelKind kind() const override { return PanelKind::tokens; }
+  void draw(PanelContext& context) override;
+  HeatmapView* heatmap() override { return &map_; }
+  std::string csv(PanelContext& context) const override;
+  nlohmann::json save() const override;
+  void load(const nlohmann::json& json) override;
+
+ private:
+  HeatmapContent content(PanelContext& context, const EntryView& view);
+  void add_strips(PanelContext& context, const EntryView& view, HeatmapContent& content);
+  StripValues row_strip(PanelContext& context, const EntryView& view, Index begin, Index end,
+                        double rows_per_pixel);
+  void fade_evicted(PanelContext& context, HeatmapContent& content) const;
+  void react(PanelContext& context, const HeatmapHit& hit);
+  void select(PanelContext& context, std::optional<Index> row, std::optional<Index> token);
+  void tooltip(const Run& run, const HeatmapHit& hit) const;
+  void strip_tooltip(const PanelContext& context, const HeatmapContent& content, const StripHit& hit) const;
+
+  TokenMapControls controls_;
+  HeatmapView map_;
+  EntryQuestions entries_;
+  std::optional<Index> followed_token_, followed_row_;
+  std::string error_;
+  bool pending_ = false;
+};
+
+void TokenMapPanel::draw(PanelContext& context) {
+  const Run& run = *context.state.run();
+  if (run.dump() == nullptr)
+    return hint("Single rows need the dump, which is not at hand: " + run.why_no_dump());
+  if (run.shape().T_q < 1) return hint("The dump holds no queries.");
+  controls_.draw(context.state);
+  if (pending_) busy_mark();
+  if (!error_.empty()) error_line(error_);
+  const EntryView view = controls_.view(context.state.selection());
+  error_.clear();
+  pending_ = false;
+  const Selection& selected = context.state.selection();
+  if (selected.token != followed_token_ || selected.row != followed_row_) {
+    followed_token_ = selected.token;
+    followed_row_ = selected.row;
+    if (selected.token && selected.row) map_.show(*selected.row - run.shape().first_query(), *selected.token);
+  }
+  const HeatmapContent shown = content(context, view);
+  const HeatmapHit hit = map_.draw("tokens", ImGui::GetContentRegionAvail(), shown, context.state.links);
+  if (hit.hovered) tooltip(run, hit);
+  if (hit.strip) strip_tooltip(context, shown, *hit.strip);
+  react(context, hit);
+}
+
+HeatmapContent TokenMapPanel::content(PanelContext& context, const EntryView& view) {
+  const std::shared_ptr<const Run>& run = context.state.run();
+  const DumpShape& shape = run->shape();
+  const Selection& selected = context.state.selection();
+  HeatmapContent c;
+  c.key = EntryQuestions::key_of(*run, view);
+  c.size = {shape.T_q, shape.T};
+  c.tile = [this, &context, view](const TileKey& key) {
+    Answer<Tile> answer = entries_.tile(context, view, key);
+    if (!answer.error.empty()) error_ = answer.error;
+    pending_ |= answer.pending;
+    return answer;
+  };
+  c.quantity = controls_.quantity();
+  c.unit = controls_.unit();
+  c.is_signed = controls_.is_signed();
+  c.scale = controls_.compares() ? ScaleKind::symlog : c.is_signed ? ScaleKind::linear : ScaleKind::log;
+  c.range.kind = RangeKind::percentiles;
+  c.range.low_percent = c.is_signed ? 0.5 : 20;
+  c.range.high_percent = c.is_signed ? 99.5 : 100;
+  c.row_name = "query";
+  c.column_name = "token";
+  c.first_row = shape.first_query();
+  c.link = run->key() + "tokens";
+  if (run->labels())
+    c.column_text = [&labels = run->labels()](Index column) {
+      return token_text(labels, column, kLongestTokenText);
+    };
+  c.selected_columns = selected.tokens;
+  if (selected.row) c.row = *selected.row - shape.first_query();
+  c.column = selected.token;
+  if (context.state.hover.row) c.hover_row = *context.state.hover.row - shape.first_query();
+  c.hover_column = context.state.hover.token;
+  if (controls_.strips()) add_strips(context, view, c);
+  fade_evicted(context, c);
+  return c;
+}
+
+/// Above the tokens what the rows of the window add up to, beside the rows one number of each.
+void TokenMapPanel::add_strips(PanelContext& context, const EntryView& view, HeatmapContent& content) {
+  const bool log = content.scale == ScaleKind::log;
+  content.row_strip = Strip{row_adds_up(view) ? "sum over the row's tokens" : "largest magnitude of the row",
+                            [this, &context, view](Index begin, Index end, double cells_per_pixel) {
+                              return row_strip(context, view, begin, end, cells_per_pixel);
+                            },
+                            log};
+  const std::optional<TokenMetric> metric = metric_of(view.shown);
+  if (!metric) return;
+  // Its place is there from the start: the map must not jump when the sums arrive.
+  content.column_strip = Strip{"sum over the window's rows", {}, true};
+  const Answer<HeadSummary> summary = ask_summary(context, view.layer, view.kv_head, Urgency::soon);
+  pending_ |= summary.pending;
+  content.column_strip->values = [summary, metric](Index begin, Index end, double) {
+    StripValues values{begin, 1, {}};
+    if (!summary || !summary->tokens) return values;
+    const Matrix<double>& sums = (*summary->tokens)[*metric];
+    if (sums.size() == 0) return values;
+    for (Index p = begin; p < std::min(end, sums.cols()); ++p)
+      values.values.push_back(static_cast<float>(sums(0, p)));
+    return values;
+  };
+}
+
+/// One row a pixel at most: the rows in view times all tokens is the most that is ever computed.
+StripValues TokenMapPanel::row_strip(PanelContext& context, const EntryView& view, Index begin, Index end,
+                                     double rows_per_pixel) {
+  StripValues strip;
+  while (static_cast<double>(2 * strip.step) <= rows_per_pixel) strip.step *= 2;
+  const Index rows_a_block = kRowValues * strip.step;
+  strip.first = begin / rows_a_block * rows_a_block;
+  for (Index block = begin / rows_a_block; block * rows_a_block < end; ++block) {
+    const Answer<RowValues> answer = entries_.rows(context, view, block, strip.step);
+    pending_ |= answer.pending;
+    if (!answer.error.empty()) error_ = answer.error;
+    if (answer) strip.values.insert(strip.values.end(), answer->values.begin(), answer->values.end());
+    const Index next = (block + 1) * kRowValues - strip.first / strip.step;
+    strip.values.resize(static_cast<std::size_t>(next), std::numeric_limits<float>::quiet_NaN());
+  }
+  return strip;
+}
+
+void TokenMapPanel::fade_evicted(PanelContext& context, HeatmapContent& content) const {
+  if (!context.state.show_kept) return;
+  const Selection& selected = context.state.selection();
+  const Answer<WhatIf> answer =
+      ask_what_if(context, context.state.setting(), selected.layer, selected.kv_head, Urgency::soon,
+                  context.state.run()->key() + "token-map/kept");
+  if (!answer) return;
+  content.faded_columns.assign(static_cast<std::size_t>(content.size.columns), 0);
+  const std::size_t l = std::min(answer->kept.size(), content.faded_columns.size());
+  for (std::size_t p = 0; p < l; ++p) content.faded_columns[p] = answer->kept[p] == 0 ? 1 : 0;
+}
+
+void TokenMapPanel::react(PanelContext& context, const HeatmapHit& hit) {
+  const Index first = context.state.run()->shape().first_query();
+  if (hit.columns_chosen) {
+    std::vector<Index> tokens;
+    for (Index p = hit.columns_chosen->first; p < hit.columns_chosen->second; ++p) tokens.push_back(p);
+    context.state.select_tokens(std::move(tokens));
+  }
+  if (hit.strip) {
+    const Selection& selected = context.state.selection();
+    std::optional<Index> row = selected.row, token = selected.token;
+    (hit.strip->of_rows ? row : token) = hit.strip->cell + (hit.strip->of_rows ? first : 0);
+    (hit.strip->of_rows ? context.state.next_hover.row : context.state.next_hover.token) =
+        hit.strip->of_rows ? row : token;
+    if (hit.strip->clicked) select(context, row, token);
+  }
+  if (!hit.hovered) return;
+  context.state.next_hover.row = hit.row + first;
+  context.state.next_hover.token = hit.column;
+  if (hit.clicked) select(context, hit.row + first, hit.column);
+}
+
+/// What was clicked here is in view already.
+void TokenMapPanel::select(PanelContext& context, std::optional<Index> row, std::optional<Index> token) {
+  context.state.select_cell(row, token);
+  followed_row_ = row;
+  followed_token_ = token;
+}
+
+/// Position and text of a query or token.
+void place_line(const Run& run, const char* name, Index position) {
+  dim_text(name);
+  ImGui::SameLine();
+  ImGui::PushFont(mono_font());
+  ImGui::TextUnformatted(fmt::format("{}  {}", position, token_text(run.labels(), position, 40)).c_str());
+  ImGui::PopFont();
+}
+
+void TokenMapPanel::tooltip(const Run& run, const HeatmapHit& hit) const {
+  ImGui::BeginTooltip();
+  place_line(run, "query", hit.row + run.shape().first_query());
+  place_line(run, "token", hit.column);
+  if (!hit.value)
+    dim_text("not computed yet");
+  else if (std::isnan(*hit.value))
+    dim_text("hidden from this query");
+  else
+    figure((controls_.quantity() + (hit.single_cell ? "" : ", largest here")).c_str(),
+           number_text(static_cast<double>(*hit.value)));
+  ImGui::EndTooltip();
+}
+
+void TokenMapPanel::strip_tooltip(const PanelContext& context, const HeatmapContent& content,
+                                  const StripHit& hit) const {
+  const Run& run = *context.state.run();
+  ImGui::BeginTooltip();
+  // Where rows were passed over, the number is that of the row before.
+  const Index cell = hit.cell - hit.cell % hit.covers;
+  place_line(run, hit.of_rows ? "query" : "token", cell + (hit.of_rows ? run.shape().first_query() : 0));
+  dim_text((hit.of_rows ? content.row_strip : content.column_strip)->name);
+  if (hit.value)
+    figure((hit.of_rows ? controls_.quantity() : std::string(name_of(controls_.shown()))).c_str(),
+           number_text(static_cast<double>(*hit.value)));
+  else
+    dim_text(pending_ ? "not computed yet" : "no value");
+  if (hit.covers > 1) dim_text(fmt::format("every {}th row; zoom in for the others", hit.covers));
+  ImGui::EndTooltip();
+}
+
+std::string TokenMapPanel::csv(PanelContext& context) const {
+  const DumpShape& shape = context.state.run()->shape();
+  std::string text = fmt::format("query,token,cells_a_side,{}\n", name_of(controls_.shown()));
+  int level = 0;
+  for (const auto& [key, tile] : map_.tiles()) level = std::max(level, key.level);
+  if (const auto camera = map_.camera()) level = drawn_level(*camera, {shape.T_q, shape.T});
+  Index cells = 0;
+  for (const auto& [key, tile] : map_.tiles()) {
+    if (key.level != level) continue;
+    for (Index r = 0; r < tile->rows; ++r)
+      for (Index c = 0; c < tile->columns && cells < kMostCells; ++c) {
+        const float v = tile->values[static_cast<std::size_t>(r * tile->columns + c)];
+        if (std::isnan(v)) continue;
+        text += fmt::format("{},{},{},{}\n", shape.first_query() + ((key.row * kTileSize + r) << level),
+                            (key.column * kTileSize + c) << level, Index{1} << level, v);
+        ++cells;
+      }
+  }
+  return cells == 0 ? std::string() : text;
+}
+
+nlohmann::json TokenMapPanel::save() const {
+  nlohmann::json json = controls_.save();
+  json["map"] = map_.save();
+  return json;
+}
+
+void TokenMapPanel::load(const nlohmann::json& json) {
+  if (!json.is_object()) return;
+  controls_.load(json);
+  if (json.contains("map")) map_.load(json["map"]);
+}
+
+}  // namespace
+
+std::unique_ptr<Panel> make_token_map_panel() { return std::make_unique<TokenMapPanel>(); }
+
+}  // namespace kvreplay::viewer

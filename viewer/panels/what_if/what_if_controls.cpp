@@ -1,0 +1,298 @@
+#include "viewer/panels/what_if/what_if_controls.hpp"
+
+#include "analysis/eviction/eviction_names.hpp"
+#include "data/error.hpp"
+#include "viewer/gl/ui_context.hpp"
+#include "viewer/panels/policy_controls.hpp"
+#include "viewer/widgets/controls.hpp"
+#include "viewer/widgets/theme.hpp"
+#include "viewer/work/head_figures.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <vector>
+
+namespace kvreplay::viewer {
+namespace {
+
+bool searches(const std::string& base) {
+  return base == name_of(Base::greedy_exact) || base == name_of(Base::exchange);
+}
+
+bool base_takes_score(const std::string& base) {
+  const auto known = base_named(base);
+  return known && takes_score(*known);
+}
+
+/// The rule with nothing overridden; none where the policy is unknown.
+std::optional<EvictionRule> own_rule(const WhatIfSettings& settings, const Run& run,
+                                     const std::vector<UserScore>& scores) {
+  std::vector<Given<double>> names;
+  for (const UserScore& score : scores) names.push_back({score.name, {}});
+  try {
+    const Policy policy = parse_policy(settings.policy(), names);
+    const Index l = run.shape().l;
+    const Index kept =
+        settings.sigma_budget ? kept_tokens(settings.sigma, l, settings.semantics) : settings.budget;
+    return rule_of(policy, settings.semantics, {}, l, kept,
+                   run.dump() != nullptr && run.dump()->has(Tensor::wo));
+  } catch (const InputError&) {
+    return std::nullopt;
+  }
+}
+
+/// The table's rows; each draws its label and a control for every setting.
+class Rows {
+ public:
+  Rows(const Run& run, const std::vector<UserScore>& scores, WhatIfSettings& a, WhatIfSettings& b)
+      : run_(run),
+        scores_(scores),
+        settings_{&a, &b},
+        own_{own_rule(a, run, scores), own_rule(b, run, scores)} {}
+
+  void header(bool& shown) {
+    ImGui::TableNextRow();
+    for (std::size_t s = 0; s < 2; ++s) {
+      ImGui::TableSetColumnIndex(static_cast<int>(s) + 1);
+      const float side = ImGui::GetTextLineHeight() * 0.7F;
+      const ImVec2 at = ImGui::GetCursorScreenPos();
+      const float top = at.y + (ImGui::GetTextLineHeight() - side) / 2;
+      ImGui::GetWindowDrawList()->AddRectFilled({at.x, top}, {at.x + side, top + side}, setting_colors()[s],
+                                                theme().px(2));
+      ImGui::PushID(static_cast<int>(s));
+      const float width = ImGui::GetContentRegionAvail().x;
+      if (ImGui::InvisibleButton("shown", {width, ImGui::GetTextLineHeight()})) shown = s == 1;
+      tip("Click: the token map shows what this setting keeps. Held, X flips to the other.");
+      ImGui::PopID();
+      ImDrawList* list = ImGui::GetWindowDrawList();
+      const float x = at.x + side + theme().px(6);
+      ImGui::PushFont(bold_font());
+      list->AddText({x, at.y}, theme().text, s == 0 ? "A" : "B");
+      ImGui::PopFont();
+      if (shown == (s == 1))
+        list->AddText({x + theme().px(16), at.y}, theme().dim,
+                      width > theme().px(125) ? "in token map" : "shown");
+    }
+  }
+
+  void policy() {
+    row("Policy", "Gives window, pooling, pins and what ranks the tokens",
+        [&](WhatIfSettings& s, std::size_t) {
+          std::vector<Choice> choices;
+          for (const Base base : all_bases())
+            choices.push_back({std::string(name_of(base)), meaning_of(base)});
+          const auto chosen = combo("##policy", s.base, choices);
+          if (!chosen) return;
+          s.base = choices[*chosen].name;
+          if (!base_takes_score(s.base) || base_named(s.score)) s.score.clear();
+        });
+  }
+
+  void score() {
+    const MetricSet there = run_.dump() != nullptr ? metrics_of(*run_.dump()) : MetricSet();
+    std::vector<std::string> tips;
+    for (const UserScore& score : scores_) tips.push_back("Yours: " + score.file.string());
+    row("Score", "Replaces the policy's attention sum. A .npy file dropped on the window adds one of yours.",
+        [&](WhatIfSettings& s, std::size_t) {
+          std::vector<Choice> choices = {{"own"}};
+          for (const TokenMetric metric : all_token_metrics())
+            choices.push_back({std::string(name_of(metric)),
+                               there.contains(metric) ? nullptr : "This dump lacks what it needs",
+                               there.contains(metric)});
+          for (std::size_t i = 0; i < scores_.size(); ++i)
+            choices.push_back({scores_[i].name, tips[i].c_str()});
+          if (s.base == name_of(Base::exchange))
+            for (const Base base : {Base::streaming, Base::h2o, Base::tova, Base::snapkv, Base::oracle})
+              choices.push_back({std::string(name_of(base)), "Starts from what this policy keeps"});
+          ImGui::BeginDisabled(!base_takes_score(s.base));
+          const auto chosen = combo("##score", s.score.empty() ? "own" : s.score, choices);
+          ImGui::EndDisabled();
+          if (chosen) s.score = *chosen == 0 ? std::string() : choices[*chosen].name;
+        });
+  }
+
+  void semantics() {
+    row("Semantics", "Whose reading of the policy: its paper's, its authors' code's, or kvpress 0.5.4's",
+        [&](WhatIfSettings& s, std::size_t) {
+          std::vector<Choice> choices;
+          for (const Semantics one : {Semantics::paper, Semantics::official, Semantics::kvpress})
+            choices.push_back({std::string(name_of(one))});
+          if (const auto chosen = combo("##semantics", std::string(name_of(s.semantics)), choices))
+            s.semantics = static_cast<Semantics>(*chosen);
+        });
+  }
+
+  void budget() {
+    const bool tokens = !settings_[0]->sigma_budget;
+    ImGui::TableNextRow();
+    ImGui::TableNextColumn();
+    if (ImGui::Button(tokens ? "Tokens" : "Ratio \xCF\x83", {-FLT_MIN, 0})) set_kind(!tokens);
+    tip(tokens ? "Tokens kept a KV head. Click to give the ratio \xCF\x83 that is evicted."
+               : "Compression ratio \xCF\x83: the share of the prompt that is evicted. Click to give tokens "
+                 "kept.");
+    controls([&](WhatIfSettings& s, std::size_t) {
+      ImGui::SetNextItemWidth(-FLT_MIN);
+      ImGui::PushFont(mono_font());
+      if (s.sigma_budget) {
+        auto sigma = static_cast<float>(s.sigma);
+        if (ImGui::SliderFloat("##sigma", &sigma, 0.01F, 0.99F, "%.3f"))
+          s.sigma = std::clamp(std::round(static_cast<double>(sigma) * 1000) / 1000, 0.001, 0.999);
+      } else {
+        const auto most = static_cast<int>(std::min<Index>(run_.shape().l, 1 << 30));
+        auto kept = static_cast<int>(std::clamp<Index>(s.budget, 0, most));
+        if (ImGui::SliderInt("##tokens", &kept, std::min(1, most), most, "%d",
+                             ImGuiSliderFlags_Logarithmic | ImGuiSliderFlags_AlwaysClamp))
+          s.budget = kept;
+      }
+      ImGui::PopFont();
+    });
+  }
+
+  void window() {
+    row("Window", "The last queries that score, and the rows that the window's error is measured on",
+        [&](WhatIfSettings& s, std::size_t i) {
+          edit_optional("##window", s.window, own(i, &EvictionRule::window), 1, run_.shape().l);
+        });
+  }
+
+  void pooling() {
+    row("Pooling", "Over neighbouring scores before the window", [&](WhatIfSettings& s, std::size_t i) {
+      const std::string own_text = own_[i] ? fmt::format("own: {}", text_of(own_[i]->pool)) : "own";
+      std::vector<Choice> choices = {{own_text}, {"none"}};
+      for (const char* kind : {"max", "avg"})
+        for (const int width : {3, 5, 7, 15, 31}) choices.push_back({fmt::format("{}:{}", kind, width)});
+      const auto chosen = combo("##pooling", s.pool ? text_of(*s.pool) : own_text, choices);
+      if (!chosen) return;
+      if (*chosen == 0)
+        s.pool.reset();
+      else
+        s.pool = parse_pooling(choices[*chosen].name);
+    });
+  }
+
+  void sinks() {
+    row("Sinks", "Pinned: the first positions", [&](WhatIfSettings& s, std::size_t i) {
+      edit_optional("##sinks", s.sinks, own(i, &EvictionRule::sinks), 0, run_.shape().l);
+    });
+  }
+
+  void recent() {
+    row("Recent", "Pinned: the last positions", [&](WhatIfSettings& s, std::size_t i) {
+      edit_optional("##recent", s.recent, own(i, &EvictionRule::recent), 0, run_.shape().l);
+    });
+  }
+
+  void blocks() {
+    row("Blocks",
+        "The prompt in blocks of so many tokens, the cache cut back after each (blockwise). Empty: one shot "
+        "after the prompt (prefill).",
+        [&](WhatIfSettings& s, std::size_t) {
+          std::optional<Index> block = s.block > 0 ? std::optional<Index>(s.block) : std::nullopt;
+          edit_optional("##blocks", block, "at once", 0, run_.shape().l);
+          s.block = block.value_or(0);
+        });
+  }
+
+  void search_rows() {
+    row("Search on", "The rows whose exact error greedy_exact and exchange make small",
+        [&](WhatIfSettings& s, std::size_t) {
+          ImGui::BeginDisabled(!searches(s.base));
+          if (const auto chosen = combo("##on", s.on_future ? "future" : "window", {{"window"}, {"future"}}))
+            s.on_future = *chosen == 1;
+          ImGui::EndDisabled();
+        });
+  }
+
+ private:
+  template <class Control>
+  void row(const char* name, const char* about, Control control) {
+    ImGui::TableNextRow();
+    ImGui::TableNextColumn();
+    ImGui::AlignTextToFramePadding();
+    dim_text(name);
+    tip(about);
+    controls(control);
+  }
+
+  template <class Control>
+  void controls(Control control) {
+    for (std::size_t s = 0; s < 2; ++s) {
+      ImGui::TableNextColumn();
+      ImGui::PushID(static_cast<int>(s));
+      control(*settings_[s], s);
+      ImGui::PopID();
+    }
+  }
+
+  std::string own(std::size_t i, Index EvictionRule::*choice) const {
+    return own_[i] ? fmt::format("own: {}", (*own_[i]).*choice) : "own";
+  }
+
+  /// Both settings by ratio or by tokens, at what they keep now.
+  void set_kind(bool tokens) {
+    const Index l = run_.shape().l;
+    for (WhatIfSettings* s : settings_) {
+      if (s->sigma_budget != tokens) continue;
+      if (tokens)
+        s->budget = kept_tokens(s->sigma, l, s->semantics);
+      else if (l > 0)
+        s->sigma = std::clamp(1 - static_cast<double>(s->budget) / static_cast<double>(l), 0.001, 0.999);
+      s->sigma_budget = !tokens;
+    }
+  }
+
+  const Run& run_;
+  const std::vector<UserScore>& scores_;
+  std::array<WhatIfSettings*, 2> settings_;
+  std::array<std::optional<EvictionRule>, 2> own_;
+};
+
+}  // namespace
+
+std::array<ImU32, 2> setting_colors() { return {theme().series[0], theme().series[1]}; }
+
+std::string summary_of(const WhatIfSettings& s) {
+  std::string text = s.sigma_budget ? fmt::format("{}, sigma {:g}", s.policy(), s.sigma)
+                                    : fmt::format("{}, {} tokens", s.policy(), s.budget);
+  if (s.semantics != Semantics::paper) text += fmt::format(", {}", name_of(s.semantics));
+  if (s.window) text += fmt::format(", window {}", *s.window);
+  if (s.pool) text += fmt::format(", pool {}", text_of(*s.pool));
+  if (s.sinks) text += fmt::format(", sinks {}", *s.sinks);
+  if (s.recent) text += fmt::format(", recent {}", *s.recent);
+  if (s.block > 0) text += fmt::format(", blockwise:{}", s.block);
+  if (s.on_future && searches(s.base)) text += ", on future";
+  return text;
+}
+
+void edit_settings(const Run& run, const std::vector<UserScore>& scores, WhatIfSettings& a, WhatIfSettings& b,
+                   bool more, bool& shown) {
+  const float spacing = theme().px(3);
+  ImGui::PushStyleVar(ImGuiStyleVar_CellPadding, {theme().px(3), spacing / 2});
+  ImGui::PushStyleVar(ImGuiStyleVar_FramePadding, {theme().px(6), theme().px(2.5F)});
+  if (ImGui::BeginTable("settings", 3)) {
+    ImGui::TableSetupColumn("choice", ImGuiTableColumnFlags_WidthFixed, theme().px(66));
+    ImGui::TableSetupColumn("A", ImGuiTableColumnFlags_WidthStretch, 1);
+    ImGui::TableSetupColumn("B", ImGuiTableColumnFlags_WidthStretch, 1);
+    Rows rows(run, scores, a, b);
+    rows.header(shown);
+    rows.policy();
+    rows.score();
+    rows.semantics();
+    rows.budget();
+    if (more) {
+      rows.window();
+      rows.pooling();
+      rows.sinks();
+      rows.recent();
+      rows.blocks();
+      rows.search_rows();
+    }
+    ImGui::EndTable();
+  }
+  ImGui::PopStyleVar(2);
+}
+
+}  // namespace kvreplay::viewer

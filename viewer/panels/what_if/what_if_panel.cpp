@@ -1,0 +1,276 @@
+#include "analysis/results/csv.hpp"
+#include "viewer/gl/ui_context.hpp"
+#include "viewer/model/numbers.hpp"
+#include "viewer/model/token_text.hpp"
+#include "viewer/panels/head_grid.hpp"
+#include "viewer/panels/make_panels.hpp"
+#include "viewer/panels/what_if/kept_strip.hpp"
+#include "viewer/panels/what_if/what_if_controls.hpp"
+#include "viewer/panels/what_if/what_if_heads.hpp"
+#include "viewer/widgets/controls.hpp"
+#include "viewer/widgets/theme.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace kvreplay::viewer {
+namespace {
+
+constexpr Index kHeadsByDefault = 64;
+constexpr std::size_t kFutureError = 2;  // of what_if_figures()
+constexpr std::size_t kDifference = 2;   // of A, B, B - A
+
+/// Two settings of a policy: what each keeps of the selected head and what that costs exactly.
+class WhatIfPanel final : public Panel {
+ public:
+  PanelKind kind() const override { return PanelKind::what_if; }
+  void draw(PanelContext& context) override;
+  HeatmapView* heatmap() override { return &map_.heatmap(); }
+  std::string csv(PanelContext& context) const override;
+  nlohmann::json save() const override;
+  void load(const nlohmann::json& json) override;
+
+ private:
+  void draw_buttons(AppState& state);
+  void draw_settings(AppState& state, bool roomy);
+  void draw_figures();
+  void draw_kept(PanelContext& context, float width);
+  void draw_heads(PanelContext& context, ImVec2 size);
+  bool all_heads(const Run& run) const {
+    return all_heads_.value_or(run.shape().layers * run.shape().n_kv <= kHeadsByDefault);
+  }
+
+  std::optional<bool> more_, all_heads_;  // empty: by the room there is, by the number of heads
+  std::size_t figure_ = kFutureError;
+  std::size_t show_ = kDifference;
+
+  std::array<Answer<WhatIf>, 2> now_;  // of this frame: the selected head under A and B
+  KeptStrip strip_;
+  HeadGrid map_;
+  std::array<WhatIfHeads, 2> heads_;
+};
+
+void WhatIfPanel::draw(PanelContext& context) {
+  AppState& state = context.state;
+  const auto& run = state.run();
+  if (run->dump() == nullptr)
+    return hint(fmt::format("What a policy keeps is computed from the dump, and this run has none: {}.",
+                            run->why_no_dump()));
+  const Selection& selection = state.selection();
+  const std::array<const WhatIfSettings*, 2> settings = {&state.setting_a, &state.setting_b};
+  for (std::size_t s = 0; s < 2; ++s) {
+    now_[s] = ask_what_if(context, *settings[s], selection.layer, selection.kv_head, Urgency::now,
+                          fmt::format("{}/{}/{}", s, selection.layer, selection.kv_head));
+    if (all_heads(*run)) {
+      if (now_[s].error.empty()) heads_[s].follow(*run, *settings[s]);
+      heads_[s].ask(context);
+    }
+  }
+
+  const Theme& t = theme();
+  const ImVec2 room = ImGui::GetContentRegionAvail();
+  if (room.x < t.px(620)) {
+    draw_settings(state, room.y > t.px(780));
+    draw_figures();
+    ImGui::Dummy({0, t.px(2)});
+    draw_kept(context, ImGui::GetContentRegionAvail().x);
+    const ImVec2 rest = ImGui::GetContentRegionAvail();
+    return draw_heads(context, {rest.x, std::max(rest.y, t.px(190))});
+  }
+  const float left = std::clamp(room.x * 0.4F, t.px(300), t.px(400));
+  ImGui::BeginChild("settings", {left, 0});
+  draw_settings(state, room.y > t.px(460));
+  draw_figures();
+  ImGui::EndChild();
+  ImGui::SameLine(0, t.px(14));
+  ImGui::BeginChild("results", {0, 0});
+  draw_kept(context, ImGui::GetContentRegionAvail().x);
+  draw_heads(context, ImGui::GetContentRegionAvail());
+  ImGui::EndChild();
+}
+
+void WhatIfPanel::draw_buttons(AppState& state) {
+  if (ImGui::SmallButton("Swap")) std::swap(state.setting_a, state.setting_b);
+  tip("A becomes B, and B becomes A");
+  ImGui::SameLine();
+  if (ImGui::SmallButton("Copy A to B")) state.setting_b = state.setting_a;
+  ImGui::SameLine();
+  ImGui::PushStyleVar(ImGuiStyleVar_FramePadding, {theme().px(3), theme().px(0.5F)});
+  fade_evicted(state.show_kept);
+  ImGui::PopStyleVar();
+}
+
+void WhatIfPanel::draw_settings(AppState& state, bool roomy) {
+  draw_buttons(state);
+  const bool more = more_.value_or(roomy);
+  edit_settings(*state.run(), state.scores, state.setting_a, state.setting_b, more, state.show_b);
+  if (ImGui::SmallButton(more ? "Fewer settings" : "More settings")) more_ = !more;
+  tip("Window, pooling, pinned tokens, blocks");
+  if (now_[0].pending || now_[1].pending) busy_mark();
+  const bool same = now_[0].error == now_[1].error;
+  for (std::size_t s = 0; s < (same ? 1 : 2); ++s)
+    if (!now_[s].error.empty())
+      error_line(fmt::format("{}{}", same ? "" : s == 0 ? "A: " : "B: ", now_[s].error));
+}
+
+void WhatIfPanel::draw_figures() {
+  figure_table(now_[0].value.get(), now_[1].value.get());
+  std::vector<std::string> notes;
+  for (const Answer<WhatIf>& answer : now_)
+    if (answer)
+      for (const std::string& note : answer->notes)
+        if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(note);
+  ImGui::PushTextWrapPos(0);
+  for (const std::string& note : notes) dim_text(note);
+  ImGui::PopTextWrapPos();
+}
+
+void WhatIfPanel::draw_kept(PanelContext& context, float width) {
+  AppState& state = context.state;
+  const auto& run = state.run();
+  const Selection& selection = state.selection();
+  heading("Kept set");
+  if (now_[0] && now_[1]) kept_legend(kept_difference(now_[0]->kept, now_[1]->kept), width);
+  KeptStripContent content;
+  content.l = run->shape().l;
+  content.a = now_[0] ? &now_[0]->kept : nullptr;
+  content.b = now_[1] ? &now_[1]->kept : nullptr;
+  content.selected = selection.token;
+  content.hovered = state.hover.token;
+  content.link = run->key() + "tokens";
+  const KeptStripHit hit = strip_.draw("kept", width, content, state.links);
+  if (!hit.hovered) return;
+  state.next_hover.token = hit.hovered;
+  if (hit.clicked) state.select_cell(selection.row, hit.hovered);
+  const auto kept = [&](const KeptSet* set) {
+    return set == nullptr ? "?" : (*set)[static_cast<std::size_t>(*hit.hovered)] != 0 ? "kept" : "evicted";
+  };
+  const std::string text = token_text(run->labels(), *hit.hovered, 32);
+  ImGui::BeginTooltip();
+  figure("token", fmt::format("{} {}", *hit.hovered, text));
+  figure("A", kept(content.a));
+  ImGui::SameLine();
+  figure("B", kept(content.b));
+  ImGui::EndTooltip();
+}
+
+void WhatIfPanel::draw_heads(PanelContext& context, ImVec2 size) {
+  AppState& state = context.state;
+  const auto& run = state.run();
+  const float top = ImGui::GetCursorPosY();
+  bool on = all_heads(*run);
+  ImGui::PushStyleVar(ImGuiStyleVar_FramePadding, {theme().px(6), theme().px(2)});
+  if (ImGui::Checkbox("All heads", &on)) all_heads_ = on;
+  tip("Computes both settings for all heads in the background");
+  if (!on) {
+    ImGui::PopStyleVar();
+    if (size.y > theme().px(60)) hint("All heads: a map of any figure under A and B.");
+    return;
+  }
+  const WhatIfHeads &a = heads_[0], &b = heads_[1];
+  ImGui::SameLine();
+  constexpr std::array<std::string_view, 3> kShow = {"A", "B", "B - A"};
+  segments("show", kShow, show_);
+  const Index done = a.answered() + b.answered(), all = a.heads() + b.heads();
+  if (done < all) {
+    ImGui::SameLine();
+    ImGui::AlignTextToFramePadding();
+    dim_text(fmt::format("{:.0f} %", 100 * static_cast<double>(done) / static_cast<double>(all)));
+    tip(fmt::format("{} of {} answers: every head under A and B", done, all).c_str());
+    busy_mark();
+  }
+  std::vector<std::string_view> names;
+  for (const WhatIfFigure& one : what_if_figures()) names.emplace_back(one.title);
+  choose("##figure", names, figure_, 108);
+  tip(what_if_figures()[figure_].about);
+  ImGui::PopStyleVar();
+  const WhatIfFigure& what = what_if_figures()[figure_];
+  ImGui::SameLine();
+  ImGui::AlignTextToFramePadding();
+  figure("mean", fmt::format("{} / {}", what.text(a.mean(figure_)), what.text(b.mean(figure_))));
+  tip("Mean over heads, A / B");
+  const Index failed = a.failed() + b.failed();
+  if (failed > 0)
+    error_line(fmt::format("{} of {} failed: {}", failed, all, a.failed() > 0 ? a.error() : b.error()));
+  const auto value = [&](const WhatIfHeads& heads, Index head) {
+    const WhatIfFigures* found = heads.at(head);
+    return found != nullptr ? (*found)[figure_] : kNone;
+  };
+  const bool difference = show_ == kDifference;
+  HeadGridContent content;
+  content.key =
+      fmt::format("{}what_if_map/{}/{}/{}/{}", run->key(), figure_, show_, a.version(), b.version());
+  content.quantity = difference ? fmt::format("{}, B - A", what.title) : what.title;
+  content.unit = what.unit;
+  content.is_signed = difference;
+  content.value = [&](Index head) {
+    return difference ? value(b, head) - value(a, head) : value(show_ == 0 ? a : b, head);
+  };
+  const auto head = map_.draw({size.x, size.y - (ImGui::GetCursorPosY() - top)}, content, state);
+  if (!head) return;
+  ImGui::BeginTooltip();
+  ImGui::TextUnformatted(
+      fmt::format("Layer {}, KV head {}", *head / run->shape().n_kv, *head % run->shape().n_kv).c_str());
+  dim_text(what.title);
+  figure("A", what.text(value(a, *head)));
+  ImGui::SameLine();
+  figure("B", what.text(value(b, *head)));
+  ImGui::EndTooltip();
+}
+
+std::string WhatIfPanel::csv(PanelContext& context) const {
+  const AppState& state = context.state;
+  const auto& run = state.run();
+  if (run == nullptr || run->dump() == nullptr) return {};
+  std::string text = "layer,kv_head,setting,what";
+  for (const WhatIfFigure& one : what_if_figures()) text += fmt::format(",{}", one.name);
+  text += '\n';
+  const auto add = [&](Index layer, Index g, std::size_t s, const WhatIfSettings& settings,
+                       const WhatIfFigures& figures) {
+    text += fmt::format("{},{},{},\"{}\"", layer, g, s == 0 ? 'A' : 'B', summary_of(settings));
+    for (const double value : figures) text += fmt::format(",{}", shortest(value));
+    text += '\n';
+  };
+  const Selection& selection = state.selection();
+  const bool all = all_heads(*run);
+  for (Index head = 0; all && head < heads_[0].heads(); ++head)
+    for (std::size_t s = 0; s < 2; ++s)
+      if (const WhatIfFigures* figures = heads_[s].current(head))
+        add(head / run->shape().n_kv, head % run->shape().n_kv, s, heads_[s].settings(), *figures);
+  for (std::size_t s = 0; s < 2; ++s)
+    if (!all && now_[s] && !now_[s].stale)
+      add(selection.layer, selection.kv_head, s, s == 0 ? state.setting_a : state.setting_b,
+          figures_of(*now_[s]));
+  return text;
+}
+
+nlohmann::json WhatIfPanel::save() const {
+  nlohmann::json json = {
+      {"figure", what_if_figures()[figure_].name}, {"show", show_}, {"map", map_.heatmap().save()}};
+  if (more_) json["more"] = *more_;
+  if (all_heads_) json["all_heads"] = *all_heads_;
+  return json;
+}
+
+void WhatIfPanel::load(const nlohmann::json& json) {
+  if (!json.is_object()) return;
+  const auto flag = [&](const char* key, std::optional<bool>& value) {
+    const auto found = json.find(key);
+    if (found != json.end() && found->is_boolean()) value = found->get<bool>();
+  };
+  flag("more", more_);
+  flag("all_heads", all_heads_);
+  if (const auto show = json.find("show"); show != json.end() && show->is_number_unsigned())
+    show_ = std::min<std::size_t>(show->get<std::size_t>(), kDifference);
+  if (const auto name = json.find("figure"); name != json.end() && name->is_string())
+    for (std::size_t i = 0; i < kWhatIfFigures; ++i)
+      if (name->get<std::string>() == what_if_figures()[i].name) figure_ = i;
+  if (const auto map = json.find("map"); map != json.end()) map_.heatmap().load(*map);
+}
+
+}  // namespace
+
+std::unique_ptr<Panel> make_what_if_panel() { return std::make_unique<WhatIfPanel>(); }
+
+}  // namespace kvreplay::viewer
