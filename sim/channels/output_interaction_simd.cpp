@@ -27,10 +27,10 @@ HWY_NOINLINE void CapPanel(T cap, Index n, T* HWY_RESTRICT z, T* HWY_RESTRICT sl
   const PackOps<D> on{D()};
   const P c = on.Set(cap), one = on.Set(1), hidden = on.Set(-std::numeric_limits<T>::infinity());
   for (Index at = 0; at < n * kPanelWidth<T>; at += 2 * on.N) {
-    const P raw = on.Load(z + at), x = on.Div(raw, c);
-    const P e = on.SoftmaxExp(on.Mul(on.Set(-2), on.Abs(x))), sum = on.Add(one, e);
-    on.Store(on.Div(on.Mul(on.Set(4), e), on.Mul(sum, sum)), slope + at);
-    on.Store(on.IfThenElse(on.Gt(raw, hidden), on.Mul(c, on.Tanh(x)), raw), z + at);
+    const P raw = on.Load(z + at), x = raw / c;
+    const P e = on.SoftmaxExp(on.Set(-2) * on.Abs(x)), sum = one + e;
+    on.Store(on.Set(4) * e / (sum * sum), slope + at);
+    on.Store(on.IfThenElse(raw > hidden, c * on.Tanh(x), raw), z + at);
   }
 }
 
@@ -46,53 +46,53 @@ HWY_INLINE void WeighRows(const T* z, Index n, T softcap, T sink, const std::uin
   P top = on.Set(sink), at = none;
   for (Index t = 0; t < n; ++t) {
     const P x = on.Load(z + t * W + row);
-    at = on.IfThenElse(on.Gt(x, top), on.Set(static_cast<T>(t)), at);
+    at = on.IfThenElse(x > top, on.Set(static_cast<T>(t)), at);
     top = on.Max(top, x);
   }
-  const auto live = on.Gt(top, on.Set(-std::numeric_limits<T>::infinity()));
-  const auto in_column = on.Gt(at, none);
+  const auto live = top > on.Set(-std::numeric_limits<T>::infinity());
+  const auto in_column = at > none;
   top = on.IfThenElseZero(live, top);
-  const P sink_exp = on.IfThenElseZero(in_column, on.SoftmaxExp(on.Sub(on.Set(sink), top)));
+  const P sink_exp = on.IfThenElseZero(in_column, on.SoftmaxExp(on.Set(sink) - top));
   P others = sink_exp;
   for (Index first = 0; first < n; first += kColumnsPerSum) {
     P sum = zero;
     for (Index t = first; t < std::min(first + kColumnsPerSum, n); ++t) {
-      const P e = on.SoftmaxExp(on.Sub(on.Load(z + t * W + row), top));
-      const P from_top = on.Abs(on.Sub(at, on.Set(static_cast<T>(t))));
-      sum = on.Add(sum, on.IfThenElseZero(on.Gt(from_top, zero), e));
+      const P e = on.SoftmaxExp(on.Load(z + t * W + row) - top);
+      const P from_top = on.Abs(at - on.Set(static_cast<T>(t)));
+      sum += on.IfThenElseZero(from_top > zero, e);
     }
-    others = on.Add(others, sum);
+    others += sum;
   }
-  const P per_sum = on.IfThenElseZero(live, on.Div(one, on.Add(one, others)));
+  const P per_sum = on.IfThenElseZero(live, one / (one + others));
 
   const P per_cap = on.Set(softcap > 0 ? T{1} / softcap : T{0});
-  P changed_sum = zero, rest_sum = on.Mul(sink_exp, per_sum);
+  P changed_sum = zero, rest_sum = sink_exp * per_sum;
   P top_changed = zero, top_rest = on.IfThenElse(in_column, zero, per_sum);
   on.Store(rest_sum, out.sink + row);
   for (Index first = 0; first < n; first += kColumnsPerSum) {
     P changed_part = zero, rest_part = zero;
     for (Index t = first; t < std::min(first + kColumnsPerSum, n); ++t) {
       const Index entry = t * W + row;
-      const P x = on.Load(z + entry), a = on.Mul(on.SoftmaxExp(on.Sub(x, top)), per_sum);
+      const P x = on.Load(z + entry), a = on.SoftmaxExp(x - top) * per_sum;
       P changed = zero, rest = a;
       if (prunable[t] != 0) {
-        const P of_cap = on.Mul(x, per_cap);
-        changed = softcap > 0 ? on.Mul(a, on.Load(out.changed + entry)) : a;
+        const P of_cap = x * per_cap;
+        changed = softcap > 0 ? a * on.Load(out.changed + entry) : a;
         // 1 - dz/dz_raw = (z / cap)^2; hidden columns have z = -inf and a = 0
-        rest = softcap > 0 ? on.IfThenElseZero(on.Gt(a, zero), on.Mul(a, on.Mul(of_cap, of_cap))) : zero;
+        rest = softcap > 0 ? on.IfThenElseZero(a > zero, a * (of_cap * of_cap)) : zero;
       }
-      const auto other = on.Gt(on.Abs(on.Sub(at, on.Set(static_cast<T>(t)))), zero);
+      const auto other = on.Abs(at - on.Set(static_cast<T>(t))) > zero;
       top_changed = on.IfThenElse(other, top_changed, changed);
       top_rest = on.IfThenElse(other, top_rest, rest);
       changed = on.IfThenElseZero(other, changed);
       rest = on.IfThenElseZero(other, rest);
       on.Store(changed, out.changed + entry);
       on.Store(rest, out.rest + entry);
-      changed_part = on.Add(changed_part, changed);
-      rest_part = on.Add(rest_part, rest);
+      changed_part += changed;
+      rest_part += rest;
     }
-    changed_sum = on.Add(changed_sum, changed_part);
-    rest_sum = on.Add(rest_sum, rest_part);
+    changed_sum += changed_part;
+    rest_sum += rest_part;
   }
   on.Store(at, out.top_at + row);
   on.Store(top_changed, out.top_changed + row);

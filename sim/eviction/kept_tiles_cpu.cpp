@@ -85,11 +85,11 @@ HWY_INLINE void ExponentiateColumns(const T* z, const Index* columns, Index toke
     const P m = on.Load(maxima + r);
     P sum = on.Set(0);
     for (Index t = 0; t < tokens; ++t) {
-      const P p = on.SoftmaxExp(on.Sub(on.Load(z + columns[t] * W + r), m));
-      sum = on.Add(sum, p);
+      const P p = on.SoftmaxExp(on.Load(z + columns[t] * W + r) - m);
+      sum += p;
       on.Store(p, tile + t * W + r);
     }
-    on.Store(on.Add(on.Load(sums + r), sum), sums + r);
+    on.Store(on.Load(sums + r) + sum, sums + r);
   }
 }
 

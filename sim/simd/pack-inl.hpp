@@ -27,7 +27,41 @@ struct PackMask {
   hn::Mask<D> lo, hi;
 };
 
-/// The operations on packs of one vector type, named as Highway names them.
+// Formulas read as formulas: nothing here is fused unless it says MulAdd.
+template <class D>
+HWY_INLINE Pack<D> operator+(Pack<D> a, Pack<D> b) {
+  return {hn::Add(a.lo, b.lo), hn::Add(a.hi, b.hi)};
+}
+template <class D>
+HWY_INLINE Pack<D> operator-(Pack<D> a, Pack<D> b) {
+  return {hn::Sub(a.lo, b.lo), hn::Sub(a.hi, b.hi)};
+}
+template <class D>
+HWY_INLINE Pack<D> operator*(Pack<D> a, Pack<D> b) {
+  return {hn::Mul(a.lo, b.lo), hn::Mul(a.hi, b.hi)};
+}
+template <class D>
+HWY_INLINE Pack<D> operator/(Pack<D> a, Pack<D> b) {
+  return {hn::Div(a.lo, b.lo), hn::Div(a.hi, b.hi)};
+}
+template <class D>
+HWY_INLINE Pack<D>& operator+=(Pack<D>& a, Pack<D> b) {
+  return a = a + b;
+}
+template <class D>
+HWY_INLINE PackMask<D> operator>(Pack<D> a, Pack<D> b) {
+  return {hn::Gt(a.lo, b.lo), hn::Gt(a.hi, b.hi)};
+}
+template <class D>
+HWY_INLINE PackMask<D> operator<(Pack<D> a, Pack<D> b) {
+  return {hn::Lt(a.lo, b.lo), hn::Lt(a.hi, b.hi)};
+}
+template <class D>
+HWY_INLINE PackMask<D> operator&(PackMask<D> a, PackMask<D> b) {
+  return {hn::And(a.lo, b.lo), hn::And(a.hi, b.hi)};
+}
+
+/// The other operations on packs of one vector type, named as Highway names them.
 template <class D>
 struct PackOps {
   using T = hn::TFromD<D>;
@@ -40,10 +74,6 @@ struct PackOps {
 
   HWY_INLINE P Set(T x) const { return {hn::Set(d, x), hn::Set(d, x)}; }
   HWY_INLINE P Load(const T* p) const { return {hn::LoadU(d, p), hn::LoadU(d, p + N)}; }
-  HWY_INLINE P Add(P a, P b) const { return {hn::Add(a.lo, b.lo), hn::Add(a.hi, b.hi)}; }
-  HWY_INLINE P Sub(P a, P b) const { return {hn::Sub(a.lo, b.lo), hn::Sub(a.hi, b.hi)}; }
-  HWY_INLINE P Mul(P a, P b) const { return {hn::Mul(a.lo, b.lo), hn::Mul(a.hi, b.hi)}; }
-  HWY_INLINE P Div(P a, P b) const { return {hn::Div(a.lo, b.lo), hn::Div(a.hi, b.hi)}; }
   HWY_INLINE P Max(P a, P b) const { return {hn::Max(a.lo, b.lo), hn::Max(a.hi, b.hi)}; }
   HWY_INLINE P Abs(P a) const { return {hn::Abs(a.lo), hn::Abs(a.hi)}; }
   HWY_INLINE P MulAdd(P a, P b, P c) const {
@@ -52,9 +82,6 @@ struct PackOps {
   HWY_INLINE P NegMulAdd(P a, P b, P c) const {
     return {hn::NegMulAdd(a.lo, b.lo, c.lo), hn::NegMulAdd(a.hi, b.hi, c.hi)};
   }
-  HWY_INLINE M Gt(P a, P b) const { return {hn::Gt(a.lo, b.lo), hn::Gt(a.hi, b.hi)}; }
-  HWY_INLINE M Lt(P a, P b) const { return {hn::Lt(a.lo, b.lo), hn::Lt(a.hi, b.hi)}; }
-  HWY_INLINE M And(M a, M b) const { return {hn::And(a.lo, b.lo), hn::And(a.hi, b.hi)}; }
   HWY_INLINE bool AnyTrue(M m) const { return !hn::AllFalse(d, hn::Or(m.lo, m.hi)); }
   HWY_INLINE P IfThenElse(M m, P a, P b) const {
     return {hn::IfThenElse(m.lo, a.lo, b.lo), hn::IfThenElse(m.hi, a.hi, b.hi)};
@@ -79,7 +106,7 @@ struct PackOps {
       // low bits.
       const P magic = Set(12582912.0f);
       const P shifted = MulAdd(x, Set(1.44269504f), magic);
-      const P r = NegMulAdd(Sub(shifted, magic), Set(0.693147181f), x);
+      const P r = NegMulAdd(shifted - magic, Set(0.693147181f), x);
       // Minimax of degree 6 with the constant term 1, relative error 4e-9.
       P p = MulAdd(Set(0.00139136559f), r, Set(0.00838090998f));
       p = MulAdd(p, r, Set(0.0416668265f));
@@ -87,7 +114,7 @@ struct PackOps {
       p = MulAdd(p, r, Set(0.499999986f));
       p = MulAdd(p, r, Set(1.00000006f));
       p = MulAdd(p, r, Set(1.0f));
-      return IfThenElseZero(Gt(x, Set(-87.0f)),
+      return IfThenElseZero(x > Set(-87.0f),
                             P{TimesPowerOf2(p.lo, shifted.lo), TimesPowerOf2(p.hi, shifted.hi)});
     }
   }
@@ -116,7 +143,7 @@ struct PackOps {
       return MulAdd(y, NegMulAdd(x, y, Set(1)), y);
     }
 #endif
-    return Div(Set(1), x);
+    return Set(1) / x;
   }
   HWY_INLINE hn::Vec<D> Sum(P a) const { return hn::Add(a.lo, a.hi); }
 

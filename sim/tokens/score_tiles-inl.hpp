@@ -8,6 +8,7 @@
 
 #include "sim/simd/pack-inl.hpp"
 #include "sim/simd/panel_gemm-inl.hpp"
+#include "sim/tokens/entry_formulas.hpp"
 #include "sim/tokens/softmax_tiles-inl.hpp"
 #include "sim/tokens/tiles.hpp"
 
@@ -84,20 +85,20 @@ HWY_INLINE Distances<D> ValueDistances(D d, const T* row, const T* tile_vo, hn::
   const PackOps<D> on(d);
   const auto constant = [&](RowConstant which) HWY_ATTR { return on.Load(row + which * kPanelWidth<T>); };
   const P v_dot_o = on.Load(tile_vo), v_sq = {value_centred_sq, value_centred_sq};
-  const P out_sq = constant(kOutCentredSq), squares = on.Add(v_sq, out_sq);
-  const P shift = on.Sub(P{centre_dot_value, centre_dot_value}, constant(kCentreDotOut));
-  Distances<D> distances = {on.NegMulAdd(on.Set(2), v_dot_o, squares), on.Add(on.Sub(v_sq, v_dot_o), shift),
-                            on.Add(on.Sub(v_dot_o, out_sq), shift)};
-  // Below this share of the squares the difference has lost 8 bits of float's 24, or 20 of double's 53; below
-  // that weight it does not matter.
-  constexpr T kNear = sizeof(T) == 4 ? T(1) / 256 : T(1) / 1048576, kLightest = T(1) / 8192;
-  const auto cancelled =
-      on.And(on.Lt(distances.u, on.Mul(on.Set(kNear), squares)), on.Gt(a, on.Set(kLightest)));
+  const P out_sq = constant(kOutCentredSq), squares = v_sq + out_sq;
+  const P shift = P{centre_dot_value, centre_dot_value} - constant(kCentreDotOut);
+  Distances<D> distances = {on.NegMulAdd(on.Set(2), v_dot_o, squares), v_sq - v_dot_o + shift,
+                            v_dot_o - out_sq + shift};
+  constexpr T kLightest = T(1) / 8192;  // below that weight it does not matter
+  const auto cancelled = (distances.u < on.Set(kCancelled<T>) * squares) & (a > on.Set(kLightest));
   if (HWY_UNLIKELY(on.AnyTrue(cancelled))) TakeDifferences(d, at, cancelled, distances);
   return distances;
 }
 
-/// Two vectors of rows against one token: adds what they contribute to the token's window sums.
+/// Two vectors of rows against one token: adds what they contribute to the token's window sums. The formulas
+/// are those of entry_formulas.hpp, but for what only sums allow: one reciprocal serves both quotients, the
+/// parts of
+/// ||v + z (v - o)||^2 that other sums have are left to the end, and factors meet in fused multiply-adds.
 template <bool kCapped, class D, class T = hn::TFromD<D>>
 HWY_INLINE void AddWindowRows(D d, const TileInput<T>& in, const T* HWY_RESTRICT row,
                               const T* HWY_RESTRICT tile_z, const T* HWY_RESTRICT tile_vo,
@@ -114,43 +115,44 @@ HWY_INLINE void AddWindowRows(D d, const TileInput<T>& in, const T* HWY_RESTRICT
 
   // A hidden logit is -inf: its weight is 0, and nowhere else may it be multiplied.
   const P logit = on.Load(tile_z);
-  const auto visible = on.Gt(logit, on.Set(kHidden<T>));
+  const auto visible = logit > on.Set(kHidden<T>);
   P z = on.IfThenElseZero(visible, logit);
   P taylor_z = z, exponent = logit;
   if constexpr (kCapped) {
     // z holds the raw logit: the derivative of the cap belongs to the Taylor scores.
-    const P cap = on.Set(in.softcap), tanh = on.Tanh(on.Div(z, cap));
-    taylor_z = on.Mul(z, on.NegMulAdd(tanh, tanh, one));
-    z = on.Mul(cap, tanh);
+    const P cap = on.Set(in.softcap), tanh = on.Tanh(z / cap);
+    taylor_z = z * on.NegMulAdd(tanh, tanh, one);
+    z = cap * tanh;
     exponent = on.IfThenElse(visible, z, logit);
   }
-  const P a = on.SoftmaxExp(on.Sub(exponent, constant(kLse)));
+  const P a = on.SoftmaxExp(exponent - constant(kLse));
   const P e = on.IfThenElseZero(visible, constant(kZeroLogit));
 
   const auto [u, v_dot_diff, o_dot_diff] =
       ValueDistances(d, row, tile_vo, value_centred_sq, centre_dot_value, at, a);
 
-  const P a_sq = on.Mul(a, a);
+  const P a_sq = a * a;
   sum[kAttn] = hn::Add(sum[kAttn], on.Sum(a));
   sum[kAttnSq] = hn::Add(sum[kAttnSq], on.Sum(a_sq));
-  const P a_sq_z = on.Mul(a_sq, taylor_z);
-  accumulate(kKey, a_sq_z, on.Mul(taylor_z, u));
+  const P a_sq_z = a_sq * taylor_z;
+  accumulate(kKey, a_sq_z, taylor_z * u);
   accumulate(kJointCross, a_sq_z, v_dot_diff);
 
-  // g t: exp(-z) is never formed, and near z = 0, where the difference cancels, its series takes over.
-  const P ga = on.Mul(constant(kRescale), a);
-  const auto small_z = on.Lt(on.Abs(z), on.Set(T{0.125}));
-  const P series = on.NegMulAdd(on.Mul(ga, z), on.OneMinusExpOverZ(z), zero);
-  const P gt = on.IfThenElse(small_z, series, on.Sub(e, ga));
-  const P rest = on.Sub(one, a);
-  const P norm = on.Sub(constant(kZeroWeightSum), ga);  // g (1 + t)
-  const P inverse = on.Reciprocal(on.Mul(norm, rest));
-  const P odds = on.Mul(a, on.Mul(inverse, norm));
-  accumulate(kExactRemove, on.Mul(odds, odds), u);
-  const P w = on.Mul(inverse, rest), w_sq = on.Mul(w, w);
-  accumulate(kExactKey, on.Mul(on.Mul(gt, gt), u), w_sq);
+  // g t: exp(-z) is never formed, and near z = 0, where the difference cancels, its series takes over: below
+  // 1/8, where five terms are enough, not below 1/2 as for single entries, since every lane computes both.
+  const P ga = constant(kRescale) * a;
+  const auto small_z = on.Abs(z) < on.Set(T{0.125});
+  const P series = on.NegMulAdd(ga * z, on.OneMinusExpOverZ(z), zero);
+  const P gt = on.IfThenElse(small_z, series, e - ga);
+  const P rest = one - a;
+  const P norm = constant(kZeroWeightSum) - ga;  // g (1 + t)
+  const P inverse = on.Reciprocal(norm * rest);
+  const P odds = a * (inverse * norm);
+  accumulate(kExactRemove, odds * odds, u);
+  const P w = inverse * rest, w_sq = w * w;
+  accumulate(kExactKey, gt * gt * u, w_sq);
   // a (1 - c) v + c o = w (g a (v - o) + e o), c = t / (1 + t)
-  const P cross = on.MulAdd(on.Add(e, e), o_dot_diff, on.Mul(ga, u));
+  const P cross = on.MulAdd(e + e, o_dot_diff, ga * u);
   const P alone = on.IfThenElseZero(visible, constant(kZeroLogitOutSq));
   accumulate(kExactJoint, on.MulAdd(ga, cross, alone), w_sq);
 }
@@ -163,13 +165,13 @@ HWY_INLINE void AddWeightRows(D d, const TileInput<T>& in, const T* HWY_RESTRICT
   const PackOps<D> on(d);
   P z = on.Load(tile_z);
   if constexpr (kCapped) {
-    const auto visible = on.Gt(z, on.Set(kHidden<T>));
+    const auto visible = z > on.Set(kHidden<T>);
     const P finite = on.IfThenElseZero(visible, z), cap = on.Set(in.softcap);
-    z = on.IfThenElse(visible, on.Mul(cap, on.Tanh(on.Div(finite, cap))), z);
+    z = on.IfThenElse(visible, cap * on.Tanh(finite / cap), z);
   }
-  const P a = on.SoftmaxExp(on.Sub(z, on.Load(row + kLse * kPanelWidth<T>)));
+  const P a = on.SoftmaxExp(z - on.Load(row + kLse * kPanelWidth<T>));
   sum[kAttn] = hn::Add(sum[kAttn], on.Sum(a));
-  sum[kAttnSq] = hn::Add(sum[kAttnSq], on.Sum(on.Mul(a, a)));
+  sum[kAttnSq] = hn::Add(sum[kAttnSq], on.Sum(a * a));
 }
 
 /// The same for the oracles.
@@ -182,13 +184,13 @@ HWY_INLINE void AddFutureRows(D d, const TileInput<T>& in, const T* HWY_RESTRICT
   const PackOps<D> on(d);
   const auto constant = [&](RowConstant which) { return on.Load(row + which * kPanelWidth<T>); };
   P z = on.Load(tile_z);
-  const auto visible = on.Gt(z, on.Set(kHidden<T>));
+  const auto visible = z > on.Set(kHidden<T>);
   z = on.IfThenElseZero(visible, z);
-  if constexpr (kCapped) z = on.Mul(on.Set(in.softcap), on.Tanh(on.Div(z, on.Set(in.softcap))));
-  const P a = on.IfThenElseZero(visible, on.SoftmaxExp(on.Sub(z, constant(kLse))));
+  if constexpr (kCapped) z = on.Set(in.softcap) * on.Tanh(z / on.Set(in.softcap));
+  const P a = on.IfThenElseZero(visible, on.SoftmaxExp(z - constant(kLse)));
   const P u = ValueDistances(d, row, tile_vo, value_centred_sq, centre_dot_value, at, a).u;
-  const P odds = on.Mul(a, on.Reciprocal(on.Sub(on.Set(1), a)));
-  exact_remove = hn::Add(exact_remove, on.Sum(on.Mul(on.Mul(odds, odds), u)));
+  const P odds = a * on.Reciprocal(on.Set(1) - a);
+  exact_remove = hn::Add(exact_remove, on.Sum(odds * odds * u));
   max_attn = hn::Max(max_attn, hn::Max(a.lo, a.hi));
 }
 

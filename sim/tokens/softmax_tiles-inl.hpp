@@ -111,7 +111,7 @@ HWY_INLINE void MergeMaxima(const T* later_top, const T* later_at, const T* late
     const P top = on.Load(state.top + n), at = on.Load(state.top_at + n);
     const P new_top = on.Load(later_top + n), new_at = on.Load(later_at + n);
     // Equal logits: the earlier position stays the largest.
-    const auto wins = on.Gt(new_top, top);
+    const auto wins = new_top > top;
     const P loser = on.Min(top, new_top), rest_max = on.Load(state.rest_max + n);
     // A tile is summed after its winner is hidden; until then its loser is just one of its columns.
     P apart_loser = loser, later_max = on.Load(later_rest_max + n);
@@ -120,10 +120,10 @@ HWY_INLINE void MergeMaxima(const T* later_top, const T* later_at, const T* late
       later_max = on.IfThenElse(wins, later_max, new_top);
     }
     const P m = on.Max(on.Max(rest_max, later_max), apart_loser);
-    const P m_finite = on.IfThenElse(on.Gt(m, hidden), m, zero);
-    on.Store(on.SoftmaxExp(on.Sub(rest_max, m_finite)), scale.into + n);
-    on.Store(on.SoftmaxExp(on.Sub(later_max, m_finite)), scale.later + n);
-    on.Store(on.SoftmaxExp(on.Sub(apart_loser, m_finite)), scale.loser + n);
+    const P m_finite = on.IfThenElse(m > hidden, m, zero);
+    on.Store(on.SoftmaxExp(rest_max - m_finite), scale.into + n);
+    on.Store(on.SoftmaxExp(later_max - m_finite), scale.later + n);
+    on.Store(on.SoftmaxExp(apart_loser - m_finite), scale.loser + n);
     on.Store(on.IfThenElse(wins, at, new_at), scale.loser_at + n);
     on.Store(on.Max(top, new_top), state.top + n);
     on.Store(on.IfThenElse(wins, new_at, at), state.top_at + n);
@@ -159,11 +159,11 @@ HWY_INLINE void Exponentiate(Index tokens, const Rescaling<T>& scale, const Soft
   constexpr Index W = kPanelWidth<T>;
   for (Index n = 0; n < W; n += 2 * on.N) {
     const P m = on.Load(state.rest_max + n);
-    const P finite = on.IfThenElse(on.Gt(m, on.Set(kHidden<T>)), m, on.Set(0));
+    const P finite = on.IfThenElse(m > on.Set(kHidden<T>), m, on.Set(0));
     P sum = on.Set(0);
     for (Index t = 0; t < tokens; ++t) {
-      const P p = on.SoftmaxExp(on.Sub(on.Load(tile + t * W + n), finite));
-      sum = on.Add(sum, p);
+      const P p = on.SoftmaxExp(on.Load(tile + t * W + n) - finite);
+      sum += p;
       on.Store(p, tile + t * W + n);
     }
     on.Store(on.MulAdd(on.Load(state.rest_sum + n), on.Load(scale.into + n), sum), state.rest_sum + n);

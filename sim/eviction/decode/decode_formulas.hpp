@@ -5,7 +5,9 @@
 #include <cmath>
 
 // What one row of a decoding step gives one cached token: scalar formulas, for every backend. Definitions:
-// sim/tokens/METRICS.md.
+// sim/tokens/METRICS.md. They are not those of sim/tokens/entry_formulas.hpp: there a weight may be float, so
+// every term is scaled by the row; here all is float64, and a tie between two tokens has to be one to the
+// last bit.
 
 namespace kvreplay {
 
