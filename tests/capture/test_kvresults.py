@@ -328,14 +328,14 @@ class KvresultsTest(unittest.TestCase):
         self.assertIn("2 dumps, tables heads_over_dumps", repr(results))
 
     def test_the_readme_shows_what_it_prints(self):
-        """The commands in the README that make the folders of its notebook, then the notebook."""
-        readme = (ROOT / "README.md").read_text(encoding="utf-8")
+        """The commands on the page of capture that make the folders of its notebook, then the notebook."""
+        readme = (ROOT / "data/capture/README.md").read_text(encoding="utf-8")
         code, output = re.search(r"Your notebook.*?```python\n(.*?)```\n+```text\n(.*?)```", readme, re.S).groups()
         place = self.work / "readme"
         place.mkdir()
         (place / "data").symlink_to(ROOT / "data")
         for folder in re.findall(r'open_results\("(.*?)"', code):
-            line = re.search(rf"^kvreplay (.* --out {folder}) ", readme, re.M).group(1)
+            line = re.search(rf"^kvreplay (.* --out {folder})$", readme, re.M).group(1)
             subprocess.run([PROGRAM, *line.split(), "--quiet"], cwd=place, check=True)
         run = subprocess.run([sys.executable, "-c", code], cwd=place, check=True, stdout=subprocess.PIPE, encoding="utf-8",
                              env={**os.environ, "PYTHONPATH": str(ROOT / "data/capture"), "PYTHONDONTWRITEBYTECODE": "1"})
