@@ -14,7 +14,7 @@ inline constexpr Index kGramTile = 128;
 /// Rows of an item of a loop over n: whole tiles, from n alone.
 Index gram_item_rows(Index n);
 
-/// Blocks of X^T X (gram_kernels.hpp) as they come from the items of a loop: one sum an item.
+/// Blocks of X^T X (gram_simd.hpp) as they come from the items of a loop: one sum an item.
 using GramSums = std::vector<std::vector<double>>;
 
 /// The sum over the items, in their order, as the symmetric matrix [d, d]: each entry above the diagonal

@@ -1,7 +1,6 @@
 #include "sim/tokens/column_totals.hpp"
 
 #include "sim/tokens/row_panels.hpp"
-#include "sim/tokens/row_weights.hpp"
 #include "sim/tokens/value_rows.hpp"
 
 #include <hwy/aligned_allocator.h>

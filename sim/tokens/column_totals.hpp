@@ -51,4 +51,9 @@ template <class T>
 std::vector<ColumnTotals> column_totals(const HeadGroup<T>& group, const PreparedValues<T>& values, Rows rows,
                                         ColumnSet columns, Workers& workers);
 
+/// column_totals() of ColumnSet::weights for a single row, whose weights are their own sums: the query heads
+/// share a panel, each key is read once, and the logits stay in memory, O(G l).
+template <class T>
+std::vector<ColumnTotals> row_weights(const HeadGroup<T>& group, Index row, Workers& workers);
+
 }  // namespace kvreplay

@@ -104,7 +104,7 @@ struct QueryMoments {
 /// Sums over some of one query head's queries x less a point near their mean.
 struct MomentSums {
   Vector<double> sum;          // [d]
-  std::vector<double> square;  // of x^T x, gram_kernels.hpp
+  std::vector<double> square;  // of x^T x, gram_simd.hpp
 };
 
 /// Adds `rows` queries q [rows, d] at the positions that `rotation` stands at. panels: scratch for them.

@@ -1,7 +1,6 @@
-#include "sim/tokens/row_weights.hpp"
-
 #include "sim/overflow.hpp"
 #include "sim/simd/panel_gemm.hpp"
+#include "sim/tokens/column_totals.hpp"
 
 #include <algorithm>
 #include <cmath>

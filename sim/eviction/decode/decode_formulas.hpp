@@ -20,6 +20,9 @@ KVREPLAY_HOST_DEVICE constexpr bool needs_difference(RowScore score) {
          score == RowScore::exact_joint || score == RowScore::exact_remove;
 }
 
+/// What else the differences v - o are multiplied with: v for joint, o for exact_joint.
+enum class DifferenceProduct { none, with_token, with_base };
+
 /// A token that does not have its row's largest logit.
 struct RowToken {
   double a;           ///< its weight

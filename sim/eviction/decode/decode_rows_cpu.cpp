@@ -1,3 +1,4 @@
+#include "sim/eviction/decode/decode_formulas.hpp"
 #include "sim/eviction/decode/decode_rows.hpp"
 
 // The order of these is Highway's.
@@ -68,8 +69,6 @@ HWY_INLINE void WeightedTokens(const T* x, Index stride, Index tokens, Index pan
   }
 }
 
-enum class Products { square, with_token, with_base };
-
 /// Where the results of one block of vectors go, `stride` apart.
 template <class T>
 struct DifferenceSums {
@@ -77,7 +76,7 @@ struct DifferenceSums {
   Index stride;
 };
 
-template <int MR, Products kProducts, class T>
+template <int MR, DifferenceProduct kProduct, class T>
 HWY_INLINE void DifferenceBlock(const T* HWY_RESTRICT tile, Index width, const T* HWY_RESTRICT base,
                                 const DifferenceSums<T>& out) {
   const hn::ScalableTag<T> d;
@@ -96,11 +95,11 @@ HWY_INLINE void DifferenceBlock(const T* HWY_RESTRICT tile, Index width, const T
         const V diff0 = hn::Sub(x0, b), diff1 = hn::Sub(x1, b);
         square[r][0] = hn::MulAdd(diff0, diff0, square[r][0]);
         square[r][1] = hn::MulAdd(diff1, diff1, square[r][1]);
-        if constexpr (kProducts == Products::with_token) {
+        if constexpr (kProduct == DifferenceProduct::with_token) {
           product[r][0] = hn::MulAdd(x0, diff0, product[r][0]);
           product[r][1] = hn::MulAdd(x1, diff1, product[r][1]);
         }
-        if constexpr (kProducts == Products::with_base) {
+        if constexpr (kProduct == DifferenceProduct::with_base) {
           product[r][0] = hn::MulAdd(b, diff0, product[r][0]);
           product[r][1] = hn::MulAdd(b, diff1, product[r][1]);
         }
@@ -110,7 +109,7 @@ HWY_INLINE void DifferenceBlock(const T* HWY_RESTRICT tile, Index width, const T
     for (int r = 0; r < MR; ++r) {
       hn::StoreU(square[r][0], d, out.square + r * out.stride + n);
       hn::StoreU(square[r][1], d, out.square + r * out.stride + n + N);
-      if constexpr (kProducts != Products::square) {
+      if constexpr (kProduct != DifferenceProduct::none) {
         hn::StoreU(product[r][0], d, out.product + r * out.stride + n);
         hn::StoreU(product[r][1], d, out.product + r * out.stride + n + N);
       }
@@ -118,7 +117,7 @@ HWY_INLINE void DifferenceBlock(const T* HWY_RESTRICT tile, Index width, const T
   }
 }
 
-template <Products kProducts, class T>
+template <DifferenceProduct kProduct, class T>
 HWY_NOINLINE void Differences(const T* x, Index tiles, Index width, const T* base, Index m,
                               const DifferenceSums<T>& out) {
   constexpr Index W = kPanelWidth<T>;
@@ -127,13 +126,13 @@ HWY_NOINLINE void Differences(const T* x, Index tiles, Index width, const T* bas
     const T* at = x + tile * width * W;
     const auto into = [&](Index r) HWY_ATTR {
       const Index to = r * out.stride + tile * W;
-      return DifferenceSums<T>{out.square + to, kProducts == Products::square ? nullptr : out.product + to,
-                               out.stride};
+      return DifferenceSums<T>{out.square + to,
+                               kProduct == DifferenceProduct::none ? nullptr : out.product + to, out.stride};
     };
     Index r = 0;
     for (; r + kAtOnce <= m; r += kAtOnce)
-      DifferenceBlock<kAtOnce, kProducts>(at, width, base + r * width, into(r));
-    for (; r < m; ++r) DifferenceBlock<1, kProducts>(at, width, base + r * width, into(r));
+      DifferenceBlock<kAtOnce, kProduct>(at, width, base + r * width, into(r));
+    for (; r < m; ++r) DifferenceBlock<1, kProduct>(at, width, base + r * width, into(r));
   }
 }
 
@@ -141,11 +140,11 @@ template <class T>
 HWY_INLINE void TokenDifferences(const T* x, Index tiles, Index width, const T* base, Index m, Index stride,
                                  T* square, T* with_token, T* with_base) {
   if (with_token == nullptr && with_base == nullptr)
-    Differences<Products::square, T>(x, tiles, width, base, m, {square, nullptr, stride});
+    Differences<DifferenceProduct::none, T>(x, tiles, width, base, m, {square, nullptr, stride});
   if (with_token != nullptr)
-    Differences<Products::with_token, T>(x, tiles, width, base, m, {square, with_token, stride});
+    Differences<DifferenceProduct::with_token, T>(x, tiles, width, base, m, {square, with_token, stride});
   if (with_base != nullptr)
-    Differences<Products::with_base, T>(x, tiles, width, base, m, {square, with_base, stride});
+    Differences<DifferenceProduct::with_base, T>(x, tiles, width, base, m, {square, with_base, stride});
 }
 
 HWY_INLINE double ExpAndSum(double* e, Index n, double shift) {

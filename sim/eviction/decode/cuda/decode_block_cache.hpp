@@ -17,8 +17,6 @@ struct HeadRow {
 };
 
 enum Bad { kLogits, kOutputs, kDifferences, kBads };
-enum class Products { none, with_token, with_base };
-
 template <int kHeads>
 struct Shared {
   DecodeTask run;

@@ -139,9 +139,9 @@ class Rows : public Cache<kHeads> {
   }
 
   /// ||v - b||^2 of every token and each head's base b, and v . (v - b) or b . (v - b).
-  template <Products kProducts>
+  template <DifferenceProduct kProduct>
   KVREPLAY_DEVICE bool take_differences(int i, int g0) {
-    constexpr int kSums = kProducts == Products::none ? kHeads : 2 * kHeads;
+    constexpr int kSums = kProduct == DifferenceProduct::none ? kHeads : 2 * kHeads;
     const int fours = in_.value_width / 4;
     over_tokens<kSums, float>(
         in_.v, fours, run_.position, n(),
@@ -151,9 +151,9 @@ class Rows : public Cache<kHeads> {
             const Four b = four_at(base_, h * fours + c);
             const Four diff{v.x - b.x, v.y - b.y, v.z - b.z, v.w - b.w};
             sums[h] = add_product(diff, diff, sums[h]);
-            if (kProducts == Products::with_token)
+            if (kProduct == DifferenceProduct::with_token)
               sums[kSums - kHeads + h] = add_product(v, diff, sums[kSums - kHeads + h]);
-            if (kProducts == Products::with_base)
+            if (kProduct == DifferenceProduct::with_base)
               sums[kSums - kHeads + h] = add_product(b, diff, sums[kSums - kHeads + h]);
           }
         },
@@ -213,11 +213,11 @@ class Rows : public Cache<kHeads> {
     if (run_.width == 0) return true;
     if (!by_head()) {
       if (run_.score == RowScore::joint) {
-        if (!take_differences<Products::with_token>(i, g0)) return false;
+        if (!take_differences<DifferenceProduct::with_token>(i, g0)) return false;
       } else if (run_.score == RowScore::exact_joint) {
-        if (!take_differences<Products::with_base>(i, g0)) return false;
+        if (!take_differences<DifferenceProduct::with_base>(i, g0)) return false;
       } else if (needs_difference(run_.score)) {
-        if (!take_differences<Products::none>(i, g0)) return false;
+        if (!take_differences<DifferenceProduct::none>(i, g0)) return false;
       }
     }
     add_scores(i, g0);

@@ -123,7 +123,7 @@ class Replay : public Rows<kHeads> {
       if (lane_id() == 0) head.top_score = share * sqrt(top_sq);
     }
     sync_block();
-    if (!Base::template take_differences<Products::none>(i, g0)) return false;
+    if (!Base::template take_differences<DifferenceProduct::none>(i, g0)) return false;
     each_slot([&](int slot) {
       double sum = run_.rank_by[slot];
       for (int h = 0; h < smaller(kHeads, in_.G - g0); ++h) {
