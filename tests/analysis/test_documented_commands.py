@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""The commands that the documents show, run as they are written, on the sample; and what the README says that they print.
+
+  KVREPLAY=build/release/bin/kvreplay python3 tests/analysis/test_documented_commands.py
+"""
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = os.environ.get("KVREPLAY")
+# Set-up, a display, several processes, and a dump of the reader's own.
+ELSEWHERE = re.compile(r"^(\./bootstrap\.sh|export|cmake|python3|mpirun|kvreplay view|kvreplay-viewer)\b|\bDUMP\b")
+
+
+def blocks(document, language):
+    """The code blocks of a document in one language, as lists of lines."""
+    text = (ROOT / document).read_text(encoding="utf-8")
+    return [block.splitlines() for block in re.findall(rf"^```{language}\n(.*?)^```", text, re.S | re.M)]
+
+
+class DocumentedCommands(unittest.TestCase):
+    def run_commands(self, document):
+        """Runs a document's commands in one folder, in order; what they print."""
+        commands = [line for block in blocks(document, "sh") for line in block if not ELSEWHERE.search(line)]
+        self.assertTrue(commands, document)
+        with tempfile.TemporaryDirectory() as folder:
+            place = Path(folder)
+            (place / "bin").mkdir()
+            (place / "bin/kvreplay").symlink_to(Path(PROGRAM).resolve())
+            (place / "data").symlink_to(ROOT / "data")
+            printed = ""
+            for command in commands:
+                run = subprocess.run(["bash", "-c", command.replace("/tmp/", f"{folder}/")], cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                     encoding="utf-8", env={**os.environ, "PATH": f"{place / 'bin'}:{os.environ['PATH']}"})
+                self.assertEqual(run.returncode, 0, f"{document}: {command}\n{run.stderr}")
+                printed += run.stdout
+        return printed
+
+    def test_readme(self):
+        printed = self.run_commands("README.md").splitlines()
+        for line in (line for block in blocks("README.md", "text") for line in block):
+            self.assertIn(line, printed)
+
+    def test_commands(self):
+        self.run_commands("analysis/commands/COMMANDS.md")
+
+    def test_comparing(self):
+        self.run_commands("analysis/results/COMPARING.md")
+
+    def test_machines(self):
+        self.run_commands("analysis/run/MACHINES.md")
+
+
+if __name__ == "__main__":
+    if not PROGRAM:
+        print("SKIPPED, nothing was tested: KVREPLAY names no kvreplay", file=sys.stderr)
+        sys.exit(77)
+    unittest.main()
