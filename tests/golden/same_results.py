@@ -20,6 +20,7 @@ import contextlib
 import csv
 import itertools
 import json
+import math
 import os
 import random
 import re
@@ -34,13 +35,12 @@ from pathlib import Path
 
 SAMPLE = Path(__file__).resolve().parents[2] / "data/samples/pystdlib-lm"
 SEMANTICS = ("paper", "official", "kvpress")
-PHASES = ("prefill", "blockwise:128", "decode", "append-only")
 PRECISIONS = ("f32", "f64")
 POLICIES = (
     "streaming,h2o,h2o+value,h2o+key,h2o+joint,h2o+caote,h2o+fastcaote,tova,tova+caote,tova+exact_remove,snapkv,snapkv+joint,"
-    "snapkv+exact_joint,knorm,keydiff,expected_attention,oracle,oracle_exact"
+    "snapkv+exact_joint,knorm,keydiff,oracle,oracle_exact"
 )
-CHANNEL_METHODS = "magnitude,think,iap,exchange,exchange+think,output,optimal,rope_pairs"
+CHANNEL_METHODS = "magnitude,think,iap,exchange,exchange+think,output,optimal"
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,12 @@ class Case:
     run_of: str = ""  # it quotes this folder's run.json
 
 
-def cases(dump, prompt, quick, backend):
-    """All cases of one dump with as many prompt tokens, in the order in which they run: what a case reads comes before it."""
+def cases(dump, shape, quick, backend):
+    """All cases of one dump, in the order in which they run: what a case reads comes before it."""
+    prompt = shape.prompt
+    policies = POLICIES + (",expected_attention" if shape.rope else "")
+    channel_methods = CHANNEL_METHODS + (",rope_pairs" if shape.rope else "")
+    phases = ("prefill", f"blockwise:{prompt // 7}", "decode", "append-only")
     layers = ("--layers", "0,1") if quick else ()
     short = ("--layers", "0")  # for what takes long, and does not look across layers
 
@@ -64,26 +68,26 @@ def cases(dump, prompt, quick, backend):
         name = name.replace(":", "_")
         return Case(name, (command, *on, "--out", name, "--backend", backend, *where, *arguments), quick, keep=keep)
 
-    yield case("tokens f32", "tokens", "--reserve", "0,32,128", quick=True, keep=True)
+    yield case("tokens f32", "tokens", "--reserve", f"0,{prompt // 28},{prompt // 7}", quick=True, keep=True)
     yield case("tokens f64", "tokens", "--precision", "f64", quick=True, keep=True)
-    yield case("tokens, a wide window", "tokens", "--window", "400", "--per-query-head", quick=True)
+    yield case("tokens, a wide window", "tokens", "--window", str(prompt // 2), "--per-query-head", quick=True)
     yield case("tokens, half the prompt", "tokens", "--prompt-len", str(prompt // 2), "--metrics", "attn,caote,oracle_next,oracle_importance")
-    yield case("tokens, every row", "tokens", "--window", "1000000", "--metrics", "attn,key,exact_key,exact_remove,expected_attention")
+    yield case("tokens, every row", "tokens", "--window", "1000000", "--metrics", "attn,key,exact_key,exact_remove,knorm")
 
-    for precision, semantics, phase in itertools.product(PRECISIONS, SEMANTICS, PHASES):
-        budget = ("--budget", "64,200") if phase == "decode" else ()
-        arguments = ("--policy", POLICIES, "--semantics", semantics, "--phase", phase, "--precision", precision, *budget)
+    for precision, semantics, phase in itertools.product(PRECISIONS, SEMANTICS, phases):
+        budget = ("--budget", f"{prompt // 14},{prompt // 4}") if phase == "decode" else ()
+        arguments = ("--policy", policies, "--semantics", semantics, "--phase", phase, "--precision", precision, *budget)
         some = precision == "f32" and (semantics == "paper" or phase == "prefill")
         yield case(f"evict {semantics} {phase} {precision}", "evict", *arguments, quick=some)
     for semantics in SEMANTICS:
-        yield case(f"evict {semantics} per query head", "evict", "--policy", POLICIES, "--semantics", semantics, "--per-query-head",
-                   "--phase", "prefill,blockwise:100,decode,append-only", "--sigma", "0.7", quick=semantics == "official")
+        yield case(f"evict {semantics} per query head", "evict", "--policy", policies, "--semantics", semantics, "--per-query-head",
+                   "--phase", ",".join(phases), "--sigma", "0.7", quick=semantics == "official")
         yield case(f"evict {semantics} pinned", "evict", "--policy", "h2o,snapkv,tova+value,keydiff", "--semantics", semantics, "--sinks", "4",
-                   "--recent", "16", "--pool", "avg:5", "--window", "16", "--phase", "prefill,blockwise:64,decode", "--decode-window", "8")
+                   "--recent", str(prompt // 56), "--pool", "avg:5", "--window", "16", "--phase", ",".join(phases[:3]), "--decode-window", "8")
         yield case(f"evict {semantics} three levers", "evict", "--policy", "none,snapkv", "--semantics", semantics, "--channels", "iap:0.5",
                    "--bits", "4", "--sigma", "0.3,0.5", quick=semantics == "paper")
-    yield case("evict diff", "evict", "--policy", POLICIES, "--diff", ",".join(SEMANTICS), quick=True, keep=True)
-    for bits, method in (("2", "output:0.4"), ("8", "rope_pairs:0.25")):
+    yield case("evict diff", "evict", "--policy", policies, "--diff", ",".join(SEMANTICS), quick=True, keep=True)
+    for bits, method in (("2", "output:0.4"), ("8", "rope_pairs:0.25" if shape.rope else "think:0.25")):
         yield case(f"evict {bits} bits", "evict", "--policy", "none,h2o", "--channels", method, "--bits", bits, "--group", "16", "--residual", "48",
                    "--per-query-head", "--precision", "f64")
     yield case("evict searches", "evict", "--policy", "greedy_exact,exchange,exchange+snapkv,exchange+value", where=short, quick=True)
@@ -96,13 +100,13 @@ def cases(dump, prompt, quick, backend):
     for semantics in SEMANTICS:
         yield case(f"budget {semantics} profile", "budget", "--semantics", semantics, "--profile", "budget/budget_curves.npy", "--sigma", "0.3,0.8",
                    quick=semantics == "kvpress")
-    yield case("budget normalised", "budget", "--normalise", "layer", "--floor", "0.1", "--sinks", "4", "--recent", "32", "--sigma", "0.5,0.8,0.85",
-               quick=True)
+    yield case("budget normalised", "budget", "--normalise", "layer", "--floor", "0.1", "--sinks", "4", "--recent", str(prompt // 28),
+               "--sigma", "0.5,0.8,0.85", quick=True)
     yield case("budget given", "budget", "--order", "mine,snapkv", "--score", "mine=mine.npy", where=())
 
     for semantics in SEMANTICS:
-        yield case(f"channels {semantics}", "channels", "--method", CHANNEL_METHODS, "--semantics", semantics, quick=True)
-    yield case("channels f64, protected", "channels", "--method", CHANNEL_METHODS, "--precision", "f64", "--protect", "5:15", "--recent", "64",
+        yield case(f"channels {semantics}", "channels", "--method", channel_methods, "--semantics", semantics, quick=True)
+    yield case("channels f64, protected", "channels", "--method", channel_methods, "--precision", "f64", "--protect", "5:15", "--recent", "64",
                "--window", "50", "--ratio", "0.25,0.5")
     yield case("channels, pictures", "channels", "--method", "iap", "--png", "--ratio", "0.5", where=short)
 
@@ -113,15 +117,15 @@ def cases(dump, prompt, quick, backend):
         yield case(f"shard {part}".replace("/", " of "), "analyze", "--shard", part, quick=True, keep=True)
     yield Case("merge", ("merge", "shard 1 of 2", "shard 2 of 2", "--out", "merge", "--backend", backend), quick=True)
 
-    shape = ("--layers", "2", "--q-heads", "4", "--head-dim", "32", "--decode", "24")
     prompts = ("prompt-1", "prompt-2", "prompt-3")
-    for seed, prompt in enumerate(prompts, 1):
-        length, dtype = (("160", "float32"), ("200", "float16"), ("130", "bfloat16"))[seed - 1]
-        yield Case(f"synth {seed}", ("synth", prompt, "--seed", str(seed), "--prompt", length, "--dtype", dtype, *shape), True, (prompt,), True)
+    for name, length, dtype in zip(prompts, ("160", "200", "130"), ("float32", "float16", "bfloat16")):
+        arguments = ("--seed", length, "--prompt", length, "--dtype", dtype, "--layers", "2", "--head-dim", "32", "--decode", "24")
+        yield Case(f"synth {name}", ("synth", name, *arguments), True, (name,), True)
     yield case("several dumps", "analyze", on=prompts, where=(), quick=True, keep=True)
-    yield case("several dumps, evict", "evict", "--policy", POLICIES, "--diff", "paper,kvpress", "--phase", "prefill,decode", on=prompts, where=())
+    yield case("several dumps, evict", "evict", "--policy", POLICIES + ",expected_attention", "--diff", "paper,kvpress",
+               "--phase", "prefill,decode", on=prompts, where=())
     yield case("several dumps, budget", "budget", on=prompts, where=())
-    yield case("several dumps, channels", "channels", "--method", CHANNEL_METHODS, on=prompts, where=())
+    yield case("several dumps, channels", "channels", "--method", CHANNEL_METHODS + ",rope_pairs", on=prompts, where=())
     yield case("another dump", "analyze", on=(prompts[0],), where=(), quick=True, keep=True)
 
     def compare(name, *arguments):
@@ -143,14 +147,27 @@ def write_npy(path, kind, shape, values):
     path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + values.tobytes())
 
 
-def write_given(program, dump, folder):
-    """mine.npy, a score, and other.npy, a kept set: [layers, kv_heads, l], the same for both programs. The answer is l."""
+@dataclass(frozen=True)
+class Shape:
+    """What the cases of a dump depend on."""
+
+    layers: int
+    kv_heads: int
+    prompt: int
+    rope: bool
+
+
+def shape_of(program, dump):
     found = json.loads(subprocess.run([program, "info", dump, "--json"], stdout=subprocess.PIPE, check=True).stdout)
-    shape = [found[key] for key in ("layers", "n_kv", "l")]
-    size, numbers = shape[0] * shape[1] * shape[2], random.Random(7)
-    write_npy(folder / "mine.npy", "<f4", shape, array.array("f", (numbers.random() for _ in range(size))))
-    write_npy(folder / "other.npy", "|b1", shape, array.array("B", (numbers.random() < 0.4 for _ in range(size))))
-    return shape[2]
+    return Shape(found["layers"], found["n_kv"], found["l"], all(rule["rope"] for rule in found["rules"]))
+
+
+def write_given(shape, folder):
+    """mine.npy, a score, and other.npy, a kept set: [layers, kv_heads, prompt], the same for both programs."""
+    extents, numbers = (shape.layers, shape.kv_heads, shape.prompt), random.Random(7)
+    size = math.prod(extents)
+    write_npy(folder / "mine.npy", "<f4", extents, array.array("f", (numbers.random() for _ in range(size))))
+    write_npy(folder / "other.npy", "|b1", extents, array.array("B", (numbers.random() < 0.4 for _ in range(size))))
 
 
 def plain_json(data):
@@ -200,7 +217,8 @@ def files_of(place):
     found = {}
     for folder, _, names in os.walk(place):
         within = os.path.relpath(folder, place)
-        found.update((os.path.normpath(f"{within}/{name}"), f"{folder}/{name}") for name in names if name != "run.json" and not name.endswith(".figures"))
+        ours = (name for name in names if name != "run.json" and not name.endswith(".figures"))
+        found.update((os.path.normpath(f"{within}/{name}"), f"{folder}/{name}") for name in ours)
     return found
 
 
@@ -296,11 +314,12 @@ def main():
         print(f"{dump}: OLD {arguments.old}, NEW {arguments.new}", flush=True)
         with tempfile.TemporaryDirectory(prefix="same-results-", dir=fast_folder()) as temporary:
             work = (arguments.keep / dump.name if arguments.keep else Path(temporary)).resolve()
+            shape = shape_of(arguments.old.resolve(), dump.resolve())
             for side in ("old", "new"):
                 (work / side).mkdir(parents=True)
-                prompt = write_given(arguments.old.resolve(), dump.resolve(), work / side)
+                write_given(shape, work / side)
             comparison = Comparison(arguments.old.resolve(), arguments.new.resolve(), work, arguments.printed)
-            for case in cases(dump.resolve(), prompt, arguments.quick, arguments.backend):
+            for case in cases(dump.resolve(), shape, arguments.quick, arguments.backend):
                 if (case.quick or not arguments.quick) and (arguments.only in case.name or case.keep):
                     comparison.run(case)
         different += comparison.different
