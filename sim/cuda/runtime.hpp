@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-// All that the rest of the program knows of the CUDA runtime: devices, memory, streams, events. Three
-// implementations: runtime_cuda.cpp; runtime_stub.cpp where there is no CUDA Toolkit; runtime_emulated.cpp,
-// in which the processor plays the device, so that kernels are tested where there is none.
+// All that the rest of the program knows of the CUDA runtime: devices, memory, streams, events. Two
+// implementations: runtime_cuda.cpp, and runtime_emulated.cpp, in which the processor plays the device, so
+// that kernels are tested where there is none.
 
 namespace kvreplay::cuda {
 
