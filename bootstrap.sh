@@ -1,31 +1,50 @@
 #!/usr/bin/env bash
-# From a fresh Debian 12 to a first result, or to passed tests:
+# From a fresh Debian 12 to a first result, or to passed tests; what is missing is installed, what is there is built on:
 #
-#   ./bootstrap.sh demo     install what is missing, build, analyse the sample dump, say where the results lie
-#   ./bootstrap.sh test     install what is missing, build, run every test
-#   ./bootstrap.sh build    install what is missing, build
-#   ./bootstrap.sh claims   install what is missing, build, replay what papers claim on the sample dump
+#   ./bootstrap.sh demo     build the program alone, analyse the sample dump, say where the results lie
+#   ./bootstrap.sh test     build the program, the dashboard, the ranks and the tests; run every test
+#   ./bootstrap.sh build    build all that is for use: the program with ranks, CUDA where nvcc is found, the dashboard
+#   ./bootstrap.sh claims   build the program, replay what papers claim on the sample dump
 #   ./bootstrap.sh bench    build, then time the CPU path, and a GPU's where there is one, against floor and peers
+#
+# --viewer, --ranks, --cuda, --tests and --bench behind a command add to what it builds.
 set -euo pipefail
 cd "$(dirname "$0")"
 
-packages=(
-  cmake ninja-build g++ pkg-config git
-  libeigen3-dev libhwy-dev libfmt-dev nlohmann-json3-dev libcli11-dev libzip-dev libpng-dev libstb-dev
-  catch2 libexpat1-dev libbenchmark-dev
-  libopenmpi-dev openmpi-bin  # runs on several machines
-  libimgui-dev libglfw3-dev libgl-dev libegl-dev libgl1-mesa-dri fonts-inter fonts-dejavu-core  # the dashboard
-)
+packages_of() {
+  case $1 in
+    program)
+      echo cmake ninja-build g++ pkg-config
+      echo libeigen3-dev libhwy-dev libfmt-dev nlohmann-json3-dev libcli11-dev libzip-dev libpng-dev libstb-dev
+      ;;
+    viewer) echo libimgui-dev libglfw3-dev libgl-dev libegl-dev libgl1-mesa-dri fonts-inter fonts-dejavu-core ;;
+    ranks) echo libopenmpi-dev openmpi-bin ;;
+    cuda) ;;  # its toolkit comes from elsewhere
+    tests) echo catch2 libexpat1-dev xvfb libxtst-dev ;;
+    bench) echo libbenchmark-dev ;;
+    *) echo "bootstrap.sh: expected --viewer, --ranks, --cuda, --tests or --bench, found $1" >&2; exit 2 ;;
+  esac
+}
+
+option_of() {
+  case $1 in
+    viewer) echo -DKVREPLAY_VIEWER=ON ;;
+    ranks) echo -DKVREPLAY_MPI=AUTO ;;
+    cuda) echo -DKVREPLAY_CUDA=AUTO ;;
+    tests) echo -DKVREPLAY_TESTS=ON ;;
+    bench) echo -DKVREPLAY_BENCH=ON ;;
+  esac
+}
 
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 
 install_missing() {
   local missing=()
   command -v dpkg-query >/dev/null || {
-    echo "bootstrap.sh installs with apt; elsewhere, install the equivalents of: ${packages[*]}" >&2
+    echo "bootstrap.sh installs with apt; elsewhere, install the equivalents of: $*" >&2
     return
   }
-  for package in "${packages[@]}" "$@"; do
+  for package in "$@"; do
     [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
   done
   [ ${#missing[@]} -eq 0 ] && return
@@ -36,22 +55,40 @@ install_missing() {
   DEBIAN_FRONTEND=noninteractive "${sudo[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
+has_gpu() { command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1; }
+
+# build PART...: the program and these parts, in build/release, where what earlier commands asked for stays.
 build() {
-  local preset=$1
-  say "Building (preset $preset)"
-  cmake --preset "$preset" >/dev/null
-  cmake --build --preset "$preset"
+  local part packages=() options=() targets=(--target kvreplay)
+  [ -f build/release/CMakeCache.txt ] || options=(-DKVREPLAY_{VIEWER,MPI,CUDA,TESTS,BENCH}=OFF)
+  for part in program "$@"; do
+    packages+=($(packages_of "$part"))
+    options+=($(option_of "$part"))
+    [ "$part" = program ] || targets=()
+  done
+  install_missing "${packages[@]}"
+  if has_gpu && [ -z "${CUDAARCHS:-}" ]; then
+    CUDAARCHS=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | tr -d . | sort -u | paste -sd';')
+    export CUDAARCHS
+  fi
+  say "Building: program $*"
+  cmake --preset release "${options[@]}" >/dev/null
+  cmake --build --preset release "${targets[@]}"
 }
 
-case "${1:-}" in
+command=${1:-}
+parts=("${@:2}")
+[ "$command" = claims ] || parts=("${parts[@]#--}")
+program=build/release/bin/kvreplay
+sample=data/samples/pystdlib-lm
+case $command in
   demo)
-    install_missing
-    build release
+    build "${parts[@]}"
     out=results/pystdlib-lm
-    say "kvreplay analyze data/samples/pystdlib-lm --out $out"
-    build/release/bin/kvreplay analyze data/samples/pystdlib-lm --out "$out" --force
-    say "kvreplay verify data/samples/pystdlib-lm"
-    build/release/bin/kvreplay verify data/samples/pystdlib-lm
+    say "kvreplay analyze $sample --out $out"
+    $program analyze $sample --out $out --force
+    say "kvreplay verify $sample"
+    $program verify $sample
     say "Results: $PWD/$out"
     echo "  agreement.csv   how well every score follows every exact error and oracle, per head"
     echo "  evictions.csv   what every policy loses at every budget, exactly, per head, layer and model"
@@ -60,30 +97,32 @@ case "${1:-}" in
     echo "  heads.csv       what every metric sums to, per head"
     echo "  layer_*/tokens  every metric of every token, .npy"
     echo "  maps            the same figures as layers x heads, .npy"
-    say "To look at them: build/release/bin/kvreplay view data/samples/pystdlib-lm"
+    if [ -x build/release/bin/kvreplay-viewer ]; then
+      say "To look at them: $program view $sample"
+    else
+      say "To look at them: ./bootstrap.sh build, then $program view $sample"
+    fi
     ;;
   test)
-    install_missing xvfb libxtst-dev
-    build release
+    if has_gpu; then parts+=(cuda); fi
+    build viewer ranks tests "${parts[@]}"
     say "Testing"
     ctest --preset release -j "$(nproc)"
     ;;
   build)
-    install_missing
-    build release
+    build viewer ranks cuda "${parts[@]}"
     ;;
   claims)
+    build
     install_missing python3
-    build release
-    python3 tests/claims/claims.py --program build/release/bin/kvreplay "${@:2}" data/samples/pystdlib-lm
+    python3 tests/claims/claims.py --program $program "${parts[@]}" $sample
     ;;
   bench)
-    install_missing
-    build release
+    build viewer cuda bench "${parts[@]}"
     tests/bench/run.sh build/release/bin
     ;;
   *)
-    sed -n '2,8p' "$0" | sed 's/^# \{0,1\}//'
+    sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0"
     exit 2
     ;;
 esac

@@ -1,10 +1,11 @@
 // What the joint score of OBCache keeps of one head's prompt, and what the loss of the rest does to the
 // outputs that follow.
-#include <cmath>
-#include <cstdio>
 #include <kvreplay/data/dump.hpp>
 #include <kvreplay/sim/eviction/kept_outputs.hpp>
 #include <kvreplay/sim/tokens/token_metrics.hpp>
+
+#include <cmath>
+#include <cstdio>
 
 int main(int, char** argv) {
   using namespace kvreplay;

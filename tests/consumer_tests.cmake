@@ -1,0 +1,22 @@
+# What others do with the library: find_package() where it is installed, add_subdirectory() where its sources lie.
+if(KVREPLAY_SANITIZE OR NOT KVREPLAY_INSTALL OR KVREPLAY_FETCHED)
+  return()
+endif()
+set(prefix ${CMAKE_CURRENT_BINARY_DIR}/installed)
+set(build_and_test ${CMAKE_CTEST_COMMAND} --build-generator ${CMAKE_GENERATOR} --build-and-test)
+set(options --build-options -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER} -DCMAKE_PREFIX_PATH=${prefix})
+set(run --test-command consumer ${PROJECT_SOURCE_DIR}/data/samples/pystdlib-lm)
+
+add_test(NAME "consumer: install" COMMAND ${CMAKE_COMMAND} --install ${PROJECT_BINARY_DIR} --prefix ${prefix})
+add_test(NAME "consumer: find_package"
+         COMMAND ${build_and_test} ${CMAKE_CURRENT_LIST_DIR}/consumer ${CMAKE_CURRENT_BINARY_DIR}/consumer ${options} ${run})
+add_test(NAME "consumer: each public header on its own"
+         COMMAND ${build_and_test} ${CMAKE_CURRENT_LIST_DIR}/consumer/headers ${CMAKE_CURRENT_BINARY_DIR}/headers ${options})
+# Compiled without optimisation, several files as one.
+add_test(NAME "consumer: add_subdirectory"
+         COMMAND ${build_and_test} ${CMAKE_CURRENT_LIST_DIR}/consumer ${CMAKE_CURRENT_BINARY_DIR}/consumer_with_sources
+                 --build-target consumer ${options} -DKVREPLAY_SOURCE=${PROJECT_SOURCE_DIR} -DCMAKE_UNITY_BUILD=ON ${run})
+set_tests_properties("consumer: install" PROPERTIES FIXTURES_SETUP installed)
+set_tests_properties("consumer: find_package" "consumer: each public header on its own" PROPERTIES FIXTURES_REQUIRED installed)
+set_tests_properties("consumer: find_package" "consumer: add_subdirectory" PROPERTIES
+                     PASS_REGULAR_EXPRESSION "224 of 896 tokens kept: relative output error 0\\.57")
