@@ -123,7 +123,8 @@ int run(int argc, char** argv) {
       ->check(CLI::Range(0.5, 4.0))
       ->needs(picture)
       ->capture_default_str();
-  parser.add_option("--panel", given.picture.panel, "only this panel, filling the picture")->needs(picture);
+  parser.add_option("--panel", given.picture.panel, "only this panel, filling the picture: " + panel_names())
+      ->needs(picture);
   parser.add_option("--layer", given.picture.layer, "selects a layer")->check(CLI::NonNegativeNumber);
   parser.add_option("--head", given.picture.kv_head, "selects a KV head")->check(CLI::NonNegativeNumber);
   parser.add_option("--query-head", given.picture.query_head, "selects a query head of the group")

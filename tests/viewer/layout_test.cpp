@@ -158,11 +158,11 @@ TEST_CASE("a layout comes back from JSON as it was", "[viewer][layout]") {
   CHECK(Layout::from_json(layout.to_json()) == layout);
   const Area window{0, 0, 1600, 1000};
   for (int trial = 0; trial < 60; ++trial) {
-    const PanelKind panel = kPanels[random() % kPanels.size()];
+    const PanelKind panel = kPanels[random() % kPanels.size()].kind;
     const auto slots = layout.slots(window, kGap, kLeast);
     const auto splitters = layout.splitters(window, kGap, kLeast);
     layout.move(panel, slots[random() % slots.size()].leaf);
-    layout.show(kPanels[random() % kPanels.size()]);
+    layout.show(kPanels[random() % kPanels.size()].kind);
     if (!splitters.empty())
       layout.drag(splitters[random() % splitters.size()].split, static_cast<float>(random() % 99) - 49,
                   window, kGap, kLeast);
@@ -201,15 +201,4 @@ TEST_CASE("what is no layout becomes one", "[viewer][layout]") {
   CHECK(slots[1].panels == std::vector{PanelKind::tokens, PanelKind::channels});
   CHECK_FALSE(found.maximised().has_value());
   CHECK(found.in_front(PanelKind::heads));
-}
-
-TEST_CASE("panels are found by their names", "[viewer][layout]") {
-  std::set<std::string_view> titles;
-  for (const PanelKind panel : kPanels) {
-    CHECK(panel_named(name_of(panel)) == panel);
-    CHECK(titles.insert(title_of(panel)).second);
-  }
-  CHECK(panel_named("what-if") == PanelKind::what_if);
-  CHECK_FALSE(panel_named("").has_value());
-  CHECK_FALSE(panel_named("Head map").has_value());
 }

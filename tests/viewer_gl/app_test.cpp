@@ -95,8 +95,9 @@ TEST_CASE("every panel draws in both themes, at two scales, without a failed job
     Dashboard dashboard(kSample, static_cast<int>(760 * scale), static_cast<int>(520 * scale), scale);
     dashboard.app.state().select_cell(1000, 300);
     dashboard.app.state().select_tokens({3, 4, 5, 700});
-    for (const PanelKind panel : kPanels) {
-      INFO(name_of(panel));
+    for (const PanelFacts& facts : kPanels) {
+      const PanelKind panel = facts.kind;
+      INFO(facts.name);
       dashboard.app.layout().maximise(panel);
       dashboard.app.focus(panel);
       dashboard.settle();

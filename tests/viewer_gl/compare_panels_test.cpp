@@ -3,7 +3,7 @@
 #include "analysis/tokens/agreement.hpp"
 #include "tests/viewer_gl/dashboard.hpp"
 #include "viewer/panels/curves/curve_modes.hpp"
-#include "viewer/panels/make_panels.hpp"
+#include "viewer/panels/panel.hpp"
 #include "viewer/widgets/theme.hpp"
 
 #include <nlohmann/json.hpp>
@@ -217,7 +217,7 @@ TEST_CASE("panels that compare keep their settings, and load anything without co
                      nlohmann::json{{"mode", 7}, {"log_y", {1, "x"}}, {"hidden", {3, "attn", "no"}}},
                      nlohmann::json{{"mode", "none"}, {"hidden", "attn"}, {"log_axes", 1}}};
   for (const bool first : {true, false}) {
-    const auto make = first ? make_scatter_panel : make_curves_panel;
+    const auto make = first ? make_panel<PanelKind::scatter> : make_panel<PanelKind::curves>;
     for (const nlohmann::json& json : junk) CHECK_NOTHROW(make()->load(json));
     const nlohmann::json settings =
         first ? nlohmann::json{{"log_axes", false}, {"show_kept", true}}

@@ -19,7 +19,6 @@ App::App(AppOptions options)
       desk_({options_.threads, options_.cache_bytes, options_.wake}),
       dark_(options_.dark),
       text_points_(options_.text_points) {
-  for (const PanelKind kind : kPanels) panels_[static_cast<std::size_t>(kind)] = make_panel(kind);
   state_.begin_with(cameras());
   for (const std::filesystem::path& path : options_.open) open(path);
   for (const std::string& item : options_.scores) add_score(user_score(item));
@@ -197,10 +196,7 @@ void App::draw_tabs(const Layout::Slot& slot, float height) {
     const ImVec2 extent = ImGui::CalcTextSize(title.c_str());
     ImGui::SetCursorScreenPos({x, slot.area.y});
     ImGui::PushID(static_cast<int>(kind));
-    if (ImGui::InvisibleButton("tab", {extent.x + t.px(10), height})) {
-      layout_.show(kind);
-      focused_ = kind;
-    }
+    if (ImGui::InvisibleButton("tab", {extent.x + t.px(10), height})) show(kind);
     const bool over = ImGui::IsItemHovered();
     ImGui::PopFont();
     if (ImGui::BeginPopupContextItem("move")) {
@@ -211,6 +207,7 @@ void App::draw_tabs(const Layout::Slot& slot, float height) {
           layout_.move(kind, other.leaf);
       ImGui::EndPopup();
     }
+    tip(std::string(facts_of(kind).question).c_str());
     ImGui::PushFont(bold_font());
     ImGui::PopID();
     const bool front = i == slot.front;
@@ -243,8 +240,8 @@ void App::draw_tabs(const Layout::Slot& slot, float height) {
 
 Cameras App::cameras() const {
   Cameras cameras;
-  for (const auto& panel : panels_)
-    if (const HeatmapView* heatmap = panel->heatmap()) cameras[panel->kind()] = heatmap->camera();
+  for (const PanelFacts& each : kPanels)
+    if (const HeatmapView* heatmap = panel(each.kind).heatmap()) cameras[each.kind] = heatmap->camera();
   return cameras;
 }
 

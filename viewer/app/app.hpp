@@ -68,7 +68,10 @@ class App final : public Client {
   bool settled() const { return desk_.open_jobs() == 0 && opened() && !needs_frame(); }
   /// Why the last path could not be opened; empty where it could.
   const std::string& open_error() const { return open_error_; }
-  void perform(ActionId id);
+  void perform(const Action& action);
+  void perform(ActionId id) { perform(action(id)); }
+  /// Brings a panel to the front and gives it the keyboard.
+  void show(PanelKind kind);
   /// Opens every run anew whose files have changed; views, selection and ranges stay.
   void reload(bool only_changed);
 
@@ -114,7 +117,7 @@ class App final : public Client {
   AppState state_;
   Desk desk_;
   Layout layout_ = Layout::standard();
-  std::array<std::unique_ptr<Panel>, kPanels.size()> panels_;
+  Panels panels_ = make_panels();
   std::vector<Opening> opening_;
   std::vector<UserScore> adding_;
   std::string open_error_;

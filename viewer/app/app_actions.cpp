@@ -24,14 +24,19 @@ void App::key(const Shortcut& shortcut, bool down) {
   }
   if (!down) return;
   if (ImGui::GetIO().WantTextInput && !shortcut.control && !shortcut.alt) return;
-  if (found != nullptr) perform(found->id);
+  if (found != nullptr) perform(*found);
 }
 
-void App::perform(ActionId id) {
+void App::show(PanelKind kind) {
+  layout_.show(kind);
+  focused_ = kind;
+}
+
+void App::perform(const Action& action) {
   Panel& front = panel(focused_);
   HeatmapView* heatmap = front.heatmap();
   view_step_ = true;
-  switch (id) {
+  switch (action.id) {
     case ActionId::open_palette:
       palette_open_ = true;
       return;
@@ -113,7 +118,8 @@ void App::perform(ActionId id) {
     case ActionId::previous_layer:
       if (!state_.run()) return;
       return state_.select(
-          next_layer(state_.selection(), state_.run()->shape(), id == ActionId::next_layer ? 1 : -1), "head");
+          next_layer(state_.selection(), state_.run()->shape(), action.id == ActionId::next_layer ? 1 : -1),
+          "head");
     case ActionId::fit_view:
       if (heatmap != nullptr) heatmap->fit();
       if (state_.links.joined) state_.links.columns.clear();
@@ -129,11 +135,8 @@ void App::perform(ActionId id) {
       return;
     case ActionId::maximise:
       return layout_.maximise(layout_.maximised() ? std::optional<PanelKind>() : focused_);
-    case ActionId::next_panel: {
-      const auto next = (static_cast<std::size_t>(focused_) + 1) % kPanels.size();
-      focused_ = kPanels[next];
-      return layout_.show(focused_);
-    }
+    case ActionId::next_panel:
+      return show(kPanels[(static_cast<std::size_t>(focused_) + 1) % kPanels.size()].kind);
     case ActionId::toggle_theme:
       dark_ = !dark_;
       return;
@@ -159,14 +162,9 @@ void App::perform(ActionId id) {
     case ActionId::reset_layout:
       layout_ = Layout::standard();
       return;
-    default:
-      break;
+    case ActionId::show_panel:
+      return show(*action.panel);
   }
-  for (const PanelKind kind : kPanels)
-    if (static_cast<int>(id) == static_cast<int>(ActionId::show_heads) + static_cast<int>(kind)) {
-      layout_.show(kind);
-      focused_ = kind;
-    }
 }
 
 void App::step_head(int step, bool worst) {

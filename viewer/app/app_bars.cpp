@@ -89,7 +89,7 @@ void App::draw_menu_bar() {
     if (!ImGui::BeginMenu(std::string(menu).c_str())) continue;
     for (const Action& one : actions())
       if (one.menu == menu && ImGui::MenuItem(std::string(one.title).c_str(), one.shortcut.text().c_str()))
-        perform(one.id);
+        perform(one);
     ImGui::EndMenu();
   }
   ImGui::Dummy({theme().px(10), 0});

@@ -54,7 +54,7 @@ void App::draw_palette() {
   ImGui::BeginChild("found", {0, std::min({rows, theme().px(320), ImGui::GetMainViewport()->Size.y * 0.6F})});
   for (std::size_t i = 0; i < found.size(); ++i) {
     const Action& one = *found[i];
-    ImGui::PushID(static_cast<int>(one.id));
+    ImGui::PushID(static_cast<int>(i));
     const ImVec2 at = ImGui::GetCursorPos();
     if (ImGui::Selectable("##choose", i == palette_choice_, 0, {0, row})) chosen = &one;
     if (i == palette_choice_ && (down || up)) ImGui::SetScrollHereY();
@@ -82,7 +82,7 @@ void App::draw_palette() {
     ImGui::CloseCurrentPopup();
   }
   ImGui::EndPopup();
-  if (chosen != nullptr) perform(chosen->id);
+  if (chosen != nullptr) perform(*chosen);
 }
 
 void App::draw_help() {

@@ -15,7 +15,7 @@ Session App::save() const {
   session.joint_zoom = state_.links.joined;
   for (const auto& [kind, camera] : state_.history().now().cameras)
     if (camera) session.cameras[kind] = *camera;
-  for (const auto& panel : panels_) session.panels[std::string(name_of(panel->kind()))] = panel->save();
+  for (const PanelFacts& each : kPanels) session.panels[std::string(each.name)] = panel(each.kind).save();
   session.settings = to_json(static_cast<const SharedSettings&>(state_));
   for (const UserScore& score : state_.scores) session.scores.push_back(score.item());
   return session;
@@ -27,9 +27,9 @@ void App::restore(const Session& session, bool with_runs) {
   text_points_ = session.text_size;
   state_.links.locked = session.ranges_locked;
   state_.links.joined = session.joint_zoom;
-  for (const auto& panel : panels_) {
-    const auto found = session.panels.find(std::string(name_of(panel->kind())));
-    if (found != session.panels.end()) panel->load(*found);
+  for (const PanelFacts& each : kPanels) {
+    const auto found = session.panels.find(std::string(each.name));
+    if (found != session.panels.end()) panel(each.kind).load(*found);
   }
   read_settings(session.settings, state_);
   if (!with_runs) return state_.begin_with(cameras());

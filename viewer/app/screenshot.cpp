@@ -24,11 +24,8 @@ Index within_range(const char* option, Index value, Index first, Index end) {
 }
 
 PanelKind panel_by_name(const std::string& name) {
-  const auto kind = panel_named(name);
-  if (kind) return *kind;
-  std::string known;
-  for (const PanelKind one : kPanels) known += (known.empty() ? "" : ", ") + std::string(name_of(one));
-  throw InputError("--panel", "one of " + known, "'" + name + "'");
+  if (const auto kind = panel_named(name)) return *kind;
+  throw InputError("--panel", "one of " + panel_names(), "'" + name + "'");
 }
 
 }  // namespace
@@ -36,9 +33,8 @@ PanelKind panel_by_name(const std::string& name) {
 void select_at_start(App& app, const ScreenshotOptions& options) {
   if (!options.panel.empty()) {
     const PanelKind kind = panel_by_name(options.panel);
-    app.layout().show(kind);
+    app.show(kind);
     app.layout().maximise(kind);
-    app.focus(kind);
   }
   app.when_open([options](AppState& state) {
     const DumpShape& shape = state.run()->shape();

@@ -105,68 +105,16 @@ std::vector<Action> view_actions() {
 }
 
 std::vector<Action> panel_actions() {
-  return {
-      {ActionId::show_heads,
-       "Panels",
-       title_of(PanelKind::heads),
-       control("1"),
-       "layers x heads by any figure",
-       {}},
-      {ActionId::show_tokens,
-       "Panels",
-       title_of(PanelKind::tokens),
-       control("2"),
-       "rows x tokens of the head",
-       {}},
-      {ActionId::show_channels,
-       "Panels",
-       title_of(PanelKind::channels),
-       control("3"),
-       "d x d of the head",
-       {}},
-      {ActionId::show_scatter,
-       "Panels",
-       title_of(PanelKind::scatter),
-       control("4"),
-       "an approximation's rank agreement",
-       {}},
-      {ActionId::show_curves,
-       "Panels",
-       title_of(PanelKind::curves),
-       control("5"),
-       "over the budget, score by score",
-       {}},
-      {ActionId::show_what_if,
-       "Panels",
-       title_of(PanelKind::what_if),
-       control("6"),
-       "policy, budget and the exact output error",
-       {}},
-      {ActionId::show_budgets,
-       "Panels",
-       title_of(PanelKind::budgets),
-       control("7"),
-       "each method's budgets by head",
-       {}},
-      {ActionId::show_decode,
-       "Panels",
-       title_of(PanelKind::decode),
-       control("8"),
-       "error over the decoding steps",
-       {}},
-      {ActionId::show_inspector,
-       "Panels",
-       title_of(PanelKind::inspector),
-       control("9"),
-       "the selected cell in all runs",
-       {}},
-      {ActionId::show_jobs,
-       "Panels",
-       title_of(PanelKind::jobs),
-       control("0"),
-       "progress, cancelling, log",
-       {}},
-  };
+  std::vector<Action> shown;
+  for (const PanelFacts& panel : kPanels)
+    shown.push_back({ActionId::show_panel,
+                     "Panels",
+                     panel.title,
+                     panel.key == 0 ? Shortcut{} : Shortcut{std::string(1, panel.key), true},
+                     panel.question,
+                     {},
+                     panel.kind});
+  return shown;
 }
 
 std::vector<Action> help_actions() {
@@ -207,32 +155,6 @@ const Action* action_of(const Shortcut& shortcut) {
   for (const Action& each : actions())
     if (each.shortcut == shortcut || each.also == shortcut) return &each;
   return nullptr;
-}
-
-ActionId show_action(PanelKind panel) {
-  switch (panel) {
-    case PanelKind::heads:
-      return ActionId::show_heads;
-    case PanelKind::tokens:
-      return ActionId::show_tokens;
-    case PanelKind::channels:
-      return ActionId::show_channels;
-    case PanelKind::scatter:
-      return ActionId::show_scatter;
-    case PanelKind::curves:
-      return ActionId::show_curves;
-    case PanelKind::what_if:
-      return ActionId::show_what_if;
-    case PanelKind::budgets:
-      return ActionId::show_budgets;
-    case PanelKind::decode:
-      return ActionId::show_decode;
-    case PanelKind::inspector:
-      return ActionId::show_inspector;
-    case PanelKind::jobs:
-      return ActionId::show_jobs;
-  }
-  return ActionId::show_heads;
 }
 
 }  // namespace kvreplay::viewer

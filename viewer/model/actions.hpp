@@ -3,6 +3,7 @@
 #include "viewer/model/panel_kind.hpp"
 
 #include <array>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -47,16 +48,7 @@ enum class ActionId {
   larger_text,
   smaller_text,
   reset_layout,
-  show_heads,
-  show_tokens,
-  show_channels,
-  show_scatter,
-  show_curves,
-  show_what_if,
-  show_budgets,
-  show_decode,
-  show_inspector,
-  show_jobs,
+  show_panel,
 };
 
 /// Keys as this table has them: a letter in capitals, another printable character as typed (without the shift
@@ -74,9 +66,10 @@ struct Action {
   ActionId id;
   std::string_view menu;  ///< one of kMenus
   std::string_view title;
-  Shortcut shortcut;      ///< empty: none
-  std::string_view hint;  ///< one clause for the palette and the help
-  Shortcut also;          ///< a second one, which menus do not name; empty: none
+  Shortcut shortcut;                    ///< empty: none
+  std::string_view hint;                ///< one clause for the palette and the help
+  Shortcut also;                        ///< a second one, which menus do not name; empty: none
+  std::optional<PanelKind> panel = {};  ///< that show_panel brings to the front
 };
 
 /// From left to right.
@@ -84,11 +77,10 @@ inline constexpr std::array<std::string_view, 6> kMenus = {"File", "Edit", "Go",
 
 /// Menu by menu, in the order of kMenus.
 const std::vector<Action>& actions();
+/// The first of this id.
 const Action& action(ActionId id);
 /// The action of a key press; null where there is none.
 const Action* action_of(const Shortcut& shortcut);
-/// What brings a panel to the front.
-ActionId show_action(PanelKind panel);
 
 /// The actions that match every word typed, best first: a word's letters in order within the title, the menu
 /// or the hint; the title counts more than the others, starts of words and letters in a row more than

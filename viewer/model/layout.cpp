@@ -52,17 +52,20 @@ Layout Layout::standard() {
     layout.nodes_[static_cast<std::size_t>(at)].second = second_part;
     return at;
   };
-  const auto leaf = [&](std::initializer_list<PanelKind> panels) {
-    return [&layout, list = std::vector<PanelKind>(panels)] { return layout.add_leaf(list); };
+  const auto leaf = [&](Place place) {
+    return [&layout, place] {
+      std::vector<PanelKind> panels;
+      for (const PanelFacts& panel : kPanels)
+        if (panel.place == place) panels.push_back(panel.kind);
+      std::stable_sort(panels.begin(), panels.end(), [](PanelKind one, PanelKind other) {
+        return facts_of(one).tab < facts_of(other).tab;
+      });
+      return layout.add_leaf(std::move(panels));
+    };
   };
-  const auto left = [&] {
-    return split(false, 0.6F, leaf({PanelKind::heads}), leaf({PanelKind::inspector, PanelKind::jobs}));
-  };
-  const auto middle = [&] {
-    return split(false, 0.62F, leaf({PanelKind::tokens, PanelKind::channels}),
-                 leaf({PanelKind::curves, PanelKind::scatter, PanelKind::budgets, PanelKind::decode}));
-  };
-  const auto rest = [&] { return split(true, 0.68F, middle, leaf({PanelKind::what_if})); };
+  const auto left = [&] { return split(false, 0.6F, leaf(Place::left), leaf(Place::left_foot)); };
+  const auto middle = [&] { return split(false, 0.62F, leaf(Place::middle), leaf(Place::middle_foot)); };
+  const auto rest = [&] { return split(true, 0.68F, middle, leaf(Place::right)); };
   split(true, 0.26F, left, rest);
   return layout;
 }

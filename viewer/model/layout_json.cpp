@@ -82,7 +82,8 @@ Layout Layout::from_json(const nlohmann::json& json) {
   const Layout usual = standard();
   Layout layout;
   if (!json.is_object() || !layout.add_from_json(json.value("root", nlohmann::json()), 0)) return usual;
-  for (const PanelKind panel : kPanels) {
+  for (const PanelFacts& facts : kPanels) {
+    const PanelKind panel = facts.kind;
     if (layout.leaf_of(panel) >= 0) continue;
     // With those that it usually stands with, else in the first leaf.
     const std::vector<PanelKind>& companions = usual.node(usual.leaf_of(panel)).panels;

@@ -1,20 +1,75 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <optional>
+#include <string>
 #include <string_view>
+
+// The panels there are. What makes one is beside its source: make_panel<kind>() (viewer/panels/panel.hpp).
 
 namespace kvreplay::viewer {
 
 enum class PanelKind { heads, tokens, channels, scatter, curves, what_if, budgets, decode, inspector, jobs };
-inline constexpr std::array kPanels = {
-    PanelKind::heads,   PanelKind::tokens,  PanelKind::channels, PanelKind::scatter,   PanelKind::curves,
-    PanelKind::what_if, PanelKind::budgets, PanelKind::decode,   PanelKind::inspector, PanelKind::jobs};
 
-/// "heads", "tokens", "channels", "scatter", "curves", "what-if", ...: for --panel and sessions.
-std::string_view name_of(PanelKind panel);
-std::optional<PanelKind> panel_named(std::string_view name);
-/// "Head map", "Token map", ...
-std::string_view title_of(PanelKind panel);
+/// The parts of the window on a first start.
+enum class Place { left, left_foot, middle, middle_foot, right };
+
+struct PanelFacts {
+  PanelKind kind;
+  std::string_view name;  ///< for --panel and sessions: never changed
+  std::string_view title;
+  std::string_view question;  ///< that the panel answers
+  char key;                   ///< with Ctrl it brings the panel to the front; 0: none
+  Place place;
+  int tab;  ///< among those of its place, from the left; the first is in front
+};
+
+/// In the order of PanelKind, which is that of the menu.
+inline constexpr std::array kPanels = std::to_array<PanelFacts>({
+    {PanelKind::heads, "heads", "Head map", "Which heads are hit worst, by any figure?", '1', Place::left, 0},
+    {PanelKind::tokens, "tokens", "Token map", "What does each query see in each token?", '2', Place::middle,
+     0},
+    {PanelKind::channels, "channels", "Channel interaction", "Which channels interact, which can be pruned?",
+     '3', Place::middle, 1},
+    {PanelKind::scatter, "scatter", "Score against exact", "Does a score rank tokens by what they cost?", '4',
+     Place::middle_foot, 1},
+    {PanelKind::curves, "curves", "Recall and loss", "What would each score lose at every budget?", '5',
+     Place::middle_foot, 0},
+    {PanelKind::what_if, "what-if", "What if", "What does another policy or budget cost?", '6', Place::right,
+     0},
+    {PanelKind::budgets, "budgets", "Budgets", "How do methods share one budget between heads?", '7',
+     Place::middle_foot, 2},
+    {PanelKind::decode, "decode", "Decode", "How does the error grow over decoding steps?", '8',
+     Place::middle_foot, 3},
+    {PanelKind::inspector, "inspector", "Inspector", "What is in this cell exactly, in every run?", '9',
+     Place::left_foot, 0},
+    {PanelKind::jobs, "jobs", "Jobs", "What is being computed, and what failed?", '0', Place::left_foot, 1},
+});
+static_assert(
+    [] {
+      for (std::size_t i = 0; i < kPanels.size(); ++i)
+        if (kPanels[i].kind != static_cast<PanelKind>(i)) return false;
+      return true;
+    }(),
+    "a row stands where its kind does");
+
+constexpr const PanelFacts& facts_of(PanelKind panel) { return kPanels[static_cast<std::size_t>(panel)]; }
+constexpr std::string_view name_of(PanelKind panel) { return facts_of(panel).name; }
+constexpr std::string_view title_of(PanelKind panel) { return facts_of(panel).title; }
+
+constexpr std::optional<PanelKind> panel_named(std::string_view name) {
+  const auto found = std::find_if(kPanels.begin(), kPanels.end(),
+                                  [&](const PanelFacts& panel) { return panel.name == name; });
+  return found == kPanels.end() ? std::nullopt : std::optional(found->kind);
+}
+
+/// "heads, tokens, ...": for messages and help.
+inline std::string panel_names() {
+  std::string names;
+  for (const PanelFacts& panel : kPanels) names.append(names.empty() ? "" : ", ").append(panel.name);
+  return names;
+}
 
 }  // namespace kvreplay::viewer

@@ -92,10 +92,10 @@ void read_by_panel(Keys& keys, const std::string& key, std::map<PanelKind, Value
   const Json* json = keys.at(key);
   if (json == nullptr) return;
   Keys panels(*json, keys.where(key), keys.remarks());
-  for (const PanelKind panel : kPanels) {
-    const std::string name(name_of(panel));
+  for (const PanelFacts& panel : kPanels) {
+    const std::string name(panel.name);
     if (const Json* of_panel = panels.at(name))
-      into[panel] = read(*of_panel, panels.where(name), keys.remarks());
+      into[panel.kind] = read(*of_panel, panels.where(name), keys.remarks());
   }
 }
 

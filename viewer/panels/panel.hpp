@@ -1,10 +1,13 @@
 #pragma once
 
+#include "viewer/model/panel_kind.hpp"
+#include "viewer/widgets/heatmap_view.hpp"
 #include "viewer/work/desk.hpp"
 #include "viewer/work/state.hpp"
 
 #include <nlohmann/json.hpp>
 
+#include <array>
 #include <imgui.h>
 #include <memory>
 #include <string>
@@ -25,7 +28,6 @@ class Panel {
   Panel& operator=(const Panel&) = delete;
   virtual ~Panel() = default;
 
-  virtual PanelKind kind() const = 0;
   /// Draws into the current ImGui window, which is the panel's own, from the cursor to
   /// GetContentRegionAvail().
   virtual void draw(PanelContext& context) = 0;
@@ -38,6 +40,13 @@ class Panel {
   virtual void load(const nlohmann::json&) {}
 };
 
-std::unique_ptr<Panel> make_panel(PanelKind kind);
+/// One specialisation a panel, in its source. There is no definition for all: a panel without one is missed
+/// by the linker.
+template <PanelKind kind>
+std::unique_ptr<Panel> make_panel();
+
+/// In the order of kPanels.
+using Panels = std::array<std::unique_ptr<Panel>, kPanels.size()>;
+Panels make_panels();
 
 }  // namespace kvreplay::viewer

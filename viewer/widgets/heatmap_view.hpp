@@ -1,6 +1,7 @@
 #pragma once
 
 #include "viewer/model/heatmap_image.hpp"
+#include "viewer/model/heatmap_links.hpp"
 #include "viewer/model/value_range.hpp"
 #include "viewer/work/desk.hpp"
 
@@ -60,19 +61,6 @@ struct HeatmapContent {
   std::optional<Strip> column_strip, row_strip;  ///< above and at the right of the map, where there is room
   std::string link;  ///< heatmaps of one link share their columns' view where views are joined
   std::string hint;  ///< shown in place of an empty matrix
-};
-
-/// What views of several panels have in common.
-struct HeatmapLinks {
-  bool unfinished = false;  ///< a heatmap needs another frame for what it could not bring to the screen yet
-  bool joined = false;
-  struct Shared {
-    AxisView axis;
-    int pixels = 1;
-  };
-  std::map<std::string, Shared> columns;  ///< by HeatmapContent::link
-  bool locked = false;
-  std::map<std::string, std::pair<float, float>> ranges;  ///< by unit
 };
 
 /// The cell of a strip that was under the mouse.

@@ -1,10 +1,10 @@
 #pragma once
 
 #include "sim/tokens/token_metrics.hpp"
+#include "viewer/model/heatmap_links.hpp"
 #include "viewer/model/history.hpp"
 #include "viewer/model/panel_kind.hpp"
 #include "viewer/model/selection.hpp"
-#include "viewer/widgets/heatmap_view.hpp"
 #include "viewer/work/run.hpp"
 #include "viewer/work/what_if.hpp"
 

@@ -7,7 +7,7 @@
 #include "viewer/panels/budgets/budget_source.hpp"
 #include "viewer/panels/budgets/budget_table.hpp"
 #include "viewer/panels/head_grid.hpp"
-#include "viewer/panels/make_panels.hpp"
+#include "viewer/panels/panel.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 #include "viewer/work/policy_settings.hpp"
@@ -32,7 +32,6 @@ std::string text_in(const nlohmann::json& json, const char* key) {
 /// How a total budget is divided among heads, method by method.
 class BudgetsPanel final : public Panel {
  public:
-  PanelKind kind() const override { return PanelKind::budgets; }
   void draw(PanelContext& context) override;
   HeatmapView* heatmap() override { return &map_.heatmap(); }
   std::string csv(PanelContext& context) const override;
@@ -215,6 +214,9 @@ void BudgetsPanel::load(const nlohmann::json& json) {
 
 }  // namespace
 
-std::unique_ptr<Panel> make_budgets_panel() { return std::make_unique<BudgetsPanel>(); }
+template <>
+std::unique_ptr<Panel> make_panel<PanelKind::budgets>() {
+  return std::make_unique<BudgetsPanel>();
+}
 
 }  // namespace kvreplay::viewer

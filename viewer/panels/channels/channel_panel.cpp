@@ -4,8 +4,8 @@
 #include "viewer/panels/channels/channel_question.hpp"
 #include "viewer/panels/channels/channel_table.hpp"
 #include "viewer/panels/channels/channel_tip.hpp"
-#include "viewer/panels/make_panels.hpp"
 #include "viewer/panels/metric_controls.hpp"
+#include "viewer/panels/panel.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 #include "viewer/work/channel_results.hpp"
@@ -21,7 +21,6 @@ namespace {
 /// How the key channels of the selected head interact, and what pruning some of them costs.
 class ChannelPanel final : public Panel {
  public:
-  PanelKind kind() const override { return PanelKind::channels; }
   void draw(PanelContext& context) override;
   HeatmapView* heatmap() override { return &map_; }
   std::string csv(PanelContext& context) const override;
@@ -289,6 +288,9 @@ void ChannelPanel::load(const nlohmann::json& json) {
 
 }  // namespace
 
-std::unique_ptr<Panel> make_channel_panel() { return std::make_unique<ChannelPanel>(); }
+template <>
+std::unique_ptr<Panel> make_panel<PanelKind::channels>() {
+  return std::make_unique<ChannelPanel>();
+}
 
 }  // namespace kvreplay::viewer

@@ -3,8 +3,8 @@
 #include "viewer/panels/curve_lines.hpp"
 #include "viewer/panels/curves/curve_modes.hpp"
 #include "viewer/panels/curves/curve_rows.hpp"
-#include "viewer/panels/make_panels.hpp"
 #include "viewer/panels/metric_controls.hpp"
+#include "viewer/panels/panel.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 
@@ -30,7 +30,6 @@ MetricSet hidden_at_first() {
 /// What is won and lost at every budget when a score's largest are kept, all scores in one plot.
 class CurvesPanel final : public Panel {
  public:
-  PanelKind kind() const override { return PanelKind::curves; }
   void draw(PanelContext& context) override;
   std::string csv(PanelContext& context) const override;
   nlohmann::json save() const override;
@@ -263,6 +262,9 @@ std::string CurvesPanel::csv(PanelContext& context) const {
 
 }  // namespace
 
-std::unique_ptr<Panel> make_curves_panel() { return std::make_unique<CurvesPanel>(); }
+template <>
+std::unique_ptr<Panel> make_panel<PanelKind::curves>() {
+  return std::make_unique<CurvesPanel>();
+}
 
 }  // namespace kvreplay::viewer

@@ -4,7 +4,7 @@
 #include "viewer/panels/decode/decode_controls.hpp"
 #include "viewer/panels/decode/decode_list.hpp"
 #include "viewer/panels/decode/decode_question.hpp"
-#include "viewer/panels/make_panels.hpp"
+#include "viewer/panels/panel.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/plot.hpp"
 #include "viewer/widgets/theme.hpp"
@@ -29,7 +29,6 @@ constexpr std::size_t kRunsListed = 10;
 /// What policies lose at every decoding step, and what their caches hold.
 class DecodePanel final : public Panel {
  public:
-  PanelKind kind() const override { return PanelKind::decode; }
   void draw(PanelContext& context) override;
   std::string csv(PanelContext& context) const override;
   nlohmann::json save() const override { return {{"settings", to_json(settings_)}}; }
@@ -259,6 +258,9 @@ void DecodePanel::load(const nlohmann::json& json) {
 
 }  // namespace
 
-std::unique_ptr<Panel> make_decode_panel() { return std::make_unique<DecodePanel>(); }
+template <>
+std::unique_ptr<Panel> make_panel<PanelKind::decode>() {
+  return std::make_unique<DecodePanel>();
+}
 
 }  // namespace kvreplay::viewer

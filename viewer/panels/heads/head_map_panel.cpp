@@ -1,6 +1,6 @@
 #include "viewer/panels/heads/head_map_controls.hpp"
 #include "viewer/panels/heads/head_table.hpp"
-#include "viewer/panels/make_panels.hpp"
+#include "viewer/panels/panel.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 
@@ -16,7 +16,6 @@ namespace {
 /// Layers x KV heads as a heatmap, and the heads in a table, the worst first.
 class HeadMapPanel final : public Panel {
  public:
-  PanelKind kind() const override { return PanelKind::heads; }
   void draw(PanelContext& context) override;
   HeatmapView* heatmap() override { return &view_; }
   std::string csv(PanelContext& context) const override;
@@ -217,6 +216,9 @@ void HeadMapPanel::load(const nlohmann::json& json) {
 
 }  // namespace
 
-std::unique_ptr<Panel> make_head_map_panel() { return std::make_unique<HeadMapPanel>(); }
+template <>
+std::unique_ptr<Panel> make_panel<PanelKind::heads>() {
+  return std::make_unique<HeadMapPanel>();
+}
 
 }  // namespace kvreplay::viewer

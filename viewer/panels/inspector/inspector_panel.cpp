@@ -2,7 +2,7 @@
 #include "viewer/model/actions.hpp"
 #include "viewer/model/token_text.hpp"
 #include "viewer/panels/inspector/inspector_table.hpp"
-#include "viewer/panels/make_panels.hpp"
+#include "viewer/panels/panel.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 
@@ -16,7 +16,6 @@ namespace {
 /// The numbers behind the selected cell, token, tokens and channels, and those of pinned cells.
 class InspectorPanel final : public Panel {
  public:
-  PanelKind kind() const override { return PanelKind::inspector; }
   void draw(PanelContext& context) override;
   std::string csv(PanelContext& context) const override;
 
@@ -182,6 +181,9 @@ std::string InspectorPanel::csv(PanelContext& context) const {
 
 }  // namespace
 
-std::unique_ptr<Panel> make_inspector_panel() { return std::make_unique<InspectorPanel>(); }
+template <>
+std::unique_ptr<Panel> make_panel<PanelKind::inspector>() {
+  return std::make_unique<InspectorPanel>();
+}
 
 }  // namespace kvreplay::viewer

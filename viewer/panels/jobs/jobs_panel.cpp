@@ -1,7 +1,7 @@
 #include "analysis/results/csv.hpp"
 #include "viewer/gl/ui_context.hpp"
-#include "viewer/panels/make_panels.hpp"
 #include "viewer/panels/metric_controls.hpp"
+#include "viewer/panels/panel.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 
@@ -15,7 +15,6 @@ namespace {
 /// What runs, what waits and what was done, with a way to stop it.
 class JobsPanel final : public Panel {
  public:
-  PanelKind kind() const override { return PanelKind::jobs; }
   void draw(PanelContext& context) override;
   std::string csv(PanelContext& context) const override;
 
@@ -111,6 +110,9 @@ std::string JobsPanel::csv(PanelContext& context) const {
 
 }  // namespace
 
-std::unique_ptr<Panel> make_jobs_panel() { return std::make_unique<JobsPanel>(); }
+template <>
+std::unique_ptr<Panel> make_panel<PanelKind::jobs>() {
+  return std::make_unique<JobsPanel>();
+}
 
 }  // namespace kvreplay::viewer

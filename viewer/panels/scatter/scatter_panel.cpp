@@ -1,8 +1,8 @@
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/token_text.hpp"
 #include "viewer/panels/compared_head.hpp"
-#include "viewer/panels/make_panels.hpp"
 #include "viewer/panels/metric_controls.hpp"
+#include "viewer/panels/panel.hpp"
 #include "viewer/panels/questions.hpp"
 #include "viewer/panels/scatter/scatter_facts.hpp"
 #include "viewer/panels/scatter/scatter_points.hpp"
@@ -31,7 +31,6 @@ std::optional<ScatterPoint> point_of(const Scatter& scatter, std::optional<Index
 /// A score against a reference, a point a token of the selected head.
 class ScatterPanel final : public Panel {
  public:
-  PanelKind kind() const override { return PanelKind::scatter; }
   void draw(PanelContext& context) override;
   std::string csv(PanelContext& context) const override;
   nlohmann::json save() const override { return {{"log_axes", log_}, {"show_kept", kept_}}; }
@@ -303,6 +302,9 @@ std::string ScatterPanel::csv(PanelContext& context) const {
 
 }  // namespace
 
-std::unique_ptr<Panel> make_scatter_panel() { return std::make_unique<ScatterPanel>(); }
+template <>
+std::unique_ptr<Panel> make_panel<PanelKind::scatter>() {
+  return std::make_unique<ScatterPanel>();
+}
 
 }  // namespace kvreplay::viewer

@@ -1,6 +1,6 @@
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/token_text.hpp"
-#include "viewer/panels/make_panels.hpp"
+#include "viewer/panels/panel.hpp"
 #include "viewer/panels/questions.hpp"
 #include "viewer/panels/tokens/entry_question.hpp"
 #include "viewer/panels/tokens/token_map_controls.hpp"
@@ -23,7 +23,6 @@ constexpr Index kMostCells = 4'000'000;
 /// Rows x tokens of the selected head.
 class TokenMapPanel final : public Panel {
  public:
-  PanelKind kind() const override { return PanelKind::tokens; }
   void draw(PanelContext& context) override;
   HeatmapView* heatmap() override { return &map_; }
   std::string csv(PanelContext& context) const override;
@@ -269,6 +268,9 @@ void TokenMapPanel::load(const nlohmann::json& json) {
 
 }  // namespace
 
-std::unique_ptr<Panel> make_token_map_panel() { return std::make_unique<TokenMapPanel>(); }
+template <>
+std::unique_ptr<Panel> make_panel<PanelKind::tokens>() {
+  return std::make_unique<TokenMapPanel>();
+}
 
 }  // namespace kvreplay::viewer

@@ -3,7 +3,7 @@
 #include "viewer/model/numbers.hpp"
 #include "viewer/model/token_text.hpp"
 #include "viewer/panels/head_grid.hpp"
-#include "viewer/panels/make_panels.hpp"
+#include "viewer/panels/panel.hpp"
 #include "viewer/panels/what_if/kept_strip.hpp"
 #include "viewer/panels/what_if/what_if_controls.hpp"
 #include "viewer/panels/what_if/what_if_heads.hpp"
@@ -24,7 +24,6 @@ constexpr std::size_t kDifference = 2;   // of A, B, B - A
 /// Two settings of a policy: what each keeps of the selected head and what that costs exactly.
 class WhatIfPanel final : public Panel {
  public:
-  PanelKind kind() const override { return PanelKind::what_if; }
   void draw(PanelContext& context) override;
   HeatmapView* heatmap() override { return &map_.heatmap(); }
   std::string csv(PanelContext& context) const override;
@@ -271,6 +270,9 @@ void WhatIfPanel::load(const nlohmann::json& json) {
 
 }  // namespace
 
-std::unique_ptr<Panel> make_what_if_panel() { return std::make_unique<WhatIfPanel>(); }
+template <>
+std::unique_ptr<Panel> make_panel<PanelKind::what_if>() {
+  return std::make_unique<WhatIfPanel>();
+}
 
 }  // namespace kvreplay::viewer
