@@ -1,7 +1,5 @@
 #include "analysis/drawing/axis.hpp"
 
-#include "analysis/report/text.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -109,14 +107,6 @@ Axis log_axis(std::string label, std::span<const double> values, int most_decade
     range = {round_125(range.low, false), round_125(range.high, true)};
   if (range.low == range.high) range = {range.low / 2, range.high * 2};
   return {std::move(label), range.low, range.high, true};
-}
-
-std::string axis_json(const Axis& axis) {
-  std::string ticks;
-  for (const AxisTick& tick : axis.ticks())
-    ticks += fmt::format("{}[{:.4g},{}]", ticks.empty() ? "" : ",", tick.at, json_string(tick.text));
-  return fmt::format(R"({{"low":{},"high":{},"log":{},"label":{},"ticks":[{}]}})", axis.low, axis.high,
-                     axis.log, json_string(axis.label), ticks);
 }
 
 }  // namespace kvreplay::report

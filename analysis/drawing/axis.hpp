@@ -22,9 +22,6 @@ struct Axis {
   std::vector<AxisTick> ticks() const;
 };
 
-/// For the page's script: the range and the ticks.
-std::string axis_json(const Axis& axis);
-
 /// The smallest round range that holds every finite value, 0 included where `from_zero`; [0, 1] of none.
 Axis linear_axis(std::string label, std::span<const double> values, bool from_zero);
 /// The same for the positive values, ending at powers of ten or, below two decades, at 1, 2 or 5 times one.

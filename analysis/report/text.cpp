@@ -1,5 +1,7 @@
 #include "analysis/report/text.hpp"
 
+#include "analysis/drawing/axis.hpp"
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -106,6 +108,14 @@ std::string json_numbers(std::span<const double> values) {
     text += json_number(value);
   }
   return text + "]";
+}
+
+std::string axis_json(const Axis& axis) {
+  std::string ticks;
+  for (const AxisTick& tick : axis.ticks())
+    ticks += fmt::format("{}[{:.4g},{}]", ticks.empty() ? "" : ",", tick.at, json_string(tick.text));
+  return fmt::format(R"({{"low":{},"high":{},"log":{},"label":{},"ticks":[{}]}})", axis.low, axis.high,
+                     axis.log, json_string(axis.label), ticks);
 }
 
 std::string base64(std::span<const std::uint8_t> bytes) {

@@ -7,6 +7,8 @@
 
 namespace kvreplay::report {
 
+struct Axis;
+
 /// Text for HTML and XML, between tags and in quoted attributes. What is no UTF-8, or a control character
 /// that XML has no place for, becomes U+FFFD.
 std::string escaped(std::string_view text);
@@ -25,6 +27,9 @@ std::string shown(double value);
 std::string json_number(double value);
 /// [a,b,...] of json_number().
 std::string json_numbers(std::span<const double> values);
+
+/// For the page's script: the range and the ticks.
+std::string axis_json(const Axis& axis);
 
 std::string base64(std::span<const std::uint8_t> bytes);
 /// Little-endian float32, as base64.

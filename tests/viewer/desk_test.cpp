@@ -29,7 +29,7 @@ int endless(JobControl& job) {
   }
 }
 
-Question named(const std::string& key) {
+Question named(const Key& key) {
   Question question;
   question.key = key;
   question.title = key;
@@ -119,7 +119,7 @@ TEST_CASE("the desk takes urgent questions first, and serves a hand while long w
 
 TEST_CASE("an answer of the same slot stands in while the newest question is open") {
   Desk desk({1, std::size_t{1} << 20, {}});
-  Question first = named("slider/1"), second = named("slider/2");
+  Question first = named({"slider", 1}), second = named({"slider", 2});
   first.slot = second.slot = "slider";
   desk.ask<int>(first, [](JobControl&) { return 1; });
   REQUIRE(desk.wait_idle(10min));
@@ -165,14 +165,14 @@ TEST_CASE("the desk tells errors as one line until they are forgotten") {
 
 TEST_CASE("a job cancelled by hand stays cancelled until it is forgotten") {
   Desk desk({1, std::size_t{1} << 20, {}});
-  desk.ask<int>(named("run1/x"), endless);
-  desk.cancel("run1/x");
+  desk.ask<int>(named({"run", 1, "x"}), endless);
+  desk.cancel({"run", 1, "x"});
   REQUIRE(desk.wait_idle(10min));
-  CHECK(desk.ask<int>(named("run1/x"), endless).error == "cancelled");
-  desk.forget("run1/");
-  desk.ask<int>(named("run1/x"), [](JobControl&) { return 1; });
+  CHECK(desk.ask<int>(named({"run", 1, "x"}), endless).error == "cancelled");
+  desk.forget({"run", 1});
+  desk.ask<int>(named({"run", 1, "x"}), [](JobControl&) { return 1; });
   REQUIRE(desk.wait_idle(10min));
-  CHECK(*desk.ask<int>(named("run1/x"), endless) == 1);
+  CHECK(*desk.ask<int>(named({"run", 1, "x"}), endless) == 1);
 }
 
 TEST_CASE("a question that is asked again while its cancelled job still runs gets its own answer") {

@@ -265,7 +265,7 @@ TEST_CASE("what if: settings that rank differently have different keys") {
   all.back().on_future = true;
   all.push_back(settings_of("greedy_exact"));
   all.back().window = 7;
-  std::set<std::string> keys;
+  std::set<Key> keys;
   for (const WhatIfSettings& settings : all) keys.insert(score_key(what_if_plan(settings, dump)));
   CHECK(keys.size() == all.size());
 }

@@ -13,10 +13,19 @@
 #include <utility>
 
 namespace kvreplay::viewer {
+namespace {
+
+template <std::size_t... kind>
+std::array<std::unique_ptr<Panel>, kPanels.size()> make_panels(std::index_sequence<kind...>) {
+  return {make_panel<static_cast<PanelKind>(kind)>()...};
+}
+
+}  // namespace
 
 App::App(AppOptions options)
     : options_(std::move(options)),
       desk_({options_.threads, options_.cache_bytes, options_.wake}),
+      panels_(make_panels(std::make_index_sequence<kPanels.size()>())),
       dark_(options_.dark),
       text_points_(options_.text_points) {
   state_.begin_with(cameras());
@@ -63,11 +72,10 @@ void App::reload(bool only_changed) {
 /// Runs are opened by jobs: checking the files of a large dump takes a moment.
 void App::take_opened() {
   std::erase_if(opening_, [&](const Opening& opening) {
-    Question question;
-    question.key = fmt::format("open/{}", opening.id);
-    question.title = "Opening " + opening.path.string();
-    question.urgency = Urgency::now;
-    question.lasting = true;
+    const Question question{.key = {"open", opening.id},
+                            .title = "Opening " + opening.path.string(),
+                            .urgency = Urgency::now,
+                            .lasting = true};
     const auto answer = desk_.ask<std::shared_ptr<const Run>>(
         question, [path = opening.path, id = opening.id](JobControl&) { return Run::open(path, id); });
     if (answer.pending) return false;

@@ -49,7 +49,7 @@ class App final : public Client {
   AppState& state() { return state_; }
   Desk& desk() { return desk_; }
   Layout& layout() { return layout_; }
-  Panel& panel(PanelKind kind) { return *panels_[static_cast<std::size_t>(kind)]; }
+  Panel& panel(PanelKind kind) const { return *panels_[static_cast<std::size_t>(kind)]; }
   /// Where the panel was drawn in the last frame, in pixels; empty where it was not.
   const Area& area(PanelKind kind) const { return areas_[static_cast<std::size_t>(kind)]; }
   PanelKind focused() const { return focused_; }
@@ -117,7 +117,7 @@ class App final : public Client {
   AppState state_;
   Desk desk_;
   Layout layout_ = Layout::standard();
-  Panels panels_ = make_panels();
+  std::array<std::unique_ptr<Panel>, kPanels.size()> panels_;  ///< in the order of kPanels
   std::vector<Opening> opening_;
   std::vector<UserScore> adding_;
   std::string open_error_;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "viewer/model/camera.hpp"
+#include "viewer/model/key.hpp"
 
 #include <map>
 #include <string>
@@ -16,7 +17,7 @@ struct HeatmapLinks {
     AxisView axis;
     int pixels = 1;
   };
-  std::map<std::string, Shared> columns;  ///< by what joins them: HeatmapContent::link
+  std::map<Key, Shared> columns;  ///< by HeatmapContent::link
   bool locked = false;
   std::map<std::string, std::pair<float, float>> ranges;  ///< by unit
 };

@@ -20,12 +20,11 @@ std::size_t bytes_of(const QueryHeadSummary& one) {
 Answer<QueryHeadSummary> ask_query_head(PanelContext& context, const ComparedHead& head, Index query_head) {
   const std::shared_ptr<const Run>& run = context.state.run();
   const Index window = context.state.comparison.window;
-  Question question;
-  question.key = fmt::format("{}query_head_summary/{}/{}/{}/{}", run->key(),
-                             run->dump() != nullptr ? window : 0, head.layer, head.kv_head, query_head);
-  question.title =
-      fmt::format("Token metrics, layer {} head {} query head {}", head.layer, head.kv_head, query_head);
-  question.all_cores = true;
+  const Question question{.key = {run->key(), "query_head_summary", run->dump() != nullptr ? window : 0,
+                                  head.layer, head.kv_head, query_head},
+                          .title = fmt::format("Token metrics, layer {} head {} query head {}", head.layer,
+                                               head.kv_head, query_head),
+                          .all_cores = true};
   return context.desk.ask<QueryHeadSummary>(
       question, [run, window, layer = head.layer, kv_head = head.kv_head, query_head](JobControl& job) {
         HeadSummaryOptions options;
@@ -50,10 +49,6 @@ Answer<QueryHeadSummary> ask_query_head(PanelContext& context, const ComparedHea
 std::string ComparedHead::title() const {
   return query_head ? fmt::format("layer {} head {} query head {}", layer, kv_head, *query_head)
                     : fmt::format("layer {} head {}", layer, kv_head);
-}
-
-std::string ComparedHead::csv_prefix() const {
-  return fmt::format("{},{},{},", layer, kv_head, query_head ? std::to_string(*query_head) : std::string());
 }
 
 std::optional<MetricSet> compared_metrics(const AppState& state) {
@@ -81,7 +76,6 @@ ComparedHead ask_compared_head(PanelContext& context) {
   ComparedHead head;
   head.layer = selection.layer;
   head.kv_head = selection.kv_head;
-  head.key = fmt::format("{}/{}/{}", context.state.comparison.window, head.layer, head.kv_head);
   if (group > 1) head.whose = fmt::format("sum of {} query heads", group);
   if (group > 1 && selection.query_head) {
     const Answer<QueryHeadSummary> own = ask_query_head(context, head, *selection.query_head);
@@ -91,11 +85,12 @@ ComparedHead ask_compared_head(PanelContext& context) {
       head.summary.error = own.error;
       head.query_head = selection.query_head;
       head.whose = fmt::format("query head {}", *selection.query_head);
-      head.key += fmt::format("/{}", *selection.query_head);
+      head.key = {context.state.comparison.window, head.layer, head.kv_head, head.query_head};
       return head;
     }
     head.whose += ": these results hold no single ones";
   }
+  head.key = {context.state.comparison.window, head.layer, head.kv_head, head.query_head};
   head.summary = ask_summary(context, head.layer, head.kv_head, Urgency::soon);
   return head;
 }

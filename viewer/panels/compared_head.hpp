@@ -24,10 +24,9 @@ struct ComparedHead {
   Index layer = 0, kv_head = 0;
   std::optional<Index> query_head;  ///< whose metrics these are, 0..G-1; empty: the group's
   std::string whose;  ///< "query head 1", "sum of 2 query heads"; empty where the group is one head
-  std::string key;    ///< for the keys of questions about it
+  Key key;            ///< for the keys of questions about it
 
-  std::string title() const;       ///< "layer 3 head 1 query head 0"
-  std::string csv_prefix() const;  ///< "3,1,0,", the columns layer, kv_head and query_head
+  std::string title() const;  ///< "layer 3 head 1 query head 0"
 };
 ComparedHead ask_compared_head(PanelContext& context);
 
@@ -38,20 +37,20 @@ class ComparedFacts {
   /// `compute(summary, job)` makes the facts; `key` says all else that they depend on. False where there is
   /// nothing to show, an error or a hint having said why.
   template <class Compute>
-  bool look(PanelContext& context, const std::string& key, const std::string& title, Compute compute);
+  bool look(PanelContext& context, const Key& key, const std::string& title, Compute compute);
 
   /// Those of the last look(); null before.
   const Facts* get() const { return facts_.get(); }
   /// The same where they are of this run.
   const Facts* of(const Run* run) const { return run != nullptr && run->key() == run_ ? get() : nullptr; }
   const ComparedHead& head() const { return head_; }  ///< whose they are
-  const std::string& run() const { return run_; }     ///< its key
+  const Key& run() const { return run_; }             ///< its key
   bool pending() const { return pending_; }
 
  private:
   std::shared_ptr<const Facts> facts_;
   ComparedHead head_;
-  std::string run_;
+  Key run_;
   bool pending_ = false;
 };
 
@@ -60,19 +59,16 @@ void draw_no_facts(const std::string& error);
 
 template <class Facts>
 template <class Compute>
-bool ComparedFacts<Facts>::look(PanelContext& context, const std::string& key, const std::string& title,
+bool ComparedFacts<Facts>::look(PanelContext& context, const Key& key, const std::string& title,
                                 Compute compute) {
   const Run& run = *context.state.run();
   ComparedHead head = ask_compared_head(context);
   Answer<Facts> answer;
   answer.error = head.summary.error;
   if (head.summary && head.summary->tokens != nullptr) {
-    Question question;
-    question.key = run.key() + key + "/" + head.key;
-    question.title = title + ", " + head.title();
-    question.all_cores = true;
     answer = context.desk.ask<Facts>(
-        question, [values = head.summary.value, compute](JobControl& job) { return compute(values, job); });
+        {.key = {run.key(), key, head.key}, .title = title + ", " + head.title(), .all_cores = true},
+        [values = head.summary.value, compute](JobControl& job) { return compute(values, job); });
   }
   pending_ = !answer;
   if (answer) {

@@ -11,7 +11,7 @@
 namespace kvreplay::viewer {
 
 struct HeadGridContent {
-  std::string key;  ///< says all that the values depend on
+  Key key;  ///< says all that the values depend on
   std::string quantity, unit;
   bool is_signed = false;
   std::function<double(Index head)> value;  ///< heads numbered row-major over [layers, n_kv]; NaN: none
@@ -30,7 +30,7 @@ class HeadGrid {
 
  private:
   HeatmapView heatmap_;
-  std::string key_;
+  Key key_;
   std::map<TileKey, std::shared_ptr<const Tile>> tiles_;
 };
 

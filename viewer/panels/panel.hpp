@@ -7,7 +7,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include <array>
 #include <imgui.h>
 #include <memory>
 #include <string>
@@ -44,9 +43,5 @@ class Panel {
 /// by the linker.
 template <PanelKind kind>
 std::unique_ptr<Panel> make_panel();
-
-/// In the order of kPanels.
-using Panels = std::array<std::unique_ptr<Panel>, kPanels.size()>;
-Panels make_panels();
 
 }  // namespace kvreplay::viewer

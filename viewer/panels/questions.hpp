@@ -25,6 +25,6 @@ Answer<HeadSummary> ask_summary(PanelContext& context, Index layer, Index kv_hea
 /// is preceded by the last one given in `slot` (empty: none). Where the setting cannot be followed, `error`
 /// says why.
 Answer<WhatIf> ask_what_if(PanelContext& context, const WhatIfSettings& settings, Index layer, Index kv_head,
-                           Urgency urgency, const std::string& slot);
+                           Urgency urgency, const Key& slot);
 
 }  // namespace kvreplay::viewer

@@ -20,13 +20,12 @@ MetricSet available_metrics(const Run& run) {
 Answer<HeadSummary> ask_summary(PanelContext& context, Index layer, Index kv_head, Urgency urgency) {
   const std::shared_ptr<const Run>& run = context.state.run();
   const Index window = context.state.comparison.window;
-  Question question;
   const bool with_tokens = urgency != Urgency::background;
-  question.key = fmt::format("{}summary{}/{}/{}/{}", run->key(), with_tokens ? "" : "-figures",
-                             run->dump() != nullptr ? window : 0, layer, kv_head);
-  question.title = fmt::format("Token metrics, layer {} head {}", layer, kv_head);
-  question.urgency = urgency;
-  question.all_cores = with_tokens;
+  const Question question{
+      .key = {run->key(), "summary", with_tokens, run->dump() != nullptr ? window : 0, layer, kv_head},
+      .title = fmt::format("Token metrics, layer {} head {}", layer, kv_head),
+      .urgency = urgency,
+      .all_cores = with_tokens};
   return context.desk.ask<HeadSummary>(question, [run, window, layer, kv_head, with_tokens](JobControl& job) {
     HeadSummaryOptions options;
     options.window = window;

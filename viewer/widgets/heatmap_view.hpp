@@ -38,7 +38,7 @@ struct Strip {
 
 /// What a heatmap shows in this frame.
 struct HeatmapContent {
-  std::string key;  ///< says all that the values depend on
+  Key key;  ///< says all that the values depend on
   MatrixSize size;
   /// The tile or what is known of it; called for tiles in view. `value` without `pending` is final.
   std::function<Answer<Tile>(const TileKey&)> tile;
@@ -59,7 +59,7 @@ struct HeatmapContent {
   bool outline_cell = false;  ///< marks the cell that is selected, not its whole row and column
   std::optional<Index> hover_row, hover_column;  ///< where the mouse is in another panel
   std::optional<Strip> column_strip, row_strip;  ///< above and at the right of the map, where there is room
-  std::string link;  ///< heatmaps of one link share their columns' view where views are joined
+  Key link;          ///< heatmaps of one link share their columns' view where views are joined
   std::string hint;  ///< shown in place of an empty matrix
 };
 
@@ -152,7 +152,7 @@ class HeatmapView {
   bool moved_ = false;  // since the last frame, by hand or by an action: joined views follow
 
   HeatmapImage image_;  // as drawn last
-  std::string key_;
+  Key key_;
   TileMap tiles_;
   TileStats known_;
   bool complete_ = false;          // every tile in view is there, if only as a first look

@@ -78,15 +78,12 @@ std::optional<std::string> why_not(const BudgetSettings& settings, const Dump& d
   return std::nullopt;
 }
 
-std::string order_key(const BudgetPlan& plan) {
+Key order_key(const BudgetPlan& plan) {
   const Order& order = plan.orders.front();
-  return fmt::format("{}/sinks {}/recent {}", order.name, order.rule.sinks, order.rule.recent);
+  return {order.name, order.rule.sinks, order.rule.recent};
 }
 
-std::string curves_key(const BudgetPlan& plan) {
-  return fmt::format("{}/lower {}{}", order_key(plan), plan.lower,
-                     plan.normalise_by_layer ? "/by layer" : "");
-}
+Key curves_key(const BudgetPlan& plan) { return {order_key(plan), plan.lower, plan.normalise_by_layer}; }
 
 HeadWorth head_worth(const HeadGroup<float>& group, const BudgetPlan& plan, JobControl& job) {
   const Vector<double> importance = future_importance(group, job.workers());

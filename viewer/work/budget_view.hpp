@@ -37,8 +37,8 @@ BudgetSettings budget_settings(const nlohmann::json& json, const std::string& wh
 BudgetPlan budget_view_plan(const BudgetSettings& settings, const Dump& dump);
 std::optional<std::string> why_not(const BudgetSettings& settings, const Dump& dump);
 /// What head_worth() depends on besides the head, and what budget_curves() depends on.
-std::string order_key(const BudgetPlan& plan);
-std::string curves_key(const BudgetPlan& plan);
+Key order_key(const BudgetPlan& plan);
+Key curves_key(const BudgetPlan& plan);
 
 /// A head's tokens in the order's order, most wanted first: 20 l bytes, of which 8 x 2 l are these numbers.
 struct HeadWorth {

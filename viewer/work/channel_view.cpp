@@ -138,13 +138,10 @@ bool all_keys_recent(const ChannelSettings& settings, Index l) {
   return l > 0 && settings.recent.value_or(default_recent(settings.semantics)) >= l;
 }
 
-std::string basis_key(const ChannelPlan& plan) {
+Key basis_key(const ChannelPlan& plan) {
   const ChannelSetting& setting = plan.setting;
-  std::string key =
-      fmt::format("{}/recent {}/window {}", name_of(setting.semantics), setting.recent, setting.window);
-  if (setting.protection)
-    key += fmt::format("/protect {}:{}", setting.protection->least, setting.protection->most);
-  return key;
+  const Key key(setting.semantics, setting.recent, setting.window);
+  return setting.protection ? Key(key, setting.protection->least, setting.protection->most) : key;
 }
 
 ChannelHead channel_head(const HeadGroup<float>& group, const ChannelPlan& plan, JobControl& job) {

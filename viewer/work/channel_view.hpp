@@ -35,7 +35,7 @@ std::optional<std::string> why_not(const ChannelSettings& settings, const Dump& 
 /// not.
 bool all_keys_recent(const ChannelSettings& settings, Index l);
 /// What channel_head() and channel_outputs() depend on besides the head.
-std::string basis_key(const ChannelPlan& plan);
+Key basis_key(const ChannelPlan& plan);
 
 /// What serves every ratio and method. 3 d^2 numbers of 8 bytes a part.
 struct ChannelHead {

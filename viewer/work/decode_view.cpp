@@ -83,12 +83,10 @@ DecodeOutputs decode_outputs(const HeadGroup<float>& group, JobControl& job) {
   return {decode_full_outputs(group, job.workers())};
 }
 
-std::string starts_key(const DecodePlan& decode) {
-  std::string key =
-      decode.plan.decode_window ? fmt::format("last {} steps", *decode.plan.decode_window) : "all steps";
+Key starts_key(const DecodePlan& decode) {
+  Key key(decode.plan.decode_window);
   for (const EvictionCase& which : decode.plan.cases)
-    key += fmt::format("/{} {} window {}", which.decode_name(), which.semantics,
-                       decode.plan.runs[*which.run].rules.front().window);
+    key = {key, which.decode_name(), which.semantics, decode.plan.runs[*which.run].rules.front().window};
   return key;
 }
 

@@ -46,7 +46,7 @@ struct DecodeStarts {
   std::vector<Matrix<double>> scores;  ///< [cases], decode_start_scores()
 };
 /// What it depends on besides the head.
-std::string starts_key(const DecodePlan& plan);
+Key starts_key(const DecodePlan& plan);
 DecodeStarts decode_starts(const HeadGroup<float>& group, const DecodePlan& plan, JobControl& job);
 
 struct DecodeRun {

@@ -69,7 +69,7 @@ struct Desk::State {
   }
 
   void work(Urgency patience);
-  void run(std::unique_lock<std::mutex>& lock, std::string key);
+  void run(std::unique_lock<std::mutex>& lock, Key key);
   void abandon(const Entry& entry);
   void note(const Entry& entry, std::string error, bool was_cancelled);
   void make_room();
@@ -79,8 +79,8 @@ struct Desk::State {
   int cores = 1;
   mutable std::mutex mutex;
   std::condition_variable work_there, settled;
-  std::unordered_map<std::string, Entry> entries;
-  std::unordered_map<std::string, LastOfSlot> slots;
+  std::unordered_map<Key, Entry> entries;
+  std::unordered_map<Key, LastOfSlot> slots;
   std::deque<Done> log;
   std::string failure;  // the newest that was not taken
   std::uint64_t frame = 1, order = 0, version = 0;
@@ -122,7 +122,7 @@ void Desk::State::work(Urgency patience) {
 
 /// `key` is a copy: its entry may be erased while the job runs.
 void Desk::State::run(std::unique_lock<std::mutex>& lock,
-                      std::string key) {  // NOLINT(performance-unnecessary-value-param)
+                      Key key) {  // NOLINT(performance-unnecessary-value-param)
   Entry& waiting_entry = entries.at(key);
   // Shared with the entry: an entry that is abandoned meanwhile leaves the job its own end.
   const std::shared_ptr<JobControl> job(new JobControl(waiting_entry.question.all_cores ? cores : 1));
@@ -195,7 +195,7 @@ void Desk::State::note(const Entry& entry, std::string error, bool was_cancelled
 /// Drops the answers that were asked for longest ago, but none that the last two frames asked for.
 void Desk::State::make_room() {
   if (bytes <= options.cache_bytes) return;
-  std::vector<std::pair<std::pair<std::uint64_t, std::uint64_t>, std::string>> oldest;
+  std::vector<std::pair<std::pair<std::uint64_t, std::uint64_t>, Key>> oldest;
   for (const auto& [key, entry] : entries)
     if (entry.stage == Stage::answered && entry.frame + 1 < frame)
       oldest.push_back({{entry.frame, entry.order}, key});
@@ -226,7 +226,7 @@ Desk::Untyped Desk::ask_untyped(const Question& question, std::type_index type,
 
   Untyped found;
   if (entry.type != type) {
-    found.error = "two kinds of answers to one question: " + question.key;
+    found.error = "two kinds of answers to one question: " + question.title;
     return found;
   }
   if (entry.stage == State::Stage::answered) {
@@ -292,7 +292,7 @@ std::vector<Desk::Done> Desk::log() const {
   return {state_->log.begin(), state_->log.end()};
 }
 
-void Desk::cancel(const std::string& key) {
+void Desk::cancel(const Key& key) {
   const std::lock_guard lock(state_->mutex);
   const auto it = state_->entries.find(key);
   if (it == state_->entries.end()) return;
@@ -306,14 +306,14 @@ void Desk::cancel(const std::string& key) {
   ++state_->version;
 }
 
-void Desk::forget(const std::string& key_prefix) {
+void Desk::forget(const Key& first) {
   const std::lock_guard lock(state_->mutex);
   std::erase_if(state_->entries, [&](auto& item) {
-    if (!item.first.starts_with(key_prefix)) return false;
+    if (!item.first.begins_with(first)) return false;
     state_->abandon(item.second);
     return true;
   });
-  std::erase_if(state_->slots, [&](const auto& item) { return item.first.starts_with(key_prefix); });
+  std::erase_if(state_->slots, [&](const auto& item) { return item.first.begins_with(first); });
   ++state_->version;
 }
 

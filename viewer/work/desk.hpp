@@ -1,6 +1,7 @@
 #pragma once
 
 #include "sim/schedule.hpp"
+#include "viewer/model/key.hpp"
 
 #include <atomic>
 #include <chrono>
@@ -47,12 +48,13 @@ class JobControl {
 };
 
 struct Question {
-  std::string key;    ///< everything the answer depends on, the kind of question included
-  std::string title;  ///< for the list of jobs: "Token metrics, layer 3 head 1"
+  /// Everything the answer depends on, after the run the kind of question: Key(run.key(), "figures", ...).
+  Key key = {};
+  std::string title = {};  ///< for the list of jobs: "Token metrics, layer 3 head 1"
   Urgency urgency = Urgency::soon;
   /// Questions of one slot follow each other (a slider that moves): while the newest is open, the last answer
   /// given in the slot stands in for it. Empty: none.
-  std::string slot;
+  Key slot = {};
   /// Computed to its end even if nobody asks any more.
   bool lasting = false;
   /// For jobs that gain from all cores at once.
@@ -106,7 +108,8 @@ class Desk {
   void next_frame();
 
   struct Job {
-    std::string key, title;
+    Key key;
+    std::string title;
     bool running = false;
     double progress = 0;
     double seconds = 0;  ///< since it started
@@ -127,9 +130,9 @@ class Desk {
   /// The newest failure since the last call; empty where there is none.
   std::string take_failure();
 
-  void cancel(const std::string& key);  ///< stays cancelled until forgotten: asking again says so
-  /// Drops what is known of keys that begin so, running jobs among them; they may be asked anew.
-  void forget(const std::string& key_prefix);
+  void cancel(const Key& key);  ///< stays cancelled until forgotten: asking again says so
+  /// Drops what is known of keys that begin with this one, running jobs among them; they may be asked anew.
+  void forget(const Key& first);
   void forget_errors();
 
   std::size_t cached_bytes() const;

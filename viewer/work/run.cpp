@@ -98,8 +98,6 @@ void Run::open_dump_of_results() {
   }
 }
 
-std::string Run::key() const { return "run" + std::to_string(id_) + "/"; }
-
 const std::optional<TokenLabels>& Run::labels() const {
   static const std::optional<TokenLabels> none;
   return dump_ ? dump_->tokens() : none;

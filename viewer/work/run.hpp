@@ -2,6 +2,7 @@
 
 #include "data/dump.hpp"
 #include "sim/head_group.hpp"
+#include "viewer/model/key.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -31,7 +32,7 @@ class Run {
 
   int id() const { return id_; }
   /// "run<id>/": what the keys of all questions about it begin with.
-  std::string key() const;
+  Key key() const { return {"run", id_}; }
   const std::filesystem::path& path() const { return path_; }
   const std::string& name() const { return name_; }  ///< the folder's name
   const std::string& model() const { return model_; }

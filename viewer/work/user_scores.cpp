@@ -18,8 +18,7 @@ UserScore made(std::string name, const fs::path& file) {
   UserScore score{std::move(name), fs::absolute(file).lexically_normal(), {}};
   std::error_code ignored;
   const auto time = fs::last_write_time(score.file, ignored);
-  if (!ignored)
-    score.version = fmt::format("{}/{}", time.time_since_epoch().count(), fs::file_size(score.file, ignored));
+  if (!ignored) score.version = {time.time_since_epoch().count(), fs::file_size(score.file, ignored)};
   return score;
 }
 
@@ -56,10 +55,9 @@ UserScoreValues read_user_score(const UserScore& score, const DumpShape& shape) 
 
 Answer<UserScoreValues> ask_user_score(Desk& desk, const std::shared_ptr<const Run>& run,
                                        const UserScore& score, Urgency urgency) {
-  Question question;
-  question.key = run->key() + "user_score/" + score.key();
-  question.title = "Score " + score.file.string();
-  question.urgency = urgency;
+  const Question question{.key = {run->key(), "user_score", score.key()},
+                          .title = "Score " + score.file.string(),
+                          .urgency = urgency};
   return desk.ask<UserScoreValues>(
       question, [run, score](JobControl&) { return read_user_score(score, run->shape()); });
 }

@@ -18,12 +18,12 @@ namespace kvreplay::viewer {
 struct UserScore {
   std::string name;
   std::filesystem::path file;  ///< absolute
-  std::string version;         ///< another one whenever the file was another when it was named
+  Key version;                 ///< another one whenever the file was another when it was named
 
   /// NAME=FILE, as the command takes it.
   std::string item() const { return name + "=" + file.string(); }
   /// For the keys of questions.
-  std::string key() const { return item() + "/" + version; }
+  Key key() const { return {item(), version}; }
 };
 
 /// Of "NAME=FILE.npy". Throws InputError where it is not of this form; all else is found when it is read.

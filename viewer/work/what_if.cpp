@@ -75,17 +75,15 @@ std::optional<std::string> why_not(const WhatIfSettings& settings, const Dump& d
   return std::nullopt;
 }
 
-std::string score_key(const EvictionPlan& plan) {
+Key score_key(const EvictionPlan& plan) {
   const EvictionRule& rule = rule_of(plan);
-  std::string key(rule.policy.given ? "given" : rule.metric ? name_of(*rule.metric) : "position");
-  if (needs_rows(rule)) key += fmt::format("/window {}", rule.window);
+  Key key(rule.policy.given.has_value(), rule.metric, rule.per_visible_row, rule.shared_by_layer,
+          rule.policy.base == Base::exchange);
+  if (needs_rows(rule)) key = {key, "window", rule.window};
   if (rule.policy.start.value_or(rule.policy.base) == Base::expected_attention)
-    key += fmt::format("/epsilon {}{}", rule.epsilon, rule.project_values ? " projected" : "");
-  if (rule.per_visible_row) key += "/mean";
-  if (rule.shared_by_layer) key += "/layer";
+    key = {key, "epsilon", rule.epsilon, rule.project_values};
   const Rows rows = plan.on_future ? plan.future : plan.window;
-  if (searches_greedily(rule.policy)) key += fmt::format("/greedy on {} to {}", rows.begin, rows.end);
-  if (rule.policy.base == Base::exchange) key += "/exchange";
+  if (searches_greedily(rule.policy)) key = {key, "greedy", rows.begin, rows.end};
   return key;
 }
 

@@ -40,7 +40,7 @@ std::optional<std::string> why_not(const WhatIfSettings& settings, const Dump& d
 
 /// What the ranking depends on besides the head and a score of the user's: settings that share it share their
 /// rankings. Never the budget, the pooling or a pin.
-std::string score_key(const EvictionPlan& plan);
+Key score_key(const EvictionPlan& plan);
 /// Whether one ranking serves all heads of a layer, so that what_if_layer() is asked first.
 bool ranks_by_layer(const EvictionPlan& plan);
 /// Whether the ranking is a search that takes seconds at l = 4096.

@@ -32,8 +32,7 @@ std::vector<std::size_t> places(std::size_t end) {
 }  // namespace
 
 void BudgetPlot::take_curves(const BudgetPlotContent& content, BudgetFigures& source) {
-  const std::string key =
-      fmt::format("{}/{}", content.key, content.heads > kMostCurves ? content.selected : Index{-1});
+  const Key key(content.key, content.heads > kMostCurves ? content.selected : Index{-1});
   if (key_ == key) return;
   key_ = key;
   curves_.assign(static_cast<std::size_t>(content.heads), {});

@@ -10,7 +10,7 @@
 namespace kvreplay::viewer {
 
 struct BudgetPlotContent {
-  std::string key;  ///< says all that the curves depend on
+  Key key;  ///< says all that the curves depend on
   Index heads = 0, selected = 0;
   std::string title;  ///< of the loss axis
   /// What a method gives the selected head.
@@ -35,7 +35,7 @@ class BudgetPlot {
   };
   void take_curves(const BudgetPlotContent& content, BudgetFigures& source);
 
-  std::string key_;
+  Key key_;
   std::vector<Curve> curves_;
   double low_ = 1e-3, high_ = 1;  ///< of all losses shown
   Index l_ = 1;

@@ -21,11 +21,9 @@ void bring_into(std::string& choice, const std::vector<std::string>& choices) {
 void BudgetResultSource::look(PanelContext& context, std::string& order, std::string& sigma) {
   const std::shared_ptr<const Run>& run = context.state.run();
   heads_ = run->shape().layers * run->shape().n_kv;
-  Question question;
-  question.key = run->key() + "budget_results";
-  question.title = "Budgets of " + run->name();
-  const auto table =
-      context.desk.ask<BudgetResults>(question, [run](JobControl&) { return read_budgets(*run->results()); });
+  const auto table = context.desk.ask<BudgetResults>(
+      {.key = {run->key(), "budget_results"}, .title = "Budgets of " + run->name()},
+      [run](JobControl&) { return read_budgets(*run->results()); });
   results_ = table.value;
   division_ = nullptr;
   pending_ = table.pending;
@@ -35,16 +33,15 @@ void BudgetResultSource::look(PanelContext& context, std::string& order, std::st
   bring_into(sigma, sigmas(order));
   division_ = results_->find(order, sigma);
 
-  const std::string key = fmt::format("{}budget_result_curves/{}", run->key(), order);
-  question.key = key;
-  question.title = fmt::format("Loss curves of {}", order);
+  const Key key(run->key(), "budget_result_curves", order);
   const auto curves = context.desk.ask<BudgetResultCurves>(
-      question, [run, order](JobControl&) { return read_budget_curves(*run->results(), order); });
+      {.key = key, .title = fmt::format("Loss curves of {}", order)},
+      [run, order](JobControl&) { return read_budget_curves(*run->results(), order); });
   pending_ = pending_ || curves.pending;
   if (error_.empty()) error_ = curves.error;
   curves_ = curves.value;
   if (curves_ == nullptr) {
-    curves_key_.clear();
+    curves_key_ = {};
   } else if (curves_key_ != key) {
     curves_key_ = key;
     ++version_;

@@ -31,7 +31,7 @@ class BudgetResultSource final : public BudgetFigures {
   std::shared_ptr<const BudgetResults> results_;
   const BudgetResults::Division* division_ = nullptr;  // within results_
   std::shared_ptr<const BudgetResultCurves> curves_;
-  std::string curves_key_;
+  Key curves_key_;
   Index heads_ = 0;
 };
 

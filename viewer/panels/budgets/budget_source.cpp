@@ -27,8 +27,7 @@ void BudgetSource::look(PanelContext& context, const BudgetSettings& settings) {
     run_key_ = run->key();
     if (other_run) {
       plan_ = nullptr;
-      order_key_.clear();
-      curves_key_.clear();
+      order_key_ = curves_key_ = {};
       curves_ = nullptr;
       methods_.clear();
       worths_.assign(count, nullptr);
@@ -68,11 +67,10 @@ void BudgetSource::ask_heads(PanelContext& context, Index selected) {
   const auto ask = [&](Index head, Urgency urgency) {
     std::shared_ptr<const HeadWorth>& worth = worths_[static_cast<std::size_t>(head)];
     if (worth != nullptr) return;
-    Question question;
     const Index layer = head / n_kv, g = head % n_kv;
-    question.key = fmt::format("{}budget_worth/{}/{}/{}", run->key(), order_key_, layer, g);
-    question.title = fmt::format("Loss of layer {} head {}", layer, g);
-    question.urgency = urgency;
+    const Question question{.key = {run->key(), "budget_worth", order_key_, layer, g},
+                            .title = fmt::format("Loss of layer {} head {}", layer, g),
+                            .urgency = urgency};
     const auto answer = context.desk.ask<HeadWorth>(question, [run, plan = plan_, layer, g](JobControl& job) {
       return head_worth(*run->head(layer, g), *plan, job);
     });
@@ -92,9 +90,8 @@ void BudgetSource::ask_heads(PanelContext& context, Index selected) {
 void BudgetSource::ask_shares(PanelContext& context) {
   const std::shared_ptr<const Run>& run = context.state.run();
   if (missing_ == 0 && curves_ == nullptr) {
-    Question question;
-    question.key = fmt::format("{}budget_curves/{}", run->key(), curves_key_);
-    question.title = "Loss curves of all heads";
+    const Question question{.key = {run->key(), "budget_curves", curves_key_},
+                            .title = "Loss curves of all heads"};
     const auto answer =
         context.desk.ask<BudgetCurves>(question, [run, plan = plan_, worths = worths_](JobControl& job) {
           return budget_curves(*plan, run->shape(), worths, job);
@@ -115,12 +112,12 @@ void BudgetSource::ask_shares(PanelContext& context) {
   std::vector<Method> methods;
   for (std::size_t c = 0; c < plan_->cases.size(); ++c) {
     Method method{std::string(name_of(plan_->cases[c].method)), {}};
-    Question question;
-    question.key = fmt::format("{}budget_share/{}/{}/{}/{}", run->key(), curves_key_,
-                               name_of(plan_->semantics), plan_->cases[c].sigma, method.name);
-    question.title = fmt::format("Budgets of {}", method.name);
-    question.urgency = plan_->cases[c].method == kvreplay::Method::optimal ? Urgency::soon : Urgency::now;
-    question.slot = fmt::format("{}budget_share/{}", run->key(), method.name);
+    const bool takes_long = plan_->cases[c].method == kvreplay::Method::optimal;
+    const Key slot(run->key(), "budget_share", method.name);
+    const Question question{.key = {slot, curves_key_, plan_->semantics, plan_->cases[c].sigma},
+                            .title = fmt::format("Budgets of {}", method.name),
+                            .urgency = takes_long ? Urgency::soon : Urgency::now,
+                            .slot = slot};
     method.share =
         context.desk.ask<BudgetShare>(question, [plan = plan_, curves = curves_, c](JobControl& job) {
           return budget_share(*plan, c, *curves, job);

@@ -33,7 +33,7 @@ class BudgetSource final : public BudgetFigures {
   void ask_heads(PanelContext& context, Index selected);
   void ask_shares(PanelContext& context);
 
-  std::string run_key_, order_key_, curves_key_;
+  Key run_key_, order_key_, curves_key_;
   BudgetSettings settings_;
   std::shared_ptr<const BudgetPlan> plan_;
   std::vector<std::shared_ptr<const HeadWorth>> worths_;  // [layers, n_kv]

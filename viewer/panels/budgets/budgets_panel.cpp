@@ -1,4 +1,3 @@
-#include "analysis/results/csv.hpp"
 #include "data/error.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/panels/budgets/budget_controls.hpp"
@@ -10,6 +9,7 @@
 #include "viewer/panels/panel.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
+#include "viewer/work/csv_table.hpp"
 #include "viewer/work/policy_settings.hpp"
 
 #include <fmt/format.h>
@@ -133,9 +133,8 @@ void BudgetsPanel::draw_map(AppState& state, ImVec2 size) {
   content.empty = share == nullptr;
   content.hint = progress_of(*shown_);
   // Values and not their address: an answer may be dropped and another lie there.
-  content.key =
-      fmt::format("{}budget_map/{}/{}", state.run()->key(), method_,
-                  share != nullptr ? fmt::format("{}", fmt::join(share->budgets, " ")) : std::string());
+  content.key = {state.run()->key(), "budget_map", method_};
+  if (share != nullptr) content.key = {content.key, share->budgets};
   content.quantity = fmt::format("budget, {}", method_);
   content.unit = "tokens";
   content.value = [&](Index head) {
@@ -155,7 +154,7 @@ void BudgetsPanel::draw_map(AppState& state, ImVec2 size) {
 
 void BudgetsPanel::draw_plot(const Run& run, Index selected, ImVec2 size) {
   BudgetPlotContent content;
-  content.key = fmt::format("{}{}", run.key(), shown_->version());
+  content.key = {run.key(), shown_->version()};
   content.heads = shown_->heads();
   content.selected = selected;
   content.title = fmt::format("{}, layer {} head {}", by_layer_ ? "share of layer lost" : "loss",
@@ -175,19 +174,18 @@ std::string BudgetsPanel::csv(PanelContext& context) const {
   if (run == nullptr || !shown_->error().empty()) return {};
   const bool live = shown_ == &live_;
   if (live != (run->dump() != nullptr) || (live && live_.stale())) return {};
-  std::string text = "layer,kv_head,order,method,sigma,budget,loss\n";
+  CsvTable table("layer,kv_head,order,method,sigma,budget,loss");
   const Index n_kv = run->shape().n_kv;
   for (const std::string& method : methods_) {
     const BudgetShare* share = shown_->find(method);
     if (share == nullptr) continue;
     for (std::size_t h = 0; h < share->budgets.size(); ++h)
       if (!std::isnan(share->loss[h]))
-        text += fmt::format("{},{},{},{},{},{},{}\n", static_cast<Index>(h) / n_kv,
-                            static_cast<Index>(h) % n_kv, live ? settings_.order : stored_order_, method,
-                            live ? shortest(settings_.sigma) : stored_sigma_, share->budgets[h],
-                            shortest(share->loss[h]));
+        table.row(static_cast<Index>(h) / n_kv, static_cast<Index>(h) % n_kv,
+                  live ? settings_.order : stored_order_, method,
+                  live ? shortest(settings_.sigma) : stored_sigma_, share->budgets[h], share->loss[h]);
   }
-  return text.find('\n') + 1 < text.size() ? text : std::string();
+  return table.rows() > 0 ? table.text() : std::string();
 }
 
 nlohmann::json BudgetsPanel::save() const {

@@ -38,7 +38,7 @@ std::vector<Index> part_starts(const std::vector<Index>& partner) {
 
 }  // namespace
 
-void ChannelMatrix::show(const std::string& key, const Matrix<double>& matrix, bool normalised) {
+void ChannelMatrix::show(const Key& key, const Matrix<double>& matrix, bool normalised) {
   if (key == key_) return;
   key_ = key;
   tiles_.clear();

@@ -14,7 +14,7 @@ class ChannelMatrix {
  public:
   /// Takes another matrix where `key` is another one. Normalised: X_cd / sqrt(X_cc X_dd), nan where a channel
   /// has no weight of its own.
-  void show(const std::string& key, const Matrix<double>& matrix, bool normalised);
+  void show(const Key& key, const Matrix<double>& matrix, bool normalised);
   Index d() const { return values_.rows(); }
   double at(Index row, Index column) const { return values_(row, column); }
   /// Largest magnitude off the diagonal.
@@ -22,7 +22,7 @@ class ChannelMatrix {
   std::shared_ptr<const Tile> tile(const TileKey& key);
 
  private:
-  std::string key_;
+  Key key_;
   Matrix<double> values_;
   double largest_ = 0;
   std::map<TileKey, std::shared_ptr<const Tile>> tiles_;

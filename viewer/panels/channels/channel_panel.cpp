@@ -9,6 +9,7 @@
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 #include "viewer/work/channel_results.hpp"
+#include "viewer/work/csv_table.hpp"
 
 #include <fmt/format.h>
 
@@ -167,7 +168,7 @@ void ChannelPanel::draw_map(PanelContext& context, ImVec2 size) {
     matrix = &now_.outputs->outputs[std::min(part_, now_.outputs->outputs.size() - 1)];
   HeatmapContent c;
   c.size = {d, d};
-  c.key = fmt::format("{}/{}/{}/{}", now_.key, symbol(), part_, normalised_);
+  c.key = {now_.key, symbol(), part_, normalised_};
   if (matrix != nullptr) {
     matrix_.show(c.key, *matrix, normalised_);
   } else if (!now_.pending) {
@@ -250,10 +251,10 @@ std::string ChannelPanel::csv(PanelContext&) const {
   if (now_.head == nullptr || matrix_.d() == 0) return {};
   std::string name = outputs_ ? "output_interaction" : "interaction";
   if (normalised_) name += "_normalised";
-  std::string text = fmt::format("channel,other_channel,{}\n", name);
+  CsvTable table("channel,other_channel," + name);
   for (Index r = 0; r < matrix_.d(); ++r)
-    for (Index c = 0; c < matrix_.d(); ++c) text += fmt::format("{},{},{}\n", r, c, matrix_.at(r, c));
-  return text;
+    for (Index c = 0; c < matrix_.d(); ++c) table.row(r, c, matrix_.at(r, c));
+  return table.text();
 }
 
 nlohmann::json ChannelPanel::save() const {

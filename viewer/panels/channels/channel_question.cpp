@@ -21,14 +21,6 @@ std::vector<std::string> methods_of(const Dump& dump) {
   return methods;
 }
 
-Question question_of(std::string key, std::string title) {
-  Question question;
-  question.key = std::move(key);
-  question.title = std::move(title);
-  question.all_cores = true;
-  return question;
-}
-
 /// Takes an answer over as far as it goes.
 template <class T>
 void take(ChannelAnswers& all, std::shared_ptr<const T>& into, const Answer<T>& answer) {
@@ -42,9 +34,9 @@ ChannelAnswers ask_results(PanelContext& context, double ratio) {
   const Selection& selected = context.state.selection();
   ChannelAnswers all;
   all.layer = selected.layer;
-  all.key = fmt::format("{}channel_results/{}/{}", run->key(), selected.layer, selected.kv_head);
+  all.key = {run->key(), "channel_results", selected.layer, selected.kv_head};
   const Answer<ChannelRecord> record = context.desk.ask<ChannelRecord>(
-      question_of(all.key, fmt::format("Channels, layer {} head {}", selected.layer, selected.kv_head)),
+      {.key = all.key, .title = fmt::format("Channels, layer {} head {}", selected.layer, selected.kv_head)},
       [run, layer = selected.layer, kv_head = selected.kv_head](JobControl&) {
         return read_channels(*run->results(), layer, kv_head);
       });
@@ -81,29 +73,33 @@ ChannelAnswers ChannelQuestions::ask_dump(PanelContext& context, double ratio) c
   const Selection& selected = context.state.selection();
   const Index layer = selected.layer, kv_head = selected.kv_head;
   const std::shared_ptr<const ChannelPlan>& plan = settled_.plan;
-  const std::string place = fmt::format("{}/{}/{}", layer, kv_head, settled_.basis);
+  const Key place(layer, kv_head, settled_.basis);
   const std::string where = fmt::format("layer {} head {}", layer, kv_head);
   ChannelAnswers all;
   all.layer = layer;
-  all.key = run->key() + "channels/" + place;
+  all.key = {run->key(), "channels", place};
   take(all, all.head,
-       context.desk.ask<ChannelHead>(question_of(all.key, "Channel interaction, " + where),
-                                     [run, plan, layer, kv_head](JobControl& job) {
-                                       return channel_head(*run->head(layer, kv_head), *plan, job);
-                                     }));
+       context.desk.ask<ChannelHead>(
+           {.key = all.key, .title = "Channel interaction, " + where, .all_cores = true},
+           [run, plan, layer, kv_head](JobControl& job) {
+             return channel_head(*run->head(layer, kv_head), *plan, job);
+           }));
   if (all.head == nullptr) return all;
   take(all, all.outputs,
-       context.desk.ask<ChannelOutputs>(
-           question_of(run->key() + "channel_outputs/" + place, "Channels in the output space, " + where),
-           [run, plan, layer, kv_head, head = all.head](JobControl& job) {
-             return channel_outputs(*run->head(layer, kv_head), *plan, *head, job);
-           }));
+       context.desk.ask<ChannelOutputs>({.key = {run->key(), "channel_outputs", place},
+                                         .title = "Channels in the output space, " + where,
+                                         .all_cores = true},
+                                        [run, plan, layer, kv_head, head = all.head](JobControl& job) {
+                                          return channel_outputs(*run->head(layer, kv_head), *plan, *head,
+                                                                 job);
+                                        }));
   // Without the outputs most methods are known already.
-  Question question = question_of(
-      fmt::format("{}prunings/{}/{}/{}", run->key(), place, ratio, all.outputs != nullptr ? "all" : "some"),
-      fmt::format("Pruning {:.0f} % of channels, {}", 100 * ratio, where));
-  question.urgency = Urgency::now;
-  question.slot = run->key() + "prunings/" + place;
+  const Key slot(run->key(), "prunings", place);
+  const Question question{.key = {slot, ratio, all.outputs != nullptr},
+                          .title = fmt::format("Pruning {:.0f} % of channels, {}", 100 * ratio, where),
+                          .urgency = Urgency::now,
+                          .slot = slot,
+                          .all_cores = true};
   const Answer<ChannelPrunings> prunings = context.desk.ask<ChannelPrunings>(
       question, [run, plan, layer, kv_head, ratio, head = all.head, outputs = all.outputs](JobControl& job) {
         return channel_prunings(*run->head(layer, kv_head), *plan, *head, outputs.get(), ratio,

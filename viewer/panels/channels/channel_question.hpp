@@ -11,7 +11,7 @@ namespace kvreplay::viewer {
 
 /// What is known of the selected head's channels in this frame.
 struct ChannelAnswers {
-  std::string key;  ///< what `head` and `outputs` depend on
+  Key key;  ///< what `head` and `outputs` depend on
   Index layer = 0;
   std::shared_ptr<const ChannelHead> head;
   std::shared_ptr<const ChannelOutputs> outputs;    ///< null too where a run's results have none
@@ -30,10 +30,11 @@ class ChannelQuestions {
  private:
   /// Settings made into a plan, or why they cannot be.
   struct Settled {
-    std::string run;
+    Key run;
     ChannelSettings settings;
     std::shared_ptr<const ChannelPlan> plan;
-    std::string basis, error;
+    Key basis;
+    std::string error;
   };
   void settle(const Run& run, const ChannelSettings& settings);
   ChannelAnswers ask_dump(PanelContext& context, double ratio) const;

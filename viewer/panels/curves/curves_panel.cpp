@@ -7,6 +7,7 @@
 #include "viewer/panels/panel.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
+#include "viewer/work/csv_table.hpp"
 
 #include <fmt/format.h>
 
@@ -51,7 +52,7 @@ class CurvesPanel final : public Panel {
   std::array<bool, kCurveModes> log_{false, false, true};
   MetricSet hidden_ = hidden_at_first();
   PlotView view_;
-  std::string axes_;  // what view_ belongs to
+  Key axes_;  // what view_ belongs to
   ComparedFacts<ScoreCurves> shown_;
   std::optional<TokenMetric> pointed_, pointed_next_;  // under the mouse, in the plot or in the table
 };
@@ -150,8 +151,7 @@ void CurvesPanel::draw_plot(AppState& state, ImVec2 size) {
   const Theme& t = theme();
   const ScoreCurves& all = curves();
   const bool log = log_[static_cast<std::size_t>(mode_)];
-  const std::string axes =
-      fmt::format("{}{}/{}/{}", shown_.run(), name_of(all.reference), name_of(mode_), log);
+  const Key axes(shown_.run(), all.reference, mode_, log);
   if (std::exchange(axes_, axes) != axes) view_ = {};
 
   const std::vector<double> budgets(all.budgets.begin(), all.budgets.end());
@@ -251,13 +251,13 @@ void CurvesPanel::draw_table(AppState& state) {
 std::string CurvesPanel::csv(PanelContext& context) const {
   const ScoreCurves* all = shown_.of(context.state.run().get());
   if (all == nullptr) return {};
-  std::string text = "layer,kv_head,query_head,reference,score,budget,recall,mass,loss\n";
+  const ComparedHead& head = shown_.head();
+  CsvTable table("layer,kv_head,query_head,reference,score,budget,recall,mass,loss");
   for (const ScoreCurves::Curve& curve : all->curves)
     for (std::size_t i = 0; i < all->budgets.size(); ++i)
-      text +=
-          fmt::format("{}{},{},{},{},{},{}\n", shown_.head().csv_prefix(), name_of(all->reference),
-                      name_of(curve.score), all->budgets[i], curve.recall[i], curve.mass[i], curve.loss[i]);
-  return text;
+      table.row(head.layer, head.kv_head, head.query_head, name_of(all->reference), name_of(curve.score),
+                all->budgets[i], curve.recall[i], curve.mass[i], curve.loss[i]);
+  return table.text();
 }
 
 }  // namespace

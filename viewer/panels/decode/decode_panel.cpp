@@ -8,6 +8,7 @@
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/plot.hpp"
 #include "viewer/widgets/theme.hpp"
+#include "viewer/work/csv_table.hpp"
 #include "viewer/work/decode_results.hpp"
 
 #include <fmt/format.h>
@@ -232,17 +233,16 @@ void DecodePanel::draw_list(PanelContext& context) {
 std::string DecodePanel::csv(PanelContext& context) const {
   if (now_ == nullptr || now_->view == nullptr || now_->view->runs.empty()) return {};
   const Selection& selected = context.state.selection();
-  std::string text = "layer,kv_head,policy,phase,budget,step,position,output_error,cache_tokens\n";
+  CsvTable table("layer,kv_head,policy,phase,budget,step,position,output_error,cache_tokens");
   for (const DecodeRun& run : now_->view->runs) {
     const std::vector<Index> sizes = now_->fates.empty() ? std::vector<Index>() : cache_sizes(run);
     for (std::size_t s = 0; s < run.error.size(); ++s)
-      text += fmt::format("{},{},{},{},{},{},{},{},{}\n", selected.layer, selected.kv_head, run.policy,
-                          run.append_only ? "append-only" : "decode",
-                          run.budget > 0 ? fmt::format("{}", run.budget) : std::string(), s,
-                          run.first_step + static_cast<Index>(s), run.error[s],
-                          sizes.empty() ? std::string() : fmt::format("{}", sizes[s]));
+      table.row(selected.layer, selected.kv_head, run.policy, run.append_only ? "append-only" : "decode",
+                run.budget > 0 ? std::optional(run.budget) : std::nullopt, s,
+                run.first_step + static_cast<Index>(s), run.error[s],
+                sizes.empty() ? std::nullopt : std::optional(sizes[s]));
   }
-  return text;
+  return table.text();
 }
 
 void DecodePanel::load(const nlohmann::json& json) {

@@ -8,18 +8,6 @@
 #include <utility>
 
 namespace kvreplay::viewer {
-namespace {
-
-Question question_of(std::string key, std::string title) {
-  Question question;
-  question.key = std::move(key);
-  question.title = std::move(title);
-  question.all_cores = true;
-  return question;
-}
-
-}  // namespace
-
 void DecodeQuestions::settle(const Run& run, const DecodeSettings& settings) {
   if (settled_.run == run.key() && settled_.settings == settings) return;
   settled_ = {run.key(), settings, nullptr, to_json(settings).dump(), {}, {}};
@@ -35,15 +23,17 @@ Answer<DecodeView> DecodeQuestions::ask_dump(PanelContext& context) const {
   const std::shared_ptr<const Run>& run = context.state.run();
   const Index layer = context.state.selection().layer, kv_head = context.state.selection().kv_head;
   const std::shared_ptr<const DecodePlan>& plan = settled_.plan;
-  const std::string place = fmt::format("{}/{}", layer, kv_head);
   const std::string where = fmt::format("layer {} head {}", layer, kv_head);
   Answer<DecodeView> found;
   const auto outputs = context.desk.ask<DecodeOutputs>(
-      question_of(run->key() + "decode_outputs/" + place, "Outputs of the decoding steps, " + where),
+      {.key = {run->key(), "decode_outputs", layer, kv_head},
+       .title = "Outputs of the decoding steps, " + where,
+       .all_cores = true},
       [run, layer, kv_head](JobControl& job) { return decode_outputs(*run->head(layer, kv_head), job); });
   const auto starts = context.desk.ask<DecodeStarts>(
-      question_of(fmt::format("{}decode_starts/{}/{}", run->key(), place, settled_.starts_key),
-                  "What decoding starts from, " + where),
+      {.key = {run->key(), "decode_starts", layer, kv_head, settled_.starts_key},
+       .title = "What decoding starts from, " + where,
+       .all_cores = true},
       [run, plan, layer, kv_head](JobControl& job) {
         return decode_starts(*run->head(layer, kv_head), *plan, job);
       });
@@ -52,9 +42,10 @@ Answer<DecodeView> DecodeQuestions::ask_dump(PanelContext& context) const {
     found.error = outputs.error.empty() ? starts.error : outputs.error;
     return found;
   }
-  Question question =
-      question_of(fmt::format("{}decode/{}/{}", run->key(), place, settled_.key), "Decoding, " + where);
-  question.urgency = Urgency::now;
+  const Question question{.key = {run->key(), "decode", layer, kv_head, settled_.key},
+                          .title = "Decoding, " + where,
+                          .urgency = Urgency::now,
+                          .all_cores = true};
   return context.desk.ask<DecodeView>(
       question, [run, plan, layer, kv_head, outputs = outputs.value, starts = starts.value](JobControl& job) {
         return decode_view(*run->head(layer, kv_head), *plan, *outputs, *starts, job);
@@ -65,15 +56,15 @@ Answer<DecodeView> DecodeQuestions::ask_results(PanelContext& context) {
   const std::shared_ptr<const Run>& run = context.state.run();
   const Index layer = context.state.selection().layer, kv_head = context.state.selection().kv_head;
   return context.desk.ask<DecodeView>(
-      question_of(fmt::format("{}decode_results/{}/{}", run->key(), layer, kv_head),
-                  fmt::format("Decoding, layer {} head {}", layer, kv_head)),
+      {.key = {run->key(), "decode_results", layer, kv_head},
+       .title = fmt::format("Decoding, layer {} head {}", layer, kv_head)},
       [run, layer, kv_head](JobControl&) { return read_decode(*run->results(), layer, kv_head); });
 }
 
 const DecodeAnswers& DecodeQuestions::ask(PanelContext& context, const DecodeSettings& settings) {
   const Run& run = *context.state.run();
   const Selection& selected = context.state.selection();
-  const std::string place = fmt::format("{}{}/{}", run.key(), selected.layer, selected.kv_head);
+  const Key place(run.key(), selected.layer, selected.kv_head);
   if (std::exchange(place_, place) != place) answers_ = {};
   Answer<DecodeView> found;
   answers_.left_out.clear();

@@ -28,10 +28,11 @@ class DecodeQuestions {
  private:
   /// Settings made into a plan, or why they cannot be.
   struct Settled {
-    std::string run;
+    Key run;
     DecodeSettings settings;
     std::shared_ptr<const DecodePlan> plan;
-    std::string key, starts_key, error;
+    Key key, starts_key;
+    std::string error;
   };
   void settle(const Run& run, const DecodeSettings& settings);
   Answer<DecodeView> ask_dump(PanelContext& context) const;
@@ -39,7 +40,7 @@ class DecodeQuestions {
 
   Settled settled_;
   DecodeAnswers answers_;
-  std::string place_;  // run and head of answers_
+  Key place_;  // run and head of answers_
 };
 
 }  // namespace kvreplay::viewer

@@ -3,6 +3,7 @@
 #include "viewer/panels/panel.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
+#include "viewer/work/csv_table.hpp"
 
 #include <fmt/format.h>
 
@@ -38,7 +39,7 @@ class HeadMapPanel final : public Panel {
   HeadMapControls controls_;
   HeadTable table_;
   HeatmapView view_;
-  std::string tiles_key_;
+  Key tiles_key_;
   std::map<TileKey, std::shared_ptr<const Tile>> tiles_;
 };
 
@@ -194,14 +195,11 @@ void HeadMapPanel::draw(PanelContext& context) {
 std::string HeadMapPanel::csv(PanelContext& context) const {
   if (!context.state.run() || !source_.map()) return {};
   const FigureMap& map = *source_.map();
-  std::string text = fmt::format("layer,kv_head,{}\n", map.figure.name);
+  CsvTable table(fmt::format("layer,kv_head,{}", map.figure.name));
   for (Index row = 0; row < map.values.rows(); ++row)
-    for (Index head = 0; head < map.values.cols(); ++head) {
-      const double value = map.values(row, head);
-      text += fmt::format("{},{},{}\n", map.layers[static_cast<std::size_t>(row)], head,
-                          std::isnan(value) ? std::string() : fmt::format("{}", value));
-    }
-  return text;
+    for (Index head = 0; head < map.values.cols(); ++head)
+      table.row(map.layers[static_cast<std::size_t>(row)], head, if_any(map.values(row, head)));
+  return table.text();
 }
 
 nlohmann::json HeadMapPanel::save() const {

@@ -43,7 +43,7 @@ void HeadMapSource::look(PanelContext& context) {
     run_key_ = run.key();
     results_.reset();
     map_.reset();
-    key_.clear();
+    key_ = {};
     figures_.clear();
     ++list_;
     if (run.results() == nullptr) list_figures(run, nullptr);
@@ -51,7 +51,7 @@ void HeadMapSource::look(PanelContext& context) {
   problems_ = list_problems_;
   pending_ = false;
   if (run.results() == nullptr) return;
-  const Question question{run.key() + "figures", "Figures of " + run.name(), Urgency::soon, {}, false, false};
+  const Question question{.key = {run.key(), "figures"}, .title = "Figures of " + run.name()};
   const auto answer = context.desk.ask<ResultFigures>(
       question, [held = context.state.run()](JobControl&) { return result_figures(*held->results()); });
   pending_ = answer.pending;
@@ -73,8 +73,7 @@ void HeadMapSource::ask(PanelContext& context, const FigureInfo& figure) {
 
 void HeadMapSource::ask_results(PanelContext& context, const FigureInfo& figure) {
   const std::shared_ptr<const Run>& run = context.state.run();
-  const Question question{
-      fmt::format("{}figure/{}", run->key(), figure.name), figure.title, Urgency::soon, {}, false, false};
+  const Question question{.key = {run->key(), "figure", figure.name}, .title = figure.title};
   const auto answer =
       context.desk.ask<FigureMap>(question, [run, list = results_, name = figure.name](JobControl&) {
         return figure_map(*run->results(), *list, name);
@@ -89,7 +88,7 @@ void HeadMapSource::ask_results(PanelContext& context, const FigureInfo& figure)
 void HeadMapSource::take_heads(PanelContext& context) {
   const DumpShape& shape = context.state.run()->shape();
   const Index count = shape.layers * shape.n_kv;
-  const std::string now = fmt::format("{}{}", run_key_, context.state.comparison.window);
+  const Key now(run_key_, "live", context.state.comparison.window);
   if (live_key_ != now) {
     live_key_ = now;
     live_.assign(static_cast<std::size_t>(count), {});
@@ -129,7 +128,7 @@ void HeadMapSource::ask_dump(PanelContext& context, const FigureInfo& figure) {
   }
   if (failed > 1) problems_.back() += fmt::format(" (and {} heads more)", failed - 1);
   pending_ |= live_known_ + static_cast<Index>(failed) < heads_;
-  std::string key = fmt::format("{}/{}/{}", live_key_, figure.name, live_known_);
+  Key key(live_key_, figure.name, live_known_);
   if (key == key_ && map_) return;
   key_ = std::move(key);
   std::vector<Index> layers(static_cast<std::size_t>(shape.layers));

@@ -29,7 +29,7 @@ class HeadMapSource {
   /// What the last ask() came to; null where nothing is known yet.
   const std::shared_ptr<const FigureMap>& map() const { return map_; }
   /// Says what the map's values depend on.
-  const std::string& key() const { return key_; }
+  const Key& key() const { return key_; }
   bool from_results() const { return from_results_; }
   bool pending() const { return pending_; }
   Index heads() const { return heads_; }  ///< that the map will have
@@ -47,18 +47,18 @@ class HeadMapSource {
     std::string error;
   };
 
-  std::string run_key_;
+  Key run_key_;
   std::vector<FigureInfo> figures_;
   std::uint64_t list_ = 0;
   std::shared_ptr<const ResultFigures> results_;
 
   std::shared_ptr<const FigureMap> map_;
-  std::string key_;
+  Key key_;
   bool from_results_ = false, pending_ = false;
   Index heads_ = 0;
   std::vector<std::string> problems_, list_problems_;
 
-  std::string live_key_;     // run and window that live_ is of
+  Key live_key_;             // run and window that live_ is of
   std::vector<Known> live_;  // [layers * n_kv]
   Index live_known_ = 0;     // how many have come in
 };

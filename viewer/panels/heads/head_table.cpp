@@ -42,7 +42,7 @@ void header(int column) {
 
 }  // namespace
 
-void HeadTable::show(std::shared_ptr<const FigureMap> map, const std::string& key) {
+void HeadTable::show(std::shared_ptr<const FigureMap> map, const Key& key) {
   if (map_ && map && key == key_) return;
   map_ = std::move(map);
   key_ = key;

@@ -17,7 +17,7 @@ class HeatmapView;
 class HeadTable {
  public:
   /// Takes up another map; the same `key`: the same map.
-  void show(std::shared_ptr<const FigureMap> map, const std::string& key);
+  void show(std::shared_ptr<const FigureMap> map, const Key& key);
   /// Draws within `size` pixels. `heatmap` lends its colours to the values' bars.
   void draw(PanelContext& context, ImVec2 size, const HeatmapView& heatmap);
   /// Worst first, whatever the table is sorted by.
@@ -33,7 +33,7 @@ class HeadTable {
   void keep_in_view(const Selection& selection, float row_height);
 
   std::shared_ptr<const FigureMap> map_;
-  std::string key_;
+  Key key_;
   std::vector<HeadPlace> ranking_;
   std::vector<Index> ranks_;        // [rows * n_kv], 0 without a value
   std::vector<std::size_t> order_;  // of the table: into ranking_

@@ -2,6 +2,7 @@
 
 #include "sim/channels/channel_basis.hpp"
 #include "viewer/panels/questions.hpp"
+#include "viewer/work/csv_table.hpp"
 
 #include <fmt/format.h>
 
@@ -16,15 +17,10 @@ namespace {
 constexpr std::size_t kCellsKept = 256, kLargestShown = 10;
 constexpr Index kMostPins = 64;
 
-std::string head_text(const Cell& cell) {
-  return fmt::format("{}/{}/{}", cell.layer, cell.kv_head, cell.query_head.value_or(-1));
-}
-
 /// A head in float64, kept for the next cell of it.
 Answer<ExactHead> ask_exact_head(Desk& desk, const std::shared_ptr<const Run>& run, Index layer, Index head) {
-  Question question;
-  question.key = fmt::format("{}float64/{}/{}", run->key(), layer, head);
-  question.title = fmt::format("Reading layer {} head {} in float64", layer, head);
+  const Question question{.key = {run->key(), "float64", layer, head},
+                          .title = fmt::format("Reading layer {} head {} in float64", layer, head)};
   return desk.ask<ExactHead>(question, [run, layer, head](JobControl&) {
     return ExactHead{
         std::make_shared<const HeadGroup<double>>(load_head_group<double>(*run->dump(), layer, head))};
@@ -55,14 +51,14 @@ void InspectorFacts::ask_cell(PanelContext& context, const std::shared_ptr<const
     column.why = fmt::format("no dump: {}", from->why_no_dump());
     return;
   }
-  Question question;
-  question.key = fmt::format("{}cell/{}/{}/{}", from->key(), head_text(cell), cell.row, cell.token);
+  const Question question{
+      .key = {from->key(), "cell", cell.layer, cell.kv_head, cell.query_head, cell.row, cell.token},
+      .title = fmt::format("Row {}, token {} of layer {} head {}", cell.row, cell.token, cell.layer,
+                           cell.kv_head)};
   if (const auto known = cells_.find(question.key); known != cells_.end()) {
     column.entries = known->second;
     return;
   }
-  question.title =
-      fmt::format("Row {}, token {} of layer {} head {}", cell.row, cell.token, cell.layer, cell.kv_head);
   Answer<CellEntries> answer;
   if (fits(context.desk, *from)) {
     const Answer<ExactHead> head = ask_exact_head(context.desk, from, cell.layer, cell.kv_head);
@@ -103,10 +99,10 @@ void InspectorFacts::ask_interaction(PanelContext& context) {
   pending |= head.pending;
   if (!head) return;
   recent = default_recent(Semantics::paper);
-  Question question;
-  question.key = fmt::format("{}pair/{}/{}/{}/{}/{}", from->key(), selection.layer, selection.kv_head,
-                             selection.channels->first, selection.channels->second, comparison.window);
-  question.title = fmt::format("Channels {} and {}", selection.channels->first, selection.channels->second);
+  const auto [first, second] = *selection.channels;
+  const Question question{
+      .key = {from->key(), "pair", selection.layer, selection.kv_head, first, second, comparison.window},
+      .title = fmt::format("Channels {} and {}", first, second)};
   const auto answer = context.desk.ask<double>(
       question, [group = head->group, pair = *selection.channels, skip = recent, window = comparison.window](
                     JobControl&) { return channel_interaction(*group, pair, skip, window); });
@@ -123,7 +119,7 @@ void InspectorFacts::ask_tokens(PanelContext& context) {
     if (!answer.error.empty()) errors.push_back(answer.error);
     summary = answer.value;
   }
-  const std::string now = fmt::format("{}~{}", selection.token.value_or(-1), name_of(comparison.score));
+  const Key now(selection.token, comparison.score);
   if (summary == counted_of_ && now == counted_ && selection.tokens == counted_tokens_) return;
   counted_of_ = summary;
   counted_ = now;
@@ -177,50 +173,44 @@ void InspectorFacts::gather(PanelContext& context) {
 }
 
 std::string InspectorFacts::csv(const Run& of) const {
-  std::string text =
-      "kind,run,layer,kv_head,query_head,row,token,quantity,value,rank,candidates,share,text\n";
-  const auto quoted = [](std::string field) {
-    if (field.find_first_of(",\"\n\r") == std::string::npos) return field;
-    for (std::size_t at = 0; (at = field.find('"', at)) != std::string::npos; at += 2)
-      field.insert(at, 1, '"');
-    return fmt::format("\"{}\"", field);
-  };
-  const auto number = [](double value) {
-    return std::isnan(value) ? std::string() : fmt::format("{}", value);
-  };
+  constexpr std::optional<Index> kNo;  // an empty field
+  CsvTable table("kind,run,layer,kv_head,query_head,row,token,quantity,value,rank,candidates,share,text");
   const auto label = [&](Index position) {
     const std::optional<TokenLabels>& labels = of.labels();
     const auto at = static_cast<std::size_t>(position);
-    return labels && at < labels->text.size() ? quoted(labels->text[at]) : std::string();
+    return labels && at < labels->text.size() ? labels->text[at] : std::string();
   };
   for (const Column& column : columns) {
     if (!column.entries) continue;
     const Cell& cell = column.cell;
     for (const Entry entry : all_entries())
-      text += fmt::format("{},{},{},{},{},{},{},{},{},,,,\n", column.pin ? "pinned entry" : "entry",
-                          quoted(column.run), cell.layer, cell.kv_head,
-                          cell.query_head ? std::to_string(*cell.query_head) : "", cell.row, cell.token,
-                          name_of(entry), number((*column.entries)[entry]));
+      table.row(column.pin ? "pinned entry" : "entry", column.run, cell.layer, cell.kv_head, cell.query_head,
+                cell.row, cell.token, name_of(entry), if_any((*column.entries)[entry]), kNo, kNo, kNo, kNo);
   }
-  const std::string head = fmt::format("{},{},{}", quoted(run), selection.layer, selection.kv_head);
+  // Of the selected head's sums: neither a query head nor a row.
+  const auto add = [&](std::string_view kind, std::optional<Index> position, std::string_view quantity,
+                       double value, std::optional<Index> rank, std::optional<Index> candidates,
+                       std::optional<double> share, std::string_view text) {
+    table.row(kind, run, selection.layer, selection.kv_head, kNo, kNo, position, quantity, if_any(value),
+              rank, candidates, share, text);
+  };
   for (const TokenFigure& figure : token)
-    text += fmt::format("token,{},,,{},{},{},{},{},{},{}\n", head, *selection.token, name_of(figure.metric),
-                        number(figure.value), figure.rank, summary->l, number(figure.share),
-                        label(*selection.token));
+    add("token", selection.token, name_of(figure.metric), figure.value, figure.rank, summary->l,
+        if_any(figure.share), label(*selection.token));
   for (const SelectionFigure& figure : tokens)
-    text += fmt::format("{} tokens,{},,,,{},{},,{},{},\n", selection.tokens.size(), head,
-                        name_of(figure.metric), number(figure.sum), summary->l, number(figure.share));
+    add(fmt::format("{} tokens", selection.tokens.size()), kNo, name_of(figure.metric), figure.sum, kNo,
+        summary->l, if_any(figure.share), "");
   for (std::size_t i = 0; i < largest.size(); ++i)
     for (const TokenMetric metric : {comparison.score, comparison.reference})
-      text += fmt::format("largest,{},,,{},{},{},{},,,{}\n", head, largest[i], name_of(metric),
-                          number(value(metric, largest[i])), i + 1, label(largest[i]));
+      add("largest", largest[i], name_of(metric), value(metric, largest[i]), static_cast<Index>(i) + 1, kNo,
+          std::nullopt, label(largest[i]));
   for (const Kept& one : kept)
-    text += fmt::format("kept by {},{},,,{},{},{},,,,\n", one.setting, head, *selection.token,
-                        quoted(one.policy), one.kept ? 1 : 0);
+    add(fmt::format("kept by {}", one.setting), selection.token, one.policy, one.kept ? 1 : 0, kNo, kNo,
+        std::nullopt, "");
   if (interaction)
-    text += fmt::format("channels,{},,,,H of {} and {},{},,,,\n", head, selection.channels->first,
-                        selection.channels->second, number(*interaction));
-  return text;
+    add("channels", kNo, fmt::format("H of {} and {}", selection.channels->first, selection.channels->second),
+        *interaction, kNo, kNo, std::nullopt, "");
+  return table.text();
 }
 
 }  // namespace kvreplay::viewer

@@ -62,8 +62,8 @@ class InspectorFacts {
   void ask_tokens(PanelContext& context);
   void ask_kept(PanelContext& context);
 
-  std::map<std::string, std::shared_ptr<const CellEntries>> cells_;  // answers, by their questions' keys
-  std::string counted_;  // what token, tokens and largest were made of
+  std::map<Key, std::shared_ptr<const CellEntries>> cells_;  // answers, by their questions' keys
+  Key counted_;  // what token, tokens and largest were made of
   std::shared_ptr<const HeadSummary> counted_of_;
   std::vector<Index> counted_tokens_;
 };

@@ -1,9 +1,9 @@
-#include "analysis/results/csv.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
+#include "viewer/work/csv_table.hpp"
 
 #include <fmt/format.h>
 
@@ -34,7 +34,7 @@ void JobsPanel::draw(PanelContext& context) {
   std::size_t waiting = 0;
   for (const Desk::Job& job : jobs) {
     if (!job.running && ++waiting > kWaitingShown) continue;
-    ImGui::PushID(job.key.c_str());
+    ImGui::PushID(static_cast<int>(job.key.hash()));
     if (ImGui::SmallButton("stop")) desk.cancel(job.key);
     ImGui::SameLine();
     if (!job.running) {
@@ -98,14 +98,12 @@ void JobsPanel::draw_log(const Desk& desk) {
 }
 
 std::string JobsPanel::csv(PanelContext& context) const {
-  std::string text = "job,seconds,state,error\n";
-  for (const Desk::Done& done : context.desk.log())
-    text += fmt::format("{},{},{},{}\n", csv_field(done.title), done.seconds,
-                        done.cancelled       ? "cancelled"
-                        : done.error.empty() ? "done"
-                                             : "failed",
-                        csv_field(done.error));
-  return text;
+  CsvTable table("job,seconds,state,error");
+  for (const Desk::Done& done : context.desk.log()) {
+    const char* state = done.cancelled ? "cancelled" : done.error.empty() ? "done" : "failed";
+    table.row(done.title, done.seconds, state, done.error);
+  }
+  return table.text();
 }
 
 }  // namespace

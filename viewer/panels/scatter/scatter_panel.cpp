@@ -4,10 +4,10 @@
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/panels/questions.hpp"
-#include "viewer/panels/scatter/scatter_facts.hpp"
 #include "viewer/panels/scatter/scatter_points.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
+#include "viewer/work/csv_table.hpp"
 #include "viewer/work/scatter.hpp"
 
 #include <fmt/format.h>
@@ -46,7 +46,7 @@ class ScatterPanel final : public Panel {
 
   bool log_ = true, kept_ = false;
   PlotView view_;
-  std::string axes_;  // what view_ belongs to
+  Key axes_;  // what view_ belongs to
   ComparedFacts<ScatterFacts> shown_;
   std::vector<AxisPoint> lasso_;  // while the button is down
   bool pressed_ = false;
@@ -75,7 +75,7 @@ void ScatterPanel::draw(PanelContext& context) {
     return scatter_facts(std::move(head), score, reference, log);
   };
   const std::string pair = fmt::format("{} against {}", name_of(c.score), name_of(c.reference));
-  if (!shown_.look(context, fmt::format("scatter/{}/{}", pair, log_), pair, compute)) return;
+  if (!shown_.look(context, {"scatter", c.score, c.reference, log_}, pair, compute)) return;
   const ScatterFacts& facts = *shown_.get();
   if (facts.scatter.points.empty()) return hint("No token has a finite value of both.");
   draw_figures(state, facts);
@@ -178,8 +178,7 @@ void ScatterPanel::draw_plot(PanelContext& context, const ScatterFacts& facts) {
   AppState& state = context.state;
   const Theme& t = theme();
   const Scatter& s = facts.scatter;
-  const std::string axes = fmt::format("{}{}/{}/{}", shown_.run(), name_of(facts.score),
-                                       name_of(facts.reference), s.x.kind == ScaleKind::log);
+  const Key axes(shown_.run(), facts.score, facts.reference, s.x.kind == ScaleKind::log);
   if (std::exchange(axes_, axes) != axes) view_ = {};
   const auto axis = [](const ScatterAxis& from, TokenMetric metric) {
     const double pad = 0.03 * (from.high - from.low);
@@ -291,13 +290,14 @@ void ScatterPanel::take_mouse(AppState& state, const ScatterFacts& facts, const 
 std::string ScatterPanel::csv(PanelContext& context) const {
   const ScatterFacts* facts = shown_.of(context.state.run().get());
   if (facts == nullptr) return {};
-  std::string text = fmt::format("layer,kv_head,query_head,token,{},{},selected\n", name_of(facts->score),
-                                 name_of(facts->reference));
+  const ComparedHead& head = shown_.head();
+  CsvTable table(fmt::format("layer,kv_head,query_head,token,{},{},selected", name_of(facts->score),
+                             name_of(facts->reference)));
   const std::vector<Index>& chosen = context.state.selection().tokens;
   for (Index p = 0; p < facts->head->l; ++p)
-    text += fmt::format("{}{},{},{},{}\n", shown_.head().csv_prefix(), p, facts->score_of(p),
-                        facts->reference_of(p), std::binary_search(chosen.begin(), chosen.end(), p) ? 1 : 0);
-  return text;
+    table.row(head.layer, head.kv_head, head.query_head, p, facts->score_of(p), facts->reference_of(p),
+              std::binary_search(chosen.begin(), chosen.end(), p));
+  return table.text();
 }
 
 }  // namespace

@@ -20,10 +20,9 @@ constexpr double kQuickCells = 6e6;
 
 Answer<SharedMap> ask_map(PanelContext& context, const EntryView& view) {
   const std::shared_ptr<const Run>& run = context.state.run();
-  Question question;
-  question.key = fmt::format("{}entry-map/{}/{}", run->key(), view.layer, view.kv_head);
-  question.title = fmt::format("Reading layer {} head {}", view.layer, view.kv_head);
-  question.urgency = Urgency::now;
+  const Question question{.key = {run->key(), "entry_map", view.layer, view.kv_head},
+                          .title = fmt::format("Reading layer {} head {}", view.layer, view.kv_head),
+                          .urgency = Urgency::now};
   return context.desk.ask<SharedMap>(question, [run, view](JobControl& job) {
     return SharedMap{
         std::make_shared<const EntryMap<float>>(run->head(view.layer, view.kv_head), job.workers())};
@@ -34,10 +33,9 @@ Answer<SharedMap> ask_map(PanelContext& context, const EntryView& view) {
 
 EntryQuestions::EntryQuestions() : rows_(std::make_shared<RowCache>(kRowBytes)) {}
 
-std::string EntryQuestions::key_of(const Run& run, const EntryView& view) {
-  return fmt::format("{}entries/{}/{}/{}/{}/{}/{}", run.key(), view.layer, view.kv_head,
-                     view.query_head.value_or(-1), name_of(view.shown), static_cast<int>(view.against),
-                     view.against == EntryView::Against::nothing ? "" : name_of(view.other));
+Key EntryQuestions::key_of(const Run& run, const EntryView& view) {
+  const Key key(run.key(), "entries", view.layer, view.kv_head, view.query_head, view.shown, view.against);
+  return view.against == EntryView::Against::nothing ? key : Key(key, view.other);
 }
 
 Answer<Tile> EntryQuestions::tile(PanelContext& context, const EntryView& view, const TileKey& key) const {
@@ -53,7 +51,7 @@ Answer<Tile> EntryQuestions::tile(PanelContext& context, const EntryView& view, 
                        static_cast<double>(view.query_head ? 1 : shape.group());
   const bool takes_long = cells > kQuickCells;
   Question question;
-  question.key = fmt::format("{}/{}/{}/{}", key_of(*run, view), key.level, key.row, key.column);
+  question.key = {key_of(*run, view), "tile", key.level, key.row, key.column};
   question.title = fmt::format("{} of layer {} head {}, {} x {} cells", name_of(view.shown), view.layer,
                                view.kv_head, static_cast<Index>(side), static_cast<Index>(side));
   question.urgency = takes_long ? Urgency::background : Urgency::soon;
@@ -61,7 +59,7 @@ Answer<Tile> EntryQuestions::tile(PanelContext& context, const EntryView& view, 
     return entry_tile(*map, view, key, *rows, job);
   });
   if (exact || !exact.pending || !takes_long) return exact;
-  question.key += "/preview";
+  question.key = {question.key, "preview"};
   question.title += ", a first look";
   question.urgency = Urgency::now;  // short by its making: not to wait behind sums over the whole head
   Answer<Tile> preview = context.desk.ask<Tile>(
@@ -78,10 +76,10 @@ Answer<RowValues> EntryQuestions::rows(PanelContext& context, const EntryView& v
   const DumpShape& shape = run->shape();
   const double cells = static_cast<double>(kRowValues) * static_cast<double>(shape.T) *
                        static_cast<double>(view.query_head ? 1 : shape.group());
-  Question question;
-  question.key = fmt::format("{}/rows/{}/{}", key_of(*run, view), block, step);
-  question.title = fmt::format("Rows of {}, layer {} head {}", name_of(view.shown), view.layer, view.kv_head);
-  question.urgency = cells > kQuickCells ? Urgency::background : Urgency::soon;
+  const Question question{
+      .key = {key_of(*run, view), "rows", block, step},
+      .title = fmt::format("Rows of {}, layer {} head {}", name_of(view.shown), view.layer, view.kv_head),
+      .urgency = cells > kQuickCells ? Urgency::background : Urgency::soon};
   return context.desk.ask<RowValues>(question,
                                      [map = shared->map, view, block, step, cache = rows_](JobControl& job) {
                                        return row_values(*map, view, block, step, *cache, job);

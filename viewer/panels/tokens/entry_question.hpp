@@ -14,7 +14,7 @@ class EntryQuestions {
   EntryQuestions();
 
   /// What the tiles of a view depend on: the beginning of their keys.
-  static std::string key_of(const Run& run, const EntryView& view);
+  static Key key_of(const Run& run, const EntryView& view);
   /// The tile; while it takes long, one made from a part of its rows (`pending` is then set).
   Answer<Tile> tile(PanelContext& context, const EntryView& view, const TileKey& key) const;
   /// One number of every step-th row, kRowValues of them: row_values().

@@ -6,6 +6,7 @@
 #include "viewer/panels/tokens/token_map_controls.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
+#include "viewer/work/csv_table.hpp"
 
 #include <fmt/format.h>
 
@@ -18,7 +19,7 @@ namespace {
 
 constexpr std::size_t kLongestTokenText = 14;
 /// Cells of an export.
-constexpr Index kMostCells = 4'000'000;
+constexpr std::size_t kMostCells = 4'000'000;
 
 /// Rows x tokens of the selected head.
 class TokenMapPanel final : public Panel {
@@ -95,7 +96,7 @@ HeatmapContent TokenMapPanel::content(PanelContext& context, const EntryView& vi
   c.row_name = "query";
   c.column_name = "token";
   c.first_row = shape.first_query();
-  c.link = run->key() + "tokens";
+  c.link = {run->key(), "tokens"};
   if (run->labels())
     c.column_text = [&labels = run->labels()](Index column) {
       return token_text(labels, column, kLongestTokenText);
@@ -158,7 +159,7 @@ void TokenMapPanel::fade_evicted(PanelContext& context, HeatmapContent& content)
   const Selection& selected = context.state.selection();
   const Answer<WhatIf> answer =
       ask_what_if(context, context.state.setting(), selected.layer, selected.kv_head, Urgency::soon,
-                  context.state.run()->key() + "token-map/kept");
+                  {context.state.run()->key(), "token_map"});
   if (!answer) return;
   content.faded_columns.assign(static_cast<std::size_t>(content.size.columns), 0);
   const std::size_t l = std::min(answer->kept.size(), content.faded_columns.size());
@@ -235,23 +236,21 @@ void TokenMapPanel::strip_tooltip(const PanelContext& context, const HeatmapCont
 
 std::string TokenMapPanel::csv(PanelContext& context) const {
   const DumpShape& shape = context.state.run()->shape();
-  std::string text = fmt::format("query,token,cells_a_side,{}\n", name_of(controls_.shown()));
+  CsvTable table(fmt::format("query,token,cells_a_side,{}", name_of(controls_.shown())));
   int level = 0;
   for (const auto& [key, tile] : map_.tiles()) level = std::max(level, key.level);
   if (const auto camera = map_.camera()) level = drawn_level(*camera, {shape.T_q, shape.T});
-  Index cells = 0;
   for (const auto& [key, tile] : map_.tiles()) {
     if (key.level != level) continue;
     for (Index r = 0; r < tile->rows; ++r)
-      for (Index c = 0; c < tile->columns && cells < kMostCells; ++c) {
+      for (Index c = 0; c < tile->columns && table.rows() < kMostCells; ++c) {
         const float v = tile->values[static_cast<std::size_t>(r * tile->columns + c)];
         if (std::isnan(v)) continue;
-        text += fmt::format("{},{},{},{}\n", shape.first_query() + ((key.row * kTileSize + r) << level),
-                            (key.column * kTileSize + c) << level, Index{1} << level, v);
-        ++cells;
+        table.row(shape.first_query() + ((key.row * kTileSize + r) << level),
+                  (key.column * kTileSize + c) << level, Index{1} << level, v);
       }
   }
-  return cells == 0 ? std::string() : text;
+  return table.rows() > 0 ? table.text() : std::string();
 }
 
 nlohmann::json TokenMapPanel::save() const {

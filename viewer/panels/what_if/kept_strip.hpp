@@ -16,7 +16,7 @@ struct KeptStripContent {
   const KeptSet *a = nullptr, *b = nullptr;  ///< [l]
   Index l = 0;
   std::optional<Index> selected, hovered;
-  std::string link;  ///< HeatmapContent::link of the tokens' axis
+  Key link;  ///< HeatmapContent::link of the tokens' axis
 };
 
 struct KeptStripHit {

@@ -41,7 +41,7 @@ class WhatIfHeads {
     bool answered = false;  ///< `figures` are of this setting
     bool failed = false;
   };
-  std::string run_key_;
+  Key run_key_;
   WhatIfSettings settings_;
   Index n_kv_ = 0;
   std::vector<Head> heads_;

@@ -1,4 +1,3 @@
-#include "analysis/results/csv.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/numbers.hpp"
 #include "viewer/model/token_text.hpp"
@@ -9,6 +8,7 @@
 #include "viewer/panels/what_if/what_if_heads.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
+#include "viewer/work/csv_table.hpp"
 
 #include <fmt/format.h>
 
@@ -60,7 +60,7 @@ void WhatIfPanel::draw(PanelContext& context) {
   const std::array<const WhatIfSettings*, 2> settings = {&state.setting_a, &state.setting_b};
   for (std::size_t s = 0; s < 2; ++s) {
     now_[s] = ask_what_if(context, *settings[s], selection.layer, selection.kv_head, Urgency::now,
-                          fmt::format("{}/{}/{}", s, selection.layer, selection.kv_head));
+                          {s, selection.layer, selection.kv_head});
     if (all_heads(*run)) {
       if (now_[s].error.empty()) heads_[s].follow(*run, *settings[s]);
       heads_[s].ask(context);
@@ -137,7 +137,7 @@ void WhatIfPanel::draw_kept(PanelContext& context, float width) {
   content.b = now_[1] ? &now_[1]->kept : nullptr;
   content.selected = selection.token;
   content.hovered = state.hover.token;
-  content.link = run->key() + "tokens";
+  content.link = {run->key(), "tokens"};
   const KeptStripHit hit = strip_.draw("kept", width, content, state.links);
   if (!hit.hovered) return;
   state.next_hover.token = hit.hovered;
@@ -198,8 +198,7 @@ void WhatIfPanel::draw_heads(PanelContext& context, ImVec2 size) {
   };
   const bool difference = show_ == kDifference;
   HeadGridContent content;
-  content.key =
-      fmt::format("{}what_if_map/{}/{}/{}/{}", run->key(), figure_, show_, a.version(), b.version());
+  content.key = {run->key(), "what_if_map", figure_, show_, a.version(), b.version()};
   content.quantity = difference ? fmt::format("{}, B - A", what.title) : what.title;
   content.unit = what.unit;
   content.is_signed = difference;
@@ -222,14 +221,14 @@ std::string WhatIfPanel::csv(PanelContext& context) const {
   const AppState& state = context.state;
   const auto& run = state.run();
   if (run == nullptr || run->dump() == nullptr) return {};
-  std::string text = "layer,kv_head,setting,what";
-  for (const WhatIfFigure& one : what_if_figures()) text += fmt::format(",{}", one.name);
-  text += '\n';
+  std::string header = "layer,kv_head,setting,what";
+  for (const WhatIfFigure& one : what_if_figures()) header.append(",").append(one.name);
+  CsvTable table(header);
   const auto add = [&](Index layer, Index g, std::size_t s, const WhatIfSettings& settings,
                        const WhatIfFigures& figures) {
-    text += fmt::format("{},{},{},\"{}\"", layer, g, s == 0 ? 'A' : 'B', summary_of(settings));
-    for (const double value : figures) text += fmt::format(",{}", shortest(value));
-    text += '\n';
+    table.add(layer).add(g).add(s == 0 ? "A" : "B").add(summary_of(settings));
+    for (const double value : figures) table.add(value);
+    table.end_row();
   };
   const Selection& selection = state.selection();
   const bool all = all_heads(*run);
@@ -241,7 +240,7 @@ std::string WhatIfPanel::csv(PanelContext& context) const {
     if (!all && now_[s] && !now_[s].stale)
       add(selection.layer, selection.kv_head, s, s == 0 ? state.setting_a : state.setting_b,
           figures_of(*now_[s]));
-  return text;
+  return table.text();
 }
 
 nlohmann::json WhatIfPanel::save() const {

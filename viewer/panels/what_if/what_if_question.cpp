@@ -14,7 +14,7 @@ namespace {
 /// Settings made into a plan, or why they cannot be.
 struct Settled {
   WhatIfSettings settings;
-  std::string key, ranking_key;
+  Key key, ranking_key;
   std::shared_ptr<const EvictionPlan> plan;  // null where `error` says why
   std::optional<UserScore> score;            // that the settings name
   std::string error;
@@ -23,14 +23,12 @@ struct Settled {
 Settled settled(const WhatIfSettings& settings, const Dump& dump, const UserScore* score) {
   Settled made;
   made.settings = settings;
-  made.key = to_json(settings).dump();
-  if (score != nullptr) {
-    made.score = *score;
-    made.key += "/" + score->key();
-  }
+  if (score != nullptr) made.score = *score;
+  const Key given = score != nullptr ? score->key() : Key();
+  made.key = {to_json(settings).dump(), given};
   try {
     made.plan = std::make_shared<const EvictionPlan>(what_if_plan(settings, dump, score));
-    made.ranking_key = score_key(*made.plan) + (score != nullptr ? "/" + score->key() : std::string());
+    made.ranking_key = {score_key(*made.plan), given};
   } catch (const InputError& error) {
     made.error = without_dashes(error.what());
   }
@@ -41,8 +39,8 @@ Settled settled(const WhatIfSettings& settings, const Dump& dump, const UserScor
 struct Memo {
   static constexpr std::size_t kSettled = 8, kLast = 16;
 
-  std::vector<std::shared_ptr<const Settled>> settled;                      // newest first
-  std::vector<std::pair<std::string, std::shared_ptr<const WhatIf>>> last;  // of each slot, newest first
+  std::vector<std::shared_ptr<const Settled>> settled;              // newest first
+  std::vector<std::pair<Key, std::shared_ptr<const WhatIf>>> last;  // of each slot, newest first
 
   std::shared_ptr<const Settled> settle(const WhatIfSettings& settings, const Dump& dump) {
     const auto known =
@@ -57,14 +55,14 @@ struct Memo {
     return settled.front();
   }
 
-  void remember(const std::string& slot, const std::shared_ptr<const WhatIf>& answer) {
+  void remember(const Key& slot, const std::shared_ptr<const WhatIf>& answer) {
     if (slot.empty()) return;
     std::erase_if(last, [&](const auto& item) { return item.first == slot; });
     last.insert(last.begin(), {slot, answer});
     if (last.size() > kLast) last.pop_back();
   }
 
-  std::shared_ptr<const WhatIf> last_of(const std::string& slot) const {
+  std::shared_ptr<const WhatIf> last_of(const Key& slot) const {
     for (const auto& [name, answer] : last)
       if (name == slot) return answer;
     return nullptr;
@@ -74,10 +72,8 @@ struct Memo {
 /// The desk keeps it, so that it goes with the run. The desk's own slots know nothing of a question that
 /// cannot be put yet, because another must be answered first.
 std::shared_ptr<Memo> memo_of(PanelContext& context, const Run& run) {
-  Question question;
-  question.key = run.key() + "what_if_memo";
-  question.title = "Settings of What if";
-  question.urgency = Urgency::now;
+  const Question question{
+      .key = {run.key(), "what_if_memo"}, .title = "Settings of What if", .urgency = Urgency::now};
   const auto answer =
       context.desk.ask<std::shared_ptr<Memo>>(question, [](JobControl&) { return std::make_shared<Memo>(); });
   return answer ? *answer : nullptr;
@@ -86,10 +82,9 @@ std::shared_ptr<Memo> memo_of(PanelContext& context, const Run& run) {
 /// With a score of the user's: its file is read, which is a job.
 Answer<Settled> ask_settled(PanelContext& context, const std::shared_ptr<const Run>& run,
                             const WhatIfSettings& settings, const UserScore& score, Urgency urgency) {
-  Question question;
-  question.key = fmt::format("{}what_if_settings/{}/{}", run->key(), to_json(settings).dump(), score.key());
-  question.title = fmt::format("Settings with the score {}", score.name);
-  question.urgency = urgency;
+  const Question question{.key = {run->key(), "what_if_settings", to_json(settings).dump(), score.key()},
+                          .title = fmt::format("Settings with the score {}", score.name),
+                          .urgency = urgency};
   return context.desk.ask<Settled>(
       question, [run, settings, score](JobControl&) { return settled(settings, *run->dump(), &score); });
 }
@@ -105,19 +100,16 @@ struct Asked {
   Index layer, kv_head;
   Urgency urgency;
 
-  Question question(std::string key, std::string title) const {
-    Question q;
-    q.key = run->key() + std::move(key);
-    q.title = std::move(title);
-    q.urgency = urgency;
-    q.all_cores = urgency != Urgency::background;
-    return q;
+  Question question(const Key& key, std::string title) const {
+    return {.key = {run->key(), key},
+            .title = std::move(title),
+            .urgency = urgency,
+            .all_cores = urgency != Urgency::background};
   }
 
   Answer<WhatIfLayer> layer_scores(const GivenOfHead& given) const {
     return context.desk.ask<WhatIfLayer>(
-        question(fmt::format("what_if_layer/{}/{}", layer, settled->ranking_key),
-                 fmt::format("Ranking, layer {}", layer)),
+        question({"what_if_layer", layer, settled->ranking_key}, fmt::format("Ranking, layer {}", layer)),
         [run = run, plan = settled->plan, layer = layer, given](JobControl& job) {
           return what_if_layer(
               *plan, run->shape(), [&](Index g) { return run->head(layer, g); }, given, job);
@@ -125,18 +117,18 @@ struct Asked {
   }
 
   Answer<WhatIfRanking> ranking(std::shared_ptr<const WhatIfLayer> shared, const GivenOfHead& given) const {
-    return context.desk.ask<WhatIfRanking>(
-        question(fmt::format("what_if_ranking/{}/{}/{}", layer, kv_head, settled->ranking_key),
-                 fmt::format("Ranking, layer {} head {}", layer, kv_head)),
-        [run = run, plan = settled->plan, layer = layer, kv_head = kv_head, shared = std::move(shared),
-         given](JobControl& job) {
-          return what_if_ranking(*run->head(layer, kv_head), *plan, shared.get(), given(kv_head), job);
-        });
+    return context.desk.ask<WhatIfRanking>(question({"what_if_ranking", layer, kv_head, settled->ranking_key},
+                                                    fmt::format("Ranking, layer {} head {}", layer, kv_head)),
+                                           [run = run, plan = settled->plan, layer = layer, kv_head = kv_head,
+                                            shared = std::move(shared), given](JobControl& job) {
+                                             return what_if_ranking(*run->head(layer, kv_head), *plan,
+                                                                    shared.get(), given(kv_head), job);
+                                           });
   }
 
   Answer<WhatIfImportance> importance() const {
     return context.desk.ask<WhatIfImportance>(
-        question(fmt::format("what_if_importance/{}/{}", layer, kv_head),
+        question({"what_if_importance", layer, kv_head},
                  fmt::format("Importance, layer {} head {}", layer, kv_head)),
         [run = run, layer = layer, kv_head = kv_head](JobControl& job) {
           return what_if_importance(*run->head(layer, kv_head), job);
@@ -146,7 +138,7 @@ struct Asked {
   Answer<WhatIf> result(std::shared_ptr<const WhatIfRanking> ranking,
                         std::shared_ptr<const WhatIfImportance> importance) const {
     return context.desk.ask<WhatIf>(
-        question(fmt::format("what_if/{}/{}/{}", layer, kv_head, settled->key),
+        question({"what_if", layer, kv_head, settled->key},
                  fmt::format("What if {}, layer {} head {}", settled->settings.policy(), layer, kv_head)),
         [run = run, plan = settled->plan, layer = layer, kv_head = kv_head, ranking = std::move(ranking),
          importance = std::move(importance)](JobControl& job) {
@@ -186,7 +178,7 @@ struct Asked {
 }  // namespace
 
 Answer<WhatIf> ask_what_if(PanelContext& context, const WhatIfSettings& settings, Index layer, Index kv_head,
-                           Urgency urgency, const std::string& slot) {
+                           Urgency urgency, const Key& slot) {
   Answer<WhatIf> found;
   const std::shared_ptr<const Run>& run = context.state.run();
   if (run == nullptr) return found;
