@@ -24,7 +24,7 @@ bool wait_for(const fs::path& path, Process& process) {
   return fs::exists(path);
 }
 
-std::string sample_dump() { return std::string(KVREPLAY_SOURCE_DIR) + "/data/samples/pystdlib-lm"; }
+std::string sample_dump() { return KVREPLAY_SOURCE_DIR "/data/samples/pystdlib-lm"; }
 
 std::map<std::string, std::string> contents(const fs::path& folder) {
   std::map<std::string, std::string> files;

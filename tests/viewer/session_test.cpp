@@ -54,6 +54,16 @@ TEST_CASE("a session comes back exactly", "[viewer][session]") {
   CHECK_FALSE(full_session() == Session{});
 }
 
+TEST_CASE("a session from before there was some panel loads without a remark", "[viewer][session]") {
+  Json older = to_json(full_session());
+  Json& leaf = older["layout"]["root"]["parts"][0]["parts"][1]["panels"];
+  REQUIRE(leaf == Json{"inspector", "jobs"});
+  leaf = Json::array({"inspector"});
+  const ReadSession read = session_from_json(older);
+  CHECK(read.remarks.empty());
+  CHECK(read.session.layout == full_session().layout);
+}
+
 TEST_CASE("what is missing in a session takes its default", "[viewer][session]") {
   CHECK(session_of_text("{}").session == Session{});
   CHECK(session_of_text("{}").remarks.empty());
@@ -113,6 +123,7 @@ TEST_CASE("each bad key of a session is remarked upon and takes its default", "[
   CHECK(remarks_on(read("/cameras/nobody", Json::object()), "session.cameras: unknown key \"nobody\""));
   CHECK(remarks_on(read("/cameras/tokens/x/cells_per_pixel", 0), "session.cameras.tokens.x.cells_per_pixel"));
   CHECK(remarks_on(read("/layout/root/share", 7), "session.layout"));
+  CHECK(remarks_on(read("/layout/root/parts/0/parts/0/panels/0", "nobody"), "session.layout"));
   CHECK(read("/layout/root/share", 7).session.layout == Layout::standard());
   CHECK(remarks_on(read("/version", 99), "session.version"));
   CHECK(remarks_on(read("/window/width", 3.5), "session.window.width"));

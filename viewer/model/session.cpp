@@ -4,6 +4,8 @@
 #include "viewer/model/token_text.hpp"
 
 #include <cstdint>
+#include <functional>
+#include <utility>
 
 namespace kvreplay::viewer {
 namespace {
@@ -99,6 +101,22 @@ void read_by_panel(Keys& keys, const std::string& key, std::map<PanelKind, Value
   }
 }
 
+/// A layout without the panels that a session does not name: they are newer than it.
+Json without_later_panels(Json layout, const std::string& session) {
+  const std::function<void(Json&)> strip = [&](Json& node) {
+    if (node.contains("parts")) {
+      for (Json& part : node["parts"]) strip(part);
+      return;
+    }
+    Json named = Json::array();
+    for (const Json& panel : node["panels"])
+      if (session.find(panel.dump()) != std::string::npos) named.push_back(panel);
+    node["panels"] = std::move(named);
+  };
+  strip(layout["root"]);
+  return layout;
+}
+
 void read_session(const Json& json, std::vector<std::string>& remarks, Session& into) {
   Keys keys(json, "session", remarks);
   int version = kVersion;
@@ -120,7 +138,8 @@ void read_session(const Json& json, std::vector<std::string>& remarks, Session& 
     read_selection(*selection, keys.where("selection"), remarks, into.selection);
   if (const Json* layout = keys.at("layout")) {
     into.layout = Layout::from_json(*layout);
-    if (into.layout.to_json() != *layout) keys.bad("layout", "a layout of all panels, each once", *layout);
+    if (without_later_panels(into.layout.to_json(), layout->dump()) != *layout)
+      keys.bad("layout", "a layout of panels, each once", *layout);
   }
   keys.read_name("theme", into.theme, theme_named);
   keys.read("text_size", into.text_size, 4.0F, 96.0F);

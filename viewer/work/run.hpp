@@ -31,7 +31,7 @@ class Run {
   ~Run();
 
   int id() const { return id_; }
-  /// "run<id>/": what the keys of all questions about it begin with.
+  /// What the keys of all questions about it begin with.
   Key key() const { return {"run", id_}; }
   const std::filesystem::path& path() const { return path_; }
   const std::string& name() const { return name_; }  ///< the folder's name
