@@ -29,12 +29,7 @@ int endless(JobControl& job) {
   }
 }
 
-Question named(const Key& key) {
-  Question question;
-  question.key = key;
-  question.title = key;
-  return question;
-}
+Question named(const Key& key) { return {.key = key, .title = "a title"}; }
 
 void wait_until(const std::function<bool()>& holds) {
   for (int i = 0; i < 60000 && !holds(); ++i) std::this_thread::sleep_for(1ms);
@@ -59,7 +54,7 @@ TEST_CASE("the desk answers a question once and keeps the answer") {
   CHECK(computed == 1);
   wait_until([&] { return told == 1; });
   CHECK(desk.version() == 1);
-  CHECK(desk.log().front().title == "a");
+  CHECK(desk.log().front().title == "a title");
 }
 
 TEST_CASE("the desk cancels what no frame asks for any more, within 50 ms") {
