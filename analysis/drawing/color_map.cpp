@@ -1,5 +1,7 @@
 #include "analysis/drawing/color_map.hpp"
 
+#include "analysis/drawing/srgb.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -7,6 +9,8 @@
 
 namespace kvreplay::png {
 namespace {
+
+using drawing::srgb_byte;
 
 // Both ends stand at the same lightness and chroma, which both hues reach within sRGB.
 constexpr double kEndLightness = 0.40;
@@ -17,12 +21,6 @@ constexpr double kBlueHue = 259.0 / 180 * std::numbers::pi;
 constexpr double kLightest = 0.97, kDarkest = 0.32;
 constexpr double kFirstHue = 105.0 / 180 * std::numbers::pi;
 constexpr double kLastHue = 270.0 / 180 * std::numbers::pi;
-
-std::uint8_t srgb_byte(double linear) {
-  const double x = std::clamp(linear, 0.0, 1.0);
-  const double encoded = x <= 0.0031308 ? 12.92 * x : 1.055 * std::pow(x, 1 / 2.4) - 0.055;
-  return static_cast<std::uint8_t>(std::lround(255 * encoded));
-}
 
 /// Björn Ottosson's Oklab (2020) to sRGB.
 Rgb from_oklab(double lightness, double a, double b) {

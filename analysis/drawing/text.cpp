@@ -1,5 +1,7 @@
 #include "analysis/drawing/text.hpp"
 
+#include "analysis/drawing/utf8.hpp"
+
 #include <stb/stb_easy_font.h>
 
 #include <algorithm>
@@ -79,8 +81,8 @@ const Glyph& glyph(char c) {
 std::string drawable(std::string_view text) {
   std::string out;
   for (const char c : text) {
+    if (drawing::continues_character(c)) continue;
     const auto byte = static_cast<unsigned char>(c);
-    if ((byte & 0xC0) == 0x80) continue;  // the rest of a UTF-8 character
     out += byte >= 0x7F ? '?' : byte < kFirst ? ' ' : c;
   }
   return out;

@@ -1,6 +1,7 @@
 #include "analysis/report/text.hpp"
 
 #include "analysis/drawing/axis.hpp"
+#include "analysis/drawing/utf8.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -14,21 +15,11 @@ namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
-/// The bytes of the UTF-8 character at the start of `text`; 0 where there is none.
-std::size_t character_bytes(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = byte(0);
-  if (lead < 0x80) return 1;
-  const std::size_t size = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-  if (lead < 0xC2 || lead > 0xF4 || text.size() < size) return 0;
-  for (std::size_t i = 1; i < size; ++i)
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-  // Overlong forms, surrogates, what lies beyond U+10FFFF, and XML's two forbidden characters.
-  if ((lead == 0xE0 && byte(1) < 0xA0) || (lead == 0xED && byte(1) > 0x9F) ||
-      (lead == 0xF0 && byte(1) < 0x90) || (lead == 0xF4 && byte(1) > 0x8F) ||
-      (lead == 0xEF && byte(1) == 0xBF && byte(2) >= 0xBE))
-    return 0;
-  return size;
+/// Control characters and two others have no place in XML.
+bool has_place(const drawing::Character& character) {
+  const char32_t code = character.code;
+  return character.valid && (code >= 0x20 || code == '\n' || code == '\t') && code != 0xFFFE &&
+         code != 0xFFFF;
 }
 
 }  // namespace
@@ -37,9 +28,9 @@ std::string escaped(std::string_view text) {
   std::string out;
   out.reserve(text.size());
   while (!text.empty()) {
-    const std::size_t size = character_bytes(text);
+    const drawing::Character first = drawing::first_character(text);
     const char c = text.front();
-    if (size == 0 || (size == 1 && static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t'))
+    if (!has_place(first))
       out += kReplacement;
     else if (c == '&')
       out += "&amp;";
@@ -52,8 +43,8 @@ std::string escaped(std::string_view text) {
     else if (c == '\'')
       out += "&#39;";
     else
-      out += text.substr(0, size);
-    text.remove_prefix(std::max<std::size_t>(size, 1));
+      out += first.bytes;
+    text.remove_prefix(first.bytes.size());
   }
   return out;
 }

@@ -1,5 +1,6 @@
 #include "analysis/results/main_figures.hpp"
 
+#include "analysis/drawing/utf8.hpp"
 #include "analysis/results/result_table.hpp"
 
 #include <fmt/format.h>
@@ -120,20 +121,16 @@ ItemNames item_names(const Pivot& pivot) {
 std::string aligned(std::span<const std::vector<std::string>> rows, std::string_view indent) {
   std::vector<std::size_t> widths;
   // Widths count characters, of which a letter beyond ASCII has several bytes.
-  const auto extra = [](const std::string& text) {
-    return static_cast<std::size_t>(std::count_if(
-        text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }));
-  };
+  using drawing::characters_in;
   for (const auto& row : rows) {
     widths.resize(std::max(widths.size(), row.size()));
-    for (std::size_t c = 0; c < row.size(); ++c)
-      widths[c] = std::max(widths[c], row[c].size() - extra(row[c]));
+    for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], characters_in(row[c]));
   }
   std::string text;
   for (const auto& row : rows) {
     std::string line(indent);
     for (std::size_t c = 0; c < row.size(); ++c) {
-      const std::string gap(widths[c] - (row[c].size() - extra(row[c])), ' ');
+      const std::string gap(widths[c] - characters_in(row[c]), ' ');
       line += c == 0 ? row[c] + gap : "  " + gap + row[c];
     }
     line.erase(line.find_last_not_of(' ') + 1);

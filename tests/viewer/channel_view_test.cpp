@@ -202,7 +202,7 @@ TEST_CASE("channel view: settings survive a session, and those that differ in th
   ChannelSettings same = settings;
   same.methods = {"think"};
   CHECK(key(same) == key(settings));
-  std::set<std::string> keys = {key(settings), key({})};
+  std::set<Key> keys = {key(settings), key({})};
   same.window = 8;
   keys.insert(key(same));
   same.recent = 5;

@@ -1,5 +1,6 @@
 #include "viewer/gl/headless_host.hpp"
 
+#include "analysis/drawing/utf8.hpp"
 #include "data/error.hpp"
 
 #include <fmt/format.h>
@@ -123,22 +124,16 @@ void HeadlessHost::tap_key(const Shortcut& shortcut) {
 }
 
 void HeadlessHost::type(std::string_view utf8) {
-  const std::string text(utf8);
-  for (const char* at = text.c_str(); *at != '\0';) {
-    const auto lead = static_cast<unsigned char>(*at);
-    if (lead < 0x80) {
-      const bool letter = std::isalpha(lead) != 0;
-      const std::string key = lead == ' ' ? "Space" : std::string(1, static_cast<char>(std::toupper(lead)));
-      tap_key({.key = key, .shift = letter && std::isupper(lead) != 0});
-      ++at;
+  while (!utf8.empty()) {
+    const drawing::Character next = drawing::first_character(utf8);
+    utf8.remove_prefix(next.bytes.size());
+    if (next.code >= 0x80) {
+      input_.character(next.code);
       continue;
     }
-    const int more = lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : 1;
-    unsigned code_point = lead & (0x3FU >> more);
-    ++at;
-    for (int i = 0; i < more && (static_cast<unsigned char>(*at) & 0xC0U) == 0x80; ++i, ++at)
-      code_point = code_point << 6U | (static_cast<unsigned char>(*at) & 0x3FU);
-    input_.character(code_point);
+    const auto typed = static_cast<int>(next.code);
+    const std::string key = typed == ' ' ? "Space" : std::string(1, static_cast<char>(std::toupper(typed)));
+    tap_key({.key = key, .shift = std::isupper(typed) != 0});
   }
 }
 

@@ -1,5 +1,6 @@
 #include "viewer/model/color_table.hpp"
 
+#include "analysis/drawing/srgb.hpp"
 #include "viewer/model/color_table_data.hpp"
 
 #include <algorithm>
@@ -9,6 +10,8 @@
 namespace kvreplay::viewer {
 namespace {
 
+using drawing::srgb_byte;
+using drawing::srgb_light;
 using Table = std::array<Rgb, 256>;
 using Vector3 = std::array<double, 3>;
 
@@ -21,16 +24,6 @@ Table from_hex(std::string_view hex) {
   Table table;
   for (std::size_t i = 0; i < table.size(); ++i) table[i] = {byte(6 * i), byte(6 * i + 2), byte(6 * i + 4)};
   return table;
-}
-
-double linear_of(double srgb) {
-  return srgb <= 0.04045 ? srgb / 12.92 : std::pow((srgb + 0.055) / 1.055, 2.4);
-}
-
-std::uint8_t srgb_byte(double linear) {
-  const double x = std::clamp(linear, 0.0, 1.0);
-  const double encoded = x <= 0.0031308 ? 12.92 * x : 1.055 * std::pow(x, 1 / 2.4) - 0.055;
-  return static_cast<std::uint8_t>(std::lround(255 * encoded));
 }
 
 /// CIE f^-1 and f, by which L*, a* and b* depend on X, Y and Z.
@@ -57,7 +50,8 @@ Table grey_table() {
 constexpr Vector3 kWhitePoint = {0.9505, 1.0, 1.0890};  // D65
 
 Vector3 msh_of(Rgb color) {
-  const double r = linear_of(color.r / 255.0), g = linear_of(color.g / 255.0), b = linear_of(color.b / 255.0);
+  const double r = srgb_light(color.r / 255.0), g = srgb_light(color.g / 255.0),
+               b = srgb_light(color.b / 255.0);
   const double fx = cie((0.4124 * r + 0.3576 * g + 0.1805 * b) / kWhitePoint[0]);
   const double fy = cie((0.2126 * r + 0.7152 * g + 0.0722 * b) / kWhitePoint[1]);
   const double fz = cie((0.0193 * r + 0.1192 * g + 0.9505 * b) / kWhitePoint[2]);

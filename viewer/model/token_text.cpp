@@ -1,5 +1,7 @@
 #include "viewer/model/token_text.hpp"
 
+#include "analysis/drawing/utf8.hpp"
+
 #include <fmt/format.h>
 
 #include <string_view>
@@ -8,30 +10,8 @@
 namespace kvreplay::viewer {
 namespace {
 
-/// One character as it is read: its code point and bytes, or one byte that is no UTF-8.
-struct Character {
-  char32_t code = 0;
-  std::string_view bytes;
-  bool valid = true;
-};
-
-/// The character that `text` begins with; overlong forms, surrogates and what lies beyond U+10FFFF are no
-/// characters.
-Character first_of(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const Character broken = {byte(0), text.substr(0, 1), false};
-  if (byte(0) < 0x80) return {byte(0), text.substr(0, 1), true};
-  const std::size_t length = byte(0) >= 0xF0 ? 4 : byte(0) >= 0xE0 ? 3 : 2;
-  if (byte(0) < 0xC2 || byte(0) > 0xF4 || text.size() < length) return broken;
-  char32_t code = byte(0) & (0x7FU >> length);
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0U) != 0x80) return broken;
-    code = code << 6 | (byte(i) & 0x3FU);
-  }
-  const bool overlong = (length == 3 && code < 0x800) || (length == 4 && code < 0x10000);
-  if (overlong || (code >= 0xD800 && code < 0xE000) || code > 0x10FFFF) return broken;
-  return {code, text.substr(0, length), true};
-}
+using drawing::Character;
+using drawing::characters_in;
 
 bool is_space(char32_t code) {
   return code == ' ' || code == 0xA0 || (code >= 0x2000 && code <= 0x200A) || code == 0x202F ||
@@ -56,18 +36,12 @@ std::string sign_of(const Character& character) {
   return std::string(character.bytes);
 }
 
-std::size_t characters_in(std::string_view utf8) {
-  std::size_t count = 0;
-  for (const char c : utf8) count += (static_cast<unsigned char>(c) & 0xC0U) != 0x80 ? 1 : 0;
-  return count;
-}
-
 }  // namespace
 
 std::string visible_text(std::string_view text, std::size_t most) {
   std::vector<Character> characters;
   for (std::string_view rest = text; !rest.empty(); rest.remove_prefix(characters.back().bytes.size()))
-    characters.push_back(first_of(rest));
+    characters.push_back(drawing::first_character(rest));
   const auto blank = [&](std::size_t i) { return characters[i].valid && is_space(characters[i].code); };
   std::size_t first = 0, end = characters.size();
   while (first < end && blank(first)) ++first;
