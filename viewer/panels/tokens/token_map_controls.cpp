@@ -20,30 +20,35 @@ std::vector<std::string_view> entry_names() {
   return names;
 }
 
-const char* entry_meaning(Entry entry) {
+struct EntryWords {
+  const char *unit, *meaning;
+};
+
+EntryWords words_of(Entry entry) {
+  constexpr const char* kOutput = "squared output";
   switch (entry) {
     case Entry::logit:
-      return "z: the logit, scaled and capped as the layer does";
+      return {"logit", "z: the logit, scaled and capped as the layer does"};
     case Entry::attn:
-      return "a: the attention weight";
+      return {"weight", "a: the attention weight"};
     case Entry::attn_sq:
-      return "a\xC2\xB2";
+      return {"squared weight", "a\xC2\xB2"};
     case Entry::value:
-      return "a\xC2\xB2 \xE2\x80\x96v\xE2\x80\x96\xC2\xB2 (OBCache eq. 4)";
+      return {kOutput, "a\xC2\xB2 \xE2\x80\x96v\xE2\x80\x96\xC2\xB2 (OBCache eq. 4)"};
     case Entry::key:
-      return "(a z)\xC2\xB2 \xE2\x80\x96v \xE2\x88\x92 o\xE2\x80\x96\xC2\xB2 (OBCache eq. 5)";
+      return {kOutput, "(a z)\xC2\xB2 \xE2\x80\x96v \xE2\x88\x92 o\xE2\x80\x96\xC2\xB2 (OBCache eq. 5)"};
     case Entry::joint:
-      return "a\xC2\xB2 \xE2\x80\x96v + z (v \xE2\x88\x92 o)\xE2\x80\x96\xC2\xB2 (OBCache eq. 6)";
+      return {kOutput, "a\xC2\xB2 \xE2\x80\x96v + z (v \xE2\x88\x92 o)\xE2\x80\x96\xC2\xB2 (OBCache eq. 6)"};
     case Entry::exact_value:
-      return "exact squared change of the output when v := 0";
+      return {kOutput, "exact squared change of the output when v := 0"};
     case Entry::exact_key:
-      return "exact squared change of the output when k := 0";
+      return {kOutput, "exact squared change of the output when k := 0"};
     case Entry::exact_joint:
-      return "exact squared change of the output when k := 0 and v := 0";
+      return {kOutput, "exact squared change of the output when k := 0 and v := 0"};
     case Entry::exact_remove:
-      return "exact squared change of the output when the token leaves the cache";
+      return {kOutput, "exact squared change of the output when the token leaves the cache"};
   }
-  return "";
+  return {};
 }
 
 }  // namespace
@@ -55,27 +60,18 @@ EntryView TokenMapControls::view(const Selection& selection) const {
 std::string TokenMapControls::quantity() const {
   const std::string shown(name_of(shown_)), other(name_of(other_));
   switch (against_) {
+    case EntryView::Against::nothing:
+      return shown;
     case EntryView::Against::difference:
       return shown + " \xE2\x88\x92 " + other;
     case EntryView::Against::relative:
       return "(" + shown + " \xE2\x88\x92 " + other + ") / " + other;
-    default:
-      return shown;
   }
+  return {};
 }
 
 std::string TokenMapControls::unit() const {
-  if (against_ == EntryView::Against::relative) return "";
-  switch (shown_) {
-    case Entry::logit:
-      return "logit";
-    case Entry::attn:
-      return "weight";
-    case Entry::attn_sq:
-      return "squared weight";
-    default:
-      return "squared output";
-  }
+  return against_ == EntryView::Against::relative ? "" : words_of(shown_).unit;
 }
 
 void TokenMapControls::draw(AppState& state) {
@@ -84,14 +80,14 @@ void TokenMapControls::draw(AppState& state) {
   auto shown = static_cast<std::size_t>(shown_), against = static_cast<std::size_t>(against_),
        other = static_cast<std::size_t>(other_);
   if (choose("##shown", names, shown, kEntryWidth)) shown_ = all_entries()[shown];
-  tip(entry_meaning(shown_));
+  tip(words_of(shown_).meaning);
   flow(theme().px(kAgainstWidth));
   if (choose("##against", kAgainst, against, kAgainstWidth))
     against_ = static_cast<EntryView::Against>(against);
   if (compares()) {
     flow(theme().px(kEntryWidth));
     if (choose("##other", names, other, kEntryWidth)) other_ = all_entries()[other];
-    tip(entry_meaning(other_));
+    tip(words_of(other_).meaning);
   }
   flow(check_width("Fade evicted"));
   fade_evicted(state.show_kept);
