@@ -1,13 +1,20 @@
 #pragma once
 
 #include "analysis/budgets/budget_frame.hpp"
-#include "sim/eviction/policy.hpp"
+#include "analysis/budgets/hull.hpp"
+#include "analysis/budgets/profile.hpp"
+#include "sim/eviction/policy_facts.hpp"
+#include "sim/facts_table.hpp"
 
 #include <span>
+#include <string_view>
+#include <vector>
+
+// How a budget is shared between heads. Definitions: analysis/budgets/BUDGETS.md.
 
 namespace kvreplay {
 
-// Budgets that need no loss curve. Under Semantics::paper they fit their frame: integers between lower and l
+// Shares that need no loss curve. Under Semantics::paper they fit their frame: integers between lower and l
 // that sum to total. Under `official` and `kvpress` they are what that code allocates at the frame's sigma
 // (cut to 0..l); its sum is its own, and `lower` and `total` are not read.
 
@@ -48,5 +55,78 @@ struct AdaOptions {
 ///   kvpress   n = int((1 - sigma) l); each head its first int(alpha n), the layer n heads in all.
 /// O(layers heads l) memory is read, O(total log heads) time.
 Budgets ada(const BudgetFrame& frame, std::span<const double> scores, const AdaOptions& options = {});
+
+/// What there is to share a budget by. A method reads what its facts say that it needs, and the frame.
+struct AllocationInput {
+  const BudgetFrame& frame;
+  Semantics semantics = Semantics::paper;
+  Index pinned = 0;  ///< tokens that lead every order
+  const LossCurves& curves;
+  const HullGreedy& greedy;                ///< of these curves and the frame's lower
+  std::span<const double> scores = {};     ///< [layers, heads, l] in the order's own order, as ada() has them
+  const BudgetProfile* profile = nullptr;  ///< of --profile
+};
+
+enum class BudgetMethod { uniform, pyramid, ada, lu, optimal, profile };
+
+struct BudgetMethodFacts {
+  BudgetMethod id;
+  std::string_view name;
+  std::string_view meaning;  ///< one line
+  Budgets (*share)(const AllocationInput& input);
+  bool needs_scores = false;   ///< of all heads
+  bool needs_curves = false;   ///< which look at the decoding steps: no method can know them
+  bool needs_profile = false;  ///< is there with a profile, and not asked for by name
+  bool is_slow = false;        ///< may take seconds
+};
+
+namespace detail {
+Budgets share_uniform(const AllocationInput& input);
+Budgets share_pyramid(const AllocationInput& input);
+Budgets share_ada(const AllocationInput& input);
+Budgets share_lu(const AllocationInput& input);
+Budgets share_optimal(const AllocationInput& input);
+Budgets share_profile(const AllocationInput& input);
+}  // namespace detail
+
+inline constexpr auto kBudgetMethods = facts_table<BudgetMethodFacts>({
+    {.id = BudgetMethod::uniform,
+     .name = "uniform",
+     .meaning = "Every head keeps the same",
+     .share = detail::share_uniform},
+    {.id = BudgetMethod::pyramid,
+     .name = "pyramid",
+     .meaning = "PyramidKV: falls linearly over layers, beta = 20",
+     .share = detail::share_pyramid},
+    {.id = BudgetMethod::ada,
+     .name = "ada",
+     .meaning = "AdaKV: the best scores over a layer's heads, after each head's own top 20 %",
+     .share = detail::share_ada,
+     .needs_scores = true},
+    {.id = BudgetMethod::lu,
+     .name = "lu",
+     .meaning = "LU-KV: the largest gains of every curve's lower convex hull, greedily",
+     .share = detail::share_lu,
+     .needs_curves = true},
+    {.id = BudgetMethod::optimal,
+     .name = "optimal",
+     .meaning = "The least total loss that integer budgets can have (multiple-choice knapsack)",
+     .share = detail::share_optimal,
+     .needs_curves = true,
+     .is_slow = true},
+    {.id = BudgetMethod::profile,
+     .name = "profile",
+     .meaning = "Shares measured on other dumps, averaged",
+     .share = detail::share_profile,
+     .needs_profile = true},
+});
+constexpr std::string_view name_of(BudgetMethod method) { return kBudgetMethods[method].name; }
+
+/// Budgets of all heads, and what they lose by the curves.
+struct Allocation {
+  Budgets budgets;           ///< [layers, heads]
+  std::vector<double> loss;  ///< [layers, heads]
+};
+Allocation allocate(BudgetMethod method, const AllocationInput& input);
 
 }  // namespace kvreplay

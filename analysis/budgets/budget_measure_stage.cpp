@@ -225,7 +225,8 @@ std::string BudgetMeasureStage::report(const HeadFigures& figures) const {
   for (std::size_t lu = 0; lu < plan_.cases.size(); ++lu)
     for (std::size_t best = 0; best < plan_.cases.size(); ++best) {
       const BudgetCase &a = plan_.cases[lu], &b = plan_.cases[best];
-      if (a.method != Method::lu || b.method != Method::optimal || a.order != b.order || a.sigma != b.sigma)
+      if (a.method != BudgetMethod::lu || b.method != BudgetMethod::optimal || a.order != b.order ||
+          a.sigma != b.sigma)
         continue;
       Index moved = 0;
       for (std::size_t row = 0; row < allocations_[lu].budgets.size(); ++row)

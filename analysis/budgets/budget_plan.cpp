@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -18,36 +17,32 @@ namespace {
 
 constexpr Index kOrderWindow = 32;
 
-constexpr std::array<std::string_view, 6> kMethods{"uniform", "pyramid", "ada", "lu", "optimal", "profile"};
-
-Method parse_method(const std::string& name) {
-  std::vector<std::string> names(kMethods.begin(), kMethods.end() - 1);
-  const auto at = std::find(names.begin(), names.end(), name);
-  if (at == names.end())
-    throw InputError(fmt::format("--method: unknown method '{}'{}; there are: {}", name,
-                                 did_you_mean(name, names), fmt::join(names, ", ")));
-  return static_cast<Method>(at - names.begin());
+BudgetMethod parse_method(const std::string& name) {
+  const auto method = kBudgetMethods.named(name);
+  if (method && !kBudgetMethods[*method].needs_profile) return *method;
+  const std::vector<std::string> names = named_budget_methods();
+  throw InputError(fmt::format("--method: unknown method '{}'{}; there are: {}", name,
+                               did_you_mean(name, names), fmt::join(names, ", ")));
 }
 
 Order parse_order(const std::string& name, const std::vector<Given<double>>& scores) {
   Order order;
   order.name = name;
   order.rule.window = order.rule.pool_window = kOrderWindow;
-  std::vector<std::string> names = {"snapkv"};
-  for (const TokenMetric m : all_token_metrics()) names.emplace_back(name_of(m));
-  for (const Given<double>& score : scores) names.push_back(score.name);
   const auto given =
       std::find_if(scores.begin(), scores.end(), [&](const auto& score) { return score.name == name; });
-  if (name == "snapkv") {
+  if (name == name_of(Base::snapkv)) {
     // Over the whole prompt: nothing is pinned, so nothing is kept out of the pool.
     order.rule.metric = TokenMetric::attn;
     order.rule.pool = {Pooling::Kind::max, 7};
     order.rule.pool_window = 0;
   } else if (given != scores.end()) {
     order.rule.given = static_cast<std::size_t>(given - scores.begin());
-  } else if (const auto metric = token_metric_named(name)) {
+  } else if (const auto metric = kTokenMetrics.named(name)) {
     order.rule.metric = *metric;
   } else {
+    std::vector<std::string> names = order_names();
+    for (const Given<double>& score : scores) names.push_back(score.name);
     throw InputError(fmt::format("--order: unknown order '{}'{}", name, did_you_mean(name, names)));
   }
   return order;
@@ -55,7 +50,21 @@ Order parse_order(const std::string& name, const std::vector<Given<double>>& sco
 
 }  // namespace
 
-std::string_view name_of(Method method) { return kMethods[static_cast<std::size_t>(method)]; }
+std::vector<std::string> named_budget_methods() {
+  return kBudgetMethods.names_where([](const BudgetMethodFacts& facts) { return !facts.needs_profile; });
+}
+
+std::vector<std::string> order_names() {
+  std::vector<std::string> names = kTokenMetrics.names();
+  names.insert(names.begin(), std::string(name_of(Base::snapkv)));
+  return names;
+}
+
+AllocationInput allocation_input(const BudgetPlan& plan, const BudgetFrame& frame, const LossCurves& curves,
+                                 const HullGreedy& greedy, std::span<const double> scores) {
+  return {
+      frame, plan.semantics, plan.pinned, curves, greedy, scores, plan.profile ? &*plan.profile : nullptr};
+}
 
 BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std::vector<Index>& layers) {
   const DumpShape& shape = dump.shape();
@@ -63,10 +72,7 @@ BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std
   plan.future = future_rows(shape.l, shape.T, shape.first_query());
   if (plan.future.count() == 0)
     throw InputError("budget: the loss of a head is what the decoding steps miss, and the dump has none");
-  const auto semantics = semantics_named(options.semantics);
-  if (!semantics)
-    throw InputError("--semantics", "paper, official or kvpress", fmt::format("'{}'", options.semantics));
-  plan.semantics = *semantics;
+  plan.semantics = parse_semantics("--semantics", options.semantics);
   if (options.normalise != "none" && options.normalise != "layer")
     throw InputError("--normalise", "none or layer", fmt::format("'{}'", options.normalise));
   plan.normalise_by_layer = options.normalise == "layer";
@@ -107,9 +113,9 @@ BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std
                     name_of(plan.semantics), plan.lower > 0 ? ", and take no floor" : ""));
   if (plan.orders.empty()) throw InputError("--order", "names of orders", "none");
 
-  std::vector<Method> methods;
+  std::vector<BudgetMethod> methods;
   for (const std::string& name : options.methods) {
-    const Method method = parse_method(name);
+    const BudgetMethod method = parse_method(name);
     if (std::find(methods.begin(), methods.end(), method) == methods.end()) methods.push_back(method);
   }
   if (!options.profiles.empty()) {
@@ -119,9 +125,9 @@ BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std
       profiles.push_back(load_profile(file, static_cast<Index>(layers.size()), shape.n_kv));
     }
     plan.profile = mean_profile(profiles);
-    methods.push_back(Method::profile);
+    methods.push_back(BudgetMethod::profile);
     if (std::any_of(plan.orders.begin(), plan.orders.end(),
-                    [](const Order& o) { return o.name == "profile"; }))
+                    [](const Order& o) { return o.name == name_of(BudgetMethod::profile); }))
       throw InputError("--score", "another name beside --profile, which is exported as it", "'profile'");
   }
   if (methods.empty()) throw InputError("--method", "names of methods", "none");
@@ -140,7 +146,7 @@ BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std
   }
   if (sigmas.empty()) throw InputError("--sigma", "compression ratios", "none");
   for (std::size_t o = 0; o < plan.orders.size(); ++o)
-    for (const Method method : methods)
+    for (const BudgetMethod method : methods)
       for (const double sigma : sigmas) plan.cases.push_back({o, method, sigma});
   return plan;
 }

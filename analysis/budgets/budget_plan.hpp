@@ -1,13 +1,13 @@
 #pragma once
 
-#include "analysis/budgets/budget_frame.hpp"
-#include "analysis/budgets/profile.hpp"
+#include "analysis/budgets/allocation.hpp"
 #include "analysis/eviction/eviction_plan.hpp"
 #include "analysis/run/left_out.hpp"
 #include "data/dump.hpp"
 #include "sim/eviction/policy.hpp"
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,10 +15,13 @@
 
 namespace kvreplay {
 
+/// The methods that are asked for by name.
+std::vector<std::string> named_budget_methods();
+
 /// The options of `budget`, as given.
 struct BudgetOptions {
   std::vector<std::string> orders = {"snapkv", "keydiff"};
-  std::vector<std::string> methods = {"uniform", "pyramid", "ada", "lu", "optimal"};
+  std::vector<std::string> methods = named_budget_methods();
   std::vector<double> sigmas = {0.5, 0.8};
   std::string semantics = "paper";
   std::string normalise = "none";
@@ -27,9 +30,6 @@ struct BudgetOptions {
   std::vector<std::string> profiles;  ///< files, averaged
   std::vector<std::string> scores;    ///< name=FILE
 };
-
-enum class Method { uniform, pyramid, ada, lu, optimal, profile };
-std::string_view name_of(Method method);
 
 /// A ranking of the candidates, once, whatever the budget.
 struct Order {
@@ -40,7 +40,7 @@ struct Order {
 /// One allocation: budgets of all heads.
 struct BudgetCase {
   std::size_t order = 0;
-  Method method = Method::uniform;
+  BudgetMethod method = BudgetMethod::uniform;
   double sigma = 0;
 };
 
@@ -62,6 +62,13 @@ struct BudgetPlan {
 /// without decoding steps, a score that needs what the dump lacks, and a file of the wrong shape. `layers`
 /// are those of the run.
 BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std::vector<Index>& layers);
+
+/// What a plan's allocations are made of; what it refers to must outlive it.
+AllocationInput allocation_input(const BudgetPlan& plan, const BudgetFrame& frame, const LossCurves& curves,
+                                 const HullGreedy& greedy, std::span<const double> scores);
+
+/// The orders that there are, scores of the user's apart.
+std::vector<std::string> order_names();
 
 /// The candidates in the order, most wanted first, and the scores they are ranked by, in the same order,
 /// never rising (+infinity where pinned); both [l].

@@ -103,8 +103,10 @@ std::unique_ptr<Stage> BudgetStage::follow_up(const HeadFigures& figures) const 
     const HullGreedy greedy(all, plan_.lower);
     for (std::size_t c = 0; c < plan_.cases.size(); ++c)
       if (plan_.cases[c].order == o)
-        allocations[c] = allocate(plan_, plan_.cases[c], frame_of(plan_, figures, l, plan_.cases[c].sigma),
-                                  all, greedy, {scores.data(), static_cast<std::size_t>(scores.size())});
+        allocations[c] =
+            allocate(plan_.cases[c].method,
+                     allocation_input(plan_, frame_of(plan_, figures, l, plan_.cases[c].sigma), all, greedy,
+                                      {scores.data(), static_cast<std::size_t>(scores.size())}));
   }
   return std::make_unique<BudgetMeasureStage>(dump_, plan_, figures.layers, std::move(allocations), compute_);
 }

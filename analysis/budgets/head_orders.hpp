@@ -1,13 +1,10 @@
 #pragma once
 
 #include "analysis/budgets/budget_plan.hpp"
-#include "analysis/budgets/hull.hpp"
-#include "analysis/budgets/loss_curve.hpp"
 #include "analysis/eviction/given_arrays.hpp"
 #include "sim/backend.hpp"
 #include "sim/eviction/prompt_eviction.hpp"
 
-#include <span>
 #include <vector>
 
 namespace kvreplay {
@@ -24,15 +21,5 @@ std::vector<RankedTokens> head_orders(const HeadGroup<T>& group, const BudgetPla
   for (std::size_t o = 0; o < rules.size(); ++o) orders.push_back(ranked_tokens(rules[o], scores[o]));
   return orders;
 }
-
-/// Budgets of all heads, and what they lose by the curves they were made of.
-struct Allocation {
-  Budgets budgets;           ///< [layers, heads]
-  std::vector<double> loss;  ///< [layers, heads]
-};
-
-/// `scores`: [layers, heads, l] in the order's order (allocation.hpp).
-Allocation allocate(const BudgetPlan& plan, const BudgetCase& which, const BudgetFrame& frame,
-                    const LossCurves& curves, const HullGreedy& greedy, std::span<const double> scores);
 
 }  // namespace kvreplay

@@ -24,11 +24,9 @@ double number(std::string_view text) {
 }
 
 std::vector<std::string> rule_names() {
-  std::vector<std::string> names;
-  for (const ChannelMethod method : all_channel_methods()) names.emplace_back(name_of(method));
-  for (const ChannelMethod method : all_channel_methods())
-    if (const std::string name = fmt::format("exchange+{}", name_of(method)); channel_rule_named(name))
-      names.push_back(name);
+  std::vector<std::string> names = kChannelMethods.names();
+  for (const ChannelMethodFacts& start : kChannelMethods)
+    if (start.has_order) names.push_back(fmt::format("{}+{}", name_of(ChannelMethod::exchange), start.name));
   return names;
 }
 

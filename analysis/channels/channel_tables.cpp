@@ -109,7 +109,7 @@ std::optional<double> ChannelTable::value(std::size_t which, Scope scope, Channe
 /// A bound is on what the search minimises: in ThinK's code that is not what is measured.
 bool ChannelTable::bounded(std::size_t which, RowSet rows) const {
   return rows == RowSet::window && !plan_.per_query_head() &&
-         plan_.rules[plan_.cases[which].rule].method == ChannelMethod::optimal;
+         kChannelMethods[plan_.rules[plan_.cases[which].rule].method].proves;
 }
 
 std::optional<Index> ChannelTable::pruned(std::size_t which, Scope scope) const {

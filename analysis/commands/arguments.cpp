@@ -231,6 +231,19 @@ CLI::Option* list(CLI::Option* option, const std::string& text) {
   return option->delimiter(',')->allow_extra_args(false)->option_text(text);
 }
 
+std::string in_lines(const std::string& text) {
+  constexpr std::size_t kWidth = 70;
+  std::string lines;
+  std::size_t length = 0;
+  std::istringstream words(text);
+  for (std::string word; words >> word; length += word.size() + 1) {
+    if (length + word.size() > kWidth) length = 0;
+    if (!lines.empty()) lines += length == 0 ? '\n' : ' ';
+    lines += word;
+  }
+  return lines;
+}
+
 CLI::Validator folder_name() {
   return CLI::Validator(
       [](std::string& text) {
@@ -381,7 +394,8 @@ void add_token_options(CLI::App& app, TokenStageOptions& options) {
       ->check(whole_number(1))
       ->option_text("N [32]");
   app.add_option("--metrics", options.metrics,
-                 "Token metrics, comma-separated, or all that the dump can give")
+                 in_lines(fmt::format("Token metrics, comma-separated: {}; or all that the dump can give",
+                                      fmt::join(kTokenMetrics.names(), ", "))))
       ->delimiter(',')
       ->allow_extra_args(false)
       ->option_text("LIST [all]");

@@ -34,6 +34,9 @@ CLI::Validator real_number();
 /// Makes an option a comma-separated list.
 CLI::Option* list(CLI::Option* option, const std::string& text);
 
+/// Text of the help broken into lines between words.
+std::string in_lines(const std::string& text);
+
 /// A check that the name of a folder is not empty.
 CLI::Validator folder_name();
 

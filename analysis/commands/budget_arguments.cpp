@@ -1,17 +1,22 @@
 #include "analysis/commands/budget_arguments.hpp"
 
+#include <fmt/format.h>
+
 namespace kvreplay {
 void add_budget_options(CLI::App& app, BudgetOptions& options) {
   list(app.add_option("--order", options.orders,
-                      "What ranks a head's tokens: snapkv, keydiff, any token metric, or a score of yours"),
+                      in_lines(fmt::format("What ranks a head's tokens: {}, or a score of yours",
+                                           fmt::join(order_names(), ", ")))),
        "LIST [snapkv,keydiff]");
-  list(app.add_option("--method", options.methods, "uniform, pyramid, ada, lu, optimal"),
-       "LIST [all of these]");
+  list(
+      app.add_option("--method", options.methods, fmt::format("{}", fmt::join(named_budget_methods(), ", "))),
+      "LIST [all of these]");
   list(app.add_option("--sigma", options.sigmas, "Compression ratios, 0.8 keeps a fifth")
            ->check(real_number()),
        "LIST [0.5,0.8]");
-  app.add_option("--semantics", options.semantics,
-                 "Whose pyramid, ada and reading of a profile: paper, official or kvpress")
+  app.add_option(
+         "--semantics", options.semantics,
+         fmt::format("Whose pyramid, ada and reading of a profile: {}", fmt::join(kSemantics.names(), ", ")))
       ->option_text("NAME [paper]");
   app.add_option("--normalise", options.normalise, "layer: divide the importance by its layer's sum first")
       ->option_text("none|layer [none]");

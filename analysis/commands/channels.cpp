@@ -1,6 +1,8 @@
 #include "analysis/channels/channel_stage.hpp"
 #include "analysis/commands/over_dumps.hpp"
 
+#include <fmt/format.h>
+
 namespace kvreplay {
 
 int run_channels(const Arguments& arguments) {
@@ -17,8 +19,8 @@ int run_channels(const Arguments& arguments) {
   options.add_dumps(*app);
   options.add_results(*app);
   list(app->add_option("--method", channel_options.methods,
-                       "magnitude, think, iap, exchange (from iap; exchange+METHOD: from another), output,\n"
-                       "optimal, rope_pairs"),
+                       in_lines(fmt::format("{}; exchange+METHOD: from another than iap",
+                                            fmt::join(kChannelMethods.names(), ", ")))),
        "LIST [magnitude,think,iap,exchange,output]");
   list(app->add_option("--ratio", channel_options.ratios, "Shares of the channels to prune")
            ->check(real_number()),

@@ -2,15 +2,18 @@
 
 #include "analysis/commands/arguments.hpp"
 
+#include <fmt/format.h>
+
 #include <string>
 
 namespace kvreplay {
 void add_eviction_options(CLI::App& app, EvictionOptions& options) {
-  list(app.add_option("--policy", options.policies,
-                      "BASE or BASE+SCORE, comma-separated. Bases: streaming, h2o, tova, snapkv, knorm,\n"
-                      "keydiff, expected_attention, oracle, oracle_exact, greedy_exact, exchange; scores:\n"
-                      "every token metric, and yours; none: only your kept sets,\n"
-                      "or with --channels and --bits the whole prompt"),
+  list(app.add_option(
+           "--policy", options.policies,
+           in_lines(fmt::format("BASE or BASE+SCORE, comma-separated. Bases: {}; scores: {}, and "
+                                "yours; none: only your kept sets, or with --channels and --bits "
+                                "the whole prompt",
+                                fmt::join(kBases.names(), ", "), fmt::join(kTokenMetrics.names(), ", ")))),
        "LIST [h2o,tova,snapkv and their +value,+key,+joint,+caote]");
   auto* sigma =
       list(app.add_option("--sigma", options.sigmas, "Budgets as compression ratios, 0.9 keeps a tenth")
@@ -21,8 +24,9 @@ void add_eviction_options(CLI::App& app, EvictionOptions& options) {
            ->check(whole_number(0))
            ->excludes(sigma),
        "LIST");
-  auto* semantics = app.add_option("--semantics", options.semantics,
-                                   "Whose reading of a policy: paper, official or kvpress");
+  auto* semantics =
+      app.add_option("--semantics", options.semantics,
+                     fmt::format("Whose reading of a policy: {}", fmt::join(kSemantics.names(), ", ")));
   semantics->option_text("NAME [paper]");
   list(app.add_option("--diff", options.diff, "Several semantics side by side, and where they differ")
            ->excludes(semantics),

@@ -142,7 +142,7 @@ std::string text_of(const Dump& dump) {
   }
   line("total", fmt::format("{:<9} {:<18} {:>10} in {} arrays", "", "", bytes_text(bytes), files));
   std::vector<LeftOut> unavailable;
-  for (const TokenMetric m : all_token_metrics())
+  for (const TokenMetric m : kTokenMetrics.all())
     if (const auto why = why_unavailable(m, dump)) unavailable.push_back({std::string(name_of(m)), *why});
   if (!unavailable.empty() || !dump.notes().empty()) text += '\n';
   for (const std::string& note : dump.notes()) text += fmt::format("note: {}\n", note);
@@ -186,7 +186,7 @@ Json json_of(const Dump& dump) {
   json["rope_note"] = dump.rope_note().empty() ? Json() : Json(dump.rope_note());
   json["tokens"] = dump.tokens().has_value();
   json["unavailable"] = Json::object();
-  for (const TokenMetric m : all_token_metrics())
+  for (const TokenMetric m : kTokenMetrics.all())
     if (const auto why = why_unavailable(m, dump)) json["unavailable"][std::string(name_of(m))] = *why;
   json["notes"] = dump.notes();
   return json;

@@ -21,11 +21,18 @@ std::optional<Index> whole(std::string_view text) {
   return value <= kMost ? std::optional(value) : std::nullopt;
 }
 
+std::vector<std::string> names_taking_a_score() {
+  return kBases.names_where([](const BaseFacts& facts) { return facts.takes_score; });
+}
+
 }  // namespace
 
 Semantics parse_semantics(const std::string& option, const std::string& name) {
-  if (const auto semantics = semantics_named(name)) return *semantics;
-  throw InputError(option, "paper, official or kvpress", fmt::format("'{}'", name));
+  if (const auto semantics = kSemantics.named(name)) return *semantics;
+  const std::vector<std::string> names = kSemantics.names();
+  throw InputError(option,
+                   fmt::format("{} or {}", fmt::join(names.begin(), names.end() - 1, ", "), names.back()),
+                   fmt::format("'{}'", name));
 }
 
 Phase parse_phase(const std::string& text) {
@@ -44,40 +51,36 @@ Phase parse_phase(const std::string& text) {
 Policy parse_policy(const std::string& text, const std::vector<Given<double>>& scores) {
   const auto plus = text.find('+');
   const std::string base_name = text.substr(0, plus);
-  std::vector<std::string> bases, metrics, taking;
-  for (const Base base : all_bases()) {
-    bases.emplace_back(name_of(base));
-    if (takes_score(base)) taking.emplace_back(name_of(base));
-  }
-  for (const TokenMetric m : all_token_metrics()) metrics.emplace_back(name_of(m));
-  for (const Given<double>& score : scores) metrics.push_back(score.name);
-
   Policy policy;
   policy.name = text;
-  const auto base = base_named(base_name);
+  const auto base = kBases.named(base_name);
   if (!base)
     throw InputError(fmt::format(
         "--policy: unknown policy '{}'{}", base_name,
         scores.end() !=
                 std::find_if(scores.begin(), scores.end(), [&](const auto& s) { return s.name == base_name; })
             ? fmt::format("; a score is used as BASE+{}", base_name)
-            : did_you_mean(base_name, bases)));
+            : did_you_mean(base_name, kBases.names())));
   policy.base = *base;
   if (plus == std::string::npos) return policy;
   const std::string score = text.substr(plus + 1);
-  if (!takes_score(*base))
+  if (!kBases[*base].takes_score)
     throw InputError(fmt::format("--policy: {} ranks by what it is named after and takes no score; {} do",
-                                 base_name, fmt::join(taking, ", ")));
+                                 base_name, fmt::join(names_taking_a_score(), ", ")));
   const auto given =
       std::find_if(scores.begin(), scores.end(), [&](const auto& s) { return s.name == score; });
   if (given != scores.end())
     policy.given = static_cast<std::size_t>(given - scores.begin());
-  else if (const auto metric = token_metric_named(score))
+  else if (const auto metric = kTokenMetrics.named(score))
     policy.metric = *metric;
-  else if (const auto start = base_named(score); *base == Base::exchange && start && *start != Base::exchange)
+  else if (const auto start = kBases.named(score);
+           *base == Base::exchange && start && *start != Base::exchange)
     policy.start = *start;
-  else
+  else {
+    std::vector<std::string> metrics = kTokenMetrics.names();
+    for (const Given<double>& known : scores) metrics.push_back(known.name);
     throw InputError(fmt::format("--policy: unknown score '{}'{}", score, did_you_mean(score, metrics)));
+  }
   return policy;
 }
 

@@ -19,8 +19,7 @@ namespace {
 /// What a policy needs and the dump lacks, as one clause.
 std::optional<std::string> why_unavailable(const EvictionRule& rule, const EvictionPlan& plan,
                                            const Dump& dump) {
-  const Base base = rule.policy.base;
-  if (base == Base::greedy_exact || base == Base::exchange) {
+  if (kBases[rule.policy.base].searches) {
     const Rows rows = plan.on_future ? plan.future : plan.window;
     if (rows.count() == 0)
       return plan.on_future ? "it needs decoding steps with queries, and the dump has none"
@@ -113,7 +112,7 @@ class Planner {
     for (const std::string& name : options_.diff) add("--diff", name);
     if (options_.diff.empty()) add("--semantics", options_.semantics);
     if (!options_.diff.empty() && plan_.semantics.size() < 2)
-      throw InputError("--diff", "two or three of paper, official, kvpress",
+      throw InputError("--diff", fmt::format("two or three of {}", fmt::join(kSemantics.names(), ", ")),
                        fmt::format("{}", fmt::join(options_.diff, ",")));
   }
 
@@ -147,8 +146,7 @@ class Planner {
   }
 
   std::optional<std::string> why_slow(const EvictionRule& rule, const EvictionOptions::Quick& quick) const {
-    const Base base = rule.policy.base;
-    if ((base == Base::greedy_exact || base == Base::exchange) && dump_.shape().l > quick.longest_search)
+    if (kBases[rule.policy.base].searches && dump_.shape().l > quick.longest_search)
       return fmt::format("its search takes long beyond {} tokens (evict runs it when asked)",
                          quick.longest_search);
     if (rule.window > quick.most_rows)
@@ -167,7 +165,7 @@ class Planner {
         throw InputError("--sinks and --recent",
                          fmt::format("at most the budget of {} tokens together", kept),
                          fmt::format("{}", asked));
-      if (rule.policy.base == Base::streaming && kept >= rule.sinks) continue;
+      if (kBases[rule.policy.base].pins_all && kept >= rule.sinks) continue;
       cut_pins_[fmt::format("more is pinned ({}) than budget {} keeps ({})", rule.sinks + rule.recent,
                             plan_.budgets[b].label(), kept)]
           .push_back(run.policy.name + (plan_.semantics.size() > 1
@@ -178,7 +176,7 @@ class Planner {
 
   void note_window(const EvictionRule& rule) {
     const DumpShape& shape = dump_.shape();
-    if (!rule.metric || !sums_rows(*rule.metric)) return;
+    if (!rule.metric || !on_window(*rule.metric)) return;
     const Index rows = window_rows(shape.l, shape.first_query(), rule.window).count();
     if (rows > 0 && rows < rule.window)
       plan_.notes.push_back(
@@ -230,9 +228,6 @@ class Planner {
     const auto any_run = [&](const auto& which) {
       return std::any_of(plan_.runs.begin(), plan_.runs.end(), which);
     };
-    const auto is = [](Base base) {
-      return [base](const PolicyRun& run) { return run.policy.base == base; };
-    };
     if (dump_.shape().group() > 1 && !options_.per_query_head && any_run([](const PolicyRun& run) {
           return run.semantics == Semantics::official && run.policy.base == Base::snapkv;
         }))
@@ -240,8 +235,10 @@ class Planner {
           "official snapkv sums over the query heads of a KV head; its authors' code repeats the cache for "
           "each "
           "(--per-query-head)");
-    if (plan_.on_future && !any_run(is(Base::greedy_exact)) && !any_run(is(Base::exchange)))
-      plan_.notes.push_back("--on has no effect: neither greedy_exact nor exchange is among the policies");
+    if (plan_.on_future && !any_run([](const PolicyRun& run) { return kBases[run.policy.base].searches; }))
+      plan_.notes.push_back(fmt::format(
+          "--on has no effect: neither {} is among the policies",
+          fmt::join(kBases.names_where([](const BaseFacts& facts) { return facts.searches; }), " nor ")));
     if (options_.decode_window &&
         std::none_of(phases_.begin(), phases_.end(), [](const Phase& phase) { return phase.decodes(); }))
       plan_.notes.push_back("--decode-window has no effect: no phase decodes");
@@ -318,7 +315,7 @@ std::string Phase::file_name() const {
 std::string Budget::label() const { return tokens ? fmt::format("{}", *tokens) : shortest(sigma); }
 
 Semantics semantics_of(const EvictionPlan& plan, const EvictionCase& which) {
-  return semantics_named(which.semantics).value_or(plan.semantics.front());
+  return kSemantics.named(which.semantics).value_or(plan.semantics.front());
 }
 
 std::string EvictionCase::file_name() const {

@@ -31,9 +31,13 @@ bool has_rows(EvictionMetric metric, RowSet rows) {
     case EvictionMetric::optimality_gap:
     case EvictionMetric::oracle_recall:
       return rows == RowSet::future;
-    default:
-      return rows != RowSet::none;
+    case EvictionMetric::output_error:
+    case EvictionMetric::layer_output_error:
+    case EvictionMetric::excess_over_greedy_exact:
+    case EvictionMetric::excess_over_exchange:
+      break;
   }
+  return rows != RowSet::none;
 }
 
 }  // namespace

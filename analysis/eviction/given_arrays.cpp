@@ -39,7 +39,7 @@ std::vector<Given<T>> read_all(const std::string& option, const std::vector<std:
   for (const std::string& item : items) {
     const NamedFile named = parse_named(option, item);
     const bool taken =
-        token_metric_named(named.name) || base_named(named.name) || named.name == "none" ||
+        kTokenMetrics.named(named.name) || kBases.named(named.name) || named.name == "none" ||
         std::any_of(all.begin(), all.end(), [&](const auto& g) { return g.name == named.name; });
     if (taken) throw InputError(option, "a name of its own", fmt::format("'{}', which is taken", named.name));
     all.push_back({named.name, read(named.file, std::span<const Index>(expected))});

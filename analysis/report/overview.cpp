@@ -1,5 +1,6 @@
 #include "analysis/report/cell_map.hpp"
 #include "analysis/report/sections.hpp"
+#include "sim/eviction/policy.hpp"
 
 #include <fmt/format.h>
 
@@ -62,8 +63,6 @@ std::optional<Figure> agreement_figure(const FigureTable& agreement) {
       "that it misleads most.";
   return figure;
 }
-
-bool knows_the_future(const std::string& policy) { return policy.starts_with("oracle"); }
 
 /// The lowest of every column, oracles apart.
 void mark_lowest(CellMap& map) {

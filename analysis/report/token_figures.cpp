@@ -4,6 +4,7 @@
 #include "analysis/results/result_folder.hpp"
 #include "data/error.hpp"
 #include "data/npy/npy_header.hpp"
+#include "sim/tokens/token_facts.hpp"
 
 #include <fmt/format.h>
 
@@ -135,8 +136,10 @@ TokenFigures token_figures(const ResultReader& results) {
   figures.metrics = metrics_in(results);
   figures.tokens = results.shape().l;
   for (const std::string& metric : figures.metrics) {
-    if (metric.starts_with("exact_") || metric.starts_with("oracle_")) figures.references.push_back(metric);
-    if (!metric.starts_with("oracle_")) figures.scores.push_back(metric);
+    const auto known = kTokenMetrics.named(metric);
+    const MetricKind kind = known ? kTokenMetrics[*known].kind : MetricKind::score;
+    if (kind != MetricKind::score) figures.references.push_back(metric);
+    if (kind != MetricKind::oracle) figures.scores.push_back(metric);
   }
   const auto remove = std::find(figures.references.begin(), figures.references.end(), "exact_remove");
   if (remove != figures.references.end()) std::rotate(figures.references.begin(), remove, remove + 1);

@@ -15,7 +15,7 @@ TensorAgreement tensor_agreement(const Backend& tensor, const HeadGroup<float>& 
   const TokenMetrics got = tensor.token_metrics(group, options, workers),
                      want = cpu_backend().token_metrics(group, options, workers);
   TensorAgreement worst;
-  for (const TokenMetric metric : all_token_metrics()) {
+  for (const TokenMetric metric : kTokenMetrics.all()) {
     const Matrix<double>&a = got[metric], &b = want[metric];
     if (b.size() == 0 || !b.allFinite() || !a.allFinite()) continue;
     const double norm = b.norm();

@@ -8,10 +8,11 @@ namespace kvreplay {
 
 std::vector<TokenPair> token_pairs(const MetricSet& metrics) {
   std::vector<TokenPair> pairs;
-  for (const TokenMetric score : all_token_metrics()) {
-    if (!metrics.contains(score) || kind_of(score) == MetricKind::oracle) continue;
-    for (const TokenMetric reference : all_token_metrics()) {
-      if (!metrics.contains(reference) || kind_of(reference) == MetricKind::score || reference == score)
+  for (const TokenMetric score : kTokenMetrics.all()) {
+    if (!metrics.contains(score) || kTokenMetrics[score].kind == MetricKind::oracle) continue;
+    for (const TokenMetric reference : kTokenMetrics.all()) {
+      if (!metrics.contains(reference) || kTokenMetrics[reference].kind == MetricKind::score ||
+          reference == score)
         continue;
       pairs.push_back({score, reference});
     }
@@ -21,22 +22,22 @@ std::vector<TokenPair> token_pairs(const MetricSet& metrics) {
 
 TokenMetrics summed_over_group(const TokenMetrics& metrics) {
   TokenMetrics summed;
-  for (const TokenMetric m : all_token_metrics()) {
+  for (const TokenMetric m : kTokenMetrics.all()) {
     const Matrix<double>& all = metrics[m];
     if (all.size() == 0) continue;
-    switch (m) {
-      case TokenMetric::knorm:
-      case TokenMetric::keydiff:
+    switch (kTokenMetrics[m].heads) {
+      case OverHeads::same:
         summed[m] = all.topRows(1);
         break;
-      case TokenMetric::expected_attention:
+      case OverHeads::mean:
         summed[m] = all.colwise().sum() / static_cast<double>(all.rows());
         summed[m]
             .leftCols(kExpectedAttentionFirst)
             .setConstant(summed[m].rightCols(all.cols() - kExpectedAttentionFirst).maxCoeff());
         break;
-      default:
+      case OverHeads::sum:
         summed[m] = all.colwise().sum();
+        break;
     }
   }
   return summed;
@@ -44,8 +45,8 @@ TokenMetrics summed_over_group(const TokenMetrics& metrics) {
 
 std::vector<Agreement> token_agreements(const TokenMetrics& metrics, const std::vector<TokenPair>& pairs,
                                         Index compared, Workers& workers) {
-  std::vector<std::optional<Ranking>> rankings(kTokenMetrics);
-  workers.parallel_for(static_cast<Index>(kTokenMetrics), [&](Index m) {
+  std::vector<std::optional<Ranking>> rankings(kTokenMetrics.size());
+  workers.parallel_for(static_cast<Index>(kTokenMetrics.size()), [&](Index m) {
     const Matrix<double>& values = metrics.values[static_cast<std::size_t>(m)];
     if (values.size() > 0)
       rankings[static_cast<std::size_t>(m)].emplace(

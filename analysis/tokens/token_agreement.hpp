@@ -14,17 +14,20 @@ namespace kvreplay {
 struct TokenPair {
   TokenMetric score, reference;
   bool same_unit() const {
-    return unit_of(score) == MetricUnit::squared_output && unit_of(reference) == MetricUnit::squared_output;
+    return kTokenMetrics[score].unit == MetricUnit::squared_output &&
+           kTokenMetrics[reference].unit == MetricUnit::squared_output;
   }
   /// The row set of the reference: "window" or "future".
-  std::string_view rows() const { return kind_of(reference) == MetricKind::oracle ? "future" : "window"; }
+  std::string_view rows() const {
+    return kTokenMetrics[reference].kind == MetricKind::oracle ? "future" : "window";
+  }
 };
 
 /// Every score and exact error against every exact error and oracle among `metrics`, none with itself, in
 /// canonical order.
 std::vector<TokenPair> token_pairs(const MetricSet& metrics);
 
-/// Sums (expected_attention: means; knorm and keydiff: the first) of [G, l] over the group: [1, l]. Leaves
+/// What the query heads make together (OverHeads) of [G, l] over the group: [1, l]. Leaves
 /// [1, l] as it is.
 TokenMetrics summed_over_group(const TokenMetrics& metrics);
 

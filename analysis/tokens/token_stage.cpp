@@ -43,13 +43,13 @@ TokenStage::TokenStage(const Dump& dump, const TokenStageOptions& options, const
 }
 
 void TokenStage::choose_metrics(const Dump& dump, const std::vector<std::string>& names) {
-  std::vector<std::string> known = {"all"};
-  for (const TokenMetric m : all_token_metrics()) known.emplace_back(name_of(m));
+  std::vector<std::string> known = kTokenMetrics.names();
+  known.insert(known.begin(), "all");
   MetricSet asked;
   bool all = false;
   if (names.empty()) throw InputError("--metrics", "names of metrics, or all", "none");
   for (const std::string& name : names) {
-    const auto metric = token_metric_named(name);
+    const auto metric = kTokenMetrics.named(name);
     if (name == "all") {
       all = true;
     } else if (!metric) {
@@ -60,7 +60,7 @@ void TokenStage::choose_metrics(const Dump& dump, const std::vector<std::string>
       asked.insert(*metric);
     }
   }
-  for (const TokenMetric m : all_token_metrics()) {
+  for (const TokenMetric m : kTokenMetrics.all()) {
     if (all) {
       if (const auto why = why_unavailable(m, dump)) {
         left_out_.push_back({std::string(name_of(m)), *why});

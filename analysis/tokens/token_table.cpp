@@ -42,7 +42,7 @@ std::optional<std::size_t> find_pair(const AgreementTable& table, TokenMetric sc
 
 std::vector<TokenMetric> references_in(const AgreementTable& table) {
   std::vector<TokenMetric> references;
-  for (const TokenMetric m : all_token_metrics())
+  for (const TokenMetric m : kTokenMetrics.all())
     if (std::any_of(table.pairs.begin(), table.pairs.end(),
                     [&](const TokenPair& p) { return p.reference == m; }))
       references.push_back(m);
@@ -62,7 +62,7 @@ std::string compact_block(const AgreementTable& table, const std::vector<TokenMe
     top += fmt::format("{:<26}", name_of(reference));
     head += fmt::format("{:<26}", "   rho top10%  worst head");
   }
-  for (const TokenMetric score : all_token_metrics()) {
+  for (const TokenMetric score : kTokenMetrics.all()) {
     std::string line = fmt::format("  {:<19}", name_of(score));
     bool any = false;
     for (const TokenMetric reference : references) {
@@ -115,7 +115,7 @@ std::string compact_text(const AgreementTable& table) {
       table.heads.size(), table.heads.size() == 1 ? "" : "s");
   std::vector<TokenMetric> exact, oracles;
   for (const TokenMetric m : references_in(table)) {
-    if (kind_of(m) == MetricKind::oracle)
+    if (kTokenMetrics[m].kind == MetricKind::oracle)
       oracles.push_back(m);
     else
       exact.push_back(m);

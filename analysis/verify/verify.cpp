@@ -255,14 +255,17 @@ namespace {
 double rounding_of_zero(const HeadGroup<double>& group, TokenMetric metric, Index rows, double epsilon) {
   const double largest_value = std::sqrt(group.v.rowwise().squaredNorm().maxCoeff());
   const double one = 8 * epsilon * largest_value, heads = static_cast<double>(group.G());
-  switch (unit_of(metric)) {
+  switch (kTokenMetrics[metric].unit) {
     case MetricUnit::squared_output:
       return one * one * heads * static_cast<double>(rows);
     case MetricUnit::output:
       return one * heads;
-    default:
-      return 0;
+    case MetricUnit::weight:
+    case MetricUnit::squared_weight:
+    case MetricUnit::other:
+      break;
   }
+  return 0;
 }
 
 }  // namespace
@@ -273,7 +276,7 @@ VerifyResult verify(const Dump& dump, const VerifyOptions& options, Workers& wor
   token_options.window = options.window;
   token_options.metrics = {};
   std::size_t metrics = 0;
-  for (const TokenMetric m : all_token_metrics()) {
+  for (const TokenMetric m : kTokenMetrics.all()) {
     if (why_unavailable(m, dump)) continue;
     token_options.metrics.insert(m);
     ++metrics;
@@ -312,7 +315,7 @@ VerifyResult verify(const Dump& dump, const VerifyOptions& options, Workers& wor
       channels.add(group, options.float32 ? &float_group : nullptr);
       if (options.float32) {
         const TokenMetrics single = options.backend->token_metrics(float_group, token_options, workers);
-        for (const TokenMetric m : all_token_metrics())
+        for (const TokenMetric m : kTokenMetrics.all())
           if (token_options.metrics.contains(m))
             fast.add(layer, kv_head, m, every, at_tokens(single[m], every), at_tokens(judged[m], every),
                      zero_of(m, 6e-8));

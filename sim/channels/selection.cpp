@@ -3,15 +3,11 @@
 #include "sim/channels/optimal_subset.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numeric>
 
 namespace kvreplay {
 namespace {
-
-constexpr std::array<std::string_view, 7> kNames{"magnitude", "think",   "iap",       "exchange",
-                                                 "output",    "optimal", "rope_pairs"};
 
 /// Whole rotation pairs, and channels that are not rotated on their own; in order of their lowest channel.
 std::vector<std::vector<Index>> rotation_units(const std::vector<Index>& partner) {
@@ -38,40 +34,21 @@ ChannelSet whole_units(const std::vector<Index>& order, const std::vector<Index>
 
 }  // namespace
 
-const std::vector<ChannelMethod>& all_channel_methods() {
-  static const std::vector<ChannelMethod> all = [] {
-    std::vector<ChannelMethod> methods;
-    for (std::size_t m = 0; m < kNames.size(); ++m) methods.push_back(static_cast<ChannelMethod>(m));
-    return methods;
-  }();
-  return all;
-}
-
-std::string_view name_of(ChannelMethod method) { return kNames[static_cast<std::size_t>(method)]; }
-
-std::optional<ChannelMethod> channel_method_named(std::string_view name) {
-  const auto at = std::find(kNames.begin(), kNames.end(), name);
-  if (at == kNames.end()) return std::nullopt;
-  return static_cast<ChannelMethod>(at - kNames.begin());
-}
-
 std::optional<ChannelRule> channel_rule_named(std::string_view name) {
   ChannelRule rule{std::string(name)};
   const std::size_t plus = name.find('+');
-  const auto method = channel_method_named(name.substr(0, plus));
+  const auto method = kChannelMethods.named(name.substr(0, plus));
   if (!method) return std::nullopt;
   rule.method = *method;
   if (plus == std::string_view::npos) return rule;
-  const auto start = channel_method_named(name.substr(plus + 1));
-  if (*method != ChannelMethod::exchange || !start || *start == ChannelMethod::exchange ||
-      *start == ChannelMethod::optimal)
-    return std::nullopt;
+  const auto start = kChannelMethods.named(name.substr(plus + 1));
+  if (*method != ChannelMethod::exchange || !start || !kChannelMethods[*start].has_order) return std::nullopt;
   rule.start = *start;
   return rule;
 }
 
 std::vector<Index> channel_order(const ChannelRule& rule, const ChannelScores& scores) {
-  switch (rule.method == ChannelMethod::exchange ? rule.start : rule.method) {
+  switch (rule.first()) {
     case ChannelMethod::magnitude:
       return ascending_order(scores.key_sq, scores.fixed);
     case ChannelMethod::think:
@@ -80,15 +57,18 @@ std::vector<Index> channel_order(const ChannelRule& rule, const ChannelScores& s
       return greedy_order(scores.outputs, scores.fixed);
     case ChannelMethod::rope_pairs:
       return greedy_order(scores.logits, rotation_units(scores.rope_partner), scores.fixed);
-    default:
-      return greedy_order(scores.logits, scores.fixed);
+    case ChannelMethod::iap:
+    case ChannelMethod::exchange:
+    case ChannelMethod::optimal:
+      break;
   }
+  return greedy_order(scores.logits, scores.fixed);
 }
 
 ChannelSelection select_channels(const ChannelRule& rule, const ChannelScores& scores,
                                  const std::vector<Index>& order, Index n) {
   const Index d = scores.key_sq.size();
-  const ChannelMethod first = rule.method == ChannelMethod::exchange ? rule.start : rule.method;
+  const ChannelMethod first = rule.first();
   ChannelSet start = first == ChannelMethod::rope_pairs ? whole_units(order, scores.rope_partner, n, d)
                                                         : first_of(order, n, d);
   if (first == ChannelMethod::output)

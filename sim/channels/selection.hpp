@@ -2,7 +2,7 @@
 
 #include "data/dump.hpp"
 #include "sim/channels/subset.hpp"
-#include "sim/eviction/policy.hpp"
+#include "sim/eviction/policy_facts.hpp"
 
 #include <optional>
 #include <string>
@@ -13,31 +13,61 @@
 
 namespace kvreplay {
 
-enum class ChannelMethod {
-  magnitude,   ///< small ||k_c||
-  think,       ///< ThinK: small H_cc
-  iap,         ///< IAP: greedy on H
-  exchange,    ///< swaps from another set while its error by H falls
-  output,      ///< greedy, then swaps, on the output-space matrix
-  optimal,     ///< the smallest error by H, as far as the search gets
-  rope_pairs,  ///< greedy on H, whole rotation pairs at a time
+enum class ChannelMethod { magnitude, think, iap, exchange, output, optimal, rope_pairs };
+
+struct ChannelMethodFacts {
+  ChannelMethod id;
+  std::string_view name;
+  std::string_view meaning;  ///< one line
+  /// Whether it takes channels one after the other: an order then says what it prunes, or what it swaps from,
+  /// and exchange can start from it.
+  bool has_order = true;
+  bool needs_outputs = false;  ///< the output-space matrix
+  bool needs_rope = false;     ///< the dump's rotation pairs
+  bool proves = false;         ///< gives a bound on what any set of as many channels loses by H
 };
-const std::vector<ChannelMethod>& all_channel_methods();
-std::string_view name_of(ChannelMethod method);
-std::optional<ChannelMethod> channel_method_named(std::string_view name);
+
+inline constexpr auto kChannelMethods = facts_table<ChannelMethodFacts>({
+    {.id = ChannelMethod::magnitude,
+     .name = "magnitude",
+     .meaning = "The channels of smallest norm \u2016k_c\u2016"},
+    {.id = ChannelMethod::think,
+     .name = "think",
+     .meaning = "ThinK: the channels of smallest H_cc, each judged alone"},
+    {.id = ChannelMethod::iap,
+     .name = "iap",
+     .meaning = "IAP: greedily the cheapest channel, 2 H_cj then added to the cost of the others"},
+    {.id = ChannelMethod::exchange,
+     .name = "exchange",
+     .meaning = "From IAP's set, swaps a pruned with a kept channel while the error on the logits falls",
+     .has_order = false},
+    {.id = ChannelMethod::output,
+     .name = "output",
+     .meaning = "Greedy, then swaps, on the output-space matrix M",
+     .needs_outputs = true},
+    {.id = ChannelMethod::optimal,
+     .name = "optimal",
+     .meaning = "The smallest error on the window's logits, by branch and bound",
+     .has_order = false,
+     .proves = true},
+    {.id = ChannelMethod::rope_pairs,
+     .name = "rope_pairs",
+     .meaning = "As IAP, whole rotation pairs at a time",
+     .needs_rope = true},
+});
+constexpr std::string_view name_of(ChannelMethod method) { return kChannelMethods[method].name; }
 
 /// METHOD, or exchange+METHOD: swaps from another start than iap.
 struct ChannelRule {
   std::string name;
   ChannelMethod method = ChannelMethod::think;
   ChannelMethod start = ChannelMethod::iap;  ///< of exchange
-  bool needs_outputs() const { return method == ChannelMethod::output || start == ChannelMethod::output; }
-  bool needs_rope() const {
-    return method == ChannelMethod::rope_pairs || start == ChannelMethod::rope_pairs;
-  }
-  /// Whether it takes channels one after the other, so that an order says what it prunes, or what it swaps
-  /// from.
-  bool has_order() const { return method != ChannelMethod::exchange && method != ChannelMethod::optimal; }
+
+  /// What gives the set, or the set that exchange starts from.
+  ChannelMethod first() const { return method == ChannelMethod::exchange ? start : method; }
+  bool has_order() const { return kChannelMethods[method].has_order; }
+  bool needs_outputs() const { return kChannelMethods[first()].needs_outputs; }
+  bool needs_rope() const { return kChannelMethods[first()].needs_rope; }
 };
 std::optional<ChannelRule> channel_rule_named(std::string_view name);
 

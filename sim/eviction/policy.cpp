@@ -1,76 +1,34 @@
 #include "sim/eviction/policy.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 
 namespace kvreplay {
 namespace {
 
-struct BaseFacts {
-  Base base;
-  std::string_view name;
-  bool takes_score;
-};
-
-constexpr std::array<BaseFacts, kBases> kBaseFacts{{
-    {Base::streaming, "streaming", false},
-    {Base::h2o, "h2o", true},
-    {Base::tova, "tova", true},
-    {Base::snapkv, "snapkv", true},
-    {Base::knorm, "knorm", false},
-    {Base::keydiff, "keydiff", false},
-    {Base::expected_attention, "expected_attention", false},
-    {Base::oracle, "oracle", false},
-    {Base::oracle_exact, "oracle_exact", false},
-    {Base::greedy_exact, "greedy_exact", false},
-    {Base::exchange, "exchange", true},
-}};
-
-static_assert([] {
-  for (std::size_t b = 0; b < kBases; ++b)
-    if (static_cast<std::size_t>(kBaseFacts[b].base) != b) return false;
-  return true;
-}());
-
-constexpr std::array<std::string_view, 3> kSemantics{"paper", "official", "kvpress"};
-
 /// round(x) = floor(x + 1/2)
 Index rounded(double x) { return static_cast<Index>(std::floor(x + 0.5)); }
 
 }  // namespace
 
-std::string_view name_of(Semantics semantics) { return kSemantics[static_cast<std::size_t>(semantics)]; }
-
-std::optional<Semantics> semantics_named(std::string_view name) {
-  const auto at = std::find(kSemantics.begin(), kSemantics.end(), name);
-  if (at == kSemantics.end()) return std::nullopt;
-  return static_cast<Semantics>(at - kSemantics.begin());
-}
-
-const std::vector<Base>& all_bases() {
-  static const std::vector<Base> bases = [] {
-    std::vector<Base> all;
-    for (const BaseFacts& facts : kBaseFacts) all.push_back(facts.base);
-    return all;
-  }();
-  return bases;
-}
-
-std::string_view name_of(Base base) { return kBaseFacts[static_cast<std::size_t>(base)].name; }
-
-std::optional<Base> base_named(std::string_view name) {
-  for (const BaseFacts& facts : kBaseFacts)
-    if (facts.name == name) return facts.base;
-  return std::nullopt;
-}
-
-bool takes_score(Base base) { return kBaseFacts[static_cast<std::size_t>(base)].takes_score; }
-
 bool starts_from_greedy(const Policy& policy) {
   return policy.base == Base::exchange && !policy.metric && !policy.given &&
          policy.start.value_or(Base::greedy_exact) == Base::greedy_exact;
+}
+
+bool knows_the_future(std::string_view policy) {
+  const auto is_oracle = [](std::optional<TokenMetric> metric) {
+    return metric && kTokenMetrics[*metric].kind == MetricKind::oracle;
+  };
+  const auto base_is_oracle = [&](std::string_view name) {
+    const std::optional<Base> base = kBases.named(name);
+    return base && is_oracle(kBases[*base].metric);
+  };
+  const std::size_t plus = policy.find('+');
+  if (plus == std::string_view::npos) return base_is_oracle(policy);
+  const std::string_view score = policy.substr(plus + 1);
+  return is_oracle(kTokenMetrics.named(score)) || base_is_oracle(score);
 }
 
 EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOverrides& overrides, Index l,
@@ -81,13 +39,13 @@ EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOver
   rule.policy = policy;
   rule.window = kBaseWindow;
   const Base base = policy.start.value_or(policy.base);
+  rule.metric = kBases[base].metric;
   switch (base) {
     case Base::streaming:
       rule.sinks = 4;
       rule.recent = std::max<Index>(budget - overrides.sinks.value_or(rule.sinks), 0);
       break;
     case Base::h2o:
-      rule.metric = TokenMetric::attn;
       rule.window = l;
       if (kvpress)
         rule.per_visible_row = true;
@@ -95,42 +53,32 @@ EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOver
         rule.recent = rounded(static_cast<double>(budget) / 2);
       break;
     case Base::tova:
-      rule.metric = TokenMetric::attn;
       rule.window = 1;
       rule.shared_by_layer = semantics != Semantics::paper;
       if (kvpress) rule.recent = 1;
       break;
     case Base::snapkv:
-      rule.metric = TokenMetric::attn;
       rule.window = kvpress ? 64 : kBaseWindow;
       rule.pool =
           semantics == Semantics::paper ? Pooling{Pooling::Kind::max, 7} : Pooling{Pooling::Kind::avg, 5};
       break;
-    case Base::knorm:
-      rule.metric = TokenMetric::knorm;
-      break;
     case Base::keydiff:
-      rule.metric = TokenMetric::keydiff;
       if (!kvpress) rule.block = 128;
       break;
     case Base::expected_attention:
-      rule.metric = TokenMetric::expected_attention;
       rule.project_values = !kvpress && has_wo;
       if (kvpress) rule.epsilon = 0;
       break;
+    case Base::knorm:
     case Base::oracle:
-      rule.metric = TokenMetric::oracle_importance;
-      break;
     case Base::oracle_exact:
-      rule.metric = TokenMetric::oracle_future;
-      break;
     case Base::greedy_exact:
     case Base::exchange:
       break;
   }
   rule.window = std::min(overrides.window.value_or(rule.window), l);
   rule.pool_window = rule.window;
-  if (base == Base::snapkv) rule.recent = rule.window;
+  if (kBases[base].pins_window) rule.recent = rule.window;
   rule.sinks = overrides.sinks.value_or(rule.sinks);
   rule.recent = overrides.recent.value_or(rule.recent);
   rule.pool = overrides.pool.value_or(rule.pool);

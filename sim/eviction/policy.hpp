@@ -1,42 +1,16 @@
 #pragma once
 
 #include "sim/eviction/kept_set.hpp"
+#include "sim/eviction/policy_facts.hpp"
 #include "sim/tokens/token_metrics.hpp"
 
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
-// What a policy is, and how it ranks. Definitions: sim/eviction/POLICIES.md.
+// How a policy ranks and keeps. Definitions: sim/eviction/POLICIES.md.
 
 namespace kvreplay {
-
-/// Whose reading of a method: its paper's, its authors' code's, or NVIDIA kvpress 0.5.4's.
-enum class Semantics { paper, official, kvpress };
-std::string_view name_of(Semantics semantics);
-std::optional<Semantics> semantics_named(std::string_view name);
-
-enum class Base {
-  streaming,           ///< StreamingLLM: the first and the most recent tokens
-  h2o,                 ///< H2O: attention of all rows, recent half pinned
-  tova,                ///< TOVA: attention of the last row
-  snapkv,              ///< SnapKV: attention of a pinned window, pooled
-  knorm,               ///< small keys
-  keydiff,             ///< KeyDiff: unusual keys
-  expected_attention,  ///< Expected Attention
-  oracle,              ///< oracle_importance: needs the decoding steps
-  oracle_exact,        ///< oracle_future: needs the decoding steps
-  greedy_exact,        ///< one exact eviction at a time
-  exchange,            ///< swaps from another kept set while the exact error falls
-};
-inline constexpr std::size_t kBases = 11;
-const std::vector<Base>& all_bases();
-std::string_view name_of(Base base);
-std::optional<Base> base_named(std::string_view name);
-/// Whether BASE+SCORE means something: the base ranks by an attention sum that a score can replace, or starts
-/// from what a score ranks first.
-bool takes_score(Base base);
 
 /// BASE[+SCORE]; the score is a token metric or a name of the user's. exchange also takes +BASE: it starts
 /// from what that base keeps, on its own from what greedy_exact keeps.
@@ -49,6 +23,8 @@ struct Policy {
 };
 /// Whether it is exchange on its own.
 bool starts_from_greedy(const Policy& policy);
+/// Whether the policy of this name ranks by the decoding steps, which no method can know.
+bool knows_the_future(std::string_view policy);
 
 /// A centred filter over neighbouring positions, stride 1: beyond the ends max ignores, avg counts 0.
 struct Pooling {

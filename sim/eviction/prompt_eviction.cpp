@@ -16,10 +16,6 @@ bool own_expected_attention(const EvictionRule& rule) {
   return rule.policy.start.value_or(rule.policy.base) == Base::expected_attention;
 }
 
-bool searches(const EvictionRule& rule) {
-  return rule.policy.base == Base::greedy_exact || rule.policy.base == Base::exchange;
-}
-
 /// Divides by the number of window rows at or after each token.
 template <class T>
 void divide_by_rows(const HeadGroup<T>& group, Index window, Vector<double>& scores) {
@@ -49,14 +45,14 @@ std::vector<Vector<double>> rule_scores(const HeadGroup<T>& group, std::span<con
   // Metrics that do not depend on a window go along with any.
   std::map<Index, MetricSet> wanted;
   const auto window_of = [&](const EvictionRule& rule) {
-    if (sums_rows(*rule.metric) || wanted.empty()) return rule.window;
+    if (on_window(*rule.metric) || wanted.empty()) return rule.window;
     return wanted.begin()->first;
   };
   const auto computed = [](const EvictionRule& rule) { return rule.metric && !own_expected_attention(rule); };
   for (const EvictionRule& rule : rules)
-    if (computed(rule) && sums_rows(*rule.metric)) wanted[rule.window].insert(*rule.metric);
+    if (computed(rule) && on_window(*rule.metric)) wanted[rule.window].insert(*rule.metric);
   for (const EvictionRule& rule : rules)
-    if (computed(rule) && !sums_rows(*rule.metric)) wanted[window_of(rule)].insert(*rule.metric);
+    if (computed(rule) && !on_window(*rule.metric)) wanted[window_of(rule)].insert(*rule.metric);
 
   std::map<Index, TokenMetrics> metrics;
   for (const auto& [window, set] : wanted)
@@ -104,22 +100,15 @@ KeptSet evict_in_blocks(const HeadGroup<T>& group, const EvictionRule& rule, Ind
   return kept;
 }
 
-bool sums_rows(TokenMetric metric) {
-  return metric != TokenMetric::knorm && metric != TokenMetric::keydiff &&
-         metric != TokenMetric::expected_attention && kind_of(metric) != MetricKind::oracle;
-}
-
 bool needs_rows(const EvictionRule& rule) {
-  return (rule.metric && sums_rows(*rule.metric)) || rule.per_visible_row;
+  return (rule.metric && on_window(*rule.metric)) || rule.per_visible_row;
 }
 
 std::optional<std::string> why_not_in_blocks(const EvictionRule& rule) {
   if (rule.given) return "a score given for the whole prompt has no value within a block";
-  if (searches(rule)) return "the exact search looks at the whole prompt";
-  if (rule.metric && kind_of(*rule.metric) == MetricKind::oracle)
-    return "the oracle looks at the whole prompt";
-  if (rule.metric == TokenMetric::expected_attention)
-    return "Expected Attention needs the queries of the whole prompt";
+  if (kBases[rule.policy.base].searches) return "the exact search looks at the whole prompt";
+  if (rule.metric && !kTokenMetrics[*rule.metric].not_in_blocks.empty())
+    return std::string(kTokenMetrics[*rule.metric].not_in_blocks);
   if (rule.shared_by_layer) return "one ranking for a whole layer is made after the prompt only";
   return std::nullopt;
 }

@@ -34,8 +34,8 @@ template <class T>
 KeptSet evict_in_blocks(const HeadGroup<T>& group, const EvictionRule& rule, Index budget, Index block,
                         Workers& workers, const Backend& backend = cpu_backend());
 
-/// Whether a metric is a sum over window rows.
-bool sums_rows(TokenMetric metric);
+/// Whether a metric is taken on window rows.
+constexpr bool on_window(TokenMetric metric) { return kTokenMetrics[metric].rows == MetricRows::window; }
 
 /// Whether the rule asks for window rows, which must then be there.
 bool needs_rows(const EvictionRule& rule);

@@ -18,8 +18,8 @@
 namespace kvreplay {
 
 enum class Entry {
-  logit,  ///< z_ip, capped where the layer caps
-  attn,   ///< a_ip
+  logit,
+  attn,
   attn_sq,
   value,
   key,
@@ -29,12 +29,39 @@ enum class Entry {
   exact_joint,
   exact_remove,
 };
-inline constexpr std::size_t kEntries = 10;
-const std::array<Entry, kEntries>& all_entries();
-std::string_view name_of(Entry entry);
-std::optional<Entry> entry_named(std::string_view name);
-/// The token metric whose terms these are; none for the logit.
-std::optional<TokenMetric> metric_of(Entry entry);
+
+struct EntryFacts {
+  Entry id;
+  std::string_view name;
+  std::string_view meaning;  ///< its formula, or one line
+  std::string_view unit;
+  std::optional<TokenMetric> metric;  ///< the token metric whose terms these are
+};
+namespace detail {
+constexpr EntryFacts terms_of(TokenMetric metric, Entry id, std::string_view meaning) {
+  return {id, name_of(metric), meaning, name_of(kTokenMetrics[metric].unit), metric};
+}
+}  // namespace detail
+
+inline constexpr auto kEntries = facts_table<EntryFacts>({
+    {Entry::logit, "logit", "z: the logit, scaled and capped as the layer does", "logit", std::nullopt},
+    detail::terms_of(TokenMetric::attn, Entry::attn, "a: the attention weight"),
+    detail::terms_of(TokenMetric::attn_sq, Entry::attn_sq, "a\u00b2"),
+    detail::terms_of(TokenMetric::value, Entry::value, "a\u00b2 \u2016v\u2016\u00b2 (OBCache eq. 4)"),
+    detail::terms_of(TokenMetric::key, Entry::key,
+                     "(a z)\u00b2 \u2016v \u2212 o\u2016\u00b2 (OBCache eq. 5)"),
+    detail::terms_of(TokenMetric::joint, Entry::joint,
+                     "a\u00b2 \u2016v + z (v \u2212 o)\u2016\u00b2 (OBCache eq. 6)"),
+    detail::terms_of(TokenMetric::exact_value, Entry::exact_value,
+                     "exact squared change of the output when v := 0"),
+    detail::terms_of(TokenMetric::exact_key, Entry::exact_key,
+                     "exact squared change of the output when k := 0"),
+    detail::terms_of(TokenMetric::exact_joint, Entry::exact_joint,
+                     "exact squared change of the output when k := 0 and v := 0"),
+    detail::terms_of(TokenMetric::exact_remove, Entry::exact_remove,
+                     "exact squared change of the output when the token leaves the cache"),
+});
+constexpr std::string_view name_of(Entry entry) { return kEntries[entry].name; }
 
 /// What is known of some rows of one query head after their softmax. The rest is EntryMap's own.
 template <class T>

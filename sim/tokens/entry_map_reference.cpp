@@ -76,7 +76,10 @@ std::vector<double> entries_reference(const Group& group, Index g, Index i, Entr
       case Entry::joint:
         out[t] = a_sq * (v_p + z * value_less_output(group, g, logits.z, a, p)).squaredNorm();
         break;
-      default:
+      case Entry::exact_value:
+      case Entry::exact_key:
+      case Entry::exact_joint:
+      case Entry::exact_remove:
         out[t] = exact[static_cast<Index>(t)];
     }
   }

@@ -3,51 +3,15 @@
 #include "sim/head_group.hpp"
 #include "sim/products.hpp"
 #include "sim/schedule.hpp"
+#include "sim/tokens/token_facts.hpp"
 
 #include <array>
 #include <bitset>
 #include <cstddef>
 #include <optional>
 #include <string>
-#include <string_view>
 
 namespace kvreplay {
-
-/// Every per-token metric, in the order in which they are exported. Definitions: sim/tokens/METRICS.md.
-enum class TokenMetric {
-  // scores, on the window rows
-  attn,                ///< sum of a_ip (H2O, TOVA, SnapKV)
-  attn_sq,             ///< sum of a_ip^2 (OBCache alg. 1)
-  value,               ///< OBCache eq. 4
-  key,                 ///< OBCache eq. 5
-  joint,               ///< OBCache eq. 6
-  caote,               ///< CAOTE eq. 20
-  fastcaote,           ///< CAOTE eq. 22
-  knorm,               ///< -||k_p||
-  keydiff,             ///< -cos(k_p, mean of the normalised candidate keys)
-  expected_attention,  ///< Expected Attention, epsilon 0.02
-  // exact errors, on the window rows: squared L2 change of o_i
-  exact_value,   ///< v_p := 0
-  exact_key,     ///< k_p := 0
-  exact_joint,   ///< k_p := 0 and v_p := 0
-  exact_remove,  ///< p leaves the cache, the rest is renormalised
-  // oracles, on the decoding steps
-  oracle_next,        ///< exact_remove on row l
-  oracle_future,      ///< exact_remove on rows l..T-1
-  oracle_importance,  ///< max over rows l..T-1 of a_ip ||v_p W_O(h)|| (LU-KV eq. 4)
-};
-inline constexpr std::size_t kTokenMetrics = 17;
-
-enum class MetricKind { score, exact, oracle };
-/// What a metric measures; relative errors are meant only between metrics of one unit.
-enum class MetricUnit { weight, squared_weight, squared_output, output, other };
-
-std::string_view name_of(TokenMetric metric);
-std::optional<TokenMetric> token_metric_named(std::string_view name);
-MetricKind kind_of(TokenMetric metric);
-MetricUnit unit_of(TokenMetric metric);
-/// One past the last metric, for loops: for (TokenMetric m : all_token_metrics()).
-const std::array<TokenMetric, kTokenMetrics>& all_token_metrics();
 
 class MetricSet {
  public:
@@ -67,7 +31,7 @@ class MetricSet {
   bool operator==(const MetricSet&) const = default;
 
  private:
-  std::bitset<kTokenMetrics> bits_;
+  std::bitset<kTokenMetrics.size()> bits_;
 };
 
 /// A run of query positions [begin, end).
@@ -91,7 +55,7 @@ struct TokenOptions {
 /// One head group's metrics, each [1, l], or [G, l] per query head (knorm and keydiff then repeat their only
 /// row). A metric that was not asked for is an empty matrix.
 struct TokenMetrics {
-  std::array<Matrix<double>, kTokenMetrics> values;
+  std::array<Matrix<double>, kTokenMetrics.size()> values;
   Matrix<double>& operator[](TokenMetric m) { return values[static_cast<std::size_t>(m)]; }
   const Matrix<double>& operator[](TokenMetric m) const { return values[static_cast<std::size_t>(m)]; }
 };

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <string>
 
 namespace kvreplay {
@@ -16,10 +17,10 @@ namespace {
 
 constexpr Index kTokensPerItem = 256;
 
-/// What the window's rows need the values for.
-const MetricSet kOfValues = {TokenMetric::value,     TokenMetric::key,         TokenMetric::joint,
-                             TokenMetric::caote,     TokenMetric::fastcaote,   TokenMetric::exact_value,
-                             TokenMetric::exact_key, TokenMetric::exact_joint, TokenMetric::exact_remove};
+/// Whether a metric of the window's rows needs no values: its unit has none in it.
+bool of_weights_alone(const TokenMetricFacts& facts) {
+  return facts.unit == MetricUnit::weight || facts.unit == MetricUnit::squared_weight;
+}
 
 /// CAOTE and FastCAOTE of one query head, [l] each.
 struct CaoteScores {
@@ -117,9 +118,9 @@ class Collector {
   Collector(const TokenOptions& options, Index G, Index l) : options_(options), G_(G), l_(l) {}
 
   bool wants(TokenMetric m) const { return options_.metrics.contains(m); }
-  bool wants_any(const MetricSet& set) const {
-    return std::any_of(all_token_metrics().begin(), all_token_metrics().end(),
-                       [&](TokenMetric m) { return set.contains(m) && wants(m); });
+  bool wants_any(const std::function<bool(const TokenMetricFacts&)>& which) const {
+    return std::any_of(kTokenMetrics.begin(), kTokenMetrics.end(),
+                       [&](const TokenMetricFacts& facts) { return wants(facts.id) && which(facts); });
   }
   /// A metric that is summed over the query heads.
   void add(TokenMetric m, Index g, const Vector<double>& row) {
@@ -142,9 +143,9 @@ class Collector {
 
 template <class T>
 void add_window_metrics(const HeadGroup<T>& group, const PreparedValues<T>& values,
-                        const TotalsOfRows& totals_of, Index window, Workers& workers, Collector& out) {
+                        const TotalsOfRows& totals_of, bool weights_alone, Index window, Workers& workers,
+                        Collector& out) {
   const Rows rows = window_rows(group.l, group.first_query(), window);
-  const bool weights_alone = !out.wants_any(kOfValues);
   const std::vector<ColumnTotals> totals =
       totals_of(rows, weights_alone ? ColumnSet::weights : ColumnSet::window);
   for (Index g = 0; g < group.G(); ++g) {
@@ -164,7 +165,7 @@ void add_window_metrics(const HeadGroup<T>& group, const PreparedValues<T>& valu
     out.add(TokenMetric::exact_joint, g, t.exact_joint);
     out.add(TokenMetric::exact_remove, g, t.exact_remove);
   }
-  if (!out.wants_any({TokenMetric::caote, TokenMetric::fastcaote})) return;
+  if (!out.wants(TokenMetric::caote) && !out.wants(TokenMetric::fastcaote)) return;
   const std::vector<CaoteScores> caote = caote_of_heads(group, values, rows, totals, workers);
   for (Index g = 0; g < group.G(); ++g) {
     out.add(TokenMetric::caote, g, caote[g].caote);
@@ -179,7 +180,7 @@ void add_oracles(const HeadGroup<T>& group, const TotalsOfRows& totals_of, Worke
     const auto next = totals_of({group.l, group.l + 1}, ColumnSet::future);
     for (Index g = 0; g < group.G(); ++g) out.add(TokenMetric::oracle_next, g, next[g].exact_remove);
   }
-  if (!out.wants_any({TokenMetric::oracle_future, TokenMetric::oracle_importance})) return;
+  if (!out.wants_any([](const auto& facts) { return facts.rows == MetricRows::future; })) return;
   const auto totals = totals_of(rows, ColumnSet::future);
   for (Index g = 0; g < group.G(); ++g) {
     out.add(TokenMetric::oracle_future, g, totals[g].exact_remove);
@@ -189,14 +190,14 @@ void add_oracles(const HeadGroup<T>& group, const TotalsOfRows& totals_of, Worke
   }
 }
 
-/// Finite inputs may overflow on the way. Only fastcaote has an infinity of its own.
+/// Finite inputs may overflow on the way.
 template <class T>
 void require_finite(const HeadGroup<T>& group, const TokenMetrics& metrics) {
-  for (const TokenMetric m : all_token_metrics()) {
+  for (const TokenMetric m : kTokenMetrics.all()) {
     const Matrix<double>& values = metrics[m];
     if ((values.array() * 0.0).sum() == 0.0) continue;  // all finite; the rest only to say where one is not
     const auto bad = [&](double x) {
-      return std::isnan(x) || (std::isinf(x) && m != TokenMetric::fastcaote);
+      return std::isnan(x) || (std::isinf(x) && !kTokenMetrics[m].may_be_infinite);
     };
     const double* at = std::find_if(values.data(), values.data() + values.size(), bad);
     if (at == values.data() + values.size()) continue;
@@ -215,14 +216,16 @@ TokenMetrics token_metrics_by(const PassesOf<T>& passes, const HeadGroup<T>& gro
                               const TokenOptions& options, Workers& workers) {
   using M = TokenMetric;
   Collector out(options, group.G(), group.l);
-  const bool of_values = out.wants_any(kOfValues);
-  const bool window = of_values || out.wants_any({M::attn, M::attn_sq});
-  const bool oracles = out.wants_any({M::oracle_next, M::oracle_future, M::oracle_importance});
+  const bool window = out.wants_any([](const auto& facts) { return facts.rows == MetricRows::window; });
+  const bool of_values = out.wants_any(
+      [](const auto& facts) { return facts.rows == MetricRows::window && !of_weights_alone(facts); });
+  const bool oracles = out.wants_any(
+      [](const auto& facts) { return facts.rows == MetricRows::next || facts.rows == MetricRows::future; });
   if (window || oracles) {
     const PreparedValues<T> values =
         of_values || oracles ? prepare_values(group, workers) : PreparedValues<T>();
     const TotalsOfRows totals_of = passes(values);
-    if (window) add_window_metrics(group, values, totals_of, options.window, workers, out);
+    if (window) add_window_metrics(group, values, totals_of, !of_values, options.window, workers, out);
     if (oracles) add_oracles(group, totals_of, workers, out);
   }
   if (out.wants(M::knorm)) out.set(M::knorm, knorm_scores(group, workers));

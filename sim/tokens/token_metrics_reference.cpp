@@ -231,10 +231,9 @@ TokenMetrics token_metrics_reference(const Group& group, const TokenOptions& opt
 
   TokenMetrics all;
   for (Matrix<double>& values : all.values) values.setZero(group.G(), group.l);
-  const bool taylor = asked.contains(TokenMetric::attn) || asked.contains(TokenMetric::attn_sq) ||
-                      asked.contains(TokenMetric::value) || asked.contains(TokenMetric::key) ||
-                      asked.contains(TokenMetric::joint) || asked.contains(TokenMetric::caote) ||
-                      asked.contains(TokenMetric::fastcaote);
+  const bool taylor = std::any_of(kTokenMetrics.begin(), kTokenMetrics.end(), [&](const auto& facts) {
+    return asked.contains(facts.id) && facts.rows == MetricRows::window && facts.kind == MetricKind::score;
+  });
   const auto exact = [&](TokenMetric metric, Index g, Rows rows, TokenChange change) {
     if (asked.contains(metric)) add_exact_errors(group, g, rows, change, all[metric]);
   };
@@ -267,7 +266,7 @@ TokenMetrics token_metrics_reference(const Group& group, const TokenOptions& opt
   if (asked.contains(TokenMetric::expected_attention)) {
     set_expected_attention(group, options.per_query_head, all[TokenMetric::expected_attention]);
   }
-  for (TokenMetric metric : all_token_metrics()) {
+  for (TokenMetric metric : kTokenMetrics.all()) {
     if (!asked.contains(metric)) all[metric].resize(0, 0);
   }
   return all;

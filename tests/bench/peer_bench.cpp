@@ -80,7 +80,7 @@ using Question = std::function<Sets()>;
 
 Question evict(Bench& bench, const Json& request) {
   const std::string name = request.at("policy");
-  const Policy policy{name, known(base_named(name), "policy", name), {}, {}, {}};
+  const Policy policy{name, known(kBases.named(name), "policy", name), {}, {}, {}};
   const Index keep = kept_tokens(request.at("sigma"), bench.l(), Semantics::kvpress);
   PolicyOverrides overrides;
   if (policy.base == Base::snapkv) overrides.window = request.at("window").get<Index>();
@@ -104,7 +104,7 @@ Question evict(Bench& bench, const Json& request) {
 Question tokens(Bench& bench, const Json& request) {
   TokenOptions options{.window = request.at("window"), .metrics = {}};
   for (const std::string name : request.at("metrics"))
-    options.metrics.insert(known(token_metric_named(name), "metrics", name));
+    options.metrics.insert(known(kTokenMetrics.named(name), "metrics", name));
   return [&bench, options] {
     bench.each<TokenMetrics>([&](const HeadGroup<float>& group) {
       return bench.backend().token_metrics(group, options, bench.workers);

@@ -57,8 +57,8 @@ const std::vector<KeptSet>& sets() {
 
 /// All numbers of a result, in a row.
 Matrix<double> numbers(const TokenMetrics& metrics) {
-  Matrix<double> all = Matrix<double>::Zero(static_cast<Index>(kTokenMetrics), kLength);
-  for (const TokenMetric m : all_token_metrics())
+  Matrix<double> all = Matrix<double>::Zero(static_cast<Index>(kTokenMetrics.size()), kLength);
+  for (const TokenMetric m : kTokenMetrics.all())
     if (metrics[m].size() > 0) all.row(static_cast<Index>(m)) = metrics[m].row(0);
   return all;
 }

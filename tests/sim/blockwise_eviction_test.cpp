@@ -68,26 +68,16 @@ double row_score(const Group& group, std::size_t g, Index i, const Positions& ca
   const auto changed = [&](Change change) {
     return (attend(group, g, i, cache, c, change).o - row.o).squaredNorm();
   };
-  switch (metric) {
-    case TokenMetric::attn:
-      return a;
-    case TokenMetric::attn_sq:
-      return a * a;
-    case TokenMetric::value:
-      return a * a * v.squaredNorm();
-    case TokenMetric::key:
-      return a * z * a * z * (v - row.o).squaredNorm();
-    case TokenMetric::joint:
-      return a * a * (v + z * (v - row.o)).squaredNorm();
-    case TokenMetric::exact_value:
-      return changed(Change::zero_value);
-    case TokenMetric::exact_key:
-      return changed(Change::zero_key);
-    case TokenMetric::exact_joint:
-      return changed(Change::zero_both);
-    default:
-      return changed(Change::remove);
-  }
+  if (metric == TokenMetric::attn) return a;
+  if (metric == TokenMetric::attn_sq) return a * a;
+  if (metric == TokenMetric::value) return a * a * v.squaredNorm();
+  if (metric == TokenMetric::key) return a * z * a * z * (v - row.o).squaredNorm();
+  if (metric == TokenMetric::joint) return a * a * (v + z * (v - row.o)).squaredNorm();
+  if (metric == TokenMetric::exact_value) return changed(Change::zero_value);
+  if (metric == TokenMetric::exact_key) return changed(Change::zero_key);
+  if (metric == TokenMetric::exact_joint) return changed(Change::zero_both);
+  REQUIRE(metric == TokenMetric::exact_remove);
+  return changed(Change::remove);
 }
 
 Numbers row_sums(const Group& group, std::size_t g, const Positions& rows, const Positions& cache,
@@ -214,7 +204,7 @@ std::vector<NamedRule> rules(Index l, Index budget) {
     all.push_back(
         {fmt::format("{}+{}, {}", name_of(base), metric ? name_of(*metric) : "", name_of(semantics)), rule});
   };
-  for (const Base base : all_bases())
+  for (const Base base : kBases.all())
     for (const Semantics semantics : {Semantics::paper, Semantics::official, Semantics::kvpress})
       add(base, semantics, {});
   PolicyOverrides some;
@@ -222,7 +212,7 @@ std::vector<NamedRule> rules(Index l, Index budget) {
   some.sinks = 2;
   some.recent = 3;
   some.pool = Pooling{Pooling::Kind::max, 3};
-  for (const TokenMetric metric : all_token_metrics()) {
+  for (const TokenMetric metric : kTokenMetrics.all()) {
     add(Base::snapkv, Semantics::kvpress, metric, some);
     add(Base::h2o, Semantics::kvpress, metric);
   }

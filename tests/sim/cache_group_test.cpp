@@ -32,8 +32,8 @@ std::vector<Index> tokens_of(Index total, Index adjacent, Index step) {
 
 MetricSet metrics_of_a_cache() {
   MetricSet metrics = MetricSet::all();
-  for (const TokenMetric metric : all_token_metrics())
-    if (kind_of(metric) == MetricKind::oracle || metric == TokenMetric::expected_attention)
+  for (const TokenMetric metric : kTokenMetrics.all())
+    if (kTokenMetrics[metric].kind == MetricKind::oracle || metric == TokenMetric::expected_attention)
       metrics.erase(metric);
   return metrics;
 }
@@ -202,13 +202,13 @@ TEST_CASE("query heads by themselves add up to their group", "[cache_group]") {
       CHECK(head.l == group.l);
       CHECK(head.T_q() == group.T_q());
       const TokenMetrics part = token_metrics_cpu(head, options, workers);
-      for (const TokenMetric metric : all_token_metrics()) {
+      for (const TokenMetric metric : kTokenMetrics.all()) {
         if (part[metric].size() == 0) continue;
         if (sum[metric].size() == 0) sum[metric].setZero(1, group.l);
         sum[metric] += part[metric];
       }
     }
-    for (const TokenMetric metric : all_token_metrics()) {
+    for (const TokenMetric metric : kTokenMetrics.all()) {
       if (want[metric].size() == 0) continue;
       // What belongs to the KV head is the same for each; Expected Attention is a mean, its first tokens the
       // largest of the others.

@@ -27,7 +27,7 @@ ChannelRule rule_of(std::string_view name) {
 
 std::vector<std::string> all_rule_names() {
   std::vector<std::string> names;
-  for (const Method method : all_channel_methods()) names.emplace_back(name_of(method));
+  for (const Method method : kChannelMethods.all()) names.emplace_back(name_of(method));
   for (const char* start : {"magnitude", "think", "iap", "output", "rope_pairs"})
     names.push_back(std::string("exchange+") + start);
   return names;
@@ -119,9 +119,9 @@ Index free_channels(const ChannelScores& scores) {
 
 TEST_CASE("channel methods go by their names", "[channel_selection]") {
   std::set<std::string_view> names;
-  for (const Method method : all_channel_methods()) {
+  for (const Method method : kChannelMethods.all()) {
     names.insert(name_of(method));
-    CHECK(channel_method_named(name_of(method)) == method);
+    CHECK(kChannelMethods.named(name_of(method)) == method);
     const ChannelRule rule = rule_of(name_of(method));
     CHECK(rule.name == name_of(method));
     CHECK(rule.method == method);
@@ -148,7 +148,7 @@ TEST_CASE("channel methods go by their names", "[channel_selection]") {
     INFO(name);
     CHECK_FALSE(channel_rule_named(name).has_value());
   }
-  CHECK_FALSE(channel_method_named("exchange+iap").has_value());
+  CHECK_FALSE(kChannelMethods.named("exchange+iap").has_value());
 }
 
 TEST_CASE("a ratio prunes as many channels as its source would", "[channel_selection]") {

@@ -40,13 +40,13 @@ inline std::vector<NamedRule> all_rules(Index l, Index budget, bool with_exact) 
   const auto add = [&](std::string name, const EvictionRule& rule) {
     if (!why_not_in_decoding(rule)) rules.push_back({std::move(name), rule});
   };
-  for (const TokenMetric metric : all_token_metrics()) {
-    if (kind_of(metric) == MetricKind::exact && !with_exact) continue;
+  for (const TokenMetric metric : kTokenMetrics.all()) {
+    if (kTokenMetrics[metric].kind == MetricKind::exact && !with_exact) continue;
     if (metric == TokenMetric::keydiff && budget == 1) continue;  // two keys are as near to their mean: a tie
     add(fmt::format("h2o+{}", name_of(metric)),
         rule_named(Base::h2o, metric, Semantics::paper, l, budget, pins(0, 2)));
   }
-  for (const Base base : all_bases()) {
+  for (const Base base : kBases.all()) {
     if (base == Base::keydiff && budget == 1) continue;
     for (const Semantics semantics : {Semantics::paper, Semantics::official, Semantics::kvpress})
       add(fmt::format("{}, {}", name_of(base), name_of(semantics)),

@@ -76,7 +76,7 @@ std::string mismatches(const std::string& name, const HeadGroup<T>& group, const
   const EntryMap<T> map = map_of(group);
   const std::vector<Index> tokens = sampled(group.T_all()), rows = sampled(group.T_q());
   std::string lines;
-  for (const Entry entry : all_entries()) {
+  for (const Entry entry : kEntries.all()) {
     for (Index g = 0; g < group.G(); ++g) {
       const Matrix<T> all = entries(map, g, entry, all_rows(group), 0, group.T_all());
       Matrix<double> want(static_cast<Index>(rows.size()), static_cast<Index>(tokens.size())), got = want;
@@ -147,8 +147,8 @@ TEST_CASE("entries summed over rows and heads are the token metrics", "[entry_ma
     options.per_query_head = false;
     const TokenMetrics want = token_metrics_cpu(group, options, workers);
     const EntryMap<double> map = map_of(group);
-    for (const Entry entry : all_entries()) {
-      if (!metric_of(entry)) continue;
+    for (const Entry entry : kEntries.all()) {
+      if (!kEntries[entry].metric) continue;
       Matrix<double> got = Matrix<double>::Zero(1, group.l);
       for (Index g = 0; g < group.G(); ++g) {
         const Matrix<double> terms = entries(map, g, entry, rows, 0, group.l);
@@ -157,7 +157,7 @@ TEST_CASE("entries summed over rows and heads are the token metrics", "[entry_ma
             if (!std::isnan(terms(r, p))) got(0, p) += terms(r, p);
       }
       // Terms far below the largest may have cancelled in the metrics' sums over a tile.
-      CHECK(mismatch(token_case.name + ", " + std::string(name_of(entry)), want[*metric_of(entry)], got,
+      CHECK(mismatch(token_case.name + ", " + std::string(name_of(entry)), want[*kEntries[entry].metric], got,
                      {1e-10, 1e-8, 1e-6, 1e-290}) == "");
     }
   }
@@ -182,7 +182,7 @@ void check_rectangles(const TokenCase& token_case, const HeadGroup<T>& group) {
       {{first, total}, 1, total - 1, total, 2},
       {{first + n / 5, first + n / 2}, 3, total / 4, total, 1},
   };
-  for (const Entry entry : all_entries()) {
+  for (const Entry entry : kEntries.all()) {
     const Matrix<T> all = entries(map, g, entry, {first, total}, 0, total);
     for (std::size_t part = 0; part < parts.size(); ++part) {
       const auto& [rows, step, begin, end, threads] = parts[part];
@@ -313,7 +313,7 @@ TEST_CASE("logits and outputs beyond the type are an input error, lone entries i
   group.v.row(5).setConstant(1e25);            // beyond float32 when squared
   group.k.row(5) = -100 * group.q[0].row(23);  // and next to no weight in row 23
   const EntryMap<float> map = map_of(to_float(group));
-  for (const Entry entry : all_entries()) {
+  for (const Entry entry : kEntries.all()) {
     INFO(name_of(entry));
     const Matrix<float> row = entries(map, 0, entry, {23, 24}, 0, 24);
     CHECK(row.array().isNaN().count() == 0);
@@ -345,14 +345,14 @@ TEST_CASE("rows and tokens that a map does not have are refused, none are none",
 
 TEST_CASE("entries have the names of their metrics", "[entry_map]") {
   std::set<std::string> names;
-  for (const Entry entry : all_entries()) {
+  for (const Entry entry : kEntries.all()) {
     names.insert(std::string(name_of(entry)));
-    CHECK(entry_named(name_of(entry)) == entry);
-    if (metric_of(entry)) CHECK(name_of(*metric_of(entry)) == name_of(entry));
+    CHECK(kEntries.named(name_of(entry)) == entry);
+    if (kEntries[entry].metric) CHECK(name_of(*kEntries[entry].metric) == name_of(entry));
   }
   CHECK(names == std::set<std::string>{"logit", "attn", "attn_sq", "value", "key", "joint", "exact_value",
                                        "exact_key", "exact_joint", "exact_remove"});
-  CHECK(!metric_of(Entry::logit));
-  CHECK(!entry_named("Attn"));
-  CHECK(!entry_named("caote"));
+  CHECK(!kEntries[Entry::logit].metric);
+  CHECK(!kEntries.named("Attn"));
+  CHECK(!kEntries.named("caote"));
 }

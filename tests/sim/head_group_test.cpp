@@ -199,11 +199,11 @@ TEST_CASE("a metric that a dump cannot give says why", "[token_metrics]") {
   };
   {
     const Dump dump = reopen(kT, R"({"prompt_len": 6, )" + rope + "}");
-    for (TokenMetric metric : all_token_metrics()) CHECK(available(metric, dump));
+    for (TokenMetric metric : kTokenMetrics.all()) CHECK(available(metric, dump));
   }
   {
     const Dump dump = reopen(kT, R"({"prompt_len": 6})");
-    for (TokenMetric metric : all_token_metrics()) {
+    for (TokenMetric metric : kTokenMetrics.all()) {
       CHECK(available(metric, dump) == (metric != TokenMetric::expected_attention));
     }
     const std::string why = why_unavailable(TokenMetric::expected_attention, dump).value();
@@ -212,8 +212,8 @@ TEST_CASE("a metric that a dump cannot give says why", "[token_metrics]") {
   }
   {
     const Dump dump = reopen(kT, "{" + rope + "}");  // no decoding steps
-    for (TokenMetric metric : all_token_metrics()) {
-      CHECK(available(metric, dump) == (kind_of(metric) != MetricKind::oracle));
+    for (TokenMetric metric : kTokenMetrics.all()) {
+      CHECK(available(metric, dump) == (kTokenMetrics[metric].kind != MetricKind::oracle));
     }
     CHECK(why_unavailable(TokenMetric::oracle_next, dump).value().find("decoding steps") !=
           std::string::npos);
@@ -231,14 +231,14 @@ TEST_CASE("a metric that a dump cannot give says why", "[token_metrics]") {
   }
   {
     const Dump dump = reopen(3, R"({"prompt_len": 6, )" + rope + "}");  // queries 6..8: decoding steps only
-    for (TokenMetric metric : all_token_metrics()) {
-      CHECK(available(metric, dump) == (kind_of(metric) == MetricKind::oracle ||
+    for (TokenMetric metric : kTokenMetrics.all()) {
+      CHECK(available(metric, dump) == (kTokenMetrics[metric].kind == MetricKind::oracle ||
                                         metric == TokenMetric::knorm || metric == TokenMetric::keydiff));
     }
   }
   {
     const Dump dump = reopen(2, R"({"prompt_len": 6, )" + rope + "}");  // queries 7..8
-    for (TokenMetric metric : all_token_metrics()) {
+    for (TokenMetric metric : kTokenMetrics.all()) {
       CHECK(available(metric, dump) == (metric == TokenMetric::knorm || metric == TokenMetric::keydiff ||
                                         metric == TokenMetric::oracle_future ||
                                         metric == TokenMetric::oracle_importance));

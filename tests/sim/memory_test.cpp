@@ -46,8 +46,9 @@ TEST_CASE("a whole prompt of 16384 tokens is scored within 400 MiB above its inp
   group.q.assign(2, Matrix<float>::Random(l, d));
   TokenOptions options;
   options.window = l;
-  for (const TokenMetric m : all_token_metrics())
-    if (kind_of(m) == MetricKind::oracle || m == TokenMetric::expected_attention) options.metrics.erase(m);
+  for (const TokenMetric m : kTokenMetrics.all())
+    if (kTokenMetrics[m].kind == MetricKind::oracle || m == TokenMetric::expected_attention)
+      options.metrics.erase(m);
   Workers workers;
 
   const double before = status_bytes("VmRSS");

@@ -49,22 +49,22 @@ using Positions = std::vector<Index>;
 }  // namespace
 
 TEST_CASE("bases and semantics have their published names", "[policy]") {
-  CHECK(all_bases().size() == kBases);
+  CHECK(kBases.size() == 11);
   std::string names;
-  for (const Base base : all_bases()) {
-    CHECK(base_named(name_of(base)) == base);
+  for (const Base base : kBases.all()) {
+    CHECK(kBases.named(name_of(base)) == base);
     names += std::string(name_of(base)) + " ";
   }
   CHECK(names ==
         "streaming h2o tova snapkv knorm keydiff expected_attention oracle oracle_exact greedy_exact "
         "exchange ");
-  for (const Semantics semantics : kAllSemantics) CHECK(semantics_named(name_of(semantics)) == semantics);
+  for (const Semantics semantics : kAllSemantics) CHECK(kSemantics.named(name_of(semantics)) == semantics);
   CHECK(name_of(Semantics::kvpress) == "kvpress");
-  CHECK(!base_named("H2O"));
-  CHECK(!base_named(""));
-  CHECK(!semantics_named("Paper"));
-  for (const Base base : all_bases())
-    CHECK(takes_score(base) ==
+  CHECK(!kBases.named("H2O"));
+  CHECK(!kBases.named(""));
+  CHECK(!kSemantics.named("Paper"));
+  for (const Base base : kBases.all())
+    CHECK(kBases[base].takes_score ==
           (base == Base::h2o || base == Base::tova || base == Base::snapkv || base == Base::exchange));
 }
 
@@ -113,7 +113,7 @@ TEST_CASE("every base makes its own choices under every semantics", "[policy]") 
     table.push_back({Base::greedy_exact, s, {}, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
     table.push_back({Base::exchange, s, {}, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
   }
-  CHECK(table.size() == kBases * 3);
+  CHECK(table.size() == kBases.size() * 3);
   for (const Row& row : table) {
     INFO(name_of(row.base) << ", " << name_of(row.semantics));
     const EvictionRule rule = made(row.base, row.semantics);

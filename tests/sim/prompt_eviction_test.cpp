@@ -59,9 +59,9 @@ TEST_CASE("every metric and window ranks as the reference says", "[prompt_evicti
     std::vector<EvictionRule> rules;
     // Metrics without rows come first, in between and last: they go along with any window.
     for (const Index window : {Index{8}, Index{1}, group.l, Index{1000}})
-      for (const TokenMetric metric : all_token_metrics())
+      for (const TokenMetric metric : kTokenMetrics.all())
         if (there.contains(metric)) rules.push_back(ranking_by(metric, window));
-    for (const TokenMetric metric : all_token_metrics())
+    for (const TokenMetric metric : kTokenMetrics.all())
       if (there.contains(metric)) rules.insert(rules.begin(), ranking_by(metric, 17));
     Workers workers(2);
     const std::vector<Vector<double>> scores = rule_scores(group, rules, {}, workers);
@@ -219,7 +219,7 @@ TEST_CASE("scores beyond the type are an input error", "[prompt_eviction]") {
   for (const Index at : {0, 20, 35, 39}) {
     HeadGroup<double> other = group;
     other.k.row(at).setConstant(1e30);
-    for (const TokenMetric metric : all_token_metrics()) {
+    for (const TokenMetric metric : kTokenMetrics.all()) {
       if (!available_metrics(other).contains(metric) || metric == TokenMetric::knorm ||
           metric == TokenMetric::keydiff)
         continue;

@@ -50,7 +50,7 @@ GoldenFile read_golden(Index window) {
     for (std::string* field : {&layer, &kv_head, &metric, &what, &position, &value}) {
       std::getline(fields, *field, ',');
     }
-    Golden& entry = golden[{std::stol(layer), std::stol(kv_head), token_metric_named(metric).value()}];
+    Golden& entry = golden[{std::stol(layer), std::stol(kv_head), kTokenMetrics.named(metric).value()}];
     if (what == "sum") {
       entry.sum = std::stod(value);
     } else {
@@ -101,7 +101,7 @@ void check_reference(const Dump& dump, Index window, const GoldenFile& golden, I
     CHECK(mismatch(label, want.want(), exact_errors(group, exact, want.positions), kDouble) == "");
   }
   const TokenMetrics metrics = token_metrics_reference(group, options);
-  for (TokenMetric metric : all_token_metrics()) {
+  for (TokenMetric metric : kTokenMetrics.all()) {
     if (!options.metrics.contains(metric)) continue;
     const Golden& want = golden.at({layer, kv_head, metric});
     const std::string label =
@@ -118,7 +118,7 @@ void check_twin(const Dump& dump, Index window, const GoldenFile& golden, const 
     const auto [layer, kv_head, first_metric] = key;
     if (first_metric != TokenMetric::attn) continue;
     const TokenMetrics got = token_metrics_cpu(load_head_group<T>(dump, layer, kv_head), {window}, workers);
-    for (TokenMetric metric : all_token_metrics()) {
+    for (TokenMetric metric : kTokenMetrics.all()) {
       const Golden& entry = golden.at({layer, kv_head, metric});
       const std::string label =
           fmt::format("w {}, layer {}, KV head {}, {}", window, layer, kv_head, name_of(metric));
@@ -134,7 +134,7 @@ void check_twin(const Dump& dump, Index window, const GoldenFile& golden, const 
 TEST_CASE("the reference gives the golden values of the sample dump, window 32", "[sample]") {
   const Dump dump = sample();
   const GoldenFile golden = read_golden(32);
-  REQUIRE(golden.size() == static_cast<std::size_t>(6 * 2) * kTokenMetrics);
+  REQUIRE(golden.size() == static_cast<std::size_t>(6 * 2) * kTokenMetrics.size());
   for (Index layer = 0; layer < 6; ++layer) {
     for (Index kv_head = 0; kv_head < 2; ++kv_head) check_reference(dump, 32, golden, layer, kv_head);
   }

@@ -88,7 +88,7 @@ TEST_CASE("the CUDA twin gives the same bits in every run", "[cuda]") {
       cuda::use_device(device.index);
       const TokenMetrics once = token_metrics_cuda(group, token_case.options, workers),
                          again = token_metrics_cuda(group, token_case.options, workers);
-      for (TokenMetric metric : all_token_metrics()) {
+      for (TokenMetric metric : kTokenMetrics.all()) {
         INFO(token_case.name << " on " << device.name << ": " << name_of(metric));
         CHECK(same_bytes(once[metric], again[metric]));
       }
@@ -125,7 +125,7 @@ TEST_CASE("the CUDA twin reads 16-bit numbers as they lie", "[cuda]") {
       CHECK(mismatches(device.name, want, got, kSingle) == "");
       // The same numbers in float32 go the same way.
       const TokenMetrics from_float = token_metrics_cuda(in.group(), options, workers);
-      for (TokenMetric metric : all_token_metrics()) CHECK(same_bytes(got[metric], from_float[metric]));
+      for (TokenMetric metric : kTokenMetrics.all()) CHECK(same_bytes(got[metric], from_float[metric]));
     }
   }
 }
@@ -139,7 +139,7 @@ TEST_CASE("tensor products give about three digits", "[cuda]") {
     cuda::use_device(device.index);
     const TokenMetrics got = token_metrics_cuda(group, options, workers, Products::tensor);
     double most = 0;
-    for (TokenMetric metric : all_token_metrics()) {
+    for (TokenMetric metric : kTokenMetrics.all()) {
       if (!options.metrics.contains(metric)) continue;
       const double off = (got[metric] - want[metric]).norm() / want[metric].norm();
       INFO(device.name << ": " << name_of(metric));

@@ -19,25 +19,26 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 TEST_CASE("names, kinds and units", "[token_metrics]") {
   std::set<std::string> names;
-  for (TokenMetric metric : all_token_metrics()) {
+  for (TokenMetric metric : kTokenMetrics.all()) {
     names.insert(std::string(name_of(metric)));
-    CHECK(token_metric_named(name_of(metric)) == metric);
+    CHECK(kTokenMetrics.named(name_of(metric)) == metric);
   }
   CHECK(names == std::set<std::string>{"attn", "attn_sq", "value", "key", "joint", "caote", "fastcaote",
                                        "knorm", "keydiff", "expected_attention", "exact_value", "exact_key",
                                        "exact_joint", "exact_remove", "oracle_next", "oracle_future",
                                        "oracle_importance"});
-  CHECK(!token_metric_named(""));
-  CHECK(!token_metric_named("Attn"));
-  CHECK(!token_metric_named("attn "));
+  CHECK(!kTokenMetrics.named(""));
+  CHECK(!kTokenMetrics.named("Attn"));
+  CHECK(!kTokenMetrics.named("attn "));
   CHECK(name_of(TokenMetric::oracle_importance) == "oracle_importance");
 
   CHECK(kind_of(TokenMetric::joint) == MetricKind::score);
   CHECK(kind_of(TokenMetric::exact_value) == MetricKind::exact);
   CHECK(kind_of(TokenMetric::oracle_importance) == MetricKind::oracle);
   std::set<std::string> squared_outputs;
-  for (TokenMetric metric : all_token_metrics()) {
-    if (unit_of(metric) == MetricUnit::squared_output) squared_outputs.insert(std::string(name_of(metric)));
+  for (TokenMetric metric : kTokenMetrics.all()) {
+    if (kTokenMetrics[metric].unit == MetricUnit::squared_output)
+      squared_outputs.insert(std::string(name_of(metric)));
   }
   CHECK(squared_outputs == std::set<std::string>{"value", "key", "joint", "exact_value", "exact_key",
                                                  "exact_joint", "exact_remove", "oracle_next",
@@ -122,7 +123,7 @@ TEST_CASE("zero keys and values", "[token_metrics]") {
 TEST_CASE("a sink logit that takes everything leaves zeros, not NaN", "[token_metrics]") {
   const HeadGroup<double> group = random_group({.d_model = 4, .sink_logit = 1000.0});
   const TokenMetrics metrics = token_metrics_reference(group, {8, false, available_metrics(group)});
-  for (TokenMetric metric : all_token_metrics()) {
+  for (TokenMetric metric : kTokenMetrics.all()) {
     if (metric == TokenMetric::knorm || metric == TokenMetric::keydiff) continue;
     INFO(name_of(metric));
     CHECK(metrics[metric].isZero(0.0));

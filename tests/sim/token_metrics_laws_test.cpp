@@ -31,7 +31,7 @@ TokenMetrics reference(const HeadGroup<double>& group, Index window, bool per_qu
 }
 
 void check_same(const std::string& label, const TokenMetrics& want, const TokenMetrics& got) {
-  for (TokenMetric metric : all_token_metrics()) {
+  for (TokenMetric metric : kTokenMetrics.all()) {
     CHECK(mismatch(label + ": " + std::string(name_of(metric)), want[metric], got[metric], kRounding) == "");
   }
 }
@@ -48,7 +48,7 @@ TEST_CASE("every metric is finite, of shape [1, l], and errors are not negative"
     INFO(token_case.name);
     const HeadGroup<double> group = token_case.group();
     const TokenMetrics metrics = token_metrics_reference(group, token_case.options);
-    for (TokenMetric metric : all_token_metrics()) {
+    for (TokenMetric metric : kTokenMetrics.all()) {
       INFO(name_of(metric));
       if (!token_case.options.metrics.contains(metric)) {
         CHECK(metrics[metric].size() == 0);
@@ -83,7 +83,7 @@ TEST_CASE("the heads of a group add up to its row, or have it as their mean", "[
     const HeadGroup<double> group = random_group(with_rope({.G = G, .d_model = 5}));
     const TokenMetrics heads = reference(group, 8, true);
     const TokenMetrics sums = reference(group, 8);
-    for (TokenMetric metric : all_token_metrics()) {
+    for (TokenMetric metric : kTokenMetrics.all()) {
       const bool key_only = metric == TokenMetric::knorm || metric == TokenMetric::keydiff;
       if (metric == TokenMetric::expected_attention) {
         const Matrix<double> mean = heads[metric].rightCols(group.l - 4).colwise().mean();
@@ -99,7 +99,7 @@ TEST_CASE("the heads of a group add up to its row, or have it as their mean", "[
       alone.q = {group.q[static_cast<std::size_t>(g)]};
       alone.wo = {group.wo[static_cast<std::size_t>(g)]};
       const TokenMetrics one = reference(alone, 8);
-      for (TokenMetric metric : all_token_metrics())
+      for (TokenMetric metric : kTokenMetrics.all())
         CHECK(mismatch("alone", one[metric], heads[metric].row(g), kRounding) == "");
     }
   }
@@ -159,9 +159,9 @@ TEST_CASE("values times s: errors times s^2, norms times s, weights as they were
   HeadGroup<double> scaled = group;
   scaled.v *= -3.0;
   TokenMetrics want = reference(group, 8);
-  for (TokenMetric metric : all_token_metrics()) {
-    if (unit_of(metric) == MetricUnit::squared_output) want[metric] *= 9.0;
-    if (unit_of(metric) == MetricUnit::output || metric == TokenMetric::expected_attention)
+  for (TokenMetric metric : kTokenMetrics.all()) {
+    if (kTokenMetrics[metric].unit == MetricUnit::squared_output) want[metric] *= 9.0;
+    if (kTokenMetrics[metric].unit == MetricUnit::output || metric == TokenMetric::expected_attention)
       want[metric] *= 3.0;
   }
   check_same("scaled", want, reference(scaled, 8));
@@ -207,7 +207,7 @@ TEST_CASE("rules that do not bind change nothing", "[laws]") {
     same.q[static_cast<std::size_t>(g)] = group.q[static_cast<std::size_t>(g)].bottomRows(17);
   }
   const TokenMetrics fewer = reference(same, 8);
-  for (TokenMetric metric : all_token_metrics()) {
+  for (TokenMetric metric : kTokenMetrics.all()) {
     if (metric != TokenMetric::expected_attention) CHECK(fewer[metric] == want[metric]);
   }
   CHECK(fewer[TokenMetric::expected_attention].size() == 0);
@@ -220,8 +220,8 @@ TEST_CASE("what comes after a causal row does not reach it", "[laws]") {
   other.v.bottomRows(8).setConstant(-9.0);
   const TokenMetrics want = reference(group, 8);
   const TokenMetrics got = reference(other, 8);
-  for (TokenMetric metric : all_token_metrics()) {
-    if (kind_of(metric) != MetricKind::oracle) CHECK(got[metric] == want[metric]);
+  for (TokenMetric metric : kTokenMetrics.all()) {
+    if (kTokenMetrics[metric].kind != MetricKind::oracle) CHECK(got[metric] == want[metric]);
   }
 }
 

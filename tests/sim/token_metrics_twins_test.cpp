@@ -32,7 +32,7 @@ void check_threads(const TokenCase& token_case, const HeadGroup<T>& group) {
   for (const int threads : {2, 3, 8}) {
     Workers workers(threads);
     const TokenMetrics got = token_metrics_cpu(group, token_case.options, workers);
-    for (TokenMetric metric : all_token_metrics()) {
+    for (TokenMetric metric : kTokenMetrics.all()) {
       INFO(token_case.name << ": " << name_of(metric) << ", " << threads << " threads");
       CHECK(same_bytes(want[metric], got[metric]));
     }
@@ -75,9 +75,9 @@ TEST_CASE("the CPU twin computes what it is asked for and nothing else", "[token
   const HeadGroup<double> group = random_group({.rope = rope_of(Rope::Style::half, 8)});
   Workers workers(1);
   const TokenMetrics all = token_metrics_cpu(group, {.window = 8}, workers);
-  for (TokenMetric asked : all_token_metrics()) {
+  for (TokenMetric asked : kTokenMetrics.all()) {
     const TokenMetrics only = token_metrics_cpu(group, {.window = 8, .metrics = {asked}}, workers);
-    for (TokenMetric metric : all_token_metrics()) {
+    for (TokenMetric metric : kTokenMetrics.all()) {
       INFO("asked for " << name_of(asked) << ", got " << name_of(metric));
       if (metric == asked) {
         CHECK(mismatch("alone", all[metric], only[metric], kDouble) == "");
@@ -173,8 +173,8 @@ HeadGroup<double> led_by_copies(Index l, Index copies, double lead) {
 TokenOptions window_only(Index window) {
   TokenOptions options;
   options.window = window;
-  for (const TokenMetric metric : all_token_metrics())
-    if (kind_of(metric) == MetricKind::oracle || metric == TokenMetric::expected_attention)
+  for (const TokenMetric metric : kTokenMetrics.all())
+    if (kTokenMetrics[metric].kind == MetricKind::oracle || metric == TokenMetric::expected_attention)
       options.metrics.erase(metric);
   return options;
 }

@@ -64,7 +64,7 @@ std::string mismatch(const std::string& label, const Matrix<double>& want, const
 std::string mismatches(const std::string& label, const TokenMetrics& want, const TokenMetrics& got,
                        const Tolerance& tolerance) {
   std::string lines;
-  for (const TokenMetric metric : all_token_metrics()) {
+  for (const TokenMetric metric : kTokenMetrics.all()) {
     const std::string line =
         mismatch(fmt::format("{}: {}", label, name_of(metric)), want[metric], got[metric], tolerance);
     if (!line.empty()) lines += "\n" + line;

@@ -86,11 +86,11 @@ MetricSet available_metrics(const HeadGroup<double>& group) {
   const bool prompt_queries = group.first_query() < group.l;
   const bool decoding = group.l < group.T_all() && group.first_query() <= group.l;
   const bool rotation = group.rope && group.first_query() <= 4 && group.l > 4;
-  for (TokenMetric metric : all_token_metrics()) {
+  for (TokenMetric metric : kTokenMetrics.all()) {
     if (metric == TokenMetric::knorm || metric == TokenMetric::keydiff) continue;
-    const bool there = metric == TokenMetric::expected_attention ? rotation
-                       : kind_of(metric) == MetricKind::oracle   ? decoding
-                                                                 : prompt_queries;
+    const bool there = metric == TokenMetric::expected_attention          ? rotation
+                       : kTokenMetrics[metric].kind == MetricKind::oracle ? decoding
+                                                                          : prompt_queries;
     if (!there) metrics.erase(metric);
   }
   return metrics;

@@ -52,7 +52,7 @@ TEST_CASE("cell entries are the definitions' numbers") {
 TEST_CASE("cell entries of a group are sums over its heads, the logit their mean") {
   const HeadGroup<double> group = random_group({.l = 20, .T = 25, .G = 3, .seed = 4});
   const CellEntries all = entries_of(group, {0, 0, {}, 17, 3});
-  for (const Entry entry : all_entries()) {
+  for (const Entry entry : kEntries.all()) {
     double sum = 0;
     for (Index g = 0; g < 3; ++g) sum += entries_of(group, {0, 0, g, 17, 3})[entry];
     INFO(name_of(entry));
@@ -65,7 +65,7 @@ TEST_CASE("cell entries of a hidden token are none") {
     const CellEntries entries = entries_of(random_group(spec), {0, 0, {}, row, token});
     INFO("row " << row << ", token " << token);
     CHECK(entries.hidden == hidden);
-    for (const Entry entry : all_entries()) CHECK(std::isnan(entries[entry]) == hidden);
+    for (const Entry entry : kEntries.all()) CHECK(std::isnan(entries[entry]) == hidden);
   };
   check({}, 10, 11, true);
   check({}, 10, 10, false);

@@ -120,7 +120,7 @@ TEST_CASE("token metrics of a result folder are those of the dump, rounded to fl
     REQUIRE(test::run_kvreplay(command).code == 0);
     const ResultReader results(out);
     const TokenMetrics stored = read_token_metrics(results, 1, 1);
-    for (const TokenMetric m : all_token_metrics()) {
+    for (const TokenMetric m : kTokenMetrics.all()) {
       INFO(name_of(m));
       REQUIRE(stored[m].rows() == (*live.tokens)[m].rows());
       REQUIRE(stored[m].cols() == 61);

@@ -28,7 +28,7 @@ TEST_CASE("a query head's own figures are those of a group that has it alone", "
     const HeadSummary found = summarise_query_head(to_float(group), g, options, workers);
     const TokenMetrics judged =
         token_metrics_reference(query_head_group(group, g), {options.window, false, options.metrics});
-    for (const TokenMetric m : all_token_metrics()) {
+    for (const TokenMetric m : kTokenMetrics.all()) {
       if (!options.metrics.contains(m)) continue;
       INFO(name_of(m) << ", query head " << g);
       const Matrix<double>& values = (*found.tokens)[m];
@@ -63,7 +63,7 @@ TEST_CASE("a result folder written per query head gives each its own, one of sum
     REQUIRE(read.has_value());
     const HeadSummary live =
         summarise_query_head(load_head_group<float>(dump, 2, 1), query_head, options, workers);
-    for (const TokenMetric m : all_token_metrics()) {
+    for (const TokenMetric m : kTokenMetrics.all()) {
       if ((*read)[m].size() == 0) continue;
       INFO(name_of(m));
       CHECK((*read)[m].cast<float>() == (*live.tokens)[m].cast<float>());

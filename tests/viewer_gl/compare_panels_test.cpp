@@ -209,7 +209,7 @@ TEST_CASE("the curves' table has every score at every budget, as agreement() has
     CHECK(row[0][1] == Approx(expected[Figure::mass_1pc]));
   }
   CHECK(found == 1);
-  CHECK(scores.size() == kTokenMetrics);
+  CHECK(scores.size() == kTokenMetrics.size());
 }
 
 TEST_CASE("panels that compare keep their settings, and load anything without complaint", "[panels]") {

@@ -4,7 +4,6 @@
 #include "viewer/work/run.hpp"
 
 #include <string>
-#include <string_view>
 
 // Controls of panels that hold one token metric against another.
 
@@ -15,8 +14,6 @@ void flow(float width);
 /// The width in pixels of a check box with this label.
 float check_width(const char* label);
 
-/// What a metric is, in a few words with its formula.
-std::string_view meaning_of(TokenMetric metric);
 /// "exact_remove (squared output)"; the name alone where the unit says nothing.
 std::string title_with_unit(TokenMetric metric);
 

@@ -12,34 +12,6 @@
 
 namespace kvreplay::viewer {
 
-const char* meaning_of(Base base) {
-  switch (base) {
-    case Base::streaming:
-      return "StreamingLLM: the first 4 and the most recent tokens";
-    case Base::h2o:
-      return "H2O: attention summed over all rows; the recent half is pinned";
-    case Base::tova:
-      return "TOVA: attention of the last row";
-    case Base::snapkv:
-      return "SnapKV: attention of the pinned window, pooled";
-    case Base::knorm:
-      return "Small keys are kept: -||k||";
-    case Base::keydiff:
-      return "KeyDiff: keys unlike the mean key are kept";
-    case Base::expected_attention:
-      return "Expected Attention: attention under the window's mean query";
-    case Base::oracle:
-      return "Reference: ranks by oracle_importance on the decoding steps";
-    case Base::oracle_exact:
-      return "Reference: ranks by oracle_future, the exact error of each single eviction";
-    case Base::greedy_exact:
-      return "Reference: evicts one token at a time, always the one of least exact error. Takes seconds.";
-    case Base::exchange:
-      return "Reference: swaps kept and evicted tokens while the exact error falls. Takes long.";
-  }
-  return nullptr;
-}
-
 std::optional<std::size_t> combo(const char* id, const std::string& now, const std::vector<Choice>& choices) {
   std::optional<std::size_t> chosen;
   ImGui::SetNextItemWidth(-FLT_MIN);
@@ -50,7 +22,7 @@ std::optional<std::size_t> combo(const char* id, const std::string& now, const s
     const bool is_now = one.name == now;
     if (ImGui::Selectable(one.name.c_str(), is_now, one.enabled ? 0 : ImGuiSelectableFlags_Disabled))
       chosen = i;
-    if (one.tip != nullptr) tip(one.tip);
+    if (!one.tip.empty()) tip(one.tip);
     if (is_now) ImGui::SetItemDefaultFocus();
   }
   ImGui::EndCombo();

@@ -4,18 +4,16 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 // Pieces of controls for policies, as wide as their cell.
 
 namespace kvreplay::viewer {
 
-/// What a policy is, in one line.
-const char* meaning_of(Base base);
-
 struct Choice {
   std::string name;
-  const char* tip = nullptr;
+  std::string_view tip = {};
   bool enabled = true;
 };
 

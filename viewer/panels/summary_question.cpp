@@ -10,7 +10,7 @@ MetricSet available_metrics(const Run& run) {
   if (run.dump() != nullptr) return metrics_of(*run.dump());
   MetricSet found;
   if (run.results() != nullptr && !run.results()->layers().empty())
-    for (const TokenMetric metric : all_token_metrics())
+    for (const TokenMetric metric : kTokenMetrics.all())
       if (run.results()->has(
               fmt::format("{}/tokens/{}.npy", layer_name(run.results()->layers().front()), name_of(metric))))
         found.insert(metric);

@@ -1,5 +1,9 @@
 #pragma once
 
+#include "sim/facts_table.hpp"
+
+#include <algorithm>
+#include <array>
 #include <imgui.h>
 #include <span>
 #include <string>
@@ -20,6 +24,16 @@ void busy_mark();
 
 /// A combo box of names; true where `chosen` changed. `width` in points.
 bool choose(const char* label, std::span<const std::string_view> names, std::size_t& chosen, float width);
+/// The same of everything in a table of facts.
+template <class Facts, std::size_t N>
+bool choose(const char* label, const FactsTable<Facts, N>& table, decltype(Facts::id)& chosen, float width) {
+  std::array<std::string_view, N> names;
+  std::transform(table.begin(), table.end(), names.begin(), [](const Facts& facts) { return facts.name; });
+  auto at = static_cast<std::size_t>(chosen);
+  if (!choose(label, names, at, width)) return false;
+  chosen = table.all()[at];
+  return true;
+}
 /// Buttons side by side of which one is pressed.
 bool segments(const char* id, std::span<const std::string_view> names, std::size_t& chosen);
 /// A check box: whether the token map fades what the shown setting evicts; true where it changed.
@@ -33,6 +47,6 @@ std::string number_text(double value);
 /// "1.2 GiB".
 std::string bytes_text(double bytes);
 /// Shows a tooltip for the last item where it is hovered for a moment.
-void tip(const char* text);
+void tip(std::string_view text);
 
 }  // namespace kvreplay::viewer

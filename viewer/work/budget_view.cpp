@@ -133,12 +133,12 @@ BudgetShare budget_share(const BudgetPlan& plan, std::size_t which, const Budget
   share.missing = curves.missing;
   if (curves.missing > 0) return share;
   job.check();
-  // The only method that looks at the scores of all heads.
   const Matrix<double> scores =
-      asked.method == Method::ada ? rows_of(curves, &HeadWorth::scores) : Matrix<double>();
+      kBudgetMethods[asked.method].needs_scores ? rows_of(curves, &HeadWorth::scores) : Matrix<double>();
   const BudgetFrame frame = budget_frame(curves.layers, curves.n_kv, curves.l, asked.sigma, plan.lower);
-  Allocation found = allocate(plan, asked, frame, *curves.curves, *curves.greedy,
-                              {scores.data(), static_cast<std::size_t>(scores.size())});
+  Allocation found =
+      allocate(asked.method, allocation_input(plan, frame, *curves.curves, *curves.greedy,
+                                              {scores.data(), static_cast<std::size_t>(scores.size())}));
   share.total = std::accumulate(found.budgets.begin(), found.budgets.end(), Index{0});
   share.total_loss = compensated_sum(found.loss);
   share.budgets = std::move(found.budgets);

@@ -38,7 +38,7 @@ CellEntries cell_entries(const HeadGroup<double>& group, const Cell& cell, JobCo
     entries.values.fill(std::numeric_limits<double>::quiet_NaN());
     return entries;
   }
-  for (const Entry entry : all_entries()) {
+  for (const Entry entry : kEntries.all()) {
     job.check();
     EntryView view;
     view.layer = cell.layer;

@@ -32,11 +32,11 @@ struct ExactHead {
 std::size_t bytes_of(const ExactHead& head);
 
 struct CellEntries {
-  std::array<double, kEntries> values{};  ///< by Entry; NaN where the token is hidden from the row
+  std::array<double, kEntries.size()> values{};  ///< by Entry; NaN where the token is hidden from the row
   bool hidden = false;
   double operator[](Entry entry) const { return values[static_cast<std::size_t>(entry)]; }
 };
-/// Every entry of a cell that the group has (why_no_cell). O(kEntries G T (d + d_v)).
+/// Every entry of a cell that the group has (why_no_cell). O(entries G T (d + d_v)).
 CellEntries cell_entries(const HeadGroup<double>& group, const Cell& cell, JobControl& job);
 
 /// H of two channels: (k_c . k_e) over the prompt's keys without the last `recent`, times the sum over query

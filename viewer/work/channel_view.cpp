@@ -86,7 +86,7 @@ ChannelPruning joined(const ChannelRule& rule, std::vector<PartFigures> parts) {
   }
   // A bound is on what the search minimises: with a selection for every query head that is not what is
   // measured.
-  if (rule.method == ChannelMethod::optimal && parts.size() == 1) all.lower_bound = lower_bound;
+  if (kChannelMethods[rule.method].proves && parts.size() == 1) all.lower_bound = lower_bound;
   all.proven = all.proven && all.lower_bound.has_value();
   return all;
 }

@@ -12,22 +12,6 @@ namespace {
 constexpr std::array<std::string_view, 6> kGroupNames{"metrics", "agreement", "evictions",
                                                       "decode",  "budgets",   "channels"};
 
-std::string_view unit_text(MetricUnit unit) {
-  switch (unit) {
-    case MetricUnit::weight:
-      return "attention weight";
-    case MetricUnit::squared_weight:
-      return "squared weight";
-    case MetricUnit::squared_output:
-      return "squared output";
-    case MetricUnit::output:
-      return "output";
-    case MetricUnit::other:
-      break;
-  }
-  return "score";
-}
-
 constexpr std::optional<bool> kEither = std::nullopt;
 constexpr TableFigure kTableFigures[] = {
     {"output_error", "relative error", true, ScaleKind::log},
@@ -63,12 +47,9 @@ FigureInfo metric_info(TokenMetric metric) {
   info.group = FigureGroup::metrics;
   info.path = {info.name};
   info.title = info.name + ", summed over tokens";
-  info.unit = unit_text(unit_of(metric));
-  if (kind_of(metric) != MetricKind::score) info.larger_is_worse = true;
-  // Sums of weights are the number of rows, and these scores may be negative.
-  const bool linear =
-      metric == TokenMetric::attn || metric == TokenMetric::knorm || metric == TokenMetric::keydiff;
-  info.scale = linear ? ScaleKind::linear : ScaleKind::log;
+  info.unit = name_of(kTokenMetrics[metric].unit);
+  if (kTokenMetrics[metric].kind != MetricKind::score) info.larger_is_worse = true;
+  info.scale = kTokenMetrics[metric].linear ? ScaleKind::linear : ScaleKind::log;
   return info;
 }
 
@@ -95,16 +76,12 @@ FigureInfo figure_info(const HeadFigure& figure, Index reserve) {
     info.path.back() += fmt::format(" without the last {}", reserve);
     info.title += fmt::format(", without the last {} tokens", reserve);
   }
-  switch (figure.figure) {
-    case Figure::rel_l1:
-      info.unit = "relative error";
-      break;
-    case Figure::spearman:
-      info.unit = "rank correlation";
-      break;
-    default:
-      info.unit = figure.figure < Figure::mass_40 ? "share of tokens" : "share of the error";
-  }
+  if (figure.figure == Figure::rel_l1)
+    info.unit = "relative error";
+  else if (figure.figure == Figure::spearman)
+    info.unit = "rank correlation";
+  else
+    info.unit = figure.figure < Figure::mass_40 ? "share of tokens" : "share of the error";
   info.larger_is_worse = figure.figure == Figure::rel_l1;
   info.scale = figure.figure == Figure::rel_l1 ? ScaleKind::log : ScaleKind::linear;
   return info;

@@ -35,13 +35,13 @@ std::string name_of(const HeadFigure& figure) {
 
 std::optional<HeadFigure> head_figure_named(std::string_view name) {
   const std::size_t first = name.find('~');
-  const auto metric = token_metric_named(name.substr(0, first));
+  const auto metric = kTokenMetrics.named(name.substr(0, first));
   if (!metric) return std::nullopt;
   if (first == std::string_view::npos) return HeadFigure{*metric, {}, {}};
   const std::string_view rest = name.substr(first + 1);
   const std::size_t second = rest.find('~');
   if (second == std::string_view::npos) return std::nullopt;
-  const auto reference = token_metric_named(rest.substr(0, second));
+  const auto reference = kTokenMetrics.named(rest.substr(0, second));
   const auto figure = figure_named(rest.substr(second + 1));
   if (!reference || !figure) return std::nullopt;
   return HeadFigure{*metric, reference, *figure};
@@ -49,7 +49,7 @@ std::optional<HeadFigure> head_figure_named(std::string_view name) {
 
 std::vector<HeadFigure> head_figures(const MetricSet& metrics, Index n) {
   std::vector<HeadFigure> figures;
-  for (const TokenMetric m : all_token_metrics())
+  for (const TokenMetric m : kTokenMetrics.all())
     if (metrics.contains(m)) figures.push_back({m, {}, {}});
   for (const TokenPair& pair : token_pairs(metrics))
     for (std::size_t f = 0; f < kFigures; ++f)
@@ -60,7 +60,7 @@ std::vector<HeadFigure> head_figures(const MetricSet& metrics, Index n) {
 
 MetricSet metrics_of(const Dump& dump) {
   MetricSet metrics;
-  for (const TokenMetric m : all_token_metrics())
+  for (const TokenMetric m : kTokenMetrics.all())
     if (!why_unavailable(m, dump)) metrics.insert(m);
   return metrics;
 }
@@ -100,7 +100,7 @@ HeadSummary summary_of(TokenMetrics metrics, Index layer, Index kv_head, const H
   summary.layer = layer;
   summary.kv_head = kv_head;
   summary.sums.fill(kNone);
-  for (const TokenMetric m : all_token_metrics()) {
+  for (const TokenMetric m : kTokenMetrics.all()) {
     const Matrix<double>& values = metrics[m];
     if (values.size() == 0) continue;
     assert(values.rows() == 1 && (summary.l == 0 || values.cols() == summary.l));
@@ -123,7 +123,7 @@ TokenMetrics read_token_metrics(const ResultReader& results, Index layer, Index 
                                  results.folder().string(), layer, kv_head));
   const std::filesystem::path folder = std::filesystem::path(layer_name(layer)) / "tokens";
   TokenMetrics metrics;
-  for (const TokenMetric m : all_token_metrics()) {
+  for (const TokenMetric m : kTokenMetrics.all()) {
     const std::filesystem::path name = folder / fmt::format("{}.npy", name_of(m));
     if (!results.has(name)) continue;
     const ResultReader::Array array = results.array(name);

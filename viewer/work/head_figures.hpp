@@ -50,7 +50,7 @@ struct HeadSummary {
   Index l = 0;         ///< candidates
   Index compared = 0;  ///< of them, the first so many were compared
   MetricSet metrics;
-  std::array<double, kTokenMetrics> sums{};  ///< over all tokens; NaN for metrics that are not there
+  std::array<double, kTokenMetrics.size()> sums{};  ///< over all tokens; NaN for metrics that are not there
   std::vector<TokenPair> pairs;
   std::vector<Agreement> agreements;           ///< one a pair
   std::shared_ptr<const TokenMetrics> tokens;  ///< [1, l] each, summed over the group; null unless kept

@@ -31,7 +31,7 @@ std::optional<TokenMetrics> read_query_head_metrics(const ResultReader& results,
   const std::vector<Index> expected{shape.n_q, shape.l};
   TokenMetrics metrics;
   bool any = false;
-  for (const TokenMetric m : all_token_metrics()) {
+  for (const TokenMetric m : kTokenMetrics.all()) {
     const std::filesystem::path name =
         std::filesystem::path(layer_name(layer)) / "tokens" / fmt::format("{}.npy", name_of(m));
     if (!results.has(name)) continue;

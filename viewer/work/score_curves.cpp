@@ -87,7 +87,7 @@ ScoreCurves score_curves(const TokenMetrics& metrics, const MetricSet& scores, T
   result.total = of_reference.total();
 
   std::vector<TokenMetric> wanted;
-  for (const TokenMetric m : all_token_metrics())
+  for (const TokenMetric m : kTokenMetrics.all())
     if (scores.contains(m) && metrics[m].size() > 0) wanted.push_back(m);
   std::vector<std::optional<ScoreCurves::Curve>> curves(wanted.size());
   workers.parallel_for(static_cast<Index>(wanted.size()), [&](Index at) {

@@ -20,7 +20,7 @@ Comparison comparison_of(const nlohmann::json& json, const std::string& where) {
   const auto metric = [&](const char* key, TokenMetric& into) {
     std::string name;
     reader.read(key, name);
-    if (const auto named = token_metric_named(name)) into = *named;
+    if (const auto named = kTokenMetrics.named(name)) into = *named;
   };
   metric("score", comparison.score);
   metric("reference", comparison.reference);

@@ -51,7 +51,7 @@ std::vector<Index> largest_of(std::span<const double> values, std::span<const In
 std::vector<TokenFigure> figures_of_token(const HeadSummary& summary, Index token) {
   std::vector<TokenFigure> figures;
   if (!summary.tokens || token < 0 || token >= summary.l) return figures;
-  for (const TokenMetric metric : all_token_metrics()) {
+  for (const TokenMetric metric : kTokenMetrics.all()) {
     if (!summary.metrics.contains(metric)) continue;
     const std::span<const double> values = values_of(*summary.tokens, metric);
     const double value = values[static_cast<std::size_t>(token)];
@@ -64,7 +64,7 @@ std::vector<TokenFigure> figures_of_token(const HeadSummary& summary, Index toke
 std::vector<SelectionFigure> figures_of_tokens(const HeadSummary& summary, std::span<const Index> tokens) {
   std::vector<SelectionFigure> figures;
   if (!summary.tokens) return figures;
-  for (const TokenMetric metric : all_token_metrics()) {
+  for (const TokenMetric metric : kTokenMetrics.all()) {
     if (!summary.metrics.contains(metric)) continue;
     const std::span<const double> values = values_of(*summary.tokens, metric);
     std::vector<double> chosen;

@@ -26,6 +26,7 @@ class RankedCache {
  private:
   const HeadGroup<T>& group_;
   const EvictionRule& rule_;
+  const Decoding decoding_;
   const Index budget_;
   const bool append_only_;
   const std::optional<Index> window_;
@@ -52,26 +53,26 @@ RankedCache<T>::RankedCache(const HeadGroup<T>& group, const EvictionRule& rule,
                             Index budget, const DecodeOptions& options, const Matrix<double>& start_scores)
     : group_(group),
       rule_(rule),
+      decoding_(decoding_of(rule)),
       budget_(std::max<Index>(budget, 0)),
       append_only_(options.append_only),
       window_(steps_counted(rule, options)),
-      slots_(group, most_tokens(group, start, budget_, append_only_),
-             rule.metric && needs_differences(*rule.metric)),
+      slots_(group, most_tokens(group, start, budget_, append_only_), needs_differences(decoding_)),
       rank_(slots_.capacity()) {
   const Index capacity = slots_.capacity(), steps = decode_steps(group).count();
-  const Index width = width_of_sums(group, rule);
-  if (ranks_by_rows(rule)) {
+  const Index width = width_of_sums(group, decoding_);
+  if (width > 0) {
     // A window that no run outlives drops nothing.
     sums_.emplace(width, capacity, window_ && *window_ < steps ? window_ : std::nullopt);
     row_scores_.emplace(group, *rule.metric, capacity);
   }
-  if (rule.metric == TokenMetric::keydiff) {
+  if (decoding_.rank == CacheRank::keydiff) {
     key_sum_.setZero(group.d());
     dots_.resize(capacity);
   }
-  if (rule.metric == TokenMetric::fastcaote) value_sum_.setZero(group.d_v());
+  if (decoding_.rank == CacheRank::fastcaote) value_sum_.setZero(group.d_v());
 
-  const bool carried = ranks_by_rows(rule) && !window_;
+  const bool carried = width > 0 && !window_;
   if (carried && (start_scores.rows() != width || start_scores.cols() != group.l))
     throw std::invalid_argument("decode_replay: start scores of another group or rule");
   const Index prompt_rows = window_rows(group.l, group.first_query(), rule.window).count();
@@ -139,16 +140,26 @@ void RankedCache<T>::rank_by_keydiff() {
 template <class T>
 void RankedCache<T>::rank() {
   const Index n = slots_.size();
-  if (!rule_.metric) {
-    for (Index p = 0; p < n; ++p) rank_[p] = static_cast<double>(slots_.position(p));
-  } else if (*rule_.metric == TokenMetric::knorm) {
-    for (Index p = 0; p < n; ++p) rank_[p] = -slots_.key_norm(p);
-  } else if (*rule_.metric == TokenMetric::keydiff) {
-    rank_by_keydiff();
-  } else if (by_query_head(*rule_.metric)) {
-    row_scores_->take_caote(*sums_, slots_, value_sum_ / static_cast<double>(n), rank_.data());
-  } else {
-    std::copy_n(sums_->sums(0), n, rank_.data());
+  switch (decoding_.rank) {
+    case CacheRank::none:
+      throw std::logic_error("a cache that nothing ranks");
+    case CacheRank::position:
+      for (Index p = 0; p < n; ++p) rank_[p] = static_cast<double>(slots_.position(p));
+      break;
+    case CacheRank::own:
+      for (Index p = 0; p < n; ++p)
+        rank_[p] = own_score(decoding_.own, slots_.key_norm(p), slots_.value_sq()[p]);
+      break;
+    case CacheRank::keydiff:
+      rank_by_keydiff();
+      break;
+    case CacheRank::row_sums:
+      std::copy_n(sums_->sums(0), n, rank_.data());
+      break;
+    case CacheRank::caote:
+    case CacheRank::fastcaote:
+      row_scores_->take_caote(*sums_, slots_, value_sum_ / static_cast<double>(n), rank_.data());
+      break;
   }
   if (!rule_.per_visible_row) return;
   for (Index p = 0; p < n; ++p) {
@@ -205,12 +216,9 @@ void RankedCache<T>::evict(Index tokens, Index step, std::vector<DecodeMove>& le
 
 std::optional<std::string> why_not_in_decoding(const EvictionRule& rule) {
   if (rule.given) return "a score given for the prompt has no value for decoded tokens";
-  if (rule.policy.base == Base::greedy_exact || rule.policy.base == Base::exchange)
-    return "the exact search looks at the whole prompt";
-  if (rule.metric && kind_of(*rule.metric) == MetricKind::oracle)
-    return "the oracle looks at steps yet to come";
-  if (rule.metric == TokenMetric::expected_attention)
-    return "Expected Attention is defined for the queries of a prompt";
+  if (kBases[rule.policy.base].searches) return "the exact search looks at the whole prompt";
+  if (rule.metric && !kTokenMetrics[*rule.metric].not_in_decoding.empty())
+    return std::string(kTokenMetrics[*rule.metric].not_in_decoding);
   if (rule.shared_by_layer) return "one ranking for a whole layer is made after the prompt only";
   return std::nullopt;
 }
@@ -218,8 +226,9 @@ std::optional<std::string> why_not_in_decoding(const EvictionRule& rule) {
 template <class T>
 Matrix<double> decode_start_scores(const HeadGroup<T>& group, const EvictionRule& rule,
                                    const DecodeOptions& options, Workers& workers, const Backend& backend) {
-  if (!ranks_by_rows(rule) || steps_counted(rule, options)) return {};
-  const bool heads = by_query_head(*rule.metric);
+  const Decoding decoding = decoding_of(rule);
+  if (!sums_rows(decoding) || steps_counted(rule, options)) return {};
+  const bool heads = by_query_head(decoding.rank);
   if (window_rows(group.l, group.first_query(), rule.window).count() == 0)
     return Matrix<double>::Zero(heads ? group.G() : 1, group.l);
   TokenOptions asked;

@@ -11,8 +11,43 @@
 
 namespace kvreplay {
 
-/// The token metrics that are sums over rows; caote and fastcaote are formed from the sums of `attention`.
-enum class RowScore { attention, attention_sq, value, key, joint, exact_key, exact_joint, exact_remove };
+/// What ranks the tokens of a cache.
+enum class CacheRank : int {
+  none,      ///< nothing can
+  position,  ///< later is larger
+  own,       ///< an OwnScore
+  keydiff,
+  row_sums,  ///< the sums of a RowScore over steps
+  caote,     ///< formed from the sums of each query head's `attention`; so is:
+  fastcaote,
+};
+KVREPLAY_HOST_DEVICE constexpr bool by_query_head(CacheRank rank) {
+  return rank == CacheRank::caote || rank == CacheRank::fastcaote;
+}
+
+/// What a token scores by its key and value alone.
+enum class OwnScore : int { knorm };
+
+KVREPLAY_HOST_DEVICE inline double own_score(OwnScore score, double key_norm, double /*value_sq*/) {
+  switch (score) {
+    case OwnScore::knorm:
+      return -key_norm;
+  }
+  return 0;
+}
+
+/// What a row gives a token, to be summed over rows.
+enum class RowScore : int {
+  attention,
+  attention_sq,
+  value,
+  key,
+  joint,
+  exact_key,
+  exact_joint,
+  exact_remove,
+};
+inline constexpr int kRowScores = static_cast<int>(RowScore::exact_remove) + 1;
 
 /// Whether a score asks for ||v - o||^2.
 KVREPLAY_HOST_DEVICE constexpr bool needs_difference(RowScore score) {
@@ -53,7 +88,8 @@ KVREPLAY_HOST_DEVICE inline double row_score(RowScore score, const RowToken& tok
       const double odds = a / (1 - a);
       return odds * odds * token.difference;
     }
-    default: {
+    case RowScore::exact_key:
+    case RowScore::exact_joint: {
       if (!(z > -static_cast<double>(INFINITY))) return 0;  // hidden
       const double t = std::abs(z) < 0.5 ? a * std::expm1(-z) : zero_key - a;
       // 1 itself where the token takes the whole row: its score is then the others', to the last bit
@@ -63,6 +99,7 @@ KVREPLAY_HOST_DEVICE inline double row_score(RowScore score, const RowToken& tok
       return left * left * token.difference + 2 * left * both * token.product + both * both * output_sq;
     }
   }
+  return 0;
 }
 
 /// The score of the token with the largest logit, with o' the output of all others:
@@ -89,12 +126,13 @@ KVREPLAY_HOST_DEVICE inline TopScore top_score(RowScore score, const LargestColu
       return {0, a * a, 0, 1, 0, 0};
     case RowScore::exact_key:
       return {0, column.delta * column.delta, 0, 1, 0, 0};
-    default:
+    case RowScore::exact_joint:
       // a v + delta o', or the same from o where that is nearer: exactly o where the token takes the whole
       // row
       if (2 * column.delta > column.one_minus_a) return {0, 1, 0, 0, column.delta - column.one_minus_a, 1};
       return {0, 1, a, 0, column.delta, 0};
   }
+  return {};
 }
 
 /// One entry of the vector in TopScore.

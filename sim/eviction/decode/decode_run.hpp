@@ -5,17 +5,27 @@
 #include "sim/eviction/prompt_eviction.hpp"
 
 #include <algorithm>
+#include <stdexcept>
 
 // What a run of the decoding replay asks for, for every fast twin.
 
 namespace kvreplay {
 
-inline bool ranks_by_rows(const EvictionRule& rule) { return rule.metric && sums_rows(*rule.metric); }
+/// Throws std::invalid_argument for a rule that why_not_in_decoding().
+inline Decoding decoding_of(const EvictionRule& rule) {
+  if (why_not_in_decoding(rule)) throw std::invalid_argument("a rule that cannot rank while decoding");
+  return rule.metric ? kTokenMetrics[*rule.metric].decoding : Decoding{CacheRank::position};
+}
+
+/// Whether scores of rows are summed.
+inline bool sums_rows(const Decoding& decoding) {
+  return decoding.rank == CacheRank::row_sums || by_query_head(decoding.rank);
+}
 
 /// The steps whose scores count; unset: all, and the prompt's.
 inline std::optional<Index> steps_counted(const EvictionRule& rule, const DecodeOptions& options) {
   if (options.window) return std::max<Index>(*options.window, 1);
-  return rule.policy.base == Base::tova ? std::optional<Index>(1) : std::nullopt;
+  return kBases[rule.policy.base].last_row ? std::optional<Index>(1) : std::nullopt;
 }
 
 template <class T>
@@ -23,10 +33,10 @@ Rows decode_steps(const HeadGroup<T>& group) {
   return {std::min(std::max(group.l, group.first_query()), group.T_all()), group.T_all()};
 }
 
-/// Rows of sums: one for each query head, or one for all.
+/// Rows of sums: one for each query head, one for all, or none.
 template <class T>
-Index width_of_sums(const HeadGroup<T>& group, const EvictionRule& rule) {
-  return rule.metric && by_query_head(*rule.metric) ? group.G() : 1;
+Index width_of_sums(const HeadGroup<T>& group, const Decoding& decoding) {
+  return by_query_head(decoding.rank) ? group.G() : sums_rows(decoding) ? 1 : 0;
 }
 
 /// The most tokens that a cache holds at any time.

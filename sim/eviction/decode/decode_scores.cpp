@@ -6,30 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 
 namespace kvreplay {
-
-RowScore row_score_of(TokenMetric metric) {
-  switch (metric) {
-    case TokenMetric::attn_sq:
-      return RowScore::attention_sq;
-    case TokenMetric::value:
-    case TokenMetric::exact_value:
-      return RowScore::value;
-    case TokenMetric::key:
-      return RowScore::key;
-    case TokenMetric::joint:
-      return RowScore::joint;
-    case TokenMetric::exact_key:
-      return RowScore::exact_key;
-    case TokenMetric::exact_joint:
-      return RowScore::exact_joint;
-    case TokenMetric::exact_remove:
-      return RowScore::exact_remove;
-    default:
-      return RowScore::attention;
-  }
-}
 
 ScoreSums::ScoreSums(Index width, Index capacity, std::optional<Index> window)
     : width_(width), capacity_(capacity), window_(window.value_or(0)) {
@@ -83,14 +62,14 @@ void ScoreSums::move(Index from, Index to) {
 
 template <class T>
 RowScores<T>::RowScores(const HeadGroup<T>& group, TokenMetric metric, Index capacity)
-    : group_(group), metric_(metric), capacity_(capacity) {
-  if (!needs_differences(metric)) return;
+    : group_(group), metric_(metric), decoding_(kTokenMetrics[metric].decoding), capacity_(capacity) {
+  if (!needs_differences(decoding_)) return;
   const Index G = group.G();
   base_ = aligned_zeros<T>(G * group.d_v());
   square_ = aligned_zeros<T>(G * capacity);
-  if (metric == TokenMetric::joint || metric == TokenMetric::exact_joint)
+  if (decoding_.score == RowScore::joint || decoding_.score == RowScore::exact_joint)
     product_ = aligned_zeros<T>(G * capacity);
-  if (!by_query_head(metric)) return;
+  if (!by_query_head(decoding_.rank)) return;
   weights_ = aligned_zeros<T>(G * capacity);
   sums_ = aligned_zeros<T>(G * (group.d_v() + kPanelWidth<T>));
 }
@@ -99,8 +78,8 @@ template <class T>
 void RowScores<T>::take_differences(const TokenSlots<T>& slots) {
   const Index G = group_.G();
   token_differences(slots.value_tiles(), slots.tiles(), group_.d_v(), base_.get(), G, capacity_,
-                    square_.get(), metric_ == TokenMetric::joint ? product_.get() : nullptr,
-                    metric_ == TokenMetric::exact_joint ? product_.get() : nullptr);
+                    square_.get(), decoding_.score == RowScore::joint ? product_.get() : nullptr,
+                    decoding_.score == RowScore::exact_joint ? product_.get() : nullptr);
   for (Index g = 0; g < G; ++g) {
     double total = 0;
     for (Index p = 0; p < slots.size(); ++p) total += static_cast<double>(square_[g * capacity_ + p]);
@@ -115,11 +94,11 @@ void RowScores<T>::take_differences(const TokenSlots<T>& slots) {
 template <class T>
 void RowScores<T>::take(const AttentionRows<T>& attention, const TokenSlots<T>& slots, double* row) {
   const Index G = group_.G(), n = slots.size();
-  if (by_query_head(metric_)) {
+  if (by_query_head(decoding_.rank)) {
     for (Index g = 0; g < G; ++g) std::copy_n(attention.weight(g), n, row + g * capacity_);
     return;
   }
-  if (needs_differences(metric_)) {
+  if (needs_differences(decoding_)) {
     for (Index g = 0; g < G; ++g)
       for (Index c = 0; c < group_.d_v(); ++c)
         base_[g * group_.d_v() + c] = static_cast<T>(attention.output(g)[c]);
@@ -158,30 +137,19 @@ void RowScores<T>::add_head(const AttentionRows<T>& attention, const TokenSlots<
 template <class T>
 void RowScores<T>::add_head(const AttentionRows<T>& attention, const TokenSlots<T>& slots, Index g,
                             double* row) const {
-  switch (row_score_of(metric_)) {
-    case RowScore::attention:
-      return add_head<RowScore::attention>(attention, slots, g, row);
-    case RowScore::attention_sq:
-      return add_head<RowScore::attention_sq>(attention, slots, g, row);
-    case RowScore::value:
-      return add_head<RowScore::value>(attention, slots, g, row);
-    case RowScore::key:
-      return add_head<RowScore::key>(attention, slots, g, row);
-    case RowScore::joint:
-      return add_head<RowScore::joint>(attention, slots, g, row);
-    case RowScore::exact_key:
-      return add_head<RowScore::exact_key>(attention, slots, g, row);
-    case RowScore::exact_joint:
-      return add_head<RowScore::exact_joint>(attention, slots, g, row);
-    case RowScore::exact_remove:
-      return add_head<RowScore::exact_remove>(attention, slots, g, row);
+  [&]<int... kScores>(std::integer_sequence<int, kScores...>) {
+    ((static_cast<int>(decoding_.score) == kScores
+          ? add_head<static_cast<RowScore>(kScores)>(attention, slots, g, row)
+          : void()),
+     ...);
   }
+  (std::make_integer_sequence<int, kRowScores>());
 }
 
 template <class T>
 double RowScores<T>::of_top(const AttentionRows<T>& attention, const TokenSlots<T>& slots, Index g) const {
   const Index slot = attention.top(g);
-  const TopScore top = top_score(row_score_of(metric_), attention.column(g), attention.taylor_logit(g, slot));
+  const TopScore top = top_score(decoding_.score, attention.column(g), attention.taylor_logit(g, slot));
   if (top.scale == 0) return top.plain;
   const Vector<double> v = slots.value(slot);
   const Vector<double>&rest = attention.rest_output(g), &output = attention.output(g);
@@ -219,7 +187,7 @@ void RowScores<T>::take_caote(ScoreSums& attention, const TokenSlots<T>& slots,
     for (Index c = 0; c < d_v; ++c) head.rest_mean[c] = static_cast<double>(sums_[panel_entry<T>(g, c, G)]);
     const double rest = head.total > 0 ? head.rest / head.total : 0;
     const double top = head.total > 0 ? attention.sums(g)[head.top] / head.total : 0;
-    const Vector<double> mean = metric_ == TokenMetric::fastcaote
+    const Vector<double> mean = decoding_.rank == CacheRank::fastcaote
                                     ? plain_mean
                                     : (rest * head.rest_mean + top * slots.value(head.top)).eval();
     for (Index c = 0; c < d_v; ++c) base_[g * d_v + c] = static_cast<T>(mean[c]);
@@ -232,12 +200,12 @@ void RowScores<T>::take_caote(ScoreSums& attention, const TokenSlots<T>& slots,
     const double* s = attention.sums(g);
     const T* square = square_.get() + g * capacity_;
     for (Index p = 0; p < n; ++p) {
-      if (p == head.top && metric_ == TokenMetric::caote) continue;
+      if (p == head.top && decoding_.rank == CacheRank::caote) continue;
       const double rest = p == head.top ? head.rest : head.total - s[p];
       rank[p] += caote_score(s[p], rest, static_cast<double>(square[p]));
     }
     // s/(1-s) ||m - v|| = s ||m' - v|| with m' the mean of the others
-    if (metric_ == TokenMetric::caote)
+    if (decoding_.rank == CacheRank::caote)
       rank[head.top] += s[head.top] / head.total * (head.rest_mean - slots.value(head.top)).norm();
   }
 }

@@ -2,7 +2,7 @@
 
 #include "sim/eviction/decode/decode_cache.hpp"
 #include "sim/eviction/decode/decode_formulas.hpp"
-#include "sim/tokens/token_metrics.hpp"
+#include "sim/tokens/token_facts.hpp"
 
 #include <optional>
 #include <vector>
@@ -11,17 +11,10 @@
 
 namespace kvreplay {
 
-/// caote and fastcaote are taken from each query head's summed attention; everything else is summed itself.
-inline bool by_query_head(TokenMetric metric) {
-  return metric == TokenMetric::caote || metric == TokenMetric::fastcaote;
-}
-
-/// The score that is summed over rows for a metric that sums_rows(), or for caote and fastcaote.
-RowScore row_score_of(TokenMetric metric);
-
-/// Whether token_differences is needed for a metric.
-inline bool needs_differences(TokenMetric metric) {
-  return by_query_head(metric) || needs_difference(row_score_of(metric));
+/// Whether token_differences is needed.
+inline bool needs_differences(const Decoding& decoding) {
+  return by_query_head(decoding.rank) ||
+         (decoding.rank == CacheRank::row_sums && needs_difference(decoding.score));
 }
 
 /// Scores of a cache's tokens by slot, summed over all steps or over the last `window` ones. Rows are
@@ -69,7 +62,8 @@ class RowScores {
 
  private:
   const HeadGroup<T>& group_;
-  TokenMetric metric_;
+  const TokenMetric metric_;
+  const Decoding decoding_;
   Index capacity_;
   hwy::AlignedFreeUniquePtr<T[]> base_;              // [G][d_v]
   hwy::AlignedFreeUniquePtr<T[]> square_, product_;  // [G][capacity]

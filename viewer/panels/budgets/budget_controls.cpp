@@ -45,8 +45,8 @@ void edit_pins(const Run& run, BudgetSettings& settings) {
 
 void edit_budgets(const Run& run, BudgetSettings& settings) {
   const Theme& t = theme();
-  std::vector<std::string_view> orders = {"snapkv"};
-  for (const TokenMetric metric : all_token_metrics())
+  std::vector<std::string_view> orders = {name_of(Base::snapkv)};
+  for (const TokenMetric metric : kTokenMetrics.all())
     if (metrics_of(*run.dump()).contains(metric)) orders.push_back(name_of(metric));
   auto order =
       static_cast<std::size_t>(std::find(orders.begin(), orders.end(), settings.order) - orders.begin());
@@ -60,11 +60,8 @@ void edit_budgets(const Run& run, BudgetSettings& settings) {
   if (choose("##normalise", kNormalised, normalised, 104)) settings.normalise_by_layer = normalised == 1;
   tip("By layer: importance is divided by its layer's sum first (LU-KV, appendix E)");
 
-  constexpr std::array<std::string_view, 3> kSemantics = {"paper", "official", "kvpress"};
-  auto semantics = static_cast<std::size_t>(settings.semantics);
   flow(t.px(82));
-  if (choose("##semantics", kSemantics, semantics, 82))
-    settings.semantics = static_cast<Semantics>(semantics);
+  choose("##semantics", kSemantics, settings.semantics, 82);
   tip("Whose pyramid and ada: the papers', their authors' code's, or kvpress 0.5.4's. These two do not keep "
       "to the "
       "total exactly.");

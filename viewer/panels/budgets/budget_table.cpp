@@ -18,13 +18,9 @@
 namespace kvreplay::viewer {
 namespace {
 
-const char* tip_of(const std::string& method) {
-  if (method == "uniform") return "Every head keeps the same";
-  if (method == "pyramid") return "PyramidKV: falls linearly over layers, beta = 20";
-  if (method == "ada") return "AdaKV: the best scores over a layer's heads, after each head's own top 20 %";
-  if (method == "lu") return "LU-KV: the largest gains of every curve's lower convex hull, greedily";
-  if (method == "profile") return "Shares measured on other dumps, averaged";
-  return "The least total loss that integer budgets can have (multiple-choice knapsack)";
+std::string tip_of(const std::string& method) {
+  const auto known = kBudgetMethods.named(method);
+  return known ? std::string(kBudgetMethods[*known].meaning) : std::string();
 }
 
 std::string excess_text(double excess) {
@@ -56,7 +52,7 @@ std::string progress_of(const BudgetFigures& figures) {
 void draw_budget_table(const BudgetFigures& figures, const std::vector<std::string>& methods, Index selected,
                        std::string& chosen) {
   const Theme& t = theme();
-  const BudgetShare* best = figures.find("optimal");
+  const BudgetShare* best = figures.find(std::string(name_of(BudgetMethod::optimal)));
   ImGui::PushStyleVar(ImGuiStyleVar_CellPadding, {t.px(4), t.px(1.5F)});
   if (ImGui::BeginTable("methods", 5, ImGuiTableFlags_SizingStretchProp)) {
     ImGui::TableSetupColumn("method", ImGuiTableColumnFlags_WidthStretch, 1.25F);
@@ -96,7 +92,7 @@ void draw_budget_table(const BudgetFigures& figures, const std::vector<std::stri
       if (ImGui::Selectable(fmt::format("##{}", name).c_str(), chosen == name,
                             ImGuiSelectableFlags_SpanAllColumns))
         chosen = name;
-      tip(tip_of(name));
+      tip(tip_of(name).c_str());
       ImDrawList* list = ImGui::GetWindowDrawList();
       list->AddRectFilled({at.x, top}, {at.x + side, top + side}, t.series[m % t.series.size()], t.px(1.5F));
       list->AddText({at.x + side + t.px(5), at.y}, t.text, name.c_str());

@@ -44,7 +44,7 @@ class BudgetsPanel final : public Panel {
   void draw_plot(const Run& run, Index selected, ImVec2 size);
 
   BudgetSettings settings_;
-  std::string method_ = "optimal";  // of the map
+  std::string method_{name_of(BudgetMethod::optimal)};  // of the map
   BudgetSource live_;
   BudgetResultSource stored_;         // of a result folder whose dump is gone
   BudgetFigures* shown_ = &live_;     // one of them

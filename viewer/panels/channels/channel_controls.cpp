@@ -20,7 +20,6 @@
 namespace kvreplay::viewer {
 namespace {
 
-constexpr std::array<std::string_view, 3> kSemantics = {"paper", "official", "kvpress"};
 constexpr const char* kOff = "off";
 
 std::string changed_text(const ChannelSettings& settings) {
@@ -35,9 +34,7 @@ std::string changed_text(const ChannelSettings& settings) {
 
 void ChannelControls::draw(ChannelSettings& settings, Index l) {
   flow(theme().px(92));
-  auto semantics = static_cast<std::size_t>(settings.semantics);
-  if (choose("##semantics", kSemantics, semantics, 92))
-    settings.semantics = static_cast<Semantics>(semantics);
+  choose("##semantics", kSemantics, settings.semantics, 92);
   tip("paper: scores from the keys that lose channels, all but the last 32. official (ThinK's code): from "
       "all keys, a set for every query head. kvpress: every key loses channels.");
   if (!settings_button(changed_text(settings))) return;

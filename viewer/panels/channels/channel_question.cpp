@@ -14,11 +14,9 @@ namespace kvreplay::viewer {
 namespace {
 
 std::vector<std::string> methods_of(const Dump& dump) {
-  std::vector<std::string> methods;
-  for (const ChannelMethod method : all_channel_methods())
-    if (method != ChannelMethod::rope_pairs || !why_no_rope_pairs(dump))
-      methods.emplace_back(name_of(method));
-  return methods;
+  const bool rope = !why_no_rope_pairs(dump);
+  return kChannelMethods.names_where(
+      [&](const ChannelMethodFacts& facts) { return rope || !facts.needs_rope; });
 }
 
 /// Takes an answer over as far as it goes.

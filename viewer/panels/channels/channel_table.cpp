@@ -156,7 +156,10 @@ class Table {
   void row_tip(const ChannelPruning& one) const {
     ImGui::BeginTooltip();
     ImGui::PushTextWrapPos(theme().px(320));
-    if (const auto rule = channel_rule_named(one.method)) ImGui::TextUnformatted(meaning_of(rule->method));
+    if (const auto rule = channel_rule_named(one.method)) {
+      const std::string_view meaning = kChannelMethods[rule->method].meaning;
+      ImGui::TextUnformatted(meaning.data(), meaning.data() + meaning.size());
+    }
     if (one.lower_bound)
       dim_text(one.proven ? "Proven: no set of as many channels does better on the window's logits."
                           : "The search was cut short: the best set found. The bound says what no set can "
@@ -181,26 +184,6 @@ class Table {
 };
 
 }  // namespace
-
-const char* meaning_of(ChannelMethod method) {
-  switch (method) {
-    case ChannelMethod::magnitude:
-      return "The channels of smallest norm \xE2\x80\x96k_c\xE2\x80\x96";
-    case ChannelMethod::think:
-      return "ThinK: the channels of smallest H_cc, each judged alone";
-    case ChannelMethod::iap:
-      return "IAP: greedily the cheapest channel, 2 H_cj then added to the cost of the others";
-    case ChannelMethod::exchange:
-      return "From IAP's set, swaps a pruned with a kept channel while the error on the logits falls";
-    case ChannelMethod::output:
-      return "Greedy, then swaps, on the output-space matrix M";
-    case ChannelMethod::optimal:
-      return "The smallest error on the window's logits, by branch and bound";
-    case ChannelMethod::rope_pairs:
-      return "As IAP, whole rotation pairs at a time";
-  }
-  return "";
-}
 
 bool has_room_for_both() { return ImGui::GetContentRegionAvail().x >= theme().px(345); }
 

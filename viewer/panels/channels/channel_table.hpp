@@ -8,9 +8,6 @@
 
 namespace kvreplay::viewer {
 
-/// What a method prunes, in a few words.
-const char* meaning_of(ChannelMethod method);
-
 /// What each method's pruning costs, the least of each column in bold; a click chooses the method. Errors on
 /// both sets of rows where there is room for them, else on those of `future`, with a switch and `beside` it.
 void draw_channel_table(const ChannelAnswers& answers, std::string& method, bool& future,

@@ -45,7 +45,7 @@ void draw_row(const ScoreCurves& curves, const ScoreCurves::Curve& curve, CurveM
     pointed = curve.score;
     const std::string_view how = is_reference ? "The reference: the best possible."
                                               : "Click shows or hides it, Shift-click shows it alone.";
-    tip(fmt::format("{}\n{}\n{}", name, meaning_of(curve.score), how).c_str());
+    tip(fmt::format("{}\n{}\n{}", name, kTokenMetrics[curve.score].meaning, how).c_str());
   }
   const CurveLook look = look_of(curve.score, curves.reference);
   const float middle = std::floor(at.y + height / 2) + 0.5F, key = t.px(16);

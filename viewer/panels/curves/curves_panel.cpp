@@ -23,8 +23,8 @@ constexpr std::size_t kPoints = 256;  // of a curve as it is drawn
 
 MetricSet hidden_at_first() {
   MetricSet hidden;
-  for (const TokenMetric metric : all_token_metrics())
-    if (kind_of(metric) != MetricKind::score) hidden.insert(metric);
+  for (const TokenMetric metric : kTokenMetrics.all())
+    if (kTokenMetrics[metric].kind != MetricKind::score) hidden.insert(metric);
   return hidden;
 }
 
@@ -59,7 +59,7 @@ class CurvesPanel final : public Panel {
 
 nlohmann::json CurvesPanel::save() const {
   nlohmann::json hidden = nlohmann::json::array(), log = nlohmann::json::array();
-  for (const TokenMetric metric : all_token_metrics())
+  for (const TokenMetric metric : kTokenMetrics.all())
     if (hidden_.contains(metric)) hidden.push_back(name_of(metric));
   for (const bool one : log_) log.push_back(one);
   return {{"mode", name_of(mode_)}, {"log_y", log}, {"hidden", hidden}};
@@ -76,7 +76,7 @@ void CurvesPanel::load(const nlohmann::json& json) {
   if (const auto hidden = find("hidden"); hidden.is_array()) {
     hidden_ = {};
     for (const auto& name : hidden)
-      if (const auto metric = name.is_string() ? token_metric_named(name.get<std::string>()) : std::nullopt)
+      if (const auto metric = name.is_string() ? kTokenMetrics.named(name.get<std::string>()) : std::nullopt)
         hidden_.insert(*metric);
   }
 }

@@ -23,7 +23,6 @@
 namespace kvreplay::viewer {
 namespace {
 
-constexpr std::array<std::string_view, 3> kSemantics = {"paper", "official", "kvpress"};
 constexpr std::array<std::string_view, 3> kPhases = {"decode", "append-only", "both"};
 
 Index budget_of(const Run& run, const DecodeSettings& settings) {
@@ -153,9 +152,7 @@ bool edit_decoding(const Run& run, DecodeSettings& settings) {
       "a "
       "new token stays if it ranks among the first.");
   flow(theme().px(86));
-  auto semantics = static_cast<std::size_t>(settings.semantics);
-  if (choose("##semantics", kSemantics, semantics, 86))
-    settings.semantics = static_cast<Semantics>(semantics);
+  choose("##semantics", kSemantics, settings.semantics, 86);
   tip("Whose reading of the policies: their papers', their authors' code's, or kvpress 0.5.4's");
   edit_more(run, settings);
   return !(settings == before);
@@ -176,14 +173,14 @@ std::string add_policy(const Run& run, const DecodeSettings& settings) {
       ImGui::SetTooltip("%s", why->c_str());
   };
   const MetricSet metrics = metrics_of(*run.dump());
-  for (const Base base : all_bases()) {
+  for (const Base base : kBases.all()) {
     const std::string name(name_of(base));
-    if (!takes_score(base) || base == Base::exchange) {
+    if (!kBases[base].takes_score || kBases[base].searches) {
       item(name, name.c_str());
     } else if (ImGui::BeginMenu(name.c_str())) {
       item(name, "own score");
-      for (const TokenMetric metric : all_token_metrics())
-        if (metrics.contains(metric) && kind_of(metric) != MetricKind::oracle)
+      for (const TokenMetric metric : kTokenMetrics.all())
+        if (metrics.contains(metric) && kTokenMetrics[metric].not_in_decoding.empty())
           item(fmt::format("{}+{}", name, name_of(metric)), std::string(name_of(metric)).c_str());
       ImGui::EndMenu();
     }

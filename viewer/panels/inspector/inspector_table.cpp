@@ -31,10 +31,10 @@ struct Line {
 std::vector<Line> lines_of(const InspectorFacts& facts) {
   std::vector<Line> lines;
   if (!facts.columns.empty()) lines.push_back({{}, Entry::logit});
-  for (const TokenMetric metric : all_token_metrics()) {
+  for (const TokenMetric metric : kTokenMetrics.all()) {
     Line line{metric, {}};
-    for (const Entry entry : all_entries())
-      if (metric_of(entry) == metric) line.entry = entry;
+    for (const Entry entry : kEntries.all())
+      if (kEntries[entry].metric == metric) line.entry = entry;
     const bool summed = facts.summary && facts.summary->metrics.contains(metric);
     if (summed || (line.entry && !facts.columns.empty())) lines.push_back(line);
   }
@@ -166,8 +166,7 @@ void draw_line(const InspectorFacts& facts, const Line& line, const std::vector<
   ImGui::PushStyleColor(ImGuiCol_Text, compared ? t.text : t.dim);
   ImGui::TextUnformatted(line.name().data(), line.name().data() + line.name().size());
   ImGui::PopStyleColor();
-  tip(line.metric ? std::string(meaning_of(*line.metric)).c_str()
-                  : "z = scale q . k, capped where the layer caps");
+  tip(line.metric ? kTokenMetrics[*line.metric].meaning : kEntries[Entry::logit].meaning);
   if (compared) ImGui::TableSetBgColor(ImGuiTableBgTarget_RowBg0, faded(t.raised, 0.7F));
   ImGui::PushFont(mono_font());
   for (const TableColumn& column : columns) {

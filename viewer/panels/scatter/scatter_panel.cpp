@@ -189,8 +189,8 @@ void ScatterPanel::draw_plot(PanelContext& context, const ScatterFacts& facts) {
   Plot plot("plot", ImGui::GetContentRegionAvail(), axis(s.x, facts.score), axis(s.y, facts.reference), view_,
             true);
   const ScatterPixels pixels(s, plot);
-  if (unit_of(facts.score) == unit_of(facts.reference) && unit_of(facts.score) != MetricUnit::other &&
-      s.x.kind == s.y.kind) {
+  if (kTokenMetrics[facts.score].unit == kTokenMetrics[facts.reference].unit &&
+      kTokenMetrics[facts.score].unit != MetricUnit::other && s.x.kind == s.y.kind) {
     const double from = std::max(pixels.low().x, pixels.low().y),
                  to = std::min(pixels.high().x, pixels.high().y);
     if (from < to) {

@@ -119,7 +119,7 @@ void TokenMapPanel::add_strips(PanelContext& context, const EntryView& view, Hea
                               return row_strip(context, view, begin, end, cells_per_pixel);
                             },
                             log};
-  const std::optional<TokenMetric> metric = metric_of(view.shown);
+  const std::optional<TokenMetric> metric = kEntries[view.shown].metric;
   if (!metric) return;
   // Its place is there from the start: the map must not jump when the sums arrive.
   content.column_strip = Strip{"sum over the window's rows", {}, true};

@@ -19,12 +19,13 @@ namespace kvreplay::viewer {
 namespace {
 
 bool searches(const std::string& base) {
-  return base == name_of(Base::greedy_exact) || base == name_of(Base::exchange);
+  const auto known = kBases.named(base);
+  return known && kBases[*known].searches;
 }
 
 bool base_takes_score(const std::string& base) {
-  const auto known = base_named(base);
-  return known && takes_score(*known);
+  const auto known = kBases.named(base);
+  return known && kBases[*known].takes_score;
 }
 
 /// The rule with nothing overridden; none where the policy is unknown.
@@ -82,12 +83,11 @@ class Rows {
     row("Policy", "Gives window, pooling, pins and what ranks the tokens",
         [&](WhatIfSettings& s, std::size_t) {
           std::vector<Choice> choices;
-          for (const Base base : all_bases())
-            choices.push_back({std::string(name_of(base)), meaning_of(base)});
+          for (const BaseFacts& base : kBases) choices.push_back({std::string(base.name), base.meaning});
           const auto chosen = combo("##policy", s.base, choices);
           if (!chosen) return;
           s.base = choices[*chosen].name;
-          if (!base_takes_score(s.base) || base_named(s.score)) s.score.clear();
+          if (!base_takes_score(s.base) || kBases.named(s.score)) s.score.clear();
         });
   }
 
@@ -98,15 +98,16 @@ class Rows {
     row("Score", "Replaces the policy's attention sum. A .npy file dropped on the window adds one of yours.",
         [&](WhatIfSettings& s, std::size_t) {
           std::vector<Choice> choices = {{"own"}};
-          for (const TokenMetric metric : all_token_metrics())
-            choices.push_back({std::string(name_of(metric)),
-                               there.contains(metric) ? nullptr : "This dump lacks what it needs",
-                               there.contains(metric)});
-          for (std::size_t i = 0; i < scores_.size(); ++i)
-            choices.push_back({scores_[i].name, tips[i].c_str()});
+          for (const TokenMetric metric : kTokenMetrics.all())
+            choices.push_back(
+                {std::string(name_of(metric)),
+                 there.contains(metric) ? kTokenMetrics[metric].meaning : "This dump lacks what it needs",
+                 there.contains(metric)});
+          for (std::size_t i = 0; i < scores_.size(); ++i) choices.push_back({scores_[i].name, tips[i]});
           if (s.base == name_of(Base::exchange))
-            for (const Base base : {Base::streaming, Base::h2o, Base::tova, Base::snapkv, Base::oracle})
-              choices.push_back({std::string(name_of(base)), "Starts from what this policy keeps"});
+            for (const BaseFacts& base : kBases)
+              if (!base.searches)
+                choices.push_back({std::string(base.name), "Starts from what this policy keeps"});
           ImGui::BeginDisabled(!base_takes_score(s.base));
           const auto chosen = combo("##score", s.score.empty() ? "own" : s.score, choices);
           ImGui::EndDisabled();
@@ -118,10 +119,10 @@ class Rows {
     row("Semantics", "Whose reading of the policy: its paper's, its authors' code's, or kvpress 0.5.4's",
         [&](WhatIfSettings& s, std::size_t) {
           std::vector<Choice> choices;
-          for (const Semantics one : {Semantics::paper, Semantics::official, Semantics::kvpress})
-            choices.push_back({std::string(name_of(one))});
+          for (const SemanticsFacts& one : kSemantics)
+            choices.push_back({std::string(one.name), one.meaning});
           if (const auto chosen = combo("##semantics", std::string(name_of(s.semantics)), choices))
-            s.semantics = static_cast<Semantics>(*chosen);
+            s.semantics = kSemantics.all()[*chosen];
         });
   }
 

@@ -66,9 +66,7 @@ class Cache {
   float *base_, *query_;
 
   KVREPLAY_DEVICE int n() const { return state_.tokens; }
-  KVREPLAY_DEVICE bool by_head() const {
-    return run_.rank == DecodeRank::caote || run_.rank == DecodeRank::fastcaote;
-  }
+  KVREPLAY_DEVICE bool by_head() const { return by_query_head(run_.rank); }
   KVREPLAY_DEVICE std::ptrdiff_t in_head(int h, int slot) const {
     return static_cast<std::ptrdiff_t>(h) * run_.capacity + slot;
   }
@@ -113,13 +111,13 @@ class Cache {
   /// body(sum, channel) for the sum over the cache that the rule needs, each by its own thread.
   template <class Body>
   KVREPLAY_DEVICE void each_sum(Body body) const {
-    if (run_.rank == DecodeRank::keydiff)
+    if (run_.rank == CacheRank::keydiff)
       for (int c = thread_id(); c < in_.key_width; c += kThreads) body(run_.key_sum[c], c);
-    if (run_.rank == DecodeRank::fastcaote)
+    if (run_.rank == CacheRank::fastcaote)
       for (int c = thread_id(); c < in_.value_width; c += kThreads) body(run_.value_sum[c], c);
   }
   KVREPLAY_DEVICE void count_in(int p, double sign) const {
-    const bool keys = run_.rank == DecodeRank::keydiff;
+    const bool keys = run_.rank == CacheRank::keydiff;
     if (keys && !(in_.key_norm[p] > 0)) return;
     const float* row = keys ? in_.k + static_cast<std::ptrdiff_t>(p) * in_.key_width : value(p);
     const double factor = keys ? sign / in_.key_norm[p] : sign;

@@ -85,22 +85,6 @@ class DecodeGroupBuffers {
   Buffer<int> first_visible_;
 };
 
-DecodeRank rank_of(const EvictionRule& rule) {
-  if (!rule.metric) return DecodeRank::position;
-  switch (*rule.metric) {
-    case TokenMetric::knorm:
-      return DecodeRank::knorm;
-    case TokenMetric::keydiff:
-      return DecodeRank::keydiff;
-    case TokenMetric::caote:
-      return DecodeRank::caote;
-    case TokenMetric::fastcaote:
-      return DecodeRank::fastcaote;
-    default:
-      return DecodeRank::row_sums;
-  }
-}
-
 /// Cuts a buffer into arrays, or counts what they will need where there is no buffer yet.
 template <class T>
 class Arrays {
@@ -140,9 +124,11 @@ DecodeTask task_of(const HeadGroup<float>& group, const DecodeRequest& run, RunA
   const Index sinks = std::min(rule.sinks, budget),
               capacity = narrow(most_tokens(group, *run.start, budget, run.options.append_only));
   DecodeTask task{};
-  task.rank = rank_of(rule);
-  task.score = ranks_by_rows(rule) ? row_score_of(*rule.metric) : RowScore::attention;
-  task.width = ranks_by_rows(rule) ? narrow(width_of_sums(group, rule)) : 0;
+  const Decoding decoding = decoding_of(rule);
+  task.rank = decoding.rank;
+  task.score = decoding.score;
+  task.own = decoding.own;
+  task.width = narrow(width_of_sums(group, decoding));
   task.window = window && *window < steps.count() ? narrow(*window) : 0;  // none that no run outlives
   task.per_visible_row = rule.per_visible_row ? 1 : 0;
   task.append_only = run.options.append_only ? 1 : 0;
@@ -196,7 +182,7 @@ class DecodeBatch {
       for (const Index p : kept) starts.push_back(narrow(p));
       if (!carried(run)) continue;
       const Matrix<double>& scores = *run.start_scores;
-      if (scores.rows() != width_of_sums(group, *run.rule) || scores.cols() != group.l)
+      if (scores.rows() != width_of_sums(group, decoding_of(*run.rule)) || scores.cols() != group.l)
         throw std::invalid_argument("decode_replays_cuda: start scores of another group or rule");
       for (Index w = 0; w < scores.rows(); ++w)
         for (const Index p : kept) start_sums.push_back(scores(w, p));
@@ -254,7 +240,7 @@ class DecodeBatch {
   Buffer<DecodeTask> tasks_;
 
   static bool carried(const DecodeRequest& run) {
-    return ranks_by_rows(*run.rule) && !steps_counted(*run.rule, run.options);
+    return sums_rows(decoding_of(*run.rule)) && !steps_counted(*run.rule, run.options);
   }
 
   void take(const DecodeTask& task, const DecodeState& state, const KeptSet& start,

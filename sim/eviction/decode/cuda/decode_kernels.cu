@@ -36,19 +36,30 @@ class Replay : public Rows<kHeads> {
 
   KVREPLAY_DEVICE bool rank(int i) {
     sync_block();
-    if (run_.rank == DecodeRank::keydiff) {
-      rank_by_keydiff();
-    } else if (by_head()) {
-      each_slot([&](int slot) { run_.rank_by[slot] = 0; });
-      for (int g0 = 0; g0 < in_.G; g0 += kHeads)
-        if (!add_caote(i, g0)) return false;
-    } else {
-      each_slot([&](int slot) {
-        const int p = run_.position[slot];
-        run_.rank_by[slot] = run_.rank == DecodeRank::position ? p
-                             : run_.rank == DecodeRank::knorm  ? -in_.key_norm[p]
-                                                               : run_.sums[slot];
-      });
+    switch (run_.rank) {
+      case CacheRank::none:  // the host lets none through
+        break;
+      case CacheRank::position:
+        each_slot([&](int slot) { run_.rank_by[slot] = run_.position[slot]; });
+        break;
+      case CacheRank::own:
+        each_slot([&](int slot) {
+          const int p = run_.position[slot];
+          run_.rank_by[slot] = own_score(run_.own, in_.key_norm[p], in_.value_sq[p]);
+        });
+        break;
+      case CacheRank::keydiff:
+        rank_by_keydiff();
+        break;
+      case CacheRank::row_sums:
+        each_slot([&](int slot) { run_.rank_by[slot] = run_.sums[slot]; });
+        break;
+      case CacheRank::caote:
+      case CacheRank::fastcaote:
+        each_slot([&](int slot) { run_.rank_by[slot] = 0; });
+        for (int g0 = 0; g0 < in_.G; g0 += kHeads)
+          if (!add_caote(i, g0)) return false;
+        break;
     }
     sync_block();
     if (run_.per_visible_row != 0)
@@ -82,7 +93,7 @@ class Replay : public Rows<kHeads> {
 
   /// Adds the caote or fastcaote of some query heads' summed attention, as RowScores::take_caote.
   KVREPLAY_DEVICE bool add_caote(int i, int g0) {
-    const bool fast = run_.rank == DecodeRank::fastcaote;
+    const bool fast = run_.rank == CacheRank::fastcaote;
     const auto summed = [&](int h, int slot) {
       return g0 + h < in_.G ? run_.sums[in_head(g0 + h, slot)] : 0.0;
     };

@@ -34,9 +34,6 @@ struct DecodeGroup {
 /// Takes key_norm and value_sq of T tokens.
 void decode_norms(const DecodeGroup& group, int T, const Stream& stream);
 
-/// What ranks a cache.
-enum class DecodeRank : int { position, row_sums, knorm, keydiff, caote, fastcaote };
-
 struct DecodeState {
   int started, tokens, rows, window_step, moves;
   int bad_position, bad_head;  ///< where a number left float32, -1: nowhere; the run ends there
@@ -49,10 +46,11 @@ struct DecodeLeft {
 
 struct DecodeTask {
   // What is asked for.
-  DecodeRank rank;
+  CacheRank rank;
   RowScore score;  ///< summed over rows
-  int width;       ///< rows of sums: G for caote and fastcaote, 0 where nothing is summed, 1
-  int window;      ///< steps that count, 0: all, and the prompt's
+  OwnScore own;
+  int width;   ///< rows of sums: G for caote and fastcaote, 0 where nothing is summed, 1
+  int window;  ///< steps that count, 0: all, and the prompt's
   int per_visible_row, append_only;
   int budget, recent;
   int sinks_end;  ///< positions from here on are no sinks

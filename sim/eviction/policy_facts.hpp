@@ -1,0 +1,109 @@
+#pragma once
+
+#include "sim/tokens/token_facts.hpp"
+
+#include <optional>
+#include <string_view>
+
+// What policies there are. Definitions: sim/eviction/POLICIES.md.
+
+namespace kvreplay {
+
+enum class Semantics { paper, official, kvpress };
+
+struct SemanticsFacts {
+  Semantics id;
+  std::string_view name;
+  std::string_view meaning;  ///< whose reading of a method
+};
+inline constexpr auto kSemantics = facts_table<SemanticsFacts>({
+    {Semantics::paper, "paper", "What the method's paper says"},
+    {Semantics::official, "official", "What its authors' code does"},
+    {Semantics::kvpress, "kvpress", "What NVIDIA kvpress 0.5.4 does"},
+});
+constexpr std::string_view name_of(Semantics semantics) { return kSemantics[semantics].name; }
+
+enum class Base {
+  streaming,
+  h2o,
+  tova,
+  snapkv,
+  knorm,
+  keydiff,
+  expected_attention,
+  oracle,
+  oracle_exact,
+  greedy_exact,
+  exchange,
+};
+
+struct BaseFacts {
+  Base id;
+  std::string_view name;
+  std::string_view meaning;  ///< one line
+  /// What it ranks by; nothing: by position, or by exact search.
+  std::optional<TokenMetric> metric = {};
+  /// Whether BASE+SCORE means something: the base ranks by an attention sum that a score can replace, or
+  /// starts from what a score ranks first.
+  bool takes_score = false;
+  bool searches = false;     ///< looks for the kept set by the exact error of its rows
+  bool last_row = false;     ///< while decoding, only the last step's scores count
+  bool pins_all = false;     ///< everything that it keeps is pinned
+  bool pins_window = false;  ///< the rows that score are pinned
+};
+
+inline constexpr auto kBases = facts_table<BaseFacts>({
+    {.id = Base::streaming,
+     .name = "streaming",
+     .meaning = "StreamingLLM: the first 4 and the most recent tokens",
+     .pins_all = true},
+    {.id = Base::h2o,
+     .name = "h2o",
+     .meaning = "H2O: attention summed over all rows; the recent half is pinned",
+     .metric = TokenMetric::attn,
+     .takes_score = true},
+    {.id = Base::tova,
+     .name = "tova",
+     .meaning = "TOVA: attention of the last row",
+     .metric = TokenMetric::attn,
+     .takes_score = true,
+     .last_row = true},
+    {.id = Base::snapkv,
+     .name = "snapkv",
+     .meaning = "SnapKV: attention of the pinned window, pooled",
+     .metric = TokenMetric::attn,
+     .takes_score = true,
+     .pins_window = true},
+    {.id = Base::knorm,
+     .name = "knorm",
+     .meaning = "Knorm: keys of small norm are kept",
+     .metric = TokenMetric::knorm},
+    {.id = Base::keydiff,
+     .name = "keydiff",
+     .meaning = "KeyDiff: keys unlike the mean key are kept",
+     .metric = TokenMetric::keydiff},
+    {.id = Base::expected_attention,
+     .name = "expected_attention",
+     .meaning = "Expected Attention: attention expected of queries still to come",
+     .metric = TokenMetric::expected_attention},
+    {.id = Base::oracle,
+     .name = "oracle",
+     .meaning = "Reference: ranks by oracle_importance on the decoding steps",
+     .metric = TokenMetric::oracle_importance},
+    {.id = Base::oracle_exact,
+     .name = "oracle_exact",
+     .meaning = "Reference: ranks by oracle_future, the exact error of each single eviction",
+     .metric = TokenMetric::oracle_future},
+    {.id = Base::greedy_exact,
+     .name = "greedy_exact",
+     .meaning = "Reference: evicts one token at a time, always the one of least exact error. Takes seconds.",
+     .searches = true},
+    {.id = Base::exchange,
+     .name = "exchange",
+     .meaning = "Reference: swaps kept and evicted tokens while the exact error falls. Takes long.",
+     .takes_score = true,
+     .searches = true},
+});
+constexpr std::string_view name_of(Base base) { return kBases[base].name; }
+
+}  // namespace kvreplay

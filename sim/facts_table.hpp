@@ -1,0 +1,80 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kvreplay {
+
+/// Whether an enumeration names this value: as compilers print it, "kvreplay::Base::h2o", or
+/// "(kvreplay::Base)11" where it has no name.
+template <auto kValue>
+constexpr bool is_enumerator() {
+  return std::string_view(__PRETTY_FUNCTION__).find("= (") == std::string_view::npos;
+}
+
+/// What is wrong with rows of facts: each begins with its value, `id`, in the enumeration's order from 0 on,
+/// and a `name` that no other has. Empty where nothing is.
+template <class Facts, std::size_t N>
+constexpr std::string_view fault_of(const Facts (&rows)[N]) {
+  if (is_enumerator<static_cast<decltype(Facts::id)>(N)>()) return "a value of the enumeration has no row";
+  for (std::size_t i = 0; i < N; ++i) {
+    if (static_cast<std::size_t>(rows[i].id) != i) return "a row is out of the enumeration's order";
+    if (rows[i].name.empty()) return "a row has no name";
+    for (std::size_t other = 0; other < i; ++other)
+      if (rows[i].name == rows[other].name) return "two rows have one name";
+  }
+  return "";
+}
+
+/// What is known of every value of an enumeration: all that is said of one of them anywhere. A table with a
+/// fault_of() does not compile.
+template <class Facts, std::size_t N>
+class FactsTable {
+ public:
+  using Enum = decltype(Facts::id);
+
+  consteval explicit FactsTable(const Facts (&rows)[N]) : rows_(std::to_array(rows)) {
+    if (!fault_of(rows).empty()) throw fault_of(rows);
+    for (std::size_t i = 0; i < N; ++i) ids_[i] = rows[i].id;
+  }
+
+  constexpr const Facts& operator[](Enum id) const { return rows_[static_cast<std::size_t>(id)]; }
+  constexpr std::optional<Enum> named(std::string_view name) const {
+    for (const Facts& facts : rows_)
+      if (facts.name == name) return facts.id;
+    return std::nullopt;
+  }
+  /// The enumeration's values.
+  constexpr const std::array<Enum, N>& all() const { return ids_; }
+  constexpr auto begin() const { return rows_.begin(); }
+  constexpr auto end() const { return rows_.end(); }
+  static constexpr std::size_t size() { return N; }
+
+  /// The names of those that `which` holds for.
+  template <class Which>
+  std::vector<std::string> names_where(const Which& which) const {
+    std::vector<std::string> names;
+    for (const Facts& facts : rows_)
+      if (which(facts)) names.emplace_back(facts.name);
+    return names;
+  }
+  std::vector<std::string> names() const {
+    return names_where([](const Facts&) { return true; });
+  }
+
+ private:
+  std::array<Facts, N> rows_;
+  std::array<Enum, N> ids_{};
+};
+
+/// facts_table<BaseFacts>({{..}, {..}}).
+template <class Facts, std::size_t N>
+consteval FactsTable<Facts, N> facts_table(const Facts (&rows)[N]) {
+  return FactsTable<Facts, N>(rows);
+}
+
+}  // namespace kvreplay

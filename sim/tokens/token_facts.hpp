@@ -1,0 +1,217 @@
+#pragma once
+
+#include "sim/eviction/decode/decode_formulas.hpp"
+#include "sim/facts_table.hpp"
+
+#include <string_view>
+
+namespace kvreplay {
+
+/// Every per-token metric, in the order in which they are exported. Definitions: sim/tokens/METRICS.md.
+enum class TokenMetric {
+  attn,
+  attn_sq,
+  value,
+  key,
+  joint,
+  caote,
+  fastcaote,
+  knorm,
+  keydiff,
+  expected_attention,
+  exact_value,
+  exact_key,
+  exact_joint,
+  exact_remove,
+  oracle_next,
+  oracle_future,
+  oracle_importance,
+};
+
+/// What methods can know; what a single change of the cache costs; what only the decoding steps show. Of the
+/// latter two more is worse.
+enum class MetricKind { score, exact, oracle };
+
+/// What a metric measures; relative errors are meant only between metrics of one unit.
+enum class MetricUnit { weight, squared_weight, squared_output, output, other };
+
+struct MetricUnitFacts {
+  MetricUnit id;
+  std::string_view name;
+};
+inline constexpr auto kMetricUnits = facts_table<MetricUnitFacts>({
+    {MetricUnit::weight, "attention weight"},
+    {MetricUnit::squared_weight, "squared weight"},
+    {MetricUnit::squared_output, "squared output"},
+    {MetricUnit::output, "output"},
+    {MetricUnit::other, "score"},
+});
+constexpr std::string_view name_of(MetricUnit unit) { return kMetricUnits[unit].name; }
+
+/// The rows that a metric is taken on, and so what a dump must hold for it.
+enum class MetricRows {
+  none,    ///< keys and values say it all
+  prompt,  ///< all of the prompt's, their rotation undone
+  window,  ///< the last of the prompt's
+  next,    ///< the first decoding step
+  future,  ///< all decoding steps
+};
+
+/// What the query heads of a group make of a metric together.
+enum class OverHeads {
+  sum,
+  mean,  ///< the first tokens then rank above all, as in each head (kExpectedAttentionFirst)
+  same,  ///< it is the KV head's: every query head has the same
+};
+
+/// How a cache is ranked by a metric while decoding.
+struct Decoding {
+  CacheRank rank = CacheRank::none;
+  RowScore score = RowScore::attention;  ///< where sums over rows rank
+  OwnScore own = OwnScore::knorm;        ///< where the token's own numbers rank
+};
+constexpr Decoding by_sums_of(RowScore score) { return {CacheRank::row_sums, score}; }
+constexpr Decoding by_own(OwnScore own) { return {CacheRank::own, RowScore::attention, own}; }
+
+struct TokenMetricFacts {
+  TokenMetric id;
+  std::string_view name;
+  std::string_view meaning;  ///< one line
+  MetricKind kind = MetricKind::score;
+  MetricUnit unit = MetricUnit::other;
+  MetricRows rows = MetricRows::window;
+  OverHeads heads = OverHeads::sum;
+  Decoding decoding = {};
+  std::string_view not_in_decoding = {};  ///< why it cannot rank while decoding, as one clause
+  std::string_view not_in_blocks = {};    ///< why it cannot rank a block of the prompt, as one clause
+  /// Best on a linear axis: some are negative, or all tokens together have the same everywhere.
+  bool linear = false;
+  bool may_be_infinite = false;
+};
+
+inline constexpr std::string_view kOracleInDecoding = "the oracle looks at steps yet to come";
+inline constexpr std::string_view kOracleInBlocks = "the oracle looks at the whole prompt";
+
+inline constexpr auto kTokenMetrics = facts_table<TokenMetricFacts>({
+    {.id = TokenMetric::attn,
+     .name = "attn",
+     .meaning = "Attention that the window pays to the token, summed (H2O, TOVA, SnapKV)",
+     .unit = MetricUnit::weight,
+     .decoding = by_sums_of(RowScore::attention),
+     .linear = true},
+    {.id = TokenMetric::attn_sq,
+     .name = "attn_sq",
+     .meaning = "Squared attention that the window pays to the token, summed (OBCache)",
+     .unit = MetricUnit::squared_weight,
+     .decoding = by_sums_of(RowScore::attention_sq)},
+    {.id = TokenMetric::value,
+     .name = "value",
+     .meaning = "Error of setting the token's value to 0; exact (OBCache)",
+     .unit = MetricUnit::squared_output,
+     .decoding = by_sums_of(RowScore::value)},
+    {.id = TokenMetric::key,
+     .name = "key",
+     .meaning = "Error of setting the token's key to 0, to first order (OBCache)",
+     .unit = MetricUnit::squared_output,
+     .decoding = by_sums_of(RowScore::key)},
+    {.id = TokenMetric::joint,
+     .name = "joint",
+     .meaning = "Error of setting the token's key and value to 0, to first order (OBCache)",
+     .unit = MetricUnit::squared_output,
+     .decoding = by_sums_of(RowScore::joint)},
+    {.id = TokenMetric::caote,
+     .name = "caote",
+     .meaning = "Output error of removing the token, for one averaged row (CAOTE)",
+     .unit = MetricUnit::output,
+     .decoding = {CacheRank::caote}},
+    {.id = TokenMetric::fastcaote,
+     .name = "fastcaote",
+     .meaning = "CAOTE with the plain mean of the values, which is cheaper",
+     .unit = MetricUnit::output,
+     .decoding = {CacheRank::fastcaote},
+     .may_be_infinite = true},
+    {.id = TokenMetric::knorm,
+     .name = "knorm",
+     .meaning = "Less the key's norm: keys of small norm draw attention",
+     .rows = MetricRows::none,
+     .heads = OverHeads::same,
+     .decoding = by_own(OwnScore::knorm),
+     .linear = true},
+    {.id = TokenMetric::keydiff,
+     .name = "keydiff",
+     .meaning = "Less the cosine between the key and the mean key: unusual keys are kept (KeyDiff)",
+     .rows = MetricRows::none,
+     .heads = OverHeads::same,
+     .decoding = {CacheRank::keydiff},
+     .linear = true},
+    {.id = TokenMetric::expected_attention,
+     .name = "expected_attention",
+     .meaning = "Attention expected of queries still to come, times the value's norm",
+     .rows = MetricRows::prompt,
+     .heads = OverHeads::mean,
+     .not_in_decoding = "Expected Attention is defined for the queries of a prompt",
+     .not_in_blocks = "Expected Attention needs the queries of the whole prompt"},
+    {.id = TokenMetric::exact_value,
+     .name = "exact_value",
+     .meaning = "Exact squared change of the outputs when the token's value becomes 0",
+     .kind = MetricKind::exact,
+     .unit = MetricUnit::squared_output,
+     .decoding = by_sums_of(RowScore::value)},
+    {.id = TokenMetric::exact_key,
+     .name = "exact_key",
+     .meaning = "Exact squared change of the outputs when the token's key becomes 0",
+     .kind = MetricKind::exact,
+     .unit = MetricUnit::squared_output,
+     .decoding = by_sums_of(RowScore::exact_key)},
+    {.id = TokenMetric::exact_joint,
+     .name = "exact_joint",
+     .meaning = "Exact squared change of the outputs when the token's key and value become 0",
+     .kind = MetricKind::exact,
+     .unit = MetricUnit::squared_output,
+     .decoding = by_sums_of(RowScore::exact_joint)},
+    {.id = TokenMetric::exact_remove,
+     .name = "exact_remove",
+     .meaning = "Exact squared change of the outputs when the token leaves the cache, the rest renormalised",
+     .kind = MetricKind::exact,
+     .unit = MetricUnit::squared_output,
+     .decoding = by_sums_of(RowScore::exact_remove)},
+    {.id = TokenMetric::oracle_next,
+     .name = "oracle_next",
+     .meaning = "exact_remove on the first decoding step alone",
+     .kind = MetricKind::oracle,
+     .unit = MetricUnit::squared_output,
+     .rows = MetricRows::next,
+     .not_in_decoding = kOracleInDecoding,
+     .not_in_blocks = kOracleInBlocks},
+    {.id = TokenMetric::oracle_future,
+     .name = "oracle_future",
+     .meaning = "exact_remove on all decoding steps",
+     .kind = MetricKind::oracle,
+     .unit = MetricUnit::squared_output,
+     .rows = MetricRows::future,
+     .not_in_decoding = kOracleInDecoding,
+     .not_in_blocks = kOracleInBlocks},
+    {.id = TokenMetric::oracle_importance,
+     .name = "oracle_importance",
+     .meaning = "Largest attention over all decoding steps, times the norm of the value behind W_O (LU-KV)",
+     .kind = MetricKind::oracle,
+     .unit = MetricUnit::output,
+     .rows = MetricRows::future,
+     .not_in_decoding = kOracleInDecoding,
+     .not_in_blocks = kOracleInBlocks},
+});
+static_assert(
+    [] {
+      for (const TokenMetricFacts& facts : kTokenMetrics) {
+        const bool decodes = facts.decoding.rank != CacheRank::none;
+        const bool in_blocks = facts.rows == MetricRows::none || facts.rows == MetricRows::window;
+        if (decodes != facts.not_in_decoding.empty() || in_blocks != facts.not_in_blocks.empty())
+          return false;
+      }
+      return true;
+    }(),
+    "a metric says how it ranks a cache, or why it cannot");
+
+constexpr std::string_view name_of(TokenMetric metric) { return kTokenMetrics[metric].name; }
+
+}  // namespace kvreplay
