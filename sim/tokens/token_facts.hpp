@@ -68,7 +68,7 @@ enum class OverHeads {
 struct Decoding {
   CacheRank rank = CacheRank::none;
   RowScore score = RowScore::attention;  ///< where sums over rows rank
-  OwnScore own = OwnScore::knorm;        ///< where the token's own numbers rank
+  OwnScore own = OwnScore::position;     ///< where the token's own numbers rank
 };
 constexpr Decoding by_sums_of(RowScore score) { return {CacheRank::row_sums, score}; }
 constexpr Decoding by_own(OwnScore own) { return {CacheRank::own, RowScore::attention, own}; }

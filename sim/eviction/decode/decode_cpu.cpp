@@ -143,12 +143,10 @@ void RankedCache<T>::rank() {
   switch (decoding_.rank) {
     case CacheRank::none:
       throw std::logic_error("a cache that nothing ranks");
-    case CacheRank::position:
-      for (Index p = 0; p < n; ++p) rank_[p] = static_cast<double>(slots_.position(p));
-      break;
     case CacheRank::own:
       for (Index p = 0; p < n; ++p)
-        rank_[p] = own_score(decoding_.own, slots_.key_norm(p), slots_.value_sq()[p]);
+        rank_[p] = own_score(decoding_.own, {static_cast<double>(slots_.position(p)), slots_.key_norm(p),
+                                             slots_.value_sq()[p]});
       break;
     case CacheRank::keydiff:
       rank_by_keydiff();

@@ -13,9 +13,8 @@ namespace kvreplay {
 
 /// What ranks the tokens of a cache.
 enum class CacheRank : int {
-  none,      ///< nothing can
-  position,  ///< later is larger
-  own,       ///< an OwnScore
+  none,  ///< nothing can
+  own,   ///< an OwnScore
   keydiff,
   row_sums,  ///< the sums of a RowScore over steps
   caote,     ///< formed from the sums of each query head's `attention`; so is:
@@ -25,13 +24,20 @@ KVREPLAY_HOST_DEVICE constexpr bool by_query_head(CacheRank rank) {
   return rank == CacheRank::caote || rank == CacheRank::fastcaote;
 }
 
-/// What a token scores by its key and value alone.
-enum class OwnScore : int { knorm };
+/// What a token scores by itself, whatever else is cached.
+enum class OwnScore : int { position, knorm };
 
-KVREPLAY_HOST_DEVICE inline double own_score(OwnScore score, double key_norm, double /*value_sq*/) {
+/// What there is of a token without a row.
+struct OwnToken {
+  double position, key_norm, value_sq;
+};
+
+KVREPLAY_HOST_DEVICE inline double own_score(OwnScore score, const OwnToken& token) {
   switch (score) {
+    case OwnScore::position:
+      return token.position;
     case OwnScore::knorm:
-      return -key_norm;
+      return -token.key_norm;
   }
   return 0;
 }

@@ -14,7 +14,7 @@ namespace kvreplay {
 /// Throws std::invalid_argument for a rule that why_not_in_decoding().
 inline Decoding decoding_of(const EvictionRule& rule) {
   if (why_not_in_decoding(rule)) throw std::invalid_argument("a rule that cannot rank while decoding");
-  return rule.metric ? kTokenMetrics[*rule.metric].decoding : Decoding{CacheRank::position};
+  return rule.metric ? kTokenMetrics[*rule.metric].decoding : by_own(OwnScore::position);
 }
 
 /// Whether scores of rows are summed.

@@ -39,13 +39,11 @@ class Replay : public Rows<kHeads> {
     switch (run_.rank) {
       case CacheRank::none:  // the host lets none through
         break;
-      case CacheRank::position:
-        each_slot([&](int slot) { run_.rank_by[slot] = run_.position[slot]; });
-        break;
       case CacheRank::own:
         each_slot([&](int slot) {
           const int p = run_.position[slot];
-          run_.rank_by[slot] = own_score(run_.own, in_.key_norm[p], in_.value_sq[p]);
+          run_.rank_by[slot] =
+              own_score(run_.own, {static_cast<double>(p), in_.key_norm[p], in_.value_sq[p]});
         });
         break;
       case CacheRank::keydiff:
