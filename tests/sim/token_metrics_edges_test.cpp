@@ -32,9 +32,9 @@ TEST_CASE("names, kinds and units", "[token_metrics]") {
   CHECK(!kTokenMetrics.named("attn "));
   CHECK(name_of(TokenMetric::oracle_importance) == "oracle_importance");
 
-  CHECK(kind_of(TokenMetric::joint) == MetricKind::score);
-  CHECK(kind_of(TokenMetric::exact_value) == MetricKind::exact);
-  CHECK(kind_of(TokenMetric::oracle_importance) == MetricKind::oracle);
+  CHECK(kTokenMetrics[TokenMetric::joint].kind == MetricKind::score);
+  CHECK(kTokenMetrics[TokenMetric::exact_value].kind == MetricKind::exact);
+  CHECK(kTokenMetrics[TokenMetric::oracle_importance].kind == MetricKind::oracle);
   std::set<std::string> squared_outputs;
   for (TokenMetric metric : kTokenMetrics.all()) {
     if (kTokenMetrics[metric].unit == MetricUnit::squared_output)
@@ -43,11 +43,11 @@ TEST_CASE("names, kinds and units", "[token_metrics]") {
   CHECK(squared_outputs == std::set<std::string>{"value", "key", "joint", "exact_value", "exact_key",
                                                  "exact_joint", "exact_remove", "oracle_next",
                                                  "oracle_future"});
-  CHECK(unit_of(TokenMetric::attn) == MetricUnit::weight);
-  CHECK(unit_of(TokenMetric::attn_sq) == MetricUnit::squared_weight);
-  CHECK(unit_of(TokenMetric::caote) == MetricUnit::output);
-  CHECK(unit_of(TokenMetric::oracle_importance) == MetricUnit::output);
-  CHECK(unit_of(TokenMetric::keydiff) == MetricUnit::other);
+  CHECK(kTokenMetrics[TokenMetric::attn].unit == MetricUnit::weight);
+  CHECK(kTokenMetrics[TokenMetric::attn_sq].unit == MetricUnit::squared_weight);
+  CHECK(kTokenMetrics[TokenMetric::caote].unit == MetricUnit::output);
+  CHECK(kTokenMetrics[TokenMetric::oracle_importance].unit == MetricUnit::output);
+  CHECK(kTokenMetrics[TokenMetric::keydiff].unit == MetricUnit::other);
 }
 
 TEST_CASE("window and future rows are clipped to the prompt and the queries", "[token_metrics]") {
