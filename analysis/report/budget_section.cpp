@@ -48,6 +48,7 @@ std::optional<Figure> loss_figure(const FigureTable& table) {
   if (variants.empty()) return std::nullopt;
   Figure figure = variants.figure({"figure", "tokens ranked by"});
   figure.heading = "Loss by method and compression";
+  figure.shows = offered_figures(Table::budgets);
   figure.reading =
       "All methods keep the same number of tokens over all heads and differ in who gets them. loss is what "
       "the methods "

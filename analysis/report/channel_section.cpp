@@ -61,6 +61,7 @@ std::optional<Figure> ratio_figure(const FigureTable& table) {
   if (variants.empty()) return std::nullopt;
   Figure figure = variants.figure({"metric", "on the"});
   figure.heading = "Error by the share of channels pruned";
+  figure.shows = offered_by_gain();
   figure.reading =
       "A gain is the share of ThinK's error that a selection saves at the same ratio: above 0 it is better "
       "than ThinK, 1 is "

@@ -75,12 +75,11 @@ std::optional<Figure> budget_figure(const Tables& tables) {
   if (variants.empty()) return std::nullopt;
   Figure figure = variants.figure({"metric", "on the", "phase", "semantics"});
   figure.heading = "Error by budget";
-  figure.reading =
+  figure.shows = offered_figures(Table::evictions);
+  figure.reading = fmt::format(
       "Each line is a policy: the same base has the same colour and marker, the score on top of it another "
-      "dash. "
-      "Lower is better (of oracle_recall higher); a line that falls late keeps the wrong tokens first. Zeros "
-      "stand on "
-      "the lower edge.";
+      "dash. {}; a line that falls late keeps the wrong tokens first. Zeros stand on the lower edge.",
+      directions_text(figure.shows));
   return figure;
 }
 

@@ -145,6 +145,8 @@ std::optional<Figure> figure_of(const OverDumpsTable& table, const MeanFigure& w
   Figure figure = variants.figure(wanted.labels);
   figure.heading = wanted.heading;
   figure.reading = wanted.reading;
+  for (const OfferedMean& mean : wanted.metrics)
+    if (figure.shows.empty() || figure.shows.back() != mean.facts) figure.shows.push_back(mean.facts);
   return figure;
 }
 

@@ -93,14 +93,14 @@ std::vector<const FigureFacts*> offered_figures(Table table) {
   return offered;
 }
 
-std::string meaning_of(const FigureFacts& facts, std::string_view separator) {
+std::string meaning_of(const FigureFacts& facts, std::string_view before, std::string_view between) {
   std::vector<std::string> traits;
   if (facts.name.empty()) return "";
   if (!facts.unit.empty()) traits.emplace_back(facts.unit);
   traits.emplace_back(facts.exact ? "exact" : "an approximation");
   if (facts.better != Better::neither)
     traits.emplace_back(facts.better == Better::smaller ? "smaller is better" : "larger is better");
-  return fmt::format("{}{}{}{}", facts.what.empty() ? "" : separator, facts.what, separator,
+  return fmt::format("{}{}{}{}", before, facts.what, facts.what.empty() ? "" : between,
                      fmt::join(traits, ", "));
 }
 

@@ -148,8 +148,8 @@ inline constexpr auto kEvictionFigures = facts_table<FigureOf<EvictionFigure>>({
     {{.name = "output_error",
       .title = "Output error",
       .unit = "relative error",
-      .what = "Squared change of the heads' outputs over their squared norm, with the attention over what is "
-              "kept",
+      .what = "Squared change of the heads' outputs over their squared norm when only what is kept is "
+              "attended to",
       .better = Better::smaller,
       .scale = FigureScale::log,
       .offered = true,
@@ -158,7 +158,8 @@ inline constexpr auto kEvictionFigures = facts_table<FigureOf<EvictionFigure>>({
     {{.name = "layer_output_error",
       .title = "Layer output error",
       .unit = "relative error",
-      .what = "The same of a whole layer behind W_O, where its heads' changes add up and cancel",
+      .what = "Squared change of a layer's output behind W_O over its squared norm: the heads' changes add "
+              "up and cancel",
       .better = Better::smaller,
       .scale = FigureScale::log,
       .levels = kLayersOnly,
@@ -177,7 +178,7 @@ inline constexpr auto kEvictionFigures = facts_table<FigureOf<EvictionFigure>>({
     {{.name = "optimality_gap",
       .title = "Optimality gap",
       .unit = "importance",
-      .what = "Eviction loss less that of the best set of this size (LU-KV eq. 7)",
+      .what = "Eviction loss less that of the best set of as many tokens (LU-KV eq. 7)",
       .better = Better::smaller,
       .scale = FigureScale::signed_log,
       .exact = false,
@@ -186,7 +187,7 @@ inline constexpr auto kEvictionFigures = facts_table<FigureOf<EvictionFigure>>({
     {{.name = "oracle_recall",
       .title = "Oracle recall",
       .unit = "share of tokens",
-      .what = "Share of the best set of this size, by oracle_importance, that is kept",
+      .what = "Share of the best set of as many tokens, by oracle_importance, that is kept",
       .better = Better::larger,
       .scale = FigureScale::share,
       .exact = false,
@@ -295,7 +296,11 @@ constexpr const FigureFacts& facts_of(DiffFigure figure) { return kDiffFigures[f
 /// budgets.csv, a column each: one budget shared between the heads. Definitions: analysis/budgets/BUDGETS.md.
 enum class BudgetFigure { budget, loss, output_error, layer_output_error };
 inline constexpr auto kBudgetFigures = facts_table<FigureOf<BudgetFigure>>({
-    {{.name = "budget", .title = "Budget", .unit = "tokens", .what = "Tokens kept", .rows = kFutureRows},
+    {{.name = "budget",
+      .title = "Budget",
+      .unit = "tokens",
+      .what = "Tokens kept of the head, the layer or the model",
+      .rows = kFutureRows},
      BudgetFigure::budget},
     {{.name = "loss",
       .title = "Loss",
@@ -321,7 +326,7 @@ inline constexpr auto kBudgetFigures = facts_table<FigureOf<BudgetFigure>>({
     {{.name = "layer_output_error",
       .title = "Layer output error",
       .unit = "relative error",
-      .what = "The same of a whole layer behind W_O",
+      .what = "Squared change of a layer's output behind W_O on the decoding steps over its squared norm",
       .better = Better::smaller,
       .scale = FigureScale::log,
       .rows = kFutureRows,
@@ -357,7 +362,7 @@ inline constexpr auto kChannelFigures = facts_table<FigureOf<ChannelFigure>>({
     {{.name = "rope_pair_share",
       .title = "RoPE pair share",
       .unit = "share",
-      .what = "Share of that between the two channels of a rotation pair",
+      .what = "Share of what lies off the diagonal of H that is between the two channels of a rotation pair",
       .scale = FigureScale::share,
       .rows = kWindowRows},
      ChannelFigure::rope_pair_share},
@@ -399,7 +404,7 @@ inline constexpr auto kChannelFigures = facts_table<FigureOf<ChannelFigure>>({
     {{.name = "proven",
       .title = "Proven",
       .unit = "share of heads",
-      .what = "1 where the search for the best set came to its end",
+      .what = "Share of heads in which the search for the best set came to its end",
       .better = Better::larger,
       .scale = FigureScale::share,
       .rows = kWindowRows},
@@ -424,7 +429,8 @@ inline constexpr auto kChannelFigures = facts_table<FigureOf<ChannelFigure>>({
     {{.name = "layer_output_error",
       .title = "Layer output error",
       .unit = "relative error",
-      .what = "The output error of a whole layer behind W_O",
+      .what =
+          "Squared change of a layer's output behind W_O without the pruned channels, over its squared norm",
       .better = Better::smaller,
       .scale = FigureScale::log,
       .levels = kLayersOnly,
@@ -559,10 +565,10 @@ const FigureFacts* figure_named(Table table, std::string_view name);
 /// only the heads' medians stand for it.
 std::vector<const FigureFacts*> offered_figures(Table table);
 
-/// "Squared change of .. over ..; relative error, exact, smaller is better": what, unit, whether it is
-/// measured or approximates, and the direction, each as far as it is known, `separator` in front of what and
-/// of the rest. Empty for figures that the schema does not know.
-std::string meaning_of(const FigureFacts& facts, std::string_view separator);
+/// "Squared change of ..; relative error, exact, smaller is better": what the figure says, its unit, whether
+/// it is measured or approximates, and the direction, as far as they are known, behind `before` and
+/// `between`. Empty for a figure that the schema does not know.
+std::string meaning_of(const FigureFacts& facts, std::string_view before, std::string_view between);
 
 /// "a,b" as its parts; none of an empty text.
 std::vector<std::string> split_list(std::string_view text);

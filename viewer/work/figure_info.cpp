@@ -5,7 +5,7 @@
 namespace kvreplay::viewer {
 
 std::string about(const FigureInfo& figure) {
-  return fmt::format("{}{}", figure.title, meaning_of(figure.facts, "\n"));
+  return fmt::format("{}{}", figure.title, meaning_of(figure.facts, "\n", "\n"));
 }
 
 ScaleKind scale_kind(FigureScale scale) {
