@@ -86,7 +86,7 @@ TEST_CASE("all figures of a result folder are in its menu, with their numbers", 
       CHECK_FALSE(figure.path.empty());
       CHECK_FALSE(figure.title.empty());
       // Every number that analyze names is known here, unit and all.
-      CHECK((!figure.unit.empty() || figure.path.back() == "proven"));
+      CHECK(!figure.facts.unit.empty());
       const FigureMap map = figure_map(results, figures, figure.name);
       CHECK(map.values.rows() == 2);
       CHECK(map.values.cols() == 2);

@@ -87,7 +87,7 @@ TEST_CASE("a head's figures are those that tokens exports", "[figures]") {
     CHECK(compared > 4000);
 
     wrong = compared = 0;
-    results.each_row("agreement.csv", [&](const CsvReader& csv, const std::vector<std::string>& row) {
+    results.each_row(Table::agreement, [&](const CsvReader& csv, const std::vector<std::string>& row) {
       if (csv.index(row, csv.need("reserve")) != reserve) return;
       const auto figure = head_figure_named(fmt::format("{}~{}~{}", row[csv.need("score")],
                                                         row[csv.need("reference")], row[csv.need("metric")]));
