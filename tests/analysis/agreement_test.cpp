@@ -51,8 +51,9 @@ TEST_CASE("a metric agrees fully with itself", "[agreement]") {
   const Agreement a = agreement(e, e, true);
   CHECK(a[AgreementFigure::rel_l1] == 0.0);
   CHECK(a[AgreementFigure::spearman] == 1.0);
-  for (const Figure f : {AgreementFigure::recall_40, AgreementFigure::recall_1pc, AgreementFigure::recall_5pc,
-                         AgreementFigure::recall_10pc, AgreementFigure::recall_20pc})
+  for (const AgreementFigure f :
+       {AgreementFigure::recall_40, AgreementFigure::recall_1pc, AgreementFigure::recall_5pc,
+        AgreementFigure::recall_10pc, AgreementFigure::recall_20pc})
     CHECK(a[f] == 1.0);
 }
 
@@ -80,8 +81,9 @@ TEST_CASE("mass grows with k and is never more than the best", "[agreement]") {
   CHECK(a[AgreementFigure::mass_40] <= a[AgreementFigure::mass_5pc]);
   CHECK(a[AgreementFigure::mass_5pc] <= a[AgreementFigure::mass_10pc]);
   CHECK(a[AgreementFigure::mass_10pc] <= a[AgreementFigure::mass_20pc]);
-  for (const Figure f : {AgreementFigure::mass_40, AgreementFigure::mass_1pc, AgreementFigure::mass_5pc,
-                         AgreementFigure::mass_10pc, AgreementFigure::mass_20pc})
+  for (const AgreementFigure f :
+       {AgreementFigure::mass_40, AgreementFigure::mass_1pc, AgreementFigure::mass_5pc,
+        AgreementFigure::mass_10pc, AgreementFigure::mass_20pc})
     CHECK(a[f] <= best[f]);
 }
 
