@@ -1,6 +1,6 @@
 #include "analysis/budgets/budget_measure_stage.hpp"
 
-#include "analysis/results/csv.hpp"
+#include "analysis/results/table_writer.hpp"
 #include "analysis/tokens/agreement.hpp"
 #include "data/npy_write.hpp"
 #include "sim/eviction/kept_outputs.hpp"
@@ -124,56 +124,50 @@ double BudgetMeasureStage::total_loss(std::size_t which) const {
 }
 
 std::size_t BudgetMeasureStage::write_budgets(const ResultFolder& folder, const HeadFigures& figures) const {
-  CsvFile csv(folder.path() / "budgets.csv",
-              "layer,kv_head,order,method,sigma,budget,loss,output_error,layer_output_error");
-  const bool with_wo = dump_.has(Tensor::wo);
-  const auto add = [&](std::size_t c, const std::string& layer, const std::string& head, Index first,
-                       Index rows, std::optional<double> layer_error) {
+  TableWriter csv(folder.path(), Table::budgets);
+  const Index n_kv = figures.n_kv, all = figures.values.rows();
+  const auto add = [&](std::size_t c, std::optional<Index> layer, std::optional<Index> head, Index first,
+                       Index rows) {
     const BudgetCase& which = plan_.cases[c];
     Index budget = 0;
     for (Index row = first; row < first + rows; ++row) budget += allocations_[c].budgets[row];
     const double loss =
         compensated_sum(std::span(allocations_[c].loss)
                             .subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(rows)));
-    csv.add(layer).add(head).add(plan_.orders[which.order].name).add(name_of(which.method)).add(which.sigma);
-    csv.add(budget).add(loss).add(output_error(figures, c, first, rows));
-    if (layer_error)
-      csv.add(*layer_error);
-    else
-      csv.add(std::string_view());
-    csv.end_row();
-  };
-  const Index n_kv = figures.n_kv, all = figures.values.rows();
-  for (Index first = 0; first < all; first += n_kv) {
-    const std::string layer = fmt::format("{}", figures.layers[static_cast<std::size_t>(first / n_kv)]);
-    for (Index head = 0; head < n_kv; ++head)
-      for (std::size_t c = 0; c < plan_.cases.size(); ++c)
-        add(c, layer, fmt::format("{}", head), first + head, 1, std::nullopt);
-    for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+    csv.at(layer, head).set("order", plan_.orders[which.order].name);
+    csv.set("method", name_of(which.method)).set("sigma", which.sigma);
+    csv.set(BudgetFigure::budget, budget).set(BudgetFigure::loss, loss);
+    csv.set(BudgetFigure::output_error, output_error(figures, c, first, rows));
+    if (dump_.has(Tensor::wo) && layer && !head) {
       const double change = figures.values(first, layer_change_of(c)),
                    full = figures.values(first, kLayerFull);
-      add(c, layer, "", first, n_kv,
-          with_wo ? std::optional(change == 0 ? 0.0 : change / full) : std::nullopt);
+      csv.set(BudgetFigure::layer_output_error, change == 0 ? 0.0 : change / full);
     }
+    csv.end_row();
+  };
+  for (Index first = 0; first < all; first += n_kv) {
+    const Index layer = figures.layers[static_cast<std::size_t>(first / n_kv)];
+    for (Index head = 0; head < n_kv; ++head)
+      for (std::size_t c = 0; c < plan_.cases.size(); ++c) add(c, layer, head, first + head, 1);
+    for (std::size_t c = 0; c < plan_.cases.size(); ++c) add(c, layer, std::nullopt, first, n_kv);
   }
-  for (std::size_t c = 0; c < plan_.cases.size(); ++c) add(c, "", "", 0, all, std::nullopt);
-  csv.finish();
-  return csv.rows();
+  for (std::size_t c = 0; c < plan_.cases.size(); ++c) add(c, std::nullopt, std::nullopt, 0, all);
+  return csv.finish();
 }
 
 void BudgetMeasureStage::write_maps(const ResultFolder& folder, const HeadFigures& figures) const {
-  const std::size_t shape[] = {figures.layers.size(), static_cast<std::size_t>(figures.n_kv)};
   for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
-    const auto write = [&](const char* what, const std::vector<double>& map) {
-      write_npy(folder.path() / "maps" / fmt::format("{}~{}.npy", label(c), what), shape,
-                std::span<const double>(map));
+    const auto write = [&](BudgetFigure figure, const std::vector<double>& map) {
+      write_map(folder.path(),
+                {.table = Table::budgets, .figure = std::string(name_of(figure)), .item = label(c)}, figures,
+                map);
     };
     std::vector<double> errors;
     for (Index row = 0; row < figures.values.rows(); ++row)
       errors.push_back(output_error(figures, c, row, 1));
-    write("budget", {allocations_[c].budgets.begin(), allocations_[c].budgets.end()});
-    write("loss", allocations_[c].loss);
-    write("output_error", errors);
+    write(BudgetFigure::budget, {allocations_[c].budgets.begin(), allocations_[c].budgets.end()});
+    write(BudgetFigure::loss, allocations_[c].loss);
+    write(BudgetFigure::output_error, errors);
   }
 }
 

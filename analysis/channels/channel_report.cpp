@@ -10,7 +10,7 @@ namespace {
 
 std::string percent(double share) { return fmt::format("{:.0f} %", 100 * share); }
 
-std::string cell(const ChannelTable& table, std::size_t which, ChannelMetric error, ChannelMetric gain,
+std::string cell(const ChannelTable& table, std::size_t which, ChannelFigure error, ChannelFigure gain,
                  RowSet rows) {
   std::string text = fmt::format("{:.3g}", *table.value(which, {}, error, rows));
   if (const auto over = table.value(which, {}, gain, rows); over && !std::isnan(*over))
@@ -18,8 +18,8 @@ std::string cell(const ChannelTable& table, std::size_t which, ChannelMetric err
   return text;
 }
 
-std::string table_of(const ChannelPlan& plan, const ChannelTable& table, ChannelMetric error,
-                     ChannelMetric gain, RowSet rows) {
+std::string table_of(const ChannelPlan& plan, const ChannelTable& table, ChannelFigure error,
+                     ChannelFigure gain, RowSet rows) {
   std::size_t width = 6;
   for (const ChannelRule& rule : plan.rules) width = std::max(width, rule.name.size());
   std::string text = fmt::format("{:{}}", "method", width);
@@ -51,11 +51,11 @@ std::string fewer_pruned(const ChannelPlan& plan, const ChannelTable& table) {
 std::string proofs(const ChannelPlan& plan, const ChannelTable& table) {
   double proven = 0, error = 0, bound = 0, ratios = 0;
   for (std::size_t c = 0; c < plan.cases.size(); ++c)
-    if (const auto share = table.value(c, {}, ChannelMetric::proven, RowSet::window)) {
+    if (const auto share = table.value(c, {}, ChannelFigure::proven, RowSet::window)) {
       ratios += 1;
       proven += *share;
-      error += *table.value(c, {}, ChannelMetric::reconstruction_error, RowSet::window);
-      bound += *table.value(c, {}, ChannelMetric::lower_bound, RowSet::window);
+      error += *table.value(c, {}, ChannelFigure::reconstruction_error, RowSet::window);
+      bound += *table.value(c, {}, ChannelFigure::lower_bound, RowSet::window);
     }
   if (ratios == 0) return "";
   std::string text = fmt::format("optimal: proven for {} of the heads and ratios", percent(proven / ratios));
@@ -75,12 +75,12 @@ std::string channel_report(const ChannelPlan& plan, const ChannelTable& table) {
   text += " (means over heads)\n";
   if (plan.think_at(0)) text += "in brackets: the share of think's error that a method saves\n";
   text += "\nrelative reconstruction error of the logits on the window rows\n" +
-          table_of(plan, table, ChannelMetric::relative_reconstruction_error,
-                   ChannelMetric::reconstruction_gain, RowSet::window);
+          table_of(plan, table, ChannelFigure::relative_reconstruction_error,
+                   ChannelFigure::reconstruction_gain, RowSet::window);
   for (const RowSet rows : {RowSet::window, RowSet::future})
     if (rows == RowSet::window || plan.future.count() > 0)
       text += fmt::format("\noutput error over all heads on the {} rows\n", name_of(rows)) +
-              table_of(plan, table, ChannelMetric::output_error, ChannelMetric::output_gain, rows);
+              table_of(plan, table, ChannelFigure::output_error, ChannelFigure::output_gain, rows);
   const std::string remarks = fewer_pruned(plan, table) + proofs(plan, table);
   return text + (remarks.empty() ? "" : "\n" + remarks);
 }

@@ -1,10 +1,11 @@
 #include "analysis/channels/channel_tables.hpp"
 
-#include "data/npy_write.hpp"
+#include "analysis/results/table_writer.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <span>
@@ -16,27 +17,13 @@ namespace {
 using C = ChannelColumns;
 constexpr std::array kRowSets{RowSet::window, RowSet::future, RowSet::none};
 struct Share {
-  C::Head figure;
-  const char* name;
+  ChannelFigure figure;
+  C::Head column;
 };
-constexpr std::array kShares{Share{C::off_diagonal_share, "off_diagonal_share"},
-                             Share{C::rope_pair_share, "rope_pair_share"}};
+constexpr std::array kShares{Share{ChannelFigure::off_diagonal_share, C::off_diagonal_share},
+                             Share{ChannelFigure::rope_pair_share, C::rope_pair_share}};
 
 }  // namespace
-
-std::string_view name_of(ChannelMetric metric) {
-  constexpr std::array<std::string_view, kChannelMetrics.size()> names{"reconstruction_error",
-                                                                       "relative_reconstruction_error",
-                                                                       "reconstruction_gain",
-                                                                       "lower_bound",
-                                                                       "proven",
-                                                                       "output_error",
-                                                                       "output_gain",
-                                                                       "layer_output_error",
-                                                                       "layer_output_gain",
-                                                                       "bytes"};
-  return names[static_cast<std::size_t>(metric)];
-}
 
 ChannelTable::ChannelTable(const ChannelPlan& plan, const ChannelColumns& columns, const HeadFigures& figures,
                            bool with_layer_output)
@@ -46,7 +33,7 @@ ChannelTable::ChannelTable(const ChannelPlan& plan, const ChannelColumns& column
       scoped_(figures),
       with_layer_output_(with_layer_output) {}
 
-std::optional<double> ChannelTable::gain(std::size_t which, Scope scope, ChannelMetric error,
+std::optional<double> ChannelTable::gain(std::size_t which, Scope scope, ChannelFigure error,
                                          RowSet rows) const {
   const auto think = plan_.think_at(which);
   // Sets of different sizes do not compare.
@@ -60,7 +47,7 @@ std::optional<double> ChannelTable::gain(std::size_t which, Scope scope, Channel
 }
 
 std::optional<double> ChannelTable::layer_output_error(std::size_t which, Scope scope, RowSet rows) const {
-  if (!with_layer_output_ || !scope.layer || scope.head) return std::nullopt;
+  if (!with_layer_output_) return std::nullopt;
   const bool window = rows == RowSet::window;
   const Scope first{scope.layer, 0};  // every head carries its layer's figure
   return relative_error(
@@ -68,48 +55,51 @@ std::optional<double> ChannelTable::layer_output_error(std::size_t which, Scope 
       sum(first, columns_.of(window ? C::window_layer_full_sq : C::future_layer_full_sq)));
 }
 
-std::optional<double> ChannelTable::value(std::size_t which, Scope scope, ChannelMetric metric,
+std::optional<double> ChannelTable::value(std::size_t which, Scope scope, ChannelFigure figure,
                                           RowSet rows) const {
   const bool window = rows == RowSet::window;
-  if (scoped_.empty() || (rows == RowSet::none) != (metric == ChannelMetric::bytes)) return std::nullopt;
+  const FigureFacts& facts = facts_of(figure);
+  if (scoped_.empty() || !facts.rows.has(rows) || !facts.levels.has(level_of(scope))) return std::nullopt;
   if (rows == RowSet::future && plan_.future.count() == 0) return std::nullopt;
   const auto reconstruction = [&] {
     return sum(scope, columns_.of(which, window ? C::window_reconstruction : C::future_reconstruction));
   };
-  switch (metric) {
-    case ChannelMetric::reconstruction_error:
+  switch (figure) {
+    case ChannelFigure::off_diagonal_share:
+    case ChannelFigure::rope_pair_share:
+      return std::nullopt;  // of no case
+    case ChannelFigure::reconstruction_error:
       return reconstruction();
-    case ChannelMetric::relative_reconstruction_error:
+    case ChannelFigure::relative_reconstruction_error:
       return relative_error(reconstruction(),
                             sum(scope, columns_.of(window ? C::window_logits_sq : C::future_logits_sq)));
-    case ChannelMetric::reconstruction_gain:
-      return gain(which, scope, ChannelMetric::reconstruction_error, rows);
-    case ChannelMetric::lower_bound:
-      if (!bounded(which, rows)) return std::nullopt;
+    case ChannelFigure::reconstruction_gain:
+      return gain(which, scope, ChannelFigure::reconstruction_error, rows);
+    case ChannelFigure::lower_bound:
+      if (!bounded(which)) return std::nullopt;
       return sum(scope, columns_.of(which, C::lower_bound));
-    case ChannelMetric::proven:
-      if (!bounded(which, rows)) return std::nullopt;
+    case ChannelFigure::proven:
+      if (!bounded(which)) return std::nullopt;
       return scoped_.mean(scope, columns_.of(which, C::proven));
-    case ChannelMetric::output_error:
+    case ChannelFigure::output_error:
       return relative_error(
           sum(scope, columns_.of(which, window ? C::window_change_sq : C::future_change_sq)),
           sum(scope, columns_.of(window ? C::window_full_sq : C::future_full_sq)));
-    case ChannelMetric::layer_output_error:
+    case ChannelFigure::layer_output_error:
       return layer_output_error(which, scope, rows);
-    case ChannelMetric::output_gain:
-      return gain(which, scope, ChannelMetric::output_error, rows);
-    case ChannelMetric::layer_output_gain:
-      return gain(which, scope, ChannelMetric::layer_output_error, rows);
-    case ChannelMetric::bytes:
+    case ChannelFigure::output_gain:
+      return gain(which, scope, ChannelFigure::output_error, rows);
+    case ChannelFigure::layer_output_gain:
+      return gain(which, scope, ChannelFigure::layer_output_error, rows);
+    case ChannelFigure::bytes:
       return sum(scope, columns_.of(which, C::bytes));
   }
   return std::nullopt;
 }
 
 /// A bound is on what the search minimises: in ThinK's code that is not what is measured.
-bool ChannelTable::bounded(std::size_t which, RowSet rows) const {
-  return rows == RowSet::window && !plan_.per_query_head() &&
-         kChannelMethods[plan_.rules[plan_.cases[which].rule].method].proves;
+bool ChannelTable::bounded(std::size_t which) const {
+  return !plan_.per_query_head() && kChannelMethods[plan_.rules[plan_.cases[which].rule].method].proves;
 }
 
 std::optional<Index> ChannelTable::pruned(std::size_t which, Scope scope) const {
@@ -124,43 +114,38 @@ bool ChannelTable::has_pairs() const {
 }
 
 std::size_t ChannelTable::write_channels(const ResultFolder& folder) const {
-  CsvFile csv(folder.path() / "channels.csv",
-              "layer,kv_head,method,semantics,ratio,recent,pruned,rows,metric,value");
-  const auto begin_row = [&](Scope scope, std::string_view method) {
-    scoped_.add_to(csv, scope);
-    csv.add(method).add(name_of(plan_.setting.semantics));
-  };
+  TableWriter csv(folder.path(), Table::channels);
   for (const Scope scope : scoped_.scopes()) {
-    for (const Share& share : kShares) {
-      if (share.figure == C::rope_pair_share && !has_pairs()) continue;
-      begin_row(scope, "");
-      csv.add(std::string_view()).add(plan_.setting.recent).add(std::string_view());
-      csv.add(name_of(RowSet::window))
-          .add(std::string_view(share.name))
-          .add(this->share(scope, share.figure));
-      csv.end_row();
+    const auto begin = [&]() -> TableWriter& {
+      csv.at(scoped_.layer_of(scope), scope.head);
+      return csv.set("semantics", name_of(plan_.setting.semantics)).set("recent", plan_.setting.recent);
+    };
+    begin().set("rows", name_of(RowSet::window));
+    for (const Share& share : kShares)
+      if (has_pairs() || share.figure != ChannelFigure::rope_pair_share)
+        csv.add(share.figure, this->share(scope, share.column));
+    for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+      const ChannelCase& which = plan_.cases[c];
+      begin().set("method", plan_.rules[which.rule].name).set("ratio", which.ratio_label);
+      if (const auto channels = pruned(c, scope)) csv.set("pruned", *channels);
+      for (const ChannelFigure figure : kChannelFigures.all())
+        for (const RowSet rows : kRowSets)
+          if (const auto found = value(c, scope, figure, rows))
+            csv.set("rows", name_of(rows)).add(figure, *found);
     }
-    for (std::size_t c = 0; c < plan_.cases.size(); ++c)
-      for (const ChannelMetric metric : kChannelMetrics)
-        for (const RowSet rows : kRowSets) {
-          const auto found = value(c, scope, metric, rows);
-          if (!found) continue;
-          begin_row(scope, plan_.rules[plan_.cases[c].rule].name);
-          csv.add(plan_.cases[c].ratio_label).add(plan_.setting.recent);
-          const auto channels = pruned(c, scope);
-          csv.add(channels ? fmt::format("{}", *channels) : std::string());
-          csv.add(name_of(rows)).add(name_of(metric)).add(*found);
-          csv.end_row();
-        }
   }
-  csv.finish();
-  return csv.rows();
+  return csv.finish();
 }
 
 void ChannelTable::write_maps(const ResultFolder& folder) const {
-  const std::size_t shape[] = {figures_.layers.size(), static_cast<std::size_t>(figures_.n_kv)};
-  const auto write = [&](const std::string& name, const std::vector<double>& map) {
-    write_npy(folder.path() / "maps" / (name + ".npy"), shape, std::span<const double>(map));
+  const auto write = [&](ChannelFigure figure, const std::string& item, RowSet rows,
+                         const std::vector<double>& map) {
+    write_map(folder.path(),
+              {.table = Table::channels,
+               .figure = std::string(name_of(figure)),
+               .item = item,
+               .against = std::string(name_of(rows))},
+              figures_, map);
   };
   // nan for heads without a value; empty where none has one.
   const auto over_heads = [&](const auto& value_of) {
@@ -175,15 +160,15 @@ void ChannelTable::write_maps(const ResultFolder& folder) const {
     return any ? map : std::vector<double>();
   };
   for (const Share& share : kShares)
-    if (!scoped_.empty() && (share.figure != C::rope_pair_share || has_pairs()))
-      write(share.name,
-            over_heads([&](Scope scope) { return std::optional(this->share(scope, share.figure)); }));
+    if (!scoped_.empty() && (has_pairs() || share.figure != ChannelFigure::rope_pair_share))
+      write(share.figure, "", RowSet::window,
+            over_heads([&](Scope scope) { return std::optional(this->share(scope, share.column)); }));
   for (std::size_t c = 0; c < plan_.cases.size(); ++c)
-    for (const ChannelMetric metric : kChannelMetrics)
+    for (const ChannelFigure figure : kChannelFigures.all())
       for (const RowSet rows : {RowSet::window, RowSet::future})
-        if (const auto map = over_heads([&](Scope scope) { return value(c, scope, metric, rows); });
+        if (const auto map = over_heads([&](Scope scope) { return value(c, scope, figure, rows); });
             !map.empty())
-          write(fmt::format("{}~{}~{}", plan_.cases[c].file_name, name_of(rows), name_of(metric)), map);
+          write(figure, plan_.cases[c].file_name, rows, map);
 }
 
 std::size_t ChannelTable::write(const ResultFolder& folder) const {
@@ -195,7 +180,7 @@ std::size_t ChannelTable::write(const ResultFolder& folder) const {
 Json ChannelTable::totals() const {
   Json errors = Json::object();
   for (std::size_t c = 0; c < plan_.cases.size(); ++c)
-    if (const auto found = value(c, {}, ChannelMetric::output_error, best_rows()))
+    if (const auto found = value(c, {}, ChannelFigure::output_error, best_rows()))
       errors[plan_.cases[c].file_name] = *found;
   return errors;
 }

@@ -73,14 +73,14 @@ std::pair<Json, std::string> write_tables(const fs::path& folder, const DumpSet&
   Json totals = {{"dumps", set.entries().size()}};
   std::string report;
   set.write_csv(folder / "dumps.csv");
-  for (const TableFormat& format : table_formats()) {
-    TableOverDumps table(format);
+  for (const Table which : kTables.all()) {
+    TableOverDumps table(which);
     for (const DumpSet::Entry& entry : set.entries()) {
       table.add(ResultReader(folder / entry.name));
       if (workers.stopping()) throw Interrupted{};
     }
     if (const std::size_t rows = table.write(folder); rows > 0)
-      totals[fmt::format("{}_over_dumps_rows", format.name)] = rows;
+      totals[fmt::format("{}_over_dumps_rows", name_of(which))] = rows;
     if (const std::string mine = table.report(); !mine.empty()) report += (report.empty() ? "" : "\n") + mine;
   }
   return {totals, report};

@@ -7,15 +7,6 @@
 #include <limits>
 
 namespace kvreplay::report {
-namespace {
-
-bool is_share(std::string_view metric) {
-  return metric.starts_with("recall@") || metric.starts_with("mass@") || metric.ends_with("_recall") ||
-         metric.ends_with("_share");
-}
-
-}  // namespace
-
 double ColorScale::at(double value) const {
   if (std::isnan(value)) return value;
   if (log) {
@@ -31,9 +22,9 @@ png::Rgb ColorScale::color(double value) const {
   return diverging ? png::diverging_color(2 * along - 1) : png::sequential_color(along);
 }
 
-ColorScale color_scale(std::string_view metric, std::span<const double> values) {
-  if (metric == "spearman") return {true, false, -1, 1, true};
-  if (is_share(metric)) return {false, false, 0, 1};
+ColorScale color_scale(FigureScale scale, std::span<const double> values) {
+  if (scale == FigureScale::correlation) return {true, false, -1, 1, true};
+  if (scale == FigureScale::share) return {false, false, 0, 1};
   double low = std::numeric_limits<double>::infinity(), high = -low, smallest = low;
   for (const double value : values) {
     if (!std::isfinite(value)) continue;

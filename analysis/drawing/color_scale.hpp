@@ -1,10 +1,10 @@
 #pragma once
 
 #include "analysis/drawing/color_map.hpp"
+#include "analysis/results/figure_facts.hpp"
 
 #include <span>
 #include <string>
-#include <string_view>
 
 namespace kvreplay::report {
 
@@ -21,9 +21,9 @@ struct ColorScale {
   png::Rgb color(double value) const;
 };
 
-/// What suits a figure of this name and all its values: [0, 1] for shares, [-1, 1] for correlations,
+/// What suits a figure and all its values: [0, 1] for shares, [-1, 1] for correlations,
 /// symmetric about 0 for what has signs, logarithmic where positive values span more than a factor of 30.
-ColorScale color_scale(std::string_view metric, std::span<const double> values);
+ColorScale color_scale(FigureScale scale, std::span<const double> values);
 
 /// "#rrggbb".
 std::string hex(png::Rgb color);

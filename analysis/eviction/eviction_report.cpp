@@ -29,8 +29,8 @@ std::vector<Line> lines_of(const EvictionPlan& plan) {
 }
 
 std::string cell(const EvictionTable& table, std::size_t which) {
-  const auto error = table.value(which, {}, EvictionMetric::output_error, table.best_rows());
-  const auto recall = table.value(which, {}, EvictionMetric::oracle_recall, RowSet::future);
+  const auto error = table.value(which, {}, EvictionFigure::output_error, table.best_rows());
+  const auto recall = table.value(which, {}, EvictionFigure::oracle_recall, RowSet::future);
   std::string text = error ? fmt::format("{:.3g}", *error) : "-";
   if (recall) text += fmt::format(" ({:.2f})", *recall);
   return text;

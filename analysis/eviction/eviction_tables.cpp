@@ -1,6 +1,6 @@
 #include "analysis/eviction/eviction_tables.hpp"
 
-#include "analysis/results/csv.hpp"
+#include "analysis/results/table_writer.hpp"
 #include "analysis/tokens/agreement.hpp"
 #include "data/npy_write.hpp"
 
@@ -22,32 +22,7 @@ Index rows_in(const EvictionPlan& plan, RowSet rows) {
   return rows == RowSet::window ? plan.window.count() : rows == RowSet::future ? plan.future.count() : 0;
 }
 
-/// Metrics have one set of rows each, but for the errors, which have both, and bytes, which have none.
-bool has_rows(EvictionMetric metric, RowSet rows) {
-  switch (metric) {
-    case EvictionMetric::bytes:
-      return rows == RowSet::none;
-    case EvictionMetric::eviction_loss:
-    case EvictionMetric::optimality_gap:
-    case EvictionMetric::oracle_recall:
-      return rows == RowSet::future;
-    case EvictionMetric::output_error:
-    case EvictionMetric::layer_output_error:
-    case EvictionMetric::excess_over_greedy_exact:
-    case EvictionMetric::excess_over_exchange:
-      break;
-  }
-  return rows != RowSet::none;
-}
-
 }  // namespace
-
-std::string_view name_of(EvictionMetric metric) {
-  constexpr std::array<std::string_view, kEvictionMetrics.size()> names{
-      "output_error",  "layer_output_error",       "eviction_loss",        "optimality_gap",
-      "oracle_recall", "excess_over_greedy_exact", "excess_over_exchange", "bytes"};
-  return names[static_cast<std::size_t>(metric)];
-}
 
 EvictionTable::EvictionTable(const EvictionPlan& plan, const EvictionColumns& columns,
                              const HeadFigures& figures, bool with_layer_output)
@@ -66,7 +41,7 @@ std::optional<double> EvictionTable::output_error(std::size_t which, Scope scope
 
 std::optional<double> EvictionTable::layer_output_error(std::size_t which, Scope scope, RowSet rows) const {
   const bool window = rows == RowSet::window;
-  if (!with_layer_output_ || !scope.layer || scope.head) return std::nullopt;
+  if (!with_layer_output_) return std::nullopt;
   if (window && plan_.cases[which].phase.decodes()) return std::nullopt;
   const Scope first{scope.layer, 0};  // every head carries its layer's figure
   return relative_error(
@@ -88,26 +63,28 @@ std::optional<double> EvictionTable::excess(std::size_t which, Scope scope, RowS
   return std::nullopt;
 }
 
-std::optional<double> EvictionTable::value(std::size_t which, Scope scope, EvictionMetric metric,
+std::optional<double> EvictionTable::value(std::size_t which, Scope scope, EvictionFigure figure,
                                            RowSet rows) const {
   if (scoped_.empty()) return std::nullopt;  // a shard without a layer
-  if (!has_rows(metric, rows) || (rows != RowSet::none && rows_in(plan_, rows) == 0)) return std::nullopt;
-  switch (metric) {
-    case EvictionMetric::output_error:
+  const FigureFacts& facts = facts_of(figure);
+  if (!facts.rows.has(rows) || !facts.levels.has(level_of(scope))) return std::nullopt;
+  if (rows != RowSet::none && rows_in(plan_, rows) == 0) return std::nullopt;
+  switch (figure) {
+    case EvictionFigure::output_error:
       return output_error(which, scope, rows);
-    case EvictionMetric::layer_output_error:
+    case EvictionFigure::layer_output_error:
       return layer_output_error(which, scope, rows);
-    case EvictionMetric::eviction_loss:
+    case EvictionFigure::eviction_loss:
       return sum(scope, columns_.of(which, C::eviction_loss));
-    case EvictionMetric::optimality_gap:
+    case EvictionFigure::optimality_gap:
       return sum(scope, columns_.of(which, C::optimality_gap));
-    case EvictionMetric::oracle_recall:
+    case EvictionFigure::oracle_recall:
       return scoped_.mean(scope, columns_.of(which, C::oracle_recall));
-    case EvictionMetric::excess_over_greedy_exact:
+    case EvictionFigure::excess_over_greedy_exact:
       return excess(which, scope, rows, Base::greedy_exact);
-    case EvictionMetric::excess_over_exchange:
+    case EvictionFigure::excess_over_exchange:
       return excess(which, scope, rows, Base::exchange);
-    case EvictionMetric::bytes:
+    case EvictionFigure::bytes:
       return sum(scope, columns_.of(which, C::bytes));
   }
   return std::nullopt;
@@ -136,30 +113,26 @@ double EvictionTable::share_of_bytes(std::size_t which) const {
 RowSet EvictionTable::best_rows() const { return plan_.future.count() > 0 ? RowSet::future : RowSet::window; }
 
 std::size_t EvictionTable::write_evictions(const ResultFolder& folder) const {
-  CsvFile csv(folder.path() / "evictions.csv",
-              "layer,kv_head,policy,semantics,phase,budget,kept,rows,metric,value");
+  TableWriter csv(folder.path(), Table::evictions);
   for (const Scope scope : scoped_.scopes())
-    for (std::size_t c = 0; c < plan_.cases.size(); ++c)
-      for (const EvictionMetric metric : kEvictionMetrics)
-        for (const RowSet rows : kRowSets) {
-          const auto found = value(c, scope, metric, rows);
-          if (!found) continue;
-          const EvictionCase& which = plan_.cases[c];
-          scoped_.add_to(csv, scope);
-          csv.add(which.policy).add(which.semantics).add(which.phase.name()).add(which.budget_label);
-          const auto tokens = kept(c, scope);
-          csv.add(tokens ? fmt::format("{}", *tokens) : std::string());
-          csv.add(name_of(rows)).add(name_of(metric)).add(*found);
-          csv.end_row();
-        }
-  csv.finish();
-  return csv.rows();
+    for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+      const EvictionCase& which = plan_.cases[c];
+      csv.at(scoped_.layer_of(scope), scope.head);
+      csv.set("policy", which.policy).set("semantics", which.semantics);
+      csv.set("phase", which.phase.name()).set("budget", which.budget_label);
+      if (const auto tokens = kept(c, scope)) csv.set("kept", *tokens);
+      for (const EvictionFigure figure : kEvictionFigures.all())
+        for (const RowSet rows : kRowSets)
+          if (const auto found = value(c, scope, figure, rows))
+            csv.set("rows", name_of(rows)).add(figure, *found);
+    }
+  return csv.finish();
 }
 
 void EvictionTable::write_decoding(const ResultFolder& folder) const {
   const auto decodes = [](const EvictionCase& which) { return which.phase.decodes(); };
   if (std::none_of(plan_.cases.begin(), plan_.cases.end(), decodes)) return;
-  CsvFile csv(folder.path() / "decode.csv", "layer,kv_head,policy,semantics,budget,metric,value");
+  TableWriter csv(folder.path(), Table::decode);
   const std::size_t shape[] = {figures_.layers.size(), static_cast<std::size_t>(figures_.n_kv),
                                static_cast<std::size_t>(columns_.steps())};
   for (Index row = 0; row < figures_.values.rows(); ++row)
@@ -167,14 +140,12 @@ void EvictionTable::write_decoding(const ResultFolder& folder) const {
       const EvictionCase& which = plan_.cases[c];
       if (!decodes(which)) continue;
       const auto steps = figures_.values.row(row).segment(columns_.steps_of(c), columns_.steps());
-      const auto add = [&](std::string_view metric, double value) {
-        csv.add(figures_.layers[static_cast<std::size_t>(row / figures_.n_kv)]).add(row % figures_.n_kv);
-        csv.add(which.decode_name()).add(which.semantics).add(which.budget_label).add(metric).add(value);
-        csv.end_row();
-      };
-      add("mean", steps.mean());
-      add("max", steps.maxCoeff());
-      add("last", steps[steps.size() - 1]);
+      csv.at(figures_.layers[static_cast<std::size_t>(row / figures_.n_kv)], row % figures_.n_kv);
+      csv.set("policy", which.decode_name()).set("semantics", which.semantics);
+      csv.set("budget", which.budget_label);
+      csv.add(DecodeFigure::mean, steps.mean());
+      csv.add(DecodeFigure::max, steps.maxCoeff());
+      csv.add(DecodeFigure::last, steps[steps.size() - 1]);
     }
   csv.finish();
   for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
@@ -189,45 +160,44 @@ void EvictionTable::write_decoding(const ResultFolder& folder) const {
 
 void EvictionTable::write_differences(const ResultFolder& folder) const {
   if (plan_.pairs.empty()) return;
-  CsvFile csv(folder.path() / "diff.csv",
-              "layer,kv_head,policy,phase,budget,semantics,other,rows,metric,value");
+  TableWriter csv(folder.path(), Table::diff);
   for (const Scope scope : scoped_.scopes())
     for (std::size_t pair = 0; pair < plan_.pairs.size(); ++pair) {
       const std::size_t a = plan_.pairs[pair].first, b = plan_.pairs[pair].second;
-      const auto add = [&](RowSet rows, std::string_view metric, double value) {
-        scoped_.add_to(csv, scope);
-        csv.add(plan_.cases[a].policy).add(plan_.cases[a].phase.name()).add(plan_.cases[a].budget_label);
-        csv.add(plan_.cases[a].semantics).add(plan_.cases[b].semantics);
-        csv.add(name_of(rows)).add(metric).add(value);
-        csv.end_row();
-      };
-      add(RowSet::none, "kept", sum(scope, columns_.of(a, C::prompt_tokens)));
-      add(RowSet::none, "kept_by_other", sum(scope, columns_.of(b, C::prompt_tokens)));
-      add(RowSet::none, "kept_by_both", common(pair, scope));
+      const EvictionCase& which = plan_.cases[a];
+      csv.at(scoped_.layer_of(scope), scope.head);
+      csv.set("policy", which.policy).set("phase", which.phase.name()).set("budget", which.budget_label);
+      csv.set("semantics", which.semantics).set("other", plan_.cases[b].semantics);
+      csv.add(DiffFigure::kept, sum(scope, columns_.of(a, C::prompt_tokens)));
+      csv.add(DiffFigure::kept_by_other, sum(scope, columns_.of(b, C::prompt_tokens)));
+      csv.add(DiffFigure::kept_by_both, common(pair, scope));
       for (const RowSet rows : {RowSet::window, RowSet::future}) {
         if (rows_in(plan_, rows) == 0) continue;
         const auto here = output_error(a, scope, rows), there = output_error(b, scope, rows);
         if (!here || !there) continue;
-        add(rows, "output_error", *here);
-        add(rows, "output_error_of_other", *there);
+        csv.set("rows", name_of(rows));
+        csv.add(DiffFigure::output_error, *here);
+        csv.add(DiffFigure::output_error_of_other, *there);
       }
     }
   csv.finish();
 }
 
 void EvictionTable::write_maps(const ResultFolder& folder) const {
-  const std::size_t shape[] = {figures_.layers.size(), static_cast<std::size_t>(figures_.n_kv)};
   for (std::size_t c = 0; c < plan_.cases.size(); ++c)
-    for (const EvictionMetric metric : kEvictionMetrics)
+    for (const EvictionFigure figure : kEvictionFigures.all())
       for (const RowSet rows : {RowSet::window, RowSet::future}) {
         std::vector<double> map;
         for (const Scope scope : scoped_.scopes())
           if (scope.head)
-            if (const auto found = value(c, scope, metric, rows)) map.push_back(*found);
-        if (map.size() != shape[0] * shape[1]) continue;
-        write_npy(folder.path() / "maps" /
-                      fmt::format("{}~{}~{}.npy", plan_.cases[c].file_name(), name_of(rows), name_of(metric)),
-                  shape, std::span<const double>(map));
+            if (const auto found = value(c, scope, figure, rows)) map.push_back(*found);
+        if (static_cast<Index>(map.size()) != figures_.values.rows()) continue;
+        write_map(folder.path(),
+                  {.table = Table::evictions,
+                   .figure = std::string(name_of(figure)),
+                   .item = plan_.cases[c].file_name(),
+                   .against = std::string(name_of(rows))},
+                  figures_, map);
       }
 }
 
@@ -242,7 +212,7 @@ std::size_t EvictionTable::write(const ResultFolder& folder) const {
 Json EvictionTable::totals() const {
   Json errors = Json::object();
   for (std::size_t c = 0; c < plan_.cases.size(); ++c)
-    if (const auto found = value(c, {}, EvictionMetric::output_error, best_rows()))
+    if (const auto found = value(c, {}, EvictionFigure::output_error, best_rows()))
       errors[plan_.cases[c].file_name()] = *found;
   return errors;
 }

@@ -2,44 +2,25 @@
 
 #include "analysis/eviction/eviction_columns.hpp"
 #include "analysis/eviction/eviction_plan.hpp"
+#include "analysis/results/schema.hpp"
 #include "analysis/results/scoped_figures.hpp"
 #include "analysis/run/stage.hpp"
 #include "sim/eviction/kept_set.hpp"
 
-#include <array>
 #include <optional>
-#include <string_view>
 #include <vector>
 
 namespace kvreplay {
 
-/// The metrics of evictions.csv, in the order of export.
-enum class EvictionMetric {
-  output_error,
-  layer_output_error,
-  eviction_loss,
-  optimality_gap,
-  oracle_recall,
-  excess_over_greedy_exact,
-  excess_over_exchange,
-  bytes
-};
-inline constexpr std::array kEvictionMetrics{
-    EvictionMetric::output_error,         EvictionMetric::layer_output_error,
-    EvictionMetric::eviction_loss,        EvictionMetric::optimality_gap,
-    EvictionMetric::oracle_recall,        EvictionMetric::excess_over_greedy_exact,
-    EvictionMetric::excess_over_exchange, EvictionMetric::bytes};
-std::string_view name_of(EvictionMetric metric);
-
-/// The figures of all heads, read as the metrics of evictions.csv.
+/// The figures of all heads, read as those of evictions.csv.
 class EvictionTable {
  public:
   EvictionTable(const EvictionPlan& plan, const EvictionColumns& columns, const HeadFigures& figures,
                 bool with_layer_output);
 
   const EvictionPlan& plan() const { return plan_; }
-  /// Empty where the metric is not there for such a scope, rows and case; nan where it has no value.
-  std::optional<double> value(std::size_t which, Scope scope, EvictionMetric metric, RowSet rows) const;
+  /// Empty where the figure is not there for such a scope, rows and case; nan where it has no value.
+  std::optional<double> value(std::size_t which, Scope scope, EvictionFigure figure, RowSet rows) const;
   /// Tokens kept by every head in scope; empty where they differ.
   std::optional<Index> kept(std::size_t which, Scope scope) const;
   /// Tokens that both cases of a pair keep, over all heads in scope.

@@ -15,7 +15,8 @@ namespace {
 
 std::optional<Figure> loss_figure(const FigureTable& table) {
   Variants variants("loss-by-sigma");
-  for (const char* metric : {"loss", "output_error", "layer_output_error"})
+  for (const FigureFacts* const facts : offered_figures(Table::budgets)) {
+    const std::string metric(facts->name);
     for (const std::string& order : table.distinct("order")) {
       LinePlot plot;
       std::vector<std::string> sigmas = table.distinct("sigma", {{"order", order}});
@@ -36,16 +37,18 @@ std::optional<Figure> loss_figure(const FigureTable& table) {
         all.insert(all.end(), line.values.begin(), line.values.end());
         plot.lines.push_back(std::move(line));
       }
-      if (std::isnan(largest(all))) continue;  // layer_output_error of a dump without W_O
+      if (std::isnan(largest(all))) continue;
       plot.id = variants.next_id();
       plot.title = fmt::format("{} of every way to share the budget, order {}", metric, order);
       plot.x = linear_axis("sigma, the share of tokens evicted", plot.at, false);
-      plot.y = log_axis(metric, all);
+      plot.y = figure_axis(metric, facts->scale, all);
       variants.add({metric, order}, plot);
     }
+  }
   if (variants.empty()) return std::nullopt;
   Figure figure = variants.figure({"figure", "tokens ranked by"});
   figure.heading = "Loss by method and compression";
+  figure.shows = offered_figures(Table::budgets);
   figure.reading =
       "All methods keep the same number of tokens over all heads and differ in who gets them. loss is what "
       "the methods "

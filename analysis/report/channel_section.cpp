@@ -11,13 +11,15 @@
 namespace kvreplay::report {
 namespace {
 
-constexpr const char* kChannelMetrics[] = {"reconstruction_gain", "output_gain",
-                                           "relative_reconstruction_error", "output_error",
-                                           "layer_output_error"};
+/// What the schema offers, gains first: they compare methods at a glance.
+std::vector<const FigureFacts*> offered_by_gain() {
+  std::vector<const FigureFacts*> figures = offered_figures(Table::channels);
+  std::stable_partition(figures.begin(), figures.end(),
+                        [](const FigureFacts* facts) { return facts->scale == FigureScale::gain; });
+  return figures;
+}
 
-bool is_gain(const std::string& metric) { return metric.ends_with("_gain"); }
-
-LinePlot ratio_plot(const FigureTable& table, const Wanted& common, const std::string& metric) {
+LinePlot ratio_plot(const FigureTable& table, const Wanted& common, const FigureFacts& figure) {
   LinePlot plot;
   std::vector<std::string> ratios = table.distinct("ratio", common);
   std::stable_sort(ratios.begin(), ratios.end(), [](const std::string& a, const std::string& b) {
@@ -40,23 +42,26 @@ LinePlot ratio_plot(const FigureTable& table, const Wanted& common, const std::s
     plot.lines.push_back(std::move(line));
   }
   plot.x = linear_axis("share of channels pruned", plot.at, false);
-  plot.y = is_gain(metric) ? linear_axis(metric, all, true) : log_axis(metric, all);
+  plot.y = figure_axis(std::string(figure.name), figure.scale, all);
   return plot;
 }
 
 std::optional<Figure> ratio_figure(const FigureTable& table) {
   Variants variants("error-by-ratio");
-  for (const char* metric : kChannelMetrics)
+  for (const FigureFacts* const facts : offered_by_gain()) {
+    const std::string metric(facts->name);
     for (const std::string& rows : table.distinct("rows", {{"metric", metric}})) {
-      LinePlot plot = ratio_plot(table, {{"metric", metric}, {"rows", rows}}, metric);
+      LinePlot plot = ratio_plot(table, {{"metric", metric}, {"rows", rows}}, *facts);
       if (plot.at.empty() || plot.lines.empty()) continue;
       plot.id = variants.next_id();
       plot.title = fmt::format("{} by the share of channels pruned, on the {}", metric, rows_text(rows));
       variants.add({metric, rows_text(rows)}, plot);
     }
+  }
   if (variants.empty()) return std::nullopt;
   Figure figure = variants.figure({"metric", "on the"});
   figure.heading = "Error by the share of channels pruned";
+  figure.shows = offered_by_gain();
   figure.reading =
       "A gain is the share of ThinK's error that a selection saves at the same ratio: above 0 it is better "
       "than ThinK, 1 is "

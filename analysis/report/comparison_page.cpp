@@ -44,17 +44,11 @@ class HtmlPage : public ComparisonPage {
   }
 };
 
-Axis axis_of(const ComparedPivot& pivot, const std::string& label, const std::vector<double>& values) {
-  if (pivot.better == Better::smaller) return log_axis(label, values);
-  Axis axis = linear_axis(label, values, false);
-  return {label, std::max(axis.low, -1.0), std::min(axis.high, 1.0), false};  // correlations
-}
-
-/// How far apart two values are as the picture shows it: correlations by their difference, errors by their
-/// ratio.
-double apart(const ComparedFigure& figure, Better better) {
+/// How far apart two values are as the picture shows it: by their ratio on a logarithmic axis, else by their
+/// difference.
+double apart(const ComparedFigure& figure, FigureScale scale) {
   const double by =
-      better == Better::smaller ? std::abs(std::log(figure.b / figure.a)) : std::abs(figure.b - figure.a);
+      scale == FigureScale::log ? std::abs(std::log(figure.b / figure.a)) : std::abs(figure.b - figure.a);
   return std::isfinite(by) ? by : 0;
 }
 
@@ -65,7 +59,7 @@ std::vector<std::string> settings_of(const ComparedPivot& pivot) {
     auto at = std::find_if(settings.begin(), settings.end(),
                            [&](const auto& setting) { return setting.first == figure.setting; });
     if (at == settings.end()) at = settings.insert(at, {figure.setting, 0.0});
-    at->second = std::max(at->second, apart(figure, pivot.better));
+    at->second = std::max(at->second, apart(figure, pivot.scale));
   }
   std::stable_sort(settings.begin(), settings.end(),
                    [](const auto& left, const auto& right) { return left.second > right.second; });
@@ -77,8 +71,8 @@ std::vector<std::string> settings_of(const ComparedPivot& pivot) {
 /// Of the main figures of a table; nothing where neither of two values is the better one: their scales
 /// differ.
 std::optional<Figure> pair_figure(const TableComparison& table, const ComparedPivot& pivot) {
-  if (pivot.better == Better::none) return std::nullopt;
-  Variants variants(fmt::format("{}-{}", table.table, pivot.metric));
+  if (pivot.better == Better::neither) return std::nullopt;
+  Variants variants(fmt::format("{}-{}", name_of(table.table), pivot.metric));
   for (const std::string& setting : settings_of(pivot)) {
     PairPlot plot;
     std::vector<double> values;
@@ -94,7 +88,7 @@ std::optional<Figure> pair_figure(const TableComparison& table, const ComparedPi
     });
     plot.id = variants.next_id();
     plot.title = setting.empty() ? pivot.title : fmt::format("{}, {}", pivot.title, setting);
-    plot.x = axis_of(pivot, pivot.metric, values);
+    plot.x = figure_axis(pivot.metric, pivot.scale, values);
     variants.add({setting}, plot);
   }
   if (variants.empty()) return std::nullopt;
@@ -107,7 +101,7 @@ std::optional<Figure> pair_figure(const TableComparison& table, const ComparedPi
       "ring is "
       "hardly a difference; items change places where the dots do not follow each other as the rings do.{}",
       pivot.better == Better::smaller ? "left" : "right",
-      pivot.better == Better::smaller ? " Zeros stand on the left edge." : "");
+      pivot.scale == FigureScale::log ? " Zeros stand on the left edge." : "");
   return figure;
 }
 
@@ -120,7 +114,8 @@ std::string counts_table(const std::vector<TableComparison>& tables) {
     html += fmt::format(
         "<tr><th scope=\"row\"><a href=\"#part-{0}\">{0}</a></th><td>{1}</td><td>{2}</td><td>{3}</td>"
         "<td>{4}</td></tr>\n",
-        escaped(table.table), table.rows.size(), table.differing, table.only_a, table.only_b);
+        escaped(std::string(name_of(table.table))), table.rows.size(), table.differing, table.only_a,
+        table.only_b);
   return html + "</tbody></table></div>\n";
 }
 

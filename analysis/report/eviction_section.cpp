@@ -12,11 +12,8 @@
 namespace kvreplay::report {
 namespace {
 
-constexpr const char* kEvictionMetrics[] = {"output_error", "layer_output_error", "eviction_loss",
-                                            "oracle_recall"};
-
 /// One line a policy; x is the number of tokens kept, ascending.
-LinePlot budget_plot(const Tables& tables, const Wanted& common, const std::string& metric) {
+LinePlot budget_plot(const Tables& tables, const Wanted& common, const FigureFacts& figure) {
   const FigureTable& table = tables.evictions;
   LinePlot plot;
   const Index l = tables.results.shape().l;
@@ -50,14 +47,15 @@ LinePlot budget_plot(const Tables& tables, const Wanted& common, const std::stri
   }
   plot.x = linear_axis("tokens kept of each head", plot.at, true);
   if (!plot.at.empty()) plot.x.high = plot.at.back();
-  plot.y = metric == "oracle_recall" ? Axis{metric, 0, 1, false} : log_axis(metric, all);
+  plot.y = figure_axis(std::string(figure.name), figure.scale, all);
   return plot;
 }
 
 std::optional<Figure> budget_figure(const Tables& tables) {
   const FigureTable& table = tables.evictions;
   Variants variants("error-by-budget");
-  for (const char* metric : kEvictionMetrics) {
+  for (const FigureFacts* const facts : offered_figures(Table::evictions)) {
+    const std::string metric(facts->name);
     std::vector<std::string> rows_list = table.distinct("rows", {{"metric", metric}});
     std::sort(rows_list.begin(), rows_list.end());
     for (const std::string& rows : rows_list)
@@ -66,7 +64,7 @@ std::optional<Figure> budget_figure(const Tables& tables) {
           const Wanted common = {
               {"metric", metric}, {"rows", rows}, {"phase", phase}, {"semantics", semantics}};
           if (table.find(common) == nullptr) continue;
-          LinePlot plot = budget_plot(tables, common, metric);
+          LinePlot plot = budget_plot(tables, common, *facts);
           if (plot.at.empty() || plot.lines.empty()) continue;
           plot.id = variants.next_id();
           plot.title = fmt::format("{} by tokens kept, on the {}, phase {}, {}", metric, rows_text(rows),
@@ -77,12 +75,11 @@ std::optional<Figure> budget_figure(const Tables& tables) {
   if (variants.empty()) return std::nullopt;
   Figure figure = variants.figure({"metric", "on the", "phase", "semantics"});
   figure.heading = "Error by budget";
-  figure.reading =
+  figure.shows = offered_figures(Table::evictions);
+  figure.reading = fmt::format(
       "Each line is a policy: the same base has the same colour and marker, the score on top of it another "
-      "dash. "
-      "Lower is better (of oracle_recall higher); a line that falls late keeps the wrong tokens first. Zeros "
-      "stand on "
-      "the lower edge.";
+      "dash. {}; a line that falls late keeps the wrong tokens first. Zeros stand on the lower edge.",
+      directions_text(figure.shows));
   return figure;
 }
 
@@ -113,8 +110,8 @@ std::optional<Figure> layer_figure(const Tables& tables) {
         map.id = maps.next_id();
         map.title = fmt::format("Output error of every policy and layer, budget {}, phase {}", budget, phase);
         map.column_label = "layer";
-        map.scale = color_scale("output_error",
-                                std::span(map.values.data(), static_cast<std::size_t>(map.values.size())));
+        map.scale = color_scale(facts_of(EvictionFigure::output_error).scale,
+                                {map.values.data(), static_cast<std::size_t>(map.values.size())});
         map.value_label = fmt::format("output_error on the {}", rows_text(rows));
         map.numbers = map.columns.size() <= 8;
         maps.add({phase, budget, semantics}, map);

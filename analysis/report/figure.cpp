@@ -9,6 +9,19 @@
 
 namespace kvreplay::report {
 
+std::string directions_text(std::span<const FigureFacts* const> figures) {
+  std::vector<std::string_view> lower, higher;
+  for (const FigureFacts* const facts : figures)
+    if (facts->better != Better::neither)
+      (facts->better == Better::smaller ? lower : higher).push_back(facts->name);
+  const bool mostly_lower = lower.size() >= higher.size();
+  const auto& others = mostly_lower ? higher : lower;
+  std::string text = mostly_lower ? "Lower is better" : "Higher is better";
+  if (!others.empty())
+    text += fmt::format(" (of {} {})", fmt::join(others, ", "), mostly_lower ? "higher" : "lower");
+  return text;
+}
+
 FigureFile svg_file(const std::string& stem, const std::string& svg) {
   const std::size_t inside = svg.find('>') + 1;
   return {stem + ".svg",

@@ -1,5 +1,8 @@
 #pragma once
 
+#include "analysis/results/schema.hpp"
+
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,11 +16,12 @@ struct FigureFile {
 
 /// A picture of the page with what belongs to it.
 struct Figure {
-  std::string name;     ///< unique; the stem of its files
-  std::string heading;  ///< plain text, as `reading` and `note`
-  std::string reading;  ///< how to read it
-  std::string note;     ///< what was thinned or left out
-  std::string body;     ///< HTML
+  std::string name;                            ///< unique; the stem of its files
+  std::string heading;                         ///< plain text, as `reading` and `note`
+  std::string reading;                         ///< how to read it
+  std::string note;                            ///< what was thinned or left out
+  std::string body;                            ///< HTML
+  std::vector<const FigureFacts*> shows = {};  ///< what its lists offer, for the page to explain
   std::vector<FigureFile> files;
 };
 
@@ -27,6 +31,9 @@ struct Section {
   std::vector<Figure> figures;
   std::string html;  ///< after the figures
 };
+
+/// "Lower is better (of oracle_recall higher)": which way is better, of most figures and of the others.
+std::string directions_text(std::span<const FigureFacts* const> figures);
 
 /// The picture as a file that carries its styles.
 FigureFile svg_file(const std::string& stem, const std::string& svg);

@@ -1,12 +1,11 @@
 #include "analysis/report/figure_table.hpp"
 
-#include "data/error.hpp"
-
-#include <fmt/format.h>
+#include "analysis/results/figures.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <map>
 
 namespace kvreplay::report {
 namespace {
@@ -18,58 +17,32 @@ std::vector<double> finite(std::vector<double> values) {
 
 }  // namespace
 
-FigureTable::FigureTable(const ResultReader& results, const std::string& name) {
-  if (!results.has(name + ".csv")) return;
-  const TableFormat& format = *table_format(name);
-  for (const std::string& column : split_list(format.keys))
-    if (column != "layer" && column != "kv_head") columns_.push_back(column);
-  const std::vector<std::string> values = split_list(format.values), derived = split_list(format.derived);
-  const bool wide = values.size() > 1;
-  const std::size_t keys = columns_.size();
-  if (wide) columns_.emplace_back("metric");
-  n_kv_ = static_cast<std::size_t>(results.shape().n_kv);
-  for (const Index layer : results.layers()) layer_row_.emplace(std::to_string(layer), layer_row_.size());
-
-  std::vector<std::string> key(columns_.size());
-  results.each_row(name + ".csv", [&](const CsvReader& csv, const std::vector<std::string>& row) {
-    const std::string &layer = row[csv.need("layer")], &head = row[csv.need("kv_head")];
-    for (std::size_t i = 0; i < keys; ++i) key[i] = row[csv.need(columns_[i])];
-    for (const std::string& column : values) {
-      if (wide) key.back() = column;
-      Entry& entry = entry_of(key);
-      const std::size_t at = csv.need(column);
-      put(entry, layer, head, row[at].empty() ? kNan : csv.number(row, at));
-      if (layer.empty() && !derived.empty()) entry.kept = row[csv.need(derived.front())];
+FigureTable::FigureTable(const ResultReader& results, Table table) {
+  if (!results.has(table)) return;
+  columns_ = figure_keys(table);
+  columns_.erase(columns_.begin(), columns_.begin() + 2);  // layer, kv_head
+  const std::size_t layers = results.layers().size(), n_kv = static_cast<std::size_t>(results.shape().n_kv);
+  std::map<std::vector<std::string>, std::size_t> by_key;
+  each_figure(results, table, [&](const TableFigure& figure) {
+    const auto [found, fresh] =
+        by_key.emplace(std::vector(figure.keys.begin() + 2, figure.keys.end()), entries_.size());
+    if (fresh)
+      entries_.push_back({found->first, std::vector<double>(layers * n_kv, kNan),
+                          std::vector<double>(layers, kNan), kNan, ""});
+    Entry& entry = entries_[found->second];
+    const auto row = static_cast<std::size_t>(figure.layer_row);
+    switch (figure.level()) {
+      case Level::head:
+        entry.heads[row * n_kv + static_cast<std::size_t>(*figure.kv_head)] = figure.value;
+        break;
+      case Level::layer:
+        entry.layers[row] = figure.value;
+        break;
+      case Level::model:
+        entry.model = figure.value;
+        entry.kept = figure.derived;
     }
   });
-}
-
-FigureTable::Entry& FigureTable::entry_of(const std::vector<std::string>& key) {
-  const auto [found, fresh] = by_key_.emplace(key, entries_.size());
-  if (fresh)
-    entries_.push_back({key, std::vector<double>(layer_row_.size() * n_kv_, kNan),
-                        std::vector<double>(layer_row_.size(), kNan), kNan, ""});
-  return entries_[found->second];
-}
-
-void FigureTable::put(Entry& entry, const std::string& layer, const std::string& head, double value) {
-  if (layer.empty()) {
-    entry.model = value;
-    return;
-  }
-  const auto row = layer_row_.find(layer);
-  if (row == layer_row_.end())
-    throw InputError("a table of the results: layer", "one of the run's layers", fmt::format("'{}'", layer));
-  if (head.empty()) {
-    entry.layers[row->second] = value;
-    return;
-  }
-  char* end = nullptr;
-  const unsigned long number = std::strtoul(head.c_str(), &end, 10);
-  if (*end != '\0' || number >= n_kv_)
-    throw InputError("a table of the results: kv_head", fmt::format("a number below {}", n_kv_),
-                     fmt::format("'{}'", head));
-  entry.heads[row->second * n_kv_ + number] = value;
 }
 
 double median(std::vector<double> values) {

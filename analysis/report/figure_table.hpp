@@ -4,7 +4,6 @@
 #include "analysis/results/result_reader.hpp"
 
 #include <limits>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -26,17 +25,9 @@ class FigureTable : public KeyedTable<FigureEntry> {
  public:
   using Entry = FigureEntry;
 
-  /// A table without rows where the folder has no such file. Columns of values that are not called "value"
-  /// come as one more key column, "metric".
-  FigureTable(const ResultReader& results, const std::string& name);
-
- private:
-  Entry& entry_of(const std::vector<std::string>& key);
-  void put(Entry& entry, const std::string& layer, const std::string& head, double value);
-
-  std::map<std::vector<std::string>, std::size_t> by_key_;
-  std::map<std::string, std::size_t> layer_row_;
-  std::size_t n_kv_ = 0;
+  /// A table without rows where the folder has no such file. Its key columns are figure_keys() behind layer
+  /// and head.
+  FigureTable(const ResultReader& results, Table table);
 };
 
 /// Of the finite values; NaN where there are none.

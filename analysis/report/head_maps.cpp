@@ -2,6 +2,7 @@
 #include "analysis/report/sections.hpp"
 #include "analysis/report/text.hpp"
 #include "analysis/results/csv.hpp"
+#include "analysis/results/map_name.hpp"
 
 #include <fmt/format.h>
 
@@ -15,54 +16,57 @@ namespace {
 /// More numbers than that would make the page slow to open.
 constexpr std::size_t kMostValues = 1'000'000;
 
-/// What a map is of: a kind, its metric, and up to two words that tell it from others of the same metric.
-using MapName = std::array<std::string, 4>;
-
-constexpr const char* kAgreement = "agreement of a score";
-constexpr const char* kSum = "a metric's sum over tokens";
-constexpr const char* kEviction = "an eviction";
-constexpr const char* kBudget = "a shared budget";
-constexpr const char* kChannels = "channel pruning";
-
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::vector<std::string> parts;
-  for (std::size_t at = 0; at <= text.size();) {
-    const std::size_t end = std::min(text.find(separator, at), text.size());
-    parts.push_back(text.substr(at, end - at));
-    at = end + 1;
+const char* kind_of(Table table) {
+  switch (table) {
+    case Table::heads:
+      return "a metric's sum over tokens";
+    case Table::agreement:
+      return "agreement of a score";
+    case Table::evictions:
+      return "an eviction";
+    case Table::budgets:
+      return "a shared budget";
+    case Table::channels:
+      return "channel pruning";
+    case Table::decode:
+    case Table::diff:
+      break;  // without maps
   }
-  return parts;
+  return "";
 }
 
-/// From the names that analysis/RESULTS-FORMAT.md gives the files of maps/.
-MapName name_of(const std::string& file) {
-  const std::vector<std::string> parts = split(file, '~');
-  if (parts.size() == 1) return {file.ends_with("_share") ? kChannels : kSum, file, "", ""};
-  if (parts.size() == 2) return {kBudget, parts[1], parts[0], ""};
-  const bool measured = parts[1].empty() || parts[1] == "window" || parts[1] == "future";
-  if (!measured) {
-    if (parts.size() == 3) return {kAgreement, parts[2], parts[0], parts[1]};
-    return {kAgreement, parts[2], parts[0], fmt::format("{}, {}", parts[1], parts[3])};
-  }
-  const bool channels = split(parts[0], '-').size() == 2;
-  return {channels ? kChannels : kEviction, parts[2], parts[0], rows_text(parts[1])};
+/// What the lists say of a map: its kind, its figure, and up to two words that tell it from others of the
+/// same.
+std::array<std::string, 4> picks_of(const MapName& name) {
+  std::string against = name.table == Table::agreement ? name.against : rows_text(name.against);
+  if (name.reserve) against += fmt::format(", reserve{}", *name.reserve);
+  return {kind_of(name.table), name.figure, name.item, against};
 }
 
 /// Maps of one scale have colours that can be compared.
 std::string scale_of(const MapName& name) {
-  return fmt::format("{}~{}~{}", name[0], name[1], name[0] == kAgreement ? "" : name[3]);
+  return fmt::format("{}~{}~{}", kind_of(name.table), name.figure,
+                     name.table == Table::agreement ? "" : picks_of(name)[3]);
 }
 
 struct HeadMap {
   std::string file;
   MapName name;
+  std::array<std::string, 4> picks;
   Matrix<double> values;
   std::string scale;
 };
 
+/// The name of a map; of a file that none can have, it is the figure.
+MapName name_of_file(const std::string& file) {
+  return map_named(file).value_or(MapName{.table = Table::heads, .figure = file});
+}
+
 /// The figures that stay where there are too many: what the rest is mostly a variation of.
-bool is_main(const std::string& metric) {
-  return !metric.starts_with("mass@") && (!metric.starts_with("recall@") || metric == "recall@10%");
+bool is_main(const MapName& name) {
+  const FigureFacts* const facts = figure_named(name.table, name.figure);
+  return name.table != Table::agreement || facts == nullptr || facts->offered ||
+         facts->scale != FigureScale::share;
 }
 
 std::vector<std::string> chosen_files(const ResultReader& results, bool& thinned) {
@@ -70,7 +74,7 @@ std::vector<std::string> chosen_files(const ResultReader& results, bool& thinned
   const auto cells = results.layers().size() * static_cast<std::size_t>(results.shape().n_kv);
   thinned = files.size() * cells > kMostValues;
   if (!thinned) return files;
-  std::erase_if(files, [](const std::string& file) { return !is_main(name_of(file)[1]); });
+  std::erase_if(files, [](const std::string& file) { return !is_main(name_of_file(file)); });
   const std::size_t most = std::max<std::size_t>(kMostValues / std::max<std::size_t>(cells, 1), 1);
   if (files.size() > most) {  // evictions are the many: evenly spaced ones of them all
     std::vector<std::string> some;
@@ -86,21 +90,21 @@ std::size_t first_map(const std::vector<HeadMap>& maps) {
       if (maps[i].file == wanted) return i;
   for (const char* metric : {"spearman", "output_error"})
     for (std::size_t i = 0; i < maps.size(); ++i)
-      if (maps[i].name[1] == metric) return i;
+      if (maps[i].name.figure == metric) return i;
   return 0;
 }
 
 std::vector<HeadMap> read_maps(const ResultReader& results, const std::vector<std::string>& files) {
   std::vector<HeadMap> maps;
   for (const std::string& file : files) {
-    HeadMap map{file, name_of(file), results.map(file), ""};
-    map.scale = scale_of(map.name);
-    maps.push_back(std::move(map));
+    MapName name = name_of_file(file);
+    maps.push_back({file, name, picks_of(name), results.map(file), scale_of(name)});
   }
-  // By kind in the order of the analyses; within it as the files are sorted.
-  const std::array<std::string, 5> kinds{kAgreement, kSum, kEviction, kBudget, kChannels};
-  std::stable_sort(maps.begin(), maps.end(), [&](const HeadMap& a, const HeadMap& b) {
-    const auto rank = [&](const HeadMap& m) { return std::find(kinds.begin(), kinds.end(), m.name[0]); };
+  // Agreement, which says most, then the tables in their order; within one as the files are sorted.
+  std::stable_sort(maps.begin(), maps.end(), [](const HeadMap& a, const HeadMap& b) {
+    const auto rank = [](const HeadMap& map) {
+      return std::pair(map.name.table != Table::agreement, map.name.table);
+    };
     return rank(a) < rank(b);
   });
   return maps;
@@ -108,14 +112,15 @@ std::vector<HeadMap> read_maps(const ResultReader& results, const std::vector<st
 
 std::map<std::string, ColorScale> scales_of(const std::vector<HeadMap>& maps) {
   std::map<std::string, std::vector<double>> values;
-  std::map<std::string, std::string> metrics;
+  std::map<std::string, FigureScale> figures;
   for (const HeadMap& map : maps) {
     auto& all = values[map.scale];
     all.insert(all.end(), map.values.data(), map.values.data() + map.values.size());
-    metrics[map.scale] = map.name[1];
+    const FigureFacts* const facts = figure_named(map.name.table, map.name.figure);
+    figures[map.scale] = facts == nullptr ? FigureScale::linear : facts->scale;
   }
   std::map<std::string, ColorScale> scales;
-  for (const auto& [name, all] : values) scales[name] = color_scale(metrics[name], all);
+  for (const auto& [name, all] : values) scales[name] = color_scale(figures[name], all);
   return scales;
 }
 
@@ -133,8 +138,8 @@ std::string json_of(const std::vector<HeadMap>& maps, const std::map<std::string
     const HeadMap& map = maps[i];
     json +=
         fmt::format("{}{{\"name\":[{},{},{},{}],\"scale\":{},\"values\":{}}}", i == 0 ? "" : ",",
-                    json_string(map.name[0]), json_string(map.name[1]), json_string(map.name[2]),
-                    json_string(map.name[3]), number[map.scale],
+                    json_string(map.picks[0]), json_string(map.picks[1]), json_string(map.picks[2]),
+                    json_string(map.picks[3]), number[map.scale],
                     json_numbers(std::span(map.values.data(), static_cast<std::size_t>(map.values.size()))));
   }
   return json + "]}";
@@ -176,7 +181,7 @@ Section head_map_section(const Tables& tables) {
   cells.column_label = "KV head";
   cells.values = first.values;
   cells.scale = scales.at(first.scale);
-  for (const std::string& part : first.name)
+  for (const std::string& part : first.picks)
     if (!part.empty()) cells.value_label += fmt::format("{}{}", cells.value_label.empty() ? "" : ", ", part);
   cells.numbers = results.shape().n_kv <= 8 && results.layers().size() <= 40;
 
@@ -193,10 +198,10 @@ Section head_map_section(const Tables& tables) {
                               maps.size());
   const std::string svg = svg_of(cells);
   figure.body = fmt::format("{}<div class=\"scroll\" data-kind=\"cells\">{}{}</div>",
-                            picks_html({{"figure", {first.name[0]}},
-                                        {"metric", {first.name[1]}},
-                                        {"of", {first.name[2]}},
-                                        {"against or on", {first.name[3]}}}),
+                            picks_html({{"figure", {first.picks[0]}},
+                                        {"metric", {first.picks[1]}},
+                                        {"of", {first.picks[2]}},
+                                        {"against or on", {first.picks[3]}}}),
                             svg, data_html(json_of(maps, scales)));
   figure.files = {svg_file(figure.name, svg), csv_file(figure.name, csv_of(results, maps))};
   section.figures.push_back(std::move(figure));

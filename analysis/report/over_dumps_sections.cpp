@@ -63,7 +63,7 @@ std::optional<Figure> budget_figure(const OverDumpsTable& table, bool gain) {
              "twice uniform's error stands on the left edge.",
              kDots),
          "method",
-         {"output_error gain", "layer_output_error gain", "loss gain"},
+         offered_gains(Table::budgets),
          {"metric", "tokens ranked by", "sigma"},
          picks,
          {}});
@@ -75,7 +75,7 @@ std::optional<Figure> budget_figure(const OverDumpsTable& table, bool gain) {
                    "is the share of tokens evicted.{}",
                    kDots),
        "method",
-       {"output_error", "layer_output_error", "loss"},
+       offered_means(Table::budgets),
        {"metric", "tokens ranked by", "sigma"},
        picks,
        {}});
@@ -90,14 +90,14 @@ std::optional<Figure> decode_figure(const OverDumpsTable& table) {
                    "over the steps, in each dump the median of its heads.{}",
                    kDots),
        "policy",
-       {"mean", "max", "last"},
+       offered_means(Table::decode),
        {"over the steps", "semantics", "budget"},
        by(table, {"semantics", "budget"}),
        {}});
 }
 
 void add_scores(Section& section, const OverDumpsReader& results) {
-  const OverDumpsTable table(results, "agreement");
+  const OverDumpsTable table(results, Table::agreement);
   add_part(
       section,
       {figure_of(
@@ -109,7 +109,7 @@ void add_scores(Section& section, const OverDumpsReader& results) {
                        "finds, in each dump the median of its heads. 1 is perfect.{}",
                        kDots),
            "score",
-           {"spearman", "recall@10%", "mass@10%"},
+           offered_means(Table::agreement),
            {"metric", "against", "last tokens left out"},
            [&](const MeanEntry& entry) {
              return std::vector{against(table, entry), table.key(entry, "reserve")};
@@ -119,7 +119,7 @@ void add_scores(Section& section, const OverDumpsReader& results) {
 }
 
 void add_evictions(Section& section, const OverDumpsReader& results) {
-  const OverDumpsTable evictions(results, "evictions"), decode(results, "decode");
+  const OverDumpsTable evictions(results, Table::evictions), decode(results, Table::decode);
   add_part(
       section,
       {figure_of(evictions,
@@ -131,7 +131,7 @@ void add_evictions(Section& section, const OverDumpsReader& results) {
                       "policies alike: a hard prompt raises all of them. Oracles know the decoding steps.",
                       kDots),
                   "policy",
-                  {"output_error", "layer_output_error", "eviction_loss", "oracle_recall"},
+                  offered_means(Table::evictions),
                   {"metric", "on the", "phase", "semantics", "budget"},
                   by(evictions, {"rows", "phase", "semantics", "budget"}),
                   has(evictions, "rows", "future")}),
@@ -140,13 +140,13 @@ void add_evictions(Section& section, const OverDumpsReader& results) {
 }
 
 void add_budgets(Section& section, const OverDumpsReader& results) {
-  const OverDumpsTable table(results, "budgets");
+  const OverDumpsTable table(results, Table::budgets);
   add_part(section, {budget_figure(table.gains("method", "uniform"), true), budget_figure(table, false)},
            "No budgets divided between heads; kvreplay budget DUMP DUMP --out DIR computes them.");
 }
 
 void add_channels(Section& section, const OverDumpsReader& results) {
-  const OverDumpsTable table(results, "channels");
+  const OverDumpsTable table(results, Table::channels);
   add_part(
       section,
       {figure_of(
@@ -158,8 +158,7 @@ void add_channels(Section& section, const OverDumpsReader& results) {
                        "-1 it doubles the error.{}",
                        kDots),
            "method",
-           {"output_error", "output_gain", "relative_reconstruction_error", "reconstruction_gain",
-            "layer_output_error"},
+           offered_means(Table::channels),
            {"metric", "on the", "semantics", "share pruned", "recent"},
            by(table, {"rows", "semantics", "ratio", "recent"}),
            has(table, "rows", "future")})},

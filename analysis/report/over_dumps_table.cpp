@@ -11,30 +11,55 @@
 namespace kvreplay::report {
 namespace {
 
-constexpr double kNoLimit = std::numeric_limits<double>::infinity();
-
-/// How a metric is drawn.
-struct Drawn {
-  bool log = false, larger_is_better = false, zero_line = false;
-  double least = -kNoLimit, most = kNoLimit;
-};
-
-Drawn drawn(const std::string& metric) {
-  if (metric == "spearman") return {false, true, false, -1, 1};
-  if (metric.starts_with("recall@") || metric.starts_with("mass@") || metric == "oracle_recall")
-    return {false, true, false, 0, 1};
-  if (metric.ends_with("gain")) return {false, true, true, -1, 1};
-  return {true};
+/// The ends of an axis that the figure cannot pass, or that lie far enough out.
+std::pair<double, double> limits_of(FigureScale scale) {
+  constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+  switch (scale) {
+    case FigureScale::share:
+      return {0, 1};
+    case FigureScale::correlation:
+    case FigureScale::gain:
+      return {-1, 1};
+    case FigureScale::linear:
+    case FigureScale::log:
+    case FigureScale::signed_log:
+      break;
+  }
+  return {-kNoLimit, kNoLimit};
 }
+
+constexpr const char* kGain = " gain";
 
 }  // namespace
 
-OverDumpsTable::OverDumpsTable(const OverDumpsReader& results, std::string_view name)
-    : dumps_(results.names()) {
-  const TableFormat& format = *table_format(name);
-  columns_ = figure_keys(format);
-  std::erase_if(columns_, [](const std::string& key) { return key == "layer" || key == "kv_head"; });
-  for (OverDumpsReader::Figure& figure : results.model_figures(format)) {
+std::vector<OfferedMean> offered_means(Table table) {
+  std::vector<OfferedMean> means;
+  for (const FigureFacts* const facts : offered_figures(table))
+    means.push_back({std::string(facts->name), facts});
+  // What is measured first: formulas that stand for it are what it judges.
+  std::stable_partition(means.begin(), means.end(),
+                        [](const OfferedMean& mean) { return mean.facts->exact; });
+  return means;
+}
+
+std::vector<OfferedMean> offered_gains(Table table) {
+  static const FigureFacts gain{
+      .name = "gain",
+      .title = "Gain",
+      .unit = "share of the error",
+      .what = "Share of the error that is saved",
+      .better = Better::larger,
+      .scale = FigureScale::gain,
+  };
+  std::vector<OfferedMean> gains = offered_means(table);
+  for (OfferedMean& mean : gains) mean = {mean.metric + kGain, &gain};
+  return gains;
+}
+
+OverDumpsTable::OverDumpsTable(const OverDumpsReader& results, Table table) : dumps_(results.names()) {
+  columns_ = figure_keys(table);
+  columns_.erase(columns_.begin(), columns_.begin() + 2);  // layer, kv_head
+  for (OverDumpsReader::Figure& figure : results.model_figures(table)) {
     std::vector<std::string> key = figure.keys;
     entries_.push_back({std::move(key), std::move(figure)});
   }
@@ -53,7 +78,7 @@ OverDumpsTable OverDumpsTable::gains(std::string_view key, std::string_view base
     if (other == nullptr) continue;
     MeanEntry gain = entry;
     for (std::size_t k = 0; k < columns_.size(); ++k)
-      if (columns_[k] == "metric") gain.key[k] += " gain";
+      if (columns_[k] == "metric") gain.key[k] += kGain;
     RunningMean over;
     for (std::size_t i = 0; i < dumps_.size(); ++i) {
       const double whole = other->figure.dumps[i];
@@ -78,7 +103,7 @@ std::optional<Figure> figure_of(const OverDumpsTable& table, const MeanFigure& w
   const std::vector<std::string> items = table.distinct(wanted.item);
   const std::vector<LineStyle> styles = styles_by_name(items);
   Variants variants(wanted.name);
-  for (const std::string& metric : wanted.metrics) {
+  for (const auto& [metric, facts] : wanted.metrics) {
     std::vector<Picture> pictures;
     for (const MeanEntry& entry : table.entries()) {
       if (table.key(entry, "metric") != metric || std::isnan(entry.figure.mean)) continue;
@@ -91,13 +116,13 @@ std::optional<Figure> figure_of(const OverDumpsTable& table, const MeanFigure& w
     if (wanted.first)
       std::stable_partition(pictures.begin(), pictures.end(),
                             [&](const Picture& picture) { return wanted.first(*picture.entries.front()); });
-    const Drawn how = drawn(metric);
+    const auto [least, most] = limits_of(facts->scale);
     for (const Picture& picture : pictures) {
       IntervalPlot plot;
       plot.id = variants.next_id();
       plot.title = fmt::format("{}, {}", metric, fmt::join(picture.picks, ", "));
       plot.samples = table.dumps();
-      plot.zero_line = how.zero_line;
+      plot.zero_line = facts->scale == FigureScale::gain;
       for (const MeanEntry* const entry : picture.entries) {
         const std::string& item = table.key(*entry, wanted.item);
         const auto style = std::find(items.begin(), items.end(), item) - items.begin();
@@ -106,11 +131,11 @@ std::optional<Figure> figure_of(const OverDumpsTable& table, const MeanFigure& w
                              entry->figure.dumps});
       }
       std::stable_sort(plot.rows.begin(), plot.rows.end(), [&](const auto& a, const auto& b) {
-        return how.larger_is_better ? a.mean > b.mean : a.mean < b.mean;
+        return facts->better == Better::larger ? a.mean > b.mean : a.mean < b.mean;
       });
-      plot.x = interval_axis(metric, plot.rows, how.log);
-      plot.x.low = std::max(plot.x.low, how.least);
-      plot.x.high = std::min(plot.x.high, how.most);
+      plot.x = interval_axis(metric, plot.rows, facts->scale == FigureScale::log);
+      plot.x.low = std::max(plot.x.low, least);
+      plot.x.high = std::min(plot.x.high, most);
       std::vector<std::string> picks = {metric};
       picks.insert(picks.end(), picture.picks.begin(), picture.picks.end());
       variants.add(std::move(picks), plot);
@@ -120,6 +145,8 @@ std::optional<Figure> figure_of(const OverDumpsTable& table, const MeanFigure& w
   Figure figure = variants.figure(wanted.labels);
   figure.heading = wanted.heading;
   figure.reading = wanted.reading;
+  for (const OfferedMean& mean : wanted.metrics)
+    if (figure.shows.empty() || figure.shows.back() != mean.facts) figure.shows.push_back(mean.facts);
   return figure;
 }
 

@@ -22,7 +22,7 @@ struct MeanEntry {
 /// The figures of the model in a table over dumps; without entries where the folder has none.
 class OverDumpsTable : public KeyedTable<MeanEntry> {
  public:
-  OverDumpsTable(const OverDumpsReader& results, std::string_view name);
+  OverDumpsTable(const OverDumpsReader& results, Table table);
 
   const std::vector<std::string>& dumps() const { return dumps_; }
 
@@ -37,11 +37,21 @@ class OverDumpsTable : public KeyedTable<MeanEntry> {
   std::vector<std::string> dumps_;
 };
 
+/// A figure as lists offer it.
+struct OfferedMean {
+  std::string metric;
+  const FigureFacts* facts;
+};
+/// What the schema offers of a table, exact figures first.
+std::vector<OfferedMean> offered_means(Table table);
+/// The same as OverDumpsTable::gains() has them.
+std::vector<OfferedMean> offered_gains(Table table);
+
 /// Pictures of a table that lists choose from: all items that are alike in everything else in one.
 struct MeanFigure {
   std::string name, heading, reading;
   std::string item;                  ///< the key whose values are the rows
-  std::vector<std::string> metrics;  ///< in the order to offer them
+  std::vector<OfferedMean> metrics;  ///< in the order to offer them
   std::vector<std::string> labels;   ///< of the lists, that of the metric first
   /// What the other lists say of an entry.
   std::function<std::vector<std::string>(const MeanEntry&)> picks;

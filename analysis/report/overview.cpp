@@ -17,7 +17,8 @@ CellMap agreement_map(const FigureTable& agreement, const std::string& reference
   map.title = fmt::format("How well each score follows {} on the {}", reference, rows_text(rows));
   map.column_label = "rank correlation (Spearman), and recall of the costliest 10 %";
   map.columns = {"rho median", "rho worst", "recall median", "recall worst"};
-  const ColorScale rho = color_scale("spearman", {}), recall = color_scale("recall@10%", {});
+  const ColorScale rho = color_scale(facts_of(AgreementFigure::spearman).scale, {}),
+                   recall = color_scale(facts_of(AgreementFigure::recall_10pc).scale, {});
   map.column_scales = {rho, rho, recall, recall};
   map.numbers = true;
   const Wanted common = {{"reference", reference}, {"rows", rows}, {"reserve", reserve}};
@@ -78,8 +79,7 @@ void mark_lowest(CellMap& map) {
 
 void finish_errors(CellMap& map, const std::string& what) {
   map.numbers = true;
-  map.scale =
-      color_scale("output_error", std::span(map.values.data(), static_cast<std::size_t>(map.values.size())));
+  map.scale = color_scale(FigureScale::log, {map.values.data(), static_cast<std::size_t>(map.values.size())});
   map.value_label = what;
   mark_lowest(map);
 }

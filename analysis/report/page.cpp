@@ -25,6 +25,16 @@ std::string colors_json() {
   return fmt::format(R"({{"sequential":[{}],"diverging":[{}]}})", table(false), table(true));
 }
 
+/// What the figures say that lists offer, folded away.
+std::string meanings_html(const std::vector<const FigureFacts*>& figures) {
+  std::string items;
+  for (const FigureFacts* const facts : figures)
+    items += fmt::format("<li><b>{}</b>{}</li>", escaped(std::string(facts->name)),
+                         escaped(meaning_of(*facts, ": ", "; ")));
+  return fmt::format(
+      " <details class=\"meanings\"><summary>What the figures say</summary><ul>{}</ul></details>", items);
+}
+
 std::string figure_html(const Figure& figure, const std::string& folder) {
   std::string links;
   for (const FigureFile& file : figure.files)
@@ -34,6 +44,7 @@ std::string figure_html(const Figure& figure, const std::string& folder) {
                                                        : "PNG");
   std::string html = fmt::format("<figure id=\"{0}\"><h3>{1}</h3>{2}<figcaption>{3}", escaped(figure.name),
                                  escaped(figure.heading), figure.body, escaped(figure.reading));
+  if (!figure.shows.empty()) html += meanings_html(figure.shows);
   if (!figure.note.empty()) html += fmt::format(" <span class=\"note\">{}</span>", escaped(figure.note));
   return html + fmt::format("<span class=\"files\">{}</span></figcaption></figure>\n", links);
 }

@@ -13,11 +13,11 @@ namespace kvreplay::report {
 struct Tables {
   explicit Tables(const ResultReader& reader)
       : results(reader),
-        agreement(reader, "agreement"),
-        evictions(reader, "evictions"),
-        decode(reader, "decode"),
-        budgets(reader, "budgets"),
-        channels(reader, "channels") {}
+        agreement(reader, Table::agreement),
+        evictions(reader, Table::evictions),
+        decode(reader, Table::decode),
+        budgets(reader, Table::budgets),
+        channels(reader, Table::channels) {}
 
   const ResultReader& results;
   FigureTable agreement, evictions, decode, budgets, channels;

@@ -108,7 +108,10 @@ std::optional<Figure> figure_of(const SeriesFigure& series) {
   std::vector<std::string> heads{"median of all heads"};
   if (all_heads) heads.insert(heads.end(), series.heads.begin(), series.heads.end());
   const std::string svg = svg_of(plot);
-  Figure figure{series.name, series.heading, series.reading, "", "", {}};
+  Figure figure;
+  figure.name = series.name;
+  figure.heading = series.heading;
+  figure.reading = series.reading;
   if (static_cast<Index>(series.at.size()) < series.length)
     figure.note = fmt::format("{} of {} points of every line are drawn, evenly spaced. ", series.at.size(),
                               series.length);

@@ -53,10 +53,9 @@ struct SideTable {
 };
 
 /// What a filter lets through of one table.
-SideTable read_side(const ResultReader& results, const TableFormat& format, const KeyFilter& filter,
-                    const char* option) {
+SideTable read_side(const ResultReader& results, Table table, const KeyFilter& filter, const char* option) {
   SideTable side;
-  const std::vector<std::string> names = figure_keys(format);
+  const std::vector<std::string> names = figure_keys(table);
   std::vector<std::optional<std::string>> wanted;
   std::vector<std::set<std::string>> met(names.size());
   for (const std::string& name : names) {
@@ -64,9 +63,10 @@ SideTable read_side(const ResultReader& results, const TableFormat& format, cons
     wanted.push_back(found == filter.end() ? std::nullopt : std::optional(found->second));
     if (!wanted.back()) side.keys.push_back(name);
   }
-  const std::string file = (results.folder() / fmt::format("{}.csv", format.name)).string();
+  const std::string file = (results.folder() / file_of(table)).string();
   std::vector<std::string> kept;
-  each_figure(results, format, [&](std::span<const std::string> keys, double value) {
+  each_figure_and_median(results, table, [&](const TableFigure& figure) {
+    const std::span<const std::string> keys = figure.keys;
     kept.clear();
     bool passes = true;
     for (std::size_t k = 0; k < keys.size(); ++k) {
@@ -80,7 +80,7 @@ SideTable read_side(const ResultReader& results, const TableFormat& format, cons
     if (!passes) return;
     const std::string key = joined(kept);
     if (!side.names.add(key).second) throw InputError(file, "every row once", "two of " + key);
-    side.values.push_back(value);
+    side.values.push_back(figure.value);
   });
   for (std::size_t k = 0; k < names.size() && side.missing.empty(); ++k)
     if (wanted[k] && !met[k].contains(*wanted[k]))
@@ -150,7 +150,7 @@ HeadAgreement head_agreement(const std::vector<HeadFigureIndex::Head>& a,
   }
   agreed.heads = static_cast<Index>(left.size());
   agreed.median_difference = quantile(differences, 0.5);
-  if (left.size() > 1) agreed.spearman = kvreplay::agreement(left, right, false)[Figure::spearman];
+  if (left.size() > 1) agreed.spearman = kvreplay::agreement(left, right, false)[AgreementFigure::spearman];
   return agreed;
 }
 
@@ -207,7 +207,7 @@ std::vector<ComparedPivot> compared_pivots(const TableComparison& table, const S
 
   std::vector<ComparedPivot> compared;
   for (const Pivot& pivot : laid_out) {
-    ComparedPivot mine{pivot.metric, pivot.title, pivot.better, {}, {}};
+    ComparedPivot mine{pivot.metric, pivot.title, pivot.better, pivot.scale, {}, {}};
     const std::vector<std::string> names = item_names(pivot).names;
     for (std::size_t s = 0; s < pivot.settings.size(); ++s) {
       const std::size_t begin = mine.figures.size();
@@ -218,7 +218,7 @@ std::vector<ComparedPivot> compared_pivots(const TableComparison& table, const S
         mine.figures.push_back({names[i], pivot.settings[s], row.a, row.b,
                                 head_agreement(heads_a.of(rest), heads_b.of(rest), same)});
       }
-      if (pivot.better != Better::none)
+      if (pivot.better != Better::neither)
         mine.ranks.push_back(ranks_of(
             pivot.settings[s],
             {mine.figures.begin() + static_cast<std::ptrdiff_t>(begin), mine.figures.end()}, pivot.better));
@@ -228,9 +228,9 @@ std::vector<ComparedPivot> compared_pivots(const TableComparison& table, const S
   return compared;
 }
 
-TableComparison compare_tables(const TableFormat& format, const SideTable& a, const SideTable& b, bool same) {
+TableComparison compare_tables(Table which, const SideTable& a, const SideTable& b, bool same) {
   TableComparison table;
-  table.table = format.name;
+  table.table = which;
   table.keys = a.keys;
   const auto counts = [&](const std::string& key) { return same || key.starts_with(",,"); };
   double largest = 0;
@@ -255,8 +255,14 @@ TableComparison compare_tables(const TableFormat& format, const SideTable& a, co
   return table;
 }
 
-bool has_keys(const TableFormat& format, const KeyFilter& filter) {
-  const std::vector<std::string> keys = figure_keys(format);
+std::string names_of(const std::vector<Table>& tables) {
+  std::vector<std::string_view> names;
+  for (const Table table : tables) names.push_back(name_of(table));
+  return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
+}
+
+bool has_keys(Table table, const KeyFilter& filter) {
+  const std::vector<std::string> keys = figure_keys(table);
   return std::all_of(filter.begin(), filter.end(), [&](const auto& item) {
     return std::find(keys.begin(), keys.end(), item.first) != keys.end();
   });
@@ -264,8 +270,8 @@ bool has_keys(const TableFormat& format, const KeyFilter& filter) {
 
 void check_filters(const KeyFilter& left, const KeyFilter& right) {
   std::set<std::string> known;
-  for (const TableFormat& format : table_formats())
-    for (const std::string& key : figure_keys(format))
+  for (const Table table : kTables.all())
+    for (const std::string& key : figure_keys(table))
       if (key != "layer" && key != "kv_head") known.insert(key);
   const auto check = [&](const KeyFilter& mine, const KeyFilter& other, const char* option,
                          const char* other_option) {
@@ -308,28 +314,24 @@ bool same_heads(const ResultReader& a, const ResultReader& b) {
 std::vector<TableComparison> compare(const ResultReader& a, const KeyFilter& left, const ResultReader& b,
                                      const KeyFilter& right) {
   check_filters(left, right);
-  const std::vector<std::string> in_a = a.table_names(), in_b = b.table_names();
+  const std::vector<Table> in_a = a.tables(), in_b = b.tables();
   std::vector<TableComparison> tables;
   std::string why_not;  // the filters meet no rows
-  for (const std::string& name : in_a) {
-    const TableFormat& format = *table_format(name);
-    if (std::find(in_b.begin(), in_b.end(), name) == in_b.end() || !has_keys(format, left)) continue;
-    const SideTable mine = read_side(a, format, left, "--left"),
-                    other = read_side(b, format, right, "--right");
+  for (const Table table : in_a) {
+    if (std::find(in_b.begin(), in_b.end(), table) == in_b.end() || !has_keys(table, left)) continue;
+    const SideTable mine = read_side(a, table, left, "--left"), other = read_side(b, table, right, "--right");
     if (const std::string& missing = mine.missing.empty() ? other.missing : mine.missing; !missing.empty()) {
       if (why_not.empty()) why_not = missing;
       continue;
     }
-    tables.push_back(compare_tables(format, mine, other, same_heads(a, b)));
+    tables.push_back(compare_tables(table, mine, other, same_heads(a, b)));
   }
   if (tables.empty() && !why_not.empty()) throw InputError(why_not);
   if (tables.empty())
     throw InputError(
         fmt::format("{} and {}", a.folder().string(), b.folder().string()),
         left.empty() ? std::string("a table in both") : "a table in both with the keys of --left and --right",
-        fmt::format("{} in the first, {} in the second",
-                    in_a.empty() ? "none" : fmt::format("{}", fmt::join(in_a, ", ")),
-                    in_b.empty() ? "none" : fmt::format("{}", fmt::join(in_b, ", "))));
+        fmt::format("{} in the first, {} in the second", names_of(in_a), names_of(in_b)));
   return tables;
 }
 

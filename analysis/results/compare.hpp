@@ -54,13 +54,14 @@ struct RankOrder {
 struct ComparedPivot {
   std::string metric;  ///< empty: every one
   std::string title;
-  Better better = Better::none;
+  Better better = Better::neither;
+  FigureScale scale = FigureScale::linear;
   std::vector<ComparedFigure> figures;
   std::vector<RankOrder> ranks;  ///< none where no value is better than another
 };
 
 struct TableComparison {
-  std::string table;
+  Table table = Table::heads;
   std::vector<std::string> keys;  ///< the names; without those of the filters
   struct Row {
     std::string key;  ///< as joined()

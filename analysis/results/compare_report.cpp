@@ -57,10 +57,10 @@ std::string shortened(const std::string& value) {
   return value.size() <= kLongest ? value : fmt::format("{}...", value.substr(0, kLongest));
 }
 
-/// What figures are sorted by: correlations by their difference, all else by its share.
-double weight(const ComparedFigure& figure, Better better) {
+/// What figures are sorted by: those of a fixed range by their difference, all else by its share.
+double weight(const ComparedFigure& figure, FigureScale scale) {
   const double apart = std::abs(difference(figure.a, figure.b));
-  return better == Better::larger && !std::isnan(apart) ? apart : relative(figure);
+  return has_fixed_range(scale) && !std::isnan(apart) ? apart : relative(figure);
 }
 
 std::string counts_text(const TableComparison& table) {
@@ -87,7 +87,7 @@ void add_figures(ComparisonPage& page, const ComparedPivot& pivot, bool same_hea
   });
   if (order.empty()) return;
   std::stable_sort(order.begin(), order.end(), [&](std::size_t i, std::size_t j) {
-    return weight(pivot.figures[i], pivot.better) > weight(pivot.figures[j], pivot.better);
+    return weight(pivot.figures[i], pivot.scale) > weight(pivot.figures[j], pivot.scale);
   });
   page.title(order.size() > most
                  ? fmt::format("{}: the {} that differ most, of {}", pivot.title, most, order.size())
@@ -180,11 +180,11 @@ FolderComparison comparison_of(const ResultReader& a, const KeyFilter& left, con
   comparison.same_heads = same_heads(a, b);
   comparison.run = run_differences(a, b);
   comparison.tables = compare(a, left, b, right);
-  const std::vector<std::string> in_a = a.table_names(), in_b = b.table_names();
-  const auto without = [](const std::vector<std::string>& these, const std::vector<std::string>& those) {
+  const std::vector<Table> in_a = a.tables(), in_b = b.tables();
+  const auto without = [](const std::vector<Table>& these, const std::vector<Table>& those) {
     std::vector<std::string> rest;
-    for (const std::string& name : these)
-      if (std::find(those.begin(), those.end(), name) == those.end()) rest.push_back(name);
+    for (const Table table : these)
+      if (std::find(those.begin(), those.end(), table) == those.end()) rest.emplace_back(name_of(table));
     return rest;
   };
   comparison.only_a = without(in_a, in_b);
@@ -217,7 +217,7 @@ void describe(const FolderComparison& comparison, std::size_t most, ComparisonPa
   if (!comparison.same_heads)
     page.line("other layers or KV heads: of heads, only how their figures are distributed");
   for (const TableComparison& table : comparison.tables) {
-    page.heading(table.table);
+    page.heading(std::string(name_of(table.table)));
     page.line(counts_text(table));
     if (table.differing == 0) continue;
     for (const ComparedPivot& pivot : table.pivots) {
@@ -247,7 +247,7 @@ nlohmann::ordered_json json_of(const FolderComparison& comparison) {
   json["only_b"] = comparison.only_b;
   json["tables"] = nlohmann::ordered_json::object();
   for (const TableComparison& table : comparison.tables) {
-    nlohmann::ordered_json& mine = json["tables"][table.table];
+    nlohmann::ordered_json& mine = json["tables"][std::string(name_of(table.table))];
     mine = {{"figures", table.rows.size()},
             {"only_a", table.only_a},
             {"only_b", table.only_b},
@@ -276,8 +276,8 @@ nlohmann::ordered_json json_of(const FolderComparison& comparison) {
 }
 
 void write_csv(const TableComparison& table, const std::filesystem::path& folder) {
-  CsvFile csv(folder / fmt::format("compare_{}.csv", table.table),
-              fmt::format("{},a,b,difference,ratio", fmt::join(table.keys, ",")));
+  CsvFile csv(folder / fmt::format("compare_{}", file_of(table.table)),
+              fmt::format("{},{}", fmt::join(table.keys, ","), kComparedColumns));
   for (const TableComparison::Row& row : table.rows) {
     for (const std::string& key : split_fields(row.key)) csv.add(key);
     csv.add(row.a)

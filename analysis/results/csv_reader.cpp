@@ -121,4 +121,12 @@ std::ptrdiff_t CsvReader::index(const std::vector<std::string>& row, std::size_t
   return value;
 }
 
+double number_in(std::string_view field) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
+  if (error != std::errc() || end != field.data() + field.size())
+    throw InputError("a field of a table", "a number", in_quotes(std::string(field)));
+  return value;
+}
+
 }  // namespace kvreplay

@@ -28,9 +28,10 @@ class CsvReader {
   /// The same as a whole number of at least 0.
   std::ptrdiff_t index(const std::vector<std::string>& row, std::size_t column) const;
   std::size_t rows() const { return rows_; }  ///< read so far
+  /// Throws InputError that names the row read last.
+  [[noreturn]] void fail(const std::string& expected, const std::string& found) const;
 
  private:
-  [[noreturn]] void fail(const std::string& expected, const std::string& found) const;
   /// Reads one line into `row` and returns the number of its fields.
   std::size_t read_line(std::vector<std::string>& row);
 
@@ -39,6 +40,9 @@ class CsvReader {
   std::size_t at_ = 0, line_ = 0, next_line_ = 1, rows_ = 0;
   std::vector<std::string> columns_;
 };
+
+/// A field as a number, "nan" and "inf" among them; throws InputError where it is none.
+double number_in(std::string_view field);
 
 /// All of a regular file. Throws InputError where it cannot be read or has more than `most` bytes.
 std::string file_text(const std::filesystem::path& path, std::uintmax_t most);

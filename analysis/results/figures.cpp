@@ -2,42 +2,83 @@
 
 #include "analysis/results/csv.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <limits>
 
 namespace kvreplay {
 namespace {
 
-constexpr std::string_view kMetric = "metric";
 constexpr std::size_t kScopeKeys = 2;  // layer, kv_head
 
-/// The columns that hold numbers.
-std::vector<std::size_t> value_columns(const CsvReader& csv, const TableFormat& format) {
-  std::vector<std::size_t> columns;
-  for (const std::string& name : split_list(format.values)) columns.push_back(csv.need(name));
-  if (!columns.empty()) return columns;
-  const std::vector<std::string> keys = split_list(format.keys);
-  for (std::size_t c = 0; c < csv.columns().size(); ++c)
-    if (std::find(keys.begin(), keys.end(), csv.columns()[c]) == keys.end()) columns.push_back(c);
-  return columns;
-}
+/// Where a table's figures and what tells them apart stand in its rows.
+class Columns {
+ public:
+  Columns(const CsvReader& csv, Table table) : wide_(is_wide(table)) {
+    for (const std::string& name : key_columns(table)) keys_.push_back(csv.need(name));
+    if (const std::string_view derived = facts_of(table).derived; !derived.empty())
+      derived_ = csv.need(derived);
+    if (!wide_) values_ = {csv.need("value")};
+    for (std::size_t c = 0; wide_ && c < csv.columns().size(); ++c)
+      if (std::find(keys_.begin(), keys_.end(), c) == keys_.end()) values_.push_back(c);
+  }
+
+  /// Visits the figures of a row. `keys` are those of the row before, or as many empty ones.
+  void visit(const ResultReader& results, const CsvReader& csv, const std::vector<std::string>& row,
+             std::vector<std::string>& keys, TableFigure& figure, const VisitFigure& visit) const {
+    for (std::size_t k = 0; k < keys_.size(); ++k) keys[k] = row[keys_[k]];
+    if (derived_) figure.derived = row[*derived_];
+    place(results, csv, row, figure);
+    for (const std::size_t column : values_) {
+      if (row[column].empty()) continue;
+      if (wide_) keys.back() = csv.columns()[column];
+      figure.value = csv.number(row, column);
+      visit(figure);
+    }
+  }
+
+ private:
+  void place(const ResultReader& results, const CsvReader& csv, const std::vector<std::string>& row,
+             TableFigure& figure) const {
+    const auto index = [&](std::size_t column) {
+      return row[column].empty() ? std::optional<Index>() : std::optional<Index>(csv.index(row, column));
+    };
+    const std::optional<Index> layer = index(keys_[0]), head = index(keys_[1]);
+    const std::vector<Index>& layers = results.layers();
+    if (layer != figure.layer && layer)
+      figure.layer_row = std::lower_bound(layers.begin(), layers.end(), *layer) - layers.begin();
+    const bool known = !layer || (figure.layer_row < static_cast<Index>(layers.size()) &&
+                                  layers[static_cast<std::size_t>(figure.layer_row)] == *layer);
+    if (!known || (head && (!layer || *head >= results.shape().n_kv)))
+      csv.fail("heads of the run", fmt::format("layer {}, head {}", row[keys_[0]], row[keys_[1]]));
+    figure.layer = layer;
+    figure.kv_head = head;
+  }
+
+  bool wide_;
+  std::vector<std::size_t> keys_, values_;
+  std::optional<std::size_t> derived_;
+};
 
 /// Gathers the figures of heads by their other keys.
 class Medians {
  public:
-  void add(std::span<const std::string> keys, double value) {
-    const auto [at, is_new] = names_.add(joined(keys.subspan(kScopeKeys)));
+  void add(const TableFigure& figure) {
+    const auto [at, is_new] = names_.add(joined(figure.keys.subspan(kScopeKeys)));
     if (is_new) {
-      keys_.emplace_back(keys.begin(), keys.end());
+      keys_.emplace_back(figure.keys.begin(), figure.keys.end());
       std::fill_n(keys_.back().begin(), kScopeKeys, std::string());
       values_.emplace_back();
     }
-    if (!std::isnan(value)) values_[at].push_back(value);
+    if (!std::isnan(figure.value)) values_[at].push_back(figure.value);
   }
 
-  void visit(const VisitFigure& visit) {
-    for (std::size_t i = 0; i < keys_.size(); ++i) visit(keys_[i], quantile(values_[i], 0.5));
+  void visit(std::span<const std::string> names, const VisitFigure& visit) {
+    for (std::size_t i = 0; i < keys_.size(); ++i)
+      visit({.names = names, .keys = keys_[i], .value = quantile(values_[i], 0.5)});
   }
 
  private:
@@ -48,35 +89,31 @@ class Medians {
 
 }  // namespace
 
-std::vector<std::string> figure_keys(const TableFormat& format) {
-  std::vector<std::string> keys = split_list(format.keys);
-  if (keys.back() != kMetric) keys.emplace_back(kMetric);
-  return keys;
+const std::string& TableFigure::operator[](std::string_view name) const {
+  const auto found = std::find(names.begin(), names.end(), name);
+  assert(found != names.end());
+  return keys[static_cast<std::size_t>(found - names.begin())];
 }
 
-void each_figure(const ResultReader& results, const TableFormat& format, const VisitFigure& visit) {
-  const std::vector<std::string> names = split_list(format.keys);
-  const bool wide = names.back() != kMetric;
-  std::vector<std::size_t> key_columns, values;
-  std::vector<std::string> keys(names.size() + (wide ? 1 : 0));
-  const bool with_medians = format.heads_only;
+void each_figure(const ResultReader& results, Table table, const VisitFigure& visit) {
+  const std::vector<std::string> names = figure_keys(table);
+  std::vector<std::string> keys(names.size());
+  TableFigure figure{.names = names, .keys = keys};
+  std::optional<Columns> columns;
+  results.each_row(table, [&](const CsvReader& csv, const std::vector<std::string>& row) {
+    if (!columns) columns.emplace(csv, table);
+    columns->visit(results, csv, row, keys, figure, visit);
+  });
+}
+
+void each_figure_and_median(const ResultReader& results, Table table, const VisitFigure& visit) {
+  const bool with_medians = facts_of(table).heads_only;
   Medians medians;
-  results.each_row(std::string(format.name) + ".csv",
-                   [&](const CsvReader& csv, const std::vector<std::string>& row) {
-                     if (key_columns.empty()) {
-                       for (const std::string& name : names) key_columns.push_back(csv.need(name));
-                       values = value_columns(csv, format);
-                     }
-                     for (std::size_t k = 0; k < key_columns.size(); ++k) keys[k] = row[key_columns[k]];
-                     for (const std::size_t column : values) {
-                       if (row[column].empty()) continue;
-                       if (wide) keys.back() = csv.columns()[column];
-                       const double value = csv.number(row, column);
-                       visit(keys, value);
-                       if (with_medians) medians.add(keys, value);
-                     }
-                   });
-  medians.visit(visit);
+  each_figure(results, table, [&](const TableFigure& figure) {
+    visit(figure);
+    if (with_medians) medians.add(figure);
+  });
+  medians.visit(figure_keys(table), visit);
 }
 
 Level level_of(std::span<const std::string> keys) {

@@ -3,31 +3,44 @@
 #include "analysis/results/result_reader.hpp"
 
 #include <functional>
-#include <map>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
-// Every table in one form: a figure is a number under keys, of which the first two are `layer` and `kv_head`.
-// A table with a column for every metric has the column's name as its last key, `metric`.
+// Every table in one form: figures, numbers under keys of which the first two are `layer` and `kv_head` and
+// the last is `metric`, the figure's name, whether or not it has a column of its own.
 
 namespace kvreplay {
 
-/// A number and the keys that tell it from all others, without `kept` and `pruned`, which follow from them.
-using VisitFigure = std::function<void(std::span<const std::string> keys, double value)>;
+/// A figure as a table has it; valid while it is visited.
+struct TableFigure {
+  std::span<const std::string> names;  ///< of the keys: figure_keys()
+  std::span<const std::string> keys;   ///< that tell it from all others
+  std::string_view derived = {};       ///< `kept` or `pruned`, which follow from them; may be empty
+  double value = 0;
+  std::optional<Index> layer = {},
+                       kv_head = {};  ///< of the run; without head: a layer's, without both: the model's
+  Index layer_row = 0;                ///< the layer's place among the run's
 
-/// The names of the keys.
-std::vector<std::string> figure_keys(const TableFormat& format);
+  /// The value of a key of the table.
+  const std::string& operator[](std::string_view name) const;
+  const std::string& metric() const { return keys.back(); }
+  Level level() const { return kv_head ? Level::head : layer ? Level::layer : Level::model; }
+  bool is_of(Index of_layer, Index of_head) const { return layer == of_layer && kv_head == of_head; }
+};
+using VisitFigure = std::function<void(const TableFigure&)>;
 
-/// Visits the figures of a table in its order, those of empty fields left out. Of tables with
-/// rows of heads only, the medians over the heads, NaN left out, follow as the figures of the model. Throws
-/// InputError where the table is not what it should be.
-void each_figure(const ResultReader& results, const TableFormat& format, const VisitFigure& visit);
+/// Visits the figures of a table in its order, those of empty fields left out. Throws InputError where the
+/// table is not what it should be.
+void each_figure(const ResultReader& results, Table table, const VisitFigure& visit);
+/// The same; of tables with rows of heads only, the medians over the heads, NaN left out, follow as the
+/// figures of the model.
+void each_figure_and_median(const ResultReader& results, Table table, const VisitFigure& visit);
 
 /// What a figure is of, by its first two keys.
-enum class Level { head, layer, model };
 Level level_of(std::span<const std::string> keys);
 
 /// Keys as the fields of a CSV row, which names a figure and stands in the tables made of several.

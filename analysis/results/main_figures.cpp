@@ -1,7 +1,6 @@
 #include "analysis/results/main_figures.hpp"
 
 #include "analysis/drawing/utf8.hpp"
-#include "analysis/results/result_table.hpp"
 
 #include <fmt/format.h>
 
@@ -10,31 +9,23 @@
 namespace kvreplay {
 namespace {
 
-struct MainFigure {
-  std::string_view table;
-  std::string_view metric;  ///< empty: every one
-  std::string_view title;
-  std::string_view items;    ///< keys, comma-separated
-  std::string_view setting;  ///< a key, or none
-  Better better;
-};
-
-constexpr MainFigure kMainFigures[] = {
-    {"heads", "", "sum over all tokens, median over the heads", "metric", "", Better::none},
-    {"agreement", "spearman", "rank correlation of scores with a reference, median over the heads", "score",
-     "reference", Better::larger},
-    {"evictions", "output_error", "output error over all heads", "policy,semantics,phase", "budget",
-     Better::smaller},
-    {"decode", "mean", "output error, mean over the steps, median over the heads", "policy,semantics",
-     "budget", Better::smaller},
-    {"budgets", "loss", "loss over all heads", "order,method", "sigma", Better::smaller},
-    {"budgets", "output_error", "output error over all heads of divided budgets", "order,method", "sigma",
-     Better::smaller},
-    {"channels", "relative_reconstruction_error", "relative reconstruction error of the logits",
-     "method,semantics", "ratio", Better::smaller},
-    {"channels", "output_error", "output error over all heads without the pruned channels",
-     "method,semantics", "ratio", Better::smaller},
-};
+/// The blocks that a table's main figures are laid out in, still empty.
+std::vector<Pivot> blocks_of(Table table) {
+  std::vector<Pivot> blocks;
+  if (const std::string_view all = facts_of(table).main; !all.empty()) {
+    blocks.emplace_back().title = all;
+    return blocks;
+  }
+  for (const FigureFacts* const facts : figures_of(table)) {
+    if (facts->main.empty()) continue;
+    Pivot& block = blocks.emplace_back();
+    block.metric = facts->name;
+    block.title = facts->main;
+    block.better = facts->better;
+    block.scale = facts->scale;
+  }
+  return blocks;
+}
 
 /// The place of `item` in `list`, at its end where it is new.
 template <class T>
@@ -47,7 +38,7 @@ std::size_t place_in(std::vector<T>& list, const T& item) {
 
 }  // namespace
 
-std::vector<Pivot> pivots(std::string_view table, std::span<const std::string> keys,
+std::vector<Pivot> pivots(Table table, std::span<const std::string> keys,
                           std::span<const std::vector<std::string>> figures) {
   const auto key = [&](std::string_view name) -> std::optional<std::size_t> {
     const auto found = std::find(keys.begin(), keys.end(), name);
@@ -55,25 +46,20 @@ std::vector<Pivot> pivots(std::string_view table, std::span<const std::string> k
   };
   const auto metric = key("metric"), rows = key("rows"), reserve = key("reserve");
   std::vector<Pivot> all;
-  for (const MainFigure& main : kMainFigures) {
-    if (main.table != table) continue;
-    Pivot pivot;
-    pivot.table = table;
-    pivot.metric = main.metric;
-    pivot.title = main.title;
-    pivot.better = main.better;
+  const std::string_view across_key = facts_of(table).across;
+  for (Pivot& pivot : blocks_of(table)) {
     std::vector<std::size_t> item_at;
-    for (const std::string& name : split_list(main.items))
+    for (const std::string& name : split_list(facts_of(table).items))
       if (const auto at = key(name)) {  // a key that a comparison maps is gone
         pivot.item_keys.push_back(name);
         item_at.push_back(*at);
       }
-    const auto setting = key(main.setting);
+    const auto setting = key(across_key);
     const auto wanted = [&](const std::vector<std::string>& figure) {
       return figure[0].empty() && figure[1].empty() &&
-             (main.metric.empty() || figure[*metric] == main.metric);
+             (pivot.metric.empty() || figure[*metric] == pivot.metric);
     };
-    const bool by_rows = rows && table != "agreement";
+    const bool by_rows = rows && table != Table::agreement;
     if (by_rows) {
       for (const auto& figure : figures)
         if (wanted(figure) && (pivot.rows.empty() || figure[*rows] == "future")) pivot.rows = figure[*rows];
@@ -87,11 +73,11 @@ std::vector<Pivot> pivots(std::string_view table, std::span<const std::string> k
       if (reserve) first_reserve = figure[*reserve];
       std::vector<std::string> item;
       for (const std::size_t at : item_at) item.push_back(figure[at]);
-      const std::string across = !setting                      ? std::string()
-                                 : main.setting == "reference" ? figure[*setting]
+      const std::string across = !setting                    ? std::string()
+                                 : across_key == "reference" ? figure[*setting]
                                  : figure[*setting].empty()
-                                     ? fmt::format("no {}", main.setting)
-                                     : fmt::format("{} {}", main.setting, figure[*setting]);
+                                     ? fmt::format("no {}", across_key)
+                                     : fmt::format("{} {}", across_key, figure[*setting]);
       const std::size_t column = place_in(pivot.settings, across), line = place_in(pivot.items, item);
       pivot.cells.resize(pivot.items.size());
       for (auto& cells : pivot.cells) cells.resize(pivot.settings.size());

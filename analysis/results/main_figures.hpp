@@ -1,5 +1,7 @@
 #pragma once
 
+#include "analysis/results/schema.hpp"
+
 #include <cstddef>
 #include <optional>
 #include <span>
@@ -9,14 +11,13 @@
 
 namespace kvreplay {
 
-/// Which of two values of a figure speaks for an item.
-enum class Better { none, smaller, larger };
-
 /// The figures that a table is read for first, laid out on a page: items down, settings across.
 struct Pivot {
-  std::string table, metric, rows;  ///< `rows` is empty where the settings imply it
+  std::string metric,
+      rows;  ///< `metric` is empty where all are laid out as one, `rows` where settings imply it
   std::string title;
-  Better better = Better::none;
+  Better better = Better::neither;
+  FigureScale scale = FigureScale::linear;
   std::vector<std::string> item_keys;           ///< "policy", "semantics", ...
   std::vector<std::vector<std::string>> items;  ///< the values of item_keys, in order of appearance
   std::vector<std::string> settings;            ///< "budget 0.5", in order of appearance
@@ -26,7 +27,7 @@ struct Pivot {
 /// Lays out the figures of the whole model among `figures`, given by their keys
 /// (analysis/results/figures.hpp) under the names `keys`. On the future rows where there are any, else on the
 /// window; agreement with the first reserve. Empty where the table has no such figures.
-std::vector<Pivot> pivots(std::string_view table, std::span<const std::string> keys,
+std::vector<Pivot> pivots(Table table, std::span<const std::string> keys,
                           std::span<const std::vector<std::string>> figures);
 
 /// The items' names on one line each, their keys' values without those that all share; in front of them the

@@ -50,22 +50,21 @@ OverDumps RunningMean::result() const {
   return over;
 }
 
-TableOverDumps::TableOverDumps(const TableFormat& format) : format_(format), keys_(figure_keys(format)) {}
+TableOverDumps::TableOverDumps(Table table) : table_(table), keys_(figure_keys(table)) {}
 
 void TableOverDumps::add(const ResultReader& results) {
-  const std::string file = std::string(format_.name) + ".csv";
-  if (!results.has(file)) return;
+  if (!results.has(table_)) return;
   ++dumps_;
-  each_figure(results, format_, [&](std::span<const std::string> keys, double value) {
-    const std::string name = joined(keys);
+  each_figure_and_median(results, table_, [&](const TableFigure& read) {
+    const std::string name = joined(read.keys);
     const auto [at, is_new] = names_.add(name);
     if (is_new) figures_.emplace_back();
     Figure& figure = figures_[at];
     if (figure.latest == dumps_)
-      throw InputError((results.folder() / file).string(), "every row once", "two of " + name);
+      throw InputError((results.folder() / file_of(table_)).string(), "every row once", "two of " + name);
     figure.latest = dumps_;
     ++figure.dumps;
-    figure.mean.add(value);
+    figure.mean.add(read.value);
   });
 }
 
@@ -83,8 +82,8 @@ std::vector<TableOverDumps::Row> TableOverDumps::rows(std::optional<Level> level
 std::size_t TableOverDumps::write(const std::filesystem::path& folder) const {
   const std::vector<Row> all = rows();
   if (all.empty()) return 0;
-  CsvFile csv(folder / fmt::format("{}_over_dumps.csv", format_.name),
-              fmt::format("{},n,mean,sd,ci_low,ci_high", fmt::join(keys_, ",")));
+  CsvFile csv(folder / fmt::format("{}_over_dumps.csv", name_of(table_)),
+              fmt::format("{},{}", fmt::join(keys_, ","), kMeanColumns));
   for (const auto& [keys, over] : all) {
     for (const std::string& key : keys) csv.add(key);
     csv.add(over.n).add(over.mean).add(over.sd);
@@ -99,8 +98,8 @@ std::string TableOverDumps::report() const {
   std::vector<std::vector<std::string>> keys;
   for (const Row& row : model) keys.push_back(row.keys);
   std::string text;
-  for (const Pivot& pivot : pivots(format_.name, keys_, keys)) {
-    if (pivot.better == Better::none) continue;
+  for (const Pivot& pivot : pivots(table_, keys_, keys)) {
+    if (pivot.better == Better::neither) continue;
     text += fmt::format("{}{}\n", text.empty() ? "" : "\n", pivot.title);
     const auto [heading, names] = item_names(pivot);
     std::vector<std::vector<std::string>> lines{{heading}};

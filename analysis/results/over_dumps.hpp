@@ -35,7 +35,7 @@ class RunningMean {
 /// that is averaged is a figure of one head, one layer or the whole model over the dumps.
 class TableOverDumps {
  public:
-  explicit TableOverDumps(const TableFormat& format);
+  explicit TableOverDumps(Table table);
 
   /// Adds a folder's table, if it has it. Throws InputError where a row is there twice.
   void add(const ResultReader& results);
@@ -52,15 +52,13 @@ class TableOverDumps {
   /// The main figures of the model as text, means +- half an interval; empty where there are none.
   std::string report() const;
 
-  const TableFormat& format() const { return format_; }
-
  private:
   struct Figure {
     RunningMean mean;
     Index dumps = 0;   // that have a row of it
     Index latest = 0;  // the number of the last of them
   };
-  const TableFormat& format_;
+  Table table_;
   std::vector<std::string> keys_;
   Names names_;
   std::vector<Figure> figures_;  // by the names' numbers

@@ -26,7 +26,7 @@ bool same_mean(double a, double b, std::span<const double> values) {
   return std::abs(a - b) <= 1e-12 * size * static_cast<double>(values.size());
 }
 
-std::string file_of(const TableFormat& format) { return fmt::format("{}_over_dumps.csv", format.name); }
+std::string means_file_of(Table table) { return fmt::format("{}_over_dumps.csv", name_of(table)); }
 
 }  // namespace
 
@@ -73,9 +73,9 @@ OverDumpsReader::OverDumpsReader(std::filesystem::path folder) : folder_(std::mo
   }
 }
 
-std::vector<OverDumpsReader::Figure> OverDumpsReader::means(const TableFormat& format,
+std::vector<OverDumpsReader::Figure> OverDumpsReader::means(Table table,
                                                             const std::filesystem::path& path) const {
-  const std::vector<std::string> names = figure_keys(format);
+  const std::vector<std::string> names = figure_keys(table);
   std::vector<Figure> figures;
   CsvReader csv(path);
   std::vector<std::size_t> keys;
@@ -95,7 +95,7 @@ std::vector<OverDumpsReader::Figure> OverDumpsReader::means(const TableFormat& f
     figures.push_back(std::move(figure));
   }
   if (const auto totals = summary_.find("totals"); totals != summary_.end() && totals->is_object()) {
-    const auto count = totals->find(fmt::format("{}_over_dumps_rows", format.name));
+    const auto count = totals->find(fmt::format("{}_over_dumps_rows", name_of(table)));
     if (count != totals->end() && count->is_number_unsigned() && count->get<std::size_t>() != csv.rows())
       throw InputError(path.string(), count->dump() + " rows, as summary.json says",
                        fmt::format("{}", csv.rows()));
@@ -103,20 +103,21 @@ std::vector<OverDumpsReader::Figure> OverDumpsReader::means(const TableFormat& f
   return figures;
 }
 
-std::vector<OverDumpsReader::Figure> OverDumpsReader::model_figures(const TableFormat& format) const {
-  const std::filesystem::path path = folder_ / file_of(format);
+std::vector<OverDumpsReader::Figure> OverDumpsReader::model_figures(Table table) const {
+  const std::filesystem::path path = folder_ / means_file_of(table);
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return {};
-  std::vector<Figure> figures = means(format, path);
+  std::vector<Figure> figures = means(table, path);
   Names places;
   for (const Figure& figure : figures)
     if (!places.add(joined(figure.keys)).second)
       throw InputError(path.string(), "every row once", "two of " + joined(figure.keys));
   for (std::size_t i = 0; i < dumps_.size(); ++i) {
-    if (!dumps_[i].has(fmt::format("{}.csv", format.name))) continue;
-    each_figure(dumps_[i], format, [&](std::span<const std::string> keys, double value) {
-      if (level_of(keys) != Level::model) return;
-      if (const auto at = places.find(joined(keys.subspan(kPlace)))) figures[*at].dumps[i] = value;
+    if (!dumps_[i].has(table)) continue;
+    each_figure_and_median(dumps_[i], table, [&](const TableFigure& figure) {
+      if (figure.level() != Level::model) return;
+      if (const auto at = places.find(joined(figure.keys.subspan(kPlace))))
+        figures[*at].dumps[i] = figure.value;
     });
   }
   for (const Figure& figure : figures) {

@@ -36,10 +36,10 @@ class OverDumpsReader {
   };
   /// The figures of the model in `<table>_over_dumps.csv`, with what they are the means of from the dumps'
   /// own tables; none where the folder has no such file. Throws where the two do not go together.
-  std::vector<Figure> model_figures(const TableFormat& format) const;
+  std::vector<Figure> model_figures(Table table) const;
 
  private:
-  std::vector<Figure> means(const TableFormat& format, const std::filesystem::path& path) const;
+  std::vector<Figure> means(Table table, const std::filesystem::path& path) const;
 
   std::filesystem::path folder_;
   nlohmann::ordered_json summary_;

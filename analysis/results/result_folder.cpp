@@ -1,5 +1,6 @@
 #include "analysis/results/result_folder.hpp"
 
+#include "analysis/results/schema.hpp"
 #include "analysis/run/settings_difference.hpp"
 #include "data/atomic_file.hpp"
 #include "data/error.hpp"
@@ -47,11 +48,11 @@ std::optional<Json> our_json(const fs::path& path) {
 
 /// Whether a name at the top of a result folder is one that this program writes.
 bool is_ours(const std::string& name) {
-  static const std::vector<std::string> names = {
-      "run.json",    "heads.csv",    "agreement.csv",     "evictions.csv", "decode.csv",
-      "budgets.csv", "channels.csv", "diff.csv",          "maps",          "curves",
-      "decode",      "figures",      "budget_curves.npy", "summary.json",  "report"};
+  static const std::vector<std::string> names = {"run.json", "summary.json",      "maps",  "curves", "decode",
+                                                 "figures",  "budget_curves.npy", "report"};
   if (std::find(names.begin(), names.end(), name) != names.end()) return true;
+  for (const Table table : kTables.all())
+    if (name == file_of(table)) return true;
   if (name == "dumps.csv" || name.ends_with("_over_dumps.csv")) return true;
   constexpr std::string_view layer = "layer_";
   return name.starts_with(layer) && name.size() >= layer.size() + 2 &&

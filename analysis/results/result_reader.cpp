@@ -18,12 +18,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uintmax_t kMostJson = std::uintmax_t{1} << 28;
-constexpr std::string_view kCsv = ".csv";
-
-/// The format of the file `name`; null where it is none of the format's tables.
-const TableFormat* format_of(std::string_view name) {
-  return name.ends_with(kCsv) ? table_format(name.substr(0, name.size() - kCsv.size())) : nullptr;
-}
 
 Index size_field(const nlohmann::json& object, const char* key, Index least, const std::string& where) {
   constexpr Index kMost = Index{1} << 40;
@@ -148,41 +142,26 @@ bool ResultReader::has(const fs::path& name) const {
   return fs::is_regular_file(folder_ / name, ignored);
 }
 
-std::vector<std::string> ResultReader::table_names() const {
-  std::vector<std::string> names;
-  for (const TableFormat& format : table_formats())
-    if (std::string name(format.name); has(name + std::string(kCsv))) names.push_back(std::move(name));
-  return names;
+std::vector<Table> ResultReader::tables() const {
+  std::vector<Table> there;
+  for (const Table table : kTables.all())
+    if (has(table)) there.push_back(table);
+  return there;
 }
 
-CsvReader ResultReader::open_table(const std::string& name) const {
-  CsvReader reader(folder_ / name);
-  if (const TableFormat* format = format_of(name)) {
-    for (const std::string_view columns : {format->keys, format->derived, format->values})
-      for (const std::string& column : split_list(columns)) reader.need(column);
-  }
+CsvReader ResultReader::open_table(Table table) const {
+  CsvReader reader(folder_ / file_of(table));
+  for (const std::string& column : split_list(facts_of(table).columns)) reader.need(column);
   return reader;
 }
 
-void ResultReader::check_rows(const std::string& name, std::size_t rows) const {
-  const TableFormat* format = format_of(name);
-  if (format == nullptr || format->count.empty()) return;
+void ResultReader::check_rows(Table table, std::size_t rows) const {
   const auto totals = summary_.find("totals");
-  if (totals == summary_.end() || !totals->is_object()) return;
-  const auto count = totals->find(std::string(format->count));
+  if (facts_of(table).count.empty() || totals == summary_.end() || !totals->is_object()) return;
+  const auto count = totals->find(std::string(facts_of(table).count));
   if (count == totals->end() || !count->is_number_unsigned() || count->get<std::size_t>() == rows) return;
-  throw InputError((folder_ / name).string(), count->dump() + " rows, as summary.json says",
+  throw InputError((folder_ / file_of(table)).string(), count->dump() + " rows, as summary.json says",
                    fmt::format("{}", rows));
-}
-
-ResultTable ResultReader::table(const std::string& name) const {
-  ResultTable table;
-  CsvReader reader = open_table(name);
-  table.columns = reader.columns();
-  std::vector<std::string> row;
-  while (reader.next(row)) table.rows.push_back(row);
-  check_rows(name, reader.rows());
-  return table;
 }
 
 std::vector<std::string> ResultReader::map_names() const {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "analysis/results/csv_reader.hpp"
-#include "analysis/results/result_table.hpp"
+#include "analysis/results/schema.hpp"
 #include "data/dump.hpp"
 #include "sim/head_group.hpp"
 
@@ -36,18 +36,17 @@ class ResultReader {
   const std::vector<Index>& layers() const { return layers_; }
 
   bool has(const std::filesystem::path& name) const;
-  /// The format's tables that are there, without ".csv", in the format's order.
-  std::vector<std::string> table_names() const;
-  /// "agreement.csv" and its like. The columns of the format's tables must be there, and as many rows as the
-  /// summary counts.
-  ResultTable table(const std::string& name) const;
-  /// The same row by row, for tables that need not be kept: `visit(reader, row)`.
+  bool has(Table table) const { return has(file_of(table)); }
+  /// Those that are there, in the format's order.
+  std::vector<Table> tables() const;
+  /// A table row by row: `visit(reader, row)`. Its columns must be there, and as many rows as the summary
+  /// counts. What the rows say is read by each_figure() (analysis/results/figures.hpp).
   template <class Visit>
-  void each_row(const std::string& name, const Visit& visit) const {
-    CsvReader reader = open_table(name);
+  void each_row(Table table, const Visit& visit) const {
+    CsvReader reader = open_table(table);
     std::vector<std::string> row;
     while (reader.next(row)) visit(reader, row);
-    check_rows(name, reader.rows());
+    check_rows(table, reader.rows());
   }
   /// The names of maps/, without ".npy", sorted.
   std::vector<std::string> map_names() const;
@@ -63,8 +62,8 @@ class ResultReader {
   Array array(const std::filesystem::path& name) const;
 
  private:
-  CsvReader open_table(const std::string& name) const;
-  void check_rows(const std::string& name, std::size_t rows) const;
+  CsvReader open_table(Table table) const;
+  void check_rows(Table table, std::size_t rows) const;
 
   std::filesystem::path folder_;
   nlohmann::ordered_json summary_;

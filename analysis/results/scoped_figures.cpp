@@ -7,10 +7,6 @@
 
 namespace kvreplay {
 
-std::string_view name_of(RowSet rows) {
-  return rows == RowSet::window ? "window" : rows == RowSet::future ? "future" : "";
-}
-
 double relative_error(double change_sq, double full_sq) {
   if (change_sq == 0) return 0;
   return full_sq > 0 ? change_sq / full_sq : std::numeric_limits<double>::quiet_NaN();
@@ -57,15 +53,9 @@ std::optional<double> ScopedFigures::common(Scope scope, Index column) const {
   return values[0];
 }
 
-void ScopedFigures::add_to(CsvFile& csv, Scope scope) const {
-  if (scope.layer)
-    csv.add(figures_.layers[static_cast<std::size_t>(*scope.layer)]);
-  else
-    csv.add(std::string_view());
-  if (scope.head)
-    csv.add(*scope.head);
-  else
-    csv.add(std::string_view());
+std::optional<Index> ScopedFigures::layer_of(Scope scope) const {
+  if (!scope.layer) return std::nullopt;
+  return figures_.layers[static_cast<std::size_t>(*scope.layer)];
 }
 
 }  // namespace kvreplay

@@ -1,24 +1,22 @@
 #pragma once
 
-#include "analysis/results/csv.hpp"
+#include "analysis/results/figure_facts.hpp"
 #include "analysis/run/stage.hpp"
 #include "sim/tokens/token_metrics.hpp"
 
 #include <optional>
-#include <string_view>
 #include <vector>
 
 namespace kvreplay {
-
-/// The rows that a figure is taken on.
-enum class RowSet { window, future, none };
-std::string_view name_of(RowSet rows);
 
 /// What a figure is of: one KV head, a layer (head empty) or the whole model (both empty). `layer` counts the
 /// layers of the run.
 struct Scope {
   std::optional<Index> layer, head;
 };
+constexpr Level level_of(Scope scope) {
+  return scope.head ? Level::head : scope.layer ? Level::layer : Level::model;
+}
 
 /// change_sq / full_sq: 0 where nothing changes, nan where something does and the outputs are all 0.
 double relative_error(double change_sq, double full_sq);
@@ -36,8 +34,8 @@ class ScopedFigures {
   double mean(Scope scope, Index column) const;
   /// The value that all heads in scope share; empty where they differ.
   std::optional<double> common(Scope scope, Index column) const;
-  /// Adds the fields layer and kv_head.
-  void add_to(CsvFile& csv, Scope scope) const;
+  /// The dump's number of the layer in scope; empty for the whole model.
+  std::optional<Index> layer_of(Scope scope) const;
 
  private:
   /// The rows of the figures.

@@ -10,16 +10,10 @@ namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-constexpr std::array<std::string_view, kFigures> kFigureNames = {
-    "rel_l1",     "spearman", "recall@40", "recall@1%", "recall@5%", "recall@10%",
-    "recall@20%", "mass@40",  "mass@1%",   "mass@5%",   "mass@10%",  "mass@20%"};
-
-constexpr std::size_t kFirstRecall = static_cast<std::size_t>(Figure::recall_40);
-constexpr std::size_t kFirstMass = static_cast<std::size_t>(Figure::mass_40);
+constexpr std::size_t kFirstRecall = static_cast<std::size_t>(AgreementFigure::recall_40);
+constexpr std::size_t kFirstMass = static_cast<std::size_t>(AgreementFigure::mass_40);
 
 }  // namespace
-
-std::string_view name_of(Figure figure) { return kFigureNames[static_cast<std::size_t>(figure)]; }
 
 std::array<std::optional<std::size_t>, kCuts> agreement_cuts(std::size_t n) {
   std::array<std::optional<std::size_t>, kCuts> cuts;
@@ -30,9 +24,9 @@ std::array<std::optional<std::size_t>, kCuts> agreement_cuts(std::size_t n) {
   return cuts;
 }
 
-bool figure_applies(Figure figure, std::size_t n, bool same_unit) {
+bool figure_applies(AgreementFigure figure, std::size_t n, bool same_unit) {
   const auto f = static_cast<std::size_t>(figure);
-  if (figure == Figure::rel_l1) return same_unit;
+  if (figure == AgreementFigure::rel_l1) return same_unit;
   if (f < kFirstRecall) return true;
   return agreement_cuts(n)[(f - kFirstRecall) % kCuts].has_value();
 }
@@ -78,7 +72,7 @@ Agreement agreement(const Ranking& score, const Ranking& reference, bool same_un
     double difference = 0;
     for (std::size_t p = 0; p < n; ++p) difference += std::abs(s[p] - e[p]);
     if (reference.total() > 0)
-      result.values[static_cast<std::size_t>(Figure::rel_l1)] = difference / reference.total();
+      result.values[static_cast<std::size_t>(AgreementFigure::rel_l1)] = difference / reference.total();
   }
 
   // Integers throughout, so the covariance is exact: equal orders give exactly 1.
@@ -92,7 +86,7 @@ Agreement agreement(const Ranking& score, const Ranking& reference, bool same_un
     const double rho = score.rank_variance() == reference.rank_variance()
                            ? static_cast<double>(covariance) / static_cast<double>(score.rank_variance())
                            : static_cast<double>(covariance) / scale;
-    result.values[static_cast<std::size_t>(Figure::spearman)] = rho;
+    result.values[static_cast<std::size_t>(AgreementFigure::spearman)] = rho;
   }
 
   // A token is in both top-k sets once k exceeds its place in both orders; one pass down the score's order

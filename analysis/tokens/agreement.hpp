@@ -1,38 +1,15 @@
 #pragma once
 
+#include "analysis/results/schema.hpp"
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string_view>
 #include <vector>
 
 namespace kvreplay {
-
-/// The figures that say how well a score s follows a reference e over n compared candidates, in the order of
-/// export.
-///   rel_l1    sum |s - e| / sum e, only where both have one unit
-///   spearman  rank correlation, mid-ranks on ties
-///   recall@k  |top-k(s) and top-k(e)| / k; ties rank the lower position first
-///   mass@k    the share of sum e that top-k(s) holds
-enum class Figure {
-  rel_l1,
-  spearman,
-  recall_40,
-  recall_1pc,
-  recall_5pc,
-  recall_10pc,
-  recall_20pc,
-  mass_40,
-  mass_1pc,
-  mass_5pc,
-  mass_10pc,
-  mass_20pc
-};
-inline constexpr std::size_t kFigures = 12;
-/// "rel_l1", "spearman", "recall@40", "recall@1%", ...
-std::string_view name_of(Figure figure);
 
 /// The k of the five cuts among n candidates: 40 and 1, 5, 10, 20 % (max(1, round(x n / 100))); nothing where
 /// k > n.
@@ -41,7 +18,7 @@ std::array<std::optional<std::size_t>, kCuts> agreement_cuts(std::size_t n);
 
 /// Whether a figure is there at all among n candidates: not where its k exceeds n, and rel_l1 only between
 /// equal units.
-bool figure_applies(Figure figure, std::size_t n, bool same_unit);
+bool figure_applies(AgreementFigure figure, std::size_t n, bool same_unit);
 
 /// One metric over the compared candidates, ranked once for any number of pairs. Refers to `values`, which
 /// must outlive it.
@@ -72,8 +49,8 @@ class Ranking {
 /// One value a figure; those that do not apply are nan and are not exported, those that are undefined (no
 /// variance, no mass) are nan and are.
 struct Agreement {
-  std::array<double, kFigures> values;
-  double operator[](Figure f) const { return values[static_cast<std::size_t>(f)]; }
+  std::array<double, kAgreementFigures.size()> values;
+  double operator[](AgreementFigure f) const { return values[static_cast<std::size_t>(f)]; }
 };
 
 /// Both rankings are over the same candidates. O(n) a pair.

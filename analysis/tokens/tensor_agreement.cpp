@@ -23,7 +23,7 @@ TensorAgreement tensor_agreement(const Backend& tensor, const HeadGroup<float>& 
     const auto values = [](const Matrix<double>& m) {
       return std::span<const double>(m.data(), static_cast<std::size_t>(m.size()));
     };
-    const double rank = agreement(values(a), values(b), false)[Figure::spearman];
+    const double rank = agreement(values(a), values(b), false)[AgreementFigure::spearman];
     if (!std::isnan(rank)) worst.spearman = std::min(worst.spearman, rank);
   }
   return worst;

@@ -1,7 +1,7 @@
 #include "analysis/tokens/token_stage.hpp"
 
 #include "analysis/options/nearest_name.hpp"
-#include "analysis/results/csv.hpp"
+#include "analysis/results/table_writer.hpp"
 #include "analysis/tokens/tensor_agreement.hpp"
 #include "analysis/tokens/token_table.hpp"
 #include "data/error.hpp"
@@ -83,16 +83,17 @@ Json TokenStage::options() const {
 }
 
 std::size_t TokenStage::figures_per_head() const {
-  return metrics_.size() + pairs_.size() * options_.reserve.size() * kFigures +
+  return metrics_.size() + pairs_.size() * options_.reserve.size() * kAgreementFigures.size() +
          (precision_ == Precision::tensor ? kTensorFigures : 0);
 }
 
-Index TokenStage::column(std::size_t pair, std::size_t reserve, Figure figure) const {
-  return static_cast<Index>(metrics_.size() + (pair * options_.reserve.size() + reserve) * kFigures +
+Index TokenStage::column(std::size_t pair, std::size_t reserve, AgreementFigure figure) const {
+  return static_cast<Index>(metrics_.size() +
+                            (pair * options_.reserve.size() + reserve) * kAgreementFigures.size() +
                             static_cast<std::size_t>(figure));
 }
 
-bool TokenStage::applies(const TokenPair& pair, std::size_t reserve, Figure figure) const {
+bool TokenStage::applies(const TokenPair& pair, std::size_t reserve, AgreementFigure figure) const {
   return figure_applies(figure, static_cast<std::size_t>(shape_.l - options_.reserve[reserve]),
                         pair.same_unit());
 }
@@ -147,7 +148,7 @@ void TokenStage::keep(TokenMetrics metrics, Index kv_head, Workers& workers, std
     const auto agreements = token_agreements(metrics, pairs_, shape_.l - options_.reserve[r], workers);
     for (std::size_t pair = 0; pair < pairs_.size(); ++pair)
       std::copy(agreements[pair].values.begin(), agreements[pair].values.end(),
-                figures.begin() + column(pair, r, Figure::rel_l1));
+                figures.begin() + column(pair, r, AgreementFigure::rel_l1));
   }
 }
 
@@ -195,59 +196,52 @@ void TokenStage::load_head(Index kv_head, ByteReader& in) {
 }
 
 void TokenStage::write_heads(const ResultFolder& folder, const HeadFigures& figures) const {
-  std::string header = "layer,kv_head";
-  for (const TokenMetric m : metrics_) header += fmt::format(",{}", name_of(m));
-  CsvFile csv(folder.path() / "heads.csv", header);
+  std::vector<std::string> names;
+  for (const TokenMetric m : metrics_) names.emplace_back(name_of(m));
+  TableWriter csv(folder.path(), Table::heads, names);
   for (Index row = 0; row < figures.values.rows(); ++row) {
-    csv.add(figures.layers[static_cast<std::size_t>(row / figures.n_kv)]).add(row % figures.n_kv);
-    for (std::size_t m = 0; m < metrics_.size(); ++m) csv.add(figures.values(row, static_cast<Index>(m)));
+    csv.at(figures.layers[static_cast<std::size_t>(row / figures.n_kv)], row % figures.n_kv);
+    for (std::size_t m = 0; m < names.size(); ++m)
+      csv.set(names[m], figures.values(row, static_cast<Index>(m)));
     csv.end_row();
   }
   csv.finish();
 }
 
 std::size_t TokenStage::write_agreement(const ResultFolder& folder, const HeadFigures& figures) const {
-  CsvFile csv(folder.path() / "agreement.csv", "layer,kv_head,score,reference,rows,reserve,metric,value");
+  TableWriter csv(folder.path(), Table::agreement);
   for (Index row = 0; row < figures.values.rows(); ++row) {
+    csv.at(figures.layers[static_cast<std::size_t>(row / figures.n_kv)], row % figures.n_kv);
     for (std::size_t pair = 0; pair < pairs_.size(); ++pair) {
+      csv.set("score", name_of(pairs_[pair].score)).set("reference", name_of(pairs_[pair].reference));
+      csv.set("rows", pairs_[pair].rows());
       for (std::size_t r = 0; r < options_.reserve.size(); ++r) {
-        for (std::size_t f = 0; f < kFigures; ++f) {
-          const auto figure = static_cast<Figure>(f);
-          if (!applies(pairs_[pair], r, figure)) continue;
-          csv.add(figures.layers[static_cast<std::size_t>(row / figures.n_kv)]).add(row % figures.n_kv);
-          csv.add(name_of(pairs_[pair].score)).add(name_of(pairs_[pair].reference)).add(pairs_[pair].rows());
-          csv.add(options_.reserve[r]).add(name_of(figure));
-          csv.add(figures.values(row, column(pair, r, figure)));
-          csv.end_row();
-        }
+        csv.set("reserve", options_.reserve[r]);
+        for (const AgreementFigure figure : kAgreementFigures.all())
+          if (applies(pairs_[pair], r, figure)) csv.add(figure, figures.values(row, column(pair, r, figure)));
       }
     }
   }
-  csv.finish();
-  return csv.rows();
+  return csv.finish();
 }
 
 void TokenStage::write_maps(const ResultFolder& folder, const HeadFigures& figures) const {
-  const std::size_t shape[] = {figures.layers.size(), static_cast<std::size_t>(figures.n_kv)};
-  const auto write = [&](const std::string& name, Index from) {
+  const auto write = [&](const MapName& name, Index from) {
     const Vector<double> map = figures.values.col(from);
-    write_npy(folder.path() / "maps" / (name + ".npy"), shape,
-              std::span<const double>(map.data(), static_cast<std::size_t>(map.size())));
+    write_map(folder.path(), name, figures, {map.data(), static_cast<std::size_t>(map.size())});
   };
   for (std::size_t m = 0; m < metrics_.size(); ++m)
-    write(std::string(name_of(metrics_[m])), static_cast<Index>(m));
-  for (std::size_t pair = 0; pair < pairs_.size(); ++pair) {
-    for (std::size_t r = 0; r < options_.reserve.size(); ++r) {
-      const std::string suffix = r == 0 ? "" : fmt::format("~reserve{}", options_.reserve[r]);
-      for (std::size_t f = 0; f < kFigures; ++f) {
-        const auto figure = static_cast<Figure>(f);
+    write({.table = Table::heads, .figure = std::string(name_of(metrics_[m]))}, static_cast<Index>(m));
+  for (std::size_t pair = 0; pair < pairs_.size(); ++pair)
+    for (std::size_t r = 0; r < options_.reserve.size(); ++r)
+      for (const AgreementFigure figure : kAgreementFigures.all())
         if (applies(pairs_[pair], r, figure))
-          write(fmt::format("{}~{}~{}{}", name_of(pairs_[pair].score), name_of(pairs_[pair].reference),
-                            name_of(figure), suffix),
+          write({.table = Table::agreement,
+                 .figure = std::string(name_of(figure)),
+                 .item = std::string(name_of(pairs_[pair].score)),
+                 .against = std::string(name_of(pairs_[pair].reference)),
+                 .reserve = r == 0 ? std::nullopt : std::optional(options_.reserve[r])},
                 column(pair, r, figure));
-      }
-    }
-  }
 }
 
 Json TokenStage::write_tables(const ResultFolder& folder, const HeadFigures& figures) {
@@ -280,8 +274,9 @@ std::string TokenStage::report(const HeadFigures& figures) const {
     head.kv_head = row % figures.n_kv;
     head.agreements.resize(pairs_.size());
     for (std::size_t pair = 0; pair < pairs_.size(); ++pair)
-      for (std::size_t f = 0; f < kFigures; ++f)
-        head.agreements[pair].values[f] = figures.values(row, column(pair, 0, static_cast<Figure>(f)));
+      for (const AgreementFigure figure : kAgreementFigures.all())
+        head.agreements[pair].values[static_cast<std::size_t>(figure)] =
+            figures.values(row, column(pair, 0, figure));
     table.heads.push_back(std::move(head));
   }
   std::string text = compact_text(table);

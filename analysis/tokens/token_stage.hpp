@@ -50,8 +50,8 @@ class TokenStage final : public Stage {
   std::optional<TensorAgreement> worst_tensor_agreement(const HeadFigures& figures) const;
   void choose_metrics(const Dump& dump, const std::vector<std::string>& names);
   /// Column of a pair's figure among a head's figures.
-  Index column(std::size_t pair, std::size_t reserve, Figure figure) const;
-  bool applies(const TokenPair& pair, std::size_t reserve, Figure figure) const;
+  Index column(std::size_t pair, std::size_t reserve, AgreementFigure figure) const;
+  bool applies(const TokenPair& pair, std::size_t reserve, AgreementFigure figure) const;
   void write_heads(const ResultFolder& folder, const HeadFigures& figures) const;
   /// Returns the number of rows.
   std::size_t write_agreement(const ResultFolder& folder, const HeadFigures& figures) const;

@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kWorstShown = 3;
 
 double spearman(const AgreementTable& table, std::size_t pair, std::size_t head) {
-  return table.heads[head].agreements[pair][Figure::spearman];
+  return table.heads[head].agreements[pair][AgreementFigure::spearman];
 }
 
 /// Fixed decimals in a column of `width`; "-" where there is no figure. Relative errors may be huge or tiny.
@@ -73,8 +73,8 @@ std::string compact_block(const AgreementTable& table, const std::vector<TokenMe
       }
       any = true;
       const auto worst = worst_heads(table, *pair);
-      line += share_cell(median_over_heads(table, *pair, Figure::spearman), 6);
-      line += share_cell(median_over_heads(table, *pair, Figure::recall_10pc), 7);
+      line += share_cell(median_over_heads(table, *pair, AgreementFigure::spearman), 6);
+      line += share_cell(median_over_heads(table, *pair, AgreementFigure::recall_10pc), 7);
       line += worst.empty() ? fmt::format("{:>7}{:7}", "-", "")
                             : fmt::format("{} {:<6}", share_cell(spearman(table, *pair, worst[0]), 7),
                                           head_name(table.heads[worst[0]]));
@@ -86,7 +86,7 @@ std::string compact_block(const AgreementTable& table, const std::vector<TokenMe
 
 }  // namespace
 
-double median_over_heads(const AgreementTable& table, std::size_t pair, Figure figure) {
+double median_over_heads(const AgreementTable& table, std::size_t pair, AgreementFigure figure) {
   std::vector<double> values;
   for (const auto& head : table.heads)
     if (const double value = head.agreements[pair][figure]; !std::isnan(value)) values.push_back(value);
@@ -137,10 +137,10 @@ std::string full_text(const AgreementTable& table) {
     for (std::size_t pair = 0; pair < table.pairs.size(); ++pair) {
       if (table.pairs[pair].reference != reference) continue;
       text += fmt::format("  {:<19}{}{}{}{}  ", name_of(table.pairs[pair].score),
-                          cell(median_over_heads(table, pair, Figure::rel_l1), 10),
-                          share_cell(median_over_heads(table, pair, Figure::spearman), 10),
-                          share_cell(median_over_heads(table, pair, Figure::recall_10pc), 12),
-                          cell(median_over_heads(table, pair, Figure::mass_10pc), 10));
+                          cell(median_over_heads(table, pair, AgreementFigure::rel_l1), 10),
+                          share_cell(median_over_heads(table, pair, AgreementFigure::spearman), 10),
+                          share_cell(median_over_heads(table, pair, AgreementFigure::recall_10pc), 12),
+                          cell(median_over_heads(table, pair, AgreementFigure::mass_10pc), 10));
       const auto worst = worst_heads(table, pair);
       for (std::size_t w = 0; w < std::min(kWorstShown, worst.size()); ++w)
         text += fmt::format("{} ({})", share_cell(spearman(table, pair, worst[w]), 7),
@@ -157,10 +157,8 @@ Json full_json(const AgreementTable& table) {
     Json row = {{"score", name_of(table.pairs[pair].score)},
                 {"reference", name_of(table.pairs[pair].reference)},
                 {"rows", table.pairs[pair].rows()}};
-    for (std::size_t f = 0; f < kFigures; ++f) {
-      const auto figure = static_cast<Figure>(f);
+    for (const AgreementFigure figure : kAgreementFigures.all())
       row[std::string(name_of(figure))] = median_over_heads(table, pair, figure);  // nan is written as null
-    }
     row["worst_heads"] = Json::array();
     const auto worst = worst_heads(table, pair);
     for (std::size_t w = 0; w < std::min(kWorstShown, worst.size()); ++w) {

@@ -20,7 +20,7 @@ struct AgreementTable {
 };
 
 /// The median over the heads where the figure is defined; nan where it is in none.
-double median_over_heads(const AgreementTable& table, std::size_t pair, Figure figure);
+double median_over_heads(const AgreementTable& table, std::size_t pair, AgreementFigure figure);
 
 /// Heads (indices into table.heads) by Spearman's rho of a pair, the lowest first, those without one left
 /// out.

@@ -148,7 +148,7 @@ class ReplayCheck {
   std::vector<std::string> failures_;
 };
 
-Check check_of(const std::string& name, const std::string& covered, const Comparison& comparison) {
+Check check_of(const std::string& name, const std::string& covered, const ValueDistance& comparison) {
   const Tolerance& t = comparison.tolerance();
   Check check{.name = name, .covered = covered, .worst = {}, .skipped = false, .failures = {}, .figures = {}};
   check.worst =
@@ -211,9 +211,9 @@ std::vector<Index> sampled_tokens(Index l, Index count, const std::vector<Index>
   return {chosen.begin(), chosen.end()};
 }
 
-void Comparison::add(Index layer, Index kv_head, TokenMetric metric, const std::vector<Index>& tokens,
-                     const std::vector<double>& values, const std::vector<double>& reference,
-                     double rounding) {
+void ValueDistance::add(Index layer, Index kv_head, TokenMetric metric, const std::vector<Index>& tokens,
+                        const std::vector<double>& values, const std::vector<double>& reference,
+                        double rounding) {
   const double tiny = std::max(tolerance_.tiny, rounding);
   double largest = 0;
   for (const double r : reference) largest = std::max(largest, std::abs(r));
@@ -287,7 +287,7 @@ VerifyResult verify(const Dump& dump, const VerifyOptions& options, Workers& wor
 
   VerifyResult result;
   result.table.pairs = token_pairs(token_options.metrics);
-  Comparison closed(kClosedFormTolerance), fast(kFloat32Tolerance);
+  ValueDistance closed(kClosedFormTolerance), fast(kFloat32Tolerance);
   ReplayCheck replay(dump, workers);
   KeptSetCheck kept_sets(dump, options.window, *options.backend, workers);
   ChannelCheck channels(dump, options.window, *options.backend, workers);

@@ -38,9 +38,9 @@ inline constexpr Tolerance kClosedFormTolerance = {1e-9, 1e-6, 1e-12, 1e-290};
 inline constexpr Tolerance kFloat32Tolerance = {1e-4, 1e-3, 1e-6, 1e-30};
 
 /// How far one set of values is from another, over all heads.
-class Comparison {
+class ValueDistance {
  public:
-  explicit Comparison(Tolerance tolerance) : tolerance_(tolerance) {}
+  explicit ValueDistance(Tolerance tolerance) : tolerance_(tolerance) {}
 
   /// One head's values of a metric at the positions `tokens`. Two numbers of at most `rounding` are both 0.
   void add(Index layer, Index kv_head, TokenMetric metric, const std::vector<Index>& tokens,

@@ -49,10 +49,11 @@ double spearman_by_counting(const std::vector<double>& s, const std::vector<doub
 TEST_CASE("a metric agrees fully with itself", "[agreement]") {
   const auto e = random_values(500, 1);
   const Agreement a = agreement(e, e, true);
-  CHECK(a[Figure::rel_l1] == 0.0);
-  CHECK(a[Figure::spearman] == 1.0);
-  for (const Figure f :
-       {Figure::recall_40, Figure::recall_1pc, Figure::recall_5pc, Figure::recall_10pc, Figure::recall_20pc})
+  CHECK(a[AgreementFigure::rel_l1] == 0.0);
+  CHECK(a[AgreementFigure::spearman] == 1.0);
+  for (const AgreementFigure f :
+       {AgreementFigure::recall_40, AgreementFigure::recall_1pc, AgreementFigure::recall_5pc,
+        AgreementFigure::recall_10pc, AgreementFigure::recall_20pc})
     CHECK(a[f] == 1.0);
 }
 
@@ -61,7 +62,7 @@ TEST_CASE("any rising function of a score leaves ranks and sets as they are", "[
   std::vector<double> squashed(s.size());
   std::transform(s.begin(), s.end(), squashed.begin(), [](double x) { return std::log(x) * 3 - 7; });
   const Agreement a = agreement(s, e, false), b = agreement(squashed, e, false);
-  for (std::size_t f = 1; f < kFigures; ++f) CHECK(a.values[f] == b.values[f]);
+  for (std::size_t f = 1; f < kAgreementFigures.size(); ++f) CHECK(a.values[f] == b.values[f]);
 }
 
 TEST_CASE("the reverse order has a Spearman of -1 and an empty overlap", "[agreement]") {
@@ -69,19 +70,20 @@ TEST_CASE("the reverse order has a Spearman of -1 and an empty overlap", "[agree
   std::vector<double> reversed(e.size());
   std::transform(e.begin(), e.end(), reversed.begin(), [](double x) { return -x; });
   const Agreement a = agreement(reversed, e, false);
-  CHECK(a[Figure::spearman] == -1.0);
-  CHECK(a[Figure::recall_20pc] == 0.0);
+  CHECK(a[AgreementFigure::spearman] == -1.0);
+  CHECK(a[AgreementFigure::recall_20pc] == 0.0);
 }
 
 TEST_CASE("mass grows with k and is never more than the best", "[agreement]") {
   const auto e = random_values(1000, 5), s = random_values(1000, 6);
   const Agreement a = agreement(s, e, false), best = agreement(e, e, false);
-  CHECK(a[Figure::mass_1pc] <= a[Figure::mass_40]);
-  CHECK(a[Figure::mass_40] <= a[Figure::mass_5pc]);
-  CHECK(a[Figure::mass_5pc] <= a[Figure::mass_10pc]);
-  CHECK(a[Figure::mass_10pc] <= a[Figure::mass_20pc]);
-  for (const Figure f :
-       {Figure::mass_40, Figure::mass_1pc, Figure::mass_5pc, Figure::mass_10pc, Figure::mass_20pc})
+  CHECK(a[AgreementFigure::mass_1pc] <= a[AgreementFigure::mass_40]);
+  CHECK(a[AgreementFigure::mass_40] <= a[AgreementFigure::mass_5pc]);
+  CHECK(a[AgreementFigure::mass_5pc] <= a[AgreementFigure::mass_10pc]);
+  CHECK(a[AgreementFigure::mass_10pc] <= a[AgreementFigure::mass_20pc]);
+  for (const AgreementFigure f :
+       {AgreementFigure::mass_40, AgreementFigure::mass_1pc, AgreementFigure::mass_5pc,
+        AgreementFigure::mass_10pc, AgreementFigure::mass_20pc})
     CHECK(a[f] <= best[f]);
 }
 
@@ -90,7 +92,8 @@ TEST_CASE("Spearman follows its definition, ties included", "[agreement]") {
     auto s = random_values(97, 10 + seed), e = random_values(97, 20 + seed);
     for (double& x : s) x = std::floor(x * 8);  // many ties
     for (double& x : e) x = std::floor(x * 20);
-    CHECK(agreement(s, e, false)[Figure::spearman] == Approx(spearman_by_counting(s, e)).epsilon(1e-12));
+    CHECK(agreement(s, e, false)[AgreementFigure::spearman] ==
+          Approx(spearman_by_counting(s, e)).epsilon(1e-12));
   }
 }
 
@@ -98,20 +101,20 @@ TEST_CASE("five candidates by hand", "[agreement]") {
   const std::vector<double> s = {5, 1, 4, 2, 3}, e = {4, 0, 5, 1, 2};
   const Agreement a = agreement(s, e, true);
   // |s - e| = 1 + 1 + 1 + 1 + 1, sum e = 12
-  CHECK(a[Figure::rel_l1] == Approx(5.0 / 12).epsilon(1e-15));
+  CHECK(a[AgreementFigure::rel_l1] == Approx(5.0 / 12).epsilon(1e-15));
   // ranks 5 1 4 2 3 and 4 1 5 2 3: rho = 1 - 6 * 2 / (5 * 24)
-  CHECK(a[Figure::spearman] == Approx(0.9).epsilon(1e-15));
+  CHECK(a[AgreementFigure::spearman] == Approx(0.9).epsilon(1e-15));
   // every percentage is one token, as 20 % of 5 is; the largest are positions 0 and 2
-  CHECK(a[Figure::recall_20pc] == 0.0);
-  CHECK(a[Figure::mass_20pc] == Approx(4.0 / 12).epsilon(1e-15));
-  CHECK(a[Figure::mass_1pc] == Approx(4.0 / 12).epsilon(1e-15));
-  CHECK(std::isnan(a[Figure::recall_40]));
+  CHECK(a[AgreementFigure::recall_20pc] == 0.0);
+  CHECK(a[AgreementFigure::mass_20pc] == Approx(4.0 / 12).epsilon(1e-15));
+  CHECK(a[AgreementFigure::mass_1pc] == Approx(4.0 / 12).epsilon(1e-15));
+  CHECK(std::isnan(a[AgreementFigure::recall_40]));
 }
 
 TEST_CASE("mid-ranks by hand", "[agreement]") {
   // ranks of s: 1.5 1.5 3 4; of e: 1 2 3 4. Centred: -1 -1 .5 1.5 and -1.5 -.5 .5 1.5: 4.5 / sqrt(4.5 * 5)
   const std::vector<double> s = {1, 1, 2, 3}, e = {1, 2, 3, 4};
-  CHECK(agreement(s, e, false)[Figure::spearman] == Approx(4.5 / std::sqrt(22.5)).epsilon(1e-15));
+  CHECK(agreement(s, e, false)[AgreementFigure::spearman] == Approx(4.5 / std::sqrt(22.5)).epsilon(1e-15));
   const Ranking ranking(s);
   CHECK(ranking.centred_ranks() == std::vector<std::int32_t>{-2, -2, 1, 3});  // twice the centred rank
 }
@@ -123,19 +126,19 @@ TEST_CASE("ties rank the lower position first", "[agreement]") {
   e[0] = 3;
   e[9] = 1;
   const Agreement a = agreement(equal, e, false);
-  CHECK(a[Figure::recall_10pc] == 1.0);  // position 0 in both
-  CHECK(a[Figure::mass_10pc] == 0.75);
-  CHECK(a[Figure::recall_20pc] == 0.5);  // {0, 1} and {0, 9}
-  CHECK(std::isnan(a[Figure::spearman]));
+  CHECK(a[AgreementFigure::recall_10pc] == 1.0);  // position 0 in both
+  CHECK(a[AgreementFigure::mass_10pc] == 0.75);
+  CHECK(a[AgreementFigure::recall_20pc] == 0.5);  // {0, 1} and {0, 9}
+  CHECK(std::isnan(a[AgreementFigure::spearman]));
 }
 
 TEST_CASE("no error at all leaves shares undefined", "[agreement]") {
   const std::vector<double> s = {1, 2, 3}, none = {0, 0, 0};
   const Agreement a = agreement(s, none, true);
-  CHECK(std::isnan(a[Figure::rel_l1]));
-  CHECK(std::isnan(a[Figure::spearman]));
-  CHECK(std::isnan(a[Figure::mass_20pc]));
-  CHECK(a[Figure::recall_20pc] == 0.0);  // the top of three zeros is position 0
+  CHECK(std::isnan(a[AgreementFigure::rel_l1]));
+  CHECK(std::isnan(a[AgreementFigure::spearman]));
+  CHECK(std::isnan(a[AgreementFigure::mass_20pc]));
+  CHECK(a[AgreementFigure::recall_20pc] == 0.0);  // the top of three zeros is position 0
 }
 
 TEST_CASE("cuts round to the nearest and are at least one", "[agreement]") {
@@ -145,22 +148,23 @@ TEST_CASE("cuts round to the nearest and are at least one", "[agreement]") {
   CHECK(agreement_cuts(40) == Cuts{40, 1, 2, 4, 8});
   CHECK(agreement_cuts(150) == Cuts{40, 2, 8, 15, 30});    // 1.5 and 7.5 round up
   CHECK(agreement_cuts(896) == Cuts{40, 9, 45, 90, 179});  // 8.96, 44.8, 89.6, 179.2
-  CHECK(figure_applies(Figure::recall_40, 40, false));
-  CHECK_FALSE(figure_applies(Figure::recall_40, 39, false));
-  CHECK_FALSE(figure_applies(Figure::mass_40, 39, false));
-  CHECK(figure_applies(Figure::mass_1pc, 1, false));
-  CHECK_FALSE(figure_applies(Figure::rel_l1, 40, false));
+  CHECK(figure_applies(AgreementFigure::recall_40, 40, false));
+  CHECK_FALSE(figure_applies(AgreementFigure::recall_40, 39, false));
+  CHECK_FALSE(figure_applies(AgreementFigure::mass_40, 39, false));
+  CHECK(figure_applies(AgreementFigure::mass_1pc, 1, false));
+  CHECK_FALSE(figure_applies(AgreementFigure::rel_l1, 40, false));
 }
 
 TEST_CASE("exotic values neither crash nor lead", "[agreement]") {
   const double inf = std::numeric_limits<double>::infinity();
   const std::vector<double> s = {0, std::nan(""), inf, -1};
   CHECK(Ranking(s).order() == std::vector<std::int32_t>{2, 0, 3, 1});
-  CHECK(agreement(std::vector<double>{}, std::vector<double>{}, true).values.size() == kFigures);
+  CHECK(agreement(std::vector<double>{}, std::vector<double>{}, true).values.size() ==
+        kAgreementFigures.size());
   const Agreement one = agreement(std::vector<double>{2.0}, std::vector<double>{1.0}, true);
-  CHECK(one[Figure::rel_l1] == 1.0);
-  CHECK(one[Figure::recall_1pc] == 1.0);
-  CHECK(std::isnan(one[Figure::spearman]));
+  CHECK(one[AgreementFigure::rel_l1] == 1.0);
+  CHECK(one[AgreementFigure::recall_1pc] == 1.0);
+  CHECK(std::isnan(one[AgreementFigure::spearman]));
 }
 
 TEST_CASE("a compensated sum keeps what a plain one loses", "[agreement]") {
@@ -174,5 +178,5 @@ TEST_CASE("a compensated sum keeps what a plain one loses", "[agreement]") {
 TEST_CASE("long rows stay exact", "[agreement]") {
   std::vector<double> rising(131072);
   std::iota(rising.begin(), rising.end(), 0.0);
-  CHECK(agreement(rising, rising, false)[Figure::spearman] == 1.0);
+  CHECK(agreement(rising, rising, false)[AgreementFigure::spearman] == 1.0);
 }

@@ -57,7 +57,7 @@ CellMap some_map() {
   map.column_label = "column";
   map.values.resize(2, 3);
   map.values << 1, 0.25, kNan, 0, -2, std::numeric_limits<double>::infinity();
-  map.scale = color_scale("output_error", std::span(map.values.data(), 6));
+  map.scale = color_scale(FigureScale::log, std::span(map.values.data(), 6));
   map.value_label = "value";
   map.numbers = true;
   return map;
@@ -116,13 +116,13 @@ TEST_CASE("axes are round, and what lies beyond them stands on the edge", "[repo
 }
 
 TEST_CASE("a figure's colours follow what it is", "[report]") {
-  const ColorScale rho = color_scale("spearman", std::vector<double>{0.5});
+  const ColorScale rho = color_scale(FigureScale::correlation, std::vector<double>{0.5});
   CHECK(rho.color(0) == png::kWhite);
   CHECK(rho.color(1) == png::diverging_color(-1));  // blue is good
-  CHECK(color_scale("recall@10%", {}).high == 1);
-  CHECK(color_scale("x", std::vector<double>{-1, 4}).low == -4);
-  CHECK(color_scale("x", std::vector<double>{0, 0}).at(0) == 0);
-  const ColorScale log = color_scale("x", std::vector<double>{1e-6, 1, 0, kNan});
+  CHECK(color_scale(FigureScale::share, {}).high == 1);
+  CHECK(color_scale(FigureScale::linear, std::vector<double>{-1, 4}).low == -4);
+  CHECK(color_scale(FigureScale::linear, std::vector<double>{0, 0}).at(0) == 0);
+  const ColorScale log = color_scale(FigureScale::linear, std::vector<double>{1e-6, 1, 0, kNan});
   CHECK(log.log);
   CHECK(log.at(1e-3) == Approx(0.5));
   // Lightness falls all the way: the order of values is seen without colour, too.

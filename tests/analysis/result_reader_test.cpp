@@ -39,6 +39,12 @@ ResultReader results_with(const TempDir& dir, const std::string& csv) {
   return ResultReader(dir.path());
 }
 
+std::size_t rows_of(const ResultReader& results, Table table) {
+  std::size_t rows = 0;
+  results.each_row(table, [&](const CsvReader&, const std::vector<std::string>&) { ++rows; });
+  return rows;
+}
+
 }  // namespace
 
 TEST_CASE("a result folder states its dump and its layers", "[results]") {
@@ -63,19 +69,19 @@ TEST_CASE("tables are read by column name, quoted fields whole", "[results]") {
   const ResultReader results =
       results_with(dir, kAgreement + "1,0,\"a,\"\"b\"\"\n\",exact_key,window,0,spearman,0.5\r\n" +
                             "3,1,attn,\"\",window,0,recall@1%,nan\n");
-  const ResultTable table = results.table("agreement.csv");
-  CHECK(table.columns.size() == 8);
-  REQUIRE(table.rows.size() == 2);
-  CHECK(table.column("value") == 7);
-  CHECK_FALSE(table.column("values"));
-  CHECK(table.rows[0][2] == "a,\"b\"\n");
-  CHECK(table.rows[0][7] == "0.5");
-  CHECK(table.rows[1][3].empty());
-  CHECK(bytes_of(table) > 16 * sizeof(std::string));
+  std::vector<std::vector<std::string>> rows;
   std::vector<double> values;
-  results.each_row("agreement.csv", [&](const CsvReader& csv, const std::vector<std::string>& row) {
+  results.each_row(Table::agreement, [&](const CsvReader& csv, const std::vector<std::string>& row) {
+    CHECK(csv.columns().size() == 8);
+    CHECK(csv.column("value") == 7);
+    CHECK_FALSE(csv.column("values"));
+    rows.push_back(row);
     values.push_back(csv.number(row, csv.need("value")));
   });
+  REQUIRE(rows.size() == 2);
+  CHECK(rows[0][2] == "a,\"b\"\n");
+  CHECK(rows[0][7] == "0.5");
+  CHECK(rows[1][3].empty());
   REQUIRE(values.size() == 2);
   CHECK(values[0] == 0.5);
   CHECK(std::isnan(values[1]));
@@ -86,7 +92,7 @@ TEST_CASE("a table that is cut, torn or another is an error in one line", "[resu
   const std::string row = "1,0,attn,exact_key,window,0,spearman,0.5\n";
   const auto message = [&](const std::string& csv, std::initializer_list<std::string_view> parts) {
     INFO(csv);
-    expect_error([&] { (void)results_with(dir, csv).table("agreement.csv"); }, parts);
+    expect_error([&] { rows_of(results_with(dir, csv), Table::agreement); }, parts);
   };
   message("", {"agreement.csv: expected a line of column names, found an empty file"});
   message("layer,kv_head,score\n",
@@ -101,12 +107,12 @@ TEST_CASE("a table that is cut, torn or another is an error in one line", "[resu
   message(kAgreement + "1,0,\"attn\"x,exact_key,window,0,spearman,0.5\n", {"line 2: expected quotes around"});
   message(kAgreement + "1,0,at\"tn,exact_key,window,0,spearman,0.5\n", {"line 2: expected quotes around"});
   message(kAgreement + row, {"agreement.csv: expected 2 rows, as summary.json says, found 1"});
-  expect_error([&] { (void)results_with(dir, kAgreement).table("heads.csv"); },
+  expect_error([&] { rows_of(results_with(dir, kAgreement), Table::heads); },
                {"heads.csv: expected a file, found none"});
 
   const ResultReader results = results_with(dir, kAgreement + row + "x,-1,a,b,c,0,d,0.5z\n");
   const auto read = [&](const char* column, bool whole) {
-    results.each_row("agreement.csv", [&](const CsvReader& csv, const std::vector<std::string>& fields) {
+    results.each_row(Table::agreement, [&](const CsvReader& csv, const std::vector<std::string>& fields) {
       if (whole)
         csv.index(fields, csv.need(column));
       else
@@ -174,7 +180,7 @@ TEST_CASE("a result folder lists its tables and its arrays", "[results]") {
   write_file(dir / "heads.csv", "layer,kv_head\n");
   write_file(dir / "notes.csv", "a\n");
   std::filesystem::create_directory(dir / "diff.csv");
-  CHECK(results.table_names() == std::vector<std::string>{"heads", "agreement"});
+  CHECK(results.tables() == std::vector<Table>{Table::heads, Table::agreement});
   const std::size_t shape[] = {1};
   for (const char* name : {"budget_curves.npy", "layer_03/tokens/key.npy", "layer_01/tokens/key.npy"})
     write_npy(dir / name, shape, std::vector<double>{1});
@@ -182,17 +188,6 @@ TEST_CASE("a result folder lists its tables and its arrays", "[results]") {
         std::vector<std::string>{"budget_curves.npy", "layer_01/tokens/key.npy", "layer_03/tokens/key.npy"});
   CHECK(results.array_names("layer_03") == std::vector<std::string>{"layer_03/tokens/key.npy"});
   CHECK(results.array_names("maps").empty());
-}
-
-TEST_CASE("every column of a table is a key, derived, or a figure", "[results]") {
-  CHECK(split_list("").empty());
-  CHECK(split_list("a,b") == std::vector<std::string>{"a", "b"});
-  CHECK(table_format("agreement.csv") == nullptr);
-  for (const TableFormat& format : table_formats()) {
-    CHECK(table_format(format.name) == &format);
-    CHECK(split_list(format.keys).front() == "layer");
-  }
-  CHECK(table_format("evictions")->derived == "kept");
 }
 
 TEST_CASE("maps have a row a layer and a column a head", "[results]") {
@@ -247,11 +242,11 @@ TEST_CASE("every table and map that analyze writes is read", "[results]") {
   const ResultReader results(out);
   CHECK(results.layers() == std::vector<Index>{0, 1});
   CHECK(results.dump_paths() == std::vector<std::filesystem::path>{dump});
-  CHECK(results.table_names() ==
-        std::vector<std::string>{"heads", "agreement", "evictions", "budgets", "channels"});
-  for (const std::string& name : results.table_names()) {
-    INFO(name);
-    CHECK(results.table(name + ".csv").rows.size() > 3);
+  CHECK(results.tables() == std::vector<Table>{Table::heads, Table::agreement, Table::evictions,
+                                               Table::budgets, Table::channels});
+  for (const Table table : results.tables()) {
+    INFO(name_of(table));
+    CHECK(rows_of(results, table) > 3);
   }
   const std::vector<std::string> names = results.map_names();
   CHECK(names.size() > 1000);

@@ -36,11 +36,11 @@ struct Seen {
   std::vector<std::string> keys;
   std::vector<double> values;
 };
-Seen figures_of(const ResultReader& results, const char* table) {
+Seen figures_of(const ResultReader& results, Table table) {
   Seen seen;
-  each_figure(results, *table_format(table), [&](std::span<const std::string> keys, double value) {
-    seen.keys.push_back(joined(keys));
-    seen.values.push_back(value);
+  each_figure_and_median(results, table, [&](const TableFigure& figure) {
+    seen.keys.push_back(joined(figure.keys));
+    seen.values.push_back(figure.value);
   });
   return seen;
 }
@@ -117,8 +117,8 @@ TEST_CASE("the interval covers the true mean as often as it says", "[tables]") {
 
 TEST_CASE("every table is figures under keys", "[tables]") {
   const TempDir dir;
-  const auto heads =
-      figures_of(results_of(dir / "h", "heads", "layer,kv_head,attn,key\n0,0,1,2\n0,1,5,nan\n"), "heads");
+  const auto heads = figures_of(
+      results_of(dir / "h", "heads", "layer,kv_head,attn,key\n0,0,1,2\n0,1,5,nan\n"), Table::heads);
   CHECK(heads.keys ==
         std::vector<std::string>{"0,0,attn", "0,0,key", "0,1,attn", "0,1,key", ",,attn", ",,key"});
   CHECK(heads.values[4] == 3);  // the median of 1 and 5
@@ -129,7 +129,7 @@ TEST_CASE("every table is figures under keys", "[tables]") {
       results_of(dir / "e", "evictions",
                  eviction + "0,0,\"a,b\",paper,prefill,0.5,4,window,bytes,1\n" +
                      "0,,h2o,paper,prefill,0.5,,window,bytes,2\n,,h2o,paper,prefill,0.5,,window,bytes,2\n"),
-      "evictions");
+      Table::evictions);
   CHECK(evictions.keys == std::vector<std::string>{"0,0,\"a,b\",paper,prefill,0.5,window,bytes",
                                                    "0,,h2o,paper,prefill,0.5,window,bytes",
                                                    ",,h2o,paper,prefill,0.5,window,bytes"});
@@ -141,11 +141,12 @@ TEST_CASE("every table is figures under keys", "[tables]") {
   const auto budgets = figures_of(results_of(dir / "b", "budgets",
                                              "layer,kv_head,order,method,sigma,budget,loss,output_error,"
                                              "layer_output_error\n,,o,lu,0.5,8,2,0.1,\n"),
-                                  "budgets");
+                                  Table::budgets);
   CHECK(budgets.keys ==
         std::vector<std::string>{",,o,lu,0.5,budget", ",,o,lu,0.5,loss", ",,o,lu,0.5,output_error"});
-  expect_error([&] { figures_of(results_of(dir / "x", "heads", "layer,kv_head,attn\n0,0,many\n"), "heads"); },
-               {"heads.csv: line 2: expected a number as attn, found 'many'"});
+  expect_error(
+      [&] { figures_of(results_of(dir / "x", "heads", "layer,kv_head,attn\n0,0,many\n"), Table::heads); },
+      {"heads.csv: line 2: expected a number as attn, found 'many'"});
 }
 
 TEST_CASE("keys come back from a CSV's fields, whatever is in them", "[tables]") {
@@ -187,7 +188,7 @@ TEST_CASE("a table over dumps has the figures that several dumps have", "[tables
                                 row(",", "h2o", "7", "0.7") + row(",", "late", "7", "1"));
   const auto c = results_of(dir / "c", "evictions", header + row(",", "late", "2", "2"));
   const auto none = results_of(dir / "d", "heads", "layer,kv_head,attn\n");
-  TableOverDumps table(*table_format("evictions"));
+  TableOverDumps table(Table::evictions);
   for (const ResultReader* results : {&a, &b, &c, &none}) table.add(*results);
   CHECK(table.write(dir.path()) == 4);
   const std::string csv = test::read_file(dir / "evictions_over_dumps.csv");
@@ -203,7 +204,7 @@ TEST_CASE("a table over dumps has the figures that several dumps have", "[tables
   CHECK(report.find("h2o") != std::string::npos);
   CHECK(report.find("0.6 ± 1.3") != std::string::npos);
 
-  TableOverDumps alone(*table_format("evictions"));
+  TableOverDumps alone(Table::evictions);
   alone.add(a);
   CHECK(alone.write(dir / "alone") == 0);
   CHECK_FALSE(std::filesystem::exists(dir / "alone"));

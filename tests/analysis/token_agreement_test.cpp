@@ -56,8 +56,8 @@ TEST_CASE("a reserve takes the last candidates out", "[agreement]") {
   metrics[TokenMetric::key] = s;
   metrics[TokenMetric::exact_key] = e;
   const auto pairs = token_pairs({TokenMetric::key, TokenMetric::exact_key});
-  CHECK(token_agreements(metrics, pairs, 4, workers)[0][Figure::spearman] == 1.0);
-  CHECK(token_agreements(metrics, pairs, 4, workers)[0][Figure::rel_l1] == 0.0);
-  CHECK(token_agreements(metrics, pairs, 5, workers)[0][Figure::spearman] < 1.0);
-  CHECK(token_agreements(metrics, pairs, 5, workers)[0][Figure::mass_20pc] == Approx(4.0 / 60));
+  CHECK(token_agreements(metrics, pairs, 4, workers)[0][AgreementFigure::spearman] == 1.0);
+  CHECK(token_agreements(metrics, pairs, 4, workers)[0][AgreementFigure::rel_l1] == 0.0);
+  CHECK(token_agreements(metrics, pairs, 5, workers)[0][AgreementFigure::spearman] < 1.0);
+  CHECK(token_agreements(metrics, pairs, 5, workers)[0][AgreementFigure::mass_20pc] == Approx(4.0 / 60));
 }

@@ -14,8 +14,8 @@ using namespace kvreplay::test;
 namespace {
 
 /// One head of three tokens against 10, 1, 1e-8.
-Comparison compared(const std::vector<double>& values, kvreplay::Tolerance tolerance) {
-  Comparison comparison(tolerance);
+ValueDistance compared(const std::vector<double>& values, kvreplay::Tolerance tolerance) {
+  ValueDistance comparison(tolerance);
   comparison.add(3, 1, TokenMetric::exact_key, {0, 7, 9}, values, {10, 1, 1e-8});
   return comparison;
 }
@@ -39,7 +39,7 @@ TEST_CASE("a comparison passes within both tolerances only", "[verify]") {
   CHECK(compared({10, 1, 1e-8}, t).failures().empty());
   CHECK(compared({10.009, 1.009, 1e-4}, t).failures().empty());  // the last is below the floor
   CHECK(compared({10.02, 1, 1e-8}, t).failures().size() == 1);   // 2e-3 of the largest
-  const Comparison relative = compared({10, 1.011, 1e-8}, {1, 1e-2, 1e-6, 0});
+  const ValueDistance relative = compared({10, 1.011, 1e-8}, {1, 1e-2, 1e-6, 0});
   REQUIRE(relative.failures().size() == 1);
   CHECK(relative.worst_relative() == Approx(0.011));
   CHECK(contains(relative.failures()[0], "layer 3 KV head 1 token 7 metric exact_key"));
@@ -48,10 +48,10 @@ TEST_CASE("a comparison passes within both tolerances only", "[verify]") {
 }
 
 TEST_CASE("nothing that is no number passes a comparison", "[verify]") {
-  const Comparison comparison = compared({10, std::nan(""), 1e-8}, {1e300, 1e300, 0, 0});
+  const ValueDistance comparison = compared({10, std::nan(""), 1e-8}, {1e300, 1e300, 0, 0});
   CHECK(comparison.failures().size() == 1);
   CHECK(std::isnan(comparison.worst_of_largest()));
-  Comparison zeros({1e-3, 1e-3, 0, 0});
+  ValueDistance zeros({1e-3, 1e-3, 0, 0});
   zeros.add(0, 0, TokenMetric::attn, {0}, {0}, {0});
   CHECK(zeros.failures().empty());
   zeros.add(0, 0, TokenMetric::attn, {0}, {1e-300}, {0});

@@ -35,19 +35,19 @@ constexpr auto kExample = R"({"program": "kvreplay", "schema": 1,
 
 TEST_CASE("figures say which way is worse", "[figures]") {
   const auto info = [](const char* name) { return figure_info(*head_figure_named(name)); };
-  CHECK(info("exact_remove").larger_is_worse == true);
-  CHECK(info("oracle_next").larger_is_worse == true);
-  CHECK_FALSE(info("attn").larger_is_worse);
-  CHECK(info("key~exact_key~rel_l1").larger_is_worse == true);
-  CHECK(info("key~exact_key~spearman").larger_is_worse == false);
-  CHECK(info("key~exact_key~recall@1%").larger_is_worse == false);
-  CHECK(info("key~exact_key~mass@40").larger_is_worse == false);
-  CHECK(info("key~exact_key~rel_l1").scale == ScaleKind::log);
-  CHECK(info("key~exact_key~mass@40").scale == ScaleKind::linear);
-  CHECK(info("keydiff").scale == ScaleKind::linear);
-  CHECK(info("exact_key").scale == ScaleKind::log);
-  CHECK(info("key~exact_key~mass@40").unit == "share of the error");
-  CHECK(info("key~exact_key~recall@20%").unit == "share of tokens");
+  CHECK(info("exact_remove").facts.better == Better::smaller);
+  CHECK(info("oracle_next").facts.better == Better::smaller);
+  CHECK(info("attn").facts.better == Better::neither);
+  CHECK(info("key~exact_key~rel_l1").facts.better == Better::smaller);
+  CHECK(info("key~exact_key~spearman").facts.better == Better::larger);
+  CHECK(info("key~exact_key~recall@1%").facts.better == Better::larger);
+  CHECK(info("key~exact_key~mass@40").facts.better == Better::larger);
+  CHECK(info("key~exact_key~rel_l1").facts.scale == FigureScale::log);
+  CHECK(info("key~exact_key~mass@40").facts.scale == FigureScale::share);
+  CHECK(info("keydiff").facts.scale == FigureScale::linear);
+  CHECK(info("exact_key").facts.scale == FigureScale::log);
+  CHECK(info("key~exact_key~mass@40").facts.unit == "share of the error");
+  CHECK(info("key~exact_key~recall@20%").facts.unit == "share of tokens");
   CHECK(info("key~exact_key~recall@20%").path == std::vector<std::string>{"exact_key", "key", "recall@20%"});
 }
 
@@ -86,18 +86,17 @@ TEST_CASE("all figures of a result folder are in its menu, with their numbers", 
       CHECK_FALSE(figure.path.empty());
       CHECK_FALSE(figure.title.empty());
       // Every number that analyze names is known here, unit and all.
-      CHECK((!figure.unit.empty() || figure.path.back() == "proven"));
+      CHECK(!figure.facts.unit.empty());
       const FigureMap map = figure_map(results, figures, figure.name);
       CHECK(map.values.rows() == 2);
       CHECK(map.values.cols() == 2);
       CHECK(map.heads == 4);
     }
-    std::set<FigureGroup> groups;
-    for (const FigureInfo& figure : figures.figures) groups.insert(figure.group);
-    CHECK(groups == (folder == out
-                         ? std::set{FigureGroup::metrics, FigureGroup::agreement, FigureGroup::evictions,
-                                    FigureGroup::budgets, FigureGroup::channels}
-                         : std::set{FigureGroup::evictions, FigureGroup::decode}));
+    std::set<Table> groups;
+    for (const FigureInfo& figure : figures.figures) groups.insert(figure.table);
+    CHECK(groups == (folder == out ? std::set{Table::heads, Table::agreement, Table::evictions,
+                                              Table::budgets, Table::channels}
+                                   : std::set{Table::evictions, Table::decode}));
     CHECK(bytes_of(figures) > figures.figures.size() * 8);
   }
   // The tables' numbers are those of the maps of the same figure.
@@ -116,7 +115,8 @@ TEST_CASE("all figures of a result folder are in its menu, with their numbers", 
   agree("exact_key~exact_joint~rel_l1", "exact_key~exact_joint~rel_l1");
   CHECK(figures.find("channels~~~window~off_diagonal_share")->path ==
         std::vector<std::string>{"off_diagonal_share"});
-  CHECK(figures.find("evictions~tova~paper~prefill~0.8~window~output_error")->larger_is_worse == true);
+  CHECK(figures.find("evictions~tova~paper~prefill~0.8~window~output_error")->facts.better ==
+        Better::smaller);
   CHECK(figures.find("nothing") == nullptr);
   expect_error([&] { (void)figure_map(results, figures, "nothing"); },
                {"no figure nothing in these results"});
@@ -166,9 +166,8 @@ TEST_CASE("a bad table takes its own figures away and is named", "[figures]") {
     return figures.problems.empty() ? std::string() : figures.problems.front();
   };
   CHECK(problem("1,0,h2o,paper,0.5,mean,0.1\n").empty());
-  CHECK(
-      problem("2,0,h2o,paper,0.5,mean,0.1\n").find("decode.csv: expected heads of the run, found layer 2") !=
-      std::string::npos);
+  CHECK(problem("2,0,h2o,paper,0.5,mean,0.1\n")
+            .find("decode.csv: line 2: expected heads of the run, found layer 2") != std::string::npos);
   CHECK(problem("1,2,h2o,paper,0.5,mean,0.1\n").find("head 2") != std::string::npos);
   CHECK(problem("1,0,h2o,paper,0.5,mean,much\n").find("line 2: expected a number") != std::string::npos);
   CHECK(problem("1,0,h2o,paper\n").find("line 2: expected 7 fields") != std::string::npos);

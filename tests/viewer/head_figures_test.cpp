@@ -47,7 +47,8 @@ TEST_CASE("names of head figures are those of the maps, there and back", "[figur
                             "attn~exact_remove~recall@10%~reserve4"})
     CHECK_FALSE(head_figure_named(wrong));
   for (const HeadFigure& figure : head_figures(MetricSet::all(), 39))  // k = 40 needs 40 candidates
-    CHECK((!figure.reference || (figure.figure != Figure::recall_40 && figure.figure != Figure::mass_40)));
+    CHECK((!figure.reference ||
+           (figure.figure != AgreementFigure::recall_40 && figure.figure != AgreementFigure::mass_40)));
 }
 
 TEST_CASE("a head's figures are those that tokens exports", "[figures]") {
@@ -79,14 +80,14 @@ TEST_CASE("a head's figures are those that tokens exports", "[figures]") {
       for (const HeadSummary& head : heads) add(map, head);
       CHECK(map.heads == 4);
       const Matrix<double> wanted =
-          results.map(figure.name + (figure.group == FigureGroup::agreement ? suffix : std::string()));
+          results.map(figure.name + (figure.table == Table::agreement ? suffix : std::string()));
       for (Index i = 0; i < 4; ++i, ++compared) wrong += same(wanted.data()[i], map.values.data()[i]) ? 0 : 1;
     }
     CHECK(wrong == 0);
     CHECK(compared > 4000);
 
     wrong = compared = 0;
-    results.each_row("agreement.csv", [&](const CsvReader& csv, const std::vector<std::string>& row) {
+    results.each_row(Table::agreement, [&](const CsvReader& csv, const std::vector<std::string>& row) {
       if (csv.index(row, csv.need("reserve")) != reserve) return;
       const auto figure = head_figure_named(fmt::format("{}~{}~{}", row[csv.need("score")],
                                                         row[csv.need("reference")], row[csv.need("metric")]));
@@ -150,8 +151,8 @@ TEST_CASE("a summary knows what it holds", "[figures]") {
   CHECK(head.value({TokenMetric::attn, {}, {}}) == 6);
   CHECK(std::isnan(head.value({TokenMetric::exact_remove, {}, {}})));
   CHECK(std::isnan(head.value({TokenMetric::key, {}, {}})));
-  CHECK(head.value({TokenMetric::attn, TokenMetric::exact_remove, Figure::recall_20pc}) == 1);
-  CHECK(std::isnan(head.value({TokenMetric::key, TokenMetric::exact_remove, Figure::spearman})));
+  CHECK(head.value({TokenMetric::attn, TokenMetric::exact_remove, AgreementFigure::recall_20pc}) == 1);
+  CHECK(std::isnan(head.value({TokenMetric::key, TokenMetric::exact_remove, AgreementFigure::spearman})));
   CHECK(bytes_of(head) > 6 * sizeof(double) + sizeof(HeadSummary));
   options.keep_tokens = false;
   const HeadSummary small = summary_of(metrics, 3, 1, options, workers);

@@ -57,7 +57,7 @@ TEST_CASE("a point a token on log axes, with the rank correlation of agreement",
   CHECK(plot.y.kind == ScaleKind::log);
   CHECK(plot.x.at_edge == 0);
   CHECK(plot.left_out == 0);
-  CHECK(plot.spearman == agreement(s, e, false)[Figure::spearman]);
+  CHECK(plot.spearman == agreement(s, e, false)[AgreementFigure::spearman]);
   REQUIRE(plot.points.size() == 500);
   CHECK(bytes_of(plot) > 500 * sizeof(ScatterPoint));
   for (std::size_t p = 0; p < 500; ++p) {

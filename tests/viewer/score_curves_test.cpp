@@ -84,8 +84,8 @@ TEST_CASE("curves agree with agreement at its cuts", "[curves]") {
     for (std::size_t c = 0; c < kCuts; ++c) {
       if (!cuts[c]) continue;
       const CurvePoint at = curve.at(static_cast<Index>(*cuts[c]));
-      CHECK(at.recall == figures.values[static_cast<std::size_t>(Figure::recall_40) + c]);
-      CHECK(at.mass == figures.values[static_cast<std::size_t>(Figure::mass_40) + c]);
+      CHECK(at.recall == figures.values[static_cast<std::size_t>(AgreementFigure::recall_40) + c]);
+      CHECK(at.mass == figures.values[static_cast<std::size_t>(AgreementFigure::mass_40) + c]);
     }
   }
 }

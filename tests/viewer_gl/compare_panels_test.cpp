@@ -205,8 +205,8 @@ TEST_CASE("the curves' table has every score at every budget, as agreement() has
     if (rest.rfind("attn,9,", 0) != 0) continue;  // 1 % of 896
     ++found;
     const auto row = numbers("\n" + rest, 2);
-    CHECK(row[0][0] == Approx(expected[Figure::recall_1pc]));
-    CHECK(row[0][1] == Approx(expected[Figure::mass_1pc]));
+    CHECK(row[0][0] == Approx(expected[AgreementFigure::recall_1pc]));
+    CHECK(row[0][1] == Approx(expected[AgreementFigure::mass_1pc]));
   }
   CHECK(found == 1);
   CHECK(scores.size() == kTokenMetrics.size());

@@ -2,7 +2,6 @@
 
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
-#include "viewer/work/figure_info.hpp"
 
 #include <fmt/format.h>
 
@@ -21,7 +20,7 @@ float check_width(const char* label) {
 
 std::string title_with_unit(TokenMetric metric) {
   if (kTokenMetrics[metric].unit == MetricUnit::other) return std::string(name_of(metric));
-  return fmt::format("{} ({})", name_of(metric), figure_info(HeadFigure{metric, {}, {}}).unit);
+  return fmt::format("{} ({})", name_of(metric), name_of(kTokenMetrics[metric].unit));
 }
 
 namespace {

@@ -1,5 +1,6 @@
 #include "viewer/work/budget_results.hpp"
 
+#include "analysis/results/figures.hpp"
 #include "data/error.hpp"
 #include "data/npy/npy_header.hpp"
 #include "viewer/model/numbers.hpp"
@@ -7,13 +8,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <utility>
 
 namespace kvreplay::viewer {
 namespace {
-
-constexpr const char* kBudgetsFile = "budgets.csv";
 
 /// The element of `items` that `matches`, made where there is none.
 template <class Item, class Matches, class Make>
@@ -45,7 +45,7 @@ std::size_t bytes_of(const BudgetResults& results) {
 }
 
 std::optional<std::string> why_no_budget_results(const ResultReader& results) {
-  if (!results.has(kBudgetsFile)) return fmt::format("the results have no {}", kBudgetsFile);
+  if (!results.has(Table::budgets)) return fmt::format("the results have no {}", file_of(Table::budgets));
   return std::nullopt;
 }
 
@@ -54,41 +54,35 @@ BudgetResults read_budgets(const ResultReader& results) {
   const auto heads = static_cast<std::size_t>(shape.layers * shape.n_kv);
   BudgetResults all;
   all.normalised = is_normalised(results);
-  results.each_row(kBudgetsFile, [&](const CsvReader& csv, const std::vector<std::string>& row) {
-    const auto text = [&](const char* column) -> const std::string& { return row[csv.need(column)]; };
+  each_figure(results, Table::budgets, [&](const TableFigure& figure) {
+    const std::string &order = figure["order"], &method = figure["method"], &sigma = figure["sigma"];
     BudgetResults::Division& division = found_or_made(
-        all.divisions,
-        [&](const auto& one) { return one.order == text("order") && one.sigma == text("sigma"); },
+        all.divisions, [&](const auto& one) { return one.order == order && one.sigma == sigma; },
         [&] {
-          return BudgetResults::Division{text("order"), text("sigma"), {}};
+          return BudgetResults::Division{order, sigma, {}};
         });
     BudgetShare& share = found_or_made(
-        division.methods, [&](const BudgetShare& one) { return one.method == text("method"); },
+        division.methods, [&](const BudgetShare& one) { return one.method == method; },
         [&] {
           BudgetShare made;
-          made.method = text("method");
+          made.method = method;
           made.budgets.assign(heads, 0);
           made.loss.assign(heads, kNone);
           return made;
         });
-    const Index budget = csv.index(row, csv.need("budget"));
-    const double loss = csv.number(row, csv.need("loss"));
-    if (text("kv_head").empty()) {
-      // A layer's row says nothing that its heads do not; the model's has the sums as they were formed.
-      if (!text("layer").empty()) return;
-      share.total = budget;
-      share.total_loss = loss;
-      return;
-    }
-    const Index layer = csv.index(row, csv.need("layer")), g = csv.index(row, csv.need("kv_head"));
-    if (layer >= shape.layers || g >= shape.n_kv || budget > shape.l)
-      throw InputError(
-          (results.folder() / kBudgetsFile).string(),
-          fmt::format("{} layers of {} KV heads and {} tokens", shape.layers, shape.n_kv, shape.l),
-          fmt::format("layer {}, KV head {}, budget {}", layer, g, budget));
-    const auto head = static_cast<std::size_t>(layer * shape.n_kv + g);
-    share.budgets[head] = budget;
-    share.loss[head] = loss;
+    // A layer's row says nothing that its heads do not; the model's has the sums as they were formed.
+    if (figure.level() == Level::layer) return;
+    const bool total = figure.level() == Level::model;
+    const auto head = total ? 0 : static_cast<std::size_t>(*figure.layer * shape.n_kv + *figure.kv_head);
+    const auto which = kBudgetFigures.named(figure.metric());
+    if (which == BudgetFigure::loss) (total ? share.total_loss : share.loss[head]) = figure.value;
+    if (which != BudgetFigure::budget) return;
+    const double most = static_cast<double>(total ? shape.l * shape.layers * shape.n_kv : shape.l);
+    if (!(figure.value >= 0 && figure.value <= most) || figure.value != std::floor(figure.value))
+      throw InputError((results.folder() / file_of(Table::budgets)).string(),
+                       fmt::format("budgets of whole tokens, at most {}", most),
+                       fmt::format("{}", figure.value));
+    (total ? share.total : share.budgets[head]) = static_cast<Index>(figure.value);
   });
   return all;
 }

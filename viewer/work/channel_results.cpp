@@ -1,5 +1,6 @@
 #include "viewer/work/channel_results.hpp"
 
+#include "analysis/results/figures.hpp"
 #include "analysis/results/result_folder.hpp"
 #include "data/error.hpp"
 #include "data/npy/npy_header.hpp"
@@ -14,8 +15,6 @@
 
 namespace kvreplay::viewer {
 namespace {
-
-constexpr const char* kChannelsFile = "channels.csv";
 
 std::filesystem::path folder_of(Index layer) { return std::filesystem::path(layer_name(layer)) / "channels"; }
 
@@ -76,31 +75,58 @@ ChannelHead read_head(const ResultReader& results, Index layer, Index kv_head) {
   return head;
 }
 
-/// The table's rows of one head into a record whose head is read.
-class TableRows {
+/// The figures of one head into a record whose head is read.
+class RecordFigures {
  public:
-  explicit TableRows(ChannelRecord& record) : record_(record) {}
+  explicit RecordFigures(ChannelRecord& record) : record_(record) {}
 
-  void add(const std::string& method, double ratio, const std::string& rows, const std::string& metric,
-           double pruned, double value) {
-    if (method.empty()) {
-      if (metric == "off_diagonal_share") record_.head.off_diagonal_share = value;
-      if (metric == "rope_pair_share") record_.head.rope_pair_share = value;
-      return;
+  void add(const TableFigure& figure) {
+    const auto which = kChannelFigures.named(figure.metric());
+    const double value = figure.value;
+    record_.semantics = figure["semantics"];
+    if (!which) return;
+    switch (*which) {
+      case ChannelFigure::off_diagonal_share:
+        record_.head.off_diagonal_share = value;
+        return;
+      case ChannelFigure::rope_pair_share:
+        record_.head.rope_pair_share = value;
+        return;
+      case ChannelFigure::reconstruction_error:
+        rows_of(figure).reconstruction = value;
+        return;
+      case ChannelFigure::relative_reconstruction_error:
+        rows_of(figure).relative_reconstruction = value;
+        return;
+      case ChannelFigure::output_error:
+        rows_of(figure).error = value;
+        return;
+      case ChannelFigure::bytes:
+        pruning(figure).bytes = value;
+        return;
+      case ChannelFigure::lower_bound:
+        pruning(figure).lower_bound = value;
+        return;
+      case ChannelFigure::proven:
+        pruning(figure).proven = value == 1;
+        return;
+      case ChannelFigure::reconstruction_gain:
+      case ChannelFigure::output_gain:
+      case ChannelFigure::layer_output_error:
+      case ChannelFigure::layer_output_gain:
+        return;  // not shown of a single head
     }
-    ChannelPruning& found = pruning(method, ratio);
-    found.channels = pruned;
-    ChannelPruning::RowFigures& figures = rows == "future" ? found.future : found.window;
-    if (metric == "reconstruction_error") figures.reconstruction = value;
-    if (metric == "relative_reconstruction_error") figures.relative_reconstruction = value;
-    if (metric == "output_error") figures.error = value;
-    if (metric == "bytes") found.bytes = value;
-    if (metric == "lower_bound") found.lower_bound = value;
-    if (metric == "proven") found.proven = value == 1;
   }
 
  private:
-  ChannelPruning& pruning(const std::string& method, double ratio) {
+  ChannelPruning::RowFigures& rows_of(const TableFigure& figure) {
+    ChannelPruning& found = pruning(figure);
+    return figure["rows"] == name_of(RowSet::future) ? found.future : found.window;
+  }
+
+  ChannelPruning& pruning(const TableFigure& figure) {
+    const std::string& method = figure["method"];
+    const double ratio = number_in(figure["ratio"]);
     auto at = std::find_if(record_.prunings.begin(), record_.prunings.end(),
                            [&](const ChannelPrunings& one) { return one.ratio >= ratio; });
     if (at == record_.prunings.end() || at->ratio != ratio) {
@@ -113,6 +139,7 @@ class TableRows {
     ChannelPruning& made = at->methods.emplace_back();
     made.method = method;
     made.window = made.future = {kNone, kNone, kNone, kNone};
+    made.channels = figure.derived.empty() ? kNone : number_in(figure.derived);
     return made;
   }
 
@@ -121,17 +148,11 @@ class TableRows {
 
 void read_table(const ResultReader& results, Index layer, Index kv_head, ChannelRecord& record,
                 std::vector<std::pair<double, std::string>>& labels) {
-  TableRows rows(record);
-  results.each_row(kChannelsFile, [&](const CsvReader& csv, const std::vector<std::string>& row) {
-    const auto text = [&](const char* column) -> const std::string& { return row[csv.need(column)]; };
-    if (text("layer").empty() || text("kv_head").empty()) return;
-    if (csv.index(row, csv.need("layer")) != layer || csv.index(row, csv.need("kv_head")) != kv_head) return;
-    record.semantics = text("semantics");
-    const std::string& method = text("method");
-    const double ratio = method.empty() ? 0 : csv.number(row, csv.need("ratio"));
-    const double pruned = text("pruned").empty() ? kNone : csv.number(row, csv.need("pruned"));
-    if (!method.empty()) labels.emplace_back(ratio, text("ratio"));
-    rows.add(method, ratio, text("rows"), text("metric"), pruned, csv.number(row, csv.need("value")));
+  RecordFigures figures(record);
+  each_figure(results, Table::channels, [&](const TableFigure& figure) {
+    if (!figure.is_of(layer, kv_head)) return;
+    figures.add(figure);
+    if (!figure["method"].empty()) labels.emplace_back(number_in(figure["ratio"]), figure["ratio"]);
   });
 }
 
@@ -155,7 +176,7 @@ std::optional<std::string> why_no_channel_results(const ResultReader& results, I
   const auto& layers = results.layers();
   if (std::find(layers.begin(), layers.end(), layer) == layers.end())
     return fmt::format("the run did not compute layer {}", layer);
-  if (!results.has(kChannelsFile) || !results.has(folder_of(layer) / "interaction.npy"))
+  if (!results.has(Table::channels) || !results.has(folder_of(layer) / "interaction.npy"))
     return "the run did not compute channels";
   return std::nullopt;
 }

@@ -1,13 +1,14 @@
 #include "viewer/work/decode_results.hpp"
 
+#include "analysis/results/figures.hpp"
 #include "data/error.hpp"
 #include "data/npy/npy_header.hpp"
+#include "viewer/model/numbers.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <set>
 #include <utility>
 #include <vector>
@@ -15,7 +16,6 @@
 namespace kvreplay::viewer {
 namespace {
 
-constexpr const char* kDecodeFile = "decode.csv";
 constexpr std::string_view kAppendOnly = "~append-only";
 
 /// A run's words in the table, and what it says of one head.
@@ -26,20 +26,25 @@ struct Named {
 
 std::vector<Named> read_table(const ResultReader& results, Index layer, Index kv_head) {
   std::vector<Named> all;
-  results.each_row(kDecodeFile, [&](const CsvReader& csv, const std::vector<std::string>& row) {
-    if (csv.index(row, csv.need("layer")) != layer || csv.index(row, csv.need("kv_head")) != kv_head) return;
-    const std::array<std::string, 3> words = {row[csv.need("policy")], row[csv.need("semantics")],
-                                              row[csv.need("budget")]};
+  each_figure(results, Table::decode, [&](const TableFigure& figure) {
+    const auto which = kDecodeFigures.named(figure.metric());
+    if (!which || !figure.is_of(layer, kv_head)) return;
+    const std::array<std::string, 3> words = {figure["policy"], figure["semantics"], figure["budget"]};
     auto found = std::find_if(all.begin(), all.end(), [&](const Named& one) { return one.words == words; });
     if (found == all.end()) {
       found = all.insert(all.end(), Named{words, {}});
-      found->run.mean = found->run.max = found->run.last = std::numeric_limits<double>::quiet_NaN();
+      found->run.mean = found->run.max = found->run.last = kNone;
     }
-    const std::string& metric = row[csv.need("metric")];
-    const double value = csv.number(row, csv.need("value"));
-    if (metric == "mean") found->run.mean = value;
-    if (metric == "max") found->run.max = value;
-    if (metric == "last") found->run.last = value;
+    switch (*which) {
+      case DecodeFigure::mean:
+        found->run.mean = figure.value;
+        break;
+      case DecodeFigure::max:
+        found->run.max = figure.value;
+        break;
+      case DecodeFigure::last:
+        found->run.last = figure.value;
+    }
   });
   return all;
 }
@@ -84,7 +89,7 @@ std::optional<std::string> why_no_decode_results(const ResultReader& results, In
   const auto& layers = results.layers();
   if (std::find(layers.begin(), layers.end(), layer) == layers.end())
     return fmt::format("the run did not compute layer {}", layer);
-  if (!results.has(kDecodeFile)) return "the run did not simulate decoding";
+  if (!results.has(Table::decode)) return "the run did not simulate decoding";
   return std::nullopt;
 }
 

@@ -1,44 +1,19 @@
 #include "viewer/work/figure_map.hpp"
 
-#include "analysis/results/result_reader.hpp"
+#include "analysis/results/figures.hpp"
 #include "data/error.hpp"
 #include "viewer/model/numbers.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
-#include <iterator>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
 
 namespace kvreplay::viewer {
 namespace {
-
-/// A map of the tokens stage: of the run's first reserve, or of the one in its name.
-struct TokenMap {
-  HeadFigure figure;
-  Index reserve = 0;
-  std::string name;
-};
-std::optional<TokenMap> token_map_named(const std::string& name, Index first_reserve) {
-  constexpr std::string_view kReserve = "~reserve";
-  TokenMap map{{}, first_reserve, name};
-  std::string_view rest = name;
-  if (const std::size_t at = rest.rfind(kReserve); at != std::string_view::npos) {
-    const std::string_view digits = rest.substr(at + kReserve.size());
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), map.reserve);
-    if (error != std::errc() || end != digits.data() + digits.size() || map.reserve < 0) return std::nullopt;
-    rest = rest.substr(0, at);
-  }
-  const auto figure = head_figure_named(rest);
-  if (!figure) return std::nullopt;
-  map.figure = *figure;
-  if (!figure->reference) map.reserve = 0;
-  return map;
-}
 
 /// The reserve of maps that do not name one: the first that the run was asked for.
 Index first_reserve(const ResultReader& results) {
@@ -52,10 +27,18 @@ Index first_reserve(const ResultReader& results) {
 
 /// Metrics, then agreement by reference, score, reserve and figure.
 std::vector<FigureInfo> token_figures(const ResultReader& results) {
+  struct TokenMap {
+    HeadFigure figure;
+    Index reserve;
+    std::string name;
+  };
   std::vector<TokenMap> maps;
   const Index reserve = first_reserve(results);
-  for (const std::string& name : results.map_names())
-    if (const auto map = token_map_named(name, reserve)) maps.push_back(*map);
+  for (const std::string& name : results.map_names()) {
+    const auto map = map_named(name);
+    const auto figure = map ? head_figure_of(*map) : std::nullopt;
+    if (figure) maps.push_back({*figure, figure->reference ? map->reserve.value_or(reserve) : 0, name});
+  }
   std::sort(maps.begin(), maps.end(), [](const TokenMap& a, const TokenMap& b) {
     const auto key = [](const TokenMap& map) {
       return std::tuple(map.figure.reference, map.figure.metric, map.reserve, map.figure.figure);
@@ -70,103 +53,65 @@ std::vector<FigureInfo> token_figures(const ResultReader& results) {
   return figures;
 }
 
-/// How figures stand in a table: those of one row are told apart by its fields.
+/// How the figures of a table are called.
 struct TableLayout {
-  const char* file;
-  FigureGroup group;
-  std::vector<std::string_view> fields;   ///< of the menu's path, outermost first
-  std::vector<std::string_view> columns;  ///< a figure each; "value" alone: the last field names the figure
-  std::string (*title)(const std::vector<std::string>& path);  ///< of the fields and the figure's name
+  Table table;
+  std::vector<std::string_view> path;  ///< keys of the menu's path, outermost first
+  std::string (*title)(const std::vector<std::string>& path);
 };
 
 std::string behind(std::string_view rows) { return rows.empty() ? "" : fmt::format(", {} rows", rows); }
 
-const TableLayout& layout_of(FigureGroup group) {
-  static const TableLayout layouts[] = {
-      {"evictions.csv",
-       FigureGroup::evictions,
+const std::vector<TableLayout>& layouts() {
+  static const std::vector<TableLayout> all = {
+      {Table::evictions,
        {"policy", "semantics", "phase", "budget", "rows", "metric"},
-       {"value"},
        [](const auto& p) {
          return fmt::format("{} of {} ({}, {}) at {}{}", p[5], p[0], p[1], p[2], p[3], behind(p[4]));
        }},
-      {"decode.csv",
-       FigureGroup::decode,
+      {Table::decode,
        {"policy", "semantics", "budget", "metric"},
-       {"value"},
        [](const auto& p) {
          return fmt::format("{} output_error over the steps of {} ({}) at {}", p[3], p[0], p[1], p[2]);
        }},
-      {"budgets.csv",
-       FigureGroup::budgets,
-       {"order", "method", "sigma"},
-       {"budget", "loss", "output_error"},
+      {Table::budgets,
+       {"order", "method", "sigma", "metric"},
        [](const auto& p) { return fmt::format("{} of {} by {} at {}", p[3], p[1], p[0], p[2]); }},
-      {"channels.csv",
-       FigureGroup::channels,
+      {Table::channels,
        {"method", "ratio", "rows", "metric"},
-       {"value"},
        [](const auto& p) {
          return p[0].empty() ? p[3] + behind(p[2])
                              : fmt::format("{} of {} at {}{}", p[3], p[0], p[1], behind(p[2]));
        }},
   };
-  return *std::find_if(std::begin(layouts), std::end(layouts),
-                       [&](const TableLayout& layout) { return layout.group == group; });
+  return all;
 }
 
-/// Takes the rows of heads out of a table, a map a figure.
+/// The figures of heads in a table, a map each.
 class TableMaps {
  public:
   TableMaps(const ResultReader& results, const TableLayout& layout) : results_(results), layout_(layout) {
-    results.each_row(layout.file,
-                     [this](const CsvReader& csv, const std::vector<std::string>& row) { take(csv, row); });
+    each_figure(results, layout.table, [this](const TableFigure& figure) {
+      if (figure.level() == Level::head) map_of(figure)(figure.layer_row, *figure.kv_head) = figure.value;
+    });
   }
   std::vector<FigureInfo> figures;
   std::vector<Matrix<double>> maps;
 
  private:
-  void take(const CsvReader& csv, const std::vector<std::string>& row) {
-    if (field_at_.empty()) {
-      layer_at_ = csv.need("layer");
-      head_at_ = csv.need("kv_head");
-      for (const std::string_view field : layout_.fields) field_at_.push_back(csv.need(field));
-      for (const std::string_view column : layout_.columns) column_at_.push_back(csv.need(column));
-    }
-    if (row[head_at_].empty()) return;  // a whole layer's, or the model's
-    const Index layer = csv.index(row, layer_at_), head = csv.index(row, head_at_);
-    const std::vector<Index>& layers = results_.layers();
-    const auto place = std::lower_bound(layers.begin(), layers.end(), layer);
-    if (place == layers.end() || *place != layer || head >= results_.shape().n_kv)
-      throw InputError(fmt::format("{}: expected heads of the run, found layer {}, head {}",
-                                   (results_.folder() / layout_.file).string(), layer, head));
-    for (std::size_t c = 0; c < column_at_.size(); ++c)
-      if (!row[column_at_[c]].empty())
-        maps[index_of(row, layout_.columns[c])](place - layers.begin(), head) =
-            csv.number(row, column_at_[c]);
+  Matrix<double>& map_of(const TableFigure& figure) {
+    name_ = name_of(layout_.table);
+    for (const std::string_view key : layout_.path) name_.append("~").append(figure[key]);
+    const auto [found, is_new] = index_.try_emplace(name_, maps.size());
+    if (is_new) add(figure);
+    return maps[found->second];
   }
 
-  std::size_t index_of(const std::vector<std::string>& row, std::string_view column) {
-    key_ = name_of(layout_.group);
-    for (const std::size_t at : field_at_) key_.append("~").append(row[at]);
-    if (column != "value") key_.append("~").append(column);
-    const auto [found, is_new] = index_.try_emplace(key_, maps.size());
-    if (is_new) add(row, column);
-    return found->second;
-  }
-
-  void add(const std::vector<std::string>& row, std::string_view column) {
-    FigureInfo info;
-    info.name = key_;
-    info.group = layout_.group;
-    for (const std::size_t at : field_at_) info.path.push_back(row[at]);
-    if (column != "value") info.path.emplace_back(column);
+  void add(const TableFigure& figure) {
+    FigureInfo info{.name = name_, .table = layout_.table};
+    for (const std::string_view key : layout_.path) info.path.push_back(figure[key]);
     info.title = layout_.title(info.path);
-    if (const TableFigure* known = table_figure_named(info.path.back())) {
-      info.unit = known->unit;
-      info.larger_is_worse = known->larger_is_worse;
-      info.scale = known->scale;
-    }
+    if (const FigureFacts* known = figure_named(layout_.table, figure.metric())) info.facts = *known;
     if (info.path.front().empty()) info.path = {info.path.back()};  // of no method
     std::erase(info.path, std::string());
     figures.push_back(std::move(info));
@@ -176,9 +121,7 @@ class TableMaps {
 
   const ResultReader& results_;
   const TableLayout& layout_;
-  std::size_t layer_at_ = 0, head_at_ = 0;
-  std::vector<std::size_t> field_at_, column_at_;
-  std::string key_;
+  std::string name_;
   std::unordered_map<std::string, std::size_t> index_;
 };
 
@@ -223,10 +166,8 @@ std::size_t bytes_of(const ResultFigures& figures) {
 ResultFigures result_figures(const ResultReader& results) {
   ResultFigures all;
   all.figures = token_figures(results);
-  for (const FigureGroup group :
-       {FigureGroup::evictions, FigureGroup::decode, FigureGroup::budgets, FigureGroup::channels}) {
-    const TableLayout& layout = layout_of(group);
-    if (!results.has(layout.file)) continue;
+  for (const TableLayout& layout : layouts()) {
+    if (!results.has(layout.table)) continue;
     try {
       TableMaps table(results, layout);
       for (std::size_t f = 0; f < table.maps.size(); ++f) {
@@ -264,7 +205,7 @@ std::vector<HeadPlace> worst_first(const FigureMap& map, bool larger_is_worse) {
 }
 
 std::vector<HeadPlace> worst_first(const FigureMap& map) {
-  return worst_first(map, map.figure.larger_is_worse.value_or(true));
+  return worst_first(map, map.figure.facts.better != Better::larger);
 }
 
 }  // namespace kvreplay::viewer

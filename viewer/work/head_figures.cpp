@@ -20,31 +20,32 @@ std::span<const double> row_of(const Matrix<double>& values) {
   return {values.data(), static_cast<std::size_t>(values.size())};
 }
 
-std::optional<Figure> figure_named(std::string_view name) {
-  for (std::size_t f = 0; f < kFigures; ++f)
-    if (name_of(static_cast<Figure>(f)) == name) return static_cast<Figure>(f);
-  return std::nullopt;
-}
-
 }  // namespace
 
 std::string name_of(const HeadFigure& figure) {
-  if (!figure.reference) return std::string(name_of(figure.metric));
-  return fmt::format("{}~{}~{}", name_of(figure.metric), name_of(*figure.reference), name_of(figure.figure));
+  MapName name{.table = Table::heads, .figure = std::string(name_of(figure.metric))};
+  if (figure.reference)
+    name = {.table = Table::agreement,
+            .figure = std::string(name_of(figure.figure)),
+            .item = std::string(name_of(figure.metric)),
+            .against = std::string(name_of(*figure.reference))};
+  return name.text();
+}
+
+std::optional<HeadFigure> head_figure_of(const MapName& map) {
+  const bool sum = map.table == Table::heads;
+  const auto metric = kTokenMetrics.named(sum ? map.figure : map.item);
+  if (!metric || (!sum && map.table != Table::agreement)) return std::nullopt;
+  if (sum) return HeadFigure{*metric, {}, {}};
+  const auto reference = kTokenMetrics.named(map.against);
+  const auto figure = kAgreementFigures.named(map.figure);
+  if (!reference || !figure) return std::nullopt;
+  return HeadFigure{*metric, reference, *figure};
 }
 
 std::optional<HeadFigure> head_figure_named(std::string_view name) {
-  const std::size_t first = name.find('~');
-  const auto metric = kTokenMetrics.named(name.substr(0, first));
-  if (!metric) return std::nullopt;
-  if (first == std::string_view::npos) return HeadFigure{*metric, {}, {}};
-  const std::string_view rest = name.substr(first + 1);
-  const std::size_t second = rest.find('~');
-  if (second == std::string_view::npos) return std::nullopt;
-  const auto reference = kTokenMetrics.named(rest.substr(0, second));
-  const auto figure = figure_named(rest.substr(second + 1));
-  if (!reference || !figure) return std::nullopt;
-  return HeadFigure{*metric, reference, *figure};
+  const auto map = map_named(name);
+  return map && !map->reserve ? head_figure_of(*map) : std::nullopt;
 }
 
 std::vector<HeadFigure> head_figures(const MetricSet& metrics, Index n) {
@@ -52,9 +53,9 @@ std::vector<HeadFigure> head_figures(const MetricSet& metrics, Index n) {
   for (const TokenMetric m : kTokenMetrics.all())
     if (metrics.contains(m)) figures.push_back({m, {}, {}});
   for (const TokenPair& pair : token_pairs(metrics))
-    for (std::size_t f = 0; f < kFigures; ++f)
-      if (figure_applies(static_cast<Figure>(f), static_cast<std::size_t>(n), pair.same_unit()))
-        figures.push_back({pair.score, pair.reference, static_cast<Figure>(f)});
+    for (const AgreementFigure figure : kAgreementFigures.all())
+      if (figure_applies(figure, static_cast<std::size_t>(n), pair.same_unit()))
+        figures.push_back({pair.score, pair.reference, figure});
   return figures;
 }
 

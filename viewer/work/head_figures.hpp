@@ -1,5 +1,6 @@
 #pragma once
 
+#include "analysis/results/map_name.hpp"
 #include "analysis/tokens/token_agreement.hpp"
 #include "sim/head_group.hpp"
 #include "sim/schedule.hpp"
@@ -25,12 +26,14 @@ namespace kvreplay::viewer {
 struct HeadFigure {
   TokenMetric metric = TokenMetric::attn;
   std::optional<TokenMetric> reference;
-  Figure figure = Figure::rel_l1;  ///< only with a reference
+  AgreementFigure figure = AgreementFigure::rel_l1;  ///< only with a reference
   bool operator==(const HeadFigure&) const = default;
 };
 /// As files in maps/ are called: "attn", "attn~exact_remove~recall@10%".
 std::string name_of(const HeadFigure& figure);
 std::optional<HeadFigure> head_figure_named(std::string_view name);
+/// Of a map of the tokens stage, whatever its reserve.
+std::optional<HeadFigure> head_figure_of(const MapName& map);
 /// All that are exported of these metrics over n compared candidates, in the order of the tables.
 std::vector<HeadFigure> head_figures(const MetricSet& metrics, Index n);
 

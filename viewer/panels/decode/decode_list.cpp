@@ -1,5 +1,6 @@
 #include "viewer/panels/decode/decode_list.hpp"
 
+#include "analysis/results/schema.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/token_text.hpp"
 #include "viewer/widgets/controls.hpp"
@@ -16,13 +17,9 @@ namespace kvreplay::viewer {
 namespace {
 
 constexpr float kNumber = 62, kButton = 16, kHeld = 46;  // points
-constexpr std::array<const char*, 3> kTitles = {"mean", "max", "last"};
-constexpr std::array<const char*, 3> kTips = {
-    "Mean of the output error over the steps: \xE2\x80\x96o\xE2\x80\xB2 \xE2\x88\x92 o\xE2\x80\x96\xC2\xB2 / "
-    "\xE2\x80\x96o\xE2\x80\x96\xC2\xB2 of the group's heads at each",
-    "Largest output error of any step", "Output error of the last step"};
-
-std::array<double, 3> figures_of(const DecodeRun& run) { return {run.mean, run.max, run.last}; }
+constexpr std::size_t kFigures = kDecodeFigures.size();
+/// As decode.csv has them.
+std::array<double, kFigures> figures_of(const DecodeRun& run) { return {run.mean, run.max, run.last}; }
 
 /// Draws only: at the right end of a column that ends at `right`. Bold is as wide as it would be otherwise.
 void number_at(float right, float y, const std::string& text, ImU32 color, bool bold) {
@@ -55,7 +52,7 @@ struct DecodeList::Row {
   Index step = 0;
   ImU32 color = 0;
   bool editable = false;
-  std::array<double, 3> least{};
+  std::array<double, kFigures> least{};
 };
 
 void DecodeList::draw_row(const DecodeAnswers& answers, std::size_t r, const Row& row, Done& done) {
@@ -77,7 +74,7 @@ void DecodeList::draw_row(const DecodeAnswers& answers, std::size_t r, const Row
   }
   draw_key(list, {row.left + t.px(2), std::floor(at.y + height / 2) + 0.5F}, t.px(16), row.color,
            stroke_of(run), 2);
-  const std::array<double, 3> figures = figures_of(run);
+  const std::array<double, kFigures> figures = figures_of(run);
   float right = row.right - button;
   for (std::size_t f = figures.size(); f-- > 0; right -= t.px(kNumber)) {
     const bool best = figures[f] == row.least[f] && answers.view->runs.size() > 1;
@@ -132,11 +129,12 @@ DecodeList::Done DecodeList::draw(AppState& state, const DecodeAnswers& answers,
       std::clamp(std::floor(rows / static_cast<float>(runs.size()) - line - t.px(6)), t.px(13), t.px(34));
 
   float right = row.right - (editable ? t.px(kButton) : 0);
-  for (std::size_t f = kTitles.size(); f-- > 0; right -= t.px(kNumber)) {
-    const float width = ImGui::CalcTextSize(kTitles[f]).x;
-    ImGui::SetCursorScreenPos({right - width, at.y});
-    dim_text(kTitles[f]);
-    tip(kTips[f]);
+  for (std::size_t f = kFigures; f-- > 0; right -= t.px(kNumber)) {
+    const FigureFacts& facts = facts_of(kDecodeFigures.all()[f]);
+    const std::string title(facts.name), about(facts.what);
+    ImGui::SetCursorScreenPos({right - ImGui::CalcTextSize(title.c_str()).x, at.y});
+    dim_text(title);
+    tip(about.c_str());
     row.least[f] = std::numeric_limits<double>::infinity();
     for (const DecodeRun& run : runs) row.least[f] = std::min(row.least[f], figures_of(run)[f]);
   }

@@ -10,24 +10,6 @@
 namespace kvreplay::viewer {
 namespace {
 
-const char* heading_of(FigureGroup group) {
-  switch (group) {
-    case FigureGroup::metrics:
-      return "Sums of token metrics";
-    case FigureGroup::agreement:
-      return "Agreement";
-    case FigureGroup::evictions:
-      return "Evictions";
-    case FigureGroup::decode:
-      return "Decoding";
-    case FigureGroup::budgets:
-      return "Budgets";
-    case FigureGroup::channels:
-      return "Channels";
-  }
-  return "";
-}
-
 template <class T>
 void add_new(std::vector<T>& values, T value) {
   if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
@@ -56,7 +38,7 @@ void HeadMapControls::list(const HeadMapSource& source) {
   pairs_.clear();
   measures_.clear();
   for (const FigureInfo& info : source.figures()) {
-    Node* node = &menu_.child(heading_of(info.group));
+    Node* node = &menu_.child(std::string(facts_of(info.table).title));
     for (const std::string& step : info.path) node = &node->child(step);
     node->figure = &info;
     const auto figure = head_figure_named(info.name);
@@ -74,10 +56,10 @@ const FigureInfo* HeadMapControls::shown(const AppState& state, const HeadMapSou
   if (fixed_)
     if (const FigureInfo* info = source.find(*fixed_)) return info;
   const Comparison& c = state.comparison;
-  for (const Figure measure : {measure_, Figure::spearman})
+  for (const AgreementFigure measure : {measure_, AgreementFigure::spearman})
     if (const FigureInfo* info = source.find(name_of(HeadFigure{c.score, c.reference, measure}))) return info;
   for (const FigureInfo& info : source.figures())
-    if (info.group == FigureGroup::agreement) return &info;
+    if (info.table == Table::agreement) return &info;
   return &source.figures().front();
 }
 
@@ -99,7 +81,7 @@ void HeadMapControls::draw_menu(AppState& state, const Node& node, const FigureI
     if (child.figure != nullptr) {
       if (ImGui::MenuItem(child.name.c_str(), nullptr, child.figure == shown))
         choose_figure(state, *child.figure);
-      tip(child.figure->title.c_str());
+      tip(about(*child.figure).c_str());
     }
     if (!child.children.empty() && ImGui::BeginMenu(child.name.c_str())) {
       draw_menu(state, child, shown);
@@ -163,9 +145,7 @@ const FigureInfo* HeadMapControls::draw(PanelContext& context, const HeadMapSour
     draw_menu(context.state, menu_, figure);
     ImGui::EndCombo();
   }
-  tip(fmt::format("{}\n{}{}", figure->title, figure->unit,
-                  source.from_results() ? "\nfrom the result folder" : "")
-          .c_str());
+  tip(fmt::format("{}{}", about(*figure), source.from_results() ? "\nfrom the result folder" : "").c_str());
   if (pairs_.empty()) return shown(context.state, source);
   if (one_row) {
     ImGui::SameLine(0, theme().px(6));
@@ -190,8 +170,7 @@ void HeadMapControls::load(const nlohmann::json& json) {
   fixed_.reset();
   if (const std::string name = text("figure"); !name.empty()) fixed_ = name;
   const std::string measure = text("measure");
-  for (std::size_t f = 0; f < kFigures; ++f)
-    if (name_of(static_cast<Figure>(f)) == measure) measure_ = static_cast<Figure>(f);
+  if (const auto known = kAgreementFigures.named(measure)) measure_ = *known;
 }
 
 }  // namespace kvreplay::viewer

@@ -33,12 +33,12 @@ class HeadMapControls {
   void draw_menu(AppState& state, const Node& node, const FigureInfo* shown);
   void draw_pair(AppState& state);
 
-  std::optional<std::string> fixed_;   // a figure that stays, whatever is compared
-  Figure measure_ = Figure::spearman;  // else
-  std::uint64_t listed_ = 0;           // HeadMapSource::list() that the rest was made of
+  std::optional<std::string> fixed_;                     // a figure that stays, whatever is compared
+  AgreementFigure measure_ = AgreementFigure::spearman;  // else
+  std::uint64_t listed_ = 0;                             // HeadMapSource::list() that the rest was made of
   Node menu_;
   std::vector<TokenPair> pairs_;  // that the run has an agreement of
-  std::vector<Figure> measures_;
+  std::vector<AgreementFigure> measures_;
 };
 
 }  // namespace kvreplay::viewer

@@ -132,7 +132,7 @@ void HeadMapPanel::draw_hit(PanelContext& context, const HeatmapHit& hit) const 
   figure(map.figure.path.back().c_str(), number_text(value));
   if (const Index rank = table_.rank(hit.row, head); rank > 0)
     dim_text(fmt::format("{} of {}, {} first", rank, map.values.size(),
-                         map.figure.larger_is_worse ? "worst" : "largest"));
+                         map.figure.facts.better != Better::neither ? "worst" : "largest"));
   else
     dim_text(source_.pending() ? "not computed yet" : "no value");
   ImGui::EndTooltip();
@@ -150,10 +150,10 @@ void HeadMapPanel::draw_map(PanelContext& context, ImVec2 size, bool square) {
   content.size = {map.values.rows(), map.values.cols()};
   content.tile = [this](const TileKey& key) { return Answer<Tile>{tile(key), false, false, {}}; };
   content.quantity = map.figure.path.back();
-  content.unit = map.figure.unit;
+  content.unit = map.figure.facts.unit;
   content.is_signed = has_both_signs(map);
-  content.scale =
-      content.is_signed && map.figure.scale == ScaleKind::log ? ScaleKind::symlog : map.figure.scale;
+  const ScaleKind scale = scale_kind(map.figure.facts.scale);
+  content.scale = content.is_signed && scale == ScaleKind::log ? ScaleKind::symlog : scale;
   content.square = square;
   content.row_name = "layer";
   content.column_name = "KV head";

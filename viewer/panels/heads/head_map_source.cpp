@@ -33,7 +33,7 @@ void HeadMapSource::list_figures(const Run& run, const ResultFigures* results) {
     for (FigureInfo& info : dump_figures(available_metrics(run), run.shape().l))
       if (results == nullptr || results->find(info.name) == nullptr) figures_.push_back(std::move(info));
   std::stable_sort(figures_.begin(), figures_.end(),
-                   [](const FigureInfo& a, const FigureInfo& b) { return a.group < b.group; });
+                   [](const FigureInfo& a, const FigureInfo& b) { return a.table < b.table; });
   ++list_;
 }
 

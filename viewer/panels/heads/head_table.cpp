@@ -156,12 +156,13 @@ void HeadTable::draw_row(PanelContext& context, const HeadPlace& place, const He
 void HeadTable::draw(PanelContext& context, ImVec2 size, const HeatmapView& heatmap) {
   if (!map_) return;
   const Theme& t = theme();
-  const std::optional<bool>& larger = map_->figure.larger_is_worse;
+  const Better better = map_->figure.facts.better;
   const ImVec2 at = ImGui::GetCursorScreenPos();
-  dim_text(larger ? "worst first" : "largest first");
-  tip(!larger   ? "Neither end of this figure is worse. n and p step through the heads in this order."
-      : *larger ? "Larger is worse. n and p step through the heads in this order."
-                : "Smaller is worse. n and p step through the heads in this order.");
+  dim_text(better != Better::neither ? "worst first" : "largest first");
+  tip(better == Better::neither
+          ? "Neither end of this figure is worse. n and p step through the heads in this order."
+      : better == Better::smaller ? "Larger is worse. n and p step through the heads in this order."
+                                  : "Smaller is worse. n and p step through the heads in this order.");
   const float line = ImGui::GetTextLineHeight() + t.px(4);
   ImGui::SetCursorScreenPos({at.x, at.y + line});
   ImGui::PushStyleVar(ImGuiStyleVar_CellPadding, {t.px(kPadding), t.px(2)});

@@ -105,20 +105,15 @@ void ScatterPanel::draw_controls(AppState& state, const MetricSet& available) {
 }
 
 void ScatterPanel::draw_figures(AppState& state, const ScatterFacts& facts) {
-  const auto number = [&](const char* name, Figure which, const char* what) {
+  for (const AgreementFigure which : {AgreementFigure::spearman, AgreementFigure::recall_10pc}) {
     const double value = facts.agreement[which];
-    const std::string text = std::isnan(value) ? number_text(value) : fmt::format("{:.3f}", value);
+    const std::string name(facts_of(which).title), about(facts_of(which).what);
     ImGui::BeginGroup();
-    figure(name, text);
+    figure(name.c_str(), std::isnan(value) ? number_text(value) : fmt::format("{:.3f}", value));
     ImGui::EndGroup();
-    tip(what);
-  };
-  number("Spearman", Figure::spearman, "Rank correlation over all tokens: 1 where both rank them alike.");
-  ImGui::SameLine(0, theme().px(12));
-  number("recall@10 %", Figure::recall_10pc,
-         "Share of the reference's largest tenth of tokens that is in the score's: |top(s) \xE2\x88\xA9 "
-         "top(e)| / k.");
-  ImGui::SameLine(0, theme().px(12));
+    tip(about.c_str());
+    ImGui::SameLine(0, theme().px(12));
+  }
   ImGui::BeginGroup();
   figure("n", std::to_string(facts.head->l));
   ImGui::EndGroup();

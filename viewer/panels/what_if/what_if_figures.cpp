@@ -20,37 +20,48 @@ std::string percent(double value) {
   return std::isnan(value) ? number_text(value) : fmt::format("{:.1f} %", 100 * value);
 }
 
+/// Of a figure that is taken on either rows the words say which.
+WhatIfFigure on_rows(const FigureFacts& facts, RowSet rows, double (*of)(const WhatIf&),
+                     std::string (*text)(double)) {
+  WhatIfFigure figure{std::string(facts.name),
+                      std::string(facts.title),
+                      std::string(facts.unit),
+                      std::string(facts.what),
+                      facts.better,
+                      of,
+                      text};
+  if (!facts.rows.window || !facts.rows.future) return figure;
+  figure.name += fmt::format("_{}", name_of(rows));
+  figure.title += fmt::format(", {}", name_of(rows));
+  figure.about += rows == RowSet::window ? ", on the window's rows" : ", on the decoding steps";
+  return figure;
+}
+
 }  // namespace
 
 const std::array<WhatIfFigure, kWhatIfFigures>& what_if_figures() {
+  using E = EvictionFigure;
   static const std::array<WhatIfFigure, kWhatIfFigures> figures{{
-      {"tokens",
-       "Kept tokens",
-       "tokens",
-       "Tokens of the prompt that stay in the cache",
-       {},
-       [](const WhatIf& w) { return static_cast<double>(w.tokens); },
-       whole},
-      {"output_error_window", "Error, window", "",
-       "output_error on the window rows: sum ||o_M - o||\xC2\xB2 / sum ||o||\xC2\xB2, o_M the attention over "
-       "what is kept",
-       true, [](const WhatIf& w) { return w.window.error; }, number_text},
-      {"output_error_future", "Error, future", "",
-       "output_error on the decoding steps: sum ||o_M - o||\xC2\xB2 / sum ||o||\xC2\xB2, o_M the attention "
-       "over what is kept",
-       true, [](const WhatIf& w) { return w.future.error; }, number_text},
-      {"eviction_loss", "Eviction loss", "output",
-       "Sum of oracle_importance over the evicted tokens (LU-KV eq. 6)", true,
-       [](const WhatIf& w) { return w.eviction_loss; }, number_text},
-      {"optimality_gap", "Optimality gap", "output",
-       "Eviction loss less that of the best set of this size (LU-KV eq. 7)", true,
-       [](const WhatIf& w) { return w.optimality_gap; }, number_text},
-      {"oracle_recall", "Oracle recall", "",
-       "Share of the kept tokens that the best set of this size keeps, too", false,
-       [](const WhatIf& w) { return w.oracle_recall; }, percent},
-      {"bytes", "Bytes", "bytes", "Keys and values kept, in the dump's number format", true,
-       [](const WhatIf& w) { return w.bytes; }, bytes_text},
-      {"bytes_saved", "Saved", "", "Share of the whole prompt's bytes that is saved", false,
+      {"tokens", "Kept tokens", "tokens", "Tokens of the prompt that stay in the cache", Better::neither,
+       [](const WhatIf& w) { return static_cast<double>(w.tokens); }, whole},
+      on_rows(
+          facts_of(E::output_error), RowSet::window, [](const WhatIf& w) { return w.window.error; },
+          number_text),
+      on_rows(
+          facts_of(E::output_error), RowSet::future, [](const WhatIf& w) { return w.future.error; },
+          number_text),
+      on_rows(
+          facts_of(E::eviction_loss), RowSet::future, [](const WhatIf& w) { return w.eviction_loss; },
+          number_text),
+      on_rows(
+          facts_of(E::optimality_gap), RowSet::future, [](const WhatIf& w) { return w.optimality_gap; },
+          number_text),
+      on_rows(
+          facts_of(E::oracle_recall), RowSet::future, [](const WhatIf& w) { return w.oracle_recall; },
+          percent),
+      on_rows(
+          facts_of(E::bytes), RowSet::none, [](const WhatIf& w) { return w.bytes; }, bytes_text),
+      {"bytes_saved", "Saved", "", "Share of the whole prompt's bytes that is saved", Better::larger,
        [](const WhatIf& w) { return w.prompt_bytes > 0 ? 1 - w.bytes / w.prompt_bytes : kNone; }, percent},
   }};
   return figures;
@@ -67,7 +78,10 @@ void figure_table(const WhatIf* first, const WhatIf* second) {
   const bool wide = ImGui::GetContentRegionAvail().x >= t.px(300);
   ImGui::PushStyleVar(ImGuiStyleVar_CellPadding, {t.px(3), t.px(1)});
   if (!ImGui::BeginTable("figures", wide ? 4 : 3)) return ImGui::PopStyleVar();
-  ImGui::TableSetupColumn("figure", ImGuiTableColumnFlags_WidthFixed, t.px(92));
+  float title_width = 0;
+  for (const WhatIfFigure& figure : what_if_figures())
+    title_width = std::max(title_width, ImGui::CalcTextSize(figure.title.c_str()).x);
+  ImGui::TableSetupColumn("figure", ImGuiTableColumnFlags_WidthFixed, title_width);
   ImGui::TableSetupColumn("A", ImGuiTableColumnFlags_WidthStretch, 1);
   ImGui::TableSetupColumn("B", ImGuiTableColumnFlags_WidthStretch, 1);
   if (wide) ImGui::TableSetupColumn("B to A", ImGuiTableColumnFlags_WidthFixed, t.px(64));
@@ -84,13 +98,14 @@ void figure_table(const WhatIf* first, const WhatIf* second) {
     ImGui::TableNextRow();
     ImGui::TableNextColumn();
     dim_text(figure.title);
-    tip(figure.about);
+    tip(figure.about.c_str());
     const double a = first != nullptr ? figure.of(*first) : kNone;
     const double b = second != nullptr ? figure.of(*second) : kNone;
     // The better of the two stands out.
     const auto color = [&](double mine, double other) {
-      if (!figure.larger_is_worse || std::isnan(mine) || std::isnan(other) || mine == other) return t.text;
-      return (mine > other) == *figure.larger_is_worse ? t.dim : t.text;
+      if (figure.better == Better::neither || std::isnan(mine) || std::isnan(other) || mine == other)
+        return t.text;
+      return (mine > other) == (figure.better == Better::smaller) ? t.dim : t.text;
     };
     ImGui::TableNextColumn();
     number(figure.text(a), color(a, b));

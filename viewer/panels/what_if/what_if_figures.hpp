@@ -1,21 +1,20 @@
 #pragma once
 
+#include "analysis/results/schema.hpp"
 #include "viewer/work/what_if.hpp"
 
 #include <array>
 #include <cstddef>
-#include <optional>
 #include <string>
 
 namespace kvreplay::viewer {
 
 /// A figure of a WhatIf.
 struct WhatIfFigure {
-  const char* name;   ///< the field's word, as in evictions.csv
-  const char* title;  ///< one line for a table
-  const char* unit;
-  const char* about;
-  std::optional<bool> larger_is_worse;
+  std::string name;   ///< the field's word, as in evictions.csv
+  std::string title;  ///< one line for a table
+  std::string unit, about;
+  Better better;
   double (*of)(const WhatIf&);
   std::string (*text)(double);
 };

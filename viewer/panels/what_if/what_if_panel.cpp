@@ -182,7 +182,7 @@ void WhatIfPanel::draw_heads(PanelContext& context, ImVec2 size) {
   std::vector<std::string_view> names;
   for (const WhatIfFigure& one : what_if_figures()) names.emplace_back(one.title);
   choose("##figure", names, figure_, 108);
-  tip(what_if_figures()[figure_].about);
+  tip(what_if_figures()[figure_].about.c_str());
   ImGui::PopStyleVar();
   const WhatIfFigure& what = what_if_figures()[figure_];
   ImGui::SameLine();

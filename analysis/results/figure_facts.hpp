@@ -1,0 +1,73 @@
+#pragma once
+
+#include <string_view>
+
+// What there is to know of a figure, one kind of number in a result folder, before any such number is known.
+// The figures themselves stand in analysis/results/schema.hpp.
+
+namespace kvreplay {
+
+/// Which of two values of a figure is better.
+enum class Better { neither, smaller, larger };
+
+/// The axis and the colours that suit a figure.
+enum class FigureScale {
+  linear,
+  log,          ///< never negative, over decades
+  signed_log,   ///< over decades to both sides of 0
+  share,        ///< in [0, 1]
+  correlation,  ///< in [-1, 1]
+  gain          ///< a share of what is to be saved: at most 1, below 0 where it costs more
+};
+
+/// Whether values are compared by their difference: a ratio means little where the range is given.
+constexpr bool has_fixed_range(FigureScale scale) {
+  return scale == FigureScale::share || scale == FigureScale::correlation || scale == FigureScale::gain;
+}
+
+/// What a number is of, and at which of these a figure exists.
+enum class Level { head, layer, model };
+struct Levels {
+  bool head = true, layer = true, model = true;
+  constexpr bool has(Level level) const {
+    return level == Level::head ? head : level == Level::layer ? layer : model;
+  }
+};
+inline constexpr Levels kHeadsOnly{true, false, false}, kLayersOnly{false, true, false};
+
+/// The queries that a figure is taken on, and on which of them it exists.
+enum class RowSet { window, future, none };
+struct RowSets {
+  bool window = false, future = false, none = false;
+  constexpr bool has(RowSet rows) const {
+    return rows == RowSet::window ? window : rows == RowSet::future ? future : none;
+  }
+};
+inline constexpr RowSets kEitherRows{true, true, false}, kWindowRows{true, false, false},
+    kFutureRows{false, true, false}, kNoRows{false, false, true};
+/// As tables have it: "window", "future", "".
+constexpr std::string_view name_of(RowSet rows) {
+  return rows == RowSet::window ? "window" : rows == RowSet::future ? "future" : "";
+}
+
+struct FigureFacts {
+  std::string_view name;   ///< as tables have it
+  std::string_view title;  ///< for a heading or a list
+  std::string_view unit;   ///< empty for plain numbers
+  std::string_view what;   ///< one sentence in plain words, without a full stop
+  Better better = Better::neither;
+  FigureScale scale = FigureScale::linear;
+  bool exact = true;  ///< what happens to cache and outputs; else a formula that stands for it
+  RowSets rows = kEitherRows;
+  Levels levels = {};
+  bool offered = false;        ///< in the lists that pages choose a figure from
+  std::string_view main = {};  ///< what it is called among the main figures of the model; empty: none of them
+};
+
+/// The facts of a figure among those of its table, for FactsTable.
+template <class Id>
+struct FigureOf : FigureFacts {
+  Id id;
+};
+
+}  // namespace kvreplay

@@ -1,0 +1,66 @@
+#include "analysis/results/table_writer.hpp"
+
+#include "data/npy_write.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cassert>
+
+namespace kvreplay {
+namespace {
+
+std::vector<std::string> columns_of(Table table, std::span<const std::string> metrics) {
+  std::vector<std::string> columns = split_list(facts_of(table).columns);
+  columns.insert(columns.end(), metrics.begin(), metrics.end());
+  return columns;
+}
+
+}  // namespace
+
+TableWriter::TableWriter(const std::filesystem::path& folder, Table table,
+                         std::span<const std::string> metrics)
+    : columns_(columns_of(table, metrics)),
+      row_(columns_.size()),
+      csv_(folder / file_of(table), fmt::format("{}", fmt::join(columns_, ","))) {}
+
+std::string& TableWriter::field(std::string_view column) {
+  const auto found = std::find(columns_.begin(), columns_.end(), column);
+  assert(found != columns_.end());
+  return row_[static_cast<std::size_t>(found - columns_.begin())];
+}
+
+TableWriter& TableWriter::at(std::optional<Index> layer, std::optional<Index> head) {
+  for (std::string& text : row_) text.clear();
+  if (layer) set("layer", *layer);
+  if (head) set("kv_head", *head);
+  return *this;
+}
+
+TableWriter& TableWriter::set(std::string_view column, std::string_view value) {
+  field(column) = value;
+  return *this;
+}
+
+void TableWriter::add_row(std::string_view metric, double value) {
+  set("metric", metric).set("value", value);
+  end_row();
+}
+
+void TableWriter::end_row() {
+  for (const std::string& text : row_) csv_.add(text);
+  csv_.end_row();
+}
+
+std::size_t TableWriter::finish() {
+  csv_.finish();
+  return csv_.rows();
+}
+
+void write_map(const std::filesystem::path& folder, const MapName& name, const HeadFigures& figures,
+               std::span<const double> heads) {
+  const std::size_t shape[] = {figures.layers.size(), static_cast<std::size_t>(figures.n_kv)};
+  write_npy(folder / "maps" / (name.text() + ".npy"), shape, heads);
+}
+
+}  // namespace kvreplay

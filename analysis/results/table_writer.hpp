@@ -1,0 +1,63 @@
+#pragma once
+
+#include "analysis/results/csv.hpp"
+#include "analysis/results/map_name.hpp"
+#include "analysis/results/schema.hpp"
+#include "analysis/run/stage.hpp"
+
+#include <concepts>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+namespace kvreplay {
+
+/// Writes a table of a result folder as the schema has it: a row is its keys' values and a figure. Throws
+/// InputError where the file cannot be written.
+class TableWriter {
+ public:
+  /// `metrics` are the columns of `heads`, whose figures depend on the run.
+  TableWriter(const std::filesystem::path& folder, Table table, std::span<const std::string> metrics = {});
+
+  /// What the rows to come are of: a head, a layer, or the model. Other fields become empty.
+  TableWriter& at(std::optional<Index> layer, std::optional<Index> head);
+  /// A field of the rows to come, until it is set again or at() is called.
+  TableWriter& set(std::string_view column, std::string_view value);
+  TableWriter& set(std::string_view column, double value) { return set(column, shortest(value)); }
+  TableWriter& set(std::string_view column, std::integral auto value) {
+    return set(column, std::string_view(std::to_string(value)));
+  }
+
+  /// A field of a figure with a column of its own.
+  template <class Id>
+  TableWriter& set(Id figure, auto value) requires std::is_enum_v<Id> {
+    return set(name_of(figure), value);
+  }
+
+  /// A row: the figure as `metric`, the number as `value`.
+  template <class Id>
+  void add(Id figure, double value) {
+    add_row(name_of(figure), value);
+  }
+  /// A row of a table with a column for every figure.
+  void end_row();
+  /// Returns the number of rows.
+  std::size_t finish();
+
+ private:
+  std::string& field(std::string_view column);
+  void add_row(std::string_view metric, double value);
+
+  std::vector<std::string> columns_, row_;
+  CsvFile csv_;
+};
+
+/// maps/<name>.npy, [layers, n_kv]: a number of every head of `figures`.
+void write_map(const std::filesystem::path& folder, const MapName& name, const HeadFigures& figures,
+               std::span<const double> heads);
+
+}  // namespace kvreplay
