@@ -1,4 +1,4 @@
-#include "analysis/commands/command.hpp"
+#include "analysis/commands/arguments.hpp"
 #include "analysis/commands/interrupt.hpp"
 #include "analysis/options/nearest_name.hpp"
 #include "analysis/run/ranks.hpp"
@@ -89,7 +89,9 @@ int run(const std::vector<std::string>& arguments) {
   const Command& command = command_named(first);
   if (!command.shared && !speaks) return 0;
   if (!command.shared) g_ranks->stand_alone();
-  return command.run({arguments.begin() + 1, arguments.end()});
+  int code = 0;
+  with_dashes([&] { code = command.run({arguments.begin() + 1, arguments.end()}); });
+  return code;
 }
 
 /// What is to be said of a run's end, and its exit code.

@@ -101,7 +101,7 @@ int run(int argc, char** argv) {
       "--head 1\n",
       "kvreplay-viewer");
   parser.add_option("PATH", given.open, "dumps and result folders to open, side by side");
-  parser.add_option("--score", given.scores, "NAME=FILE.npy: your score, [layers, kv_heads, l], for What if")
+  parser.add_option("--score", given.scores, "name=FILE.npy: your score, [layers, kv_heads, l], for What if")
       ->delimiter(',')
       ->allow_extra_args(false);
   parser.add_option("--theme", given.theme, "dark or light")
@@ -123,15 +123,16 @@ int run(int argc, char** argv) {
       ->check(CLI::Range(0.5, 4.0))
       ->needs(picture)
       ->capture_default_str();
-  parser.add_option("--panel", given.picture.panel, "only this panel, filling the picture: " + panel_names())
-      ->needs(picture);
-  parser.add_option("--layer", given.picture.layer, "selects a layer")->check(CLI::NonNegativeNumber);
-  parser.add_option("--head", given.picture.kv_head, "selects a KV head")->check(CLI::NonNegativeNumber);
-  parser.add_option("--query-head", given.picture.query_head, "selects a query head of the group")
-      ->check(CLI::NonNegativeNumber);
-  parser.add_option("--row", given.picture.row, "selects a query's position")->check(CLI::NonNegativeNumber);
-  parser.add_option("--token", given.picture.token, "selects a token's position")
-      ->check(CLI::NonNegativeNumber);
+  const auto at_start = [&](const OptionFacts& option, auto& value, const std::string& more = "") {
+    return parser.add_option(fmt::format("--{}", option.name), value, std::string(option.meaning) + more);
+  };
+  at_start(start_option::panel, given.picture.panel, ": " + panel_names())->needs(picture);
+  for (const auto& [option, value] : {std::pair(&start_option::layer, &given.picture.layer),
+                                      {&start_option::head, &given.picture.kv_head},
+                                      {&start_option::query_head, &given.picture.query_head},
+                                      {&start_option::row, &given.picture.row},
+                                      {&start_option::token, &given.picture.token}})
+    at_start(*option, *value)->check(CLI::NonNegativeNumber);
   parser.set_version_flag("--version", "kvreplay-viewer " KVREPLAY_VERSION);
   parser.add_option("--session", given.session,
                     "file in which the session is kept, in place of the user's own");
@@ -159,8 +160,8 @@ int main(int argc, char** argv) {
   keep_freed_memory();
   try {
     return run(argc, argv);
-  } catch (const InputError& error) {
-    return complain(error.what());
+  } catch (const OptionError& error) {
+    return complain(error.line().dashed());
   } catch (const std::bad_alloc&) {
     return complain("out of memory");
   } catch (const std::exception& error) {

@@ -21,7 +21,7 @@ class BudgetMeasureStage final : public Stage {
   std::string_view name() const override { return "budget"; }
   Json options() const override { return {}; }
   std::vector<LeftOut> left_out() const override { return {}; }
-  std::vector<std::string> notes() const override { return {}; }
+  std::vector<OptionText> notes() const override { return {}; }
 
   std::size_t figures_per_head() const override;
   void begin_layer(Index layer, Workers& workers) override;

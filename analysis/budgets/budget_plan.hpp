@@ -1,6 +1,7 @@
 #pragma once
 
 #include "analysis/budgets/allocation.hpp"
+#include "analysis/budgets/budget_options.hpp"
 #include "analysis/eviction/eviction_plan.hpp"
 #include "analysis/run/left_out.hpp"
 #include "data/dump.hpp"
@@ -14,22 +15,6 @@
 // From what a user asks for to the list of head budgets to compute.
 
 namespace kvreplay {
-
-/// The methods that are asked for by name.
-std::vector<std::string> named_budget_methods();
-
-/// The options of `budget`, as given.
-struct BudgetOptions {
-  std::vector<std::string> orders = {"snapkv", "keydiff"};
-  std::vector<std::string> methods = named_budget_methods();
-  std::vector<double> sigmas = {0.5, 0.8};
-  std::string semantics = "paper";
-  std::string normalise = "none";
-  double floor = 0;  ///< share of the prompt that every head keeps
-  Index sinks = 0, recent = 0;
-  std::vector<std::string> profiles;  ///< files, averaged
-  std::vector<std::string> scores;    ///< name=FILE
-};
 
 /// A ranking of the candidates, once, whatever the budget.
 struct Order {
@@ -51,14 +36,14 @@ struct BudgetPlan {
   bool normalise_by_layer = false;
   Index pinned = 0;                      ///< tokens that lead every order
   Index lower = 0;                       ///< tokens that every head keeps: the floor and what is pinned
-  std::optional<BudgetProfile> profile;  ///< the mean of --profile, of the run's layers
+  std::optional<BudgetProfile> profile;  ///< the mean of those given, of the run's layers
   std::vector<Given<double>> scores;
   Rows future;
   std::vector<LeftOut> left_out;
-  std::vector<std::string> notes;
+  std::vector<OptionText> notes;
 };
 
-/// Throws InputError for an unknown name, a sigma outside (0, 1), more pins or floor than a budget, a dump
+/// Throws InputError for a sigma outside (0, 1), more pins or floor than a budget, a dump
 /// without decoding steps, a score that needs what the dump lacks, and a file of the wrong shape. `layers`
 /// are those of the run.
 BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std::vector<Index>& layers);
@@ -66,9 +51,6 @@ BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std
 /// What a plan's allocations are made of; what it refers to must outlive it.
 AllocationInput allocation_input(const BudgetPlan& plan, const BudgetFrame& frame, const LossCurves& curves,
                                  const HullGreedy& greedy, std::span<const double> scores);
-
-/// The orders that there are, scores of the user's apart.
-std::vector<std::string> order_names();
 
 /// The candidates in the order, most wanted first, and the scores they are ranked by, in the same order,
 /// never rising (+infinity where pinned); both [l].

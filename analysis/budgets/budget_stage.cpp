@@ -24,18 +24,17 @@ BudgetStage::BudgetStage(const Dump& dump, const BudgetOptions& options, const s
     : dump_(dump), options_(options), plan_(budget_plan(dump, options, layers)), compute_(compute) {}
 
 Json BudgetStage::options() const {
-  Json json = {{"orders", Json::array()},         {"methods", options_.methods},
-               {"sigmas", options_.sigmas},       {"semantics", name_of(plan_.semantics)},
-               {"normalise", options_.normalise}, {"floor", options_.floor},
-               {"sinks", options_.sinks},         {"recent", options_.recent}};
-  for (const Order& order : plan_.orders) json["orders"].push_back(order.name);
+  BudgetOptions settled = options_;
+  settled.orders.clear();  // those that the dump can give, each once
+  for (const Order& order : plan_.orders) settled.orders.push_back({order.name, {}, {}});
+  Json json = to_json(bound(settled));
   for (const Given<double>& score : plan_.scores) json["scores"][score.name] = contents_fingerprint(score);
   if (plan_.profile) json["profile"] = contents_fingerprint(Given<double>{"", plan_.profile->pruned});
   return json;
 }
 
-std::vector<std::string> BudgetStage::notes() const {
-  std::vector<std::string> notes = plan_.notes;
+std::vector<OptionText> BudgetStage::notes() const {
+  std::vector<OptionText> notes = plan_.notes;
   notes.emplace_back("a head's loss is a sum over its evicted tokens; output_error is measured");
   return notes;
 }

@@ -23,7 +23,7 @@ class BudgetStage final : public Stage {
   std::vector<std::string> on_cpu() const override { return {"rankings"}; }
   Json options() const override;
   std::vector<LeftOut> left_out() const override { return plan_.left_out; }
-  std::vector<std::string> notes() const override;
+  std::vector<OptionText> notes() const override;
 
   std::size_t figures_per_head() const override;
   void begin_layer(Index, Workers&) override {}

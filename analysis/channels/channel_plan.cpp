@@ -1,7 +1,5 @@
 #include "analysis/channels/channel_plan.hpp"
 
-#include "analysis/channels/channel_names.hpp"
-#include "analysis/eviction/eviction_names.hpp"
 #include "analysis/results/csv.hpp"
 #include "data/error.hpp"
 
@@ -28,29 +26,33 @@ std::optional<std::string> why_no_rope_pairs(const Dump& dump) {
   return std::nullopt;
 }
 
-std::optional<std::string> why_no_channels(const Dump& dump, const ChannelOptions& options) {
+std::optional<OptionText> why_no_channels(const Dump& dump, const ChannelOptions& options) {
   const DumpShape& shape = dump.shape();
   if (window_rows(shape.l, shape.first_query(), options.window).count() == 0)
-    return "channels are ranked by queries of the prompt, and the dump has none";
-  const Index recent =
-      options.recent.value_or(default_recent(parse_semantics("--semantics", options.semantics)));
+    return OptionText("channels are ranked by queries of the prompt, and the dump has none");
+  const Index recent = options.recent.value_or(default_recent(options.semantics));
   if (recent >= shape.l)
-    return fmt::format("the last {} keys stay whole, and the prompt has {} (--recent)", recent, shape.l);
+    return option_text("the last {} keys stay whole, and the prompt has {} ({})", recent, shape.l,
+                       channel_option::recent);
   return std::nullopt;
 }
 
 ChannelPlan channel_plan(const Dump& dump, const ChannelOptions& options) {
   const DumpShape& shape = dump.shape();
   ChannelPlan plan;
-  plan.setting.semantics = parse_semantics("--semantics", options.semantics);
+  plan.setting.semantics = options.semantics;
   plan.setting.recent = options.recent.value_or(default_recent(plan.setting.semantics));
   plan.setting.window = options.window;
-  plan.setting.protection = parse_protection(options.protect);
+  plan.setting.protection = options.protect;
   plan.png = options.png;
+  if (const auto& share = options.protect)
+    check_protection(channel_option::protect, *share, OptionValue<Protection>::text(*share));
   if (options.recent && *options.recent >= shape.l)
-    throw InputError("--recent", fmt::format("0 to {} of the prompt's {} keys", shape.l - 1, shape.l),
-                     fmt::format("{}", *options.recent));
-  if (const auto why = why_no_channels(dump, options)) throw InputError(dump.folder().string() + ": " + *why);
+    throw OptionError(channel_option::recent,
+                      fmt::format("0 to {} of the prompt's {} keys", shape.l - 1, shape.l),
+                      fmt::format("{}", *options.recent));
+  if (const auto why = why_no_channels(dump, options))
+    throw OptionError(option_text("{}: {}", dump.folder().string(), *why));
 
   plan.window = window_rows(shape.l, shape.first_query(), options.window);
   plan.future = future_rows(shape.l, shape.T, shape.first_query());
@@ -59,21 +61,20 @@ ChannelPlan channel_plan(const Dump& dump, const ChannelOptions& options) {
         fmt::format("window {} clipped to {}: the dump holds the queries of {} prompt positions",
                     options.window, plan.window.count(), plan.window.count()));
 
-  for (const std::string& text : options.methods) {
-    const ChannelRule rule = parse_channel_rule("--method", text);
+  for (const ChannelRule& rule : options.methods) {
     if (rule.needs_rope())
       if (const auto why = why_no_rope_pairs(dump))
-        throw InputError(fmt::format("--method: {} is unavailable: {}", text, *why));
+        throw OptionError(option_text("{}: {} is unavailable: {}", channel_option::method, rule.name, *why));
     const auto same = [&](const ChannelRule& other) { return other.name == rule.name; };
     if (std::none_of(plan.rules.begin(), plan.rules.end(), same)) plan.rules.push_back(rule);
   }
-  if (plan.rules.empty()) throw InputError("--method", "names of methods", "none");
+  if (plan.rules.empty()) throw OptionError(channel_option::method, "names of methods", "none");
   for (const double ratio : options.ratios) {
-    check_ratio("--ratio", ratio);
+    check_ratio(channel_option::ratio, ratio);
     if (std::find(plan.ratios.begin(), plan.ratios.end(), ratio) == plan.ratios.end())
       plan.ratios.push_back(ratio == 0 ? 0.0 : ratio);
   }
-  if (plan.ratios.empty()) throw InputError("--ratio", "pruning ratios", "none");
+  if (plan.ratios.empty()) throw OptionError(channel_option::ratio, "pruning ratios", "none");
   for (std::size_t rule = 0; rule < plan.rules.size(); ++rule)
     for (const double ratio : plan.ratios)
       plan.cases.push_back({rule, ratio, shortest(ratio),

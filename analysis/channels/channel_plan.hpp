@@ -1,5 +1,6 @@
 #pragma once
 
+#include "analysis/channels/channel_options.hpp"
 #include "analysis/run/left_out.hpp"
 #include "data/dump.hpp"
 #include "sim/channels/channel_basis.hpp"
@@ -12,17 +13,6 @@
 // From what a user asks for to the list of prunings to measure.
 
 namespace kvreplay {
-
-/// The options of `channels`, as given.
-struct ChannelOptions {
-  std::vector<std::string> methods = {"magnitude", "think", "iap", "exchange", "output"};
-  std::vector<double> ratios = {0.4, 0.5, 0.6, 0.7};
-  std::string semantics = "paper";
-  std::optional<Index> recent;
-  Index window = 32;
-  std::string protect = "off";  ///< "A:B", percent
-  bool png = false;
-};
 
 /// One set of channels to find and to measure.
 struct ChannelCase {
@@ -41,7 +31,7 @@ struct ChannelPlan {
   Rows window, future;  ///< the rows that errors are measured on; future may be empty
   bool png = false;
   std::vector<LeftOut> left_out;
-  std::vector<std::string> notes;
+  std::vector<OptionText> notes;
 
   bool per_query_head() const { return setting.semantics == Semantics::official; }
   bool needs_outputs() const;
@@ -49,15 +39,14 @@ struct ChannelPlan {
   std::optional<std::size_t> think_at(std::size_t which) const;
 };
 
-/// Settles every choice. Throws InputError for an unknown name, a ratio outside [0, 1), `recent` at or beyond
-/// the prompt's length, protect bounds that are reversed or outside 0 to 100, and a dump without queries of
-/// the prompt.
+/// Settles every choice. Throws InputError for a ratio outside [0, 1), `recent` at or beyond the prompt's
+/// length, a method that the dump cannot feed, and a dump without queries of the prompt.
 ChannelPlan channel_plan(const Dump& dump, const ChannelOptions& options);
 
 /// Why a dump cannot say which channels rotate together, as one clause; nothing where it can.
 std::optional<std::string> why_no_rope_pairs(const Dump& dump);
 
 /// Why a dump cannot give channel metrics with these options, as one clause; nothing where it can.
-std::optional<std::string> why_no_channels(const Dump& dump, const ChannelOptions& options);
+std::optional<OptionText> why_no_channels(const Dump& dump, const ChannelOptions& options);
 
 }  // namespace kvreplay

@@ -22,16 +22,10 @@ ChannelStage::ChannelStage(const Dump& dump, const ChannelOptions& options, cons
       backend_(compute.backend) {}
 
 Json ChannelStage::options() const {
-  Json methods = Json::array();
-  for (const ChannelRule& rule : plan_.rules) methods.push_back(rule.name);
-  const auto& protection = plan_.setting.protection;
-  return {{"methods", methods},
-          {"ratios", plan_.ratios},
-          {"semantics", name_of(plan_.setting.semantics)},
-          {"recent", plan_.setting.recent},
-          {"window", plan_.setting.window},
-          {"protect", protection ? Json{protection->least, protection->most} : Json()},
-          {"png", plan_.png}};
+  const ChannelSetting& setting = plan_.setting;
+  ChannelOptions settled{plan_.rules,    plan_.ratios,       setting.semantics, setting.recent,
+                         setting.window, setting.protection, plan_.png};
+  return to_json(bound(settled));
 }
 
 void ChannelStage::begin_layer(Index layer, Workers&) {

@@ -24,7 +24,7 @@ class ChannelStage final : public Stage {
   }
   Json options() const override;
   std::vector<LeftOut> left_out() const override { return plan_.left_out; }
-  std::vector<std::string> notes() const override { return plan_.notes; }
+  std::vector<OptionText> notes() const override { return plan_.notes; }
 
   std::size_t figures_per_head() const override { return static_cast<std::size_t>(columns_.count()); }
   void begin_layer(Index layer, Workers& workers) override;

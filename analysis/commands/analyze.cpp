@@ -1,9 +1,8 @@
 #include "analysis/budgets/budget_stage.hpp"
 #include "analysis/channels/channel_stage.hpp"
-#include "analysis/commands/budget_arguments.hpp"
 #include "analysis/commands/over_dumps.hpp"
 #include "analysis/eviction/evict_stage.hpp"
-#include "analysis/options/nearest_name.hpp"
+#include "analysis/tokens/token_stage.hpp"
 #include "data/error.hpp"
 
 #include <fmt/format.h>
@@ -42,7 +41,7 @@ std::unique_ptr<Stage> make_evict(const Dump& dump, const AnalyzeOptions&, const
   eviction.quick = {kMostRows, kLongestSearch};
   for (const char* base :
        {"streaming", "keydiff", "expected_attention", "oracle", "oracle_exact", "greedy_exact"})
-    eviction.policies.emplace_back(base);
+    eviction.policies.emplace_back(parse_policy(base, {}));
   return std::make_unique<EvictStage>(dump, eviction, compute);
 }
 
@@ -55,7 +54,8 @@ std::unique_ptr<Stage> make_channels(const Dump& dump, const AnalyzeOptions&, co
 }
 
 std::optional<std::string> why_no_channels(const Dump& dump, const AnalyzeOptions&) {
-  return why_no_channels(dump, ChannelOptions{});
+  const auto why_not = why_no_channels(dump, ChannelOptions{});
+  return why_not ? std::optional(why_not->dashed()) : std::nullopt;
 }
 
 std::optional<std::string> never(const Dump&, const AnalyzeOptions&) { return std::nullopt; }
@@ -94,7 +94,7 @@ int run_analyze(const Arguments& arguments) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->option_text("LIST [all]");
-  add_token_options(*app, options.tokens);
+  app->add(bound(options.tokens));
   options.common.add_compute(*app);
   options.common.add_output(*app);
   if (parse(*app, arguments)) return 0;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdio>
 #include <iterator>
@@ -25,15 +26,23 @@ std::optional<Index> parse_index(std::string_view text) {
   return value;
 }
 
-CLI::Validator one_of(const std::vector<std::string>& names) {
-  return CLI::Validator(
-      [names](std::string& text) {
-        return std::find(names.begin(), names.end(), text) != names.end()
-                   ? std::string()
-                   : fmt::format("expected {}, found '{}'", fmt::join(names, " or "), text);
-      },
-      "");
+/// Of words that stand for values: what is wrong with one, and which value it is.
+template <class T, std::size_t N>
+std::string not_among(const std::array<T, N>& values, const std::string& word) {
+  std::vector<std::string> words;
+  for (const T value : values) words.push_back(OptionValue<T>::text(value));
+  return std::find(words.begin(), words.end(), word) != words.end()
+             ? ""
+             : fmt::format("expected {}, found '{}'", fmt::join(words, " or "), word);
 }
+template <class T, std::size_t N>
+T among(const std::array<T, N>& values, const std::string& word) {
+  return *std::find_if(values.begin(), values.end(),
+                       [&](const T value) { return OptionValue<T>::text(value) == word; });
+}
+
+constexpr std::array kBackends{BackendChoice::automatic, BackendChoice::cpu, BackendChoice::cuda};
+constexpr std::array kPrecisions{Precision::f32, Precision::f64, Precision::tensor};
 
 std::vector<std::string> option_names(const CLI::App& app, const std::string& prefix) {
   std::vector<std::string> names;
@@ -42,15 +51,22 @@ std::vector<std::string> option_names(const CLI::App& app, const std::string& pr
   return names;
 }
 
-void add_prompt_len(CLI::App& app, std::optional<Index>& prompt_len) {
-  app.add_option("--prompt-len", prompt_len,
-                 "Split prompt and decoding steps here, not where the manifest says")
-      ->check(whole_number(1))
-      ->option_text("N");
-}
-
 bool has_empty_item(const std::string& list) {
   return list.starts_with(',') || list.ends_with(',') || list.find(",,") != std::string::npos;
+}
+
+/// Text of the help broken into lines between words.
+std::string in_lines(const std::string& text) {
+  constexpr std::size_t kWidth = 70;
+  std::string lines;
+  std::size_t length = 0;
+  std::istringstream words(text);
+  for (std::string word; words >> word; length += word.size() + 1) {
+    if (length + word.size() > kWidth) length = 0;
+    if (!lines.empty()) lines += length == 0 ? '\n' : ' ';
+    lines += word;
+  }
+  return lines;
 }
 
 /// A list with an empty item in it, which CLI11 would drop.
@@ -188,9 +204,48 @@ std::string last_word(const std::string& text) { return text.substr(text.find_la
 
 }  // namespace
 
-std::unique_ptr<CLI::App> make_app(const std::string& name, const std::string& description,
-                                   const std::string& examples) {
-  auto app = std::make_unique<CLI::App>(description, "kvreplay " + name);
+void CommandLine::add(const BoundOptions& options) {
+  for (const BoundOption& option : options) {
+    const OptionFacts& facts = *option.facts;
+    Given& given = given_.emplace_back();
+    given.option = option;
+    const std::string name = fmt::format("--{}", facts.name),
+                      meaning = in_lines(std::string(facts.meaning) + option.words);
+    if (option.flag()) {
+      add_flag(name, given.flag, meaning)->option_text(" ");
+      continue;
+    }
+    CLI::Option* added = option.list
+                             ? add_option(name, given.words, meaning)->delimiter(',')->allow_extra_args(false)
+                             : add_option(name, given.word, meaning);
+    const std::string otherwise(facts.otherwise.empty() ? std::string_view(option.initial) : facts.otherwise);
+    added->option_text(otherwise.empty() ? std::string(facts.takes)
+                                         : fmt::format("{} [{}]", facts.takes, otherwise));
+    if (option.complaint)
+      added->check(
+          CLI::Validator([complaint = option.complaint](std::string& word) { return complaint(word); }, ""));
+  }
+  for (const BoundOption& added : options) {
+    if (added.excludes != nullptr) option(*added.facts)->excludes(option(*added.excludes));
+    if (added.needs != nullptr) option(*added.facts)->needs(option(*added.needs));
+  }
+}
+
+CLI::Option* CommandLine::option(const OptionFacts& facts) {
+  return get_option(fmt::format("--{}", facts.name));
+}
+
+void CommandLine::read_options() {
+  for (const bool last : {false, true})
+    for (const Given& given : given_)
+      if (given.option.last == last && option(*given.option.facts)->count() > 0 &&
+          (given.flag || !given.option.flag()))
+        given.option.read(given.option.list ? given.words : std::vector<std::string>{given.word});
+}
+
+std::unique_ptr<CommandLine> make_app(const std::string& name, const std::string& description,
+                                      const std::string& examples) {
+  auto app = std::make_unique<CommandLine>(description, "kvreplay " + name);
   app->get_formatter()->column_width(30);
   app->get_formatter()->label("REQUIRED", "(required)");
   app->set_help_flag("-h,--help", "Print this help and exit");
@@ -205,7 +260,7 @@ std::unique_ptr<CLI::App> make_app(const std::string& name, const std::string& d
   return app;
 }
 
-bool parse(CLI::App& app, const Arguments& arguments) {
+bool parse(CommandLine& app, const Arguments& arguments) {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const auto equals = arguments[i].find('=');
     const std::string name = arguments[i].substr(0, equals);
@@ -224,24 +279,16 @@ bool parse(CLI::App& app, const Arguments& arguments) {
   } catch (const ConfigFault& fault) {
     throw InputError(fmt::format("--config: {}: {}", config_file(app), fault.line));
   }
+  app.read_options();
   return false;
 }
 
-CLI::Option* list(CLI::Option* option, const std::string& text) {
-  return option->delimiter(',')->allow_extra_args(false)->option_text(text);
-}
-
-std::string in_lines(const std::string& text) {
-  constexpr std::size_t kWidth = 70;
-  std::string lines;
-  std::size_t length = 0;
-  std::istringstream words(text);
-  for (std::string word; words >> word; length += word.size() + 1) {
-    if (length + word.size() > kWidth) length = 0;
-    if (!lines.empty()) lines += length == 0 ? '\n' : ' ';
-    lines += word;
+void with_dashes(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const OptionError& error) {
+    throw InputError(error.line().dashed());
   }
-  return lines;
 }
 
 CLI::Validator folder_name() {
@@ -260,82 +307,51 @@ void check_page_name(const std::string& file, const char* option) {
 std::string counted(Index n, const char* what) { return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s"); }
 
 CLI::Validator whole_number(Index least, Index most) {
-  return CLI::Validator(
-      [least, most](std::string& text) {
-        const auto value = parse_index(text);
-        if (value && *value >= least && *value <= most) return std::string();
-        const std::string range = most == kNoLimit ? fmt::format("of at least {}", least)
-                                                   : fmt::format("from {} to {}", least, most);
-        return fmt::format("expected a whole number {}, found '{}'", range, text);
-      },
-      "");
+  return CLI::Validator([facts = OptionFacts{.least = least, .most = most}](
+                            std::string& text) { return OptionValue<Index>::complaint(facts, text); },
+                        "");
 }
 
-CLI::Validator real_number() {
-  return CLI::Validator(
-      [](std::string& text) {
-        double value = 0;
-        return !text.empty() && CLI::detail::lexical_cast(text, value)
-                   ? std::string()
-                   : fmt::format("expected a number, found '{}'", text);
-      },
-      "");
-}
-
-void CommonOptions::add_dump(CLI::App& app) {
+void CommonOptions::add_dump(CommandLine& app) {
   app.add_option("DUMP", dump, "The dump: a folder with q, k and v of every layer")
       ->required()
       ->check(folder_name())
       ->option_text(" ");
-  add_prompt_len(app, prompt_len);
+  app.add({bind_option(run_option::prompt_len, prompt_len)});
 }
 
-void CommonOptions::add_dumps(CLI::App& app) {
+void CommonOptions::add_dumps(CommandLine& app) {
   app.add_option("DUMP", dumps,
                  "The dump: a folder with q, k and v of every layer; or several of one model, whose means\n"
                  "and confidence intervals are formed")
       ->required()
       ->check(folder_name())
       ->option_text("...");
-  add_prompt_len(app, prompt_len);
+  app.add({bind_option(run_option::prompt_len, prompt_len)});
 }
 
-void CommonOptions::add_compute(CLI::App& app) {
-  app.add_option("--backend", backend, "What computes: auto (a GPU where there is one), cpu or cuda")
-      ->check(one_of({"auto", "cpu", "cuda"}))
-      ->option_text("NAME [auto]");
-  app.add_option("--precision", precision, "Arithmetic: f32, f64 or tensor (a GPU, about 3 digits)")
-      ->check(one_of({"f32", "f64", "tensor"}))
-      ->option_text("NAME [f32]");
-  app.add_option("--threads", threads, "Threads; the results do not depend on it")
-      ->check(whole_number(1, 4096))
-      ->option_text("N [all cores, a fair share of them under mpirun]");
-  app.add_option("--layers", layers, "Layers, as in 0,3-5")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->option_text("LIST [all]");
+void CommonOptions::add_compute(CommandLine& app) {
+  app.add({bind_option(run_option::backend, backend), bind_option(run_option::precision, precision),
+           bind_option(run_option::threads, threads), bind_option(run_option::layers, layers)});
 }
 
-void CommonOptions::add_results(CLI::App& app) {
-  app.add_option("--out", out, "The result folder")
-      ->required()
-      ->check(folder_name())
-      ->option_text("DIR (required)");
-  auto* resume_flag =
-      app.add_flag("--resume", resume, "Go on where a run into the same folder was cut short");
-  app.add_flag("--force", force, "Replace the results that the folder holds")
-      ->excludes(resume_flag)
-      ->option_text(" ");
-  resume_flag->option_text(" ");
-  app.add_option("--shard", shard,
-                 "Only part i of n, 1/n to n/n; deals the layers out in turn. kvreplay merge joins the parts")
-      ->option_text("i/n");
-  app.add_option("--parts", parts)->allow_extra_args(false)->group("");  // what merge adds
+void CommonOptions::add_results(CommandLine& app) {
+  BoundOption part = bind_option(run_option::shard, shard);
+  part.read = [this, read = part.read](const std::vector<std::string>& words) {
+    if (words.front().empty())
+      shard.reset();  // merge takes back what a config file says
+    else
+      read(words);
+  };
+  app.add({bind_option(run_option::out, out), bind_option(run_option::resume, resume),
+           bind_option(run_option::force, force).excluding(run_option::resume), part,
+           bind_option(run_option::parts, parts)});
+  app.option(run_option::out)->required()->check(folder_name())->option_text("DIR (required)");
+  app.option(run_option::parts)->group("");  // what merge adds
 }
 
-void CommonOptions::add_output(CLI::App& app) {
-  app.add_flag("--quiet", quiet, "Print nothing but errors");
-  app.add_flag("--json", json, "Print a machine-readable summary");
+void CommonOptions::add_output(CommandLine& app) {
+  app.add({bind_option(run_option::quiet, quiet), bind_option(run_option::json, json)});
 }
 
 Dump CommonOptions::open() const { return Dump::open(dump, {.prompt_len = prompt_len}); }
@@ -343,34 +359,38 @@ Dump CommonOptions::open() const { return Dump::open(dump, {.prompt_len = prompt
 CommonOptions::ChosenCompute CommonOptions::chosen_compute(bool may_fall_back) const {
   ChosenCompute chosen;
   Compute& compute = chosen.compute;
-  compute.precision = precision == "f64"      ? Precision::f64
-                      : precision == "tensor" ? Precision::tensor
-                                              : Precision::f32;
+  compute.precision = precision;
   const bool tensor = compute.precision == Precision::tensor;
-  if (tensor && backend == "cpu")
+  if (tensor && backend == BackendChoice::cpu)
     throw InputError("--precision tensor: the CPU has no matrix units for it; use f32 or f64");
-  if (backend == "cpu") return chosen;
+  if (backend == BackendChoice::cpu) return chosen;
   const std::string why_not =
       compute.precision == Precision::f64 ? "float64 is computed on the CPU" : why_no_cuda();
   if (tensor && !why_not.empty())
     throw InputError(fmt::format("--precision tensor: {}; use f32 or f64", why_not));
-  if (backend == "cuda" && !why_not.empty())
+  if (backend == BackendChoice::cuda && !why_not.empty())
     throw InputError(fmt::format("--backend cuda: {}; use auto or cpu", why_not));
   if (why_not.empty())
-    compute.backend =
-        cuda_backend(may_fall_back && backend == "auto", tensor ? Products::tensor : Products::f32,
-                     this_run().size() > 1 ? std::optional(this_run().local_rank()) : std::nullopt);
+    compute.backend = cuda_backend(
+        may_fall_back && backend == BackendChoice::automatic, tensor ? Products::tensor : Products::f32,
+        this_run().size() > 1 ? std::optional(this_run().local_rank()) : std::nullopt);
   else
     chosen.note = fmt::format("auto: {}", why_not);
   return chosen;
 }
 
 std::vector<Index> CommonOptions::chosen_layers(const Dump& dump_) const {
-  return parse_layers(layers, dump_.shape().layers);
-}
-
-std::optional<Shard> CommonOptions::chosen_shard() const {
-  return shard.empty() ? std::nullopt : std::optional(parse_shard(shard));
+  const Index all = dump_.shape().layers;
+  std::set<Index> chosen;
+  for (const auto& [first, last] : layers) {
+    if (last >= all)
+      throw OptionError(run_option::layers, fmt::format("layers from 0 to {}", all - 1),
+                        OptionValue<LayerRange>::text({first, last}));
+    for (Index layer = first; layer <= last; ++layer) chosen.insert(layer);
+  }
+  if (layers.empty())
+    for (Index layer = 0; layer < all; ++layer) chosen.insert(layer);
+  return {chosen.begin(), chosen.end()};
 }
 
 Existing CommonOptions::existing() const {
@@ -389,48 +409,46 @@ std::string shape_line(const Dump& dump, Index layers) {
                      counted(shape.l, "candidate"));
 }
 
-void add_token_options(CLI::App& app, TokenStageOptions& options) {
-  app.add_option("--window", options.window, "Rows of scores and errors: the last N prompt queries")
-      ->check(whole_number(1))
-      ->option_text("N [32]");
-  app.add_option("--metrics", options.metrics,
-                 in_lines(fmt::format("Token metrics, comma-separated: {}; or all that the dump can give",
-                                      fmt::join(kTokenMetrics.names(), ", "))))
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->option_text("LIST [all]");
-  app.add_option("--reserve", options.reserve, "Leave the last N candidates out of the agreement")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->check(whole_number(0))
-      ->option_text("LIST [0]");
-  app.add_flag("--per-query-head", options.per_query_head,
-               "Token arrays for every query head, not summed over its group");
+std::string OptionValue<BackendChoice>::complaint(const OptionFacts&, const std::string& word) {
+  return not_among(kBackends, word);
+}
+BackendChoice OptionValue<BackendChoice>::parse(const OptionFacts&, const std::string& word) {
+  return among(kBackends, word);
+}
+std::string OptionValue<BackendChoice>::text(BackendChoice choice) {
+  return choice == BackendChoice::automatic ? "auto" : choice == BackendChoice::cpu ? "cpu" : "cuda";
 }
 
-std::vector<Index> parse_layers(const std::vector<std::string>& list, Index layers) {
-  std::set<Index> chosen;
-  for (const std::string& item : list) {
-    const auto dash = item.find('-');
-    const auto first = parse_index(item.substr(0, dash));
-    const auto last = dash == std::string::npos ? first : parse_index(item.substr(dash + 1));
-    if (!first || !last || *first > *last || *first < 0)
-      throw InputError("--layers", "numbers and ranges such as 0,3-5", fmt::format("'{}'", item));
-    if (*last >= layers) throw InputError("--layers", fmt::format("layers from 0 to {}", layers - 1), item);
-    for (Index layer = *first; layer <= *last; ++layer) chosen.insert(layer);
-  }
-  if (list.empty())
-    for (Index layer = 0; layer < layers; ++layer) chosen.insert(layer);
-  return {chosen.begin(), chosen.end()};
+std::string OptionValue<Precision>::complaint(const OptionFacts&, const std::string& word) {
+  return not_among(kPrecisions, word);
+}
+Precision OptionValue<Precision>::parse(const OptionFacts&, const std::string& word) {
+  return among(kPrecisions, word);
 }
 
-Shard parse_shard(const std::string& text) {
-  const auto slash = text.find('/');
-  const Index part = parse_index(text.substr(0, slash)).value_or(0);
-  const Index parts = slash == std::string::npos ? 0 : parse_index(text.substr(slash + 1)).value_or(0);
+LayerRange OptionValue<LayerRange>::parse(const OptionFacts& option, const std::string& word) {
+  const auto dash = word.find('-');
+  const auto first = parse_index(word.substr(0, dash));
+  const auto last = dash == std::string::npos ? first : parse_index(word.substr(dash + 1));
+  if (!first || !last || *first > *last || *first < 0)
+    throw OptionError(option, "numbers and ranges such as 0,3-5", fmt::format("'{}'", word));
+  return {*first, *last};
+}
+std::string OptionValue<LayerRange>::text(const LayerRange& range) {
+  return range.first == range.last ? fmt::format("{}", range.first)
+                                   : fmt::format("{}-{}", range.first, range.last);
+}
+
+Shard OptionValue<Shard>::parse(const OptionFacts& option, const std::string& word) {
+  const auto slash = word.find('/');
+  const Index part = parse_index(word.substr(0, slash)).value_or(0);
+  const Index parts = slash == std::string::npos ? 0 : parse_index(word.substr(slash + 1)).value_or(0);
   if (part < 1 || part > parts)
-    throw InputError("--shard", "i/n with i from 1 to n", fmt::format("'{}'", text));
+    throw OptionError(option, "i/n with i from 1 to n", fmt::format("'{}'", word));
   return {part, parts};
+}
+std::string OptionValue<Shard>::text(const Shard& shard) {
+  return fmt::format("{}/{}", shard.part, shard.parts);
 }
 
 }  // namespace kvreplay

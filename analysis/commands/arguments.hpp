@@ -1,13 +1,14 @@
 #pragma once
 
 #include "analysis/commands/command.hpp"
+#include "analysis/options/option.hpp"
 #include "analysis/run/run.hpp"
-#include "analysis/tokens/token_stage.hpp"
 #include "data/dump.hpp"
 
 #include <CLI/CLI.hpp>
 
-#include <limits>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,27 +16,42 @@
 
 namespace kvreplay {
 
-/// A CLI::App for one command: description, examples (one a line) under the help text, --help and --config.
-std::unique_ptr<CLI::App> make_app(const std::string& name, const std::string& description,
-                                   const std::string& examples);
+/// The options of one command.
+class CommandLine : public CLI::App {
+ public:
+  using CLI::App::App;
+
+  /// Adds options to the command line, its help and the config file. What they are bound to must outlive the
+  /// parsing, and changes at its end only.
+  void add(const BoundOptions& options);
+  CLI::Option* option(const OptionFacts& facts);
+
+  /// Sets what add() got to what was given.
+  void read_options();
+
+ private:
+  struct Given {
+    BoundOption option;
+    std::vector<std::string> words;  ///< as they were given; one where it is no list
+    std::string word;
+    bool flag = false;
+  };
+  std::deque<Given> given_;  // whose places CLI11 knows
+};
+
+/// For one command: description, examples (one a line) under the help text, --help and --config.
+std::unique_ptr<CommandLine> make_app(const std::string& name, const std::string& description,
+                                      const std::string& examples);
 
 /// Parses; true where the help was asked for and printed. Throws InputError with one line that names the
 /// option.
-bool parse(CLI::App& app, const Arguments& arguments);
+bool parse(CommandLine& app, const Arguments& arguments);
 
-/// Far beyond any token count, and small enough to be added to another.
-inline constexpr Index kNoLimit = std::numeric_limits<Index>::max() / 4;
+/// Does it; what it says of options it says as they are written on a command line.
+void with_dashes(const std::function<void()>& work);
+
 /// A check that a value is a whole number from `least` to `most`.
 CLI::Validator whole_number(Index least, Index most = kNoLimit);
-
-/// A check that a value is a number, "inf" and "nan" included.
-CLI::Validator real_number();
-
-/// Makes an option a comma-separated list.
-CLI::Option* list(CLI::Option* option, const std::string& text);
-
-/// Text of the help broken into lines between words.
-std::string in_lines(const std::string& text);
 
 /// A check that the name of a folder is not empty.
 CLI::Validator folder_name();
@@ -46,6 +62,13 @@ void check_page_name(const std::string& file, const char* option);
 /// "1 layer", "2 layers".
 std::string counted(Index n, const char* what);
 
+enum class BackendChoice { automatic, cpu, cuda };
+
+/// "0,3-5", item by item.
+struct LayerRange {
+  Index first = 0, last = 0;
+};
+
 /// Options that commands share. Each add_ function adds some of them to an app; the struct must outlive the
 /// parsing.
 struct CommonOptions {
@@ -53,23 +76,23 @@ struct CommonOptions {
   std::vector<std::string> dumps;  ///< of commands that take several
   std::string label;               ///< which of several dumps this is; empty: the only one
   std::string out;
-  std::string backend = "auto";
-  std::string precision = "f32";
-  int threads = 0;
-  std::vector<std::string> layers;
+  BackendChoice backend = BackendChoice::automatic;
+  Precision precision = Precision::f32;
+  Index threads = 0;               ///< 0: all cores, a fair share of them under mpirun
+  std::vector<LayerRange> layers;  ///< none: all
   std::optional<Index> prompt_len;
-  std::string shard;
+  std::optional<Shard> shard;
   std::vector<std::string> parts;  ///< folders of finished shards to take the layers from
   bool resume = false;
   bool force = false;
   bool quiet = false;
   bool json = false;
 
-  void add_dump(CLI::App& app);     ///< DUMP, --prompt-len
-  void add_dumps(CLI::App& app);    ///< DUMP..., --prompt-len
-  void add_compute(CLI::App& app);  ///< --backend, --precision, --threads, --layers
-  void add_results(CLI::App& app);  ///< --out, --resume, --force, --shard
-  void add_output(CLI::App& app);   ///< --quiet, --json
+  void add_dump(CommandLine& app);     ///< DUMP, --prompt-len
+  void add_dumps(CommandLine& app);    ///< DUMP..., --prompt-len
+  void add_compute(CommandLine& app);  ///< --backend, --precision, --threads, --layers
+  void add_results(CommandLine& app);  ///< --out, --resume, --force, --shard
+  void add_output(CommandLine& app);   ///< --quiet, --json
 
   /// The dump, opened; InputError where it is not one.
   Dump open() const;
@@ -82,7 +105,6 @@ struct CommonOptions {
   };
   ChosenCompute chosen_compute(bool may_fall_back = true) const;
   std::vector<Index> chosen_layers(const Dump& dump) const;
-  std::optional<Shard> chosen_shard() const;
   Existing existing() const;
 };
 
@@ -92,12 +114,50 @@ std::string backend_line(const Backend& backend, const std::string& note);
 /// "MODEL: 6 layers x 2 KV heads (2 query heads each), 896 candidates".
 std::string shape_line(const Dump& dump, Index layers);
 
-/// The options of `tokens`, wherever they are taken.
-void add_token_options(CLI::App& app, TokenStageOptions& options);
+namespace run_option {
+inline constexpr OptionFacts prompt_len{
+    "prompt-len", "N", "Split prompt and decoding steps here, not where the manifest says", "", 1},
+    backend{"backend", "NAME", "What computes: auto (a GPU where there is one), cpu or cuda"},
+    precision{"precision", "NAME", "Arithmetic: f32, f64 or tensor (a GPU, about 3 digits)"},
+    threads{"threads",
+            "N",
+            "Threads; the results do not depend on it",
+            "all cores, a fair share of them under mpirun",
+            1,
+            4096},
+    layers{"layers", "LIST", "Layers, as in 0,3-5", "all"}, out{"out", "DIR", "The result folder"},
+    resume{"resume", "", "Go on where a run into the same folder was cut short"},
+    force{"force", "", "Replace the results that the folder holds"},
+    shard{"shard", "i/n",
+          "Only part i of n, 1/n to n/n; deals the layers out in turn. kvreplay merge joins the parts"},
+    parts{"parts", "DIR", ""}, quiet{"quiet", "", "Print nothing but errors"},
+    json{"json", "", "Print a machine-readable summary"};
+}  // namespace run_option
 
-/// "0,3-5" as a list of layers: each once, ascending. InputError where one is not below `layers`.
-std::vector<Index> parse_layers(const std::vector<std::string>& list, Index layers);
-/// "2/8". InputError where it is not i/n with 1 <= i <= n.
-Shard parse_shard(const std::string& text);
+template <>
+struct OptionValue<BackendChoice> {
+  static std::string complaint(const OptionFacts& option, const std::string& word);
+  static BackendChoice parse(const OptionFacts& option, const std::string& word);
+  static std::string text(BackendChoice choice);
+};
+
+template <>
+struct OptionValue<Precision> {
+  static std::string complaint(const OptionFacts& option, const std::string& word);
+  static Precision parse(const OptionFacts& option, const std::string& word);
+  static std::string text(Precision precision) { return std::string(name_of(precision)); }
+};
+
+template <>
+struct OptionValue<LayerRange> {
+  static LayerRange parse(const OptionFacts& option, const std::string& word);
+  static std::string text(const LayerRange& range);
+};
+
+template <>
+struct OptionValue<Shard> {
+  static Shard parse(const OptionFacts& option, const std::string& word);
+  static std::string text(const Shard& shard);
+};
 
 }  // namespace kvreplay

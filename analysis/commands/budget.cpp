@@ -1,5 +1,4 @@
 #include "analysis/budgets/budget_stage.hpp"
-#include "analysis/commands/budget_arguments.hpp"
 #include "analysis/commands/over_dumps.hpp"
 
 namespace kvreplay {
@@ -16,7 +15,7 @@ int run_budget(const Arguments& arguments) {
   BudgetOptions budget_options;
   options.add_dumps(*app);
   options.add_results(*app);
-  add_budget_options(*app, budget_options);
+  app->add(bound(budget_options));
   options.add_compute(*app);
   options.add_output(*app);
   if (parse(*app, arguments)) return 0;

@@ -18,28 +18,7 @@ int run_channels(const Arguments& arguments) {
   ChannelOptions channel_options;
   options.add_dumps(*app);
   options.add_results(*app);
-  list(app->add_option("--method", channel_options.methods,
-                       in_lines(fmt::format("{}; exchange+METHOD: from another than iap",
-                                            fmt::join(kChannelMethods.names(), ", ")))),
-       "LIST [magnitude,think,iap,exchange,output]");
-  list(app->add_option("--ratio", channel_options.ratios, "Shares of the channels to prune")
-           ->check(real_number()),
-       "LIST [0.4,0.5,0.6,0.7]");
-  app->add_option(
-         "--semantics", channel_options.semantics,
-         "Whose setting: paper; official (ThinK's code: a selection for every query head, scores from\n"
-         "all keys); kvpress (every key loses channels)")
-      ->option_text("NAME [paper]");
-  app->add_option("--recent", channel_options.recent, "The last N keys of the prompt stay whole")
-      ->check(whole_number(0))
-      ->option_text("N [32; kvpress 0]");
-  app->add_option("--window", channel_options.window, "Rank by the last N queries of the prompt")
-      ->check(whole_number(1))
-      ->option_text("N [32]");
-  app->add_option("--protect", channel_options.protect,
-                  "Never prune channels of outstanding key norm: between A and B percent of them")
-      ->option_text("A:B [off]");
-  app->add_flag("--png", channel_options.png, "Heatmaps of every head as pictures too");
+  app->add(bound(channel_options));
   options.add_compute(*app);
   options.add_output(*app);
   if (parse(*app, arguments)) return 0;

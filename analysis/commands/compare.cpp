@@ -16,14 +16,14 @@ namespace {
 namespace fs = std::filesystem;
 
 /// "semantics=paper" and the like.
-KeyFilter parse_filter(const std::vector<std::string>& list, const char* option) {
+KeyFilter parse_filter(const std::vector<std::string>& list, const OptionFacts& option) {
   KeyFilter filter;
   for (const std::string& item : list) {
     const auto equals = item.find('=');
     if (equals == std::string::npos || equals == 0)
-      throw InputError(option, "KEY=VALUE, as semantics=paper", fmt::format("'{}'", item));
+      throw OptionError(option, "KEY=VALUE, as semantics=paper", fmt::format("'{}'", item));
     if (!filter.emplace(item.substr(0, equals), item.substr(equals + 1)).second)
-      throw InputError(option, fmt::format("one value of {}", item.substr(0, equals)), "several");
+      throw OptionError(option, fmt::format("one value of {}", item.substr(0, equals)), "several");
   }
   return filter;
 }
@@ -82,10 +82,7 @@ int run_compare(const Arguments& arguments) {
   app->add_option("--html", html, "Write it as one page, too; its figures go to a folder beside it")
       ->option_text("FILE.html");
   app->add_flag("--force", force, "Replace the comparison that --out holds");
-  list(app->add_option("--left", left, "Only rows of A with these values, compared with those of --right"),
-       "KEY=VALUE,...");
-  list(app->add_option("--right", right, "Only rows of B with these values of the same keys"),
-       "KEY=VALUE,...");
+  app->add({bind_option(compare_option::left, left), bind_option(compare_option::right, right)});
   auto* most = app->add_option("--top", top, "Show the N largest differences of every kind of figure")
                    ->check(whole_number(1))
                    ->option_text("N [12]");
@@ -93,7 +90,8 @@ int run_compare(const Arguments& arguments) {
   output.add_output(*app);
   if (parse(*app, arguments)) return 0;
   if (!html.empty()) check_page_name(html, "--html");
-  const KeyFilter left_filter = parse_filter(left, "--left"), right_filter = parse_filter(right, "--right");
+  const KeyFilter left_filter = parse_filter(left, compare_option::left),
+                  right_filter = parse_filter(right, compare_option::right);
   const FolderComparison comparison =
       comparison_of(ResultReader(a), left_filter, ResultReader(b), right_filter);
   const auto shown = all ? std::numeric_limits<std::size_t>::max() : static_cast<std::size_t>(top);

@@ -1,7 +1,5 @@
-#include "analysis/commands/eviction_arguments.hpp"
 #include "analysis/commands/over_dumps.hpp"
 #include "analysis/eviction/evict_stage.hpp"
-#include "data/error.hpp"
 
 #include <fmt/format.h>
 
@@ -23,14 +21,14 @@ int run_evict(const Arguments& arguments) {
   EvictionOptions eviction_options;
   options.add_dumps(*app);
   options.add_results(*app);
-  add_eviction_options(*app, eviction_options);
+  app->add(bound(eviction_options));
   options.add_compute(*app);
   options.add_output(*app);
   if (parse(*app, arguments)) return 0;
-  for (const auto& [option, given] : {std::pair("--score", !eviction_options.scores.empty()),
-                                      std::pair("--kept", !eviction_options.kept.empty())})
+  for (const auto& [option, given] : {std::pair(evict_option::score, !eviction_options.scores.empty()),
+                                      std::pair(evict_option::kept, !eviction_options.kept.empty())})
     if (given && options.dumps.size() > 1)
-      throw InputError(option, "one dump, which its array is of", fmt::format("{}", options.dumps.size()));
+      throw OptionError(option, "one dump, which its array is of", fmt::format("{}", options.dumps.size()));
   return run_on_dumps({"evict", arguments}, options, [&](const Dump& dump, const Compute& compute) {
     ChosenStages chosen;
     chosen.stages.push_back(std::make_unique<EvictStage>(dump, eviction_options, compute));

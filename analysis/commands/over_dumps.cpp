@@ -134,8 +134,8 @@ int run_on_dumps(const Invocation& invocation, const CommonOptions& options, con
     one.dump = options.dumps.front();
     return run_into_folder(invocation, one, make_stages);
   }
-  if (options.chosen_shard())
-    throw InputError("--shard", "one dump", fmt::format("{}", options.dumps.size()));
+  if (options.shard)
+    throw OptionError(run_option::shard, "one dump", fmt::format("{}", options.dumps.size()));
   Ranks& ranks = this_run();
   const bool speaks = ranks.rank() == 0, text = speaks && !options.quiet && !options.json;
   const auto begin = std::chrono::steady_clock::now();
@@ -144,7 +144,7 @@ int run_on_dumps(const Invocation& invocation, const CommonOptions& options, con
   DumpSet set;
   std::optional<ResultFolder> folder;  // on rank 0, which writes what is over all dumps
   together(ranks, [&] {
-    set = dump_set(options, make_stages);
+    with_dashes([&] { set = dump_set(options, make_stages); });
     if (!speaks) return;
     const std::vector<std::string> old = DumpSet::folders_in(out);
     folder.emplace(out, set.settings(), std::map<Index, std::string>{},

@@ -55,7 +55,7 @@ struct Preparation {
       : chosen(options.chosen_compute()), dump(options.open()) {
     run.precision = chosen.compute.precision;
     run.layers = options.chosen_layers(dump);
-    run.shard = options.chosen_shard();
+    run.shard = options.shard;
     ChosenStages made = make_stages(dump, chosen.compute);
     stages = std::move(made.stages);
     run.left_out = std::move(made.left_out);
@@ -169,7 +169,8 @@ int run_into_folder(const Invocation& invocation, const CommonOptions& options,
   const bool speaks = ranks.rank() == 0, tells = speaks && options.label.empty(),
              text = tells && !options.quiet && !options.json;
   std::unique_ptr<Preparation> prepared;
-  together(ranks, [&] { prepared = std::make_unique<Preparation>(options, make_stages); });
+  together(ranks,
+           [&] { with_dashes([&] { prepared = std::make_unique<Preparation>(options, make_stages); }); });
   if (ranks.size() > 1) require_equal_hardware(ranks, *prepared);
   auto& [chosen, dump, run, stages, settings, fingerprints, parts] = *prepared;
 

@@ -1,4 +1,5 @@
 #include "analysis/commands/over_dumps.hpp"
+#include "analysis/tokens/token_stage.hpp"
 
 namespace kvreplay {
 
@@ -13,7 +14,7 @@ int run_tokens(const Arguments& arguments) {
   TokenStageOptions token_options;
   options.add_dumps(*app);
   options.add_results(*app);
-  add_token_options(*app, token_options);
+  app->add(bound(token_options));
   options.add_compute(*app);
   options.add_output(*app);
   if (parse(*app, arguments)) return 0;

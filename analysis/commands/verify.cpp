@@ -68,7 +68,7 @@ int run_verify(const Arguments& arguments) {
   if (parse(*app, arguments)) return 0;
 
   // What is verified is what was asked for: nothing falls back.
-  if (common.precision == "tensor")
+  if (common.precision == Precision::tensor)
     throw InputError(
         "--precision tensor: verify judges f32 and f64; a run with tensor measures its own digits");
   const auto [compute, backend_note] = common.chosen_compute(false);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "analysis/options/option_text.hpp"
 #include "data/dump.hpp"
 #include "sim/channels/channel_basis.hpp"
 #include "sim/compression/compressed_cache.hpp"
@@ -21,13 +22,13 @@ struct Compression {
   std::optional<Quantization> quantization;
 };
 
-/// --channels and --bits; nothing where neither was given. Throws InputError for what they do not know, for a
-/// method that the dump cannot feed, and for a phase that decodes. `window` are the queries that rank
+/// Of the options channels and bits; nothing where neither was given. Throws OptionError for other bits, for
+/// a method that the dump cannot feed, and for a phase that decodes. `window` are the queries that rank
 /// channels.
 std::optional<Compression> compression_of(const Dump& dump, const EvictionOptions& options,
                                           const std::vector<Phase>& phases, Rows window);
 
 /// What the plan's compression leaves as it was, or does otherwise than one may think; a line each.
-std::vector<std::string> compression_notes(const EvictionPlan& plan, const DumpShape& shape);
+std::vector<OptionText> compression_notes(const EvictionPlan& plan, const DumpShape& shape);
 
 }  // namespace kvreplay

@@ -3,7 +3,6 @@
 #include "analysis/eviction/eviction_report.hpp"
 #include "analysis/eviction/eviction_tables.hpp"
 #include "analysis/eviction/given_arrays.hpp"
-#include "analysis/results/csv.hpp"
 #include "data/npy_write.hpp"
 #include "sim/eviction/cache_group.hpp"
 
@@ -22,6 +21,7 @@ EvictStage::EvictStage(const Dump& dump, const EvictionOptions& options, const C
       columns_(plan_),
       precision_(compute.precision),
       backend_(compute.backend) {
+  options_.budgets = plan_.budgets;
   plan_.notes.push_back(
       "errors do not feed back: queries, keys and values are those of the uncompressed model");
 }
@@ -33,34 +33,8 @@ std::vector<std::string> EvictStage::on_cpu() const {
 }
 
 Json EvictStage::options() const {
-  Json json;
-  json["policies"] = options_.policies;
-  Json budgets = Json::array();
-  for (const Budget& budget : plan_.budgets)
-    budgets.push_back(budget.tokens ? Json(*budget.tokens) : Json(budget.sigma));
-  json["budgets"] = budgets;
-  json["semantics"] = Json::array();
-  for (const Semantics semantics : plan_.semantics) json["semantics"].push_back(name_of(semantics));
-  json["phases"] = options_.phases;
-  const auto add = [&](const char* key, const std::optional<Index>& value) {
-    if (value) json[key] = *value;
-  };
-  add("decode_window", options_.decode_window);
-  add("window", options_.window);
-  add("sinks", options_.sinks);
-  add("recent", options_.recent);
-  if (!options_.pool.empty()) json["pool"] = options_.pool;
-  json["on"] = options_.on;
-  json["per_query_head"] = options_.per_query_head;
-  if (plan_.compression) {
-    const auto& [channels, ratio, quantization] = *plan_.compression;
-    if (channels) json["channels"] = fmt::format("{}:{}", channels->name, shortest(ratio));
-    if (quantization) {
-      json["bits"] = quantization->bits;
-      json["group"] = quantization->group;
-      json["residual"] = quantization->residual;
-    }
-  }
+  EvictionOptions settled = options_;
+  Json json = to_json(bound(settled));
   for (const Given<double>& score : plan_.scores) json["scores"][score.name] = contents_fingerprint(score);
   for (const Given<std::uint8_t>& kept : plan_.kept) json["kept"][kept.name] = contents_fingerprint(kept);
   return json;

@@ -1,9 +1,7 @@
 #include "analysis/eviction/eviction_plan.hpp"
 
 #include "analysis/eviction/cache_elements.hpp"
-#include "analysis/eviction/eviction_names.hpp"
 #include "analysis/eviction/given_arrays.hpp"
-#include "analysis/results/csv.hpp"
 #include "data/error.hpp"
 #include "sim/eviction/decode/decode.hpp"
 #include "sim/eviction/prompt_eviction.hpp"
@@ -34,19 +32,17 @@ class Planner {
 
   EvictionPlan plan() {
     const DumpShape& shape = dump_.shape();
-    if (options_.on != "window" && options_.on != "future")
-      throw InputError("--on", "window or future", fmt::format("'{}'", options_.on));
-    plan_.on_future = options_.on == "future";
+    plan_.on_future = options_.on == SearchRows::future;
     plan_.per_query_head = options_.per_query_head;
     plan_.decode_window = options_.decode_window;
     plan_.window = window_rows(shape.l, shape.first_query(), options_.window.value_or(kMeasuredRows));
     plan_.future = future_rows(shape.l, shape.T, shape.first_query());
-    overrides_ = {options_.window, options_.sinks, options_.recent, std::nullopt};
-    if (!options_.pool.empty()) overrides_.pool = parse_pooling(options_.pool);
+    plan_.semantics = options_.semantics;
+    overrides_ = {options_.window, options_.sinks, options_.recent, options_.pool};
+    if (options_.pool) check_pooling(evict_option::pool, *options_.pool);
     read_given();
     choose_budgets();
-    choose_semantics();
-    for (const std::string& text : options_.phases) add_once(phases_, parse_phase(text), &Phase::name);
+    for (const Phase& phase : options_.phases) add_once(phases_, phase, &Phase::name);
     plan_.elements = cache_elements(dump_);
     plan_.channel_window = options_.window.value_or(kMeasuredRows);
     plan_.compression = compression_of(dump_, options_, phases_, plan_.window);
@@ -59,8 +55,7 @@ class Planner {
     add_given_kept();
     if (plan_.compression) {
       add_whole_prompt();
-      for (std::string& note : compression_notes(plan_, dump_.shape()))
-        plan_.notes.push_back(std::move(note));
+      for (OptionText& note : compression_notes(plan_, dump_.shape())) plan_.notes.push_back(std::move(note));
     }
     if (plan_.cases.empty()) throw InputError(fmt::format("nothing to simulate: {}", left_out_text()));
     if (plan_.future.count() == 0)
@@ -89,31 +84,15 @@ class Planner {
 
   void choose_budgets() {
     const Index l = dump_.shape().l;
-    for (const Index tokens : options_.budgets) {
-      if (tokens < 0 || tokens > l)
-        throw InputError("--budget", fmt::format("0 to {} tokens, the prompt's length", l),
-                         fmt::format("{}", tokens));
-      add_once(plan_.budgets, Budget{tokens, 0}, &Budget::label);
+    for (const Budget& budget : options_.budgets) {
+      if (!budget.tokens)
+        check_sigma(evict_option::sigma, budget.sigma);
+      else if (*budget.tokens < 0 || *budget.tokens > l)
+        throw OptionError(evict_option::budget, fmt::format("0 to {} tokens, the prompt's length", l),
+                          fmt::format("{}", *budget.tokens));
+      add_once(plan_.budgets, budget, &Budget::label);
     }
-    if (!options_.budgets.empty()) return;
-    for (const double sigma : options_.sigmas) {
-      check_sigma("--sigma", sigma);
-      add_once(plan_.budgets, Budget{std::nullopt, sigma}, &Budget::label);
-    }
-    if (plan_.budgets.empty()) throw InputError("--sigma", "compression ratios", "none");
-  }
-
-  void choose_semantics() {
-    const auto add = [&](const std::string& option, const std::string& name) {
-      const Semantics semantics = parse_semantics(option, name);
-      if (std::find(plan_.semantics.begin(), plan_.semantics.end(), semantics) == plan_.semantics.end())
-        plan_.semantics.push_back(semantics);
-    };
-    for (const std::string& name : options_.diff) add("--diff", name);
-    if (options_.diff.empty()) add("--semantics", options_.semantics);
-    if (!options_.diff.empty() && plan_.semantics.size() < 2)
-      throw InputError("--diff", fmt::format("two or three of {}", fmt::join(kSemantics.names(), ", ")),
-                       fmt::format("{}", fmt::join(options_.diff, ",")));
+    if (plan_.budgets.empty()) throw OptionError(evict_option::sigma, "compression ratios", "none");
   }
 
   void add_policies() {
@@ -121,21 +100,22 @@ class Planner {
     // What nobody asked for by name is left out where the dump cannot feed it, not refused.
     const bool asked = !options_.quick && options_.policies != EvictionOptions{}.policies;
     std::vector<std::string> seen;
-    for (const std::string& text : options_.policies) {
-      if (std::find(seen.begin(), seen.end(), text) != seen.end()) continue;
-      seen.push_back(text);
-      if (text == "none") continue;
-      const Policy policy = parse_policy(text, plan_.scores);
+    for (const PolicyChoice& choice : options_.policies) {
+      if (!choice || std::find(seen.begin(), seen.end(), choice->name) != seen.end()) continue;
+      const Policy& policy = *choice;
+      seen.push_back(policy.name);
       for (const Semantics semantics : plan_.semantics) {
         PolicyRun run{policy, semantics, {}};
         for (const Budget& budget : plan_.budgets)
           run.rules.push_back(rule_of(policy, semantics, overrides_, shape.l, budget.kept(shape.l, semantics),
                                       dump_.has(Tensor::wo)));
         auto why = why_unavailable(run.rules.front(), plan_, dump_);
-        if (why && asked) throw InputError(fmt::format("--policy: {} is unavailable: {}", text, *why));
+        if (why && asked)
+          throw OptionError(
+              option_text("{}: {} is unavailable: {}", evict_option::policy, policy.name, *why));
         if (!why && options_.quick) why = why_slow(run.rules.front(), *options_.quick);
         if (why) {
-          plan_.left_out.push_back({text, *why});
+          plan_.left_out.push_back({policy.name, *why});
           continue;
         }
         check_pins(run);
@@ -162,9 +142,9 @@ class Planner {
       if (!rule.pins_exceed(kept)) continue;
       const Index asked = options_.sinks.value_or(0) + options_.recent.value_or(0);
       if ((options_.sinks || options_.recent) && asked > kept)
-        throw InputError("--sinks and --recent",
-                         fmt::format("at most the budget of {} tokens together", kept),
-                         fmt::format("{}", asked));
+        throw OptionError(option_text("{} and {}", evict_option::sinks, evict_option::recent),
+                          fmt::format("at most the budget of {} tokens together", kept),
+                          fmt::format("{}", asked));
       if (kBases[rule.policy.base].pins_all && kept >= rule.sinks) continue;
       cut_pins_[fmt::format("more is pinned ({}) than budget {} keeps ({})", rule.sinks + rule.recent,
                             plan_.budgets[b].label(), kept)]
@@ -232,20 +212,20 @@ class Planner {
           return run.semantics == Semantics::official && run.policy.base == Base::snapkv;
         }))
       plan_.notes.push_back(
-          "official snapkv sums over the query heads of a KV head; its authors' code repeats the cache for "
-          "each "
-          "(--per-query-head)");
+          option_text("official snapkv sums over the query heads of a KV head; its authors' code repeats the "
+                      "cache for each ({})",
+                      evict_option::per_query_head));
     if (plan_.on_future && !any_run([](const PolicyRun& run) { return kBases[run.policy.base].searches; }))
-      plan_.notes.push_back(fmt::format(
-          "--on has no effect: neither {} is among the policies",
+      plan_.notes.push_back(option_text(
+          "{} has no effect: neither {} is among the policies", evict_option::on,
           fmt::join(kBases.names_where([](const BaseFacts& facts) { return facts.searches; }), " nor ")));
     if (options_.decode_window &&
         std::none_of(phases_.begin(), phases_.end(), [](const Phase& phase) { return phase.decodes(); }))
-      plan_.notes.push_back("--decode-window has no effect: no phase decodes");
+      plan_.notes.push_back(option_text("{} has no effect: no phase decodes", evict_option::decode_window));
     for (std::size_t s = 0; s < plan_.scores.size(); ++s)
       if (!any_run([&](const PolicyRun& run) { return run.policy.given == s; }))
-        plan_.notes.push_back(
-            fmt::format("--score {0}: no policy uses it; it is used as snapkv+{0}", plan_.scores[s].name));
+        plan_.notes.push_back(option_text("{} {}: no policy uses it; it is used as snapkv+{}",
+                                          evict_option::score, plan_.scores[s].name, plan_.scores[s].name));
   }
 
   void pair_semantics() {
@@ -266,7 +246,7 @@ class Planner {
   /// --policy none: what channels and bits cost alone.
   void add_whole_prompt() {
     const auto& policies = options_.policies;
-    if (std::find(policies.begin(), policies.end(), "none") == policies.end()) return;
+    if (std::find(policies.begin(), policies.end(), std::nullopt) == policies.end()) return;
     for (const Semantics semantics : plan_.semantics)
       plan_.cases.push_back({"none",
                              std::nullopt,
@@ -291,28 +271,6 @@ class Planner {
 };
 
 }  // namespace
-
-std::string Phase::name() const {
-  switch (kind) {
-    case Kind::prefill:
-      return "prefill";
-    case Kind::blockwise:
-      return fmt::format("blockwise:{}", block);
-    case Kind::decode:
-      return "decode";
-    case Kind::append_only:
-      return "append-only";
-  }
-  return "";
-}
-
-std::string Phase::file_name() const {
-  std::string text = name();
-  std::replace(text.begin(), text.end(), ':', '_');
-  return text;
-}
-
-std::string Budget::label() const { return tokens ? fmt::format("{}", *tokens) : shortest(sigma); }
 
 Semantics semantics_of(const EvictionPlan& plan, const EvictionCase& which) {
   return kSemantics.named(which.semantics).value_or(plan.semantics.front());

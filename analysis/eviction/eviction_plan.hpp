@@ -1,10 +1,9 @@
 #pragma once
 
 #include "analysis/eviction/compression_plan.hpp"
+#include "analysis/eviction/eviction_options.hpp"
 #include "analysis/run/left_out.hpp"
 #include "data/dump.hpp"
-#include "sim/compression/compressed_cache.hpp"
-#include "sim/eviction/policy.hpp"
 #include "sim/tokens/token_metrics.hpp"
 
 #include <cstdint>
@@ -15,55 +14,6 @@
 // From what a user asks for to the list of evictions to simulate.
 
 namespace kvreplay {
-
-/// The options of `evict`, as given.
-struct EvictionOptions {
-  /// "none": only the kept sets of the user's.
-  std::vector<std::string> policies = {
-      "h2o",    "h2o+value",    "h2o+key",    "h2o+joint",    "h2o+caote",   //
-      "tova",   "tova+value",   "tova+key",   "tova+joint",   "tova+caote",  //
-      "snapkv", "snapkv+value", "snapkv+key", "snapkv+joint", "snapkv+caote"};
-  std::vector<Index> budgets;  ///< tokens kept per KV head; where empty, sigmas count
-  std::vector<double> sigmas = {0.5, 0.8, 0.9};
-  std::string semantics = "paper";
-  std::vector<std::string> diff;  ///< several semantics side by side, in place of `semantics`
-  std::vector<std::string> phases = {"prefill"};
-  std::optional<Index> decode_window;
-  std::optional<Index> window, sinks, recent;
-  std::string pool;                       ///< "max:7", "avg:5", "none"; empty: the policy's own
-  std::string on = "window";              ///< the rows that greedy_exact and exchange look at
-  std::vector<std::string> scores, kept;  ///< name=FILE
-  bool per_query_head = false;
-  std::optional<std::string> channels;  ///< METHOD:RATIO: key channels that the kept tokens lose
-  std::optional<Index> bits;            ///< quantizes what is kept
-  Index group = Quantization{}.group, residual = Quantization{}.residual;
-  /// Where set, policies that take longer than this, or that the dump cannot feed, are left out rather than
-  /// run or refused.
-  struct Quick {
-    Index most_rows;       ///< of a score
-    Index longest_search;  ///< the longest prompt for greedy_exact and exchange
-  };
-  std::optional<Quick> quick;
-};
-
-struct Phase {
-  enum class Kind { prefill, blockwise, decode, append_only };
-  Kind kind = Kind::prefill;
-  Index block = 0;
-  bool decodes() const { return kind == Kind::decode || kind == Kind::append_only; }
-  std::string name() const;       ///< "blockwise:32"
-  std::string file_name() const;  ///< "blockwise_32"
-};
-
-/// A budget as it was asked for: tokens, or a compression ratio.
-struct Budget {
-  std::optional<Index> tokens;
-  double sigma = 0;
-  Index kept(Index l, Semantics semantics) const {
-    return tokens ? *tokens : kept_tokens(sigma, l, semantics);
-  }
-  std::string label() const;  ///< "80" or "0.9"
-};
 
 /// A score or a kept set of the user's, [layers, n_kv, l].
 template <class T>
@@ -117,17 +67,16 @@ struct EvictionPlan {
   Index channel_window = 32;  ///< the queries that channels are ranked by
   CacheElements elements;
   std::vector<LeftOut> left_out;
-  std::vector<std::string> notes;
+  std::vector<OptionText> notes;
 };
 
 /// Whose reading of a channel method a case follows: its policy's; of a kept set of the user's, the first one
 /// asked for.
 Semantics semantics_of(const EvictionPlan& plan, const EvictionCase& which);
 
-/// Reads the user's files and settles every choice. Throws InputError for an unknown name, a budget beyond l,
-/// a sigma outside (0, 1), explicit pins above the budget, a score that needs what the dump lacks, a file of
-/// the wrong shape, channels or bits together with a phase that decodes, and where nothing is left to
-/// simulate.
+/// Reads the user's files and settles every choice. Throws InputError for a budget beyond l, a sigma outside
+/// (0, 1), explicit pins above the budget, a score that needs what the dump lacks, a file of the wrong shape,
+/// channels or bits together with a phase that decodes, and where nothing is left to simulate.
 EvictionPlan eviction_plan(const Dump& dump, const EvictionOptions& options);
 
 }  // namespace kvreplay

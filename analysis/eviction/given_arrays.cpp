@@ -1,6 +1,5 @@
 #include "analysis/eviction/given_arrays.hpp"
 
-#include "data/error.hpp"
 #include "data/npy_read.hpp"
 
 #include <fmt/format.h>
@@ -13,35 +12,26 @@
 namespace kvreplay {
 namespace {
 
-struct NamedFile {
-  std::string name, file;
-};
-
-/// Splits name=FILE. A name becomes part of file names and of policies: letters, digits, '_', '.'.
-NamedFile parse_named(const std::string& option, const std::string& item) {
-  const auto equals = item.find('=');
-  if (equals == std::string::npos || equals == 0 || equals + 1 == item.size())
-    throw InputError(option, "name=FILE.npy", fmt::format("'{}'", item));
-  NamedFile named{item.substr(0, equals), item.substr(equals + 1)};
-  const bool plain = std::all_of(named.name.begin(), named.name.end(), [](unsigned char c) {
-    return std::isalnum(c) != 0 || c == '_' || c == '.';
-  });
-  if (!plain || named.name.front() == '.')
-    throw InputError(option, "a name of letters, digits, '_' and '.'", fmt::format("'{}'", named.name));
-  return named;
+/// A name becomes part of file names and of policies.
+bool is_plain(const std::string& name) {
+  return name.front() != '.' && std::all_of(name.begin(), name.end(), [](unsigned char c) {
+           return std::isalnum(c) != 0 || c == '_' || c == '.';
+         });
 }
 
 template <class T, class Read>
-std::vector<Given<T>> read_all(const std::string& option, const std::vector<std::string>& items,
+std::vector<Given<T>> read_all(const OptionFacts& option, const std::vector<NamedFile>& files,
                                const DumpShape& shape, const Read& read) {
   const std::array<Index, 3> expected{shape.layers, shape.n_kv, shape.l};
   std::vector<Given<T>> all;
-  for (const std::string& item : items) {
-    const NamedFile named = parse_named(option, item);
+  for (const NamedFile& named : files) {
+    if (!is_plain(named.name))
+      throw OptionError(option, "a name of letters, digits, '_' and '.'", fmt::format("'{}'", named.name));
     const bool taken =
         kTokenMetrics.named(named.name) || kBases.named(named.name) || named.name == "none" ||
         std::any_of(all.begin(), all.end(), [&](const auto& g) { return g.name == named.name; });
-    if (taken) throw InputError(option, "a name of its own", fmt::format("'{}', which is taken", named.name));
+    if (taken)
+      throw OptionError(option, "a name of its own", fmt::format("'{}', which is taken", named.name));
     all.push_back({named.name, read(named.file, std::span<const Index>(expected))});
   }
   return all;
@@ -56,16 +46,16 @@ std::string hash_of(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-std::vector<Given<double>> read_given_scores(const std::vector<std::string>& items, const DumpShape& shape) {
+std::vector<Given<double>> read_given_scores(const std::vector<NamedFile>& files, const DumpShape& shape) {
   return read_all<double>(
-      "--score", items, shape,
+      evict_option::score, files, shape,
       [](const std::string& file, std::span<const Index> expected) { return read_npy(file, expected); });
 }
 
-std::vector<Given<std::uint8_t>> read_given_kept(const std::vector<std::string>& items,
+std::vector<Given<std::uint8_t>> read_given_kept(const std::vector<NamedFile>& files,
                                                  const DumpShape& shape) {
   return read_all<std::uint8_t>(
-      "--kept", items, shape,
+      evict_option::kept, files, shape,
       [](const std::string& file, std::span<const Index> expected) { return read_npy_bool(file, expected); });
 }
 

@@ -5,13 +5,12 @@
 
 namespace kvreplay {
 
-/// `name=FILE.npy` each: a score of every candidate, [layers, n_kv, l] floating point, higher is kept. Throws
-/// InputError for a malformed item, a name that is taken, and a file of another shape.
-std::vector<Given<double>> read_given_scores(const std::vector<std::string>& items, const DumpShape& shape);
+/// A score of every candidate each, [layers, n_kv, l] floating point, higher is kept. Throws InputError for a
+/// name that is taken or of other characters than letters, digits, '_' and '.', and a file of another shape.
+std::vector<Given<double>> read_given_scores(const std::vector<NamedFile>& files, const DumpShape& shape);
 
 /// The same for kept sets, [layers, n_kv, l] booleans.
-std::vector<Given<std::uint8_t>> read_given_kept(const std::vector<std::string>& items,
-                                                 const DumpShape& shape);
+std::vector<Given<std::uint8_t>> read_given_kept(const std::vector<NamedFile>& files, const DumpShape& shape);
 
 /// One KV head's part of every score, [l] each; `head` counts all heads of all layers of the dump.
 GivenScores scores_of_head(const std::vector<Given<double>>& scores, Index head, Index l);

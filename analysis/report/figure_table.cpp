@@ -1,6 +1,10 @@
 #include "analysis/report/figure_table.hpp"
 
+#include "analysis/eviction/eviction_options.hpp"
 #include "analysis/results/figures.hpp"
+#include "data/error.hpp"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -73,9 +77,8 @@ double mean(const std::vector<double>& values) {
 double tokens_kept(const std::string& budget, const std::string& kept, Index l) {
   if (!kept.empty()) return std::strtod(kept.c_str(), nullptr);
   if (budget.empty()) return kNan;
-  const double asked = std::strtod(budget.c_str(), nullptr);
-  const bool ratio = budget.find('.') != std::string::npos || asked < 1;
-  return ratio ? std::round((1 - asked) * static_cast<double>(l)) : asked;
+  const auto asked = budget_labelled(budget);
+  return asked ? static_cast<double>(asked->kept(l, Semantics::paper)) : kNan;
 }
 
 }  // namespace kvreplay::report

@@ -49,11 +49,12 @@ struct SideTable {
   std::vector<std::string> keys;  // the names, without the filter's
   Names names;                    // joined keys
   std::vector<double> values;
-  std::string missing;  // why the filter lets nothing through; empty where it does
+  std::optional<OptionText> missing;  // why the filter lets nothing through
 };
 
 /// What a filter lets through of one table.
-SideTable read_side(const ResultReader& results, Table table, const KeyFilter& filter, const char* option) {
+SideTable read_side(const ResultReader& results, Table table, const KeyFilter& filter,
+                    const OptionFacts& option) {
   SideTable side;
   const std::vector<std::string> names = figure_keys(table);
   std::vector<std::optional<std::string>> wanted;
@@ -82,10 +83,10 @@ SideTable read_side(const ResultReader& results, Table table, const KeyFilter& f
     if (!side.names.add(key).second) throw InputError(file, "every row once", "two of " + key);
     side.values.push_back(figure.value);
   });
-  for (std::size_t k = 0; k < names.size() && side.missing.empty(); ++k)
+  for (std::size_t k = 0; k < names.size() && !side.missing; ++k)
     if (wanted[k] && !met[k].contains(*wanted[k]))
       side.missing =
-          fmt::format("{} {}={}: expected a value in {}, found {}", option, names[k], *wanted[k], file,
+          option_text("{} {}={}: expected a value in {}, found {}", option, names[k], *wanted[k], file,
                       met[k].empty() ? std::string("no rows") : fmt::format("{}", fmt::join(met[k], ", ")));
   return side;
 }
@@ -273,18 +274,18 @@ void check_filters(const KeyFilter& left, const KeyFilter& right) {
   for (const Table table : kTables.all())
     for (const std::string& key : figure_keys(table))
       if (key != "layer" && key != "kv_head") known.insert(key);
-  const auto check = [&](const KeyFilter& mine, const KeyFilter& other, const char* option,
-                         const char* other_option) {
+  const auto check = [&](const KeyFilter& mine, const KeyFilter& other, const OptionFacts& option,
+                         const OptionFacts& other_option) {
     for (const auto& [key, value] : mine) {
       if (!known.contains(key))
-        throw InputError(option, fmt::format("a key of a table: {}", fmt::join(known, ", ")),
-                         fmt::format("'{}'{}", key, did_you_mean(key, {known.begin(), known.end()})));
+        throw OptionError(option, fmt::format("a key of a table: {}", fmt::join(known, ", ")),
+                          fmt::format("'{}'{}", key, did_you_mean(key, {known.begin(), known.end()})));
       if (!other.contains(key))
-        throw InputError(other_option, fmt::format("a value of {} too, as {} has one", key, option), "none");
+        throw OptionError(other_option, option_text("a value of {} too, as {} has one", key, option), "none");
     }
   };
-  check(left, right, "--left", "--right");
-  check(right, left, "--right", "--left");
+  check(left, right, compare_option::left, compare_option::right);
+  check(right, left, compare_option::right, compare_option::left);
 }
 
 }  // namespace
@@ -316,22 +317,24 @@ std::vector<TableComparison> compare(const ResultReader& a, const KeyFilter& lef
   check_filters(left, right);
   const std::vector<Table> in_a = a.tables(), in_b = b.tables();
   std::vector<TableComparison> tables;
-  std::string why_not;  // the filters meet no rows
+  std::optional<OptionText> why_not;  // the filters meet no rows
   for (const Table table : in_a) {
     if (std::find(in_b.begin(), in_b.end(), table) == in_b.end() || !has_keys(table, left)) continue;
-    const SideTable mine = read_side(a, table, left, "--left"), other = read_side(b, table, right, "--right");
-    if (const std::string& missing = mine.missing.empty() ? other.missing : mine.missing; !missing.empty()) {
-      if (why_not.empty()) why_not = missing;
+    const SideTable mine = read_side(a, table, left, compare_option::left),
+                    other = read_side(b, table, right, compare_option::right);
+    if (const auto& missing = mine.missing ? mine.missing : other.missing) {
+      if (!why_not) why_not = missing;
       continue;
     }
     tables.push_back(compare_tables(table, mine, other, same_heads(a, b)));
   }
-  if (tables.empty() && !why_not.empty()) throw InputError(why_not);
+  if (tables.empty() && why_not) throw OptionError(*why_not);
   if (tables.empty())
-    throw InputError(
-        fmt::format("{} and {}", a.folder().string(), b.folder().string()),
-        left.empty() ? std::string("a table in both") : "a table in both with the keys of --left and --right",
-        fmt::format("{} in the first, {} in the second", names_of(in_a), names_of(in_b)));
+    throw OptionError(option_text("{} and {}", a.folder().string(), b.folder().string()),
+                      left.empty() ? OptionText("a table in both")
+                                   : option_text("a table in both with the keys of {} and {}",
+                                                 compare_option::left, compare_option::right),
+                      fmt::format("{} in the first, {} in the second", names_of(in_a), names_of(in_b)));
   return tables;
 }
 

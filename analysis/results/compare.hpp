@@ -1,5 +1,6 @@
 #pragma once
 
+#include "analysis/options/option.hpp"
 #include "analysis/results/figures.hpp"
 #include "analysis/results/main_figures.hpp"
 
@@ -17,6 +18,13 @@ namespace kvreplay {
 /// Values that keys must have, by the keys' names. Both sides name the same keys; these take no part in
 /// finding the figures of one side on the other.
 using KeyFilter = std::map<std::string, std::string>;
+
+namespace compare_option {
+inline constexpr OptionFacts left{
+    "left", "KEY=VALUE,...",
+    "Only rows of A with these values, compared with those of B that have the values for it"},
+    right{"right", "KEY=VALUE,...", "Only rows of B with these values of the same keys"};
+}  // namespace compare_option
 
 /// A setting that two runs do not share: "options.evict.budgets", "[0.5]", "none".
 struct RunDifference {

@@ -20,7 +20,7 @@ Json summary_json(const Dump& dump, const Stages& stages, const std::vector<Left
   for (const auto& stage : stages) {
     for (const LeftOut& left : stage->left_out())
       summary["left_out"].push_back({{"what", left.what}, {"why", left.why}});
-    for (const std::string& note : stage->notes()) summary["notes"].push_back(note);
+    for (const OptionText& note : stage->notes()) summary["notes"].push_back(note.dashed());
     if (settings.contains("shard") && stage->joins_layers())
       summary["left_out"].push_back(
           {{"what", std::string(stage->name())},

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "analysis/options/option_text.hpp"
 #include "analysis/results/result_folder.hpp"
 #include "analysis/run/bytes.hpp"
 #include "analysis/run/left_out.hpp"
@@ -53,7 +54,7 @@ class Stage {
   /// Everything its results depend on besides the dump, the precision and the layers.
   virtual Json options() const = 0;
   virtual std::vector<LeftOut> left_out() const = 0;
-  virtual std::vector<std::string> notes() const = 0;
+  virtual std::vector<OptionText> notes() const = 0;
 
   /// How many figures a head keeps for the tables.
   virtual std::size_t figures_per_head() const = 0;

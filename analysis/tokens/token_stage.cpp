@@ -1,6 +1,5 @@
 #include "analysis/tokens/token_stage.hpp"
 
-#include "analysis/options/nearest_name.hpp"
 #include "analysis/results/table_writer.hpp"
 #include "analysis/tokens/tensor_agreement.hpp"
 #include "analysis/tokens/token_table.hpp"
@@ -26,12 +25,13 @@ TokenStage::TokenStage(const Dump& dump, const TokenStageOptions& options, const
   token_options_.window = options.window;
   token_options_.per_query_head = options.per_query_head;
 
-  if (options.reserve.empty()) throw InputError("--reserve", "whole numbers", "none");
+  if (options.reserve.empty()) throw OptionError(token_option::reserve, "whole numbers", "none");
   std::vector<Index> reserves;  // each once, in the order given
   for (const Index reserve : options.reserve) {
     if (reserve < 0 || reserve >= shape_.l)
-      throw InputError("--reserve", fmt::format("0 to {} of the {} candidates", shape_.l - 1, shape_.l),
-                       fmt::format("{}", reserve));
+      throw OptionError(token_option::reserve,
+                        fmt::format("0 to {} of the {} candidates", shape_.l - 1, shape_.l),
+                        fmt::format("{}", reserve));
     if (std::find(reserves.begin(), reserves.end(), reserve) == reserves.end()) reserves.push_back(reserve);
   }
   options_.reserve = reserves;
@@ -42,23 +42,16 @@ TokenStage::TokenStage(const Dump& dump, const TokenStageOptions& options, const
                                  options.window, rows, rows));
 }
 
-void TokenStage::choose_metrics(const Dump& dump, const std::vector<std::string>& names) {
-  std::vector<std::string> known = kTokenMetrics.names();
-  known.insert(known.begin(), "all");
+void TokenStage::choose_metrics(const Dump& dump, const std::vector<MetricChoice>& choices) {
+  if (choices.empty()) throw OptionError(token_option::metrics, "names of metrics, or all", "none");
+  const bool all = std::find(choices.begin(), choices.end(), std::nullopt) != choices.end();
   MetricSet asked;
-  bool all = false;
-  if (names.empty()) throw InputError("--metrics", "names of metrics, or all", "none");
-  for (const std::string& name : names) {
-    const auto metric = kTokenMetrics.named(name);
-    if (name == "all") {
-      all = true;
-    } else if (!metric) {
-      throw InputError(fmt::format("--metrics: unknown metric '{}'{}", name, did_you_mean(name, known)));
-    } else if (const auto why = why_unavailable(*metric, dump)) {
-      throw InputError(fmt::format("--metrics: {} is unavailable: {}", name, *why));
-    } else {
-      asked.insert(*metric);
-    }
+  for (const MetricChoice& choice : choices) {
+    if (!choice) continue;
+    if (const auto why = why_unavailable(*choice, dump))
+      throw OptionError(
+          option_text("{}: {} is unavailable: {}", token_option::metrics, name_of(*choice), *why));
+    asked.insert(*choice);
   }
   for (const TokenMetric m : kTokenMetrics.all()) {
     if (all) {
@@ -71,15 +64,12 @@ void TokenStage::choose_metrics(const Dump& dump, const std::vector<std::string>
     if (asked.contains(m)) metrics_.push_back(m);
   }
   token_options_.metrics = asked;
+  options_.metrics.assign(metrics_.begin(), metrics_.end());
 }
 
 Json TokenStage::options() const {
-  Json names = Json::array();
-  for (const TokenMetric m : metrics_) names.push_back(name_of(m));
-  return {{"window", options_.window},
-          {"metrics", names},
-          {"reserve", options_.reserve},
-          {"per_query_head", options_.per_query_head}};
+  TokenStageOptions settled = options_;
+  return to_json(bound(settled));
 }
 
 std::size_t TokenStage::figures_per_head() const {

@@ -3,6 +3,7 @@
 #include "analysis/run/stage.hpp"
 #include "analysis/tokens/tensor_agreement.hpp"
 #include "analysis/tokens/token_agreement.hpp"
+#include "analysis/tokens/token_options.hpp"
 
 #include <memory>
 #include <optional>
@@ -13,24 +14,17 @@
 
 namespace kvreplay {
 
-struct TokenStageOptions {
-  Index window = 32;
-  std::vector<std::string> metrics = {"all"};  ///< names; "all" is everything that the dump can give
-  std::vector<Index> reserve = {0};  ///< recent candidates left out of the comparison; one table for each
-  bool per_query_head = false;
-};
-
 /// Token scores, exact errors, oracles and their agreement:
 ///   layer_XX/tokens/<metric>.npy, heads.csv, agreement.csv, maps/.
 class TokenStage final : public Stage {
  public:
-  /// Throws InputError where a metric is unknown or named but unavailable, or a reserve leaves no candidate.
+  /// Throws InputError where a metric is named but unavailable, or a reserve leaves no candidate.
   TokenStage(const Dump& dump, const TokenStageOptions& options, const Compute& compute);
 
   std::string_view name() const override { return "tokens"; }
   Json options() const override;
   std::vector<LeftOut> left_out() const override { return left_out_; }
-  std::vector<std::string> notes() const override { return notes_; }
+  std::vector<OptionText> notes() const override { return notes_; }
 
   std::size_t figures_per_head() const override;
   void begin_layer(Index layer, Workers& workers) override;
@@ -48,7 +42,7 @@ class TokenStage final : public Stage {
   /// Fills in the last figures of a run with --precision tensor: how near KV head 0 comes to float32.
   void compare_with_float32(const HeadGroup<float>& group, Workers& workers, std::span<double> figures) const;
   std::optional<TensorAgreement> worst_tensor_agreement(const HeadFigures& figures) const;
-  void choose_metrics(const Dump& dump, const std::vector<std::string>& names);
+  void choose_metrics(const Dump& dump, const std::vector<MetricChoice>& choices);
   /// Column of a pair's figure among a head's figures.
   Index column(std::size_t pair, std::size_t reserve, AgreementFigure figure) const;
   bool applies(const TokenPair& pair, std::size_t reserve, AgreementFigure figure) const;
@@ -68,7 +62,7 @@ class TokenStage final : public Stage {
   std::vector<TokenMetric> metrics_;  // in canonical order
   std::vector<TokenPair> pairs_;
   std::vector<LeftOut> left_out_;
-  std::vector<std::string> notes_;
+  std::vector<OptionText> notes_;
   // One layer, a [rows, l] array for each of metrics_; only the one of the run's precision is in use.
   std::vector<std::vector<float>> layer_f32_;
   std::vector<std::vector<double>> layer_f64_;

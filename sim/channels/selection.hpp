@@ -68,6 +68,7 @@ struct ChannelRule {
   bool has_order() const { return kChannelMethods[method].has_order; }
   bool needs_outputs() const { return kChannelMethods[first()].needs_outputs; }
   bool needs_rope() const { return kChannelMethods[first()].needs_rope; }
+  bool operator==(const ChannelRule&) const = default;
 };
 std::optional<ChannelRule> channel_rule_named(std::string_view name);
 
@@ -101,6 +102,7 @@ Index pruned_channels(double ratio, Index d, Semantics semantics);
 /// The share of channels to protect, in percent ([IAP] 3.3).
 struct Protection {
   double least = 0, most = 0;
+  bool operator==(const Protection&) const = default;
 };
 /// Channels with ||k_c|| above mean + one standard deviation, largest first, at least `least` and at most
 /// `most` percent of them all: [d].

@@ -20,6 +20,7 @@ struct Policy {
   std::optional<TokenMetric> metric;  ///< of +SCORE
   std::optional<std::size_t> given;   ///< of +SCORE: number of the user's score
   std::optional<Base> start;          ///< of exchange+BASE
+  bool operator==(const Policy&) const = default;
 };
 /// Whether it is exchange on its own.
 bool starts_from_greedy(const Policy& policy);

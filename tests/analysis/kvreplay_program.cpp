@@ -11,8 +11,9 @@ namespace fs = std::filesystem;
 
 std::vector<std::string> kvreplay_command(std::vector<std::string> arguments) {
   ::setenv("CUDA_VISIBLE_DEVICES", "", 1);  // the same hardware on every machine
-  arguments.insert(arguments.begin(), KVREPLAY_PROGRAM);
-  return arguments;
+  std::vector<std::string> command = {KVREPLAY_PROGRAM};
+  for (std::string& argument : arguments) command.push_back(std::move(argument));
+  return command;
 }
 
 ProcessResult run_kvreplay(std::vector<std::string> arguments, const ProcessOptions& options) {

@@ -50,15 +50,15 @@ std::unique_ptr<Stage> tokens(const Compute& compute) {
 }
 std::unique_ptr<Stage> evict(const Compute& compute) {
   EvictionOptions options;
-  options.policies = {"h2o", "snapkv+joint", "tova+caote", "keydiff", "oracle", "exchange"};
-  options.budgets = {12, 40};
-  options.phases = {"prefill", "blockwise:30", "decode"};
+  options.policies = policies_named({"h2o", "snapkv+joint", "tova+caote", "keydiff", "oracle", "exchange"});
+  options.budgets = {{12}, {40}};
+  options.phases = {{}, {Phase::Kind::blockwise, 30}, {Phase::Kind::decode}};
   return std::make_unique<EvictStage>(small_dump(), options, compute);
 }
 std::unique_ptr<Stage> levers(const Compute& compute) {
   EvictionOptions options;
-  options.policies = {"snapkv", "keydiff"};
-  options.channels = "iap:0.5";
+  options.policies = policies_named({"snapkv", "keydiff"});
+  options.channels = RuleAndRatio{*channel_rule_named("iap"), 0.5};
   options.bits = 4;
   return std::make_unique<EvictStage>(small_dump(), options, compute);
 }
@@ -67,7 +67,7 @@ std::unique_ptr<Stage> budget(const Compute& compute) {
 }
 std::unique_ptr<Stage> channels(const Compute& compute) {
   ChannelOptions options;
-  options.methods = {"think", "iap", "output"};
+  options.methods = channel_rules_named({"think", "iap", "output"});
   options.ratios = {0.5};
   return std::make_unique<ChannelStage>(small_dump(), options, compute);
 }

@@ -7,6 +7,7 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
 #include "tests/viewer/on_desk.hpp"
+#include "viewer/work/policy_settings.hpp"
 
 #include <fmt/format.h>
 
@@ -51,19 +52,19 @@ Computed computed(const Dump& dump, const BudgetPlan& plan, const Heads& heads) 
 
 TEST_CASE("budget view: the curves, budgets, losses and errors of kvreplay budget") {
   BudgetSettings settings;
-  settings.order = GENERATE("snapkv", "keydiff", "joint");
-  settings.semantics = settings.order == "keydiff" ? Semantics::kvpress : Semantics::paper;
-  settings.normalise_by_layer = settings.order != "snapkv";
+  settings.order = parse_order(GENERATE("snapkv", "keydiff", "joint"), {});
+  settings.semantics = settings.order.name == "keydiff" ? Semantics::kvpress : Semantics::paper;
+  settings.normalise_by_layer = settings.order.name != "snapkv";
   settings.sigma = 0.7;
-  if (settings.order == "joint") {
+  if (settings.order.name == "joint") {
     settings.floor = 0.05;
     settings.sinks = 4;
     settings.recent = 10;
   }
   const TempDir dir;
   const ProcessResult done = run_kvreplay(
-      {"budget", sample_dump(), "--out", (dir / "r").string(), "--order", settings.order, "--sigma", "0.7",
-       "--normalise", settings.normalise_by_layer ? "layer" : "none", "--semantics",
+      {"budget", sample_dump(), "--out", (dir / "r").string(), "--order", settings.order.name, "--sigma",
+       "0.7", "--normalise", settings.normalise_by_layer ? "layer" : "none", "--semantics",
        std::string(name_of(settings.semantics)), "--floor", fmt::format("{}", settings.floor), "--sinks",
        fmt::format("{}", settings.sinks), "--recent", fmt::format("{}", settings.recent), "--quiet"});
   INFO(done.err);
@@ -73,7 +74,7 @@ TEST_CASE("budget view: the curves, budgets, losses and errors of kvreplay budge
   const Heads heads = all_heads(dump, plan);
   const Computed all = computed(dump, plan, heads);
 
-  const Npy curves = npy_file(dir / ("r/curves/" + settings.order + ".npy"));
+  const Npy curves = npy_file(dir / ("r/curves/" + settings.order.name + ".npy"));
   REQUIRE(curves.shape == std::vector<std::size_t>{6, 2, 897});
   CHECK(curves.as<double>() == all.curves.curves->losses());
   const auto rows = csv_rows(dir / "r/budgets.csv",
@@ -87,7 +88,7 @@ TEST_CASE("budget view: the curves, budgets, losses and errors of kvreplay budge
       REQUIRE(at != rows.end());
       return *at;
     };
-    INFO(settings.order << " " << share.method);
+    INFO(settings.order.name << " " << share.method);
     CHECK(share.missing == 0);
     for (std::size_t h = 0; h < 12; ++h) {
       const CsvRow row = row_of(std::to_string(h / 2), std::to_string(h % 2));
@@ -106,7 +107,7 @@ TEST_CASE("budget view: the curves, budgets, losses and errors of kvreplay budge
     CHECK(errors.error[0] == std::stod(row_of("3", "1").at("output_error")));
     CHECK(errors.error[1] == 0);
     const Npy kept =
-        npy_file(dir / fmt::format("r/layer_03/kept/{}-{}-0.7.npy", settings.order, share.method));
+        npy_file(dir / fmt::format("r/layer_03/kept/{}-{}-0.7.npy", settings.order.name, share.method));
     const KeptSet found = kept_at(*heads[h], share.budgets[h]);
     CHECK(kept.data.substr(896, 896) == std::string(found.begin(), found.end()));
   }
@@ -175,8 +176,16 @@ TEST_CASE("budget view: what cannot be followed is said in a line") {
     return line;
   };
   CHECK(reason([](BudgetSettings&) {}, dump).empty());
-  CHECK(contains(reason([](auto& s) { s.order = "snapkw"; }, dump), "snapkv"));
-  CHECK(contains(reason([](auto& s) { s.methods = {"lo"}; }, dump), "lu"));
+  const auto unread = [](const nlohmann::json& json) -> std::string {
+    try {
+      settings_from<BudgetSettings>(json, "session");
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(contains(unread({{"order", "snapkw"}}), "session: order: unknown order 'snapkw'; did you mean"));
+  CHECK(contains(unread({{"methods", {"lo"}}}), "session: method: unknown method 'lo'; did you mean 'lu'"));
   CHECK_FALSE(reason([](auto& s) { s.methods = {}; }, dump).empty());
   CHECK(contains(reason([](auto& s) { s.sigma = 0; }, dump), "between 0 and 1"));
   CHECK(contains(reason([](auto& s) { s.sigma = std::numeric_limits<double>::quiet_NaN(); }, dump),
@@ -188,17 +197,18 @@ TEST_CASE("budget view: what cannot be followed is said in a line") {
 
 TEST_CASE("budget view: settings survive a session, and keys tell apart what differs") {
   BudgetSettings settings;
-  settings.order = "keydiff";
-  settings.methods = {"lu"};
+  settings.order = parse_order("keydiff", {});
+  settings.methods = {BudgetMethod::lu};
   settings.semantics = Semantics::official;
   settings.sigma = 0.25;
   settings.normalise_by_layer = true;
   settings.floor = 0.1;
   settings.sinks = 2;
   settings.recent = 3;
-  CHECK(budget_settings(nlohmann::json::parse(to_json(settings).dump()), "session") == settings);
-  CHECK(budget_settings(nlohmann::json::object(), "session") == BudgetSettings{});
-  CHECK_THROWS_AS(budget_settings({{"sigma", "all"}}, "session"), InputError);
+  CHECK(settings_from<BudgetSettings>(nlohmann::json::parse(to_json(settings).dump()), "session") ==
+        settings);
+  CHECK(settings_from<BudgetSettings>(nlohmann::json::object(), "session") == BudgetSettings{});
+  CHECK_THROWS_AS(settings_from<BudgetSettings>({{"sigma", "all"}}, "session"), InputError);
   const Dump dump = Dump::open(sample_dump());
   const BudgetPlan base = budget_view_plan({}, dump);
   BudgetSettings other;

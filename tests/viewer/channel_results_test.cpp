@@ -34,7 +34,7 @@ TEST_CASE("channel results: what a run left is what the dump gives", "[channels]
 
   ChannelSettings settings;
   settings.semantics = semantics;
-  settings.methods = {"think", "exchange", "output", "optimal", "rope_pairs"};
+  settings.methods = channel_rules_named({"think", "exchange", "output", "optimal", "rope_pairs"});
   const Dump dump = Dump::open(sample_dump());
   const ChannelPlan plan = channel_view_plan(settings, dump);
   const auto group = load_head_group<float>(dump, 4, 1);

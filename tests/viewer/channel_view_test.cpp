@@ -5,6 +5,7 @@
 #include "tests/analysis/channel_runs.hpp"
 #include "tests/support/temp_dir.hpp"
 #include "tests/viewer/on_desk.hpp"
+#include "viewer/work/policy_settings.hpp"
 
 #include <cmath>
 #include <limits>
@@ -44,14 +45,16 @@ std::string text_of_set(const ChannelSet& set) { return {set.begin(), set.end()}
 TEST_CASE("channel view: the figures of kvreplay channels, under each semantics") {
   ChannelSettings settings;
   settings.semantics = GENERATE(Semantics::paper, Semantics::official, Semantics::kvpress);
-  settings.methods = {"magnitude", "think", "iap", "exchange", "output", "optimal", "rope_pairs"};
-  if (settings.semantics == Semantics::paper) settings.protect = "5:20";
+  settings.methods =
+      channel_rules_named({"magnitude", "think", "iap", "exchange", "output", "optimal", "rope_pairs"});
+  if (settings.semantics == Semantics::paper) settings.protect = Protection{5, 20};
   const bool official = settings.semantics == Semantics::official;
   const TempDir dir;
-  const ProcessResult done = run_kvreplay(
-      {"channels", sample_dump(), "--out", (dir / "r").string(), "--layers", "2", "--ratio", "0.5",
-       "--method", "magnitude,think,iap,exchange,output,optimal,rope_pairs", "--semantics",
-       std::string(name_of(settings.semantics)), "--protect", settings.protect, "--quiet"});
+  const ProcessResult done =
+      run_kvreplay({"channels", sample_dump(), "--out", (dir / "r").string(), "--layers", "2", "--ratio",
+                    "0.5", "--method", "magnitude,think,iap,exchange,output,optimal,rope_pairs",
+                    "--semantics", std::string(name_of(settings.semantics)), "--protect",
+                    settings.protect ? OptionValue<Protection>::text(*settings.protect) : "off", "--quiet"});
   INFO(done.err);
   REQUIRE(done.code == 0);
   const ChannelFigures figures(dir / "r");
@@ -112,7 +115,7 @@ TEST_CASE(
     "channel view: without the output-space matrix, methods that need it wait, the others are the same") {
   const Dump dump = Dump::open(sample_dump());
   ChannelSettings settings;
-  settings.methods = {"output", "think", "exchange+output"};
+  settings.methods = channel_rules_named({"output", "think", "exchange+output"});
   const ChannelPlan plan = channel_view_plan(settings, dump);
   const auto group = load_head_group<float>(dump, 0, 0);
   const Computed all = computed(dump, settings, 0, 0, 0.4);
@@ -132,7 +135,7 @@ TEST_CASE(
 TEST_CASE("channel view: nothing pruned changes nothing, errors grow with the ratio") {
   const Dump dump = Dump::open(sample_dump());
   ChannelSettings settings;
-  settings.methods = {"think"};
+  settings.methods = channel_rules_named({"think"});
   const auto at = [&](double ratio) { return computed(dump, settings, 3, 1, ratio).prunings.methods[0]; };
   const ChannelPruning none = at(0);
   CHECK(none.channels == 0);
@@ -167,11 +170,12 @@ TEST_CASE("channel view: what cannot be followed is said in a line") {
     return line;
   };
   CHECK(reason([](ChannelSettings&) {}).empty());
-  CHECK(contains(reason([](auto& s) { s.methods = {"thimk"}; }), "think"));
+  CHECK_THROWS_WITH(settings_from<ChannelSettings>({{"methods", {"thimk"}}}, "session"),
+                    "session: method: unknown method 'thimk'; did you mean 'think'?");
   CHECK_FALSE(reason([](auto& s) { s.methods = {}; }).empty());
   CHECK(contains(reason([](auto& s) { s.recent = 896; }), "896"));
   CHECK_FALSE(reason([](auto& s) { s.window = 0; }).empty());
-  CHECK_FALSE(reason([](auto& s) { s.protect = "20:5"; }).empty());
+  CHECK_FALSE(reason([](auto& s) { s.protect = Protection{20, 5}; }).empty());
   const auto group = load_head_group<float>(dump, 0, 0);
   const ChannelPlan plan = channel_view_plan({}, dump);
   const int refused = on_desk([&](JobControl& job) {
@@ -189,25 +193,26 @@ TEST_CASE("channel view: what cannot be followed is said in a line") {
 
 TEST_CASE("channel view: settings survive a session, and those that differ in the basis have another key") {
   ChannelSettings settings;
-  settings.methods = {"iap", "optimal"};
+  settings.methods = channel_rules_named({"iap", "optimal"});
   settings.semantics = Semantics::kvpress;
   settings.recent = 4;
   settings.window = 16;
-  settings.protect = "5:20";
-  CHECK(channel_settings(nlohmann::json::parse(to_json(settings).dump()), "session") == settings);
-  CHECK(channel_settings(nlohmann::json::object(), "session") == ChannelSettings{});
-  CHECK_THROWS_AS(channel_settings({{"window", "32"}}, "session"), InputError);
+  settings.protect = Protection{5, 20};
+  CHECK(settings_from<ChannelSettings>(nlohmann::json::parse(to_json(settings).dump()), "session") ==
+        settings);
+  CHECK(settings_from<ChannelSettings>(nlohmann::json::object(), "session") == ChannelSettings{});
+  CHECK_THROWS_AS(settings_from<ChannelSettings>({{"window", "32"}}, "session"), InputError);
   const Dump dump = Dump::open(sample_dump());
   const auto key = [&](const ChannelSettings& s) { return basis_key(channel_view_plan(s, dump)); };
   ChannelSettings same = settings;
-  same.methods = {"think"};
+  same.methods = channel_rules_named({"think"});
   CHECK(key(same) == key(settings));
   std::set<Key> keys = {key(settings), key({})};
   same.window = 8;
   keys.insert(key(same));
   same.recent = 5;
   keys.insert(key(same));
-  same.protect = "off";
+  same.protect.reset();
   keys.insert(key(same));
   CHECK(keys.size() == 5);
 }

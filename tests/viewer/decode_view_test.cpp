@@ -206,9 +206,10 @@ TEST_CASE("decode view: settings survive a session") {
   settings.decode_window = 9;
   settings.pool = Pooling{Pooling::Kind::max, 3};
   settings.budget = 12;
-  CHECK(decode_settings(nlohmann::json::parse(to_json(settings).dump()), "session") == settings);
-  CHECK(decode_settings(nlohmann::json::object(), "session") == DecodeSettings{});
-  CHECK_THROWS_AS(decode_settings({{"policies", "h2o"}}, "session"), InputError);
-  CHECK_THROWS_AS(decode_settings({{"policies", {1}}}, "session"), InputError);
-  CHECK_THROWS_AS(decode_settings({{"decode_window", -1}}, "session"), InputError);
+  CHECK(settings_from<DecodeSettings>(nlohmann::json::parse(to_json(settings).dump()), "session") ==
+        settings);
+  CHECK(settings_from<DecodeSettings>(nlohmann::json::object(), "session") == DecodeSettings{});
+  CHECK_THROWS_AS(settings_from<DecodeSettings>({{"policies", "h2o"}}, "session"), InputError);
+  CHECK_THROWS_AS(settings_from<DecodeSettings>({{"policies", {1}}}, "session"), InputError);
+  CHECK_THROWS_AS(settings_from<DecodeSettings>({{"decode_window", -1}}, "session"), InputError);
 }

@@ -1,6 +1,5 @@
 #include "viewer/work/what_if.hpp"
 
-#include "analysis/eviction/eviction_names.hpp"
 #include "data/error.hpp"
 #include "data/npy_write.hpp"
 #include "tests/analysis/kvreplay_program.hpp"
@@ -381,15 +380,15 @@ TEST_CASE("what if: settings survive a session") {
   settings.on_future = true;
   settings.block = 128;
   const nlohmann::json written = nlohmann::json::parse(to_json(settings).dump());
-  CHECK(what_if_settings(written, "session") == settings);
-  CHECK(what_if_settings(nlohmann::json::object(), "session") == WhatIfSettings{});
+  CHECK(settings_from<WhatIfSettings>(written, "session") == settings);
+  CHECK(settings_from<WhatIfSettings>(nlohmann::json::object(), "session") == WhatIfSettings{});
   settings.pool = Pooling{};
-  CHECK(what_if_settings(to_json(settings), "session").pool == Pooling{});
+  CHECK(settings_from<WhatIfSettings>(to_json(settings), "session").pool == Pooling{});
   const auto refused = [&](const char* key, const nlohmann::json& value) {
     nlohmann::json broken = written;
     broken[key] = value;
     try {
-      what_if_settings(broken, "session");
+      settings_from<WhatIfSettings>(broken, "session");
     } catch (const InputError& error) {
       return contains(error.what(), "session") && contains(error.what(), key);
     }
@@ -405,5 +404,5 @@ TEST_CASE("what if: settings survive a session") {
   CHECK(refused("pool", "max:4"));
   CHECK(refused("base", nlohmann::json::array()));
   CHECK(refused("on_future", 1));
-  CHECK_THROWS_AS(what_if_settings(nlohmann::json::array(), "session"), InputError);
+  CHECK_THROWS_AS(settings_from<WhatIfSettings>(nlohmann::json::array(), "session"), InputError);
 }

@@ -1,7 +1,6 @@
 // Scores of the user's: each is offered once it was read against an open dump.
 
 #include "viewer/app/app.hpp"
-#include "viewer/work/policy_settings.hpp"
 
 #include <algorithm>
 
@@ -24,7 +23,7 @@ void App::take_scores() {
     if (pending && !fits) return false;
     if (!fits) {
       const bool names_file = error.find(score.file.string()) != std::string::npos;
-      state_.say((names_file ? std::string() : score.file.string() + ": ") + without_dashes(error), true);
+      state_.say((names_file ? std::string() : score.file.string() + ": ") + error, true);
       return true;
     }
     std::erase_if(state_.scores, [&](const UserScore& other) { return other.name == score.name; });

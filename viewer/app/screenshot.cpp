@@ -17,15 +17,15 @@ using namespace std::chrono_literals;
 /// Frames without anything new, after which the picture is taken.
 constexpr int kQuietFrames = 3;
 
-Index within_range(const char* option, Index value, Index first, Index end) {
+Index within_range(const OptionFacts& option, Index value, Index first, Index end) {
   if (value < first || value >= end)
-    throw InputError(option, fmt::format("{} to {}", first, end - 1), std::to_string(value));
+    throw OptionError(option, fmt::format("{} to {}", first, end - 1), std::to_string(value));
   return value;
 }
 
 PanelKind panel_by_name(const std::string& name) {
   if (const auto kind = panel_named(name)) return *kind;
-  throw InputError("--panel", "one of " + panel_names(), "'" + name + "'");
+  throw OptionError(start_option::panel, "one of " + panel_names(), "'" + name + "'");
 }
 
 }  // namespace
@@ -39,19 +39,20 @@ void select_at_start(App& app, const ScreenshotOptions& options) {
   app.when_open([options](AppState& state) {
     const DumpShape& shape = state.run()->shape();
     Selection next = state.selection();
-    if (options.layer) next.layer = within_range("--layer", *options.layer, 0, shape.layers);
-    if (options.kv_head) next.kv_head = within_range("--head", *options.kv_head, 0, shape.n_kv);
+    if (options.layer) next.layer = within_range(start_option::layer, *options.layer, 0, shape.layers);
+    if (options.kv_head) next.kv_head = within_range(start_option::head, *options.kv_head, 0, shape.n_kv);
     if (options.query_head)
-      next.query_head = within_range("--query-head", *options.query_head, 0, shape.group());
-    if (options.row) next.row = within_range("--row", *options.row, shape.first_query(), shape.T);
-    if (options.token) next.token = within_range("--token", *options.token, 0, shape.T);
+      next.query_head = within_range(start_option::query_head, *options.query_head, 0, shape.group());
+    if (options.row) next.row = within_range(start_option::row, *options.row, shape.first_query(), shape.T);
+    if (options.token) next.token = within_range(start_option::token, *options.token, 0, shape.T);
     state.select(next);
   });
 }
 
 void take_screenshot(AppOptions app_options, const ScreenshotOptions& options,
                      const std::filesystem::path& path) {
-  if (app_options.open.empty()) throw InputError("--screenshot", "a dump or a result folder to show", "none");
+  if (app_options.open.empty())
+    throw OptionError(start_option::screenshot, "a dump or a result folder to show", "none");
   App app(std::move(app_options));
   const auto pixels = [&](int points) {
     return static_cast<int>(std::lround(static_cast<float>(points) * options.scale));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "analysis/options/option.hpp"
 #include "viewer/app/app.hpp"
 
 #include <filesystem>
@@ -14,6 +15,15 @@ struct ScreenshotOptions {
   std::string panel;               ///< a panel's name: it fills the picture; empty: all panels
   std::optional<Index> layer, kv_head, query_head, row, token;
 };
+
+namespace start_option {
+inline constexpr OptionFacts screenshot{"screenshot", "FILE",
+                                        "writes a PNG once everything in it is computed, and ends"},
+    panel{"panel", "NAME", "only this panel, filling the picture"}, layer{"layer", "N", "selects a layer"},
+    head{"head", "N", "selects a KV head"},
+    query_head{"query-head", "N", "selects a query head of the group"},
+    row{"row", "N", "selects a query's position"}, token{"token", "N", "selects a token's position"};
+}  // namespace start_option
 
 /// Draws without a display until everything in the picture is computed, then writes the PNG. Throws
 /// InputError where a path cannot be opened, a selection lies outside it, or the picture cannot be written.

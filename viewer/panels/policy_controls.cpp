@@ -29,12 +29,13 @@ std::optional<std::size_t> combo(const char* id, const std::string& now, const s
   return chosen;
 }
 
-bool edit_optional(const char* id, std::optional<Index>& value, const std::string& own, Index least,
+bool edit_optional(const OptionFacts& option, std::optional<Index>& value, const std::string& own,
                    Index most) {
   char text[24] = "";
   if (value) fmt::format_to_n(text, sizeof text - 1, "{}", *value).out[0] = 0;
   ImGui::SetNextItemWidth(-FLT_MIN);
-  if (!ImGui::InputTextWithHint(id, own.c_str(), text, sizeof text, ImGuiInputTextFlags_CharsDecimal))
+  const std::string id = fmt::format("##{}", option.name);
+  if (!ImGui::InputTextWithHint(id.c_str(), own.c_str(), text, sizeof text, ImGuiInputTextFlags_CharsDecimal))
     return false;
   Index typed = 0;
   const auto read = std::from_chars(text, text + std::strlen(text), typed);
@@ -42,7 +43,7 @@ bool edit_optional(const char* id, std::optional<Index>& value, const std::strin
   if (text[0] == 0)
     value.reset();
   else if (read.ec == std::errc())
-    value = std::clamp(typed, least, most);
+    value = std::clamp(typed, option.least, std::max(option.least, most));
   return value != before;
 }
 

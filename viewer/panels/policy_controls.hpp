@@ -1,5 +1,6 @@
 #pragma once
 
+#include "analysis/options/option.hpp"
 #include "sim/eviction/policy.hpp"
 
 #include <optional>
@@ -19,8 +20,9 @@ struct Choice {
 
 /// A combo box that shows `now`: the number of the choice that was made, or nothing.
 std::optional<std::size_t> combo(const char* id, const std::string& now, const std::vector<Choice>& choices);
-/// A whole number that may be left out; `own` is shown in its place then. True where it changed.
-bool edit_optional(const char* id, std::optional<Index>& value, const std::string& own, Index least,
+/// An option's whole number, from its least to `most`, that may be left out; `own` is shown in its place
+/// then. True where it changed.
+bool edit_optional(const OptionFacts& option, std::optional<Index>& value, const std::string& own,
                    Index most);
 
 }  // namespace kvreplay::viewer

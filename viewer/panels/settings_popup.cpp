@@ -1,6 +1,5 @@
 #include "viewer/panels/settings_popup.hpp"
 
-#include "analysis/eviction/eviction_names.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/policy_controls.hpp"
 #include "viewer/widgets/controls.hpp"
@@ -42,12 +41,12 @@ bool settings_button(const std::string& changed) {
   return true;
 }
 
-void settings_row(const char* name, const char* about) {
+void settings_row(const OptionFacts& option) {
   ImGui::TableNextRow();
   ImGui::TableNextColumn();
   ImGui::AlignTextToFramePadding();
-  dim_text(name);
-  tip(about);
+  dim_text(title_of(option));
+  tip(option.meaning.data());
   ImGui::TableNextColumn();
 }
 
@@ -60,12 +59,12 @@ void edit_pooling(std::optional<Pooling>& pool, const std::string& own) {
   std::vector<Choice> choices = {{own}, {"none"}};
   for (const char* kind : {"max", "avg"})
     for (const int width : {3, 5, 7, 15, 31}) choices.push_back({fmt::format("{}:{}", kind, width)});
-  const auto chosen = combo("##pooling", pool ? text_of(*pool) : own, choices);
+  const auto chosen = combo("##pooling", pool ? OptionValue<Pooling>::text(*pool) : own, choices);
   if (!chosen) return;
   if (*chosen == 0)
     pool.reset();
   else
-    pool = parse_pooling(choices[*chosen].name);
+    pool = OptionValue<Pooling>::parse(evict_option::pool, choices[*chosen].name);
 }
 
 }  // namespace kvreplay::viewer

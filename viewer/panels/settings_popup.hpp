@@ -1,6 +1,6 @@
 #pragma once
 
-#include "sim/eviction/policy.hpp"
+#include "analysis/eviction/eviction_options.hpp"
 
 #include <optional>
 #include <string>
@@ -13,8 +13,8 @@ namespace kvreplay::viewer {
 /// names and controls begun; end_settings() ends it. `changed` is what the button says, "recent 16, sinks 4";
 /// empty: that nothing was changed.
 bool settings_button(const std::string& changed);
-/// Begins a row; the control that follows is as wide as its cell.
-void settings_row(const char* name, const char* about);
+/// Begins the row of an option; the control that follows is as wide as its cell.
+void settings_row(const OptionFacts& option);
 void end_settings();
 
 /// A row's control for pooling, or the policy's own, which `own` names.

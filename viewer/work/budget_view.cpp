@@ -1,13 +1,11 @@
 #include "viewer/work/budget_view.hpp"
 
 #include "analysis/budgets/head_orders.hpp"
-#include "analysis/eviction/eviction_names.hpp"
 #include "analysis/eviction/head_ranking.hpp"
 #include "analysis/results/scoped_figures.hpp"
 #include "analysis/tokens/agreement.hpp"
 #include "data/error.hpp"
 #include "sim/eviction/kept_outputs.hpp"
-#include "viewer/work/policy_settings.hpp"
 
 #include <fmt/format.h>
 
@@ -27,31 +25,17 @@ Matrix<double> rows_of(const BudgetCurves& curves, const std::vector<double> Hea
 
 }  // namespace
 
-nlohmann::json to_json(const BudgetSettings& settings) {
-  return {{"order", settings.order},
-          {"methods", settings.methods},
-          {"semantics", name_of(settings.semantics)},
-          {"sigma", settings.sigma},
-          {"normalise_by_layer", settings.normalise_by_layer},
-          {"floor", settings.floor},
-          {"sinks", settings.sinks},
-          {"recent", settings.recent}};
-}
-
-BudgetSettings budget_settings(const nlohmann::json& json, const std::string& where) {
-  const SettingsReader reader(json, where);
-  BudgetSettings settings;
-  std::string semantics;
-  reader.read("order", settings.order);
-  reader.read("methods", settings.methods);
-  reader.read("semantics", semantics);
-  if (!semantics.empty()) settings.semantics = parse_semantics(reader.where("semantics"), semantics);
-  reader.read("sigma", settings.sigma);
-  reader.read("normalise_by_layer", settings.normalise_by_layer);
-  reader.read("floor", settings.floor);
-  reader.read("sinks", settings.sinks);
-  reader.read("recent", settings.recent);
-  return settings;
+BoundOptions bound(BudgetSettings& settings) {
+  using namespace budget_option;
+  static constexpr OptionFacts by_layer{.name = "normalise-by-layer"};
+  return {bind_option(order, settings.order),
+          bind_option(method, settings.methods).keyed("methods"),
+          bind_option(semantics, settings.semantics),
+          bind_option(sigma, settings.sigma),
+          bind_option(by_layer, settings.normalise_by_layer),
+          bind_option(budget_option::floor, settings.floor),
+          bind_option(sinks, settings.sinks),
+          bind_option(recent, settings.recent)};
 }
 
 BudgetPlan budget_view_plan(const BudgetSettings& settings, const Dump& dump) {
@@ -59,8 +43,8 @@ BudgetPlan budget_view_plan(const BudgetSettings& settings, const Dump& dump) {
   options.orders = {settings.order};
   options.methods = settings.methods;
   options.sigmas = {settings.sigma};
-  options.semantics = std::string(name_of(settings.semantics));
-  options.normalise = settings.normalise_by_layer ? "layer" : "none";
+  options.semantics = settings.semantics;
+  options.normalise = settings.normalise_by_layer ? Normalise::layer : Normalise::none;
   options.floor = settings.floor;
   options.sinks = settings.sinks;
   options.recent = settings.recent;
@@ -73,7 +57,7 @@ std::optional<std::string> why_not(const BudgetSettings& settings, const Dump& d
   try {
     budget_view_plan(settings, dump);
   } catch (const InputError& error) {
-    return without_dashes(error.what());
+    return error.what();
   }
   return std::nullopt;
 }

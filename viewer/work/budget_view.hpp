@@ -20,8 +20,8 @@
 namespace kvreplay::viewer {
 
 struct BudgetSettings {
-  std::string order = "snapkv";  ///< snapkv, or a token metric
-  std::vector<std::string> methods = BudgetOptions{}.methods;
+  BudgetOrder order = parse_order("snapkv", {});
+  std::vector<BudgetMethod> methods = BudgetOptions{}.methods;
   Semantics semantics = Semantics::paper;
   double sigma = 0.8;               ///< the total: compression ratio, between 0 and 1
   bool normalise_by_layer = false;  ///< importance divided by its layer's sum
@@ -29,9 +29,8 @@ struct BudgetSettings {
   Index sinks = 0, recent = 0;      ///< lead every order
   bool operator==(const BudgetSettings&) const = default;
 };
-nlohmann::json to_json(const BudgetSettings& settings);
-/// As policy_settings() (policy_settings.hpp).
-BudgetSettings budget_settings(const nlohmann::json& json, const std::string& where);
+/// For sessions.
+BoundOptions bound(BudgetSettings& settings);
 
 /// One order and sigma, a case for each method. Throws InputError where why_not() says so.
 BudgetPlan budget_view_plan(const BudgetSettings& settings, const Dump& dump);

@@ -1,15 +1,13 @@
 #include "viewer/work/channel_view.hpp"
 
-#include "analysis/channels/channel_names.hpp"
+#include "analysis/channels/channel_options.hpp"
 #include "analysis/channels/rope_pair_share.hpp"
-#include "analysis/eviction/eviction_names.hpp"
 #include "analysis/results/scoped_figures.hpp"
 #include "data/error.hpp"
 #include "sim/channels/channel_interaction.hpp"
 #include "sim/compression/compressed_outputs.hpp"
 #include "sim/eviction/cache_group.hpp"
 #include "viewer/model/numbers.hpp"
-#include "viewer/work/policy_settings.hpp"
 
 #include <fmt/format.h>
 
@@ -93,43 +91,23 @@ ChannelPruning joined(const ChannelRule& rule, std::vector<PartFigures> parts) {
 
 }  // namespace
 
-nlohmann::json to_json(const ChannelSettings& settings) {
-  nlohmann::json json = {{"methods", settings.methods},
-                         {"semantics", name_of(settings.semantics)},
-                         {"window", settings.window},
-                         {"protect", settings.protect}};
-  if (settings.recent) json["recent"] = *settings.recent;
-  return json;
-}
-
-ChannelSettings channel_settings(const nlohmann::json& json, const std::string& where) {
-  const SettingsReader reader(json, where);
-  ChannelSettings settings;
-  std::string semantics;
-  reader.read("methods", settings.methods);
-  reader.read("semantics", semantics);
-  if (!semantics.empty()) settings.semantics = parse_semantics(reader.where("semantics"), semantics);
-  reader.read("recent", settings.recent);
-  reader.read("window", settings.window);
-  reader.read("protect", settings.protect);
-  return settings;
+BoundOptions bound(ChannelSettings& settings) {
+  BoundOptions options = bound(static_cast<ChannelOptions&>(settings));
+  std::erase_if(options, [](const BoundOption& option) {
+    return option.facts == &channel_option::ratio || option.facts == &channel_option::png;
+  });
+  return options;
 }
 
 ChannelPlan channel_view_plan(const ChannelSettings& settings, const Dump& dump) {
-  ChannelOptions options;
-  options.methods = settings.methods;
-  options.semantics = std::string(name_of(settings.semantics));
-  options.recent = settings.recent;
-  options.window = settings.window;
-  options.protect = settings.protect;
-  return channel_plan(dump, options);
+  return channel_plan(dump, settings);
 }
 
 std::optional<std::string> why_not(const ChannelSettings& settings, const Dump& dump) {
   try {
     channel_view_plan(settings, dump);
   } catch (const InputError& error) {
-    return without_dashes(error.what());
+    return error.what();
   }
   return std::nullopt;
 }
@@ -196,7 +174,7 @@ ChannelOrders channel_orders(const ChannelPlan& plan, const ChannelHead& head,
 ChannelPrunings channel_prunings(const HeadGroup<float>& group, const ChannelPlan& plan,
                                  const ChannelHead& head, const ChannelOutputs* outputs, double ratio,
                                  const CacheElements& elements, JobControl& job) {
-  check_ratio("ratio", ratio);
+  check_ratio(channel_option::ratio, ratio);
   ChannelPrunings result;
   result.ratio = ratio;
   result.asked = pruned_channels(ratio, group.d(), plan.setting.semantics);

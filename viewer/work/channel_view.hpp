@@ -16,17 +16,12 @@
 
 namespace kvreplay::viewer {
 
-struct ChannelSettings {
-  std::vector<std::string> methods = ChannelOptions{}.methods;
-  Semantics semantics = Semantics::paper;
-  std::optional<Index> recent;  ///< unset: the semantics' own
-  Index window = 32;
-  std::string protect = "off";  ///< "A:B" in percent
+/// Without ratios: one is asked for at a time.
+struct ChannelSettings : ChannelOptions {
   bool operator==(const ChannelSettings&) const = default;
 };
-nlohmann::json to_json(const ChannelSettings& settings);
-/// As policy_settings() (policy_settings.hpp).
-ChannelSettings channel_settings(const nlohmann::json& json, const std::string& where);
+/// For sessions.
+BoundOptions bound(ChannelSettings& settings);
 
 /// Rules and setting; its ratios and cases mean nothing. Throws InputError where why_not() says so.
 ChannelPlan channel_view_plan(const ChannelSettings& settings, const Dump& dump);

@@ -14,11 +14,12 @@
 namespace kvreplay::viewer {
 namespace {
 
-EvictionPlan plan_of(const DecodeSettings& settings, const Dump& dump, std::vector<std::string> policies) {
+EvictionPlan plan_of(const DecodeSettings& settings, const Dump& dump,
+                     const std::vector<std::string>& policies) {
   EvictionOptions options = options_of(settings);
-  options.policies = std::move(policies);
-  if (settings.decode) options.phases.emplace_back("decode");
-  if (settings.append_only) options.phases.emplace_back("append-only");
+  options.policies = policies_named(policies);
+  if (settings.decode) options.phases.push_back({Phase::Kind::decode});
+  if (settings.append_only) options.phases.push_back({Phase::Kind::append_only});
   options.decode_window = settings.decode_window;
   return eviction_plan(dump, options);
 }
@@ -36,24 +37,14 @@ void summarise(DecodeRun& run) {
 
 }  // namespace
 
-nlohmann::json to_json(const DecodeSettings& settings) {
-  nlohmann::json json = to_json(static_cast<const PolicySettings&>(settings));
-  json["policies"] = settings.policies;
-  json["decode"] = settings.decode;
-  json["append_only"] = settings.append_only;
-  if (settings.decode_window) json["decode_window"] = *settings.decode_window;
-  return json;
-}
-
-DecodeSettings decode_settings(const nlohmann::json& json, const std::string& where) {
-  DecodeSettings settings;
-  static_cast<PolicySettings&>(settings) = policy_settings(json, where);
-  const SettingsReader reader(json, where);
-  reader.read("policies", settings.policies);
-  reader.read("decode", settings.decode);
-  reader.read("append_only", settings.append_only);
-  reader.read("decode_window", settings.decode_window);
-  return settings;
+BoundOptions bound(DecodeSettings& settings) {
+  static constexpr OptionFacts decode{.name = "decode"}, append_only{.name = "append-only"};
+  BoundOptions options = bound(static_cast<PolicySettings&>(settings));
+  options.insert(options.end(),
+                 {bind_option(evict_option::policy, settings.policies).keyed("policies"),
+                  bind_option(decode, settings.decode), bind_option(append_only, settings.append_only),
+                  bind_option(evict_option::decode_window, settings.decode_window)});
+  return options;
 }
 
 DecodePlan decode_plan(const DecodeSettings& settings, const Dump& dump) {
@@ -64,14 +55,12 @@ DecodePlan decode_plan(const DecodeSettings& settings, const Dump& dump) {
   std::optional<InputError> first;
   for (const std::string& policy : settings.policies) {
     try {
-      // "none" stands for no policy on the command line.
-      if (policy == "none") throw InputError("policy", "the name of a policy", "'none'");
       for (const LeftOut& left : plan_of(settings, dump, {policy}).left_out)
         if (left.what.starts_with(policy + " (")) result.left_out.push_back(left);
       able.push_back(policy);
     } catch (const InputError& error) {
-      if (!first) first = InputError(without_dashes(error.what()));
-      result.left_out.push_back({policy, without_dashes(error.what())});
+      if (!first) first = InputError(error.what());
+      result.left_out.push_back({policy, error.what()});
     }
   }
   if (able.empty()) throw first.value_or(InputError("policies", "at least one", "none"));
@@ -106,7 +95,7 @@ DecodeView decode_view(const HeadGroup<float>& group, const DecodePlan& decode, 
                        const DecodeStarts& starts, JobControl& job) {
   const EvictionPlan& plan = decode.plan;
   DecodeView view;
-  view.notes = plan.notes;
+  for (const OptionText& note : plan.notes) view.notes.push_back(note.plain());
   view.runs.resize(plan.cases.size());
   std::atomic<int> done = 0;
   job.workers().parallel_for(static_cast<std::ptrdiff_t>(plan.cases.size()), [&](std::ptrdiff_t c) {

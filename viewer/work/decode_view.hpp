@@ -22,8 +22,8 @@ struct DecodeSettings : PolicySettings {
   std::optional<Index> decode_window;  ///< only the scores of the last so many steps count
   bool operator==(const DecodeSettings&) const = default;
 };
-nlohmann::json to_json(const DecodeSettings& settings);
-DecodeSettings decode_settings(const nlohmann::json& json, const std::string& where);
+/// For sessions; names of policies are the plan's matter.
+BoundOptions bound(DecodeSettings& settings);
 
 struct DecodePlan {
   EvictionPlan plan;              ///< its cases all decode; may be none

@@ -1,35 +1,27 @@
 #include "viewer/work/state.hpp"
 
+#include "analysis/tokens/token_options.hpp"
 #include "data/error.hpp"
 
 #include <algorithm>
 #include <utility>
 
 namespace kvreplay::viewer {
-namespace {
 
-nlohmann::json to_json(const Comparison& comparison) {
-  return {{"score", name_of(comparison.score)},
-          {"reference", name_of(comparison.reference)},
-          {"window", comparison.window}};
+static BoundOptions bound(Comparison& comparison) {
+  static constexpr OptionFacts score{.name = "score"}, reference{.name = "reference"},
+      window{.name = "window"};
+  return {bind_option(score, comparison.score), bind_option(reference, comparison.reference),
+          bind_option(window, comparison.window)};
 }
 
-Comparison comparison_of(const nlohmann::json& json, const std::string& where) {
-  const SettingsReader reader(json, where);
-  Comparison comparison;
-  const auto metric = [&](const char* key, TokenMetric& into) {
-    std::string name;
-    reader.read(key, name);
-    if (const auto named = kTokenMetrics.named(name)) into = *named;
-  };
-  metric("score", comparison.score);
-  metric("reference", comparison.reference);
-  reader.read("window", comparison.window);
-  comparison.window = std::max<Index>(comparison.window, 1);
-  return comparison;
+/// What is set of all panels by itself.
+static BoundOptions bound(SharedSettings& settings) {
+  static constexpr OptionFacts show_b{.name = "show-b"}, show_kept{.name = "show-kept"},
+      budget_line{.name = "budget-line"};
+  return {bind_option(show_b, settings.show_b), bind_option(show_kept, settings.show_kept),
+          bind_option(budget_line, settings.budget_line)};
 }
-
-}  // namespace
 
 WhatIfSettings SharedSettings::second_setting() {
   WhatIfSettings settings;
@@ -38,33 +30,33 @@ WhatIfSettings SharedSettings::second_setting() {
 }
 
 nlohmann::json to_json(const SharedSettings& settings) {
-  nlohmann::json json = {{"comparison", to_json(settings.comparison)},
-                         {"a", to_json(settings.setting_a)},
-                         {"b", to_json(settings.setting_b)},
-                         {"show_b", settings.show_b},
-                         {"show_kept", settings.show_kept}};
-  if (settings.budget_line) json["budget_line"] = *settings.budget_line;
+  SharedSettings copy = settings;
+  nlohmann::json json = kvreplay::to_json(bound(copy));
+  json["comparison"] = kvreplay::to_json(bound(copy.comparison));
+  json["a"] = to_json(settings.setting_a);
+  json["b"] = to_json(settings.setting_b);
   return json;
 }
 
 void read_settings(const nlohmann::json& json, SharedSettings& into) {
+  if (!json.is_object()) return;
   // One that cannot be read must not cost the others.
-  const auto attempt = [&](const char* key, const auto& read) {
-    if (!json.is_object() || !json.contains(key)) return;
+  const auto attempt = [](const auto& read) {
     try {
-      read(json[key]);
+      read();
     } catch (const InputError&) {
     }
   };
-  attempt("comparison", [&](const auto& found) { into.comparison = comparison_of(found, "comparison"); });
-  attempt("a", [&](const auto& found) { into.setting_a = what_if_settings(found, "A"); });
-  attempt("b", [&](const auto& found) { into.setting_b = what_if_settings(found, "B"); });
-  const auto field = [&](const char* key, auto& value) {
-    attempt(key, [&](const auto&) { SettingsReader(json, "settings").read(key, value); });
+  const auto settings = [&](const char* key, auto& setting) {
+    attempt([&] {
+      if (json.contains(key)) setting = settings_from<std::decay_t<decltype(setting)>>(json[key], key);
+    });
   };
-  field("show_b", into.show_b);
-  field("show_kept", into.show_kept);
-  field("budget_line", into.budget_line);
+  settings("comparison", into.comparison);
+  into.comparison.window = std::max<Index>(into.comparison.window, 1);
+  settings("a", into.setting_a);
+  settings("b", into.setting_b);
+  for (const BoundOption& option : bound(into)) attempt([&] { read_json({option}, json, "settings"); });
 }
 
 const std::shared_ptr<const Run>& AppState::run() const {

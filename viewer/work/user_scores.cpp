@@ -25,10 +25,8 @@ UserScore made(std::string name, const fs::path& file) {
 }  // namespace
 
 UserScore user_score(const std::string& item) {
-  const auto equals = item.find('=');
-  if (equals == std::string::npos || equals == 0 || equals + 1 == item.size())
-    throw InputError("--score", "NAME=FILE.npy", fmt::format("'{}'", item));
-  return made(item.substr(0, equals), item.substr(equals + 1));
+  const NamedFile named = OptionValue<NamedFile>::parse(evict_option::score, item);
+  return made(named.name, named.file);
 }
 
 UserScore user_score_of(const fs::path& file) {
@@ -50,7 +48,7 @@ std::size_t bytes_of(const UserScoreValues& values) {
 }
 
 UserScoreValues read_user_score(const UserScore& score, const DumpShape& shape) {
-  return {read_given_scores({score.item()}, shape)};
+  return {read_given_scores({score.named()}, shape)};
 }
 
 Answer<UserScoreValues> ask_user_score(Desk& desk, const std::shared_ptr<const Run>& run,

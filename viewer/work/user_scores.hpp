@@ -20,8 +20,9 @@ struct UserScore {
   std::filesystem::path file;  ///< absolute
   Key version;                 ///< another one whenever the file was another when it was named
 
+  NamedFile named() const { return {name, file.string()}; }
   /// NAME=FILE, as the command takes it.
-  std::string item() const { return name + "=" + file.string(); }
+  std::string item() const { return OptionValue<NamedFile>::text(named()); }
   /// For the keys of questions.
   Key key() const { return {item(), version}; }
 };

@@ -32,35 +32,22 @@ std::size_t bytes_of_scores(const std::vector<Vector<double>>& scores) {
 
 }  // namespace
 
-nlohmann::json to_json(const WhatIfSettings& settings) {
-  nlohmann::json json = to_json(static_cast<const PolicySettings&>(settings));
-  json["base"] = settings.base;
-  json["score"] = settings.score;
-  json["on_future"] = settings.on_future;
-  json["block"] = settings.block;
-  return json;
-}
-
-WhatIfSettings what_if_settings(const nlohmann::json& json, const std::string& where) {
-  WhatIfSettings settings;
-  static_cast<PolicySettings&>(settings) = policy_settings(json, where);
-  const SettingsReader reader(json, where);
-  reader.read("base", settings.base);
-  reader.read("score", settings.score);
-  reader.read("on_future", settings.on_future);
-  reader.read("block", settings.block);
-  return settings;
+BoundOptions bound(WhatIfSettings& settings) {
+  static constexpr OptionFacts base{.name = "base"}, score{.name = "score"}, on_future{.name = "on-future"},
+      block{.name = "block"};
+  BoundOptions options = bound(static_cast<PolicySettings&>(settings));
+  options.insert(options.end(),
+                 {bind_option(base, settings.base), bind_option(score, settings.score),
+                  bind_option(on_future, settings.on_future), bind_option(block, settings.block)});
+  return options;
 }
 
 EvictionPlan what_if_plan(const WhatIfSettings& settings, const Dump& dump, const UserScore* score) {
   EvictionOptions options = options_of(settings);
-  // "none" stands for no policy on the command line.
-  if (settings.base == "none") throw InputError("policy", "the name of a policy", "'none'");
-  options.policies = {settings.policy()};
-  options.phases = {settings.block > 0 ? fmt::format("blockwise:{}", settings.block)
-                                       : std::string("prefill")};
-  options.on = settings.on_future ? "future" : "window";
-  if (score != nullptr) options.scores = {score->item()};
+  if (score != nullptr) options.scores = {score->named()};
+  options.policies = {parse_policy(settings.policy(), names_of(options.scores))};
+  options.phases = {settings.block > 0 ? Phase{Phase::Kind::blockwise, settings.block} : Phase{}};
+  options.on = settings.on_future ? SearchRows::future : SearchRows::window;
   EvictionPlan plan = eviction_plan(dump, options);
   for (Given<double>& given : plan.scores) given.values = {};
   return plan;
@@ -70,7 +57,7 @@ std::optional<std::string> why_not(const WhatIfSettings& settings, const Dump& d
   try {
     what_if_plan(settings, dump);
   } catch (const InputError& error) {
-    return without_dashes(error.what());
+    return error.what();
   }
   return std::nullopt;
 }
@@ -128,7 +115,7 @@ WhatIf what_if(const HeadGroup<float>& group, const EvictionPlan& plan, const Wh
   result.bytes = found.bytes;
   result.prompt_bytes =
       static_cast<double>(group.l * (plan.elements.key * group.d() + plan.elements.value * group.d_v()));
-  result.notes = plan.notes;
+  for (const OptionText& note : plan.notes) result.notes.push_back(note.plain());
   return result;
 }
 

@@ -27,9 +27,8 @@ struct WhatIfSettings : PolicySettings {
   std::string policy() const { return score.empty() ? base : base + "+" + score; }
 };
 
-nlohmann::json to_json(const WhatIfSettings& settings);
-/// As policy_settings(); names of policies are the plan's matter.
-WhatIfSettings what_if_settings(const nlohmann::json& json, const std::string& where);
+/// For sessions; names of policies are the plan's matter.
+BoundOptions bound(WhatIfSettings& settings);
 
 /// Everything settled: one run, one case. Throws InputError where why_not() says so. `notes` and the case's
 /// `kept` are worth showing. `score` is the user's that the settings name, else null; its file is read, and

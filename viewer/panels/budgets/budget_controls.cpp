@@ -30,14 +30,14 @@ void edit_pins(const Run& run, BudgetSettings& settings) {
     if (ImGui::InputInt(label, &typed)) value = std::clamp(typed, 0, l);
   };
   number("sinks", settings.sinks);
-  tip("The first positions lead every order");
+  tip(budget_option::sinks.meaning.data());
   number("recent", settings.recent);
-  tip("The last positions lead every order");
+  tip(budget_option::recent.meaning.data());
   auto floor = static_cast<float>(settings.floor);
   ImGui::SetNextItemWidth(theme().px(90));
   if (ImGui::SliderFloat("floor", &floor, 0, 0.2F, "%.3f"))
     settings.floor = std::clamp(std::round(static_cast<double>(floor) * 1000) / 1000, 0.0, 0.999);
-  tip("Share of the prompt that every head keeps");
+  tip(budget_option::floor.meaning.data());
   ImGui::EndPopup();
 }
 
@@ -49,16 +49,15 @@ void edit_budgets(const Run& run, BudgetSettings& settings) {
   for (const TokenMetric metric : kTokenMetrics.all())
     if (metrics_of(*run.dump()).contains(metric)) orders.push_back(name_of(metric));
   auto order =
-      static_cast<std::size_t>(std::find(orders.begin(), orders.end(), settings.order) - orders.begin());
-  if (choose("##order", orders, order, 112)) settings.order = std::string(orders[order]);
-  tip("What ranks a head's tokens, once for all budgets. snapkv: attention of the last 32 rows, max-pooled "
-      "over 7");
+      static_cast<std::size_t>(std::find(orders.begin(), orders.end(), settings.order.name) - orders.begin());
+  if (choose("##order", orders, order, 112)) settings.order = parse_order(std::string(orders[order]), {});
+  tip(budget_option::order.meaning.data());
 
   constexpr std::array<std::string_view, 2> kNormalised = {"loss as it is", "by layer"};
   std::size_t normalised = settings.normalise_by_layer ? 1 : 0;
   flow(t.px(104));
   if (choose("##normalise", kNormalised, normalised, 104)) settings.normalise_by_layer = normalised == 1;
-  tip("By layer: importance is divided by its layer's sum first (LU-KV, appendix E)");
+  tip(budget_option::normalise.meaning.data());
 
   flow(t.px(82));
   choose("##semantics", kSemantics, settings.semantics, 82);
@@ -88,7 +87,7 @@ void choose_budgets(const Run& run, const BudgetResultSource& source, std::strin
     if (at < names.size() && choose(id, views, at, width)) chosen = names[at];
   };
   one_of("##order", source.orders(), order, 112);
-  tip("What ranks a head's tokens, once for all budgets");
+  tip(budget_option::order.meaning.data());
   flow(theme().px(90));
   ImGui::AlignTextToFramePadding();
   dim_text("\xCF\x83");

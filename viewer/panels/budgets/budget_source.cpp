@@ -2,7 +2,6 @@
 
 #include "data/error.hpp"
 #include "viewer/panels/questions.hpp"
-#include "viewer/work/policy_settings.hpp"
 
 #include <fmt/format.h>
 
@@ -20,7 +19,7 @@ void BudgetSource::look(PanelContext& context, const BudgetSettings& settings) {
     try {
       plan = std::make_shared<const BudgetPlan>(budget_view_plan(settings, *run->dump()));
     } catch (const InputError& error) {
-      error_ = without_dashes(error.what());
+      error_ = error.what();
     }
     const bool other_run = run_key_ != run->key();
     settings_ = settings;
@@ -37,7 +36,8 @@ void BudgetSource::look(PanelContext& context, const BudgetSettings& settings) {
     }
     if (plan != nullptr) {
       plan_ = std::move(plan);
-      notes_ = plan_->notes;
+      notes_.clear();
+      for (const OptionText& note : plan_->notes) notes_.push_back(note.plain());
       if (order_key_ != order_key(*plan_)) {
         order_key_ = order_key(*plan_);
         worths_.assign(count, nullptr);

@@ -3,7 +3,6 @@
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
-#include "viewer/work/policy_settings.hpp"
 
 #include <fmt/format.h>
 
@@ -126,7 +125,7 @@ void draw_budget_table(const BudgetFigures& figures, const std::vector<std::stri
                              static_cast<double>(std::max<std::ptrdiff_t>(known_heads(*share), 1))));
   }
   ImGui::PushTextWrapPos(0);
-  for (const std::string& note : figures.notes()) dim_text(without_dashes(note));
+  for (const std::string& note : figures.notes()) dim_text(note);
   ImGui::PopTextWrapPos();
 }
 

@@ -121,7 +121,8 @@ bool BudgetsPanel::look(PanelContext& context) {
   live_.look(context, settings_);
   edit_budgets(run, settings_);
   shown_ = &live_;
-  methods_ = settings_.methods;
+  methods_.clear();
+  for (const BudgetMethod method : settings_.methods) methods_.emplace_back(name_of(method));
   by_layer_ = settings_.normalise_by_layer;
   return true;
 }
@@ -182,7 +183,7 @@ std::string BudgetsPanel::csv(PanelContext& context) const {
     for (std::size_t h = 0; h < share->budgets.size(); ++h)
       if (!std::isnan(share->loss[h]))
         table.row(static_cast<Index>(h) / n_kv, static_cast<Index>(h) % n_kv,
-                  live ? settings_.order : stored_order_, method,
+                  live ? settings_.order.name : stored_order_, method,
                   live ? shortest(settings_.sigma) : stored_sigma_, share->budgets[h], share->loss[h]);
   }
   return table.rows() > 0 ? table.text() : std::string();
@@ -198,7 +199,7 @@ nlohmann::json BudgetsPanel::save() const {
 void BudgetsPanel::load(const nlohmann::json& json) {
   if (!json.is_object()) return;
   if (const auto found = json.find("settings"); found != json.end()) try {
-      settings_ = budget_settings(*found, "budgets");
+      settings_ = settings_from<BudgetSettings>(*found, "budgets");
     } catch (const InputError&) {
       settings_ = BudgetSettings();
     }

@@ -14,7 +14,7 @@ class ChannelControls {
   void draw(ChannelSettings& settings, Index l);
 
  private:
-  void edit_protection(std::string& protect);
+  void edit_protection(std::optional<Protection>& protect);
 
   std::string protect_text_;  // as it is typed
   std::string protect_error_;

@@ -281,7 +281,7 @@ void ChannelPanel::load(const nlohmann::json& json) {
     if (channel_rule_named(found->get<std::string>())) method_ = found->get<std::string>();
   if (const auto found = json.find("map"); found != json.end()) map_.load(*found);
   if (const auto found = json.find("settings"); found != json.end()) try {
-      settings_ = channel_settings(*found, "channels");
+      settings_ = settings_from<ChannelSettings>(*found, "channels");
     } catch (const InputError&) {
       settings_ = {};
     }

@@ -13,10 +13,10 @@
 namespace kvreplay::viewer {
 namespace {
 
-std::vector<std::string> methods_of(const Dump& dump) {
+std::vector<ChannelRule> methods_of(const Dump& dump) {
   const bool rope = !why_no_rope_pairs(dump);
-  return kChannelMethods.names_where(
-      [&](const ChannelMethodFacts& facts) { return rope || !facts.needs_rope; });
+  return channel_rules_named(kChannelMethods.names_where(
+      [&](const ChannelMethodFacts& facts) { return rope || !facts.needs_rope; }));
 }
 
 /// Takes an answer over as far as it goes.

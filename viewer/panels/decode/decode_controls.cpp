@@ -1,6 +1,5 @@
 #include "viewer/panels/decode/decode_controls.hpp"
 
-#include "analysis/eviction/eviction_names.hpp"
 #include "data/error.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/token_text.hpp"
@@ -38,7 +37,7 @@ std::optional<std::string> why_not_policy(const Run& run, const DecodeSettings& 
   try {
     decode_plan(alone, *run.dump());
   } catch (const InputError& error) {
-    return without_dashes(error.what());
+    return error.what();
   }
   return std::nullopt;
 }
@@ -107,7 +106,7 @@ std::string changed_text(const DecodeSettings& settings) {
     if (value) changed.push_back(fmt::format("{} {}", name, *value));
   };
   add("window", settings.window);
-  if (settings.pool) changed.push_back("pool " + text_of(*settings.pool));
+  if (settings.pool) changed.push_back("pool " + OptionValue<Pooling>::text(*settings.pool));
   add("sinks", settings.sinks);
   add("recent", settings.recent);
   add("steps", settings.decode_window);
@@ -117,23 +116,21 @@ std::string changed_text(const DecodeSettings& settings) {
 void edit_more(const Run& run, DecodeSettings& settings) {
   if (!settings_button(changed_text(settings))) return;
   const DumpShape& shape = run.shape();
-  const auto number = [&](const char* id, std::optional<Index>& value, Index EvictionRule::*own,
-                          Index least) {
+  const auto number = [&](const OptionFacts& option, std::optional<Index>& value, Index EvictionRule::*own) {
+    settings_row(option);
     const std::string text =
         own_choices(run, settings, [own](const EvictionRule& rule) { return fmt::format("{}", rule.*own); });
-    edit_optional(id, value, text, least, shape.l);
+    edit_optional(option, value, text, shape.l);
   };
-  settings_row("Window", "The prompt's last queries, whose scores rank");
-  number("##window", settings.window, &EvictionRule::window, 1);
-  settings_row("Pooling", "Over neighbouring scores");
-  edit_pooling(settings.pool,
-               own_choices(run, settings, [](const EvictionRule& rule) { return text_of(rule.pool); }));
-  settings_row("Sinks", "Pinned: the first positions");
-  number("##sinks", settings.sinks, &EvictionRule::sinks, 0);
-  settings_row("Recent", "Pinned: the last positions");
-  number("##recent", settings.recent, &EvictionRule::recent, 0);
-  settings_row("Decode window", "The last decoding steps, whose scores count");
-  edit_optional("##steps", settings.decode_window, "all", 1, std::max<Index>(shape.T - shape.l, 1));
+  number(evict_option::window, settings.window, &EvictionRule::window);
+  settings_row(evict_option::pool);
+  edit_pooling(settings.pool, own_choices(run, settings, [](const EvictionRule& rule) {
+                 return OptionValue<Pooling>::text(rule.pool);
+               }));
+  number(evict_option::sinks, settings.sinks, &EvictionRule::sinks);
+  number(evict_option::recent, settings.recent, &EvictionRule::recent);
+  settings_row(evict_option::decode_window);
+  edit_optional(evict_option::decode_window, settings.decode_window, "all", shape.T - shape.l);
   end_settings();
 }
 
@@ -153,7 +150,7 @@ bool edit_decoding(const Run& run, DecodeSettings& settings) {
       "new token stays if it ranks among the first.");
   flow(theme().px(86));
   choose("##semantics", kSemantics, settings.semantics, 86);
-  tip("Whose reading of the policies: their papers', their authors' code's, or kvpress 0.5.4's");
+  tip(evict_option::semantics.meaning.data());
   edit_more(run, settings);
   return !(settings == before);
 }

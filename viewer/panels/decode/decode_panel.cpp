@@ -249,7 +249,7 @@ void DecodePanel::load(const nlohmann::json& json) {
   if (!json.is_object() || !json.contains("settings")) return;
   colors_.clear();
   try {
-    settings_ = decode_settings(json["settings"], "decode");
+    settings_ = settings_from<DecodeSettings>(json["settings"], "decode");
   } catch (const InputError&) {
     settings_ = {};
   }

@@ -15,7 +15,7 @@ void DecodeQuestions::settle(const Run& run, const DecodeSettings& settings) {
     settled_.plan = std::make_shared<const DecodePlan>(decode_plan(settings, *run.dump()));
     settled_.starts_key = starts_key(*settled_.plan);
   } catch (const InputError& error) {
-    settled_.error = without_dashes(error.what());
+    settled_.error = error.what();
   }
 }
 

@@ -1,9 +1,9 @@
 #include "viewer/panels/what_if/what_if_controls.hpp"
 
-#include "analysis/eviction/eviction_names.hpp"
 #include "data/error.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/panels/policy_controls.hpp"
+#include "viewer/panels/settings_popup.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 #include "viewer/work/head_figures.hpp"
@@ -31,8 +31,8 @@ bool base_takes_score(const std::string& base) {
 /// The rule with nothing overridden; none where the policy is unknown.
 std::optional<EvictionRule> own_rule(const WhatIfSettings& settings, const Run& run,
                                      const std::vector<UserScore>& scores) {
-  std::vector<Given<double>> names;
-  for (const UserScore& score : scores) names.push_back({score.name, {}});
+  std::vector<std::string> names;
+  for (const UserScore& score : scores) names.push_back(score.name);
   try {
     const Policy policy = parse_policy(settings.policy(), names);
     const Index l = run.shape().l;
@@ -116,14 +116,12 @@ class Rows {
   }
 
   void semantics() {
-    row("Semantics", "Whose reading of the policy: its paper's, its authors' code's, or kvpress 0.5.4's",
-        [&](WhatIfSettings& s, std::size_t) {
-          std::vector<Choice> choices;
-          for (const SemanticsFacts& one : kSemantics)
-            choices.push_back({std::string(one.name), one.meaning});
-          if (const auto chosen = combo("##semantics", std::string(name_of(s.semantics)), choices))
-            s.semantics = kSemantics.all()[*chosen];
-        });
+    row(evict_option::semantics, [&](WhatIfSettings& s, std::size_t) {
+      std::vector<Choice> choices;
+      for (const SemanticsFacts& one : kSemantics) choices.push_back({std::string(one.name), one.meaning});
+      if (const auto chosen = combo("##semantics", std::string(name_of(s.semantics)), choices))
+        s.semantics = kSemantics.all()[*chosen];
+    });
   }
 
   void budget() {
@@ -152,39 +150,18 @@ class Rows {
     });
   }
 
-  void window() {
-    row("Window", "The last queries that score, and the rows that the window's error is measured on",
-        [&](WhatIfSettings& s, std::size_t i) {
-          edit_optional("##window", s.window, own(i, &EvictionRule::window), 1, run_.shape().l);
-        });
-  }
+  void window() { number(evict_option::window, &WhatIfSettings::window, &EvictionRule::window); }
 
   void pooling() {
-    row("Pooling", "Over neighbouring scores before the window", [&](WhatIfSettings& s, std::size_t i) {
-      const std::string own_text = own_[i] ? fmt::format("own: {}", text_of(own_[i]->pool)) : "own";
-      std::vector<Choice> choices = {{own_text}, {"none"}};
-      for (const char* kind : {"max", "avg"})
-        for (const int width : {3, 5, 7, 15, 31}) choices.push_back({fmt::format("{}:{}", kind, width)});
-      const auto chosen = combo("##pooling", s.pool ? text_of(*s.pool) : own_text, choices);
-      if (!chosen) return;
-      if (*chosen == 0)
-        s.pool.reset();
-      else
-        s.pool = parse_pooling(choices[*chosen].name);
+    row(evict_option::pool, [&](WhatIfSettings& s, std::size_t i) {
+      edit_pooling(s.pool,
+                   own_[i] ? fmt::format("own: {}", OptionValue<Pooling>::text(own_[i]->pool)) : "own");
     });
   }
 
-  void sinks() {
-    row("Sinks", "Pinned: the first positions", [&](WhatIfSettings& s, std::size_t i) {
-      edit_optional("##sinks", s.sinks, own(i, &EvictionRule::sinks), 0, run_.shape().l);
-    });
-  }
+  void sinks() { number(evict_option::sinks, &WhatIfSettings::sinks, &EvictionRule::sinks); }
 
-  void recent() {
-    row("Recent", "Pinned: the last positions", [&](WhatIfSettings& s, std::size_t i) {
-      edit_optional("##recent", s.recent, own(i, &EvictionRule::recent), 0, run_.shape().l);
-    });
-  }
+  void recent() { number(evict_option::recent, &WhatIfSettings::recent, &EvictionRule::recent); }
 
   void blocks() {
     row("Blocks",
@@ -192,22 +169,35 @@ class Rows {
         "after the prompt (prefill).",
         [&](WhatIfSettings& s, std::size_t) {
           std::optional<Index> block = s.block > 0 ? std::optional<Index>(s.block) : std::nullopt;
-          edit_optional("##blocks", block, "at once", 0, run_.shape().l);
+          static constexpr OptionFacts blocks{.name = "blocks"};
+          edit_optional(blocks, block, "at once", run_.shape().l);
           s.block = block.value_or(0);
         });
   }
 
   void search_rows() {
-    row("Search on", "The rows whose exact error greedy_exact and exchange make small",
-        [&](WhatIfSettings& s, std::size_t) {
-          ImGui::BeginDisabled(!searches(s.base));
-          if (const auto chosen = combo("##on", s.on_future ? "future" : "window", {{"window"}, {"future"}}))
-            s.on_future = *chosen == 1;
-          ImGui::EndDisabled();
-        });
+    row("Search on", evict_option::on.meaning.data(), [&](WhatIfSettings& s, std::size_t) {
+      ImGui::BeginDisabled(!searches(s.base));
+      if (const auto chosen = combo("##on", s.on_future ? "future" : "window", {{"window"}, {"future"}}))
+        s.on_future = *chosen == 1;
+      ImGui::EndDisabled();
+    });
   }
 
  private:
+  void number(const OptionFacts& option, std::optional<Index> PolicySettings::*value,
+              Index EvictionRule::*choice) {
+    row(option, [&](WhatIfSettings& s, std::size_t i) {
+      const std::string own = own_[i] ? fmt::format("own: {}", (*own_[i]).*choice) : "own";
+      edit_optional(option, s.*value, own, run_.shape().l);
+    });
+  }
+
+  template <class Control>
+  void row(const OptionFacts& option, Control control) {
+    row(title_of(option).c_str(), option.meaning.data(), control);
+  }
+
   template <class Control>
   void row(const char* name, const char* about, Control control) {
     ImGui::TableNextRow();
@@ -226,10 +216,6 @@ class Rows {
       control(*settings_[s], s);
       ImGui::PopID();
     }
-  }
-
-  std::string own(std::size_t i, Index EvictionRule::*choice) const {
-    return own_[i] ? fmt::format("own: {}", (*own_[i]).*choice) : "own";
   }
 
   /// Both settings by ratio or by tokens, at what they keep now.
@@ -260,7 +246,7 @@ std::string summary_of(const WhatIfSettings& s) {
                                     : fmt::format("{}, {} tokens", s.policy(), s.budget);
   if (s.semantics != Semantics::paper) text += fmt::format(", {}", name_of(s.semantics));
   if (s.window) text += fmt::format(", window {}", *s.window);
-  if (s.pool) text += fmt::format(", pool {}", text_of(*s.pool));
+  if (s.pool) text += fmt::format(", pool {}", OptionValue<Pooling>::text(*s.pool));
   if (s.sinks) text += fmt::format(", sinks {}", *s.sinks);
   if (s.recent) text += fmt::format(", recent {}", *s.recent);
   if (s.block > 0) text += fmt::format(", blockwise:{}", s.block);

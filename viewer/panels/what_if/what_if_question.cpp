@@ -30,7 +30,7 @@ Settled settled(const WhatIfSettings& settings, const Dump& dump, const UserScor
     made.plan = std::make_shared<const EvictionPlan>(what_if_plan(settings, dump, score));
     made.ranking_key = {score_key(*made.plan), given};
   } catch (const InputError& error) {
-    made.error = without_dashes(error.what());
+    made.error = error.what();
   }
   return made;
 }

@@ -1,0 +1,85 @@
+#include "analysis/budgets/budget_options.hpp"
+
+#include "analysis/options/nearest_name.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace kvreplay {
+namespace {
+
+std::vector<std::string> order_names() {
+  std::vector<std::string> names = kTokenMetrics.names();
+  names.insert(names.begin(), std::string(name_of(Base::snapkv)));
+  return names;
+}
+
+bool is_named(const BudgetMethodFacts& facts) { return !facts.needs_profile; }
+
+std::string listed(const std::vector<std::string>& names) {
+  return fmt::format(": {}", fmt::join(names, ", "));
+}
+
+}  // namespace
+
+std::vector<BudgetMethod> named_budget_methods() {
+  std::vector<BudgetMethod> methods;
+  for (const BudgetMethodFacts& facts : kBudgetMethods)
+    if (is_named(facts)) methods.push_back(facts.id);
+  return methods;
+}
+
+BoundOptions bound(BudgetOptions& options) {
+  using namespace budget_option;
+  BoundOption orders = bind_option(order, options.orders).keyed("orders");
+  orders.words = listed(order_names()) + ", or a score of yours";
+  orders.last = true;
+  orders.read = [&options](const std::vector<std::string>& words) {
+    options.orders.clear();
+    for (const std::string& word : words)
+      options.orders.push_back(parse_order(word, names_of(options.scores)));
+  };
+  return {orders,
+          bind_option(method, options.methods)
+              .keyed("methods")
+              .saying(listed(kBudgetMethods.names_where(is_named))),
+          bind_option(sigma, options.sigmas).keyed("sigmas"),
+          bind_option(semantics, options.semantics).saying(listed(kSemantics.names())),
+          bind_option(normalise, options.normalise), bind_option(floor, options.floor),
+          bind_option(sinks, options.sinks), bind_option(recent, options.recent),
+          // What a file holds counts, not its name.
+          bind_option(profile, options.profiles).keyed(""), bind_option(score, options.scores).keyed("")};
+}
+
+BudgetOrder parse_order(const std::string& name, const std::vector<std::string>& scores) {
+  BudgetOrder order{name, {}, {}};
+  if (name == name_of(Base::snapkv)) return order;
+  if (const auto given = std::find(scores.begin(), scores.end(), name); given != scores.end())
+    order.given = static_cast<std::size_t>(given - scores.begin());
+  else if (const auto metric = kTokenMetrics.named(name))
+    order.metric = *metric;
+  else {
+    std::vector<std::string> known = order_names();
+    known.insert(known.end(), scores.begin(), scores.end());
+    throw OptionError(
+        option_text("{}: unknown order '{}'{}", budget_option::order, name, did_you_mean(name, known)));
+  }
+  return order;
+}
+
+BudgetMethod OptionValue<BudgetMethod>::parse(const OptionFacts& option, const std::string& word) {
+  if (const auto method = kBudgetMethods.named(word); method && is_named(kBudgetMethods[*method]))
+    return *method;
+  const std::vector<std::string> names = kBudgetMethods.names_where(is_named);
+  throw OptionError(option_text("{}: unknown method '{}'{}; there are: {}", option, word,
+                                did_you_mean(word, names), fmt::join(names, ", ")));
+}
+
+Normalise OptionValue<Normalise>::parse(const OptionFacts& option, const std::string& word) {
+  for (const Normalise normalise : {Normalise::none, Normalise::layer})
+    if (word == text(normalise)) return normalise;
+  throw OptionError(option, "none or layer", fmt::format("'{}'", word));
+}
+
+}  // namespace kvreplay

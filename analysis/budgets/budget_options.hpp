@@ -1,0 +1,77 @@
+#pragma once
+
+#include "analysis/budgets/allocation.hpp"
+#include "analysis/eviction/eviction_options.hpp"
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kvreplay {
+
+/// The methods that are asked for by name.
+std::vector<BudgetMethod> named_budget_methods();
+
+/// What ranks a head's tokens: snapkv's score, a token metric, or a score of the user's.
+struct BudgetOrder {
+  std::string name;
+  std::optional<TokenMetric> metric;
+  std::optional<std::size_t> given;  ///< number of the user's score
+  bool operator==(const BudgetOrder&) const = default;
+};
+/// Throws OptionError with the nearest names where it is unknown; `scores` are the names of the user's.
+BudgetOrder parse_order(const std::string& name, const std::vector<std::string>& scores);
+
+enum class Normalise { none, layer };
+
+struct BudgetOptions {
+  std::vector<BudgetOrder> orders = {parse_order("snapkv", {}), parse_order("keydiff", {})};
+  std::vector<BudgetMethod> methods = named_budget_methods();
+  std::vector<double> sigmas = {0.5, 0.8};
+  Semantics semantics = Semantics::paper;
+  Normalise normalise = Normalise::none;
+  double floor = 0;  ///< share of the prompt that every head keeps
+  Index sinks = 0, recent = 0;
+  std::vector<std::string> profiles;  ///< files, averaged
+  std::vector<NamedFile> scores;
+};
+
+/// What is said of each of them, and where it is kept; they must outlive it.
+BoundOptions bound(BudgetOptions& options);
+
+namespace budget_option {
+inline constexpr OptionFacts order{"order", "LIST", "What ranks a head's tokens, once for all budgets"},
+    method{"method", "LIST", "How the total is divided", "all of these"},
+    sigma{"sigma", "LIST", "Compression ratios, 0.8 keeps a fifth"},
+    semantics{"semantics", "NAME", "Whose pyramid, ada and reading of a profile"},
+    normalise{"normalise", "none|layer",
+              "layer: importance is divided by its layer's sum first (LU-KV, appendix E)"},
+    floor{"floor", "X", "Share of the prompt that every head keeps"},
+    sinks{"sinks", "N", "The first N positions lead every order"},
+    recent{"recent", "N", "The last N positions lead every order"},
+    profile{"profile", "FILES",
+            "Budget profiles (budget_curves.npy of other runs), averaged, as one more method"},
+    score{"score", "name=FILE", "Your score, .npy [layers, kv_heads, l], used as an order"};
+}  // namespace budget_option
+
+template <>
+struct OptionValue<BudgetMethod> {
+  /// Those that a profile does not stand for.
+  static BudgetMethod parse(const OptionFacts& option, const std::string& word);
+  static std::string text(BudgetMethod method) { return std::string(name_of(method)); }
+};
+
+template <>
+struct OptionValue<BudgetOrder> {
+  static BudgetOrder parse(const OptionFacts&, const std::string& word) { return parse_order(word, {}); }
+  static std::string text(const BudgetOrder& order) { return order.name; }
+};
+
+template <>
+struct OptionValue<Normalise> {
+  static Normalise parse(const OptionFacts& option, const std::string& word);
+  static std::string text(Normalise normalise) { return normalise == Normalise::layer ? "layer" : "none"; }
+};
+
+}  // namespace kvreplay

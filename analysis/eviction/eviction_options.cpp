@@ -1,0 +1,215 @@
+#include "analysis/eviction/eviction_options.hpp"
+
+#include "analysis/options/nearest_name.hpp"
+#include "analysis/results/csv.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+namespace kvreplay {
+namespace {
+
+/// A count that positions can be added to.
+std::optional<Index> whole(std::string_view text) {
+  Index value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value <= kNoLimit ? std::optional(value) : std::nullopt;
+}
+
+bool in_tokens(const OptionFacts& option) { return option.name == evict_option::budget.name; }
+
+constexpr const char* kPoolings = "max:N or avg:N with an odd N, or none";
+
+std::vector<std::string> names_taking_a_score() {
+  return kBases.names_where([](const BaseFacts& facts) { return facts.takes_score; });
+}
+
+/// The policies, whose scores may be the user's.
+BoundOption bound_policies(EvictionOptions& options) {
+  BoundOption policies = bind_option(evict_option::policy, options.policies).keyed("policies");
+  policies.words = fmt::format(". Bases: {}; scores: {}, and yours", fmt::join(kBases.names(), ", "),
+                               fmt::join(kTokenMetrics.names(), ", "));
+  policies.last = true;
+  policies.read = [&options](const std::vector<std::string>& words) {
+    options.policies.clear();
+    for (const std::string& word : words) {
+      if (word == "none")
+        options.policies.emplace_back();
+      else
+        options.policies.emplace_back(parse_policy(word, names_of(options.scores)));
+    }
+  };
+  return policies;
+}
+
+BoundOption bound_diff(EvictionOptions& options) {
+  BoundOption diff =
+      bind_option(evict_option::diff, options.semantics).keyed("").excluding(evict_option::semantics);
+  diff.initial.clear();
+  diff.read = [&options](const std::vector<std::string>& words) {
+    options.semantics.clear();
+    for (const std::string& word : words) {
+      const Semantics one = OptionValue<Semantics>::parse(evict_option::diff, word);
+      const auto known = std::find(options.semantics.begin(), options.semantics.end(), one);
+      if (known == options.semantics.end()) options.semantics.push_back(one);
+    }
+    if (options.semantics.size() < 2)
+      throw OptionError(evict_option::diff,
+                        fmt::format("two or three of {}", fmt::join(kSemantics.names(), ", ")),
+                        fmt::format("{}", fmt::join(words, ",")));
+  };
+  return diff;
+}
+
+}  // namespace
+
+BoundOptions bound(EvictionOptions& options) {
+  using namespace evict_option;
+  BoundOption one_semantics = bind_option(semantics, options.semantics);
+  one_semantics.list = false;
+  one_semantics.words = fmt::format(": {}", fmt::join(kSemantics.names(), ", "));
+  BoundOption tokens = bind_option(budget, options.budgets).keyed("").excluding(sigma);
+  tokens.initial.clear();
+  BoundOptions all = {
+      bound_policies(options), bind_option(sigma, options.budgets).keyed("budgets"), tokens, one_semantics,
+      bound_diff(options), bind_option(phase, options.phases).keyed("phases"),
+      bind_option(decode_window, options.decode_window), bind_option(window, options.window),
+      bind_option(sinks, options.sinks), bind_option(recent, options.recent), bind_option(pool, options.pool),
+      bind_option(on, options.on), bind_option(per_query_head, options.per_query_head),
+      bind_option(channels, options.channels), bind_option(bits, options.bits),
+      bind_option(group, options.group).needing(bits), bind_option(residual, options.residual).needing(bits),
+      // What a file holds counts, not its name.
+      bind_option(score, options.scores).keyed(""), bind_option(kept, options.kept).keyed("")};
+  for (BoundOption& option : all)
+    if (option.needs == &bits)
+      option.write = [&options, write = option.write] { return options.bits ? write() : std::nullopt; };
+  return all;
+}
+
+std::string Phase::name() const {
+  switch (kind) {
+    case Kind::prefill:
+      return "prefill";
+    case Kind::blockwise:
+      return fmt::format("blockwise:{}", block);
+    case Kind::decode:
+      return "decode";
+    case Kind::append_only:
+      return "append-only";
+  }
+  return "";
+}
+
+std::string Phase::file_name() const {
+  std::string text = name();
+  std::replace(text.begin(), text.end(), ':', '_');
+  return text;
+}
+
+Phase OptionValue<Phase>::parse(const OptionFacts& option, const std::string& word) {
+  for (const auto kind : {Phase::Kind::prefill, Phase::Kind::decode, Phase::Kind::append_only})
+    if (const Phase phase{kind}; word == phase.name()) return phase;
+  constexpr std::string_view kBlockwise = "blockwise:";
+  if (word.starts_with(kBlockwise)) {
+    const auto block = whole(std::string_view(word).substr(kBlockwise.size()));
+    if (block && *block >= 1) return {Phase::Kind::blockwise, *block};
+  }
+  throw OptionError(option, "prefill, blockwise:N with N of at least 1, decode or append-only",
+                    fmt::format("'{}'", word));
+}
+
+std::string Budget::label() const { return tokens ? fmt::format("{}", *tokens) : shortest(sigma); }
+
+std::optional<Budget> budget_labelled(const std::string& label) {
+  if (const auto tokens = whole(label)) return Budget{tokens, 0};
+  if (!OptionValue<double>::complaint(evict_option::sigma, label).empty()) return std::nullopt;
+  return Budget{std::nullopt, OptionValue<double>::parse(evict_option::sigma, label)};
+}
+
+std::string OptionValue<Budget>::complaint(const OptionFacts& option, const std::string& word) {
+  return in_tokens(option) ? OptionValue<Index>::complaint(option, word)
+                           : OptionValue<double>::complaint(option, word);
+}
+Budget OptionValue<Budget>::parse(const OptionFacts& option, const std::string& word) {
+  if (in_tokens(option)) return {OptionValue<Index>::parse(option, word), 0};
+  return {std::nullopt, OptionValue<double>::parse(option, word)};
+}
+
+std::vector<PolicyChoice> policies_named(const std::vector<std::string>& names) {
+  std::vector<PolicyChoice> policies;
+  for (const std::string& name : names) policies.emplace_back(parse_policy(name, {}));
+  return policies;
+}
+
+Policy parse_policy(const std::string& text, const std::vector<std::string>& scores) {
+  using evict_option::policy;
+  const auto plus = text.find('+');
+  const std::string base_name = text.substr(0, plus);
+  Policy found;
+  found.name = text;
+  const auto base = kBases.named(base_name);
+  if (!base)
+    throw OptionError(option_text("{}: unknown policy '{}'{}", policy, base_name,
+                                  std::find(scores.begin(), scores.end(), base_name) != scores.end()
+                                      ? fmt::format("; a score is used as BASE+{}", base_name)
+                                      : did_you_mean(base_name, kBases.names())));
+  found.base = *base;
+  if (plus == std::string::npos) return found;
+  const std::string score = text.substr(plus + 1);
+  if (!kBases[*base].takes_score)
+    throw OptionError(option_text("{}: {} ranks by what it is named after and takes no score; {} do", policy,
+                                  base_name, fmt::join(names_taking_a_score(), ", ")));
+  const auto given = std::find(scores.begin(), scores.end(), score);
+  if (given != scores.end())
+    found.given = static_cast<std::size_t>(given - scores.begin());
+  else if (const auto metric = kTokenMetrics.named(score))
+    found.metric = *metric;
+  else if (const auto start = kBases.named(score);
+           *base == Base::exchange && start && *start != Base::exchange)
+    found.start = *start;
+  else {
+    std::vector<std::string> known = kTokenMetrics.names();
+    known.insert(known.end(), scores.begin(), scores.end());
+    throw OptionError(option_text("{}: unknown score '{}'{}", policy, score, did_you_mean(score, known)));
+  }
+  return found;
+}
+
+Pooling OptionValue<Pooling>::parse(const OptionFacts& option, const std::string& word) {
+  if (word == "none") return {};
+  const auto colon = word.find(':');
+  const std::string kind = word.substr(0, colon);
+  const Index width =
+      colon == std::string::npos ? 0 : whole(std::string_view(word).substr(colon + 1)).value_or(0);
+  if ((kind != "max" && kind != "avg") || width < 1)
+    throw OptionError(option, kPoolings, fmt::format("'{}'", word));
+  const Pooling pool{kind == "max" ? Pooling::Kind::max : Pooling::Kind::avg, width};
+  check_pooling(option, pool);
+  return pool;
+}
+
+void check_pooling(const OptionFacts& option, const Pooling& pool) {
+  if (pool.kind != Pooling::Kind::none && pool.width % 2 == 0)
+    throw OptionError(option, kPoolings, fmt::format("'{}'", OptionValue<Pooling>::text(pool)));
+}
+
+std::string OptionValue<Pooling>::text(const Pooling& pool) {
+  if (pool.kind == Pooling::Kind::none) return "none";
+  return fmt::format("{}:{}", pool.kind == Pooling::Kind::max ? "max" : "avg", pool.width);
+}
+
+SearchRows OptionValue<SearchRows>::parse(const OptionFacts& option, const std::string& word) {
+  for (const SearchRows rows : {SearchRows::window, SearchRows::future})
+    if (word == text(rows)) return rows;
+  throw OptionError(option, "window or future", fmt::format("'{}'", word));
+}
+
+void check_sigma(const OptionFacts& option, double sigma) {
+  if (!(sigma > 0 && sigma < 1))
+    throw OptionError(option, "compression ratios between 0 and 1, both excluded", shortest(sigma));
+}
+
+}  // namespace kvreplay

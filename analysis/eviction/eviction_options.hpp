@@ -1,0 +1,143 @@
+#pragma once
+
+#include "analysis/channels/channel_options.hpp"
+#include "analysis/options/named_values.hpp"
+#include "sim/compression/compressed_cache.hpp"
+#include "sim/eviction/policy.hpp"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace kvreplay {
+
+struct Phase {
+  enum class Kind { prefill, blockwise, decode, append_only };
+  Kind kind = Kind::prefill;
+  Index block = 0;
+  bool decodes() const { return kind == Kind::decode || kind == Kind::append_only; }
+  std::string name() const;       ///< "blockwise:32"
+  std::string file_name() const;  ///< "blockwise_32"
+};
+
+/// A budget as it was asked for: tokens, or a compression ratio.
+struct Budget {
+  std::optional<Index> tokens;
+  double sigma = 0;
+  Index kept(Index l, Semantics semantics) const {
+    return tokens ? *tokens : kept_tokens(sigma, l, semantics);
+  }
+  std::string label() const;  ///< "80" or "0.9": tokens are whole, a ratio never is
+};
+/// Of a label; nothing where it is none.
+std::optional<Budget> budget_labelled(const std::string& label);
+
+/// The rows that greedy_exact and exchange look at.
+enum class SearchRows { window, future };
+
+/// A policy; nothing is "none": the whole prompt, or only the kept sets of the user's.
+using PolicyChoice = std::optional<Policy>;
+std::vector<PolicyChoice> policies_named(const std::vector<std::string>& names);
+
+/// BASE or BASE+SCORE. Throws OptionError with the nearest names where one is unknown; `scores` are the names
+/// of the user's.
+Policy parse_policy(const std::string& text, const std::vector<std::string>& scores);
+
+struct EvictionOptions {
+  std::vector<PolicyChoice> policies =
+      policies_named({"h2o", "h2o+value", "h2o+key", "h2o+joint", "h2o+caote",       //
+                      "tova", "tova+value", "tova+key", "tova+joint", "tova+caote",  //
+                      "snapkv", "snapkv+value", "snapkv+key", "snapkv+joint", "snapkv+caote"});
+  std::vector<Budget> budgets = {{{}, 0.5}, {{}, 0.8}, {{}, 0.9}};
+  std::vector<Semantics> semantics = {Semantics::paper};  ///< several: side by side
+  std::vector<Phase> phases = {{}};
+  std::optional<Index> decode_window;
+  std::optional<Index> window, sinks, recent;
+  std::optional<Pooling> pool;
+  SearchRows on = SearchRows::window;
+  bool per_query_head = false;
+  std::optional<RuleAndRatio> channels;  ///< key channels that the kept tokens lose
+  std::optional<Index> bits;             ///< quantizes what is kept
+  Index group = Quantization{}.group, residual = Quantization{}.residual;
+  std::vector<NamedFile> scores, kept;
+  /// Where set, policies that take longer than this, or that the dump cannot feed, are left out rather than
+  /// run or refused.
+  struct Quick {
+    Index most_rows;       ///< of a score
+    Index longest_search;  ///< the longest prompt for greedy_exact and exchange
+  };
+  std::optional<Quick> quick;
+};
+
+/// What is said of each of them, and where it is kept; they must outlive it.
+BoundOptions bound(EvictionOptions& options);
+
+namespace evict_option {
+inline constexpr OptionFacts policy{"policy", "LIST",
+                                    "BASE or BASE+SCORE, comma-separated; none: only your kept sets, or the "
+                                    "whole prompt with channels pruned "
+                                    "or quantized",
+                                    "h2o,tova,snapkv and their +value,+key,+joint,+caote"},
+    sigma{"sigma", "LIST", "Budgets as compression ratios, 0.9 keeps a tenth"},
+    budget{"budget", "LIST", "Budgets as tokens kept per KV head, all that is pinned included"},
+    semantics{"semantics", "NAME", "Whose reading of a policy"},
+    diff{"diff", "LIST", "Several semantics side by side, and where they differ"},
+    phase{"phase", "LIST", "prefill, blockwise:N, decode, append-only"},
+    decode_window{"decode-window", "N", "Decoding steps, the last ones, whose scores count", "all", 1},
+    window{"window", "N", "Rows of the scores, and window rows measured: the last N queries",
+           "the policy's own; 32 measured", 1},
+    sinks{"sinks", "N", "Pin the first N positions", "the policy's own"},
+    recent{"recent", "N", "Pin the last N positions", "the policy's own"},
+    pool{"pool", "KIND", "Pool the scores over neighbours: max:7, avg:5, none", "the policy's own"},
+    on{"on", "ROWS", "Rows whose exact error greedy_exact and exchange make small: window or future"},
+    per_query_head{"per-query-head", "",
+                   "A cache for every query head, not one for its group; its memory counts as such"},
+    channels{"channels", "METHOD:RATIO",
+             "Prune key channels of what is kept too, its last 32 keys left whole: a method and a ratio of "
+             "the command channels, which ranks by the queries of the window"},
+    bits{"bits", "N", "Quantize what is kept too, keys per channel, values per token: 2, 4 or 8"},
+    group{"group", "N", "Numbers that share a step of the quantization", "", 1},
+    residual{"residual", "N", "The most recent tokens kept are not quantized"},
+    score{"score", "name=FILE", "Your score, .npy [layers, kv_heads, l], used as BASE+name"},
+    kept{"kept", "name=FILE", "Your kept sets, .npy of booleans [layers, kv_heads, l], measured too"};
+}  // namespace evict_option
+
+template <>
+struct OptionValue<PolicyChoice> {
+  static PolicyChoice parse(const OptionFacts&, const std::string& word) { return parse_policy(word, {}); }
+  static std::string text(const PolicyChoice& choice) { return choice ? choice->name : "none"; }
+};
+
+/// Tokens where the option is `budget`, else a ratio.
+template <>
+struct OptionValue<Budget> {
+  static std::string complaint(const OptionFacts& option, const std::string& word);
+  static Budget parse(const OptionFacts& option, const std::string& word);
+  static std::string text(const Budget& budget) { return budget.label(); }
+  static Json json(const Budget& budget) { return budget.tokens ? Json(*budget.tokens) : Json(budget.sigma); }
+};
+
+template <>
+struct OptionValue<Phase> {
+  static Phase parse(const OptionFacts& option, const std::string& word);
+  static std::string text(const Phase& phase) { return phase.name(); }
+};
+
+template <>
+struct OptionValue<Pooling> {
+  static Pooling parse(const OptionFacts& option, const std::string& word);
+  static std::string text(const Pooling& pool);  ///< "max:7", "avg:5" or "none"
+};
+
+template <>
+struct OptionValue<SearchRows> {
+  static SearchRows parse(const OptionFacts& option, const std::string& word);
+  static std::string text(SearchRows rows) { return rows == SearchRows::window ? "window" : "future"; }
+};
+
+/// Throws OptionError, which names `option`, where the width is even.
+void check_pooling(const OptionFacts& option, const Pooling& pool);
+/// Throws OptionError, which names `option`, where it is no compression ratio in (0, 1).
+void check_sigma(const OptionFacts& option, double sigma);
+
+}  // namespace kvreplay

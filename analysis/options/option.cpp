@@ -1,0 +1,124 @@
+#include "analysis/options/option.hpp"
+
+#include "analysis/results/csv.hpp"
+#include "data/json_fields.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <cstdlib>
+
+namespace kvreplay {
+namespace {
+
+std::optional<Index> whole(std::string_view word) {
+  Index value = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  if (error != std::errc{} || end != word.data() + word.size()) return std::nullopt;
+  return value;
+}
+
+std::optional<double> real(const std::string& word) {
+  char* end = nullptr;
+  const double value = std::strtod(word.c_str(), &end);
+  return word.empty() || *end != 0 ? std::nullopt : std::optional(value);
+}
+
+std::string shown(const Json& json) { return json_text(json); }
+
+}  // namespace
+
+std::string OptionValue<Index>::complaint(const OptionFacts& option, const std::string& word) {
+  const auto value = whole(word);
+  if (value && *value >= option.least && *value <= option.most) return "";
+  return fmt::format("expected a whole number {}, found '{}'",
+                     option.most == kNoLimit ? fmt::format("of at least {}", option.least)
+                                             : fmt::format("from {} to {}", option.least, option.most),
+                     word);
+}
+Index OptionValue<Index>::parse(const OptionFacts&, const std::string& word) { return *whole(word); }
+std::string OptionValue<Index>::text(Index value) { return fmt::format("{}", value); }
+Index OptionValue<Index>::from_json(const Json& json, const std::string& where) {
+  constexpr Index kMost = Index{1} << 60;  // so that positions can be added to it
+  const bool fits = json.is_number_unsigned() ? json.get<std::uint64_t>() <= std::uint64_t{kMost}
+                                              : json.is_number_integer() && json.get<Index>() >= 0;
+  if (!fits) throw InputError(where, "a whole number of at least 0", shown(json));
+  return json.get<Index>();
+}
+
+std::string OptionValue<double>::complaint(const OptionFacts&, const std::string& word) {
+  return real(word) ? "" : fmt::format("expected a number, found '{}'", word);
+}
+double OptionValue<double>::parse(const OptionFacts&, const std::string& word) { return *real(word); }
+std::string OptionValue<double>::text(double value) { return shortest(value); }
+double OptionValue<double>::from_json(const Json& json, const std::string& where) {
+  if (!json.is_number()) throw InputError(where, "a number", shown(json));
+  return json.get<double>();
+}
+
+BoundOption bind_option(const OptionFacts& facts, bool& field) {
+  BoundOption bound = option_detail::named(facts);
+  bound.read = [&](const std::vector<std::string>&) { field = true; };
+  bound.write = [&] { return Json(field); };
+  bound.read_json = [&](const Json& json, const std::string& where) {
+    if (!json.is_boolean()) throw InputError(where, "true or false", shown(json));
+    field = json.get<bool>();
+  };
+  return bound;
+}
+
+std::string title_of(const OptionFacts& option) {
+  std::string title(option.name);
+  std::replace(title.begin(), title.end(), '-', ' ');
+  if (title.front() >= 'a' && title.front() <= 'z')
+    title.front() = static_cast<char>(title.front() - 'a' + 'A');
+  return title;
+}
+
+void read_json(const BoundOptions& options, const Json& json, const std::string& where) {
+  if (!json.is_object()) throw InputError(where, "an object", shown(json));
+  for (const BoundOption& option : options) {
+    const auto found = json.find(option.key);
+    if (found != json.end() && !found->is_null()) option.read_json(*found, where + ": " + option.key);
+  }
+}
+
+Json to_json(const BoundOptions& options) {
+  Json json = Json::object();
+  for (const BoundOption& option : options) {
+    if (option.key.empty()) continue;
+    if (auto value = option.write()) json[option.key] = std::move(*value);
+  }
+  return json;
+}
+
+namespace option_detail {
+
+BoundOption named(const OptionFacts& facts) {
+  BoundOption bound;
+  bound.facts = &facts;
+  bound.key = facts.name;
+  std::replace(bound.key.begin(), bound.key.end(), '-', '_');
+  return bound;
+}
+
+std::string word_of(const Json& json, const std::string& where) {
+  if (!json.is_string()) throw InputError(where, "a text", shown(json));
+  return json.get<std::string>();
+}
+
+std::string at(const std::string& where, const OptionError& error) {
+  return where.substr(0, where.rfind(": ")) + ": " + error.line().plain();
+}
+
+const Json& list_of(const Json& json, const std::string& where) {
+  if (!json.is_array()) throw InputError(where, "a list", shown(json));
+  return json;
+}
+
+std::string joined(const std::vector<std::string>& words) { return fmt::format("{}", fmt::join(words, ",")); }
+
+}  // namespace option_detail
+}  // namespace kvreplay

@@ -1,0 +1,189 @@
+#pragma once
+
+#include "analysis/options/option_text.hpp"
+#include "data/dump.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <functional>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+namespace kvreplay {
+
+using Json = nlohmann::ordered_json;
+
+/// Far beyond any token count, and small enough to be added to another.
+inline constexpr Index kNoLimit = std::numeric_limits<Index>::max() / 4;
+
+/// What an option is, wherever it is named: the command line and its help, TOML, JSON, messages and the
+/// dashboard's controls.
+struct OptionFacts {
+  std::string_view name = {};        ///< "decode-window": after the dashes, and in TOML; JSON has '_' for '-'
+  std::string_view takes = {};       ///< "N", "LIST"; empty: nothing, it is a flag
+  std::string_view meaning = {};     ///< a sentence
+  std::string_view otherwise = {};   ///< what holds where it is not given; empty: what its field holds
+  Index least = 0, most = kNoLimit;  ///< of a whole number
+};
+
+/// "Decode window": its name over a control.
+std::string title_of(const OptionFacts& option);
+
+/// How a value is written, by type: text() and parse() of one word, which throws OptionError; json() and
+/// from_json() where it is no text in JSON. complaint() is what is wrong with the form of a word, told before
+/// anything is parsed; empty where it is right, and then parse() does not throw.
+template <class T>
+struct OptionValue;
+
+template <>
+struct OptionValue<Index> {
+  static std::string complaint(const OptionFacts& option, const std::string& word);
+  static Index parse(const OptionFacts& option, const std::string& word);
+  static std::string text(Index value);
+  static Json json(Index value) { return value; }
+  static Index from_json(const Json& json, const std::string& where);
+};
+template <>
+struct OptionValue<double> {
+  static std::string complaint(const OptionFacts& option, const std::string& word);
+  static double parse(const OptionFacts& option, const std::string& word);
+  static std::string text(double value);
+  static Json json(double value) { return value; }
+  static double from_json(const Json& json, const std::string& where);
+};
+template <>
+struct OptionValue<std::string> {
+  static std::string parse(const OptionFacts&, const std::string& word) { return word; }
+  static std::string text(const std::string& value) { return value; }
+};
+
+/// An option and the field that holds it.
+struct BoundOption {
+  const OptionFacts* facts = nullptr;
+  bool list = false;
+  /// Read after all others: it names what they give.
+  bool last = false;
+  std::string key;      ///< in JSON; empty: it is not there
+  std::string words;    ///< that go behind its meaning: those that it takes
+  std::string initial;  ///< the field's value as text; empty where it has none
+  std::function<std::string(const std::string&)> complaint;  ///< of one word; may be empty
+  std::function<void(const std::vector<std::string>&)> read;
+  std::function<std::optional<Json>()> write;  ///< nothing where there is nothing to say
+  std::function<void(const Json&, const std::string& where)> read_json;
+
+  const OptionFacts *excludes = nullptr, *needs = nullptr;
+
+  bool flag() const { return facts->takes.empty(); }
+  BoundOption saying(std::string more) && { return words = std::move(more), std::move(*this); }
+  BoundOption keyed(std::string name) && { return key = std::move(name), std::move(*this); }
+  BoundOption excluding(const OptionFacts& other) && { return excludes = &other, std::move(*this); }
+  BoundOption needing(const OptionFacts& other) && { return needs = &other, std::move(*this); }
+};
+using BoundOptions = std::vector<BoundOption>;
+
+/// What is said of an option in JSON; an absent or null value leaves its field as it is. Throws InputError,
+/// one line that begins with `where`, for another type and for a word that it does not know.
+void read_json(const BoundOptions& options, const Json& json, const std::string& where);
+Json to_json(const BoundOptions& options);
+
+namespace option_detail {
+
+template <class T>
+Json to_json(const T& value) {
+  if constexpr (requires { OptionValue<T>::json(value); })
+    return OptionValue<T>::json(value);
+  else
+    return OptionValue<T>::text(value);
+}
+
+std::string word_of(const Json& json, const std::string& where);
+/// Calls f; what an option's parser throws is said of `where`.
+std::string at(const std::string& where, const OptionError& error);
+
+template <class T>
+T from_json(const OptionFacts& option, const Json& json, const std::string& where) {
+  if constexpr (requires { OptionValue<T>::from_json(json, where); })
+    return OptionValue<T>::from_json(json, where);
+  else
+    try {
+      return OptionValue<T>::parse(option, word_of(json, where));
+    } catch (const OptionError& error) {
+      throw InputError(at(where, error));
+    }
+}
+
+BoundOption named(const OptionFacts& facts);
+const Json& list_of(const Json& json, const std::string& where);
+bool boolean_of(const Json& json, const std::string& where);
+std::string joined(const std::vector<std::string>& words);
+
+template <class T>
+BoundOption described(const OptionFacts& facts, bool list) {
+  BoundOption bound = named(facts);
+  bound.list = list;
+  if constexpr (requires(std::string word) { OptionValue<T>::complaint(facts, word); })
+    bound.complaint = [&facts](const std::string& word) { return OptionValue<T>::complaint(facts, word); };
+  return bound;
+}
+
+}  // namespace option_detail
+
+template <class T>
+BoundOption bind_option(const OptionFacts& facts, T& field) {
+  BoundOption bound = option_detail::described<T>(facts, false);
+  bound.initial = OptionValue<T>::text(field);
+  bound.read = [&](const std::vector<std::string>& words) {
+    field = OptionValue<T>::parse(facts, words.front());
+  };
+  bound.write = [&] { return option_detail::to_json(field); };
+  bound.read_json = [&](const Json& json, const std::string& where) {
+    field = option_detail::from_json<T>(facts, json, where);
+  };
+  return bound;
+}
+
+template <class T>
+BoundOption bind_option(const OptionFacts& facts, std::optional<T>& field) {
+  BoundOption bound = option_detail::described<T>(facts, false);
+  bound.initial = field ? OptionValue<T>::text(*field) : "";
+  bound.read = [&](const std::vector<std::string>& words) {
+    field = OptionValue<T>::parse(facts, words.front());
+  };
+  bound.write = [&] { return field ? std::optional(option_detail::to_json(*field)) : std::nullopt; };
+  bound.read_json = [&](const Json& json, const std::string& where) {
+    field = option_detail::from_json<T>(facts, json, where);
+  };
+  return bound;
+}
+
+template <class T>
+BoundOption bind_option(const OptionFacts& facts, std::vector<T>& field) {
+  BoundOption bound = option_detail::described<T>(facts, true);
+  std::vector<std::string> words;
+  for (const T& value : field) words.push_back(OptionValue<T>::text(value));
+  bound.initial = option_detail::joined(words);
+  bound.read = [&](const std::vector<std::string>& given) {
+    field.clear();
+    for (const std::string& word : given) field.push_back(OptionValue<T>::parse(facts, word));
+  };
+  bound.write = [&] {
+    Json list = Json::array();
+    for (const T& value : field) list.push_back(option_detail::to_json(value));
+    return list;
+  };
+  bound.read_json = [&](const Json& json, const std::string& where) {
+    std::vector<T> read;
+    for (const Json& item : option_detail::list_of(json, where))
+      read.push_back(option_detail::from_json<T>(facts, item, where));
+    field = std::move(read);
+  };
+  return bound;
+}
+
+BoundOption bind_option(const OptionFacts& facts, bool& field);
+
+}  // namespace kvreplay

@@ -1,0 +1,29 @@
+#include "analysis/tokens/token_options.hpp"
+
+#include "analysis/options/nearest_name.hpp"
+
+#include <fmt/format.h>
+
+namespace kvreplay {
+
+BoundOptions bound(TokenStageOptions& options) {
+  using namespace token_option;
+  return {bind_option(window, options.window),
+          bind_option(metrics, options.metrics)
+              .saying(fmt::format(": {}; all: every one that the dump can give",
+                                  fmt::join(kTokenMetrics.names(), ", "))),
+          bind_option(reserve, options.reserve), bind_option(per_query_head, options.per_query_head)};
+}
+
+TokenMetric OptionValue<TokenMetric>::parse(const OptionFacts& option, const std::string& word) {
+  if (const auto metric = kTokenMetrics.named(word)) return *metric;
+  throw OptionError(
+      option_text("{}: unknown metric '{}'{}", option, word, did_you_mean(word, kTokenMetrics.names())));
+}
+
+MetricChoice OptionValue<MetricChoice>::parse(const OptionFacts& option, const std::string& word) {
+  if (word == "all") return std::nullopt;
+  return OptionValue<TokenMetric>::parse(option, word);
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,47 @@
+#pragma once
+
+#include "analysis/options/option.hpp"
+#include "sim/tokens/token_metrics.hpp"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace kvreplay {
+
+/// A token metric; nothing is "all": every one that the dump can give.
+using MetricChoice = std::optional<TokenMetric>;
+
+struct TokenStageOptions {
+  Index window = 32;
+  std::vector<MetricChoice> metrics = {std::nullopt};
+  std::vector<Index> reserve = {0};  ///< recent candidates left out of the comparison; one table for each
+  bool per_query_head = false;
+};
+
+/// What is said of each of them, and where it is kept; they must outlive it.
+BoundOptions bound(TokenStageOptions& options);
+
+namespace token_option {
+inline constexpr OptionFacts window{"window", "N", "Rows of scores and errors: the last N prompt queries", "",
+                                    1},
+    metrics{"metrics", "LIST", "Token metrics, comma-separated"},
+    reserve{"reserve", "LIST", "Leave the last N candidates out of the agreement"},
+    per_query_head{"per-query-head", "", "Token arrays for every query head, not summed over its group"};
+}  // namespace token_option
+
+template <>
+struct OptionValue<TokenMetric> {
+  static TokenMetric parse(const OptionFacts& option, const std::string& word);
+  static std::string text(TokenMetric metric) { return std::string(name_of(metric)); }
+};
+
+template <>
+struct OptionValue<MetricChoice> {
+  static MetricChoice parse(const OptionFacts& option, const std::string& word);
+  static std::string text(const MetricChoice& choice) {
+    return choice ? std::string(name_of(*choice)) : "all";
+  }
+};
+
+}  // namespace kvreplay

@@ -1,0 +1,98 @@
+#include "analysis/options/option.hpp"
+
+#include "analysis/budgets/budget_options.hpp"
+#include "analysis/eviction/eviction_options.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <set>
+
+namespace kvreplay {
+namespace {
+
+const BoundOption& option_of(const BoundOptions& options, const OptionFacts& facts) {
+  return *std::find_if(options.begin(), options.end(),
+                       [&](const BoundOption& option) { return option.facts == &facts; });
+}
+
+TEST_CASE("option: a message names the concept, and a command line puts dashes before it", "[options]") {
+  const OptionError error(option_text("{} and {}", evict_option::sinks, evict_option::recent),
+                          option_text("at most 4 (see {})", evict_option::decode_window), "5 --really");
+  CHECK(std::string(error.what()) ==
+        "sinks and recent: expected at most 4 (see decode-window), found 5 --really");
+  CHECK(error.line().dashed() ==
+        "--sinks and --recent: expected at most 4 (see --decode-window), found 5 --really");
+  CHECK(option_text("x: {}", error.line()).dashed() == "x: " + error.line().dashed());
+}
+
+TEST_CASE("option: a value reads back as itself from its words and from JSON", "[options]") {
+  EvictionOptions given, read;
+  given.policies = policies_named({"snapkv+joint", "exchange+h2o"});
+  given.policies.emplace_back();
+  given.phases = {{Phase::Kind::blockwise, 32}, {Phase::Kind::append_only}};
+  given.window = 7;
+  given.pool = Pooling{Pooling::Kind::avg, 5};
+  given.on = SearchRows::future;
+  given.per_query_head = true;
+  given.channels = RuleAndRatio{*channel_rule_named("exchange+think"), 0.25};
+  given.bits = 4;
+  const Json json = to_json(bound(given));
+  CHECK(json["policies"] == Json({"snapkv+joint", "exchange+h2o", "none"}));
+  CHECK(json["budgets"] == Json({0.5, 0.8, 0.9}));
+  CHECK(json["phases"] == Json({"blockwise:32", "append-only"}));
+  CHECK(json["channels"] == "exchange+think:0.25");
+  CHECK(json["group"] == 32);
+  CHECK_FALSE(json.contains("sinks"));
+  CHECK_FALSE(to_json(bound(read)).contains("group"));
+
+  const BoundOptions from = bound(given), to = bound(read);
+  for (const OptionFacts* facts : {&evict_option::phase, &evict_option::window, &evict_option::pool,
+                                   &evict_option::on, &evict_option::channels, &evict_option::bits}) {
+    const BoundOption& option = option_of(to, *facts);
+    INFO(facts->name);
+    option.read_json(json[option.key], "JSON");
+    CHECK(option.write() == option_of(from, *facts).write());
+  }
+  option_of(to, evict_option::phase).read({"prefill", "decode"});
+  CHECK(to_json(to)["phases"] == Json({"prefill", "decode"}));
+  option_of(to, evict_option::policy).read({"none", "tova+key"});
+  CHECK(to_json(to)["policies"] == Json({"none", "tova+key"}));
+}
+
+TEST_CASE("option: a budget is tokens or a ratio by its option, and its label says which", "[options]") {
+  EvictionOptions options;
+  const BoundOptions all = bound(options);
+  option_of(all, evict_option::budget).read({"1", "80"});
+  CHECK(to_json(all)["budgets"] == Json({1, 80}));
+  option_of(all, evict_option::sigma).read({"0.8"});
+  CHECK(to_json(all)["budgets"] == Json({0.8}));
+  CHECK(budget_labelled("80")->tokens == 80);
+  CHECK(budget_labelled("0")->tokens == 0);
+  CHECK(budget_labelled("1e-05")->sigma == 1e-05);
+  CHECK(budget_labelled("0.8")->kept(100, Semantics::paper) == 20);
+  CHECK_FALSE(budget_labelled("mixed"));
+}
+
+TEST_CASE("option: no two of an analysis share a name or a key", "[options]") {
+  EvictionOptions evict;
+  BudgetOptions budget;
+  ChannelOptions channels;
+  for (const BoundOptions& options : {bound(evict), bound(budget), bound(channels)}) {
+    std::set<std::string_view> names;
+    std::set<std::string> keys;
+    for (const BoundOption& option : options) {
+      INFO(option.facts->name);
+      CHECK(names.insert(option.facts->name).second);
+      if (!option.key.empty()) CHECK(keys.insert(option.key).second);
+      CHECK_FALSE(option.facts->meaning.empty());
+      for (const OptionFacts* other : {option.excludes, option.needs})
+        if (other != nullptr)
+          CHECK(std::any_of(options.begin(), options.end(),
+                            [&](const BoundOption& o) { return o.facts == other; }));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kvreplay
