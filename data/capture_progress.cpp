@@ -129,7 +129,8 @@ std::optional<CaptureProgress> capture_progress(const fs::path& dump) {
   std::error_code ignored;
   if (!fs::is_regular_file(path, ignored)) return std::nullopt;
   const MappedFile file(path);
-  const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  const std::string text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  file.require_whole();
   const Manifest manifest = parse_manifest(text, path.string());
   if (!manifest.incomplete) return std::nullopt;
 

@@ -39,7 +39,9 @@ std::optional<std::string> text_of(const std::filesystem::path& path) {
   if (status.type() == std::filesystem::file_type::not_found) return std::nullopt;
   if (error) throw InputError(path.string(), "a readable file", error.message());
   const MappedFile file(path);
-  return std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  std::string text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  file.require_whole();
+  return text;
 }
 
 std::string folder_name(const std::filesystem::path& path) {
@@ -160,6 +162,7 @@ std::optional<Rope> Dump::rope(Index layer) const { return layer_rope(impl_->man
 const std::string& Dump::rope_note() const { return impl_->manifest.rope_note; }
 bool Dump::has(Tensor tensor) const { return !impl_->stored.by_layer[static_cast<int>(tensor)].empty(); }
 const std::vector<DumpFile>& Dump::files() const { return impl_->files; }
+void Dump::check_sum(std::size_t file) const { impl_->stored.tensors[file].array.source->check_sum(); }
 const std::optional<TokenLabels>& Dump::tokens() const { return impl_->tokens; }
 const std::vector<std::string>& Dump::notes() const { return impl_->notes; }
 

@@ -97,6 +97,9 @@ class Dump {
   const std::string& rope_note() const;
   bool has(Tensor tensor) const;
   const std::vector<DumpFile>& files() const;
+  /// Reads the whole of files()[file] and compares it with the checksum that its archive has of it; nothing
+  /// where it lies in none. Throws InputError where they differ.
+  void check_sum(std::size_t file) const;
   const std::optional<TokenLabels>& tokens() const;
   /// What was inferred rather than stated, one line each, for the summary.
   const std::vector<std::string>& notes() const;

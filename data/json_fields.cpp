@@ -8,26 +8,58 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <set>
 #include <utility>
 
 namespace kvreplay {
 
-nlohmann::json parse_json_object(std::string_view text, const std::string& where) {
-  nlohmann::json parsed;
+namespace {
+
+/// "line 3, column 7" of the byte behind `before`.
+std::string place_behind(std::string_view before) {
+  const auto line = 1 + std::count(before.begin(), before.end(), '\n');
+  const std::size_t line_start = before.rfind('\n');
+  const std::size_t column = before.size() - (line_start == std::string_view::npos ? 0 : line_start + 1) + 1;
+  return fmt::format("line {}, column {}", line, column);
+}
+
+}  // namespace
+
+template <class Json>
+Json parse_json(std::string_view text, const std::string& where) {
+  constexpr int kDeepest = 64;
+  // The parser takes a zero byte for the end.
+  if (const auto zero = text.find('\0'); zero != std::string_view::npos)
+    throw InputError(where, "JSON", fmt::format("a zero byte at {}", place_behind(text.substr(0, zero))));
+  std::vector<std::set<std::string>> keys;  // of the objects that are open
+  const auto check = [&](int depth, typename Json::parse_event_t event, const Json& parsed) {
+    using Event = typename Json::parse_event_t;
+    if (event == Event::object_start) keys.emplace_back();
+    if (event == Event::object_end) keys.pop_back();
+    if ((event == Event::object_start || event == Event::array_start) && depth >= kDeepest)
+      throw InputError(where, fmt::format("JSON nested at most {} deep", kDeepest), "deeper nesting");
+    if (event == Event::key && !keys.back().insert(parsed.template get<std::string>()).second)
+      throw InputError(where, "every key once", json_text(parsed.template get<std::string>()) + " twice");
+    return true;
+  };
   try {
-    parsed = nlohmann::json::parse(text);
+    return Json::parse(text, check);
   } catch (const nlohmann::json::parse_error& error) {
-    const std::string_view before = text.substr(0, error.byte > 0 ? error.byte - 1 : 0);
-    const auto line = 1 + std::count(before.begin(), before.end(), '\n');
-    const std::size_t line_start = before.rfind('\n');
-    const std::size_t column =
-        before.size() - (line_start == std::string_view::npos ? 0 : line_start + 1) + 1;
-    throw InputError(
-        where, "JSON",
-        text.empty() ? "an empty file" : fmt::format("a syntax error at line {}, column {}", line, column));
+    throw InputError(where, "JSON",
+                     text.empty()
+                         ? "an empty file"
+                         : fmt::format("a syntax error at {}",
+                                       place_behind(text.substr(0, error.byte > 0 ? error.byte - 1 : 0))));
   } catch (const nlohmann::json::exception&) {
     throw InputError(where, "JSON", "a number out of range");
   }
+}
+
+template nlohmann::json parse_json(std::string_view, const std::string&);
+template nlohmann::ordered_json parse_json(std::string_view, const std::string&);
+
+nlohmann::json parse_json_object(std::string_view text, const std::string& where) {
+  nlohmann::json parsed = parse_json<nlohmann::json>(text, where);
   if (!parsed.is_object()) throw InputError(where, "a JSON object", json_text(parsed));
   return parsed;
 }

@@ -11,7 +11,12 @@
 
 namespace kvreplay {
 
-/// Parses JSON that must be an object. Throws InputError(where, ...) with the line and column of the fault.
+/// Parses JSON; Json is nlohmann::json or nlohmann::ordered_json. Throws InputError(where, ...) with the line
+/// and column of the fault, also for what is nested more than 64 deep (whoever walks it may recurse) and for
+/// a key that an object has twice.
+template <class Json>
+Json parse_json(std::string_view text, const std::string& where);
+/// The same of what must be an object.
 nlohmann::json parse_json_object(std::string_view text, const std::string& where);
 
 /// A text that can be shown anywhere: what is not UTF-8 and control characters become U+FFFD.

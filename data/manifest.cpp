@@ -5,8 +5,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <utility>
 
 namespace kvreplay {
@@ -210,6 +212,9 @@ AttentionRule attention_rule(const Manifest& manifest, const DumpShape& shape, I
   rule.softcap = manifest.logit_softcap;
   if (!manifest.sliding_window.empty()) {
     rule.sliding_window = manifest.sliding_window[manifest.sliding_window_per_layer ? i : 0];
+    // "None" is sometimes written as the largest integer there is: positions can still be added to this one.
+    constexpr Index kLongest = std::numeric_limits<Index>::max() / 4;
+    if (rule.sliding_window) rule.sliding_window = std::min(*rule.sliding_window, kLongest);
   }
   if (!manifest.sink_logit.empty()) rule.sink_logit = manifest.sink_logit[i];
   return rule;

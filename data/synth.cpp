@@ -130,6 +130,15 @@ void write_tokens(const std::filesystem::path& folder, const SynthOptions& optio
   write_file(folder / "tokens.json", tokens.dump());
 }
 
+/// Until all is there: what is found is the beginning of a dump, not a dump.
+void write_incomplete_manifest(const std::filesystem::path& folder, const SynthOptions& options) {
+  const nlohmann::ordered_json manifest = {{"model", fmt::format("synthetic (seed {})", options.seed)},
+                                           {"total_len", options.prompt + options.decode},
+                                           {"n_layers", options.layers},
+                                           {"incomplete", true}};
+  write_file(folder / "manifest.json", manifest.dump(1) + "\n");
+}
+
 void write_manifest(const std::filesystem::path& folder, const SynthOptions& options,
                     const Planted& planted) {
   nlohmann::ordered_json manifest;
@@ -159,9 +168,9 @@ Planted write_synthetic_dump(const std::filesystem::path& folder, const SynthOpt
   check(options);
   refuse_existing(folder);
   const Planted planted = plant(options);
+  write_incomplete_manifest(folder, options);
   for (Index layer = 0; layer < options.layers; ++layer) write_layer(folder, options, planted, layer);
   write_tokens(folder, options, planted);
-  // Last: a folder with a manifest is a whole dump.
   write_manifest(folder, options, planted);
   return planted;
 }

@@ -192,9 +192,12 @@ Json json_of(const Dump& dump) {
   return json;
 }
 
-/// Reads every head of every tensor once; a value that is NaN or infinite is an InputError.
+/// Reads every head of every tensor once; a value that is NaN or infinite is an InputError, and so is a
+/// member of an archive that does not agree with its checksum.
 void read_all_values(const Dump& dump, Workers& workers) {
   const DumpShape& s = dump.shape();
+  workers.parallel_for(static_cast<Index>(dump.files().size()),
+                       [&](Index file) { dump.check_sum(static_cast<std::size_t>(file)); });
   workers.parallel_for(s.layers * s.n_q, [&](Index item) {
     const Index layer = item / s.n_q, head = item % s.n_q;
     std::vector<float> values;

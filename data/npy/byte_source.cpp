@@ -17,6 +17,7 @@ void FileSource::read(std::uint64_t begin, std::uint64_t end, bool /*in_one_piec
                       const Visit& visit) const {
   const MappedFile file(path_, file_size_, offset_ + begin, offset_ + end);
   visit(file.bytes());
+  file.require_whole();
 }
 
 void MemorySource::read(std::uint64_t begin, std::uint64_t end, bool /*in_one_piece*/,

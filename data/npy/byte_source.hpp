@@ -22,6 +22,9 @@ class ByteSource {
   virtual void read(std::uint64_t begin, std::uint64_t end, bool in_one_piece, const Visit& visit) const = 0;
   /// Whether the bytes lie there as they are, so that reading them again costs no more than a copy.
   virtual bool as_it_lies() const { return true; }
+  /// Reads all and compares it with the checksum that its container has of it; nothing where there is none.
+  /// Throws InputError where they differ. (What is decompressed to its end by read() is compared there too.)
+  virtual void check_sum() const {}
 };
 
 /// A file or a range of one: mapped for the duration of a read only, so that neither descriptors nor resident

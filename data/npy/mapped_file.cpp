@@ -4,9 +4,13 @@
 
 #include <fmt/format.h>
 
+#include <array>
+#include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <fcntl.h>
+#include <mutex>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -41,6 +45,70 @@ class Descriptor {
 
 }  // namespace
 
+/// A mapping that the signal handler knows: it may touch nothing but atomics.
+struct MappedFile::Guard {
+  std::atomic<std::uintptr_t> begin{0};  ///< 0: free; 1: being taken
+  std::atomic<std::uintptr_t> end{0};
+  std::atomic<bool> torn{false};
+
+  static Guard* take(const void* mapping, std::size_t bytes);
+  static void on_bus_error(int signal, siginfo_t* info, void* context);
+
+ private:
+  // More than anything maps at once; a mapping beyond is not guarded.
+  static std::array<Guard, 4096> all;
+  static inline std::atomic<std::size_t> used{0};  // the first so many have been taken at some time
+  static inline struct sigaction before {};
+};
+
+std::array<MappedFile::Guard, 4096> MappedFile::Guard::all;
+
+MappedFile::Guard* MappedFile::Guard::take(const void* mapping, std::size_t bytes) {
+  static_assert(std::atomic<std::uintptr_t>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
+  static std::once_flag installed;
+  std::call_once(installed, [] {
+    struct sigaction action {};
+    action.sa_sigaction = &on_bus_error;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    sigemptyset(&action.sa_mask);
+    ::sigaction(SIGBUS, &action, &before);
+  });
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    std::uintptr_t free = 0;
+    if (!all[i].begin.compare_exchange_strong(free, 1)) continue;
+    for (std::size_t known = used; known <= i && !used.compare_exchange_weak(known, i + 1);) {
+    }
+    const auto begin = reinterpret_cast<std::uintptr_t>(mapping);
+    all[i].torn = false;
+    all[i].end = begin + bytes;
+    all[i].begin = begin;
+    return &all[i];
+  }
+  return nullptr;
+}
+
+void MappedFile::Guard::on_bus_error(int signal, siginfo_t* info, void* context) {
+  static const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const int error = errno;
+  const auto at = reinterpret_cast<std::uintptr_t>(info->si_addr);
+  for (std::size_t i = 0, n = used; i < n; ++i) {
+    const std::uintptr_t begin = all[i].begin, end = all[i].end;
+    if (begin <= 1 || at < begin || at >= end) continue;
+    // The rest of the mapping lies beyond the file's end as well.
+    const std::uintptr_t first = at / page * page;
+    all[i].torn = true;
+    if (::mmap(reinterpret_cast<void*>(first), end - first, PROT_READ,
+               MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+      break;
+    errno = error;
+    return;
+  }
+  if ((before.sa_flags & SA_SIGINFO) != 0) return before.sa_sigaction(signal, info, context);
+  if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) return before.sa_handler(signal);
+  // As it was: the same instruction raises it again, and ends the process.
+  ::signal(SIGBUS, SIG_DFL);
+}
+
 MappedFile::MappedFile(const std::filesystem::path& path) { map(path, std::nullopt); }
 
 MappedFile::MappedFile(const std::filesystem::path& path, std::uint64_t file_size, std::uint64_t begin,
@@ -49,10 +117,17 @@ MappedFile::MappedFile(const std::filesystem::path& path, std::uint64_t file_siz
 }
 
 MappedFile::~MappedFile() {
-  if (mapping_) ::munmap(mapping_, mapped_);
+  if (guard_ != nullptr) guard_->begin = 0;
+  if (mapping_ != nullptr) ::munmap(mapping_, mapped_);
+}
+
+void MappedFile::require_whole() const {
+  if (guard_ != nullptr && guard_->torn)
+    throw InputError(path_.string(), "a file that stays as it was opened", "one cut short while it was read");
 }
 
 void MappedFile::map(const std::filesystem::path& path, const std::optional<Range>& range) {
+  path_ = path;
   const Descriptor file(path);
   const std::uint64_t size = file.size(path);
   if (range && size != range->file_size) {
@@ -70,6 +145,7 @@ void MappedFile::map(const std::filesystem::path& path, const std::optional<Rang
     mapping_ = nullptr;
     throw InputError(path.string(), "a file that can be mapped", std::strerror(errno));
   }
+  guard_ = Guard::take(mapping_, mapped_);
   // Only advice: reading ahead of the conversion; a file system that ignores it costs time, not results.
   if (range) ::madvise(mapping_, mapped_, MADV_WILLNEED);
   bytes_ = {static_cast<const std::byte*>(mapping_) + (begin - start), static_cast<std::size_t>(end - begin)};

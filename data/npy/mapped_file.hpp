@@ -11,9 +11,11 @@ namespace kvreplay {
 /// A read-only mapping of a regular file, or of a range of it. Throws InputError naming the path and the
 /// reason.
 ///
-/// A page beyond the end of a file that shrinks while it is mapped raises SIGBUS. Callers therefore map anew
-/// for every read and pass the size they expect: the size is checked on the very file that is mapped, and
-/// what is left is a file cut short during the milliseconds of one read.
+/// A page beyond the end of a file that shrinks while it is mapped reads as zeros, and require_whole()
+/// throws: it is called after every read, before what was read is used. (The signal that such a page raises
+/// is handled for the whole process; for addresses of nobody's mapping the handler that was there before is
+/// called.) Callers map anew for every read and pass the size they expect: it is checked on the very file
+/// that is mapped.
 class MappedFile {
  public:
   explicit MappedFile(const std::filesystem::path& path);
@@ -25,6 +27,8 @@ class MappedFile {
   ~MappedFile();
 
   std::span<const std::byte> bytes() const { return bytes_; }
+  /// Throws InputError where a page was read that the file no longer had.
+  void require_whole() const;
 
  private:
   struct Range {
@@ -32,6 +36,9 @@ class MappedFile {
   };
   void map(const std::filesystem::path& path, const std::optional<Range>& range);
 
+  std::filesystem::path path_;
+  struct Guard;
+  Guard* guard_ = nullptr;
   void* mapping_ = nullptr;
   std::size_t mapped_ = 0;
   std::span<const std::byte> bytes_;

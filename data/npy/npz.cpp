@@ -62,11 +62,15 @@ class Zip {
     }
     const std::string reason = zip_ ? "" : zip_error_strerror(&error);
     zip_error_fini(&error);
+    require_whole();
     if (!zip_) throw InputError(where_, "an .npz (zip) archive", reason);
   }
 
   zip_t* get() const { return zip_.get(); }
   std::span<const std::byte> bytes() const { return bytes_; }
+  void require_whole() const {
+    if (file_) file_->require_whole();
+  }
 
   zip_stat_t stat(std::uint64_t index) const {
     zip_stat_t status;
@@ -85,11 +89,11 @@ class Zip {
   std::unique_ptr<zip_t, ZipClose> zip_;
 };
 
-/// One pass through a member.
+/// One pass through a member of `size` bytes. Who reaches its end has had its checksum compared.
 class Cursor {
  public:
-  Cursor(const NpzArchive::Backing& backing, std::uint64_t index, std::string where)
-      : zip_(backing), where_(std::move(where)) {
+  Cursor(const NpzArchive::Backing& backing, std::uint64_t index, std::string where, std::uint64_t size)
+      : zip_(backing), where_(std::move(where)), size_(size) {
     const std::lock_guard lock(header_mutex());
     file_.reset(zip_fopen_index(zip_.get(), index, 0));
     if (!file_) throw InputError(where_, "a readable member", zip_strerror(zip_.get()));
@@ -100,6 +104,7 @@ class Cursor {
   void read(std::byte* out, std::uint64_t count) {
     while (count > 0) {
       const zip_int64_t got = zip_fread(file_.get(), out, count);
+      zip_.require_whole();
       if (got <= 0) {
         throw InputError(where_, fmt::format("{} more bytes behind byte {}", count, position_),
                          got == 0 ? "the end of the member" : zip_file_strerror(file_.get()));
@@ -108,6 +113,9 @@ class Cursor {
       position_ += static_cast<std::uint64_t>(got);
       count -= static_cast<std::uint64_t>(got);
     }
+    std::byte beyond;
+    if (position_ == size_ && zip_fread(file_.get(), &beyond, 1) != 0)
+      throw InputError(where_, "bytes that agree with the archive's checksum", "others");
   }
 
   // Decompresses up to `begin`. (zip_fseek is no way round it: some versions of libzip crash on damaged
@@ -120,8 +128,33 @@ class Cursor {
  private:
   Zip zip_;
   std::string where_;
+  std::uint64_t size_;
   std::unique_ptr<zip_file_t, ZipFileClose> file_;
   std::uint64_t position_ = 0;
+};
+
+/// Decompresses all of a member, for the checksum that is compared at its end.
+void check_member(const NpzArchive::Backing& backing, std::uint64_t index, const NpzArchive::Member& member) {
+  Cursor cursor(backing, index, backing.where + ":" + member.name, member.bytes);
+  std::vector<std::byte> scratch;
+  cursor.skip_to(member.bytes, scratch);
+}
+
+/// A stored member, mapped like a file of its own.
+class StoredMemberSource : public FileSource {
+ public:
+  StoredMemberSource(std::shared_ptr<const NpzArchive::Backing> backing, std::uint64_t index,
+                     const NpzArchive::Member& member)
+      : FileSource(backing->path, backing->file_size, *member.offset, member.bytes),
+        backing_(std::move(backing)),
+        index_(index),
+        member_(member) {}
+  void check_sum() const override { check_member(*backing_, index_, member_); }
+
+ private:
+  std::shared_ptr<const NpzArchive::Backing> backing_;
+  std::uint64_t index_;
+  NpzArchive::Member member_;
 };
 
 class MemberSource : public ByteSource {
@@ -130,21 +163,24 @@ class MemberSource : public ByteSource {
                const NpzArchive::Member& member)
       : backing_(std::move(backing)),
         index_(index),
+        member_(member),
         where_(backing_->where + ":" + member.name),
         size_(member.bytes) {}
 
   std::uint64_t size() const override { return size_; }
   bool as_it_lies() const override { return false; }
+  void check_sum() const override { check_member(*backing_, index_, member_); }
 
   void read(std::uint64_t begin, std::uint64_t end, bool in_one_piece, const Visit& visit) const override {
     if (end <= no_cursor_below) {
-      Cursor cursor(*backing_, index_, where_);
+      Cursor cursor(*backing_, index_, where_, size_);
       return read_with(cursor, begin, end, in_one_piece, visit);
     }
     const std::lock_guard lock(mutex_);
     // Taken out while in use: after a failure the next read starts afresh.
     std::unique_ptr<Cursor> cursor = std::move(cursor_);
-    if (!cursor || cursor->position() > begin) cursor = std::make_unique<Cursor>(*backing_, index_, where_);
+    if (!cursor || cursor->position() > begin)
+      cursor = std::make_unique<Cursor>(*backing_, index_, where_, size_);
     read_with(*cursor, begin, end, in_one_piece, visit);
     if (end < size_) cursor_ = std::move(cursor);
   }
@@ -166,6 +202,7 @@ class MemberSource : public ByteSource {
 
   std::shared_ptr<const NpzArchive::Backing> backing_;
   std::uint64_t index_;
+  NpzArchive::Member member_;
   std::string where_;
   std::uint64_t size_;
   mutable std::mutex mutex_;
@@ -217,7 +254,7 @@ std::shared_ptr<const ByteSource> NpzArchive::source(std::size_t member) const {
   const Member& found = members_.at(member);
   if (!found.offset) return std::make_shared<MemberSource>(backing_, member, found);
   if (!backing_->path.empty()) {
-    return std::make_shared<FileSource>(backing_->path, backing_->file_size, *found.offset, found.bytes);
+    return std::make_shared<StoredMemberSource>(backing_, member, found);
   }
   return std::make_shared<MemorySource>(backing_->memory.subspan(static_cast<std::size_t>(*found.offset),
                                                                  static_cast<std::size_t>(found.bytes)));

@@ -16,10 +16,35 @@ TEST_CASE("JSON values are shown short and on one line", "[json]") {
 
 TEST_CASE("a file of brackets is an error, however deep", "[json]") {
   constexpr std::size_t deep = 300000;
-  test::expect_error([&] { parse_json_object(std::string(deep, '[') + std::string(deep, ']'), "m.json"); },
+  for (const std::size_t depth : {std::size_t{65}, deep}) {
+    test::expect_error(
+        [&] { parse_json_object(std::string(depth, '[') + std::string(depth, ']'), "m.json"); },
+        {"m.json: expected JSON nested at most 64 deep, found deeper nesting"});
+    std::string objects;
+    for (std::size_t i = 0; i < depth; ++i) objects += "{\"a\":";
+    test::expect_error([&] { parse_json<nlohmann::ordered_json>(objects, "m.json"); },
+                       {"m.json: expected JSON nested at most 64 deep, found deeper nesting"});
+  }
+  test::expect_error([] { parse_json_object(std::string(64, '[') + std::string(64, ']'), "m.json"); },
                      {"m.json: expected a JSON object, found a list of 1 values"});
-  test::expect_error([&] { parse_json_object(std::string(deep, '['), "m.json"); },
+  test::expect_error([] { parse_json_object(std::string(64, '['), "m.json"); },
                      {"m.json: expected JSON, found a syntax error"});
+}
+
+TEST_CASE("an object says everything once", "[json]") {
+  test::expect_error([] { parse_json_object(R"({"scale": 0.1, "scale": 0.2})", "m.json"); },
+                     {"m.json: expected every key once, found \"scale\" twice"});
+  test::expect_error([] { parse_json_object(R"({"a": [{"b": 1}, {"b": 1, "c": 2, "b": 3}]})", "m.json"); },
+                     {"found \"b\" twice"});
+  CHECK(parse_json_object(R"({"a": {"b": 1}, "b": {"b": 2}})", "m.json")["b"]["b"] == 2);
+}
+
+TEST_CASE("nothing stands behind the end of a file", "[json]") {
+  using namespace std::string_literals;
+  test::expect_error([] { parse_json_object("{}\n\0 {\"scale\": 2}"s, "m.json"); },
+                     {"m.json: expected JSON, found a zero byte at line 2, column 1"});
+  test::expect_error([] { parse_json_object("{} {}", "m.json"); },
+                     {"m.json: expected JSON, found a syntax error at line 1, column 4"});
 }
 
 }  // namespace kvreplay

@@ -106,6 +106,12 @@ TEST_CASE("sliding windows and sink logits, one or one a layer", "[manifest]") {
   const Manifest each = load(R"({"sliding_window": [3, null]})");
   CHECK(attention_rule(each, shape, 0).sliding_window == 3);
   CHECK_FALSE(attention_rule(each, shape, 1).sliding_window.has_value());
+
+  // sys.maxsize, a common way to say none
+  const Manifest none = load(R"({"sliding_window": 9223372036854775807})");
+  const Index longest = *attention_rule(none, shape, 0).sliding_window;
+  CHECK(longest > 1'000'000'000'000);
+  CHECK(longest + longest > longest);
 }
 
 TEST_CASE("rope", "[manifest]") {

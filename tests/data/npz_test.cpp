@@ -224,6 +224,27 @@ TEST_CASE("broken archives are refused", "[npz]") {
   }
 }
 
+TEST_CASE("a flipped bit does not agree with the archive's checksum", "[npz]") {
+  const TempDir dir;
+  const bool deflate = GENERATE(false, true);
+  test::write_zip(dir / "a.npz", {{"k.npy", large_npy()}}, deflate);
+  NpzArchive::open(dir / "a.npz").source(0)->check_sum();
+  std::string bytes = test::read_file(dir / "a.npz");
+  if (deflate) {
+    const std::size_t entry =
+        bytes.find("PK\x01\x02");  // the sum itself: flipped data may no longer decompress
+    bytes[entry + 16] ^= 1;
+  } else {
+    bytes[bytes.size() / 2] ^= 1;
+  }
+  std::ofstream(dir / "a.npz", std::ios::binary) << bytes;
+  const auto source = NpzArchive::open(dir / "a.npz").source(0);
+  const std::initializer_list<std::string_view> refused = {
+      "a.npz:k.npy: expected bytes that agree with the archive's checksum, found others"};
+  expect_error([&] { source->check_sum(); }, refused);
+  if (deflate) expect_error([&] { source->read(0, source->size(), false, [](auto) {}); }, refused);
+}
+
 TEST_CASE("an archive that changes after opening is an error", "[npz]") {
   const TempDir dir;
   const bool deflate = GENERATE(false, true);

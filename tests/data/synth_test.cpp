@@ -115,6 +115,16 @@ TEST_CASE("the same options give the same bytes, another seed others", "[synth]"
   }
 }
 
+TEST_CASE("a dump that is not written to its end is none", "[synth]") {
+  const TempDir dir;
+  write_file(dir / "layer_01", "in the way");
+  SynthOptions options;
+  options.layers = 2, options.prompt = 8, options.decode = 2;
+  CHECK_THROWS_AS(write_synthetic_dump(dir.path(), options), InputError);
+  CHECK(std::filesystem::exists(dir / "layer_00" / "v.npy"));
+  expect_error([&] { Dump::open(dir.path()); }, {"expected a whole dump", "interrupted"});
+}
+
 TEST_CASE("these bytes are the same on every machine", "[synth]") {
   // FNV-1a of all files: a value that changes means that every dump that a seed stands for has changed.
   const TempDir dir;
