@@ -12,10 +12,11 @@ add_test(NAME "consumer: find_package"
          COMMAND ${build_and_test} ${CMAKE_CURRENT_LIST_DIR}/consumer ${CMAKE_CURRENT_BINARY_DIR}/consumer ${options} ${run})
 add_test(NAME "consumer: each public header on its own"
          COMMAND ${build_and_test} ${CMAKE_CURRENT_LIST_DIR}/consumer/headers ${CMAKE_CURRENT_BINARY_DIR}/headers ${options})
-# Compiled without optimisation, several files as one.
+# Compiled without optimisation, several files as one, kernels for one instruction set.
 add_test(NAME "consumer: add_subdirectory"
          COMMAND ${build_and_test} ${CMAKE_CURRENT_LIST_DIR}/consumer ${CMAKE_CURRENT_BINARY_DIR}/consumer_with_sources
-                 --build-target consumer ${options} -DKVREPLAY_SOURCE=${PROJECT_SOURCE_DIR} -DCMAKE_UNITY_BUILD=ON ${run})
+                 --build-target consumer ${options} -DKVREPLAY_SOURCE=${PROJECT_SOURCE_DIR} -DCMAKE_UNITY_BUILD=ON
+                 -DCMAKE_CXX_FLAGS=-DHWY_COMPILE_ONLY_STATIC ${run})
 set_tests_properties("consumer: install" PROPERTIES FIXTURES_SETUP installed)
 set_tests_properties("consumer: find_package" "consumer: each public header on its own" PROPERTIES FIXTURES_REQUIRED installed)
 set_tests_properties("consumer: find_package" "consumer: add_subdirectory" PROPERTIES
