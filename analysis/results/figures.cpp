@@ -30,7 +30,7 @@ class Columns {
   void visit(const ResultReader& results, const CsvReader& csv, const std::vector<std::string>& row,
              std::vector<std::string>& keys, TableFigure& figure, const VisitFigure& visit) const {
     for (std::size_t k = 0; k < keys_.size(); ++k) keys[k] = row[keys_[k]];
-    if (derived_) figure.derived = row[*derived_];
+    if (derived_ != kNone) figure.derived = row[derived_];
     place(results, csv, row, figure);
     for (const std::size_t column : values_) {
       if (row[column].empty()) continue;
@@ -41,6 +41,8 @@ class Columns {
   }
 
  private:
+  static constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
+
   void place(const ResultReader& results, const CsvReader& csv, const std::vector<std::string>& row,
              TableFigure& figure) const {
     const auto index = [&](std::size_t column) {
@@ -60,7 +62,7 @@ class Columns {
 
   bool wide_;
   std::vector<std::size_t> keys_, values_;
-  std::optional<std::size_t> derived_;
+  std::size_t derived_ = kNone;
 };
 
 /// Gathers the figures of heads by their other keys.

@@ -29,9 +29,8 @@ class VirtualDisplay {
 
   VirtualDisplay() : number_(folder_ / "number") {
     // The server finds a free number itself and writes it down.
-    const std::string script = std::string("exec ") + kServer +
-                               " -displayfd 3 -screen 0 1024x768x24 -nolisten tcp -noreset 3>" +
-                               number_.string();
+    const std::string script = fmt::format(
+        "exec {} -displayfd 3 -screen 0 1024x768x24 -nolisten tcp -noreset 3>{}", kServer, number_.string());
     server_.emplace(std::vector<std::string>{"/bin/sh", "-c", script});
     for (int i = 0; i < 200 && number().empty(); ++i) {
       if (!server_->running()) break;
