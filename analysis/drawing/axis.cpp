@@ -109,22 +109,4 @@ Axis log_axis(std::string label, std::span<const double> values, int most_decade
   return {std::move(label), range.low, range.high, true};
 }
 
-Axis figure_axis(std::string label, FigureScale scale, std::span<const double> values) {
-  switch (scale) {
-    case FigureScale::share:
-      return {std::move(label), 0, 1, false};
-    case FigureScale::correlation: {
-      const Axis axis = linear_axis(std::move(label), values, false);
-      return {axis.label, std::max(axis.low, -1.0), std::min(axis.high, 1.0), false};
-    }
-    case FigureScale::log:
-      return log_axis(std::move(label), values);
-    case FigureScale::linear:
-    case FigureScale::signed_log:
-    case FigureScale::gain:
-      break;
-  }
-  return linear_axis(std::move(label), values, true);
-}
-
 }  // namespace kvreplay::report

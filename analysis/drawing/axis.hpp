@@ -1,7 +1,5 @@
 #pragma once
 
-#include "analysis/results/figure_facts.hpp"
-
 #include <span>
 #include <string>
 #include <vector>
@@ -29,7 +27,5 @@ Axis linear_axis(std::string label, std::span<const double> values, bool from_ze
 /// The same for the positive values, ending at powers of ten or, below two decades, at 1, 2 or 5 times one.
 /// At most `most_decades` below the largest value.
 Axis log_axis(std::string label, std::span<const double> values, int most_decades = 12);
-/// What suits a figure: all of [0, 1] for shares, no more than [-1, 1] for correlations, 0 included in gains.
-Axis figure_axis(std::string label, FigureScale scale, std::span<const double> values);
 
 }  // namespace kvreplay::report

@@ -1,9 +1,7 @@
 #pragma once
 
 #include "analysis/drawing/color_map.hpp"
-#include "analysis/results/figure_facts.hpp"
 
-#include <span>
 #include <string>
 
 namespace kvreplay::report {
@@ -20,10 +18,6 @@ struct ColorScale {
   double at(double value) const;
   png::Rgb color(double value) const;
 };
-
-/// What suits a figure and all its values: [0, 1] for shares, [-1, 1] for correlations,
-/// symmetric about 0 for what has signs, logarithmic where positive values span more than a factor of 30.
-ColorScale color_scale(FigureScale scale, std::span<const double> values);
 
 /// "#rrggbb".
 std::string hex(png::Rgb color);

@@ -1,3 +1,4 @@
+#include "analysis/report/figure_scale.hpp"
 #include "analysis/report/interaction.hpp"
 #include "analysis/report/line_plot.hpp"
 #include "analysis/report/sections.hpp"

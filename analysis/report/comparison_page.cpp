@@ -1,5 +1,6 @@
 #include "analysis/report/comparison_page.hpp"
 
+#include "analysis/report/figure_scale.hpp"
 #include "analysis/report/pair_plot.hpp"
 #include "analysis/report/text.hpp"
 

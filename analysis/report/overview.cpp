@@ -1,4 +1,5 @@
 #include "analysis/report/cell_map.hpp"
+#include "analysis/report/figure_scale.hpp"
 #include "analysis/report/sections.hpp"
 #include "sim/eviction/policy.hpp"
 

@@ -3,6 +3,7 @@
 #include "sim/eviction/policy_facts.hpp"
 #include "tests/support/catch.hpp"
 
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -15,7 +16,7 @@ namespace {
 using Names = std::vector<std::string>;
 
 std::string text_of(const std::string& file) {
-  std::ifstream in(std::string(KVREPLAY_SOURCE_DIR) + "/" + file);
+  std::ifstream in(std::filesystem::path(KVREPLAY_SOURCE_DIR) / file);
   REQUIRE(in.is_open());
   std::ostringstream text;
   text << in.rdbuf();

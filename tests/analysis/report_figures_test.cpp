@@ -1,6 +1,7 @@
 #include "analysis/drawing/axis.hpp"
 #include "analysis/report/cell_map.hpp"
 #include "analysis/report/figure.hpp"
+#include "analysis/report/figure_scale.hpp"
 #include "analysis/report/interval_plot.hpp"
 #include "analysis/report/line_plot.hpp"
 #include "analysis/report/scatter_plot.hpp"
