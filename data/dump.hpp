@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -48,7 +49,8 @@ struct Rope {
 /// How one layer attends: z = scale q.k, soft-capped, then masked, then a softmax with an optional extra sink
 /// column.
 struct AttentionRule {
-  double scale = 1.0;
+  /// 1 / sqrt(d) in most models. Not a number until it is set: what is computed without one is refused.
+  double scale = std::numeric_limits<double>::quiet_NaN();
   bool causal = true;
   std::optional<Index> sliding_window;  ///< a query at i sees p > i - sliding_window only
   std::optional<double> softcap;        ///< z := c tanh(z / c)

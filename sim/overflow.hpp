@@ -3,6 +3,7 @@
 #include "data/error.hpp"
 #include "sim/head_group.hpp"
 
+#include <cmath>
 #include <limits>
 #include <string>
 
@@ -10,6 +11,8 @@ namespace kvreplay {
 
 template <class T>
 [[noreturn]] void report_overflow(const HeadGroup<T>& group, Index g, const std::string& where) {
+  if (std::isnan(group.rule.scale))
+    throw InputError("attention rule", "a scale, 1 / sqrt(d) in most models", "none");
   throw InputError("layer " + std::to_string(group.layer) + ", query head " +
                        std::to_string(group.kv_head * group.G() + g) + ", " + where,
                    std::string("logits and outputs within ") +

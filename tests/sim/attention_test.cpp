@@ -229,6 +229,7 @@ TEST_CASE("a zero key gives the raw logit 0, not a hidden token", "[attention]")
   // two tokens, both of logit -1 before: after the first key is zeroed its weight is e^0 / (e^0 + e^-1)
   HeadGroup<double> group;
   group.l = 2;
+  group.rule.scale = 1;
   group.q = {Matrix<double>::Constant(1, 1, 1.0)};
   group.k = Matrix<double>::Constant(2, 1, -1.0);
   group.v = Matrix<double>(2, 1);

@@ -161,6 +161,7 @@ TEST_CASE("the decoding replay gives the same bytes with any number of threads",
 TEST_CASE("streaming over equal weights gives the errors of means", "[decode]") {
   HeadGroup<double> group;
   group.l = 2;
+  group.rule.scale = 1;
   group.k = Matrix<double>::Zero(5, 1);
   group.v.resize(5, 1);
   group.v << 1, 2, 3, 6, 8;

@@ -224,6 +224,7 @@ TEST_CASE("an entry has the same bytes in every rectangle", "[entry_map]") {
 TEST_CASE("entries of two equal tokens", "[entry_map]") {
   HeadGroup<double> group;
   group.l = 2;
+  group.rule.scale = 1;
   group.k = Matrix<double>::Zero(2, 1);
   group.v.resize(2, 1);
   group.v << 3, -1;

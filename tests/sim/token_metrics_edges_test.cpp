@@ -1,3 +1,4 @@
+#include "sim/eviction/kept_outputs.hpp"
 #include "sim/tokens/token_metrics.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/random_group.hpp"
@@ -138,4 +139,15 @@ TEST_CASE("expected attention is refused where it cannot be computed", "[token_m
                   std::invalid_argument);
   CHECK_THROWS_AS(token_metrics_reference(random_group({.T_q = 20, .rope = rope}), options),
                   std::invalid_argument);
+}
+
+TEST_CASE("a group whose rule was given no scale is refused", "[token_metrics][kept_outputs]") {
+  HeadGroup<float> group = to_float(random_group({.l = 20, .T = 24}));
+  group.rule.scale = AttentionRule().scale;
+  Workers workers(1);
+  const std::string refusal = "attention rule: expected a scale, 1 / sqrt(d) in most models, found none";
+  for (const TokenMetric metric : {TokenMetric::attn, TokenMetric::joint, TokenMetric::exact_remove})
+    CHECK_THROWS_WITH(token_metrics_cpu(group, {8, false, {metric}}, workers), refusal);
+  const KeptSet kept(20, 1);
+  CHECK_THROWS_WITH(output_changes<float>(group, {20, 24}, {&kept, 1}, false, workers), refusal);
 }

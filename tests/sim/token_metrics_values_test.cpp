@@ -48,6 +48,7 @@ HeadGroup<double> first_head_of(HeadGroup<double> group) {
 HeadGroup<double> three_logits(const std::vector<double>& logits) {
   HeadGroup<double> group;
   group.l = 3;
+  group.rule.scale = 1;
   group.k = matrix({{logits[0]}, {logits[1]}, {logits[2]}});
   group.v = matrix({{1, 2}, {3, -1}, {-2, 0.5}});
   group.q = {matrix({{1}})};

@@ -199,6 +199,7 @@ TEST_CASE("cells of the token map are what the reference says", "[entry_tiles]")
 TEST_CASE("differences and relative differences, zeros among them", "[entry_tiles]") {
   HeadGroup<double> group;
   group.l = 2;
+  group.rule.scale = 1;
   group.k = Matrix<double>::Zero(2, 1);
   group.v.resize(2, 1);
   group.v << 3, -1;
