@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
-#include <type_traits>
+#include <functional>
 #include <vector>
 
 namespace kvreplay {
@@ -39,88 +39,53 @@ constexpr int kAtOnce = 4;
 class CudaBackend final : public Backend {
  public:
   CudaBackend(bool falls_back, Products products, std::optional<int> share)
-      : falls_back_(falls_back),
-        products_(products),
+      : Backend(twins(products)),
+        falls_back_(falls_back),
         devices_(chosen_devices(share)),
         gate_(devices_.size(), kAtOnce) {}
 
   std::string_view name() const override { return "cuda"; }
   Index fell_back() const override { return fell_back_; }
 
-  using Backend::decode_replays;
-  using Backend::gram_f64;
-  using Backend::output_changes;
-  using Backend::output_interaction;
-  using Backend::query_gram;
-  using Backend::token_metrics;
-
-  TokenMetrics token_metrics(const HeadGroup<float>& group, const TokenOptions& options, Workers& workers,
-                             const StoredGroup* stored) const override {
-    const cuda::StoredNumbers numbers =
-        stored != nullptr ? cuda::stored_numbers(*stored) : cuda::stored_numbers(group);
-    return run([&] { return cuda::token_metrics_of(group, numbers, options, products_, workers); },
-               [&] { return Backend::token_metrics(group, options, workers); });
-  }
-
-  OutputChanges<float> output_changes(const HeadGroup<float>& group, Rows rows, std::span<const KeptSet> sets,
-                                      bool with_vectors, Workers& workers) const override {
-    return run([&] { return output_changes_cuda(group, rows, sets, with_vectors, workers); },
-               [&] { return Backend::output_changes(group, rows, sets, with_vectors, workers); });
-  }
-
-  Matrix<double> gram_f64(const Matrix<float>& x, const std::vector<Index>& rows,
-                          Workers& workers) const override {
-    return run([&] { return gram_f64_cuda(x, rows); }, [&] { return Backend::gram_f64(x, rows, workers); });
-  }
-
-  Matrix<double> query_gram(const HeadGroup<float>& group, Rows rows, Workers& workers) const override {
-    return run([&] { return query_gram_cuda(group, rows); },
-               [&] { return Backend::query_gram(group, rows, workers); });
-  }
-
-  Matrix<double> output_interaction(const HeadGroup<float>& group, Rows rows, const PrunableKeys& keys,
-                                    Workers& workers) const override {
-    return run([&] { return output_interaction_cuda(group, rows, keys, workers); },
-               [&] { return Backend::output_interaction(group, rows, keys, workers); });
-  }
-
-  GreedyPath greedy_exact(const HeadGroup<double>& group, Rows rows, Index keep,
-                          Workers& workers) const override {
-    return run([&] { return greedy_exact_cuda(group, rows, keep, workers); },
-               [&] { return Backend::greedy_exact(group, rows, keep, workers); });
-  }
-
-  KeptSet exchange(const HeadGroup<double>& group, Rows rows, KeptSet start,
-                   Workers& workers) const override {
-    return run([&] { return exchange_cuda(group, rows, start, workers); },
-               [&] { return Backend::exchange(group, rows, start, workers); });
-  }
-
-  std::vector<DecodeReplay<float>> decode_replays(const HeadGroup<float>& group,
-                                                  std::span<const DecodeRequest> runs,
-                                                  const std::vector<Matrix<float>>& full,
-                                                  Workers& workers) const override {
-    return run([&] { return decode_replays_cuda(group, runs, full, workers); },
-               [&] { return Backend::decode_replays(group, runs, full, workers); });
-  }
-
  private:
-  template <class OnDevice, class OnCpu>
-  std::invoke_result_t<OnCpu> run(OnDevice on_device, OnCpu on_cpu) const {
+  static Twins twins(Products products) {
+    Twins twins;
+    twins.token_metrics = [products](const HeadGroup<float>& group, const TokenOptions& options,
+                                     Workers& workers, const StoredGroup* stored) {
+      const cuda::StoredNumbers numbers =
+          stored != nullptr ? cuda::stored_numbers(*stored) : cuda::stored_numbers(group);
+      return cuda::token_metrics_of(group, numbers, options, products, workers);
+    };
+    twins.output_changes = [](const HeadGroup<float>& group, Rows rows, std::span<const KeptSet> sets,
+                              bool with_vectors, Workers& workers) {
+      return output_changes_cuda(group, rows, sets, with_vectors, workers);
+    };
+    twins.gram_f64 = gram_f64_cuda;
+    twins.query_gram = query_gram_cuda;
+    twins.output_interaction = output_interaction_cuda;
+    twins.greedy_exact = greedy_exact_cuda;
+    twins.exchange = exchange_cuda;
+    twins.decode_replays = [](const HeadGroup<float>& group, std::span<const DecodeRequest> runs,
+                              const std::vector<Matrix<float>>& full,
+                              Workers& workers) { return decode_replays_cuda(group, runs, full, workers); };
+    return twins;
+  }
+
+  bool on_device(const std::function<void()>& work) const override {
     try {
-      return cuda::in_turn(gate_, [&](std::size_t place) {
+      cuda::in_turn(gate_, [&](std::size_t place) {
         cuda::use_device(devices_[place]);
-        return on_device();
+        work();
       });
+      return true;
     } catch (const cuda::OutOfDeviceMemory&) {
       if (!falls_back_) throw;
       ++fell_back_;
     }
-    return on_cpu();
+    return false;
   }
 
   bool falls_back_;
-  Products products_;
   std::vector<int> devices_;
   mutable cuda::DeviceGate gate_;
   mutable std::atomic<Index> fell_back_{0};

@@ -1,3 +1,4 @@
+#include "analysis/run/compute_choice.hpp"
 #include "data/error.hpp"
 #include "sim/freed_memory.hpp"
 #include "viewer/app/app.hpp"
@@ -30,6 +31,7 @@ struct Arguments {
   float text = 13;
   int threads = 0;
   int cache = 1024;
+  std::string backend = "auto";
   std::string screenshot;
   std::string session;
   bool fresh = false;
@@ -56,6 +58,9 @@ AppOptions app_options(const Arguments& given) {
   options.dark = given.theme == "dark";
   options.text_points = given.text;
   options.threads = given.threads;
+  options.backend = choose_compute(OptionValue<BackendChoice>::parse(compute_option::backend, given.backend),
+                                   Precision::f32, true)
+                        .backend;
   options.cache_bytes = static_cast<std::size_t>(given.cache) << 20;
   return options;
 }
@@ -113,6 +118,13 @@ int run(int argc, char** argv) {
       ->capture_default_str();
   parser.add_option("--threads", given.threads, "for computing; 0: one a core")
       ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
+  parser.add_option("--backend", given.backend, std::string(compute_option::backend.meaning))
+      ->check(CLI::Validator(
+          [](std::string& word) {
+            return OptionValue<BackendChoice>::complaint(compute_option::backend, word);
+          },
+          "auto|cpu|cuda"))
       ->capture_default_str();
   parser.add_option("--cache", given.cache, "MiB of answers to keep")
       ->check(CLI::Range(16, 1 << 22))

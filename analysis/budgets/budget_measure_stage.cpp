@@ -3,7 +3,6 @@
 #include "analysis/results/table_writer.hpp"
 #include "analysis/tokens/agreement.hpp"
 #include "data/npy_write.hpp"
-#include "sim/eviction/kept_outputs.hpp"
 
 #include <fmt/format.h>
 
@@ -19,6 +18,26 @@ constexpr Index kFull = 0, kLayerFull = 1, kHeadFigures = 2;
 constexpr Index change_of(std::size_t which) { return kHeadFigures + 2 * static_cast<Index>(which); }
 constexpr Index layer_change_of(std::size_t which) { return change_of(which) + 1; }
 
+MeasureColumns columns_of(const BudgetPlan& plan) {
+  MeasureColumns columns;
+  columns.future = {kFull, kLayerFull, {}, {}};
+  for (std::size_t c = 0; c < plan.cases.size(); ++c) {
+    columns.future.change.push_back(change_of(c));
+    columns.future.layer_change.push_back(layer_change_of(c));
+  }
+  return columns;
+}
+
+std::string label_of(const BudgetPlan& plan, const BudgetCase& which) {
+  return fmt::format("{}-{}-{}", plan.orders[which.order].name, name_of(which.method), shortest(which.sigma));
+}
+
+std::vector<std::string> labels_of(const BudgetPlan& plan) {
+  std::vector<std::string> labels;
+  for (const BudgetCase& which : plan.cases) labels.push_back(label_of(plan, which));
+  return labels;
+}
+
 }  // namespace
 
 BudgetMeasureStage::BudgetMeasureStage(const Dump& dump, const BudgetPlan& plan, std::vector<Index> layers,
@@ -27,8 +46,9 @@ BudgetMeasureStage::BudgetMeasureStage(const Dump& dump, const BudgetPlan& plan,
       plan_(plan),
       layers_(std::move(layers)),
       allocations_(std::move(allocations)),
-      precision_(compute.precision),
-      backend_(compute.backend) {}
+      compute_(compute),
+      kept_(dump.shape().n_kv, dump.shape().l, labels_of(plan)),
+      measured_(dump, compute.precision, columns_of(plan)) {}
 
 std::size_t BudgetMeasureStage::figures_per_head() const {
   return static_cast<std::size_t>(kHeadFigures) + 2 * plan_.cases.size();
@@ -39,75 +59,43 @@ Index BudgetMeasureStage::row_of(Index layer, Index kv_head) const {
   return at * dump_.shape().n_kv + kv_head;
 }
 
-void BudgetMeasureStage::begin_layer(Index, Workers&) {
-  outputs_f32_.begin(dump_.shape().n_q, plan_.cases.size());
-  outputs_f64_.begin(dump_.shape().n_q, plan_.cases.size());
-  kept_.assign(plan_.cases.size(), std::vector<KeptSet>(static_cast<std::size_t>(dump_.shape().n_kv)));
+void BudgetMeasureStage::begin_layer(Index) {
+  kept_.begin();
+  measured_.begin();
 }
 
 template <class T>
-void BudgetMeasureStage::compute(const HeadGroup<T>& group, Workers& workers, LayerOutputs<T>& layer,
-                                 std::span<double> figures) {
-  const std::vector<RankedTokens> orders = head_orders(group, plan_, dump_.shape().n_kv, workers, *backend_);
+void BudgetMeasureStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
+  const std::vector<RankedTokens> orders = head_orders(group, plan_, dump_.shape().n_kv, compute_);
   const auto row = static_cast<std::size_t>(row_of(group.layer, group.kv_head));
-  std::vector<KeptSet> sets;
+  std::vector<CacheCase> caches(plan_.cases.size());
   for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
-    KeptSet kept(static_cast<std::size_t>(group.l), 0);
+    KeptSet& kept = caches[c].kept;
+    kept.assign(static_cast<std::size_t>(group.l), 0);
     const std::vector<std::int32_t>& order = orders[plan_.cases[c].order].order;
     for (Index j = 0; j < allocations_[c].budgets[row]; ++j)
       kept[static_cast<std::size_t>(order[static_cast<std::size_t>(j)])] = 1;
-    kept_[c][static_cast<std::size_t>(group.kv_head)] = kept;
-    sets.push_back(std::move(kept));
+    kept_.at(c, group.kv_head) = kept;
   }
-  OutputChanges<T> changes =
-      backend_->output_changes(group, plan_.future, sets, dump_.has(Tensor::wo), workers);
   std::fill(figures.begin(), figures.end(), 0.0);
-  figures[kFull] = changes.full_sq;
-  for (std::size_t c = 0; c < sets.size(); ++c)
-    figures[static_cast<std::size_t>(change_of(c))] = changes.change_sq[c];
-  if (!dump_.has(Tensor::wo)) return;
-  layer.set_full(group.kv_head * group.G(), std::move(changes.full));
-  for (std::size_t c = 0; c < sets.size(); ++c)
-    layer.set_change(c, group.kv_head * group.G(), std::move(changes.change[c]));
+  measured_.add(case_outputs(group, {}, plan_.future, caches, measured_.with_vectors(), compute_),
+                group.kv_head * group.G(), figures);
 }
 
-void BudgetMeasureStage::head(const HeadGroup<float>& group, Workers& workers, std::span<double> figures) {
-  compute(group, workers, outputs_f32_, figures);
+void BudgetMeasureStage::head(const HeadGroup<float>& group, std::span<double> figures) {
+  compute(group, figures);
 }
-void BudgetMeasureStage::head(const HeadGroup<double>& group, Workers& workers, std::span<double> figures) {
-  compute(group, workers, outputs_f64_, figures);
-}
-
-template <class T>
-void BudgetMeasureStage::project(Index layer, Workers& workers, const LayerOutputs<T>& outputs,
-                                 Eigen::Ref<Matrix<double>> figures) const {
-  const std::vector<Matrix<T>> wo = read_layer_wo<T>(dump_, layer);
-  figures.col(kLayerFull).setConstant(outputs.full_sq(wo, workers));
-  for (std::size_t c = 0; c < plan_.cases.size(); ++c)
-    figures.col(layer_change_of(c)).setConstant(outputs.change_sq(c, wo, workers));
+void BudgetMeasureStage::head(const HeadGroup<double>& group, std::span<double> figures) {
+  compute(group, figures);
 }
 
-void BudgetMeasureStage::end_layer(const ResultFolder& folder, Index layer, Workers& workers,
+void BudgetMeasureStage::end_layer(const ResultFolder& folder, Index layer,
                                    Eigen::Ref<Matrix<double>> figures) {
-  if (dump_.has(Tensor::wo)) {
-    if (in_float32(precision_))
-      project(layer, workers, outputs_f32_, figures);
-    else
-      project(layer, workers, outputs_f64_, figures);
-  }
-  const std::size_t shape[] = {static_cast<std::size_t>(dump_.shape().n_kv),
-                               static_cast<std::size_t>(dump_.shape().l)};
-  for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
-    std::vector<std::uint8_t> all;
-    for (const KeptSet& kept : kept_[c]) all.insert(all.end(), kept.begin(), kept.end());
-    write_npy_bool(folder.layer_path(layer) / "kept" / (label(c) + ".npy"), shape, all);
-  }
+  measured_.end(layer, compute_.workers, figures);
+  kept_.write(folder, layer);
 }
 
-std::string BudgetMeasureStage::label(std::size_t which) const {
-  const BudgetCase& c = plan_.cases[which];
-  return fmt::format("{}-{}-{}", plan_.orders[c.order].name, name_of(c.method), shortest(c.sigma));
-}
+std::string BudgetMeasureStage::label(std::size_t which) const { return label_of(plan_, plan_.cases[which]); }
 
 double BudgetMeasureStage::output_error(const HeadFigures& figures, std::size_t which, Index first_row,
                                         Index rows) const {
@@ -172,17 +160,13 @@ void BudgetMeasureStage::write_maps(const ResultFolder& folder, const HeadFigure
 }
 
 void BudgetMeasureStage::save_head(Index kv_head, ByteWriter& out) const {
-  const Index G = dump_.shape().group();
-  for (const std::vector<KeptSet>& kept : kept_) out.put(kept[static_cast<std::size_t>(kv_head)]);
-  outputs_f32_.save(kv_head * G, G, out);
-  outputs_f64_.save(kv_head * G, G, out);
+  kept_.save(kv_head, 1, out);
+  measured_.save_head(kv_head, out);
 }
 
 void BudgetMeasureStage::load_head(Index kv_head, ByteReader& in) {
-  const Index G = dump_.shape().group();
-  for (std::vector<KeptSet>& kept : kept_) kept[static_cast<std::size_t>(kv_head)] = in.get<std::uint8_t>();
-  outputs_f32_.load(kv_head * G, G, in);
-  outputs_f64_.load(kv_head * G, G, in);
+  kept_.load(kv_head, 1, in);
+  measured_.load_head(kv_head, in);
 }
 
 Json BudgetMeasureStage::write_tables(const ResultFolder& folder, const HeadFigures& figures) {

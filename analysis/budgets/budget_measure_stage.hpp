@@ -2,7 +2,7 @@
 
 #include "analysis/budgets/budget_plan.hpp"
 #include "analysis/budgets/head_orders.hpp"
-#include "analysis/eviction/layer_outputs.hpp"
+#include "analysis/measure/measured_layer.hpp"
 #include "analysis/run/stage.hpp"
 
 #include <memory>
@@ -24,11 +24,10 @@ class BudgetMeasureStage final : public Stage {
   std::vector<OptionText> notes() const override { return {}; }
 
   std::size_t figures_per_head() const override;
-  void begin_layer(Index layer, Workers& workers) override;
-  void head(const HeadGroup<float>& group, Workers& workers, std::span<double> figures) override;
-  void head(const HeadGroup<double>& group, Workers& workers, std::span<double> figures) override;
-  void end_layer(const ResultFolder& folder, Index layer, Workers& workers,
-                 Eigen::Ref<Matrix<double>> figures) override;
+  void begin_layer(Index layer) override;
+  void head(const HeadGroup<float>& group, std::span<double> figures) override;
+  void head(const HeadGroup<double>& group, std::span<double> figures) override;
+  void end_layer(const ResultFolder& folder, Index layer, Eigen::Ref<Matrix<double>> figures) override;
   void save_head(Index kv_head, ByteWriter& out) const override;
   void load_head(Index kv_head, ByteReader& in) override;
   Json write_tables(const ResultFolder& folder, const HeadFigures& figures) override;
@@ -36,11 +35,7 @@ class BudgetMeasureStage final : public Stage {
 
  private:
   template <class T>
-  void compute(const HeadGroup<T>& group, Workers& workers, LayerOutputs<T>& layer,
-               std::span<double> figures);
-  template <class T>
-  void project(Index layer, Workers& workers, const LayerOutputs<T>& outputs,
-               Eigen::Ref<Matrix<double>> figures) const;
+  void compute(const HeadGroup<T>& group, std::span<double> figures);
   Index row_of(Index layer, Index kv_head) const;
   double output_error(const HeadFigures& figures, std::size_t which, Index first_row, Index rows) const;
   double total_loss(std::size_t which) const;
@@ -52,11 +47,9 @@ class BudgetMeasureStage final : public Stage {
   const BudgetPlan& plan_;
   std::vector<Index> layers_;
   std::vector<Allocation> allocations_;
-  Precision precision_;
-  std::shared_ptr<const Backend> backend_;
-  LayerOutputs<float> outputs_f32_;
-  LayerOutputs<double> outputs_f64_;
-  std::vector<std::vector<KeptSet>> kept_;  // [cases][n_kv]
+  Compute compute_;
+  KeptLayer kept_;
+  MeasuredLayer measured_;
 };
 
 }  // namespace kvreplay

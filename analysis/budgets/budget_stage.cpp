@@ -3,6 +3,7 @@
 #include "analysis/budgets/budget_measure_stage.hpp"
 #include "analysis/budgets/head_orders.hpp"
 #include "analysis/eviction/given_arrays.hpp"
+#include "analysis/eviction/head_ranking.hpp"
 #include "data/npy_write.hpp"
 
 #include <fmt/format.h>
@@ -46,28 +47,21 @@ std::size_t BudgetStage::figures_per_head() const {
 }
 
 template <class T>
-void BudgetStage::compute(const HeadGroup<T>& group, Workers& workers, std::span<double> figures) {
+void BudgetStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
   const auto l = static_cast<std::size_t>(group.l);
-  const TokenMetrics metrics =
-      compute_.backend->token_metrics(group, {.metrics = {TokenMetric::oracle_importance}}, workers);
-  const Matrix<double>& importance = metrics[TokenMetric::oracle_importance];
-  const std::vector<RankedTokens> orders =
-      head_orders(group, plan_, dump_.shape().n_kv, workers, *compute_.backend);
+  const Vector<double> importance = future_importance(group, compute_);
+  const std::vector<RankedTokens> orders = head_orders(group, plan_, dump_.shape().n_kv, compute_);
   for (std::size_t o = 0; o < orders.size(); ++o) {
     std::span<double> worth = figures.subspan(2 * o * l, l), scores = figures.subspan((2 * o + 1) * l, l);
     for (std::size_t j = 0; j < l; ++j) {
-      worth[j] = importance(0, orders[o].order[j]);
+      worth[j] = importance[orders[o].order[j]];
       scores[j] = orders[o].scores[j];
     }
   }
 }
 
-void BudgetStage::head(const HeadGroup<float>& group, Workers& workers, std::span<double> figures) {
-  compute(group, workers, figures);
-}
-void BudgetStage::head(const HeadGroup<double>& group, Workers& workers, std::span<double> figures) {
-  compute(group, workers, figures);
-}
+void BudgetStage::head(const HeadGroup<float>& group, std::span<double> figures) { compute(group, figures); }
+void BudgetStage::head(const HeadGroup<double>& group, std::span<double> figures) { compute(group, figures); }
 
 LossCurves BudgetStage::curves(std::size_t order, const HeadFigures& figures) const {
   const Index l = dump_.shape().l;

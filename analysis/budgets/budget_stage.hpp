@@ -26,10 +26,10 @@ class BudgetStage final : public Stage {
   std::vector<OptionText> notes() const override;
 
   std::size_t figures_per_head() const override;
-  void begin_layer(Index, Workers&) override {}
-  void head(const HeadGroup<float>& group, Workers& workers, std::span<double> figures) override;
-  void head(const HeadGroup<double>& group, Workers& workers, std::span<double> figures) override;
-  void end_layer(const ResultFolder&, Index, Workers&, Eigen::Ref<Matrix<double>>) override {}
+  void begin_layer(Index) override {}
+  void head(const HeadGroup<float>& group, std::span<double> figures) override;
+  void head(const HeadGroup<double>& group, std::span<double> figures) override;
+  void end_layer(const ResultFolder&, Index, Eigen::Ref<Matrix<double>>) override {}
   bool joins_layers() const override { return true; }
   Json write_tables(const ResultFolder& folder, const HeadFigures& figures) override;
   std::string report(const HeadFigures&) const override { return ""; }
@@ -37,7 +37,7 @@ class BudgetStage final : public Stage {
 
  private:
   template <class T>
-  void compute(const HeadGroup<T>& group, Workers& workers, std::span<double> figures);
+  void compute(const HeadGroup<T>& group, std::span<double> figures);
   /// The loss curves under one order; importance divided by its layer's sum where asked for.
   LossCurves curves(std::size_t order, const HeadFigures& figures) const;
 

@@ -5,7 +5,6 @@
 #include "analysis/channels/rope_pair_share.hpp"
 #include "analysis/eviction/cache_elements.hpp"
 #include "sim/channels/channel_interaction.hpp"
-#include "sim/compression/compressed_outputs.hpp"
 #include "sim/eviction/cache_group.hpp"
 
 #include <algorithm>
@@ -13,13 +12,24 @@
 #include <utility>
 
 namespace kvreplay {
+namespace {
+
+MeasureColumns columns_of(const ChannelColumns& columns, const ChannelPlan& plan) {
+  MeasureColumns all = measure_columns(columns, plan.cases.size());
+  if (plan.future.count() > 0) return all;
+  all.future.full = -1;
+  all.future.change.assign(plan.cases.size(), -1);
+  return all;
+}
+
+}  // namespace
 
 ChannelStage::ChannelStage(const Dump& dump, const ChannelOptions& options, const Compute& compute)
     : dump_(dump),
       plan_(channel_plan(dump, options)),
       columns_(plan_.cases.size()),
-      precision_(compute.precision),
-      backend_(compute.backend) {}
+      compute_(compute),
+      measured_(dump, compute.precision, columns_of(columns_, plan_)) {}
 
 Json ChannelStage::options() const {
   const ChannelSetting& setting = plan_.setting;
@@ -28,23 +38,22 @@ Json ChannelStage::options() const {
   return to_json(bound(settled));
 }
 
-void ChannelStage::begin_layer(Index layer, Workers&) {
+void ChannelStage::begin_layer(Index layer) {
   const DumpShape& shape = dump_.shape();
   layer_.begin(plan_, shape);
   if (const auto rope = dump_.rope(layer)) layer_.rope_partner = rope_partners(*rope, shape.d);
-  store_.begin(shape.n_q, plan_.cases.size());
+  measured_.begin();
 }
 
 template <class T>
-void ChannelStage::compute(const HeadGroup<T>& group, Workers& workers, std::span<double> figures) {
+void ChannelStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
   const Index G = group.G();
   std::fill(figures.begin(), figures.end(), 0.0);
   if (plan_.per_query_head())
     for (Index g = 0; g < G; ++g)
-      compute_part(query_head_group(group, g), group.kv_head * G + g, group.kv_head * G + g, workers,
-                   figures);
+      compute_part(query_head_group(group, g), group.kv_head * G + g, group.kv_head * G + g, figures);
   else
-    compute_part(group, group.kv_head, group.kv_head * G, workers, figures);
+    compute_part(group, group.kv_head, group.kv_head * G, figures);
   // Shares and counts are means over the selections of the head.
   const auto parts = static_cast<double>(plan_.per_query_head() ? G : 1);
   const auto divide = [&](Index column) { figures[static_cast<std::size_t>(column)] /= parts; };
@@ -55,14 +64,13 @@ void ChannelStage::compute(const HeadGroup<T>& group, Workers& workers, std::spa
 
 template <class T>
 void ChannelStage::compute_part(const HeadGroup<T>& group, Index row, Index first_query_head,
-                                Workers& workers, std::span<double> figures) {
+                                std::span<double> figures) {
   using C = ChannelColumns;
   const auto at = static_cast<std::size_t>(row);
   const auto add = [&](Index column, double value) { figures[static_cast<std::size_t>(column)] += value; };
   const KeptSet all(static_cast<std::size_t>(group.l), 1);
-  const bool has_future = plan_.future.count() > 0;
 
-  ChannelBasis basis = channel_basis(group, all, plan_.setting, plan_.needs_outputs(), workers, *backend_);
+  ChannelBasis basis = channel_basis(group, all, plan_.setting, plan_.needs_outputs(), compute_);
   add(columns_.of(C::off_diagonal_share), off_diagonal_share(basis.scores.logits));
   if (!layer_.rope_partner.empty())
     add(columns_.of(C::rope_pair_share), rope_pair_share(basis.scores.logits, layer_.rope_partner));
@@ -72,18 +80,7 @@ void ChannelStage::compute_part(const HeadGroup<T>& group, Index row, Index firs
   for (Index g = 0; g < group.G(); ++g) {
     const auto head = static_cast<std::size_t>(first_query_head + g);
     layer_.window[head] = query_moments(group, g, plan_.window);
-    if (has_future) layer_.future[head] = query_moments(group, g, plan_.future);
-  }
-
-  const CompressedOutputs<T> window(group, plan_.window, workers);
-  std::optional<CompressedOutputs<T>> future;
-  if (has_future) future.emplace(group, plan_.future, workers);
-  add(columns_.of(C::window_full_sq), window.full_sq());
-  if (future) add(columns_.of(C::future_full_sq), future->full_sq());
-  const bool vectors = dump_.has(Tensor::wo);
-  if (vectors) {
-    store_.in<T>().window.set_full(first_query_head, PanelRows<T>(window.full()));
-    if (future) store_.in<T>().future.set_full(first_query_head, PanelRows<T>(future->full()));
+    if (plan_.future.count() > 0) layer_.future[head] = query_moments(group, g, plan_.future);
   }
 
   std::vector<std::vector<Index>> orders;
@@ -92,7 +89,8 @@ void ChannelStage::compute_part(const HeadGroup<T>& group, Index row, Index firs
     if (plan_.rules[r].has_order()) layer_.order[r][at] = orders.back();
   }
   const CacheElements elements = cache_elements(dump_);
-  workers.parallel_for(static_cast<std::ptrdiff_t>(plan_.cases.size()), [&](std::ptrdiff_t n) {
+  std::vector<CacheCase> caches(plan_.cases.size(), {all, {}, basis.keys.prunable});
+  compute_.workers.parallel_for(static_cast<std::ptrdiff_t>(plan_.cases.size()), [&](std::ptrdiff_t n) {
     const auto c = static_cast<std::size_t>(n);
     const ChannelCase& which = plan_.cases[c];
     ChannelSelection selection =
@@ -105,55 +103,35 @@ void ChannelStage::compute_part(const HeadGroup<T>& group, Index row, Index firs
     add(columns_.of(c, C::proven), selection.proven ? 1 : 0);
     add(columns_.of(c, C::bytes), cache_bytes(all, selection.pruned, basis.keys.prunable, group.d(),
                                               group.d_v(), std::nullopt, elements));
-    auto changed = window.change(all, selection.pruned, basis.keys.prunable, vectors);
-    add(columns_.of(c, C::window_change_sq), changed.change_sq);
-    if (vectors) store_.in<T>().window.set_change(c, first_query_head, std::move(changed.vectors));
-    if (future) {
-      changed = future->change(all, selection.pruned, basis.keys.prunable, vectors);
-      add(columns_.of(c, C::future_change_sq), changed.change_sq);
-      if (vectors) store_.in<T>().future.set_change(c, first_query_head, std::move(changed.vectors));
-    }
+    caches[c].pruned = selection.pruned;
     layer_.pruned[c][at] = std::move(selection.pruned);
   });
+  measured_.add(case_outputs(group, plan_.window, plan_.future, caches, measured_.with_vectors(), compute_),
+                first_query_head, figures);
   layer_.interaction[at] = std::move(basis.scores.logits);
   if (plan_.needs_outputs()) layer_.outputs[at] = std::move(basis.scores.outputs);
 }
 
-void ChannelStage::head(const HeadGroup<float>& group, Workers& workers, std::span<double> figures) {
-  compute(group, workers, figures);
-}
-void ChannelStage::head(const HeadGroup<double>& group, Workers& workers, std::span<double> figures) {
-  compute(group, workers, figures);
+void ChannelStage::head(const HeadGroup<float>& group, std::span<double> figures) { compute(group, figures); }
+void ChannelStage::head(const HeadGroup<double>& group, std::span<double> figures) {
+  compute(group, figures);
 }
 
-void ChannelStage::end_layer(const ResultFolder& folder, Index layer, Workers& workers,
-                             Eigen::Ref<Matrix<double>> figures) {
-  if (dump_.has(Tensor::wo)) {
-    using C = ChannelColumns;
-    LayerStore::Columns columns{
-        columns_.of(C::window_layer_full_sq), columns_.of(C::future_layer_full_sq), {}, {}};
-    for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
-      columns.window_change.push_back(columns_.of(c, C::window_layer_change_sq));
-      columns.future_change.push_back(columns_.of(c, C::future_layer_change_sq));
-    }
-    if (in_float32(precision_))
-      store_.project<float>(dump_, layer, columns, workers, figures);
-    else
-      store_.project<double>(dump_, layer, columns, workers, figures);
-  }
+void ChannelStage::end_layer(const ResultFolder& folder, Index layer, Eigen::Ref<Matrix<double>> figures) {
+  measured_.end(layer, compute_.workers, figures);
   layer_.write(folder, layer, plan_, dump_.model());
 }
 
 void ChannelStage::save_head(Index kv_head, ByteWriter& out) const {
   const Index G = dump_.shape().group();
   layer_.save(kv_head, G, out);
-  store_.save(kv_head * G, G, out);
+  measured_.save_head(kv_head, out);
 }
 
 void ChannelStage::load_head(Index kv_head, ByteReader& in) {
   const Index G = dump_.shape().group();
   layer_.load(kv_head, G, in);
-  store_.load(kv_head * G, G, in);
+  measured_.load_head(kv_head, in);
 }
 
 Json ChannelStage::write_tables(const ResultFolder& folder, const HeadFigures& figures) {

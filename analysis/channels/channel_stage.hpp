@@ -3,7 +3,7 @@
 #include "analysis/channels/channel_columns.hpp"
 #include "analysis/channels/channel_plan.hpp"
 #include "analysis/channels/layer_channels.hpp"
-#include "analysis/eviction/layer_outputs.hpp"
+#include "analysis/measure/measured_layer.hpp"
 #include "analysis/run/stage.hpp"
 
 #include <memory>
@@ -27,11 +27,10 @@ class ChannelStage final : public Stage {
   std::vector<OptionText> notes() const override { return plan_.notes; }
 
   std::size_t figures_per_head() const override { return static_cast<std::size_t>(columns_.count()); }
-  void begin_layer(Index layer, Workers& workers) override;
-  void head(const HeadGroup<float>& group, Workers& workers, std::span<double> figures) override;
-  void head(const HeadGroup<double>& group, Workers& workers, std::span<double> figures) override;
-  void end_layer(const ResultFolder& folder, Index layer, Workers& workers,
-                 Eigen::Ref<Matrix<double>> figures) override;
+  void begin_layer(Index layer) override;
+  void head(const HeadGroup<float>& group, std::span<double> figures) override;
+  void head(const HeadGroup<double>& group, std::span<double> figures) override;
+  void end_layer(const ResultFolder& folder, Index layer, Eigen::Ref<Matrix<double>> figures) override;
   void save_head(Index kv_head, ByteWriter& out) const override;
   void load_head(Index kv_head, ByteReader& in) override;
   Json write_tables(const ResultFolder& folder, const HeadFigures& figures) override;
@@ -39,18 +38,16 @@ class ChannelStage final : public Stage {
 
  private:
   template <class T>
-  void compute(const HeadGroup<T>& group, Workers& workers, std::span<double> figures);
+  void compute(const HeadGroup<T>& group, std::span<double> figures);
   template <class T>
-  void compute_part(const HeadGroup<T>& group, Index row, Index first_query_head, Workers& workers,
-                    std::span<double> figures);
+  void compute_part(const HeadGroup<T>& group, Index row, Index first_query_head, std::span<double> figures);
 
   const Dump& dump_;
   ChannelPlan plan_;
   ChannelColumns columns_;
-  Precision precision_;
-  std::shared_ptr<const Backend> backend_;
+  Compute compute_;
   LayerChannels layer_;
-  LayerStore store_;
+  MeasuredLayer measured_;
 };
 
 }  // namespace kvreplay

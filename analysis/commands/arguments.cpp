@@ -2,12 +2,10 @@
 
 #include "analysis/options/nearest_name.hpp"
 #include "data/error.hpp"
-#include "sim/backend_cuda.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cstdio>
 #include <iterator>
@@ -25,24 +23,6 @@ std::optional<Index> parse_index(std::string_view text) {
   if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
   return value;
 }
-
-/// Of words that stand for values: what is wrong with one, and which value it is.
-template <class T, std::size_t N>
-std::string not_among(const std::array<T, N>& values, const std::string& word) {
-  std::vector<std::string> words;
-  for (const T value : values) words.push_back(OptionValue<T>::text(value));
-  return std::find(words.begin(), words.end(), word) != words.end()
-             ? ""
-             : fmt::format("expected {}, found '{}'", fmt::join(words, " or "), word);
-}
-template <class T, std::size_t N>
-T among(const std::array<T, N>& values, const std::string& word) {
-  return *std::find_if(values.begin(), values.end(),
-                       [&](const T value) { return OptionValue<T>::text(value) == word; });
-}
-
-constexpr std::array kBackends{BackendChoice::automatic, BackendChoice::cpu, BackendChoice::cuda};
-constexpr std::array kPrecisions{Precision::f32, Precision::f64, Precision::tensor};
 
 std::vector<std::string> option_names(const CLI::App& app, const std::string& prefix) {
   std::vector<std::string> names;
@@ -331,7 +311,7 @@ void CommonOptions::add_dumps(CommandLine& app) {
 }
 
 void CommonOptions::add_compute(CommandLine& app) {
-  app.add({bind_option(run_option::backend, backend), bind_option(run_option::precision, precision),
+  app.add({bind_option(compute_option::backend, backend), bind_option(compute_option::precision, precision),
            bind_option(run_option::threads, threads), bind_option(run_option::layers, layers)});
 }
 
@@ -356,27 +336,9 @@ void CommonOptions::add_output(CommandLine& app) {
 
 Dump CommonOptions::open() const { return Dump::open(dump, {.prompt_len = prompt_len}); }
 
-CommonOptions::ChosenCompute CommonOptions::chosen_compute(bool may_fall_back) const {
-  ChosenCompute chosen;
-  Compute& compute = chosen.compute;
-  compute.precision = precision;
-  const bool tensor = compute.precision == Precision::tensor;
-  if (tensor && backend == BackendChoice::cpu)
-    throw InputError("--precision tensor: the CPU has no matrix units for it; use f32 or f64");
-  if (backend == BackendChoice::cpu) return chosen;
-  const std::string why_not =
-      compute.precision == Precision::f64 ? "float64 is computed on the CPU" : why_no_cuda();
-  if (tensor && !why_not.empty())
-    throw InputError(fmt::format("--precision tensor: {}; use f32 or f64", why_not));
-  if (backend == BackendChoice::cuda && !why_not.empty())
-    throw InputError(fmt::format("--backend cuda: {}; use auto or cpu", why_not));
-  if (why_not.empty())
-    compute.backend = cuda_backend(
-        may_fall_back && backend == BackendChoice::automatic, tensor ? Products::tensor : Products::f32,
-        this_run().size() > 1 ? std::optional(this_run().local_rank()) : std::nullopt);
-  else
-    chosen.note = fmt::format("auto: {}", why_not);
-  return chosen;
+ChosenCompute CommonOptions::chosen_compute(bool may_fall_back) const {
+  return choose_compute(backend, precision, may_fall_back,
+                        this_run().size() > 1 ? std::optional(this_run().local_rank()) : std::nullopt);
 }
 
 std::vector<Index> CommonOptions::chosen_layers(const Dump& dump_) const {
@@ -407,23 +369,6 @@ std::string shape_line(const Dump& dump, Index layers) {
   return fmt::format("{}: {}{} x {} ({} each), {}", dump.model(), some, counted(shape.layers, "layer"),
                      counted(shape.n_kv, "KV head"), counted(shape.group(), "query head"),
                      counted(shape.l, "candidate"));
-}
-
-std::string OptionValue<BackendChoice>::complaint(const OptionFacts&, const std::string& word) {
-  return not_among(kBackends, word);
-}
-BackendChoice OptionValue<BackendChoice>::parse(const OptionFacts&, const std::string& word) {
-  return among(kBackends, word);
-}
-std::string OptionValue<BackendChoice>::text(BackendChoice choice) {
-  return choice == BackendChoice::automatic ? "auto" : choice == BackendChoice::cpu ? "cpu" : "cuda";
-}
-
-std::string OptionValue<Precision>::complaint(const OptionFacts&, const std::string& word) {
-  return not_among(kPrecisions, word);
-}
-Precision OptionValue<Precision>::parse(const OptionFacts&, const std::string& word) {
-  return among(kPrecisions, word);
 }
 
 LayerRange OptionValue<LayerRange>::parse(const OptionFacts& option, const std::string& word) {

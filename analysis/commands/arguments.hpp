@@ -2,6 +2,7 @@
 
 #include "analysis/commands/command.hpp"
 #include "analysis/options/option.hpp"
+#include "analysis/run/compute_choice.hpp"
 #include "analysis/run/run.hpp"
 #include "data/dump.hpp"
 
@@ -62,8 +63,6 @@ void check_page_name(const std::string& file, const char* option);
 /// "1 layer", "2 layers".
 std::string counted(Index n, const char* what);
 
-enum class BackendChoice { automatic, cpu, cuda };
-
 /// "0,3-5", item by item.
 struct LayerRange {
   Index first = 0, last = 0;
@@ -96,13 +95,7 @@ struct CommonOptions {
 
   /// The dump, opened; InputError where it is not one.
   Dump open() const;
-  /// Throws InputError where this build cannot do what --backend and --precision ask for.
-  /// Where the backend is left to the program, `note` says why it is not a GPU, and if it `may_fall_back`,
-  /// the CPU takes over what a GPU has no memory for.
-  struct ChosenCompute {
-    Compute compute;
-    std::string note;
-  };
+  /// As choose_compute().
   ChosenCompute chosen_compute(bool may_fall_back = true) const;
   std::vector<Index> chosen_layers(const Dump& dump) const;
   Existing existing() const;
@@ -117,8 +110,6 @@ std::string shape_line(const Dump& dump, Index layers);
 namespace run_option {
 inline constexpr OptionFacts prompt_len{
     "prompt-len", "N", "Split prompt and decoding steps here, not where the manifest says", "", 1},
-    backend{"backend", "NAME", "What computes: auto (a GPU where there is one), cpu or cuda"},
-    precision{"precision", "NAME", "Arithmetic: f32, f64 or tensor (a GPU, about 3 digits)"},
     threads{"threads",
             "N",
             "Threads; the results do not depend on it",
@@ -133,20 +124,6 @@ inline constexpr OptionFacts prompt_len{
     parts{"parts", "DIR", ""}, quiet{"quiet", "", "Print nothing but errors"},
     json{"json", "", "Print a machine-readable summary"};
 }  // namespace run_option
-
-template <>
-struct OptionValue<BackendChoice> {
-  static std::string complaint(const OptionFacts& option, const std::string& word);
-  static BackendChoice parse(const OptionFacts& option, const std::string& word);
-  static std::string text(BackendChoice choice);
-};
-
-template <>
-struct OptionValue<Precision> {
-  static std::string complaint(const OptionFacts& option, const std::string& word);
-  static Precision parse(const OptionFacts& option, const std::string& word);
-  static std::string text(Precision precision) { return std::string(name_of(precision)); }
-};
 
 template <>
 struct OptionValue<LayerRange> {

@@ -24,16 +24,17 @@ namespace fs = std::filesystem;
 /// The dumps, opened one after the other, with what a run would compute of each: whatever is wrong with one
 /// is found before anything is computed.
 DumpSet dump_set(const CommonOptions& options, const MakeStages& make_stages) {
-  const CommonOptions::ChosenCompute chosen = options.chosen_compute();
+  const ChosenCompute chosen = options.chosen_compute();
+  Workers nothing(1);
   DumpSet set;
   for (const std::string& path : options.dumps) {
     CommonOptions one = options;
     one.dump = path;
     const Dump dump = one.open();
     RunOptions run;
-    run.precision = chosen.compute.precision;
+    run.precision = chosen.precision;
     run.layers = one.chosen_layers(dump);
-    set.add(path, dump, run_settings(dump, make_stages(dump, chosen.compute).stages, run));
+    set.add(path, dump, run_settings(dump, make_stages(dump, chosen.on(nothing)).stages, run));
   }
   return set;
 }

@@ -29,9 +29,9 @@ std::string host_name() {
 }
 
 /// What does not run where it was asked to, in one line; empty where everything does.
-std::string backend_note(const CommonOptions::ChosenCompute& chosen,
-                         const std::vector<std::unique_ptr<Stage>>& stages, Index fell_back) {
-  const Backend& backend = *chosen.compute.backend;
+std::string backend_note(const ChosenCompute& chosen, const std::vector<std::unique_ptr<Stage>>& stages,
+                         Index fell_back) {
+  const Backend& backend = *chosen.backend;
   if (backend.name() == "cpu") return chosen.note;
   std::vector<std::string> parts;
   for (const auto& stage : stages)
@@ -51,12 +51,12 @@ std::string threads_text(const Ranks& ranks, const Workers& workers) {
 
 /// What is asked for, opened and checked, before anything is written.
 struct Preparation {
-  Preparation(const CommonOptions& options, const MakeStages& make_stages)
+  Preparation(const CommonOptions& options, const MakeStages& make_stages, Workers& workers)
       : chosen(options.chosen_compute()), dump(options.open()) {
-    run.precision = chosen.compute.precision;
+    run.precision = chosen.precision;
     run.layers = options.chosen_layers(dump);
     run.shard = options.shard;
-    ChosenStages made = make_stages(dump, chosen.compute);
+    ChosenStages made = make_stages(dump, chosen.on(workers));
     stages = std::move(made.stages);
     run.left_out = std::move(made.left_out);
     settings = run_settings(dump, stages, run);
@@ -67,12 +67,12 @@ struct Preparation {
 
   /// Different hardware, different bits.
   std::string hardware() const {
-    const Backend& backend = *chosen.compute.backend;
+    const Backend& backend = *chosen.backend;
     return backend.name() == "cpu" ? "the CPU"
                                    : fmt::format("a GPU of capability {}", cuda_capability() / 10.0);
   }
 
-  CommonOptions::ChosenCompute chosen;
+  ChosenCompute chosen;
   Dump dump;
   RunOptions run;
   std::vector<std::unique_ptr<Stage>> stages;
@@ -168,9 +168,12 @@ int run_into_folder(const Invocation& invocation, const CommonOptions& options,
   Ranks& ranks = this_run();
   const bool speaks = ranks.rank() == 0, tells = speaks && options.label.empty(),
              text = tells && !options.quiet && !options.json;
+  const bool share = options.threads == 0 && ranks.size() > 1;
+  Workers workers(share ? fair_threads(ranks) : static_cast<int>(options.threads));
   std::unique_ptr<Preparation> prepared;
-  together(ranks,
-           [&] { with_dashes([&] { prepared = std::make_unique<Preparation>(options, make_stages); }); });
+  together(ranks, [&] {
+    with_dashes([&] { prepared = std::make_unique<Preparation>(options, make_stages, workers); });
+  });
   if (ranks.size() > 1) require_equal_hardware(ranks, *prepared);
   auto& [chosen, dump, run, stages, settings, fingerprints, parts] = *prepared;
 
@@ -181,8 +184,6 @@ int run_into_folder(const Invocation& invocation, const CommonOptions& options,
     return 0;
   }
 
-  const bool share = options.threads == 0 && ranks.size() > 1;
-  Workers workers(share ? fair_threads(ranks) : options.threads);
   const InterruptGuard guard(
       workers, speaks ? fmt::format("interrupted; what is finished stays in {}, and the same command with "
                                     "--resume goes on from there",
@@ -201,7 +202,7 @@ int run_into_folder(const Invocation& invocation, const CommonOptions& options,
     result = run_stages(dump, stages, run, folder, workers, ranks);
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  const Backend& backend = *chosen.compute.backend;
+  const Backend& backend = *chosen.backend;
   Index fell_back = 0;
   for (const std::string& count : ranks.gather(fmt::format("{}", backend.fell_back())))
     fell_back += std::stoll(count);

@@ -71,18 +71,16 @@ int run_verify(const Arguments& arguments) {
   if (common.precision == Precision::tensor)
     throw InputError(
         "--precision tensor: verify judges f32 and f64; a run with tensor measures its own digits");
-  const auto [compute, backend_note] = common.chosen_compute(false);
-  options.float32 = compute.precision == Precision::f32;
-  options.backend = compute.backend;
+  const ChosenCompute chosen = common.chosen_compute(false);
   const Dump dump = common.open();
   options.layers = common.chosen_layers(dump);
-  Workers workers(common.threads);
+  Workers workers(static_cast<int>(common.threads));
   const InterruptGuard guard(workers, "interrupted; nothing was verified");
   VerifyResult result;
   {
     ProgressBar bar(!common.quiet);
     options.on_progress = [&](Index done, Index total) { bar.show(done, total); };
-    result = verify(dump, options, workers);
+    result = verify(dump, options, chosen.on(workers));
   }
 
   if (common.json) {
@@ -95,7 +93,7 @@ int run_verify(const Arguments& arguments) {
                counted(future_rows(shape.l, shape.T, shape.first_query()).count(), "decoding step"));
     for (const std::string& note : dump.notes()) fmt::print("note: {}\n", note);
     if (rows < options.window) fmt::print("note: window {} clipped to {}\n", options.window, rows);
-    if (!backend_note.empty()) fmt::print("note: {}\n", backend_line(*options.backend, backend_note));
+    if (!chosen.note.empty()) fmt::print("note: {}\n", backend_line(*chosen.backend, chosen.note));
     fmt::print("\n{}", text_of(result));
     fmt::print(
         "\nApproximations, median over {} heads of float64 values (rel error: sum |s-e| / sum e, where both "

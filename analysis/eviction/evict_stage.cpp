@@ -3,7 +3,6 @@
 #include "analysis/eviction/eviction_report.hpp"
 #include "analysis/eviction/eviction_tables.hpp"
 #include "analysis/eviction/given_arrays.hpp"
-#include "data/npy_write.hpp"
 #include "sim/eviction/cache_group.hpp"
 
 #include <fmt/format.h>
@@ -13,14 +12,24 @@
 #include <utility>
 
 namespace kvreplay {
+namespace {
+
+std::vector<std::string> file_names(const EvictionPlan& plan) {
+  std::vector<std::string> names;
+  for (const EvictionCase& which : plan.cases) names.push_back(which.file_name());
+  return names;
+}
+
+}  // namespace
 
 EvictStage::EvictStage(const Dump& dump, const EvictionOptions& options, const Compute& compute)
     : dump_(dump),
       options_(options),
       plan_(eviction_plan(dump, options)),
       columns_(plan_),
-      precision_(compute.precision),
-      backend_(compute.backend) {
+      compute_(compute),
+      kept_(plan_.per_query_head ? dump.shape().n_q : dump.shape().n_kv, dump.shape().l, file_names(plan_)),
+      measured_(dump, compute.precision, measure_columns(columns_, plan_.cases.size())) {
   options_.budgets = plan_.budgets;
   plan_.notes.push_back(
       "errors do not feed back: queries, keys and values are those of the uncompressed model");
@@ -40,29 +49,26 @@ Json EvictStage::options() const {
   return json;
 }
 
-void EvictStage::begin_layer(Index layer, Workers& workers) {
-  const DumpShape& shape = dump_.shape();
-  const Index rows = plan_.per_query_head ? shape.n_q : shape.n_kv;
-  kept_.assign(plan_.cases.size(), std::vector<KeptSet>(static_cast<std::size_t>(rows)));
-  store_.begin(shape.n_q, plan_.cases.size());
-  if (in_float32(precision_))
-    rank_layer<float>(layer, workers);
+void EvictStage::begin_layer(Index layer) {
+  kept_.begin();
+  measured_.begin();
+  if (in_float32(compute_.precision))
+    rank_layer<float>(layer);
   else
-    rank_layer<double>(layer, workers);
+    rank_layer<double>(layer);
 }
 
 template <class T>
-void EvictStage::rank_layer(Index layer, Workers& workers) {
+void EvictStage::rank_layer(Index layer) {
   const DumpShape& shape = dump_.shape();
   layer_scores_ = layer_scores<T>(
       plan_, shape,
       [&](Index g) { return std::make_shared<const HeadGroup<T>>(load_head_group<T>(dump_, layer, g)); },
-      [&](Index g) { return scores_of_head(plan_.scores, layer * shape.n_kv + g, shape.l); }, workers,
-      *backend_);
+      [&](Index g) { return scores_of_head(plan_.scores, layer * shape.n_kv + g, shape.l); }, compute_);
 }
 
 template <class T>
-void EvictStage::compute(const HeadGroup<T>& group, Workers& workers, std::span<double> figures) {
+void EvictStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
   const Index l = group.l, row = group.layer * dump_.shape().n_kv + group.kv_head, G = group.G();
   const GivenScores given = scores_of_head(plan_.scores, row, l);
   std::vector<KeptSet> given_kept;
@@ -76,13 +82,11 @@ void EvictStage::compute(const HeadGroup<T>& group, Workers& workers, std::span<
   for (Index part = 0; part < parts; ++part) {
     const HeadGroup<T> one = plan_.per_query_head ? query_head_group(group, part) : HeadGroup<T>{};
     const HeadGroup<T>& mine = plan_.per_query_head ? one : group;
-    const HeadRanking ranking =
-        head_ranking(mine, plan_, layer_scores_, given, std::nullopt, workers, *backend_);
-    HeadEvictions<T> head = head_evictions(mine, plan_, ranking, future_importance(mine, workers, *backend_),
-                                           given_kept, dump_.has(Tensor::wo), workers, *backend_);
+    const HeadRanking ranking = head_ranking(mine, plan_, layer_scores_, given, std::nullopt, compute_);
+    HeadEvictions<T> head = head_evictions(mine, plan_, ranking, future_importance(mine, compute_),
+                                           given_kept, measured_.with_vectors(), compute_);
+    measured_.add(std::move(head.outputs), group.kv_head * G + part, figures);
     using C = EvictionColumns;
-    add(columns_.of(C::window_full_sq), head.window_full_sq);
-    add(columns_.of(C::future_full_sq), head.future_full_sq);
     add(columns_.of(C::prompt_bytes),
         static_cast<double>(l * (plan_.elements.key * group.d() + plan_.elements.value * group.d_v())));
     for (std::size_t s = 0; s < head.step_full_sq.size(); ++s) step_full_sq[s] += head.step_full_sq[s];
@@ -99,8 +103,6 @@ void EvictStage::compute(const HeadGroup<T>& group, Workers& workers, std::span<
       add(columns_.of(c, C::tokens), tokens / static_cast<double>(parts));
       add(columns_.of(c, C::prompt_tokens),
           static_cast<double>(count(found.kept)) / static_cast<double>(parts));
-      add(columns_.of(c, C::window_change_sq), found.window_change_sq);
-      add(columns_.of(c, C::future_change_sq), found.future_change_sq);
       add(columns_.of(c, C::eviction_loss), found.eviction_loss);
       add(columns_.of(c, C::optimality_gap), found.optimality_gap);
       add(columns_.of(c, C::oracle_recall), found.oracle_recall / static_cast<double>(parts));
@@ -108,9 +110,8 @@ void EvictStage::compute(const HeadGroup<T>& group, Workers& workers, std::span<
       for (std::size_t s = 0; s < found.step_change_sq.size(); ++s)
         add(columns_.steps_of(c) + static_cast<Index>(s), found.step_change_sq[s]);
       const Index kept_row = plan_.per_query_head ? group.kv_head * G + part : group.kv_head;
-      kept_[c][static_cast<std::size_t>(kept_row)] = std::move(found.kept);
+      kept_.at(c, kept_row) = std::move(found.kept);
     }
-    keep_vectors(head, group.kv_head * G + part);
   }
   for (std::size_t c = 0; c < plan_.cases.size(); ++c)
     if (plan_.cases[c].phase.decodes())
@@ -120,63 +121,25 @@ void EvictStage::compute(const HeadGroup<T>& group, Workers& workers, std::span<
                            step_full_sq[static_cast<std::size_t>(s)]);
 }
 
-template <class T>
-void EvictStage::keep_vectors(HeadEvictions<T>& head, Index first_query_head) {
-  const auto keep = [&](typename HeadEvictions<T>::Vectors& from, LayerOutputs<T>& to) {
-    to.set_full(first_query_head, std::move(from.full));
-    for (std::size_t c = 0; c < from.change.size(); ++c)
-      to.set_change(c, first_query_head, std::move(from.change[c]));
-  };
-  keep(head.window, store_.in<T>().window);
-  keep(head.future, store_.in<T>().future);
-}
+void EvictStage::head(const HeadGroup<float>& group, std::span<double> figures) { compute(group, figures); }
+void EvictStage::head(const HeadGroup<double>& group, std::span<double> figures) { compute(group, figures); }
 
-void EvictStage::head(const HeadGroup<float>& group, Workers& workers, std::span<double> figures) {
-  compute(group, workers, figures);
-}
-void EvictStage::head(const HeadGroup<double>& group, Workers& workers, std::span<double> figures) {
-  compute(group, workers, figures);
-}
-
-void EvictStage::end_layer(const ResultFolder& folder, Index layer, Workers& workers,
-                           Eigen::Ref<Matrix<double>> figures) {
-  if (dump_.has(Tensor::wo)) {
-    using C = EvictionColumns;
-    LayerStore::Columns columns{
-        columns_.of(C::window_layer_full_sq), columns_.of(C::future_layer_full_sq), {}, {}};
-    for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
-      columns.window_change.push_back(columns_.of(c, C::window_layer_change_sq));
-      columns.future_change.push_back(columns_.of(c, C::future_layer_change_sq));
-    }
-    if (in_float32(precision_))
-      store_.project<float>(dump_, layer, columns, workers, figures);
-    else
-      store_.project<double>(dump_, layer, columns, workers, figures);
-  }
-  const std::size_t shape[] = {kept_.empty() ? 0 : kept_.front().size(),
-                               static_cast<std::size_t>(dump_.shape().l)};
-  for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
-    std::vector<std::uint8_t> all;
-    for (const KeptSet& kept : kept_[c]) all.insert(all.end(), kept.begin(), kept.end());
-    write_npy_bool(folder.layer_path(layer) / "kept" / (plan_.cases[c].file_name() + ".npy"), shape, all);
-  }
-  write_kept_differences(folder, layer, plan_, kept_);
+void EvictStage::end_layer(const ResultFolder& folder, Index layer, Eigen::Ref<Matrix<double>> figures) {
+  measured_.end(layer, compute_.workers, figures);
+  kept_.write(folder, layer);
+  write_kept_differences(folder, layer, plan_, kept_.all());
 }
 
 void EvictStage::save_head(Index kv_head, ByteWriter& out) const {
-  const Index G = dump_.shape().group(), rows = plan_.per_query_head ? G : 1;
-  for (const std::vector<KeptSet>& kept : kept_)
-    for (Index row = kv_head * rows; row < (kv_head + 1) * rows; ++row)
-      out.put(kept[static_cast<std::size_t>(row)]);
-  store_.save(kv_head * G, G, out);
+  const Index rows = plan_.per_query_head ? dump_.shape().group() : 1;
+  kept_.save(kv_head * rows, rows, out);
+  measured_.save_head(kv_head, out);
 }
 
 void EvictStage::load_head(Index kv_head, ByteReader& in) {
-  const Index G = dump_.shape().group(), rows = plan_.per_query_head ? G : 1;
-  for (std::vector<KeptSet>& kept : kept_)
-    for (Index row = kv_head * rows; row < (kv_head + 1) * rows; ++row)
-      kept[static_cast<std::size_t>(row)] = in.get<std::uint8_t>();
-  store_.load(kv_head * G, G, in);
+  const Index rows = plan_.per_query_head ? dump_.shape().group() : 1;
+  kept_.load(kv_head * rows, rows, in);
+  measured_.load_head(kv_head, in);
 }
 
 Json EvictStage::write_tables(const ResultFolder& folder, const HeadFigures& figures) {

@@ -3,7 +3,7 @@
 #include "analysis/eviction/eviction_columns.hpp"
 #include "analysis/eviction/eviction_plan.hpp"
 #include "analysis/eviction/head_evictions.hpp"
-#include "analysis/eviction/layer_outputs.hpp"
+#include "analysis/measure/measured_layer.hpp"
 #include "analysis/run/stage.hpp"
 
 #include <memory>
@@ -26,11 +26,10 @@ class EvictStage final : public Stage {
   std::vector<OptionText> notes() const override { return plan_.notes; }
 
   std::size_t figures_per_head() const override { return static_cast<std::size_t>(columns_.count()); }
-  void begin_layer(Index layer, Workers& workers) override;
-  void head(const HeadGroup<float>& group, Workers& workers, std::span<double> figures) override;
-  void head(const HeadGroup<double>& group, Workers& workers, std::span<double> figures) override;
-  void end_layer(const ResultFolder& folder, Index layer, Workers& workers,
-                 Eigen::Ref<Matrix<double>> figures) override;
+  void begin_layer(Index layer) override;
+  void head(const HeadGroup<float>& group, std::span<double> figures) override;
+  void head(const HeadGroup<double>& group, std::span<double> figures) override;
+  void end_layer(const ResultFolder& folder, Index layer, Eigen::Ref<Matrix<double>> figures) override;
   void save_head(Index kv_head, ByteWriter& out) const override;
   void load_head(Index kv_head, ByteReader& in) override;
   Json write_tables(const ResultFolder& folder, const HeadFigures& figures) override;
@@ -38,20 +37,18 @@ class EvictStage final : public Stage {
 
  private:
   template <class T>
-  void rank_layer(Index layer, Workers& workers);
+  void rank_layer(Index layer);
   template <class T>
-  void compute(const HeadGroup<T>& group, Workers& workers, std::span<double> figures);
-  template <class T>
-  void keep_vectors(HeadEvictions<T>& head, Index first_query_head);
+  void compute(const HeadGroup<T>& group, std::span<double> figures);
+
   const Dump& dump_;
   EvictionOptions options_;
   EvictionPlan plan_;
   EvictionColumns columns_;
-  Precision precision_;
-  std::shared_ptr<const Backend> backend_;
+  Compute compute_;
   LayerScores layer_scores_;
-  std::vector<std::vector<KeptSet>> kept_;  // [cases][n_kv, or n_q with --per-query-head]
-  LayerStore store_;
+  KeptLayer kept_;  // of KV heads, or query heads with per_query_head
+  MeasuredLayer measured_;
 };
 
 }  // namespace kvreplay

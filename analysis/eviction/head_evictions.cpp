@@ -1,7 +1,7 @@
 #include "analysis/eviction/head_evictions.hpp"
 
 #include "sim/channels/channel_basis.hpp"
-#include "sim/compression/compressed_outputs.hpp"
+#include "sim/compression/compressed_cache.hpp"
 #include "sim/eviction/decode/decode.hpp"
 
 #include <algorithm>
@@ -28,42 +28,37 @@ template <class T>
 class HeadSimulator {
  public:
   HeadSimulator(const HeadGroup<T>& group, const EvictionPlan& plan, const HeadRanking& ranking,
-                const Vector<double>& importance, const std::vector<KeptSet>& given_kept, Workers& workers,
-                const Backend& backend)
+                const Vector<double>& importance, const std::vector<KeptSet>& given_kept,
+                const Compute& compute)
       : group_(group),
         plan_(plan),
         ranking_(ranking),
         importance_(importance),
         given_kept_(given_kept),
-        workers_(workers),
-        backend_(backend) {}
+        compute_(compute) {}
 
   HeadEvictions<T> run(bool with_vectors) {
     result_.cases.resize(plan_.cases.size());
-    workers_.parallel_for(static_cast<std::ptrdiff_t>(plan_.cases.size()), [&](std::ptrdiff_t c) {
-      const EvictionCase& which = plan_.cases[static_cast<std::size_t>(c)];
-      CaseFigures& figures = result_.cases[static_cast<std::size_t>(c)];
-      figures.kept = prompt_kept_of(which);
+    each(plan_.cases.size(), [&](std::size_t c) {
+      CaseFigures& figures = result_.cases[c];
+      figures.kept = prompt_kept_of(plan_.cases[c]);
       figures.tokens = count(figures.kept);
     });
+    measure(with_vectors);
     replay_decoding(with_vectors);
-    if (plan_.compression) {
-      measure_compressed(with_vectors);
-    } else {
-      measure(plan_.window, with_vectors, result_.window_full_sq, &CaseFigures::window_change_sq,
-              result_.window);
-      measure(plan_.future, with_vectors, result_.future_full_sq, &CaseFigures::future_change_sq,
-              result_.future);
-      const Index token = plan_.elements.key * group_.d() + plan_.elements.value * group_.d_v();
-      for (CaseFigures& figures : result_.cases) figures.bytes = static_cast<double>(figures.tokens * token);
-    }
     compare_with_oracle();
     return std::move(result_);
   }
 
  private:
+  template <class Body>
+  void each(std::size_t n, Body body) const {
+    compute_.workers.parallel_for(static_cast<std::ptrdiff_t>(n),
+                                  [&](std::ptrdiff_t i) { body(static_cast<std::size_t>(i)); });
+  }
+
   KeptSet prompt_kept_of(const EvictionCase& which) const {
-    if (which.run) return prompt_kept(group_, plan_, which, ranking_, workers_, backend_);
+    if (which.run) return prompt_kept(group_, plan_, which, ranking_, compute_);
     return which.budget < given_kept_.size() ? given_kept_[which.budget]
                                              : KeptSet(static_cast<std::size_t>(group_.l), 1);
   }
@@ -73,14 +68,14 @@ class HeadSimulator {
     for (std::size_t c = 0; c < plan_.cases.size(); ++c)
       if (plan_.cases[c].phase.decodes()) decoding.push_back(c);
     if (decoding.empty()) return;
-    const std::vector<Matrix<T>> full = decode_full_outputs(group_, workers_);
+    const std::vector<Matrix<T>> full = decode_full_outputs(group_, compute_.workers);
     std::map<std::pair<std::size_t, Phase::Kind>, Matrix<double>> start;
     for (const std::size_t c : decoding) {
       const EvictionCase& which = plan_.cases[c];
       Matrix<double>& scores = start[{*which.run, which.phase.kind}];
       if (scores.size() == 0)
         scores = decode_start_scores(group_, plan_.runs[*which.run].rules.front(),
-                                     decode_options(plan_, which), workers_, backend_);
+                                     decode_options(plan_, which), compute_);
     }
     std::vector<DecodeRequest> runs;
     for (const std::size_t c : decoding) {
@@ -88,101 +83,68 @@ class HeadSimulator {
       runs.push_back({&plan_.runs[*which.run].rules[which.budget], &result_.cases[c].kept, *which.kept,
                       decode_options(plan_, which), &start.at({*which.run, which.phase.kind})});
     }
-    std::vector<DecodeReplay<T>> replays = backend_.decode_replays(group_, runs, full, workers_);
-    if (with_vectors) result_.future.change.resize(plan_.cases.size());
+    std::vector<DecodeReplay<T>> replays =
+        compute_.backend.decode_replays(group_, runs, full, compute_.workers);
+    OutputChanges<T>& future = result_.outputs.future;
+    if (with_vectors) future.change.resize(plan_.cases.size());
     result_.step_full_sq = replays.front().full_sq;
     for (std::size_t n = 0; n < decoding.size(); ++n) {
       CaseFigures& figures = result_.cases[decoding[n]];
       DecodeReplay<T>& replay = replays[n];
       figures.kept = std::move(replay.kept);
       figures.tokens = replay.cache_size;
+      const Index token = plan_.elements.key * group_.d() + plan_.elements.value * group_.d_v();
+      figures.bytes = static_cast<double>(figures.tokens * token);
       figures.step_change_sq = std::move(replay.change_sq);
-      figures.future_change_sq = 0;
-      for (const double step : figures.step_change_sq) figures.future_change_sq += step;
-      figures.window_change_sq = kNone;
+      double& change_sq = future.change_sq[decoding[n]] = 0;
+      for (const double step : figures.step_change_sq) change_sq += step;
       if (with_vectors)
-        for (const Matrix<T>& change : replay.change)
-          result_.future.change[decoding[n]].push_back(to_panels(change));
+        for (const Matrix<T>& change : replay.change) future.change[decoding[n]].push_back(to_panels(change));
     }
   }
 
-  /// The kept sets of all phases that do not decode, on one set of rows.
-  void measure(Rows rows, bool with_vectors, double& full_sq, double CaseFigures::*change_sq,
-               typename HeadEvictions<T>::Vectors& vectors) {
-    std::vector<std::size_t> measured;
-    std::vector<KeptSet> sets;
-    for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
-      if (plan_.cases[c].phase.decodes()) continue;
-      result_.cases[c].*change_sq = kNone;
-      measured.push_back(c);
-      sets.push_back(result_.cases[c].kept);
-    }
-    full_sq = kNone;
-    if (rows.count() == 0) return;
-    OutputChanges<T> changes = backend_.output_changes(group_, rows, sets, with_vectors, workers_);
-    full_sq = changes.full_sq;
-    if (with_vectors) {
-      vectors.full = std::move(changes.full);
-      vectors.change.resize(plan_.cases.size());
-    }
-    for (std::size_t m = 0; m < measured.size(); ++m) {
-      result_.cases[measured[m]].*change_sq = changes.change_sq[m];
-      if (with_vectors) vectors.change[measured[m]] = std::move(changes.change[m]);
-    }
-  }
-
-  /// The channels that the tokens kept by one case lose.
-  struct LostChannels {
-    ChannelSet pruned;
-    KeptSet prunable;
-  };
-  LostChannels lost_channels(const EvictionCase& which, const KeptSet& kept) const {
-    const Compression& compression = *plan_.compression;
-    if (!compression.channels) return {};
+  /// What the plan's compression leaves of a kept set.
+  CacheCase cache_of(const EvictionCase& which, const KeptSet& kept) const {
+    CacheCase cache{kept};
+    if (!plan_.compression) return cache;
+    cache.quantization = plan_.compression->quantization;
+    if (!plan_.compression->channels) return cache;
     const Semantics semantics = semantics_of(plan_, which);
     const ChannelSetting setting{semantics, default_recent(semantics), plan_.channel_window, std::nullopt};
-    const ChannelRule& rule = *compression.channels;
-    ChannelBasis basis = channel_basis(group_, kept, setting, rule.needs_outputs(), workers_, backend_);
-    const Index n = pruned_channels(compression.ratio, group_.d(), semantics);
-    return {select_channels(rule, basis.scores, channel_order(rule, basis.scores), n).pruned,
-            std::move(basis.keys.prunable)};
+    const ChannelRule& rule = *plan_.compression->channels;
+    ChannelBasis basis = channel_basis(group_, kept, setting, rule.needs_outputs(), compute_);
+    const Index n = pruned_channels(plan_.compression->ratio, group_.d(), semantics);
+    cache.pruned = select_channels(rule, basis.scores, channel_order(rule, basis.scores), n).pruned;
+    cache.prunable = std::move(basis.keys.prunable);
+    return cache;
   }
 
-  void measure_compressed(bool with_vectors) {
-    struct RowsMeasured {
-      CompressedOutputs<T> outputs;
-      double CaseFigures::*change_sq;
-      typename HeadEvictions<T>::Vectors& vectors;
-    };
-    std::vector<RowsMeasured> measured;
-    const auto take = [&](Rows rows, double& full_sq, double CaseFigures::*change_sq, auto& vectors) {
-      for (CaseFigures& figures : result_.cases) figures.*change_sq = kNone;
-      full_sq = kNone;
-      if (rows.count() == 0) return;
-      measured.push_back({CompressedOutputs<T>(group_, rows, workers_), change_sq, vectors});
-      full_sq = measured.back().outputs.full_sq();
-      if (!with_vectors) return;
-      vectors.full = measured.back().outputs.full();
-      vectors.change.resize(plan_.cases.size());
-    };
-    take(plan_.window, result_.window_full_sq, &CaseFigures::window_change_sq, result_.window);
-    take(plan_.future, result_.future_full_sq, &CaseFigures::future_change_sq, result_.future);
-    workers_.parallel_for(static_cast<std::ptrdiff_t>(plan_.cases.size()), [&](std::ptrdiff_t n) {
-      const auto c = static_cast<std::size_t>(n);
-      CaseFigures& figures = result_.cases[c];
-      const auto [pruned, prunable] = lost_channels(plan_.cases[c], figures.kept);
-      const std::optional<Quantization>& quantization = plan_.compression->quantization;
+  /// All phases that do not decode.
+  void measure(bool with_vectors) {
+    std::vector<std::size_t> measured;
+    for (std::size_t c = 0; c < plan_.cases.size(); ++c)
+      if (!plan_.cases[c].phase.decodes()) measured.push_back(c);
+    std::vector<CacheCase> caches(measured.size());
+    each(measured.size(), [&](std::size_t m) {
+      CaseFigures& figures = result_.cases[measured[m]];
+      const auto& [kept, pruned, prunable, quantization] = caches[m] =
+          cache_of(plan_.cases[measured[m]], figures.kept);
       figures.bytes =
-          cache_bytes(figures.kept, pruned, prunable, group_.d(), group_.d_v(), quantization, plan_.elements);
-      std::optional<CompressedCache<T>> cache;
-      if (quantization) cache = compressed_cache(group_, figures.kept, pruned, prunable, quantization);
-      for (const RowsMeasured& rows : measured) {
-        auto change = cache ? rows.outputs.change(*cache, with_vectors)
-                            : rows.outputs.change(figures.kept, pruned, prunable, with_vectors);
-        figures.*rows.change_sq = change.change_sq;
-        if (with_vectors) rows.vectors.change[c] = std::move(change.vectors);
-      }
+          cache_bytes(kept, pruned, prunable, group_.d(), group_.d_v(), quantization, plan_.elements);
     });
+    CaseOutputs<T> found = case_outputs(group_, plan_.window, plan_.future, caches, with_vectors, compute_);
+    const auto take = [&](OutputChanges<T>& from, OutputChanges<T>& to) {
+      to.full_sq = from.full_sq;
+      to.full = std::move(from.full);
+      to.change_sq.assign(plan_.cases.size(), kNone);
+      if (!from.change.empty()) to.change.resize(plan_.cases.size());
+      for (std::size_t m = 0; m < measured.size(); ++m) {
+        to.change_sq[measured[m]] = from.change_sq[m];
+        if (!from.change.empty()) to.change[measured[m]] = std::move(from.change[m]);
+      }
+    };
+    take(found.window, result_.outputs.window);
+    take(found.future, result_.outputs.future);
   }
 
   void compare_with_oracle() {
@@ -205,8 +167,7 @@ class HeadSimulator {
   const HeadRanking& ranking_;
   const Vector<double>& importance_;
   const std::vector<KeptSet>& given_kept_;
-  Workers& workers_;
-  const Backend& backend_;
+  const Compute& compute_;
   HeadEvictions<T> result_;
 };
 
@@ -215,16 +176,16 @@ class HeadSimulator {
 template <class T>
 HeadEvictions<T> head_evictions(const HeadGroup<T>& group, const EvictionPlan& plan,
                                 const HeadRanking& ranking, const Vector<double>& importance,
-                                const std::vector<KeptSet>& given_kept, bool with_vectors, Workers& workers,
-                                const Backend& backend) {
-  return HeadSimulator<T>(group, plan, ranking, importance, given_kept, workers, backend).run(with_vectors);
+                                const std::vector<KeptSet>& given_kept, bool with_vectors,
+                                const Compute& compute) {
+  return HeadSimulator<T>(group, plan, ranking, importance, given_kept, compute).run(with_vectors);
 }
 
 template HeadEvictions<float> head_evictions(const HeadGroup<float>&, const EvictionPlan&, const HeadRanking&,
                                              const Vector<double>&, const std::vector<KeptSet>&, bool,
-                                             Workers&, const Backend&);
+                                             const Compute&);
 template HeadEvictions<double> head_evictions(const HeadGroup<double>&, const EvictionPlan&,
                                               const HeadRanking&, const Vector<double>&,
-                                              const std::vector<KeptSet>&, bool, Workers&, const Backend&);
+                                              const std::vector<KeptSet>&, bool, const Compute&);
 
 }  // namespace kvreplay

@@ -23,8 +23,7 @@ double loss(const Vector<double>& importance, const KeptSet& kept) {
 template <class T>
 LayerScores layer_scores(const EvictionPlan& plan, const DumpShape& shape,
                          const std::function<std::shared_ptr<const HeadGroup<T>>(Index)>& head,
-                         const std::function<GivenScores(Index)>& given, Workers& workers,
-                         const Backend& backend) {
+                         const std::function<GivenScores(Index)>& given, const Compute& compute) {
   LayerScores layer(plan.runs.size());
   std::vector<std::size_t> shared;
   std::vector<EvictionRule> rules;
@@ -35,7 +34,7 @@ LayerScores layer_scores(const EvictionPlan& plan, const DumpShape& shape,
     }
   if (shared.empty()) return layer;
   for (Index g = 0; g < shape.n_kv; ++g) {
-    const std::vector<Vector<double>> scores = rule_scores(*head(g), rules, given(g), workers, backend);
+    const std::vector<Vector<double>> scores = rule_scores(*head(g), rules, given(g), compute);
     for (std::size_t s = 0; s < shared.size(); ++s) {
       Vector<double>& sum = layer[shared[s]];
       if (sum.size() == 0) sum = Vector<double>::Zero(shape.l);
@@ -47,12 +46,11 @@ LayerScores layer_scores(const EvictionPlan& plan, const DumpShape& shape,
 
 template <class T>
 HeadRanking head_ranking(const HeadGroup<T>& group, const EvictionPlan& plan, const LayerScores& layer,
-                         const GivenScores& given, std::optional<Index> least, Workers& workers,
-                         const Backend& backend) {
+                         const GivenScores& given, std::optional<Index> least, const Compute& compute) {
   std::vector<EvictionRule> rules;
   for (const PolicyRun& run : plan.runs) rules.push_back(run.rules.front());
   HeadRanking ranking;
-  ranking.scores = rule_scores(group, rules, given, workers, backend);
+  ranking.scores = rule_scores(group, rules, given, compute);
   for (std::size_t r = 0; r < ranking.scores.size(); ++r)
     if (layer[r].size() > 0) ranking.scores[r] = layer[r];
 
@@ -69,14 +67,15 @@ HeadRanking head_ranking(const HeadGroup<T>& group, const EvictionPlan& plan, co
   if (!greedy && !exact) return ranking;
   auto wide = std::make_shared<const HeadGroup<double>>(converted<double>(group));
   if (greedy)
-    ranking.path = backend.greedy_exact(*wide, search_rows(plan), least.value_or(smallest), workers);
+    ranking.path =
+        compute.backend.greedy_exact(*wide, search_rows(plan), least.value_or(smallest), compute.workers);
   if (exact) ranking.wide = std::move(wide);
   return ranking;
 }
 
 template <class T>
 KeptSet prompt_kept(const HeadGroup<T>& group, const EvictionPlan& plan, const EvictionCase& which,
-                    const HeadRanking& ranking, Workers& workers, const Backend& backend) {
+                    const HeadRanking& ranking, const Compute& compute) {
   const EvictionRule& rule = plan.runs[*which.run].rules[which.budget];
   const Index keep = *which.kept;
   if (rule.policy.base == Base::greedy_exact) return kept_by(*ranking.path, group.l, keep);
@@ -85,11 +84,11 @@ KeptSet prompt_kept(const HeadGroup<T>& group, const EvictionPlan& plan, const E
   if (starts_from_greedy(rule.policy))
     kept = kept_by(*ranking.path, group.l, keep);
   else if (block > 0)
-    kept = evict_in_blocks(group, rule, keep, block, workers, backend);
+    kept = evict_in_blocks(group, rule, keep, block, compute);
   else
     kept = keep_by(rule, ranking.scores[*which.run], keep);
   if (rule.policy.base == Base::exchange)
-    return backend.exchange(*ranking.wide, search_rows(plan), std::move(kept), workers);
+    return compute.backend.exchange(*ranking.wide, search_rows(plan), std::move(kept), compute.workers);
   return kept;
 }
 
@@ -100,10 +99,10 @@ DecodeOptions decode_options(const EvictionPlan& plan, const EvictionCase& which
 }
 
 template <class T>
-Vector<double> future_importance(const HeadGroup<T>& group, Workers& workers, const Backend& backend) {
+Vector<double> future_importance(const HeadGroup<T>& group, const Compute& compute) {
   if (future_rows(group.l, group.T_all(), group.first_query()).count() == 0) return {};
   const TokenMetrics metrics =
-      backend.token_metrics(group, {.metrics = {TokenMetric::oracle_importance}}, workers);
+      compute.backend.token_metrics(group, {.metrics = {TokenMetric::oracle_importance}}, compute.workers);
   return metrics[TokenMetric::oracle_importance].row(0).transpose();
 }
 
@@ -118,15 +117,15 @@ OracleFigures oracle_figures(const Vector<double>& importance, const KeptSet& or
 }
 
 // NOLINTBEGIN(bugprone-macro-parentheses): T is a type
-#define KVREPLAY_RANKING(T)                                                                              \
-  template LayerScores layer_scores(const EvictionPlan&, const DumpShape&,                               \
-                                    const std::function<std::shared_ptr<const HeadGroup<T>>(Index)>&,    \
-                                    const std::function<GivenScores(Index)>&, Workers&, const Backend&); \
-  template HeadRanking head_ranking(const HeadGroup<T>&, const EvictionPlan&, const LayerScores&,        \
-                                    const GivenScores&, std::optional<Index>, Workers&, const Backend&); \
-  template KeptSet prompt_kept(const HeadGroup<T>&, const EvictionPlan&, const EvictionCase&,            \
-                               const HeadRanking&, Workers&, const Backend&);                            \
-  template Vector<double> future_importance(const HeadGroup<T>&, Workers&, const Backend&);
+#define KVREPLAY_RANKING(T)                                                                           \
+  template LayerScores layer_scores(const EvictionPlan&, const DumpShape&,                            \
+                                    const std::function<std::shared_ptr<const HeadGroup<T>>(Index)>&, \
+                                    const std::function<GivenScores(Index)>&, const Compute&);        \
+  template HeadRanking head_ranking(const HeadGroup<T>&, const EvictionPlan&, const LayerScores&,     \
+                                    const GivenScores&, std::optional<Index>, const Compute&);        \
+  template KeptSet prompt_kept(const HeadGroup<T>&, const EvictionPlan&, const EvictionCase&,         \
+                               const HeadRanking&, const Compute&);                                   \
+  template Vector<double> future_importance(const HeadGroup<T>&, const Compute&);
 KVREPLAY_RANKING(float)
 KVREPLAY_RANKING(double)
 #undef KVREPLAY_RANKING

@@ -11,7 +11,7 @@
 #include <optional>
 #include <vector>
 
-// How a head's prompt is ranked, apart from what a budget then makes of it. `backend` computes what it can.
+// How a head's prompt is ranked, apart from what a budget then makes of it.
 
 namespace kvreplay {
 
@@ -23,8 +23,7 @@ using LayerScores = std::vector<Vector<double>>;
 template <class T>
 LayerScores layer_scores(const EvictionPlan& plan, const DumpShape& shape,
                          const std::function<std::shared_ptr<const HeadGroup<T>>(Index)>& head,
-                         const std::function<GivenScores(Index)>& given, Workers& workers,
-                         const Backend& backend = cpu_backend());
+                         const std::function<GivenScores(Index)>& given, const Compute& compute);
 
 /// What serves every budget.
 struct HeadRanking {
@@ -37,22 +36,20 @@ struct HeadRanking {
 /// the smallest budget of the plan.
 template <class T>
 HeadRanking head_ranking(const HeadGroup<T>& group, const EvictionPlan& plan, const LayerScores& layer,
-                         const GivenScores& given, std::optional<Index> least, Workers& workers,
-                         const Backend& backend = cpu_backend());
+                         const GivenScores& given, std::optional<Index> least, const Compute& compute);
 
 /// What a case of one of the plan's runs keeps of the prompt, [l]: at the end of its phase, or before its
 /// decoding.
 template <class T>
 KeptSet prompt_kept(const HeadGroup<T>& group, const EvictionPlan& plan, const EvictionCase& which,
-                    const HeadRanking& ranking, Workers& workers, const Backend& backend = cpu_backend());
+                    const HeadRanking& ranking, const Compute& compute);
 
 /// How a case that decodes goes on from there.
 DecodeOptions decode_options(const EvictionPlan& plan, const EvictionCase& which);
 
 /// oracle_importance, [l]; empty without decoding steps.
 template <class T>
-Vector<double> future_importance(const HeadGroup<T>& group, Workers& workers,
-                                 const Backend& backend = cpu_backend());
+Vector<double> future_importance(const HeadGroup<T>& group, const Compute& compute);
 
 /// What a kept set misses of the importance, against the best set of its size.
 struct OracleFigures {

@@ -30,7 +30,7 @@ void compute_heads(const LayerPass& pass, const Heads& part, std::span<double> f
   const auto compute = [&](const HeadGroup<T>& group) {
     std::span<double> mine = figures.subspan(static_cast<std::size_t>(group.kv_head) * width, width);
     for (const auto& stage : pass.stages) {
-      stage->head(group, pass.workers, mine.first(stage->figures_per_head()));
+      stage->head(group, mine.first(stage->figures_per_head()));
       mine = mine.subspan(stage->figures_per_head());
     }
     head_done();
@@ -80,7 +80,7 @@ void end_layer(const LayerPass& pass, Index layer, std::span<double> figures) {
   for (const auto& stage : pass.stages) {
     const Index width = static_cast<Index>(stage->figures_per_head());
     Matrix<double> mine = heads.middleCols(column, width);
-    stage->end_layer(pass.folder, layer, pass.workers, mine);
+    stage->end_layer(pass.folder, layer, mine);
     heads.middleCols(column, width) = mine;
     column += width;
   }
@@ -159,7 +159,7 @@ Index pass_over_layers(const LayerPass& pass, const std::vector<Index>& layers) 
   for (const Heads& part : split.parts_of(ranks.rank())) {
     const bool mine = part.heads.begin == 0;
     if (mine && pass.number == 1) pass.folder.clear(layer_name(part.layer));
-    for (const auto& stage : pass.stages) stage->begin_layer(part.layer, pass.workers);
+    for (const auto& stage : pass.stages) stage->begin_layer(part.layer);
     std::vector<double> figures(static_cast<std::size_t>(n_kv) * figures_per_head(pass.stages),
                                 std::numeric_limits<double>::quiet_NaN());
     if (in_float32(pass.options.precision))

@@ -17,19 +17,6 @@
 
 namespace kvreplay {
 
-enum class Precision { f32, f64, tensor };
-constexpr std::string_view name_of(Precision precision) {
-  return precision == Precision::f32 ? "f32" : precision == Precision::f64 ? "f64" : "tensor";
-}
-/// Whether numbers are float32, where matrix units round them further too.
-constexpr bool in_float32(Precision precision) { return precision != Precision::f64; }
-
-/// How a run computes.
-struct Compute {
-  Precision precision = Precision::f32;
-  std::shared_ptr<const Backend> backend = std::make_shared<const Backend>();
-};
-
 /// The figures that a stage kept of every head: row s * n_kv + g is KV head g of the s-th layer of `layers`.
 struct HeadFigures {
   std::vector<Index> layers;
@@ -39,7 +26,8 @@ struct HeadFigures {
 
 /// One analysis of a run. All stages of a run share one pass over the dump: the run loads a head group, hands
 /// it to every stage, lets each end its layer, and at the end lets each make its tables from the figures that
-/// it kept. So a run that goes on later needs nothing but those figures.
+/// it kept. So a run that goes on later needs nothing but those figures. A stage computes on the Compute that
+/// it was made with.
 class Stage {
  public:
   Stage() = default;
@@ -49,7 +37,7 @@ class Stage {
 
   /// The key of its options in summary.json, and its name for --only.
   virtual std::string_view name() const = 0;
-  /// What of this run has no kernels for a device: the CPU does it whatever Compute::backend is.
+  /// What of this run has no kernels for a device: the CPU does it whatever the backend is.
   virtual std::vector<std::string> on_cpu() const { return {}; }
   /// Everything its results depend on besides the dump, the precision and the layers.
   virtual Json options() const = 0;
@@ -58,14 +46,13 @@ class Stage {
 
   /// How many figures a head keeps for the tables.
   virtual std::size_t figures_per_head() const = 0;
-  virtual void begin_layer(Index layer, Workers& workers) = 0;
+  virtual void begin_layer(Index layer) = 0;
   /// Called for every KV head of the layer, from any thread, for several heads at once.
-  virtual void head(const HeadGroup<float>& group, Workers& workers, std::span<double> figures) = 0;
-  virtual void head(const HeadGroup<double>& group, Workers& workers, std::span<double> figures) = 0;
+  virtual void head(const HeadGroup<float>& group, std::span<double> figures) = 0;
+  virtual void head(const HeadGroup<double>& group, std::span<double> figures) = 0;
   /// Called once all heads of the layer are done: writes the layer's files. `figures` [n_kv,
   /// figures_per_head] are those of its heads; what is known of the layer as a whole may still be put there.
-  virtual void end_layer(const ResultFolder& folder, Index layer, Workers& workers,
-                         Eigen::Ref<Matrix<double>> figures) = 0;
+  virtual void end_layer(const ResultFolder& folder, Index layer, Eigen::Ref<Matrix<double>> figures) = 0;
 
   /// What head() left of a head for end_layer() besides its figures, where another process computed the head
   /// than ends the layer: written by the one, after head(), and read by the other, after begin_layer().

@@ -8,12 +8,11 @@
 
 namespace kvreplay {
 
-TensorAgreement tensor_agreement(const Backend& tensor, const HeadGroup<float>& group, TokenOptions options,
-                                 Workers& workers) {
+TensorAgreement tensor_agreement(const HeadGroup<float>& group, TokenOptions options, const Compute& tensor) {
   constexpr Index kRows = 128;
   options.window = std::min(options.window, kRows);
-  const TokenMetrics got = tensor.token_metrics(group, options, workers),
-                     want = cpu_backend().token_metrics(group, options, workers);
+  const TokenMetrics got = tensor.backend.token_metrics(group, options, tensor.workers),
+                     want = cpu_backend().token_metrics(group, options, tensor.workers);
   TensorAgreement worst;
   for (const TokenMetric metric : kTokenMetrics.all()) {
     const Matrix<double>&a = got[metric], &b = want[metric];

@@ -13,7 +13,6 @@ struct TensorAgreement {
 };
 
 /// Of the head's last window rows, 128 at most, and of its oracles; float32 is the CPU's.
-TensorAgreement tensor_agreement(const Backend& tensor, const HeadGroup<float>& group, TokenOptions options,
-                                 Workers& workers);
+TensorAgreement tensor_agreement(const HeadGroup<float>& group, TokenOptions options, const Compute& tensor);
 
 }  // namespace kvreplay

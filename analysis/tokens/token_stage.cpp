@@ -15,11 +15,7 @@
 namespace kvreplay {
 
 TokenStage::TokenStage(const Dump& dump, const TokenStageOptions& options, const Compute& compute)
-    : dump_(dump),
-      options_(options),
-      precision_(compute.precision),
-      backend_(compute.backend),
-      shape_(dump.shape()) {
+    : dump_(dump), options_(options), compute_(compute), shape_(dump.shape()) {
   choose_metrics(dump, options.metrics);
   pairs_ = token_pairs(token_options_.metrics);
   token_options_.window = options.window;
@@ -74,7 +70,7 @@ Json TokenStage::options() const {
 
 std::size_t TokenStage::figures_per_head() const {
   return metrics_.size() + pairs_.size() * options_.reserve.size() * kAgreementFigures.size() +
-         (precision_ == Precision::tensor ? kTensorFigures : 0);
+         (compute_.precision == Precision::tensor ? kTensorFigures : 0);
 }
 
 Index TokenStage::column(std::size_t pair, std::size_t reserve, AgreementFigure figure) const {
@@ -88,26 +84,25 @@ bool TokenStage::applies(const TokenPair& pair, std::size_t reserve, AgreementFi
                         pair.same_unit());
 }
 
-void TokenStage::begin_layer(Index, Workers&) {
+void TokenStage::begin_layer(Index) {
   const auto size = static_cast<std::size_t>((options_.per_query_head ? shape_.n_q : shape_.n_kv) * shape_.l);
-  if (in_float32(precision_))
+  if (in_float32(compute_.precision))
     layer_f32_.assign(metrics_.size(), std::vector<float>(size));
   else
     layer_f64_.assign(metrics_.size(), std::vector<double>(size));
 }
 
-void TokenStage::compare_with_float32(const HeadGroup<float>& group, Workers& workers,
-                                      std::span<double> figures) const {
+void TokenStage::compare_with_float32(const HeadGroup<float>& group, std::span<double> figures) const {
   const std::span<double> own = figures.last(kTensorFigures);
   std::fill(own.begin(), own.end(), std::numeric_limits<double>::quiet_NaN());
   if (group.kv_head > 0) return;
-  const TensorAgreement found = tensor_agreement(*backend_, group, token_options_, workers);
+  const TensorAgreement found = tensor_agreement(group, token_options_, compute_);
   own[0] = found.difference;
   own[1] = found.spearman;
 }
 
 std::optional<TensorAgreement> TokenStage::worst_tensor_agreement(const HeadFigures& figures) const {
-  if (precision_ != Precision::tensor) return std::nullopt;
+  if (compute_.precision != Precision::tensor) return std::nullopt;
   TensorAgreement worst;
   const Index at = figures.values.cols() - static_cast<Index>(kTensorFigures);
   for (Index row = 0; row < figures.values.rows(); row += figures.n_kv) {
@@ -117,12 +112,12 @@ std::optional<TensorAgreement> TokenStage::worst_tensor_agreement(const HeadFigu
   return worst;
 }
 
-void TokenStage::keep(TokenMetrics metrics, Index kv_head, Workers& workers, std::span<double> figures) {
+void TokenStage::keep(TokenMetrics metrics, Index kv_head, std::span<double> figures) {
   for (std::size_t m = 0; m < metrics_.size(); ++m) {
     const Matrix<double>& values = metrics[metrics_[m]];
     const auto offset = static_cast<std::size_t>(kv_head * values.size());
     for (std::size_t p = 0; p < static_cast<std::size_t>(values.size()); ++p) {
-      if (in_float32(precision_))
+      if (in_float32(compute_.precision))
         layer_f32_[m][offset + p] = static_cast<float>(values.data()[p]);
       else
         layer_f64_[m][offset + p] = values.data()[p];
@@ -135,30 +130,32 @@ void TokenStage::keep(TokenMetrics metrics, Index kv_head, Workers& workers, std
     figures[m] = compensated_sum({values.data(), static_cast<std::size_t>(values.size())});
   }
   for (std::size_t r = 0; r < options_.reserve.size(); ++r) {
-    const auto agreements = token_agreements(metrics, pairs_, shape_.l - options_.reserve[r], workers);
+    const auto agreements =
+        token_agreements(metrics, pairs_, shape_.l - options_.reserve[r], compute_.workers);
     for (std::size_t pair = 0; pair < pairs_.size(); ++pair)
       std::copy(agreements[pair].values.begin(), agreements[pair].values.end(),
                 figures.begin() + column(pair, r, AgreementFigure::rel_l1));
   }
 }
 
-void TokenStage::head(const HeadGroup<float>& group, Workers& workers, std::span<double> figures) {
+void TokenStage::head(const HeadGroup<float>& group, std::span<double> figures) {
   std::optional<StoredGroup> stored;
-  if (backend_->name() == "cuda") stored = load_stored_group(dump_, group.layer, group.kv_head);
+  if (compute_.backend.reads_stored()) stored = load_stored_group(dump_, group.layer, group.kv_head);
   const StoredGroup* numbers = stored ? &*stored : nullptr;
-  keep(backend_->token_metrics(group, token_options_, workers, numbers), group.kv_head, workers, figures);
-  if (precision_ == Precision::tensor) compare_with_float32(group, workers, figures);
+  keep(compute_.backend.token_metrics(group, token_options_, compute_.workers, numbers), group.kv_head,
+       figures);
+  if (compute_.precision == Precision::tensor) compare_with_float32(group, figures);
 }
-void TokenStage::head(const HeadGroup<double>& group, Workers& workers, std::span<double> figures) {
-  keep(backend_->token_metrics(group, token_options_, workers), group.kv_head, workers, figures);
+void TokenStage::head(const HeadGroup<double>& group, std::span<double> figures) {
+  keep(compute_.backend.token_metrics(group, token_options_, compute_.workers), group.kv_head, figures);
 }
 
-void TokenStage::end_layer(const ResultFolder& folder, Index layer, Workers&, Eigen::Ref<Matrix<double>>) {
+void TokenStage::end_layer(const ResultFolder& folder, Index layer, Eigen::Ref<Matrix<double>>) {
   const std::size_t shape[] = {static_cast<std::size_t>(options_.per_query_head ? shape_.n_q : shape_.n_kv),
                                static_cast<std::size_t>(shape_.l)};
   for (std::size_t m = 0; m < metrics_.size(); ++m) {
     const auto path = folder.layer_path(layer) / "tokens" / fmt::format("{}.npy", name_of(metrics_[m]));
-    if (in_float32(precision_))
+    if (in_float32(compute_.precision))
       write_npy(path, shape, std::span<const float>(layer_f32_[m]));
     else
       write_npy(path, shape, std::span<const double>(layer_f64_[m]));
@@ -172,7 +169,7 @@ void TokenStage::save_head(Index kv_head, ByteWriter& out) const {
       out.put(std::span(metric).subspan(static_cast<std::size_t>(kv_head) * n, n));
     }
   };
-  in_float32(precision_) ? save(layer_f32_) : save(layer_f64_);
+  in_float32(compute_.precision) ? save(layer_f32_) : save(layer_f64_);
 }
 
 void TokenStage::load_head(Index kv_head, ByteReader& in) {
@@ -182,7 +179,7 @@ void TokenStage::load_head(Index kv_head, ByteReader& in) {
       in.get(std::span(metric).subspan(static_cast<std::size_t>(kv_head) * n, n));
     }
   };
-  in_float32(precision_) ? load(layer_f32_) : load(layer_f64_);
+  in_float32(compute_.precision) ? load(layer_f32_) : load(layer_f64_);
 }
 
 void TokenStage::write_heads(const ResultFolder& folder, const HeadFigures& figures) const {

@@ -27,20 +27,19 @@ class TokenStage final : public Stage {
   std::vector<OptionText> notes() const override { return notes_; }
 
   std::size_t figures_per_head() const override;
-  void begin_layer(Index layer, Workers& workers) override;
-  void head(const HeadGroup<float>& group, Workers& workers, std::span<double> figures) override;
-  void head(const HeadGroup<double>& group, Workers& workers, std::span<double> figures) override;
-  void end_layer(const ResultFolder& folder, Index layer, Workers& workers,
-                 Eigen::Ref<Matrix<double>> figures) override;
+  void begin_layer(Index layer) override;
+  void head(const HeadGroup<float>& group, std::span<double> figures) override;
+  void head(const HeadGroup<double>& group, std::span<double> figures) override;
+  void end_layer(const ResultFolder& folder, Index layer, Eigen::Ref<Matrix<double>> figures) override;
   void save_head(Index kv_head, ByteWriter& out) const override;
   void load_head(Index kv_head, ByteReader& in) override;
   Json write_tables(const ResultFolder& folder, const HeadFigures& figures) override;
   std::string report(const HeadFigures& figures) const override;
 
  private:
-  void keep(TokenMetrics metrics, Index kv_head, Workers& workers, std::span<double> figures);
+  void keep(TokenMetrics metrics, Index kv_head, std::span<double> figures);
   /// Fills in the last figures of a run with --precision tensor: how near KV head 0 comes to float32.
-  void compare_with_float32(const HeadGroup<float>& group, Workers& workers, std::span<double> figures) const;
+  void compare_with_float32(const HeadGroup<float>& group, std::span<double> figures) const;
   std::optional<TensorAgreement> worst_tensor_agreement(const HeadFigures& figures) const;
   void choose_metrics(const Dump& dump, const std::vector<MetricChoice>& choices);
   /// Column of a pair's figure among a head's figures.
@@ -56,8 +55,7 @@ class TokenStage final : public Stage {
   const Dump& dump_;
   TokenStageOptions options_;
   TokenOptions token_options_;
-  Precision precision_;
-  std::shared_ptr<const Backend> backend_;
+  Compute compute_;
   DumpShape shape_;
   std::vector<TokenMetric> metrics_;  // in canonical order
   std::vector<TokenPair> pairs_;

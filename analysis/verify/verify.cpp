@@ -270,7 +270,9 @@ double rounding_of_zero(const HeadGroup<double>& group, TokenMetric metric, Inde
 
 }  // namespace
 
-VerifyResult verify(const Dump& dump, const VerifyOptions& options, Workers& workers) {
+VerifyResult verify(const Dump& dump, const VerifyOptions& options, const Compute& compute) {
+  Workers& workers = compute.workers;
+  const bool float32 = in_float32(compute.precision);
   const DumpShape& shape = dump.shape();
   TokenOptions token_options;
   token_options.window = options.window;
@@ -289,8 +291,8 @@ VerifyResult verify(const Dump& dump, const VerifyOptions& options, Workers& wor
   result.table.pairs = token_pairs(token_options.metrics);
   ValueDistance closed(kClosedFormTolerance), fast(kFloat32Tolerance);
   ReplayCheck replay(dump, workers);
-  KeptSetCheck kept_sets(dump, options.window, *options.backend, workers);
-  ChannelCheck channels(dump, options.window, *options.backend, workers);
+  KeptSetCheck kept_sets(dump, options.window, compute);
+  ChannelCheck channels(dump, options.window, compute);
   const Index total = static_cast<Index>(options.layers.size()) * shape.n_kv;
   Index done = 0;
   if (options.on_progress) options.on_progress(done, total);
@@ -306,15 +308,14 @@ VerifyResult verify(const Dump& dump, const VerifyOptions& options, Workers& wor
         closed.add(layer, kv_head, form.metric, tokens, at_tokens(judged[form.metric], tokens),
                    brute_force_sums(group, form, tokens, workers), zero_of(form.metric, 2.2e-16));
       if (dump.has(Tensor::o)) replay.add(group);
-      const auto float_group =
-          options.float32 ? load_head_group<float>(dump, layer, kv_head) : HeadGroup<float>{};
+      const auto float_group = float32 ? load_head_group<float>(dump, layer, kv_head) : HeadGroup<float>{};
       const TokenMetric cost = token_options.metrics.contains(TokenMetric::exact_remove)
                                    ? TokenMetric::exact_remove
                                    : TokenMetric::keydiff;
-      kept_sets.add(group, options.float32 ? &float_group : nullptr, judged[cost].row(0).transpose());
-      channels.add(group, options.float32 ? &float_group : nullptr);
-      if (options.float32) {
-        const TokenMetrics single = options.backend->token_metrics(float_group, token_options, workers);
+      kept_sets.add(group, float32 ? &float_group : nullptr, judged[cost].row(0).transpose());
+      channels.add(group, float32 ? &float_group : nullptr);
+      if (float32) {
+        const TokenMetrics single = compute.backend.token_metrics(float_group, token_options, workers);
         for (const TokenMetric m : kTokenMetrics.all())
           if (token_options.metrics.contains(m))
             fast.add(layer, kv_head, m, every, at_tokens(single[m], every), at_tokens(judged[m], every),
@@ -333,10 +334,9 @@ VerifyResult verify(const Dump& dump, const VerifyOptions& options, Workers& wor
           : check_of("closed forms",
                      fmt::format("{} heads x {} tokens x {} metrics", total, sampled, forms.size()), closed));
   result.checks.push_back(
-      options.float32
-          ? check_of(options.backend->name() == "cuda" ? "CUDA backend" : "float32 backend",
-                     fmt::format("{} heads x {} tokens x {} metrics", total, shape.l, metrics), fast)
-          : left_out("float32 backend", "not asked for (--precision f64)"));
+      float32 ? check_of(compute.backend.name() == "cuda" ? "CUDA backend" : "float32 backend",
+                         fmt::format("{} heads x {} tokens x {} metrics", total, shape.l, metrics), fast)
+              : left_out("float32 backend", "not asked for (--precision f64)"));
   result.checks.push_back(kept_sets.check());
   result.checks.push_back(channels.check());
   result.checks.push_back(dump.has(Tensor::o) ? replay.check() : left_out("replay", "the dump has no o.npy"));

@@ -17,9 +17,6 @@ struct VerifyOptions {
   Index tokens = 64;  ///< sampled per head for brute force; 0: all
   Index window = 32;
   std::vector<Index> layers;
-  bool float32 = true;  ///< whether to check the float32 backend
-  /// The one whose float32 is checked.
-  std::shared_ptr<const Backend> backend = std::make_shared<const Backend>();
   /// Called at the start and after every head group.
   std::function<void(Index done, Index total)> on_progress;
 };
@@ -77,9 +74,9 @@ struct VerifyResult {
 };
 
 /// Checks, head group by head group: the closed forms against recomputed attention on sampled tokens, the
-/// float32 backend against float64 on all, and the replayed outputs against the dump's own. Memory: one head
-/// group in both precisions.
-VerifyResult verify(const Dump& dump, const VerifyOptions& options, Workers& workers);
+/// backend's float32 (unless the precision is f64) against float64 on all, and the replayed outputs against
+/// the dump's own. Memory: one head group in both precisions.
+VerifyResult verify(const Dump& dump, const VerifyOptions& options, const Compute& compute);
 
 /// `count` of the positions 0..l-1, ascending: first and last, `wanted`, and an even spread. All of them for
 /// 0.

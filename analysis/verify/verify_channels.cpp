@@ -21,11 +21,10 @@ CompressedCache<double> widened(const CompressedCache<T>& cache) {
 
 }  // namespace
 
-ChannelCheck::ChannelCheck(const Dump& dump, Index window, const Backend& backend, Workers& workers)
-    : backend_(backend),
-      workers_(workers),
+ChannelCheck::ChannelCheck(const Dump& dump, Index window, const Compute& compute)
+    : compute_(compute),
       window_asked_(std::min(window, kVerifiedRows)),
-      on_device_{judged_float32(backend)} {
+      on_device_{judged_float32(compute.backend)} {
   const DumpShape& shape = dump.shape();
   window_ = window_rows(shape.l, shape.first_query(), window_asked_);
   future_ = future_rows(shape.l, shape.T, shape.first_query());
@@ -49,7 +48,7 @@ void ChannelCheck::compare(const HeadGroup<double>& group, const HeadGroup<T>& f
   KeptSet alternate = all;
   for (std::size_t p = 1; p < alternate.size(); p += 2) alternate[p] = 0;
   const ChannelSetting setting{Semantics::paper, recent_, window_asked_, std::nullopt};
-  const ChannelBasis basis = channel_basis(fast, all, setting, false, workers_, backend_);
+  const ChannelBasis basis = channel_basis(fast, all, setting, false, compute_);
   const ChannelRule think = *channel_rule_named("think"), iap = *channel_rule_named("iap");
   const ChannelSet half =
       select_channels(think, basis.scores, channel_order(think, basis.scores), d / 2).pruned;
@@ -65,7 +64,9 @@ void ChannelCheck::compare(const HeadGroup<double>& group, const HeadGroup<T>& f
   const Rows last{std::max(window_.begin, window_.end - 2), window_.end};
   const Matrix<double> expected = output_interaction_reference(group, last, basis.keys);
   const double off =
-      (backend_.output_interaction(fast, last, basis.keys, workers_) - expected).cwiseAbs().maxCoeff();
+      (compute_.backend.output_interaction(fast, last, basis.keys, compute_.workers) - expected)
+          .cwiseAbs()
+          .maxCoeff();
   judge(group, "the output-space matrix", off == 0 ? 0 : off / expected.cwiseAbs().maxCoeff(), tolerance,
         matrices);
 
@@ -75,7 +76,7 @@ void ChannelCheck::compare(const HeadGroup<double>& group, const HeadGroup<T>& f
                        Quantization{.bits = 4, .group = 32, .residual = 16})};
   for (const Rows rows : {window_, future_}) {
     if (rows.count() == 0) continue;
-    const CompressedOutputs<T> outputs(fast, rows, workers_);
+    const CompressedOutputs<T> outputs(fast, rows, compute_.workers);
     for (const CompressedCache<T>& cache : caches) {
       const OutputChangeReference brute = compressed_change_reference(group, rows, widened(cache));
       const double difference = distance(outputs.change(cache, true).vectors, brute.change);
@@ -114,7 +115,7 @@ Check ChannelCheck::check() const {
   check.figures = {{"heads", heads_}, {"rows", rows}, {"worst_f64", f64_.worst}};
   if (!with_f32_) return check;
   add(f32_);
-  check.figures.update({{"worst_f32", f32_.worst}, {"backend", backend_.name()}});
+  check.figures.update({{"worst_f32", f32_.worst}, {"backend", compute_.backend.name()}});
   if (on_cpu()) return check;
   add(on_device_);
   check.figures["worst_f32_on_device"] = on_device_.worst;

@@ -19,8 +19,7 @@ namespace kvreplay {
 /// are the CPU's.
 class ChannelCheck {
  public:
-  /// `backend` must outlive the check.
-  ChannelCheck(const Dump& dump, Index window, const Backend& backend, Workers& workers);
+  ChannelCheck(const Dump& dump, Index window, const Compute& compute);
 
   void add(const HeadGroup<double>& group, const HeadGroup<float>* single);
   Check check() const;
@@ -32,15 +31,14 @@ class ChannelCheck {
     double worst = 0;
   };
 
-  bool on_cpu() const { return backend_.name() == "cpu"; }
+  bool on_cpu() const { return compute_.backend.name() == "cpu"; }
   template <class T>
   void compare(const HeadGroup<double>& group, const HeadGroup<T>& fast, double tolerance, Judged& matrices,
                Judged& caches_judged);
   void judge(const HeadGroup<double>& group, const char* what, double deviation, double tolerance,
              Judged& judged);
 
-  const Backend& backend_;
-  Workers& workers_;
+  Compute compute_;
   Rows window_, future_;
   Index window_asked_, recent_;
   Index heads_ = 0;

@@ -24,8 +24,7 @@ std::vector<KeptSet> kept_sets(const Vector<double>& cost) {
 
 }  // namespace
 
-KeptSetCheck::KeptSetCheck(const Dump& dump, Index window, const Backend& backend, Workers& workers)
-    : backend_(backend), workers_(workers) {
+KeptSetCheck::KeptSetCheck(const Dump& dump, Index window, const Compute& compute) : compute_(compute) {
   const DumpShape& shape = dump.shape();
   window_ = window_rows(shape.l, shape.first_query(), std::min(window, kVerifiedRows));
   future_ = future_rows(shape.l, shape.T, shape.first_query());
@@ -44,7 +43,7 @@ void KeptSetCheck::add(const HeadGroup<double>& group, const HeadGroup<float>* s
 void KeptSetCheck::compare(const HeadGroup<double>& group, const HeadGroup<float>* single, Rows rows,
                            const std::vector<KeptSet>& sets) {
   std::vector<OutputChangeReference> expected(sets.size());
-  workers_.parallel_for(static_cast<std::ptrdiff_t>(sets.size()), [&](std::ptrdiff_t s) {
+  compute_.workers.parallel_for(static_cast<std::ptrdiff_t>(sets.size()), [&](std::ptrdiff_t s) {
     const auto at = static_cast<std::size_t>(s);
     expected[at] = output_change_reference(group, rows, sets[at]);
   });
@@ -55,11 +54,11 @@ void KeptSetCheck::compare(const HeadGroup<double>& group, const HeadGroup<float
       judge(group, rows, type, difference == 0 ? 0 : difference / norm, tolerance, worst);
     }
   };
-  judge_all(backend_.output_changes(group, rows, sets, true, workers_), "float64", kOutputTolerance,
-            worst_f64_);
+  judge_all(compute_.backend.output_changes(group, rows, sets, true, compute_.workers), "float64",
+            kOutputTolerance, worst_f64_);
   if (single != nullptr)
-    judge_all(backend_.output_changes(*single, rows, sets, true, workers_), judged_float32(backend_),
-              kFloat32OutputTolerance, worst_f32_);
+    judge_all(compute_.backend.output_changes(*single, rows, sets, true, compute_.workers),
+              judged_float32(compute_.backend), kFloat32OutputTolerance, worst_f32_);
 }
 
 void KeptSetCheck::judge(const HeadGroup<double>& group, Rows rows, const std::string& type, double deviation,
@@ -89,10 +88,10 @@ Check KeptSetCheck::check() const {
   check.worst =
       fmt::format("worst {:.1e} of the output's norm (tolerance {:g})", worst_f64_, kOutputTolerance);
   if (with_f32_)
-    check.worst +=
-        fmt::format(", {} {:.1e} ({:g})", judged_float32(backend_), worst_f32_, kFloat32OutputTolerance);
+    check.worst += fmt::format(", {} {:.1e} ({:g})", judged_float32(compute_.backend), worst_f32_,
+                               kFloat32OutputTolerance);
   check.figures = {{"heads", heads_}, {"rows", rows}, {"worst_f64", worst_f64_}};
-  if (with_f32_) check.figures.update({{"worst_f32", worst_f32_}, {"backend", backend_.name()}});
+  if (with_f32_) check.figures.update({{"worst_f32", worst_f32_}, {"backend", compute_.backend.name()}});
   return check;
 }
 

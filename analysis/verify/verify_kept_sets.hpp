@@ -18,8 +18,7 @@ namespace kvreplay {
 /// float32 is the backend's.
 class KeptSetCheck {
  public:
-  /// `backend` must outlive the check.
-  KeptSetCheck(const Dump& dump, Index window, const Backend& backend, Workers& workers);
+  KeptSetCheck(const Dump& dump, Index window, const Compute& compute);
 
   /// `cost`: what losing each token costs, [l].
   void add(const HeadGroup<double>& group, const HeadGroup<float>* single, const Vector<double>& cost);
@@ -31,8 +30,7 @@ class KeptSetCheck {
   void judge(const HeadGroup<double>& group, Rows rows, const std::string& type, double deviation,
              double tolerance, double& worst);
 
-  const Backend& backend_;
-  Workers& workers_;
+  Compute compute_;
   Rows window_, future_;
   Index heads_ = 0;
   double worst_f64_ = 0, worst_f32_ = 0;

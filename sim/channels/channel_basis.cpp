@@ -8,33 +8,36 @@ namespace kvreplay {
 
 template <class T>
 ChannelBasis channel_basis(const HeadGroup<T>& group, const KeptSet& cache, const ChannelSetting& setting,
-                           bool with_outputs, Workers& workers, const Backend& backend) {
+                           bool with_outputs, const Compute& compute) {
   const Rows window = window_rows(group.l, group.first_query(), setting.window);
   const Rows future = future_rows(group.l, group.T_all(), group.first_query());
   ChannelBasis basis;
   basis.keys = {cache, without_recent(cache, setting.recent)};
-  const Matrix<double> keys = backend.gram_f64(group.k, positions(basis.keys.prunable), workers);
-  const Matrix<double> queries = backend.query_gram(group, window, workers);
+  const Matrix<double> keys =
+      compute.backend.gram_f64(group.k, positions(basis.keys.prunable), compute.workers);
+  const Matrix<double> queries = compute.backend.query_gram(group, window, compute.workers);
   basis.window = keys.cwiseProduct(queries);
-  basis.future = keys.cwiseProduct(backend.query_gram(group, future, workers));
+  basis.future = keys.cwiseProduct(compute.backend.query_gram(group, future, compute.workers));
 
   ChannelScores& scores = basis.scores;
-  const Matrix<double> ranked =
-      setting.semantics == Semantics::official ? backend.gram_f64(group.k, positions(cache), workers) : keys;
+  const Matrix<double> ranked = setting.semantics == Semantics::official
+                                    ? compute.backend.gram_f64(group.k, positions(cache), compute.workers)
+                                    : keys;
   scores.key_sq = ranked.diagonal();
   scores.logits = ranked.cwiseProduct(queries);
   if (!(basis.window.allFinite() && basis.future.allFinite() && scores.logits.allFinite()))
     throw InputError("layer " + std::to_string(group.layer) + ", KV head " + std::to_string(group.kv_head),
                      "squared logits within float64", "an overflow");
-  if (with_outputs) scores.outputs = backend.output_interaction(group, window, basis.keys, workers);
+  if (with_outputs)
+    scores.outputs = compute.backend.output_interaction(group, window, basis.keys, compute.workers);
   if (group.rope) scores.rope_partner = rope_partners(*group.rope, group.d());
   if (setting.protection) scores.fixed = protected_channels(scores.key_sq, *setting.protection);
   return basis;
 }
 
 template ChannelBasis channel_basis(const HeadGroup<float>&, const KeptSet&, const ChannelSetting&, bool,
-                                    Workers&, const Backend&);
+                                    const Compute&);
 template ChannelBasis channel_basis(const HeadGroup<double>&, const KeptSet&, const ChannelSetting&, bool,
-                                    Workers&, const Backend&);
+                                    const Compute&);
 
 }  // namespace kvreplay

@@ -32,9 +32,9 @@ struct ChannelBasis {
 };
 
 /// `cache` [l] holds the prompt positions that are still there. Cost: the Gram matrices, 2 l d^2 flops, and
-/// `with_outputs` that of output_interaction(): all of it is what `backend` computes.
+/// `with_outputs` that of output_interaction(): all of it is what the backend computes.
 template <class T>
 ChannelBasis channel_basis(const HeadGroup<T>& group, const KeptSet& cache, const ChannelSetting& setting,
-                           bool with_outputs, Workers& workers, const Backend& backend = cpu_backend());
+                           bool with_outputs, const Compute& compute);
 
 }  // namespace kvreplay

@@ -41,7 +41,7 @@ Vector<double> by_position(Index l) { return Vector<double>::LinSpaced(l, 0, sta
 
 template <class T>
 std::vector<Vector<double>> rule_scores(const HeadGroup<T>& group, std::span<const EvictionRule> rules,
-                                        const GivenScores& given, Workers& workers, const Backend& backend) {
+                                        const GivenScores& given, const Compute& compute) {
   // Metrics that do not depend on a window go along with any.
   std::map<Index, MetricSet> wanted;
   const auto window_of = [&](const EvictionRule& rule) {
@@ -56,14 +56,15 @@ std::vector<Vector<double>> rule_scores(const HeadGroup<T>& group, std::span<con
 
   std::map<Index, TokenMetrics> metrics;
   for (const auto& [window, set] : wanted)
-    metrics[window] = backend.token_metrics(group, {.window = window, .metrics = set}, workers);
+    metrics[window] =
+        compute.backend.token_metrics(group, {.window = window, .metrics = set}, compute.workers);
 
   std::vector<Vector<double>> scores;
   for (const EvictionRule& rule : rules) {
     if (rule.given) {
       scores.push_back(given[*rule.given]);
     } else if (rule.metric && own_expected_attention(rule)) {
-      scores.push_back(expected_attention(group, rule, workers));
+      scores.push_back(expected_attention(group, rule, compute.workers));
     } else if (rule.metric) {
       scores.push_back(metrics[window_of(rule)][*rule.metric].row(0).transpose());
     } else {
@@ -78,7 +79,7 @@ std::vector<Vector<double>> rule_scores(const HeadGroup<T>& group, std::span<con
 
 template <class T>
 KeptSet evict_in_blocks(const HeadGroup<T>& group, const EvictionRule& rule, Index budget, Index block,
-                        Workers& workers, const Backend& backend) {
+                        const Compute& compute) {
   std::vector<Index> cache;
   EvictionRule within = rule;
   for (Index begin = 0; begin < group.l; begin += block) {
@@ -88,12 +89,11 @@ KeptSet evict_in_blocks(const HeadGroup<T>& group, const EvictionRule& rule, Ind
     within.window = within.pool_window = std::min(rule.window, end - begin);
     const bool rows = needs_rows(rule);
     const HeadGroup<T> ranked = cache_group(group, cache, rows ? end - begin : 0);
-    const KeptSet kept =
-        keep_by(within, rule_scores(ranked, std::span(&within, 1), {}, workers, backend)[0], budget);
+    const KeptSet kept = keep_by(within, rule_scores(ranked, std::span(&within, 1), {}, compute)[0], budget);
     std::vector<Index> left;
     for (const Index at : positions(kept)) left.push_back(cache[static_cast<std::size_t>(at)]);
     cache = std::move(left);
-    if (workers.stopping()) throw Interrupted{};
+    if (compute.workers.stopping()) throw Interrupted{};
   }
   KeptSet kept(static_cast<std::size_t>(group.l), 0);
   for (const Index p : cache) kept[static_cast<std::size_t>(p)] = 1;
@@ -114,12 +114,10 @@ std::optional<std::string> why_not_in_blocks(const EvictionRule& rule) {
 }
 
 template std::vector<Vector<double>> rule_scores(const HeadGroup<float>&, std::span<const EvictionRule>,
-                                                 const GivenScores&, Workers&, const Backend&);
+                                                 const GivenScores&, const Compute&);
 template std::vector<Vector<double>> rule_scores(const HeadGroup<double>&, std::span<const EvictionRule>,
-                                                 const GivenScores&, Workers&, const Backend&);
-template KeptSet evict_in_blocks(const HeadGroup<float>&, const EvictionRule&, Index, Index, Workers&,
-                                 const Backend&);
-template KeptSet evict_in_blocks(const HeadGroup<double>&, const EvictionRule&, Index, Index, Workers&,
-                                 const Backend&);
+                                                 const GivenScores&, const Compute&);
+template KeptSet evict_in_blocks(const HeadGroup<float>&, const EvictionRule&, Index, Index, const Compute&);
+template KeptSet evict_in_blocks(const HeadGroup<double>&, const EvictionRule&, Index, Index, const Compute&);
 
 }  // namespace kvreplay

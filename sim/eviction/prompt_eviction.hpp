@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-// Which prompt tokens a policy keeps. The metrics that rank them come from `backend`.
+// Which prompt tokens a policy keeps. The metrics that rank them come from the backend.
 
 namespace kvreplay {
 
@@ -22,8 +22,7 @@ using GivenScores = std::vector<Vector<double>>;
 /// without a score). Throws InputError where a number overflows T.
 template <class T>
 std::vector<Vector<double>> rule_scores(const HeadGroup<T>& group, std::span<const EvictionRule> rules,
-                                        const GivenScores& given, Workers& workers,
-                                        const Backend& backend = cpu_backend());
+                                        const GivenScores& given, const Compute& compute);
 
 /// The prompt in blocks of `block` tokens: after each, the cache is what was kept so far and the block; where
 /// that is more than the budget, it is ranked by the block's last min(window, block) queries, with the
@@ -32,7 +31,7 @@ std::vector<Vector<double>> rule_scores(const HeadGroup<T>& group, std::span<con
 /// them.
 template <class T>
 KeptSet evict_in_blocks(const HeadGroup<T>& group, const EvictionRule& rule, Index budget, Index block,
-                        Workers& workers, const Backend& backend = cpu_backend());
+                        const Compute& compute);
 
 /// Whether a metric is taken on window rows.
 constexpr bool on_window(TokenMetric metric) { return kTokenMetrics[metric].rows == MetricRows::window; }

@@ -73,15 +73,16 @@ std::unique_ptr<Stage> channels(const Compute& compute) {
 }
 
 /// The files of a run, by their paths.
-std::map<std::string, std::string> results(Make make, std::shared_ptr<const Backend> backend, int threads) {
+std::map<std::string, std::string> results(Make make, const std::shared_ptr<const Backend>& backend,
+                                           int threads) {
   const TempDir temp;
   std::vector<std::unique_ptr<Stage>> stages;
-  stages.push_back(make({.precision = Precision::f32, .backend = std::move(backend)}));
+  Workers workers(threads);
+  stages.push_back(make({workers, *backend}));
   RunOptions options;
   options.layers = {0};
   ResultFolder folder(temp / "r", run_settings(small_dump(), stages, options),
                       layer_fingerprints(small_dump(), options), Existing::refuse);
-  Workers workers(threads);
   Ranks alone;
   folder.finish(run_stages(small_dump(), stages, options, folder, workers, alone).summary);
   std::map<std::string, std::string> files;
@@ -129,42 +130,42 @@ const std::map<std::string, Make>& analyses() {
 /// Notes what it is asked for; for one thread.
 class Recorder final : public Backend {
  public:
-  TokenMetrics token_metrics(const HeadGroup<float>& group, const TokenOptions& options, Workers& workers,
-                             const StoredGroup* stored) const override {
-    asked.insert("token_metrics");
-    return Backend::token_metrics(group, options, workers, stored);
-  }
-  OutputChanges<float> output_changes(const HeadGroup<float>& group, Rows rows, std::span<const KeptSet> sets,
-                                      bool with_vectors, Workers& workers) const override {
-    asked.insert("output_changes");
-    return Backend::output_changes(group, rows, sets, with_vectors, workers);
-  }
-  Matrix<double> gram_f64(const Matrix<float>& x, const std::vector<Index>& rows,
-                          Workers& workers) const override {
-    asked.insert("gram_f64");
-    return Backend::gram_f64(x, rows, workers);
-  }
-  Matrix<double> query_gram(const HeadGroup<float>& group, Rows rows, Workers& workers) const override {
-    asked.insert("query_gram");
-    return Backend::query_gram(group, rows, workers);
-  }
-  Matrix<double> output_interaction(const HeadGroup<float>& group, Rows rows, const PrunableKeys& keys,
-                                    Workers& workers) const override {
-    asked.insert("output_interaction");
-    return Backend::output_interaction(group, rows, keys, workers);
-  }
-  GreedyPath greedy_exact(const HeadGroup<double>& group, Rows rows, Index keep,
-                          Workers& workers) const override {
-    asked.insert("greedy_exact");
-    return Backend::greedy_exact(group, rows, keep, workers);
-  }
-  KeptSet exchange(const HeadGroup<double>& group, Rows rows, KeptSet start,
-                   Workers& workers) const override {
-    asked.insert("exchange");
-    return Backend::exchange(group, rows, std::move(start), workers);
-  }
-
+  Recorder() : Backend(twins(asked)) {}
   mutable std::set<std::string> asked;
+
+ private:
+  bool on_device(const std::function<void()>& work) const override { return work(), true; }
+
+  /// The CPU's, each of which leaves its name.
+  static Twins twins(std::set<std::string>& asked) {
+    const auto recorded = [&asked](const char* name, auto function) {
+      return [&asked, name, function](auto&&... arguments) {
+        asked.insert(name);
+        return function(std::forward<decltype(arguments)>(arguments)...);
+      };
+    };
+    Workers& workers = one_worker();
+    return {.token_metrics = recorded(
+                "token_metrics", [](const auto& group, const TokenOptions& options, Workers& own,
+                                    const StoredGroup*) { return token_metrics_cpu(group, options, own); }),
+            .output_changes = recorded("output_changes", kvreplay::output_changes<float>),
+            .gram_f64 = recorded("gram_f64",
+                                 [&workers](const Matrix<float>& x, const auto& rows) {
+                                   return kvreplay::gram_f64(x, rows, workers);
+                                 }),
+            .query_gram = recorded("query_gram",
+                                   [&workers](const HeadGroup<float>& group, Rows rows) {
+                                     return kvreplay::query_gram(group, rows, workers);
+                                   }),
+            .output_interaction = recorded("output_interaction", kvreplay::output_interaction<float>),
+            .greedy_exact = recorded("greedy_exact", kvreplay::greedy_exact),
+            .exchange = recorded("exchange", kvreplay::exchange),
+            .decode_replays = {}};
+  }
+  static Workers& one_worker() {
+    static Workers workers(1);
+    return workers;
+  }
 };
 
 }  // namespace
@@ -214,13 +215,16 @@ TEST_CASE("every analysis asks its backend for what it can compute", "[backend]"
 TEST_CASE("token metrics on a device take a dump's numbers as they are stored", "[backend]") {
   class Device final : public Backend {
    public:
-    std::string_view name() const override { return "cuda"; }
-    TokenMetrics token_metrics(const HeadGroup<float>& group, const TokenOptions& options, Workers& workers,
-                               const StoredGroup* stored) const override {
-      found = stored == nullptr ? std::nullopt : std::optional(stored->dtype);
-      return Backend::token_metrics(group, options, workers, stored);
-    }
-    mutable std::optional<Dtype> found;
+    Device()
+        : Backend({.token_metrics = [this](const HeadGroup<float>& group, const TokenOptions& options,
+                                           Workers& workers, const StoredGroup* stored) {
+            found = stored == nullptr ? std::nullopt : std::optional(stored->dtype);
+            return token_metrics_cpu(group, options, workers);
+          }}) {}
+    std::optional<Dtype> found;
+
+   private:
+    bool on_device(const std::function<void()>& work) const override { return work(), true; }
   };
   Workers workers(1);
   for (const Dtype dtype : {Dtype::f16, Dtype::bf16, Dtype::f32, Dtype::f64}) {
@@ -228,11 +232,11 @@ TEST_CASE("token metrics on a device take a dump's numbers as they are stored", 
     write_synthetic_dump(temp / "dump",
                          {.layers = 1, .head_dim = 8, .prompt = 21, .decode = 3, .dtype = dtype});
     const Dump dump = Dump::open(temp / "dump", {});
-    const auto device = std::make_shared<const Device>();
-    TokenStage stage(dump, {}, {.precision = Precision::f32, .backend = device});
-    stage.begin_layer(0, workers);
+    const auto device = std::make_shared<Device>();
+    TokenStage stage(dump, {}, {workers, *device});
+    stage.begin_layer(0);
     std::vector<double> figures(stage.figures_per_head());
-    stage.head(load_head_group<float>(dump, 0, 1), workers, figures);
+    stage.head(load_head_group<float>(dump, 0, 1), figures);
     CHECK(device->found == (size_of(dtype) == 2 ? std::optional(dtype) : std::nullopt));
   }
 }
@@ -253,9 +257,9 @@ TEST_CASE("verify judges the device and says so", "[cuda][backend][verify]") {
   options.tokens = 4;
   options.window = 8;
   options.layers = {0};
-  options.backend = cuda_backend(false);
   Workers workers(1);
-  const VerifyResult result = verify(small_dump(), options, workers);
+  const auto device = cuda_backend(false);
+  const VerifyResult result = verify(small_dump(), options, {workers, *device});
   CHECK(result.ok());
   const auto check_named = [&](const std::string& name) {
     for (const Check& check : result.checks)
@@ -274,5 +278,5 @@ TEST_CASE("verify judges the device and says so", "[cuda][backend][verify]") {
   CHECK(channel_check.figures["worst_f32_on_device"] < 1e-4);
 
   const cuda::EmulatedMemory memory(16);
-  CHECK_THROWS_AS(verify(small_dump(), options, workers), cuda::OutOfDeviceMemory);
+  CHECK_THROWS_AS(verify(small_dump(), options, {workers, *device}), cuda::OutOfDeviceMemory);
 }

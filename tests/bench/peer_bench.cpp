@@ -88,7 +88,7 @@ Question evict(Bench& bench, const Json& request) {
   return [&bench, rule, keep] {
     const std::vector<EvictionRule> rules{rule};
     auto scores = bench.each<Vector<double>>([&](const HeadGroup<float>& group) {
-      return rule_scores(group, rules, {}, bench.workers, bench.backend()).front();
+      return rule_scores(group, rules, {}, {bench.workers, bench.backend()}).front();
     });
     if (rule.shared_by_layer) {
       Vector<double> sum = Vector<double>::Zero(bench.l());
@@ -121,7 +121,8 @@ Question channels(Bench& bench, const Json& request) {
   const KeptSet cache(static_cast<std::size_t>(bench.l()), 1);
   return [&bench, think, n, setting, cache] {
     return bench.each<ChannelSet>([&](const HeadGroup<float>& group) {
-      const ChannelBasis basis = channel_basis(group, cache, setting, false, bench.workers, bench.backend());
+      const ChannelBasis basis =
+          channel_basis(group, cache, setting, false, {bench.workers, bench.backend()});
       return select_channels(think, basis.scores, channel_order(think, basis.scores), n).pruned;
     });
   };

@@ -155,20 +155,20 @@ std::vector<std::pair<std::string, Numbers>> callers() {
       {"rule_scores",
        [](const Backend& backend) -> Matrix<double> {
          const EvictionRule rule = rule_named(Base::snapkv, 10);
-         return rule_scores(group(), std::span(&rule, 1), {}, workers(), backend)[0].transpose();
+         return rule_scores(group(), std::span(&rule, 1), {}, {workers(), backend})[0].transpose();
        }},
       {"evict_in_blocks",
        [](const Backend& backend) {
-         return numbers(evict_in_blocks(group(), rule_named(Base::h2o, 12), 12, 16, workers(), backend));
+         return numbers(evict_in_blocks(group(), rule_named(Base::h2o, 12), 12, 16, {workers(), backend}));
        }},
       {"decode_start_scores",
        [](const Backend& backend) {
-         return decode_start_scores(group(), rule_named(Base::h2o, 12), {}, workers(), backend);
+         return decode_start_scores(group(), rule_named(Base::h2o, 12), {}, {workers(), backend});
        }},
       {"channel_basis",
        [](const Backend& backend) {
          return numbers(channel_basis(group(), sets()[1], {Semantics::official, 5, 16, std::nullopt}, true,
-                                      workers(), backend));
+                                      {workers(), backend}));
        }},
   };
 }

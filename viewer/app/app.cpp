@@ -24,7 +24,7 @@ std::array<std::unique_ptr<Panel>, kPanels.size()> make_panels(std::index_sequen
 
 App::App(AppOptions options)
     : options_(std::move(options)),
-      desk_({options_.threads, options_.cache_bytes, options_.wake}),
+      desk_({options_.threads, options_.cache_bytes, options_.wake, options_.backend}),
       panels_(make_panels(std::make_index_sequence<kPanels.size()>())),
       dark_(options_.dark),
       text_points_(options_.text_points) {

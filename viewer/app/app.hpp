@@ -27,6 +27,7 @@ struct AppOptions {
   int threads = 0;                                 ///< 0: one a core
   std::size_t cache_bytes = std::size_t{1} << 30;  ///< of answers; heads of dumps get half as much again
   std::function<void()> wake;                      ///< called from any thread when there is something new
+  std::shared_ptr<const Backend> backend = std::make_shared<const Backend>();
 };
 
 /// The dashboard: panels, what they share, and everything around them. Shown by a host (viewer/gl/host.hpp).

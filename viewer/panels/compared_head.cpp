@@ -33,7 +33,7 @@ Answer<QueryHeadSummary> ask_query_head(PanelContext& context, const ComparedHea
         QueryHeadSummary found;
         if (run->dump() != nullptr) {
           found.summary = std::make_shared<const HeadSummary>(
-              summarise_query_head(*run->head(layer, kv_head), query_head, options, job.workers()));
+              summarise_query_head(*run->head(layer, kv_head), query_head, options, job.compute()));
         } else if (auto metrics = read_query_head_metrics(*run->results(), layer, kv_head, query_head)) {
           found.summary = std::make_shared<const HeadSummary>(
               summary_of(std::move(*metrics), layer, kv_head, options, job.workers()));

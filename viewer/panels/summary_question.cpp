@@ -31,7 +31,7 @@ Answer<HeadSummary> ask_summary(PanelContext& context, Index layer, Index kv_hea
     options.window = window;
     options.keep_tokens = with_tokens;
     options.metrics = available_metrics(*run);
-    if (run->dump() != nullptr) return summarise_head(*run->head(layer, kv_head), options, job.workers());
+    if (run->dump() != nullptr) return summarise_head(*run->head(layer, kv_head), options, job.compute());
     return summary_of(read_token_metrics(*run->results(), layer, kv_head), layer, kv_head, options,
                       job.workers());
   });

@@ -70,8 +70,8 @@ Key order_key(const BudgetPlan& plan) {
 Key curves_key(const BudgetPlan& plan) { return {order_key(plan), plan.lower, plan.normalise_by_layer}; }
 
 HeadWorth head_worth(const HeadGroup<float>& group, const BudgetPlan& plan, JobControl& job) {
-  const Vector<double> importance = future_importance(group, job.workers());
-  RankedTokens ranked = std::move(head_orders(group, plan, 1, job.workers()).front());
+  const Vector<double> importance = future_importance(group, job.compute());
+  RankedTokens ranked = std::move(head_orders(group, plan, 1, job.compute()).front());
   HeadWorth worth{std::move(ranked.order), {}, std::move(ranked.scores)};
   worth.worth.reserve(worth.order.size());
   for (const std::int32_t p : worth.order) worth.worth.push_back(importance[p]);
@@ -134,7 +134,8 @@ BudgetErrors budget_errors(const HeadGroup<float>& group, const BudgetPlan& plan
                            std::span<const Index> budgets, JobControl& job) {
   std::vector<KeptSet> sets;
   for (const Index budget : budgets) sets.push_back(kept_at(worth, budget));
-  OutputChanges<float> changes = output_changes(group, plan.future, sets, false, job.workers());
+  OutputChanges<float> changes =
+      job.compute().backend.output_changes(group, plan.future, sets, false, job.workers());
   BudgetErrors errors{changes.full_sq, std::move(changes.change_sq), {}};
   for (const double change : errors.change_sq) errors.error.push_back(relative_error(change, errors.full_sq));
   return errors;

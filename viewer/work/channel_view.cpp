@@ -2,10 +2,10 @@
 
 #include "analysis/channels/channel_options.hpp"
 #include "analysis/channels/rope_pair_share.hpp"
+#include "analysis/measure/case_outputs.hpp"
 #include "analysis/results/scoped_figures.hpp"
 #include "data/error.hpp"
 #include "sim/channels/channel_interaction.hpp"
-#include "sim/compression/compressed_outputs.hpp"
 #include "sim/eviction/cache_group.hpp"
 #include "viewer/model/numbers.hpp"
 
@@ -54,16 +54,6 @@ struct PartFigures {
   double window_reconstruction = 0, future_reconstruction = 0;
   double window_change_sq = 0, future_change_sq = 0;
   double bytes = 0;
-};
-
-/// The exact outputs of one part on both sets of rows.
-struct PartOutputs {
-  PartOutputs(const HeadGroup<float>& group, const ChannelPlan& plan, Workers& workers)
-      : window(group, plan.window, workers) {
-    if (plan.future.count() > 0) future.emplace(group, plan.future, workers);
-  }
-  CompressedOutputs<float> window;
-  std::optional<CompressedOutputs<float>> future;
 };
 
 ChannelPruning joined(const ChannelRule& rule, std::vector<PartFigures> parts) {
@@ -129,7 +119,7 @@ ChannelHead channel_head(const HeadGroup<float>& group, const ChannelPlan& plan,
   for (std::size_t p = 0; p < groups.size(); ++p) {
     job.check();
     ChannelHead::Part part;
-    part.basis = channel_basis(groups[p], all, plan.setting, false, job.workers());
+    part.basis = channel_basis(groups[p], all, plan.setting, false, job.compute());
     const ChannelScores& scores = part.basis.scores;
     part.spectrum = spectrum(scores.logits);
     part.off_diagonal_share = off_diagonal_share(scores.logits);
@@ -152,8 +142,8 @@ ChannelOutputs channel_outputs(const HeadGroup<float>& group, const ChannelPlan&
   const Parts groups(group, plan);
   ChannelOutputs outputs;
   for (std::size_t p = 0; p < groups.size(); ++p) {
-    outputs.outputs.push_back(
-        output_interaction(groups[p], plan.window, head.parts[p].basis.keys, job.workers()));
+    outputs.outputs.push_back(job.compute().backend.output_interaction(
+        groups[p], plan.window, head.parts[p].basis.keys, job.workers()));
     job.progress(static_cast<double>(p + 1) / static_cast<double>(groups.size()));
   }
   return outputs;
@@ -179,13 +169,6 @@ ChannelPrunings channel_prunings(const HeadGroup<float>& group, const ChannelPla
   result.ratio = ratio;
   result.asked = pruned_channels(ratio, group.d(), plan.setting.semantics);
   const Parts groups(group, plan);
-  std::vector<std::unique_ptr<PartOutputs>> exact;
-  for (std::size_t p = 0; p < groups.size(); ++p) {
-    exact.push_back(std::make_unique<PartOutputs>(groups[p], plan, job.workers()));
-    result.window_full_sq += exact[p]->window.full_sq();
-    result.future_full_sq += exact[p]->future ? exact[p]->future->full_sq() : kNone;
-  }
-
   std::vector<const ChannelRule*> rules;
   for (const ChannelRule& rule : plan.rules)
     if (rule.needs_outputs() && outputs == nullptr)
@@ -195,6 +178,7 @@ ChannelPrunings channel_prunings(const HeadGroup<float>& group, const ChannelPla
   const std::vector<ChannelScores> scores = scores_of(head, outputs);
   const KeptSet all(static_cast<std::size_t>(group.l), 1);
   std::vector<std::vector<PartFigures>> figures(rules.size(), std::vector<PartFigures>(groups.size()));
+  std::vector<std::vector<CacheCase>> caches(groups.size(), std::vector<CacheCase>(rules.size()));
   const auto parts = static_cast<std::ptrdiff_t>(groups.size());
   job.workers().parallel_for(static_cast<std::ptrdiff_t>(rules.size()) * parts, [&](std::ptrdiff_t n) {
     const auto r = static_cast<std::size_t>(n / parts), p = static_cast<std::size_t>(n % parts);
@@ -207,12 +191,19 @@ ChannelPrunings channel_prunings(const HeadGroup<float>& group, const ChannelPla
     found.window_reconstruction = subset_error(basis.window, pruned);
     found.bytes =
         cache_bytes(all, pruned, basis.keys.prunable, group.d(), group.d_v(), std::nullopt, elements);
-    found.window_change_sq = exact[p]->window.change(all, pruned, basis.keys.prunable, false).change_sq;
-    found.future_reconstruction = found.future_change_sq = kNone;
-    if (!exact[p]->future) return;
-    found.future_reconstruction = subset_error(basis.future, pruned);
-    found.future_change_sq = exact[p]->future->change(all, pruned, basis.keys.prunable, false).change_sq;
+    found.future_reconstruction = plan.future.count() > 0 ? subset_error(basis.future, pruned) : kNone;
+    caches[p][r] = {all, pruned, basis.keys.prunable};
   });
+  for (std::size_t p = 0; p < groups.size(); ++p) {
+    const CaseOutputs<float> exact =
+        case_outputs(groups[p], plan.window, plan.future, caches[p], false, job.compute());
+    result.window_full_sq += exact.window.full_sq;
+    result.future_full_sq += exact.future.full_sq;
+    for (std::size_t r = 0; r < rules.size(); ++r) {
+      figures[r][p].window_change_sq = exact.window.change_sq[r];
+      figures[r][p].future_change_sq = exact.future.change_sq[r];
+    }
+  }
   for (std::size_t r = 0; r < rules.size(); ++r) {
     ChannelPruning method = joined(*rules[r], std::move(figures[r]));
     const auto relate = [](ChannelPruning::RowFigures& rows, double logits_sq, double full_sq) {

@@ -82,11 +82,11 @@ Key starts_key(const DecodePlan& decode) {
 DecodeStarts decode_starts(const HeadGroup<float>& group, const DecodePlan& decode, JobControl& job) {
   const EvictionPlan& plan = decode.plan;
   const LayerScores none(plan.runs.size());  // a shared ranking is made after the prompt only
-  DecodeStarts starts{head_ranking(group, plan, none, {}, std::nullopt, job.workers()), {}};
+  DecodeStarts starts{head_ranking(group, plan, none, {}, std::nullopt, job.compute()), {}};
   for (const EvictionCase& which : plan.cases) {
     job.check();
     starts.scores.push_back(decode_start_scores(group, plan.runs[*which.run].rules.front(),
-                                                decode_options(plan, which), job.workers()));
+                                                decode_options(plan, which), job.compute()));
   }
   return starts;
 }
@@ -106,7 +106,7 @@ DecodeView decode_view(const HeadGroup<float>& group, const DecodePlan& decode, 
     run.budget = *which.kept;
     run.l = group.l;
     run.T = group.T_all();
-    run.start = prompt_kept(group, plan, which, starts.ranking, job.workers());
+    run.start = prompt_kept(group, plan, which, starts.ranking, job.compute());
     DecodeReplay<float> replay = decode_replay(
         group, plan.runs[*which.run].rules[which.budget], run.start, *which.kept, decode_options(plan, which),
         starts.scores[static_cast<std::size_t>(c)], outputs.full, job.workers());

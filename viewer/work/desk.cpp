@@ -125,7 +125,8 @@ void Desk::State::run(std::unique_lock<std::mutex>& lock,
                       Key key) {  // NOLINT(performance-unnecessary-value-param)
   Entry& waiting_entry = entries.at(key);
   // Shared with the entry: an entry that is abandoned meanwhile leaves the job its own end.
-  const std::shared_ptr<JobControl> job(new JobControl(waiting_entry.question.all_cores ? cores : 1));
+  const std::shared_ptr<JobControl> job(
+      new JobControl(waiting_entry.question.all_cores ? cores : 1, *options.backend));
   waiting_entry.job = job;
   waiting_entry.stage = Stage::running;
   waiting_entry.started = Clock::now();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "sim/backend.hpp"
 #include "sim/schedule.hpp"
 #include "viewer/model/key.hpp"
 
@@ -32,6 +33,8 @@ class JobControl {
  public:
   /// Threads for this job alone; they throw Interrupted once it is cancelled.
   Workers& workers() { return workers_; }
+  /// The same with the desk's backend, in float32.
+  Compute compute() { return {workers_, backend_}; }
   bool cancelled() const { return workers_.stopping(); }
   /// Throws Interrupted where cancelled: for loops of the job's own.
   void check() const {
@@ -42,8 +45,9 @@ class JobControl {
 
  private:
   friend class Desk;
-  explicit JobControl(int threads) : workers_(threads) {}
+  JobControl(int threads, const Backend& backend) : workers_(threads), backend_(backend) {}
   Workers workers_;
+  const Backend& backend_;
   std::atomic<double> progress_{0};
 };
 
@@ -84,6 +88,7 @@ class Desk {
     int threads = 0;                                 ///< 0: one a core
     std::size_t cache_bytes = std::size_t{1} << 30;  ///< of answers kept
     std::function<void()> on_answer;                 ///< called from a job's thread: wakes the window
+    std::shared_ptr<const Backend> backend = std::make_shared<const Backend>();
   };
   explicit Desk(Options options);
   ~Desk();

@@ -87,12 +87,12 @@ std::size_t bytes_of(const HeadSummary& summary) {
 }
 
 HeadSummary summarise_head(const HeadGroup<float>& group, const HeadSummaryOptions& options,
-                           Workers& workers) {
+                           const Compute& compute) {
   TokenOptions token_options;
   token_options.window = options.window;
   token_options.metrics = options.metrics;
-  return summary_of(token_metrics_cpu<float>(group, token_options, workers), group.layer, group.kv_head,
-                    options, workers);
+  return summary_of(compute.backend.token_metrics(group, token_options, compute.workers), group.layer,
+                    group.kv_head, options, compute.workers);
 }
 
 HeadSummary summary_of(TokenMetrics metrics, Index layer, Index kv_head, const HeadSummaryOptions& options,

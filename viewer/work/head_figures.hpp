@@ -2,6 +2,7 @@
 
 #include "analysis/results/map_name.hpp"
 #include "analysis/tokens/token_agreement.hpp"
+#include "sim/backend.hpp"
 #include "sim/head_group.hpp"
 #include "sim/schedule.hpp"
 #include "sim/tokens/token_metrics.hpp"
@@ -66,7 +67,7 @@ std::size_t bytes_of(const TokenMetrics& metrics);
 
 /// The numbers of `kvreplay tokens` with the same window and float32 arithmetic, to the bit.
 HeadSummary summarise_head(const HeadGroup<float>& group, const HeadSummaryOptions& options,
-                           Workers& workers);
+                           const Compute& compute);
 
 /// The same from metrics that are there already: [1, l] each, or empty.
 HeadSummary summary_of(TokenMetrics metrics, Index layer, Index kv_head, const HeadSummaryOptions& options,

@@ -13,15 +13,15 @@
 namespace kvreplay::viewer {
 
 HeadSummary summarise_query_head(const HeadGroup<float>& group, Index query_head,
-                                 const HeadSummaryOptions& options, Workers& workers) {
+                                 const HeadSummaryOptions& options, const Compute& compute) {
   TokenOptions token_options;
   token_options.window = options.window;
   token_options.metrics = options.metrics;
   token_options.per_query_head = true;
-  TokenMetrics metrics = token_metrics_cpu<float>(group, token_options, workers);
+  TokenMetrics metrics = compute.backend.token_metrics(group, token_options, compute.workers);
   for (Matrix<double>& values : metrics.values)
     if (values.size() > 0) values = values.row(query_head).eval();
-  return summary_of(std::move(metrics), group.layer, group.kv_head, options, workers);
+  return summary_of(std::move(metrics), group.layer, group.kv_head, options, compute.workers);
 }
 
 std::optional<TokenMetrics> read_query_head_metrics(const ResultReader& results, Index layer, Index kv_head,

@@ -11,7 +11,7 @@ namespace kvreplay::viewer {
 /// Of query head `query_head`, 0..G-1 of the group: the numbers of `kvreplay tokens --per-query-head` with
 /// the same window and float32 arithmetic, to the bit.
 HeadSummary summarise_query_head(const HeadGroup<float>& group, Index query_head,
-                                 const HeadSummaryOptions& options, Workers& workers);
+                                 const HeadSummaryOptions& options, const Compute& compute);
 
 /// The same of a result folder that was written so; nothing where it holds only sums over groups. Throws
 /// InputError where a file is not what it should be.

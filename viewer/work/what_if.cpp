@@ -85,30 +85,30 @@ WhatIfLayer what_if_layer(const EvictionPlan& plan, const DumpShape& shape,
     job.progress(static_cast<double>(g) / static_cast<double>(shape.n_kv));
     return head(g);
   };
-  return {layer_scores<float>(plan, shape, next, given, job.workers())};
+  return {layer_scores<float>(plan, shape, next, given, job.compute())};
 }
 
 WhatIfRanking what_if_ranking(const HeadGroup<float>& group, const EvictionPlan& plan,
                               const WhatIfLayer* layer, const GivenScores& given, JobControl& job) {
   const LayerScores none(plan.runs.size());
   // Down to nothing: the path then serves every budget.
-  return {head_ranking(group, plan, layer != nullptr ? layer->scores : none, given, 0, job.workers())};
+  return {head_ranking(group, plan, layer != nullptr ? layer->scores : none, given, 0, job.compute())};
 }
 
 WhatIfImportance what_if_importance(const HeadGroup<float>& group, JobControl& job) {
-  return {future_importance(group, job.workers())};
+  return {future_importance(group, job.compute())};
 }
 
 WhatIf what_if(const HeadGroup<float>& group, const EvictionPlan& plan, const WhatIfRanking& ranking,
                const WhatIfImportance& importance, JobControl& job) {
   HeadEvictions<float> head =
-      head_evictions(group, plan, ranking.ranking, importance.importance, {}, false, job.workers());
+      head_evictions(group, plan, ranking.ranking, importance.importance, {}, false, job.compute());
   CaseFigures& found = head.cases.front();
   WhatIf result;
   result.kept = std::move(found.kept);
   result.tokens = found.tokens;
-  result.window = figures_on(plan.window, head.window_full_sq, found.window_change_sq);
-  result.future = figures_on(plan.future, head.future_full_sq, found.future_change_sq);
+  result.window = figures_on(plan.window, head.outputs.window.full_sq, head.outputs.window.change_sq.front());
+  result.future = figures_on(plan.future, head.outputs.future.full_sq, head.outputs.future.change_sq.front());
   result.eviction_loss = found.eviction_loss;
   result.optimality_gap = found.optimality_gap;
   result.oracle_recall = found.oracle_recall;

@@ -59,11 +59,10 @@ std::optional<std::string> why_not_in_decoding(const EvictionRule& rule);
 
 /// The sums that the prompt leaves to its tokens: the rule's scores over its window, not pooled, [1, l]; the
 /// attention of each query head, [G, l], for caote and fastcaote; 0 where the dump has no prompt queries.
-/// Empty where nothing is carried over. Serves every budget. The scores are what `backend` computes.
+/// Empty where nothing is carried over. Serves every budget. The scores are what the backend computes.
 template <class T>
 Matrix<double> decode_start_scores(const HeadGroup<T>& group, const EvictionRule& rule,
-                                   const DecodeOptions& options, Workers& workers,
-                                   const Backend& backend = cpu_backend());
+                                   const DecodeOptions& options, const Compute& compute);
 
 /// o_i over all positions up to i, G of [steps, d_v]. Serves every run over the group.
 template <class T>

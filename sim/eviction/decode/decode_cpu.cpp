@@ -223,7 +223,7 @@ std::optional<std::string> why_not_in_decoding(const EvictionRule& rule) {
 
 template <class T>
 Matrix<double> decode_start_scores(const HeadGroup<T>& group, const EvictionRule& rule,
-                                   const DecodeOptions& options, Workers& workers, const Backend& backend) {
+                                   const DecodeOptions& options, const Compute& compute) {
   const Decoding decoding = decoding_of(rule);
   if (!sums_rows(decoding) || steps_counted(rule, options)) return {};
   const bool heads = by_query_head(decoding.rank);
@@ -233,7 +233,8 @@ Matrix<double> decode_start_scores(const HeadGroup<T>& group, const EvictionRule
   asked.window = rule.window;
   asked.per_query_head = heads;
   asked.metrics = {heads ? TokenMetric::attn : *rule.metric};
-  return backend.token_metrics(group, asked, workers)[heads ? TokenMetric::attn : *rule.metric];
+  return compute.backend.token_metrics(group, asked,
+                                       compute.workers)[heads ? TokenMetric::attn : *rule.metric];
 }
 
 template <class T>
@@ -314,7 +315,7 @@ std::vector<DecodeReplay<T>> decode_replays(const HeadGroup<T>& group, std::span
 // NOLINTBEGIN(bugprone-macro-parentheses): T is a type
 #define KVREPLAY_DECODE(T)                                                                                  \
   template Matrix<double> decode_start_scores(const HeadGroup<T>&, const EvictionRule&,                     \
-                                              const DecodeOptions&, Workers&, const Backend&);              \
+                                              const DecodeOptions&, const Compute&);                        \
   template std::vector<Matrix<T>> decode_full_outputs(const HeadGroup<T>&, Workers&);                       \
   template DecodeReplay<T> decode_replay(const HeadGroup<T>&, const EvictionRule&, const KeptSet&, Index,   \
                                          const DecodeOptions&, const Matrix<double>&,                       \

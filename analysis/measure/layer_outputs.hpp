@@ -6,7 +6,6 @@
 #include "sim/schedule.hpp"
 
 #include <limits>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -80,73 +79,5 @@ std::vector<Matrix<T>> read_layer_wo(const Dump& dump, Index layer) {
   }
   return wo;
 }
-
-/// Both sets of rows on which a layer's cases are measured, in the precision of the run.
-class LayerStore {
- public:
-  template <class T>
-  struct Outputs {
-    LayerOutputs<T> window, future;
-  };
-
-  void begin(Index n_q, std::size_t cases) {
-    cases_ = cases;
-    const auto reset = [&](auto& outputs) {
-      outputs.window.begin(n_q, cases);
-      outputs.future.begin(n_q, cases);
-    };
-    reset(single_);
-    reset(wide_);
-  }
-
-  template <class T>
-  Outputs<T>& in() {
-    if constexpr (std::is_same_v<T, float>)
-      return single_;
-    else
-      return wide_;
-  }
-
-  void save(Index first, Index count, ByteWriter& out) const {
-    const auto save_all = [&](const auto& outputs) {
-      outputs.window.save(first, count, out);
-      outputs.future.save(first, count, out);
-    };
-    save_all(single_);
-    save_all(wide_);
-  }
-  void load(Index first, Index count, ByteReader& in) {
-    const auto load_all = [&](auto& outputs) {
-      outputs.window.load(first, count, in);
-      outputs.future.load(first, count, in);
-    };
-    load_all(single_);
-    load_all(wide_);
-  }
-
-  /// Where the sums of a layer behind W_O go.
-  struct Columns {
-    Index window_full, future_full;
-    std::vector<Index> window_change, future_change;  ///< [cases]
-  };
-  /// Fills these columns of `figures` [n_kv, ..].
-  template <class T>
-  void project(const Dump& dump, Index layer, const Columns& columns, Workers& workers,
-               Eigen::Ref<Matrix<double>> figures) {
-    const std::vector<Matrix<T>> wo = read_layer_wo<T>(dump, layer);
-    const auto rows = [&](const LayerOutputs<T>& outputs, Index full, const std::vector<Index>& change) {
-      figures.col(full).setConstant(outputs.full_sq(wo, workers));
-      for (std::size_t c = 0; c < cases_; ++c)
-        figures.col(change[c]).setConstant(outputs.change_sq(c, wo, workers));
-    };
-    rows(in<T>().window, columns.window_full, columns.window_change);
-    rows(in<T>().future, columns.future_full, columns.future_change);
-  }
-
- private:
-  std::size_t cases_ = 0;
-  Outputs<float> single_;
-  Outputs<double> wide_;
-};
 
 }  // namespace kvreplay

@@ -1,0 +1,85 @@
+#include "analysis/measure/case_outputs.hpp"
+
+#include "sim/compression/compressed_outputs.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+#include <vector>
+
+namespace kvreplay {
+namespace {
+
+template <class T>
+OutputChanges<T> no_rows(std::size_t cases) {
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  OutputChanges<T> none;
+  none.full_sq = kNone;
+  none.change_sq.assign(cases, kNone);
+  return none;
+}
+
+/// Kept sets alone share the work.
+template <class T>
+CaseOutputs<T> evicted(const HeadGroup<T>& group, Rows window, Rows future, std::span<const CacheCase> cases,
+                       bool with_vectors, const Compute& compute) {
+  std::vector<KeptSet> sets;
+  for (const CacheCase& one : cases) sets.push_back(one.kept);
+  const auto on = [&](Rows rows) {
+    return rows.count() == 0
+               ? no_rows<T>(cases.size())
+               : compute.backend.output_changes(group, rows, sets, with_vectors, compute.workers);
+  };
+  return {on(window), on(future)};
+}
+
+template <class T>
+CaseOutputs<T> compressed(const HeadGroup<T>& group, Rows window, Rows future,
+                          std::span<const CacheCase> cases, bool with_vectors, const Compute& compute) {
+  struct Measured {
+    CompressedOutputs<T> outputs;
+    OutputChanges<T>& into;
+  };
+  CaseOutputs<T> found{no_rows<T>(cases.size()), no_rows<T>(cases.size())};
+  std::vector<Measured> measured;
+  const auto take = [&](Rows rows, OutputChanges<T>& into) {
+    if (rows.count() == 0) return;
+    measured.push_back({CompressedOutputs<T>(group, rows, compute.workers), into});
+    into.full_sq = measured.back().outputs.full_sq();
+    if (!with_vectors) return;
+    into.full = measured.back().outputs.full();
+    into.change.resize(cases.size());
+  };
+  take(window, found.window);
+  take(future, found.future);
+  compute.workers.parallel_for(static_cast<std::ptrdiff_t>(cases.size()), [&](std::ptrdiff_t n) {
+    const auto c = static_cast<std::size_t>(n);
+    const auto& [kept, pruned, prunable, quantization] = cases[c];
+    std::optional<CompressedCache<T>> cache;
+    if (quantization) cache = compressed_cache(group, kept, pruned, prunable, quantization);
+    for (const Measured& rows : measured) {
+      auto change = cache ? rows.outputs.change(*cache, with_vectors)
+                          : rows.outputs.change(kept, pruned, prunable, with_vectors);
+      rows.into.change_sq[c] = change.change_sq;
+      if (with_vectors) rows.into.change[c] = std::move(change.vectors);
+    }
+  });
+  return found;
+}
+
+}  // namespace
+
+template <class T>
+CaseOutputs<T> case_outputs(const HeadGroup<T>& group, Rows window, Rows future,
+                            std::span<const CacheCase> cases, bool with_vectors, const Compute& compute) {
+  const bool only_evict =
+      std::all_of(cases.begin(), cases.end(), [](const CacheCase& one) { return one.only_evicts(); });
+  return (only_evict ? evicted<T> : compressed<T>)(group, window, future, cases, with_vectors, compute);
+}
+
+template CaseOutputs<float> case_outputs(const HeadGroup<float>&, Rows, Rows, std::span<const CacheCase>,
+                                         bool, const Compute&);
+template CaseOutputs<double> case_outputs(const HeadGroup<double>&, Rows, Rows, std::span<const CacheCase>,
+                                          bool, const Compute&);
+
+}  // namespace kvreplay

@@ -1,0 +1,35 @@
+#pragma once
+
+#include "sim/backend.hpp"
+#include "sim/compression/compressed_cache.hpp"
+#include "sim/eviction/kept_outputs.hpp"
+#include "sim/head_group.hpp"
+
+#include <optional>
+#include <span>
+
+namespace kvreplay {
+
+/// What the cache of a head group holds in one case.
+struct CacheCase {
+  KeptSet kept;         ///< [l]
+  ChannelSet pruned{};  ///< [d], or empty: every key keeps all channels
+  KeptSet prunable{};   ///< [l], the keys that lose them
+  std::optional<Quantization> quantization{};
+
+  bool only_evicts() const { return pruned.empty() && !quantization; }
+};
+
+/// Outputs and how every case changes them, on the rows that cases are measured on. Where there are none, the
+/// sums are nan and there are no vectors.
+template <class T>
+struct CaseOutputs {
+  OutputChanges<T> window, future;
+};
+
+/// `with_vectors` the outputs too, not just their squares. Either set of rows may be empty.
+template <class T>
+CaseOutputs<T> case_outputs(const HeadGroup<T>& group, Rows window, Rows future,
+                            std::span<const CacheCase> cases, bool with_vectors, const Compute& compute);
+
+}  // namespace kvreplay

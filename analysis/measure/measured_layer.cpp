@@ -1,0 +1,112 @@
+#include "analysis/measure/measured_layer.hpp"
+
+#include "data/npy_write.hpp"
+
+#include <type_traits>
+#include <utility>
+
+namespace kvreplay {
+
+MeasuredLayer::MeasuredLayer(const Dump& dump, Precision precision, MeasureColumns columns)
+    : dump_(dump), precision_(precision), columns_(std::move(columns)), with_vectors_(dump.has(Tensor::wo)) {}
+
+template <class T>
+MeasuredLayer::Outputs<T>& MeasuredLayer::in() {
+  if constexpr (std::is_same_v<T, float>)
+    return single_;
+  else
+    return wide_;
+}
+
+void MeasuredLayer::begin() {
+  const auto reset = [&](auto& outputs) {
+    outputs.window.begin(dump_.shape().n_q, columns_.window.change.size());
+    outputs.future.begin(dump_.shape().n_q, columns_.future.change.size());
+  };
+  in_float32(precision_) ? reset(single_) : reset(wide_);
+}
+
+template <class T>
+void MeasuredLayer::add(CaseOutputs<T>&& outputs, Index first_query_head, std::span<double> figures) {
+  const auto put = [&](Index column, double value) {
+    if (column >= 0) figures[static_cast<std::size_t>(column)] += value;
+  };
+  const auto add_rows = [&](OutputChanges<T>& from, const MeasureColumns::OnRows& columns,
+                            LayerOutputs<T>& to) {
+    put(columns.full, from.full_sq);
+    for (std::size_t c = 0; c < columns.change.size(); ++c) put(columns.change[c], from.change_sq[c]);
+    to.set_full(first_query_head, std::move(from.full));
+    for (std::size_t c = 0; c < from.change.size(); ++c)
+      to.set_change(c, first_query_head, std::move(from.change[c]));
+  };
+  add_rows(outputs.window, columns_.window, in<T>().window);
+  add_rows(outputs.future, columns_.future, in<T>().future);
+}
+template void MeasuredLayer::add(CaseOutputs<float>&&, Index, std::span<double>);
+template void MeasuredLayer::add(CaseOutputs<double>&&, Index, std::span<double>);
+
+template <class T>
+void MeasuredLayer::project(Index layer, Workers& workers, Eigen::Ref<Matrix<double>> figures) {
+  const std::vector<Matrix<T>> wo = read_layer_wo<T>(dump_, layer);
+  const auto project_rows = [&](const LayerOutputs<T>& outputs, const MeasureColumns::OnRows& columns) {
+    if (columns.layer_full < 0) return;
+    figures.col(columns.layer_full).setConstant(outputs.full_sq(wo, workers));
+    for (std::size_t c = 0; c < columns.layer_change.size(); ++c)
+      figures.col(columns.layer_change[c]).setConstant(outputs.change_sq(c, wo, workers));
+  };
+  project_rows(in<T>().window, columns_.window);
+  project_rows(in<T>().future, columns_.future);
+}
+
+void MeasuredLayer::end(Index layer, Workers& workers, Eigen::Ref<Matrix<double>> figures) {
+  if (!with_vectors_) return;
+  if (in_float32(precision_))
+    project<float>(layer, workers, figures);
+  else
+    project<double>(layer, workers, figures);
+}
+
+void MeasuredLayer::save_head(Index kv_head, ByteWriter& out) const {
+  const Index G = dump_.shape().group();
+  const auto save = [&](const auto& outputs) {
+    outputs.window.save(kv_head * G, G, out);
+    outputs.future.save(kv_head * G, G, out);
+  };
+  in_float32(precision_) ? save(single_) : save(wide_);
+}
+
+void MeasuredLayer::load_head(Index kv_head, ByteReader& in) {
+  const Index G = dump_.shape().group();
+  const auto load = [&](auto& outputs) {
+    outputs.window.load(kv_head * G, G, in);
+    outputs.future.load(kv_head * G, G, in);
+  };
+  in_float32(precision_) ? load(single_) : load(wide_);
+}
+
+KeptLayer::KeptLayer(Index rows, Index l, std::vector<std::string> names)
+    : rows_(static_cast<std::size_t>(rows)), l_(l), names_(std::move(names)) {}
+
+void KeptLayer::begin() { kept_.assign(names_.size(), std::vector<KeptSet>(rows_)); }
+
+void KeptLayer::write(const ResultFolder& folder, Index layer) const {
+  const std::size_t shape[] = {rows_, static_cast<std::size_t>(l_)};
+  for (std::size_t c = 0; c < names_.size(); ++c) {
+    std::vector<std::uint8_t> all;
+    for (const KeptSet& kept : kept_[c]) all.insert(all.end(), kept.begin(), kept.end());
+    write_npy_bool(folder.layer_path(layer) / "kept" / (names_[c] + ".npy"), shape, all);
+  }
+}
+
+void KeptLayer::save(Index first_row, Index rows, ByteWriter& out) const {
+  for (const std::vector<KeptSet>& kept : kept_)
+    for (Index row = first_row; row < first_row + rows; ++row) out.put(kept[static_cast<std::size_t>(row)]);
+}
+
+void KeptLayer::load(Index first_row, Index rows, ByteReader& in) {
+  for (std::vector<KeptSet>& kept : kept_)
+    for (Index row = first_row; row < first_row + rows; ++row)
+      kept[static_cast<std::size_t>(row)] = in.get<std::uint8_t>();
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,97 @@
+#pragma once
+
+#include "analysis/measure/case_outputs.hpp"
+#include "analysis/measure/layer_outputs.hpp"
+#include "analysis/results/result_folder.hpp"
+#include "analysis/run/bytes.hpp"
+#include "data/dump.hpp"
+
+#include <span>
+#include <string>
+#include <vector>
+
+// What a stage keeps of the cases of one layer, from its heads to its end.
+
+namespace kvreplay {
+
+/// Where the sums of squares of outputs and of their changes in every case stand in a head's row of figures:
+/// those of the head, and those of the layer behind W_O. -1: nowhere.
+struct MeasureColumns {
+  struct OnRows {
+    Index full = -1, layer_full = -1;
+    std::vector<Index> change, layer_change;  ///< [cases]
+  };
+  OnRows window, future;
+};
+/// Of the columns of a stage that measures on both sets of rows.
+template <class Columns>
+MeasureColumns measure_columns(const Columns& columns, std::size_t cases) {
+  using C = Columns;
+  const auto on = [&](auto full, auto layer_full, auto change, auto layer_change) {
+    MeasureColumns::OnRows rows{columns.of(full), columns.of(layer_full), {}, {}};
+    for (std::size_t c = 0; c < cases; ++c) {
+      rows.change.push_back(columns.of(c, change));
+      rows.layer_change.push_back(columns.of(c, layer_change));
+    }
+    return rows;
+  };
+  return {on(C::window_full_sq, C::window_layer_full_sq, C::window_change_sq, C::window_layer_change_sq),
+          on(C::future_full_sq, C::future_layer_full_sq, C::future_change_sq, C::future_layer_change_sq)};
+}
+
+/// The outputs of a layer's heads in all cases. Several threads may add heads at once.
+class MeasuredLayer {
+ public:
+  MeasuredLayer(const Dump& dump, Precision precision, MeasureColumns columns);
+
+  /// Whether the dump has W_O, behind which the vectors of all heads add up.
+  bool with_vectors() const { return with_vectors_; }
+  void begin();
+  /// Adds the sums to a head's figures, and keeps the vectors of its query heads from `first_query_head` on.
+  template <class T>
+  void add(CaseOutputs<T>&& outputs, Index first_query_head, std::span<double> figures);
+  /// Fills in the sums of the layer, of all its heads' `figures` [n_kv, ..].
+  void end(Index layer, Workers& workers, Eigen::Ref<Matrix<double>> figures);
+
+  void save_head(Index kv_head, ByteWriter& out) const;
+  void load_head(Index kv_head, ByteReader& in);
+
+ private:
+  template <class T>
+  struct Outputs {
+    LayerOutputs<T> window, future;
+  };
+  template <class T>
+  Outputs<T>& in();
+  template <class T>
+  void project(Index layer, Workers& workers, Eigen::Ref<Matrix<double>> figures);
+
+  const Dump& dump_;
+  Precision precision_;
+  MeasureColumns columns_;
+  bool with_vectors_;
+  Outputs<float> single_;
+  Outputs<double> wide_;
+};
+
+/// What every row of a layer (its KV heads, or its query heads) keeps in every case.
+class KeptLayer {
+ public:
+  /// `names` are those of the cases' files.
+  KeptLayer(Index rows, Index l, std::vector<std::string> names);
+  void begin();
+  KeptSet& at(std::size_t which, Index row) { return kept_[which][static_cast<std::size_t>(row)]; }
+  const std::vector<std::vector<KeptSet>>& all() const { return kept_; }  ///< [cases][rows]
+  /// layer_XX/kept/NAME.npy, booleans [rows, l].
+  void write(const ResultFolder& folder, Index layer) const;
+  void save(Index first_row, Index rows, ByteWriter& out) const;
+  void load(Index first_row, Index rows, ByteReader& in);
+
+ private:
+  std::size_t rows_;
+  Index l_;
+  std::vector<std::string> names_;
+  std::vector<std::vector<KeptSet>> kept_;
+};
+
+}  // namespace kvreplay

@@ -1,0 +1,49 @@
+#pragma once
+
+#include "analysis/options/option.hpp"
+#include "sim/backend.hpp"
+
+#include <memory>
+#include <optional>
+#include <string>
+
+// Which hardware a program computes on.
+
+namespace kvreplay {
+
+enum class BackendChoice { automatic, cpu, cuda };
+
+namespace compute_option {
+inline constexpr OptionFacts backend{"backend", "NAME",
+                                     "What computes: auto (a GPU where there is one), cpu or cuda"},
+    precision{"precision", "NAME", "Arithmetic: f32, f64 or tensor (a GPU, about 3 digits)"};
+}  // namespace compute_option
+
+struct ChosenCompute {
+  std::shared_ptr<const Backend> backend;
+  Precision precision = Precision::f32;
+  std::string note;  ///< where it was left to the program: why it is not a GPU
+  Compute on(Workers& workers) const { return {workers, *backend, precision}; }
+};
+
+/// Throws OptionError where this build or machine cannot do what is asked for. Where the choice is left to
+/// the program and it `may_fall_back`, the CPU takes over what a GPU has no memory for. `share`: as
+/// cuda_backend() takes it.
+ChosenCompute choose_compute(BackendChoice choice, Precision precision, bool may_fall_back,
+                             std::optional<int> share = std::nullopt);
+
+template <>
+struct OptionValue<BackendChoice> {
+  static std::string complaint(const OptionFacts& option, const std::string& word);
+  static BackendChoice parse(const OptionFacts& option, const std::string& word);
+  static std::string text(BackendChoice choice);
+};
+
+template <>
+struct OptionValue<Precision> {
+  static std::string complaint(const OptionFacts& option, const std::string& word);
+  static Precision parse(const OptionFacts& option, const std::string& word);
+  static std::string text(Precision precision) { return std::string(name_of(precision)); }
+};
+
+}  // namespace kvreplay
