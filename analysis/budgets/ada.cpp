@@ -10,14 +10,14 @@ namespace kvreplay {
 namespace {
 
 /// One layer's scores: [heads, l], every row falling.
-struct LayerScores {
+struct OrderedScores {
   const double* first;
   Index heads, l;
   double at(Index head, Index place) const { return first[head * l + place]; }
 };
 
 /// Adds `tokens` to the budgets of a layer: the best scores at and behind every head's present budget.
-void merge_best(const LayerScores& scores, Index tokens, Index* budgets) {
+void merge_best(const OrderedScores& scores, Index tokens, Index* budgets) {
   using Next = std::pair<double, Index>;  // score, head
   const auto worse = [](const Next& a, const Next& b) {
     return a.first != b.first ? a.first < b.first : a.second > b.second;
@@ -46,7 +46,7 @@ Budgets ada(const BudgetFrame& frame, std::span<const double> scores, const AdaO
   const Budgets even = options.semantics == Semantics::paper ? uniform(frame) : Budgets{};
   const double kept = static_cast<double>(frame.l) * (1 - frame.sigma);
   for (Index layer = 0; layer < frame.layers; ++layer) {
-    const LayerScores of_layer{scores.data() + layer * frame.heads * frame.l, frame.heads, frame.l};
+    const OrderedScores of_layer{scores.data() + layer * frame.heads * frame.l, frame.heads, frame.l};
     Index* budget = budgets.data() + layer * frame.heads;
     switch (options.semantics) {
       case Semantics::paper: {

@@ -160,14 +160,14 @@ TEST_CASE("two semantics of one folder stand side by side", "[compare]") {
                          std::initializer_list<std::string_view> parts) {
     expect_error([&] { comparison_of(a, left, a, right); }, parts);
   };
-  fails({{"semantics", "paper"}}, {}, {"--right: expected a value of semantics too"});
-  fails({}, {{"semantics", "paper"}}, {"--left: expected a value of semantics too"});
+  fails({{"semantics", "paper"}}, {}, {"right: expected a value of semantics too"});
+  fails({}, {{"semantics", "paper"}}, {"left: expected a value of semantics too"});
   fails({{"sematics", "paper"}}, {{"sematics", "x"}},
-        {"--left: expected a key of a table", "did you mean 'semantics'"});
+        {"left: expected a key of a table", "did you mean 'semantics'"});
   fails({{"semantics", "paper"}}, {{"semantics", "oficial"}},
-        {"--right semantics=oficial: expected a value in ", "evictions.csv, found kvpress, paper"});
+        {"right semantics=oficial: expected a value in ", "evictions.csv, found kvpress, paper"});
   fails({{"score", "attn"}}, {{"score", "key"}},
-        {"expected a table in both with the keys of --left and --right"});
+        {"expected a table in both with the keys of left and right"});
 }
 
 TEST_CASE("folders that share no table or are damaged are refused in one line", "[compare]") {

@@ -154,7 +154,7 @@ TEST_CASE("channels: other protected channels make another basis", "[channels]")
   const auto matrices = panel.done("Channel interaction");
   panel.load({{"settings", {{"protect", "20:20"}}}, {"ratio", 0.9}});
   CHECK(panel.done("Channel interaction") == matrices + 1);
-  CHECK(panel.settings()["protect"] == "20:20");
+  CHECK(panel.settings()["protect"] == nlohmann::json::array({20, 20}));
   CHECK(panel.failed_job().empty());
 }
 

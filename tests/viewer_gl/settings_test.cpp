@@ -164,5 +164,5 @@ TEST_CASE("settings of a session that cannot be read leave the others alone", "[
   CHECK(settings.show_kept);
   CHECK_FALSE(settings.budget_line.has_value());
   CHECK(settings.comparison.score == TokenMetric::attn);
-  CHECK(settings.comparison.window == 1);
+  CHECK(settings.comparison.window == SharedSettings().comparison.window);
 }

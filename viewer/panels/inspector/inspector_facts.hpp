@@ -63,7 +63,7 @@ class InspectorFacts {
   void ask_kept(PanelContext& context);
 
   std::map<Key, std::shared_ptr<const CellEntries>> cells_;  // answers, by their questions' keys
-  Key counted_;  // what token, tokens and largest were made of
+  Key counted_;                                              // what token, tokens and largest were made of
   std::shared_ptr<const HeadSummary> counted_of_;
   std::vector<Index> counted_tokens_;
 };

@@ -26,7 +26,7 @@ function(kvreplay_export)
   get_property(headers GLOBAL PROPERTY KVREPLAY_PUBLIC_HEADERS)
   list(JOIN headers , roots)
   set(stamp ${PROJECT_BINARY_DIR}/public_headers)
-  set(script ${PROJECT_SOURCE_DIR}/cmake/public_headers.cmake)
+  set(script ${PROJECT_SOURCE_DIR}/analysis/package/public_headers.cmake)
   add_custom_command(OUTPUT ${stamp} DEPFILE ${stamp}.d DEPENDS ${script} VERBATIM COMMENT "Writing the public headers"
     COMMAND ${CMAKE_COMMAND} -DSOURCE=${PROJECT_SOURCE_DIR} -DTO=${PROJECT_BINARY_DIR}/include -DROOTS=${roots} -DSTAMP=${stamp}
             -P ${script})
@@ -46,7 +46,7 @@ function(kvreplay_export)
   set(to ${CMAKE_INSTALL_LIBDIR}/cmake/kvreplay)
   install(TARGETS ${libraries} ${apis} kvreplay_cuda EXPORT kvreplay-targets)
   install(EXPORT kvreplay-targets NAMESPACE kvreplay:: DESTINATION ${to})
-  configure_file(${PROJECT_SOURCE_DIR}/cmake/kvreplay-config.cmake.in cmake/kvreplay-config.cmake @ONLY)
+  configure_file(${PROJECT_SOURCE_DIR}/analysis/package/kvreplay-config.cmake.in cmake/kvreplay-config.cmake @ONLY)
   write_basic_package_version_file(${PROJECT_BINARY_DIR}/cmake/kvreplay-config-version.cmake COMPATIBILITY SameMinorVersion)
   install(FILES ${PROJECT_BINARY_DIR}/cmake/kvreplay-config.cmake ${PROJECT_BINARY_DIR}/cmake/kvreplay-config-version.cmake
           DESTINATION ${to})
