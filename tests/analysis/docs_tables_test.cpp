@@ -65,7 +65,7 @@ Names metrics_where(bool (*which)(const TokenMetricFacts&)) { return kTokenMetri
 TEST_CASE("METRICS.md lists every token metric under its kind and unit", "[docs]") {
   const std::string text = text_of("sim/tokens/METRICS.md");
   const auto section = [&](const std::string& heading) {
-    return between(text, "\n## " + heading + "\n", "\n## ");
+    return between(text, "\n## " + heading + "\n", "\n## ") + "\n";
   };
   CHECK(first_column(section("Scores"), "name |") ==
         metrics_where([](const auto& facts) { return facts.kind == MetricKind::score; }));

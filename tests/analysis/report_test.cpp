@@ -332,7 +332,8 @@ TEST_CASE("what is no finished result folder is refused in one line", "[report]"
   replace_in(temp / "r/heads.csv", "\n0,", "\n99,");
   report_of(temp / "r");  // heads.csv is not read
   replace_in(temp / "r/agreement.csv", "\n0,0,", "\n99,0,");
-  CHECK(contains(complaint({"report", temp / "r"}), "found '99'"));
+  CHECK(contains(complaint({"report", temp / "r"}),
+                 "agreement.csv: line 2: expected heads of the run, found layer 99"));
   replace_in(temp / "r/summary.json", "\"schema\": 1", "\"schema\": 2");
   const std::string schema = complaint({"report", temp / "r"});
   CHECK(contains(schema, "expected 1"));
