@@ -61,9 +61,9 @@ void MeasuredLayer::project(Index layer, Workers& workers, Eigen::Ref<Matrix<dou
 void MeasuredLayer::end(Index layer, Workers& workers, Eigen::Ref<Matrix<double>> figures) {
   if (!with_vectors_) return;
   if (in_float32(precision_))
-    project<float>(layer, workers, figures);
+    project<float>(layer, workers, std::move(figures));
   else
-    project<double>(layer, workers, figures);
+    project<double>(layer, workers, std::move(figures));
 }
 
 void MeasuredLayer::save_head(Index kv_head, ByteWriter& out) const {

@@ -95,10 +95,10 @@ void MappedFile::Guard::on_bus_error(int signal, siginfo_t* info, void* context)
     const std::uintptr_t begin = all[i].begin, end = all[i].end;
     if (begin <= 1 || at < begin || at >= end) continue;
     // The rest of the mapping lies beyond the file's end as well.
-    const std::uintptr_t first = at / page * page;
+    void* const first = static_cast<std::byte*>(info->si_addr) - at % page;
     all[i].torn = true;
-    if (::mmap(reinterpret_cast<void*>(first), end - first, PROT_READ,
-               MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+    if (::mmap(first, end - at + at % page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
+        MAP_FAILED)
       break;
     errno = error;
     return;

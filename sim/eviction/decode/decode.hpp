@@ -90,6 +90,7 @@ struct DecodeRequest {
 
 /// decode_replay() for each of the runs, which the workers share.
 template <class T>
+// NOLINTNEXTLINE(readability-redundant-declaration): named by Backend, which this file needs
 std::vector<DecodeReplay<T>> decode_replays(const HeadGroup<T>& group, std::span<const DecodeRequest> runs,
                                             const std::vector<Matrix<T>>& full, Workers& workers);
 
