@@ -130,8 +130,9 @@ std::optional<Figure> figure_of(const OverDumpsTable& table, const MeanFigure& w
                              entry->figure.mean, entry->figure.ci_low, entry->figure.ci_high,
                              entry->figure.dumps});
       }
-      std::stable_sort(plot.rows.begin(), plot.rows.end(), [&](const auto& a, const auto& b) {
-        return facts->better == Better::larger ? a.mean > b.mean : a.mean < b.mean;
+      const bool larger = facts->better == Better::larger;
+      std::stable_sort(plot.rows.begin(), plot.rows.end(), [larger](const auto& a, const auto& b) {
+        return larger ? a.mean > b.mean : a.mean < b.mean;
       });
       plot.x = interval_axis(metric, plot.rows, facts->scale == FigureScale::log);
       plot.x.low = std::max(plot.x.low, least);
