@@ -45,25 +45,20 @@ void MeasuredLayer::add(CaseOutputs<T>&& outputs, Index first_query_head, std::s
 template void MeasuredLayer::add(CaseOutputs<float>&&, Index, std::span<double>);
 template void MeasuredLayer::add(CaseOutputs<double>&&, Index, std::span<double>);
 
-template <class T>
-void MeasuredLayer::project(Index layer, Workers& workers, Eigen::Ref<Matrix<double>> figures) {
-  const std::vector<Matrix<T>> wo = read_layer_wo<T>(dump_, layer);
-  const auto project_rows = [&](const LayerOutputs<T>& outputs, const MeasureColumns::OnRows& columns) {
-    if (columns.layer_full < 0) return;
-    figures.col(columns.layer_full).setConstant(outputs.full_sq(wo, workers));
-    for (std::size_t c = 0; c < columns.layer_change.size(); ++c)
-      figures.col(columns.layer_change[c]).setConstant(outputs.change_sq(c, wo, workers));
-  };
-  project_rows(in<T>().window, columns_.window);
-  project_rows(in<T>().future, columns_.future);
-}
-
 void MeasuredLayer::end(Index layer, Workers& workers, Eigen::Ref<Matrix<double>> figures) {
   if (!with_vectors_) return;
-  if (in_float32(precision_))
-    project<float>(layer, workers, std::move(figures));
-  else
-    project<double>(layer, workers, std::move(figures));
+  const auto project = [&]<class T>(const Outputs<T>& outputs) {
+    const std::vector<Matrix<T>> wo = read_layer_wo<T>(dump_, layer);
+    const auto project_rows = [&](const LayerOutputs<T>& on_rows, const MeasureColumns::OnRows& columns) {
+      if (columns.layer_full < 0) return;
+      figures.col(columns.layer_full).setConstant(on_rows.full_sq(wo, workers));
+      for (std::size_t c = 0; c < columns.layer_change.size(); ++c)
+        figures.col(columns.layer_change[c]).setConstant(on_rows.change_sq(c, wo, workers));
+    };
+    project_rows(outputs.window, columns_.window);
+    project_rows(outputs.future, columns_.future);
+  };
+  in_float32(precision_) ? project(single_) : project(wide_);
 }
 
 void MeasuredLayer::save_head(Index kv_head, ByteWriter& out) const {

@@ -63,8 +63,6 @@ class MeasuredLayer {
   };
   template <class T>
   Outputs<T>& in();
-  template <class T>
-  void project(Index layer, Workers& workers, Eigen::Ref<Matrix<double>> figures);
 
   const Dump& dump_;
   Precision precision_;
