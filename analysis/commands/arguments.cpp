@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <iterator>
 #include <map>
@@ -16,13 +15,6 @@
 
 namespace kvreplay {
 namespace {
-
-std::optional<Index> parse_index(std::string_view text) {
-  Index value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 std::vector<std::string> option_names(const CLI::App& app, const std::string& prefix) {
   std::vector<std::string> names;
@@ -373,8 +365,8 @@ std::string shape_line(const Dump& dump, Index layers) {
 
 LayerRange OptionValue<LayerRange>::parse(const OptionFacts& option, const std::string& word) {
   const auto dash = word.find('-');
-  const auto first = parse_index(word.substr(0, dash));
-  const auto last = dash == std::string::npos ? first : parse_index(word.substr(dash + 1));
+  const auto first = index_in(word.substr(0, dash));
+  const auto last = dash == std::string::npos ? first : index_in(word.substr(dash + 1));
   if (!first || !last || *first > *last || *first < 0)
     throw OptionError(option, "numbers and ranges such as 0,3-5", fmt::format("'{}'", word));
   return {*first, *last};
@@ -386,8 +378,8 @@ std::string OptionValue<LayerRange>::text(const LayerRange& range) {
 
 Shard OptionValue<Shard>::parse(const OptionFacts& option, const std::string& word) {
   const auto slash = word.find('/');
-  const Index part = parse_index(word.substr(0, slash)).value_or(0);
-  const Index parts = slash == std::string::npos ? 0 : parse_index(word.substr(slash + 1)).value_or(0);
+  const Index part = index_in(word.substr(0, slash)).value_or(0);
+  const Index parts = slash == std::string::npos ? 0 : index_in(word.substr(slash + 1)).value_or(0);
   if (part < 1 || part > parts)
     throw OptionError(option, "i/n with i from 1 to n", fmt::format("'{}'", word));
   return {part, parts};

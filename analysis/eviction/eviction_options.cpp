@@ -6,18 +6,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 namespace kvreplay {
 namespace {
-
-/// A count that positions can be added to.
-std::optional<Index> whole(std::string_view text) {
-  Index value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value <= kNoLimit ? std::optional(value) : std::nullopt;
-}
 
 bool in_tokens(const OptionFacts& option) { return option.name == evict_option::budget.name; }
 
@@ -114,7 +105,7 @@ Phase OptionValue<Phase>::parse(const OptionFacts& option, const std::string& wo
     if (const Phase phase{kind}; word == phase.name()) return phase;
   constexpr std::string_view kBlockwise = "blockwise:";
   if (word.starts_with(kBlockwise)) {
-    const auto block = whole(std::string_view(word).substr(kBlockwise.size()));
+    const auto block = index_in(std::string_view(word).substr(kBlockwise.size()), kNoLimit);
     if (block && *block >= 1) return {Phase::Kind::blockwise, *block};
   }
   throw OptionError(option, "prefill, blockwise:N with N of at least 1, decode or append-only",
@@ -124,7 +115,7 @@ Phase OptionValue<Phase>::parse(const OptionFacts& option, const std::string& wo
 std::string Budget::label() const { return tokens ? fmt::format("{}", *tokens) : shortest(sigma); }
 
 std::optional<Budget> budget_labelled(const std::string& label) {
-  if (const auto tokens = whole(label)) return Budget{tokens, 0};
+  if (const auto tokens = index_in(label, kNoLimit)) return Budget{tokens, 0};
   if (!OptionValue<double>::complaint(evict_option::sigma, label).empty()) return std::nullopt;
   return Budget{std::nullopt, OptionValue<double>::parse(evict_option::sigma, label)};
 }
@@ -182,8 +173,9 @@ Pooling OptionValue<Pooling>::parse(const OptionFacts& option, const std::string
   if (word == "none") return {};
   const auto colon = word.find(':');
   const std::string kind = word.substr(0, colon);
-  const Index width =
-      colon == std::string::npos ? 0 : whole(std::string_view(word).substr(colon + 1)).value_or(0);
+  const Index width = colon == std::string::npos
+                          ? 0
+                          : index_in(std::string_view(word).substr(colon + 1), kNoLimit).value_or(0);
   if ((kind != "max" && kind != "avg") || width < 1)
     throw OptionError(option, kPoolings, fmt::format("'{}'", word));
   const Pooling pool{kind == "max" ? Pooling::Kind::max : Pooling::Kind::avg, width};

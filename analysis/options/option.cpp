@@ -13,13 +13,6 @@
 namespace kvreplay {
 namespace {
 
-std::optional<Index> whole(std::string_view word) {
-  Index value = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-  if (error != std::errc{} || end != word.data() + word.size()) return std::nullopt;
-  return value;
-}
-
 std::optional<double> real(const std::string& word) {
   char* end = nullptr;
   const double value = std::strtod(word.c_str(), &end);
@@ -30,15 +23,22 @@ std::string shown(const Json& json) { return json_text(json); }
 
 }  // namespace
 
+std::optional<Index> index_in(std::string_view text, Index most) {
+  Index value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool spelled = error == std::errc{} && end == text.data() + text.size();
+  return spelled && value <= most ? std::optional(value) : std::nullopt;
+}
+
 std::string OptionValue<Index>::complaint(const OptionFacts& option, const std::string& word) {
-  const auto value = whole(word);
+  const auto value = index_in(word);
   if (value && *value >= option.least && *value <= option.most) return "";
   return fmt::format("expected a whole number {}, found '{}'",
                      option.most == kNoLimit ? fmt::format("of at least {}", option.least)
                                              : fmt::format("from {} to {}", option.least, option.most),
                      word);
 }
-Index OptionValue<Index>::parse(const OptionFacts&, const std::string& word) { return *whole(word); }
+Index OptionValue<Index>::parse(const OptionFacts&, const std::string& word) { return *index_in(word); }
 std::string OptionValue<Index>::text(Index value) { return fmt::format("{}", value); }
 Index OptionValue<Index>::from_json(const Json& json, const std::string& where) {
   constexpr Index kMost = Index{1} << 60;  // so that positions can be added to it

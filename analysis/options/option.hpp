@@ -20,6 +20,9 @@ using Json = nlohmann::ordered_json;
 /// Far beyond any token count, and small enough to be added to another.
 inline constexpr Index kNoLimit = std::numeric_limits<Index>::max() / 4;
 
+/// The whole number that all of `text` spells; nothing where it spells none, or one above `most`.
+std::optional<Index> index_in(std::string_view text, Index most = std::numeric_limits<Index>::max());
+
 /// What an option is, wherever it is named: the command line and its help, TOML, JSON, messages and the
 /// dashboard's controls.
 struct OptionFacts {
