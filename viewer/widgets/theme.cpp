@@ -123,4 +123,10 @@ ImU32 faded(ImU32 color, float opacity) {
   return (color & ~IM_COL32_A_MASK) | alpha << IM_COL32_A_SHIFT;
 }
 
+ImU32 mixed(ImU32 from, ImU32 to, float share) {
+  const ImVec4 a = ImGui::ColorConvertU32ToFloat4(from), b = ImGui::ColorConvertU32ToFloat4(to);
+  return ImGui::ColorConvertFloat4ToU32({a.x + (b.x - a.x) * share, a.y + (b.y - a.y) * share,
+                                         a.z + (b.z - a.z) * share, a.w + (b.w - a.w) * share});
+}
+
 }  // namespace kvreplay::viewer

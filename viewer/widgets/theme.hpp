@@ -26,5 +26,7 @@ void use_theme(bool dark, float scale);
 inline ImU32 to_imgui(Rgb color) { return IM_COL32(color.r, color.g, color.b, 255); }
 /// The same colour with another opacity, 0..1.
 ImU32 faded(ImU32 color, float opacity);
+/// `share` of the way from one colour to the other.
+ImU32 mixed(ImU32 from, ImU32 to, float share);
 
 }  // namespace kvreplay::viewer

@@ -12,13 +12,6 @@
 namespace kvreplay::viewer {
 namespace {
 
-/// `share` of the way from one colour to the other.
-ImU32 mixed(ImU32 from, ImU32 to, float share) {
-  const ImVec4 a = ImGui::ColorConvertU32ToFloat4(from), b = ImGui::ColorConvertU32ToFloat4(to);
-  return ImGui::ColorConvertFloat4ToU32({a.x + (b.x - a.x) * share, a.y + (b.y - a.y) * share,
-                                         a.z + (b.z - a.z) * share, a.w + (b.w - a.w) * share});
-}
-
 /// The positions of one pixel.
 struct Counts {
   Index there = 0, kept = 0, leaving = 0;

@@ -17,13 +17,6 @@ namespace {
 
 constexpr float kBar = 15, kGap = 2, kLabel = 16;  // points
 
-/// `share` of the way from one colour to the other.
-ImU32 mixed(ImU32 from, ImU32 to, float share) {
-  const ImVec4 a = ImGui::ColorConvertU32ToFloat4(from), b = ImGui::ColorConvertU32ToFloat4(to);
-  return ImGui::ColorConvertFloat4ToU32({a.x + (b.x - a.x) * share, a.y + (b.y - a.y) * share,
-                                         a.z + (b.z - a.z) * share, a.w + (b.w - a.w) * share});
-}
-
 /// Of the tokens of one pixel, how many are kept, and how many of these by this set alone.
 struct Counts {
   Index tokens = 0, kept = 0, alone = 0;
