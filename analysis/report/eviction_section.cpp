@@ -68,8 +68,8 @@ std::optional<Figure> budget_figure(const Tables& tables) {
           LinePlot plot = budget_plot(tables, common, *facts);
           if (plot.at.empty() || plot.lines.empty()) continue;
           plot.id = variants.next_id();
-          plot.title = fmt::format("{} by tokens kept, on the {}, phase {}, {}", metric, rows_text(rows),
-                                   phase, semantics);
+          plot.title = fmt::format("{} by tokens kept{}, phase {}, {}", metric,
+                                   rows.empty() ? "" : ", on the " + rows_text(rows), phase, semantics);
           variants.add({metric, rows_text(rows), phase, semantics}, plot);
         }
   }
