@@ -2,6 +2,7 @@
 
 #include "sim/channels/channel_interaction.hpp"
 #include "sim/channels/output_interaction.hpp"
+#include "sim/eviction/decode/decode.hpp"
 #include "sim/eviction/exact/greedy.hpp"
 #include "sim/eviction/kept_outputs.hpp"
 #include "sim/head_group.hpp"
@@ -20,13 +21,6 @@
 // twins are.
 
 namespace kvreplay {
-
-struct DecodeRequest;
-template <class T>
-struct DecodeReplay;
-template <class T>
-std::vector<DecodeReplay<T>> decode_replays(const HeadGroup<T>& group, std::span<const DecodeRequest> runs,
-                                            const std::vector<Matrix<T>>& full, Workers& workers);
 
 /// The CPU, and a device for what it has twins of. float64 runs on the CPU whatever the backend, but for the
 /// exact searches, which are in float64 only.

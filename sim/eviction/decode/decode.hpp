@@ -1,6 +1,5 @@
 #pragma once
 
-#include "sim/backend.hpp"
 #include "sim/eviction/kept_set.hpp"
 #include "sim/eviction/policy.hpp"
 #include "sim/head_group.hpp"
@@ -20,6 +19,8 @@
 // position. The queries, keys and values are those of the uncompressed model throughout.
 
 namespace kvreplay {
+
+struct Compute;  // sim/backend.hpp
 
 struct DecodeOptions {
   /// Only the scores of the last `window` steps count, and none of the prompt; at least 1. Unset: all steps
@@ -90,7 +91,6 @@ struct DecodeRequest {
 
 /// decode_replay() for each of the runs, which the workers share.
 template <class T>
-// NOLINTNEXTLINE(readability-redundant-declaration): named by Backend, which this file needs
 std::vector<DecodeReplay<T>> decode_replays(const HeadGroup<T>& group, std::span<const DecodeRequest> runs,
                                             const std::vector<Matrix<T>>& full, Workers& workers);
 

@@ -1,3 +1,4 @@
+#include "sim/backend.hpp"
 #include "sim/eviction/decode/decode.hpp"
 #include "sim/eviction/decode/decode_cache.hpp"
 #include "sim/eviction/decode/decode_rows.hpp"
