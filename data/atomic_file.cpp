@@ -54,7 +54,7 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
         ::write(fd_, bytes.data(), std::min<std::size_t>(bytes.size(), std::size_t{1} << 30));
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) fail(errno);
-    bytes = bytes.subspan(static_cast<std::size_t>(written));
+    bytes = bytes.subspan(written);
   }
 }
 

@@ -137,14 +137,13 @@ void check_rope(const Manifest& manifest, const DumpShape& shape) {
   if (rope.inv_freq_per_layer)
     expect_per_layer(manifest, "rope: inv_freq", rope.inv_freq.size(), shape.layers);
   Index rotary_dim = rope.rotary_dim.value_or(shape.d);
-  if (!rope.inv_freq.empty() && !rope.rotary_dim)
-    rotary_dim = 2 * static_cast<Index>(rope.inv_freq.front().size());
+  if (!rope.inv_freq.empty() && !rope.rotary_dim) rotary_dim = 2 * std::ssize(rope.inv_freq.front());
   if (rotary_dim < 2 || rotary_dim % 2 != 0 || rotary_dim > shape.d) {
     throw InputError(where + ": rotary_dim", fmt::format("an even number from 2 to head_dim {}", shape.d),
                      std::to_string(rotary_dim));
   }
   for (const auto& row : rope.inv_freq) {
-    if (static_cast<Index>(row.size()) != rotary_dim / 2) {
+    if (std::ssize(row) != rotary_dim / 2) {
       throw InputError(where + ": inv_freq",
                        fmt::format("{} frequencies for rotary_dim {}", rotary_dim / 2, rotary_dim),
                        std::to_string(row.size()));
@@ -195,7 +194,7 @@ void check_manifest(const Manifest& manifest, const DumpShape& shape) {
   if (!manifest.sink_logit.empty()) {
     expect_per_layer(manifest, "sink_logit", manifest.sink_logit.size(), shape.layers);
     for (const auto& row : manifest.sink_logit) {
-      if (!row.empty() && static_cast<Index>(row.size()) != shape.n_q) {
+      if (!row.empty() && std::ssize(row) != shape.n_q) {
         throw InputError(manifest.where + ": sink_logit",
                          fmt::format("{} query heads in each layer", shape.n_q), std::to_string(row.size()));
       }
@@ -228,7 +227,7 @@ std::optional<Rope> layer_rope(const Manifest& manifest, const DumpShape& shape,
   rope.attention_factor = keys.attention_factor;
   if (!keys.inv_freq.empty()) {
     rope.inv_freq = keys.inv_freq[keys.inv_freq_per_layer ? static_cast<std::size_t>(layer) : 0];
-    rope.rotary_dim = 2 * static_cast<Index>(rope.inv_freq.size());
+    rope.rotary_dim = 2 * std::ssize(rope.inv_freq);
     return rope;
   }
   rope.rotary_dim = keys.rotary_dim.value_or(shape.d);

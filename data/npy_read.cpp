@@ -53,9 +53,7 @@ double integer_at(const std::byte* in, NpyInteger kind, bool big) {
 std::vector<double> in_c_order(const NpyHeader& header, std::vector<double> stored) {
   if (!header.fortran_order) return stored;
   std::vector<double> values(stored.size());
-  for_each_in_c_order(header, [&](std::ptrdiff_t n, std::ptrdiff_t from) {
-    values[static_cast<std::size_t>(n)] = stored[static_cast<std::size_t>(from)];
-  });
+  for_each_in_c_order(header, [&](std::ptrdiff_t n, std::ptrdiff_t from) { values[n] = stored[from]; });
   return values;
 }
 
@@ -65,7 +63,7 @@ std::vector<double> read_npy(const std::filesystem::path& path, std::span<const 
   const NpyArray array = open_shaped(path, shape, NpyElements::numbers);
   if (!array.header.dtype)
     throw InputError(array.where, "float16, float32, float64 or bfloat16 elements", "unsigned integers");
-  std::vector<double> stored(static_cast<std::size_t>(array.header.count));
+  std::vector<double> stored(array.header.count);
   const MatrixView all{0, 1, array.header.count, array.header.count, 1};
   if (const auto bad = read_matrix(array, *array.header.dtype, all, stored.data()))
     throw InputError(array.where, "finite numbers", fmt::format("NaN or infinity (element {})", *bad));
@@ -75,11 +73,11 @@ std::vector<double> read_npy(const std::filesystem::path& path, std::span<const 
 std::vector<std::uint8_t> read_npy_bool(const std::filesystem::path& path,
                                         std::span<const std::ptrdiff_t> shape) {
   const NpyArray array = open_shaped(path, shape, NpyElements::booleans);
-  std::vector<std::uint8_t> values(static_cast<std::size_t>(array.header.count));
+  std::vector<std::uint8_t> values(array.header.count);
   const std::uint64_t begin = array.header.data_offset;
   array.source->read(begin, begin + array.header.data_bytes(), true, [&](std::span<const std::byte> bytes) {
     for_each_in_c_order(array.header, [&](std::ptrdiff_t n, std::ptrdiff_t from) {
-      values[static_cast<std::size_t>(n)] = bytes[static_cast<std::size_t>(from)] != std::byte{0} ? 1 : 0;
+      values[n] = bytes[from] != std::byte{0} ? 1 : 0;
     });
   });
   return values;
@@ -88,7 +86,7 @@ std::vector<std::uint8_t> read_npy_bool(const std::filesystem::path& path,
 NpyNumbers read_npy_numbers(const std::filesystem::path& path) {
   const NpyArray array = open_npy(path.string(), std::make_shared<FileSource>(path), NpyElements::any);
   const NpyHeader& header = array.header;
-  std::vector<double> stored(static_cast<std::size_t>(header.count));
+  std::vector<double> stored(header.count);
   double* out = stored.data();
   const auto take = [&](std::span<const std::byte> bytes) {
     const std::size_t size = header.element_size(), count = bytes.size() / size;

@@ -144,7 +144,7 @@ Index sort_by_layer(StoredLayers& stored, const std::string& dump) {
     if (found.empty() && (name == Tensor::wo || name == Tensor::o)) continue;
     std::sort(found.begin(), found.end());
     for (const auto& [layer, i] : found) {
-      const Index next = static_cast<Index>(slots.size());
+      const Index next = std::ssize(slots);
       if (layer < next) {
         throw InputError(stored.tensors[i].array.where,
                          fmt::format("one {} for layer {}", name_of(name), layer),
@@ -154,7 +154,7 @@ Index sort_by_layer(StoredLayers& stored, const std::string& dump) {
       slots.push_back(i);
     }
     // Layers are counted from what was found, so a gap shows here before anything of its size is set aside.
-    const Index complete = static_cast<Index>(slots.size());
+    const Index complete = std::ssize(slots);
     if (complete < std::max<Index>(layers, 1)) {
       throw InputError(dump,
                        layers > 0 ? fmt::format("{} for each of {} layers", name_of(name), layers)

@@ -39,7 +39,7 @@ struct StoredLayers {
   DumpShape shape;  ///< all but l
 
   const StoredTensor& at(Tensor tensor, Index layer) const {
-    return tensors[by_layer[static_cast<int>(tensor)][static_cast<std::size_t>(layer)]];
+    return tensors[by_layer[static_cast<int>(tensor)][layer]];
   }
 };
 

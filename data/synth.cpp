@@ -105,7 +105,7 @@ void write_layer(const std::filesystem::path& folder, const SynthOptions& option
         std::vector<double> o = exact_output(q, k, v, T, d, scale);
         o_file->append(o);
       }
-      std::vector<double> wo(static_cast<std::size_t>(d * d_model));
+      std::vector<double> wo(d * d_model);
       for (std::size_t i = 0; i < wo.size(); ++i) {
         wo[i] = wo_random.stream(static_cast<std::uint64_t>(h)).normal(i) /
                 std::sqrt(static_cast<double>(d_model));
@@ -124,9 +124,9 @@ void write_tokens(const std::filesystem::path& folder, const SynthOptions& optio
     tokens["text"].push_back(p < options.prompt ? fmt::format("t{}", p)
                                                 : fmt::format("d{}", p - options.prompt));
   }
-  for (const Index p : planted.heavy_hitters) tokens["text"][static_cast<std::size_t>(p)] = "<hitter>";
-  for (const Index p : planted.sinks) tokens["text"][static_cast<std::size_t>(p)] = "<sink>";
-  if (planted.needle >= 0) tokens["text"][static_cast<std::size_t>(planted.needle)] = "<needle>";
+  for (const Index p : planted.heavy_hitters) tokens["text"][p] = "<hitter>";
+  for (const Index p : planted.sinks) tokens["text"][p] = "<sink>";
+  if (planted.needle >= 0) tokens["text"][planted.needle] = "<needle>";
   write_file(folder / "tokens.json", tokens.dump());
 }
 

@@ -20,7 +20,7 @@ double soft_capped(const AttentionRule& rule, double raw) {
 }
 
 double sink_of(const HeadGroup<double>& group, Index g) {
-  return group.rule.sink_logit.empty() ? kHidden : group.rule.sink_logit[static_cast<std::size_t>(g)];
+  return group.rule.sink_logit.empty() ? kHidden : group.rule.sink_logit[g];
 }
 
 /// Softmax of a row of logits and a sink column: weight m is e[m] * inverse_sum.
@@ -72,7 +72,7 @@ class Softmax {
 }  // namespace
 
 LogitRow attention_logits(const HeadGroup<double>& group, Index g, Index i) {
-  const auto query = group.q[static_cast<std::size_t>(g)].row(i - group.first_query());
+  const auto query = group.q[g].row(i - group.first_query());
   LogitRow row;
   row.raw.setConstant(group.T_all(), kHidden);
   row.z = row.raw;
@@ -113,13 +113,13 @@ Vector<double> brute_force_errors(const HeadGroup<double>& group, Index g, Index
   // same as its weight becoming 0 after the softmax. Tokens are stacked in blocks, so that memory stays small
   // and the products with V are those of matrices.
   constexpr Index kBlock = 64;
-  Vector<double> errors = Vector<double>::Zero(static_cast<Index>(tokens.size()));
+  Vector<double> errors = Vector<double>::Zero(std::ssize(tokens));
   Matrix<double> weight_change(kBlock, visible);
   Matrix<double> output_change;
   for (Index begin = 0; begin < errors.size(); begin += kBlock) {
     const Index count = std::min(kBlock, errors.size() - begin);
     for (Index t = 0; t < count; ++t) {
-      const Index p = tokens[static_cast<std::size_t>(begin + t)] - first;
+      const Index p = tokens[begin + t] - first;
       if (p < 0 || p >= visible) {
         weight_change.row(t).setZero();
         continue;

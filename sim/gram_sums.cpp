@@ -28,7 +28,7 @@ Matrix<double> total_gram(const GramSums& sums, Index d, Workers& workers) {
       for (std::size_t e = 0; e < block.size() && !sum.empty(); ++e) block[e] += sum[gram_block<T>(i, j) + e];
     for (Index m = i * W; m < std::min((i + 1) * W, d); ++m)
       for (Index n = std::max(j * W, m); n < std::min((j + 1) * W, d); ++n)
-        total(m, n) = total(n, m) = block[static_cast<std::size_t>((m - i * W) * W + n - j * W)];
+        total(m, n) = total(n, m) = block[(m - i * W) * W + n - j * W];
   });
   return total;
 }

@@ -36,7 +36,7 @@ struct HeadGroup {
   /// Empty: row p is position p. Only a sliding window asks for it.
   std::vector<Index> position;
 
-  Index G() const { return static_cast<Index>(q.size()); }
+  Index G() const { return std::ssize(q); }
   Index T_all() const { return k.rows(); }
   Index T_q() const { return q.empty() ? 0 : q.front().rows(); }
   Index d() const { return k.cols(); }
@@ -45,7 +45,7 @@ struct HeadGroup {
   /// The first and one past the last key position that the query at position i sees.
   Index first_visible(Index i) const {
     if (!rule.sliding_window) return 0;
-    const Index at = position.empty() ? i : position[static_cast<std::size_t>(i)];
+    const Index at = position.empty() ? i : position[i];
     const Index first = std::max<Index>(at + 1 - *rule.sliding_window, 0);
     if (position.empty()) return first;
     return std::lower_bound(position.begin(), position.end(), first) - position.begin();

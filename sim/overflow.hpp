@@ -25,7 +25,7 @@ template <class T>
 T sink_logit(const HeadGroup<T>& group, Index g) {
   constexpr T infinity = std::numeric_limits<T>::infinity();
   if (group.rule.sink_logit.empty()) return -infinity;
-  const T sink = static_cast<T>(group.rule.sink_logit[static_cast<std::size_t>(g)]);
+  const T sink = static_cast<T>(group.rule.sink_logit[g]);
   if (sink == infinity) report_overflow(group, g, "sink logit");
   return sink;
 }

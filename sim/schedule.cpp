@@ -120,7 +120,7 @@ struct Workers::State {
 Workers::Workers(int threads) : state_(std::make_unique<State>()) {
   const int cores = usable_cores(), n = threads > 0 ? threads : cores;
   state_->spin = n <= cores;
-  state_->threads.reserve(static_cast<std::size_t>(n - 1));
+  state_->threads.reserve(n - 1);
   if (!state_->start(*this, n - 1)) {
     // Those that started may have taken all address space: half of them leave some to compute with.
     const int started = static_cast<int>(state_->threads.size());

@@ -40,7 +40,7 @@ Index own_share(double alpha, Index u) {
 }  // namespace
 
 Budgets ada(const BudgetFrame& frame, std::span<const double> scores, const AdaOptions& options) {
-  assert(static_cast<Index>(scores.size()) == frame.all_heads() * frame.l);
+  assert(std::ssize(scores) == frame.all_heads() * frame.l);
   assert(options.alpha >= 0 && options.alpha <= 1);
   Budgets budgets(static_cast<std::size_t>(frame.all_heads()), 0);
   const Budgets even = options.semantics == Semantics::paper ? uniform(frame) : Budgets{};

@@ -44,7 +44,7 @@ Allocation allocate(BudgetMethod method, const AllocationInput& input) {
     throw std::invalid_argument("allocate: " + std::string(facts.name) + " lacks what it needs");
   Allocation result{facts.share(input), {}};
   for (Index head = 0; head < input.curves.all_heads(); ++head)
-    result.loss.push_back(input.curves.loss(head)[static_cast<std::size_t>(result.budgets[head])]);
+    result.loss.push_back(input.curves.loss(head)[result.budgets[head]]);
   return result;
 }
 

@@ -24,7 +24,7 @@ BudgetFrame budget_frame(Index layers, Index heads, Index l, double sigma, Index
 }
 
 bool fits(const BudgetFrame& frame, const Budgets& budgets) {
-  return static_cast<Index>(budgets.size()) == frame.all_heads() &&
+  return std::ssize(budgets) == frame.all_heads() &&
          std::all_of(budgets.begin(), budgets.end(),
                      [&](Index b) { return b >= frame.lower && b <= frame.l; }) &&
          std::accumulate(budgets.begin(), budgets.end(), Index{0}) == frame.total;

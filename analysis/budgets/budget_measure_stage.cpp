@@ -71,10 +71,9 @@ void BudgetMeasureStage::compute(const HeadGroup<T>& group, std::span<double> fi
   std::vector<CacheCase> caches(plan_.cases.size());
   for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
     KeptSet& kept = caches[c].kept;
-    kept.assign(static_cast<std::size_t>(group.l), 0);
+    kept.assign(group.l, 0);
     const std::vector<std::int32_t>& order = orders[plan_.cases[c].order].order;
-    for (Index j = 0; j < allocations_[c].budgets[row]; ++j)
-      kept[static_cast<std::size_t>(order[static_cast<std::size_t>(j)])] = 1;
+    for (Index j = 0; j < allocations_[c].budgets[row]; ++j) kept[order[j]] = 1;
     kept_.at(c, group.kv_head) = kept;
   }
   std::fill(figures.begin(), figures.end(), 0.0);
@@ -119,9 +118,7 @@ std::size_t BudgetMeasureStage::write_budgets(const ResultFolder& folder, const 
     const BudgetCase& which = plan_.cases[c];
     Index budget = 0;
     for (Index row = first; row < first + rows; ++row) budget += allocations_[c].budgets[row];
-    const double loss =
-        compensated_sum(std::span(allocations_[c].loss)
-                            .subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(rows)));
+    const double loss = compensated_sum(std::span(allocations_[c].loss).subspan(first, rows));
     csv.at(layer, head).set("order", plan_.orders[which.order].name);
     csv.set("method", name_of(which.method)).set("sigma", which.sigma);
     csv.set(BudgetFigure::budget, budget).set(BudgetFigure::loss, loss);
@@ -134,7 +131,7 @@ std::size_t BudgetMeasureStage::write_budgets(const ResultFolder& folder, const 
     csv.end_row();
   };
   for (Index first = 0; first < all; first += n_kv) {
-    const Index layer = figures.layers[static_cast<std::size_t>(first / n_kv)];
+    const Index layer = figures.layers[first / n_kv];
     for (Index head = 0; head < n_kv; ++head)
       for (std::size_t c = 0; c < plan_.cases.size(); ++c) add(c, layer, head, first + head, 1);
     for (std::size_t c = 0; c < plan_.cases.size(); ++c) add(c, layer, std::nullopt, first, n_kv);

@@ -92,7 +92,7 @@ BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std
     std::vector<BudgetProfile> profiles;
     for (const std::string& file : options.profiles) {
       if (file.empty()) throw OptionError(profile, "names of files", "''");
-      profiles.push_back(load_profile(file, static_cast<Index>(layers.size()), shape.n_kv));
+      profiles.push_back(load_profile(file, std::ssize(layers), shape.n_kv));
     }
     plan.profile = mean_profile(profiles);
     methods.push_back(BudgetMethod::profile);
@@ -106,7 +106,7 @@ BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std
   std::vector<double> sigmas;
   for (const double sigma : options.sigmas) {
     check_sigma(budget_option::sigma, sigma);
-    const Index heads = static_cast<Index>(layers.size()) * shape.n_kv;
+    const Index heads = std::ssize(layers) * shape.n_kv;
     const Index total = total_budget(sigma, shape.l, heads);
     if (plan.lower * heads > total)
       throw OptionError(option_text("{}, {} and {}", floor, sinks, recent),

@@ -15,7 +15,7 @@ namespace kvreplay {
 namespace {
 
 BudgetFrame frame_of(const BudgetPlan& plan, const HeadFigures& figures, Index l, double sigma) {
-  return budget_frame(static_cast<Index>(figures.layers.size()), figures.n_kv, l, sigma, plan.lower);
+  return budget_frame(std::ssize(figures.layers), figures.n_kv, l, sigma, plan.lower);
 }
 
 }  // namespace

@@ -119,7 +119,7 @@ std::optional<std::vector<std::int32_t>> DeviationProgramme::solve() {
   for (std::size_t stage = heads_.size(); stage-- > 0;) {
     const Trace& trace = traces_[stage];
     const auto at = std::lower_bound(trace.sum.begin(), trace.sum.end(), best) - trace.sum.begin();
-    tokens[heads_[stage]] = trace.last[static_cast<std::size_t>(at)];
+    tokens[heads_[stage]] = trace.last[at];
     best -= tokens[heads_[stage]];
   }
   return tokens;

@@ -13,9 +13,9 @@ void append_hull(std::span<const double> gain, Index first, std::int32_t head,
     double mean() const { return sum / static_cast<double>(end - begin); }
   };
   std::vector<Pool> pools;
-  for (Index j = first; j < static_cast<Index>(gain.size()); ++j) {
+  for (Index j = first; j < std::ssize(gain); ++j) {
     const auto at = static_cast<std::int32_t>(j);
-    pools.push_back({gain[static_cast<std::size_t>(j)], at, at + 1});
+    pools.push_back({gain[j], at, at + 1});
     // Equal means stay apart: single tokens of equal importance then have exactly equal slopes.
     while (pools.size() > 1 && pools.back().mean() > pools[pools.size() - 2].mean()) {
       const Pool last = pools.back();
@@ -44,7 +44,7 @@ Budgets HullGreedy::budgets(Index total) const {
   for (const HullBlock& block : blocks_) {
     if (left == 0) break;
     const Index taken = std::min<Index>(left, block.end - block.begin);
-    budgets[static_cast<std::size_t>(block.head)] += taken;
+    budgets[block.head] += taken;
     left -= taken;
   }
   assert(left == 0);

@@ -25,7 +25,7 @@ std::span<const double> LossCurves::loss(Index head) const {
 
 void LossCurves::set(Index head, std::span<const std::int32_t> order, std::span<const double> importance) {
   assert(head >= 0 && head < all_heads_);
-  assert(static_cast<Index>(order.size()) == l_ && static_cast<Index>(importance.size()) == l_);
+  assert(std::ssize(order) == l_ && std::ssize(importance) == l_);
   double* gain = gain_.data() + head * l_;
   double* loss = loss_.data() + head * (l_ + 1);
   // From the end, so that small losses are sums of small numbers; Neumaier's compensation keeps every prefix
@@ -33,7 +33,7 @@ void LossCurves::set(Index head, std::span<const std::int32_t> order, std::span<
   double sum = 0, lost = 0;
   loss[l_] = 0;
   for (Index j = l_; j-- > 0;) {
-    const double value = importance[static_cast<std::size_t>(order[static_cast<std::size_t>(j)])];
+    const double value = importance[order[j]];
     assert(value >= 0 && std::isfinite(value));
     gain[j] = value;
     const double next = sum + value;
@@ -46,15 +46,14 @@ void LossCurves::set(Index head, std::span<const std::int32_t> order, std::span<
 LossCurves loss_curves(const Matrix<double>& values, Index column, Index l, Index n_kv,
                        bool normalise_by_layer) {
   LossCurves curves(values.rows(), l);
-  std::vector<std::int32_t> as_it_stands(static_cast<std::size_t>(l));
+  std::vector<std::int32_t> as_it_stands(l);
   std::iota(as_it_stands.begin(), as_it_stands.end(), 0);
   for (Index first = 0; first < values.rows(); first += n_kv) {
     const auto layer = values.block(first, column, n_kv, l);
     const double sum = normalise_by_layer ? layer.sum() : 0;
     for (Index g = 0; g < n_kv; ++g) {
-      std::vector<double> worth(static_cast<std::size_t>(l));
-      for (Index j = 0; j < l; ++j)
-        worth[static_cast<std::size_t>(j)] = sum > 0 ? layer(g, j) / sum : layer(g, j);
+      std::vector<double> worth(l);
+      for (Index j = 0; j < l; ++j) worth[j] = sum > 0 ? layer(g, j) / sum : layer(g, j);
       curves.set(first + g, as_it_stands, worth);
     }
   }
@@ -62,10 +61,9 @@ LossCurves loss_curves(const Matrix<double>& values, Index column, Index l, Inde
 }
 
 double total_loss(const LossCurves& curves, const Budgets& budgets) {
-  assert(static_cast<Index>(budgets.size()) == curves.all_heads());
+  assert(std::ssize(budgets) == curves.all_heads());
   std::vector<double> losses(budgets.size());
-  for (std::size_t h = 0; h < budgets.size(); ++h)
-    losses[h] = curves.loss(static_cast<Index>(h))[static_cast<std::size_t>(budgets[h])];
+  for (std::size_t h = 0; h < budgets.size(); ++h) losses[h] = curves.loss(static_cast<Index>(h))[budgets[h]];
   return compensated_sum(losses);
 }
 

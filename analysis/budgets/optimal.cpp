@@ -54,9 +54,7 @@ class ReducedCosts {
 
  private:
   std::int64_t integer(double loss) const { return std::llround(loss * scale_); }
-  std::int64_t loss(Index head, Index b) const {
-    return integer(curves_.loss(head)[static_cast<std::size_t>(b)]);
-  }
+  std::int64_t loss(Index head, Index b) const { return integer(curves_.loss(head)[b]); }
 
   void add_tangent(Index head) {
     const auto losses = curves_.loss(head);
@@ -112,8 +110,7 @@ Budgets optimal(const BudgetFrame& frame, const LossCurves& curves, const HullGr
 
   const ReducedCosts costs(frame, curves, greedy_loss, block->slope);
   std::int64_t greedy_cost = 0;
-  for (Index h = 0; h < frame.all_heads(); ++h)
-    greedy_cost += costs.reduced(h, start[static_cast<std::size_t>(h)]);
+  for (Index h = 0; h < frame.all_heads(); ++h) greedy_cost += costs.reduced(h, start[h]);
   // lambda is rounded, and so are the losses: less than this is nothing.
   if (greedy_cost <= frame.all_heads() + frame.l) return start;
 

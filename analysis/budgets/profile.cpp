@@ -23,11 +23,11 @@ constexpr Index kRatios = BudgetProfile::kRatios;
 BudgetProfile make_profile(const BudgetFrame& frame,
                            const std::function<Budgets(const BudgetFrame&)>& allocate) {
   BudgetProfile profile{frame.layers, frame.heads, {}};
-  profile.pruned.reserve(static_cast<std::size_t>(kRatios * frame.all_heads()));
+  profile.pruned.reserve(kRatios * frame.all_heads());
   for (Index row = 0; row < kRatios; ++row) {
     const double sigma = BudgetProfile::sigma(row);
     const Budgets budgets = allocate(budget_frame(frame.layers, frame.heads, frame.l, sigma, frame.lower));
-    assert(static_cast<Index>(budgets.size()) == frame.all_heads());
+    assert(std::ssize(budgets) == frame.all_heads());
     for (const Index b : budgets)
       profile.pruned.push_back(frame.l > 0 ? static_cast<double>(frame.l - b) / static_cast<double>(frame.l)
                                            : 0);
@@ -65,7 +65,7 @@ Budgets profile_budgets(const BudgetProfile& profile, const BudgetFrame& frame) 
   const double weight = place - static_cast<double>(below);
   const auto ratio = [&](Index row, Index head) {
     if (row < 0) return 0.0;
-    return row >= kRatios ? 1.0 : profile.pruned[static_cast<std::size_t>(row * frame.all_heads() + head)];
+    return row >= kRatios ? 1.0 : profile.pruned[row * frame.all_heads() + head];
   };
   std::vector<double> shares;
   for (Index head = 0; head < frame.all_heads(); ++head) {

@@ -22,7 +22,7 @@ Budgets alike_in_layers(const BudgetFrame& frame, const std::vector<Index>& of_l
 Budgets official(const BudgetFrame& frame, const PyramidOptions& options) {
   const Index capacity = total_budget(frame.sigma, frame.l, 1);
   const Index window = std::min(options.window, capacity), mean = capacity - window;
-  std::vector<Index> of_layer(static_cast<std::size_t>(frame.layers), capacity);
+  std::vector<Index> of_layer(frame.layers, capacity);
   if (frame.l < capacity || frame.l < 2 * mean || frame.layers == 1) return alike_in_layers(frame, of_layer);
   auto min = static_cast<Index>(std::floor(static_cast<double>(mean) / options.beta));
   Index max = 2 * mean - min;
@@ -32,7 +32,7 @@ Budgets official(const BudgetFrame& frame, const PyramidOptions& options) {
   }
   const auto step =
       static_cast<Index>(std::floor(static_cast<double>(max - min) / static_cast<double>(frame.layers - 1)));
-  for (Index i = 0; i < frame.layers; ++i) of_layer[static_cast<std::size_t>(i)] = max - i * step + window;
+  for (Index i = 0; i < frame.layers; ++i) of_layer[i] = max - i * step + window;
   return alike_in_layers(frame, of_layer);
 }
 
@@ -46,11 +46,10 @@ Budgets kvpress(const BudgetFrame& frame, const PyramidOptions& options) {
     max = l - window;
     min = mean * 2 - max;
   }
-  std::vector<Index> of_layer(static_cast<std::size_t>(frame.layers), round_even(l * (1 - frame.sigma)));
+  std::vector<Index> of_layer(frame.layers, round_even(l * (1 - frame.sigma)));
   if (l >= max && max >= min && min >= window && frame.layers > 1) {
     const double step = (max - min) / static_cast<double>(frame.layers - 1);
-    for (Index i = 0; i < frame.layers; ++i)
-      of_layer[static_cast<std::size_t>(i)] = round_even(max - static_cast<double>(i) * step);
+    for (Index i = 0; i < frame.layers; ++i) of_layer[i] = round_even(max - static_cast<double>(i) * step);
   }
   return alike_in_layers(frame, of_layer);
 }
@@ -58,7 +57,7 @@ Budgets kvpress(const BudgetFrame& frame, const PyramidOptions& options) {
 }  // namespace
 
 Budgets uniform(const BudgetFrame& frame) {
-  const std::vector<double> shares(static_cast<std::size_t>(frame.all_heads()), frame.mean());
+  const std::vector<double> shares(frame.all_heads(), frame.mean());
   return round_shares(shares, frame.total, frame.lower, frame.l);
 }
 

@@ -62,7 +62,7 @@ std::vector<double> scaled(std::span<const double> shares, double total, double 
 }  // namespace
 
 Budgets round_shares(std::span<const double> shares, Index total, Index lower, Index upper) {
-  [[maybe_unused]] const auto n = static_cast<Index>(shares.size());
+  [[maybe_unused]] const auto n = std::ssize(shares);
   assert(lower * n <= total && total <= upper * n);
   const double low = static_cast<double>(lower), high = static_cast<double>(upper);
   const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);

@@ -56,7 +56,7 @@ void ChannelStage::compute(const HeadGroup<T>& group, std::span<double> figures)
     compute_part(group, group.kv_head, group.kv_head * G, figures);
   // Shares and counts are means over the selections of the head.
   const auto parts = static_cast<double>(plan_.per_query_head() ? G : 1);
-  const auto divide = [&](Index column) { figures[static_cast<std::size_t>(column)] /= parts; };
+  const auto divide = [&](Index column) { figures[column] /= parts; };
   divide(columns_.of(ChannelColumns::off_diagonal_share));
   divide(columns_.of(ChannelColumns::rope_pair_share));
   for (std::size_t c = 0; c < plan_.cases.size(); ++c) divide(columns_.of(c, ChannelColumns::pruned));
@@ -67,7 +67,7 @@ void ChannelStage::compute_part(const HeadGroup<T>& group, Index row, Index firs
                                 std::span<double> figures) {
   using C = ChannelColumns;
   const auto at = static_cast<std::size_t>(row);
-  const auto add = [&](Index column, double value) { figures[static_cast<std::size_t>(column)] += value; };
+  const auto add = [&](Index column, double value) { figures[column] += value; };
   const KeptSet all(static_cast<std::size_t>(group.l), 1);
 
   ChannelBasis basis = channel_basis(group, all, plan_.setting, plan_.needs_outputs(), compute_);
@@ -90,7 +90,7 @@ void ChannelStage::compute_part(const HeadGroup<T>& group, Index row, Index firs
   }
   const CacheElements elements = cache_elements(dump_);
   std::vector<CacheCase> caches(plan_.cases.size(), {all, {}, basis.keys.prunable});
-  compute_.workers.parallel_for(static_cast<std::ptrdiff_t>(plan_.cases.size()), [&](std::ptrdiff_t n) {
+  compute_.workers.parallel_for(std::ssize(plan_.cases), [&](std::ptrdiff_t n) {
     const auto c = static_cast<std::size_t>(n);
     const ChannelCase& which = plan_.cases[c];
     ChannelSelection selection =

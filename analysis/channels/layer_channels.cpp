@@ -42,7 +42,7 @@ double largest_off_diagonal(const Matrix<double>& H) {
 
 /// Where rotated channels end or, if pairs are halves of them apart, their second half begins.
 std::vector<Index> rotation_marks(const std::vector<Index>& partner) {
-  const auto d = static_cast<Index>(partner.size());
+  const auto d = std::ssize(partner);
   const Index rotated = d - std::count(partner.begin(), partner.end(), Index{-1});
   std::vector<Index> marks;
   if (rotated > 2 && partner.front() == rotated / 2) marks.push_back(rotated / 2);
@@ -56,7 +56,7 @@ void put(ByteWriter& out, const Numbers& x) {
 }
 void get(ByteReader& in, Vector<double>& x) {
   const std::vector<double> values = in.get<double>();
-  x = Eigen::Map<const Vector<double>>(values.data(), static_cast<Index>(values.size()));
+  x = Eigen::Map<const Vector<double>>(values.data(), std::ssize(values));
 }
 void get(ByteReader& in, Matrix<double>& x) {  // square
   const std::vector<double> values = in.get<double>();
@@ -75,7 +75,7 @@ void LayerChannels::begin(const ChannelPlan& plan, const DumpShape& shape) {
   for (std::size_t rule = 0; rule < plan.rules.size(); ++rule)
     if (plan.rules[rule].has_order()) order[rule].resize(rows);
   pruned.assign(plan.cases.size(), std::vector<ChannelSet>(rows));
-  window.assign(static_cast<std::size_t>(shape.n_q), {});
+  window.assign(shape.n_q, {});
   future.assign(plan.future.count() > 0 ? window.size() : 0, {});
   rope_partner.clear();
 }
@@ -94,8 +94,8 @@ void LayerChannels::save(Index kv_head, Index G, ByteWriter& out) const {
   for (Index h = kv_head * G; h < (kv_head + 1) * G; ++h)
     for (const std::vector<ChannelMoments>* moments : {&window, &future}) {
       if (moments->empty()) continue;
-      put(out, (*moments)[static_cast<std::size_t>(h)].mean);
-      put(out, (*moments)[static_cast<std::size_t>(h)].deviation);
+      put(out, (*moments)[h].mean);
+      put(out, (*moments)[h].deviation);
     }
 }
 
@@ -113,8 +113,8 @@ void LayerChannels::load(Index kv_head, Index G, ByteReader& in) {
   for (Index h = kv_head * G; h < (kv_head + 1) * G; ++h)
     for (std::vector<ChannelMoments>* moments : {&window, &future}) {
       if (moments->empty()) continue;
-      get(in, (*moments)[static_cast<std::size_t>(h)].mean);
-      get(in, (*moments)[static_cast<std::size_t>(h)].deviation);
+      get(in, (*moments)[h].mean);
+      get(in, (*moments)[h].deviation);
     }
 }
 

@@ -15,7 +15,7 @@ inline double rope_pair_share(const Matrix<double>& H, const std::vector<Index>&
     for (Index e = 0; e < H.cols(); ++e) {
       if (c == e) continue;
       all += std::abs(H(c, e));
-      if (partner[static_cast<std::size_t>(c)] == e) pairs += std::abs(H(c, e));
+      if (partner[c] == e) pairs += std::abs(H(c, e));
     }
   return all > 0 ? pairs / all : 0;
 }

@@ -196,14 +196,14 @@ Json json_of(const Dump& dump) {
 /// member of an archive that does not agree with its checksum.
 void read_all_values(const Dump& dump, Workers& workers) {
   const DumpShape& s = dump.shape();
-  workers.parallel_for(static_cast<Index>(dump.files().size()),
+  workers.parallel_for(std::ssize(dump.files()),
                        [&](Index file) { dump.check_sum(static_cast<std::size_t>(file)); });
   workers.parallel_for(s.layers * s.n_q, [&](Index item) {
     const Index layer = item / s.n_q, head = item % s.n_q;
     std::vector<float> values;
     const auto read = [&](Tensor tensor, Index size) {
       if (!dump.has(tensor)) return;
-      values.resize(static_cast<std::size_t>(size));
+      values.resize(size);
       dump.read(tensor, layer, head, values.data());
     };
     read(Tensor::q, s.T_q * s.d);
@@ -248,10 +248,9 @@ Json json_of(const CaptureProgress& progress, const std::string& dump) {
   else if (!options.quiet)
     fmt::print("{}", text_of(progress, options.dump));
   std::fflush(stdout);
-  throw InputError(
-      options.dump, "a whole dump",
-      fmt::format("one whose capture was interrupted, {} of {} whole: capture it again",
-                  progress.whole_layers(), counted(static_cast<Index>(progress.layers.size()), "layer")));
+  throw InputError(options.dump, "a whole dump",
+                   fmt::format("one whose capture was interrupted, {} of {} whole: capture it again",
+                               progress.whole_layers(), counted(std::ssize(progress.layers), "layer")));
 }
 
 }  // namespace

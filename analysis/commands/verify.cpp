@@ -88,8 +88,7 @@ int run_verify(const Arguments& arguments) {
   } else if (!common.quiet) {
     const DumpShape& shape = dump.shape();
     const Index rows = window_rows(shape.l, shape.first_query(), options.window).count();
-    fmt::print("{}, {}, {}\n", shape_line(dump, static_cast<Index>(options.layers.size())),
-               counted(rows, "window row"),
+    fmt::print("{}, {}, {}\n", shape_line(dump, std::ssize(options.layers)), counted(rows, "window row"),
                counted(future_rows(shape.l, shape.T, shape.first_query()).count(), "decoding step"));
     for (const std::string& note : dump.notes()) fmt::print("note: {}\n", note);
     if (rows < options.window) fmt::print("note: window {} clipped to {}\n", options.window, rows);

@@ -9,7 +9,7 @@ Canvas::Canvas(Index width, Index height)
     : width_(width), height_(height), pixels_(static_cast<std::size_t>(width * height), kWhite) {}
 
 void Canvas::mix(Index x, Index y, Rgb color, double opacity) {
-  Rgb& pixel = pixels_[static_cast<std::size_t>(y * width_ + x)];
+  Rgb& pixel = pixels_[y * width_ + x];
   const auto between = [opacity](std::uint8_t from, std::uint8_t to) {
     return static_cast<std::uint8_t>(std::lround(from + opacity * (to - from)));
   };

@@ -24,7 +24,7 @@ constexpr Index kSwatch = kCap + 4;
 Index width_of(const std::string& text) { return text_width(text, kTextScale); }
 
 Index block_height(const std::vector<std::string>& lines) {
-  return lines.empty() ? 0 : (static_cast<Index>(lines.size()) - 1) * kLine + kCap;
+  return lines.empty() ? 0 : (std::ssize(lines) - 1) * kLine + kCap;
 }
 
 /// Square cells, stretched where the plot would be too flat or too narrow to read.

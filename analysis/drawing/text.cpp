@@ -74,7 +74,7 @@ const Glyph& glyph(char c) {
     for (char each = kFirst; each <= kLast; ++each) all.push_back(glyph_of(each));
     return all;
   }();
-  return glyphs[static_cast<std::size_t>(c - kFirst)];
+  return glyphs[c - kFirst];
 }
 
 /// One character that the font has for each of the text's.

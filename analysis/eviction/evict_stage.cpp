@@ -76,8 +76,8 @@ void EvictStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
     given_kept.emplace_back(kept.values.begin() + row * l, kept.values.begin() + (row + 1) * l);
 
   std::fill(figures.begin(), figures.end(), 0.0);
-  const auto add = [&](Index column, double value) { figures[static_cast<std::size_t>(column)] += value; };
-  std::vector<double> step_full_sq(static_cast<std::size_t>(columns_.steps()));
+  const auto add = [&](Index column, double value) { figures[column] += value; };
+  std::vector<double> step_full_sq(columns_.steps());
   const Index parts = plan_.per_query_head ? G : 1;
   for (Index part = 0; part < parts; ++part) {
     const HeadGroup<T> one = plan_.per_query_head ? query_head_group(group, part) : HeadGroup<T>{};
@@ -116,9 +116,8 @@ void EvictStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
   for (std::size_t c = 0; c < plan_.cases.size(); ++c)
     if (plan_.cases[c].phase.decodes())
       for (Index s = 0; s < columns_.steps(); ++s)
-        figures[static_cast<std::size_t>(columns_.steps_of(c) + s)] =
-            relative_error(figures[static_cast<std::size_t>(columns_.steps_of(c) + s)],
-                           step_full_sq[static_cast<std::size_t>(s)]);
+        figures[columns_.steps_of(c) + s] =
+            relative_error(figures[columns_.steps_of(c) + s], step_full_sq[s]);
 }
 
 void EvictStage::head(const HeadGroup<float>& group, std::span<double> figures) { compute(group, figures); }

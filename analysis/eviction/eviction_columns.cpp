@@ -9,7 +9,7 @@ EvictionColumns::EvictionColumns(const EvictionPlan& plan)
     count_ += kCaseFigures + (which.phase.decodes() ? steps_ : 0);
   }
   first_pair_ = count_;
-  count_ += static_cast<Index>(plan.pairs.size());
+  count_ += std::ssize(plan.pairs);
 }
 
 }  // namespace kvreplay

@@ -140,7 +140,7 @@ void EvictionTable::write_decoding(const ResultFolder& folder) const {
       const EvictionCase& which = plan_.cases[c];
       if (!decodes(which)) continue;
       const auto steps = figures_.values.row(row).segment(columns_.steps_of(c), columns_.steps());
-      csv.at(figures_.layers[static_cast<std::size_t>(row / figures_.n_kv)], row % figures_.n_kv);
+      csv.at(figures_.layers[row / figures_.n_kv], row % figures_.n_kv);
       csv.set("policy", which.decode_name()).set("semantics", which.semantics);
       csv.set("budget", which.budget_label);
       csv.add(DecodeFigure::mean, steps.mean());
@@ -191,7 +191,7 @@ void EvictionTable::write_maps(const ResultFolder& folder) const {
         for (const Scope scope : scoped_.scopes())
           if (scope.head)
             if (const auto found = value(c, scope, figure, rows)) map.push_back(*found);
-        if (static_cast<Index>(map.size()) != figures_.values.rows()) continue;
+        if (std::ssize(map) != figures_.values.rows()) continue;
         write_map(folder.path(),
                   {.table = Table::evictions,
                    .figure = std::string(name_of(figure)),

@@ -18,7 +18,7 @@ constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 template <class T>
 std::vector<T> to_panels(const Matrix<T>& rows) {
   const Index d_v = rows.cols();
-  std::vector<T> out(static_cast<std::size_t>(panels_of<T>(rows.rows()) * d_v * kPanelWidth<T>));
+  std::vector<T> out(panels_of<T>(rows.rows()) * d_v * kPanelWidth<T>);
   for (Index r = 0; r < rows.rows(); ++r)
     for (Index c = 0; c < d_v; ++c) out[panel_entry<T>(c, r, d_v)] = rows(r, c);
   return out;

@@ -14,7 +14,7 @@ Rows search_rows(const EvictionPlan& plan) { return plan.on_future ? plan.future
 double loss(const Vector<double>& importance, const KeptSet& kept) {
   std::vector<double> lost;
   for (Index p = 0; p < importance.size(); ++p)
-    if (kept[static_cast<std::size_t>(p)] == 0) lost.push_back(importance[p]);
+    if (kept[p] == 0) lost.push_back(importance[p]);
   return compensated_sum(lost);
 }
 

@@ -52,7 +52,7 @@ CaseOutputs<T> compressed(const HeadGroup<T>& group, Rows window, Rows future,
   };
   take(window, found.window);
   take(future, found.future);
-  compute.workers.parallel_for(static_cast<std::ptrdiff_t>(cases.size()), [&](std::ptrdiff_t n) {
+  compute.workers.parallel_for(std::ssize(cases), [&](std::ptrdiff_t n) {
     const auto c = static_cast<std::size_t>(n);
     const auto& [kept, pruned, prunable, quantization] = cases[c];
     std::optional<CompressedCache<T>> cache;

@@ -18,7 +18,7 @@ template <class T>
 class LayerOutputs {
  public:
   void begin(Index n_q, std::size_t cases) {
-    full_.assign(static_cast<std::size_t>(n_q), {});
+    full_.assign(n_q, {});
     change_.assign(cases, full_);
   }
 
@@ -32,14 +32,14 @@ class LayerOutputs {
   /// The query heads first .. first + count - 1, from one process to another.
   void save(Index first, Index count, ByteWriter& out) const {
     for (Index h = first; h < first + count; ++h) {
-      out.put(full_[static_cast<std::size_t>(h)]);
-      for (const PanelRows<T>& heads : change_) out.put(heads[static_cast<std::size_t>(h)]);
+      out.put(full_[h]);
+      for (const PanelRows<T>& heads : change_) out.put(heads[h]);
     }
   }
   void load(Index first, Index count, ByteReader& in) {
     for (Index h = first; h < first + count; ++h) {
-      full_[static_cast<std::size_t>(h)] = in.get<T>();
-      for (PanelRows<T>& heads : change_) heads[static_cast<std::size_t>(h)] = in.get<T>();
+      full_[h] = in.get<T>();
+      for (PanelRows<T>& heads : change_) heads[h] = in.get<T>();
     }
   }
 
@@ -71,9 +71,9 @@ class LayerOutputs {
 template <class T>
 std::vector<Matrix<T>> read_layer_wo(const Dump& dump, Index layer) {
   const DumpShape& shape = dump.shape();
-  std::vector<Matrix<T>> wo(static_cast<std::size_t>(shape.n_q));
+  std::vector<Matrix<T>> wo(shape.n_q);
   for (Index h = 0; h < shape.n_q; ++h) {
-    Matrix<T>& head = wo[static_cast<std::size_t>(h)];
+    Matrix<T>& head = wo[h];
     head.resize(shape.d_v, shape.d_model);
     dump.read<T>(Tensor::wo, layer, h, head.data());
   }

@@ -29,7 +29,7 @@ void MeasuredLayer::begin() {
 template <class T>
 void MeasuredLayer::add(CaseOutputs<T>&& outputs, Index first_query_head, std::span<double> figures) {
   const auto put = [&](Index column, double value) {
-    if (column >= 0) figures[static_cast<std::size_t>(column)] += value;
+    if (column >= 0) figures[column] += value;
   };
   const auto add_rows = [&](OutputChanges<T>& from, const MeasureColumns::OnRows& columns,
                             LayerOutputs<T>& to) {
@@ -95,13 +95,12 @@ void KeptLayer::write(const ResultFolder& folder, Index layer) const {
 
 void KeptLayer::save(Index first_row, Index rows, ByteWriter& out) const {
   for (const std::vector<KeptSet>& kept : kept_)
-    for (Index row = first_row; row < first_row + rows; ++row) out.put(kept[static_cast<std::size_t>(row)]);
+    for (Index row = first_row; row < first_row + rows; ++row) out.put(kept[row]);
 }
 
 void KeptLayer::load(Index first_row, Index rows, ByteReader& in) {
   for (std::vector<KeptSet>& kept : kept_)
-    for (Index row = first_row; row < first_row + rows; ++row)
-      kept[static_cast<std::size_t>(row)] = in.get<std::uint8_t>();
+    for (Index row = first_row; row < first_row + rows; ++row) kept[row] = in.get<std::uint8_t>();
 }
 
 }  // namespace kvreplay

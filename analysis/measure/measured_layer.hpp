@@ -78,7 +78,7 @@ class KeptLayer {
   /// `names` are those of the cases' files.
   KeptLayer(Index rows, Index l, std::vector<std::string> names);
   void begin();
-  KeptSet& at(std::size_t which, Index row) { return kept_[which][static_cast<std::size_t>(row)]; }
+  KeptSet& at(std::size_t which, Index row) { return kept_[which][row]; }
   const std::vector<std::vector<KeptSet>>& all() const { return kept_; }  ///< [cases][rows]
   /// layer_XX/kept/NAME.npy, booleans [rows, l].
   void write(const ResultFolder& folder, Index layer) const;

@@ -78,8 +78,7 @@ std::optional<Figure> share_figure(const Tables& tables) {
     map.column_label = "KV head";
     for (const Index layer : tables.results.layers()) map.rows.push_back(std::to_string(layer));
     for (Index head = 0; head < n_kv; ++head) map.columns.push_back(std::to_string(head));
-    map.values =
-        Eigen::Map<const Matrix<double>>(entry->heads.data(), static_cast<Index>(map.rows.size()), n_kv);
+    map.values = Eigen::Map<const Matrix<double>>(entry->heads.data(), std::ssize(map.rows), n_kv);
     map.scale = {false, false, 0, static_cast<double>(std::max<Index>(tables.results.shape().l, 1))};
     map.value_label = "tokens kept, of the whole prompt";
     map.numbers = n_kv <= 8 && map.rows.size() <= 40;

@@ -57,12 +57,11 @@ Layout layout_of(const CellMap& map) {
 }
 
 void draw_labels(Svg& svg, const CellMap& map, const Layout& at) {
-  for (Index r = 0; r < static_cast<Index>(map.rows.size()); r += at.every_row)
-    svg.text(at.left - 7, at.y(r) + at.cell_height / 2 + 4, "end",
-             shortened(map.rows[static_cast<std::size_t>(r)], kLongestLabel));
-  for (Index c = 0; c < static_cast<Index>(map.columns.size()); c += at.every_column) {
+  for (Index r = 0; r < std::ssize(map.rows); r += at.every_row)
+    svg.text(at.left - 7, at.y(r) + at.cell_height / 2 + 4, "end", shortened(map.rows[r], kLongestLabel));
+  for (Index c = 0; c < std::ssize(map.columns); c += at.every_column) {
     const double x = at.x(c) + at.cell_width / 2, y = at.top - 7;
-    const std::string label = shortened(map.columns[static_cast<std::size_t>(c)], kLongestLabel);
+    const std::string label = shortened(map.columns[c], kLongestLabel);
     if (at.slanted)
       svg.text(x - 4, y, "start", label, "",
                fmt::format("transform=\"rotate(-45 {} {})\"", px(x - 4), px(y)));
@@ -139,8 +138,8 @@ std::string csv_of(const CellMap& map) {
       fmt::format("{},{},value\n", name(map.row_label, "row"), name(map.column_label, "column"));
   for (Index r = 0; r < map.values.rows(); ++r)
     for (Index c = 0; c < map.values.cols(); ++c)
-      csv += fmt::format("{},{},{}\n", csv_field(map.rows[static_cast<std::size_t>(r)]),
-                         csv_field(map.columns[static_cast<std::size_t>(c)]), shortest(map.values(r, c)));
+      csv += fmt::format("{},{},{}\n", csv_field(map.rows[r]), csv_field(map.columns[c]),
+                         shortest(map.values(r, c)));
   return csv;
 }
 

@@ -100,7 +100,7 @@ std::optional<Figure> layer_figure(const Tables& tables) {
         map.rows = table.distinct("policy", common);
         if (map.rows.empty()) continue;
         for (const Index layer : tables.results.layers()) map.columns.push_back(std::to_string(layer));
-        map.values.resize(static_cast<Index>(map.rows.size()), static_cast<Index>(map.columns.size()));
+        map.values.resize(std::ssize(map.rows), std::ssize(map.columns));
         for (std::size_t p = 0; p < map.rows.size(); ++p) {
           Wanted wanted = common;
           wanted.emplace_back("policy", map.rows[p]);
@@ -146,10 +146,10 @@ DecodeRun decode_run(const FigureTable& table, const FigureTable::Entry& entry) 
 /// Every entry of the last axis becomes the mean of those up to it.
 void running_means(ResultReader::Array& array) {
   const Index steps = array.shape.empty() ? 0 : array.shape.back();
-  for (Index first = 0; steps > 0 && first < static_cast<Index>(array.values.size()); first += steps) {
+  for (Index first = 0; steps > 0 && first < std::ssize(array.values); first += steps) {
     double sum = 0;
     for (Index step = 0; step < steps; ++step) {
-      double& value = array.values[static_cast<std::size_t>(first + step)];
+      double& value = array.values[first + step];
       sum += value;
       value = sum / static_cast<double>(step + 1);
     }

@@ -151,9 +151,9 @@ std::string csv_of(const ResultReader& results, const std::vector<HeadMap>& maps
   std::string csv = "layer,kv_head";
   for (const HeadMap& map : maps) csv += fmt::format(",{}", csv_field(map.file));
   csv += '\n';
-  for (Index r = 0; r < static_cast<Index>(results.layers().size()); ++r)
+  for (Index r = 0; r < std::ssize(results.layers()); ++r)
     for (Index h = 0; h < results.shape().n_kv; ++h) {
-      csv += fmt::format("{},{}", results.layers()[static_cast<std::size_t>(r)], h);
+      csv += fmt::format("{},{}", results.layers()[r], h);
       for (const HeadMap& map : maps) csv += fmt::format(",{}", shortest(map.values(r, h)));
       csv += '\n';
     }

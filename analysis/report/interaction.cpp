@@ -72,8 +72,7 @@ void read_layer(const ResultReader& results, Index layer, const std::vector<std:
     for (Index head = 0; head < count; ++head) {
       std::string bits;
       if (pruned.shape == std::vector<Index>{count, d})
-        for (Index c = 0; c < d; ++c)
-          bits += pruned.values[static_cast<std::size_t>(head * d + c)] != 0 ? '1' : '0';
+        for (Index c = 0; c < d; ++c) bits += pruned.values[head * d + c] != 0 ? '1' : '0';
       heads[first + static_cast<std::size_t>(head)].pruned.push_back(std::move(bits));
     }
   }
@@ -180,14 +179,14 @@ std::optional<Figure> interaction_figure(const Tables& tables) {
     return results.has(fs::path(layer_name(layer)) / "channels" / "interaction.npy");
   };
   if (!has(results.layers().front())) return std::nullopt;
-  const auto layers = static_cast<Index>(results.layers().size());
+  const auto layers = std::ssize(results.layers());
   const double of_layer = static_cast<double>(results.shape().n_kv) * static_cast<double>(results.shape().d) *
                           static_cast<double>(results.shape().d);
   const Index most = std::clamp<Index>(static_cast<Index>(kMostEntries / of_layer), 1, layers);
   const std::vector<std::string> selections = selections_of(tables);
   std::vector<Head> heads;
   for (Index i = 0; i < most; ++i) {
-    const Index layer = results.layers()[static_cast<std::size_t>(i * layers / most)];
+    const Index layer = results.layers()[i * layers / most];
     if (has(layer)) read_layer(results, layer, selections, heads);
   }
   std::vector<std::string> names;

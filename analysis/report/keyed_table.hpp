@@ -23,7 +23,7 @@ class KeyedTable {
   const std::string& key(const Entry& entry, std::string_view column) const {
     const auto found = std::find(columns_.begin(), columns_.end(), column);
     static const std::string none;
-    return found == columns_.end() ? none : entry.key[static_cast<std::size_t>(found - columns_.begin())];
+    return found == columns_.end() ? none : entry.key[found - columns_.begin()];
   }
 
   bool matches(const Entry& entry, const Wanted& wanted) const {

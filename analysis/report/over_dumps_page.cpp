@@ -28,7 +28,7 @@ std::string lead_over(const OverDumpsReader& results) {
     steps.push_back(dump.shape().T - dump.shape().l);
   }
   return fmt::format("{} of one model: {} x {}, {} to each, head dimension {}; prompts of {}, {}",
-                     counted(static_cast<Index>(results.dumps().size()), "dump"), counted(s.layers, "layer"),
+                     counted(std::ssize(results.dumps()), "dump"), counted(s.layers, "layer"),
                      counted(s.n_kv, "KV head"), counted(s.n_q / s.n_kv, "query head"), s.d,
                      range_text(candidates, "token"), range_text(steps, "decoding step"));
 }

@@ -126,9 +126,8 @@ std::optional<Figure> figure_of(const OverDumpsTable& table, const MeanFigure& w
       for (const MeanEntry* const entry : picture.entries) {
         const std::string& item = table.key(*entry, wanted.item);
         const auto style = std::find(items.begin(), items.end(), item) - items.begin();
-        plot.rows.push_back({item, styles[static_cast<std::size_t>(style)], entry->figure.n,
-                             entry->figure.mean, entry->figure.ci_low, entry->figure.ci_high,
-                             entry->figure.dumps});
+        plot.rows.push_back({item, styles[style], entry->figure.n, entry->figure.mean, entry->figure.ci_low,
+                             entry->figure.ci_high, entry->figure.dumps});
       }
       const bool larger = facts->better == Better::larger;
       std::stable_sort(plot.rows.begin(), plot.rows.end(), [larger](const auto& a, const auto& b) {

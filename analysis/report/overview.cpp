@@ -24,7 +24,7 @@ CellMap agreement_map(const FigureTable& agreement, const std::string& reference
   map.numbers = true;
   const Wanted common = {{"reference", reference}, {"rows", rows}, {"reserve", reserve}};
   map.rows = agreement.distinct("score", common);
-  map.values.resize(static_cast<Index>(map.rows.size()), 4);
+  map.values.resize(std::ssize(map.rows), 4);
   for (std::size_t i = 0; i < map.rows.size(); ++i) {
     const auto of = [&](const char* metric, double (*figure)(const std::vector<double>&)) {
       Wanted wanted = common;
@@ -71,7 +71,7 @@ void mark_lowest(CellMap& map) {
   for (Index c = 0; c < map.values.cols(); ++c) {
     Index best = -1;
     for (Index r = 0; r < map.values.rows(); ++r)
-      if (!std::isnan(map.values(r, c)) && !knows_the_future(map.rows[static_cast<std::size_t>(r)]) &&
+      if (!std::isnan(map.values(r, c)) && !knows_the_future(map.rows[r]) &&
           (best < 0 || map.values(r, c) < map.values(best, c)))
         best = r;
     if (best >= 0) map.marked.emplace_back(best, c);
@@ -91,8 +91,7 @@ CellMap model_map(const FigureTable& table, const char* row_key, const char* col
   CellMap map;
   map.rows = table.distinct(row_key, common);
   map.columns = table.distinct(column_key, common);
-  map.values = Matrix<double>::Constant(static_cast<Index>(map.rows.size()),
-                                        static_cast<Index>(map.columns.size()), kNan);
+  map.values = Matrix<double>::Constant(std::ssize(map.rows), std::ssize(map.columns), kNan);
   for (std::size_t r = 0; r < map.rows.size(); ++r)
     for (std::size_t c = 0; c < map.columns.size(); ++c) {
       Wanted wanted = common;

@@ -55,7 +55,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(const ResultReader& re
 
 std::string lead_of(const ResultReader& results) {
   const DumpShape& s = results.shape();
-  const auto computed = static_cast<Index>(results.layers().size());
+  const auto computed = std::ssize(results.layers());
   std::string layers = computed == s.layers ? counted(s.layers, "layer")
                                             : fmt::format("{} of {}", computed, counted(s.layers, "layer"));
   return fmt::format("{} x {}, {} to each, head dimension {}; prompt of {}, {}", layers,

@@ -53,7 +53,7 @@ Lines medians_of(const std::vector<Lines>& heads) {
 
 void SeriesFigure::add(std::size_t option, std::size_t line, const ResultReader::Array& array,
                        const ResultReader& results) {
-  const auto layers = static_cast<Index>(results.layers().size());
+  const auto layers = std::ssize(results.layers());
   const bool fits = array.shape.size() == 3 && array.shape[0] == layers &&
                     array.shape[1] == results.shape().n_kv && array.shape[2] > 0 &&
                     (length == 0 || array.shape[2] == length);
@@ -112,7 +112,7 @@ std::optional<Figure> figure_of(const SeriesFigure& series) {
   figure.name = series.name;
   figure.heading = series.heading;
   figure.reading = series.reading;
-  if (static_cast<Index>(series.at.size()) < series.length)
+  if (std::ssize(series.at) < series.length)
     figure.note = fmt::format("{} of {} points of every line are drawn, evenly spaced. ", series.at.size(),
                               series.length);
   if (!all_heads) figure.note += "Single heads are in the CSV.";

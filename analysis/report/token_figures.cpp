@@ -82,14 +82,14 @@ void read_layer(const ResultReader& results, Index layer, TokenFigures& figures)
     auto& values = figures.values.emplace_back();
     for (std::size_t m = 0; m < arrays.size(); ++m)
       for (const Index token : sample)
-        values[figures.metrics[m]].push_back(arrays[m].values[static_cast<std::size_t>(head * l + token)]);
+        values[figures.metrics[m]].push_back(arrays[m].values[head * l + token]);
   }
 }
 
 }  // namespace
 
 std::vector<Index> ranks_of(const double* values, Index count) {
-  std::vector<Index> order(static_cast<std::size_t>(count));
+  std::vector<Index> order(count);
   std::iota(order.begin(), order.end(), Index{0});
   std::stable_sort(order.begin(), order.end(), [&](Index a, Index b) {
     if (std::isnan(values[a]) || std::isnan(values[b]))
@@ -97,8 +97,7 @@ std::vector<Index> ranks_of(const double* values, Index count) {
     return values[a] > values[b];
   });
   std::vector<Index> rank(order.size());
-  for (std::size_t i = 0; i < order.size(); ++i)
-    rank[static_cast<std::size_t>(order[i])] = static_cast<Index>(i);
+  for (std::size_t i = 0; i < order.size(); ++i) rank[order[i]] = static_cast<Index>(i);
   return rank;
 }
 
@@ -110,12 +109,12 @@ std::vector<double> recall_curve(const std::vector<Index>& score_rank,
     ++enters[static_cast<std::size_t>(std::max(score_rank[token], reference_rank[token])) + 1];
   std::partial_sum(enters.begin(), enters.end(), enters.begin());
   std::vector<double> recall;
-  for (const double size : k) recall.push_back(enters[static_cast<std::size_t>(size)] / size);
+  for (const double size : k) recall.push_back(enters[size] / size);
   return recall;
 }
 
 std::vector<Index> sampled_tokens(const std::vector<Index>& rank, Index most) {
-  const auto n = static_cast<Index>(rank.size());
+  const auto n = std::ssize(rank);
   std::vector<Index> tokens;
   if (n <= most) {
     tokens.resize(rank.size());
@@ -124,7 +123,7 @@ std::vector<Index> sampled_tokens(const std::vector<Index>& rank, Index most) {
   }
   const Index largest = most / 4, spaced = most - largest;
   for (Index token = 0; token < n; ++token)
-    if (rank[static_cast<std::size_t>(token)] < largest) tokens.push_back(token);
+    if (rank[token] < largest) tokens.push_back(token);
   for (Index i = 0; i < spaced; ++i) tokens.push_back(i * n / spaced);
   std::sort(tokens.begin(), tokens.end());
   tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());

@@ -149,7 +149,7 @@ Figure scatter_figure(const Tables& tables, const TokenFigures& figures) {
           {{"score", score}, {"reference", reference}, {"metric", "spearman"}, {"reserve", "0"}});
       rho != nullptr && figures.heads.size() == rho->heads.size() && !std::isnan(rho->heads.front()))
     plot.corner = fmt::format("rho {:.4g}", rho->heads.front());
-  const auto shown_points = static_cast<Index>(plot.tokens.size());
+  const auto shown_points = std::ssize(plot.tokens);
   if (shown_points < figures.tokens)
     figure.note = fmt::format(
         "About {} of each head's {} tokens are drawn: those that cost most by {} and evenly spaced ones of "

@@ -149,7 +149,7 @@ HeadAgreement head_agreement(const std::vector<HeadFigureIndex::Head>& a,
       std::replace(agreed.largest_at.begin(), agreed.largest_at.end(), ',', '.');
     }
   }
-  agreed.heads = static_cast<Index>(left.size());
+  agreed.heads = std::ssize(left);
   agreed.median_difference = quantile(differences, 0.5);
   if (left.size() > 1) agreed.spearman = kvreplay::agreement(left, right, false)[AgreementFigure::spearman];
   return agreed;

@@ -52,8 +52,8 @@ class Columns {
     const std::vector<Index>& layers = results.layers();
     if (layer != figure.layer && layer)
       figure.layer_row = std::lower_bound(layers.begin(), layers.end(), *layer) - layers.begin();
-    const bool known = !layer || (figure.layer_row < static_cast<Index>(layers.size()) &&
-                                  layers[static_cast<std::size_t>(figure.layer_row)] == *layer);
+    const bool known =
+        !layer || (figure.layer_row < std::ssize(layers) && layers[figure.layer_row] == *layer);
     if (!known || (head && (!layer || *head >= results.shape().n_kv)))
       csv.fail("heads of the run", fmt::format("layer {}, head {}", row[keys_[0]], row[keys_[1]]));
     figure.layer = layer;
@@ -94,7 +94,7 @@ class Medians {
 const std::string& TableFigure::operator[](std::string_view name) const {
   const auto found = std::find(names.begin(), names.end(), name);
   assert(found != names.end());
-  return keys[static_cast<std::size_t>(found - names.begin())];
+  return keys[found - names.begin()];
 }
 
 void each_figure(const ResultReader& results, Table table, const VisitFigure& visit) {

@@ -21,8 +21,7 @@ double t_of(Index n) {
     for (std::size_t i = 2; i < t.size(); ++i) t[i] = student_t(kConfidence, static_cast<Index>(i) - 1);
     return t;
   }();
-  return n < static_cast<Index>(known.size()) ? known[static_cast<std::size_t>(n)]
-                                              : student_t(kConfidence, n - 1);
+  return n < std::ssize(known) ? known[n] : student_t(kConfidence, n - 1);
 }
 
 }  // namespace

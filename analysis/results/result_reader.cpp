@@ -184,7 +184,7 @@ std::vector<std::string> ResultReader::array_names(const fs::path& below) const 
 Matrix<double> ResultReader::map(const std::string& name) const {
   const fs::path path = fs::path("maps") / (name + ".npy");
   const Array found = array(path);
-  const std::vector<Index> shape{static_cast<Index>(layers_.size()), shape_.n_kv};
+  const std::vector<Index> shape{std::ssize(layers_), shape_.n_kv};
   if (found.shape != shape)
     throw InputError((folder_ / path).string(), "shape " + shape_text(shape),
                      "shape " + shape_text(found.shape));

@@ -21,7 +21,7 @@ Rows ScopedFigures::heads_in(Scope scope) const {
 
 std::vector<Scope> ScopedFigures::scopes() const {
   std::vector<Scope> all;
-  const Index layers = static_cast<Index>(figures_.layers.size());
+  const Index layers = std::ssize(figures_.layers);
   for (Index layer = 0; layer < layers; ++layer) {
     for (Index head = 0; head < figures_.n_kv; ++head) all.push_back({layer, head});
     all.push_back({layer, std::nullopt});
@@ -55,7 +55,7 @@ std::optional<double> ScopedFigures::common(Scope scope, Index column) const {
 
 std::optional<Index> ScopedFigures::layer_of(Scope scope) const {
   if (!scope.layer) return std::nullopt;
-  return figures_.layers[static_cast<std::size_t>(*scope.layer)];
+  return figures_.layers[*scope.layer];
 }
 
 }  // namespace kvreplay

@@ -27,7 +27,7 @@ TableWriter::TableWriter(const std::filesystem::path& folder, Table table,
 std::string& TableWriter::field(std::string_view column) {
   const auto found = std::find(columns_.begin(), columns_.end(), column);
   assert(found != columns_.end());
-  return row_[static_cast<std::size_t>(found - columns_.begin())];
+  return row_[found - columns_.begin()];
 }
 
 TableWriter& TableWriter::at(std::optional<Index> layer, std::optional<Index> head) {

@@ -41,7 +41,7 @@ void add_ends(Hash& hash, const fs::path& path) {
   if (!in) throw InputError(path.string(), "a readable file", "none");
   const std::streamoff size = in.tellg();
   hash.add(std::to_string(size));
-  std::vector<char> bytes(static_cast<std::size_t>(std::min(size, kEnd)));
+  std::vector<char> bytes(std::min(size, kEnd));
   for (const std::streamoff at : {std::streamoff{0}, size - static_cast<std::streamoff>(bytes.size())}) {
     in.seekg(at);
     in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));

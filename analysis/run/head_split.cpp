@@ -27,7 +27,7 @@ std::vector<std::size_t> equal_intervals(std::span<const double> costs, int part
   for (int part = 1; part < parts; ++part) {
     const double end = total * part / parts;
     for (; item < costs.size() && before + costs[item] / 2 < end; ++item) before += costs[item];
-    bounds[static_cast<std::size_t>(part)] = item;
+    bounds[part] = item;
   }
   return bounds;
 }

@@ -117,14 +117,14 @@ class Split {
     std::vector<Heads> parts;
     for (Index at = begin(rank); at < end(rank);) {
       const Index next = std::min(end(rank), (at / n_kv_ + 1) * n_kv_);
-      parts.push_back({layers_[static_cast<std::size_t>(at / n_kv_)], {at % n_kv_, at % n_kv_ + next - at}});
+      parts.push_back({layers_[at / n_kv_], {at % n_kv_, at % n_kv_ + next - at}});
       at = next;
     }
     return parts;
   }
 
  private:
-  Index begin(int rank) const { return static_cast<Index>(bounds_[static_cast<std::size_t>(rank)]); }
+  Index begin(int rank) const { return static_cast<Index>(bounds_[rank]); }
   Index end(int rank) const { return begin(rank + 1); }
 
   Index n_kv_;
@@ -183,7 +183,7 @@ Index pass_over_layers(const LayerPass& pass, const std::vector<Index>& layers) 
     if (pass.workers.stopping()) throw Interrupted{};
   }
   if (ranks.size() > 1) ranks.gather("");
-  return static_cast<Index>(missing.size());
+  return std::ssize(missing);
 }
 
 std::vector<HeadFigures> gather_figures(const LayerPass& pass, const std::vector<Index>& layers) {
@@ -193,8 +193,7 @@ std::vector<HeadFigures> gather_figures(const LayerPass& pass, const std::vector
   for (std::size_t s = 0; s < pass.stages.size(); ++s) {
     all[s].layers = layers;
     all[s].n_kv = n_kv;
-    all[s].values.resize(static_cast<Index>(layers.size()) * n_kv,
-                         static_cast<Index>(pass.stages[s]->figures_per_head()));
+    all[s].values.resize(std::ssize(layers) * n_kv, static_cast<Index>(pass.stages[s]->figures_per_head()));
   }
   for (std::size_t at = 0; at < layers.size(); ++at) {
     const std::vector<double> layer =

@@ -40,7 +40,7 @@ class MpiRanks final : public Ranks {
   std::vector<std::string> gather(std::string bytes) override {
     met_ = true;
     const int mine = static_cast<int>(bytes.size());
-    std::vector<int> counts(static_cast<std::size_t>(size_)), offsets(counts.size());
+    std::vector<int> counts(size_), offsets(counts.size());
     MPI_Request request = MPI_REQUEST_NULL;
     MPI_Iallgather(&mine, 1, MPI_INT, counts.data(), 1, MPI_INT, MPI_COMM_WORLD, &request);
     wait(request);

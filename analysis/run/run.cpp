@@ -79,7 +79,7 @@ RunResult run_stages(const Dump& dump, const Stages& stages, const RunOptions& o
   const bool writes = ranks.rank() == 0;
 
   if (writes) folder.clear("maps");
-  Json totals = {{"layers", layers.size()}, {"heads", static_cast<Index>(layers.size()) * dump.shape().n_kv}};
+  Json totals = {{"layers", layers.size()}, {"heads", std::ssize(layers) * dump.shape().n_kv}};
   std::vector<Stages> follow_ups;  // kept until the summary is written
   for (int number = 1; number == 1 || !follow_ups.back().empty(); ++number) {
     const Stages& now = number == 1 ? stages : follow_ups.back();
@@ -87,7 +87,7 @@ RunResult run_stages(const Dump& dump, const Stages& stages, const RunOptions& o
     const Index computed = pass_over_layers(pass, layers);
     if (number == 1) {
       result.layers_computed = computed;
-      result.layers_resumed = static_cast<Index>(layers.size()) - computed;
+      result.layers_resumed = std::ssize(layers) - computed;
     }
     Stages next;
     // The other ranks need figures for a further pass only.

@@ -37,7 +37,7 @@ Ranking::Ranking(std::span<const double> values) : values_(values), total_(compe
   std::iota(order_.begin(), order_.end(), 0);
   // NaN has no place in an order; it is put behind everything so that the sort stays well defined.
   const auto key = [&](std::int32_t p) {
-    const double value = values[static_cast<std::size_t>(p)];
+    const double value = values[p];
     return std::isnan(value) ? -std::numeric_limits<double>::infinity() : value;
   };
   std::sort(order_.begin(), order_.end(), [&](std::int32_t a, std::int32_t b) {

@@ -46,18 +46,15 @@ TokenMetrics summed_over_group(const TokenMetrics& metrics) {
 std::vector<Agreement> token_agreements(const TokenMetrics& metrics, const std::vector<TokenPair>& pairs,
                                         Index compared, Workers& workers) {
   std::vector<std::optional<Ranking>> rankings(kTokenMetrics.size());
-  workers.parallel_for(static_cast<Index>(kTokenMetrics.size()), [&](Index m) {
-    const Matrix<double>& values = metrics.values[static_cast<std::size_t>(m)];
-    if (values.size() > 0)
-      rankings[static_cast<std::size_t>(m)].emplace(
-          std::span(values.data(), static_cast<std::size_t>(compared)));
+  workers.parallel_for(std::ssize(kTokenMetrics), [&](Index m) {
+    const Matrix<double>& values = metrics.values[m];
+    if (values.size() > 0) rankings[m].emplace(std::span(values.data(), static_cast<std::size_t>(compared)));
   });
   std::vector<Agreement> agreements(pairs.size());
-  workers.parallel_for(static_cast<Index>(pairs.size()), [&](Index at) {
-    const TokenPair& pair = pairs[static_cast<std::size_t>(at)];
-    agreements[static_cast<std::size_t>(at)] =
-        agreement(*rankings[static_cast<std::size_t>(pair.score)],
-                  *rankings[static_cast<std::size_t>(pair.reference)], pair.same_unit());
+  workers.parallel_for(std::ssize(pairs), [&](Index at) {
+    const TokenPair& pair = pairs[at];
+    agreements[at] = agreement(*rankings[static_cast<std::size_t>(pair.score)],
+                               *rankings[static_cast<std::size_t>(pair.reference)], pair.same_unit());
   });
   return agreements;
 }

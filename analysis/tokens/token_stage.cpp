@@ -187,7 +187,7 @@ void TokenStage::write_heads(const ResultFolder& folder, const HeadFigures& figu
   for (const TokenMetric m : metrics_) names.emplace_back(name_of(m));
   TableWriter csv(folder.path(), Table::heads, names);
   for (Index row = 0; row < figures.values.rows(); ++row) {
-    csv.at(figures.layers[static_cast<std::size_t>(row / figures.n_kv)], row % figures.n_kv);
+    csv.at(figures.layers[row / figures.n_kv], row % figures.n_kv);
     for (std::size_t m = 0; m < names.size(); ++m)
       csv.set(names[m], figures.values(row, static_cast<Index>(m)));
     csv.end_row();
@@ -198,7 +198,7 @@ void TokenStage::write_heads(const ResultFolder& folder, const HeadFigures& figu
 std::size_t TokenStage::write_agreement(const ResultFolder& folder, const HeadFigures& figures) const {
   TableWriter csv(folder.path(), Table::agreement);
   for (Index row = 0; row < figures.values.rows(); ++row) {
-    csv.at(figures.layers[static_cast<std::size_t>(row / figures.n_kv)], row % figures.n_kv);
+    csv.at(figures.layers[row / figures.n_kv], row % figures.n_kv);
     for (std::size_t pair = 0; pair < pairs_.size(); ++pair) {
       csv.set("score", name_of(pairs_[pair].score)).set("reference", name_of(pairs_[pair].reference));
       csv.set("rows", pairs_[pair].rows());
@@ -257,7 +257,7 @@ std::string TokenStage::report(const HeadFigures& figures) const {
   table.pairs = pairs_;
   for (Index row = 0; row < figures.values.rows(); ++row) {
     AgreementTable::Head head;
-    head.layer = figures.layers[static_cast<std::size_t>(row / figures.n_kv)];
+    head.layer = figures.layers[row / figures.n_kv];
     head.kv_head = row % figures.n_kv;
     head.agreements.resize(pairs_.size());
     for (std::size_t pair = 0; pair < pairs_.size(); ++pair)

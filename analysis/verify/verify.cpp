@@ -50,7 +50,7 @@ std::vector<double> brute_force_sums(const HeadGroup<double>& group, const Close
                                      const std::vector<Index>& tokens, Workers& workers) {
   constexpr Index kRows = 8, kTokens = 16;  // small items: stopping takes effect between them
   const auto blocks = [](Index n, Index size) { return (n + size - 1) / size; };
-  const Index n = static_cast<Index>(tokens.size());
+  const Index n = std::ssize(tokens);
   const Index row_blocks = blocks(form.rows.count(), kRows), token_blocks = blocks(n, kTokens);
   Matrix<double> partial = Matrix<double>::Zero(group.G() * row_blocks, n);
   workers.parallel_for(partial.rows() * token_blocks, [&](Index item) {
@@ -58,7 +58,7 @@ std::vector<double> brute_force_sums(const HeadGroup<double>& group, const Close
     const Index g = at / row_blocks, begin = form.rows.begin + at % row_blocks * kRows;
     const std::vector<Index> some(tokens.begin() + first, tokens.begin() + std::min(n, first + kTokens));
     for (Index i = begin; i < std::min(form.rows.end, begin + kRows) && !workers.stopping(); ++i)
-      partial.row(at).segment(first, static_cast<Index>(some.size())) +=
+      partial.row(at).segment(first, std::ssize(some)) +=
           brute_force_errors(group, g, i, form.change, some).transpose();
   });
   const Vector<double> sums = partial.colwise().sum().transpose();
@@ -97,11 +97,11 @@ class ReplayCheck {
       const Index head = group.kv_head * group.G() + g;
       dump_.read(Tensor::o, group.layer, head, stored.data());
       std::vector<double> error(rows_.size()), size(rows_.size());
-      workers_.parallel_for(static_cast<Index>(rows_.size()), [&](Index at) {
-        const Index row = rows_[static_cast<std::size_t>(at)];
+      workers_.parallel_for(std::ssize(rows_), [&](Index at) {
+        const Index row = rows_[at];
         const Vector<double> o = attention_output(group, g, shape.first_query() + row);
-        error[static_cast<std::size_t>(at)] = (o - stored.row(row).transpose()).squaredNorm();
-        size[static_cast<std::size_t>(at)] = stored.row(row).squaredNorm();
+        error[at] = (o - stored.row(row).transpose()).squaredNorm();
+        size[at] = stored.row(row).squaredNorm();
       });
       const double difference = std::sqrt(compensated_sum(error)), norm = std::sqrt(compensated_sum(size));
       const double relative = norm > 0 ? difference / norm : difference;
@@ -118,7 +118,7 @@ class ReplayCheck {
   Check check() const {
     Check check{
         .name = "replay", .covered = {}, .worst = {}, .skipped = false, .failures = failures_, .figures = {}};
-    const bool sampled = static_cast<Index>(rows_.size()) < dump_.shape().T_q;
+    const bool sampled = std::ssize(rows_) < dump_.shape().T_q;
     check.covered = fmt::format("{} query heads x {} rows{}", heads_, rows_.size(),
                                 sampled ? fmt::format(" (evenly spread over {})", dump_.shape().T_q) : "");
     std::string tolerances;
@@ -195,13 +195,13 @@ double replay_tolerance(Dtype dtype) {
 std::vector<Index> sampled_tokens(Index l, Index count, const std::vector<Index>& wanted) {
   std::vector<Index> tokens;
   if (count <= 0 || count >= l) {
-    tokens.resize(static_cast<std::size_t>(l));
+    tokens.resize(l);
     std::iota(tokens.begin(), tokens.end(), Index{0});
     return tokens;
   }
   std::set<Index> chosen;
   const auto choose = [&](Index p) {
-    if (static_cast<Index>(chosen.size()) < count) chosen.insert(p);
+    if (std::ssize(chosen) < count) chosen.insert(p);
   };
   choose(0);
   choose(l - 1);
@@ -284,7 +284,7 @@ VerifyResult verify(const Dump& dump, const VerifyOptions& options, const Comput
     ++metrics;
   }
   const std::vector<ClosedForm> forms = closed_forms(dump, token_options.metrics, options.window);
-  std::vector<Index> every(static_cast<std::size_t>(shape.l));
+  std::vector<Index> every(shape.l);
   std::iota(every.begin(), every.end(), Index{0});
 
   VerifyResult result;
@@ -293,7 +293,7 @@ VerifyResult verify(const Dump& dump, const VerifyOptions& options, const Comput
   ReplayCheck replay(dump, workers);
   KeptSetCheck kept_sets(dump, options.window, compute);
   ChannelCheck channels(dump, options.window, compute);
-  const Index total = static_cast<Index>(options.layers.size()) * shape.n_kv;
+  const Index total = std::ssize(options.layers) * shape.n_kv;
   Index done = 0;
   if (options.on_progress) options.on_progress(done, total);
   for (const Index layer : options.layers) {

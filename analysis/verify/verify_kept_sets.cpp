@@ -43,7 +43,7 @@ void KeptSetCheck::add(const HeadGroup<double>& group, const HeadGroup<float>* s
 void KeptSetCheck::compare(const HeadGroup<double>& group, const HeadGroup<float>* single, Rows rows,
                            const std::vector<KeptSet>& sets) {
   std::vector<OutputChangeReference> expected(sets.size());
-  compute_.workers.parallel_for(static_cast<std::ptrdiff_t>(sets.size()), [&](std::ptrdiff_t s) {
+  compute_.workers.parallel_for(std::ssize(sets), [&](std::ptrdiff_t s) {
     const auto at = static_cast<std::size_t>(s);
     expected[at] = output_change_reference(group, rows, sets[at]);
   });

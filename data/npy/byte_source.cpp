@@ -22,7 +22,7 @@ void FileSource::read(std::uint64_t begin, std::uint64_t end, bool /*in_one_piec
 
 void MemorySource::read(std::uint64_t begin, std::uint64_t end, bool /*in_one_piece*/,
                         const Visit& visit) const {
-  visit(bytes_.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
+  visit(bytes_.subspan(begin, end - begin));
 }
 
 }  // namespace kvreplay

@@ -191,11 +191,11 @@ class MemberSource : public ByteSource {
     std::vector<std::byte> scratch;
     cursor.skip_to(begin, scratch);
     const std::uint64_t piece = in_one_piece ? end - begin : std::min(piece_bytes, end - begin);
-    scratch.resize(static_cast<std::size_t>(piece));
+    scratch.resize(piece);
     while (begin < end) {
       const std::uint64_t count = std::min(piece, end - begin);
       cursor.read(scratch.data(), count);
-      visit(std::span(scratch).first(static_cast<std::size_t>(count)));
+      visit(std::span(scratch).first(count));
       begin += count;
     }
   }
@@ -234,7 +234,7 @@ NpzArchive::NpzArchive(std::shared_ptr<const Backing> backing) : backing_(std::m
     }
     Member member{status.name, status.size, std::nullopt};
     if (located.size() == static_cast<std::size_t>(entries)) {
-      const auto& found = located[static_cast<std::size_t>(i)];
+      const auto& found = located[i];
       if (found && found->name == member.name && found->bytes == member.bytes) member.offset = found->offset;
     }
     members_.push_back(std::move(member));
@@ -256,8 +256,8 @@ std::shared_ptr<const ByteSource> NpzArchive::source(std::size_t member) const {
   if (!backing_->path.empty()) {
     return std::make_shared<StoredMemberSource>(backing_, member, found);
   }
-  return std::make_shared<MemorySource>(backing_->memory.subspan(static_cast<std::size_t>(*found.offset),
-                                                                 static_cast<std::size_t>(found.bytes)));
+  return std::make_shared<MemorySource>(
+      backing_->memory.subspan(*found.offset, static_cast<std::size_t>(found.bytes)));
 }
 
 }  // namespace kvreplay

@@ -11,14 +11,12 @@ std::vector<double> exact_output(const std::vector<double>& q, const std::vector
   // Four terms are added at once, into sums that lie side by side: that vectorises without reordering any
   // sum. Zeros fill the last four.
   const Index d4 = (d + 3) / 4 * 4, T4 = (T + 3) / 4 * 4;
-  std::vector<double> k_columns(static_cast<std::size_t>(d4 * T4)), v_rows(v),
-      weights(static_cast<std::size_t>(T4));
-  v_rows.resize(static_cast<std::size_t>(T4 * d));
+  std::vector<double> k_columns(d4 * T4), v_rows(v), weights(static_cast<std::size_t>(T4));
+  v_rows.resize(T4 * d);
   for (Index p = 0; p < T; ++p) {
-    for (Index c = 0; c < d; ++c)
-      k_columns[static_cast<std::size_t>(c * T4 + p)] = k[static_cast<std::size_t>(p * d + c)];
+    for (Index c = 0; c < d; ++c) k_columns[c * T4 + p] = k[p * d + c];
   }
-  std::vector<double> o(static_cast<std::size_t>(T * d)), query(static_cast<std::size_t>(d4));
+  std::vector<double> o(T * d), query(static_cast<std::size_t>(d4));
   for (Index i = 0; i < T; ++i) {
     std::copy_n(q.begin() + i * d, d, query.begin());
     double* const a = weights.data();
@@ -28,8 +26,8 @@ std::vector<double> exact_output(const std::vector<double>& q, const std::vector
       const double* const k1 = k0 + T4;
       const double* const k2 = k1 + T4;
       const double* const k3 = k2 + T4;
-      const double q0 = query[static_cast<std::size_t>(c)], q1 = query[static_cast<std::size_t>(c + 1)];
-      const double q2 = query[static_cast<std::size_t>(c + 2)], q3 = query[static_cast<std::size_t>(c + 3)];
+      const double q0 = query[c], q1 = query[c + 1];
+      const double q2 = query[c + 2], q3 = query[c + 3];
       for (Index p = 0; p <= i; ++p) a[p] += (q0 * k0[p] + q1 * k1[p]) + (q2 * k2[p] + q3 * k3[p]);
     }
     const double largest = *std::max_element(a, a + i + 1);

@@ -96,7 +96,7 @@ SyntheticHead::SyntheticHead(const SynthOptions& options, const Planted& planted
       T_(options.prompt + options.decode),
       d_(options.head_dim),
       scale_(1.0 / std::sqrt(static_cast<double>(options.head_dim))),
-      sink_head_(planted.sink_kv_heads[static_cast<std::size_t>(layer)] == kv_head),
+      sink_head_(planted.sink_kv_heads[layer] == kv_head),
       random_(CounterRandom(options.seed)
                   .stream(1000 + static_cast<std::uint64_t>(layer))
                   .stream(static_cast<std::uint64_t>(kv_head))) {
@@ -104,19 +104,19 @@ SyntheticHead::SyntheticHead(const SynthOptions& options, const Planted& planted
     inv_freq_.push_back(portable_exp(-ln_theta * static_cast<double>(c) / static_cast<double>(d_)));
   }
   const auto normals = [&](Stream stream, std::uint64_t first) {
-    std::vector<double> vector(static_cast<std::size_t>(d_));
+    std::vector<double> vector(d_);
     for (std::size_t c = 0; c < vector.size(); ++c) vector[c] = random_.stream(stream).normal(first + c);
     return vector;
   };
   centre_ = normals(centre, 0);
-  for (const Index c : planted.outlier_channels) centre_[static_cast<std::size_t>(c)] = 0;
+  for (const Index c : planted.outlier_channels) centre_[c] = 0;
   const double centre_norm = norm(centre_.data(), d_);
   for (double& value : centre_) value *= std::sqrt(centre_logit / scale_) / std::max(centre_norm, 1e-3);
 
-  while (static_cast<Index>(directions_.size()) < (sink_head_ ? 1 : 2)) {
+  while (std::ssize(directions_) < (sink_head_ ? 1 : 2)) {
     std::vector<double> direction = normals(directions, directions_.size() << 32);
     // Outliers stay within their rotation pairs, so directions without those channels leave them as they are.
-    for (const Index c : planted.outlier_channels) direction[static_cast<std::size_t>(c)] = 0;
+    for (const Index c : planted.outlier_channels) direction[c] = 0;
     remove_planted(direction.data());
     const double length = norm(direction.data(), d_);
     for (double& value : direction) value /= length;
@@ -125,8 +125,7 @@ SyntheticHead::SyntheticHead(const SynthOptions& options, const Planted& planted
   // exp(logit) beats T times the largest rest 99 times over (log 99 < 4.6), with 1 to spare for rounding to
   // bfloat16.
   sink_logit_ = coarse_log(T_) + rest_logit_bound + 4.6 + 1.0;
-  hitter_logit_ =
-      coarse_log(options.prompt / std::max<Index>(1, static_cast<Index>(planted.heavy_hitters.size()))) + 2.0;
+  hitter_logit_ = coarse_log(options.prompt / std::max<Index>(1, std::ssize(planted.heavy_hitters))) + 2.0;
   needle_logit_ = coarse_log(T_) + 8.0;
   keys_ = make_keys();
 }
@@ -134,8 +133,7 @@ SyntheticHead::SyntheticHead(const SynthOptions& options, const Planted& planted
 void SyntheticHead::rotate(Index position, double* row) const {
   const Index half = d_ / 2;
   for (Index c = 0; c < half; ++c) {
-    const auto [sine, cosine] =
-        portable_sincos(static_cast<double>(position) * inv_freq_[static_cast<std::size_t>(c)]);
+    const auto [sine, cosine] = portable_sincos(static_cast<double>(position) * inv_freq_[c]);
     const double first = row[c], second = row[c + half];
     row[c] = first * cosine - second * sine;
     row[c + half] = second * cosine + first * sine;
@@ -150,7 +148,7 @@ std::vector<double> SyntheticHead::make_keys() const {
   const CounterRandom noise = random_.stream(keys_noise);
   const double outlier_mean =
       outlier_norm * std::sqrt(key_noise * key_noise + centre_logit / (scale_ * static_cast<double>(d_)));
-  std::vector<double> keys(static_cast<std::size_t>(T_ * d_));
+  std::vector<double> keys(T_ * d_);
   for (Index p = 0; p < T_; ++p) {
     double* row = keys.data() + p * d_;
     if (sink_head_ && p == 0) {
@@ -158,8 +156,7 @@ std::vector<double> SyntheticHead::make_keys() const {
       continue;
     }
     for (Index c = 0; c < d_; ++c) {
-      row[c] = centre_[static_cast<std::size_t>(c)] +
-               key_noise * noise.normal(static_cast<std::uint64_t>(p * d_ + c));
+      row[c] = centre_[c] + key_noise * noise.normal(static_cast<std::uint64_t>(p * d_ + c));
     }
     for (const Index c : planted_.outlier_channels) row[c] += outlier_mean;
     rotate(p, row);
@@ -172,7 +169,7 @@ std::vector<double> SyntheticHead::make_keys() const {
 }
 
 std::vector<double> SyntheticHead::values() const {
-  std::vector<double> values(static_cast<std::size_t>(T_ * d_));
+  std::vector<double> values(T_ * d_);
   for (Index p = 0; p < T_; ++p) {
     const std::uint64_t row = static_cast<std::uint64_t>(p * d_);
     // Norms spread over about a factor of 4, so that policies that weigh by value differ from those that do
@@ -200,12 +197,11 @@ std::vector<double> SyntheticHead::queries(Index query_head) const {
   if (sink_head_) {
     for (Index p = 1; p < T_; ++p) longest_key = std::max(longest_key, norm(keys_.data() + p * d_, d_));
   }
-  std::vector<double> queries(static_cast<std::size_t>(T_ * d_));
+  std::vector<double> queries(T_ * d_);
   for (Index i = 0; i < T_; ++i) {
     double* row = queries.data() + i * d_;
     for (Index c = 0; c < d_; ++c) {
-      row[c] = locality * centre_[static_cast<std::size_t>(c)] +
-               content * noise.normal(static_cast<std::uint64_t>(i * d_ + c));
+      row[c] = locality * centre_[c] + content * noise.normal(static_cast<std::uint64_t>(i * d_ + c));
     }
     rotate(i, row);
     remove_planted(row);

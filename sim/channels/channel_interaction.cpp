@@ -9,7 +9,7 @@ namespace kvreplay {
 
 template <class T>
 Matrix<double> query_gram(const HeadGroup<T>& group, Rows rows, Workers& workers) {
-  std::vector<Index> at(static_cast<std::size_t>(rows.count()));
+  std::vector<Index> at(rows.count());
   std::iota(at.begin(), at.end(), rows.begin - group.first_query());
   Matrix<double> sum = Matrix<double>::Zero(group.d(), group.d());
   for (const Matrix<T>& q : group.q) sum += gram_f64(q, at, workers);

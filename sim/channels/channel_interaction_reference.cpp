@@ -22,7 +22,7 @@ double reconstruction_error_reference(const HeadGroup<double>& group, const std:
       const Vector<double> whole = q.row(i - group.first_query());
       Vector<double> pruned = whole;
       for (Index c = 0; c < group.d(); ++c)
-        if (dropped[static_cast<std::size_t>(c)] != 0) pruned[c] = 0;
+        if (dropped[c] != 0) pruned[c] = 0;
       for (const Index p : keys) {
         const double change = group.k.row(p).dot(whole) - group.k.row(p).dot(pruned);
         error += change * change;

@@ -1,7 +1,5 @@
 #include "sim/channels/convex_bound.hpp"
 
-#include "sim/channels/at.hpp"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -104,26 +102,26 @@ SubsetProblem reduced(const SubsetProblem& problem, const Choices& choices) {
   left.k = problem.k;
   std::vector<Index> open, in;
   for (Index c = 0; c < problem.m(); ++c) {
-    if (choices[at(c)] == Choice::kOpen) open.push_back(c);
-    if (choices[at(c)] == Choice::kIn) in.push_back(c);
+    if (choices[c] == Choice::kOpen) open.push_back(c);
+    if (choices[c] == Choice::kIn) in.push_back(c);
   }
-  const auto m = static_cast<Index>(open.size());
+  const auto m = std::ssize(open);
   left.A.resize(m, m);
   left.linear.resize(m);
   left.size.resize(m);
   for (Index a = 0; a < m; ++a) {
-    const double* row = problem.A.row(open[at(a)]).data();
-    double linear = problem.linear[open[at(a)]];
+    const double* row = problem.A.row(open[a]).data();
+    double linear = problem.linear[open[a]];
     for (const Index c : in) linear += 2 * row[c];
     left.linear[a] = linear;
-    left.size[a] = problem.size[open[at(a)]];
-    for (Index b = 0; b < m; ++b) left.A(a, b) = row[open[at(b)]];
-    left.channel.push_back(problem.channel[at(open[at(a)])]);
+    left.size[a] = problem.size[open[a]];
+    for (Index b = 0; b < m; ++b) left.A(a, b) = row[open[b]];
+    left.channel.push_back(problem.channel[open[a]]);
   }
   for (const Index c : in) {
     left.constant += problem.linear[c];
     for (const Index e : in) left.constant += problem.A(c, e);
-    left.taken.push_back(problem.channel[at(c)]);
+    left.taken.push_back(problem.channel[c]);
     --left.k;
   }
   return left;
@@ -170,10 +168,10 @@ bool settle(const Tangent& tangent, double limit, Choices& choices) {
   for (Index c = 0; c < tangent.x.size(); ++c) {
     // Taking c makes the last of the k leave; leaving c out lets the first one in.
     if (tangent.slope[c] > tangent.last_in && tangent.bound + (tangent.slope[c] - tangent.last_in) >= limit)
-      choices[at(c)] = Choice::kOut;
+      choices[c] = Choice::kOut;
     else if (tangent.slope[c] < tangent.first_out &&
              tangent.bound + (tangent.first_out - tangent.slope[c]) >= limit)
-      choices[at(c)] = Choice::kIn;
+      choices[c] = Choice::kIn;
     else
       continue;
     any = true;

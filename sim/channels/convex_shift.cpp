@@ -1,7 +1,5 @@
 #include "sim/channels/convex_shift.hpp"
 
-#include "sim/channels/at.hpp"
-
 #include <Eigen/Cholesky>
 
 #include <algorithm>
@@ -121,7 +119,7 @@ double advance(Search& search, const Vector<double>& step, double mu, double eno
 bool shrink(Search& search, const Choices& choices, double enough) {
   std::vector<Index> open;
   for (Index c = 0; c < search.problem.m(); ++c)
-    if (choices[at(c)] == Choice::kOpen) open.push_back(c);
+    if (choices[c] == Choice::kOpen) open.push_back(c);
   search.problem = reduced(search.problem, choices);
   if (search.problem.closed()) return false;
   const Vector<double> u = search.u(open);
@@ -147,14 +145,14 @@ ConvexProblem convexified(SubsetProblem problem, Incumbent& best) {
   search.u = first_shift(problem, best.error());
   const Index m = problem.m();
   Vector<double> x(m);
-  for (Index c = 0; c < m; ++c) x[c] = best.set()[at(problem.channel[at(c)])];
+  for (Index c = 0; c < m; ++c) x[c] = best.set()[problem.channel[c]];
   search.problem = std::move(problem);
   search.at_u = *shifted(search.problem, search.u);
   search.tangent = tangent_of(search.at_u.convex, x, best.limit(), 0.001 * best.error());
   double bound = search.tangent.bound, part = 0;
   double mu = (best.error() - std::max(bound, 0.0)) / static_cast<double>(m);
   for (int step = 0; step < kMostSteps && bound < best.limit(); ++step) {
-    Choices choices(at(search.problem.m()), Choice::kOpen);
+    Choices choices(search.problem.m(), Choice::kOpen);
     if (settle(search.tangent, best.limit(), choices) && !shrink(search, choices, best.limit())) break;
     mu *= part >= 0.9 ? 0.1 : part >= 0.5 ? 0.3 : part >= 0.2 ? 0.6 : 1.0;
     const std::optional<Vector<double>> newton = newton_step(search.at_u, search.tangent.x, mu);

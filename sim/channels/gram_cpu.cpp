@@ -7,12 +7,12 @@ namespace kvreplay {
 
 template <class T>
 Matrix<double> gram(const Matrix<T>& x, const std::vector<Index>& rows, Workers& workers) {
-  const Index n = static_cast<Index>(rows.size()), d = x.cols(), per_item = gram_item_rows(n);
+  const Index n = std::ssize(rows), d = x.cols(), per_item = gram_item_rows(n);
   GramSums sums(static_cast<std::size_t>((n + per_item - 1) / per_item));
-  workers.parallel_for(static_cast<Index>(sums.size()), [&](Index item) {
-    std::vector<double>& sum = sums[static_cast<std::size_t>(item)];
+  workers.parallel_for(std::ssize(sums), [&](Index item) {
+    std::vector<double>& sum = sums[item];
     sum.resize(gram_blocks_size<T>(d));
-    std::vector<T> panels(static_cast<std::size_t>(panels_of<T>(d) * kGramTile * kPanelWidth<T>));
+    std::vector<T> panels(panels_of<T>(d) * kGramTile * kPanelWidth<T>);
     const Index end = std::min((item + 1) * per_item, n);
     for (Index begin = item * per_item; begin < end; begin += kGramTile) {
       const Index next = std::min(begin + kGramTile, end);
@@ -29,10 +29,10 @@ Matrix<double> gram(const Matrix<T>& x, const std::vector<Index>& rows, Workers&
 
 template <class T>
 Matrix<double> gram_f64(const Matrix<T>& x, const std::vector<Index>& rows, Workers& workers) {
-  const Index n = static_cast<Index>(rows.size()), d = x.cols(), per_item = gram_item_rows(n);
+  const Index n = std::ssize(rows), d = x.cols(), per_item = gram_item_rows(n);
   GramSums sums(static_cast<std::size_t>((n + per_item - 1) / per_item));
-  workers.parallel_for(static_cast<Index>(sums.size()), [&](Index item) {
-    std::vector<double>& sum = sums[static_cast<std::size_t>(item)];
+  workers.parallel_for(std::ssize(sums), [&](Index item) {
+    std::vector<double>& sum = sums[item];
     sum.resize(gram_blocks_size<double>(d));
     std::vector<double> panels(
         static_cast<std::size_t>(panels_of<double>(d) * kGramTile * kPanelWidth<double>));
@@ -40,7 +40,7 @@ Matrix<double> gram_f64(const Matrix<T>& x, const std::vector<Index>& rows, Work
     for (Index begin = item * per_item; begin < end; begin += kGramTile) {
       const Index tile = std::min(kGramTile, end - begin);
       for (Index r = 0; r < tile; ++r) {
-        const T* row = x.data() + rows[static_cast<std::size_t>(begin + r)] * d;
+        const T* row = x.data() + rows[begin + r] * d;
         for (Index c = 0; c < d; ++c) panels[panel_entry<double>(r, c, tile)] = static_cast<double>(row[c]);
       }
       add_gram(panels.data(), tile, d, sum.data());

@@ -1,7 +1,5 @@
 #include "sim/channels/incumbent.hpp"
 
-#include "sim/channels/at.hpp"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -20,7 +18,7 @@ Incumbent::Incumbent(const Matrix<double>& H, ChannelSet fixed, const ChannelSet
 void Incumbent::offer(const ChannelSet& set) {
   std::vector<Index> members;
   for (Index c = 0; c < H_.rows(); ++c)
-    if (set[at(c)] != 0) members.push_back(c);
+    if (set[c] != 0) members.push_back(c);
   const auto sum_of = [&](auto&& entry) {
     double sum = 0;
     for (std::size_t i = 0; i < members.size(); ++i) {
@@ -39,12 +37,12 @@ void Incumbent::offer(const ChannelSet& set) {
 }
 
 ChannelSet Incumbent::offer_rounded(const SubsetProblem& problem, const Vector<double>& x) {
-  std::vector<Index> order(at(problem.m()));
+  std::vector<Index> order(problem.m());
   std::iota(order.begin(), order.end(), Index{0});
   std::stable_sort(order.begin(), order.end(), [&](Index a, Index b) { return x[a] > x[b]; });
-  ChannelSet set(at(H_.rows()), 0);
-  for (const Index c : problem.taken) set[at(c)] = 1;
-  for (Index i = 0; i < problem.k; ++i) set[at(problem.channel[at(order[at(i)])])] = 1;
+  ChannelSet set(H_.rows(), 0);
+  for (const Index c : problem.taken) set[c] = 1;
+  for (Index i = 0; i < problem.k; ++i) set[problem.channel[order[i]]] = 1;
   offer(set);
   return set;
 }

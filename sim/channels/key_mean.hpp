@@ -11,10 +11,9 @@ namespace kvreplay {
 template <class T>
 Vector<T> sampled_key_mean(const HeadGroup<T>& group, const std::vector<Index>& of) {
   constexpr Index kSampled = 256;
-  const Index n = static_cast<Index>(of.size()), step = std::max<Index>((n + kSampled - 1) / kSampled, 1);
+  const Index n = std::ssize(of), step = std::max<Index>((n + kSampled - 1) / kSampled, 1);
   Vector<double> sum = Vector<double>::Zero(group.d());
-  for (Index key = 0; key < n; key += step)
-    sum += group.k.row(of[static_cast<std::size_t>(key)]).transpose().template cast<double>();
+  for (Index key = 0; key < n; key += step) sum += group.k.row(of[key]).transpose().template cast<double>();
   return (sum / static_cast<double>(std::max<Index>((n + step - 1) / step, 1))).template cast<T>();
 }
 

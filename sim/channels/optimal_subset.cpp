@@ -11,7 +11,7 @@ namespace {
 
 /// n channels, none of them fixed.
 bool is_choice(const ChannelSet& set, Index n, const ChannelSet& fixed, Index d) {
-  if (static_cast<Index>(set.size()) != d) return false;
+  if (std::ssize(set) != d) return false;
   Index members = 0;
   for (std::size_t c = 0; c < set.size(); ++c) {
     if (set[c] == 0) continue;
@@ -45,7 +45,7 @@ double search(const Matrix<double>& H, Index n, const ChannelSet& fixed, const C
 OptimalSubset optimal_subset(const Matrix<double>& H, Index n, const ChannelSet& fixed,
                              const ChannelSet& start, Index most_nodes) {
   const std::vector<Index> order = greedy_order(H, fixed);
-  n = std::clamp<Index>(n, 0, static_cast<Index>(order.size()));
+  n = std::clamp<Index>(n, 0, std::ssize(order));
   OptimalSubset optimal;
   optimal.set = first_of(order, n, H.rows());
 

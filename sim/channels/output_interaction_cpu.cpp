@@ -30,7 +30,7 @@ struct CentredKeys {
   Vector<T> mean;                ///< [d], or a sample's: any constant serves
   std::vector<T> panels;         ///< [ceil(d / W)][keys][W]
 
-  Index n() const { return static_cast<Index>(positions.size()); }
+  Index n() const { return std::ssize(positions); }
   const T* from(Index panel, Index key) const { return panels.data() + (panel * n() + key) * kPanelWidth<T>; }
   /// How many of the keys stand before a position.
   Index before(Index position) const {
@@ -45,10 +45,10 @@ CentredKeys<T> centred_keys(const HeadGroup<T>& group, const PrunableKeys& keys,
   centred.positions = positions(keys.prunable);
   const Index n = centred.n(), d = group.d();
   centred.mean = sampled_key_mean(group, centred.positions);
-  centred.panels.resize(static_cast<std::size_t>(panels_of<T>(d) * n * kPanelWidth<T>));
+  centred.panels.resize(panels_of<T>(d) * n * kPanelWidth<T>);
   workers.parallel_for(div_up(n, kChunk), [&](Index chunk) {
     for (Index key = chunk * kChunk; key < std::min((chunk + 1) * kChunk, n); ++key) {
-      const T* k = group.k.data() + centred.positions[static_cast<std::size_t>(key)] * d;
+      const T* k = group.k.data() + centred.positions[key] * d;
       for (Index c = 0; c < d; ++c) centred.panels[panel_entry<T>(key, c, n)] = k[c] - centred.mean(c);
     }
   });
@@ -73,12 +73,12 @@ class PanelDerivatives {
         begin_(in_.first_visible(first_)),
         columns_(in_.end_visible(in_.panel_last(panel)) - begin_) {
     in_.softcap = 0;  // the weights need the logits before it
-    rest_.resize(static_cast<std::size_t>(columns_ * W));
+    rest_.resize(columns_ * W);
     changed_.resize(rest_.size());
     find_logits(which, panel);
-    std::vector<std::uint8_t> prunable(static_cast<std::size_t>(columns_));
+    std::vector<std::uint8_t> prunable(columns_);
     for (Index p = begin_; p < std::min(begin_ + columns_, group.l); ++p)
-      prunable[static_cast<std::size_t>(p - begin_)] = which.prunable[static_cast<std::size_t>(p)];
+      prunable[p - begin_] = which.prunable[p];
     weights_.changed = changed_.data();
     weights_.rest = rest_.data();
     weigh_panel(rest_.data(), columns_, static_cast<T>(group.rule.softcap.value_or(0)), sink_logit(group, g),
@@ -91,8 +91,8 @@ class PanelDerivatives {
   /// blocks += the sum of D_i,c . D_i,e over the rows [row, end) of the panel.
   void add_rows(Index row, Index end, double* blocks) const {
     const Index d = group_.d(), d_v = group_.d_v(), panels = panels_of<T>(d);
-    std::vector<T> D(static_cast<std::size_t>(panels * d_v * W));  // [panels][d_v][W], transposed
-    std::vector<T> tile(static_cast<std::size_t>(kKeysPerTile * d_v));
+    std::vector<T> D(panels * d_v * W);  // [panels][d_v][W], transposed
+    std::vector<T> tile(kKeysPerTile * d_v);
     Vector<T> mean(d_v), shift(d_v);
     std::vector<T> weights;
     for (Index r = row; r < end; ++r) {
@@ -117,7 +117,7 @@ class PanelDerivatives {
   /// D [panels][d_v][W]: C^T less the part of the keys' mean -> D^T.
   void scale_derivatives(Index r, const Vector<T>& shift, T* D) const {
     const Index d = group_.d(), d_v = group_.d_v();
-    const T* q = group_.q[static_cast<std::size_t>(g_)].data() + (first_ + r - group_.first_query()) * d;
+    const T* q = group_.q[g_].data() + (first_ + r - group_.first_query()) * d;
     for (Index j = 0; j < d; j += W)
       for (Index e = 0; e < d_v; ++e) {
         T* row = D + j * d_v + e * W;
@@ -128,7 +128,7 @@ class PanelDerivatives {
 
   /// rest_ := the raw logits of the cache's columns. Throws where a row sees one beyond T.
   void find_logits(const PrunableKeys& which, Index panel) {
-    std::vector<T> q(static_cast<std::size_t>(in_.d * W));
+    std::vector<T> q(in_.d * W);
     pack_query_panel(group_, in_, g_, panel, q.data());
     TileInput<T> mine = in_;
     mine.q_panels = q.data() - panel * in_.d * W;
@@ -136,7 +136,7 @@ class PanelDerivatives {
     for (Index t = 0; t < columns_; ++t) {
       const Index p = begin_ + t;
       T* z = rest_.data() + t * W;
-      if (p < group_.l && which.cache[static_cast<std::size_t>(p)] == 0) {
+      if (p < group_.l && which.cache[p] == 0) {
         std::fill_n(z, W, -std::numeric_limits<T>::infinity());
         continue;
       }
@@ -149,7 +149,7 @@ class PanelDerivatives {
   /// The weighted sums of all rows' values, about the values' centre, without each row's largest column.
   void sum_values() {
     const Index d_v = group_.d_v();
-    changed_values_.resize(static_cast<std::size_t>(d_v * W));
+    changed_values_.resize(d_v * W);
     rest_values_.resize(changed_values_.size());
     for (Index t = 0; t < columns_; t += kColumnsPerSum) {
       const Index n = std::min(kColumnsPerSum, columns_ - t);
@@ -159,8 +159,7 @@ class PanelDerivatives {
     }
     sink_value_ = -values_.centre;
     for (Index c = 0; c < d_v; ++c)
-      for (Index r = 0; r < W; ++r)
-        rest_values_[static_cast<std::size_t>(c * W + r)] += weights_.sink[r] * sink_value_(c);
+      for (Index r = 0; r < W; ++r) rest_values_[c * W + r] += weights_.sink[r] * sink_value_(c);
   }
 
   /// With u_p = v_p - v_t, t the row's largest column: `mean` = o - v_t, the sum of a_p u_p over the others,
@@ -185,12 +184,11 @@ class PanelDerivatives {
 
   /// The row's weights of the keys [first, last), its largest column's among them.
   void row_weights(Index r, Index first, Index last, std::vector<T>& weights) const {
-    weights.resize(static_cast<std::size_t>(last - first));
+    weights.resize(last - first);
     const Index top = static_cast<Index>(weights_.top_at[r]);
     for (Index key = first; key < last; ++key) {
-      const Index t = keys_.positions[static_cast<std::size_t>(key)] - begin_;
-      weights[static_cast<std::size_t>(key - first)] =
-          t == top ? weights_.top_changed[r] : changed_[static_cast<std::size_t>(t * W + r)];
+      const Index t = keys_.positions[key] - begin_;
+      weights[key - first] = t == top ? weights_.top_changed[r] : changed_[t * W + r];
     }
   }
 
@@ -209,8 +207,8 @@ class PanelDerivatives {
 template <class T>
 void add_panel(const PanelDerivatives<T>& panel, Index d, Workers& workers, std::vector<double>& sum) {
   GramSums parts(static_cast<std::size_t>(div_up(panel.rows(), kRowsPerItem)));
-  workers.parallel_for(static_cast<Index>(parts.size()), [&](Index item) {
-    std::vector<double>& part = parts[static_cast<std::size_t>(item)];
+  workers.parallel_for(std::ssize(parts), [&](Index item) {
+    std::vector<double>& part = parts[item];
     part.resize(gram_blocks_size<T>(d));
     panel.add_rows(item * kRowsPerItem, std::min((item + 1) * kRowsPerItem, panel.rows()), part.data());
   });
@@ -233,8 +231,8 @@ Matrix<double> output_interaction(const HeadGroup<T>& group, Rows rows, const Pr
   const Index panels = tile_input(group, values, rows).panels(), items = group.G() * panels;
   const Index per_sum = div_up(items, kMostSums);
   GramSums sums(static_cast<std::size_t>(div_up(items, per_sum)));
-  workers.parallel_for(static_cast<Index>(sums.size()), [&](Index item) {
-    std::vector<double>& sum = sums[static_cast<std::size_t>(item)];
+  workers.parallel_for(std::ssize(sums), [&](Index item) {
+    std::vector<double>& sum = sums[item];
     sum.resize(gram_blocks_size<T>(group.d()));
     for (Index n = item * per_sum; n < std::min((item + 1) * per_sum, items); ++n) {
       const Index g = n / panels, panel = n % panels;

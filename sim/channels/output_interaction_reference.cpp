@@ -21,7 +21,7 @@ Matrix<double> row_derivatives(const HeadGroup<double>& group, Index g, Index i,
   const auto head = static_cast<std::size_t>(g);
   LogitRow logits = attention_logits(group, g, i);
   for (Index p = 0; p < group.l; ++p)
-    if (keys.cache[static_cast<std::size_t>(p)] == 0) logits.z[p] = -std::numeric_limits<double>::infinity();
+    if (keys.cache[p] == 0) logits.z[p] = -std::numeric_limits<double>::infinity();
   const Vector<double> a = attention_weights(group, g, logits.z);
   double sink_weight = 0;
   if (!group.rule.sink_logit.empty()) {
@@ -33,7 +33,7 @@ Matrix<double> row_derivatives(const HeadGroup<double>& group, Index g, Index i,
   }
   Matrix<double> C = Matrix<double>::Zero(group.d(), group.d_v());
   for (Index p = 0; p < group.l; ++p) {
-    if (keys.prunable[static_cast<std::size_t>(p)] == 0 || a[p] == 0) continue;
+    if (keys.prunable[p] == 0 || a[p] == 0) continue;
     // 1 - tanh^2, which keeps its digits near the cap.
     const double slope =
         group.rule.softcap ? std::pow(std::cosh(logits.raw[p] / *group.rule.softcap), -2) : 1;
@@ -47,10 +47,9 @@ Matrix<double> row_derivatives(const HeadGroup<double>& group, Index g, Index i,
 
 std::vector<std::vector<Matrix<double>>> output_derivatives_reference(const HeadGroup<double>& group,
                                                                       Rows rows, const PrunableKeys& keys) {
-  std::vector<std::vector<Matrix<double>>> heads(static_cast<std::size_t>(group.G()));
+  std::vector<std::vector<Matrix<double>>> heads(group.G());
   for (Index g = 0; g < group.G(); ++g)
-    for (Index i = rows.begin; i < rows.end; ++i)
-      heads[static_cast<std::size_t>(g)].push_back(row_derivatives(group, g, i, keys));
+    for (Index i = rows.begin; i < rows.end; ++i) heads[g].push_back(row_derivatives(group, g, i, keys));
   return heads;
 }
 

@@ -14,9 +14,8 @@ struct ChannelMoments {
 /// `rows` are positions with a query, not empty.
 template <class T>
 ChannelMoments query_moments(const HeadGroup<T>& group, Index g, Rows rows) {
-  const Matrix<double> q = group.q[static_cast<std::size_t>(g)]
-                               .middleRows(rows.begin - group.first_query(), rows.count())
-                               .template cast<double>();
+  const Matrix<double> q =
+      group.q[g].middleRows(rows.begin - group.first_query(), rows.count()).template cast<double>();
   ChannelMoments moments;
   moments.mean = q.colwise().mean().transpose();
   moments.deviation =

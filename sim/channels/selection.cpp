@@ -12,8 +12,8 @@ namespace {
 /// Whole rotation pairs, and channels that are not rotated on their own; in order of their lowest channel.
 std::vector<std::vector<Index>> rotation_units(const std::vector<Index>& partner) {
   std::vector<std::vector<Index>> units;
-  for (Index c = 0; c < static_cast<Index>(partner.size()); ++c) {
-    const Index other = partner[static_cast<std::size_t>(c)];
+  for (Index c = 0; c < std::ssize(partner); ++c) {
+    const Index other = partner[c];
     if (other < 0)
       units.push_back({c});
     else if (c < other)
@@ -24,10 +24,10 @@ std::vector<std::vector<Index>> rotation_units(const std::vector<Index>& partner
 
 /// `order` up to the last whole unit within n channels.
 ChannelSet whole_units(const std::vector<Index>& order, const std::vector<Index>& partner, Index n, Index d) {
-  Index end = std::min(n, static_cast<Index>(order.size()));
-  if (end > 0 && end < static_cast<Index>(order.size())) {
-    const auto last = order[static_cast<std::size_t>(end - 1)], next = order[static_cast<std::size_t>(end)];
-    if (partner[static_cast<std::size_t>(last)] == next) --end;
+  Index end = std::min(n, std::ssize(order));
+  if (end > 0 && end < std::ssize(order)) {
+    const auto last = order[end - 1], next = order[end];
+    if (partner[last] == next) --end;
   }
   return first_of(order, end, d);
 }
@@ -104,13 +104,13 @@ ChannelSet protected_channels(const Vector<double>& key_sq, const Protection& pr
 }
 
 std::vector<Index> rope_partners(const Rope& rope, Index d) {
-  std::vector<Index> partner(static_cast<std::size_t>(d), -1);
+  std::vector<Index> partner(d, -1);
   const Index pairs = rope.rotary_dim / 2;
   for (Index j = 0; j < pairs; ++j) {
     const bool half = rope.style == Rope::Style::half;
     const Index a = half ? j : 2 * j, b = half ? j + pairs : 2 * j + 1;
-    partner[static_cast<std::size_t>(a)] = b;
-    partner[static_cast<std::size_t>(b)] = a;
+    partner[a] = b;
+    partner[b] = a;
   }
   return partner;
 }

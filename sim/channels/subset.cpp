@@ -1,7 +1,5 @@
 #include "sim/channels/subset.hpp"
 
-#include "sim/channels/at.hpp"
-
 #include <algorithm>
 #include <cassert>
 #include <cmath>
@@ -12,7 +10,7 @@ namespace kvreplay {
 
 namespace {
 
-bool is_fixed(const ChannelSet& fixed, Index c) { return !fixed.empty() && fixed[at(c)] != 0; }
+bool is_fixed(const ChannelSet& fixed, Index c) { return !fixed.empty() && fixed[c] != 0; }
 
 std::vector<Index> unfixed(const ChannelSet& fixed, Index d) {
   std::vector<Index> channels;
@@ -54,9 +52,9 @@ std::vector<Index> cheapest_first(const Matrix<double>& W, std::vector<Index> le
 double subset_error(const Matrix<double>& H, const ChannelSet& set) {
   double error = 0;
   for (Index c = 0; c < H.rows(); ++c) {
-    if (set[at(c)] == 0) continue;
+    if (set[c] == 0) continue;
     double row = 0;
-    for (Index e = 0; e < H.cols(); ++e) row += set[at(e)] != 0 ? H(c, e) : 0.0;
+    for (Index e = 0; e < H.cols(); ++e) row += set[e] != 0 ? H(c, e) : 0.0;
     error += row;
   }
   return error;
@@ -79,20 +77,20 @@ std::vector<Index> greedy_order(const Matrix<double>& H, const std::vector<std::
     if (!unit.empty() && std::none_of(unit.begin(), unit.end(), [&](Index c) { return is_fixed(fixed, c); }))
       open.push_back(&unit);
 
-  const auto size = static_cast<Index>(open.size());
+  const auto size = std::ssize(open);
   Matrix<double> W = Matrix<double>::Zero(size, size);
   Vector<double> share(size);
   for (Index a = 0; a < size; ++a) {
-    share[a] = 1.0 / static_cast<double>(open[at(a)]->size());
+    share[a] = 1.0 / static_cast<double>(open[a]->size());
     for (Index b = 0; b < size; ++b)
-      for (const Index c : *open[at(a)])
-        for (const Index e : *open[at(b)]) W(a, b) += H(c, e);
+      for (const Index c : *open[a])
+        for (const Index e : *open[b]) W(a, b) += H(c, e);
   }
 
   std::vector<Index> all(open.size()), order;
   std::iota(all.begin(), all.end(), Index{0});
   for (const Index unit : cheapest_first(W, std::move(all), share))
-    order.insert(order.end(), open[at(unit)]->begin(), open[at(unit)]->end());
+    order.insert(order.end(), open[unit]->begin(), open[unit]->end());
   return order;
 }
 
@@ -107,19 +105,19 @@ ChannelSet exchange_channels(const Matrix<double>& H, ChannelSet set, const Chan
     coupling.setZero();
     magnitude = H.diagonal().cwiseAbs();
     for (Index c = 0; c < d; ++c) {
-      if (set[at(c)] == 0) continue;
+      if (set[c] == 0) continue;
       coupling += H.row(c).transpose();
       magnitude += H.row(c).transpose().cwiseAbs();
     }
     for (Index e = 0; e < d; ++e) {
-      const bool open = set[at(e)] == 0 && !is_fixed(fixed, e);
+      const bool open = set[e] == 0 && !is_fixed(fixed, e);
       joining[e] = open ? H(e, e) + 2 * coupling[e] + rounding * magnitude[e]
                         : std::numeric_limits<double>::infinity();
     }
     double best = 0;
     Index leaves = -1, joins = -1;
     for (Index c = 0; c < d; ++c) {
-      if (set[at(c)] == 0) continue;
+      if (set[c] == 0) continue;
       const double leaving = H(c, c) - 2 * coupling[c] + rounding * magnitude[c];
       const double* row = H.row(c).data();
       const double least = (joining - 2 * H.row(c).transpose()).minCoeff() + leaving;
@@ -129,15 +127,15 @@ ChannelSet exchange_channels(const Matrix<double>& H, ChannelSet set, const Chan
       for (joins = 0; joining[joins] - 2 * row[joins] + leaving > least;) ++joins;
     }
     if (leaves < 0) return set;
-    set[at(leaves)] = 0;
-    set[at(joins)] = 1;
+    set[leaves] = 0;
+    set[joins] = 1;
   }
 }
 
 ChannelSet first_of(const std::vector<Index>& order, Index n, Index d) {
-  ChannelSet set(at(d), 0);
-  const Index size = std::min(n, static_cast<Index>(order.size()));
-  for (Index i = 0; i < size; ++i) set[at(order[at(i)])] = 1;
+  ChannelSet set(d, 0);
+  const Index size = std::min(n, std::ssize(order));
+  for (Index i = 0; i < size; ++i) set[order[i]] = 1;
   return set;
 }
 

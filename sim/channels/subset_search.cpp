@@ -1,7 +1,5 @@
 #include "sim/channels/subset_search.hpp"
 
-#include "sim/channels/at.hpp"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -17,7 +15,7 @@ constexpr Index kNodesPerExchange = 8;
 class Enumeration {
  public:
   explicit Enumeration(const SubsetProblem& problem)
-      : problem_(problem), cost_(problem.k, problem.m()), members_(at(problem.k)) {
+      : problem_(problem), cost_(problem.k, problem.m()), members_(problem.k) {
     cost_.row(0) = problem.A.diagonal() + problem.linear;
     descend(0, 0, 0);
   }
@@ -33,7 +31,7 @@ class Enumeration {
       for (Index c = first; c < end; ++c) least = std::min(least, cost[c]);
       if (!(error + least < least_)) return;
       least_ = error + least;
-      members_[at(depth)] = std::find(cost + first, cost + end, least) - cost;
+      members_[depth] = std::find(cost + first, cost + end, least) - cost;
       best_ = members_;
       return;
     }
@@ -41,7 +39,7 @@ class Enumeration {
     for (Index c = first; c < end; ++c) {
       const double* row = problem_.A.row(c).data();
       for (Index e = c + 1; e < problem_.m(); ++e) next[e] = cost[e] + 2 * row[e];
-      members_[at(depth)] = c;
+      members_[depth] = c;
       descend(depth + 1, c + 1, error + cost[c]);
     }
   }
@@ -70,23 +68,23 @@ Vector<double> start_of(const Node& node) {
   std::vector<double> x;
   for (std::size_t c = 0; c < node.x.size(); ++c)
     if (node.choices[c] == Choice::kOpen) x.push_back(node.x[c]);
-  return Eigen::Map<Vector<double>>(x.data(), static_cast<Index>(x.size()));
+  return Eigen::Map<Vector<double>>(x.data(), std::ssize(x));
 }
 
 /// What the bound of its open channels settles is settled in the node. True where none is left open.
 bool settle_open(const Tangent& tangent, double limit, Node& node, Index k) {
-  Choices settled(at(tangent.x.size()), Choice::kOpen);
+  Choices settled(tangent.x.size(), Choice::kOpen);
   settle(tangent, limit, settled);
   Index open = 0, in = 0, i = 0;
   double least_settled = -1;
   for (std::size_t c = 0; c < node.choices.size(); ++c) {
     if (node.choices[c] != Choice::kOpen) continue;
-    node.choices[c] = settled[at(i)];
+    node.choices[c] = settled[i];
     node.x[c] = static_cast<float>(tangent.x[i]);
     const double between = tangent.x[i] * (1 - tangent.x[i]);
-    if (settled[at(i)] == Choice::kOpen) ++open;
-    if (settled[at(i)] == Choice::kIn) ++in;
-    if (settled[at(i)] == Choice::kOpen && between > least_settled) {
+    if (settled[i] == Choice::kOpen) ++open;
+    if (settled[i] == Choice::kIn) ++in;
+    if (settled[i] == Choice::kOpen && between > least_settled) {
       least_settled = between;
       node.branch = static_cast<Index>(c);
     }
@@ -100,7 +98,7 @@ bool settle_open(const Tangent& tangent, double limit, Node& node, Index k) {
 SubsetProblem whole_problem(const Matrix<double>& H, Index n, const ChannelSet& fixed) {
   SubsetProblem problem;
   for (Index c = 0; c < H.rows(); ++c)
-    if (fixed.empty() || fixed[at(c)] == 0) problem.channel.push_back(c);
+    if (fixed.empty() || fixed[c] == 0) problem.channel.push_back(c);
   problem.A = H(problem.channel, problem.channel);
   problem.linear = Vector<double>::Zero(problem.A.rows());
   problem.k = n;
@@ -124,9 +122,9 @@ std::optional<Index> few_subsets(Index m, Index k) {
 
 ChannelSet best_of_all(const SubsetProblem& problem, Index d) {
   const Enumeration all(problem);
-  ChannelSet set(at(d), 0);
-  for (const Index c : problem.taken) set[at(c)] = 1;
-  for (const Index c : all.best()) set[at(problem.channel[at(c)])] = 1;
+  ChannelSet set(d, 0);
+  for (const Index c : problem.taken) set[c] = 1;
+  for (const Index c : all.best()) set[problem.channel[c]] = 1;
   return set;
 }
 
@@ -137,12 +135,12 @@ double row_bound(const SubsetProblem& problem) {
     others.erase(others.begin() + c);
     std::nth_element(others.begin(), others.begin() + (problem.k - 1), others.end());
     double part = problem.A(c, c) + problem.linear[c];
-    for (Index i = 0; i + 1 < problem.k; ++i) part += others[at(i)];
+    for (Index i = 0; i + 1 < problem.k; ++i) part += others[i];
     parts.push_back(part);
   }
   std::sort(parts.begin(), parts.end());
   double bound = problem.constant;
-  for (Index i = 0; i < problem.k; ++i) bound += parts[at(i)];
+  for (Index i = 0; i < problem.k; ++i) bound += parts[i];
   return bound;
 }
 
@@ -154,8 +152,8 @@ SearchEnd search_tree(const ConvexProblem& root, Index most_nodes, Incumbent& be
     end.bound = best.limit();
     return end;
   }
-  Node first{.bound = root.bound, .choices = Choices(at(convex.m()), Choice::kOpen), .x = {}};
-  first.x.resize(at(convex.m()));
+  Node first{.bound = root.bound, .choices = Choices(convex.m(), Choice::kOpen), .x = {}};
+  first.x.resize(convex.m());
   std::priority_queue<Node, std::vector<Node>, LaterThan> open;
   if (settle_open(root.tangent, best.limit(), first, convex.k))
     best.offer_closed(reduced(convex, first.choices));
@@ -168,7 +166,7 @@ SearchEnd search_tree(const ConvexProblem& root, Index most_nodes, Incumbent& be
     open.pop();
     for (const Choice choice : {Choice::kIn, Choice::kOut}) {
       Node node = parent;
-      node.choices[at(parent.branch)] = choice;
+      node.choices[parent.branch] = choice;
       node.number = ++number;
       ++end.nodes;
       const SubsetProblem problem = reduced(convex, node.choices);

@@ -13,9 +13,9 @@ CompressedCache<T> compressed_cache(const HeadGroup<T>& group, const KeptSet& ke
   const std::vector<Index> tokens = positions(kept);
   if (!pruned.empty())
     for (const Index p : tokens)
-      if (prunable[static_cast<std::size_t>(p)] != 0)
+      if (prunable[p] != 0)
         for (Index c = 0; c < group.d(); ++c)
-          if (pruned[static_cast<std::size_t>(c)] != 0) cache.k(p, c) = 0;
+          if (pruned[c] != 0) cache.k(p, c) = 0;
   if (quantization) {
     quantize_keys(cache.k, tokens, pruned, prunable, *quantization);
     quantize_values(cache.v, tokens, *quantization);
@@ -26,10 +26,10 @@ CompressedCache<T> compressed_cache(const HeadGroup<T>& group, const KeptSet& ke
 double cache_bytes(const KeptSet& kept, const ChannelSet& pruned, const KeptSet& prunable, Index d, Index d_v,
                    const std::optional<Quantization>& quantization, const CacheElements& elements) {
   const std::vector<Index> tokens = positions(kept);
-  const Index n = static_cast<Index>(tokens.size()), lost = count(pruned);
+  const Index n = std::ssize(tokens), lost = count(pruned);
   const auto prunable_in = [&](Index begin, Index end) {
     return std::count_if(tokens.begin() + begin, tokens.begin() + end,
-                         [&](Index p) { return lost > 0 && prunable[static_cast<std::size_t>(p)] != 0; });
+                         [&](Index p) { return lost > 0 && prunable[p] != 0; });
   };
   const Index group = quantization ? quantization->group : 1;
   const Index quantized_k = quantization ? quantized_keys(n, *quantization) : 0;

@@ -59,26 +59,24 @@ Columns<T> gather(const HeadGroup<T>& group, const Held<T>& held, const Vector<T
   auto& [whole, left] = columns.parts;
   whole.channels = channels_left(ChannelSet(static_cast<std::size_t>(group.d()), 0));
   left.channels = channels_left(held.pruned);
-  const auto loses = [&](Index p) {
-    return p < group.l && !held.pruned.empty() && held.prunable[static_cast<std::size_t>(p)] != 0;
-  };
+  const auto loses = [&](Index p) { return p < group.l && !held.pruned.empty() && held.prunable[p] != 0; };
   for (Index p = 0; p < group.T_all(); ++p)
-    if (p >= group.l || held.kept[static_cast<std::size_t>(p)] != 0) {
+    if (p >= group.l || held.kept[p] != 0) {
       columns.positions.push_back(p);
       (loses(p) ? left : whole).positions.push_back(p);
     }
-  left.first = static_cast<Index>(whole.positions.size());
+  left.first = std::ssize(whole.positions);
   Index next_whole = 0, next_left = left.first;
   for (const Index p : columns.positions) columns.in_order.push_back(loses(p) ? next_left++ : next_whole++);
 
-  columns.values.resize(static_cast<Index>(columns.positions.size()), group.d_v());
+  columns.values.resize(std::ssize(columns.positions), group.d_v());
   for (Part<T>& part : columns.parts) {
-    const auto n = static_cast<Index>(part.positions.size());
-    part.keys.resize(n, static_cast<Index>(part.channels.size()));
+    const auto n = std::ssize(part.positions);
+    part.keys.resize(n, std::ssize(part.channels));
     constexpr Index kChunk = 256;
     workers.parallel_for((n + kChunk - 1) / kChunk, [&](Index chunk) {
       for (Index row = chunk * kChunk; row < std::min((chunk + 1) * kChunk, n); ++row) {
-        const Index p = part.positions[static_cast<std::size_t>(row)];
+        const Index p = part.positions[row];
         const T* key = (p < group.l ? held.k : group.k).data() + p * group.d();
         T* out = part.keys.data() + row * part.keys.cols();
         for (std::size_t c = 0; c < part.channels.size(); ++c) out[c] = key[part.channels[c]];
@@ -112,7 +110,7 @@ void attend(const HeadGroup<T>& group, const TileInput<T>& in, const Columns<T>&
     const auto from = std::lower_bound(positions.begin(), positions.end(), begin);
     return std::pair(from - positions.begin(), std::lower_bound(from, positions.end(), end) - from);
   };
-  std::vector<T> q(static_cast<std::size_t>(in.d * W)), q_left(q.size());
+  std::vector<T> q(in.d * W), q_left(q.size());
   pack_query_panel(group, in, g, panel, q.data());
   // As many rows as values; only the visible ones are ever touched.
   const auto z = std::make_unique_for_overwrite<T[]>(columns.positions.size() * static_cast<std::size_t>(W));
@@ -120,8 +118,7 @@ void attend(const HeadGroup<T>& group, const TileInput<T>& in, const Columns<T>&
     const auto [from, n] = visible(part.positions);
     const Index* positions = part.positions.data() + from;
     const Index depth = part.keys.cols();
-    for (Index c = 0; c < depth; ++c)
-      std::copy_n(q.data() + part.channels[static_cast<std::size_t>(c)] * W, W, q_left.data() + c * W);
+    for (Index c = 0; c < depth; ++c) std::copy_n(q.data() + part.channels[c] * W, W, q_left.data() + c * W);
     T* logits = z.get() + (part.first + from) * W;
     if (!gathered_logits(in, panel, positions, n, part.keys.data() + from * depth, q_left.data(), depth,
                          logits))
@@ -143,13 +140,13 @@ template <class T, class Body>
 double sum_over_panels(const HeadGroup<T>& group, const TileInput<T>& in, Workers& workers,
                        const Body& body) {
   const Index G = group.G(), panels = in.panels();
-  std::vector<double> items(static_cast<std::size_t>(G * panels));
+  std::vector<double> items(G * panels);
   workers.parallel_for(G * panels, [&](Index item) {
     const Index g = item % G, panel = panels - 1 - item / G;
     const double sum = body(g, panel);
     if (!std::isfinite(sum))
       report_overflow(group, g, "positions from " + std::to_string(in.panel_first(panel)));
-    items[static_cast<std::size_t>(g * panels + panel)] = sum;
+    items[g * panels + panel] = sum;
   });
   return std::accumulate(items.begin(), items.end(), 0.0);
 }
@@ -198,15 +195,14 @@ typename CompressedOutputs<T>::Change CompressedOutputs<T>::change(const Matrix<
     const T* full = full_centred_[head].data() + panel * in.d_v * W;
     const T* full_share = full_share_[head].data() + panel * W;
     T* vectors = with_vectors ? result.vectors[head].data() + panel * in.d_v * W : nullptr;
-    std::vector<T> held(static_cast<std::size_t>(in.d_v * W));
+    std::vector<T> held(in.d_v * W);
     std::array<T, W> share;
     attend(group_, in, columns, g, panel, held.data(), share.data());
     double sum = 0;
     for (Index c = 0; c < in.d_v; ++c)
       for (Index r = 0; r <= in.panel_last(panel) - in.panel_first(panel); ++r) {
         const Index at = c * W + r;
-        const T change = held[static_cast<std::size_t>(at)] - full[at] +
-                         (share[static_cast<std::size_t>(r)] - full_share[r]) * centre_(c);
+        const T change = held[at] - full[at] + (share[r] - full_share[r]) * centre_(c);
         sum += static_cast<double>(change) * static_cast<double>(change);
         if (vectors != nullptr) vectors[at] = change;
       }

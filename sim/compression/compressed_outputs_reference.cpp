@@ -21,7 +21,7 @@ OutputChangeReference compressed_change_reference(const HeadGroup<double>& group
       const Vector<double> before = attention_weights(group, g, attention_logits(group, g, i).z);
       Vector<double> z = attention_logits(held, g, i).z;
       for (Index p = 0; p < group.l; ++p)
-        if (cache.kept[static_cast<std::size_t>(p)] == 0) z[p] = -std::numeric_limits<double>::infinity();
+        if (cache.kept[p] == 0) z[p] = -std::numeric_limits<double>::infinity();
       const Vector<double> after = attention_weights(held, g, z);
       result.full_sq += (group.v.transpose() * before).squaredNorm();
       // Apart, so that a small change keeps its digits: v' after - v before.

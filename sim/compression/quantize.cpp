@@ -63,19 +63,18 @@ Index quantized_values(Index n, const Quantization& quantization) {
 template <class T>
 void quantize_keys(Matrix<T>& k, const std::vector<Index>& tokens, const ChannelSet& pruned,
                    const KeptSet& prunable, const Quantization& quantization) {
-  const Index d = k.cols(), end = quantized_keys(static_cast<Index>(tokens.size()), quantization);
+  const Index d = k.cols(), end = quantized_keys(std::ssize(tokens), quantization);
   std::vector<Grid<T>> grids;
   for (Index begin = 0; begin < end; begin += quantization.group) {
     const auto for_stored = [&](const auto& body) {
       for (Index n = begin; n < begin + quantization.group; ++n) {
-        const Index p = tokens[static_cast<std::size_t>(n)];
-        const bool all = pruned.empty() || prunable[static_cast<std::size_t>(p)] == 0;
+        const Index p = tokens[n];
+        const bool all = pruned.empty() || prunable[p] == 0;
         for (Index c = 0; c < d; ++c)
-          if (all || pruned[static_cast<std::size_t>(c)] == 0)
-            body(k(p, c), grids[static_cast<std::size_t>(c)]);
+          if (all || pruned[c] == 0) body(k(p, c), grids[c]);
       }
     };
-    grids.assign(static_cast<std::size_t>(d), Grid<T>());
+    grids.assign(d, Grid<T>());
     for_stored([](T x, Grid<T>& grid) { grid.add(x); });
     for (Grid<T>& grid : grids) grid.set_bits(quantization.bits);
     for_stored([](T& x, const Grid<T>& grid) { x = grid.nearest(x); });
@@ -84,9 +83,9 @@ void quantize_keys(Matrix<T>& k, const std::vector<Index>& tokens, const Channel
 
 template <class T>
 void quantize_values(Matrix<T>& v, const std::vector<Index>& tokens, const Quantization& quantization) {
-  const Index d_v = v.cols(), end = quantized_values(static_cast<Index>(tokens.size()), quantization);
+  const Index d_v = v.cols(), end = quantized_values(std::ssize(tokens), quantization);
   for (Index n = 0; n < end; ++n) {
-    T* row = v.data() + tokens[static_cast<std::size_t>(n)] * d_v;
+    T* row = v.data() + tokens[n] * d_v;
     for (Index begin = 0; begin < d_v; begin += quantization.group) {
       const Index past = std::min(begin + quantization.group, d_v);
       Grid<T> grid;

@@ -109,7 +109,7 @@ KVREPLAY_DEVICE void multiply_add(float* c, const HalfA& a, std::uint32_t b0, st
       second = static_cast<double>(from_half(static_cast<HalfBits>(pair >> 16U)));
     };
     for (int lane = 0; lane < 32; ++lane) {
-      const auto& given = *static_cast<const Operands*>(lanes[static_cast<std::size_t>(lane)].given);
+      const auto& given = *static_cast<const Operands*>(lanes[lane].given);
       const int g = lane / 4, t = lane % 4;
       for (int i = 0; i < 4; ++i) {
         double* row = left[g + i % 2 * 8] + 2 * t + i / 2 * 8;
@@ -118,7 +118,7 @@ KVREPLAY_DEVICE void multiply_add(float* c, const HalfA& a, std::uint32_t b0, st
       for (int i = 0; i < 2; ++i) put(given.b[i], right[2 * t + 8 * i][g], right[2 * t + 1 + 8 * i][g]);
     }
     for (int lane = 0; lane < 32; ++lane) {
-      const auto* out = static_cast<const float*>(lanes[static_cast<std::size_t>(lane)].taken);
+      const auto* out = static_cast<const float*>(lanes[lane].taken);
       const int g = lane / 4, t = lane % 4;
       for (int i = 0; i < 4; ++i) sums[g + 8 * (i / 2)][2 * t + i % 2] = out[i];
     }
@@ -132,7 +132,7 @@ KVREPLAY_DEVICE void multiply_add(float* c, const HalfA& a, std::uint32_t b0, st
       }
     }
     for (int lane = 0; lane < 32; ++lane) {
-      auto* out = static_cast<float*>(lanes[static_cast<std::size_t>(lane)].taken);
+      auto* out = static_cast<float*>(lanes[lane].taken);
       const int g = lane / 4, t = lane % 4;
       for (int i = 0; i < 4; ++i) out[i] = sums[g + 8 * (i / 2)][2 * t + i % 2];
     }

@@ -62,13 +62,13 @@ KVREPLAY_DEVICE void multiply_add(float* c, const MmaA& a, const MmaB& b) {
   emulation::warp_together("mma.m16n8k8", {&operands, c}, [](const emulation::Lanes& lanes) {
     float left[16][8], right[8][8];
     for (int lane = 0; lane < 32; ++lane) {
-      const auto& given = *static_cast<const Operands*>(lanes[static_cast<std::size_t>(lane)].given);
+      const auto& given = *static_cast<const Operands*>(lanes[lane].given);
       const int g = lane / 4, t = lane % 4;
       for (int i = 0; i < 4; ++i) left[g + 8 * (i % 2)][t + 4 * (i / 2)] = rounded_to_tf32(given.a.at[i]);
       for (int i = 0; i < 2; ++i) right[t + 4 * i][g] = rounded_to_tf32(given.b.at[i]);
     }
     for (int lane = 0; lane < 32; ++lane) {
-      auto* out = static_cast<float*>(lanes[static_cast<std::size_t>(lane)].taken);
+      auto* out = static_cast<float*>(lanes[lane].taken);
       const int g = lane / 4, t = lane % 4;
       for (int i = 0; i < 4; ++i) {
         double sum = static_cast<double>(out[i]);

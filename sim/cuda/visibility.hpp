@@ -13,9 +13,7 @@ struct Visibility {
   std::vector<int> first, end;
 
   /// Tokens that the rows [from, to) see among them.
-  Index width(Index from, Index to) const {
-    return end[static_cast<std::size_t>(to - 1)] - first[static_cast<std::size_t>(from)];
-  }
+  Index width(Index from, Index to) const { return end[to - 1] - first[from]; }
 };
 
 inline Visibility visibility(const HeadGroup<float>& group, Rows rows) {

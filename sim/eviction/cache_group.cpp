@@ -5,7 +5,7 @@ namespace kvreplay {
 template <class T>
 HeadGroup<T> cache_group(const HeadGroup<T>& group, const std::vector<Index>& tokens, Index queries) {
   HeadGroup<T> cache;
-  const Index n = static_cast<Index>(tokens.size());
+  const Index n = std::ssize(tokens);
   cache.layer = group.layer;
   cache.kv_head = group.kv_head;
   cache.l = n;
@@ -13,15 +13,15 @@ HeadGroup<T> cache_group(const HeadGroup<T>& group, const std::vector<Index>& to
   cache.k.resize(n, group.d());
   cache.v.resize(n, group.d_v());
   for (Index p = 0; p < n; ++p) {
-    cache.k.row(p) = group.k.row(tokens[static_cast<std::size_t>(p)]);
-    cache.v.row(p) = group.v.row(tokens[static_cast<std::size_t>(p)]);
+    cache.k.row(p) = group.k.row(tokens[p]);
+    cache.v.row(p) = group.v.row(tokens[p]);
   }
-  const Index first = queries > 0 ? tokens[static_cast<std::size_t>(n - queries)] - group.first_query() : 0;
+  const Index first = queries > 0 ? tokens[n - queries] - group.first_query() : 0;
   for (const Matrix<T>& q : group.q) cache.q.emplace_back(q.middleRows(first, queries));
   if (group.rule.sliding_window) {
     cache.position = tokens;
     if (!group.position.empty())
-      for (Index& p : cache.position) p = group.position[static_cast<std::size_t>(p)];
+      for (Index& p : cache.position) p = group.position[p];
   }
   return cache;
 }

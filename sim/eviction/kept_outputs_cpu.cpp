@@ -21,9 +21,9 @@ struct ItemSums {
 /// ones.
 std::vector<Index> columns_of(const KeptSet& kept, Index begin, Index end) {
   std::vector<Index> columns;
-  const Index l = static_cast<Index>(kept.size());
+  const Index l = std::ssize(kept);
   for (Index p = begin; p < end; ++p)
-    if (p >= l || kept[static_cast<std::size_t>(p)] != 0) columns.push_back(p - begin);
+    if (p >= l || kept[p] != 0) columns.push_back(p - begin);
   return columns;
 }
 
@@ -59,10 +59,10 @@ OutputChanges<T> output_changes(const HeadGroup<T>& group, Rows rows, std::span<
   OutputChanges<T> result;
   if (with_vectors) {
     const std::vector<T> empty(static_cast<std::size_t>(panels) * panel_size);
-    result.full.assign(static_cast<std::size_t>(G), empty);
+    result.full.assign(G, empty);
     result.change.assign(sets.size(), result.full);
   }
-  std::vector<ItemSums> items(static_cast<std::size_t>(G * panels));
+  std::vector<ItemSums> items(G * panels);
   // The later panels see the most: they come first, so that a short item ends the queue.
   workers.parallel_for(G * panels, [&](Index item) {
     const Index g = item % G, panel = panels - 1 - item / G;
@@ -71,31 +71,29 @@ OutputChanges<T> output_changes(const HeadGroup<T>& group, Rows rows, std::span<
     const Index begin = in.first_visible(in.panel_first(panel)), end = in.end_visible(in.panel_last(panel));
     const T sink = sink_logit(group, g);
 
-    std::vector<T> q(static_cast<std::size_t>(in.d * W));
+    std::vector<T> q(in.d * W);
     pack_query_panel(group, in, g, panel, q.data());
     TileInput<T> mine = in;
     mine.q_panels = q.data() - panel * in.d * W;
-    std::vector<T> z(static_cast<std::size_t>((end - begin) * W));
+    std::vector<T> z((end - begin) * W);
     if (!logit_panel(mine, panel, begin, end, z.data()))
       require_finite_logits(group, in, g, panel, begin, z.data());
 
     const T* v = in.v_centred + begin * d_v;
     const auto attend = [&](const KeptSet& kept, std::vector<T>& out, std::array<T, W>& share) {
       const std::vector<Index> columns = columns_of(kept, begin, end);
-      attend_columns(z.data(), columns.data(), static_cast<Index>(columns.size()), v, d_v, sink, out.data(),
-                     share.data());
+      attend_columns(z.data(), columns.data(), std::ssize(columns), v, d_v, sink, out.data(), share.data());
     };
     std::vector<T> full(panel_size), kept(panel_size);
     std::array<T, W> full_share, kept_share;
     attend(KeptSet(static_cast<std::size_t>(group.l), 1), full, full_share);
 
-    ItemSums& sums = items[static_cast<std::size_t>(g * panels + panel)];
+    ItemSums& sums = items[g * panels + panel];
     for (Index c = 0; c < d_v; ++c)
       for (Index r = 0; r < n; ++r) {
-        const T o = full[static_cast<std::size_t>(c * W + r)] +
-                    full_share[static_cast<std::size_t>(r)] * values.centre(c);
+        const T o = full[c * W + r] + full_share[r] * values.centre(c);
         sums.full_sq += static_cast<double>(o) * static_cast<double>(o);
-        if (with_vectors) result.full[at][static_cast<std::size_t>((panel * d_v + c) * W + r)] = o;
+        if (with_vectors) result.full[at][(panel * d_v + c) * W + r] = o;
       }
     for (std::size_t s = 0; s < sets.size(); ++s) {
       attend(sets[s], kept, kept_share);
@@ -128,9 +126,9 @@ double projected_sq(const std::vector<const std::vector<T>*>& x, const std::vect
   constexpr Index W = kPanelWidth<T>;
   const Index d_v = wo.front().rows(), d_model = wo.front().cols();
   const Index panels = static_cast<Index>(x.front()->size()) / (d_v * W);
-  std::vector<double> sums(static_cast<std::size_t>(panels));
+  std::vector<double> sums(panels);
   workers.parallel_for(panels, [&](Index panel) {
-    std::vector<T> out(static_cast<std::size_t>(d_model * W));
+    std::vector<T> out(d_model * W);
     for (std::size_t h = 0; h < x.size(); ++h)
       project_panel(wo[h].data(), d_v, d_model, x[h]->data() + panel * d_v * W, out.data());
     double sum = 0;

@@ -14,7 +14,7 @@ OutputChangeReference output_change_reference(const HeadGroup<double>& group, Ro
       Vector<double> z = attention_logits(group, g, i).z;
       const Vector<double> before = attention_weights(group, g, z);
       for (Index p = 0; p < group.l; ++p)
-        if (kept[static_cast<std::size_t>(p)] == 0) z[p] = -std::numeric_limits<double>::infinity();
+        if (kept[p] == 0) z[p] = -std::numeric_limits<double>::infinity();
       const Vector<double> after = attention_weights(group, g, z);
       result.full_sq += (group.v.transpose() * before).squaredNorm();
       const Vector<double> change = group.v.transpose() * (after - before);

@@ -8,13 +8,13 @@ namespace kvreplay {
 Index count(const KeptSet& kept) { return std::count(kept.begin(), kept.end(), std::uint8_t{1}); }
 
 KeptSet largest(const Vector<double>& score, Index keep) {
-  std::vector<Index> order(static_cast<std::size_t>(score.size()));
+  std::vector<Index> order(score.size());
   std::iota(order.begin(), order.end(), Index{0});
   const auto first = [&](Index a, Index b) { return score[a] != score[b] ? score[a] > score[b] : a < b; };
   keep = std::clamp<Index>(keep, 0, score.size());
   std::nth_element(order.begin(), order.begin() + keep, order.end(), first);
   KeptSet kept(order.size(), 0);
-  for (Index n = 0; n < keep; ++n) kept[static_cast<std::size_t>(order[static_cast<std::size_t>(n)])] = 1;
+  for (Index n = 0; n < keep; ++n) kept[order[n]] = 1;
   return kept;
 }
 

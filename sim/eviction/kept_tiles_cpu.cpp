@@ -175,7 +175,7 @@ namespace kvreplay {
   template <>                                                                                               \
   void attend_columns(const T* z, const Index* columns, Index n, const T* v_centred, Index d_v, T sink,     \
                       T* out, T* share) {                                                                   \
-    std::vector<T> values(static_cast<std::size_t>(kTokensPassOne * d_v));                                  \
+    std::vector<T> values(kTokensPassOne* d_v);                                                             \
     HWY_DYNAMIC_DISPATCH(AttendColumns##Suffix)                                                             \
     (z, columns, n, v_centred, d_v, sink, values.data(), out, share);                                       \
   }                                                                                                         \

@@ -119,8 +119,8 @@ KeptSet keep_by(const EvictionRule& rule, Vector<double> scores, Index budget) {
   KeptSet kept(static_cast<std::size_t>(n), 0);
   Index left = budget;
   const auto pin = [&](Index p) {
-    if (left == 0 || kept[static_cast<std::size_t>(p)] != 0) return;
-    kept[static_cast<std::size_t>(p)] = 1;
+    if (left == 0 || kept[p] != 0) return;
+    kept[p] = 1;
     --left;
   };
   for (Index p = 0; p < std::min(rule.sinks, n); ++p) pin(p);
@@ -130,12 +130,12 @@ KeptSet keep_by(const EvictionRule& rule, Vector<double> scores, Index budget) {
   // The rest by score, in a vector of their own: no score marks a pinned token, infinity may be one.
   std::vector<Index> rest;
   for (Index p = 0; p < n; ++p)
-    if (kept[static_cast<std::size_t>(p)] == 0) rest.push_back(p);
-  Vector<double> rest_scores(static_cast<Index>(rest.size()));
-  for (Index r = 0; r < rest_scores.size(); ++r) rest_scores[r] = scores[rest[static_cast<std::size_t>(r)]];
+    if (kept[p] == 0) rest.push_back(p);
+  Vector<double> rest_scores(std::ssize(rest));
+  for (Index r = 0; r < rest_scores.size(); ++r) rest_scores[r] = scores[rest[r]];
   const KeptSet best = largest(rest_scores, left);
   for (std::size_t r = 0; r < rest.size(); ++r)
-    if (best[r] != 0) kept[static_cast<std::size_t>(rest[r])] = 1;
+    if (best[r] != 0) kept[rest[r]] = 1;
   return kept;
 }
 

@@ -85,18 +85,18 @@ KeptSet evict_in_blocks(const HeadGroup<T>& group, const EvictionRule& rule, Ind
   for (Index begin = 0; begin < group.l; begin += block) {
     const Index end = std::min(begin + block, group.l);
     for (Index p = begin; p < end; ++p) cache.push_back(p);
-    if (static_cast<Index>(cache.size()) <= budget) continue;
+    if (std::ssize(cache) <= budget) continue;
     within.window = within.pool_window = std::min(rule.window, end - begin);
     const bool rows = needs_rows(rule);
     const HeadGroup<T> ranked = cache_group(group, cache, rows ? end - begin : 0);
     const KeptSet kept = keep_by(within, rule_scores(ranked, std::span(&within, 1), {}, compute)[0], budget);
     std::vector<Index> left;
-    for (const Index at : positions(kept)) left.push_back(cache[static_cast<std::size_t>(at)]);
+    for (const Index at : positions(kept)) left.push_back(cache[at]);
     cache = std::move(left);
     if (compute.workers.stopping()) throw Interrupted{};
   }
   KeptSet kept(static_cast<std::size_t>(group.l), 0);
-  for (const Index p : cache) kept[static_cast<std::size_t>(p)] = 1;
+  for (const Index p : cache) kept[p] = 1;
   return kept;
 }
 

@@ -118,7 +118,7 @@ std::vector<ColumnTotals> column_totals(const HeadGroup<T>& group, const Prepare
       div_up(div_up(end - begin, std::max<Index>(wanted, 1)), kTokensPassOne) * kTokensPassOne;
   const Index segments = div_up(end - begin, per_segment);
 
-  std::vector<HeadRows<T>> heads(static_cast<std::size_t>(G));
+  std::vector<HeadRows<T>> heads(G);
   for (HeadRows<T>& head : heads) {
     head.in = in;
     head.q_panels = aligned<T>(panels * in.d * W);
@@ -127,7 +127,7 @@ std::vector<ColumnTotals> column_totals(const HeadGroup<T>& group, const Prepare
     head.row_constants = aligned<T>(panels * kRowConstants * W);
     head.scalars = aligned<T>(segments * panels * 4 * W);
     head.later_out = aligned<T>((segments - 1) * panels * in.d_v * W);
-    head.largest.resize(static_cast<std::size_t>(rows.count()));
+    head.largest.resize(rows.count());
   }
 
   workers.parallel_for(G * panels, [&](Index item) {
@@ -159,7 +159,7 @@ std::vector<ColumnTotals> column_totals(const HeadGroup<T>& group, const Prepare
   });
 
   // Pass two. An item owns its columns, so that every sum is added up by one thread in order of the rows.
-  std::vector<ColumnTotals> totals(static_cast<std::size_t>(G), empty_totals(l, columns));
+  std::vector<ColumnTotals> totals(G, empty_totals(l, columns));
   const TokenConstants<T> tokens{values.centre.data(), values.value_sq.data(), values.value_centred_sq.data(),
                                  values.centre_dot_value.data()};
   const Index scored = std::min(l, end), chunks = div_up(scored, kTokensPassTwo);

@@ -135,7 +135,7 @@ std::uint64_t EntryMap<T>::id() const {
 template <class T>
 void EntryMap<T>::Impl::pass_one(EntryRows<T>& of, Index first, Index n, Workers& workers) const {
   const TileInput<T> in = input(of);
-  std::vector<T> scalars(static_cast<std::size_t>(n * 4 * W));
+  std::vector<T> scalars(n * 4 * W);
   std::array<SoftmaxPanel<T>, kPanelsPerBlock> states{};
   for (Index b = 0; b < n; ++b) {
     pack_query_panel(*group, in, of.g, first + b, of.queries.data() + (first + b) * in.d * W);
@@ -152,7 +152,7 @@ void EntryMap<T>::Impl::pass_one(EntryRows<T>& of, Index first, Index n, Workers
     softmax_tiles(in, first, n, begin, std::min(begin + kTokensPerCheck, end), states.data());
   }
   for (Index b = 0; b < n; ++b)
-    finish_panel(*group, values, of.g, in, first + b, states[static_cast<std::size_t>(b)],
+    finish_panel(*group, values, of.g, in, first + b, states[b],
                  of.constants.data() + (first + b) * kRowConstants * W, of.largest.data() + (first + b) * W);
 }
 
@@ -167,11 +167,11 @@ EntryRows<T> EntryMap<T>::rows(Index g, Rows rows, Workers& workers, Index step)
   of.g = g;
   of.rows = rows;
   of.step = step;
-  of.largest.resize(static_cast<std::size_t>((rows.count() + step - 1) / step));
+  of.largest.resize((rows.count() + step - 1) / step);
   const Index panels = (of.count() + W - 1) / W;
-  of.queries.resize(static_cast<std::size_t>(panels * group.d() * W));
-  of.outputs.resize(static_cast<std::size_t>(panels * group.d_v() * W));
-  of.constants.resize(static_cast<std::size_t>(panels * kRowConstants * W));
+  of.queries.resize(panels * group.d() * W);
+  of.outputs.resize(panels * group.d_v() * W);
+  of.constants.resize(panels * kRowConstants * W);
   workers.parallel_for((panels + kPanelsPerBlock - 1) / kPanelsPerBlock, [&](Index block) {
     const Index first = block * kPanelsPerBlock;
     impl_->pass_one(of, first, std::min(kPanelsPerBlock, panels - first), workers);
@@ -248,7 +248,7 @@ void EntryMap<T>::Impl::panel_entries(const TileInput<T>& in, const EntryRows<T>
       T* row_out = out + (n - numbers.begin) * (end - begin) + (tile - begin);
       row_entries<kEntry>({row_at(constants, r), outputs + r, z + r, v_dot_o + r, tile, from, to}, row_out);
       if constexpr (kEntry != Entry::logit) {
-        const LargestScores& largest = of.largest[static_cast<std::size_t>(n)];
+        const LargestScores& largest = of.largest[n];
         if (largest.at >= tile && largest.at < tile + tokens)
           row_out[largest.at - tile] =
               static_cast<T>(of_largest(largest, kEntry, static_cast<double>(values.value_sq[largest.at])));

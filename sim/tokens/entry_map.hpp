@@ -74,7 +74,7 @@ struct EntryRows {
   std::vector<T> constants;            ///< [panels][kRowConstants][W]
   std::vector<LargestScores> largest;  ///< [rows]
 
-  Index count() const { return static_cast<Index>(largest.size()); }
+  Index count() const { return std::ssize(largest); }
   Index position(Index row) const { return rows.begin + row * step; }
   std::size_t bytes() const;
 };

@@ -22,7 +22,7 @@ Vector<double> value_less_output(const Group& group, Index g, const Vector<doubl
   if (group.rule.sink_logit.empty()) return difference;
   Index top = 0;
   a.maxCoeff(&top);
-  const double sink = group.rule.sink_logit[static_cast<std::size_t>(g)];
+  const double sink = group.rule.sink_logit[g];
   // 1 for a sink so far above all logits that none has any weight
   const double sink_weight = a[top] > 0.0 ? a[top] * std::exp(sink - z[top]) : 1.0;
   return difference + sink_weight * v_p;

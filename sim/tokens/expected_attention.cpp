@@ -157,16 +157,15 @@ QueryMoments query_moments(const HeadGroup<T>& group, Workers& workers) {
   std::vector<std::vector<MomentSums>> sums(G, std::vector<MomentSums>(static_cast<std::size_t>(items)));
   workers.parallel_for(items, [&](Index item) {
     InverseRotation<T> own = rotation;
-    std::vector<T> panels(static_cast<std::size_t>(panels_of<T>(d) * kGramTile * kPanelWidth<T>));
+    std::vector<T> panels(panels_of<T>(d) * kGramTile * kPanelWidth<T>);
     for (std::size_t g = 0; g < G; ++g)
-      sums[g][static_cast<std::size_t>(item)] = {Vector<double>::Zero(d),
-                                                 std::vector<double>(gram_blocks_size<T>(d))};
+      sums[g][item] = {Vector<double>::Zero(d), std::vector<double>(gram_blocks_size<T>(d))};
     const Index end = kExpectedAttentionFirst + std::min((item + 1) * per_item, n);
     for (Index at = kExpectedAttentionFirst + item * per_item; at < end; at += kGramTile) {
       own.move_to(at);
       for (std::size_t g = 0; g < G; ++g)
         add_queries(group.q[g].data() + (at - group.first_query()) * d, std::min(kGramTile, end - at), own,
-                    near[g], panels, sums[g][static_cast<std::size_t>(item)]);
+                    near[g], panels, sums[g][item]);
     }
   });
 
@@ -206,10 +205,8 @@ Matrix<double> expected_attention_scores(const HeadGroup<T>& group, const Expect
   workers.parallel_for(items * G, [&](Index item) {
     const Index first = kExpectedAttentionFirst + item / G * kKeysPerItem, g = item % G;
     const Index count = std::min(kKeysPerItem, l - first);
-    scores.row(g).segment(first, count) = logits[static_cast<std::size_t>(g)]
-                                              .at_rows(group.k.data() + first * d, count)
-                                              .transpose()
-                                              .template cast<double>();
+    scores.row(g).segment(first, count) =
+        logits[g].at_rows(group.k.data() + first * d, count).transpose().template cast<double>();
   });
   Vector<double> norms;
   if (!form.project_values) norms = row_norms(group.v, l, workers);

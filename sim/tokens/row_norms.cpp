@@ -32,7 +32,7 @@ Vector<double> row_norms(const Matrix<T>& x, Index n, Workers& workers) {
 template <class T>
 Vector<double> projected_value_norms(const HeadGroup<T>& group, Index g, Workers& workers) {
   if (group.wo.empty()) return row_norms(group.v, group.l, workers);
-  const Matrix<double> wo = group.wo[static_cast<std::size_t>(g)].template cast<double>();
+  const Matrix<double> wo = group.wo[g].template cast<double>();
   const QuadraticForm<double> square(wo * wo.transpose());  // ||v W||^2 = v (W W^T) v^T
   return norms_from(group.l, workers, [&](Index first, Index rows, double* squares) {
     const Matrix<double> v = group.v.middleRows(first, rows).template cast<double>();

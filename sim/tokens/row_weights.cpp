@@ -16,11 +16,10 @@ Matrix<double> row_logits(const HeadGroup<T>& group, Index row, Workers& workers
   const Index G = group.G(), d = group.d(), begin = group.first_visible(row);
   const Index n = group.end_visible(row) - begin;
   const T scale = static_cast<T>(group.rule.scale);
-  std::vector<T> queries(static_cast<std::size_t>(panels_of<T>(G) * d * W), T{0});
+  std::vector<T> queries(panels_of<T>(G) * d * W, T{0});
   for (Index g = 0; g < G; ++g)
     for (Index c = 0; c < d; ++c)
-      queries[panel_entry<T>(c, g, d)] =
-          scale * group.q[static_cast<std::size_t>(g)](row - group.first_query(), c);
+      queries[panel_entry<T>(c, g, d)] = scale * group.q[g](row - group.first_query(), c);
 
   Matrix<double> logits(G, n);
   workers.parallel_for((n + kTokensPerItem - 1) / kTokensPerItem, [&](Index item) {
@@ -43,7 +42,7 @@ std::vector<ColumnTotals> row_weights(const HeadGroup<T>& group, Index row, Work
   const Index begin = group.first_visible(row),
               candidates = std::min(group.end_visible(row), group.l) - begin;
   const Matrix<double> logits = row_logits(group, row, workers);
-  std::vector<ColumnTotals> totals(static_cast<std::size_t>(group.G()));
+  std::vector<ColumnTotals> totals(group.G());
   workers.parallel_for(group.G(), [&](Index g) {
     const auto at = static_cast<std::size_t>(g);
     const double sink = static_cast<double>(sink_logit(group, g));

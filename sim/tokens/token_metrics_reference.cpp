@@ -36,7 +36,7 @@ Vector<double> value_less_output(const Group& group, Index g, const Vector<doubl
   double weight_of_others = 0.0;
   if (!group.rule.sink_logit.empty()) {
     // a_ip > 1/2: z_ip lies within ln 2 of the largest logit or above it, so this quotient cannot overflow
-    weight_of_others = a[p] * std::exp(group.rule.sink_logit[static_cast<std::size_t>(g)] - z[p]);
+    weight_of_others = a[p] * std::exp(group.rule.sink_logit[g] - z[p]);
   }
   for (Index m = 0; m < a.size(); ++m) {
     if (m != p) weight_of_others += a[m];
@@ -118,7 +118,7 @@ struct Rotation {
     const Index pairs = rope.rotary_dim / 2;
     Rotation rotation{rope, Vector<double>(pairs), Vector<double>(pairs)};
     for (Index j = 0; j < pairs; ++j) {
-      const double angle = position * rope.inv_freq[static_cast<std::size_t>(j)];
+      const double angle = position * rope.inv_freq[j];
       rotation.cos[j] = rope.attention_factor * std::cos(angle);
       rotation.sin[j] = rope.attention_factor * std::sin(angle);
     }
@@ -164,8 +164,7 @@ Vector<double> expected_weights(const Group& group, Index g, const Rope& rope) {
   Matrix<double> x(queries, group.d());
   for (Index r = 0; r < queries; ++r) {
     const Index i = kFirst + r;
-    const Vector<double> query =
-        group.q[static_cast<std::size_t>(g)].row(i - group.first_query()).transpose();
+    const Vector<double> query = group.q[g].row(i - group.first_query()).transpose();
     x.row(r) = (Rotation::undoing(rope, static_cast<double>(i)) * query).transpose();
   }
   const Vector<double> mu = x.colwise().mean().transpose();
@@ -203,7 +202,7 @@ void set_expected_attention(const Group& group, bool per_query_head, Matrix<doub
 
 /// Exact errors of head g by recomputing the attention of every row without each of the candidates.
 void add_exact_errors(const Group& group, Index g, Rows rows, TokenChange change, Matrix<double>& out) {
-  std::vector<Index> candidates(static_cast<std::size_t>(group.l));
+  std::vector<Index> candidates(group.l);
   std::iota(candidates.begin(), candidates.end(), Index{0});
   for (Index i = rows.begin; i < rows.end; ++i) {
     out.row(g) += brute_force_errors(group, g, i, change, candidates).transpose();
@@ -213,8 +212,7 @@ void add_exact_errors(const Group& group, Index g, Rows rows, TokenChange change
 void set_oracle_importance(const Group& group, Index g, Rows future, Matrix<double>& out) {
   Vector<double> norms(group.l);
   for (Index p = 0; p < group.l; ++p) {
-    norms[p] = group.wo.empty() ? group.v.row(p).norm()
-                                : (group.v.row(p) * group.wo[static_cast<std::size_t>(g)]).norm();
+    norms[p] = group.wo.empty() ? group.v.row(p).norm() : (group.v.row(p) * group.wo[g]).norm();
   }
   for (Index i = future.begin; i < future.end; ++i) {
     const Vector<double> a = attention_weights(group, g, attention_logits(group, g, i).z);

@@ -15,7 +15,7 @@ namespace {
 std::vector<double> falling_scores(Index heads, Index l, Draw& draw) {
   std::vector<double> scores;
   for (Index h = 0; h < heads; ++h) {
-    std::vector<double> of_head(static_cast<std::size_t>(l));
+    std::vector<double> of_head(l);
     for (double& score : of_head) score = std::floor(30 * draw.unit() * draw.unit());
     std::sort(of_head.rbegin(), of_head.rend());
     scores.insert(scores.end(), of_head.begin(), of_head.end());

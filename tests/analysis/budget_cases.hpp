@@ -31,7 +31,7 @@ inline const std::vector<std::string>& gain_kinds() {
 /// One head's gains in order, [l]: convex ("falling"), as far from convex as can be ("rising", "late"), with
 /// plateaus, with equal gains, over many orders of magnitude.
 inline std::vector<double> random_gains(const std::string& kind, Index l, Draw& draw) {
-  std::vector<double> gains(static_cast<std::size_t>(l));
+  std::vector<double> gains(l);
   for (std::size_t j = 0; j < gains.size(); ++j) {
     const double u = draw.unit(), place = static_cast<double>(j + 1);
     if (kind == "heavy") gains[j] = std::pow(10.0, 6 * u - 3);
@@ -49,9 +49,9 @@ inline std::vector<double> random_gains(const std::string& kind, Index l, Draw& 
 
 /// Curves whose order is the positions' own.
 inline LossCurves curves_of(const std::vector<std::vector<double>>& gains) {
-  const auto l = static_cast<Index>(gains.front().size());
-  LossCurves curves(static_cast<Index>(gains.size()), l);
-  std::vector<std::int32_t> order(static_cast<std::size_t>(l));
+  const auto l = std::ssize(gains.front());
+  LossCurves curves(std::ssize(gains), l);
+  std::vector<std::int32_t> order(l);
   std::iota(order.begin(), order.end(), 0);
   for (std::size_t h = 0; h < gains.size(); ++h) curves.set(static_cast<Index>(h), order, gains[h]);
   return curves;

@@ -78,9 +78,8 @@ TEST_CASE("pooled gains are the lower convex hull", "[budgets]") {
         REQUIRE(block.slope <= last);
         const double tolerance = 1e-12 * loss[0];
         for (Index b = block.begin; b <= block.end; ++b) {
-          const double value =
-              loss[static_cast<std::size_t>(block.end)] + block.slope * static_cast<double>(block.end - b);
-          REQUIRE(std::abs(value - hull[static_cast<std::size_t>(b)]) <= tolerance);
+          const double value = loss[block.end] + block.slope * static_cast<double>(block.end - b);
+          REQUIRE(std::abs(value - hull[b]) <= tolerance);
         }
         at = block.end;
         last = block.slope;

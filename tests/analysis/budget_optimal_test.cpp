@@ -19,22 +19,21 @@ double least_by_search(const BudgetFrame& frame, const LossCurves& curves, Index
   if (head == frame.all_heads()) return left == 0 ? 0 : std::numeric_limits<double>::infinity();
   double least = std::numeric_limits<double>::infinity();
   for (Index b = frame.lower; b <= std::min(frame.l, left); ++b)
-    least = std::min(least, curves.loss(head)[static_cast<std::size_t>(b)] +
-                                least_by_search(frame, curves, head + 1, left - b));
+    least = std::min(least, curves.loss(head)[b] + least_by_search(frame, curves, head + 1, left - b));
   return least;
 }
 
 /// The plain programme: least[n] for every n tokens given to the heads so far.
 double least_by_table(const BudgetFrame& frame, const LossCurves& curves) {
   const double never = std::numeric_limits<double>::infinity();
-  std::vector<double> least(static_cast<std::size_t>(frame.total + 1), never);
+  std::vector<double> least(frame.total + 1, never);
   least[0] = 0;
   for (Index h = 0; h < frame.all_heads(); ++h) {
     std::vector<double> next(least.size(), never);
     for (Index n = 0; n <= frame.total; ++n)
       for (Index b = frame.lower; b <= std::min(frame.l, frame.total - n); ++b) {
-        double& at = next[static_cast<std::size_t>(n + b)];
-        at = std::min(at, least[static_cast<std::size_t>(n)] + curves.loss(h)[static_cast<std::size_t>(b)]);
+        double& at = next[n + b];
+        at = std::min(at, least[n] + curves.loss(h)[b]);
       }
     least = next;
   }
@@ -46,8 +45,7 @@ LossCurves mixed_curves(Index heads, Index l, Draw& draw) {
   std::vector<std::vector<double>> gains;
   const auto& kinds = gain_kinds();
   for (Index h = 0; h < heads; ++h)
-    gains.push_back(
-        random_gains(kinds[static_cast<std::size_t>(draw.below(static_cast<Index>(kinds.size())))], l, draw));
+    gains.push_back(random_gains(kinds[draw.below(std::ssize(kinds))], l, draw));
   return curves_of(gains);
 }
 
@@ -143,7 +141,7 @@ TEST_CASE("plateaus of thousands of tokens stay small", "[budgets]") {
   CHECK(search.rounds == 0);
   // a few tokens of importance, late in the order, between thousands of none
   for (auto& gains : zeros)
-    for (int k = 0; k < 5; ++k) gains[static_cast<std::size_t>(draw.below(2000))] = 1 + draw.unit();
+    for (int k = 0; k < 5; ++k) gains[draw.below(2000)] = 1 + draw.unit();
   const LossCurves curves = curves_of(zeros);
   for (Index total : {500, 12345, 60000}) {
     const BudgetFrame frame = frame_of(8, 8, 2000, total);

@@ -12,7 +12,7 @@ TEST_CASE("shares become integers that keep the sum and the bounds", "[budgets]"
   for (int round = 0; round < 2000; ++round) {
     const Index n = 1 + draw.below(12), upper = 1 + draw.below(40), lower = draw.below(upper + 1);
     const Index total = lower * n + draw.below(n * (upper - lower) + 1);
-    std::vector<double> shares(static_cast<std::size_t>(n));
+    std::vector<double> shares(n);
     for (double& share : shares) share = draw.unit() < 0.3 ? 0 : 60 * draw.unit() * draw.unit();
     const Budgets budgets = round_shares(shares, total, lower, upper);
     CAPTURE(n, upper, lower, total, shares, budgets);
@@ -37,10 +37,9 @@ TEST_CASE("fractions that differ by rounding are equal", "[budgets]") {
   const std::vector<double> whole = {3 - 1e-12, 2, 1 + 1e-12};
   CHECK(round_shares(whole, 6, 0, 10) == Budgets{3, 2, 1});
   for (Index n = 1; n <= 64; ++n) {
-    const std::vector<double> equal(static_cast<std::size_t>(n), 100.0 / static_cast<double>(n));
+    const std::vector<double> equal(n, 100.0 / static_cast<double>(n));
     const Budgets budgets = round_shares(equal, 100, 0, 100);
-    for (Index i = 0; i < n; ++i)
-      CHECK(budgets[static_cast<std::size_t>(i)] == 100 / n + (i < 100 % n ? 1 : 0));
+    for (Index i = 0; i < n; ++i) CHECK(budgets[i] == 100 / n + (i < 100 % n ? 1 : 0));
   }
 }
 

@@ -209,9 +209,8 @@ TEST_CASE("matrices, orders and sets of channels belong together", "[cli][channe
       // think's order is that of the diagonal
       std::vector<std::int32_t> ascending(d);
       std::iota(ascending.begin(), ascending.end(), 0);
-      std::stable_sort(ascending.begin(), ascending.end(), [&](std::int32_t a, std::int32_t b) {
-        return costs[static_cast<std::size_t>(a)] < costs[static_cast<std::size_t>(b)];
-      });
+      std::stable_sort(ascending.begin(), ascending.end(),
+                       [&](std::int32_t a, std::int32_t b) { return costs[a] < costs[b]; });
       CHECK(row_of<std::int32_t>(channel_array(temp / "r", layer, "think_order"), head) == ascending);
 
       for (const char* method : {"magnitude", "think", "iap", "output", "rope_pairs"}) {
@@ -228,8 +227,7 @@ TEST_CASE("matrices, orders and sets of channels belong together", "[cli][channe
           const bool odd_pair = method == std::string("rope_pairs") && n % 2 == 1;
           CHECK(marked(set) == (odd_pair ? n - 1 : n));
           if (method == std::string("output")) continue;  // its swaps leave the order
-          for (std::size_t i = 0; i < d; ++i)
-            CHECK((set[static_cast<std::size_t>(order[i])] != 0) == (i < marked(set)));
+          for (std::size_t i = 0; i < d; ++i) CHECK((set[order[i]] != 0) == (i < marked(set)));
         }
       }
       // the error of a set is the sum of H over it
@@ -440,7 +438,7 @@ TEST_CASE("protected channels stay", "[cli][channels]") {
         for (const char* ratio : {"0.5", "0.9"}) {
           const std::vector<char> set =
               row_of<char>(channel_array(temp / "r", layer, fmt::format("{}-{}", method, ratio)), head);
-          for (const std::int32_t c : fixed) CHECK(set[static_cast<std::size_t>(c)] == 0);
+          for (const std::int32_t c : fixed) CHECK(set[c] == 0);
           if (method != std::string("rope_pairs")) CHECK(marked(set) == 4);
         }
         if (!fs::exists(temp / "r/layer_00/channels" / fmt::format("{}_order.npy", method))) continue;

@@ -24,9 +24,7 @@ double oklab_lightness(Rgb color) {
          0.0040720468 * std::cbrt(0.0883024619 * r + 0.2817188376 * g + 0.6299787005 * b);
 }
 
-Rgb at(const Canvas& canvas, Index x, Index y) {
-  return canvas.pixels().at(static_cast<std::size_t>(y * canvas.width() + x));
-}
+Rgb at(const Canvas& canvas, Index x, Index y) { return canvas.pixels().at(y * canvas.width() + x); }
 
 /// The pixels that are not white: the smallest rectangle around them.
 Rect drawn(const Canvas& canvas) {

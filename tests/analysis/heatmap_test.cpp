@@ -40,7 +40,7 @@ Heatmap heatmap_of(Matrix<double> values, double limit = 0) {
 }
 
 Matrix<double> row_of(std::initializer_list<double> values) {
-  Matrix<double> row(1, static_cast<Index>(values.size()));
+  Matrix<double> row(1, std::ssize(values));
   std::copy(values.begin(), values.end(), row.data());
   return row;
 }

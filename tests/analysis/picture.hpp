@@ -21,10 +21,10 @@ struct Picture {
     width = image.width;
     height = image.height;
     image.format = PNG_FORMAT_RGB;
-    pixels.resize(static_cast<std::size_t>(width * height));
+    pixels.resize(width * height);
     REQUIRE(png_image_finish_read(&image, nullptr, pixels.data(), 0, nullptr) != 0);
   }
-  png::Rgb at(Index x, Index y) const { return pixels.at(static_cast<std::size_t>(y * width + x)); }
+  png::Rgb at(Index x, Index y) const { return pixels.at(y * width + x); }
 };
 
 }  // namespace kvreplay::test

@@ -159,7 +159,7 @@ TEST_CASE("sampled tokens hold the largest and are spread evenly", "[report]") {
   CHECK(std::is_sorted(tokens.begin(), tokens.end()));
   Index largest = 0, gap = 0;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
-    largest += rank[static_cast<std::size_t>(tokens[i])] < 25;
+    largest += rank[tokens[i]] < 25;
     if (i > 0) gap = std::max(gap, tokens[i] - tokens[i - 1]);
   }
   CHECK(largest == 25);

@@ -29,7 +29,7 @@ TEST_CASE("the sample holds the first, the last and the wanted tokens", "[verify
   CHECK(sampled_tokens(100, 3, {50, 50}) == std::vector<Index>{0, 50, 99});
   for (const Index count : {2, 10, 64, 99}) {
     const auto tokens = sampled_tokens(100, count, {41, 42});
-    CHECK(static_cast<Index>(tokens.size()) == count);
+    CHECK(std::ssize(tokens) == count);
     CHECK(std::is_sorted(tokens.begin(), tokens.end()));
   }
 }

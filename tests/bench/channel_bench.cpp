@@ -36,7 +36,7 @@ void channel_interaction(benchmark::State& state) {
   const Index l = state.range(0);
   Workers workers;
   const HeadGroup<float> group = bench::random_group<float>(l, l, kDim, kGroup);
-  std::vector<Index> keys(static_cast<std::size_t>(l));
+  std::vector<Index> keys(l);
   std::iota(keys.begin(), keys.end(), Index{0});
   const Rows rows = window_rows(l, 0, kWindow);
   Matrix<double> H;

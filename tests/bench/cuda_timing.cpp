@@ -46,7 +46,7 @@ HeadGroup<float> normal_group(const PassShape& shape, unsigned seed) {
   HeadGroup<float> group;
   group.l = shape.l;
   group.rule.scale = 1 / std::sqrt(static_cast<double>(shape.d));
-  group.q.resize(static_cast<std::size_t>(shape.G));
+  group.q.resize(shape.G);
   for (Matrix<float>& q : group.q) fill(q, shape.w, 2);
   fill(group.k, shape.l, 1);
   fill(group.v, shape.l, 1);

@@ -2,6 +2,7 @@
 //   decode_bench [--benchmark_repetitions=9]
 // A run has one thread: its own CPU time is what counts.
 
+#include "sim/backend.hpp"
 #include "sim/eviction/decode/decode.hpp"
 #include "sim/freed_memory.hpp"
 #include "tests/bench/floor.hpp"
@@ -61,7 +62,7 @@ const std::vector<Run>& runs() {
 }
 
 void decode(benchmark::State& state) {
-  const Run& run = runs()[static_cast<std::size_t>(state.range(0))];
+  const Run& run = runs()[state.range(0)];
   const Index G = state.range(1);
   Workers alone(1);
   const HeadGroup<float> group = bench::random_group<float>(kPrompt + kSteps, kPrompt, kDim, G);
@@ -73,7 +74,7 @@ void decode(benchmark::State& state) {
   const EvictionRule rule = rule_of(policy, Semantics::paper, overrides, kPrompt, kBudget, false);
   const Matrix<double> scores = decode_start_scores(group, rule, run.options, alone);
   KeptSet start(kPrompt, 0);
-  for (Index p = 0; p < kPrompt; p += kPrompt / kBudget) start[static_cast<std::size_t>(p)] = 1;
+  for (Index p = 0; p < kPrompt; p += kPrompt / kBudget) start[p] = 1;
   const std::vector<Matrix<float>> full = decode_full_outputs(group, alone);
 
   for (auto _ : state)

@@ -117,7 +117,7 @@ LossCurves heavy_tailed_curves(Index heads, Index l) {
   std::normal_distribution<double> normal;
   LossCurves curves(heads, l);
   for (Index head = 0; head < heads; ++head) {
-    std::vector<double> importance(static_cast<std::size_t>(l)), score(importance.size());
+    std::vector<double> importance(l), score(importance.size());
     for (std::size_t p = 0; p < importance.size(); ++p) {
       importance[p] = std::exp(2 * normal(engine));
       score[p] = importance[p] * std::exp(normal(engine));

@@ -49,9 +49,7 @@ struct Bench {
   template <class T>
   std::vector<T> each(const std::function<T(const HeadGroup<float>&)>& body) {
     std::vector<T> all(groups.size());
-    workers.parallel_for(static_cast<std::ptrdiff_t>(groups.size()), [&](std::ptrdiff_t g) {
-      all[static_cast<std::size_t>(g)] = body(groups[static_cast<std::size_t>(g)]);
-    });
+    workers.parallel_for(std::ssize(groups), [&](std::ptrdiff_t g) { all[g] = body(groups[g]); });
     return all;
   }
 };

@@ -19,7 +19,7 @@ HeadGroup<T> random_group(Index positions, Index l, Index d, Index G) {
   HeadGroup<T> group;
   group.l = l;
   group.rule.scale = 1 / std::sqrt(static_cast<double>(d));
-  group.q.resize(static_cast<std::size_t>(G));
+  group.q.resize(G);
   for (Matrix<T>& q : group.q) fill(q, T{2});
   fill(group.k, T{1});
   fill(group.v, T{1});

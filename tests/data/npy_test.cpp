@@ -78,8 +78,8 @@ TEST_CASE("every dtype, byte order and format version reads back", "[npy]") {
       CHECK_FALSE(read_matrix(array, kind.dtype, {0, 3, 7, 7, 1}, floats.data()));
       CHECK_FALSE(read_matrix(array, kind.dtype, {0, 3, 7, 7, 1}, doubles.data()));
       for (int i = 0; i < 21; ++i) {
-        CHECK(static_cast<double>(floats[static_cast<std::size_t>(i)]) == element(i));
-        CHECK(doubles[static_cast<std::size_t>(i)] == element(i));
+        CHECK(static_cast<double>(floats[i]) == element(i));
+        CHECK(doubles[i] == element(i));
       }
     }
   }
@@ -98,8 +98,7 @@ TEST_CASE("a strided matrix is gathered, across block edges too", "[npy]") {
   CHECK_FALSE(read_matrix(array, Dtype::f64, {0, rows, cols, 1, rows}, out.data()));
   int wrong = 0;
   for (int r = 0; r < rows; ++r) {
-    for (int c = 0; c < cols; ++c)
-      wrong += out[static_cast<std::size_t>(r * cols + c)] != static_cast<float>(1000 * r + c);
+    for (int c = 0; c < cols; ++c) wrong += out[r * cols + c] != static_cast<float>(1000 * r + c);
   }
   CHECK(wrong == 0);
 }

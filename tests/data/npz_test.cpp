@@ -41,7 +41,7 @@ int wrong_in_head(const NpyArray& array, std::ptrdiff_t head) {
   std::vector<float> out(rows * cols);
   int wrong = read_matrix(array, Dtype::f64, head_view(head), out.data()).has_value();
   for (std::ptrdiff_t i = 0; i < rows * cols; ++i) {
-    wrong += out[static_cast<std::size_t>(i)] != static_cast<float>(head * rows * cols + i);
+    wrong += out[i] != static_cast<float>(head * rows * cols + i);
   }
   return wrong;
 }

@@ -22,7 +22,7 @@ double replay_error(const Dump& dump, Index layer, Index h) {
   dump.read(Tensor::o, layer, h, o.data());
   double error = 0, norm = 0;
   for (Index r = 0; r < shape.T_q; r += 37) {
-    std::vector<double> out(static_cast<std::size_t>(shape.d_v));
+    std::vector<double> out(shape.d_v);
     double sum = 0;
     for (Index p = 0; p <= shape.first_query() + r; ++p) {
       double z = 0;

@@ -34,7 +34,7 @@ bool stored_as_read(const Dump& dump, Tensor tensor, Index layer, Index heads, I
   const Dtype dtype = dump.stored_dtype(tensor, layer).value();
   bool same = true;
   for (Index head = 0; head < heads; ++head) {
-    std::vector<float> want(static_cast<std::size_t>(n));
+    std::vector<float> want(n);
     dump.read(tensor, layer, head, want.data());
     constexpr std::byte kGuard{0xa5};
     std::vector<std::byte> got(want.size() * size_of(dtype) + 1, kGuard);

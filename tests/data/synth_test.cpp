@@ -34,7 +34,7 @@ std::map<std::string, std::string> contents(const std::filesystem::path& folder)
 
 std::vector<double> head(const Dump& dump, Tensor tensor, Index layer, Index h) {
   const DumpShape& shape = dump.shape();
-  std::vector<double> values(static_cast<std::size_t>(shape.T * std::max(shape.d, shape.d_v)));
+  std::vector<double> values(shape.T * std::max(shape.d, shape.d_v));
   dump.read(tensor, layer, h, values.data());
   return values;
 }
@@ -45,8 +45,7 @@ std::vector<double> attention_row(const std::vector<double>& q, const std::vecto
   std::vector<double> weights;
   for (Index p = 0; p <= i; ++p) {
     double z = 0;
-    for (Index c = 0; c < d; ++c)
-      z += q[static_cast<std::size_t>(i * d + c)] * k[static_cast<std::size_t>(p * d + c)];
+    for (Index c = 0; c < d; ++c) z += q[i * d + c] * k[p * d + c];
     weights.push_back(z / std::sqrt(static_cast<double>(d)));
   }
   const double largest = *std::max_element(weights.begin(), weights.end());
@@ -175,7 +174,7 @@ TEST_CASE("what is planted is found", "[synth]") {
       for (Index i = 1; i < shape.T; ++i) {
         const auto a = attention_row(q, k, shape.d, i);
         least_sink = std::min(least_sink, a[0]);
-        const double needle = i >= planted.needle ? a[static_cast<std::size_t>(planted.needle)] : 0.0;
+        const double needle = i >= planted.needle ? a[planted.needle] : 0.0;
         if (i < shape.l) needle_before = std::max(needle_before, needle);
         if (i >= shape.l) needle_after += needle / static_cast<double>(c.decode);
         if (i < shape.l / 2 || i >= shape.l) continue;
@@ -183,7 +182,7 @@ TEST_CASE("what is planted is found", "[synth]") {
         // others.
         double hit = 0, rest = 0, near = 0, hit_count = 0, rest_count = 0, near_count = 0;
         for (Index p = 0; p <= i; ++p) {
-          const double w = a[static_cast<std::size_t>(p)];
+          const double w = a[p];
           const bool hitter = is_in(planted.heavy_hitters, p);
           (hitter ? hit : rest) += w;
           (hitter ? hit_count : rest_count) += 1;
@@ -193,7 +192,7 @@ TEST_CASE("what is planted is found", "[synth]") {
         if (hit_count > 0) hitter_share += hit / hit_count / mean_rest / rows;
         if (near_count > 0) recent_share += near / near_count / mean_rest / rows;
       }
-      if (h / shape.group() == planted.sink_kv_heads[static_cast<std::size_t>(layer)]) {
+      if (h / shape.group() == planted.sink_kv_heads[layer]) {
         CHECK(least_sink > 0.99);
       } else {
         CHECK(hitter_share > 8);
@@ -204,7 +203,7 @@ TEST_CASE("what is planted is found", "[synth]") {
     }
     for (Index h = 0; h < shape.n_kv; ++h) {
       const auto k = head(dump, Tensor::k, layer, h);
-      std::vector<double> energy(static_cast<std::size_t>(shape.d));
+      std::vector<double> energy(shape.d);
       for (std::size_t i = 0; i < static_cast<std::size_t>(shape.T * shape.d); ++i) {
         energy[i % energy.size()] += k[i] * k[i];
       }
@@ -213,7 +212,7 @@ TEST_CASE("what is planted is found", "[synth]") {
       // Four times the typical channel's norm: 8 before the rotation, which shifts some of it within the
       // pair.
       for (const Index channel : planted.outlier_channels) {
-        CHECK(energy[static_cast<std::size_t>(channel)] > 16 * sorted[sorted.size() / 2]);
+        CHECK(energy[channel] > 16 * sorted[sorted.size() / 2]);
       }
     }
   }
@@ -247,11 +246,11 @@ TEST_CASE("o is the attention output of the stored q, k and v", "[synth]") {
       for (Index c = 0; c < shape.d_v; ++c) {
         double expected = 0, size = 0;
         for (Index p = 0; p <= i; ++p) {
-          const double term = a[static_cast<std::size_t>(p)] * v[static_cast<std::size_t>(p * shape.d_v + c)];
+          const double term = a[p] * v[p * shape.d_v + c];
           expected += term;
           size += std::fabs(term);
         }
-        worst = std::max(worst, std::fabs(o[static_cast<std::size_t>(i * shape.d_v + c)] - expected) / size);
+        worst = std::max(worst, std::fabs(o[i * shape.d_v + c] - expected) / size);
       }
     }
     CHECK(worst < tolerance);
@@ -278,9 +277,8 @@ TEST_CASE("the rotation that the manifest states has been applied", "[synth]") {
     double rotated = 0, x = 0, y = 0;
     double rx = 0, ry = 0;
     for (Index p = 0; p < 400; ++p) {
-      const double first = k[static_cast<std::size_t>(p * d + c)],
-                   second = k[static_cast<std::size_t>(p * d + c + half)];
-      const double angle = static_cast<double>(p) * rope->inv_freq[static_cast<std::size_t>(c)];
+      const double first = k[p * d + c], second = k[p * d + c + half];
+      const double angle = static_cast<double>(p) * rope->inv_freq[c];
       rx += first / 400;
       ry += second / 400;
       x += (first * std::cos(angle) + second * std::sin(angle)) / 400;

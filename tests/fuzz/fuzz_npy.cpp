@@ -18,7 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
         open_npy("fuzz.npy", std::make_shared<MemorySource>(std::as_bytes(std::span(bytes, size))));
     const Dtype dtype = array.header.dtype.value_or(Dtype::bf16);
     const std::ptrdiff_t count = array.header.count;
-    std::vector<float> floats(static_cast<std::size_t>(count));
+    std::vector<float> floats(count);
     std::vector<double> doubles(floats.size());
     const auto in_order = read_matrix(array, dtype, {0, 1, count, count, 1}, floats.data());
     const auto gathered = read_matrix(array, dtype, {0, count, 1, 1, count}, doubles.data());

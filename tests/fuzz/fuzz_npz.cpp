@@ -19,7 +19,7 @@ void read_member(const NpzArchive& npz, std::size_t member) {
   const NpyArray array = open_npy("fuzz.npz", npz.source(member));
   const Dtype dtype = array.header.dtype.value_or(Dtype::bf16);
   const std::ptrdiff_t count = array.header.count, half = count / 2;
-  std::vector<float> out(static_cast<std::size_t>(count));
+  std::vector<float> out(count);
   read_matrix(array, dtype, {half, 1, count - half, count - half, 1}, out.data());
   read_matrix(array, dtype, {0, 1, count, count, 1}, out.data());
   read_matrix(array, dtype, {0, count, 1, 1, count}, out.data());

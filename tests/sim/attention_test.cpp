@@ -15,14 +15,13 @@ using namespace kvreplay::test;
 namespace {
 
 std::vector<Index> all_tokens(const HeadGroup<double>& group) {
-  std::vector<Index> tokens(static_cast<std::size_t>(group.T_all()));
+  std::vector<Index> tokens(group.T_all());
   std::iota(tokens.begin(), tokens.end(), Index{0});
   return tokens;
 }
 
 double sink_of(const HeadGroup<double>& group, Index g) {
-  return group.rule.sink_logit.empty() ? -std::numeric_limits<double>::infinity()
-                                       : group.rule.sink_logit[static_cast<std::size_t>(g)];
+  return group.rule.sink_logit.empty() ? -std::numeric_limits<double>::infinity() : group.rule.sink_logit[g];
 }
 
 /// The textbook loop in long double: no shared maximum, nothing stacked.
@@ -244,6 +243,6 @@ TEST_CASE("the order and number of tokens do not matter", "[attention]") {
   const Vector<double> some = brute_force_errors(group, 0, 205, TokenChange::remove, {190, 3, 3, 64, 209, 0});
   const std::vector<Index> order{190, 3, 3, 64, 209, 0};
   for (Index n = 0; n < some.size(); ++n) {
-    CHECK(some[n] == Approx(all[order[static_cast<std::size_t>(n)]]).epsilon(1e-12));
+    CHECK(some[n] == Approx(all[order[n]]).epsilon(1e-12));
   }
 }

@@ -57,7 +57,7 @@ const std::vector<KeptSet>& sets() {
 
 /// All numbers of a result, in a row.
 Matrix<double> numbers(const TokenMetrics& metrics) {
-  Matrix<double> all = Matrix<double>::Zero(static_cast<Index>(kTokenMetrics.size()), kLength);
+  Matrix<double> all = Matrix<double>::Zero(std::ssize(kTokenMetrics), kLength);
   for (const TokenMetric m : kTokenMetrics.all())
     if (metrics[m].size() > 0) all.row(static_cast<Index>(m)) = metrics[m].row(0);
   return all;
@@ -68,10 +68,10 @@ Matrix<double> numbers(const OutputChanges<T>& changes) {
   all.insert(all.end(), changes.change_sq.begin(), changes.change_sq.end());
   for (const PanelRows<T>& change : changes.change)
     for (const std::vector<T>& head : change) all.insert(all.end(), head.begin(), head.end());
-  return Eigen::Map<const Matrix<double>>(all.data(), 1, static_cast<Index>(all.size()));
+  return Eigen::Map<const Matrix<double>>(all.data(), 1, std::ssize(all));
 }
 Matrix<double> numbers(const KeptSet& kept) {
-  Matrix<double> all(1, static_cast<Index>(kept.size()));
+  Matrix<double> all(1, std::ssize(kept));
   for (std::size_t p = 0; p < kept.size(); ++p) all(0, static_cast<Index>(p)) = kept[p];
   return all;
 }

@@ -183,7 +183,7 @@ KeptSet evicted_naively(const Group& group, const EvictionRule& rule, Index budg
     cache = left;
   }
   KeptSet kept(static_cast<std::size_t>(group.l), 0);
-  for (const Index p : cache) kept[static_cast<std::size_t>(p)] = 1;
+  for (const Index p : cache) kept[p] = 1;
   return kept;
 }
 

@@ -103,9 +103,9 @@ TEST_CASE("a cache's metrics agree with the reference, in tiles and by true posi
     INFO(c.name);
     const HeadGroup<double> group = random_group(c.spec);
     const std::vector<Index> tokens = tokens_of(group.l, c.queries, c.step);
-    REQUIRE(static_cast<Index>(tokens.size()) < group.l);
+    REQUIRE(std::ssize(tokens) < group.l);
     const HeadGroup<double> cache = cache_group(group, tokens, c.queries);
-    CHECK(cache.l == static_cast<Index>(tokens.size()));
+    CHECK(cache.l == std::ssize(tokens));
     CHECK(cache.T_all() == cache.l);
     CHECK(cache.T_q() == c.queries);
     CHECK(cache.position.empty() == !c.spec.sliding_window);
@@ -138,7 +138,7 @@ TEST_CASE("a cache's attention is that of the whole with the other tokens hidden
         const Vector<double> of_cache = attention_output(cache, g, i - group.l + cache.l);
         off = std::max(off, (of_cache - o).cwiseAbs().maxCoeff());
         for (Index n = 0; n < cache.l; ++n) {
-          const Index p = tokens[static_cast<std::size_t>(n)];
+          const Index p = tokens[n];
           attn(g, n) += a[p];
           const double kept = std::exchange(z[p], kHidden);
           if (a[p] > 0)
@@ -158,7 +158,7 @@ TEST_CASE("a cache of a cache is a cache", "[cache_group]") {
   const HeadGroup<double> cache = cache_group(group, outer, 20);
   const std::vector<Index> inner = tokens_of(cache.l, 12, 2);
   std::vector<Index> both;
-  for (const Index n : inner) both.push_back(outer[static_cast<std::size_t>(n)]);
+  for (const Index n : inner) both.push_back(outer[n]);
   const HeadGroup<double> twice = cache_group(cache, inner, 12), once = cache_group(group, both, 12);
   CHECK(twice.k == once.k);
   CHECK(twice.v == once.v);
@@ -173,7 +173,7 @@ TEST_CASE("a kept set's outputs are those of the cache that it leaves", "[cache_
       random_group({.l = 300, .T = 340, .logit_std = 2.0, .sliding_window = 120, .sink_logit = 0.5});
   KeptSet kept(300, 0);
   std::vector<Index> tokens = tokens_of(300, 0, 3);
-  for (const Index p : tokens) kept[static_cast<std::size_t>(p)] = 1;
+  for (const Index p : tokens) kept[p] = 1;
   for (Index p = 300; p < 340; ++p) tokens.push_back(p);
   const OutputChanges<double> changes = output_changes(group, {300, 340}, std::span(&kept, 1), true, workers);
   const HeadGroup<double> cache = cache_group(group, tokens, 40);

@@ -70,8 +70,7 @@ TEST_CASE("a channel basis is what its setting says", "[channel_basis]") {
 
           // the keys that lose channels: the cache's but for its last ones
           const std::vector<Index> kept = positions(cache);
-          const std::vector<Index> lose(kept.begin(),
-                                        kept.end() - std::min(recent, static_cast<Index>(kept.size())));
+          const std::vector<Index> lose(kept.begin(), kept.end() - std::min(recent, std::ssize(kept)));
           CHECK(basis.keys.cache == cache);
           CHECK(positions(basis.keys.prunable) == lose);
 
@@ -159,7 +158,7 @@ TEST_CASE("query moments are means and deviations over rows", "[channel_basis]")
       for (Index c = 0; c < 4; ++c) {
         double mean = 0, square = 0;
         for (Index i = rows.begin; i < rows.end; ++i) {
-          const double q = group.q[static_cast<std::size_t>(g)](i - 11, c);
+          const double q = group.q[g](i - 11, c);
           mean += q / n;
           square += q * q / n;
         }

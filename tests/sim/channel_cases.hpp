@@ -66,9 +66,7 @@ inline std::vector<ChannelSpec> channel_specs(const std::vector<Index>& widths) 
   return specs;
 }
 
-inline bool holds(const ChannelSet& set, Index c) {
-  return !set.empty() && set[static_cast<std::size_t>(c)] != 0;
-}
+inline bool holds(const ChannelSet& set, Index c) { return !set.empty() && set[c] != 0; }
 
 /// n of d channels.
 inline ChannelSet random_channels(Index d, Index n, std::uint64_t seed) {

@@ -47,18 +47,18 @@ Channels members(const ChannelSet& set) {
 
 Channels pruned_by(std::string_view name, const ChannelScores& scores, Index n) {
   const ChannelSelection selection = select(name, scores, n);
-  CHECK(static_cast<Index>(selection.pruned.size()) == scores.key_sq.size());
+  CHECK(std::ssize(selection.pruned) == scores.key_sq.size());
   CHECK(selection.lower_bound.has_value() == (name == "optimal"));
   return members(selection.pruned);
 }
 
 Vector<double> vector_of(const std::vector<double>& values) {
-  return Eigen::Map<const Vector<double>>(values.data(), static_cast<Index>(values.size()));
+  return Eigen::Map<const Vector<double>>(values.data(), std::ssize(values));
 }
 
 Matrix<double> symmetric(const std::vector<double>& diagonal,
                          const std::vector<std::tuple<Index, Index, double>>& others) {
-  Matrix<double> H = Matrix<double>::Zero(static_cast<Index>(diagonal.size()), vector_of(diagonal).size());
+  Matrix<double> H = Matrix<double>::Zero(std::ssize(diagonal), vector_of(diagonal).size());
   H.diagonal() = vector_of(diagonal);
   for (const auto& [c, e, value] : others) H(c, e) = H(e, c) = value;
   return H;
@@ -106,7 +106,7 @@ Channels naive_sort(const Vector<double>& score, const ChannelSet& fixed) {
 }
 
 Channels first(const Channels& order, Index n) {
-  Channels channels(order.begin(), order.begin() + std::min(n, static_cast<Index>(order.size())));
+  Channels channels(order.begin(), order.begin() + std::min(n, std::ssize(order)));
   std::sort(channels.begin(), channels.end());
   return channels;
 }
@@ -326,7 +326,7 @@ TEST_CASE("fixed channels are never pruned", "[channel_selection]") {
           INFO(name_of(spec) << ", " << name << ", fixed " << n_fixed << ", " << n << " asked for");
           const Channels found = pruned_by(name, scores, n);
           CHECK(std::none_of(found.begin(), found.end(), [&](Index c) { return holds(scores.fixed, c); }));
-          const auto size = static_cast<Index>(found.size());
+          const auto size = std::ssize(found);
           if (rule_of(name).needs_rope())
             CHECK(size <= std::min(n, free_channels(scores)));
           else
@@ -346,11 +346,11 @@ TEST_CASE("rotation pairs are pruned whole", "[channel_selection]") {
       INFO(name_of(spec) << ", " << n);
       const Channels found = pruned_by("rope_pairs", scores, n);
       for (const Index c : found) {
-        const Index other = scores.rope_partner[static_cast<std::size_t>(c)];
+        const Index other = scores.rope_partner[c];
         CHECK((other < 0 || std::binary_search(found.begin(), found.end(), other)));
       }
-      CHECK(found == first(order, static_cast<Index>(found.size())));
-      CHECK(static_cast<Index>(found.size()) >= std::min(n, static_cast<Index>(order.size())) - 1);
+      CHECK(found == first(order, std::ssize(found)));
+      CHECK(std::ssize(found) >= std::min(n, std::ssize(order)) - 1);
     }
   }
 }
@@ -438,7 +438,7 @@ TEST_CASE("what is pruned at a smaller ratio stays pruned by the greedy methods"
       INFO(name << " " << n);
       const Channels now = pruned_by(name, scores, n);
       CHECK(std::includes(now.begin(), now.end(), before.begin(), before.end()));
-      CHECK(now == first(channel_order(rule_of(name), scores), static_cast<Index>(now.size())));
+      CHECK(now == first(channel_order(rule_of(name), scores), std::ssize(now)));
       before = now;
     }
   }

@@ -65,8 +65,7 @@ Index members(const ChannelSet& set) { return std::accumulate(set.begin(), set.e
 Matrix<double> permuted(const Matrix<double>& H, const std::vector<Index>& to) {
   Matrix<double> P(H.rows(), H.cols());
   for (Index c = 0; c < H.rows(); ++c)
-    for (Index e = 0; e < H.rows(); ++e)
-      P(to[static_cast<std::size_t>(c)], to[static_cast<std::size_t>(e)]) = H(c, e);
+    for (Index e = 0; e < H.rows(); ++e) P(to[c], to[e]) = H(c, e);
   return P;
 }
 
@@ -106,7 +105,7 @@ TEST_CASE("greedy pruning takes the cheapest channel at every step", "[channel_s
       const ChannelSet fixed = random_channels(spec.d, n_fixed, spec.seed);
       INFO(name_of(spec) << ", fixed " << n_fixed);
       const std::vector<Index> order = greedy_order(H, fixed);
-      CHECK(static_cast<Index>(order.size()) == spec.d - n_fixed);
+      CHECK(std::ssize(order) == spec.d - n_fixed);
       CHECK(order == naive_greedy(H, singletons(spec.d), fixed));
       CHECK(order == greedy_order(H, singletons(spec.d), fixed));
       unlike_diagonal += order != ascending_order(H.diagonal(), fixed);
@@ -133,12 +132,12 @@ TEST_CASE("greedy pruning of units", "[channel_subset]") {
     CHECK(greedy_order(H, pairs, {}) == naive_greedy(H, pairs, {}));
 
     // Sizes 1, 2, 3, 1, ..., members in falling order; one unit and one channel of no unit are left out.
-    for (Index c = 0; c + 3 < spec.d; c += static_cast<Index>(mixed.back().size())) {
+    for (Index c = 0; c + 3 < spec.d; c += std::ssize(mixed.back())) {
       mixed.emplace_back();
       for (Index i = static_cast<Index>(mixed.size() - 1) % 3; i >= 0; --i) mixed.back().push_back(c + i);
     }
     ChannelSet fixed(static_cast<std::size_t>(spec.d), 0);
-    if (!mixed.empty()) fixed[static_cast<std::size_t>(mixed[mixed.size() / 2].front())] = 1;
+    if (!mixed.empty()) fixed[mixed[mixed.size() / 2].front()] = 1;
     CHECK(greedy_order(H, mixed, fixed) == naive_greedy(H, mixed, fixed));
   }
 }
@@ -166,13 +165,13 @@ TEST_CASE("orders follow their channels", "[channel_subset]") {
   std::mt19937_64 bits(17);
   for (const ChannelSpec& spec : channel_specs({5, 16, 64})) {
     const Matrix<double> H = channel_matrix(spec);
-    std::vector<Index> to(static_cast<std::size_t>(spec.d));
+    std::vector<Index> to(spec.d);
     std::iota(to.begin(), to.end(), Index{0});
     std::shuffle(to.begin(), to.end(), bits);
     const Matrix<double> P = permuted(H, to);
     INFO(name_of(spec));
     std::vector<Index> want = greedy_order(H, {});
-    for (Index& c : want) c = to[static_cast<std::size_t>(c)];
+    for (Index& c : want) c = to[c];
     CHECK(greedy_order(P, {}) == want);
   }
 }

@@ -11,7 +11,7 @@ using namespace kvreplay::test;
 namespace {
 
 Matrix<double> row(std::initializer_list<double> values) {
-  Matrix<double> out(1, static_cast<Index>(values.size()));
+  Matrix<double> out(1, std::ssize(values));
   Index p = 0;
   for (const double value : values) out(0, p++) = value;
   return out;

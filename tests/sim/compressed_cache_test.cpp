@@ -25,7 +25,7 @@ double bytes_by_count(const KeptSet& kept, const ChannelSet& pruned, const KeptS
   for (std::size_t p = 0; p < kept.size(); ++p) {
     if (kept[p] == 0) continue;
     for (Index c = 0; c < d; ++c) {
-      if (!pruned.empty() && prunable[p] != 0 && pruned[static_cast<std::size_t>(c)] != 0) continue;
+      if (!pruned.empty() && prunable[p] != 0 && pruned[c] != 0) continue;
       const bool in_group = quantization && n < quantized_keys(all, *quantization);
       bytes += in_group ? static_cast<double>(quantization->bits) / 8 : static_cast<double>(elements.key);
       if (in_group) key_groups.insert({n / quantization->group, c});
@@ -86,7 +86,7 @@ TEST_CASE("a cache holds what eviction, pruning and quantization leave, in this 
     quantized += small.v.row(p) == group.v.row(p) ? 0 : 1;
     const bool loses = p < 40 && prunable[at] != 0;
     for (Index c = 0; c < 6; ++c) {
-      const bool lost = loses && pruned[static_cast<std::size_t>(c)] != 0;
+      const bool lost = loses && pruned[c] != 0;
       CHECK(thinned.k(p, c) == (lost ? 0.0 : group.k(p, c)));
       if (lost) CHECK(small.k(p, c) == 0.0);
     }

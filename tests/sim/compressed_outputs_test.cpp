@@ -245,7 +245,7 @@ TEST_CASE("permuting channels of queries, keys and the mask changes nothing", "[
     const Index to = (3 * c + 2) % 7;
     other.k.col(to) = group.k.col(c);
     for (std::size_t g = 0; g < 3; ++g) other.q[g].col(to) = group.q[g].col(c);
-    moved[static_cast<std::size_t>(to)] = pruned[static_cast<std::size_t>(c)];
+    moved[to] = pruned[c];
   }
   const KeptSet kept = every(60, 2, 0), prunable = without_recent(kept, 4);
   const Quantization quantization{4, 5, 6};
@@ -315,7 +315,7 @@ TEST_CASE("rows that a cache need not hold are not looked at", "[compressed_outp
   const auto want = outputs.change(cache, true);
   const double judged = compressed_change_reference(group, rows, cache).change_sq;
   for (Index p = 0; p < 48; ++p)  // evicted, and decoded
-    if (p >= 40 || kept[static_cast<std::size_t>(p)] == 0) {
+    if (p >= 40 || kept[p] == 0) {
       cache.k.row(p).setConstant(std::nan(""));
       cache.v.row(p).setConstant(std::nan(""));
     }

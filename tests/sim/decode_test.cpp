@@ -90,15 +90,15 @@ TEST_CASE("the tokens that left tell the cache after every step", "[decode]") {
           const auto sorted_by_step_and_position = [](const DecodeMove& a, const DecodeMove& b) {
             return a.step != b.step ? a.step < b.step : a.position < b.position;
           };
-          const auto steps = static_cast<Index>(replay.change_sq.size());
+          const auto steps = std::ssize(replay.change_sq);
           KeptSet cached(static_cast<std::size_t>(group.T_all()), 0);
           std::copy(start.begin(), start.end(), cached.begin());
           std::size_t at = 0;
           bool there = true, within = true;
           for (Index step = group.l - replay.first_step; step < steps; ++step) {
-            cached[static_cast<std::size_t>(replay.first_step + step)] = 1;
+            cached[replay.first_step + step] = 1;
             for (; at < replay.left.size() && replay.left[at].step == step; ++at) {
-              auto& token = cached[static_cast<std::size_t>(replay.left[at].position)];
+              auto& token = cached[replay.left[at].position];
               there = there && token == 1;
               token = 0;
             }

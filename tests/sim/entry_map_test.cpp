@@ -79,14 +79,14 @@ std::string mismatches(const std::string& name, const HeadGroup<T>& group, const
   for (const Entry entry : kEntries.all()) {
     for (Index g = 0; g < group.G(); ++g) {
       const Matrix<T> all = entries(map, g, entry, all_rows(group), 0, group.T_all());
-      Matrix<double> want(static_cast<Index>(rows.size()), static_cast<Index>(tokens.size())), got = want;
+      Matrix<double> want(std::ssize(rows), std::ssize(tokens)), got = want;
       for (Index r = 0; r < want.rows(); ++r) {
-        const Index row = rows[static_cast<std::size_t>(r)], i = group.first_query() + row;
+        const Index row = rows[r], i = group.first_query() + row;
         const std::vector<double> reference = entries_reference(wide, g, i, entry, tokens);
         for (Index t = 0; t < want.cols(); ++t) {
-          const Index p = tokens[static_cast<std::size_t>(t)];
+          const Index p = tokens[t];
           const bool hidden = p < group.first_visible(i) || p >= group.end_visible(i);
-          want(r, t) = reference[static_cast<std::size_t>(t)];
+          want(r, t) = reference[t];
           got(r, t) = static_cast<double>(all(row, p));
           if (hidden != std::isnan(want(r, t)) || hidden != std::isnan(got(r, t)))
             lines += fmt::format("\n{}: {}, head {}: row {}, token {} hidden {}, but want {}, got {}", name,

@@ -20,8 +20,8 @@ void check_state(ExactError& state, const SetErrorJudge& judge, KeptSet kept) {
   REQUIRE(state.kept() == count(kept));
   CHECK(std::abs(state.error() - error) <= judge.slack(error, kRelative));
   double least = std::numeric_limits<double>::infinity();
-  for (Index column = 0; column < static_cast<Index>(kept.size()); ++column) {
-    std::uint8_t& token = kept[static_cast<std::size_t>(state.position(column))];
+  for (Index column = 0; column < std::ssize(kept); ++column) {
+    std::uint8_t& token = kept[state.position(column)];
     REQUIRE(token == (column < state.kept() ? 1 : 0));
     token ^= 1;
     const double changed = judge.error(kept), size = std::max(error, changed);

@@ -20,8 +20,8 @@ class SetErrorJudge {
  public:
   SetErrorJudge(const HeadGroup<double>& group, Rows rows) : v_(group.v.cast<Wide>()) {
     for (Index g = 0; g < group.G(); ++g) {
-      const double sink = group.rule.sink_logit.empty() ? -std::numeric_limits<double>::infinity()
-                                                        : group.rule.sink_logit[static_cast<std::size_t>(g)];
+      const double sink =
+          group.rule.sink_logit.empty() ? -std::numeric_limits<double>::infinity() : group.rule.sink_logit[g];
       for (Index i = rows.begin; i < rows.end; ++i) {
         z_.push_back(attention_logits(group, g, i).z.cast<Wide>());
         sinks_.push_back(sink);

@@ -22,7 +22,7 @@ inline void check_path(const GreedyPath& path, const HeadGroup<double>& group, R
   KeptSet kept(static_cast<std::size_t>(group.l), 1);
   REQUIRE(path.error.size() == path.evicted.size());
   for (std::size_t n = 0; n < path.evicted.size(); ++n) {
-    std::uint8_t& evicted = kept.at(static_cast<std::size_t>(path.evicted[n]));
+    std::uint8_t& evicted = kept.at(path.evicted[n]);
     REQUIRE(evicted == 1);
     double best = std::numeric_limits<double>::infinity();
     for (std::uint8_t& candidate : kept) {
@@ -72,7 +72,7 @@ inline KeptSet random_set(Index l, Index keep, std::mt19937_64& bits) {
 
 /// 0..l-1 in some order.
 inline std::vector<Index> shuffled(Index l, std::mt19937_64& bits) {
-  std::vector<Index> order(static_cast<std::size_t>(l));
+  std::vector<Index> order(l);
   for (std::size_t i = 0; i < order.size(); ++i) {
     order[i] = static_cast<Index>(i);
     std::swap(order[i], order[bits() % (i + 1)]);
@@ -84,10 +84,10 @@ inline std::vector<Index> shuffled(Index l, std::mt19937_64& bits) {
 template <class State>
 void check_removal_with(State& state, const SetErrorJudge& judge, KeptSet kept, Index p) {
   const double before = judge.error(kept);
-  kept[static_cast<std::size_t>(p)] = 1;
+  kept[p] = 1;
   double least = std::numeric_limits<double>::infinity(), size = std::max(before, judge.error(kept));
-  for (Index q = 0; q < static_cast<Index>(kept.size()); ++q) {
-    std::uint8_t& token = kept[static_cast<std::size_t>(q)];
+  for (Index q = 0; q < std::ssize(kept); ++q) {
+    std::uint8_t& token = kept[q];
     if (q == p || token == 0) continue;
     token = 0;
     least = std::min(least, judge.error(kept));
@@ -96,7 +96,7 @@ void check_removal_with(State& state, const SetErrorJudge& judge, KeptSet kept, 
   const BestRemoval best = state.best_removal_with(p);
   INFO("with position " << p << ": without " << best.position << " " << best.error << ", best " << least);
   REQUIRE(best.position != p);
-  REQUIRE(kept.at(static_cast<std::size_t>(best.position)) == 1);
+  REQUIRE(kept.at(best.position) == 1);
   CHECK(std::abs(best.error - least) <= judge.slack(std::max(least, size), 1e-9));
 }
 
@@ -109,14 +109,14 @@ void check_leave_and_return(State& state, const SetErrorJudge& judge, Index l, s
   for (const Index p : shuffled(l, bits)) {
     INFO("removed " << p);
     state.remove(p);
-    kept[static_cast<std::size_t>(p)] = 0;
+    kept[p] = 0;
     check_state(state, judge, kept);
   }
   for (const Index p : shuffled(l, bits)) {
     INFO("inserted " << p);
     if (count(kept) > 0) check_removal_with(state, judge, kept, p);
     state.insert(p);
-    kept[static_cast<std::size_t>(p)] = 1;
+    kept[p] = 1;
     check_state(state, judge, kept);
   }
 }

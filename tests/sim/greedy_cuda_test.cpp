@@ -31,9 +31,9 @@ void check_state(DeviceExactError& state, const SetErrorJudge& judge, KeptSet ke
   REQUIRE(state.kept() == count(kept));
   CHECK(std::abs(state.error() - error) <= judge.slack(error, kRelative));
   const std::vector<Insertion> insertions = state.insertions();
-  REQUIRE(static_cast<Index>(insertions.size()) == static_cast<Index>(kept.size()) - count(kept));
+  REQUIRE(std::ssize(insertions) == std::ssize(kept) - count(kept));
   for (const Insertion& in : insertions) {
-    std::uint8_t& token = kept[static_cast<std::size_t>(in.position)];
+    std::uint8_t& token = kept[in.position];
     REQUIRE(token == 0);
     token = 1;
     const double changed = judge.error(kept), size = std::max(error, changed);
@@ -51,7 +51,7 @@ TEST_CASE("greedy eviction on a device takes the best token at every step", "[cu
     Workers workers(1);
     for_cases(7, part, 4, [&](const HeadGroup<double>& group, Rows rows) {
       const GreedyPath path = greedy_exact_cuda(group, rows, 0, workers);
-      CHECK(static_cast<Index>(path.evicted.size()) == group.l);
+      CHECK(std::ssize(path.evicted) == group.l);
       check_path(path, group, rows);
       CHECK(path.evicted == greedy_exact(group, rows, 0, workers).evicted);
     });
@@ -158,7 +158,7 @@ TEST_CASE("ties on a device evict the higher position", "[cuda]") {
         }
         std::vector<int> left(12, 2);
         for (const Index p : greedy_exact_cuda(group, {24, 26}, 0, workers).evicted)
-          CHECK(p / 12 == --left[static_cast<std::size_t>(p % 12)]);
+          CHECK(p / 12 == --left[p % 12]);
       }
     // Without a row, or one that sees a candidate, all tokens are alike.
     const std::vector<Index> backwards{3, 2, 1, 0};

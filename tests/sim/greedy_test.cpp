@@ -30,7 +30,7 @@ TEST_CASE("greedy eviction takes the best token at every step", "[greedy]") {
     for (const Rows rows : row_sets(group, c.window)) {
       INFO(c.name << ", rows " << rows.begin << " to " << rows.end);
       const GreedyPath path = greedy_exact(group, rows, 0, workers);
-      CHECK(static_cast<Index>(path.evicted.size()) == group.l);
+      CHECK(std::ssize(path.evicted) == group.l);
       check_path(path, group, rows);
     }
   }
@@ -111,8 +111,8 @@ TEST_CASE("a shorter run of greedy eviction is the beginning of a longer one", "
   CHECK(greedy_exact(group, {32, 40}, 40, workers).evicted.empty());
   CHECK(kept_by(all, 40, 15) == kept_by(some, 40, 15));
   CHECK(count(kept_by(all, 40, 15)) == 15);
-  CHECK(kept_by(all, 40, 15)[static_cast<std::size_t>(all.evicted[24])] == 0);
-  CHECK(kept_by(all, 40, 15)[static_cast<std::size_t>(all.evicted[25])] == 1);
+  CHECK(kept_by(all, 40, 15)[all.evicted[24]] == 0);
+  CHECK(kept_by(all, 40, 15)[all.evicted[25]] == 1);
 }
 
 TEST_CASE("ties evict the higher position", "[greedy]") {
@@ -124,7 +124,7 @@ TEST_CASE("ties evict the higher position", "[greedy]") {
   }
   const GreedyPath path = greedy_exact(group, {24, 26}, 0, workers);
   std::vector<int> left(12, 2);
-  for (const Index p : path.evicted) CHECK(p / 12 == --left[static_cast<std::size_t>(p % 12)]);
+  for (const Index p : path.evicted) CHECK(p / 12 == --left[p % 12]);
   // A repeated token that holds nearly all of every row is nearly its output: its removal cancels.
   for (const std::uint64_t seed : {1, 2, 3, 4, 5, 6, 7, 8}) {
     group = random_group({.l = 24, .T = 26, .logit_std = 8.0, .seed = seed});
@@ -133,8 +133,7 @@ TEST_CASE("ties evict the higher position", "[greedy]") {
       group.v.row(12 + p) = group.v.row(p);
     }
     left.assign(12, 2);
-    for (const Index p : greedy_exact(group, {24, 26}, 0, workers).evicted)
-      CHECK(p / 12 == --left[static_cast<std::size_t>(p % 12)]);
+    for (const Index p : greedy_exact(group, {24, 26}, 0, workers).evicted) CHECK(p / 12 == --left[p % 12]);
   }
   // Without a row, or one that sees a candidate, all tokens are alike.
   const std::vector<Index> backwards{3, 2, 1, 0};

@@ -140,7 +140,7 @@ TEST_CASE("a dump's 16-bit numbers are a head group's own", "[head_group]") {
     REQUIRE(stored);
     CHECK(stored->dtype == dtype);
     const auto same = [&](const Matrix<float>& want, const std::byte* bytes) {
-      std::vector<std::uint16_t> bits(static_cast<std::size_t>(want.size()));
+      std::vector<std::uint16_t> bits(want.size());
       std::memcpy(bits.data(), bytes, 2 * bits.size());
       const auto widen = dtype == Dtype::f16 ? half_to_float : bfloat_to_float;
       return std::equal(bits.begin(), bits.end(), want.data(),

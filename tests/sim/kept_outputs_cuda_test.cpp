@@ -76,8 +76,7 @@ TEST_CASE("the device's vectors are each row's output and its change, and 0 in t
       for (Index g = 0; g < group.G(); ++g)
         for (Index i = rows.begin; i < rows.end; ++i) {
           const Vector<double> want = output_of(judged, g, i, every(group.l, 1, 0));
-          off += (row_of(got.full[static_cast<std::size_t>(g)], group.d_v(), i - rows.begin) - want)
-                     .squaredNorm();
+          off += (row_of(got.full[g], group.d_v(), i - rows.begin) - want).squaredNorm();
         }
       INFO(c.name);
       CHECK(std::sqrt(off) <= kFloatTolerance * std::sqrt(got.full_sq));

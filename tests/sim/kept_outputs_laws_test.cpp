@@ -46,7 +46,7 @@ TEST_CASE("permuting prompt keys with their values and the kept set changes noth
       const Index to = (p * 77 + 5) % group.l;  // 77 and 300 have no factor in common
       other.k.row(to) = group.k.row(p);
       other.v.row(to) = group.v.row(p);
-      permuted[static_cast<std::size_t>(to)] = kept[static_cast<std::size_t>(p)];
+      permuted[to] = kept[p];
     }
     // Decoded rows see the whole prompt; without a causal mask all do.
     const Rows rows{causal ? group.l : 280, 310};
@@ -112,7 +112,7 @@ TEST_CASE("what reaches W_O adds up over the heads", "[kept_outputs]") {
       Vector<double> sum = Vector<double>::Zero(13);
       for (Index g = 0; g < 3; ++g) {
         const Vector<double> change = output_of(group, g, i, kept) - output_of(group, g, i, every(40, 1, 0));
-        const Vector<double> projected = group.wo[static_cast<std::size_t>(g)].transpose() * change;
+        const Vector<double> projected = group.wo[g].transpose() * change;
         sum += projected;
         apart += projected.squaredNorm();
       }

@@ -48,7 +48,7 @@ TEST_CASE("evicting one token changes the outputs by its exact_remove and oracle
     std::vector<KeptSet> sets;
     for (Index p = 0; p < group.l; ++p) {
       sets.push_back(every(group.l, 1, 0));
-      sets.back()[static_cast<std::size_t>(p)] = 0;
+      sets.back()[p] = 0;
     }
     const MetricSet there = available_metrics(group);
     const auto check = [&](TokenMetric metric, Rows rows) {
@@ -57,8 +57,7 @@ TEST_CASE("evicting one token changes the outputs by its exact_remove and oracle
       const OutputChanges<double> got = output_changes(group, rows, sets, false, workers);
       for (Index p = 0; p < group.l; ++p) {
         INFO(c.name << ": " << name_of(metric) << ", position " << p);
-        CHECK(std::abs(got.change_sq[static_cast<std::size_t>(p)] - want[metric](0, p)) <=
-              1e-9 * got.full_sq);
+        CHECK(std::abs(got.change_sq[p] - want[metric](0, p)) <= 1e-9 * got.full_sq);
       }
     };
     check(TokenMetric::exact_remove, window_rows(group.l, group.first_query(), 8));

@@ -20,7 +20,7 @@ namespace {
 /// that each differs from the last in one channel; infinite where there is none.
 std::vector<double> exhaustive(const Matrix<double>& H, const ChannelSet& fixed) {
   const Index d = H.rows();
-  std::vector<double> best(static_cast<std::size_t>(d + 1), std::numeric_limits<double>::infinity());
+  std::vector<double> best(d + 1, std::numeric_limits<double>::infinity());
   Vector<double> x = Vector<double>::Zero(d), Hx = x;
   double error = 0;
   std::uint32_t forbidden = 0, set = 0;
@@ -34,7 +34,7 @@ std::vector<double> exhaustive(const Matrix<double>& H, const ChannelSet& fixed)
     x[c] += sign;
     Hx += sign * H.col(c);
     if ((set & forbidden) != 0) continue;
-    double& least = best[static_cast<std::size_t>(std::popcount(set))];
+    double& least = best[std::popcount(set)];
     least = std::min(least, error);
   }
   return best;
@@ -42,7 +42,7 @@ std::vector<double> exhaustive(const Matrix<double>& H, const ChannelSet& fixed)
 
 void check_set(const ChannelSet& set, Index n, const ChannelSet& fixed) {
   Index members = 0;
-  for (Index c = 0; c < static_cast<Index>(set.size()); ++c) {
+  for (Index c = 0; c < std::ssize(set); ++c) {
     CHECK_FALSE((holds(set, c) && holds(fixed, c)));
     members += holds(set, c);
   }
@@ -79,7 +79,7 @@ TEST_CASE("the optimal subset is that of an exhaustive search", "[optimal_subset
         CHECK(optimal.proven);
         CHECK(optimal.error == subset_error(H, optimal.set));
         CHECK(optimal.lower_bound == optimal.error);
-        CHECK(std::abs(optimal.error - best[static_cast<std::size_t>(n)]) <= rounding);
+        CHECK(std::abs(optimal.error - best[n]) <= rounding);
         const ChannelSet greedy = first_of(greedy_order(H, fixed), n, spec.d);
         beats_exchange +=
             subset_error(H, exchange_channels(H, greedy, fixed)) > optimal.error + 1e-6 * H.cwiseAbs().sum();
@@ -103,7 +103,7 @@ TEST_CASE("branch and bound finds what an exhaustive search finds", "[optimal_su
         // The worst start that is easily had: the most expensive channels.
         const ChannelSet start = first_of(ascending_order(-H.diagonal(), fixed), n, spec.d);
         const Searched end = searched(H, n, fixed, start, 50000);
-        CHECK(std::abs(end.error - best[static_cast<std::size_t>(n)]) <= rounding);
+        CHECK(std::abs(end.error - best[n]) <= rounding);
         CHECK(end.bound >= end.limit);
         CHECK(end.limit >= end.error - rounding);
         nodes += end.nodes;
@@ -127,7 +127,7 @@ TEST_CASE("every bound holds, however early the search ends", "[optimal_subset]"
         INFO(name_of(spec) << ", n " << n << ", nodes " << most_nodes);
         const ChannelSet start = first_of(greedy_order(H, {}), n, spec.d);
         const Searched end = searched(H, n, {}, start, most_nodes);
-        const double optimum = best[static_cast<std::size_t>(n)];
+        const double optimum = best[n];
         CHECK(end.nodes <= most_nodes + 1);
         CHECK(std::min(end.bound, end.limit) <= optimum + rounding);
         CHECK(end.error >= optimum - rounding);
@@ -173,7 +173,7 @@ TEST_CASE("a tangent bounds every set from below, and what it settles is right",
         for (Index c = 0; c < spec.d; ++c) {
           const bool in = (set >> c & 1U) != 0;
           if (in) members.push_back(c);
-          agrees = agrees && choices[static_cast<std::size_t>(c)] != (in ? Choice::kOut : Choice::kIn);
+          agrees = agrees && choices[c] != (in ? Choice::kOut : Choice::kIn);
         }
         CHECK((agrees || naive_error(problem.A, members) >= limit * (1 - 1e-12)));
       }
@@ -198,7 +198,7 @@ TEST_CASE("a shifted problem is convex and keeps the error of every set", "[opti
       std::vector<Index> members = convex.taken;
       for (Index i = 0; i < convex.m(); ++i) {
         x[i] = holds(chosen, i) ? 1 : 0;
-        if (holds(chosen, i)) members.push_back(convex.channel[static_cast<std::size_t>(i)]);
+        if (holds(chosen, i)) members.push_back(convex.channel[i]);
       }
       const double error = convex.constant + convex.linear.dot(x) + x.dot(convex.A * x);
       CHECK(std::abs(error - naive_error(H, members)) <= 1e-10 * H(members, members).cwiseAbs().sum());
@@ -211,7 +211,7 @@ TEST_CASE("a shifted problem is convex and keeps the error of every set", "[opti
                                                                Eigen::EigenvaluesOnly);
     CHECK(eigen.eigenvalues()[0] >= -1e-12 * convex.A.cwiseAbs().sum());
     for (Index i = 0; i < m; ++i) {
-      const Index c = convex.channel[static_cast<std::size_t>(i)];
+      const Index c = convex.channel[i];
       shifted_up += convex.A(i, i) < H(c, c);
     }
   }

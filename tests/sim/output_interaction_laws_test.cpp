@@ -20,7 +20,7 @@ PrunableKeys thirds(Index l, const std::vector<Index>& classes) {
   PrunableKeys keys = prompt_keys(l, l);
   for (Index p = 0; p < l; ++p)
     for (const Index c : classes)
-      if (p % 3 == c) keys.prunable[static_cast<std::size_t>(p)] = 1;
+      if (p % 3 == c) keys.prunable[p] = 1;
   return keys;
 }
 
@@ -103,13 +103,13 @@ TEST_CASE("permuting the prompt's keys with their values changes no interaction"
   HeadGroup<double> other = group;
   const PrunableKeys keys{prompt_keys(l, 30).prunable, thirds(l - 30, {0, 2}).prunable};
   PrunableKeys whole = keys, permuted{keys.cache, keys.cache};
-  whole.prunable.resize(static_cast<std::size_t>(l), 0);
+  whole.prunable.resize(l, 0);
   for (Index p = 0; p < l; ++p) {
     const Index to = (p * 77 + 5) % l;  // 77 and 300 have no factor in common
     other.k.row(to) = group.k.row(p);
     other.v.row(to) = group.v.row(p);
-    permuted.cache[static_cast<std::size_t>(to)] = whole.cache[static_cast<std::size_t>(p)];
-    permuted.prunable[static_cast<std::size_t>(to)] = whole.prunable[static_cast<std::size_t>(p)];
+    permuted.cache[to] = whole.cache[p];
+    permuted.prunable[to] = whole.prunable[p];
   }
   const Matrix<double> want = output_interaction(group, {l, 310}, whole, workers);
   CHECK(want.cwiseAbs().maxCoeff() > 0);

@@ -20,11 +20,11 @@ namespace {
 Vector<double> output_with(HeadGroup<double> group, Index g, Index i, const PrunableKeys& keys,
                            const std::vector<Index>& scaled, double factor) {
   for (Index p = 0; p < group.l; ++p)
-    if (keys.prunable[static_cast<std::size_t>(p)] != 0)
+    if (keys.prunable[p] != 0)
       for (const Index c : scaled) group.k(p, c) *= factor;
   Vector<double> z = attention_logits(group, g, i).z;
   for (Index p = 0; p < group.l; ++p)
-    if (keys.cache[static_cast<std::size_t>(p)] == 0) z[p] = -std::numeric_limits<double>::infinity();
+    if (keys.cache[p] == 0) z[p] = -std::numeric_limits<double>::infinity();
   return group.v.transpose() * attention_weights(group, g, z);
 }
 
@@ -68,10 +68,9 @@ TEST_CASE("D is how the output changes as the prunable keys lose a channel", "[c
       const auto D = output_derivatives_reference(group, rows, keys);
       REQUIRE(D.size() == group.q.size());
       for (Index g = 0; g < group.G(); ++g) {
-        REQUIRE(static_cast<Index>(D[static_cast<std::size_t>(g)].size()) == rows.count());
+        REQUIRE(std::ssize(D[g]) == rows.count());
         for (Index i = rows.begin; i < rows.end; i += 3) {
-          const Matrix<double>& row =
-              D[static_cast<std::size_t>(g)][static_cast<std::size_t>(i - rows.begin)];
+          const Matrix<double>& row = D[g][i - rows.begin];
           const double eps = 1e-5 / std::max(1.0, c.spec.logit_std);
           std::vector<std::vector<Index>> sets;
           for (Index channel = 0; channel < group.d(); ++channel) sets.push_back({channel});

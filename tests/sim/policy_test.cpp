@@ -19,7 +19,7 @@ constexpr Pooling kAvg5{Pooling::Kind::avg, 5};
 constexpr Semantics kAllSemantics[] = {Semantics::paper, Semantics::official, Semantics::kvpress};
 
 Vector<double> vec(std::initializer_list<double> values) {
-  Vector<double> v(static_cast<Index>(values.size()));
+  Vector<double> v(std::ssize(values));
   Index n = 0;
   for (const double x : values) v[n++] = x;
   return v;

@@ -144,7 +144,7 @@ Vector<double> expected_weights(const HeadGroup<double>& group, std::size_t g) {
   using ComplexRows = Eigen::Matrix<Complex, Eigen::Dynamic, Eigen::Dynamic>;
   const Index n = group.l - 4, half = group.d() / 2;
   const auto turn = [&](Index p, Index j) {
-    return std::polar(1.0, static_cast<double>(p) * group.rope->inv_freq[static_cast<std::size_t>(j)]);
+    return std::polar(1.0, static_cast<double>(p) * group.rope->inv_freq[j]);
   };
   ComplexRows x(n, half);
   for (Index r = 0; r < n; ++r)

@@ -24,7 +24,7 @@ Matrix<T> random_matrix(Index rows, Index columns, std::uint64_t seed, double of
 }
 
 std::vector<Index> first_tokens(Index n) {
-  std::vector<Index> tokens(static_cast<std::size_t>(n));
+  std::vector<Index> tokens(n);
   std::iota(tokens.begin(), tokens.end(), Index{0});
   return tokens;
 }
@@ -118,7 +118,7 @@ void check_extremes() {
   for (const Index bits : {2, 4, 8})
     for (const std::vector<T>& group : groups) {
       Matrix<T> k(4, 1), v(1, 4);
-      for (Index n = 0; n < 4; ++n) k(n, 0) = v(0, n) = group[static_cast<std::size_t>(n)];
+      for (Index n = 0; n < 4; ++n) k(n, 0) = v(0, n) = group[n];
       const auto [least_it, most_it] = std::minmax_element(group.begin(), group.end());
       const double low = *least_it, high = *most_it;
       quantize_keys(k, first_tokens(4), {}, {}, {bits, 4, 0});
@@ -126,7 +126,7 @@ void check_extremes() {
       INFO("group from " << low << " to " << high << ", bits " << bits);
       const double half_step = (high / 2 - low / 2) / ((1 << bits) - 1);
       for (Index n = 0; n < 4; ++n) {
-        const double before = group[static_cast<std::size_t>(n)];
+        const double before = group[n];
         CHECK(k(n, 0) == v(0, n));
         CHECK(v(0, n) >= low);  // nor NaN
         CHECK(v(0, n) <= high);
@@ -200,12 +200,12 @@ TEST_CASE("groups of keys are the cache's neighbours, not the prompt's", "[quant
   const Matrix<double> k = random_matrix<double>(30, 3, 41);
   const std::vector<Index> tokens{2, 3, 11, 12, 20, 21, 29};
   Matrix<double> read = k, dense(7, 3);
-  for (Index n = 0; n < 7; ++n) dense.row(n) = k.row(tokens[static_cast<std::size_t>(n)]);
+  for (Index n = 0; n < 7; ++n) dense.row(n) = k.row(tokens[n]);
   const Quantization quantization{2, 2, 2};
   quantize_keys(read, tokens, {}, {}, quantization);
   quantize_keys(dense, first_tokens(7), {}, {}, quantization);
   Matrix<double> want = k;
-  for (Index n = 0; n < 7; ++n) want.row(tokens[static_cast<std::size_t>(n)]) = dense.row(n);
+  for (Index n = 0; n < 7; ++n) want.row(tokens[n]) = dense.row(n);
   CHECK(read == want);
   CHECK(read.row(20) == k.row(20));  // 5 are old enough, 4 make whole groups
 }
@@ -218,8 +218,7 @@ TEST_CASE("what pruning took neither counts for a group nor changes", "[quantize
   Matrix<double> garbage = k;
   for (Index p = 0; p < 12; ++p)
     for (Index c = 0; c < 4; ++c)
-      if (prunable[static_cast<std::size_t>(p)] != 0 && pruned[static_cast<std::size_t>(c)] != 0)
-        garbage(p, c) = 1e6 + static_cast<double>(p);
+      if (prunable[p] != 0 && pruned[c] != 0) garbage(p, c) = 1e6 + static_cast<double>(p);
   Matrix<double> read = k, read_garbage = garbage, whole = k;
   quantize_keys(read, first_tokens(12), pruned, prunable, quantization);
   quantize_keys(read_garbage, first_tokens(12), pruned, prunable, quantization);
@@ -227,10 +226,9 @@ TEST_CASE("what pruning took neither counts for a group nor changes", "[quantize
   for (Index p = 0; p < 12; ++p)
     for (Index c = 0; c < 4; ++c) {
       INFO("token " << p << ", channel " << c);
-      const bool lost =
-          prunable[static_cast<std::size_t>(p)] != 0 && pruned[static_cast<std::size_t>(c)] != 0;
+      const bool lost = prunable[p] != 0 && pruned[c] != 0;
       CHECK(read_garbage(p, c) == (lost ? garbage(p, c) : read(p, c)));
-      if (pruned[static_cast<std::size_t>(c)] == 0) CHECK(read(p, c) == whole(p, c));
+      if (pruned[c] == 0) CHECK(read(p, c) == whole(p, c));
     }
   // Channel 1: the second group is left with the tokens 4 and 6, both its ends; the third with token 11
   // alone.
@@ -245,8 +243,8 @@ TEST_CASE("quantization commutes with the permutations that keep groups together
   const std::vector<Index> channels{3, 0, 5, 1, 4, 2}, groups{3, 4, 5, 0, 1, 2};
   Matrix<double> k_moved(20, 6), v_moved(20, 6);
   for (Index c = 0; c < 6; ++c) {
-    k_moved.col(channels[static_cast<std::size_t>(c)]) = k.col(c);
-    v_moved.col(groups[static_cast<std::size_t>(c)]) = v.col(c);
+    k_moved.col(channels[c]) = k.col(c);
+    v_moved.col(groups[c]) = v.col(c);
   }
   Matrix<double> k_read = k, v_read = v;
   quantize_keys(k_read, first_tokens(20), {}, {}, quantization);
@@ -254,8 +252,8 @@ TEST_CASE("quantization commutes with the permutations that keep groups together
   quantize_values(v_read, first_tokens(20), quantization);
   quantize_values(v_moved, first_tokens(20), quantization);
   for (Index c = 0; c < 6; ++c) {
-    CHECK(k_moved.col(channels[static_cast<std::size_t>(c)]) == k_read.col(c));
-    CHECK(v_moved.col(groups[static_cast<std::size_t>(c)]) == v_read.col(c));
+    CHECK(k_moved.col(channels[c]) == k_read.col(c));
+    CHECK(v_moved.col(groups[c]) == v_read.col(c));
   }
   Matrix<double> v_turned = v.colwise().reverse();
   std::vector<Index> oldest_last = first_tokens(20);

@@ -26,11 +26,11 @@ struct Golden {
   std::vector<double> values;
 
   Matrix<double> want() const {
-    return Eigen::Map<const Matrix<double>>(values.data(), 1, static_cast<Index>(values.size()));
+    return Eigen::Map<const Matrix<double>>(values.data(), 1, std::ssize(values));
   }
   Matrix<double> at_positions(const Matrix<double>& row) const {
-    Matrix<double> out(1, static_cast<Index>(positions.size()));
-    for (Index n = 0; n < out.cols(); ++n) out(0, n) = row(0, positions[static_cast<std::size_t>(n)]);
+    Matrix<double> out(1, std::ssize(positions));
+    for (Index n = 0; n < out.cols(); ++n) out(0, n) = row(0, positions[n]);
     return out;
   }
 };
@@ -72,7 +72,7 @@ struct ExactMetric {
 /// The reference's exact errors at some positions only: all of them would take minutes.
 Matrix<double> exact_errors(const HeadGroup<double>& group, const ExactMetric& exact,
                             const std::vector<Index>& positions) {
-  Matrix<double> sums = Matrix<double>::Zero(1, static_cast<Index>(positions.size()));
+  Matrix<double> sums = Matrix<double>::Zero(1, std::ssize(positions));
   for (Index g = 0; g < group.G(); ++g) {
     for (Index i = exact.rows.begin; i < exact.rows.end; ++i) {
       sums += brute_force_errors(group, g, i, exact.change, positions).transpose();

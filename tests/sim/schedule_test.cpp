@@ -17,8 +17,8 @@ TEST_CASE("every item runs exactly once", "[schedule]") {
     Workers workers(threads);
     CHECK(workers.threads() == threads);
     for (const std::ptrdiff_t n : {0, 1, 2, 7, 1000}) {
-      std::vector<std::atomic<int>> runs(static_cast<std::size_t>(n));
-      workers.parallel_for(n, [&](std::ptrdiff_t item) { ++runs[static_cast<std::size_t>(item)]; });
+      std::vector<std::atomic<int>> runs(n);
+      workers.parallel_for(n, [&](std::ptrdiff_t item) { ++runs[item]; });
       bool once = true;
       for (const std::atomic<int>& count : runs) once = once && count == 1;
       INFO(threads << " threads, " << n << " items");
@@ -53,8 +53,7 @@ TEST_CASE("calls nest", "[schedule]") {
     std::vector<std::atomic<int>> runs(6 * 5 * 4);
     workers.parallel_for(6, [&](std::ptrdiff_t a) {
       workers.parallel_for(5, [&, a](std::ptrdiff_t b) {
-        workers.parallel_for(
-            4, [&, a, b](std::ptrdiff_t c) { ++runs[static_cast<std::size_t>((a * 5 + b) * 4 + c)]; });
+        workers.parallel_for(4, [&, a, b](std::ptrdiff_t c) { ++runs[(a * 5 + b) * 4 + c]; });
       });
     });
     bool once = true;

@@ -96,8 +96,8 @@ TEST_CASE("the heads of a group add up to its row, or have it as their mean", "[
     }
     for (Index g = 0; g < G; ++g) {
       HeadGroup<double> alone = group;
-      alone.q = {group.q[static_cast<std::size_t>(g)]};
-      alone.wo = {group.wo[static_cast<std::size_t>(g)]};
+      alone.q = {group.q[g]};
+      alone.wo = {group.wo[g]};
       const TokenMetrics one = reference(alone, 8);
       for (TokenMetric metric : kTokenMetrics.all())
         CHECK(mismatch("alone", one[metric], heads[metric].row(g), kRounding) == "");
@@ -138,18 +138,18 @@ TEST_CASE("oracles are exact_remove on the decoding steps", "[laws]") {
 TEST_CASE("permuting keys with their values permutes the metrics", "[laws]") {
   // not causal, so that order means nothing; the first 4 stay, which expected attention treats apart
   HeadGroup<double> group = random_group(with_rope({.d_model = 6, .causal = false}));
-  std::vector<Index> order(static_cast<std::size_t>(group.l));
+  std::vector<Index> order(group.l);
   std::iota(order.begin(), order.end(), Index{0});
   std::rotate(order.begin() + 4, order.begin() + 17, order.end());
   HeadGroup<double> permuted = group;
   for (Index p = 0; p < group.l; ++p) {
-    permuted.k.row(p) = group.k.row(order[static_cast<std::size_t>(p)]);
-    permuted.v.row(p) = group.v.row(order[static_cast<std::size_t>(p)]);
+    permuted.k.row(p) = group.k.row(order[p]);
+    permuted.v.row(p) = group.v.row(order[p]);
   }
   TokenMetrics want = reference(group, 8);
   for (Matrix<double>& values : want.values) {
     const Matrix<double> before = values;
-    for (Index p = 0; p < group.l; ++p) values.col(p) = before.col(order[static_cast<std::size_t>(p)]);
+    for (Index p = 0; p < group.l; ++p) values.col(p) = before.col(order[p]);
   }
   check_same("permuted", want, reference(permuted, 8));
 }
@@ -204,7 +204,7 @@ TEST_CASE("rules that do not bind change nothing", "[laws]") {
   check_same("sink logit of -1000", want, reference(same, 8));
   same = group;
   for (Index g = 0; g < group.G(); ++g) {
-    same.q[static_cast<std::size_t>(g)] = group.q[static_cast<std::size_t>(g)].bottomRows(17);
+    same.q[g] = group.q[g].bottomRows(17);
   }
   const TokenMetrics fewer = reference(same, 8);
   for (TokenMetric metric : kTokenMetrics.all()) {

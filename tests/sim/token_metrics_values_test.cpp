@@ -15,10 +15,10 @@ using namespace kvreplay::test;
 namespace {
 
 Matrix<double> matrix(const std::vector<std::vector<double>>& rows) {
-  Matrix<double> out(static_cast<Index>(rows.size()), static_cast<Index>(rows.front().size()));
+  Matrix<double> out(std::ssize(rows), std::ssize(rows.front()));
   for (Index r = 0; r < out.rows(); ++r) {
     for (Index c = 0; c < out.cols(); ++c) {
-      out(r, c) = rows[static_cast<std::size_t>(r)][static_cast<std::size_t>(c)];
+      out(r, c) = rows[r][c];
     }
   }
   return out;

@@ -16,7 +16,7 @@ inline std::vector<Index> range(Index begin, Index end, Index step = 1) {
 /// Of l tokens: from, from + step, ...
 inline KeptSet every(Index l, Index step, Index from) {
   KeptSet kept(static_cast<std::size_t>(l), 0);
-  for (const Index p : range(from, l, step)) kept[static_cast<std::size_t>(p)] = 1;
+  for (const Index p : range(from, l, step)) kept[p] = 1;
   return kept;
 }
 

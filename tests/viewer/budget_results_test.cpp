@@ -51,7 +51,7 @@ TEST_CASE("budget results: every division of the folder, sums and curves that ag
         CHECK(std::accumulate(share.loss.begin(), share.loss.end(), 0.0) == Approx(share.total_loss));
         for (std::size_t h = 0; h < 12; ++h) {
           REQUIRE(curves.loss[h].size() == 897);
-          CHECK(curves.loss[h][static_cast<std::size_t>(share.budgets[h])] == Approx(share.loss[h]));
+          CHECK(curves.loss[h][share.budgets[h]] == Approx(share.loss[h]));
           CHECK(curves.loss[h].back() == 0);
         }
         CHECK(division->methods.back().total_loss <= share.total_loss * (1 + 1e-12));

@@ -22,8 +22,7 @@ double weight(const HeadGroup<double>& group, Index g, Index row, Index token) {
   double sum = 0, own = 0;
   for (Index p = 0; p <= row; ++p) {
     const double e =
-        std::exp(group.rule.scale *
-                 group.q[static_cast<std::size_t>(g)].row(row - group.first_query()).dot(group.k.row(p)));
+        std::exp(group.rule.scale * group.q[g].row(row - group.first_query()).dot(group.k.row(p)));
     sum += e;
     if (p == token) own = e;
   }
@@ -44,8 +43,7 @@ TEST_CASE("cell entries are the definitions' numbers") {
     CHECK(entries[Entry::value] == Approx(a * a * group.v.row(token).squaredNorm()).epsilon(1e-12));
     CHECK(entries[Entry::exact_value] == Approx(entries[Entry::value]).epsilon(1e-9));
     CHECK(entries[Entry::logit] ==
-          Approx(group.rule.scale * group.q[static_cast<std::size_t>(g)].row(row - 5).dot(group.k.row(token)))
-              .epsilon(1e-12));
+          Approx(group.rule.scale * group.q[g].row(row - 5).dot(group.k.row(token))).epsilon(1e-12));
   }
 }
 

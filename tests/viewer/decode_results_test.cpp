@@ -90,7 +90,7 @@ TEST_CASE("cache fates: what cache_after says at every step", "[decode]") {
   for (const DecodeRun& run : view.runs) {
     INFO(run.policy << " " << run.append_only);
     const CacheFates fates = cache_fates(run);
-    REQUIRE(static_cast<Index>(fates.left_at.size()) == run.T);
+    REQUIRE(std::ssize(fates.left_at) == run.T);
     const std::vector<Index> sizes = cache_sizes(run);
     bool same = true, leaving = true, counted = true;
     for (Index step = 0; step < run.steps(); ++step) {
@@ -99,12 +99,12 @@ TEST_CASE("cache fates: what cache_after says at every step", "[decode]") {
       for (Index p = 0; p < run.T; ++p) {
         const Held found = held_at(fates, p, step);
         held += found == Held::kept ? 1 : 0;
-        same = same && (found == Held::kept) == (cache[static_cast<std::size_t>(p)] == 1);
+        same = same && (found == Held::kept) == (cache[p] == 1);
         same = same && (found == Held::not_there_yet) == (p > run.first_step + step);
         const bool moves = std::find(run.left.begin(), run.left.end(), DecodeMove{step, p}) != run.left.end();
         leaving = leaving && (found == Held::leaves_now) == moves;
       }
-      counted = counted && held == sizes[static_cast<std::size_t>(step)];
+      counted = counted && held == sizes[step];
     }
     CHECK(same);
     CHECK(leaving);

@@ -104,14 +104,14 @@ TEST_CASE(
     CHECK(run.budget == 90);
     CHECK(cache_after(run, -1).size() == 1024);
     const std::vector<Index> sizes = cache_sizes(run);
-    REQUIRE(static_cast<Index>(sizes.size()) == run.steps());
+    REQUIRE(std::ssize(sizes) == run.steps());
     std::vector<std::uint8_t> before = cache_after(run, -1);
     CHECK(std::equal(run.start.begin(), run.start.end(), before.begin()));
     CHECK(std::accumulate(before.begin(), before.end(), Index{0}) == run.budget);
     for (Index step = 0; step < run.steps(); ++step) {
       const std::vector<std::uint8_t> cache = cache_after(run, step);
       const Index size = std::accumulate(cache.begin(), cache.end(), Index{0});
-      REQUIRE(size == sizes[static_cast<std::size_t>(step)]);
+      REQUIRE(size == sizes[step]);
       if (!run.append_only) REQUIRE(size == run.budget);
       Index joined = 0;
       for (std::size_t p = 0; p < cache.size(); ++p) {

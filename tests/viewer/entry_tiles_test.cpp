@@ -185,7 +185,7 @@ TEST_CASE("cells of the token map are what the reference says", "[entry_tiles]")
       for (Index r = 0; r < tile.rows; r += 17)
         for (Index c = 0; c < tile.columns; c += 13) {
           const double want = entry_exact(group, view, group.first_query() + r, c);
-          const auto got = static_cast<double>(tile.values[static_cast<std::size_t>(r * tile.columns + c)]);
+          const auto got = static_cast<double>(tile.values[r * tile.columns + c]);
           INFO(named.name << ", " << name_of(view.shown) << ", row " << r << ", token " << c);
           CHECK(std::isnan(want) == std::isnan(got));
           if (!std::isnan(want)) CHECK(std::abs(want - got) <= 1e-5 * largest);
@@ -216,7 +216,7 @@ TEST_CASE("differences and relative differences, zeros among them", "[entry_tile
     const Tile tile = tile_of(map, view, {0, 0, 0}, rows);
     for (Index token = 0; token < 2; ++token) {
       const double exact = entry_exact(group, view, 1, token);
-      const float got = tile.values[static_cast<std::size_t>(2 + token)];
+      const float got = tile.values[2 + token];
       if (std::isfinite(exact)) CHECK(static_cast<double>(got) == Approx(exact));
       CHECK(std::isnan(exact) == std::isnan(got));
       CHECK(std::isinf(exact) == std::isinf(got));

@@ -38,12 +38,12 @@ TileMap sparse_pyramid(MatrixSize size, const std::map<std::pair<Index, Index>, 
     keys.insert({0, cell.first.first / kTileSize, cell.first.second / kTileSize});
   for (const TileKey& key : keys) {
     TileBuilder builder(size, key);
-    std::vector<float> row(static_cast<std::size_t>(builder.end_column() - builder.first_column()));
+    std::vector<float> row(builder.end_column() - builder.first_column());
     for (Index r = builder.first_row(); r < builder.end_row(); ++r) {
       std::fill(row.begin(), row.end(), 0.0F);
       for (const auto& [at, value] : cells)
         if (at.first == r && at.second >= builder.first_column() && at.second < builder.end_column())
-          row[static_cast<std::size_t>(at.second - builder.first_column())] = value;
+          row[at.second - builder.first_column()] = value;
       builder.add_row(r, row.data());
     }
     tiles[key] = std::make_shared<const Tile>(builder.finish());
@@ -172,7 +172,7 @@ TEST_CASE("a matrix seen whole shows every texel of its level", "[viewer][heatma
       INFO(cells << " cells in " << pixels << " pixels, level " << level);
       // A tiny panel may show less than the top level holds.
       if (camera.x.cells_per_pixel <= static_cast<double>(Index{1} << level) * (1 + 1e-9))
-        CHECK(static_cast<Index>(seen.size()) == texels(cells, level));
+        CHECK(std::ssize(seen) == texels(cells, level));
       CHECK(*seen.rbegin() < texels(cells, level));
       int last = -1;
       for (const std::int32_t texel : shown) {

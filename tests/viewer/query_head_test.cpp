@@ -38,7 +38,7 @@ TEST_CASE("a query head's own figures are those of a group that has it alone", "
       const double most = judged[m].cwiseAbs().maxCoeff();
       CHECK((values - judged[m]).cwiseAbs().maxCoeff() <= 1e-3 * most + 1e-9);
     }
-    sums[static_cast<std::size_t>(g)] = found.value({TokenMetric::attn, {}, {}});
+    sums[g] = found.value({TokenMetric::attn, {}, {}});
   }
   CHECK(sums[0] + sums[1] + sums[2] == Approx(all.value({TokenMetric::attn, {}, {}})));
 }

@@ -100,8 +100,7 @@ TEST_CASE("a row's number is the sum of its cells, or the largest where they add
         const auto expected = reference(group, view, group.first_query() + r, sum);
         INFO(named.first << ", " << name_of(view.shown) << ", row " << r);
         // Cells are float32: their errors are in proportion to the row's largest terms.
-        CHECK(std::abs(static_cast<double>(values[static_cast<std::size_t>(r)]) - expected.first) <=
-              2e-5 * expected.second);
+        CHECK(std::abs(static_cast<double>(values[r]) - expected.first) <= 2e-5 * expected.second);
       }
     }
   }

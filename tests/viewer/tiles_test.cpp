@@ -17,9 +17,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 struct Cells {
   MatrixSize size;
   std::vector<float> values;
-  float at(Index row, Index column) const {
-    return values[static_cast<std::size_t>(row * size.columns + column)];
-  }
+  float at(Index row, Index column) const { return values[row * size.columns + column]; }
 };
 
 /// Few distinct magnitudes, so that ties of both signs are common; NaN, infinities and zeros of both signs
@@ -75,7 +73,7 @@ std::shared_ptr<const Tile> tile_of(MatrixSize size, const TileKey& key, float v
   const MatrixSize extent = tile_extent(size, key);
   tile.rows = extent.rows;
   tile.columns = extent.columns;
-  tile.values.assign(static_cast<std::size_t>(extent.rows * extent.columns), value);
+  tile.values.assign(extent.rows * extent.columns, value);
   return std::make_shared<const Tile>(std::move(tile));
 }
 
@@ -108,7 +106,7 @@ TEST_CASE("every level of a pyramid holds the cells of largest magnitude", "[vie
           bool equal = true;
           for (Index r = 0; r < tile.rows; ++r)
             for (Index c = 0; c < tile.columns; ++c)
-              equal = equal && same(tile.values[static_cast<std::size_t>(r * tile.columns + c)],
+              equal = equal && same(tile.values[r * tile.columns + c],
                                     largest_cell(cells, row * kTileSize + r, column * kTileSize + c, level));
           INFO(size.rows << " x " << size.columns << ", level " << level << ", tile " << row << ", "
                          << column);

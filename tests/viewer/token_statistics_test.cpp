@@ -73,7 +73,7 @@ TEST_CASE("figures of a token are the summary's, with its place and share") {
           shares += figure.share;
         }
     std::sort(ranks.begin(), ranks.end());
-    std::vector<Index> all(static_cast<std::size_t>(l));
+    std::vector<Index> all(l);
     std::iota(all.begin(), all.end(), Index{1});
     CHECK(ranks == all);
     CHECK(shares == Approx(1));

@@ -23,7 +23,7 @@ float percentile_of(std::vector<float> values, double p) { return percentile(val
 
 TileStats stats_of(const std::vector<float>& values) {
   TileStats stats;
-  stats.add(values.data(), static_cast<Index>(values.size()));
+  stats.add(values.data(), std::ssize(values));
   return stats;
 }
 
@@ -153,8 +153,7 @@ TEST_CASE("values of selected columns are those of all rows in view, of a select
       for (const Index r : {0, 1})
         for (const Index c : {0, 1}) {
           const auto found = tiles.find({0, 2 * row + r, 2 * column + c});
-          children[static_cast<std::size_t>(r)][static_cast<std::size_t>(c)] =
-              found == tiles.end() ? nullptr : found->second.get();
+          children[r][c] = found == tiles.end() ? nullptr : found->second.get();
         }
       coarse[{1, row, column}] =
           std::make_shared<const Tile>(tile_of_children(size, {1, row, column}, children));

@@ -174,7 +174,7 @@ TEST_CASE("what if: a user's score alone keeps its largest values, each head by 
       return value_at(first + a) > value_at(first + b);
     });
     KeptSet expected(896, 0);
-    for (std::size_t i = 0; i < 37; ++i) expected[static_cast<std::size_t>(order[i])] = 1;
+    for (std::size_t i = 0; i < 37; ++i) expected[order[i]] = 1;
     CHECK(found.kept == expected);
   }
 }

@@ -39,7 +39,7 @@ std::shared_ptr<const Tile> random_tile(MatrixSize size, const TileKey& key, Val
   tile->columns = extent.columns;
   std::seed_seq seeds{static_cast<Index>(seed), static_cast<Index>(key.level), key.row, key.column};
   std::mt19937_64 random(seeds);
-  tile->values.resize(static_cast<std::size_t>(extent.rows * extent.columns));
+  tile->values.resize(extent.rows * extent.columns);
   for (float& value : tile->values) value = random_value(random, values);
   return tile;
 }

@@ -174,10 +174,9 @@ void App::step_head(int step, bool worst) {
     return state_.select(next_head(state_.selection(), state_.run()->shape(), step), "head");
   const std::pair now(state_.selection().layer, state_.selection().kv_head);
   const auto at = std::find(order.begin(), order.end(), now);
-  const auto count = static_cast<std::ptrdiff_t>(order.size());
+  const auto count = std::ssize(order);
   const std::ptrdiff_t next = at == order.end() ? 0 : (at - order.begin() + step + count) % count;
-  state_.select_head(order[static_cast<std::size_t>(next)].first,
-                     order[static_cast<std::size_t>(next)].second);
+  state_.select_head(order[next].first, order[next].second);
 }
 
 /// A name in the working folder that is still free.

@@ -112,8 +112,7 @@ std::vector<HeatmapRenderer::Source> HeatmapRenderer::find_sources(const Heatmap
       missing.push_back(i);
   }
   const auto off_middle = [&](std::size_t i) {
-    const auto columns = static_cast<Index>(grid_.columns.size()),
-               rows = static_cast<Index>(grid_.rows.size());
+    const auto columns = std::ssize(grid_.columns), rows = std::ssize(grid_.rows);
     const Index x = 2 * (static_cast<Index>(i) % columns) + 1 - columns;
     const Index y = 2 * (static_cast<Index>(i) / columns) + 1 - rows;
     return x * x + y * y;

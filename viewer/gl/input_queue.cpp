@@ -94,7 +94,7 @@ bool InputQueue::must_wait(const Event& event, const Frame& frame) const {
       return frame.key;
     case Kind::key: {
       const int key = key_to_tell(event.shortcut, event.down);
-      return key >= 0 && frame.keys[static_cast<std::size_t>(key)];
+      return key >= 0 && frame.keys[key];
     }
   }
   return false;
@@ -109,7 +109,7 @@ void InputQueue::tell(const Event& event, Frame& frame, Client& client) {
       frame.move = true;
       break;
     case Kind::button: {
-      bool& state = buttons_[static_cast<std::size_t>(event.button)];
+      bool& state = buttons_[event.button];
       frame.button = frame.button || state != event.down;
       state = event.down;
       break;
@@ -128,7 +128,7 @@ void InputQueue::tell(const Event& event, Frame& frame, Client& client) {
     case Kind::key: {
       if (const int key = key_to_tell(event.shortcut, event.down); key >= 0) {
         io.KeysDown[io.KeyMap[key]] = event.down;
-        frame.key = frame.keys[static_cast<std::size_t>(key)] = true;
+        frame.key = frame.keys[key] = true;
       }
       client.key(event.shortcut, event.down);
       break;

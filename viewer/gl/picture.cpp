@@ -10,8 +10,7 @@ namespace kvreplay::viewer {
 void write_picture(const std::filesystem::path& path, const std::vector<Rgb>& pixels, int width, int height) {
   png::Canvas canvas(width, height);
   for (Index y = 0; y < height; ++y)
-    for (Index x = 0; x < width; ++x)
-      canvas.fill({x, y, 1, 1}, pixels[static_cast<std::size_t>(y * width + x)]);
+    for (Index x = 0; x < width; ++x) canvas.fill({x, y, 1, 1}, pixels[y * width + x]);
   png::write_canvas(path, canvas);
 }
 

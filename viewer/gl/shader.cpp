@@ -18,7 +18,7 @@ std::string log_of(GLuint id, const Lengths& lengths, const Log& read) {
   std::string text(static_cast<std::size_t>(std::max(length, 1)), '\0');
   GLsizei written = 0;
   read(id, static_cast<GLsizei>(text.size()), &written, text.data());
-  text.resize(static_cast<std::size_t>(written));
+  text.resize(written);
   while (!text.empty() && text.back() == '\n') text.pop_back();
   std::replace(text.begin(), text.end(), '\n', ' ');
   return text;

@@ -25,10 +25,10 @@ struct Painter {
         texels(tiles, of.size, level) {}
 
   Rgb color(int x, int y) {
-    const std::int32_t column = columns[static_cast<std::size_t>(x)], row = rows[static_cast<std::size_t>(y)];
+    const std::int32_t column = columns[x], row = rows[y];
     if (column < 0 || row < 0) return image.ink.outside;
     const Rgb plain = color_inside(x, y, texels.at(row, column));
-    return faded[static_cast<std::size_t>(x)] != 0 ? mixed(plain, image.ink.outside, kFade) : plain;
+    return faded[x] != 0 ? mixed(plain, image.ink.outside, kFade) : plain;
   }
 
   Rgb color_inside(int x, int y, std::optional<float> value) const {
@@ -50,7 +50,7 @@ struct Painter {
 }  // namespace
 
 std::vector<std::int32_t> axis_texels(const AxisView& axis, int pixels, Index cells, int level) {
-  std::vector<std::int32_t> shown(static_cast<std::size_t>(std::max(pixels, 0)), -1);
+  std::vector<std::int32_t> shown(std::max(pixels, 0), -1);
   if (shown.empty() || cells <= 0) return shown;
   const double end = static_cast<double>(cells);
   std::ptrdiff_t last = -1;  // the last pixel whose middle lies in the matrix
@@ -62,21 +62,20 @@ std::vector<std::int32_t> axis_texels(const AxisView& axis, int pixels, Index ce
   }
   const double edge = axis.pixel_of(end);
   std::int32_t newest = static_cast<std::int32_t>(texels(cells, level)) - 1;
-  if (last < 0 || shown[static_cast<std::size_t>(last)] >= newest || edge > pixels + 1e-6) return shown;
+  if (last < 0 || shown[last] >= newest || edge > pixels + 1e-6) return shown;
   // The pixel that the edge crosses is free for it; else it pushes the others back, as far as each of them
   // is the only one of its texel.
   if (edge > static_cast<double>(last + 1) + 1e-6 && last + 1 < pixels) ++last;
-  for (; last >= 0 && shown[static_cast<std::size_t>(last)] < newest; --last, --newest)
-    shown[static_cast<std::size_t>(last)] = newest;
+  for (; last >= 0 && shown[last] < newest; --last, --newest) shown[last] = newest;
   return shown;
 }
 
 std::vector<std::uint8_t> faded_pixels(const HeatmapImage& image) {
-  std::vector<std::uint8_t> faded(static_cast<std::size_t>(std::max(image.width, 0)), 0);
+  std::vector<std::uint8_t> faded(std::max(image.width, 0), 0);
   if (image.faded_columns.empty()) return faded;
   const int level = drawn_level(image.camera, image.size);
   const std::vector<std::int32_t> shown = axis_texels(image.camera.x, image.width, image.size.columns, level);
-  const Index known = std::min(static_cast<Index>(image.faded_columns.size()), image.size.columns);
+  const Index known = std::min(std::ssize(image.faded_columns), image.size.columns);
   for (std::size_t p = 0; p < shown.size(); ++p) {
     const Index first = static_cast<Index>(shown[p]) << level;
     if (shown[p] < 0 || first >= known) continue;

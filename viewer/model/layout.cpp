@@ -48,8 +48,8 @@ Layout Layout::standard() {
     const int at = layout.add_split(vertical, share);
     const int first_part = first();
     const int second_part = second();
-    layout.nodes_[static_cast<std::size_t>(at)].first = first_part;
-    layout.nodes_[static_cast<std::size_t>(at)].second = second_part;
+    layout.nodes_[at].first = first_part;
+    layout.nodes_[at].second = second_part;
     return at;
   };
   const auto leaf = [&](Place place) {
@@ -148,8 +148,7 @@ void Layout::drag(int split, float pixels, const Area& window, float gap, float 
     return;
   const float length = std::clamp(dragged->first_length + pixels, dragged->first_needs,
                                   dragged->whole - dragged->second_needs);
-  nodes_[static_cast<std::size_t>(split)].share =
-      std::clamp(length / dragged->whole, kLeastShare, 1 - kLeastShare);
+  nodes_[split].share = std::clamp(length / dragged->whole, kLeastShare, 1 - kLeastShare);
 }
 
 int Layout::leaf_of(PanelKind panel) const {
@@ -163,7 +162,7 @@ int Layout::leaf_of(PanelKind panel) const {
 void Layout::show(PanelKind panel) {
   const int at = leaf_of(panel);
   if (at < 0) return;
-  Node& leaf = nodes_[static_cast<std::size_t>(at)];
+  Node& leaf = nodes_[at];
   leaf.front = static_cast<std::size_t>(std::find(leaf.panels.begin(), leaf.panels.end(), panel) -
                                         leaf.panels.begin());
   if (maximised_ != panel) maximised_.reset();
@@ -172,14 +171,14 @@ void Layout::show(PanelKind panel) {
 void Layout::move(PanelKind panel, int leaf) {
   const int from = leaf_of(panel);
   if (from < 0 || leaf < 0 || leaf >= static_cast<int>(nodes_.size()) || !node(leaf).leaf) return;
-  Node& old = nodes_[static_cast<std::size_t>(from)];
+  Node& old = nodes_[from];
   if (from == leaf || old.panels.size() == 1) return;
   const auto at =
       static_cast<std::size_t>(std::find(old.panels.begin(), old.panels.end(), panel) - old.panels.begin());
   old.panels.erase(old.panels.begin() + static_cast<std::ptrdiff_t>(at));
   // The one in front stays in front; where it is the one that goes, its neighbour follows.
   if (old.front > at || old.front == old.panels.size()) --old.front;
-  Node& target = nodes_[static_cast<std::size_t>(leaf)];
+  Node& target = nodes_[leaf];
   target.panels.push_back(panel);
   target.front = target.panels.size() - 1;
 }

@@ -73,7 +73,7 @@ class Layout {
     bool operator==(const Node&) const = default;
   };
   struct Parts;
-  const Node& node(int number) const { return nodes_[static_cast<std::size_t>(number)]; }
+  const Node& node(int number) const { return nodes_[number]; }
   int add_leaf(std::vector<PanelKind> panels, std::size_t front = 0);
   int add_split(bool vertical, float share);
   int leaf_of(PanelKind panel) const;

@@ -92,7 +92,7 @@ Layout Layout::from_json(const nlohmann::json& json) {
       if (at < 0) at = layout.leaf_of(companion);
     for (std::size_t i = 0; at < 0; ++i)
       if (layout.nodes_[i].leaf) at = static_cast<int>(i);
-    layout.nodes_[static_cast<std::size_t>(at)].panels.push_back(panel);
+    layout.nodes_[at].panels.push_back(panel);
   }
   layout.maximised_ = panel_in(json.value("maximised", nlohmann::json()));
   return layout;

@@ -56,7 +56,7 @@ Ticks log_ticks(const ValueScale& scale, int most) {
     for (int n = first; n <= last; ++n)
       if (n % every == 0 && in_range(scaled(1, n), scale)) fewer.push_back(scaled(1, n));
     if (every > 1 && fewer.empty()) {
-      ticks.resize(static_cast<std::size_t>(most));
+      ticks.resize(most);
       break;
     }
     ticks = std::move(fewer);
@@ -87,7 +87,7 @@ Ticks symlog_ticks(const ValueScale& scale, int most) {
     if (in_range(0, scale))
       ticks = {0};
     else
-      ticks.resize(static_cast<std::size_t>(most));
+      ticks.resize(most);
   }
   std::sort(ticks.begin(), ticks.end());
   return ticks;

@@ -92,7 +92,7 @@ TileBuilder::TileBuilder(MatrixSize size, const TileKey& key) : size_(size), key
   const MatrixSize extent = tile_extent(size, key);
   tile_.rows = extent.rows;
   tile_.columns = extent.columns;
-  tile_.values.assign(static_cast<std::size_t>(extent.rows * extent.columns), kNaN);
+  tile_.values.assign(extent.rows * extent.columns, kNaN);
 }
 
 Index TileBuilder::first_row() const { return std::min((key_.row * kTileSize) << key_.level, size_.rows); }
@@ -138,10 +138,10 @@ Tile tile_of_children(MatrixSize size, const TileKey& key,
   Tile tile;
   tile.rows = extent.rows;
   tile.columns = extent.columns;
-  tile.values.assign(static_cast<std::size_t>(extent.rows * extent.columns), kNaN);
+  tile.values.assign(extent.rows * extent.columns, kNaN);
   for (Index part_row = 0; part_row < 2; ++part_row)
     for (Index part_column = 0; part_column < 2; ++part_column) {
-      const Tile* child = children[static_cast<std::size_t>(part_row)][static_cast<std::size_t>(part_column)];
+      const Tile* child = children[part_row][part_column];
       if (child == nullptr) continue;
       tile.stats.merge(child->stats);
       for (Index r = 0; r < child->rows; ++r) {
@@ -198,7 +198,7 @@ std::optional<float> TexelReader::at(Index row, Index column) {
   if (found_ == nullptr) return std::nullopt;
   const Index in_row = (row >> shift_) & (kTileSize - 1), in_column = (column >> shift_) & (kTileSize - 1);
   if (in_row >= found_->rows || in_column >= found_->columns) return std::nullopt;
-  return found_->values[static_cast<std::size_t>(in_row * found_->columns + in_column)];
+  return found_->values[in_row * found_->columns + in_column];
 }
 
 }  // namespace kvreplay::viewer

@@ -60,8 +60,8 @@ std::string visible_text(std::string_view text, std::size_t most) {
 }
 
 std::string token_text(const std::optional<TokenLabels>& labels, Index position, std::size_t most) {
-  if (!labels || position < 0 || position >= static_cast<Index>(labels->text.size())) return "";
-  return visible_text(labels->text[static_cast<std::size_t>(position)], most);
+  if (!labels || position < 0 || position >= std::ssize(labels->text)) return "";
+  return visible_text(labels->text[position], most);
 }
 
 }  // namespace kvreplay::viewer

@@ -12,7 +12,7 @@ namespace {
 
 TileStats stats_of(const std::vector<float>& values) {
   TileStats stats;
-  stats.add(values.data(), static_cast<Index>(values.size()));
+  stats.add(values.data(), std::ssize(values));
   return stats;
 }
 
@@ -106,7 +106,7 @@ float percentile(std::vector<float>& values, double p) {
 
 Histogram histogram(const std::vector<float>& values, const ValueScale& scale, int bins) {
   Histogram counted;
-  counted.counts.assign(static_cast<std::size_t>(std::max(bins, 1)), 0);
+  counted.counts.assign(std::max(bins, 1), 0);
   const auto last = static_cast<float>(counted.counts.size() - 1);
   for (const float value : values) {
     if (std::isnan(value))

@@ -153,7 +153,7 @@ void HeatmapView::draw_range_popup(const HeatmapContent& content) {
   std::vector<float> values =
       visible_values(tiles_, image_.camera, image_.size, image_.width, image_.height, kHistogramValues);
   TileStats seen;
-  seen.add(values.data(), static_cast<Index>(values.size()));
+  seen.add(values.data(), std::ssize(values));
   if (seen.finite > 0) {
     ValueScale wide = image_.scale;
     wide.low = std::min(

@@ -82,8 +82,8 @@ void HeatmapView::draw_cells(const Frame& f) const {
       for (Index c = first_column; c < end_column; ++c) {
         const auto tile = tiles_.find({0, r >> kTileBits, c >> kTileBits});
         if (tile == tiles_.end()) continue;
-        const float v = tile->second->values[static_cast<std::size_t>(
-            (r & (kTileSize - 1)) * tile->second->columns + (c & (kTileSize - 1)))];
+        const float v =
+            tile->second->values[(r & (kTileSize - 1)) * tile->second->columns + (c & (kTileSize - 1))];
         if (std::isnan(v)) continue;
         const std::string text = png::short_number(static_cast<double>(v));
         const ImVec2 extent = ImGui::CalcTextSize(text.c_str());

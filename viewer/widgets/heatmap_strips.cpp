@@ -23,19 +23,19 @@ struct Bars {
 
 Bars bars_of(const StripValues& strip, const AxisView& axis, int pixels) {
   Bars bars;
-  bars.magnitudes.assign(static_cast<std::size_t>(pixels), -1.0F);
+  bars.magnitudes.assign(pixels, -1.0F);
   const auto entry_of = [&](double cell) {
     return static_cast<Index>(
         std::floor((cell - static_cast<double>(strip.first)) / static_cast<double>(strip.step)));
   };
-  const auto entries = static_cast<Index>(strip.values.size());
+  const auto entries = std::ssize(strip.values);
   for (int p = 0; p < pixels; ++p) {
     const Index first = entry_of(axis.cell_at(p));
     const Index end = std::max(entry_of(std::ceil(axis.cell_at(p + 1)) - 1), first) + 1;
     for (Index i = std::max<Index>(first, 0); i < std::min(end, entries); ++i) {
-      const float v = std::abs(strip.values[static_cast<std::size_t>(i)]);
+      const float v = std::abs(strip.values[i]);
       if (!std::isfinite(v)) continue;
-      float& bar = bars.magnitudes[static_cast<std::size_t>(p)];
+      float& bar = bars.magnitudes[p];
       bar = std::max(bar, v);
       bars.most = std::max(bars.most, v);
     }
@@ -70,7 +70,7 @@ void HeatmapView::draw_strip(const Frame& f, const Strip& strip, bool of_rows, H
   const float length = (of_rows ? f.strip_width : f.strip_height) - t.px(4);
   const ImU32 color = faded(t.series[0], 0.8F);
   for (int p = 0; p < pixels; ++p) {
-    const float v = bars.magnitudes[static_cast<std::size_t>(p)];
+    const float v = bars.magnitudes[p];
     if (!(v > 0)) continue;
     const float size = length * std::clamp(scale.place(v), 0.0F, 1.0F);
     const auto at = static_cast<float>(p);
@@ -82,8 +82,8 @@ void HeatmapView::draw_strip(const Frame& f, const Strip& strip, bool of_rows, H
 
   if (!hit.strip || hit.strip->of_rows != of_rows) return;
   const Index entry = (hit.strip->cell - known.first) / known.step;
-  if (hit.strip->cell < known.first || entry >= static_cast<Index>(known.values.size())) return;
-  const float value = known.values[static_cast<std::size_t>(entry)];
+  if (hit.strip->cell < known.first || entry >= std::ssize(known.values)) return;
+  const float value = known.values[entry];
   if (std::isnan(value)) return;
   hit.strip->value = value;
   hit.strip->covers = known.step;

@@ -29,7 +29,7 @@ std::shared_ptr<const Tile> from_children(const TileMap& tiles, MatrixSize size,
       if (extent.rows == 0 || extent.columns == 0) continue;
       const auto found = tiles.find(child);
       if (found == tiles.end()) return nullptr;
-      children[static_cast<std::size_t>(r)][static_cast<std::size_t>(c)] = found->second.get();
+      children[r][c] = found->second.get();
     }
   return std::make_shared<const Tile>(tile_of_children(size, key, children));
 }
@@ -256,7 +256,7 @@ void HeatmapView::read_value(HeatmapHit& hit) const {
   const Tile& tile = *tiles_.at(found->key);
   const Index at_row = (r >> found->shift) & (kTileSize - 1),
               at_column = (c >> found->shift) & (kTileSize - 1);
-  hit.value = tile.values[static_cast<std::size_t>(at_row * tile.columns + at_column)];
+  hit.value = tile.values[at_row * tile.columns + at_column];
   hit.single_cell = found->key.level == 0;
 }
 

@@ -97,16 +97,16 @@ BudgetResultCurves read_budget_curves(const ResultReader& results, const std::st
   const DumpShape& shape = results.shape();
   const std::filesystem::path name = std::filesystem::path("curves") / (order + ".npy");
   const ResultReader::Array array = results.array(name);
-  const std::vector<Index> expected{static_cast<Index>(results.layers().size()), shape.n_kv, shape.l + 1};
+  const std::vector<Index> expected{std::ssize(results.layers()), shape.n_kv, shape.l + 1};
   if (array.shape != expected)
     throw InputError((results.folder() / name).string(), "shape " + shape_text(expected),
                      "shape " + shape_text(array.shape));
   BudgetResultCurves curves;
-  curves.loss.resize(static_cast<std::size_t>(shape.layers * shape.n_kv));
+  curves.loss.resize(shape.layers * shape.n_kv);
   auto from = array.values.begin();
   for (const Index layer : results.layers())
     for (Index g = 0; g < shape.n_kv; ++g, from += shape.l + 1)
-      curves.loss[static_cast<std::size_t>(layer * shape.n_kv + g)].assign(from, from + shape.l + 1);
+      curves.loss[layer * shape.n_kv + g].assign(from, from + shape.l + 1);
   return curves;
 }
 

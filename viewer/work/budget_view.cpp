@@ -17,7 +17,7 @@ namespace kvreplay::viewer {
 namespace {
 
 Matrix<double> rows_of(const BudgetCurves& curves, const std::vector<double> HeadWorth::*numbers) {
-  Matrix<double> rows(static_cast<Index>(curves.heads.size()), curves.l);
+  Matrix<double> rows(std::ssize(curves.heads), curves.l);
   for (std::size_t h = 0; h < curves.heads.size(); ++h)
     std::copy_n(((*curves.heads[h]).*numbers).data(), curves.l, rows.row(static_cast<Index>(h)).data());
   return rows;
@@ -48,7 +48,7 @@ BudgetPlan budget_view_plan(const BudgetSettings& settings, const Dump& dump) {
   options.floor = settings.floor;
   options.sinks = settings.sinks;
   options.recent = settings.recent;
-  std::vector<Index> layers(static_cast<std::size_t>(dump.shape().layers));
+  std::vector<Index> layers(dump.shape().layers);
   std::iota(layers.begin(), layers.end(), 0);
   return budget_plan(dump, options, layers);
 }
@@ -79,15 +79,15 @@ HeadWorth head_worth(const HeadGroup<float>& group, const BudgetPlan& plan, JobC
 }
 
 std::vector<double> loss_of(const HeadWorth& worth) {
-  const auto l = static_cast<Index>(worth.worth.size());
+  const auto l = std::ssize(worth.worth);
   const Matrix<double> row = Eigen::Map<const Matrix<double>>(worth.worth.data(), 1, l);
   return loss_curves(row, 0, l, 1, false).losses();
 }
 
 KeptSet kept_at(const HeadWorth& worth, Index budget) {
   KeptSet kept(worth.order.size(), 0);
-  const auto n = static_cast<std::size_t>(std::clamp<Index>(budget, 0, static_cast<Index>(kept.size())));
-  for (std::size_t j = 0; j < n; ++j) kept[static_cast<std::size_t>(worth.order[j])] = 1;
+  const auto n = static_cast<std::size_t>(std::clamp<Index>(budget, 0, std::ssize(kept)));
+  for (std::size_t j = 0; j < n; ++j) kept[worth.order[j]] = 1;
   return kept;
 }
 
@@ -98,7 +98,7 @@ BudgetCurves budget_curves(const BudgetPlan& plan, const DumpShape& shape,
   result.n_kv = shape.n_kv;
   result.l = shape.l;
   result.heads = std::move(heads);
-  result.heads.resize(static_cast<std::size_t>(shape.layers * shape.n_kv));
+  result.heads.resize(shape.layers * shape.n_kv);
   result.missing = std::count(result.heads.begin(), result.heads.end(), nullptr);
   if (result.missing > 0) return result;
   job.check();

@@ -179,8 +179,8 @@ ChannelPrunings channel_prunings(const HeadGroup<float>& group, const ChannelPla
   const KeptSet all(static_cast<std::size_t>(group.l), 1);
   std::vector<std::vector<PartFigures>> figures(rules.size(), std::vector<PartFigures>(groups.size()));
   std::vector<std::vector<CacheCase>> caches(groups.size(), std::vector<CacheCase>(rules.size()));
-  const auto parts = static_cast<std::ptrdiff_t>(groups.size());
-  job.workers().parallel_for(static_cast<std::ptrdiff_t>(rules.size()) * parts, [&](std::ptrdiff_t n) {
+  const auto parts = std::ssize(groups);
+  job.workers().parallel_for(std::ssize(rules) * parts, [&](std::ptrdiff_t n) {
     const auto r = static_cast<std::size_t>(n / parts), p = static_cast<std::size_t>(n % parts);
     const ChannelBasis& basis = head.parts[p].basis;
     PartFigures& found = figures[r][p];

@@ -66,7 +66,7 @@ void name_runs(std::vector<Named>& all) {
 
 void read_errors(const ResultReader& results, Index layer, Index kv_head, Named& one) {
   const DumpShape& shape = results.shape();
-  const auto layers = static_cast<Index>(results.layers().size());
+  const auto layers = std::ssize(results.layers());
   const std::filesystem::path name =
       std::filesystem::path("decode") / fmt::format("{}-{}-{}.npy", one.words[0], one.words[1], one.words[2]);
   const ResultReader::Array array = results.array(name);

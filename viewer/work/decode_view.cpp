@@ -98,18 +98,18 @@ DecodeView decode_view(const HeadGroup<float>& group, const DecodePlan& decode, 
   for (const OptionText& note : plan.notes) view.notes.push_back(note.plain());
   view.runs.resize(plan.cases.size());
   std::atomic<int> done = 0;
-  job.workers().parallel_for(static_cast<std::ptrdiff_t>(plan.cases.size()), [&](std::ptrdiff_t c) {
-    const EvictionCase& which = plan.cases[static_cast<std::size_t>(c)];
-    DecodeRun& run = view.runs[static_cast<std::size_t>(c)];
+  job.workers().parallel_for(std::ssize(plan.cases), [&](std::ptrdiff_t c) {
+    const EvictionCase& which = plan.cases[c];
+    DecodeRun& run = view.runs[c];
     run.policy = which.policy;
     run.append_only = which.phase.kind == Phase::Kind::append_only;
     run.budget = *which.kept;
     run.l = group.l;
     run.T = group.T_all();
     run.start = prompt_kept(group, plan, which, starts.ranking, job.compute());
-    DecodeReplay<float> replay = decode_replay(
-        group, plan.runs[*which.run].rules[which.budget], run.start, *which.kept, decode_options(plan, which),
-        starts.scores[static_cast<std::size_t>(c)], outputs.full, job.workers());
+    DecodeReplay<float> replay =
+        decode_replay(group, plan.runs[*which.run].rules[which.budget], run.start, *which.kept,
+                      decode_options(plan, which), starts.scores[c], outputs.full, job.workers());
     run.first_step = replay.first_step;
     run.kept = std::move(replay.kept);
     run.left = std::move(replay.left);
@@ -122,14 +122,14 @@ DecodeView decode_view(const HeadGroup<float>& group, const DecodePlan& decode, 
 }
 
 std::vector<std::uint8_t> cache_after(const DecodeRun& run, Index step) {
-  std::vector<std::uint8_t> cache(static_cast<std::size_t>(run.T), 0);
+  std::vector<std::uint8_t> cache(run.T, 0);
   std::copy(run.start.begin(), run.start.end(), cache.begin());
   if (step < 0) return cache;
   const Index end = std::min(run.first_step + step + 1, run.T);
-  for (Index p = run.l; p < end; ++p) cache[static_cast<std::size_t>(p)] = 1;
+  for (Index p = run.l; p < end; ++p) cache[p] = 1;
   for (const DecodeMove& move : run.left) {
     if (move.step > step) break;
-    cache[static_cast<std::size_t>(move.position)] = 0;
+    cache[move.position] = 0;
   }
   return cache;
 }

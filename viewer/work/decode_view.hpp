@@ -60,7 +60,7 @@ struct DecodeRun {
   KeptSet start;                       ///< [l], the prompt's kept set that decoding begins with
   KeptSet kept;                        ///< [l], what is left of it at the end
   std::vector<DecodeMove> left;        ///< ascending by step, then position
-  Index steps() const { return static_cast<Index>(error.size()); }
+  Index steps() const { return std::ssize(error); }
 };
 struct DecodeView {
   std::vector<DecodeRun> runs;  ///< one for each case of the plan

@@ -37,7 +37,7 @@ void TileRows::add(const HeadRows& rows, Index begin, Index end) {
   const Rows columns = visible(first.position(begin), first.position(end - 1));
   if (columns.count() == 0) return;
   const Index width = builder_.end_column() - builder_.first_column(), n = end - begin;
-  cells_.assign(static_cast<std::size_t>(n * width), kNaN);
+  cells_.assign(n * width, kNaN);
   for (Index from = columns.begin; from < columns.end; from += cells_of_.tokens_at_once()) {
     const Index to = std::min(from + cells_of_.tokens_at_once(), columns.end);
     const std::vector<float>& some = cells_of_.cells(rows, begin, end, {from, to});
@@ -65,10 +65,10 @@ void repeat_nearest(const HeadGroup<float>& group, const TileBuilder& builder, i
                     const std::vector<std::uint8_t>& taken, Tile& tile) {
   std::vector<Index> known;
   for (Index r = 0; r < tile.rows; ++r)
-    if (taken[static_cast<std::size_t>(r)] != 0) known.push_back(r);
+    if (taken[r] != 0) known.push_back(r);
   if (known.empty()) return;
   for (Index r = 0; r < tile.rows; ++r) {
-    if (taken[static_cast<std::size_t>(r)] != 0) continue;
+    if (taken[r] != 0) continue;
     const auto after = std::lower_bound(known.begin(), known.end(), r);
     Index from = after == known.end() ? known.back() : *after;
     if (after != known.begin() && r - *(after - 1) < std::abs(from - r)) from = *(after - 1);
@@ -78,8 +78,7 @@ void repeat_nearest(const HeadGroup<float>& group, const TileBuilder& builder, i
     for (Index c = 0; c < tile.columns; ++c) {
       const Index column = builder.first_column() + (c << level);
       if (column >= end || column + (Index{1} << level) <= begin) continue;
-      tile.values[static_cast<std::size_t>(r * tile.columns + c)] =
-          tile.values[static_cast<std::size_t>(from * tile.columns + c)];
+      tile.values[r * tile.columns + c] = tile.values[from * tile.columns + c];
     }
   }
 }
@@ -132,9 +131,8 @@ Tile entry_preview(const EntryMap<float>& map, const EntryView& view, const Tile
     tile_rows.add(rows, r, std::min(r + ViewCells::rows_at_once(), count));
 
   Tile tile = builder.finish();
-  std::vector<std::uint8_t> taken(static_cast<std::size_t>(tile.rows), 0);
-  for (Index r = 0; r < count; ++r)
-    taken[static_cast<std::size_t>((rows.front()->position(r) - all.begin) >> key.level)] = 1;
+  std::vector<std::uint8_t> taken(tile.rows, 0);
+  for (Index r = 0; r < count; ++r) taken[(rows.front()->position(r) - all.begin) >> key.level] = 1;
   repeat_nearest(group, builder, key.level, taken, tile);
   return tile;
 }

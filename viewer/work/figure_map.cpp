@@ -115,8 +115,7 @@ class TableMaps {
     if (info.path.front().empty()) info.path = {info.path.back()};  // of no method
     std::erase(info.path, std::string());
     figures.push_back(std::move(info));
-    maps.push_back(
-        Matrix<double>::Constant(static_cast<Index>(results_.layers().size()), results_.shape().n_kv, kNone));
+    maps.push_back(Matrix<double>::Constant(std::ssize(results_.layers()), results_.shape().n_kv, kNone));
   }
 
   const ResultReader& results_;
@@ -136,7 +135,7 @@ std::vector<FigureInfo> dump_figures(const MetricSet& metrics, Index n) {
 FigureMap empty_map(FigureInfo figure, std::vector<Index> layers, Index n_kv) {
   FigureMap map;
   map.figure = std::move(figure);
-  map.values = Matrix<double>::Constant(static_cast<Index>(layers.size()), n_kv, kNone);
+  map.values = Matrix<double>::Constant(std::ssize(layers), n_kv, kNone);
   map.layers = std::move(layers);
   return map;
 }
@@ -196,7 +195,7 @@ std::vector<HeadPlace> worst_first(const FigureMap& map, bool larger_is_worse) {
   std::vector<HeadPlace> heads;
   for (Index row = 0; row < map.values.rows(); ++row)
     for (Index head = 0; head < map.values.cols(); ++head)
-      heads.push_back({row, map.layers[static_cast<std::size_t>(row)], head, map.values(row, head)});
+      heads.push_back({row, map.layers[row], head, map.values(row, head)});
   std::stable_sort(heads.begin(), heads.end(), [&](const HeadPlace& a, const HeadPlace& b) {
     if (std::isnan(a.value) || std::isnan(b.value)) return !std::isnan(a.value) && std::isnan(b.value);
     return larger_is_worse ? a.value > b.value : a.value < b.value;

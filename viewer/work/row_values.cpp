@@ -48,7 +48,7 @@ RowValues row_values(const EntryMap<float>& map, const EntryView& view, Index bl
   const HeadRows rows = rows_of(map, heads_of(view, group.G()), block, step, cache, job);
   const EntryRows<float>& first = *rows.front();
   ViewCells cells_of(map, view, job);
-  std::vector<double> values(static_cast<std::size_t>(first.count()), kNaN);
+  std::vector<double> values(first.count(), kNaN);
   for (Index begin = 0; begin < first.count(); begin += ViewCells::rows_at_once()) {
     const Index end = std::min(begin + ViewCells::rows_at_once(), first.count());
     const Rows seen{group.first_visible(first.position(begin)), group.end_visible(first.position(end - 1))};
@@ -58,7 +58,7 @@ RowValues row_values(const EntryMap<float>& map, const EntryView& view, Index bl
       auto cell = cells.begin();
       for (Index r = begin; r < end; ++r)
         for (Index p = 0; p < tokens.count(); ++p, ++cell) {
-          double& value = values[static_cast<std::size_t>(r)];
+          double& value = values[r];
           value = with(value, *cell, adds_up);
         }
     }

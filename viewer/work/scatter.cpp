@@ -117,13 +117,13 @@ std::vector<Index> tokens_within(const Scatter& scatter, std::span<const AxisPoi
     const double a = polygon[edge].y, b = polygon[end_of(edge)].y;
     for (Index s = cell_of(std::min(a, b), height, kStrips); s <= cell_of(std::max(a, b), height, kStrips);
          ++s)
-      strips[static_cast<std::size_t>(s)].push_back(edge);
+      strips[s].push_back(edge);
   }
   for (const ScatterPoint& point : scatter.points) {
     if (!(point.at.x >= low.x && point.at.x <= high.x && point.at.y >= low.y && point.at.y <= high.y))
       continue;
     bool inside = false;
-    for (const std::size_t edge : strips[static_cast<std::size_t>(cell_of(point.at.y, height, kStrips))])
+    for (const std::size_t edge : strips[cell_of(point.at.y, height, kStrips)])
       inside ^= within(polygon[edge], polygon[end_of(edge)], point.at);
     if (inside) tokens.push_back(point.token);
   }

@@ -29,7 +29,7 @@ ScoreCurve::ScoreCurve(const Ranking& score, const Ranking& reference)
   // From the end, compensated (Neumaier), so that a small loss is a sum of small numbers.
   double sum = 0, lost = 0;
   for (std::size_t j = n; j-- > 0;) {
-    const double value = e[static_cast<std::size_t>(score.order()[j])];
+    const double value = e[score.order()[j]];
     const double next = sum + value;
     lost += std::abs(sum) >= std::abs(value) ? (sum - next) + value : (value - next) + sum;
     sum = next;
@@ -90,8 +90,8 @@ ScoreCurves score_curves(const TokenMetrics& metrics, const MetricSet& scores, T
   for (const TokenMetric m : kTokenMetrics.all())
     if (scores.contains(m) && metrics[m].size() > 0) wanted.push_back(m);
   std::vector<std::optional<ScoreCurves::Curve>> curves(wanted.size());
-  workers.parallel_for(static_cast<Index>(wanted.size()), [&](Index at) {
-    const TokenMetric score = wanted[static_cast<std::size_t>(at)];
+  workers.parallel_for(std::ssize(wanted), [&](Index at) {
+    const TokenMetric score = wanted[at];
     ScoreCurves::Curve curve{score,
                              score == reference ? ScoreCurve(of_reference, of_reference)
                                                 : ScoreCurve(ranking_of(score), of_reference),
@@ -104,7 +104,7 @@ ScoreCurves score_curves(const TokenMetrics& metrics, const MetricSet& scores, T
       curve.mass.push_back(point.mass);
       curve.loss.push_back(point.loss);
     }
-    curves[static_cast<std::size_t>(at)] = std::move(curve);
+    curves[at] = std::move(curve);
   });
   for (auto& curve : curves) result.curves.push_back(std::move(*curve));
   return result;

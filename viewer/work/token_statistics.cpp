@@ -28,7 +28,7 @@ double whole(std::span<const double> values, double sum) {
 }  // namespace
 
 Index rank_of(std::span<const double> values, Index position) {
-  const double value = values[static_cast<std::size_t>(position)];
+  const double value = values[position];
   Index rank = 1;
   for (std::size_t i = 0; i < values.size(); ++i)
     if (before(values[i], static_cast<Index>(i), value, position)) ++rank;
@@ -38,9 +38,9 @@ Index rank_of(std::span<const double> values, Index position) {
 std::vector<Index> largest_of(std::span<const double> values, std::span<const Index> positions,
                               std::size_t most) {
   std::vector<Index> found;
-  const auto value = [&](Index p) { return values[static_cast<std::size_t>(p)]; };
+  const auto value = [&](Index p) { return values[p]; };
   for (const Index p : positions)
-    if (p >= 0 && p < static_cast<Index>(values.size()) && !std::isnan(value(p))) found.push_back(p);
+    if (p >= 0 && p < std::ssize(values) && !std::isnan(value(p))) found.push_back(p);
   const auto end = found.begin() + static_cast<std::ptrdiff_t>(std::min(most, found.size()));
   std::partial_sort(found.begin(), end, found.end(),
                     [&](Index p, Index q) { return before(value(p), p, value(q), q); });
@@ -54,7 +54,7 @@ std::vector<TokenFigure> figures_of_token(const HeadSummary& summary, Index toke
   for (const TokenMetric metric : kTokenMetrics.all()) {
     if (!summary.metrics.contains(metric)) continue;
     const std::span<const double> values = values_of(*summary.tokens, metric);
-    const double value = values[static_cast<std::size_t>(token)];
+    const double value = values[token];
     figures.push_back({metric, value, rank_of(values, token),
                        value / whole(values, summary.sums[static_cast<std::size_t>(metric)])});
   }
@@ -69,7 +69,7 @@ std::vector<SelectionFigure> figures_of_tokens(const HeadSummary& summary, std::
     const std::span<const double> values = values_of(*summary.tokens, metric);
     std::vector<double> chosen;
     for (const Index token : tokens)
-      if (token >= 0 && token < summary.l) chosen.push_back(values[static_cast<std::size_t>(token)]);
+      if (token >= 0 && token < summary.l) chosen.push_back(values[token]);
     const double sum = compensated_sum(chosen);
     figures.push_back({metric, sum, sum / whole(values, summary.sums[static_cast<std::size_t>(metric)])});
   }

@@ -33,8 +33,7 @@ Matrix<double> gram_of_listed(const Matrix<float>& x, const std::vector<Index>& 
   const cuda::Buffer<Index> listed(list.size());
   cuda::copy(numbers.data(), x.data() + first * d, numbers.size(), stream);
   cuda::copy(listed.data(), static_cast<const Index*>(list.data()), list.size(), stream);
-  return gram_of({numbers.data(), listed.data(), static_cast<Index>(list.size()), static_cast<int>(d)},
-                 products, stream);
+  return gram_of({numbers.data(), listed.data(), std::ssize(list), static_cast<int>(d)}, products, stream);
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ RowRanges row_ranges(const HeadGroup<float>& group, Rows rows, const std::vector
 /// 1 for the prompt's positions of a set, `decoded` for those after the prompt: [T].
 std::vector<unsigned char> marks(const KeptSet& set, Index tokens, unsigned char decoded) {
   std::vector<unsigned char> all(set.begin(), set.end());
-  all.resize(static_cast<std::size_t>(tokens), decoded);
+  all.resize(tokens, decoded);
   return all;
 }
 
@@ -60,9 +60,9 @@ Matrix<double> output_interaction_cuda(const HeadGroup<float>& group, Rows rows,
   const PreparedValues<float> values = prepare_values(group, workers);
   const std::vector<Index> key_list = positions(keys.prunable);
   const Vector<float> mean_key = sampled_key_mean(group, key_list);
-  Matrix<float> centred(static_cast<Index>(key_list.size()), d);
+  Matrix<float> centred(std::ssize(key_list), d);
   for (Index key = 0; key < centred.rows(); ++key)
-    centred.row(key) = group.k.row(key_list[static_cast<std::size_t>(key)]) - mean_key.transpose();
+    centred.row(key) = group.k.row(key_list[key]) - mean_key.transpose();
 
   const cuda::Stream stream;
   const auto head = static_cast<std::size_t>(n * d);

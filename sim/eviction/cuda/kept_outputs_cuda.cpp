@@ -30,7 +30,7 @@ CacheColumns columns_of(std::span<const KeptSet> sets, Index l, Index T) {
   const auto add = [&](const auto& keeps) {
     for (Index p = 0; p < T; ++p)
       if (p >= l || keeps(p)) all.columns.push_back(static_cast<int>(p));
-    all.starts.push_back(static_cast<std::ptrdiff_t>(all.columns.size()));
+    all.starts.push_back(std::ssize(all.columns));
   };
   add([](Index) { return true; });
   for (const KeptSet& kept : sets) add([&](Index p) { return kept[size(p)] != 0; });
@@ -123,7 +123,7 @@ class DeviceProblem {
         n_(rows.count()),
         G_(group.G()),
         d_v_(group.d_v()),
-        n_sets_(static_cast<Index>(sets.size())),
+        n_sets_(std::ssize(sets)),
         with_vectors_(with_vectors),
         seen_(visibility(group, rows)),
         columns_host_(columns_of(sets, group.l, group.T_all())),

@@ -95,14 +95,13 @@ AttentionRows<T>::AttentionRows(const HeadGroup<T>& group, Index capacity, Index
 
 template <class T>
 void AttentionRows<T>::set(Index r, Index g, Index i, Index tokens) {
-  Row& row = rows_[static_cast<std::size_t>(r)];
+  Row& row = rows_[r];
   row.g = g;
   row.i = i;
   row.tokens = tokens;
   const T scale = static_cast<T>(group_.rule.scale);
-  const T* q = group_.q[static_cast<std::size_t>(g)].data() + (i - group_.first_query()) * group_.d();
-  for (Index c = 0; c < group_.d(); ++c)
-    queries_[static_cast<std::size_t>(r * group_.d() + c)] = scale * q[c];
+  const T* q = group_.q[g].data() + (i - group_.first_query()) * group_.d();
+  for (Index c = 0; c < group_.d(); ++c) queries_[r * group_.d() + c] = scale * q[c];
 }
 
 template <class T>
@@ -136,7 +135,7 @@ void AttentionRows<T>::take_logits(Index r, const TokenSlots<T>& slots) {
     std::fill(z + n, z + padded, 0.0);
     std::copy_n(z, n, weights_.get() + r * capacity_);
     cap_logits(z, padded, *group_.rule.softcap, slope);
-    for (Index p = 0; p < n; ++p) slope[p] *= weights_[static_cast<std::size_t>(r * capacity_ + p)];
+    for (Index p = 0; p < n; ++p) slope[p] *= weights_[r * capacity_ + p];
   }
   std::fill(z + n, z + padded, kHidden);
   if (!group_.rule.sliding_window) return;
@@ -147,7 +146,7 @@ void AttentionRows<T>::take_logits(Index r, const TokenSlots<T>& slots) {
 
 template <class T>
 void AttentionRows<T>::take_weights(Index r, Index longest) {
-  Row& row = rows_[static_cast<std::size_t>(r)];
+  Row& row = rows_[r];
   const Index n = row.tokens, padded = div_up(n, kPanelWidth<double>) * kPanelWidth<double>;
   const double* z = logits_.get() + r * capacity_;
   double largest = kHidden, second = kHidden;
@@ -163,7 +162,7 @@ void AttentionRows<T>::take_weights(Index r, Index longest) {
     }
   }
   const std::vector<double>& sinks = group_.rule.sink_logit;
-  const double sink = sinks.empty() ? kHidden : sinks[static_cast<std::size_t>(row.g)];
+  const double sink = sinks.empty() ? kHidden : sinks[row.g];
   const double shift = std::max(second, sink);
   double* e = weights_.get() + r * capacity_;
   double rest_sum = 0, rest_lse = kHidden;
@@ -190,7 +189,7 @@ void AttentionRows<T>::take_weights(Index r, Index longest) {
 
 template <class T>
 void AttentionRows<T>::take_outputs(Index r, const TokenSlots<T>& slots) {
-  Row& row = rows_[static_cast<std::size_t>(r)];
+  Row& row = rows_[r];
   const T* top = group_.v.data() + slots.position(row.top) * group_.d_v();
   for (Index c = 0; c < group_.d_v(); ++c) {
     row.rest_output[c] = static_cast<double>(sums_[panel_entry<T>(r, c, rows())]);

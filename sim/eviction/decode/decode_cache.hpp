@@ -26,7 +26,7 @@ class TokenSlots {
 
   void add(Index p);        ///< the token at position p, behind the last
   void remove(Index slot);  ///< the last token takes its slot
-  Index size() const { return static_cast<Index>(positions_.size()); }
+  Index size() const { return std::ssize(positions_); }
   Index capacity() const { return capacity_; }  ///< a whole number of tiles
   Index tiles() const;                          ///< that hold the tokens there are
   Index panels() const { return panels_; }      ///< of the values' channels
@@ -62,14 +62,14 @@ class AttentionRows {
   /// Throws InputError where a number overflows T.
   void attend(const TokenSlots<T>& slots);
 
-  Index rows() const { return static_cast<Index>(rows_.size()); }
+  Index rows() const { return std::ssize(rows_); }
   Index tokens(Index r) const { return row(r).tokens; }
   const double* weight(Index r) const { return weights_.get() + r * capacity_; }  ///< a
   const double* logit(Index r) const { return logits_.get() + r * capacity_; }    ///< z, -inf where hidden
   double taylor_logit(Index r, Index slot) const {  ///< z_raw dz/dz_raw, 0 where hidden
     const double z = logit(r)[slot];
     if (!(z > kHidden)) return 0;
-    return slopes_ == nullptr ? z : slopes_[static_cast<std::size_t>(r * capacity_ + slot)];
+    return slopes_ == nullptr ? z : slopes_[r * capacity_ + slot];
   }
   Index top(Index r) const { return row(r).top; }  ///< slot of the largest logit
   const LargestColumn& column(Index r) const { return row(r).column; }
@@ -92,7 +92,7 @@ class AttentionRows {
   hwy::AlignedFreeUniquePtr<T[]> sums_;          // [panels][rows][W]
   hwy::AlignedFreeUniquePtr<double[]> logits_, weights_, slopes_;
 
-  const Row& row(Index r) const { return rows_[static_cast<std::size_t>(r)]; }
+  const Row& row(Index r) const { return rows_[r]; }
   void take_logits(Index r, const TokenSlots<T>& slots);
   void take_weights(Index r, Index longest);
   void take_outputs(Index r, const TokenSlots<T>& slots);

@@ -162,7 +162,7 @@ void RankedCache<T>::rank() {
   }
   if (!rule_.per_visible_row) return;
   for (Index p = 0; p < n; ++p) {
-    Index rows = rows_ + rows_before_[static_cast<std::size_t>(p)];
+    Index rows = rows_ + rows_before_[p];
     if (window_) rows = std::min(rows, *window_);
     if (rows > 0) rank_[p] /= static_cast<double>(rows);
   }
@@ -201,8 +201,8 @@ void RankedCache<T>::evict(Index tokens, Index step, std::vector<DecodeMove>& le
   std::sort(lowest.begin(), lowest.end(), [&](Index a, Index b) {
     return rank_[a] != rank_[b] ? rank_[a] < rank_[b] : slots_.position(a) > slots_.position(b);
   });
-  lowest.resize(static_cast<std::size_t>(tokens));
-  const auto first = static_cast<std::ptrdiff_t>(left.size());
+  lowest.resize(tokens);
+  const auto first = std::ssize(left);
   for (const Index slot : lowest) left.push_back({step, slots_.position(slot)});
   std::sort(left.begin() + first, left.end(),
             [](const DecodeMove& a, const DecodeMove& b) { return a.position < b.position; });
@@ -242,7 +242,7 @@ template <class T>
 std::vector<Matrix<T>> decode_full_outputs(const HeadGroup<T>& group, Workers& workers) {
   const Rows steps = decode_steps(group);
   const Index G = group.G(), n = steps.count();
-  std::vector<Matrix<T>> outputs(static_cast<std::size_t>(G), Matrix<T>(n, group.d_v()));
+  std::vector<Matrix<T>> outputs(G, Matrix<T>(n, group.d_v()));
   TokenSlots<T> slots(group, group.T_all(), false);
   for (Index p = 0; p < group.T_all(); ++p) slots.add(p);
   constexpr Index kAtOnce = 4, kItem = 16;  // steps: that share their reading of the keys; of one work item
@@ -255,8 +255,7 @@ std::vector<Matrix<T>> decode_full_outputs(const HeadGroup<T>& group, Workers& w
         attention.set(r, r % G, steps.begin + step_of(r), steps.begin + step_of(r) + 1);
       attention.attend(slots);
       for (Index r = 0; r < attention.rows(); ++r)
-        outputs[static_cast<std::size_t>(r % G)].row(step_of(r)) =
-            attention.output(r).transpose().template cast<T>();
+        outputs[r % G].row(step_of(r)) = attention.output(r).transpose().template cast<T>();
     }
   });
   return outputs;
@@ -270,9 +269,9 @@ DecodeReplay<T> decode_replay(const HeadGroup<T>& group, const EvictionRule& rul
   const Index G = group.G();
   DecodeReplay<T> replay;
   replay.first_step = steps.begin;
-  replay.change_sq.assign(static_cast<std::size_t>(steps.count()), 0.0);
+  replay.change_sq.assign(steps.count(), 0.0);
   replay.full_sq = replay.change_sq;
-  replay.change.assign(static_cast<std::size_t>(G), Matrix<T>(steps.count(), group.d_v()));
+  replay.change.assign(G, Matrix<T>(steps.count(), group.d_v()));
   RankedCache<T> cache(group, rule, start, budget, options, start_scores);
   AttentionRows<T> attention(group, cache.slots().capacity(), G);
   for (Index i = group.l; i < group.T_all(); ++i) {
@@ -283,8 +282,8 @@ DecodeReplay<T> decode_replay(const HeadGroup<T>& group, const EvictionRule& rul
       for (Index g = 0; g < G; ++g) attention.set(g, g, i, cache.slots().size());
       attention.attend(cache.slots());
       for (Index g = 0; g < G; ++g) {
-        const auto whole = full[static_cast<std::size_t>(g)].row(i - steps.begin);
-        auto change = replay.change[static_cast<std::size_t>(g)].row(i - steps.begin);
+        const auto whole = full[g].row(i - steps.begin);
+        auto change = replay.change[g].row(i - steps.begin);
         change = attention.output(g).transpose().template cast<T>() - whole;
         replay.change_sq[step] += change.template cast<double>().squaredNorm();
         replay.full_sq[step] += whole.template cast<double>().squaredNorm();
@@ -293,11 +292,10 @@ DecodeReplay<T> decode_replay(const HeadGroup<T>& group, const EvictionRule& rul
     }
     cache.cut(i - steps.begin, replay.left);
   }
-  replay.kept.assign(static_cast<std::size_t>(group.l), 0);
+  replay.kept.assign(group.l, 0);
   replay.cache_size = cache.slots().size();
   for (Index slot = 0; slot < replay.cache_size; ++slot)
-    if (cache.slots().position(slot) < group.l)
-      replay.kept[static_cast<std::size_t>(cache.slots().position(slot))] = 1;
+    if (cache.slots().position(slot) < group.l) replay.kept[cache.slots().position(slot)] = 1;
   return replay;
 }
 
@@ -305,10 +303,10 @@ template <class T>
 std::vector<DecodeReplay<T>> decode_replays(const HeadGroup<T>& group, std::span<const DecodeRequest> runs,
                                             const std::vector<Matrix<T>>& full, Workers& workers) {
   std::vector<DecodeReplay<T>> replays(runs.size());
-  workers.parallel_for(static_cast<std::ptrdiff_t>(runs.size()), [&](std::ptrdiff_t r) {
-    const DecodeRequest& run = runs[static_cast<std::size_t>(r)];
-    replays[static_cast<std::size_t>(r)] = decode_replay(group, *run.rule, *run.start, run.budget,
-                                                         run.options, *run.start_scores, full, workers);
+  workers.parallel_for(std::ssize(runs), [&](std::ptrdiff_t r) {
+    const DecodeRequest& run = runs[r];
+    replays[r] = decode_replay(group, *run.rule, *run.start, run.budget, run.options, *run.start_scores, full,
+                               workers);
   });
   return replays;
 }

@@ -74,21 +74,21 @@ struct Run {
     }
     const auto found = rows.find(p);
     if (found == rows.end()) return sum;
-    const Index there = static_cast<Index>(found->second.size());
+    const Index there = std::ssize(found->second);
     for (Index r = window ? std::max<Index>(there - *window, 0) : 0; r < there; ++r, ++counted)
-      sum += found->second[static_cast<std::size_t>(r)];
+      sum += found->second[r];
     return sum;
   }
 
   Vector<double> ranking() const {
-    const Index n = static_cast<Index>(cache.size());
+    const Index n = std::ssize(cache);
     Vector<double> score(n), counted(n);
     Matrix<double> sums(caote() ? group.G() : 1, n);
     for (Index c = 0; c < n; ++c) {
       Index count = 0;
-      sums.col(c) = sum_of(cache[static_cast<std::size_t>(c)], count);
+      sums.col(c) = sum_of(cache[c], count);
       counted[c] = static_cast<double>(count);
-      score[c] = static_cast<double>(cache[static_cast<std::size_t>(c)]);  // by position
+      score[c] = static_cast<double>(cache[c]);  // by position
     }
     if (caote()) {
       const Matrix<double> values = cache_group(group, cache, 0).v;
@@ -107,7 +107,7 @@ struct Run {
   }
 
   void cut(Index budget, bool append_only) {
-    const Index n = static_cast<Index>(cache.size());
+    const Index n = std::ssize(cache);
     if (n <= budget) return;
     if (append_only) {
       if (largest(ranking(), budget).back() == 0) cache.pop_back();
@@ -118,7 +118,7 @@ struct Run {
     plain.pool = {};
     const KeptSet kept = keep_by(plain, ranking(), budget);
     std::vector<Index> left;
-    for (const Index c : positions(kept)) left.push_back(cache[static_cast<std::size_t>(c)]);
+    for (const Index c : positions(kept)) left.push_back(cache[c]);
     cache = left;
   }
 };
@@ -141,7 +141,7 @@ DecodeReplay<double> decode_replay_reference(const Group& group, const EvictionR
   const Index steps = std::max<Index>(group.T_all() - first, 0);
   DecodeReplay<double> replay;
   replay.first_step = first;
-  replay.change.assign(static_cast<std::size_t>(group.G()), Matrix<double>::Zero(steps, group.d_v()));
+  replay.change.assign(group.G(), Matrix<double>::Zero(steps, group.d_v()));
   for (Index i = group.l; i < group.T_all(); ++i) {
     run.cache.push_back(i);
     if (i >= first) {
@@ -150,7 +150,7 @@ DecodeReplay<double> decode_replay_reference(const Group& group, const EvictionR
       for (Index g = 0; g < group.G(); ++g) {
         const Vector<double> full = attention_output(group, g, i);
         const Vector<double> change = attention_output(cached, g, cached.T_all() - 1) - full;
-        replay.change[static_cast<std::size_t>(g)].row(i - first) = change.transpose();
+        replay.change[g].row(i - first) = change.transpose();
         change_sq += change.squaredNorm();
         full_sq += full.squaredNorm();
       }
@@ -159,8 +159,7 @@ DecodeReplay<double> decode_replay_reference(const Group& group, const EvictionR
       Matrix<double> row = Matrix<double>::Zero(1, cached.l);  // counted even where nothing is summed
       if (run.by_rows())
         row = token_metrics_reference(cached, run.scores_of(1))[run.caote() ? M::attn : *rule.metric];
-      for (Index c = 0; c < cached.l; ++c)
-        run.rows[run.cache[static_cast<std::size_t>(c)]].push_back(row.col(c));
+      for (Index c = 0; c < cached.l; ++c) run.rows[run.cache[c]].push_back(row.col(c));
     }
     const std::vector<Index> before = run.cache;
     run.cut(budget, options.append_only);
@@ -168,10 +167,10 @@ DecodeReplay<double> decode_replay_reference(const Group& group, const EvictionR
       if (std::find(run.cache.begin(), run.cache.end(), p) == run.cache.end())
         replay.left.push_back({i - first, p});
   }
-  replay.kept.assign(static_cast<std::size_t>(group.l), 0);
+  replay.kept.assign(group.l, 0);
   for (const Index p : run.cache)
-    if (p < group.l) replay.kept[static_cast<std::size_t>(p)] = 1;
-  replay.cache_size = static_cast<Index>(run.cache.size());
+    if (p < group.l) replay.kept[p] = 1;
+  replay.cache_size = std::ssize(run.cache);
   return replay;
 }
 

@@ -16,7 +16,7 @@ ScoreSums::ScoreSums(Index width, Index capacity, std::optional<Index> window)
   row_.assign(size, 0.0);
   sums_.assign(size, 0.0);
   if (window) newer_.assign(size, 0.0);
-  older_.assign(static_cast<std::size_t>(window_), std::vector<double>(size, 0.0));
+  older_.assign(window_, std::vector<double>(size, 0.0));
 }
 
 double* ScoreSums::new_row() {
@@ -54,9 +54,7 @@ void ScoreSums::clear(Index slot) {
 void ScoreSums::move(Index from, Index to) {
   each_vector([&](std::vector<double>& values) {
     if (values.empty()) return;
-    for (Index w = 0; w < width_; ++w)
-      values[static_cast<std::size_t>(w * capacity_ + to)] =
-          values[static_cast<std::size_t>(w * capacity_ + from)];
+    for (Index w = 0; w < width_; ++w) values[w * capacity_ + to] = values[w * capacity_ + from];
   });
 }
 
@@ -168,9 +166,9 @@ void RowScores<T>::take_caote(ScoreSums& attention, const TokenSlots<T>& slots,
     double total = 0, rest = 0;
     Vector<double> rest_mean;  // of all but the token with the most attention
   };
-  std::vector<Head> heads(static_cast<std::size_t>(G));
+  std::vector<Head> heads(G);
   for (Index g = 0; g < G; ++g) {
-    Head& head = heads[static_cast<std::size_t>(g)];
+    Head& head = heads[g];
     const double* s = attention.sums(g);
     head.top = std::max_element(s, s + n) - s;
     for (Index p = 0; p < n; ++p)
@@ -182,7 +180,7 @@ void RowScores<T>::take_caote(ScoreSums& attention, const TokenSlots<T>& slots,
   }
   weighted_tokens(slots.values(), capacity_, n, slots.panels(), weights_.get(), G, sums_.get());
   for (Index g = 0; g < G; ++g) {
-    Head& head = heads[static_cast<std::size_t>(g)];
+    Head& head = heads[g];
     head.rest_mean.resize(d_v);
     for (Index c = 0; c < d_v; ++c) head.rest_mean[c] = static_cast<double>(sums_[panel_entry<T>(g, c, G)]);
     const double rest = head.total > 0 ? head.rest / head.total : 0;
@@ -195,7 +193,7 @@ void RowScores<T>::take_caote(ScoreSums& attention, const TokenSlots<T>& slots,
   take_differences(slots);
   std::fill_n(rank, n, 0.0);
   for (Index g = 0; g < G; ++g) {
-    const Head& head = heads[static_cast<std::size_t>(g)];
+    const Head& head = heads[g];
     if (!(head.total > 0)) continue;
     const double* s = attention.sums(g);
     const T* square = square_.get() + g * capacity_;

@@ -14,7 +14,7 @@ ExactError::ExactError(const HeadGroup<double>& group, Rows rows, const KeptSet&
       problem_(group, rows, kept),
       l_(problem_.l),
       width_(problem_.width),
-      n_rows_(static_cast<Index>(problem_.rows.size())),
+      n_rows_(std::ssize(problem_.rows)),
       rows_(problem_.rows) {
   const Index columns = (l_ + kErrorBlock - 1) / kErrorBlock * kErrorBlock;
   value_sq_.resize(at(columns));

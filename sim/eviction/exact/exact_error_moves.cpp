@@ -56,7 +56,7 @@ void ExactError::update(Index column, const std::vector<Index>& lost) {
   const double* x = column < 0 ? zeros_.data() : value(column);
   for (Index r = 0; r < rows(); ++r) set_terms(r, 0, 0);
   output_terms(vectors(), 0, rows(), width_, x, problem_.centre.data(), true, terms_.data());
-  workers_.parallel_for(static_cast<Index>(lost.size()), [&](Index n) {
+  workers_.parallel_for(std::ssize(lost), [&](Index n) {
     const Index r = lost[at(n)];
     terms_[at(r)].rest_add = terms_[at(r)].removed_add = scan_[at(r)].add = 0;
     sum_row(r);

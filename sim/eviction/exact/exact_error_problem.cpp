@@ -26,10 +26,10 @@ ErrorProblem::ErrorProblem(const HeadGroup<double>& group, Rows asked, const Kep
   for (const std::uint8_t wanted : {1, 0}) {
     for (Index p = 0; p < l; ++p) {
       if ((kept_set[at(p)] != 0) != (wanted != 0)) continue;
-      column[at(p)] = static_cast<Index>(position.size());
+      column[at(p)] = std::ssize(position);
       position.push_back(p);
     }
-    if (wanted != 0) kept = static_cast<Index>(position.size());
+    if (wanted != 0) kept = std::ssize(position);
   }
   const Vector<double> mean = group.v.colwise().mean();
   centre.assign(at(width), 0.0);
@@ -45,7 +45,7 @@ ErrorProblem::ErrorProblem(const HeadGroup<double>& group, Rows asked, const Kep
   std::vector<Index> seeing;
   for (Index i = asked.begin; i < asked.end; ++i)
     if (group.first_visible(i) < std::min(group.end_visible(i), l)) seeing.push_back(i);
-  queries.assign(at(group.G() * static_cast<Index>(seeing.size()) * key_width), 0.0);
+  queries.assign(at(group.G() * std::ssize(seeing) * key_width), 0.0);
   double* query = queries.data();
   for (Index g = 0; g < group.G(); ++g)
     for (const Index i : seeing) {

@@ -38,8 +38,8 @@ KeptSet exchange_from(State& state, KeptSet kept, const Workers& workers) {
         state.remove(in.position);
         continue;
       }
-      kept[static_cast<std::size_t>(in.position)] = 1;
-      kept[static_cast<std::size_t>(drop.position)] = 0;
+      kept[in.position] = 1;
+      kept[drop.position] = 0;
       improved = true;
       if (++swaps % kSwapsPerSum == 0) state.sum_again();
     }

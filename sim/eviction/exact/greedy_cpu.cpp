@@ -4,8 +4,7 @@
 namespace kvreplay {
 KeptSet kept_by(const GreedyPath& path, Index l, Index keep) {
   KeptSet kept(static_cast<std::size_t>(l), 1);
-  for (Index n = 0; n < l - keep; ++n)
-    kept.at(static_cast<std::size_t>(path.evicted.at(static_cast<std::size_t>(n)))) = 0;
+  for (Index n = 0; n < l - keep; ++n) kept.at(path.evicted.at(n)) = 0;
   return kept;
 }
 

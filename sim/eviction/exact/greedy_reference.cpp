@@ -17,9 +17,7 @@ struct ReferenceRow {
 
 /// Weights of a row over the positions of M and those >= l, in long double.
 Vector<Wide> weights_within(const ReferenceRow& row, const KeptSet& kept) {
-  const auto there = [&](Index p) {
-    return p >= static_cast<Index>(kept.size()) || kept[static_cast<std::size_t>(p)] != 0;
-  };
+  const auto there = [&](Index p) { return p >= std::ssize(kept) || kept[p] != 0; };
   double largest = row.sink;
   for (Index p = 0; p < row.z.size(); ++p)
     if (there(p)) largest = std::max(largest, row.z[p]);
@@ -44,8 +42,8 @@ double error_of(const std::vector<ReferenceRow>& rows, const Matrix<Wide>& v, co
 GreedyPath greedy_exact_reference(const HeadGroup<double>& group, Rows rows, Index keep) {
   std::vector<ReferenceRow> all_rows;
   for (Index g = 0; g < group.G(); ++g) {
-    const double sink = group.rule.sink_logit.empty() ? -std::numeric_limits<double>::infinity()
-                                                      : group.rule.sink_logit[static_cast<std::size_t>(g)];
+    const double sink =
+        group.rule.sink_logit.empty() ? -std::numeric_limits<double>::infinity() : group.rule.sink_logit[g];
     for (Index i = rows.begin; i < rows.end; ++i) all_rows.push_back({attention_logits(group, g, i).z, sink});
   }
   const Matrix<Wide> v = group.v.cast<Wide>();
@@ -55,7 +53,7 @@ GreedyPath greedy_exact_reference(const HeadGroup<double>& group, Rows rows, Ind
     Index best = -1;
     double least = 0;
     for (Index p = 0; p < group.l; ++p) {
-      std::uint8_t& holds = kept[static_cast<std::size_t>(p)];
+      std::uint8_t& holds = kept[p];
       if (holds == 0) continue;
       holds = 0;
       const double error = error_of(all_rows, v, kept);
@@ -64,7 +62,7 @@ GreedyPath greedy_exact_reference(const HeadGroup<double>& group, Rows rows, Ind
       best = p;
       least = error;
     }
-    kept[static_cast<std::size_t>(best)] = 0;
+    kept[best] = 0;
     path.evicted.push_back(best);
     path.error.push_back(least);
   }

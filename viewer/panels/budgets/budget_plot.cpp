@@ -35,15 +35,15 @@ void BudgetPlot::take_curves(const BudgetPlotContent& content, BudgetFigures& so
   const Key key(content.key, content.heads > kMostCurves ? content.selected : Index{-1});
   if (key_ == key) return;
   key_ = key;
-  curves_.assign(static_cast<std::size_t>(content.heads), {});
+  curves_.assign(content.heads, {});
   low_ = INFINITY;
   high_ = 0;
   for (Index head = 0; head < content.heads; ++head) {
     if (content.heads > kMostCurves && head != content.selected) continue;
     const std::vector<double>& loss = source.loss(head);
     if (loss.size() < 2) continue;
-    l_ = static_cast<Index>(loss.size()) - 1;
-    Curve& curve = curves_[static_cast<std::size_t>(head)];
+    l_ = std::ssize(loss) - 1;
+    Curve& curve = curves_[head];
     for (const std::size_t b : places(loss.size())) {
       curve.budgets.push_back(static_cast<double>(b));
       curve.losses.push_back(loss[b]);

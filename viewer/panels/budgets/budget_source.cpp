@@ -65,7 +65,7 @@ void BudgetSource::ask_heads(PanelContext& context, Index selected) {
   int asked = 0;
   missing_ = 0;
   const auto ask = [&](Index head, Urgency urgency) {
-    std::shared_ptr<const HeadWorth>& worth = worths_[static_cast<std::size_t>(head)];
+    std::shared_ptr<const HeadWorth>& worth = worths_[head];
     if (worth != nullptr) return;
     const Index layer = head / n_kv, g = head % n_kv;
     const Question question{.key = {run->key(), "budget_worth", order_key_, layer, g},
@@ -82,7 +82,7 @@ void BudgetSource::ask_heads(PanelContext& context, Index selected) {
   ask(selected, Urgency::soon);
   for (Index head = 0; head < heads(); ++head) {
     if (asked < kAskedAtOnce) ask(head, Urgency::background);
-    if (worths_[static_cast<std::size_t>(head)] == nullptr) ++missing_;
+    if (worths_[head] == nullptr) ++missing_;
   }
   pending_ = asked > 0;
 }

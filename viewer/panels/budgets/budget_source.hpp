@@ -20,7 +20,7 @@ class BudgetSource final : public BudgetFigures {
   /// Whether budgets of an older order or total stand in.
   bool stale() const;
 
-  Index heads() const override { return static_cast<Index>(worths_.size()); }
+  Index heads() const override { return std::ssize(worths_); }
 
   const BudgetShare* find(const std::string& method) const override;
   const std::vector<double>& loss(Index head) override;

@@ -109,7 +109,7 @@ void draw_budget_table(const BudgetFigures& figures, const std::vector<std::stri
       }
       ImGui::TableNextColumn();
       if (share != nullptr && static_cast<std::size_t>(selected) < share->budgets.size())
-        right(fmt::format("{}", share->budgets[static_cast<std::size_t>(selected)]), t.text);
+        right(fmt::format("{}", share->budgets[selected]), t.text);
       ImGui::PopFont();
     }
     ImGui::EndTable();

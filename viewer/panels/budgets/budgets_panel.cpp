@@ -162,11 +162,10 @@ void BudgetsPanel::draw_plot(const Run& run, Index selected, ImVec2 size) {
                               selected / run.shape().n_kv, selected % run.shape().n_kv);
   for (std::size_t m = 0; m < methods_.size(); ++m)
     if (const BudgetShare* share = shown_->find(methods_[m]);
-        share != nullptr && !std::isnan(share->loss[static_cast<std::size_t>(selected)]))
-      content.points.push_back({methods_[m],
-                                static_cast<double>(share->budgets[static_cast<std::size_t>(selected)]),
-                                share->loss[static_cast<std::size_t>(selected)],
-                                theme().series[m % theme().series.size()], methods_[m] == method_});
+        share != nullptr && !std::isnan(share->loss[selected]))
+      content.points.push_back({methods_[m], static_cast<double>(share->budgets[selected]),
+                                share->loss[selected], theme().series[m % theme().series.size()],
+                                methods_[m] == method_});
   plot_.draw(size, content, *shown_);
 }
 

@@ -19,8 +19,8 @@ std::vector<Index> pair_numbers(const std::vector<Index>& partner, Index& pairs)
   pairs = 0;
   for (std::size_t c = 0; c < partner.size(); ++c) {
     const Index other = partner[c];
-    if (other < 0 || other >= static_cast<Index>(partner.size())) continue;
-    number[c] = other > static_cast<Index>(c) ? pairs++ : number[static_cast<std::size_t>(other)];
+    if (other < 0 || other >= std::ssize(partner)) continue;
+    number[c] = other > static_cast<Index>(c) ? pairs++ : number[other];
   }
   return number;
 }

@@ -246,7 +246,7 @@ void draw_spectrum(const Vector<double>& spectrum, ImVec2 size, PlotView& view) 
   double least = most;
   for (const double v : spectrum)
     if (v > most / kSpectrumSpan) least = std::min(least, v);
-  std::vector<double> rank(static_cast<std::size_t>(spectrum.size()));
+  std::vector<double> rank(spectrum.size());
   std::iota(rank.begin(), rank.end(), 1.0);
   Plot plot("spectrum", size, {"rank", false, 1, std::max(2.0, rank.back())},
             {"eigenvalue", true, least / 1.5, most * 1.5}, view);

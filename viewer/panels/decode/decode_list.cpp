@@ -32,7 +32,7 @@ void number_at(float right, float y, const std::string& text, ImU32 color, bool 
 }
 
 std::string fate_text(const CacheFates& fates, Index position) {
-  const Index left = fates.left_at[static_cast<std::size_t>(position)];
+  const Index left = fates.left_at[position];
   if (left == CacheFates::kStays) return "stays to the end";
   if (left == CacheFates::kWithPrompt) return "evicted after the prompt";
   if (left < 0) return "left before step 0";
@@ -106,8 +106,8 @@ void DecodeList::draw_row(const DecodeAnswers& answers, std::size_t r, const Row
   strips_.draw("strip", row.bar, answers.stale ? faded(row.color, 0.5F) : row.color, answers.fates[r],
                row.step);
   const std::vector<Index> sizes = cache_sizes(run);
-  number_at(row.right, top + (row.bar - ImGui::GetTextLineHeight()) / 2,
-            fmt::format("{}", sizes[static_cast<std::size_t>(row.step)]), t.dim, false);
+  number_at(row.right, top + (row.bar - ImGui::GetTextLineHeight()) / 2, fmt::format("{}", sizes[row.step]),
+            t.dim, false);
   ImGui::SetCursorScreenPos({row.left, top + row.bar + t.px(3)});
 }
 

@@ -170,7 +170,7 @@ void DecodePanel::draw_plot(PanelContext& context, ImVec2 size) {
   Plot plot("errors", size, {"decoding step", false, -0.015 * last, 1.015 * last},
             {"output error", true, least / pad, most * pad}, view_, true);
   const bool held = ImGui::IsItemActive() && ImGui::IsMouseDown(ImGuiMouseButton_Left);
-  std::vector<double> x(static_cast<std::size_t>(steps));
+  std::vector<double> x(steps);
   std::iota(x.begin(), x.end(), 0.0);
   const float fade = now_->stale ? 0.45F : 1;
   const auto line = [&](std::size_t r) {
@@ -202,7 +202,7 @@ void DecodePanel::draw_plot_tip(AppState& state, const Plot& plot) const {
   figure("step", fmt::format("{}", step));
   figure("query", fmt::format("{}  {}", position, token_text(state.run()->labels(), position, 32)));
   for (std::size_t r = 0; r < std::min(runs.size(), kRunsListed); ++r)
-    figure(title_of(runs[r]).c_str(), number_text(runs[r].error[static_cast<std::size_t>(step)]));
+    figure(title_of(runs[r]).c_str(), number_text(runs[r].error[step]));
   if (runs.size() > kRunsListed) dim_text(fmt::format("and {} more", runs.size() - kRunsListed));
   ImGui::EndTooltip();
 }

@@ -122,7 +122,7 @@ void HeadMapPanel::draw_progress() {
 
 void HeadMapPanel::draw_hit(PanelContext& context, const HeatmapHit& hit) const {
   const FigureMap& map = *source_.map();
-  const Index layer = map.layers[static_cast<std::size_t>(hit.row)], head = hit.column;
+  const Index layer = map.layers[hit.row], head = hit.column;
   context.state.next_hover.layer = layer;
   context.state.next_hover.kv_head = head;
   if (hit.clicked) context.state.select_head(layer, head);
@@ -157,7 +157,7 @@ void HeadMapPanel::draw_map(PanelContext& context, ImVec2 size, bool square) {
   content.square = square;
   content.row_name = "layer";
   content.column_name = "KV head";
-  content.row_text = [&map](Index row) { return std::to_string(map.layers[static_cast<std::size_t>(row)]); };
+  content.row_text = [&map](Index row) { return std::to_string(map.layers[row]); };
   content.outline_cell = true;
   content.row = row_of(state.selection().layer);
   content.column = state.selection().kv_head;
@@ -198,7 +198,7 @@ std::string HeadMapPanel::csv(PanelContext& context) const {
   CsvTable table(fmt::format("layer,kv_head,{}", map.figure.name));
   for (Index row = 0; row < map.values.rows(); ++row)
     for (Index head = 0; head < map.values.cols(); ++head)
-      table.row(map.layers[static_cast<std::size_t>(row)], head, if_any(map.values(row, head)));
+      table.row(map.layers[row], head, if_any(map.values(row, head)));
   return table.text();
 }
 

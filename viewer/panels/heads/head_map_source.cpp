@@ -91,14 +91,14 @@ void HeadMapSource::take_heads(PanelContext& context) {
   const Key now(run_key_, "live", context.state.comparison.window);
   if (live_key_ != now) {
     live_key_ = now;
-    live_.assign(static_cast<std::size_t>(count), {});
+    live_.assign(count, {});
     live_known_ = 0;
   }
   if (live_known_ == count) return;
   const Selection& selection = context.state.selection();
   Index waiting = 0;
   const auto take = [&](Index layer, Index head, Urgency urgency) {
-    Known& known = live_[static_cast<std::size_t>(layer * shape.n_kv + head)];
+    Known& known = live_[layer * shape.n_kv + head];
     if (known.summary) return;
     const auto answer = ask_summary(context, layer, head, urgency);
     known.error = answer.error;
@@ -131,7 +131,7 @@ void HeadMapSource::ask_dump(PanelContext& context, const FigureInfo& figure) {
   Key key(live_key_, figure.name, live_known_);
   if (key == key_ && map_) return;
   key_ = std::move(key);
-  std::vector<Index> layers(static_cast<std::size_t>(shape.layers));
+  std::vector<Index> layers(shape.layers);
   std::iota(layers.begin(), layers.end(), Index{0});
   FigureMap map = empty_map(figure, std::move(layers), shape.n_kv);
   for (const Known& known : live_)

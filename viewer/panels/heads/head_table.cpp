@@ -52,14 +52,13 @@ void HeadTable::show(std::shared_ptr<const FigureMap> map, const Key& key) {
   ranks_.assign(map_ ? static_cast<std::size_t>(map_->values.size()) : 0, 0);
   for (std::size_t i = 0; i < ranking_.size(); ++i)
     if (!std::isnan(ranking_[i].value))
-      ranks_[static_cast<std::size_t>(ranking_[i].row * map_->values.cols() + ranking_[i].kv_head)] =
-          static_cast<Index>(i) + 1;
+      ranks_[ranking_[i].row * map_->values.cols() + ranking_[i].kv_head] = static_cast<Index>(i) + 1;
   sort();
 }
 
 Index HeadTable::rank(Index row, Index kv_head) const {
   const Index at = map_ ? row * map_->values.cols() + kv_head : 0;
-  return at < static_cast<Index>(ranks_.size()) ? ranks_[static_cast<std::size_t>(at)] : 0;
+  return at < std::ssize(ranks_) ? ranks_[at] : 0;
 }
 
 void HeadTable::sort() {
@@ -208,7 +207,7 @@ void HeadTable::draw_table(PanelContext& context, ImVec2 size, const HeatmapView
   clipper.Begin(static_cast<int>(order_.size()), row_height);
   while (clipper.Step())
     for (int i = clipper.DisplayStart; i < clipper.DisplayEnd; ++i)
-      draw_row(context, ranking_[order_[static_cast<std::size_t>(i)]], heatmap);
+      draw_row(context, ranking_[order_[i]], heatmap);
   ImGui::EndTable();
 }
 

@@ -144,9 +144,8 @@ void InspectorFacts::ask_kept(PanelContext& context) {
        {std::pair('A', &context.state.setting_a), std::pair('B', &context.state.setting_b)}) {
     const auto answer =
         ask_what_if(context, *setting, selection.layer, selection.kv_head, Urgency::background, {});
-    if (answer && !answer.stale && *selection.token < static_cast<Index>(answer->kept.size()))
-      kept.push_back(
-          {name, setting->policy(), answer->kept[static_cast<std::size_t>(*selection.token)] != 0});
+    if (answer && !answer.stale && *selection.token < std::ssize(answer->kept))
+      kept.push_back({name, setting->policy(), answer->kept[*selection.token] != 0});
   }
 }
 

@@ -154,7 +154,7 @@ void ScatterPanel::draw_figures(AppState& state, const ScatterFacts& facts) {
 
 std::vector<std::uint8_t> ScatterPanel::classes(PanelContext& context, const ScatterFacts& facts) {
   const AppState& state = context.state;
-  std::vector<std::uint8_t> of(static_cast<std::size_t>(facts.head->l), 0);
+  std::vector<std::uint8_t> of(facts.head->l, 0);
   kept_tokens_ = -1;
   if (kept_ && !shown_.pending() && state.run()->dump() != nullptr) {
     const Answer<WhatIf> answer = ask_what_if(context, state.setting(), facts.head->layer,
@@ -165,7 +165,7 @@ std::vector<std::uint8_t> ScatterPanel::classes(PanelContext& context, const Sca
     }
   }
   for (const Index token : state.selection().tokens)
-    if (token < facts.head->l) of[static_cast<std::size_t>(token)] = 2;
+    if (token < facts.head->l) of[token] = 2;
   return of;
 }
 

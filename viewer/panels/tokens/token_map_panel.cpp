@@ -149,7 +149,7 @@ StripValues TokenMapPanel::row_strip(PanelContext& context, const EntryView& vie
     if (!answer.error.empty()) error_ = answer.error;
     if (answer) strip.values.insert(strip.values.end(), answer->values.begin(), answer->values.end());
     const Index next = (block + 1) * kRowValues - strip.first / strip.step;
-    strip.values.resize(static_cast<std::size_t>(next), std::numeric_limits<float>::quiet_NaN());
+    strip.values.resize(next, std::numeric_limits<float>::quiet_NaN());
   }
   return strip;
 }
@@ -161,7 +161,7 @@ void TokenMapPanel::fade_evicted(PanelContext& context, HeatmapContent& content)
       ask_what_if(context, context.state.setting(), selected.layer, selected.kv_head, Urgency::soon,
                   {context.state.run()->key(), "token_map"});
   if (!answer) return;
-  content.faded_columns.assign(static_cast<std::size_t>(content.size.columns), 0);
+  content.faded_columns.assign(content.size.columns, 0);
   const std::size_t l = std::min(answer->kept.size(), content.faded_columns.size());
   for (std::size_t p = 0; p < l; ++p) content.faded_columns[p] = answer->kept[p] == 0 ? 1 : 0;
 }
@@ -244,7 +244,7 @@ std::string TokenMapPanel::csv(PanelContext& context) const {
     if (key.level != level) continue;
     for (Index r = 0; r < tile->rows; ++r)
       for (Index c = 0; c < tile->columns && table.rows() < kMostCells; ++c) {
-        const float v = tile->values[static_cast<std::size_t>(r * tile->columns + c)];
+        const float v = tile->values[r * tile->columns + c];
         if (std::isnan(v)) continue;
         table.row(shape.first_query() + ((key.row * kTileSize + r) << level),
                   (key.column * kTileSize + c) << level, Index{1} << level, v);

@@ -91,8 +91,7 @@ KeptStripHit KeptStrip::draw(const char* id, float width, const KeptStripContent
 
   const std::array<const KeptSet*, 2> sets = {content.a, content.b};
   const auto kept = [&](std::size_t s, Index token) {
-    return sets[s] != nullptr && static_cast<std::size_t>(token) < sets[s]->size() &&
-           (*sets[s])[static_cast<std::size_t>(token)] != 0;
+    return sets[s] != nullptr && static_cast<std::size_t>(token) < sets[s]->size() && (*sets[s])[token] != 0;
   };
   const bool both_known = sets[0] != nullptr && sets[1] != nullptr;
   for (std::size_t s = 0; s < 2; ++s) {

@@ -21,7 +21,7 @@ class WhatIfHeads {
   void ask(PanelContext& context);
 
   const WhatIfSettings& settings() const { return settings_; }
-  Index heads() const { return static_cast<Index>(heads_.size()); }
+  Index heads() const { return std::ssize(heads_); }
   /// Heads answered, those that failed among them.
   Index answered() const { return answered_; }
   Index failed() const { return failed_; }

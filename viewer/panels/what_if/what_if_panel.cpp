@@ -143,7 +143,7 @@ void WhatIfPanel::draw_kept(PanelContext& context, float width) {
   state.next_hover.token = hit.hovered;
   if (hit.clicked) state.select_cell(selection.row, hit.hovered);
   const auto kept = [&](const KeptSet* set) {
-    return set == nullptr ? "?" : (*set)[static_cast<std::size_t>(*hit.hovered)] != 0 ? "kept" : "evicted";
+    return set == nullptr ? "?" : (*set)[*hit.hovered] != 0 ? "kept" : "evicted";
   };
   const std::string text = token_text(run->labels(), *hit.hovered, 32);
   ImGui::BeginTooltip();

@@ -209,8 +209,8 @@ class DecodeBatch {
   void replay(const DecodeGroup& on_device, const Workers& workers) const {
     for (Index begin = group_.l; begin < group_.T_all(); begin += kPositionsALaunch) {
       if (workers.stopping()) throw Interrupted{};
-      decode_positions(on_device, tasks_.data(), narrow(static_cast<std::ptrdiff_t>(runs_.size())),
-                       narrow(begin), narrow(std::min(begin + kPositionsALaunch, group_.T_all())), stream_);
+      decode_positions(on_device, tasks_.data(), narrow(std::ssize(runs_)), narrow(begin),
+                       narrow(std::min(begin + kPositionsALaunch, group_.T_all())), stream_);
       stream_.synchronize();
     }
   }

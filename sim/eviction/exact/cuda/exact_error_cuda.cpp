@@ -25,7 +25,7 @@ DeviceExactError::DeviceExactError(const HeadGroup<double>& group, Rows rows, co
     : l_(group.l), insertions_(insertions), report_(kErrorReports), fetched_(kErrorReports) {
   const ErrorProblem problem(group, rows, kept);
   kept_ = problem.kept;
-  const Index n = static_cast<Index>(problem.rows.size()), width = problem.width;
+  const Index n = std::ssize(problem.rows), width = problem.width;
   const Index columns = (l_ + kErrorTile - 1) / kErrorTile * kErrorTile;
   table_.rows = narrow(n);
   table_.l = narrow(l_);
