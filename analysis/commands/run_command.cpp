@@ -17,6 +17,8 @@
 #include <fstream>
 #include <memory>
 #include <optional>
+#include <set>
+#include <string>
 #include <system_error>
 #include <unistd.h>
 
@@ -139,7 +141,9 @@ std::string heading(const Dump& dump, const Json& summary) {
   if (totals.contains("future_rows"))
     text += fmt::format(", {}", counted(totals["future_rows"].get<Index>(), "decoding step"));
   text += '\n';
-  for (const Json& note : summary["notes"]) text += fmt::format("note: {}\n", note.get<std::string>());
+  std::set<std::string> said;  // stages may share a note
+  for (const Json& note : summary["notes"])
+    if (said.insert(note).second) text += fmt::format("note: {}\n", note.get<std::string>());
   std::vector<LeftOut> left_out;
   for (const Json& item : summary["left_out"])
     left_out.push_back({item["what"].get<std::string>(), item["why"].get<std::string>()});
