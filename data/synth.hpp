@@ -18,7 +18,7 @@ struct SynthOptions {
   Index prompt = 256;
   Index decode = 32;
   Dtype dtype = Dtype::f32;
-  std::uint64_t seed = 1;
+  Index seed = 1;
 };
 
 /// Where things were planted; also written into the dump's manifest under "planted".

@@ -80,6 +80,8 @@ std::vector<std::string> stage_names() {
   return names;
 }
 
+constexpr OptionFacts kOnly{"only", "LIST", "Narrow it to some of: ", "all"};
+
 }  // namespace
 
 int run_analyze(const Arguments& arguments) {
@@ -90,10 +92,7 @@ int run_analyze(const Arguments& arguments) {
   std::vector<std::string> only;
   options.common.add_dumps(*app);
   options.common.add_results(*app);
-  app->add_option("--only", only, fmt::format("Narrow it to some of: {}", fmt::join(stage_names(), ", ")))
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->option_text("LIST [all]");
+  app->add({bind_option(kOnly, only).saying(fmt::format("{}", fmt::join(stage_names(), ", ")))});
   app->add(bound(options.tokens));
   options.common.add_compute(*app);
   options.common.add_output(*app);
@@ -101,8 +100,7 @@ int run_analyze(const Arguments& arguments) {
   const std::vector<std::string> names = stage_names();
   for (const std::string& name : only)
     if (std::find(names.begin(), names.end(), name) == names.end())
-      throw InputError("--only", fmt::format("some of {}", fmt::join(names, ", ")),
-                       fmt::format("'{}'", name));
+      throw OptionError(kOnly, fmt::format("some of {}", fmt::join(names, ", ")), fmt::format("'{}'", name));
   return run_on_dumps({"analyze", arguments}, options.common, [&](const Dump& dump, const Compute& compute) {
     ChosenStages chosen;
     for (const StageEntry& entry : kStages) {

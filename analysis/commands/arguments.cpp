@@ -278,12 +278,6 @@ void check_page_name(const std::string& file, const char* option) {
 
 std::string counted(Index n, const char* what) { return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s"); }
 
-CLI::Validator whole_number(Index least, Index most) {
-  return CLI::Validator([facts = OptionFacts{.least = least, .most = most}](
-                            std::string& text) { return OptionValue<Index>::complaint(facts, text); },
-                        "");
-}
-
 void CommonOptions::add_dump(CommandLine& app) {
   app.add_option("DUMP", dump, "The dump: a folder with q, k and v of every layer")
       ->required()

@@ -51,9 +51,6 @@ bool parse(CommandLine& app, const Arguments& arguments);
 /// Does it; what it says of options it says as they are written on a command line.
 void with_dashes(const std::function<void()>& work);
 
-/// A check that a value is a whole number from `least` to `most`.
-CLI::Validator whole_number(Index least, Index most = kNoLimit);
-
 /// A check that the name of a folder is not empty.
 CLI::Validator folder_name();
 

@@ -11,6 +11,15 @@
 #include <limits>
 
 namespace kvreplay {
+
+namespace compare_option {
+constexpr OptionFacts out{"out", "DIR", "Write compare_<table>.csv with every figure, and compare.md, too"},
+    html{"html", "FILE.html", "Write it as one page, too; its figures go to a folder beside it"},
+    force{"force", "", "Replace the comparison that --out holds"},
+    top{"top", "N", "Show the N largest differences of every kind of figure", "", 1},
+    all{"all", "", "Show all of them"};
+}  // namespace compare_option
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -76,17 +85,11 @@ int run_compare(const Arguments& arguments) {
   CommonOptions output;
   app->add_option("A", a, "A finished result folder")->required()->check(folder_name())->option_text(" ");
   app->add_option("B", b, "Another one, or the same")->required()->check(folder_name())->option_text(" ");
-  app->add_option("--out", out, "Write compare_<table>.csv with every figure, and compare.md, too")
-      ->check(folder_name())
-      ->option_text("DIR");
-  app->add_option("--html", html, "Write it as one page, too; its figures go to a folder beside it")
-      ->option_text("FILE.html");
-  app->add_flag("--force", force, "Replace the comparison that --out holds");
-  app->add({bind_option(compare_option::left, left), bind_option(compare_option::right, right)});
-  auto* most = app->add_option("--top", top, "Show the N largest differences of every kind of figure")
-                   ->check(whole_number(1))
-                   ->option_text("N [12]");
-  app->add_flag("--all", all, "Show all of them")->excludes(most);
+  app->add({bind_option(compare_option::out, out), bind_option(compare_option::html, html),
+            bind_option(compare_option::force, force), bind_option(compare_option::left, left),
+            bind_option(compare_option::right, right), bind_option(compare_option::top, top),
+            bind_option(compare_option::all, all).excluding(compare_option::top)});
+  app->option(compare_option::out)->check(folder_name());
   output.add_output(*app);
   if (parse(*app, arguments)) return 0;
   if (!html.empty()) check_page_name(html, "--html");

@@ -253,6 +253,8 @@ Json json_of(const CaptureProgress& progress, const std::string& dump) {
                                progress.whole_layers(), counted(std::ssize(progress.layers), "layer")));
 }
 
+constexpr OptionFacts kValues{"values", "", "Read every value too, in search of NaN and infinity"};
+
 }  // namespace
 
 int run_info(const Arguments& arguments) {
@@ -262,7 +264,7 @@ int run_info(const Arguments& arguments) {
   CommonOptions options;
   bool values = false;
   options.add_dump(*app);
-  app->add_flag("--values", values, "Read every value too, in search of NaN and infinity");
+  app->add({bind_option(kValues, values)});
   options.add_output(*app);
   if (parse(*app, arguments)) return 0;
   if (const auto progress = capture_progress(options.dump)) show_interrupted(*progress, options);

@@ -13,12 +13,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct MergeOptions {
-  std::vector<std::string> parts;
-  std::string out, dump, backend;
-  int threads = 0;
-  bool resume = false, force = false, quiet = false, json = false;
+struct MergeOptions : CommonOptions {
+  std::optional<BackendChoice> backend;  ///< instead of the parts' own
 };
+
+namespace merge_option {
+constexpr OptionFacts dump{"dump", "DIR", "Where the dump is, if not where the parts found it"},
+    backend{"backend", "NAME", "What computes, if not what computed the parts"};
+}  // namespace merge_option
 
 /// Arguments without these options, given as "--name value" or "--name=value", and without these flags.
 Arguments without(const Arguments& arguments, const std::vector<std::string>& options,
@@ -65,7 +67,7 @@ WholeRun whole_run(const Part& part, const MergeOptions& options) {
     throw InputError(path.string(), "a command that fills a result folder", fmt::format("'{}'", name));
 
   std::vector<std::string> replaced = {"--out", "--shard", "--threads"};
-  if (!options.backend.empty()) replaced.emplace_back("--backend");
+  if (options.backend) replaced.emplace_back("--backend");
   whole.arguments = without(whole.arguments, replaced, {"--resume", "--force", "--quiet", "--json"});
   if (!options.dump.empty()) {
     const auto given = std::find(whole.arguments.begin(), whole.arguments.end(), dump);
@@ -90,25 +92,14 @@ int run_merge(const Arguments& arguments) {
       ->required()
       ->check(folder_name())
       ->option_text("...");
-  app->add_option("--out", options.out, "The result folder")
-      ->required()
-      ->check(folder_name())
-      ->option_text("DIR (required)");
-  auto* resume =
-      app->add_flag("--resume", options.resume, "Go on where a merge was cut short")->option_text(" ");
-  app->add_flag("--force", options.force, "Replace the results that the folder holds")
-      ->excludes(resume)
-      ->option_text(" ");
-  app->add_option("--dump", options.dump, "Where the dump is, if not where the parts found it")
-      ->check(folder_name())
-      ->option_text("DIR");
-  app->add_option("--backend", options.backend, "What computes, if not what computed the parts")
-      ->option_text("NAME");
-  app->add_option("--threads", options.threads, "Threads; the results do not depend on it")
-      ->check(whole_number(1, 4096))
-      ->option_text("N [all cores]");
-  app->add_flag("--quiet", options.quiet, "Print nothing but errors");
-  app->add_flag("--json", options.json, "Print a machine-readable summary");
+  app->add({bind_option(run_option::out, options.out), bind_option(run_option::resume, options.resume),
+            bind_option(run_option::force, options.force).excluding(run_option::resume),
+            bind_option(merge_option::dump, options.dump),
+            bind_option(merge_option::backend, options.backend),
+            bind_option(run_option::threads, options.threads)});
+  app->option(run_option::out)->required()->check(folder_name())->option_text("DIR (required)");
+  app->option(merge_option::dump)->check(folder_name());
+  options.add_output(*app);
   if (parse(*app, arguments)) return 0;
 
   const std::vector<Part> parts = read_parts(options.parts);
@@ -135,7 +126,7 @@ int run_merge(const Arguments& arguments) {
   add("--shard", "");
   for (const std::string& part : options.parts) add("--parts", part);
   if (options.threads > 0) add("--threads", fmt::format("{}", options.threads));
-  if (!options.backend.empty()) add("--backend", options.backend);
+  if (options.backend) add("--backend", OptionValue<BackendChoice>::text(*options.backend));
   for (const auto& [given, name] : {std::pair{options.resume, "--resume"},
                                     {options.force, "--force"},
                                     {options.quiet, "--quiet"},

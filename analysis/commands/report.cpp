@@ -8,6 +8,11 @@
 #include <filesystem>
 
 namespace kvreplay {
+namespace report_option {
+constexpr OptionFacts out{"out", "FILE.html", "The page; its figures go to a folder beside it",
+                          "DIR/report/index.html"},
+    title{"title", "TEXT", "The page's title", "the model"};
+}  // namespace report_option
 
 int run_report(const Arguments& arguments) {
   const auto app = make_app(
@@ -24,9 +29,7 @@ int run_report(const Arguments& arguments) {
       ->required()
       ->check(folder_name())
       ->option_text(" ");
-  app->add_option("--out", out, "The page; its figures go to a folder beside it")
-      ->option_text("FILE.html [DIR/report/index.html]");
-  app->add_option("--title", title, "The page's title")->option_text("TEXT [the model]");
+  app->add({bind_option(report_option::out, out), bind_option(report_option::title, title)});
   output.add_output(*app);
   if (parse(*app, arguments)) return 0;
 

@@ -6,13 +6,27 @@
 #include <fmt/format.h>
 
 namespace kvreplay {
+
+template <>
+struct OptionValue<Dtype> {
+  static Dtype parse(const OptionFacts& option, const std::string& word) {
+    for (const Dtype dtype : {Dtype::f16, Dtype::bf16, Dtype::f32, Dtype::f64})
+      if (word == name_of(dtype)) return dtype;
+    throw OptionError(option, std::string(option.meaning), fmt::format("'{}'", word));
+  }
+  static std::string text(Dtype dtype) { return std::string(name_of(dtype)); }
+};
+
 namespace {
 
-Dtype dtype_named(const std::string& name) {
-  for (const Dtype dtype : {Dtype::f16, Dtype::bf16, Dtype::f32, Dtype::f64})
-    if (name == name_of(dtype)) return dtype;
-  throw InputError("--dtype", "float16, bfloat16, float32 or float64", fmt::format("'{}'", name));
-}
+namespace synth_option {
+constexpr OptionFacts layers{"layers", "N", "Layers", "", 1},
+    q_heads{"q-heads", "N", "Query heads, a multiple of the KV heads", "", 1},
+    kv_heads{"kv-heads", "N", "KV heads", "", 1}, head_dim{"head-dim", "N", "Head dimension", "", 1},
+    prompt{"prompt", "N", "Prompt positions", "", 1}, decode{"decode", "N", "Decoding steps"},
+    dtype{"dtype", "NAME", "float16, bfloat16, float32 or float64"},
+    seed{"seed", "N", "The same seed gives the same bytes"};
+}  // namespace synth_option
 
 std::string text_of(const Planted& planted, const std::string& folder, const SynthOptions& options) {
   std::string text = fmt::format(
@@ -37,30 +51,22 @@ int run_synth(const Arguments& arguments) {
                "Writes a seeded synthetic dump with sinks, heavy hitters, locality, outlier channels and\na "
                "needle at known places.",
                "kvreplay synth /tmp/dump --layers 4 --prompt 1024 --decode 64 --dtype float16 --seed 7");
-  std::string folder, dtype = "float32";
+  std::string folder;
   SynthOptions options;
   CommonOptions common;
   app->add_option("DIR", folder, "The folder to write to; it must hold no dump yet")
       ->required()
       ->check(folder_name())
       ->option_text(" ");
-  const auto count = [&](const char* name, Index& value, Index least, const char* what) {
-    app->add_option(name, value, what)->check(whole_number(least))->option_text(fmt::format("N [{}]", value));
-  };
-  count("--layers", options.layers, 1, "Layers");
-  count("--q-heads", options.q_heads, 1, "Query heads, a multiple of the KV heads");
-  count("--kv-heads", options.kv_heads, 1, "KV heads");
-  count("--head-dim", options.head_dim, 1, "Head dimension");
-  count("--prompt", options.prompt, 1, "Prompt positions");
-  count("--decode", options.decode, 0, "Decoding steps");
-  app->add_option("--dtype", dtype, "float16, bfloat16, float32 or float64")->option_text("NAME [float32]");
-  app->add_option("--seed", options.seed, "The same seed gives the same bytes")
-      ->check(whole_number(0))
-      ->option_text("N [1]");
+  app->add(
+      {bind_option(synth_option::layers, options.layers), bind_option(synth_option::q_heads, options.q_heads),
+       bind_option(synth_option::kv_heads, options.kv_heads),
+       bind_option(synth_option::head_dim, options.head_dim),
+       bind_option(synth_option::prompt, options.prompt), bind_option(synth_option::decode, options.decode),
+       bind_option(synth_option::dtype, options.dtype), bind_option(synth_option::seed, options.seed)});
   common.add_output(*app);
   if (parse(*app, arguments)) return 0;
 
-  options.dtype = dtype_named(dtype);
   const Planted planted = write_synthetic_dump(folder, options);
   if (common.json) {
     const Json json = {{"dump", folder},

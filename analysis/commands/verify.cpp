@@ -15,6 +15,11 @@ namespace {
 
 constexpr std::size_t kFailuresShown = 10;
 
+namespace verify_option {
+constexpr OptionFacts tokens{"tokens", "N", "Tokens sampled per head for brute force; 0: all"},
+    window{"window", "N", "Observation window: the last N prompt queries", "", 1};
+}  // namespace verify_option
+
 std::string text_of(const VerifyResult& result) {
   std::size_t name = 0, covered = 0;
   for (const Check& check : result.checks) {
@@ -57,12 +62,8 @@ int run_verify(const Arguments& arguments) {
   CommonOptions common;
   VerifyOptions options;
   common.add_dump(*app);
-  app->add_option("--tokens", options.tokens, "Tokens sampled per head for brute force; 0: all")
-      ->check(whole_number(0))
-      ->option_text("N [64]");
-  app->add_option("--window", options.window, "Observation window: the last N prompt queries")
-      ->check(whole_number(1))
-      ->option_text("N [32]");
+  app->add({bind_option(verify_option::tokens, options.tokens),
+            bind_option(verify_option::window, options.window)});
   common.add_compute(*app);
   common.add_output(*app);
   if (parse(*app, arguments)) return 0;
