@@ -73,7 +73,7 @@ TEST_CASE("the result folder of budget is as its format says", "[cli][budget]") 
   const ProcessResult done = budget(dump, temp / "r", more);
   CHECK(contains(done.out, "lu against optimal"));
   const auto all = allocations(temp / "r");
-  CHECK(all.size() == 2 * 5 * 2);
+  CHECK(all.size() == 2 * kMethods.size() * 2);
   const int least = more.size() > 2 ? 6 : 0;  // 2 sinks and 4 recent tokens outweigh 5 % of 61
 
   for (const std::string order : {"snapkv", "keydiff"}) {

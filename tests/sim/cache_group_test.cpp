@@ -212,8 +212,8 @@ TEST_CASE("query heads by themselves add up to their group", "[cache_group]") {
       if (want[metric].size() == 0) continue;
       // What belongs to the KV head is the same for each; Expected Attention is a mean, its first tokens the
       // largest of the others.
-      const bool mean = metric == TokenMetric::knorm || metric == TokenMetric::keydiff ||
-                        metric == TokenMetric::expected_attention;
+      const bool mean =
+          kTokenMetrics[metric].rows == MetricRows::none || metric == TokenMetric::expected_attention;
       if (mean) sum[metric] /= static_cast<double>(group.G());
       const Index from = metric == TokenMetric::expected_attention ? 4 : 0;
       CHECK(mismatch(std::string(name_of(metric)), want[metric].rightCols(group.l - from),

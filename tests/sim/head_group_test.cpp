@@ -233,15 +233,15 @@ TEST_CASE("a metric that a dump cannot give says why", "[token_metrics]") {
     const Dump dump = reopen(3, R"({"prompt_len": 6, )" + rope + "}");  // queries 6..8: decoding steps only
     for (TokenMetric metric : kTokenMetrics.all()) {
       CHECK(available(metric, dump) == (kTokenMetrics[metric].kind == MetricKind::oracle ||
-                                        metric == TokenMetric::knorm || metric == TokenMetric::keydiff));
+                                        kTokenMetrics[metric].rows == MetricRows::none));
     }
   }
   {
     const Dump dump = reopen(2, R"({"prompt_len": 6, )" + rope + "}");  // queries 7..8
     for (TokenMetric metric : kTokenMetrics.all()) {
-      CHECK(available(metric, dump) == (metric == TokenMetric::knorm || metric == TokenMetric::keydiff ||
-                                        metric == TokenMetric::oracle_future ||
-                                        metric == TokenMetric::oracle_importance));
+      CHECK(available(metric, dump) ==
+            (kTokenMetrics[metric].rows == MetricRows::none || metric == TokenMetric::oracle_future ||
+             metric == TokenMetric::oracle_importance));
     }
     CHECK(why_unavailable(TokenMetric::oracle_next, dump).value().find('6') != std::string::npos);
   }

@@ -58,8 +58,7 @@ TEST_CASE("every metric is finite, of shape [1, l], and errors are not negative"
       REQUIRE(metrics[metric].cols() == group.l);
       CHECK(!metrics[metric].hasNaN());
       if (metric != TokenMetric::fastcaote) CHECK(metrics[metric].allFinite());
-      if (metric != TokenMetric::knorm && metric != TokenMetric::keydiff)
-        CHECK(metrics[metric].minCoeff() >= 0.0);
+      if (kTokenMetrics[metric].rows != MetricRows::none) CHECK(metrics[metric].minCoeff() >= 0.0);
     }
   }
 }
@@ -84,7 +83,7 @@ TEST_CASE("the heads of a group add up to its row, or have it as their mean", "[
     const TokenMetrics heads = reference(group, 8, true);
     const TokenMetrics sums = reference(group, 8);
     for (TokenMetric metric : kTokenMetrics.all()) {
-      const bool key_only = metric == TokenMetric::knorm || metric == TokenMetric::keydiff;
+      const bool key_only = kTokenMetrics[metric].rows == MetricRows::none;
       if (metric == TokenMetric::expected_attention) {
         const Matrix<double> mean = heads[metric].rightCols(group.l - 4).colwise().mean();
         CHECK(mismatch("mean", sums[metric].rightCols(group.l - 4), mean, kRounding) == "");

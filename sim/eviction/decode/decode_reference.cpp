@@ -54,7 +54,7 @@ struct Run {
   Index prompt_rows = 0;
 
   bool caote() const { return rule.metric == M::caote || rule.metric == M::fastcaote; }
-  bool by_rows() const { return rule.metric && rule.metric != M::knorm && rule.metric != M::keydiff; }
+  bool by_rows() const { return rule.metric && kTokenMetrics[*rule.metric].rows != MetricRows::none; }
 
   TokenOptions scores_of(Index rows_asked) const {
     TokenOptions asked;
