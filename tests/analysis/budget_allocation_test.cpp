@@ -127,3 +127,48 @@ TEST_CASE("ada as published code has it", "[budgets]") {
   const Budgets all = ada(budget_frame(1, 2, 100, 0), scores, {Semantics::official, 0.5, 10});
   CHECK(sum(all) == 200);
 }
+
+namespace {
+
+/// One token at a time to the head whose next one has the smallest share of scores before it.
+Budgets top_p_by_turns(const BudgetFrame& frame, const std::vector<double>& scores) {
+  const auto next = [&](Index head, Index budget) {
+    double before = 0, all = 0;
+    for (Index place = 0; place < frame.l; ++place) {
+      const double score = scores[static_cast<std::size_t>(head * frame.l + place)] -
+                           scores[static_cast<std::size_t>(head * frame.l + frame.l - 1)];
+      if (place < budget) before += score;
+      all += score;
+    }
+    return all > 0 ? before / all : static_cast<double>(budget) / static_cast<double>(frame.l);
+  };
+  Budgets budgets(static_cast<std::size_t>(frame.all_heads()), frame.lower);
+  for (Index left = frame.total - frame.lower * frame.all_heads(); left > 0; --left) {
+    Index best = -1;
+    for (Index head = 0; head < frame.all_heads(); ++head) {
+      const Index budget = budgets[static_cast<std::size_t>(head)];
+      if (budget == frame.l) continue;
+      if (best < 0 || next(head, budget) < next(best, budgets[static_cast<std::size_t>(best)])) best = head;
+    }
+    ++budgets[static_cast<std::size_t>(best)];
+  }
+  return budgets;
+}
+
+}  // namespace
+
+TEST_CASE("top_p gives every head the same share of its scores", "[budgets]") {
+  // The first head's scores lie in one token, the second's are spread: 10 of 10 against 4, 3, 2, 1 of 10.
+  CHECK(top_p(frame_of(1, 2, 5, 4), std::vector<double>{10, 0, 0, 0, 0, 4, 3, 2, 1, 0}) == Budgets{1, 3});
+  Draw draw(29);
+  for (int round = 0; round < 100; ++round) {
+    const Index layers = 1 + draw.below(3), heads = 1 + draw.below(3), l = 1 + draw.below(20);
+    const Index lower = draw.below(l), n = layers * heads;
+    const BudgetFrame frame = frame_of(layers, heads, l, lower * n + draw.below((l - lower) * n + 1), lower);
+    const std::vector<double> scores = falling_scores(n, l, draw);
+    const Budgets budgets = top_p(frame, scores);
+    CAPTURE(layers, heads, l, lower, frame.total, budgets);
+    REQUIRE(fits(frame, budgets));
+    REQUIRE(budgets == top_p_by_turns(frame, scores));
+  }
+}
