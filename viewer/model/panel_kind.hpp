@@ -11,19 +11,7 @@
 
 namespace kvreplay::viewer {
 
-enum class PanelKind {
-  heads,
-  tokens,
-  channels,
-  scatter,
-  curves,
-  what_if,
-  budgets,
-  decode,
-  inspector,
-  jobs,
-  facts
-};
+enum class PanelKind { heads, tokens, channels, scatter, curves, what_if, budgets, decode, inspector, jobs };
 
 /// The parts of the window on a first start.
 enum class Place { left, left_foot, middle, middle_foot, right };
@@ -58,7 +46,6 @@ inline constexpr std::array kPanels = std::to_array<PanelFacts>({
     {PanelKind::inspector, "inspector", "Inspector", "What is in this cell exactly, in every run?", '9',
      Place::left_foot, 0},
     {PanelKind::jobs, "jobs", "Jobs", "What is being computed, and what failed?", '0', Place::left_foot, 1},
-    {PanelKind::facts, "facts", "Run facts", "What was dumped, and how large is it?", 0, Place::left_foot, 2},
 });
 static_assert(
     [] {
