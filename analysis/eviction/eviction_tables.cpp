@@ -86,8 +86,6 @@ std::optional<double> EvictionTable::value(std::size_t which, Scope scope, Evict
       return excess(which, scope, rows, Base::exchange);
     case EvictionFigure::bytes:
       return sum(scope, columns_.of(which, C::bytes));
-    case EvictionFigure::kept_share:
-      return scoped_.mean(scope, columns_.of(which, C::prompt_tokens)) / static_cast<double>(plan_.window.end);
   }
   return std::nullopt;
 }

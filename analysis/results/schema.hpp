@@ -143,7 +143,6 @@ enum class EvictionFigure {
   excess_over_greedy_exact,
   excess_over_exchange,
   bytes,
-  kept_share,
 };
 inline constexpr auto kEvictionFigures = facts_table<FigureOf<EvictionFigure>>({
     {{.name = "output_error",
@@ -216,15 +215,6 @@ inline constexpr auto kEvictionFigures = facts_table<FigureOf<EvictionFigure>>({
       .better = Better::smaller,
       .rows = kNoRows},
      EvictionFigure::bytes},
-    {{.name = "kept_share",
-      .title = "Kept share",
-      .unit = "share of tokens",
-      .what = "Share of the prompt's tokens that is kept",
-      .better = Better::smaller,
-      .rows = kNoRows,
-      .offered = true,
-      .main = "share of the prompt that is kept"},
-     EvictionFigure::kept_share},
 });
 constexpr const FigureFacts& facts_of(EvictionFigure figure) { return kEvictionFigures[figure]; }
 
