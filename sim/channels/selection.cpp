@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 namespace kvreplay {
@@ -21,28 +20,6 @@ std::vector<std::vector<Index>> rotation_units(const std::vector<Index>& partner
       units.push_back({c, other});
   }
   return units;
-}
-
-/// The greedy from the other end: all that may be pruned is, and one channel after the other comes back, each
-/// the one that lowers E(S) most (ties: the higher). What comes back last is pruned first. Sums are formed
-/// anew, so that what large channels leave behind costs no digits: O(d^3).
-std::vector<Index> restoring_order(const Matrix<double>& H, const ChannelSet& fixed) {
-  std::vector<Index> pruned = ascending_order(Vector<double>::Zero(H.rows()), fixed), order;
-  while (!pruned.empty()) {
-    std::size_t best = 0;
-    double most = -std::numeric_limits<double>::infinity();
-    for (std::size_t i = 0; i < pruned.size(); ++i) {
-      double lowered = H(pruned[i], pruned[i]);
-      for (const Index other : pruned)
-        if (other != pruned[i]) lowered += 2 * H(pruned[i], other);
-      if (lowered < most) continue;
-      most = lowered;
-      best = i;
-    }
-    order.insert(order.begin(), pruned[best]);
-    pruned.erase(pruned.begin() + static_cast<std::ptrdiff_t>(best));
-  }
-  return order;
 }
 
 /// `order` up to the last whole unit within n channels.
@@ -76,8 +53,6 @@ std::vector<Index> channel_order(const ChannelRule& rule, const ChannelScores& s
       return ascending_order(scores.key_sq, scores.fixed);
     case ChannelMethod::think:
       return ascending_order(scores.logits.diagonal(), scores.fixed);
-    case ChannelMethod::restore:
-      return restoring_order(scores.logits, scores.fixed);
     case ChannelMethod::output:
       return greedy_order(scores.outputs, scores.fixed);
     case ChannelMethod::rope_pairs:

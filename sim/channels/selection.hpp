@@ -13,7 +13,7 @@
 
 namespace kvreplay {
 
-enum class ChannelMethod { magnitude, think, iap, restore, exchange, output, optimal, rope_pairs };
+enum class ChannelMethod { magnitude, think, iap, exchange, output, optimal, rope_pairs };
 
 struct ChannelMethodFacts {
   ChannelMethod id;
@@ -37,9 +37,6 @@ inline constexpr auto kChannelMethods = facts_table<ChannelMethodFacts>({
     {.id = ChannelMethod::iap,
      .name = "iap",
      .meaning = "IAP: greedily the cheapest channel, 2 H_cj then added to the cost of the others"},
-    {.id = ChannelMethod::restore,
-     .name = "restore",
-     .meaning = "From no channel at all, gives back the one that lowers the error on the logits most"},
     {.id = ChannelMethod::exchange,
      .name = "exchange",
      .meaning = "From IAP's set, swaps a pruned with a kept channel while the error on the logits falls",

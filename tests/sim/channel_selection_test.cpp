@@ -28,7 +28,7 @@ ChannelRule rule_of(std::string_view name) {
 std::vector<std::string> all_rule_names() {
   std::vector<std::string> names;
   for (const Method method : kChannelMethods.all()) names.emplace_back(name_of(method));
-  for (const char* start : {"magnitude", "think", "iap", "restore", "output", "rope_pairs"})
+  for (const char* start : {"magnitude", "think", "iap", "output", "rope_pairs"})
     names.push_back(std::string("exchange+") + start);
   return names;
 }
@@ -130,10 +130,10 @@ TEST_CASE("channel methods go by their names", "[channel_selection]") {
     CHECK(rule.needs_outputs() == (method == Method::output));
     CHECK(rule.needs_rope() == (method == Method::rope_pairs));
   }
-  CHECK(names == std::set<std::string_view>{"magnitude", "think", "iap", "restore", "exchange", "output",
-                                            "optimal", "rope_pairs"});
+  CHECK(names == std::set<std::string_view>{"magnitude", "think", "iap", "exchange", "output", "optimal",
+                                            "rope_pairs"});
 
-  for (const char* start : {"magnitude", "think", "iap", "restore", "output", "rope_pairs"}) {
+  for (const char* start : {"magnitude", "think", "iap", "output", "rope_pairs"}) {
     const ChannelRule rule = rule_of(std::string("exchange+") + start);
     CHECK(rule.name == std::string("exchange+") + start);
     CHECK(rule.method == Method::exchange);
@@ -440,33 +440,6 @@ TEST_CASE("what is pruned at a smaller ratio stays pruned by the greedy methods"
       CHECK(std::includes(now.begin(), now.end(), before.begin(), before.end()));
       CHECK(now == first(channel_order(rule_of(name), scores), std::ssize(now)));
       before = now;
-    }
-  }
-}
-
-TEST_CASE("restore gives back the channel that leaves the smallest error", "[channel_selection]") {
-  for (const Index d : {1, 2, 7, 16}) {
-    ChannelScores scores;
-    const Matrix<double> factor = Matrix<double>::Random(d, d);
-    scores.logits = factor * factor.transpose();
-    scores.key_sq = Vector<double>::Ones(d);
-    ChannelSet set(static_cast<std::size_t>(d), 1);
-    for (Index n = d - 1; n >= 0; --n) {
-      // by trying each of them
-      Index best = -1;
-      double least = 0;
-      for (Index c = 0; c < d; ++c) {
-        if (set[static_cast<std::size_t>(c)] == 0) continue;
-        ChannelSet tried = set;
-        tried[static_cast<std::size_t>(c)] = 0;
-        const double error = subset_error(scores.logits, tried);
-        if (best >= 0 && error > least) continue;
-        best = c;
-        least = error;
-      }
-      set[static_cast<std::size_t>(best)] = 0;
-      INFO(d << " channels, " << n << " pruned");
-      CHECK(select("restore", scores, n).pruned == set);
     }
   }
 }
