@@ -56,11 +56,6 @@ struct AdaOptions {
 /// O(layers heads l) memory is read, O(total log heads) time.
 Budgets ada(const BudgetFrame& frame, std::span<const double> scores, const AdaOptions& options = {});
 
-/// Every head keeps the first tokens of its order that hold the share p of its scores, p being what makes the
-/// budgets sum to the total. Scores count from the head's least one; a head without any holds them evenly.
-/// Tokens of equal shares: lower head. `scores` as for ada(). O(heads l log) time.
-Budgets top_p(const BudgetFrame& frame, std::span<const double> scores);
-
 /// What there is to share a budget by. A method reads what its facts say that it needs, and the frame.
 struct AllocationInput {
   const BudgetFrame& frame;
@@ -72,7 +67,7 @@ struct AllocationInput {
   const BudgetProfile* profile = nullptr;  ///< of --profile
 };
 
-enum class BudgetMethod { uniform, pyramid, ada, top_p, lu, optimal, profile };
+enum class BudgetMethod { uniform, pyramid, ada, lu, optimal, profile };
 
 struct BudgetMethodFacts {
   BudgetMethod id;
@@ -89,7 +84,6 @@ namespace detail {
 Budgets share_uniform(const AllocationInput& input);
 Budgets share_pyramid(const AllocationInput& input);
 Budgets share_ada(const AllocationInput& input);
-Budgets share_top_p(const AllocationInput& input);
 Budgets share_lu(const AllocationInput& input);
 Budgets share_optimal(const AllocationInput& input);
 Budgets share_profile(const AllocationInput& input);
@@ -108,11 +102,6 @@ inline constexpr auto kBudgetMethods = facts_table<BudgetMethodFacts>({
      .name = "ada",
      .meaning = "AdaKV: the best scores over a layer's heads, after each head's own top 20 %",
      .share = detail::share_ada,
-     .needs_scores = true},
-    {.id = BudgetMethod::top_p,
-     .name = "top_p",
-     .meaning = "Every head keeps the tokens that hold the same share of its scores, over all layers",
-     .share = detail::share_top_p,
      .needs_scores = true},
     {.id = BudgetMethod::lu,
      .name = "lu",

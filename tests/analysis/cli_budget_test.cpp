@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::size_t kTokens = 61;
 const char* const kHeader = "layer,kv_head,order,method,sigma,budget,loss,output_error,layer_output_error";
-const std::vector<std::string> kMethods = {"uniform", "pyramid", "ada", "top_p", "lu", "optimal"};
+const std::vector<std::string> kMethods = {"uniform", "pyramid", "ada", "lu", "optimal"};
 
 std::vector<std::string> joined(std::vector<std::string> a, const std::vector<std::string>& b) {
   a.insert(a.end(), b.begin(), b.end());

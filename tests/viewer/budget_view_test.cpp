@@ -79,7 +79,7 @@ TEST_CASE("budget view: the curves, budgets, losses and errors of kvreplay budge
   CHECK(curves.as<double>() == all.curves.curves->losses());
   const auto rows = csv_rows(dir / "r/budgets.csv",
                              "layer,kv_head,order,method,sigma,budget,loss,output_error,layer_output_error");
-  REQUIRE(all.shares.size() == 6);
+  REQUIRE(all.shares.size() == 5);
   for (const BudgetShare& share : all.shares) {
     const auto row_of = [&](const std::string& layer, const std::string& head) {
       const auto at = std::find_if(rows.begin(), rows.end(), [&](const CsvRow& row) {
