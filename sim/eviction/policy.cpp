@@ -65,9 +65,6 @@ EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOver
     case Base::keydiff:
       if (!kvpress) rule.block = 128;
       break;
-    case Base::vnorm:
-      rule.recent = rounded(static_cast<double>(budget) / 4);
-      break;
     case Base::expected_attention:
       rule.project_values = !kvpress && has_wo;
       if (kvpress) rule.epsilon = 0;

@@ -49,14 +49,14 @@ using Positions = std::vector<Index>;
 }  // namespace
 
 TEST_CASE("bases and semantics have their published names", "[policy]") {
-  CHECK(kBases.size() == 12);
+  CHECK(kBases.size() == 11);
   std::string names;
   for (const Base base : kBases.all()) {
     CHECK(kBases.named(name_of(base)) == base);
     names += std::string(name_of(base)) + " ";
   }
   CHECK(names ==
-        "streaming h2o tova snapkv knorm keydiff vnorm expected_attention oracle oracle_exact greedy_exact "
+        "streaming h2o tova snapkv knorm keydiff expected_attention oracle oracle_exact greedy_exact "
         "exchange ");
   for (const Semantics semantics : kAllSemantics) CHECK(kSemantics.named(name_of(semantics)) == semantics);
   CHECK(name_of(Semantics::kvpress) == "kvpress");
@@ -105,7 +105,6 @@ TEST_CASE("every base makes its own choices under every semantics", "[policy]") 
   };
   for (const S s : kAllSemantics) {
     table.push_back({Base::streaming, s, {}, kAny, kNoPool, 4, 97, 0, false, false, false, 0.02});
-    table.push_back({Base::vnorm, s, M::vnorm, kAny, kNoPool, 0, 25, 0, false, false, false, 0.02});
     table.push_back({Base::knorm, s, M::knorm, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
     table.push_back(
         {Base::oracle, s, M::oracle_importance, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
