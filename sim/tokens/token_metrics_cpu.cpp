@@ -229,7 +229,6 @@ TokenMetrics token_metrics_by(const PassesOf<T>& passes, const HeadGroup<T>& gro
     if (oracles) add_oracles(group, totals_of, workers, out);
   }
   if (out.wants(M::knorm)) out.set(M::knorm, knorm_scores(group, workers));
-  if (out.wants(M::vnorm)) out.set(M::vnorm, row_norms(group.v, group.l, workers));
   if (out.wants(M::keydiff)) out.set(M::keydiff, keydiff_scores(group, workers));
   if (out.wants(M::expected_attention)) {
     const Matrix<double> by_head = expected_attention_scores(group, {}, workers);

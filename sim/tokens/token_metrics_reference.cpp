@@ -261,7 +261,6 @@ TokenMetrics token_metrics_reference(const Group& group, const TokenOptions& opt
   set_key_scores(group, knorm, keydiff);
   all[TokenMetric::knorm] = knorm.replicate(rows, 1);
   all[TokenMetric::keydiff] = keydiff.replicate(rows, 1);
-  all[TokenMetric::vnorm] = group.v.topRows(group.l).rowwise().norm().transpose().replicate(rows, 1);
   if (asked.contains(TokenMetric::expected_attention)) {
     set_expected_attention(group, options.per_query_head, all[TokenMetric::expected_attention]);
   }

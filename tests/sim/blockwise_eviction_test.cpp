@@ -123,10 +123,6 @@ Numbers cache_scores(const Group& group, const Positions& rows, const Positions&
   if (*metric == TokenMetric::knorm || *metric == TokenMetric::keydiff)
     return key_scores(group, cache, *metric);
   Numbers scores(cache.size(), 0.0);
-  if (*metric == TokenMetric::vnorm) {
-    for (std::size_t c = 0; c < cache.size(); ++c) scores[c] = group.v.row(cache[c]).norm();
-    return scores;
-  }
   for (std::size_t g = 0; g < group.q.size(); ++g) {
     const bool fast = *metric == TokenMetric::fastcaote;
     const Numbers head = fast || *metric == TokenMetric::caote ? caote(group, g, rows, cache, fast)

@@ -27,7 +27,7 @@ TEST_CASE("names, kinds and units", "[token_metrics]") {
   CHECK(names == std::set<std::string>{"attn", "attn_sq", "value", "key", "joint", "caote", "fastcaote",
                                        "knorm", "keydiff", "expected_attention", "exact_value", "exact_key",
                                        "exact_joint", "exact_remove", "oracle_next", "oracle_future",
-                                       "oracle_importance", "vnorm"});
+                                       "oracle_importance"});
   CHECK(!kTokenMetrics.named(""));
   CHECK(!kTokenMetrics.named("Attn"));
   CHECK(!kTokenMetrics.named("attn "));

@@ -311,11 +311,3 @@ TEST_CASE("expected attention with a fifth channel that is not rotated, and an a
           {1.3862074508360806, 1.3862074508360806, 1.3862074508360806, 1.3862074508360806,
            0.31928280281890899, 0.84128334117993214, 1.3862074508360806}}});
 }
-
-TEST_CASE("vnorm is the norm of the value", "[token_metrics]") {
-  HeadGroup<double> group = five_positions(4);
-  const TokenMetrics judged =
-      token_metrics_reference(group, {.per_query_head = true, .metrics = {TokenMetric::vnorm}});
-  const Matrix<double> want = matrix({{1, 2, std::sqrt(2.0), std::sqrt(10.0)}}).replicate(2, 1);
-  CHECK(judged[TokenMetric::vnorm].isApprox(want, 1e-15));
-}

@@ -25,7 +25,7 @@ KVREPLAY_HOST_DEVICE constexpr bool by_query_head(CacheRank rank) {
 }
 
 /// What a token scores by itself, whatever else is cached.
-enum class OwnScore : int { position, knorm, vnorm };
+enum class OwnScore : int { position, knorm };
 
 /// What there is of a token without a row.
 struct OwnToken {
@@ -38,8 +38,6 @@ KVREPLAY_HOST_DEVICE inline double own_score(OwnScore score, const OwnToken& tok
       return token.position;
     case OwnScore::knorm:
       return -token.key_norm;
-    case OwnScore::vnorm:
-      return std::sqrt(token.value_sq);
   }
   return 0;
 }
