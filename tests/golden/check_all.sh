@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# check_all.sh PROGRAM OUT: the results of PROGRAM, written below the folder OUT, against the independent NumPy scripts here.
+set -euo pipefail
+kvreplay=$(realpath "$1") out=$(realpath "$2")
+cd "$(dirname "$0")"
+sample=../../data/samples/pystdlib-lm
+
+/usr/bin/python3 make_golden.py --selftest
+"$kvreplay" tokens $sample --out $out/golden-check --precision f64 --force --quiet
+/usr/bin/python3 make_golden.py --dump $sample --check $out/golden-check
+
+/usr/bin/python3 golden_evictions.py --selftest
+bases=streaming,h2o,tova,snapkv,knorm,keydiff,expected_attention,oracle,oracle_exact
+scored=h2o+value,h2o+key,h2o+joint,h2o+fastcaote,tova+caote,snapkv+caote,snapkv+exact_remove
+evict() { "$kvreplay" evict $sample --precision f64 --force --quiet "$@"; }
+evict --out $out/golden-evict --policy $bases,$scored --diff paper,official,kvpress --sigma 0.8 --phase prefill,blockwise:128
+/usr/bin/python3 golden_evictions.py --dump $sample --check $out/golden-evict
+evict --out $out/golden-decode --policy h2o,tova,snapkv+joint,h2o+caote,keydiff --phase decode,append-only --layers 0,5
+/usr/bin/python3 golden_evictions.py --dump $sample --check $out/golden-decode
+evict --out $out/golden-kvpress --policy streaming,h2o,tova,snapkv,knorm,keydiff,expected_attention --semantics kvpress
+/usr/bin/python3 kvpress/check_kvpress.py $out/golden-kvpress
+
+/usr/bin/python3 golden_channels.py --selftest
+for semantics in paper official kvpress; do
+  "$kvreplay" channels $sample --out $out/golden-channels-$semantics --precision f64 --force --quiet \
+    --semantics $semantics --method magnitude,think,iap,exchange,output,rope_pairs,optimal,exchange+output --protect $([ $semantics = kvpress ] && echo 5:15 || echo off)
+done
+"$kvreplay" channels $sample --out $out/golden-think --force --quiet --semantics kvpress --method think
+evict --out $out/golden-levers --policy none,snapkv,keydiff --channels iap:0.5 --bits 4 --group 24 --residual 16
+evict --out $out/golden-levers-output --policy h2o+joint --channels output:0.4 --bits 2
+/usr/bin/python3 golden_channels.py --check $out/golden-channels-{paper,official,kvpress} $out/golden-levers{,-output}
+/usr/bin/python3 kvpress/check_think.py $out/golden-think $out/golden-channels-official
