@@ -3,9 +3,8 @@
 #include "data/error.hpp"
 #include "data/json_fields.hpp"
 #include "data/manifest.hpp"
-#include "data/npy/byte_source.hpp"
 #include "data/npy/mapped_file.hpp"
-#include "data/npy/npy_header.hpp"
+#include "data/npy/npy_array.hpp"
 
 #include <fmt/format.h>
 
@@ -23,15 +22,7 @@ class GrowingArray {
  public:
   explicit GrowingArray(const fs::path& path) : source_(path) {
     const std::string where = path.string();
-    std::vector<std::byte> bytes;
-    const auto append = [&](std::span<const std::byte> more) {
-      bytes.insert(bytes.end(), more.begin(), more.end());
-    };
-    source_.read(0, std::min<std::uint64_t>(npy_prefix_bytes, source_.size()), true, append);
-    const std::size_t length = npy_header_bytes(bytes, source_.size(), where);
-    if (length > bytes.size()) source_.read(bytes.size(), length, true, append);
-    bytes.resize(length);
-    header_ = parse_npy_declaration(bytes, where);
+    header_ = parse_npy_declaration(read_npy_header(source_, where), where);
     if (header_.count > std::numeric_limits<Index>::max() / 8)
       throw InputError(where, "a shape that fits on a disk", "shape " + shape_text(header_.shape));
     if (header_.shape.size() != 3 || header_.fortran_order)
@@ -128,10 +119,7 @@ std::optional<CaptureProgress> capture_progress(const fs::path& dump) {
   const fs::path path = dump / "manifest.json";
   std::error_code ignored;
   if (!fs::is_regular_file(path, ignored)) return std::nullopt;
-  const MappedFile file(path);
-  const std::string text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
-  file.require_whole();
-  const Manifest manifest = parse_manifest(text, path.string());
+  const Manifest manifest = parse_manifest(file_text(path), path.string());
   if (!manifest.incomplete) return std::nullopt;
 
   CaptureProgress progress;

@@ -38,10 +38,7 @@ std::optional<std::string> text_of(const std::filesystem::path& path) {
   const auto status = std::filesystem::status(path, error);
   if (status.type() == std::filesystem::file_type::not_found) return std::nullopt;
   if (error) throw InputError(path.string(), "a readable file", error.message());
-  const MappedFile file(path);
-  std::string text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
-  file.require_whole();
-  return text;
+  return file_text(path);
 }
 
 std::string folder_name(const std::filesystem::path& path) {
@@ -88,22 +85,6 @@ void note_dtypes(const std::vector<DumpFile>& files, const Manifest& manifest,
 }
 
 }  // namespace
-
-std::string_view name_of(Tensor tensor) {
-  switch (tensor) {
-    case Tensor::q:
-      return "q";
-    case Tensor::k:
-      return "k";
-    case Tensor::v:
-      return "v";
-    case Tensor::wo:
-      return "wo";
-    case Tensor::o:
-      return "o";
-  }
-  return "?";
-}
 
 Dump Dump::open(const std::filesystem::path& folder, const DumpOptions& options) {
   auto impl = std::make_unique<Impl>();

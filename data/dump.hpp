@@ -18,7 +18,18 @@ using Index = std::ptrdiff_t;
 
 /// The tensors a dump may hold per layer; q, k and v always, wo and o optionally.
 enum class Tensor { q, k, v, wo, o };
-std::string_view name_of(Tensor tensor);
+
+struct TensorFacts {
+  Tensor id;
+  std::string_view name;
+  std::string_view axes;  ///< of one layer
+};
+inline constexpr auto kTensors = facts_table<TensorFacts>({{Tensor::q, "q", "n_q, T_q, d"},
+                                                           {Tensor::k, "k", "n_kv, T, d"},
+                                                           {Tensor::v, "v", "n_kv, T, d_v"},
+                                                           {Tensor::wo, "wo", "n_q, d_v, d_model"},
+                                                           {Tensor::o, "o", "n_q, T_q, d_v"}});
+constexpr std::string_view name_of(Tensor tensor) { return kTensors[tensor].name; }
 
 /// The letters used everywhere for the sizes of a dump.
 struct DumpShape {

@@ -13,21 +13,12 @@
 namespace kvreplay {
 namespace {
 
-constexpr Tensor all_tensors[] = {Tensor::q, Tensor::k, Tensor::v, Tensor::wo, Tensor::o};
-
-std::optional<Tensor> tensor_named(std::string_view text) {
-  for (const Tensor tensor : all_tensors) {
-    if (text == name_of(tensor)) return tensor;
-  }
-  return std::nullopt;
-}
-
 /// Takes digits off the front of `text`.
 std::optional<Index> take_number(std::string_view& text) {
   Index number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || number < 0 || text.front() == '-') return std::nullopt;
-  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  text.remove_prefix(end - text.data());
   return number;
 }
 
@@ -104,7 +95,7 @@ class Finder {
 std::optional<ArrayName> parse_array_name(std::string_view name) {
   if (!name.ends_with(".npy")) return std::nullopt;
   name.remove_suffix(4);
-  if (const auto tensor = tensor_named(name)) return ArrayName{*tensor, -1};
+  if (const auto tensor = kTensors.named(name)) return ArrayName{*tensor, -1};
   std::string_view rest = name;
   for (const auto& [lead, separators] : {std::pair{"layer_", "_/"}, {"layers.", "."}}) {
     if (!take(rest, lead)) continue;
@@ -112,14 +103,14 @@ std::optional<ArrayName> parse_array_name(std::string_view name) {
     if (!layer || rest.empty() || std::string_view(separators).find(rest.front()) == std::string_view::npos) {
       return std::nullopt;
     }
-    const auto tensor = tensor_named(rest.substr(1));
+    const auto tensor = kTensors.named(rest.substr(1));
     return tensor ? std::optional(ArrayName{*tensor, *layer}) : std::nullopt;
   }
-  for (const Tensor tensor : all_tensors) {
+  for (const TensorFacts& tensor : kTensors) {
     rest = name;
-    if (!take(rest, name_of(tensor)) || !take(rest, "_")) continue;
+    if (!take(rest, tensor.name) || !take(rest, "_")) continue;
     const auto layer = take_number(rest);
-    return layer && rest.empty() ? std::optional(ArrayName{tensor, *layer}) : std::nullopt;
+    return layer && rest.empty() ? std::optional(ArrayName{tensor.id, *layer}) : std::nullopt;
   }
   return std::nullopt;
 }

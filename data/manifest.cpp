@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <utility>
 
@@ -17,9 +18,7 @@ namespace {
 std::optional<Dtype> parse_dtype(const JsonFields& fields) {
   const auto name = fields.text("dtype");
   if (!name) return std::nullopt;
-  for (const Dtype dtype : {Dtype::f16, Dtype::bf16, Dtype::f32, Dtype::f64}) {
-    if (*name == name_of(dtype)) return dtype;
-  }
+  if (const auto dtype = kDtypes.named(*name)) return dtype;
   throw InputError(fields.where("dtype"), "float16, bfloat16, float32 or float64", json_text(*name));
 }
 
@@ -151,6 +150,18 @@ void check_rope(const Manifest& manifest, const DumpShape& shape) {
   }
 }
 
+/// The list under `key`, empty where absent; any other length than T is refused.
+nlohmann::json list_of(const JsonFields& fields, const char* key, Index T) {
+  const auto& list = fields.at(key);
+  if (list.is_null()) return nlohmann::json::array();
+  if (!list.is_array()) throw InputError(fields.where(key), "a list", json_text(list));
+  if (!list.empty() && list.size() != static_cast<std::size_t>(T)) {
+    throw InputError(fields.where(key), fmt::format("{} entries, one a position", T),
+                     std::to_string(list.size()));
+  }
+  return list;
+}
+
 }  // namespace
 
 Manifest parse_manifest(std::string_view text, const std::string& where) {
@@ -236,6 +247,22 @@ std::optional<Rope> layer_rope(const Manifest& manifest, const DumpShape& shape,
         std::pow(*keys.theta, -static_cast<double>(c) / static_cast<double>(rope.rotary_dim)));
   }
   return rope;
+}
+
+TokenLabels parse_tokens(std::string_view text, const std::string& where, Index T) {
+  const nlohmann::json json = parse_json_object(text, where);
+  const JsonFields fields(json, where);
+  TokenLabels labels;
+  for (const auto& id : list_of(fields, "ids", T)) {
+    if (!id.is_number_integer())
+      throw InputError(fields.where("ids"), "whole numbers", json_text(id) + " in it");
+    labels.ids.push_back(id.get<std::int64_t>());
+  }
+  for (const auto& label : list_of(fields, "text", T)) {
+    if (!label.is_string()) throw InputError(fields.where("text"), "strings", json_text(label) + " in it");
+    labels.text.push_back(label.get<std::string>());
+  }
+  return labels;
 }
 
 }  // namespace kvreplay

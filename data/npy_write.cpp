@@ -1,13 +1,13 @@
 #include "data/npy_write.hpp"
 
 #include "data/atomic_file.hpp"
-#include "data/npy/npy_bytes.hpp"
+#include "data/npy/half.hpp"
 
 #include <fmt/format.h>
 
 #include <bit>
 #include <cassert>
-#include <string>
+#include <cstring>
 
 namespace kvreplay {
 namespace {
@@ -27,16 +27,55 @@ void write_array(const std::filesystem::path& path, std::string_view descr,
   file.commit();
 }
 
+template <class Stored, class T, class Convert>
+std::vector<std::byte> stored(std::span<const T> values, Convert convert) {
+  std::vector<std::byte> bytes(values.size() * sizeof(Stored));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const Stored element = convert(values[i]);
+    std::memcpy(bytes.data() + i * sizeof element, &element, sizeof element);
+  }
+  return bytes;
+}
+
 }  // namespace
+
+std::string npy_header(std::string_view descr, std::span<const std::size_t> shape) {
+  std::string dict = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}", descr,
+                                 fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
+  constexpr std::size_t lead = 10, alignment = 64;
+  dict.append((alignment - (lead + dict.size() + 1) % alignment) % alignment, ' ');
+  dict += '\n';
+  std::string header("\x93NUMPY\x01\x00", 8);
+  header += static_cast<char>(dict.size() & 0xff);
+  header += static_cast<char>(dict.size() >> 8);
+  return header + dict;
+}
+
+template <class T>
+std::vector<std::byte> encode(Dtype dtype, std::span<const T> values) {
+  switch (dtype) {
+    case Dtype::f16:
+      return stored<std::uint16_t>(values, [](T x) { return float_to_half(static_cast<float>(x)); });
+    case Dtype::bf16:
+      return stored<std::uint16_t>(values, [](T x) { return float_to_bfloat(static_cast<float>(x)); });
+    case Dtype::f32:
+      return stored<float>(values, [](T x) { return static_cast<float>(x); });
+    case Dtype::f64:
+      return stored<double>(values, [](T x) { return static_cast<double>(x); });
+  }
+  return {};
+}
+template decltype(encode<float>) encode<float>;
+template decltype(encode<double>) encode<double>;
 
 void write_npy(const std::filesystem::path& path, std::span<const std::size_t> shape,
                std::span<const float> values) {
-  write_array(path, "<f4", shape, values);
+  write_array(path, kDtypes[Dtype::f32].descr, shape, values);
 }
 
 void write_npy(const std::filesystem::path& path, std::span<const std::size_t> shape,
                std::span<const double> values) {
-  write_array(path, "<f8", shape, values);
+  write_array(path, kDtypes[Dtype::f64].descr, shape, values);
 }
 
 void write_npy(const std::filesystem::path& path, std::span<const std::size_t> shape,
@@ -52,7 +91,7 @@ void write_npy_bool(const std::filesystem::path& path, std::span<const std::size
 void write_npy_as(const std::filesystem::path& path, Dtype dtype, std::span<const std::size_t> shape,
                   std::span<const float> values) {
   AtomicFile file(path);
-  const std::string header = npy_header(npy_descr(dtype), shape);
+  const std::string header = npy_header(kDtypes[dtype].descr, shape);
   file.write(std::as_bytes(std::span(header)));
   file.write(encode(dtype, values));
   file.commit();

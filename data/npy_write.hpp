@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 namespace kvreplay {
@@ -21,9 +23,15 @@ void write_npy(const std::filesystem::path& path, std::span<const std::size_t> s
 void write_npy_bool(const std::filesystem::path& path, std::span<const std::size_t> shape,
                     std::span<const std::uint8_t> values);
 
-/// The same, with float32 values rounded (to nearest even) to `dtype` first. bf16 is written as `|V2`, as
-/// ml_dtypes does.
+/// The same, with float32 values rounded (to nearest even) to `dtype` first.
 void write_npy_as(const std::filesystem::path& path, Dtype dtype, std::span<const std::size_t> shape,
                   std::span<const float> values);
+
+/// What such a file begins with, padded so that the elements behind it are aligned to 64 bytes.
+std::string npy_header(std::string_view descr, std::span<const std::size_t> shape);
+
+/// float or double values rounded to nearest even, as little-endian elements.
+template <class T>
+std::vector<std::byte> encode(Dtype dtype, std::span<const T> values);
 
 }  // namespace kvreplay

@@ -10,24 +10,6 @@
 namespace kvreplay {
 namespace {
 
-constexpr Tensor all_tensors[] = {Tensor::q, Tensor::k, Tensor::v, Tensor::wo, Tensor::o};
-
-std::string axes_text(Tensor tensor) {
-  switch (tensor) {
-    case Tensor::q:
-      return "n_q, T_q, d";
-    case Tensor::k:
-      return "n_kv, T, d";
-    case Tensor::v:
-      return "n_kv, T, d_v";
-    case Tensor::wo:
-      return "n_q, d_v, d_model";
-    case Tensor::o:
-      return "n_q, T_q, d_v";
-  }
-  return "";
-}
-
 Dtype settle_dtype(const NpyArray& array, const std::optional<Dtype>& manifest_dtype) {
   const auto& header = array.header;
   if (!header.dtype) {
@@ -117,7 +99,7 @@ class Checker {
     if (source) {
       throw InputError(tensor.array.where,
                        fmt::format("shape {} ({}) as {} implies", shape_text(wanted),
-                                   axes_text(tensor.name.tensor), *source),
+                                   kTensors[tensor.name.tensor].axes, *source),
                        "shape " + shape_text(found));
     }
   }
@@ -132,7 +114,7 @@ Index sort_by_layer(StoredLayers& stored, const std::string& dump) {
   for (const auto& tensor : stored.tensors) {
     layers = std::max(layers, tensor.name.layer < 0 ? tensor.layers : tensor.name.layer + 1);
   }
-  for (const Tensor name : all_tensors) {
+  for (const auto& [name, text, axes] : kTensors) {
     auto& slots = stored.by_layer[static_cast<int>(name)];
     std::vector<std::pair<Index, std::size_t>> found;
     for (std::size_t i = 0; i < stored.tensors.size(); ++i) {
@@ -146,8 +128,7 @@ Index sort_by_layer(StoredLayers& stored, const std::string& dump) {
     for (const auto& [layer, i] : found) {
       const Index next = std::ssize(slots);
       if (layer < next) {
-        throw InputError(stored.tensors[i].array.where,
-                         fmt::format("one {} for layer {}", name_of(name), layer),
+        throw InputError(stored.tensors[i].array.where, fmt::format("one {} for layer {}", text, layer),
                          "another in " + stored.tensors[slots.back()].array.where);
       }
       if (layer > next) break;
@@ -156,11 +137,11 @@ Index sort_by_layer(StoredLayers& stored, const std::string& dump) {
     // Layers are counted from what was found, so a gap shows here before anything of its size is set aside.
     const Index complete = std::ssize(slots);
     if (complete < std::max<Index>(layers, 1)) {
-      throw InputError(dump,
-                       layers > 0 ? fmt::format("{} for each of {} layers", name_of(name), layers)
-                                  : "q, k and v for each layer",
-                       layers > 0 ? fmt::format("that layer {} has no {}", complete, name_of(name))
-                                  : "no array with a name of a dump's");
+      throw InputError(
+          dump,
+          layers > 0 ? fmt::format("{} for each of {} layers", text, layers) : "q, k and v for each layer",
+          layers > 0 ? fmt::format("that layer {} has no {}", complete, text)
+                     : "no array with a name of a dump's");
     }
   }
   return layers;
@@ -182,7 +163,7 @@ StoredTensor name_axes(FoundArray found, const std::optional<Dtype>& manifest_dt
   if (shape.size() != axes && batch == shape.size()) {
     throw InputError(tensor.array.where,
                      fmt::format("shape [{}{}], or with a leading batch of 1", stacked ? "layers, " : "",
-                                 axes_text(tensor.name.tensor)),
+                                 kTensors[tensor.name.tensor].axes),
                      "shape " + shape_text(shape));
   }
   const std::vector<Index> strides = strides_of(tensor.array.header);
@@ -210,9 +191,8 @@ StoredLayers arrange(std::vector<StoredTensor> tensors, const std::string& dump)
   stored.shape.layers = sort_by_layer(stored, dump);
   Checker checker(stored.shape);
   for (Index layer = 0; layer < stored.shape.layers; ++layer) {
-    for (const Tensor name : all_tensors) {
-      if (!stored.by_layer[static_cast<int>(name)].empty()) checker.extents(stored.at(name, layer));
-    }
+    for (const TensorFacts& tensor : kTensors)
+      if (!stored.by_layer[static_cast<int>(tensor.id)].empty()) checker.extents(stored.at(tensor.id, layer));
   }
   checker.finish();
   return stored;

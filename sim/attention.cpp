@@ -19,10 +19,6 @@ double soft_capped(const AttentionRule& rule, double raw) {
   return rule.softcap ? *rule.softcap * std::tanh(raw / *rule.softcap) : raw;
 }
 
-double sink_of(const HeadGroup<double>& group, Index g) {
-  return group.rule.sink_logit.empty() ? kHidden : group.rule.sink_logit[g];
-}
-
 /// Softmax of a row of logits and a sink column: weight m is e[m] * inverse_sum.
 class Softmax {
  public:
@@ -84,7 +80,7 @@ LogitRow attention_logits(const HeadGroup<double>& group, Index g, Index i) {
 }
 
 Vector<double> attention_weights(const HeadGroup<double>& group, Index g, const Vector<double>& z) {
-  const Softmax softmax(z, sink_of(group, g));
+  const Softmax softmax(z, group.sink(g));
   Vector<double> weights(z.size());
   for (Index m = 0; m < z.size(); ++m) weights[m] = static_cast<double>(softmax[m]);
   return weights;
@@ -98,7 +94,7 @@ Vector<double> brute_force_errors(const HeadGroup<double>& group, Index g, Index
                                   const std::vector<Index>& tokens) {
   const Index first = group.first_visible(i);
   const Index visible = group.end_visible(i) - first;
-  const double sink = sink_of(group, g);
+  const double sink = group.sink(g);
   const Vector<double> z = attention_logits(group, g, i).z.segment(first, visible);
 
   Softmax softmax(z, sink);

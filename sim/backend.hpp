@@ -118,7 +118,10 @@ class Backend {
   Twins twins_;
 };
 
-const Backend& cpu_backend();
+inline const Backend& cpu_backend() {
+  static const Backend backend;
+  return backend;
+}
 
 enum class Precision { f32, f64, tensor };
 constexpr std::string_view name_of(Precision precision) {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "sim/backend.hpp"
-#include "sim/products.hpp"
 
 #include <memory>
 #include <optional>

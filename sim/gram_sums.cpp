@@ -1,18 +1,15 @@
 #include "sim/gram_sums.hpp"
 
-#include "data/error.hpp"
-
 #include <algorithm>
 #include <array>
-#include <string>
 
 namespace kvreplay {
 
 Index gram_item_rows(Index n) {
   constexpr Index kFewest = 1024;   // worth an item and its own sum
   constexpr Index kMostItems = 32;  // which bounds the memory for their sums
-  const Index rows = std::max(kFewest, (n + kMostItems - 1) / kMostItems);
-  return (rows + kGramTile - 1) / kGramTile * kGramTile;
+  const Index rows = std::max(kFewest, div_up(n, kMostItems));
+  return div_up(rows, kGramTile) * kGramTile;
 }
 
 template <class T>
@@ -33,18 +30,7 @@ Matrix<double> total_gram(const GramSums& sums, Index d, Workers& workers) {
   return total;
 }
 
-template <class T>
-void require_finite(const Matrix<double>& gram) {
-  if (gram.allFinite()) return;
-  throw InputError(
-      "keys or queries",
-      std::string("squares within ") + (sizeof(T) == 4 ? "float32 (see --precision f64)" : "float64"),
-      "an overflow");
-}
-
-template Matrix<double> total_gram<float>(const GramSums&, Index, Workers&);
-template Matrix<double> total_gram<double>(const GramSums&, Index, Workers&);
-template void require_finite<float>(const Matrix<double>&);
-template void require_finite<double>(const Matrix<double>&);
+template decltype(total_gram<float>) total_gram<float>;
+template decltype(total_gram<double>) total_gram<double>;
 
 }  // namespace kvreplay

@@ -22,8 +22,4 @@ using GramSums = std::vector<std::vector<double>>;
 template <class T>
 Matrix<double> total_gram(const GramSums& sums, Index d, Workers& workers);
 
-/// Throws InputError where squares in T overflowed, so that a sum of them is not a number.
-template <class T>
-void require_finite(const Matrix<double>& gram);
-
 }  // namespace kvreplay

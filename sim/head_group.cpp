@@ -31,8 +31,53 @@ HeadGroup<T> load_head_group(const Dump& dump, Index layer, Index kv_head) {
   return group;
 }
 
-template HeadGroup<float> load_head_group(const Dump&, Index, Index);
-template HeadGroup<double> load_head_group(const Dump&, Index, Index);
+template <class T>
+HeadGroup<T> cache_group(const HeadGroup<T>& group, const std::vector<Index>& tokens, Index queries) {
+  HeadGroup<T> cache;
+  const Index n = std::ssize(tokens);
+  cache.layer = group.layer;
+  cache.kv_head = group.kv_head;
+  cache.l = n;
+  cache.rule = group.rule;
+  cache.k.resize(n, group.d());
+  cache.v.resize(n, group.d_v());
+  for (Index p = 0; p < n; ++p) {
+    cache.k.row(p) = group.k.row(tokens[p]);
+    cache.v.row(p) = group.v.row(tokens[p]);
+  }
+  const Index first = queries > 0 ? tokens[n - queries] - group.first_query() : 0;
+  for (const Matrix<T>& q : group.q) cache.q.emplace_back(q.middleRows(first, queries));
+  if (group.rule.sliding_window) {
+    cache.position = tokens;
+    if (!group.position.empty())
+      for (Index& p : cache.position) p = group.position[p];
+  }
+  return cache;
+}
+
+template <class T>
+HeadGroup<T> query_head_group(const HeadGroup<T>& group, Index g) {
+  HeadGroup<T> head;
+  head.layer = group.layer;
+  head.kv_head = group.kv_head;
+  head.l = group.l;
+  head.rule = group.rule;
+  if (!group.rule.sink_logit.empty()) head.rule.sink_logit = {group.rule.sink_logit[g]};
+  head.q = {group.q[g]};
+  head.k = group.k;
+  head.v = group.v;
+  if (!group.wo.empty()) head.wo = {group.wo[g]};
+  head.rope = group.rope;
+  head.position = group.position;
+  return head;
+}
+
+template decltype(load_head_group<float>) load_head_group<float>;
+template decltype(load_head_group<double>) load_head_group<double>;
+template decltype(cache_group<float>) cache_group<float>;
+template decltype(cache_group<double>) cache_group<double>;
+template decltype(query_head_group<float>) query_head_group<float>;
+template decltype(query_head_group<double>) query_head_group<double>;
 
 std::optional<StoredGroup> load_stored_group(const Dump& dump, Index layer, Index kv_head) {
   const std::optional<Dtype> dtype = dump.stored_dtype(Tensor::q, layer);
@@ -41,7 +86,7 @@ std::optional<StoredGroup> load_stored_group(const Dump& dump, Index layer, Inde
     return std::nullopt;
   const DumpShape& shape = dump.shape();
   const auto read = [&](Tensor tensor, Index head, Index rows, Index columns) {
-    auto bytes = std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(2 * rows * columns));
+    auto bytes = std::make_unique_for_overwrite<std::byte[]>(2 * rows * columns);
     dump.read_stored(tensor, layer, head, bytes.get());
     return bytes;
   };
@@ -58,7 +103,7 @@ std::size_t head_group_bytes(const DumpShape& shape, bool with_wo, std::size_t e
   const Index G = shape.group();
   Index elements = G * shape.T_q * shape.d + shape.T * (shape.d + shape.d_v);
   if (with_wo) elements += G * shape.d_v * shape.d_model;
-  return static_cast<std::size_t>(elements) * element_size;
+  return elements * element_size;
 }
 
 }  // namespace kvreplay

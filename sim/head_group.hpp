@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -19,7 +20,7 @@ using Vector = Eigen::Matrix<T, Eigen::Dynamic, 1>;
 
 /// The unit of every analysis: one layer, one KV head and the G query heads that read it.
 /// Row r of q is position T - T_q + r; rows of k and v are positions 0..T-1. A cache from which tokens were
-/// evicted is a head group too (sim/eviction/cache_group.hpp): its rows are then numbered as they stand in
+/// evicted is a head group too (cache_group()): its rows are then numbered as they stand in
 /// it.
 template <class T>
 struct HeadGroup {
@@ -42,6 +43,10 @@ struct HeadGroup {
   Index d() const { return k.cols(); }
   Index d_v() const { return v.cols(); }
   Index first_query() const { return T_all() - T_q(); }
+  /// The logit of query head g's sink column, -inf where it has none.
+  double sink(Index g) const {
+    return rule.sink_logit.empty() ? -std::numeric_limits<double>::infinity() : rule.sink_logit[g];
+  }
   /// The first and one past the last key position that the query at position i sees.
   Index first_visible(Index i) const {
     if (!rule.sliding_window) return 0;
@@ -56,6 +61,34 @@ struct HeadGroup {
 /// Reads one head group from a dump and converts it to T.
 template <class T>
 HeadGroup<T> load_head_group(const Dump& dump, Index layer, Index kv_head);
+
+/// The same numbers in another precision.
+template <class To, class From>
+HeadGroup<To> converted(const HeadGroup<From>& group) {
+  HeadGroup<To> result;
+  result.layer = group.layer;
+  result.kv_head = group.kv_head;
+  result.l = group.l;
+  result.rule = group.rule;
+  for (const Matrix<From>& q : group.q) result.q.push_back(q.template cast<To>());
+  result.k = group.k.template cast<To>();
+  result.v = group.v.template cast<To>();
+  for (const Matrix<From>& wo : group.wo) result.wo.push_back(wo.template cast<To>());
+  result.rope = group.rope;
+  result.position = group.position;
+  return result;
+}
+
+/// A cache as a head group of its own, so that everything that ranks a prompt ranks a cache: the keys and
+/// values at `tokens` (positions, ascending), all of them candidates, and the queries at the last `queries`
+/// of them, which must be adjacent positions. wo and rope are left out.
+template <class T>
+HeadGroup<T> cache_group(const HeadGroup<T>& group, const std::vector<Index>& tokens, Index queries);
+
+/// One query head of a group with the group's keys and values: what a cache that is repeated for every query
+/// head holds for it.
+template <class T>
+HeadGroup<T> query_head_group(const HeadGroup<T>& group, Index g);
 
 /// The numbers of a head group's q, k and v in 16 bits, row by row, as the dump holds them.
 struct StoredGroup {

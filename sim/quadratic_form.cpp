@@ -11,9 +11,7 @@ QuadraticForm<T>::QuadraticForm(const Matrix<double>& S) : QuadraticForm(S, Vect
 
 template <class T>
 QuadraticForm<T>::QuadraticForm(const Matrix<double>& S, const Vector<double>& b)
-    : d_(S.rows()),
-      panels_(static_cast<std::size_t>(panels_of<T>(d_) * d_ * kPanelWidth<T>), T{0}),
-      linear_(b.cast<T>()) {
+    : d_(S.rows()), panels_(panels_of<T>(d_) * d_ * kPanelWidth<T>, T{0}), linear_(b.cast<T>()) {
   for (Index m = 0; m < d_; ++m)
     for (Index n = 0; n < d_; ++n) panels_[panel_entry<T>(m, n, d_)] = static_cast<T>(S(m, n));
 }

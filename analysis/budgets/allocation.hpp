@@ -3,8 +3,8 @@
 #include "analysis/budgets/budget_frame.hpp"
 #include "analysis/budgets/hull.hpp"
 #include "analysis/budgets/profile.hpp"
+#include "data/facts_table.hpp"
 #include "sim/eviction/policy_facts.hpp"
-#include "sim/facts_table.hpp"
 
 #include <span>
 #include <string_view>

@@ -5,7 +5,7 @@
 #include "analysis/channels/rope_pair_share.hpp"
 #include "analysis/eviction/cache_elements.hpp"
 #include "sim/channels/channel_interaction.hpp"
-#include "sim/eviction/cache_group.hpp"
+#include "sim/head_group.hpp"
 
 #include <algorithm>
 #include <optional>

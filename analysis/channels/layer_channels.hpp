@@ -3,7 +3,7 @@
 #include "analysis/channels/channel_plan.hpp"
 #include "analysis/run/bytes.hpp"
 #include "analysis/run/stage.hpp"
-#include "sim/channels/query_drift.hpp"
+#include "sim/channels/channel_interaction.hpp"
 
 #include <string>
 #include <vector>

@@ -3,7 +3,7 @@
 #include "analysis/eviction/eviction_report.hpp"
 #include "analysis/eviction/eviction_tables.hpp"
 #include "analysis/eviction/given_arrays.hpp"
-#include "sim/eviction/cache_group.hpp"
+#include "sim/head_group.hpp"
 
 #include <fmt/format.h>
 

@@ -1,7 +1,7 @@
 #include "analysis/eviction/head_ranking.hpp"
 
 #include "analysis/tokens/agreement.hpp"
-#include "sim/converted.hpp"
+#include "sim/head_group.hpp"
 
 #include <algorithm>
 #include <limits>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "analysis/results/figure_facts.hpp"
-#include "sim/facts_table.hpp"
+#include "data/facts_table.hpp"
 
 #include <concepts>
 #include <span>

@@ -1,10 +1,13 @@
 #pragma once
 
+#include "data/npy/mapped_file.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <span>
+#include <utility>
 
 namespace kvreplay {
 
@@ -31,11 +34,18 @@ class ByteSource {
 /// memory add up.
 class FileSource : public ByteSource {
  public:
-  explicit FileSource(std::filesystem::path path);
+  explicit FileSource(std::filesystem::path path)
+      : path_(std::move(path)), file_size_(regular_file_size(path_)), size_(file_size_) {}
   /// `size` bytes from `offset` of a file that must have `file_size` bytes.
-  FileSource(std::filesystem::path path, std::uint64_t file_size, std::uint64_t offset, std::uint64_t size);
+  FileSource(std::filesystem::path path, std::uint64_t file_size, std::uint64_t offset, std::uint64_t size)
+      : path_(std::move(path)), file_size_(file_size), offset_(offset), size_(size) {}
   std::uint64_t size() const override { return size_; }
-  void read(std::uint64_t begin, std::uint64_t end, bool in_one_piece, const Visit& visit) const override;
+  void read(std::uint64_t begin, std::uint64_t end, bool /*in_one_piece*/,
+            const Visit& visit) const override {
+    const MappedFile file(path_, file_size_, offset_ + begin, offset_ + end);
+    visit(file.bytes());
+    file.require_whole();
+  }
 
  private:
   std::filesystem::path path_;
@@ -47,7 +57,10 @@ class MemorySource : public ByteSource {
  public:
   explicit MemorySource(std::span<const std::byte> bytes) : bytes_(bytes) {}
   std::uint64_t size() const override { return bytes_.size(); }
-  void read(std::uint64_t begin, std::uint64_t end, bool in_one_piece, const Visit& visit) const override;
+  void read(std::uint64_t begin, std::uint64_t end, bool /*in_one_piece*/,
+            const Visit& visit) const override {
+    visit(bytes_.subspan(begin, end - begin));
+  }
 
  private:
   std::span<const std::byte> bytes_;

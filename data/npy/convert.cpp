@@ -178,13 +178,11 @@ std::optional<std::ptrdiff_t> first_not_finite(const T* values, std::ptrdiff_t n
   return std::nullopt;
 }
 
-template void convert<float>(Encoding, const std::byte*, std::ptrdiff_t, float*);
-template void convert<double>(Encoding, const std::byte*, std::ptrdiff_t, double*);
-template void convert_strided<float>(Encoding, const std::byte*, std::ptrdiff_t, std::ptrdiff_t,
-                                     std::ptrdiff_t, std::ptrdiff_t, float*);
-template void convert_strided<double>(Encoding, const std::byte*, std::ptrdiff_t, std::ptrdiff_t,
-                                      std::ptrdiff_t, std::ptrdiff_t, double*);
-template std::optional<std::ptrdiff_t> first_not_finite<float>(const float*, std::ptrdiff_t);
-template std::optional<std::ptrdiff_t> first_not_finite<double>(const double*, std::ptrdiff_t);
+template decltype(convert<float>) convert<float>;
+template decltype(convert<double>) convert<double>;
+template decltype(convert_strided<float>) convert_strided<float>;
+template decltype(convert_strided<double>) convert_strided<double>;
+template decltype(first_not_finite<float>) first_not_finite<float>;
+template decltype(first_not_finite<double>) first_not_finite<double>;
 
 }  // namespace kvreplay

@@ -139,7 +139,7 @@ void MappedFile::map(const std::filesystem::path& path, const std::optional<Rang
   if (begin >= end) return;
   const std::uint64_t page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   const std::uint64_t start = begin / page * page;
-  mapped_ = static_cast<std::size_t>(end - start);
+  mapped_ = end - start;
   mapping_ = ::mmap(nullptr, mapped_, PROT_READ, MAP_PRIVATE, file.get(), static_cast<off_t>(start));
   if (mapping_ == MAP_FAILED) {
     mapping_ = nullptr;
@@ -152,5 +152,12 @@ void MappedFile::map(const std::filesystem::path& path, const std::optional<Rang
 }
 
 std::uint64_t regular_file_size(const std::filesystem::path& path) { return Descriptor(path).size(path); }
+
+std::string file_text(const std::filesystem::path& path) {
+  const MappedFile file(path);
+  std::string text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  file.require_whole();
+  return text;
+}
 
 }  // namespace kvreplay

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 #include <span>
+#include <string>
 
 namespace kvreplay {
 
@@ -44,7 +45,8 @@ class MappedFile {
   std::span<const std::byte> bytes_;
 };
 
-/// The size of a regular file. Throws InputError as above.
+/// The size of a regular file, and all of one that is small. Throw InputError as above.
 std::uint64_t regular_file_size(const std::filesystem::path& path);
+std::string file_text(const std::filesystem::path& path);
 
 }  // namespace kvreplay

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 namespace kvreplay {
 namespace {
@@ -24,18 +23,21 @@ std::optional<std::ptrdiff_t> convert_checked(Encoding from, const std::byte* in
 
 }  // namespace
 
-NpyArray open_npy(std::string where, std::shared_ptr<const ByteSource> source, NpyElements elements) {
+std::vector<std::byte> read_npy_header(const ByteSource& source, const std::string& where) {
   std::vector<std::byte> header;
   const ByteSource::Visit append = [&](std::span<const std::byte> bytes) {
     header.insert(header.end(), bytes.begin(), bytes.end());
   };
-  const std::uint64_t total = source->size();
-  source->read(0, std::min<std::uint64_t>(npy_prefix_bytes, total), true, append);
-  const std::size_t length = npy_header_bytes(header, total, where);
-  if (length > header.size()) source->read(header.size(), length, true, append);
+  source.read(0, std::min<std::uint64_t>(npy_prefix_bytes, source.size()), true, append);
+  const std::size_t length = npy_header_bytes(header, source.size(), where);
+  if (length > header.size()) source.read(header.size(), length, true, append);
   header.resize(length);
-  NpyHeader parsed = parse_npy_header(header, total, where, elements);
-  return {std::move(where), std::move(parsed), std::move(source)};
+  return header;
+}
+
+NpyArray open_npy(std::string where, std::shared_ptr<const ByteSource> source, NpyElements elements) {
+  NpyHeader header = parse_npy_header(read_npy_header(*source, where), source->size(), where, elements);
+  return {std::move(where), std::move(header), std::move(source)};
 }
 
 template <class T>
@@ -64,8 +66,7 @@ std::optional<std::ptrdiff_t> read_matrix(const NpyArray& array, Dtype dtype, co
   return bad;
 }
 
-template std::optional<std::ptrdiff_t> read_matrix<float>(const NpyArray&, Dtype, const MatrixView&, float*);
-template std::optional<std::ptrdiff_t> read_matrix<double>(const NpyArray&, Dtype, const MatrixView&,
-                                                           double*);
+template decltype(read_matrix<float>) read_matrix<float>;
+template decltype(read_matrix<double>) read_matrix<double>;
 
 }  // namespace kvreplay

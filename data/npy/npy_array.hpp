@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace kvreplay {
 
@@ -16,6 +17,10 @@ struct NpyArray {
   NpyHeader header;
   std::shared_ptr<const ByteSource> source;
 };
+
+/// What a source begins with: prefix and header, as parse_npy_header() takes them. Throws InputError where
+/// they begin no `.npy`.
+std::vector<std::byte> read_npy_header(const ByteSource& source, const std::string& where);
 
 /// Throws InputError naming `where` unless the bytes are a `.npy` of floating point numbers (or uint16), or
 /// of what else is asked for.

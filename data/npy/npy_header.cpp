@@ -181,7 +181,7 @@ std::string kind_text(std::string_view descr) {
 /// "<i4", "|u1", ...
 std::optional<NpyInteger> integer_of(std::string_view descr) {
   if (descr.size() != 3 || (descr[1] != 'i' && descr[1] != 'u')) return std::nullopt;
-  const std::size_t bytes = static_cast<std::size_t>(descr[2] - '0');
+  const std::size_t bytes = descr[2] - '0';
   const bool ordered = descr[0] == '<' || descr[0] == '>';
   const bool known =
       (bytes == 1 && (ordered || descr[0] == '|')) || (ordered && (bytes == 2 || bytes == 4 || bytes == 8));
@@ -252,7 +252,7 @@ std::size_t npy_header_bytes(std::span<const std::byte> prefix, std::uint64_t to
     throw InputError(where, fmt::format("a .npy header within the file's {} bytes", total_bytes),
                      fmt::format("a header of {} bytes", length));
   }
-  return static_cast<std::size_t>(lead + length);
+  return lead + length;
 }
 
 NpyHeader parse_npy_declaration(std::span<const std::byte> header_bytes, const std::string& where,

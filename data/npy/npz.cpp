@@ -233,7 +233,7 @@ NpzArchive::NpzArchive(std::shared_ptr<const Backing> backing) : backing_(std::m
                        fmt::format("{} bytes from {}", status.size, status.comp_size));
     }
     Member member{status.name, status.size, std::nullopt};
-    if (located.size() == static_cast<std::size_t>(entries)) {
+    if (std::ssize(located) == entries) {
       const auto& found = located[i];
       if (found && found->name == member.name && found->bytes == member.bytes) member.offset = found->offset;
     }
@@ -256,8 +256,7 @@ std::shared_ptr<const ByteSource> NpzArchive::source(std::size_t member) const {
   if (!backing_->path.empty()) {
     return std::make_shared<StoredMemberSource>(backing_, member, found);
   }
-  return std::make_shared<MemorySource>(
-      backing_->memory.subspan(*found.offset, static_cast<std::size_t>(found.bytes)));
+  return std::make_shared<MemorySource>(backing_->memory.subspan(*found.offset, found.bytes));
 }
 
 }  // namespace kvreplay

@@ -35,9 +35,7 @@ ChannelBasis channel_basis(const HeadGroup<T>& group, const KeptSet& cache, cons
   return basis;
 }
 
-template ChannelBasis channel_basis(const HeadGroup<float>&, const KeptSet&, const ChannelSetting&, bool,
-                                    const Compute&);
-template ChannelBasis channel_basis(const HeadGroup<double>&, const KeptSet&, const ChannelSetting&, bool,
-                                    const Compute&);
+template decltype(channel_basis<float>) channel_basis<float>;
+template decltype(channel_basis<double>) channel_basis<double>;
 
 }  // namespace kvreplay

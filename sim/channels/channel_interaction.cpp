@@ -1,11 +1,35 @@
 #include "sim/channels/channel_interaction.hpp"
 
+#include "sim/gram_sums.hpp"
+
 #include <Eigen/Eigenvalues>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
 namespace kvreplay {
+
+template <class T>
+Matrix<double> gram_f64(const Matrix<T>& x, const std::vector<Index>& rows, Workers& workers) {
+  const Index n = std::ssize(rows), d = x.cols(), per_item = gram_item_rows(n);
+  GramSums sums(div_up(n, per_item));
+  workers.parallel_for(std::ssize(sums), [&](Index item) {
+    std::vector<double>& sum = sums[item];
+    sum.resize(gram_blocks_size<double>(d));
+    std::vector<double> panels(panels_of<double>(d) * kGramTile * kPanelWidth<double>);
+    const Index end = std::min((item + 1) * per_item, n);
+    for (Index begin = item * per_item; begin < end; begin += kGramTile) {
+      const Index tile = std::min(kGramTile, end - begin);
+      for (Index r = 0; r < tile; ++r) {
+        const T* row = x.data() + rows[begin + r] * d;
+        for (Index c = 0; c < d; ++c) panels[panel_entry<double>(r, c, tile)] = static_cast<double>(row[c]);
+      }
+      add_gram(panels.data(), tile, d, sum.data());
+    }
+  });
+  return total_gram<double>(sums, d, workers);
+}
 
 template <class T>
 Matrix<double> query_gram(const HeadGroup<T>& group, Rows rows, Workers& workers) {
@@ -27,7 +51,9 @@ Vector<double> spectrum(const Matrix<double>& H) {
   return Eigen::SelfAdjointEigenSolver<Matrix<double>>(H, Eigen::EigenvaluesOnly).eigenvalues().reverse();
 }
 
-template Matrix<double> query_gram(const HeadGroup<float>&, Rows, Workers&);
-template Matrix<double> query_gram(const HeadGroup<double>&, Rows, Workers&);
+template decltype(gram_f64<float>) gram_f64<float>;
+template decltype(gram_f64<double>) gram_f64<double>;
+template decltype(query_gram<float>) query_gram<float>;
+template decltype(query_gram<double>) query_gram<double>;
 
 }  // namespace kvreplay

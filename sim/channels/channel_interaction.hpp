@@ -13,14 +13,10 @@
 
 namespace kvreplay {
 
-/// X^T X over the rows `rows` of x [n, d]: [d, d], exactly symmetric. Tiles in T, sums over tiles in float64;
-/// the same bytes for any number of threads. Cost: |rows| d (d + 1) flops; memory O(d^2) an item, of which
-/// there are at most 32. Throws InputError where a square overflows T.
-template <class T>
-Matrix<double> gram(const Matrix<T>& x, const std::vector<Index>& rows, Workers& workers);
-
-/// The same with products and sums in float64, for twice the flops' time: a product of two float32 numbers is
-/// exact. Where interactions of a chosen set cancel, sums over its part of H need these digits.
+/// X^T X over the rows `rows` of x [n, d]: [d, d], exactly symmetric, the same bytes for any number of
+/// threads. Products and sums in float64, in which a product of two float32 numbers is exact: where
+/// interactions of a chosen set cancel, sums over its part of H need these digits. Cost: |rows| d (d + 1)
+/// flops; memory O(d^2) an item, of which there are at most 32.
 template <class T>
 Matrix<double> gram_f64(const Matrix<T>& x, const std::vector<Index>& rows, Workers& workers);
 
@@ -29,10 +25,8 @@ template <class T>
 Matrix<double> query_gram(const HeadGroup<T>& group, Rows rows, Workers& workers);
 
 /// The CUDA twins, on the calling thread's device (sim/cuda/runtime.hpp): [d, d], exactly symmetric, the same
-/// bits in every run. gram_cuda() in tiles of float32 with sums over tiles in float64, as gram(); the others
-/// in float64. Device memory: the rows from the first to the last of `rows`, and about 16 MiB + 12 d^2 bytes.
-/// Throw DeviceError and OutOfDeviceMemory besides what their CPU twins throw.
-Matrix<double> gram_cuda(const Matrix<float>& x, const std::vector<Index>& rows);
+/// bits in every run. Device memory: the rows from the first to the last of `rows`, and about 16 MiB + 12 d^2
+/// bytes. Throw DeviceError and OutOfDeviceMemory besides what their CPU twins throw.
 Matrix<double> gram_f64_cuda(const Matrix<float>& x, const std::vector<Index>& rows);
 Matrix<double> query_gram_cuda(const HeadGroup<float>& group, Rows rows);
 
@@ -49,5 +43,23 @@ double reconstruction_error_reference(const HeadGroup<double>& group, const std:
 double off_diagonal_share(const Matrix<double>& H);
 /// Eigenvalues of a symmetric matrix, largest first: [d].
 Vector<double> spectrum(const Matrix<double>& H);
+
+/// Mean and standard deviation (divided by n) of every channel of one query head over a set of rows: what
+/// differs between the window and the decoding steps is the drift that makes a selection age ([IAP] fig. 2).
+struct ChannelMoments {
+  Vector<double> mean, deviation;  ///< [d]
+};
+
+/// `rows` are positions with a query, not empty.
+template <class T>
+ChannelMoments query_moments(const HeadGroup<T>& group, Index g, Rows rows) {
+  const Matrix<double> q =
+      group.q[g].middleRows(rows.begin - group.first_query(), rows.count()).template cast<double>();
+  ChannelMoments moments;
+  moments.mean = q.colwise().mean().transpose();
+  moments.deviation =
+      (q.rowwise() - moments.mean.transpose()).array().square().colwise().mean().sqrt().transpose();
+  return moments;
+}
 
 }  // namespace kvreplay

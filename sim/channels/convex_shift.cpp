@@ -1,4 +1,4 @@
-#include "sim/channels/convex_shift.hpp"
+#include "sim/channels/subset_search.hpp"
 
 #include <Eigen/Cholesky>
 

@@ -3,8 +3,10 @@
 #include "sim/eviction/kept_set.hpp"
 #include "sim/head_group.hpp"
 #include "sim/schedule.hpp"
+#include "sim/simd/panel.hpp"
 #include "sim/tokens/token_metrics.hpp"
 
+#include <algorithm>
 #include <vector>
 
 // How key channels interact in the attention output. To first order, dropping channel c from the prunable
@@ -39,6 +41,16 @@ Matrix<double> output_interaction(const HeadGroup<T>& group, Rows rows, const Pr
 /// time (or one, where a row alone takes more). Throws DeviceError and OutOfDeviceMemory besides.
 Matrix<double> output_interaction_cuda(const HeadGroup<float>& group, Rows rows, const PrunableKeys& keys,
                                        Workers& workers);
+
+/// About the mean of the keys at the positions `of`, from a sample of them: [d], 0 where there are none.
+template <class T>
+Vector<T> sampled_key_mean(const HeadGroup<T>& group, const std::vector<Index>& of) {
+  constexpr Index kSampled = 256;
+  const Index n = std::ssize(of), step = std::max<Index>(div_up(n, kSampled), 1);
+  Vector<double> sum = Vector<double>::Zero(group.d());
+  for (Index key = 0; key < n; key += step) sum += group.k.row(of[key]).transpose().template cast<double>();
+  return (sum / static_cast<double>(std::max<Index>(div_up(n, step), 1))).template cast<T>();
+}
 
 /// The judge: D_i,c for every row and head from the definition, in float64: [G][rows] of [d, d_v].
 std::vector<std::vector<Matrix<double>>> output_derivatives_reference(const HeadGroup<double>& group,

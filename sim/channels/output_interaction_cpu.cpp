@@ -1,4 +1,3 @@
-#include "sim/channels/key_mean.hpp"
 #include "sim/channels/output_interaction.hpp"
 #include "sim/channels/output_interaction_simd.hpp"
 #include "sim/eviction/kept_tiles.hpp"
@@ -19,8 +18,6 @@ constexpr Index kMostSums = 32;        // of panels, which bounds the memory for
 constexpr Index kRowsPerItem = 4;      // of a panel, with a float64 sum of their own
 constexpr Index kKeysPerTile = 64;     // whose weighted values fit the first cache
 constexpr Index kColumnsPerSum = 252;  // of a weighted sum of values in T
-
-constexpr Index div_up(Index a, Index b) { return (a + b - 1) / b; }
 
 /// The prunable keys less their mean, in panels. What all keys of a channel have in common multiplies the sum
 /// of a_p (v_p - o) over them, which is 0 where every weight is theirs: it would drown the rest in rounding.
@@ -81,8 +78,9 @@ class PanelDerivatives {
       prunable[p - begin_] = which.prunable[p];
     weights_.changed = changed_.data();
     weights_.rest = rest_.data();
-    weigh_panel(rest_.data(), columns_, static_cast<T>(group.rule.softcap.value_or(0)), sink_logit(group, g),
-                prunable.data(), weights_);
+    output_interaction_simd<T>().weigh_panel(rest_.data(), columns_,
+                                             static_cast<T>(group.rule.softcap.value_or(0)),
+                                             sink_logit(group, g), prunable.data(), weights_);
     sum_values();
   }
 
@@ -103,10 +101,11 @@ class PanelDerivatives {
       std::fill(D.begin(), D.end(), T{0});
       for (Index key = first; key < last; key += kKeysPerTile) {
         const Index n = std::min(kKeysPerTile, last - key);
-        weighted_deviations(in_.v_centred, d_v, keys_.positions.data() + key, weights.data() + (key - first),
-                            n, origin, mean.data(), tile.data());
+        output_interaction_simd<T>().weighted_deviations(in_.v_centred, d_v, keys_.positions.data() + key,
+                                                         weights.data() + (key - first), n, origin,
+                                                         mean.data(), tile.data());
         for (Index j = 0; j < panels; ++j)
-          project_panel(tile.data(), n, d_v, keys_.from(j, key), D.data() + j * d_v * W);
+          kept_tiles_simd<T>().project_panel(tile.data(), n, d_v, keys_.from(j, key), D.data() + j * d_v * W);
       }
       scale_derivatives(r, shift, D.data());
       add_gram(D.data(), d_v, d, blocks);
@@ -132,7 +131,8 @@ class PanelDerivatives {
     pack_query_panel(group_, in_, g_, panel, q.data());
     TileInput<T> mine = in_;
     mine.q_panels = q.data() - panel * in_.d * W;
-    const bool finite = logit_panel(mine, panel, begin_, begin_ + columns_, rest_.data());
+    const bool finite =
+        kept_tiles_simd<T>().logit_panel(mine, panel, begin_, begin_ + columns_, rest_.data());
     for (Index t = 0; t < columns_; ++t) {
       const Index p = begin_ + t;
       T* z = rest_.data() + t * W;
@@ -154,8 +154,8 @@ class PanelDerivatives {
     for (Index t = 0; t < columns_; t += kColumnsPerSum) {
       const Index n = std::min(kColumnsPerSum, columns_ - t);
       const T* v = in_.v_centred + (begin_ + t) * d_v;
-      project_panel(v, n, d_v, changed_.data() + t * W, changed_values_.data());
-      project_panel(v, n, d_v, rest_.data() + t * W, rest_values_.data());
+      kept_tiles_simd<T>().project_panel(v, n, d_v, changed_.data() + t * W, changed_values_.data());
+      kept_tiles_simd<T>().project_panel(v, n, d_v, rest_.data() + t * W, rest_values_.data());
     }
     sink_value_ = -values_.centre;
     for (Index c = 0; c < d_v; ++c)
@@ -206,7 +206,7 @@ class PanelDerivatives {
 /// The rows of a panel in parts with a sum each, which add up in order.
 template <class T>
 void add_panel(const PanelDerivatives<T>& panel, Index d, Workers& workers, std::vector<double>& sum) {
-  GramSums parts(static_cast<std::size_t>(div_up(panel.rows(), kRowsPerItem)));
+  GramSums parts(div_up(panel.rows(), kRowsPerItem));
   workers.parallel_for(std::ssize(parts), [&](Index item) {
     std::vector<double>& part = parts[item];
     part.resize(gram_blocks_size<T>(d));
@@ -219,7 +219,7 @@ void add_panel(const PanelDerivatives<T>& panel, Index d, Workers& workers, std:
 }  // namespace
 
 PrunableKeys prompt_keys(Index l, Index recent) {
-  const KeptSet all(static_cast<std::size_t>(l), 1);
+  const KeptSet all(l, 1);
   return {all, without_recent(all, recent)};
 }
 
@@ -230,7 +230,7 @@ Matrix<double> output_interaction(const HeadGroup<T>& group, Rows rows, const Pr
   const CentredKeys<T> centred = centred_keys(group, keys, workers);
   const Index panels = tile_input(group, values, rows).panels(), items = group.G() * panels;
   const Index per_sum = div_up(items, kMostSums);
-  GramSums sums(static_cast<std::size_t>(div_up(items, per_sum)));
+  GramSums sums(div_up(items, per_sum));
   workers.parallel_for(std::ssize(sums), [&](Index item) {
     std::vector<double>& sum = sums[item];
     sum.resize(gram_blocks_size<T>(group.d()));

@@ -128,18 +128,8 @@ HWY_NOINLINE void WeightedDeviations(const T* HWY_RESTRICT v, Index d_v, const I
   }
 }
 
-#define KVREPLAY_OUTPUT_INTERACTION(T, Suffix)                                                         \
-  void WeighPanel##Suffix(T* z, Index n, T softcap, T sink, const std::uint8_t* prunable,              \
-                          PanelWeights<T>& out) {                                                      \
-    WeighPanel(z, n, softcap, sink, prunable, out);                                                    \
-  }                                                                                                    \
-  void WeightedDeviations##Suffix(const T* v, Index d_v, const Index* rows, const T* weights, Index n, \
-                                  const T* origin, const T* mean, T* out) {                            \
-    WeightedDeviations(v, d_v, rows, weights, n, origin, mean, out);                                   \
-  }
-KVREPLAY_OUTPUT_INTERACTION(float, F32)
-KVREPLAY_OUTPUT_INTERACTION(double, F64)
-#undef KVREPLAY_OUTPUT_INTERACTION
+OutputInteractionSimd<float> OutputInteractionSimdF32() { return {WeighPanel, WeightedDeviations}; }
+OutputInteractionSimd<double> OutputInteractionSimdF64() { return {WeighPanel, WeightedDeviations}; }
 
 }  // namespace kvreplay::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -147,21 +137,16 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace kvreplay {
 
-#define KVREPLAY_OUTPUT_INTERACTION(T, Suffix)                                                             \
-  HWY_EXPORT(WeighPanel##Suffix);                                                                          \
-  HWY_EXPORT(WeightedDeviations##Suffix);                                                                  \
-  template <>                                                                                              \
-  void weigh_panel(T* z, Index n, T softcap, T sink, const std::uint8_t* prunable, PanelWeights<T>& out) { \
-    HWY_DYNAMIC_DISPATCH(WeighPanel##Suffix)(z, n, softcap, sink, prunable, out);                          \
-  }                                                                                                        \
-  template <>                                                                                              \
-  void weighted_deviations(const T* v, Index d_v, const Index* rows, const T* weights, Index n,            \
-                           const T* origin, const T* mean, T* out) {                                       \
-    HWY_DYNAMIC_DISPATCH(WeightedDeviations##Suffix)(v, d_v, rows, weights, n, origin, mean, out);         \
-  }
-KVREPLAY_OUTPUT_INTERACTION(float, F32)
-KVREPLAY_OUTPUT_INTERACTION(double, F64)
-#undef KVREPLAY_OUTPUT_INTERACTION
+HWY_EXPORT(OutputInteractionSimdF32);
+HWY_EXPORT(OutputInteractionSimdF64);
+template <>
+OutputInteractionSimd<float> output_interaction_simd() {
+  return HWY_DYNAMIC_DISPATCH(OutputInteractionSimdF32)();
+}
+template <>
+OutputInteractionSimd<double> output_interaction_simd() {
+  return HWY_DYNAMIC_DISPATCH(OutputInteractionSimdF64)();
+}
 
 }  // namespace kvreplay
 #endif

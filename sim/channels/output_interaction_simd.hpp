@@ -24,14 +24,19 @@ struct PanelWeights {
   T rest_sum[W];     ///< likewise, the sink with them
 };
 
-/// z [n][W]: logits before the soft cap, -inf where hidden; may be out.rest. `softcap`: 0 for none; `sink`:
-/// -inf for none; prunable [n].
+/// What one instruction set has.
 template <class T>
-void weigh_panel(T* z, Index n, T softcap, T sink, const std::uint8_t* prunable, PanelWeights<T>& out);
+struct OutputInteractionSimd {
+  /// z [n][W]: logits before the soft cap, -inf where hidden; may be out.rest. `softcap`: 0 for none; `sink`:
+  /// -inf for none; prunable [n].
+  void (*weigh_panel)(T* z, Index n, T softcap, T sink, const std::uint8_t* prunable, PanelWeights<T>& out);
 
-/// out[t] = weights[t] ((v[rows[t]] - origin) - mean) for n rows of v [..][d_v]; out [n][d_v].
+  /// out[t] = weights[t] ((v[rows[t]] - origin) - mean) for n rows of v [..][d_v]; out [n][d_v].
+  void (*weighted_deviations)(const T* v, Index d_v, const Index* rows, const T* weights, Index n,
+                              const T* origin, const T* mean, T* out);
+};
+/// This machine's best.
 template <class T>
-void weighted_deviations(const T* v, Index d_v, const Index* rows, const T* weights, Index n, const T* origin,
-                         const T* mean, T* out);
+OutputInteractionSimd<T> output_interaction_simd();
 
 }  // namespace kvreplay

@@ -1,5 +1,7 @@
 #include "sim/compression/compressed_cache.hpp"
 
+#include "sim/simd/panel.hpp"
+
 #include <algorithm>
 #include <vector>
 
@@ -39,7 +41,7 @@ double cache_bytes(const KeptSet& kept, const ChannelSet& pruned, const KeptSet&
   Index key_groups = 0;
   for (Index begin = 0; begin < quantized_k; begin += group)
     key_groups += prunable_in(begin, begin + group) < group ? d : d - lost;
-  const Index value_numbers = quantized_v * d_v, value_groups = quantized_v * ((d_v + group - 1) / group);
+  const Index value_numbers = quantized_v * d_v, value_groups = quantized_v * div_up(d_v, group);
   const Index plain_keys = (n - quantized_k) * d - prunable_in(quantized_k, n) * lost;
   const Index plain_values = (n - quantized_v) * d_v;
 
@@ -49,9 +51,7 @@ double cache_bytes(const KeptSet& kept, const ChannelSet& pruned, const KeptSet&
                              (plain_values + 2 * value_groups) * elements.value);
 }
 
-template CompressedCache<float> compressed_cache(const HeadGroup<float>&, const KeptSet&, const ChannelSet&,
-                                                 const KeptSet&, const std::optional<Quantization>&);
-template CompressedCache<double> compressed_cache(const HeadGroup<double>&, const KeptSet&, const ChannelSet&,
-                                                  const KeptSet&, const std::optional<Quantization>&);
+template decltype(compressed_cache<float>) compressed_cache<float>;
+template decltype(compressed_cache<double>) compressed_cache<double>;
 
 }  // namespace kvreplay

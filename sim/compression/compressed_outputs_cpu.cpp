@@ -57,7 +57,7 @@ template <class T>
 Columns<T> gather(const HeadGroup<T>& group, const Held<T>& held, const Vector<T>& centre, Workers& workers) {
   Columns<T> columns;
   auto& [whole, left] = columns.parts;
-  whole.channels = channels_left(ChannelSet(static_cast<std::size_t>(group.d()), 0));
+  whole.channels = channels_left(ChannelSet(group.d(), 0));
   left.channels = channels_left(held.pruned);
   const auto loses = [&](Index p) { return p < group.l && !held.pruned.empty() && held.prunable[p] != 0; };
   for (Index p = 0; p < group.T_all(); ++p)
@@ -74,7 +74,7 @@ Columns<T> gather(const HeadGroup<T>& group, const Held<T>& held, const Vector<T
     const auto n = std::ssize(part.positions);
     part.keys.resize(n, std::ssize(part.channels));
     constexpr Index kChunk = 256;
-    workers.parallel_for((n + kChunk - 1) / kChunk, [&](Index chunk) {
+    workers.parallel_for(div_up(n, kChunk), [&](Index chunk) {
       for (Index row = chunk * kChunk; row < std::min((chunk + 1) * kChunk, n); ++row) {
         const Index p = part.positions[row];
         const T* key = (p < group.l ? held.k : group.k).data() + p * group.d();
@@ -113,15 +113,15 @@ void attend(const HeadGroup<T>& group, const TileInput<T>& in, const Columns<T>&
   std::vector<T> q(in.d * W), q_left(q.size());
   pack_query_panel(group, in, g, panel, q.data());
   // As many rows as values; only the visible ones are ever touched.
-  const auto z = std::make_unique_for_overwrite<T[]>(columns.positions.size() * static_cast<std::size_t>(W));
+  const auto z = std::make_unique_for_overwrite<T[]>(columns.positions.size() * W);
   for (const Part<T>& part : columns.parts) {
     const auto [from, n] = visible(part.positions);
     const Index* positions = part.positions.data() + from;
     const Index depth = part.keys.cols();
     for (Index c = 0; c < depth; ++c) std::copy_n(q.data() + part.channels[c] * W, W, q_left.data() + c * W);
     T* logits = z.get() + (part.first + from) * W;
-    if (!gathered_logits(in, panel, positions, n, part.keys.data() + from * depth, q_left.data(), depth,
-                         logits))
+    if (!kept_tiles_simd<T>().gathered_logits(in, panel, positions, n, part.keys.data() + from * depth,
+                                              q_left.data(), depth, logits))
       require_finite_logits(group, in, g, panel, positions, n, logits);
   }
   const auto [from, n] = visible(columns.positions);
@@ -130,8 +130,7 @@ void attend(const HeadGroup<T>& group, const TileInput<T>& in, const Columns<T>&
 
 template <class T>
 PanelRows<T> empty_panels(Index G, Index panels, Index rows_of_panel) {
-  const auto size = static_cast<std::size_t>(panels * rows_of_panel * kPanelWidth<T>);
-  return PanelRows<T>(static_cast<std::size_t>(G), std::vector<T>(size));
+  return PanelRows<T>(G, std::vector<T>(panels * rows_of_panel * kPanelWidth<T>));
 }
 
 /// Runs body(g, panel) -> a sum of squares for all query heads and panels, and adds these up in order. The
@@ -158,16 +157,15 @@ CompressedOutputs<T>::CompressedOutputs(const HeadGroup<T>& group, Rows rows, Wo
     : group_(group), rows_(rows), workers_(workers), centre_(prepare_values(group, workers).centre) {
   constexpr Index W = kPanelWidth<T>;
   const TileInput<T> in = tile_input(group, PreparedValues<T>(), rows);
-  const KeptSet all(static_cast<std::size_t>(group.l), 1);
+  const KeptSet all(group.l, 1);
   const Columns<T> columns = gather(group, {group.k, group.v, all, {}, {}}, centre_, workers);
   full_ = full_centred_ = empty_panels<T>(group.G(), in.panels(), in.d_v);
   full_share_ = empty_panels<T>(group.G(), in.panels(), 1);
   full_sq_ = sum_over_panels(group, in, workers, [&](Index g, Index panel) {
-    const auto head = static_cast<std::size_t>(g);
-    T* centred = full_centred_[head].data() + panel * in.d_v * W;
-    T* share = full_share_[head].data() + panel * W;
+    T* centred = full_centred_[g].data() + panel * in.d_v * W;
+    T* share = full_share_[g].data() + panel * W;
     attend(group, in, columns, g, panel, centred, share);
-    T* full = full_[head].data() + panel * in.d_v * W;
+    T* full = full_[g].data() + panel * in.d_v * W;
     double sum = 0;
     for (Index c = 0; c < in.d_v; ++c)
       for (Index r = 0; r <= in.panel_last(panel) - in.panel_first(panel); ++r) {
@@ -191,10 +189,9 @@ typename CompressedOutputs<T>::Change CompressedOutputs<T>::change(const Matrix<
   Change result;
   if (with_vectors) result.vectors = empty_panels<T>(group_.G(), in.panels(), in.d_v);
   result.change_sq = sum_over_panels(group_, in, workers_, [&](Index g, Index panel) {
-    const auto head = static_cast<std::size_t>(g);
-    const T* full = full_centred_[head].data() + panel * in.d_v * W;
-    const T* full_share = full_share_[head].data() + panel * W;
-    T* vectors = with_vectors ? result.vectors[head].data() + panel * in.d_v * W : nullptr;
+    const T* full = full_centred_[g].data() + panel * in.d_v * W;
+    const T* full_share = full_share_[g].data() + panel * W;
+    T* vectors = with_vectors ? result.vectors[g].data() + panel * in.d_v * W : nullptr;
     std::vector<T> held(in.d_v * W);
     std::array<T, W> share;
     attend(group_, in, columns, g, panel, held.data(), share.data());

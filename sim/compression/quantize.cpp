@@ -96,11 +96,9 @@ void quantize_values(Matrix<T>& v, const std::vector<Index>& tokens, const Quant
   }
 }
 
-template void quantize_keys(Matrix<float>&, const std::vector<Index>&, const ChannelSet&, const KeptSet&,
-                            const Quantization&);
-template void quantize_keys(Matrix<double>&, const std::vector<Index>&, const ChannelSet&, const KeptSet&,
-                            const Quantization&);
-template void quantize_values(Matrix<float>&, const std::vector<Index>&, const Quantization&);
-template void quantize_values(Matrix<double>&, const std::vector<Index>&, const Quantization&);
+template decltype(quantize_keys<float>) quantize_keys<float>;
+template decltype(quantize_keys<double>) quantize_keys<double>;
+template decltype(quantize_values<float>) quantize_values<float>;
+template decltype(quantize_values<double>) quantize_values<double>;
 
 }  // namespace kvreplay

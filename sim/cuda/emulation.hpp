@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -43,13 +44,9 @@ void warp_together(const char* what, LaneShare mine, void (*carry_out)(const Lan
 
 /// As float32, rounded towards 0: how matrix units add.
 inline float truncated(double x) {
-  auto nearest = static_cast<float>(x);
+  const auto nearest = static_cast<float>(x);
   const bool beyond = std::abs(static_cast<double>(nearest)) > std::abs(x);
-  std::uint32_t bits = 0;
-  std::memcpy(&bits, &nearest, sizeof(bits));
-  bits -= beyond ? 1U : 0U;
-  std::memcpy(&nearest, &bits, sizeof(bits));
-  return nearest;
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(nearest) - (beyond ? 1U : 0U));
 }
 
 /// Every lane takes the value that lane `from` (of all 32) gives.

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #if !defined(__CUDACC__)
-#include <cstring>
+#include "data/npy/half.hpp"
 #endif
 
 // Half-precision numbers (IEEE binary16) by their bits.
@@ -21,19 +21,7 @@ KVREPLAY_DEVICE HalfBits to_half(float x) {
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
   return bits;
 #else
-  std::uint32_t bits = 0;
-  std::memcpy(&bits, &x, sizeof(bits));
-  const std::uint32_t sign = bits >> 16U & 0x8000U, size = bits & 0x7fffffffU;
-  std::uint32_t half = 0;
-  if (size > 0x7f800000U)
-    half = 0x7e00U;  // NaN
-  else if (size >= 0x477ff000U)
-    half = 0x7c00U;
-  else if (size < 0x38800000U)  // subnormal: a multiple of 2^-24
-    half = static_cast<std::uint32_t>(std::nearbyint(std::fabs(x) * 16777216.0F));
-  else
-    half = (size - 0x38000000U + 0xfffU + (size >> 13U & 1U)) >> 13U;
-  return static_cast<HalfBits>(sign | half);
+  return float_to_half(x);
 #endif
 }
 
@@ -43,15 +31,7 @@ KVREPLAY_DEVICE float from_half(HalfBits bits) {
   asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
   return x;
 #else
-  const std::uint32_t size = bits & 0x7fffU;
-  float x = 0;
-  if (size < 0x400U) {
-    x = static_cast<float>(size) / 16777216.0F;
-  } else {
-    const std::uint32_t wide = size >= 0x7c00U ? (size << 13U) + 0x70000000U : (size << 13U) + 0x38000000U;
-    std::memcpy(&x, &wide, sizeof(x));
-  }
-  return (bits & 0x8000U) != 0 ? -x : x;
+  return half_to_float(bits);
 #endif
 }
 

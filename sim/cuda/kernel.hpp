@@ -15,8 +15,8 @@
 #else
 #include "sim/cuda/emulation.hpp"
 
+#include <bit>
 #include <cmath>
-#include <cstring>
 #define KVREPLAY_KERNEL
 #define KVREPLAY_DEVICE inline
 #define KVREPLAY_UNROLL
@@ -99,11 +99,7 @@ inline bool any_lane(bool holds) {
 inline void raise(float* at, float x) { *at = *at < x ? x : *at; }
 inline float fast_exp(float x) { return std::exp2(x * 1.44269504088896341F); }
 inline float fused(float a, float b, float c) { return std::fma(a, b, c); }
-inline float as_float(unsigned bits) {
-  float x = 0;
-  std::memcpy(&x, &bits, sizeof(x));
-  return x;
-}
+inline float as_float(unsigned bits) { return std::bit_cast<float>(bits); }
 
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), Grid grid, int threads, std::size_t shared_bytes, const Stream&,

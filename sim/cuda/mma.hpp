@@ -4,10 +4,6 @@
 
 #include <cstdint>
 
-#if !defined(__CUDACC__)
-#include <cstring>
-#endif
-
 // A warp's share of a matrix product on matrix units: TF32 products of 16 x 8 x 8 (PTX ISA, mma.m16n8k8),
 // which devices from capability 8.0 on have.
 
@@ -24,11 +20,8 @@ KVREPLAY_DEVICE float rounded_to_tf32(float x) {
   return x;
 #endif
 #else
-  std::uint32_t bits = 0;
-  std::memcpy(&bits, &x, sizeof(bits));
-  if ((bits & 0x7f800000U) != 0x7f800000U) bits = (bits + 0x1000U) & ~0x1fffU;
-  std::memcpy(&x, &bits, sizeof(bits));
-  return x;
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  return (bits & 0x7f800000U) == 0x7f800000U ? x : std::bit_cast<float>((bits + 0x1000U) & ~0x1fffU);
 #endif
 }
 
@@ -85,26 +78,14 @@ KVREPLAY_DEVICE void multiply_add(float* c, const MmaA& a, const MmaB& b) {
 /// of the four products the three are formed that float32 would not round away: as good as float32's own, as
 /// long as a call's depth is short: the units truncate what they add, and only the calls' sums are rounded.
 template <int kColumns>
-struct SplitTile : TileEntries<2, kColumns / 4> {
-  using Entries = TileEntries<2, kColumns / 4>;
+struct SplitTile : TileEntries<SplitTile<kColumns>, 2, kColumns / 4> {
+  using Entries = TileEntries<SplitTile<kColumns>, 2, kColumns / 4>;
   using Entries::at;
 
   KVREPLAY_DEVICE static int row(int i) { return lane_id() / 4 + 8 * i; }
   KVREPLAY_DEVICE static int col(int j) { return j / 2 * 8 + lane_id() % 4 * 2 + j % 2; }
 
-  /// += A B^T: A [16][depth] with rows `lda` apart, B [kColumns][depth] with rows `ldb` apart; depth is a
-  /// multiple of 8.
-  KVREPLAY_DEVICE void add_product_with_transpose(const float* a, int lda, const float* b, int ldb,
-                                                  int depth) {
-    add(a, lda, b, 1, ldb, depth);
-  }
-  /// += A B: A [16][depth], B [depth][kColumns].
-  KVREPLAY_DEVICE void add_product(const float* a, int lda, const float* b, int ldb, int depth) {
-    add(a, lda, b, ldb, 1, depth);
-  }
-
- private:
-  /// Entry (k, n) of B is b[k * b_k + n * b_n].
+  /// `depth` is a multiple of 8.
   KVREPLAY_DEVICE void add(const float* a, int lda, const float* b, int b_k, int b_n, int depth) {
     const int g = lane_id() / 4, t = lane_id() % 4;
     float sum[kColumns / 8][4] = {};

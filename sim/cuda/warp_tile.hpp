@@ -7,8 +7,9 @@
 
 namespace kvreplay::cuda {
 
-/// A lane's entries of a tile of 16 rows.
-template <int kLaneRows, int kLaneCols>
+/// A lane's entries of a tile of 16 rows. Tile::add(a, lda, b, b_k, b_n, depth) is += A B, where entry (k, n)
+/// of B is b[k * b_k + n * b_n].
+template <class Tile, int kLaneRows, int kLaneCols>
 struct TileEntries {
   static constexpr int kRows = kLaneRows, kCols = kLaneCols, kWarpRows = 16;
   static constexpr int kLanesARow = 32 * kRows / kWarpRows;
@@ -21,28 +22,26 @@ struct TileEntries {
       for (int j = 0; j < kCols; ++j) at[i][j] = value;
     }
   }
+
+  /// += A B^T: A [16][depth] with rows `lda` apart, B [columns][depth] with rows `ldb` apart.
+  KVREPLAY_DEVICE void add_product_with_transpose(const float* a, int lda, const float* b, int ldb,
+                                                  int depth) {
+    static_cast<Tile*>(this)->add(a, lda, b, 1, ldb, depth);
+  }
+  /// += A B: A [16][depth], B [depth][columns].
+  KVREPLAY_DEVICE void add_product(const float* a, int lda, const float* b, int ldb, int depth) {
+    static_cast<Tile*>(this)->add(a, lda, b, ldb, 1, depth);
+  }
 };
 
 template <int kColumns>
-struct WarpTile : TileEntries<4, kColumns / 8> {
-  using Entries = TileEntries<4, kColumns / 8>;
+struct WarpTile : TileEntries<WarpTile<kColumns>, 4, kColumns / 8> {
+  using Entries = TileEntries<WarpTile<kColumns>, 4, kColumns / 8>;
   using Entries::at, Entries::kCols, Entries::kRows;
 
   KVREPLAY_DEVICE static int row(int i) { return lane_id() / 8 * kRows + i; }
   KVREPLAY_DEVICE static int col(int j) { return lane_id() % 8 + 8 * j; }
 
-  /// += A B^T: A [16][depth] with rows `lda` apart, B [kColumns][depth] with rows `ldb` apart.
-  KVREPLAY_DEVICE void add_product_with_transpose(const float* a, int lda, const float* b, int ldb,
-                                                  int depth) {
-    add(a, lda, b, 1, ldb, depth);
-  }
-  /// += A B: A [16][depth], B [depth][kColumns].
-  KVREPLAY_DEVICE void add_product(const float* a, int lda, const float* b, int ldb, int depth) {
-    add(a, lda, b, ldb, 1, depth);
-  }
-
- private:
-  /// Entry (k, n) of B is b[k * b_k + n * b_n].
   KVREPLAY_DEVICE void add(const float* a, int lda, const float* b, int b_k, int b_n, int depth) {
     for (int k = 0; k < depth; ++k) {
       float left[kRows];

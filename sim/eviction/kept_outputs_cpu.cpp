@@ -54,11 +54,11 @@ OutputChanges<T> output_changes(const HeadGroup<T>& group, Rows rows, std::span<
   const PreparedValues<T> values = prepare_values(group, workers);
   const TileInput<T> in = tile_input(group, values, rows);
   const Index panels = in.panels();
-  const auto panel_size = static_cast<std::size_t>(d_v * W);
+  const Index panel_size = d_v * W;
 
   OutputChanges<T> result;
   if (with_vectors) {
-    const std::vector<T> empty(static_cast<std::size_t>(panels) * panel_size);
+    const std::vector<T> empty(panels * panel_size);
     result.full.assign(G, empty);
     result.change.assign(sets.size(), result.full);
   }
@@ -66,7 +66,6 @@ OutputChanges<T> output_changes(const HeadGroup<T>& group, Rows rows, std::span<
   // The later panels see the most: they come first, so that a short item ends the queue.
   workers.parallel_for(G * panels, [&](Index item) {
     const Index g = item % G, panel = panels - 1 - item / G;
-    const auto at = static_cast<std::size_t>(g);
     const Index n = in.panel_last(panel) - in.panel_first(panel) + 1;
     const Index begin = in.first_visible(in.panel_first(panel)), end = in.end_visible(in.panel_last(panel));
     const T sink = sink_logit(group, g);
@@ -76,7 +75,7 @@ OutputChanges<T> output_changes(const HeadGroup<T>& group, Rows rows, std::span<
     TileInput<T> mine = in;
     mine.q_panels = q.data() - panel * in.d * W;
     std::vector<T> z((end - begin) * W);
-    if (!logit_panel(mine, panel, begin, end, z.data()))
+    if (!kept_tiles_simd<T>().logit_panel(mine, panel, begin, end, z.data()))
       require_finite_logits(group, in, g, panel, begin, z.data());
 
     const T* v = in.v_centred + begin * d_v;
@@ -86,26 +85,24 @@ OutputChanges<T> output_changes(const HeadGroup<T>& group, Rows rows, std::span<
     };
     std::vector<T> full(panel_size), kept(panel_size);
     std::array<T, W> full_share, kept_share;
-    attend(KeptSet(static_cast<std::size_t>(group.l), 1), full, full_share);
+    attend(KeptSet(group.l, 1), full, full_share);
 
     ItemSums& sums = items[g * panels + panel];
     for (Index c = 0; c < d_v; ++c)
       for (Index r = 0; r < n; ++r) {
         const T o = full[c * W + r] + full_share[r] * values.centre(c);
         sums.full_sq += static_cast<double>(o) * static_cast<double>(o);
-        if (with_vectors) result.full[at][(panel * d_v + c) * W + r] = o;
+        if (with_vectors) result.full[g][(panel * d_v + c) * W + r] = o;
       }
     for (std::size_t s = 0; s < sets.size(); ++s) {
       attend(sets[s], kept, kept_share);
       double change_sq = 0;
       for (Index c = 0; c < d_v; ++c)
         for (Index r = 0; r < n; ++r) {
-          const auto entry = static_cast<std::size_t>(c * W + r);
-          const auto row = static_cast<std::size_t>(r);
-          const T change = kept[entry] - full[entry] + (kept_share[row] - full_share[row]) * values.centre(c);
+          const Index entry = c * W + r;
+          const T change = kept[entry] - full[entry] + (kept_share[r] - full_share[r]) * values.centre(c);
           change_sq += static_cast<double>(change) * static_cast<double>(change);
-          if (with_vectors)
-            result.change[s][at][static_cast<std::size_t>(panel) * panel_size + entry] = change;
+          if (with_vectors) result.change[s][g][panel * panel_size + entry] = change;
         }
       sums.change_sq.push_back(change_sq);
     }
@@ -130,23 +127,20 @@ double projected_sq(const std::vector<const std::vector<T>*>& x, const std::vect
   workers.parallel_for(panels, [&](Index panel) {
     std::vector<T> out(d_model * W);
     for (std::size_t h = 0; h < x.size(); ++h)
-      project_panel(wo[h].data(), d_v, d_model, x[h]->data() + panel * d_v * W, out.data());
+      kept_tiles_simd<T>().project_panel(wo[h].data(), d_v, d_model, x[h]->data() + panel * d_v * W,
+                                         out.data());
     double sum = 0;
     for (const T y : out) sum += static_cast<double>(y) * static_cast<double>(y);
-    sums[static_cast<std::size_t>(panel)] = sum;
+    sums[panel] = sum;
   });
   double total = 0;
   for (const double sum : sums) total += sum;
   return total;
 }
 
-template OutputChanges<float> output_changes(const HeadGroup<float>&, Rows, std::span<const KeptSet>, bool,
-                                             Workers&);
-template OutputChanges<double> output_changes(const HeadGroup<double>&, Rows, std::span<const KeptSet>, bool,
-                                              Workers&);
-template double projected_sq(const std::vector<const std::vector<float>*>&, const std::vector<Matrix<float>>&,
-                             Workers&);
-template double projected_sq(const std::vector<const std::vector<double>*>&,
-                             const std::vector<Matrix<double>>&, Workers&);
+template decltype(output_changes<float>) output_changes<float>;
+template decltype(output_changes<double>) output_changes<double>;
+template decltype(projected_sq<float>) projected_sq<float>;
+template decltype(projected_sq<double>) projected_sq<double>;
 
 }  // namespace kvreplay

@@ -131,61 +131,25 @@ HWY_NOINLINE void ProjectPanel(const T* wo, Index d_v, Index d_model, const T* x
   PanelGemm<T>(d_model, wo, 1, d_model, d_v, x, ones, out);
 }
 
-#define KVREPLAY_KEPT_TILES(T, Suffix)                                                                 \
-  bool LogitPanel##Suffix(const TileInput<T>& in, Index panel, Index begin, Index end, T* z) {         \
-    return LogitPanel(in, panel, begin, end, z);                                                       \
-  }                                                                                                    \
-  bool GatheredLogits##Suffix(const TileInput<T>& in, Index panel, const Index* positions, Index n,    \
-                              const T* keys, const T* q, Index depth, T* z) {                          \
-    return GatheredLogits(in, panel, positions, n, keys, q, depth, z);                                 \
-  }                                                                                                    \
-  void AttendColumns##Suffix(const T* z, const Index* columns, Index n, const T* v_centred, Index d_v, \
-                             T sink, T* values, T* out, T* share) {                                    \
-    AttendColumns(z, columns, n, v_centred, d_v, sink, values, out, share);                            \
-  }                                                                                                    \
-  void ProjectPanel##Suffix(const T* wo, Index d_v, Index d_model, const T* x, T* out) {               \
-    ProjectPanel(wo, d_v, d_model, x, out);                                                            \
-  }
-KVREPLAY_KEPT_TILES(float, F32)
-KVREPLAY_KEPT_TILES(double, F64)
-#undef KVREPLAY_KEPT_TILES
+KeptTilesSimd<float> KeptTilesSimdF32() { return {LogitPanel, GatheredLogits, AttendColumns, ProjectPanel}; }
+KeptTilesSimd<double> KeptTilesSimdF64() { return {LogitPanel, GatheredLogits, AttendColumns, ProjectPanel}; }
 
 }  // namespace kvreplay::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-#include <vector>
-
 namespace kvreplay {
 
-#define KVREPLAY_KEPT_TILES(T, Suffix)                                                                      \
-  HWY_EXPORT(LogitPanel##Suffix);                                                                           \
-  HWY_EXPORT(GatheredLogits##Suffix);                                                                       \
-  HWY_EXPORT(AttendColumns##Suffix);                                                                        \
-  HWY_EXPORT(ProjectPanel##Suffix);                                                                         \
-  template <>                                                                                               \
-  bool logit_panel(const TileInput<T>& in, Index panel, Index begin, Index end, T* z) {                     \
-    return HWY_DYNAMIC_DISPATCH(LogitPanel##Suffix)(in, panel, begin, end, z);                              \
-  }                                                                                                         \
-  template <>                                                                                               \
-  bool gathered_logits(const TileInput<T>& in, Index panel, const Index* positions, Index n, const T* keys, \
-                       const T* q, Index depth, T* z) {                                                     \
-    return HWY_DYNAMIC_DISPATCH(GatheredLogits##Suffix)(in, panel, positions, n, keys, q, depth, z);        \
-  }                                                                                                         \
-  template <>                                                                                               \
-  void attend_columns(const T* z, const Index* columns, Index n, const T* v_centred, Index d_v, T sink,     \
-                      T* out, T* share) {                                                                   \
-    std::vector<T> values(kTokensPassOne* d_v);                                                             \
-    HWY_DYNAMIC_DISPATCH(AttendColumns##Suffix)                                                             \
-    (z, columns, n, v_centred, d_v, sink, values.data(), out, share);                                       \
-  }                                                                                                         \
-  template <>                                                                                               \
-  void project_panel(const T* wo, Index d_v, Index d_model, const T* x, T* out) {                           \
-    HWY_DYNAMIC_DISPATCH(ProjectPanel##Suffix)(wo, d_v, d_model, x, out);                                   \
-  }
-KVREPLAY_KEPT_TILES(float, F32)
-KVREPLAY_KEPT_TILES(double, F64)
-#undef KVREPLAY_KEPT_TILES
+HWY_EXPORT(KeptTilesSimdF32);
+HWY_EXPORT(KeptTilesSimdF64);
+template <>
+KeptTilesSimd<float> kept_tiles_simd() {
+  return HWY_DYNAMIC_DISPATCH(KeptTilesSimdF32)();
+}
+template <>
+KeptTilesSimd<double> kept_tiles_simd() {
+  return HWY_DYNAMIC_DISPATCH(KeptTilesSimdF64)();
+}
 
 }  // namespace kvreplay
 #endif

@@ -116,7 +116,7 @@ KeptSet keep_by(const EvictionRule& rule, Vector<double> scores, Index budget) {
   budget = std::clamp<Index>(budget, 0, n);
   scores = pooled(scores, rule.pool, rule.pool_window);
 
-  KeptSet kept(static_cast<std::size_t>(n), 0);
+  KeptSet kept(n, 0);
   Index left = budget;
   const auto pin = [&](Index p) {
     if (left == 0 || kept[p] != 0) return;

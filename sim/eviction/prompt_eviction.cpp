@@ -1,7 +1,7 @@
 #include "sim/eviction/prompt_eviction.hpp"
 
-#include "data/error.hpp"
-#include "sim/eviction/cache_group.hpp"
+#include "sim/head_group.hpp"
+#include "sim/overflow.hpp"
 #include "sim/tokens/expected_attention.hpp"
 
 #include <algorithm>
@@ -27,11 +27,7 @@ void divide_by_rows(const HeadGroup<T>& group, Index window, Vector<double>& sco
 template <class T>
 Vector<double> expected_attention(const HeadGroup<T>& group, const EvictionRule& rule, Workers& workers) {
   const Matrix<double> heads = expected_attention_scores(group, {rule.epsilon, rule.project_values}, workers);
-  if (!heads.allFinite())
-    throw InputError(
-        "layer " + std::to_string(group.layer) + ", KV head " + std::to_string(group.kv_head),
-        "a finite expected_attention",
-        std::string("an overflow of ") + (sizeof(T) == 4 ? "float32 (see --precision f64)" : "float64"));
+  if (!heads.allFinite()) report_not_finite(group, "a finite expected_attention");
   return with_first_on_top(heads.colwise().mean()).row(0).transpose();
 }
 
@@ -95,7 +91,7 @@ KeptSet evict_in_blocks(const HeadGroup<T>& group, const EvictionRule& rule, Ind
     cache = std::move(left);
     if (compute.workers.stopping()) throw Interrupted{};
   }
-  KeptSet kept(static_cast<std::size_t>(group.l), 0);
+  KeptSet kept(group.l, 0);
   for (const Index p : cache) kept[p] = 1;
   return kept;
 }
@@ -113,11 +109,9 @@ std::optional<std::string> why_not_in_blocks(const EvictionRule& rule) {
   return std::nullopt;
 }
 
-template std::vector<Vector<double>> rule_scores(const HeadGroup<float>&, std::span<const EvictionRule>,
-                                                 const GivenScores&, const Compute&);
-template std::vector<Vector<double>> rule_scores(const HeadGroup<double>&, std::span<const EvictionRule>,
-                                                 const GivenScores&, const Compute&);
-template KeptSet evict_in_blocks(const HeadGroup<float>&, const EvictionRule&, Index, Index, const Compute&);
-template KeptSet evict_in_blocks(const HeadGroup<double>&, const EvictionRule&, Index, Index, const Compute&);
+template decltype(rule_scores<float>) rule_scores<float>;
+template decltype(rule_scores<double>) rule_scores<double>;
+template decltype(evict_in_blocks<float>) evict_in_blocks<float>;
+template decltype(evict_in_blocks<double>) evict_in_blocks<double>;
 
 }  // namespace kvreplay

@@ -6,6 +6,9 @@ namespace kvreplay {
 
 using Index = std::ptrdiff_t;
 
+/// a / b, rounded up.
+constexpr Index div_up(Index a, Index b) { return (a + b - 1) / b; }
+
 /// What a product takes by whole rows is kept in panels of this many columns, each panel row-major: two
 /// vectors of AVX-512, a whole number of vectors everywhere.
 template <class T>
@@ -13,7 +16,7 @@ inline constexpr Index kPanelWidth = 128 / static_cast<Index>(sizeof(T));
 
 template <class T>
 constexpr Index panels_of(Index columns) {
-  return (columns + kPanelWidth<T> - 1) / kPanelWidth<T>;
+  return div_up(columns, kPanelWidth<T>);
 }
 
 /// Where an entry of a matrix stands in its panels, [panels][rows][W].

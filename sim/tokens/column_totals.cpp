@@ -1,6 +1,5 @@
 #include "sim/tokens/column_totals.hpp"
 
-#include "sim/tokens/row_panels.hpp"
 #include "sim/tokens/value_rows.hpp"
 
 #include <hwy/aligned_allocator.h>
@@ -11,11 +10,9 @@
 namespace kvreplay {
 namespace {
 
-constexpr Index div_up(Index a, Index b) { return (a + b - 1) / b; }
-
 template <class T>
 hwy::AlignedFreeUniquePtr<T[]> aligned(Index n) {
-  auto memory = hwy::AllocateAligned<T>(static_cast<std::size_t>(std::max<Index>(n, 1)));
+  auto memory = hwy::AllocateAligned<T>(std::max<Index>(n, 1));
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
@@ -147,12 +144,12 @@ std::vector<ColumnTotals> column_totals(const HeadGroup<T>& group, const Prepare
       start_state(group, values, g, in, segment == 0, states[b]);
     }
     const Index from = begin + segment * per_segment;
-    softmax_tiles(head.in, first, n, from, std::min(from + per_segment, end), states.data());
+    tiles_simd<T>().softmax_tiles(head.in, first, n, from, std::min(from + per_segment, end), states.data());
   });
   workers.parallel_for(G * panels, [&](Index item) {
     const Index g = item / panels, panel = item % panels;
     for (Index segment = 1; segment < segments; ++segment)
-      merge_states(heads[g].in, heads[g].state(segment, panel), heads[g].state(0, panel));
+      tiles_simd<T>().merge_states(heads[g].in, heads[g].state(segment, panel), heads[g].state(0, panel));
     HeadRows<T>& head = heads[g];
     finish_panel(group, values, g, head.in, panel, head.state(0, panel),
                  head.row_constants.get() + panel * kRowConstants * W, head.largest.data() + panel * W);
@@ -168,8 +165,9 @@ std::vector<ColumnTotals> column_totals(const HeadGroup<T>& group, const Prepare
     ColumnTotals& t = totals[g];
     const ColumnSums sums{t.attn.data(),      t.attn_sq.data(),     t.key.data(),          t.joint.data(),
                           t.exact_key.data(), t.exact_joint.data(), t.exact_remove.data(), t.max_attn.data()};
-    score_tiles(heads[g].in, heads[g].row_constants.get(), heads[g].out_panels.get(), tokens, columns,
-                chunk * kTokensPassTwo, std::min((chunk + 1) * kTokensPassTwo, scored), sums);
+    tiles_simd<T>().score_tiles(heads[g].in, heads[g].row_constants.get(), heads[g].out_panels.get(), tokens,
+                                columns, chunk * kTokensPassTwo,
+                                std::min((chunk + 1) * kTokensPassTwo, scored), sums);
   });
   for (Index g = 0; g < G; ++g) add_largest(heads[g].largest, columns, l, totals[g]);
   return totals;
@@ -195,10 +193,10 @@ PreparedValues<T> prepare_values(const HeadGroup<T>& group, Workers& workers) {
     const Index begin = chunk * kChunk, end = std::min(begin + kChunk, total);
     const Index candidates_end = std::clamp(l, begin, end), candidates = candidates_end - begin;
     Vector<T> candidate_sum = Vector<T>::Zero(d_v);
-    centre_rows(group.v.data() + begin * d_v, values.centre.data(), candidates, d_v,
-                values.centred.data() + begin * d_v, values.value_sq.data() + begin,
-                values.value_centred_sq.data() + begin, values.centre_dot_value.data() + begin,
-                candidate_sum.data());
+    value_rows_simd<T>().centre_rows(group.v.data() + begin * d_v, values.centre.data(), candidates, d_v,
+                                     values.centred.data() + begin * d_v, values.value_sq.data() + begin,
+                                     values.value_centred_sq.data() + begin,
+                                     values.centre_dot_value.data() + begin, candidate_sum.data());
     partial.row(chunk) = candidate_sum.transpose().template cast<double>();
     for (Index p = candidates_end; p < end; ++p)
       values.centred.row(p) = group.v.row(p) - values.centre.transpose();
@@ -207,15 +205,13 @@ PreparedValues<T> prepare_values(const HeadGroup<T>& group, Workers& workers) {
   return values;
 }
 
-template TileInput<float> tile_input(const HeadGroup<float>&, const PreparedValues<float>&, Rows);
-template void pack_query_panel(const HeadGroup<float>&, const TileInput<float>&, Index, Index, float*);
-template PreparedValues<float> prepare_values(const HeadGroup<float>&, Workers&);
-template TileInput<double> tile_input(const HeadGroup<double>&, const PreparedValues<double>&, Rows);
-template void pack_query_panel(const HeadGroup<double>&, const TileInput<double>&, Index, Index, double*);
-template PreparedValues<double> prepare_values(const HeadGroup<double>&, Workers&);
-template std::vector<ColumnTotals> column_totals(const HeadGroup<float>&, const PreparedValues<float>&, Rows,
-                                                 ColumnSet, Workers&);
-template std::vector<ColumnTotals> column_totals(const HeadGroup<double>&, const PreparedValues<double>&,
-                                                 Rows, ColumnSet, Workers&);
+template decltype(tile_input<float>) tile_input<float>;
+template decltype(pack_query_panel<float>) pack_query_panel<float>;
+template decltype(prepare_values<float>) prepare_values<float>;
+template decltype(tile_input<double>) tile_input<double>;
+template decltype(pack_query_panel<double>) pack_query_panel<double>;
+template decltype(prepare_values<double>) prepare_values<double>;
+template decltype(column_totals<float>) column_totals<float>;
+template decltype(column_totals<double>) column_totals<double>;
 
 }  // namespace kvreplay

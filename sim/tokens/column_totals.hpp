@@ -6,6 +6,7 @@
 #include "sim/tokens/tiles.hpp"
 #include "sim/tokens/token_metrics.hpp"
 
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -51,9 +52,33 @@ template <class T>
 std::vector<ColumnTotals> column_totals(const HeadGroup<T>& group, const PreparedValues<T>& values, Rows rows,
                                         ColumnSet columns, Workers& workers);
 
+/// The state before any token: nothing seen but the sink column, whose value is 0, that is, -centre after
+/// centring.
+template <class T>
+void start_state(const HeadGroup<T>& group, const PreparedValues<T>& values, Index g, const TileInput<T>& in,
+                 bool with_sink, const SoftmaxPanel<T>& state);
+
+/// Ends pass one for a panel: o - centre in place of state.rest_out, the row constants [kRowConstants][W],
+/// and what the largest column of each row is worth, [panel_rows]. Throws InputError where a number overflows
+/// T.
+template <class T>
+void finish_panel(const HeadGroup<T>& group, const PreparedValues<T>& values, Index g, const TileInput<T>& in,
+                  Index panel, const SoftmaxPanel<T>& state, T* constants, LargestScores* largest);
+
 /// column_totals() of ColumnSet::weights for a single row, whose weights are their own sums: the query heads
 /// share a panel, each key is read once, and the logits stay in memory, O(G l).
 template <class T>
 std::vector<ColumnTotals> row_weights(const HeadGroup<T>& group, Index row, Workers& workers);
+
+/// column_totals() of one head group and its prepared values.
+using TotalsOfRows = std::function<std::vector<ColumnTotals>(Rows, ColumnSet)>;
+template <class T>
+using PassesOf = std::function<TotalsOfRows(const PreparedValues<T>&)>;
+
+/// Token metrics of any backend: all but the two passes is the same for each. `passes` is called once, where
+/// column sums are needed at all.
+template <class T>
+TokenMetrics token_metrics_by(const PassesOf<T>& passes, const HeadGroup<T>& group,
+                              const TokenOptions& options, Workers& workers);
 
 }  // namespace kvreplay

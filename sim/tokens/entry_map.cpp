@@ -2,7 +2,6 @@
 
 #include "sim/simd/panel_gemm.hpp"
 #include "sim/tokens/column_totals.hpp"
-#include "sim/tokens/row_panels.hpp"
 #include "sim/tokens/value_rows.hpp"
 
 #include <algorithm>
@@ -105,9 +104,10 @@ EntryMap<T>::EntryMap(std::shared_ptr<const HeadGroup<T>> group, Workers& worker
   values.value_centred_sq.conservativeResize(total);
   values.centre_dot_value.conservativeResize(total);
   Vector<T> sum = Vector<T>::Zero(d_v);
-  centre_rows(group->v.data() + l * d_v, values.centre.data(), total - l, d_v,
-              values.centred.data() + l * d_v, values.value_sq.data() + l, values.value_centred_sq.data() + l,
-              values.centre_dot_value.data() + l, sum.data());
+  value_rows_simd<T>().centre_rows(group->v.data() + l * d_v, values.centre.data(), total - l, d_v,
+                                   values.centred.data() + l * d_v, values.value_sq.data() + l,
+                                   values.value_centred_sq.data() + l, values.centre_dot_value.data() + l,
+                                   sum.data());
   static std::atomic<std::uint64_t> maps{0};
   impl_->id = maps++;
   impl_->group = std::move(group);
@@ -140,16 +140,15 @@ void EntryMap<T>::Impl::pass_one(EntryRows<T>& of, Index first, Index n, Workers
   for (Index b = 0; b < n; ++b) {
     pack_query_panel(*group, in, of.g, first + b, of.queries.data() + (first + b) * in.d * W);
     T* s = scalars.data() + b * 4 * W;
-    const auto at = static_cast<std::size_t>(b);
-    states[at] = {s, s + W, s + 2 * W, s + 3 * W, of.outputs.data() + (first + b) * in.d_v * W};
-    start_state(*group, values, of.g, in, true, states[at]);
+    states[b] = {s, s + W, s + 2 * W, s + 3 * W, of.outputs.data() + (first + b) * in.d_v * W};
+    start_state(*group, values, of.g, in, true, states[b]);
   }
   // Tiles start at multiples of their size whatever the rows, so that a row's sums are the same in any panel.
   constexpr Index kTokensPerCheck = 16 * kTokensPassOne;
   const Index end = in.end_visible(in.panel_last(first + n - 1));
   for (Index begin = 0; begin < end; begin += kTokensPerCheck) {
     if (workers.stopping()) throw Interrupted();
-    softmax_tiles(in, first, n, begin, std::min(begin + kTokensPerCheck, end), states.data());
+    tiles_simd<T>().softmax_tiles(in, first, n, begin, std::min(begin + kTokensPerCheck, end), states.data());
   }
   for (Index b = 0; b < n; ++b)
     finish_panel(*group, values, of.g, in, first + b, states[b],
@@ -167,12 +166,12 @@ EntryRows<T> EntryMap<T>::rows(Index g, Rows rows, Workers& workers, Index step)
   of.g = g;
   of.rows = rows;
   of.step = step;
-  of.largest.resize((rows.count() + step - 1) / step);
-  const Index panels = (of.count() + W - 1) / W;
+  of.largest.resize(div_up(rows.count(), step));
+  const Index panels = div_up(of.count(), W);
   of.queries.resize(panels * group.d() * W);
   of.outputs.resize(panels * group.d_v() * W);
   of.constants.resize(panels * kRowConstants * W);
-  workers.parallel_for((panels + kPanelsPerBlock - 1) / kPanelsPerBlock, [&](Index block) {
+  workers.parallel_for(div_up(panels, kPanelsPerBlock), [&](Index block) {
     const Index first = block * kPanelsPerBlock;
     impl_->pass_one(of, first, std::min(kPanelsPerBlock, panels - first), workers);
   });
@@ -274,39 +273,9 @@ void EntryMap<T>::entries(const EntryRows<T>& of, Entry entry, Rows take, Index 
   for (Index n = numbers.begin; n < numbers.end;) {
     const Index panel = n / W, next = std::min((panel + 1) * W, numbers.end);
     T* rows_out = out + (n - numbers.begin) * width;
-    const auto panel_entries = [&]<Entry kEntry>() {
+    with_constant<kEntries.size()>(entry, [&]<Entry kEntry>() {
       impl_->template panel_entries<kEntry>(in, of, panel, {n, next}, begin, end, rows_out);
-    };
-    switch (entry) {
-      case Entry::logit:
-        panel_entries.template operator()<Entry::logit>();
-        break;
-      case Entry::attn:
-        panel_entries.template operator()<Entry::attn>();
-        break;
-      case Entry::attn_sq:
-        panel_entries.template operator()<Entry::attn_sq>();
-        break;
-      case Entry::value:
-      case Entry::exact_value:
-        panel_entries.template operator()<Entry::value>();
-        break;
-      case Entry::key:
-        panel_entries.template operator()<Entry::key>();
-        break;
-      case Entry::joint:
-        panel_entries.template operator()<Entry::joint>();
-        break;
-      case Entry::exact_key:
-        panel_entries.template operator()<Entry::exact_key>();
-        break;
-      case Entry::exact_joint:
-        panel_entries.template operator()<Entry::exact_joint>();
-        break;
-      case Entry::exact_remove:
-        panel_entries.template operator()<Entry::exact_remove>();
-        break;
-    }
+    });
     n = next;
   }
 }

@@ -149,12 +149,12 @@ std::vector<Vector<T>> near_means(const HeadGroup<T>& group, InverseRotation<T> 
 template <class T>
 QueryMoments query_moments(const HeadGroup<T>& group, Workers& workers) {
   const Index d = group.d(), n = group.l - kExpectedAttentionFirst;
-  const std::size_t G = static_cast<std::size_t>(group.G());
+  const std::size_t G = group.G();
   const InverseRotation<T> rotation(*group.rope);
   const std::vector<Vector<T>> near = near_means(group, rotation);
 
-  const Index per_item = gram_item_rows(n), items = (n + per_item - 1) / per_item;
-  std::vector<std::vector<MomentSums>> sums(G, std::vector<MomentSums>(static_cast<std::size_t>(items)));
+  const Index per_item = gram_item_rows(n), items = div_up(n, per_item);
+  std::vector<std::vector<MomentSums>> sums(G, std::vector<MomentSums>(items));
   workers.parallel_for(items, [&](Index item) {
     InverseRotation<T> own = rotation;
     std::vector<T> panels(panels_of<T>(d) * kGramTile * kPanelWidth<T>);
@@ -201,7 +201,7 @@ Matrix<double> expected_attention_scores(const HeadGroup<T>& group, const Expect
                         scale * (R * moments.mean[g]));
 
   Matrix<double> scores = Matrix<double>::Zero(G, l);  // first the logits, then the scores
-  const Index items = (n + kKeysPerItem - 1) / kKeysPerItem;
+  const Index items = div_up(n, kKeysPerItem);
   workers.parallel_for(items * G, [&](Index item) {
     const Index first = kExpectedAttentionFirst + item / G * kKeysPerItem, g = item % G;
     const Index count = std::min(kKeysPerItem, l - first);
@@ -225,9 +225,7 @@ Matrix<double> with_first_on_top(Matrix<double> scores) {
   return scores;
 }
 
-template Matrix<double> expected_attention_scores(const HeadGroup<float>&, const ExpectedAttention&,
-                                                  Workers&);
-template Matrix<double> expected_attention_scores(const HeadGroup<double>&, const ExpectedAttention&,
-                                                  Workers&);
+template decltype(expected_attention_scores<float>) expected_attention_scores<float>;
+template decltype(expected_attention_scores<double>) expected_attention_scores<double>;
 
 }  // namespace kvreplay

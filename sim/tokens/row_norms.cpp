@@ -13,7 +13,7 @@ template <class Work>
 Vector<double> norms_from(Index n, Workers& workers, const Work& work) {
   constexpr Index kRowsPerItem = 256;
   Vector<double> squares(n);
-  workers.parallel_for((n + kRowsPerItem - 1) / kRowsPerItem, [&](Index piece) {
+  workers.parallel_for(div_up(n, kRowsPerItem), [&](Index piece) {
     const Index first = piece * kRowsPerItem, rows = std::min(kRowsPerItem, n - first);
     work(first, rows, squares.data() + first);
   });
@@ -25,7 +25,7 @@ Vector<double> norms_from(Index n, Workers& workers, const Work& work) {
 template <class T>
 Vector<double> row_norms(const Matrix<T>& x, Index n, Workers& workers) {
   return norms_from(n, workers, [&](Index first, Index rows, double* squares) {
-    row_squares(x.data() + first * x.cols(), rows, x.cols(), squares);
+    value_rows_simd<T>().row_squares(x.data() + first * x.cols(), rows, x.cols(), squares);
   });
 }
 

@@ -1,6 +1,5 @@
-#include "sim/tokens/row_panels.hpp"
-
 #include "sim/overflow.hpp"
+#include "sim/tokens/column_totals.hpp"
 
 #include <algorithm>
 #include <array>
@@ -64,7 +63,7 @@ void finish_panel(const HeadGroup<T>& group, const PreparedValues<T>& values, In
     sums.per_sum[r] = rest ? T{1} / state.rest_sum[r] : T{0};
     sums.alone[r] = rest ? T{0} : T{1};
   }
-  finish_rows(values.centre.data(), in.d_v, state.rest_out, sums);
+  tiles_simd<T>().finish_rows(values.centre.data(), in.d_v, state.rest_out, sums);
   for (Index r = 0; r < n; ++r) {
     // Finite inputs may still have logits or outputs beyond what T holds.
     const bool sink_fits = state.rest_max[r] < std::numeric_limits<T>::infinity();
@@ -97,15 +96,9 @@ void finish_panel(const HeadGroup<T>& group, const PreparedValues<T>& values, In
     std::fill(state.rest_out + c * W + n, state.rest_out + (c + 1) * W, T{0});
 }
 
-// NOLINTBEGIN(bugprone-macro-parentheses): T is a type
-#define KVREPLAY_ROW_PANELS(T)                                                                               \
-  template void start_state(const HeadGroup<T>&, const PreparedValues<T>&, Index, const TileInput<T>&, bool, \
-                            const SoftmaxPanel<T>&);                                                         \
-  template void finish_panel(const HeadGroup<T>&, const PreparedValues<T>&, Index, const TileInput<T>&,      \
-                             Index, const SoftmaxPanel<T>&, T*, LargestScores*);
-KVREPLAY_ROW_PANELS(float)
-KVREPLAY_ROW_PANELS(double)
-#undef KVREPLAY_ROW_PANELS
-// NOLINTEND(bugprone-macro-parentheses)
+template decltype(start_state<float>) start_state<float>;
+template decltype(start_state<double>) start_state<double>;
+template decltype(finish_panel<float>) finish_panel<float>;
+template decltype(finish_panel<double>) finish_panel<double>;
 
 }  // namespace kvreplay

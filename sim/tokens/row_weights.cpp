@@ -22,7 +22,7 @@ Matrix<double> row_logits(const HeadGroup<T>& group, Index row, Workers& workers
       queries[panel_entry<T>(c, g, d)] = scale * group.q[g](row - group.first_query(), c);
 
   Matrix<double> logits(G, n);
-  workers.parallel_for((n + kTokensPerItem - 1) / kTokensPerItem, [&](Index item) {
+  workers.parallel_for(div_up(n, kTokensPerItem), [&](Index item) {
     const Index first = item * kTokensPerItem, tokens = std::min(kTokensPerItem, n - first);
     Matrix<T> tile(tokens, W);
     for (Index head = 0; head < G; head += W) {
@@ -44,16 +44,15 @@ std::vector<ColumnTotals> row_weights(const HeadGroup<T>& group, Index row, Work
   const Matrix<double> logits = row_logits(group, row, workers);
   std::vector<ColumnTotals> totals(group.G());
   workers.parallel_for(group.G(), [&](Index g) {
-    const auto at = static_cast<std::size_t>(g);
     const double sink = static_cast<double>(sink_logit(group, g));
     const double top = std::max(logits.row(g).maxCoeff(), sink);
     const Vector<double> weights = (logits.row(g).array() - top).exp().transpose();
     const double sum = weights.sum() + std::exp(sink - top);
     if (!std::isfinite(top) || !std::isfinite(sum))
       report_overflow(group, g, "position " + std::to_string(row));
-    totals[at] = empty_totals(group.l, ColumnSet::weights);
-    totals[at].attn.segment(begin, candidates) = weights.head(candidates) / sum;
-    totals[at].attn_sq = totals[at].attn.cwiseAbs2();
+    totals[g] = empty_totals(group.l, ColumnSet::weights);
+    totals[g].attn.segment(begin, candidates) = weights.head(candidates) / sum;
+    totals[g].attn_sq = totals[g].attn.cwiseAbs2();
   });
   return totals;
 }

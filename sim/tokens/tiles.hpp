@@ -43,14 +43,14 @@ struct TileInput {
   T softcap;              ///< 0: none
   const Index* position;  ///< HeadGroup::position, null where it is empty
 
-  Index panels() const { return (n_rows + kPanelWidth<T> - 1) / kPanelWidth<T>; }
+  Index panels() const { return panels_of<T>(n_rows); }
   Index panel_rows(Index panel) const { return std::min(kPanelWidth<T>, n_rows - panel * kPanelWidth<T>); }
   Index panel_first(Index panel) const { return first_row + panel * kPanelWidth<T> * row_step; }
   Index panel_last(Index panel) const { return panel_first(panel) + (panel_rows(panel) - 1) * row_step; }
   /// The rows of a panel that start with its first, one row_step apart, and lie before `distance` positions
   /// from it.
   Index rows_before(Index distance) const {
-    const Index rows = distance > 0 ? (distance + row_step - 1) / row_step : 0;
+    const Index rows = distance > 0 ? div_up(distance, row_step) : 0;
     return std::min(rows, kPanelWidth<T>);
   }
   Index position_of(Index p) const { return position == nullptr ? p : position[p]; }
@@ -71,15 +71,6 @@ inline constexpr Index kTokensPerTile = 36;
 /// Panels that share a tile's keys before the next tile is taken.
 inline constexpr Index kPanelsPerBlock = 4;
 
-/// Adds the tokens [begin, end) to the states of the panels [panel, panel + n), in order of position.
-template <class T>
-void softmax_tiles(const TileInput<T>& in, Index panel, Index n, Index begin, Index end,
-                   const SoftmaxPanel<T>* states);
-
-/// into := into merged with `later`, whose tokens all come after those of `into`.
-template <class T>
-void merge_states(const TileInput<T>& in, const SoftmaxPanel<T>& later, const SoftmaxPanel<T>& into);
-
 /// One panel of rows at the end of pass one: what is known of each row's largest column, and the sums that
 /// need its value.
 template <class T>
@@ -99,10 +90,6 @@ struct LargestColumns {
   T out_centred_sq[W];  ///< ||o - centre||^2
   T centre_dot_out[W];  ///< centre . (o - centre)
 };
-
-/// Turns rest_out [d_v][W] into o - centre and fills the sums of `largest`.
-template <class T>
-void finish_rows(const T* centre, Index d_v, T* rest_out, LargestColumns<T>& largest);
 
 /// Per-row constants of pass two, [kRowConstants][W] a panel. For padded rows lse is +inf and all else 0,
 /// zero_weight_sum 1.
@@ -146,11 +133,27 @@ enum class ColumnSet {
   future,   ///< exact_remove and max_attn
 };
 
-/// Pass two for the tokens [begin, end), at most kTokensPassTwo of them, and every row of one query head.
-/// row_constants [panels][kRowConstants][W]; out_panels [panels][d_v][W]: o - centre.
+/// What one instruction set has.
 template <class T>
-void score_tiles(const TileInput<T>& in, const T* row_constants, const T* out_panels,
-                 const TokenConstants<T>& tokens, ColumnSet columns, Index begin, Index end,
-                 const ColumnSums& sums);
+struct TilesSimd {
+  /// Adds the tokens [begin, end) to the states of the panels [panel, panel + n), in order of position.
+  void (*softmax_tiles)(const TileInput<T>& in, Index panel, Index n, Index begin, Index end,
+                        const SoftmaxPanel<T>* states);
+
+  /// into := into merged with `later`, whose tokens all come after those of `into`.
+  void (*merge_states)(const TileInput<T>& in, const SoftmaxPanel<T>& later, const SoftmaxPanel<T>& into);
+
+  /// Turns rest_out [d_v][W] into o - centre and fills the sums of `largest`.
+  void (*finish_rows)(const T* centre, Index d_v, T* rest_out, LargestColumns<T>& largest);
+
+  /// Pass two for the tokens [begin, end), at most kTokensPassTwo of them, and every row of one query head.
+  /// row_constants [panels][kRowConstants][W]; out_panels [panels][d_v][W]: o - centre.
+  void (*score_tiles)(const TileInput<T>& in, const T* row_constants, const T* out_panels,
+                      const TokenConstants<T>& tokens, ColumnSet columns, Index begin, Index end,
+                      const ColumnSums& sums);
+};
+/// This machine's best.
+template <class T>
+TilesSimd<T> tiles_simd();
 
 }  // namespace kvreplay

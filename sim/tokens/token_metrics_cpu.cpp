@@ -1,10 +1,8 @@
-#include "data/error.hpp"
-#include "sim/converted.hpp"
+#include "sim/head_group.hpp"
+#include "sim/overflow.hpp"
 #include "sim/tokens/column_totals.hpp"
 #include "sim/tokens/expected_attention.hpp"
-#include "sim/tokens/key_scores.hpp"
 #include "sim/tokens/row_norms.hpp"
-#include "sim/tokens/token_metrics_by.hpp"
 #include "sim/tokens/value_rows.hpp"
 
 #include <algorithm>
@@ -57,7 +55,7 @@ CaoteScores caote_scores(const PreparedValues<T>& values, const Vector<double>& 
 
   // m': the weighted mean of all but the top token, which may hold nearly all of the weight and is therefore
   // kept apart.
-  const Index chunks = (l + kTokensPerItem - 1) / kTokensPerItem;
+  const Index chunks = div_up(l, kTokensPerItem);
   Vector<double> others_mean = -values.centre.template cast<double>();
   if (rest_attn > 0) {
     Matrix<double> partial = Matrix<double>::Zero(chunks, d_v);
@@ -66,7 +64,8 @@ CaoteScores caote_scores(const PreparedValues<T>& values, const Vector<double>& 
       Vector<T> weights = (attn.segment(begin, n) / rest_attn).template cast<T>();
       if (begin <= top && top < begin + n) weights(top - begin) = 0;
       Vector<T> sum = Vector<T>::Zero(d_v);
-      add_weighted_rows(values.centred.data() + begin * d_v, weights.data(), n, d_v, sum.data());
+      value_rows_simd<T>().add_weighted_rows(values.centred.data() + begin * d_v, weights.data(), n, d_v,
+                                             sum.data());
       partial.row(chunk) = sum.transpose().template cast<double>();
     });
     others_mean = partial.colwise().sum().transpose();
@@ -78,8 +77,8 @@ CaoteScores caote_scores(const PreparedValues<T>& values, const Vector<double>& 
   workers.parallel_for(chunks, [&](Index chunk) {
     const Index begin = chunk * kTokensPerItem, n = std::min(kTokensPerItem, l - begin);
     Vector<T> to_mean(n), to_plain(n);
-    row_distances(values.centred.data() + begin * d_v, mean.data(), plain_mean.data(), n, d_v, to_mean.data(),
-                  to_plain.data());
+    value_rows_simd<T>().row_distances(values.centred.data() + begin * d_v, mean.data(), plain_mean.data(), n,
+                                       d_v, to_mean.data(), to_plain.data());
     for (Index i = 0; i < n; ++i) {
       const Index p = begin + i;
       const double attn_left = p == top ? rest_attn : total - attn(p);
@@ -109,6 +108,34 @@ std::vector<CaoteScores> caote_of_heads(const HeadGroup<T>& group, const Prepare
   }
   std::vector<CaoteScores> scores;
   for (const ColumnTotals& t : totals) scores.push_back(caote_scores(values, t.attn, workers));
+  return scores;
+}
+
+/// -cos(k_p, mean of the normalised candidate keys), [l]; a zero key has cosine 0.
+template <class T>
+Vector<double> keydiff_scores(const HeadGroup<T>& group, Workers& workers) {
+  const Index l = group.l, d = group.d(), items = div_up(l, kTokensPerItem);
+  const Vector<double> norms = row_norms(group.k, l, workers);
+  const Vector<double> per_norm = (norms.array() > 0).select(norms.cwiseInverse(), 0.0);
+  // Calls work(item, first, keys, n) for some keys at a time.
+  const auto for_keys = [&](const auto& work) {
+    workers.parallel_for(items, [&](Index item) {
+      const Index first = item * kTokensPerItem;
+      work(item, first, group.k.data() + first * d, std::min(kTokensPerItem, l - first));
+    });
+  };
+  Matrix<double> sums = Matrix<double>::Zero(items, d);
+  for_keys([&](Index item, Index first, const T* keys, Index n) {
+    value_rows_simd<T>().add_weighted_rows_f64(keys, per_norm.data() + first, n, d, sums.row(item).data());
+  });
+  const Vector<double> mean = sums.colwise().sum().transpose();
+  const double mean_norm = mean.norm();
+  Vector<double> scores = Vector<double>::Zero(l);
+  if (!(mean_norm > 0)) return scores;
+  for_keys([&](Index, Index first, const T* keys, Index n) {
+    value_rows_simd<T>().row_products(keys, mean.data(), n, d, scores.data() + first);
+  });
+  scores = -scores.cwiseProduct(per_norm) / mean_norm;
   return scores;
 }
 
@@ -201,11 +228,8 @@ void require_finite(const HeadGroup<T>& group, const TokenMetrics& metrics) {
     };
     const double* at = std::find_if(values.data(), values.data() + values.size(), bad);
     if (at == values.data() + values.size()) continue;
-    throw InputError(
-        "layer " + std::to_string(group.layer) + ", KV head " + std::to_string(group.kv_head) +
-            ", position " + std::to_string((at - values.data()) % group.l),
-        "a finite " + std::string(name_of(m)),
-        std::string("an overflow of ") + (sizeof(T) == 4 ? "float32 (see --precision f64)" : "float64"));
+    report_not_finite(group, "a finite " + std::string(name_of(m)),
+                      ", position " + std::to_string((at - values.data()) % group.l));
   }
 }
 
@@ -228,7 +252,7 @@ TokenMetrics token_metrics_by(const PassesOf<T>& passes, const HeadGroup<T>& gro
     if (window) add_window_metrics(group, values, totals_of, !of_values, options.window, workers, out);
     if (oracles) add_oracles(group, totals_of, workers, out);
   }
-  if (out.wants(M::knorm)) out.set(M::knorm, knorm_scores(group, workers));
+  if (out.wants(M::knorm)) out.set(M::knorm, -row_norms(group.k, group.l, workers));
   if (out.wants(M::keydiff)) out.set(M::keydiff, keydiff_scores(group, workers));
   if (out.wants(M::expected_attention)) {
     const Matrix<double> by_head = expected_attention_scores(group, {}, workers);
@@ -247,11 +271,9 @@ TokenMetrics token_metrics_cpu(const HeadGroup<T>& group, const TokenOptions& op
   return token_metrics_by(passes, group, options, workers);
 }
 
-template TokenMetrics token_metrics_by(const PassesOf<float>&, const HeadGroup<float>&, const TokenOptions&,
-                                       Workers&);
-template TokenMetrics token_metrics_by(const PassesOf<double>&, const HeadGroup<double>&, const TokenOptions&,
-                                       Workers&);
-template TokenMetrics token_metrics_cpu(const HeadGroup<float>&, const TokenOptions&, Workers&);
-template TokenMetrics token_metrics_cpu(const HeadGroup<double>&, const TokenOptions&, Workers&);
+template decltype(token_metrics_by<float>) token_metrics_by<float>;
+template decltype(token_metrics_by<double>) token_metrics_by<double>;
+template decltype(token_metrics_cpu<float>) token_metrics_cpu<float>;
+template decltype(token_metrics_cpu<double>) token_metrics_cpu<double>;
 
 }  // namespace kvreplay

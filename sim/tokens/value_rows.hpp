@@ -7,32 +7,33 @@
 
 namespace kvreplay {
 
-/// centred[r] = v[r] - centre, and for each row ||v||^2, ||v - centre||^2 and centre . (v - centre); sum +=
-/// the centred rows.
+/// What one instruction set has.
 template <class T>
-void centre_rows(const T* v, const T* centre, Index rows, Index d_v, T* centred, T* value_sq, T* centred_sq,
-                 T* centre_dot, T* sum);
+struct ValueRowsSimd {
+  /// centred[r] = v[r] - centre, and for each row ||v||^2, ||v - centre||^2 and centre . (v - centre); sum +=
+  /// the centred rows.
+  void (*centre_rows)(const T* v, const T* centre, Index rows, Index d_v, T* centred, T* value_sq,
+                      T* centred_sq, T* centre_dot, T* sum);
 
-/// sum += weights[r] * v[r].
+  /// sum += weights[r] * v[r].
+  void (*add_weighted_rows)(const T* v, const T* weights, Index rows, Index d_v, T* sum);
+
+  /// ||a - v[r]||^2 and ||b - v[r]||^2.
+  void (*row_distances)(const T* v, const T* a, const T* b, Index rows, Index d_v, T* to_a, T* to_b);
+
+  // The same in float64, whatever the rows are in:
+
+  /// ||v[r]||^2.
+  void (*row_squares)(const T* v, Index rows, Index d_v, double* squares);
+
+  /// w . v[r].
+  void (*row_products)(const T* v, const double* w, Index rows, Index d_v, double* products);
+
+  /// sum += weights[r] * v[r].
+  void (*add_weighted_rows_f64)(const T* v, const double* weights, Index rows, Index d_v, double* sum);
+};
+/// This machine's best.
 template <class T>
-void add_weighted_rows(const T* v, const T* weights, Index rows, Index d_v, T* sum);
-
-/// ||a - v[r]||^2 and ||b - v[r]||^2.
-template <class T>
-void row_distances(const T* v, const T* a, const T* b, Index rows, Index d_v, T* to_a, T* to_b);
-
-// The same in float64, whatever the rows are in:
-
-/// ||v[r]||^2.
-template <class T>
-void row_squares(const T* v, Index rows, Index d_v, double* squares);
-
-/// w . v[r].
-template <class T>
-void row_products(const T* v, const double* w, Index rows, Index d_v, double* products);
-
-/// sum += weights[r] * v[r].
-template <class T>
-void add_weighted_rows_f64(const T* v, const double* weights, Index rows, Index d_v, double* sum);
+ValueRowsSimd<T> value_rows_simd();
 
 }  // namespace kvreplay

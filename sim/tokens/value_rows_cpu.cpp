@@ -18,9 +18,9 @@ HWY_INLINE T Total(V sum) {
 }
 
 template <class T>
-HWY_INLINE void CentreRows(const T* HWY_RESTRICT v, const T* HWY_RESTRICT centre, Index rows, Index d_v,
-                           T* HWY_RESTRICT centred, T* HWY_RESTRICT value_sq, T* HWY_RESTRICT centred_sq,
-                           T* HWY_RESTRICT centre_dot, T* HWY_RESTRICT sum) {
+HWY_NOINLINE void CentreRows(const T* HWY_RESTRICT v, const T* HWY_RESTRICT centre, Index rows, Index d_v,
+                             T* HWY_RESTRICT centred, T* HWY_RESTRICT value_sq, T* HWY_RESTRICT centred_sq,
+                             T* HWY_RESTRICT centre_dot, T* HWY_RESTRICT sum) {
   const hn::ScalableTag<T> d;
   const Index N = static_cast<Index>(hn::Lanes(d));
   for (Index r = 0; r < rows; ++r) {
@@ -52,8 +52,8 @@ HWY_INLINE void CentreRows(const T* HWY_RESTRICT v, const T* HWY_RESTRICT centre
 }
 
 template <class T>
-HWY_INLINE void AddWeightedRows(const T* HWY_RESTRICT v, const T* HWY_RESTRICT weights, Index rows, Index d_v,
-                                T* HWY_RESTRICT sum) {
+HWY_NOINLINE void AddWeightedRows(const T* HWY_RESTRICT v, const T* HWY_RESTRICT weights, Index rows,
+                                  Index d_v, T* HWY_RESTRICT sum) {
   const hn::ScalableTag<T> d;
   const Index N = static_cast<Index>(hn::Lanes(d));
   Index c = 0;
@@ -81,8 +81,8 @@ HWY_INLINE void AddWeightedRows(const T* HWY_RESTRICT v, const T* HWY_RESTRICT w
 }
 
 template <class T>
-HWY_INLINE void RowDistances(const T* HWY_RESTRICT v, const T* HWY_RESTRICT a, const T* HWY_RESTRICT b,
-                             Index rows, Index d_v, T* HWY_RESTRICT to_a, T* HWY_RESTRICT to_b) {
+HWY_NOINLINE void RowDistances(const T* HWY_RESTRICT v, const T* HWY_RESTRICT a, const T* HWY_RESTRICT b,
+                               Index rows, Index d_v, T* HWY_RESTRICT to_a, T* HWY_RESTRICT to_b) {
   const hn::ScalableTag<T> d;
   const Index N = static_cast<Index>(hn::Lanes(d));
   for (Index r = 0; r < rows; ++r) {
@@ -136,8 +136,18 @@ HWY_INLINE void RowDots(const T* HWY_RESTRICT v, Index rows, Index d_v, double* 
 }
 
 template <class T>
-HWY_INLINE void AddWideRows(const T* HWY_RESTRICT v, const double* HWY_RESTRICT weights, Index rows,
-                            Index d_v, double* HWY_RESTRICT sum) {
+HWY_NOINLINE void RowSquares(const T* v, Index rows, Index d_v, double* squares) {
+  RowDots(v, rows, d_v, squares, [=](Index r) { return v + r * d_v; });
+}
+
+template <class T>
+HWY_NOINLINE void RowProducts(const T* v, const double* w, Index rows, Index d_v, double* products) {
+  RowDots(v, rows, d_v, products, [=](Index) { return w; });
+}
+
+template <class T>
+HWY_NOINLINE void AddWideRows(const T* HWY_RESTRICT v, const double* HWY_RESTRICT weights, Index rows,
+                              Index d_v, double* HWY_RESTRICT sum) {
   const hn::ScalableTag<double> d;
   const Index N = static_cast<Index>(hn::Lanes(d));
   for (Index r = 0; r < rows; ++r) {
@@ -149,29 +159,12 @@ HWY_INLINE void AddWideRows(const T* HWY_RESTRICT v, const double* HWY_RESTRICT 
   }
 }
 
-#define KVREPLAY_VALUE_ROWS(T, Suffix)                                                                     \
-  void CentreRows##Suffix(const T* v, const T* centre, Index rows, Index d_v, T* centred, T* value_sq,     \
-                          T* centred_sq, T* centre_dot, T* sum) {                                          \
-    CentreRows(v, centre, rows, d_v, centred, value_sq, centred_sq, centre_dot, sum);                      \
-  }                                                                                                        \
-  void AddWeightedRows##Suffix(const T* v, const T* weights, Index rows, Index d_v, T* sum) {              \
-    AddWeightedRows(v, weights, rows, d_v, sum);                                                           \
-  }                                                                                                        \
-  void RowDistances##Suffix(const T* v, const T* a, const T* b, Index rows, Index d_v, T* to_a, T* to_b) { \
-    RowDistances(v, a, b, rows, d_v, to_a, to_b);                                                          \
-  }                                                                                                        \
-  void RowSquares##Suffix(const T* v, Index rows, Index d_v, double* squares) {                            \
-    RowDots(v, rows, d_v, squares, [=](Index r) { return v + r * d_v; });                                  \
-  }                                                                                                        \
-  void RowProducts##Suffix(const T* v, const double* w, Index rows, Index d_v, double* products) {         \
-    RowDots(v, rows, d_v, products, [=](Index) { return w; });                                             \
-  }                                                                                                        \
-  void AddWideRows##Suffix(const T* v, const double* weights, Index rows, Index d_v, double* sum) {        \
-    AddWideRows(v, weights, rows, d_v, sum);                                                               \
-  }
-KVREPLAY_VALUE_ROWS(float, F32)
-KVREPLAY_VALUE_ROWS(double, F64)
-#undef KVREPLAY_VALUE_ROWS
+ValueRowsSimd<float> ValueRowsSimdF32() {
+  return {CentreRows, AddWeightedRows, RowDistances, RowSquares, RowProducts, AddWideRows};
+}
+ValueRowsSimd<double> ValueRowsSimdF64() {
+  return {CentreRows, AddWeightedRows, RowDistances, RowSquares, RowProducts, AddWideRows};
+}
 
 }  // namespace kvreplay::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -179,42 +172,16 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace kvreplay {
 
-#define KVREPLAY_VALUE_ROWS(T, Suffix)                                                                \
-  HWY_EXPORT(CentreRows##Suffix);                                                                     \
-  HWY_EXPORT(AddWeightedRows##Suffix);                                                                \
-  HWY_EXPORT(RowDistances##Suffix);                                                                   \
-  HWY_EXPORT(RowSquares##Suffix);                                                                     \
-  HWY_EXPORT(RowProducts##Suffix);                                                                    \
-  HWY_EXPORT(AddWideRows##Suffix);                                                                    \
-  template <>                                                                                         \
-  void centre_rows(const T* v, const T* centre, Index rows, Index d_v, T* centred, T* value_sq,       \
-                   T* centred_sq, T* centre_dot, T* sum) {                                            \
-    HWY_DYNAMIC_DISPATCH(CentreRows##Suffix)                                                          \
-    (v, centre, rows, d_v, centred, value_sq, centred_sq, centre_dot, sum);                           \
-  }                                                                                                   \
-  template <>                                                                                         \
-  void add_weighted_rows(const T* v, const T* weights, Index rows, Index d_v, T* sum) {               \
-    HWY_DYNAMIC_DISPATCH(AddWeightedRows##Suffix)(v, weights, rows, d_v, sum);                        \
-  }                                                                                                   \
-  template <>                                                                                         \
-  void row_distances(const T* v, const T* a, const T* b, Index rows, Index d_v, T* to_a, T* to_b) {   \
-    HWY_DYNAMIC_DISPATCH(RowDistances##Suffix)(v, a, b, rows, d_v, to_a, to_b);                       \
-  }                                                                                                   \
-  template <>                                                                                         \
-  void row_squares(const T* v, Index rows, Index d_v, double* squares) {                              \
-    HWY_DYNAMIC_DISPATCH(RowSquares##Suffix)(v, rows, d_v, squares);                                  \
-  }                                                                                                   \
-  template <>                                                                                         \
-  void row_products(const T* v, const double* w, Index rows, Index d_v, double* products) {           \
-    HWY_DYNAMIC_DISPATCH(RowProducts##Suffix)(v, w, rows, d_v, products);                             \
-  }                                                                                                   \
-  template <>                                                                                         \
-  void add_weighted_rows_f64(const T* v, const double* weights, Index rows, Index d_v, double* sum) { \
-    HWY_DYNAMIC_DISPATCH(AddWideRows##Suffix)(v, weights, rows, d_v, sum);                            \
-  }
-KVREPLAY_VALUE_ROWS(float, F32)
-KVREPLAY_VALUE_ROWS(double, F64)
-#undef KVREPLAY_VALUE_ROWS
+HWY_EXPORT(ValueRowsSimdF32);
+HWY_EXPORT(ValueRowsSimdF64);
+template <>
+ValueRowsSimd<float> value_rows_simd() {
+  return HWY_DYNAMIC_DISPATCH(ValueRowsSimdF32)();
+}
+template <>
+ValueRowsSimd<double> value_rows_simd() {
+  return HWY_DYNAMIC_DISPATCH(ValueRowsSimdF64)();
+}
 
 }  // namespace kvreplay
 #endif

@@ -43,10 +43,11 @@ void check_tile(Product product, const char* name, const Stream& stream) {
   std::mt19937 engine(3);
   const auto integer = [&] { return static_cast<float>(static_cast<int>(engine() % 9) - 4); };
   const Chunk a = chunk_of(product, kTileRows, integer), b = chunk_of(product, kTileTokens, integer);
-  const auto device_a = cuda::uploaded<unsigned char>(a.bytes, stream),
-             device_b = cuda::uploaded<unsigned char>(b.bytes, stream);
-  const Buffer<float> c(kTileEntries);
-  tile_products(product, device_a.data(), device_b.data(), c.data(), kRepeats, 1, stream);
+  cuda::DeviceArrays arrays(stream);
+  auto* const device_a = arrays.copy_of<unsigned char>(a.bytes);
+  auto* const device_b = arrays.copy_of<unsigned char>(b.bytes);
+  float* const c = arrays.make<float>(kTileEntries);
+  tile_products(product, device_a, device_b, c, kRepeats, 1, stream);
   const std::vector<float> got = cuda::downloaded(c, kTileEntries, stream);
   using Chunks = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
   const int depth = kTileDepth / chunks_of(product);
@@ -81,22 +82,23 @@ double tile_rate(Product product, const FloorEffort& effort, unsigned blocks, co
   std::mt19937 engine(1);
   std::normal_distribution<float> normal;
   const auto number = [&] { return normal(engine); };
-  const auto a = cuda::uploaded<unsigned char>(chunk_of(product, kTileRows, number).bytes, stream),
-             b = cuda::uploaded<unsigned char>(chunk_of(product, kTileTokens, number).bytes, stream);
-  const Buffer<float> c(std::size_t{kTileEntries} * blocks);
-  return best_rate(effort, kTileFlops * blocks, stream, [&](int repeats) {
-    tile_products(product, a.data(), b.data(), c.data(), repeats, blocks, stream);
-  });
+  cuda::DeviceArrays arrays(stream);
+  auto* const a = arrays.copy_of<unsigned char>(chunk_of(product, kTileRows, number).bytes);
+  auto* const b = arrays.copy_of<unsigned char>(chunk_of(product, kTileTokens, number).bytes);
+  float* const c = arrays.make<float>(std::size_t{kTileEntries} * blocks);
+  return best_rate(effort, kTileFlops * blocks, stream,
+                   [&](int repeats) { tile_products(product, a, b, c, repeats, blocks, stream); });
 }
 
 double register_rate(Product product, const FloorEffort& effort, unsigned blocks, const Stream& stream) {
   std::mt19937 engine(2);
   std::normal_distribution<float> normal(0, 0.5F);
-  const auto factors =
-      cuda::uploaded<unsigned char>(chunk_of(product, 1, [&] { return normal(engine); }).bytes, stream);
+  cuda::DeviceArrays arrays(stream);
+  auto* const factors =
+      arrays.copy_of<unsigned char>(chunk_of(product, 1, [&] { return normal(engine); }).bytes);
   const Buffer<float> out(std::size_t{kRateThreads} * blocks);
   return best_rate(effort, register_flops(product) * blocks, stream, [&](int repeats) {
-    register_products(product, factors.data(), out.data(), repeats, blocks, stream);
+    register_products(product, factors, out.data(), repeats, blocks, stream);
   });
 }
 

@@ -1,8 +1,7 @@
-#include "sim/eviction/cache_group.hpp"
 
 #include "sim/attention.hpp"
-#include "sim/converted.hpp"
 #include "sim/eviction/kept_outputs.hpp"
+#include "sim/head_group.hpp"
 #include "sim/tokens/token_metrics.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/compare.hpp"

@@ -1,6 +1,6 @@
 #include "sim/channels/channel_basis.hpp"
 
-#include "sim/channels/query_drift.hpp"
+#include "sim/channels/channel_interaction.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/compare.hpp"
 #include "tests/support/index_sets.hpp"

@@ -1,8 +1,7 @@
 #include "sim/compression/compressed_outputs.hpp"
 
 #include "data/error.hpp"
-#include "sim/converted.hpp"
-#include "sim/eviction/cache_group.hpp"
+#include "sim/head_group.hpp"
 #include "tests/sim/kept_outputs_rows.hpp"
 #include "tests/support/cases.hpp"
 #include "tests/support/catch.hpp"

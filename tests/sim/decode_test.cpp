@@ -1,6 +1,6 @@
 #include "data/error.hpp"
 #include "sim/backend.hpp"
-#include "sim/eviction/cache_group.hpp"
+#include "sim/head_group.hpp"
 #include "tests/sim/decode_cases.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/compare.hpp"

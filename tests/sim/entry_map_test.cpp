@@ -1,7 +1,7 @@
 #include "sim/tokens/entry_map.hpp"
 
 #include "data/error.hpp"
-#include "sim/eviction/cache_group.hpp"
+#include "sim/head_group.hpp"
 #include "tests/support/cases.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/compare.hpp"

@@ -1,4 +1,4 @@
-#include "sim/facts_table.hpp"
+#include "data/facts_table.hpp"
 
 #include "tests/support/catch.hpp"
 

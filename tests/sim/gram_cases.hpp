@@ -1,7 +1,7 @@
 #pragma once
 
 #include "sim/channels/channel_interaction.hpp"
-#include "sim/converted.hpp"
+#include "sim/head_group.hpp"
 #include "tests/support/compare.hpp"
 #include "tests/support/index_sets.hpp"
 #include "tests/support/random_group.hpp"
@@ -25,10 +25,9 @@ inline Matrix<double> random_matrix(Index rows, Index columns) {
   return random_group({.l = rows, .T = rows, .T_q = 1, .G = 1, .d = columns, .d_v = 1}).k;
 }
 
-// float64: sums of up to some thousand terms in another order. float32: a tile's sum of 128 products is known
-// to about 128 / 2 of its roundings of 6e-8 at worst, and to their square root where signs alternate.
+// Sums of up to some thousand terms in another order.
 constexpr Tolerance of_largest(double part) { return {.of_largest = part, .floor = 1.0}; }
-constexpr Tolerance kGramDouble = of_largest(1e-13), kGramSingle = of_largest(2e-6);
+constexpr Tolerance kGramDouble = of_largest(1e-13);
 
 inline std::vector<Index> gram_widths() {
   return {1, 2, 5, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 128, 129};

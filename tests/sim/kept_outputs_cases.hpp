@@ -1,8 +1,8 @@
 #pragma once
 
 #include "sim/attention.hpp"
-#include "sim/converted.hpp"
 #include "sim/eviction/kept_outputs.hpp"
+#include "sim/head_group.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/index_sets.hpp"
 #include "tests/support/random_group.hpp"

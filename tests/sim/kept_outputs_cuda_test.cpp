@@ -1,5 +1,5 @@
 #include "data/error.hpp"
-#include "sim/eviction/cache_group.hpp"
+#include "sim/head_group.hpp"
 #include "tests/sim/kept_outputs_cases.hpp"
 #include "tests/sim/kept_outputs_rows.hpp"
 #include "tests/support/cuda_devices.hpp"

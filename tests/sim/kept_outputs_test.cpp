@@ -2,8 +2,7 @@
 
 #include "data/error.hpp"
 #include "sim/attention.hpp"
-#include "sim/converted.hpp"
-#include "sim/eviction/cache_group.hpp"
+#include "sim/head_group.hpp"
 #include "tests/sim/kept_outputs_cases.hpp"
 #include "tests/sim/kept_outputs_rows.hpp"
 #include "tests/support/catch.hpp"

@@ -1,7 +1,7 @@
 #include "data/error.hpp"
 #include "sim/channels/channel_interaction.hpp"
 #include "sim/channels/output_interaction.hpp"
-#include "sim/converted.hpp"
+#include "sim/head_group.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/compare.hpp"
 #include "tests/support/random_group.hpp"

@@ -1,7 +1,7 @@
 #include "sim/channels/output_interaction.hpp"
 
 #include "sim/attention.hpp"
-#include "sim/converted.hpp"
+#include "sim/head_group.hpp"
 #include "tests/sim/output_interaction_cases.hpp"
 #include "tests/support/catch.hpp"
 

@@ -32,13 +32,14 @@ TEST_CASE("arrays of any size come back as they went", "[cuda][transfer]") {
                                 4 * kMiB, 4 * kMiB + 1, 8 * kMiB, 13 * kMiB + 5}) {
       INFO(device.name << ": " << n);
       std::vector<std::uint32_t> numbers = counting(n, 7);
-      const auto there = cuda::uploaded<std::uint32_t>(numbers, stream);
+      cuda::DeviceArrays arrays(stream);
+      const std::uint32_t* const there = arrays.copy_of<std::uint32_t>(numbers);
       std::fill(numbers.begin(), numbers.end(), 0U);  // they were read
       CHECK((cuda::downloaded(there, n, stream) == counting(n, 7)));
       if (n < 2) continue;
       // Not from the start, and to memory that is there already.
       std::vector<std::uint32_t> part(n, 1U);
-      cuda::copy(part.data() + 1, static_cast<const std::uint32_t*>(there.data()) + 1, n - 2, stream);
+      cuda::copy(part.data() + 1, there + 1, n - 2, stream);
       stream.synchronize();
       CHECK(part.front() == 1U);
       CHECK(part.back() == 1U);
@@ -57,8 +58,8 @@ TEST_CASE("copies follow what the stream had to do before", "[cuda][transfer]") 
       cuda::copy(there.data(), static_cast<const std::uint32_t*>(counting(n, round).data()), n, stream);
       cuda::copy(second.data(), static_cast<const std::uint32_t*>(there.data()), n, stream);
       cuda::fill_zero(there, stream);
-      CHECK((cuda::downloaded(second, n, stream) == counting(n, round)));
-      CHECK((cuda::downloaded(there, n, stream) == std::vector<std::uint32_t>(n)));
+      CHECK((cuda::downloaded(second.data(), n, stream) == counting(n, round)));
+      CHECK((cuda::downloaded(there.data(), n, stream) == std::vector<std::uint32_t>(n)));
     }
   }
 }
@@ -93,7 +94,8 @@ TEST_CASE("many threads copy at once", "[cuda][transfer]") {
         const cuda::Stream stream;
         const std::vector<std::uint32_t> numbers = counting(6 * kMiB, static_cast<std::uint32_t>(t) << 24U);
         for (int round = 0; round < 2; ++round) {
-          const auto there = cuda::uploaded<std::uint32_t>(numbers, stream);
+          cuda::DeviceArrays arrays(stream);
+          const std::uint32_t* const there = arrays.copy_of<std::uint32_t>(numbers);
           same[t] += cuda::downloaded(there, numbers.size(), stream) == numbers ? 1 : 0;
         }
       });

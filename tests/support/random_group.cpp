@@ -1,6 +1,6 @@
 #include "tests/support/random_group.hpp"
 
-#include "sim/converted.hpp"
+#include "sim/head_group.hpp"
 
 #include <cmath>
 #include <numbers>

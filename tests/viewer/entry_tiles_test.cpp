@@ -1,6 +1,6 @@
 #include "viewer/work/entry_tiles.hpp"
 
-#include "sim/converted.hpp"
+#include "sim/head_group.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/random_group.hpp"
 

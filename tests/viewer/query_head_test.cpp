@@ -3,7 +3,6 @@
 #include "analysis/results/result_reader.hpp"
 #include "data/dump.hpp"
 #include "data/error.hpp"
-#include "sim/eviction/cache_group.hpp"
 #include "sim/head_group.hpp"
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/support/catch.hpp"

@@ -1,6 +1,6 @@
 #include "viewer/work/row_values.hpp"
 
-#include "sim/converted.hpp"
+#include "sim/head_group.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/random_group.hpp"
 #include "tests/viewer/on_desk.hpp"

@@ -6,7 +6,7 @@
 #include "analysis/results/scoped_figures.hpp"
 #include "data/error.hpp"
 #include "sim/channels/channel_interaction.hpp"
-#include "sim/eviction/cache_group.hpp"
+#include "sim/head_group.hpp"
 #include "viewer/model/numbers.hpp"
 
 #include <fmt/format.h>

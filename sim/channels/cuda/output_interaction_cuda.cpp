@@ -1,6 +1,5 @@
 #include "sim/channels/cuda/gram_kernels.hpp"
 #include "sim/channels/cuda/output_interaction_kernels.hpp"
-#include "sim/channels/key_mean.hpp"
 #include "sim/channels/output_interaction.hpp"
 #include "sim/cuda/transfer.hpp"
 #include "sim/overflow.hpp"
@@ -12,9 +11,7 @@
 namespace kvreplay {
 namespace {
 
-using cuda::Buffer;
 using cuda::narrow;
-using cuda::uploaded;
 
 /// Rows that are worked on together: enough for a large device, as many as 128 MiB an array hold.
 Index rows_at_once(Index rows, Index tokens, Index d, Index d_v) {
@@ -65,71 +62,61 @@ Matrix<double> output_interaction_cuda(const HeadGroup<float>& group, Rows rows,
     centred.row(key) = group.k.row(key_list[key]) - mean_key.transpose();
 
   const cuda::Stream stream;
-  const auto head = static_cast<std::size_t>(n * d);
-  const Buffer<float> q(group.q.size() * head);
-  for (std::size_t g = 0; g < group.q.size(); ++g)
-    cuda::copy(q.data() + g * head, group.q[g].data() + (rows.begin - group.first_query()) * d, head, stream);
+  cuda::DeviceArrays arrays(stream);
   const RowRanges ranges = row_ranges(group, rows, key_list);
-  const auto first_visible = uploaded<int>(ranges.first_visible, stream),
-             end_visible = uploaded<int>(ranges.end_visible, stream),
-             first_key = uploaded<int>(ranges.first_key, stream),
-             end_key = uploaded<int>(ranges.end_key, stream);
   const std::vector<int> narrow_list(key_list.begin(), key_list.end());
-  const std::vector<unsigned char> in_cache = marks(keys.cache, tokens, 1),
-                                   in_prunable = marks(keys.prunable, tokens, 0);
-  const auto positions_on = uploaded<int>(narrow_list, stream);
-  const auto cached = uploaded<unsigned char>(in_cache, stream),
-             prunable = uploaded<unsigned char>(in_prunable, stream);
-  const auto sink = uploaded<float>(ranges.sink, stream), k = uploaded<float>(group.k, stream),
-             v_centred = uploaded<float>(values.centred, stream),
-             centre = uploaded<float>(values.centre, stream), keys_centred = uploaded<float>(centred, stream),
-             key_mean = uploaded<float>(mean_key, stream);
+  const cuda::DerivativeRows all_rows{
+      .rows = narrow(all),
+      .tokens = narrow(tokens),
+      .d = narrow(d),
+      .d_v = narrow(d_v),
+      .scale = static_cast<float>(group.rule.scale),
+      .softcap = static_cast<float>(group.rule.softcap.value_or(0)),
+      .q = cuda::copy_of_queries(group, rows, arrays, stream),
+      .sink_logit = arrays.copy_of<float>(ranges.sink),
+      .first_visible = arrays.copy_of<int>(ranges.first_visible),
+      .end_visible = arrays.copy_of<int>(ranges.end_visible),
+      .k = arrays.copy_of<float>(group.k),
+      .v_centred = arrays.copy_of<float>(values.centred),
+      .centre = arrays.copy_of<float>(values.centre),
+      .cached = arrays.copy_of<unsigned char>(marks(keys.cache, tokens, 1)),
+      .prunable = arrays.copy_of<unsigned char>(marks(keys.prunable, tokens, 0)),
+      .key_positions = arrays.copy_of<int>(narrow_list),
+      .keys_centred = arrays.copy_of<float>(centred),
+      .key_mean = arrays.copy_of<float>(mean_key),
+      .first_key = arrays.copy_of<int>(ranges.first_key),
+      .end_key = arrays.copy_of<int>(ranges.end_key)};
 
   const Index at_once = rows_at_once(all, tokens, d, d_v);
-  const auto block = static_cast<std::size_t>(at_once), depth = static_cast<std::size_t>(d_v);
-  const Buffer<float> changed(block * static_cast<std::size_t>(tokens)), rest(changed.size()),
-      mean(block * depth), shift(block * depth), D(block * depth * static_cast<std::size_t>(d));
-  const Buffer<cuda::RowSoftmax> softmax(block);
-  const cuda::GramPlan most = cuda::gram_plan(at_once * d_v, narrow(d));
-  const Buffer<double> parts(cuda::gram_parts_size(most)), gram(static_cast<std::size_t>(d * d));
+  const cuda::Derivatives out{.changed = arrays.make<float>(at_once * tokens),
+                              .rest = arrays.make<float>(at_once * tokens),
+                              .softmax = arrays.make<cuda::RowSoftmax>(at_once),
+                              .mean = arrays.make<float>(at_once * d_v),
+                              .shift = arrays.make<float>(at_once * d_v),
+                              .D = arrays.make<float>(at_once * d_v * d)};
+  double* const parts = arrays.make<double>(cuda::gram_parts_size(cuda::gram_plan(at_once * d_v, narrow(d))));
+  double* const gram = arrays.make<double>(d * d);
 
   Matrix<double> sum = Matrix<double>::Zero(d, d), part(d, d);
   for (Index begin = 0; begin < all; begin += at_once) {
     const Index count = std::min(at_once, all - begin);
-    const cuda::DerivativeRows in{narrow(count),
-                                  narrow(tokens),
-                                  narrow(d),
-                                  narrow(d_v),
-                                  static_cast<float>(group.rule.scale),
-                                  static_cast<float>(group.rule.softcap.value_or(0)),
-                                  q.data() + begin * d,
-                                  sink.data() + begin,
-                                  first_visible.data() + begin,
-                                  end_visible.data() + begin,
-                                  k.data(),
-                                  v_centred.data(),
-                                  centre.data(),
-                                  cached.data(),
-                                  prunable.data(),
-                                  positions_on.data(),
-                                  keys_centred.data(),
-                                  key_mean.data(),
-                                  first_key.data() + begin,
-                                  end_key.data() + begin};
-    cuda::derivatives_pass(
-        in, {changed.data(), rest.data(), softmax.data(), mean.data(), shift.data(), D.data()}, stream);
-    const cuda::GramRows x{D.data(), nullptr, count * d_v, narrow(d)};
-    cuda::gram_pass(x, cuda::GramProducts::single, cuda::gram_plan(x.n, x.d), parts.data(), gram.data(),
-                    stream);
-    const std::vector<cuda::RowSoftmax> of_rows =
-        cuda::downloaded(softmax, static_cast<std::size_t>(count), stream);
+    cuda::DerivativeRows in = all_rows;
+    in.rows = narrow(count);
+    in.q += begin * d;
+    in.sink_logit += begin;
+    for (const int** ranges_of : {&in.first_visible, &in.end_visible, &in.first_key, &in.end_key})
+      *ranges_of += begin;
+    cuda::derivatives_pass(in, out, stream);
+    const cuda::GramRows x{out.D, nullptr, count * d_v, in.d};
+    cuda::gram_pass(x, cuda::GramProducts::single, cuda::gram_plan(x.n, x.d), parts, gram, stream);
+    const std::vector<cuda::RowSoftmax> of_rows = cuda::downloaded(out.softmax, count, stream);
     const auto bad =
         std::find_if(of_rows.begin(), of_rows.end(), [](const auto& row) { return row.overflow != 0; });
     if (bad != of_rows.end()) {
       const Index at = begin + (bad - of_rows.begin());
       report_overflow(group, at / n, "position " + std::to_string(rows.begin + at % n));
     }
-    cuda::copy(part.data(), static_cast<const double*>(gram.data()), gram.size(), stream);
+    cuda::copy(part.data(), gram, part.size(), stream);
     stream.synchronize();
     if (!part.allFinite())
       report_overflow(group, begin / n, "positions from " + std::to_string(rows.begin + begin % n));

@@ -1,4 +1,4 @@
-#include "sim/cuda/visibility.hpp"
+#include "sim/cuda/transfer.hpp"
 #include "sim/eviction/cuda/kept_kernels.hpp"
 #include "sim/eviction/kept_outputs.hpp"
 #include "sim/overflow.hpp"
@@ -15,9 +15,6 @@ using namespace cuda;
 
 static_assert(kCompareRows == kPanelWidth<float>);
 
-constexpr Index div_up(Index a, Index b) { return (a + b - 1) / b; }
-constexpr std::size_t size(Index n) { return static_cast<std::size_t>(n); }
-
 /// The columns of each cache, one after the other: kept prompt positions and all decoded ones. The first
 /// cache has everything.
 struct CacheColumns {
@@ -33,7 +30,7 @@ CacheColumns columns_of(std::span<const KeptSet> sets, Index l, Index T) {
     all.starts.push_back(std::ssize(all.columns));
   };
   add([](Index) { return true; });
-  for (const KeptSet& kept : sets) add([&](Index p) { return kept[size(p)] != 0; });
+  for (const KeptSet& kept : sets) add([&](Index p) { return kept[p] != 0; });
   return all;
 }
 
@@ -58,7 +55,7 @@ Segments segments(const Visibility& seen, Index G, Index n) {
 /// Blocks of rows whose logits fit into `bytes`, of at least kAttendRows rows.
 std::vector<Rows> row_blocks(const Visibility& seen, Index G, Index n, std::size_t bytes) {
   const auto fits = [&](Index from, Index to) {
-    return size(G) * size(to - from) * size(seen.width(from, to)) * sizeof(float) <= bytes;
+    return G * (to - from) * seen.width(from, to) * sizeof(float) <= bytes;
   };
   std::vector<Rows> blocks;
   for (Index begin = 0, end = 0; begin < n; begin = end) {
@@ -82,33 +79,21 @@ struct BlockSizes {
 };
 
 /// Room for the outputs of some kept sets on a block of rows.
-struct OutputBuffers {
-  Buffer<float> out, vectors;
-  Buffer<double> share;
+struct OutputArrays {
+  KeptOutputs outputs;
+  float* vectors;
 
-  OutputBuffers(Index sets, Index rows, Index d_v, bool with_vectors)
-      : out(size(sets * rows * d_v)),
-        vectors(with_vectors ? size(sets * rows * d_v) : 0),
-        share(size(sets * rows)) {}
-  KeptOutputs view() const { return {out.data(), share.data()}; }
-};
-
-/// Softmax states of some kept sets on a block of rows.
-struct StateBuffers {
-  Buffer<float> max, sum, out;
-
-  StateBuffers(Index sets, Index segments, Index rows, Index d_v)
-      : max(size(sets * segments * rows)),
-        sum(size(sets * segments * rows)),
-        out(size(sets * segments * rows * d_v)) {}
+  OutputArrays(DeviceArrays& arrays, Index sets, Index rows, Index d_v, bool with_vectors)
+      : outputs{arrays.make<float>(sets * rows * d_v), arrays.make<double>(sets * rows)},
+        vectors(arrays.make<float>(with_vectors ? sets * rows * d_v : 0)) {}
 };
 
 /// Kept sets that are worked on together: at most so many fit into `bytes`, and into a grid.
 Index sets_together(Index sets, Index segments, const BlockSizes& block, Index G, Index d_v,
                     bool with_vectors, std::size_t bytes) {
   constexpr Index kMostBlocks = 65535, kOutColumns = 128;
-  const std::size_t numbers = size(segments * (d_v + 2) + d_v * (with_vectors ? 2 : 1) + 2);
-  const Index fit = static_cast<Index>(bytes / (size(block.rows) * numbers * sizeof(float)));
+  const Index numbers = segments * (d_v + 2) + d_v * (with_vectors ? 2 : 1) + 2;
+  const Index fit = static_cast<Index>(bytes / (block.rows * numbers * sizeof(float)));
   return std::clamp<Index>(std::min(fit, kMostBlocks / (G * div_up(d_v, kOutColumns))), 1,
                            std::max<Index>(sets, 1));
 }
@@ -126,27 +111,28 @@ class DeviceProblem {
         n_sets_(std::ssize(sets)),
         with_vectors_(with_vectors),
         seen_(visibility(group, rows)),
-        columns_host_(columns_of(sets, group.l, group.T_all())),
         segments_(segments(seen_, G_, n_)),
-        q_(size(G_ * n_ * group.d())),
-        k_(uploaded<float>(group.k, stream_)),
-        v_centred_(uploaded<float>(values.centred, stream_)),
-        centre_(uploaded<float>(values.centre, stream_)),
-        first_visible_(uploaded<int>(seen_.first, stream_)),
-        end_visible_(uploaded<int>(seen_.end, stream_)),
-        columns_(uploaded<int>(columns_host_.columns, stream_)),
-        starts_(uploaded<std::ptrdiff_t>(columns_host_.starts, stream_)),
-        bad_(size(G_ * n_)),
-        sums_(size((n_sets_ + 1) * G_ * panels())) {
+        arrays_(stream_) {
+    const CacheColumns columns = columns_of(sets, group.l, group.T_all());
+    columns_ = arrays_.copy_of<int>(columns.columns);
+    starts_ = arrays_.copy_of<std::ptrdiff_t>(columns.starts);
+    sums_ = arrays_.make<double>((n_sets_ + 1) * G_ * panels());
     std::vector<float> sinks;
-    for (Index g = 0; g < G_; ++g) {
-      const auto asked = size(n_ * group.d());
-      sinks.push_back(kvreplay::sink_logit(group, g));
-      copy(q_.data() + size(g) * asked, group.q[size(g)].row(rows.begin - group.first_query()).data(), asked,
-           stream_);
-    }
-    sink_logit_ = uploaded<float>(sinks, stream_);
-    fill_zero(bad_, stream_);
+    for (Index g = 0; g < G_; ++g) sinks.push_back(kvreplay::sink_logit(group, g));
+    all_.G = narrow(G_);
+    all_.d = narrow(group.d());
+    all_.d_v = narrow(d_v_);
+    all_.q = copy_of_queries(group, rows, arrays_, stream_);
+    all_.head_rows = n_;
+    all_.k = arrays_.copy_of<float>(group.k);
+    all_.v_centred = arrays_.copy_of<float>(values.centred);
+    all_.centre = arrays_.copy_of<float>(values.centre);
+    all_.sink_logit = arrays_.copy_of<float>(sinks);
+    all_.scale = static_cast<float>(group.rule.scale);
+    all_.softcap = static_cast<float>(group.rule.softcap.value_or(0));
+    all_.first_visible = arrays_.copy_of<int>(seen_.first);
+    all_.end_visible = arrays_.copy_of<int>(seen_.end);
+    all_.bad = arrays_.zeros<int>(G_ * n_);
     stream_.synchronize();  // what was uploaded lives here
     workspace_ = std::min(workspace, free_memory() / 2);
   }
@@ -154,18 +140,21 @@ class DeviceProblem {
   OutputChanges<float> changes(const Workers& workers) const {
     OutputChanges<float> result;
     if (with_vectors_) {
-      const std::vector<float> empty(size(panels() * kCompareRows * d_v_));
-      result.full.assign(size(G_), empty);
-      result.change.assign(size(n_sets_), result.full);
+      const std::vector<float> empty(panels() * kCompareRows * d_v_);
+      result.full.assign(G_, empty);
+      result.change.assign(n_sets_, result.full);
     }
     const std::vector<Rows> blocks = row_blocks(seen_, G_, n_, workspace_ / 2);
     const BlockSizes sizes(blocks, seen_, G_);
     const Index together =
         sets_together(n_sets_, segments_.count, sizes, G_, d_v_, with_vectors_, workspace_ / 2);
-    const Buffer<float> z(size(sizes.entries));
-    const StateBuffers states(together, segments_.count, sizes.rows, d_v_);
-    const OutputBuffers full(1, sizes.rows, d_v_, with_vectors_),
-        kept(together, sizes.rows, d_v_, with_vectors_);
+    DeviceArrays arrays(stream_);
+    float* const z = arrays.make<float>(sizes.entries);
+    const Index n_states = together * segments_.count * sizes.rows;
+    const KeptStates states{narrow(segments_.count), narrow(segments_.columns), arrays.make<float>(n_states),
+                            arrays.make<float>(n_states), arrays.make<float>(n_states * d_v_)};
+    const OutputArrays full(arrays, 1, sizes.rows, d_v_, with_vectors_),
+        kept(arrays, together, sizes.rows, d_v_, with_vectors_);
     // The later rows see the most.
     for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
       const KeptRows in = block_input(*block, z);
@@ -174,19 +163,15 @@ class DeviceProblem {
         if (workers.stopping()) throw Interrupted{};
         const bool all = set < 0;
         const Index n = all ? 1 : std::min(together, n_sets_ - set);
-        const OutputBuffers& own = all ? full : kept;
-        kept_outputs(in, {narrow(n), starts_.data() + set + 1, columns_.data()},
-                     {narrow(segments_.count), narrow(segments_.columns), states.max.data(),
-                      states.sum.data(), states.out.data()},
-                     own.view(), stream_);
+        const OutputArrays& own = all ? full : kept;
+        kept_outputs(in, {narrow(n), starts_ + set + 1, columns_}, states, own.outputs, stream_);
         kept_changes(in,
-                     {narrow(n), own.view(), all ? KeptOutputs{} : full.view(),
-                      sums_.data() + (set + 1) * G_ * panels() + block->begin / kCompareRows, panels(),
-                      own.vectors.data()},
+                     {narrow(n), own.outputs, all ? KeptOutputs{} : full.outputs,
+                      sums_ + (set + 1) * G_ * panels() + block->begin / kCompareRows, panels(), own.vectors},
                      stream_);
         if (all && with_vectors_) take_vectors(*block, own, 0, result.full);
         for (Index s = 0; !all && with_vectors_ && s < n; ++s)
-          take_vectors(*block, own, s, result.change[size(set + s)]);
+          take_vectors(*block, own, s, result.change[set + s]);
         set += n;
       }
     }
@@ -197,52 +182,41 @@ class DeviceProblem {
  private:
   Index panels() const { return div_up(n_, kCompareRows); }
 
-  KeptRows block_input(Rows block, const Buffer<float>& z) const {
-    KeptRows in{};
-    in.G = narrow(G_);
+  KeptRows block_input(Rows block, float* z) const {
+    KeptRows in = all_;
     in.rows = narrow(block.count());
-    in.d = narrow(group_.d());
-    in.d_v = narrow(d_v_);
-    in.begin = seen_.first[size(block.begin)];
+    in.begin = seen_.first[block.begin];
     in.width = narrow(seen_.width(block.begin, block.end));
-    in.q = q_.data() + block.begin * group_.d();
-    in.head_rows = n_;
-    in.k = k_.data();
-    in.v_centred = v_centred_.data();
-    in.centre = centre_.data();
-    in.sink_logit = sink_logit_.data();
-    in.scale = static_cast<float>(group_.rule.scale);
-    in.softcap = static_cast<float>(group_.rule.softcap.value_or(0));
-    in.first_visible = first_visible_.data() + block.begin;
-    in.end_visible = end_visible_.data() + block.begin;
-    in.z = z.data();
-    in.bad = bad_.data() + block.begin;
+    in.q += block.begin * group_.d();
+    in.first_visible += block.begin;
+    in.end_visible += block.begin;
+    in.z = z;
+    in.bad += block.begin;
     return in;
   }
 
-  void take_vectors(Rows block, const OutputBuffers& from, Index set, PanelRows<float>& into) const {
-    const auto size_of_head = size(div_up(block.count(), kCompareRows) * kCompareRows * d_v_);
+  void take_vectors(Rows block, const OutputArrays& from, Index set, PanelRows<float>& into) const {
+    const Index size_of_head = div_up(block.count(), kCompareRows) * kCompareRows * d_v_;
     for (Index g = 0; g < G_; ++g)
-      copy(into[size(g)].data() + block.begin * d_v_,
-           static_cast<const float*>(from.vectors.data()) + size(set * G_ + g) * size_of_head, size_of_head,
+      copy(into[g].data() + block.begin * d_v_, from.vectors + (set * G_ + g) * size_of_head, size_of_head,
            stream_);
   }
 
   void add_up(OutputChanges<float>& result) const {
-    const std::vector<int> bad = downloaded(bad_, bad_.size(), stream_);
+    const std::vector<int> bad = downloaded(all_.bad, G_ * n_, stream_);
     const auto first_bad = std::find(bad.begin(), bad.end(), 1) - bad.begin();
     if (first_bad < G_ * n_)
       report_overflow(group_, first_bad / n_, "position " + std::to_string(rows_.begin + first_bad % n_));
-    const std::vector<double> sums = downloaded(sums_, sums_.size(), stream_);
-    result.change_sq.assign(size(n_sets_), 0.0);
+    const std::vector<double> sums = downloaded(sums_, (n_sets_ + 1) * G_ * panels(), stream_);
+    result.change_sq.assign(n_sets_, 0.0);
     for (Index set = -1; set < n_sets_; ++set)
       for (Index g = 0; g < G_; ++g)
         for (Index panel = 0; panel < panels(); ++panel) {
-          const double sum = sums[size(((set + 1) * G_ + g) * panels() + panel)];
+          const double sum = sums[((set + 1) * G_ + g) * panels() + panel];
           if (!std::isfinite(sum))
             report_overflow(group_, g,
                             "positions from " + std::to_string(rows_.begin + panel * kCompareRows));
-          (set < 0 ? result.full_sq : result.change_sq[size(set)]) += sum;
+          (set < 0 ? result.full_sq : result.change_sq[set]) += sum;
         }
   }
 
@@ -251,14 +225,13 @@ class DeviceProblem {
   const Index n_, G_, d_v_, n_sets_;
   const bool with_vectors_;
   const Visibility seen_;
-  const CacheColumns columns_host_;
   const Segments segments_;
   const Stream stream_;
-  Buffer<float> q_, k_, v_centred_, centre_, sink_logit_;
-  Buffer<int> first_visible_, end_visible_, columns_;
-  Buffer<std::ptrdiff_t> starts_;
-  Buffer<int> bad_;
-  Buffer<double> sums_;
+  DeviceArrays arrays_;
+  KeptRows all_{};
+  int* columns_;
+  std::ptrdiff_t* starts_;
+  double* sums_;
   std::size_t workspace_ = 0;
 };
 

@@ -1,7 +1,7 @@
 #include "sim/eviction/decode/decode_cache.hpp"
 
-#include "data/error.hpp"
 #include "sim/eviction/decode/decode_rows.hpp"
+#include "sim/overflow.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -10,15 +10,9 @@
 #include <string>
 
 namespace kvreplay {
-namespace {
-
-constexpr Index div_up(Index a, Index b) { return (a + b - 1) / b; }
-
-}  // namespace
-
 template <class T>
 hwy::AlignedFreeUniquePtr<T[]> aligned_zeros(Index n) {
-  auto memory = hwy::AllocateAligned<T>(static_cast<std::size_t>(std::max<Index>(n, 1)));
+  auto memory = hwy::AllocateAligned<T>(std::max<Index>(n, 1));
   if (memory == nullptr) throw std::bad_alloc();
   std::fill_n(memory.get(), n, T{0});
   return memory;
@@ -79,7 +73,7 @@ AttentionRows<T>::AttentionRows(const HeadGroup<T>& group, Index capacity, Index
     : group_(group),
       capacity_(capacity),
       panels_(div_up(group.d_v(), kPanelWidth<T>)),
-      rows_(static_cast<std::size_t>(rows)),
+      rows_(rows),
       queries_(aligned_zeros<T>(rows * group.d())),
       dots_(aligned_zeros<T>(rows * capacity)),
       rest_weights_(aligned_zeros<T>(rows * capacity)),
@@ -108,12 +102,14 @@ template <class T>
 void AttentionRows<T>::attend(const TokenSlots<T>& slots) {
   Index longest = 0;
   for (const Row& row : rows_) longest = std::max(longest, row.tokens);
-  token_dots(slots.keys(), div_up(longest, kPanelWidth<T>), group_.d(), queries_.get(), rows(), dots_.get());
+  decode_rows_simd<T>().token_dots(slots.keys(), div_up(longest, kPanelWidth<T>), group_.d(), queries_.get(),
+                                   rows(), dots_.get());
   for (Index r = 0; r < rows(); ++r) {
     take_logits(r, slots);
     take_weights(r, longest);
   }
-  weighted_tokens(slots.values(), capacity_, longest, panels_, rest_weights_.get(), rows(), sums_.get());
+  decode_rows_simd<T>().weighted_tokens(slots.values(), capacity_, longest, panels_, rest_weights_.get(),
+                                        rows(), sums_.get());
   for (Index r = 0; r < rows(); ++r) take_outputs(r, slots);
 }
 
@@ -161,8 +157,7 @@ void AttentionRows<T>::take_weights(Index r, Index longest) {
       second = z[p];
     }
   }
-  const std::vector<double>& sinks = group_.rule.sink_logit;
-  const double sink = sinks.empty() ? kHidden : sinks[row.g];
+  const double sink = group_.sink(row.g);
   const double shift = std::max(second, sink);
   double* e = weights_.get() + r * capacity_;
   double rest_sum = 0, rest_lse = kHidden;
@@ -200,11 +195,7 @@ void AttentionRows<T>::take_outputs(Index r, const TokenSlots<T>& slots) {
 
 template <class T>
 void AttentionRows<T>::overflow(Index r) const {
-  throw InputError(
-      "layer " + std::to_string(group_.layer) + ", KV head " + std::to_string(group_.kv_head) +
-          ", query at position " + std::to_string(row(r).i),
-      "a finite attention output",
-      std::string("an overflow of ") + (sizeof(T) == 4 ? "float32 (see --precision f64)" : "float64"));
+  report_not_finite(group_, "a finite attention output", ", query at position " + std::to_string(row(r).i));
 }
 
 template hwy::AlignedFreeUniquePtr<float[]> aligned_zeros(Index);

@@ -30,8 +30,8 @@ class TokenSlots {
   Index capacity() const { return capacity_; }  ///< a whole number of tiles
   Index tiles() const;                          ///< that hold the tokens there are
   Index panels() const { return panels_; }      ///< of the values' channels
-  Index position(Index slot) const { return positions_[static_cast<std::size_t>(slot)]; }
-  double key_norm(Index slot) const { return key_norm_[static_cast<std::size_t>(slot)]; }
+  Index position(Index slot) const { return positions_[slot]; }
+  double key_norm(Index slot) const { return key_norm_[slot]; }
   const double* value_sq() const { return value_sq_.data(); }  ///< [size], ||v||^2
   auto key(Index slot) const { return group_.k.row(position(slot)).template cast<double>().transpose(); }
   auto value(Index slot) const { return group_.v.row(position(slot)).template cast<double>().transpose(); }

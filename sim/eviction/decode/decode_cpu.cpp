@@ -110,7 +110,7 @@ void RankedCache<T>::remove(Index slot) {
   by_position_.erase(std::find(by_position_.begin(), by_position_.end(), slot));
   if (slot != last) {
     *std::find(by_position_.begin(), by_position_.end(), last) = slot;
-    rows_before_[static_cast<std::size_t>(slot)] = rows_before_.back();
+    rows_before_[slot] = rows_before_.back();
     if (sums_) sums_->move(last, slot);
   }
   rows_before_.pop_back();
@@ -133,7 +133,8 @@ void RankedCache<T>::rank_by_keydiff() {
   if (!(norm > 0)) return;
   // In double: where all keys share a large part, their cosines differ in the last digits only.
   const Vector<double> anchor = key_sum_ / norm;
-  token_dots_in_double(slots_.keys(), slots_.tiles(), group_.d(), anchor.data(), dots_.data());
+  decode_rows_simd<T>().token_dots_in_double(slots_.keys(), slots_.tiles(), group_.d(), anchor.data(),
+                                             dots_.data());
   for (Index p = 0; p < n; ++p)
     if (slots_.key_norm(p) > 0) rank_[p] = -dots_[p] / slots_.key_norm(p);
 }
@@ -246,7 +247,7 @@ std::vector<Matrix<T>> decode_full_outputs(const HeadGroup<T>& group, Workers& w
   TokenSlots<T> slots(group, group.T_all(), false);
   for (Index p = 0; p < group.T_all(); ++p) slots.add(p);
   constexpr Index kAtOnce = 4, kItem = 16;  // steps: that share their reading of the keys; of one work item
-  workers.parallel_for((n + kItem - 1) / kItem, [&](Index item) {
+  workers.parallel_for(div_up(n, kItem), [&](Index item) {
     AttentionRows<T> attention(group, slots.capacity(), kAtOnce * G);
     const Index end = std::min((item + 1) * kItem, n);
     for (Index begin = item * kItem; begin < end; begin += kAtOnce) {
@@ -311,19 +312,13 @@ std::vector<DecodeReplay<T>> decode_replays(const HeadGroup<T>& group, std::span
   return replays;
 }
 
-// NOLINTBEGIN(bugprone-macro-parentheses): T is a type
-#define KVREPLAY_DECODE(T)                                                                                  \
-  template Matrix<double> decode_start_scores(const HeadGroup<T>&, const EvictionRule&,                     \
-                                              const DecodeOptions&, const Compute&);                        \
-  template std::vector<Matrix<T>> decode_full_outputs(const HeadGroup<T>&, Workers&);                       \
-  template DecodeReplay<T> decode_replay(const HeadGroup<T>&, const EvictionRule&, const KeptSet&, Index,   \
-                                         const DecodeOptions&, const Matrix<double>&,                       \
-                                         const std::vector<Matrix<T>>&, Workers&);                          \
-  template std::vector<DecodeReplay<T>> decode_replays(const HeadGroup<T>&, std::span<const DecodeRequest>, \
-                                                       const std::vector<Matrix<T>>&, Workers&);
-KVREPLAY_DECODE(float)
-KVREPLAY_DECODE(double)
-#undef KVREPLAY_DECODE
-// NOLINTEND(bugprone-macro-parentheses)
+template decltype(decode_start_scores<float>) decode_start_scores<float>;
+template decltype(decode_start_scores<double>) decode_start_scores<double>;
+template decltype(decode_full_outputs<float>) decode_full_outputs<float>;
+template decltype(decode_full_outputs<double>) decode_full_outputs<double>;
+template decltype(decode_replay<float>) decode_replay<float>;
+template decltype(decode_replay<double>) decode_replay<double>;
+template decltype(decode_replays<float>) decode_replays<float>;
+template decltype(decode_replays<double>) decode_replays<double>;
 
 }  // namespace kvreplay

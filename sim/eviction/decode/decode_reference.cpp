@@ -1,6 +1,6 @@
 #include "sim/attention.hpp"
-#include "sim/eviction/cache_group.hpp"
 #include "sim/eviction/decode/decode.hpp"
+#include "sim/head_group.hpp"
 
 #include <algorithm>
 #include <cmath>

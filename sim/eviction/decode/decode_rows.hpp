@@ -9,26 +9,29 @@
 
 namespace kvreplay {
 
-/// out[p / W][r][p % W] = vectors[r] . x_p for m vectors [m][width] and the tokens x of `tiles` tiles.
+/// What one instruction set has.
 template <class T>
-void token_dots(const T* x, Index tiles, Index width, const T* vectors, Index m, T* out);
+struct DecodeRowsSimd {
+  /// out[p / W][r][p % W] = vectors[r] . x_p for m vectors [m][width] and the tokens x of `tiles` tiles.
+  void (*token_dots)(const T* x, Index tiles, Index width, const T* vectors, Index m, T* out);
 
-/// out[p] = vector . x_p in double, for one vector [width]; out has a number for every lane of the tiles.
-template <class T>
-void token_dots_in_double(const T* x, Index tiles, Index width, const double* vector, double* out);
+  /// out[p] = vector . x_p in double, for one vector [width]; out has a number for every lane of the tiles.
+  void (*token_dots_in_double)(const T* x, Index tiles, Index width, const double* vector, double* out);
 
-/// sums[panel][r][c] = sum over p < tokens of weights[r][p] x_p for values in channel panels,
-/// [panels][stride][W] with the token p in row p; weights are [m] rows, `stride` apart.
-template <class T>
-void weighted_tokens(const T* x, Index stride, Index tokens, Index panels, const T* weights, Index m,
-                     T* sums);
+  /// sums[panel][r][c] = sum over p < tokens of weights[r][p] x_p for values in channel panels,
+  /// [panels][stride][W] with the token p in row p; weights are [m] rows, `stride` apart.
+  void (*weighted_tokens)(const T* x, Index stride, Index tokens, Index panels, const T* weights, Index m,
+                          T* sums);
 
-/// With b_r one of m vectors [m][width]: square[r][p] = ||x_p - b_r||^2; with_token and with_base, where not
-/// null: x_p . (x_p - b_r) and b_r . (x_p - b_r). Differences are formed before they are squared. Outputs are
-/// [m] rows, `stride` apart.
+  /// With b_r one of m vectors [m][width]: square[r][p] = ||x_p - b_r||^2; with_token and with_base, where
+  /// not null: x_p . (x_p - b_r) and b_r . (x_p - b_r). Differences are formed before they are squared.
+  /// Outputs are [m] rows, `stride` apart.
+  void (*token_differences)(const T* x, Index tiles, Index width, const T* base, Index m, Index stride,
+                            T* square, T* with_token, T* with_base);
+};
+/// This machine's best.
 template <class T>
-void token_differences(const T* x, Index tiles, Index width, const T* base, Index m, Index stride, T* square,
-                       T* with_token, T* with_base);
+DecodeRowsSimd<T> decode_rows_simd();
 
 /// e[p] := exp(e[p] - shift), exactly 0 for -inf, and their sum. n is a multiple of kPanelWidth<double>.
 double exp_and_sum(double* e, Index n, double shift);

@@ -19,7 +19,7 @@ namespace kvreplay::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 template <class T>
-HWY_INLINE void TokenDots(const T* x, Index tiles, Index width, const T* vectors, Index m, T* out) {
+HWY_NOINLINE void TokenDots(const T* x, Index tiles, Index width, const T* vectors, Index m, T* out) {
   constexpr Index W = kPanelWidth<T>;
   for (Index tile = 0; tile < tiles; ++tile)
     PanelGemm<T>(m, vectors, width, 1, width, x + tile * width * W, nullptr, out + tile * m * W);
@@ -35,7 +35,7 @@ HWY_INLINE hn::Vec<D> LoadDoubles(D d, const float* from) {
 }
 
 template <class T>
-HWY_INLINE void TokenDotsInDouble(const T* x, Index tiles, Index width, const double* vector, double* out) {
+HWY_NOINLINE void TokenDotsInDouble(const T* x, Index tiles, Index width, const double* vector, double* out) {
   const hn::ScalableTag<double> d;
   constexpr Index W = kPanelWidth<T>;
   const Index N = static_cast<Index>(hn::Lanes(d));
@@ -54,8 +54,8 @@ HWY_INLINE void TokenDotsInDouble(const T* x, Index tiles, Index width, const do
 }
 
 template <class T>
-HWY_INLINE void WeightedTokens(const T* x, Index stride, Index tokens, Index panels, const T* weights,
-                               Index m, T* sums) {
+HWY_NOINLINE void WeightedTokens(const T* x, Index stride, Index tokens, Index panels, const T* weights,
+                                 Index m, T* sums) {
   constexpr Index W = kPanelWidth<T>;
   constexpr Index kChunk = 128;  // of a panel: 16 KiB, read again for every few rows; sums of sums round less
   HWY_ALIGN T ones[W];
@@ -137,8 +137,8 @@ HWY_NOINLINE void Differences(const T* x, Index tiles, Index width, const T* bas
 }
 
 template <class T>
-HWY_INLINE void TokenDifferences(const T* x, Index tiles, Index width, const T* base, Index m, Index stride,
-                                 T* square, T* with_token, T* with_base) {
+HWY_NOINLINE void TokenDifferences(const T* x, Index tiles, Index width, const T* base, Index m, Index stride,
+                                   T* square, T* with_token, T* with_base) {
   if (with_token == nullptr && with_base == nullptr)
     Differences<DifferenceProduct::none, T>(x, tiles, width, base, m, {square, nullptr, stride});
   if (with_token != nullptr)
@@ -172,25 +172,12 @@ HWY_INLINE void CapLogits(double* z, Index n, double cap, double* slope) {
   }
 }
 
-// Highway exports plain functions: one set of names for each element type.
-#define KVREPLAY_DECODE_ROWS(T, Suffix)                                                                     \
-  void TokenDots##Suffix(const T* x, Index tiles, Index width, const T* vectors, Index m, T* out) {         \
-    TokenDots(x, tiles, width, vectors, m, out);                                                            \
-  }                                                                                                         \
-  void TokenDotsInDouble##Suffix(const T* x, Index tiles, Index width, const double* vector, double* out) { \
-    TokenDotsInDouble(x, tiles, width, vector, out);                                                        \
-  }                                                                                                         \
-  void WeightedTokens##Suffix(const T* x, Index stride, Index tokens, Index panels, const T* weights,       \
-                              Index m, T* sums) {                                                           \
-    WeightedTokens(x, stride, tokens, panels, weights, m, sums);                                            \
-  }                                                                                                         \
-  void TokenDifferences##Suffix(const T* x, Index tiles, Index width, const T* base, Index m, Index stride, \
-                                T* square, T* with_token, T* with_base) {                                   \
-    TokenDifferences(x, tiles, width, base, m, stride, square, with_token, with_base);                      \
-  }
-KVREPLAY_DECODE_ROWS(float, F32)
-KVREPLAY_DECODE_ROWS(double, F64)
-#undef KVREPLAY_DECODE_ROWS
+DecodeRowsSimd<float> DecodeRowsSimdF32() {
+  return {TokenDots, TokenDotsInDouble, WeightedTokens, TokenDifferences};
+}
+DecodeRowsSimd<double> DecodeRowsSimdF64() {
+  return {TokenDots, TokenDotsInDouble, WeightedTokens, TokenDifferences};
+}
 double ExpAndSumF64(double* e, Index n, double shift) { return ExpAndSum(e, n, shift); }
 void CapLogitsF64(double* z, Index n, double cap, double* slope) { CapLogits(z, n, cap, slope); }
 
@@ -200,33 +187,16 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace kvreplay {
 
-#define KVREPLAY_DECODE_ROWS(T, Suffix)                                                                 \
-  HWY_EXPORT(TokenDots##Suffix);                                                                        \
-  HWY_EXPORT(TokenDotsInDouble##Suffix);                                                                \
-  HWY_EXPORT(WeightedTokens##Suffix);                                                                   \
-  HWY_EXPORT(TokenDifferences##Suffix);                                                                 \
-  template <>                                                                                           \
-  void token_dots(const T* x, Index tiles, Index width, const T* vectors, Index m, T* out) {            \
-    HWY_DYNAMIC_DISPATCH(TokenDots##Suffix)(x, tiles, width, vectors, m, out);                          \
-  }                                                                                                     \
-  template <>                                                                                           \
-  void token_dots_in_double(const T* x, Index tiles, Index width, const double* vector, double* out) {  \
-    HWY_DYNAMIC_DISPATCH(TokenDotsInDouble##Suffix)(x, tiles, width, vector, out);                      \
-  }                                                                                                     \
-  template <>                                                                                           \
-  void weighted_tokens(const T* x, Index stride, Index tokens, Index panels, const T* weights, Index m, \
-                       T* sums) {                                                                       \
-    HWY_DYNAMIC_DISPATCH(WeightedTokens##Suffix)(x, stride, tokens, panels, weights, m, sums);          \
-  }                                                                                                     \
-  template <>                                                                                           \
-  void token_differences(const T* x, Index tiles, Index width, const T* base, Index m, Index stride,    \
-                         T* square, T* with_token, T* with_base) {                                      \
-    HWY_DYNAMIC_DISPATCH(TokenDifferences##Suffix)                                                      \
-    (x, tiles, width, base, m, stride, square, with_token, with_base);                                  \
-  }
-KVREPLAY_DECODE_ROWS(float, F32)
-KVREPLAY_DECODE_ROWS(double, F64)
-#undef KVREPLAY_DECODE_ROWS
+HWY_EXPORT(DecodeRowsSimdF32);
+HWY_EXPORT(DecodeRowsSimdF64);
+template <>
+DecodeRowsSimd<float> decode_rows_simd() {
+  return HWY_DYNAMIC_DISPATCH(DecodeRowsSimdF32)();
+}
+template <>
+DecodeRowsSimd<double> decode_rows_simd() {
+  return HWY_DYNAMIC_DISPATCH(DecodeRowsSimdF64)();
+}
 
 HWY_EXPORT(ExpAndSumF64);
 double exp_and_sum(double* e, Index n, double shift) {

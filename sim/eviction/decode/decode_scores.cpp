@@ -1,7 +1,7 @@
 #include "sim/eviction/decode/decode_scores.hpp"
 
-#include "data/error.hpp"
 #include "sim/eviction/decode/decode_rows.hpp"
+#include "sim/overflow.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -75,17 +75,15 @@ RowScores<T>::RowScores(const HeadGroup<T>& group, TokenMetric metric, Index cap
 template <class T>
 void RowScores<T>::take_differences(const TokenSlots<T>& slots) {
   const Index G = group_.G();
-  token_differences(slots.value_tiles(), slots.tiles(), group_.d_v(), base_.get(), G, capacity_,
-                    square_.get(), decoding_.score == RowScore::joint ? product_.get() : nullptr,
-                    decoding_.score == RowScore::exact_joint ? product_.get() : nullptr);
+  decode_rows_simd<T>().token_differences(
+      slots.value_tiles(), slots.tiles(), group_.d_v(), base_.get(), G, capacity_, square_.get(),
+      decoding_.score == RowScore::joint ? product_.get() : nullptr,
+      decoding_.score == RowScore::exact_joint ? product_.get() : nullptr);
   for (Index g = 0; g < G; ++g) {
     double total = 0;
     for (Index p = 0; p < slots.size(); ++p) total += static_cast<double>(square_[g * capacity_ + p]);
     if (!std::isfinite(total))
-      throw InputError(
-          "layer " + std::to_string(group_.layer) + ", KV head " + std::to_string(group_.kv_head),
-          "a finite " + std::string(name_of(metric_)) + " while decoding",
-          std::string("an overflow of ") + (sizeof(T) == 4 ? "float32 (see --precision f64)" : "float64"));
+      report_not_finite(group_, "a finite " + std::string(name_of(metric_)) + " while decoding");
   }
 }
 
@@ -105,7 +103,8 @@ void RowScores<T>::take(const AttentionRows<T>& attention, const TokenSlots<T>& 
   for (Index g = 0; g < G; ++g) {
     const Index top = attention.top(g);
     const double before = row[top];
-    add_head(attention, slots, g, row);
+    with_constant<kRowScores>(decoding_.score,
+                              [&]<RowScore kScore>() { add_head<kScore>(attention, slots, g, row); });
     row[top] = before + of_top(attention, slots, g);
   }
 }
@@ -130,18 +129,6 @@ void RowScores<T>::add_head(const AttentionRows<T>& attention, const TokenSlots<
     if constexpr (kProduct) token.product = static_cast<double>(product[p]);
     row[p] += row_score(kScore, token, zero_key, output_sq);
   }
-}
-
-template <class T>
-void RowScores<T>::add_head(const AttentionRows<T>& attention, const TokenSlots<T>& slots, Index g,
-                            double* row) const {
-  [&]<int... kScores>(std::integer_sequence<int, kScores...>) {
-    ((static_cast<int>(decoding_.score) == kScores
-          ? add_head<static_cast<RowScore>(kScores)>(attention, slots, g, row)
-          : void()),
-     ...);
-  }
-  (std::make_integer_sequence<int, kRowScores>());
 }
 
 template <class T>
@@ -178,7 +165,8 @@ void RowScores<T>::take_caote(ScoreSums& attention, const TokenSlots<T>& slots,
     for (Index p = 0; p < n; ++p)
       weights_[g * capacity_ + p] = p == head.top ? T{0} : static_cast<T>(s[p] * per_rest);
   }
-  weighted_tokens(slots.values(), capacity_, n, slots.panels(), weights_.get(), G, sums_.get());
+  decode_rows_simd<T>().weighted_tokens(slots.values(), capacity_, n, slots.panels(), weights_.get(), G,
+                                        sums_.get());
   for (Index g = 0; g < G; ++g) {
     Head& head = heads[g];
     head.rest_mean.resize(d_v);

@@ -71,7 +71,6 @@ class RowScores {
 
   template <RowScore kScore>
   void add_head(const AttentionRows<T>& attention, const TokenSlots<T>& slots, Index g, double* row) const;
-  void add_head(const AttentionRows<T>& attention, const TokenSlots<T>& slots, Index g, double* row) const;
   double of_top(const AttentionRows<T>& attention, const TokenSlots<T>& slots, Index g) const;
   /// The differences of the tokens from base_, of m vectors.
   void take_differences(const TokenSlots<T>& slots);

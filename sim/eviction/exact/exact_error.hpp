@@ -43,9 +43,9 @@ class ExactError {
   Index kept() const { return problem_.kept; }  ///< |M|
 
   /// Columns 0..kept()-1 are those of M, the others follow; every move reorders them.
-  Index position(Index column) const { return problem_.position[at(column)]; }
+  Index position(Index column) const { return problem_.position[column]; }
   /// What E gains when the column's token is removed from M, or inserted into it; lost by best_removal_with.
-  double change(Index column) const { return change_[at(column)]; }
+  double change(Index column) const { return change_[column]; }
   /// Every token that is not in M; lost as change() is.
   std::vector<Insertion> insertions() const;
   /// The token of M whose removal leaves the smallest E. Ties, to rounding: the higher position.
@@ -67,7 +67,7 @@ class ExactError {
     ExactError& all;
     Index row;
 
-    Index column_of(Index p) const { return all.problem_.column[at(p)]; }
+    Index column_of(Index p) const { return all.problem_.column[p]; }
     Index position_of(Index column) const { return all.position(column); }
     double logit_of(Index column) const;
     void set_weight(Index column, double w) const { all.entry(row, column, kWeight) = w; }
@@ -75,14 +75,13 @@ class ExactError {
     ErrorColumn largest_kept() const;
   };
 
-  static std::size_t at(Index i) { return static_cast<std::size_t>(i); }
   Index rows() const { return n_rows_; }
   const double* query(Index r) const { return problem_.queries.data() + r * problem_.key_width; }
   double* vector_of(Numbers& vectors, Index r) { return vectors.data() + r * width_; }
   double* value(Index column) { return problem_.values.data() + column * width_; }
   double& entry(Index r, Index column, ErrorEntry which) {
     const Index block = column / kErrorBlock * rows() + r;
-    return blocks_[at((block * kErrorEntries + which) * kErrorBlock + column % kErrorBlock)];
+    return blocks_[(block * kErrorEntries + which) * kErrorBlock + column % kErrorBlock];
   }
   double logit(double dot) const { return exact_error::logit(dot, problem_.scale, problem_.softcap); }
   void logits(const ErrorRowState& row, Index r, Index columns, double* z) const;

@@ -15,10 +15,10 @@ void ExactError::exchange_columns(Index a, Index b) {
   };
   swap_rows(problem_.keys, problem_.key_width);
   swap_rows(problem_.values, width_);
-  std::swap(value_sq_[at(a)], value_sq_[at(b)]);
-  std::swap(problem_.position[at(a)], problem_.position[at(b)]);
-  problem_.column[at(position(a))] = a;
-  problem_.column[at(position(b))] = b;
+  std::swap(value_sq_[a], value_sq_[b]);
+  std::swap(problem_.position[a], problem_.position[b]);
+  problem_.column[position(a)] = a;
+  problem_.column[position(b)] = b;
   for (Index r = 0; r < rows(); ++r)
     for (const ErrorEntry which : {kWeight, kOut, kSum}) std::swap(entry(r, a, which), entry(r, b, which));
 }
@@ -45,9 +45,9 @@ ErrorColumn ExactError::Place::largest_kept() const {
 }
 
 void ExactError::set_terms(Index r, double joining, double joining_rest) {
-  const ErrorRowState& row = rows_[at(r)];
-  const double* top_value = row.top < 0 ? zeros_.data() : value(problem_.column[at(row.top)]);
-  exact_error::set_terms(row, top_value, joining, joining_rest, terms_[at(r)], scan_[at(r)]);
+  const ErrorRowState& row = rows_[r];
+  const double* top_value = row.top < 0 ? zeros_.data() : value(problem_.column[row.top]);
+  exact_error::set_terms(row, top_value, joining, joining_rest, terms_[r], scan_[r]);
 }
 
 /// Brings everything up to date once `column`'s token has left or entered M (-1: none has); the rows `lost`
@@ -57,8 +57,8 @@ void ExactError::update(Index column, const std::vector<Index>& lost) {
   for (Index r = 0; r < rows(); ++r) set_terms(r, 0, 0);
   output_terms(vectors(), 0, rows(), width_, x, problem_.centre.data(), true, terms_.data());
   workers_.parallel_for(std::ssize(lost), [&](Index n) {
-    const Index r = lost[at(n)];
-    terms_[at(r)].rest_add = terms_[at(r)].removed_add = scan_[at(r)].add = 0;
+    const Index r = lost[n];
+    terms_[r].rest_add = terms_[r].removed_add = scan_[r].add = 0;
     sum_row(r);
     set_terms(r, 0, 0);
     output_terms(vectors(), r, r + 1, width_, x, problem_.centre.data(), false, terms_.data());
@@ -69,34 +69,34 @@ void ExactError::update(Index column, const std::vector<Index>& lost) {
 /// The sum of ||D||^2 that terms_ tells of, and the changes of the first `columns` columns from there.
 double ExactError::score(const double* x, Index columns, bool store) {
   for (Index r = 0; r < rows(); ++r) {
-    scan_[at(r)].d_out = 2 * terms_[at(r)].change_current;
-    scan_[at(r)].out_sq = terms_[at(r)].current_sq;
+    scan_[r].d_out = 2 * terms_[r].change_current;
+    scan_[r].out_sq = terms_[r].current_sq;
   }
   const ErrorColumns all{x_dot_.data(), value_sq_.data(), change_.data(), extent_.data()};
-  const Index blocks = (columns + kErrorBlock - 1) / kErrorBlock;
+  const Index blocks = div_up(columns, kErrorBlock);
   const Index at_once = std::max<Index>(kEntriesPerItem / (kErrorBlock * std::max<Index>(rows(), 1)), 1);
-  workers_.parallel_for((blocks + at_once - 1) / at_once, [&](Index item) {
+  workers_.parallel_for(div_up(blocks, at_once), [&](Index item) {
     const Index begin = item * at_once, end = std::min(begin + at_once, blocks), first = begin * kErrorBlock;
     row_dots(value(first), std::min(end * kErrorBlock, l_) - first, width_, x, x_dot_.data() + first);
     error_changes(blocks_.data(), begin, end, rows(), scan_.data(), store, all);
   });
   double error = 0;
   for (Index r = 0; r < rows(); ++r) {
-    error += terms_[at(r)].change_sq;
-    if (rows_[at(r)].top >= 0) change_[at(problem_.column[at(rows_[at(r)].top)])] += terms_[at(r)].top_error;
+    error += terms_[r].change_sq;
+    if (rows_[r].top >= 0) change_[problem_.column[rows_[r].top]] += terms_[r].top_error;
   }
   return error;
 }
 
 void ExactError::remove(Index p) {
   const Index column = --problem_.kept;
-  exchange_columns(problem_.column[at(p)], column);
+  exchange_columns(problem_.column[p], column);
   move(column, exact_error::remove_from<Place>);
 }
 
 void ExactError::insert(Index p) {
   const Index column = problem_.kept++;
-  exchange_columns(problem_.column[at(p)], column);
+  exchange_columns(problem_.column[p], column);
   move(column, exact_error::insert_into<Place>);
 }
 
@@ -110,12 +110,12 @@ void ExactError::move(Index column, RowMove row_move) {
   dots_with_queries(column);
   std::vector<Index> lost;
   for (Index r = 0; r < rows(); ++r) {
-    OutputTerms& t = terms_[at(r)];
-    ErrorRow& scan = scan_[at(r)];
+    OutputTerms& t = terms_[r];
+    ErrorRow& scan = scan_[r];
     t.rest_add = t.removed_add = scan.add = 0;
     Place place{*this, r};
-    if (exact_error::sees(rows_[at(r)], position(column)) &&
-        !row_move(rows_[at(r)], t, scan, place, column, logit(dots_[at(r)])))
+    if (exact_error::sees(rows_[r], position(column)) &&
+        !row_move(rows_[r], t, scan, place, column, logit(dots_[r])))
       lost.push_back(r);
   }
   update(column, lost);
@@ -129,14 +129,14 @@ std::vector<Insertion> ExactError::insertions() const {
 
 BestRemoval ExactError::best_removal_with(Index p) {
   using namespace exact_error;
-  const Index column = problem_.column[at(p)];
+  const Index column = problem_.column[p];
   dots_with_queries(column);
   for (Index r = 0; r < rows(); ++r) {
-    const ErrorRowState& row = rows_[at(r)];
-    OutputTerms& t = terms_[at(r)];
+    const ErrorRowState& row = rows_[r];
+    OutputTerms& t = terms_[r];
     const bool seen = sees(row, p);
-    const double z = seen ? logit(dots_[at(r)]) : kUnseen;
-    const double weight = try_insertion(row, t, scan_[at(r)], seen, entry(r, column, kWeight), z);
+    const double z = seen ? logit(dots_[r]) : kUnseen;
+    const double weight = try_insertion(row, t, scan_[r], seen, entry(r, column, kWeight), z);
     set_terms(r, weight, t.rest_add);
   }
   output_terms(vectors(), 0, rows(), width_, value(column), problem_.centre.data(), false, terms_.data());
@@ -151,46 +151,46 @@ double ExactError::precise_change(Index column) {
   differences(current_.data(), moved_.data(), rows(), width_, value(column), dots_.data(), squares_.data());
   double sum = 0;
   for (Index r = 0; r < rows(); ++r) {
-    if (rows_[at(r)].top == position(column)) {
-      sum += terms_[at(r)].top_error;
+    if (rows_[r].top == position(column)) {
+      sum += terms_[r].top_error;
       continue;
     }
-    const double a = scan_[at(r)].weight * entry(r, column, kWeight), c = a / (1 - a);
-    sum += c * (2 * dots_[at(r)] + c * squares_[at(r)]);
+    const double a = scan_[r].weight * entry(r, column, kWeight), c = a / (1 - a);
+    sum += c * (2 * dots_[r] + c * squares_[r]);
   }
   return sum;
 }
 
 BestRemoval ExactError::best_of(double error) {
   using namespace exact_error;
-  const auto doubt_of = [&](Index c) { return doubt(error, extent_[at(c)]); };
+  const auto doubt_of = [&](Index c) { return doubt(error, extent_[c]); };
   double least = std::numeric_limits<double>::infinity();
-  for (Index c = 0; c < kept(); ++c) least = std::min(least, change_[at(c)] + doubt_of(c));
+  for (Index c = 0; c < kept(); ++c) least = std::min(least, change_[c] + doubt_of(c));
   std::vector<Index> near;
   for (Index c = 0; c < kept(); ++c)
-    if (change_[at(c)] - doubt_of(c) <= least) near.push_back(c);
+    if (change_[c] - doubt_of(c) <= least) near.push_back(c);
   if (near.size() > 1) {
     const auto before = [&](Index a, Index b) {
       if (change(a) != change(b)) return change(a) < change(b);
       return position(a) > position(b);
     };
-    if (near.size() > at(kLookedAt)) {
+    if (near.size() > kLookedAt) {
       std::nth_element(near.begin(), near.begin() + kLookedAt, near.end(), before);
-      near.resize(at(kLookedAt));
+      near.resize(kLookedAt);
     }
     least = std::numeric_limits<double>::infinity();
     for (const Index c : near) {
-      if (extent_[at(c)] > 0) change_[at(c)] = precise_change(c);
-      least = std::min(least, change_[at(c)]);
+      if (extent_[c] > 0) change_[c] = precise_change(c);
+      least = std::min(least, change_[c]);
     }
   }
   Index best = -1;
   for (const Index c : near)
-    if (change_[at(c)] <= least + rounding(error, least, extent_[at(c)]) &&
+    if (change_[c] <= least + rounding(error, least, extent_[c]) &&
         (best < 0 || position(c) > position(best)))
       best = c;
   assert(best >= 0);
-  return {position(best), std::max(error + change_[at(best)], 0.0)};
+  return {position(best), std::max(error + change_[best], 0.0)};
 }
 
 }  // namespace kvreplay

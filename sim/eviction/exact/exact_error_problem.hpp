@@ -28,10 +28,7 @@ using Numbers = std::vector<double, OnCacheLine<double>>;
 struct ErrorProblem {
   ErrorProblem(const HeadGroup<double>& group, Rows rows, const KeptSet& kept_set);
 
-  /// Throws that a number of this head group overflows.
-  [[noreturn]] void report_overflow() const;
-
-  Index layer, kv_head, l, T;
+  Index l, T;
   double scale, softcap;             ///< softcap 0: none
   Index width, key_width, kept = 0;  ///< of values, of keys; |M|
   std::vector<Index> position;       ///< of a column; the columns of M come first

@@ -3,13 +3,13 @@
 
 namespace kvreplay {
 KeptSet kept_by(const GreedyPath& path, Index l, Index keep) {
-  KeptSet kept(static_cast<std::size_t>(l), 1);
+  KeptSet kept(l, 1);
   for (Index n = 0; n < l - keep; ++n) kept.at(path.evicted.at(n)) = 0;
   return kept;
 }
 
 GreedyPath greedy_exact(const HeadGroup<double>& group, Rows rows, Index keep, Workers& workers) {
-  ExactError state(group, rows, KeptSet(static_cast<std::size_t>(group.l), 1), false, workers);
+  ExactError state(group, rows, KeptSet(group.l, 1), false, workers);
   GreedyPath path;
   while (state.kept() > keep) {
     check_stop(workers);

@@ -41,11 +41,9 @@ double error_of(const std::vector<ReferenceRow>& rows, const Matrix<Wide>& v, co
 
 GreedyPath greedy_exact_reference(const HeadGroup<double>& group, Rows rows, Index keep) {
   std::vector<ReferenceRow> all_rows;
-  for (Index g = 0; g < group.G(); ++g) {
-    const double sink =
-        group.rule.sink_logit.empty() ? -std::numeric_limits<double>::infinity() : group.rule.sink_logit[g];
-    for (Index i = rows.begin; i < rows.end; ++i) all_rows.push_back({attention_logits(group, g, i).z, sink});
-  }
+  for (Index g = 0; g < group.G(); ++g)
+    for (Index i = rows.begin; i < rows.end; ++i)
+      all_rows.push_back({attention_logits(group, g, i).z, group.sink(g)});
   const Matrix<Wide> v = group.v.cast<Wide>();
   KeptSet kept(static_cast<std::size_t>(group.l), 1);
   GreedyPath path;

@@ -1,8 +1,8 @@
 #include "sim/tokens/cuda/column_totals_cuda.hpp"
 
-#include "sim/cuda/visibility.hpp"
+#include "sim/cuda/transfer.hpp"
 #include "sim/overflow.hpp"
-#include "sim/tokens/token_metrics_by.hpp"
+#include "sim/tokens/column_totals.hpp"
 
 #include <algorithm>
 #include <memory>
@@ -10,9 +10,6 @@
 
 namespace kvreplay::cuda {
 namespace {
-
-constexpr Index div_up(Index a, Index b) { return (a + b - 1) / b; }
-constexpr std::size_t size(Index n) { return static_cast<std::size_t>(n); }
 
 /// The rows that see something of each block of tokens: [blocks][2].
 std::vector<int> row_ranges(const Visibility& seen, Index candidates) {
@@ -38,9 +35,9 @@ Index parts(Index blocks, Index most) {
 
 HalfBuffers::HalfBuffers(Index rows, Index channels, bool with_low, Index units)
     : depth_(half_depth(narrow(channels))),
-      high_(size(rows * depth_)),
-      low_(with_low ? size(rows * depth_) : 0),
-      unit_(size(units)) {}
+      high_(rows * depth_),
+      low_(with_low ? rows * depth_ : 0),
+      unit_(units) {}
 
 HalfMatrix HalfBuffers::view() const { return {high_.data(), low_.data(), unit_.data(), depth_}; }
 
@@ -63,43 +60,38 @@ DeviceGroup::DeviceGroup(const HeadGroup<float>& group, const StoredNumbers& num
       products_(products),
       stream_(stream),
       type_(numbers.type),
+      arrays_(stream),
       k_(group.T_all(), group.d(), products == Products::f32, group.T_all()),
-      v_(group.T_all(), group.d_v(), products == Products::f32, 1),
-      centre_(size(group.d_v())),
-      centred_(size(group.T_all() * group.d_v())),
-      value_sq_(size(group.T_all())),
-      value_centred_sq_(size(group.T_all())),
-      centre_dot_value_(size(group.T_all())) {
+      v_halves_(group.T_all(), group.d_v(), products == Products::f32, 1) {
   const int T = narrow(group.T_all()), T_q = narrow(group.T_q()), G = narrow(group.G());
   const int d = narrow(group.d()), d_v = narrow(group.d_v());
-  const std::size_t element = type_ == NumberType::f32 ? 4 : 2;
-  const std::size_t head = size(group.T_q() * d) * element;
-  q_ = Buffer<std::uint8_t>(size(G) * head);
-  Buffer<std::uint8_t> k(size(group.T_all() * d) * element), v(size(group.T_all() * d_v) * element);
+  v_ = {arrays_.make<float>(d_v), arrays_.make<float>(group.T_all() * d_v),
+        arrays_.make<float>(T),   arrays_.make<float>(T),
+        arrays_.make<float>(T),   v_halves_.view()};
+  const Index element = type_ == NumberType::f32 ? 4 : 2, head = group.T_q() * d * element;
+  q_ = arrays_.make<std::uint8_t>(G * head);
+  const Buffer<std::uint8_t> k(group.T_all() * d * element), v(group.T_all() * d_v * element);
   const auto upload = [&](std::uint8_t* to, const void* from, std::size_t bytes) {
     copy(to, static_cast<const std::uint8_t*>(from), bytes, stream);
   };
-  for (std::size_t g = 0; g < numbers.q.size(); ++g) upload(q_.data() + g * head, numbers.q[g], head);
+  for (std::size_t g = 0; g < numbers.q.size(); ++g) upload(q_ + g * head, numbers.q[g], head);
   upload(k.data(), numbers.k, k.size());
   upload(v.data(), numbers.v, v.size());
 
   const HeadRows keys{1, T, T, d, T, 0};
   prepare_rows({k.data(), type_}, keys, k_.view(), stream);
-  prepare_tokens({v.data(), type_}, T, d_v,
-                 {centre_.data(), centred_.data(), value_sq_.data(), value_centred_sq_.data(),
-                  centre_dot_value_.data(), v_.view()},
-                 stream);
+  prepare_tokens({v.data(), type_}, T, d_v, v_, stream);
   const Buffer<int> needed(2);
   fill_zero(needed, stream);
   if (products == Products::f32) {
     check_halves({k.data(), type_}, keys, needed.data(), stream);
-    check_halves({q_.data(), type_}, {G, T_q, T_q, d, T_q, 0}, needed.data() + 1, stream);
+    check_halves({q_, type_}, {G, T_q, T_q, d, T_q, 0}, needed.data() + 1, stream);
   }
   const std::vector<float> sinks(group.rule.sink_logit.begin(), group.rule.sink_logit.end());
-  if (!sinks.empty()) sink_logit_ = uploaded<float>(sinks, stream);
-  const std::vector<float> squares = downloaded(value_sq_, size(group.l), stream);
+  sink_logit_ = arrays_.copy_of<float>(sinks);
+  const std::vector<float> squares = downloaded(v_.value_sq, group.l, stream);
   value_sq_host_ = Eigen::Map<const Vector<float>>(squares.data(), group.l).cast<double>();
-  const std::vector<int> in_two = downloaded(needed, 2, stream);
+  const std::vector<int> in_two = downloaded(needed.data(), 2, stream);
   if (in_two[0] == 0) k_.drop_low();
   queries_in_two_ = in_two[1] != 0;
 }
@@ -111,7 +103,10 @@ std::vector<ColumnTotals> DeviceGroup::column_totals(Rows rows, ColumnSet column
 }
 
 ColumnRun::ColumnRun(const DeviceGroup& on_device, Rows rows, ColumnSet columns)
-    : group_(on_device), rows_(rows), columns_(columns == ColumnSet::weights ? ColumnSet::window : columns) {
+    : group_(on_device),
+      rows_(rows),
+      columns_(columns == ColumnSet::weights ? ColumnSet::window : columns),
+      arrays_(on_device.stream_) {
   const HeadGroup<float>& group = on_device.group_;
   const Stream& stream = on_device.stream_;
   const Index G = group.G(), n = rows.count(), d_v = group.d_v();
@@ -119,12 +114,6 @@ ColumnRun::ColumnRun(const DeviceGroup& on_device, Rows rows, ColumnSet columns)
   const Index end = group.end_visible(rows.end - 1), begin = group.first_visible(rows.begin);
   const Index candidates = std::min(group.l, end);
   const Visibility seen = visibility(group, rows);
-  const std::vector<int> ranges = row_ranges(seen, candidates);
-  first_visible_ = uploaded<int>(seen.first, stream);
-  end_visible_ = uploaded<int>(seen.end, stream);
-  ranges_ = uploaded<int>(ranges, stream);
-  stream.synchronize();  // what was uploaded lives here
-
   const bool exact = on_device.products_ == Products::f32;
   q_ = HalfBuffers(packed, group.d(), on_device.queries_in_two_, packed);
   out_halves_ = HalfBuffers(packed, d_v, exact, packed);
@@ -138,36 +127,35 @@ ColumnRun::ColumnRun(const DeviceGroup& on_device, Rows rows, ColumnSet columns)
   problem_.exact = exact;
   problem_.q = q_.view();
   problem_.k = on_device.k_.view();
-  problem_.v = {on_device.centre_.data(),           on_device.centred_.data(),
-                on_device.value_sq_.data(),         on_device.value_centred_sq_.data(),
-                on_device.centre_dot_value_.data(), on_device.v_.view()};
+  problem_.v = on_device.v_;
   problem_.scale = static_cast<float>(group.rule.scale);
   problem_.softcap = static_cast<float>(group.rule.softcap.value_or(0));
-  problem_.first_visible = first_visible_.data();
-  problem_.end_visible = end_visible_.data();
-  problem_.sink_logit = on_device.sink_logit_.data();
+  problem_.first_visible = arrays_.copy_of<int>(seen.first);
+  problem_.end_visible = arrays_.copy_of<int>(seen.end);
+  problem_.sink_logit = on_device.sink_logit_;
 
   constexpr Index kLeastSteps = 8;
   const Index segments = parts(div_up(packed, kBlockRows), (end - begin) / (kLeastSteps * kSoftmaxStep));
   const Index per_segment = div_up(div_up(end - begin, segments), kSoftmaxStep) * kSoftmaxStep;
-  const std::size_t states = size(segments * packed);
-  top_ = Buffer<float>(states);
-  rest_max_ = Buffer<float>(states);
-  rest_sum_ = Buffer<float>(states);
-  rest_out_ = Buffer<float>(states * size(d_v));
-  top_at_ = Buffer<int>(states);
-  states_ = {narrow(segments), narrow(per_segment), narrow(begin),    top_.data(),
-             top_at_.data(),   rest_max_.data(),    rest_sum_.data(), rest_out_.data()};
-  constants_ = Buffer<RowConstants>(size(packed));
-  largest_ = Buffer<LargestScores>(size(G * n));
-  finished_ = {constants_.data(), out_halves_.view(), largest_.data()};
+  const Index states = segments * packed;
+  states_ = {narrow(segments),
+             narrow(per_segment),
+             narrow(begin),
+             arrays_.make<float>(states),
+             arrays_.make<int>(states),
+             arrays_.make<float>(states),
+             arrays_.make<float>(states),
+             arrays_.make<float>(states * d_v)};
+  finished_ = {arrays_.make<RowConstants>(packed), out_halves_.view(), arrays_.make<LargestScores>(G * n)};
 
   const bool future = columns == ColumnSet::future;
   const Index n_sums = future ? Index{kFutureColumnSums} : Index{kWindowColumnSums};
   const Index row_segments =
       parts(div_up(candidates, kScoredTokens), packed / (kLeastSteps * kScoredSlabs * kSlab));
-  sums_ = Buffer<double>(size(row_segments * kScoredSlabs * G * n_sums * candidates));
-  pass_ = {future, narrow(row_segments), ranges_.data(), rest_out_.data(), sums_.data()};
+  sums_ = Buffer<double>(row_segments * kScoredSlabs * G * n_sums * candidates);
+  pass_ = {future, narrow(row_segments), arrays_.copy_of<int>(row_ranges(seen, candidates)), states_.rest_out,
+           sums_.data()};
+  stream.synchronize();  // what was uploaded lives here
 }
 
 void ColumnRun::launch() const {
@@ -179,7 +167,7 @@ void ColumnRun::launch_pass_one() const {
   const HeadGroup<float>& group = group_.group_;
   const HeadRows rows{problem_.G, problem_.rows, problem_.padded_rows,
                       problem_.d, group.T_q(),   rows_.begin - group.first_query()};
-  prepare_rows({group_.q_.data(), group_.type_}, rows, problem_.q, group_.stream_);
+  prepare_rows({group_.q_, group_.type_}, rows, problem_.q, group_.stream_);
   softmax_pass(problem_, states_, group_.stream_);
   finish_rows(problem_, states_, finished_, group_.stream_);
 }
@@ -192,10 +180,10 @@ void ColumnRun::launch_pass_two() const {
 std::vector<ColumnTotals> ColumnRun::totals() const {
   const HeadGroup<float>& group = group_.group_;
   const Index G = group.G(), n = rows_.count(), candidates = problem_.candidates;
-  const std::size_t n_sums = pass_.future ? kFutureColumnSums : kWindowColumnSums;
-  const std::size_t in_head = n_sums * size(candidates);
-  const std::vector<LargestScores> scores = downloaded(largest_, largest_.size(), group_.stream_);
-  const std::vector<double> added = downloaded(sums_, size(G) * in_head, group_.stream_);
+  const Index n_sums = pass_.future ? kFutureColumnSums : kWindowColumnSums;
+  const Index in_head = n_sums * candidates;
+  const std::vector<LargestScores> scores = downloaded(finished_.largest, G * n, group_.stream_);
+  const std::vector<double> added = downloaded(sums_.data(), G * in_head, group_.stream_);
   std::vector<ColumnTotals> totals;
   for (Index g = 0; g < G; ++g) {
     const auto own = scores.begin() + g * n;
@@ -204,7 +192,7 @@ std::vector<ColumnTotals> ColumnRun::totals() const {
     totals.push_back(empty_totals(group.l, columns_));
     ColumnTotals& t = totals.back();
     const auto sum_of = [&](int which, Vector<double>& into) {
-      std::copy_n(added.data() + size(g) * in_head + size(which * candidates), candidates, into.data());
+      std::copy_n(added.data() + g * in_head + which * candidates, candidates, into.data());
     };
     if (pass_.future) {
       sum_of(kFutureRemove, t.exact_remove);

@@ -1,7 +1,6 @@
 #pragma once
 
-#include "sim/cuda/runtime.hpp"
-#include "sim/products.hpp"
+#include "sim/cuda/transfer.hpp"
 #include "sim/tokens/column_totals.hpp"
 #include "sim/tokens/cuda/column_kernels.hpp"
 
@@ -52,10 +51,12 @@ class DeviceGroup {
   const Products products_;
   const Stream& stream_;
   const NumberType type_;
-  Buffer<std::uint8_t> q_;  // [G][T_q][d]
+  DeviceArrays arrays_;
+  std::uint8_t* q_;  // [G][T_q][d]
   bool queries_in_two_ = false;
-  HalfBuffers k_, v_;
-  Buffer<float> centre_, centred_, value_sq_, value_centred_sq_, centre_dot_value_, sink_logit_;
+  HalfBuffers k_, v_halves_;
+  PreparedRows v_{};
+  const float* sink_logit_;
   Vector<double> value_sq_host_;
 };
 
@@ -77,12 +78,8 @@ class ColumnRun {
   const DeviceGroup& group_;
   const Rows rows_;
   const ColumnSet columns_;
+  DeviceArrays arrays_;
   HalfBuffers q_, out_halves_;
-  Buffer<int> first_visible_, end_visible_, ranges_;
-  Buffer<float> top_, rest_max_, rest_sum_, rest_out_;
-  Buffer<int> top_at_;
-  Buffer<RowConstants> constants_;
-  Buffer<LargestScores> largest_;
   Buffer<double> sums_;
   ColumnProblem problem_{};
   SoftmaxStates states_{};

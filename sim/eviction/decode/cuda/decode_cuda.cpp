@@ -16,7 +16,6 @@ using namespace cuda;
 constexpr Index kPositionsALaunch = 64;
 
 constexpr Index in_fours(Index channels) { return (channels + 3) / 4 * 4; }
-constexpr std::size_t sized(Index n) { return static_cast<std::size_t>(n); }
 
 /// Rows of `width` numbers, with `factor` and 0 behind the last channel.
 Matrix<float> in_rows(const Matrix<float>& matrix, Index first, Index rows, Index width, float factor) {
@@ -26,64 +25,50 @@ Matrix<float> in_rows(const Matrix<float>& matrix, Index first, Index rows, Inde
 }
 
 /// What a group's runs share, on the device.
-class DecodeGroupBuffers {
- public:
-  DecodeGroupBuffers(const HeadGroup<float>& group, const std::vector<Matrix<float>>& full,
-                     const Stream& stream) {
-    const Rows steps = decode_steps(group);
-    const Index T = group.T_all();
-    in_.G = narrow(group.G());
-    in_.l = narrow(group.l);
-    in_.first_step = narrow(steps.begin);
-    in_.steps = narrow(steps.count());
-    in_.d = narrow(group.d());
-    in_.d_v = narrow(group.d_v());
-    in_.key_width = narrow(in_fours(group.d()));
-    in_.value_width = narrow(in_fours(group.d_v()));
-    in_.softcap = group.rule.softcap.value_or(0);
+DecodeGroup decode_group(const HeadGroup<float>& group, const std::vector<Matrix<float>>& full,
+                         DeviceArrays& arrays, const Stream& stream) {
+  const Rows steps = decode_steps(group);
+  const Index T = group.T_all();
+  DecodeGroup in{};
+  in.G = narrow(group.G());
+  in.l = narrow(group.l);
+  in.first_step = narrow(steps.begin);
+  in.steps = narrow(steps.count());
+  in.d = narrow(group.d());
+  in.d_v = narrow(group.d_v());
+  in.key_width = narrow(in_fours(group.d()));
+  in.value_width = narrow(in_fours(group.d_v()));
+  in.softcap = group.rule.softcap.value_or(0);
 
-    k_ = uploaded<float>(in_rows(group.k, 0, T, in_.key_width, 1), stream);
-    v_ = uploaded<float>(in_rows(group.v, 0, T, in_.value_width, 1), stream);
-    const Index in_head = steps.count() * in_.key_width, out_head = steps.count() * group.d_v();
-    q_ = Buffer<float>(sized(group.G() * in_head));
-    full_ = Buffer<float>(sized(group.G() * out_head));
-    std::vector<double> sinks(sized(group.G()), -std::numeric_limits<double>::infinity());
-    for (Index g = 0; g < group.G() && steps.count() > 0; ++g) {
-      const Matrix<float> q = in_rows(group.q[sized(g)], steps.begin - group.first_query(), steps.count(),
-                                      in_.key_width, static_cast<float>(group.rule.scale));
-      copy(q_.data() + g * in_head, q.data(), sized(in_head), stream);
-      copy(full_.data() + g * out_head, full[sized(g)].data(), sized(out_head), stream);
-      if (!group.rule.sink_logit.empty()) sinks[sized(g)] = group.rule.sink_logit[sized(g)];
-      stream.synchronize();
-    }
-    sinks_ = uploaded<double>(sinks, stream);
-    if (group.rule.sliding_window) {
-      std::vector<int> first;
-      for (Index i = steps.begin; i < steps.end; ++i) first.push_back(narrow(group.first_visible(i)));
-      first_visible_ = uploaded<int>(first, stream);
-      stream.synchronize();
-    }
-    key_norm_ = Buffer<double>(sized(T));
-    value_sq_ = Buffer<double>(sized(T));
-    in_.q = q_.data();
-    in_.k = k_.data();
-    in_.v = v_.data();
-    in_.full = full_.data();
-    in_.sink_logit = sinks_.data();
-    in_.first_visible = first_visible_.data();
-    in_.key_norm = key_norm_.data();
-    in_.value_sq = value_sq_.data();
-    decode_norms(in_, narrow(T), stream);
+  in.k = arrays.copy_of<float>(in_rows(group.k, 0, T, in.key_width, 1));
+  in.v = arrays.copy_of<float>(in_rows(group.v, 0, T, in.value_width, 1));
+  const Index in_head = steps.count() * in.key_width, out_head = steps.count() * group.d_v();
+  float* const q = arrays.make<float>(group.G() * in_head);
+  float* const outputs = arrays.make<float>(group.G() * out_head);
+  std::vector<double> sinks;
+  for (Index g = 0; g < group.G(); ++g) {
+    sinks.push_back(group.sink(g));
+    if (steps.count() == 0) continue;
+    const Matrix<float> rows = in_rows(group.q[g], steps.begin - group.first_query(), steps.count(),
+                                       in.key_width, static_cast<float>(group.rule.scale));
+    copy(q + g * in_head, rows.data(), in_head, stream);
+    copy(outputs + g * out_head, full[g].data(), out_head, stream);
     stream.synchronize();
   }
-  const DecodeGroup& view() const { return in_; }
-
- private:
-  DecodeGroup in_{};
-  Buffer<float> q_, k_, v_, full_;
-  Buffer<double> sinks_, key_norm_, value_sq_;
-  Buffer<int> first_visible_;
-};
+  in.q = q;
+  in.full = outputs;
+  in.sink_logit = arrays.copy_of<double>(sinks);
+  if (group.rule.sliding_window) {
+    std::vector<int> first;
+    for (Index i = steps.begin; i < steps.end; ++i) first.push_back(narrow(group.first_visible(i)));
+    in.first_visible = arrays.copy_of<int>(first);
+  }
+  in.key_norm = arrays.make<double>(T);
+  in.value_sq = arrays.make<double>(T);
+  decode_norms(in, narrow(T), stream);
+  stream.synchronize();
+  return in;
+}
 
 /// Cuts a buffer into arrays, or counts what they will need where there is no buffer yet.
 template <class T>
@@ -92,7 +77,7 @@ class Arrays {
   explicit Arrays(T* begin) : begin_(begin) {}
   T* take(Index n) {
     T* const array = begin_ == nullptr ? nullptr : begin_ + used_;
-    used_ += sized(n);
+    used_ += n;
     return array;
   }
   std::size_t used() const { return used_; }
@@ -136,7 +121,7 @@ DecodeTask task_of(const HeadGroup<float>& group, const DecodeRequest& run, RunA
   task.recent = narrow(std::min(std::min(rule.recent, budget - sinks), group.T_all()));
   task.n_start = narrow(n_start);
   task.sinks_end = narrow(std::min(group.l + std::max<Index>(sinks - n_start, 0), group.T_all()));
-  if (sinks < n_start) task.sinks_end = narrow(positions(*run.start)[sized(sinks)]);
+  if (sinks < n_start) task.sinks_end = narrow(positions(*run.start)[sinks]);
   task.prompt_rows = window ? 0 : narrow(window_rows(group.l, group.first_query(), rule.window).count());
 
   task.capacity = narrow(capacity);
@@ -164,14 +149,9 @@ DecodeTask task_of(const HeadGroup<float>& group, const DecodeRequest& run, RunA
 class DecodeBatch {
  public:
   DecodeBatch(const HeadGroup<float>& group, std::span<const DecodeRequest> runs, const Stream& stream)
-      : group_(group), runs_(runs), stream_(stream) {
+      : group_(group), runs_(runs), stream_(stream), on_device_(stream) {
     RunArrays sizes;
     for (const DecodeRequest& run : runs) task_of(group, run, sizes);
-    doubles_ = Buffer<double>(sizes.doubles.used());
-    floats_ = Buffer<float>(sizes.floats.used());
-    ints_ = Buffer<int>(sizes.ints.used());
-    left_ = Buffer<DecodeLeft>(sizes.left.used());
-
     std::vector<int> starts;
     std::vector<double> start_sums;
     std::vector<std::size_t> starts_at, sums_at;
@@ -187,36 +167,38 @@ class DecodeBatch {
       for (Index w = 0; w < scores.rows(); ++w)
         for (const Index p : kept) start_sums.push_back(scores(w, p));
     }
-    starts_ = uploaded<int>(starts, stream);
-    start_sums_ = uploaded<double>(start_sums, stream);
+    const int* const starts_on = on_device_.copy_of<int>(starts);
+    const double* const sums_on = on_device_.copy_of<double>(start_sums);
     DecodeState fresh{};
     fresh.bad_position = -1;
-    states_ = uploaded<DecodeState>(std::vector<DecodeState>(runs.size(), fresh), stream);
+    states_ = on_device_.copy_of<DecodeState>(std::vector<DecodeState>(runs.size(), fresh));
 
-    RunArrays arrays{Arrays(doubles_.data()), Arrays(floats_.data()), Arrays(ints_.data()),
-                     Arrays(left_.data())};
+    RunArrays arrays{Arrays(on_device_.make<double>(sizes.doubles.used())),
+                     Arrays(on_device_.make<float>(sizes.floats.used())),
+                     Arrays(on_device_.make<int>(sizes.ints.used())),
+                     Arrays(on_device_.make<DecodeLeft>(sizes.left.used()))};
     for (std::size_t r = 0; r < runs.size(); ++r) {
       DecodeTask task = task_of(group, runs[r], arrays);
-      task.start = starts_.data() + starts_at[r];
-      task.start_sums = carried(runs[r]) ? start_sums_.data() + sums_at[r] : nullptr;
-      task.state = states_.data() + r;
+      task.start = starts_on + starts_at[r];
+      task.start_sums = carried(runs[r]) ? sums_on + sums_at[r] : nullptr;
+      task.state = states_ + r;
       tasks_host_.push_back(task);
     }
-    tasks_ = uploaded<DecodeTask>(tasks_host_, stream);
+    tasks_ = on_device_.copy_of<DecodeTask>(tasks_host_);
     stream.synchronize();  // what was uploaded lives here
   }
 
   void replay(const DecodeGroup& on_device, const Workers& workers) const {
     for (Index begin = group_.l; begin < group_.T_all(); begin += kPositionsALaunch) {
       if (workers.stopping()) throw Interrupted{};
-      decode_positions(on_device, tasks_.data(), narrow(std::ssize(runs_)), narrow(begin),
+      decode_positions(on_device, tasks_, narrow(std::ssize(runs_)), narrow(begin),
                        narrow(std::min(begin + kPositionsALaunch, group_.T_all())), stream_);
       stream_.synchronize();
     }
   }
 
   void collect(const std::vector<double>& full_sq, std::span<DecodeReplay<float>> replays) const {
-    const std::vector<DecodeState> states = downloaded(states_, states_.size(), stream_);
+    const std::vector<DecodeState> states = downloaded(states_, runs_.size(), stream_);
     for (const DecodeState& state : states)
       if (state.bad_position >= 0)
         report_overflow(group_, state.bad_head,
@@ -232,12 +214,9 @@ class DecodeBatch {
   const std::span<const DecodeRequest> runs_;
   const Stream& stream_;
   std::vector<DecodeTask> tasks_host_;
-  Buffer<double> doubles_, start_sums_;
-  Buffer<float> floats_;
-  Buffer<int> ints_, starts_;
-  Buffer<DecodeLeft> left_;
-  Buffer<DecodeState> states_;
-  Buffer<DecodeTask> tasks_;
+  DeviceArrays on_device_;
+  DecodeState* states_;
+  DecodeTask* tasks_;
 
   static bool carried(const DecodeRequest& run) {
     return sums_rows(decoding_of(*run.rule)) && !steps_counted(*run.rule, run.options);
@@ -247,16 +226,15 @@ class DecodeBatch {
             DecodeReplay<float>& replay) const {
     const Rows steps = decode_steps(group_);
     replay.first_step = steps.begin;
-    replay.change_sq.resize(sized(steps.count()));
-    copy(replay.change_sq.data(), static_cast<const double*>(task.change_sq), sized(steps.count()), stream_);
+    replay.change_sq.resize(steps.count());
+    copy(replay.change_sq.data(), task.change_sq, steps.count(), stream_);
     const Index in_head = steps.count() * group_.d_v();
     for (Index g = 0; g < group_.G(); ++g) {
       replay.change.emplace_back(steps.count(), group_.d_v());
-      copy(replay.change.back().data(), static_cast<const float*>(task.change) + g * in_head, sized(in_head),
-           stream_);
+      copy(replay.change.back().data(), task.change + g * in_head, in_head, stream_);
     }
-    std::vector<DecodeLeft> left(sized(state.moves));
-    copy(left.data(), static_cast<const DecodeLeft*>(task.left), left.size(), stream_);
+    std::vector<DecodeLeft> left(state.moves);
+    copy(left.data(), task.left, left.size(), stream_);
     stream_.synchronize();
     std::sort(left.begin(), left.end(), [](const DecodeLeft& a, const DecodeLeft& b) {
       return a.at != b.at ? a.at < b.at : a.position < b.position;
@@ -264,7 +242,7 @@ class DecodeBatch {
     replay.kept = start;
     for (const DecodeLeft& token : left) {
       replay.left.push_back({token.at - steps.begin, token.position});
-      if (token.position < group_.l) replay.kept[sized(token.position)] = 0;
+      if (token.position < group_.l) replay.kept[token.position] = 0;
     }
     replay.cache_size = count(start) + group_.T_all() - group_.l - static_cast<Index>(state.moves);
   }
@@ -280,8 +258,9 @@ std::vector<DecodeReplay<float>> decode_replays_cuda(const HeadGroup<float>& gro
   if (workers.stopping()) throw Interrupted{};
   if (runs.empty()) return replays;
   const Stream stream;
-  const DecodeGroupBuffers on_device(group, full, stream);
-  std::vector<double> full_sq(sized(decode_steps(group).count()), 0.0);
+  DeviceArrays arrays(stream);
+  const DecodeGroup on_device = decode_group(group, full, arrays, stream);
+  std::vector<double> full_sq(decode_steps(group).count(), 0.0);
   for (const Matrix<float>& head : full)
     for (std::size_t step = 0; step < full_sq.size(); ++step)
       full_sq[step] += head.row(static_cast<Index>(step)).cast<double>().squaredNorm();
@@ -294,7 +273,7 @@ std::vector<DecodeReplay<float>> decode_replays_cuda(const HeadGroup<float>& gro
       if (end > begin && sizes.bytes() > room) break;
     }
     DecodeBatch batch(group, runs.subspan(begin, end - begin), stream);
-    batch.replay(on_device.view(), workers);
+    batch.replay(on_device, workers);
     batch.collect(full_sq, std::span(replays).subspan(begin, end - begin));
   }
   return replays;

@@ -1,6 +1,7 @@
 #include "sim/eviction/exact/cuda/exact_error_cuda.hpp"
 
 #include "sim/eviction/exact/exchange_search.hpp"
+#include "sim/overflow.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -9,8 +10,6 @@ namespace kvreplay {
 namespace {
 
 using namespace cuda;
-
-std::size_t numbers(Index n) { return static_cast<std::size_t>(n); }
 
 std::vector<int> in_32_bits(const std::vector<Index>& from) {
   std::vector<int> to;
@@ -22,11 +21,11 @@ std::vector<int> in_32_bits(const std::vector<Index>& from) {
 
 DeviceExactError::DeviceExactError(const HeadGroup<double>& group, Rows rows, const KeptSet& kept,
                                    bool insertions)
-    : l_(group.l), insertions_(insertions), report_(kErrorReports), fetched_(kErrorReports) {
+    : l_(group.l), insertions_(insertions), arrays_(stream_), fetched_(kErrorReports) {
   const ErrorProblem problem(group, rows, kept);
   kept_ = problem.kept;
   const Index n = std::ssize(problem.rows), width = problem.width;
-  const Index columns = (l_ + kErrorTile - 1) / kErrorTile * kErrorTile;
+  const Index columns = div_up(l_, kErrorTile) * kErrorTile;
   table_.rows = narrow(n);
   table_.l = narrow(l_);
   table_.T = narrow(problem.T);
@@ -35,68 +34,41 @@ DeviceExactError::DeviceExactError(const HeadGroup<double>& group, Rows rows, co
   table_.scale = problem.scale;
   table_.softcap = problem.softcap;
 
-  std::vector<double> value_sq(numbers(l_));
+  std::vector<double> value_sq(l_);
   for (Index c = 0; c < l_; ++c) {
     const double* value = problem.values.data() + c * width;
-    row_dots(value, 1, width, value, &value_sq[numbers(c)]);
+    row_dots(value, 1, width, value, &value_sq[c]);
   }
-  keys_ = uploaded<double>(problem.keys, stream_);
-  values_ = uploaded<double>(problem.values, stream_);
-  value_sq_ = uploaded<double>(value_sq, stream_);
-  queries_ = uploaded<double>(problem.queries, stream_);
-  centre_ = uploaded<double>(problem.centre, stream_);
-  zeros_ = Buffer<double>(numbers(width));
-  sink_ = uploaded<double>(problem.sink, stream_);
-  const std::vector<int> position = in_32_bits(problem.position), column = in_32_bits(problem.column);
-  position_ = uploaded<int>(position, stream_);
-  column_ = uploaded<int>(column, stream_);
-  state_ = uploaded<ErrorRowState>(problem.rows, stream_);
-  terms_ = Buffer<OutputTerms>(numbers(n));
-  scan_ = Buffer<ErrorRow>(numbers(n));
-  top_column_ = Buffer<int>(numbers(n));
-  swapped_ = Buffer<int>(2);
-  near_ = Buffer<int>(numbers(1 + exact_error::kLookedAt));
-  near_change_ = Buffer<double>(numbers(exact_error::kLookedAt));
-  change_ = Buffer<double>(numbers(2 * columns));
-  vectors_ = Buffer<double>(numbers(6 * n * width));
-  entries_ = Buffer<double>(numbers(columns * n * kErrorEntries));
-  fill_zero(zeros_, stream_);
-  fill_zero(swapped_, stream_);
-  fill_zero(entries_, stream_);
-
-  table_.keys = keys_.data();
-  table_.values = values_.data();
-  table_.value_sq = value_sq_.data();
-  table_.queries = queries_.data();
-  table_.centre = centre_.data();
-  table_.zeros = zeros_.data();
-  table_.sink = sink_.data();
-  table_.position = position_.data();
-  table_.column = column_.data();
-  double* vectors = vectors_.data();
-  for (double** matrix :
-       {&table_.out, &table_.rest, &table_.removed, &table_.fixed, &table_.current, &table_.moved}) {
-    *matrix = vectors;
-    vectors += n * width;
-  }
-  table_.entries = entries_.data();
-  table_.change = change_.data();
-  table_.extent = change_.data() + columns;
-  table_.state = state_.data();
-  table_.terms = terms_.data();
-  table_.scan = scan_.data();
-  table_.top_column = top_column_.data();
-  table_.swapped = swapped_.data();
-  table_.near_count = near_.data();
-  table_.near_column = near_.data() + 1;
-  table_.near_change = near_change_.data();
-  table_.report = report_.data();
+  table_.keys = arrays_.copy_of<double>(problem.keys);
+  table_.values = arrays_.copy_of<double>(problem.values);
+  table_.value_sq = arrays_.copy_of<double>(value_sq);
+  table_.queries = arrays_.copy_of<double>(problem.queries);
+  table_.centre = arrays_.copy_of<double>(problem.centre);
+  table_.zeros = arrays_.zeros<double>(width);
+  table_.sink = arrays_.copy_of<double>(problem.sink);
+  table_.position = arrays_.copy_of<int>(in_32_bits(problem.position));
+  table_.column = arrays_.copy_of<int>(in_32_bits(problem.column));
+  for (double** vectors :
+       {&table_.out, &table_.rest, &table_.removed, &table_.fixed, &table_.current, &table_.moved})
+    *vectors = arrays_.make<double>(n * width);
+  table_.entries = arrays_.zeros<double>(columns * n * kErrorEntries);
+  table_.change = arrays_.make<double>(columns);
+  table_.extent = arrays_.make<double>(columns);
+  table_.state = arrays_.copy_of<ErrorRowState>(problem.rows);
+  table_.terms = arrays_.make<OutputTerms>(n);
+  table_.scan = arrays_.make<ErrorRow>(n);
+  table_.top_column = arrays_.make<int>(n);
+  table_.swapped = arrays_.zeros<int>(2);
+  table_.near_count = arrays_.make<int>(1);
+  table_.near_column = arrays_.make<int>(exact_error::kLookedAt);
+  table_.near_change = arrays_.make<double>(exact_error::kLookedAt);
+  table_.report = arrays_.make<double>(kErrorReports);
 
   start_rows(table_, stream_);
   sum_again();
-  const std::vector<double> change = downloaded(change_, numbers(insertions_ ? l_ : kept_), stream_);
+  const std::vector<double> change = downloaded(table_.change, insertions_ ? l_ : kept_, stream_);
   if (!std::isfinite(error()) || std::any_of(change.begin(), change.end(), [](double x) { return x != x; }))
-    problem.report_overflow();
+    report_not_finite(group, "finite squared outputs");
 }
 
 void DeviceExactError::scan(ErrorToken token, Index columns, bool store, double* error) {
@@ -105,7 +77,7 @@ void DeviceExactError::scan(ErrorToken token, Index columns, bool store, double*
 
 void DeviceExactError::sum_again() {
   sum_rows(table_, narrow(kept_), stream_);
-  scan({-1, -1}, insertions_ ? l_ : kept_, true, report_.data() + kSetError);
+  scan({-1, -1}, insertions_ ? l_ : kept_, true, table_.report + kSetError);
   fetched_is_old_ = true;
 }
 
@@ -118,17 +90,17 @@ void DeviceExactError::move(RowMove what, ErrorToken token, double* error) {
 void DeviceExactError::remove(Index p) {
   const int column = narrow(--kept_);
   take_position(table_, narrow(p), column, stream_);
-  move(RowMove::remove, {column, -1}, report_.data() + kSetError);
+  move(RowMove::remove, {column, -1}, table_.report + kSetError);
 }
 
 void DeviceExactError::insert(Index p) {
   const int column = narrow(kept_++);
   take_position(table_, narrow(p), column, stream_);
-  move(RowMove::insert, {column, -1}, report_.data() + kSetError);
+  move(RowMove::insert, {column, -1}, table_.report + kSetError);
 }
 
 void DeviceExactError::fetch_report() {
-  copy(fetched_.data(), static_cast<const double*>(report_.data()), kErrorReports, stream_);
+  copy(fetched_.data(), table_.report, kErrorReports, stream_);
   stream_.synchronize();
   fetched_is_old_ = false;
 }
@@ -139,16 +111,16 @@ double DeviceExactError::error() {
 }
 
 std::vector<Insertion> DeviceExactError::insertions() const {
-  const std::vector<double> change = downloaded(change_, numbers(l_), stream_);
-  const std::vector<int> position = downloaded(position_, numbers(l_), stream_);
+  const std::vector<double> change = downloaded(table_.change, l_, stream_);
+  const std::vector<int> position = downloaded(table_.position, l_, stream_);
   std::vector<Insertion> all;
-  for (Index c = kept_; c < l_; ++c) all.push_back({position[numbers(c)], change[numbers(c)]});
+  for (Index c = kept_; c < l_; ++c) all.push_back({position[c], change[c]});
   return all;
 }
 
 BestRemoval DeviceExactError::best_removal_with(Index p) {
   const ErrorToken token{-1, narrow(p)};
-  double* const error = report_.data() + kTriedError;
+  double* const error = table_.report + kTriedError;
   move_rows(table_, RowMove::try_insertion, token, narrow(kept_), stream_);
   scan(token, kept_, false, error);
   choose_removal(table_, narrow(kept_), error, stream_);
@@ -158,16 +130,17 @@ BestRemoval DeviceExactError::best_removal_with(Index p) {
 }
 
 GreedyPath DeviceExactError::evict(Index keep, const Workers& workers) {
-  const std::size_t n = numbers(std::max<Index>(kept_ - keep, 0));
-  const Buffer<double> errors(n);
-  const Buffer<int> evicted(n);
-  double* error = report_.data() + kSetError;
-  for (std::size_t step = 0; step < n; ++step) {
+  const Index n = std::max<Index>(kept_ - keep, 0);
+  DeviceArrays arrays(stream_);
+  double* const errors = arrays.make<double>(n);
+  int* const evicted = arrays.make<int>(n);
+  double* error = table_.report + kSetError;
+  for (Index step = 0; step < n; ++step) {
     check_stop(workers);
     choose_removal(table_, narrow(kept_), error, stream_);
     const int column = narrow(--kept_);
-    take_removal(table_, error, column, evicted.data() + step, stream_);
-    error = errors.data() + step;
+    take_removal(table_, error, column, evicted + step, stream_);
+    error = errors + step;
     move(RowMove::remove, {column, -1}, error);
   }
   GreedyPath path;
@@ -179,7 +152,7 @@ GreedyPath DeviceExactError::evict(Index keep, const Workers& workers) {
 GreedyPath greedy_exact_cuda(const HeadGroup<double>& group, Rows rows, Index keep, Workers& workers) {
   if (group.l == 0) return {};
   check_stop(workers);
-  DeviceExactError state(group, rows, KeptSet(static_cast<std::size_t>(group.l), 1), false);
+  DeviceExactError state(group, rows, KeptSet(group.l, 1), false);
   return state.evict(keep, workers);
 }
 

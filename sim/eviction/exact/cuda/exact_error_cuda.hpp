@@ -33,12 +33,7 @@ class DeviceExactError {
   Index kept_;
   const bool insertions_;
   const cuda::Stream stream_;
-  cuda::Buffer<double> keys_, values_, value_sq_, queries_, centre_, zeros_, sink_;
-  cuda::Buffer<double> vectors_, entries_, change_, near_change_, report_;
-  cuda::Buffer<int> position_, column_, top_column_, swapped_, near_;
-  cuda::Buffer<ErrorRowState> state_;
-  cuda::Buffer<OutputTerms> terms_;
-  cuda::Buffer<ErrorRow> scan_;
+  cuda::DeviceArrays arrays_;
   cuda::ErrorTable table_{};
   cuda::PinnedBuffer<double> fetched_;
   bool fetched_is_old_ = true;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace kvreplay {
@@ -70,6 +71,17 @@ class FactsTable {
   std::array<Facts, N> rows_;
   std::array<Enum, N> ids_{};
 };
+
+/// call.operator()<kValue>() with the one of an enumeration's first N values that `value` is.
+template <std::size_t N, class Enum, class Call>
+void with_constant(Enum value, const Call& call) {
+  [&]<std::size_t... kValues>(std::index_sequence<kValues...>) {
+    ((static_cast<std::size_t>(value) == kValues ? call.template operator()<static_cast<Enum>(kValues)>()
+                                                 : void()),
+     ...);
+  }
+  (std::make_index_sequence<N>());
+}
 
 /// facts_table<BaseFacts>({{..}, {..}}).
 template <class Facts, std::size_t N>
