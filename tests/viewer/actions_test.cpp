@@ -43,7 +43,7 @@ TEST_CASE("every action is in the table once", "[viewer][actions]") {
   // From the first to the last of the enumeration.
   for (int id = 0; id < static_cast<int>(ActionId::show_panel); ++id)
     CHECK(ids.count({static_cast<ActionId>(id), std::nullopt}) == 1);
-  for (const PanelFacts& panel : kPanels) CHECK(ids.count({ActionId::show_panel, panel.kind}) == 1);
+  for (const PanelFacts& panel : kPanels) CHECK(ids.count({ActionId::show_panel, panel.id}) == 1);
   CHECK(menus == std::vector<std::string_view>(kMenus.begin(), kMenus.end()));
 }
 

@@ -20,7 +20,6 @@ namespace {
 struct Computed {
   ChannelHead head;
   ChannelOutputs outputs;
-  ChannelOrders orders;
   ChannelPrunings prunings;
 };
 
@@ -32,7 +31,6 @@ Computed computed(const Dump& dump, const ChannelSettings& settings, Index layer
     Computed all;
     all.head = channel_head(group, plan, job);
     all.outputs = channel_outputs(group, plan, all.head, job);
-    all.orders = channel_orders(plan, all.head, &all.outputs);
     all.prunings = channel_prunings(group, plan, all.head, &all.outputs, ratio, cache_elements(dump), job);
     return all;
   });
@@ -92,10 +90,6 @@ TEST_CASE("channel view: the figures of kvreplay channels, under each semantics"
       for (std::size_t part = 0; part < parts; ++part) {
         const std::size_t row = static_cast<std::size_t>(kv_head) * parts + part;
         CHECK(pruned.data.substr(row * d, d) == text_of_set(method.pruned[part]));
-        // The first channels of a nested order are what the ratio prunes.
-        const auto& order = all.orders[m][part];
-        if (method.method == "think" || method.method == "iap" || method.method == "magnitude")
-          CHECK(first_of(order, 32, 64) == method.pruned[part]);
       }
     }
     for (std::size_t part = 0; part < parts; ++part) {
@@ -126,10 +120,6 @@ TEST_CASE(
   REQUIRE(early.methods.size() == 1);
   CHECK(early.methods[0].pruned == all.prunings.methods[1].pruned);
   CHECK(early.methods[0].future.change_sq == all.prunings.methods[1].future.change_sq);
-  const ChannelOrders orders = channel_orders(plan, all.head, nullptr);
-  CHECK(orders[0].empty());
-  CHECK(orders[1] == all.orders[1]);
-  CHECK(orders[2].empty());
 }
 
 TEST_CASE("channel view: nothing pruned changes nothing, errors grow with the ratio") {
@@ -164,7 +154,7 @@ TEST_CASE("channel view: what cannot be followed is said in a line") {
   const auto reason = [&](const auto& change) {
     ChannelSettings settings;
     change(settings);
-    const std::string line = why_not(settings, dump).value_or("");
+    const std::string line = refusal_of([&] { channel_view_plan(settings, dump); });
     CHECK(line.find('\n') == std::string::npos);
     CHECK(line.find("--") == std::string::npos);
     return line;

@@ -8,7 +8,7 @@
 #include "tests/support/temp_dir.hpp"
 #include "tests/viewer/decode_runs.hpp"
 #include "tests/viewer/on_desk.hpp"
-#include "viewer/work/cache_fates.hpp"
+#include "viewer/work/decode_view.hpp"
 
 #include <algorithm>
 #include <filesystem>

@@ -158,11 +158,11 @@ TEST_CASE("a layout comes back from JSON as it was", "[viewer][layout]") {
   CHECK(Layout::from_json(layout.to_json()) == layout);
   const Area window{0, 0, 1600, 1000};
   for (int trial = 0; trial < 60; ++trial) {
-    const PanelKind panel = kPanels[random() % kPanels.size()].kind;
+    const PanelKind panel = kPanels.all()[random() % kPanels.size()];
     const auto slots = layout.slots(window, kGap, kLeast);
     const auto splitters = layout.splitters(window, kGap, kLeast);
     layout.move(panel, slots[random() % slots.size()].leaf);
-    layout.show(kPanels[random() % kPanels.size()].kind);
+    layout.show(kPanels.all()[random() % kPanels.size()]);
     if (!splitters.empty())
       layout.drag(splitters[random() % splitters.size()].split, static_cast<float>(random() % 99) - 49,
                   window, kGap, kLeast);

@@ -1,9 +1,11 @@
 #pragma once
 
+#include "data/error.hpp"
 #include "tests/support/catch.hpp"
 #include "viewer/work/desk.hpp"
 
 #include <chrono>
+#include <string>
 #include <utility>
 
 namespace kvreplay::test {
@@ -23,6 +25,17 @@ auto on_desk(F compute) {
   INFO(answer.error);
   REQUIRE(answer);
   return *answer;
+}
+
+/// What is said where `make` throws InputError; empty where it does not.
+template <class F>
+std::string refusal_of(F make) {
+  try {
+    make();
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
 }
 
 }  // namespace kvreplay::test

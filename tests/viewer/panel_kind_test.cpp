@@ -16,14 +16,14 @@ TEST_CASE("panels are found by their names", "[viewer][panels]") {
   std::set<std::pair<Place, int>> tabs;
   for (const PanelFacts& panel : kPanels) {
     INFO(panel.name);
-    CHECK(panel_named(panel.name) == panel.kind);
+    CHECK(kPanels.named(panel.name) == panel.id);
     CHECK(titles.insert(panel.title).second);
     CHECK(tabs.emplace(panel.place, panel.tab).second);
     CHECK(panel.question.ends_with("?"));
   }
-  CHECK(panel_named("what-if") == PanelKind::what_if);
-  CHECK_FALSE(panel_named("").has_value());
-  CHECK_FALSE(panel_named("Head map").has_value());
+  CHECK(kPanels.named("what-if") == PanelKind::what_if);
+  CHECK_FALSE(kPanels.named("").has_value());
+  CHECK_FALSE(kPanels.named("Head map").has_value());
 }
 
 TEST_CASE("DASHBOARD.md has every panel, in the table's words and order", "[viewer][panels]") {

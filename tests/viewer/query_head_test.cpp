@@ -1,5 +1,3 @@
-#include "viewer/work/query_head.hpp"
-
 #include "analysis/results/result_reader.hpp"
 #include "data/dump.hpp"
 #include "data/error.hpp"
@@ -8,6 +6,7 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/random_group.hpp"
 #include "tests/support/temp_dir.hpp"
+#include "viewer/work/head_figures.hpp"
 
 #include <array>
 
@@ -24,7 +23,7 @@ TEST_CASE("a query head's own figures are those of a group that has it alone", "
   const HeadSummary all = summarise_head(to_float(group), options, workers);
   std::array<double, 3> sums{};
   for (Index g = 0; g < 3; ++g) {
-    const HeadSummary found = summarise_query_head(to_float(group), g, options, workers);
+    const HeadSummary found = summarise_head(to_float(group), options, workers, g);
     const TokenMetrics judged =
         token_metrics_reference(query_head_group(group, g), {options.window, false, options.metrics});
     for (const TokenMetric m : kTokenMetrics.all()) {
@@ -60,8 +59,7 @@ TEST_CASE("a result folder written per query head gives each its own, one of sum
   for (const Index query_head : {0, 1}) {
     const auto read = read_query_head_metrics(single, 2, 1, query_head);
     REQUIRE(read.has_value());
-    const HeadSummary live =
-        summarise_query_head(load_head_group<float>(dump, 2, 1), query_head, options, workers);
+    const HeadSummary live = summarise_head(load_head_group<float>(dump, 2, 1), options, workers, query_head);
     for (const TokenMetric m : kTokenMetrics.all()) {
       if ((*read)[m].size() == 0) continue;
       INFO(name_of(m));

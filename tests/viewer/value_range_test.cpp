@@ -229,9 +229,9 @@ TEST_CASE("symlog is linear over the last three decades", "[viewer][value_range]
 TEST_CASE("ranges are found by their names", "[viewer][value_range]") {
   for (const RangeKind kind :
        {RangeKind::full, RangeKind::visible, RangeKind::selection, RangeKind::percentiles, RangeKind::fixed})
-    CHECK(range_named(name_of(kind)) == kind);
-  CHECK_FALSE(range_named("some").has_value());
+    CHECK(kRangeKinds.named(name_of(kind)) == kind);
+  CHECK_FALSE(kRangeKinds.named("some").has_value());
   for (const ScaleKind kind : {ScaleKind::linear, ScaleKind::log, ScaleKind::symlog})
-    CHECK(scale_named(name_of(kind)) == kind);
-  CHECK_FALSE(scale_named("").has_value());
+    CHECK(kScaleKinds.named(name_of(kind)) == kind);
+  CHECK_FALSE(kScaleKinds.named("").has_value());
 }

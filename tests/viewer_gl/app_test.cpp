@@ -96,7 +96,7 @@ TEST_CASE("every panel draws in both themes, at two scales, without a failed job
     dashboard.app.state().select_cell(1000, 300);
     dashboard.app.state().select_tokens({3, 4, 5, 700});
     for (const PanelFacts& facts : kPanels) {
-      const PanelKind panel = facts.kind;
+      const PanelKind panel = facts.id;
       INFO(facts.name);
       dashboard.app.layout().maximise(panel);
       dashboard.app.focus(panel);

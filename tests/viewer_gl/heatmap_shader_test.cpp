@@ -62,7 +62,7 @@ TEST_CASE("shader: every scale, kind and unkind values", "[viewer][gl][shader]")
 
 TEST_CASE("shader: values all along the range, each colour map", "[viewer][gl][shader]") {
   const HeadlessContext context;
-  for (const ColorMap map : kColorMaps)
+  for (const ColorMap map : kColorMaps.all())
     for (const ValueScale& scale : kScales) {
       HeatmapImage image = fitted_image({256, 256}, 256, 256);
       image.colors = map;

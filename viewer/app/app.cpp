@@ -249,7 +249,7 @@ void App::draw_tabs(const Layout::Slot& slot, float height) {
 Cameras App::cameras() const {
   Cameras cameras;
   for (const PanelFacts& each : kPanels)
-    if (const HeatmapView* heatmap = panel(each.kind).heatmap()) cameras[each.kind] = heatmap->camera();
+    if (const HeatmapView* heatmap = panel(each.id).heatmap()) cameras[each.id] = heatmap->camera();
   return cameras;
 }
 

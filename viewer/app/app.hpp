@@ -96,7 +96,6 @@ class App final : public Client {
 
   void take_opened();
   void take_scores();
-  void watch();
   void draw_menu_bar();
   void draw_head_controls();
   void draw_status_bar(float height);

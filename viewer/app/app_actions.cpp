@@ -136,7 +136,7 @@ void App::perform(const Action& action) {
     case ActionId::maximise:
       return layout_.maximise(layout_.maximised() ? std::optional<PanelKind>() : focused_);
     case ActionId::next_panel:
-      return show(kPanels[(static_cast<std::size_t>(focused_) + 1) % kPanels.size()].kind);
+      return show(kPanels.all()[(static_cast<std::size_t>(focused_) + 1) % kPanels.size()]);
     case ActionId::toggle_theme:
       dark_ = !dark_;
       return;

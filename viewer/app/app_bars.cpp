@@ -170,9 +170,7 @@ void App::draw_status_bar(float height) {
   if (left.empty()) return;
   const std::string shown = elided(left, right_at - t.px(10) - t.px(16));
   ImGui::SetCursorScreenPos({view->Pos.x + t.px(10), y});
-  ImGui::PushStyleColor(ImGuiCol_Text, is_error ? t.error : t.dim);
-  ImGui::TextUnformatted(shown.c_str());
-  ImGui::PopStyleColor();
+  colored_text(shown, is_error ? t.error : t.dim);
   if (shown != left) tip(left.c_str());
 }
 
@@ -183,9 +181,7 @@ void App::draw_welcome(const Area& area) {
     const float width = std::min(ImGui::CalcTextSize(text.c_str()).x, area.width * 0.8F);
     ImGui::SetCursorPosX((ImGui::GetWindowWidth() - width) / 2);
     ImGui::PushTextWrapPos(ImGui::GetCursorPosX() + width + 1);
-    ImGui::PushStyleColor(ImGuiCol_Text, color);
-    ImGui::TextUnformatted(text.c_str());
-    ImGui::PopStyleColor();
+    colored_text(text, color);
     ImGui::PopTextWrapPos();
   };
   if (!opening_.empty()) return centred("Opening " + opening_.back().path.string() + " ...", t.dim);

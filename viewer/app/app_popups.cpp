@@ -65,11 +65,8 @@ void App::draw_palette() {
     const float keys_at = ImGui::GetWindowWidth() - ImGui::CalcTextSize(keys.c_str()).x - theme().px(16);
     ImGui::SameLine(0, theme().px(10));
     const std::string about(one.hint);
-    if (ImGui::GetCursorPosX() + ImGui::CalcTextSize(about.c_str()).x < keys_at - theme().px(8)) {
-      ImGui::PushStyleColor(ImGuiCol_Text, theme().faint);
-      ImGui::TextUnformatted(about.c_str());
-      ImGui::PopStyleColor();
-    }
+    if (ImGui::GetCursorPosX() + ImGui::CalcTextSize(about.c_str()).x < keys_at - theme().px(8))
+      colored_text(about, theme().faint);
     ImGui::SameLine(keys_at);
     dim_text(keys);
     ImGui::SetCursorPos(next);
@@ -95,9 +92,7 @@ void App::draw_help() {
       if (one.shortcut.empty()) continue;
       ImGui::TableNextRow();
       ImGui::TableNextColumn();
-      ImGui::PushFont(mono_font());
-      ImGui::TextUnformatted(one.shortcut.text().c_str());
-      ImGui::PopFont();
+      mono_text(one.shortcut.text());
       ImGui::TableNextColumn();
       ImGui::TextUnformatted(one.title.data(), one.title.data() + one.title.size());
       if (!with_hints) continue;

@@ -1,9 +1,10 @@
-// What is saved between two starts.
+// What is saved between two starts, and the scores of the user's.
 
 #include "viewer/app/app.hpp"
 #include "viewer/model/session.hpp"
 
 namespace kvreplay::viewer {
+
 Session App::save() const {
   Session session;
   for (const auto& run : state_.runs) session.runs.push_back(run->path().string());
@@ -15,7 +16,7 @@ Session App::save() const {
   session.joint_zoom = state_.links.joined;
   for (const auto& [kind, camera] : state_.history().now().cameras)
     if (camera) session.cameras[kind] = *camera;
-  for (const PanelFacts& each : kPanels) session.panels[std::string(each.name)] = panel(each.kind).save();
+  for (const PanelFacts& each : kPanels) session.panels[std::string(each.name)] = panel(each.id).save();
   session.settings = to_json(static_cast<const SharedSettings&>(state_));
   for (const UserScore& score : state_.scores) session.scores.push_back(score.item());
   return session;
@@ -29,7 +30,7 @@ void App::restore(const Session& session, bool with_runs) {
   state_.links.joined = session.joint_zoom;
   for (const PanelFacts& each : kPanels) {
     const auto found = session.panels.find(std::string(each.name));
-    if (found != session.panels.end()) panel(each.kind).load(*found);
+    if (found != session.panels.end()) panel(each.id).load(*found);
   }
   read_settings(session.settings, state_);
   if (!with_runs) return state_.begin_with(cameras());
@@ -40,6 +41,34 @@ void App::restore(const Session& session, bool with_runs) {
     if (HeatmapView* heatmap = panel(kind).heatmap()) heatmap->set_camera(camera);
   state_.begin_with(cameras());
   when_all_open_ = [selection = session.selection](AppState& state) { state.select(selection); };
+}
+
+/// Scores of the user's: each is offered once it was read against an open dump.
+void App::take_scores() {
+  if (adding_.empty() || !opening_.empty()) return;
+  std::erase_if(adding_, [&](const UserScore& score) {
+    bool pending = false, fits = false;
+    std::string error = score.file.string() + ": open the dump first that this score is of";
+    for (std::size_t i = 0; i < state_.runs.size(); ++i) {
+      const std::shared_ptr<const Run>& run = state_.runs[i];
+      if (run->dump() == nullptr) continue;
+      const Answer<UserScoreValues> read = ask_user_score(desk_, run, score, Urgency::now);
+      pending = pending || read.pending;
+      fits = fits || read;
+      // Of several dumps, the selected one says why.
+      if (i == 0 || i == state_.selection().run) error = read.error;
+    }
+    if (pending && !fits) return false;
+    if (!fits) {
+      const bool names_file = error.find(score.file.string()) != std::string::npos;
+      state_.say((names_file ? std::string() : score.file.string() + ": ") + error, true);
+      return true;
+    }
+    std::erase_if(state_.scores, [&](const UserScore& other) { return other.name == score.name; });
+    state_.scores.push_back(score);
+    state_.say("What if offers the score " + score.name + ": " + score.file.string());
+    return true;
+  });
 }
 
 }  // namespace kvreplay::viewer

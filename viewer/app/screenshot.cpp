@@ -24,7 +24,7 @@ Index within_range(const OptionFacts& option, Index value, Index first, Index en
 }
 
 PanelKind panel_by_name(const std::string& name) {
-  if (const auto kind = panel_named(name)) return *kind;
+  if (const auto kind = kPanels.named(name)) return *kind;
   throw OptionError(start_option::panel, "one of " + panel_names(), "'" + name + "'");
 }
 

@@ -7,25 +7,21 @@
 #include <GL/gl.h>
 #include <GL/glext.h>
 #include <string>
+#include <utility>
 
 namespace kvreplay::viewer {
 namespace {
 
 std::string name_of(GLenum error) {
-  switch (error) {
-    case GL_INVALID_ENUM:
-      return "GL_INVALID_ENUM";
-    case GL_INVALID_VALUE:
-      return "GL_INVALID_VALUE";
-    case GL_INVALID_OPERATION:
-      return "GL_INVALID_OPERATION";
-    case GL_INVALID_FRAMEBUFFER_OPERATION:
-      return "GL_INVALID_FRAMEBUFFER_OPERATION";
-    case GL_OUT_OF_MEMORY:
-      return "GL_OUT_OF_MEMORY";
-    default:
-      return fmt::format("error {:#x}", error);
-  }
+  static constexpr std::pair<GLenum, const char*> names[] = {
+      {GL_INVALID_ENUM, "GL_INVALID_ENUM"},
+      {GL_INVALID_VALUE, "GL_INVALID_VALUE"},
+      {GL_INVALID_OPERATION, "GL_INVALID_OPERATION"},
+      {GL_OUT_OF_MEMORY, "GL_OUT_OF_MEMORY"},
+      {GL_INVALID_FRAMEBUFFER_OPERATION, "GL_INVALID_FRAMEBUFFER_OPERATION"}};
+  for (const auto& [known, name] : names)
+    if (known == error) return name;
+  return fmt::format("error {:#x}", error);
 }
 
 }  // namespace

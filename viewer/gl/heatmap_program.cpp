@@ -1,16 +1,16 @@
+#include "data/error.hpp"
 #include "viewer/gl/gl_error.hpp"
 #include "viewer/gl/heatmap_renderer.hpp"
 #include "viewer/gl/heatmap_shader.hpp"
-#include "viewer/gl/shader.hpp"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <string>
 
 namespace kvreplay::viewer {
 namespace {
-
-constexpr ScaleKind kKinds[] = {ScaleKind::linear, ScaleKind::log, ScaleKind::symlog};
 
 std::string with_constants(const std::string& source, ScaleKind kind) {
   return fmt::format(
@@ -24,12 +24,64 @@ float symlog(float value, float threshold) {
   return std::copysign(std::log(1.0F + std::abs(value) / threshold), value);
 }
 
+/// The compiler's words on one line.
+template <class Lengths, class Log>
+std::string log_of(GLuint id, const Lengths& lengths, const Log& read) {
+  GLint length = 0;
+  lengths(id, GL_INFO_LOG_LENGTH, &length);
+  std::string text(static_cast<std::size_t>(std::max(length, 1)), '\0');
+  GLsizei written = 0;
+  read(id, static_cast<GLsizei>(text.size()), &written, text.data());
+  text.resize(written);
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+struct Shader {
+  explicit Shader(GLenum kind) : id(glCreateShader(kind)) {}
+  Shader(const Shader&) = delete;
+  Shader& operator=(const Shader&) = delete;
+  ~Shader() { glDeleteShader(id); }
+  GLuint id;
+};
+
+void compile(const Shader& shader, const std::string& source, const char* kind) {
+  const char* text = source.c_str();
+  glShaderSource(shader.id, 1, &text, nullptr);
+  glCompileShader(shader.id);
+  GLint fine = 0;
+  glGetShaderiv(shader.id, GL_COMPILE_STATUS, &fine);
+  if (fine == 0)
+    throw InputError(fmt::format("OpenGL: the {} shader does not compile: {}", kind,
+                                 log_of(shader.id, glGetShaderiv, glGetShaderInfoLog)));
+}
+
+/// Throws InputError with the compiler's log, where a source does not compile or link.
+GlProgram link_program(const std::string& vertex_source, const std::string& fragment_source) {
+  const Shader vertex(GL_VERTEX_SHADER), fragment(GL_FRAGMENT_SHADER);
+  compile(vertex, vertex_source, "vertex");
+  compile(fragment, fragment_source, "fragment");
+  GlProgram program;
+  glAttachShader(program.id(), vertex.id);
+  glAttachShader(program.id(), fragment.id);
+  glLinkProgram(program.id());
+  glDetachShader(program.id(), vertex.id);
+  glDetachShader(program.id(), fragment.id);
+  GLint fine = 0;
+  glGetProgramiv(program.id(), GL_LINK_STATUS, &fine);
+  if (fine == 0)
+    throw InputError(fmt::format("OpenGL: the shaders do not link: {}",
+                                 log_of(program.id(), glGetProgramiv, glGetProgramInfoLog)));
+  return program;
+}
+
 }  // namespace
 
 HeatmapProgram::HeatmapProgram() : HeatmapProgram(heatmap_fragment_source()) {}
 
 HeatmapProgram::HeatmapProgram(const std::string& fragment_source) {
-  for (const ScaleKind kind : kKinds) {
+  for (const ScaleKind kind : kScaleKinds.all()) {
     by_kind_.push_back(
         link_program(with_constants(heatmap_vertex_source(), kind), with_constants(fragment_source, kind)));
     const GLuint program = by_kind_.back().id();

@@ -3,38 +3,33 @@
 #include <algorithm>
 #include <cfloat>
 #include <imgui.h>
+#include <string_view>
 #include <utility>
 
 namespace kvreplay::viewer {
 namespace {
 
-struct NamedKey {
-  const char* name;
-  ImGuiKey key;
-};
-constexpr std::array kNamedKeys = {
-    NamedKey{"Tab", ImGuiKey_Tab},
-    NamedKey{"Left", ImGuiKey_LeftArrow},
-    NamedKey{"Right", ImGuiKey_RightArrow},
-    NamedKey{"Up", ImGuiKey_UpArrow},
-    NamedKey{"Down", ImGuiKey_DownArrow},
-    NamedKey{"PageUp", ImGuiKey_PageUp},
-    NamedKey{"PageDown", ImGuiKey_PageDown},
-    NamedKey{"Home", ImGuiKey_Home},
-    NamedKey{"End", ImGuiKey_End},
-    NamedKey{"Insert", ImGuiKey_Insert},
-    NamedKey{"Delete", ImGuiKey_Delete},
-    NamedKey{"Backspace", ImGuiKey_Backspace},
-    NamedKey{"Space", ImGuiKey_Space},
-    NamedKey{"Enter", ImGuiKey_Enter},
-    NamedKey{"Escape", ImGuiKey_Escape},
-    NamedKey{"A", ImGuiKey_A},
-    NamedKey{"C", ImGuiKey_C},
-    NamedKey{"V", ImGuiKey_V},
-    NamedKey{"X", ImGuiKey_X},
-    NamedKey{"Y", ImGuiKey_Y},
-    NamedKey{"Z", ImGuiKey_Z},
-};
+constexpr std::pair<std::string_view, ImGuiKey> kNamedKeys[] = {{"Tab", ImGuiKey_Tab},
+                                                                {"Left", ImGuiKey_LeftArrow},
+                                                                {"Right", ImGuiKey_RightArrow},
+                                                                {"Up", ImGuiKey_UpArrow},
+                                                                {"Down", ImGuiKey_DownArrow},
+                                                                {"PageUp", ImGuiKey_PageUp},
+                                                                {"PageDown", ImGuiKey_PageDown},
+                                                                {"Home", ImGuiKey_Home},
+                                                                {"End", ImGuiKey_End},
+                                                                {"Insert", ImGuiKey_Insert},
+                                                                {"Delete", ImGuiKey_Delete},
+                                                                {"Backspace", ImGuiKey_Backspace},
+                                                                {"Space", ImGuiKey_Space},
+                                                                {"Enter", ImGuiKey_Enter},
+                                                                {"Escape", ImGuiKey_Escape},
+                                                                {"A", ImGuiKey_A},
+                                                                {"C", ImGuiKey_C},
+                                                                {"V", ImGuiKey_V},
+                                                                {"X", ImGuiKey_X},
+                                                                {"Y", ImGuiKey_Y},
+                                                                {"Z", ImGuiKey_Z}};
 
 /// Text fields take letters as characters; their keys matter with control only.
 int key_to_tell(const Shortcut& shortcut, bool down) {
@@ -46,8 +41,8 @@ int key_to_tell(const Shortcut& shortcut, bool down) {
 }  // namespace
 
 int toolkit_key(const std::string& name) {
-  for (const NamedKey& named : kNamedKeys)
-    if (name == named.name) return named.key;
+  for (const auto& [known, key] : kNamedKeys)
+    if (name == known) return key;
   return -1;
 }
 

@@ -4,47 +4,18 @@
 
 #include <GLFW/glfw3.h>
 #include <cctype>
+#include <utility>
 
 namespace kvreplay::viewer {
 namespace {
 
-const char* fixed_name(int key) {
-  switch (key) {
-    case GLFW_KEY_LEFT:
-      return "Left";
-    case GLFW_KEY_RIGHT:
-      return "Right";
-    case GLFW_KEY_UP:
-      return "Up";
-    case GLFW_KEY_DOWN:
-      return "Down";
-    case GLFW_KEY_ESCAPE:
-      return "Escape";
-    case GLFW_KEY_ENTER:
-    case GLFW_KEY_KP_ENTER:
-      return "Enter";
-    case GLFW_KEY_TAB:
-      return "Tab";
-    case GLFW_KEY_SPACE:
-      return "Space";
-    case GLFW_KEY_BACKSPACE:
-      return "Backspace";
-    case GLFW_KEY_DELETE:
-      return "Delete";
-    case GLFW_KEY_INSERT:
-      return "Insert";
-    case GLFW_KEY_HOME:
-      return "Home";
-    case GLFW_KEY_END:
-      return "End";
-    case GLFW_KEY_PAGE_UP:
-      return "PageUp";
-    case GLFW_KEY_PAGE_DOWN:
-      return "PageDown";
-    default:
-      return nullptr;
-  }
-}
+constexpr std::pair<int, const char*> kFixedNames[] = {
+    {GLFW_KEY_LEFT, "Left"},           {GLFW_KEY_RIGHT, "Right"},   {GLFW_KEY_UP, "Up"},
+    {GLFW_KEY_DOWN, "Down"},           {GLFW_KEY_ESCAPE, "Escape"}, {GLFW_KEY_ENTER, "Enter"},
+    {GLFW_KEY_KP_ENTER, "Enter"},      {GLFW_KEY_TAB, "Tab"},       {GLFW_KEY_SPACE, "Space"},
+    {GLFW_KEY_BACKSPACE, "Backspace"}, {GLFW_KEY_DELETE, "Delete"}, {GLFW_KEY_INSERT, "Insert"},
+    {GLFW_KEY_HOME, "Home"},           {GLFW_KEY_END, "End"},       {GLFW_KEY_PAGE_UP, "PageUp"},
+    {GLFW_KEY_PAGE_DOWN, "PageDown"}};
 
 /// What the key types without modifiers, in capitals; 0 where that is not ASCII.
 char plain_sign(int key, int scancode) {
@@ -67,12 +38,12 @@ Modifiers modifiers_of(int mods) {
 
 Shortcut shortcut_of(int key, int scancode, int mods) {
   const Modifiers held = modifiers_of(mods);
-  const Shortcut with{.key = {}, .control = held.control, .shift = held.shift, .alt = held.alt};
-  Shortcut shortcut = with;
-  if (const char* name = fixed_name(key); name != nullptr) {
-    shortcut.key = name;
-    return shortcut;
-  }
+  Shortcut shortcut{.key = {}, .control = held.control, .shift = held.shift, .alt = held.alt};
+  for (const auto& [fixed, name] : kFixedNames)
+    if (fixed == key) {
+      shortcut.key = name;
+      return shortcut;
+    }
   if (key >= GLFW_KEY_F1 && key <= GLFW_KEY_F25) {
     shortcut.key = fmt::format("F{}", key - GLFW_KEY_F1 + 1);
     return shortcut;

@@ -1,128 +1,70 @@
 #include "viewer/model/actions.hpp"
 
 #include <cassert>
+#include <utility>
 
 namespace kvreplay::viewer {
 namespace {
 
-Shortcut plain(const char* key) { return {key, false, false, false}; }
-Shortcut control(const char* key) { return {key, true, false, false}; }
-Shortcut control_shift(const char* key) { return {key, true, true, false}; }
-Shortcut shift(const char* key) { return {key, false, true, false}; }
+Shortcut plain(std::string key) { return {std::move(key), false, false, false}; }
+Shortcut control(std::string key) { return {std::move(key), true, false, false}; }
+Shortcut control_shift(std::string key) { return {std::move(key), true, true, false}; }
+Shortcut shift(std::string key) { return {std::move(key), false, true, false}; }
 
-std::vector<Action> file_actions() {
-  return {
-      {ActionId::open_path, "File", "Open...", control("O"), "a dump or a result folder", {}},
+std::vector<Action> all_actions() {
+  std::vector<Action> table = {
+      {ActionId::open_path, "File", "Open...", control("O"), "a dump or a result folder"},
       {ActionId::reload, "File", "Reload", plain("R"), "reads changed files again; the view stays",
        plain("F5")},
-      {ActionId::next_run, "File", "Next run", control("Tab"), "among the open dumps and result folders", {}},
-      {ActionId::close_run, "File", "Close run", control("W"), "closes the run in view", {}},
-      {ActionId::save_session,
-       "File",
-       "Save session",
-       control("S"),
-       "open runs, selection, layout and ranges",
-       {}},
-      {ActionId::export_png,
-       "File",
-       "Export panel as PNG",
-       control("E"),
-       "a picture of the panel in use",
-       {}},
-      {ActionId::export_csv,
-       "File",
-       "Export panel as CSV",
-       control_shift("E"),
-       "the numbers behind the panel in use",
-       {}},
-      {ActionId::quit, "File", "Quit", control("Q"), "leaves the program", {}},
-  };
-}
-
-std::vector<Action> edit_actions() {
-  return {
-      {ActionId::undo, "Edit", "Undo", control("Z"), "the last change of view, selection or settings", {}},
+      {ActionId::next_run, "File", "Next run", control("Tab"), "among the open dumps and result folders"},
+      {ActionId::close_run, "File", "Close run", control("W"), "closes the run in view"},
+      {ActionId::save_session, "File", "Save session", control("S"),
+       "open runs, selection, layout and ranges"},
+      {ActionId::export_png, "File", "Export panel as PNG", control("E"), "a picture of the panel in use"},
+      {ActionId::export_csv, "File", "Export panel as CSV", control_shift("E"),
+       "the numbers behind the panel in use"},
+      {ActionId::quit, "File", "Quit", control("Q"), "leaves the program"},
+      {ActionId::undo, "Edit", "Undo", control("Z"), "the last change of view, selection or settings"},
       {ActionId::redo, "Edit", "Redo", control_shift("Z"), "what was undone", control("Y")},
-      {ActionId::copy_csv,
-       "Edit",
-       "Copy values as CSV",
-       control("C"),
-       "the selected cell and the pinned rows",
-       {}},
-      {ActionId::pin_selection,
-       "Edit",
-       "Pin selection",
-       control("D"),
-       "keeps its values in the inspector",
-       {}},
-      {ActionId::clear_selection,
-       "Edit",
-       "Clear selection",
-       plain("Escape"),
-       "rows, tokens and channels; the head stays",
-       {}},
-  };
-}
-
-std::vector<Action> go_actions() {
-  return {
-      {ActionId::next_worst_head, "Go", "Next worst head", plain("N"), "down the table of worst heads", {}},
+      {ActionId::copy_csv, "Edit", "Copy values as CSV", control("C"),
+       "the selected cell and the pinned rows"},
+      {ActionId::pin_selection, "Edit", "Pin selection", control("D"), "keeps its values in the inspector"},
+      {ActionId::clear_selection, "Edit", "Clear selection", plain("Escape"),
+       "rows, tokens and channels; the head stays"},
+      {ActionId::next_worst_head, "Go", "Next worst head", plain("N"), "down the table of worst heads"},
       {ActionId::previous_worst_head, "Go", "Previous worst head", plain("P"), "up the table of worst heads",
        shift("N")},
-      {ActionId::next_head, "Go", "Next head", plain("]"), "through all KV heads, layer by layer", {}},
-      {ActionId::previous_head, "Go", "Previous head", plain("["), "through all KV heads, backwards", {}},
-      {ActionId::next_layer, "Go", "Next layer", plain("}"), "the same head one layer up", {}},
-      {ActionId::previous_layer, "Go", "Previous layer", plain("{"), "the same head one layer down", {}},
-  };
-}
-
-std::vector<Action> view_actions() {
-  return {
-      {ActionId::fit_view, "View", "Fit", plain("F"), "shows the whole matrix", {}},
-      {ActionId::one_to_one, "View", "1:1", plain("1"), "one cell a pixel", {}},
+      {ActionId::next_head, "Go", "Next head", plain("]"), "through all KV heads, layer by layer"},
+      {ActionId::previous_head, "Go", "Previous head", plain("["), "through all KV heads, backwards"},
+      {ActionId::next_layer, "Go", "Next layer", plain("}"), "the same head one layer up"},
+      {ActionId::previous_layer, "Go", "Previous layer", plain("{"), "the same head one layer down"},
+      {ActionId::fit_view, "View", "Fit", plain("F"), "shows the whole matrix"},
+      {ActionId::one_to_one, "View", "1:1", plain("1"), "one cell a pixel"},
       {ActionId::zoom_in, "View", "Zoom in", plain("+"), "at the pointer", plain("=")},
-      {ActionId::zoom_out, "View", "Zoom out", plain("-"), "at the pointer", {}},
-      {ActionId::toggle_joint_zoom,
-       "View",
-       "Joint zoom",
-       plain("J"),
-       "heatmaps of one kind move together",
-       {}},
-      {ActionId::lock_ranges,
-       "View",
-       "Lock ranges",
-       plain("L"),
-       "one colour range for all heatmaps of a quantity",
-       {}},
-      {ActionId::flip_settings, "View", "Flip A and B", plain("X"), "shows the other setting while held", {}},
-      {ActionId::maximise, "View", "Maximise panel", plain("M"), "and back", {}},
-      {ActionId::next_panel, "View", "Next panel", plain("Tab"), "gives it the keyboard", {}},
-      {ActionId::toggle_theme, "View", "Light or dark", plain("T"), "changes the theme", {}},
+      {ActionId::zoom_out, "View", "Zoom out", plain("-"), "at the pointer"},
+      {ActionId::toggle_joint_zoom, "View", "Joint zoom", plain("J"), "heatmaps of one kind move together"},
+      {ActionId::lock_ranges, "View", "Lock ranges", plain("L"),
+       "one colour range for all heatmaps of a quantity"},
+      {ActionId::flip_settings, "View", "Flip A and B", plain("X"), "shows the other setting while held"},
+      {ActionId::maximise, "View", "Maximise panel", plain("M"), "and back"},
+      {ActionId::next_panel, "View", "Next panel", plain("Tab"), "gives it the keyboard"},
+      {ActionId::toggle_theme, "View", "Light or dark", plain("T"), "changes the theme"},
       {ActionId::larger_text, "View", "Larger text", control("+"), "one point more", control("=")},
-      {ActionId::smaller_text, "View", "Smaller text", control("-"), "one point less", {}},
-      {ActionId::reset_layout, "View", "Reset layout", control_shift("L"), "panels as on a first start", {}},
+      {ActionId::smaller_text, "View", "Smaller text", control("-"), "one point less"},
+      {ActionId::reset_layout, "View", "Reset layout", control_shift("L"), "panels as on a first start"},
   };
-}
-
-std::vector<Action> panel_actions() {
-  std::vector<Action> shown;
   for (const PanelFacts& panel : kPanels)
-    shown.push_back({ActionId::show_panel,
-                     "Panels",
-                     panel.title,
-                     panel.key == 0 ? Shortcut{} : Shortcut{std::string(1, panel.key), true},
-                     panel.question,
-                     {},
-                     panel.kind});
-  return shown;
-}
-
-std::vector<Action> help_actions() {
-  return {
-      {ActionId::open_palette, "Help", "Command palette", control_shift("P"),
-       "finds an action by a few letters", control("K")},
-      {ActionId::help, "Help", "Keys and mouse", plain("?"), "everything on one page", plain("F1")},
-  };
+    table.push_back({.id = ActionId::show_panel,
+                     .menu = "Panels",
+                     .title = panel.title,
+                     .shortcut = panel.key == 0 ? Shortcut{} : control(std::string(1, panel.key)),
+                     .hint = panel.question,
+                     .panel = panel.id});
+  table.push_back({ActionId::open_palette, "Help", "Command palette", control_shift("P"),
+                   "finds an action by a few letters", control("K")});
+  table.push_back(
+      {ActionId::help, "Help", "Keys and mouse", plain("?"), "everything on one page", plain("F1")});
+  return table;
 }
 
 }  // namespace
@@ -133,13 +75,7 @@ std::string Shortcut::text() const {
 }
 
 const std::vector<Action>& actions() {
-  static const std::vector<Action> all = [] {
-    std::vector<Action> table;
-    for (const auto& menu :
-         {file_actions(), edit_actions(), go_actions(), view_actions(), panel_actions(), help_actions()})
-      table.insert(table.end(), menu.begin(), menu.end());
-    return table;
-  }();
+  static const std::vector<Action> all = all_actions();
   return all;
 }
 

@@ -68,7 +68,7 @@ struct Action {
   std::string_view title;
   Shortcut shortcut;                    ///< empty: none
   std::string_view hint;                ///< one clause for the palette and the help
-  Shortcut also;                        ///< a second one, which menus do not name; empty: none
+  Shortcut also = {};                   ///< a second one, which menus do not name; empty: none
   std::optional<PanelKind> panel = {};  ///< that show_panel brings to the front
 };
 

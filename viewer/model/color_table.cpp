@@ -98,32 +98,6 @@ Table cool_warm_table() {
 
 }  // namespace
 
-std::string_view name_of(ColorMap map) {
-  switch (map) {
-    case ColorMap::viridis:
-      return "viridis";
-    case ColorMap::magma:
-      return "magma";
-    case ColorMap::cividis:
-      return "cividis";
-    case ColorMap::grey:
-      return "grey";
-    case ColorMap::rdbu:
-      return "RdBu";
-    case ColorMap::cool_warm:
-      return "cool-warm";
-  }
-  return "";
-}
-
-std::optional<ColorMap> color_map_named(std::string_view name) {
-  for (const ColorMap map : kColorMaps)
-    if (name_of(map) == name) return map;
-  return std::nullopt;
-}
-
-bool is_diverging(ColorMap map) { return map == ColorMap::rdbu || map == ColorMap::cool_warm; }
-
 const std::array<Rgb, 256>& color_table(ColorMap map) {
   static const std::array<Table, kColorMaps.size()> tables = {from_hex(kViridisHex), from_hex(kMagmaHex),
                                                               from_hex(kCividisHex), grey_table(),

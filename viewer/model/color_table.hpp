@@ -1,9 +1,9 @@
 #pragma once
 
 #include "analysis/drawing/color_map.hpp"
+#include "sim/facts_table.hpp"
 
 #include <array>
-#include <optional>
 #include <string_view>
 
 namespace kvreplay::viewer {
@@ -11,14 +11,18 @@ namespace kvreplay::viewer {
 using png::Rgb;
 
 enum class ColorMap { viridis, magma, cividis, grey, rdbu, cool_warm };
-inline constexpr std::array kColorMaps = {ColorMap::viridis, ColorMap::magma, ColorMap::cividis,
-                                          ColorMap::grey,    ColorMap::rdbu,  ColorMap::cool_warm};
-
-/// "viridis", "magma", "cividis", "grey", "RdBu", "cool-warm".
-std::string_view name_of(ColorMap map);
-std::optional<ColorMap> color_map_named(std::string_view name);
-/// Whether its middle stands for 0. RdBu and cool-warm run from blue (low) to red (high).
-bool is_diverging(ColorMap map);
+struct ColorMapFacts {
+  ColorMap id;
+  std::string_view name;
+};
+/// RdBu and cool-warm run from blue (low) to red (high), their middle stands for 0.
+inline constexpr auto kColorMaps = facts_table<ColorMapFacts>({{ColorMap::viridis, "viridis"},
+                                                               {ColorMap::magma, "magma"},
+                                                               {ColorMap::cividis, "cividis"},
+                                                               {ColorMap::grey, "grey"},
+                                                               {ColorMap::rdbu, "RdBu"},
+                                                               {ColorMap::cool_warm, "cool-warm"}});
+constexpr std::string_view name_of(ColorMap map) { return kColorMaps[map].name; }
 
 /// 256 colours from the low end to the high one, sRGB. Grey takes even steps of CIE lightness; cool-warm
 /// follows Moreland 2009; the others are tables (color_table_data.cpp).

@@ -56,7 +56,7 @@ Layout Layout::standard() {
     return [&layout, place] {
       std::vector<PanelKind> panels;
       for (const PanelFacts& panel : kPanels)
-        if (panel.place == place) panels.push_back(panel.kind);
+        if (panel.place == place) panels.push_back(panel.id);
       std::stable_sort(panels.begin(), panels.end(), [](PanelKind one, PanelKind other) {
         return facts_of(one).tab < facts_of(other).tab;
       });

@@ -12,7 +12,7 @@ namespace {
 constexpr int kMostDepth = 16;
 
 std::optional<PanelKind> panel_in(const nlohmann::json& json) {
-  return json.is_string() ? panel_named(json.get_ref<const std::string&>()) : std::nullopt;
+  return json.is_string() ? kPanels.named(json.get_ref<const std::string&>()) : std::nullopt;
 }
 
 bool holds(const std::vector<PanelKind>& panels, PanelKind panel) {
@@ -82,8 +82,7 @@ Layout Layout::from_json(const nlohmann::json& json) {
   const Layout usual = standard();
   Layout layout;
   if (!json.is_object() || !layout.add_from_json(json.value("root", nlohmann::json()), 0)) return usual;
-  for (const PanelFacts& facts : kPanels) {
-    const PanelKind panel = facts.kind;
+  for (const PanelKind panel : kPanels.all()) {
     if (layout.leaf_of(panel) >= 0) continue;
     // With those that it usually stands with, else in the first leaf.
     const std::vector<PanelKind>& companions = usual.node(usual.leaf_of(panel)).panels;

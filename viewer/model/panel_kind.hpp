@@ -1,9 +1,7 @@
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <optional>
+#include "sim/facts_table.hpp"
+
 #include <string>
 #include <string_view>
 
@@ -17,7 +15,7 @@ enum class PanelKind { heads, tokens, channels, scatter, curves, what_if, budget
 enum class Place { left, left_foot, middle, middle_foot, right };
 
 struct PanelFacts {
-  PanelKind kind;
+  PanelKind id;
   std::string_view name;  ///< for --panel and sessions: never changed
   std::string_view title;
   std::string_view question;  ///< that the panel answers
@@ -27,7 +25,7 @@ struct PanelFacts {
 };
 
 /// In the order of PanelKind, which is that of the menu.
-inline constexpr std::array kPanels = std::to_array<PanelFacts>({
+inline constexpr auto kPanels = facts_table<PanelFacts>({
     {PanelKind::heads, "heads", "Head map", "Which heads are hit worst, by any figure?", '1', Place::left, 0},
     {PanelKind::tokens, "tokens", "Token map", "What does each query see in each token?", '2', Place::middle,
      0},
@@ -47,23 +45,9 @@ inline constexpr std::array kPanels = std::to_array<PanelFacts>({
      Place::left_foot, 0},
     {PanelKind::jobs, "jobs", "Jobs", "What is being computed, and what failed?", '0', Place::left_foot, 1},
 });
-static_assert(
-    [] {
-      for (std::size_t i = 0; i < kPanels.size(); ++i)
-        if (kPanels[i].kind != static_cast<PanelKind>(i)) return false;
-      return true;
-    }(),
-    "a row stands where its kind does");
-
-constexpr const PanelFacts& facts_of(PanelKind panel) { return kPanels[static_cast<std::size_t>(panel)]; }
+constexpr const PanelFacts& facts_of(PanelKind panel) { return kPanels[panel]; }
 constexpr std::string_view name_of(PanelKind panel) { return facts_of(panel).name; }
 constexpr std::string_view title_of(PanelKind panel) { return facts_of(panel).title; }
-
-constexpr std::optional<PanelKind> panel_named(std::string_view name) {
-  const auto found = std::find_if(kPanels.begin(), kPanels.end(),
-                                  [&](const PanelFacts& panel) { return panel.name == name; });
-  return found == kPanels.end() ? std::nullopt : std::optional(found->kind);
-}
 
 /// "heads, tokens, ...": for messages and help.
 inline std::string panel_names() {

@@ -97,7 +97,7 @@ void read_by_panel(Keys& keys, const std::string& key, std::map<PanelKind, Value
   for (const PanelFacts& panel : kPanels) {
     const std::string name(panel.name);
     if (const Json* of_panel = panels.at(name))
-      into[panel.kind] = read(*of_panel, panels.where(name), keys.remarks());
+      into[panel.id] = read(*of_panel, panels.where(name), keys.remarks());
   }
 }
 

@@ -21,6 +21,8 @@ namespace kvreplay::viewer {
 /// for become remarks at the end.
 class Keys {
  public:
+  /// Without remarks.
+  explicit Keys(const nlohmann::json& json) : Keys(json, "", ignored_) {}
   Keys(const nlohmann::json& json, std::string where, std::vector<std::string>& remarks)
       : where_(std::move(where)), remarks_(remarks) {
     if (json.is_object())
@@ -55,6 +57,13 @@ class Keys {
       into = json->get<bool>();
     else
       bad(key, "true or false", *json);
+  }
+  void read(const std::string& key, std::optional<bool>& into) {
+    if (const nlohmann::json* json = at(key); json != nullptr && json->is_boolean()) into = json->get<bool>();
+  }
+  void read(const std::string& key, std::string& into) {
+    if (const nlohmann::json* json = at(key); json != nullptr && json->is_string())
+      into = json->get<std::string>();
   }
   template <class Number>
   void read(const std::string& key, Number& into, Number least, Number most) {
@@ -101,6 +110,7 @@ class Keys {
     remarks_.push_back(fmt::format("{}: expected {}, found {}", where, expected, json_text(found)));
   }
 
+  std::vector<std::string> ignored_;
   std::string where_;
   std::vector<std::string>& remarks_;
   nlohmann::json object_ = nlohmann::json::object();

@@ -102,6 +102,20 @@ class TileBuilder {
   Tile tile_;
 };
 
+/// A tile of a matrix whose cells value(row, column) gives.
+template <class Value>
+Tile tile_of_values(MatrixSize size, const TileKey& key, const Value& value) {
+  TileBuilder builder(size, key);
+  std::vector<float> cells;
+  for (Index row = builder.first_row(); row < builder.end_row(); ++row) {
+    cells.clear();
+    for (Index column = builder.first_column(); column < builder.end_column(); ++column)
+      cells.push_back(static_cast<float>(value(row, column)));
+    builder.add_row(row, cells.data());
+  }
+  return builder.finish();
+}
+
 /// A tile from the (up to four) tiles of the level below that it covers: children[row][column], null where
 /// there is none. The same as from the cells, once all tiles below are given.
 Tile tile_of_children(MatrixSize size, const TileKey& key,

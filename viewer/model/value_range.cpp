@@ -66,29 +66,6 @@ std::vector<float> values_at(const TileMap& tiles, MatrixSize size, int level, c
 
 }  // namespace
 
-std::string_view name_of(RangeKind kind) {
-  switch (kind) {
-    case RangeKind::full:
-      return "full";
-    case RangeKind::visible:
-      return "visible";
-    case RangeKind::selection:
-      return "selection";
-    case RangeKind::percentiles:
-      return "percentiles";
-    case RangeKind::fixed:
-      return "fixed";
-  }
-  return "";
-}
-
-std::optional<RangeKind> range_named(std::string_view name) {
-  for (const RangeKind kind :
-       {RangeKind::full, RangeKind::visible, RangeKind::selection, RangeKind::percentiles, RangeKind::fixed})
-    if (name_of(kind) == name) return kind;
-  return std::nullopt;
-}
-
 float percentile(std::vector<float>& values, double p) {
   const auto end =
       std::partition(values.begin(), values.end(), [](float value) { return std::isfinite(value); });

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "sim/facts_table.hpp"
 #include "viewer/model/tiles.hpp"
 #include "viewer/model/value_scale.hpp"
 
@@ -12,15 +13,20 @@
 
 namespace kvreplay::viewer {
 
-enum class RangeKind {
-  full,         ///< all that is known of the matrix
-  visible,      ///< what is in view
-  selection,    ///< what is selected
-  percentiles,  ///< of what is in view
-  fixed,        ///< set by hand, or locked to another panel's
+enum class RangeKind { visible, full, selection, percentiles, fixed };
+struct RangeFacts {
+  RangeKind id;
+  std::string_view name;  ///< for sessions
+  std::string_view meaning;
 };
-std::string_view name_of(RangeKind kind);
-std::optional<RangeKind> range_named(std::string_view name);
+/// `fixed` is set by hand, or locked to another panel's.
+inline constexpr auto kRangeKinds =
+    facts_table<RangeFacts>({{RangeKind::visible, "visible", "what is in view"},
+                             {RangeKind::full, "full", "all that is known"},
+                             {RangeKind::selection, "selection", "what is selected"},
+                             {RangeKind::percentiles, "percentiles", "percentiles of what is in view"},
+                             {RangeKind::fixed, "fixed", "fixed"}});
+constexpr std::string_view name_of(RangeKind kind) { return kRangeKinds[kind].name; }
 
 struct RangeChoice {
   RangeKind kind = RangeKind::visible;

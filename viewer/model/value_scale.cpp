@@ -43,24 +43,6 @@ ValueScale widened(ValueScale scale) {
 
 }  // namespace
 
-std::string_view name_of(ScaleKind kind) {
-  switch (kind) {
-    case ScaleKind::linear:
-      return "linear";
-    case ScaleKind::log:
-      return "log";
-    case ScaleKind::symlog:
-      return "symlog";
-  }
-  return "";
-}
-
-std::optional<ScaleKind> scale_named(std::string_view name) {
-  for (const ScaleKind kind : {ScaleKind::linear, ScaleKind::log, ScaleKind::symlog})
-    if (name_of(kind) == name) return kind;
-  return std::nullopt;
-}
-
 float ValueScale::place(float value) const {
   if (std::isnan(value)) return value;
   if (std::isinf(value)) return value;

@@ -1,14 +1,20 @@
 #pragma once
 
-#include <optional>
+#include "sim/facts_table.hpp"
+
 #include <string_view>
 #include <vector>
 
 namespace kvreplay::viewer {
 
 enum class ScaleKind { linear, log, symlog };
-std::string_view name_of(ScaleKind kind);
-std::optional<ScaleKind> scale_named(std::string_view name);
+struct ScaleFacts {
+  ScaleKind id;
+  std::string_view name;
+};
+inline constexpr auto kScaleKinds = facts_table<ScaleFacts>(
+    {{ScaleKind::linear, "linear"}, {ScaleKind::log, "log"}, {ScaleKind::symlog, "symlog"}});
+constexpr std::string_view name_of(ScaleKind kind) { return kScaleKinds[kind].name; }
 
 /// How a value becomes a place t on the colour bar. Computed in float, operation by operation as in the
 /// shader (viewer/gl/heatmap_shader.hpp).

@@ -1,7 +1,6 @@
 #include "viewer/panels/compared_head.hpp"
 
 #include "viewer/widgets/controls.hpp"
-#include "viewer/work/query_head.hpp"
 
 #include <fmt/format.h>
 
@@ -33,7 +32,7 @@ Answer<QueryHeadSummary> ask_query_head(PanelContext& context, const ComparedHea
         QueryHeadSummary found;
         if (run->dump() != nullptr) {
           found.summary = std::make_shared<const HeadSummary>(
-              summarise_query_head(*run->head(layer, kv_head), query_head, options, job.compute()));
+              summarise_head(*run->head(layer, kv_head), options, job.compute(), query_head));
         } else if (auto metrics = read_query_head_metrics(*run->results(), layer, kv_head, query_head)) {
           found.summary = std::make_shared<const HeadSummary>(
               summary_of(std::move(*metrics), layer, kv_head, options, job.workers()));

@@ -15,20 +15,10 @@ std::optional<Index> HeadGrid::draw(ImVec2 size, const HeadGridContent& grid, Ap
   if (!grid.empty) content.size = {shape.layers, shape.n_kv};
   content.tile = [&](const TileKey& key) {
     std::shared_ptr<const Tile>& tile = tiles_[key];
-    if (tile == nullptr) {
-      TileBuilder builder(content.size, key);
-      std::vector<float> cells;
-      for (Index layer = builder.first_row(); layer < builder.end_row(); ++layer) {
-        cells.clear();
-        for (Index g = builder.first_column(); g < builder.end_column(); ++g)
-          cells.push_back(static_cast<float>(grid.value(layer * shape.n_kv + g)));
-        builder.add_row(layer, cells.data());
-      }
-      tile = std::make_shared<const Tile>(builder.finish());
-    }
-    Answer<Tile> answer;
-    answer.value = tile;
-    return answer;
+    if (tile == nullptr)
+      tile = std::make_shared<const Tile>(tile_of_values(
+          content.size, key, [&](Index layer, Index g) { return grid.value(layer * shape.n_kv + g); }));
+    return Answer<Tile>{tile, false, false, {}};
   };
   content.quantity = grid.quantity;
   content.unit = grid.unit;

@@ -14,26 +14,7 @@
 namespace kvreplay::viewer {
 namespace {
 
-constexpr std::array kScaleKinds = {ScaleKind::linear, ScaleKind::log, ScaleKind::symlog};
-constexpr std::array kRangeKinds = {RangeKind::visible, RangeKind::full, RangeKind::selection,
-                                    RangeKind::percentiles, RangeKind::fixed};
 constexpr std::size_t kHistogramValues = 1 << 16;
-
-const char* text_of(RangeKind kind) {
-  switch (kind) {
-    case RangeKind::full:
-      return "all that is known";
-    case RangeKind::visible:
-      return "what is in view";
-    case RangeKind::selection:
-      return "what is selected";
-    case RangeKind::percentiles:
-      return "percentiles of what is in view";
-    case RangeKind::fixed:
-      return "fixed";
-  }
-  return "";
-}
 
 }  // namespace
 
@@ -97,7 +78,7 @@ void HeatmapView::draw_bar(const Frame& f, const HeatmapContent& content, Heatma
                       png::short_number(static_cast<double>(scale.high)).c_str(),
                       links.locked        ? "locked with other panels"
                       : nothing_selected_ ? "what is in view: nothing is selected"
-                                          : text_of(kind));
+                                          : kRangeKinds[kind].meaning.data());
   }
   draw_range_popup(content);
 }
@@ -109,11 +90,11 @@ void HeatmapView::draw_range_popup(const HeatmapContent& content) {
   ImGui::TextUnformatted(content.quantity.c_str());
   ImGui::Separator();
   if (ImGui::BeginCombo("Colours", std::string(name_of(image_.colors)).c_str())) {
-    for (const ColorMap map : kColorMaps)
+    for (const ColorMap map : kColorMaps.all())
       if (ImGui::Selectable(std::string(name_of(map)).c_str(), map == image_.colors)) colors_ = map;
     ImGui::EndCombo();
   }
-  for (const ScaleKind kind : kScaleKinds) {
+  for (const ScaleKind kind : kScaleKinds.all()) {
     if (kind != ScaleKind::linear) ImGui::SameLine();
     if (ImGui::RadioButton(std::string(name_of(kind)).c_str(), image_.scale.kind == kind)) scale_ = kind;
   }
@@ -122,10 +103,10 @@ void HeatmapView::draw_range_popup(const HeatmapContent& content) {
     range_ = content.range;
     range_.symmetric = content.is_signed;
   }
-  if (ImGui::BeginCombo("Range", text_of(range_.kind))) {
-    for (const RangeKind kind : kRangeKinds)
-      if (ImGui::Selectable(text_of(kind), kind == range_.kind)) {
-        range_.kind = kind;
+  if (ImGui::BeginCombo("Range", kRangeKinds[range_.kind].meaning.data())) {
+    for (const RangeFacts& range : kRangeKinds)
+      if (ImGui::Selectable(range.meaning.data(), range.id == range_.kind)) {
+        range_.kind = range.id;
         range_.fixed_low = image_.scale.low;
         range_.fixed_high = image_.scale.high;
         chosen();

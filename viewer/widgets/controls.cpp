@@ -10,16 +10,6 @@
 #include <cmath>
 
 namespace kvreplay::viewer {
-namespace {
-
-void colored(ImU32 color, const std::string& text) {
-  ImGui::PushStyleColor(ImGuiCol_Text, color);
-  ImGui::TextUnformatted(text.data(), text.data() + text.size());
-  ImGui::PopStyleColor();
-}
-
-}  // namespace
-
 void hint(const std::string& text) {
   const ImVec2 room = ImGui::GetContentRegionAvail();
   const float wrap = std::min(room.x * 0.86F, theme().px(420));
@@ -28,17 +18,38 @@ void hint(const std::string& text) {
   ImGui::SetCursorPos(
       {at.x + std::max(0.0F, (room.x - extent.x) / 2), at.y + std::max(0.0F, (room.y - extent.y) * 0.4F)});
   ImGui::PushTextWrapPos(ImGui::GetCursorPosX() + wrap);
-  colored(theme().dim, text);
+  colored_text(text, theme().dim);
   ImGui::PopTextWrapPos();
 }
 
 void error_line(const std::string& text) {
   ImGui::PushTextWrapPos(0);
-  colored(theme().error, text);
+  colored_text(text, theme().error);
   ImGui::PopTextWrapPos();
 }
 
-void dim_text(const std::string& text) { colored(theme().dim, text); }
+void colored_text(std::string_view text, ImU32 color) {
+  ImGui::PushStyleColor(ImGuiCol_Text, color);
+  ImGui::TextUnformatted(text.data(), text.data() + text.size());
+  ImGui::PopStyleColor();
+}
+
+void right_aligned(const std::string& text, ImU32 color, float width) {
+  const float extent = ImGui::CalcTextSize(text.c_str()).x;
+  ImGui::SetCursorPosX(ImGui::GetCursorPosX() + std::max(0.0F, width - extent));
+  colored_text(text, color);
+}
+void right_aligned(const std::string& text, ImU32 color) {
+  right_aligned(text, color, ImGui::GetContentRegionAvail().x);
+}
+
+void mono_text(const std::string& text) {
+  ImGui::PushFont(mono_font());
+  ImGui::TextUnformatted(text.c_str());
+  ImGui::PopFont();
+}
+
+void dim_text(const std::string& text) { colored_text(text, theme().dim); }
 
 void busy_mark() {
   ImGui::SameLine();
@@ -105,9 +116,7 @@ void heading(const char* text) {
 void figure(const char* name, const std::string& value) {
   dim_text(name);
   ImGui::SameLine();
-  ImGui::PushFont(mono_font());
-  ImGui::TextUnformatted(value.c_str());
-  ImGui::PopFont();
+  mono_text(value);
 }
 
 std::string number_text(double value) {

@@ -17,6 +17,13 @@ namespace kvreplay::viewer {
 void hint(const std::string& text);
 /// The same in the colour of errors, on the current line.
 void error_line(const std::string& text);
+/// Text in a colour, on the current line.
+void colored_text(std::string_view text, ImU32 color);
+/// The same at the right end of `width` pixels; without it, of what is left of a table's cell.
+void right_aligned(const std::string& text, ImU32 color, float width);
+void right_aligned(const std::string& text, ImU32 color);
+/// Text in the font for numbers, on the current line.
+void mono_text(const std::string& text);
 /// Text in a quieter colour, on the current line.
 void dim_text(const std::string& text);
 /// A small sign that something is being computed, at the end of the current line.

@@ -17,10 +17,10 @@ namespace {
 constexpr std::size_t kValuesSampled = 1 << 16;
 
 /// Reads a name into an optional, which stays as it is where the name is missing or unknown.
-template <class Value, class Named>
-void read_chosen(Keys& keys, const char* key, std::optional<Value>& into, Named named) {
+template <class Table>
+void read_chosen(Keys& keys, const char* key, std::optional<typename Table::Enum>& into, const Table& table) {
   keys.read_name(key, into, [&](std::string_view name) {
-    const std::optional<Value> value = named(name);
+    const auto value = table.named(name);
     return value ? std::make_optional(value) : std::nullopt;
   });
 }
@@ -71,16 +71,15 @@ nlohmann::json HeatmapView::save() const {
 }
 
 void HeatmapView::load(const nlohmann::json& json) {
-  std::vector<std::string> ignored;
-  Keys keys(json, "heatmap", ignored);
-  read_chosen(keys, "colors", colors_, color_map_named);
-  read_chosen(keys, "scale", scale_, scale_named);
+  Keys keys(json);
+  read_chosen(keys, "colors", colors_, kColorMaps);
+  read_chosen(keys, "scale", scale_, kScaleKinds);
   keys.read("mark_beyond", mark_beyond_);
   const nlohmann::json* range = keys.at("range");
   if (range == nullptr) return;
-  Keys of_range(*range, keys.where("range"), ignored);
+  Keys of_range(*range);
   std::optional<RangeKind> kind;
-  read_chosen(of_range, "kind", kind, range_named);
+  read_chosen(of_range, "kind", kind, kRangeKinds);
   range_chosen_ = kind.has_value();
   range_.kind = kind.value_or(range_.kind);
   of_range.read("symmetric", range_.symmetric);

@@ -1,6 +1,7 @@
 #include "viewer/widgets/heatmap_view.hpp"
 
 #include "viewer/gl/heatmap_renderer.hpp"
+#include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 
 #include <algorithm>
@@ -148,9 +149,7 @@ HeatmapHit HeatmapView::draw(const char* id, ImVec2 size, const HeatmapContent& 
     ImGui::SetCursorScreenPos(
         {frame.origin.x + (frame.size.x - extent.x) / 2, frame.origin.y + (frame.size.y - extent.y) / 2});
     ImGui::PushTextWrapPos(ImGui::GetCursorPosX() + extent.x + 1);
-    ImGui::PushStyleColor(ImGuiCol_Text, theme().dim);
-    ImGui::TextUnformatted(content.hint.c_str());
-    ImGui::PopStyleColor();
+    dim_text(content.hint);
     ImGui::PopTextWrapPos();
     ImGui::SetCursorScreenPos({frame.origin.x, frame.origin.y + frame.size.y});
     ImGui::PopID();

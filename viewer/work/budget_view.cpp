@@ -5,7 +5,6 @@
 #include "analysis/results/scoped_figures.hpp"
 #include "analysis/tokens/agreement.hpp"
 #include "data/error.hpp"
-#include "sim/eviction/kept_outputs.hpp"
 
 #include <fmt/format.h>
 
@@ -53,15 +52,6 @@ BudgetPlan budget_view_plan(const BudgetSettings& settings, const Dump& dump) {
   return budget_plan(dump, options, layers);
 }
 
-std::optional<std::string> why_not(const BudgetSettings& settings, const Dump& dump) {
-  try {
-    budget_view_plan(settings, dump);
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return std::nullopt;
-}
-
 Key order_key(const BudgetPlan& plan) {
   const Order& order = plan.orders.front();
   return {order.name, order.rule.sinks, order.rule.recent};
@@ -82,13 +72,6 @@ std::vector<double> loss_of(const HeadWorth& worth) {
   const auto l = std::ssize(worth.worth);
   const Matrix<double> row = Eigen::Map<const Matrix<double>>(worth.worth.data(), 1, l);
   return loss_curves(row, 0, l, 1, false).losses();
-}
-
-KeptSet kept_at(const HeadWorth& worth, Index budget) {
-  KeptSet kept(worth.order.size(), 0);
-  const auto n = static_cast<std::size_t>(std::clamp<Index>(budget, 0, std::ssize(kept)));
-  for (std::size_t j = 0; j < n; ++j) kept[worth.order[j]] = 1;
-  return kept;
 }
 
 BudgetCurves budget_curves(const BudgetPlan& plan, const DumpShape& shape,
@@ -130,17 +113,6 @@ BudgetShare budget_share(const BudgetPlan& plan, std::size_t which, const Budget
   return share;
 }
 
-BudgetErrors budget_errors(const HeadGroup<float>& group, const BudgetPlan& plan, const HeadWorth& worth,
-                           std::span<const Index> budgets, JobControl& job) {
-  std::vector<KeptSet> sets;
-  for (const Index budget : budgets) sets.push_back(kept_at(worth, budget));
-  OutputChanges<float> changes =
-      job.compute().backend.output_changes(group, plan.future, sets, false, job.workers());
-  BudgetErrors errors{changes.full_sq, std::move(changes.change_sq), {}};
-  for (const double change : errors.change_sq) errors.error.push_back(relative_error(change, errors.full_sq));
-  return errors;
-}
-
 std::size_t bytes_of(const HeadWorth& worth) {
   return sizeof(worth) + worth.order.size() * sizeof(std::int32_t) +
          (worth.worth.size() + worth.scores.size()) * sizeof(double);
@@ -156,10 +128,6 @@ std::size_t bytes_of(const BudgetCurves& curves) {
 
 std::size_t bytes_of(const BudgetShare& share) {
   return sizeof(share) + share.budgets.size() * sizeof(Index) + share.loss.size() * sizeof(double);
-}
-
-std::size_t bytes_of(const BudgetErrors& errors) {
-  return sizeof(errors) + 2 * errors.change_sq.size() * sizeof(double);
 }
 
 }  // namespace kvreplay::viewer

@@ -32,9 +32,9 @@ struct BudgetSettings {
 /// For sessions.
 BoundOptions bound(BudgetSettings& settings);
 
-/// One order and sigma, a case for each method. Throws InputError where why_not() says so.
+/// One order and sigma, a case for each method. Throws InputError, one line, where the settings cannot be
+/// followed.
 BudgetPlan budget_view_plan(const BudgetSettings& settings, const Dump& dump);
-std::optional<std::string> why_not(const BudgetSettings& settings, const Dump& dump);
 /// What head_worth() depends on besides the head, and what budget_curves() depends on.
 Key order_key(const BudgetPlan& plan);
 Key curves_key(const BudgetPlan& plan);
@@ -48,9 +48,6 @@ struct HeadWorth {
 HeadWorth head_worth(const HeadGroup<float>& group, const BudgetPlan& plan, JobControl& job);
 /// L(0..l), not normalised: what one can show of a head while others are missing.
 std::vector<double> loss_of(const HeadWorth& worth);
-/// What a head keeps at a budget: [l].
-KeptSet kept_at(const HeadWorth& worth, Index budget);
-
 /// The curves of all heads: 16 l bytes a head besides the heads' own, which it shares.
 struct BudgetCurves {
   Index layers = 0, n_kv = 0, l = 0;
@@ -77,17 +74,8 @@ struct BudgetShare {
 BudgetShare budget_share(const BudgetPlan& plan, std::size_t which, const BudgetCurves& curves,
                          JobControl& job);
 
-/// What budgets do to one head's outputs on the future rows.
-struct BudgetErrors {
-  double full_sq = 0;
-  std::vector<double> change_sq, error;  ///< [budgets]; error is change_sq / full_sq: output_error
-};
-BudgetErrors budget_errors(const HeadGroup<float>& group, const BudgetPlan& plan, const HeadWorth& worth,
-                           std::span<const Index> budgets, JobControl& job);
-
 std::size_t bytes_of(const HeadWorth& worth);
 std::size_t bytes_of(const BudgetCurves& curves);
 std::size_t bytes_of(const BudgetShare& share);
-std::size_t bytes_of(const BudgetErrors& errors);
 
 }  // namespace kvreplay::viewer

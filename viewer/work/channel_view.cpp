@@ -93,15 +93,6 @@ ChannelPlan channel_view_plan(const ChannelSettings& settings, const Dump& dump)
   return channel_plan(dump, settings);
 }
 
-std::optional<std::string> why_not(const ChannelSettings& settings, const Dump& dump) {
-  try {
-    channel_view_plan(settings, dump);
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return std::nullopt;
-}
-
 bool all_keys_recent(const ChannelSettings& settings, Index l) {
   return l > 0 && settings.recent.value_or(default_recent(settings.semantics)) >= l;
 }
@@ -147,18 +138,6 @@ ChannelOutputs channel_outputs(const HeadGroup<float>& group, const ChannelPlan&
     job.progress(static_cast<double>(p + 1) / static_cast<double>(groups.size()));
   }
   return outputs;
-}
-
-ChannelOrders channel_orders(const ChannelPlan& plan, const ChannelHead& head,
-                             const ChannelOutputs* outputs) {
-  const std::vector<ChannelScores> scores = scores_of(head, outputs);
-  ChannelOrders orders;
-  for (const ChannelRule& rule : plan.rules) {
-    orders.emplace_back();
-    if (rule.needs_outputs() && outputs == nullptr) continue;
-    for (const ChannelScores& part : scores) orders.back().push_back(channel_order(rule, part));
-  }
-  return orders;
 }
 
 ChannelPrunings channel_prunings(const HeadGroup<float>& group, const ChannelPlan& plan,

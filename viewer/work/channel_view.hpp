@@ -23,9 +23,9 @@ struct ChannelSettings : ChannelOptions {
 /// For sessions.
 BoundOptions bound(ChannelSettings& settings);
 
-/// Rules and setting; its ratios and cases mean nothing. Throws InputError where why_not() says so.
+/// Rules and setting; its ratios and cases mean nothing. Throws InputError, one line, where the
+/// settings cannot be followed.
 ChannelPlan channel_view_plan(const ChannelSettings& settings, const Dump& dump);
-std::optional<std::string> why_not(const ChannelSettings& settings, const Dump& dump);
 /// Whether all keys of a prompt of l are among the recent ones, which stay whole: with recent 0 they would
 /// not.
 bool all_keys_recent(const ChannelSettings& settings, Index l);
@@ -52,11 +52,6 @@ struct ChannelOutputs {
 };
 ChannelOutputs channel_outputs(const HeadGroup<float>& group, const ChannelPlan& plan,
                                const ChannelHead& head, JobControl& job);
-
-/// The channels in the order in which each rule prunes them, or starts from: [rules][parts]. Empty for a rule
-/// that needs outputs where `outputs` is null.
-using ChannelOrders = std::vector<std::vector<std::vector<Index>>>;
-ChannelOrders channel_orders(const ChannelPlan& plan, const ChannelHead& head, const ChannelOutputs* outputs);
 
 /// One method at one ratio, over all parts.
 struct ChannelPruning {

@@ -6,6 +6,7 @@
 #include "viewer/work/desk.hpp"
 #include "viewer/work/policy_settings.hpp"
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -79,5 +80,26 @@ std::vector<Index> cache_sizes(const DecodeRun& run);
 std::size_t bytes_of(const DecodeOutputs& outputs);
 std::size_t bytes_of(const DecodeStarts& starts);
 std::size_t bytes_of(const DecodeView& view);
+
+/// When each position of a decoding run leaves the cache: what cache_after() says, for all steps at once.
+struct CacheFates {
+  static constexpr Index kStays = std::numeric_limits<Index>::max();
+  static constexpr Index kWithPrompt = std::numeric_limits<Index>::min();
+  /// [T], the step whose cut it leaves in; kStays; kWithPrompt where it was evicted before the first cut.
+  std::vector<Index> left_at;
+  Index first_step = 0;  ///< the position of step 0
+};
+CacheFates cache_fates(const DecodeRun& run);
+
+enum class Held {
+  not_there_yet,
+  kept,
+  leaves_now,  ///< in the cut that follows the step
+  gone,
+};
+/// `position` in [0, T), `step` from 0.
+Held held_at(const CacheFates& fates, Index position, Index step);
+
+std::size_t bytes_of(const CacheFates& fates);
 
 }  // namespace kvreplay::viewer

@@ -65,9 +65,10 @@ struct HeadSummary {
 std::size_t bytes_of(const HeadSummary& summary);
 std::size_t bytes_of(const TokenMetrics& metrics);
 
-/// The numbers of `kvreplay tokens` with the same window and float32 arithmetic, to the bit.
+/// The numbers of `kvreplay tokens` with the same window and float32 arithmetic, to the bit; of one query
+/// head, 0..G-1 of the group, those of `--per-query-head`.
 HeadSummary summarise_head(const HeadGroup<float>& group, const HeadSummaryOptions& options,
-                           const Compute& compute);
+                           const Compute& compute, std::optional<Index> query_head = {});
 
 /// The same from metrics that are there already: [1, l] each, or empty.
 HeadSummary summary_of(TokenMetrics metrics, Index layer, Index kv_head, const HeadSummaryOptions& options,
@@ -77,5 +78,9 @@ HeadSummary summary_of(TokenMetrics metrics, Index layer, Index kv_head, const H
 /// where it has none; float32 numbers unless the run was in float64. Throws InputError where a file is not
 /// what it should be, or the run has no such head.
 TokenMetrics read_token_metrics(const ResultReader& results, Index layer, Index kv_head);
+
+/// The same of one query head; nothing where the folder holds only sums over groups.
+std::optional<TokenMetrics> read_query_head_metrics(const ResultReader& results, Index layer, Index kv_head,
+                                                    Index query_head);
 
 }  // namespace kvreplay::viewer

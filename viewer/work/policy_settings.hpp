@@ -1,6 +1,7 @@
 #pragma once
 
 #include "analysis/eviction/eviction_options.hpp"
+#include "data/error.hpp"
 #include "sim/eviction/policy.hpp"
 
 #include <nlohmann/json.hpp>
@@ -36,6 +37,16 @@ Settings settings_from(const nlohmann::json& json, const std::string& where) {
   Settings settings;
   read_json(bound(settings), json, where);
   return settings;
+}
+/// The same of a key that may be missing; the defaults where it cannot be read.
+template <class Settings>
+void read_settings(const nlohmann::json& json, const char* key, Settings& into) {
+  if (!json.contains(key)) return;
+  try {
+    into = settings_from<Settings>(json[key], key);
+  } catch (const InputError&) {
+    into = {};
+  }
 }
 
 }  // namespace kvreplay::viewer

@@ -3,7 +3,6 @@
 #include "analysis/results/result_reader.hpp"
 #include "analysis/run/fingerprint.hpp"
 #include "data/error.hpp"
-#include "viewer/work/head_cache.hpp"
 
 #include <system_error>
 #include <utility>
@@ -14,30 +13,8 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-const Json& dump_of_summary(const ResultReader& results) {
-  const auto found = results.summary().find("dump");
-  if (found == results.summary().end() || !found->is_object())
-    throw InputError((results.folder() / "summary.json").string() + ": dump", "an object", "none");
-  return *found;
-}
-
-/// The shape that the summary states, for results whose dump is gone.
-DumpShape shape_of_summary(const ResultReader& results) {
-  const Json& dump = dump_of_summary(results);
-  const auto size = [&](const char* key) {
-    const auto found = dump.find(key);
-    if (found == dump.end() || !found->is_number_integer() || *found < 0)
-      throw InputError((results.folder() / "summary.json").string() + ": dump." + key, "a whole number",
-                       found == dump.end() ? "none" : found->dump());
-    return found->get<Index>();
-  };
-  DumpShape shape{size("layers"),  size("n_q"), size("n_kv"), size("d"), size("d_v"),
-                  size("d_model"), size("T"),   size("T_q"),  size("l")};
-  if (shape.layers < 1 || shape.n_kv < 1 || shape.n_q < shape.n_kv)
-    throw InputError((results.folder() / "summary.json").string() + ": dump", "layers and heads",
-                     dump.dump());
-  return shape;
-}
+/// ResultReader has checked that it is there.
+const Json& dump_of_summary(const ResultReader& results) { return results.summary().at("dump"); }
 
 /// The file behind an array's `where`: a member of an archive stands behind a colon.
 fs::path file_of(const std::string& where) {
@@ -55,7 +32,6 @@ std::shared_ptr<const Run> Run::open(const fs::path& path, int id) {
   run->path_ = fs::absolute(path).lexically_normal();
   if (!run->path_.has_filename()) run->path_ = run->path_.parent_path();
   run->name_ = run->path_.filename().string();
-  run->heads_ = std::make_unique<HeadCache>();
 
   if (ResultReader::is_results(run->path_)) {
     run->results_ = std::make_unique<ResultReader>(run->path_);
@@ -70,7 +46,7 @@ std::shared_ptr<const Run> Run::open(const fs::path& path, int id) {
     run->add_stamp(run->dump_->folder() / "manifest.json");
     for (const DumpFile& file : run->dump_->files()) run->add_stamp(file_of(file.where));
   } else {
-    run->shape_ = shape_of_summary(*run->results_);
+    run->shape_ = run->results_->shape();
     run->model_ = dump_of_summary(*run->results_).value("model", std::string());
   }
   return run;
@@ -105,10 +81,14 @@ const std::optional<TokenLabels>& Run::labels() const {
 
 std::shared_ptr<const HeadGroup<float>> Run::head(Index layer, Index kv_head) const {
   if (!dump_) throw InputError("the dump of " + path_.string() + " is not there: " + why_no_dump_);
-  return heads_->get(*dump_, layer, kv_head);
+  const auto read = [&] {
+    return std::pair(std::make_shared<const HeadGroup<float>>(load_head_group<float>(*dump_, layer, kv_head)),
+                     head_group_bytes(dump_->shape(), dump_->has(Tensor::wo), sizeof(float)));
+  };
+  return heads_.get({layer, kv_head}, read, [] {});
 }
 
-void Run::set_head_cache(std::size_t bytes) const { heads_->set_limit(bytes); }
+void Run::set_head_cache(std::size_t bytes) const { heads_.set_limit(bytes); }
 
 Run::Stamp Run::stamp_of(const fs::path& path) {
   std::error_code ignored;

@@ -3,6 +3,7 @@
 #include "data/dump.hpp"
 #include "sim/head_group.hpp"
 #include "viewer/model/key.hpp"
+#include "viewer/work/shared_cache.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -11,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kvreplay {
@@ -18,8 +20,6 @@ class ResultReader;
 }
 
 namespace kvreplay::viewer {
-
-class HeadCache;
 
 /// A dump or a result folder that is open in the dashboard. A result folder knows its dump, if that is still
 /// there. Immutable: a changed file makes another Run. Thread safe.
@@ -66,7 +66,8 @@ class Run {
   std::optional<Dump> dump_;
   std::string why_no_dump_;
   std::unique_ptr<ResultReader> results_;
-  std::unique_ptr<HeadCache> heads_;
+  /// By layer and KV head.
+  mutable SharedCache<std::pair<Index, Index>, HeadGroup<float>> heads_{std::size_t{512} << 20, Newest::kept};
   struct Stamp {
     std::filesystem::path path;
     std::filesystem::file_time_type time;

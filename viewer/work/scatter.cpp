@@ -85,7 +85,6 @@ Scatter scatter(std::span<const double> score, std::span<const double> reference
   Scatter result;
   result.x = axis_over(score, reference, options.x);
   result.y = axis_over(reference, score, options.y);
-  result.spearman = agreement(score, reference, false)[AgreementFigure::spearman];
   for (std::size_t p = 0; p < score.size(); ++p) {
     const AxisPoint at{result.x.coordinate(score[p]), result.y.coordinate(reference[p])};
     if (std::isnan(at.x) || std::isnan(at.y))

@@ -44,7 +44,6 @@ struct Scatter {
   ScatterAxis x, y;
   std::vector<ScatterPoint> points;  ///< by token; those with NaN or infinite values are left out
   std::size_t left_out = 0;
-  double spearman = 0;  ///< over all tokens, as in agreement(); NaN where one side has no order
 };
 std::size_t bytes_of(const Scatter& scatter);
 

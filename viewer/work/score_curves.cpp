@@ -9,8 +9,6 @@
 #include <utility>
 
 namespace kvreplay::viewer {
-namespace {}  // namespace
-
 ScoreCurve::ScoreCurve(const Ranking& score, const Ranking& reference)
     : common_(score.size() + 1, 0),
       held_(score.size() + 1, 0),

@@ -53,15 +53,6 @@ EvictionPlan what_if_plan(const WhatIfSettings& settings, const Dump& dump, cons
   return plan;
 }
 
-std::optional<std::string> why_not(const WhatIfSettings& settings, const Dump& dump) {
-  try {
-    what_if_plan(settings, dump);
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return std::nullopt;
-}
-
 Key score_key(const EvictionPlan& plan) {
   const EvictionRule& rule = rule_of(plan);
   Key key(rule.policy.given.has_value(), rule.metric, rule.per_visible_row, rule.shared_by_layer,
@@ -75,7 +66,6 @@ Key score_key(const EvictionPlan& plan) {
 }
 
 bool ranks_by_layer(const EvictionPlan& plan) { return rule_of(plan).shared_by_layer; }
-bool ranks_by_search(const EvictionPlan& plan) { return searches_greedily(rule_of(plan).policy); }
 
 WhatIfLayer what_if_layer(const EvictionPlan& plan, const DumpShape& shape,
                           const std::function<std::shared_ptr<const HeadGroup<float>>(Index)>& head,

@@ -30,20 +30,16 @@ struct WhatIfSettings : PolicySettings {
 /// For sessions; names of policies are the plan's matter.
 BoundOptions bound(WhatIfSettings& settings);
 
-/// Everything settled: one run, one case. Throws InputError where why_not() says so. `notes` and the case's
-/// `kept` are worth showing. `score` is the user's that the settings name, else null; its file is read, and
-/// what was read is not in the plan.
+/// Everything settled: one run, one case. Throws InputError, one line, where the settings cannot be
+/// followed. `notes` and the case's `kept` are worth showing. `score` is the user's that the settings name,
+/// else null; its file is read, and what was read is not in the plan.
 EvictionPlan what_if_plan(const WhatIfSettings& settings, const Dump& dump, const UserScore* score = nullptr);
-/// Why the settings cannot be followed on this dump, as one line; nothing where they can.
-std::optional<std::string> why_not(const WhatIfSettings& settings, const Dump& dump);
 
 /// What the ranking depends on besides the head and a score of the user's: settings that share it share their
 /// rankings. Never the budget, the pooling or a pin.
 Key score_key(const EvictionPlan& plan);
 /// Whether one ranking serves all heads of a layer, so that what_if_layer() is asked first.
 bool ranks_by_layer(const EvictionPlan& plan);
-/// Whether the ranking is a search that takes seconds at l = 4096.
-bool ranks_by_search(const EvictionPlan& plan);
 
 struct WhatIfLayer {
   LayerScores scores;

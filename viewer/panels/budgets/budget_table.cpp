@@ -59,13 +59,6 @@ void draw_budget_table(const BudgetFigures& figures, const std::vector<std::stri
     ImGui::TableSetupColumn("excess", ImGuiTableColumnFlags_WidthStretch, 1.1F);
     ImGui::TableSetupColumn("budgets", ImGuiTableColumnFlags_WidthStretch, 1.25F);
     ImGui::TableSetupColumn("here", ImGuiTableColumnFlags_WidthStretch, 0.7F);
-    const auto right = [&](const std::string& text, ImU32 color) {
-      const float width = ImGui::CalcTextSize(text.c_str()).x;
-      ImGui::SetCursorPosX(ImGui::GetCursorPosX() + std::max(0.0F, ImGui::GetContentRegionAvail().x - width));
-      ImGui::PushStyleColor(ImGuiCol_Text, color);
-      ImGui::TextUnformatted(text.c_str());
-      ImGui::PopStyleColor();
-    };
     ImGui::TableNextRow();
     ImGui::TableNextColumn();
     dim_text("method");
@@ -77,7 +70,7 @@ void draw_budget_table(const BudgetFigures& figures, const std::vector<std::stri
     }};
     for (const auto& head : kHeads) {
       ImGui::TableNextColumn();
-      right(head.first, t.dim);
+      right_aligned(head.first, t.dim);
       tip(head.second);
     }
     for (std::size_t m = 0; m < methods.size(); ++m) {
@@ -97,19 +90,19 @@ void draw_budget_table(const BudgetFigures& figures, const std::vector<std::stri
       list->AddText({at.x + side + t.px(5), at.y}, t.text, name.c_str());
       ImGui::PushFont(mono_font());
       ImGui::TableNextColumn();
-      if (share != nullptr) right(number_text(share->total_loss), t.text);
+      if (share != nullptr) right_aligned(number_text(share->total_loss), t.text);
       ImGui::TableNextColumn();
       if (share != nullptr && best != nullptr && best->total_loss > 0)
-        right(share == best ? "0 %" : excess_text(share->total_loss / best->total_loss - 1), t.text);
+        right_aligned(share == best ? "0 %" : excess_text(share->total_loss / best->total_loss - 1), t.text);
       ImGui::TableNextColumn();
       if (share != nullptr) {
         const auto [least, most] = ends_of(*share);
-        right(least == most ? fmt::format("{}", least) : fmt::format("{}\xE2\x80\x93{}", least, most),
-              t.text);
+        right_aligned(least == most ? fmt::format("{}", least) : fmt::format("{}\xE2\x80\x93{}", least, most),
+                      t.text);
       }
       ImGui::TableNextColumn();
       if (share != nullptr && static_cast<std::size_t>(selected) < share->budgets.size())
-        right(fmt::format("{}", share->budgets[selected]), t.text);
+        right_aligned(fmt::format("{}", share->budgets[selected]), t.text);
       ImGui::PopFont();
     }
     ImGui::EndTable();

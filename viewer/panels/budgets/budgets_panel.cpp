@@ -1,5 +1,5 @@
-#include "data/error.hpp"
 #include "viewer/gl/ui_context.hpp"
+#include "viewer/model/session_keys.hpp"
 #include "viewer/panels/budgets/budget_controls.hpp"
 #include "viewer/panels/budgets/budget_plot.hpp"
 #include "viewer/panels/budgets/budget_result_source.hpp"
@@ -23,11 +23,6 @@
 
 namespace kvreplay::viewer {
 namespace {
-
-std::string text_in(const nlohmann::json& json, const char* key) {
-  const auto found = json.find(key);
-  return found != json.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
 
 /// How a total budget is divided among heads, method by method.
 class BudgetsPanel final : public Panel {
@@ -197,17 +192,15 @@ nlohmann::json BudgetsPanel::save() const {
 
 void BudgetsPanel::load(const nlohmann::json& json) {
   if (!json.is_object()) return;
-  if (const auto found = json.find("settings"); found != json.end()) try {
-      settings_ = settings_from<BudgetSettings>(*found, "budgets");
-    } catch (const InputError&) {
-      settings_ = BudgetSettings();
-    }
-  if (const auto found = json.find("results"); found != json.end() && found->is_object()) {
-    stored_order_ = text_in(*found, "order");
-    stored_sigma_ = text_in(*found, "sigma");
+  read_settings(json, "settings", settings_);
+  Keys keys(json);
+  if (const nlohmann::json* results = keys.at("results")) {
+    Keys of_results(*results);
+    of_results.read("order", stored_order_);
+    of_results.read("sigma", stored_sigma_);
   }
-  if (const std::string method = text_in(json, "method"); !method.empty()) method_ = method;
-  if (const auto found = json.find("map"); found != json.end()) map_.heatmap().load(*found);
+  keys.read("method", method_);
+  if (const nlohmann::json* map = keys.at("map")) map_.heatmap().load(*map);
 }
 
 }  // namespace

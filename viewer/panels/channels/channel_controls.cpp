@@ -3,7 +3,6 @@
 #include "data/error.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/policy_controls.hpp"
-#include "viewer/panels/settings_popup.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 

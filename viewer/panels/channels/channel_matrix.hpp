@@ -1,5 +1,6 @@
 #pragma once
 
+#include "viewer/model/selection.hpp"
 #include "viewer/panels/channels/channel_question.hpp"
 
 #include <map>
@@ -34,5 +35,10 @@ class ChannelMatrix {
 void draw_rotation_pairs(const HeatmapView& map, const std::vector<Index>& partner);
 /// Covers the rows and columns of channels that are 1 in `pruned` [d] by a veil.
 void dim_channels(const HeatmapView& map, const ChannelSet& pruned);
+
+/// A tooltip about a pair of channels of one part: norms, rotation partners, H and M at their place. `pruned`
+/// [d] is `method`'s set; null where it is not known. `answers.head` is.
+void draw_channel_tip(const Run& run, const ChannelAnswers& answers, std::size_t part, ChannelPair at,
+                      const ChannelSet* pruned, const std::string& method);
 
 }  // namespace kvreplay::viewer

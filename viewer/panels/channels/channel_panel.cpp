@@ -1,15 +1,15 @@
-#include "data/error.hpp"
+#include "viewer/model/session_keys.hpp"
 #include "viewer/panels/channels/channel_controls.hpp"
 #include "viewer/panels/channels/channel_matrix.hpp"
 #include "viewer/panels/channels/channel_question.hpp"
 #include "viewer/panels/channels/channel_table.hpp"
-#include "viewer/panels/channels/channel_tip.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 #include "viewer/work/channel_results.hpp"
 #include "viewer/work/csv_table.hpp"
+#include "viewer/work/policy_settings.hpp"
 
 #include <fmt/format.h>
 
@@ -267,24 +267,17 @@ nlohmann::json ChannelPanel::save() const {
 
 void ChannelPanel::load(const nlohmann::json& json) {
   if (!json.is_object()) return;
-  const auto flag = [&](const char* key, bool& into) {
-    if (const auto found = json.find(key); found != json.end() && found->is_boolean())
-      into = found->get<bool>();
-  };
-  flag("outputs", outputs_);
-  flag("dim", dim_);
-  flag("normalised", normalised_);
-  flag("future", future_);
-  if (const auto found = json.find("ratio"); found != json.end() && found->is_number())
-    if (const double ratio = found->get<double>(); ratio >= 0 && ratio <= kMostChannelRatio) ratio_ = ratio;
-  if (const auto found = json.find("method"); found != json.end() && found->is_string())
-    if (channel_rule_named(found->get<std::string>())) method_ = found->get<std::string>();
-  if (const auto found = json.find("map"); found != json.end()) map_.load(*found);
-  if (const auto found = json.find("settings"); found != json.end()) try {
-      settings_ = settings_from<ChannelSettings>(*found, "channels");
-    } catch (const InputError&) {
-      settings_ = {};
-    }
+  Keys keys(json);
+  keys.read("outputs", outputs_);
+  keys.read("dim", dim_);
+  keys.read("normalised", normalised_);
+  keys.read("future", future_);
+  keys.read("ratio", ratio_, 0.0, kMostChannelRatio);
+  std::string method;
+  keys.read("method", method);
+  if (channel_rule_named(method)) method_ = method;
+  if (const nlohmann::json* map = keys.at("map")) map_.load(*map);
+  read_settings(json, "settings", settings_);
 }
 
 }  // namespace

@@ -61,8 +61,8 @@ void ChannelQuestions::settle(const Run& run, const ChannelSettings& settings) {
   try {
     settled_.plan = std::make_shared<const ChannelPlan>(channel_view_plan(all, *run.dump()));
     settled_.basis = basis_key(*settled_.plan);
-  } catch (const InputError&) {
-    settled_.error = why_not(all, *run.dump()).value_or("");
+  } catch (const InputError& error) {
+    settled_.error = error.what();
   }
 }
 

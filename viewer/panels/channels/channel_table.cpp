@@ -44,15 +44,11 @@ constexpr Column kColumns[] = {
     {"output", "Output error on the decoding steps", true, true},
 };
 
-/// At the right end of a table's cell, in the font for numbers; bold: as wide as it would be otherwise.
-void right_aligned(const std::string& text, ImU32 color, bool bold) {
+/// In the font for numbers; bold: as wide as it would be otherwise.
+void number(const std::string& text, ImU32 color, bool bold) {
   ImGui::PushFont(mono_font());
-  const float width = ImGui::CalcTextSize(text.c_str()).x;
-  ImGui::SetCursorPosX(ImGui::GetCursorPosX() + std::max(0.0F, ImGui::GetContentRegionAvail().x - width));
-  const ImVec2 at = ImGui::GetCursorScreenPos();
-  ImGui::PushStyleColor(ImGuiCol_Text, color);
-  ImGui::TextUnformatted(text.c_str());
-  ImGui::PopStyleColor();
+  right_aligned(text, color);
+  const ImVec2 at = ImGui::GetItemRectMin();
   if (bold) ImGui::GetWindowDrawList()->AddText({at.x - theme().px(0.7F), at.y}, color, text.c_str());
   ImGui::PopFont();
 }
@@ -84,12 +80,10 @@ class Table {
     ImGui::TableNextRow();
     for (std::size_t c = 0; c < columns.size(); ++c) {
       ImGui::TableSetColumnIndex(static_cast<int>(c) + 1);
-      const float left = ImGui::GetCursorScreenPos().x, right = left + ImGui::GetContentRegionAvail().x;
+      const float left = ImGui::GetCursorScreenPos().x;
       if (c % 2 == 0) group_left_.push_back(left);
-      if (c % 2 == 1) group_right_.push_back(right);
-      const float width = ImGui::CalcTextSize(columns[c]->title).x;
-      ImGui::SetCursorPosX(ImGui::GetCursorPosX() + std::max(0.0F, right - left - width));
-      dim_text(columns[c]->title);
+      if (c % 2 == 1) group_right_.push_back(left + ImGui::GetContentRegionAvail().x);
+      right_aligned(columns[c]->title, theme().dim);
       tip(columns[c]->tip);
     }
   }
@@ -138,11 +132,7 @@ class Table {
       ImGui::TableNextColumn();
       const double value = column->of(one);
       const bool best = value == least(*column) && !answers_.stale;
-      right_aligned(number_text(value),
-                    answers_.stale ? theme().faint
-                    : best         ? theme().text
-                                   : theme().dim,
-                    best);
+      number(number_text(value), answers_.stale ? theme().faint : best ? theme().text : theme().dim, best);
     }
     if (!one.lower_bound || one.proven || columns.front()->future) return;
     ImGui::TableNextRow();
@@ -150,7 +140,7 @@ class Table {
     dim_text("  bound");
     tip("No set of as many channels has a smaller error than this on the window's logits");
     ImGui::TableNextColumn();
-    right_aligned(number_text(*one.lower_bound / answers_.head->window_logits_sq), theme().faint, false);
+    number(number_text(*one.lower_bound / answers_.head->window_logits_sq), theme().faint, false);
   }
 
   void row_tip(const ChannelPruning& one) const {
@@ -174,7 +164,7 @@ class Table {
     name_cell(name);
     if (answers_.pending) {
       ImGui::TableNextColumn();
-      right_aligned("\xE2\x80\xA6", theme().faint, false);
+      number("\xE2\x80\xA6", theme().faint, false);
     }
   }
 
@@ -234,10 +224,8 @@ void edit_ratio(const ChannelAnswers& answers, Semantics semantics, double& rati
     ratio = std::clamp(std::round(static_cast<double>(value) * 200) / 200, 0.0, kMostChannelRatio);
   tip("Pruning ratio: the share of key channels that are set to 0");
   ImGui::SameLine(0, theme().px(6));
-  ImGui::PushFont(mono_font());
   ImGui::AlignTextToFramePadding();
-  ImGui::TextUnformatted(text.c_str());
-  ImGui::PopFont();
+  mono_text(text);
 }
 
 void draw_spectrum(const Vector<double>& spectrum, ImVec2 size, PlotView& view) {

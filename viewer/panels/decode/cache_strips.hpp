@@ -1,15 +1,14 @@
 #pragma once
 
-#include "viewer/model/camera.hpp"
-#include "viewer/work/cache_fates.hpp"
+#include "viewer/widgets/position_axis.hpp"
+#include "viewer/work/decode_view.hpp"
 
 #include <imgui.h>
 #include <optional>
 
 namespace kvreplay::viewer {
 
-/// Strips one below the other over all positions, each a cache after one step, zoomed together: the wheel
-/// zooms at the cursor, drag pans, double click shows all.
+/// Strips one below the other over all positions, each a cache after one step.
 class CacheStrips {
  public:
   struct Marks {
@@ -22,24 +21,12 @@ class CacheStrips {
   /// this step's cut in the colour of text.
   void draw(const char* id, float height, ImU32 color, const CacheFates& fates, Index step);
   /// Numbers below the last strip.
-  void axis();
-  static float axis_height();
-
-  std::optional<Index> hovered() const { return hovered_; }  ///< position under the mouse
-  bool clicked() const { return clicked_; }
+  void draw_numbers() const;
+  const PositionAxis& axis() const { return axis_; }
 
  private:
-  void take_mouse();
-
-  bool fitted_ = true;
-  int pixels_ = 0;
-  Index positions_ = 0;
-  Camera camera_;
-  // of this frame
-  float left_ = 0;
-  Marks marks_;
-  std::optional<Index> hovered_;
-  bool clicked_ = false;
+  PositionAxis axis_;
+  Marks marks_;  // of this frame
 };
 
 }  // namespace kvreplay::viewer

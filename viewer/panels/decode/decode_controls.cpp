@@ -5,7 +5,6 @@
 #include "viewer/model/token_text.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/policy_controls.hpp"
-#include "viewer/panels/settings_popup.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 #include "viewer/work/head_figures.hpp"
@@ -76,11 +75,8 @@ void edit_budget(const Run& run, DecodeSettings& settings) {
   }
   ImGui::SameLine(0, theme().px(6));
   ImGui::AlignTextToFramePadding();
-  ImGui::PushFont(mono_font());
-  ImGui::TextUnformatted(settings.sigma_budget
-                             ? fmt::format("{:.3g} = {}", settings.sigma, budget_of(run, settings)).c_str()
-                             : fmt::format("{}", budget_of(run, settings)).c_str());
-  ImGui::PopFont();
+  mono_text(settings.sigma_budget ? fmt::format("{:.3g} = {}", settings.sigma, budget_of(run, settings))
+                                  : fmt::format("{}", budget_of(run, settings)));
 }
 
 /// What the policies would choose themselves: "own: 32", "own: 0, 4".

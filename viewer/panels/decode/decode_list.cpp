@@ -124,7 +124,7 @@ DecodeList::Done DecodeList::draw(AppState& state, const DecodeAnswers& answers,
   row.step = step;
   row.editable = editable;
   const float line = ImGui::GetTextLineHeight();
-  const float rows = room.y - line - t.px(2) - (answers.fates.empty() ? 0 : CacheStrips::axis_height());
+  const float rows = room.y - line - t.px(2) - (answers.fates.empty() ? 0 : PositionAxis::height());
   row.bar =
       std::clamp(std::floor(rows / static_cast<float>(runs.size()) - line - t.px(6)), t.px(13), t.px(34));
 
@@ -153,7 +153,7 @@ DecodeList::Done DecodeList::draw(AppState& state, const DecodeAnswers& answers,
   if (!answers.fates.empty()) {
     const float foot = ImGui::GetCursorScreenPos().y - t.px(2);
     ImGui::SetCursorScreenPos({row.left, foot});
-    strips_.axis();
+    strips_.draw_numbers();
     const char* held = "held";
     ImGui::SetCursorScreenPos({row.right - ImGui::CalcTextSize(held).x, foot + t.px(4)});
     dim_text(held);
@@ -164,10 +164,10 @@ DecodeList::Done DecodeList::draw(AppState& state, const DecodeAnswers& answers,
 }
 
 void DecodeList::draw_tip(AppState& state, const DecodeAnswers& answers) const {
-  const auto position = strips_.hovered();
+  const auto position = strips_.axis().hovered();
   if (!position) return;
   state.next_hover.token = position;
-  if (strips_.clicked()) state.select_cell(state.selection().row, position);
+  if (strips_.axis().clicked()) state.select_cell(state.selection().row, position);
   ImGui::BeginTooltip();
   figure("token", fmt::format("{}  {}", *position, token_text(state.run()->labels(), *position, 32)));
   for (std::size_t r = 0; r < answers.fates.size(); ++r) {

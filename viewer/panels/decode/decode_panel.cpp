@@ -1,4 +1,3 @@
-#include "data/error.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/token_text.hpp"
 #include "viewer/panels/decode/decode_controls.hpp"
@@ -10,6 +9,7 @@
 #include "viewer/widgets/theme.hpp"
 #include "viewer/work/csv_table.hpp"
 #include "viewer/work/decode_results.hpp"
+#include "viewer/work/policy_settings.hpp"
 
 #include <fmt/format.h>
 
@@ -248,11 +248,7 @@ std::string DecodePanel::csv(PanelContext& context) const {
 void DecodePanel::load(const nlohmann::json& json) {
   if (!json.is_object() || !json.contains("settings")) return;
   colors_.clear();
-  try {
-    settings_ = settings_from<DecodeSettings>(json["settings"], "decode");
-  } catch (const InputError&) {
-    settings_ = {};
-  }
+  read_settings(json, "settings", settings_);
   if (settings_.policies.empty()) settings_.policies = DecodeSettings().policies;
 }
 

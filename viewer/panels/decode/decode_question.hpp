@@ -1,7 +1,6 @@
 #pragma once
 
 #include "viewer/panels/panel.hpp"
-#include "viewer/work/cache_fates.hpp"
 #include "viewer/work/decode_view.hpp"
 
 #include <memory>

@@ -1,5 +1,6 @@
 #include "viewer/panels/heads/head_map_controls.hpp"
 
+#include "viewer/model/session_keys.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 
@@ -36,14 +37,12 @@ void HeadMapControls::list(const HeadMapSource& source) {
   listed_ = source.list();
   menu_ = {};
   pairs_.clear();
-  measures_.clear();
   for (const FigureInfo& info : source.figures()) {
     Node* node = &menu_.child(std::string(facts_of(info.table).title));
     for (const std::string& step : info.path) node = &node->child(step);
     node->figure = &info;
     const auto figure = head_figure_named(info.name);
     if (!figure || !figure->reference) continue;
-    add_new(measures_, figure->figure);
     const bool known = std::any_of(pairs_.begin(), pairs_.end(), [&](const TokenPair& pair) {
       return pair.score == figure->metric && pair.reference == *figure->reference;
     });
@@ -163,14 +162,12 @@ nlohmann::json HeadMapControls::save() const {
 
 void HeadMapControls::load(const nlohmann::json& json) {
   if (!json.is_object()) return;
-  const auto text = [&](const char* key) {
-    const auto found = json.find(key);
-    return found != json.end() && found->is_string() ? found->get<std::string>() : std::string();
-  };
+  Keys keys(json);
+  std::string name;
+  keys.read("figure", name);
   fixed_.reset();
-  if (const std::string name = text("figure"); !name.empty()) fixed_ = name;
-  const std::string measure = text("measure");
-  if (const auto known = kAgreementFigures.named(measure)) measure_ = *known;
+  if (!name.empty()) fixed_ = name;
+  keys.read_name("measure", measure_, [](const std::string& text) { return kAgreementFigures.named(text); });
 }
 
 }  // namespace kvreplay::viewer

@@ -38,7 +38,6 @@ class HeadMapControls {
   std::uint64_t listed_ = 0;                             // HeadMapSource::list() that the rest was made of
   Node menu_;
   std::vector<TokenPair> pairs_;  // that the run has an agreement of
-  std::vector<AgreementFigure> measures_;
 };
 
 }  // namespace kvreplay::viewer

@@ -61,17 +61,9 @@ std::shared_ptr<const Tile> HeadMapPanel::tile(const TileKey& key) {
     tiles_.clear();
   }
   std::shared_ptr<const Tile>& made = tiles_[key];
-  if (made) return made;
-  const FigureMap& map = *source_.map();
-  TileBuilder builder({map.values.rows(), map.values.cols()}, key);
-  std::vector<float> cells;
-  for (Index row = builder.first_row(); row < builder.end_row(); ++row) {
-    cells.clear();
-    for (Index head = builder.first_column(); head < builder.end_column(); ++head)
-      cells.push_back(static_cast<float>(map.values(row, head)));
-    builder.add_row(row, cells.data());
-  }
-  return made = std::make_shared<const Tile>(builder.finish());
+  const Matrix<double>& values = source_.map()->values;
+  if (!made) made = std::make_shared<const Tile>(tile_of_values({values.rows(), values.cols()}, key, values));
+  return made;
 }
 
 /// Beside each other, or below where that leaves small cells larger.

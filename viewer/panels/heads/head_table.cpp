@@ -18,15 +18,6 @@ constexpr float kPadding = 4, kArrow = 13;
 
 enum Column { kRank, kLayer, kHead, kValue, kColumns };
 
-/// Right-aligned in the column's `width` pixels.
-void right_aligned(const std::string& text, float width, ImU32 color) {
-  const float extent = ImGui::CalcTextSize(text.c_str()).x;
-  ImGui::SetCursorPosX(ImGui::GetCursorPosX() + std::max(0.0F, width - extent));
-  ImGui::PushStyleColor(ImGuiCol_Text, color);
-  ImGui::TextUnformatted(text.c_str());
-  ImGui::PopStyleColor();
-}
-
 /// A header whose name may use all of the column but the arrow, which ImGui's own would leave room for in
 /// every column.
 void header(int column) {
@@ -131,16 +122,16 @@ void HeadTable::draw_row(PanelContext& context, const HeadPlace& place, const He
   }
   ImGui::PopID();
   ImGui::SetCursorPos(at);
-  right_aligned(rank > 0 ? std::to_string(rank) : "", first_width, t.faint);
+  right_aligned(rank > 0 ? std::to_string(rank) : "", t.faint, first_width);
   for (const Index number : {place.layer, place.kv_head}) {
     ImGui::TableNextColumn();
-    right_aligned(std::to_string(number), ImGui::GetContentRegionAvail().x, t.text);
+    right_aligned(std::to_string(number), t.text);
   }
   ImGui::TableNextColumn();
   const float number_width = ImGui::CalcTextSize("-888e-88").x;
   const ImVec2 low = ImGui::GetCursorScreenPos();
   const float room = ImGui::GetContentRegionAvail().x - number_width - t.px(8);
-  right_aligned(number_text(place.value), number_width, std::isnan(place.value) ? t.faint : t.text);
+  right_aligned(number_text(place.value), std::isnan(place.value) ? t.faint : t.text, number_width);
   ImGui::PopFont();
   if (std::isnan(place.value) || room < t.px(5)) return;
   const float share = std::clamp(heatmap.scale().place(static_cast<float>(place.value)), 0.0F, 1.0F);

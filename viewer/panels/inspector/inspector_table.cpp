@@ -127,14 +127,6 @@ void add_cell_columns(const InspectorFacts& facts, bool pinned, std::vector<Tabl
   }
 }
 
-void right_aligned(const std::string& text, ImU32 color) {
-  const float extent = ImGui::CalcTextSize(text.c_str()).x;
-  ImGui::SetCursorPosX(ImGui::GetCursorPosX() + std::max(0.0F, ImGui::GetContentRegionAvail().x - extent));
-  ImGui::PushStyleColor(ImGuiCol_Text, color);
-  ImGui::TextUnformatted(text.c_str());
-  ImGui::PopStyleColor();
-}
-
 /// The lines of a column's head; true where its pin is to go.
 bool draw_head(const TableColumn& column) {
   const Theme& t = theme();
@@ -163,9 +155,7 @@ void draw_line(const InspectorFacts& facts, const Line& line, const std::vector<
   ImGui::TableNextColumn();
   const bool compared =
       line.metric && (*line.metric == facts.comparison.score || *line.metric == facts.comparison.reference);
-  ImGui::PushStyleColor(ImGuiCol_Text, compared ? t.text : t.dim);
-  ImGui::TextUnformatted(line.name().data(), line.name().data() + line.name().size());
-  ImGui::PopStyleColor();
+  colored_text(line.name(), compared ? t.text : t.dim);
   tip(line.metric ? kTokenMetrics[*line.metric].meaning : kEntries[Entry::logit].meaning);
   if (compared) ImGui::TableSetBgColor(ImGuiTableBgTarget_RowBg0, faded(t.raised, 0.7F));
   ImGui::PushFont(mono_font());

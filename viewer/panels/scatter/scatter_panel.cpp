@@ -1,4 +1,4 @@
-#include "viewer/gl/ui_context.hpp"
+#include "viewer/model/session_keys.hpp"
 #include "viewer/model/token_text.hpp"
 #include "viewer/panels/compared_head.hpp"
 #include "viewer/panels/metric_controls.hpp"
@@ -54,13 +54,9 @@ class ScatterPanel final : public Panel {
 };
 
 void ScatterPanel::load(const nlohmann::json& json) {
-  if (!json.is_object()) return;
-  const auto read = [&](const char* key, bool& value) {
-    const auto found = json.find(key);
-    if (found != json.end() && found->is_boolean()) value = found->get<bool>();
-  };
-  read("log_axes", log_);
-  read("show_kept", kept_);
+  Keys keys(json);
+  keys.read("log_axes", log_);
+  keys.read("show_kept", kept_);
 }
 
 void ScatterPanel::draw(PanelContext& context) {
@@ -143,9 +139,7 @@ void ScatterPanel::draw_figures(AppState& state, const ScatterFacts& facts) {
   if (!chosen.empty()) {
     const std::string text = fmt::format("{} selected", chosen.size());
     flow(ImGui::CalcTextSize(text.c_str()).x + theme().px(50));
-    ImGui::PushStyleColor(ImGuiCol_Text, theme().accent);
-    ImGui::TextUnformatted(text.c_str());
-    ImGui::PopStyleColor();
+    colored_text(text, theme().accent);
     ImGui::SameLine(0, theme().px(5));
     if (ImGui::SmallButton("clear")) state.select_tokens({});
   }
@@ -267,9 +261,7 @@ void ScatterPanel::take_mouse(AppState& state, const ScatterFacts& facts, const 
   ImGui::Text("token %d", static_cast<int>(token));
   if (!text.empty()) {
     ImGui::SameLine();
-    ImGui::PushFont(mono_font());
-    ImGui::TextUnformatted(text.c_str());
-    ImGui::PopFont();
+    mono_text(text);
   }
   const auto at = static_cast<std::size_t>(token);
   const std::pair<TokenMetric, std::int32_t> lines[] = {{facts.score, facts.score_place[at]},

@@ -19,8 +19,6 @@ class EntryQuestions {
   Answer<Tile> tile(PanelContext& context, const EntryView& view, const TileKey& key) const;
   /// One number of every step-th row, kRowValues of them: row_values().
   Answer<RowValues> rows(PanelContext& context, const EntryView& view, Index block, Index step) const;
-  /// Drops softmax states beyond so many bytes.
-  void set_limit(std::size_t bytes) const { rows_->set_limit(bytes); }
 
  private:
   std::shared_ptr<RowCache> rows_;

@@ -66,8 +66,7 @@ nlohmann::json TokenMapControls::save() const {
 }
 
 void TokenMapControls::load(const nlohmann::json& json) {
-  std::vector<std::string> ignored;
-  Keys keys(json, "tokens", ignored);
+  Keys keys(json);
   const auto named = [](const std::string& name) { return kEntries.named(name); };
   keys.read_name("shown", shown_, named);
   keys.read_name("other", other_, named);

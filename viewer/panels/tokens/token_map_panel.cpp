@@ -1,4 +1,3 @@
-#include "viewer/gl/ui_context.hpp"
 #include "viewer/model/token_text.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/panels/questions.hpp"
@@ -196,11 +195,7 @@ void TokenMapPanel::select(PanelContext& context, std::optional<Index> row, std:
 
 /// Position and text of a query or token.
 void place_line(const Run& run, const char* name, Index position) {
-  dim_text(name);
-  ImGui::SameLine();
-  ImGui::PushFont(mono_font());
-  ImGui::TextUnformatted(fmt::format("{}  {}", position, token_text(run.labels(), position, 40)).c_str());
-  ImGui::PopFont();
+  figure(name, fmt::format("{}  {}", position, token_text(run.labels(), position, 40)));
 }
 
 void TokenMapPanel::tooltip(const Run& run, const HeatmapHit& hit) const {

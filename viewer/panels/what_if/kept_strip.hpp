@@ -1,8 +1,8 @@
 #pragma once
 
 #include "sim/eviction/kept_set.hpp"
-#include "viewer/model/camera.hpp"
-#include "viewer/widgets/heatmap_view.hpp"
+#include "viewer/model/heatmap_links.hpp"
+#include "viewer/widgets/position_axis.hpp"
 #include "viewer/work/what_if.hpp"
 
 #include <imgui.h>
@@ -19,27 +19,14 @@ struct KeptStripContent {
   Key link;  ///< HeatmapContent::link of the tokens' axis
 };
 
-struct KeptStripHit {
-  std::optional<Index> hovered;  ///< token under the mouse
-  bool clicked = false;
-};
-
-/// Draws them: what both keep is grey, what one keeps alone has its setting's colour. The wheel zooms at the
-/// cursor, drag pans, double click shows all.
+/// Draws them: what both keep is grey, what one keeps alone has its setting's colour.
 class KeptStrip {
  public:
-  /// Height in pixels that it takes.
-  static float height();
-  KeptStripHit draw(const char* id, float width, const KeptStripContent& content, HeatmapLinks& links);
+  void draw(const char* id, float width, const KeptStripContent& content, HeatmapLinks& links);
+  const PositionAxis& axis() const { return axis_; }
 
  private:
-  void take_mouse(const KeptStripContent& content, HeatmapLinks& links, int pixels, float left,
-                  KeptStripHit& hit);
-
-  bool fitted_ = true;
-  int pixels_ = 0;
-  Index l_ = 0;
-  Camera camera_;
+  PositionAxis axis_;
 };
 
 /// What the colours mean and how many tokens have each, on the current line; shorter where `width` pixels are

@@ -3,7 +3,6 @@
 #include "data/error.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/panels/policy_controls.hpp"
-#include "viewer/panels/settings_popup.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 #include "viewer/work/head_figures.hpp"

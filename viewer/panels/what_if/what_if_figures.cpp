@@ -87,11 +87,7 @@ void figure_table(const WhatIf* first, const WhatIf* second) {
   if (wide) ImGui::TableSetupColumn("B to A", ImGuiTableColumnFlags_WidthFixed, t.px(64));
   const auto number = [&](const std::string& text, ImU32 color) {
     ImGui::PushFont(mono_font());
-    const float width = ImGui::CalcTextSize(text.c_str()).x;
-    ImGui::SetCursorPosX(ImGui::GetCursorPosX() + std::max(0.0F, ImGui::GetContentRegionAvail().x - width));
-    ImGui::PushStyleColor(ImGuiCol_Text, color);
-    ImGui::TextUnformatted(text.c_str());
-    ImGui::PopStyleColor();
+    right_aligned(text, color);
     ImGui::PopFont();
   };
   for (const WhatIfFigure& figure : what_if_figures()) {

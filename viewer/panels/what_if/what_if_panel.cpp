@@ -1,5 +1,6 @@
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/numbers.hpp"
+#include "viewer/model/session_keys.hpp"
 #include "viewer/model/token_text.hpp"
 #include "viewer/panels/head_grid.hpp"
 #include "viewer/panels/panel.hpp"
@@ -138,16 +139,17 @@ void WhatIfPanel::draw_kept(PanelContext& context, float width) {
   content.selected = selection.token;
   content.hovered = state.hover.token;
   content.link = {run->key(), "tokens"};
-  const KeptStripHit hit = strip_.draw("kept", width, content, state.links);
-  if (!hit.hovered) return;
-  state.next_hover.token = hit.hovered;
-  if (hit.clicked) state.select_cell(selection.row, hit.hovered);
+  strip_.draw("kept", width, content, state.links);
+  const auto token = strip_.axis().hovered();
+  if (!token) return;
+  state.next_hover.token = token;
+  if (strip_.axis().clicked()) state.select_cell(selection.row, token);
   const auto kept = [&](const KeptSet* set) {
-    return set == nullptr ? "?" : (*set)[*hit.hovered] != 0 ? "kept" : "evicted";
+    return set == nullptr ? "?" : (*set)[*token] != 0 ? "kept" : "evicted";
   };
-  const std::string text = token_text(run->labels(), *hit.hovered, 32);
+  const std::string text = token_text(run->labels(), *token, 32);
   ImGui::BeginTooltip();
-  figure("token", fmt::format("{} {}", *hit.hovered, text));
+  figure("token", fmt::format("{} {}", *token, text));
   figure("A", kept(content.a));
   ImGui::SameLine();
   figure("B", kept(content.b));
@@ -253,18 +255,15 @@ nlohmann::json WhatIfPanel::save() const {
 
 void WhatIfPanel::load(const nlohmann::json& json) {
   if (!json.is_object()) return;
-  const auto flag = [&](const char* key, std::optional<bool>& value) {
-    const auto found = json.find(key);
-    if (found != json.end() && found->is_boolean()) value = found->get<bool>();
-  };
-  flag("more", more_);
-  flag("all_heads", all_heads_);
-  if (const auto show = json.find("show"); show != json.end() && show->is_number_unsigned())
-    show_ = std::min<std::size_t>(show->get<std::size_t>(), kDifference);
-  if (const auto name = json.find("figure"); name != json.end() && name->is_string())
-    for (std::size_t i = 0; i < kWhatIfFigures; ++i)
-      if (name->get<std::string>() == what_if_figures()[i].name) figure_ = i;
-  if (const auto map = json.find("map"); map != json.end()) map_.heatmap().load(*map);
+  Keys keys(json);
+  keys.read("more", more_);
+  keys.read("all_heads", all_heads_);
+  keys.read("show", show_, std::size_t{0}, kDifference);
+  std::string name;
+  keys.read("figure", name);
+  for (std::size_t i = 0; i < kWhatIfFigures; ++i)
+    if (name == what_if_figures()[i].name) figure_ = i;
+  if (const nlohmann::json* map = keys.at("map")) map_.heatmap().load(*map);
 }
 
 }  // namespace
