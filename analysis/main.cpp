@@ -1,6 +1,6 @@
 #include "analysis/commands/arguments.hpp"
 #include "analysis/commands/interrupt.hpp"
-#include "analysis/options/nearest_name.hpp"
+#include "analysis/options/option.hpp"
 #include "analysis/run/ranks.hpp"
 #include "data/error.hpp"
 #include "sim/freed_memory.hpp"

@@ -72,52 +72,34 @@ enum class BudgetMethod { uniform, pyramid, ada, lu, optimal, profile };
 struct BudgetMethodFacts {
   BudgetMethod id;
   std::string_view name;
-  std::string_view meaning;  ///< one line
-  Budgets (*share)(const AllocationInput& input);
+  std::string_view meaning;    ///< one line
   bool needs_scores = false;   ///< of all heads
   bool needs_curves = false;   ///< which look at the decoding steps: no method can know them
   bool needs_profile = false;  ///< is there with a profile, and not asked for by name
   bool is_slow = false;        ///< may take seconds
 };
 
-namespace detail {
-Budgets share_uniform(const AllocationInput& input);
-Budgets share_pyramid(const AllocationInput& input);
-Budgets share_ada(const AllocationInput& input);
-Budgets share_lu(const AllocationInput& input);
-Budgets share_optimal(const AllocationInput& input);
-Budgets share_profile(const AllocationInput& input);
-}  // namespace detail
-
 inline constexpr auto kBudgetMethods = facts_table<BudgetMethodFacts>({
-    {.id = BudgetMethod::uniform,
-     .name = "uniform",
-     .meaning = "Every head keeps the same",
-     .share = detail::share_uniform},
+    {.id = BudgetMethod::uniform, .name = "uniform", .meaning = "Every head keeps the same"},
     {.id = BudgetMethod::pyramid,
      .name = "pyramid",
-     .meaning = "PyramidKV: falls linearly over layers, beta = 20",
-     .share = detail::share_pyramid},
+     .meaning = "PyramidKV: falls linearly over layers, beta = 20"},
     {.id = BudgetMethod::ada,
      .name = "ada",
      .meaning = "AdaKV: the best scores over a layer's heads, after each head's own top 20 %",
-     .share = detail::share_ada,
      .needs_scores = true},
     {.id = BudgetMethod::lu,
      .name = "lu",
      .meaning = "LU-KV: the largest gains of every curve's lower convex hull, greedily",
-     .share = detail::share_lu,
      .needs_curves = true},
     {.id = BudgetMethod::optimal,
      .name = "optimal",
      .meaning = "The least total loss that integer budgets can have (multiple-choice knapsack)",
-     .share = detail::share_optimal,
      .needs_curves = true,
      .is_slow = true},
     {.id = BudgetMethod::profile,
      .name = "profile",
      .meaning = "Shares measured on other dumps, averaged",
-     .share = detail::share_profile,
      .needs_profile = true},
 });
 constexpr std::string_view name_of(BudgetMethod method) { return kBudgetMethods[method].name; }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <cstdint>
 #include <numeric>
 
 namespace kvreplay {
@@ -28,6 +29,98 @@ bool fits(const BudgetFrame& frame, const Budgets& budgets) {
          std::all_of(budgets.begin(), budgets.end(),
                      [&](Index b) { return b >= frame.lower && b <= frame.l; }) &&
          std::accumulate(budgets.begin(), budgets.end(), Index{0}) == frame.total;
+}
+
+namespace {
+
+constexpr int kFractionBits = 24;
+constexpr std::int64_t kToken = std::int64_t{1} << kFractionBits;
+
+/// The shares times the factor f for which clamp(f share, lower, upper) sum to the total, so cut.
+/// That sum grows with f, and between two of the values of f at which some share meets a bound it is linear.
+std::vector<double> scaled(std::span<const double> shares, double total, double lower, double upper) {
+  const auto cut = [&](double share, double f) {
+    return std::clamp(share > 0 ? f * share : 0.0, lower, upper);
+  };
+  const auto sum_at = [&](double f) {
+    double sum = 0;
+    for (const double share : shares) sum += cut(share, f);
+    return sum;
+  };
+  std::vector<double> knots = {0};
+  double zeros = 0;
+  for (const double share : shares) {
+    if (share > 0) {
+      knots.push_back(lower / share);
+      knots.push_back(upper / share);
+    } else {
+      ++zeros;
+    }
+  }
+  std::sort(knots.begin(), knots.end());
+  const auto above =
+      std::partition_point(knots.begin(), knots.end(), [&](double f) { return sum_at(f) < total; });
+
+  std::vector<double> result(shares.size());
+  if (above == knots.end()) {
+    const double each = (total - upper * (static_cast<double>(shares.size()) - zeros)) / std::max(zeros, 1.0);
+    for (std::size_t i = 0; i < shares.size(); ++i) result[i] = shares[i] > 0 ? upper : each;
+    return result;
+  }
+  // Between this knot and the one before, these shares are strictly inside the bounds.
+  const double high = *above, low = above == knots.begin() ? 0 : *(above - 1),
+               middle = low + (high - low) / 2;
+  double inside = 0, fixed = 0;
+  for (const double share : shares) {
+    const double value = cut(share, middle);
+    if (value > lower && value < upper)
+      inside += share;
+    else
+      fixed += value;
+  }
+  const double f = inside > 0 ? (total - fixed) / inside : high;
+  for (std::size_t i = 0; i < shares.size(); ++i) result[i] = cut(shares[i], f);
+  return result;
+}
+
+}  // namespace
+
+Budgets round_shares(std::span<const double> shares, Index total, Index lower, Index upper) {
+  [[maybe_unused]] const auto n = std::ssize(shares);
+  assert(lower * n <= total && total <= upper * n);
+  const double low = static_cast<double>(lower), high = static_cast<double>(upper);
+  const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
+  std::vector<double> exact(shares.begin(), shares.end());
+  // Left alone where they already fit: a factor of 1 + 1e-16 would only add noise.
+  const bool sums = std::abs(sum - static_cast<double>(total)) <= 0x1p-24;
+  const bool inside =
+      std::all_of(exact.begin(), exact.end(), [&](double x) { return x >= low && x <= high; });
+  if (!sums || !inside) exact = scaled(shares, static_cast<double>(total), low, high);
+
+  Budgets result(exact.size());
+  std::vector<std::int64_t> fraction(exact.size());
+  Index rest = total;
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    const auto units = static_cast<std::int64_t>(std::floor(exact[i] * static_cast<double>(kToken) + 0.5));
+    result[i] = static_cast<Index>(units >> kFractionBits);
+    fraction[i] = units & (kToken - 1);
+    rest -= result[i];
+  }
+  std::vector<std::size_t> by_fraction(exact.size());
+  std::iota(by_fraction.begin(), by_fraction.end(), std::size_t{0});
+  std::stable_sort(by_fraction.begin(), by_fraction.end(),
+                   [&](std::size_t a, std::size_t b) { return fraction[a] > fraction[b]; });
+  // One round does, but for rounding in the sums of shares; the bounds and the total hold in any case.
+  while (rest != 0) {
+    const Index step = rest > 0 ? 1 : -1;
+    for (std::size_t k = 0; k < by_fraction.size() && rest != 0; ++k) {
+      Index& value = result[by_fraction[step > 0 ? k : by_fraction.size() - 1 - k]];
+      if (value + step < lower || value + step > upper) continue;
+      value += step;
+      rest -= step;
+    }
+  }
+  return result;
 }
 
 }  // namespace kvreplay

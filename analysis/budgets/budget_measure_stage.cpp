@@ -1,5 +1,6 @@
 #include "analysis/budgets/budget_measure_stage.hpp"
 
+#include "analysis/results/scoped_figures.hpp"
 #include "analysis/results/table_writer.hpp"
 #include "analysis/tokens/agreement.hpp"
 #include "data/npy_write.hpp"
@@ -7,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <span>
 #include <utility>
 
@@ -38,15 +40,19 @@ std::vector<std::string> labels_of(const BudgetPlan& plan) {
   return labels;
 }
 
+double output_error(const ScopedFigures& figures, std::size_t which, Scope scope) {
+  const double change = figures.sum(scope, change_of(which));
+  return change == 0 ? 0.0 : change / figures.sum(scope, kFull);
+}
+
 }  // namespace
 
 BudgetMeasureStage::BudgetMeasureStage(const Dump& dump, const BudgetPlan& plan, std::vector<Index> layers,
                                        std::vector<Allocation> allocations, const Compute& compute)
-    : dump_(dump),
+    : Stage(dump, compute),
       plan_(plan),
       layers_(std::move(layers)),
       allocations_(std::move(allocations)),
-      compute_(compute),
       kept_(dump.shape().n_kv, dump.shape().l, labels_of(plan)),
       measured_(dump, compute.precision, columns_of(plan)) {}
 
@@ -96,51 +102,36 @@ void BudgetMeasureStage::end_layer(const ResultFolder& folder, Index layer,
 
 std::string BudgetMeasureStage::label(std::size_t which) const { return label_of(plan_, plan_.cases[which]); }
 
-double BudgetMeasureStage::output_error(const HeadFigures& figures, std::size_t which, Index first_row,
-                                        Index rows) const {
-  const Vector<double> change = figures.values.col(change_of(which)).segment(first_row, rows);
-  const Vector<double> full = figures.values.col(kFull).segment(first_row, rows);
-  const auto sum = [](const Vector<double>& x) {
-    return compensated_sum({x.data(), static_cast<std::size_t>(x.size())});
-  };
-  return sum(change) == 0 ? 0.0 : sum(change) / sum(full);
-}
-
 double BudgetMeasureStage::total_loss(std::size_t which) const {
   return compensated_sum(allocations_[which].loss);
 }
 
 std::size_t BudgetMeasureStage::write_budgets(const ResultFolder& folder, const HeadFigures& figures) const {
   TableWriter csv(folder.path(), Table::budgets);
-  const Index n_kv = figures.n_kv, all = figures.values.rows();
-  const auto add = [&](std::size_t c, std::optional<Index> layer, std::optional<Index> head, Index first,
-                       Index rows) {
-    const BudgetCase& which = plan_.cases[c];
-    Index budget = 0;
-    for (Index row = first; row < first + rows; ++row) budget += allocations_[c].budgets[row];
-    const double loss = compensated_sum(std::span(allocations_[c].loss).subspan(first, rows));
-    csv.at(layer, head).set("order", plan_.orders[which.order].name);
-    csv.set("method", name_of(which.method)).set("sigma", which.sigma);
-    csv.set(BudgetFigure::budget, budget).set(BudgetFigure::loss, loss);
-    csv.set(BudgetFigure::output_error, output_error(figures, c, first, rows));
-    if (dump_.has(Tensor::wo) && layer && !head) {
-      const double change = figures.values(first, layer_change_of(c)),
-                   full = figures.values(first, kLayerFull);
-      csv.set(BudgetFigure::layer_output_error, change == 0 ? 0.0 : change / full);
+  const ScopedFigures scoped(figures);
+  for (const Scope scope : scoped.scopes())
+    for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+      const BudgetCase& which = plan_.cases[c];
+      const auto& [budgets, losses] = allocations_[c];
+      const Rows heads = scoped.heads_in(scope);
+      csv.at(scoped.layer_of(scope), scope.head).set("order", plan_.orders[which.order].name);
+      csv.set("method", name_of(which.method)).set("sigma", which.sigma);
+      csv.set(BudgetFigure::budget,
+              std::accumulate(budgets.begin() + heads.begin, budgets.begin() + heads.end, Index{0}));
+      csv.set(BudgetFigure::loss, compensated_sum(std::span(losses).subspan(heads.begin, heads.count())));
+      csv.set(BudgetFigure::output_error, output_error(scoped, c, scope));
+      if (dump_.has(Tensor::wo) && level_of(scope) == Level::layer) {
+        const double change = figures.values(heads.begin, layer_change_of(c)),
+                     full = figures.values(heads.begin, kLayerFull);
+        csv.set(BudgetFigure::layer_output_error, change == 0 ? 0.0 : change / full);
+      }
+      csv.end_row();
     }
-    csv.end_row();
-  };
-  for (Index first = 0; first < all; first += n_kv) {
-    const Index layer = figures.layers[first / n_kv];
-    for (Index head = 0; head < n_kv; ++head)
-      for (std::size_t c = 0; c < plan_.cases.size(); ++c) add(c, layer, head, first + head, 1);
-    for (std::size_t c = 0; c < plan_.cases.size(); ++c) add(c, layer, std::nullopt, first, n_kv);
-  }
-  for (std::size_t c = 0; c < plan_.cases.size(); ++c) add(c, std::nullopt, std::nullopt, 0, all);
   return csv.finish();
 }
 
 void BudgetMeasureStage::write_maps(const ResultFolder& folder, const HeadFigures& figures) const {
+  const ScopedFigures scoped(figures);
   for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
     const auto write = [&](BudgetFigure figure, const std::vector<double>& map) {
       write_map(folder.path(),
@@ -148,8 +139,8 @@ void BudgetMeasureStage::write_maps(const ResultFolder& folder, const HeadFigure
                 map);
     };
     std::vector<double> errors;
-    for (Index row = 0; row < figures.values.rows(); ++row)
-      errors.push_back(output_error(figures, c, row, 1));
+    for (const Scope scope : scoped.scopes())
+      if (scope.head) errors.push_back(output_error(scoped, c, scope));
     write(BudgetFigure::budget, {allocations_[c].budgets.begin(), allocations_[c].budgets.end()});
     write(BudgetFigure::loss, allocations_[c].loss);
     write(BudgetFigure::output_error, errors);
@@ -172,7 +163,7 @@ Json BudgetMeasureStage::write_tables(const ResultFolder& folder, const HeadFigu
   Json losses = Json::object(), errors = Json::object();
   for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
     losses[label(c)] = total_loss(c);
-    errors[label(c)] = output_error(figures, c, 0, figures.values.rows());
+    errors[label(c)] = output_error(ScopedFigures(figures), c, {});
   }
   return {{"candidates", dump_.shape().l},
           {"future_rows", plan_.future.count()},
@@ -193,7 +184,7 @@ std::string BudgetMeasureStage::report(const HeadFigures& figures) const {
       text += fmt::format("\n{:20}  {:10}", plan_.orders[plan_.cases[c].order].name,
                           name_of(plan_.cases[c].method));
     text += fmt::format("  {:>18}", fmt::format("{:.4g} ({:.4f})", total_loss(c),
-                                                output_error(figures, c, 0, figures.values.rows())));
+                                                output_error(ScopedFigures(figures), c, {})));
   }
   text += '\n';
   // LU-KV's claim that its greedy is optimal, where both were computed.

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "analysis/budgets/budget_plan.hpp"
-#include "analysis/budgets/head_orders.hpp"
 #include "analysis/measure/measured_layer.hpp"
 #include "analysis/run/stage.hpp"
 
@@ -19,9 +18,6 @@ class BudgetMeasureStage final : public Stage {
                      std::vector<Allocation> allocations, const Compute& compute);
 
   std::string_view name() const override { return "budget"; }
-  Json options() const override { return {}; }
-  std::vector<LeftOut> left_out() const override { return {}; }
-  std::vector<OptionText> notes() const override { return {}; }
 
   std::size_t figures_per_head() const override;
   void begin_layer(Index layer) override;
@@ -37,17 +33,14 @@ class BudgetMeasureStage final : public Stage {
   template <class T>
   void compute(const HeadGroup<T>& group, std::span<double> figures);
   Index row_of(Index layer, Index kv_head) const;
-  double output_error(const HeadFigures& figures, std::size_t which, Index first_row, Index rows) const;
   double total_loss(std::size_t which) const;
   std::size_t write_budgets(const ResultFolder& folder, const HeadFigures& figures) const;
   void write_maps(const ResultFolder& folder, const HeadFigures& figures) const;
   std::string label(std::size_t which) const;
 
-  const Dump& dump_;
   const BudgetPlan& plan_;
   std::vector<Index> layers_;
   std::vector<Allocation> allocations_;
-  Compute compute_;
   KeptLayer kept_;
   MeasuredLayer measured_;
 };

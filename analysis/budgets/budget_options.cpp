@@ -1,7 +1,5 @@
 #include "analysis/budgets/budget_options.hpp"
 
-#include "analysis/options/nearest_name.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -2,6 +2,7 @@
 
 #include "analysis/eviction/given_arrays.hpp"
 #include "data/error.hpp"
+#include "sim/eviction/prompt_eviction.hpp"
 
 #include <fmt/format.h>
 
@@ -146,5 +147,21 @@ RankedTokens ranked_tokens(const EvictionRule& rule, const Vector<double>& score
   for (const std::int32_t p : rest) ranked.scores.push_back(by_pool[p]);
   return ranked;
 }
+
+template <class T>
+std::vector<RankedTokens> head_orders(const HeadGroup<T>& group, const BudgetPlan& plan, Index n_kv,
+                                      const Compute& compute) {
+  std::vector<EvictionRule> rules;
+  for (const Order& order : plan.orders) rules.push_back(order.rule);
+  const GivenScores given = scores_of_head(plan.scores, group.layer * n_kv + group.kv_head, group.l);
+  const std::vector<Vector<double>> scores = rule_scores(group, rules, given, compute);
+  std::vector<RankedTokens> orders;
+  for (std::size_t o = 0; o < rules.size(); ++o) orders.push_back(ranked_tokens(rules[o], scores[o]));
+  return orders;
+}
+template std::vector<RankedTokens> head_orders(const HeadGroup<float>&, const BudgetPlan&, Index,
+                                               const Compute&);
+template std::vector<RankedTokens> head_orders(const HeadGroup<double>&, const BudgetPlan&, Index,
+                                               const Compute&);
 
 }  // namespace kvreplay

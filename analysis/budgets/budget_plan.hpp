@@ -5,6 +5,7 @@
 #include "analysis/eviction/eviction_plan.hpp"
 #include "analysis/run/left_out.hpp"
 #include "data/dump.hpp"
+#include "sim/backend.hpp"
 #include "sim/eviction/policy.hpp"
 
 #include <optional>
@@ -59,5 +60,10 @@ struct RankedTokens {
   std::vector<double> scores;
 };
 RankedTokens ranked_tokens(const EvictionRule& rule, const Vector<double>& scores);
+
+/// Every order of the plan on one head group; `n_kv` KV heads a layer.
+template <class T>
+std::vector<RankedTokens> head_orders(const HeadGroup<T>& group, const BudgetPlan& plan, Index n_kv,
+                                      const Compute& compute);
 
 }  // namespace kvreplay

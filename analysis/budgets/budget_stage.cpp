@@ -1,7 +1,6 @@
 #include "analysis/budgets/budget_stage.hpp"
 
 #include "analysis/budgets/budget_measure_stage.hpp"
-#include "analysis/budgets/head_orders.hpp"
 #include "analysis/eviction/given_arrays.hpp"
 #include "analysis/eviction/head_ranking.hpp"
 #include "data/npy_write.hpp"
@@ -22,7 +21,7 @@ BudgetFrame frame_of(const BudgetPlan& plan, const HeadFigures& figures, Index l
 
 BudgetStage::BudgetStage(const Dump& dump, const BudgetOptions& options, const std::vector<Index>& layers,
                          const Compute& compute)
-    : dump_(dump), options_(options), plan_(budget_plan(dump, options, layers)), compute_(compute) {}
+    : Stage(dump, compute), options_(options), plan_(budget_plan(dump, options, layers)) {}
 
 Json BudgetStage::options() const {
   BudgetOptions settled = options_;

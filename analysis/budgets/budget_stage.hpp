@@ -26,13 +26,10 @@ class BudgetStage final : public Stage {
   std::vector<OptionText> notes() const override;
 
   std::size_t figures_per_head() const override;
-  void begin_layer(Index) override {}
   void head(const HeadGroup<float>& group, std::span<double> figures) override;
   void head(const HeadGroup<double>& group, std::span<double> figures) override;
-  void end_layer(const ResultFolder&, Index, Eigen::Ref<Matrix<double>>) override {}
   bool joins_layers() const override { return true; }
   Json write_tables(const ResultFolder& folder, const HeadFigures& figures) override;
-  std::string report(const HeadFigures&) const override { return ""; }
   std::unique_ptr<Stage> follow_up(const HeadFigures& figures) const override;
 
  private:
@@ -41,10 +38,8 @@ class BudgetStage final : public Stage {
   /// The loss curves under one order; importance divided by its layer's sum where asked for.
   LossCurves curves(std::size_t order, const HeadFigures& figures) const;
 
-  const Dump& dump_;
   BudgetOptions options_;
   BudgetPlan plan_;
-  Compute compute_;
 };
 
 }  // namespace kvreplay

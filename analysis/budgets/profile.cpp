@@ -1,6 +1,5 @@
 #include "analysis/budgets/profile.hpp"
 
-#include "analysis/budgets/shares.hpp"
 #include "data/error.hpp"
 #include "data/npy/npy_array.hpp"
 #include "data/npy_write.hpp"

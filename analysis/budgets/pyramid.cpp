@@ -1,5 +1,4 @@
 #include "analysis/budgets/allocation.hpp"
-#include "analysis/budgets/shares.hpp"
 
 #include <algorithm>
 #include <cassert>

@@ -1,6 +1,5 @@
 #include "analysis/channels/channel_options.hpp"
 
-#include "analysis/options/nearest_name.hpp"
 #include "analysis/results/csv.hpp"
 
 #include <fmt/format.h>
@@ -67,6 +66,14 @@ std::vector<ChannelRule> channel_rules_named(const std::vector<std::string>& nam
   for (const std::string& name : names)
     rules.push_back(OptionValue<ChannelRule>::parse(channel_option::method, name));
   return rules;
+}
+
+Semantics OptionValue<Semantics>::parse(const OptionFacts& option, const std::string& word) {
+  if (const auto semantics = kSemantics.named(word)) return *semantics;
+  const std::vector<std::string> names = kSemantics.names();
+  throw OptionError(option,
+                    fmt::format("{} or {}", fmt::join(names.begin(), names.end() - 1, ", "), names.back()),
+                    fmt::format("'{}'", word));
 }
 
 ChannelRule OptionValue<ChannelRule>::parse(const OptionFacts& option, const std::string& word) {

@@ -1,7 +1,8 @@
 #pragma once
 
-#include "analysis/options/named_values.hpp"
+#include "analysis/options/option.hpp"
 #include "sim/channels/selection.hpp"
+#include "sim/eviction/policy.hpp"
 
 #include <optional>
 #include <string>
@@ -42,6 +43,12 @@ inline constexpr OptionFacts method{"method", "LIST", "What chooses the channels
 struct RuleAndRatio {
   ChannelRule rule;
   double ratio = 0;
+};
+
+template <>
+struct OptionValue<Semantics> {
+  static Semantics parse(const OptionFacts& option, const std::string& word);
+  static std::string text(Semantics semantics) { return std::string(name_of(semantics)); }
 };
 
 /// METHOD or exchange+METHOD, with the nearest names where it is unknown.

@@ -1,4 +1,4 @@
-#include "analysis/channels/channel_report.hpp"
+#include "analysis/channels/channel_tables.hpp"
 
 #include <fmt/format.h>
 

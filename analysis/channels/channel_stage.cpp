@@ -1,9 +1,8 @@
 #include "analysis/channels/channel_stage.hpp"
 
-#include "analysis/channels/channel_report.hpp"
 #include "analysis/channels/channel_tables.hpp"
 #include "analysis/channels/rope_pair_share.hpp"
-#include "analysis/eviction/cache_elements.hpp"
+#include "analysis/measure/case_outputs.hpp"
 #include "sim/channels/channel_interaction.hpp"
 #include "sim/head_group.hpp"
 
@@ -25,10 +24,9 @@ MeasureColumns columns_of(const ChannelColumns& columns, const ChannelPlan& plan
 }  // namespace
 
 ChannelStage::ChannelStage(const Dump& dump, const ChannelOptions& options, const Compute& compute)
-    : dump_(dump),
+    : Stage(dump, compute),
       plan_(channel_plan(dump, options)),
       columns_(plan_.cases.size()),
-      compute_(compute),
       measured_(dump, compute.precision, columns_of(columns_, plan_)) {}
 
 Json ChannelStage::options() const {

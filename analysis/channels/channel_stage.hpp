@@ -42,10 +42,8 @@ class ChannelStage final : public Stage {
   template <class T>
   void compute_part(const HeadGroup<T>& group, Index row, Index first_query_head, std::span<double> figures);
 
-  const Dump& dump_;
   ChannelPlan plan_;
   ChannelColumns columns_;
-  Compute compute_;
   LayerChannels layer_;
   MeasuredLayer measured_;
 };

@@ -1,7 +1,5 @@
 #include "analysis/channels/channel_tables.hpp"
 
-#include "analysis/results/table_writer.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +13,6 @@ namespace kvreplay {
 namespace {
 
 using C = ChannelColumns;
-constexpr std::array kRowSets{RowSet::window, RowSet::future, RowSet::none};
 struct Share {
   ChannelFigure figure;
   C::Head column;
@@ -24,14 +21,6 @@ constexpr std::array kShares{Share{ChannelFigure::off_diagonal_share, C::off_dia
                              Share{ChannelFigure::rope_pair_share, C::rope_pair_share}};
 
 }  // namespace
-
-ChannelTable::ChannelTable(const ChannelPlan& plan, const ChannelColumns& columns, const HeadFigures& figures,
-                           bool with_layer_output)
-    : plan_(plan),
-      columns_(columns),
-      figures_(figures),
-      scoped_(figures),
-      with_layer_output_(with_layer_output) {}
 
 std::optional<double> ChannelTable::gain(std::size_t which, Scope scope, ChannelFigure error,
                                          RowSet rows) const {
@@ -44,15 +33,6 @@ std::optional<double> ChannelTable::gain(std::size_t which, Scope scope, Channel
   const double mine = *found, reference = *value(*think, scope, error, rows);
   if (mine == reference) return 0.0;
   return reference > 0 ? (reference - mine) / reference : std::numeric_limits<double>::quiet_NaN();
-}
-
-std::optional<double> ChannelTable::layer_output_error(std::size_t which, Scope scope, RowSet rows) const {
-  if (!with_layer_output_) return std::nullopt;
-  const bool window = rows == RowSet::window;
-  const Scope first{scope.layer, 0};  // every head carries its layer's figure
-  return relative_error(
-      sum(first, columns_.of(which, window ? C::window_layer_change_sq : C::future_layer_change_sq)),
-      sum(first, columns_.of(window ? C::window_layer_full_sq : C::future_layer_full_sq)));
 }
 
 std::optional<double> ChannelTable::value(std::size_t which, Scope scope, ChannelFigure figure,
@@ -82,9 +62,7 @@ std::optional<double> ChannelTable::value(std::size_t which, Scope scope, Channe
       if (!bounded(which)) return std::nullopt;
       return scoped_.mean(scope, columns_.of(which, C::proven));
     case ChannelFigure::output_error:
-      return relative_error(
-          sum(scope, columns_.of(which, window ? C::window_change_sq : C::future_change_sq)),
-          sum(scope, columns_.of(window ? C::window_full_sq : C::future_full_sq)));
+      return output_error(which, scope, rows);
     case ChannelFigure::layer_output_error:
       return layer_output_error(which, scope, rows);
     case ChannelFigure::output_gain:
@@ -138,37 +116,21 @@ std::size_t ChannelTable::write_channels(const ResultFolder& folder) const {
 }
 
 void ChannelTable::write_maps(const ResultFolder& folder) const {
-  const auto write = [&](ChannelFigure figure, const std::string& item, RowSet rows,
-                         const std::vector<double>& map) {
-    write_map(folder.path(),
-              {.table = Table::channels,
-               .figure = std::string(name_of(figure)),
-               .item = item,
-               .against = std::string(name_of(rows))},
-              figures_, map);
-  };
-  // nan for heads without a value; empty where none has one.
-  const auto over_heads = [&](const auto& value_of) {
-    std::vector<double> map;
-    bool any = false;
-    for (const Scope scope : scoped_.scopes()) {
-      if (!scope.head) continue;
-      const std::optional<double> found = value_of(scope);
-      map.push_back(found.value_or(std::numeric_limits<double>::quiet_NaN()));
-      any = any || found;
-    }
-    return any ? map : std::vector<double>();
+  const auto name = [](ChannelFigure figure, const std::string& item, RowSet rows) {
+    return MapName{.table = Table::channels,
+                   .figure = std::string(name_of(figure)),
+                   .item = item,
+                   .against = std::string(name_of(rows))};
   };
   for (const Share& share : kShares)
-    if (!scoped_.empty() && (has_pairs() || share.figure != ChannelFigure::rope_pair_share))
-      write(share.figure, "", RowSet::window,
-            over_heads([&](Scope scope) { return std::optional(this->share(scope, share.column)); }));
+    if (has_pairs() || share.figure != ChannelFigure::rope_pair_share)
+      write_map_of(folder, name(share.figure, "", RowSet::window),
+                   [&](Scope scope) { return std::optional(this->share(scope, share.column)); });
   for (std::size_t c = 0; c < plan_.cases.size(); ++c)
     for (const ChannelFigure figure : kChannelFigures.all())
       for (const RowSet rows : {RowSet::window, RowSet::future})
-        if (const auto map = over_heads([&](Scope scope) { return value(c, scope, figure, rows); });
-            !map.empty())
-          write(figure, plan_.cases[c].file_name, rows, map);
+        write_map_of(folder, name(figure, plan_.cases[c].file_name, rows),
+                     [&](Scope scope) { return value(c, scope, figure, rows); });
 }
 
 std::size_t ChannelTable::write(const ResultFolder& folder) const {

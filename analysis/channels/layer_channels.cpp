@@ -50,9 +50,9 @@ std::vector<Index> rotation_marks(const std::vector<Index>& partner) {
   return marks;
 }
 
-template <class Numbers>
-void put(ByteWriter& out, const Numbers& x) {
-  out.put(std::span(x.data(), static_cast<std::size_t>(x.size())));
+template <class Number>
+void get(ByteReader& in, std::vector<Number>& x) {
+  x = in.get<Number>();
 }
 void get(ByteReader& in, Vector<double>& x) {
   const std::vector<double> values = in.get<double>();
@@ -80,42 +80,35 @@ void LayerChannels::begin(const ChannelPlan& plan, const DumpShape& shape) {
   rope_partner.clear();
 }
 
-void LayerChannels::save(Index kv_head, Index G, ByteWriter& out) const {
-  const auto heads = window.size(), rows_a_head = interaction.size() * static_cast<std::size_t>(G) / heads;
+template <class Self, class Visit>
+void LayerChannels::each_part(Self& self, Index kv_head, Index G, const Visit& visit) {
+  const auto heads = self.window.size(),
+             rows_a_head = self.interaction.size() * static_cast<std::size_t>(G) / heads;
   for (std::size_t at = 0; at < rows_a_head; ++at) {
     const std::size_t row = static_cast<std::size_t>(kv_head) * rows_a_head + at;
-    put(out, interaction[row]);
-    if (!outputs.empty()) put(out, outputs[row]);
-    put(out, spectrum[row]);
-    for (const auto& rule : order)
-      if (!rule.empty()) out.put(rule[row]);
-    for (const auto& sets : pruned) out.put(sets[row]);
+    visit(self.interaction[row]);
+    if (!self.outputs.empty()) visit(self.outputs[row]);
+    visit(self.spectrum[row]);
+    for (auto& rule : self.order)
+      if (!rule.empty()) visit(rule[row]);
+    for (auto& sets : self.pruned) visit(sets[row]);
   }
   for (Index h = kv_head * G; h < (kv_head + 1) * G; ++h)
-    for (const std::vector<ChannelMoments>* moments : {&window, &future}) {
+    for (auto* const moments : {&self.window, &self.future}) {
       if (moments->empty()) continue;
-      put(out, (*moments)[h].mean);
-      put(out, (*moments)[h].deviation);
+      visit((*moments)[h].mean);
+      visit((*moments)[h].deviation);
     }
 }
 
+void LayerChannels::save(Index kv_head, Index G, ByteWriter& out) const {
+  each_part(*this, kv_head, G, [&](const auto& part) {
+    out.put(std::span(part.data(), static_cast<std::size_t>(part.size())));
+  });
+}
+
 void LayerChannels::load(Index kv_head, Index G, ByteReader& in) {
-  const auto heads = window.size(), rows_a_head = interaction.size() * static_cast<std::size_t>(G) / heads;
-  for (std::size_t at = 0; at < rows_a_head; ++at) {
-    const std::size_t row = static_cast<std::size_t>(kv_head) * rows_a_head + at;
-    get(in, interaction[row]);
-    if (!outputs.empty()) get(in, outputs[row]);
-    get(in, spectrum[row]);
-    for (auto& rule : order)
-      if (!rule.empty()) rule[row] = in.get<Index>();
-    for (auto& sets : pruned) sets[row] = in.get<ChannelSet::value_type>();
-  }
-  for (Index h = kv_head * G; h < (kv_head + 1) * G; ++h)
-    for (std::vector<ChannelMoments>* moments : {&window, &future}) {
-      if (moments->empty()) continue;
-      get(in, (*moments)[h].mean);
-      get(in, (*moments)[h].deviation);
-    }
+  each_part(*this, kv_head, G, [&](auto& part) { get(in, part); });
 }
 
 void LayerChannels::write(const ResultFolder& folder, Index layer, const ChannelPlan& plan,

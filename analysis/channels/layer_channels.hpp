@@ -32,6 +32,9 @@ class LayerChannels {
              const std::string& model) const;
 
  private:
+  /// Visits what there is of a KV head.
+  template <class Self, class Visit>
+  static void each_part(Self& self, Index kv_head, Index G, const Visit& visit);
   void write_pictures(const ResultFolder& folder, Index layer, const ChannelPlan& plan,
                       const std::string& model) const;
 };

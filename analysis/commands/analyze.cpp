@@ -1,6 +1,6 @@
 #include "analysis/budgets/budget_stage.hpp"
 #include "analysis/channels/channel_stage.hpp"
-#include "analysis/commands/over_dumps.hpp"
+#include "analysis/commands/run_command.hpp"
 #include "analysis/eviction/evict_stage.hpp"
 #include "analysis/tokens/token_stage.hpp"
 #include "data/error.hpp"
@@ -27,14 +27,10 @@ struct AnalyzeOptions {
 struct StageEntry {
   const char* name;
   std::unique_ptr<Stage> (*make)(const Dump& dump, const AnalyzeOptions& options, const Compute& compute);
-  /// Why this run cannot have it, as one clause; nothing where it can. Asked for by name, it is made all the
-  /// same, and says so itself.
-  std::optional<std::string> (*why_not)(const Dump& dump, const AnalyzeOptions& options);
+  /// Why a dump cannot have it, as one clause; nothing where it can, null where every dump can. Asked for by
+  /// name, it is made all the same, and says so itself.
+  std::optional<std::string> (*why_not)(const Dump& dump);
 };
-
-std::unique_ptr<Stage> make_tokens(const Dump& dump, const AnalyzeOptions& options, const Compute& compute) {
-  return std::make_unique<TokenStage>(dump, options.tokens, compute);
-}
 
 std::unique_ptr<Stage> make_evict(const Dump& dump, const AnalyzeOptions&, const Compute& compute) {
   EvictionOptions eviction;
@@ -45,22 +41,12 @@ std::unique_ptr<Stage> make_evict(const Dump& dump, const AnalyzeOptions&, const
   return std::make_unique<EvictStage>(dump, eviction, compute);
 }
 
-std::unique_ptr<Stage> make_budget(const Dump& dump, const AnalyzeOptions& options, const Compute& compute) {
-  return std::make_unique<BudgetStage>(dump, BudgetOptions{}, options.common.chosen_layers(dump), compute);
-}
-
-std::unique_ptr<Stage> make_channels(const Dump& dump, const AnalyzeOptions&, const Compute& compute) {
-  return std::make_unique<ChannelStage>(dump, ChannelOptions{}, compute);
-}
-
-std::optional<std::string> why_no_channels(const Dump& dump, const AnalyzeOptions&) {
+std::optional<std::string> why_no_channels(const Dump& dump) {
   const auto why_not = why_no_channels(dump, ChannelOptions{});
   return why_not ? std::optional(why_not->dashed()) : std::nullopt;
 }
 
-std::optional<std::string> never(const Dump&, const AnalyzeOptions&) { return std::nullopt; }
-
-std::optional<std::string> why_no_budget(const Dump& dump, const AnalyzeOptions&) {
+std::optional<std::string> why_no_budget(const Dump& dump) {
   const DumpShape& shape = dump.shape();
   if (future_rows(shape.l, shape.T, shape.first_query()).count() == 0)
     return "a head's loss is what the decoding steps miss, and the dump has none";
@@ -69,10 +55,25 @@ std::optional<std::string> why_no_budget(const Dump& dump, const AnalyzeOptions&
   return std::nullopt;
 }
 
-constexpr StageEntry kStages[] = {{"tokens", make_tokens, never},
-                                  {"evict", make_evict, never},
-                                  {"budget", make_budget, why_no_budget},
-                                  {"channels", make_channels, why_no_channels}};
+using Made = std::unique_ptr<Stage>;
+constexpr StageEntry kStages[] = {
+    {"tokens",
+     [](const Dump& dump, const AnalyzeOptions& options, const Compute& compute) -> Made {
+       return std::make_unique<TokenStage>(dump, options.tokens, compute);
+     },
+     nullptr},
+    {"evict", make_evict, nullptr},
+    {"budget",
+     [](const Dump& dump, const AnalyzeOptions& options, const Compute& compute) -> Made {
+       return std::make_unique<BudgetStage>(dump, BudgetOptions{}, options.common.chosen_layers(dump),
+                                            compute);
+     },
+     why_no_budget},
+    {"channels",
+     [](const Dump& dump, const AnalyzeOptions&, const Compute& compute) -> Made {
+       return std::make_unique<ChannelStage>(dump, ChannelOptions{}, compute);
+     },
+     why_no_channels}};
 
 std::vector<std::string> stage_names() {
   std::vector<std::string> names;
@@ -106,7 +107,7 @@ int run_analyze(const Arguments& arguments) {
     for (const StageEntry& entry : kStages) {
       const bool asked = std::find(only.begin(), only.end(), entry.name) != only.end();
       if (!only.empty() && !asked) continue;
-      const auto why_not = entry.why_not(dump, options);
+      const auto why_not = entry.why_not != nullptr ? entry.why_not(dump) : std::nullopt;
       if (why_not && !asked)
         chosen.left_out.push_back({entry.name, *why_not});
       else

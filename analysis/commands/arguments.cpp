@@ -1,6 +1,5 @@
 #include "analysis/commands/arguments.hpp"
 
-#include "analysis/options/nearest_name.hpp"
 #include "data/error.hpp"
 
 #include <fmt/format.h>
@@ -255,6 +254,10 @@ bool parse(CommandLine& app, const Arguments& arguments) {
   return false;
 }
 
+void print_json(const nlohmann::ordered_json& json) {
+  fmt::print("{}\n", json.dump(1, ' ', false, Json::error_handler_t::replace));
+}
+
 void with_dashes(const std::function<void()>& work) {
   try {
     work();
@@ -276,23 +279,15 @@ void check_page_name(const std::string& file, const char* option) {
     throw InputError(option, "a file that ends in .html", fmt::format("'{}'", file));
 }
 
-std::string counted(Index n, const char* what) { return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s"); }
-
 void CommonOptions::add_dump(CommandLine& app) {
-  app.add_option("DUMP", dump, "The dump: a folder with q, k and v of every layer")
-      ->required()
-      ->check(folder_name())
-      ->option_text(" ");
+  app.add_folders("DUMP", dump, "The dump: a folder with q, k and v of every layer");
   app.add({bind_option(run_option::prompt_len, prompt_len)});
 }
 
 void CommonOptions::add_dumps(CommandLine& app) {
-  app.add_option("DUMP", dumps,
-                 "The dump: a folder with q, k and v of every layer; or several of one model, whose means\n"
-                 "and confidence intervals are formed")
-      ->required()
-      ->check(folder_name())
-      ->option_text("...");
+  app.add_folders("DUMP", dumps,
+                  "The dump: a folder with q, k and v of every layer; or several of one model, whose means\n"
+                  "and confidence intervals are formed");
   app.add({bind_option(run_option::prompt_len, prompt_len)});
 }
 

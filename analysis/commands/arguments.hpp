@@ -13,9 +13,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace kvreplay {
+
+/// A check that the name of a folder is not empty.
+CLI::Validator folder_name();
 
 /// The options of one command.
 class CommandLine : public CLI::App {
@@ -26,6 +30,14 @@ class CommandLine : public CLI::App {
   /// parsing, and changes at its end only.
   void add(const BoundOptions& options);
   CLI::Option* option(const OptionFacts& facts);
+  /// A folder, or several, by their place.
+  template <class Folders>
+  void add_folders(const char* name, Folders& folders, const char* meaning) {
+    add_option(name, folders, meaning)
+        ->required()
+        ->check(folder_name())
+        ->option_text(std::is_same_v<Folders, std::string> ? " " : "...");
+  }
 
   /// Sets what add() got to what was given.
   void read_options();
@@ -48,17 +60,14 @@ std::unique_ptr<CommandLine> make_app(const std::string& name, const std::string
 /// option.
 bool parse(CommandLine& app, const Arguments& arguments);
 
+/// On standard output.
+void print_json(const nlohmann::ordered_json& json);
+
 /// Does it; what it says of options it says as they are written on a command line.
 void with_dashes(const std::function<void()>& work);
 
-/// A check that the name of a folder is not empty.
-CLI::Validator folder_name();
-
 /// Throws InputError where the name of a page does not end in .html.
 void check_page_name(const std::string& file, const char* option);
-
-/// "1 layer", "2 layers".
-std::string counted(Index n, const char* what);
 
 /// "0,3-5", item by item.
 struct LayerRange {

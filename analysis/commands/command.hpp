@@ -11,7 +11,7 @@ namespace kvreplay {
 /// What stands behind a command's name on the command line.
 using Arguments = std::vector<std::string>;
 
-/// One subcommand, in a file of its name. `run` returns the exit code; it throws InputError for bad usage and
+/// One subcommand. `run` returns the exit code; it throws InputError for bad usage and
 /// bad input, Interrupted where a signal ended the work.
 struct Command {
   const char* name;

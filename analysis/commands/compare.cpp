@@ -1,5 +1,4 @@
 #include "analysis/commands/arguments.hpp"
-#include "analysis/report/comparison_page.hpp"
 #include "analysis/report/report.hpp"
 #include "analysis/results/compare_report.hpp"
 #include "data/atomic_file.hpp"
@@ -83,8 +82,8 @@ int run_compare(const Arguments& arguments) {
   Index top = 12;
   bool all = false, force = false;
   CommonOptions output;
-  app->add_option("A", a, "A finished result folder")->required()->check(folder_name())->option_text(" ");
-  app->add_option("B", b, "Another one, or the same")->required()->check(folder_name())->option_text(" ");
+  app->add_folders("A", a, "A finished result folder");
+  app->add_folders("B", b, "Another one, or the same");
   app->add({bind_option(compare_option::out, out), bind_option(compare_option::html, html),
             bind_option(compare_option::force, force), bind_option(compare_option::left, left),
             bind_option(compare_option::right, right), bind_option(compare_option::top, top),
@@ -109,7 +108,7 @@ int run_compare(const Arguments& arguments) {
     nlohmann::ordered_json json = {{"program", "kvreplay"}};
     if (!html.empty()) json["page"] = html;
     json.update(json_of(comparison));
-    fmt::print("{}\n", json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    print_json(json);
   } else if (!output.quiet) {
     fmt::print("{}", plain_text(comparison, shown));
     if (!out.empty()) fmt::print("\nevery figure: {}\n", (fs::path(out) / "compare_*.csv").string());

@@ -156,16 +156,8 @@ Json json_of(const Dump& dump) {
   Json json = {{"dump", dump.folder().string()},
                {"model", dump.model()},
                {"incomplete", false},
-               {"fingerprint", fingerprint(dump)},
-               {"layers", s.layers},
-               {"n_q", s.n_q},
-               {"n_kv", s.n_kv},
-               {"d", s.d},
-               {"d_v", s.d_v},
-               {"d_model", s.d_model},
-               {"T", s.T},
-               {"T_q", s.T_q},
-               {"l", s.l}};
+               {"fingerprint", fingerprint(dump)}};
+  json.update(shape_json(s));
   json["tensors"] = Json::object();
   for (const auto& [tensor, t] : by_tensor(dump))
     json["tensors"][std::string(name_of(tensor))] = {
@@ -244,7 +236,7 @@ Json json_of(const CaptureProgress& progress, const std::string& dump) {
 /// Says how far a capture came, and throws what it lacks as the last line.
 [[noreturn]] void show_interrupted(const CaptureProgress& progress, const CommonOptions& options) {
   if (options.json)
-    fmt::print("{}\n", json_of(progress, options.dump).dump(1, ' ', false, Json::error_handler_t::replace));
+    print_json(json_of(progress, options.dump));
   else if (!options.quiet)
     fmt::print("{}", text_of(progress, options.dump));
   std::fflush(stdout);
@@ -274,7 +266,7 @@ int run_info(const Arguments& arguments) {
     read_all_values(dump, workers);
   }
   if (options.json)
-    fmt::print("{}\n", json_of(dump).dump(1, ' ', false, Json::error_handler_t::replace));
+    print_json(json_of(dump));
   else if (!options.quiet)
     fmt::print("{}{}", text_of(dump), values ? "\nevery value is finite\n" : "");
   return 0;

@@ -88,10 +88,7 @@ int run_merge(const Arguments& arguments) {
       "kvreplay merge results/part-1 results/part-2 results/part-3 --out results/whole\n"
       "mpirun -n 4 kvreplay merge results/part-* --out results/whole");
   MergeOptions options;
-  app->add_option("DIR", options.parts, "The result folders of parts 1/n to n/n")
-      ->required()
-      ->check(folder_name())
-      ->option_text("...");
+  app->add_folders("DIR", options.parts, "The result folders of parts 1/n to n/n");
   app->add({bind_option(run_option::out, options.out), bind_option(run_option::resume, options.resume),
             bind_option(run_option::force, options.force).excluding(run_option::resume),
             bind_option(merge_option::dump, options.dump),

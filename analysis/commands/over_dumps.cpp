@@ -1,9 +1,9 @@
-#include "analysis/commands/over_dumps.hpp"
+#include "analysis/results/over_dumps.hpp"
 
 #include "analysis/commands/command.hpp"
 #include "analysis/commands/interrupt.hpp"
+#include "analysis/commands/run_command.hpp"
 #include "analysis/results/dump_set.hpp"
-#include "analysis/results/over_dumps.hpp"
 #include "analysis/run/ranks.hpp"
 #include "data/error.hpp"
 
@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <optional>
 
@@ -46,10 +45,7 @@ std::string remarks(const fs::path& folder, const DumpSet& set) {
     const ResultReader results(folder / entry.name);
     std::vector<std::string> mine;
     for (const Json& note : results.summary()["notes"]) mine.push_back("note: " + note.get<std::string>());
-    std::vector<LeftOut> left_out;
-    for (const Json& item : results.summary()["left_out"])
-      left_out.push_back({item["what"].get<std::string>(), item["why"].get<std::string>()});
-    for (const std::string& line : left_out_lines(left_out)) mine.push_back("left out: " + line);
+    for (const std::string& line : left_out_lines(results.summary())) mine.push_back("left out: " + line);
     for (auto line = mine.begin(); line != mine.end(); ++line) {
       if (std::find(mine.begin(), line, *line) != line) continue;
       const auto known =
@@ -92,15 +88,9 @@ void finish(const CommonOptions& options, const DumpSet& set, ResultFolder& fold
             std::chrono::steady_clock::time_point begin) {
   const fs::path out = options.out;
   const bool text = !options.quiet && !options.json;
-  const auto print_json = [&] {
-    Json json = {{"result", options.out}};
-    std::ifstream in(out / "summary.json");
-    json.update(Json::parse(in));
-    fmt::print("{}\n", json.dump(1, ' ', false, Json::error_handler_t::replace));
-  };
   if (folder.finished()) {
     if (text) fmt::print("{}: already finished, nothing left to do\n", options.out);
-    if (options.json) print_json();
+    if (options.json) print_summary(out);
     return;
   }
 
@@ -115,7 +105,7 @@ void finish(const CommonOptions& options, const DumpSet& set, ResultFolder& fold
   run["seconds"] = seconds;
   folder.write_json("run.json", run);
   folder.finish(set.summary(totals));
-  if (options.json) print_json();
+  if (options.json) print_summary(out);
   if (text) {
     fmt::print("{}", remarks(out, set));
     fmt::print(

@@ -25,10 +25,7 @@ int run_report(const Arguments& arguments) {
       "kvreplay report results/pystdlib --out pystdlib.html --title \"Before the fix\"");
   std::string folder, out, title;
   CommonOptions output;
-  app->add_option("DIR", folder, "The result folder, of one dump or over several")
-      ->required()
-      ->check(folder_name())
-      ->option_text(" ");
+  app->add_folders("DIR", folder, "The result folder, of one dump or over several");
   app->add({bind_option(report_option::out, out), bind_option(report_option::title, title)});
   output.add_output(*app);
   if (parse(*app, arguments)) return 0;
@@ -46,11 +43,10 @@ int run_report(const Arguments& arguments) {
   std::size_t figures = 0;
   for (const report::Section& section : page.sections) figures += section.figures.size();
   if (output.json)
-    fmt::print("{}\n", nlohmann::ordered_json{{"page", place.page.string()},
-                                              {"figures", place.figures.string()},
-                                              {"figure_count", figures},
-                                              {"bytes", static_cast<std::size_t>(bytes)}}
-                           .dump(1, ' ', false, nlohmann::json::error_handler_t::replace));
+    print_json({{"page", place.page.string()},
+                {"figures", place.figures.string()},
+                {"figure_count", figures},
+                {"bytes", static_cast<std::size_t>(bytes)}});
   else if (!output.quiet)
     fmt::print("report: {} ({:.1f} MB, {})\nfigures and their data: {}\n", place.page.string(), bytes / 1e6,
                counted(static_cast<Index>(figures), "figure"), place.figures.string());

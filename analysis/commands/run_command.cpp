@@ -144,28 +144,28 @@ std::string heading(const Dump& dump, const Json& summary) {
   std::set<std::string> said;  // stages may share a note
   for (const Json& note : summary["notes"])
     if (said.insert(note).second) text += fmt::format("note: {}\n", note.get<std::string>());
-  std::vector<LeftOut> left_out;
-  for (const Json& item : summary["left_out"])
-    left_out.push_back({item["what"].get<std::string>(), item["why"].get<std::string>()});
-  for (const std::string& line : left_out_lines(left_out)) text += fmt::format("left out: {}\n", line);
+  for (const std::string& line : left_out_lines(summary)) text += fmt::format("left out: {}\n", line);
   return text;
 }
 
-Json stored_summary(const ResultFolder& folder) {
-  std::ifstream in(folder.path() / "summary.json");
-  Json summary = Json::parse(in, nullptr, false);
-  if (!summary.is_object())
-    throw InputError((folder.path() / "summary.json").string(), "kvreplay's summary", "a damaged file");
-  return summary;
-}
-
-void print_json(const ResultFolder& folder) {
-  Json json = {{"result", folder.path().string()}};
-  json.update(stored_summary(folder));
-  fmt::print("{}\n", json.dump(1, ' ', false, Json::error_handler_t::replace));
-}
-
 }  // namespace
+
+void print_summary(const std::filesystem::path& folder) {
+  std::ifstream in(folder / "summary.json");
+  const Json summary = Json::parse(in, nullptr, false);
+  if (!summary.is_object())
+    throw InputError((folder / "summary.json").string(), "kvreplay's summary", "a damaged file");
+  Json json = {{"result", folder.string()}};
+  json.update(summary);
+  print_json(json);
+}
+
+std::vector<std::string> left_out_lines(const Json& summary) {
+  std::vector<LeftOut> left_out;
+  for (const Json& item : summary["left_out"])
+    left_out.push_back({item["what"].get<std::string>(), item["why"].get<std::string>()});
+  return left_out_lines(left_out);
+}
 
 int run_into_folder(const Invocation& invocation, const CommonOptions& options,
                     const MakeStages& make_stages) {
@@ -184,7 +184,7 @@ int run_into_folder(const Invocation& invocation, const CommonOptions& options,
   ResultFolder folder = take_up_folder(ranks, options, *prepared);
   if (folder.finished()) {
     if (text) fmt::print("{}: already finished, nothing left to do\n", options.out);
-    if (tells && options.json) print_json(folder);
+    if (tells && options.json) print_summary(folder.path());
     return 0;
   }
 
@@ -220,7 +220,7 @@ int run_into_folder(const Invocation& invocation, const CommonOptions& options,
   folder.finish(result.summary);
   ranks.gather("");
 
-  if (tells && options.json) print_json(folder);
+  if (tells && options.json) print_summary(folder.path());
   if (text) {
     fmt::print("{}", heading(dump, result.summary));
     if (!note.empty()) fmt::print("note: {}\n", backend_line(backend, note));

@@ -3,8 +3,10 @@
 #include "analysis/commands/arguments.hpp"
 #include "analysis/run/stage.hpp"
 
+#include <filesystem>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace kvreplay {
@@ -29,5 +31,15 @@ struct Invocation {
 /// the exit code.
 int run_into_folder(const Invocation& invocation, const CommonOptions& options,
                     const MakeStages& make_stages);
+
+/// The summary of a finished result folder, with --json.
+void print_summary(const std::filesystem::path& folder);
+/// What a summary says was left out; names that share a reason on one line.
+std::vector<std::string> left_out_lines(const Json& summary);
+
+/// What a command does that fills a result folder and takes any number of dumps of one model:
+/// run_into_folder() for one; for several, DIR/<name>/ for each, byte for byte as it is alone, and then what
+/// all say together. Returns the exit code.
+int run_on_dumps(const Invocation& invocation, const CommonOptions& options, const MakeStages& make_stages);
 
 }  // namespace kvreplay

@@ -54,10 +54,7 @@ int run_synth(const Arguments& arguments) {
   std::string folder;
   SynthOptions options;
   CommonOptions common;
-  app->add_option("DIR", folder, "The folder to write to; it must hold no dump yet")
-      ->required()
-      ->check(folder_name())
-      ->option_text(" ");
+  app->add_folders("DIR", folder, "The folder to write to; it must hold no dump yet");
   app->add(
       {bind_option(synth_option::layers, options.layers), bind_option(synth_option::q_heads, options.q_heads),
        bind_option(synth_option::kv_heads, options.kv_heads),
@@ -69,14 +66,13 @@ int run_synth(const Arguments& arguments) {
 
   const Planted planted = write_synthetic_dump(folder, options);
   if (common.json) {
-    const Json json = {{"dump", folder},
-                       {"planted",
-                        {{"sinks", planted.sinks},
-                         {"sink_kv_heads", planted.sink_kv_heads},
-                         {"heavy_hitters", planted.heavy_hitters},
-                         {"outlier_channels", planted.outlier_channels},
-                         {"needle", planted.needle}}}};
-    fmt::print("{}\n", json.dump(1, ' ', false, Json::error_handler_t::replace));
+    print_json({{"dump", folder},
+                {"planted",
+                 {{"sinks", planted.sinks},
+                  {"sink_kv_heads", planted.sink_kv_heads},
+                  {"heavy_hitters", planted.heavy_hitters},
+                  {"outlier_channels", planted.outlier_channels},
+                  {"needle", planted.needle}}}});
   } else if (!common.quiet) {
     fmt::print("{}", text_of(planted, folder, options));
   }

@@ -85,7 +85,7 @@ int run_verify(const Arguments& arguments) {
   }
 
   if (common.json) {
-    fmt::print("{}\n", json_of(result).dump(1, ' ', false, Json::error_handler_t::replace));
+    print_json(json_of(result));
   } else if (!common.quiet) {
     const DumpShape& shape = dump.shape();
     const Index rows = window_rows(shape.l, shape.first_query(), options.window).count();

@@ -3,6 +3,8 @@
 #include "analysis/drawing/color_map.hpp"
 #include "data/dump.hpp"
 
+#include <cstddef>
+#include <filesystem>
 #include <vector>
 
 namespace kvreplay::png {
@@ -41,5 +43,11 @@ class Canvas {
   Index width_, height_;
   std::vector<Rgb> pixels_;
 };
+
+/// The picture as a PNG file's bytes, RGB of 8 bits.
+std::vector<std::byte> png_bytes(const Canvas& canvas);
+
+/// Writes the picture as RGB of 8 bits, whole or not at all. Throws InputError where it cannot be written.
+void write_canvas(const std::filesystem::path& path, const Canvas& canvas);
 
 }  // namespace kvreplay::png

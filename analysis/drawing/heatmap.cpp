@@ -2,7 +2,6 @@
 
 #include "analysis/drawing/canvas.hpp"
 #include "analysis/drawing/heatmap_layout.hpp"
-#include "analysis/drawing/png_file.hpp"
 #include "analysis/drawing/text.hpp"
 #include "data/error.hpp"
 

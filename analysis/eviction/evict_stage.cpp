@@ -1,6 +1,5 @@
 #include "analysis/eviction/evict_stage.hpp"
 
-#include "analysis/eviction/eviction_report.hpp"
 #include "analysis/eviction/eviction_tables.hpp"
 #include "analysis/eviction/given_arrays.hpp"
 #include "sim/head_group.hpp"
@@ -23,11 +22,10 @@ std::vector<std::string> file_names(const EvictionPlan& plan) {
 }  // namespace
 
 EvictStage::EvictStage(const Dump& dump, const EvictionOptions& options, const Compute& compute)
-    : dump_(dump),
+    : Stage(dump, compute),
       options_(options),
       plan_(eviction_plan(dump, options)),
       columns_(plan_),
-      compute_(compute),
       kept_(plan_.per_query_head ? dump.shape().n_q : dump.shape().n_kv, dump.shape().l, file_names(plan_)),
       measured_(dump, compute.precision, measure_columns(columns_, plan_.cases.size())) {
   options_.budgets = plan_.budgets;
@@ -99,14 +97,10 @@ void EvictStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
     }
     for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
       CaseFigures& found = head.cases[c];
-      const double tokens = static_cast<double>(found.tokens);
-      add(columns_.of(c, C::tokens), tokens / static_cast<double>(parts));
-      add(columns_.of(c, C::prompt_tokens),
-          static_cast<double>(count(found.kept)) / static_cast<double>(parts));
-      add(columns_.of(c, C::eviction_loss), found.eviction_loss);
-      add(columns_.of(c, C::optimality_gap), found.optimality_gap);
-      add(columns_.of(c, C::oracle_recall), found.oracle_recall / static_cast<double>(parts));
-      add(columns_.of(c, C::bytes), found.bytes);
+      for (int at = 0; at < C::kCaseFigures; ++at) {
+        const auto column = static_cast<C::Case>(at);
+        add(columns_.of(c, column), found[column] / static_cast<double>(C::averages(column) ? parts : 1));
+      }
       for (std::size_t s = 0; s < found.step_change_sq.size(); ++s)
         add(columns_.steps_of(c) + static_cast<Index>(s), found.step_change_sq[s]);
       const Index kept_row = plan_.per_query_head ? group.kv_head * G + part : group.kv_head;

@@ -41,11 +41,9 @@ class EvictStage final : public Stage {
   template <class T>
   void compute(const HeadGroup<T>& group, std::span<double> figures);
 
-  const Dump& dump_;
   EvictionOptions options_;
   EvictionPlan plan_;
   EvictionColumns columns_;
-  Compute compute_;
   LayerScores layer_scores_;
   KeptLayer kept_;  // of KV heads, or query heads with per_query_head
   MeasuredLayer measured_;

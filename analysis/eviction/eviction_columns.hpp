@@ -1,6 +1,7 @@
 #pragma once
 
 #include "analysis/eviction/eviction_plan.hpp"
+#include "analysis/results/schema.hpp"
 
 #include <cstddef>
 #include <vector>
@@ -31,7 +32,19 @@ class EvictionColumns {
     bytes,
     kCaseFigures
   };
-  explicit EvictionColumns(const EvictionPlan& plan);
+  /// Where every query head has a cache of its own, a KV head has the mean of theirs; of all else their sum.
+  static constexpr bool averages(Case figure) {
+    return figure == tokens || figure == prompt_tokens || figure == oracle_recall;
+  }
+
+  explicit EvictionColumns(const EvictionPlan& plan) : steps_(plan.future.count()), count_(kHeadFigures) {
+    for (const EvictionCase& which : plan.cases) {
+      begin_.push_back(count_);
+      count_ += kCaseFigures + (which.phase.decodes() ? steps_ : 0);
+    }
+    first_pair_ = count_;
+    count_ += std::ssize(plan.pairs);
+  }
 
   Index of(Head figure) const { return figure; }
   Index of(std::size_t which, Case figure) const { return begin_[which] + figure; }
@@ -45,6 +58,19 @@ class EvictionColumns {
  private:
   std::vector<Index> begin_;
   Index first_pair_ = 0, steps_, count_;
+};
+
+/// The figures of evictions.csv that stand in a column of their own. Over a layer or the model they are means
+/// where the column averages(), else sums.
+struct StoredFigure {
+  EvictionFigure figure;
+  EvictionColumns::Case column;
+};
+inline constexpr StoredFigure kStoredFigures[] = {
+    {EvictionFigure::eviction_loss, EvictionColumns::eviction_loss},
+    {EvictionFigure::optimality_gap, EvictionColumns::optimality_gap},
+    {EvictionFigure::oracle_recall, EvictionColumns::oracle_recall},
+    {EvictionFigure::bytes, EvictionColumns::bytes},
 };
 
 }  // namespace kvreplay

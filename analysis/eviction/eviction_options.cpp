@@ -1,6 +1,5 @@
 #include "analysis/eviction/eviction_options.hpp"
 
-#include "analysis/options/nearest_name.hpp"
 #include "analysis/results/csv.hpp"
 
 #include <fmt/format.h>
@@ -78,6 +77,19 @@ BoundOptions bound(EvictionOptions& options) {
     if (option.needs == &bits)
       option.write = [&options, write = option.write] { return options.bits ? write() : std::nullopt; };
   return all;
+}
+
+std::vector<std::string> names_of(const std::vector<NamedFile>& files) {
+  std::vector<std::string> names;
+  for (const NamedFile& file : files) names.push_back(file.name);
+  return names;
+}
+
+NamedFile OptionValue<NamedFile>::parse(const OptionFacts& option, const std::string& word) {
+  const auto equals = word.find('=');
+  if (equals == std::string::npos || equals == 0 || equals + 1 == word.size())
+    throw OptionError(option, "name=FILE.npy", fmt::format("'{}'", word));
+  return {word.substr(0, equals), word.substr(equals + 1)};
 }
 
 std::string Phase::name() const {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "analysis/channels/channel_options.hpp"
-#include "analysis/options/named_values.hpp"
 #include "sim/compression/compressed_cache.hpp"
 #include "sim/eviction/policy.hpp"
 
@@ -34,6 +33,19 @@ std::optional<Budget> budget_labelled(const std::string& label);
 
 /// The rows that greedy_exact and exchange look at.
 enum class SearchRows { window, future };
+
+/// name=FILE: an array of the user's.
+struct NamedFile {
+  std::string name, file;
+};
+std::vector<std::string> names_of(const std::vector<NamedFile>& files);
+
+template <>
+struct OptionValue<NamedFile> {
+  /// Splits it; whether the name can be used is found when the file is read.
+  static NamedFile parse(const OptionFacts& option, const std::string& word);
+  static std::string text(const NamedFile& named) { return named.name + "=" + named.file; }
+};
 
 /// A policy; nothing is "none": the whole prompt, or only the kept sets of the user's.
 using PolicyChoice = std::optional<Policy>;
@@ -75,8 +87,7 @@ BoundOptions bound(EvictionOptions& options);
 namespace evict_option {
 inline constexpr OptionFacts policy{"policy", "LIST",
                                     "BASE or BASE+SCORE, comma-separated; none: only your kept sets, or the "
-                                    "whole prompt with channels pruned "
-                                    "or quantized",
+                                    "whole prompt with channels pruned or quantized",
                                     "h2o,tova,snapkv and their +value,+key,+joint,+caote"},
     sigma{"sigma", "LIST", "Budgets as compression ratios, 0.9 keeps a tenth"},
     budget{"budget", "LIST", "Budgets as tokens kept per KV head, all that is pinned included"},

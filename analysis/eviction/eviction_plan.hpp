@@ -1,9 +1,10 @@
 #pragma once
 
-#include "analysis/eviction/compression_plan.hpp"
 #include "analysis/eviction/eviction_options.hpp"
 #include "analysis/run/left_out.hpp"
 #include "data/dump.hpp"
+#include "sim/channels/channel_basis.hpp"
+#include "sim/compression/compressed_cache.hpp"
 #include "sim/tokens/token_metrics.hpp"
 
 #include <cstdint>
@@ -49,6 +50,13 @@ struct EvictionCase {
 /// Two cases that differ in their semantics alone.
 struct SemanticsPair {
   std::size_t first = 0, second = 0;
+};
+
+/// What is done to the tokens that an eviction keeps.
+struct Compression {
+  std::optional<ChannelRule> channels;
+  double ratio = 0;  ///< of the channels
+  std::optional<Quantization> quantization;
 };
 
 struct EvictionPlan {

@@ -1,4 +1,4 @@
-#include "analysis/eviction/eviction_report.hpp"
+#include "analysis/eviction/eviction_tables.hpp"
 
 #include <fmt/format.h>
 

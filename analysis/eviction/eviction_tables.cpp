@@ -1,21 +1,18 @@
 #include "analysis/eviction/eviction_tables.hpp"
 
-#include "analysis/results/table_writer.hpp"
-#include "analysis/tokens/agreement.hpp"
 #include "data/npy_write.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
-#include <limits>
 #include <span>
 #include <string>
 
 namespace kvreplay {
 namespace {
 
-constexpr std::array kRowSets{RowSet::window, RowSet::future, RowSet::none};
 using C = EvictionColumns;
 
 Index rows_in(const EvictionPlan& plan, RowSet rows) {
@@ -23,31 +20,6 @@ Index rows_in(const EvictionPlan& plan, RowSet rows) {
 }
 
 }  // namespace
-
-EvictionTable::EvictionTable(const EvictionPlan& plan, const EvictionColumns& columns,
-                             const HeadFigures& figures, bool with_layer_output)
-    : plan_(plan),
-      columns_(columns),
-      figures_(figures),
-      scoped_(figures),
-      with_layer_output_(with_layer_output) {}
-
-std::optional<double> EvictionTable::output_error(std::size_t which, Scope scope, RowSet rows) const {
-  const bool window = rows == RowSet::window;
-  if (window && plan_.cases[which].phase.decodes()) return std::nullopt;
-  return relative_error(sum(scope, columns_.of(which, window ? C::window_change_sq : C::future_change_sq)),
-                        sum(scope, columns_.of(window ? C::window_full_sq : C::future_full_sq)));
-}
-
-std::optional<double> EvictionTable::layer_output_error(std::size_t which, Scope scope, RowSet rows) const {
-  const bool window = rows == RowSet::window;
-  if (!with_layer_output_) return std::nullopt;
-  if (window && plan_.cases[which].phase.decodes()) return std::nullopt;
-  const Scope first{scope.layer, 0};  // every head carries its layer's figure
-  return relative_error(
-      sum(first, columns_.of(which, window ? C::window_layer_change_sq : C::future_layer_change_sq)),
-      sum(first, columns_.of(window ? C::window_layer_full_sq : C::future_layer_full_sq)));
-}
 
 std::optional<double> EvictionTable::excess(std::size_t which, Scope scope, RowSet rows,
                                             Base reference) const {
@@ -58,7 +30,7 @@ std::optional<double> EvictionTable::excess(std::size_t which, Scope scope, RowS
     if (!other.run || other.phase.kind != Phase::Kind::prefill || other.kept != mine.kept) continue;
     const Policy& policy = plan_.runs[*other.run].policy;
     if (policy.base != reference || policy.metric || policy.given || policy.start) continue;
-    return *output_error(which, scope, rows) - *output_error(c, scope, rows);
+    return output_error(which, scope, rows) - output_error(c, scope, rows);
   }
   return std::nullopt;
 }
@@ -69,25 +41,17 @@ std::optional<double> EvictionTable::value(std::size_t which, Scope scope, Evict
   const FigureFacts& facts = facts_of(figure);
   if (!facts.rows.has(rows) || !facts.levels.has(level_of(scope))) return std::nullopt;
   if (rows != RowSet::none && rows_in(plan_, rows) == 0) return std::nullopt;
-  switch (figure) {
-    case EvictionFigure::output_error:
-      return output_error(which, scope, rows);
-    case EvictionFigure::layer_output_error:
-      return layer_output_error(which, scope, rows);
-    case EvictionFigure::eviction_loss:
-      return sum(scope, columns_.of(which, C::eviction_loss));
-    case EvictionFigure::optimality_gap:
-      return sum(scope, columns_.of(which, C::optimality_gap));
-    case EvictionFigure::oracle_recall:
-      return scoped_.mean(scope, columns_.of(which, C::oracle_recall));
-    case EvictionFigure::excess_over_greedy_exact:
-      return excess(which, scope, rows, Base::greedy_exact);
-    case EvictionFigure::excess_over_exchange:
-      return excess(which, scope, rows, Base::exchange);
-    case EvictionFigure::bytes:
-      return sum(scope, columns_.of(which, C::bytes));
-  }
-  return std::nullopt;
+  for (const auto& [stored, column] : kStoredFigures)
+    if (stored == figure)
+      return C::averages(column) ? scoped_.mean(scope, columns_.of(which, column))
+                                 : sum(scope, columns_.of(which, column));
+  if (figure == EvictionFigure::excess_over_greedy_exact)
+    return excess(which, scope, rows, Base::greedy_exact);
+  if (figure == EvictionFigure::excess_over_exchange) return excess(which, scope, rows, Base::exchange);
+  if (rows == RowSet::window && plan_.cases[which].phase.decodes()) return std::nullopt;
+  if (figure == EvictionFigure::output_error) return output_error(which, scope, rows);
+  assert(figure == EvictionFigure::layer_output_error);
+  return layer_output_error(which, scope, rows);
 }
 
 std::optional<Index> EvictionTable::kept(std::size_t which, Scope scope) const {
@@ -109,8 +73,6 @@ double EvictionTable::shared(std::size_t pair) const {
 double EvictionTable::share_of_bytes(std::size_t which) const {
   return sum({}, columns_.of(which, C::bytes)) / sum({}, columns_.of(C::prompt_bytes));
 }
-
-RowSet EvictionTable::best_rows() const { return plan_.future.count() > 0 ? RowSet::future : RowSet::window; }
 
 std::size_t EvictionTable::write_evictions(const ResultFolder& folder) const {
   TableWriter csv(folder.path(), Table::evictions);
@@ -172,8 +134,8 @@ void EvictionTable::write_differences(const ResultFolder& folder) const {
       csv.add(DiffFigure::kept_by_other, sum(scope, columns_.of(b, C::prompt_tokens)));
       csv.add(DiffFigure::kept_by_both, common(pair, scope));
       for (const RowSet rows : {RowSet::window, RowSet::future}) {
-        if (rows_in(plan_, rows) == 0) continue;
-        const auto here = output_error(a, scope, rows), there = output_error(b, scope, rows);
+        const auto here = value(a, scope, EvictionFigure::output_error, rows),
+                   there = value(b, scope, EvictionFigure::output_error, rows);
         if (!here || !there) continue;
         csv.set("rows", name_of(rows));
         csv.add(DiffFigure::output_error, *here);
@@ -186,19 +148,13 @@ void EvictionTable::write_differences(const ResultFolder& folder) const {
 void EvictionTable::write_maps(const ResultFolder& folder) const {
   for (std::size_t c = 0; c < plan_.cases.size(); ++c)
     for (const EvictionFigure figure : kEvictionFigures.all())
-      for (const RowSet rows : {RowSet::window, RowSet::future}) {
-        std::vector<double> map;
-        for (const Scope scope : scoped_.scopes())
-          if (scope.head)
-            if (const auto found = value(c, scope, figure, rows)) map.push_back(*found);
-        if (std::ssize(map) != figures_.values.rows()) continue;
-        write_map(folder.path(),
-                  {.table = Table::evictions,
-                   .figure = std::string(name_of(figure)),
-                   .item = plan_.cases[c].file_name(),
-                   .against = std::string(name_of(rows))},
-                  figures_, map);
-      }
+      for (const RowSet rows : {RowSet::window, RowSet::future})
+        write_map_of(folder,
+                     {.table = Table::evictions,
+                      .figure = std::string(name_of(figure)),
+                      .item = plan_.cases[c].file_name(),
+                      .against = std::string(name_of(rows))},
+                     [&](Scope scope) { return value(c, scope, figure, rows); });
 }
 
 std::size_t EvictionTable::write(const ResultFolder& folder) const {

@@ -2,23 +2,20 @@
 
 #include "analysis/eviction/eviction_columns.hpp"
 #include "analysis/eviction/eviction_plan.hpp"
-#include "analysis/results/schema.hpp"
-#include "analysis/results/scoped_figures.hpp"
-#include "analysis/run/stage.hpp"
+#include "analysis/measure/measured_table.hpp"
 #include "sim/eviction/kept_set.hpp"
 
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace kvreplay {
 
 /// The figures of all heads, read as those of evictions.csv.
-class EvictionTable {
+class EvictionTable : public MeasuredTable<EvictionPlan, EvictionColumns> {
  public:
-  EvictionTable(const EvictionPlan& plan, const EvictionColumns& columns, const HeadFigures& figures,
-                bool with_layer_output);
+  using MeasuredTable::MeasuredTable;
 
-  const EvictionPlan& plan() const { return plan_; }
   /// Empty where the figure is not there for such a scope, rows and case; nan where it has no value.
   std::optional<double> value(std::size_t which, Scope scope, EvictionFigure figure, RowSet rows) const;
   /// Tokens kept by every head in scope; empty where they differ.
@@ -29,8 +26,6 @@ class EvictionTable {
   double shared(std::size_t pair) const;
   /// Of a case's caches in the bytes of the whole prompt as the dump stores it, over all heads.
   double share_of_bytes(std::size_t which) const;
-  /// The rows that errors are best reported on: the future where there is one.
-  RowSet best_rows() const;
 
   /// evictions.csv, decode.csv, decode/, diff.csv, maps/; the number of rows of evictions.csv.
   std::size_t write(const ResultFolder& folder) const;
@@ -38,25 +33,20 @@ class EvictionTable {
   Json totals() const;
 
  private:
-  double sum(Scope scope, Index column) const { return scoped_.sum(scope, column); }
-  std::optional<double> output_error(std::size_t which, Scope scope, RowSet rows) const;
-  std::optional<double> layer_output_error(std::size_t which, Scope scope, RowSet rows) const;
   std::optional<double> excess(std::size_t which, Scope scope, RowSet rows, Base reference) const;
   std::size_t write_evictions(const ResultFolder& folder) const;
   void write_decoding(const ResultFolder& folder) const;
   void write_differences(const ResultFolder& folder) const;
   void write_maps(const ResultFolder& folder) const;
-
-  const EvictionPlan& plan_;
-  const EvictionColumns& columns_;
-  const HeadFigures& figures_;
-  ScopedFigures scoped_;
-  bool with_layer_output_;
 };
 
 /// layer_XX/diff/<policy>-<first>-<second>-<phase>-<budget>.npy, int32 [n_kv, l]: 1 where only the first
 /// semantics keeps a token, -1 where only the second does. kept is [cases][n_kv].
 void write_kept_differences(const ResultFolder& folder, Index layer, const EvictionPlan& plan,
                             const std::vector<std::vector<KeptSet>>& kept);
+
+/// A short plain text: the output error and the recall of every policy at every budget over the whole model,
+/// and how far semantics differ.
+std::string eviction_report(const EvictionPlan& plan, const EvictionTable& table);
 
 }  // namespace kvreplay

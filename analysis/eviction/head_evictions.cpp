@@ -12,6 +12,7 @@
 namespace kvreplay {
 namespace {
 
+using C = EvictionColumns;
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
 /// [steps, d_v] in panels of W rows: [panels][d_v][W].
@@ -42,7 +43,7 @@ class HeadSimulator {
     each(plan_.cases.size(), [&](std::size_t c) {
       CaseFigures& figures = result_.cases[c];
       figures.kept = prompt_kept_of(plan_.cases[c]);
-      figures.tokens = count(figures.kept);
+      figures[C::tokens] = static_cast<double>(count(figures.kept));
     });
     measure(with_vectors);
     replay_decoding(with_vectors);
@@ -92,9 +93,9 @@ class HeadSimulator {
       CaseFigures& figures = result_.cases[decoding[n]];
       DecodeReplay<T>& replay = replays[n];
       figures.kept = std::move(replay.kept);
-      figures.tokens = replay.cache_size;
+      figures[C::tokens] = static_cast<double>(replay.cache_size);
       const Index token = plan_.elements.key * group_.d() + plan_.elements.value * group_.d_v();
-      figures.bytes = static_cast<double>(figures.tokens * token);
+      figures[C::bytes] = static_cast<double>(replay.cache_size * token);
       figures.step_change_sq = std::move(replay.change_sq);
       double& change_sq = future.change_sq[decoding[n]] = 0;
       for (const double step : figures.step_change_sq) change_sq += step;
@@ -129,7 +130,7 @@ class HeadSimulator {
       CaseFigures& figures = result_.cases[measured[m]];
       const auto& [kept, pruned, prunable, quantization] = caches[m] =
           cache_of(plan_.cases[measured[m]], figures.kept);
-      figures.bytes =
+      figures[C::bytes] =
           cache_bytes(kept, pruned, prunable, group_.d(), group_.d_v(), quantization, plan_.elements);
     });
     CaseOutputs<T> found = case_outputs(group_, plan_.window, plan_.future, caches, with_vectors, compute_);
@@ -148,17 +149,18 @@ class HeadSimulator {
   }
 
   void compare_with_oracle() {
-    for (CaseFigures& figures : result_.cases)
-      figures.eviction_loss = figures.optimality_gap = figures.oracle_recall = kNone;
-    if (plan_.future.count() == 0) return;
     std::map<Index, KeptSet> best;
     for (CaseFigures& figures : result_.cases) {
       const Index keep = count(figures.kept);
-      if (!best.contains(keep)) best[keep] = largest(importance_, keep);
-      const OracleFigures found = oracle_figures(importance_, best[keep], figures.kept);
-      figures.eviction_loss = found.eviction_loss;
-      figures.optimality_gap = found.optimality_gap;
-      figures.oracle_recall = found.oracle_recall;
+      figures[C::prompt_tokens] = static_cast<double>(keep);
+      OracleFigures found{kNone, kNone, kNone};
+      if (plan_.future.count() > 0) {
+        if (!best.contains(keep)) best[keep] = largest(importance_, keep);
+        found = oracle_figures(importance_, best[keep], figures.kept);
+      }
+      figures[C::eviction_loss] = found.eviction_loss;
+      figures[C::optimality_gap] = found.optimality_gap;
+      figures[C::oracle_recall] = found.oracle_recall;
     }
   }
 

@@ -1,9 +1,11 @@
 #pragma once
 
+#include "analysis/eviction/eviction_columns.hpp"
 #include "analysis/eviction/head_ranking.hpp"
 #include "analysis/measure/case_outputs.hpp"
 #include "sim/head_group.hpp"
 
+#include <array>
 #include <vector>
 
 // Everything that `evict` finds out about one head group.
@@ -12,11 +14,15 @@ namespace kvreplay {
 
 /// One case on one head group.
 struct CaseFigures {
-  KeptSet kept;      ///< [l], at the end where the phase decodes
-  Index tokens = 0;  ///< kept; where the phase decodes, the size of the cache at its end
-  double eviction_loss = 0, optimality_gap = 0, oracle_recall = 0;  ///< nan without decoding steps
-  std::vector<double> step_change_sq;                               ///< [steps], where the phase decodes
-  double bytes = 0;                                                 ///< of the cache
+  using Column = EvictionColumns::Case;
+
+  KeptSet kept;  ///< [l], at the end where the phase decodes
+  /// By column, but for those of outputs; nan without the decoding steps that a figure needs.
+  std::array<double, EvictionColumns::kCaseFigures> figures{};
+  std::vector<double> step_change_sq;  ///< [steps], where the phase decodes
+
+  double& operator[](Column column) { return figures[column]; }
+  double operator[](Column column) const { return figures[column]; }
 };
 
 template <class T>

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "data/dump.hpp"
 #include "sim/backend.hpp"
 #include "sim/compression/compressed_cache.hpp"
 #include "sim/eviction/kept_outputs.hpp"
@@ -31,5 +32,8 @@ struct CaseOutputs {
 template <class T>
 CaseOutputs<T> case_outputs(const HeadGroup<T>& group, Rows window, Rows future,
                             std::span<const CacheCase> cases, bool with_vectors, const Compute& compute);
+
+/// The sizes of a key's and a value's numbers as the dump stores them.
+CacheElements cache_elements(const Dump& dump);
 
 }  // namespace kvreplay

@@ -121,7 +121,6 @@ T from_json(const OptionFacts& option, const Json& json, const std::string& wher
 
 BoundOption named(const OptionFacts& facts);
 const Json& list_of(const Json& json, const std::string& where);
-bool boolean_of(const Json& json, const std::string& where);
 std::string joined(const std::vector<std::string>& words);
 
 template <class T>
@@ -133,33 +132,34 @@ BoundOption described(const OptionFacts& facts, bool list) {
   return bound;
 }
 
+/// One value of T, in a field that it can be assigned to.
+template <class T, class Field>
+BoundOption one(const OptionFacts& facts, Field& field) {
+  BoundOption bound = described<T>(facts, false);
+  bound.read = [&](const std::vector<std::string>& words) {
+    field = OptionValue<T>::parse(facts, words.front());
+  };
+  bound.read_json = [&](const Json& json, const std::string& where) {
+    field = from_json<T>(facts, json, where);
+  };
+  return bound;
+}
+
 }  // namespace option_detail
 
 template <class T>
 BoundOption bind_option(const OptionFacts& facts, T& field) {
-  BoundOption bound = option_detail::described<T>(facts, false);
+  BoundOption bound = option_detail::one<T>(facts, field);
   bound.initial = OptionValue<T>::text(field);
-  bound.read = [&](const std::vector<std::string>& words) {
-    field = OptionValue<T>::parse(facts, words.front());
-  };
   bound.write = [&] { return option_detail::to_json(field); };
-  bound.read_json = [&](const Json& json, const std::string& where) {
-    field = option_detail::from_json<T>(facts, json, where);
-  };
   return bound;
 }
 
 template <class T>
 BoundOption bind_option(const OptionFacts& facts, std::optional<T>& field) {
-  BoundOption bound = option_detail::described<T>(facts, false);
+  BoundOption bound = option_detail::one<T>(facts, field);
   bound.initial = field ? OptionValue<T>::text(*field) : "";
-  bound.read = [&](const std::vector<std::string>& words) {
-    field = OptionValue<T>::parse(facts, words.front());
-  };
   bound.write = [&] { return field ? std::optional(option_detail::to_json(*field)) : std::nullopt; };
-  bound.read_json = [&](const Json& json, const std::string& where) {
-    field = option_detail::from_json<T>(facts, json, where);
-  };
   return bound;
 }
 
@@ -188,5 +188,12 @@ BoundOption bind_option(const OptionFacts& facts, std::vector<T>& field) {
 }
 
 BoundOption bind_option(const OptionFacts& facts, bool& field);
+
+/// The names that a mistyped one may have meant, the nearest first: small edit distance, or one begins with
+/// the other. Empty where none comes near.
+std::vector<std::string> nearest_names(std::string_view given, const std::vector<std::string>& names);
+
+/// "; did you mean 'a' or 'b'?", or nothing where none comes near.
+std::string did_you_mean(std::string_view given, const std::vector<std::string>& names);
 
 }  // namespace kvreplay

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -53,6 +54,11 @@ namespace kvreplay {
 template <class... Arguments>
 OptionText option_text(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
   return fmt::format(format, std::forward<Arguments>(arguments)...);
+}
+
+/// "1 layer", "2 layers".
+inline std::string counted(std::ptrdiff_t n, const char* one) {
+  return fmt::format("{} {}{}", n, one, n == 1 ? "" : "s");
 }
 
 /// An InputError about options; what() is the plain line.

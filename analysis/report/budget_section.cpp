@@ -1,5 +1,5 @@
 #include "analysis/report/cell_map.hpp"
-#include "analysis/report/figure_scale.hpp"
+#include "analysis/report/figure.hpp"
 #include "analysis/report/line_plot.hpp"
 #include "analysis/report/sections.hpp"
 #include "analysis/report/series.hpp"
@@ -19,30 +19,14 @@ std::optional<Figure> loss_figure(const FigureTable& table) {
   for (const FigureFacts* const facts : offered_figures(Table::budgets)) {
     const std::string metric(facts->name);
     for (const std::string& order : table.distinct("order")) {
-      LinePlot plot;
-      std::vector<std::string> sigmas = table.distinct("sigma", {{"order", order}});
-      std::stable_sort(sigmas.begin(), sigmas.end(), [](const std::string& a, const std::string& b) {
-        return std::strtod(a.c_str(), nullptr) < std::strtod(b.c_str(), nullptr);
-      });
-      for (const std::string& sigma : sigmas) plot.at.push_back(std::strtod(sigma.c_str(), nullptr));
-      const std::vector<std::string> methods = table.distinct("method", {{"order", order}});
-      const std::vector<LineStyle> styles = styles_by_name(methods);
-      std::vector<double> all;
-      for (std::size_t m = 0; m < methods.size(); ++m) {
-        LinePlot::Line line{methods[m], styles[m], {}};
-        for (const std::string& sigma : sigmas) {
-          const auto* const entry =
-              table.find({{"order", order}, {"method", methods[m]}, {"sigma", sigma}, {"metric", metric}});
-          line.values.push_back(entry == nullptr ? kNan : entry->model);
-        }
-        all.insert(all.end(), line.values.begin(), line.values.end());
-        plot.lines.push_back(std::move(line));
-      }
-      if (std::isnan(largest(all))) continue;
+      LinePlot plot = model_plot(table, {{"order", order}, {"metric", metric}}, *facts, "method", "sigma",
+                                 by_number(table.distinct("sigma", {{"order", order}})));
+      const bool drawn = std::any_of(plot.lines.begin(), plot.lines.end(),
+                                     [](const auto& line) { return !std::isnan(largest(line.values)); });
+      if (!drawn) continue;
       plot.id = variants.next_id();
       plot.title = fmt::format("{} of every way to share the budget, order {}", metric, order);
       plot.x = linear_axis("sigma, the share of tokens evicted", plot.at, false);
-      plot.y = figure_axis(metric, facts->scale, all);
       variants.add({metric, order}, plot);
     }
   }
@@ -52,17 +36,14 @@ std::optional<Figure> loss_figure(const FigureTable& table) {
   figure.shows = offered_figures(Table::budgets);
   figure.reading =
       "All methods keep the same number of tokens over all heads and differ in who gets them. loss is what "
-      "the methods "
-      "minimise, a sum over evicted tokens; output_error is what the outputs really change by. A method may "
-      "lower the "
-      "one and not the other.";
+      "the methods minimise, a sum over evicted tokens; output_error is what the outputs really change by. A "
+      "method may lower the one and not the other.";
   return figure;
 }
 
 std::optional<Figure> share_figure(const Tables& tables) {
   const FigureTable& table = tables.budgets;
   Variants maps("shared-budget");
-  const auto n_kv = tables.results.shape().n_kv;
   // What is shared unevenly first.
   std::vector<const FigureTable::Entry*> entries;
   for (const auto& entry : table.entries())
@@ -70,18 +51,14 @@ std::optional<Figure> share_figure(const Tables& tables) {
   std::stable_partition(entries.begin(), entries.end(),
                         [&](const auto* entry) { return table.key(*entry, "method") == "lu"; });
   for (const auto* const entry : entries) {
-    CellMap map;
+    CellMap map = map_of_heads(tables.results, Eigen::Map<const Matrix<double>>(
+                                                   entry->heads.data(), std::ssize(tables.results.layers()),
+                                                   tables.results.shape().n_kv));
     map.id = maps.next_id();
     map.title = fmt::format("Tokens of every head, {}, order {}, sigma {}", table.key(*entry, "method"),
                             table.key(*entry, "order"), table.key(*entry, "sigma"));
-    map.row_label = "layer";
-    map.column_label = "KV head";
-    for (const Index layer : tables.results.layers()) map.rows.push_back(std::to_string(layer));
-    for (Index head = 0; head < n_kv; ++head) map.columns.push_back(std::to_string(head));
-    map.values = Eigen::Map<const Matrix<double>>(entry->heads.data(), std::ssize(map.rows), n_kv);
     map.scale = {false, false, 0, static_cast<double>(std::max<Index>(tables.results.shape().l, 1))};
     map.value_label = "tokens kept, of the whole prompt";
-    map.numbers = n_kv <= 8 && map.rows.size() <= 40;
     maps.add({table.key(*entry, "method"), table.key(*entry, "order"), table.key(*entry, "sigma")}, map);
   }
   if (maps.empty()) return std::nullopt;
@@ -89,8 +66,7 @@ std::optional<Figure> share_figure(const Tables& tables) {
   figure.heading = "Who gets the tokens";
   figure.reading =
       "The tokens that each head keeps. Dark heads are those that the method found to need the most; a map "
-      "of one colour "
-      "is an even split.";
+      "of one colour is an even split.";
   return figure;
 }
 
@@ -100,10 +76,8 @@ std::optional<Figure> curve_figure(const Tables& tables) {
   series.heading = "Loss curves";
   series.reading =
       "What a head still loses when the first b tokens of its order are kept, as a share of what it loses "
-      "without any. "
-      "A curve that falls at once belongs to a head that needs few tokens; one that falls along the diagonal "
-      "has no "
-      "order to speak of.";
+      "without any. A curve that falls at once belongs to a head that needs few tokens; one that falls along "
+      "the diagonal has no order to speak of.";
   series.x_label = "b, tokens kept of the head";
   series.y_label = "share of the loss that is left";
   series.share = true;
@@ -121,12 +95,9 @@ std::optional<Figure> curve_figure(const Tables& tables) {
 }  // namespace
 
 Section budget_section(const Tables& tables) {
-  Section section{"budgets", "Head budgets", "", {}, ""};
-  for (auto figure : {loss_figure(tables.budgets), share_figure(tables), curve_figure(tables)})
-    if (figure) section.figures.push_back(std::move(*figure));
-  if (section.figures.empty())
-    section.missing = "No budgets shared between heads; kvreplay budget DUMP --out DIR computes them.";
-  return section;
+  return section_of("budgets", "Head budgets",
+                    {loss_figure(tables.budgets), share_figure(tables), curve_figure(tables)},
+                    "No budgets shared between heads; kvreplay budget DUMP --out DIR computes them.");
 }
 
 }  // namespace kvreplay::report

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "analysis/drawing/color_scale.hpp"
+#include "analysis/results/result_reader.hpp"
 #include "sim/head_group.hpp"
 
 #include <string>
@@ -23,6 +24,9 @@ struct CellMap {
   /// Cells at which the eye is to stop: the best of a column.
   std::vector<std::pair<Index, Index>> marked;
 };
+
+/// The heads of a run, layers downwards; numbers in the cells where they are few. `values` [layers, n_kv].
+CellMap map_of_heads(const ResultReader& results, Matrix<double> values);
 
 std::string svg_of(const CellMap& map);
 /// A row label, a column label and a value a row, digits enough to read the same number back.

@@ -1,4 +1,5 @@
-#include "analysis/report/claims.hpp"
+#include "analysis/report/sections.hpp"
+#include "analysis/report/text.hpp"
 
 #include <fmt/format.h>
 
@@ -26,9 +27,11 @@ struct Tally {
   std::string text() const { return fmt::format("{}", fmt::join(texts, ", ")); }
 };
 
-Claim decided(std::string text, const Tally& tally, const char* otherwise) {
+/// `before` and `behind` are said of the numbers.
+Claim decided(std::string text, const Tally& tally, const char* otherwise, const std::string& before = "",
+              const std::string& behind = "") {
   if (tally.total == 0) return {std::move(text), otherwise, ""};
-  return {std::move(text), tally.text(), tally.verdict()};
+  return {std::move(text), before + tally.text() + behind, tally.verdict()};
 }
 
 double recall(const FigureTable& table, const char* score, const char* reserve) {
@@ -51,8 +54,7 @@ Claim output_aware_recall(const Tables& tables) {
   }
   return decided(
       "Output-aware scores find more of the next step's costliest tokens than attention sums (OBCache fig. "
-      "2a; mean "
-      "recall@10% of oracle_next)",
+      "2a; mean recall@10% of oracle_next)",
       tally, "needs attn, value, key, joint and oracle_next of kvreplay tokens");
 }
 
@@ -117,12 +119,11 @@ Claim caote_by_layer(const Tables& tables) {
       tally.texts.push_back(layers.total == 0 ? fmt::format("{} keeps the same", policy)
                                               : fmt::format("{} {}/{}", policy, layers.held, layers.total));
     }
-  Claim claim = decided(
+  return decided(
       "CAOTE and FastCAOTE lower the output error of H2O, TOVA and SnapKV in every layer (CAOTE fig. 3; "
       "sigma 0.8)",
-      tally, "needs h2o, tova or snapkv with and without +caote at 0.8 and decoding steps (kvreplay evict)");
-  if (!claim.verdict.empty()) claim.measured = fmt::format("layers with less {}: {}", metric, claim.measured);
-  return claim;
+      tally, "needs h2o, tova or snapkv with and without +caote at 0.8 and decoding steps (kvreplay evict)",
+      fmt::format("layers with less {}: ", metric));
 }
 
 Claim smaller_blocks(const Tables& tables) {
@@ -164,9 +165,8 @@ Claim lu_ada_uniform(const Tables& tables) {
     tally.texts.push_back(
         fmt::format("{}: {:.3g} / {:.3g} / {:.3g}", name, of[0]->model, of[1]->model, of[2]->model));
   });
-  Claim claim = decided("lu loses less than ada, ada less than uniform (LU-KV fig. 3)", tally, kNeedsBudgets);
-  if (!claim.verdict.empty()) claim.measured = fmt::format("lu / ada / uniform: {}", claim.measured);
-  return claim;
+  return decided("lu loses less than ada, ada less than uniform (LU-KV fig. 3)", tally, kNeedsBudgets,
+                 "lu / ada / uniform: ");
 }
 
 Claim bursts(const Tables& tables) {
@@ -176,10 +176,8 @@ Claim bursts(const Tables& tables) {
     tally.held += lu <= std::min(ada, uniform), ++tally.total;
     tally.texts.push_back(fmt::format("{}: {:.3g} / {:.3g} / {:.3g}", name, lu, ada, uniform));
   });
-  Claim claim = decided("lu has no layer with a burst of loss (LU-KV fig. 4)", tally, kNeedsBudgets);
-  if (!claim.verdict.empty())
-    claim.measured = fmt::format("largest loss of a layer, lu / ada / uniform: {}", claim.measured);
-  return claim;
+  return decided("lu has no layer with a burst of loss (LU-KV fig. 4)", tally, kNeedsBudgets,
+                 "largest loss of a layer, lu / ada / uniform: ");
 }
 
 Claim hull_is_optimal(const Tables& tables) {
@@ -215,11 +213,9 @@ Claim channel_claim(const Tables& tables, const char* text, const char* method,
       tally.compare(mine->layers[i], best);
     }
   }
-  Claim claim = decided(text, tally, "needs think, iap and output of kvreplay channels");
-  if (!claim.verdict.empty())
-    claim.measured = fmt::format("{}, {} / {} {}; layers x ratios won: {}/{}", metric, method,
-                                 fmt::join(others, " / "), claim.measured, tally.held, tally.total);
-  return claim;
+  return decided(text, tally, "needs think, iap and output of kvreplay channels",
+                 fmt::format("{}, {} / {} ", metric, method, fmt::join(others, " / ")),
+                 fmt::format("; layers x ratios won: {}/{}", tally.held, tally.total));
 }
 
 }  // namespace
@@ -245,6 +241,33 @@ std::vector<Claim> claims_of(const Tables& tables) {
     claims.push_back(channel_claim(tables, "The same on the decoding steps: output space against both",
                                    "output", {"think", "iap"}, "output_error", "future"));
   return claims;
+}
+
+Section claim_section(const Tables& tables) {
+  Section section{"claims", "What papers claim, replayed", "", {}, ""};
+  std::string rows, undecided;
+  for (const Claim& claim : claims_of(tables)) {
+    if (claim.verdict.empty()) {
+      undecided += fmt::format("<li>{}: {}</li>", escaped(claim.text), escaped(claim.measured));
+      continue;
+    }
+    const char* const kind = claim.verdict == "yes" ? "yes" : claim.verdict == "no" ? "no" : "part";
+    rows += fmt::format("<tr><td>{}</td><td>{}</td><td class=\"holds-{}\">{}</td></tr>\n",
+                        escaped(claim.text), escaped(claim.measured), kind, escaped(claim.verdict));
+  }
+  if (rows.empty())
+    section.missing = "These results decide none of the claims that this report knows.";
+  else
+    section.html =
+        "<p>Decided by the numbers of these results alone, one model and one prompt: a \"no\" refutes a "
+        "claim's generality, not its paper. Comparisons between equal numbers do not count.</p>\n<div "
+        "class=\"scroll\"><table><thead><tr><th>claim</th><th>measured</th><th>holds "
+        "here</th></tr></thead><tbody>\n" +
+        rows + "</tbody></table></div>\n";
+  if (!undecided.empty())
+    section.html += fmt::format(
+        "<details><summary>Not decided by these results</summary><ul>{}</ul></details>\n", undecided);
+  return section;
 }
 
 }  // namespace kvreplay::report

@@ -1,7 +1,6 @@
-#include "analysis/report/comparison_page.hpp"
-
-#include "analysis/report/figure_scale.hpp"
-#include "analysis/report/pair_plot.hpp"
+#include "analysis/report/figure.hpp"
+#include "analysis/report/report.hpp"
+#include "analysis/report/row_plots.hpp"
 #include "analysis/report/text.hpp"
 
 #include <fmt/format.h>

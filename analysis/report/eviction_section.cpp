@@ -1,8 +1,9 @@
 #include "analysis/report/cell_map.hpp"
-#include "analysis/report/figure_scale.hpp"
+#include "analysis/report/figure.hpp"
 #include "analysis/report/line_plot.hpp"
 #include "analysis/report/sections.hpp"
 #include "analysis/report/series.hpp"
+#include "analysis/results/figures.hpp"
 
 #include <fmt/format.h>
 
@@ -16,7 +17,6 @@ namespace {
 /// One line a policy; x is the number of tokens kept, ascending.
 LinePlot budget_plot(const Tables& tables, const Wanted& common, const FigureFacts& figure) {
   const FigureTable& table = tables.evictions;
-  LinePlot plot;
   const Index l = tables.results.shape().l;
   std::vector<std::pair<double, std::string>> budgets;
   for (const std::string& budget : table.distinct("budget", common)) {
@@ -28,27 +28,12 @@ LinePlot budget_plot(const Tables& tables, const Wanted& common, const FigureFac
   }
   std::stable_sort(budgets.begin(), budgets.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
-  for (const auto& budget : budgets) plot.at.push_back(budget.first);
-  const std::vector<std::string> policies = table.distinct("policy", common);
-  const std::vector<LineStyle> styles = styles_by_name(policies);
-  std::vector<double> all;
-  for (std::size_t p = 0; p < policies.size(); ++p) {
-    LinePlot::Line line{policies[p], styles[p], {}};
-    for (const auto& budget : budgets) {
-      Wanted wanted = common;
-      wanted.emplace_back("policy", policies[p]);
-      wanted.emplace_back("budget", budget.second);
-      const auto* const entry = table.find(wanted);
-      line.values.push_back(entry == nullptr ? kNan : entry->model);
-    }
-    const bool any =
-        std::any_of(line.values.begin(), line.values.end(), [](double v) { return !std::isnan(v); });
-    all.insert(all.end(), line.values.begin(), line.values.end());
-    if (any) plot.lines.push_back(std::move(line));
-  }
+  LinePlot plot = model_plot(table, common, figure, "policy", "budget", budgets);
+  std::erase_if(plot.lines, [](const auto& line) {
+    return std::all_of(line.values.begin(), line.values.end(), [](double v) { return std::isnan(v); });
+  });
   plot.x = linear_axis("tokens kept of each head", plot.at, true);
   if (!plot.at.empty()) plot.x.high = plot.at.back();
-  plot.y = figure_axis(std::string(figure.name), figure.scale, all);
   return plot;
 }
 
@@ -122,8 +107,7 @@ std::optional<Figure> layer_figure(const Tables& tables) {
   figure.heading = "Which layers lose";
   figure.reading =
       "Policies downwards, layers across: a dark column is a layer that no policy serves well, a dark row a "
-      "policy that "
-      "fails everywhere. An error is a share of its own layer's output.";
+      "policy that fails everywhere. An error is a share of its own layer's output.";
   return figure;
 }
 
@@ -156,12 +140,6 @@ void running_means(ResultReader::Array& array) {
   }
 }
 
-std::size_t place_in(std::vector<std::string>& list, const std::string& name) {
-  const auto found = std::find(list.begin(), list.end(), name);
-  if (found == list.end()) list.push_back(name);
-  return static_cast<std::size_t>(std::find(list.begin(), list.end(), name) - list.begin());
-}
-
 std::optional<Figure> decode_figure(const Tables& tables) {
   const FigureTable& table = tables.decode;
   if (table.empty()) return std::nullopt;
@@ -170,10 +148,8 @@ std::optional<Figure> decode_figure(const Tables& tables) {
   series.heading = "Output error while decoding";
   series.reading =
       "The cache is cut again at every step (append-only: never). Each line is the output error, ||o' - "
-      "o||^2 / ||o||^2, "
-      "as its mean over the steps so far; the last point is the mean of decode.csv. A line that climbs is a "
-      "policy that "
-      "throws away what later steps need. Zeros stand on the lower edge.";
+      "o||^2 / ||o||^2, as its mean over the steps so far; the last point is the mean of decode.csv. A line "
+      "that climbs is a policy that throws away what later steps need. Zeros stand on the lower edge.";
   series.x_label = "decoding step";
   series.y_label = "mean output error of the steps so far";
   series.second = {"budget", {}};
@@ -197,11 +173,9 @@ std::optional<Figure> decode_figure(const Tables& tables) {
 }  // namespace
 
 Section eviction_section(const Tables& tables) {
-  Section section{"evictions", "Evictions", "", {}, ""};
-  for (auto figure : {budget_figure(tables), layer_figure(tables), decode_figure(tables)})
-    if (figure) section.figures.push_back(std::move(*figure));
-  if (section.figures.empty()) section.missing = "No evictions; kvreplay evict DUMP --out DIR measures them.";
-  return section;
+  return section_of("evictions", "Evictions",
+                    {budget_figure(tables), layer_figure(tables), decode_figure(tables)},
+                    "No evictions; kvreplay evict DUMP --out DIR measures them.");
 }
 
 }  // namespace kvreplay::report

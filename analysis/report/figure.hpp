@@ -1,7 +1,11 @@
 #pragma once
 
+#include "analysis/drawing/axis.hpp"
+#include "analysis/drawing/color_scale.hpp"
+#include "analysis/results/figure_facts.hpp"
 #include "analysis/results/schema.hpp"
 
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -31,6 +35,9 @@ struct Section {
   std::vector<Figure> figures;
   std::string html;  ///< after the figures
 };
+/// With those of the figures that there are; `missing` where there is none.
+Section section_of(const char* id, const char* heading, std::vector<std::optional<Figure>> figures,
+                   const char* missing);
 
 /// "Lower is better (of oracle_recall higher)": which way is better, of most figures and of the others.
 std::string directions_text(std::span<const FigureFacts* const> figures);
@@ -39,16 +46,15 @@ std::string directions_text(std::span<const FigureFacts* const> figures);
 FigureFile svg_file(const std::string& stem, const std::string& svg);
 FigureFile csv_file(const std::string& stem, std::string csv);
 
-/// A list to pick from.
+/// A list to pick from; its first option is that of the picture that stands there.
 struct Pick {
   std::string label;
   std::vector<std::string> options;
 };
-/// The lists, for the page's script; the first options are those of the picture that stands there.
-std::string picks_html(const std::vector<Pick>& picks);
-
-/// Data for the page's script. `json` is an object.
-std::string data_html(const std::string& json);
+/// The body and the files of a picture that the page's script draws anew, as `kind` of picture and from
+/// `json`, an object, where another option is picked.
+void add_drawing(Figure& figure, const std::vector<Pick>& picks, std::string_view kind,
+                 const std::string& svg, const std::string& json, std::string csv);
 
 /// Several pictures in the same place: the first shows, and stands beside the page; lists choose another.
 class Variants {
@@ -77,5 +83,24 @@ class Variants {
   std::vector<Variant> all_;
   std::vector<FigureFile> files_;
 };
+
+struct Page {
+  std::string title;
+  std::string lead;  ///< what was run, in a sentence; plain text
+  std::vector<std::pair<std::string, std::string>> facts;
+  std::vector<std::string> remarks;  ///< what a reader has to know before any number
+  std::vector<Section> sections;
+};
+
+/// One HTML file that needs no other. `figure_folder` is where the figures' files lie, as a link from the
+/// page.
+std::string html_of(const Page& page, const std::string& figure_folder);
+
+/// What suits a figure and all its values: [0, 1] for shares, [-1, 1] for correlations,
+/// symmetric about 0 for what has signs, logarithmic where positive values span more than a factor of 30.
+ColorScale color_scale(FigureScale scale, std::span<const double> values);
+
+/// What suits a figure: all of [0, 1] for shares, no more than [-1, 1] for correlations, 0 included in gains.
+Axis figure_axis(std::string label, FigureScale scale, std::span<const double> values);
 
 }  // namespace kvreplay::report

@@ -51,10 +51,7 @@ FigureTable::FigureTable(const ResultReader& results, Table table) {
 
 double median(std::vector<double> values) {
   values = finite(std::move(values));
-  if (values.empty()) return kNan;
-  std::sort(values.begin(), values.end());
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+  return quantile(values, 0.5);
 }
 
 double smallest(const std::vector<double>& values) {

@@ -1,5 +1,5 @@
 #include "analysis/report/cell_map.hpp"
-#include "analysis/report/figure_scale.hpp"
+#include "analysis/report/figure.hpp"
 #include "analysis/report/sections.hpp"
 #include "analysis/report/text.hpp"
 #include "analysis/results/csv.hpp"
@@ -134,16 +134,15 @@ std::string json_of(const std::vector<HeadMap>& maps, const std::map<std::string
                         scale.flipped);
     number.emplace(name, number.size());
   }
-  json += "],\"maps\":[";
-  for (std::size_t i = 0; i < maps.size(); ++i) {
-    const HeadMap& map = maps[i];
-    json +=
-        fmt::format("{}{{\"name\":[{},{},{},{}],\"scale\":{},\"values\":{}}}", i == 0 ? "" : ",",
-                    json_string(map.picks[0]), json_string(map.picks[1]), json_string(map.picks[2]),
-                    json_string(map.picks[3]), number[map.scale],
-                    json_numbers(std::span(map.values.data(), static_cast<std::size_t>(map.values.size()))));
-  }
-  return json + "]}";
+  return json + "],\"maps\":" +
+         json_list(maps,
+                   [&](const HeadMap& map) {
+                     return fmt::format("{{\"name\":{},\"scale\":{},\"values\":{}}}",
+                                        json_list(map.picks, json_string), number[map.scale],
+                                        json_numbers(std::span(map.values.data(),
+                                                               static_cast<std::size_t>(map.values.size()))));
+                   }) +
+         "}";
 }
 
 /// A row a head and a column a map.
@@ -173,38 +172,29 @@ Section head_map_section(const Tables& tables) {
   }
   const auto scales = scales_of(maps);
   const HeadMap& first = maps[first_map(maps)];
-  CellMap cells;
+  CellMap cells = map_of_heads(results, first.values);
   cells.id = "head-map";
   cells.title = fmt::format("{} of every head", first.file);
-  for (const Index layer : results.layers()) cells.rows.push_back(std::to_string(layer));
-  for (Index head = 0; head < results.shape().n_kv; ++head) cells.columns.push_back(std::to_string(head));
-  cells.row_label = "layer";
-  cells.column_label = "KV head";
-  cells.values = first.values;
   cells.scale = scales.at(first.scale);
   for (const std::string& part : first.picks)
     if (!part.empty()) cells.value_label += fmt::format("{}{}", cells.value_label.empty() ? "" : ", ", part);
-  cells.numbers = results.shape().n_kv <= 8 && results.layers().size() <= 40;
 
   Figure figure;
   figure.name = "head-map";
   figure.heading = "One figure of every head";
   figure.reading =
       "Layers downwards, KV heads across. The colours of one figure are the same for all scores, policies "
-      "and "
-      "methods, so that they can be compared; hatched heads have no value (nothing to rank, no error at "
+      "and methods, so that they can be compared; hatched heads have no value (nothing to rank, no error at "
       "all).";
   if (thinned)
     figure.note = fmt::format("Of {} maps {} are in this page; maps/ holds all.", results.map_names().size(),
                               maps.size());
-  const std::string svg = svg_of(cells);
-  figure.body = fmt::format("{}<div class=\"scroll\" data-kind=\"cells\">{}{}</div>",
-                            picks_html({{"figure", {first.picks[0]}},
-                                        {"metric", {first.picks[1]}},
-                                        {"of", {first.picks[2]}},
-                                        {"against or on", {first.picks[3]}}}),
-                            svg, data_html(json_of(maps, scales)));
-  figure.files = {svg_file(figure.name, svg), csv_file(figure.name, csv_of(results, maps))};
+  add_drawing(figure,
+              {{"figure", {first.picks[0]}},
+               {"metric", {first.picks[1]}},
+               {"of", {first.picks[2]}},
+               {"against or on", {first.picks[3]}}},
+              "cells", svg_of(cells), json_of(maps, scales), csv_of(results, maps));
   section.figures.push_back(std::move(figure));
   return section;
 }

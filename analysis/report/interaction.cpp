@@ -1,7 +1,6 @@
-#include "analysis/report/interaction.hpp"
-
+#include "analysis/drawing/canvas.hpp"
 #include "analysis/drawing/color_scale.hpp"
-#include "analysis/drawing/png_file.hpp"
+#include "analysis/report/sections.hpp"
 #include "analysis/report/svg.hpp"
 #include "analysis/report/text.hpp"
 #include "analysis/results/csv.hpp"
@@ -158,16 +157,12 @@ std::string csv_of(const Head& head) {
 }
 
 std::string json_of(const std::vector<Head>& heads, Index d) {
-  std::string json = fmt::format(R"({{"d":{},"frame":{{"left":{},"top":{},"side":{},"strip":{}}},"heads":[)",
-                                 d, kLeft, kTop, kSide, kStrip);
-  for (std::size_t h = 0; h < heads.size(); ++h) {
-    std::string pruned;
-    for (const std::string& bits : heads[h].pruned)
-      pruned += fmt::format("{}\"{}\"", pruned.empty() ? "" : ",", bits);
-    json += fmt::format(R"({}{{"limit":{},"pruned":[{}],"upper":"{}"}})", h == 0 ? "" : ",",
-                        json_number(heads[h].limit), pruned, packed(heads[h]));
-  }
-  return json + "]}";
+  const std::string all = json_list(heads, [](const Head& head) {
+    return fmt::format(R"({{"limit":{},"pruned":{},"upper":"{}"}})", json_number(head.limit),
+                       json_list(head.pruned, json_string), packed(head));
+  });
+  return fmt::format(R"({{"d":{},"frame":{{"left":{},"top":{},"side":{},"strip":{}}},"heads":{}}})", d, kLeft,
+                     kTop, kSide, kStrip, all);
 }
 
 }  // namespace
@@ -197,17 +192,14 @@ std::optional<Figure> interaction_figure(const Tables& tables) {
   figure.heading = "How key channels interact";
   figure.reading =
       "H of one head: pruning a set of channels changes the logits by the sum of H over that set, so that "
-      "the diagonal is "
-      "what a channel costs alone, red off it what two cost together on top, blue what they cancel. Colours "
-      "end at the "
-      "largest entry off the diagonal. Green bars: the channels that the selection prunes.";
+      "the diagonal is what a channel costs alone, red off it what two cost together on top, blue what they "
+      "cancel. Colours end at the largest entry off the diagonal. Green bars: the channels that the "
+      "selection prunes.";
   if (most < layers)
     figure.note = fmt::format("{} of {} layers are in this page; layer_*/channels/ holds all.", most, layers);
-  const std::string svg = svg_of(heads.front(), selections.empty() ? "" : selections.front());
-  figure.body = fmt::format("{}<div class=\"scroll\" data-kind=\"heat\">{}{}</div>",
-                            picks_html({{"head", names}, {"pruned by", selections}}), svg,
-                            data_html(json_of(heads, results.shape().d)));
-  figure.files = {svg_file(figure.name, svg), csv_file(figure.name, csv_of(heads.front()))};
+  add_drawing(figure, {{"head", names}, {"pruned by", selections}}, "heat",
+              svg_of(heads.front(), selections.empty() ? "" : selections.front()),
+              json_of(heads, results.shape().d), csv_of(heads.front()));
   return figure;
 }
 

@@ -1,5 +1,6 @@
 #include "analysis/report/line_plot.hpp"
 
+#include "analysis/report/figure.hpp"
 #include "analysis/report/plot_frame.hpp"
 #include "analysis/report/text.hpp"
 #include "analysis/results/csv.hpp"
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 
 namespace kvreplay::report {
 namespace {
@@ -96,6 +98,38 @@ std::vector<LineStyle> styles_by_name(const std::vector<std::string>& names) {
   return styles;
 }
 
+std::vector<std::pair<double, std::string>> by_number(const std::vector<std::string>& settings) {
+  std::vector<std::pair<double, std::string>> sorted;
+  for (const std::string& setting : settings)
+    sorted.emplace_back(std::strtod(setting.c_str(), nullptr), setting);
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  return sorted;
+}
+
+LinePlot model_plot(const FigureTable& table, const Wanted& common, const FigureFacts& figure,
+                    std::string_view item, std::string_view setting,
+                    const std::vector<std::pair<double, std::string>>& at) {
+  LinePlot plot;
+  for (const auto& [x, value] : at) plot.at.push_back(x);
+  const std::vector<std::string> items = table.distinct(item, common);
+  const std::vector<LineStyle> styles = styles_by_name(items);
+  std::vector<double> all;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    LinePlot::Line line{items[i], styles[i], {}};
+    for (const auto& [x, value] : at) {
+      Wanted wanted = common;
+      wanted.insert(wanted.end(), {{item, items[i]}, {setting, value}});
+      const auto* const entry = table.find(wanted);
+      line.values.push_back(entry == nullptr ? kNan : entry->model);
+    }
+    all.insert(all.end(), line.values.begin(), line.values.end());
+    plot.lines.push_back(std::move(line));
+  }
+  plot.y = figure_axis(std::string(figure.name), figure.scale, all);
+  return plot;
+}
+
 std::string svg_of(const LinePlot& plot) {
   PlotFrame frame;
   frame.height = std::max(frame.height, kLabelHeight * static_cast<double>(plot.lines.size()) + 10);
@@ -127,13 +161,14 @@ std::string svg_of(const LinePlot& plot) {
                         marker_path(line.style.marker, end + 20, label.y)));
     svg.text(end + 35, label.y + 4, "start", line.name, "", fmt::format("data-key=\"{}\"", label.line));
   }
-  std::string data = fmt::format(R"({{"frame":{},"x":{},"y":{},"at":{},"lines":[)", frame_json(frame),
-                                 axis_json(plot.x), axis_json(plot.y), json_numbers(plot.at));
-  for (std::size_t i = 0; i < plot.lines.size(); ++i)
-    data += fmt::format(R"({}{{"name":{},"values":{}}})", i == 0 ? "" : ",", json_string(plot.lines[i].name),
-                        json_numbers(plot.lines[i].values));
+  const std::string lines = json_list(plot.lines, [](const LinePlot::Line& line) {
+    return fmt::format(R"({{"name":{},"values":{}}})", json_string(line.name), json_numbers(line.values));
+  });
+  const std::string data =
+      fmt::format(R"({{"frame":{},"x":{},"y":{},"at":{},"lines":{}}})", frame_json(frame), axis_json(plot.x),
+                  axis_json(plot.y), json_numbers(plot.at), lines);
   svg.rect(frame.left, frame.top, frame.width, frame.height,
-           fmt::format("class=\"probe\" data-plot='{}]}}'", attribute_safe(data)));
+           fmt::format("class=\"probe\" data-plot='{}'", attribute_safe(data)));
   return svg.finish();
 }
 

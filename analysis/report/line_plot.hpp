@@ -1,8 +1,11 @@
 #pragma once
 
 #include "analysis/drawing/axis.hpp"
+#include "analysis/report/figure_table.hpp"
 
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace kvreplay::report {
@@ -30,6 +33,14 @@ struct LinePlot {
   std::vector<Line> lines;
   bool markers = true, listed = false;
 };
+
+/// The settings by the numbers that they begin with.
+std::vector<std::pair<double, std::string>> by_number(const std::vector<std::string>& settings);
+/// A figure of the model by a setting: a line for each value of the key `item`, at the values that the key
+/// `setting` has there. Without a name, a title and the label of x.
+LinePlot model_plot(const FigureTable& table, const Wanted& common, const FigureFacts& figure,
+                    std::string_view item, std::string_view setting,
+                    const std::vector<std::pair<double, std::string>>& at);
 
 /// With the numbers beside it, for what the page's script says under the mouse.
 std::string svg_of(const LinePlot& plot);

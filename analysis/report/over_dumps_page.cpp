@@ -1,6 +1,4 @@
-#include "analysis/report/over_dumps_sections.hpp"
 #include "analysis/report/report.hpp"
-#include "analysis/report/run_facts.hpp"
 #include "analysis/report/sections.hpp"
 #include "analysis/report/text.hpp"
 #include "analysis/results/dump_set.hpp"
@@ -62,8 +60,7 @@ std::vector<std::string> common_remarks(const OverDumpsReader& results) {
   const std::size_t n = results.dumps().size();
   std::vector<std::string> remarks = {
       fmt::format("Intervals are 95 % confidence intervals of the mean over the {} dumps, by Student's t: "
-                  "over dumps, never over "
-                  "heads, which are no independent sample.{}",
+                  "over dumps, never over heads, which are no independent sample.{}",
                   n, n < 4 ? " Of so few dumps they are wide." : "")};
   for (const auto& [remark, count] : counts)
     remarks.push_back(count == n ? remark : fmt::format("{} ({} of {} dumps)", remark, count, n));

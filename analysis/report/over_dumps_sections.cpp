@@ -1,7 +1,5 @@
-#include "analysis/report/over_dumps_sections.hpp"
-
-#include "analysis/report/claims.hpp"
 #include "analysis/report/over_dumps_table.hpp"
+#include "analysis/report/sections.hpp"
 #include "analysis/report/text.hpp"
 
 #include <fmt/format.h>
@@ -15,164 +13,141 @@ constexpr const char* kDots =
     " Small dots are the dumps, the large one is their mean, the bar its 95 % confidence interval (cut off "
     "where it ends in an arrow). ";
 
-/// "decoding steps" for "future"; figures without rows are of both.
-std::string on_rows(const std::string& rows) { return rows.empty() ? "" : rows_text(rows); }
+/// A picture of a table over dumps.
+struct PageFigure {
+  Table table;
+  bool gains;  ///< over `uniform`, instead of the figures themselves
+  const char *name, *heading;
+  const char *reading, *more;  ///< before and behind what the dots are
+  const char* item;
+  std::vector<std::string> labels;
+  /// The keys that the lists choose by; "against" is a reference with its rows.
+  std::vector<const char*> picked;
+  const char *first_key = nullptr, *first = nullptr;  ///< what the lists begin with
+};
 
-/// "exact_remove (window)"
-std::string against(const OverDumpsTable& table, const MeanEntry& entry) {
-  return fmt::format("{} ({})", table.key(entry, "reference"), rows_text(table.key(entry, "rows")));
+/// What a figure is picked by: rows in words.
+std::string pick_of(const OverDumpsTable& table, const MeanEntry& entry, std::string_view key) {
+  if (key == "against")
+    return fmt::format("{} ({})", table.key(entry, "reference"), rows_text(table.key(entry, "rows")));
+  return key == "rows" ? rows_text(table.key(entry, key)) : table.key(entry, key);
 }
 
-/// What an entry is picked by: its values of these columns, rows in words.
-auto by(const OverDumpsTable& table, std::vector<std::string> columns) {
-  return [&table, columns = std::move(columns)](const MeanEntry& entry) {
-    std::vector<std::string> picks;
-    for (const std::string& column : columns)
-      picks.push_back(column == "rows" ? on_rows(table.key(entry, column)) : table.key(entry, column));
-    return picks;
-  };
+std::optional<Figure> figure_over_dumps(const OverDumpsTable& table, const PageFigure& wanted) {
+  MeanFigure figure{wanted.name,
+                    wanted.heading,
+                    fmt::format("{}{}{}", wanted.reading, kDots, wanted.more),
+                    wanted.item,
+                    wanted.gains ? offered_gains(wanted.table) : offered_means(wanted.table),
+                    wanted.labels,
+                    [&](const MeanEntry& entry) {
+                      std::vector<std::string> picks;
+                      for (const char* const key : wanted.picked) picks.push_back(pick_of(table, entry, key));
+                      return picks;
+                    },
+                    {}};
+  if (wanted.first_key != nullptr)
+    figure.first = [&](const MeanEntry& entry) { return table.key(entry, wanted.first_key) == wanted.first; };
+  return figure_of(table, figure);
 }
 
-/// Whether an entry has this value.
-auto has(const OverDumpsTable& table, const char* column, const char* value) {
-  return [&table, column, value](const MeanEntry& entry) { return table.key(entry, column) == value; };
-}
+/// The pictures of an analysis, and what would make them.
+struct PagePart {
+  std::vector<PageFigure> figures;
+  const char* missing;
+};
 
-/// Adds an analysis' figures, or where there are none of them what would make them.
-void add_part(Section& section, std::vector<std::optional<Figure>> figures, const char* missing) {
-  bool any = false;
-  for (auto& figure : figures) {
-    if (!figure) continue;
-    any = true;
-    section.figures.push_back(std::move(*figure));
-  }
-  if (!any) section.html += fmt::format("<p class=\"missing\">{}</p>\n", escaped(missing));
-}
-
-std::optional<Figure> budget_figure(const OverDumpsTable& table, bool gain) {
-  const auto picks = by(table, {"order", "sigma"});
-  if (gain)
-    return figure_of(
-        table,
-        {"budget-gains",
+std::vector<PagePart> page_parts() {
+  return {
+      {{{Table::agreement,
+         false,
+         "agreement",
+         "Scores against exact errors",
+         "Every row is a score that eviction methods rank tokens by, the best first: its rank correlation "
+         "with the exact error, or the share of the costliest tokens that it finds, in each dump the median "
+         "of its heads. 1 is perfect.",
+         "",
+         "score",
+         {"metric", "against", "last tokens left out"},
+         {"against", "reserve"},
+         "reference",
+         "exact_remove"}},
+       "No agreement of scores with exact errors; kvreplay tokens DUMP DUMP --out DIR measures it."},
+      {{{Table::evictions,
+         false,
+         "policies",
+         "What each policy loses",
+         "Policies that keep the same number of tokens, the best first: of recall the largest, of errors, "
+         "which are over all heads, the smallest.",
+         "Overlapping bars do not make two policies alike: a hard prompt raises all of them. Oracles know "
+         "the decoding steps.",
+         "policy",
+         {"metric", "on the", "phase", "semantics", "budget"},
+         {"rows", "phase", "semantics", "budget"},
+         "rows",
+         "future"},
+        {Table::decode,
+         false,
+         "decode",
+         "Output error while decoding",
+         "Policies whose cache is cut again at every decoding step, the best first: the error over the "
+         "steps, in each dump the median of its heads.",
+         "",
+         "policy",
+         {"over the steps", "semantics", "budget"},
+         {"semantics", "budget"}}},
+       "No evictions; kvreplay evict DUMP DUMP --out DIR measures them."},
+      {{{Table::budgets,
+         true,
+         "budget-gains",
          "What a division of the budget saves of an even one's loss",
-         fmt::format(
-             "Every method keeps as many tokens as uniform does and divides them otherwise between the "
-             "heads: the share of uniform's error that it saves, formed dump by dump.{}An interval right "
-             "of the line at 0 is a gain that other prompts would show, too; what costs more than "
-             "twice uniform's error stands on the left edge.",
-             kDots),
+         "Every method keeps as many tokens as uniform does and divides them otherwise between the heads: "
+         "the share of uniform's error that it saves, formed dump by dump.",
+         "An interval right of the line at 0 is a gain that other prompts would show, too; what costs more "
+         "than twice uniform's error stands on the left edge.",
          "method",
-         offered_gains(Table::budgets),
          {"metric", "tokens ranked by", "sigma"},
-         picks,
-         {}});
-  return figure_of(
-      table,
-      {"budgets",
-       "What is lost with a divided budget",
-       fmt::format("Methods that divide the same number of tokens between the heads, the best first; sigma "
-                   "is the share of tokens evicted.{}",
-                   kDots),
-       "method",
-       offered_means(Table::budgets),
-       {"metric", "tokens ranked by", "sigma"},
-       picks,
-       {}});
-}
-
-std::optional<Figure> decode_figure(const OverDumpsTable& table) {
-  return figure_of(
-      table,
-      {"decode",
-       "Output error while decoding",
-       fmt::format("Policies whose cache is cut again at every decoding step, the best first: the error "
-                   "over the steps, in each dump the median of its heads.{}",
-                   kDots),
-       "policy",
-       offered_means(Table::decode),
-       {"over the steps", "semantics", "budget"},
-       by(table, {"semantics", "budget"}),
-       {}});
-}
-
-void add_scores(Section& section, const OverDumpsReader& results) {
-  const OverDumpsTable table(results, Table::agreement);
-  add_part(
-      section,
-      {figure_of(
-          table,
-          {"agreement",
-           "Scores against exact errors",
-           fmt::format("Every row is a score that eviction methods rank tokens by, the best first: its rank "
-                       "correlation with the exact error, or the share of the costliest tokens that it "
-                       "finds, in each dump the median of its heads. 1 is perfect.{}",
-                       kDots),
-           "score",
-           offered_means(Table::agreement),
-           {"metric", "against", "last tokens left out"},
-           [&](const MeanEntry& entry) {
-             return std::vector{against(table, entry), table.key(entry, "reserve")};
-           },
-           has(table, "reference", "exact_remove")})},
-      "No agreement of scores with exact errors; kvreplay tokens DUMP DUMP --out DIR measures it.");
-}
-
-void add_evictions(Section& section, const OverDumpsReader& results) {
-  const OverDumpsTable evictions(results, Table::evictions), decode(results, Table::decode);
-  add_part(
-      section,
-      {figure_of(evictions,
-                 {"policies",
-                  "What each policy loses",
-                  fmt::format(
-                      "Policies that keep the same number of tokens, the best first: of recall the largest, "
-                      "of errors, which are over all heads, the smallest.{}Overlapping bars do not make two "
-                      "policies alike: a hard prompt raises all of them. Oracles know the decoding steps.",
-                      kDots),
-                  "policy",
-                  offered_means(Table::evictions),
-                  {"metric", "on the", "phase", "semantics", "budget"},
-                  by(evictions, {"rows", "phase", "semantics", "budget"}),
-                  has(evictions, "rows", "future")}),
-       decode_figure(decode)},
-      "No evictions; kvreplay evict DUMP DUMP --out DIR measures them.");
-}
-
-void add_budgets(Section& section, const OverDumpsReader& results) {
-  const OverDumpsTable table(results, Table::budgets);
-  add_part(section, {budget_figure(table.gains("method", "uniform"), true), budget_figure(table, false)},
-           "No budgets divided between heads; kvreplay budget DUMP DUMP --out DIR computes them.");
-}
-
-void add_channels(Section& section, const OverDumpsReader& results) {
-  const OverDumpsTable table(results, Table::channels);
-  add_part(
-      section,
-      {figure_of(
-          table,
-          {"selections",
-           "What pruning key channels costs",
-           fmt::format("Selections of the channels to prune, the best first. A gain is the share of ThinK's "
-                       "error that a selection saves at the same ratio: above 0 it is better than ThinK, at "
-                       "-1 it doubles the error.{}",
-                       kDots),
-           "method",
-           offered_means(Table::channels),
-           {"metric", "on the", "semantics", "share pruned", "recent"},
-           by(table, {"rows", "semantics", "ratio", "recent"}),
-           has(table, "rows", "future")})},
-      "No channel interactions; kvreplay channels DUMP DUMP --out DIR computes them.");
+         {"order", "sigma"}},
+        {Table::budgets,
+         false,
+         "budgets",
+         "What is lost with a divided budget",
+         "Methods that divide the same number of tokens between the heads, the best first; sigma is the "
+         "share of tokens evicted.",
+         "",
+         "method",
+         {"metric", "tokens ranked by", "sigma"},
+         {"order", "sigma"}}},
+       "No budgets divided between heads; kvreplay budget DUMP DUMP --out DIR computes them."},
+      {{{Table::channels,
+         false,
+         "selections",
+         "What pruning key channels costs",
+         "Selections of the channels to prune, the best first. A gain is the share of ThinK's error that a "
+         "selection saves at the same ratio: above 0 it is better than ThinK, at -1 it doubles the error.",
+         "",
+         "method",
+         {"metric", "on the", "semantics", "share pruned", "recent"},
+         {"rows", "semantics", "ratio", "recent"},
+         "rows",
+         "future"}},
+       "No channel interactions; kvreplay channels DUMP DUMP --out DIR computes them."}};
 }
 
 }  // namespace
 
 Section figures_over_dumps(const OverDumpsReader& results) {
   Section section{"figures", "The main figures over the dumps", "", {}, ""};
-  add_scores(section, results);
-  add_evictions(section, results);
-  add_budgets(section, results);
-  add_channels(section, results);
+  for (const PagePart& part : page_parts()) {
+    const std::size_t before = section.figures.size();
+    for (const PageFigure& wanted : part.figures) {
+      const OverDumpsTable means(results, wanted.table);
+      if (auto figure = figure_over_dumps(wanted.gains ? means.gains("method", "uniform") : means, wanted))
+        section.figures.push_back(std::move(*figure));
+    }
+    if (section.figures.size() == before)
+      section.html += fmt::format("<p class=\"missing\">{}</p>\n", escaped(part.missing));
+  }
   return section;
 }
 

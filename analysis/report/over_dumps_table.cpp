@@ -44,13 +44,10 @@ std::vector<OfferedMean> offered_means(Table table) {
 
 std::vector<OfferedMean> offered_gains(Table table) {
   static const FigureFacts gain{
-      .name = "gain",
-      .title = "Gain",
-      .unit = "share of the error",
-      .what = "Share of the error that is saved",
-      .better = Better::larger,
-      .scale = FigureScale::gain,
-  };
+      {.unit = "share of the error", .better = Better::larger, .scale = FigureScale::gain},
+      "gain",
+      "Gain",
+      "Share of the error that is saved"};
   std::vector<OfferedMean> gains = offered_means(table);
   for (OfferedMean& mean : gains) mean = {mean.metric + kGain, &gain};
   return gains;

@@ -1,5 +1,5 @@
 #include "analysis/report/cell_map.hpp"
-#include "analysis/report/figure_scale.hpp"
+#include "analysis/report/figure.hpp"
 #include "analysis/report/sections.hpp"
 #include "sim/eviction/policy.hpp"
 
@@ -60,9 +60,8 @@ std::optional<Figure> agreement_figure(const FigureTable& agreement) {
                   references.front() == "exact_remove" ? "removing a token" : references.front());
   figure.reading =
       "Rows are scores that eviction methods rank tokens by; blue is good. 1 is perfect: the score ranks a "
-      "head's tokens as "
-      "the exact error does (rho), or finds all of the tenth that costs most (recall). \"Worst\" is the head "
-      "that it misleads most.";
+      "head's tokens as the exact error does (rho), or finds all of the tenth that costs most (recall). "
+      "\"Worst\" is the head that it misleads most.";
   return figure;
 }
 
@@ -130,10 +129,8 @@ std::optional<Figure> eviction_figure(const Tables& tables) {
   figure.heading = "What each policy loses, by tokens kept";
   figure.reading =
       "The exact change of all heads' outputs when only so many tokens a head stay: darker is worse, 0.01 is "
-      "one "
-      "per cent of the output's energy. Bold: the lowest of the column, oracles (which know the decoding "
-      "steps) "
-      "apart.";
+      "one per cent of the output's energy. Bold: the lowest of the column, oracles (which know the decoding "
+      "steps) apart.";
   return figure;
 }
 
@@ -152,8 +149,7 @@ std::optional<Figure> budget_figure(const FigureTable& table) {
   figure.heading = "What it is worth to share one budget between heads";
   figure.reading =
       "Every row divides the same number of tokens differently between the heads; lower is better, bold is "
-      "the "
-      "lowest.";
+      "the lowest.";
   return figure;
 }
 
@@ -195,14 +191,11 @@ std::string best_rows(const FigureTable& table) {
 std::string rows_text(const std::string& rows) { return rows == "future" ? "decoding steps" : rows; }
 
 Section overview_section(const Tables& tables) {
-  Section section{"overview", "How good each approximation is", "", {}, ""};
-  for (auto figure : {agreement_figure(tables.agreement), budget_figure(tables.budgets),
-                      eviction_figure(tables), channel_figure(tables.channels)})
-    if (figure) section.figures.push_back(std::move(*figure));
-  if (section.figures.empty())
-    section.missing =
-        "These results hold no table of figures; kvreplay analyze DUMP --out DIR writes them all.";
-  return section;
+  return section_of(
+      "overview", "How good each approximation is",
+      {agreement_figure(tables.agreement), budget_figure(tables.budgets), eviction_figure(tables),
+       channel_figure(tables.channels)},
+      "These results hold no table of figures; kvreplay analyze DUMP --out DIR writes them all.");
 }
 
 }  // namespace kvreplay::report

@@ -1,7 +1,6 @@
-#include "analysis/report/page.hpp"
-
 #include "analysis/drawing/color_scale.hpp"
 #include "analysis/report/assets.hpp"
+#include "analysis/report/figure.hpp"
 #include "analysis/report/text.hpp"
 
 #include <fmt/format.h>

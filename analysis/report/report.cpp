@@ -1,6 +1,5 @@
 #include "analysis/report/report.hpp"
 
-#include "analysis/report/run_facts.hpp"
 #include "analysis/report/sections.hpp"
 #include "analysis/results/csv.hpp"
 #include "data/atomic_file.hpp"

@@ -1,9 +1,11 @@
 #pragma once
 
-#include "analysis/report/page.hpp"
+#include "analysis/report/figure.hpp"
+#include "analysis/results/compare_report.hpp"
 #include "analysis/results/over_dumps_reader.hpp"
 #include "analysis/results/result_reader.hpp"
 
+#include <cstddef>
 #include <filesystem>
 #include <string>
 
@@ -25,5 +27,9 @@ ReportPlace report_place(const std::filesystem::path& page);
 /// or not at all. Throws InputError where something cannot be written, or the folder of figures holds what no
 /// report put there.
 void write_report(const Page& page, const ReportPlace& place);
+
+/// Two result folders side by side: how the runs differ, then for every table of figures that differ pictures
+/// of A against B and what plain_text() says, with the `most` largest differences of every block.
+Page make_page(const FolderComparison& comparison, std::size_t most);
 
 }  // namespace kvreplay::report

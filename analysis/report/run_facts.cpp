@@ -1,5 +1,5 @@
-#include "analysis/report/run_facts.hpp"
-
+#include "analysis/report/sections.hpp"
+#include "analysis/report/text.hpp"
 #include "data/error.hpp"
 
 #include <fmt/format.h>
@@ -20,8 +20,6 @@ nlohmann::ordered_json run_json(const ResultReader& results) {
 }
 
 }  // namespace
-
-std::string counted(Index n, const char* one) { return fmt::format("{} {}{}", n, one, n == 1 ? "" : "s"); }
 
 std::string text_in(const nlohmann::ordered_json& json, const char* key) {
   const auto found = json.find(key);
@@ -77,6 +75,42 @@ std::vector<std::string> remarks_of(const ResultReader& results) {
     for (const auto& one : *left)
       if (one.is_object()) add(fmt::format("left out: {}: {}", text_in(one, "what"), text_in(one, "why")));
   return remarks;
+}
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string value_text(const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (!value.is_array()) return value.is_null() ? "off" : value.dump();
+  std::string text;
+  for (const Json& item : value) text += fmt::format("{}{}", text.empty() ? "" : ", ", value_text(item));
+  return text.empty() ? "none" : text;
+}
+
+void add_rows(std::string& html, const std::string& prefix, const Json& object) {
+  for (const auto& [key, value] : object.items()) {
+    if (value.is_object())
+      add_rows(html, prefix + key + " ", value);
+    else
+      html += fmt::format("<tr><th scope=\"row\">{}{}</th><td>{}</td></tr>", escaped(prefix), escaped(key),
+                          escaped(value_text(value)));
+  }
+}
+
+}  // namespace
+
+std::string settings_table(const Json& summary, std::initializer_list<const char*> keys) {
+  std::string html = "<div class=\"scroll\"><table>";
+  for (const char* key : keys)
+    if (const auto found = summary.find(key); found != summary.end() && found->is_object())
+      add_rows(html, "", *found);
+  return html + "</table></div>\n";
+}
+
+Section run_section(const Tables& tables) {
+  return {"run", "How it was run", "", {}, settings_table(tables.results.summary(), {"dump", "options"})};
 }
 
 }  // namespace kvreplay::report

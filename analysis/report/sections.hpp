@@ -1,10 +1,15 @@
 #pragma once
 
+#include "analysis/options/option_text.hpp"
 #include "analysis/report/figure.hpp"
 #include "analysis/report/figure_table.hpp"
+#include "analysis/results/over_dumps_reader.hpp"
+#include "analysis/results/result_reader.hpp"
 
 #include <initializer_list>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kvreplay::report {
@@ -41,5 +46,34 @@ std::vector<std::string> head_names(const ResultReader& results);
 std::string best_rows(const FigureTable& table);
 /// "decoding steps" for "future", "window" for "window".
 std::string rows_text(const std::string& rows);
+
+/// The main figures of every analysis; of those that the folder does not hold, what would make them.
+Section figures_over_dumps(const OverDumpsReader& results);
+/// In how many dumps each claim holds.
+Section claims_over_dumps(const OverDumpsReader& results);
+
+/// A field as text; empty where there is none or it is null.
+std::string text_in(const nlohmann::ordered_json& json, const char* key);
+
+/// How results came about, for the head of a page: names and values, those that are known.
+std::vector<std::pair<std::string, std::string>> facts_of(const ResultReader& results);
+/// What was computed of what, as a line.
+std::string lead_of(const ResultReader& results);
+/// Notes and what was left out, each once.
+std::vector<std::string> remarks_of(const ResultReader& results);
+
+/// A claim of a paper and what the results say of it.
+struct Claim {
+  std::string text;
+  std::string measured;  ///< the numbers; where nothing is decided, what that would take
+  std::string verdict;   ///< "yes", "in part", "no"; empty where the results do not decide it
+};
+
+/// The claims that the tables of one folder can decide, in the order of the analyses.
+std::vector<Claim> claims_of(const Tables& tables);
+
+/// The interaction matrices of every head as heatmaps with what each selection prunes; nothing where the
+/// folder has none.
+std::optional<Figure> interaction_figure(const Tables& tables);
 
 }  // namespace kvreplay::report

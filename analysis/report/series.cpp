@@ -18,11 +18,7 @@ namespace {
 constexpr Index kMostPoints = 64;
 constexpr std::size_t kMostLineValues = 600'000;
 
-std::string json_of(const Lines& lines) {
-  std::string json;
-  for (const auto& line : lines) json += fmt::format("{}{}", json.empty() ? "" : ",", json_numbers(line));
-  return fmt::format("[{}]", json);
-}
+std::string json_of(const Lines& lines) { return json_list(lines, json_numbers); }
 
 std::string csv_of(const SeriesFigure& series) {
   std::string csv =
@@ -107,7 +103,6 @@ std::optional<Figure> figure_of(const SeriesFigure& series) {
   if (!series.share) plot.y.low /= 10, plot.y.high *= 10;
   std::vector<std::string> heads{"median of all heads"};
   if (all_heads) heads.insert(heads.end(), series.heads.begin(), series.heads.end());
-  const std::string svg = svg_of(plot);
   Figure figure;
   figure.name = series.name;
   figure.heading = series.heading;
@@ -116,10 +111,8 @@ std::optional<Figure> figure_of(const SeriesFigure& series) {
     figure.note = fmt::format("{} of {} points of every line are drawn, evenly spaced. ", series.at.size(),
                               series.length);
   if (!all_heads) figure.note += "Single heads are in the CSV.";
-  figure.body = fmt::format("{}<div class=\"scroll\" data-kind=\"series\">{}{}</div>",
-                            picks_html({{"head", heads}, series.second}), svg,
-                            data_html(fmt::format("{{\"values\":{{{}}}}}", json)));
-  figure.files = {svg_file(series.name, svg), csv_file(series.name, csv_of(series))};
+  add_drawing(figure, {{"head", heads}, series.second}, "series", svg_of(plot),
+              fmt::format("{{\"values\":{{{}}}}}", json), csv_of(series));
   return figure;
 }
 

@@ -65,9 +65,8 @@ void Svg::text(double x, double y, std::string_view anchor, std::string_view tex
 std::string Svg::finish() const {
   return fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"figure\" role=\"img\" width=\"{0}\" height=\"{1}\" "
-      "style=\"min-width:min({0}px,{4}px)\" "
-      "viewBox=\"0 0 {0} {1}\" aria-labelledby=\"{2}-title\"><title id=\"{2}-title\">{3}</title>"
-      "<g>{5}</g></svg>",
+      "style=\"min-width:min({0}px,{4}px)\" viewBox=\"0 0 {0} {1}\" aria-labelledby=\"{2}-title\"><title "
+      "id=\"{2}-title\">{3}</title><g>{5}</g></svg>",
       px(width_), px(height_), id_, title_, kLeastWidth, body_);
 }
 

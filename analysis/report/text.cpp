@@ -6,8 +6,11 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
+#include <initializer_list>
+#include <utility>
 #include <vector>
 
 namespace kvreplay::report {
@@ -20,6 +23,18 @@ bool has_place(const drawing::Character& character) {
   const char32_t code = character.code;
   return character.valid && (code >= 0x20 || code == '\n' || code == '\t') && code != 0xFFFE &&
          code != 0xFFFF;
+}
+
+std::string replaced(std::string_view text,
+                     std::initializer_list<std::pair<char, std::string_view>> substitutes) {
+  std::string out;
+  out.reserve(text.size());
+  for (const char c : text) {
+    const auto* const found = std::find_if(substitutes.begin(), substitutes.end(),
+                                           [&](const auto& substitute) { return substitute.first == c; });
+    found == substitutes.end() ? out += c : out += found->second;
+  }
+  return out;
 }
 
 }  // namespace
@@ -49,32 +64,10 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-std::string script_safe(std::string_view json) {
-  std::string out;
-  out.reserve(json.size());
-  for (const char c : json) {
-    if (c == '<')
-      out += "\\u003c";
-    else
-      out += c;
-  }
-  return out;
-}
+std::string script_safe(std::string_view json) { return replaced(json, {{'<', "\\u003c"}}); }
 
 std::string attribute_safe(std::string_view json) {
-  std::string out;
-  out.reserve(json.size());
-  for (const char c : json) {
-    if (c == '&')
-      out += "&amp;";
-    else if (c == '<')
-      out += "&lt;";
-    else if (c == '\'')
-      out += "&#39;";
-    else
-      out += c;
-  }
-  return out;
+  return replaced(json, {{'&', "&amp;"}, {'<', "&lt;"}, {'\'', "&#39;"}});
 }
 
 std::string json_string(std::string_view text) {
@@ -92,20 +85,13 @@ std::string json_number(double value) {
   return fmt::format("{:.4g}", value);
 }
 
-std::string json_numbers(std::span<const double> values) {
-  std::string text = "[";
-  for (const double value : values) {
-    if (text.size() > 1) text += ',';
-    text += json_number(value);
-  }
-  return text + "]";
-}
+std::string json_numbers(std::span<const double> values) { return json_list(values, json_number); }
 
 std::string axis_json(const Axis& axis) {
-  std::string ticks;
-  for (const AxisTick& tick : axis.ticks())
-    ticks += fmt::format("{}[{:.4g},{}]", ticks.empty() ? "" : ",", tick.at, json_string(tick.text));
-  return fmt::format(R"({{"low":{},"high":{},"log":{},"label":{},"ticks":[{}]}})", axis.low, axis.high,
+  const std::string ticks = json_list(axis.ticks(), [](const AxisTick& tick) {
+    return fmt::format("[{:.4g},{}]", tick.at, json_string(tick.text));
+  });
+  return fmt::format(R"({{"low":{},"high":{},"log":{},"label":{},"ticks":{}}})", axis.low, axis.high,
                      axis.log, json_string(axis.label), ticks);
 }
 

@@ -23,6 +23,13 @@ std::string json_string(std::string_view text);
 
 /// Three significant digits: "0.0123", "448", "1.2e-05"; "no value" for NaN.
 std::string shown(double value);
+/// "[..,..]" of what text_of() makes of every item.
+template <class Items, class TextOf>
+std::string json_list(const Items& items, const TextOf& text_of) {
+  std::string list;
+  for (const auto& item : items) (list += list.empty() ? "[" : ",") += text_of(item);
+  return list.empty() ? "[]" : list + "]";
+}
 /// As short as JSON allows, four significant digits; "null" for NaN and infinities.
 std::string json_number(double value);
 /// [a,b,...] of json_number().

@@ -18,14 +18,11 @@ constexpr const char* kMedian = "median of all heads";
 
 /// Three digits: the page has these of every head.
 std::string recall_json(const Lines& curves) {
-  std::string json;
-  for (const auto& curve : curves) {
-    json += json.empty() ? "[" : "],[";
-    for (std::size_t i = 0; i < curve.size(); ++i)
-      json += fmt::format("{}{}", i == 0 ? "" : ",",
-                          std::isnan(curve[i]) ? "null" : fmt::format("{:.3g}", curve[i]));
-  }
-  return fmt::format("[{}]]", json);
+  return json_list(curves, [](const std::vector<double>& curve) {
+    return json_list(curve, [](double recall) {
+      return std::isnan(recall) ? std::string("null") : fmt::format("{:.3g}", recall);
+    });
+  });
 }
 
 std::string recall_csv(const TokenFigures& figures) {
@@ -47,8 +44,7 @@ Figure recall_figure(const TokenFigures& figures) {
   figure.heading = "Recall of the costliest tokens, at every budget";
   figure.reading =
       "For every k: the share of the k tokens that cost most which a score finds with its k largest. 1 "
-      "everywhere is "
-      "perfect; a score that drops at small k misses the few tokens that matter most.";
+      "everywhere is perfect; a score that drops at small k misses the few tokens that matter most.";
   LinePlot plot;
   plot.id = "recall";
   plot.title = fmt::format("Recall of the k costliest tokens by {}, {}", figures.references.front(), kMedian);
@@ -63,7 +59,6 @@ Figure recall_figure(const TokenFigures& figures) {
   for (const auto& heads : figures.recall) medians.push_back(medians_of(heads));
   for (std::size_t s = 0; s < figures.scores.size(); ++s)
     plot.lines.push_back({figures.scores[s], styles[s], medians.front()[s]});
-  const std::string svg = svg_of(plot);
 
   std::string values;
   for (std::size_t r = 0; r < figures.references.size(); ++r)
@@ -72,10 +67,8 @@ Figure recall_figure(const TokenFigures& figures) {
                             recall_json(h == 0 ? medians[r] : figures.recall[r][h - 1]));
   std::vector<std::string> heads{kMedian};
   heads.insert(heads.end(), figures.heads.begin(), figures.heads.end());
-  figure.body = fmt::format("{}<div class=\"scroll\" data-kind=\"series\">{}{}</div>",
-                            picks_html({{"head", heads}, {"costliest by", figures.references}}), svg,
-                            data_html(fmt::format("{{\"values\":{{{}}}}}", values)));
-  figure.files = {svg_file(figure.name, svg), csv_file(figure.name, recall_csv(figures))};
+  add_drawing(figure, {{"head", heads}, {"costliest by", figures.references}}, "series", svg_of(plot),
+              fmt::format("{{\"values\":{{{}}}}}", values), recall_csv(figures));
   return figure;
 }
 
@@ -86,19 +79,26 @@ Axis axis_of(const std::string& metric, const std::vector<double>& values) {
 }
 
 std::string points_json(const TokenFigures& figures) {
-  std::string tokens, values, axes;
-  for (std::size_t h = 0; h < figures.heads.size(); ++h) {
-    tokens += fmt::format("{}\"{}\"", h == 0 ? "" : ",", base64_floats(figures.positions[h]));
-    std::string of_head, axes_of_head;
-    for (const auto& [metric, points] : figures.values[h]) {
-      const char* const comma = of_head.empty() ? "" : ",";
-      of_head += fmt::format("{}{}:\"{}\"", comma, json_string(metric), base64_floats(points));
-      axes_of_head += fmt::format("{}{}:{}", comma, json_string(metric), axis_json(axis_of(metric, points)));
-    }
-    values += fmt::format("{}{{{}}}", h == 0 ? "" : ",", of_head);
-    axes += fmt::format("{}{{{}}}", h == 0 ? "" : ",", axes_of_head);
-  }
-  return fmt::format("\"tokens\":[{}],\"values\":[{}],\"axes\":[{}]", tokens, values, axes);
+  const auto by_metric = [](const auto& of_head, const auto& text_of) {
+    std::string json;
+    for (const auto& [metric, points] : of_head)
+      json += fmt::format("{}{}:{}", json.empty() ? "" : ",", json_string(metric), text_of(metric, points));
+    return fmt::format("{{{}}}", json);
+  };
+  const auto text = [](const std::vector<double>& points) {
+    return fmt::format("\"{}\"", base64_floats(points));
+  };
+  return fmt::format("\"tokens\":{},\"values\":{},\"axes\":{}", json_list(figures.positions, text),
+                     json_list(figures.values,
+                               [&](const auto& of_head) {
+                                 return by_metric(
+                                     of_head, [&](const auto&, const auto& points) { return text(points); });
+                               }),
+                     json_list(figures.values, [&](const auto& of_head) {
+                       return by_metric(of_head, [](const auto& metric, const auto& points) {
+                         return axis_json(axis_of(metric, points));
+                       });
+                     }));
 }
 
 /// Spearman of whole heads, where the table has them.
@@ -117,23 +117,15 @@ std::string rho_json(const Tables& tables, const TokenFigures& figures) {
   return json;
 }
 
-std::string names_json(const std::vector<std::string>& names) {
-  std::string json;
-  for (const std::string& name : names)
-    json += fmt::format("{}{}", json.empty() ? "" : ",", json_string(name));
-  return json;
-}
-
 Figure scatter_figure(const Tables& tables, const TokenFigures& figures) {
   Figure figure;
   figure.name = "scatter";
   figure.heading = "Score against exact error, token by token";
   figure.reading =
       "Every point is a token of one head: to the right what it really costs, upwards what the score says. A "
-      "rising line "
-      "is a score that ranks as the exact error does; points low on the right are costly tokens that the "
-      "score would "
-      "throw away. Zeros and what lies more than nine powers of ten below the largest stand on the edge.";
+      "rising line is a score that ranks as the exact error does; points low on the right are costly tokens "
+      "that the score would throw away. Zeros and what lies more than nine powers of ten below the largest "
+      "stand on the edge.";
   std::vector<std::string> scores = figures.scores;
   const std::string reference = figures.references.front();
   ScatterPlot plot;
@@ -153,18 +145,14 @@ Figure scatter_figure(const Tables& tables, const TokenFigures& figures) {
   if (shown_points < figures.tokens)
     figure.note = fmt::format(
         "About {} of each head's {} tokens are drawn: those that cost most by {} and evenly spaced ones of "
-        "the others; "
-        "layer_*/tokens/ holds all.",
+        "the others; layer_*/tokens/ holds all.",
         shown_points, figures.tokens, reference);
-  const std::string svg = svg_of(plot);
-  const std::string json = fmt::format(
-      "{{\"frame\":{},\"scores\":[{}],\"references\":[{}],\"rho\":{{{}}},{}}}", frame_json(scatter_frame()),
-      names_json(scores), names_json(figures.references), rho_json(tables, figures), points_json(figures));
-  figure.body = fmt::format(
-      "{}<div class=\"scroll\" data-kind=\"scatter\">{}{}</div>",
-      picks_html({{"head", figures.heads}, {"score", scores}, {"exact error", figures.references}}), svg,
-      data_html(json));
-  figure.files = {svg_file(figure.name, svg), csv_file(figure.name, csv_of(plot))};
+  const std::string json = fmt::format("{{\"frame\":{},\"scores\":{},\"references\":{},\"rho\":{{{}}},{}}}",
+                                       frame_json(scatter_frame()), json_list(scores, json_string),
+                                       json_list(figures.references, json_string), rho_json(tables, figures),
+                                       points_json(figures));
+  add_drawing(figure, {{"head", figures.heads}, {"score", scores}, {"exact error", figures.references}},
+              "scatter", svg_of(plot), json, csv_of(plot));
   return figure;
 }
 
@@ -176,8 +164,7 @@ Section token_section(const Tables& tables) {
   if (figures.heads.empty()) {
     section.missing =
         "No arrays of scores and exact errors; kvreplay tokens DUMP --out DIR writes them (it needs at least "
-        "one exact "
-        "error or oracle among --metrics).";
+        "one exact error or oracle among --metrics).";
     return section;
   }
   section.figures.push_back(recall_figure(figures));

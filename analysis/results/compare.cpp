@@ -1,6 +1,5 @@
 #include "analysis/results/compare.hpp"
 
-#include "analysis/options/nearest_name.hpp"
 #include "analysis/tokens/agreement.hpp"
 #include "data/error.hpp"
 

@@ -20,6 +20,14 @@ std::string in_quotes(std::string_view text) {
   return "'" + shown + (text.size() > 40 ? "...'" : "'");
 }
 
+/// The number that a field spells from end to end.
+template <class Number>
+std::optional<Number> spelled(std::string_view field) {
+  Number value = 0;
+  const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
+  return error == std::errc() && end == field.data() + field.size() ? std::optional(value) : std::nullopt;
+}
+
 }  // namespace
 
 std::string file_text(const std::filesystem::path& path, std::uintmax_t most) {
@@ -104,29 +112,18 @@ bool CsvReader::next(std::vector<std::string>& row) {
 }
 
 double CsvReader::number(const std::vector<std::string>& row, std::size_t column) const {
-  const std::string& field = row[column];
-  double value = 0;
-  const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
-  if (error != std::errc() || end != field.data() + field.size())
-    fail("a number as " + columns_[column], in_quotes(field));
-  return value;
+  if (const auto value = spelled<double>(row[column])) return *value;
+  fail("a number as " + columns_[column], in_quotes(row[column]));
 }
 
 std::ptrdiff_t CsvReader::index(const std::vector<std::string>& row, std::size_t column) const {
-  const std::string& field = row[column];
-  std::ptrdiff_t value = 0;
-  const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
-  if (error != std::errc() || end != field.data() + field.size() || value < 0)
-    fail("a whole number as " + columns_[column], in_quotes(field));
-  return value;
+  if (const auto value = spelled<std::ptrdiff_t>(row[column]); value && *value >= 0) return *value;
+  fail("a whole number as " + columns_[column], in_quotes(row[column]));
 }
 
 double number_in(std::string_view field) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
-  if (error != std::errc() || end != field.data() + field.size())
-    throw InputError("a field of a table", "a number", in_quotes(std::string(field)));
-  return value;
+  if (const auto value = spelled<double>(field)) return *value;
+  throw InputError("a field of a table", "a number", in_quotes(field));
 }
 
 }  // namespace kvreplay

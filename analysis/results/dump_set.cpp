@@ -1,5 +1,6 @@
 #include "analysis/results/dump_set.hpp"
 
+#include "analysis/options/option_text.hpp"
 #include "analysis/results/csv.hpp"
 #include "data/error.hpp"
 
@@ -80,8 +81,7 @@ std::string model_of(const std::string& name) {
 std::string DumpSet::Entry::lengths() const {
   const Json& dump = settings["dump"];
   const Index l = dump["l"].get<Index>(), steps = dump["T"].get<Index>() - l;
-  return fmt::format("{} candidate{}, {} decoding step{}", l, l == 1 ? "" : "s", steps,
-                     steps == 1 ? "" : "s");
+  return fmt::format("{}, {}", counted(l, "candidate"), counted(steps, "decoding step"));
 }
 
 void DumpSet::add(const std::string& path, const Dump& dump, Json settings) {
@@ -147,10 +147,9 @@ Existing DumpSet::existing(const fs::path& folder, Existing asked) const {
     const auto same = std::find_if(mine.begin(), mine.end(),
                                    [&](const Json& other) { return other["name"] == dump["name"]; });
     if (same == mine.end())
-      throw InputError(
-          fmt::format("{}: cannot resume: it was over the dump {} too, which is not given (--force "
-                      "begins anew)",
-                      folder.string(), dump["name"].get<std::string>()));
+      throw InputError(fmt::format(
+          "{}: cannot resume: it was over the dump {} too, which is not given (--force begins anew)",
+          folder.string(), dump["name"].get<std::string>()));
     fewer = fewer && *same == dump;
   }
   // The tables are formed anew; the single folders stay as they are.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <string_view>
 
 // What there is to know of a figure, one kind of number in a result folder, before any such number is known.
@@ -50,17 +51,40 @@ constexpr std::string_view name_of(RowSet rows) {
   return rows == RowSet::window ? "window" : rows == RowSet::future ? "future" : "";
 }
 
-struct FigureFacts {
-  std::string_view name;   ///< as tables have it
-  std::string_view title;  ///< for a heading or a list
-  std::string_view unit;   ///< empty for plain numbers
-  std::string_view what;   ///< one sentence in plain words, without a full stop
+inline constexpr std::array kRowSets{RowSet::window, RowSet::future, RowSet::none};
+
+/// What figures have in common that measure alike.
+struct FigureKind {
+  std::string_view unit = {};  ///< empty for plain numbers
   Better better = Better::neither;
   FigureScale scale = FigureScale::linear;
   bool exact = true;  ///< what happens to cache and outputs; else a formula that stands for it
   RowSets rows = kEitherRows;
   Levels levels = {};
-  bool offered = false;        ///< in the lists that pages choose a figure from
+
+  constexpr FigureKind on(RowSets its_rows) const { return {unit, better, scale, exact, its_rows, levels}; }
+  constexpr FigureKind of(Levels its_levels) const { return {unit, better, scale, exact, rows, its_levels}; }
+  constexpr FigureKind drawn(FigureScale its_scale) const {
+    return {unit, better, its_scale, exact, rows, levels};
+  }
+  constexpr FigureKind approximate() const { return {unit, better, scale, false, rows, levels}; }
+};
+inline constexpr FigureKind kErrorKind{
+    .unit = "relative error", .better = Better::smaller, .scale = FigureScale::log},
+    kGainKind{.unit = "share of think's error", .better = Better::larger, .scale = FigureScale::gain},
+    kImportanceKind{.unit = "importance",
+                    .better = Better::smaller,
+                    .scale = FigureScale::log,
+                    .exact = false,
+                    .rows = kFutureRows},
+    kTokensKind{.unit = "tokens"}, kBytesKind{.unit = "bytes", .better = Better::smaller, .rows = kNoRows};
+
+inline constexpr bool kOffered = true;
+struct FigureFacts : FigureKind {
+  std::string_view name = {};   ///< as tables have it
+  std::string_view title = {};  ///< for a heading or a list
+  std::string_view what = {};   ///< one sentence in plain words, without a full stop
+  bool offered = false;         ///< in the lists that pages choose a figure from
   std::string_view main = {};  ///< what it is called among the main figures of the model; empty: none of them
 };
 

@@ -2,6 +2,7 @@
 
 #include "analysis/results/result_reader.hpp"
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <span>
@@ -61,6 +62,15 @@ class Names {
   std::unordered_map<std::string, std::size_t> numbers_;
   std::vector<const std::string*> order_;  // into numbers_, whose keys stay where they are
 };
+
+/// The place of `item` in `list`, at its end where it is new.
+template <class T>
+std::size_t place_in(std::vector<T>& list, const T& item) {
+  const auto found = std::find(list.begin(), list.end(), item);
+  if (found != list.end()) return static_cast<std::size_t>(found - list.begin());
+  list.push_back(item);
+  return list.size() - 1;
+}
 
 /// By linear interpolation between the order statistics, as NumPy's quantile(); NaN of nothing. Sorts
 /// `values`, which hold no NaN.

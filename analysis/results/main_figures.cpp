@@ -1,6 +1,7 @@
 #include "analysis/results/main_figures.hpp"
 
 #include "analysis/drawing/utf8.hpp"
+#include "analysis/results/figures.hpp"
 
 #include <fmt/format.h>
 
@@ -25,15 +26,6 @@ std::vector<Pivot> blocks_of(Table table) {
     block.scale = facts->scale;
   }
   return blocks;
-}
-
-/// The place of `item` in `list`, at its end where it is new.
-template <class T>
-std::size_t place_in(std::vector<T>& list, const T& item) {
-  const auto found = std::find(list.begin(), list.end(), item);
-  if (found != list.end()) return static_cast<std::size_t>(found - list.begin());
-  list.push_back(item);
-  return list.size() - 1;
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "analysis/results/csv.hpp"
 #include "analysis/results/figures.hpp"
 
+#include <cstddef>
 #include <filesystem>
 #include <limits>
 #include <string>
@@ -67,5 +68,11 @@ class TableOverDumps {
 
 /// "0.0129 ± 0.0021", "0.0129" without an interval, "-" for NaN.
 std::string mean_text(const OverDumps& over);
+
+/// The t such that |T| <= t has probability `share` (0 < share < 1), where T has Student's distribution with
+/// `freedom` >= 1 degrees of freedom: to within a few units in the last place of what the distribution
+/// function resolves. O(freedom) time, so `freedom` is capped at 10^6, beyond which t changes in the seventh
+/// digit only.
+double student_t(double share, std::ptrdiff_t freedom);
 
 }  // namespace kvreplay

@@ -1,7 +1,6 @@
 #include "analysis/results/result_folder.hpp"
 
 #include "analysis/results/schema.hpp"
-#include "analysis/run/settings_difference.hpp"
 #include "data/atomic_file.hpp"
 #include "data/error.hpp"
 
@@ -338,6 +337,26 @@ void ResultFolder::drop_work() {
     if (entry.path().filename() != kLock) old.push_back(entry.path());
   for (const fs::path& path : old) fs::remove_all(path, ignored);
   lock_.reset();
+}
+
+std::string settings_difference(const Json& was, const Json& is, const std::string& where) {
+  const auto shown = [](const Json& value) {
+    std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+    constexpr std::size_t kLongest = 60;
+    if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
+    return text;
+  };
+  if (!was.is_object() || !is.is_object())
+    return was == is ? "" : fmt::format("{} was {}, is {}", where, shown(was), shown(is));
+  const auto below = [&](const std::string& key) { return where.empty() ? key : where + "." + key; };
+  for (const auto& [key, value] : is.items()) {
+    if (!was.contains(key)) return fmt::format("{} was not given, is {}", below(key), shown(value));
+    const std::string difference = settings_difference(was[key], value, below(key));
+    if (!difference.empty()) return difference;
+  }
+  for (const auto& [key, value] : was.items())
+    if (!is.contains(key)) return fmt::format("{} was {}, is not given", below(key), shown(value));
+  return "";
 }
 
 }  // namespace kvreplay

@@ -88,4 +88,8 @@ class ResultFolder {
 /// "layer_07": two digits at least.
 std::string layer_name(Index layer);
 
+/// The first key under which two settings differ, as "options.tokens.window was 32, is 64"; empty where they
+/// are equal.
+std::string settings_difference(const Json& was, const Json& is, const std::string& where = "");
+
 }  // namespace kvreplay

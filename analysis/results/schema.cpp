@@ -30,14 +30,14 @@ std::vector<const FigureFacts*> sums_of_metrics() {
       Sum& sum = all[static_cast<std::size_t>(metric.id)];
       sum.title = fmt::format("{}, summed over tokens", metric.name);
       const bool score = metric.kind == MetricKind::score;
-      sum.facts = {.name = metric.name,
-                   .title = sum.title,
-                   .unit = name_of(metric.unit),
-                   .what = metric.meaning,
-                   .better = score ? Better::neither : Better::smaller,
-                   .scale = metric.linear ? FigureScale::linear : FigureScale::log,
-                   .exact = !score,
-                   .levels = kHeadsOnly};
+      sum.facts = {{.unit = name_of(metric.unit),
+                    .better = score ? Better::neither : Better::smaller,
+                    .scale = metric.linear ? FigureScale::linear : FigureScale::log,
+                    .exact = !score,
+                    .levels = kHeadsOnly},
+                   metric.name,
+                   sum.title,
+                   metric.meaning};
     }
     return all;
   }();

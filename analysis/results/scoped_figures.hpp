@@ -29,6 +29,8 @@ class ScopedFigures {
   bool empty() const { return figures_.layers.empty(); }  ///< a shard without a layer
   /// Every head, layer by layer with the layer behind its heads, then the model.
   std::vector<Scope> scopes() const;
+  /// The rows of the figures.
+  Rows heads_in(Scope scope) const;
   double sum(Scope scope, Index column) const;
   /// Over the heads that have a value; nan where none has.
   double mean(Scope scope, Index column) const;
@@ -38,9 +40,6 @@ class ScopedFigures {
   std::optional<Index> layer_of(Scope scope) const;
 
  private:
-  /// The rows of the figures.
-  Rows heads_in(Scope scope) const;
-
   const HeadFigures& figures_;
 };
 

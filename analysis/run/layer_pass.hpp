@@ -2,8 +2,11 @@
 
 #include "analysis/run/ranks.hpp"
 #include "analysis/run/run.hpp"
+#include "data/dump.hpp"
 
+#include <cstddef>
 #include <memory>
+#include <span>
 #include <vector>
 
 namespace kvreplay {
@@ -31,5 +34,13 @@ Index pass_over_layers(const LayerPass& pass, const std::vector<Index>& layers);
 
 /// The figures of all of `layers` from the folder, for each stage.
 std::vector<HeadFigures> gather_figures(const LayerPass& pass, const std::vector<Index>& layers);
+
+/// What a head group of this layer costs, in multiply-adds: every query of it reads the keys and values that
+/// it sees. All groups of a layer cost the same.
+double head_group_cost(const Dump& dump, Index layer);
+
+/// Cuts a sequence of costs into `parts` intervals of about equal cost: [parts + 1] bounds, ascending, the
+/// first 0 and the last costs.size(). No interval costs more than its share and one item.
+std::vector<std::size_t> equal_intervals(std::span<const double> costs, int parts);
 
 }  // namespace kvreplay

@@ -1,6 +1,6 @@
 #include "analysis/run/parts.hpp"
 
-#include "analysis/run/settings_difference.hpp"
+#include "analysis/results/result_folder.hpp"
 #include "data/error.hpp"
 
 #include <fmt/format.h>

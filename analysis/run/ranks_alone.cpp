@@ -10,10 +10,9 @@ namespace kvreplay {
 std::unique_ptr<Ranks> start_ranks(int*, char***) {
   const Launched here = launched();
   if (here.size > 1)
-    throw InputError(
-        fmt::format("started as one of {} ranks, but this build has no MPI: --shard i/n and "
-                    "kvreplay merge need none",
-                    here.size));
+    throw InputError(fmt::format(
+        "started as one of {} ranks, but this build has no MPI: --shard i/n and kvreplay merge need none",
+        here.size));
   return std::make_unique<Ranks>();
 }
 

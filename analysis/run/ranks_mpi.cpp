@@ -161,10 +161,9 @@ std::unique_ptr<Ranks> start_ranks(int* argc, char*** argv) {
   MPI_Comm_size(MPI_COMM_WORLD, &found);
   if (found != here.size) {
     MPI_Finalize();
-    throw InputError(
-        fmt::format("the launcher started {} ranks, and MPI knows of {}: it is another MPI than "
-                    "this build's ({})",
-                    here.size, found, mpi_version()));
+    throw InputError(fmt::format(
+        "the launcher started {} ranks, and MPI knows of {}: it is another MPI than this build's ({})",
+        here.size, found, mpi_version()));
   }
   return std::make_unique<MpiRanks>();
 }

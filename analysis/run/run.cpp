@@ -49,20 +49,16 @@ std::map<Index, std::string> layer_fingerprints(const Dump& dump, const RunOptio
   return fingerprints;
 }
 
+Json shape_json(const DumpShape& shape) {
+  return {{"layers", shape.layers}, {"n_q", shape.n_q}, {"n_kv", shape.n_kv},
+          {"d", shape.d},           {"d_v", shape.d_v}, {"d_model", shape.d_model},
+          {"T", shape.T},           {"T_q", shape.T_q}, {"l", shape.l}};
+}
+
 Json run_settings(const Dump& dump, const Stages& stages, const RunOptions& options) {
-  const DumpShape& shape = dump.shape();
   Json settings;
-  settings["dump"] = {{"model", dump.model()},
-                      {"fingerprint", fingerprint(dump)},
-                      {"layers", shape.layers},
-                      {"n_q", shape.n_q},
-                      {"n_kv", shape.n_kv},
-                      {"d", shape.d},
-                      {"d_v", shape.d_v},
-                      {"d_model", shape.d_model},
-                      {"T", shape.T},
-                      {"T_q", shape.T_q},
-                      {"l", shape.l}};
+  settings["dump"] = {{"model", dump.model()}, {"fingerprint", fingerprint(dump)}};
+  settings["dump"].update(shape_json(dump.shape()));
   settings["precision"] = name_of(options.precision);
   settings["layers"] = layers_of_run(options);
   if (options.shard)

@@ -43,6 +43,9 @@ std::vector<Index> layers_of_run(const RunOptions& options);
 /// What went into them, for ResultFolder.
 std::map<Index, std::string> layer_fingerprints(const Dump& dump, const RunOptions& options);
 
+/// "layers" to "l", as summary.json has them.
+Json shape_json(const DumpShape& shape);
+
 /// Everything else that the results of a run depend on, for the state of a result folder and for
 /// summary.json.
 Json run_settings(const Dump& dump, const std::vector<std::unique_ptr<Stage>>& stages,

@@ -30,7 +30,7 @@ struct HeadFigures {
 /// it was made with.
 class Stage {
  public:
-  Stage() = default;
+  Stage(const Dump& dump, const Compute& compute) : dump_(dump), compute_(compute) {}
   Stage(const Stage&) = delete;
   Stage& operator=(const Stage&) = delete;
   virtual ~Stage() = default;
@@ -40,19 +40,19 @@ class Stage {
   /// What of this run has no kernels for a device: the CPU does it whatever the backend is.
   virtual std::vector<std::string> on_cpu() const { return {}; }
   /// Everything its results depend on besides the dump, the precision and the layers.
-  virtual Json options() const = 0;
-  virtual std::vector<LeftOut> left_out() const = 0;
-  virtual std::vector<OptionText> notes() const = 0;
+  virtual Json options() const { return {}; }
+  virtual std::vector<LeftOut> left_out() const { return {}; }
+  virtual std::vector<OptionText> notes() const { return {}; }
 
   /// How many figures a head keeps for the tables.
   virtual std::size_t figures_per_head() const = 0;
-  virtual void begin_layer(Index layer) = 0;
+  virtual void begin_layer(Index) {}
   /// Called for every KV head of the layer, from any thread, for several heads at once.
   virtual void head(const HeadGroup<float>& group, std::span<double> figures) = 0;
   virtual void head(const HeadGroup<double>& group, std::span<double> figures) = 0;
-  /// Called once all heads of the layer are done: writes the layer's files. `figures` [n_kv,
+  /// Called once all heads of the layer are done: writes the layer's files. The figures [n_kv,
   /// figures_per_head] are those of its heads; what is known of the layer as a whole may still be put there.
-  virtual void end_layer(const ResultFolder& folder, Index layer, Eigen::Ref<Matrix<double>> figures) = 0;
+  virtual void end_layer(const ResultFolder&, Index, Eigen::Ref<Matrix<double>>) {}
 
   /// What head() left of a head for end_layer() besides its figures, where another process computed the head
   /// than ends the layer: written by the one, after head(), and read by the other, after begin_layer().
@@ -64,11 +64,15 @@ class Stage {
   /// Writes the tables and maps of the whole run; returns its part of "totals" in summary.json.
   virtual Json write_tables(const ResultFolder& folder, const HeadFigures& figures) = 0;
   /// What the run says at its end: a short plain text about the figures.
-  virtual std::string report(const HeadFigures& figures) const = 0;
+  virtual std::string report(const HeadFigures&) const { return ""; }
 
   /// A second analysis that depends on the figures of all layers, for another pass over the dump; null where
   /// there is none. Its options are this stage's.
   virtual std::unique_ptr<Stage> follow_up(const HeadFigures&) const { return nullptr; }
+
+ protected:
+  const Dump& dump_;
+  Compute compute_;
 };
 
 }  // namespace kvreplay

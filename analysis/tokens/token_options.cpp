@@ -1,7 +1,5 @@
 #include "analysis/tokens/token_options.hpp"
 
-#include "analysis/options/nearest_name.hpp"
-
 #include <fmt/format.h>
 
 namespace kvreplay {

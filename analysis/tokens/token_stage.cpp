@@ -1,7 +1,6 @@
 #include "analysis/tokens/token_stage.hpp"
 
 #include "analysis/results/table_writer.hpp"
-#include "analysis/tokens/tensor_agreement.hpp"
 #include "analysis/tokens/token_table.hpp"
 #include "data/error.hpp"
 #include "data/npy_write.hpp"
@@ -15,7 +14,7 @@
 namespace kvreplay {
 
 TokenStage::TokenStage(const Dump& dump, const TokenStageOptions& options, const Compute& compute)
-    : dump_(dump), options_(options), compute_(compute), shape_(dump.shape()) {
+    : Stage(dump, compute), options_(options), shape_(dump.shape()) {
   choose_metrics(dump, options.metrics);
   pairs_ = token_pairs(token_options_.metrics);
   token_options_.window = options.window;

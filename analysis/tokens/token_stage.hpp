@@ -1,7 +1,6 @@
 #pragma once
 
 #include "analysis/run/stage.hpp"
-#include "analysis/tokens/tensor_agreement.hpp"
 #include "analysis/tokens/token_agreement.hpp"
 #include "analysis/tokens/token_options.hpp"
 
@@ -52,10 +51,8 @@ class TokenStage final : public Stage {
 
   static constexpr std::size_t kTensorFigures = 2;
 
-  const Dump& dump_;
   TokenStageOptions options_;
   TokenOptions token_options_;
-  Compute compute_;
   DumpShape shape_;
   std::vector<TokenMetric> metrics_;  // in canonical order
   std::vector<TokenPair> pairs_;

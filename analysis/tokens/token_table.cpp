@@ -1,11 +1,11 @@
 #include "analysis/tokens/token_table.hpp"
 
+#include "analysis/results/figures.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
-#include <limits>
 #include <optional>
 
 namespace kvreplay {
@@ -90,10 +90,7 @@ double median_over_heads(const AgreementTable& table, std::size_t pair, Agreemen
   std::vector<double> values;
   for (const auto& head : table.heads)
     if (const double value = head.agreements[pair][figure]; !std::isnan(value)) values.push_back(value);
-  if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
-  std::sort(values.begin(), values.end());
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+  return quantile(values, 0.5);
 }
 
 std::vector<std::size_t> worst_heads(const AgreementTable& table, std::size_t pair) {

@@ -1,7 +1,6 @@
 #include "analysis/verify/verify.hpp"
 
-#include "analysis/verify/verify_channels.hpp"
-#include "analysis/verify/verify_kept_sets.hpp"
+#include "analysis/verify/output_checks.hpp"
 #include "sim/attention.hpp"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "analysis/budgets/shares.hpp"
+#include "analysis/budgets/budget_frame.hpp"
 #include "tests/analysis/budget_cases.hpp"
 #include "tests/support/catch.hpp"
 

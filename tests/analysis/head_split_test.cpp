@@ -1,6 +1,5 @@
-#include "analysis/run/head_split.hpp"
-
 #include "analysis/run/bytes.hpp"
+#include "analysis/run/layer_pass.hpp"
 #include "analysis/run/ranks.hpp"
 #include "tests/support/catch.hpp"
 

@@ -1,4 +1,4 @@
-#include "analysis/options/nearest_name.hpp"
+#include "analysis/options/option.hpp"
 #include "analysis/run/progress.hpp"
 #include "tests/support/catch.hpp"
 

@@ -1,9 +1,8 @@
 #include "analysis/drawing/axis.hpp"
 #include "analysis/report/cell_map.hpp"
 #include "analysis/report/figure.hpp"
-#include "analysis/report/figure_scale.hpp"
-#include "analysis/report/interval_plot.hpp"
 #include "analysis/report/line_plot.hpp"
+#include "analysis/report/row_plots.hpp"
 #include "analysis/report/scatter_plot.hpp"
 #include "analysis/report/text.hpp"
 #include "analysis/report/token_figures.hpp"
@@ -27,7 +26,6 @@ using kvreplay::test::xml_fault;
 
 namespace {
 
-const double kNan = std::nan("");
 const std::string kHostile = "</title></svg><script>alert(1)</script> & \"a\" 'b' \x01 \xff";
 
 /// By the definition: the tokens of the k largest, as sets.

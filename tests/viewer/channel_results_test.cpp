@@ -1,6 +1,6 @@
 #include "viewer/work/channel_results.hpp"
 
-#include "analysis/eviction/cache_elements.hpp"
+#include "analysis/measure/case_outputs.hpp"
 #include "data/error.hpp"
 #include "tests/analysis/channel_runs.hpp"
 #include "tests/data/expect_error.hpp"

@@ -1,6 +1,6 @@
 #include "viewer/gl/picture.hpp"
 
-#include "analysis/drawing/png_file.hpp"
+#include "analysis/drawing/canvas.hpp"
 #include "viewer/gl/frame_buffer.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "analysis/drawing/color_map.hpp"
-#include "sim/facts_table.hpp"
+#include "data/facts_table.hpp"
 
 #include <array>
 #include <string_view>

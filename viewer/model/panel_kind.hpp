@@ -1,6 +1,6 @@
 #pragma once
 
-#include "sim/facts_table.hpp"
+#include "data/facts_table.hpp"
 
 #include <string>
 #include <string_view>

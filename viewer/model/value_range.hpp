@@ -1,6 +1,6 @@
 #pragma once
 
-#include "sim/facts_table.hpp"
+#include "data/facts_table.hpp"
 #include "viewer/model/tiles.hpp"
 #include "viewer/model/value_scale.hpp"
 

@@ -1,6 +1,5 @@
 #include "viewer/work/budget_view.hpp"
 
-#include "analysis/budgets/head_orders.hpp"
 #include "analysis/eviction/head_ranking.hpp"
 #include "analysis/results/scoped_figures.hpp"
 #include "analysis/tokens/agreement.hpp"

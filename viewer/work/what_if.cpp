@@ -96,13 +96,13 @@ WhatIf what_if(const HeadGroup<float>& group, const EvictionPlan& plan, const Wh
   CaseFigures& found = head.cases.front();
   WhatIf result;
   result.kept = std::move(found.kept);
-  result.tokens = found.tokens;
+  result.tokens = static_cast<Index>(found[EvictionColumns::tokens]);
   result.window = figures_on(plan.window, head.outputs.window.full_sq, head.outputs.window.change_sq.front());
   result.future = figures_on(plan.future, head.outputs.future.full_sq, head.outputs.future.change_sq.front());
-  result.eviction_loss = found.eviction_loss;
-  result.optimality_gap = found.optimality_gap;
-  result.oracle_recall = found.oracle_recall;
-  result.bytes = found.bytes;
+  result.eviction_loss = found[EvictionColumns::eviction_loss];
+  result.optimality_gap = found[EvictionColumns::optimality_gap];
+  result.oracle_recall = found[EvictionColumns::oracle_recall];
+  result.bytes = found[EvictionColumns::bytes];
   result.prompt_bytes =
       static_cast<double>(group.l * (plan.elements.key * group.d() + plan.elements.value * group.d_v()));
   for (const OptionText& note : plan.notes) result.notes.push_back(note.plain());

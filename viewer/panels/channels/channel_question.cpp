@@ -1,6 +1,6 @@
 #include "viewer/panels/channels/channel_question.hpp"
 
-#include "analysis/eviction/cache_elements.hpp"
+#include "analysis/measure/case_outputs.hpp"
 #include "data/error.hpp"
 #include "viewer/work/channel_results.hpp"
 

@@ -1,7 +1,8 @@
-#include "analysis/report/interval_plot.hpp"
+#include "analysis/report/row_plots.hpp"
 
-#include "analysis/report/row_plot.hpp"
+#include "analysis/report/plot_frame.hpp"
 #include "analysis/report/text.hpp"
+#include "analysis/results/compare.hpp"
 #include "analysis/results/csv.hpp"
 
 #include <fmt/format.h>
@@ -11,6 +12,45 @@
 
 namespace kvreplay::report {
 namespace {
+
+constexpr double kRowHeight = 19, kMargin = 6;
+constexpr std::size_t kLongestName = 34;
+
+/// A frame for items downwards, each with its name on the left, over one horizontal axis.
+PlotFrame row_frame(const std::vector<std::string>& names) {
+  PlotFrame frame;
+  double widest = 0;
+  for (const std::string& name : names) widest = std::max(widest, text_width(shortened(name, kLongestName)));
+  frame.left = widest + 14;
+  frame.height = kRowHeight * static_cast<double>(std::max<std::size_t>(names.size(), 1)) + 2 * kMargin;
+  return frame;
+}
+
+/// The middle of a row of it, pixels.
+double row_middle(const PlotFrame& frame, std::size_t row) {
+  return frame.top + kMargin + kRowHeight * (static_cast<double>(row) + 0.5);
+}
+
+/// The size of a picture with only this frame.
+double row_plot_width(const PlotFrame& frame) { return frame.left + frame.width + 24; }
+double row_plot_height(const PlotFrame& frame) { return frame.top + frame.height + 44; }
+
+/// The axis, the frame and the names.
+void draw_rows(Svg& svg, const PlotFrame& frame, const Axis& x, const std::vector<std::string>& names) {
+  draw_x_axis(svg, frame, x);
+  svg.rect(frame.left, frame.top, frame.width, frame.height, "class=\"frame\"");
+  for (std::size_t i = 0; i < names.size(); ++i)
+    svg.text(frame.left - 8, row_middle(frame, i) + 4, "end", shortened(names[i], kLongestName));
+}
+
+/// An invisible rectangle over a row that says `hover`.
+void draw_row_hover(Svg& svg, const PlotFrame& frame, std::size_t row, const std::string& hover) {
+  svg.rect(0, row_middle(frame, row) - kRowHeight / 2, row_plot_width(frame), kRowHeight, "class=\"probe\"",
+           hover);
+}
+
+/// A dot as part of a path with round ends: "M12 30h0".
+std::string dot(double x, double y) { return fmt::format("M{} {}h0", px(x), px(y)); }
 
 constexpr std::size_t kMostDots = 200, kMostNamed = 12;
 constexpr double kCap = 3.5;
@@ -99,6 +139,54 @@ std::string csv_of(const IntervalPlot& plot) {
     for (const double value : row.values) csv += fmt::format(",{}", shortest(value));
     csv += '\n';
   }
+  return csv;
+}
+
+namespace {
+
+constexpr double kLegend = 18;  // height
+
+/// A ring, in which a dot of the same value still shows.
+std::string side_a(double x, double y) {
+  return fmt::format("<circle class=\"side-a\" cx=\"{}\" cy=\"{}\" r=\"5.5\"/>", px(x), px(y));
+}
+std::string side_b(double x, double y) { return fmt::format("<path class=\"side-b\" d=\"{}\"/>", dot(x, y)); }
+
+void draw_legend(Svg& svg, const PlotFrame& frame) {
+  const double y = frame.top - 10, a = frame.left + 8, b = a + 44;
+  svg.raw(side_a(a, y) + side_b(b, y));
+  svg.text(a + 11, y + 4, "start", "A");
+  svg.text(b + 9, y + 4, "start", "B");
+}
+
+}  // namespace
+
+std::string svg_of(const PairPlot& plot) {
+  std::vector<std::string> names;
+  for (const auto& row : plot.rows) names.push_back(row.name);
+  PlotFrame frame = row_frame(names);
+  frame.top += kLegend;
+  Svg svg(plot.id, row_plot_width(frame), row_plot_height(frame), plot.title);
+  draw_rows(svg, frame, plot.x, names);
+  draw_legend(svg, frame);
+  for (std::size_t i = 0; i < plot.rows.size(); ++i) {
+    const auto& [name, a, b] = plot.rows[i];
+    const double y = row_middle(frame, i), at_a = frame.x(plot.x.at(a)), at_b = frame.x(plot.x.at(b));
+    if (!std::isnan(a) && !std::isnan(b)) svg.line(at_a, y, at_b, y, "link");
+    if (!std::isnan(a)) svg.raw(side_a(at_a, y));
+    if (!std::isnan(b)) svg.raw(side_b(at_b, y));
+    draw_row_hover(
+        svg, frame, i,
+        fmt::format("{}\nA: {}\nB: {}\nB - A: {}", name, shown(a), shown(b), shown(difference(a, b))));
+  }
+  return svg.finish();
+}
+
+std::string csv_of(const PairPlot& plot) {
+  std::string csv = "item,a,b,difference\n";
+  for (const auto& [name, a, b] : plot.rows)
+    csv +=
+        fmt::format("{},{},{},{}\n", csv_field(name), shortest(a), shortest(b), shortest(difference(a, b)));
   return csv;
 }
 
