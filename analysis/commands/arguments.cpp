@@ -296,6 +296,12 @@ void CommonOptions::add_compute(CommandLine& app) {
            bind_option(run_option::threads, threads), bind_option(run_option::layers, layers)});
 }
 
+void CommonOptions::add_folder(CommandLine& app) {
+  app.add({bind_option(run_option::out, out), bind_option(run_option::resume, resume),
+           bind_option(run_option::force, force).excluding(run_option::resume)});
+  app.option(run_option::out)->required()->check(folder_name())->option_text("DIR (required)");
+}
+
 void CommonOptions::add_results(CommandLine& app) {
   BoundOption part = bind_option(run_option::shard, shard);
   part.read = [this, read = part.read](const std::vector<std::string>& words) {
@@ -304,10 +310,8 @@ void CommonOptions::add_results(CommandLine& app) {
     else
       read(words);
   };
-  app.add({bind_option(run_option::out, out), bind_option(run_option::resume, resume),
-           bind_option(run_option::force, force).excluding(run_option::resume), part,
-           bind_option(run_option::parts, parts)});
-  app.option(run_option::out)->required()->check(folder_name())->option_text("DIR (required)");
+  add_folder(app);
+  app.add({part, bind_option(run_option::parts, parts)});
   app.option(run_option::parts)->group("");  // what merge adds
 }
 

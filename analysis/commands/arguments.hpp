@@ -96,6 +96,7 @@ struct CommonOptions {
   void add_dump(CommandLine& app);     ///< DUMP, --prompt-len
   void add_dumps(CommandLine& app);    ///< DUMP..., --prompt-len
   void add_compute(CommandLine& app);  ///< --backend, --precision, --threads, --layers
+  void add_folder(CommandLine& app);   ///< --out, --resume, --force
   void add_results(CommandLine& app);  ///< --out, --resume, --force, --shard
   void add_output(CommandLine& app);   ///< --quiet, --json
 

@@ -14,7 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct MergeOptions : CommonOptions {
-  std::optional<BackendChoice> backend;  ///< instead of the parts' own
+  std::optional<BackendChoice> other_backend;  ///< instead of the parts' own
 };
 
 namespace merge_option {
@@ -67,7 +67,7 @@ WholeRun whole_run(const Part& part, const MergeOptions& options) {
     throw InputError(path.string(), "a command that fills a result folder", fmt::format("'{}'", name));
 
   std::vector<std::string> replaced = {"--out", "--shard", "--threads"};
-  if (options.backend) replaced.emplace_back("--backend");
+  if (options.other_backend) replaced.emplace_back("--backend");
   whole.arguments = without(whole.arguments, replaced, {"--resume", "--force", "--quiet", "--json"});
   if (!options.dump.empty()) {
     const auto given = std::find(whole.arguments.begin(), whole.arguments.end(), dump);
@@ -89,12 +89,10 @@ int run_merge(const Arguments& arguments) {
       "mpirun -n 4 kvreplay merge results/part-* --out results/whole");
   MergeOptions options;
   app->add_folders("DIR", options.parts, "The result folders of parts 1/n to n/n");
-  app->add({bind_option(run_option::out, options.out), bind_option(run_option::resume, options.resume),
-            bind_option(run_option::force, options.force).excluding(run_option::resume),
-            bind_option(merge_option::dump, options.dump),
-            bind_option(merge_option::backend, options.backend),
+  options.add_folder(*app);
+  app->add({bind_option(merge_option::dump, options.dump),
+            bind_option(merge_option::backend, options.other_backend),
             bind_option(run_option::threads, options.threads)});
-  app->option(run_option::out)->required()->check(folder_name())->option_text("DIR (required)");
   app->option(merge_option::dump)->check(folder_name());
   options.add_output(*app);
   if (parse(*app, arguments)) return 0;
@@ -123,7 +121,7 @@ int run_merge(const Arguments& arguments) {
   add("--shard", "");
   for (const std::string& part : options.parts) add("--parts", part);
   if (options.threads > 0) add("--threads", fmt::format("{}", options.threads));
-  if (options.backend) add("--backend", OptionValue<BackendChoice>::text(*options.backend));
+  if (options.other_backend) add("--backend", OptionValue<BackendChoice>::text(*options.other_backend));
   for (const auto& [given, name] : {std::pair{options.resume, "--resume"},
                                     {options.force, "--force"},
                                     {options.quiet, "--quiet"},
