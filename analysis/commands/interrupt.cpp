@@ -13,10 +13,12 @@ namespace {
 constexpr long kPatienceNanoseconds = 700'000'000;
 
 std::atomic<Workers*> g_workers{nullptr};
+std::atomic<bool> g_interrupted{false};
 std::string g_message;  // set before the handlers are, so they may read it
 timer_t g_timer{};
 
 extern "C" void on_interrupt(int) {
+  if (g_interrupted.exchange(true)) return;
   if (Workers* workers = g_workers.load()) workers->stop();
   const itimerspec patience = {{0, 0}, {0, kPatienceNanoseconds}};
   timer_settime(g_timer, 0, &patience, nullptr);
@@ -40,13 +42,14 @@ void handle(int signal, void (*handler)(int), int flags) {
 InterruptGuard::InterruptGuard(Workers& workers, const std::string& message) {
   g_message = message.empty() ? "" : fmt::format("kvreplay: {}\n", message);
   g_workers = &workers;
+  g_interrupted = false;
   handle(SIGALRM, on_patience_over, 0);
   timer_create(CLOCK_MONOTONIC, nullptr, &g_timer);  // SIGALRM, as setitimer, but callable from a handler
-  for (const int signal : {SIGINT, SIGTERM}) handle(signal, on_interrupt, SA_RESETHAND | SA_RESTART);
+  for (const int signal : {SIGINT, SIGTERM}) handle(signal, on_interrupt, SA_RESTART);
 }
 
 InterruptGuard::~InterruptGuard() {
-  for (const int signal : {SIGINT, SIGTERM}) handle(signal, SIG_DFL, 0);
+  for (const int signal : {SIGINT, SIGTERM}) handle(signal, g_interrupted ? SIG_IGN : SIG_DFL, 0);
   timer_delete(g_timer);
   g_workers = nullptr;
 }
