@@ -123,10 +123,11 @@ class MpiRanks final : public Ranks {
   /// What was sent takes a few calls to arrive.
   template <class Condition>
   static bool within_moments(Condition condition) {
-    for (int moment = 0; moment < 100; ++moment) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
+    do {
       if (condition()) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    } while (std::chrono::steady_clock::now() < end);
     return false;
   }
 
