@@ -47,7 +47,7 @@ class Backend {
                options, workers, stored);
   }
   template <class T>
-  OutputChanges<T> output_changes(const HeadGroup<T>& group, Rows rows, std::span<const KeptSet> sets,
+  OutputChanges<T> output_changes(const HeadGroup<T>& group, RowRange rows, std::span<const KeptSet> sets,
                                   bool with_vectors, Workers& workers) const {
     return run([&] { return kvreplay::output_changes(group, rows, sets, with_vectors, workers); },
                twins_.output_changes, group, rows, sets, with_vectors, workers);
@@ -57,20 +57,20 @@ class Backend {
     return run([&] { return kvreplay::gram_f64(x, rows, workers); }, twins_.gram_f64, x, rows);
   }
   template <class T>
-  Matrix<double> query_gram(const HeadGroup<T>& group, Rows rows, Workers& workers) const {
+  Matrix<double> query_gram(const HeadGroup<T>& group, RowRange rows, Workers& workers) const {
     return run([&] { return kvreplay::query_gram(group, rows, workers); }, twins_.query_gram, group, rows);
   }
   template <class T>
-  Matrix<double> output_interaction(const HeadGroup<T>& group, Rows rows, const PrunableKeys& keys,
+  Matrix<double> output_interaction(const HeadGroup<T>& group, RowRange rows, const PrunableKeys& keys,
                                     Workers& workers) const {
     return run([&] { return kvreplay::output_interaction(group, rows, keys, workers); },
                twins_.output_interaction, group, rows, keys, workers);
   }
-  GreedyPath greedy_exact(const HeadGroup<double>& group, Rows rows, Index keep, Workers& workers) const {
+  GreedyPath greedy_exact(const HeadGroup<double>& group, RowRange rows, Index keep, Workers& workers) const {
     return run([&] { return kvreplay::greedy_exact(group, rows, keep, workers); }, twins_.greedy_exact, group,
                rows, keep, workers);
   }
-  KeptSet exchange(const HeadGroup<double>& group, Rows rows, KeptSet start, Workers& workers) const {
+  KeptSet exchange(const HeadGroup<double>& group, RowRange rows, KeptSet start, Workers& workers) const {
     return run([&] { return kvreplay::exchange(group, rows, start, workers); }, twins_.exchange, group, rows,
                start, workers);
   }
@@ -86,15 +86,15 @@ class Backend {
   struct Twins {
     std::function<TokenMetrics(const HeadGroup<float>&, const TokenOptions&, Workers&, const StoredGroup*)>
         token_metrics = {};
-    std::function<OutputChanges<float>(const HeadGroup<float>&, Rows, std::span<const KeptSet>, bool,
+    std::function<OutputChanges<float>(const HeadGroup<float>&, RowRange, std::span<const KeptSet>, bool,
                                        Workers&)>
         output_changes = {};
     std::function<Matrix<double>(const Matrix<float>&, const std::vector<Index>&)> gram_f64 = {};
-    std::function<Matrix<double>(const HeadGroup<float>&, Rows)> query_gram = {};
-    std::function<Matrix<double>(const HeadGroup<float>&, Rows, const PrunableKeys&, Workers&)>
+    std::function<Matrix<double>(const HeadGroup<float>&, RowRange)> query_gram = {};
+    std::function<Matrix<double>(const HeadGroup<float>&, RowRange, const PrunableKeys&, Workers&)>
         output_interaction = {};
-    std::function<GreedyPath(const HeadGroup<double>&, Rows, Index, Workers&)> greedy_exact = {};
-    std::function<KeptSet(const HeadGroup<double>&, Rows, KeptSet, Workers&)> exchange = {};
+    std::function<GreedyPath(const HeadGroup<double>&, RowRange, Index, Workers&)> greedy_exact = {};
+    std::function<KeptSet(const HeadGroup<double>&, RowRange, KeptSet, Workers&)> exchange = {};
     std::function<std::vector<DecodeReplay<float>>(const HeadGroup<float>&, std::span<const DecodeRequest>,
                                                    const std::vector<Matrix<float>>&, Workers&)>
         decode_replays = {};

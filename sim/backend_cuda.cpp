@@ -56,7 +56,7 @@ class CudaBackend final : public Backend {
           stored != nullptr ? cuda::stored_numbers(*stored) : cuda::stored_numbers(group);
       return cuda::token_metrics_of(group, numbers, options, products, workers);
     };
-    twins.output_changes = [](const HeadGroup<float>& group, Rows rows, std::span<const KeptSet> sets,
+    twins.output_changes = [](const HeadGroup<float>& group, RowRange rows, std::span<const KeptSet> sets,
                               bool with_vectors, Workers& workers) {
       return output_changes_cuda(group, rows, sets, with_vectors, workers);
     };

@@ -113,7 +113,7 @@ std::size_t BudgetMeasureStage::write_budgets(const ResultFolder& folder, const 
     for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
       const BudgetCase& which = plan_.cases[c];
       const auto& [budgets, losses] = allocations_[c];
-      const Rows heads = scoped.heads_in(scope);
+      const RowRange heads = scoped.heads_in(scope);
       csv.at(scoped.layer_of(scope), scope.head).set("order", plan_.orders[which.order].name);
       csv.set("method", name_of(which.method)).set("sigma", which.sigma);
       csv.set(BudgetFigure::budget,

@@ -9,7 +9,7 @@ namespace {
 
 std::vector<std::string> order_names() {
   std::vector<std::string> names = kTokenMetrics.names();
-  names.insert(names.begin(), std::string(name_of(Base::snapkv)));
+  names.insert(names.begin(), std::string(name_of(EvictionBase::snapkv)));
   return names;
 }
 
@@ -52,7 +52,7 @@ BoundOptions bound(BudgetOptions& options) {
 
 BudgetOrder parse_order(const std::string& name, const std::vector<std::string>& scores) {
   BudgetOrder order{name, {}, {}};
-  if (name == name_of(Base::snapkv)) return order;
+  if (name == name_of(EvictionBase::snapkv)) return order;
   if (const auto given = std::find(scores.begin(), scores.end(), name); given != scores.end())
     order.given = static_cast<std::size_t>(given - scores.begin());
   else if (const auto metric = kTokenMetrics.named(name))

@@ -16,8 +16,8 @@ namespace {
 
 constexpr Index kOrderWindow = 32;
 
-Order order_of(const BudgetOrder& asked, const BudgetOptions& options) {
-  Order order;
+CandidateOrder order_of(const BudgetOrder& asked, const BudgetOptions& options) {
+  CandidateOrder order;
   order.name = asked.name;
   order.rule.window = order.rule.pool_window = kOrderWindow;
   order.rule.sinks = options.sinks;
@@ -62,7 +62,7 @@ BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std
 
   plan.scores = read_given_scores(options.scores, shape);
   for (const BudgetOrder& asked : options.orders) {
-    Order order = order_of(asked, options);
+    CandidateOrder order = order_of(asked, options);
     if (order.rule.metric)
       if (const auto why = why_unavailable(*order.rule.metric, dump)) {
         // What nobody asked for by name is left out, not refused.
@@ -72,7 +72,7 @@ BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std
         continue;
       }
     const bool there = std::any_of(plan.orders.begin(), plan.orders.end(),
-                                   [&](const Order& other) { return other.name == asked.name; });
+                                   [&](const CandidateOrder& other) { return other.name == asked.name; });
     if (!there) plan.orders.push_back(std::move(order));
   }
   const Index rows = window_rows(shape.l, shape.first_query(), kOrderWindow).count();
@@ -98,7 +98,7 @@ BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std
     plan.profile = mean_profile(profiles);
     methods.push_back(BudgetMethod::profile);
     if (std::any_of(plan.orders.begin(), plan.orders.end(),
-                    [](const Order& o) { return o.name == name_of(BudgetMethod::profile); }))
+                    [](const CandidateOrder& o) { return o.name == name_of(BudgetMethod::profile); }))
       throw OptionError(score, option_text("another name beside {}, which is exported as it", profile),
                         "'profile'");
   }
@@ -152,7 +152,7 @@ template <class T>
 std::vector<RankedTokens> head_orders(const HeadGroup<T>& group, const BudgetPlan& plan, Index n_kv,
                                       const Compute& compute) {
   std::vector<EvictionRule> rules;
-  for (const Order& order : plan.orders) rules.push_back(order.rule);
+  for (const CandidateOrder& order : plan.orders) rules.push_back(order.rule);
   const GivenScores given = scores_of_head(plan.scores, group.layer * n_kv + group.kv_head, group.l);
   const std::vector<Vector<double>> scores = rule_scores(group, rules, given, compute);
   std::vector<RankedTokens> orders;

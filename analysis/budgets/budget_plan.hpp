@@ -18,7 +18,7 @@
 namespace kvreplay {
 
 /// A ranking of the candidates, once, whatever the budget.
-struct Order {
+struct CandidateOrder {
   std::string name;
   EvictionRule rule;  ///< its pins come first in the order
 };
@@ -31,15 +31,15 @@ struct BudgetCase {
 };
 
 struct BudgetPlan {
-  std::vector<Order> orders;
+  std::vector<CandidateOrder> orders;
   std::vector<BudgetCase> cases;
   Semantics semantics = Semantics::paper;
   bool normalise_by_layer = false;
   Index pinned = 0;                      ///< tokens that lead every order
   Index lower = 0;                       ///< tokens that every head keeps: the floor and what is pinned
   std::optional<BudgetProfile> profile;  ///< the mean of those given, of the run's layers
-  std::vector<Given<double>> scores;
-  Rows future;
+  std::vector<GivenArray<double>> scores;
+  RowRange future;
   std::vector<LeftOut> left_out;
   std::vector<OptionText> notes;
 };

@@ -26,10 +26,11 @@ BudgetStage::BudgetStage(const Dump& dump, const BudgetOptions& options, const s
 Json BudgetStage::options() const {
   BudgetOptions settled = options_;
   settled.orders.clear();  // those that the dump can give, each once
-  for (const Order& order : plan_.orders) settled.orders.push_back({order.name, {}, {}});
+  for (const CandidateOrder& order : plan_.orders) settled.orders.push_back({order.name, {}, {}});
   Json json = to_json(bound(settled));
-  for (const Given<double>& score : plan_.scores) json["scores"][score.name] = contents_fingerprint(score);
-  if (plan_.profile) json["profile"] = contents_fingerprint(Given<double>{"", plan_.profile->pruned});
+  for (const GivenArray<double>& score : plan_.scores)
+    json["scores"][score.name] = contents_fingerprint(score);
+  if (plan_.profile) json["profile"] = contents_fingerprint(GivenArray<double>{"", plan_.profile->pruned});
   return json;
 }
 

@@ -28,7 +28,7 @@ struct ChannelPlan {
   std::vector<ChannelCase> cases;  ///< by rule, then ratio
   std::vector<double> ratios;
   ChannelSetting setting;
-  Rows window, future;  ///< the rows that errors are measured on; future may be empty
+  RowRange window, future;  ///< the rows that errors are measured on; future may be empty
   bool png = false;
   std::vector<LeftOut> left_out;
   std::vector<OptionText> notes;

@@ -6,10 +6,11 @@
 
 namespace kvreplay {
 
-/// While it lives, the first SIGINT or SIGTERM stops `workers`, so that parallel_for throws Interrupted. Should
-/// the work not come to a halt in 0.7 s (a slow disk, a full one), the process says `message` (unless it is
-/// empty) and exits with 130 by itself: files are whole or absent at any moment. More signals change nothing,
-/// not even once it is gone: a launcher sends several, and what to do next is still to be said. One at a time.
+/// While it lives, the first SIGINT or SIGTERM stops `workers`, so that parallel_for throws Interrupted.
+/// Should the work not come to a halt in 0.7 s (a slow disk, a full one), the process says `message` (unless
+/// it is empty) and exits with 130 by itself: files are whole or absent at any moment. More signals change
+/// nothing, not even once it is gone: a launcher sends several, and what to do next is still to be said. One
+/// at a time.
 class InterruptGuard {
  public:
   InterruptGuard(Workers& workers, const std::string& message);

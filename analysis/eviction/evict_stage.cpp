@@ -42,8 +42,10 @@ std::vector<std::string> EvictStage::on_cpu() const {
 Json EvictStage::options() const {
   EvictionOptions settled = options_;
   Json json = to_json(bound(settled));
-  for (const Given<double>& score : plan_.scores) json["scores"][score.name] = contents_fingerprint(score);
-  for (const Given<std::uint8_t>& kept : plan_.kept) json["kept"][kept.name] = contents_fingerprint(kept);
+  for (const GivenArray<double>& score : plan_.scores)
+    json["scores"][score.name] = contents_fingerprint(score);
+  for (const GivenArray<std::uint8_t>& kept : plan_.kept)
+    json["kept"][kept.name] = contents_fingerprint(kept);
   return json;
 }
 
@@ -70,7 +72,7 @@ void EvictStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
   const Index l = group.l, row = group.layer * dump_.shape().n_kv + group.kv_head, G = group.G();
   const GivenScores given = scores_of_head(plan_.scores, row, l);
   std::vector<KeptSet> given_kept;
-  for (const Given<std::uint8_t>& kept : plan_.kept)
+  for (const GivenArray<std::uint8_t>& kept : plan_.kept)
     given_kept.emplace_back(kept.values.begin() + row * l, kept.values.begin() + (row + 1) * l);
 
   std::fill(figures.begin(), figures.end(), 0.0);

@@ -14,7 +14,7 @@ bool in_tokens(const OptionFacts& option) { return option.name == evict_option::
 constexpr const char* kPoolings = "max:N or avg:N with an odd N, or none";
 
 std::vector<std::string> names_taking_a_score() {
-  return kBases.names_where([](const BaseFacts& facts) { return facts.takes_score; });
+  return kBases.names_where([](const EvictionBaseFacts& facts) { return facts.takes_score; });
 }
 
 /// The policies, whose scores may be the user's.
@@ -171,7 +171,7 @@ Policy parse_policy(const std::string& text, const std::vector<std::string>& sco
   else if (const auto metric = kTokenMetrics.named(score))
     found.metric = *metric;
   else if (const auto start = kBases.named(score);
-           *base == Base::exchange && start && *start != Base::exchange)
+           *base == EvictionBase::exchange && start && *start != EvictionBase::exchange)
     found.start = *start;
   else {
     std::vector<std::string> known = kTokenMetrics.names();

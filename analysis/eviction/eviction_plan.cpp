@@ -19,7 +19,7 @@ namespace {
 std::optional<std::string> why_unavailable(const EvictionRule& rule, const EvictionPlan& plan,
                                            const Dump& dump) {
   if (kBases[rule.policy.base].searches) {
-    const Rows rows = plan.on_future ? plan.future : plan.window;
+    const RowRange rows = plan.on_future ? plan.future : plan.window;
     if (rows.count() == 0)
       return plan.on_future ? "it needs decoding steps with queries, and the dump has none"
                             : "the dump holds no query of the prompt";
@@ -31,7 +31,7 @@ std::optional<std::string> why_unavailable(const EvictionRule& rule, const Evict
 /// a method that the dump cannot feed, and for a phase that decodes. `window` are the queries that rank
 /// channels.
 std::optional<Compression> compression_of(const Dump& dump, const EvictionOptions& options,
-                                          const std::vector<Phase>& phases, Rows window) {
+                                          const std::vector<Phase>& phases, RowRange window) {
   if (!options.channels && !options.bits) return std::nullopt;
   Compression compression;
   if (options.channels) {
@@ -277,7 +277,7 @@ class Planner {
       return std::any_of(plan_.runs.begin(), plan_.runs.end(), which);
     };
     if (dump_.shape().group() > 1 && !options_.per_query_head && any_run([](const PolicyRun& run) {
-          return run.semantics == Semantics::official && run.policy.base == Base::snapkv;
+          return run.semantics == Semantics::official && run.policy.base == EvictionBase::snapkv;
         }))
       plan_.notes.push_back(
           option_text("official snapkv sums over the query heads of a KV head; its authors' code repeats the "
@@ -286,7 +286,8 @@ class Planner {
     if (plan_.on_future && !any_run([](const PolicyRun& run) { return kBases[run.policy.base].searches; }))
       plan_.notes.push_back(option_text(
           "{} has no effect: neither {} is among the policies", evict_option::on,
-          fmt::join(kBases.names_where([](const BaseFacts& facts) { return facts.searches; }), " nor ")));
+          fmt::join(kBases.names_where([](const EvictionBaseFacts& facts) { return facts.searches; }),
+                    " nor ")));
     if (options_.decode_window &&
         std::none_of(phases_.begin(), phases_.end(), [](const Phase& phase) { return phase.decodes(); }))
       plan_.notes.push_back(option_text("{} has no effect: no phase decodes", evict_option::decode_window));

@@ -18,7 +18,7 @@ namespace kvreplay {
 
 /// A score or a kept set of the user's, [layers, n_kv, l].
 template <class T>
-struct Given {
+struct GivenArray {
   std::string name;
   std::vector<T> values;
 };
@@ -65,9 +65,9 @@ struct EvictionPlan {
   std::vector<PolicyRun> runs;
   std::vector<EvictionCase> cases;
   std::vector<SemanticsPair> pairs;
-  std::vector<Given<double>> scores;
-  std::vector<Given<std::uint8_t>> kept;
-  Rows window, future;  ///< the rows on which kept sets are measured; either may be empty
+  std::vector<GivenArray<double>> scores;
+  std::vector<GivenArray<std::uint8_t>> kept;
+  RowRange window, future;  ///< the rows on which kept sets are measured; either may be empty
   bool on_future = false;
   std::optional<Index> decode_window;
   bool per_query_head = false;

@@ -22,7 +22,7 @@ Index rows_in(const EvictionPlan& plan, RowSet rows) {
 }  // namespace
 
 std::optional<double> EvictionTable::excess(std::size_t which, Scope scope, RowSet rows,
-                                            Base reference) const {
+                                            EvictionBase reference) const {
   const EvictionCase& mine = plan_.cases[which];
   if (mine.phase.decodes() || !mine.kept) return std::nullopt;
   for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
@@ -46,8 +46,9 @@ std::optional<double> EvictionTable::value(std::size_t which, Scope scope, Evict
       return C::averages(column) ? scoped_.mean(scope, columns_.of(which, column))
                                  : sum(scope, columns_.of(which, column));
   if (figure == EvictionFigure::excess_over_greedy_exact)
-    return excess(which, scope, rows, Base::greedy_exact);
-  if (figure == EvictionFigure::excess_over_exchange) return excess(which, scope, rows, Base::exchange);
+    return excess(which, scope, rows, EvictionBase::greedy_exact);
+  if (figure == EvictionFigure::excess_over_exchange)
+    return excess(which, scope, rows, EvictionBase::exchange);
   if (rows == RowSet::window && plan_.cases[which].phase.decodes()) return std::nullopt;
   if (figure == EvictionFigure::output_error) return output_error(which, scope, rows);
   assert(figure == EvictionFigure::layer_output_error);

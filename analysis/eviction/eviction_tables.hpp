@@ -33,7 +33,7 @@ class EvictionTable : public MeasuredTable<EvictionPlan, EvictionColumns> {
   Json totals() const;
 
  private:
-  std::optional<double> excess(std::size_t which, Scope scope, RowSet rows, Base reference) const;
+  std::optional<double> excess(std::size_t which, Scope scope, RowSet rows, EvictionBase reference) const;
   std::size_t write_evictions(const ResultFolder& folder) const;
   void write_decoding(const ResultFolder& folder) const;
   void write_differences(const ResultFolder& folder) const;

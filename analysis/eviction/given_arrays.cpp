@@ -20,10 +20,10 @@ bool is_plain(const std::string& name) {
 }
 
 template <class T, class Read>
-std::vector<Given<T>> read_all(const OptionFacts& option, const std::vector<NamedFile>& files,
-                               const DumpShape& shape, const Read& read) {
+std::vector<GivenArray<T>> read_all(const OptionFacts& option, const std::vector<NamedFile>& files,
+                                    const DumpShape& shape, const Read& read) {
   const std::array<Index, 3> expected{shape.layers, shape.n_kv, shape.l};
-  std::vector<Given<T>> all;
+  std::vector<GivenArray<T>> all;
   for (const NamedFile& named : files) {
     if (!is_plain(named.name))
       throw OptionError(option, "a name of letters, digits, '_' and '.'", fmt::format("'{}'", named.name));
@@ -46,27 +46,28 @@ std::string hash_of(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-std::vector<Given<double>> read_given_scores(const std::vector<NamedFile>& files, const DumpShape& shape) {
+std::vector<GivenArray<double>> read_given_scores(const std::vector<NamedFile>& files,
+                                                  const DumpShape& shape) {
   return read_all<double>(
       evict_option::score, files, shape,
       [](const std::string& file, std::span<const Index> expected) { return read_npy(file, expected); });
 }
 
-std::vector<Given<std::uint8_t>> read_given_kept(const std::vector<NamedFile>& files,
-                                                 const DumpShape& shape) {
+std::vector<GivenArray<std::uint8_t>> read_given_kept(const std::vector<NamedFile>& files,
+                                                      const DumpShape& shape) {
   return read_all<std::uint8_t>(
       evict_option::kept, files, shape,
       [](const std::string& file, std::span<const Index> expected) { return read_npy_bool(file, expected); });
 }
 
-GivenScores scores_of_head(const std::vector<Given<double>>& scores, Index head, Index l) {
+GivenScores scores_of_head(const std::vector<GivenArray<double>>& scores, Index head, Index l) {
   GivenScores mine;
-  for (const Given<double>& score : scores)
+  for (const GivenArray<double>& score : scores)
     mine.push_back(Eigen::Map<const Vector<double>>(score.values.data() + head * l, l));
   return mine;
 }
 
-std::optional<Index> common_count(const Given<std::uint8_t>& kept, const DumpShape& shape) {
+std::optional<Index> common_count(const GivenArray<std::uint8_t>& kept, const DumpShape& shape) {
   std::optional<Index> common;
   for (Index head = 0; head < shape.layers * shape.n_kv; ++head) {
     const auto begin = kept.values.begin() + head * shape.l;
@@ -77,10 +78,10 @@ std::optional<Index> common_count(const Given<std::uint8_t>& kept, const DumpSha
   return common;
 }
 
-std::string contents_fingerprint(const Given<double>& given) {
+std::string contents_fingerprint(const GivenArray<double>& given) {
   return hash_of(std::as_bytes(std::span(given.values)));
 }
-std::string contents_fingerprint(const Given<std::uint8_t>& given) {
+std::string contents_fingerprint(const GivenArray<std::uint8_t>& given) {
   return hash_of(std::as_bytes(std::span(given.values)));
 }
 

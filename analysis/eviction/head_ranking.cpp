@@ -9,7 +9,7 @@
 namespace kvreplay {
 namespace {
 
-Rows search_rows(const EvictionPlan& plan) { return plan.on_future ? plan.future : plan.window; }
+RowRange search_rows(const EvictionPlan& plan) { return plan.on_future ? plan.future : plan.window; }
 
 double loss(const Vector<double>& importance, const KeptSet& kept) {
   std::vector<double> lost;
@@ -59,8 +59,8 @@ HeadRanking head_ranking(const HeadGroup<T>& group, const EvictionPlan& plan, co
   for (const EvictionCase& which : plan.cases) {
     if (!which.run) continue;
     const Policy& policy = plan.runs[*which.run].policy;
-    exact = exact || policy.base == Base::exchange;
-    if (policy.base != Base::greedy_exact && !starts_from_greedy(policy)) continue;
+    exact = exact || policy.base == EvictionBase::exchange;
+    if (policy.base != EvictionBase::greedy_exact && !starts_from_greedy(policy)) continue;
     greedy = true;
     smallest = std::min(smallest, *which.kept);
   }
@@ -78,7 +78,7 @@ KeptSet prompt_kept(const HeadGroup<T>& group, const EvictionPlan& plan, const E
                     const HeadRanking& ranking, const Compute& compute) {
   const EvictionRule& rule = plan.runs[*which.run].rules[which.budget];
   const Index keep = *which.kept;
-  if (rule.policy.base == Base::greedy_exact) return kept_by(*ranking.path, group.l, keep);
+  if (rule.policy.base == EvictionBase::greedy_exact) return kept_by(*ranking.path, group.l, keep);
   KeptSet kept;
   const Index block = which.phase.kind == Phase::Kind::blockwise ? which.phase.block : rule.block;
   if (starts_from_greedy(rule.policy))
@@ -87,7 +87,7 @@ KeptSet prompt_kept(const HeadGroup<T>& group, const EvictionPlan& plan, const E
     kept = evict_in_blocks(group, rule, keep, block, compute);
   else
     kept = keep_by(rule, ranking.scores[*which.run], keep);
-  if (rule.policy.base == Base::exchange)
+  if (rule.policy.base == EvictionBase::exchange)
     return compute.backend.exchange(*ranking.wide, search_rows(plan), std::move(kept), compute.workers);
   return kept;
 }

@@ -21,11 +21,11 @@ OutputChanges<T> no_rows(std::size_t cases) {
 
 /// Kept sets alone share the work.
 template <class T>
-CaseOutputs<T> evicted(const HeadGroup<T>& group, Rows window, Rows future, std::span<const CacheCase> cases,
-                       bool with_vectors, const Compute& compute) {
+CaseOutputs<T> evicted(const HeadGroup<T>& group, RowRange window, RowRange future,
+                       std::span<const CacheCase> cases, bool with_vectors, const Compute& compute) {
   std::vector<KeptSet> sets;
   for (const CacheCase& one : cases) sets.push_back(one.kept);
-  const auto on = [&](Rows rows) {
+  const auto on = [&](RowRange rows) {
     return rows.count() == 0
                ? no_rows<T>(cases.size())
                : compute.backend.output_changes(group, rows, sets, with_vectors, compute.workers);
@@ -34,7 +34,7 @@ CaseOutputs<T> evicted(const HeadGroup<T>& group, Rows window, Rows future, std:
 }
 
 template <class T>
-CaseOutputs<T> compressed(const HeadGroup<T>& group, Rows window, Rows future,
+CaseOutputs<T> compressed(const HeadGroup<T>& group, RowRange window, RowRange future,
                           std::span<const CacheCase> cases, bool with_vectors, const Compute& compute) {
   struct Measured {
     CompressedOutputs<T> outputs;
@@ -42,7 +42,7 @@ CaseOutputs<T> compressed(const HeadGroup<T>& group, Rows window, Rows future,
   };
   CaseOutputs<T> found{no_rows<T>(cases.size()), no_rows<T>(cases.size())};
   std::vector<Measured> measured;
-  const auto take = [&](Rows rows, OutputChanges<T>& into) {
+  const auto take = [&](RowRange rows, OutputChanges<T>& into) {
     if (rows.count() == 0) return;
     measured.push_back({CompressedOutputs<T>(group, rows, compute.workers), into});
     into.full_sq = measured.back().outputs.full_sq();
@@ -70,17 +70,17 @@ CaseOutputs<T> compressed(const HeadGroup<T>& group, Rows window, Rows future,
 }  // namespace
 
 template <class T>
-CaseOutputs<T> case_outputs(const HeadGroup<T>& group, Rows window, Rows future,
+CaseOutputs<T> case_outputs(const HeadGroup<T>& group, RowRange window, RowRange future,
                             std::span<const CacheCase> cases, bool with_vectors, const Compute& compute) {
   const bool only_evict =
       std::all_of(cases.begin(), cases.end(), [](const CacheCase& one) { return one.only_evicts(); });
   return (only_evict ? evicted<T> : compressed<T>)(group, window, future, cases, with_vectors, compute);
 }
 
-template CaseOutputs<float> case_outputs(const HeadGroup<float>&, Rows, Rows, std::span<const CacheCase>,
-                                         bool, const Compute&);
-template CaseOutputs<double> case_outputs(const HeadGroup<double>&, Rows, Rows, std::span<const CacheCase>,
-                                          bool, const Compute&);
+template CaseOutputs<float> case_outputs(const HeadGroup<float>&, RowRange, RowRange,
+                                         std::span<const CacheCase>, bool, const Compute&);
+template CaseOutputs<double> case_outputs(const HeadGroup<double>&, RowRange, RowRange,
+                                          std::span<const CacheCase>, bool, const Compute&);
 
 CacheElements cache_elements(const Dump& dump) {
   const auto size = [&](Tensor tensor) {

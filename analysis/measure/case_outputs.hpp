@@ -30,7 +30,7 @@ struct CaseOutputs {
 
 /// `with_vectors` the outputs too, not just their squares. Either set of rows may be empty.
 template <class T>
-CaseOutputs<T> case_outputs(const HeadGroup<T>& group, Rows window, Rows future,
+CaseOutputs<T> case_outputs(const HeadGroup<T>& group, RowRange window, RowRange future,
                             std::span<const CacheCase> cases, bool with_vectors, const Compute& compute);
 
 /// The sizes of a key's and a value's numbers as the dump stores them.

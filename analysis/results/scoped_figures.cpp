@@ -12,7 +12,7 @@ double relative_error(double change_sq, double full_sq) {
   return full_sq > 0 ? change_sq / full_sq : std::numeric_limits<double>::quiet_NaN();
 }
 
-Rows ScopedFigures::heads_in(Scope scope) const {
+RowRange ScopedFigures::heads_in(Scope scope) const {
   if (!scope.layer) return {0, figures_.values.rows()};
   const Index first = *scope.layer * figures_.n_kv;
   if (!scope.head) return {first, first + figures_.n_kv};
@@ -31,14 +31,14 @@ std::vector<Scope> ScopedFigures::scopes() const {
 }
 
 double ScopedFigures::sum(Scope scope, Index column) const {
-  const Rows heads = heads_in(scope);
+  const RowRange heads = heads_in(scope);
   if (heads.count() == 1) return figures_.values(heads.begin, column);
   const Vector<double> all = figures_.values.col(column).segment(heads.begin, heads.count());
   return compensated_sum({all.data(), static_cast<std::size_t>(all.size())});
 }
 
 double ScopedFigures::mean(Scope scope, Index column) const {
-  const Rows heads = heads_in(scope);
+  const RowRange heads = heads_in(scope);
   std::vector<double> values;
   for (Index row = heads.begin; row < heads.end; ++row)
     if (!std::isnan(figures_.values(row, column))) values.push_back(figures_.values(row, column));
@@ -47,7 +47,7 @@ double ScopedFigures::mean(Scope scope, Index column) const {
 }
 
 std::optional<double> ScopedFigures::common(Scope scope, Index column) const {
-  const Rows heads = heads_in(scope);
+  const RowRange heads = heads_in(scope);
   const auto values = figures_.values.col(column).segment(heads.begin, heads.count());
   if (values.minCoeff() != values.maxCoeff()) return std::nullopt;
   return values[0];

@@ -30,7 +30,7 @@ class ScopedFigures {
   /// Every head, layer by layer with the layer behind its heads, then the model.
   std::vector<Scope> scopes() const;
   /// The rows of the figures.
-  Rows heads_in(Scope scope) const;
+  RowRange heads_in(Scope scope) const;
   double sum(Scope scope, Index column) const;
   /// Over the heads that have a value; nan where none has.
   double mean(Scope scope, Index column) const;

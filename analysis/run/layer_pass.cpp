@@ -17,7 +17,7 @@ constexpr std::size_t kLargeHeadGroup = std::size_t{256} << 20;
 /// Some heads of one layer.
 struct Heads {
   Index layer = 0;
-  Rows heads;
+  RowRange heads;
 };
 
 /// The figures of a layer, [n_kv, figures], of which `heads` are to be computed here.
@@ -35,7 +35,7 @@ void compute_heads(const LayerPass& pass, const Heads& part, std::span<double> f
     head_done();
   };
 
-  const Rows heads = part.heads;
+  const RowRange heads = part.heads;
   const bool large =
       head_group_bytes(pass.dump.shape(), pass.dump.has(Tensor::wo), sizeof(T)) > kLargeHeadGroup;
   if (!large)
@@ -52,7 +52,7 @@ void compute_heads(const LayerPass& pass, const Heads& part, std::span<double> f
   }
 }
 
-std::string saved_heads(const Stages& stages, Rows heads, std::span<const double> figures) {
+std::string saved_heads(const Stages& stages, RowRange heads, std::span<const double> figures) {
   const std::size_t width = figures_per_head(stages);
   ByteWriter out;
   for (Index g = heads.begin; g < heads.end; ++g) {
@@ -62,7 +62,7 @@ std::string saved_heads(const Stages& stages, Rows heads, std::span<const double
   return out.take();
 }
 
-void load_heads(const Stages& stages, Rows heads, std::span<double> figures, std::string_view bytes) {
+void load_heads(const Stages& stages, RowRange heads, std::span<double> figures, std::string_view bytes) {
   const std::size_t width = figures_per_head(stages);
   ByteReader in(bytes);
   for (Index g = heads.begin; g < heads.end; ++g) {

@@ -94,12 +94,12 @@ KeptSetCheck::KeptSetCheck(const Dump& dump, Index window, const Compute& comput
 void KeptSetCheck::add(const HeadGroup<double>& group, const HeadGroup<float>* single,
                        const Vector<double>& cost) {
   const std::vector<KeptSet> sets = kept_sets(cost);
-  for (const Rows rows : {window_, future_})
+  for (const RowRange rows : {window_, future_})
     if (rows.count() > 0) compare(group, single, rows, sets);
   count_head(single);
 }
 
-void KeptSetCheck::compare(const HeadGroup<double>& group, const HeadGroup<float>* single, Rows rows,
+void KeptSetCheck::compare(const HeadGroup<double>& group, const HeadGroup<float>* single, RowRange rows,
                            const std::vector<KeptSet>& sets) {
   std::vector<OutputChangeReference> expected(sets.size());
   compute_.workers.parallel_for(std::ssize(sets), [&](std::ptrdiff_t s) {
@@ -166,7 +166,7 @@ void ChannelCheck::compare(const HeadGroup<double>& group, const HeadGroup<T>& f
     const double away = std::abs(subset_error(basis.window, set) - error);
     judge_part("error of the logits", away == 0 ? 0 : away / scale, matrices);
   }
-  const Rows last{std::max(window_.begin, window_.end - 2), window_.end};
+  const RowRange last{std::max(window_.begin, window_.end - 2), window_.end};
   const Matrix<double> expected = output_interaction_reference(group, last, basis.keys);
   const double off =
       (compute_.backend.output_interaction(fast, last, basis.keys, compute_.workers) - expected)
@@ -178,7 +178,7 @@ void ChannelCheck::compare(const HeadGroup<double>& group, const HeadGroup<T>& f
       compressed_cache(fast, all, half, basis.keys.prunable, std::nullopt),
       compressed_cache(fast, alternate, most, without_recent(alternate, recent_),
                        Quantization{.bits = 4, .group = 32, .residual = 16})};
-  for (const Rows rows : {window_, future_}) {
+  for (const RowRange rows : {window_, future_}) {
     if (rows.count() == 0) continue;
     const CompressedOutputs<T> outputs(fast, rows, compute_.workers);
     for (const CompressedCache<T>& cache : caches) {

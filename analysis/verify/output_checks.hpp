@@ -34,7 +34,7 @@ class OutputCheck {
               std::initializer_list<const Judged*> single) const;
 
   Compute compute_;
-  Rows window_, future_;
+  RowRange window_, future_;
   Judged f64_{"float64", "worst_f64"};
 
  private:
@@ -57,7 +57,7 @@ class KeptSetCheck : public OutputCheck {
   Check check() const;
 
  private:
-  void compare(const HeadGroup<double>& group, const HeadGroup<float>* single, Rows rows,
+  void compare(const HeadGroup<double>& group, const HeadGroup<float>* single, RowRange rows,
                const std::vector<KeptSet>& sets);
 
   Judged f32_;

@@ -23,13 +23,13 @@ double larger(double a, double b) { return shown(std::isnan(a) || a > b ? a : b)
 struct ClosedForm {
   TokenMetric metric;
   TokenChange change;
-  Rows rows;
+  RowRange rows;
 };
 
 std::vector<ClosedForm> closed_forms(const Dump& dump, const MetricSet& available, Index window) {
   const DumpShape& shape = dump.shape();
-  const Rows near = window_rows(shape.l, shape.first_query(), window);
-  const Rows far = future_rows(shape.l, shape.T, shape.first_query());
+  const RowRange near = window_rows(shape.l, shape.first_query(), window);
+  const RowRange far = future_rows(shape.l, shape.T, shape.first_query());
   const std::vector<ClosedForm> all = {
       {TokenMetric::exact_value, TokenChange::zero_value, near},
       {TokenMetric::exact_key, TokenChange::zero_key, near},

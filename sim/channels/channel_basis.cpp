@@ -9,8 +9,8 @@ namespace kvreplay {
 template <class T>
 ChannelBasis channel_basis(const HeadGroup<T>& group, const KeptSet& cache, const ChannelSetting& setting,
                            bool with_outputs, const Compute& compute) {
-  const Rows window = window_rows(group.l, group.first_query(), setting.window);
-  const Rows future = future_rows(group.l, group.T_all(), group.first_query());
+  const RowRange window = window_rows(group.l, group.first_query(), setting.window);
+  const RowRange future = future_rows(group.l, group.T_all(), group.first_query());
   ChannelBasis basis;
   basis.keys = {cache, without_recent(cache, setting.recent)};
   const Matrix<double> keys =

@@ -32,7 +32,7 @@ Matrix<double> gram_f64(const Matrix<T>& x, const std::vector<Index>& rows, Work
 }
 
 template <class T>
-Matrix<double> query_gram(const HeadGroup<T>& group, Rows rows, Workers& workers) {
+Matrix<double> query_gram(const HeadGroup<T>& group, RowRange rows, Workers& workers) {
   std::vector<Index> at(rows.count());
   std::iota(at.begin(), at.end(), rows.begin - group.first_query());
   Matrix<double> sum = Matrix<double>::Zero(group.d(), group.d());

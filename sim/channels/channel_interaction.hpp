@@ -22,22 +22,22 @@ Matrix<double> gram_f64(const Matrix<T>& x, const std::vector<Index>& rows, Work
 
 /// sum over the group's heads of Q_h^T Q_h over the queries at the positions `rows`: [d, d].
 template <class T>
-Matrix<double> query_gram(const HeadGroup<T>& group, Rows rows, Workers& workers);
+Matrix<double> query_gram(const HeadGroup<T>& group, RowRange rows, Workers& workers);
 
 /// The CUDA twins, on the calling thread's device (sim/cuda/runtime.hpp): [d, d], exactly symmetric, the same
 /// bits in every run. Device memory: the rows from the first to the last of `rows`, and about 16 MiB + 12 d^2
 /// bytes. Throw DeviceError and OutOfDeviceMemory besides what their CPU twins throw.
 Matrix<double> gram_f64_cuda(const Matrix<float>& x, const std::vector<Index>& rows);
-Matrix<double> query_gram_cuda(const HeadGroup<float>& group, Rows rows);
+Matrix<double> query_gram_cuda(const HeadGroup<float>& group, RowRange rows);
 
 /// The judge of H: sum over rows and heads, keys of `keys`, of (q_ic k_pc)(q_id k_pd), in float64.
 Matrix<double> channel_interaction_reference(const HeadGroup<double>& group, const std::vector<Index>& keys,
-                                             Rows rows);
+                                             RowRange rows);
 
 /// The judge of the reconstruction error: ||Q K^T - Q S K^T||_F^2 over rows and heads, from both products,
 /// where S drops the channels of `dropped` [d].
 double reconstruction_error_reference(const HeadGroup<double>& group, const std::vector<Index>& keys,
-                                      Rows rows, const std::vector<std::uint8_t>& dropped);
+                                      RowRange rows, const std::vector<std::uint8_t>& dropped);
 
 /// The share of the sum of |H| that lies off the diagonal; 0 where H is 0.
 double off_diagonal_share(const Matrix<double>& H);
@@ -52,7 +52,7 @@ struct ChannelMoments {
 
 /// `rows` are positions with a query, not empty.
 template <class T>
-ChannelMoments query_moments(const HeadGroup<T>& group, Index g, Rows rows) {
+ChannelMoments query_moments(const HeadGroup<T>& group, Index g, RowRange rows) {
   const Matrix<double> q =
       group.q[g].middleRows(rows.begin - group.first_query(), rows.count()).template cast<double>();
   ChannelMoments moments;

@@ -3,7 +3,7 @@
 namespace kvreplay {
 
 Matrix<double> channel_interaction_reference(const HeadGroup<double>& group, const std::vector<Index>& keys,
-                                             Rows rows) {
+                                             RowRange rows) {
   Matrix<double> H = Matrix<double>::Zero(group.d(), group.d());
   for (const Matrix<double>& q : group.q)
     for (Index i = rows.begin; i < rows.end; ++i)
@@ -15,7 +15,7 @@ Matrix<double> channel_interaction_reference(const HeadGroup<double>& group, con
 }
 
 double reconstruction_error_reference(const HeadGroup<double>& group, const std::vector<Index>& keys,
-                                      Rows rows, const std::vector<std::uint8_t>& dropped) {
+                                      RowRange rows, const std::vector<std::uint8_t>& dropped) {
   double error = 0;
   for (const Matrix<double>& q : group.q)
     for (Index i = rows.begin; i < rows.end; ++i) {

@@ -33,13 +33,13 @@ PrunableKeys prompt_keys(Index l, Index recent);
 /// Throws InputError where a number overflows T. Cost: 2 G |rows| |P| d d_v flops; memory O(|P| d) and
 /// O(l W + d (d + d_v)) a thread, W = kPanelWidth<T>.
 template <class T>
-Matrix<double> output_interaction(const HeadGroup<T>& group, Rows rows, const PrunableKeys& keys,
+Matrix<double> output_interaction(const HeadGroup<T>& group, RowRange rows, const PrunableKeys& keys,
                                   Workers& workers);
 
 /// The CUDA twin, on the calling thread's device (sim/cuda/runtime.hpp), as good and the same bits in every
 /// run. Device memory: the keys twice, the values, the rows' queries, and up to 0.5 GiB for 256 rows at a
 /// time (or one, where a row alone takes more). Throws DeviceError and OutOfDeviceMemory besides.
-Matrix<double> output_interaction_cuda(const HeadGroup<float>& group, Rows rows, const PrunableKeys& keys,
+Matrix<double> output_interaction_cuda(const HeadGroup<float>& group, RowRange rows, const PrunableKeys& keys,
                                        Workers& workers);
 
 /// About the mean of the keys at the positions `of`, from a sample of them: [d], 0 where there are none.
@@ -54,9 +54,10 @@ Vector<T> sampled_key_mean(const HeadGroup<T>& group, const std::vector<Index>& 
 
 /// The judge: D_i,c for every row and head from the definition, in float64: [G][rows] of [d, d_v].
 std::vector<std::vector<Matrix<double>>> output_derivatives_reference(const HeadGroup<double>& group,
-                                                                      Rows rows, const PrunableKeys& keys);
+                                                                      RowRange rows,
+                                                                      const PrunableKeys& keys);
 /// The judge of output_interaction().
-Matrix<double> output_interaction_reference(const HeadGroup<double>& group, Rows rows,
+Matrix<double> output_interaction_reference(const HeadGroup<double>& group, RowRange rows,
                                             const PrunableKeys& keys);
 
 }  // namespace kvreplay

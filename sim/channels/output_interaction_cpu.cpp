@@ -59,7 +59,7 @@ class PanelDerivatives {
   static constexpr Index W = kPanelWidth<T>;
 
   PanelDerivatives(const HeadGroup<T>& group, const PreparedValues<T>& values, const CentredKeys<T>& keys,
-                   const PrunableKeys& which, Rows rows, Index g, Index panel)
+                   const PrunableKeys& which, RowRange rows, Index g, Index panel)
       : group_(group),
         values_(values),
         keys_(keys),
@@ -224,7 +224,7 @@ PrunableKeys prompt_keys(Index l, Index recent) {
 }
 
 template <class T>
-Matrix<double> output_interaction(const HeadGroup<T>& group, Rows rows, const PrunableKeys& keys,
+Matrix<double> output_interaction(const HeadGroup<T>& group, RowRange rows, const PrunableKeys& keys,
                                   Workers& workers) {
   const PreparedValues<T> values = prepare_values(group, workers);
   const CentredKeys<T> centred = centred_keys(group, keys, workers);
@@ -245,7 +245,7 @@ Matrix<double> output_interaction(const HeadGroup<T>& group, Rows rows, const Pr
   return total_gram<T>(sums, group.d(), workers);
 }
 
-template Matrix<double> output_interaction(const HeadGroup<float>&, Rows, const PrunableKeys&, Workers&);
-template Matrix<double> output_interaction(const HeadGroup<double>&, Rows, const PrunableKeys&, Workers&);
+template Matrix<double> output_interaction(const HeadGroup<float>&, RowRange, const PrunableKeys&, Workers&);
+template Matrix<double> output_interaction(const HeadGroup<double>&, RowRange, const PrunableKeys&, Workers&);
 
 }  // namespace kvreplay

@@ -46,14 +46,15 @@ Matrix<double> row_derivatives(const HeadGroup<double>& group, Index g, Index i,
 }  // namespace
 
 std::vector<std::vector<Matrix<double>>> output_derivatives_reference(const HeadGroup<double>& group,
-                                                                      Rows rows, const PrunableKeys& keys) {
+                                                                      RowRange rows,
+                                                                      const PrunableKeys& keys) {
   std::vector<std::vector<Matrix<double>>> heads(group.G());
   for (Index g = 0; g < group.G(); ++g)
     for (Index i = rows.begin; i < rows.end; ++i) heads[g].push_back(row_derivatives(group, g, i, keys));
   return heads;
 }
 
-Matrix<double> output_interaction_reference(const HeadGroup<double>& group, Rows rows,
+Matrix<double> output_interaction_reference(const HeadGroup<double>& group, RowRange rows,
                                             const PrunableKeys& keys) {
   Matrix<double> sum = Matrix<double>::Zero(group.d(), group.d());
   for (const std::vector<Matrix<double>>& head : output_derivatives_reference(group, rows, keys))

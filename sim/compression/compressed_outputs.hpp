@@ -18,7 +18,7 @@ class CompressedOutputs {
  public:
   /// `rows` are positions with a query, not empty. `group` and `workers` must outlive this. Cost: that of
   /// change() for a cache that holds everything; holds 2 G |rows| d_v numbers.
-  CompressedOutputs(const HeadGroup<T>& group, Rows rows, Workers& workers);
+  CompressedOutputs(const HeadGroup<T>& group, RowRange rows, Workers& workers);
 
   double full_sq() const { return full_sq_; }         ///< sum over rows and query heads of ||o_i||^2
   const PanelRows<T>& full() const { return full_; }  ///< o_i, as in kept_outputs.hpp
@@ -46,7 +46,7 @@ class CompressedOutputs {
                 const KeptSet& prunable, bool with_vectors) const;
 
   const HeadGroup<T>& group_;
-  Rows rows_;
+  RowRange rows_;
   Workers& workers_;
   Vector<T> centre_;  // [d_v], what values are centred with
   double full_sq_ = 0;
@@ -56,7 +56,7 @@ class CompressedOutputs {
 };
 
 /// The judge: brute-force attention over the cache's keys and values as they are, in float64.
-OutputChangeReference compressed_change_reference(const HeadGroup<double>& group, Rows rows,
+OutputChangeReference compressed_change_reference(const HeadGroup<double>& group, RowRange rows,
                                                   const CompressedCache<double>& cache);
 
 }  // namespace kvreplay

@@ -153,7 +153,7 @@ double sum_over_panels(const HeadGroup<T>& group, const TileInput<T>& in, Worker
 }  // namespace
 
 template <class T>
-CompressedOutputs<T>::CompressedOutputs(const HeadGroup<T>& group, Rows rows, Workers& workers)
+CompressedOutputs<T>::CompressedOutputs(const HeadGroup<T>& group, RowRange rows, Workers& workers)
     : group_(group), rows_(rows), workers_(workers), centre_(prepare_values(group, workers).centre) {
   constexpr Index W = kPanelWidth<T>;
   const TileInput<T> in = tile_input(group, PreparedValues<T>(), rows);

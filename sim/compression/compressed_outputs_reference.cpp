@@ -5,7 +5,7 @@
 
 namespace kvreplay {
 
-OutputChangeReference compressed_change_reference(const HeadGroup<double>& group, Rows rows,
+OutputChangeReference compressed_change_reference(const HeadGroup<double>& group, RowRange rows,
                                                   const CompressedCache<double>& cache) {
   HeadGroup<double> held = group;
   for (const Index p : positions(cache.kept)) {

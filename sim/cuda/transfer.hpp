@@ -58,7 +58,7 @@ inline int narrow(std::ptrdiff_t n) {
 }
 
 /// The queries at the positions `rows` of every query head, one head after the other: [G][rows][d].
-inline float* copy_of_queries(const HeadGroup<float>& group, Rows rows, DeviceArrays& arrays,
+inline float* copy_of_queries(const HeadGroup<float>& group, RowRange rows, DeviceArrays& arrays,
                               const Stream& stream) {
   const Index head = rows.count() * group.d(), first = rows.begin - group.first_query();
   float* const queries = arrays.make<float>(group.G() * head);
@@ -75,7 +75,7 @@ struct Visibility {
   Index width(Index from, Index to) const { return end[to - 1] - first[from]; }
 };
 
-inline Visibility visibility(const HeadGroup<float>& group, Rows rows) {
+inline Visibility visibility(const HeadGroup<float>& group, RowRange rows) {
   Visibility seen;
   for (Index i = rows.begin; i < rows.end; ++i) {
     seen.first.push_back(narrow(group.first_visible(i)));

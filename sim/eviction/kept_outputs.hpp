@@ -34,7 +34,7 @@ struct OutputChanges {
 /// norm; keeping everything gives exactly 0. Cost: 2 G |rows| T d flops once, 2 G |rows| |M| d_v a set;
 /// memory O(T W) a thread. Throws InputError where a number overflows T.
 template <class T>
-OutputChanges<T> output_changes(const HeadGroup<T>& group, Rows rows, std::span<const KeptSet> sets,
+OutputChanges<T> output_changes(const HeadGroup<T>& group, RowRange rows, std::span<const KeptSet> sets,
                                 bool with_vectors, Workers& workers);
 
 /// Bytes of device memory that output_changes_cuda may take for a block of rows.
@@ -45,7 +45,7 @@ inline constexpr std::size_t kKeptWorkspace = std::size_t{1} << 30;
 /// Device memory: the group, O((|sets| + 1) T) of columns and the smaller of `workspace` and half of what is
 /// free, or what 64 rows take if that is more. Throws InputError as above; cuda::OutOfDeviceMemory and
 /// cuda::DeviceError.
-OutputChanges<float> output_changes_cuda(const HeadGroup<float>& group, Rows rows,
+OutputChanges<float> output_changes_cuda(const HeadGroup<float>& group, RowRange rows,
                                          std::span<const KeptSet> sets, bool with_vectors, Workers& workers,
                                          std::size_t workspace = kKeptWorkspace);
 
@@ -54,7 +54,8 @@ struct OutputChangeReference {
   double full_sq = 0, change_sq = 0;
   std::vector<Matrix<double>> change;  ///< G of [rows, d_v], o_i^M - o_i
 };
-OutputChangeReference output_change_reference(const HeadGroup<double>& group, Rows rows, const KeptSet& kept);
+OutputChangeReference output_change_reference(const HeadGroup<double>& group, RowRange rows,
+                                              const KeptSet& kept);
 
 /// ||sum over all query heads of a layer of x W_O(h)||^2, summed over the rows: x[h] in panels as above,
 /// wo[h] [d_v, d_model]. Heads add up in order.

@@ -47,7 +47,7 @@ void require_finite_outputs(const HeadGroup<T>& group, const ItemSums& sums, Ind
 }  // namespace
 
 template <class T>
-OutputChanges<T> output_changes(const HeadGroup<T>& group, Rows rows, std::span<const KeptSet> sets,
+OutputChanges<T> output_changes(const HeadGroup<T>& group, RowRange rows, std::span<const KeptSet> sets,
                                 bool with_vectors, Workers& workers) {
   constexpr Index W = kPanelWidth<T>;
   const Index G = group.G(), d_v = group.d_v();

@@ -5,7 +5,7 @@
 
 namespace kvreplay {
 
-OutputChangeReference output_change_reference(const HeadGroup<double>& group, Rows rows,
+OutputChangeReference output_change_reference(const HeadGroup<double>& group, RowRange rows,
                                               const KeptSet& kept) {
   OutputChangeReference result;
   for (Index g = 0; g < group.G(); ++g) {

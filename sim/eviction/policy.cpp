@@ -13,8 +13,8 @@ Index rounded(double x) { return static_cast<Index>(std::floor(x + 0.5)); }
 }  // namespace
 
 bool starts_from_greedy(const Policy& policy) {
-  return policy.base == Base::exchange && !policy.metric && !policy.given &&
-         policy.start.value_or(Base::greedy_exact) == Base::greedy_exact;
+  return policy.base == EvictionBase::exchange && !policy.metric && !policy.given &&
+         policy.start.value_or(EvictionBase::greedy_exact) == EvictionBase::greedy_exact;
 }
 
 bool knows_the_future(std::string_view policy) {
@@ -22,7 +22,7 @@ bool knows_the_future(std::string_view policy) {
     return metric && kTokenMetrics[*metric].kind == MetricKind::oracle;
   };
   const auto base_is_oracle = [&](std::string_view name) {
-    const std::optional<Base> base = kBases.named(name);
+    const std::optional<EvictionBase> base = kBases.named(name);
     return base && is_oracle(kBases[*base].metric);
   };
   const std::size_t plus = policy.find('+');
@@ -38,42 +38,42 @@ EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOver
   EvictionRule rule;
   rule.policy = policy;
   rule.window = kBaseWindow;
-  const Base base = policy.start.value_or(policy.base);
+  const EvictionBase base = policy.start.value_or(policy.base);
   rule.metric = kBases[base].metric;
   switch (base) {
-    case Base::streaming:
+    case EvictionBase::streaming:
       rule.sinks = 4;
       rule.recent = std::max<Index>(budget - overrides.sinks.value_or(rule.sinks), 0);
       break;
-    case Base::h2o:
+    case EvictionBase::h2o:
       rule.window = l;
       if (kvpress)
         rule.per_visible_row = true;
       else
         rule.recent = rounded(static_cast<double>(budget) / 2);
       break;
-    case Base::tova:
+    case EvictionBase::tova:
       rule.window = 1;
       rule.shared_by_layer = semantics != Semantics::paper;
       if (kvpress) rule.recent = 1;
       break;
-    case Base::snapkv:
+    case EvictionBase::snapkv:
       rule.window = kvpress ? 64 : kBaseWindow;
       rule.pool =
           semantics == Semantics::paper ? Pooling{Pooling::Kind::max, 7} : Pooling{Pooling::Kind::avg, 5};
       break;
-    case Base::keydiff:
+    case EvictionBase::keydiff:
       if (!kvpress) rule.block = 128;
       break;
-    case Base::expected_attention:
+    case EvictionBase::expected_attention:
       rule.project_values = !kvpress && has_wo;
       if (kvpress) rule.epsilon = 0;
       break;
-    case Base::knorm:
-    case Base::oracle:
-    case Base::oracle_exact:
-    case Base::greedy_exact:
-    case Base::exchange:
+    case EvictionBase::knorm:
+    case EvictionBase::oracle:
+    case EvictionBase::oracle_exact:
+    case EvictionBase::greedy_exact:
+    case EvictionBase::exchange:
       break;
   }
   rule.window = std::min(overrides.window.value_or(rule.window), l);

@@ -16,10 +16,10 @@ namespace kvreplay {
 /// from what that base keeps, on its own from what greedy_exact keeps.
 struct Policy {
   std::string name;
-  Base base = Base::h2o;
+  EvictionBase base = EvictionBase::h2o;
   std::optional<TokenMetric> metric;  ///< of +SCORE
   std::optional<std::size_t> given;   ///< of +SCORE: number of the user's score
-  std::optional<Base> start;          ///< of exchange+BASE
+  std::optional<EvictionBase> start;  ///< of exchange+BASE
   bool operator==(const Policy&) const = default;
 };
 /// Whether it is exchange on its own.

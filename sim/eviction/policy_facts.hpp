@@ -23,7 +23,7 @@ inline constexpr auto kSemantics = facts_table<SemanticsFacts>({
 });
 constexpr std::string_view name_of(Semantics semantics) { return kSemantics[semantics].name; }
 
-enum class Base {
+enum class EvictionBase {
   streaming,
   h2o,
   tova,
@@ -37,8 +37,8 @@ enum class Base {
   exchange,
 };
 
-struct BaseFacts {
-  Base id;
+struct EvictionBaseFacts {
+  EvictionBase id;
   std::string_view name;
   std::string_view meaning;  ///< one line
   /// What it ranks by; nothing: by position, or by exact search.
@@ -52,58 +52,58 @@ struct BaseFacts {
   bool pins_window = false;  ///< the rows that score are pinned
 };
 
-inline constexpr auto kBases = facts_table<BaseFacts>({
-    {.id = Base::streaming,
+inline constexpr auto kBases = facts_table<EvictionBaseFacts>({
+    {.id = EvictionBase::streaming,
      .name = "streaming",
      .meaning = "StreamingLLM: the first 4 and the most recent tokens",
      .pins_all = true},
-    {.id = Base::h2o,
+    {.id = EvictionBase::h2o,
      .name = "h2o",
      .meaning = "H2O: attention summed over all rows; the recent half is pinned",
      .metric = TokenMetric::attn,
      .takes_score = true},
-    {.id = Base::tova,
+    {.id = EvictionBase::tova,
      .name = "tova",
      .meaning = "TOVA: attention of the last row",
      .metric = TokenMetric::attn,
      .takes_score = true,
      .last_row = true},
-    {.id = Base::snapkv,
+    {.id = EvictionBase::snapkv,
      .name = "snapkv",
      .meaning = "SnapKV: attention of the pinned window, pooled",
      .metric = TokenMetric::attn,
      .takes_score = true,
      .pins_window = true},
-    {.id = Base::knorm,
+    {.id = EvictionBase::knorm,
      .name = "knorm",
      .meaning = "Knorm: keys of small norm are kept",
      .metric = TokenMetric::knorm},
-    {.id = Base::keydiff,
+    {.id = EvictionBase::keydiff,
      .name = "keydiff",
      .meaning = "KeyDiff: keys unlike the mean key are kept",
      .metric = TokenMetric::keydiff},
-    {.id = Base::expected_attention,
+    {.id = EvictionBase::expected_attention,
      .name = "expected_attention",
      .meaning = "Expected Attention: attention expected of queries still to come",
      .metric = TokenMetric::expected_attention},
-    {.id = Base::oracle,
+    {.id = EvictionBase::oracle,
      .name = "oracle",
      .meaning = "Reference: ranks by oracle_importance on the decoding steps",
      .metric = TokenMetric::oracle_importance},
-    {.id = Base::oracle_exact,
+    {.id = EvictionBase::oracle_exact,
      .name = "oracle_exact",
      .meaning = "Reference: ranks by oracle_future, the exact error of each single eviction",
      .metric = TokenMetric::oracle_future},
-    {.id = Base::greedy_exact,
+    {.id = EvictionBase::greedy_exact,
      .name = "greedy_exact",
      .meaning = "Reference: evicts one token at a time, always the one of least exact error. Takes seconds.",
      .searches = true},
-    {.id = Base::exchange,
+    {.id = EvictionBase::exchange,
      .name = "exchange",
      .meaning = "Reference: swaps kept and evicted tokens while the exact error falls. Takes long.",
      .takes_score = true,
      .searches = true},
 });
-constexpr std::string_view name_of(Base base) { return kBases[base].name; }
+constexpr std::string_view name_of(EvictionBase base) { return kBases[base].name; }
 
 }  // namespace kvreplay

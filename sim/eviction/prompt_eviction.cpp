@@ -13,7 +13,7 @@ namespace {
 
 /// Whether the rule takes the published form of Expected Attention rather than the token metric.
 bool own_expected_attention(const EvictionRule& rule) {
-  return rule.policy.start.value_or(rule.policy.base) == Base::expected_attention;
+  return rule.policy.start.value_or(rule.policy.base) == EvictionBase::expected_attention;
 }
 
 /// Divides by the number of window rows at or after each token.
@@ -64,7 +64,7 @@ std::vector<Vector<double>> rule_scores(const HeadGroup<T>& group, std::span<con
     } else if (rule.metric) {
       scores.push_back(metrics[window_of(rule)][*rule.metric].row(0).transpose());
     } else {
-      scores.push_back(rule.policy.base == Base::greedy_exact || starts_from_greedy(rule.policy)
+      scores.push_back(rule.policy.base == EvictionBase::greedy_exact || starts_from_greedy(rule.policy)
                            ? Vector<double>()
                            : by_position(group.l));
     }

@@ -68,7 +68,7 @@ void add_largest(std::span<const LargestScores> rows, ColumnSet columns, Index l
 }
 
 template <class T>
-TileInput<T> tile_input(const HeadGroup<T>& group, const PreparedValues<T>& values, Rows rows) {
+TileInput<T> tile_input(const HeadGroup<T>& group, const PreparedValues<T>& values, RowRange rows) {
   TileInput<T> in{};
   in.k = group.k.data();
   in.v_centred = values.centred.data();
@@ -99,8 +99,8 @@ void pack_query_panel(const HeadGroup<T>& group, const TileInput<T>& in, Index g
 }
 
 template <class T>
-std::vector<ColumnTotals> column_totals(const HeadGroup<T>& group, const PreparedValues<T>& values, Rows rows,
-                                        ColumnSet columns, Workers& workers) {
+std::vector<ColumnTotals> column_totals(const HeadGroup<T>& group, const PreparedValues<T>& values,
+                                        RowRange rows, ColumnSet columns, Workers& workers) {
   if (columns == ColumnSet::weights && rows.count() == 1) return row_weights(group, rows.begin, workers);
   constexpr Index W = kPanelWidth<T>;
   const Index G = group.G(), l = group.l;

@@ -30,7 +30,7 @@ PreparedValues<T> prepare_values(const HeadGroup<T>& group, Workers& workers);
 
 /// What the tiles know of a group and a set of rows; q_panels is the caller's to fill in.
 template <class T>
-TileInput<T> tile_input(const HeadGroup<T>& group, const PreparedValues<T>& values, Rows rows);
+TileInput<T> tile_input(const HeadGroup<T>& group, const PreparedValues<T>& values, RowRange rows);
 
 /// scale * q of one panel of rows: out [d][W], 0 in the padding.
 template <class T>
@@ -49,8 +49,8 @@ void add_largest(std::span<const LargestScores> rows, ColumnSet columns, Index l
 /// Both passes for the given rows (positions) of every query head: [G]. Rows must not be empty.
 /// ColumnSet::weights needs no values, which may then be empty.
 template <class T>
-std::vector<ColumnTotals> column_totals(const HeadGroup<T>& group, const PreparedValues<T>& values, Rows rows,
-                                        ColumnSet columns, Workers& workers);
+std::vector<ColumnTotals> column_totals(const HeadGroup<T>& group, const PreparedValues<T>& values,
+                                        RowRange rows, ColumnSet columns, Workers& workers);
 
 /// The state before any token: nothing seen but the sink column, whose value is 0, that is, -centre after
 /// centring.
@@ -71,7 +71,7 @@ template <class T>
 std::vector<ColumnTotals> row_weights(const HeadGroup<T>& group, Index row, Workers& workers);
 
 /// column_totals() of one head group and its prepared values.
-using TotalsOfRows = std::function<std::vector<ColumnTotals>(Rows, ColumnSet)>;
+using TotalsOfRows = std::function<std::vector<ColumnTotals>(RowRange, ColumnSet)>;
 template <class T>
 using PassesOf = std::function<TotalsOfRows(const PreparedValues<T>&)>;
 

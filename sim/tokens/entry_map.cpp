@@ -13,32 +13,32 @@
 namespace kvreplay {
 namespace {
 
-constexpr bool needs_distances(Entry entry) {
-  return entry == Entry::key || entry == Entry::joint || entry == Entry::exact_key ||
-         entry == Entry::exact_joint || entry == Entry::exact_remove;
+constexpr bool needs_distances(EntryTerm entry) {
+  return entry == EntryTerm::key || entry == EntryTerm::joint || entry == EntryTerm::exact_key ||
+         entry == EntryTerm::exact_joint || entry == EntryTerm::exact_remove;
 }
 
 /// The entry of a row's largest column.
-double of_largest(const LargestScores& s, Entry entry, double value_sq) {
+double of_largest(const LargestScores& s, EntryTerm entry, double value_sq) {
   switch (entry) {
-    case Entry::attn:
+    case EntryTerm::attn:
       return s.attn;
-    case Entry::attn_sq:
+    case EntryTerm::attn_sq:
       return s.attn * s.attn;
-    case Entry::value:
-    case Entry::exact_value:
+    case EntryTerm::value:
+    case EntryTerm::exact_value:
       return s.attn * s.attn * value_sq;
-    case Entry::key:
+    case EntryTerm::key:
       return s.key;
-    case Entry::joint:
+    case EntryTerm::joint:
       return s.joint;
-    case Entry::exact_key:
+    case EntryTerm::exact_key:
       return s.exact_key;
-    case Entry::exact_joint:
+    case EntryTerm::exact_joint:
       return s.exact_joint;
-    case Entry::exact_remove:
+    case EntryTerm::exact_remove:
       return s.exact_remove;
-    case Entry::logit:
+    case EntryTerm::logit:
       break;
   }
   throw std::invalid_argument("a logit is no score");
@@ -88,11 +88,11 @@ struct EntryMap<T>::Impl {
     return in;
   }
   void pass_one(EntryRows<T>& of, Index first, Index n, Workers& workers) const;
-  template <Entry kEntry>
+  template <EntryTerm kEntry>
   void row_entries(const RowTile<T>& tile, T* out) const;
-  template <Entry kEntry>
-  void panel_entries(const TileInput<T>& in, const EntryRows<T>& of, Index panel, Rows numbers, Index begin,
-                     Index end, T* out) const;
+  template <EntryTerm kEntry>
+  void panel_entries(const TileInput<T>& in, const EntryRows<T>& of, Index panel, RowRange numbers,
+                     Index begin, Index end, T* out) const;
 };
 
 template <class T>
@@ -156,7 +156,7 @@ void EntryMap<T>::Impl::pass_one(EntryRows<T>& of, Index first, Index n, Workers
 }
 
 template <class T>
-EntryRows<T> EntryMap<T>::rows(Index g, Rows rows, Workers& workers, Index step) const {
+EntryRows<T> EntryMap<T>::rows(Index g, RowRange rows, Workers& workers, Index step) const {
   constexpr Index W = kPanelWidth<T>;
   const HeadGroup<T>& group = *impl_->group;
   const bool there =
@@ -180,7 +180,7 @@ EntryRows<T> EntryMap<T>::rows(Index g, Rows rows, Workers& workers, Index step)
 
 /// out[t] for the tokens [tile.begin, tile.end) of the tile.
 template <class T>
-template <Entry kEntry>
+template <EntryTerm kEntry>
 void EntryMap<T>::Impl::row_entries(const RowTile<T>& tile, T* out) const {
   const EntryRow<T>& row = tile.row;
   const Index d_v = group->d_v();
@@ -188,14 +188,14 @@ void EntryMap<T>::Impl::row_entries(const RowTile<T>& tile, T* out) const {
   for (Index t = tile.begin; t < tile.end; ++t) {
     const Index p = tile.first + t;
     const EntryLogit<T> logit = entry_logit(tile.z[t * W], cap);
-    if constexpr (kEntry == Entry::logit) {
+    if constexpr (kEntry == EntryTerm::logit) {
       out[t] = logit.z;
       continue;
     }
     const T a = std::exp(logit.z - row.lse);
-    if constexpr (kEntry == Entry::attn) out[t] = a;
-    if constexpr (kEntry == Entry::attn_sq) out[t] = a * a;
-    if constexpr (kEntry == Entry::value || kEntry == Entry::exact_value)
+    if constexpr (kEntry == EntryTerm::attn) out[t] = a;
+    if constexpr (kEntry == EntryTerm::attn_sq) out[t] = a * a;
+    if constexpr (kEntry == EntryTerm::value || kEntry == EntryTerm::exact_value)
       out[t] = weighted_square(a, values.value_sq[p]);
     if constexpr (needs_distances(kEntry)) {
       const EntryToken<T> token{values.value_sq[p], values.value_centred_sq[p], values.centre_dot_value[p]};
@@ -206,29 +206,29 @@ void EntryMap<T>::Impl::row_entries(const RowTile<T>& tile, T* out) const {
       const auto from_vectors = [&](T of_value, T of_output) {
         return entry_combination_sq(of_value, of_output, value, tile.outputs, W, centre, d_v);
       };
-      if constexpr (kEntry == Entry::key) out[t] = key_entry(a, logit.taylor, to.u);
-      if constexpr (kEntry == Entry::joint) {
+      if constexpr (kEntry == EntryTerm::key) out[t] = key_entry(a, logit.taylor, to.u);
+      if constexpr (kEntry == EntryTerm::joint) {
         const EntrySquare<T> square = joint_square(logit.taylor, token.value_sq, to);
         out[t] = weighted_square(
             a, square.cancelled() ? from_vectors(1 + logit.taylor, -logit.taylor) : square.sum);
       }
-      if constexpr (kEntry == Entry::exact_key) out[t] = exact_key_entry(row, a, logit.z, to.u);
-      if constexpr (kEntry == Entry::exact_joint) {
+      if constexpr (kEntry == EntryTerm::exact_key) out[t] = exact_key_entry(row, a, logit.z, to.u);
+      if constexpr (kEntry == EntryTerm::exact_joint) {
         const EntrySquare<T> square = exact_joint_square(row, a, to);
         out[t] = weighted_square(
             scaled_norm(row, a),
             square.cancelled() ? from_vectors(row.rescale * a, scaled_change(row, a, logit.z)) : square.sum);
       }
-      if constexpr (kEntry == Entry::exact_remove) out[t] = exact_remove_entry(a, to.u);
+      if constexpr (kEntry == EntryTerm::exact_remove) out[t] = exact_remove_entry(a, to.u);
     }
   }
 }
 
 /// The rows `numbers` of `of`, all of one panel. out [numbers][end - begin], full of NaN.
 template <class T>
-template <Entry kEntry>
+template <EntryTerm kEntry>
 void EntryMap<T>::Impl::panel_entries(const TileInput<T>& in, const EntryRows<T>& of, Index panel,
-                                      Rows numbers, Index begin, Index end, T* out) const {
+                                      RowRange numbers, Index begin, Index end, T* out) const {
   T z[kTokensAtOnce * W];
   T v_dot_o[kTokensAtOnce * W];
   const T* constants = of.constants.data() + panel * kRowConstants * W;
@@ -246,7 +246,7 @@ void EntryMap<T>::Impl::panel_entries(const TileInput<T>& in, const EntryRows<T>
       const Index to = std::clamp<Index>(in.end_visible(i) - tile, from, tokens);
       T* row_out = out + (n - numbers.begin) * (end - begin) + (tile - begin);
       row_entries<kEntry>({row_at(constants, r), outputs + r, z + r, v_dot_o + r, tile, from, to}, row_out);
-      if constexpr (kEntry != Entry::logit) {
+      if constexpr (kEntry != EntryTerm::logit) {
         const LargestScores& largest = of.largest[n];
         if (largest.at >= tile && largest.at < tile + tokens)
           row_out[largest.at - tile] =
@@ -257,7 +257,7 @@ void EntryMap<T>::Impl::panel_entries(const TileInput<T>& in, const EntryRows<T>
 }
 
 template <class T>
-void EntryMap<T>::entries(const EntryRows<T>& of, Entry entry, Rows take, Index begin, Index end,
+void EntryMap<T>::entries(const EntryRows<T>& of, EntryTerm entry, RowRange take, Index begin, Index end,
                           T* out) const {
   constexpr Index W = kPanelWidth<T>;
   if (begin < 0 || end > impl_->group->T_all())
@@ -267,13 +267,13 @@ void EntryMap<T>::entries(const EntryRows<T>& of, Entry entry, Rows take, Index 
     const Index distance = std::max<Index>(position - of.rows.begin, 0);
     return std::min((distance + of.step - 1) / of.step, of.count());
   };
-  const Rows numbers{number_of(take.begin), number_of(take.end)};
+  const RowRange numbers{number_of(take.begin), number_of(take.end)};
   const Index width = std::max<Index>(end - begin, 0);
   std::fill_n(out, numbers.count() * width, std::numeric_limits<T>::quiet_NaN());
   for (Index n = numbers.begin; n < numbers.end;) {
     const Index panel = n / W, next = std::min((panel + 1) * W, numbers.end);
     T* rows_out = out + (n - numbers.begin) * width;
-    with_constant<kEntries.size()>(entry, [&]<Entry kEntry>() {
+    with_constant<kEntries.size()>(entry, [&]<EntryTerm kEntry>() {
       impl_->template panel_entries<kEntry>(in, of, panel, {n, next}, begin, end, rows_out);
     });
     n = next;

@@ -35,17 +35,17 @@ double taylor_logit(const AttentionRule& rule, double raw) {
   return raw / (cosh * cosh);
 }
 
-std::optional<TokenChange> change_of(Entry entry) {
-  if (entry == Entry::exact_value) return TokenChange::zero_value;
-  if (entry == Entry::exact_key) return TokenChange::zero_key;
-  if (entry == Entry::exact_joint) return TokenChange::zero_key_and_value;
-  if (entry == Entry::exact_remove) return TokenChange::remove;
+std::optional<TokenChange> change_of(EntryTerm entry) {
+  if (entry == EntryTerm::exact_value) return TokenChange::zero_value;
+  if (entry == EntryTerm::exact_key) return TokenChange::zero_key;
+  if (entry == EntryTerm::exact_joint) return TokenChange::zero_key_and_value;
+  if (entry == EntryTerm::exact_remove) return TokenChange::remove;
   return std::nullopt;
 }
 
 }  // namespace
 
-std::vector<double> entries_reference(const Group& group, Index g, Index i, Entry entry,
+std::vector<double> entries_reference(const Group& group, Index g, Index i, EntryTerm entry,
                                       const std::vector<Index>& tokens) {
   std::vector<double> out(tokens.size(), std::numeric_limits<double>::quiet_NaN());
   const LogitRow logits = attention_logits(group, g, i);
@@ -58,28 +58,28 @@ std::vector<double> entries_reference(const Group& group, Index g, Index i, Entr
     const Vector<double> v_p = group.v.row(p).transpose();
     const double z = taylor_logit(group.rule, logits.raw[p]), a_sq = a[p] * a[p];
     switch (entry) {
-      case Entry::logit:
+      case EntryTerm::logit:
         out[t] = logits.z[p];
         break;
-      case Entry::attn:
+      case EntryTerm::attn:
         out[t] = a[p];
         break;
-      case Entry::attn_sq:
+      case EntryTerm::attn_sq:
         out[t] = a_sq;
         break;
-      case Entry::value:
+      case EntryTerm::value:
         out[t] = a_sq * v_p.squaredNorm();
         break;
-      case Entry::key:
+      case EntryTerm::key:
         out[t] = a_sq * z * z * value_less_output(group, g, logits.z, a, p).squaredNorm();
         break;
-      case Entry::joint:
+      case EntryTerm::joint:
         out[t] = a_sq * (v_p + z * value_less_output(group, g, logits.z, a, p)).squaredNorm();
         break;
-      case Entry::exact_value:
-      case Entry::exact_key:
-      case Entry::exact_joint:
-      case Entry::exact_remove:
+      case EntryTerm::exact_value:
+      case EntryTerm::exact_key:
+      case EntryTerm::exact_joint:
+      case EntryTerm::exact_remove:
         out[t] = exact[static_cast<Index>(t)];
     }
   }

@@ -20,11 +20,11 @@ std::optional<std::string> why_no_expected_attention(const Dump& dump) {
 
 }  // namespace
 
-Rows window_rows(Index l, Index first_query, Index w) {
+RowRange window_rows(Index l, Index first_query, Index w) {
   return {std::clamp(std::max(l - w, first_query), Index{0}, l), l};
 }
 
-Rows future_rows(Index l, Index T, Index first_query) { return {std::clamp(first_query, l, T), T}; }
+RowRange future_rows(Index l, Index T, Index first_query) { return {std::clamp(first_query, l, T), T}; }
 
 std::optional<std::string> why_unavailable(TokenMetric metric, const Dump& dump) {
   const DumpShape& shape = dump.shape();

@@ -34,16 +34,16 @@ class MetricSet {
 };
 
 /// A run of query positions [begin, end).
-struct Rows {
+struct RowRange {
   Index begin = 0;
   Index end = 0;
   Index count() const { return end > begin ? end - begin : 0; }
 };
 
 /// The last w prompt queries, clipped to the prompt and to the queries that are there.
-Rows window_rows(Index l, Index first_query, Index w);
+RowRange window_rows(Index l, Index first_query, Index w);
 /// The decoding steps l..T-1, as far as their queries are there; empty where there are none.
-Rows future_rows(Index l, Index T, Index first_query);
+RowRange future_rows(Index l, Index T, Index first_query);
 
 struct TokenOptions {
   Index window = 32;            ///< w

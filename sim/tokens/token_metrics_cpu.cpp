@@ -93,8 +93,9 @@ CaoteScores caote_scores(const PreparedValues<T>& values, const Vector<double>& 
 
 /// CAOTE of every query head of the window's totals, [G].
 template <class T>
-std::vector<CaoteScores> caote_of_heads(const HeadGroup<T>& group, const PreparedValues<T>& values, Rows rows,
-                                        const std::vector<ColumnTotals>& totals, Workers& workers) {
+std::vector<CaoteScores> caote_of_heads(const HeadGroup<T>& group, const PreparedValues<T>& values,
+                                        RowRange rows, const std::vector<ColumnTotals>& totals,
+                                        Workers& workers) {
   if constexpr (sizeof(T) == 4) {
     // Where one token leads all others by 70 nats in every row, their weights leave float32's range, and with
     // them the others' mean.
@@ -172,7 +173,7 @@ template <class T>
 void add_window_metrics(const HeadGroup<T>& group, const PreparedValues<T>& values,
                         const TotalsOfRows& totals_of, bool weights_alone, Index window, Workers& workers,
                         Collector& out) {
-  const Rows rows = window_rows(group.l, group.first_query(), window);
+  const RowRange rows = window_rows(group.l, group.first_query(), window);
   const std::vector<ColumnTotals> totals =
       totals_of(rows, weights_alone ? ColumnSet::weights : ColumnSet::window);
   for (Index g = 0; g < group.G(); ++g) {
@@ -202,7 +203,7 @@ void add_window_metrics(const HeadGroup<T>& group, const PreparedValues<T>& valu
 
 template <class T>
 void add_oracles(const HeadGroup<T>& group, const TotalsOfRows& totals_of, Workers& workers, Collector& out) {
-  const Rows rows = future_rows(group.l, group.T_all(), group.first_query());
+  const RowRange rows = future_rows(group.l, group.T_all(), group.first_query());
   if (out.wants(TokenMetric::oracle_next)) {
     const auto next = totals_of({group.l, group.l + 1}, ColumnSet::future);
     for (Index g = 0; g < group.G(); ++g) out.add(TokenMetric::oracle_next, g, next[g].exact_remove);
@@ -266,7 +267,9 @@ TokenMetrics token_metrics_by(const PassesOf<T>& passes, const HeadGroup<T>& gro
 template <class T>
 TokenMetrics token_metrics_cpu(const HeadGroup<T>& group, const TokenOptions& options, Workers& workers) {
   const PassesOf<T> passes = [&](const PreparedValues<T>& values) {
-    return [&](Rows rows, ColumnSet columns) { return column_totals(group, values, rows, columns, workers); };
+    return [&](RowRange rows, ColumnSet columns) {
+      return column_totals(group, values, rows, columns, workers);
+    };
   };
   return token_metrics_by(passes, group, options, workers);
 }

@@ -52,7 +52,7 @@ double logit_times_slope(const AttentionRule& rule, double raw) {
 }
 
 /// attn, attn_sq, value, key and joint of head g: sums over the window rows.
-void add_taylor_scores(const Group& group, Index g, Rows window, TokenMetrics& out) {
+void add_taylor_scores(const Group& group, Index g, RowRange window, TokenMetrics& out) {
   for (Index i = window.begin; i < window.end; ++i) {
     const LogitRow logits = attention_logits(group, g, i);
     const Vector<double> a = attention_weights(group, g, logits.z);
@@ -201,7 +201,7 @@ void set_expected_attention(const Group& group, bool per_query_head, Matrix<doub
 }
 
 /// Exact errors of head g by recomputing the attention of every row without each of the candidates.
-void add_exact_errors(const Group& group, Index g, Rows rows, TokenChange change, Matrix<double>& out) {
+void add_exact_errors(const Group& group, Index g, RowRange rows, TokenChange change, Matrix<double>& out) {
   std::vector<Index> candidates(group.l);
   std::iota(candidates.begin(), candidates.end(), Index{0});
   for (Index i = rows.begin; i < rows.end; ++i) {
@@ -209,7 +209,7 @@ void add_exact_errors(const Group& group, Index g, Rows rows, TokenChange change
   }
 }
 
-void set_oracle_importance(const Group& group, Index g, Rows future, Matrix<double>& out) {
+void set_oracle_importance(const Group& group, Index g, RowRange future, Matrix<double>& out) {
   Vector<double> norms(group.l);
   for (Index p = 0; p < group.l; ++p) {
     norms[p] = group.wo.empty() ? group.v.row(p).norm() : (group.v.row(p) * group.wo[g]).norm();
@@ -224,15 +224,15 @@ void set_oracle_importance(const Group& group, Index g, Rows future, Matrix<doub
 
 TokenMetrics token_metrics_reference(const Group& group, const TokenOptions& options) {
   const MetricSet& asked = options.metrics;
-  const Rows window = window_rows(group.l, group.first_query(), options.window);
-  const Rows future = future_rows(group.l, group.T_all(), group.first_query());
+  const RowRange window = window_rows(group.l, group.first_query(), options.window);
+  const RowRange future = future_rows(group.l, group.T_all(), group.first_query());
 
   TokenMetrics all;
   for (Matrix<double>& values : all.values) values.setZero(group.G(), group.l);
   const bool taylor = std::any_of(kTokenMetrics.begin(), kTokenMetrics.end(), [&](const auto& facts) {
     return asked.contains(facts.id) && facts.rows == MetricRows::window && facts.kind == MetricKind::score;
   });
-  const auto exact = [&](TokenMetric metric, Index g, Rows rows, TokenChange change) {
+  const auto exact = [&](TokenMetric metric, Index g, RowRange rows, TokenChange change) {
     if (asked.contains(metric)) add_exact_errors(group, g, rows, change, all[metric]);
   };
   for (Index g = 0; g < group.G(); ++g) {

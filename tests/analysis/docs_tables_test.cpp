@@ -89,9 +89,10 @@ TEST_CASE("POLICIES.md lists every base, those that take a score, and every sema
   CHECK(first_column(text, "base |") == kBases.names());
   CHECK(quoted(between(text, "\n| base |", "\n")) == kSemantics.names());
   CHECK(quoted(between(text, "attention sum take a score:", ".")) ==
-        kBases.names_where([](const BaseFacts& facts) { return facts.takes_score && !facts.searches; }));
+        kBases.names_where(
+            [](const EvictionBaseFacts& facts) { return facts.takes_score && !facts.searches; }));
   CHECK(quoted(between(text, "\n## Exact search\n", " from the whole prompt")) ==
-        Names{std::string(name_of(Base::greedy_exact))});
+        Names{std::string(name_of(EvictionBase::greedy_exact))});
 }
 
 TEST_CASE("CHANNELS.md lists every channel method", "[docs]") {

@@ -154,7 +154,7 @@ class Recorder final : public Backend {
                                    return kvreplay::gram_f64(x, rows, workers);
                                  }),
             .query_gram = recorded("query_gram",
-                                   [&workers](const HeadGroup<float>& group, Rows rows) {
+                                   [&workers](const HeadGroup<float>& group, RowRange rows) {
                                      return kvreplay::query_gram(group, rows, workers);
                                    }),
             .output_interaction = recorded("output_interaction", kvreplay::output_interaction<float>),

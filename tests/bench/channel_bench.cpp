@@ -36,7 +36,7 @@ void channel_interaction(benchmark::State& state) {
   const HeadGroup<float> group = bench::random_group<float>(l, l, kDim, kGroup);
   std::vector<Index> keys(l);
   std::iota(keys.begin(), keys.end(), Index{0});
-  const Rows rows = window_rows(l, 0, kWindow);
+  const RowRange rows = window_rows(l, 0, kWindow);
   Matrix<double> H;
   for (auto _ : state) {
     H = gram_f64(group.k, keys, workers).cwiseProduct(query_gram(group, rows, workers));

@@ -27,7 +27,7 @@ void for_each_way(Bench& bench, const std::function<void(Way)>& body);
 
 /// Normal queries (of deviation 2), keys and values; only the rows have queries.
 HeadGroup<float> normal_group(const PassShape& shape, unsigned seed);
-inline Rows rows_of(const PassShape& shape) { return {shape.l - shape.w, shape.l}; }
+inline RowRange rows_of(const PassShape& shape) { return {shape.l - shape.w, shape.l}; }
 
 /// The same inputs in several places of device memory, more than twice L2 together: none of them is found
 /// there.

@@ -43,20 +43,20 @@ double read_rate(std::size_t bytes) {
 
 struct Run {
   const char* name;
-  Base base;
+  EvictionBase base;
   std::optional<TokenMetric> metric;
   DecodeOptions options;
 };
 
 const std::vector<Run>& runs() {
   static const std::vector<Run> all = {
-      {"h2o", Base::h2o, {}, {}},
-      {"tova", Base::tova, {}, {}},
-      {"h2o+joint", Base::h2o, TokenMetric::joint, {}},
-      {"h2o+caote", Base::h2o, TokenMetric::caote, {}},
-      {"keydiff", Base::keydiff, {}, {}},
-      {"h2o+exact_joint", Base::h2o, TokenMetric::exact_joint, {}},
-      {"h2o, window 128", Base::h2o, {}, {.window = 128}},
+      {"h2o", EvictionBase::h2o, {}, {}},
+      {"tova", EvictionBase::tova, {}, {}},
+      {"h2o+joint", EvictionBase::h2o, TokenMetric::joint, {}},
+      {"h2o+caote", EvictionBase::h2o, TokenMetric::caote, {}},
+      {"keydiff", EvictionBase::keydiff, {}, {}},
+      {"h2o+exact_joint", EvictionBase::h2o, TokenMetric::exact_joint, {}},
+      {"h2o, window 128", EvictionBase::h2o, {}, {.window = 128}},
   };
   return all;
 }
@@ -67,7 +67,8 @@ void decode(benchmark::State& state) {
   Workers alone(1);
   const HeadGroup<float> group = bench::random_group<float>(kPrompt + kSteps, kPrompt, kDim, G);
   PolicyOverrides overrides;
-  if (run.base == Base::h2o) overrides.window = 32;  // of the prompt, whose scores are not what is timed
+  if (run.base == EvictionBase::h2o)
+    overrides.window = 32;  // of the prompt, whose scores are not what is timed
   Policy policy;
   policy.base = run.base;
   policy.metric = run.metric;

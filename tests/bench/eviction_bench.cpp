@@ -44,7 +44,7 @@ void kept_outputs(benchmark::State& state) {
   Workers workers;
   const HeadGroup<float> group = bench::random_group<float>(kPrompt + kSteps, kPrompt, kDim, kGroup);
   const std::vector<KeptSet> sets = random_sets(state.range(0));
-  const Rows rows{kPrompt, kPrompt + kSteps};
+  const RowRange rows{kPrompt, kPrompt + kSteps};
   for (auto _ : state)
     benchmark::DoNotOptimize(output_changes(group, rows, sets, false, workers).change_sq.data());
 
@@ -86,7 +86,7 @@ double stream_rate(std::size_t n) {
 void greedy(benchmark::State& state) {
   Workers alone(1);
   const HeadGroup<double> group = bench::random_group<double>(kPrompt + 1, kPrompt, kDim, 4);
-  const Rows rows{kPrompt - 32, kPrompt};
+  const RowRange rows{kPrompt - 32, kPrompt};
   const Index keep = kPrompt / 20;
   for (auto _ : state) benchmark::DoNotOptimize(greedy_exact(group, rows, keep, alone).error.data());
   // A step reads e, X and Y and writes X: 32 bytes a row and token left, and 8 d a token for its Gram row.
@@ -104,7 +104,7 @@ BENCHMARK(greedy)->Unit(benchmark::kSecond)->UseRealTime();
 void exchange_from_greedy(benchmark::State& state) {
   Workers alone(1);
   const HeadGroup<double> group = bench::random_group<double>(kPrompt + 1, kPrompt, kDim, 4);
-  const Rows rows{kPrompt - 32, kPrompt};
+  const RowRange rows{kPrompt - 32, kPrompt};
   const KeptSet start = kept_by(greedy_exact(group, rows, state.range(0), alone), kPrompt, state.range(0));
   for (auto _ : state) benchmark::DoNotOptimize(exchange(group, rows, start, alone).data());
   state.SetLabel("l=4096, " + std::to_string(state.range(0)) + " kept, 32 rows, G=4 d=128, 1 thread");

@@ -81,7 +81,7 @@ Question evict(Bench& bench, const Json& request) {
   const Policy policy{name, known(kBases.named(name), "policy", name), {}, {}, {}};
   const Index keep = kept_tokens(request.at("sigma"), bench.l(), Semantics::kvpress);
   PolicyOverrides overrides;
-  if (policy.base == Base::snapkv) overrides.window = request.at("window").get<Index>();
+  if (policy.base == EvictionBase::snapkv) overrides.window = request.at("window").get<Index>();
   const EvictionRule rule = rule_of(policy, Semantics::kvpress, overrides, bench.l(), keep, false);
   return [&bench, rule, keep] {
     const std::vector<EvictionRule> rules{rule};

@@ -15,7 +15,7 @@ int main(int, char** argv) {
   const TokenMetrics metrics = token_metrics_cpu(group, {.window = 32}, workers);
   const KeptSet kept = largest(metrics[TokenMetric::joint].row(0), /*keep=*/group.l / 4);
 
-  const Rows rows = future_rows(group.l, group.T_all(), group.first_query());
+  const RowRange rows = future_rows(group.l, group.T_all(), group.first_query());
   const OutputChanges<float> changes = output_changes<float>(group, rows, {&kept, 1}, false, workers);
   std::printf("%td of %td tokens kept: output error %.4f\n", count(kept), group.l,
               changes.change_sq[0] / changes.full_sq);

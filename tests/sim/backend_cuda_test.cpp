@@ -30,7 +30,7 @@ using namespace kvreplay::test;
 namespace {
 
 constexpr Index kLength = 70;
-constexpr Rows kRows{40, 78};
+constexpr RowRange kRows{40, 78};
 
 const HeadGroup<float>& group() {
   static const HeadGroup<float> group = to_float(random_group({.l = kLength, .T = 78, .G = 2}));
@@ -143,7 +143,7 @@ std::vector<Dispatched> dispatched() {
   };
 }
 
-EvictionRule rule_named(Base base, Index budget) {
+EvictionRule rule_named(EvictionBase base, Index budget) {
   Policy policy;
   policy.base = base;
   return rule_of(policy, Semantics::paper, {}, kLength, budget, false);
@@ -154,16 +154,17 @@ std::vector<std::pair<std::string, Numbers>> callers() {
   return {
       {"rule_scores",
        [](const Backend& backend) -> Matrix<double> {
-         const EvictionRule rule = rule_named(Base::snapkv, 10);
+         const EvictionRule rule = rule_named(EvictionBase::snapkv, 10);
          return rule_scores(group(), std::span(&rule, 1), {}, {workers(), backend})[0].transpose();
        }},
       {"evict_in_blocks",
        [](const Backend& backend) {
-         return numbers(evict_in_blocks(group(), rule_named(Base::h2o, 12), 12, 16, {workers(), backend}));
+         return numbers(
+             evict_in_blocks(group(), rule_named(EvictionBase::h2o, 12), 12, 16, {workers(), backend}));
        }},
       {"decode_start_scores",
        [](const Backend& backend) {
-         return decode_start_scores(group(), rule_named(Base::h2o, 12), {}, {workers(), backend});
+         return decode_start_scores(group(), rule_named(EvictionBase::h2o, 12), {}, {workers(), backend});
        }},
       {"channel_basis",
        [](const Backend& backend) {

@@ -194,7 +194,7 @@ struct NamedRule {
 
 std::vector<NamedRule> rules(Index l, Index budget) {
   std::vector<NamedRule> all;
-  const auto add = [&](Base base, Semantics semantics, std::optional<TokenMetric> metric,
+  const auto add = [&](EvictionBase base, Semantics semantics, std::optional<TokenMetric> metric,
                        const PolicyOverrides& overrides = {}) {
     Policy policy;
     policy.base = base;
@@ -204,7 +204,7 @@ std::vector<NamedRule> rules(Index l, Index budget) {
     all.push_back(
         {fmt::format("{}+{}, {}", name_of(base), metric ? name_of(*metric) : "", name_of(semantics)), rule});
   };
-  for (const Base base : kBases.all())
+  for (const EvictionBase base : kBases.all())
     for (const Semantics semantics : {Semantics::paper, Semantics::official, Semantics::kvpress})
       add(base, semantics, {});
   PolicyOverrides some;
@@ -213,8 +213,8 @@ std::vector<NamedRule> rules(Index l, Index budget) {
   some.recent = 3;
   some.pool = Pooling{Pooling::Kind::max, 3};
   for (const TokenMetric metric : kTokenMetrics.all()) {
-    add(Base::snapkv, Semantics::kvpress, metric, some);
-    add(Base::h2o, Semantics::kvpress, metric);
+    add(EvictionBase::snapkv, Semantics::kvpress, metric, some);
+    add(EvictionBase::h2o, Semantics::kvpress, metric);
   }
   return all;
 }

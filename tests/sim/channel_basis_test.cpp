@@ -149,7 +149,7 @@ TEST_CASE("query moments are means and deviations over rows", "[channel_basis]")
   HeadGroup<double> group = random_group({.l = 20, .T = 26, .T_q = 15, .G = 2, .d = 4, .d_v = 2});
   for (Matrix<double>& q : group.q) q.col(3).setConstant(-2.5);
   for (const Index g : {0, 1})
-    for (const Rows rows : {window_rows(20, 11, 32), future_rows(20, 26, 11), Rows{14, 15}}) {
+    for (const RowRange rows : {window_rows(20, 11, 32), future_rows(20, 26, 11), RowRange{14, 15}}) {
       INFO("head " << g << ", rows " << rows.begin << " to " << rows.end);
       const ChannelMoments got = query_moments(group, g, rows);
       REQUIRE(got.mean.size() == 4);

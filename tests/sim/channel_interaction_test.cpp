@@ -12,7 +12,7 @@ using namespace kvreplay::test;
 namespace {
 
 template <class T>
-Matrix<double> channel_interaction(const HeadGroup<T>& group, const std::vector<Index>& keys, Rows rows,
+Matrix<double> channel_interaction(const HeadGroup<T>& group, const std::vector<Index>& keys, RowRange rows,
                                    Workers& workers) {
   return gram_f64(group.k, keys, workers).cwiseProduct(query_gram(group, rows, workers));
 }
@@ -53,7 +53,7 @@ TEST_CASE("H agrees with the sum over rows, heads and keys", "[channels]") {
   for (const GroupSpec& spec : interaction_specs()) {
     const HeadGroup<double> group = random_group(spec);
     const HeadGroup<double> rounded = to_double(to_float(group));
-    for (const Rows rows : interaction_rows(group)) {
+    for (const RowRange rows : interaction_rows(group)) {
       for (const std::vector<Index>& keys : interaction_keys(group)) {
         INFO("case " << spec.seed - 700 << ", rows " << rows.begin << " to " << rows.end << ", "
                      << keys.size() << " keys");
@@ -69,7 +69,7 @@ TEST_CASE("H agrees with the sum over rows, heads and keys", "[channels]") {
 TEST_CASE("H is positive semidefinite and its diagonal the squared ThinK score", "[channels]") {
   Workers workers(2);
   const HeadGroup<double> group = random_group({.G = 3, .d = 24});
-  const Rows rows = window_rows(group.l, group.first_query(), 16);
+  const RowRange rows = window_rows(group.l, group.first_query(), 16);
   const Matrix<double> H = channel_interaction(group, range(0, group.l), rows, workers);
   const Vector<double> eigenvalues = spectrum(H);
   CHECK(eigenvalues[23] >= -1e-13 * eigenvalues[0]);
@@ -85,7 +85,7 @@ TEST_CASE("H is positive semidefinite and its diagonal the squared ThinK score",
 TEST_CASE("the sum of H over a set is the squared change of the logits", "[channels]") {
   Workers workers(2);
   const HeadGroup<double> group = random_group({.G = 3, .d = 9, .logit_shift = 3});
-  const Rows rows = window_rows(group.l, group.first_query(), 10);
+  const RowRange rows = window_rows(group.l, group.first_query(), 10);
   const std::vector<Index> keys = range(0, group.l, 2);
   const Matrix<double> H = channel_interaction(group, keys, rows, workers);
   for (unsigned bits = 0; bits < 512; bits += 7) {
@@ -121,7 +121,7 @@ TEST_CASE("rows are positions: queries may begin late", "[channels]") {
   const HeadGroup<double> all = random_group({.G = 2, .d = 6});
   HeadGroup<double> late = all;
   for (Matrix<double>& q : late.q) q = Matrix<double>(q.bottomRows(10));
-  const Rows rows{39, 45};
+  const RowRange rows{39, 45};
   CHECK(same_bytes(query_gram(late, rows, workers), query_gram(all, rows, workers)));
   CHECK(!same_bytes(query_gram(late, {40, 46}, workers), query_gram(all, rows, workers)));
 }

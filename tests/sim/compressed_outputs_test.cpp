@@ -46,11 +46,11 @@ const std::vector<Case>& cases() {
   return list;
 }
 
-std::vector<Rows> row_sets(const HeadGroup<double>& group) {
-  std::vector<Rows> sets{{group.first_query(), group.T_all()},
-                         {group.T_all() - 1, group.T_all()},
-                         window_rows(group.l, group.first_query(), 20)};
-  std::erase_if(sets, [](Rows rows) { return rows.count() == 0; });
+std::vector<RowRange> row_sets(const HeadGroup<double>& group) {
+  std::vector<RowRange> sets{{group.first_query(), group.T_all()},
+                             {group.T_all() - 1, group.T_all()},
+                             window_rows(group.l, group.first_query(), 20)};
+  std::erase_if(sets, [](RowRange rows) { return rows.count() == 0; });
   return sets;
 }
 
@@ -103,7 +103,7 @@ void check_against_reference(const std::string& name, const HeadGroup<double>& o
   const HeadGroup<T> group = converted<T>(of);
   const HeadGroup<double> judged = converted<double>(group);
   const std::vector<CompressedCache<T>> list = caches(group);
-  for (const Rows rows : row_sets(judged)) {
+  for (const RowRange rows : row_sets(judged)) {
     const CompressedOutputs<T> outputs(group, rows, workers);
     for (std::size_t n = 0; n < list.size(); ++n) {
       const OutputChangeReference want = compressed_change_reference(judged, rows, in_double(list[n]));
@@ -151,7 +151,7 @@ TEST_CASE("a cache that holds everything as it was changes nothing, to the bit",
     INFO(c.name);
     HeadGroup<float> group = converted<float>(c.group);
     const Index l = group.l, d = group.d();
-    const Rows rows{group.first_query(), group.T_all()};
+    const RowRange rows{group.first_query(), group.T_all()};
     const KeptSet all = every(l, 1, 0), odd = every(l, 2, 1);
     const ChannelSet no_channels(static_cast<std::size_t>(d), 0), even_channels = every(d, 2, 0);
     const auto change_sq = [&](const ChannelSet& pruned, const KeptSet& prunable) {
@@ -175,7 +175,7 @@ TEST_CASE("eviction alone is what output_changes says, to the byte", "[compresse
   for (const Case& c : cases()) {
     const HeadGroup<float> group = converted<float>(c.group);
     const Index l = group.l;
-    const Rows rows{group.first_query(), group.T_all()};
+    const RowRange rows{group.first_query(), group.T_all()};
     const std::vector<KeptSet> sets{every(l, 2, 0), every(l, 5, 2), every(l, l, l), every(l, 1, l / 3)};
     const OutputChanges<float> want = output_changes(group, rows, sets, true, workers);
     const CompressedOutputs<float> outputs(group, rows, workers);
@@ -194,7 +194,7 @@ TEST_CASE("threads change no byte", "[compressed_outputs]") {
   Workers alone(1), four(4);
   for (const Case& c : cases()) {
     const HeadGroup<float> group = converted<float>(c.group);
-    const Rows rows{group.first_query(), group.T_all()};
+    const RowRange rows{group.first_query(), group.T_all()};
     const CompressedOutputs<float> one(group, rows, alone), many(group, rows, four);
     CHECK(one.full_sq() == many.full_sq());
     CHECK(one.full() == many.full());
@@ -248,7 +248,7 @@ TEST_CASE("permuting channels of queries, keys and the mask changes nothing", "[
   }
   const KeptSet kept = every(60, 2, 0), prunable = without_recent(kept, 4);
   const Quantization quantization{4, 5, 6};
-  const Rows rows{0, 66};
+  const RowRange rows{0, 66};
   const CompressedOutputs<double> outputs(group, rows, workers), others(other, rows, workers);
   const double want =
       outputs.change(compressed_cache(group, kept, pruned, prunable, quantization), false).change_sq;
@@ -308,7 +308,7 @@ TEST_CASE("rows that a cache need not hold are not looked at", "[compressed_outp
   const HeadGroup<double> group = random_group({});
   const KeptSet kept = every(40, 3, 0), prunable = without_recent(kept, 2);
   const ChannelSet pruned = every(8, 3, 1);
-  const Rows rows{0, 48};
+  const RowRange rows{0, 48};
   CompressedCache<double> cache = compressed_cache(group, kept, pruned, prunable, Quantization{4, 4, 2});
   const CompressedOutputs<double> outputs(group, rows, workers);
   const auto want = outputs.change(cache, true);
@@ -325,7 +325,7 @@ TEST_CASE("rows that a cache need not hold are not looked at", "[compressed_outp
 TEST_CASE("a compressed logit or output beyond the type is an input error", "[compressed_outputs]") {
   Workers workers(2);
   HeadGroup<double> group = random_group({});
-  const Rows rows{20, 30};
+  const RowRange rows{20, 30};
   const auto whole = [&] { return compressed_cache<double>(group, every(40, 1, 0), {}, {}, std::nullopt); };
   {
     const CompressedOutputs<double> outputs(group, rows, workers);

@@ -26,8 +26,8 @@ inline PolicyOverrides pins(Index sinks, Index recent) {
   return overrides;
 }
 
-inline EvictionRule rule_named(Base base, std::optional<TokenMetric> metric, Semantics semantics, Index l,
-                               Index budget, const PolicyOverrides& overrides = {}) {
+inline EvictionRule rule_named(EvictionBase base, std::optional<TokenMetric> metric, Semantics semantics,
+                               Index l, Index budget, const PolicyOverrides& overrides = {}) {
   Policy policy;
   policy.base = base;
   policy.metric = metric;
@@ -44,19 +44,19 @@ inline std::vector<NamedRule> all_rules(Index l, Index budget, bool with_exact) 
     if (kTokenMetrics[metric].kind == MetricKind::exact && !with_exact) continue;
     if (metric == TokenMetric::keydiff && budget == 1) continue;  // two keys are as near to their mean: a tie
     add(fmt::format("h2o+{}", name_of(metric)),
-        rule_named(Base::h2o, metric, Semantics::paper, l, budget, pins(0, 2)));
+        rule_named(EvictionBase::h2o, metric, Semantics::paper, l, budget, pins(0, 2)));
   }
-  for (const Base base : kBases.all()) {
-    if (base == Base::keydiff && budget == 1) continue;
+  for (const EvictionBase base : kBases.all()) {
+    if (base == EvictionBase::keydiff && budget == 1) continue;
     for (const Semantics semantics : {Semantics::paper, Semantics::official, Semantics::kvpress})
       add(fmt::format("{}, {}", name_of(base), name_of(semantics)),
           rule_named(base, {}, semantics, l, budget));
   }
-  add("h2o+joint, kvpress", rule_named(Base::h2o, TokenMetric::joint, Semantics::kvpress, l, budget));
-  add("h2o+caote, kvpress", rule_named(Base::h2o, TokenMetric::caote, Semantics::kvpress, l, budget));
-  add("tova+key", rule_named(Base::tova, TokenMetric::key, Semantics::paper, l, budget));
+  add("h2o+joint, kvpress", rule_named(EvictionBase::h2o, TokenMetric::joint, Semantics::kvpress, l, budget));
+  add("h2o+caote, kvpress", rule_named(EvictionBase::h2o, TokenMetric::caote, Semantics::kvpress, l, budget));
+  add("tova+key", rule_named(EvictionBase::tova, TokenMetric::key, Semantics::paper, l, budget));
   add("snapkv+value, sinks",
-      rule_named(Base::snapkv, TokenMetric::value, Semantics::paper, l, budget, pins(2, 3)));
+      rule_named(EvictionBase::snapkv, TokenMetric::value, Semantics::paper, l, budget, pins(2, 3)));
   return rules;
 }
 

@@ -90,8 +90,8 @@ std::vector<NamedRule> some_rules(Index l, Index budget) {
   for (const TokenMetric metric : {TokenMetric::attn, TokenMetric::exact_joint, TokenMetric::caote,
                                    TokenMetric::fastcaote, TokenMetric::keydiff})
     rules.push_back({std::string(name_of(metric)),
-                     rule_named(Base::h2o, metric, Semantics::paper, l, budget, pins(1, 2))});
-  rules.push_back({"streaming", rule_named(Base::streaming, {}, Semantics::paper, l, budget)});
+                     rule_named(EvictionBase::h2o, metric, Semantics::paper, l, budget, pins(1, 2))});
+  rules.push_back({"streaming", rule_named(EvictionBase::streaming, {}, Semantics::paper, l, budget)});
   return rules;
 }
 
@@ -196,7 +196,7 @@ TEST_CASE("logits and values beyond float32 are an input error while decoding on
       group.v *= values;
       const HeadGroup<float> typed = to_float(group);
       Workers workers(1);
-      const EvictionRule rule = rule_named(Base::h2o, metric, Semantics::paper, 9, 5);
+      const EvictionRule rule = rule_named(EvictionBase::h2o, metric, Semantics::paper, 9, 5);
       const KeptSet start = spread(9, 5);
       const Matrix<double> scores = Matrix<double>::Zero(metric == TokenMetric::caote ? 2 : 1, 9);
       const std::vector<Matrix<float>> full(2, Matrix<float>::Zero(7, 8));

@@ -133,9 +133,9 @@ TEST_CASE("append-only never drops a token of the start", "[decode]") {
 
 TEST_CASE("TOVA looks at one step, as a decoding window of 1 does", "[decode]") {
   const HeadGroup<double> group = random_group({.l = 14, .T = 40, .G = 3, .seed = 44});
-  const EvictionRule tova = rule_named(Base::tova, {}, Semantics::paper, 14, 8);
+  const EvictionRule tova = rule_named(EvictionBase::tova, {}, Semantics::paper, 14, 8);
   EvictionRule sums = tova;
-  sums.policy.base = Base::h2o;
+  sums.policy.base = EvictionBase::h2o;
   const auto own = fast(group, tova, spread(14, 8), 8, {});
   const auto one = fast(group, sums, spread(14, 8), 8, {.window = 1});
   const auto all = fast(group, sums, spread(14, 8), 8, {});
@@ -167,7 +167,7 @@ TEST_CASE("streaming over equal weights gives the errors of means", "[decode]") 
   group.v.resize(5, 1);
   group.v << 1, 2, 3, 6, 8;
   group.q = {Matrix<double>::Ones(5, 1)};
-  const EvictionRule rule = rule_named(Base::streaming, {}, Semantics::paper, 2, 2, pins(1, 1));
+  const EvictionRule rule = rule_named(EvictionBase::streaming, {}, Semantics::paper, 2, 2, pins(1, 1));
   const auto replay = fast(group, rule, KeptSet{1, 1}, 2, {});
   // caches {0, 1, 2}, {0, 2, 3}, {0, 3, 4}: means 2, 10/3, 5 in place of 2, 3, 4
   REQUIRE(replay.change_sq.size() == 3);
@@ -185,7 +185,7 @@ TEST_CASE("streaming over equal weights gives the errors of means", "[decode]") 
   // it.
   HeadGroup<double> late = group;
   late.q = {Matrix<double>::Ones(2, 1)};
-  const EvictionRule last = rule_named(Base::streaming, {}, Semantics::paper, 2, 1, pins(0, 1));
+  const EvictionRule last = rule_named(EvictionBase::streaming, {}, Semantics::paper, 2, 1, pins(0, 1));
   const auto after = fast(late, last, KeptSet{1, 1}, 1, {});
   CHECK(after.left == std::vector<DecodeMove>{{-1, 0}, {-1, 1}, {0, 2}, {1, 3}});
   CHECK(after.first_step == 3);
@@ -193,7 +193,7 @@ TEST_CASE("streaming over equal weights gives the errors of means", "[decode]") 
 
   // Equal sums but for the prompt's: attention of rows 0 and 1 is 1 + 1/2 for token 0, 1/2 for token 1; after
   // the first step token 1 has 1/2 + 1/3 and token 2 has 1/3, and so on: every new token leaves again.
-  const EvictionRule sums = rule_named(Base::h2o, {}, Semantics::paper, 2, 2, pins(0, 0));
+  const EvictionRule sums = rule_named(EvictionBase::h2o, {}, Semantics::paper, 2, 2, pins(0, 0));
   const auto kept = fast(group, sums, KeptSet{1, 1}, 2, {});
   CHECK(kept.kept == KeptSet{1, 1});
   CHECK(kept.left == std::vector<DecodeMove>{{0, 2}, {1, 3}, {2, 4}});
@@ -201,21 +201,21 @@ TEST_CASE("streaming over equal weights gives the errors of means", "[decode]") 
 }
 
 TEST_CASE("rules that need more than a step's queries say why they cannot decode", "[decode]") {
-  const auto why = [](Base base, Semantics semantics, std::optional<TokenMetric> metric = {}) {
+  const auto why = [](EvictionBase base, Semantics semantics, std::optional<TokenMetric> metric = {}) {
     return why_not_in_decoding(rule_named(base, metric, semantics, 40, 20));
   };
-  CHECK_FALSE(why(Base::h2o, Semantics::kvpress));
-  CHECK_FALSE(why(Base::tova, Semantics::paper));
-  CHECK_FALSE(why(Base::streaming, Semantics::official));
-  CHECK_FALSE(why(Base::keydiff, Semantics::paper));
-  CHECK(why(Base::tova, Semantics::official));
-  CHECK(why(Base::expected_attention, Semantics::paper));
-  CHECK(why(Base::h2o, Semantics::paper, TokenMetric::expected_attention));
-  CHECK(why(Base::h2o, Semantics::paper, TokenMetric::oracle_next));
-  CHECK(why(Base::oracle, Semantics::paper));
-  CHECK(why(Base::greedy_exact, Semantics::paper));
-  CHECK(why(Base::exchange, Semantics::paper, TokenMetric::joint));
-  EvictionRule given = rule_named(Base::h2o, {}, Semantics::paper, 40, 20);
+  CHECK_FALSE(why(EvictionBase::h2o, Semantics::kvpress));
+  CHECK_FALSE(why(EvictionBase::tova, Semantics::paper));
+  CHECK_FALSE(why(EvictionBase::streaming, Semantics::official));
+  CHECK_FALSE(why(EvictionBase::keydiff, Semantics::paper));
+  CHECK(why(EvictionBase::tova, Semantics::official));
+  CHECK(why(EvictionBase::expected_attention, Semantics::paper));
+  CHECK(why(EvictionBase::h2o, Semantics::paper, TokenMetric::expected_attention));
+  CHECK(why(EvictionBase::h2o, Semantics::paper, TokenMetric::oracle_next));
+  CHECK(why(EvictionBase::oracle, Semantics::paper));
+  CHECK(why(EvictionBase::greedy_exact, Semantics::paper));
+  CHECK(why(EvictionBase::exchange, Semantics::paper, TokenMetric::joint));
+  EvictionRule given = rule_named(EvictionBase::h2o, {}, Semantics::paper, 40, 20);
   given.metric.reset();
   given.given = 0;
   CHECK(why_not_in_decoding(given));
@@ -226,7 +226,8 @@ TEST_CASE("logits and values beyond the type are an input error while decoding",
     HeadGroup<double> group = random_group({.l = 9, .T = 16, .T_q = 7, .seed = 46});
     for (Matrix<double>& q : group.q) q *= queries;
     group.v *= values;
-    return fast(to_float(group), rule_named(Base::h2o, metric, Semantics::paper, 9, 5), spread(9, 5), 5, {});
+    return fast(to_float(group), rule_named(EvictionBase::h2o, metric, Semantics::paper, 9, 5), spread(9, 5),
+                5, {});
   };
   CHECK_NOTHROW(run(1, 1, TokenMetric::joint));
   CHECK_THROWS_AS(run(1e38, 1, TokenMetric::attn), InputError);
@@ -236,7 +237,7 @@ TEST_CASE("logits and values beyond the type are an input error while decoding",
 TEST_CASE("a decoding replay stops where it is asked to", "[decode]") {
   const HeadGroup<double> group = random_group({});
   Workers workers(1);
-  const EvictionRule rule = rule_named(Base::streaming, {}, Semantics::paper, 40, 20);
+  const EvictionRule rule = rule_named(EvictionBase::streaming, {}, Semantics::paper, 40, 20);
   const auto full = decode_full_outputs(group, workers);
   workers.stop();
   CHECK_THROWS_AS(decode_replay(group, rule, spread(40, 20), 20, {}, {}, full, workers), Interrupted);

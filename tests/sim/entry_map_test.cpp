@@ -29,13 +29,13 @@ EntryMap<T> map_of(HeadGroup<T> group) {
 }
 
 template <class T>
-Rows all_rows(const HeadGroup<T>& group) {
+RowRange all_rows(const HeadGroup<T>& group) {
   return {group.first_query(), group.T_all()};
 }
 
 /// Entries of the rows first, first + step, .. and the positions [begin, end).
 template <class T>
-Matrix<T> entries(const EntryMap<T>& map, Index g, Entry entry, Rows rows, Index begin, Index end,
+Matrix<T> entries(const EntryMap<T>& map, Index g, EntryTerm entry, RowRange rows, Index begin, Index end,
                   Index step = 1, int threads = 1) {
   Workers workers(threads);
   const EntryRows<T> of = map.rows(g, rows, workers, step);
@@ -76,7 +76,7 @@ std::string mismatches(const std::string& name, const HeadGroup<T>& group, const
   const EntryMap<T> map = map_of(group);
   const std::vector<Index> tokens = sampled(group.T_all()), rows = sampled(group.T_q());
   std::string lines;
-  for (const Entry entry : kEntries.all()) {
+  for (const EntryTerm entry : kEntries.all()) {
     for (Index g = 0; g < group.G(); ++g) {
       const Matrix<T> all = entries(map, g, entry, all_rows(group), 0, group.T_all());
       Matrix<double> want(std::ssize(rows), std::ssize(tokens)), got = want;
@@ -94,8 +94,9 @@ std::string mismatches(const std::string& name, const HeadGroup<T>& group, const
           if (hidden) want(r, t) = got(r, t) = 0;
         }
       }
-      const std::string line = mismatch(fmt::format("{}: {}, head {}", name, name_of(entry), g), want, got,
-                                        sizeof(T) == 4 && entry == Entry::logit ? kSingleLogit : tolerance);
+      const std::string line =
+          mismatch(fmt::format("{}: {}, head {}", name, name_of(entry), g), want, got,
+                   sizeof(T) == 4 && entry == EntryTerm::logit ? kSingleLogit : tolerance);
       if (!line.empty()) lines += "\n" + line;
     }
   }
@@ -128,9 +129,9 @@ TEST_CASE("entries of a cache with gaps agree with the reference", "[entry_map]"
   const HeadGroup<double> group = cache_group(whole, tokens, 18);
   CHECK(mismatches("a cache of a cache", group, kEntryDouble) == "");
   const EntryMap<double> map = map_of(group);
-  const Rows rows = all_rows(group);
-  const Matrix<double> all = entries(map, 1, Entry::joint, rows, 0, group.T_all());
-  const Matrix<double> third = entries(map, 1, Entry::joint, rows, 0, group.T_all(), 3);
+  const RowRange rows = all_rows(group);
+  const Matrix<double> all = entries(map, 1, EntryTerm::joint, rows, 0, group.T_all());
+  const Matrix<double> third = entries(map, 1, EntryTerm::joint, rows, 0, group.T_all(), 3);
   for (Index r = 0; r < third.rows(); ++r)
     CHECK(same(Matrix<double>(third.row(r)), Matrix<double>(all.row(3 * r))));
 }
@@ -140,14 +141,14 @@ TEST_CASE("entries summed over rows and heads are the token metrics", "[entry_ma
   cases.insert(cases.end(), large_token_cases().begin(), large_token_cases().end());
   for (const TokenCase& token_case : cases) {
     const HeadGroup<double> group = token_case.group();
-    const Rows rows = window_rows(group.l, group.first_query(), token_case.options.window);
+    const RowRange rows = window_rows(group.l, group.first_query(), token_case.options.window);
     if (rows.count() == 0) continue;
     Workers workers(1);
     TokenOptions options = token_case.options;
     options.per_query_head = false;
     const TokenMetrics want = token_metrics_cpu(group, options, workers);
     const EntryMap<double> map = map_of(group);
-    for (const Entry entry : kEntries.all()) {
+    for (const EntryTerm entry : kEntries.all()) {
       if (!kEntries[entry].metric) continue;
       Matrix<double> got = Matrix<double>::Zero(1, group.l);
       for (Index g = 0; g < group.G(); ++g) {
@@ -170,7 +171,7 @@ void check_rectangles(const TokenCase& token_case, const HeadGroup<T>& group) {
   const EntryMap<T> map = map_of(group);
   const Index first = group.first_query(), total = group.T_all(), n = group.T_q(), g = group.G() - 1;
   struct Part {
-    Rows rows;
+    RowRange rows;
     Index step, begin, end;
     int threads;
   };
@@ -182,7 +183,7 @@ void check_rectangles(const TokenCase& token_case, const HeadGroup<T>& group) {
       {{first, total}, 1, total - 1, total, 2},
       {{first + n / 5, first + n / 2}, 3, total / 4, total, 1},
   };
-  for (const Entry entry : kEntries.all()) {
+  for (const EntryTerm entry : kEntries.all()) {
     const Matrix<T> all = entries(map, g, entry, {first, total}, 0, total);
     for (std::size_t part = 0; part < parts.size(); ++part) {
       const auto& [rows, step, begin, end, threads] = parts[part];
@@ -196,7 +197,7 @@ void check_rectangles(const TokenCase& token_case, const HeadGroup<T>& group) {
     // Some of the rows that are held.
     Workers workers(1);
     const EntryRows<T> held = map.rows(g, {first, total}, workers, 2);
-    const Rows take{first + 1, first + n / 2 + 2};
+    const RowRange take{first + 1, first + n / 2 + 2};
     Matrix<T> some(0, total);
     for (Index i = take.begin; i < std::min(take.end, total); ++i) {
       if ((i - first) % 2 != 0) continue;
@@ -230,18 +231,18 @@ TEST_CASE("entries of two equal tokens", "[entry_map]") {
   group.v << 3, -1;
   group.q = {Matrix<double>::Ones(2, 1)};
   const EntryMap<double> map = map_of(group);
-  const auto row = [&](Entry entry) { return entries(map, 0, entry, {1, 2}, 0, 2); };
-  CHECK(row(Entry::logit) == (Matrix<double>(1, 2) << 0, 0).finished());
-  CHECK(row(Entry::attn).isApprox((Matrix<double>(1, 2) << 0.5, 0.5).finished()));
-  CHECK(row(Entry::attn_sq).isApprox((Matrix<double>(1, 2) << 0.25, 0.25).finished()));
-  CHECK(row(Entry::value).isApprox((Matrix<double>(1, 2) << 2.25, 0.25).finished()));
-  CHECK(row(Entry::exact_value).isApprox((Matrix<double>(1, 2) << 2.25, 0.25).finished()));
-  CHECK(row(Entry::key).isZero(1e-20));
-  CHECK(row(Entry::exact_key).isZero(1e-20));
-  CHECK(row(Entry::joint).isApprox((Matrix<double>(1, 2) << 2.25, 0.25).finished()));
-  CHECK(row(Entry::exact_joint).isApprox((Matrix<double>(1, 2) << 2.25, 0.25).finished()));
-  CHECK(row(Entry::exact_remove).isApprox((Matrix<double>(1, 2) << 4, 4).finished()));
-  const Matrix<double> first = entries(map, 0, Entry::exact_remove, {0, 1}, 0, 2);
+  const auto row = [&](EntryTerm entry) { return entries(map, 0, entry, {1, 2}, 0, 2); };
+  CHECK(row(EntryTerm::logit) == (Matrix<double>(1, 2) << 0, 0).finished());
+  CHECK(row(EntryTerm::attn).isApprox((Matrix<double>(1, 2) << 0.5, 0.5).finished()));
+  CHECK(row(EntryTerm::attn_sq).isApprox((Matrix<double>(1, 2) << 0.25, 0.25).finished()));
+  CHECK(row(EntryTerm::value).isApprox((Matrix<double>(1, 2) << 2.25, 0.25).finished()));
+  CHECK(row(EntryTerm::exact_value).isApprox((Matrix<double>(1, 2) << 2.25, 0.25).finished()));
+  CHECK(row(EntryTerm::key).isZero(1e-20));
+  CHECK(row(EntryTerm::exact_key).isZero(1e-20));
+  CHECK(row(EntryTerm::joint).isApprox((Matrix<double>(1, 2) << 2.25, 0.25).finished()));
+  CHECK(row(EntryTerm::exact_joint).isApprox((Matrix<double>(1, 2) << 2.25, 0.25).finished()));
+  CHECK(row(EntryTerm::exact_remove).isApprox((Matrix<double>(1, 2) << 4, 4).finished()));
+  const Matrix<double> first = entries(map, 0, EntryTerm::exact_remove, {0, 1}, 0, 2);
   CHECK(first(0, 0) == Approx(9));  // alone: nothing is left of the output
   CHECK(std::isnan(first(0, 1)));
 }
@@ -305,7 +306,9 @@ TEST_CASE("logits and outputs beyond the type are an input error, lone entries i
     group.v *= values;
     return map_of(to_float(group));
   };
-  const auto joint = [](const EntryMap<float>& map) { return entries(map, 0, Entry::joint, {0, 24}, 0, 24); };
+  const auto joint = [](const EntryMap<float>& map) {
+    return entries(map, 0, EntryTerm::joint, {0, 24}, 0, 24);
+  };
   CHECK_NOTHROW(joint(scaled(1, 1)));
   CHECK_THROWS_AS(joint(scaled(1e20, 1)), InputError);
   CHECK_THROWS_AS(joint(scaled(1, 1e25)), InputError);
@@ -314,7 +317,7 @@ TEST_CASE("logits and outputs beyond the type are an input error, lone entries i
   group.v.row(5).setConstant(1e25);            // beyond float32 when squared
   group.k.row(5) = -100 * group.q[0].row(23);  // and next to no weight in row 23
   const EntryMap<float> map = map_of(to_float(group));
-  for (const Entry entry : kEntries.all()) {
+  for (const EntryTerm entry : kEntries.all()) {
     INFO(name_of(entry));
     const Matrix<float> row = entries(map, 0, entry, {23, 24}, 0, 24);
     CHECK(row.array().isNaN().count() == 0);
@@ -331,13 +334,13 @@ TEST_CASE("rows and tokens that a map does not have are refused, none are none",
   CHECK_THROWS_AS(map.rows(0, {14, 24}, workers, 0), std::invalid_argument);
   const EntryRows<double> of = map.rows(0, {16, 20}, workers);
   double out[8 * 24];
-  CHECK_THROWS_AS(map.entries(of, Entry::attn, {16, 20}, 0, 25, out), std::invalid_argument);
-  CHECK_THROWS_AS(map.entries(of, Entry::attn, {16, 20}, -1, 24, out), std::invalid_argument);
+  CHECK_THROWS_AS(map.entries(of, EntryTerm::attn, {16, 20}, 0, 25, out), std::invalid_argument);
+  CHECK_THROWS_AS(map.entries(of, EntryTerm::attn, {16, 20}, -1, 24, out), std::invalid_argument);
   CHECK(map.rows(0, {20, 20}, workers).count() == 0);
   out[0] = 7;
-  map.entries(of, Entry::attn, {16, 20}, 5, 5, out);
-  map.entries(of, Entry::attn, {20, 24}, 0, 24, out);  // held are others
-  map.entries(map.rows(0, {20, 20}, workers), Entry::attn, {16, 20}, 0, 24, out);
+  map.entries(of, EntryTerm::attn, {16, 20}, 5, 5, out);
+  map.entries(of, EntryTerm::attn, {20, 24}, 0, 24, out);  // held are others
+  map.entries(map.rows(0, {20, 20}, workers), EntryTerm::attn, {16, 20}, 0, 24, out);
   CHECK(out[0] == 7);
   CHECK(of.bytes() > 4 * 8 * sizeof(double));
   workers.stop();
@@ -346,14 +349,14 @@ TEST_CASE("rows and tokens that a map does not have are refused, none are none",
 
 TEST_CASE("entries have the names of their metrics", "[entry_map]") {
   std::set<std::string> names;
-  for (const Entry entry : kEntries.all()) {
+  for (const EntryTerm entry : kEntries.all()) {
     names.insert(std::string(name_of(entry)));
     CHECK(kEntries.named(name_of(entry)) == entry);
     if (kEntries[entry].metric) CHECK(name_of(*kEntries[entry].metric) == name_of(entry));
   }
   CHECK(names == std::set<std::string>{"logit", "attn", "attn_sq", "value", "key", "joint", "exact_value",
                                        "exact_key", "exact_joint", "exact_remove"});
-  CHECK(!kEntries[Entry::logit].metric);
+  CHECK(!kEntries[EntryTerm::logit].metric);
   CHECK(!kEntries.named("Attn"));
   CHECK(!kEntries.named("caote"));
 }

@@ -42,7 +42,7 @@ TEST_CASE("the exact error and every change of one token stay right while all le
   std::mt19937_64 bits(9);
   for (const GreedyCase& c : greedy_cases()) {
     const HeadGroup<double> group = group_of(c, 21);
-    for (const Rows rows : row_sets(group, c.window)) {
+    for (const RowRange rows : row_sets(group, c.window)) {
       INFO(c.name << ", rows " << rows.begin << " to " << rows.end);
       const SetErrorJudge judge(group, rows);
       const KeptSet all(static_cast<std::size_t>(group.l), 1);

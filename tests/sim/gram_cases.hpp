@@ -55,7 +55,7 @@ inline std::vector<GroupSpec> interaction_specs() {
   for (GroupSpec& spec : specs) spec.seed = ++seed;
   return specs;
 }
-inline std::vector<Rows> interaction_rows(const HeadGroup<double>& group) {
+inline std::vector<RowRange> interaction_rows(const HeadGroup<double>& group) {
   const Index first = group.first_query(), T = group.T_all();
   return {window_rows(group.l, first, 32), future_rows(group.l, T, first), {first, T}};
 }
@@ -68,7 +68,7 @@ inline std::vector<std::vector<Index>> interaction_keys(const HeadGroup<double>&
 struct CancellingPair {
   HeadGroup<float> group;
   std::vector<Index> keys;
-  Rows rows;
+  RowRange rows;
   double expected = 0;
 
   static double error_of(const Matrix<double>& H) { return H(7, 7) + 2 * H(7, 8) + H(8, 8); }

@@ -61,7 +61,7 @@ TEST_CASE("H from the CUDA twins agrees with the sum over rows, heads and keys",
   for (const GroupSpec& spec : interaction_specs()) {
     const HeadGroup<float> group = to_float(random_group(spec));
     const HeadGroup<double> judged = to_double(group);
-    for (const Rows rows : interaction_rows(judged)) {
+    for (const RowRange rows : interaction_rows(judged)) {
       const Matrix<double> queries = query_gram_cuda(group, rows);
       CHECK(same_bytes(queries, query_gram_cuda(group, rows)));
       for (const std::vector<Index>& keys : interaction_keys(judged)) {

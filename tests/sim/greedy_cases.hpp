@@ -18,7 +18,7 @@ class SetErrorJudge {
   using Wide = long double;
 
  public:
-  SetErrorJudge(const HeadGroup<double>& group, Rows rows) : v_(group.v.cast<Wide>()) {
+  SetErrorJudge(const HeadGroup<double>& group, RowRange rows) : v_(group.v.cast<Wide>()) {
     for (Index g = 0; g < group.G(); ++g) {
       const double sink =
           group.rule.sink_logit.empty() ? -std::numeric_limits<double>::infinity() : group.rule.sink_logit[g];
@@ -125,7 +125,7 @@ inline HeadGroup<double> group_of(const GreedyCase& c, std::uint64_t seed) {
   return random_group(spec);
 }
 
-inline std::vector<Rows> row_sets(const HeadGroup<double>& group, Index window) {
+inline std::vector<RowRange> row_sets(const HeadGroup<double>& group, Index window) {
   return {window_rows(group.l, group.first_query(), window),
           future_rows(group.l, group.T_all(), group.first_query())};
 }

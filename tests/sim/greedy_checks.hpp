@@ -15,7 +15,7 @@ namespace kvreplay::test {
 
 /// The errors of a path are those of its kept sets, and every token that it evicts was the best to evict. The
 /// second is looked at in every `stride`th step.
-inline void check_path(const GreedyPath& path, const HeadGroup<double>& group, Rows rows,
+inline void check_path(const GreedyPath& path, const HeadGroup<double>& group, RowRange rows,
                        std::size_t stride = 1) {
   constexpr double kRelative = 1e-9;
   const SetErrorJudge judge(group, rows);
@@ -53,7 +53,7 @@ inline double best_neighbour(const SetErrorJudge& judge, KeptSet kept) {
 }
 
 /// What a search made of a start is no worse, and no swap makes it better. True where it is better.
-inline bool check_exchange(const HeadGroup<double>& group, Rows rows, const KeptSet& start,
+inline bool check_exchange(const HeadGroup<double>& group, RowRange rows, const KeptSet& start,
                            const KeptSet& kept) {
   const SetErrorJudge judge(group, rows);
   REQUIRE(kept.size() == start.size());

@@ -17,7 +17,7 @@ void for_cases(std::uint64_t seed, std::size_t first, std::size_t step, Body bod
   for (std::size_t n = first; n < greedy_cases().size(); n += step) {
     const GreedyCase& c = greedy_cases()[n];
     const HeadGroup<double> group = group_of(c, seed);
-    for (const Rows rows : row_sets(group, c.window)) {
+    for (const RowRange rows : row_sets(group, c.window)) {
       INFO(c.name << ", rows " << rows.begin << " to " << rows.end);
       body(group, rows);
     }
@@ -49,7 +49,7 @@ TEST_CASE("greedy eviction on a device takes the best token at every step", "[cu
   const std::size_t part = GENERATE(0, 1, 2, 3);
   on_a_device([&] {
     Workers workers(1);
-    for_cases(7, part, 4, [&](const HeadGroup<double>& group, Rows rows) {
+    for_cases(7, part, 4, [&](const HeadGroup<double>& group, RowRange rows) {
       const GreedyPath path = greedy_exact_cuda(group, rows, 0, workers);
       CHECK(std::ssize(path.evicted) == group.l);
       check_path(path, group, rows);
@@ -61,7 +61,7 @@ TEST_CASE("greedy eviction on a device takes the best token at every step", "[cu
 TEST_CASE("greedy eviction on a device goes the reference's way", "[cuda]") {
   on_a_device([] {
     Workers workers(1);
-    for_cases(2, 1, 4, [&](const HeadGroup<double>& group, Rows rows) {
+    for_cases(2, 1, 4, [&](const HeadGroup<double>& group, RowRange rows) {
       CHECK(greedy_exact_cuda(group, rows, 0, workers).evicted ==
             greedy_exact_reference(group, rows, 0).evicted);
     });
@@ -72,7 +72,7 @@ TEST_CASE("the exact error on a device stays right while all leave and return", 
   const std::size_t part = GENERATE(0, 4);
   on_a_device([&] {
     std::mt19937_64 bits(9);
-    for_cases(21, part, 8, [&](const HeadGroup<double>& group, Rows rows) {
+    for_cases(21, part, 8, [&](const HeadGroup<double>& group, RowRange rows) {
       const SetErrorJudge judge(group, rows);
       const KeptSet all(static_cast<std::size_t>(group.l), 1);
       DeviceExactError state(group, rows, all, true);
@@ -86,7 +86,7 @@ TEST_CASE("exchange on a device ends where no swap pays, with the CPU's set", "[
     Workers workers(1);
     std::mt19937_64 bits(5);
     int improved = 0;
-    for_cases(11, 1, 6, [&](const HeadGroup<double>& group, Rows rows) {
+    for_cases(11, 1, 6, [&](const HeadGroup<double>& group, RowRange rows) {
       for (const Index keep : {Index{0}, Index{1}, group.l / 2, group.l - 1, group.l}) {
         INFO("keep " << keep);
         const KeptSet start = random_set(group.l, keep, bits);
@@ -110,7 +110,7 @@ TEST_CASE("long runs of evictions and swaps on a device stay exact", "[cuda]") {
   on_a_device([&] {
     Workers workers(1);
     const HeadGroup<double> group = random_group(spec);
-    const Rows rows = spec.T_q ? Rows{group.l + 133, group.T_all()} : window_rows(group.l, 0, 13);
+    const RowRange rows = spec.T_q ? RowRange{group.l + 133, group.T_all()} : window_rows(group.l, 0, 13);
     INFO("seed " << spec.seed);
     check_path(greedy_exact_cuda(group, rows, 0, workers), group, rows, 10);
     std::mt19937_64 bits(spec.seed);
@@ -126,7 +126,7 @@ TEST_CASE("a device's search is the same to the bit in every run", "[cuda]") {
   on_a_device([] {
     const HeadGroup<double> group =
         random_group({.l = 600, .T = 602, .T_q = 12, .G = 1, .logit_std = 3.0, .seed = 8});
-    const Rows rows{594, 600};
+    const RowRange rows{594, 600};
     Workers one(1), two(2);
     const GreedyPath path = greedy_exact_cuda(group, rows, 585, one);
     CHECK(path.evicted == greedy_exact(group, rows, 585, one).evicted);

@@ -16,7 +16,7 @@ using namespace kvreplay::test;
 
 namespace {
 
-bool improves(const HeadGroup<double>& group, Rows rows, const KeptSet& start) {
+bool improves(const HeadGroup<double>& group, RowRange rows, const KeptSet& start) {
   Workers workers(1);
   return check_exchange(group, rows, start, exchange(group, rows, start, workers));
 }
@@ -27,7 +27,7 @@ TEST_CASE("greedy eviction takes the best token at every step", "[greedy]") {
   Workers workers(1);
   for (const GreedyCase& c : greedy_cases()) {
     const HeadGroup<double> group = group_of(c, 7);
-    for (const Rows rows : row_sets(group, c.window)) {
+    for (const RowRange rows : row_sets(group, c.window)) {
       INFO(c.name << ", rows " << rows.begin << " to " << rows.end);
       const GreedyPath path = greedy_exact(group, rows, 0, workers);
       CHECK(std::ssize(path.evicted) == group.l);
@@ -41,7 +41,7 @@ TEST_CASE("greedy eviction goes the reference's way", "[greedy]") {
   for (const GreedyCase& c : greedy_cases()) {
     for (const std::uint64_t seed : {1, 2}) {
       const HeadGroup<double> group = group_of(c, seed);
-      for (const Rows rows : row_sets(group, c.window)) {
+      for (const RowRange rows : row_sets(group, c.window)) {
         INFO(c.name << ", seed " << seed << ", rows " << rows.begin << " to " << rows.end);
         const GreedyPath want = greedy_exact_reference(group, rows, 0);
         const GreedyPath got = greedy_exact(group, rows, 0, workers);
@@ -58,7 +58,7 @@ TEST_CASE("exchange ends where no swap pays", "[greedy]") {
   int greedy_improved = 0, random_improved = 0;
   for (const GreedyCase& c : greedy_cases()) {
     const HeadGroup<double> group = group_of(c, 11);
-    for (const Rows rows : row_sets(group, c.window)) {
+    for (const RowRange rows : row_sets(group, c.window)) {
       const GreedyPath path = greedy_exact(group, rows, 0, workers);
       for (const Index keep : {Index{0}, Index{1}, group.l / 4, group.l / 2, group.l - 1, group.l}) {
         INFO(c.name << ", rows " << rows.begin << " to " << rows.end << ", keep " << keep);
@@ -78,7 +78,7 @@ TEST_CASE("long runs of evictions and swaps stay exact", "[greedy]") {
         GroupSpec{.l = 130, .T = 138, .d = 24, .d_v = 20, .logit_std = 4.0, .attention_sink = 1, .seed = 4},
         GroupSpec{.l = 130, .T = 130, .G = 1, .logit_std = 60.0, .logit_shift = -200.0, .seed = 5}}) {
     const HeadGroup<double> group = random_group(spec);
-    const Rows rows = window_rows(group.l, 0, 10);
+    const RowRange rows = window_rows(group.l, 0, 10);
     INFO("seed " << spec.seed);
     check_path(greedy_exact(group, rows, 0, workers), group, rows, 40);
     std::mt19937_64 bits(spec.seed);
@@ -145,7 +145,7 @@ TEST_CASE("ties evict the higher position", "[greedy]") {
 
 TEST_CASE("greedy eviction and exchange are the same for any number of threads", "[greedy]") {
   const HeadGroup<double> group = random_group({.l = 600, .T = 620, .T_q = 120, .G = 2, .logit_std = 3.0});
-  const Rows rows{500, 600};
+  const RowRange rows{500, 600};
   Workers alone(1);
   const GreedyPath want = greedy_exact(group, rows, 500, alone);
   const KeptSet want_set = exchange(group, rows, kept_by(want, 600, 590), alone);

@@ -80,12 +80,12 @@ inline const std::vector<KeptCase>& kept_cases() {
 }
 
 /// The window, its last row, the decoded rows, all that have a query: those of them that are not empty.
-inline std::vector<Rows> row_sets(const HeadGroup<double>& group) {
-  std::vector<Rows> sets{window_rows(group.l, group.first_query(), 32),
-                         window_rows(group.l, group.first_query(), 1),
-                         future_rows(group.l, group.T_all(), group.first_query()),
-                         {group.first_query(), group.T_all()}};
-  std::erase_if(sets, [](Rows rows) { return rows.count() == 0; });
+inline std::vector<RowRange> row_sets(const HeadGroup<double>& group) {
+  std::vector<RowRange> sets{window_rows(group.l, group.first_query(), 32),
+                             window_rows(group.l, group.first_query(), 1),
+                             future_rows(group.l, group.T_all(), group.first_query()),
+                             {group.first_query(), group.T_all()}};
+  std::erase_if(sets, [](RowRange rows) { return rows.count() == 0; });
   return sets;
 }
 
@@ -104,7 +104,7 @@ inline std::vector<KeptSet> kept_sets(const GroupSpec& spec) {
 
 template <class T>
 using ChangesOf =
-    std::function<OutputChanges<T>(const HeadGroup<T>&, Rows, std::span<const KeptSet>, bool, Workers&)>;
+    std::function<OutputChanges<T>(const HeadGroup<T>&, RowRange, std::span<const KeptSet>, bool, Workers&)>;
 
 /// Every kept set of every case, without vectors; `tolerance` is of the full outputs' norm.
 template <class T>
@@ -114,7 +114,7 @@ void check_against_reference(const ChangesOf<T>& output_changes_of, double toler
     const HeadGroup<T> group = converted<T>(random_group(c.spec));
     const HeadGroup<double> judged = converted<double>(group);
     const std::vector<KeptSet> sets = kept_sets(c.spec);
-    for (const Rows rows : row_sets(judged)) {
+    for (const RowRange rows : row_sets(judged)) {
       const OutputChanges<T> got = output_changes_of(group, rows, sets, false, workers);
       REQUIRE(got.change_sq.size() == sets.size());
       CHECK(got.full.empty());

@@ -11,12 +11,12 @@ using namespace kvreplay::test;
 
 namespace {
 
-OutputChanges<float> on_device(const HeadGroup<float>& group, Rows rows, std::span<const KeptSet> sets,
+OutputChanges<float> on_device(const HeadGroup<float>& group, RowRange rows, std::span<const KeptSet> sets,
                                bool with_vectors, Workers& workers) {
   return output_changes_cuda(group, rows, sets, with_vectors, workers);
 }
 
-Rows all_rows(const HeadGroup<float>& group) { return {group.first_query(), group.T_all()}; }
+RowRange all_rows(const HeadGroup<float>& group) { return {group.first_query(), group.T_all()}; }
 
 double total_sq(const PanelRows<float>& heads) {
   double sum = 0;
@@ -55,7 +55,7 @@ TEST_CASE("the device's vectors are each row's output and its change, and 0 in t
       const HeadGroup<float> group = converted<float>(random_group(c.spec));
       const HeadGroup<double> judged = converted<double>(group);
       const std::vector<KeptSet> sets = kept_sets(c.spec);
-      const Rows rows = all_rows(group);
+      const RowRange rows = all_rows(group);
       const OutputChanges<float> got = on_device(group, rows, sets, true, workers);
       REQUIRE(got.full.size() == group.q.size());
       REQUIRE(got.change.size() == sets.size());
@@ -94,7 +94,7 @@ TEST_CASE("on a device neither the sets beside one nor the room they have change
       INFO("l = " << spec.l);
       const HeadGroup<float> group = converted<float>(random_group(spec));
       const std::vector<KeptSet> sets = kept_sets(spec);
-      const Rows rows = all_rows(group);
+      const RowRange rows = all_rows(group);
       const OutputChanges<float> want = on_device(group, rows, sets, true, workers);
       check_same(on_device(group, rows, sets, true, workers), want);
       // One block of 64 rows and one set at a time; some of each.
@@ -117,7 +117,7 @@ TEST_CASE("long rows are cut and merged on a device", "[cuda]") {
           GroupSpec{.l = 5000, .T = 5002, .T_q = 3, .G = 1, .d = 33, .attention_sink = 700}}) {
       const HeadGroup<float> group = converted<float>(random_group(spec));
       const std::vector<KeptSet> sets = kept_sets(spec);
-      const Rows rows = all_rows(group);
+      const RowRange rows = all_rows(group);
       const OutputChanges<float> got = on_device(group, rows, sets, true, workers);
       CHECK(got.change_sq[0] == 0.0);
       for (std::size_t s = 0; s < sets.size(); ++s) {

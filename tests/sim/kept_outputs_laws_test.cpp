@@ -48,7 +48,7 @@ TEST_CASE("permuting prompt keys with their values and the kept set changes noth
       permuted[to] = kept[p];
     }
     // Decoded rows see the whole prompt; without a causal mask all do.
-    const Rows rows{causal ? group.l : 280, 310};
+    const RowRange rows{causal ? group.l : 280, 310};
     const OutputChanges<double> want = output_changes(group, rows, std::span(&kept, 1), false, workers);
     const OutputChanges<double> got = output_changes(other, rows, std::span(&permuted, 1), false, workers);
     CHECK(got.full_sq == Approx(want.full_sq).epsilon(1e-12));
@@ -102,7 +102,7 @@ TEST_CASE("what reaches W_O adds up over the heads", "[kept_outputs]") {
     const HeadGroup<double> group =
         random_group({.l = 40, .T = 41, .T_q = rows, .G = 3, .d_v = 5, .d_model = 13});
     const KeptSet kept = every(40, 4, 0);
-    const Rows all{group.first_query(), 41};
+    const RowRange all{group.first_query(), 41};
     const OutputChanges<double> changes = output_changes(group, all, std::span(&kept, 1), true, workers);
     std::vector<const std::vector<double>*> heads;
     for (const std::vector<double>& head : changes.change[0]) heads.push_back(&head);

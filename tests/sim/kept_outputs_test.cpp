@@ -50,7 +50,7 @@ TEST_CASE("evicting one token changes the outputs by its exact_remove and oracle
       sets.back()[p] = 0;
     }
     const MetricSet there = available_metrics(group);
-    const auto check = [&](TokenMetric metric, Rows rows) {
+    const auto check = [&](TokenMetric metric, RowRange rows) {
       if (!there.contains(metric)) return;
       const TokenMetrics want = token_metrics_reference(group, {.window = 8, .metrics = {metric}});
       const OutputChanges<double> got = output_changes(group, rows, sets, false, workers);
@@ -70,7 +70,7 @@ TEST_CASE("many kept sets at once, or threads, change no byte", "[kept_outputs]"
     INFO(c.name);
     const HeadGroup<float> group = converted<float>(random_group(c.spec));
     const std::vector<KeptSet> sets = kept_sets(c.spec);
-    const Rows rows{group.first_query(), group.T_all()};
+    const RowRange rows{group.first_query(), group.T_all()};
     const OutputChanges<float> want = output_changes(group, rows, sets, true, alone);
     const OutputChanges<float> got = output_changes(group, rows, sets, true, four);
     CHECK(got.full_sq == want.full_sq);
@@ -94,7 +94,7 @@ TEST_CASE("the vectors are each row's output and its change, and 0 in the paddin
     if (c.spec.l > 100 || c.spec.value_offset > 10) continue;
     const HeadGroup<double> group = random_group(c.spec);
     const std::vector<KeptSet> sets = kept_sets(c.spec);
-    const Rows rows{group.first_query(), group.T_all()};
+    const RowRange rows{group.first_query(), group.T_all()};
     const OutputChanges<double> got = output_changes(group, rows, sets, true, workers);
     REQUIRE(got.full.size() == group.q.size());
     REQUIRE(got.change.size() == sets.size());

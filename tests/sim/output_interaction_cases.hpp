@@ -82,11 +82,11 @@ inline std::vector<PrunableKeys> key_sets(Index l) {
   return {prompt_keys(l, 8), prompt_keys(l, 0), prompt_keys(l, l), sparse, old};
 }
 
-inline std::vector<Rows> row_sets(const HeadGroup<double>& group) {
-  std::vector<Rows> sets{window_rows(group.l, group.first_query(), 10),
-                         window_rows(group.l, group.first_query(), 1),
-                         {group.first_query(), group.T_all()}};
-  std::erase_if(sets, [](Rows rows) { return rows.count() == 0; });
+inline std::vector<RowRange> row_sets(const HeadGroup<double>& group) {
+  std::vector<RowRange> sets{window_rows(group.l, group.first_query(), 10),
+                             window_rows(group.l, group.first_query(), 1),
+                             {group.first_query(), group.T_all()}};
+  std::erase_if(sets, [](RowRange rows) { return rows.count() == 0; });
   return sets;
 }
 

@@ -10,7 +10,7 @@ using namespace kvreplay::test;
 
 namespace {
 
-void check_interaction(const HeadGroup<float>& group, Rows rows, const PrunableKeys& keys) {
+void check_interaction(const HeadGroup<float>& group, RowRange rows, const PrunableKeys& keys) {
   Workers workers(1);
   const Matrix<double> got = output_interaction_cuda(group, rows, keys, workers);
   CHECK(mismatch("M", output_interaction_reference(to_double(group), rows, keys), got, kInteractionSingle) ==
@@ -24,10 +24,10 @@ TEST_CASE("CUDA output interactions agree with the definition", "[cuda]") {
   for (const InteractionCase& c : interaction_cases()) {
     const HeadGroup<double> wide = random_group(c.spec);
     const HeadGroup<float> group = to_float(wide);
-    const std::vector<Rows> sets = row_sets(wide);
+    const std::vector<RowRange> sets = row_sets(wide);
     std::size_t number = 0;
     for (const PrunableKeys& keys : key_sets(c.spec.l)) {
-      const Rows rows = sets[number++ % sets.size()];
+      const RowRange rows = sets[number++ % sets.size()];
       INFO(c.name << ", keys " << number << ", rows " << rows.begin << " to " << rows.end);
       check_interaction(group, rows, keys);
     }
@@ -49,7 +49,7 @@ TEST_CASE("CUDA output interactions agree with the definition across tiles and b
 TEST_CASE("CUDA output interactions are the same to the bit in two runs", "[cuda]") {
   Workers workers(1);
   const HeadGroup<float> group = to_float(random_group({.T_q = 12, .d = 33, .d_v = 17}));
-  const Rows rows{group.first_query(), group.T_all()};
+  const RowRange rows{group.first_query(), group.T_all()};
   const PrunableKeys keys = prompt_keys(group.l, 8);
   CHECK(same_bytes(output_interaction_cuda(group, rows, keys, workers),
                    output_interaction_cuda(group, rows, keys, workers)));
@@ -58,7 +58,7 @@ TEST_CASE("CUDA output interactions are the same to the bit in two runs", "[cuda
 TEST_CASE("CUDA output interactions refuse numbers beyond float32", "[cuda]") {
   Workers workers(1);
   const HeadGroup<double> sound = random_group({.T_q = 12});
-  const Rows rows{sound.first_query(), sound.T_all()};
+  const RowRange rows{sound.first_query(), sound.T_all()};
   const PrunableKeys keys = prompt_keys(sound.l, 8);
   HeadGroup<double> large = sound;
   large.k.row(5) *= 1e37;

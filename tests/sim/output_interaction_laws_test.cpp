@@ -152,7 +152,7 @@ TEST_CASE("an offset of a key channel does not drown what lies about it", "[chan
     for (const Index recent : {0, 8, 150}) {
       INFO("sink " << spec.attention_sink.value_or(-1) << ", soft cap " << spec.softcap.value_or(0) << ", "
                    << recent << " recent");
-      const Rows rows{180, 200};
+      const RowRange rows{180, 200};
       const PrunableKeys keys = prompt_keys(200, recent);
       const Matrix<double> want = output_interaction_reference(judged, rows, keys);
       const double difference = largest_difference(want, output_interaction(single, rows, keys, workers));
@@ -166,7 +166,7 @@ TEST_CASE("rows of a thinned cache see by position, not by number", "[channels]"
   Workers workers(1);
   HeadGroup<double> group = random_group({.l = 40, .T = 48, .T_q = 12, .sliding_window = 9});
   for (Index p = 0; p < 48; ++p) group.position.push_back(p < 30 ? 3 * p : 60 + p);
-  const Rows rows{36, 48};
+  const RowRange rows{36, 48};
   const PrunableKeys keys = prompt_keys(40, 2);
   const Matrix<double> want = output_interaction_reference(group, rows, keys);
   CHECK(mismatch("M", want, output_interaction(group, rows, keys, workers), kRounding) == "");

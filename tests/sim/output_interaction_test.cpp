@@ -37,7 +37,7 @@ void check_against_reference(const Tolerance& tolerance) {
     std::size_t number = 0;
     for (const PrunableKeys& keys : key_sets(c.spec.l)) {
       ++number;
-      for (const Rows rows : row_sets(judged)) {
+      for (const RowRange rows : row_sets(judged)) {
         INFO(c.name << ", keys " << number << ", rows " << rows.begin << " to " << rows.end);
         const Matrix<double> got = output_interaction(group, rows, keys, one);
         CHECK(mismatch("M", output_interaction_reference(judged, rows, keys), got, tolerance) == "");
@@ -64,7 +64,7 @@ TEST_CASE("D is how the output changes as the prunable keys lose a channel", "[c
     if (c.spec.l > 100 || std::abs(c.spec.logit_shift) > 100 || c.spec.attention_sink) continue;
     const HeadGroup<double> group = random_group(c.spec);
     for (const PrunableKeys& keys : key_sets(c.spec.l)) {
-      const Rows rows{std::max(group.first_query(), group.T_all() - 12), group.T_all()};
+      const RowRange rows{std::max(group.first_query(), group.T_all() - 12), group.T_all()};
       const auto D = output_derivatives_reference(group, rows, keys);
       REQUIRE(D.size() == group.q.size());
       for (Index g = 0; g < group.G(); ++g) {

@@ -25,8 +25,8 @@ Vector<double> vec(std::initializer_list<double> values) {
   return v;
 }
 
-EvictionRule made(Base base, Semantics semantics, const PolicyOverrides& overrides = {}, Index l = 1000,
-                  Index budget = 101, bool has_wo = true) {
+EvictionRule made(EvictionBase base, Semantics semantics, const PolicyOverrides& overrides = {},
+                  Index l = 1000, Index budget = 101, bool has_wo = true) {
   Policy policy;
   policy.base = base;
   return rule_of(policy, semantics, overrides, l, budget, has_wo);
@@ -51,7 +51,7 @@ using Positions = std::vector<Index>;
 TEST_CASE("bases and semantics have their published names", "[policy]") {
   CHECK(kBases.size() == 11);
   std::string names;
-  for (const Base base : kBases.all()) {
+  for (const EvictionBase base : kBases.all()) {
     CHECK(kBases.named(name_of(base)) == base);
     names += std::string(name_of(base)) + " ";
   }
@@ -63,16 +63,16 @@ TEST_CASE("bases and semantics have their published names", "[policy]") {
   CHECK(!kBases.named("H2O"));
   CHECK(!kBases.named(""));
   CHECK(!kSemantics.named("Paper"));
-  for (const Base base : kBases.all())
-    CHECK(kBases[base].takes_score ==
-          (base == Base::h2o || base == Base::tova || base == Base::snapkv || base == Base::exchange));
+  for (const EvictionBase base : kBases.all())
+    CHECK(kBases[base].takes_score == (base == EvictionBase::h2o || base == EvictionBase::tova ||
+                                       base == EvictionBase::snapkv || base == EvictionBase::exchange));
 }
 
 // The table of bases, for l = 1000, a budget of 101 and a dump with wo.
 TEST_CASE("every base makes its own choices under every semantics", "[policy]") {
   using M = TokenMetric;
   struct Row {
-    Base base;
+    EvictionBase base;
     Semantics semantics;
     std::optional<M> metric;
     Index window;
@@ -84,34 +84,34 @@ TEST_CASE("every base makes its own choices under every semantics", "[policy]") 
   using S = Semantics;
   constexpr Index kAny = -1;  // no row counts
   std::vector<Row> table{
-      {Base::h2o, S::paper, M::attn, 1000, kNoPool, 0, 51, 0, false, false, false, 0.02},
-      {Base::h2o, S::official, M::attn, 1000, kNoPool, 0, 51, 0, false, false, false, 0.02},
-      {Base::h2o, S::kvpress, M::attn, 1000, kNoPool, 0, 0, 0, true, false, false, 0.02},
-      {Base::tova, S::paper, M::attn, 1, kNoPool, 0, 0, 0, false, false, false, 0.02},
-      {Base::tova, S::official, M::attn, 1, kNoPool, 0, 0, 0, false, true, false, 0.02},
-      {Base::tova, S::kvpress, M::attn, 1, kNoPool, 0, 1, 0, false, true, false, 0.02},
-      {Base::snapkv, S::paper, M::attn, 32, kMax7, 0, 32, 0, false, false, false, 0.02},
-      {Base::snapkv, S::official, M::attn, 32, kAvg5, 0, 32, 0, false, false, false, 0.02},
-      {Base::snapkv, S::kvpress, M::attn, 64, kAvg5, 0, 64, 0, false, false, false, 0.02},
-      {Base::keydiff, S::paper, M::keydiff, kAny, kNoPool, 0, 0, 128, false, false, false, 0.02},
-      {Base::keydiff, S::official, M::keydiff, kAny, kNoPool, 0, 0, 128, false, false, false, 0.02},
-      {Base::keydiff, S::kvpress, M::keydiff, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02},
-      {Base::expected_attention, S::paper, M::expected_attention, kAny, kNoPool, 0, 0, 0, false, false, true,
-       0.02},
-      {Base::expected_attention, S::official, M::expected_attention, kAny, kNoPool, 0, 0, 0, false, false,
-       true, 0.02},
-      {Base::expected_attention, S::kvpress, M::expected_attention, kAny, kNoPool, 0, 0, 0, false, false,
-       false, 0.0},
+      {EvictionBase::h2o, S::paper, M::attn, 1000, kNoPool, 0, 51, 0, false, false, false, 0.02},
+      {EvictionBase::h2o, S::official, M::attn, 1000, kNoPool, 0, 51, 0, false, false, false, 0.02},
+      {EvictionBase::h2o, S::kvpress, M::attn, 1000, kNoPool, 0, 0, 0, true, false, false, 0.02},
+      {EvictionBase::tova, S::paper, M::attn, 1, kNoPool, 0, 0, 0, false, false, false, 0.02},
+      {EvictionBase::tova, S::official, M::attn, 1, kNoPool, 0, 0, 0, false, true, false, 0.02},
+      {EvictionBase::tova, S::kvpress, M::attn, 1, kNoPool, 0, 1, 0, false, true, false, 0.02},
+      {EvictionBase::snapkv, S::paper, M::attn, 32, kMax7, 0, 32, 0, false, false, false, 0.02},
+      {EvictionBase::snapkv, S::official, M::attn, 32, kAvg5, 0, 32, 0, false, false, false, 0.02},
+      {EvictionBase::snapkv, S::kvpress, M::attn, 64, kAvg5, 0, 64, 0, false, false, false, 0.02},
+      {EvictionBase::keydiff, S::paper, M::keydiff, kAny, kNoPool, 0, 0, 128, false, false, false, 0.02},
+      {EvictionBase::keydiff, S::official, M::keydiff, kAny, kNoPool, 0, 0, 128, false, false, false, 0.02},
+      {EvictionBase::keydiff, S::kvpress, M::keydiff, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02},
+      {EvictionBase::expected_attention, S::paper, M::expected_attention, kAny, kNoPool, 0, 0, 0, false,
+       false, true, 0.02},
+      {EvictionBase::expected_attention, S::official, M::expected_attention, kAny, kNoPool, 0, 0, 0, false,
+       false, true, 0.02},
+      {EvictionBase::expected_attention, S::kvpress, M::expected_attention, kAny, kNoPool, 0, 0, 0, false,
+       false, false, 0.0},
   };
   for (const S s : kAllSemantics) {
-    table.push_back({Base::streaming, s, {}, kAny, kNoPool, 4, 97, 0, false, false, false, 0.02});
-    table.push_back({Base::knorm, s, M::knorm, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
+    table.push_back({EvictionBase::streaming, s, {}, kAny, kNoPool, 4, 97, 0, false, false, false, 0.02});
+    table.push_back({EvictionBase::knorm, s, M::knorm, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
     table.push_back(
-        {Base::oracle, s, M::oracle_importance, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
+        {EvictionBase::oracle, s, M::oracle_importance, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
     table.push_back(
-        {Base::oracle_exact, s, M::oracle_future, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
-    table.push_back({Base::greedy_exact, s, {}, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
-    table.push_back({Base::exchange, s, {}, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
+        {EvictionBase::oracle_exact, s, M::oracle_future, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
+    table.push_back({EvictionBase::greedy_exact, s, {}, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
+    table.push_back({EvictionBase::exchange, s, {}, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
   }
   CHECK(table.size() == kBases.size() * 3);
   for (const Row& row : table) {
@@ -134,7 +134,7 @@ TEST_CASE("every base makes its own choices under every semantics", "[policy]") 
 
 TEST_CASE("windows are clipped to the prompt, and pins with them", "[policy]") {
   for (const Index l : {1, 5, 31, 32}) {
-    const EvictionRule rule = made(Base::snapkv, Semantics::paper, {}, l, 3);
+    const EvictionRule rule = made(EvictionBase::snapkv, Semantics::paper, {}, l, 3);
     CHECK(rule.window == l);
     CHECK(rule.recent == l);
     CHECK(rule.pool_window == l);
@@ -144,65 +144,65 @@ TEST_CASE("windows are clipped to the prompt, and pins with them", "[policy]") {
     for (Index p = l - keep; p < l; ++p) last.push_back(p);
     CHECK(kept_of(rule, Vector<double>::LinSpaced(l, 1, 0), 3) == last);
   }
-  CHECK(made(Base::snapkv, Semantics::paper, {}, 33).window == 32);
-  CHECK(made(Base::snapkv, Semantics::kvpress, {}, 40).recent == 40);
-  CHECK(made(Base::h2o, Semantics::paper, {}, 7).window == 7);
-  CHECK(made(Base::tova, Semantics::paper, {}, 1).window == 1);
+  CHECK(made(EvictionBase::snapkv, Semantics::paper, {}, 33).window == 32);
+  CHECK(made(EvictionBase::snapkv, Semantics::kvpress, {}, 40).recent == 40);
+  CHECK(made(EvictionBase::h2o, Semantics::paper, {}, 7).window == 7);
+  CHECK(made(EvictionBase::tova, Semantics::paper, {}, 1).window == 1);
 }
 
 TEST_CASE("what depends on the budget or on the dump", "[policy]") {
-  CHECK(made(Base::h2o, Semantics::paper, {}, 1000, 0).recent == 0);
-  CHECK(made(Base::h2o, Semantics::paper, {}, 1000, 1).recent == 1);
-  CHECK(made(Base::h2o, Semantics::paper, {}, 1000, 4).recent == 2);
-  CHECK(made(Base::h2o, Semantics::paper, {}, 1000, 5).recent == 3);
-  CHECK(made(Base::streaming, Semantics::paper, {}, 1000, 4).recent == 0);
-  CHECK(made(Base::streaming, Semantics::paper, {}, 1000, 3).recent == 0);
-  CHECK(made(Base::streaming, Semantics::kvpress, {}, 1000, 5).recent == 1);
-  CHECK(!made(Base::expected_attention, Semantics::paper, {}, 1000, 100, false).project_values);
+  CHECK(made(EvictionBase::h2o, Semantics::paper, {}, 1000, 0).recent == 0);
+  CHECK(made(EvictionBase::h2o, Semantics::paper, {}, 1000, 1).recent == 1);
+  CHECK(made(EvictionBase::h2o, Semantics::paper, {}, 1000, 4).recent == 2);
+  CHECK(made(EvictionBase::h2o, Semantics::paper, {}, 1000, 5).recent == 3);
+  CHECK(made(EvictionBase::streaming, Semantics::paper, {}, 1000, 4).recent == 0);
+  CHECK(made(EvictionBase::streaming, Semantics::paper, {}, 1000, 3).recent == 0);
+  CHECK(made(EvictionBase::streaming, Semantics::kvpress, {}, 1000, 5).recent == 1);
+  CHECK(!made(EvictionBase::expected_attention, Semantics::paper, {}, 1000, 100, false).project_values);
 }
 
 TEST_CASE("overrides replace a base's own choices", "[policy]") {
   PolicyOverrides overrides;
   overrides.window = 16;
-  EvictionRule rule = made(Base::snapkv, Semantics::kvpress, overrides);
+  EvictionRule rule = made(EvictionBase::snapkv, Semantics::kvpress, overrides);
   CHECK(rule.window == 16);
   CHECK(rule.recent == 16);  // the window is what snapkv pins
   CHECK(rule.pool_window == 16);
   CHECK(rule.pool == kAvg5);
-  CHECK(made(Base::h2o, Semantics::paper, overrides).window == 16);
-  CHECK(made(Base::h2o, Semantics::paper, overrides).recent == 51);
-  CHECK(made(Base::tova, Semantics::paper, overrides).window == 16);
+  CHECK(made(EvictionBase::h2o, Semantics::paper, overrides).window == 16);
+  CHECK(made(EvictionBase::h2o, Semantics::paper, overrides).recent == 51);
+  CHECK(made(EvictionBase::tova, Semantics::paper, overrides).window == 16);
   overrides.window = 5000;
-  CHECK(made(Base::snapkv, Semantics::paper, overrides).recent == 1000);
+  CHECK(made(EvictionBase::snapkv, Semantics::paper, overrides).recent == 1000);
 
   overrides = {};
   overrides.recent = 7;
-  rule = made(Base::snapkv, Semantics::paper, overrides);
+  rule = made(EvictionBase::snapkv, Semantics::paper, overrides);
   CHECK(rule.window == 32);
   CHECK(rule.recent == 7);
   CHECK(rule.pool_window == 32);
   overrides.recent = 0;
-  CHECK(made(Base::h2o, Semantics::paper, overrides).recent == 0);
-  CHECK(made(Base::tova, Semantics::kvpress, overrides).recent == 0);
+  CHECK(made(EvictionBase::h2o, Semantics::paper, overrides).recent == 0);
+  CHECK(made(EvictionBase::tova, Semantics::kvpress, overrides).recent == 0);
 
   overrides = {};
   overrides.sinks = 10;
-  rule = made(Base::streaming, Semantics::paper, overrides);
+  rule = made(EvictionBase::streaming, Semantics::paper, overrides);
   CHECK(rule.sinks == 10);
   CHECK(rule.recent == 91);
-  CHECK(made(Base::h2o, Semantics::paper, overrides).sinks == 10);
+  CHECK(made(EvictionBase::h2o, Semantics::paper, overrides).sinks == 10);
 
   overrides = {};
   overrides.pool = Pooling{Pooling::Kind::max, 3};
-  CHECK(made(Base::snapkv, Semantics::official, overrides).pool == *overrides.pool);
-  CHECK(made(Base::h2o, Semantics::paper, overrides).pool == *overrides.pool);
+  CHECK(made(EvictionBase::snapkv, Semantics::official, overrides).pool == *overrides.pool);
+  CHECK(made(EvictionBase::h2o, Semantics::paper, overrides).pool == *overrides.pool);
   overrides.pool = Pooling{};
-  CHECK(made(Base::snapkv, Semantics::paper, overrides).pool == kNoPool);
+  CHECK(made(EvictionBase::snapkv, Semantics::paper, overrides).pool == kNoPool);
 }
 
 TEST_CASE("a score replaces the attention sum and nothing else", "[policy]") {
   Policy policy;
-  policy.base = Base::snapkv;
+  policy.base = EvictionBase::snapkv;
   policy.metric = TokenMetric::joint;
   EvictionRule rule = rule_of(policy, Semantics::kvpress, {}, 1000, 101, false);
   CHECK(rule.metric == TokenMetric::joint);
@@ -220,23 +220,23 @@ TEST_CASE("a score replaces the attention sum and nothing else", "[policy]") {
 
 TEST_CASE("exchange starts as the base or score behind it", "[policy]") {
   Policy policy;
-  policy.base = Base::exchange;
+  policy.base = EvictionBase::exchange;
   CHECK(starts_from_greedy(policy));
-  policy.start = Base::greedy_exact;
+  policy.start = EvictionBase::greedy_exact;
   CHECK(starts_from_greedy(policy));
-  policy.start = Base::snapkv;
+  policy.start = EvictionBase::snapkv;
   CHECK(!starts_from_greedy(policy));
   EvictionRule rule = rule_of(policy, Semantics::kvpress, {}, 1000, 101, true);
   CHECK(rule.metric == TokenMetric::attn);
   CHECK(rule.recent == 64);
   CHECK(rule.pool == kAvg5);
-  policy.start = Base::expected_attention;
+  policy.start = EvictionBase::expected_attention;
   CHECK(rule_of(policy, Semantics::paper, {}, 1000, 101, true).project_values);
   policy.start = std::nullopt;
   policy.metric = TokenMetric::caote;
   CHECK(!starts_from_greedy(policy));
   CHECK(rule_of(policy, Semantics::paper, {}, 1000, 101, true).metric == TokenMetric::caote);
-  policy.base = Base::greedy_exact;
+  policy.base = EvictionBase::greedy_exact;
   CHECK(!starts_from_greedy(policy));
 }
 

@@ -19,7 +19,7 @@ namespace {
 
 constexpr Semantics kAllSemantics[] = {Semantics::paper, Semantics::official, Semantics::kvpress};
 
-EvictionRule made(Base base, Semantics semantics, Index l, Index budget,
+EvictionRule made(EvictionBase base, Semantics semantics, Index l, Index budget,
                   std::optional<TokenMetric> metric = {}, bool has_wo = false) {
   Policy policy;
   policy.base = base;
@@ -78,12 +78,12 @@ TEST_CASE("rules without a metric rank by position, by what was given or by a se
   const HeadGroup<double> group = random_group({});
   const GivenScores given{Vector<double>::Zero(40), Vector<double>::LinSpaced(40, 3, -7)};
   std::vector<EvictionRule> rules(5);
-  rules[0].policy.base = Base::streaming;
+  rules[0].policy.base = EvictionBase::streaming;
   rules[1].given = 1;
-  rules[2].policy.base = Base::greedy_exact;
-  rules[3].policy.base = Base::exchange;
-  rules[4].policy.base = Base::exchange;
-  rules[4].policy.start = Base::streaming;
+  rules[2].policy.base = EvictionBase::greedy_exact;
+  rules[3].policy.base = EvictionBase::exchange;
+  rules[4].policy.base = EvictionBase::exchange;
+  rules[4].policy.start = EvictionBase::streaming;
   Workers workers(1);
   const std::vector<Vector<double>> scores = rule_scores(group, rules, given, workers);
   for (Index p = 0; p < 40; ++p) CHECK(scores[0][p] == static_cast<double>(p));
@@ -97,7 +97,7 @@ TEST_CASE("rules without a metric rank by position, by what was given or by a se
 TEST_CASE("streaming keeps the first and the last", "[prompt_eviction]") {
   const HeadGroup<double> group = random_group({.l = 12, .T = 12});
   const auto kept = [&](Index budget) {
-    const EvictionRule rule = made(Base::streaming, Semantics::paper, 12, budget);
+    const EvictionRule rule = made(EvictionBase::streaming, Semantics::paper, 12, budget);
     return positions(keep_by(rule, scores_of(group, rule), budget));
   };
   using Positions = std::vector<Index>;
@@ -112,7 +112,7 @@ TEST_CASE("kvpress divides H2O's sums by the rows that see a token", "[prompt_ev
   HeadGroup<double> group = random_group({.l = 4, .T = 4, .G = 2});
   for (Matrix<double>& q : group.q) q.setZero();
   const auto kept = [&](const HeadGroup<double>& g, Semantics semantics, Index budget) {
-    const EvictionRule rule = made(Base::h2o, semantics, 4, budget);
+    const EvictionRule rule = made(EvictionBase::h2o, semantics, 4, budget);
     return positions(keep_by(rule, scores_of(g, rule), budget));
   };
   using Positions = std::vector<Index>;
@@ -185,7 +185,7 @@ TEST_CASE("Expected Attention weighs values as each semantics does", "[prompt_ev
     }
   }
   const auto check = [&](const Vector<double>& want, Semantics semantics, bool has_wo) {
-    const EvictionRule rule = made(Base::expected_attention, semantics, group.l, 10, {}, has_wo);
+    const EvictionRule rule = made(EvictionBase::expected_attention, semantics, group.l, 10, {}, has_wo);
     const Vector<double> got = scores_of(group, rule);
     CHECK(mismatch_of("scores", want, got.tail(n)) == "");
     CHECK(got.head(4) == Vector<double>::Constant(4, got.tail(n).maxCoeff()));
@@ -204,12 +204,12 @@ TEST_CASE("scores beyond the type are an input error", "[prompt_eviction]") {
   HeadGroup<double> group = random_group({.rope = rope_of(Rope::Style::half, 8)});
   for (Matrix<double>& q : group.q) q *= 1e25;
   for (const Semantics semantics : kAllSemantics) {
-    const EvictionRule expected = made(Base::expected_attention, semantics, group.l, 10);
+    const EvictionRule expected = made(EvictionBase::expected_attention, semantics, group.l, 10);
     CHECK_THROWS_AS(scores_of(converted<float>(group), expected), InputError);
     CHECK_NOTHROW(scores_of(group, expected));
   }
   for (Matrix<double>& q : group.q) q *= 1e13;
-  CHECK_THROWS_AS(scores_of(converted<float>(group), made(Base::h2o, Semantics::paper, group.l, 10)),
+  CHECK_THROWS_AS(scores_of(converted<float>(group), made(EvictionBase::h2o, Semantics::paper, group.l, 10)),
                   InputError);
   // One token's logits are infinity less infinity.
   group = random_group({.G = 1, .d = 2});
@@ -232,7 +232,8 @@ TEST_CASE("a block that takes the whole prompt evicts in one shot", "[prompt_evi
   for (const GroupSpec& spec : {GroupSpec{}, GroupSpec{.T = 40, .G = 3, .logit_std = 4.0, .sink_logit = 1.0},
                                 GroupSpec{.sliding_window = 9}}) {
     const HeadGroup<double> group = random_group(spec);
-    for (const Base base : {Base::streaming, Base::h2o, Base::tova, Base::snapkv, Base::knorm, Base::keydiff})
+    for (const EvictionBase base : {EvictionBase::streaming, EvictionBase::h2o, EvictionBase::tova,
+                                    EvictionBase::snapkv, EvictionBase::knorm, EvictionBase::keydiff})
       for (const Semantics semantics : kAllSemantics)
         for (const Index budget : {0, 1, 5, 11, 36, 39, 40}) {
           INFO(name_of(base) << ", " << name_of(semantics) << ", budget " << budget);
@@ -247,22 +248,24 @@ TEST_CASE("a block that takes the whole prompt evicts in one shot", "[prompt_evi
 
 TEST_CASE("rules that need more than a block say why", "[prompt_eviction]") {
   using M = TokenMetric;
-  const auto why = [](Base base, Semantics semantics, std::optional<M> metric = {}) {
+  const auto why = [](EvictionBase base, Semantics semantics, std::optional<M> metric = {}) {
     return why_not_in_blocks(made(base, semantics, 40, 10, metric)).has_value();
   };
-  for (const Base base : {Base::streaming, Base::h2o, Base::snapkv, Base::knorm, Base::keydiff})
+  for (const EvictionBase base : {EvictionBase::streaming, EvictionBase::h2o, EvictionBase::snapkv,
+                                  EvictionBase::knorm, EvictionBase::keydiff})
     for (const Semantics semantics : kAllSemantics) CHECK(!why(base, semantics));
-  CHECK(!why(Base::tova, Semantics::paper));
-  CHECK(why(Base::tova, Semantics::official));
-  CHECK(why(Base::tova, Semantics::kvpress));
-  for (const Base base :
-       {Base::expected_attention, Base::oracle, Base::oracle_exact, Base::greedy_exact, Base::exchange})
+  CHECK(!why(EvictionBase::tova, Semantics::paper));
+  CHECK(why(EvictionBase::tova, Semantics::official));
+  CHECK(why(EvictionBase::tova, Semantics::kvpress));
+  for (const EvictionBase base :
+       {EvictionBase::expected_attention, EvictionBase::oracle, EvictionBase::oracle_exact,
+        EvictionBase::greedy_exact, EvictionBase::exchange})
     CHECK(why(base, Semantics::paper));
-  CHECK(why(Base::h2o, Semantics::paper, M::oracle_next));
-  CHECK(why(Base::snapkv, Semantics::paper, M::expected_attention));
-  CHECK(why(Base::exchange, Semantics::paper, M::joint));
-  CHECK(!why(Base::h2o, Semantics::paper, M::exact_remove));
-  EvictionRule given = made(Base::h2o, Semantics::paper, 40, 10);
+  CHECK(why(EvictionBase::h2o, Semantics::paper, M::oracle_next));
+  CHECK(why(EvictionBase::snapkv, Semantics::paper, M::expected_attention));
+  CHECK(why(EvictionBase::exchange, Semantics::paper, M::joint));
+  CHECK(!why(EvictionBase::h2o, Semantics::paper, M::exact_remove));
+  EvictionRule given = made(EvictionBase::h2o, Semantics::paper, 40, 10);
   given.metric = std::nullopt;
   given.given = 0;
   CHECK(why_not_in_blocks(given).has_value());
@@ -271,6 +274,6 @@ TEST_CASE("rules that need more than a block say why", "[prompt_eviction]") {
 TEST_CASE("eviction in blocks stops where it is asked to", "[prompt_eviction]") {
   Workers stopped(1);
   stopped.stop();
-  const EvictionRule streaming = made(Base::streaming, Semantics::paper, 40, 6);
+  const EvictionRule streaming = made(EvictionBase::streaming, Semantics::paper, 40, 6);
   CHECK_THROWS_AS(evict_in_blocks(random_group({}), streaming, 6, 8, stopped), Interrupted);
 }

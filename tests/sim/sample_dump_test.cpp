@@ -66,7 +66,7 @@ Dump sample() { return Dump::open(std::string(KVREPLAY_SOURCE_DIR) + "/data/samp
 struct ExactMetric {
   TokenMetric metric;
   TokenChange change;
-  Rows rows;
+  RowRange rows;
 };
 
 /// The reference's exact errors at some positions only: all of them would take minutes.
@@ -83,8 +83,8 @@ Matrix<double> exact_errors(const HeadGroup<double>& group, const ExactMetric& e
 
 void check_reference(const Dump& dump, Index window, const GoldenFile& golden, Index layer, Index kv_head) {
   const HeadGroup<double> group = load_head_group<double>(dump, layer, kv_head);
-  const Rows rows = window_rows(group.l, group.first_query(), window);
-  const Rows future = future_rows(group.l, group.T_all(), group.first_query());
+  const RowRange rows = window_rows(group.l, group.first_query(), window);
+  const RowRange future = future_rows(group.l, group.T_all(), group.first_query());
   const ExactMetric exact_metrics[] = {
       {TokenMetric::exact_value, TokenChange::zero_value, rows},
       {TokenMetric::exact_key, TokenChange::zero_key, rows},

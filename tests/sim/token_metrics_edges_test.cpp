@@ -52,7 +52,9 @@ TEST_CASE("names, kinds and units", "[token_metrics]") {
 }
 
 TEST_CASE("window and future rows are clipped to the prompt and the queries", "[token_metrics]") {
-  const auto is = [](Rows rows, Index begin, Index end) { return rows.begin == begin && rows.end == end; };
+  const auto is = [](RowRange rows, Index begin, Index end) {
+    return rows.begin == begin && rows.end == end;
+  };
   CHECK(is(window_rows(40, 0, 8), 32, 40));
   CHECK(is(window_rows(40, 0, 40), 0, 40));
   CHECK(is(window_rows(40, 0, 41), 0, 40));

@@ -38,11 +38,11 @@ TEST_CASE("cell entries are the definitions' numbers") {
     const CellEntries entries = entries_of(group, {0, 0, g, row, token});
     const double a = weight(group, g, row, token);
     CHECK_FALSE(entries.hidden);
-    CHECK(entries[Entry::attn] == Approx(a).epsilon(1e-12));
-    CHECK(entries[Entry::attn_sq] == Approx(a * a).epsilon(1e-12));
-    CHECK(entries[Entry::value] == Approx(a * a * group.v.row(token).squaredNorm()).epsilon(1e-12));
-    CHECK(entries[Entry::exact_value] == Approx(entries[Entry::value]).epsilon(1e-9));
-    CHECK(entries[Entry::logit] ==
+    CHECK(entries[EntryTerm::attn] == Approx(a).epsilon(1e-12));
+    CHECK(entries[EntryTerm::attn_sq] == Approx(a * a).epsilon(1e-12));
+    CHECK(entries[EntryTerm::value] == Approx(a * a * group.v.row(token).squaredNorm()).epsilon(1e-12));
+    CHECK(entries[EntryTerm::exact_value] == Approx(entries[EntryTerm::value]).epsilon(1e-9));
+    CHECK(entries[EntryTerm::logit] ==
           Approx(group.rule.scale * group.q[g].row(row - 5).dot(group.k.row(token))).epsilon(1e-12));
   }
 }
@@ -50,11 +50,11 @@ TEST_CASE("cell entries are the definitions' numbers") {
 TEST_CASE("cell entries of a group are sums over its heads, the logit their mean") {
   const HeadGroup<double> group = random_group({.l = 20, .T = 25, .G = 3, .seed = 4});
   const CellEntries all = entries_of(group, {0, 0, {}, 17, 3});
-  for (const Entry entry : kEntries.all()) {
+  for (const EntryTerm entry : kEntries.all()) {
     double sum = 0;
     for (Index g = 0; g < 3; ++g) sum += entries_of(group, {0, 0, g, 17, 3})[entry];
     INFO(name_of(entry));
-    CHECK(all[entry] == Approx(entry == Entry::logit ? sum / 3 : sum).epsilon(1e-12));
+    CHECK(all[entry] == Approx(entry == EntryTerm::logit ? sum / 3 : sum).epsilon(1e-12));
   }
 }
 
@@ -63,7 +63,7 @@ TEST_CASE("cell entries of a hidden token are none") {
     const CellEntries entries = entries_of(random_group(spec), {0, 0, {}, row, token});
     INFO("row " << row << ", token " << token);
     CHECK(entries.hidden == hidden);
-    for (const Entry entry : kEntries.all()) CHECK(std::isnan(entries[entry]) == hidden);
+    for (const EntryTerm entry : kEntries.all()) CHECK(std::isnan(entries[entry]) == hidden);
   };
   check({}, 10, 11, true);
   check({}, 10, 10, false);

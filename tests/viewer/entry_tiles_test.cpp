@@ -50,8 +50,8 @@ Tile tile_of(const EntryMap<float>& map, const EntryView& view, const TileKey& k
 Matrix<float> matrix_of(const EntryMap<float>& map, const EntryView& view) {
   const HeadGroup<float>& group = map.group();
   Workers workers(1);
-  const Rows all{group.first_query(), group.T_all()};
-  const auto sum = [&](Entry entry) {
+  const RowRange all{group.first_query(), group.T_all()};
+  const auto sum = [&](EntryTerm entry) {
     Matrix<float> total = Matrix<float>::Zero(group.T_q(), group.T_all()), term = total;
     Index heads = 0;
     for (Index g = 0; g < group.G(); ++g) {
@@ -60,7 +60,7 @@ Matrix<float> matrix_of(const EntryMap<float>& map, const EntryView& view) {
       total += term;
       ++heads;
     }
-    return entry == Entry::logit ? Matrix<float>(total / static_cast<float>(heads)) : total;
+    return entry == EntryTerm::logit ? Matrix<float>(total / static_cast<float>(heads)) : total;
   };
   const Matrix<float> shown = sum(view.shown);
   if (view.against == Against::nothing) return shown;
@@ -138,12 +138,12 @@ std::vector<Named> groups() {
 
 std::vector<EntryView> views() {
   EntryView sum, one, logit, difference, relative;
-  sum.shown = Entry::exact_joint;
+  sum.shown = EntryTerm::exact_joint;
   one.query_head = 0;
-  logit.shown = Entry::logit;
-  difference.shown = Entry::joint;
+  logit.shown = EntryTerm::logit;
+  difference.shown = EntryTerm::joint;
   difference.against = Against::difference;
-  difference.other = Entry::exact_joint;
+  difference.other = EntryTerm::exact_joint;
   relative = difference;
   relative.against = Against::relative;
   relative.query_head = 0;
@@ -207,7 +207,7 @@ TEST_CASE("differences and relative differences, zeros among them", "[entry_tile
   Workers workers(1);
   const EntryMap<float> map(std::make_shared<const HeadGroup<float>>(to_float(group)), workers);
   RowCache rows(std::size_t{1} << 20);
-  const auto cells = [&](Entry shown, Against against, Entry other, std::optional<Index> head) {
+  const auto cells = [&](EntryTerm shown, Against against, EntryTerm other, std::optional<Index> head) {
     EntryView view;
     view.shown = shown;
     view.against = against;
@@ -226,18 +226,21 @@ TEST_CASE("differences and relative differences, zeros among them", "[entry_tile
   constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   using Values = std::vector<float>;
-  CHECK(same_values(cells(Entry::value, Against::nothing, Entry::attn, 1), Values{9, kNaN, 2.25, 0.25}));
-  CHECK(same_values(cells(Entry::value, Against::nothing, Entry::attn, {}), Values{18, kNaN, 4.5, 0.5}));
-  CHECK(same_values(cells(Entry::attn, Against::nothing, Entry::attn, {}), Values{2, kNaN, 1, 1}));
-  CHECK(same_values(cells(Entry::logit, Against::nothing, Entry::attn, {}), Values{0, kNaN, 0, 0}));
-  CHECK(same_values(cells(Entry::value, Against::difference, Entry::exact_remove, {}),
+  CHECK(same_values(cells(EntryTerm::value, Against::nothing, EntryTerm::attn, 1),
+                    Values{9, kNaN, 2.25, 0.25}));
+  CHECK(same_values(cells(EntryTerm::value, Against::nothing, EntryTerm::attn, {}),
+                    Values{18, kNaN, 4.5, 0.5}));
+  CHECK(same_values(cells(EntryTerm::attn, Against::nothing, EntryTerm::attn, {}), Values{2, kNaN, 1, 1}));
+  CHECK(same_values(cells(EntryTerm::logit, Against::nothing, EntryTerm::attn, {}), Values{0, kNaN, 0, 0}));
+  CHECK(same_values(cells(EntryTerm::value, Against::difference, EntryTerm::exact_remove, {}),
                     Values{0, kNaN, -3.5, -7.5}));
-  CHECK(same_values(cells(Entry::value, Against::relative, Entry::attn, {}), Values{8, kNaN, 3.5, -0.5}));
-  CHECK(same_values(cells(Entry::attn, Against::relative, Entry::key, {}),
+  CHECK(same_values(cells(EntryTerm::value, Against::relative, EntryTerm::attn, {}),
+                    Values{8, kNaN, 3.5, -0.5}));
+  CHECK(same_values(cells(EntryTerm::attn, Against::relative, EntryTerm::key, {}),
                     Values{kInfinity, kNaN, kInfinity, kInfinity}));
-  CHECK(same_values(cells(Entry::key, Against::relative, Entry::exact_key, {}),
+  CHECK(same_values(cells(EntryTerm::key, Against::relative, EntryTerm::exact_key, {}),
                     Values{kNaN, kNaN, kNaN, kNaN}));
-  CHECK(same_values(cells(Entry::key, Against::relative, Entry::attn, {}), Values{-1, kNaN, -1, -1}));
+  CHECK(same_values(cells(EntryTerm::key, Against::relative, EntryTerm::attn, {}), Values{-1, kNaN, -1, -1}));
 }
 
 TEST_CASE("wholly hidden tiles need no softmax", "[entry_tiles]") {
@@ -310,7 +313,7 @@ TEST_CASE("the row cache computes blocks once and keeps to its limit", "[entry_t
 
 TEST_CASE("a preview shows cells of the tile and nothing that is hidden", "[entry_tiles]") {
   EntryView view;
-  view.shown = Entry::exact_remove;
+  view.shown = EntryTerm::exact_remove;
   for (const Named& named : groups()) {
     const EntryMap<float> map = map_of(named.spec);
     RowCache rows(std::size_t{1} << 30);
@@ -328,7 +331,7 @@ TEST_CASE("a preview shows cells of the tile and nothing that is hidden", "[entr
 
 TEST_CASE("a preview of a few rows of a tile fills in the others", "[entry_tiles]") {
   EntryView view;
-  view.shown = Entry::exact_remove;
+  view.shown = EntryTerm::exact_remove;
   struct Large {
     GroupSpec spec;
     TileKey key;
@@ -369,9 +372,9 @@ TEST_CASE("a preview of a few rows of a tile fills in the others", "[entry_tiles
 TEST_CASE("a cancelled tile ends soon, whatever its size", "[entry_tiles]") {
   const EntryMap<float> map = map_of({.l = 16384, .T = 16384, .G = 1, .d = 64, .d_v = 64, .seed = 12});
   EntryView view;
-  view.shown = Entry::joint;
+  view.shown = EntryTerm::joint;
   view.against = Against::relative;
-  view.other = Entry::exact_joint;
+  view.other = EntryTerm::exact_joint;
   // The fastest of a few: other programs may hold the processor.
   auto fastest = 60000ms;
   for (int attempt = 0; attempt < 5; ++attempt) {

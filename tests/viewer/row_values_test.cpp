@@ -71,14 +71,14 @@ std::vector<std::pair<std::string, GroupSpec>> groups() {
 
 std::vector<EntryView> views() {
   EntryView removed, one, logit, attn, difference;
-  removed.shown = Entry::exact_remove;
-  one.shown = Entry::key;
+  removed.shown = EntryTerm::exact_remove;
+  one.shown = EntryTerm::key;
   one.query_head = 0;
-  logit.shown = Entry::logit;
-  attn.shown = Entry::attn;
-  difference.shown = Entry::joint;
+  logit.shown = EntryTerm::logit;
+  attn.shown = EntryTerm::attn;
+  difference.shown = EntryTerm::joint;
   difference.against = Against::difference;
-  difference.other = Entry::exact_joint;
+  difference.other = EntryTerm::exact_joint;
   return {removed, one, logit, attn, difference};
 }
 
@@ -92,7 +92,7 @@ TEST_CASE("a row's number is the sum of its cells, or the largest where they add
     const EntryMap<float> map = map_of(random_group(named.second));
     const HeadGroup<double> group = converted<double>(map.group());
     for (const EntryView& view : views()) {
-      const bool sum = view.shown == Entry::exact_remove || view.shown == Entry::key;
+      const bool sum = view.shown == EntryTerm::exact_remove || view.shown == EntryTerm::key;
       CHECK(row_adds_up(view) == sum);
       const std::vector<float> values = all_values(map, view, 1);
       REQUIRE(values.size() == static_cast<std::size_t>(group.T_q()));
@@ -110,7 +110,7 @@ TEST_CASE("every n-th row has the number that it has among all rows", "[row_valu
   const EntryMap<float> map =
       map_of(random_group({.l = 1100, .T = 1111, .T_q = 1047, .G = 1, .d = 4, .d_v = 4}));
   EntryView view;
-  view.shown = Entry::value;
+  view.shown = EntryTerm::value;
   const std::vector<float> all = all_values(map, view, 1);
   REQUIRE(all.size() == 1047);
   for (const Index step : {2, 4, 512, 2048}) {
@@ -129,7 +129,7 @@ TEST_CASE("a row of weights has its largest weight, and a row that sees one toke
   HeadGroup<double> group = random_group({.l = 2, .T = 2, .G = 2});
   group.k.row(1) = group.k.row(0);
   EntryView view;
-  view.shown = Entry::attn;
+  view.shown = EntryTerm::attn;
   const std::vector<float> both = all_values(map_of(group), view, 1);
   REQUIRE(both.size() == 2);
   CHECK(both[0] == Approx(2));  // two query heads
@@ -142,10 +142,10 @@ TEST_CASE("cells without a value have no part in their row's number", "[row_valu
   HeadGroup<double> group = random_group({.l = 3, .T = 3, .G = 1});
   group.v.setZero();  // every value error is 0: 0 / 0
   EntryView view;
-  view.shown = Entry::joint;
+  view.shown = EntryTerm::joint;
   view.against = Against::relative;
-  view.other = Entry::value;
+  view.other = EntryTerm::value;
   for (const float value : all_values(map_of(group), view, 1)) CHECK(std::isnan(value));
-  view.other = Entry::attn;  // (0 - a) / a
+  view.other = EntryTerm::attn;  // (0 - a) / a
   for (const float value : all_values(map_of(group), view, 1)) CHECK(value == Approx(-1));
 }

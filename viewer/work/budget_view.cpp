@@ -52,7 +52,7 @@ BudgetPlan budget_view_plan(const BudgetSettings& settings, const Dump& dump) {
 }
 
 Key order_key(const BudgetPlan& plan) {
-  const Order& order = plan.orders.front();
+  const CandidateOrder& order = plan.orders.front();
   return {order.name, order.rule.sinks, order.rule.recent};
 }
 

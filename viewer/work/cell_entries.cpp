@@ -38,7 +38,7 @@ CellEntries cell_entries(const HeadGroup<double>& group, const Cell& cell, JobCo
     entries.values.fill(std::numeric_limits<double>::quiet_NaN());
     return entries;
   }
-  for (const Entry entry : kEntries.all()) {
+  for (const EntryTerm entry : kEntries.all()) {
     job.check();
     EntryView view;
     view.layer = cell.layer;
@@ -54,7 +54,7 @@ double channel_interaction(const HeadGroup<double>& group, ChannelPair channels,
   const Index keys = std::max<Index>(group.l - std::max<Index>(recent, 0), 0);
   const double key_product =
       group.k.col(channels.first).head(keys).dot(group.k.col(channels.second).head(keys));
-  const Rows rows = window_rows(group.l, group.first_query(), window);
+  const RowRange rows = window_rows(group.l, group.first_query(), window);
   if (rows.count() == 0) return 0;
   double query_product = 0;
   for (const Matrix<double>& q : group.q) {

@@ -34,7 +34,7 @@ std::size_t bytes_of(const ExactHead& head);
 struct CellEntries {
   std::array<double, kEntries.size()> values{};  ///< by Entry; NaN where the token is hidden from the row
   bool hidden = false;
-  double operator[](Entry entry) const { return values[static_cast<std::size_t>(entry)]; }
+  double operator[](EntryTerm entry) const { return values[static_cast<std::size_t>(entry)]; }
 };
 /// Every entry of a cell that the group has (why_no_cell). O(entries G T (d + d_v)).
 CellEntries cell_entries(const HeadGroup<double>& group, const Cell& cell, JobControl& job);

@@ -18,7 +18,7 @@ class TileRows {
       : map_(map), builder_(builder), cells_of_(map, view, job) {}
 
   /// The columns of the tile that some row of the positions [first, last] sees.
-  Rows visible(Index first, Index last) const {
+  RowRange visible(Index first, Index last) const {
     return {std::max(builder_.first_column(), map_.group().first_visible(first)),
             std::min(builder_.end_column(), map_.group().end_visible(last))};
   }
@@ -34,7 +34,7 @@ class TileRows {
 
 void TileRows::add(const HeadRows& rows, Index begin, Index end) {
   const EntryRows<float>& first = *rows.front();
-  const Rows columns = visible(first.position(begin), first.position(end - 1));
+  const RowRange columns = visible(first.position(begin), first.position(end - 1));
   if (columns.count() == 0) return;
   const Index width = builder_.end_column() - builder_.first_column(), n = end - begin;
   cells_.assign(n * width, kNaN);
@@ -50,7 +50,7 @@ void TileRows::add(const HeadRows& rows, Index begin, Index end) {
 }
 
 /// A rough estimate, in seconds of one core, of the cells of the row at position i and of its softmax.
-double seconds_a_row(const HeadGroup<float>& group, const EntryView& view, Rows visible, Index i) {
+double seconds_a_row(const HeadGroup<float>& group, const EntryView& view, RowRange visible, Index i) {
   constexpr double kFlopsASecond = 6e10, kSecondsAnEntry = 15e-9;
   const double width = static_cast<double>(group.d() + group.d_v());
   const double seen = static_cast<double>(group.end_visible(i) - group.first_visible(i));
@@ -91,7 +91,7 @@ Tile entry_tile(const EntryMap<float>& map, const EntryView& view, const TileKey
   TileBuilder builder(entry_map_size(group), key);
   TileRows tile_rows(map, view, builder, job);
   const Index first_query = group.first_query(), first_row = builder.first_row(), end_row = builder.end_row();
-  const Rows heads = heads_of(view, group.G());
+  const RowRange heads = heads_of(view, group.G());
   for (Index begin = first_row; begin < end_row;) {
     job.check();
     job.progress(static_cast<double>(begin - first_row) / static_cast<double>(end_row - first_row));
@@ -113,17 +113,17 @@ Tile entry_preview(const EntryMap<float>& map, const EntryView& view, const Tile
   const HeadGroup<float>& group = map.group();
   TileBuilder builder(entry_map_size(group), key);
   TileRows tile_rows(map, view, builder, job);
-  const Rows all{group.first_query() + builder.first_row(), group.first_query() + builder.end_row()};
-  const Rows visible = all.count() > 0 ? tile_rows.visible(all.begin, all.end - 1) : Rows{};
+  const RowRange all{group.first_query() + builder.first_row(), group.first_query() + builder.end_row()};
+  const RowRange visible = all.count() > 0 ? tile_rows.visible(all.begin, all.end - 1) : RowRange{};
   if (visible.count() == 0) return builder.finish();
 
   const Index middle = all.begin + all.count() / 2;
   const double seconds = seconds_a_row(group, view, tile_rows.visible(middle, middle), middle);
   const auto affordable = static_cast<Index>(std::clamp(kSeconds / seconds, 1.0, 1e9));
   const Index step = (all.count() + affordable - 1) / affordable;
-  const Rows sampled{all.begin + step / 2, all.end};  // a row in the middle of every `step`
+  const RowRange sampled{all.begin + step / 2, all.end};  // a row in the middle of every `step`
   HeadRows rows;
-  const Rows heads = heads_of(view, group.G());
+  const RowRange heads = heads_of(view, group.G());
   for (Index g = heads.begin; g < heads.end; ++g)
     rows.push_back(std::make_shared<const EntryRows<float>>(map.rows(g, sampled, job.workers(), step)));
   const Index count = rows.front()->count();
@@ -138,12 +138,12 @@ Tile entry_preview(const EntryMap<float>& map, const EntryView& view, const Tile
 }
 
 double entry_exact(const HeadGroup<double>& group, const EntryView& view, Index row, Index token) {
-  const Rows heads = heads_of(view, group.G());
-  const auto sum = [&](Entry entry) {
+  const RowRange heads = heads_of(view, group.G());
+  const auto sum = [&](EntryTerm entry) {
     double total = 0;
     for (Index g = heads.begin; g < heads.end; ++g)
       total += entries_reference(group, g, row, entry, {token}).front();
-    return entry == Entry::logit ? total / static_cast<double>(heads.count()) : total;
+    return entry == EntryTerm::logit ? total / static_cast<double>(heads.count()) : total;
   };
   const double shown = sum(view.shown);
   return view.against == EntryView::Against::nothing ? shown : compared(shown, view.against, sum(view.other));

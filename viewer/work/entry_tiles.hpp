@@ -22,9 +22,9 @@ struct EntryView {
   };
   Index layer = 0, kv_head = 0;
   std::optional<Index> query_head = {};  ///< 0..G-1; empty: the sum over the group, for a logit the mean
-  Entry shown = Entry::attn;
+  EntryTerm shown = EntryTerm::attn;
   Against against = Against::nothing;
-  Entry other = Entry::attn;  ///< matters where `against` is not nothing
+  EntryTerm other = EntryTerm::attn;  ///< matters where `against` is not nothing
   bool operator==(const EntryView&) const = default;
 };
 

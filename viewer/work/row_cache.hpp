@@ -27,7 +27,7 @@ class RowCache {
     const auto make = [&] {
       const HeadGroup<float>& group = map.group();
       const Index begin = group.first_query() + block * kBlockRows;
-      const Rows positions{begin, std::min(begin + kBlockRows, group.T_all())};
+      const RowRange positions{begin, std::min(begin + kBlockRows, group.T_all())};
       auto rows = std::make_shared<const EntryRows<float>>(map.rows(g, positions, job.workers()));
       const std::size_t bytes = rows->bytes();
       return std::pair(std::move(rows), bytes);

@@ -9,11 +9,11 @@
 namespace kvreplay::viewer {
 namespace {
 
-HeadRows rows_of(const EntryMap<float>& map, Rows heads, Index block, Index step, RowCache& cache,
+HeadRows rows_of(const EntryMap<float>& map, RowRange heads, Index block, Index step, RowCache& cache,
                  JobControl& job) {
   const HeadGroup<float>& group = map.group();
   const Index begin = group.first_query() + block * kRowValues * step;
-  const Rows positions{begin, std::min(begin + kRowValues * step, group.T_all())};
+  const RowRange positions{begin, std::min(begin + kRowValues * step, group.T_all())};
   HeadRows rows;
   for (Index g = heads.begin; g < heads.end; ++g)
     rows.push_back(
@@ -33,8 +33,8 @@ double with(double so_far, float cell, bool adds_up) {
 }  // namespace
 
 bool row_adds_up(const EntryView& view) {
-  return view.against == EntryView::Against::nothing && view.shown != Entry::logit &&
-         view.shown != Entry::attn;
+  return view.against == EntryView::Against::nothing && view.shown != EntryTerm::logit &&
+         view.shown != EntryTerm::attn;
 }
 
 std::size_t bytes_of(const RowValues& rows) { return rows.values.size() * sizeof(float); }
@@ -51,9 +51,10 @@ RowValues row_values(const EntryMap<float>& map, const EntryView& view, Index bl
   std::vector<double> values(first.count(), kNaN);
   for (Index begin = 0; begin < first.count(); begin += ViewCells::rows_at_once()) {
     const Index end = std::min(begin + ViewCells::rows_at_once(), first.count());
-    const Rows seen{group.first_visible(first.position(begin)), group.end_visible(first.position(end - 1))};
+    const RowRange seen{group.first_visible(first.position(begin)),
+                        group.end_visible(first.position(end - 1))};
     for (Index from = seen.begin; from < seen.end; from += cells_of.tokens_at_once()) {
-      const Rows tokens{from, std::min(from + cells_of.tokens_at_once(), seen.end)};
+      const RowRange tokens{from, std::min(from + cells_of.tokens_at_once(), seen.end)};
       const std::vector<float>& cells = cells_of.cells(rows, begin, end, tokens);
       auto cell = cells.begin();
       for (Index r = begin; r < end; ++r)

@@ -36,7 +36,7 @@ const UserScore* find_score(const std::vector<UserScore>& scores, const std::str
 
 /// [layers, n_kv, l], higher is kept.
 struct UserScoreValues {
-  std::vector<Given<double>> scores;  ///< one
+  std::vector<GivenArray<double>> scores;  ///< one
   /// A head's part; `head` counts all heads of all layers.
   GivenScores of_head(Index head, Index l) const { return scores_of_head(scores, head, l); }
 };

@@ -6,8 +6,8 @@
 
 namespace kvreplay::viewer {
 
-Rows heads_of(const EntryView& view, Index G) {
-  return view.query_head ? Rows{*view.query_head, *view.query_head + 1} : Rows{0, G};
+RowRange heads_of(const EntryView& view, Index G) {
+  return view.query_head ? RowRange{*view.query_head, *view.query_head + 1} : RowRange{0, G};
 }
 
 Index ViewCells::rows_at_once() { return kPanelWidth<float>; }
@@ -18,7 +18,7 @@ ViewCells::ViewCells(const EntryMap<float>& map, const EntryView& view, JobContr
   at_once_ = std::clamp<Index>(kNumbersAtOnce / (map.group().d() + map.group().d_v()), 128, 8192);
 }
 
-void ViewCells::sum_over_heads(const HeadRows& rows, Entry entry, Rows take, Rows tokens,
+void ViewCells::sum_over_heads(const HeadRows& rows, EntryTerm entry, RowRange take, RowRange tokens,
                                std::vector<float>& sum) {
   for (std::size_t g = 0; g < rows.size(); ++g) {
     job_.check();
@@ -26,13 +26,13 @@ void ViewCells::sum_over_heads(const HeadRows& rows, Entry entry, Rows take, Row
     if (g == 0) continue;
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += term_[i];
   }
-  if (entry != Entry::logit || rows.size() == 1) return;
+  if (entry != EntryTerm::logit || rows.size() == 1) return;
   for (float& x : sum) x /= static_cast<float>(rows.size());
 }
 
-const std::vector<float>& ViewCells::cells(const HeadRows& rows, Index begin, Index end, Rows tokens) {
+const std::vector<float>& ViewCells::cells(const HeadRows& rows, Index begin, Index end, RowRange tokens) {
   const EntryRows<float>& first = *rows.front();
-  const Rows take{first.position(begin), first.position(end - 1) + 1};
+  const RowRange take{first.position(begin), first.position(end - 1) + 1};
   const auto size = static_cast<std::size_t>((end - begin) * tokens.count());
   shown_.resize(size);
   term_.resize(size);

@@ -8,7 +8,7 @@
 namespace kvreplay::viewer {
 
 /// Query heads that a view adds up: [begin, end) of 0..G-1.
-Rows heads_of(const EntryView& view, Index G);
+RowRange heads_of(const EntryView& view, Index G);
 
 /// Some rows after their softmax, one entry for each query head of the view.
 using HeadRows = std::vector<std::shared_ptr<const EntryRows<float>>>;
@@ -26,10 +26,11 @@ class ViewCells {
   /// The cells of the rows with numbers [begin, end) of `rows` for the positions `tokens`: [end - begin,
   /// tokens], NaN where hidden. Good until the next call. Throws Interrupted where the job is cancelled,
   /// InputError where a number overflows.
-  const std::vector<float>& cells(const HeadRows& rows, Index begin, Index end, Rows tokens);
+  const std::vector<float>& cells(const HeadRows& rows, Index begin, Index end, RowRange tokens);
 
  private:
-  void sum_over_heads(const HeadRows& rows, Entry entry, Rows take, Rows tokens, std::vector<float>& sum);
+  void sum_over_heads(const HeadRows& rows, EntryTerm entry, RowRange take, RowRange tokens,
+                      std::vector<float>& sum);
 
   const EntryMap<float>& map_;
   const EntryView& view_;

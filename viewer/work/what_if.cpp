@@ -16,10 +16,10 @@ namespace {
 const EvictionRule& rule_of(const EvictionPlan& plan) { return plan.runs.front().rules.front(); }
 
 bool searches_greedily(const Policy& policy) {
-  return policy.base == Base::greedy_exact || starts_from_greedy(policy);
+  return policy.base == EvictionBase::greedy_exact || starts_from_greedy(policy);
 }
 
-WhatIf::RowFigures figures_on(Rows rows, double full_sq, double change_sq) {
+WhatIf::RowFigures figures_on(RowRange rows, double full_sq, double change_sq) {
   if (rows.count() == 0) return {0, kNone, kNone, kNone};
   return {rows.count(), full_sq, change_sq, relative_error(change_sq, full_sq)};
 }
@@ -49,18 +49,18 @@ EvictionPlan what_if_plan(const WhatIfSettings& settings, const Dump& dump, cons
   options.phases = {settings.block > 0 ? Phase{Phase::Kind::blockwise, settings.block} : Phase{}};
   options.on = settings.on_future ? SearchRows::future : SearchRows::window;
   EvictionPlan plan = eviction_plan(dump, options);
-  for (Given<double>& given : plan.scores) given.values = {};
+  for (GivenArray<double>& given : plan.scores) given.values = {};
   return plan;
 }
 
 Key score_key(const EvictionPlan& plan) {
   const EvictionRule& rule = rule_of(plan);
   Key key(rule.policy.given.has_value(), rule.metric, rule.per_visible_row, rule.shared_by_layer,
-          rule.policy.base == Base::exchange);
+          rule.policy.base == EvictionBase::exchange);
   if (needs_rows(rule)) key = {key, "window", rule.window};
-  if (rule.policy.start.value_or(rule.policy.base) == Base::expected_attention)
+  if (rule.policy.start.value_or(rule.policy.base) == EvictionBase::expected_attention)
     key = {key, "epsilon", rule.epsilon, rule.project_values};
-  const Rows rows = plan.on_future ? plan.future : plan.window;
+  const RowRange rows = plan.on_future ? plan.future : plan.window;
   if (searches_greedily(rule.policy)) key = {key, "greedy", rows.begin, rows.end};
   return key;
 }

@@ -37,7 +37,7 @@ Matrix<double> gram_f64_cuda(const Matrix<float>& x, const std::vector<Index>& r
   return gram_of({part, listed, std::ssize(list), static_cast<int>(d)}, arrays, stream);
 }
 
-Matrix<double> query_gram_cuda(const HeadGroup<float>& group, Rows rows) {
+Matrix<double> query_gram_cuda(const HeadGroup<float>& group, RowRange rows) {
   const Index d = group.d(), n = rows.count();
   if (group.q.empty() || n == 0 || d == 0) return Matrix<double>::Zero(d, d);
   const cuda::Stream stream;

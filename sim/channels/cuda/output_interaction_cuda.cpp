@@ -25,7 +25,7 @@ struct RowRanges {
   std::vector<float> sink;
 };
 
-RowRanges row_ranges(const HeadGroup<float>& group, Rows rows, const std::vector<Index>& keys) {
+RowRanges row_ranges(const HeadGroup<float>& group, RowRange rows, const std::vector<Index>& keys) {
   const auto before = [&](Index position) {
     return narrow(std::lower_bound(keys.begin(), keys.end(), position) - keys.begin());
   };
@@ -51,7 +51,7 @@ std::vector<unsigned char> marks(const KeptSet& set, Index tokens, unsigned char
 
 }  // namespace
 
-Matrix<double> output_interaction_cuda(const HeadGroup<float>& group, Rows rows, const PrunableKeys& keys,
+Matrix<double> output_interaction_cuda(const HeadGroup<float>& group, RowRange rows, const PrunableKeys& keys,
                                        Workers& workers) {
   const Index d = group.d(), d_v = group.d_v(), tokens = group.T_all(), n = rows.count(), all = group.G() * n;
   const PreparedValues<float> values = prepare_values(group, workers);

@@ -53,11 +53,11 @@ Segments segments(const Visibility& seen, Index G, Index n) {
 }
 
 /// Blocks of rows whose logits fit into `bytes`, of at least kAttendRows rows.
-std::vector<Rows> row_blocks(const Visibility& seen, Index G, Index n, std::size_t bytes) {
+std::vector<RowRange> row_blocks(const Visibility& seen, Index G, Index n, std::size_t bytes) {
   const auto fits = [&](Index from, Index to) {
     return G * (to - from) * seen.width(from, to) * sizeof(float) <= bytes;
   };
-  std::vector<Rows> blocks;
+  std::vector<RowRange> blocks;
   for (Index begin = 0, end = 0; begin < n; begin = end) {
     do end = std::min(end + kAttendRows, n);
     while (end < n && fits(begin, std::min(end + kAttendRows, n)));
@@ -70,8 +70,8 @@ std::vector<Rows> row_blocks(const Visibility& seen, Index G, Index n, std::size
 struct BlockSizes {
   Index rows = 0, entries = 0;
 
-  BlockSizes(const std::vector<Rows>& blocks, const Visibility& seen, Index G) {
-    for (const Rows block : blocks) {
+  BlockSizes(const std::vector<RowRange>& blocks, const Visibility& seen, Index G) {
+    for (const RowRange block : blocks) {
       rows = std::max(rows, G * div_up(block.count(), kCompareRows) * kCompareRows);
       entries = std::max(entries, G * block.count() * seen.width(block.begin, block.end));
     }
@@ -101,7 +101,7 @@ Index sets_together(Index sets, Index segments, const BlockSizes& block, Index G
 /// A head group and what is asked of it, on the device.
 class DeviceProblem {
  public:
-  DeviceProblem(const HeadGroup<float>& group, const PreparedValues<float>& values, Rows rows,
+  DeviceProblem(const HeadGroup<float>& group, const PreparedValues<float>& values, RowRange rows,
                 std::span<const KeptSet> sets, bool with_vectors, std::size_t workspace)
       : group_(group),
         rows_(rows),
@@ -144,7 +144,7 @@ class DeviceProblem {
       result.full.assign(G_, empty);
       result.change.assign(n_sets_, result.full);
     }
-    const std::vector<Rows> blocks = row_blocks(seen_, G_, n_, workspace_ / 2);
+    const std::vector<RowRange> blocks = row_blocks(seen_, G_, n_, workspace_ / 2);
     const BlockSizes sizes(blocks, seen_, G_);
     const Index together =
         sets_together(n_sets_, segments_.count, sizes, G_, d_v_, with_vectors_, workspace_ / 2);
@@ -182,7 +182,7 @@ class DeviceProblem {
  private:
   Index panels() const { return div_up(n_, kCompareRows); }
 
-  KeptRows block_input(Rows block, float* z) const {
+  KeptRows block_input(RowRange block, float* z) const {
     KeptRows in = all_;
     in.rows = narrow(block.count());
     in.begin = seen_.first[block.begin];
@@ -195,7 +195,7 @@ class DeviceProblem {
     return in;
   }
 
-  void take_vectors(Rows block, const OutputArrays& from, Index set, PanelRows<float>& into) const {
+  void take_vectors(RowRange block, const OutputArrays& from, Index set, PanelRows<float>& into) const {
     const Index size_of_head = div_up(block.count(), kCompareRows) * kCompareRows * d_v_;
     for (Index g = 0; g < G_; ++g)
       copy(into[g].data() + block.begin * d_v_, from.vectors + (set * G_ + g) * size_of_head, size_of_head,
@@ -221,7 +221,7 @@ class DeviceProblem {
   }
 
   const HeadGroup<float>& group_;
-  const Rows rows_;
+  const RowRange rows_;
   const Index n_, G_, d_v_, n_sets_;
   const bool with_vectors_;
   const Visibility seen_;
@@ -237,7 +237,7 @@ class DeviceProblem {
 
 }  // namespace
 
-OutputChanges<float> output_changes_cuda(const HeadGroup<float>& group, Rows rows,
+OutputChanges<float> output_changes_cuda(const HeadGroup<float>& group, RowRange rows,
                                          std::span<const KeptSet> sets, bool with_vectors, Workers& workers,
                                          std::size_t workspace) {
   const PreparedValues<float> values = prepare_values(group, workers);

@@ -241,7 +241,7 @@ Matrix<double> decode_start_scores(const HeadGroup<T>& group, const EvictionRule
 
 template <class T>
 std::vector<Matrix<T>> decode_full_outputs(const HeadGroup<T>& group, Workers& workers) {
-  const Rows steps = decode_steps(group);
+  const RowRange steps = decode_steps(group);
   const Index G = group.G(), n = steps.count();
   std::vector<Matrix<T>> outputs(G, Matrix<T>(n, group.d_v()));
   TokenSlots<T> slots(group, group.T_all(), false);
@@ -266,7 +266,7 @@ template <class T>
 DecodeReplay<T> decode_replay(const HeadGroup<T>& group, const EvictionRule& rule, const KeptSet& start,
                               Index budget, const DecodeOptions& options, const Matrix<double>& start_scores,
                               const std::vector<Matrix<T>>& full, Workers& workers) {
-  const Rows steps = decode_steps(group);
+  const RowRange steps = decode_steps(group);
   const Index G = group.G();
   DecodeReplay<T> replay;
   replay.first_step = steps.begin;

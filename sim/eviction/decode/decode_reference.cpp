@@ -129,7 +129,7 @@ DecodeReplay<double> decode_replay_reference(const Group& group, const EvictionR
                                              const KeptSet& start, Index budget,
                                              const DecodeOptions& options) {
   Run run{group, rule, options.window, positions(start), {}, {}, 0};
-  if (!run.window && rule.policy.base == Base::tova) run.window = 1;
+  if (!run.window && rule.policy.base == EvictionBase::tova) run.window = 1;
   run.prompt_rows = window_rows(group.l, group.first_query(), rule.window).count();
   if (run.by_rows() && !run.window) {
     const TokenOptions asked = run.scores_of(rule.window);

@@ -29,7 +29,7 @@ inline std::optional<Index> steps_counted(const EvictionRule& rule, const Decode
 }
 
 template <class T>
-Rows decode_steps(const HeadGroup<T>& group) {
+RowRange decode_steps(const HeadGroup<T>& group) {
   return {std::min(std::max(group.l, group.first_query()), group.T_all()), group.T_all()};
 }
 

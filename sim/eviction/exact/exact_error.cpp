@@ -8,7 +8,7 @@
 
 namespace kvreplay {
 
-ExactError::ExactError(const HeadGroup<double>& group, Rows rows, const KeptSet& kept, bool insertions,
+ExactError::ExactError(const HeadGroup<double>& group, RowRange rows, const KeptSet& kept, bool insertions,
                        Workers& workers)
     : workers_(workers),
       insertions_(insertions),

@@ -36,7 +36,7 @@ struct Insertion {
 class ExactError {
  public:
   /// Where `insertions` is false only removals are scored, and what was removed cannot come back.
-  ExactError(const HeadGroup<double>& group, Rows rows, const KeptSet& kept, bool insertions,
+  ExactError(const HeadGroup<double>& group, RowRange rows, const KeptSet& kept, bool insertions,
              Workers& workers);
 
   double error() const { return error_; }       ///< E(M)

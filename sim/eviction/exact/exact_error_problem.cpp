@@ -9,7 +9,7 @@ Index padded_to_vectors(Index n) { return div_up(n, kErrorPad) * kErrorPad; }
 
 }  // namespace
 
-ErrorProblem::ErrorProblem(const HeadGroup<double>& group, Rows asked, const KeptSet& kept_set)
+ErrorProblem::ErrorProblem(const HeadGroup<double>& group, RowRange asked, const KeptSet& kept_set)
     : l(group.l),
       T(group.T_all()),
       scale(group.rule.scale),

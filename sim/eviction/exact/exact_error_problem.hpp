@@ -26,7 +26,7 @@ using Numbers = std::vector<double, OnCacheLine<double>>;
 
 /// What every search by the exact error starts from. Vectors are padded to a multiple of kErrorPad.
 struct ErrorProblem {
-  ErrorProblem(const HeadGroup<double>& group, Rows rows, const KeptSet& kept_set);
+  ErrorProblem(const HeadGroup<double>& group, RowRange rows, const KeptSet& kept_set);
 
   Index l, T;
   double scale, softcap;             ///< softcap 0: none

@@ -31,24 +31,24 @@ KeptSet kept_by(const GreedyPath& path, Index l, Index keep);
 /// it, leaves the smallest E. Ties, to rounding, evict the higher position. `rows` must have queries.
 /// A step costs O((G |rows| + d) l); memory is 3 G |rows| l numbers of 8 bytes and a copy of keys and values.
 /// The same path for any number of threads. Throws InputError where a number overflows.
-GreedyPath greedy_exact(const HeadGroup<double>& group, Rows rows, Index keep, Workers& workers);
+GreedyPath greedy_exact(const HeadGroup<double>& group, RowRange rows, Index keep, Workers& workers);
 
 /// The same on the calling thread's CUDA device, to rounding, in 8 (3 G |rows| l + 6 G |rows| d_v) bytes of
 /// its memory and a copy of keys and values; cuda::OutOfDeviceMemory where it has less.
-GreedyPath greedy_exact_cuda(const HeadGroup<double>& group, Rows rows, Index keep, Workers& workers);
+GreedyPath greedy_exact_cuda(const HeadGroup<double>& group, RowRange rows, Index keep, Workers& workers);
 
 /// The judge: every candidate's attention computed anew from the definition, O(G |rows| l^2 (l - keep) d_v).
 /// Shares nothing with the fast twin.
-GreedyPath greedy_exact_reference(const HeadGroup<double>& group, Rows rows, Index keep);
+GreedyPath greedy_exact_reference(const HeadGroup<double>& group, RowRange rows, Index keep);
 
 /// Swaps a kept with an evicted token while E falls by more than one part in 1e9, until no such swap does
 /// (as far as float64 tells errors below 1e-16 of ||o||^2 apart). Evicted tokens come in by the error that
 /// they would take away, each against the best one to drop for it; the first swap that pays is made.
 /// A token that comes in costs O((G |rows| + d) B), a swap O((G |rows| + d) l); memory as greedy_exact.
 /// The same set for any number of threads.
-KeptSet exchange(const HeadGroup<double>& group, Rows rows, KeptSet start, Workers& workers);
+KeptSet exchange(const HeadGroup<double>& group, RowRange rows, KeptSet start, Workers& workers);
 
 /// The same on the calling thread's CUDA device; memory as greedy_exact_cuda.
-KeptSet exchange_cuda(const HeadGroup<double>& group, Rows rows, KeptSet start, Workers& workers);
+KeptSet exchange_cuda(const HeadGroup<double>& group, RowRange rows, KeptSet start, Workers& workers);
 
 }  // namespace kvreplay

@@ -8,7 +8,7 @@ KeptSet kept_by(const GreedyPath& path, Index l, Index keep) {
   return kept;
 }
 
-GreedyPath greedy_exact(const HeadGroup<double>& group, Rows rows, Index keep, Workers& workers) {
+GreedyPath greedy_exact(const HeadGroup<double>& group, RowRange rows, Index keep, Workers& workers) {
   ExactError state(group, rows, KeptSet(group.l, 1), false, workers);
   GreedyPath path;
   while (state.kept() > keep) {
@@ -20,7 +20,7 @@ GreedyPath greedy_exact(const HeadGroup<double>& group, Rows rows, Index keep, W
   return path;
 }
 
-KeptSet exchange(const HeadGroup<double>& group, Rows rows, KeptSet kept, Workers& workers) {
+KeptSet exchange(const HeadGroup<double>& group, RowRange rows, KeptSet kept, Workers& workers) {
   const Index keep = count(kept);
   if (keep == 0 || keep == group.l) return kept;
   ExactError state(group, rows, kept, true, workers);

@@ -39,7 +39,7 @@ double error_of(const std::vector<ReferenceRow>& rows, const Matrix<Wide>& v, co
 
 }  // namespace
 
-GreedyPath greedy_exact_reference(const HeadGroup<double>& group, Rows rows, Index keep) {
+GreedyPath greedy_exact_reference(const HeadGroup<double>& group, RowRange rows, Index keep) {
   std::vector<ReferenceRow> all_rows;
   for (Index g = 0; g < group.G(); ++g)
     for (Index i = rows.begin; i < rows.end; ++i)

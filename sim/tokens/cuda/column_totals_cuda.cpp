@@ -96,13 +96,13 @@ DeviceGroup::DeviceGroup(const HeadGroup<float>& group, const StoredNumbers& num
   queries_in_two_ = in_two[1] != 0;
 }
 
-std::vector<ColumnTotals> DeviceGroup::column_totals(Rows rows, ColumnSet columns) const {
+std::vector<ColumnTotals> DeviceGroup::column_totals(RowRange rows, ColumnSet columns) const {
   const ColumnRun run(*this, rows, columns);
   run.launch();
   return run.totals();
 }
 
-ColumnRun::ColumnRun(const DeviceGroup& on_device, Rows rows, ColumnSet columns)
+ColumnRun::ColumnRun(const DeviceGroup& on_device, RowRange rows, ColumnSet columns)
     : group_(on_device),
       rows_(rows),
       columns_(columns == ColumnSet::weights ? ColumnSet::window : columns),
@@ -221,7 +221,7 @@ TokenMetrics token_metrics_of(const HeadGroup<float>& group, const StoredNumbers
   const Stream stream;
   const PassesOf<float> passes = [&](const PreparedValues<float>&) {
     const auto on_device = std::make_shared<const DeviceGroup>(group, numbers, products, stream);
-    return [on_device](Rows rows, ColumnSet columns) { return on_device->column_totals(rows, columns); };
+    return [on_device](RowRange rows, ColumnSet columns) { return on_device->column_totals(rows, columns); };
   };
   return token_metrics_by(passes, group, options, workers);
 }

@@ -42,7 +42,7 @@ class DeviceGroup {
   /// column_totals() on the device, where the sums of the weights come with all others. Device memory: O(G
   /// |rows| (d + d_v) + G l) beyond the group. Throws InputError where a number overflows float32,
   /// OutOfDeviceMemory and DeviceError.
-  std::vector<ColumnTotals> column_totals(Rows rows, ColumnSet columns) const;
+  std::vector<ColumnTotals> column_totals(RowRange rows, ColumnSet columns) const;
 
  private:
   friend class ColumnRun;
@@ -64,7 +64,7 @@ class DeviceGroup {
 class ColumnRun {
  public:
   /// Refers to the group until it is gone. Rows must not be empty.
-  ColumnRun(const DeviceGroup& group, Rows rows, ColumnSet columns);
+  ColumnRun(const DeviceGroup& group, RowRange rows, ColumnSet columns);
 
   /// Both passes, in the group's stream; returns at once.
   void launch() const;
@@ -76,7 +76,7 @@ class ColumnRun {
 
  private:
   const DeviceGroup& group_;
-  const Rows rows_;
+  const RowRange rows_;
   const ColumnSet columns_;
   DeviceArrays arrays_;
   HalfBuffers q_, out_halves_;

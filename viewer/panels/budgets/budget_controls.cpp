@@ -45,7 +45,7 @@ void edit_pins(const Run& run, BudgetSettings& settings) {
 
 void edit_budgets(const Run& run, BudgetSettings& settings) {
   const Theme& t = theme();
-  std::vector<std::string_view> orders = {name_of(Base::snapkv)};
+  std::vector<std::string_view> orders = {name_of(EvictionBase::snapkv)};
   for (const TokenMetric metric : kTokenMetrics.all())
     if (metrics_of(*run.dump()).contains(metric)) orders.push_back(name_of(metric));
   auto order =

@@ -166,7 +166,7 @@ std::string add_policy(const Run& run, const DecodeSettings& settings) {
       ImGui::SetTooltip("%s", why->c_str());
   };
   const MetricSet metrics = metrics_of(*run.dump());
-  for (const Base base : kBases.all()) {
+  for (const EvictionBase base : kBases.all()) {
     const std::string name(name_of(base));
     if (!kBases[base].takes_score || kBases[base].searches) {
       item(name, name.c_str());

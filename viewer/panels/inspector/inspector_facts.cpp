@@ -182,7 +182,7 @@ std::string InspectorFacts::csv(const Run& of) const {
   for (const Column& column : columns) {
     if (!column.entries) continue;
     const Cell& cell = column.cell;
-    for (const Entry entry : kEntries.all())
+    for (const EntryTerm entry : kEntries.all())
       table.row(column.pin ? "pinned entry" : "entry", column.run, cell.layer, cell.kv_head, cell.query_head,
                 cell.row, cell.token, name_of(entry), if_any((*column.entries)[entry]), kNo, kNo, kNo, kNo);
   }

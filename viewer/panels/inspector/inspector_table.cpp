@@ -24,16 +24,16 @@ constexpr std::size_t kTextShown = 40;
 /// One line of the table: a metric, an entry of it, or both.
 struct Line {
   std::optional<TokenMetric> metric;
-  std::optional<Entry> entry;
+  std::optional<EntryTerm> entry;
   std::string_view name() const { return metric ? name_of(*metric) : name_of(*entry); }
 };
 
 std::vector<Line> lines_of(const InspectorFacts& facts) {
   std::vector<Line> lines;
-  if (!facts.columns.empty()) lines.push_back({{}, Entry::logit});
+  if (!facts.columns.empty()) lines.push_back({{}, EntryTerm::logit});
   for (const TokenMetric metric : kTokenMetrics.all()) {
     Line line{metric, {}};
-    for (const Entry entry : kEntries.all())
+    for (const EntryTerm entry : kEntries.all())
       if (kEntries[entry].metric == metric) line.entry = entry;
     const bool summed = facts.summary && facts.summary->metrics.contains(metric);
     if (summed || (line.entry && !facts.columns.empty())) lines.push_back(line);
@@ -156,7 +156,7 @@ void draw_line(const InspectorFacts& facts, const Line& line, const std::vector<
   const bool compared =
       line.metric && (*line.metric == facts.comparison.score || *line.metric == facts.comparison.reference);
   colored_text(line.name(), compared ? t.text : t.dim);
-  tip(line.metric ? kTokenMetrics[*line.metric].meaning : kEntries[Entry::logit].meaning);
+  tip(line.metric ? kTokenMetrics[*line.metric].meaning : kEntries[EntryTerm::logit].meaning);
   if (compared) ImGui::TableSetBgColor(ImGuiTableBgTarget_RowBg0, faded(t.raised, 0.7F));
   ImGui::PushFont(mono_font());
   for (const TableColumn& column : columns) {

@@ -20,15 +20,15 @@ class TokenMapControls {
   std::string quantity() const;  ///< "exact_remove", "(joint − exact_joint) / exact_joint"
   std::string unit() const;      ///< empty: a plain number
   bool compares() const { return against_ != EntryView::Against::nothing; }
-  bool is_signed() const { return compares() || shown_ == Entry::logit; }
-  Entry shown() const { return shown_; }
+  bool is_signed() const { return compares() || shown_ == EntryTerm::logit; }
+  EntryTerm shown() const { return shown_; }
 
   /// Keys of the panel's own settings.
   nlohmann::json save() const;
   void load(const nlohmann::json& json);
 
  private:
-  Entry shown_ = Entry::exact_remove, other_ = Entry::attn;
+  EntryTerm shown_ = EntryTerm::exact_remove, other_ = EntryTerm::attn;
   EntryView::Against against_ = EntryView::Against::nothing;
   bool strips_ = true;
 };

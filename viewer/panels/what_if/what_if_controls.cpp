@@ -82,7 +82,8 @@ class Rows {
     row("Policy", "Gives window, pooling, pins and what ranks the tokens",
         [&](WhatIfSettings& s, std::size_t) {
           std::vector<Choice> choices;
-          for (const BaseFacts& base : kBases) choices.push_back({std::string(base.name), base.meaning});
+          for (const EvictionBaseFacts& base : kBases)
+            choices.push_back({std::string(base.name), base.meaning});
           const auto chosen = combo("##policy", s.base, choices);
           if (!chosen) return;
           s.base = choices[*chosen].name;
@@ -103,8 +104,8 @@ class Rows {
                  there.contains(metric) ? kTokenMetrics[metric].meaning : "This dump lacks what it needs",
                  there.contains(metric)});
           for (std::size_t i = 0; i < scores_.size(); ++i) choices.push_back({scores_[i].name, tips[i]});
-          if (s.base == name_of(Base::exchange))
-            for (const BaseFacts& base : kBases)
+          if (s.base == name_of(EvictionBase::exchange))
+            for (const EvictionBaseFacts& base : kBases)
               if (!base.searches)
                 choices.push_back({std::string(base.name), "Starts from what this policy keeps"});
           ImGui::BeginDisabled(!base_takes_score(s.base));

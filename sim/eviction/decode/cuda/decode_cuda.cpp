@@ -27,7 +27,7 @@ Matrix<float> in_rows(const Matrix<float>& matrix, Index first, Index rows, Inde
 /// What a group's runs share, on the device.
 DecodeGroup decode_group(const HeadGroup<float>& group, const std::vector<Matrix<float>>& full,
                          DeviceArrays& arrays, const Stream& stream) {
-  const Rows steps = decode_steps(group);
+  const RowRange steps = decode_steps(group);
   const Index T = group.T_all();
   DecodeGroup in{};
   in.G = narrow(group.G());
@@ -103,7 +103,7 @@ struct RunArrays {
 /// A run, and where its arrays lie; `start` and `start_sums` are left open.
 DecodeTask task_of(const HeadGroup<float>& group, const DecodeRequest& run, RunArrays& arrays) {
   const EvictionRule& rule = *run.rule;
-  const Rows steps = decode_steps(group);
+  const RowRange steps = decode_steps(group);
   const std::optional<Index> window = steps_counted(rule, run.options);
   const Index budget = std::max<Index>(run.budget, 0), n_start = count(*run.start);
   const Index sinks = std::min(rule.sinks, budget),
@@ -224,7 +224,7 @@ class DecodeBatch {
 
   void take(const DecodeTask& task, const DecodeState& state, const KeptSet& start,
             DecodeReplay<float>& replay) const {
-    const Rows steps = decode_steps(group_);
+    const RowRange steps = decode_steps(group_);
     replay.first_step = steps.begin;
     replay.change_sq.resize(steps.count());
     copy(replay.change_sq.data(), task.change_sq, steps.count(), stream_);

@@ -19,7 +19,7 @@ std::vector<int> in_32_bits(const std::vector<Index>& from) {
 
 }  // namespace
 
-DeviceExactError::DeviceExactError(const HeadGroup<double>& group, Rows rows, const KeptSet& kept,
+DeviceExactError::DeviceExactError(const HeadGroup<double>& group, RowRange rows, const KeptSet& kept,
                                    bool insertions)
     : l_(group.l), insertions_(insertions), arrays_(stream_), fetched_(kErrorReports) {
   const ErrorProblem problem(group, rows, kept);
@@ -149,14 +149,14 @@ GreedyPath DeviceExactError::evict(Index keep, const Workers& workers) {
   return path;
 }
 
-GreedyPath greedy_exact_cuda(const HeadGroup<double>& group, Rows rows, Index keep, Workers& workers) {
+GreedyPath greedy_exact_cuda(const HeadGroup<double>& group, RowRange rows, Index keep, Workers& workers) {
   if (group.l == 0) return {};
   check_stop(workers);
   DeviceExactError state(group, rows, KeptSet(group.l, 1), false);
   return state.evict(keep, workers);
 }
 
-KeptSet exchange_cuda(const HeadGroup<double>& group, Rows rows, KeptSet start, Workers& workers) {
+KeptSet exchange_cuda(const HeadGroup<double>& group, RowRange rows, KeptSet start, Workers& workers) {
   const Index keep = count(start);
   if (keep == 0 || keep == group.l) return start;
   check_stop(workers);

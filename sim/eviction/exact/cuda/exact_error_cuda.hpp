@@ -11,7 +11,7 @@ namespace kvreplay {
 /// Device memory: 8 (3 R ceil32(l) + 6 R d_v + R d + T (d + d_v)) bytes and little more, R = G |rows|.
 class DeviceExactError {
  public:
-  DeviceExactError(const HeadGroup<double>& group, Rows rows, const KeptSet& kept, bool insertions);
+  DeviceExactError(const HeadGroup<double>& group, RowRange rows, const KeptSet& kept, bool insertions);
 
   double error();
   Index kept() const { return kept_; }
