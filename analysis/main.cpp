@@ -15,10 +15,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <fcntl.h>
 #include <memory>
 #include <new>
 #include <string>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 namespace {
@@ -126,25 +128,32 @@ void end_together(Ranks& ranks, Ending ending) {
     ending.everywhere = true;
   }
   if (ending.everywhere) {
-    if (ranks.rank() == 0) fmt::print(stderr, "{}", ending.line);
+    if (ranks.rank() == 0) to_stderr(ending.line);
     return;
   }
   // All ranks got the signal, and a launcher ends those that did not; abort() would have it say more.
   if (ending.code == InterruptGuard::kExitCode) {
-    if (!ranks.fails_elsewhere()) fmt::print(stderr, "{}", ending.line);
+    if (!ranks.fails_elsewhere()) to_stderr(ending.line);
     std::fflush(nullptr);
     std::_Exit(ending.code);
   }
   if (ranks.announce_failure())
-    fmt::print(stderr, "{}", ending.line);
+    to_stderr(ending.line);
   else
     std::this_thread::sleep_for(std::chrono::seconds(5));  // until the rank that tells of it ends this one
   std::fflush(nullptr);
   ranks.abort(ending.code);
 }
 
+/// Where a standard stream is closed, a file opened later would take its place, and our lines. What is
+/// written to such a stream fails, as before.
+void keep_standard_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(stream, F_GETFD) < 0) ::open("/dev/null", O_RDONLY);
+}
+
 int complain(const std::string& line) {
-  fmt::print(stderr, "kvreplay: {}\n", line);
+  to_stderr(fmt::format("kvreplay: {}\n", line));
   return kBadUsage;
 }
 
@@ -156,6 +165,7 @@ Ranks& this_run() { return *g_ranks; }
 }  // namespace kvreplay
 
 int main(int argc, char** argv) {
+  keep_standard_streams();
   keep_freed_memory();
   std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit is then an error of write()
   try {
@@ -167,7 +177,7 @@ int main(int argc, char** argv) {
   if (!g_ranks->alone())
     end_together(*g_ranks, ending);
   else
-    fmt::print(stderr, "{}", ending.line);
+    to_stderr(ending.line);
   g_ranks.reset();
   if (std::fflush(stdout) != 0)
     return complain(fmt::format("standard output: cannot be written: {}", std::strerror(errno)));

@@ -13,9 +13,13 @@
 #include <fcntl.h>
 #include <random>
 #include <string>
+#include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
 #include <utility>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 namespace kvreplay {
 namespace {
@@ -27,9 +31,54 @@ std::string temporary_name() {
   return fmt::format(".kvreplay-{:08x}-{:x}.tmp", process, counter.fetch_add(1));
 }
 
+[[noreturn]] void fail_to_write(const std::filesystem::path& path, int reason) {
+  throw InputError(fmt::format("{}: cannot be written: {}", path.string(), std::strerror(reason)));
+}
+
+/// The number of errno, or 0.
+int write_all(int fd, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    // Linux writes at most 2 GiB at once; a signal may cut it shorter.
+    const ssize_t written =
+        ::write(fd, bytes.data(), std::min<std::size_t>(bytes.size(), std::size_t{1} << 30));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return errno;
+    bytes = bytes.subspan(written);
+  }
+  return 0;
+}
+
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+/// What a path names behind symbolic links, whether it is there or not.
+std::filesystem::path behind_links(std::filesystem::path path) {
+  constexpr int kMostLinks = 40;  // as many as Linux follows
+  std::error_code error;
+  for (int links = 0; links < kMostLinks && std::filesystem::is_symlink(path, error); ++links)
+    path = path.parent_path() / std::filesystem::read_symlink(path, error);
+  return path;
+}
+
 }  // namespace
 
-AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
+FileContents contents_of(std::span<const std::byte> bytes) {
+  return {bytes.size(), XXH3_64bits(bytes.data(), bytes.size())};
+}
+
+struct AtomicFile::Hash {
+  Hash() { XXH3_64bits_reset(&state); }
+  alignas(64) XXH3_state_t state{};
+  std::uint64_t bytes = 0;
+};
+
+AtomicFile::AtomicFile(std::filesystem::path path) : AtomicFile(std::move(path), nullptr) {}
+
+AtomicFile::AtomicFile(std::filesystem::path path, std::function<void(const FileContents&)> committed)
+    : path_(std::move(path)),
+      committed_(std::move(committed)),
+      hash_(committed_ ? std::make_unique<Hash>() : nullptr) {
   const std::filesystem::path folder = path_.parent_path();
   std::error_code error;
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
@@ -41,6 +90,13 @@ AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
   if (fd_ < 0) fail(errno);
 }
 
+AtomicFile::AtomicFile(AtomicFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      temporary_(std::move(other.temporary_)),
+      fd_(std::exchange(other.fd_, -1)),
+      committed_(std::move(other.committed_)),
+      hash_(std::move(other.hash_)) {}
+
 AtomicFile::~AtomicFile() {
   if (fd_ < 0) return;
   ::close(fd_);
@@ -48,15 +104,13 @@ AtomicFile::~AtomicFile() {
 }
 
 void AtomicFile::write(std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    // Linux writes at most 2 GiB at once; a signal may cut it shorter.
-    const ssize_t written =
-        ::write(fd_, bytes.data(), std::min<std::size_t>(bytes.size(), std::size_t{1} << 30));
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) fail(errno);
-    bytes = bytes.subspan(written);
-  }
+  if (const int reason = write_all(fd_, bytes); reason != 0) fail(reason);
+  if (!hash_) return;
+  XXH3_64bits_update(&hash_->state, bytes.data(), bytes.size());
+  hash_->bytes += bytes.size();
 }
+
+void AtomicFile::write(std::string_view text) { write(bytes_of(text)); }
 
 void AtomicFile::commit() {
   // Network file systems report a full disk or quota only when the file is closed.
@@ -66,20 +120,31 @@ void AtomicFile::commit() {
     ::unlink(temporary_.c_str());
     fail(reason);
   }
+  if (committed_) committed_({hash_->bytes, XXH3_64bits_digest(&hash_->state)});
 }
 
-void AtomicFile::fail(int reason) const {
-  throw InputError(fmt::format("{}: cannot be written: {}", path_.string(), std::strerror(reason)));
-}
+void AtomicFile::fail(int reason) const { fail_to_write(path_, reason); }
 
-void write_file(const std::filesystem::path& path, std::span<const std::byte> bytes) {
-  AtomicFile file(path);
+void write_file(AtomicFile file, std::span<const std::byte> bytes) {
   file.write(bytes);
   file.commit();
 }
 
-void write_file(const std::filesystem::path& path, std::string_view text) {
-  write_file(path, std::as_bytes(std::span(text.data(), text.size())));
+void write_file(AtomicFile file, std::string_view text) { write_file(std::move(file), bytes_of(text)); }
+
+void write_output(const std::filesystem::path& path, std::span<const std::byte> bytes) {
+  struct stat there = {};
+  if (::stat(path.c_str(), &there) != 0 || S_ISREG(there.st_mode))
+    return write_file(behind_links(path), bytes);
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (fd < 0) fail_to_write(path, errno);
+  int reason = write_all(fd, bytes);
+  if (::close(fd) != 0 && reason == 0) reason = errno;
+  if (reason != 0) fail_to_write(path, reason);
+}
+
+void write_output(const std::filesystem::path& path, std::string_view text) {
+  write_output(path, bytes_of(text));
 }
 
 }  // namespace kvreplay

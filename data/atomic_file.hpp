@@ -1,36 +1,58 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <span>
 #include <string_view>
 
 namespace kvreplay {
 
-/// Writes a file whole or not at all: to a temporary name in the same folder, then a rename. Missing parent
-/// folders are made. Throws InputError (path and reason: no space left, no permission, ...) and leaves no
-/// temporary file behind.
-void write_file(const std::filesystem::path& path, std::span<const std::byte> bytes);
-void write_file(const std::filesystem::path& path, std::string_view text);
+/// What a file holds, as far as two files are told apart: its size and the XXH3 hash of its bytes.
+struct FileContents {
+  std::uint64_t bytes = 0;
+  std::uint64_t xxh3 = 0;
+  bool operator==(const FileContents&) const = default;
+};
+FileContents contents_of(std::span<const std::byte> bytes);
 
-/// The same for a file that is written piece by piece. The file appears under its name with commit(); without
-/// it, nothing is left. Every member throws InputError as above.
+/// A file that is written piece by piece and appears under its name with commit(), whole; without it, nothing
+/// is left. It has a temporary name in the same folder until then, and takes the place of whatever had its
+/// name, a symbolic link too. Missing parent folders are made. Every member throws InputError (path and
+/// reason: no space left, no permission, ...) and leaves no temporary file behind.
 class AtomicFile {
  public:
-  explicit AtomicFile(std::filesystem::path path);
-  AtomicFile(const AtomicFile&) = delete;
-  AtomicFile& operator=(const AtomicFile&) = delete;
+  explicit(false) AtomicFile(std::filesystem::path path);  // whoever writes a file takes its path as well
+  /// `committed` is told what the file holds once it is there.
+  AtomicFile(std::filesystem::path path, std::function<void(const FileContents&)> committed);
+  AtomicFile(AtomicFile&&) noexcept;
+  AtomicFile& operator=(AtomicFile&&) = delete;
   ~AtomicFile();
 
+  const std::filesystem::path& path() const { return path_; }
   void write(std::span<const std::byte> bytes);
+  void write(std::string_view text);
   void commit();
 
  private:
+  struct Hash;
   [[noreturn]] void fail(int reason) const;
 
   std::filesystem::path path_;
   std::filesystem::path temporary_;
   int fd_ = -1;
+  std::function<void(const FileContents&)> committed_;
+  std::unique_ptr<Hash> hash_;  ///< where somebody is to be told
 };
+
+void write_file(AtomicFile file, std::span<const std::byte> bytes);
+void write_file(AtomicFile file, std::string_view text);
+
+/// Writes to what a person named: through symbolic links, into a device or a pipe as it is, else a file that
+/// appears whole. Throws InputError as above.
+void write_output(const std::filesystem::path& path, std::span<const std::byte> bytes);
+void write_output(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace kvreplay

@@ -1,6 +1,5 @@
 #include "data/npy_write.hpp"
 
-#include "data/atomic_file.hpp"
 #include "data/npy/half.hpp"
 
 #include <fmt/format.h>
@@ -8,6 +7,7 @@
 #include <bit>
 #include <cassert>
 #include <cstring>
+#include <utility>
 
 namespace kvreplay {
 namespace {
@@ -15,14 +15,13 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "arrays are written as they stand in memory");
 
 template <class T>
-void write_array(const std::filesystem::path& path, std::string_view descr,
-                 std::span<const std::size_t> shape, std::span<const T> values) {
+void write_array(AtomicFile file, std::string_view descr, std::span<const std::size_t> shape,
+                 std::span<const T> values) {
   [[maybe_unused]] std::size_t count = 1;
   for (const std::size_t extent : shape) count *= extent;
   assert(count == values.size());
-  AtomicFile file(path);
   const std::string header = npy_header(descr, shape);
-  file.write(std::as_bytes(std::span(header)));
+  file.write(header);
   file.write(std::as_bytes(values));
   file.commit();
 }
@@ -68,31 +67,27 @@ std::vector<std::byte> encode(Dtype dtype, std::span<const T> values) {
 template decltype(encode<float>) encode<float>;
 template decltype(encode<double>) encode<double>;
 
-void write_npy(const std::filesystem::path& path, std::span<const std::size_t> shape,
-               std::span<const float> values) {
-  write_array(path, kDtypes[Dtype::f32].descr, shape, values);
+void write_npy(AtomicFile file, std::span<const std::size_t> shape, std::span<const float> values) {
+  write_array(std::move(file), kDtypes[Dtype::f32].descr, shape, values);
 }
 
-void write_npy(const std::filesystem::path& path, std::span<const std::size_t> shape,
-               std::span<const double> values) {
-  write_array(path, kDtypes[Dtype::f64].descr, shape, values);
+void write_npy(AtomicFile file, std::span<const std::size_t> shape, std::span<const double> values) {
+  write_array(std::move(file), kDtypes[Dtype::f64].descr, shape, values);
 }
 
-void write_npy(const std::filesystem::path& path, std::span<const std::size_t> shape,
-               std::span<const std::int32_t> values) {
-  write_array(path, "<i4", shape, values);
+void write_npy(AtomicFile file, std::span<const std::size_t> shape, std::span<const std::int32_t> values) {
+  write_array(std::move(file), "<i4", shape, values);
 }
 
-void write_npy_bool(const std::filesystem::path& path, std::span<const std::size_t> shape,
+void write_npy_bool(AtomicFile file, std::span<const std::size_t> shape,
                     std::span<const std::uint8_t> values) {
-  write_array(path, "|b1", shape, values);
+  write_array(std::move(file), "|b1", shape, values);
 }
 
-void write_npy_as(const std::filesystem::path& path, Dtype dtype, std::span<const std::size_t> shape,
+void write_npy_as(AtomicFile file, Dtype dtype, std::span<const std::size_t> shape,
                   std::span<const float> values) {
-  AtomicFile file(path);
   const std::string header = npy_header(kDtypes[dtype].descr, shape);
-  file.write(std::as_bytes(std::span(header)));
+  file.write(header);
   file.write(encode(dtype, values));
   file.commit();
 }

@@ -1,10 +1,10 @@
 #pragma once
 
+#include "data/atomic_file.hpp"
 #include "data/dtype.hpp"
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,19 +12,17 @@
 
 namespace kvreplay {
 
-/// Writes a C-ordered little-endian `.npy` (format 1.0) atomically. The product of `shape` is
-/// `values.size()`. T is float, double, bool (as std::uint8_t 0 or 1: write_npy_bool), or std::int32_t.
-void write_npy(const std::filesystem::path& path, std::span<const std::size_t> shape,
-               std::span<const float> values);
-void write_npy(const std::filesystem::path& path, std::span<const std::size_t> shape,
-               std::span<const double> values);
-void write_npy(const std::filesystem::path& path, std::span<const std::size_t> shape,
-               std::span<const std::int32_t> values);
-void write_npy_bool(const std::filesystem::path& path, std::span<const std::size_t> shape,
+/// Writes a C-ordered little-endian `.npy` (format 1.0), to a path or into a file that was begun. The product
+/// of `shape` is `values.size()`. T is float, double, bool (as std::uint8_t 0 or 1: write_npy_bool), or
+/// std::int32_t.
+void write_npy(AtomicFile file, std::span<const std::size_t> shape, std::span<const float> values);
+void write_npy(AtomicFile file, std::span<const std::size_t> shape, std::span<const double> values);
+void write_npy(AtomicFile file, std::span<const std::size_t> shape, std::span<const std::int32_t> values);
+void write_npy_bool(AtomicFile file, std::span<const std::size_t> shape,
                     std::span<const std::uint8_t> values);
 
 /// The same, with float32 values rounded (to nearest even) to `dtype` first.
-void write_npy_as(const std::filesystem::path& path, Dtype dtype, std::span<const std::size_t> shape,
+void write_npy_as(AtomicFile file, Dtype dtype, std::span<const std::size_t> shape,
                   std::span<const float> values);
 
 /// What such a file begins with, padded so that the elements behind it are aligned to 64 bytes.

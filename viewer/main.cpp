@@ -40,7 +40,7 @@ struct Arguments {
 };
 
 int complain(const std::string& line) {
-  fmt::print(stderr, "kvreplay-viewer: {}\n", line);
+  to_stderr(fmt::format("kvreplay-viewer: {}\n", line));
   return kBadUsage;
 }
 

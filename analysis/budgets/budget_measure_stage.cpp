@@ -107,7 +107,7 @@ double BudgetMeasureStage::total_loss(std::size_t which) const {
 }
 
 std::size_t BudgetMeasureStage::write_budgets(const ResultFolder& folder, const HeadFigures& figures) const {
-  TableWriter csv(folder.path(), Table::budgets);
+  TableWriter csv(folder, Table::budgets);
   const ScopedFigures scoped(figures);
   for (const Scope scope : scoped.scopes())
     for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
@@ -134,9 +134,8 @@ void BudgetMeasureStage::write_maps(const ResultFolder& folder, const HeadFigure
   const ScopedFigures scoped(figures);
   for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
     const auto write = [&](BudgetFigure figure, const std::vector<double>& map) {
-      write_map(folder.path(),
-                {.table = Table::budgets, .figure = std::string(name_of(figure)), .item = label(c)}, figures,
-                map);
+      write_map(folder, {.table = Table::budgets, .figure = std::string(name_of(figure)), .item = label(c)},
+                figures, map);
     };
     std::vector<double> errors;
     for (const Scope scope : scoped.scopes())

@@ -75,15 +75,15 @@ Json BudgetStage::write_tables(const ResultFolder& folder, const HeadFigures& fi
     const LossCurves all = curves(o, figures);
     const std::size_t shape[] = {figures.layers.size(), static_cast<std::size_t>(figures.n_kv),
                                  static_cast<std::size_t>(l + 1)};
-    write_npy(folder.path() / "curves" / (plan_.orders[o].name + ".npy"), shape,
+    write_npy(folder.file("curves/" + plan_.orders[o].name + ".npy"), shape,
               std::span<const double>(all.losses()));
     BudgetFrame every_sigma = frame_of(plan_, figures, l, 0.5);
     every_sigma.lower = plan_.lower;  // each sigma cuts it to what its total allows
     const BudgetProfile profile = lu_profile(every_sigma, all);
-    if (o == 0) save_profile(folder.path() / "budget_curves.npy", profile);
-    save_profile(folder.path() / "curves" / (plan_.orders[o].name + "~lu.npy"), profile);
+    if (o == 0) save_profile(folder.file("budget_curves.npy"), profile);
+    save_profile(folder.file("curves/" + plan_.orders[o].name + "~lu.npy"), profile);
   }
-  if (plan_.profile) save_profile(folder.path() / "curves" / "profile.npy", *plan_.profile);
+  if (plan_.profile) save_profile(folder.file("curves/profile.npy"), *plan_.profile);
   return Json::object();
 }
 

@@ -137,12 +137,12 @@ BudgetProfile load_profile(const std::filesystem::path& path, Index layers, Inde
   return profile;
 }
 
-void save_profile(const std::filesystem::path& path, const BudgetProfile& profile) {
+void save_profile(AtomicFile file, const BudgetProfile& profile) {
   const std::vector<float> ratios(profile.pruned.begin(), profile.pruned.end());
   const std::vector<std::size_t> shape = {static_cast<std::size_t>(kRatios),
                                           static_cast<std::size_t>(profile.layers),
                                           static_cast<std::size_t>(profile.heads)};
-  write_npy(path, shape, std::span<const float>(ratios));
+  write_npy(std::move(file), shape, std::span<const float>(ratios));
 }
 
 }  // namespace kvreplay

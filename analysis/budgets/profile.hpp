@@ -1,6 +1,7 @@
 #pragma once
 
 #include "analysis/budgets/hull.hpp"
+#include "data/atomic_file.hpp"
 
 #include <filesystem>
 #include <functional>
@@ -46,6 +47,6 @@ Budgets kvpress_profile_budgets(const BudgetProfile& profile, double sigma, Inde
 BudgetProfile load_profile(const std::filesystem::path& path, Index layers, Index heads);
 
 /// As float32, which is what kvpress computes in.
-void save_profile(const std::filesystem::path& path, const BudgetProfile& profile);
+void save_profile(AtomicFile file, const BudgetProfile& profile);
 
 }  // namespace kvreplay

@@ -92,7 +92,7 @@ bool ChannelTable::has_pairs() const {
 }
 
 std::size_t ChannelTable::write_channels(const ResultFolder& folder) const {
-  TableWriter csv(folder.path(), Table::channels);
+  TableWriter csv(folder, Table::channels);
   for (const Scope scope : scoped_.scopes()) {
     const auto begin = [&]() -> TableWriter& {
       csv.at(scoped_.layer_of(scope), scope.head);

@@ -7,30 +7,27 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <functional>
 #include <span>
 
 namespace kvreplay {
 namespace {
 
-namespace fs = std::filesystem;
-
-void write_matrices(const fs::path& path, const std::vector<Matrix<double>>& matrices) {
+void write_matrices(AtomicFile file, const std::vector<Matrix<double>>& matrices) {
   const auto d = static_cast<std::size_t>(matrices.front().rows());
   const std::size_t shape[] = {matrices.size(), d, d};
   std::vector<double> all;
   for (const Matrix<double>& matrix : matrices)
     all.insert(all.end(), matrix.data(), matrix.data() + matrix.size());
-  write_npy(path, shape, std::span<const double>(all));
+  write_npy(std::move(file), shape, std::span<const double>(all));
 }
 
-void write_rows(const fs::path& path, std::size_t rows,
+void write_rows(AtomicFile file, std::size_t rows,
                 const std::function<const Vector<double>&(std::size_t)>& row) {
   std::vector<double> all;
   for (std::size_t r = 0; r < rows; ++r) all.insert(all.end(), row(r).data(), row(r).data() + row(r).size());
   const std::size_t shape[] = {rows, all.size() / rows};
-  write_npy(path, shape, std::span<const double>(all));
+  write_npy(std::move(file), shape, std::span<const double>(all));
 }
 
 /// The largest entry off the diagonal: what a picture of interactions is about.
@@ -113,27 +110,29 @@ void LayerChannels::load(Index kv_head, Index G, ByteReader& in) {
 
 void LayerChannels::write(const ResultFolder& folder, Index layer, const ChannelPlan& plan,
                           const std::string& model) const {
-  const fs::path into = folder.layer_path(layer) / "channels";
+  const auto file = [&](const std::string& name) {
+    return folder.layer_file(layer, "channels/" + name + ".npy");
+  };
   const std::size_t rows = interaction.size(), d = static_cast<std::size_t>(interaction.front().rows());
   const std::size_t shape[] = {rows, d};
-  write_matrices(into / "interaction.npy", interaction);
-  if (!outputs.empty()) write_matrices(into / "output_interaction.npy", outputs);
+  write_matrices(file("interaction"), interaction);
+  if (!outputs.empty()) write_matrices(file("output_interaction"), outputs);
   write_rows(
-      into / "spectrum.npy", rows, [&](std::size_t r) -> const auto& { return spectrum[r]; });
+      file("spectrum"), rows, [&](std::size_t r) -> const auto& { return spectrum[r]; });
   for (const auto& [name, moments] : {std::pair{"window", &window}, std::pair{"future", &future}}) {
     if (moments->empty()) continue;
     const auto& all = *moments;
     write_rows(
-        into / fmt::format("query_{}_mean.npy", name),
+        file(fmt::format("query_{}_mean", name)),
         all.size(), [&](std::size_t h) -> const auto& { return all[h].mean; });
     write_rows(
-        into / fmt::format("query_{}_std.npy", name),
+        file(fmt::format("query_{}_std", name)),
         all.size(), [&](std::size_t h) -> const auto& { return all[h].deviation; });
   }
   if (!rope_partner.empty()) {
     const std::size_t one[] = {d};
     write_npy(
-        into / "rope_pair.npy", one,
+        file("rope_pair"), one,
         std::span<const std::int32_t>(std::vector<std::int32_t>(rope_partner.begin(), rope_partner.end())));
   }
   for (std::size_t rule = 0; rule < plan.rules.size(); ++rule) {
@@ -142,13 +141,12 @@ void LayerChannels::write(const ResultFolder& folder, Index layer, const Channel
     for (std::size_t r = 0; r < rows; ++r)
       std::copy(order[rule][r].begin(), order[rule][r].end(),
                 all.begin() + static_cast<std::ptrdiff_t>(r * d));
-    write_npy(into / fmt::format("{}_order.npy", plan.rules[rule].name), shape,
-              std::span<const std::int32_t>(all));
+    write_npy(file(plan.rules[rule].name + "_order"), shape, std::span<const std::int32_t>(all));
   }
   for (std::size_t c = 0; c < plan.cases.size(); ++c) {
     std::vector<std::uint8_t> all;
     for (const ChannelSet& set : pruned[c]) all.insert(all.end(), set.begin(), set.end());
-    write_npy_bool(into / (plan.cases[c].file_name + ".npy"), shape, all);
+    write_npy_bool(file(plan.cases[c].file_name), shape, all);
   }
   if (plan.png) write_pictures(folder, layer, plan, model);
 }
@@ -165,7 +163,7 @@ void LayerChannels::write_pictures(const ResultFolder& folder, Index layer, cons
       map.values = matrices[r];
       map.limit = largest_off_diagonal(matrices[r]);
       map.x_marks = map.y_marks = rotation_marks(rope_partner);
-      write_png(folder.layer_path(layer) / "channels" / fmt::format("{}-{}.png", name, r), map);
+      write_png(folder.layer_file(layer, fmt::format("channels/{}-{}.png", name, r)), map);
     }
   };
   draw(interaction, "interaction", "channels in the logits");

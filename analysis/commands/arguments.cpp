@@ -5,7 +5,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <iterator>
 #include <map>
 #include <set>
@@ -65,7 +67,38 @@ std::string in_quotes(const std::string& text) {
   return "'" + piece + (text.size() > kLongest ? "...'" : "'");
 }
 
-/// CLI11 reads TOML leniently; this says what it would pass over.
+/// A line of TOML without its comment.
+std::string without_comment(const std::string& line) {
+  char quote = 0;
+  for (std::size_t at = 0; at < line.size(); ++at) {
+    const char c = line[at];
+    if (quote == '"' && c == '\\')
+      ++at;
+    else if (quote != 0)
+      quote = c == quote ? 0 : quote;
+    else if (c == '"' || c == '\'')
+      quote = c;
+    else if (c == '#')
+      return line.substr(0, at);
+  }
+  return line;
+}
+
+/// What is wrong with the name of a config file that exists.
+std::string complaint_of_config(const std::string& file) {
+  constexpr std::uintmax_t kMost = std::uintmax_t{1} << 20;
+  std::error_code error;
+  const auto status = std::filesystem::status(file, error);
+  if (file.empty()) return "expected a file, found ''";
+  if (!std::filesystem::exists(status)) return "";
+  if (!std::filesystem::is_regular_file(status))
+    return fmt::format("expected a regular file, found '{}'", file);
+  if (std::filesystem::file_size(file, error) > kMost)
+    return fmt::format("expected at most {} bytes, found more in '{}'", kMost, file);
+  return "";
+}
+
+/// CLI11 reads TOML leniently and lists of one line only; this says what it would pass over, and joins lists.
 class StrictToml : public CLI::ConfigTOML {
  public:
   explicit StrictToml(const CLI::App& app) : app_(app) {}
@@ -75,11 +108,14 @@ class StrictToml : public CLI::ConfigTOML {
     if (text.starts_with("\xef\xbb\xbf")) text.erase(0, 3);
     std::istringstream lines(text);
     std::string line;
+    std::string joined;
     bool in_list = false;
     for (int number = 1; std::getline(lines, line); ++number) {
-      line = trimmed(line);
-      if (in_list || line.empty() || line.starts_with('#')) {
-        if (line.find(']') != std::string::npos) in_list = false;
+      line = trimmed(without_comment(line));
+      if (line.empty()) continue;
+      if (in_list) {
+        joined += " " + line;
+        if (line.ends_with(']')) in_list = false;
         continue;
       }
       const auto fault = [&](const char* expected) {
@@ -90,10 +126,12 @@ class StrictToml : public CLI::ConfigTOML {
       if (equals == std::string::npos || equals == 0) fault("key = value");
       const std::string key = trimmed(line.substr(0, equals)), value = trimmed(line.substr(equals + 1));
       if (value.empty()) fault("key = value");
-      in_list = value.starts_with('[') && value.find(']') == std::string::npos;
+      in_list = value.starts_with('[') && !value.ends_with(']');
       line_of_[key] = number;
+      joined += "\n" + line;
     }
-    std::istringstream again(text);
+    if (in_list) throw ConfigFault{"expected ']' at the end of a list, found the end of the file"};
+    std::istringstream again(joined + "\n");
     std::vector<CLI::ConfigItem> read = CLI::ConfigTOML::from_config(again);
     for (const CLI::ConfigItem& item : read) {
       const std::string key = item.fullname();
@@ -220,7 +258,9 @@ std::unique_ptr<CommandLine> make_app(const std::string& name, const std::string
   app->get_formatter()->column_width(30);
   app->get_formatter()->label("REQUIRED", "(required)");
   app->set_help_flag("-h,--help", "Print this help and exit");
-  app->set_config("--config", "", "Options from a TOML file, under the same names")->option_text("FILE");
+  app->set_config("--config", "", "Options from a TOML file, under the same names")
+      ->option_text("FILE")
+      ->check(CLI::Validator([](std::string& file) { return complaint_of_config(file); }, ""));
   app->config_formatter(std::make_shared<StrictToml>(*app));
   app->allow_config_extras(CLI::config_extras_mode::error);
   app->footer((examples.find('\n') == std::string::npos ? "Example:\n  " : "Examples:\n  ") + [&] {
@@ -305,7 +345,7 @@ void CommonOptions::add_folder(CommandLine& app) {
 void CommonOptions::add_results(CommandLine& app) {
   BoundOption part = bind_option(run_option::shard, shard);
   part.read = [this, read = part.read](const std::vector<std::string>& words) {
-    if (words.front().empty())
+    if (words.front() == kWholeRun)
       shard.reset();  // merge takes back what a config file says
     else
       read(words);

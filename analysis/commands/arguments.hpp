@@ -69,6 +69,9 @@ void with_dashes(const std::function<void()>& work);
 /// Throws InputError where the name of a page does not end in .html.
 void check_page_name(const std::string& file, const char* option);
 
+/// What merge gives as --shard: all of the run, whatever a config file says.
+inline constexpr const char* kWholeRun = "whole";
+
 /// "0,3-5", item by item.
 struct LayerRange {
   Index first = 0, last = 0;

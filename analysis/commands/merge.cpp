@@ -118,7 +118,7 @@ int run_merge(const Arguments& arguments) {
     whole.arguments.insert(whole.arguments.end(), {name, value});
   };
   add("--out", options.out);
-  add("--shard", "");
+  add("--shard", kWholeRun);
   for (const std::string& part : options.parts) add("--parts", part);
   if (options.threads > 0) add("--threads", fmt::format("{}", options.threads));
   if (options.other_backend) add("--backend", OptionValue<BackendChoice>::text(*options.other_backend));

@@ -65,15 +65,15 @@ std::string remarks(const fs::path& folder, const DumpSet& set) {
 }
 
 /// Reads every single folder and writes what they say together; the summary's "totals" and the report.
-std::pair<Json, std::string> write_tables(const fs::path& folder, const DumpSet& set,
+std::pair<Json, std::string> write_tables(const ResultFolder& folder, const DumpSet& set,
                                           const Workers& workers) {
   Json totals = {{"dumps", set.entries().size()}};
   std::string report;
-  set.write_csv(folder / "dumps.csv");
+  set.write_csv(folder.file("dumps.csv"));
   for (const Table which : kTables.all()) {
     TableOverDumps table(which);
     for (const DumpSet::Entry& entry : set.entries()) {
-      table.add(ResultReader(folder / entry.name));
+      table.add(ResultReader(folder.path() / entry.name));
       if (workers.stopping()) throw Interrupted{};
     }
     if (const std::size_t rows = table.write(folder); rows > 0)
@@ -98,7 +98,7 @@ void finish(const CommonOptions& options, const DumpSet& set, ResultFolder& fold
   const InterruptGuard guard(workers, fmt::format("interrupted; every dump is finished in {}, and the same "
                                                   "command with --resume forms the tables over all",
                                                   options.out));
-  const auto [totals, report] = write_tables(out, set, workers);
+  const auto [totals, report] = write_tables(folder, set, workers);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   Json run = {{"program", "kvreplay"}, {"version", KVREPLAY_VERSION}, {"dumps", Json::object()}};
   for (const DumpSet::Entry& entry : set.entries()) run["dumps"][entry.name] = entry.path;
@@ -135,13 +135,16 @@ int run_on_dumps(const Invocation& invocation, const CommonOptions& options, con
   DumpSet set;
   std::optional<ResultFolder> folder;  // on rank 0, which writes what is over all dumps
   together(ranks, [&] {
-    with_dashes([&] { set = dump_set(options, make_stages); });
+    with_dashes([&] {
+      set = dump_set(options, make_stages);
+      require_apart(options.out, options.dumps);
+    });
     if (!speaks) return;
     const std::vector<std::string> old = DumpSet::folders_in(out);
     folder.emplace(out, set.settings(), std::map<Index, std::string>{},
                    set.existing(out, options.existing()));
     if (options.force)
-      for (const std::string& name : old) folder->clear(name);
+      for (const std::string& name : old) ResultFolder::remove(out / name);
   });
   for (std::size_t i = 0; i < set.entries().size(); ++i) {
     const DumpSet::Entry& entry = set.entries()[i];

@@ -2,6 +2,7 @@
 
 #include "analysis/commands/interrupt.hpp"
 #include "analysis/commands/progress_bar.hpp"
+#include "analysis/results/text_file.hpp"
 #include "analysis/run/parts.hpp"
 #include "analysis/run/progress.hpp"
 #include "data/error.hpp"
@@ -10,11 +11,11 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <set>
@@ -55,6 +56,8 @@ std::string threads_text(const Ranks& ranks, const Workers& workers) {
 struct Preparation {
   Preparation(const CommonOptions& options, const MakeStages& make_stages, Workers& workers)
       : chosen(options.chosen_compute()), dump(options.open()) {
+    require_apart(options.out, {options.dump});
+    require_apart(options.out, options.parts);
     run.precision = chosen.precision;
     run.layers = options.chosen_layers(dump);
     run.shard = options.shard;
@@ -150,13 +153,31 @@ std::string heading(const Dump& dump, const Json& summary) {
 
 }  // namespace
 
+void require_apart(const std::string& out, const std::vector<std::string>& inputs) {
+  const auto real = [](const std::string& path) {
+    std::error_code error;
+    const auto whole = std::filesystem::weakly_canonical(path, error);
+    return error ? std::filesystem::absolute(path, error) : whole;
+  };
+  const auto begins = [](const std::filesystem::path& path, const std::filesystem::path& with) {
+    return std::mismatch(path.begin(), path.end(), with.begin(), with.end()).second == with.end();
+  };
+  for (const std::string& input : inputs) {
+    const auto folder = real(out), read = real(input);
+    const bool inside = begins(folder, read), contains = begins(read, folder);
+    if (inside || contains)
+      throw OptionError(run_option::out, fmt::format("a folder apart from what is read, {}", input),
+                        inside && contains ? "the same one"
+                        : inside           ? "one inside it"
+                                           : "one that contains it");
+  }
+}
+
 void print_summary(const std::filesystem::path& folder) {
-  std::ifstream in(folder / "summary.json");
-  const Json summary = Json::parse(in, nullptr, false);
-  if (!summary.is_object())
-    throw InputError((folder / "summary.json").string(), "kvreplay's summary", "a damaged file");
+  const auto summary = json_object_in(folder / "summary.json");
+  if (!summary) throw InputError((folder / "summary.json").string(), "kvreplay's summary", "a damaged file");
   Json json = {{"result", folder.string()}};
-  json.update(summary);
+  json.update(*summary);
   print_json(json);
 }
 

@@ -32,6 +32,10 @@ struct Invocation {
 int run_into_folder(const Invocation& invocation, const CommonOptions& options,
                     const MakeStages& make_stages);
 
+/// Throws OptionError where the folder to write to is one of those to be read, lies inside one or contains
+/// one.
+void require_apart(const std::string& out, const std::vector<std::string>& inputs);
+
 /// The summary of a finished result folder, with --json.
 void print_summary(const std::filesystem::path& folder);
 /// What a summary says was left out; names that share a reason on one line.

@@ -104,10 +104,10 @@ int run_verify(const Arguments& arguments) {
   std::fflush(stdout);
   for (const Check& check : result.checks) {
     for (std::size_t f = 0; f < std::min(kFailuresShown, check.failures.size()); ++f)
-      fmt::print(stderr, "kvreplay: {}\n", check.failures[f]);
+      to_stderr(fmt::format("kvreplay: {}\n", check.failures[f]));
     if (check.failures.size() > kFailuresShown)
-      fmt::print(stderr, "kvreplay: {}: {} more heads and metrics miss the tolerance\n", check.name,
-                 check.failures.size() - kFailuresShown);
+      to_stderr(fmt::format("kvreplay: {}: {} more heads and metrics miss the tolerance\n", check.name,
+                            check.failures.size() - kFailuresShown));
   }
   return result.ok() ? 0 : 1;
 }

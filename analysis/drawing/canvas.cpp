@@ -1,6 +1,5 @@
 #include "analysis/drawing/canvas.hpp"
 
-#include "data/atomic_file.hpp"
 #include "data/error.hpp"
 
 #include <fmt/format.h>
@@ -72,10 +71,6 @@ std::vector<std::byte> png_bytes(const Canvas& canvas) {
         fmt::format("a picture of {} x {}: libpng says {}", image.width, image.height, image.message));
   bytes.resize(size);
   return bytes;
-}
-
-void write_canvas(const std::filesystem::path& path, const Canvas& canvas) {
-  write_file(path, png_bytes(canvas));
 }
 
 }  // namespace kvreplay::png

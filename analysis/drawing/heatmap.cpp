@@ -9,6 +9,7 @@
 
 #include <cmath>
 #include <string>
+#include <utility>
 
 namespace kvreplay {
 namespace png {
@@ -90,8 +91,8 @@ void draw_lines(Canvas& canvas, Point at, const std::vector<std::string>& lines,
 }  // namespace
 }  // namespace png
 
-void write_png(const std::filesystem::path& path, const Heatmap& heatmap) {
-  png::check(path, heatmap);
+void write_png(AtomicFile file, const Heatmap& heatmap) {
+  png::check(file.path(), heatmap);
   const png::ColorRange range = png::color_range(heatmap);
   const png::HeatmapLayout layout = png::layout_of(heatmap, range);
   png::Canvas canvas(layout.width, layout.height);
@@ -103,7 +104,7 @@ void write_png(const std::filesystem::path& path, const Heatmap& heatmap) {
   png::draw_lines(canvas, layout.y_label_at, layout.y_label, {png::kTextScale, png::Align::center, true});
   png::draw_lines(canvas, layout.value_label_at, layout.value_label,
                   {png::kTextScale, png::Align::center, true});
-  png::write_canvas(path, canvas);
+  write_file(std::move(file), png::png_bytes(canvas));
 }
 
 }  // namespace kvreplay

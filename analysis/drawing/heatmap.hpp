@@ -1,8 +1,8 @@
 #pragma once
 
+#include "data/atomic_file.hpp"
 #include "sim/head_group.hpp"
 
-#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -25,6 +25,6 @@ struct Heatmap {
 
 /// Writes it whole or not at all; the same heatmap gives the same bytes. Throws InputError where it cannot be
 /// written, has no values or more than 8192 on a side, or its limit is negative or not finite.
-void write_png(const std::filesystem::path& path, const Heatmap& heatmap);
+void write_png(AtomicFile file, const Heatmap& heatmap);
 
 }  // namespace kvreplay

@@ -76,7 +76,7 @@ double EvictionTable::share_of_bytes(std::size_t which) const {
 }
 
 std::size_t EvictionTable::write_evictions(const ResultFolder& folder) const {
-  TableWriter csv(folder.path(), Table::evictions);
+  TableWriter csv(folder, Table::evictions);
   for (const Scope scope : scoped_.scopes())
     for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
       const EvictionCase& which = plan_.cases[c];
@@ -95,7 +95,7 @@ std::size_t EvictionTable::write_evictions(const ResultFolder& folder) const {
 void EvictionTable::write_decoding(const ResultFolder& folder) const {
   const auto decodes = [](const EvictionCase& which) { return which.phase.decodes(); };
   if (std::none_of(plan_.cases.begin(), plan_.cases.end(), decodes)) return;
-  TableWriter csv(folder.path(), Table::decode);
+  TableWriter csv(folder, Table::decode);
   const std::size_t shape[] = {figures_.layers.size(), static_cast<std::size_t>(figures_.n_kv),
                                static_cast<std::size_t>(columns_.steps())};
   for (Index row = 0; row < figures_.values.rows(); ++row)
@@ -115,15 +115,15 @@ void EvictionTable::write_decoding(const ResultFolder& folder) const {
     const EvictionCase& which = plan_.cases[c];
     if (!decodes(which)) continue;
     const Matrix<double> steps = figures_.values.middleCols(columns_.steps_of(c), columns_.steps());
-    write_npy(folder.path() / "decode" /
-                  fmt::format("{}-{}-{}.npy", which.decode_name(), which.semantics, which.budget_label),
+    write_npy(folder.file(fmt::format("decode/{}-{}-{}.npy", which.decode_name(), which.semantics,
+                                      which.budget_label)),
               shape, std::span<const double>(steps.data(), static_cast<std::size_t>(steps.size())));
   }
 }
 
 void EvictionTable::write_differences(const ResultFolder& folder) const {
   if (plan_.pairs.empty()) return;
-  TableWriter csv(folder.path(), Table::diff);
+  TableWriter csv(folder, Table::diff);
   for (const Scope scope : scoped_.scopes())
     for (std::size_t pair = 0; pair < plan_.pairs.size(); ++pair) {
       const std::size_t a = plan_.pairs[pair].first, b = plan_.pairs[pair].second;
@@ -186,9 +186,8 @@ void write_kept_differences(const ResultFolder& folder, Index layer, const Evict
     }
     const std::size_t rows = kept[pair.first].size();
     const std::size_t shape[] = {rows, difference.size() / rows};
-    write_npy(folder.layer_path(layer) / "diff" /
-                  fmt::format("{}-{}-{}-{}-{}.npy", a.policy, a.semantics, b.semantics, a.phase.file_name(),
-                              a.budget_label),
+    write_npy(folder.layer_file(layer, fmt::format("diff/{}-{}-{}-{}-{}.npy", a.policy, a.semantics,
+                                                   b.semantics, a.phase.file_name(), a.budget_label)),
               shape, std::span<const std::int32_t>(difference));
   }
 }

@@ -89,7 +89,7 @@ void KeptLayer::write(const ResultFolder& folder, Index layer) const {
   for (std::size_t c = 0; c < names_.size(); ++c) {
     std::vector<std::uint8_t> all;
     for (const KeptSet& kept : kept_[c]) all.insert(all.end(), kept.begin(), kept.end());
-    write_npy_bool(folder.layer_path(layer) / "kept" / (names_[c] + ".npy"), shape, all);
+    write_npy_bool(folder.layer_file(layer, "kept/" + names_[c] + ".npy"), shape, all);
   }
 }
 

@@ -55,7 +55,7 @@ class MeasuredTable {
       map.push_back(found.value_or(std::numeric_limits<double>::quiet_NaN()));
       any = any || found;
     }
-    if (any) write_map(folder.path(), name, figures_, map);
+    if (any) write_map(folder, name, figures_, map);
   }
 
   const Plan& plan_;

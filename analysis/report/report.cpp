@@ -76,7 +76,7 @@ void write_report(const Page& page, const ReportPlace& place) {
           write_file(place.figures / file.name, file.bytes);
           written.insert(file.name);
         }
-    write_file(place.page, html_of(page, place.figures.filename().string()));
+    write_output(place.page, html_of(page, place.figures.filename().string()));
     for (const fs::path& old : before)
       if (!written.contains(old.filename().string())) fs::remove(old);
   } catch (const fs::filesystem_error& error) {

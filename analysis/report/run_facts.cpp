@@ -1,6 +1,6 @@
 #include "analysis/report/sections.hpp"
 #include "analysis/report/text.hpp"
-#include "data/error.hpp"
+#include "analysis/results/text_file.hpp"
 
 #include <fmt/format.h>
 
@@ -10,13 +10,8 @@ namespace kvreplay::report {
 namespace {
 
 nlohmann::ordered_json run_json(const ResultReader& results) {
-  try {
-    const std::string text = file_text(results.folder() / "run.json", std::uintmax_t{1} << 24);
-    auto json = nlohmann::ordered_json::parse(text, nullptr, false);
-    return json.is_object() ? json : nlohmann::ordered_json::object();
-  } catch (const InputError&) {
-    return nlohmann::ordered_json::object();  // results are complete without run.json
-  }
+  // Results are complete without run.json.
+  return json_object_in(results.folder() / "run.json").value_or(nlohmann::ordered_json::object());
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 
 #include <charconv>
 #include <cmath>
-#include <span>
+#include <utility>
 
 namespace kvreplay {
 
@@ -23,7 +23,7 @@ std::string csv_field(std::string_view text) {
   return quoted + '"';
 }
 
-CsvFile::CsvFile(const std::filesystem::path& path, std::string_view header) : file_(path) {
+CsvFile::CsvFile(AtomicFile file, std::string_view header) : file_(std::move(file)) {
   buffer_ += header;
   buffer_ += '\n';
 }
@@ -51,7 +51,7 @@ void CsvFile::finish() {
 }
 
 void CsvFile::flush() {
-  file_.write(std::as_bytes(std::span(buffer_)));
+  file_.write(buffer_);
   buffer_.clear();
 }
 

@@ -3,7 +3,6 @@
 #include "data/atomic_file.hpp"
 
 #include <concepts>
-#include <filesystem>
 #include <string>
 #include <string_view>
 
@@ -21,7 +20,7 @@ std::string csv_field(std::string_view text);
 class CsvFile {
  public:
   /// `header` as it stands in the file, comma-separated.
-  CsvFile(const std::filesystem::path& path, std::string_view header);
+  CsvFile(AtomicFile file, std::string_view header);
 
   CsvFile& add(std::string_view field);  ///< as csv_field()
   CsvFile& add(double value);

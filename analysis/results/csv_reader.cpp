@@ -30,21 +30,6 @@ std::optional<Number> spelled(std::string_view field) {
 
 }  // namespace
 
-std::string file_text(const std::filesystem::path& path, std::uintmax_t most) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error))
-    throw InputError(path.string(), "a file",
-                     std::filesystem::exists(path, error) ? "something else" : "none");
-  const std::uintmax_t size = std::filesystem::file_size(path, error);
-  if (!error && size > most)
-    throw InputError(path.string(), fmt::format("at most {} bytes", most), fmt::format("{}", size));
-  std::ifstream in(path, std::ios::binary);
-  std::string text(error ? 0 : static_cast<std::size_t>(size), '\0');
-  if (error || !in || !in.read(text.data(), static_cast<std::streamsize>(text.size())))
-    throw InputError(path.string() + ": cannot be read");
-  return text;
-}
-
 CsvReader::CsvReader(std::filesystem::path path) : path_(std::move(path)) {
   constexpr std::uintmax_t kMost = std::uintmax_t{1} << 32;
   text_ = file_text(path_, kMost);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "analysis/results/text_file.hpp"
+
 #include <cstddef>
 #include <filesystem>
 #include <optional>
@@ -43,8 +45,5 @@ class CsvReader {
 
 /// A field as a number, "nan" and "inf" among them; throws InputError where it is none.
 double number_in(std::string_view field);
-
-/// All of a regular file. Throws InputError where it cannot be read or has more than `most` bytes.
-std::string file_text(const std::filesystem::path& path, std::uintmax_t most);
 
 }  // namespace kvreplay

@@ -2,15 +2,16 @@
 
 #include "analysis/options/option_text.hpp"
 #include "analysis/results/csv.hpp"
+#include "analysis/results/text_file.hpp"
 #include "data/error.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <initializer_list>
 #include <optional>
 #include <system_error>
+#include <utility>
 
 namespace kvreplay {
 namespace {
@@ -45,9 +46,9 @@ std::string heads_text(const Json& dump) {
 /// The state or the summary of a folder over dumps.
 std::optional<Json> over_dumps_json(const fs::path& folder) {
   for (const fs::path& path : {folder / "summary.json", folder / ".kvreplay" / "state.json"}) {
-    std::ifstream in(path, std::ios::binary);
-    Json json = Json::parse(in, nullptr, false);
-    if (!json.is_object()) continue;
+    auto found = json_object_in(path);
+    if (!found) continue;
+    Json json = std::move(*found);
     if (json.contains("settings") && json["settings"].is_object()) json = json["settings"];
     if (json.value("kind", Json()) != kOverDumps || !json.contains("dumps") || !json["dumps"].is_array())
       continue;
@@ -156,8 +157,8 @@ Existing DumpSet::existing(const fs::path& folder, Existing asked) const {
   return fewer ? Existing::replace : asked;
 }
 
-void DumpSet::write_csv(const fs::path& path) const {
-  CsvFile csv(path, "name,model,fingerprint,l,steps");
+void DumpSet::write_csv(AtomicFile file) const {
+  CsvFile csv(std::move(file), "name,model,fingerprint,l,steps");
   for (const Entry& entry : entries_) {
     const Json& dump = entry.settings["dump"];
     const Index l = dump["l"].get<Index>();

@@ -36,7 +36,7 @@ class DumpSet {
   /// where it was over a dump that is not among them.
   Existing existing(const std::filesystem::path& folder, Existing asked) const;
   /// `name,model,fingerprint,l,steps`
-  void write_csv(const std::filesystem::path& path) const;
+  void write_csv(AtomicFile file) const;
 
   /// The subfolders with results of single dumps in a folder over dumps, finished or not; none of any other.
   static std::vector<std::string> folders_in(const std::filesystem::path& folder);

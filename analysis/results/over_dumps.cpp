@@ -105,10 +105,10 @@ std::vector<TableOverDumps::Row> TableOverDumps::rows(std::optional<Level> level
   return rows;
 }
 
-std::size_t TableOverDumps::write(const std::filesystem::path& folder) const {
+std::size_t TableOverDumps::write(const ResultFolder& folder) const {
   const std::vector<Row> all = rows();
   if (all.empty()) return 0;
-  CsvFile csv(folder / fmt::format("{}_over_dumps.csv", name_of(table_)),
+  CsvFile csv(folder.file(fmt::format("{}_over_dumps.csv", name_of(table_))),
               fmt::format("{},{}", fmt::join(keys_, ","), kMeanColumns));
   for (const auto& [keys, over] : all) {
     for (const std::string& key : keys) csv.add(key);

@@ -2,9 +2,9 @@
 
 #include "analysis/results/csv.hpp"
 #include "analysis/results/figures.hpp"
+#include "analysis/results/result_folder.hpp"
 
 #include <cstddef>
-#include <filesystem>
 #include <limits>
 #include <string>
 #include <vector>
@@ -49,7 +49,7 @@ class TableOverDumps {
   std::vector<Row> rows(std::optional<Level> level = {}) const;
   /// As `<table>_over_dumps.csv`: the keys, n, mean, sd, ci_low, ci_high. Returns the number of rows; no file
   /// is written where there are none.
-  std::size_t write(const std::filesystem::path& folder) const;
+  std::size_t write(const ResultFolder& folder) const;
   /// The main figures of the model as text, means +- half an interval; empty where there are none.
   std::string report() const;
 

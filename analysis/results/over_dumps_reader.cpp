@@ -2,6 +2,7 @@
 
 #include "analysis/results/dump_set.hpp"
 #include "analysis/results/result_folder.hpp"
+#include "analysis/results/text_file.hpp"
 #include "data/error.hpp"
 #include "data/json_fields.hpp"
 
@@ -32,8 +33,8 @@ std::string means_file_of(Table table) { return fmt::format("{}_over_dumps.csv",
 
 bool OverDumpsReader::is_over_dumps(const std::filesystem::path& folder) {
   if (!ResultReader::is_results(folder)) return false;
-  const auto json = nlohmann::json::parse(file_text(folder / "summary.json", kMostSummary), nullptr, false);
-  return json.is_object() && json.value("kind", nlohmann::json()) == kOverDumps;
+  const auto json = json_object_in(folder / "summary.json");
+  return json && json->value("kind", nlohmann::ordered_json()) == kOverDumps;
 }
 
 OverDumpsReader::OverDumpsReader(std::filesystem::path folder) : folder_(std::move(folder)) {

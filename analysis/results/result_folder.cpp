@@ -1,23 +1,27 @@
 #include "analysis/results/result_folder.hpp"
 
-#include "analysis/results/schema.hpp"
+#include "analysis/results/csv_reader.hpp"
+#include "analysis/results/layer_record.hpp"
+#include "analysis/results/text_file.hpp"
 #include "data/atomic_file.hpp"
 #include "data/error.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
 #include <fstream>
+#include <mutex>
 #include <optional>
+#include <random>
 #include <set>
 #include <sstream>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <utility>
 
 namespace kvreplay {
 namespace {
@@ -26,7 +30,14 @@ namespace fs = std::filesystem;
 
 constexpr const char* kWork = ".kvreplay";
 constexpr const char* kLock = "lock";
+constexpr const char* kLayers = "layers";
 constexpr const char* kFigures = "figures";
+constexpr const char* kState = "state.json";
+constexpr const char* kSummary = "summary.json";
+constexpr const char* kFiles = "files.csv";
+/// Files at the top of finished results that files.csv does not name.
+const std::vector<std::string> kAlways = {kSummary, "run.json", kFiles};
+constexpr std::string_view kWritten = "written-";
 constexpr const char* kProgram = "kvreplay";
 
 std::string read_text(const fs::path& path) {
@@ -38,43 +49,74 @@ std::string read_text(const fs::path& path) {
 
 /// A JSON object that says that this program wrote it; nothing where the file is not one.
 std::optional<Json> our_json(const fs::path& path) {
-  std::error_code error;
-  if (!fs::is_regular_file(path, error)) return std::nullopt;
-  Json json = Json::parse(read_text(path), nullptr, false);
-  if (!json.is_object() || !json.contains("program") || json["program"] != kProgram) return std::nullopt;
+  auto json = json_object_in(path);
+  if (!json || json->value("program", Json()) != kProgram) return std::nullopt;
   return json;
 }
 
-/// Whether a name at the top of a result folder is one that this program writes.
-bool is_ours(const std::string& name) {
-  static const std::vector<std::string> names = {"run.json", "summary.json",      "maps",  "curves", "decode",
-                                                 "figures",  "budget_curves.npy", "report"};
-  if (std::find(names.begin(), names.end(), name) != names.end()) return true;
-  for (const Table table : kTables.all())
-    if (name == file_of(table)) return true;
-  if (name == "dumps.csv" || name.ends_with("_over_dumps.csv")) return true;
-  constexpr std::string_view layer = "layer_";
-  return name.starts_with(layer) && name.size() >= layer.size() + 2 &&
-         std::all_of(name.begin() + layer.size(), name.end(),
-                     [](unsigned char c) { return std::isdigit(c); });
+std::vector<fs::path> entries_of(const fs::path& folder) {
+  std::vector<fs::path> entries;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) entries.push_back(entry.path());
+  return entries;
 }
 
-void remove_where(const fs::path& folder, bool (*chosen)(const std::string& name)) {
-  std::vector<fs::path> old;
-  for (const auto& entry : fs::directory_iterator(folder))
-    if (chosen(entry.path().filename().string())) old.push_back(entry.path());
-  for (const fs::path& path : old) fs::remove_all(path);
+bool is_journal(const fs::path& path) { return path.filename().string().starts_with(kWritten); }
+
+/// The names of all files that were begun in a result folder: by finished results and by every process of a
+/// run that is not finished. Throws InputError where finished results do not say.
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  if (fs::exists(folder / kFiles))
+    for (RecordedFile& file : recorded_files(read_text(folder / kFiles), folder / kFiles))
+      names.push_back(std::move(file.name));
+  else if (our_json(folder / kSummary))
+    throw InputError((folder / kFiles).string(), "the list of what may be removed",
+                     "none; remove the results yourself");
+  for (const fs::path& path : entries_of(folder / kWork)) {
+    if (!is_journal(path)) continue;
+    std::istringstream lines(read_text(path));
+    for (std::string name; std::getline(lines, name) && !lines.eof();) names.push_back(name);
+  }
+  // A report that nobody asked to be elsewhere goes with the results that it tells of.
+  const fs::path report = "report", list = report / "figures" / "figures.csv";
+  if (fs::is_regular_file(folder / list)) {
+    names.insert(names.end(), {report / "index.html", list});
+    CsvReader figures(folder / list);
+    const std::size_t file = figures.need("file");
+    for (std::vector<std::string> row; figures.next(row);) names.push_back(report / "figures" / row[file]);
+  }
+  return names;
 }
 
-/// What AtomicFile leaves behind where the process was killed in the middle of a file.
-bool is_temporary(const std::string& name) {
-  return name.starts_with(".kvreplay-") && name.ends_with(".tmp");
+/// What a run that was cut short left at the top of the folder.
+void remove_temporaries(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const fs::path& path : entries_of(folder))
+    if (is_temporary(path.filename().string())) names.push_back(path.filename().string());
+  remove_files(folder, names);
+}
+
+/// Names of what the work folder holds but for the lock, journals last: they name what is still to be
+/// removed.
+std::vector<std::string> work_names(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const fs::path& path : entries_of(folder / kWork / kLayers))
+    if (path.extension() == ".figures") names.push_back(fs::path(kWork) / kLayers / path.filename());
+  names.push_back(fs::path(kWork) / kState);
+  for (const fs::path& path : entries_of(folder / kWork))
+    if (is_journal(path)) names.push_back(fs::path(kWork) / path.filename());
+  return names;
 }
 
 /// A work folder alone is what is left of a run that could not even write its state.
 bool holds_other_files(const fs::path& folder) {
   return std::any_of(fs::directory_iterator(folder), fs::directory_iterator(),
                      [](const fs::directory_entry& entry) { return entry.path().filename() != kWork; });
+}
+
+std::string indented(const Json& json) {
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 Json state_of(const Json& settings) {
@@ -97,6 +139,8 @@ Json settings_in(const Json& json, const Json& like) {
 class ResultFolder::Lock {
  public:
   explicit Lock(const fs::path& folder) : path_(folder / kWork / kLock) {
+    if (fs::is_symlink(folder / kWork))
+      throw InputError((folder / kWork).string(), "kvreplay's own folder", "a symbolic link");
     fs::create_directories(path_.parent_path());
     for (;;) {
       fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
@@ -130,13 +174,67 @@ class ResultFolder::Lock {
   int fd_ = -1;
 };
 
+/// What this process writes. The name of a file is on disk before the file is begun, so that whatever stops
+/// the process, a later one knows what to remove.
+class ResultFolder::Written {
+ public:
+  explicit Written(fs::path folder) : folder_(std::move(folder)) {}
+  ~Written() {
+    if (journal_ >= 0) ::close(journal_);
+  }
+  Written(const Written&) = delete;
+  Written& operator=(const Written&) = delete;
+
+  AtomicFile begin(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    note(name);
+    return {folder_ / name, [this, name](const FileContents& contents) {
+              const std::lock_guard lock_too(mutex_);
+              files_[name] = contents;
+            }};
+  }
+
+  /// Those whose names begin like this.
+  std::vector<RecordedFile> files(const std::string& begin = "") const {
+    const std::lock_guard lock(mutex_);
+    std::vector<RecordedFile> files;
+    for (auto at = files_.lower_bound(begin); at != files_.end() && at->first.starts_with(begin); ++at)
+      files.push_back({at->first, at->second});
+    return files;
+  }
+
+  /// Names that are to be removed should this process not come to it.
+  void note(const std::vector<std::string>& names) {
+    const std::lock_guard lock(mutex_);
+    for (const std::string& name : names) note(name);
+  }
+
+ private:
+  void note(const std::string& name) {
+    if (journal_ < 0) {
+      const fs::path path = folder_ / kWork / fmt::format("{}{:08x}", kWritten, std::random_device{}());
+      fs::create_directories(path.parent_path());
+      journal_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    }
+    const std::string line = name + "\n";
+    if (journal_ < 0 || ::write(journal_, line.data(), line.size()) != std::ssize(line))
+      throw InputError(
+          fmt::format("{}: cannot be written: {}", (folder_ / kWork).string(), std::strerror(errno)));
+  }
+
+  fs::path folder_;
+  mutable std::mutex mutex_;
+  int journal_ = -1;
+  std::map<std::string, FileContents> files_;
+};
+
 std::string layer_name(Index layer) { return fmt::format("layer_{:02}", layer); }
 
 ResultFolder ResultFolder::join(fs::path folder, Json settings, std::map<Index, std::string> layers,
                                 bool finished) {
   ResultFolder joined(std::move(folder), std::move(settings), std::move(layers));
   joined.finished_ = finished;
-  const fs::path state_path = joined.folder_ / kWork / "state.json";
+  const fs::path state_path = joined.folder_ / kWork / kState;
   const auto state = our_json(state_path);
   if (!finished && !state)
     throw InputError(state_path.string(),
@@ -150,11 +248,17 @@ ResultFolder ResultFolder::join(fs::path folder, Json settings, std::map<Index, 
 }
 
 ResultFolder::ResultFolder(fs::path folder, Json settings, std::map<Index, std::string> layers)
-    : folder_(std::move(folder)), settings_(std::move(settings)), layers_(std::move(layers)) {}
+    : folder_(std::move(folder)),
+      settings_(std::move(settings)),
+      layers_(std::move(layers)),
+      written_(std::make_shared<Written>(folder_)) {}
 
 ResultFolder::ResultFolder(fs::path folder, Json settings, std::map<Index, std::string> layers,
                            Existing existing)
-    : folder_(std::move(folder)), settings_(std::move(settings)), layers_(std::move(layers)) {
+    : folder_(std::move(folder)),
+      settings_(std::move(settings)),
+      layers_(std::move(layers)),
+      written_(std::make_shared<Written>(folder_)) {
   const std::string name = folder_.string();
   try {
     open(existing);
@@ -169,7 +273,7 @@ void ResultFolder::open(Existing existing) {
   const std::string name = folder_.string();
   if (fs::exists(folder_) && !fs::is_directory(folder_))
     throw InputError(name, "a folder to write to", "a file");
-  const fs::path state_path = folder_ / kWork / "state.json", summary_path = folder_ / "summary.json";
+  const fs::path state_path = folder_ / kWork / kState, summary_path = folder_ / kSummary;
   auto summary = our_json(summary_path);
   if (!summary && !fs::exists(state_path) && fs::exists(folder_) && holds_other_files(folder_))
     throw InputError(name, "a new or empty folder, or one of kvreplay's results", "other files");
@@ -193,13 +297,34 @@ void ResultFolder::open(Existing existing) {
 }
 
 void ResultFolder::begin_anew() const {
-  // The new state goes first and an old summary before the rest, so that whatever stops this leaves a folder
-  // that still is ours, and not finished.
-  fs::remove_all(folder_ / kWork / "layers");
-  write_json(fs::path(kWork) / "state.json", state_of(settings_));
-  fs::remove(folder_ / "summary.json");
-  remove_where(folder_, is_ours);
-  remove_where(folder_, is_temporary);
+  // What is to go is noted first; records of layers go before the new state comes, which they are not of.
+  // Whatever stops this leaves a folder that still is ours, not finished, and that knows what else is to go.
+  const std::vector<std::string> old = names_in(folder_), work = work_names(folder_);
+  const auto some = [](const std::vector<std::string>& names, auto chosen) {
+    std::vector<std::string> those;
+    std::copy_if(names.begin(), names.end(), std::back_inserter(those), chosen);
+    return those;
+  };
+  const auto is_record = [](const std::string& name) { return name.ends_with(".figures"); };
+  written_->note(old);
+  remove_files(folder_, some(old, is_record));
+  remove_files(folder_, some(work, is_record));
+  write_file(folder_ / kWork / kState, indented(state_of(settings_)));
+  remove_files(folder_, kAlways);
+  remove_files(folder_, old);
+  remove_temporaries(folder_);
+  remove_files(folder_, some(work, [](const fs::path& name) { return is_journal(name); }));
+}
+
+void ResultFolder::remove(const fs::path& folder) {
+  {
+    const Lock lock(folder);
+    remove_files(folder, names_in(folder));
+    remove_files(folder, kAlways);
+    remove_files(folder, work_names(folder));
+  }
+  std::error_code others;  // it stays where something else is in it
+  if (!fs::is_symlink(folder)) fs::remove(folder, others);
 }
 
 void ResultFolder::resume(const std::optional<Json>& summary, const std::optional<Json>& state) {
@@ -215,127 +340,147 @@ void ResultFolder::resume(const std::optional<Json>& summary, const std::optiona
     throw InputError(
         fmt::format("{}: cannot resume: {} (--force begins anew)", folder_.string(), difference));
 
-  std::vector<Index> layers;
-  for (const auto& [layer, fingerprint] : layers_) layers.push_back(layer);
-  const std::vector<Index> missing = missing_layers(layers);
+  if (summary)
+    for (const auto& [layer, fingerprint] : layers_)
+      if (found.value("layer_fingerprints", Json::object()).value(std::to_string(layer), fingerprint) !=
+          fingerprint)
+        throw InputError(fmt::format(
+            "{}: cannot resume: layer {} of the dump was another when it was computed (--force begins anew)",
+            folder_.string(), layer));
+  finished_ = summary.has_value();
+  if (!finished_) return drop_damaged_layers();
+  if (fs::exists(folder_ / kFiles))
+    for (const RecordedFile& file : recorded_files(read_text(folder_ / kFiles), folder_ / kFiles))
+      read_recorded(folder_, file);
+  if (lock_) drop_work();
+}
+
+void ResultFolder::drop_damaged_layers() const {
+  std::set<std::string> kept;
+  std::vector<std::string> damaged;
   for (const auto& [layer, fingerprint] : layers_) {
-    std::string then = fingerprint;
-    if (summary)
-      then = found.value("layer_fingerprints", Json::object()).value(std::to_string(layer), fingerprint);
-    else if (!std::binary_search(missing.begin(), missing.end(), layer))
-      then = read_text(figures_path(layer, 1)).substr(0, fingerprint.size());
-    if (then != fingerprint)
+    std::vector<std::string> records, files;
+    try {
+      for (int pass = 1; fs::exists(folder_ / record_name(layer, pass)); ++pass) {
+        records.push_back(record_name(layer, pass));
+        for (const RecordedFile& file :
+             read_layer_record(folder_, records.back(), layer, fingerprint).files) {
+          read_recorded(folder_, file);
+          files.push_back(file.name);
+        }
+      }
+      kept.insert(files.begin(), files.end());
+      kept.insert(records.begin(), records.end());
+    } catch (const OtherDump&) {
       throw InputError(fmt::format(
           "{}: cannot resume: layer {} of the dump was another when it was computed (--force begins anew)",
           folder_.string(), layer));
+    } catch (const InputError&) {
+      damaged.insert(damaged.end(), records.begin(), records.end());
+    }
   }
-  remove_where(folder_, is_temporary);
-  finished_ = summary.has_value();
-  if (finished_) drop_work();
+  remove_files(folder_, damaged);  // first: a layer without a record is computed again
+  std::vector<std::string> begun = names_in(folder_);
+  std::erase_if(begun, [&](const std::string& name) { return kept.contains(name); });
+  remove_files(folder_, begun);
+  remove_temporaries(folder_);
 }
 
-fs::path ResultFolder::layer_path(Index layer) const { return folder_ / layer_name(layer); }
+AtomicFile ResultFolder::file(const fs::path& name) const { return written_->begin(name.generic_string()); }
 
-fs::path ResultFolder::figures_path(Index layer, int pass) const {
+AtomicFile ResultFolder::layer_file(Index layer, const fs::path& name) const {
+  return file(layer_name(layer) / name);
+}
+
+fs::path ResultFolder::record_name(Index layer, int pass) const {
   const std::string which = pass == 1 ? "" : fmt::format(".pass{}", pass);
-  return figures_folder() / (layer_name(layer) + which + ".figures");
+  return records_folder() / (layer_name(layer) + which + ".figures");
 }
 
-fs::path ResultFolder::figures_folder() const {
-  return settings_.contains("shard") ? folder_ / kFigures : folder_ / kWork / "layers";
-}
-
-void ResultFolder::clear(const fs::path& name) const {
-  try {
-    fs::remove_all(folder_ / name);
-  } catch (const fs::filesystem_error& error) {
-    throw InputError(fmt::format("{}: {}", (folder_ / name).string(), error.code().message()));
-  }
-}
-
-bool ResultFolder::has_layer(Index layer, int pass) const {
-  std::error_code error;
-  return fs::exists(figures_path(layer, pass), error);
+fs::path ResultFolder::records_folder() const {
+  return settings_.contains("shard") ? fs::path(kFigures) : fs::path(kWork) / kLayers;
 }
 
 std::vector<Index> ResultFolder::missing_layers(const std::vector<Index>& layers, int pass) const {
   // From one listing, not file by file: a network file system may go on denying a file that it was asked for
   // before another machine made it.
   std::set<fs::path> there;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(figures_folder(), error))
-    there.insert(entry.path().filename());
+  for (const fs::path& path : entries_of(folder_ / records_folder())) there.insert(path.filename());
   std::vector<Index> missing;
   for (const Index layer : layers)
-    if (there.count(figures_path(layer, pass).filename()) == 0) missing.push_back(layer);
+    if (!there.contains(record_name(layer, pass).filename())) missing.push_back(layer);
   return missing;
 }
 
 void ResultFolder::keep_layer(Index layer, std::span<const double> figures, int pass) const {
-  const std::string& fingerprint = layers_.at(layer);
-  AtomicFile file(figures_path(layer, pass));
-  file.write(std::as_bytes(std::span(fingerprint)));
-  file.write(std::as_bytes(figures));
-  file.commit();
+  write_file(file(record_name(layer, pass)), bytes_of({layers_.at(layer),
+                                                       {figures.begin(), figures.end()},
+                                                       written_->files(layer_name(layer) + "/")}));
 }
 
 std::vector<double> ResultFolder::layer_figures(Index layer, std::size_t count, int pass) const {
-  const fs::path path = figures_path(layer, pass);
-  const std::string bytes = read_text(path);
-  const std::size_t begin = layers_.at(layer).size(), expected = begin + count * sizeof(double);
-  if (bytes.size() != expected)
-    throw InputError(path.string(), fmt::format("{} bytes", expected), fmt::format("{}", bytes.size()));
-  std::vector<double> figures(count);
-  std::memcpy(figures.data(), bytes.data() + begin, count * sizeof(double));
+  const fs::path name = record_name(layer, pass);
+  std::vector<double> figures = read_layer_record(folder_, name, layer, layers_.at(layer)).figures;
+  if (figures.size() != count)
+    throw InputError((folder_ / name).string(), fmt::format("{} figures", count),
+                     fmt::format("{}", figures.size()));
   return figures;
 }
 
 void ResultFolder::adopt_layer(Index layer, const fs::path& part) const {
-  const fs::path from = part / kFigures / figures_path(layer, 1).filename();
-  const std::string figures = read_text(from);
-  const std::string& fingerprint = layers_.at(layer);
-  if (figures.empty()) throw InputError(from.string(), "the figures of a finished layer", "none");
-  if (!figures.starts_with(fingerprint))
-    throw InputError(
-        fmt::format("{}: layer {} of the dump was another when it was computed", part.string(), layer));
-  const fs::path files = part / layer_name(layer);
-  clear(layer_name(layer));
-  try {
-    if (fs::exists(files))
-      for (const auto& entry : fs::recursive_directory_iterator(files))
-        if (entry.is_regular_file())
-          write_file(folder_ / entry.path().lexically_relative(part), read_text(entry.path()));
-  } catch (const fs::filesystem_error& error) {
-    throw InputError(fmt::format("{}: {}", files.string(), error.code().message()));
+  const fs::path name = fs::path(kFigures) / record_name(layer, 1).filename();
+  const LayerRecord record = read_layer_record(part, name, layer, layers_.at(layer));
+  for (const RecordedFile& one : record.files) {
+    if (!one.name.starts_with(layer_name(layer) + "/"))
+      throw InputError((part / name).string(), fmt::format("files of {}", layer_name(layer)), one.name);
+    write_file(file(one.name), read_recorded(part, one));
   }
-  write_file(figures_path(layer, 1), figures);
-}
-
-void ResultFolder::write_text(const fs::path& name, std::string_view text) const {
-  write_file(folder_ / name, text);
+  write_file(file(record_name(layer, 1)), bytes_of(record));
 }
 
 void ResultFolder::write_json(const fs::path& name, const Json& json) const {
-  write_text(name, json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+  write_file(file(name), indented(json));
+}
+
+std::vector<RecordedFile> ResultFolder::files_of_layers() const {
+  std::vector<RecordedFile> files;
+  for (const auto& [layer, fingerprint] : layers_)
+    for (int pass = 1; fs::exists(folder_ / record_name(layer, pass)); ++pass) {
+      const fs::path name = record_name(layer, pass);
+      const LayerRecord record = read_layer_record(folder_, name, layer, fingerprint);
+      files.insert(files.end(), record.files.begin(), record.files.end());
+      if (!settings_.contains("shard")) continue;
+      const std::string bytes = bytes_of(record);
+      files.push_back({name, contents_of(std::as_bytes(std::span(bytes)))});
+    }
+  return files;
 }
 
 void ResultFolder::finish(const Json& summary) {
+  std::map<std::string, FileContents> files;
+  for (const RecordedFile& file : files_of_layers()) files[file.name] = file.contents;
+  for (const RecordedFile& file : written_->files())
+    if (!file.name.starts_with(kWork) && file.name != "run.json") files[file.name] = file.contents;
+  std::vector<RecordedFile> list;
+  for (const auto& [name, contents] : files) list.push_back({name, contents});
+  for (const RecordedFile& file : list) read_recorded(folder_, file);
+
   Json whole = {{"program", kProgram}, {"schema", kResultSchema}};
   whole.update(summary);
   whole["layer_fingerprints"] = Json::object();
   for (const auto& [layer, fingerprint] : layers_)
     whole["layer_fingerprints"][std::to_string(layer)] = fingerprint;
-  write_json("summary.json", whole);
+  write_file(folder_ / kFiles, text_of(list));
+  write_file(folder_ / kSummary, indented(whole));
   drop_work();
   finished_ = true;
 }
 
 void ResultFolder::drop_work() {
-  std::error_code ignored;  // the results are complete; a leftover work folder does no harm
-  std::vector<fs::path> old;
-  for (const auto& entry : fs::directory_iterator(folder_ / kWork, ignored))
-    if (entry.path().filename() != kLock) old.push_back(entry.path());
-  for (const fs::path& path : old) fs::remove_all(path, ignored);
+  try {
+    remove_files(folder_, work_names(folder_));
+  } catch (const InputError&) {  // the results are complete; a leftover work folder does no harm
+  }
   lock_.reset();
 }
 

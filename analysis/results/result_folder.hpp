@@ -1,5 +1,6 @@
 #pragma once
 
+#include "analysis/results/recorded_files.hpp"
 #include "data/dump.hpp"
 
 #include <nlohmann/json.hpp>
@@ -23,9 +24,12 @@ inline constexpr int kResultSchema = 1;
 enum class Existing { refuse, resume, replace };
 
 /// A result folder while it is written (analysis/RESULTS-FORMAT.md). Every file appears whole or not at all.
-/// Until finish(), a hidden work folder holds what a later run needs to go on: the settings, and for every
-/// finished layer the figures that the tables are made of. A lock in it keeps every other process out. A
-/// shard has the figures not there but in figures/, where they stay for `kvreplay merge`.
+/// Until finish(), a hidden work folder holds what a later run needs to go on: the settings, the names of all
+/// files that were begun, and for every finished layer a record, which is written last: the figures that the
+/// tables are made of, and the size and hash of each of the layer's files. A lock in it keeps every other
+/// process out. A shard has the records not there but in figures/, where they stay for `kvreplay merge`.
+/// Nothing is ever removed but files that were begun under these names, and no symbolic link is followed
+/// then.
 class ResultFolder {
  public:
   /// Makes the folder, or takes up one that is there. `settings` is everything that the results depend on,
@@ -46,42 +50,49 @@ class ResultFolder {
   /// Whether summary.json was there already: nothing is left to do.
   bool finished() const { return finished_; }
 
-  std::filesystem::path layer_path(Index layer) const;
-  /// Removes what a run that was cut short left under this name, if anything.
-  void clear(const std::filesystem::path& name) const;
-  /// `pass` numbers the passes over the dump from 1.
-  bool has_layer(Index layer, int pass = 1) const;
-  /// Those of `layers`, ascending, that are not done.
+  /// A file of the results, `name` being below the folder: for whoever writes it.
+  AtomicFile file(const std::filesystem::path& name) const;
+  /// The same, `name` being below the layer's folder.
+  AtomicFile layer_file(Index layer, const std::filesystem::path& name) const;
+
+  /// Those of `layers`, ascending, that are not done. `pass` numbers the passes over the dump from 1.
   std::vector<Index> missing_layers(const std::vector<Index>& layers, int pass = 1) const;
   /// Marks a layer as done and keeps its figures. To be called once all of the layer's files are written.
   void keep_layer(Index layer, std::span<const double> figures, int pass = 1) const;
   /// The figures of a finished layer; throws InputError where there are not `count` of them.
   std::vector<double> layer_figures(Index layer, std::size_t count, int pass = 1) const;
 
-  /// Takes a layer over from a finished shard of the same run: its files, then its figures. Throws InputError
-  /// where the shard has it not, or computed it from another dump.
+  /// Takes a layer over from a finished shard of the same run: its files, then its record. Throws InputError
+  /// where the shard has it not, computed it from another dump, or has not the files that it wrote.
   void adopt_layer(Index layer, const std::filesystem::path& part) const;
 
-  void write_text(const std::filesystem::path& name, std::string_view text) const;
   void write_json(const std::filesystem::path& name, const Json& json) const;
-  /// Writes summary.json and drops the work folder.
+  /// Writes files.csv and summary.json and drops the work folder. Throws InputError where a file is not as it
+  /// was written.
   void finish(const Json& summary);
+
+  /// Removes results, finished or not, and nothing else; throws InputError where none say what they are.
+  static void remove(const std::filesystem::path& folder);
 
  private:
   class Lock;
+  class Written;
 
   ResultFolder(std::filesystem::path folder, Json settings, std::map<Index, std::string> layers);
-  std::filesystem::path figures_folder() const;
-  std::filesystem::path figures_path(Index layer, int pass) const;
+  std::filesystem::path records_folder() const;
+  std::filesystem::path record_name(Index layer, int pass) const;
   void open(Existing existing);
   void drop_work();
   void begin_anew() const;
   void resume(const std::optional<Json>& summary, const std::optional<Json>& state);
+  void drop_damaged_layers() const;
+  std::vector<RecordedFile> files_of_layers() const;
 
   std::filesystem::path folder_;
   Json settings_;
   std::map<Index, std::string> layers_;
   std::shared_ptr<Lock> lock_;
+  std::shared_ptr<Written> written_;
   bool finished_ = false;
 };
 

@@ -18,11 +18,10 @@ std::vector<std::string> columns_of(Table table, std::span<const std::string> me
 
 }  // namespace
 
-TableWriter::TableWriter(const std::filesystem::path& folder, Table table,
-                         std::span<const std::string> metrics)
+TableWriter::TableWriter(const ResultFolder& folder, Table table, std::span<const std::string> metrics)
     : columns_(columns_of(table, metrics)),
       row_(columns_.size()),
-      csv_(folder / file_of(table), fmt::format("{}", fmt::join(columns_, ","))) {}
+      csv_(folder.file(file_of(table)), fmt::format("{}", fmt::join(columns_, ","))) {}
 
 std::string& TableWriter::field(std::string_view column) {
   const auto found = std::find(columns_.begin(), columns_.end(), column);
@@ -57,10 +56,10 @@ std::size_t TableWriter::finish() {
   return csv_.rows();
 }
 
-void write_map(const std::filesystem::path& folder, const MapName& name, const HeadFigures& figures,
+void write_map(const ResultFolder& folder, const MapName& name, const HeadFigures& figures,
                std::span<const double> heads) {
   const std::size_t shape[] = {figures.layers.size(), static_cast<std::size_t>(figures.n_kv)};
-  write_npy(folder / "maps" / (name.text() + ".npy"), shape, heads);
+  write_npy(folder.file("maps/" + name.text() + ".npy"), shape, heads);
 }
 
 }  // namespace kvreplay

@@ -2,11 +2,11 @@
 
 #include "analysis/results/csv.hpp"
 #include "analysis/results/map_name.hpp"
+#include "analysis/results/result_folder.hpp"
 #include "analysis/results/schema.hpp"
 #include "analysis/run/stage.hpp"
 
 #include <concepts>
-#include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
@@ -21,7 +21,7 @@ namespace kvreplay {
 class TableWriter {
  public:
   /// `metrics` are the columns of `heads`, whose figures depend on the run.
-  TableWriter(const std::filesystem::path& folder, Table table, std::span<const std::string> metrics = {});
+  TableWriter(const ResultFolder& folder, Table table, std::span<const std::string> metrics = {});
 
   /// What the rows to come are of: a head, a layer, or the model. Other fields become empty.
   TableWriter& at(std::optional<Index> layer, std::optional<Index> head);
@@ -57,7 +57,7 @@ class TableWriter {
 };
 
 /// maps/<name>.npy, [layers, n_kv]: a number of every head of `figures`.
-void write_map(const std::filesystem::path& folder, const MapName& name, const HeadFigures& figures,
+void write_map(const ResultFolder& folder, const MapName& name, const HeadFigures& figures,
                std::span<const double> heads);
 
 }  // namespace kvreplay

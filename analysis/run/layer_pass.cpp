@@ -157,7 +157,6 @@ Index pass_over_layers(const LayerPass& pass, const std::vector<Index>& layers) 
 
   for (const Heads& part : split.parts_of(ranks.rank())) {
     const bool mine = part.heads.begin == 0;
-    if (mine && pass.number == 1) pass.folder.clear(layer_name(part.layer));
     for (const auto& stage : pass.stages) stage->begin_layer(part.layer);
     std::vector<double> figures(static_cast<std::size_t>(n_kv) * figures_per_head(pass.stages),
                                 std::numeric_limits<double>::quiet_NaN());

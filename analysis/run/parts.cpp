@@ -1,6 +1,7 @@
 #include "analysis/run/parts.hpp"
 
 #include "analysis/results/result_folder.hpp"
+#include "analysis/results/text_file.hpp"
 #include "data/error.hpp"
 
 #include <fmt/format.h>
@@ -8,8 +9,8 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <optional>
+#include <utility>
 
 namespace kvreplay {
 namespace {
@@ -17,10 +18,9 @@ namespace {
 namespace fs = std::filesystem;
 
 Json object_in(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  Json json = Json::parse(in, nullptr, false);
-  if (!json.is_object()) throw InputError(path.string(), "what kvreplay writes", "a damaged file");
-  return json;
+  auto json = json_object_in(path);
+  if (!json) throw InputError(path.string(), "what kvreplay writes", "a damaged file");
+  return std::move(*json);
 }
 
 std::optional<Shard> shard_in(const Json& summary) {
@@ -96,19 +96,20 @@ std::vector<Part> read_parts(const std::vector<std::string>& folders) {
   }
   std::sort(parts.begin(), parts.end(),
             [](const Part& a, const Part& b) { return a.shard.part < b.shard.part; });
-  std::vector<std::string> missing;
-  for (Index part = 1; !parts.empty() && part <= parts.front().shard.parts; ++part)
-    if (std::none_of(parts.begin(), parts.end(), [part](const Part& p) { return p.shard.part == part; }))
-      missing.push_back(fmt::format("{}/{}", part, parts.front().shard.parts));
-  if (!missing.empty()) {
-    constexpr std::size_t kNamed = 8;
-    const std::size_t more = missing.size() - std::min(missing.size(), kNamed);
-    missing.resize(missing.size() - more);
-    throw InputError(fmt::format("{}: the other parts of its run are missing: {}{}",
-                                 parts.front().folder.string(), fmt::join(missing, ", "),
-                                 more > 0 ? fmt::format(" and {} more", more) : ""));
-  }
-  return parts;
+  if (parts.empty()) return parts;
+  const Index all = parts.front().shard.parts, missing = all - std::ssize(parts);
+  if (missing == 0) return parts;
+  constexpr Index kNamed = 8;
+  std::vector<std::string> names;
+  auto there = parts.begin();
+  for (Index part = 1; part <= all && std::ssize(names) < kNamed; ++part)
+    if (there != parts.end() && there->shard.part == part)
+      ++there;
+    else
+      names.push_back(fmt::format("{}/{}", part, all));
+  throw InputError(fmt::format("{}: the other parts of its run are missing: {}{}",
+                               parts.front().folder.string(), fmt::join(names, ", "),
+                               missing > kNamed ? fmt::format(" and {} more", missing - kNamed) : ""));
 }
 
 void require_parts_of(const std::vector<Part>& parts, const Json& settings) {

@@ -74,7 +74,6 @@ RunResult run_stages(const Dump& dump, const Stages& stages, const RunOptions& o
   const std::vector<Index> layers = layers_of_run(options);
   const bool writes = ranks.rank() == 0;
 
-  if (writes) folder.clear("maps");
   Json totals = {{"layers", layers.size()}, {"heads", std::ssize(layers) * dump.shape().n_kv}};
   std::vector<Stages> follow_ups;  // kept until the summary is written
   for (int number = 1; number == 1 || !follow_ups.back().empty(); ++number) {

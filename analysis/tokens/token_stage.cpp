@@ -153,11 +153,11 @@ void TokenStage::end_layer(const ResultFolder& folder, Index layer, Eigen::Ref<M
   const std::size_t shape[] = {static_cast<std::size_t>(options_.per_query_head ? shape_.n_q : shape_.n_kv),
                                static_cast<std::size_t>(shape_.l)};
   for (std::size_t m = 0; m < metrics_.size(); ++m) {
-    const auto path = folder.layer_path(layer) / "tokens" / fmt::format("{}.npy", name_of(metrics_[m]));
+    AtomicFile file = folder.layer_file(layer, fmt::format("tokens/{}.npy", name_of(metrics_[m])));
     if (in_float32(compute_.precision))
-      write_npy(path, shape, std::span<const float>(layer_f32_[m]));
+      write_npy(std::move(file), shape, std::span<const float>(layer_f32_[m]));
     else
-      write_npy(path, shape, std::span<const double>(layer_f64_[m]));
+      write_npy(std::move(file), shape, std::span<const double>(layer_f64_[m]));
   }
 }
 
@@ -184,7 +184,7 @@ void TokenStage::load_head(Index kv_head, ByteReader& in) {
 void TokenStage::write_heads(const ResultFolder& folder, const HeadFigures& figures) const {
   std::vector<std::string> names;
   for (const TokenMetric m : metrics_) names.emplace_back(name_of(m));
-  TableWriter csv(folder.path(), Table::heads, names);
+  TableWriter csv(folder, Table::heads, names);
   for (Index row = 0; row < figures.values.rows(); ++row) {
     csv.at(figures.layers[row / figures.n_kv], row % figures.n_kv);
     for (std::size_t m = 0; m < names.size(); ++m)
@@ -195,7 +195,7 @@ void TokenStage::write_heads(const ResultFolder& folder, const HeadFigures& figu
 }
 
 std::size_t TokenStage::write_agreement(const ResultFolder& folder, const HeadFigures& figures) const {
-  TableWriter csv(folder.path(), Table::agreement);
+  TableWriter csv(folder, Table::agreement);
   for (Index row = 0; row < figures.values.rows(); ++row) {
     csv.at(figures.layers[row / figures.n_kv], row % figures.n_kv);
     for (std::size_t pair = 0; pair < pairs_.size(); ++pair) {
@@ -214,7 +214,7 @@ std::size_t TokenStage::write_agreement(const ResultFolder& folder, const HeadFi
 void TokenStage::write_maps(const ResultFolder& folder, const HeadFigures& figures) const {
   const auto write = [&](const MapName& name, Index from) {
     const Vector<double> map = figures.values.col(from);
-    write_map(folder.path(), name, figures, {map.data(), static_cast<std::size_t>(map.size())});
+    write_map(folder, name, figures, {map.data(), static_cast<std::size_t>(map.size())});
   };
   for (std::size_t m = 0; m < metrics_.size(); ++m)
     write({.table = Table::heads, .figure = std::string(name_of(metrics_[m]))}, static_cast<Index>(m));

@@ -5,6 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include <filesystem>
+#include <functional>
+#include <sys/stat.h>
+#include <utility>
 
 using namespace kvreplay::test;
 namespace fs = std::filesystem;
@@ -157,6 +160,16 @@ TEST_CASE("parts that make no whole are refused in a line", "[cli][merge]") {
     write_file(three + "/.kvreplay/state.json", "{}");
     CHECK(contains(error({one, two, three}), "found an unfinished one (the run's command with --resume"));
   }
+  SECTION("one of very many") {
+    rewrite_summary(one, "shard", "7/1000000000000000");
+    CHECK(contains(error({one}), "are missing: 1/1000000000000000, 2/"));
+    CHECK(contains(error({one}), "and 999999999999991 more"));
+  }
+  SECTION("nested too deep") {
+    write_file(three + "/summary.json", std::string(1000000, '[') + std::string(1000000, ']'));
+    CHECK(contains(error({one, two, three}),
+                   "summary.json: expected what kvreplay writes, found a damaged file"));
+  }
   SECTION("damaged") {
     write_file(three + "/summary.json", "{\"program\":");
     CHECK(contains(error({one, two, three}),
@@ -176,6 +189,48 @@ TEST_CASE("parts that make no whole are refused in a line", "[cli][merge]") {
     CHECK(contains(merged.err, "layer 1 of the dump was another when it was computed"));
     CHECK_FALSE(fs::exists(out + "/summary.json"));
   }
+}
+
+TEST_CASE("a part that is not as it was written is refused, and the file named", "[cli][merge]") {
+  const TempDir temp;
+  const std::string dump = temp / "dump", out = temp / "m", one = temp / "1";
+  make_dump(dump);
+  run_parts({"tokens", dump}, temp, 2);
+  const fs::path array = one + "/layer_00/tokens/attn.npy", other = one + "/layer_02/tokens/attn.npy";
+  const fs::path record = one + "/figures/layer_00.figures";
+  const std::string text = file_text(array);
+  const auto changed = [](std::string bytes, std::size_t at) {
+    bytes[at] = static_cast<char>(bytes[at] ^ 1);
+    return bytes;
+  };
+  const std::pair<fs::path, std::function<void()>> damages[] = {
+      {array, [&] { fs::remove(array); }},
+      {array, [&] { write_file(array, ""); }},
+      {array, [&] { write_file(array, text.substr(0, text.size() - 1)); }},
+      {array, [&] { write_file(array, changed(text, text.size() / 2)); }},
+      {array, [&] { fs::copy_file(other, array, fs::copy_options::overwrite_existing); }},
+      {array, [&] { fs::remove(array), fs::create_symlink(other, array); }},
+      {array, [&] { fs::remove(array), fs::create_directory(array); }},
+      {array, [&] { REQUIRE((fs::remove(array) && ::mkfifo(array.c_str(), 0600) == 0)); }},
+      {array,
+       [&] {
+         fs::rename(one + "/layer_00", temp / "l"),
+             fs::create_directory_symlink(temp / "l", one + "/layer_00");
+       }},
+      {record, [&] { fs::remove(record); }},
+      {record, [&] { write_file(record, ""); }},
+      {record, [&] { write_file(record, changed(file_text(record), 30)); }},
+      {record, [&] { write_file(record, file_text(record) + "x"); }},
+      {record, [&] { fs::rename(record, temp / "f"), fs::create_symlink(temp / "f", record); }},
+  };
+  const auto& [file, damage] = damages[GENERATE(range(0u, 14u))];
+  damage();
+  const ProcessResult merged = run_kvreplay({"merge", one, temp / "2", "--out", out});
+  CHECK(merged.code == 2);
+  CHECK(lines(merged.err) == 1);
+  INFO(merged.err);
+  CHECK(contains(merged.err, file.string() + ": expected "));
+  CHECK_FALSE(fs::exists(out + "/summary.json"));
 }
 
 TEST_CASE("a merge onto a full disk goes on once there is room", "[cli][merge]") {

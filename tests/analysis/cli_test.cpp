@@ -119,18 +119,50 @@ TEST_CASE("options may come from a TOML file", "[cli]") {
         {"++ = 1\n", "line 1: unknown key '++'"},
         {"\nnonsense\n", "line 2: expected key = value, found 'nonsense'"},
         {"quiet = true\nwindow = x\n", "line 2: --window: expected a whole number"},
-        {"metrics = \"attn,,key\"\n", "line 1: metrics: expected a list without"}}) {
+        {"metrics = \"attn,,key\"\n", "line 1: metrics: expected a list without"},
+        {"metrics = [\n'attn',\n", "expected ']' at the end of a list"}}) {
     std::ofstream(config) << text;
     const std::string error = complaint({"tokens", dump, "--out", temp / "d", "--config", config});
     INFO(error);
     CHECK(contains(error, config + ": " + part));
   }
+  std::ofstream(config)
+      << "# of several lines\nmetrics = [  # two\n  'attn', # one\n\n  \"exact_remove\",\n]\n"
+         "window = 8 # rows\nlayers = \"0,2-3\"\n";
+  REQUIRE(run_kvreplay({"tokens", dump, "--out", temp / "f", "--config", config}).code == 0);
+  CHECK(difference(temp / "a", temp / "f").empty());
   std::ofstream(config) << "\xef\xbb\xbfwindow = 9\n";
   CHECK(run_kvreplay({"tokens", dump, "--out", temp / "e", "--config", config, "--quiet"}).code == 0);
   CHECK(contains(complaint({"tokens", dump, "--out", temp / "d", "--metrics", "attn,,key"}), "empty items"));
   CHECK(contains(complaint({"synth", ""}), "expected a folder"));
   CHECK(contains(complaint({"tokens", dump, "--out", temp / "d", "--config", temp / "none.toml"}),
                  "none.toml"));
+  for (const auto& [file, part] : {std::pair{"", "--config: expected a file, found ''"},
+                                   {"/dev/zero", "--config: expected a regular file, found '/dev/zero'"},
+                                   {"/", "--config: expected a regular file, found '/'"}})
+    CHECK(contains(complaint({"tokens", dump, "--out", temp / "d", "--config", file}), part));
+  write_file(config, std::string((1 << 20) + 1, '#'));
+  CHECK(contains(complaint({"tokens", dump, "--out", temp / "d", "--config", config}),
+                 "at most 1048576 bytes"));
+  CHECK(contains(complaint({"tokens", dump, "--out", temp / "d", "--shard", ""}), "--shard: expected i/n"));
+}
+
+TEST_CASE("streams that are closed or full end nothing but what is said", "[cli]") {
+  const TempDir temp;
+  const auto code_of = [&](const std::string& streams, const std::vector<std::string>& arguments) {
+    std::vector<std::string> command = kvreplay_command(arguments);
+    command.insert(command.begin(), {"/bin/sh", "-c", "exec \"$0\" \"$@\" " + streams});
+    return run(command).code;
+  };
+  for (const char* streams : {"2>&-", "2>/dev/full", ">&- 2>&-", ">/dev/full 2>/dev/full", "<&- >&- 2>&-"}) {
+    INFO(streams);
+    CHECK(code_of(streams, {"info", temp / "none"}) == 2);
+    CHECK(code_of(streams, {"tokens", sample_dump(), "--out", temp / "r", "--force", "--quiet", "--layers",
+                            "0"}) == 0);
+  }
+  // What is said must not land in a file that took the place of a stream.
+  REQUIRE(run_kvreplay({"tokens", sample_dump(), "--out", temp / "s", "--layers", "0"}).code == 0);
+  CHECK(difference(temp / "r", temp / "s").empty());
 }
 
 TEST_CASE("info says what a dump holds", "[cli]") {

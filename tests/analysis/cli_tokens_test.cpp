@@ -1,4 +1,5 @@
 #include "tests/analysis/kvreplay_program.hpp"
+#include "tests/analysis/result_files.hpp"
 #include "tests/support/catch.hpp"
 
 #include <nlohmann/json.hpp>
@@ -203,7 +204,45 @@ TEST_CASE("an existing folder is neither overwritten nor computed twice", "[cli]
   CHECK(summary(out)["options"]["tokens"]["window"] == 8);
   const ProcessResult dump = run_kvreplay({"tokens", sample_dump(), "--out", sample_dump(), "--force"});
   CHECK(dump.code == 2);
-  CHECK(contains(dump.err, "other files"));
+  CHECK(contains(dump.err, "--out: expected a folder apart from what is read"));
+}
+
+TEST_CASE("--force removes nothing that a run did not write", "[cli][tokens]") {
+  const TempDir temp;
+  const std::string out = temp / "r";
+  REQUIRE(tokens(out).code == 0);
+  for (const char* name : {"mine.txt", "layer_00/mine.npy", "layer_99/x", "maps/mine.png"}) {
+    fs::create_directories(fs::path(out + "/" + name).parent_path());
+    write_file(out + "/" + name, "mine");
+  }
+  REQUIRE(tokens(out, {"--force", "--layers", "1"}).code == 0);
+  for (const char* name : {"mine.txt", "layer_00/mine.npy", "layer_99/x", "maps/mine.png"})
+    CHECK(file_text(out + "/" + name) == "mine");
+  CHECK_FALSE(fs::exists(out + "/layer_00/tokens"));
+}
+
+TEST_CASE("a folder to write to is apart from what is read", "[cli][tokens]") {
+  const TempDir temp;
+  const fs::path dump = temp / "results/dump";
+  REQUIRE(run_kvreplay({"synth", dump, "--layers", "1", "--prompt", "40", "--decode", "4", "--head-dim", "8"})
+              .code == 0);
+  REQUIRE(run_kvreplay({"tokens", dump, "--out", temp / "other"}).code == 0);
+  fs::create_symlink(dump, temp / "link");
+  for (const auto& [out, found] : {std::pair{temp / "results", "one that contains it"},
+                                   {dump / "below", "one inside it"},
+                                   {temp / "link", "the same one"},
+                                   {temp / "link/below", "one inside it"}})
+    for (const char* how : {"--force", "--resume"}) {
+      const ProcessResult refused = run_kvreplay({"tokens", dump, "--out", out, how});
+      INFO(refused.err);
+      CHECK(refused.code == 2);
+      CHECK(contains(refused.err, found));
+    }
+  const ProcessResult several =
+      run_kvreplay({"tokens", dump, sample_dump(), "--out", temp / "results", "--force"});
+  CHECK(contains(several.err, "one that contains it"));
+  CHECK(fs::exists(dump / "manifest.json"));
+  CHECK_FALSE(fs::exists(dump / "below"));
 }
 
 TEST_CASE("standard output is for people, or with --json for programs", "[cli][tokens]") {

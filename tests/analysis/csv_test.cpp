@@ -59,5 +59,5 @@ TEST_CASE("a table appears whole, with finish()", "[csv]") {
 }
 
 TEST_CASE("a table that cannot be written says so", "[csv]") {
-  CHECK_THROWS_AS(CsvFile("/proc/no/such/folder.csv", "x"), InputError);
+  CHECK_THROWS_AS(CsvFile(std::filesystem::path("/proc/no/such/folder.csv"), "x"), InputError);
 }

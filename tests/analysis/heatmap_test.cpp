@@ -164,7 +164,7 @@ TEST_CASE("what cannot be drawn or written leaves nothing behind", "[heatmap]") 
   const Heatmap good = heatmap_of(row_of({1, 2}));
   std::filesystem::create_directory(folder / "taken.png");
   CHECK_THROWS_AS(write_png(folder / "taken.png", good), InputError);
-  CHECK_THROWS_AS(write_png("/proc/no/such/folder.png", good), InputError);
+  CHECK_THROWS_AS(write_png(std::filesystem::path("/proc/no/such/folder.png"), good), InputError);
   CHECK_THROWS_AS(write_png(folder / "a.png", heatmap_of(Matrix<double>(0, 3))), InputError);
   CHECK_THROWS_AS(write_png(folder / "a.png", heatmap_of(Matrix<double>(3, 0))), InputError);
   CHECK_THROWS_AS(write_png(folder / "a.png", heatmap_of(Matrix<double>::Zero(1, 8193))), InputError);

@@ -6,6 +6,8 @@
 #include "tests/support/temp_dir.hpp"
 
 #include <fstream>
+#include <functional>
+#include <sys/stat.h>
 
 using namespace kvreplay;
 using test::TempDir;
@@ -36,9 +38,22 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-void write(const fs::path& path) {
+void write(const fs::path& path, const char* text = "x") {
   fs::create_directories(path.parent_path());
-  std::ofstream(path) << "x";
+  std::ofstream(path) << text;
+}
+
+bool has_layer(const ResultFolder& folder, Index layer) { return folder.missing_layers({layer}).empty(); }
+
+/// Layer 0 with an array and what is over all layers, finished.
+ResultFolder results_in(const fs::path& path) {
+  ResultFolder folder = open(path, Existing::refuse);
+  write_file(folder.layer_file(0, "tokens/attn.npy"), "array");
+  folder.keep_layer(0, kFigures);
+  write_file(folder.file("heads.csv"), "table");
+  write_file(folder.file("maps/attn.npy"), "map");
+  folder.write_json("run.json", Json::object());
+  return folder;
 }
 
 }  // namespace
@@ -48,15 +63,16 @@ TEST_CASE("a new folder is made, filled and finished", "[results]") {
   const fs::path path = temp / "deep/er";
   ResultFolder folder = open(path, Existing::refuse);
   CHECK_FALSE(folder.finished());
-  CHECK_FALSE(folder.has_layer(0));
+  CHECK_FALSE(has_layer(folder, 0));
   folder.keep_layer(0, kFigures);
-  CHECK(folder.has_layer(0));
+  CHECK(has_layer(folder, 0));
   CHECK(folder.layer_figures(0, 3) == kFigures);
   CHECK_THROWS_AS(folder.layer_figures(0, 4), InputError);
   folder.finish({{"notes", Json::array()}});
   CHECK(folder.finished());
   CHECK(fs::exists(path / "summary.json"));
-  CHECK(std::distance(fs::directory_iterator(path), {}) == 1);
+  CHECK(test::file_text(path / "files.csv") == "name,bytes,xxh3\n");
+  CHECK(std::distance(fs::directory_iterator(path), {}) == 2);
 }
 
 TEST_CASE("layers are named with two digits at least", "[results]") {
@@ -91,17 +107,137 @@ TEST_CASE("a folder of someone else's is left alone, whatever is asked", "[resul
 TEST_CASE("force replaces results and nothing else", "[results]") {
   const TempDir temp;
   const fs::path path = temp / "r";
-  open(path, Existing::refuse).finish(kSettings);
-  for (const char* name : {"heads.csv", "run.json", "maps/attn.npy", "layer_00/tokens/attn.npy",
-                           "layer_100/x", "mine.txt", "layer_notes/x", ".kvreplay-12345678-1.tmp"})
-    write(path / name);
+  const bool finished = GENERATE(true, false);
+  {
+    ResultFolder folder = results_in(path);
+    if (finished) folder.finish(kSettings);
+  }
+  const char* const foreign[] = {"mine.txt",       "layer_notes/x",         "layer_00/thesis.tex",
+                                 "layer_99/x",     "maps/mine.png",         "budgets.csv",
+                                 ".kvreplay/mine", "layer_00/tokens/o.npy", "report/index.html"};
+  for (const char* name : foreign) write(path / name);
+  write(path / ".kvreplay-12345678-1.tmp");
+  write(path / "layer_00/tokens/.kvreplay-12345678-2.tmp");
   const ResultFolder folder = open(path, Existing::replace, {{"other", 1}});
   CHECK_FALSE(folder.finished());
   for (const char* name :
-       {"summary.json", "heads.csv", "run.json", "maps", "layer_00", "layer_100", ".kvreplay-12345678-1.tmp"})
+       {"summary.json", "files.csv", "heads.csv", "run.json", "maps/attn.npy", "layer_00/tokens/attn.npy",
+        ".kvreplay-12345678-1.tmp", "layer_00/tokens/.kvreplay-12345678-2.tmp"}) {
+    INFO(name);
     CHECK_FALSE(fs::exists(path / name));
-  CHECK(fs::exists(path / "mine.txt"));
-  CHECK(fs::exists(path / "layer_notes/x"));
+  }
+  for (const char* name : foreign) {
+    INFO(name);
+    CHECK(fs::exists(path / name));
+  }
+}
+
+TEST_CASE("nothing is removed through a symbolic link", "[results]") {
+  const TempDir temp;
+  const fs::path path = temp / "r";
+  const bool finished = GENERATE(true, false);
+  {
+    ResultFolder folder = results_in(path);
+    if (finished) folder.finish(kSettings);
+  }
+  write(temp / "elsewhere/tokens/attn.npy", "mine");
+  fs::remove_all(path / "layer_00");
+  fs::create_directory_symlink(temp / "elsewhere", path / "layer_00");
+  fs::remove(path / "heads.csv");
+  fs::create_symlink(temp / "elsewhere/tokens/attn.npy", path / "heads.csv");
+  open(path, Existing::replace);
+  CHECK(test::file_text(temp / "elsewhere/tokens/attn.npy") == "mine");
+  CHECK(fs::is_symlink(path / "layer_00"));
+  CHECK(fs::is_symlink(path / "heads.csv"));
+
+  write(temp / "theirs/layers/layer_00.figures", "mine");
+  write(temp / "theirs/state.json", "mine");
+  fs::remove_all(path / ".kvreplay");
+  fs::create_directory_symlink(temp / "theirs", path / ".kvreplay");
+  CHECK(contains(error_of(path, Existing::replace), "found a symbolic link"));
+  CHECK(test::file_text(temp / "theirs/layers/layer_00.figures") == "mine");
+  CHECK(test::file_text(temp / "theirs/state.json") == "mine");
+}
+
+TEST_CASE("results that do not say what they wrote are not replaced", "[results]") {
+  const TempDir temp;
+  const fs::path path = temp / "r";
+  results_in(path).finish(kSettings);
+  for (const char* text : {"", "name,bytes,xxh3\n../mine,1,0000000000000000\n",
+                           "name,bytes,xxh3\n/etc/passwd,1,0000000000000000\n", "name,bytes,xxh3\nx,1\n",
+                           "name,bytes,xxh3\nx,one,0000000000000000\n", "name,bytes,xxh3\nx,1,0"}) {
+    write(path / "files.csv", text);
+    INFO(text);
+    CHECK(contains(error_of(path, Existing::replace), "a damaged file"));
+  }
+  fs::remove(path / "files.csv");
+  CHECK(contains(error_of(path, Existing::replace), "remove the results yourself"));
+  CHECK(fs::exists(path / "summary.json"));
+  CHECK(fs::exists(path / "heads.csv"));
+}
+
+TEST_CASE("a layer that is not as it was written is computed again", "[results]") {
+  const TempDir temp;
+  const fs::path path = temp / "r", array = path / "layer_00/tokens/attn.npy";
+  const fs::path record = path / ".kvreplay/layers/layer_00.figures";
+  const std::function<void()> damages[] = {
+      [&] { fs::remove(array); },
+      [&] { write(array, ""); },
+      [&] { write(array, "arraY"); },
+      [&] { write(array, "array "); },
+      [&] { fs::remove(array), fs::create_directory(array); },
+      [&] { fs::remove(array), fs::create_symlink(record, array); },
+      [&] {
+        fs::rename(path / "layer_00", path / "l"), fs::create_directory_symlink("l", path / "layer_00");
+      },
+      [&] { REQUIRE((fs::remove(array) && ::mkfifo(array.c_str(), 0600) == 0)); },
+      [&] { write(record, ""); },
+      [&] {
+        std::string text = test::file_text(record);
+        text[6] = static_cast<char>(text[6] ^ 1);  // in the figures
+        std::ofstream(record, std::ios::binary) << text;
+      },
+      [&] { fs::resize_file(record, 11); },
+  };
+  for (const auto& damage : damages) {
+    fs::remove_all(path);
+    results_in(path);
+    CHECK(has_layer(open(path, Existing::resume), 0));
+    damage();
+    const ResultFolder folder = open(path, Existing::resume);
+    CHECK_FALSE(has_layer(folder, 0));
+  }
+}
+
+TEST_CASE("what a run that was cut short left is removed, and nothing else", "[results]") {
+  const TempDir temp;
+  const fs::path path = temp / "r";
+  {
+    const ResultFolder folder = results_in(path);
+    write_file(folder.layer_file(1, "tokens/attn.npy"), "begun");
+  }
+  write(path / "layer_01/mine.txt");
+  write(path / "layer_01/tokens/.kvreplay-1-1.tmp");
+  open(path, Existing::resume);
+  CHECK(fs::exists(path / "layer_00/tokens/attn.npy"));
+  CHECK(fs::exists(path / "layer_01/mine.txt"));
+  for (const char* name : {"layer_01/tokens", "heads.csv", "maps"}) CHECK_FALSE(fs::exists(path / name));
+}
+
+TEST_CASE("finished results are as they were written", "[results]") {
+  const TempDir temp;
+  const fs::path path = temp / "r";
+  ResultFolder folder = results_in(path);
+  write(path / "layer_00/tokens/attn.npy", "other");
+  CHECK_THROWS_WITH(folder.finish(kSettings),
+                    Catch::Contains("layer_00/tokens/attn.npy: expected the 5 bytes") &&
+                        Catch::Contains("found other bytes"));
+  CHECK_FALSE(fs::exists(path / "summary.json"));
+  write(path / "layer_00/tokens/attn.npy", "array");
+  folder.finish(kSettings);
+  CHECK(error_of(path, Existing::resume).empty());
+  fs::remove(path / "heads.csv");
+  CHECK(contains(error_of(path, Existing::resume), "heads.csv: expected the 5 bytes"));
 }
 
 TEST_CASE("resume takes up finished layers", "[results]") {
@@ -109,7 +245,7 @@ TEST_CASE("resume takes up finished layers", "[results]") {
   const fs::path path = temp / "r";
   open(path, Existing::resume).keep_layer(1, kFigures);  // nothing there yet: begins
   ResultFolder folder = open(path, Existing::resume);
-  CHECK_FALSE(folder.has_layer(0));
+  CHECK_FALSE(has_layer(folder, 0));
   CHECK(folder.layer_figures(1, 3) == kFigures);
   folder.finish(kSettings);
   CHECK(open(path, Existing::resume).finished());
@@ -140,10 +276,12 @@ TEST_CASE("a replacement that stopped at once is begun again", "[results]") {
   const TempDir temp;
   const fs::path path = temp / "r";
   open(path, Existing::refuse).finish(kSettings);
-  const std::string summary = test::file_text(path / "summary.json");
+  const std::string summary = test::file_text(path / "summary.json"),
+                    files = test::file_text(path / "files.csv");
   Json other = kSettings;
   other["options"]["tokens"]["window"] = 64;
   open(path, Existing::replace, other);
+  std::ofstream(path / "files.csv") << files;
   std::ofstream(path / "summary.json") << summary;  // as if killed before it was removed
   const ResultFolder folder = open(path, Existing::resume, other);
   CHECK_FALSE(folder.finished());

@@ -119,7 +119,8 @@ TEST_CASE("RESULTS-FORMAT.md has the tables' columns and figures", "[schema]") {
 
 TEST_CASE("what is written by keys and figures is read as such", "[schema]") {
   const test::TempDir dir;
-  TableWriter csv(dir.path(), Table::evictions);
+  const ResultFolder folder(dir.path(), Json::object(), {}, Existing::refuse);
+  TableWriter csv(folder, Table::evictions);
   csv.at(3, 1).set("policy", "a,b").set("semantics", "paper").set("phase", "prefill").set("budget", 0.5);
   csv.set("kept", 7).set("rows", "future");
   csv.add(EvictionFigure::output_error, 0.25);
@@ -133,7 +134,7 @@ TEST_CASE("what is written by keys and figures is read as such", "[schema]") {
         ",,h2o,,,,,,oracle_recall,1\n");
 
   const std::vector<std::string> metrics = {"attn", "key"};
-  TableWriter heads(dir.path(), Table::heads, metrics);
+  TableWriter heads(folder, Table::heads, metrics);
   heads.at(3, 0).set("key", 2.0).end_row();
   heads.at(3, 1).set("attn", 1.0).set("key", 4.0).end_row();
   heads.finish();

@@ -189,8 +189,9 @@ TEST_CASE("a table over dumps has the figures that several dumps have", "[tables
   const auto none = results_of(dir / "d", "heads", "layer,kv_head,attn\n");
   TableOverDumps table(Table::evictions);
   for (const ResultReader* results : {&a, &b, &c, &none}) table.add(*results);
-  CHECK(table.write(dir.path()) == 4);
-  const std::string csv = test::read_file(dir / "evictions_over_dumps.csv");
+  const ResultFolder folder(dir / "r", Json::object(), {}, Existing::refuse);
+  CHECK(table.write(folder) == 4);
+  const std::string csv = test::read_file(dir / "r/evictions_over_dumps.csv");
   CHECK(csv.rfind("layer,kv_head,policy,semantics,phase,budget,rows,metric,n,mean,sd,ci_low,ci_high\n"
                   "0,0,h2o,paper,prefill,0.5,future,output_error,2,2,1.4142135623730951,-10.7062",
                   0) == 0);
@@ -205,8 +206,9 @@ TEST_CASE("a table over dumps has the figures that several dumps have", "[tables
 
   TableOverDumps alone(Table::evictions);
   alone.add(a);
-  CHECK(alone.write(dir / "alone") == 0);
-  CHECK_FALSE(std::filesystem::exists(dir / "alone"));
+  const ResultFolder empty(dir / "alone", Json::object(), {}, Existing::refuse);
+  CHECK(alone.write(empty) == 0);
+  CHECK_FALSE(std::filesystem::exists(dir / "alone/evictions_over_dumps.csv"));
   CHECK(alone.report().empty());
   const auto twice =
       results_of(dir / "e", "evictions", header + row(",", "h2o", "4", "1") + row(",", "h2o", "5", "1"));

@@ -13,8 +13,12 @@
 #include <cstdint>
 #include <fstream>
 #include <memory>
+#include <span>
 #include <string>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <thread>
+#include <utility>
 #include <vector>
 
 namespace kvreplay {
@@ -116,6 +120,60 @@ TEST_CASE("what cannot be written is an error with path and reason", "[write]") 
   expect_error([&] { write_file(dir / std::string(300, 'n'), "x"); },
                {"nnn: cannot be written: File name too long"});
   CHECK(entries(dir.path()) == 2);
+}
+
+TEST_CASE("who is told of a file learns what it holds once it is there", "[write]") {
+  const TempDir dir;
+  std::vector<FileContents> told;
+  {
+    const auto tell = [&](const FileContents& contents) { told.push_back(contents); };
+    write_file(AtomicFile(dir / "empty", tell), "");
+    AtomicFile file(dir / "pieces", tell);
+    file.write("ab");
+    AtomicFile moved = std::move(file);
+    moved.write("c");
+    CHECK(told.size() == 1);
+    moved.commit();
+    AtomicFile(dir / "dropped", tell).write("x");
+  }
+  // The XXH3 of "" and of "abc", from its authors' program (xxhsum -H3).
+  CHECK(told == std::vector<FileContents>{{0, 0x2d06800538d394c2}, {3, 0x78af5f94892f3950}});
+  CHECK(contents_of(std::as_bytes(std::span("abc", 3))) == told[1]);
+  CHECK(test::read_file(dir / "pieces") == "abc");
+  CHECK(entries(dir.path()) == 2);
+}
+
+TEST_CASE("an output goes to what a person named", "[write]") {
+  const TempDir dir;
+  const auto path = [&](const char* name) { return std::filesystem::path(dir / name); };
+  std::filesystem::create_directory(path("there"));
+  write_file(path("there/old"), "old");
+  std::filesystem::create_symlink("there/old", path("link"));
+  std::filesystem::create_symlink("link", path("link to link"));
+  std::filesystem::create_symlink("there/new", path("dangling"));
+  write_output(path("link to link"), "new");
+  write_output(path("dangling"), "newer");
+  write_output(path("plain"), "plain");
+  CHECK(test::read_file(path("there/old")) == "new");
+  CHECK(test::read_file(path("there/new")) == "newer");
+  CHECK(test::read_file(path("plain")) == "plain");
+  CHECK(std::filesystem::is_symlink(path("link to link")));
+  CHECK(std::filesystem::is_symlink(path("dangling")));
+
+  REQUIRE(::mkfifo(path("pipe").c_str(), 0600) == 0);
+  std::string read;
+  std::thread reader([&] { read = test::read_file(path("pipe")); });
+  write_output(path("pipe"), std::string(1 << 20, 'p'));
+  reader.join();
+  CHECK(read == std::string(1 << 20, 'p'));
+  CHECK(std::filesystem::is_fifo(path("pipe")));
+
+  std::filesystem::create_symlink("/dev/full", path("full"));
+  expect_error([&] { write_output(path("full"), "x"); },
+               {"full: cannot be written: No space left on device"});
+  expect_error([&] { write_output(path("there"), "x"); }, {"there: cannot be written: Is a directory"});
+  CHECK(std::filesystem::is_character_file("/dev/full"));
+  CHECK(entries(dir.path()) == 7);
 }
 
 TEST_CASE("a write that fails midway leaves nothing behind", "[write]") {

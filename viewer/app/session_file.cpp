@@ -29,7 +29,7 @@ std::optional<ReadSession> read_session_file(const std::filesystem::path& path) 
 }
 
 void write_session_file(const std::filesystem::path& path, const Session& session) {
-  write_file(path, text_of(session));
+  write_output(path, text_of(session));
 }
 
 }  // namespace kvreplay::viewer

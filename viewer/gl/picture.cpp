@@ -1,6 +1,7 @@
 #include "viewer/gl/picture.hpp"
 
 #include "analysis/drawing/canvas.hpp"
+#include "data/atomic_file.hpp"
 #include "viewer/gl/frame_buffer.hpp"
 
 #include <algorithm>
@@ -11,7 +12,7 @@ void write_picture(const std::filesystem::path& path, const std::vector<Rgb>& pi
   png::Canvas canvas(width, height);
   for (Index y = 0; y < height; ++y)
     for (Index x = 0; x < width; ++x) canvas.fill({x, y, 1, 1}, pixels[y * width + x]);
-  png::write_canvas(path, canvas);
+  write_output(path, png::png_bytes(canvas));
 }
 
 void write_area(const std::filesystem::path& path, const Area& area, int width, int height) {

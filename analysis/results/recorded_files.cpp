@@ -1,0 +1,175 @@
+#include "analysis/results/recorded_files.hpp"
+
+#include "analysis/results/csv.hpp"
+#include "data/error.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <dirent.h>
+#include <fcntl.h>
+#include <set>
+#include <sys/stat.h>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+
+namespace kvreplay {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kColumns = "name,bytes,xxh3\n";
+
+/// A file descriptor, closed with it.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+
+ private:
+  int fd_;
+};
+
+bool stays_below(const fs::path& name) {
+  return !name.empty() && name.is_relative() && name.has_filename() &&
+         std::none_of(name.begin(), name.end(),
+                      [](const fs::path& part) { return part == ".." || part == "."; });
+}
+
+template <class T>
+bool read_number(std::string_view text, T& number, int base) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, base);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+/// The folder `name` below another, reached through folders alone; none where it is not.
+Descriptor open_folder(const fs::path& folder, const fs::path& name) {
+  constexpr int kFolder = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
+  Descriptor at(::open(folder.c_str(), kFolder));
+  for (const fs::path& part : name)
+    if (at) at = Descriptor(::openat(at.get(), part.c_str(), kFolder | O_NOFOLLOW));
+  return at;
+}
+
+bool is_regular(const Descriptor& folder, const char* name) {
+  struct stat found = {};
+  return ::fstatat(folder.get(), name, &found, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(found.st_mode);
+}
+
+std::vector<std::string> temporaries_in(const Descriptor& folder) {
+  std::vector<std::string> names;
+  DIR* const listing = ::fdopendir(::dup(folder.get()));
+  if (listing == nullptr) return names;
+  ::rewinddir(listing);
+  while (const dirent* entry = ::readdir(listing))
+    if (is_temporary(entry->d_name)) names.emplace_back(entry->d_name);
+  ::closedir(listing);
+  return names;
+}
+
+}  // namespace
+
+std::string text_of(std::span<const RecordedFile> files) {
+  std::string text(kColumns);
+  for (const RecordedFile& file : files)
+    text += fmt::format("{},{},{:016x}\n", csv_field(file.name), file.contents.bytes, file.contents.xxh3);
+  return text;
+}
+
+std::vector<RecordedFile> recorded_files(std::string_view text, const fs::path& where) {
+  const auto damaged = [&] {
+    return InputError(where.string(), "kvreplay's record of what it wrote", "a damaged file");
+  };
+  if (!text.starts_with(kColumns) || !text.ends_with('\n')) throw damaged();
+  text.remove_prefix(kColumns.size());
+  std::vector<RecordedFile> files;
+  while (!text.empty()) {
+    // The numbers hold neither commas nor quotes: a name ends at the last comma but one.
+    std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(line.size() + 1);
+    RecordedFile file;
+    std::string_view numbers[2];
+    for (int column = 1; column >= 0; --column) {
+      const std::size_t comma = line.rfind(',');
+      if (comma == std::string_view::npos) throw damaged();
+      numbers[column] = line.substr(comma + 1);
+      line = line.substr(0, comma);
+    }
+    file.name = line;
+    if (line.starts_with('"')) file.name = line.substr(1, line.size() - 2);
+    if (csv_field(file.name) != line || !stays_below(file.name) ||
+        !read_number(numbers[0], file.contents.bytes, 10) || !read_number(numbers[1], file.contents.xxh3, 16))
+      throw damaged();
+    files.push_back(std::move(file));
+  }
+  return files;
+}
+
+std::string read_recorded(const fs::path& folder, const RecordedFile& file) {
+  const fs::path path = folder / file.name;
+  const auto changed = [&](const std::string& found) {
+    return InputError(
+        path.string(),
+        fmt::format("the {} bytes that were written (XXH3 {:016x})", file.contents.bytes, file.contents.xxh3),
+        found);
+  };
+  const Descriptor parent = open_folder(folder, fs::path(file.name).parent_path());
+  const std::string name = path.filename().string();
+  if (!parent) throw changed("none");
+  const Descriptor in(::openat(parent.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  struct stat found = {};
+  if (!in || ::fstat(in.get(), &found) != 0) throw changed(errno == ELOOP ? "a symbolic link" : "none");
+  if (!S_ISREG(found.st_mode)) throw changed("no regular file");
+  if (static_cast<std::uint64_t>(found.st_size) != file.contents.bytes)
+    throw changed(fmt::format("{} bytes", found.st_size));
+  std::string bytes(file.contents.bytes, '\0');
+  for (std::size_t at = 0; at < bytes.size();) {
+    const ssize_t got = ::read(in.get(), bytes.data() + at, bytes.size() - at);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) throw changed(got < 0 ? std::strerror(errno) : fmt::format("{} bytes", at));
+    at += static_cast<std::size_t>(got);
+  }
+  if (contents_of(std::as_bytes(std::span(bytes))) != file.contents) throw changed("other bytes");
+  return bytes;
+}
+
+void remove_files(const fs::path& folder, std::span<const std::string> names) {
+  std::set<fs::path> folders;
+  for (const std::string& name : names) {
+    const fs::path path(name);
+    if (!stays_below(path)) continue;
+    const Descriptor parent = open_folder(folder, path.parent_path());
+    if (!parent) continue;
+    if (folders.insert(path.parent_path()).second)
+      for (const std::string& temporary : temporaries_in(parent))
+        if (is_regular(parent, temporary.c_str())) ::unlinkat(parent.get(), temporary.c_str(), 0);
+    const std::string file = path.filename().string();
+    if (is_regular(parent, file.c_str()) && ::unlinkat(parent.get(), file.c_str(), 0) != 0)
+      throw InputError(
+          fmt::format("{}: cannot be removed: {}", (folder / path).string(), std::strerror(errno)));
+  }
+  // Longer names first: a folder may be empty once those in it are gone.
+  std::set<fs::path> parents;
+  for (fs::path at : folders)
+    for (; !at.empty(); at = at.parent_path()) parents.insert(at);
+  for (auto at = parents.rbegin(); at != parents.rend(); ++at)
+    if (const Descriptor parent = open_folder(folder, at->parent_path()))
+      ::unlinkat(parent.get(), at->filename().c_str(), AT_REMOVEDIR);  // fails where something is in it
+}
+
+bool is_temporary(std::string_view name) { return name.starts_with(".kvreplay-") && name.ends_with(".tmp"); }
+
+}  // namespace kvreplay

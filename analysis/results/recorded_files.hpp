@@ -1,0 +1,36 @@
+#pragma once
+
+#include "data/atomic_file.hpp"
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kvreplay {
+
+/// A file of a result folder as it was written.
+struct RecordedFile {
+  std::string name;  ///< below the folder, with slashes
+  FileContents contents;
+};
+
+/// A record as the text of a CSV, "name,bytes,xxh3", the hash in 16 hexadecimal digits.
+std::string text_of(std::span<const RecordedFile> files);
+/// Throws InputError, with `where` it comes from, unless it is one, of names that stay below a folder.
+std::vector<RecordedFile> recorded_files(std::string_view text, const std::filesystem::path& where);
+
+/// All of a file. Throws InputError where it is not there, no regular file (a symbolic link is none), or
+/// holds something else than was written.
+std::string read_recorded(const std::filesystem::path& folder, const RecordedFile& file);
+
+/// Removes the regular files of these names, what was cut short beside them, and folders that are empty then.
+/// Whatever else is below `folder` stays, and no symbolic link there is followed. Throws InputError where a
+/// file cannot be removed.
+void remove_files(const std::filesystem::path& folder, std::span<const std::string> names);
+
+/// Whether AtomicFile leaves a file of this name where the process is killed in the middle of it.
+bool is_temporary(std::string_view name);
+
+}  // namespace kvreplay
