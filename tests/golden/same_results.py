@@ -217,7 +217,7 @@ def files_of(place):
     found = {}
     for folder, _, names in os.walk(place):
         within = os.path.relpath(folder, place)
-        ours = (name for name in names if name != "run.json" and not name.endswith(".figures"))
+        ours = (name for name in names if name not in ("run.json", "files.csv") and not name.endswith(".figures"))
         found.update((os.path.normpath(f"{within}/{name}"), f"{folder}/{name}") for name in ours)
     return found
 
