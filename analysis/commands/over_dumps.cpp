@@ -136,8 +136,8 @@ int run_on_dumps(const Invocation& invocation, const CommonOptions& options, con
   std::optional<ResultFolder> folder;  // on rank 0, which writes what is over all dumps
   together(ranks, [&] {
     with_dashes([&] {
-      set = dump_set(options, make_stages);
       require_apart(options.out, options.dumps);
+      set = dump_set(options, make_stages);
     });
     if (!speaks) return;
     const std::vector<std::string> old = DumpSet::folders_in(out);

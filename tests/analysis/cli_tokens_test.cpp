@@ -207,7 +207,7 @@ TEST_CASE("an existing folder is neither overwritten nor computed twice", "[cli]
   CHECK(contains(dump.err, "--out: expected a folder apart from what is read"));
 }
 
-TEST_CASE("--force removes nothing that a run did not write", "[cli][tokens]") {
+TEST_CASE("replacing results removes nothing that a run did not write", "[cli][tokens]") {
   const TempDir temp;
   const std::string out = temp / "r";
   REQUIRE(tokens(out).code == 0);

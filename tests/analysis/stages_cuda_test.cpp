@@ -180,7 +180,7 @@ TEST_CASE("every analysis comes to the CPU's results on a device", "[cuda][backe
       INFO(name << ": " << file);
       REQUIRE(got.contains(file));
       if (file.find("/kept/") != std::string::npos) CHECK((got.at(file) == text));
-      if (!file.ends_with(".csv")) continue;
+      if (!file.ends_with(".csv") || file == "files.csv") continue;
       ++tables;
       CHECK(difference(text, got.at(file)) == "");
     }
