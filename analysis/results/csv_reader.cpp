@@ -30,9 +30,11 @@ std::optional<Number> spelled(std::string_view field) {
 
 }  // namespace
 
-CsvReader::CsvReader(std::filesystem::path path) : path_(std::move(path)) {
-  constexpr std::uintmax_t kMost = std::uintmax_t{1} << 32;
-  text_ = file_text(path_, kMost);
+CsvReader::CsvReader(const std::filesystem::path& path)
+    : CsvReader(path, file_text(path, std::uintmax_t{1} << 32)) {}
+
+CsvReader::CsvReader(std::filesystem::path path, std::string text)
+    : path_(std::move(path)), text_(std::move(text)) {
   if (text_.empty()) throw InputError(path_.string(), "a line of column names", "an empty file");
   columns_.resize(read_line(columns_));
 }

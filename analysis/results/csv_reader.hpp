@@ -16,7 +16,9 @@ namespace kvreplay {
 /// misplaced, or the file ends within a line.
 class CsvReader {
  public:
-  explicit CsvReader(std::filesystem::path path);
+  explicit CsvReader(const std::filesystem::path& path);
+  /// The same of a text that was part of the file `path`.
+  CsvReader(std::filesystem::path path, std::string text);
 
   const std::vector<std::string>& columns() const { return columns_; }
   std::optional<std::size_t> column(std::string_view name) const;

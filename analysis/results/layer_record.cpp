@@ -1,16 +1,18 @@
 #include "analysis/results/layer_record.hpp"
 
+#include "analysis/results/text_file.hpp"
+
 #include <fmt/format.h>
 
 #include <cstdint>
 #include <cstring>
-#include <fstream>
-#include <sstream>
 
 namespace kvreplay {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::uintmax_t kMostBytes = std::uintmax_t{1} << 40;
 
 std::uint64_t hash_of(std::string_view text) { return contents_of(std::as_bytes(std::span(text))).xxh3; }
 
@@ -41,9 +43,7 @@ LayerRecord read_layer_record(const fs::path& folder, const fs::path& name, Inde
     return InputError(path.string(), "the record of a finished layer", found);
   };
   if (!fs::is_regular_file(fs::symlink_status(path))) throw unlike("no file");
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  const std::string all = std::move(text).str();
+  const std::string all = file_text(path, kMostBytes);
   std::string_view bytes = all;
   std::uint64_t numbers[2] = {};
   if (bytes.size() < sizeof numbers) throw unlike("a damaged file");

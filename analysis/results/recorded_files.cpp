@@ -1,6 +1,7 @@
 #include "analysis/results/recorded_files.hpp"
 
 #include "analysis/results/csv.hpp"
+#include "analysis/results/csv_reader.hpp"
 #include "data/error.hpp"
 
 #include <fmt/format.h>
@@ -8,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cstdint>
 #include <cstring>
 #include <dirent.h>
 #include <fcntl.h>
@@ -49,8 +51,7 @@ bool stays_below(const fs::path& name) {
                       [](const fs::path& part) { return part == ".." || part == "."; });
 }
 
-template <class T>
-bool read_number(std::string_view text, T& number, int base) {
+bool read_number(std::string_view text, std::uint64_t& number, int base) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, base);
   return error == std::errc() && end == text.data() + text.size();
 }
@@ -64,20 +65,23 @@ Descriptor open_folder(const fs::path& folder, const fs::path& name) {
   return at;
 }
 
+/// Whether AtomicFile leaves a file of this name where the process is killed in the middle of it.
+bool is_temporary(std::string_view name) { return name.starts_with(".kvreplay-") && name.ends_with(".tmp"); }
+
 bool is_regular(const Descriptor& folder, const char* name) {
   struct stat found = {};
   return ::fstatat(folder.get(), name, &found, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(found.st_mode);
 }
 
-std::vector<std::string> temporaries_in(const Descriptor& folder) {
+void remove_temporaries(const Descriptor& folder) {
   std::vector<std::string> names;
   DIR* const listing = ::fdopendir(::dup(folder.get()));
-  if (listing == nullptr) return names;
-  ::rewinddir(listing);
+  if (listing == nullptr) return;
   while (const dirent* entry = ::readdir(listing))
     if (is_temporary(entry->d_name)) names.emplace_back(entry->d_name);
   ::closedir(listing);
-  return names;
+  for (const std::string& name : names)
+    if (is_regular(folder, name.c_str())) ::unlinkat(folder.get(), name.c_str(), 0);
 }
 
 }  // namespace
@@ -93,27 +97,19 @@ std::vector<RecordedFile> recorded_files(std::string_view text, const fs::path& 
   const auto damaged = [&] {
     return InputError(where.string(), "kvreplay's record of what it wrote", "a damaged file");
   };
-  if (!text.starts_with(kColumns) || !text.ends_with('\n')) throw damaged();
-  text.remove_prefix(kColumns.size());
+  if (!text.starts_with(kColumns)) throw damaged();
   std::vector<RecordedFile> files;
-  while (!text.empty()) {
-    // The numbers hold neither commas nor quotes: a name ends at the last comma but one.
-    std::string_view line = text.substr(0, text.find('\n'));
-    text.remove_prefix(line.size() + 1);
-    RecordedFile file;
-    std::string_view numbers[2];
-    for (int column = 1; column >= 0; --column) {
-      const std::size_t comma = line.rfind(',');
-      if (comma == std::string_view::npos) throw damaged();
-      numbers[column] = line.substr(comma + 1);
-      line = line.substr(0, comma);
+  try {
+    CsvReader csv(where, std::string(text));
+    for (std::vector<std::string> row; csv.next(row);) {
+      RecordedFile file{row[0], {}};
+      if (!stays_below(file.name) || !read_number(row[1], file.contents.bytes, 10) ||
+          !read_number(row[2], file.contents.xxh3, 16))
+        throw damaged();
+      files.push_back(std::move(file));
     }
-    file.name = line;
-    if (line.starts_with('"')) file.name = line.substr(1, line.size() - 2);
-    if (csv_field(file.name) != line || !stays_below(file.name) ||
-        !read_number(numbers[0], file.contents.bytes, 10) || !read_number(numbers[1], file.contents.xxh3, 16))
-      throw damaged();
-    files.push_back(std::move(file));
+  } catch (const InputError&) {
+    throw damaged();
   }
   return files;
 }
@@ -147,15 +143,14 @@ std::string read_recorded(const fs::path& folder, const RecordedFile& file) {
 }
 
 void remove_files(const fs::path& folder, std::span<const std::string> names) {
-  std::set<fs::path> folders;
+  std::set<fs::path> folders = {""};
+  if (const Descriptor top = open_folder(folder, "")) remove_temporaries(top);
   for (const std::string& name : names) {
     const fs::path path(name);
     if (!stays_below(path)) continue;
     const Descriptor parent = open_folder(folder, path.parent_path());
     if (!parent) continue;
-    if (folders.insert(path.parent_path()).second)
-      for (const std::string& temporary : temporaries_in(parent))
-        if (is_regular(parent, temporary.c_str())) ::unlinkat(parent.get(), temporary.c_str(), 0);
+    if (folders.insert(path.parent_path()).second) remove_temporaries(parent);
     const std::string file = path.filename().string();
     if (is_regular(parent, file.c_str()) && ::unlinkat(parent.get(), file.c_str(), 0) != 0)
       throw InputError(
@@ -169,7 +164,5 @@ void remove_files(const fs::path& folder, std::span<const std::string> names) {
     if (const Descriptor parent = open_folder(folder, at->parent_path()))
       ::unlinkat(parent.get(), at->filename().c_str(), AT_REMOVEDIR);  // fails where something is in it
 }
-
-bool is_temporary(std::string_view name) { return name.starts_with(".kvreplay-") && name.ends_with(".tmp"); }
 
 }  // namespace kvreplay

@@ -25,12 +25,9 @@ std::vector<RecordedFile> recorded_files(std::string_view text, const std::files
 /// holds something else than was written.
 std::string read_recorded(const std::filesystem::path& folder, const RecordedFile& file);
 
-/// Removes the regular files of these names, what was cut short beside them, and folders that are empty then.
-/// Whatever else is below `folder` stays, and no symbolic link there is followed. Throws InputError where a
-/// file cannot be removed.
+/// Removes the regular files of these names, what was cut short beside them and at the top, and folders that
+/// are empty then. Whatever else is below `folder` stays, and no symbolic link there is followed. Throws
+/// InputError where a file cannot be removed.
 void remove_files(const std::filesystem::path& folder, std::span<const std::string> names);
-
-/// Whether AtomicFile leaves a file of this name where the process is killed in the middle of it.
-bool is_temporary(std::string_view name);
 
 }  // namespace kvreplay

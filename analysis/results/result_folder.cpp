@@ -12,7 +12,6 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
-#include <fstream>
 #include <mutex>
 #include <optional>
 #include <random>
@@ -40,11 +39,10 @@ const std::vector<std::string> kAlways = {kSummary, "run.json", kFiles};
 constexpr std::string_view kWritten = "written-";
 constexpr const char* kProgram = "kvreplay";
 
-std::string read_text(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return std::move(text).str();
+constexpr std::uintmax_t kMostNames = std::uintmax_t{1} << 32;  // bytes of files.csv, or of a journal
+
+std::vector<RecordedFile> files_of_results(const fs::path& folder) {
+  return recorded_files(file_text(folder / kFiles, kMostNames), folder / kFiles);
 }
 
 /// A JSON object that says that this program wrote it; nothing where the file is not one.
@@ -68,14 +66,13 @@ bool is_journal(const fs::path& path) { return path.filename().string().starts_w
 std::vector<std::string> names_in(const fs::path& folder) {
   std::vector<std::string> names;
   if (fs::exists(folder / kFiles))
-    for (RecordedFile& file : recorded_files(read_text(folder / kFiles), folder / kFiles))
-      names.push_back(std::move(file.name));
+    for (RecordedFile& file : files_of_results(folder)) names.push_back(std::move(file.name));
   else if (our_json(folder / kSummary))
     throw InputError((folder / kFiles).string(), "the list of what may be removed",
                      "none; remove the results yourself");
   for (const fs::path& path : entries_of(folder / kWork)) {
     if (!is_journal(path)) continue;
-    std::istringstream lines(read_text(path));
+    std::istringstream lines(file_text(path, kMostNames));
     for (std::string name; std::getline(lines, name) && !lines.eof();) names.push_back(name);
   }
   // A report that nobody asked to be elsewhere goes with the results that it tells of.
@@ -87,14 +84,6 @@ std::vector<std::string> names_in(const fs::path& folder) {
     for (std::vector<std::string> row; figures.next(row);) names.push_back(report / "figures" / row[file]);
   }
   return names;
-}
-
-/// What a run that was cut short left at the top of the folder.
-void remove_temporaries(const fs::path& folder) {
-  std::vector<std::string> names;
-  for (const fs::path& path : entries_of(folder))
-    if (is_temporary(path.filename().string())) names.push_back(path.filename().string());
-  remove_files(folder, names);
 }
 
 /// Names of what the work folder holds but for the lock, journals last: they name what is still to be
@@ -130,6 +119,12 @@ Json settings_in(const Json& json, const Json& like) {
   for (const auto& [key, value] : like.items())
     if (json.contains(key)) settings[key] = json[key];
   return settings;
+}
+
+InputError computed_from_another_dump(const fs::path& folder, Index layer) {
+  return InputError(fmt::format(
+      "{}: cannot resume: layer {} of the dump was another when it was computed (--force begins anew)",
+      folder.string(), layer));
 }
 
 }  // namespace
@@ -255,10 +250,7 @@ ResultFolder::ResultFolder(fs::path folder, Json settings, std::map<Index, std::
 
 ResultFolder::ResultFolder(fs::path folder, Json settings, std::map<Index, std::string> layers,
                            Existing existing)
-    : folder_(std::move(folder)),
-      settings_(std::move(settings)),
-      layers_(std::move(layers)),
-      written_(std::make_shared<Written>(folder_)) {
+    : ResultFolder(std::move(folder), std::move(settings), std::move(layers)) {
   const std::string name = folder_.string();
   try {
     open(existing);
@@ -312,7 +304,6 @@ void ResultFolder::begin_anew() const {
   write_file(folder_ / kWork / kState, indented(state_of(settings_)));
   remove_files(folder_, kAlways);
   remove_files(folder_, old);
-  remove_temporaries(folder_);
   remove_files(folder_, some(work, [](const fs::path& name) { return is_journal(name); }));
 }
 
@@ -344,14 +335,11 @@ void ResultFolder::resume(const std::optional<Json>& summary, const std::optiona
     for (const auto& [layer, fingerprint] : layers_)
       if (found.value("layer_fingerprints", Json::object()).value(std::to_string(layer), fingerprint) !=
           fingerprint)
-        throw InputError(fmt::format(
-            "{}: cannot resume: layer {} of the dump was another when it was computed (--force begins anew)",
-            folder_.string(), layer));
+        throw computed_from_another_dump(folder_, layer);
   finished_ = summary.has_value();
   if (!finished_) return drop_damaged_layers();
   if (fs::exists(folder_ / kFiles))
-    for (const RecordedFile& file : recorded_files(read_text(folder_ / kFiles), folder_ / kFiles))
-      read_recorded(folder_, file);
+    for (const RecordedFile& file : files_of_results(folder_)) read_recorded(folder_, file);
   if (lock_) drop_work();
 }
 
@@ -372,9 +360,7 @@ void ResultFolder::drop_damaged_layers() const {
       kept.insert(files.begin(), files.end());
       kept.insert(records.begin(), records.end());
     } catch (const OtherDump&) {
-      throw InputError(fmt::format(
-          "{}: cannot resume: layer {} of the dump was another when it was computed (--force begins anew)",
-          folder_.string(), layer));
+      throw computed_from_another_dump(folder_, layer);
     } catch (const InputError&) {
       damaged.insert(damaged.end(), records.begin(), records.end());
     }
@@ -383,7 +369,6 @@ void ResultFolder::drop_damaged_layers() const {
   std::vector<std::string> begun = names_in(folder_);
   std::erase_if(begun, [&](const std::string& name) { return kept.contains(name); });
   remove_files(folder_, begun);
-  remove_temporaries(folder_);
 }
 
 AtomicFile ResultFolder::file(const fs::path& name) const { return written_->begin(name.generic_string()); }

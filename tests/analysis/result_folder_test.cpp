@@ -56,6 +56,12 @@ ResultFolder results_in(const fs::path& path) {
   return folder;
 }
 
+/// The same, left as a run leaves it that finished or was stopped.
+void leave_results(const fs::path& path, bool finished) {
+  ResultFolder folder = results_in(path);
+  if (finished) folder.finish(kSettings);
+}
+
 }  // namespace
 
 TEST_CASE("a new folder is made, filled and finished", "[results]") {
@@ -107,11 +113,7 @@ TEST_CASE("a folder of someone else's is left alone, whatever is asked", "[resul
 TEST_CASE("force replaces results and nothing else", "[results]") {
   const TempDir temp;
   const fs::path path = temp / "r";
-  const bool finished = GENERATE(true, false);
-  {
-    ResultFolder folder = results_in(path);
-    if (finished) folder.finish(kSettings);
-  }
+  leave_results(path, GENERATE(true, false));
   const char* const foreign[] = {"mine.txt",       "layer_notes/x",         "layer_00/thesis.tex",
                                  "layer_99/x",     "maps/mine.png",         "budgets.csv",
                                  ".kvreplay/mine", "layer_00/tokens/o.npy", "report/index.html"};
@@ -135,11 +137,7 @@ TEST_CASE("force replaces results and nothing else", "[results]") {
 TEST_CASE("nothing is removed through a symbolic link", "[results]") {
   const TempDir temp;
   const fs::path path = temp / "r";
-  const bool finished = GENERATE(true, false);
-  {
-    ResultFolder folder = results_in(path);
-    if (finished) folder.finish(kSettings);
-  }
+  leave_results(path, GENERATE(true, false));
   write(temp / "elsewhere/tokens/attn.npy", "mine");
   fs::remove_all(path / "layer_00");
   fs::create_directory_symlink(temp / "elsewhere", path / "layer_00");
