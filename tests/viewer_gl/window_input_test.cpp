@@ -57,7 +57,7 @@ struct Windowed {
       frame();
       const bool done = app.settled();
       quiet = done ? quiet + 1 : 0;
-      std::this_thread::sleep_for(std::chrono::milliseconds(done ? 2 : 20));
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
       REQUIRE(std::chrono::steady_clock::now() < until);
     }
   }
