@@ -2,6 +2,7 @@
 #include "analysis/commands/interrupt.hpp"
 #include "analysis/options/option.hpp"
 #include "analysis/run/ranks.hpp"
+#include "data/console.hpp"
 #include "data/error.hpp"
 #include "sim/freed_memory.hpp"
 #include "sim/schedule.hpp"
@@ -15,12 +16,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <fcntl.h>
 #include <memory>
 #include <new>
 #include <string>
 #include <thread>
-#include <unistd.h>
 #include <vector>
 
 namespace {
@@ -107,13 +106,13 @@ Ending ending_of(const std::vector<std::string>& arguments) {
   try {
     return {run(arguments), "", true};
   } catch (const SharedFailure& failure) {
-    return {kBadUsage, fmt::format("kvreplay: {}\n", failure.what()), true};
+    return {kBadUsage, complaint("kvreplay", failure.what()), true};
   } catch (const Interrupted&) {
     return {InterruptGuard::kExitCode, interrupt_message(), false};
   } catch (const std::bad_alloc&) {
     return {kBadUsage, "kvreplay: out of memory\n", false};
   } catch (const std::exception& error) {
-    return {kBadUsage, fmt::format("kvreplay: {}\n", error.what()), false};
+    return {kBadUsage, complaint("kvreplay", error.what()), false};
   }
 }
 
@@ -145,15 +144,8 @@ void end_together(Ranks& ranks, Ending ending) {
   ranks.abort(ending.code);
 }
 
-/// Where a standard stream is closed, a file opened later would take its place, and our lines. What is
-/// written to such a stream fails, as before.
-void keep_standard_streams() {
-  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
-    if (::fcntl(stream, F_GETFD) < 0) ::open("/dev/null", O_RDONLY);
-}
-
 int complain(const std::string& line) {
-  to_stderr(fmt::format("kvreplay: {}\n", line));
+  to_stderr(complaint("kvreplay", line));
   return kBadUsage;
 }
 

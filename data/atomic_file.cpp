@@ -18,9 +18,6 @@
 #include <unistd.h>
 #include <utility>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 namespace kvreplay {
 namespace {
 
@@ -63,22 +60,12 @@ std::filesystem::path behind_links(std::filesystem::path path) {
 
 }  // namespace
 
-FileContents contents_of(std::span<const std::byte> bytes) {
-  return {bytes.size(), XXH3_64bits(bytes.data(), bytes.size())};
-}
-
-struct AtomicFile::Hash {
-  Hash() { XXH3_64bits_reset(&state); }
-  alignas(64) XXH3_state_t state{};
-  std::uint64_t bytes = 0;
-};
-
 AtomicFile::AtomicFile(std::filesystem::path path) : AtomicFile(std::move(path), nullptr) {}
 
 AtomicFile::AtomicFile(std::filesystem::path path, std::function<void(const FileContents&)> committed)
     : path_(std::move(path)),
       committed_(std::move(committed)),
-      hash_(committed_ ? std::make_unique<Hash>() : nullptr) {
+      hash_(committed_ ? std::make_unique<ContentsHash>() : nullptr) {
   const std::filesystem::path folder = path_.parent_path();
   std::error_code error;
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
@@ -105,9 +92,7 @@ AtomicFile::~AtomicFile() {
 
 void AtomicFile::write(std::span<const std::byte> bytes) {
   if (const int reason = write_all(fd_, bytes); reason != 0) fail(reason);
-  if (!hash_) return;
-  XXH3_64bits_update(&hash_->state, bytes.data(), bytes.size());
-  hash_->bytes += bytes.size();
+  if (hash_) hash_->add(bytes);
 }
 
 void AtomicFile::write(std::string_view text) { write(bytes_of(text)); }
@@ -120,7 +105,7 @@ void AtomicFile::commit() {
     ::unlink(temporary_.c_str());
     fail(reason);
   }
-  if (committed_) committed_({hash_->bytes, XXH3_64bits_digest(&hash_->state)});
+  if (committed_) committed_(hash_->contents());
 }
 
 void AtomicFile::fail(int reason) const { fail_to_write(path_, reason); }

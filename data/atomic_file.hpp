@@ -1,7 +1,8 @@
 #pragma once
 
+#include "data/file_contents.hpp"
+
 #include <cstddef>
-#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -9,14 +10,6 @@
 #include <string_view>
 
 namespace kvreplay {
-
-/// What a file holds, as far as two files are told apart: its size and the XXH3 hash of its bytes.
-struct FileContents {
-  std::uint64_t bytes = 0;
-  std::uint64_t xxh3 = 0;
-  bool operator==(const FileContents&) const = default;
-};
-FileContents contents_of(std::span<const std::byte> bytes);
 
 /// A file that is written piece by piece and appears under its name with commit(), whole; without it, nothing
 /// is left. It has a temporary name in the same folder until then, and takes the place of whatever had its
@@ -37,14 +30,13 @@ class AtomicFile {
   void commit();
 
  private:
-  struct Hash;
   [[noreturn]] void fail(int reason) const;
 
   std::filesystem::path path_;
   std::filesystem::path temporary_;
   int fd_ = -1;
   std::function<void(const FileContents&)> committed_;
-  std::unique_ptr<Hash> hash_;  ///< where somebody is to be told
+  std::unique_ptr<ContentsHash> hash_;  ///< where somebody is to be told
 };
 
 void write_file(AtomicFile file, std::span<const std::byte> bytes);

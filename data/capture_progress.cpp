@@ -1,5 +1,6 @@
 #include "data/capture_progress.hpp"
 
+#include "data/console.hpp"
 #include "data/error.hpp"
 #include "data/json_fields.hpp"
 #include "data/manifest.hpp"
@@ -123,7 +124,7 @@ std::optional<CaptureProgress> capture_progress(const fs::path& dump) {
   if (!manifest.incomplete) return std::nullopt;
 
   CaptureProgress progress;
-  progress.model = displayable(manifest.model.value_or(""));
+  progress.model = displayable(manifest.model.value_or(""), 200);
   const auto folder = [&](Index layer) { return dump / fmt::format("layer_{:02}", layer); };
   Index layers = manifest.n_layers.value_or(0);
   if (!manifest.n_layers)

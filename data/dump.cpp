@@ -1,5 +1,6 @@
 #include "data/dump.hpp"
 
+#include "data/console.hpp"
 #include "data/error.hpp"
 #include "data/json_fields.hpp"
 #include "data/layout.hpp"
@@ -31,6 +32,8 @@ struct Dump::Impl {
 };
 
 namespace {
+
+constexpr std::size_t kLongestName = 200, kLongestNote = 1000;
 
 /// A small file's text; empty where there is none of that name.
 std::optional<std::string> text_of(const std::filesystem::path& path) {
@@ -94,7 +97,6 @@ Dump Dump::open(const std::filesystem::path& folder, const DumpOptions& options)
   const auto manifest_text = is_folder ? text_of(folder / "manifest.json") : std::nullopt;
   if (manifest_text) {
     impl->manifest = parse_manifest(*manifest_text, (folder / "manifest.json").string());
-    impl->manifest.rope_note = displayable(impl->manifest.rope_note);
   } else {
     impl->manifest.rope_note = "there is no manifest.json to tell the rotation";
   }
@@ -117,11 +119,13 @@ Dump Dump::open(const std::filesystem::path& folder, const DumpOptions& options)
   impl->shape = impl->stored.shape;
   check_manifest(impl->manifest, impl->shape);
   impl->shape.l = prompt_length(impl->manifest, options, impl->shape);
-  impl->model = displayable(impl->manifest.model.value_or(folder_name(folder)));
+  impl->model = displayable(impl->manifest.model.value_or(folder_name(folder)), kLongestName);
   note_inferences(impl->manifest, manifest_text.has_value(), options, impl->shape, impl->notes);
   note_dtypes(impl->files, impl->manifest, impl->notes);
   if (impl->stored.by_layer[static_cast<int>(Tensor::wo)].empty() && !impl->manifest.wo_note.empty())
-    impl->notes.push_back(fmt::format("there is no wo: {}", displayable(impl->manifest.wo_note)));
+    impl->notes.push_back(fmt::format("there is no wo: {}", impl->manifest.wo_note));
+  for (std::string& note : impl->notes) note = displayable(note, kLongestNote);
+  impl->manifest.rope_note = displayable(impl->manifest.rope_note, kLongestNote);
 
   if (const auto tokens = is_folder ? text_of(folder / "tokens.json") : std::nullopt) {
     impl->tokens = parse_tokens(*tokens, (folder / "tokens.json").string(), impl->shape.T);
@@ -143,7 +147,12 @@ std::optional<Rope> Dump::rope(Index layer) const { return layer_rope(impl_->man
 const std::string& Dump::rope_note() const { return impl_->manifest.rope_note; }
 bool Dump::has(Tensor tensor) const { return !impl_->stored.by_layer[static_cast<int>(tensor)].empty(); }
 const std::vector<DumpFile>& Dump::files() const { return impl_->files; }
-void Dump::check_sum(std::size_t file) const { impl_->stored.tensors[file].array.source->check_sum(); }
+FileContents Dump::contents(std::size_t file) const {
+  ContentsHash hash;
+  impl_->stored.tensors[file].array.source->read_all(
+      [&](std::span<const std::byte> bytes) { hash.add(bytes); });
+  return hash.contents();
+}
 const std::optional<TokenLabels>& Dump::tokens() const { return impl_->tokens; }
 const std::vector<std::string>& Dump::notes() const { return impl_->notes; }
 

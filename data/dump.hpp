@@ -1,6 +1,7 @@
 #pragma once
 
 #include "data/dtype.hpp"
+#include "data/file_contents.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -110,9 +111,9 @@ class Dump {
   const std::string& rope_note() const;
   bool has(Tensor tensor) const;
   const std::vector<DumpFile>& files() const;
-  /// Reads the whole of files()[file] and compares it with the checksum that its archive has of it; nothing
-  /// where it lies in none. Throws InputError where they differ.
-  void check_sum(std::size_t file) const;
+  /// Reads the whole of files()[file], decompressed, and compares it with the checksum that its archive has of
+  /// it. Throws InputError where they differ.
+  FileContents contents(std::size_t file) const;
   const std::optional<TokenLabels>& tokens() const;
   /// What was inferred rather than stated, one line each, for the summary.
   const std::vector<std::string>& notes() const;

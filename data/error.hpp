@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstdio>
 #include <stdexcept>
 #include <string>
 
@@ -16,8 +15,5 @@ class InputError : public std::runtime_error {
   /// For input whose fault is not a mismatch (an unreadable folder, a full disk).
   explicit InputError(const std::string& line) : std::runtime_error(line) {}
 };
-
-/// Says something on standard error, as far as that can be written.
-inline void to_stderr(const std::string& text) { std::fputs(text.c_str(), stderr); }
 
 }  // namespace kvreplay

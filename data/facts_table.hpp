@@ -14,7 +14,9 @@ namespace kvreplay {
 /// "(kvreplay::Base)11" where it has no name.
 template <auto kValue>
 constexpr bool is_enumerator() {
-  return std::string_view(__PRETTY_FUNCTION__).find("= (") == std::string_view::npos;
+  const std::string_view text = __PRETTY_FUNCTION__;
+  const char behind = text[text.rfind(')') + 1];
+  return behind < '0' || behind > '9';
 }
 
 /// What is wrong with rows of facts: each begins with its value, `id`, in the enumeration's order from 0 on,

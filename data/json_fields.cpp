@@ -142,21 +142,4 @@ std::vector<double> JsonFields::numbers(const nlohmann::json& list, const std::s
   return numbers;
 }
 
-std::string displayable(const std::string& text) {
-  using Json = nlohmann::json;
-  const std::string utf8 =
-      Json::parse(Json(text).dump(-1, ' ', false, Json::error_handler_t::replace)).get<std::string>();
-  std::string shown;
-  for (std::size_t i = 0; i < utf8.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(utf8[i]);
-    const bool c1 = byte == 0xc2 && static_cast<unsigned char>(utf8[i + 1]) < 0xa0;  // U+0080 to U+009F
-    if (c1) ++i;
-    if (c1 || byte < 0x20 || byte == 0x7f)
-      shown += "\xef\xbf\xbd";
-    else
-      shown += utf8[i];
-  }
-  return shown;
-}
-
 }  // namespace kvreplay

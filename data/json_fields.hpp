@@ -19,9 +19,6 @@ Json parse_json(std::string_view text, const std::string& where);
 /// The same of what must be an object.
 nlohmann::json parse_json_object(std::string_view text, const std::string& where);
 
-/// A text that can be shown anywhere: what is not UTF-8 and control characters become U+FFFD.
-std::string displayable(const std::string& text);
-
 /// A value as messages show it: short, on one line.
 std::string json_text(const nlohmann::json& value);
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <memory>
 #include <system_error>
 #include <utility>
@@ -13,13 +14,15 @@
 namespace kvreplay {
 namespace {
 
-/// Takes digits off the front of `text`.
+/// Takes digits off the front of `text`. A layer that no dump has is still a layer: the ones before it are
+/// missing.
 std::optional<Index> take_number(std::string_view& text) {
+  constexpr Index kMost = std::numeric_limits<Index>::max() - 1;  // whose count is a number still
   Index number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || number < 0 || text.front() == '-') return std::nullopt;
+  if (error == std::errc::invalid_argument || text.front() == '-') return std::nullopt;
   text.remove_prefix(end - text.data());
-  return number;
+  return error == std::errc::result_out_of_range ? kMost : std::min(number, kMost);
 }
 
 bool take(std::string_view& text, std::string_view prefix) {

@@ -1,4 +1,5 @@
 #include "analysis/run/compute_choice.hpp"
+#include "data/console.hpp"
 #include "data/error.hpp"
 #include "sim/freed_memory.hpp"
 #include "viewer/app/app.hpp"
@@ -32,7 +33,7 @@ struct Arguments {
   int threads = 0;
   int cache = 1024;
   std::string backend = "auto";
-  std::string screenshot;
+  std::string screenshot, panel;
   std::string session;
   bool fresh = false;
   float scale = 1;
@@ -40,7 +41,7 @@ struct Arguments {
 };
 
 int complain(const std::string& line) {
-  to_stderr(fmt::format("kvreplay-viewer: {}\n", line));
+  to_stderr(complaint("kvreplay-viewer", line));
   return kBadUsage;
 }
 
@@ -138,7 +139,7 @@ int run(int argc, char** argv) {
   const auto at_start = [&](const OptionFacts& option, auto& value, const std::string& more = "") {
     return parser.add_option(fmt::format("--{}", option.name), value, std::string(option.meaning) + more);
   };
-  at_start(start_option::panel, given.picture.panel, ": " + panel_names())->needs(picture);
+  CLI::Option* panel = at_start(start_option::panel, given.panel, ": " + panel_names())->needs(picture);
   for (const auto& [option, value] : {std::pair(&start_option::layer, &given.picture.layer),
                                       {&start_option::head, &given.picture.kv_head},
                                       {&start_option::query_head, &given.picture.query_head},
@@ -155,6 +156,7 @@ int run(int argc, char** argv) {
     if (error.get_exit_code() == 0) return parser.exit(error);
     throw InputError(error.what());
   }
+  if (panel->count() > 0) given.picture.panel = panel_by_name(given.panel);
   if (!given.size.empty()) parse_size(given.size, given.picture.width, given.picture.height);
   given.picture.scale = given.scale;
   AppOptions options = app_options(given);
@@ -169,6 +171,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  keep_standard_streams();
   keep_freed_memory();
   try {
     return run(argc, argv);

@@ -1,5 +1,6 @@
 #include "analysis/commands/arguments.hpp"
 
+#include "data/console.hpp"
 #include "data/error.hpp"
 
 #include <fmt/format.h>
@@ -283,7 +284,7 @@ bool parse(CommandLine& app, const Arguments& arguments) {
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
   } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", app.help());
+    say("{}", app.help());
     return true;
   } catch (const CLI::ParseError& error) {
     fail(app, arguments, error);

@@ -2,6 +2,7 @@
 #include "analysis/report/report.hpp"
 #include "analysis/results/compare_report.hpp"
 #include "data/atomic_file.hpp"
+#include "data/console.hpp"
 #include "data/error.hpp"
 
 #include <fmt/format.h>
@@ -110,9 +111,9 @@ int run_compare(const Arguments& arguments) {
     json.update(json_of(comparison));
     print_json(json);
   } else if (!output.quiet) {
-    fmt::print("{}", plain_text(comparison, shown));
-    if (!out.empty()) fmt::print("\nevery figure: {}\n", (fs::path(out) / "compare_*.csv").string());
-    if (!html.empty()) fmt::print("{}page: {}\n", out.empty() ? "\n" : "", html);
+    say("{}", plain_text(comparison, shown));
+    if (!out.empty()) say("\nevery figure: {}\n", displayable((fs::path(out) / "compare_*.csv").string()));
+    if (!html.empty()) say("{}page: {}\n", out.empty() ? "\n" : "", displayable(html));
   }
   return 0;
 }

@@ -1,6 +1,7 @@
 #include "analysis/commands/arguments.hpp"
 #include "analysis/run/fingerprint.hpp"
 #include "data/capture_progress.hpp"
+#include "data/console.hpp"
 #include "data/error.hpp"
 #include "sim/schedule.hpp"
 #include "sim/tokens/token_metrics.hpp"
@@ -111,7 +112,7 @@ std::string text_of(const Dump& dump) {
   const auto line = [&](const char* what, const std::string& value) {
     text += fmt::format("{:<12}{}\n", what, value);
   };
-  line("dump", dump.folder().string());
+  line("dump", displayable(dump.folder().string()));
   line("model", dump.model());
   line("heads",
        fmt::format("{} layers, {} query heads on {} KV heads (group of {}), head dimension {}{}", s.layers,
@@ -189,7 +190,7 @@ Json json_of(const Dump& dump) {
 void read_all_values(const Dump& dump, Workers& workers) {
   const DumpShape& s = dump.shape();
   workers.parallel_for(std::ssize(dump.files()),
-                       [&](Index file) { dump.check_sum(static_cast<std::size_t>(file)); });
+                       [&](Index file) { dump.contents(static_cast<std::size_t>(file)); });
   workers.parallel_for(s.layers * s.n_q, [&](Index item) {
     const Index layer = item / s.n_q, head = item % s.n_q;
     std::vector<float> values;
@@ -208,7 +209,7 @@ void read_all_values(const Dump& dump, Workers& workers) {
 }
 
 std::string text_of(const CaptureProgress& progress, const std::string& dump) {
-  std::string text = fmt::format("{:<12}{}\n", "dump", dump);
+  std::string text = fmt::format("{:<12}{}\n", "dump", displayable(dump));
   if (!progress.model.empty()) text += fmt::format("{:<12}{}\n", "model", progress.model);
   text += fmt::format("{:<12}interrupted, or not at its end yet\n\n", "capture");
   for (std::size_t i = 0; i < progress.layers.size(); ++i) {
@@ -238,7 +239,7 @@ Json json_of(const CaptureProgress& progress, const std::string& dump) {
   if (options.json)
     print_json(json_of(progress, options.dump));
   else if (!options.quiet)
-    fmt::print("{}", text_of(progress, options.dump));
+    say("{}", text_of(progress, options.dump));
   std::fflush(stdout);
   throw InputError(options.dump, "a whole dump",
                    fmt::format("one whose capture was interrupted, {} of {} whole: capture it again",
@@ -268,7 +269,7 @@ int run_info(const Arguments& arguments) {
   if (options.json)
     print_json(json_of(dump));
   else if (!options.quiet)
-    fmt::print("{}{}", text_of(dump), values ? "\nevery value is finite\n" : "");
+    say("{}{}", text_of(dump), values ? "\nevery value is finite\n" : "");
   return 0;
 }
 

@@ -1,6 +1,6 @@
 #include "analysis/commands/interrupt.hpp"
 
-#include <fmt/format.h>
+#include "data/console.hpp"
 
 #include <atomic>
 #include <csignal>
@@ -40,7 +40,7 @@ void handle(int signal, void (*handler)(int), int flags) {
 }  // namespace
 
 InterruptGuard::InterruptGuard(Workers& workers, const std::string& message) {
-  g_message = message.empty() ? "" : fmt::format("kvreplay: {}\n", message);
+  g_message = message.empty() ? "" : complaint("kvreplay", message);
   g_workers = &workers;
   g_interrupted = false;
   handle(SIGALRM, on_patience_over, 0);

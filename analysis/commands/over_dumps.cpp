@@ -5,6 +5,7 @@
 #include "analysis/commands/run_command.hpp"
 #include "analysis/results/dump_set.hpp"
 #include "analysis/run/ranks.hpp"
+#include "data/console.hpp"
 #include "data/error.hpp"
 
 #include <fmt/format.h>
@@ -89,7 +90,7 @@ void finish(const CommonOptions& options, const DumpSet& set, ResultFolder& fold
   const fs::path out = options.out;
   const bool text = !options.quiet && !options.json;
   if (folder.finished()) {
-    if (text) fmt::print("{}: already finished, nothing left to do\n", options.out);
+    if (text) say("{}: already finished, nothing left to do\n", displayable(options.out));
     if (options.json) print_summary(out);
     return;
   }
@@ -107,13 +108,12 @@ void finish(const CommonOptions& options, const DumpSet& set, ResultFolder& fold
   folder.finish(set.summary(totals));
   if (options.json) print_summary(out);
   if (text) {
-    fmt::print("{}", remarks(out, set));
-    fmt::print(
-        "\nmeans over the dumps ± half of the 95 % confidence interval (Student's t, over dumps, not over "
+    say("{}", remarks(out, set));
+    say("\nmeans over the dumps ± half of the 95 % confidence interval (Student's t, over dumps, not over "
         "heads)\n");
-    if (!report.empty()) fmt::print("\n{}", report);
-    fmt::print("\nresults: {} ({:.1f} s), of each dump in {}\n", options.out, seconds,
-               (out / "NAME").string());
+    if (!report.empty()) say("\n{}", report);
+    say("\nresults: {} ({:.1f} s), of each dump in {}\n", displayable(options.out), seconds,
+        displayable((out / "NAME").string()));
   }
 }
 
@@ -151,14 +151,14 @@ int run_on_dumps(const Invocation& invocation, const CommonOptions& options, con
     CommonOptions one = options;
     one.dump = entry.path;
     one.out = (out / entry.name).string();
-    one.label = fmt::format("{}/{} {}", i + 1, set.entries().size(), entry.name);
+    one.label = fmt::format("{}/{} {}", i + 1, set.entries().size(), displayable(entry.name));
     one.resume = !options.force;
     const auto then = std::chrono::steady_clock::now();
     const int code = run_into_folder(invocation, one, make_stages);
     if (code != 0) return code;
     if (text && !folder->finished())
-      fmt::print("{}: {} ({:.1f} s)\n", one.label, entry.lengths(),
-                 std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count());
+      say("{}: {} ({:.1f} s)\n", one.label, entry.lengths(),
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count());
     std::fflush(stdout);
   }
   together(ranks, [&] {

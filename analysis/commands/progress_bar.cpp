@@ -1,7 +1,7 @@
 #include "analysis/commands/progress_bar.hpp"
 
 #include "analysis/run/progress.hpp"
-#include "data/error.hpp"
+#include "data/console.hpp"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,7 @@
 #include "analysis/report/report.hpp"
 
 #include "analysis/commands/arguments.hpp"
+#include "data/console.hpp"
 #include "data/error.hpp"
 
 #include <fmt/format.h>
@@ -48,8 +49,8 @@ int run_report(const Arguments& arguments) {
                 {"figure_count", figures},
                 {"bytes", static_cast<std::size_t>(bytes)}});
   else if (!output.quiet)
-    fmt::print("report: {} ({:.1f} MB, {})\nfigures and their data: {}\n", place.page.string(), bytes / 1e6,
-               counted(static_cast<Index>(figures), "figure"), place.figures.string());
+    say("report: {} ({:.1f} MB, {})\nfigures and their data: {}\n", displayable(place.page.string()),
+        bytes / 1e6, counted(static_cast<Index>(figures), "figure"), displayable(place.figures.string()));
   return 0;
 }
 

@@ -3,8 +3,10 @@
 #include "analysis/commands/interrupt.hpp"
 #include "analysis/commands/progress_bar.hpp"
 #include "analysis/results/text_file.hpp"
+#include "analysis/run/fingerprint.hpp"
 #include "analysis/run/parts.hpp"
 #include "analysis/run/progress.hpp"
+#include "data/console.hpp"
 #include "data/error.hpp"
 #include "sim/backend_cuda.hpp"
 
@@ -65,7 +67,7 @@ struct Preparation {
     stages = std::move(made.stages);
     run.left_out = std::move(made.left_out);
     settings = run_settings(dump, stages, run);
-    fingerprints = layer_fingerprints(dump, run);
+    fingerprints = layer_fingerprints(dump, layers_of_run(run), workers);
     parts = read_parts(options.parts);
     if (!parts.empty()) require_parts_of(parts, settings);
   }
@@ -204,7 +206,7 @@ int run_into_folder(const Invocation& invocation, const CommonOptions& options,
 
   ResultFolder folder = take_up_folder(ranks, options, *prepared);
   if (folder.finished()) {
-    if (text) fmt::print("{}: already finished, nothing left to do\n", options.out);
+    if (text) say("{}: already finished, nothing left to do\n", displayable(options.out));
     if (tells && options.json) print_summary(folder.path());
     return 0;
   }
@@ -243,13 +245,13 @@ int run_into_folder(const Invocation& invocation, const CommonOptions& options,
 
   if (tells && options.json) print_summary(folder.path());
   if (text) {
-    fmt::print("{}", heading(dump, result.summary));
-    if (!note.empty()) fmt::print("note: {}\n", backend_line(backend, note));
+    say("{}", heading(dump, result.summary));
+    if (!note.empty()) say("note: {}\n", backend_line(backend, note));
     if (result.layers_resumed > 0)
-      fmt::print("resumed: {} layers were there already, {} computed now\n", result.layers_resumed,
-                 result.layers_computed);
-    if (!result.report.empty()) fmt::print("\n{}", result.report);
-    fmt::print("\nresults: {} ({:.1f} s, {})\n", options.out, seconds, threads_text(ranks, workers));
+      say("resumed: {} layers were there already, {} computed now\n", result.layers_resumed,
+          result.layers_computed);
+    if (!result.report.empty()) say("\n{}", result.report);
+    say("\nresults: {} ({:.1f} s, {})\n", displayable(options.out), seconds, threads_text(ranks, workers));
   }
   return 0;
 }

@@ -1,6 +1,7 @@
 #include "data/synth.hpp"
 
 #include "analysis/commands/arguments.hpp"
+#include "data/console.hpp"
 #include "data/error.hpp"
 
 #include <fmt/format.h>
@@ -74,7 +75,7 @@ int run_synth(const Arguments& arguments) {
                   {"outlier_channels", planted.outlier_channels},
                   {"needle", planted.needle}}}});
   } else if (!common.quiet) {
-    fmt::print("{}", text_of(planted, folder, options));
+    say("{}", text_of(planted, displayable(folder), options));
   }
   return 0;
 }

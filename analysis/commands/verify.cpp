@@ -3,6 +3,7 @@
 #include "analysis/commands/arguments.hpp"
 #include "analysis/commands/interrupt.hpp"
 #include "analysis/commands/progress_bar.hpp"
+#include "data/console.hpp"
 #include "data/error.hpp"
 
 #include <fmt/format.h>
@@ -89,14 +90,13 @@ int run_verify(const Arguments& arguments) {
   } else if (!common.quiet) {
     const DumpShape& shape = dump.shape();
     const Index rows = window_rows(shape.l, shape.first_query(), options.window).count();
-    fmt::print("{}, {}, {}\n", shape_line(dump, std::ssize(options.layers)), counted(rows, "window row"),
-               counted(future_rows(shape.l, shape.T, shape.first_query()).count(), "decoding step"));
-    for (const std::string& note : dump.notes()) fmt::print("note: {}\n", note);
-    if (rows < options.window) fmt::print("note: window {} clipped to {}\n", options.window, rows);
-    if (!chosen.note.empty()) fmt::print("note: {}\n", backend_line(*chosen.backend, chosen.note));
-    fmt::print("\n{}", text_of(result));
-    fmt::print(
-        "\nApproximations, median over {} heads of float64 values (rel error: sum |s-e| / sum e, where both "
+    say("{}, {}, {}\n", shape_line(dump, std::ssize(options.layers)), counted(rows, "window row"),
+        counted(future_rows(shape.l, shape.T, shape.first_query()).count(), "decoding step"));
+    for (const std::string& note : dump.notes()) say("note: {}\n", note);
+    if (rows < options.window) say("note: window {} clipped to {}\n", options.window, rows);
+    if (!chosen.note.empty()) say("note: {}\n", backend_line(*chosen.backend, chosen.note));
+    say("\n{}", text_of(result));
+    say("\nApproximations, median over {} heads of float64 values (rel error: sum |s-e| / sum e, where both "
         "are squared\n"
         "outputs; mass@10%: the share of all error that the score's top 10 % hold)\n{}",
         result.table.heads.size(), full_text(result.table));
@@ -104,7 +104,7 @@ int run_verify(const Arguments& arguments) {
   std::fflush(stdout);
   for (const Check& check : result.checks) {
     for (std::size_t f = 0; f < std::min(kFailuresShown, check.failures.size()); ++f)
-      to_stderr(fmt::format("kvreplay: {}\n", check.failures[f]));
+      to_stderr(complaint("kvreplay", check.failures[f]));
     if (check.failures.size() > kFailuresShown)
       to_stderr(fmt::format("kvreplay: {}: {} more heads and metrics miss the tolerance\n", check.name,
                             check.failures.size() - kFailuresShown));

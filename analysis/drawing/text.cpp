@@ -1,6 +1,6 @@
 #include "analysis/drawing/text.hpp"
 
-#include "analysis/drawing/utf8.hpp"
+#include "data/utf8.hpp"
 
 #include <stb/stb_easy_font.h>
 
@@ -81,7 +81,7 @@ const Glyph& glyph(char c) {
 std::string drawable(std::string_view text) {
   std::string out;
   for (const char c : text) {
-    if (drawing::continues_character(c)) continue;
+    if (continues_character(c)) continue;
     const auto byte = static_cast<unsigned char>(c);
     out += byte >= 0x7F ? '?' : byte < kFirst ? ' ' : c;
   }

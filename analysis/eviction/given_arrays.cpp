@@ -1,5 +1,6 @@
 #include "analysis/eviction/given_arrays.hpp"
 
+#include "data/file_contents.hpp"
 #include "data/npy_read.hpp"
 
 #include <fmt/format.h>
@@ -37,11 +38,8 @@ std::vector<GivenArray<T>> read_all(const OptionFacts& option, const std::vector
   return all;
 }
 
-/// FNV-1a.
 std::string hash_of(std::span<const std::byte> bytes) {
-  std::uint64_t hash = 0xcbf29ce484222325u;
-  for (const std::byte b : bytes) hash = (hash ^ static_cast<std::uint64_t>(b)) * 0x100000001b3u;
-  return fmt::format("{:016x}", hash);
+  return fmt::format("{:016x}", contents_of(bytes).xxh3);
 }
 
 }  // namespace

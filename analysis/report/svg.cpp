@@ -1,6 +1,6 @@
 #include "analysis/report/svg.hpp"
 
-#include "analysis/drawing/utf8.hpp"
+#include "data/utf8.hpp"
 #include "analysis/report/text.hpp"
 
 #include <fmt/format.h>
@@ -25,7 +25,7 @@ std::string px(double value) {
 double text_width(std::string_view text) {
   double width = 0;
   for (const char c : text) {
-    if (drawing::continues_character(c)) continue;
+    if (continues_character(c)) continue;
     width += c == 'i' || c == 'l' || c == '.' || c == ',' || c == ' ' ? 4 : c == 'm' || c == 'w' ? 10.5 : 7.3;
   }
   return width;
@@ -34,7 +34,7 @@ double text_width(std::string_view text) {
 std::string shortened(const std::string& text, std::size_t most) {
   if (text.size() <= most) return text;
   std::size_t end = most - 1;
-  while (end > 0 && drawing::continues_character(text[end])) --end;
+  while (end > 0 && continues_character(text[end])) --end;
   return text.substr(0, end) + "\xE2\x80\xA6";
 }
 

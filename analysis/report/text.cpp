@@ -1,7 +1,7 @@
 #include "analysis/report/text.hpp"
 
 #include "analysis/drawing/axis.hpp"
-#include "analysis/drawing/utf8.hpp"
+#include "data/utf8.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -19,7 +19,7 @@ namespace {
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
 /// Control characters and two others have no place in XML.
-bool has_place(const drawing::Character& character) {
+bool has_place(const Character& character) {
   const char32_t code = character.code;
   return character.valid && (code >= 0x20 || code == '\n' || code == '\t') && code != 0xFFFE &&
          code != 0xFFFF;
@@ -43,7 +43,7 @@ std::string escaped(std::string_view text) {
   std::string out;
   out.reserve(text.size());
   while (!text.empty()) {
-    const drawing::Character first = drawing::first_character(text);
+    const Character first = first_character(text);
     const char c = text.front();
     if (!has_place(first))
       out += kReplacement;

@@ -1,6 +1,6 @@
 #include "analysis/results/main_figures.hpp"
 
-#include "analysis/drawing/utf8.hpp"
+#include "data/utf8.hpp"
 #include "analysis/results/figures.hpp"
 
 #include <fmt/format.h>
@@ -99,7 +99,6 @@ ItemNames item_names(const Pivot& pivot) {
 std::string aligned(std::span<const std::vector<std::string>> rows, std::string_view indent) {
   std::vector<std::size_t> widths;
   // Widths count characters, of which a letter beyond ASCII has several bytes.
-  using drawing::characters_in;
   for (const auto& row : rows) {
     widths.resize(std::max(widths.size(), row.size()));
     for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], characters_in(row[c]));

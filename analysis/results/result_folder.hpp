@@ -33,7 +33,7 @@ enum class Existing { refuse, resume, replace };
 class ResultFolder {
  public:
   /// Makes the folder, or takes up one that is there. `settings` is everything that the results depend on,
-  /// but for what the dump's layers hold, which `layers` tells (layer_fingerprint()). Throws InputError where
+  /// but for what the dump's layers hold, which `layers` tells (layer_fingerprints()). Throws InputError where
   /// the folder holds something that is not ours, holds results and `existing` is refuse, or was begun with
   /// other settings and `existing` is resume (the first difference is named), or another process writes to
   /// it.

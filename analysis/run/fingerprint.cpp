@@ -1,75 +1,57 @@
 #include "analysis/run/fingerprint.hpp"
 
-#include "data/error.hpp"
+#include "data/file_contents.hpp"
+#include "data/npy/mapped_file.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <fstream>
-#include <set>
-#include <string_view>
+#include <filesystem>
 #include <vector>
 
 namespace kvreplay {
 namespace {
 
-namespace fs = std::filesystem;
-
-/// FNV-1a, 64 bits.
-struct Hash {
-  std::uint64_t state = 0xcbf29ce484222325u;
-  void add(std::string_view bytes) {
-    for (const char c : bytes) {
-      state ^= static_cast<unsigned char>(c);
-      state *= 0x100000001b3u;
-    }
-    state ^= 0xff;  // so that "a" + "bc" is not "ab" + "c"
-    state *= 0x100000001b3u;
-  }
-};
-
-/// The file that holds an array: for an .npz the archive, without the member's name behind it.
-fs::path file_of(const DumpFile& file) {
-  const auto npz = file.where.find(".npz");
-  return npz == std::string::npos ? fs::path(file.where) : fs::path(file.where.substr(0, npz + 4));
+std::string hash_of(const std::string& text) {
+  return fmt::format("{:016x}", contents_of(std::as_bytes(std::span(text))).xxh3);
 }
 
-void add_ends(Hash& hash, const fs::path& path) {
-  constexpr std::streamoff kEnd = 64 * 1024;
-  std::ifstream in(path, std::ios::binary | std::ios::ate);
-  if (!in) throw InputError(path.string(), "a readable file", "none");
-  const std::streamoff size = in.tellg();
-  hash.add(std::to_string(size));
-  std::vector<char> bytes(std::min(size, kEnd));
-  for (const std::streamoff at : {std::streamoff{0}, size - static_cast<std::streamoff>(bytes.size())}) {
-    in.seekg(at);
-    in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    hash.add({bytes.data(), bytes.size()});
-  }
+std::string make_of(const DumpFile& file) {
+  return fmt::format("{} {} [{}]\n", name_of(file.tensor), name_of(file.dtype), fmt::join(file.shape, ", "));
 }
 
 }  // namespace
 
 std::string fingerprint(const Dump& dump) {
-  Hash hash;
+  namespace fs = std::filesystem;
+  std::string all;
   if (const fs::path manifest = dump.folder() / "manifest.json"; fs::exists(manifest))
-    add_ends(hash, manifest);
-  for (const DumpFile& file : dump.files()) {
-    hash.add(fs::path(file.where).lexically_relative(dump.folder()).generic_string());
-    hash.add(name_of(file.dtype));
-    for (const Index extent : file.shape) hash.add(std::to_string(extent));
-  }
-  return fmt::format("{:016x}", hash.state);
+    all += file_text(manifest) + '\n';
+  for (const DumpFile& file : dump.files())
+    all += fs::path(file.where).lexically_relative(dump.folder()).generic_string() + '\n' + make_of(file);
+  return hash_of(all);
 }
 
-std::string layer_fingerprint(const Dump& dump, Index layer) {
-  std::set<fs::path> paths;
-  for (const DumpFile& file : dump.files())
-    if (file.layer == layer || file.layer < 0) paths.insert(file_of(file));
-  Hash hash;
-  for (const fs::path& path : paths) add_ends(hash, path);
-  return fmt::format("{:016x}", hash.state);
+std::map<Index, std::string> layer_fingerprints(const Dump& dump, std::span<const Index> layers,
+                                                Workers& workers) {
+  const std::vector<DumpFile>& files = dump.files();
+  std::vector<std::size_t> needed;
+  for (std::size_t i = 0; i < files.size(); ++i)
+    if (files[i].layer < 0 || std::find(layers.begin(), layers.end(), files[i].layer) != layers.end())
+      needed.push_back(i);
+  std::vector<std::uint64_t> hashes(files.size());
+  workers.parallel_for(std::ssize(needed),
+                       [&](Index n) { hashes[needed[n]] = dump.contents(needed[n]).xxh3; });
+  std::map<Index, std::string> fingerprints;
+  for (const Index layer : layers) {
+    std::string all;
+    for (const std::size_t i : needed)
+      if (files[i].layer < 0 || files[i].layer == layer)
+        all += fmt::format("{}{:016x}\n", make_of(files[i]), hashes[i]);
+    fingerprints[layer] = hash_of(all);
+  }
+  return fingerprints;
 }
 
 }  // namespace kvreplay

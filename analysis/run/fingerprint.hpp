@@ -1,7 +1,10 @@
 #pragma once
 
 #include "data/dump.hpp"
+#include "sim/schedule.hpp"
 
+#include <map>
+#include <span>
 #include <string>
 
 namespace kvreplay {
@@ -10,8 +13,8 @@ namespace kvreplay {
 /// in the folder, type and shape. Independent of where the folder lies and of what the arrays hold.
 std::string fingerprint(const Dump& dump);
 
-/// The same of what one layer's arrays hold, without reading them whole: the first and last 64 KiB of every
-/// file.
-std::string layer_fingerprint(const Dump& dump, Index layer);
+/// 16 hex digits a layer, of all that its arrays hold: every file that has some of it is read once, whole.
+std::map<Index, std::string> layer_fingerprints(const Dump& dump, std::span<const Index> layers,
+                                                Workers& workers);
 
 }  // namespace kvreplay

@@ -43,12 +43,6 @@ std::vector<Index> layers_of_run(const RunOptions& options) {
   return options.shard ? layers_of_shard(options.layers, *options.shard) : options.layers;
 }
 
-std::map<Index, std::string> layer_fingerprints(const Dump& dump, const RunOptions& options) {
-  std::map<Index, std::string> fingerprints;
-  for (const Index layer : layers_of_run(options)) fingerprints[layer] = layer_fingerprint(dump, layer);
-  return fingerprints;
-}
-
 Json shape_json(const DumpShape& shape) {
   return {{"layers", shape.layers}, {"n_q", shape.n_q}, {"n_kv", shape.n_kv},
           {"d", shape.d},           {"d_v", shape.d_v}, {"d_model", shape.d_model},

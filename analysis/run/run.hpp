@@ -40,9 +40,6 @@ std::vector<Index> layers_of_shard(const std::vector<Index>& layers, const Shard
 /// The layers that this run computes.
 std::vector<Index> layers_of_run(const RunOptions& options);
 
-/// What went into them, for ResultFolder.
-std::map<Index, std::string> layer_fingerprints(const Dump& dump, const RunOptions& options);
-
 /// "layers" to "l", as summary.json has them.
 Json shape_json(const DumpShape& shape);
 

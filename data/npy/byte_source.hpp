@@ -25,9 +25,10 @@ class ByteSource {
   virtual void read(std::uint64_t begin, std::uint64_t end, bool in_one_piece, const Visit& visit) const = 0;
   /// Whether the bytes lie there as they are, so that reading them again costs no more than a copy.
   virtual bool as_it_lies() const { return true; }
-  /// Reads all and compares it with the checksum that its container has of it; nothing where there is none.
-  /// Throws InputError where they differ. (What is decompressed to its end by read() is compared there too.)
-  virtual void check_sum() const {}
+  /// Reads all, in order in pieces, and compares it with the checksum that its container has of it, where
+  /// there is one. Throws InputError where they differ. (What is decompressed to its end by read() is
+  /// compared there too.)
+  virtual void read_all(const Visit& visit) const { read(0, size(), false, visit); }
 };
 
 /// A file or a range of one: mapped for the duration of a read only, so that neither descriptors nor resident
@@ -35,21 +36,22 @@ class ByteSource {
 class FileSource : public ByteSource {
  public:
   explicit FileSource(std::filesystem::path path)
-      : path_(std::move(path)), file_size_(regular_file_size(path_)), size_(file_size_) {}
-  /// `size` bytes from `offset` of a file that must have `file_size` bytes.
-  FileSource(std::filesystem::path path, std::uint64_t file_size, std::uint64_t offset, std::uint64_t size)
-      : path_(std::move(path)), file_size_(file_size), offset_(offset), size_(size) {}
+      : path_(std::move(path)), opened_(state_of(path_)), size_(opened_.size) {}
+  /// `size` bytes from `offset` of a file that must be as it was when `opened`.
+  FileSource(std::filesystem::path path, const FileState& opened, std::uint64_t offset, std::uint64_t size)
+      : path_(std::move(path)), opened_(opened), offset_(offset), size_(size) {}
   std::uint64_t size() const override { return size_; }
   void read(std::uint64_t begin, std::uint64_t end, bool /*in_one_piece*/,
             const Visit& visit) const override {
-    const MappedFile file(path_, file_size_, offset_ + begin, offset_ + end);
+    const MappedFile file(path_, opened_, offset_ + begin, offset_ + end);
     visit(file.bytes());
-    file.require_whole();
+    file.require_unchanged();
   }
 
  private:
   std::filesystem::path path_;
-  std::uint64_t file_size_, offset_ = 0, size_;
+  FileState opened_;
+  std::uint64_t offset_ = 0, size_;
 };
 
 /// Bytes that the caller keeps alive.

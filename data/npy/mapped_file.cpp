@@ -18,6 +18,15 @@
 namespace kvreplay {
 namespace {
 
+FileState state_in(const struct stat& status) {
+  return {static_cast<std::uint64_t>(status.st_size), status.st_mtim.tv_sec, status.st_mtim.tv_nsec,
+          static_cast<std::uint64_t>(status.st_dev), static_cast<std::uint64_t>(status.st_ino)};
+}
+
+[[noreturn]] void refuse_change(const std::filesystem::path& path, const std::string& found) {
+  throw InputError(path.string(), "a file that stays as it was opened", found);
+}
+
 class Descriptor {
  public:
   explicit Descriptor(const std::filesystem::path& path)
@@ -29,13 +38,13 @@ class Descriptor {
   Descriptor& operator=(const Descriptor&) = delete;
   ~Descriptor() { ::close(fd_); }
 
-  std::uint64_t size(const std::filesystem::path& path) const {
+  FileState state(const std::filesystem::path& path) const {
     struct stat status {};
     if (::fstat(fd_, &status) != 0) throw InputError(path.string(), "a readable file", std::strerror(errno));
     if (S_ISDIR(status.st_mode)) throw InputError(path.string(), "a regular file", "a folder");
     if (!S_ISREG(status.st_mode))
       throw InputError(path.string(), "a regular file", "a device, pipe or socket");
-    return static_cast<std::uint64_t>(status.st_size);
+    return state_in(status);
   }
   int get() const { return fd_; }
 
@@ -109,11 +118,12 @@ void MappedFile::Guard::on_bus_error(int signal, siginfo_t* info, void* context)
   ::signal(SIGBUS, SIG_DFL);
 }
 
-MappedFile::MappedFile(const std::filesystem::path& path) { map(path, std::nullopt); }
+MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) { map(0, std::nullopt); }
 
-MappedFile::MappedFile(const std::filesystem::path& path, std::uint64_t file_size, std::uint64_t begin,
-                       std::uint64_t end) {
-  map(path, Range{file_size, begin, end});
+MappedFile::MappedFile(const std::filesystem::path& path, const FileState& opened, std::uint64_t begin,
+                       std::uint64_t end)
+    : path_(path), opened_(opened) {
+  map(begin, end);
 }
 
 MappedFile::~MappedFile() {
@@ -121,21 +131,23 @@ MappedFile::~MappedFile() {
   if (mapping_ != nullptr) ::munmap(mapping_, mapped_);
 }
 
-void MappedFile::require_whole() const {
-  if (guard_ != nullptr && guard_->torn)
-    throw InputError(path_.string(), "a file that stays as it was opened", "one cut short while it was read");
+void MappedFile::require_unchanged() const {
+  if (guard_ != nullptr && guard_->torn) refuse_change(path_, "one cut short while it was read");
+  if (!opened_) return;
+  struct stat now {};
+  if (::stat(path_.c_str(), &now) != 0) refuse_change(path_, std::strerror(errno));
+  if (state_in(now) != *opened_) refuse_change(path_, "one changed while it was read");
 }
 
-void MappedFile::map(const std::filesystem::path& path, const std::optional<Range>& range) {
-  path_ = path;
-  const Descriptor file(path);
-  const std::uint64_t size = file.size(path);
-  if (range && size != range->file_size) {
-    throw InputError(path.string(), fmt::format("{} bytes, as when it was opened", range->file_size),
-                     fmt::format("{} bytes", size));
+void MappedFile::map(std::uint64_t begin, std::optional<std::uint64_t> end_of_range) {
+  const Descriptor file(path_);
+  const FileState found = file.state(path_);
+  if (opened_ && found.size != opened_->size) {
+    throw InputError(path_.string(), fmt::format("{} bytes, as when it was opened", opened_->size),
+                     fmt::format("{} bytes", found.size));
   }
-  const std::uint64_t begin = range ? range->begin : 0;
-  const std::uint64_t end = range ? range->end : size;
+  if (opened_ && found != *opened_) refuse_change(path_, "one changed since");
+  const std::uint64_t end = end_of_range.value_or(found.size);
   if (begin >= end) return;
   const std::uint64_t page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   const std::uint64_t start = begin / page * page;
@@ -143,20 +155,20 @@ void MappedFile::map(const std::filesystem::path& path, const std::optional<Rang
   mapping_ = ::mmap(nullptr, mapped_, PROT_READ, MAP_PRIVATE, file.get(), static_cast<off_t>(start));
   if (mapping_ == MAP_FAILED) {
     mapping_ = nullptr;
-    throw InputError(path.string(), "a file that can be mapped", std::strerror(errno));
+    throw InputError(path_.string(), "a file that can be mapped", std::strerror(errno));
   }
   guard_ = Guard::take(mapping_, mapped_);
   // Only advice: reading ahead of the conversion; a file system that ignores it costs time, not results.
-  if (range) ::madvise(mapping_, mapped_, MADV_WILLNEED);
+  if (end_of_range) ::madvise(mapping_, mapped_, MADV_WILLNEED);
   bytes_ = {static_cast<const std::byte*>(mapping_) + (begin - start), static_cast<std::size_t>(end - begin)};
 }
 
-std::uint64_t regular_file_size(const std::filesystem::path& path) { return Descriptor(path).size(path); }
+FileState state_of(const std::filesystem::path& path) { return Descriptor(path).state(path); }
 
 std::string file_text(const std::filesystem::path& path) {
   const MappedFile file(path);
   std::string text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
-  file.require_whole();
+  file.require_unchanged();
   return text;
 }
 

@@ -9,35 +9,45 @@
 
 namespace kvreplay {
 
+/// What tells whether a file is still the one that was opened, as it was then.
+struct FileState {
+  std::uint64_t size = 0;
+  std::int64_t seconds = 0, nanoseconds = 0;  ///< of its last change
+  std::uint64_t device = 0, inode = 0;
+  friend bool operator==(const FileState&, const FileState&) = default;
+};
+
+/// The state of a regular file. Throws InputError as MappedFile does.
+FileState state_of(const std::filesystem::path& path);
+
 /// A read-only mapping of a regular file, or of a range of it. Throws InputError naming the path and the
 /// reason.
 ///
-/// A page beyond the end of a file that shrinks while it is mapped reads as zeros, and require_whole()
+/// A page beyond the end of a file that shrinks while it is mapped reads as zeros, and require_unchanged()
 /// throws: it is called after every read, before what was read is used. (The signal that such a page raises
 /// is handled for the whole process; for addresses of nobody's mapping the handler that was there before is
-/// called.) Callers map anew for every read and pass the size they expect: it is checked on the very file
+/// called.) Callers map anew for every read and pass the state they expect: it is checked on the very file
 /// that is mapped.
 class MappedFile {
  public:
   explicit MappedFile(const std::filesystem::path& path);
-  /// Bytes [begin, end) of a file that must have `file_size` bytes.
-  MappedFile(const std::filesystem::path& path, std::uint64_t file_size, std::uint64_t begin,
+  /// Bytes [begin, end) of a file that must be as it was when `opened`.
+  MappedFile(const std::filesystem::path& path, const FileState& opened, std::uint64_t begin,
              std::uint64_t end);
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
   ~MappedFile();
 
   std::span<const std::byte> bytes() const { return bytes_; }
-  /// Throws InputError where a page was read that the file no longer had.
-  void require_whole() const;
+  /// Throws InputError where the file was cut short under the mapping, or is no longer as when it was
+  /// `opened`.
+  void require_unchanged() const;
 
  private:
-  struct Range {
-    std::uint64_t file_size, begin, end;
-  };
-  void map(const std::filesystem::path& path, const std::optional<Range>& range);
+  void map(std::uint64_t begin, std::optional<std::uint64_t> end_of_range);
 
   std::filesystem::path path_;
+  std::optional<FileState> opened_;
   struct Guard;
   Guard* guard_ = nullptr;
   void* mapping_ = nullptr;
@@ -45,8 +55,7 @@ class MappedFile {
   std::span<const std::byte> bytes_;
 };
 
-/// The size of a regular file, and all of one that is small. Throw InputError as above.
-std::uint64_t regular_file_size(const std::filesystem::path& path);
+/// All of a regular file that is small. Throws InputError as above.
 std::string file_text(const std::filesystem::path& path);
 
 }  // namespace kvreplay

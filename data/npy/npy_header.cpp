@@ -143,7 +143,9 @@ class HeaderParser {
         fail("a shape that fits in memory", printable(rest_));
       }
     }
-    if (digits == 0) fail("whole numbers as shape", rest_.empty() ? "the header's end" : quote(rest_));
+    // No number of Python's begins with a zero: one bit makes it of a blank.
+    if (digits == 0 || (digits > 1 && rest_.front() == '0'))
+      fail("whole numbers as shape", rest_.empty() ? "the header's end" : quote(rest_));
     rest_.remove_prefix(digits);
     if (!rest_.empty() && rest_.front() == 'L') rest_.remove_prefix(1);  // written by Python 2
     return value;
@@ -287,6 +289,9 @@ NpyHeader parse_npy_header(std::span<const std::byte> header_bytes, std::uint64_
 }
 
 std::string shape_text(std::span<const std::ptrdiff_t> shape) {
+  constexpr std::size_t kMost = 8;
+  if (shape.size() > kMost)
+    return fmt::format("[{}, ...], {} axes", fmt::join(shape.first(kMost), ", "), shape.size());
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 

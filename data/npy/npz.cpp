@@ -14,11 +14,11 @@
 
 namespace kvreplay {
 
-/// Where the archive's bytes are: in a file that must keep its size, or in memory.
+/// Where the archive's bytes are: in a file that must stay as it is, or in memory.
 struct NpzArchive::Backing {
   std::string where;
   std::filesystem::path path;  ///< empty: in memory
-  std::uint64_t file_size = 0;
+  FileState opened;
   std::span<const std::byte> memory;
 };
 
@@ -47,7 +47,7 @@ class Zip {
  public:
   explicit Zip(const NpzArchive::Backing& backing) : where_(backing.where), bytes_(backing.memory) {
     if (!backing.path.empty()) {
-      file_.emplace(backing.path, backing.file_size, 0, backing.file_size);
+      file_.emplace(backing.path, backing.opened, 0, backing.opened.size);
       bytes_ = file_->bytes();
     }
     // libzip takes nothing at all for an archive without members.
@@ -62,14 +62,14 @@ class Zip {
     }
     const std::string reason = zip_ ? "" : zip_error_strerror(&error);
     zip_error_fini(&error);
-    require_whole();
+    require_unchanged();
     if (!zip_) throw InputError(where_, "an .npz (zip) archive", reason);
   }
 
   zip_t* get() const { return zip_.get(); }
   std::span<const std::byte> bytes() const { return bytes_; }
-  void require_whole() const {
-    if (file_) file_->require_whole();
+  void require_unchanged() const {
+    if (file_) file_->require_unchanged();
   }
 
   zip_stat_t stat(std::uint64_t index) const {
@@ -104,7 +104,7 @@ class Cursor {
   void read(std::byte* out, std::uint64_t count) {
     while (count > 0) {
       const zip_int64_t got = zip_fread(file_.get(), out, count);
-      zip_.require_whole();
+      zip_.require_unchanged();
       if (got <= 0) {
         throw InputError(where_, fmt::format("{} more bytes behind byte {}", count, position_),
                          got == 0 ? "the end of the member" : zip_file_strerror(file_.get()));
@@ -133,11 +133,16 @@ class Cursor {
   std::uint64_t position_ = 0;
 };
 
-/// Decompresses all of a member, for the checksum that is compared at its end.
-void check_member(const NpzArchive::Backing& backing, std::uint64_t index, const NpzArchive::Member& member) {
+/// All of a member by way of libzip, which compares its checksum at the end.
+void read_member(const NpzArchive::Backing& backing, std::uint64_t index, const NpzArchive::Member& member,
+                 const ByteSource::Visit& visit) {
   Cursor cursor(backing, index, backing.where + ":" + member.name, member.bytes);
-  std::vector<std::byte> scratch;
-  cursor.skip_to(member.bytes, scratch);
+  std::vector<std::byte> piece(std::min(piece_bytes, member.bytes));
+  while (cursor.position() < member.bytes) {
+    const std::uint64_t count = std::min<std::uint64_t>(piece.size(), member.bytes - cursor.position());
+    cursor.read(piece.data(), count);
+    visit(std::span(piece).first(count));
+  }
 }
 
 /// A stored member, mapped like a file of its own.
@@ -145,11 +150,11 @@ class StoredMemberSource : public FileSource {
  public:
   StoredMemberSource(std::shared_ptr<const NpzArchive::Backing> backing, std::uint64_t index,
                      const NpzArchive::Member& member)
-      : FileSource(backing->path, backing->file_size, *member.offset, member.bytes),
+      : FileSource(backing->path, backing->opened, *member.offset, member.bytes),
         backing_(std::move(backing)),
         index_(index),
         member_(member) {}
-  void check_sum() const override { check_member(*backing_, index_, member_); }
+  void read_all(const Visit& visit) const override { read_member(*backing_, index_, member_, visit); }
 
  private:
   std::shared_ptr<const NpzArchive::Backing> backing_;
@@ -169,7 +174,7 @@ class MemberSource : public ByteSource {
 
   std::uint64_t size() const override { return size_; }
   bool as_it_lies() const override { return false; }
-  void check_sum() const override { check_member(*backing_, index_, member_); }
+  void read_all(const Visit& visit) const override { read_member(*backing_, index_, member_, visit); }
 
   void read(std::uint64_t begin, std::uint64_t end, bool in_one_piece, const Visit& visit) const override {
     if (end <= no_cursor_below) {
@@ -242,12 +247,11 @@ NpzArchive::NpzArchive(std::shared_ptr<const Backing> backing) : backing_(std::m
 }
 
 NpzArchive NpzArchive::open(const std::filesystem::path& path) {
-  return NpzArchive(
-      std::make_shared<const Backing>(Backing{path.string(), path, regular_file_size(path), {}}));
+  return NpzArchive(std::make_shared<const Backing>(Backing{path.string(), path, state_of(path), {}}));
 }
 
 NpzArchive NpzArchive::from_memory(std::span<const std::byte> bytes, std::string where) {
-  return NpzArchive(std::make_shared<const Backing>(Backing{std::move(where), {}, 0, bytes}));
+  return NpzArchive(std::make_shared<const Backing>(Backing{std::move(where), {}, {}, bytes}));
 }
 
 std::shared_ptr<const ByteSource> NpzArchive::source(std::size_t member) const {

@@ -1,6 +1,7 @@
 #include "analysis/budgets/budget_stage.hpp"
 #include "analysis/channels/channel_stage.hpp"
 #include "analysis/eviction/evict_stage.hpp"
+#include "analysis/run/fingerprint.hpp"
 #include "analysis/run/run.hpp"
 #include "analysis/tokens/token_stage.hpp"
 #include "analysis/verify/verify.hpp"
@@ -82,7 +83,7 @@ std::map<std::string, std::string> results(Make make, const std::shared_ptr<cons
   RunOptions options;
   options.layers = {0};
   ResultFolder folder(temp / "r", run_settings(small_dump(), stages, options),
-                      layer_fingerprints(small_dump(), options), Existing::refuse);
+                      layer_fingerprints(small_dump(), layers_of_run(options), workers), Existing::refuse);
   Ranks alone;
   folder.finish(run_stages(small_dump(), stages, options, folder, workers, alone).summary);
   std::map<std::string, std::string> files;

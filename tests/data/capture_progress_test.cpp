@@ -144,7 +144,7 @@ TEST_CASE("what a capture left out is a note of the dump", "[capture]") {
   const Dump dump = Dump::open(dir.path());
   CHECK(dump.rope_note() == "the manifest has no rope (no layer turns)");
   const auto& notes = dump.notes();
-  CHECK(std::count(notes.begin(), notes.end(), "there is no wo: layer 3 has no\xef\xbf\xbd o_proj") == 1);
+  CHECK(std::count(notes.begin(), notes.end(), "there is no wo: layer 3 has no\\x07 o_proj") == 1);
   CHECK(std::count_if(notes.begin(), notes.end(), [](const std::string& note) {
           return note.find("no rope (no layer turns): metrics") != std::string::npos;
         }) == 1);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <fstream>
 #include <string>
@@ -32,20 +33,19 @@ std::filesystem::path file_of_ones(const TempDir& dir) {
 TEST_CASE("a mapped file that shrinks reads as zeros and is refused", "[mapped]") {
   const TempDir dir;
   const std::filesystem::path path = file_of_ones(dir);
-  const MappedFile file(path), other(path, kBytes, 10 * 4096, 30 * 4096);
+  const MappedFile file(path), other(path, state_of(path), 10 * 4096, 30 * 4096);
   CHECK(std::count(file.bytes().begin(), file.bytes().end(), std::byte{1}) == kBytes);
-  file.require_whole();
+  file.require_unchanged();
   std::filesystem::resize_file(path, 5 * 4096);
   CHECK(std::count(file.bytes().begin(), file.bytes().end(), std::byte{1}) == 5 * 4096);
-  expect_error([&] { file.require_whole(); },
+  expect_error([&] { file.require_unchanged(); },
                {"ones: expected a file that stays as it was opened, found one cut short while it was read"});
-  other.require_whole();  // nobody has read there yet
   CHECK(other.bytes().back() == std::byte{0});
-  expect_error([&] { other.require_whole(); }, {"cut short"});
+  expect_error([&] { other.require_unchanged(); }, {"cut short"});
   const MappedFile again(path);
   CHECK(again.bytes().size() == 5 * 4096);
   CHECK(std::count(again.bytes().begin(), again.bytes().end(), std::byte{1}) == 5 * 4096);
-  again.require_whole();
+  again.require_unchanged();
 }
 
 TEST_CASE("what a visitor saw of a file that shrank is not taken", "[mapped]") {
@@ -64,6 +64,35 @@ TEST_CASE("what a visitor saw of a file that shrank is not taken", "[mapped]") {
   CHECK(ones == 0);
 }
 
+TEST_CASE("a file that another takes the place of, or that is written again, is refused", "[mapped]") {
+  const TempDir dir;
+  const std::filesystem::path path = file_of_ones(dir);
+  const FileSource source(path);
+  const auto nothing = [](std::span<const std::byte>) {};
+  source.read(0, kBytes, true, nothing);
+
+  const auto change = GENERATE(0, 1, 2);
+  const auto make_change = [&] {
+    if (change == 0) std::ofstream(path, std::ios::binary) << std::string(kBytes, '\2');
+    if (change == 1) std::filesystem::last_write_time(path, std::filesystem::file_time_type::clock::now());
+    if (change == 2) {
+      std::ofstream(dir / "other", std::ios::binary) << std::string(kBytes, '\1');
+      std::filesystem::last_write_time(dir / "other", std::filesystem::last_write_time(path));
+      std::filesystem::rename(dir / "other", path);
+    }
+  };
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // what file systems count time in
+  SECTION("between two reads") {
+    make_change();
+    expect_error([&] { source.read(0, 64, true, nothing); },
+                 {"ones: expected a file that stays as it was opened, found one changed since"});
+  }
+  SECTION("during one") {
+    expect_error([&] { source.read(0, 64, true, [&](std::span<const std::byte>) { make_change(); }); },
+                 {"ones: expected a file that stays as it was opened, found one changed while it was read"});
+  }
+}
+
 TEST_CASE("threads read while files shrink under them", "[mapped][threads]") {
   const TempDir dir;
   std::atomic<int> refused = 0, whole = 0;
@@ -77,7 +106,7 @@ TEST_CASE("threads read while files shrink under them", "[mapped][threads]") {
         if (round % 2 == 1) std::filesystem::resize_file(path, 4096);
         const auto ones = std::count(file.bytes().begin(), file.bytes().end(), std::byte{1});
         try {
-          file.require_whole();
+          file.require_unchanged();
           whole += ones == kBytes;
         } catch (const InputError&) {
           refused += ones == 4096;

@@ -211,6 +211,8 @@ TEST_CASE("what is no array of a dump is refused with what was expected and foun
   refuse_dict("", {"a dict", "its end"});
   refuse_dict("{'descr': '<f4', 'fortran_order': False, 'shape': (0, 3)}",
               {"extents of at least 1", "[0, 3]"});
+  refuse_dict("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 03)}",
+              {"whole numbers as shape", "'03)"});
   refuse_dict("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999, 3)}",
               {"fits in memory"});
   refuse_dict("{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296)}",

@@ -85,6 +85,21 @@ TEST_CASE("kvreplay view: a path that is nothing and a bad dump are one line", "
   CHECK_FALSE(fs::exists(picture));
 }
 
+TEST_CASE("kvreplay view: a panel or a score that is none is one line", "[view]") {
+  const test::TempDir folder;
+  const fs::path picture = folder / "none.png";
+  const auto refused = [&](std::vector<std::string> options, const char* word) {
+    options.insert(options.begin(), {"view", test::sample_dump(), "--screenshot", picture});
+    const ProcessResult result = test::run_kvreplay(options);
+    check_one_line(result);
+    CHECK(contains(result.err, word));
+    CHECK_FALSE(fs::exists(picture));
+  };
+  refused({"--panel", ""}, "--panel: expected one of heads, tokens");
+  refused({"--panel", "heat"}, "found 'heat'");
+  refused({"--score", "x=/nonexistent.npy"}, "/nonexistent.npy: expected a readable file");
+}
+
 TEST_CASE("kvreplay-viewer: without OpenGL 3.3 there is one line and exit 2", "[view]") {
   const test::TempDir folder;
   const fs::path picture = folder / "none.png";

@@ -91,6 +91,18 @@ TEST_CASE("a score that fits no open dump is refused with one line", "[scores]")
   CHECK(empty.app.state().message().find("open the dump first") != std::string::npos);
 }
 
+TEST_CASE("scores of a session that name none are remarked upon", "[scores]") {
+  for (const char* item : {"=", "x=", "=y.npy", "none", ""}) {
+    CAPTURE(item);
+    test::Dashboard dashboard("");
+    Session session;
+    session.scores = {item};
+    dashboard.app.restore(session, true);
+    CHECK(dashboard.app.state().message_is_error());
+    CHECK(dashboard.app.state().scores.empty());
+  }
+}
+
 TEST_CASE("a score that the settings name but nobody gave is said to be unknown", "[scores]") {
   test::OnePanelDashboard panel(PanelKind::what_if, kSample, 800, 560, 3, 1);
   AppState& state = panel.app.state();

@@ -1,6 +1,6 @@
 // The menu bar above the panels and the status line below them.
 
-#include "analysis/drawing/utf8.hpp"
+#include "data/utf8.hpp"
 #include "viewer/app/app.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/widgets/controls.hpp"
@@ -62,7 +62,7 @@ std::string elided(const std::string& text, float width) {
   if (ImGui::CalcTextSize(text.c_str()).x <= width) return text;
   std::string shown = text;
   do {
-    while (!shown.empty() && drawing::continues_character(shown.back())) shown.pop_back();
+    while (!shown.empty() && continues_character(shown.back())) shown.pop_back();
     if (!shown.empty()) shown.pop_back();
   } while (!shown.empty() && ImGui::CalcTextSize((shown + kMore).c_str()).x > width);
   return shown + kMore;

@@ -35,8 +35,11 @@ void App::restore(const Session& session, bool with_runs) {
   read_settings(session.settings, state_);
   if (!with_runs) return state_.begin_with(cameras());
   for (const std::string& path : session.runs) open(path);
-  for (const std::string& item : session.scores)
-    if (item.find('=') != std::string::npos) add_score(user_score(item));
+  for (const std::string& item : session.scores) try {
+      add_score(user_score(item));
+    } catch (const InputError& error) {
+      state_.say(error.what(), true);
+    }
   for (const auto& [kind, camera] : session.cameras)
     if (HeatmapView* heatmap = panel(kind).heatmap()) heatmap->set_camera(camera);
   state_.begin_with(cameras());
@@ -61,7 +64,8 @@ void App::take_scores() {
     if (pending && !fits) return false;
     if (!fits) {
       const bool names_file = error.find(score.file.string()) != std::string::npos;
-      state_.say((names_file ? std::string() : score.file.string() + ": ") + error, true);
+      open_error_ = (names_file ? std::string() : score.file.string() + ": ") + error;
+      state_.say(open_error_, true);
       return true;
     }
     std::erase_if(state_.scores, [&](const UserScore& other) { return other.name == score.name; });

@@ -23,18 +23,17 @@ Index within_range(const OptionFacts& option, Index value, Index first, Index en
   return value;
 }
 
+}  // namespace
+
 PanelKind panel_by_name(const std::string& name) {
   if (const auto kind = kPanels.named(name)) return *kind;
   throw OptionError(start_option::panel, "one of " + panel_names(), "'" + name + "'");
 }
 
-}  // namespace
-
 void select_at_start(App& app, const ScreenshotOptions& options) {
-  if (!options.panel.empty()) {
-    const PanelKind kind = panel_by_name(options.panel);
-    app.show(kind);
-    app.layout().maximise(kind);
+  if (options.panel) {
+    app.show(*options.panel);
+    app.layout().maximise(*options.panel);
   }
   app.when_open([options](AppState& state) {
     const DumpShape& shape = state.run()->shape();

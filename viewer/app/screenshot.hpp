@@ -12,7 +12,7 @@ namespace kvreplay::viewer {
 struct ScreenshotOptions {
   int width = 1280, height = 800;  ///< points
   float scale = 1;                 ///< pixels a point
-  std::string panel;               ///< a panel's name: it fills the picture; empty: all panels
+  std::optional<PanelKind> panel;  ///< fills the picture; none: all panels
   std::optional<Index> layer, kv_head, query_head, row, token;
 };
 
@@ -25,8 +25,12 @@ inline constexpr OptionFacts screenshot{"screenshot", "FILE",
     row{"row", "N", "selects a query's position"}, token{"token", "N", "selects a token's position"};
 }  // namespace start_option
 
+/// Throws OptionError where there is none of that name.
+PanelKind panel_by_name(const std::string& name);
+
 /// Draws without a display until everything in the picture is computed, then writes the PNG. Throws
-/// InputError where a path cannot be opened, a selection lies outside it, or the picture cannot be written.
+/// InputError where a path or a score cannot be opened, a selection lies outside it, or the picture cannot be
+/// written.
 void take_screenshot(AppOptions app, const ScreenshotOptions& options, const std::filesystem::path& path);
 
 /// What was asked for on the command line, once the first run is open; nothing happens before.

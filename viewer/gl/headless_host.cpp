@@ -1,6 +1,6 @@
 #include "viewer/gl/headless_host.hpp"
 
-#include "analysis/drawing/utf8.hpp"
+#include "data/utf8.hpp"
 #include "data/error.hpp"
 
 #include <fmt/format.h>
@@ -125,7 +125,7 @@ void HeadlessHost::tap_key(const Shortcut& shortcut) {
 
 void HeadlessHost::type(std::string_view utf8) {
   while (!utf8.empty()) {
-    const drawing::Character next = drawing::first_character(utf8);
+    const Character next = first_character(utf8);
     utf8.remove_prefix(next.bytes.size());
     if (next.code >= 0x80) {
       input_.character(next.code);

@@ -1,6 +1,6 @@
 #include "viewer/model/token_text.hpp"
 
-#include "analysis/drawing/utf8.hpp"
+#include "data/utf8.hpp"
 
 #include <fmt/format.h>
 
@@ -10,8 +10,6 @@
 namespace kvreplay::viewer {
 namespace {
 
-using drawing::Character;
-using drawing::characters_in;
 
 bool is_space(char32_t code) {
   return code == ' ' || code == 0xA0 || (code >= 0x2000 && code <= 0x200A) || code == 0x202F ||
@@ -41,7 +39,7 @@ std::string sign_of(const Character& character) {
 std::string visible_text(std::string_view text, std::size_t most) {
   std::vector<Character> characters;
   for (std::string_view rest = text; !rest.empty(); rest.remove_prefix(characters.back().bytes.size()))
-    characters.push_back(drawing::first_character(rest));
+    characters.push_back(first_character(rest));
   const auto blank = [&](std::size_t i) { return characters[i].valid && is_space(characters[i].code); };
   std::size_t first = 0, end = characters.size();
   while (first < end && blank(first)) ++first;

@@ -1,4 +1,4 @@
-#include "analysis/drawing/utf8.hpp"
+#include "data/utf8.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/actions.hpp"
 #include "viewer/model/token_text.hpp"
@@ -54,7 +54,7 @@ void InspectorPanel::draw_position(const Run& run, const char* name, Index posit
     const float own = width(itself) + t.px(8);
     while (!before.empty() && width(before) > std::max(0.0F, (room - own) / 2)) {
       std::size_t first = 1;
-      while (first < before.size() && drawing::continues_character(before[first])) ++first;
+      while (first < before.size() && continues_character(before[first])) ++first;
       before.erase(0, first);
     }
     dim_text(before);

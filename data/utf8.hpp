@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <string_view>
 
-namespace kvreplay::drawing {
+namespace kvreplay {
 
 /// A character as it is read: its code point and bytes, or one byte that is no UTF-8.
 struct Character {
@@ -38,4 +38,4 @@ inline Character first_character(std::string_view text) {
   return {code, text.substr(0, length), true};
 }
 
-}  // namespace kvreplay::drawing
+}  // namespace kvreplay

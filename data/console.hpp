@@ -1,0 +1,37 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+
+// What programs say to a terminal. Names come from files and folders that anybody may have written: none of
+// them steers the terminal, splits a line or makes it endless.
+
+namespace kvreplay {
+
+/// A text that can be shown anywhere: control characters, and those that turn text around, are written as
+/// "\n", "\x1b" or "\u202e"; what is no UTF-8 becomes U+FFFD; of what has more than `most` bytes the middle
+/// is left out.
+std::string displayable(std::string_view text, std::size_t most = std::string_view::npos);
+
+/// To standard error, as it is and as far as that can be written.
+void to_stderr(const std::string& text);
+
+/// The one line about a failure: "kvreplay: DUMP: expected .., found ..", with its end of line.
+std::string complaint(std::string_view program, std::string_view line);
+
+/// To standard output, line by line as displayable() has it, but whole.
+void say_text(std::string_view text);
+template <class... Arguments>
+void say(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+  say_text(fmt::format(format, std::forward<Arguments>(arguments)...));
+}
+
+/// To be called first. Where a standard stream is closed, a file opened later would take its place, and our
+/// lines. What is written to such a stream fails, as before.
+void keep_standard_streams();
+
+}  // namespace kvreplay
