@@ -16,8 +16,6 @@ using namespace kvreplay::test;
 
 namespace {
 
-constexpr TokenMetric kExact[] = {TokenMetric::exact_value, TokenMetric::exact_key, TokenMetric::exact_joint,
-                                  TokenMetric::exact_remove};
 constexpr TokenMetric kWindowSums[] = {
     TokenMetric::attn,      TokenMetric::attn_sq,     TokenMetric::value,
     TokenMetric::key,       TokenMetric::joint,       TokenMetric::exact_value,
