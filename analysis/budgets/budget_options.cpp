@@ -61,7 +61,7 @@ BudgetOrder parse_order(const std::string& name, const std::vector<std::string>&
     std::vector<std::string> known = order_names();
     known.insert(known.end(), scores.begin(), scores.end());
     throw OptionError(
-        option_text("{}: unknown order '{}'{}", budget_option::order, name, did_you_mean(name, known)));
+        option_text("{}: unknown order '{}'{}", budget_option::order, name, alternatives(name, known)));
   }
   return order;
 }
@@ -69,9 +69,8 @@ BudgetOrder parse_order(const std::string& name, const std::vector<std::string>&
 BudgetMethod OptionValue<BudgetMethod>::parse(const OptionFacts& option, const std::string& word) {
   if (const auto method = kBudgetMethods.named(word); method && is_named(kBudgetMethods[*method]))
     return *method;
-  const std::vector<std::string> names = kBudgetMethods.names_where(is_named);
-  throw OptionError(option_text("{}: unknown method '{}'{}; there are: {}", option, word,
-                                did_you_mean(word, names), fmt::join(names, ", ")));
+  throw OptionError(option_text("{}: unknown method '{}'{}", option, word,
+                                alternatives(word, kBudgetMethods.names_where(is_named))));
 }
 
 Normalise OptionValue<Normalise>::parse(const OptionFacts& option, const std::string& word) {

@@ -78,11 +78,7 @@ Semantics OptionValue<Semantics>::parse(const OptionFacts& option, const std::st
 
 ChannelRule OptionValue<ChannelRule>::parse(const OptionFacts& option, const std::string& word) {
   if (const auto rule = channel_rule_named(word)) return *rule;
-  const std::vector<std::string> names = rule_names();
-  const std::string near = did_you_mean(word, names);
-  throw OptionError(
-      option_text("{}: unknown method '{}'{}", option, word,
-                  near.empty() ? fmt::format("; there are: {}", fmt::join(names, ", ")) : near));
+  throw OptionError(option_text("{}: unknown method '{}'{}", option, word, alternatives(word, rule_names())));
 }
 
 void check_protection(const OptionFacts& option, const Protection& share, const std::string& word) {

@@ -158,7 +158,7 @@ Policy parse_policy(const std::string& text, const std::vector<std::string>& sco
     throw OptionError(option_text("{}: unknown policy '{}'{}", policy, base_name,
                                   std::find(scores.begin(), scores.end(), base_name) != scores.end()
                                       ? fmt::format("; a score is used as BASE+{}", base_name)
-                                      : did_you_mean(base_name, kBases.names())));
+                                      : alternatives(base_name, kBases.names())));
   found.base = *base;
   if (plus == std::string::npos) return found;
   const std::string score = text.substr(plus + 1);
@@ -176,7 +176,7 @@ Policy parse_policy(const std::string& text, const std::vector<std::string>& sco
   else {
     std::vector<std::string> known = kTokenMetrics.names();
     known.insert(known.end(), scores.begin(), scores.end());
-    throw OptionError(option_text("{}: unknown score '{}'{}", policy, score, did_you_mean(score, known)));
+    throw OptionError(option_text("{}: unknown score '{}'{}", policy, score, alternatives(score, known)));
   }
   return found;
 }

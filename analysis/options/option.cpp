@@ -166,6 +166,11 @@ std::string did_you_mean(std::string_view given, const std::vector<std::string>&
   return text.empty() ? text : text + "?";
 }
 
+std::string alternatives(std::string_view given, const std::vector<std::string>& names) {
+  const std::string near = did_you_mean(given, names);
+  return near.empty() ? fmt::format("; there are: {}", fmt::join(names, ", ")) : near;
+}
+
 OptionText::OptionText(const OptionFacts& option) : marked_(kMark + std::string(option.name)) {}
 
 std::string OptionText::written(std::string_view before) const {

@@ -195,5 +195,7 @@ std::vector<std::string> nearest_names(std::string_view given, const std::vector
 
 /// "; did you mean 'a' or 'b'?", or nothing where none comes near.
 std::string did_you_mean(std::string_view given, const std::vector<std::string>& names);
+/// The same, and where none comes near "; there are: " with all names.
+std::string alternatives(std::string_view given, const std::vector<std::string>& names);
 
 }  // namespace kvreplay

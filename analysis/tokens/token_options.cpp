@@ -16,7 +16,7 @@ BoundOptions bound(TokenStageOptions& options) {
 TokenMetric OptionValue<TokenMetric>::parse(const OptionFacts& option, const std::string& word) {
   if (const auto metric = kTokenMetrics.named(word)) return *metric;
   throw OptionError(
-      option_text("{}: unknown metric '{}'{}", option, word, did_you_mean(word, kTokenMetrics.names())));
+      option_text("{}: unknown metric '{}'{}", option, word, alternatives(word, kTokenMetrics.names())));
 }
 
 MetricChoice OptionValue<MetricChoice>::parse(const OptionFacts& option, const std::string& word) {

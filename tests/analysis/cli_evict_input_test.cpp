@@ -183,6 +183,8 @@ TEST_CASE("mistakes in evict's options are one line, and leave no folder", "[cli
   CHECK(contains(error({"--policy", "streaming+joint"}), "streaming ranks by what it is named after"));
   CHECK(contains(error({"--policy", "h2o,,tova"}), "without empty items"));
   CHECK(contains(error({"--policy", "exchange+exchange"}), "unknown score 'exchange'"));
+  CHECK(contains(error({"--policy", "zzz"}), "unknown policy 'zzz'; there are: streaming, "));
+  CHECK(contains(error({"--policy", "h2o+zzz"}), "unknown score 'zzz'; there are: attn, attn_sq, "));
   CHECK(contains(error({"--budget", "62"}),
                  "--budget: expected 0 to 61 tokens, the prompt's length, found 62"));
   CHECK(contains(error({"--budget", "-1"}), "--budget: expected a whole number of at least 0, found '-1'"));
