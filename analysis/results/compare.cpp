@@ -2,6 +2,7 @@
 
 #include "analysis/tokens/agreement.hpp"
 #include "data/error.hpp"
+#include "data/file_contents.hpp"
 
 #include <fmt/format.h>
 
@@ -9,6 +10,7 @@
 #include <cmath>
 #include <limits>
 #include <set>
+#include <span>
 #include <unordered_map>
 
 namespace kvreplay {
@@ -23,12 +25,25 @@ void add_leaves(const nlohmann::ordered_json& value, const std::string& key,
   for (const auto& [name, inner] : value.items()) add_leaves(inner, key + "." + name, leaves);
 }
 
+/// What the layers that both have hold, as 16 hex digits; empty where a run did not note it.
+std::string contents_of_layers(const ResultReader& results, const ResultReader& other) {
+  const auto noted = [](const ResultReader& side) {
+    return side.summary().value("layer_fingerprints", nlohmann::ordered_json::object());
+  };
+  const auto mine = noted(results), theirs = noted(other);
+  std::string all;
+  for (const auto& [layer, fingerprint] : mine.items())
+    if (theirs.contains(layer)) all += fmt::format("{} {}\n", layer, fingerprint.dump());
+  return all.empty() ? all : fmt::format("{:016x}", contents_of(std::as_bytes(std::span(all))).xxh3);
+}
+
 /// The settings, but "options.<analysis>: as asked" for an analysis that `other` did not run.
 std::vector<std::pair<std::string, std::string>> settings_of(const ResultReader& results,
                                                              const ResultReader& other) {
   std::vector<std::pair<std::string, std::string>> leaves;
   for (const char* key : {"dump", "precision", "layers", "shard"})
     if (results.summary().contains(key)) add_leaves(results.summary()[key], key, leaves);
+  leaves.emplace_back("dump.contents", contents_of_layers(results, other));
   const auto options_of = [](const ResultReader& side) {
     return side.summary().value("options", nlohmann::ordered_json::object());
   };

@@ -1,6 +1,7 @@
 #include "analysis/results/compare_report.hpp"
 
 #include "analysis/results/csv.hpp"
+#include "data/console.hpp"
 
 #include <fmt/format.h>
 
@@ -193,7 +194,7 @@ FolderComparison comparison_of(const ResultReader& a, const KeyFilter& left, con
 }
 
 std::string side_text(const FolderComparison::Side& side) {
-  std::string text = fmt::format("{} ({})", side.folder, side.model);
+  std::string text = fmt::format("{} ({})", displayable(side.folder), side.model);
   for (const auto& [key, value] : side.filter) text += fmt::format(", {}={}", key, value);
   return text;
 }

@@ -217,6 +217,16 @@ TEST_CASE("compare shows two folders side by side", "[many]") {
   CHECK(contains(same.out, "figures in both; no difference"));
   CHECK_FALSE(contains(same.out, "differ,"));
 
+  // another prompt of the same shape, and of the same name
+  fs::copy(dumps.a, dumps.temp / "prompt", fs::copy_options::recursive);
+  fs::copy(fs::path(dumps.a) / "layer_00/k.npy", dumps.temp / "prompt/layer_00/v.npy",
+           fs::copy_options::overwrite_existing);
+  const std::string other = dumps.temp / "other";
+  REQUIRE(run_kvreplay(with({"evict", dumps.temp / "prompt", "--out", other}, options)).code == 0);
+  const ProcessResult prompts = run_kvreplay({"compare", a, other});
+  CHECK_FALSE(contains(prompts.out, "Run alike"));
+  CHECK(contains(prompts.out, "dump.contents"));
+
   const ProcessResult both = run_kvreplay({"compare", a, b, "--out", out});
   INFO(both.err);
   REQUIRE(both.code == 0);
