@@ -6,8 +6,8 @@ if(NOT Python3_FOUND)
   return()
 endif()
 foreach(script capture/test_kvcapture_models capture/test_kvcapture_library capture/test_kvcapture_refusals
-               capture/test_kvcapture_command_line capture/test_kvresults peers/test_peers
-               analysis/test_documented_commands)
+               capture/test_kvcapture_command_line capture/test_kvresults
+               capture/test_damaged_results peers/test_peers analysis/test_documented_commands)
   get_filename_component(name ${script} NAME)
   add_test(NAME ${name}.py COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/${script}.py)
   set_tests_properties(${name}.py PROPERTIES SKIP_RETURN_CODE 77 LABELS python

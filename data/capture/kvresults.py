@@ -13,34 +13,70 @@
     r.agreement_over_dumps                         # mean, sd and a 95 % confidence interval over the dumps
     r.dumps["story"].agreement                     # the results of one of them
 
-analysis/RESULTS-FORMAT.md says what every table and array holds.
+analysis/RESULTS-FORMAT.md says what every table and array holds. What files.csv records is read as it was written or not
+at all: whatever is missing, damaged or of another kind is a ResultsError of one line.
 """
 from __future__ import annotations
 
+import csv
 import difflib
 import functools
+import io
 import json
+import math
+import os
+import re
+import reprlib
+import stat
+import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Optional, Sequence, Union
+from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import pandas as pd
 
 SCHEMA = 1
 DECODE, DIFF = "evict --phase decode", "evict --diff paper,kvpress"
-# Every table, and the folders of arrays, one a layer or one for all; each with a command that writes it (`analyze`, too).
-TABLES = {"heads": "tokens", "agreement": "tokens", "evictions": "evict", "decode": DECODE, "diff": DIFF,
-          "budgets": "budget", "channels": "channels"}
+
+
+class _Kind(NamedTuple):
+    command: str  # one that writes such a table, besides `analyze`
+    columns: str  # that it has at least
+    count: str = ""  # what summary.json's totals call its rows
+
+
+TABLES = {
+    "heads": _Kind("tokens", "layer,kv_head"),
+    "agreement": _Kind("tokens", "layer,kv_head,score,reference,rows,reserve,metric,value", "agreement_rows"),
+    "evictions": _Kind("evict", "layer,kv_head,policy,semantics,phase,budget,kept,rows,metric,value", "eviction_rows"),
+    "decode": _Kind(DECODE, "layer,kv_head,policy,semantics,budget,metric,value"),
+    "diff": _Kind(DIFF, "layer,kv_head,policy,phase,budget,semantics,other,rows,metric,value"),
+    "budgets": _Kind("budget", "layer,kv_head,order,method,sigma,budget,loss,output_error", "budget_rows"),
+    "channels": _Kind("channels", "layer,kv_head,method,semantics,ratio,recent,pruned,rows,metric,value", "channel_rows"),
+}
+OVER_DUMPS = {name: _Kind("", "layer,metric,n,mean,sd,ci_low,ci_high", f"{name}_rows")
+              for name in (f"{table}_over_dumps" for table in TABLES)}
+# The folders of arrays, one a layer or one for all, each with a command that writes it.
 LAYER_ARRAYS = {"tokens": "tokens", "kept": "evict` or `kvreplay budget", "diff": DIFF, "channels": "channels"}
 WHOLE_ARRAYS = {"maps": "tokens", "curves": "budget", "decode": DECODE}
-WORDS = ("policy", "semantics", "phase", "rows", "metric", "method", "order", "score", "reference", "other")
-COUNTS = ("layer", "kv_head", "kept", "pruned")
+WORDS = ("policy", "semantics", "phase", "rows", "metric", "method", "order", "score", "reference", "other",
+         "name", "model", "fingerprint")
+PLACES = ("layer", "kv_head")
+COUNTS = (*PLACES, "kept", "pruned")
+SIZES = ("layers", "n_q", "n_kv", "d", "T", "T_q", "l")  # of the dump, in summary.json
+NPY = re.compile(rb"\x93NUMPY\x01\x00(..)\{'descr': '(\|b1|<i4|<f4|<f8)', 'fortran_order': False, "
+                 rb"'shape': \(((?:\d{1,18}, ?)*(?:\d{1,18})?)\), \} *\n", re.DOTALL)
+LARGEST = {".json": 1 << 28, ".csv": 1 << 32}  # bytes
 AnyPath = Union[str, Path]
+Written = Dict[str, Optional[Tuple[int, int]]]  # by a file's name: its bytes and their XXH3, if recorded
 
 
 class ResultsError(Exception):
-    """What a folder lacks, in one line."""
+    """What a folder lacks, in one line that can be shown anywhere, however odd the names in it are."""
+
+    def __init__(self, message: str):
+        super().__init__(_line(message))
 
 
 class NoTableError(ResultsError, AttributeError):
@@ -98,16 +134,21 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 class _Folder:
     """A finished result folder, with its tables as attributes that are read when first asked for."""
 
-    _names: Sequence[str]  # of all tables that there may be
+    _kinds: Dict[str, _Kind]  # of all tables that there may be
 
     def __init__(self, folder: AnyPath):
         self.folder = Path(folder)
         self.summary: dict[str, Any] = _summary(self.folder)
-        self.run: dict[str, Any] = _json(self.folder / "run.json")
+        self._written = _written(self.folder)
+
+    @functools.cached_property
+    def run(self) -> dict[str, Any]:
+        """run.json: how, where and for how long the command ran."""
+        return _json(self.folder / "run.json")
 
     def __getattr__(self, name: str) -> pd.DataFrame:
-        if name not in self._names:
-            raise AttributeError(f"no {name}; the tables are {', '.join(self._names)}")
+        if name not in self._kinds:
+            raise AttributeError(_line(f"no {name}; the tables are {', '.join(self._kinds)}"))
         try:
             return self.table(name)
         except ResultsError as error:
@@ -118,16 +159,28 @@ class _Folder:
 
     @property
     def tables(self) -> list[str]:
-        """The tables that are there."""
-        return [name for name in self._names if (self.folder / f"{name}.csv").is_file()]
+        """The tables that there are."""
+        return [name for name in self._kinds if f"{name}.csv" in self._written]
 
     def table(self, name: str, level: Optional[str] = None) -> pd.DataFrame:
         """A table, or its rows of one level: head, layer (no kv_head) or model (neither), without the empty columns."""
         if name not in self.tables:
             raise ResultsError(f"{self.folder}: no {name}.csv; {self._instead_of(name)}")
         if name not in self.__dict__:
-            self.__dict__[name] = _read(self.folder / f"{name}.csv", _table)
+            kind, totals = self._kinds[name], _field(self.summary, "totals", dict)
+            self.__dict__[name] = self._read_table(f"{name}.csv", kind.columns, totals.get(kind.count))
         return _of_level(self.folder, name, self.__dict__[name], level)
+
+    def _read_table(self, name: str, columns: str, rows: object = None) -> pd.DataFrame:
+        path = self.folder / name
+        data = _bytes(path, LARGEST[".csv"], self._written.get(name))
+        found = _parsed(path, "a table", lambda: _columns(data))
+        if not set(columns.split(",")) <= set(found) or len(set(found)) < len(found):
+            raise ResultsError(f"{path}: expected columns {columns}, found {','.join(found) or 'none'}")
+        frame = _parsed(path, "a table", lambda: _frame(data))
+        if rows not in (None, len(frame)):
+            raise ResultsError(f"{path}: expected {reprlib.repr(rows)} rows, as summary.json says, found {len(frame)}")
+        return frame
 
     def _instead_of(self, name: str) -> str:
         """What to say of a table that is not there."""
@@ -137,18 +190,29 @@ class _Folder:
 class Results(_Folder):
     """A finished result folder. Tables are attributes (`heads`, `agreement`, ...) and are read when first asked for."""
 
-    _names = tuple(TABLES)
+    _kinds = TABLES
 
     def __init__(self, folder: AnyPath, dump: Optional[AnyPath] = None):
         super().__init__(folder)
-        self.layers: list[int] = self.summary["layers"]
-        self.texts = None if dump is None else _token_texts(Path(dump), self.summary["dump"]["T"])
+        self.layers, sizes = _layers_and_sizes(self.folder / "summary.json", self.summary)
+        self._sizes = {"layer": len(self.layers), "sigma": 99, "kv_head": sizes["n_kv"], "query_head": sizes["n_q"],
+                       "token": sizes["l"], "budget": sizes["l"] + 1,
+                       "step": min(sizes["T"] - sizes["l"], sizes["T_q"]),
+                       **dict.fromkeys(("channel", "other_channel", "eigenvalue", "rank"), sizes["d"])}
+        self._arrays: dict[str, list[str]] = {}  # by folder, without .npy
+        for folder, _, file in (name.rpartition("/") for name in sorted(self._written)):
+            if file.endswith(".npy"):
+                self._arrays.setdefault(folder, []).append(file[:-4])
+        self.texts = None if dump is None else _token_texts(Path(dump), sizes["T"])
 
     def __repr__(self) -> str:
-        return f"{self.folder}: {self.summary['dump']['model']}, {len(self.layers)} layers, tables {', '.join(self.tables)}"
+        model = self.summary["dump"].get("model")
+        return _line(f"{self.folder}: {model}, {len(self.layers)} layers, tables {', '.join(self.tables)}")
 
     def _instead_of(self, name: str) -> str:
-        return f"it comes from `kvreplay {TABLES[name]}`" if name in TABLES else "no command writes it"
+        if name in TABLES:
+            return f"it comes from `kvreplay {TABLES[name].command}`"
+        return f"no command writes it; {_alternatives(name, self.tables)}"
 
     @property
     def metrics(self) -> list[str]:
@@ -167,7 +231,14 @@ class Results(_Folder):
 
     def names(self, kind: str) -> list[str]:
         """The arrays of a kind that are there: of tokens, kept, diff, channels, maps, curves or decode."""
-        return sorted(path.stem for path in self._home(kind).glob("*.npy"))
+        command = {**LAYER_ARRAYS, **WHOLE_ARRAYS}.get(kind)
+        if command is None:
+            raise ResultsError(f"no arrays are called {kind}: expected {', '.join([*LAYER_ARRAYS, *WHOLE_ARRAYS])}")
+        folders = [f"{_layer_folder(layer)}/{kind}" for layer in self.layers] if kind in LAYER_ARRAYS else [kind]
+        names = next((self._arrays[folder] for folder in folders if folder in self._arrays), None)
+        if names is None:
+            raise ResultsError(f"{self.folder}: no {kind} arrays; they come from `kvreplay {command}`")
+        return sorted(names)
 
     def tokens(self, metric: str, layer: Optional[int] = None) -> Array:
         """[layer, head, token]: a metric of every candidate token; heads are query heads with --per-query-head."""
@@ -195,9 +266,8 @@ class Results(_Folder):
 
     def budget_curves(self) -> Array:
         """[sigma, layer, kv_head]: the prune ratios of `lu` for the first order, as kvpress reads them."""
-        self._home("curves")  # or its error: both come from one command
-        values = _read(self.folder / "budget_curves.npy", np.load)
-        return self._labelled("budget_curves", values, ("sigma", "layer", "kv_head"))
+        self.names("curves")  # or its error: both come from one command
+        return self._labelled("budget_curves", *self._read_array("budget_curves.npy", ("sigma", "layer", "kv_head")))
 
     def decode_steps(self, name: str) -> Array:
         """[layer, kv_head, step]: the output error at every decoding step of a run with evictions in it."""
@@ -205,39 +275,35 @@ class Results(_Folder):
 
     def array(self, kind: str, name: str, layer: Optional[int] = None) -> Array:
         """Any array, by its folder (tokens, kept, diff, channels, maps, curves, decode) and its file name without .npy."""
-        home = self._home(kind)
-        if not (home / f"{name}.npy").is_file():
-            near = difflib.get_close_matches(name, self.names(kind), 3, 0.4)
-            raise ResultsError(f"{home}: no {name}.npy; " + (f"near: {', '.join(near)}" if near else f"see names({kind!r})"))
+        if name not in (names := self.names(kind)):
+            raise ResultsError(f"{self.folder}: no {name}.npy of {kind}; {_alternatives(name, names)}")
+        axes = _axes(kind, name)
         if kind in WHOLE_ARRAYS:
-            return self._labelled(f"{kind}/{name}", _read(home / f"{name}.npy", np.load), _axes(kind, name))
+            return self._labelled(f"{kind}/{name}", *self._read_array(f"{kind}/{name}.npy", axes))
         if layer is not None and layer not in self.layers:
             raise ResultsError(f"{self.folder}: no layer {layer}; computed were {', '.join(map(str, self.layers))}")
-        folders = map(self._layer_folder, self.layers if layer is None else [layer])
-        each = [_read(folder / kind / f"{name}.npy", np.load) for folder in folders]
-        axes = _axes(kind, name, "kv_head" if len(each[0]) == self.summary["dump"]["n_kv"] else "query_head")
+        each = []
+        for at in self.layers if layer is None else [int(layer)]:
+            values, axes = self._read_array(f"{_layer_folder(at)}/{kind}/{name}.npy", axes)
+            each.append(values)
         if layer is None:
             return self._labelled(f"{kind}/{name}", np.stack(each), ("layer", *axes))
         return self._labelled(f"{kind}/{name} of layer {layer}", each[0], axes)
 
-    def _home(self, kind: str) -> Path:
-        command = {**LAYER_ARRAYS, **WHOLE_ARRAYS}.get(kind)
-        if command is None:
-            raise ResultsError(f"no arrays are called {kind}: expected {', '.join([*LAYER_ARRAYS, *WHOLE_ARRAYS])}")
-        home = (self._layer_folder(self.layers[0]) if kind in LAYER_ARRAYS else self.folder) / kind
-        if not home.is_dir():
-            raise ResultsError(f"{self.folder}: no {kind} arrays; they come from `kvreplay {command}`")
-        return home
-
-    def _layer_folder(self, layer: int) -> Path:
-        return self.folder / f"layer_{layer:02d}"
+    def _read_array(self, name: str, axes: Sequence[str]) -> tuple[np.ndarray, Sequence[str]]:
+        """A file's array and what its axes are, "head" told to be of KV heads or of query heads."""
+        readings = [tuple(head if axis == "head" else axis for axis in axes) for head in ("kv_head", "query_head")]
+        shapes = [tuple(self._sizes[axis] for axis in reading) for reading in readings]
+        path = self.folder / name
+        values = _array(path, _bytes(path, 8 * math.prod(shapes[1]) + 4096, self._written.get(name)))
+        if values.shape not in shapes:
+            wanted = (" x ".join(f"{axis} {self._sizes[axis]}" for axis in each) for each in dict.fromkeys(readings))
+            raise ResultsError(f"{path}: expected {' or '.join(wanted)}, found shape {values.shape}")
+        return values, readings[shapes.index(values.shape)]
 
     def _labelled(self, name: str, values: np.ndarray, axes: Sequence[str]) -> Array:
         known = {"layer": np.array(self.layers), "sigma": np.arange(1, 100) / 100}
         labels = {axis: known.get(axis, np.arange(size)) for axis, size in zip(axes, values.shape)}
-        if values.shape != tuple(map(len, labels.values())):
-            wanted = " x ".join(f"{axis} {len(known[axis])}" if axis in known else axis for axis in axes)
-            raise ResultsError(f"{self.folder}: {name} has shape {values.shape}, expected {wanted}")
         return Array(name, values, labels, self.texts)
 
 
@@ -245,10 +311,14 @@ class ResultsOverDumps(_Folder):
     """What a command given several dumps of one model wrote: `dumps` opens the results of each, by name; the tables over all, of
     means, deviations and 95 % confidence intervals over the dumps, are attributes: `agreement_over_dumps`, ..."""
 
-    _names = tuple(f"{name}_over_dumps" for name in TABLES)
+    _kinds = OVER_DUMPS
+
+    def __init__(self, folder: AnyPath):
+        super().__init__(folder)
+        self._dump_names = _dump_names(self.folder / "summary.json", self.summary)
 
     def __repr__(self) -> str:
-        return f"{self.folder}: {len(self.summary['dumps'])} dumps, tables {', '.join(self.tables)}"
+        return _line(f"{self.folder}: {len(self._dump_names)} dumps, tables {', '.join(self.tables)}")
 
     def _instead_of(self, _name: str) -> str:
         return f"there are {', '.join(self.tables) or 'none'}"
@@ -256,12 +326,12 @@ class ResultsOverDumps(_Folder):
     @functools.cached_property
     def dumps(self) -> dict[str, Results]:
         """The results of every dump, by its name, in the order in which they were given."""
-        return {dump["name"]: Results(self.folder / dump["name"]) for dump in self.summary["dumps"]}
+        return {name: Results(self.folder / name) for name in self._dump_names}
 
     @property
     def dump_list(self) -> pd.DataFrame:
         """dumps.csv: name, model, fingerprint, l and decoding steps of each."""
-        return _read(self.folder / "dumps.csv", _table)
+        return self._read_table("dumps.csv", "name,model,fingerprint,l,steps", len(self._dump_names))
 
 
 def open_results(folder: AnyPath, dump: Optional[AnyPath] = None) -> Union[Results, ResultsOverDumps]:
@@ -277,76 +347,284 @@ def open_results(folder: AnyPath, dump: Optional[AnyPath] = None) -> Union[Resul
 def _of_level(folder: Path, name: str, frame: pd.DataFrame, level: Optional[str]) -> pd.DataFrame:
     if level is None:
         return frame
-    given = {"head": ["layer", "kv_head"], "layer": ["layer"], "model": []}.get(level)
+    given = {"head": [*PLACES], "layer": ["layer"], "model": []}.get(level)
     if given is None:
         raise ResultsError(f"level {level}: expected head, layer or model")
-    empty = ["layer", "kv_head"][len(given):]
+    empty = [*PLACES[len(given):]]
     rows = frame[frame[empty].isna().all(axis=1) & frame[given].notna().all(axis=1)]
     if rows.empty:
         raise ResultsError(f"{folder}: {name}.csv has no rows of a {level}")
     return rows.drop(columns=empty).astype({column: "int64" for column in given}).reset_index(drop=True)
 
 
-def _axes(kind: str, name: str, head: str = "kv_head") -> tuple[str, ...]:
-    """The axes of an array of all layers, or of one layer's."""
+def _layer_folder(layer: int) -> str:
+    return f"layer_{layer:02d}"
+
+
+def _axes(kind: str, name: str) -> tuple[str, ...]:
+    """The axes of an array of all layers, or of one layer's, where "head" is of KV heads or of query heads."""
     if kind in WHOLE_ARRAYS:
         sigmas = kind == "curves" and (name.endswith("~lu") or name == "profile")
         last = {"maps": (), "curves": ("budget",), "decode": ("step",)}[kind]
         return ("sigma", "layer", "kv_head") if sigmas else ("layer", "kv_head", *last)
     if kind != "channels":
-        return (head, "token")
+        return ("head", "token")
     if name == "rope_pair":
         return ("channel",)
     if name.startswith("query_"):
         return ("query_head", "channel")
     if name.endswith("interaction"):
-        return (head, "channel", "other_channel")
-    return (head, "eigenvalue" if name == "spectrum" else "rank" if name.endswith("_order") else "channel")
+        return ("head", "channel", "other_channel")
+    return ("head", "eigenvalue" if name == "spectrum" else "rank" if name.endswith("_order") else "channel")
 
 
 def _summary(folder: Path) -> dict[str, Any]:
     path = folder / "summary.json"
-    if not path.is_file():
-        if not folder.is_dir():
+    if not os.path.lexists(path):
+        if not os.path.isdir(folder):
             raise ResultsError(f"{folder}: no such folder")
-        if any((folder / name).exists() for name in ("run.json", ".kvreplay")) or any(folder.glob("layer_*")):
+        if any(os.path.exists(folder / name) for name in ("run.json", ".kvreplay")) or any(folder.glob("layer_*")):
             raise ResultsError(f"{folder}: no summary.json: an unfinished run; the same command with --resume finishes it")
         raise ResultsError(f"{folder}: no summary.json: not a result folder of kvreplay")
     summary = _json(path)
     if summary.get("program") != "kvreplay" or "schema" not in summary:
         raise ResultsError(f"{path}: not of a result folder of kvreplay")
     if summary["schema"] != SCHEMA:
-        raise ResultsError(f"{path}: schema {summary['schema']}, expected {SCHEMA}; another version of kvreplay wrote it")
+        found = reprlib.repr(summary["schema"])
+        raise ResultsError(f"{path}: schema {found}, expected {SCHEMA}; another version of kvreplay wrote it")
     return summary
 
 
-def _read(path: Path, reader: Callable[[Path], Any]) -> Any:
-    try:
-        return reader(path)
-    except (OSError, ValueError) as error:
-        raise ResultsError(f"{path}: cannot be read: {error}") from None
+def _field(json_object: dict[str, Any], key: str, kind: type) -> Any:
+    """A member of summary.json, or an empty one where it is none of this kind."""
+    found = json_object.get(key)
+    return found if type(found) is kind else kind()
 
 
-def _json(path: Path) -> dict[str, Any]:
-    found = _read(path, lambda path: json.loads(path.read_text(encoding="utf-8")))
-    return found if isinstance(found, dict) else {}
+def _layers_and_sizes(path: Path, summary: dict[str, Any]) -> tuple[list[int], dict[str, int]]:
+    """The layers computed, and the sizes of the dump that all arrays follow from."""
+    dump = _field(summary, "dump", dict)
+    for key in SIZES:
+        found = dump.get(key)
+        least = 0 if key in ("l", "T_q") else 1
+        if type(found) is not int or not least <= found <= 1 << 40:
+            found = reprlib.repr(found)
+            raise ResultsError(f"{path}: dump.{key}: expected a whole number of at least {least}, found {found}")
+    if max(dump["l"], dump["T_q"]) > dump["T"]:
+        found = ", ".join(f"{key} {dump[key]}" for key in SIZES)
+        raise ResultsError(f"{path}: dump: expected l and T_q at most T, found {found}")
+    layers = summary.get("layers")
+    good = isinstance(layers, list) and all(type(at) is int and 0 <= at < dump["layers"] for at in layers)
+    if not good or sorted(set(layers)) != layers:
+        found = reprlib.repr(layers)
+        raise ResultsError(f"{path}: layers: expected ascending ones below {dump['layers']}, found {found}")
+    return layers, {key: dump[key] for key in SIZES}
+
+
+def _dump_names(path: Path, summary: dict[str, Any]) -> list[str]:
+    """The folders of the single dumps."""
+    names = [dump.get("name") if isinstance(dump, dict) else None for dump in _field(summary, "dumps", list)]
+    for name in names or [None]:
+        if not isinstance(name, str) or name in ("", ".", "..") or Path(name).name != name:
+            raise ResultsError(f"{path}: dumps: expected each with the name of a folder, found {reprlib.repr(name)}")
+    return names
 
 
 def _token_texts(path: Path, positions: int) -> list[str]:
     """One text a position, or one id where there are no texts."""
-    found = _json(path := path / "tokens.json" if path.is_dir() else path)
-    texts = [str(each) for each in found.get("text") or found.get("ids") or []]
-    if len(texts) != positions:
+    found = _json(path := path / "tokens.json" if os.path.isdir(path) else path)
+    texts = _field(found, "text", list) or _field(found, "ids", list)
+    if len(texts) != positions or any(type(each) not in (str, int) for each in texts):
         raise ResultsError(f"{path}: {len(texts)} tokens, expected the {positions} of the dump that was analysed")
-    return texts
+    return [str(each) for each in texts]
 
 
-def _table(path: Path) -> pd.DataFrame:
+def _alternatives(name: object, names: Sequence[str]) -> str:
+    near = difflib.get_close_matches(str(name), names, 3, 0.4)
+    if near:
+        return f"near: {', '.join(near)}"
+    return f"there are {', '.join(names[:20]) or 'none'}" + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+
+
+def _line(text: str) -> str:
+    """For a terminal: what cannot be seen escaped, without the middle of what is too long to be read."""
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return text if len(text) <= 1000 else f"{text[:600]} ... {text[-300:]}"
+
+
+# ---------------------------------------------------------------- files
+
+
+def _bytes(path: Path, most: int, written: Optional[tuple[int, int]] = None) -> bytearray:
+    """What a regular file holds, at most so many bytes; just as it was written, where that was recorded."""
+
+    def refused(found: object, wanted: str = "a file") -> ResultsError:
+        if written:
+            wanted = f"the {written[0]} bytes that were written (XXH3 {written[1]:016x})"
+        return ResultsError(f"{path}: expected {wanted}, found {found}")
+
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):  # asked before it is opened: a pipe may never answer
+            raise refused("a folder" if stat.S_ISDIR(found.st_mode) else "a pipe, a device or a socket")
+        size = found.st_size
+        if size > most or written and size != written[0]:
+            raise refused(f"{size} bytes", f"at most {most} bytes")
+        data = bytearray(size)
+        with open(path, "rb") as file:
+            if file.readinto(data) != size:
+                raise refused("fewer while it was read")
+    except FileNotFoundError:
+        raise refused("none") from None
+    except (OSError, ValueError, MemoryError) as error:  # ValueError: of a name that no file can have
+        raise refused(getattr(error, "strerror", None) or error or "no memory for it") from None
+    if written and _xxh3(data) != written[1]:
+        raise refused("other bytes")
+    return data
+
+
+def _parsed(path: Path, what: str, parse: Callable[[], Any]) -> Any:
+    try:
+        return parse()
+    except Exception as error:  # json, csv and pandas raise of many kinds, also for what is too deep or too large
+        raise ResultsError(f"{path}: cannot be read as {what}: {error or type(error).__name__}") from None
+
+
+def _json(path: Path) -> dict[str, Any]:
+    data = _bytes(path, LARGEST[".json"])
+    found = _parsed(path, "JSON", lambda: json.loads(data.decode("utf-8"), object_pairs_hook=_once))
+    if not isinstance(found, dict):
+        raise ResultsError(f"{path}: expected a JSON object, found {reprlib.repr(found)}")
+    return found
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object with a key twice")
+    return found
+
+
+def _written(folder: Path) -> Written:
+    """The files of a run, as its files.csv records them; of results from before there was one, those that are there."""
+    path = folder / "files.csv"
+    if not os.path.lexists(path):
+        return {at.relative_to(folder).as_posix(): None for at in folder.rglob("*") if at.is_file()}
+    data = _bytes(path, LARGEST[".csv"])
+
+    def parse() -> Written:
+        columns, *rows = csv.reader(io.StringIO(data.decode("utf-8"), newline=""), strict=True)
+        if columns != ["name", "bytes", "xxh3"] or not data.endswith(b"\n"):
+            raise ValueError("other columns, or no line end")
+        if any(len(row) != 3 or Path(row[0]).is_absolute() or ".." in Path(row[0]).parts for row in rows):
+            raise ValueError("other than a name, bytes and xxh3 in each line")
+        return {name: (int(size), int(xxh3, 16)) for name, size, xxh3 in rows}
+
+    return _parsed(path, "kvreplay's record of what it wrote", parse)
+
+
+def _columns(data: bytearray) -> list[str]:
+    return next(csv.reader([data[:1 << 16].split(b"\n")[0].decode("utf-8")]), [])
+
+
+def _frame(data: bytes) -> pd.DataFrame:
+    if not data.endswith(b"\n"):
+        raise ValueError("the last line does not end")
     # By default pandas takes a user's score called "null" for a gap, and before 3.1 its floats may be off by the last bit.
     exact = {} if tuple(map(int, pd.__version__.split(".")[:2])) >= (3, 1) else {"float_precision": "round_trip"}
-    frame = pd.read_csv(path, keep_default_na=False, na_values=["", "nan"], dtype={word: str for word in WORDS}, **exact)
+    frame = pd.read_csv(io.BytesIO(data), keep_default_na=False, na_values=["", "nan"], index_col=False, low_memory=False,
+                        dtype={word: str for word in WORDS}, **exact)
+    if frame.empty:
+        return frame
+    for column in frame.columns.difference(WORDS):
+        if frame[column].dtype.kind not in "iuf":
+            raise ValueError(f"{column} is not of numbers")
     for column in frame.columns.intersection(COUNTS):
         given = frame[column].dropna()
-        if frame[column].hasnans and (given == given.round()).all():
+        whole = (given == given.round()).all()
+        if column in PLACES and not (whole and given.between(0, 1 << 40).all()):
+            raise ValueError(f"{column} is not of whole numbers")
+        if frame[column].hasnans and whole:
             frame[column] = frame[column].astype("Int64")
     return frame
+
+
+def _array(path: Path, data: bytearray) -> np.ndarray:
+    """The array of a .npy file as kvreplay writes it."""
+    header = NPY.match(data[:4096])
+    if not header or int.from_bytes(header[1], "little") != header.end() - 10:
+        raise ResultsError(f"{path}: expected a .npy file of booleans, int32, float32 or float64, found another header")
+    dtype, shape = np.dtype(header[2].decode()), tuple(int(size) for size in re.findall(rb"\d+", header[3]))
+    wanted, found = math.prod(shape) * dtype.itemsize, len(data) - header.end()
+    if found != wanted:
+        raise ResultsError(f"{path}: expected {wanted} bytes behind the header, found {found}")
+    return np.frombuffer(data, dtype, offset=header.end()).reshape(shape)
+
+
+# ---------------------------------------------------------------- checksums: XXH3 as its specification has it, in NumPy
+
+
+_SECRET = bytes.fromhex("""
+    b8fe6c3923a44bbe7c01812cf721ad1cded46de9839097db7240a4a4b7b3671fcb79e64eccc0e578825ad07dccff7221
+    b8084674f743248ee03590e6813a264c3c2852bb91c300cb88d0658b1b532ea371644897a20df94e3819ef46a9deacd8
+    a8fa763fe39c343ff9dcbbc7c70b4f1d8a51e04bcdb45931c89f7ec9d9787364eac5ac8334d3ebc3c581a0fffa1363eb
+    170ddd51b7f0da49d316552629d4689e2b16be587d47a1fc8ff8b8d17ad031ce45cb3a8f95160428afd7fbcabb4b407e""")
+_PRIME32 = (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D)
+_PRIME64 = (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5)
+_64_BITS = (1 << 64) - 1
+
+
+def _xxh3(data: bytes) -> int:
+    """The hash of 64 bits without a seed; -1 of 16 bytes or less, which no file of a run has."""
+    size, last = len(data), len(data) - 16
+    if size < 17:
+        return -1
+    start = size * _PRIME64[0]
+    if size <= 128:
+        ends = (_mix(data, 16 * i, 32 * i) + _mix(data, last - 16 * i, 32 * i + 16) for i in range((size + 31) // 32))
+        return _avalanche(start + sum(ends))
+    if size <= 240:
+        start = _avalanche(start + sum(_mix(data, 16 * i, 16 * i) for i in range(8)))
+        rest = sum(_mix(data, 16 * i, 16 * i - 125) for i in range(8, size // 16))
+        return _avalanche(start + rest + _mix(data, last, 119))
+    lanes = _lanes(data)
+    return _avalanche(start + sum(_mix(lanes, 16 * i, 16 * i + 11) for i in range(4)))
+
+
+def _mix(data: bytes, at: int, secret: int) -> int:
+    """16 bytes of the data with as many of the secret, folded into 64 bits."""
+    (a, b), (x, y) = struct.unpack_from("<2Q", data, at), struct.unpack_from("<2Q", _SECRET, secret)
+    product = (a ^ x) * (b ^ y)
+    return product & _64_BITS ^ product >> 64
+
+
+def _avalanche(x: int) -> int:
+    x &= _64_BITS
+    x = (x ^ x >> 37) * 0x165667919E3779F9 & _64_BITS
+    return x ^ x >> 32
+
+
+def _lanes(data: bytes) -> bytes:
+    """Eight sums of 64 bits over stripes of 64 bytes; 16 stripes are a block, after which the sums are scrambled."""
+
+    def words(source: bytes, at: int, *shape: int) -> np.ndarray:
+        return np.frombuffer(source, "<u8", math.prod(shape) * 8, at).reshape(*shape, 8)
+
+    def sums(stripes: np.ndarray, keys: np.ndarray) -> np.ndarray:
+        keyed = stripes ^ keys
+        products = (keyed & np.uint64(0xFFFFFFFF)) * (keyed >> np.uint64(32))
+        return stripes.sum(axis=-2)[..., [1, 0, 3, 2, 5, 4, 7, 6]] + products.sum(axis=-2)
+
+    keys = np.concatenate([words(_SECRET, 8 * i, 1) for i in range(16)])
+    scramble, shift, prime = words(_SECRET, 128, 1)[0], np.uint64(47), np.uint64(_PRIME32[0])
+    lanes = np.array([_PRIME32[2], *_PRIME64[:4], _PRIME32[1], _PRIME64[4], _PRIME32[0]], np.uint64)
+    stripes, at_once = (len(data) - 1) // 64, 256
+    blocks, left = divmod(stripes, 16)
+    for first in range(0, blocks, at_once):
+        for each in sums(words(data, 1024 * first, min(at_once, blocks - first), 16), keys):
+            lanes += each
+            lanes ^= lanes >> shift ^ scramble
+            lanes *= prime
+    lanes += sums(words(data, 1024 * blocks, left), keys[:left])
+    lanes += sums(words(data, len(data) - 64, 1), words(_SECRET, 121, 1))
+    return lanes.astype("<u8").tobytes()

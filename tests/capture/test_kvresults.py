@@ -76,6 +76,18 @@ AXES = {
 }
 
 
+XXH3 = {17: "85b86fb76a78e347", 32: "c25eeb0879ebbfbf", 33: "e5d79f1ebb9d1991", 64: "c5a96db31a91ee2d", 96: "7aec52d9b5f8b485",
+        97: "42e0eaaba00e5271", 128: "a05397602c0d7380", 129: "b0be8561055fb150", 143: "de80d0ed1100a0f3", 144: "7dedd15c5c310c38",
+        240: "2599f7836101b7c7", 241: "fa3e3f950b821a67", 256: "5d47b716ae4e6cc9", 1024: "4bc8a8532d5197ca", 1025: "24d0c04dc2cb28f0",
+        1088: "a378c1e6b4058e66", 1089: "62c082ffe9ab0001", 5000: "07b46e909ee9a9b2", 307207: "72f311c241a6715f"}
+
+
+def recorded(folder):
+    """The files of a run that files.csv has to name."""
+    files = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return sorted(name for name in files if name not in ("summary.json", "run.json", "files.csv"))
+
+
 @unittest.skipIf(MISSING, MISSING)
 class KvresultsTest(unittest.TestCase):
     @classmethod
@@ -114,6 +126,9 @@ class KvresultsTest(unittest.TestCase):
             for path in sorted(folder.rglob("*.npy")) + sorted(folder.glob("*.csv")):
                 relative = path.relative_to(folder)
                 seen.add(relative.as_posix())
+                if path.name == "files.csv":
+                    self.assertEqual(sorted(results._written), recorded(folder))
+                    continue
                 with self.subTest(f"{name}/{relative}"):
                     if path.suffix == ".csv":
                         self.check_table(getattr(results, path.stem), path)
@@ -244,13 +259,13 @@ class KvresultsTest(unittest.TestCase):
         self.assert_refused("no heads.csv", lambda: self.open("budget").metrics)
         self.assert_refused("no kept arrays; they come from `kvreplay evict` or `kvreplay budget`", results.kept, "snapkv")
         self.assert_refused("no curves arrays; they come from `kvreplay budget`", results.budget_curves)
-        self.assert_refused("no atn.npy; near: attn", results.tokens, "atn")
+        self.assert_refused("no atn.npy of tokens; near: attn, ", results.tokens, "atn")
         self.assert_refused("no layer 6; computed were 0, 1, 2, 3, 4, 5", results.tokens, "attn", 6)
         self.assert_refused("no layer 0; computed were 1, 3", self.open("query_heads").tokens, "attn", layer=0)
         self.assert_refused("expected tokens, kept, diff", results.names, "pictures")
         with self.assertRaisesRegex(AttributeError, "no evictionss; the tables are heads"):
             results.evictionss
-        self.assert_refused("no folder.csv; no command writes it", results.table, "folder")
+        self.assert_refused("no folder.csv; no command writes it; there are heads, agreement$", results.table, "folder")
 
     def test_folders_that_are_refused(self):
         self.assert_refused("no such folder", open_results, self.work / "nowhere")
@@ -262,19 +277,32 @@ class KvresultsTest(unittest.TestCase):
         folder = self.copy("query_heads")
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
         for text, message in ((json.dumps({**summary, "schema": 2}), "schema 2, expected 1"), ("{", "cannot be read"),
-                              (json.dumps({"program": "other", "schema": 1}), "not of a result folder"), ("[]", "not of a result")):
+                              (json.dumps({"program": "other", "schema": 1}), "not of a result folder"), ("[]", "expected a JSON object, found")):
             (folder / "summary.json").write_text(text, encoding="utf-8")
             self.assert_refused(message, open_results, folder)
 
     def test_damaged_files_are_refused(self):
         folder = self.copy("query_heads")
         results = open_results(folder)
-        (folder / "heads.csv").write_text("", encoding="utf-8")
-        self.assert_refused("heads.csv: cannot be read", lambda: results.heads)
+        whole = (folder / "heads.csv").read_bytes()
+        for text in (b"", whole[:-1], whole.replace(b"3", b"4", 1)):
+            (folder / "heads.csv").write_bytes(text)
+            self.assert_refused(r"heads.csv: expected the \d+ bytes that were written", lambda: results.heads)
         (folder / "layer_03/tokens/attn.npy").write_bytes(b"\x93NUMPY")
-        self.assert_refused("attn.npy: cannot be read", results.tokens, "attn")
-        np.save(folder / "maps/attn.npy", np.zeros((6, 2)))
-        self.assert_refused(r"shape \(6, 2\), expected layer 2 x kv_head", results.maps, "attn")
+        self.assert_refused("attn.npy: expected the .* bytes that were written .*, found 6 bytes", results.tokens, "attn")
+        (folder / "files.csv").unlink()  # as results were before there was one
+        results = open_results(folder)
+        (folder / "heads.csv").write_bytes(whole[:-1])
+        self.assert_refused("heads.csv: cannot be read as a table: the last line does not end", lambda: results.heads)
+        self.assert_refused("attn.npy: expected a .npy file of booleans", results.tokens, "attn")
+        np.save(folder / "maps/attn.npy", np.zeros((2, 3)))
+        self.assert_refused(r"maps/attn.npy: expected layer 2 x kv_head 2, found shape \(2, 3\)", results.maps, "attn")
+
+    def test_checksums(self):
+        """XXH3 of 64 bits as the xxhash package has it, on both sides of every border of its cases."""
+        data = bytes(i * i % 251 for i in range(1009)) * 400
+        for size, digest in XXH3.items():
+            self.assertEqual(f"{kvresults._xxh3(data[:size]):016x}", digest, size)
 
     def test_texts_of_the_dump(self):
         self.assertEqual(self.open("tokens", DUMP / "tokens.json").texts, self.tokens["text"])
@@ -283,7 +311,7 @@ class KvresultsTest(unittest.TestCase):
         self.assertEqual(self.open("tokens", path).texts, [str(each) for each in self.tokens["ids"]])
         path.write_text(json.dumps({"text": self.tokens["text"][1:]}), encoding="utf-8")
         self.assert_refused("1023 tokens, expected the 1024", self.open, "tokens", path)
-        self.assert_refused("cannot be read", self.open, "tokens", self.work / "tokens")
+        self.assert_refused("tokens.json: expected a file, found none", self.open, "tokens", self.work / "tokens")
 
     def test_results_over_several_dumps(self):
         """Every figure over the dumps against the single tables, as pandas averages them."""
