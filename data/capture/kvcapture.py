@@ -23,10 +23,14 @@ import argparse
 import contextlib
 import functools
 import inspect
+import itertools
 import json
+import math
 import os
+import reprlib
 import shutil
 import sys
+import warnings
 from collections import namedtuple
 from pathlib import Path
 from typing import Any, Callable, Iterable, Tuple
@@ -49,11 +53,21 @@ Shape = namedtuple("Shape", "n_q n_kv d d_v d_model")  # query heads, KV heads, 
 _ACTIVE: dict[int, capture] = {}  # by the id of the configuration that its attention modules share
 Turn = Tuple[str, float, Tuple[float, ...]]  # of keys: half or interleaved, attention factor, inv_freq [rotary_dim / 2] (none: still)
 PROBE_TOKENS = 16
+LARGEST_TEXT = 1 << 26  # bytes of a manifest, a prompt or ids
 PROBE_TOLERANCE = 2e-2  # bfloat16 cosines and keys come to 5e-3; a wrong rotation is off by about 1
 
 
 class CaptureError(Exception):
     """Something that cannot be captured or checked, in one line."""
+
+    def __init__(self, text: str):
+        super().__init__(one_line(text))
+
+
+def one_line(text: object) -> str:
+    """For a terminal: what cannot be seen escaped, without the middle of what is too long to be read."""
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+    return text if len(text) <= 1000 else f"{text[:600]} ... {text[-300:]}"
 
 
 def require(condition: object, what: object, expected: object, found: object) -> None:
@@ -239,20 +253,24 @@ class capture:
 def check(folder: str | os.PathLike) -> bool:
     """Prints which layers of a dump are whole, and how far o is from what q, k and v give. True where all is well."""
     folder = Path(folder)
-    try:
-        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CaptureError(f"{folder / 'manifest.json'}: {error}") from None
-    fine = not manifest.get("incomplete")
+    begun = next(i for i in itertools.count() if not (folder / f"layer_{i:02}").is_dir())
+    manifest = read_manifest(folder / "manifest.json", begun)
+    layers, fine = manifest.get("n_layers") or begun, not manifest.get("incomplete")
+    require(begun == layers > 0 or begun < layers and not fine, folder, f"{layers or 'some'} layers", begun)
     if not fine:
-        print(f"{folder}: incomplete, the capture was interrupted")
-    for layer in range(manifest.get("n_layers") or len(list(folder.glob("layer_*")))):
-        good, line = check_layer(folder / f"layer_{layer:02}", layer, manifest)
+        print(f"{one_line(folder)}: incomplete, the capture was interrupted")
+    for layer in range(min(begun + 1, layers)):
+        try:
+            good, line = check_layer(folder / f"layer_{layer:02}", layer, manifest)
+        except CaptureError as error:
+            good, line = False, str(error)
         fine = fine and good
         print(f"layer {layer}: {line}")
+    if begun + 1 < layers:
+        print(f"layers {begun + 1} to {layers - 1}: missing")
     for key in ("rope_note", "wo_note"):
         if key in manifest:
-            print(manifest[key])
+            print(one_line(manifest[key]))
     return fine
 
 
@@ -275,18 +293,30 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--name", help="the manifest's model name")
     parser.add_argument("--estimate", action="store_true", help="print the bytes it would write, and stop")
     parser.add_argument("--check", metavar="DUMP", help="which layers are whole, and does o follow from q, k, v? exit 1 if not")
-    args = parser.parse_args(arguments)
-    if not args.check and not (args.model and (args.prompt or args.ids) and (args.out or args.estimate)):
-        parser.error("expected --check DUMP, or --model, --prompt or --ids, and --out")
+    parser.error = refuse_arguments
+    args = argparse.Namespace(out=None)
     try:
-        return (0 if check(args.check) else 1) if args.check else run(args)
+        parser.parse_args(arguments, args)
+        if args.check:
+            good = check(args.check)
+            sys.stdout.flush()
+            return 0 if good else 1
+        if not (args.model and (args.prompt or args.ids) and (args.out or args.estimate)):
+            parser.error("expected --check DUMP, or --model, --prompt or --ids, and --out")
+        return run(args)
     except (CaptureError, OSError) as error:
-        print(f"kvcapture: {error}", file=sys.stderr)
+        print(f"kvcapture: {one_line(error)}", file=sys.stderr)
+        if isinstance(error, OSError):
+            sys.stdout = None  # it may be what cannot be written, and would be tried again
         return 2
     except KeyboardInterrupt:
         begun = args.out and (Path(args.out) / "manifest.json").exists()
-        print("kvcapture: interrupted" + (f", {args.out} is incomplete" if begun else ""), file=sys.stderr)
+        print("kvcapture: interrupted" + (f", {one_line(args.out)} is incomplete" if begun else ""), file=sys.stderr)
         return 130
+
+
+def refuse_arguments(message: str) -> None:
+    raise CaptureError(f"{message} (--help lists the options)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -295,7 +325,7 @@ def run(args: argparse.Namespace) -> int:
     with one_line_errors():
         whole = transformers.AutoConfig.from_pretrained(args.model)
         tokenizer = transformers.AutoTokenizer.from_pretrained(args.model) if args.prompt else None
-        ids = tokenizer(Path(args.prompt).read_text(encoding="utf-8")).input_ids if args.prompt else read_ids(args.ids)
+        ids = tokenizer(read_text(args.prompt)).input_ids if args.prompt else read_ids(args.ids)
     config = whole.get_text_config()
     source, prompt_len = args.prompt or args.ids, args.prompt_len or len(ids)
     known = ids and 0 <= min(ids) <= max(ids) < config.vocab_size
@@ -304,7 +334,8 @@ def run(args: argparse.Namespace) -> int:
     enough = 1 <= prompt_len <= len(ids) and (not given or len(given) >= args.decode)
     require(enough, source, f"a prompt of 1 to {len(ids)} positions, and {args.decode} ids behind it or none",
             f"--prompt-len {prompt_len} of {len(ids)}")
-    layers = choose_layers(config, args.layers and read_layers(args.layers), prompt_len, args.decode, args.window)
+    chosen = args.layers and read_layers(args.layers, config.num_hidden_layers)
+    layers = choose_layers(config, chosen, prompt_len, args.decode, args.window)
     own = str(getattr(config, "dtype", None) or getattr(whole, "dtype", None) or "float32").replace("torch.", "")
     dtype = args.dtype or own
     require(dtype in FILE_DTYPES, "the checkpoint's dtype", "--dtype with one of " + ", ".join(FILE_DTYPES), own)
@@ -324,7 +355,7 @@ def run(args: argparse.Namespace) -> int:
     model = model.to(args.device or ("cuda" if torch.cuda.is_available() else "cpu")).eval()
     with capture(model, args.out, prompt_len=prompt_len, decode=args.decode, layers=layers, window=args.window, dtype=dtype,
                  force=args.force, name=args.name or Path(args.model).name) as captured:
-        print(f"{args.out}: {len(layers)} layers, {prompt_len} + {args.decode} positions", file=sys.stderr)
+        print(f"{one_line(args.out)}: {len(layers)} layers, {prompt_len} + {args.decode} positions", file=sys.stderr)
         feed(model, ids[:prompt_len], given, args.decode, args.sample)
     if tokenizer and captured.ids:
         write_json(captured.out / "tokens.json", {"ids": captured.ids, "text": [tokenizer.decode([i]) for i in captured.ids]})
@@ -345,25 +376,37 @@ def feed(model: torch.nn.Module, ids: list[int], given: list[int], decode: int, 
             tokens = [given[step] if step < len(given) else int(chosen)]
 
 
+def read_text(path: str | os.PathLike) -> str:
+    """All of a file, or of a pipe that the user names; not what has no end."""
+    with open(path, "rb") as file:
+        data = file.read(LARGEST_TEXT + 1)
+    require(len(data) <= LARGEST_TEXT, path, f"at most {LARGEST_TEXT:,} bytes", "more")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise CaptureError(f"{path}: expected UTF-8, found {error}") from None
+
+
 def read_ids(path: str) -> list[int]:
     """A JSON list, a tokens.json, or numbers between spaces or commas."""
-    text = Path(path).read_text(encoding="utf-8")
+    text = read_text(path)
     try:
         found = json.loads(text) if text.lstrip()[:1] in "[{" else [int(word) for word in text.replace(",", " ").split()]
         found = found["ids"] if isinstance(found, dict) else found
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, RecursionError):
         found = None
-    good = found and isinstance(found, list) and all(isinstance(i, int) for i in found)
+    good = found and isinstance(found, list) and all(type(i) is int for i in found)
     require(good, path, "token ids: a JSON list, a tokens.json, or numbers", text[:30].strip() or "nothing")
     return found
 
 
-def read_layers(text: str) -> list[int]:
-    """0,3-5"""
+def read_layers(text: str, count: int) -> list[int]:
+    """0,3-5, of so many layers."""
     try:
         spans = [[int(end) for end in part.split("-", 1)] for part in text.split(",")]
     except ValueError:
         raise CaptureError(f"--layers: expected something like 0,3-5, found {text}") from None
+    require(all(span[-1] < count for span in spans), "--layers", f"some of 0 to {count - 1}", text)
     return [layer for span in spans for layer in range(span[0], span[-1] + 1)]
 
 
@@ -522,7 +565,7 @@ def array_shapes(shape: Shape, T: int, T_q: int) -> dict[str, tuple[int, ...]]:
 
 def npy_bytes(shape: tuple[int, ...], dtype: str) -> int:
     """The size of a .npy file of three dimensions, with its header."""
-    return 128 + int(np.prod(shape, dtype=np.int64)) * FILE_DTYPES[dtype].itemsize
+    return 128 + math.prod(shape) * FILE_DTYPES[dtype].itemsize
 
 
 def allocate(path: Path, shape: tuple[int, ...], dtype: str) -> np.memmap:
@@ -560,35 +603,84 @@ def write_json(path: Path, value: object) -> None:
         raise CaptureError(f"{path}: expected room for {len(text.encode()):,} bytes, found {error.strerror or error}") from None
 
 
+def read_manifest(path: Path, layers: int) -> dict[str, Any]:
+    """The manifest of a dump with so many layers; what a check goes by is as DUMP-FORMAT.md has it, or null."""
+
+    def number(x: object, least: float = -1e30) -> bool:
+        return type(x) in (int, float) and least <= x <= 1e30
+
+    def whole(x: object) -> bool:
+        return type(x) is int and x >= 1
+
+    def each_layer(x: object, fits: Callable[[Any], bool]) -> bool:
+        return isinstance(x, list) and len(x) >= layers and all(entry is None or fits(entry) for entry in x)
+
+    require(path.is_file(), path, "a file", "something else" if path.exists() else "none")
+    try:
+        manifest = json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise CaptureError(f"{path}: expected JSON, found {error}") from None
+    require(isinstance(manifest, dict), path, "a JSON object", type(manifest).__name__)
+    for keys, expected, fits in (
+            (("n_layers", "total_len"), "a whole number", whole), (("causal",), "true", lambda x: x is True),
+            (("scale", "logit_softcap"), "a positive number", lambda x: number(x, 1e-30)),
+            (("sliding_window",), "a whole number, or one for each layer", lambda x: whole(x) or each_layer(x, whole)),
+            (("sink_logit",), "a list of numbers for each layer",
+             lambda x: each_layer(x, lambda row: isinstance(row, list) and all(map(number, row))))):
+        for key, value in ((key, manifest.get(key)) for key in keys):
+            require(value is None or fits(value), f"{path}: {key}", expected, reprlib.repr(value))
+    return manifest
+
+
+def open_array(path: Path) -> np.memmap:
+    """An array of three dimensions in a .npy file, mapped."""
+    require(path.is_file() or not path.exists(), path.name, "a file", "something else")  # a pipe would never end
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what only looks like a header
+            array = np.lib.format.open_memmap(path, mode="r")
+    except FileNotFoundError:
+        raise CaptureError(f"{path.name}: missing") from None
+    except Exception as error:  # NumPy's reader raises of many kinds
+        raise CaptureError(f"{path.name}: expected a whole .npy file, found {error}") from None
+    known = array.ndim == 3 and array.size and array.dtype in FILE_DTYPES.values()
+    require(known, path.name, f"three dimensions of {', '.join(FILE_DTYPES)}", f"{array.shape} of {array.dtype}")
+    size, found = array.offset + array.nbytes, path.stat().st_size
+    require(found == size, path.name, f"{size:,} bytes", f"{found:,}")
+    return array
+
+
 def check_layer(folder: Path, layer: int, manifest: dict[str, Any]) -> tuple[bool, str]:
-    """Is the layer whole and does o follow from q, k and v? And a line that says so."""
-    arrays = {}
-    for name in "qkvo":
-        try:
-            arrays[name] = np.load(folder / f"{name}.npy", mmap_mode="r")
-        except (OSError, ValueError, EOFError) as error:
-            return False, f"{name}.npy: {'missing' if isinstance(error, FileNotFoundError) else error}"
+    """Is the layer whole and does o follow from q, k and v? And a line that says so. Raises CaptureError where a file
+    cannot be read."""
+    arrays = {name: open_array(folder / f"{name}.npy") for name in "qkvo"}
     q, k, v, o = arrays.values()
-    T = manifest.get("total_len", k.shape[1])
-    if not T == k.shape[1] == v.shape[1] or q.shape[:2] != o.shape[:2]:
-        return False, f"expected {T} positions, found q {q.shape}, k {k.shape}, v {v.shape}, o {o.shape}"
+    T = manifest.get("total_len") or k.shape[1]
+    wanted = array_shapes(Shape(len(q), len(k), q.shape[2], v.shape[2], 0), T, q.shape[1])
+    fits = all(x.shape == wanted[name] for name, x in arrays.items()) and len(q) % len(k) == 0 and q.shape[1] <= T
+    found = ", ".join(f"{name} {x.shape}" for name, x in arrays.items())
+    require(fits, "arrays", f"{T} positions, and shapes that go together", found)
     if not all(np.any(array[:, -1]) for array in arrays.values()):
         rows = min(int(np.flatnonzero(np.any(x, axis=(0, 2))).max(initial=-1)) + 1 for x in (k, v))  # zeros are not yet written
         return False, f"incomplete, {rows} of {T} positions"
 
     window, sinks, cap = (manifest.get(name) for name in ("sliding_window", "sink_logit", "logit_softcap"))
     window = window[layer] if isinstance(window, list) else window
-    sinks = np.array(sinks and sinks[layer] or [-np.inf] * len(q)).reshape(len(k), -1, 1)
-    scale, worst = manifest.get("scale") or q.shape[2] ** -0.5, 0.0
+    window = window and min(window, T)
+    sinks = sinks and sinks[layer] or [-np.inf] * len(q)
+    require(len(sinks) == len(q), f"sink_logit of layer {layer}", f"{len(q)} numbers", len(sinks))
+    sinks = np.array(sinks, float).reshape(len(k), -1, 1)
+    scale, worst = float(manifest.get("scale") or q.shape[2] ** -0.5), 0.0
     rows = np.unique(np.linspace(0, q.shape[1] - 1, 8).astype(int))
     seen = visible(np.arange(T), T - q.shape[1] + rows, window)
     some_q, some_o = (x.reshape(len(k), -1, *x.shape[1:])[:, :, rows] for x in (q, o))  # [n_kv, group, rows, channels]
     for q_g, k_g, v_g, o_g, sink in zip(some_q, k, v, some_o, sinks):
-        z = scale * as_float64(q_g) @ as_float64(k_g).T  # [group, rows, T]
-        z = np.where(seen, cap * np.tanh(z / cap) if cap else z, -np.inf)
-        lse = np.logaddexp(np.logaddexp.reduce(z, axis=-1), sink)  # [group, rows]
-        expected = np.exp(z - lse[..., None]) @ as_float64(v_g)
-        off = np.linalg.norm(expected - as_float64(o_g), axis=-1) / np.linalg.norm(expected, axis=-1)
+        with np.errstate(all="ignore"):  # what is not finite is off by infinity
+            z = scale * as_float64(q_g) @ as_float64(k_g).T  # [group, rows, T]
+            z = np.where(seen, cap * np.tanh(z / cap) if cap else z, -np.inf)
+            lse = np.logaddexp(np.logaddexp.reduce(z, axis=-1), sink)  # [group, rows]
+            expected = np.exp(z - lse[..., None]) @ as_float64(v_g)
+            off = np.linalg.norm(expected - as_float64(o_g), axis=-1) / np.linalg.norm(expected, axis=-1)
         worst = max(worst, float(np.where(np.isfinite(off), off, np.inf).max()))
     tolerance = TOLERANCES["bfloat16" if k.dtype == np.uint16 else k.dtype.name]
     line = f"o of {len(rows)} rows x {len(q)} heads {'within' if worst <= tolerance else 'off by'} {worst:.1e} of its norm"

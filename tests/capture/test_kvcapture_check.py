@@ -1,0 +1,281 @@
+"""`kvcapture.py --check` on damaged dumps: every file with every damage, every key of the manifest with every value.
+
+  python3 tests/capture/test_kvcapture_check.py
+
+Needs NumPy only (without: nothing is tested, exit status 77).
+"""
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+import warnings
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "data/capture/kvcapture.py"
+sys.path.insert(0, str(SCRIPT.parent))
+sys.dont_write_bytecode = True
+
+from damaged_files import damaged, damages_of  # noqa: E402
+
+try:
+    import numpy as np
+
+    import kvcapture
+except ImportError as error:
+    if error.name != "numpy":
+        raise
+    MISSING = "needs numpy"
+else:
+    MISSING = ""
+
+LAYERS, N_Q, N_KV, T, D, D_V = 2, 4, 2, 24, 8, 6
+WRONG = (
+    True,
+    False,
+    -1,
+    0,
+    1,
+    3,
+    2.5,
+    1e9,
+    10**9,
+    1e300,
+    2**63 - 1,
+    10**400,
+    float("nan"),
+    float("inf"),
+    "x",
+    "\x1b[2J" * 9999,
+    [],
+    {},
+    [None],
+    [1, 1],
+    [1] * LAYERS,
+    [0, 2**70],
+    ["a", {}],
+    [[1.0] * N_Q] * LAYERS,
+    [[1.0]] * LAYERS,
+    [[float("nan")] * N_Q] * LAYERS,
+)
+MANIFEST = {
+    "model": "random",
+    "prompt_len": 20,
+    "total_len": T,
+    "n_layers": LAYERS,
+    "n_q_heads": N_Q,
+    "n_kv_heads": N_KV,
+    "head_dim": D,
+    "scale": 0.5,
+    "causal": True,
+    "dtype": None,
+    "logit_softcap": 4.0,
+    "sliding_window": [None, 7],
+    "sink_logit": [None, [0.5, -1.0, 2.0, 0.0]],
+    "rope_note": "no rope: no layer turns",
+    "layers": [0, 1],
+    "origin": "a test",
+}
+
+
+def write_dump(folder):
+    """A random dump whose output follows, one query at a time."""
+    random = np.random.default_rng(5)
+    for layer in range(LAYERS):
+        (folder / f"layer_{layer:02}").mkdir(parents=True)
+        q, k, v = (
+            random.normal(size=(heads, T, width)).astype(np.float32)
+            for heads, width in ((N_Q, D), (N_KV, D), (N_KV, D_V))
+        )
+        window, sinks = MANIFEST["sliding_window"][layer] or T, MANIFEST["sink_logit"][layer] or [-np.inf] * N_Q
+        o = np.empty((N_Q, T, D_V), np.float32)
+        for head in range(N_Q):
+            for i in range(T):
+                seen = slice(max(0, i + 1 - window), i + 1)
+                z = 4 * np.tanh(0.5 * k[head // 2, seen].astype(float) @ q[head, i] / 4)
+                o[head, i] = np.exp(z) @ v[head // 2, seen] / (np.exp(z).sum() + np.exp(sinks[head]))
+        for name, array in zip("qkvo", (q, k, v, o)):
+            np.save(folder / f"layer_{layer:02}" / f"{name}.npy", array)
+    (folder / "manifest.json").write_text(json.dumps(MANIFEST))
+
+
+@unittest.skipIf(MISSING, MISSING)
+class CheckTest(unittest.TestCase):
+    def setUp(self):
+        place = tempfile.TemporaryDirectory(prefix="kvcapture-")
+        self.addCleanup(place.cleanup)
+        self.dump = Path(place.name) / "dump"
+        write_dump(self.dump)
+        warnings.simplefilter("error")
+        self.addCleanup(warnings.resetwarnings)
+        self.cases = 0
+
+    def check(self, *arguments):
+        """The exit status and what is printed: a few lines that a terminal can show, one where it refuses."""
+        self.cases += 1
+        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as refused:
+            status = kvcapture.main(list(arguments) or ["--check", str(self.dump)])
+        text = out.getvalue() + refused.getvalue()
+        lines = text.splitlines()
+        self.assertTrue(
+            all(line.isprintable() and len(line) < 1200 for line in lines) and len(lines) <= LAYERS + 4, text[:3000]
+        )
+        self.assertEqual(refused.getvalue().count("\n"), status == 2)
+        return status, text
+
+    def manifest(self, **changes):
+        return lambda: (self.dump / "manifest.json").write_text(json.dumps({**MANIFEST, **changes})) and None
+
+    def test_a_whole_dump(self):
+        status, text = self.check()
+        self.assertEqual(status, 0, text)
+        self.assertRegex(
+            text, r"^layer 0: whole, 24 .* within .*\nlayer 1: whole, 24 .* within .*\nno rope: no layer turns\n$"
+        )
+
+    def test_every_file_with_every_damage(self):
+        for path in sorted(self.dump.rglob("*.[nj]*")):
+            for damage, make in damages_of(path).items():
+                with self.subTest(f"{path.relative_to(self.dump)}: {damage}"), damaged(path, make):
+                    status, text = self.check()
+                    if path.suffix == ".npy" and "flipped" not in damage:
+                        self.assertEqual(status, 1)
+                        self.assertRegex(
+                            text, rf"layer {path.parent.name[-1]}: {path.name}: (missing|expected .*, found .*)\n"
+                        )
+                        self.assertRegex(text, rf"layer {1 - int(path.parent.name[-1])}: whole")
+        self.assertGreater(self.cases, 300)
+        self.assertEqual(self.check()[0], 0)
+
+    def test_every_key_with_every_wrong_value(self):
+        path = self.dump / "manifest.json"
+        for key in (*MANIFEST, "incomplete", "wo_note"):
+            for number, value in enumerate(WRONG):
+                with self.subTest(key, number=number), damaged(path, self.manifest(**{key: value})):
+                    status, text = self.check()
+                    if status == 2:
+                        self.assertRegex(text, "^kvcapture: .*dump(/manifest.json: [a-z_]+)?: expected .*, found ")
+        for changes, pattern in (
+            ({"n_layers": 10**9}, "dump: expected 1000000000 layers, found 2"),
+            ({"n_layers": 1e9}, "n_layers: expected"),
+            ({"total_len": 23}, "layer 0: arrays: expected 23 positions"),
+            ({"causal": False}, "causal: expected true"),
+            ({"sliding_window": [None]}, "sliding_window: expected a whole number, or one for each layer"),
+            ({"sliding_window": 0}, "sliding_window: expected"),
+            ({"scale": -0.5}, "scale: expected a positive number"),
+            ({"sink_logit": [None, [1]]}, "sink_logit of layer 1: expected 4 numbers, found 1"),
+            ({"n_layers": 10**9, "incomplete": True}, "layer 2: q.npy: missing\nlayers 3 to 999999999: missing\n"),
+        ):
+            with self.subTest(pattern), damaged(path, self.manifest(**changes)):
+                status, text = self.check()
+                self.assertRegex(text, pattern)
+                self.assertNotEqual(status, 0)
+        with damaged(path, self.manifest(sliding_window=2**63 - 1, sink_logit=None)):
+            self.assertIn("layer 0: whole, 24 positions, o of 8 rows x 4 heads within", self.check()[1])
+
+    def test_arrays_that_do_not_go_together(self):
+        path = self.dump / "layer_00"
+        whole = {name: np.load(path / f"{name}.npy") for name in "qkvo"}
+        for name, part in (
+            ("q", np.s_[:3]),
+            ("k", np.s_[:1]),
+            ("v", np.s_[:, 1:]),
+            ("q", np.s_[:, :, 1:]),
+            ("o", np.s_[:, 1:]),
+            ("o", np.s_[0]),
+            ("k", np.s_[:, :, :0]),
+            ("v", np.s_[None]),
+            ("o", np.s_[:, :, :1]),
+        ):
+            with (
+                self.subTest(name, part=part),
+                damaged(path / f"{name}.npy", lambda: np.save(path / f"{name}.npy", whole[name][part])),
+            ):
+                self.assertEqual(self.check()[0], 1)
+        for dtype in ("float64", ">f4", "int32", "V2", "U1", "O"):
+            save = lambda: np.save(path / "k.npy", np.ones_like(whole["k"], dtype), allow_pickle=True)  # noqa: E731
+            with self.subTest(dtype), damaged(path / "k.npy", save):
+                status, text = self.check()
+                self.assertRegex(text, "layer 0: k.npy: expected .*, found ")
+
+    def test_a_folder_without_layers(self):
+        for layer in range(LAYERS):
+            shutil.rmtree(self.dump / f"layer_{layer:02}")
+        self.assertRegex(self.check()[1], "^kvcapture: .*dump: expected 2 layers, found 0\n$")
+        with damaged(self.dump / "manifest.json", self.manifest(n_layers=None)):
+            self.assertRegex(self.check()[1], "^kvcapture: .*dump: expected some layers, found 0\n$")
+
+    def test_odd_names_and_options(self):
+        for name in ("\x1b[2J\n\r", "x" * 100_000, "\udcff", "\u202egnp"):
+            for arguments in (
+                ["--check", name],
+                [name],
+                [f"--{name}"],
+                ["--dtype", name],
+                ["--decode", name],
+                ["--check", f"{self.dump}/{name}"],
+            ):
+                with self.subTest(arguments=ascii(arguments)[:40]):
+                    self.assertEqual(self.check(*arguments)[0], 2)
+        odd = self.dump.with_name("\x1b[2J\n")
+        self.dump.rename(odd)
+        (odd / "manifest.json").write_text(json.dumps({**MANIFEST, "incomplete": True}))
+        self.assertRegex(self.check("--check", str(odd))[1], r"\\x1b\[2J\\n: incomplete, the capture was interrupted\n")
+
+    def test_ids_and_layers(self):
+        path = self.dump / "ids.json"
+        for data in (
+            b"[" * 100_000,
+            b"\xff",
+            b"[true]",
+            b"[1.5]",
+            b"{}",
+            b'{"ids": 5}',
+            b"",
+            b"9" * 5000,
+            b"{" * 100_000,
+        ):
+            path.write_bytes(data)
+            with self.assertRaisesRegex(kvcapture.CaptureError, "ids.json: expected .*, found "):
+                kvcapture.read_ids(str(path))
+        with self.assertRaisesRegex(kvcapture.CaptureError, "/dev/zero: expected at most 67,108,864 bytes, found more"):
+            kvcapture.read_ids("/dev/zero")
+        path.write_bytes(b"[3, 1, 4]")
+        self.assertEqual(kvcapture.read_ids(str(path)), [3, 1, 4])
+        for text in ("0-99999999999999", "5", "0,7", "1-2-3", "x", ""):
+            with self.assertRaisesRegex(kvcapture.CaptureError, "--layers: expected .*, found "):
+                kvcapture.read_layers(text, 5)
+        self.assertEqual(kvcapture.read_layers("0,2-4", 5), [0, 2, 3, 4])
+
+    def test_as_a_command(self):
+        def run(*arguments, **streams):
+            return subprocess.run(
+                [sys.executable, "-W", "error", SCRIPT, *arguments],
+                stderr=subprocess.PIPE,
+                text=True,
+                timeout=60,
+                **streams,
+            )
+
+        (self.dump / "layer_01" / "q.npy").unlink()
+        os.mkfifo(self.dump / "layer_01" / "q.npy")
+        done = run("--check", self.dump, stdout=subprocess.PIPE)
+        self.assertEqual((done.returncode, done.stderr), (1, ""))
+        self.assertIn("layer 1: q.npy: expected a file, found something else\n", done.stdout)
+        with open("/dev/full", "w") as full:
+            done = run("--check", self.dump, stdout=full)
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stderr)
+        self.assertRegex(done.stderr, "^kvcapture: .*No space left on device\n$")
+
+
+if __name__ == "__main__":
+    if MISSING:
+        print(f"SKIPPED, nothing was tested: {MISSING}", file=sys.stderr)
+        sys.exit(77)
+    unittest.main()
