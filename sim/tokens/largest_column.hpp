@@ -36,4 +36,14 @@ KVREPLAY_HOST_DEVICE inline LargestColumn largest_column(double z, double rest_l
   return c;
 }
 
+/// A share of the attention, or all of it, below this is none: what is divided by a larger one stays finite.
+inline constexpr double kNoAttention = 1e-280;
+
+/// s/(1-s) ||mean - v|| of CAOTE, from a token's attention, that of all `others` and the distance. Where it
+/// holds all there is, the factor is s.
+KVREPLAY_HOST_DEVICE inline double caote_score(double attn, double others, double distance) {
+  if (!(attn > 0 && distance > 0)) return 0;
+  return others > kNoAttention * attn ? attn / others * distance : distance;
+}
+
 }  // namespace kvreplay

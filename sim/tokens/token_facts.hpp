@@ -86,7 +86,6 @@ struct TokenMetricFacts {
   std::string_view not_in_blocks = {};    ///< why it cannot rank a block of the prompt, as one clause
   /// Best on a linear axis: some are negative, or all tokens together have the same everywhere.
   bool linear = false;
-  bool may_be_infinite = false;
 };
 
 inline constexpr std::string_view kOracleInDecoding = "the oracle looks at steps yet to come";
@@ -128,8 +127,7 @@ inline constexpr auto kTokenMetrics = facts_table<TokenMetricFacts>({
      .name = "fastcaote",
      .meaning = "CAOTE with the plain mean of the values, which is cheaper",
      .unit = MetricUnit::output,
-     .decoding = {CacheRank::fastcaote},
-     .may_be_infinite = true},
+     .decoding = {CacheRank::fastcaote}},
     {.id = TokenMetric::knorm,
      .name = "knorm",
      .meaning = "Less the key's norm: keys of small norm draw attention",

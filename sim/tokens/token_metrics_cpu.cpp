@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <set>
 #include <string>
 
 namespace kvreplay {
@@ -25,11 +26,6 @@ struct CaoteScores {
   Vector<double> caote, fastcaote;
 };
 
-/// s/(1-s) ||mean - v_p||, with the others' share of the attention in place of 1 - s.
-double caote_score(double attn, double others, double distance) {
-  return attn > 0 && distance > 0 ? attn / others * distance : 0.0;
-}
-
 /// The attention that all but the candidate with the most of it get, and that candidate.
 struct Others {
   Index top = 0;
@@ -43,12 +39,19 @@ Others others_of(const Vector<double>& attn) {
   return others;
 }
 
+/// Whether all candidates but one get so little attention (attn: sums or maxima over the rows, [l]) that
+/// float32 loses it: weights below 1e-38, as their squares do from 1e-19 on.
+bool beyond_float32(const Vector<double>& attn) {
+  constexpr double kLeast = 1e-12;
+  return attn.size() > 1 && others_of(attn).attn < kLeast * std::max(1.0, attn.maxCoeff());
+}
+
 template <class T>
 CaoteScores caote_scores(const PreparedValues<T>& values, const Vector<double>& attn, Workers& workers) {
   const Index l = attn.size(), d_v = values.centred.cols();
   const double total = attn.sum();
   CaoteScores scores{Vector<double>::Zero(l), Vector<double>::Zero(l)};
-  if (!(total > 0)) return scores;
+  if (!(total > kNoAttention)) return scores;
   const Others others = others_of(attn);
   const Index top = others.top;
   const double rest_attn = others.attn;
@@ -88,27 +91,6 @@ CaoteScores caote_scores(const PreparedValues<T>& values, const Vector<double>& 
   });
   // s/(1-s) ||m - v|| = s ||m' - v||, m' := 0 where there are no others.
   scores.caote(top) = attn(top) / total * (others_mean - top_value).norm();
-  return scores;
-}
-
-/// CAOTE of every query head of the window's totals, [G].
-template <class T>
-std::vector<CaoteScores> caote_of_heads(const HeadGroup<T>& group, const PreparedValues<T>& values,
-                                        RowRange rows, const std::vector<ColumnTotals>& totals,
-                                        Workers& workers) {
-  if constexpr (sizeof(T) == 4) {
-    // Where one token leads all others by 70 nats in every row, their weights leave float32's range, and with
-    // them the others' mean.
-    const auto lost = [](const ColumnTotals& t) { return others_of(t.attn).attn < 1e-30 * t.attn.sum(); };
-    if (group.l > 1 && std::any_of(totals.begin(), totals.end(), lost)) {
-      const auto wide = converted<double>(group);
-      const PreparedValues<double> wide_values = prepare_values(wide, workers);
-      return caote_of_heads(wide, wide_values, rows,
-                            column_totals(wide, wide_values, rows, ColumnSet::window, workers), workers);
-    }
-  }
-  std::vector<CaoteScores> scores;
-  for (const ColumnTotals& t : totals) scores.push_back(caote_scores(values, t.attn, workers));
   return scores;
 }
 
@@ -162,6 +144,12 @@ class Collector {
     result[m] = row.transpose().replicate(options_.per_query_head ? G_ : 1, 1);
   }
 
+  /// In place of what there is.
+  void take(TokenMetrics&& others) {
+    for (const TokenMetric m : kTokenMetrics.all())
+      if (others[m].size() > 0) result[m] = std::move(others[m]);
+  }
+
   TokenMetrics result;
 
  private:
@@ -194,11 +182,21 @@ void add_window_metrics(const HeadGroup<T>& group, const PreparedValues<T>& valu
     out.add(TokenMetric::exact_remove, g, t.exact_remove);
   }
   if (!out.wants(TokenMetric::caote) && !out.wants(TokenMetric::fastcaote)) return;
-  const std::vector<CaoteScores> caote = caote_of_heads(group, values, rows, totals, workers);
   for (Index g = 0; g < group.G(); ++g) {
-    out.add(TokenMetric::caote, g, caote[g].caote);
-    out.add(TokenMetric::fastcaote, g, caote[g].fastcaote);
+    const CaoteScores scores = caote_scores(values, totals[g].attn, workers);
+    out.add(TokenMetric::caote, g, scores.caote);
+    out.add(TokenMetric::fastcaote, g, scores.fastcaote);
   }
+}
+
+/// The metrics of the rows on which float32 loses attention.
+TokenMetrics in_float64(const HeadGroup<float>& group, TokenOptions options, std::set<MetricRows> rows,
+                        Workers& workers) {
+  if (rows.empty()) return {};
+  if (rows.contains(MetricRows::next) && group.T_all() == group.l + 1) rows.insert(MetricRows::future);
+  for (const TokenMetric m : kTokenMetrics.all())
+    if (!rows.contains(kTokenMetrics[m].rows)) options.metrics.erase(m);
+  return token_metrics_cpu(converted<double>(group), options, workers);
 }
 
 template <class T>
@@ -224,10 +222,8 @@ void require_finite(const HeadGroup<T>& group, const TokenMetrics& metrics) {
   for (const TokenMetric m : kTokenMetrics.all()) {
     const Matrix<double>& values = metrics[m];
     if ((values.array() * 0.0).sum() == 0.0) continue;  // all finite; the rest only to say where one is not
-    const auto bad = [&](double x) {
-      return std::isnan(x) || (std::isinf(x) && !kTokenMetrics[m].may_be_infinite);
-    };
-    const double* at = std::find_if(values.data(), values.data() + values.size(), bad);
+    const double* at = std::find_if(values.data(), values.data() + values.size(),
+                                    [](double x) { return !std::isfinite(x); });
     if (at == values.data() + values.size()) continue;
     report_not_finite(group, "a finite " + std::string(name_of(m)),
                       ", position " + std::to_string((at - values.data()) % group.l));
@@ -249,9 +245,20 @@ TokenMetrics token_metrics_by(const PassesOf<T>& passes, const HeadGroup<T>& gro
   if (window || oracles) {
     const PreparedValues<T> values =
         of_values || oracles ? prepare_values(group, workers) : PreparedValues<T>();
-    const TotalsOfRows totals_of = passes(values);
+    std::set<MetricRows> lost;
+    const TotalsOfRows totals_of = [&, passes_of = passes(values)](RowRange rows, ColumnSet columns) {
+      std::vector<ColumnTotals> totals = passes_of(rows, columns);
+      const bool oracle = columns == ColumnSet::future;
+      for (const ColumnTotals& t : totals)
+        if (beyond_float32(oracle ? t.max_attn : t.attn))
+          lost.insert(!oracle             ? MetricRows::window
+                      : rows.count() == 1 ? MetricRows::next
+                                          : MetricRows::future);
+      return totals;
+    };
     if (window) add_window_metrics(group, values, totals_of, !of_values, options.window, workers, out);
     if (oracles) add_oracles(group, totals_of, workers, out);
+    if constexpr (sizeof(T) == 4) out.take(in_float64(group, options, lost, workers));
   }
   if (out.wants(M::knorm)) out.set(M::knorm, -row_norms(group.k, group.l, workers));
   if (out.wants(M::keydiff)) out.set(M::keydiff, keydiff_scores(group, workers));

@@ -75,7 +75,7 @@ void add_taylor_scores(const Group& group, Index g, RowRange window, TokenMetric
 void set_caote(const Group& group, Index g, TokenMetrics& out) {
   Vector<double> s = out[TokenMetric::attn].row(g).transpose();
   const double total = s.sum();
-  if (total == 0.0) return;  // every weight underflowed: nothing to lose
+  if (total < 1e-280) return;  // nothing to lose, and what is left of the weights has lost its digits
   s /= total;
   const Vector<double> mean = group.v.topRows(group.l).colwise().mean().transpose();
   for (Index p = 0; p < group.l; ++p) {
@@ -89,7 +89,8 @@ void set_caote(const Group& group, Index g, TokenMetrics& out) {
     if (others > 0.0) mean_of_others = sum_without(group, s, p) / others;
     out[TokenMetric::caote](g, p) = s[p] * (mean_of_others - v_p).norm();
     const double distance = (mean - v_p).norm();
-    out[TokenMetric::fastcaote](g, p) = distance == 0.0 || s[p] == 0.0 ? 0.0 : s[p] / others * distance;
+    const double factor = others < 1e-280 * s[p] ? 1.0 : s[p] / others;  // all of it: no 1 - s
+    out[TokenMetric::fastcaote](g, p) = distance == 0.0 || s[p] == 0.0 ? 0.0 : factor * distance;
   }
 }
 

@@ -145,6 +145,21 @@ inline std::vector<Unkind> unkind_groups() {
   };
 }
 
+/// Sinks of value 0, whose steps' errors are relative to outputs next to nothing.
+inline std::vector<Unkind> worthless_sinks() {
+  std::vector<Unkind> all;
+  for (const double gap : {20.0, 30.0, 40.0, 60.0, 80.0})
+    all.push_back(
+        {fmt::format("worthless sink {}", gap),
+         {.l = 14, .T = 28, .value_offset = 0.5, .attention_sink = 0, .worthless_by = gap, .seed = 34},
+         8});
+  all.push_back(
+      {"a sink that holds all",
+       {.l = 14, .T = 28, .value_offset = 0.5, .attention_sink = 0, .worthless_by = 1000.0, .seed = 35},
+       8});
+  return all;
+}
+
 inline std::vector<DecodeOptions> all_options() {
   return {{}, {.window = 1}, {.window = 3}, {.window = 15}, {.window = 100}, {.append_only = true}};
 }

@@ -46,6 +46,47 @@ TEST_CASE("the float32 decoding replay decides and errs as the reference does", 
   }
 }
 
+TEST_CASE("every step's relative error is right at a sink of value 0", "[decode]") {
+  const auto check = [](const auto& group, const Unkind& unkind, double tolerance) {
+    const auto judged = converted<double>(group);
+    for (const EvictionBase base : {EvictionBase::streaming, EvictionBase::h2o}) {
+      const EvictionRule rule = rule_named(base, {}, Semantics::paper, group.l, unkind.budget, pins(1, 2));
+      const KeptSet start = spread(group.l, unkind.budget);
+      const auto want = decode_replay_reference(judged, rule, start, unkind.budget, {});
+      const auto got = fast(group, rule, start, unkind.budget, {});
+      CHECK(got.left == want.left);
+      for (std::size_t s = 0; s < want.full_sq.size(); ++s) {
+        INFO(unkind.name << ", step " << s);
+        CHECK(std::sqrt(got.full_sq[s]) == Approx(std::sqrt(want.full_sq[s])).epsilon(tolerance));
+        CHECK(std::sqrt(got.change_sq[s]) == Approx(std::sqrt(want.change_sq[s])).epsilon(tolerance));
+      }
+    }
+  };
+  for (const Unkind& unkind : worthless_sinks()) {
+    check(random_group(unkind.spec), unkind, 1e-9);
+    check(to_float(random_group(unkind.spec)), unkind, 1e-4);
+  }
+}
+
+TEST_CASE("the decoding twins decide as the reference does where a sink holds all", "[decode]") {
+  for (const Unkind& unkind : worthless_sinks()) {
+    const HeadGroup<double> group = random_group(unkind.spec);
+    for (const TokenMetric metric : {TokenMetric::attn, TokenMetric::caote, TokenMetric::fastcaote}) {
+      const EvictionRule rule =
+          rule_named(EvictionBase::h2o, metric, Semantics::paper, group.l, unkind.budget, pins(0, 2));
+      const KeptSet start = spread(group.l, unkind.budget);
+      const auto want = decode_replay_reference(group, rule, start, unkind.budget, {});
+      const auto got = fast(group, rule, start, unkind.budget, {}),
+                 single = fast(to_float(group), rule, start, unkind.budget, {});
+      INFO(unkind.name << ", " << name_of(metric));
+      CHECK(got.left == want.left);
+      CHECK(single.left == want.left);
+      for (std::size_t s = 0; s < want.change_sq.size(); ++s)
+        CHECK(std::sqrt(got.change_sq[s]) == Approx(std::sqrt(want.change_sq[s])).epsilon(1e-9));
+    }
+  }
+}
+
 TEST_CASE("the decoding twins agree on starts of any size and on caches of caches", "[decode]") {
   const HeadGroup<double> whole =
       random_group({.l = 20, .T = 36, .G = 3, .d = 6, .d_v = 9, .sliding_window = 12, .seed = 41});

@@ -1,5 +1,6 @@
 #include "tests/support/cases.hpp"
 
+#include <string>
 #include <utility>
 
 namespace kvreplay::test {
@@ -119,7 +120,24 @@ std::vector<TokenCase> large_cases() {
   return list.take();
 }
 
+std::vector<TokenCase> held_cases() {
+  CaseList list;
+  for (const double gap : {30.0, 45.0, 60.0, 100.0, 150.0}) {
+    list.add("worthless sink " + std::to_string(gap),
+             {.d_model = 5, .value_offset = 0.5, .attention_sink = 0, .worthless_by = gap}, 8);
+    list.add("worthless sink and whole prompt " + std::to_string(gap),
+             {.l = 70, .T = 75, .attention_sink = 0, .worthless_by = gap}, 8, true);
+    list.add("sink logit " + std::to_string(gap), {.value_offset = 3.0, .sink_logit = gap + 10}, 8);
+  }
+  return list.take();
+}
+
 }  // namespace
+
+const std::vector<TokenCase>& held_token_cases() {
+  static const std::vector<TokenCase> cases = held_cases();
+  return cases;
+}
 
 const std::vector<TokenCase>& small_token_cases() {
   static const std::vector<TokenCase> cases = small_cases();

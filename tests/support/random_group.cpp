@@ -58,7 +58,9 @@ HeadGroup<double> random_group(const GroupSpec& spec) {
     for (Matrix<double>& q : group.q) q.col(channel).setOnes();
     group.k.col(channel).setZero();
     const double others = std::log(static_cast<double>(spec.T)) + spec.logit_std * spec.logit_std / 2;
-    group.k(*spec.attention_sink, channel) = (std::log(1e9) + others) / group.rule.scale;
+    group.k(*spec.attention_sink, channel) =
+        (spec.worthless_by.value_or(std::log(1e9)) + others) / group.rule.scale;
+    if (spec.worthless_by) group.v.row(*spec.attention_sink).setZero();
   }
   if (spec.zero_token) {
     group.k.row(*spec.zero_token).setZero();

@@ -22,6 +22,8 @@ struct GroupSpec {
   double value_offset = 0.0;  ///< added to every value
   /// Position that holds all but about 1e-9 of every later row (needs d >= 3).
   std::optional<Index> attention_sink = {};
+  /// The sink leads the others by so many nats instead, and its value is 0: outputs are next to nothing.
+  std::optional<double> worthless_by = {};
   std::optional<Index> zero_token = {};  ///< position whose key and value are 0
   bool causal = true;
   std::optional<Index> sliding_window = {};

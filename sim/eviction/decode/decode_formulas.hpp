@@ -146,10 +146,4 @@ KVREPLAY_HOST_DEVICE inline double top_entry(const TopScore& top, double v, doub
   return top.value * v + top.difference * (v - rest) + top.rest * rest + top.output * output;
 }
 
-/// caote and fastcaote of a token with summed attention s, `others` that of all other tokens, and
-/// ||mean - v||^2.
-KVREPLAY_HOST_DEVICE inline double caote_score(double s, double others, double difference) {
-  return s > 0 && difference > 0 ? s / others * std::sqrt(difference) : 0.0;
-}
-
 }  // namespace kvreplay

@@ -20,7 +20,7 @@ Vector<double> caote_of(M metric, const Vector<double>& attn, const Matrix<doubl
   const Index n = attn.size();
   Vector<double> scores = Vector<double>::Zero(n);
   const double total = attn.sum();
-  if (total == 0.0) return scores;
+  if (total < 1e-280) return scores;
   const Vector<double> plain_mean = values.colwise().mean().transpose();
   for (Index p = 0; p < n; ++p) {
     const Vector<double> v_p = values.row(p).transpose();
@@ -37,7 +37,8 @@ Vector<double> caote_of(M metric, const Vector<double>& attn, const Matrix<doubl
       scores[p] = attn[p] / total * (mean - v_p).norm();
     } else {
       const double distance = (plain_mean - v_p).norm();
-      scores[p] = attn[p] == 0.0 || distance == 0.0 ? 0.0 : attn[p] / others * distance;
+      const double factor = others < 1e-280 * attn[p] ? 1.0 : attn[p] / others;  // all of it: no 1 - s
+      scores[p] = attn[p] == 0.0 || distance == 0.0 ? 0.0 : factor * distance;
     }
   }
   return scores;

@@ -182,13 +182,13 @@ void RowScores<T>::take_caote(ScoreSums& attention, const TokenSlots<T>& slots,
   std::fill_n(rank, n, 0.0);
   for (Index g = 0; g < G; ++g) {
     const Head& head = heads[g];
-    if (!(head.total > 0)) continue;
+    if (!(head.total > kNoAttention)) continue;
     const double* s = attention.sums(g);
     const T* square = square_.get() + g * capacity_;
     for (Index p = 0; p < n; ++p) {
       if (p == head.top && decoding_.rank == CacheRank::caote) continue;
       const double rest = p == head.top ? head.rest : head.total - s[p];
-      rank[p] += caote_score(s[p], rest, static_cast<double>(square[p]));
+      rank[p] += caote_score(s[p], rest, std::sqrt(static_cast<double>(square[p])));
     }
     // s/(1-s) ||m - v|| = s ||m' - v|| with m' the mean of the others
     if (decoding_.rank == CacheRank::caote)

@@ -138,12 +138,12 @@ class Replay : public Rows<kHeads> {
       for (int h = 0; h < smaller(kHeads, in_.G - g0); ++h) {
         const HeadRow& head = s_.head[h];
         const bool top = slot == head.top;
-        if (!(head.total > 0)) continue;
+        if (!(head.total > kNoAttention)) continue;
         const double own = summed(h, slot), others = top ? head.column.one_minus_a : head.total - own;
         if (top && !fast)
           sum += head.top_score;
         else
-          sum += caote_score(own, others, static_cast<double>(run_.difference[in_head(h, slot)]));
+          sum += caote_score(own, others, sqrt(static_cast<double>(run_.difference[in_head(h, slot)])));
       }
       run_.rank_by[slot] = sum;
     });
