@@ -3,6 +3,7 @@
 #include "sim/channels/channel_basis.hpp"
 #include "sim/compression/compressed_cache.hpp"
 #include "sim/eviction/decode/decode.hpp"
+#include "sim/eviction/vanishing_outputs.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -23,6 +24,29 @@ std::vector<T> to_panels(const Matrix<T>& rows) {
   for (Index r = 0; r < rows.rows(); ++r)
     for (Index c = 0; c < d_v; ++c) out[panel_entry<T>(c, r, d_v)] = rows(r, c);
   return out;
+}
+
+/// Whether a step's outputs are so small that float32 has lost digits of theirs.
+bool below_float32(const DecodeReplay<float>& replay) {
+  return std::any_of(replay.full_sq.begin(), replay.full_sq.end(), [](double sq) { return sq < 1e-60; });
+}
+
+DecodeReplay<float> narrowed(DecodeReplay<double>&& wide) {
+  DecodeReplay<float> replay{std::move(wide.change_sq), std::move(wide.full_sq), {},
+                             std::move(wide.kept),      wide.cache_size,         wide.first_step,
+                             std::move(wide.left)};
+  for (const Matrix<double>& change : wide.change) replay.change.push_back(change.cast<float>());
+  return replay;
+}
+
+/// Where the outputs' squares are below float64's range, a step on a cache that lacks something changes them.
+template <class T>
+void notice_changes(DecodeReplay<T>& replay, bool begins_whole) {
+  const Index steps = std::ssize(replay.change_sq);
+  const Index whole = !begins_whole ? 0 : replay.left.empty() ? steps : replay.left.front().step + 1;
+  for (Index s = std::max<Index>(whole, 0); s < steps; ++s)
+    if (replay.full_sq[s] < std::numeric_limits<double>::min())
+      replay.change_sq[s] = at_least_some(replay.change_sq[s]);
 }
 
 template <class T>
@@ -64,18 +88,17 @@ class HeadSimulator {
                                              : KeptSet(static_cast<std::size_t>(group_.l), 1);
   }
 
-  void replay_decoding(bool with_vectors) {
-    std::vector<std::size_t> decoding;
-    for (std::size_t c = 0; c < plan_.cases.size(); ++c)
-      if (plan_.cases[c].phase.decodes()) decoding.push_back(c);
-    if (decoding.empty()) return;
-    const std::vector<Matrix<T>> full = decode_full_outputs(group_, compute_.workers);
+  /// The runs of the cases `decoding`, with the group's numbers in U.
+  template <class U>
+  std::vector<DecodeReplay<U>> replays_of(const HeadGroup<U>& group,
+                                          const std::vector<std::size_t>& decoding) const {
+    const std::vector<Matrix<U>> full = decode_full_outputs(group, compute_.workers);
     std::map<std::pair<std::size_t, Phase::Kind>, Matrix<double>> start;
     for (const std::size_t c : decoding) {
       const EvictionCase& which = plan_.cases[c];
       Matrix<double>& scores = start[{*which.run, which.phase.kind}];
       if (scores.size() == 0)
-        scores = decode_start_scores(group_, plan_.runs[*which.run].rules.front(),
+        scores = decode_start_scores(group, plan_.runs[*which.run].rules.front(),
                                      decode_options(plan_, which), compute_);
     }
     std::vector<DecodeRequest> runs;
@@ -84,8 +107,27 @@ class HeadSimulator {
       runs.push_back({&plan_.runs[*which.run].rules[which.budget], &result_.cases[c].kept, *which.kept,
                       decode_options(plan_, which), &start.at({*which.run, which.phase.kind})});
     }
-    std::vector<DecodeReplay<T>> replays =
-        compute_.backend.decode_replays(group_, runs, full, compute_.workers);
+    return compute_.backend.decode_replays(group, runs, full, compute_.workers);
+  }
+
+  std::vector<DecodeReplay<T>> replays_of(const std::vector<std::size_t>& decoding) const {
+    std::vector<DecodeReplay<T>> replays = replays_of(group_, decoding);
+    if constexpr (sizeof(T) == 4)
+      if (below_float32(replays.front())) {
+        std::vector<DecodeReplay<double>> wide = replays_of(converted<double>(group_), decoding);
+        for (std::size_t n = 0; n < wide.size(); ++n) replays[n] = narrowed(std::move(wide[n]));
+      }
+    for (std::size_t n = 0; n < decoding.size() && !group_.v.isZero(0); ++n)
+      notice_changes(replays[n], count(result_.cases[decoding[n]].kept) == group_.l);
+    return replays;
+  }
+
+  void replay_decoding(bool with_vectors) {
+    std::vector<std::size_t> decoding;
+    for (std::size_t c = 0; c < plan_.cases.size(); ++c)
+      if (plan_.cases[c].phase.decodes()) decoding.push_back(c);
+    if (decoding.empty()) return;
+    std::vector<DecodeReplay<T>> replays = replays_of(decoding);
     OutputChanges<T>& future = result_.outputs.future;
     if (with_vectors) future.change.resize(plan_.cases.size());
     result_.step_full_sq = replays.front().full_sq;

@@ -1,6 +1,7 @@
 #include "analysis/measure/measured_layer.hpp"
 
 #include "data/npy_write.hpp"
+#include "sim/eviction/vanishing_outputs.hpp"
 
 #include <type_traits>
 #include <utility>
@@ -51,9 +52,15 @@ void MeasuredLayer::end(Index layer, Workers& workers, Eigen::Ref<Matrix<double>
     const std::vector<Matrix<T>> wo = read_layer_wo<T>(dump_, layer);
     const auto project_rows = [&](const LayerOutputs<T>& on_rows, const MeasureColumns::OnRows& columns) {
       if (columns.layer_full < 0) return;
-      figures.col(columns.layer_full).setConstant(on_rows.full_sq(wo, workers));
-      for (std::size_t c = 0; c < columns.layer_change.size(); ++c)
-        figures.col(columns.layer_change[c]).setConstant(on_rows.change_sq(c, wo, workers));
+      constexpr double kLeast = sizeof(T) == 4 ? 1e-60 : std::numeric_limits<double>::min();
+      const double full_sq = on_rows.full_sq(wo, workers);
+      const bool lost = full_sq < kLeast;  // below what T's digits reach down to: 0, and no change is none
+      figures.col(columns.layer_full).setConstant(lost ? 0 : full_sq);
+      for (std::size_t c = 0; c < columns.layer_change.size(); ++c) {
+        const double change_sq = on_rows.change_sq(c, wo, workers);
+        const bool changes = lost && figures.col(columns.change[c]).sum() > 0;
+        figures.col(columns.layer_change[c]).setConstant(changes ? at_least_some(change_sq) : change_sq);
+      }
     };
     project_rows(outputs.window, columns_.window);
     project_rows(outputs.future, columns_.future);

@@ -5,6 +5,7 @@
 #include "sim/head_group.hpp"
 #include "sim/schedule.hpp"
 
+#include <memory>
 #include <vector>
 
 namespace kvreplay {
@@ -27,7 +28,8 @@ class CompressedOutputs {
     double change_sq = 0;  ///< sum over rows and query heads of ||o_i' - o_i||^2
     PanelRows<T> vectors;  ///< where asked for: o_i' - o_i
   };
-  /// In T, sums over rows in float64: within about 1e-6 (float) or 1e-14 (double) of the full output's norm,
+  /// In T (outputs that vanish beside the values, in float64: vanishing_outputs.hpp), sums over rows in
+  /// float64: within about 1e-6 (float) or 1e-14 (double) of the full output's norm,
   /// the same bytes for any number of threads. A cache that holds everything as it was gives exactly 0, one
   /// that only evicts the bytes of output_changes(). Keys' pruned channels are skipped, not multiplied by 0.
   /// Throws InputError where a number overflows T. Cost: 2 G |rows| |M| (d' + d_v) flops, d' the channels
@@ -42,6 +44,10 @@ class CompressedOutputs {
   }
 
  private:
+  template <class>
+  friend class CompressedOutputs;
+
+  CompressedOutputs(const HeadGroup<T>& group, RowRange rows, Workers& workers, Vector<T> centre);
   Change change(const Matrix<T>& k, const Matrix<T>& v, const KeptSet& kept, const ChannelSet& pruned,
                 const KeptSet& prunable, bool with_vectors) const;
 
@@ -53,6 +59,8 @@ class CompressedOutputs {
   PanelRows<T> full_;
   PanelRows<T> full_centred_;               // o_i less share centre
   std::vector<std::vector<T>> full_share_;  // G of [panels][W], the weight that the sink column leaves
+  struct Wide;
+  std::shared_ptr<const Wide> wide_;  // what gives the changes where the outputs vanish, else null
 };
 
 /// The judge: brute-force attention over the cache's keys and values as they are, in float64.

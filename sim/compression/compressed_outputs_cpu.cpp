@@ -1,11 +1,13 @@
 #include "sim/compression/compressed_outputs.hpp"
 #include "sim/eviction/kept_tiles.hpp"
+#include "sim/eviction/vanishing_outputs.hpp"
 #include "sim/overflow.hpp"
 #include "sim/tokens/column_totals.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -51,6 +53,19 @@ struct Held {
   const ChannelSet& pruned;
   const KeptSet& prunable;
 };
+
+/// Whether a cache holds the whole prompt as it was.
+template <class T>
+bool holds_the_same(const HeadGroup<T>& group, const Held<T>& held) {
+  const Index l = group.l;
+  if (count(held.kept) < l || held.v.topRows(l) != group.v.topRows(l)) return false;
+  for (Index p = 0; p < l; ++p)
+    for (Index c = 0; c < group.d(); ++c) {
+      const bool lost = !held.pruned.empty() && held.pruned[c] != 0 && held.prunable[p] != 0;
+      if ((lost ? T{0} : held.k(p, c)) != group.k(p, c)) return false;
+    }
+  return true;
+}
 
 /// The columns that `held` makes of the prompt, and the group's own decoded ones.
 template <class T>
@@ -152,9 +167,32 @@ double sum_over_panels(const HeadGroup<T>& group, const TileInput<T>& in, Worker
 
 }  // namespace
 
+/// The same in float64, from the values as they are.
+template <class T>
+struct CompressedOutputs<T>::Wide {
+  Wide(const HeadGroup<T>& narrow, RowRange rows, Workers& workers)
+      : group(converted<double>(narrow)),
+        outputs(group, rows, workers, Vector<double>::Zero(narrow.d_v())),
+        lost(outputs.full_sq() < std::numeric_limits<double>::min() && !group.v.isZero(0)) {}
+
+  const HeadGroup<double> group;
+  const CompressedOutputs<double> outputs;
+  const bool lost;  // the outputs' squares, below float64's range
+};
+
 template <class T>
 CompressedOutputs<T>::CompressedOutputs(const HeadGroup<T>& group, RowRange rows, Workers& workers)
-    : group_(group), rows_(rows), workers_(workers), centre_(prepare_values(group, workers).centre) {
+    : CompressedOutputs(group, rows, workers, prepare_values(group, workers).centre) {
+  if (!vanishing(group, rows, centre_, full_sq_)) return;
+  wide_ = std::make_shared<const Wide>(group, rows, workers);
+  full_sq_ = wide_->outputs.full_sq();
+  full_ = in_panels_of<T>(wide_->outputs.full(), rows.count(), group.d_v());
+}
+
+template <class T>
+CompressedOutputs<T>::CompressedOutputs(const HeadGroup<T>& group, RowRange rows, Workers& workers,
+                                        Vector<T> centre)
+    : group_(group), rows_(rows), workers_(workers), centre_(std::move(centre)) {
   constexpr Index W = kPanelWidth<T>;
   const TileInput<T> in = tile_input(group, PreparedValues<T>(), rows);
   const KeptSet all(group.l, 1);
@@ -183,6 +221,13 @@ typename CompressedOutputs<T>::Change CompressedOutputs<T>::change(const Matrix<
                                                                    const ChannelSet& pruned,
                                                                    const KeptSet& prunable,
                                                                    bool with_vectors) const {
+  if (wide_) {
+    const auto found = wide_->outputs.change(k.template cast<double>(), v.template cast<double>(), kept,
+                                             pruned, prunable, with_vectors);
+    const bool alike = !wide_->lost || holds_the_same(group_, Held<T>{k, v, kept, pruned, prunable});
+    return {!alike ? at_least_some(found.change_sq) : found.change_sq,
+            in_panels_of<T>(found.vectors, rows_.count(), group_.d_v())};
+  }
   constexpr Index W = kPanelWidth<T>;
   const TileInput<T> in = tile_input(group_, PreparedValues<T>(), rows_);
   const Columns<T> columns = gather(group_, {k, v, kept, pruned, prunable}, centre_, workers_);

@@ -31,8 +31,9 @@ struct OutputChanges {
 
 /// The exact change that each of `sets` makes to a group's outputs on `rows` (positions with a query, not
 /// empty). In T, sums over rows in float64: within about 1e-6 (float) or 1e-14 (double) of the full output's
-/// norm; keeping everything gives exactly 0. Cost: 2 G |rows| T d flops once, 2 G |rows| |M| d_v a set;
-/// memory O(T W) a thread. Throws InputError where a number overflows T.
+/// norm, which may be next to nothing (vanishing_outputs.hpp); keeping everything gives exactly 0. Cost: 2 G
+/// |rows| T d flops once, 2 G |rows| |M| d_v a set; memory O(T W) a thread. Throws InputError where a number
+/// overflows T.
 template <class T>
 OutputChanges<T> output_changes(const HeadGroup<T>& group, RowRange rows, std::span<const KeptSet> sets,
                                 bool with_vectors, Workers& workers);

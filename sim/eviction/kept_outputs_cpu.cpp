@@ -1,11 +1,13 @@
 #include "sim/eviction/kept_outputs.hpp"
 #include "sim/eviction/kept_tiles.hpp"
+#include "sim/eviction/vanishing_outputs.hpp"
 #include "sim/overflow.hpp"
 #include "sim/tokens/column_totals.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <string>
 
 namespace kvreplay {
@@ -44,14 +46,12 @@ void require_finite_outputs(const HeadGroup<T>& group, const ItemSums& sums, Ind
   if (!std::isfinite(all)) report_overflow(group, g, "positions from " + std::to_string(panel_first));
 }
 
-}  // namespace
-
+/// output_changes() with the values taken about values.centre.
 template <class T>
-OutputChanges<T> output_changes(const HeadGroup<T>& group, RowRange rows, std::span<const KeptSet> sets,
-                                bool with_vectors, Workers& workers) {
+OutputChanges<T> changes_about(const PreparedValues<T>& values, const HeadGroup<T>& group, RowRange rows,
+                               std::span<const KeptSet> sets, bool with_vectors, Workers& workers) {
   constexpr Index W = kPanelWidth<T>;
   const Index G = group.G(), d_v = group.d_v();
-  const PreparedValues<T> values = prepare_values(group, workers);
   const TileInput<T> in = tile_input(group, values, rows);
   const Index panels = in.panels();
   const Index panel_size = d_v * W;
@@ -117,6 +117,36 @@ OutputChanges<T> output_changes(const HeadGroup<T>& group, RowRange rows, std::s
   return result;
 }
 
+}  // namespace
+
+template <class T>
+OutputChanges<T> output_changes(const HeadGroup<T>& group, RowRange rows, std::span<const KeptSet> sets,
+                                bool with_vectors, Workers& workers) {
+  const PreparedValues<T> values = prepare_values(group, workers);
+  return settled(changes_about(values, group, rows, sets, with_vectors, workers), values.centre, group, rows,
+                 sets, with_vectors, workers);
+}
+
+template <class T>
+OutputChanges<T> vanishing_output_changes(const HeadGroup<T>& group, RowRange rows,
+                                          std::span<const KeptSet> sets, bool with_vectors,
+                                          Workers& workers) {
+  const auto wide = converted<double>(group);
+  PreparedValues<double> values;
+  values.centre = Vector<double>::Zero(group.d_v());
+  values.centred = wide.v;
+  const OutputChanges<double> found = changes_about(values, wide, rows, sets, with_vectors, workers);
+  OutputChanges<T> result{found.full_sq, found.change_sq, {}, {}};
+  const bool lost = found.full_sq < std::numeric_limits<double>::min() && !wide.v.isZero(0);
+  for (std::size_t s = 0; s < sets.size(); ++s)
+    if (lost && count(sets[s]) < group.l) result.change_sq[s] = at_least_some(found.change_sq[s]);
+  if (!with_vectors) return result;
+  result.full = in_panels_of<T>(found.full, rows.count(), group.d_v());
+  for (const PanelRows<double>& change : found.change)
+    result.change.push_back(in_panels_of<T>(change, rows.count(), group.d_v()));
+  return result;
+}
+
 template <class T>
 double projected_sq(const std::vector<const std::vector<T>*>& x, const std::vector<Matrix<T>>& wo,
                     Workers& workers) {
@@ -140,6 +170,8 @@ double projected_sq(const std::vector<const std::vector<T>*>& x, const std::vect
 
 template decltype(output_changes<float>) output_changes<float>;
 template decltype(output_changes<double>) output_changes<double>;
+template decltype(vanishing_output_changes<float>) vanishing_output_changes<float>;
+template decltype(vanishing_output_changes<double>) vanishing_output_changes<double>;
 template decltype(projected_sq<float>) projected_sq<float>;
 template decltype(projected_sq<double>) projected_sq<double>;
 

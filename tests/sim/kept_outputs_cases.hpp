@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -125,12 +126,66 @@ void check_against_reference(const ChangesOf<T>& output_changes_of, double toler
         const OutputChangeReference want = output_change_reference(judged, rows, sets[s]);
         INFO("want " << want.change_sq << " of " << want.full_sq << ", got " << got.change_sq[s] << " of "
                      << got.full_sq);
-        const double allowed = tolerance * std::sqrt(want.full_sq);
+        // Where outputs are 0 a change is the least number above 0 at least.
+        const double allowed = tolerance * std::sqrt(want.full_sq) + 1e-160;
         CHECK(std::abs(std::sqrt(got.full_sq) - std::sqrt(want.full_sq)) <= allowed);
         CHECK(std::abs(std::sqrt(got.change_sq[s]) - std::sqrt(want.change_sq)) <= allowed);
       }
     }
   }
+}
+
+/// Relative errors at sinks of value 0, to `tolerance` of themselves: nothing may cancel.
+template <class T>
+void check_worthless_sinks(const ChangesOf<T>& output_changes_of, double tolerance) {
+  Workers workers(1);
+  for (const double gap : {15.0, 20.0, 23.0, 30.0, 37.0, 45.0, 60.0, 100.0, 340.0}) {
+    const GroupSpec spec{
+        .l = 70, .T = 80, .d_v = 5, .value_offset = 0.5, .attention_sink = 0, .worthless_by = gap};
+    const HeadGroup<T> group = converted<T>(random_group(spec));
+    const HeadGroup<double> judged = converted<double>(group);
+    const std::vector<KeptSet> sets = kept_sets(spec);
+    for (const RowRange rows : row_sets(judged)) {
+      const OutputChanges<T> got = output_changes_of(group, rows, sets, true, workers);
+      CHECK(got.change_sq[0] == 0.0);
+      for (std::size_t s = 0; s < sets.size(); ++s) {
+        INFO("gap " << gap << ", rows " << rows.begin << " to " << rows.end << ", set " << s);
+        const OutputChangeReference want = output_change_reference(judged, rows, sets[s]);
+        CHECK(std::sqrt(got.full_sq) == Approx(std::sqrt(want.full_sq)).epsilon(tolerance));
+        CHECK(std::sqrt(got.change_sq[s]) == Approx(std::sqrt(want.change_sq)).epsilon(tolerance));
+        if (gap > 60) continue;  // the vectors are in T
+        double sum = 0;
+        for (Index g = 0; g < group.G(); ++g)
+          for (Index r = 0; r < rows.count(); ++r)
+            for (Index c = 0; c < group.d_v(); ++c) {
+              const double x = got.change[s][g][panel_entry<T>(c, r, group.d_v())];
+              sum += x * x;
+            }
+        CHECK(std::sqrt(sum) == Approx(std::sqrt(want.change_sq)).epsilon(std::max(tolerance, 1e-6)));
+      }
+    }
+  }
+}
+
+/// Where the outputs are 0, or too small to square, every change is above 0 but that of keeping everything.
+template <class T>
+void check_no_outputs(const ChangesOf<T>& output_changes_of) {
+  Workers workers(1);
+  GroupSpec spec{.value_offset = 0.5, .attention_sink = 0};
+  const std::vector<KeptSet> sets = kept_sets(spec);
+  for (const double gap : {400.0, 1000.0}) {
+    spec.worthless_by = gap;
+    const OutputChanges<T> got =
+        output_changes_of(converted<T>(random_group(spec)), {32, 48}, sets, false, workers);
+    CHECK(got.full_sq < std::numeric_limits<double>::min());
+    CHECK(got.change_sq[0] == 0.0);
+    for (std::size_t s = 1; s < sets.size(); ++s) CHECK(got.change_sq[s] > 0);
+  }
+  HeadGroup<T> none = converted<T>(random_group({}));
+  none.v.setZero();
+  const OutputChanges<T> got = output_changes_of(none, {32, 48}, sets, false, workers);
+  CHECK(got.full_sq == 0.0);
+  CHECK(got.change_sq == std::vector<double>(sets.size(), 0.0));
 }
 
 using FloatChanges = std::function<OutputChanges<float>(const HeadGroup<double>&)>;

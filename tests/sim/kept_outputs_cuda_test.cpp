@@ -48,6 +48,13 @@ TEST_CASE("output changes on a device agree with brute force", "[cuda]") {
   on_devices([] { check_against_reference<float>(on_device, kFloatTolerance); });
 }
 
+TEST_CASE("errors on a device at a sink of value 0 are right however much of a row it holds", "[cuda]") {
+  on_devices([] {
+    check_worthless_sinks<float>(on_device, 1e-9);
+    check_no_outputs<float>(on_device);
+  });
+}
+
 TEST_CASE("the device's vectors are each row's output and its change, and 0 in the padding", "[cuda]") {
   on_devices([] {
     Workers workers(1);
@@ -61,11 +68,13 @@ TEST_CASE("the device's vectors are each row's output and its change, and 0 in t
       REQUIRE(got.change.size() == sets.size());
       const auto size = static_cast<std::size_t>((rows.count() + 31) / 32 * 32 * group.d_v());
       // Squares of all entries make up the sums: the padding adds nothing.
-      CHECK(total_sq(got.full) == Approx(got.full_sq).epsilon(1e-12).margin(1e-290));
+      // Where outputs vanish the sums are of float64 vectors, which are then rounded.
+      const double rounding = got.full_sq < 1e-12 ? 1e-6 : 1e-12;
+      CHECK(total_sq(got.full) == Approx(got.full_sq).epsilon(rounding).margin(1e-290));
       for (std::size_t s = 0; s < sets.size(); ++s) {
         INFO(c.name << ", set " << s);
         REQUIRE(got.change[s].size() == group.q.size());
-        CHECK(total_sq(got.change[s]) == Approx(got.change_sq[s]).epsilon(1e-12).margin(1e-290));
+        CHECK(total_sq(got.change[s]) == Approx(got.change_sq[s]).epsilon(rounding).margin(1e-290));
         for (std::size_t g = 0; g < group.q.size(); ++g) {
           REQUIRE(got.full[g].size() == size);
           REQUIRE(got.change[s][g].size() == size);

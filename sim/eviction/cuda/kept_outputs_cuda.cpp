@@ -1,6 +1,7 @@
 #include "sim/cuda/transfer.hpp"
 #include "sim/eviction/cuda/kept_kernels.hpp"
 #include "sim/eviction/kept_outputs.hpp"
+#include "sim/eviction/vanishing_outputs.hpp"
 #include "sim/overflow.hpp"
 #include "sim/tokens/column_totals.hpp"
 
@@ -241,7 +242,8 @@ OutputChanges<float> output_changes_cuda(const HeadGroup<float>& group, RowRange
                                          std::span<const KeptSet> sets, bool with_vectors, Workers& workers,
                                          std::size_t workspace) {
   const PreparedValues<float> values = prepare_values(group, workers);
-  return DeviceProblem(group, values, rows, sets, with_vectors, workspace).changes(workers);
+  return settled(DeviceProblem(group, values, rows, sets, with_vectors, workspace).changes(workers),
+                 values.centre, group, rows, sets, with_vectors, workers);
 }
 
 }  // namespace kvreplay
