@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <span>
 #include <utility>
@@ -41,8 +42,7 @@ std::vector<std::string> labels_of(const BudgetPlan& plan) {
 }
 
 double output_error(const ScopedFigures& figures, std::size_t which, Scope scope) {
-  const double change = figures.sum(scope, change_of(which));
-  return change == 0 ? 0.0 : change / figures.sum(scope, kFull);
+  return relative_error(figures.sum(scope, change_of(which)), figures.sum(scope, kFull));
 }
 
 }  // namespace
@@ -123,7 +123,7 @@ std::size_t BudgetMeasureStage::write_budgets(const ResultFolder& folder, const 
       if (dump_.has(Tensor::wo) && level_of(scope) == Level::layer) {
         const double change = figures.values(heads.begin, layer_change_of(c)),
                      full = figures.values(heads.begin, kLayerFull);
-        csv.set(BudgetFigure::layer_output_error, change == 0 ? 0.0 : change / full);
+        csv.set(BudgetFigure::layer_output_error, relative_error(change, full));
       }
       csv.end_row();
     }
@@ -182,8 +182,9 @@ std::string BudgetMeasureStage::report(const HeadFigures& figures) const {
     if (c % sigmas.size() == 0)
       text += fmt::format("\n{:20}  {:10}", plan_.orders[plan_.cases[c].order].name,
                           name_of(plan_.cases[c].method));
-    text += fmt::format("  {:>18}", fmt::format("{:.4g} ({:.4f})", total_loss(c),
-                                                output_error(ScopedFigures(figures), c, {})));
+    const double error = output_error(ScopedFigures(figures), c, {});
+    text += fmt::format("  {:>18}", fmt::format("{:.4g} ({})", total_loss(c),
+                                                std::isnan(error) ? "-" : fmt::format("{:.4f}", error)));
   }
   text += '\n';
   // LU-KV's claim that its greedy is optimal, where both were computed.

@@ -12,7 +12,8 @@ std::string percent(double share) { return fmt::format("{:.0f} %", 100 * share);
 
 std::string cell(const ChannelTable& table, std::size_t which, ChannelFigure error, ChannelFigure gain,
                  RowSet rows) {
-  std::string text = fmt::format("{:.3g}", *table.value(which, {}, error, rows));
+  const double found = *table.value(which, {}, error, rows);
+  std::string text = std::isnan(found) ? "-" : fmt::format("{:.3g}", found);
   if (const auto over = table.value(which, {}, gain, rows); over && !std::isnan(*over))
     text += fmt::format(" ({:+.0f} %)", 100 * *over);
   return text;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 namespace kvreplay {
@@ -31,8 +32,8 @@ std::vector<Line> lines_of(const EvictionPlan& plan) {
 std::string cell(const EvictionTable& table, std::size_t which) {
   const auto error = table.value(which, {}, EvictionFigure::output_error, table.best_rows());
   const auto recall = table.value(which, {}, EvictionFigure::oracle_recall, RowSet::future);
-  std::string text = error ? fmt::format("{:.3g}", *error) : "-";
-  if (recall) text += fmt::format(" ({:.2f})", *recall);
+  std::string text = error && !std::isnan(*error) ? fmt::format("{:.3g}", *error) : "-";
+  if (recall && !std::isnan(*recall)) text += fmt::format(" ({:.2f})", *recall);
   return text;
 }
 

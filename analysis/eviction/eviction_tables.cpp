@@ -1,5 +1,6 @@
 #include "analysis/eviction/eviction_tables.hpp"
 
+#include "analysis/tokens/agreement.hpp"
 #include "data/npy_write.hpp"
 
 #include <fmt/format.h>
@@ -7,6 +8,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <limits>
 #include <span>
 #include <string>
 
@@ -14,9 +16,23 @@ namespace kvreplay {
 namespace {
 
 using C = EvictionColumns;
+constexpr double kNoValue = std::numeric_limits<double>::quiet_NaN();
 
 Index rows_in(const EvictionPlan& plan, RowSet rows) {
   return rows == RowSet::window ? plan.window.count() : rows == RowSet::future ? plan.future.count() : 0;
+}
+
+/// Of the steps that have a value; nan where none has.
+struct Steps {
+  double mean, max;
+};
+Steps over_steps(const Eigen::Ref<const Eigen::RowVectorXd>& steps) {
+  if (!steps.hasNaN()) return {steps.mean(), steps.maxCoeff()};
+  std::vector<double> values(steps.begin(), steps.end());
+  std::erase_if(values, [](double value) { return std::isnan(value); });
+  if (values.empty()) return {kNoValue, kNoValue};
+  return {compensated_sum(values) / static_cast<double>(values.size()),
+          *std::max_element(values.begin(), values.end())};
 }
 
 }  // namespace
@@ -106,8 +122,9 @@ void EvictionTable::write_decoding(const ResultFolder& folder) const {
       csv.at(figures_.layers[row / figures_.n_kv], row % figures_.n_kv);
       csv.set("policy", which.decode_name()).set("semantics", which.semantics);
       csv.set("budget", which.budget_label);
-      csv.add(DecodeFigure::mean, steps.mean());
-      csv.add(DecodeFigure::max, steps.maxCoeff());
+      const Steps with_value = over_steps(steps);
+      csv.add(DecodeFigure::mean, with_value.mean);
+      csv.add(DecodeFigure::max, with_value.max);
       csv.add(DecodeFigure::last, steps[steps.size() - 1]);
     }
   csv.finish();

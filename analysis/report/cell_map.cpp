@@ -150,7 +150,7 @@ std::string csv_of(const CellMap& map) {
   for (Index r = 0; r < map.values.rows(); ++r)
     for (Index c = 0; c < map.values.cols(); ++c)
       csv += fmt::format("{},{},{}\n", csv_field(map.rows[r]), csv_field(map.columns[c]),
-                         shortest(map.values(r, c)));
+                         csv_number(map.values(r, c)));
   return csv;
 }
 

@@ -153,7 +153,7 @@ std::string csv_of(const ResultReader& results, const std::vector<HeadMap>& maps
   for (Index r = 0; r < std::ssize(results.layers()); ++r)
     for (Index h = 0; h < results.shape().n_kv; ++h) {
       csv += fmt::format("{},{}", results.layers()[r], h);
-      for (const HeadMap& map : maps) csv += fmt::format(",{}", shortest(map.values(r, h)));
+      for (const HeadMap& map : maps) csv += fmt::format(",{}", csv_number(map.values(r, h)));
       csv += '\n';
     }
   return csv;

@@ -152,7 +152,7 @@ std::string csv_of(const Head& head) {
   std::string csv = "c,d,H\n";
   for (Index r = 0; r < head.values.rows(); ++r)
     for (Index c = 0; c < head.values.cols(); ++c)
-      csv += fmt::format("{},{},{}\n", r, c, shortest(head.values(r, c)));
+      csv += fmt::format("{},{},{}\n", r, c, csv_number(head.values(r, c)));
   return csv;
 }
 

@@ -176,7 +176,8 @@ std::string csv_of(const LinePlot& plot) {
   std::string csv = fmt::format("{},line,{}\n", csv_field(plot.x.label), csv_field(plot.y.label));
   for (const auto& line : plot.lines)
     for (std::size_t i = 0; i < plot.at.size(); ++i)
-      csv += fmt::format("{},{},{}\n", shortest(plot.at[i]), csv_field(line.name), shortest(line.values[i]));
+      csv +=
+          fmt::format("{},{},{}\n", csv_number(plot.at[i]), csv_field(line.name), csv_number(line.values[i]));
   return csv;
 }
 

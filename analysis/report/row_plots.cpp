@@ -134,9 +134,9 @@ std::string csv_of(const IntervalPlot& plot) {
   for (const std::string& sample : plot.samples) csv += fmt::format(",{}", csv_field(sample));
   csv += '\n';
   for (const auto& row : plot.rows) {
-    csv += fmt::format("{},{},{},{},{}", csv_field(row.name), row.n, shortest(row.mean), shortest(row.low),
-                       shortest(row.high));
-    for (const double value : row.values) csv += fmt::format(",{}", shortest(value));
+    csv += fmt::format("{},{},{},{},{}", csv_field(row.name), row.n, csv_number(row.mean),
+                       csv_number(row.low), csv_number(row.high));
+    for (const double value : row.values) csv += fmt::format(",{}", csv_number(value));
     csv += '\n';
   }
   return csv;
@@ -185,8 +185,8 @@ std::string svg_of(const PairPlot& plot) {
 std::string csv_of(const PairPlot& plot) {
   std::string csv = "item,a,b,difference\n";
   for (const auto& [name, a, b] : plot.rows)
-    csv +=
-        fmt::format("{},{},{},{}\n", csv_field(name), shortest(a), shortest(b), shortest(difference(a, b)));
+    csv += fmt::format("{},{},{},{}\n", csv_field(name), csv_number(a), csv_number(b),
+                       csv_number(difference(a, b)));
   return csv;
 }
 

@@ -35,8 +35,8 @@ std::string svg_of(const ScatterPlot& plot) {
 std::string csv_of(const ScatterPlot& plot) {
   std::string csv = fmt::format("token,{},{}\n", csv_field(plot.x.label), csv_field(plot.y.label));
   for (std::size_t i = 0; i < plot.tokens.size(); ++i)
-    csv +=
-        fmt::format("{},{},{}\n", shortest(plot.tokens[i]), shortest(plot.across[i]), shortest(plot.up[i]));
+    csv += fmt::format("{},{},{}\n", csv_number(plot.tokens[i]), csv_number(plot.across[i]),
+                       csv_number(plot.up[i]));
   return csv;
 }
 

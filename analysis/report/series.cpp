@@ -30,7 +30,7 @@ std::string csv_of(const SeriesFigure& series) {
           if (const double value = series.values[o][h][i][j]; !std::isnan(value))
             csv += fmt::format("{},{},{},{},{}\n", csv_field(series.second.options[o]),
                                csv_field(series.heads[h]), csv_field(series.lines[i]), series.at[j],
-                               shortest(value));
+                               csv_number(value));
   return csv;
 }
 

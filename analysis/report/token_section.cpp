@@ -34,7 +34,7 @@ std::string recall_csv(const TokenFigures& figures) {
           if (const double value = figures.recall[r][h][s][k]; !std::isnan(value))
             csv +=
                 fmt::format("{},{},{},{},{}\n", csv_field(figures.heads[h]), csv_field(figures.references[r]),
-                            csv_field(figures.scores[s]), figures.k[k], shortest(value));
+                            csv_field(figures.scores[s]), figures.k[k], csv_number(value));
   return csv;
 }
 

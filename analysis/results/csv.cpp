@@ -13,6 +13,8 @@ std::string shortest(double value) {
   return std::string(digits, end);
 }
 
+std::string csv_number(double value) { return std::isfinite(value) ? shortest(value) : std::string(); }
+
 std::string csv_field(std::string_view text) {
   if (text.find_first_of(",\"\n\r") == std::string_view::npos) return std::string(text);
   std::string quoted = "\"";
@@ -35,7 +37,7 @@ CsvFile& CsvFile::add(std::string_view field) {
   return *this;
 }
 
-CsvFile& CsvFile::add(double value) { return add(std::string_view(shortest(value))); }
+CsvFile& CsvFile::add(double value) { return add(std::string_view(csv_number(value))); }
 
 void CsvFile::end_row() {
   constexpr std::size_t kFull = std::size_t{1} << 20;

@@ -11,6 +11,9 @@ namespace kvreplay {
 /// The shortest decimal that reads back as the same double; "nan", "inf" and "-inf" where it is none.
 std::string shortest(double value);
 
+/// The same as a field of a CSV, which is empty where there is no finite number.
+std::string csv_number(double value);
+
 /// A text as a field of a CSV: in quotes where it holds a comma, a quote or a line break.
 std::string csv_field(std::string_view text);
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <charconv>
 #include <fstream>
+#include <limits>
 #include <system_error>
 #include <utility>
 
@@ -101,6 +102,10 @@ bool CsvReader::next(std::vector<std::string>& row) {
 double CsvReader::number(const std::vector<std::string>& row, std::size_t column) const {
   if (const auto value = spelled<double>(row[column])) return *value;
   fail("a number as " + columns_[column], in_quotes(row[column]));
+}
+
+double CsvReader::number_or_nan(const std::vector<std::string>& row, std::size_t column) const {
+  return row[column].empty() ? std::numeric_limits<double>::quiet_NaN() : number(row, column);
 }
 
 std::ptrdiff_t CsvReader::index(const std::vector<std::string>& row, std::size_t column) const {

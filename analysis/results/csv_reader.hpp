@@ -29,6 +29,8 @@ class CsvReader {
   bool next(std::vector<std::string>& row);
   /// A field of the row read last as a number, "nan" and "inf" among them.
   double number(const std::vector<std::string>& row, std::size_t column) const;
+  /// The same, nan where the field is empty.
+  double number_or_nan(const std::vector<std::string>& row, std::size_t column) const;
   /// The same as a whole number of at least 0.
   std::ptrdiff_t index(const std::vector<std::string>& row, std::size_t column) const;
   std::size_t rows() const { return rows_; }  ///< read so far

@@ -89,9 +89,9 @@ std::vector<OverDumpsReader::Figure> OverDumpsReader::means(Table table,
     Figure figure;
     for (std::size_t k = kPlace; k < keys.size(); ++k) figure.keys.push_back(row[keys[k]]);
     figure.n = csv.index(row, n);
-    figure.mean = csv.number(row, mean);
-    figure.ci_low = csv.number(row, low);
-    figure.ci_high = csv.number(row, high);
+    figure.mean = csv.number_or_nan(row, mean);
+    figure.ci_low = csv.number_or_nan(row, low);
+    figure.ci_high = csv.number_or_nan(row, high);
     figure.dumps.assign(dumps_.size(), std::numeric_limits<double>::quiet_NaN());
     figures.push_back(std::move(figure));
   }

@@ -423,6 +423,10 @@ void ResultFolder::adopt_layer(Index layer, const fs::path& part) const {
   write_file(file(record_name(layer, 1)), bytes_of(record));
 }
 
+void ResultFolder::note(std::string text) const { notes_->push_back(std::move(text)); }
+
+const std::vector<std::string>& ResultFolder::notes() const { return *notes_; }
+
 void ResultFolder::write_json(const fs::path& name, const Json& json) const {
   write_file(file(name), indented(json));
 }

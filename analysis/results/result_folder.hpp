@@ -66,6 +66,10 @@ class ResultFolder {
   /// where the shard has it not, computed it from another dump, or has not the files that it wrote.
   void adopt_layer(Index layer, const std::filesystem::path& part) const;
 
+  /// What is to be said of the results in summary.json's notes. Not for threads.
+  void note(std::string text) const;
+  const std::vector<std::string>& notes() const;
+
   void write_json(const std::filesystem::path& name, const Json& json) const;
   /// Writes files.csv and summary.json and drops the work folder. Throws InputError where a file is not as it
   /// was written.
@@ -93,6 +97,7 @@ class ResultFolder {
   std::map<Index, std::string> layers_;
   std::shared_ptr<Lock> lock_;
   std::shared_ptr<Written> written_;
+  std::shared_ptr<std::vector<std::string>> notes_ = std::make_shared<std::vector<std::string>>();
   bool finished_ = false;
 };
 

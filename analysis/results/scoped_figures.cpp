@@ -9,7 +9,10 @@ namespace kvreplay {
 
 double relative_error(double change_sq, double full_sq) {
   if (change_sq == 0) return 0;
-  return full_sq > 0 ? change_sq / full_sq : std::numeric_limits<double>::quiet_NaN();
+  const double error = change_sq / full_sq;
+  return full_sq >= std::numeric_limits<double>::min() && std::isfinite(error)
+             ? error
+             : std::numeric_limits<double>::quiet_NaN();
 }
 
 RowRange ScopedFigures::heads_in(Scope scope) const {

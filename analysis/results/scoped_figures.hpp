@@ -18,7 +18,8 @@ constexpr Level level_of(Scope scope) {
   return scope.head ? Level::head : scope.layer ? Level::layer : Level::model;
 }
 
-/// change_sq / full_sq: 0 where nothing changes, nan where something does and the outputs are all 0.
+/// change_sq / full_sq: 0 where nothing changes, nan where something does and the outputs are 0, or so small
+/// that their squares have no digits left.
 double relative_error(double change_sq, double full_sq);
 
 /// The figures of all heads, summed up over a head, a layer or the model. `figures` must outlive this.

@@ -6,6 +6,9 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cmath>
+#include <map>
+#include <span>
 
 namespace kvreplay {
 namespace {
@@ -19,7 +22,9 @@ std::vector<std::string> columns_of(Table table, std::span<const std::string> me
 }  // namespace
 
 TableWriter::TableWriter(const ResultFolder& folder, Table table, std::span<const std::string> metrics)
-    : columns_(columns_of(table, metrics)),
+    : folder_(folder),
+      table_(table),
+      columns_(columns_of(table, metrics)),
       row_(columns_.size()),
       csv_(folder.file(file_of(table)), fmt::format("{}", fmt::join(columns_, ","))) {}
 
@@ -42,6 +47,7 @@ TableWriter& TableWriter::set(std::string_view column, std::string_view value) {
 }
 
 void TableWriter::add_row(std::string_view metric, double value) {
+  note_if_none(metric, value);
   set("metric", metric).set("value", value);
   end_row();
 }
@@ -51,8 +57,28 @@ void TableWriter::end_row() {
   csv_.end_row();
 }
 
+void TableWriter::note_if_none(std::string_view figure, double value) {
+  if (std::isfinite(value)) return;
+  const std::string &layer = field("layer"), &head = field("kv_head");
+  const std::string place = layer.empty()  ? "the model"
+                            : head.empty() ? "layer " + layer
+                                           : fmt::format("layer {} head {}", layer, head);
+  std::vector<std::string>& places = empty_[std::string(figure)];
+  if (places.empty() || places.back() != place) places.push_back(place);
+}
+
 std::size_t TableWriter::finish() {
   csv_.finish();
+  std::map<std::vector<std::string>, std::vector<std::string>> figures;  // by the same heads
+  for (const auto& [figure, places] : empty_) figures[places].push_back(figure);
+  for (const auto& [places, names] : figures) {
+    constexpr std::size_t kNamed = 8;
+    const std::size_t named = std::min(places.size(), kNamed);
+    folder_.note(fmt::format(
+        "{}: no {} of {}{}: what it is relative to is 0, or too small to tell from 0", file_of(table_),
+        fmt::join(names, ", "), fmt::join(std::span(places).first(named), ", "),
+        places.size() > named ? fmt::format(" and {} more", places.size() - named) : std::string()));
+  }
   return csv_.rows();
 }
 

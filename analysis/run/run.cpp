@@ -10,7 +10,8 @@ namespace kvreplay {
 namespace {
 
 Json summary_json(const Dump& dump, const Stages& stages, const std::vector<LeftOut>& left_out,
-                  const Json& settings, const Json& totals) {
+                  const ResultFolder& folder, const Json& totals) {
+  const Json& settings = folder.settings();
   Json summary = settings;
   summary["totals"] = totals;
   summary["left_out"] = Json::array();
@@ -26,6 +27,7 @@ Json summary_json(const Dump& dump, const Stages& stages, const std::vector<Left
           {{"what", std::string(stage->name())},
            {"why", "its tables join all layers, and a shard has but some; kvreplay merge writes them"}});
   }
+  for (const std::string& note : folder.notes()) summary["notes"].push_back(note);
   return summary;
 }
 
@@ -99,7 +101,7 @@ RunResult run_stages(const Dump& dump, const Stages& stages, const RunOptions& o
     }
     follow_ups.push_back(std::move(next));
   }
-  result.summary = summary_json(dump, stages, options.left_out, folder.settings(), totals);
+  result.summary = summary_json(dump, stages, options.left_out, folder, totals);
   return result;
 }
 

@@ -41,6 +41,12 @@ TEST_CASE("what is no number prints without a sign of its own", "[csv]") {
   CHECK(shortest(-std::numeric_limits<double>::infinity()) == "-inf");
 }
 
+TEST_CASE("a field without a finite number is empty", "[csv]") {
+  CHECK(csv_number(-0.25) == "-0.25");
+  CHECK(csv_number(std::numeric_limits<double>::quiet_NaN()).empty());
+  CHECK(csv_number(-std::numeric_limits<double>::infinity()).empty());
+}
+
 TEST_CASE("a table appears whole, with finish()", "[csv]") {
   const test::TempDir folder;
   {

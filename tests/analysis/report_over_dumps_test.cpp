@@ -68,7 +68,7 @@ std::vector<CsvRow> figure_rows(const std::string& name, const std::string& head
   return csv_rows(fs::path(whole_results()) / "report" / "figures" / (name + ".csv"), header);
 }
 
-double number(const std::string& text) { return text == "nan" ? std::nan("") : std::stod(text); }
+double number(const std::string& text) { return text.empty() ? std::nan("") : std::stod(text); }
 
 }  // namespace
 

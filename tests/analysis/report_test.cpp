@@ -183,7 +183,7 @@ TEST_CASE("recall curves pass through the figures of agreement.csv", "[report]")
   std::size_t compared = 0;
   for (const CsvRow& row : csv_rows(folder / "agreement.csv", kAgreement)) {
     const auto found = k.find(row.at("metric"));
-    if (found == k.end() || row.at("value") == "nan") continue;
+    if (found == k.end() || row.at("value").empty()) continue;
     const std::string key = fmt::format("\"layer {}, head {}\",{},{},{}", row.at("layer"), row.at("kv_head"),
                                         row.at("reference"), row.at("score"), found->second);
     INFO(key);
@@ -310,7 +310,7 @@ TEST_CASE("tables without rows and figures without values are no faults", "[repo
   const fs::path table = fs::path(temp / "r") / "evictions.csv";
   const std::string whole = file_text(table);
   std::string values = whole;
-  values = std::regex_replace(values, std::regex(",[-0-9.e]+\n"), ",nan\n");
+  values = std::regex_replace(values, std::regex(",[-0-9.e]+\n"), ",\n");
   write_file(table, values);
   CHECK(contains(report_of(temp / "r"), "<figure id=\"policies\">"));
   for (const std::string& picture : pictures_in(report_of(temp / "r"))) REQUIRE(xml_fault(picture).empty());
