@@ -111,6 +111,27 @@ TEST_CASE("decoding on a device decides as the reference does where numbers are 
   });
 }
 
+TEST_CASE("decoding on a device decides as the reference does where a sink holds all", "[cuda][decode]") {
+  on_a_device([] {
+    for (const Unkind& unkind : worthless_sinks()) {
+      const HeadGroup<float> group = to_float(random_group(unkind.spec));
+      std::vector<NamedRule> rules;
+      for (const TokenMetric metric : {TokenMetric::attn, TokenMetric::caote, TokenMetric::fastcaote})
+        rules.push_back(
+            {fmt::format("{}, {}", unkind.name, name_of(metric)),
+             rule_named(EvictionBase::h2o, metric, Semantics::paper, group.l, unkind.budget, pins(0, 2))});
+      Runs runs(group, unkind.budget, rules, {DecodeOptions{}}, {spread(group.l, unkind.budget)});
+      const std::vector<DecodeReplay<float>> got = runs.on_device();
+      for (std::size_t r = 0; r < got.size(); ++r) {
+        INFO(runs.name(r));
+        CHECK(got[r].left == decode_replay_reference(to_double(group), *runs.runs()[r].rule,
+                                                     *runs.runs()[r].start, unkind.budget, {})
+                                 .left);
+      }
+    }
+  });
+}
+
 TEST_CASE("a device counts windows, pins and starts of any size as the reference does", "[cuda][decode]") {
   on_a_device([] {
     const HeadGroup<float> whole = to_float(

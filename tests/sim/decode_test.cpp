@@ -76,8 +76,8 @@ TEST_CASE("the decoding twins decide as the reference does where a sink holds al
           rule_named(EvictionBase::h2o, metric, Semantics::paper, group.l, unkind.budget, pins(0, 2));
       const KeptSet start = spread(group.l, unkind.budget);
       const auto want = decode_replay_reference(group, rule, start, unkind.budget, {});
-      const auto got = fast(group, rule, start, unkind.budget, {}),
-                 single = fast(to_float(group), rule, start, unkind.budget, {});
+      const auto got = fast(group, rule, start, unkind.budget, {});
+      const auto single = fast(to_float(group), rule, start, unkind.budget, {});
       INFO(unkind.name << ", " << name_of(metric));
       CHECK(got.left == want.left);
       CHECK(single.left == want.left);
