@@ -108,6 +108,10 @@ void AtomicFile::commit() {
   if (committed_) committed_(hash_->contents());
 }
 
+bool AtomicFile::is_temporary(std::string_view name) {
+  return name.starts_with(".kvreplay-") && name.ends_with(".tmp");
+}
+
 void AtomicFile::fail(int reason) const { fail_to_write(path_, reason); }
 
 void write_file(AtomicFile file, std::span<const std::byte> bytes) {

@@ -29,6 +29,9 @@ class AtomicFile {
   void write(std::string_view text);
   void commit();
 
+  /// Whether a file of this name is left where a process is killed before it commits.
+  static bool is_temporary(std::string_view name);
+
  private:
   [[noreturn]] void fail(int reason) const;
 

@@ -39,7 +39,11 @@ constexpr std::size_t kLongestName = 200, kLongestNote = 1000;
 std::optional<std::string> text_of(const std::filesystem::path& path) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
-  if (status.type() == std::filesystem::file_type::not_found) return std::nullopt;
+  if (status.type() == std::filesystem::file_type::not_found) {
+    if (std::filesystem::is_symlink(path, error))
+      throw InputError(path.string(), "a readable file", "a symbolic link to none");
+    return std::nullopt;
+  }
   if (error) throw InputError(path.string(), "a readable file", error.message());
   return file_text(path);
 }

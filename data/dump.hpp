@@ -111,8 +111,8 @@ class Dump {
   const std::string& rope_note() const;
   bool has(Tensor tensor) const;
   const std::vector<DumpFile>& files() const;
-  /// Reads the whole of files()[file], decompressed, and compares it with the checksum that its archive has of
-  /// it. Throws InputError where they differ.
+  /// Reads the whole of files()[file], decompressed, and compares it with the checksum that its archive has
+  /// of it. Throws InputError where they differ.
   FileContents contents(std::size_t file) const;
   const std::optional<TokenLabels>& tokens() const;
   /// What was inferred rather than stated, one line each, for the summary.

@@ -1,5 +1,6 @@
 #include "analysis/commands/arguments.hpp"
 
+#include "analysis/commands/toml_config.hpp"
 #include "data/console.hpp"
 #include "data/error.hpp"
 
@@ -9,25 +10,12 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
-#include <iterator>
-#include <map>
 #include <set>
 #include <sstream>
 #include <string_view>
 
 namespace kvreplay {
 namespace {
-
-std::vector<std::string> option_names(const CLI::App& app, const std::string& prefix) {
-  std::vector<std::string> names;
-  for (const CLI::Option* option : app.get_options())
-    for (const std::string& name : option->get_lnames()) names.push_back(prefix + name);
-  return names;
-}
-
-bool has_empty_item(const std::string& list) {
-  return list.starts_with(',') || list.ends_with(',') || list.find(",,") != std::string::npos;
-}
 
 /// Text of the help broken into lines between words.
 std::string in_lines(const std::string& text) {
@@ -49,42 +37,6 @@ void check_list(const CLI::Option* option, const std::string& where, const std::
     throw InputError(where, "a list without empty items", fmt::format("'{}'", value));
 }
 
-/// What is wrong with a config file, where its name is not known yet.
-struct ConfigFault {
-  std::string line;
-};
-
-std::string trimmed(const std::string& text) {
-  const auto begin = text.find_first_not_of(" \t\r"), end = text.find_last_not_of(" \t\r");
-  return begin == std::string::npos ? "" : text.substr(begin, end - begin + 1);
-}
-
-/// A short piece of a file, such that it cannot do anything to a terminal.
-std::string in_quotes(const std::string& text) {
-  constexpr std::size_t kLongest = 40;
-  std::string piece = text.substr(0, kLongest);
-  std::replace_if(
-      piece.begin(), piece.end(), [](unsigned char c) { return c < 0x20 || c >= 0x7f; }, '?');
-  return "'" + piece + (text.size() > kLongest ? "...'" : "'");
-}
-
-/// A line of TOML without its comment.
-std::string without_comment(const std::string& line) {
-  char quote = 0;
-  for (std::size_t at = 0; at < line.size(); ++at) {
-    const char c = line[at];
-    if (quote == '"' && c == '\\')
-      ++at;
-    else if (quote != 0)
-      quote = c == quote ? 0 : quote;
-    else if (c == '"' || c == '\'')
-      quote = c;
-    else if (c == '#')
-      return line.substr(0, at);
-  }
-  return line;
-}
-
 /// What is wrong with the name of a config file that exists.
 std::string complaint_of_config(const std::string& file) {
   constexpr std::uintmax_t kMost = std::uintmax_t{1} << 20;
@@ -99,72 +51,6 @@ std::string complaint_of_config(const std::string& file) {
   return "";
 }
 
-/// CLI11 reads TOML leniently and lists of one line only; this says what it would pass over, and joins lists.
-class StrictToml : public CLI::ConfigTOML {
- public:
-  explicit StrictToml(const CLI::App& app) : app_(app) {}
-
-  std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
-    std::string text((std::istreambuf_iterator<char>(input)), {});
-    if (text.starts_with("\xef\xbb\xbf")) text.erase(0, 3);
-    std::istringstream lines(text);
-    std::string line;
-    std::string joined;
-    bool in_list = false;
-    for (int number = 1; std::getline(lines, line); ++number) {
-      line = trimmed(without_comment(line));
-      if (line.empty()) continue;
-      if (in_list) {
-        joined += " " + line;
-        if (line.ends_with(']')) in_list = false;
-        continue;
-      }
-      const auto fault = [&](const char* expected) {
-        throw ConfigFault{fmt::format("line {}: expected {}, found {}", number, expected, in_quotes(line))};
-      };
-      if (line.starts_with('[')) fault("options at the top level, without sections");
-      const auto equals = line.find('=');
-      if (equals == std::string::npos || equals == 0) fault("key = value");
-      const std::string key = trimmed(line.substr(0, equals)), value = trimmed(line.substr(equals + 1));
-      if (value.empty()) fault("key = value");
-      in_list = value.starts_with('[') && !value.ends_with(']');
-      line_of_[key] = number;
-      joined += "\n" + line;
-    }
-    if (in_list) throw ConfigFault{"expected ']' at the end of a list, found the end of the file"};
-    std::istringstream again(joined + "\n");
-    std::vector<CLI::ConfigItem> read = CLI::ConfigTOML::from_config(again);
-    for (const CLI::ConfigItem& item : read) {
-      const std::string key = item.fullname();
-      const auto at = line_of_.find(key);
-      const std::string where = at == line_of_.end() ? key : fmt::format("line {}: {}", at->second, key);
-      const CLI::Option* option = app_.get_option_no_throw("--" + key);
-      if (option == nullptr || !item.parents.empty())
-        throw ConfigFault{fmt::format("{}unknown key {}{}",
-                                      at == line_of_.end() ? "" : fmt::format("line {}: ", at->second),
-                                      in_quotes(key), did_you_mean(key, option_names(app_, "")))};
-      for (const std::string& value : item.inputs) {
-        if (option->get_delimiter() == ',' && (value.empty() || has_empty_item(value)))
-          throw ConfigFault{fmt::format("{}: expected a list without empty items, found '{}'", where, value)};
-      }
-    }
-    return read;
-  }
-
-  /// The line of the key that an error of CLI11 ("--window: expected ...") is about; 0 where there is none.
-  int line_of(const std::string& error) const {
-    constexpr std::string_view kConversion = "Could not convert: ";
-    const std::string about = error.starts_with(kConversion) ? error.substr(kConversion.size()) : error;
-    for (const auto& [key, number] : line_of_)
-      if (about.starts_with("--" + key + ":") || about.starts_with("--" + key + " ")) return number;
-    return 0;
-  }
-
- private:
-  const CLI::App& app_;
-  mutable std::map<std::string, int> line_of_;
-};
-
 std::string config_file(const CLI::App& app) {
   const CLI::Option* option = app.get_config_ptr();
   return option != nullptr && option->count() > 0 ? option->as<std::string>() : "";
@@ -172,7 +58,7 @@ std::string config_file(const CLI::App& app) {
 
 /// "FILE: line 3: " where an error is about an option that only the config file gives.
 std::string config_place(const CLI::App& app, const Arguments& arguments, const std::string& error) {
-  const auto toml = std::dynamic_pointer_cast<const StrictToml>(app.get_config_formatter_base());
+  const auto toml = std::dynamic_pointer_cast<const TomlConfig>(app.get_config_formatter_base());
   const int line = toml ? toml->line_of(error) : 0;
   if (line == 0) return "";
   const std::string name = error.substr(0, error.find_first_of(": "));
@@ -197,7 +83,7 @@ std::string last_word(const std::string& text) { return text.substr(text.find_la
   }
   if (dynamic_cast<const CLI::ConfigError*>(&error) != nullptr) {
     const std::string key = last_word(error.what());
-    throw InputError(fmt::format("--config: {}: unknown key {}{}", config_file(app), in_quotes(key),
+    throw InputError(fmt::format("--config: {}: unknown key '{}'{}", config_file(app), key,
                                  did_you_mean(key, option_names(app, ""))));
   }
   if (dynamic_cast<const CLI::FileError*>(&error) != nullptr)
@@ -262,7 +148,7 @@ std::unique_ptr<CommandLine> make_app(const std::string& name, const std::string
   app->set_config("--config", "", "Options from a TOML file, under the same names")
       ->option_text("FILE")
       ->check(CLI::Validator([](std::string& file) { return complaint_of_config(file); }, ""));
-  app->config_formatter(std::make_shared<StrictToml>(*app));
+  app->config_formatter(std::make_shared<TomlConfig>(*app));
   app->allow_config_extras(CLI::config_extras_mode::error);
   app->footer((examples.find('\n') == std::string::npos ? "Example:\n  " : "Examples:\n  ") + [&] {
     std::string indented;
@@ -315,9 +201,14 @@ CLI::Validator folder_name() {
       "");
 }
 
-void check_page_name(const std::string& file, const char* option) {
-  if (!file.ends_with(".html") && !file.ends_with(".htm"))
-    throw InputError(option, "a file that ends in .html", fmt::format("'{}'", file));
+CLI::Validator page_name() {
+  return CLI::Validator(
+      [](std::string& file) {
+        return file.ends_with(".html") || file.ends_with(".htm")
+                   ? std::string()
+                   : fmt::format("expected a file that ends in .html, found '{}'", file);
+      },
+      "");
 }
 
 void CommonOptions::add_dump(CommandLine& app) {

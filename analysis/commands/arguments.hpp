@@ -66,8 +66,8 @@ void print_json(const nlohmann::ordered_json& json);
 /// Does it; what it says of options it says as they are written on a command line.
 void with_dashes(const std::function<void()>& work);
 
-/// Throws InputError where the name of a page does not end in .html.
-void check_page_name(const std::string& file, const char* option);
+/// A check that the name of a page ends in .html.
+CLI::Validator page_name();
 
 /// What merge gives as --shard: all of the run, whatever a config file says.
 inline constexpr const char* kWholeRun = "whole";

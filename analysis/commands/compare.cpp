@@ -1,6 +1,7 @@
 #include "analysis/commands/arguments.hpp"
 #include "analysis/report/report.hpp"
 #include "analysis/results/compare_report.hpp"
+#include "analysis/results/result_folder.hpp"
 #include "data/atomic_file.hpp"
 #include "data/console.hpp"
 #include "data/error.hpp"
@@ -55,7 +56,8 @@ void make_way(const fs::path& folder, bool replace, const report::ReportPlace& p
   std::vector<fs::path> old;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     if (is_same(entry.path(), page.page) || is_same(entry.path(), page.figures)) continue;
-    if (!is_comparison_file(entry.path().filename().string()))
+    const std::string name = entry.path().filename().string();
+    if (!is_comparison_file(name) && !AtomicFile::is_temporary(name))
       throw InputError(folder.string(), "a new or empty folder, or one of a comparison", "other files");
     old.push_back(entry.path());
   }
@@ -90,11 +92,12 @@ int run_compare(const Arguments& arguments) {
             bind_option(compare_option::right, right), bind_option(compare_option::top, top),
             bind_option(compare_option::all, all).excluding(compare_option::top)});
   app->option(compare_option::out)->check(folder_name());
+  app->option(compare_option::html)->check(page_name());
   output.add_output(*app);
   if (parse(*app, arguments)) return 0;
-  if (!html.empty()) check_page_name(html, "--html");
   const KeyFilter left_filter = parse_filter(left, compare_option::left),
                   right_filter = parse_filter(right, compare_option::right);
+  for (const std::string& folder : {a, b}) ResultFolder::require_as_written(folder);
   const FolderComparison comparison =
       comparison_of(ResultReader(a), left_filter, ResultReader(b), right_filter);
   const auto shown = all ? std::numeric_limits<std::size_t>::max() : static_cast<std::size_t>(top);

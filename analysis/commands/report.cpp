@@ -1,6 +1,7 @@
 #include "analysis/report/report.hpp"
 
 #include "analysis/commands/arguments.hpp"
+#include "analysis/results/result_folder.hpp"
 #include "data/console.hpp"
 #include "data/error.hpp"
 
@@ -28,10 +29,11 @@ int run_report(const Arguments& arguments) {
   CommonOptions output;
   app->add_folders("DIR", folder, "The result folder, of one dump or over several");
   app->add({bind_option(report_option::out, out), bind_option(report_option::title, title)});
+  app->option(report_option::out)->check(page_name());
   output.add_output(*app);
   if (parse(*app, arguments)) return 0;
 
-  if (!out.empty()) check_page_name(out, "--out");
+  ResultFolder::require_as_written(folder);
   const std::filesystem::path page_path =
       out.empty() ? std::filesystem::path(folder) / "report" / "index.html" : std::filesystem::path(out);
   const report::Page page = OverDumpsReader::is_over_dumps(folder)

@@ -1,7 +1,7 @@
 #include "analysis/results/main_figures.hpp"
 
-#include "data/utf8.hpp"
 #include "analysis/results/figures.hpp"
+#include "data/utf8.hpp"
 
 #include <fmt/format.h>
 

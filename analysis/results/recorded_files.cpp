@@ -65,9 +65,6 @@ Descriptor open_folder(const fs::path& folder, const fs::path& name) {
   return at;
 }
 
-/// Whether AtomicFile leaves a file of this name where the process is killed in the middle of it.
-bool is_temporary(std::string_view name) { return name.starts_with(".kvreplay-") && name.ends_with(".tmp"); }
-
 bool is_regular(const Descriptor& folder, const char* name) {
   struct stat found = {};
   return ::fstatat(folder.get(), name, &found, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(found.st_mode);
@@ -78,7 +75,7 @@ void remove_temporaries(const Descriptor& folder) {
   DIR* const listing = ::fdopendir(::dup(folder.get()));
   if (listing == nullptr) return;
   while (const dirent* entry = ::readdir(listing))
-    if (is_temporary(entry->d_name)) names.emplace_back(entry->d_name);
+    if (AtomicFile::is_temporary(entry->d_name)) names.emplace_back(entry->d_name);
   ::closedir(listing);
   for (const std::string& name : names)
     if (is_regular(folder, name.c_str())) ::unlinkat(folder.get(), name.c_str(), 0);

@@ -34,6 +34,7 @@ constexpr const char* kFigures = "figures";
 constexpr const char* kState = "state.json";
 constexpr const char* kSummary = "summary.json";
 constexpr const char* kFiles = "files.csv";
+constexpr const char* kHashOfFiles = "files_xxh3";  // in summary.json
 /// Files at the top of finished results that files.csv does not name.
 const std::vector<std::string> kAlways = {kSummary, "run.json", kFiles};
 constexpr std::string_view kWritten = "written-";
@@ -43,6 +44,10 @@ constexpr std::uintmax_t kMostNames = std::uintmax_t{1} << 32;  // bytes of file
 
 std::vector<RecordedFile> files_of_results(const fs::path& folder) {
   return recorded_files(file_text(folder / kFiles, kMostNames), folder / kFiles);
+}
+
+std::string hash_of(const std::string& text) {
+  return fmt::format("{:016x}", contents_of(std::as_bytes(std::span(text))).xxh3);
 }
 
 /// A JSON object that says that this program wrote it; nothing where the file is not one.
@@ -338,9 +343,17 @@ void ResultFolder::resume(const std::optional<Json>& summary, const std::optiona
         throw computed_from_another_dump(folder_, layer);
   finished_ = summary.has_value();
   if (!finished_) return drop_damaged_layers();
-  if (fs::exists(folder_ / kFiles))
-    for (const RecordedFile& file : files_of_results(folder_)) read_recorded(folder_, file);
+  require_as_written(folder_);
   if (lock_) drop_work();
+}
+
+void ResultFolder::require_as_written(const fs::path& folder) {
+  const auto summary = our_json(folder / kSummary);
+  if (!summary || !summary->contains(kHashOfFiles)) return;
+  const std::string text = file_text(folder / kFiles, kMostNames);
+  if ((*summary)[kHashOfFiles] != hash_of(text))
+    throw InputError((folder / kFiles).string(), "the record that summary.json was written with", "another");
+  for (const RecordedFile& file : recorded_files(text, folder / kFiles)) read_recorded(folder, file);
 }
 
 void ResultFolder::drop_damaged_layers() const {
@@ -459,7 +472,9 @@ void ResultFolder::finish(const Json& summary) {
   whole["layer_fingerprints"] = Json::object();
   for (const auto& [layer, fingerprint] : layers_)
     whole["layer_fingerprints"][std::to_string(layer)] = fingerprint;
-  write_file(folder_ / kFiles, text_of(list));
+  const std::string record = text_of(list);
+  whole[kHashOfFiles] = hash_of(record);
+  write_file(folder_ / kFiles, record);
   write_file(folder_ / kSummary, indented(whole));
   drop_work();
   finished_ = true;

@@ -33,10 +33,10 @@ enum class Existing { refuse, resume, replace };
 class ResultFolder {
  public:
   /// Makes the folder, or takes up one that is there. `settings` is everything that the results depend on,
-  /// but for what the dump's layers hold, which `layers` tells (layer_fingerprints()). Throws InputError where
-  /// the folder holds something that is not ours, holds results and `existing` is refuse, or was begun with
-  /// other settings and `existing` is resume (the first difference is named), or another process writes to
-  /// it.
+  /// but for what the dump's layers hold, which `layers` tells (layer_fingerprints()). Throws InputError
+  /// where the folder holds something that is not ours, holds results and `existing` is refuse, or was begun
+  /// with other settings and `existing` is resume (the first difference is named), or another process writes
+  /// to it.
   ResultFolder(std::filesystem::path folder, Json settings, std::map<Index, std::string> layers,
                Existing existing);
 
@@ -74,6 +74,10 @@ class ResultFolder {
   /// Writes files.csv and summary.json and drops the work folder. Throws InputError where a file is not as it
   /// was written.
   void finish(const Json& summary);
+
+  /// Throws InputError where finished results are not as files.csv records them, or that not as summary.json
+  /// does; nothing where `folder` holds none, or such from before there was a record.
+  static void require_as_written(const std::filesystem::path& folder);
 
   /// Removes results, finished or not, and nothing else; throws InputError where none say what they are.
   static void remove(const std::filesystem::path& folder);
