@@ -219,8 +219,9 @@ TEST_CASE("compare shows two folders side by side", "[many]") {
 
   // another prompt of the same shape, and of the same name
   fs::copy(dumps.a, dumps.temp / "prompt", fs::copy_options::recursive);
-  fs::copy(fs::path(dumps.a) / "layer_00/k.npy", dumps.temp / "prompt/layer_00/v.npy",
-           fs::copy_options::overwrite_existing);
+  std::string keys = file_text(dumps.temp / "prompt/layer_00/k.npy");
+  keys[keys.size() - 4] = static_cast<char>(keys[keys.size() - 4] ^ 1);
+  write_file(dumps.temp / "prompt/layer_00/k.npy", keys);
   const std::string other = dumps.temp / "other";
   REQUIRE(run_kvreplay(with({"evict", dumps.temp / "prompt", "--out", other}, options)).code == 0);
   const ProcessResult prompts = run_kvreplay({"compare", a, other});

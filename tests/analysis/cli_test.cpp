@@ -117,7 +117,7 @@ TEST_CASE("options may come from a TOML file", "[cli]") {
   for (const auto& [text, part] :
        {std::pair{"window = 8\n[tokens]\nx = 1\n", "line 2: expected options at"},
         {"++ = 1\n", "line 1: expected TOML: "},
-        {"\nnonsense\n", "line 3: expected TOML: "},
+        {"\nnonsense\n", "line 2: expected TOML: "},
         {"quiet = true\nwindow = x\n", "line 2: expected TOML: "},
         {"quiet = true\nwindow = \"x\"\n", "line 2: --window: expected a whole number"},
         {"layers = 1\nlayers = 2\n", "line 2: expected TOML: "},
@@ -128,7 +128,7 @@ TEST_CASE("options may come from a TOML file", "[cli]") {
         {"window = 2020-01-01\n", "line 1: window: expected a text, a number"},
         {"window = [[1]]\n", "line 1: window: expected a text, a number"},
         {"metrics = \"attn,,key\"\n", "line 1: metrics: expected a list without"},
-        {"metrics = [\n'attn',\n", "line 3: expected TOML: "}}) {
+        {"metrics = [\n'attn',\n", "line 2: expected TOML: "}}) {
     std::ofstream(config) << text;
     const std::string error = complaint({"tokens", dump, "--out", temp / "d", "--config", config});
     INFO(error);

@@ -307,6 +307,7 @@ TEST_CASE("tables without rows and figures without values are no faults", "[repo
   const TempDir temp;
   make_small_dump(temp / "dump");
   results_of("evict", temp / "dump", temp / "r", {"--policy", "h2o", "--budget", "20"});
+  forget_record(temp / "r");
   const fs::path table = fs::path(temp / "r") / "evictions.csv";
   const std::string whole = file_text(table);
   std::string values = whole;
@@ -329,6 +330,25 @@ TEST_CASE("what is no finished result folder is refused in one line", "[report]"
   CHECK(contains(complaint({"report", temp / "nowhere"}), "nowhere"));
   CHECK(contains(complaint({"report", temp / "dump"}), "summary.json"));
   CHECK(contains(complaint({"report", temp / "r", "--out", temp / "r/summary.json"}), "ends in .html"));
+
+  const std::string heads = file_text(temp / "r/heads.csv"), record = file_text(temp / "r/files.csv");
+  const auto refused = [&](const std::string& line) {
+    CHECK(contains(complaint({"report", temp / "r"}), line));
+    CHECK(contains(complaint({"compare", temp / "r", temp / "r"}), line));
+  };
+  replace_in(temp / "r/heads.csv", "\n0,", "\n9,");
+  refused("/r/heads.csv: expected the ");
+  fs::remove(temp / "r/heads.csv");
+  refused("/r/heads.csv: expected the ");
+  write_file(temp / "r/heads.csv", heads);
+  report_of(temp / "r");
+  write_file(temp / "r/files.csv", record.substr(0, record.rfind('\n', record.size() - 2) + 1));
+  refused("/r/files.csv: expected the record that summary.json was written with, found another");
+  fs::remove(temp / "r/files.csv");
+  refused("/r/files.csv: expected a readable file");
+  CHECK(contains(complaint({"tokens", temp / "dump", "--out", temp / "r", "--resume"}), "/r/files.csv"));
+
+  forget_record(temp / "r");
   replace_in(temp / "r/heads.csv", "\n0,", "\n99,");
   report_of(temp / "r");  // heads.csv is not read
   replace_in(temp / "r/agreement.csv", "\n0,0,", "\n99,0,");
