@@ -68,12 +68,13 @@ def field_changes(data: bytes) -> dict:
     return made
 
 
-def raw_member(name: bytes, data: bytes, crc=None, method=0, packed=None, flags=0) -> tuple:
+def raw_member(name: bytes, data: bytes, crc=None, method=0, packed=None, flags=0, size=None) -> tuple:
     """(local header and data, central header without offset) with whatever is given."""
     packed = data if packed is None else packed
     crc = zlib.crc32(data) if crc is None else crc
-    local = struct.pack("<4sHHHHHIIIHH", LOCAL, 20, flags, method, 0, 33, crc, len(packed), len(data), len(name), 0)
-    central = struct.pack("<4sHHHHHHIIIHHHHHI", CENTRAL, 20, 20, flags, method, 0, 33, crc, len(packed), len(data),
+    size = len(data) if size is None else size
+    local = struct.pack("<4sHHHHHIIIHH", LOCAL, 20, flags, method, 0, 33, crc, len(packed), size, len(name), 0)
+    central = struct.pack("<4sHHHHHHIIIHHHHHI", CENTRAL, 20, 20, flags, method, 0, 33, crc, len(packed), size,
                           len(name), 0, 0, 0, 0, 0)
     return local + name + packed, central, name
 
@@ -87,13 +88,20 @@ def raw_archive(parts: list) -> bytes:
     return body + directory + struct.pack("<4sHHHHIIH", END, 0, 0, len(parts), len(parts), len(directory), len(body), 0)
 
 
+def deflated_zeros(head: bytes, mebibytes: int) -> tuple:
+    """(a deflate stream of head and zeros, the size of what comes out): the same block again and again."""
+    deflate = zlib.compressobj(9, zlib.DEFLATED, -15)
+    begin = deflate.compress(head) + deflate.flush(zlib.Z_FULL_FLUSH)
+    block = deflate.compress(bytes(1 << 20)) + deflate.flush(zlib.Z_FULL_FLUSH)
+    return begin + block * mebibytes + deflate.flush(), len(head) + (mebibytes << 20)
+
+
 def shaped(contents: dict) -> dict:
     """Whole archives of unusual members."""
     sound = [raw_member(name.encode(), data) for name, data in contents.items()]
     q = contents["q.npy"]
-    deflate = zlib.compressobj(9, zlib.DEFLATED, -15)
-    zeros = npy.file(npy.header(shape="(4, 48, 8)"), b"") + bytes(200 << 20)
-    bomb = deflate.compress(zeros) + deflate.flush()
+    head = npy.file(npy.header(shape="(4, 48, 8)"), b"")
+    bomb, unpacked = deflated_zeros(head, 1500)
     names = {
         "up": b"../q.npy", "root": b"/q.npy", "bare": b"q", "empty": b"", "nul": b"q\0.npy", "escape": b"\x1b[2Jq.npy",
         "line": b"q\n.npy", "not-utf8": b"\xff\xfe.npy", "long": b"q" * 65535, "folder": b"q.npy/", "upper": b"Q.NPY",
@@ -103,8 +111,8 @@ def shaped(contents: dict) -> dict:
     made |= {f"also-{key}": raw_archive([*sound, raw_member(name, q)]) for key, name in names.items()}
     made |= {"twice": raw_archive([*sound, sound[0]]), "none": raw_archive([]), "one": raw_archive(sound[:1]),
              "crc": raw_archive([raw_member(b"q.npy", q, crc=1), *sound[1:]]),
-             "bomb": raw_archive([raw_member(b"q.npy", zeros, method=8, packed=bomb), *sound[1:]]),
-             "bomb-beside": raw_archive([*sound, raw_member(b"zeros.npy", zeros, method=8, packed=bomb)]),
+             "bomb": raw_archive([raw_member(b"q.npy", head, method=8, packed=bomb, size=unpacked), *sound[1:]]),
+             "bomb-beside": raw_archive([*sound, raw_member(b"zeros.npy", head, method=8, packed=bomb, size=unpacked)]),
              "same-place": raw_archive(sound) + b"tail", "before": b"#!/bin/sh\n" + raw_archive(sound),
              "many": raw_archive(sound + [raw_member(b"x%d.npy" % i, b"") for i in range(3000)]),
              "deflated-not": raw_archive([raw_member(b"q.npy", q, method=8, packed=q), *sound[1:]]),

@@ -66,7 +66,7 @@ STAND_INS = {
     "removed": lambda path: None, "folder": folder, "pipe": pipe, "socket": local_socket, "enormous": enormous,
     "link-to-zero": link_to("/dev/zero"), "link-to-null": link_to("/dev/null"), "link-to-full": link_to("/dev/full"),
     "link-to-tty": link_to("/dev/tty"), "link-to-nothing": link_to("nothing/here"), "link-to-folder": link_to("."),
-    "link-to-proc": link_to("/proc/self/environ"),
+    "link-to-proc": link_to("/proc/version"),
 }
 
 

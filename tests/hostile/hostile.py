@@ -23,19 +23,27 @@ WORK = {}  # bench, cases, keep: inherited by the processes that try
 
 
 def attempt(number: int) -> tuple:
-    """Tries one case: (number, verdict, why, commands)."""
+    """Tries one case: (number, verdict, why, commands). What hangs is tried again: the machine may have been busy."""
     bench, case, keep = WORK["bench"], WORK["cases"][number], WORK["keep"]
+    trial = tried(bench, case)
+    if trial.hung:
+        trial = tried(bench, case)
+    if keep and trial.verdict > Verdict.OK:
+        kept = Path(keep) / re.sub(r"[^\w.-]+", "_", case.id)[:120]
+        shutil.rmtree(kept, ignore_errors=True)
+        shutil.copytree(trial.place, kept, symlinks=True, ignore=not_copyable)
+    return number, trial.verdict, trial.why, trial.commands
+
+
+def tried(bench: Bench, case) -> Trial:
+    """The trial after its end."""
     trial = Trial(bench, case.id)
     try:
         case.act(trial)
         trial.close()
     except Exception:  # of the harness: the other cases go on, and this one fails visibly
         trial.note(Verdict.CRASH, "the harness: " + traceback.format_exc().strip().replace("\n", " | ")[-400:])
-    if keep and trial.verdict > Verdict.OK:
-        kept = Path(keep) / re.sub(r"[^\w.-]+", "_", case.id)[:120]
-        shutil.rmtree(kept, ignore_errors=True)
-        shutil.copytree(trial.place, kept, symlinks=True, ignore=not_copyable)
-    return number, trial.verdict, trial.why, trial.commands
+    return trial
 
 
 def not_copyable(folder: str, names: list) -> list:

@@ -188,6 +188,11 @@ def with_file(name: str, data: bytes, expected: Expect, arguments: tuple, trial)
     judged_run(trial, expected, arguments)
 
 
+def with_value(key: str, text: str, expected: Expect, arguments: tuple, trial):
+    """The dump with one key of its manifest as given."""
+    with_file("manifest.json", encoded(manifest(**{key: text})), expected, arguments, trial)
+
+
 def put_plain(trial):
     """The dump with the keys of KEYS and no others."""
     samples.put_dump(trial)
@@ -238,11 +243,9 @@ def cases(bench) -> list:
     made = {}
     for key in KEYS:
         for name, (text, expected) in values_of(key).items():
-            made[f"info/{key}/{name}"] = functools.partial(with_file, "manifest.json", encoded(manifest(**{key: text})),
-                                                           expected, INFO)
-            if expected is not R:
-                made[f"tokens/{key}/{name}"] = functools.partial(with_file, "manifest.json",
-                                                                 encoded(manifest(**{key: text})), expected, TOKENS)
+            verbs = ("info",) if expected is R else runs  # what info refuses, all commands refuse
+            for verb in verbs:
+                made[f"{verb}/{key}/{name}"] = functools.partial(with_value, key, text, expected, runs[verb])
     for file, contents in ("manifest.json", wholes()), ("tokens.json", labels()):
         for verb, arguments in runs.items():
             for name, (data, expected) in contents.items():

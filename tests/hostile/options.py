@@ -125,6 +125,12 @@ def with_config(command: str, text: bytes, about: tuple, trial):
                Expect.EITHER if is_toml(text) else Expect.REFUSED)
 
 
+def with_key(command: str, name: str, text: str, trial):
+    """One line of a config file, with the name of an option in its place."""
+    filled = text.format(name[2:], name[2:].upper()).encode() + b"\n"
+    with_config(command, filled, (name, name[2:]), trial)
+
+
 def is_toml(text: bytes) -> bool:
     """Python's opinion; a byte order mark is tolerated by many."""
     try:
@@ -179,8 +185,7 @@ def cases(bench) -> list:
                                                                     (name.encode() + b"=" + VALUES[key], ), E)
             made[f"{here}/shortened"] = functools.partial(with_words, command, (name[:-1], b"1"), E)
             for key, text in TOML.items() if name != "--config" else ():
-                filled = text.format(name[2:], name[2:].upper()).encode() + b"\n"
-                made[f"{here}/toml-{key}"] = functools.partial(with_config, command, filled, (name, name[2:]))
+                made[f"{here}/toml-{key}"] = functools.partial(with_key, command, name, text)
         for key, data in FILES.items():
             made[f"{command}/config-file-{key}"] = functools.partial(with_config, command, data, ("--",))
         for key in damage.STAND_INS:

@@ -95,7 +95,10 @@ def run(command: list, folder: Path, scratch: Path, conditions: Conditions) -> O
     if ear >= 0:
         with open(ear, "rb") as heard:
             read[2] = heard.read()
-    return Outcome(status, read[1], read[2], seconds, usage.ru_maxrss * 1024, timed_out, sent)
+    # A process begins with the peak of the one that it was forked from.
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    peak = usage.ru_maxrss * 1024 if usage.ru_maxrss > own else 0
+    return Outcome(status, read[1], read[2], seconds, peak, timed_out, sent)
 
 
 def running(process: subprocess.Popen) -> bool:
