@@ -132,10 +132,12 @@ def with_key(command: str, name: str, text: str, trial):
 
 
 def is_toml(text: bytes) -> bool:
-    """Python's opinion; a byte order mark is tolerated by many."""
+    """Python's opinion; a byte order mark is tolerated by many, and how deep is too deep is a matter of taste."""
     try:
         tomllib.loads(text.removeprefix(b"\xef\xbb\xbf").decode())
-    except (ValueError, RecursionError):
+    except RecursionError:
+        return True
+    except ValueError:
         return False
     return True
 

@@ -83,7 +83,7 @@ class Verdicts(unittest.TestCase):
 
     def verdict(self, text: str, act=ordinary):
         """Of a program that does what text says; what sleeps is given less time than it would take."""
-        patience = 1.0 if "sleep" in text else 30.0
+        patience = 1.0 if "sleep" in text else 300.0
         trial = Trial(Bench(program(self.folder, text), self.folder, patience=patience), "case")
         act(trial)
         trial.close()
