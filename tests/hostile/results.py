@@ -20,6 +20,9 @@ JSON_VALUES = {
 }
 
 
+VALUES_A_PLACE = 5  # another choice at each place, for each of the commands
+
+
 def tables(data: bytes) -> dict:
     """A CSV file with rows, columns and cells that do not belong."""
     lines = data.split(b"\n")
@@ -56,12 +59,13 @@ def json_paths(value, path=()):
         yield from json_paths(inner, (*path, key))
 
 
-def json_changes(data: bytes) -> dict:
-    """A JSON file with each place in turn of another type, or gone; each is made when it is asked for."""
+def json_changes(data: bytes, draw: random.Random) -> dict:
+    """A JSON file with each place in turn of some other types, or gone; each is made when it is asked for."""
     made = {"twice": data.rstrip()[:-1] + b', "schema": 1}', "behind": data + b"x", "nul": data + b"\0"}
     for path in json_paths(json.loads(data)):
         name = ".".join(map(str, path)) or "all"
-        made |= {f"{name}-{key}": functools.partial(write_json, data, path, text) for key, text in JSON_VALUES.items()}
+        for key in draw.sample(sorted(JSON_VALUES), VALUES_A_PLACE):
+            made[f"{name}-{key}"] = functools.partial(write_json, data, path, JSON_VALUES[key])
         if path:
             made[f"{name}-gone"] = functools.partial(write_json, data, path, None)
     return made
@@ -95,11 +99,11 @@ def changes(name: str, files: dict, draw) -> dict:
     return made
 
 
-def special_changes(name: str, data: bytes) -> dict:
+def special_changes(name: str, data: bytes, draw: random.Random) -> dict:
     """What only files of this kind can suffer."""
     if name.endswith(".csv"):
         return {key: functools.partial(write_table, data, key) for key in tables(data)}
-    return json_changes(data) if name.endswith(".json") and data[:1] == b"{" else {}
+    return json_changes(data, draw) if name.endswith(".json") and data[:1] == b"{" else {}
 
 
 def some_of_each_kind(files: dict) -> list:
@@ -259,7 +263,7 @@ def cases(bench) -> list:
                 unchecked = name in ("run.json", "summary.json") and verb not in ("force", "merge")
                 tries = changes(name, files, draw)
                 if command in ("evict", "tokens") and verb != "compare_as_second":
-                    tries |= special_changes(name, files[name])
+                    tries |= special_changes(name, files[name], draw)
                 for key, what in tries.items():
                     add(f"{name}/{key}", functools.partial(put_instead, name, what), E if unchecked else S)
                 # A link in the work folder is not the program's: it stays, and the folder with it.
