@@ -264,10 +264,11 @@ def cases(bench) -> list:
                 tries = changes(name, files, draw)
                 if command in ("evict", "tokens") and verb != "compare_as_second":
                     tries |= special_changes(name, files[name], draw)
-                for key, what in tries.items():
-                    add(f"{name}/{key}", functools.partial(put_instead, name, what), E if unchecked else S)
                 # A link in the work folder is not the program's: it stays, and the folder with it.
                 stays = name.startswith(".kvreplay/")
+                for key, what in tries.items():
+                    expected = E if unchecked or stays and key.startswith("link-to") else S
+                    add(f"{name}/{key}", functools.partial(put_instead, name, what), expected)
                 add(f"{name}/link", functools.partial(put_link, name), E if unchecked or stays else S)
                 # What is finished already may be read through links; these are not results of its own then.
                 stays = stays or verb == "resume" and name in ("files.csv", "summary.json")
