@@ -33,9 +33,9 @@ class Columns {
     if (derived_ != kNone) figure.derived = row[derived_];
     place(results, csv, row, figure);
     for (const std::size_t column : values_) {
-      if (row[column].empty()) continue;
+      if (wide_ && row[column].empty()) continue;  // the row has no such figure, or that no value
       if (wide_) keys.back() = csv.columns()[column];
-      figure.value = csv.number(row, column);
+      figure.value = csv.number_or_nan(row, column);
       visit(figure);
     }
   }

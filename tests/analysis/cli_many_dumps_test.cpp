@@ -222,7 +222,7 @@ TEST_CASE("compare shows two folders side by side", "[many]") {
   std::string keys = file_text(dumps.temp / "prompt/layer_00/k.npy");
   keys[keys.size() - 4] = static_cast<char>(keys[keys.size() - 4] ^ 1);
   write_file(dumps.temp / "prompt/layer_00/k.npy", keys);
-  const std::string other = dumps.temp / "other";
+  const std::string other = dumps.temp / "r of prompt";
   REQUIRE(run_kvreplay(with({"evict", dumps.temp / "prompt", "--out", other}, options)).code == 0);
   const ProcessResult prompts = run_kvreplay({"compare", a, other});
   CHECK_FALSE(contains(prompts.out, "Run alike"));

@@ -132,7 +132,7 @@ TEST_CASE("what is relative to nothing is empty, and the notes say where", "[cli
     const std::vector<std::string> notes = notes_of(out);
     INFO(fmt::format("{}", fmt::join(notes, "\n")));
     CHECK(any_contains(notes, "evictions.csv: no "));
-    CHECK(any_contains(notes, "budgets.csv: no layer_output_error, output_error of layer 1 head 0, layer 1"));
+    CHECK(any_contains(notes, "budgets.csv: no output_error of layer 1 head 0, layer 1"));
     CHECK_FALSE(any_contains(notes, "layer 0"));
     std::size_t empty = 0;
     const std::string header = "layer,kv_head,order,method,sigma,budget,loss,output_error,layer_output_error";

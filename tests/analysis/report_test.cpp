@@ -333,6 +333,7 @@ TEST_CASE("what is no finished result folder is refused in one line", "[report]"
 
   const std::string heads = file_text(temp / "r/heads.csv"), record = file_text(temp / "r/files.csv");
   const auto refused = [&](const std::string& line) {
+    INFO(complaint({"report", temp / "r"}));
     CHECK(contains(complaint({"report", temp / "r"}), line));
     CHECK(contains(complaint({"compare", temp / "r", temp / "r"}), line));
   };
@@ -345,7 +346,7 @@ TEST_CASE("what is no finished result folder is refused in one line", "[report]"
   write_file(temp / "r/files.csv", record.substr(0, record.rfind('\n', record.size() - 2) + 1));
   refused("/r/files.csv: expected the record that summary.json was written with, found another");
   fs::remove(temp / "r/files.csv");
-  refused("/r/files.csv: expected a readable file");
+  refused("/r/files.csv: expected a file, found none");
   CHECK(contains(complaint({"tokens", temp / "dump", "--out", temp / "r", "--resume"}), "/r/files.csv"));
 
   forget_record(temp / "r");
