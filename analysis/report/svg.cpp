@@ -1,7 +1,7 @@
 #include "analysis/report/svg.hpp"
 
-#include "data/utf8.hpp"
 #include "analysis/report/text.hpp"
+#include "data/utf8.hpp"
 
 #include <fmt/format.h>
 

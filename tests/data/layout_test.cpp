@@ -67,10 +67,9 @@ TEST_CASE("array names", "[layout]") {
   CHECK(is("layer_031_wo.npy", Tensor::wo, 31));
   CHECK(is("layers.0.q.npy", Tensor::q, 0));
   CHECK(is("layers.10.v.npy", Tensor::v, 10));
-  for (const char* name :
-       {"", ".npy", "q", "q.npz", "x.npy", "q_.npy", "q_1x.npy", "q_-1.npy", "q_+1.npy", "layer_/q.npy",
-        "layer_0.npy", "layer_0q.npy", "layer_0-q.npy", "layers.0_q.npy", "layer_-1/q.npy",
-        "qq_0.npy", "layer_0/q.npy.npy"}) {
+  for (const char* name : {"", ".npy", "q", "q.npz", "x.npy", "q_.npy", "q_1x.npy", "q_-1.npy", "q_+1.npy",
+                           "layer_/q.npy", "layer_0.npy", "layer_0q.npy", "layer_0-q.npy", "layers.0_q.npy",
+                           "layer_-1/q.npy", "qq_0.npy", "layer_0/q.npy.npy"}) {
     INFO(name);
     CHECK_FALSE(parse_array_name(name).has_value());
   }
