@@ -1,6 +1,6 @@
 // A result folder of which one file was damaged: refused with an InputError, or compared and shown. The
-// folder that KVREPLAY_FUZZ_RESULTS names is copied first. An input is one file's number, what is done to it,
-// where, and a text.
+// folders in the one that KVREPLAY_FUZZ_RESULTS names are copied first. An input is one file's number, what
+// is done to it, where, and a text.
 
 #include "analysis/report/report.hpp"
 #include "analysis/results/compare_report.hpp"
@@ -15,9 +15,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
-#include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace fs = std::filesystem;
@@ -25,19 +23,27 @@ using namespace kvreplay;
 
 namespace {
 
-struct Folder {
-  Folder() : path(temp / "results") {
-    const char* original = std::getenv("KVREPLAY_FUZZ_RESULTS");
-    if (original == nullptr) std::abort();
-    fs::copy(original, path, fs::copy_options::recursive);
-    for (const auto& entry : fs::recursive_directory_iterator(path))
-      if (entry.is_regular_file()) files.emplace_back(entry.path(), test::read_file(entry.path()));
-    std::sort(files.begin(), files.end());
-  }
-  test::TempDir temp;
-  fs::path path;
-  std::vector<std::pair<fs::path, std::string>> files;
+/// A file of one of the folders.
+struct File {
+  fs::path path, results;
+  ResultReader whole;  ///< of the folder as it was
+  std::string bytes;
 };
+
+std::vector<File> copied(const fs::path& to) {
+  const char* original = std::getenv("KVREPLAY_FUZZ_RESULTS");
+  if (original == nullptr) std::abort();
+  fs::copy(original, to, fs::copy_options::recursive);
+  std::vector<File> files;
+  for (const auto& results : fs::directory_iterator(to)) {
+    const ResultReader whole(original / results.path().filename());
+    for (const auto& entry : fs::recursive_directory_iterator(results))
+      if (entry.is_regular_file())
+        files.push_back({entry.path(), results.path(), whole, test::read_file(entry.path())});
+  }
+  std::sort(files.begin(), files.end(), [](const File& a, const File& b) { return a.path < b.path; });
+  return files;
+}
 
 std::string damaged(std::string whole, std::uint8_t how, std::size_t where, const std::string& text) {
   const std::size_t at = whole.size() * where / 65536;
@@ -56,18 +62,18 @@ std::string damaged(std::string whole, std::uint8_t how, std::size_t where, cons
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
-  static const Folder folder;
-  static const ResultReader whole(std::getenv("KVREPLAY_FUZZ_RESULTS"));
+  static const test::TempDir temp;
+  static const std::vector<File> files = copied(temp / "results");
   if (size < 4) return 0;
-  const auto& [file, text] = folder.files[bytes[0] % folder.files.size()];
-  write_file(file, damaged(text, bytes[1], bytes[2] * 256U + bytes[3],
-                           std::string(reinterpret_cast<const char*>(bytes) + 4, size - 4)));
+  const File& file = files[bytes[0] % files.size()];
+  write_file(file.path, damaged(file.bytes, bytes[1], bytes[2] * 256U + bytes[3],
+                                std::string(reinterpret_cast<const char*>(bytes) + 4, size - 4)));
   try {
-    const ResultReader results(folder.path);
+    const ResultReader results(file.results);
     report::make_page(results, "");
-    plain_text(comparison_of(results, {}, whole, {}), 12);
+    plain_text(comparison_of(results, {}, file.whole, {}), 12);
   } catch (const InputError&) {
   }
-  write_file(file, text);
+  write_file(file.path, file.bytes);
   return 0;
 }
