@@ -1,7 +1,7 @@
 #include "viewer/gl/headless_host.hpp"
 
-#include "data/utf8.hpp"
 #include "data/error.hpp"
+#include "data/utf8.hpp"
 
 #include <fmt/format.h>
 

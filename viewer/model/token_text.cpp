@@ -10,7 +10,6 @@
 namespace kvreplay::viewer {
 namespace {
 
-
 bool is_space(char32_t code) {
   return code == ' ' || code == 0xA0 || (code >= 0x2000 && code <= 0x200A) || code == 0x202F ||
          code == 0x205F || code == 0x3000;
