@@ -171,7 +171,7 @@ int main(int argc, char** argv) {
   else
     to_stderr(ending.line);
   g_ranks.reset();
-  if (std::fflush(stdout) != 0)
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
     return complain(fmt::format("standard output: cannot be written: {}", std::strerror(errno)));
   return ending.code;
 }

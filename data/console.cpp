@@ -9,7 +9,7 @@
 namespace kvreplay {
 namespace {
 
-constexpr std::size_t kLongestLine = 2000;
+constexpr std::size_t kLongestLine = 500;
 
 /// Marks and isolates of direction: what follows one is read in another order.
 bool turns_text(char32_t code) {
