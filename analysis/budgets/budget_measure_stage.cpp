@@ -1,5 +1,6 @@
 #include "analysis/budgets/budget_measure_stage.hpp"
 
+#include "analysis/results/kept_text.hpp"
 #include "analysis/results/scoped_figures.hpp"
 #include "analysis/results/table_writer.hpp"
 #include "analysis/tokens/agreement.hpp"
@@ -177,7 +178,7 @@ std::string BudgetMeasureStage::report(const HeadFigures& figures) const {
   std::vector<double> sigmas;
   for (const BudgetCase& which : plan_.cases)
     if (std::find(sigmas.begin(), sigmas.end(), which.sigma) == sigmas.end()) sigmas.push_back(which.sigma);
-  for (const double sigma : sigmas) text += fmt::format("  {:>18}", fmt::format("sigma {}", shortest(sigma)));
+  for (const double sigma : sigmas) text += fmt::format("  {:>18}", kept_text(shortest(sigma)));
   for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
     if (c % sigmas.size() == 0)
       text += fmt::format("\n{:20}  {:10}", plan_.orders[plan_.cases[c].order].name,
@@ -199,7 +200,7 @@ std::string BudgetMeasureStage::report(const HeadFigures& figures) const {
         moved += std::abs(allocations_[lu].budgets[row] - allocations_[best].budgets[row]);
       const double excess = total_loss(lu) - total_loss(best);
       text += fmt::format(
-          "lu against optimal, {} at sigma {}: {}\n", plan_.orders[a.order].name, shortest(a.sigma),
+          "lu against optimal, {}, {}: {}\n", plan_.orders[a.order].name, kept_text(shortest(a.sigma)),
           moved == 0 || excess == 0 ? std::string("equal")
                                     : fmt::format("{:.3g} % more loss, {} tokens elsewhere",
                                                   100 * excess / total_loss(best), moved / 2));

@@ -122,7 +122,7 @@ void CommandLine::add(const BoundOptions& options) {
           CLI::Validator([complaint = option.complaint](std::string& word) { return complaint(word); }, ""));
   }
   for (const BoundOption& added : options) {
-    if (added.excludes != nullptr) option(*added.facts)->excludes(option(*added.excludes));
+    for (const OptionFacts* other : added.excludes) option(*added.facts)->excludes(option(*other));
     if (added.needs != nullptr) option(*added.facts)->needs(option(*added.needs));
   }
 }

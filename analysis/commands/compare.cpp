@@ -1,5 +1,6 @@
 #include "analysis/commands/arguments.hpp"
 #include "analysis/report/report.hpp"
+#include "analysis/results/compare_over_dumps.hpp"
 #include "analysis/results/compare_report.hpp"
 #include "analysis/results/result_folder.hpp"
 #include "data/atomic_file.hpp"
@@ -69,13 +70,51 @@ void make_way(const fs::path& folder, bool replace, const report::ReportPlace& p
       throw InputError(fmt::format("{}: {}", path.string(), error.message()));
 }
 
+/// Where a comparison goes.
+struct Shown {
+  std::size_t most;  ///< differences of a kind
+  std::string out, html;
+  bool force;
+};
+
+void write_tables(const FolderComparison& comparison, const fs::path& out) {
+  for (const TableComparison& table : comparison.tables) write_csv(table, out);
+}
+void write_tables(const ComparisonOverPrompts& comparison, const fs::path& out) {
+  write_csv(comparison, out);
+}
+
+template <class Comparison>
+void show(const Comparison& comparison, const Shown& shown, const CommonOptions& output) {
+  const auto& [most, out, html, force] = shown;
+  const report::ReportPlace place = html.empty() ? report::ReportPlace() : report::report_place(html);
+  if (!out.empty()) {
+    make_way(out, force, place);
+    write_tables(comparison, out);
+    write_file(fs::path(out) / "compare.md", markdown_text(comparison, most));
+  }
+  if (!html.empty()) report::write_report(report::make_page(comparison, most), place);
+  if (output.json) {
+    nlohmann::ordered_json json = {{"program", "kvreplay"}};
+    if (!html.empty()) json["page"] = html;
+    json.update(json_of(comparison));
+    print_json(json);
+  } else if (!output.quiet) {
+    say("{}", plain_text(comparison, most));
+    if (!out.empty()) say("\nevery figure: {}\n", displayable((fs::path(out) / "compare_*.csv").string()));
+    if (!html.empty()) say("{}page: {}\n", out.empty() ? "\n" : "", displayable(html));
+  }
+}
+
 }  // namespace
 
 int run_compare(const Arguments& arguments) {
   const auto app = make_app(
       "compare",
       "Shows two result folders side by side: what was run differently, how far every figure is from the\n"
-      "other's, for the model and over its heads, and which policies and scores change places.",
+      "other's, for the model and over its heads, and which policies and scores change places. Of two "
+      "folders over\n"
+      "several dumps: what differs prompt by prompt, and whether more prompts would show it too.",
       "kvreplay compare results/llama results/qwen\n"
       "kvreplay compare results/f32 results/tensor --out results/compared\n"
       "kvreplay compare results/llama results/qwen --html llama-qwen.html\n"
@@ -97,27 +136,17 @@ int run_compare(const Arguments& arguments) {
   if (parse(*app, arguments)) return 0;
   const KeyFilter left_filter = parse_filter(left, compare_option::left),
                   right_filter = parse_filter(right, compare_option::right);
+  const Shown shown{all ? std::numeric_limits<std::size_t>::max() : static_cast<std::size_t>(top), out, html,
+                    force};
   for (const std::string& folder : {a, b}) ResultFolder::require_as_written(folder);
-  const FolderComparison comparison =
-      comparison_of(ResultReader(a), left_filter, ResultReader(b), right_filter);
-  const auto shown = all ? std::numeric_limits<std::size_t>::max() : static_cast<std::size_t>(top);
-  const report::ReportPlace place = html.empty() ? report::ReportPlace() : report::report_place(html);
-  if (!out.empty()) {
-    make_way(out, force, place);
-    for (const TableComparison& table : comparison.tables) write_csv(table, out);
-    write_file(fs::path(out) / "compare.md", markdown_text(comparison, shown));
-  }
-  if (!html.empty()) report::write_report(report::make_page(comparison, shown), place);
-  if (output.json) {
-    nlohmann::ordered_json json = {{"program", "kvreplay"}};
-    if (!html.empty()) json["page"] = html;
-    json.update(json_of(comparison));
-    print_json(json);
-  } else if (!output.quiet) {
-    say("{}", plain_text(comparison, shown));
-    if (!out.empty()) say("\nevery figure: {}\n", displayable((fs::path(out) / "compare_*.csv").string()));
-    if (!html.empty()) say("{}page: {}\n", out.empty() ? "\n" : "", displayable(html));
-  }
+  const bool over_dumps = OverDumpsReader::is_over_dumps(a);
+  if (over_dumps != OverDumpsReader::is_over_dumps(b))
+    throw InputError(over_dumps ? b : a, "results over several dumps, as the other folder has",
+                     "results of one");
+  if (over_dumps)
+    show(compare(OverDumpsReader(a), left_filter, OverDumpsReader(b), right_filter), shown, output);
+  else
+    show(comparison_of(ResultReader(a), left_filter, ResultReader(b), right_filter), shown, output);
   return 0;
 }
 

@@ -3,7 +3,9 @@
 #include "analysis/commands/command.hpp"
 #include "analysis/commands/interrupt.hpp"
 #include "analysis/commands/run_command.hpp"
+#include "analysis/results/comparisons.hpp"
 #include "analysis/results/dump_set.hpp"
+#include "analysis/results/standings.hpp"
 #include "analysis/run/ranks.hpp"
 #include "data/console.hpp"
 #include "data/error.hpp"
@@ -15,6 +17,9 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
+#include <string>
+#include <vector>
 
 namespace kvreplay {
 namespace {
@@ -65,6 +70,34 @@ std::string remarks(const fs::path& folder, const DumpSet& set) {
   return text;
 }
 
+/// What the user's scores and kept sets are called.
+std::set<std::string> own_names(const DumpSet& set) {
+  std::set<std::string> names;
+  for (const DumpSet::Entry& entry : set.entries())
+    for (const auto& [analysis, options] : entry.settings["options"].items())
+      for (const char* key : {"scores", "kept"})
+        if (options.contains(key) && options[key].is_object())
+          for (const auto& [name, contents] : options[key].items()) names.insert(name);
+  return names;
+}
+
+/// Who is better, prompt by prompt; empty where nothing is compared.
+std::string comparison_report(const std::vector<ComparedItems>& all, const std::set<std::string>& own) {
+  std::string text;
+  for (const StandingTable& table : main_standings(all)) {
+    text += fmt::format("\n{}", text_of(table));
+    for (std::size_t c = 0; c < table.columns.size(); ++c)
+      for (const Comparison& mine : own_against_best(*table.columns[c].of, own))
+        if (mine.left->semantics == table.columns[c].semantics || mine.left->semantics == "given")
+          text += fmt::format("  {}, yours: {}\n", table.headings[c], verdict(mine));
+  }
+  if (text.empty()) return text;
+  return fmt::format(
+      "\nwho is better: ratios within a prompt, their geometric mean and its 95 % interval; * told "
+      "apart (p < 0.05, all\nof a column asked at once)\n{}",
+      text);
+}
+
 /// Reads every single folder and writes what they say together; the summary's "totals" and the report.
 std::pair<Json, std::string> write_tables(const ResultFolder& folder, const DumpSet& set,
                                           const Workers& workers) {
@@ -81,6 +114,15 @@ std::pair<Json, std::string> write_tables(const ResultFolder& folder, const Dump
       totals[fmt::format("{}_over_dumps_rows", name_of(which))] = rows;
     if (const std::string mine = table.report(); !mine.empty()) report += (report.empty() ? "" : "\n") + mine;
   }
+  Comparisons comparisons;
+  for (const DumpSet::Entry& entry : set.entries()) {
+    comparisons.add_prompt({ResultReader(folder.path() / entry.name)});
+    if (workers.stopping()) throw Interrupted{};
+  }
+  const std::vector<ComparedItems> compared = comparisons.all();
+  if (const std::size_t rows = write_comparisons(compared, folder); rows > 0)
+    totals["comparison_rows"] = rows;
+  report += comparison_report(compared, own_names(set));
   return {totals, report};
 }
 
@@ -109,8 +151,9 @@ void finish(const CommonOptions& options, const DumpSet& set, ResultFolder& fold
   if (options.json) print_summary(out);
   if (text) {
     say("{}", remarks(out, set));
-    say("\nmeans over the dumps ± half of the 95 % confidence interval (Student's t, over dumps, not over "
-        "heads)\n");
+    say("\nmeans over the dumps and their 95 % confidence intervals, by Student's t over dumps, not over "
+        "heads "
+        "(of errors\ngeometric means, on the scale of ratios)\n");
     if (!report.empty()) say("\n{}", report);
     say("\nresults: {} ({:.1f} s), of each dump in {}\n", displayable(options.out), seconds,
         displayable((out / "NAME").string()));

@@ -1,6 +1,7 @@
 #include "analysis/eviction/eviction_options.hpp"
 
 #include "analysis/results/csv.hpp"
+#include "analysis/results/kept_text.hpp"
 
 #include <fmt/format.h>
 
@@ -9,7 +10,28 @@
 namespace kvreplay {
 namespace {
 
-bool in_tokens(const OptionFacts& option) { return option.name == evict_option::budget.name; }
+/// What a word says under an option; nothing where it says no budget.
+std::optional<Budget> budget_in(const OptionFacts& option, const std::string& word) {
+  using namespace evict_option;
+  const auto number = [](const std::string& text) -> std::optional<double> {
+    if (!OptionValue<double>::complaint(sigma, text).empty()) return std::nullopt;
+    return OptionValue<double>::parse(sigma, text);
+  };
+  const auto kept = [](std::optional<double> share) -> std::optional<Budget> {
+    if (!share || !(*share > 0 && *share < 1)) return std::nullopt;
+    return Budget{std::nullopt, rest_of(*share)};
+  };
+  if (option.name == sigma.name) {
+    const auto ratio = number(word);
+    return ratio ? std::optional(Budget{std::nullopt, *ratio}) : std::nullopt;
+  }
+  if (word.ends_with('%')) {
+    const auto hundredths = number(word.substr(0, word.size() - 1));
+    return kept(hundredths ? std::optional(*hundredths / 100) : std::nullopt);
+  }
+  if (const auto tokens = index_in(word, kNoLimit); tokens && *tokens >= 0) return Budget{tokens, 0};
+  return option.name == keep.name ? kept(number(word)) : std::nullopt;
+}
 
 constexpr const char* kPoolings = "max:N or avg:N with an odd N, or none";
 
@@ -61,11 +83,13 @@ BoundOptions bound(EvictionOptions& options) {
   BoundOption one_semantics = bind_option(semantics, options.semantics);
   one_semantics.list = false;
   one_semantics.words = fmt::format(": {}", fmt::join(kSemantics.names(), ", "));
-  BoundOption tokens = bind_option(budget, options.budgets).keyed("").excluding(sigma);
+  BoundOption kept_budgets = bind_option(keep, options.budgets).keyed("").excluding(sigma);
+  BoundOption tokens = bind_option(budget, options.budgets).keyed("").excluding(sigma).excluding(keep);
+  kept_budgets.initial.clear();
   tokens.initial.clear();
   BoundOptions all = {
-      bound_policies(options), bind_option(sigma, options.budgets).keyed("budgets"), tokens, one_semantics,
-      bound_diff(options), bind_option(phase, options.phases).keyed("phases"),
+      bound_policies(options), bind_option(sigma, options.budgets).keyed("budgets"), kept_budgets, tokens,
+      one_semantics, bound_diff(options), bind_option(phase, options.phases).keyed("phases"),
       bind_option(decode_window, options.decode_window), bind_option(window, options.window),
       bind_option(sinks, options.sinks), bind_option(recent, options.recent), bind_option(pool, options.pool),
       bind_option(on, options.on), bind_option(per_query_head, options.per_query_head),
@@ -133,12 +157,15 @@ std::optional<Budget> budget_labelled(const std::string& label) {
 }
 
 std::string OptionValue<Budget>::complaint(const OptionFacts& option, const std::string& word) {
-  return in_tokens(option) ? OptionValue<Index>::complaint(option, word)
-                           : OptionValue<double>::complaint(option, word);
+  if (budget_in(option, word)) return "";
+  const char* const expected = option.name == evict_option::sigma.name ? "a number"
+                               : option.name == evict_option::keep.name
+                                   ? "a share between 0 and 1, as 20% or 0.2, or whole tokens"
+                                   : "a whole number of at least 0, or a share as 20%";
+  return fmt::format("expected {}, found '{}'", expected, word);
 }
 Budget OptionValue<Budget>::parse(const OptionFacts& option, const std::string& word) {
-  if (in_tokens(option)) return {OptionValue<Index>::parse(option, word), 0};
-  return {std::nullopt, OptionValue<double>::parse(option, word)};
+  return *budget_in(option, word);
 }
 
 std::vector<PolicyChoice> policies_named(const std::vector<std::string>& names) {

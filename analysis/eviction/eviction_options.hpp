@@ -90,7 +90,9 @@ inline constexpr OptionFacts policy{"policy", "LIST",
                                     "whole prompt with channels pruned or quantized",
                                     "h2o,tova,snapkv and their +value,+key,+joint,+caote"},
     sigma{"sigma", "LIST", "Budgets as compression ratios, 0.9 keeps a tenth"},
-    budget{"budget", "LIST", "Budgets as tokens kept per KV head, all that is pinned included"},
+    keep{"keep", "LIST", "Budgets as what stays of the prompt in every KV head: 20% or 0.2, or 410 tokens"},
+    budget{"budget", "LIST",
+           "Budgets as tokens kept per KV head, all that is pinned included; 20% is a share"},
     semantics{"semantics", "NAME", "Whose reading of a policy"},
     diff{"diff", "LIST", "Several semantics side by side, and where they differ"},
     phase{"phase", "LIST", "prefill, blockwise:N, decode, append-only"},
@@ -119,7 +121,7 @@ struct OptionValue<PolicyChoice> {
   static std::string text(const PolicyChoice& choice) { return choice ? choice->name : "none"; }
 };
 
-/// Tokens where the option is `budget`, else a ratio.
+/// `sigma` takes ratios, `budget` tokens or '20%', `keep` these and shares.
 template <>
 struct OptionValue<Budget> {
   static std::string complaint(const OptionFacts& option, const std::string& word);

@@ -101,6 +101,7 @@ class Planner {
 
   EvictionPlan plan() {
     const DumpShape& shape = dump_.shape();
+    plan_.l = shape.l;
     plan_.on_future = options_.on == SearchRows::future;
     plan_.per_query_head = options_.per_query_head;
     plan_.decode_window = options_.decode_window;

@@ -60,6 +60,7 @@ struct Compression {
 };
 
 struct EvictionPlan {
+  Index l = 0;  ///< candidates: tokens of the prompt
   std::vector<Semantics> semantics;
   std::vector<Budget> budgets;
   std::vector<PolicyRun> runs;

@@ -1,4 +1,6 @@
 #include "analysis/eviction/eviction_tables.hpp"
+#include "analysis/results/kept_text.hpp"
+#include "analysis/results/standings.hpp"
 
 #include <fmt/format.h>
 
@@ -69,14 +71,11 @@ std::string eviction_report(const EvictionPlan& plan, const EvictionTable& table
       fmt::format("output error over all heads on the {} rows{}{}\n", name_of(table.best_rows()),
                   table.best_rows() == RowSet::future ? " (in brackets: recall of the oracle's tokens)" : "",
                   plan.compression ? ", and the caches' share of the prompt's bytes" : "");
-  const int width = plan.compression ? 20 : 14;
+  const int width = plan.compression ? 20 : 15;
   if (!lines.empty()) {
     text += fmt::format("{:{}}  {:{}}  {:{}}", "policy", policy, "semantics", semantics, "phase", phase);
     for (const Budget& budget : plan.budgets)
-      text += fmt::format(
-          "  {:>{}}",
-          budget.tokens ? fmt::format("{} tokens", *budget.tokens) : fmt::format("sigma {}", budget.label()),
-          width);
+      text += fmt::format("  {:>{}}", kept_text(budget.label()), width);
     text += '\n';
   }
   for (const Line& line : lines) {
@@ -89,7 +88,7 @@ std::string eviction_report(const EvictionPlan& plan, const EvictionTable& table
   for (std::size_t c = 0; c < plan.cases.size(); ++c)
     if (!plan.cases[c].run) {
       const auto tokens = table.kept(c, {});
-      text += fmt::format("{:{}}  {:{}}  {} tokens kept: {}{}\n", plan.cases[c].policy, policy,
+      text += fmt::format("{:{}}  {:{}}  kept {} tokens: {}{}\n", plan.cases[c].policy, policy,
                           plan.cases[c].semantics, semantics,
                           tokens ? fmt::format("{}", *tokens) : std::string("various"), cell(table, c),
                           bytes_text(plan, table, c));
@@ -97,7 +96,8 @@ std::string eviction_report(const EvictionPlan& plan, const EvictionTable& table
   const auto after_prompt = [&](const SemanticsPair& pair) {
     return !plan.cases[pair.first].phase.decodes();
   };
-  if (std::none_of(plan.pairs.begin(), plan.pairs.end(), after_prompt)) return text;
+  const std::string size = lines.size() > 1 ? fmt::format("{}\n{}\n", kOnePrompt, kSmallRatios) : "";
+  if (std::none_of(plan.pairs.begin(), plan.pairs.end(), after_prompt)) return text + size;
 
   text += "\ntokens that two semantics share, over all heads (their errors are above)\n";
   for (std::size_t pair = 0; pair < plan.pairs.size(); ++pair) {
@@ -115,7 +115,7 @@ std::string eviction_report(const EvictionPlan& plan, const EvictionTable& table
       }
     text += row + '\n';
   }
-  return text;
+  return text + size;
 }
 
 }  // namespace kvreplay

@@ -99,7 +99,9 @@ std::size_t EvictionTable::write_evictions(const ResultFolder& folder) const {
       csv.at(scoped_.layer_of(scope), scope.head);
       csv.set("policy", which.policy).set("semantics", which.semantics);
       csv.set("phase", which.phase.name()).set("budget", which.budget_label);
-      if (const auto tokens = kept(c, scope)) csv.set("kept", *tokens);
+      if (const auto tokens = kept(c, scope))
+        csv.set("kept", *tokens)
+            .set("kept_share", static_cast<double>(*tokens) / static_cast<double>(plan_.l));
       for (const EvictionFigure figure : kEvictionFigures.all())
         for (const RowSet rows : kRowSets)
           if (const auto found = value(c, scope, figure, rows))

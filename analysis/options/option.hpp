@@ -78,12 +78,13 @@ struct BoundOption {
   std::function<std::optional<Json>()> write;  ///< nothing where there is nothing to say
   std::function<void(const Json&, const std::string& where)> read_json;
 
-  const OptionFacts *excludes = nullptr, *needs = nullptr;
+  std::vector<const OptionFacts*> excludes;
+  const OptionFacts* needs = nullptr;
 
   bool flag() const { return facts->takes.empty(); }
   BoundOption saying(std::string more) && { return words = std::move(more), std::move(*this); }
   BoundOption keyed(std::string name) && { return key = std::move(name), std::move(*this); }
-  BoundOption excluding(const OptionFacts& other) && { return excludes = &other, std::move(*this); }
+  BoundOption excluding(const OptionFacts& other) && { return excludes.push_back(&other), std::move(*this); }
   BoundOption needing(const OptionFacts& other) && { return needs = &other, std::move(*this); }
 };
 using BoundOptions = std::vector<BoundOption>;

@@ -3,6 +3,7 @@
 #include "analysis/report/line_plot.hpp"
 #include "analysis/report/sections.hpp"
 #include "analysis/report/series.hpp"
+#include "analysis/results/kept_text.hpp"
 
 #include <fmt/format.h>
 
@@ -55,14 +56,15 @@ std::optional<Figure> share_figure(const Tables& tables) {
                                                    entry->heads.data(), std::ssize(tables.results.layers()),
                                                    tables.results.shape().n_kv));
     map.id = maps.next_id();
-    map.title = fmt::format("Tokens of every head, {}, order {}, sigma {}", table.key(*entry, "method"),
-                            table.key(*entry, "order"), table.key(*entry, "sigma"));
+    map.title = fmt::format("Tokens of every head, {}, order {}, {}", table.key(*entry, "method"),
+                            table.key(*entry, "order"), kept_text(table.key(*entry, "sigma")));
     map.scale = {false, false, 0, static_cast<double>(std::max<Index>(tables.results.shape().l, 1))};
     map.value_label = "tokens kept, of the whole prompt";
-    maps.add({table.key(*entry, "method"), table.key(*entry, "order"), table.key(*entry, "sigma")}, map);
+    maps.add({table.key(*entry, "method"), table.key(*entry, "order"), kept_text(table.key(*entry, "sigma"))},
+             map);
   }
   if (maps.empty()) return std::nullopt;
-  Figure figure = maps.figure({"method", "tokens ranked by", "sigma"});
+  Figure figure = maps.figure({"method", "tokens ranked by", "budget"});
   figure.heading = "Who gets the tokens";
   figure.reading =
       "The tokens that each head keeps. Dark heads are those that the method found to need the most; a map "

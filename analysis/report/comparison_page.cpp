@@ -119,6 +119,10 @@ std::string counts_table(const std::vector<TableComparison>& tables) {
   return html + "</tbody></table></div>\n";
 }
 
+std::string title_of(const FolderComparison::Side& a, const FolderComparison::Side& b) {
+  return a.model == b.model ? a.model : fmt::format("{} and {}", a.model, b.model);
+}
+
 Section figures_section(const FolderComparison& comparison) {
   Section section{"figures", "A against B", "", {}, ""};
   for (const TableComparison& table : comparison.tables) {
@@ -135,7 +139,7 @@ Section figures_section(const FolderComparison& comparison) {
 Page make_page(const FolderComparison& comparison, std::size_t most) {
   Page page;
   const FolderComparison::Side &a = comparison.a, &b = comparison.b;
-  page.title = a.model == b.model ? a.model : fmt::format("{} and {}", a.model, b.model);
+  page.title = title_of(a, b);
   std::size_t figures = 0, differing = 0;
   for (const TableComparison& table : comparison.tables) {
     figures += table.rows.size();
@@ -154,6 +158,20 @@ Page make_page(const FolderComparison& comparison, std::size_t most) {
                              first ? part.html + counts_table(comparison.tables) : part.html});
     if (first) page.sections.push_back(figures_section(comparison));
   }
+  return page;
+}
+
+Page make_page(const ComparisonOverPrompts& comparison, std::size_t most) {
+  Page page;
+  page.title = title_of(comparison.a, comparison.b);
+  page.lead = fmt::format("Two result folders side by side, prompt by prompt: {} in both",
+                          counted(std::ssize(comparison.prompts), "prompt"));
+  page.facts = {{"A", side_text(comparison.a)}, {"B", side_text(comparison.b)}};
+  HtmlPage said;
+  describe(comparison, most, said);
+  for (std::size_t i = 0; i < said.parts.size(); ++i)
+    page.sections.push_back(
+        {i == 0 ? "overview" : fmt::format("part-{}", i), said.parts[i].heading, "", {}, said.parts[i].html});
   return page;
 }
 

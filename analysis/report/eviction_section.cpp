@@ -4,6 +4,7 @@
 #include "analysis/report/sections.hpp"
 #include "analysis/report/series.hpp"
 #include "analysis/results/figures.hpp"
+#include "analysis/results/kept_text.hpp"
 
 #include <fmt/format.h>
 
@@ -94,13 +95,14 @@ std::optional<Figure> layer_figure(const Tables& tables) {
             map.values(static_cast<Index>(p), static_cast<Index>(i)) = layers[i];
         }
         map.id = maps.next_id();
-        map.title = fmt::format("Output error of every policy and layer, budget {}, phase {}", budget, phase);
+        map.title =
+            fmt::format("Output error of every policy and layer, {}, phase {}", kept_text(budget), phase);
         map.column_label = "layer";
         map.scale = color_scale(facts_of(EvictionFigure::output_error).scale,
                                 {map.values.data(), static_cast<std::size_t>(map.values.size())});
         map.value_label = fmt::format("output_error on the {}", rows_text(rows));
         map.numbers = map.columns.size() <= 8;
-        maps.add({phase, budget, semantics}, map);
+        maps.add({phase, kept_text(budget), semantics}, map);
       }
   if (maps.empty()) return std::nullopt;
   Figure figure = maps.figure({"phase", "budget", "semantics"});

@@ -33,7 +33,8 @@ struct Section {
   std::string id, heading;
   std::string missing;  ///< why it has no figures, and what would write them; plain text
   std::vector<Figure> figures;
-  std::string html;  ///< after the figures
+  std::string html;                        ///< after the figures
+  std::vector<std::string> findings = {};  ///< lines before them; plain text
 };
 /// With those of the figures that there are; `missing` where there is none.
 Section section_of(const char* id, const char* heading, std::vector<std::optional<Figure>> figures,

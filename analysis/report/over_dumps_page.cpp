@@ -2,6 +2,7 @@
 #include "analysis/report/sections.hpp"
 #include "analysis/report/text.hpp"
 #include "analysis/results/dump_set.hpp"
+#include "analysis/results/standings.hpp"
 
 #include <fmt/format.h>
 
@@ -60,8 +61,10 @@ std::vector<std::string> common_remarks(const OverDumpsReader& results) {
   const std::size_t n = results.dumps().size();
   std::vector<std::string> remarks = {
       fmt::format("Intervals are 95 % confidence intervals of the mean over the {} dumps, by Student's t: "
-                  "over dumps, never over heads, which are no independent sample.{}",
-                  n, n < 4 ? " Of so few dumps they are wide." : "")};
+                  "over dumps, never over heads, which are no independent sample; of errors, which are "
+                  "positive, they are of the geometric mean, on the scale of ratios.{}",
+                  n, n < 4 ? " Of so few dumps they are wide." : ""),
+      kSmallRatios};
   for (const auto& [remark, count] : counts)
     remarks.push_back(count == n ? remark : fmt::format("{} ({} of {} dumps)", remark, count, n));
   return remarks;
@@ -107,7 +110,7 @@ Page make_page(const OverDumpsReader& results, const std::string& title) {
   if (!title.empty() && !model.empty()) page.facts.insert(page.facts.begin(), {"model", model});
   page.remarks = common_remarks(results);
   for (Section (*section)(const OverDumpsReader&) :
-       {dumps_section, figures_over_dumps, claims_over_dumps, settings_section})
+       {better_section, dumps_section, figures_over_dumps, claims_over_dumps, settings_section})
     page.sections.push_back(section(results));
   return page;
 }

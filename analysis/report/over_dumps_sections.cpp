@@ -1,6 +1,7 @@
 #include "analysis/report/over_dumps_table.hpp"
 #include "analysis/report/sections.hpp"
 #include "analysis/report/text.hpp"
+#include "analysis/results/kept_text.hpp"
 
 #include <fmt/format.h>
 
@@ -30,7 +31,8 @@ struct PageFigure {
 std::string pick_of(const OverDumpsTable& table, const MeanEntry& entry, std::string_view key) {
   if (key == "against")
     return fmt::format("{} ({})", table.key(entry, "reference"), rows_text(table.key(entry, "rows")));
-  return key == "rows" ? rows_text(table.key(entry, key)) : table.key(entry, key);
+  if (key == "rows") return rows_text(table.key(entry, key));
+  return key == "budget" || key == "sigma" ? kept_text(table.key(entry, key)) : table.key(entry, key);
 }
 
 std::optional<Figure> figure_over_dumps(const OverDumpsTable& table, const PageFigure& wanted) {
@@ -106,17 +108,16 @@ std::vector<PagePart> page_parts() {
          "An interval right of the line at 0 is a gain that other prompts would show, too; what costs more "
          "than twice uniform's error stands on the left edge.",
          "method",
-         {"metric", "tokens ranked by", "sigma"},
+         {"metric", "tokens ranked by", "budget"},
          {"order", "sigma"}},
         {Table::budgets,
          false,
          "budgets",
          "What is lost with a divided budget",
-         "Methods that divide the same number of tokens between the heads, the best first; sigma is the "
-         "share of tokens evicted.",
+         "Methods that divide the same number of tokens between the heads, the best first.",
          "",
          "method",
-         {"metric", "tokens ranked by", "sigma"},
+         {"metric", "tokens ranked by", "budget"},
          {"order", "sigma"}}},
        "No budgets divided between heads; kvreplay budget DUMP DUMP --out DIR computes them."},
       {{{Table::channels,

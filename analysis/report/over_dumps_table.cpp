@@ -82,11 +82,7 @@ OverDumpsTable OverDumpsTable::gains(std::string_view key, std::string_view base
       gain.figure.dumps[i] = whole > 0 ? 1 - entry.figure.dumps[i] / whole : kNan;
       over.add(gain.figure.dumps[i]);
     }
-    const OverDumps mean = over.result();
-    gain.figure.n = mean.n;
-    gain.figure.mean = mean.mean;
-    gain.figure.ci_low = mean.mean - mean.half_interval;
-    gain.figure.ci_high = mean.mean + mean.half_interval;
+    gain.figure.over = over.result();
     table.entries_.push_back(std::move(gain));
   }
   return table;
@@ -103,7 +99,7 @@ std::optional<Figure> figure_of(const OverDumpsTable& table, const MeanFigure& w
   for (const auto& [metric, facts] : wanted.metrics) {
     std::vector<Picture> pictures;
     for (const MeanEntry& entry : table.entries()) {
-      if (table.key(entry, "metric") != metric || std::isnan(entry.figure.mean)) continue;
+      if (table.key(entry, "metric") != metric || std::isnan(entry.figure.over.mean)) continue;
       const std::vector<std::string> picks = wanted.picks(entry);
       auto at = std::find_if(pictures.begin(), pictures.end(),
                              [&](const Picture& picture) { return picture.picks == picks; });
@@ -119,12 +115,13 @@ std::optional<Figure> figure_of(const OverDumpsTable& table, const MeanFigure& w
       plot.id = variants.next_id();
       plot.title = fmt::format("{}, {}", metric, fmt::join(picture.picks, ", "));
       plot.samples = table.dumps();
-      plot.zero_line = facts->scale == FigureScale::gain;
+      if (facts->scale == FigureScale::gain) plot.line = 0;
       for (const MeanEntry* const entry : picture.entries) {
         const std::string& item = table.key(*entry, wanted.item);
         const auto style = std::find(items.begin(), items.end(), item) - items.begin();
-        plot.rows.push_back({item, styles[style], entry->figure.n, entry->figure.mean, entry->figure.ci_low,
-                             entry->figure.ci_high, entry->figure.dumps});
+        const OverDumps& over = entry->figure.over;
+        plot.rows.push_back(
+            {item, styles[style], over.n, over.center(), over.low, over.high, entry->figure.dumps});
       }
       const bool larger = facts->better == Better::larger;
       std::stable_sort(plot.rows.begin(), plot.rows.end(), [larger](const auto& a, const auto& b) {

@@ -1,6 +1,7 @@
 #include "analysis/report/cell_map.hpp"
 #include "analysis/report/figure.hpp"
 #include "analysis/report/sections.hpp"
+#include "analysis/results/kept_text.hpp"
 #include "sim/eviction/policy.hpp"
 
 #include <fmt/format.h>
@@ -116,10 +117,11 @@ std::optional<Figure> eviction_figure(const Tables& tables) {
         CellMap map = model_map(table, "policy", "budget", common);
         map.id = maps.next_id();
         map.title = fmt::format("Output error of every policy on the {}, phase {}", rows_text(rows), phase);
-        map.column_label = "kept of the prompt";
+        map.column_label = "of the prompt's tokens";
         for (std::string& budget : map.columns) {
           const double kept = tokens_kept(budget, "", tables.results.shape().l);
-          if (!std::isnan(kept)) budget = fmt::format("{:g} tokens", kept);
+          const bool share = budget.find('.') != std::string::npos;
+          budget = kept_text(budget) + (share && !std::isnan(kept) ? fmt::format(" ({:g})", kept) : "");
         }
         finish_errors(map, fmt::format("||o' - o||^2 / ||o||^2 on the {}", rows_text(rows)));
         maps.add({rows_text(rows), phase, semantics}, map);
@@ -140,7 +142,8 @@ std::optional<Figure> budget_figure(const FigureTable& table) {
     CellMap map = model_map(table, "method", "sigma", {{"order", order}, {"metric", "output_error"}});
     map.id = maps.next_id();
     map.title = fmt::format("Output error of every way to share a budget, order {}", order);
-    map.column_label = "share of tokens evicted";
+    map.column_label = "of all heads' tokens";
+    for (std::string& sigma : map.columns) sigma = kept_text(sigma);
     finish_errors(map, "||o' - o||^2 / ||o||^2 on the decoding steps");
     maps.add({order}, map);
   }

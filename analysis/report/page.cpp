@@ -53,6 +53,11 @@ std::string section_html(const Section& section, const std::string& folder) {
       fmt::format("<section id=\"{}\"><h2>{}</h2>\n", escaped(section.id), escaped(section.heading));
   if (!section.missing.empty())
     html += fmt::format("<p class=\"missing\">{}</p>\n", escaped(section.missing));
+  if (!section.findings.empty()) {
+    html += "<ul class=\"findings\">";
+    for (const std::string& line : section.findings) html += fmt::format("<li>{}</li>", escaped(line));
+    html += "</ul>\n";
+  }
   if (!section.figures.empty()) {
     html += "<div class=\"figures\">\n";
     for (const Figure& figure : section.figures) html += figure_html(figure, folder);

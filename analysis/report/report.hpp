@@ -1,6 +1,7 @@
 #pragma once
 
 #include "analysis/report/figure.hpp"
+#include "analysis/results/compare_over_dumps.hpp"
 #include "analysis/results/compare_report.hpp"
 #include "analysis/results/over_dumps_reader.hpp"
 #include "analysis/results/result_reader.hpp"
@@ -31,5 +32,7 @@ void write_report(const Page& page, const ReportPlace& place);
 /// Two result folders side by side: how the runs differ, then for every table of figures that differ pictures
 /// of A against B and what plain_text() says, with the `most` largest differences of every block.
 Page make_page(const FolderComparison& comparison, std::size_t most);
+/// The same of two folders over several dumps, in words and tables.
+Page make_page(const ComparisonOverPrompts& comparison, std::size_t most);
 
 }  // namespace kvreplay::report

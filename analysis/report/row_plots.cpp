@@ -108,8 +108,9 @@ std::string svg_of(const IntervalPlot& plot) {
   const PlotFrame frame = row_frame(names);
   Svg svg(plot.id, row_plot_width(frame), row_plot_height(frame), plot.title);
   draw_rows(svg, frame, plot.x, names);
-  if (plot.zero_line && plot.x.low <= 0 && plot.x.high >= 0)
-    svg.line(frame.x(plot.x.at(0)), frame.top, frame.x(plot.x.at(0)), frame.top + frame.height, "zero");
+  if (plot.line && plot.x.low <= *plot.line && plot.x.high >= *plot.line)
+    svg.line(frame.x(plot.x.at(*plot.line)), frame.top, frame.x(plot.x.at(*plot.line)),
+             frame.top + frame.height, "zero");
   for (std::size_t i = 0; i < plot.rows.size(); ++i) {
     const auto& row = plot.rows[i];
     const double y = row_middle(frame, i) - kBelow / 2;

@@ -4,6 +4,7 @@
 #include "analysis/report/line_plot.hpp"
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,7 +38,7 @@ struct IntervalPlot {
     std::vector<double> values;          ///< one each of `samples`; NaN where there is none
   };
   std::vector<Row> rows;
-  bool zero_line = false;  ///< marks 0
+  std::optional<double> line = {};  ///< a value to mark
 };
 
 /// A logarithmic axis where `log` and a mean is positive, else a linear one: it holds every value and mean,

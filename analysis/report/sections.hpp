@@ -49,6 +49,8 @@ std::string rows_text(const std::string& rows);
 
 /// The main figures of every analysis; of those that the folder does not hold, what would make them.
 Section figures_over_dumps(const OverDumpsReader& results);
+/// Who is better, prompt by prompt.
+Section better_section(const OverDumpsReader& results);
 /// In how many dumps each claim holds.
 Section claims_over_dumps(const OverDumpsReader& results);
 

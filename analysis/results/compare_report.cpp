@@ -137,12 +137,6 @@ void add_ranks(ComparisonPage& page, const ComparedPivot& pivot) {
   page.table(lines);
 }
 
-std::string text_of(const FolderComparison& comparison, std::size_t most, bool as_markdown) {
-  TextPage page(as_markdown);
-  describe(comparison, most, page);
-  return page.take();
-}
-
 nlohmann::ordered_json json_number(double value) {
   return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
 }
@@ -199,17 +193,18 @@ std::string side_text(const FolderComparison::Side& side) {
   return text;
 }
 
+void describe_run(const std::vector<RunDifference>& run, ComparisonPage& page) {
+  if (run.empty()) return page.heading("Run alike: the same dump, precision and options");
+  page.heading("Run differently");
+  Lines lines{{"", "A", "B"}};
+  for (const auto& [key, a, b] : run) lines.push_back({key, shortened(a), shortened(b)});
+  page.table(lines);
+}
+
 void describe(const FolderComparison& comparison, std::size_t most, ComparisonPage& page) {
   page.line("A: " + side_text(comparison.a));
   page.line("B: " + side_text(comparison.b));
-  if (comparison.run.empty()) {
-    page.heading("Run alike: the same dump, precision and options");
-  } else {
-    page.heading("Run differently");
-    Lines lines{{"", "A", "B"}};
-    for (const auto& [key, a, b] : comparison.run) lines.push_back({key, shortened(a), shortened(b)});
-    page.table(lines);
-  }
+  describe_run(comparison.run, page);
   const auto alone = [&](const std::vector<std::string>& tables, const char* side) {
     if (!tables.empty()) page.line(fmt::format("only {} has: {}", side, fmt::join(tables, ", ")));
   };
@@ -228,12 +223,22 @@ void describe(const FolderComparison& comparison, std::size_t most, ComparisonPa
   }
 }
 
-std::string plain_text(const FolderComparison& comparison, std::size_t most) {
-  return text_of(comparison, most, false);
+std::string plain_text(const std::function<void(ComparisonPage&)>& describe) {
+  TextPage page(false);
+  describe(page);
+  return page.take();
 }
 
-std::string markdown_text(const FolderComparison& comparison, std::size_t most) {
-  return fmt::format("# Two result folders side by side\n\n{}", text_of(comparison, most, true));
+std::string markdown_text(const std::function<void(ComparisonPage&)>& describe) {
+  TextPage page(true);
+  describe(page);
+  return fmt::format("# Two result folders side by side\n\n{}", page.take());
+}
+
+nlohmann::ordered_json json_of(const std::vector<RunDifference>& run) {
+  auto json = nlohmann::ordered_json::array();
+  for (const auto& [key, a, b] : run) json.push_back({{"key", key}, {"a", a}, {"b", b}});
+  return json;
 }
 
 nlohmann::ordered_json json_of(const FolderComparison& comparison) {
@@ -241,9 +246,7 @@ nlohmann::ordered_json json_of(const FolderComparison& comparison) {
   for (const auto& [name, side] : {std::pair("a", comparison.a), std::pair("b", comparison.b)})
     json[name] = {{"folder", side.folder}, {"model", side.model}, {"filter", side.filter}};
   json["same_heads"] = comparison.same_heads;
-  json["run_differences"] = nlohmann::ordered_json::array();
-  for (const auto& [key, a, b] : comparison.run)
-    json["run_differences"].push_back({{"key", key}, {"a", a}, {"b", b}});
+  json["run_differences"] = json_of(comparison.run);
   json["only_a"] = comparison.only_a;
   json["only_b"] = comparison.only_b;
   json["tables"] = nlohmann::ordered_json::object();

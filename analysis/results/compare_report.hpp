@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -43,11 +44,23 @@ class ComparisonPage {
 /// counts, of all else its share of the larger value).
 void describe(const FolderComparison& comparison, std::size_t most, ComparisonPage& page);
 
-/// The same as it is printed, and in Markdown.
-std::string plain_text(const FolderComparison& comparison, std::size_t most);
-std::string markdown_text(const FolderComparison& comparison, std::size_t most);
-/// Everything that plain_text() may say, without a limit; NaN as null.
+/// The part of it that says what was run differently.
+void describe_run(const std::vector<RunDifference>& run, ComparisonPage& page);
+
+/// What is told to a page as it is printed, and in Markdown.
+std::string plain_text(const std::function<void(ComparisonPage&)>& describe);
+std::string markdown_text(const std::function<void(ComparisonPage&)>& describe);
+template <class Comparison>
+std::string plain_text(const Comparison& comparison, std::size_t most) {
+  return plain_text([&](ComparisonPage& page) { describe(comparison, most, page); });
+}
+template <class Comparison>
+std::string markdown_text(const Comparison& comparison, std::size_t most) {
+  return markdown_text([&](ComparisonPage& page) { describe(comparison, most, page); });
+}
+/// Everything that describe() may say, without a limit; NaN as null.
 nlohmann::ordered_json json_of(const FolderComparison& comparison);
+nlohmann::ordered_json json_of(const std::vector<RunDifference>& run);
 
 /// compare_<table>.csv: the keys, a, b, difference, ratio.
 void write_csv(const TableComparison& table, const std::filesystem::path& folder);

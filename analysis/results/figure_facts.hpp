@@ -34,7 +34,8 @@ struct Levels {
     return level == Level::head ? head : level == Level::layer ? layer : model;
   }
 };
-inline constexpr Levels kHeadsOnly{true, false, false}, kLayersOnly{false, true, false};
+inline constexpr Levels kHeadsOnly{true, false, false}, kLayersOnly{false, true, false},
+    kLayersAndModel{false, true, true};
 
 /// The queries that a figure is taken on, and on which of them it exists.
 enum class RowSet { window, future, none };

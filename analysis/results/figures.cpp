@@ -19,8 +19,8 @@ class Columns {
  public:
   Columns(const CsvReader& csv, Table table) : wide_(is_wide(table)) {
     for (const std::string& name : key_columns(table)) keys_.push_back(csv.need(name));
-    if (const std::string_view derived = facts_of(table).derived; !derived.empty())
-      derived_ = csv.need(derived);
+    if (const auto derived = split_list(facts_of(table).derived); !derived.empty())
+      derived_ = csv.need(derived.front());
     if (!wide_) values_ = {csv.need("value")};
     for (std::size_t c = 0; wide_ && c < csv.columns().size(); ++c)
       if (std::find(keys_.begin(), keys_.end(), c) == keys_.end()) values_.push_back(c);

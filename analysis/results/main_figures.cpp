@@ -1,6 +1,7 @@
 #include "analysis/results/main_figures.hpp"
 
 #include "analysis/results/figures.hpp"
+#include "analysis/results/kept_text.hpp"
 #include "data/utf8.hpp"
 
 #include <fmt/format.h>
@@ -67,9 +68,9 @@ std::vector<Pivot> pivots(Table table, std::span<const std::string> keys,
       for (const std::size_t at : item_at) item.push_back(figure[at]);
       const std::string across = !setting                    ? std::string()
                                  : across_key == "reference" ? figure[*setting]
-                                 : figure[*setting].empty()
-                                     ? fmt::format("no {}", across_key)
-                                     : fmt::format("{} {}", across_key, figure[*setting]);
+                                 : figure[*setting].empty()  ? fmt::format("no {}", across_key)
+                                 : across_key == "ratio"     ? fmt::format("ratio {}", figure[*setting])
+                                                             : kept_text(figure[*setting]);
       const std::size_t column = place_in(pivot.settings, across), line = place_in(pivot.items, item);
       pivot.cells.resize(pivot.items.size());
       for (auto& cells : pivot.cells) cells.resize(pivot.settings.size());

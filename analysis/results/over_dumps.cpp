@@ -1,78 +1,56 @@
 #include "analysis/results/over_dumps.hpp"
 
 #include "analysis/results/main_figures.hpp"
+#include "analysis/results/student.hpp"
 #include "data/error.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <cassert>
 #include <cmath>
-#include <numbers>
 
 namespace kvreplay {
 
-namespace {
+double OverDumps::center() const { return std::isnan(geometric_mean) ? mean : geometric_mean; }
 
-/// P(|T| <= sqrt(freedom) tan(angle)): Abramowitz and Stegun, 26.7.3 and 26.7.4.
-double share_within(double angle, std::ptrdiff_t freedom) {
-  const double sine = std::sin(angle), cosine = std::cos(angle);
-  const bool odd = freedom % 2 == 1;
-  if (freedom == 1) return 2 / std::numbers::pi * angle;
-  double term = odd ? cosine : 1, sum = term;
-  for (std::ptrdiff_t k = odd ? 2 : 1; k <= freedom - 3; k += 2) {
-    term *= static_cast<double>(k) / static_cast<double>(k + 1) * cosine * cosine;
-    sum += term;
-  }
-  return odd ? 2 / std::numbers::pi * (angle + sine * sum) : sine * sum;
+void RunningMean::Moments::add(double value) {
+  ++n;
+  const double step = value - mean;
+  mean += step / static_cast<double>(n);
+  squares += step * (value - mean);
 }
 
-constexpr double kConfidence = 0.95;
+double RunningMean::Moments::sd() const { return std::sqrt(squares / static_cast<double>(n - 1)); }
 
-/// t of the confidence interval of n values; most figures share their n.
-double t_of(Index n) {
-  static const std::array<double, 256> known = [] {
-    std::array<double, 256> t{};
-    for (std::size_t i = 2; i < t.size(); ++i) t[i] = student_t(kConfidence, static_cast<Index>(i) - 1);
-    return t;
-  }();
-  return n < std::ssize(known) ? known[n] : student_t(kConfidence, n - 1);
-}
-
-}  // namespace
-
-double student_t(double share, std::ptrdiff_t freedom) {
-  assert(share > 0 && share < 1 && freedom >= 1);
-  freedom = std::min<std::ptrdiff_t>(freedom, 1'000'000);
-  double low = 0, high = std::numbers::pi / 2;
-  for (int step = 0; step < 60; ++step) {
-    const double middle = low + (high - low) / 2;
-    (share_within(middle, freedom) < share ? low : high) = middle;
-  }
-  return std::sqrt(static_cast<double>(freedom)) * std::tan(high);
+double RunningMean::Moments::half_interval() const {
+  return interval_t(n) * sd() / std::sqrt(static_cast<double>(n));
 }
 
 void RunningMean::add(double value) {
   if (std::isnan(value)) return;
-  ++n_;
   if (std::isinf(value)) {
+    ++values_.n;
     infinite_ += value;
     return;
   }
-  const double step = value - mean_;
-  mean_ += step / static_cast<double>(n_);
-  squares_ += step * (value - mean_);
+  values_.add(value);
+  if (by_ratio_ && value > 0) logs_.add(std::log(value));
 }
 
 OverDumps RunningMean::result() const {
   OverDumps over;
-  over.n = n_;
-  if (n_ == 0) return over;
-  over.mean = infinite_ == 0 ? mean_ : infinite_;
-  if (n_ < 2 || infinite_ != 0) return over;
-  over.sd = std::sqrt(squares_ / static_cast<double>(n_ - 1));
-  over.half_interval = t_of(n_) * over.sd / std::sqrt(static_cast<double>(n_));
+  over.n = values_.n;
+  if (over.n == 0) return over;
+  over.mean = infinite_ == 0 ? values_.mean : infinite_;
+  if (infinite_ != 0) return over;
+  const bool by_ratio = logs_.n == over.n;
+  if (by_ratio) over.geometric_mean = std::exp(logs_.mean);
+  if (over.n < 2) return over;
+  over.sd = values_.sd();
+  const Moments& moments = by_ratio ? logs_ : values_;
+  const double half = moments.half_interval();
+  over.low = by_ratio ? std::exp(moments.mean - half) : moments.mean - half;
+  over.high = by_ratio ? std::exp(moments.mean + half) : moments.mean + half;
   return over;
 }
 
@@ -84,7 +62,10 @@ void TableOverDumps::add(const ResultReader& results) {
   each_figure_and_median(results, table_, [&](const TableFigure& read) {
     const std::string name = joined(read.keys);
     const auto [at, is_new] = names_.add(name);
-    if (is_new) figures_.emplace_back();
+    if (is_new) {
+      const FigureFacts* const facts = figure_named(table_, read.metric());
+      figures_.push_back({RunningMean(facts != nullptr ? facts->scale : FigureScale::linear)});
+    }
     Figure& figure = figures_[at];
     if (figure.latest == dumps_)
       throw InputError((results.folder() / file_of(table_)).string(), "every row once", "two of " + name);
@@ -112,8 +93,8 @@ std::size_t TableOverDumps::write(const ResultFolder& folder) const {
               fmt::format("{},{}", fmt::join(keys_, ","), kMeanColumns));
   for (const auto& [keys, over] : all) {
     for (const std::string& key : keys) csv.add(key);
-    csv.add(over.n).add(over.mean).add(over.sd);
-    csv.add(over.mean - over.half_interval).add(over.mean + over.half_interval).end_row();
+    csv.add(over.n).add(over.mean).add(over.sd).add(over.geometric_mean).add(over.low).add(over.high);
+    csv.end_row();
   }
   csv.finish();
   return csv.rows();
@@ -140,14 +121,20 @@ std::string TableOverDumps::report() const {
   return text;
 }
 
+std::string short_number(double value) {
+  const double size = std::abs(value);
+  return size >= 999.5 && size < 1e6 ? fmt::format("{:.0f}", value) : fmt::format("{:.3g}", value);
+}
+
+std::string interval_text(double low, double high) {
+  return fmt::format("[{}, {}]", short_number(low), short_number(high));
+}
+
 std::string mean_text(const OverDumps& over) {
-  if (std::isnan(over.mean)) return "-";
-  if (std::isnan(over.half_interval)) return fmt::format("{:.3g}", over.mean);
-  // Never "1.4e+02" beside "442".
-  const bool plain = over.half_interval >= 99.5 && over.half_interval < 1e6;
-  return fmt::format(
-      "{:.3g} ± {}", over.mean,
-      plain ? fmt::format("{:.0f}", over.half_interval) : fmt::format("{:.2g}", over.half_interval));
+  const double center = over.center();
+  if (std::isnan(center)) return "-";
+  if (std::isnan(over.low)) return short_number(center);
+  return fmt::format("{} {}", short_number(center), interval_text(over.low, over.high));
 }
 
 }  // namespace kvreplay

@@ -16,20 +16,35 @@ struct OverDumps {
   Index n = 0;                                             ///< dumps in which the figure has a value
   double mean = std::numeric_limits<double>::quiet_NaN();  ///< NaN where n is 0
   double sd = std::numeric_limits<double>::quiet_NaN();    ///< with n - 1; NaN below two values
-  /// Half of the 95 % confidence interval of the mean, by Student's t with n - 1 degrees of freedom; NaN
-  /// below two values.
-  double half_interval = std::numeric_limits<double>::quiet_NaN();
+  /// Of a figure that spans decades (FigureScale::log) and is positive in every dump; else NaN.
+  double geometric_mean = std::numeric_limits<double>::quiet_NaN();
+  /// The ends of the 95 % confidence interval by Student's t with n - 1 degrees of freedom: of the geometric
+  /// mean, on the scale of logarithms, where there is one, else of the mean. NaN below two values.
+  double low = std::numeric_limits<double>::quiet_NaN(), high = low;
+
+  /// The mean that the interval is of.
+  double center() const;
 };
 
 /// Welford's mean and variance of the values that are no NaN, in the order they come in.
 class RunningMean {
  public:
+  explicit RunningMean(FigureScale scale = FigureScale::linear) : by_ratio_(scale == FigureScale::log) {}
   void add(double value);
   OverDumps result() const;
 
  private:
-  Index n_ = 0;
-  double mean_ = 0, squares_ = 0, infinite_ = 0;
+  struct Moments {
+    Index n = 0;
+    double mean = 0, squares = 0;
+    void add(double value);
+    double sd() const;
+    double half_interval() const;
+  };
+
+  Moments values_, logs_;
+  double infinite_ = 0;
+  bool by_ratio_;
 };
 
 /// One table of several result folders, figure by figure, without the layers' and heads' being mixed: all
@@ -47,10 +62,10 @@ class TableOverDumps {
     OverDumps over;
   };
   std::vector<Row> rows(std::optional<Level> level = {}) const;
-  /// As `<table>_over_dumps.csv`: the keys, n, mean, sd, ci_low, ci_high. Returns the number of rows; no file
-  /// is written where there are none.
+  /// As `<table>_over_dumps.csv`: the keys and kMeanColumns. Returns the number of rows; no file is written
+  /// where there are none.
   std::size_t write(const ResultFolder& folder) const;
-  /// The main figures of the model as text, means +- half an interval; empty where there are none.
+  /// The main figures of the model as text, means with their intervals; empty where there are none.
   std::string report() const;
 
  private:
@@ -66,13 +81,11 @@ class TableOverDumps {
   Index dumps_ = 0;
 };
 
-/// "0.0129 ± 0.0021", "0.0129" without an interval, "-" for NaN.
+/// "0.0129 [0.011, 0.0152]", "0.0129" without an interval, "-" for NaN.
 std::string mean_text(const OverDumps& over);
-
-/// The t such that |T| <= t has probability `share` (0 < share < 1), where T has Student's distribution with
-/// `freedom` >= 1 degrees of freedom: to within a few units in the last place of what the distribution
-/// function resolves. O(freedom) time, so `freedom` is capped at 10^6, beyond which t changes in the seventh
-/// digit only.
-double student_t(double share, std::ptrdiff_t freedom);
+/// "[0.011, 0.0152]"
+std::string interval_text(double low, double high);
+/// Three digits; "442" and "1532", not "1.53e+03".
+std::string short_number(double value);
 
 }  // namespace kvreplay

@@ -81,17 +81,17 @@ std::vector<OverDumpsReader::Figure> OverDumpsReader::means(Table table,
   CsvReader csv(path);
   std::vector<std::size_t> keys;
   for (const std::string& name : names) keys.push_back(csv.need(name));
-  const std::size_t n = csv.need("n"), mean = csv.need("mean"), low = csv.need("ci_low"),
+  const std::size_t n = csv.need("n"), mean = csv.need("mean"), sd = csv.need("sd"),
+                    geometric = csv.need("geometric_mean"), low = csv.need("ci_low"),
                     high = csv.need("ci_high");
   std::vector<std::string> row;
   while (csv.next(row)) {
     if (!row[keys[0]].empty() || !row[keys[1]].empty()) continue;
     Figure figure;
     for (std::size_t k = kPlace; k < keys.size(); ++k) figure.keys.push_back(row[keys[k]]);
-    figure.n = csv.index(row, n);
-    figure.mean = csv.number_or_nan(row, mean);
-    figure.ci_low = csv.number_or_nan(row, low);
-    figure.ci_high = csv.number_or_nan(row, high);
+    figure.over = {csv.index(row, n),           csv.number_or_nan(row, mean),
+                   csv.number_or_nan(row, sd),  csv.number_or_nan(row, geometric),
+                   csv.number_or_nan(row, low), csv.number_or_nan(row, high)};
     figure.dumps.assign(dumps_.size(), std::numeric_limits<double>::quiet_NaN());
     figures.push_back(std::move(figure));
   }
@@ -125,11 +125,11 @@ std::vector<OverDumpsReader::Figure> OverDumpsReader::model_figures(Table table)
     RunningMean over;
     for (const double value : figure.dumps) over.add(value);
     const OverDumps own = over.result();
-    if (own.n != figure.n || !same_mean(own.mean, figure.mean, figure.dumps))
+    if (own.n != figure.over.n || !same_mean(own.mean, figure.over.mean, figure.dumps))
       throw InputError(
           fmt::format("{}: {}", path.string(), joined(figure.keys)),
           fmt::format("{} of {} dumps, as their own tables say", mean_text({own.n, own.mean}), own.n),
-          fmt::format("{} of {}", mean_text({figure.n, figure.mean}), figure.n));
+          fmt::format("{} of {}", mean_text({figure.over.n, figure.over.mean}), figure.over.n));
   }
   return figures;
 }

@@ -30,8 +30,7 @@ class OverDumpsReader {
   /// A figure of the whole model.
   struct Figure {
     std::vector<std::string> keys;  ///< of figure_keys(), without layer and kv_head
-    Index n = 0;                    ///< dumps in which it has a value
-    double mean = 0, ci_low = 0, ci_high = 0;
+    OverDumps over;
     std::vector<double> dumps;  ///< one each; NaN where a dump has no value
   };
   /// The figures of the model in `<table>_over_dumps.csv`, with what they are the means of from the dumps'

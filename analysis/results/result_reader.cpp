@@ -151,7 +151,11 @@ std::vector<Table> ResultReader::tables() const {
 
 CsvReader ResultReader::open_table(Table table) const {
   CsvReader reader(folder_ / file_of(table));
-  for (const std::string& column : split_list(facts_of(table).columns)) reader.need(column);
+  const std::vector<std::string> derived = split_list(facts_of(table).derived);
+  for (const std::string& column : split_list(facts_of(table).columns)) {
+    const auto place = std::find(derived.begin(), derived.end(), column) - derived.begin();
+    if (place == 0 || place == std::ssize(derived)) reader.need(column);  // others follow from the first
+  }
   return reader;
 }
 

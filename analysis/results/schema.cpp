@@ -118,9 +118,10 @@ bool is_wide(Table table) { return !facts_of(table).columns.ends_with("metric,va
 
 std::vector<std::string> key_columns(Table table) {
   std::vector<std::string> keys = split_list(facts_of(table).columns);
+  const std::vector<std::string> derived = split_list(facts_of(table).derived);
   const bool wide = is_wide(table);
   std::erase_if(keys, [&](const std::string& column) {
-    return column == facts_of(table).derived ||
+    return std::find(derived.begin(), derived.end(), column) != derived.end() ||
            (wide ? figure_named(table, column) != nullptr : column == "value");
   });
   return keys;

@@ -98,7 +98,7 @@ inline constexpr auto kEvictionFigures = facts_table<FigureOf<EvictionFigure>>({
       "Squared change of the heads' outputs over their squared norm when only what is kept is attended to",
       kOffered, "output error over all heads"},
      EvictionFigure::output_error},
-    {{kErrorKind.of(kLayersOnly), "layer_output_error", "Layer output error",
+    {{kErrorKind.of(kLayersAndModel), "layer_output_error", "Layer output error",
       "Squared change of a layer's output behind W_O over its squared norm: the heads' changes add up and "
       "cancel",
       kOffered},
@@ -270,14 +270,16 @@ struct TableFacts {
   /// In the file's order: layer and kv_head, other keys, and figures: a column each, or `metric` and `value`.
   /// Of `heads` a column for each token metric of the run follows.
   std::string_view columns;
-  /// The column that follows from the keys and the prompt's length, or none: `kept` from `budget`, `pruned`
-  /// from `ratio`.
+  /// The columns that follow from the keys and the prompt's length, or none: `kept` and `kept_share` from
+  /// `budget`, `pruned` from `ratio`.
   std::string_view derived = {};
   bool heads_only = false;       ///< rows of heads, none of layers and of the model
   std::string_view count = {};   ///< the number of its rows in summary.json's "totals"; empty: not there
   std::string_view items;        ///< the keys that are laid out downwards among the main figures,
   std::string_view across = {};  ///< and that from left to right, or none
   std::string_view main = {};    ///< the title where all figures are laid out as one; else each has its own
+  /// The keys that name what is better or worse, all else alike; none where nothing is.
+  std::string_view compared = {};
 };
 inline constexpr auto kTables = facts_table<TableFacts>({
     {.id = Table::heads,
@@ -295,22 +297,25 @@ inline constexpr auto kTables = facts_table<TableFacts>({
      .heads_only = true,
      .count = "agreement_rows",
      .items = "score",
-     .across = "reference"},
+     .across = "reference",
+     .compared = "score"},
     {.id = Table::evictions,
      .name = "evictions",
      .title = "Evictions",
-     .columns = "layer,kv_head,policy,semantics,phase,budget,kept,rows,metric,value",
-     .derived = "kept",
+     .columns = "layer,kv_head,policy,semantics,phase,budget,kept,kept_share,rows,metric,value",
+     .derived = "kept,kept_share",
      .count = "eviction_rows",
      .items = "policy,semantics,phase",
-     .across = "budget"},
+     .across = "budget",
+     .compared = "policy"},
     {.id = Table::decode,
      .name = "decode",
      .title = "Decoding",
      .columns = "layer,kv_head,policy,semantics,budget,metric,value",
      .heads_only = true,
      .items = "policy,semantics",
-     .across = "budget"},
+     .across = "budget",
+     .compared = "policy"},
     {.id = Table::diff,
      .name = "diff",
      .title = "Two semantics",
@@ -323,7 +328,8 @@ inline constexpr auto kTables = facts_table<TableFacts>({
      .columns = "layer,kv_head,order,method,sigma,budget,loss,output_error,layer_output_error",
      .count = "budget_rows",
      .items = "order,method",
-     .across = "sigma"},
+     .across = "sigma",
+     .compared = "order,method"},
     {.id = Table::channels,
      .name = "channels",
      .title = "Channels",
@@ -331,7 +337,8 @@ inline constexpr auto kTables = facts_table<TableFacts>({
      .derived = "pruned",
      .count = "channel_rows",
      .items = "method,semantics",
-     .across = "ratio"},
+     .across = "ratio",
+     .compared = "method"},
 });
 constexpr const TableFacts& facts_of(Table table) { return kTables[table]; }
 constexpr std::string_view name_of(Table table) { return facts_of(table).name; }
@@ -361,7 +368,7 @@ std::vector<std::string> key_columns(Table table);
 std::vector<std::string> figure_keys(Table table);
 
 /// What a table over dumps has behind its keys, and one that compares two folders.
-inline constexpr std::string_view kMeanColumns = "n,mean,sd,ci_low,ci_high";
+inline constexpr std::string_view kMeanColumns = "n,mean,sd,geometric_mean,ci_low,ci_high";
 inline constexpr std::string_view kComparedColumns = "a,b,difference,ratio";
 
 }  // namespace kvreplay

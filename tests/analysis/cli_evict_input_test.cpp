@@ -187,7 +187,8 @@ TEST_CASE("mistakes in evict's options are one line, and leave no folder", "[cli
   CHECK(contains(error({"--policy", "h2o+zzz"}), "unknown score 'zzz'; there are: attn, attn_sq, "));
   CHECK(contains(error({"--budget", "62"}),
                  "--budget: expected 0 to 61 tokens, the prompt's length, found 62"));
-  CHECK(contains(error({"--budget", "-1"}), "--budget: expected a whole number of at least 0, found '-1'"));
+  CHECK(contains(error({"--budget", "-1"}),
+                 "--budget: expected a whole number of at least 0, or a share as 20%, found '-1'"));
   for (const char* sigma : {"0", "1", "nan", "-1", "2", "inf"})
     CHECK(contains(
         error({"--sigma", sigma}),
@@ -195,6 +196,14 @@ TEST_CASE("mistakes in evict's options are one line, and leave no folder", "[cli
   CHECK(contains(error({"--sigma", "half"}), "--sigma: expected a number, found 'half'"));
   CHECK(contains(error({"--sigma", ""}), "--sigma: expected a number, found ''"));
   CHECK(contains(error({"--sigma", "0.5", "--budget", "8"}), "excludes"));
+  CHECK(contains(error({"--sigma", "0.5", "--keep", "8"}), "excludes"));
+  CHECK(contains(error({"--keep", "20%", "--budget", "8"}), "excludes"));
+  for (const char* keep : {"120%", "0%", "100%", "1.5", "-3", "%", "some", "20%%", "nan%"})
+    CHECK(contains(
+        error({"--keep", keep}),
+        fmt::format("--keep: expected a share between 0 and 1, as 20% or 0.2, or whole tokens, found '{}'",
+                    keep)));
+  CHECK(contains(error({"--keep", "62"}), "expected 0 to 61 tokens, the prompt's length, found 62"));
   const std::string pins = "--sinks and --recent: expected at most the budget of 8 tokens together, found ";
   CHECK(contains(error({"--policy", "h2o", "--budget", "8", "--sinks", "4", "--recent", "5"}), pins + "9"));
   CHECK(contains(error({"--policy", "h2o", "--budget", "8", "--sinks", "9"}), pins + "9"));

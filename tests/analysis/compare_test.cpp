@@ -95,7 +95,7 @@ TEST_CASE("two folders differ by what their tables say", "[compare]") {
   CHECK(table.differing == 7);
   CHECK(table.rows[table.largest.value()].key == "0,0,h2o,paper,prefill,0.5,future,output_error");
   const ComparedFigure& h2o = figure(table, "h2o");
-  CHECK(h2o.setting == "budget 0.5");
+  CHECK(h2o.setting == "kept 50 %");
   CHECK(h2o.a == 2);
   CHECK(h2o.b == 3);
   CHECK(h2o.heads.heads == 3);  // one has no value in a
@@ -114,7 +114,7 @@ TEST_CASE("two folders differ by what their tables say", "[compare]") {
   CHECK(text.find("the 2 that differ most, of 3") != std::string::npos);
   CHECK(text.find("2 of 3") != std::string::npos);
   CHECK(text.find("h2o / tova, snapkv / tova") != std::string::npos);
-  CHECK(markdown_text(both, 12).find("| h2o, budget 0.5 | 2 | 3 | 1 | 1.500 |") != std::string::npos);
+  CHECK(markdown_text(both, 12).find("| h2o, kept 50 % | 2 | 3 | 1 | 1.500 |") != std::string::npos);
   const auto json = json_of(both);
   CHECK(json["tables"]["evictions"]["differing"] == 7);
   CHECK(json["tables"]["evictions"]["main"][0]["ranks"][0]["swaps"][0][1] == "tova");

@@ -86,7 +86,9 @@ TEST_CASE("option: no two of an analysis share a name or a key", "[options]") {
       CHECK(names.insert(option.facts->name).second);
       if (!option.key.empty()) CHECK(keys.insert(option.key).second);
       CHECK_FALSE(option.facts->meaning.empty());
-      for (const OptionFacts* other : {option.excludes, option.needs})
+      std::vector<const OptionFacts*> others = option.excludes;
+      others.push_back(option.needs);
+      for (const OptionFacts* other : others)
         if (other != nullptr)
           CHECK(std::any_of(options.begin(), options.end(),
                             [&](const BoundOption& o) { return o.facts == other; }));

@@ -21,7 +21,7 @@ namespace {
 
 const std::vector<std::string> kNames = {"a", "b", "c"};
 const std::string kFigureHeader = "item,n,mean,ci_low,ci_high,a,b,c";
-const std::string kOver = ",n,mean,sd,ci_low,ci_high";
+const std::string kOver = ",n,mean,sd,geometric_mean,ci_low,ci_high";
 
 void make_results(const std::string& out, const std::vector<std::string>& command,
                   const std::vector<std::string>& dumps) {
@@ -106,7 +106,9 @@ TEST_CASE("a report over dumps is one page that refers to nothing elsewhere", "[
     CHECK(of == std::set<std::string>{".csv", ".svg"});
     CHECK(contains(html, fmt::format("<figure id=\"{}\">", name)));
   }
-  CHECK(names == std::set<std::string>{"agreement", "budget-gains", "budgets", "policies", "selections"});
+  CHECK(names == std::set<std::string>{"agreement", "better-agreement", "better-budgets", "better-channels",
+                                       "better-evictions", "budget-gains", "budgets", "policies",
+                                       "selections"});
   CHECK(contains(html, "3 dumps of one model"));
   CHECK(contains(html, "prompts of 47 to 61 tokens, 9 decoding steps"));
   const auto dumps = csv_rows(fs::path(whole_results()) / "dumps.csv", "name,model,fingerprint,l,steps");
@@ -132,8 +134,9 @@ TEST_CASE("means, intervals and dots over dumps are those of the tables", "[repo
   for (const CsvRow& row : rows) {
     const std::string policy = row.at("item");
     INFO(policy);
-    for (const char* column : {"n", "mean", "ci_low", "ci_high"})
+    for (const char* column : {"n", "ci_low", "ci_high"})
       CHECK(row.at(column) == means.at(policy).at(column));
+    CHECK(row.at("mean") == means.at(policy).at("geometric_mean"));
     for (const std::string& name : kNames)
       CHECK(std::stod(row.at(name)) ==
             Evictions(folder / name).at(",", policy + ",paper,prefill,0.5", "future", "output_error"));

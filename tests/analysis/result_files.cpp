@@ -115,7 +115,7 @@ std::vector<CsvRow> csv_rows(const fs::path& path, const std::string& header) {
 
 Evictions::Evictions(const fs::path& folder)
     : rows_(csv_rows(folder / "evictions.csv",
-                     "layer,kv_head,policy,semantics,phase,budget,kept,rows,metric,value")) {
+                     "layer,kv_head,policy,semantics,phase,budget,kept,kept_share,rows,metric,value")) {
   for (CsvRow& row : rows_) {
     const std::string scope = row["layer"] + "," + row["kv_head"];
     const std::string run = row["policy"] + "," + row["semantics"] + "," + row["phase"] + "," + row["budget"];

@@ -1,6 +1,7 @@
 #include "analysis/results/figures.hpp"
 #include "analysis/results/main_figures.hpp"
 #include "analysis/results/over_dumps.hpp"
+#include "analysis/results/student.hpp"
 #include "data/atomic_file.hpp"
 #include "tests/data/expect_error.hpp"
 #include "tests/support/catch.hpp"
@@ -71,16 +72,20 @@ TEST_CASE("means over dumps have n - 1 and Student's interval", "[tables]") {
   CHECK(three.n == 3);
   CHECK(three.mean == 5);
   CHECK(three.sd == Approx(std::sqrt(13.0)).epsilon(1e-14));
-  CHECK(three.half_interval == Approx(4.302652729749464 * std::sqrt(13.0 / 3)).epsilon(1e-9));
+  CHECK(three.high - 5 == Approx(4.302652729749464 * std::sqrt(13.0 / 3)).epsilon(1e-9));
+  CHECK(5 - three.low == Approx(three.high - 5).epsilon(1e-12));
+  CHECK(std::isnan(three.geometric_mean));
+  CHECK(three.center() == 5);
   const OverDumps gaps = over({std::nan(""), 2, std::nan(""), 4});
   CHECK(gaps.n == 2);
   CHECK(gaps.mean == 3);
-  CHECK(gaps.half_interval == Approx(12.706204736174698).epsilon(1e-9));
+  CHECK(gaps.high - 3 == Approx(12.706204736174698).epsilon(1e-9));
   const OverDumps one = over({7, std::nan("")});
   CHECK(one.n == 1);
   CHECK(one.mean == 7);
   CHECK(std::isnan(one.sd));
-  CHECK(std::isnan(one.half_interval));
+  CHECK(std::isnan(one.low));
+  CHECK(std::isnan(one.high));
   CHECK(mean_text(one) == "7");
   const OverDumps none = over({std::nan("")});
   CHECK(none.n == 0);
@@ -88,15 +93,38 @@ TEST_CASE("means over dumps have n - 1 and Student's interval", "[tables]") {
   CHECK(mean_text(none) == "-");
   const OverDumps endless = over({1, HUGE_VAL, 2});
   CHECK(endless.mean == HUGE_VAL);
-  CHECK(std::isnan(endless.half_interval));
+  CHECK(std::isnan(endless.high));
   // The same value any number of times: no spread at all, whatever the value.
   const OverDumps same = over({0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1});
   CHECK(same.mean == 0.1);
   CHECK(same.sd == 0);
-  CHECK(mean_text(same) == "0.1 ± 0");
+  CHECK(mean_text(same) == "0.1 [0.1, 0.1]");
   // Far from zero with little spread, where sums of squares would cancel.
   const OverDumps far = over({1e9 + 1, 1e9 + 2, 1e9 + 3});
   CHECK(far.sd == Approx(1).epsilon(1e-12));
+}
+
+TEST_CASE("of positive figures over decades the interval is that of the geometric mean", "[tables]") {
+  const auto over = [](std::initializer_list<double> values) {
+    RunningMean mean(FigureScale::log);
+    for (const double value : values) mean.add(value);
+    return mean.result();
+  };
+  const OverDumps three = over({0.01, 0.1, 1});
+  CHECK(three.geometric_mean == Approx(0.1).epsilon(1e-12));
+  CHECK(three.center() == three.geometric_mean);
+  CHECK(three.mean == Approx(0.37).epsilon(1e-12));
+  // t with 2 degrees of freedom, a standard deviation of ln 10.
+  const double half = 4.302652729749464 * std::log(10.0) / std::sqrt(3.0);
+  CHECK(std::log(three.high / 0.1) == Approx(half).epsilon(1e-9));
+  CHECK(std::log(0.1 / three.low) == Approx(half).epsilon(1e-9));
+  CHECK(three.low > 0);
+  // With a zero there is no geometric mean: the plain one's interval.
+  const OverDumps zero = over({0, 0.1, 0.2});
+  CHECK(std::isnan(zero.geometric_mean));
+  CHECK(zero.center() == Approx(0.1));
+  CHECK(zero.low < 0);
+  CHECK(mean_text(over({1500, 1600})) == "1549 [1028, 2334]");
 }
 
 TEST_CASE("the interval covers the true mean as often as it says", "[tables]") {
@@ -108,7 +136,7 @@ TEST_CASE("the interval covers the true mean as often as it says", "[tables]") {
     RunningMean mean;
     for (int i = 0; i < 5; ++i) mean.add(normal(random));
     const OverDumps over = mean.result();
-    covered += std::abs(over.mean - 3) <= over.half_interval;
+    covered += over.low <= 3 && 3 <= over.high;
   }
   // 0.95 +- 4 standard deviations of a share of 20000.
   CHECK(static_cast<double>(covered) / kTrials == Approx(0.95).margin(0.0062));
@@ -192,17 +220,19 @@ TEST_CASE("a table over dumps has the figures that several dumps have", "[tables
   const ResultFolder folder(dir / "r", Json::object(), {}, Existing::refuse);
   CHECK(table.write(folder) == 4);
   const std::string csv = test::read_file(dir / "r/evictions_over_dumps.csv");
-  CHECK(csv.rfind("layer,kv_head,policy,semantics,phase,budget,rows,metric,n,mean,sd,ci_low,ci_high\n"
-                  "0,0,h2o,paper,prefill,0.5,future,output_error,2,2,1.4142135623730951,-10.7062",
-                  0) == 0);
-  CHECK(csv.find("\n0,1,h2o,paper,prefill,0.5,future,output_error,1,2,,,\n") != std::string::npos);
+  CHECK(
+      csv.rfind(
+          "layer,kv_head,policy,semantics,phase,budget,rows,metric,n,mean,sd,geometric_mean,ci_low,ci_high\n"
+          "0,0,h2o,paper,prefill,0.5,future,output_error,2,2,1.4142135623730951,1.732050807568877",
+          0) == 0);
+  CHECK(csv.find("\n0,1,h2o,paper,prefill,0.5,future,output_error,1,2,,2,,\n") != std::string::npos);
   CHECK(csv.find("only a") == std::string::npos);
   CHECK(csv.find("\n,,late,paper,prefill,0.5,future,output_error,2,1.5,") != std::string::npos);
   const std::string report = table.report();
   CHECK(report.find("output error over all heads, future rows\n") == 0);
-  CHECK(report.find("budget 0.5") != std::string::npos);
+  CHECK(report.find("kept 50 %") != std::string::npos);
   CHECK(report.find("h2o") != std::string::npos);
-  CHECK(report.find("0.6 ± 1.3") != std::string::npos);
+  CHECK(report.find("0.592 [0.0698, 5.02]") != std::string::npos);
 
   TableOverDumps alone(Table::evictions);
   alone.add(a);

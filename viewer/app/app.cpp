@@ -1,5 +1,6 @@
 #include "viewer/app/app.hpp"
 
+#include "analysis/results/dump_set.hpp"
 #include "data/error.hpp"
 #include "viewer/app/watcher.hpp"
 #include "viewer/gl/picture.hpp"
@@ -48,7 +49,11 @@ bool App::needs_frame() const {
          watcher_->something_changed();
 }
 
-void App::open(const std::filesystem::path& path) { opening_.push_back({path, next_run_++, {}}); }
+void App::open(const std::filesystem::path& path) {
+  const std::vector<std::string> dumps = DumpSet::folders_in(path);
+  for (const std::string& dump : dumps) opening_.push_back({path / dump, next_run_++, {}});
+  if (dumps.empty()) opening_.push_back({path, next_run_++, {}});
+}
 
 void App::dropped(const std::vector<std::filesystem::path>& paths) {
   for (const std::filesystem::path& path : paths)

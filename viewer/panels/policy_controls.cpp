@@ -1,5 +1,6 @@
 #include "viewer/panels/policy_controls.hpp"
 
+#include "analysis/results/kept_text.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
@@ -10,11 +11,18 @@
 #include <algorithm>
 #include <cfloat>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 #include <imgui.h>
 #include <vector>
 
 namespace kvreplay::viewer {
+
+void edit_kept_share(double& sigma, const char* format, int flags) {
+  auto kept = static_cast<float>(100 * rest_of(sigma));
+  if (ImGui::SliderFloat("##sigma", &kept, 1, 99, format, flags))
+    sigma = rest_of(std::clamp(std::round(static_cast<double>(kept) * 10) / 1000, 0.001, 0.999));
+}
 
 std::optional<std::size_t> combo(const char* id, const std::string& now, const std::vector<Choice>& choices) {
   std::optional<std::size_t> chosen;

@@ -36,6 +36,10 @@ bool settings_button(const std::string& changed);
 void settings_row(const OptionFacts& option);
 void end_settings();
 
+/// A slider over the share that is kept, in percent and steps of a tenth of one; `sigma` is the rest. `flags`
+/// are ImGuiSliderFlags.
+void edit_kept_share(double& sigma, const char* format, int flags = 0);
+
 /// A row's control for pooling, or the policy's own, which `own` names.
 void edit_pooling(std::optional<Pooling>& pool, const std::string& own);
 

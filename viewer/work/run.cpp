@@ -4,6 +4,9 @@
 #include "analysis/run/fingerprint.hpp"
 #include "data/error.hpp"
 
+#include <fmt/format.h>
+
+#include <array>
 #include <system_error>
 #include <utility>
 
@@ -81,11 +84,25 @@ const std::optional<TokenLabels>& Run::labels() const {
 
 std::shared_ptr<const HeadGroup<float>> Run::head(Index layer, Index kv_head) const {
   if (!dump_) throw InputError("the dump of " + path_.string() + " is not there: " + why_no_dump_);
+  check_contents(layer);
   const auto read = [&] {
     return std::pair(std::make_shared<const HeadGroup<float>>(load_head_group<float>(*dump_, layer, kv_head)),
                      head_group_bytes(dump_->shape(), dump_->has(Tensor::wo), sizeof(float)));
   };
   return heads_.get({layer, kv_head}, read, [] {});
+}
+
+void Run::check_contents(Index layer) const {
+  if (!results_) return;
+  const std::lock_guard lock(checking_);
+  if (checked_.contains(layer)) return;
+  const Json noted = results_->summary().value("layer_fingerprints", Json::object());
+  const auto stated = noted.find(std::to_string(layer));
+  Workers one(1);
+  if (stated != noted.end() && layer_fingerprints(*dump_, std::array{layer}, one).at(layer) != *stated)
+    throw InputError(fmt::format("{}: layer {} holds other numbers than when {} was computed",
+                                 dump_->folder().string(), layer, path_.string()));
+  checked_.insert(layer);
 }
 
 void Run::set_head_cache(std::size_t bytes) const { heads_.set_limit(bytes); }

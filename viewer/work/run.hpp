@@ -10,7 +10,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -58,6 +60,9 @@ class Run {
   Run() = default;
   void add_stamp(const std::filesystem::path& path);
   void open_dump_of_results();
+  /// Throws InputError where a layer of the dump does not hold what the results were computed from. Reads the
+  /// layer whole, once.
+  void check_contents(Index layer) const;
 
   int id_ = 0;
   std::filesystem::path path_;
@@ -76,6 +81,8 @@ class Run {
   };
   static Stamp stamp_of(const std::filesystem::path& path);
   std::vector<Stamp> stamps_;
+  mutable std::mutex checking_;
+  mutable std::set<Index> checked_;  // layers
 };
 
 }  // namespace kvreplay::viewer

@@ -1,7 +1,9 @@
 #include "viewer/panels/budgets/budget_controls.hpp"
 
+#include "analysis/results/kept_text.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/panels/metric_controls.hpp"
+#include "viewer/panels/policy_controls.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 #include "viewer/work/head_figures.hpp"
@@ -68,32 +70,30 @@ void edit_budgets(const Run& run, BudgetSettings& settings) {
   edit_pins(run, settings);
 
   flow(t.px(190));
-  auto sigma = static_cast<float>(settings.sigma);
   ImGui::SetNextItemWidth(
       std::min(std::max(ImGui::GetContentRegionAvail().x - t.px(2), t.px(120)), t.px(260)));
   ImGui::PushFont(mono_font());
-  if (ImGui::SliderFloat("##sigma", &sigma, 0.01F, 0.99F, "\xCF\x83 = %.3f"))
-    settings.sigma = std::clamp(std::round(static_cast<double>(sigma) * 1000) / 1000, 0.001, 0.999);
+  edit_kept_share(settings.sigma, "kept %.1f %%");
   ImGui::PopFont();
-  tip("Compression ratio: the total budget is (1 - \xCF\x83) of all heads' tokens");
+  tip("The share of all heads' tokens that is kept, divided between the heads");
 }
 
 void choose_budgets(const Run& run, const BudgetResultSource& source, std::string& order,
                     std::string& sigma) {
   const auto one_of = [](const char* id, const std::vector<std::string>& names, std::string& chosen,
-                         float width) {
-    const std::vector<std::string_view> views(names.begin(), names.end());
+                         float width, std::string (*label_of)(std::string_view)) {
+    std::vector<std::string> labels;
+    for (const std::string& name : names) labels.push_back(label_of(name));
+    const std::vector<std::string_view> views(labels.begin(), labels.end());
     auto at = static_cast<std::size_t>(std::find(names.begin(), names.end(), chosen) - names.begin());
     if (at < names.size() && choose(id, views, at, width)) chosen = names[at];
   };
-  one_of("##order", source.orders(), order, 112);
+  one_of("##order", source.orders(), order, 112, [](std::string_view name) { return std::string(name); });
   tip(budget_option::order.meaning.data());
   flow(theme().px(90));
   ImGui::AlignTextToFramePadding();
-  dim_text("\xCF\x83");
-  ImGui::SameLine(0, theme().px(5));
-  one_of("##sigma", source.sigmas(order), sigma, 70);
-  tip("Compression ratio: the total budget is (1 - \xCF\x83) of all heads' tokens");
+  one_of("##sigma", source.sigmas(order), sigma, 100, kept_text);
+  tip("The share of all heads' tokens that is kept, divided between the heads");
   flow(ImGui::CalcTextSize("as the result folder has them").x);
   ImGui::AlignTextToFramePadding();
   dim_text("as the result folder has them");

@@ -1,5 +1,6 @@
 #include "viewer/panels/decode/decode_controls.hpp"
 
+#include "analysis/results/kept_text.hpp"
 #include "data/error.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/token_text.hpp"
@@ -51,21 +52,17 @@ void set_kind(const Run& run, DecodeSettings& settings, bool sigma) {
 }
 
 void edit_budget(const Run& run, DecodeSettings& settings) {
-  constexpr std::string_view kinds[] = {"Ratio \xCF\x83", "Tokens"};
+  constexpr std::string_view kinds[] = {"Kept %", "Tokens"};
   std::size_t kind = settings.sigma_budget ? 0 : 1;
   ImGui::BeginGroup();
   if (segments("kind", kinds, kind)) set_kind(run, settings, kind == 0);
   ImGui::EndGroup();
-  tip("The budget of a KV head: the share \xCF\x83 of the prompt that is evicted, or the tokens that the "
-      "cache "
-      "holds while decoding");
+  tip("The budget of a KV head: the share of the prompt, or the tokens, that the cache holds while decoding");
   ImGui::SameLine();
   ImGui::SetNextItemWidth(theme().px(96));
   const ImGuiSliderFlags flags = ImGuiSliderFlags_AlwaysClamp | ImGuiSliderFlags_NoRoundToFormat;
   if (settings.sigma_budget) {
-    auto sigma = static_cast<float>(settings.sigma);
-    if (ImGui::SliderFloat("##sigma", &sigma, 0.01F, 0.99F, "", flags))
-      settings.sigma = std::clamp(std::round(static_cast<double>(sigma) * 200) / 200, 0.005, 0.995);
+    edit_kept_share(settings.sigma, "", flags);
   } else {
     const auto most = static_cast<int>(std::min<Index>(run.shape().l, 1 << 30));
     auto kept = static_cast<int>(std::clamp<Index>(settings.budget, 0, most));
@@ -75,8 +72,9 @@ void edit_budget(const Run& run, DecodeSettings& settings) {
   }
   ImGui::SameLine(0, theme().px(6));
   ImGui::AlignTextToFramePadding();
-  mono_text(settings.sigma_budget ? fmt::format("{:.3g} = {}", settings.sigma, budget_of(run, settings))
-                                  : fmt::format("{}", budget_of(run, settings)));
+  mono_text(settings.sigma_budget
+                ? fmt::format("{} = {}", percent(rest_of(settings.sigma)), budget_of(run, settings))
+                : fmt::format("{}", budget_of(run, settings)));
 }
 
 /// What the policies would choose themselves: "own: 32", "own: 0, 4".

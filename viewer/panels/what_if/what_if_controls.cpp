@@ -1,5 +1,7 @@
 #include "viewer/panels/what_if/what_if_controls.hpp"
 
+#include "analysis/results/csv.hpp"
+#include "analysis/results/kept_text.hpp"
 #include "data/error.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/panels/policy_controls.hpp"
@@ -128,17 +130,14 @@ class Rows {
     const bool tokens = !settings_[0]->sigma_budget;
     ImGui::TableNextRow();
     ImGui::TableNextColumn();
-    if (ImGui::Button(tokens ? "Tokens" : "Ratio \xCF\x83", {-FLT_MIN, 0})) set_kind(!tokens);
-    tip(tokens ? "Tokens kept a KV head. Click to give the ratio \xCF\x83 that is evicted."
-               : "Compression ratio \xCF\x83: the share of the prompt that is evicted. Click to give tokens "
-                 "kept.");
+    if (ImGui::Button(tokens ? "Kept" : "Kept %", {-FLT_MIN, 0})) set_kind(!tokens);
+    tip(tokens ? "Tokens that a KV head keeps. Click to give a share of the prompt."
+               : "Share of the prompt that a KV head keeps. Click to give tokens.");
     controls([&](WhatIfSettings& s, std::size_t) {
       ImGui::SetNextItemWidth(-FLT_MIN);
       ImGui::PushFont(mono_font());
       if (s.sigma_budget) {
-        auto sigma = static_cast<float>(s.sigma);
-        if (ImGui::SliderFloat("##sigma", &sigma, 0.01F, 0.99F, "%.3f"))
-          s.sigma = std::clamp(std::round(static_cast<double>(sigma) * 1000) / 1000, 0.001, 0.999);
+        edit_kept_share(s.sigma, "%.1f %%");
       } else {
         const auto most = static_cast<int>(std::min<Index>(run_.shape().l, 1 << 30));
         auto kept = static_cast<int>(std::clamp<Index>(s.budget, 0, most));
@@ -242,8 +241,8 @@ class Rows {
 std::array<ImU32, 2> setting_colors() { return {theme().series[0], theme().series[1]}; }
 
 std::string summary_of(const WhatIfSettings& s) {
-  std::string text = s.sigma_budget ? fmt::format("{}, sigma {:g}", s.policy(), s.sigma)
-                                    : fmt::format("{}, {} tokens", s.policy(), s.budget);
+  std::string text = fmt::format("{}, {}", s.policy(),
+                                 kept_text(s.sigma_budget ? shortest(s.sigma) : fmt::format("{}", s.budget)));
   if (s.semantics != Semantics::paper) text += fmt::format(", {}", name_of(s.semantics));
   if (s.window) text += fmt::format(", window {}", *s.window);
   if (s.pool) text += fmt::format(", pool {}", OptionValue<Pooling>::text(*s.pool));

@@ -12,7 +12,7 @@ namespace kvreplay::viewer {
 
 /// The colours of the settings A and B, wherever they are told apart.
 std::array<ImU32, 2> setting_colors();
-/// "snapkv+joint, 179 tokens" or "snapkv+joint, sigma 0.8", with what is not the policy's own behind it.
+/// "snapkv+joint, kept 179 tokens" or "snapkv+joint, kept 20 %", with what is not the policy's own behind it.
 std::string summary_of(const WhatIfSettings& settings);
 
 /// Controls of two settings side by side, a row a choice; an unset choice shows the policy's own. `more`:

@@ -1,0 +1,186 @@
+#include "analysis/results/comparisons.hpp"
+
+#include "analysis/budgets/allocation.hpp"
+#include "analysis/results/csv.hpp"
+#include "analysis/results/figures.hpp"
+#include "analysis/results/kept_text.hpp"
+#include "analysis/results/over_dumps.hpp"
+#include "sim/eviction/policy.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace kvreplay {
+namespace {
+
+constexpr double kNoNumber = std::numeric_limits<double>::quiet_NaN();
+constexpr std::string_view kGiven = "given";  // the semantics of a kept set of the user's
+
+bool is_oracle(Table table, const TableFigure& figure) {
+  if (table == Table::evictions || table == Table::decode) return knows_the_future(figure["policy"]);
+  if (table != Table::budgets) return false;
+  const auto method = kBudgetMethods.named(figure["method"]);
+  return method && kBudgetMethods[*method].needs_curves;
+}
+
+/// The value of a key that a table may not have.
+std::string value_of(const TableFigure& figure, std::string_view key) {
+  const bool there = std::find(figure.names.begin(), figure.names.end(), key) != figure.names.end();
+  return there ? figure[key] : std::string();
+}
+
+std::string item_of(const TableFigure& figure, Table table) {
+  std::string name;
+  for (const std::string& key : split_list(facts_of(table).compared))
+    name += (name.empty() ? "" : "~") + figure[key];
+  return name;
+}
+
+std::string metric_of(const TableFigure& figure, Table table) {
+  return table == Table::agreement ? fmt::format("{}~{}", figure["reference"], figure.metric())
+                                   : figure.metric();
+}
+
+/// What else tells settings apart, behind the budget.
+std::string budget_of(const TableFigure& figure, Table table) {
+  if (table == Table::agreement) return "";
+  const std::string budget = figure[facts_of(table).across];
+  return table == Table::channels && figure["recent"] != "32"
+             ? fmt::format("{} recent {}", budget, figure["recent"])
+             : budget;
+}
+
+}  // namespace
+
+Paired ComparedItems::pair(const Item& left, const Item& right) const {
+  return paired(left.values, right.values, better(), *paired_by(*facts));
+}
+
+std::vector<Comparison> comparisons_of(const ComparedItems& items) {
+  std::vector<Comparison> all;
+  for (std::size_t i = 0; i < items.items.size(); ++i)
+    for (std::size_t j = i + 1; j < items.items.size(); ++j) {
+      const ComparedItems::Item &left = items.items[i], &right = items.items[j];
+      if (left.name != right.name && left.semantics != right.semantics && left.semantics != kGiven &&
+          right.semantics != kGiven)
+        continue;
+      all.push_back({&items, &left, &right, items.pair(left, right)});
+    }
+  adjust(all);
+  return all;
+}
+
+void adjust(std::vector<Comparison>& asked) {
+  for (const bool with_oracle : {false, true}) {
+    std::vector<Comparison*> mine;
+    std::vector<double> p;
+    for (Comparison& one : asked)
+      if ((one.left->oracle || one.right->oracle) == with_oracle) {
+        mine.push_back(&one);
+        p.push_back(one.over.p);
+      }
+    const std::vector<double> adjusted = holm(p);
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      mine[i]->p = adjusted[i];
+      mine[i]->pairs = mine.size();
+    }
+  }
+}
+
+void Comparisons::add_prompt(const std::vector<ResultReader>& results) {
+  ++prompts_;
+  lengths_.push_back(results.front().shape().l);
+  for (const Table table : kTables.all())
+    for (const ResultReader& part : results)
+      if (!facts_of(table).compared.empty() && part.has(table)) add(part, table);
+}
+
+void Comparisons::add(const ResultReader& results, Table table) {
+  const std::vector<const FigureFacts*> offered = offered_figures(table);
+  std::optional<std::string> reserve;  // the first one
+  const auto note_kept = [&](auto& kept, const std::string& name, std::string_view tokens) {
+    kept[name].resize(prompts_);
+    if (kept[name].back().empty()) kept[name].back() = tokens;
+  };
+  each_figure_and_median(results, table, [&](const TableFigure& figure) {
+    if (figure.level() != Level::model) return;
+    const auto facts = std::find_if(offered.begin(), offered.end(),
+                                    [&](const FigureFacts* one) { return one->name == figure.metric(); });
+    if (facts == offered.end() || !paired_by(**facts)) return;
+    if (table == Table::agreement) {
+      if (!reserve) reserve = figure["reserve"];
+      if (figure["reserve"] != *reserve) return;
+    }
+    const std::string item = item_of(figure, table), semantics = value_of(figure, "semantics"),
+                      phase = value_of(figure, "phase"), budget = budget_of(figure, table),
+                      rows = value_of(figure, "rows"), metric = metric_of(figure, table);
+    if (table == Table::evictions) {
+      if (semantics == kGiven)
+        note_kept(given_kept_, item, figure.derived);
+      else if (phase == "prefill")
+        note_kept(kept_, budget, figure.derived);
+    }
+    const auto [at, is_new] =
+        numbers_.try_emplace({std::string(name_of(table)), phase, budget, rows, metric}, entries_.size());
+    if (is_new) entries_.push_back({{table, *facts, phase, budget, rows, metric, {}}, {}});
+    Entry& entry = entries_[at->second];
+    const auto [place, is_first] = entry.places.try_emplace({item, semantics}, entry.items.items.size());
+    if (is_first) entry.items.items.push_back({item, semantics, is_oracle(table, figure), {}});
+    std::vector<double>& values = entry.items.items[place->second].values;
+    values.resize(prompts_, kNoNumber);
+    values.back() = figure.value;
+  });
+}
+
+std::vector<ComparedItems> Comparisons::all() const {
+  std::vector<ComparedItems> all;
+  for (const Entry& entry : entries_) {
+    ComparedItems items = entry.items;
+    if (items.table == Table::evictions && items.budget.empty()) continue;  // with the policies
+    if (items.table == Table::evictions)
+      for (const auto& [name, tokens] : given_kept_) {
+        const auto kept = kept_.find(items.budget);
+        const auto given =
+            numbers_.find({std::string(name_of(items.table)), items.phase, "", items.rows, items.metric});
+        if (kept == kept_.end() || given == numbers_.end() || kept->second != tokens) continue;
+        const Entry& sets = entries_[given->second];
+        if (const auto place = sets.places.find({name, std::string(kGiven)}); place != sets.places.end())
+          items.items.push_back(sets.items.items[place->second]);
+      }
+    for (ComparedItems::Item& item : items.items) item.values.resize(prompts_, kNoNumber);
+    if (items.table != Table::channels && items.table != Table::agreement) {
+      RunningMean share;
+      for (const Index l : lengths_) share.add(kept_share(items.budget, l).value_or(kNoNumber));
+      items.kept_share = share.result().mean;
+    }
+    all.push_back(std::move(items));
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const ComparedItems& a, const ComparedItems& b) { return a.table < b.table; });
+  return all;
+}
+
+std::size_t write_comparisons(const std::vector<ComparedItems>& all, const ResultFolder& folder) {
+  std::optional<CsvFile> csv;
+  for (const ComparedItems& items : all)
+    for (const Comparison& one : comparisons_of(items)) {
+      if (one.over.prompts < 2) continue;
+      if (!csv) csv.emplace(folder.file("comparisons.csv"), kComparisonColumns);
+      const auto& [left, right] = std::tie(*one.left, *one.right);
+      const bool ratio = one.over.by == PairedBy::ratio;
+      csv->add(name_of(items.table)).add(left.name).add(right.name);
+      csv->add(left.semantics == right.semantics ? left.semantics : left.semantics + "/" + right.semantics);
+      csv->add(items.phase).add(items.budget).add(items.kept_share).add(items.rows).add(items.metric);
+      csv->add(one.over.prompts)
+          .add(ratio ? one.over.mean : kNoNumber)
+          .add(ratio ? kNoNumber : one.over.mean);
+      csv->add(one.over.low).add(one.over.high).add(one.over.wins).add(one.p).end_row();
+    }
+  if (!csv) return 0;
+  csv->finish();
+  return csv->rows();
+}
+
+}  // namespace kvreplay

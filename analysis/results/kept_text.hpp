@@ -1,0 +1,26 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+// Budgets as people read them. Tables hold a label: whole tokens ("410"), or a compression ratio sigma
+// ("0.8").
+
+namespace kvreplay {
+
+/// 1 - x to twelve digits, so that 0.7 and 0.3 are each other's: the share that a compression ratio keeps,
+/// and the ratio that keeps a share.
+double rest_of(double share);
+
+/// The share that a label keeps of l tokens; of a compression ratio as it was asked for. Nothing of other
+/// texts.
+std::optional<double> kept_share(std::string_view label, std::ptrdiff_t l);
+
+/// "20 %", "0.5 %"
+std::string percent(double share);
+
+/// "kept 20 %" of "0.8", "kept 410 tokens" of "410"; other texts as they are.
+std::string kept_text(std::string_view label);
+
+}  // namespace kvreplay

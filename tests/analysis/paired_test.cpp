@@ -1,0 +1,177 @@
+#include "analysis/results/paired.hpp"
+
+#include "analysis/results/kept_text.hpp"
+#include "analysis/results/student.hpp"
+#include "tests/support/catch.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <vector>
+
+namespace kvreplay {
+namespace {
+
+using Values = std::vector<double>;
+
+Paired ratio(const Values& left, const Values& right) {
+  return paired(left, right, Better::smaller, PairedBy::ratio);
+}
+
+}  // namespace
+
+TEST_CASE("Student's p has the values of the tables", "[paired]") {
+  CHECK(student_p(0, 4) == 1);
+  CHECK(student_p(1, 1) == Approx(0.5).epsilon(1e-13));
+  CHECK(student_p(2.5705818356363, 5) == Approx(0.05).epsilon(1e-10));
+  CHECK(student_p(-2.5705818356363, 5) == student_p(2.5705818356363, 5));
+  CHECK(student_p(4.032142983557536, 5) == Approx(0.01).epsilon(1e-10));
+  CHECK(student_p(1.959963984540054, 1'000'000) == Approx(0.05).epsilon(1e-5));
+  CHECK(student_p(HUGE_VAL, 3) == Approx(0).margin(1e-15));
+  CHECK(std::isnan(student_p(std::nan(""), 3)));
+  for (const std::ptrdiff_t n : {2, 3, 6, 40, 300}) CHECK(interval_t(n) == student_t(0.95, n - 1));
+}
+
+TEST_CASE("ratios within a prompt have their geometric mean and Student's interval", "[paired]") {
+  // Ratios 2, 1/2, 4 and a prompt without a value on one side.
+  const Paired over = ratio({2, 1, 4, std::nan("")}, {1, 2, 1, 3});
+  CHECK(over.prompts == 3);
+  CHECK(over.wins == 1);
+  CHECK(over.losses == 2);
+  const double two = std::log(2.0), mean = 2 * two / 3, sd = two * std::sqrt(7.0 / 3);
+  CHECK(over.mean == Approx(mean).epsilon(1e-13));
+  CHECK(over.sd == Approx(sd).epsilon(1e-13));
+  CHECK(over.low == Approx(mean - 4.302652729749464 * sd / std::sqrt(3.0)).epsilon(1e-9));
+  CHECK(over.high == Approx(mean + 4.302652729749464 * sd / std::sqrt(3.0)).epsilon(1e-9));
+  CHECK(over.p == Approx(student_p(mean / (sd / std::sqrt(3.0)), 2)).epsilon(1e-12));
+  CHECK(over.center() == Approx(std::cbrt(4.0)).epsilon(1e-12));
+  CHECK(over.upper() == std::exp(over.high));
+
+  // The other way round everything is.
+  const Paired back = ratio({1, 2, 1, 3}, {2, 1, 4, std::nan("")});
+  CHECK(back.wins == over.losses);
+  CHECK(back.mean == -over.mean);
+  CHECK(back.low == Approx(-over.high).epsilon(1e-14));
+  CHECK(back.p == Approx(over.p).epsilon(1e-14));
+}
+
+TEST_CASE("pairs with nothing to say have no figures that say something", "[paired]") {
+  const Paired none = ratio({std::nan("")}, {1});
+  CHECK(none.prompts == 0);
+  CHECK(std::isnan(none.mean));
+  const Paired one = ratio({2}, {1});
+  CHECK(one.center() == Approx(2));
+  CHECK(one.losses == 1);
+  CHECK(std::isnan(one.low));
+  CHECK(std::isnan(one.p));
+  CHECK_FALSE(prompts_needed(one));
+  // Equal everywhere: zeros too, whose ratio is 1.
+  const Paired same = ratio({0, 0.5, 3}, {0, 0.5, 3});
+  CHECK(same.wins + same.losses == 0);
+  CHECK(same.mean == 0);
+  CHECK(same.p == 1);
+  CHECK_FALSE(prompts_needed(same));
+  // The same ratio everywhere: no spread.
+  const Paired twice = ratio({2, 4, 8}, {1, 2, 4});
+  CHECK(twice.low == twice.high);
+  CHECK(twice.p == 0);
+  CHECK(prompts_needed(twice) == 2);
+  // A loss of nothing in one prompt: no ratio, and still wins.
+  const Paired zero = ratio({0, 1, 1}, {1, 2, 3});
+  CHECK(zero.prompts == 3);
+  CHECK(zero.wins == 3);
+  CHECK(std::isnan(zero.mean));
+  CHECK(std::isnan(zero.p));
+}
+
+TEST_CASE("shares and correlations are set against each other by their difference", "[paired]") {
+  const Values left{0.5, 0.7}, right{0.4, 0.4};
+  const Paired over = paired(left, right, Better::larger, PairedBy::difference);
+  CHECK(over.wins == 2);
+  CHECK(over.mean == Approx(0.2).epsilon(1e-14));
+  CHECK(over.center() == over.mean);
+  CHECK(over.high - over.mean == Approx(12.706204736174698 * 0.1).epsilon(1e-9));
+}
+
+TEST_CASE("Holm's p are those of the textbook", "[paired]") {
+  CHECK(holm({}).empty());
+  const Values adjusted = holm(Values{0.01, 0.04, std::nan(""), 0.03, 0.005});
+  CHECK(adjusted[0] == Approx(0.03));  // 3 x 0.01
+  CHECK(adjusted[1] == Approx(0.06));  // not below the one before: 1 x 0.04
+  CHECK(std::isnan(adjusted[2]));
+  CHECK(adjusted[3] == Approx(0.06));  // 2 x 0.03
+  CHECK(adjusted[4] == Approx(0.02));  // 4 x 0.005
+  CHECK(holm(Values{0.6, 0.9})[0] == 1);
+}
+
+TEST_CASE("intervals of a ratio cover it as often as they say, and Holm's p err as seldom", "[paired]") {
+  std::mt19937_64 random(7);
+  std::normal_distribution<double> normal;
+  constexpr int kDraws = 2000;
+  constexpr double kTrue = 0.3;  // of the logarithm
+  int covered = 0, erred = 0;
+  for (int draw = 0; draw < kDraws; ++draw) {
+    Values left, right;
+    for (int prompt = 0; prompt < 6; ++prompt) {
+      const double hard = std::exp(normal(random));  // how much any method loses on it
+      left.push_back(hard * std::exp(kTrue + 0.2 * normal(random)));
+      right.push_back(hard);
+    }
+    const Paired over = ratio(left, right);
+    covered += over.low <= kTrue && kTrue <= over.high;
+
+    // Five methods that are alike: ten pairs asked at once.
+    std::vector<Values> alike(5, Values(6));
+    for (int prompt = 0; prompt < 6; ++prompt)
+      for (Values& method : alike) method[prompt] = std::exp(0.2 * normal(random));
+    Values p;
+    for (std::size_t i = 0; i < alike.size(); ++i)
+      for (std::size_t j = i + 1; j < alike.size(); ++j) p.push_back(ratio(alike[i], alike[j]).p);
+    const Values adjusted = holm(p);
+    erred += *std::min_element(adjusted.begin(), adjusted.end()) < 0.05;
+  }
+  const double share = static_cast<double>(covered) / kDraws;
+  CHECK(share >= 0.93);
+  CHECK(share <= 0.97);
+  CHECK(static_cast<double>(erred) / kDraws <= 0.06);
+  CHECK(erred > 0);
+}
+
+TEST_CASE("as many prompts as are said to be needed tell four of five", "[paired]") {
+  Paired seen;
+  seen.mean = std::log(1.2);
+  seen.sd = 0.2;
+  const auto needed = prompts_needed(seen);
+  REQUIRE(needed);
+  std::mt19937_64 random(3);
+  std::normal_distribution<double> normal(seen.mean, seen.sd);
+  int told = 0;
+  constexpr int kDraws = 2000;
+  for (int draw = 0; draw < kDraws; ++draw) {
+    Values left, right(static_cast<std::size_t>(*needed), 1);
+    for (std::ptrdiff_t i = 0; i < *needed; ++i) left.push_back(std::exp(normal(random)));
+    told += ratio(left, right).p < 0.05;
+  }
+  CHECK(static_cast<double>(told) / kDraws == Approx(0.83).margin(0.06));
+  seen.sd = 100;
+  CHECK_FALSE(prompts_needed(seen));
+}
+
+TEST_CASE("a budget reads as what stays, whichever way it was asked for", "[paired]") {
+  CHECK(kept_text("0.8") == "kept 20 %");
+  CHECK(kept_text("0.7") == "kept 30 %");
+  CHECK(kept_text("0.995") == "kept 0.5 %");
+  CHECK(kept_text("410") == "kept 410 tokens");
+  CHECK(kept_text("1") == "kept 1 token");
+  CHECK(kept_text("0") == "kept 0 tokens");
+  CHECK(kept_text("") == "");
+  CHECK(kept_text("mixed") == "mixed");
+  CHECK(kept_share("0.9", 7) == 0.1);
+  CHECK(kept_share("50", 200) == 0.25);
+  CHECK_FALSE(kept_share("1.5", 10));
+  CHECK_FALSE(kept_share("", 10));
+  CHECK(rest_of(0.7) == 0.3);
+  CHECK(percent(0.123) == "12.3 %");
+}
+
+}  // namespace kvreplay
