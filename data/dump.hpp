@@ -17,19 +17,24 @@ namespace kvreplay {
 
 using Index = std::ptrdiff_t;
 
-/// The tensors a dump may hold per layer; q, k and v always, wo and o optionally.
-enum class Tensor { q, k, v, wo, o };
+/// The tensors a dump may hold per layer; q, k and v always.
+enum class Tensor { q, k, v, wo, o, residual_norm };
 
 struct TensorFacts {
   Tensor id;
   std::string_view name;
   std::string_view axes;  ///< of one layer
+  bool optional = false;
+  /// How many axes one layer has: three, or T alone, which then is read as one head of one channel.
+  constexpr std::size_t axis_count() const { return axes.find(',') == std::string_view::npos ? 1 : 3; }
 };
-inline constexpr auto kTensors = facts_table<TensorFacts>({{Tensor::q, "q", "n_q, T_q, d"},
-                                                           {Tensor::k, "k", "n_kv, T, d"},
-                                                           {Tensor::v, "v", "n_kv, T, d_v"},
-                                                           {Tensor::wo, "wo", "n_q, d_v, d_model"},
-                                                           {Tensor::o, "o", "n_q, T_q, d_v"}});
+inline constexpr auto kTensors =
+    facts_table<TensorFacts>({{Tensor::q, "q", "n_q, T_q, d"},
+                              {Tensor::k, "k", "n_kv, T, d"},
+                              {Tensor::v, "v", "n_kv, T, d_v"},
+                              {Tensor::wo, "wo", "n_q, d_v, d_model", true},
+                              {Tensor::o, "o", "n_q, T_q, d_v", true},
+                              {Tensor::residual_norm, "residual_norm", "T", true}});
 constexpr std::string_view name_of(Tensor tensor) { return kTensors[tensor].name; }
 
 /// The letters used everywhere for the sizes of a dump.
@@ -119,8 +124,8 @@ class Dump {
   const std::vector<std::string>& notes() const;
 
   /// Converts one head's matrix to T, row-major: q [T_q, d], k [T, d], v [T, d_v], wo [d_v, d_model], o [T_q,
-  /// d_v]. `head` counts query heads for q, wo and o, KV heads for k and v. Throws InputError naming layer,
-  /// head and position where a value is NaN or infinite.
+  /// d_v], residual_norm [T, 1]. `head` counts query heads for q, wo and o, KV heads for k and v, and is 0
+  /// for residual_norm. Throws InputError naming layer, head and position where a value is NaN or infinite.
   template <class T>
   void read(Tensor tensor, Index layer, Index head, T* out) const;
 

@@ -62,6 +62,8 @@ class Checker {
         return expect(tensor, n_q_, d_v_, d_model_);
       case Tensor::o:
         return expect(tensor, n_q_, T_q_, d_v_);
+      case Tensor::residual_norm:
+        return expect(tensor, one_, T_, one_);
     }
   }
 
@@ -96,16 +98,18 @@ class Checker {
       wanted[axis] = known[axis]->extent;
       if (wanted[axis] != found[axis] && !source) source = &known[axis]->source;
     }
-    if (source) {
-      throw InputError(tensor.array.where,
-                       fmt::format("shape {} ({}) as {} implies", shape_text(wanted),
-                                   kTensors[tensor.name.tensor].axes, *source),
-                       "shape " + shape_text(found));
-    }
+    if (source == nullptr) return;
+    const TensorFacts& facts = kTensors[tensor.name.tensor];
+    const auto text = [&](const Index(&extents)[3]) {
+      return facts.axis_count() == 1 ? fmt::format("[{}]", extents[1]) : shape_text(extents);
+    };
+    throw InputError(tensor.array.where,
+                     fmt::format("shape {} ({}) as {} implies", text(wanted), facts.axes, *source),
+                     "shape " + text(found));
   }
 
   DumpShape& shape_;
-  Known n_q_, n_kv_, d_, d_v_, d_model_, T_, T_q_;
+  Known n_q_, n_kv_, d_, d_v_, d_model_, T_, T_q_, one_;
 };
 
 /// Fills by_layer; returns the number of layers.
@@ -114,7 +118,7 @@ Index sort_by_layer(StoredLayers& stored, const std::string& dump) {
   for (const auto& tensor : stored.tensors) {
     layers = std::max(layers, tensor.name.layer < 0 ? tensor.layers : tensor.name.layer + 1);
   }
-  for (const auto& [name, text, axes] : kTensors) {
+  for (const auto& [name, text, axes, optional] : kTensors) {
     auto& slots = stored.by_layer[static_cast<int>(name)];
     std::vector<std::pair<Index, std::size_t>> found;
     for (std::size_t i = 0; i < stored.tensors.size(); ++i) {
@@ -123,7 +127,7 @@ Index sort_by_layer(StoredLayers& stored, const std::string& dump) {
       const Index first = std::max<Index>(tensor.name.layer, 0);
       for (Index layer = first; layer < first + tensor.layers; ++layer) found.emplace_back(layer, i);
     }
-    if (found.empty() && (name == Tensor::wo || name == Tensor::o)) continue;
+    if (found.empty() && optional) continue;
     std::sort(found.begin(), found.end());
     for (const auto& [layer, i] : found) {
       const Index next = std::ssize(slots);
@@ -156,7 +160,7 @@ StoredTensor name_axes(FoundArray found, const std::optional<Dtype>& manifest_dt
   tensor.dtype = settle_dtype(tensor.array, manifest_dtype);
   const auto& shape = tensor.array.header.shape;
   const bool stacked = tensor.name.layer < 0;
-  const std::size_t axes = stacked ? 4 : 3;
+  const std::size_t own = kTensors[tensor.name.tensor].axis_count(), axes = stacked ? own + 1 : own;
   // The batch of 1, where there is one, comes first or (stacked) behind the layers.
   std::size_t batch = shape.size();
   if (shape.size() == axes + 1) batch = shape[0] == 1 ? 0 : (stacked && shape[1] == 1 ? 1 : shape.size());
@@ -175,6 +179,13 @@ StoredTensor name_axes(FoundArray found, const std::optional<Dtype>& manifest_dt
   if (stacked) {
     tensor.layers = shape[axis[next]];
     tensor.layer_stride = strides[axis[next++]];
+  }
+  if (own == 1) {
+    tensor.heads = tensor.cols = 1;
+    tensor.rows = shape[axis[next]];
+    tensor.row_stride = strides[axis[next]];
+    tensor.col_stride = 1;
+    return tensor;
   }
   tensor.heads = shape[axis[next]];
   tensor.head_stride = strides[axis[next++]];

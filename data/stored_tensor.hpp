@@ -35,7 +35,7 @@ StoredTensor name_axes(FoundArray found, const std::optional<Dtype>& manifest_dt
 struct StoredLayers {
   std::vector<StoredTensor> tensors;
   /// [tensor][layer]: an index into `tensors`; empty for a tensor the dump does not have.
-  std::vector<std::size_t> by_layer[5];
+  std::vector<std::size_t> by_layer[kTensors.size()];
   DumpShape shape;  ///< all but l
 
   const StoredTensor& at(Tensor tensor, Index layer) const {

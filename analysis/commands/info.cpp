@@ -15,8 +15,6 @@
 namespace kvreplay {
 namespace {
 
-constexpr Tensor kTensors[] = {Tensor::q, Tensor::k, Tensor::v, Tensor::wo, Tensor::o};
-
 std::string bytes_text(std::uintmax_t bytes) {
   constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   double size = static_cast<double>(bytes);
@@ -127,10 +125,10 @@ std::string text_of(const Dump& dump) {
   std::uintmax_t bytes = 0;
   std::size_t files = 0;
   const auto tensors = by_tensor(dump);
-  for (const Tensor tensor : kTensors) {
+  for (const Tensor tensor : kTensors.all()) {
     const auto found = tensors.find(tensor);
     if (found == tensors.end()) {
-      line(std::string(name_of(tensor)).c_str(), "-");
+      if (tensor != Tensor::residual_norm) line(std::string(name_of(tensor)).c_str(), "-");
       continue;
     }
     const TensorSummary& t = found->second;
@@ -202,6 +200,7 @@ void read_all_values(const Dump& dump, Workers& workers) {
     read(Tensor::q, s.T_q * s.d);
     read(Tensor::wo, s.d_v * s.d_model);
     read(Tensor::o, s.T_q * s.d_v);
+    if (head == 0) read(Tensor::residual_norm, s.T);
     if (head >= s.n_kv) return;
     read(Tensor::k, s.T * s.d);
     read(Tensor::v, s.T * s.d_v);

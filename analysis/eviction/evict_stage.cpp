@@ -121,6 +121,17 @@ void EvictStage::head(const HeadGroup<double>& group, std::span<double> figures)
 
 void EvictStage::end_layer(const ResultFolder& folder, Index layer, Eigen::Ref<Matrix<double>> figures) {
   measured_.end(layer, compute_.workers, figures);
+  if (plan_.with_residual) {
+    std::vector<double> norms(dump_.shape().T);
+    dump_.read(Tensor::residual_norm, layer, 0, norms.data());
+    const auto squares = [&](RowRange rows) {
+      double sum = 0;
+      for (Index row = rows.begin; row < rows.end; ++row) sum += norms[row] * norms[row];
+      return sum;
+    };
+    figures.col(columns_.of(EvictionColumns::window_residual_sq)).setConstant(squares(plan_.window));
+    figures.col(columns_.of(EvictionColumns::future_residual_sq)).setConstant(squares(plan_.future));
+  }
   kept_.write(folder, layer);
   write_kept_differences(folder, layer, plan_, kept_.all());
 }

@@ -16,6 +16,8 @@ class EvictionColumns {
     future_full_sq,
     window_layer_full_sq,
     future_layer_full_sq,
+    window_residual_sq,  ///< of the residual stream, where the dump has its norms
+    future_residual_sq,
     prompt_bytes,
     kHeadFigures
   };

@@ -102,6 +102,7 @@ class Planner {
   EvictionPlan plan() {
     const DumpShape& shape = dump_.shape();
     plan_.l = shape.l;
+    plan_.with_residual = dump_.has(Tensor::residual_norm);
     plan_.on_future = options_.on == SearchRows::future;
     plan_.per_query_head = options_.per_query_head;
     plan_.decode_window = options_.decode_window;

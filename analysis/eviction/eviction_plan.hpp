@@ -70,6 +70,7 @@ struct EvictionPlan {
   std::vector<GivenArray<std::uint8_t>> kept;
   RowRange window, future;  ///< the rows on which kept sets are measured; either may be empty
   bool on_future = false;
+  bool with_residual = false;  ///< the dump has the norms of the residual stream
   std::optional<Index> decode_window;
   bool per_query_head = false;
   std::optional<Compression> compression;

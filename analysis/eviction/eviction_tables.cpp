@@ -67,8 +67,23 @@ std::optional<double> EvictionTable::value(std::size_t which, Scope scope, Evict
     return excess(which, scope, rows, EvictionBase::exchange);
   if (rows == RowSet::window && plan_.cases[which].phase.decodes()) return std::nullopt;
   if (figure == EvictionFigure::output_error) return output_error(which, scope, rows);
+  if (figure == EvictionFigure::residual_error) return residual_error(which, scope, rows);
   assert(figure == EvictionFigure::layer_output_error);
   return layer_output_error(which, scope, rows);
+}
+
+std::optional<double> EvictionTable::residual_error(std::size_t which, Scope scope, RowSet rows) const {
+  if (!with_layer_output_ || !plan_.with_residual) return std::nullopt;
+  const bool window = rows == RowSet::window;
+  const Index change = columns_.of(which, window ? C::window_layer_change_sq : C::future_layer_change_sq),
+              stream = columns_.of(window ? C::window_residual_sq : C::future_residual_sq);
+  std::vector<double> layers;
+  for (Index layer = 0; layer < std::ssize(figures_.layers); ++layer) {
+    if (scope.layer && *scope.layer != layer) continue;
+    const Scope first{layer, 0};  // every head carries its layer's figures
+    layers.push_back(relative_error(sum(first, change), sum(first, stream)));
+  }
+  return compensated_sum(layers) / static_cast<double>(layers.size());
 }
 
 std::optional<Index> EvictionTable::kept(std::size_t which, Scope scope) const {

@@ -33,6 +33,7 @@ class EvictionTable : public MeasuredTable<EvictionPlan, EvictionColumns> {
   Json totals() const;
 
  private:
+  std::optional<double> residual_error(std::size_t which, Scope scope, RowSet rows) const;
   std::optional<double> excess(std::size_t which, Scope scope, RowSet rows, EvictionBase reference) const;
   std::size_t write_evictions(const ResultFolder& folder) const;
   void write_decoding(const ResultFolder& folder) const;

@@ -92,6 +92,7 @@ enum class EvictionFigure {
   excess_over_greedy_exact,
   excess_over_exchange,
   bytes,
+  residual_error,
 };
 inline constexpr auto kEvictionFigures = facts_table<FigureOf<EvictionFigure>>({
     {{kErrorKind, "output_error", "Output error",
@@ -127,6 +128,11 @@ inline constexpr auto kEvictionFigures = facts_table<FigureOf<EvictionFigure>>({
      EvictionFigure::excess_over_exchange},
     {{kBytesKind, "bytes", "Bytes", "Keys and values kept, in the dump's number format"},
      EvictionFigure::bytes},
+    {{kErrorKind.of(kLayersAndModel), "residual_error", "Residual error",
+      "Squared change of a layer's output behind W_O over the squared norm of the residual stream that it is "
+      "added to; of the model the layers' mean",
+      kOffered},
+     EvictionFigure::residual_error},
 });
 constexpr const FigureFacts& facts_of(EvictionFigure figure) { return kEvictionFigures[figure]; }
 

@@ -1,3 +1,4 @@
+#include "data/npy_write.hpp"
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/analysis/result_files.hpp"
 #include "tests/support/catch.hpp"
@@ -301,4 +302,41 @@ TEST_CASE("a budget is the same however it is said", "[evict]") {
   const std::string tokens = table("--keep", "12");
   CHECK(table("--budget", "12") == tokens);
   CHECK(contains(tokens, fmt::format(",12,12,{},future,output_error,", 12.0 / 61)));
+}
+
+TEST_CASE("a layer's change is set against the residual stream too, where the dump has its norms",
+          "[evict]") {
+  const TempDir temp;
+  const std::string dump = temp / "d";
+  make_small_dump(dump);
+  const auto run = [&](const std::string& out) {
+    const ProcessResult ran =
+        run_kvreplay({"evict", dump, "--out", out, "--policy", "snapkv", "--keep", "50%"});
+    INFO(ran.err);
+    REQUIRE(ran.code == 0);
+    return Evictions(out);
+  };
+  CHECK_FALSE(run(temp / "without").has("0,", "snapkv,paper,prefill,0.5", "future", "residual_error"));
+  // Norms of 2 and 3 everywhere: the ratio of the two layers' errors tells the squares apart.
+  const std::size_t positions[] = {70};
+  const auto norms = [&](float first, float second) {
+    kvreplay::write_npy(fs::path(dump) / "layer_00/residual_norm.npy", positions,
+                        std::vector<float>(70, first));
+    kvreplay::write_npy(fs::path(dump) / "layer_01/residual_norm.npy", positions,
+                        std::vector<float>(70, second));
+  };
+  norms(2, 3);
+  const Evictions twice = run(temp / "2-3");
+  norms(1, 1);
+  const Evictions once = run(temp / "1-1");
+  const std::string which = "snapkv,paper,prefill,0.5";
+  for (const char* rows : {"window", "future"}) {
+    const double first = once.at("0,", which, rows, "residual_error"),
+                 second = once.at("1,", which, rows, "residual_error");
+    CHECK(first > 0);
+    CHECK(once.at(",", which, rows, "residual_error") == Approx((first + second) / 2).epsilon(1e-12));
+    CHECK(twice.at("0,", which, rows, "residual_error") == Approx(first / 4).epsilon(1e-12));
+    CHECK(twice.at("1,", which, rows, "residual_error") == Approx(second / 9).epsilon(1e-12));
+    CHECK_FALSE(once.has("0,0", which, rows, "residual_error"));
+  }
 }

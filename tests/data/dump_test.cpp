@@ -188,6 +188,20 @@ TEST_CASE("shapes that do not fit each other are refused before anything is read
     zeros("layer_01/o.npy", {4, 4, 3});
     refuse({"layer_01/o.npy: expected shape [4, 5, 3] (n_q, T_q, d_v)", "found shape [4, 4, 3]"});
   }
+  SECTION("positions of residual_norm") {
+    zeros("layer_00/residual_norm.npy", {5});
+    zeros("layer_01/residual_norm.npy", {4});
+    refuse({"layer_01/residual_norm.npy: expected shape [5] (T) as", "layer_00/k.npy", "found shape [4]"});
+  }
+  SECTION("axes of residual_norm") {
+    zeros("layer_00/residual_norm.npy", {5, 2});
+    refuse(
+        {"layer_00/residual_norm.npy: expected shape [T], or with a leading batch of 1, found shape [5, 2]"});
+  }
+  SECTION("residual_norm of one layer alone") {
+    zeros("layer_00/residual_norm.npy", {5});
+    refuse({"expected residual_norm for each of 2 layers", "found that layer 1 has no residual_norm"});
+  }
   SECTION("another layer") {
     zeros("layer_01/q.npy", {4, 4, 6});
     refuse({"layer_01/q.npy: expected shape [4, 5, 6] (n_q, T_q, d) as", "layer_00/q.npy",
@@ -240,6 +254,31 @@ TEST_CASE("shapes that do not fit each other are refused before anything is read
     write_file(dir / "layer_01", "");
     refuse({"layer_01: expected a readable folder"});
   }
+}
+
+TEST_CASE("norms of the residual stream are a row of positions, alone or all layers in one file", "[dump]") {
+  const SmallDump small;
+  const TempDir dir;
+  small.write(dir.path());
+  CHECK_FALSE(Dump::open(dir.path()).has(Tensor::residual_norm));
+  const std::vector<float> norms{1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+  const auto read = [&] {
+    const Dump dump = Dump::open(dir.path());
+    for (const std::string& note : dump.notes()) CHECK(note.find("residual_norm") == std::string::npos);
+    std::vector<double> found(10);
+    for (const Index layer : {0, 1}) dump.read(Tensor::residual_norm, layer, 0, found.data() + 5 * layer);
+    return found;
+  };
+  const std::vector<double> expected(norms.begin(), norms.end());
+  const std::size_t stacked[] = {2, 5};
+  write_npy(dir / "residual_norm.npy", stacked, norms);
+  CHECK(read() == expected);
+  std::filesystem::remove(dir / "residual_norm.npy");
+  const std::size_t one[] = {5};
+  for (const std::size_t layer : {0, 1})
+    write_npy(dir / ("layer_0" + std::to_string(layer)) / "residual_norm.npy", one,
+              std::vector<float>(norms.begin() + 5 * layer, norms.begin() + 5 * layer + 5));
+  CHECK(read() == expected);
 }
 
 TEST_CASE("what is no dump at all is refused", "[dump]") {

@@ -23,6 +23,8 @@ std::vector<std::size_t> SmallDump::shape(Tensor tensor) const {
       return extents(n_q, d_v, d_model);
     case Tensor::o:
       return extents(n_q, T_q, d_v);
+    case Tensor::residual_norm:
+      return extents(1, T, 1);
   }
   return {};
 }

@@ -20,6 +20,14 @@ evict --out $out/golden-decode --policy h2o,tova,snapkv+joint,h2o+caote,keydiff 
 evict --out $out/golden-kvpress --policy streaming,h2o,tova,snapkv,knorm,keydiff,expected_attention --semantics kvpress
 /usr/bin/python3 kvpress/check_kvpress.py $out/golden-kvpress
 
+/usr/bin/python3 golden_comparisons.py --selftest
+rm -rf $out/golden-prompts && mkdir -p $out/golden-prompts
+for seed in 1 2 3 4; do
+  "$kvreplay" synth $out/golden-prompts/$seed --seed $seed --layers 2 --prompt $((100 + 20 * seed)) --decode 8 --quiet
+done
+"$kvreplay" analyze $out/golden-prompts/? --out $out/golden-comparisons --force --quiet
+/usr/bin/python3 golden_comparisons.py $out/golden-comparisons
+
 /usr/bin/python3 golden_channels.py --selftest
 for semantics in paper official kvpress; do
   "$kvreplay" channels $sample --out $out/golden-channels-$semantics --precision f64 --force --quiet \

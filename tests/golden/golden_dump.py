@@ -30,7 +30,10 @@ def per_layer(setting, layer):
 
 
 class Layer:
-    """q [n_q, T_q, d], k [n_kv, T, d], v [n_kv, T, d_v], wo [n_q, d_v, d_model] or None, and the manifest's settings."""
+    """q [n_q, T_q, d], k [n_kv, T, d], v [n_kv, T, d_v], wo [n_q, d_v, d_model] or None, and the manifest's settings;
+    residual_norm [T] or None."""
+
+    residual_norm = None
 
     def __init__(self, q, k, v, wo=None, manifest=None, index=0, prompt_len=None):
         m = manifest or {}
@@ -88,7 +91,10 @@ def load_layer(dump, index, prompt_len=None):
     q, k, v = (load_array(folder / f"{name}.npy", manifest.get("dtype"), 3) for name in "qkv")
     wo = folder / "wo.npy"
     wo = load_array(wo, manifest.get("dtype"), 3) if wo.exists() else None
-    return Layer(q, k, v, wo, manifest, index, prompt_len)
+    layer = Layer(q, k, v, wo, manifest, index, prompt_len)
+    if (folder / "residual_norm.npy").exists():
+        layer.residual_norm = np.load(folder / "residual_norm.npy").astype(np.float64)
+    return layer
 
 
 def layer_list(text, dump):

@@ -43,7 +43,7 @@ class Errors:
         self.layer, self.evictions, self.element_bytes = layer, evictions, element_bytes
         self.rows = {"window": np.array(layer.window_rows(min(window, layer.l))), "future": np.array(layer.future_rows())}
         self.rows = {name: rows for name, rows in self.rows.items() if len(rows)}
-        self.full, self.logits, self.seen = {}, {}, {}
+        self.full, self.logits, self.seen, self.projected_size = {}, {}, {}, {}
         for name, rows in self.rows.items():
             self.seen[name] = visible(layer, rows, np.arange(layer.T))
             whole = [Attention(layer, h, rows, np.arange(layer.T)) for h in range(layer.n_q)]
@@ -84,6 +84,9 @@ class Errors:
         if layer.wo is not None:
             error, size = (squared_norm(sum(x @ w for x, w in zip(y, layer.wo))).sum() for y in (change, full))
             found[name, "layer_output_error", None] = with_tolerance(error / size)
+            self.projected_size[name] = size
+            if layer.residual_norm is not None:
+                found[name, "residual_error", None] = with_tolerance(error / (layer.residual_norm[self.rows[name]] ** 2).sum())
 
     def with_cache_figures(self, kept, count, found):
         """Adds what depends on the kept prompt positions [n_kv, l] and the tokens held [n_kv]."""
@@ -97,9 +100,12 @@ class Errors:
             found[rows, "bytes", None] = (float(count.sum() * width), 0.0)
         return found
 
-    def size_of(self, rows):
-        """The layer's sum of squared outputs: what weighs its output_error in the model's."""
-        return sum(squared_norm(x).sum() for x in self.full[rows])
+    def size_of(self, rows, metric):
+        """What weighs the layer's error in the model's: the sum of its squared outputs, of heads or behind W_O; the mean is taken
+        of residual errors."""
+        if metric == "residual_error":
+            return 1
+        return self.projected_size[rows] if metric == "layer_output_error" else sum(squared_norm(x).sum() for x in self.full[rows])
 
     def add_oracle_figures(self, kept, found):
         sums = defaultdict(float)
@@ -117,6 +123,9 @@ class Errors:
                 sums[metric, "slack"] += tolerance
         for metric in ("eviction_loss", "optimality_gap", "oracle_recall"):
             found["future", metric, None] = (sums[metric], sums[metric, "slack"])
+
+
+LAYER_ERRORS = ("output_error", "layer_output_error", "residual_error")
 
 
 def with_tolerance(error):
@@ -284,7 +293,7 @@ class LayerCheck:
         return None
 
     def check_runs(self, lines, indices):
-        """lines: those of this layer in evictions.csv. Returns {(run, rows): (squared change, squared outputs)}"""
+        """lines: those of this layer in evictions.csv. Returns {(run, rows, metric): (squared change, squared outputs)}"""
         by_run, model = defaultdict(list), {}
         for line in lines:
             by_run[run_of(line)].append(line)
@@ -305,9 +314,10 @@ class LayerCheck:
             if figures:
                 self.check_figures(some, phase.partition(":")[0], figures, count, near, where)
                 for rows in self.errors.rows:
-                    if (rows, "output_error", None) in figures and not near.any():
-                        size = self.errors.size_of(rows)
-                        model[run, rows] = figures[rows, "output_error", None][0] * size, size
+                    for metric in LAYER_ERRORS:
+                        if (rows, metric, None) in figures and not near.any():
+                            size = self.errors.size_of(rows, metric)
+                            model[run, rows, metric] = figures[rows, metric, None][0] * size, size
         return model
 
     def check_set(self, run, phase_name, budget, kept, where):
@@ -373,7 +383,7 @@ class LayerCheck:
 
 
 def check_whole_model(report, lines, model):
-    """Sums of the heads, their mean for oracle_recall; an output_error is the ratio of the sums over all layers."""
+    """Sums of the heads, their mean for oracle_recall; an error is the ratio of the sums over all layers, residual_error their mean."""
     values = defaultdict(list)
     for line in lines:
         if line["layer"] and line["kv_head"]:
@@ -383,8 +393,8 @@ def check_whole_model(report, lines, model):
             continue
         key, metric = (run_of(line), line["rows"]), line["metric"]
         parts = values.get((*key, metric))
-        if metric == "output_error" and len(model.get(key, ())) == report.layers:
-            want, tolerance = with_tolerance(np.divide(*np.sum(model[key], axis=0)))
+        if metric in LAYER_ERRORS and len(model.get((*key, metric), ())) == report.layers:
+            want, tolerance = with_tolerance(np.divide(*np.sum(model[*key, metric], axis=0)))
         elif metric in ("bytes", "eviction_loss", "optimality_gap", "oracle_recall") and parts:
             want = np.mean(parts) if metric == "oracle_recall" else sum(parts)
             tolerance = 1e-9 * abs(want) + 1e-15
