@@ -121,10 +121,12 @@ Section better_section(const OverDumpsReader& results) {
   for (const ResultReader& dump : results.dumps()) comparisons.add_prompt({dump});
   const std::vector<ComparedItems> all = comparisons.all();
   Section section{"better", "Who is better, prompt by prompt", "", {}, ""};
-  for (const StandingTable& table : main_standings(all))
+  for (const StandingTable& table : main_standings(all)) {
+    if (!table.columns.front().of->facts->exact) continue;  // what stands for a loss decides nothing here
     for (std::size_t c = 0; c < table.columns.size(); ++c)
       section.findings.push_back(
           fmt::format("{}, {}: {}.", table.title, table.headings[c], verdict(table.columns[c])));
+  }
   for (const Table table :
        {Table::evictions, Table::decode, Table::budgets, Table::channels, Table::agreement})
     if (auto figure = figure_of(table, all, results.names())) section.figures.push_back(std::move(*figure));

@@ -43,15 +43,11 @@ std::vector<StandingTable> main_standings(const std::vector<ComparedItems>& all)
 /// As text: how many times each item loses what the best one does, and a verdict a budget.
 std::string text_of(const StandingTable& table);
 
-/// How large a difference has to be, beside every table of errors.
+/// How large a difference has to be, beside tables of errors.
 inline constexpr const char* kSmallRatios =
-    "how large is large: a ratio of two output errors below about 1.1 to 1.5 is no decision, however narrow "
-    "its "
-    "interval: what a model loses follows from its heads' errors only roughly";
-/// What a run on one prompt has to say: nothing is told apart.
+    "a ratio of two output errors below about 1.1 to 1.5 is no decision, however narrow its interval";
+/// What a run on one prompt has to say of two methods.
 inline constexpr const char* kOnePrompt =
-    "one prompt: which of two methods is better is not decided by it. Give several dumps of one model; six "
-    "tell a "
-    "ratio of 1.5 from 1 where prompts differ as those measured did";
+    "one prompt decides nothing between two methods; six dumps of a model tell a ratio of about 1.5 from 1";
 
 }  // namespace kvreplay
