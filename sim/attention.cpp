@@ -19,21 +19,26 @@ double soft_capped(const AttentionRule& rule, double raw) {
   return rule.softcap ? *rule.softcap * std::tanh(raw / *rule.softcap) : raw;
 }
 
+/// How far the largest logit may move before the numerators get another shift: half of what their range is
+/// good for, so that neither one that counts vanishes nor their sum overflows.
+constexpr double kShiftRange = 0.69 * std::numeric_limits<Wide>::max_exponent / 2;
+
 /// Softmax of a row of logits and a sink column: weight m is e[m] * inverse_sum.
 class Softmax {
  public:
-  Softmax(const Vector<double>& z, double sink) : z_(z), sink_(sink), e_(z.size()) { replace(-1, 0.0); }
+  Softmax(const Vector<double>& z, double sink) : z_(z), sink_(sink), own_shift_(shift_for(z)), e_(z.size()) {
+    replace(-1, 0.0);
+  }
 
-  /// Starts again from z with z[p] replaced by `logit`. Rows that differ in one logit mostly share their
-  /// maximum; their other numerators are then the same numbers, which are kept. The sum is always taken anew.
+  /// Starts again from z with z[p] replaced by `logit` (-1: none). The other numerators are the same numbers
+  /// as before, unless the largest logit moved far; the sum is always taken anew.
   void replace(Index p, double logit) {
     if (p_ >= 0) e_[p_] = numerator(z_[p_]);
     p_ = p;
     const double z_p = p >= 0 ? std::exchange(z_[p], logit) : 0.0;
-    const double largest = z_.size() > 0 ? std::max(sink_, z_.maxCoeff()) : sink_;
+    const double largest = shift_for(z_);
     if (p >= 0) z_[p] = z_p;
-    // with nothing left to look at every numerator is exp(-inf) = 0
-    const double shift = largest == kHidden ? 0.0 : largest;
+    const double shift = std::abs(largest - own_shift_) < kShiftRange ? own_shift_ : largest;
     if (shift != shift_) {
       shift_ = shift;
       for (Index m = 0; m < z_.size(); ++m) e_[m] = numerator(z_[m]);
@@ -46,6 +51,11 @@ class Softmax {
 
  private:
   Wide numerator(double z) const { return std::exp(static_cast<Wide>(z) - shift_); }
+  /// The largest logit; 0 where there is nothing to look at, and every numerator is exp(-inf).
+  double shift_for(const Vector<double>& z) const {
+    const double largest = z.size() > 0 ? std::max(sink_, z.maxCoeff()) : sink_;
+    return largest == kHidden ? 0.0 : largest;
+  }
   Wide sum_of_numerators() const {
     Wide even = 0;  // two chains of additions: in one, each waits for the one before
     Wide odd = 0;
@@ -59,21 +69,81 @@ class Softmax {
 
   Vector<double> z_;
   double sink_;
+  double own_shift_;                                         // of the row as it is
   double shift_ = std::numeric_limits<double>::quiet_NaN();  // differs from every shift
   Index p_ = -1;
   WideVector e_;
   Wide inverse_sum_ = 0;
 };
 
+/// One row's attention, again for every change of a token.
+class ChangedRow {
+ public:
+  ChangedRow(const HeadGroup<double>& group, Index g, Index i)
+      : v_(group.v.middleRows(group.first_visible(i), group.end_visible(i) - group.first_visible(i))),
+        first_(group.first_visible(i)),
+        zero_key_logit_(soft_capped(group.rule, 0.0)),
+        softmax_(attention_logits(group, g, i).z.segment(first_, v_.rows()), group.sink(g)),
+        before_(v_.rows()) {
+    for (Index m = 0; m < v_.rows(); ++m) before_[m] = softmax_[m];
+  }
+
+  using TokenAndChange = std::pair<Index, TokenChange>;
+
+  /// The change of o_i is (weights after - weights before) V, one row a token; a value that becomes 0 is the
+  /// same as its weight becoming 0 after the softmax. Tokens are stacked in blocks, so that memory stays
+  /// small and the products with V are those of matrices.
+  Vector<double> errors(const std::vector<TokenAndChange>& changed) {
+    constexpr Index kBlock = 64;
+    const Index n = std::ssize(changed);
+    Vector<double> squares(n);
+    Matrix<double> weight_change(std::min(n, kBlock), v_.rows()), output_change;
+    for (Index begin = 0; begin < n; begin += kBlock) {
+      const Index count = std::min(kBlock, n - begin);
+      for (Index t = 0; t < count; ++t) {
+        const auto [p, change] = changed[begin + t];
+        weight_change.row(t) = weights_changed(change, p - first_).transpose();
+      }
+      output_change.noalias() = weight_change.topRows(count) * v_;
+      squares.segment(begin, count) = output_change.rowwise().squaredNorm();
+    }
+    return squares;
+  }
+
+ private:
+  /// Weights after less weights before, of the p-th visible token's change.
+  Vector<double> weights_changed(TokenChange change, Index p) {
+    Vector<double> difference = Vector<double>::Zero(v_.rows());
+    if (p < 0 || p >= v_.rows()) return difference;
+    if (change != TokenChange::zero_value) {
+      softmax_.replace(p, change == TokenChange::remove ? kHidden : zero_key_logit_);
+      for (Index m = 0; m < v_.rows(); ++m) difference[m] = static_cast<double>(softmax_[m] - before_[m]);
+    }
+    if (change == TokenChange::zero_value || change == TokenChange::zero_key_and_value)
+      difference[p] = static_cast<double>(-before_[p]);
+    return difference;
+  }
+
+  Eigen::Block<const Matrix<double>, Eigen::Dynamic, Eigen::Dynamic, true> v_;  // of the visible tokens
+  Index first_;
+  double zero_key_logit_;
+  Softmax softmax_;
+  WideVector before_;
+};
+
 }  // namespace
 
 LogitRow attention_logits(const HeadGroup<double>& group, Index g, Index i) {
+  return attention_logits(group, g, i, group.k);
+}
+
+LogitRow attention_logits(const HeadGroup<double>& group, Index g, Index i, const Matrix<double>& keys) {
   const auto query = group.q[g].row(i - group.first_query());
   LogitRow row;
   row.raw.setConstant(group.T_all(), kHidden);
   row.z = row.raw;
   for (Index p = group.first_visible(i); p < group.end_visible(i); ++p) {
-    row.raw[p] = group.rule.scale * query.dot(group.k.row(p));
+    row.raw[p] = group.rule.scale * query.dot(keys.row(p));
     row.z[p] = soft_capped(group.rule, row.raw[p]);
   }
   return row;
@@ -87,48 +157,29 @@ Vector<double> attention_weights(const HeadGroup<double>& group, Index g, const 
 }
 
 Vector<double> attention_output(const HeadGroup<double>& group, Index g, Index i) {
-  return group.v.transpose() * attention_weights(group, g, attention_logits(group, g, i).z);
+  const Index first = group.first_visible(i), visible = group.end_visible(i) - first;
+  const Vector<double> z = attention_logits(group, g, i).z.segment(first, visible);
+  return group.v.middleRows(first, visible).transpose() * attention_weights(group, g, z);
+}
+
+std::vector<Vector<double>> brute_force_errors(const HeadGroup<double>& group, Index g, Index i,
+                                               const std::vector<ChangedTokens>& changes) {
+  std::vector<ChangedRow::TokenAndChange> all;
+  for (const ChangedTokens& changed : changes)
+    for (const Index p : changed.tokens) all.emplace_back(p, changed.change);
+  const Vector<double> together = ChangedRow(group, g, i).errors(all);
+  std::vector<Vector<double>> errors;
+  Index begin = 0;
+  for (const ChangedTokens& changed : changes) {
+    errors.emplace_back(together.segment(begin, std::ssize(changed.tokens)));
+    begin += errors.back().size();
+  }
+  return errors;
 }
 
 Vector<double> brute_force_errors(const HeadGroup<double>& group, Index g, Index i, TokenChange change,
                                   const std::vector<Index>& tokens) {
-  const Index first = group.first_visible(i);
-  const Index visible = group.end_visible(i) - first;
-  const double sink = group.sink(g);
-  const Vector<double> z = attention_logits(group, g, i).z.segment(first, visible);
-
-  Softmax softmax(z, sink);
-  WideVector before(visible);
-  for (Index m = 0; m < visible; ++m) before[m] = softmax[m];
-
-  const bool key_changes = change == TokenChange::zero_key || change == TokenChange::zero_key_and_value;
-  const bool value_changes = change == TokenChange::zero_value || change == TokenChange::zero_key_and_value;
-  const double zero_key_logit = soft_capped(group.rule, 0.0);
-
-  // The change of o_i is (weights after - weights before) V, one row a token; a value that becomes 0 is the
-  // same as its weight becoming 0 after the softmax. Tokens are stacked in blocks, so that memory stays small
-  // and the products with V are those of matrices.
-  constexpr Index kBlock = 64;
-  Vector<double> errors = Vector<double>::Zero(std::ssize(tokens));
-  Matrix<double> weight_change(kBlock, visible);
-  Matrix<double> output_change;
-  for (Index begin = 0; begin < errors.size(); begin += kBlock) {
-    const Index count = std::min(kBlock, errors.size() - begin);
-    for (Index t = 0; t < count; ++t) {
-      const Index p = tokens[begin + t] - first;
-      if (p < 0 || p >= visible) {
-        weight_change.row(t).setZero();
-        continue;
-      }
-      if (change == TokenChange::remove) softmax.replace(p, kHidden);
-      if (key_changes) softmax.replace(p, zero_key_logit);
-      for (Index m = 0; m < visible; ++m) weight_change(t, m) = static_cast<double>(softmax[m] - before[m]);
-      if (value_changes) weight_change(t, p) = static_cast<double>(-before[p]);
-    }
-    output_change.noalias() = weight_change.topRows(count) * group.v.middleRows(first, visible);
-    errors.segment(begin, count) = output_change.rowwise().squaredNorm();
-  }
-  return errors;
+  return brute_force_errors(group, g, i, {{change, tokens}}).front();
 }
 
 }  // namespace kvreplay

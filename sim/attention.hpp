@@ -19,6 +19,8 @@ struct LogitRow {
   Vector<double> z;    ///< [T]
 };
 LogitRow attention_logits(const HeadGroup<double>& group, Index g, Index i);
+/// The same with `keys` [T, d] in place of the group's.
+LogitRow attention_logits(const HeadGroup<double>& group, Index g, Index i, const Matrix<double>& keys);
 
 /// Softmax of a row of logits with head g's sink column, if it has one; all 0 where nothing is visible.
 Vector<double> attention_weights(const HeadGroup<double>& group, Index g, const Vector<double>& z);
@@ -26,8 +28,17 @@ Vector<double> attention_weights(const HeadGroup<double>& group, Index g, const 
 /// o_i: the attention output, [d_v].
 Vector<double> attention_output(const HeadGroup<double>& group, Index g, Index i);
 
-/// Squared L2 change of o_i when `change` is done to token p, for each p of `tokens`: the attention is
-/// computed anew from the changed keys and values for every one. 0 where p is hidden from i.
+/// A change, and the tokens that it is done to, one at a time.
+struct ChangedTokens {
+  TokenChange change;
+  std::vector<Index> tokens;
+};
+
+/// Squared L2 change of o_i when `change` is done to token p, for each p of `tokens`: softmax and weighted
+/// sum are computed anew from the changed keys and values for every one. 0 where p is hidden from i. A vector
+/// for each of `changes`, which share the row's logits.
+std::vector<Vector<double>> brute_force_errors(const HeadGroup<double>& group, Index g, Index i,
+                                               const std::vector<ChangedTokens>& changes);
 Vector<double> brute_force_errors(const HeadGroup<double>& group, Index g, Index i, TokenChange change,
                                   const std::vector<Index>& tokens);
 

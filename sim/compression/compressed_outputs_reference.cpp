@@ -7,22 +7,21 @@ namespace kvreplay {
 
 OutputChangeReference compressed_change_reference(const HeadGroup<double>& group, RowRange rows,
                                                   const CompressedCache<double>& cache) {
-  HeadGroup<double> held = group;
+  Matrix<double> keys = group.k, value_change = Matrix<double>::Zero(group.T_all(), group.d_v());
   for (const Index p : positions(cache.kept)) {
-    held.k.row(p) = cache.k.row(p);
-    held.v.row(p) = cache.v.row(p);
+    keys.row(p) = cache.k.row(p);
+    value_change.row(p) = cache.v.row(p) - group.v.row(p);
   }
-  const Matrix<double> value_change = held.v - group.v;
 
   OutputChangeReference result;
   for (Index g = 0; g < group.G(); ++g) {
     result.change.emplace_back(rows.count(), group.d_v());
     for (Index i = rows.begin; i < rows.end; ++i) {
       const Vector<double> before = attention_weights(group, g, attention_logits(group, g, i).z);
-      Vector<double> z = attention_logits(held, g, i).z;
+      Vector<double> z = attention_logits(group, g, i, keys).z;
       for (Index p = 0; p < group.l; ++p)
         if (cache.kept[p] == 0) z[p] = -std::numeric_limits<double>::infinity();
-      const Vector<double> after = attention_weights(held, g, z);
+      const Vector<double> after = attention_weights(group, g, z);
       result.full_sq += (group.v.transpose() * before).squaredNorm();
       // Apart, so that a small change keeps its digits: v' after - v before.
       const Vector<double> change = group.v.transpose() * (after - before) + value_change.transpose() * after;

@@ -50,13 +50,16 @@ OutputChanges<float> output_changes_cuda(const HeadGroup<float>& group, RowRange
                                          std::span<const KeptSet> sets, bool with_vectors, Workers& workers,
                                          std::size_t workspace = kKeptWorkspace);
 
-/// The judge: one kept set's change_sq and full_sq by brute-force masked attention in float64.
+/// The judge: a kept set's change_sq and full_sq by brute-force masked attention in float64.
 struct OutputChangeReference {
   double full_sq = 0, change_sq = 0;
   std::vector<Matrix<double>> change;  ///< G of [rows, d_v], o_i^M - o_i
 };
 OutputChangeReference output_change_reference(const HeadGroup<double>& group, RowRange rows,
                                               const KeptSet& kept);
+/// The same of each of `sets`, which share the rows' logits.
+std::vector<OutputChangeReference> output_change_references(const HeadGroup<double>& group, RowRange rows,
+                                                            std::span<const KeptSet> sets);
 
 /// ||sum over all query heads of a layer of x W_O(h)||^2, summed over the rows: x[h] in panels as above,
 /// wo[h] [d_v, d_model]. Heads add up in order.

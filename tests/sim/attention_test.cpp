@@ -246,3 +246,38 @@ TEST_CASE("the order and number of tokens do not matter", "[attention]") {
     CHECK(some[n] == Approx(all[order[n]]).epsilon(1e-12));
   }
 }
+
+TEST_CASE("changes that share a row's logits are what each is alone", "[attention]") {
+  for (const TokenCase& token_case : small_token_cases()) {
+    INFO(token_case.name);
+    const HeadGroup<double> group = token_case.group();
+    const std::vector<Index> all = all_tokens(group);
+    // Twice and in both directions: nothing is left over from the change before.
+    std::vector<ChangedTokens> changes;
+    for (const TokenChange change : kChanges) changes.push_back({change, all});
+    for (int n = 3; n >= 0; --n) changes.push_back(changes[n]);
+    const Index i = group.T_all() - 1;
+    const std::vector<Vector<double>> together = brute_force_errors(group, group.G() - 1, i, changes);
+    REQUIRE(together.size() == changes.size());
+    for (std::size_t n = 0; n < changes.size(); ++n) {
+      const Vector<double> alone = brute_force_errors(group, group.G() - 1, i, changes[n].change, all);
+      const double largest = std::sqrt(alone.maxCoeff());
+      CHECK((together[n].cwiseSqrt() - alone.cwiseSqrt()).cwiseAbs().maxCoeff() <= 1e-12 * largest);
+    }
+  }
+}
+
+TEST_CASE("a token beyond the others' range leaves them their weights", "[attention]") {
+  for (const double logit : {3e3, 2e4, 1e6}) {
+    HeadGroup<double> group = random_group({.l = 12, .T = 14});
+    const Index i = 13;
+    const auto query = group.q[0].row(i);
+    group.k.row(4) = query * (logit / group.rule.scale / query.squaredNorm());
+    for (const TokenChange change : kChanges) {
+      INFO("logit " << logit << ", change " << static_cast<int>(change));
+      const Vector<double> want = plain_errors(group, 0, i, change);
+      CHECK(brute_force_errors(group, 0, i, change, {4, 4})[1] == Approx(want[4]).epsilon(1e-9));
+      CHECK(brute_force_errors(group, 0, i, change, {4, 3})[1] == Approx(want[3]).margin(1e-20));
+    }
+  }
+}
