@@ -105,4 +105,7 @@ std::optional<StoredGroup> load_stored_group(const Dump& dump, Index layer, Inde
 /// Bytes of a loaded head group with elements of `element_size` bytes.
 std::size_t head_group_bytes(const DumpShape& shape, bool with_wo, std::size_t element_size);
 
+/// Head groups of more bytes are not worked on side by side, whatever the number of threads.
+inline constexpr std::size_t kLargeHeadGroup = std::size_t{256} << 20;
+
 }  // namespace kvreplay

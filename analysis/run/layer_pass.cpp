@@ -10,10 +10,6 @@
 namespace kvreplay {
 namespace {
 
-/// Head groups above this are in memory two at a time (one in use, one being read), whatever the number of
-/// threads.
-constexpr std::size_t kLargeHeadGroup = std::size_t{256} << 20;
-
 /// Some heads of one layer.
 struct Heads {
   Index layer = 0;
@@ -40,6 +36,7 @@ void compute_heads(const LayerPass& pass, const Heads& part, std::span<double> f
       head_group_bytes(pass.dump.shape(), pass.dump.has(Tensor::wo), sizeof(T)) > kLargeHeadGroup;
   if (!large)
     return pass.workers.parallel_for(heads.count(), [&](Index at) { compute(load(heads.begin + at)); });
+  // Two at a time in memory, one in use and one being read.
   HeadGroup<T> group = load(heads.begin), next;
   for (Index g = heads.begin; g < heads.end; ++g) {
     pass.workers.parallel_for(g + 1 < heads.end ? 2 : 1, [&](Index job) {

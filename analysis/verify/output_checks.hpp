@@ -1,14 +1,35 @@
 #pragma once
 
-#include "analysis/verify/verify.hpp"
+#include "analysis/verify/check.hpp"
+#include "sim/backend.hpp"
+#include "sim/eviction/kept_outputs.hpp"
 #include "sim/eviction/kept_set.hpp"
 #include "sim/head_group.hpp"
 
-#include <initializer_list>
+#include <functional>
 #include <string>
 #include <vector>
 
 namespace kvreplay {
+
+/// Of each row set: brute force is slow.
+inline constexpr Index kVerifiedRows = 32;
+/// Deviations that are allowed, as shares of the full output's norm.
+inline constexpr double kOutputTolerance = 1e-9, kFloat32OutputTolerance = 1e-4;
+
+/// What a backend's float32 is called: "float32", "float32 on cuda".
+std::string judged_float32(const Backend& backend);
+
+/// The norm of the difference between vectors in panels and others in rows, over all query heads.
+template <class T>
+double panel_distance(const PanelRows<T>& panels, const std::vector<Matrix<double>>& rows);
+
+inline double share_of(double part, double of) { return part == 0 ? 0 : part / of; }
+
+/// The references of outputs on `rows` (not empty), a few rows at a time on all threads.
+std::vector<OutputChangeReference> references_in_parallel(
+    RowRange rows, Workers& workers,
+    const std::function<std::vector<OutputChangeReference>(RowRange)>& reference);
 
 /// What checks of outputs against brute force share: the rows, the worst deviations, what failed, the
 /// verdict.
@@ -16,30 +37,32 @@ class OutputCheck {
  public:
   OutputCheck(const Dump& dump, Index window, const Compute& compute);
 
+  /// What was found of other heads, after these.
+  void merge(const OutputCheck& later);
+
  protected:
   /// What is computed in one type by one backend.
   struct Judged {
     std::string type;  ///< "float32 on cuda"
     const char* key;   ///< of the worst deviation in Check::figures
     double worst = 0;
+    bool seen = false;
   };
 
   /// `what` is "channels: layer 2 KV head 0: error of the logits 0.1 off", the deviation in it.
   void judge(const std::string& what, double deviation, double tolerance, Judged& judged);
-  void count_head(const HeadGroup<float>* single);
+  void count_head() { ++heads_; }
   Index rows() const { return window_.count() + future_.count(); }
   /// `covered`: what every row was checked on; `norm`: what deviations are shares of; `missing`: why there
   /// are no rows.
-  Check check(const char* name, const char* covered, const char* norm, const char* missing,
-              std::initializer_list<const Judged*> single) const;
+  Check check(const char* name, const char* covered, const char* norm, const char* missing) const;
 
   Compute compute_;
   RowRange window_, future_;
-  Judged f64_{"float64", "worst_f64"};
+  Judged f64_, f32_, on_device_;
 
  private:
   Index heads_ = 0;
-  bool with_f32_ = false;
   std::vector<std::string> failures_;
 };
 
@@ -59,31 +82,6 @@ class KeptSetCheck : public OutputCheck {
  private:
   void compare(const HeadGroup<double>& group, const HeadGroup<float>* single, RowRange rows,
                const std::vector<KeptSet>& sets);
-
-  Judged f32_;
-};
-
-/// Pruned key channels against brute force: the error of the logits by H against both products, the
-/// output-space matrix of the last two window rows against its definition, and the outputs over two
-/// compressed caches (half of the channels; every other token, more channels gone, four bits) against
-/// attention over what they hold. Deviations are relative to the sum of |H| over the set, the matrix' largest
-/// entry, and the full outputs' norm. What is judged in float32 is the backend's, but for the caches, which
-/// are the CPU's.
-class ChannelCheck : public OutputCheck {
- public:
-  ChannelCheck(const Dump& dump, Index window, const Compute& compute);
-
-  void add(const HeadGroup<double>& group, const HeadGroup<float>* single);
-  Check check() const;
-
- private:
-  bool on_cpu() const { return compute_.backend.name() == "cpu"; }
-  template <class T>
-  void compare(const HeadGroup<double>& group, const HeadGroup<T>& fast, double tolerance, Judged& matrices,
-               Judged& caches_judged);
-
-  Index window_asked_, recent_;
-  Judged f32_{"float32", "worst_f32"}, on_device_;
 };
 
 }  // namespace kvreplay

@@ -1,12 +1,17 @@
 #include "analysis/verify/verify.hpp"
 
+#include "analysis/verify/closed_forms.hpp"
+#include "analysis/verify/value_distance.hpp"
+#include "data/synth.hpp"
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/compare.hpp"
+#include "tests/support/random_group.hpp"
 
-#include <nlohmann/json.hpp>
-
+#include <algorithm>
 #include <cmath>
-#include <fstream>
+#include <set>
+#include <utility>
 
 using namespace kvreplay;
 using namespace kvreplay::test;
@@ -20,6 +25,48 @@ ValueDistance compared(const std::vector<double>& values, kvreplay::Tolerance to
   return comparison;
 }
 
+/// The CPU, but for one number of KV head 1 that it gets wrong.
+class WrongBackend : public Backend {
+ public:
+  enum class Wrong { metric, output, interaction };
+  explicit WrongBackend(Wrong wrong) : Backend(twins(wrong)) {}
+
+ protected:
+  bool on_device(const std::function<void()>& work) const override {
+    work();
+    return true;
+  }
+
+ private:
+  static Twins twins(Wrong wrong) {
+    Twins twins;
+    if (wrong == Wrong::metric)
+      twins.token_metrics = [](const HeadGroup<float>& group, const TokenOptions& options, Workers& workers,
+                               const StoredGroup*) {
+        TokenMetrics metrics = token_metrics_cpu(group, options, workers);
+        if (group.kv_head == 1) metrics[TokenMetric::keydiff](0, 29) *= 1.01;
+        return metrics;
+      };
+    if (wrong == Wrong::output)
+      twins.output_changes = [](const HeadGroup<float>& group, RowRange rows, std::span<const KeptSet> sets,
+                                bool with_vectors, Workers& workers) {
+        OutputChanges<float> changes = kvreplay::output_changes(group, rows, sets, with_vectors, workers);
+        if (group.kv_head == 1 && rows.end > group.l)
+          changes.change[3][1][panel_entry<float>(2, 1, group.d_v())] +=
+              static_cast<float>(std::sqrt(changes.full_sq)) / 1000;
+        return changes;
+      };
+    if (wrong == Wrong::interaction)
+      twins.output_interaction = [](const HeadGroup<float>& group, RowRange rows, const PrunableKeys& keys,
+                                    Workers& workers) {
+        Matrix<double> interaction = kvreplay::output_interaction(group, rows, keys, workers);
+        if (group.kv_head == 1) interaction *= 1.001;
+        return interaction;
+      };
+    return twins;
+  }
+};
+
 }  // namespace
 
 TEST_CASE("the sample holds the first, the last and the wanted tokens", "[verify]") {
@@ -31,6 +78,73 @@ TEST_CASE("the sample holds the first, the last and the wanted tokens", "[verify
     const auto tokens = sampled_tokens(100, count, {41, 42});
     CHECK(std::ssize(tokens) == count);
     CHECK(std::is_sorted(tokens.begin(), tokens.end()));
+  }
+}
+
+TEST_CASE("every sampled token is some metric's, and those that matter are every metric's", "[verify]") {
+  const std::vector<Index> wanted{41, 42};
+  CHECK(dealt_tokens(7, 0, wanted, 3, 5) == std::vector(3, sampled_tokens(7, 0, {})));
+  CHECK(dealt_tokens(7, 4, {}, 0, 5).empty());
+  CHECK(dealt_tokens(100, 2, {}, 3, 1) == std::vector(3, std::vector<Index>{0, 99}));
+  std::vector<std::set<Index>> met(6);
+  for (Index turn = 0; turn < 6; ++turn) {
+    const auto dealt = dealt_tokens(100, 64, wanted, 6, turn);
+    REQUIRE(dealt.size() == 6);
+    std::set<Index> all;
+    for (std::size_t form = 0; form < 6; ++form) {
+      CHECK(std::is_sorted(dealt[form].begin(), dealt[form].end()));
+      CHECK(std::ssize(dealt[form]) >= 14);
+      CHECK(std::ssize(dealt[form]) <= 15);
+      for (const Index p : {0, 41, 42, 99}) CHECK(std::count(dealt[form].begin(), dealt[form].end(), p) == 1);
+      all.insert(dealt[form].begin(), dealt[form].end());
+      met[form].insert(dealt[form].begin(), dealt[form].end());
+    }
+    CHECK((std::vector<Index>{all.begin(), all.end()} == sampled_tokens(100, 64, wanted)));
+  }
+  for (const std::set<Index>& form : met) CHECK(form.size() == 64);
+}
+
+TEST_CASE("brute force sums up rows and query heads, on any number of threads alike", "[verify]") {
+  const HeadGroup<double> group = test::random_group({.l = 300, .T = 380, .T_q = 170, .sink_logit = 1.0});
+  const DumpShape shape{.n_q = 2, .n_kv = 1, .T = 380, .T_q = 170, .l = 300};
+  const std::vector<ClosedForm> forms = closed_forms(shape, available_metrics(group), 50);
+  REQUIRE(forms.size() == 6);
+  std::vector<std::vector<Index>> tokens(forms.size());
+  for (std::size_t f = 0; f < forms.size(); ++f)
+    tokens[f] = sampled_tokens(300, f == 3 ? 0 : 5 * static_cast<Index>(f) + 1, {});
+  Workers one(1), three(3);
+  const std::vector<std::vector<double>> sums = brute_force_sums(group, forms, tokens, three);
+  CHECK(sums == brute_force_sums(group, forms, tokens, one));
+  for (std::size_t f = 0; f < forms.size(); ++f) {
+    Vector<double> want = Vector<double>::Zero(std::ssize(tokens[f]));
+    for (Index g = 0; g < 2; ++g)
+      for (Index i = forms[f].rows.begin; i < forms[f].rows.end; ++i)
+        want += brute_force_errors(group, g, i, forms[f].change, tokens[f]);
+    REQUIRE(std::ssize(sums[f]) == want.size());
+    for (Index t = 0; t < want.size(); ++t) CHECK(sums[f][t] == Approx(want[t]).epsilon(1e-12));
+  }
+}
+
+TEST_CASE("a wrong number of one head fails its check, and no other", "[verify]") {
+  const TempDir temp;
+  write_synthetic_dump(temp / "dump", {.layers = 1, .head_dim = 8, .prompt = 61, .decode = 9});
+  const Dump dump = Dump::open(temp / "dump", {});
+  VerifyOptions options;
+  options.tokens = 8;
+  options.layers = {0};
+  Workers workers(2);
+  using Wrong = WrongBackend::Wrong;
+  for (const auto& [wrong, name] : {std::pair{Wrong::metric, "float32 backend"},
+                                    {Wrong::output, "kept sets"},
+                                    {Wrong::interaction, "channels, caches"}}) {
+    const WrongBackend backend(wrong);
+    const VerifyResult result = verify(dump, options, {workers, backend});
+    CHECK_FALSE(result.ok());
+    for (const Check& check : result.checks) {
+      INFO(check.name);
+      REQUIRE(check.failures.size() == (check.name == name ? 1 : 0));
+      if (!check.ok()) CHECK(contains(check.failures[0], "layer 0 KV head 1"));
+    }
   }
 }
 
@@ -56,56 +170,4 @@ TEST_CASE("nothing that is no number passes a comparison", "[verify]") {
   CHECK(zeros.failures().empty());
   zeros.add(0, 0, TokenMetric::attn, {0}, {1e-300}, {0});
   CHECK(zeros.failures().size() == 1);
-}
-
-TEST_CASE("the sample dump verifies", "[verify][cli]") {
-  const ProcessResult result =
-      run_kvreplay({"verify", sample_dump(), "--tokens", "8", "--layers", "0,5", "--json"});
-  INFO(result.err);
-  REQUIRE(result.code == 0);
-  const auto json = nlohmann::json::parse(result.out);
-  CHECK(json["ok"] == true);
-  REQUIRE(json["checks"].size() == 5);
-  const char* names[] = {"closed forms", "float32 backend", "kept sets", "channels, caches", "replay"};
-  for (std::size_t c = 0; c < 5; ++c) {
-    const auto& check = json["checks"][c];
-    CHECK(check["name"] == names[c]);
-    CHECK(check["ok"] == true);
-    CHECK(check["skipped"] == false);
-  }
-  CHECK(json["checks"][0]["worst_of_largest"] < 1e-9);
-  CHECK(json["checks"][2]["worst_f64"] < 1e-9);
-  CHECK(json["checks"][2]["worst_f32"] < 1e-4);
-  CHECK(json["checks"][2]["heads"] == 4);
-  CHECK(json["checks"][4]["worst_relative_l2"] < 2e-3);
-  CHECK(json["approximations"].size() == 94);
-}
-
-TEST_CASE("an output that the inputs do not explain fails, and is named", "[verify][cli]") {
-  const TempDir temp;
-  const std::string dump = temp / "dump", output = dump + "/layer_01/o.npy";
-  std::filesystem::copy(sample_dump(), dump, std::filesystem::copy_options::recursive);
-  std::string bytes = file_text(output);
-  const std::size_t head = (bytes.size() - 128) / 4;
-  for (std::size_t at = 128 + 2 * head; at < 128 + 3 * head; at += 2)
-    bytes[at + 1] = static_cast<char>(bytes[at + 1] ^ 0x80);  // the third head's sign
-  std::ofstream(output, std::ios::binary) << bytes;
-  const ProcessResult result = run_kvreplay({"verify", dump, "--tokens", "2", "--layers", "0,1"});
-  CHECK(result.code == 1);
-  CHECK(contains(result.out, "FAILED"));
-  CHECK(lines(result.err) == 1);
-  CHECK(contains(result.err, "replay: layer 1 query head 2"));
-}
-
-TEST_CASE("checks that a dump has no data for are left out aloud", "[verify][cli]") {
-  const TempDir temp;
-  const std::string dump = temp / "dump";
-  std::filesystem::copy(sample_dump(), dump, std::filesystem::copy_options::recursive);
-  for (int layer = 0; layer < 6; ++layer)
-    std::filesystem::remove(dump + "/layer_0" + std::to_string(layer) + "/o.npy");
-  const ProcessResult result =
-      run_kvreplay({"verify", dump, "--tokens", "2", "--layers", "3", "--precision", "f64"});
-  CHECK(result.code == 0);
-  CHECK(contains(result.out, "left out: the dump has no o.npy"));
-  CHECK(contains(result.out, "left out: not asked for"));
 }
