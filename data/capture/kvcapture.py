@@ -2,7 +2,7 @@
 """Captures what the attention of a Hugging Face model saw, as a dump that kvreplay reads (data/DUMP-FORMAT.md).
 
   kvcapture.py --model PATH-or-ID --prompt FILE --decode 128 --out DUMP
-  kvcapture.py --model PATH-or-ID --ids FILE --prompt-len 896 --decode 128 --out DUMP   (ids decoded as given)
+  kvcapture.py --gguf FILE --prompt FILE --prompt-len 896 --decode 128 --out DUMP   (decodes the text behind the prompt)
   kvcapture.py --check DUMP
 
 or around any code that runs the model:
@@ -15,7 +15,8 @@ q, k and v to the files' dtype, writes them, has the model's own (eager or sdpa)
 writes o, with which the model goes on. Before that, a probe of 16 equal tokens passes with every attention output replaced by the
 values, so that a layer's keys differ by their rotation only. One layer's tensors are in memory at a time, besides model and cache.
 
-Needs torch, numpy and transformers 4.56 or later (--check: numpy). A request that cannot be met is one line and exit status 2.
+Needs torch, numpy and transformers 4.56 or later (--check: numpy; --gguf: also gguf, accelerate and gguf_file.py, which
+lies beside this file). A request that cannot be met is one line and exit status 2.
 """
 from __future__ import annotations
 
@@ -23,6 +24,7 @@ import argparse
 import contextlib
 import functools
 import inspect
+import io
 import itertools
 import json
 import math
@@ -30,6 +32,7 @@ import os
 import reprlib
 import shutil
 import sys
+import time
 import warnings
 from collections import namedtuple
 from pathlib import Path
@@ -44,6 +47,7 @@ try:
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+    from transformers.pytorch_utils import Conv1D
 except ImportError as missing:
     torch, MISSING = None, str(missing)
 
@@ -53,6 +57,8 @@ Shape = namedtuple("Shape", "n_q n_kv d d_v d_model")  # query heads, KV heads, 
 _ACTIVE: dict[int, capture] = {}  # by the id of the configuration that its attention modules share
 Turn = Tuple[str, float, Tuple[float, ...]]  # of keys: half or interleaved, attention factor, inv_freq [rotary_dim / 2] (none: still)
 PROBE_TOKENS = 16
+FEWEST_TOKENS = 16  # of a prompt's text: fewer, and most scores have nothing to choose from
+FEWEST_LETTERS = 32  # that tell a tokenizer which splits them all from a text that has few
 LARGEST_TEXT = 1 << 26  # bytes of a manifest, a prompt or ids
 PROBE_TOLERANCE = 2e-2  # bfloat16 cosines and keys come to 5e-3; a wrong rotation is off by about 1
 
@@ -80,12 +86,13 @@ class capture:
     positions, in one pass or several, then at most `decode` decoding steps with a growing cache. The dump has as many decoding steps
     as were made. layers: which, renumbered from 0 (default all). window: only the queries of the last that many prompt positions, and
     of the decoding steps. dtype: the files', by default the model's; not finer than the model's. name: the manifest's `model`.
+    progress: called with a line that says how far the capture is.
     Raises CaptureError; where the block does not end normally, manifest.json keeps `"incomplete": true`."""
 
     def __init__(self, model: torch.nn.Module, out: str | os.PathLike, *, prompt_len: int, decode: int = 0,
                  layers: Iterable[int] | None = None, window: int | None = None, dtype: str | None = None,
-                 force: bool = False, name: str | None = None):
-        self.model, self.out, self.force, self.name = model, Path(out), force, name
+                 force: bool = False, name: str | None = None, progress: Callable[[str], object] = lambda line: None):
+        self.model, self.out, self.force, self.name, self.progress = model, Path(out), force, name, progress
         self.prompt_len, self.T = prompt_len, prompt_len + decode
         self.window = prompt_len if window is None else window
         self.config = model.config.get_text_config()
@@ -103,10 +110,13 @@ class capture:
         with contextlib.ExitStack() as stack:
             self._stand_in(stack)
             self._probe()
-            size = len(self.chosen) * sum(npy_bytes(shape, self.dtype) for shape in self._shapes(self.T).values())
+            size = len(self.chosen) * sum(npy_bytes(shape, dtype) for shape, dtype in self._files(self.T).values())
             prepare_folder(self.out, self.force, size)
             write_json(self.out / "manifest.json", {"incomplete": True, **self._manifest(self.T)})
             stack.callback(self.model.register_forward_pre_hook(self._note_ids, with_kwargs=True).remove)
+            for layer in self.layers.values():
+                if layer.block is not None:
+                    stack.callback(layer.block.register_forward_pre_hook(layer.note_residual, with_kwargs=True).remove)
             self.stack = stack.pop_all()
         return self
 
@@ -177,7 +187,8 @@ class capture:
 
         if not layer.files:
             layer.folder.mkdir()
-            layer.files = {name: allocate(layer.folder / f"{name}.npy", self._shapes(self.T)[name], self.dtype) for name in "qkvo"}
+            names = "qkvo" if layer.residual_norm is None else (*"qkvo", "residual_norm")
+            layer.files = {name: allocate(layer.folder / f"{name}.npy", *self._files(self.T)[name]) for name in names}
             layer.turn = layer.rotation and layer.rotation()
         unwritten = max(self.prompt_len - self.window - first, 0)  # of these rows, the first have no query in the files
         row = max(first - (self.prompt_len - self.window), 0)
@@ -186,7 +197,17 @@ class capture:
         self._write(index, "v", value[0, :, keys - rows:], first)
         output, weights = own(module, query, key, value, mask, **kwargs)
         self._write(index, "o", output[0].transpose(0, 1)[:, unwritten:], row)
+        if "residual_norm" in layer.files:
+            norms = layer.residual_norm
+            fits = norms is not None and len(norms) == rows and np.isfinite(norms).all()
+            require(fits, f"layer {index}, residual_norm", f"{rows} finite numbers", norms)
+            layer.files["residual_norm"][first:end] = norms
         layer.seen = end
+        if rows > 1:
+            layer_of = f"layer {self.chosen.index(index) + 1} of {len(self.chosen)}"
+            self.progress(f"prompt to position {end} of {self.prompt_len}, {layer_of}")
+        elif index == self.chosen[-1]:
+            self.progress(f"decoding step {end - self.prompt_len} of {self.T - self.prompt_len}")
         return output, weights
 
     def _write(self, index: int, name: str, x: torch.Tensor, start: int) -> None:
@@ -199,25 +220,26 @@ class capture:
     def _finish(self) -> None:
         seen = sorted({layer.seen for layer in self.layers.values()})
         require(len(seen) == 1 and seen[0] >= self.prompt_len, self.out, f"{self.prompt_len} to {self.T} positions in every layer", seen)
-        shapes, notes = self._shapes(seen[0]), {}
+        kinds, notes = self._files(seen[0]), {}
         for i, layer in self.layers.items():
             for name, array in layer.files.items():
                 array.flush()
-                if array.shape != shapes[name]:  # fewer decoding steps than there was room for
-                    allocate(layer.folder / "shorter.npy", shapes[name], self.dtype)[:] = array[:, :shapes[name][1]]
+                shape, dtype = kinds[name]
+                if array.shape != shape:  # fewer decoding steps than there was room for
+                    allocate(layer.folder / "shorter.npy", shape, dtype)[:] = array[tuple(map(slice, shape))]
                     os.replace(layer.folder / "shorter.npy", layer.folder / f"{name}.npy")
             layer.files = {}
             wo = output_projection(layer.module, layer.shape)
             if wo is None:
                 notes = {"wo_note": f"no wo: layer {i} has no plain o_proj weight"}
             else:
-                allocate(layer.folder / "wo.npy", shapes["wo"], self.dtype)[:] = to_file(wo, self.dtype, f"layer {i}, wo")
+                allocate(layer.folder / "wo.npy", *kinds["wo"])[:] = to_file(wo, self.dtype, f"layer {i}, wo")
         if self.ids is not None and len(self.ids) == seen[0]:
             write_json(self.out / "tokens.json", {"ids": self.ids})
         write_json(self.out / "manifest.json", {**self._manifest(seen[0]), **self._rope(), **notes})
 
-    def _shapes(self, T: int) -> dict[str, tuple[int, ...]]:
-        return array_shapes(self.first.shape, T, T - self.prompt_len + self.window)
+    def _files(self, T: int) -> dict[str, tuple[tuple[int, ...], str]]:
+        return layer_files(self.first.shape, T, T - self.prompt_len + self.window, self.dtype)
 
     def _manifest(self, T: int) -> dict[str, Any]:
         shape, layers = self.first.shape, self.layers.values()
@@ -277,10 +299,12 @@ def check(folder: str | os.PathLike) -> bool:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="a folder, or a name on the Hugging Face hub")
+    parser.add_argument("--gguf", metavar="FILE", help="a GGUF file, dequantized (with --model: the tokenizer of that)")
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--prompt", metavar="FILE", help="text, for the model's own tokenizer")
     source.add_argument("--ids", metavar="FILE", help="token ids: a JSON list, a tokens.json, or numbers")
-    parser.add_argument("--prompt-len", type=int, metavar="N", help="the first N ids are the prompt, the others are fed as decoding steps")
+    parser.add_argument("--any-prompt", action="store_true", help="even a text of few, unknown or single-letter tokens")
+    parser.add_argument("--prompt-len", type=int, metavar="N", help="the first N tokens are the prompt, the others decoded")
     parser.add_argument("--decode", type=int, default=128, metavar="N", help="decoding steps, greedy (default 128)")
     parser.add_argument("--sample", type=int, metavar="SEED", help="sample the decoding steps at temperature 1")
     parser.add_argument("--out", metavar="DUMP", help="the folder to write")
@@ -301,8 +325,8 @@ def main(arguments: list[str] | None = None) -> int:
             good = check(args.check)
             sys.stdout.flush()
             return 0 if good else 1
-        if not (args.model and (args.prompt or args.ids) and (args.out or args.estimate)):
-            parser.error("expected --check DUMP, or --model, --prompt or --ids, and --out")
+        if not ((args.model or args.gguf) and (args.prompt or args.ids) and (args.out or args.estimate)):
+            parser.error("expected --check DUMP, or --model or --gguf, --prompt or --ids, and --out")
         return run(args)
     except (CaptureError, OSError) as error:
         print(f"kvcapture: {one_line(error)}", file=sys.stderr)
@@ -322,10 +346,29 @@ def refuse_arguments(message: str) -> None:
 def run(args: argparse.Namespace) -> int:
     """Captures, or estimates, what the arguments ask for; the exit status."""
     require(not MISSING, "packages", "torch and transformers (pip install torch transformers)", MISSING)
+    transformers.utils.logging.set_verbosity_error()  # what matters of its warnings is refused below
+    progress, silence = Progress(), contextlib.nullcontext()
+    if not progress.terminal:
+        transformers.utils.logging.disable_progress_bar()
+        silence = contextlib.redirect_stderr(io.StringIO())  # not every bar heeds that
+    progress(f"reading {args.gguf or args.model}")
     with one_line_errors():
-        whole = transformers.AutoConfig.from_pretrained(args.model)
-        tokenizer = transformers.AutoTokenizer.from_pretrained(args.model) if args.prompt else None
-        ids = tokenizer(read_text(args.prompt)).input_ids if args.prompt else read_ids(args.ids)
+        gguf = args.gguf and open_gguf(args.gguf)
+        origin = {"pretrained_model_name_or_path": args.model}
+        if gguf:
+            origin = {"pretrained_model_name_or_path": str(Path(args.gguf).parent), "gguf_file": Path(args.gguf).name}
+        whole = transformers.AutoConfig.from_pretrained(**origin)
+        if args.prompt:
+            tokenizer = find_tokenizer(args.model, gguf, origin)
+            text = read_text(args.prompt)
+            ids = tokenizer.encode(text)
+            if not args.any_prompt:
+                refuse_odd_prompt(args.prompt, text, ids, tokenizer)
+        else:
+            ids = read_ids(args.ids)
+            tokenizer = None
+            with contextlib.suppress(Exception):  # labels only
+                tokenizer = find_tokenizer(args.model, gguf, origin)
     config = whole.get_text_config()
     source, prompt_len = args.prompt or args.ids, args.prompt_len or len(ids)
     known = ids and 0 <= min(ids) <= max(ids) < config.vocab_size
@@ -340,40 +383,132 @@ def run(args: argparse.Namespace) -> int:
     dtype = args.dtype or own
     require(dtype in FILE_DTYPES, "the checkpoint's dtype", "--dtype with one of " + ", ".join(FILE_DTYPES), own)
     if args.estimate:
-        arrays = array_shapes(config_shape(config), prompt_len + args.decode, (args.window or prompt_len) + args.decode)
-        sizes = {name: len(layers) * npy_bytes(shape, dtype) for name, shape in arrays.items()}
+        T, T_q = prompt_len + args.decode, (args.window or prompt_len) + args.decode
+        files = layer_files(config_shape(config), T, T_q, dtype)
+        sizes = {name: len(layers) * npy_bytes(*kind) for name, kind in files.items()}
         for name, size in sizes.items():
-            print(f"{name:<3}{len(layers)} x {str(list(arrays[name])):<24}{size:>20,} bytes")
-        print(f"{'total':<27}{sum(sizes.values()):>20,} bytes in {dtype}, besides manifest.json and tokens.json")
+            print(f"{name:<14}{len(layers)} x {str(list(files[name][0])):<24}{size:>20,} bytes")
+        print(f"{'total':<38}{sum(sizes.values()):>20,} bytes in {dtype}, besides manifest.json and tokens.json")
         return 0
     compute = args.compute or (own if TOLERANCES.get(own, np.inf) <= TOLERANCES[dtype] else "float32")
-    if not sys.stderr.isatty():
-        transformers.utils.logging.disable_progress_bar()
     eager = {"attn_implementation": "eager"} if getattr(config, "attn_logit_softcapping", None) else {}  # sdpa has no soft cap
-    with one_line_errors():
-        model = transformers.AutoModelForCausalLM.from_pretrained(args.model, dtype=getattr(torch, compute), **eager)
+    progress.clear()
+    with one_line_errors(), silence:
+        model, loaded = transformers.AutoModelForCausalLM.from_pretrained(**origin, dtype=getattr(torch, compute),
+                                                                          output_loading_info=True, **eager)
+    lacking = sorted(loaded["missing_keys"])
+    found = f"none for {len(lacking)} of them ({', '.join(lacking[:2])} ...)"
+    require(not lacking, args.gguf or args.model, "all of the model's weights", found)
     model = model.to(args.device or ("cuda" if torch.cuda.is_available() else "cpu")).eval()
+    name = args.name or Path(args.gguf or args.model).name
     with capture(model, args.out, prompt_len=prompt_len, decode=args.decode, layers=layers, window=args.window, dtype=dtype,
-                 force=args.force, name=args.name or Path(args.model).name) as captured:
+                 force=args.force, name=name, progress=progress) as captured:
         print(f"{one_line(args.out)}: {len(layers)} layers, {prompt_len} + {args.decode} positions", file=sys.stderr)
-        feed(model, ids[:prompt_len], given, args.decode, args.sample)
-    if tokenizer and captured.ids:
-        write_json(captured.out / "tokens.json", {"ids": captured.ids, "text": [tokenizer.decode([i]) for i in captured.ids]})
+        ends = ending_tokens(model, tokenizer, gguf)
+        ended = feed(model, ids[:prompt_len], given, args.decode, args.sample, ends)
+    progress.clear()
+    if ended is not None:
+        print(f"kvcapture: the model ended the text at decoding step {ended} of {args.decode}: "
+              "what it was made to write behind that is not what it would", file=sys.stderr)
+    texts = tokenizer and captured.ids and [tokenizer.text(i) for i in captured.ids]
+    if texts and any(texts):  # a tokenizer without vocabulary has none
+        write_json(captured.out / "tokens.json", {"ids": captured.ids, "text": texts})
     return 0 if check(args.out) else 1
 
 
-def feed(model: torch.nn.Module, ids: list[int], given: list[int], decode: int, seed: int | None) -> None:
-    """The prompt, then `decode` tokens one by one: the given ones, or the likeliest, or sampled. No token ends it."""
+class Progress:
+    """A line of the terminal that says how far things are; nothing where there is no terminal."""
+
+    def __init__(self):
+        self.terminal, self.said = sys.stderr.isatty(), 0.0
+
+    def __call__(self, line: str) -> None:
+        if self.terminal and time.monotonic() - self.said > 0.1:  # a terminal may be slow
+            self.said = time.monotonic()
+            width = shutil.get_terminal_size().columns - 1
+            print(f"\r{one_line(line)[:width]}\x1b[K", end="", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        if self.said:
+            self.said = 0.0
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+class Tokenizer:
+    """What a prompt needs of a transformers tokenizer. gguf_file.Pieces has the same members."""
+
+    def __init__(self, own: Any, begin: list[int] | None = None, ends: set[int] | None = None):
+        """begin: what stands before a text (default: what the tokenizer puts there). ends: tokens that end one."""
+        self._own, self._begin = own, begin
+        self.ends = {own.eos_token_id} - {None} if ends is None else ends
+        self.unknown = None if own.unk_token_id is None else (own.unk_token_id, str(own.unk_token))
+
+    def encode(self, text: str) -> list[int]:
+        return (self._begin or []) + self._own(text, add_special_tokens=self._begin is None).input_ids
+
+    def text(self, i: int) -> str:
+        return self._own.decode([i])
+
+
+def open_gguf(path: str):
+    try:
+        from gguf_file import GgufFile
+    except ImportError as missing:
+        raise CaptureError(f"--gguf: expected gguf_file.py beside kvcapture.py, found {missing}") from None
+    return GgufFile(Path(path))
+
+
+def find_tokenizer(model: str | None, gguf: Any, origin: dict[str, str]) -> Any:
+    """The named model's, or else the GGUF file's."""
+    if model:
+        return Tokenizer(transformers.AutoTokenizer.from_pretrained(model))
+    return gguf.pieces() or Tokenizer(transformers.AutoTokenizer.from_pretrained(**origin), gguf.begin, gguf.ends)
+
+
+def refuse_odd_prompt(source: str, text: str, ids: list[int], tokenizer: Any) -> None:
+    """Refuses what comes of a tokenizer that is missing, broken or another model's."""
+    insist = "(--any-prompt takes it as it is)"
+    found = f"{len(ids)} of {len(text)} characters"
+    require(len(ids) >= FEWEST_TOKENS, source, f"a text of at least {FEWEST_TOKENS} tokens {insist}", found)
+    if tokenizer.unknown:
+        i, piece = tokenizer.unknown
+        unknown = ids.count(i) - text.count(piece)  # where the text has it, it is meant
+        found = f"{piece} for {unknown} of {len(ids)} tokens"
+        require(unknown <= 0, source, f"a text that the tokenizer knows {insist}", found)
+    letters = sum(c.isascii() and c.isalpha() for c in text)
+    pieces = (tokenizer.text(i).strip() for i in ids)
+    single = sum(len(piece) == 1 and piece.isascii() and piece.isalpha() for piece in pieces)
+    found = f"a token of its own for {single} of {letters} letters"
+    joins = letters < FEWEST_LETTERS or single < 0.9 * letters
+    require(joins, source, f"a tokenizer that joins letters {insist}", found)
+
+
+def ending_tokens(model: torch.nn.Module, tokenizer: Any, gguf: Any) -> set[int]:
+    """Tokens with which the model ends a text. Of a GGUF file, transformers keeps its configuration's default."""
+    if gguf:
+        return gguf.ends
+    known = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    known = set(known) if isinstance(known, list) else {known}
+    return (known | (tokenizer.ends if tokenizer else set())) - {None}
+
+
+def feed(model: torch.nn.Module, ids: list[int], given: list[int], decode: int, seed: int | None,
+         ends: Iterable[int] = ()) -> int | None:
+    """The prompt, then `decode` tokens one by one: the given ones, or the likeliest, or sampled. No token ends it.
+    Returns the first step at which the model chose one of `ends`, if any."""
     keep = {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
     device = model.get_input_embeddings().weight.device
     generator = None if seed is None else torch.Generator().manual_seed(seed)
-    tokens, cache = ids, None
+    tokens, cache, ended = ids, None, None
     with torch.no_grad():
         for step in range(decode + 1):
             result = model(input_ids=torch.tensor([tokens], device=device), past_key_values=cache, use_cache=True, **keep)
             cache, logits = result.past_key_values, result.logits[0, -1].float().cpu()
             chosen = torch.multinomial(logits.softmax(-1), 1, generator=generator) if generator else logits.argmax()
             tokens = [given[step] if step < len(given) else int(chosen)]
+            if ended is None and len(given) <= step < decode and tokens[0] in ends:
+                ended = step
+    return ended
 
 
 def read_text(path: str | os.PathLike) -> str:
@@ -415,7 +550,7 @@ def one_line_errors():
     """What transformers says of a model that it cannot load, shortened to one line."""
     try:
         yield
-    except (OSError, ValueError, KeyError, ImportError) as error:
+    except (OSError, ValueError, KeyError, ImportError, NotImplementedError) as error:
         raise CaptureError(" ".join(str(error).split())[:300]) from None
 
 
@@ -449,8 +584,15 @@ class Layer:
         self.sinks = None if sinks is None else sinks.detach().float().cpu().tolist()
         self.rotation = fit_rotation(key[0].detach().double().cpu().numpy(), model)
         self.turn: Turn | None = None  # rotation() when the prompt was read
+        self.block = residual_block(model, module)
+        self.residual_norm: np.ndarray | None = None  # of the rows that the block was last called with
         self.files: dict[str, np.memmap] = {}
         self.seen = 0  # positions written
+
+    def note_residual(self, _block, args, kwargs) -> None:
+        x = args[0] if args else kwargs.get("hidden_states")
+        stream = torch.is_tensor(x) and x.dim() == 3 and x.shape[2] == self.shape.d_model
+        self.residual_norm = x[0].detach().float().norm(dim=-1).cpu().numpy() if stream else None
 
 
 def choose_layers(config: Any, layers: Iterable[int] | None, prompt_len: int, decode: int, window: int | None) -> list[int]:
@@ -480,12 +622,27 @@ def config_shape(config: Any) -> Shape:
     return Shape(n_q, n_kv, d, d_v, config.hidden_size)
 
 
+def residual_block(model: torch.nn.Module, attention: torch.nn.Module) -> torch.nn.Module | None:
+    """The entry of the decoder's list of layers that holds an attention: what it is called with is the residual stream
+    that the attention's output is added to, whatever norms stand before or behind the attention."""
+    path = next((name for name, module in model.named_modules() if module is attention), "")
+    while "." in path:
+        path, _, last = path.rpartition(".")
+        entry = model.get_submodule(f"{path}.{last}")
+        if entry is not attention and isinstance(model.get_submodule(path), torch.nn.ModuleList):
+            return entry
+    return None
+
+
 def output_projection(module: torch.nn.Module, shape: Shape) -> torch.Tensor | None:
     """wo [n_q, d_v, d_model], or None where the layer has no plain weight of that size."""
-    for name in ("o_proj", "dense", "out_proj"):
-        weight = getattr(getattr(module, name, None), "weight", None)
-        if weight is not None and tuple(weight.shape) == (shape.d_model, shape.n_q * shape.d_v) and not weight.is_meta:
-            return weight.detach().T.reshape(shape.n_q, shape.d_v, shape.d_model)
+    for name in ("o_proj", "dense", "out_proj", "c_proj"):
+        projection = getattr(module, name, None)
+        weight = getattr(projection, "weight", None)
+        if weight is not None and not weight.is_meta:
+            weight = weight.detach() if isinstance(projection, Conv1D) else weight.detach().T  # [in, out]
+            if tuple(weight.shape) == (shape.n_q * shape.d_v, shape.d_model):
+                return weight.reshape(shape.n_q, shape.d_v, shape.d_model)
     return None
 
 
@@ -544,7 +701,8 @@ def prepare_folder(folder: Path, force: bool, size: int) -> None:
     """An empty folder with room for `size` bytes. With force, a former dump in it is removed (its own files, nothing else)."""
     require(folder.is_dir() or not folder.exists(), folder, "a folder", "a file")
     if force:
-        for name in ("layer_*/[qkvo].npy", "layer_*/wo.npy", "layer_*/shorter.npy", "manifest.json", "tokens.json"):
+        arrays = (f"layer_*/{name}.npy" for name in ("[qkvo]", "wo", "residual_norm", "shorter"))
+        for name in (*arrays, "manifest.json", "tokens.json"):
             for path in folder.glob(name):
                 path.unlink()
         for path in folder.glob("layer_*"):
@@ -557,14 +715,15 @@ def prepare_folder(folder: Path, force: bool, size: int) -> None:
     require(free >= size, folder, f"{size:,} bytes of free disk", f"{free:,}")
 
 
-def array_shapes(shape: Shape, T: int, T_q: int) -> dict[str, tuple[int, ...]]:
-    """What the files of a layer hold, with T keys and T_q queries."""
+def layer_files(shape: Shape, T: int, T_q: int, dtype: str) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Shape and dtype of a layer's files, with T keys and T_q queries."""
     n_q, n_kv, d, d_v, d_model = shape
-    return {"q": (n_q, T_q, d), "k": (n_kv, T, d), "v": (n_kv, T, d_v), "o": (n_q, T_q, d_v), "wo": (n_q, d_v, d_model)}
+    return {"q": ((n_q, T_q, d), dtype), "k": ((n_kv, T, d), dtype), "v": ((n_kv, T, d_v), dtype),
+            "o": ((n_q, T_q, d_v), dtype), "wo": ((n_q, d_v, d_model), dtype), "residual_norm": ((T,), "float32")}
 
 
 def npy_bytes(shape: tuple[int, ...], dtype: str) -> int:
-    """The size of a .npy file of three dimensions, with its header."""
+    """The size of a .npy file with its header."""
     return 128 + math.prod(shape) * FILE_DTYPES[dtype].itemsize
 
 
@@ -656,8 +815,8 @@ def check_layer(folder: Path, layer: int, manifest: dict[str, Any]) -> tuple[boo
     arrays = {name: open_array(folder / f"{name}.npy") for name in "qkvo"}
     q, k, v, o = arrays.values()
     T = manifest.get("total_len") or k.shape[1]
-    wanted = array_shapes(Shape(len(q), len(k), q.shape[2], v.shape[2], 0), T, q.shape[1])
-    fits = all(x.shape == wanted[name] for name, x in arrays.items()) and len(q) % len(k) == 0 and q.shape[1] <= T
+    wanted = layer_files(Shape(len(q), len(k), q.shape[2], v.shape[2], 0), T, q.shape[1], "")
+    fits = all(x.shape == wanted[name][0] for name, x in arrays.items()) and len(q) % len(k) == 0 and q.shape[1] <= T
     found = ", ".join(f"{name} {x.shape}" for name, x in arrays.items())
     require(fits, "arrays", f"{T} positions, and shapes that go together", found)
     if not all(np.any(array[:, -1]) for array in arrays.values()):

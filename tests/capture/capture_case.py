@@ -67,6 +67,7 @@ MODELS = {
     "cohere (interleaved)": ("CohereForCausalLM", "CohereConfig", {"hidden_size": 64}, "eager"),
     "glm (partial, interleaved)": ("GlmForCausalLM", "GlmConfig", {"partial_rotary_factor": 0.5}, "sdpa"),
     "smollm 3 (a layer does not turn)": ("SmolLM3ForCausalLM", "SmolLM3Config", {"no_rope_layer_interval": 2}, "sdpa"),
+    "gpt 2": ("GPT2LMHeadModel", "GPT2Config", {"hidden_size": 64}, "eager"),
     "deepseek 3 (latent)": ("DeepseekV3ForCausalLM", "DeepseekV3Config", MLA, "sdpa"),
 }
 

@@ -78,7 +78,7 @@ class CommandLine(Case):
         transformers.PreTrainedTokenizerFast(tokenizer_object=words, unk_token="w0").save_pretrained(self.folder / "model")
         (self.folder / "prompt.txt").write_text("w5 w9 w5 w44")
         self.arguments[2:4] = ["--prompt", str(self.folder / "prompt.txt")]
-        status, text = self.main("--out", str(self.dump), "--decode", "3")
+        status, text = self.main("--out", str(self.dump), "--decode", "3", "--any-prompt")
         self.assertEqual(status, 0, text)
         self.judge(self.dump)
         tokens = json.loads((self.dump / "tokens.json").read_text())

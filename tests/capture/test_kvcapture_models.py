@@ -142,6 +142,38 @@ class Models(Case):
         self.assertNotIn("rope", manifest)
         self.assertIn("layer 0", manifest["rope_note"])
 
+    def test_gpt2_has_its_output_projection(self):
+        model, seen = build("gpt 2"), []
+        projection = model.transformer.h[1].attn.c_proj
+        projection.register_forward_hook(lambda module, args, result: seen.append((args[0] @ module.weight)[0].detach().numpy()))
+        with capture(model, self.dump, prompt_len=PROMPT, decode=DECODE):
+            seen.clear()  # the probe's
+            decode(model, prompt())
+        self.judge(self.dump)
+        layer, manifest = arrays(self.dump, 1), manifest_of(self.dump)
+        self.assertNotIn("wo_note", manifest)
+        self.assertIn("rope_note", manifest)
+        added = np.einsum("htd,hdm->tm", layer["o"], layer["wo"])
+        np.testing.assert_allclose(added, np.concatenate(seen), rtol=1e-4, atol=1e-5)
+
+    def test_norm_of_the_residual_stream(self):
+        """Of what the first norm of every block is given; in gpt 2 from the embeddings on, in cohere beside the feed-forward."""
+        for name, norm in (("llama", "input_layernorm"), ("gemma 3", "input_layernorm"), ("cohere (interleaved)", "input_layernorm"),
+                           ("gpt 2", "ln_1")):
+            for dtype in (torch.float32, torch.bfloat16):
+                with self.subTest(name, dtype=dtype):
+                    model, stream = build(name, dtype), []
+                    blocks = model.transformer.h if name == "gpt 2" else model.model.layers
+                    getattr(blocks[2], norm).register_forward_pre_hook(lambda _, args, seen=stream: seen.append(args[0][0]))
+                    with capture(model, self.dump, prompt_len=PROMPT, decode=DECODE + 30, layers=[0, 2], force=True):
+                        stream.clear()  # the probe's
+                        decode(model, prompt())
+                    if dtype == torch.float32:
+                        self.judge(self.dump)
+                    found = arrays(self.dump, 1)["residual_norm"]
+                    self.assertEqual((found.dtype, found.shape), (np.float32, (PROMPT + DECODE,)))
+                    np.testing.assert_allclose(found, torch.cat(stream).double().norm(dim=-1).detach().numpy(), rtol=1e-5)
+
 
 class Sample(Case):
     """The sample dump's own model."""
@@ -200,6 +232,7 @@ class Sample(Case):
                 # measured: 0.888 or more and 1.2e-4 or less; o, which is not rounded here, 0.68 and 2.8e-4
                 self.assertGreater(same, 0.6 if name == "o" else 0.85, (layer, name))
                 self.assertLess(off, 4e-4 if name == "o" else 2e-4, (layer, name))
+            np.testing.assert_allclose(found["residual_norm"], np.linalg.norm(x, axis=-1), rtol=2e-3)
             x = x + o.transpose(1, 0, 2).reshape(T, -1) @ w[at + "self_attn.o_proj.weight"].T
             h = norm(x, at + "post_attention_layernorm.weight")
             gate, up = (h @ w[f"{at}mlp.{p}_proj.weight"].T for p in ("gate", "up"))

@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""What kvcapture.py makes of a prompt's text: what it refuses, what it says, and how far it says it is.
+
+  KVREPLAY=build/release/bin/kvreplay python3 tests/capture/test_kvcapture_prompts.py [-v] [Class.test]
+
+capture_case.py says what that needs.
+"""
+import io
+import json
+from unittest import mock
+
+# First: skips where numpy, torch or transformers is missing.
+from capture_case import DECODE, Case, build, said, main
+
+import torch
+import transformers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+import kvcapture
+
+WORDS = [f"w{i}" for i in range(60)]
+LETTERS = list("abcdefghijklmnopqrstuvwxyz")
+
+
+class Prompts(Case):
+    """A model with a tokenizer of words: w0 to w59, whose first is the unknown one."""
+
+    def setUp(self):
+        super().setUp()
+        self.model = build("llama", pad_token_id=None)  # whose embedding is zero
+        self.model.save_pretrained(self.folder / "model")
+        self.words = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="w0"))
+        self.words.pre_tokenizer = pre_tokenizers.Whitespace()
+        self.save(self.words, unk_token="w0", eos_token="w7")
+        self.arguments = ["--model", str(self.folder / "model"), "--prompt", str(self.folder / "text.txt"),
+                          "--decode", str(DECODE), "--out", str(self.dump)]
+        self.write(" ".join(f"w{i}" for i in range(1, 21)))
+
+    def save(self, tokenizer, **special):
+        whole = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
+        whole.save_pretrained(self.folder / "model")
+
+    def write(self, text):
+        (self.folder / "text.txt").write_text(text)
+
+    def main(self, *more):
+        return said(kvcapture.main, [*self.arguments, *more])
+
+    def refused_with(self, pattern, *more):
+        status, text = self.main(*more)
+        self.assertEqual((status, text.count("\n")), (2, 1), text)
+        self.assertRegex(text, f"^kvcapture: .*text.txt: expected {pattern}")
+        self.assertFalse(self.dump.exists())
+
+    def accepted(self, *more):
+        status, text = self.main(*more)
+        self.assertEqual(status, 0, text)
+        return json.loads((self.dump / "tokens.json").read_text())
+
+    def test_few_tokens(self):
+        self.write("w5 w9 " * 7 + "w5")
+        self.refused_with(r"a text of at least 16 tokens \(--any-prompt .*\), found 15 of 44 characters")
+        self.assertEqual(self.accepted("--any-prompt")["text"][:3], ["w5", "w9", "w5"])
+
+    def test_sixteen_tokens(self):
+        self.write("w5 w9 " * 8)
+        self.assertEqual(len(self.accepted()["ids"]), 16 + DECODE)
+
+    def test_a_tokenizer_that_knows_nothing(self):
+        self.save(Tokenizer(models.BPE()), eos_token="w7")
+        self.refused_with("a text of at least 16 tokens .*, found [0-9]+ of ")
+
+    def test_unknown_tokens(self):
+        self.write("w5 w9 other words " * 10)
+        self.refused_with(r"a text that the tokenizer knows \(--any-prompt .*\), found w0 for 20 of 40 tokens")
+        self.assertEqual(self.accepted("--any-prompt")["ids"][:4], [5, 9, 0, 0])
+
+    def test_unknown_tokens_that_the_text_names(self):
+        self.write("w5 w9 w0 w3 " * 10)
+        self.assertEqual(self.accepted()["ids"][:4], [5, 9, 0, 3])
+
+    def test_one_token_a_letter(self):
+        vocabulary = {piece: i for i, piece in enumerate(["<unk>", *LETTERS, "an"])}
+        letters = Tokenizer(models.BPE(vocabulary, [("a", "n")], unk_token="<unk>"))
+        letters.pre_tokenizer, letters.decoder = pre_tokenizers.Whitespace(), decoders.Fuse()
+        self.save(letters, unk_token="<unk>")
+        self.write("the quick brown fox jumps over the lazy dog " * 2)
+        self.refused_with("a tokenizer that joins .*--any-prompt .*, found a token of its own for 70 of 70 letters")
+        self.accepted("--any-prompt")
+        self.write("an " * 40)
+        self.accepted("--force")
+
+    def test_ids_are_taken_as_they_are_and_have_texts_where_there_is_a_tokenizer(self):
+        (self.folder / "ids.txt").write_text("5 0 0 9")
+        self.arguments[2:4] = ["--ids", str(self.folder / "ids.txt")]
+        self.assertEqual(self.accepted()["text"][:4], ["w5", "w0", "w0", "w9"])
+        for path in (self.folder / "model").glob("*token*"):
+            path.unlink()
+        tokens = self.accepted("--force")
+        self.assertEqual((len(tokens["ids"]), list(tokens)), (4 + DECODE, ["ids"]))
+
+    def test_the_text_behind_the_prompt_is_decoded(self):
+        self.write(" ".join(f"w{i}" for i in range(1, 51)))
+        tokens = self.accepted("--prompt-len", "30")
+        self.assertEqual(tokens["ids"], list(range(1, 31 + DECODE)))
+
+    def ends(self, *more):
+        with torch.no_grad():
+            self.model.lm_head.weight.zero_()
+            self.model.lm_head.weight[7], self.model.lm_head.weight[8] = 1, -1  # one of the two, always
+        self.model.save_pretrained(self.folder / "model")
+        return self.main(*more)
+
+    def test_end_of_text_is_said(self):
+        configured = transformers.GenerationConfig(eos_token_id=[8, 90])
+        self.model.generation_config = configured
+        status, text = self.ends()
+        self.assertEqual(status, 0, text)
+        self.assertRegex(text, "kvcapture: the model ended the text at decoding step 0 of 6: ")
+        self.write(" ".join(f"w{i}" for i in range(1, 51)))
+        status, text = self.main("--prompt-len", "30", "--force")  # what is given, the model did not choose
+        self.assertEqual(status, 0, text)
+        self.assertNotIn("ended the text", text)
+
+    def test_no_end_of_text(self):
+        self.save(self.words, unk_token="w0", eos_token="w9")
+        status, text = self.ends()
+        self.assertEqual(status, 0, text)
+        self.assertNotIn("ended the text", text)
+
+    def test_weights_that_are_missing(self):
+        state = self.model.state_dict()
+        del state["model.layers.1.mlp.up_proj.weight"]
+        self.model.save_pretrained(self.folder / "model", state_dict=state)
+        status, text = self.main()
+        self.assertEqual(status, 2, text)
+        self.assertRegex(text, "model: expected all of the model's weights, found none for 1 of .*layers.1.mlp.up_proj")
+
+    def test_progress_goes_to_a_terminal_only(self):
+
+        class Terminal(io.StringIO):
+            def isatty(self):
+                return True
+
+        clock = mock.Mock(side_effect=range(1, 10**6))
+        with mock.patch("sys.stderr", Terminal()) as screen, mock.patch("sys.stdout", io.StringIO()), \
+             mock.patch.object(kvcapture.time, "monotonic", clock):
+            self.assertEqual(kvcapture.main(self.arguments), 0)
+        written = screen.getvalue()
+        for line in ("reading ", "prompt to position 20 of 20, layer 3 of 3", "decoding step 1", "decoding step 6"):
+            self.assertIn(f"\r{line}", written)
+        self.assertRegex(written, "\r\x1b\\[K$")
+        self.assertNotIn("\r", self.main("--force")[1])
+
+
+if __name__ == "__main__":
+    main()
