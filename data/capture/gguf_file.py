@@ -3,7 +3,7 @@
 What transformers builds of a SentencePiece vocabulary in a GGUF (tokenizer.ggml.model "llama") depends on its version:
 a unigram model, whose pieces are not those that the model was trained on, or one without merges, which gives single
 characters. So these are encoded here, by the file's own pieces and scores. Byte-level vocabularies ("gpt2") bring their
-merges along and are left to transformers.
+merges along and are left to transformers, which only overlooks that some take digits one by one (`digits_apart`).
 
 Needs the package gguf to open a file; Pieces needs nothing. What cannot be read is a ValueError of one line.
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import AbstractSet as Set, Any, Iterator, Sequence
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)  # what tokenizer.ggml.token_type says of a piece
+DIGITS_APART = ("smollm", "starcoder", "refact", "command-r", "codeshell")  # of what tokenizer.ggml.pre may say
 SPACE = "\u2581"  # what a space is in a SentencePiece piece
 
 
@@ -42,6 +43,7 @@ class GgufFile:
         begins = self._kind == "llama" or self._field("pre") in ("llama3", "llama-v3", "llama-bpe")
         begin = self._field("bos_token_id") if self._field("add_bos_token", begins) else None
         self.begin = [] if begin is None else [int(begin)]  # what stands before a text
+        self.digits_apart = self._field("pre") in DIGITS_APART
         ends = (self._field(f"{name}_token_id") for name in ("eos", "eot"))
         self.ends = {int(i) for i in ends if i is not None}  # tokens that end a text
 
@@ -69,7 +71,8 @@ class Pieces:
     def __init__(self, pieces: Sequence[str], scores: Sequence[float], kinds: Sequence[int], *,
                  unknown: int | None = None, begin: Sequence[int] = (), ends: Set[int] = frozenset(),
                  space_prefix: bool = True):
-        self._pieces, self._kinds, self._begin, self.ends = pieces, kinds, list(begin), ends
+        self._pieces, self._kinds, self._begin = pieces, kinds, list(begin)
+        self.size, self.ends = len(pieces), ends
         self.unknown = None if unknown is None else (unknown, pieces[unknown])
         self._space_prefix = space_prefix
         self._ids = {piece: i for i, piece in enumerate(pieces) if kinds[i] in (NORMAL, USER_DEFINED)}

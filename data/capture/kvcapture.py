@@ -368,7 +368,8 @@ def run(args: argparse.Namespace) -> int:
             ids = read_ids(args.ids)
             tokenizer = None
             with contextlib.suppress(Exception):  # labels only
-                tokenizer = find_tokenizer(args.model, gguf, origin)
+                found = find_tokenizer(args.model, gguf, origin)
+                tokenizer = found if max(ids) < found.size else None  # a folder without one may give an empty one
     config = whole.get_text_config()
     source, prompt_len = args.prompt or args.ids, args.prompt_len or len(ids)
     known = ids and 0 <= min(ids) <= max(ids) < config.vocab_size
@@ -410,8 +411,8 @@ def run(args: argparse.Namespace) -> int:
     if ended is not None:
         print(f"kvcapture: the model ended the text at decoding step {ended} of {args.decode}: "
               "what it was made to write behind that is not what it would", file=sys.stderr)
-    texts = tokenizer and captured.ids and [tokenizer.text(i) for i in captured.ids]
-    if texts and any(texts):  # a tokenizer without vocabulary has none
+    if tokenizer and captured.ids:
+        texts = [tokenizer.text(i) for i in captured.ids]
         write_json(captured.out / "tokens.json", {"ids": captured.ids, "text": texts})
     return 0 if check(args.out) else 1
 
@@ -439,7 +440,7 @@ class Tokenizer:
 
     def __init__(self, own: Any, begin: list[int] | None = None, ends: set[int] | None = None):
         """begin: what stands before a text (default: what the tokenizer puts there). ends: tokens that end one."""
-        self._own, self._begin = own, begin
+        self._own, self._begin, self.size = own, begin, len(own)
         self.ends = {own.eos_token_id} - {None} if ends is None else ends
         self.unknown = None if own.unk_token_id is None else (own.unk_token_id, str(own.unk_token))
 
@@ -462,7 +463,15 @@ def find_tokenizer(model: str | None, gguf: Any, origin: dict[str, str]) -> Any:
     """The named model's, or else the GGUF file's."""
     if model:
         return Tokenizer(transformers.AutoTokenizer.from_pretrained(model))
-    return gguf.pieces() or Tokenizer(transformers.AutoTokenizer.from_pretrained(**origin), gguf.begin, gguf.ends)
+    pieces = gguf.pieces()
+    if pieces:
+        return pieces
+    own = transformers.AutoTokenizer.from_pretrained(**origin)
+    if gguf.digits_apart:
+        from tokenizers import pre_tokenizers as cut
+        byte_level = cut.ByteLevel(add_prefix_space=False)
+        own.backend_tokenizer.pre_tokenizer = cut.Sequence([cut.Digits(individual_digits=True), byte_level])
+    return Tokenizer(own, gguf.begin, gguf.ends)
 
 
 def refuse_odd_prompt(source: str, text: str, ids: list[int], tokenizer: Any) -> None:

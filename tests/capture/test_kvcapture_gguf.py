@@ -43,7 +43,7 @@ def small_model():
     return build("llama", vocab_size=len(PIECES), hidden_size=64, intermediate_size=96, rms_norm_eps=1e-5, **rope)
 
 
-def write_gguf(path, model, *, kind=None, without=(), bytewise=False, change=lambda writer: None):
+def write_gguf(path, model, *, kind=None, without=(), bytewise=False, pieces=PIECES, change=lambda writer: None):
     """The model as llama.cpp's converter writes it; its matrices quantized where a kind is given."""
     config = model.config
     writer = gguf.GGUFWriter(path, "llama")
@@ -58,7 +58,7 @@ def write_gguf(path, model, *, kind=None, without=(), bytewise=False, change=lam
     writer.add_rope_dimension_count(config.head_dim)
     writer.add_rope_freq_base(500.0)
     writer.add_tokenizer_model("gpt2" if bytewise else "llama")
-    writer.add_token_list(PIECES)
+    writer.add_token_list(pieces)
     writer.add_token_types(KINDS)
     if bytewise:
         writer.add_token_merges(["q z", "z q"])  # which the text has not
@@ -170,6 +170,22 @@ class Gguf(Case):
         self.refused_with("text.txt: expected a tokenizer that joins letters .*, found a token of its own for 1")
         status, text = said(kvcapture.main, [*self.arguments, "--any-prompt"])
         self.assertEqual(status, 0, text)
+
+    def test_digits_that_are_taken_one_by_one(self):
+        pieces = PIECES[:]
+        pieces[-6:-3] = ["1", "\u0120", "\u0120\u0120"]  # in place of x to z
+        for pre, expected in (("smollm", ["a", "  ", "1", "1"]), ("gpt-2", ["a", " ", " ", "1", "1"])):
+
+            def change(writer, pre=pre):
+                writer.add_tokenizer_pre(pre)
+                writer.add_add_space_prefix(False)
+                writer.kv_data[-1].pop("tokenizer.ggml.merges")
+                writer.add_token_merges(["\u0120 \u0120", "t h"])
+
+            write_gguf(self.file, self.model, bytewise=True, pieces=pieces, change=change)
+            origin = {"pretrained_model_name_or_path": str(self.folder), "gguf_file": self.file.name}
+            tokenizer = kvcapture.find_tokenizer(None, kvcapture.open_gguf(self.file), origin)
+            self.assertEqual([tokenizer.text(i) for i in tokenizer.encode("a  11")], expected)
 
     def test_what_is_no_whole_file(self):
         self.refused_with("small.gguf: expected a GGUF file, found none")
