@@ -327,7 +327,8 @@ def main(arguments: list[str] | None = None) -> int:
             return 0 if good else 1
         if not ((args.model or args.gguf) and (args.prompt or args.ids) and (args.out or args.estimate)):
             parser.error("expected --check DUMP, or --model or --gguf, --prompt or --ids, and --out")
-        return run(args)
+        with Progress() as progress:
+            return run(args, progress)
     except (CaptureError, OSError) as error:
         print(f"kvcapture: {one_line(error)}", file=sys.stderr)
         if isinstance(error, OSError):
@@ -343,11 +344,11 @@ def refuse_arguments(message: str) -> None:
     raise CaptureError(f"{message} (--help lists the options)")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace, progress: Progress) -> int:
     """Captures, or estimates, what the arguments ask for; the exit status."""
     require(not MISSING, "packages", "torch and transformers (pip install torch transformers)", MISSING)
     transformers.utils.logging.set_verbosity_error()  # what matters of its warnings is refused below
-    progress, silence = Progress(), contextlib.nullcontext()
+    silence = contextlib.nullcontext()
     if not progress.terminal:
         transformers.utils.logging.disable_progress_bar()
         silence = contextlib.redirect_stderr(io.StringIO())  # not every bar heeds that
@@ -407,10 +408,10 @@ def run(args: argparse.Namespace) -> int:
         print(f"{one_line(args.out)}: {len(layers)} layers, {prompt_len} + {args.decode} positions", file=sys.stderr)
         ends = ending_tokens(model, tokenizer, gguf)
         ended = feed(model, ids[:prompt_len], given, args.decode, args.sample, ends)
-    progress.clear()
+        progress.clear()
     if ended is not None:
         print(f"kvcapture: the model ended the text at decoding step {ended} of {args.decode}: "
-              "what it was made to write behind that is not what it would", file=sys.stderr)
+              "what follows is not what it would write", file=sys.stderr)
     if tokenizer and captured.ids:
         texts = [tokenizer.text(i) for i in captured.ids]
         write_json(captured.out / "tokens.json", {"ids": captured.ids, "text": texts})
@@ -422,6 +423,12 @@ class Progress:
 
     def __init__(self):
         self.terminal, self.said = sys.stderr.isatty(), 0.0
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.clear()
 
     def __call__(self, line: str) -> None:
         if self.terminal and time.monotonic() - self.said > 0.1:  # a terminal may be slow

@@ -22,6 +22,11 @@ WORDS = [f"w{i}" for i in range(60)]
 LETTERS = list("abcdefghijklmnopqrstuvwxyz")
 
 
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
 class Prompts(Case):
     """A model with a tokenizer of words: w0 to w59, whose first is the unknown one."""
 
@@ -136,17 +141,22 @@ class Prompts(Case):
         self.assertEqual(status, 2, text)
         self.assertRegex(text, "model: expected all of the model's weights, found none for 1 of .*layers.1.mlp.up_proj")
 
-    def test_progress_goes_to_a_terminal_only(self):
-
-        class Terminal(io.StringIO):
-            def isatty(self):
-                return True
-
+    def on_a_terminal(self):
+        """The exit status and what a terminal was sent."""
         clock = mock.Mock(side_effect=range(1, 10**6))
         with mock.patch("sys.stderr", Terminal()) as screen, mock.patch("sys.stdout", io.StringIO()), \
              mock.patch.object(kvcapture.time, "monotonic", clock):
-            self.assertEqual(kvcapture.main(self.arguments), 0)
-        written = screen.getvalue()
+            return kvcapture.main(self.arguments), screen.getvalue()
+
+    def test_a_refusal_stands_alone_on_its_line(self):
+        self.write("w5")
+        status, written = self.on_a_terminal()
+        self.assertEqual(status, 2)
+        self.assertRegex(written, "^\rreading .*\x1b\\[K\r\x1b\\[Kkvcapture: ")
+
+    def test_progress_goes_to_a_terminal_only(self):
+        status, written = self.on_a_terminal()
+        self.assertEqual(status, 0)
         for line in ("reading ", "prompt to position 20 of 20, layer 3 of 3", "decoding step 1", "decoding step 6"):
             self.assertIn(f"\r{line}", written)
         self.assertRegex(written, "\r\x1b\\[K$")
