@@ -22,6 +22,7 @@ namespace kvreplay {
 
 struct Dump::Impl {
   std::filesystem::path folder;
+  std::string name;
   std::string model;
   Manifest manifest;
   StoredLayers stored;
@@ -46,12 +47,6 @@ std::optional<std::string> text_of(const std::filesystem::path& path) {
   }
   if (error) throw InputError(path.string(), "a readable file", error.message());
   return file_text(path);
-}
-
-std::string folder_name(const std::filesystem::path& path) {
-  std::filesystem::path name = std::filesystem::absolute(path).lexically_normal();
-  if (!name.has_filename()) name = name.parent_path();  // "dump/"
-  return std::filesystem::is_directory(path) ? name.filename().string() : name.stem().string();
 }
 
 Index prompt_length(const Manifest& manifest, const DumpOptions& options, const DumpShape& shape) {
@@ -93,9 +88,17 @@ void note_dtypes(const std::vector<DumpFile>& files, const Manifest& manifest,
 
 }  // namespace
 
+std::string dump_name(const std::filesystem::path& dump) {
+  std::filesystem::path name = std::filesystem::absolute(dump).lexically_normal();
+  if (!name.has_filename()) name = name.parent_path();  // "dump/"
+  std::error_code ignored;
+  return std::filesystem::is_directory(dump, ignored) ? name.filename().string() : name.stem().string();
+}
+
 Dump Dump::open(const std::filesystem::path& folder, const DumpOptions& options) {
   auto impl = std::make_unique<Impl>();
   impl->folder = folder;
+  impl->name = options.name.empty() ? dump_name(folder) : options.name;
   std::error_code ignored;
   const bool is_folder = std::filesystem::is_directory(folder, ignored);
   const auto manifest_text = is_folder ? text_of(folder / "manifest.json") : std::nullopt;
@@ -123,7 +126,7 @@ Dump Dump::open(const std::filesystem::path& folder, const DumpOptions& options)
   impl->shape = impl->stored.shape;
   check_manifest(impl->manifest, impl->shape);
   impl->shape.l = prompt_length(impl->manifest, options, impl->shape);
-  impl->model = displayable(impl->manifest.model.value_or(folder_name(folder)), kLongestName);
+  impl->model = displayable(impl->manifest.model.value_or(dump_name(folder)), kLongestName);
   note_inferences(impl->manifest, manifest_text.has_value(), options, impl->shape, impl->notes);
   note_dtypes(impl->files, impl->manifest, impl->notes);
   if (impl->stored.by_layer[static_cast<int>(Tensor::wo)].empty() && !impl->manifest.wo_note.empty())
@@ -143,6 +146,7 @@ Dump& Dump::operator=(Dump&&) noexcept = default;
 Dump::~Dump() = default;
 
 const std::filesystem::path& Dump::folder() const { return impl_->folder; }
+const std::string& Dump::name() const { return impl_->name; }
 const std::string& Dump::model() const { return impl_->model; }
 bool Dump::states_model() const { return impl_->manifest.model.has_value(); }
 const DumpShape& Dump::shape() const { return impl_->shape; }

@@ -74,8 +74,12 @@ struct AttentionRule {
   std::vector<double> sink_logit;       ///< [n_q], or empty: no sink column
 };
 
+/// What a dump is called without a word of its own: its folder's name, or its file's without the ending.
+std::string dump_name(const std::filesystem::path& dump);
+
 struct DumpOptions {
   std::optional<Index> prompt_len;  ///< splits prompt and decoding steps elsewhere than the manifest says
+  std::string name;                 ///< among several dumps; empty: dump_name()
 };
 
 /// One stored array, for `info` and for error messages.
@@ -104,6 +108,8 @@ class Dump {
   ~Dump();
 
   const std::filesystem::path& folder() const;
+  /// How it is told from other dumps.
+  const std::string& name() const;
   const std::string& model() const;
   /// Whether the manifest has it; the dump's own name stands in.
   bool states_model() const;

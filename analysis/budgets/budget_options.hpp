@@ -52,7 +52,10 @@ inline constexpr OptionFacts order{"order", "LIST", "What ranks a head's tokens,
     recent{"recent", "N", "The last N positions lead every order"},
     profile{"profile", "FILES",
             "Budget profiles (budget_curves.npy of other runs), averaged, as one more method"},
-    score{"score", "name=FILE", "Your score, .npy [layers, kv_heads, l], used as an order"};
+    score{
+        "score", "name=PATH",
+        "Your score, .npy [layers, kv_heads, l], used as an order; {dump} in PATH is the dump's name, and a "
+        "folder holds one array a dump, <dump>.npy"};
 }  // namespace budget_option
 
 template <>

@@ -1,6 +1,6 @@
 #include "analysis/budgets/budget_plan.hpp"
 
-#include "analysis/eviction/given_arrays.hpp"
+#include "analysis/given/given_arrays.hpp"
 #include "data/error.hpp"
 #include "sim/eviction/prompt_eviction.hpp"
 
@@ -60,13 +60,23 @@ BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std
   plan.lower = std::max(static_cast<Index>(std::floor(options.floor * static_cast<double>(shape.l) + 0.5)),
                         options.sinks + options.recent);
 
-  plan.scores = read_given_scores(options.scores, shape);
+  plan.scores = read_given_scores(score, options.scores, dump);
+  for (std::size_t s = 0; s < plan.scores.size(); ++s)
+    if (std::none_of(options.orders.begin(), options.orders.end(),
+                     [&](const BudgetOrder& asked) { return asked.given == s; }))
+      throw OptionError(option_text("{} {}: no order uses it: {} {}", score, plan.scores[s].name,
+                                    budget_option::order, plan.scores[s].name));
+  const std::vector<BudgetOrder> usual = BudgetOptions{}.orders;
+  const bool by_default = options.orders.size() >= usual.size() &&
+                          std::equal(usual.begin(), usual.end(), options.orders.begin()) &&
+                          std::all_of(options.orders.begin() + std::ssize(usual), options.orders.end(),
+                                      [](const BudgetOrder& order) { return order.given.has_value(); });
   for (const BudgetOrder& asked : options.orders) {
     CandidateOrder order = order_of(asked, options);
     if (order.rule.metric)
       if (const auto why = why_unavailable(*order.rule.metric, dump)) {
         // What nobody asked for by name is left out, not refused.
-        if (options.orders != BudgetOptions{}.orders)
+        if (!by_default)
           throw OptionError(option_text("{}: {} is unavailable: {}", budget_option::order, asked.name, *why));
         plan.left_out.push_back({"budgets under the order " + asked.name, *why});
         continue;

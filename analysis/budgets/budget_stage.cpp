@@ -1,7 +1,7 @@
 #include "analysis/budgets/budget_stage.hpp"
 
 #include "analysis/budgets/budget_measure_stage.hpp"
-#include "analysis/eviction/given_arrays.hpp"
+#include "analysis/given/given_arrays.hpp"
 #include "analysis/eviction/head_ranking.hpp"
 #include "data/npy_write.hpp"
 

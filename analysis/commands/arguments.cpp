@@ -1,6 +1,7 @@
 #include "analysis/commands/arguments.hpp"
 
 #include "analysis/commands/toml_config.hpp"
+#include "analysis/results/dump_set.hpp"
 #include "data/console.hpp"
 #include "data/error.hpp"
 
@@ -56,14 +57,19 @@ std::string config_file(const CLI::App& app) {
   return option != nullptr && option->count() > 0 ? option->as<std::string>() : "";
 }
 
+bool is_among(const Arguments& arguments, const std::string& option) {
+  return std::any_of(arguments.begin(), arguments.end(), [&](const std::string& argument) {
+    return argument == option || argument.starts_with(option + "=");
+  });
+}
+
 /// "FILE: line 3: " where an error is about an option that only the config file gives.
 std::string config_place(const CLI::App& app, const Arguments& arguments, const std::string& error) {
   const auto toml = std::dynamic_pointer_cast<const TomlConfig>(app.get_config_formatter_base());
   const int line = toml ? toml->line_of(error) : 0;
   if (line == 0) return "";
   const std::string name = error.substr(0, error.find_first_of(": "));
-  for (const std::string& argument : arguments)
-    if (argument == name || argument.starts_with(name + "=")) return "";
+  if (is_among(arguments, name)) return "";
   return fmt::format("--config: {}: line {}: ", config_file(app), line);
 }
 
@@ -100,27 +106,28 @@ std::string last_word(const std::string& text) { return text.substr(text.find_la
 
 }  // namespace
 
+CLI::Option* CommandLine::add(const std::string& name, const OptionFacts& facts,
+                              std::vector<BoundOption> bound) {
+  Given& given = given_.emplace_back();
+  given.name = name;
+  given.bound = std::move(bound);
+  const BoundOption& first = given.bound.front();
+  const std::string dashed = "--" + name, meaning = in_lines(std::string(facts.meaning) + first.words);
+  if (first.flag()) return given.option = add_flag(dashed, given.flag, meaning)->option_text(" ");
+  given.option = first.list
+                     ? add_option(dashed, given.words, meaning)->delimiter(',')->allow_extra_args(false)
+                     : add_option(dashed, given.word, meaning);
+  const std::string otherwise(facts.otherwise.empty() ? std::string_view(first.initial) : facts.otherwise);
+  given.option->option_text(otherwise.empty() ? std::string(facts.takes)
+                                              : fmt::format("{} [{}]", facts.takes, otherwise));
+  if (first.complaint)
+    given.option->check(
+        CLI::Validator([complaint = first.complaint](std::string& word) { return complaint(word); }, ""));
+  return given.option;
+}
+
 void CommandLine::add(const BoundOptions& options) {
-  for (const BoundOption& option : options) {
-    const OptionFacts& facts = *option.facts;
-    Given& given = given_.emplace_back();
-    given.option = option;
-    const std::string name = fmt::format("--{}", facts.name),
-                      meaning = in_lines(std::string(facts.meaning) + option.words);
-    if (option.flag()) {
-      add_flag(name, given.flag, meaning)->option_text(" ");
-      continue;
-    }
-    CLI::Option* added = option.list
-                             ? add_option(name, given.words, meaning)->delimiter(',')->allow_extra_args(false)
-                             : add_option(name, given.word, meaning);
-    const std::string otherwise(facts.otherwise.empty() ? std::string_view(option.initial) : facts.otherwise);
-    added->option_text(otherwise.empty() ? std::string(facts.takes)
-                                         : fmt::format("{} [{}]", facts.takes, otherwise));
-    if (option.complaint)
-      added->check(
-          CLI::Validator([complaint = option.complaint](std::string& word) { return complaint(word); }, ""));
-  }
+  for (const BoundOption& one : options) add(std::string(one.facts->name), *one.facts, {one});
   for (const BoundOption& added : options) {
     for (const OptionFacts* other : added.excludes) option(*added.facts)->excludes(option(*other));
     if (added.needs != nullptr) option(*added.facts)->needs(option(*added.needs));
@@ -131,12 +138,22 @@ CLI::Option* CommandLine::option(const OptionFacts& facts) {
   return get_option(fmt::format("--{}", facts.name));
 }
 
-void CommandLine::read_options() {
+void CommandLine::read_options(const Arguments& arguments) {
+  const auto read = [](const BoundOption& bound, const Given& given) {
+    try {
+      bound.read(bound.list ? with_brackets_whole(given.words) : std::vector<std::string>{given.word});
+    } catch (const OptionError& error) {
+      throw OptionError(error.line().naming(bound.facts->name, given.name));
+    }
+  };
   for (const bool last : {false, true})
-    for (const Given& given : given_)
-      if (given.option.last == last && option(*given.option.facts)->count() > 0 &&
-          (given.flag || !given.option.flag()))
-        given.option.read(given.option.list ? given.words : std::vector<std::string>{given.word});
+    for (const bool on_line : {false, true})
+      for (const Given& given : given_) {
+        const bool there = given.option->count() > 0 && (given.flag || !given.bound.front().flag());
+        if (!there || is_among(arguments, "--" + given.name) != on_line) continue;
+        for (const BoundOption& bound : given.bound)
+          if (bound.last == last) read(bound, given);
+      }
 }
 
 std::unique_ptr<CommandLine> make_app(const std::string& name, const std::string& description,
@@ -177,7 +194,7 @@ bool parse(CommandLine& app, const Arguments& arguments) {
   } catch (const ConfigFault& fault) {
     throw InputError(fmt::format("--config: {}: {}", config_file(app), fault.line));
   }
-  app.read_options();
+  app.read_options(arguments);
   return false;
 }
 
@@ -251,7 +268,9 @@ void CommonOptions::add_output(CommandLine& app) {
   app.add({bind_option(run_option::quiet, quiet), bind_option(run_option::json, json)});
 }
 
-Dump CommonOptions::open() const { return Dump::open(dump, {.prompt_len = prompt_len}); }
+Dump CommonOptions::open() const {
+  return Dump::open(dump, {.prompt_len = prompt_len, .name = name.empty() ? DumpSet().name_of(dump) : name});
+}
 
 ChosenCompute CommonOptions::chosen_compute(bool may_fall_back) const {
   return choose_compute(backend, precision, may_fall_back,

@@ -29,6 +29,8 @@ class CommandLine : public CLI::App {
   /// Adds options to the command line, its help and the config file. What they are bound to must outlive the
   /// parsing, and changes at its end only.
   void add(const BoundOptions& options);
+  /// One option, --name, described by `facts`, that sets all of `bound`.
+  CLI::Option* add(const std::string& name, const OptionFacts& facts, std::vector<BoundOption> bound);
   CLI::Option* option(const OptionFacts& facts);
   /// A folder, or several, by their place.
   template <class Folders>
@@ -39,12 +41,15 @@ class CommandLine : public CLI::App {
         ->option_text(std::is_same_v<Folders, std::string> ? " " : "...");
   }
 
-  /// Sets what add() got to what was given.
-  void read_options();
+  /// Sets what add() got to what was given, in the order of adding: what a config file says first, then what
+  /// stands on the command line.
+  void read_options(const Arguments& arguments);
 
  private:
   struct Given {
-    BoundOption option;
+    std::string name;
+    std::vector<BoundOption> bound;
+    CLI::Option* option = nullptr;
     std::vector<std::string> words;  ///< as they were given; one where it is no list
     std::string word;
     bool flag = false;
@@ -82,6 +87,7 @@ struct LayerRange {
 struct CommonOptions {
   std::string dump;
   std::vector<std::string> dumps;  ///< of commands that take several
+  std::string name;                ///< of the dump among several; empty: the only one
   std::string label;               ///< which of several dumps this is; empty: the only one
   std::string out;
   BackendChoice backend = BackendChoice::automatic;

@@ -35,6 +35,7 @@ DumpSet dump_set(const CommonOptions& options, const MakeStages& make_stages) {
   for (const std::string& path : options.dumps) {
     CommonOptions one = options;
     one.dump = path;
+    one.name = set.name_of(path);
     const Dump dump = one.open();
     RunOptions run;
     run.precision = chosen.precision;
@@ -193,6 +194,7 @@ int run_on_dumps(const Invocation& invocation, const CommonOptions& options, con
     const DumpSet::Entry& entry = set.entries()[i];
     CommonOptions one = options;
     one.dump = entry.path;
+    one.name = entry.name;
     one.out = (out / entry.name).string();
     one.label = fmt::format("{}/{} {}", i + 1, set.entries().size(), displayable(entry.name));
     one.resume = !options.force;

@@ -14,10 +14,10 @@ namespace kvreplay {
 namespace {
 
 /// `name`, `description` and `examples` are those of make_app(); make(dump, options, common, compute) is the
-/// stage, and check(options, common) throws where the two do not go together.
-template <class Options, class Make, class Check>
+/// stage.
+template <class Options, class Make>
 int run_single_stage(const char* name, const char* description, const char* examples,
-                     const Arguments& arguments, const Make& make, const Check& check) {
+                     const Arguments& arguments, const Make& make) {
   const auto app = make_app(name, description, examples);
   CommonOptions common;
   Options options;
@@ -27,7 +27,10 @@ int run_single_stage(const char* name, const char* description, const char* exam
   common.add_compute(*app);
   common.add_output(*app);
   if (parse(*app, arguments)) return 0;
-  check(options, common);
+  if constexpr (requires { options.scores; })
+    require_one_a_dump(evict_option::score, options.scores, common.dumps.size());
+  if constexpr (requires { options.kept; })
+    require_one_a_dump(evict_option::kept, options.kept, common.dumps.size());
   return run_on_dumps({name, arguments}, common, [&](const Dump& dump, const Compute& compute) {
     ChosenStages chosen;
     chosen.stages.push_back(make(dump, options, common, compute));
@@ -40,7 +43,6 @@ constexpr auto kMake =
     [](const Dump& dump, const auto& options, const CommonOptions&, const Compute& compute) {
       return std::make_unique<StageType>(dump, options, compute);
     };
-constexpr auto kNoCheck = [](const auto&, const CommonOptions&) {};
 
 }  // namespace
 
@@ -51,16 +53,10 @@ int run_tokens(const Arguments& arguments) {
       "errors,\noracles), what each score says it costs, and how well the scores follow.",
       "kvreplay tokens data/samples/pystdlib-lm --out results/pystdlib\n"
       "kvreplay tokens DUMP --out DIR --window 64 --metrics attn,key,exact_key --reserve 0,32",
-      arguments, kMake<TokenStage>, kNoCheck);
+      arguments, kMake<TokenStage>);
 }
 
 int run_evict(const Arguments& arguments) {
-  const auto one_dump = [](const EvictionOptions& options, const CommonOptions& common) {
-    for (const auto& [option, given] : {std::pair(evict_option::score, !options.scores.empty()),
-                                        std::pair(evict_option::kept, !options.kept.empty())})
-      if (given && common.dumps.size() > 1)
-        throw OptionError(option, "one dump, which its array is of", fmt::format("{}", common.dumps.size()));
-  };
   return run_single_stage<EvictionOptions>(
       "evict",
       "Finds what every policy keeps of every KV head's prompt at every budget, and measures exactly what\n"
@@ -69,8 +65,9 @@ int run_evict(const Arguments& arguments) {
       "kvreplay evict DUMP --out DIR --policy snapkv --diff paper,official,kvpress --budget 128,512\n"
       "kvreplay evict DUMP --out DIR --phase decode --budget 1024 --sinks 4 --recent 256\n"
       "kvreplay evict DUMP --out DIR --policy none,snapkv --channels iap:0.5 --bits 4\n"
-      "kvreplay evict DUMP --out DIR --score mine=mine.npy --policy snapkv,snapkv+mine",
-      arguments, kMake<EvictStage>, one_dump);
+      "kvreplay evict DUMP --out DIR --score mine=mine.npy --policy snapkv,snapkv+mine,score:mine\n"
+      "kvreplay evict DUMP --out DIR --policy 'snapkv,snapkv[window=64,pool=7]'",
+      arguments, kMake<EvictStage>);
 }
 
 int run_budget(const Arguments& arguments) {
@@ -85,8 +82,7 @@ int run_budget(const Arguments& arguments) {
       [](const Dump& dump, const BudgetOptions& options, const CommonOptions& common,
          const Compute& compute) {
         return std::make_unique<BudgetStage>(dump, options, common.chosen_layers(dump), compute);
-      },
-      kNoCheck);
+      });
 }
 
 int run_channels(const Arguments& arguments) {
@@ -98,7 +94,7 @@ int run_channels(const Arguments& arguments) {
       "kvreplay channels data/samples/pystdlib-lm --out results/channels\n"
       "kvreplay channels DUMP --out DIR --method think,iap,optimal,rope_pairs --ratio 0.5 --png\n"
       "kvreplay channels DUMP --out DIR --method iap,exchange+think,output --protect 5:10 --recent 128",
-      arguments, kMake<ChannelStage>, kNoCheck);
+      arguments, kMake<ChannelStage>);
 }
 
 }  // namespace kvreplay

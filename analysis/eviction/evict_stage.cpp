@@ -1,7 +1,7 @@
 #include "analysis/eviction/evict_stage.hpp"
 
 #include "analysis/eviction/eviction_tables.hpp"
-#include "analysis/eviction/given_arrays.hpp"
+#include "analysis/given/given_arrays.hpp"
 #include "sim/head_group.hpp"
 
 #include <fmt/format.h>

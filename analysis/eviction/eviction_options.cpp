@@ -2,6 +2,7 @@
 
 #include "analysis/results/csv.hpp"
 #include "analysis/results/kept_text.hpp"
+#include "analysis/results/map_name.hpp"
 
 #include <fmt/format.h>
 
@@ -35,15 +36,13 @@ std::optional<Budget> budget_in(const OptionFacts& option, const std::string& wo
 
 constexpr const char* kPoolings = "max:N or avg:N with an odd N, or none";
 
-std::vector<std::string> names_taking_a_score() {
-  return kBases.names_where([](const EvictionBaseFacts& facts) { return facts.takes_score; });
-}
-
 /// The policies, whose scores may be the user's.
 BoundOption bound_policies(EvictionOptions& options) {
   BoundOption policies = bind_option(evict_option::policy, options.policies).keyed("policies");
-  policies.words = fmt::format(". Bases: {}; scores: {}, and yours", fmt::join(kBases.names(), ", "),
-                               fmt::join(kTokenMetrics.names(), ", "));
+  policies.words =
+      fmt::format(". Bases: {}; scores: {}, and yours",
+                  fmt::join(kBases.names_where([](const auto& facts) { return !facts.alone; }), ", "),
+                  fmt::join(kTokenMetrics.names(), ", "));
   policies.last = true;
   policies.read = [&options](const std::vector<std::string>& words) {
     options.policies.clear();
@@ -103,19 +102,6 @@ BoundOptions bound(EvictionOptions& options) {
   return all;
 }
 
-std::vector<std::string> names_of(const std::vector<NamedFile>& files) {
-  std::vector<std::string> names;
-  for (const NamedFile& file : files) names.push_back(file.name);
-  return names;
-}
-
-NamedFile OptionValue<NamedFile>::parse(const OptionFacts& option, const std::string& word) {
-  const auto equals = word.find('=');
-  if (equals == std::string::npos || equals == 0 || equals + 1 == word.size())
-    throw OptionError(option, "name=FILE.npy", fmt::format("'{}'", word));
-  return {word.substr(0, equals), word.substr(equals + 1)};
-}
-
 std::string Phase::name() const {
   switch (kind) {
     case Kind::prefill:
@@ -130,11 +116,7 @@ std::string Phase::name() const {
   return "";
 }
 
-std::string Phase::file_name() const {
-  std::string text = name();
-  std::replace(text.begin(), text.end(), ':', '_');
-  return text;
-}
+std::string Phase::file_name() const { return file_word(name()); }
 
 Phase OptionValue<Phase>::parse(const OptionFacts& option, const std::string& word) {
   for (const auto kind : {Phase::Kind::prefill, Phase::Kind::decode, Phase::Kind::append_only})
@@ -168,58 +150,15 @@ Budget OptionValue<Budget>::parse(const OptionFacts& option, const std::string& 
   return *budget_in(option, word);
 }
 
-std::vector<PolicyChoice> policies_named(const std::vector<std::string>& names) {
-  std::vector<PolicyChoice> policies;
-  for (const std::string& name : names) policies.emplace_back(parse_policy(name, {}));
-  return policies;
-}
-
-Policy parse_policy(const std::string& text, const std::vector<std::string>& scores) {
-  using evict_option::policy;
-  const auto plus = text.find('+');
-  const std::string base_name = text.substr(0, plus);
-  Policy found;
-  found.name = text;
-  const auto base = kBases.named(base_name);
-  if (!base)
-    throw OptionError(option_text("{}: unknown policy '{}'{}", policy, base_name,
-                                  std::find(scores.begin(), scores.end(), base_name) != scores.end()
-                                      ? fmt::format("; a score is used as BASE+{}", base_name)
-                                      : alternatives(base_name, kBases.names())));
-  found.base = *base;
-  if (plus == std::string::npos) return found;
-  const std::string score = text.substr(plus + 1);
-  if (!kBases[*base].takes_score)
-    throw OptionError(option_text("{}: {} ranks by what it is named after and takes no score; {} do", policy,
-                                  base_name, fmt::join(names_taking_a_score(), ", ")));
-  const auto given = std::find(scores.begin(), scores.end(), score);
-  if (given != scores.end())
-    found.given = static_cast<std::size_t>(given - scores.begin());
-  else if (const auto metric = kTokenMetrics.named(score))
-    found.metric = *metric;
-  else if (const auto start = kBases.named(score);
-           *base == EvictionBase::exchange && start && *start != EvictionBase::exchange)
-    found.start = *start;
-  else {
-    std::vector<std::string> known = kTokenMetrics.names();
-    known.insert(known.end(), scores.begin(), scores.end());
-    throw OptionError(option_text("{}: unknown score '{}'{}", policy, score, alternatives(score, known)));
-  }
-  return found;
-}
-
 Pooling OptionValue<Pooling>::parse(const OptionFacts& option, const std::string& word) {
   if (word == "none") return {};
   const auto colon = word.find(':');
-  const std::string kind = word.substr(0, colon);
-  const Index width = colon == std::string::npos
-                          ? 0
-                          : index_in(std::string_view(word).substr(colon + 1), kNoLimit).value_or(0);
-  if ((kind != "max" && kind != "avg") || width < 1)
+  const bool bare = colon == std::string::npos;
+  const std::string kind = bare ? "max" : word.substr(0, colon);
+  const Index width = index_in(std::string_view(word).substr(bare ? 0 : colon + 1), kNoLimit).value_or(0);
+  if ((kind != "max" && kind != "avg") || width < 1 || width % 2 == 0)
     throw OptionError(option, kPoolings, fmt::format("'{}'", word));
-  const Pooling pool{kind == "max" ? Pooling::Kind::max : Pooling::Kind::avg, width};
-  check_pooling(option, pool);
-  return pool;
+  return {kind == "max" ? Pooling::Kind::max : Pooling::Kind::avg, width};
 }
 
 void check_pooling(const OptionFacts& option, const Pooling& pool) {

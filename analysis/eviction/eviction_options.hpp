@@ -1,6 +1,7 @@
 #pragma once
 
 #include "analysis/channels/channel_options.hpp"
+#include "analysis/given/given_arrays.hpp"
 #include "sim/compression/compressed_cache.hpp"
 #include "sim/eviction/policy.hpp"
 
@@ -34,25 +35,12 @@ std::optional<Budget> budget_labelled(const std::string& label);
 /// The rows that greedy_exact and exchange look at.
 enum class SearchRows { window, future };
 
-/// name=FILE: an array of the user's.
-struct NamedFile {
-  std::string name, file;
-};
-std::vector<std::string> names_of(const std::vector<NamedFile>& files);
-
-template <>
-struct OptionValue<NamedFile> {
-  /// Splits it; whether the name can be used is found when the file is read.
-  static NamedFile parse(const OptionFacts& option, const std::string& word);
-  static std::string text(const NamedFile& named) { return named.name + "=" + named.file; }
-};
-
 /// A policy; nothing is "none": the whole prompt, or only the kept sets of the user's.
 using PolicyChoice = std::optional<Policy>;
 std::vector<PolicyChoice> policies_named(const std::vector<std::string>& names);
 
-/// BASE or BASE+SCORE. Throws OptionError with the nearest names where one is unknown; `scores` are the names
-/// of the user's.
+/// BASE, BASE+SCORE or score:SCORE, and its own options in brackets. Throws OptionError with the nearest
+/// names where one is unknown; `scores` are the names of the user's.
 Policy parse_policy(const std::string& text, const std::vector<std::string>& scores);
 
 struct EvictionOptions {
@@ -83,11 +71,14 @@ struct EvictionOptions {
 
 /// What is said of each of them, and where it is kept; they must outlive it.
 BoundOptions bound(EvictionOptions& options);
+/// Of one policy alone: window, sinks, recent, pool.
+BoundOptions bound(PolicyOverrides& overrides);
 
 namespace evict_option {
 inline constexpr OptionFacts policy{"policy", "LIST",
-                                    "BASE or BASE+SCORE, comma-separated; none: only your kept sets, or the "
-                                    "whole prompt with channels pruned or quantized",
+                                    "BASE, BASE+SCORE or score:SCORE, comma-separated, each with options of "
+                                    "its own as in snapkv[window=64,pool=7]; none: only your kept sets, or "
+                                    "the whole prompt with channels pruned or quantized",
                                     "h2o,tova,snapkv and their +value,+key,+joint,+caote"},
     sigma{"sigma", "LIST", "Budgets as compression ratios, 0.9 keeps a tenth"},
     keep{"keep", "LIST", "Budgets as what stays of the prompt in every KV head: 20% or 0.2, or 410 tokens"},
@@ -111,8 +102,11 @@ inline constexpr OptionFacts policy{"policy", "LIST",
     bits{"bits", "N", "Quantize what is kept too, keys per channel, values per token: 2, 4 or 8"},
     group{"group", "N", "Numbers that share a step of the quantization", "", 1},
     residual{"residual", "N", "The most recent tokens kept are not quantized"},
-    score{"score", "name=FILE", "Your score, .npy [layers, kv_heads, l], used as BASE+name"},
-    kept{"kept", "name=FILE", "Your kept sets, .npy of booleans [layers, kv_heads, l], measured too"};
+    score{"score", "name=PATH",
+          "Your score, .npy [layers, kv_heads, l], used as score:name or BASE+name; {dump} in PATH is the "
+          "dump's name, and a folder holds one array a dump, <dump>.npy"},
+    kept{"kept", "name=PATH",
+         "Your kept sets, .npy of booleans [layers, kv_heads, l], measured too; PATH as that of a score"};
 }  // namespace evict_option
 
 template <>

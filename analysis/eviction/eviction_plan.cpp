@@ -1,8 +1,9 @@
 #include "analysis/eviction/eviction_plan.hpp"
 
 #include "analysis/channels/channel_plan.hpp"
-#include "analysis/eviction/given_arrays.hpp"
+#include "analysis/given/given_arrays.hpp"
 #include "analysis/measure/case_outputs.hpp"
+#include "analysis/results/map_name.hpp"
 #include "data/error.hpp"
 #include "sim/eviction/decode/decode.hpp"
 #include "sim/eviction/prompt_eviction.hpp"
@@ -148,9 +149,16 @@ class Planner {
   }
 
   void read_given() {
-    const DumpShape& shape = dump_.shape();
-    plan_.scores = read_given_scores(options_.scores, shape);
-    plan_.kept = read_given_kept(options_.kept, shape);
+    plan_.scores = read_given_scores(evict_option::score, options_.scores, dump_);
+    plan_.kept = read_given_kept(evict_option::kept, options_.kept, dump_);
+    for (std::size_t s = 0; s < plan_.scores.size(); ++s) {
+      const std::string& name = plan_.scores[s].name;
+      if (std::none_of(options_.policies.begin(), options_.policies.end(),
+                       [&](const PolicyChoice& choice) { return choice && choice->given == s; }))
+        throw OptionError(option_text("{} {}: no policy uses it: {} {}, or {}", evict_option::score, name,
+                                      evict_option::policy, policy_name(name_of(EvictionBase::score), name),
+                                      policy_name(name_of(EvictionBase::snapkv), name)));
+    }
   }
 
   void choose_budgets() {
@@ -211,11 +219,15 @@ class Planner {
       const EvictionRule& rule = run.rules[b];
       const Index kept = plan_.budgets[b].kept(dump_.shape().l, run.semantics);
       if (!rule.pins_exceed(kept)) continue;
-      const Index asked = options_.sinks.value_or(0) + options_.recent.value_or(0);
-      if ((options_.sinks || options_.recent) && asked > kept)
-        throw OptionError(option_text("{} and {}", evict_option::sinks, evict_option::recent),
-                          fmt::format("at most the budget of {} tokens together", kept),
-                          fmt::format("{}", asked));
+      const PolicyOverrides& own = run.policy.own;
+      const PolicyOverrides asked = own.before(overrides_);
+      const Index pinned = asked.sinks.value_or(0) + asked.recent.value_or(0);
+      if (pinned > kept)
+        throw OptionError(
+            own.sinks || own.recent
+                ? option_text("{}: '{}': sinks and recent", evict_option::policy, run.policy.name)
+                : option_text("{} and {}", evict_option::sinks, evict_option::recent),
+            fmt::format("at most the budget of {} tokens together", kept), fmt::format("{}", pinned));
       if (kBases[rule.policy.base].pins_all && kept >= rule.sinks) continue;
       cut_pins_[fmt::format("more is pinned ({}) than budget {} keeps ({})", rule.sinks + rule.recent,
                             plan_.budgets[b].label(), kept)]
@@ -293,10 +305,6 @@ class Planner {
     if (options_.decode_window &&
         std::none_of(phases_.begin(), phases_.end(), [](const Phase& phase) { return phase.decodes(); }))
       plan_.notes.push_back(option_text("{} has no effect: no phase decodes", evict_option::decode_window));
-    for (std::size_t s = 0; s < plan_.scores.size(); ++s)
-      if (!any_run([&](const PolicyRun& run) { return run.policy.given == s; }))
-        plan_.notes.push_back(option_text("{} {}: no policy uses it; it is used as snapkv+{}",
-                                          evict_option::score, plan_.scores[s].name, plan_.scores[s].name));
   }
 
   void pair_semantics() {
@@ -348,7 +356,7 @@ Semantics semantics_of(const EvictionPlan& plan, const EvictionCase& which) {
 }
 
 std::string EvictionCase::file_name() const {
-  return fmt::format("{}-{}-{}-{}", policy, semantics, phase.file_name(),
+  return fmt::format("{}-{}-{}-{}", file_word(policy), semantics, phase.file_name(),
                      kept ? fmt::format("{}", *kept) : std::string("mixed"));
 }
 

@@ -16,13 +16,6 @@
 
 namespace kvreplay {
 
-/// A score or a kept set of the user's, [layers, n_kv, l].
-template <class T>
-struct GivenArray {
-  std::string name;
-  std::vector<T> values;
-};
-
 /// One policy under one semantics, with the rule it follows at every budget.
 struct PolicyRun {
   Policy policy;

@@ -149,7 +149,7 @@ void EvictionTable::write_decoding(const ResultFolder& folder) const {
     const EvictionCase& which = plan_.cases[c];
     if (!decodes(which)) continue;
     const Matrix<double> steps = figures_.values.middleCols(columns_.steps_of(c), columns_.steps());
-    write_npy(folder.file(fmt::format("decode/{}-{}-{}.npy", which.decode_name(), which.semantics,
+    write_npy(folder.file(fmt::format("decode/{}-{}-{}.npy", file_word(which.decode_name()), which.semantics,
                                       which.budget_label)),
               shape, std::span<const double>(steps.data(), static_cast<std::size_t>(steps.size())));
   }
@@ -220,9 +220,10 @@ void write_kept_differences(const ResultFolder& folder, Index layer, const Evict
     }
     const std::size_t rows = kept[pair.first].size();
     const std::size_t shape[] = {rows, difference.size() / rows};
-    write_npy(folder.layer_file(layer, fmt::format("diff/{}-{}-{}-{}-{}.npy", a.policy, a.semantics,
-                                                   b.semantics, a.phase.file_name(), a.budget_label)),
-              shape, std::span<const std::int32_t>(difference));
+    write_npy(
+        folder.layer_file(layer, fmt::format("diff/{}-{}-{}-{}-{}.npy", file_word(a.policy), a.semantics,
+                                             b.semantics, a.phase.file_name(), a.budget_label)),
+        shape, std::span<const std::int32_t>(difference));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cstdint>
 #include <cstdlib>
@@ -124,6 +125,20 @@ std::string joined(const std::vector<std::string>& words) { return fmt::format("
 
 }  // namespace option_detail
 
+std::vector<std::string> with_brackets_whole(const std::vector<std::string>& items) {
+  std::vector<std::string> whole;
+  for (auto item = items.begin(); item != items.end(); ++item) {
+    whole.push_back(*item);
+    if (item->find('[') == std::string::npos || item->find(']') != std::string::npos) continue;
+    const auto end = std::find_if(item + 1, items.end(), [](const std::string& other) {
+      return other.find_first_of("[]") != std::string::npos;
+    });
+    if (end == items.end() || end->find('[') < end->find(']')) continue;  // it is never closed
+    while (item != end) whole.back() += "," + *++item;
+  }
+  return whole;
+}
+
 namespace {
 
 /// Levenshtein's.
@@ -172,6 +187,20 @@ std::string alternatives(std::string_view given, const std::vector<std::string>&
 }
 
 OptionText::OptionText(const OptionFacts& option) : marked_(kMark + std::string(option.name)) {}
+
+OptionText OptionText::naming(std::string_view option, std::string_view as) const {
+  const std::string marked = kMark + std::string(option);
+  const auto ends = [&](std::size_t at) {
+    return at >= marked_.size() ||
+           (std::isalnum(static_cast<unsigned char>(marked_[at])) == 0 && marked_[at] != '-');
+  };
+  std::string text = marked_;
+  for (std::size_t at = marked_.rfind(marked); at != std::string::npos; at = marked_.rfind(marked, at - 1)) {
+    if (ends(at + marked.size())) text.replace(at + 1, option.size(), as);
+    if (at == 0) break;
+  }
+  return text;
+}
 
 std::string OptionText::written(std::string_view before) const {
   std::string text;

@@ -190,6 +190,10 @@ BoundOption bind_option(const OptionFacts& facts, std::vector<T>& field) {
 
 BoundOption bind_option(const OptionFacts& facts, bool& field);
 
+/// The items of a list that was split at commas, those within brackets put back: "snapkv[window=64" and
+/// "pool=7]".
+std::vector<std::string> with_brackets_whole(const std::vector<std::string>& items);
+
 /// The names that a mistyped one may have meant, the nearest first: small edit distance, or one begins with
 /// the other. Empty where none comes near.
 std::vector<std::string> nearest_names(std::string_view given, const std::vector<std::string>& names);

@@ -5,6 +5,7 @@
 #include "analysis/report/series.hpp"
 #include "analysis/results/figures.hpp"
 #include "analysis/results/kept_text.hpp"
+#include "analysis/results/map_name.hpp"
 
 #include <fmt/format.h>
 
@@ -126,7 +127,7 @@ DecodeRun decode_run(const FigureTable& table, const FigureTable::Entry& entry) 
   const bool appends = name.ends_with(kAppendOnly);
   return {fmt::format("{}{}, {}", budget, appends ? ", append-only" : "", semantics),
           appends ? name.substr(0, name.size() - kAppendOnly.size()) : name,
-          fmt::format("{}-{}-{}.npy", name, semantics, budget)};
+          fmt::format("{}-{}-{}.npy", file_word(name), semantics, budget)};
 }
 
 /// Every entry of the last axis becomes the mean of those up to it.

@@ -25,11 +25,17 @@ std::vector<std::string> metrics_in(const ResultReader& results) {
   std::vector<std::string> there;
   if (results.layers().empty()) return there;
   const fs::path folder = fs::path(layer_name(results.layers().front())) / "tokens";
-  const nlohmann::ordered_json::json_pointer at("/options/tokens/metrics");
-  if (results.summary().contains(at) && results.summary()[at].is_array())
-    for (const auto& metric : results.summary()[at])
-      if (metric.is_string() && results.has(folder / (metric.get<std::string>() + ".npy")))
-        there.push_back(metric.get<std::string>());
+  const auto add = [&](const std::string& name) {
+    if (results.has(folder / (name + ".npy"))) there.push_back(name);
+  };
+  using Pointer = nlohmann::ordered_json::json_pointer;
+  const Pointer metrics("/options/tokens/metrics"), scores("/options/tokens/scores");
+  const auto& summary = results.summary();
+  if (summary.contains(metrics) && summary[metrics].is_array())
+    for (const auto& metric : summary[metrics])
+      if (metric.is_string()) add(metric.get<std::string>());
+  if (summary.contains(scores) && summary[scores].is_object())
+    for (const auto& score : summary[scores].items()) add(score.key());
   return there;
 }
 

@@ -30,13 +30,6 @@ bool is_taken(const std::string& name) {
          any_of({"maps", "curves", "decode", "figures", "report"});
 }
 
-std::string folder_name(const std::string& path) {
-  fs::path name = fs::absolute(path).lexically_normal();
-  if (!name.has_filename()) name = name.parent_path();  // "dump/"
-  const std::string own = fs::is_directory(path) ? name.filename().string() : name.stem().string();
-  return is_taken(own) ? "dump_" + own : own;
-}
-
 std::string heads_text(const Json& dump) {
   return fmt::format("{} layers of {} query heads on {} KV heads of {} channels (values {})",
                      dump["layers"].dump(), dump["n_q"].dump(), dump["n_kv"].dump(), dump["d"].dump(),
@@ -85,6 +78,18 @@ std::string DumpSet::Entry::lengths() const {
   return fmt::format("{}, {}", counted(l, "candidate"), counted(steps, "decoding step"));
 }
 
+std::string DumpSet::name_of(const std::string& path) const {
+  std::string own = dump_name(path);
+  if (is_taken(own)) own.insert(0, "dump_");
+  const auto is_used = [&](const std::string& name) {
+    return std::any_of(entries_.begin(), entries_.end(),
+                       [&](const Entry& entry) { return entry.name == name; });
+  };
+  std::string name = own;
+  for (int n = 2; is_used(name); ++n) name = fmt::format("{}-{}", own, n);
+  return name;
+}
+
 void DumpSet::add(const std::string& path, const Dump& dump, Json settings) {
   for (const Entry& entry : entries_) {
     std::error_code ignored;
@@ -105,15 +110,8 @@ void DumpSet::add(const std::string& path, const Dump& dump, Json settings) {
       throw InputError(path, fmt::format("the model of {}, '{}'", first.path, model),
                        fmt::format("'{}'", dump.model()));
   }
-  const std::string own = folder_name(path);
-  const auto is_used = [&](const std::string& name) {
-    return std::any_of(entries_.begin(), entries_.end(),
-                       [&](const Entry& entry) { return entry.name == name; });
-  };
-  std::string name = own;
-  for (int n = 2; is_used(name); ++n) name = fmt::format("{}-{}", own, n);
   settings["states_model"] = dump.states_model();
-  entries_.push_back({std::move(name), path, std::move(settings)});
+  entries_.push_back({name_of(path), path, std::move(settings)});
 }
 
 Json DumpSet::settings() const {

@@ -21,6 +21,8 @@ class DumpSet {
     std::string lengths() const;
   };
 
+  /// What the dump at `path` would be called if it were added now.
+  std::string name_of(const std::string& path) const;
   /// Throws InputError where the dump was given before, has other layers or heads than the first one, or says
   /// that it is of another model. Names of models count up to " / " or " (", behind which the prompt may be
   /// told.

@@ -23,6 +23,12 @@ std::vector<std::string> split(std::string_view text, char separator) {
 
 }  // namespace
 
+std::string file_word(std::string_view word) {
+  std::string text(word);
+  std::replace(text.begin(), text.end(), ':', '_');
+  return text;
+}
+
 std::string MapName::text() const {
   switch (table) {
     case Table::heads:

@@ -9,6 +9,9 @@
 
 namespace kvreplay {
 
+/// A word of a table as names of files have it: '_' for ':'.
+std::string file_word(std::string_view word);
+
 /// What a file of maps/ is of: a figure of every head.
 struct MapName {
   Table table = Table::heads;

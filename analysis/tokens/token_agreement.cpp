@@ -10,17 +10,19 @@
 
 namespace kvreplay {
 
-std::vector<TokenPair> token_pairs(const MetricSet& metrics) {
-  std::vector<TokenPair> pairs;
-  for (const TokenMetric score : kTokenMetrics.all()) {
-    if (!metrics.contains(score) || kTokenMetrics[score].kind == MetricKind::oracle) continue;
-    for (const TokenMetric reference : kTokenMetrics.all()) {
-      if (!metrics.contains(reference) || kTokenMetrics[reference].kind == MetricKind::score ||
-          reference == score)
-        continue;
-      pairs.push_back({score, reference});
-    }
+std::vector<TokenPair> token_pairs(const MetricSet& metrics, const std::vector<std::string>& given) {
+  std::vector<TokenScore> scores;
+  std::vector<TokenMetric> references;
+  for (const TokenMetric m : kTokenMetrics.all()) {
+    if (!metrics.contains(m)) continue;
+    if (kTokenMetrics[m].kind != MetricKind::oracle) scores.emplace_back(m);
+    if (kTokenMetrics[m].kind != MetricKind::score) references.push_back(m);
   }
+  for (std::size_t s = 0; s < given.size(); ++s) scores.emplace_back(given[s], s);
+  std::vector<TokenPair> pairs;
+  for (const TokenScore& score : scores)
+    for (const TokenMetric reference : references)
+      if (score.metric != reference) pairs.push_back({score, reference});
   return pairs;
 }
 
@@ -48,17 +50,21 @@ TokenMetrics summed_over_group(const TokenMetrics& metrics) {
 }
 
 std::vector<Agreement> token_agreements(const TokenMetrics& metrics, const std::vector<TokenPair>& pairs,
-                                        Index compared, Workers& workers) {
-  std::vector<std::optional<Ranking>> rankings(kTokenMetrics.size());
-  workers.parallel_for(std::ssize(kTokenMetrics), [&](Index m) {
-    const Matrix<double>& values = metrics.values[m];
-    if (values.size() > 0) rankings[m].emplace(std::span(values.data(), static_cast<std::size_t>(compared)));
+                                        Index compared, Workers& workers, const GivenScores& given) {
+  const Index own = std::ssize(kTokenMetrics);
+  std::vector<std::optional<Ranking>> rankings(kTokenMetrics.size() + given.size());
+  workers.parallel_for(std::ssize(rankings), [&](Index m) {
+    const double* const values = m < own ? metrics.values[m].data() : given[m - own].data();
+    if (m >= own || metrics.values[m].size() > 0)
+      rankings[m].emplace(std::span(values, static_cast<std::size_t>(compared)));
   });
   std::vector<Agreement> agreements(pairs.size());
   workers.parallel_for(std::ssize(pairs), [&](Index at) {
     const TokenPair& pair = pairs[at];
-    agreements[at] = agreement(*rankings[static_cast<std::size_t>(pair.score)],
-                               *rankings[static_cast<std::size_t>(pair.reference)], pair.same_unit());
+    const std::size_t score = pair.score.metric ? static_cast<std::size_t>(*pair.score.metric)
+                                                : kTokenMetrics.size() + pair.score.given;
+    agreements[at] =
+        agreement(*rankings[score], *rankings[static_cast<std::size_t>(pair.reference)], pair.same_unit());
   });
   return agreements;
 }

@@ -2,20 +2,36 @@
 
 #include "analysis/tokens/agreement.hpp"
 #include "sim/backend.hpp"
+#include "sim/eviction/prompt_eviction.hpp"
 #include "sim/schedule.hpp"
 #include "sim/tokens/token_metrics.hpp"
 
+#include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kvreplay {
 
-/// One comparison of token metrics: how well `score` follows `reference`.
+/// What may follow an exact error: a token metric, or a score of the user's.
+struct TokenScore {
+  std::string name;  ///< as exported
+  std::optional<TokenMetric> metric;
+  std::size_t given = 0;  ///< number of the user's score, where it is no metric
+
+  TokenScore(TokenMetric of) : name(kvreplay::name_of(of)), metric(of) {}  // NOLINT: it is one
+  TokenScore(std::string of_user, std::size_t number) : name(std::move(of_user)), given(number) {}
+  bool operator==(const TokenScore&) const = default;
+};
+
+/// One comparison: how well `score` follows `reference`.
 struct TokenPair {
-  TokenMetric score, reference;
+  TokenScore score;
+  TokenMetric reference;
   bool same_unit() const {
-    return kTokenMetrics[score].unit == MetricUnit::squared_output &&
+    return score.metric && kTokenMetrics[*score.metric].unit == MetricUnit::squared_output &&
            kTokenMetrics[reference].unit == MetricUnit::squared_output;
   }
   /// The row set of the reference: "window" or "future".
@@ -25,17 +41,17 @@ struct TokenPair {
 };
 
 /// Every score and exact error against every exact error and oracle among `metrics`, none with itself, in
-/// canonical order.
-std::vector<TokenPair> token_pairs(const MetricSet& metrics);
+/// canonical order; then every score of the user's, by their names, against the same.
+std::vector<TokenPair> token_pairs(const MetricSet& metrics, const std::vector<std::string>& given = {});
 
 /// What the query heads make together (OverHeads) of [G, l] over the group: [1, l]. Leaves
 /// [1, l] as it is.
 TokenMetrics summed_over_group(const TokenMetrics& metrics);
 
-/// The agreement of every pair over the first `compared` candidates of one head's [1, l] metrics. Ranks every
-/// metric once.
+/// The agreement of every pair over the first `compared` candidates of one head's [1, l] metrics and its part
+/// of the user's scores. Ranks each once.
 std::vector<Agreement> token_agreements(const TokenMetrics& metrics, const std::vector<TokenPair>& pairs,
-                                        Index compared, Workers& workers);
+                                        Index compared, Workers& workers, const GivenScores& given = {});
 
 /// How near --precision tensor comes to float32: over the metrics of one head, the largest
 /// ||tensor - f32|| / ||f32||, and the least Spearman correlation (1 where a metric is the same for all

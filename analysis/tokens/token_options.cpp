@@ -10,7 +10,9 @@ BoundOptions bound(TokenStageOptions& options) {
           bind_option(metrics, options.metrics)
               .saying(fmt::format(": {}; all: every one that the dump can give",
                                   fmt::join(kTokenMetrics.names(), ", "))),
-          bind_option(reserve, options.reserve), bind_option(per_query_head, options.per_query_head)};
+          bind_option(reserve, options.reserve), bind_option(per_query_head, options.per_query_head),
+          // What a file holds counts, not its name.
+          bind_option(score, options.scores).keyed("")};
 }
 
 TokenMetric OptionValue<TokenMetric>::parse(const OptionFacts& option, const std::string& word) {

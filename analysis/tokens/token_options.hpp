@@ -1,5 +1,6 @@
 #pragma once
 
+#include "analysis/given/given_arrays.hpp"
 #include "analysis/options/option.hpp"
 #include "sim/tokens/token_metrics.hpp"
 
@@ -17,6 +18,7 @@ struct TokenStageOptions {
   std::vector<MetricChoice> metrics = {std::nullopt};
   std::vector<Index> reserve = {0};  ///< recent candidates left out of the comparison; one table for each
   bool per_query_head = false;
+  std::vector<NamedFile> scores;
 };
 
 /// What is said of each of them, and where it is kept; they must outlive it.
@@ -27,7 +29,11 @@ inline constexpr OptionFacts window{"window", "N", "Rows of scores and errors: t
                                     1},
     metrics{"metrics", "LIST", "Token metrics, comma-separated"},
     reserve{"reserve", "LIST", "Leave the last N candidates out of the agreement"},
-    per_query_head{"per-query-head", "", "Token arrays for every query head, not summed over its group"};
+    per_query_head{"per-query-head", "", "Token arrays for every query head, not summed over its group"},
+    score{
+        "score", "name=PATH",
+        "Your score, .npy [layers, kv_heads, l], compared with every exact error and oracle; {dump} in PATH "
+        "is the dump's name, and a folder holds one array a dump, <dump>.npy"};
 }  // namespace token_option
 
 template <>

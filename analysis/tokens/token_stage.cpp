@@ -16,7 +16,11 @@ namespace kvreplay {
 TokenStage::TokenStage(const Dump& dump, const TokenStageOptions& options, const Compute& compute)
     : Stage(dump, compute), options_(options), shape_(dump.shape()) {
   choose_metrics(dump, options.metrics);
-  pairs_ = token_pairs(token_options_.metrics);
+  given_ = read_given_scores(token_option::score, options.scores, dump);
+  pairs_ = token_pairs(token_options_.metrics, names_of(options.scores));
+  if (!given_.empty() && (pairs_.empty() || pairs_.back().score.metric))
+    throw OptionError(option_text("{} {}: no exact error and no oracle among {} to compare it with",
+                                  token_option::score, given_.front().name, token_option::metrics));
   token_options_.window = options.window;
   token_options_.per_query_head = options.per_query_head;
 
@@ -64,7 +68,9 @@ void TokenStage::choose_metrics(const Dump& dump, const std::vector<MetricChoice
 
 Json TokenStage::options() const {
   TokenStageOptions settled = options_;
-  return to_json(bound(settled));
+  Json json = to_json(bound(settled));
+  for (const GivenArray<double>& score : given_) json["scores"][score.name] = contents_fingerprint(score);
+  return json;
 }
 
 std::size_t TokenStage::figures_per_head() const {
@@ -111,7 +117,7 @@ std::optional<TensorAgreement> TokenStage::worst_tensor_agreement(const HeadFigu
   return worst;
 }
 
-void TokenStage::keep(TokenMetrics metrics, Index kv_head, std::span<double> figures) {
+void TokenStage::keep(TokenMetrics metrics, Index layer, Index kv_head, std::span<double> figures) {
   for (std::size_t m = 0; m < metrics_.size(); ++m) {
     const Matrix<double>& values = metrics[metrics_[m]];
     const auto offset = static_cast<std::size_t>(kv_head * values.size());
@@ -128,9 +134,10 @@ void TokenStage::keep(TokenMetrics metrics, Index kv_head, std::span<double> fig
     const Matrix<double>& values = metrics[metrics_[m]];
     figures[m] = compensated_sum({values.data(), static_cast<std::size_t>(values.size())});
   }
+  const GivenScores given = scores_of_head(given_, layer * shape_.n_kv + kv_head, shape_.l);
   for (std::size_t r = 0; r < options_.reserve.size(); ++r) {
     const auto agreements =
-        token_agreements(metrics, pairs_, shape_.l - options_.reserve[r], compute_.workers);
+        token_agreements(metrics, pairs_, shape_.l - options_.reserve[r], compute_.workers, given);
     for (std::size_t pair = 0; pair < pairs_.size(); ++pair)
       std::copy(agreements[pair].values.begin(), agreements[pair].values.end(),
                 figures.begin() + column(pair, r, AgreementFigure::rel_l1));
@@ -141,12 +148,13 @@ void TokenStage::head(const HeadGroup<float>& group, std::span<double> figures) 
   std::optional<StoredGroup> stored;
   if (compute_.backend.reads_stored()) stored = load_stored_group(dump_, group.layer, group.kv_head);
   const StoredGroup* numbers = stored ? &*stored : nullptr;
-  keep(compute_.backend.token_metrics(group, token_options_, compute_.workers, numbers), group.kv_head,
-       figures);
+  keep(compute_.backend.token_metrics(group, token_options_, compute_.workers, numbers), group.layer,
+       group.kv_head, figures);
   if (compute_.precision == Precision::tensor) compare_with_float32(group, figures);
 }
 void TokenStage::head(const HeadGroup<double>& group, std::span<double> figures) {
-  keep(compute_.backend.token_metrics(group, token_options_, compute_.workers), group.kv_head, figures);
+  keep(compute_.backend.token_metrics(group, token_options_, compute_.workers), group.layer, group.kv_head,
+       figures);
 }
 
 void TokenStage::end_layer(const ResultFolder& folder, Index layer, Eigen::Ref<Matrix<double>>) {
@@ -159,6 +167,24 @@ void TokenStage::end_layer(const ResultFolder& folder, Index layer, Eigen::Ref<M
     else
       write_npy(std::move(file), shape, std::span<const double>(layer_f64_[m]));
   }
+  for (const GivenArray<double>& given : given_) {
+    const std::vector<double> rows = given_rows(given, layer);
+    AtomicFile file = folder.layer_file(layer, fmt::format("tokens/{}.npy", given.name));
+    if (in_float32(compute_.precision))
+      write_npy(std::move(file), shape, std::span<const float>(std::vector<float>(rows.begin(), rows.end())));
+    else
+      write_npy(std::move(file), shape, std::span<const double>(rows));
+  }
+}
+
+std::vector<double> TokenStage::given_rows(const GivenArray<double>& given, Index layer) const {
+  const Index copies = options_.per_query_head ? shape_.group() : 1;
+  std::vector<double> rows;
+  for (Index head = layer * shape_.n_kv; head < (layer + 1) * shape_.n_kv; ++head)
+    for (Index copy = 0; copy < copies; ++copy)
+      rows.insert(rows.end(), given.values.begin() + head * shape_.l,
+                  given.values.begin() + (head + 1) * shape_.l);
+  return rows;
 }
 
 void TokenStage::save_head(Index kv_head, ByteWriter& out) const {
@@ -199,7 +225,7 @@ std::size_t TokenStage::write_agreement(const ResultFolder& folder, const HeadFi
   for (Index row = 0; row < figures.values.rows(); ++row) {
     csv.at(figures.layers[row / figures.n_kv], row % figures.n_kv);
     for (std::size_t pair = 0; pair < pairs_.size(); ++pair) {
-      csv.set("score", name_of(pairs_[pair].score)).set("reference", name_of(pairs_[pair].reference));
+      csv.set("score", pairs_[pair].score.name).set("reference", name_of(pairs_[pair].reference));
       csv.set("rows", pairs_[pair].rows());
       for (std::size_t r = 0; r < options_.reserve.size(); ++r) {
         csv.set("reserve", options_.reserve[r]);
@@ -224,7 +250,7 @@ void TokenStage::write_maps(const ResultFolder& folder, const HeadFigures& figur
         if (applies(pairs_[pair], r, figure))
           write({.table = Table::agreement,
                  .figure = std::string(name_of(figure)),
-                 .item = std::string(name_of(pairs_[pair].score)),
+                 .item = pairs_[pair].score.name,
                  .against = std::string(name_of(pairs_[pair].reference)),
                  .reserve = r == 0 ? std::nullopt : std::optional(options_.reserve[r])},
                 column(pair, r, figure));

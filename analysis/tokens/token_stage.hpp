@@ -1,5 +1,6 @@
 #pragma once
 
+#include "analysis/given/given_arrays.hpp"
 #include "analysis/run/stage.hpp"
 #include "analysis/tokens/token_agreement.hpp"
 #include "analysis/tokens/token_options.hpp"
@@ -14,10 +15,11 @@
 namespace kvreplay {
 
 /// Token scores, exact errors, oracles and their agreement:
-///   layer_XX/tokens/<metric>.npy, heads.csv, agreement.csv, maps/.
+///   layer_XX/tokens/<metric or score of the user's>.npy, heads.csv, agreement.csv, maps/.
 class TokenStage final : public Stage {
  public:
-  /// Throws InputError where a metric is named but unavailable, or a reserve leaves no candidate.
+  /// Throws InputError where a metric is named but unavailable, a reserve leaves no candidate, or a score of
+  /// the user's cannot be read or has nothing to be compared with.
   TokenStage(const Dump& dump, const TokenStageOptions& options, const Compute& compute);
 
   std::string_view name() const override { return "tokens"; }
@@ -36,11 +38,13 @@ class TokenStage final : public Stage {
   std::string report(const HeadFigures& figures) const override;
 
  private:
-  void keep(TokenMetrics metrics, Index kv_head, std::span<double> figures);
+  void keep(TokenMetrics metrics, Index layer, Index kv_head, std::span<double> figures);
   /// Fills in the last figures of a run with --precision tensor: how near KV head 0 comes to float32.
   void compare_with_float32(const HeadGroup<float>& group, std::span<double> figures) const;
   std::optional<TensorAgreement> worst_tensor_agreement(const HeadFigures& figures) const;
   void choose_metrics(const Dump& dump, const std::vector<MetricChoice>& choices);
+  /// A layer's part of a score of the user's, as the other arrays: a row a KV head, or a query head.
+  std::vector<double> given_rows(const GivenArray<double>& given, Index layer) const;
   /// Column of a pair's figure among a head's figures.
   Index column(std::size_t pair, std::size_t reserve, AgreementFigure figure) const;
   bool applies(const TokenPair& pair, std::size_t reserve, AgreementFigure figure) const;
@@ -55,6 +59,7 @@ class TokenStage final : public Stage {
   TokenOptions token_options_;
   DumpShape shape_;
   std::vector<TokenMetric> metrics_;  // in canonical order
+  std::vector<GivenArray<double>> given_;
   std::vector<TokenPair> pairs_;
   std::vector<LeftOut> left_out_;
   std::vector<OptionText> notes_;

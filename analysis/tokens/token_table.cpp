@@ -34,7 +34,8 @@ std::string head_name(const AgreementTable::Head& head) {
   return fmt::format("{}.{}", head.layer, head.kv_head);
 }
 
-std::optional<std::size_t> find_pair(const AgreementTable& table, TokenMetric score, TokenMetric reference) {
+std::optional<std::size_t> find_pair(const AgreementTable& table, const TokenScore& score,
+                                     TokenMetric reference) {
   for (std::size_t pair = 0; pair < table.pairs.size(); ++pair)
     if (table.pairs[pair].score == score && table.pairs[pair].reference == reference) return pair;
   return std::nullopt;
@@ -47,6 +48,14 @@ std::vector<TokenMetric> references_in(const AgreementTable& table) {
                     [&](const TokenPair& p) { return p.reference == m; }))
       references.push_back(m);
   return references;
+}
+
+/// In the order of the pairs.
+std::vector<TokenScore> scores_in(const AgreementTable& table) {
+  std::vector<TokenScore> scores;
+  for (const TokenPair& pair : table.pairs)
+    if (std::find(scores.begin(), scores.end(), pair.score) == scores.end()) scores.push_back(pair.score);
+  return scores;
 }
 
 std::string trimmed(std::string line) {
@@ -62,8 +71,8 @@ std::string compact_block(const AgreementTable& table, const std::vector<TokenMe
     top += fmt::format("{:<26}", name_of(reference));
     head += fmt::format("{:<26}", "   rho top10%  worst head");
   }
-  for (const TokenMetric score : kTokenMetrics.all()) {
-    std::string line = fmt::format("  {:<19}", name_of(score));
+  for (const TokenScore& score : scores_in(table)) {
+    std::string line = fmt::format("  {:<19}", score.name);
     bool any = false;
     for (const TokenMetric reference : references) {
       const auto pair = find_pair(table, score, reference);
@@ -133,7 +142,7 @@ std::string full_text(const AgreementTable& table) {
                         "recall@10%", "mass@10%", "lowest Spearman in layer.kv_head");
     for (std::size_t pair = 0; pair < table.pairs.size(); ++pair) {
       if (table.pairs[pair].reference != reference) continue;
-      text += fmt::format("  {:<19}{}{}{}{}  ", name_of(table.pairs[pair].score),
+      text += fmt::format("  {:<19}{}{}{}{}  ", table.pairs[pair].score.name,
                           cell(median_over_heads(table, pair, AgreementFigure::rel_l1), 10),
                           share_cell(median_over_heads(table, pair, AgreementFigure::spearman), 10),
                           share_cell(median_over_heads(table, pair, AgreementFigure::recall_10pc), 12),
@@ -151,7 +160,7 @@ std::string full_text(const AgreementTable& table) {
 Json full_json(const AgreementTable& table) {
   Json rows = Json::array();
   for (std::size_t pair = 0; pair < table.pairs.size(); ++pair) {
-    Json row = {{"score", name_of(table.pairs[pair].score)},
+    Json row = {{"score", table.pairs[pair].score.name},
                 {"reference", name_of(table.pairs[pair].reference)},
                 {"rows", table.pairs[pair].rows()}};
     for (const AgreementFigure figure : kAgreementFigures.all())

@@ -12,6 +12,19 @@ Index rounded(double x) { return static_cast<Index>(std::floor(x + 0.5)); }
 
 }  // namespace
 
+PolicyOverrides PolicyOverrides::before(const PolicyOverrides& others) const {
+  return {window ? window : others.window, sinks ? sinks : others.sinks, recent ? recent : others.recent,
+          pool ? pool : others.pool};
+}
+
+std::string policy_name(std::string_view base, std::string_view score) {
+  std::string name(base);
+  if (score.empty()) return name;
+  const std::optional<EvictionBase> known = kBases.named(base);
+  name += known && kBases[*known].alone ? ':' : '+';
+  return name += score;
+}
+
 bool starts_from_greedy(const Policy& policy) {
   return policy.base == EvictionBase::exchange && !policy.metric && !policy.given &&
          policy.start.value_or(EvictionBase::greedy_exact) == EvictionBase::greedy_exact;
@@ -25,14 +38,16 @@ bool knows_the_future(std::string_view policy) {
     const std::optional<EvictionBase> base = kBases.named(name);
     return base && is_oracle(kBases[*base].metric);
   };
-  const std::size_t plus = policy.find('+');
-  if (plus == std::string_view::npos) return base_is_oracle(policy);
-  const std::string_view score = policy.substr(plus + 1);
+  policy = policy.substr(0, policy.find('['));
+  const std::size_t mark = policy.find_first_of("+:");
+  if (mark == std::string_view::npos) return base_is_oracle(policy);
+  const std::string_view score = policy.substr(mark + 1);
   return is_oracle(kTokenMetrics.named(score)) || base_is_oracle(score);
 }
 
-EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOverrides& overrides, Index l,
+EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOverrides& of_all, Index l,
                      Index budget, bool has_wo) {
+  const PolicyOverrides overrides = policy.own.before(of_all);
   const bool kvpress = semantics == Semantics::kvpress;
   constexpr Index kBaseWindow = 32;
   EvictionRule rule;
@@ -70,6 +85,7 @@ EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOver
       if (kvpress) rule.epsilon = 0;
       break;
     case EvictionBase::knorm:
+    case EvictionBase::score:
     case EvictionBase::oracle:
     case EvictionBase::oracle_exact:
     case EvictionBase::greedy_exact:

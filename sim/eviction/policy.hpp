@@ -12,21 +12,6 @@
 
 namespace kvreplay {
 
-/// BASE[+SCORE]; the score is a token metric or a name of the user's. exchange also takes +BASE: it starts
-/// from what that base keeps, on its own from what greedy_exact keeps.
-struct Policy {
-  std::string name;
-  EvictionBase base = EvictionBase::h2o;
-  std::optional<TokenMetric> metric;  ///< of +SCORE
-  std::optional<std::size_t> given;   ///< of +SCORE: number of the user's score
-  std::optional<EvictionBase> start;  ///< of exchange+BASE
-  bool operator==(const Policy&) const = default;
-};
-/// Whether it is exchange on its own.
-bool starts_from_greedy(const Policy& policy);
-/// Whether the policy of this name ranks by the decoding steps, which no method can know.
-bool knows_the_future(std::string_view policy);
-
 /// A centred filter over neighbouring positions, stride 1: beyond the ends max ignores, avg counts 0.
 struct Pooling {
   enum class Kind { none, max, avg };
@@ -39,7 +24,28 @@ struct Pooling {
 struct PolicyOverrides {
   std::optional<Index> window, sinks, recent;
   std::optional<Pooling> pool;
+  bool operator==(const PolicyOverrides&) const = default;
+  /// These, and `others` where they are unset.
+  PolicyOverrides before(const PolicyOverrides& others) const;
 };
+
+/// BASE[+SCORE], or score:SCORE; the score is a token metric or a name of the user's. exchange also takes
+/// +BASE: it starts from what that base keeps, on its own from what greedy_exact keeps.
+struct Policy {
+  std::string name;
+  EvictionBase base = EvictionBase::h2o;
+  std::optional<TokenMetric> metric;  ///< of +SCORE
+  std::optional<std::size_t> given;   ///< of +SCORE: number of the user's score
+  std::optional<EvictionBase> start;  ///< of exchange+BASE
+  PolicyOverrides own = {};           ///< this policy's, before those of all policies
+  bool operator==(const Policy&) const = default;
+};
+/// BASE+SCORE, or BASE:SCORE where the base has nothing but its score; BASE without a score.
+std::string policy_name(std::string_view base, std::string_view score);
+/// Whether it is exchange on its own.
+bool starts_from_greedy(const Policy& policy);
+/// Whether the policy of this name ranks by the decoding steps, which no method can know.
+bool knows_the_future(std::string_view policy);
 
 /// A policy with every choice made, for a prompt of l tokens and a budget.
 struct EvictionRule {
@@ -62,7 +68,7 @@ struct EvictionRule {
   bool pins_exceed(Index budget) const { return sinks + recent > budget; }
 };
 
-EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOverrides& overrides, Index l,
+EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOverrides& of_all, Index l,
                      Index budget, bool has_wo);
 
 /// How many of l tokens a compression ratio sigma in (0, 1) keeps: round((1 - sigma) l), in kvpress

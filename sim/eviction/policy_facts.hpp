@@ -31,6 +31,7 @@ enum class EvictionBase {
   knorm,
   keydiff,
   expected_attention,
+  score,
   oracle,
   oracle_exact,
   greedy_exact,
@@ -46,6 +47,7 @@ struct EvictionBaseFacts {
   /// Whether BASE+SCORE means something: the base ranks by an attention sum that a score can replace, or
   /// starts from what a score ranks first.
   bool takes_score = false;
+  bool alone = false;  ///< BASE:SCORE, never without one: it ranks by that score and has nothing of its own
   bool searches = false;     ///< looks for the kept set by the exact error of its rows
   bool last_row = false;     ///< while decoding, only the last step's scores count
   bool pins_all = false;     ///< everything that it keeps is pinned
@@ -86,6 +88,10 @@ inline constexpr auto kBases = facts_table<EvictionBaseFacts>({
      .name = "expected_attention",
      .meaning = "Expected Attention: attention expected of queries still to come",
      .metric = TokenMetric::expected_attention},
+    {.id = EvictionBase::score,
+     .name = "score",
+     .meaning = "A score alone: nothing is pinned or pooled",
+     .alone = true},
     {.id = EvictionBase::oracle,
      .name = "oracle",
      .meaning = "Reference: ranks by oracle_importance on the decoding steps",

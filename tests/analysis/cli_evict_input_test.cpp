@@ -185,6 +185,31 @@ TEST_CASE("mistakes in evict's options are one line, and leave no folder", "[cli
   CHECK(contains(error({"--policy", "exchange+exchange"}), "unknown score 'exchange'"));
   CHECK(contains(error({"--policy", "zzz"}), "unknown policy 'zzz'; there are: streaming, "));
   CHECK(contains(error({"--policy", "h2o+zzz"}), "unknown score 'zzz'; there are: attn, attn_sq, "));
+  CHECK(contains(error({"--policy", "score"}), "--policy: 'score': expected score:NAME, a score alone"));
+  CHECK(contains(error({"--policy", "score+joint"}), "'score+joint': expected score:joint, a score alone"));
+  CHECK(contains(error({"--policy", "snapkv:joint"}), "'snapkv:joint': expected snapkv+joint"));
+  CHECK(contains(error({"--policy", "score:jont"}), "unknown score 'jont'; did you mean 'joint'?"));
+  CHECK(contains(error({"--policy", "exchange+score"}), "unknown score 'score'"));
+  const auto own = [&](const std::string& policy, const std::string& what) {
+    CHECK(contains(error({"--policy", "h2o," + policy}), fmt::format("--policy: '{}': {}", policy, what)));
+  };
+  own("snapkv[windw=64]", "unknown option 'windw'; did you mean 'window'?");
+  own("snapkv[zz=64]", "unknown option 'zz'; there are: window, sinks, recent, pool");
+  own("snapkv[window=64", "expected ']' at its end");
+  own("snapkv[window=64]x", "expected ']' at its end");
+  own("snapkv[]", "expected [NAME=VALUE,...] with window, sinks, recent, pool, found ''");
+  own("snapkv[window]", "expected [NAME=VALUE,...] with window, sinks, recent, pool, found 'window'");
+  own("snapkv[window=0]", "window: expected a whole number of at least 1, found '0'");
+  own("snapkv[window=8,window=9]", "window: expected once, found twice");
+  own("snapkv[window=8,pool=4]", "pool: expected max:N or avg:N with an odd N, or none, found '4'");
+  own("snapkv[pool=avg:-1]", "pool: expected max:N or avg:N with an odd N, or none, found 'avg:-1'");
+  own("keydiff[window=8]", "window has no effect: it ranks by nothing of window rows");
+  own("greedy_exact[sinks=8]", "sinks has no effect: it searches, and neither ranks nor pins");
+  CHECK(
+      contains(error({"--budget", "8", "--policy", "h2o,h2o[sinks=4,recent=5]"}),
+               "--policy: 'h2o[sinks=4,recent=5]': sinks and recent: expected at most the budget of 8 tokens "
+               "together, found 9"));
+  CHECK(contains(error({"--budget", "8", "--sinks", "4", "--policy", "h2o[recent=5]"}), "together, found 9"));
   CHECK(contains(error({"--budget", "62"}),
                  "--budget: expected 0 to 61 tokens, the prompt's length, found 62"));
   CHECK(contains(error({"--budget", "-1"}),
@@ -268,7 +293,7 @@ TEST_CASE("mistakes in the user's arrays name the file, and leave no folder", "[
   write_file(file, scores.bytes());
   CHECK(contains(error("--kept", "mine=" + file), "expected booleans"));
   CHECK(contains(refusal({"evict", dump, "--policy", "mine", "--score", "mine=" + file}, temp / "r"),
-                 "a score is used as BASE+mine"));
+                 "a score is used as score:mine, or snapkv+mine"));
 }
 
 TEST_CASE("evictions have the same bytes for any number of threads, and after an interruption",

@@ -202,8 +202,10 @@ TEST_CASE("dumps that do not go together are refused before anything is computed
   refused({dumps.a, dumps.a + "/../a"}, "expected every dump once, found it as " + dumps.a + " too");
   refused({dumps.a, dumps.temp / "nowhere"}, "nowhere: expected a dump folder");
   refused({dumps.a, dumps.b, "--shard", "1/2"}, "--shard: expected one dump, found 2");
-  CHECK(contains(complaint({"evict", dumps.a, dumps.b, "--out", out, "--kept", "mine=mine.npy"}),
-                 "--kept: expected one dump, which its array is of, found 2"));
+  CHECK(
+      contains(complaint({"evict", dumps.a, dumps.b, "--out", out, "--kept", "mine=mine.npy"}),
+               "--kept: expected an array for each of the 2 dumps: mine=PATH with {dump} in it, or a folder "
+               "with one <dump>.npy a dump, found 'mine.npy'"));
   refused({dumps.a, dumps.b, "--prompt-len", "60"}, "prompt length: expected 1 to 56");
   const fs::path manifest = fs::path(dumps.again) / "manifest.json";
   auto json = nlohmann::json::parse(file_text(manifest));

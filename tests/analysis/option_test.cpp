@@ -26,6 +26,37 @@ TEST_CASE("option: a message names the concept, and a command line puts dashes b
   CHECK(option_text("x: {}", error.line()).dashed() == "x: " + error.line().dashed());
 }
 
+TEST_CASE("option: a line may call an option by another name", "[options]") {
+  const OptionText line =
+      option_text("{} and {}: no method", evict_option::decode_window, evict_option::window);
+  CHECK(line.naming("window", "evict.window").dashed() == "--decode-window and --evict.window: no method");
+  CHECK(line.naming("decode", "x").dashed() == line.dashed());
+}
+
+TEST_CASE("option: commas within brackets do not split a list", "[options]") {
+  using Words = std::vector<std::string>;
+  CHECK(with_brackets_whole({"h2o", "snapkv[window=64", "pool=7]", "tova"}) ==
+        Words{"h2o", "snapkv[window=64,pool=7]", "tova"});
+  CHECK(with_brackets_whole({"a[b=1]", "c[d=1", "e=2", "f=3]"}) == Words{"a[b=1]", "c[d=1,e=2,f=3]"});
+  CHECK(with_brackets_whole({"a[b=1", "c", "d"}) == Words{"a[b=1", "c", "d"});
+  CHECK(with_brackets_whole({"a[b=1", "c[d=2]"}) == Words{"a[b=1", "c[d=2]"});
+  CHECK(with_brackets_whole({}).empty());
+}
+
+TEST_CASE("option: a policy reads back with options of its own", "[options]") {
+  const Policy policy = parse_policy("snapkv+mine[window=64,pool=7]", {"other", "mine"});
+  CHECK(policy.name == "snapkv+mine[window=64,pool=7]");
+  CHECK(policy.given == std::size_t{1});
+  CHECK(policy.own.window == 64);
+  CHECK(policy.own.pool == Pooling{Pooling::Kind::max, 7});
+  CHECK_FALSE(policy.own.sinks);
+  CHECK(parse_policy("score:caote", {}).metric == TokenMetric::caote);
+  EvictionOptions given, read;
+  given.policies = policies_named({"snapkv[window=64,pool=7]", "score:value", "exchange+snapkv[recent=3]"});
+  read_json(bound(read), {{"policies", to_json(bound(given))["policies"]}}, "options");
+  CHECK(read.policies == given.policies);
+}
+
 TEST_CASE("option: a value reads back as itself from its words and from JSON", "[options]") {
   EvictionOptions given, read;
   given.policies = policies_named({"snapkv+joint", "exchange+h2o"});

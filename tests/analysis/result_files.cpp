@@ -25,10 +25,14 @@ std::string between(const std::string& text, const std::string& from, const std:
   return text.substr(begin + from.size(), end - begin - from.size());
 }
 
+/// At the commas that do not stand in quotes; the quotes go.
 std::vector<std::string> split(const std::string& line) {
   std::vector<std::string> cells(1);
+  bool quoted = false;
   for (const char c : line)
-    if (c == ',')
+    if (c == '"')
+      quoted = !quoted;
+    else if (c == ',' && !quoted)
       cells.emplace_back();
     else
       cells.back() += c;

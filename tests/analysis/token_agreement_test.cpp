@@ -21,6 +21,29 @@ TEST_CASE("every score and error meets every error and oracle but itself", "[agr
   CHECK(two[1].rows() == "future");
 }
 
+TEST_CASE("a score of the user's meets every error and oracle, and has no unit", "[agreement]") {
+  const MetricSet metrics = {TokenMetric::oracle_next, TokenMetric::exact_key, TokenMetric::key};
+  const auto pairs = token_pairs(metrics, {"mine", "other"});
+  REQUIRE(pairs.size() == 3 + 4);
+  CHECK(pairs[3].score == TokenScore("mine", 0));
+  CHECK(pairs[3].reference == TokenMetric::exact_key);
+  CHECK(pairs[6].score == TokenScore("other", 1));
+  CHECK(pairs[6].rows() == "future");
+  CHECK_FALSE(pairs[3].same_unit());
+
+  Workers workers(2);
+  TokenMetrics values;
+  Matrix<double> s(1, 4), e(1, 4);
+  s << 1, 2, 3, 4;
+  e << 1, 2, 3, 5;
+  values[TokenMetric::key] = s;
+  values[TokenMetric::exact_key] = values[TokenMetric::oracle_next] = e;
+  const Vector<double> falling = Vector<double>::LinSpaced(4, 1, -1);
+  const auto found = token_agreements(values, pairs, 4, workers, {s.row(0).transpose(), falling});
+  CHECK(found[3][AgreementFigure::spearman] == 1.0);
+  CHECK(found[5][AgreementFigure::spearman] == -1.0);
+}
+
 TEST_CASE("relative errors are for squared outputs only", "[agreement]") {
   CHECK(TokenPair{TokenMetric::key, TokenMetric::exact_key}.same_unit());
   CHECK(TokenPair{TokenMetric::exact_joint, TokenMetric::oracle_future}.same_unit());

@@ -42,6 +42,8 @@ COMMANDS = {
     "tokens": "tokens --reserve 0,32",
     "query_heads": "tokens --per-query-head --layers 3,1 --metrics attn,joint,exact_remove --precision f64",
     "evict": "evict --policy h2o,snapkv --diff paper,kvpress --sigma 0.5 --kept null={work}/kept.npy --layers 2,5",
+    "own": "evict --policy snapkv,snapkv[window=16,pool=5],score:mine --sigma 0.5 --score mine={work}/mine.npy --layers 4",
+    "compared": "tokens --metrics attn,exact_key --score mine={work}/mine.npy --layers 4",
     "decode": "evict --policy h2o,tova --phase prefill,decode,append-only --budget 256 --layers 0-1",
     "budget": "budget --sigma 0.5",
     "profile": "budget --sigma 0.8 --order snapkv --method uniform --profile {work}/budget/budget_curves.npy",
@@ -58,6 +60,9 @@ AXES = {
     "evict kept/snapkv-kvpress-prefill-448": "layer 2 x kv_head 2 x token 896, bool",
     "evict diff/snapkv-paper-kvpress-prefill-0.5": "layer 2 x kv_head 2 x token 896, int32",
     "evict maps/h2o-paper-prefill-448~future~output_error": "layer 2 x kv_head 2, float64",
+    "own kept/snapkv[window=16,pool=5]-paper-prefill-448": "layer 1 x kv_head 2 x token 896, bool",
+    "own maps/score_mine-paper-prefill-448~future~output_error": "layer 1 x kv_head 2, float64",
+    "compared tokens/mine": "layer 1 x kv_head 2 x token 896, float32",
     "decode decode/h2o~append-only-paper-256": "layer 2 x kv_head 2 x step 128, float64",
     "budget kept/keydiff-lu-0.5": "layer 6 x kv_head 2 x token 896, bool",
     "budget curves/snapkv": "layer 6 x kv_head 2 x budget 897, float64",
@@ -95,6 +100,7 @@ class KvresultsTest(unittest.TestCase):
         place = tempfile.TemporaryDirectory(prefix="kvresults-")
         cls.addClassCleanup(place.cleanup)
         cls.work = Path(place.name)
+        np.save(cls.work / "mine.npy", np.sin(np.arange(6.0 * 2 * 896) ** 2).reshape(6, 2, 896))
         np.save(cls.work / "kept.npy", np.arange(6 * 2 * 896).reshape(6, 2, 896) % 3 == 0)
         for name, line in COMMANDS.items():
             command, *options = line.format(work=cls.work).split()

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 from golden_agreement import top
 from golden_dump import SAMPLE, layer_folders, layer_list, load_layer
-from golden_evictions_policies import Attention, Evictions, Options, Policy, Unknown, masked_softmax, tokens_kept, visible
+from golden_evictions_policies import Attention, Evictions, Options, Policy, Unknown, masked_softmax, parse_pool, tokens_kept, visible
 from golden_tokens import squared_norm
 from make_golden import write_csv
 
@@ -136,6 +136,11 @@ def with_tolerance(error):
 # ---------------------------------------------------------------- writing a result folder
 
 
+def in_files(word):
+    """A policy or a phase as names of files have it."""
+    return word.replace(":", "_")
+
+
 def element_bytes(folder):
     return [np.load(folder / f"{name}.npy", mmap_mode="r").dtype.itemsize for name in "kv"]
 
@@ -169,7 +174,7 @@ def write_result(dump, out, policies, semantics, sigmas, phases, options, indice
     if traces:
         (out / "decode").mkdir(exist_ok=True)
         for name, x in traces.items():
-            np.save(out / "decode" / f"{name}.npy", np.stack(x))
+            np.save(out / "decode" / f"{in_files(name)}.npy", np.stack(x))
         write_csv(out / "decode.csv", DECODE_HEADER, decode_lines)
 
 
@@ -180,15 +185,15 @@ def write_trace(evictions, errors, policy, run, folder, lines, traces, decode_li
     traces[f"{trace_name}-{style}-{sigma}"].append(decoding.trace())
     for g, x in enumerate(decoding.trace()):
         decode_lines += [[index, g, trace_name, style, sigma, kind, repr(float(f(x)))] for kind, f in SUMMARIES.items()]
-    np.save(folder / f"{name}-{style}-{phase}-{budget}.npy", decoding.kept)
+    np.save(folder / f"{in_files(name)}-{style}-{phase}-{budget}.npy", decoding.kept)
     lines += figure_lines(errors.decoding_figures(decoding), decoding.count, run)
 
 
 def write_kept(evictions, errors, policy, run, folder, lines):
     _, name, style, _, phase, budget = run
-    phase_name = phase.replace(":", "_")
+    phase_name = in_files(phase)
     kept, _ = compute_kept(evictions, policy, phase_name, budget)
-    np.save(folder / f"{name}-{style}-{phase_name}-{budget}.npy", kept)
+    np.save(folder / f"{in_files(name)}-{style}-{phase_name}-{budget}.npy", kept)
     lines += figure_lines(errors.figures(kept), kept.sum(axis=1), run)
 
 
@@ -300,8 +305,8 @@ class LayerCheck:
         for run, some in by_run.items():
             policy, semantics, phase, budget = run
             budget = budget_of(budget, self.layer.l, semantics)
-            phase_name = phase.replace(":", "_")
-            path = self.folder / f"layer_{self.index:02d}" / "kept" / f"{policy}-{semantics}-{phase_name}-{budget}.npy"
+            phase_name = in_files(phase)
+            path = self.folder / f"layer_{self.index:02d}" / "kept" / f"{in_files(policy)}-{semantics}-{phase_name}-{budget}.npy"
             kept, where = self.load_kept(path), f"layer {self.index} {path.stem}"
             if phase in ("decode", "append-only"):
                 figures, count, near = self.check_decoding(run, budget, kept, indices, where)
@@ -342,7 +347,7 @@ class LayerCheck:
             near = np.repeat(found.near[:, None], self.layer.l, axis=1)
             self.report.add_set(f"kept, {phase}, {semantics}", kept, found.kept, near, where)
         name = policy if phase == "decode" else f"{policy}~{phase}"
-        path = self.folder / "decode" / f"{name}-{semantics}-{label}.npy"
+        path = self.folder / "decode" / f"{in_files(name)}-{semantics}-{label}.npy"
         if path.exists():
             traces = np.load(path)
             got = traces[indices.index(self.index)]
@@ -422,11 +427,6 @@ def check_result(folder, dump, indices, options, prompt_len):
 
 
 # ---------------------------------------------------------------- the command line
-
-
-def parse_pool(text):
-    kind, _, width = text.partition(":")
-    return (kind, int(width or 1))
 
 
 def main():

@@ -3,12 +3,12 @@
 A *unit* is the list of KV heads that share one ranking: one head each, or the whole layer (TOVA official and kvpress).
 Arrays of a unit have one line per query head, [heads, columns]; columns are cache positions in ascending order.
 """
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from golden_tokens import EXPECTED_AHEAD, EXPECTED_EPSILON, EXPECTED_SKIP, rotation, softmax, squared_norm
 
-BASES = ["streaming", "h2o", "tova", "snapkv", "knorm", "keydiff", "expected_attention", "oracle", "oracle_exact"]
+BASES = ["streaming", "h2o", "tova", "snapkv", "knorm", "keydiff", "expected_attention", "score", "oracle", "oracle_exact"]
 ROW_SCORES = ["attn", "attn_sq", "value", "key", "joint", "exact_value", "exact_key", "exact_joint", "exact_remove"]
 FROM_ATTENTION = ["caote", "fastcaote"]  # computed from the attention sums of a query head
 FROM_KEYS = ["knorm", "keydiff"]
@@ -219,11 +219,24 @@ class Options:
     near: float = 1e-9  # scores this close (relative) to the cut, without being equal, may go either way
 
 
+def parse_pool(text):
+    """("max", 7) of "max:7" and of "7"; ("none", 1) of "none"."""
+    kind, _, width = (f"max:{text}" if text.isdigit() else text).partition(":")
+    return (kind, int(width or 1))
+
+
+def own_options(name, options):
+    """The options of "snapkv[window=64,pool=7]": what its brackets say, before those of all policies."""
+    words = [item.split("=") for item in name.rstrip("]").partition("[")[2].split(",") if item]
+    return replace(options, **{key: parse_pool(value) if key == "pool" else int(value) for key, value in words})
+
+
 class Policy:
     def __init__(self, name, semantics, options=None):
-        self.options = options or Options()
+        self.options = own_options(name, options or Options())
         self.name, self.semantics = name, semantics
-        self.base, _, score = name.partition("+")
+        plain = name.partition("[")[0]
+        self.base, _, score = plain.partition(":" if plain.startswith("score:") else "+")
         self.score = score or OWN_SCORE.get(self.base, "attn")
         self.own_score = not score
         user = self.options.user_scores or {}
@@ -238,7 +251,7 @@ class Policy:
         self.pool = self.options.pool or (own_pool if self.base == "snapkv" else None)
 
     def window(self, l):
-        own = {"h2o": l, "tova": 1}.get(self.base, 64 if self.semantics == "kvpress" else 32)
+        own = {"h2o": l, "tova": 1, "score": 32}.get(self.base, 64 if self.semantics == "kvpress" else 32)
         return min(self.options.window or own, l)
 
     def sinks(self):

@@ -49,14 +49,14 @@ using Positions = std::vector<Index>;
 }  // namespace
 
 TEST_CASE("bases and semantics have their published names", "[policy]") {
-  CHECK(kBases.size() == 11);
+  CHECK(kBases.size() == 12);
   std::string names;
   for (const EvictionBase base : kBases.all()) {
     CHECK(kBases.named(name_of(base)) == base);
     names += std::string(name_of(base)) + " ";
   }
   CHECK(names ==
-        "streaming h2o tova snapkv knorm keydiff expected_attention oracle oracle_exact greedy_exact "
+        "streaming h2o tova snapkv knorm keydiff expected_attention score oracle oracle_exact greedy_exact "
         "exchange ");
   for (const Semantics semantics : kAllSemantics) CHECK(kSemantics.named(name_of(semantics)) == semantics);
   CHECK(name_of(Semantics::kvpress) == "kvpress");
@@ -216,6 +216,54 @@ TEST_CASE("a score replaces the attention sum and nothing else", "[policy]") {
   CHECK(!rule.metric);
   CHECK(rule.given == std::size_t{3});
   CHECK(rule.recent == 32);
+}
+
+TEST_CASE("a score alone pins and pools nothing, under every semantics", "[policy]") {
+  Policy policy;
+  policy.base = EvictionBase::score;
+  policy.metric = TokenMetric::joint;
+  for (const Semantics semantics : kAllSemantics) {
+    const EvictionRule rule = rule_of(policy, semantics, {}, 1000, 101, true);
+    CHECK(rule.metric == TokenMetric::joint);
+    CHECK(rule.window == 32);
+    CHECK(rule.sinks == 0);
+    CHECK(rule.recent == 0);
+    CHECK(rule.pool == kNoPool);
+    CHECK(rule.block == 0);
+    CHECK_FALSE(rule.shared_by_layer);
+    CHECK_FALSE(rule.per_visible_row);
+  }
+  CHECK(policy_name("score", "joint") == "score:joint");
+  CHECK(policy_name("snapkv", "joint") == "snapkv+joint");
+  CHECK(policy_name("snapkv", "") == "snapkv");
+}
+
+TEST_CASE("a policy's own options go before those of all policies", "[policy]") {
+  Policy policy;
+  policy.base = EvictionBase::snapkv;
+  policy.own.window = 64;
+  policy.own.pool = kAvg5;
+  PolicyOverrides of_all;
+  of_all.window = 16;
+  of_all.sinks = 4;
+  const EvictionRule rule = rule_of(policy, Semantics::paper, of_all, 1000, 101, false);
+  CHECK(rule.window == 64);
+  CHECK(rule.recent == 64);
+  CHECK(rule.pool_window == 64);
+  CHECK(rule.sinks == 4);
+  CHECK(rule.pool == kAvg5);
+  policy.base = EvictionBase::streaming;
+  policy.own.sinks = 10;
+  CHECK(rule_of(policy, Semantics::paper, of_all, 1000, 101, false).recent == 91);
+}
+
+TEST_CASE("what knows the future is known by its name", "[policy]") {
+  for (const char* name : {"oracle", "oracle_exact", "snapkv+oracle_next", "score:oracle_future",
+                           "exchange+oracle", "oracle[sinks=4]", "h2o+oracle_importance[window=8,recent=2]"})
+    CHECK(knows_the_future(name));
+  for (const char* name :
+       {"snapkv", "score:mine", "score:joint[window=3]", "snapkv[window=64]", "oracles", ""})
+    CHECK_FALSE(knows_the_future(name));
 }
 
 TEST_CASE("exchange starts as the base or score behind it", "[policy]") {

@@ -35,7 +35,7 @@ WhatIf computed(const Dump& dump, const WhatIfSettings& settings, Index layer, I
   const DumpShape& shape = dump.shape();
   const auto given = [&](Index g) {
     if (score == nullptr) return GivenScores{};
-    return read_user_score(*score, shape).of_head(layer * shape.n_kv + g, shape.l);
+    return read_user_score(*score, dump).of_head(layer * shape.n_kv + g, shape.l);
   };
   const auto group = load_head_group<float>(dump, layer, kv_head);
   return on_desk([&](JobControl& job) {
@@ -65,8 +65,9 @@ UserScore written_score(const std::filesystem::path& file, const std::array<std:
 
 WhatIfSettings settings_of(const std::string& policy) {
   WhatIfSettings settings;
-  settings.base = policy.substr(0, policy.find('+'));
-  if (settings.base != policy) settings.score = policy.substr(policy.find('+') + 1);
+  const std::size_t mark = policy.find_first_of("+:");
+  settings.base = policy.substr(0, mark);
+  if (settings.base != policy) settings.score = policy.substr(mark + 1);
   return settings;
 }
 
@@ -127,8 +128,8 @@ TEST_CASE("what if: the figures of kvreplay evict, under each semantics") {
   settings.semantics = semantics;
   settings.sigma = 0.9;
   check_against_program(
-      "h2o,tova,tova+value,snapkv,snapkv+joint,keydiff,knorm,streaming,expected_attention,oracle", settings,
-      {"--semantics", std::string(name_of(semantics)), "--sigma", "0.9"});
+      "h2o,tova,tova+value,snapkv,snapkv+joint,keydiff,knorm,streaming,expected_attention,oracle,score:joint",
+      settings, {"--semantics", std::string(name_of(semantics)), "--sigma", "0.9"});
 }
 
 TEST_CASE("what if: the figures of kvreplay evict with a window, pins and pooling of one's own, in blocks") {
@@ -152,7 +153,7 @@ TEST_CASE("what if: the figures of kvreplay evict by a score of the user's") {
   settings.sigma = 0.9;
   settings.semantics = GENERATE(Semantics::paper, Semantics::kvpress);
   check_against_program(
-      "h2o+mine,snapkv+mine,tova+mine", settings,
+      "h2o+mine,snapkv+mine,tova+mine,score:mine", settings,
       {"--semantics", std::string(name_of(settings.semantics)), "--sigma", "0.9", "--score", score.item()},
       &score);
 }
@@ -184,7 +185,7 @@ TEST_CASE("what if: a user's score that does not fit is refused with file, expec
   const Dump dump = Dump::open(sample_dump());
   const auto complaint = [&](const UserScore& score) {
     try {
-      read_user_score(score, dump.shape());
+      read_user_score(score, dump);
     } catch (const InputError& error) {
       return std::string(error.what());
     }

@@ -1,6 +1,7 @@
 #include "viewer/work/decode_results.hpp"
 
 #include "analysis/results/figures.hpp"
+#include "analysis/results/map_name.hpp"
 #include "data/error.hpp"
 #include "data/npy/npy_header.hpp"
 #include "viewer/model/numbers.hpp"
@@ -68,7 +69,8 @@ void read_errors(const ResultReader& results, Index layer, Index kv_head, Named&
   const DumpShape& shape = results.shape();
   const auto layers = std::ssize(results.layers());
   const std::filesystem::path name =
-      std::filesystem::path("decode") / fmt::format("{}-{}-{}.npy", one.words[0], one.words[1], one.words[2]);
+      std::filesystem::path("decode") /
+      fmt::format("{}-{}-{}.npy", file_word(one.words[0]), one.words[1], one.words[2]);
   const ResultReader::Array array = results.array(name);
   one.run.l = shape.l;
   one.run.first_step = std::max(shape.l, shape.first_query());

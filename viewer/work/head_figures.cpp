@@ -55,7 +55,7 @@ std::vector<HeadFigure> head_figures(const MetricSet& metrics, Index n) {
   for (const TokenPair& pair : token_pairs(metrics))
     for (const AgreementFigure figure : kAgreementFigures.all())
       if (figure_applies(figure, static_cast<std::size_t>(n), pair.same_unit()))
-        figures.push_back({pair.score, pair.reference, figure});
+        figures.push_back({*pair.score.metric, pair.reference, figure});
   return figures;
 }
 

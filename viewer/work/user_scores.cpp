@@ -1,5 +1,6 @@
 #include "viewer/work/user_scores.hpp"
 
+#include "analysis/eviction/eviction_options.hpp"
 #include "data/error.hpp"
 
 #include <fmt/format.h>
@@ -47,8 +48,8 @@ std::size_t bytes_of(const UserScoreValues& values) {
   return sizeof(values) + values.scores.front().values.size() * sizeof(double);
 }
 
-UserScoreValues read_user_score(const UserScore& score, const DumpShape& shape) {
-  return {read_given_scores({score.named()}, shape)};
+UserScoreValues read_user_score(const UserScore& score, const Dump& dump) {
+  return {read_given_scores(evict_option::score, {score.named()}, dump)};
 }
 
 Answer<UserScoreValues> ask_user_score(Desk& desk, const std::shared_ptr<const Run>& run,
@@ -57,7 +58,7 @@ Answer<UserScoreValues> ask_user_score(Desk& desk, const std::shared_ptr<const R
                           .title = "Score " + score.file.string(),
                           .urgency = urgency};
   return desk.ask<UserScoreValues>(
-      question, [run, score](JobControl&) { return read_user_score(score, run->shape()); });
+      question, [run, score](JobControl&) { return read_user_score(score, *run->dump()); });
 }
 
 }  // namespace kvreplay::viewer

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "analysis/eviction/given_arrays.hpp"
+#include "analysis/given/given_arrays.hpp"
 #include "data/dump.hpp"
 #include "viewer/work/desk.hpp"
 #include "viewer/work/run.hpp"
@@ -43,7 +43,7 @@ struct UserScoreValues {
 std::size_t bytes_of(const UserScoreValues& values);
 /// By the command's reader: throws InputError, one line, for a name that is taken and a file that is missing
 /// or does not fit.
-UserScoreValues read_user_score(const UserScore& score, const DumpShape& shape);
+UserScoreValues read_user_score(const UserScore& score, const Dump& dump);
 /// The same, of a run that has its dump, in the background.
 Answer<UserScoreValues> ask_user_score(Desk& desk, const std::shared_ptr<const Run>& run,
                                        const UserScore& score, Urgency urgency);

@@ -24,7 +24,7 @@ struct WhatIfSettings : PolicySettings {
   bool on_future = false;  ///< the rows that greedy_exact and exchange look at
   Index block = 0;         ///< the prompt in blocks of so many tokens (phase blockwise); 0: at once (prefill)
   bool operator==(const WhatIfSettings&) const = default;
-  std::string policy() const { return score.empty() ? base : base + "+" + score; }
+  std::string policy() const { return policy_name(base, score); }
 };
 
 /// For sessions; names of policies are the plan's matter.

@@ -166,13 +166,14 @@ std::string add_policy(const Run& run, const DecodeSettings& settings) {
   const MetricSet metrics = metrics_of(*run.dump());
   for (const EvictionBase base : kBases.all()) {
     const std::string name(name_of(base));
-    if (!kBases[base].takes_score || kBases[base].searches) {
+    const bool alone = kBases[base].alone;
+    if ((!kBases[base].takes_score && !alone) || kBases[base].searches) {
       item(name, name.c_str());
     } else if (ImGui::BeginMenu(name.c_str())) {
-      item(name, "own score");
+      if (!alone) item(name, "own score");
       for (const TokenMetric metric : kTokenMetrics.all())
         if (metrics.contains(metric) && kTokenMetrics[metric].not_in_decoding.empty())
-          item(fmt::format("{}+{}", name, name_of(metric)), std::string(name_of(metric)).c_str());
+          item(policy_name(name, name_of(metric)), std::string(name_of(metric)).c_str());
       ImGui::EndMenu();
     }
   }

@@ -94,7 +94,7 @@ void HeadMapControls::draw_pair(AppState& state) {
   Comparison& c = state.comparison;
   std::vector<TokenMetric> scores, references;
   for (const TokenPair& pair : pairs_) {
-    add_new(scores, pair.score);
+    add_new(scores, *pair.score.metric);
     if (pair.score == c.score) add_new(references, pair.reference);
   }
   const auto pick = [&](const char* id, std::vector<TokenMetric> metrics, TokenMetric& metric, float width) {

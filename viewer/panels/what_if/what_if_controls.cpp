@@ -24,9 +24,14 @@ bool searches(const std::string& base) {
   return known && kBases[*known].searches;
 }
 
+bool base_is_score(const std::string& base) {
+  const auto known = kBases.named(base);
+  return known && kBases[*known].alone;
+}
+
 bool base_takes_score(const std::string& base) {
   const auto known = kBases.named(base);
-  return known && kBases[*known].takes_score;
+  return known && (kBases[*known].takes_score || kBases[*known].alone);
 }
 
 /// The rule with nothing overridden; none where the policy is unknown.
@@ -90,6 +95,8 @@ class Rows {
           if (!chosen) return;
           s.base = choices[*chosen].name;
           if (!base_takes_score(s.base) || kBases.named(s.score)) s.score.clear();
+          if (base_is_score(s.base) && s.score.empty())
+            s.score = scores_.empty() ? std::string(name_of(TokenMetric::attn)) : scores_.front().name;
         });
   }
 
@@ -99,7 +106,8 @@ class Rows {
     for (const UserScore& score : scores_) tips.push_back("Yours: " + score.file.string());
     row("Score", "Replaces the policy's attention sum. A .npy file dropped on the window adds one of yours.",
         [&](WhatIfSettings& s, std::size_t) {
-          std::vector<Choice> choices = {{"own"}};
+          std::vector<Choice> choices;
+          if (!base_is_score(s.base)) choices.push_back({"own"});
           for (const TokenMetric metric : kTokenMetrics.all())
             choices.push_back(
                 {std::string(name_of(metric)),
@@ -108,12 +116,13 @@ class Rows {
           for (std::size_t i = 0; i < scores_.size(); ++i) choices.push_back({scores_[i].name, tips[i]});
           if (s.base == name_of(EvictionBase::exchange))
             for (const EvictionBaseFacts& base : kBases)
-              if (!base.searches)
+              if (!base.searches && !base.alone)
                 choices.push_back({std::string(base.name), "Starts from what this policy keeps"});
           ImGui::BeginDisabled(!base_takes_score(s.base));
           const auto chosen = combo("##score", s.score.empty() ? "own" : s.score, choices);
           ImGui::EndDisabled();
-          if (chosen) s.score = *chosen == 0 ? std::string() : choices[*chosen].name;
+          if (!chosen) return;
+          s.score = *chosen == 0 && !base_is_score(s.base) ? std::string() : choices[*chosen].name;
         });
   }
 

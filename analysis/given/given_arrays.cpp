@@ -1,0 +1,130 @@
+#include "analysis/given/given_arrays.hpp"
+
+#include "data/file_contents.hpp"
+#include "data/npy_read.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <filesystem>
+#include <span>
+#include <string_view>
+#include <system_error>
+
+namespace kvreplay {
+namespace {
+
+constexpr std::string_view kDump = "{dump}";
+
+/// A name becomes part of file names and of policies.
+bool is_plain(const std::string& name) {
+  return name.front() != '.' && std::all_of(name.begin(), name.end(), [](unsigned char c) {
+           return std::isalnum(c) != 0 || c == '_' || c == '.';
+         });
+}
+
+template <class T, class Read>
+std::vector<GivenArray<T>> read_all(const OptionFacts& option, const std::vector<NamedFile>& files,
+                                    const Dump& dump, const Read& read) {
+  const std::array<Index, 3> expected{dump.shape().layers, dump.shape().n_kv, dump.shape().l};
+  std::vector<GivenArray<T>> all;
+  for (const NamedFile& named : files) {
+    if (!is_plain(named.name))
+      throw OptionError(option, "a name of letters, digits, '_' and '.'", fmt::format("'{}'", named.name));
+    const bool taken =
+        kTokenMetrics.named(named.name) || kBases.named(named.name) || named.name == "none" ||
+        std::any_of(all.begin(), all.end(), [&](const auto& g) { return g.name == named.name; });
+    if (taken)
+      throw OptionError(option, "a name of its own", fmt::format("'{}', which is taken", named.name));
+    const std::string file = named.of_dump(dump.name());
+    try {
+      all.push_back({named.name, read(file, std::span<const Index>(expected))});
+    } catch (const InputError& error) {
+      if (file == named.file) throw;
+      throw OptionError(
+          option_text("{} {}, dump {}: {}", option, named.name, dump.name(), std::string(error.what())));
+    }
+  }
+  return all;
+}
+
+std::string hash_of(std::span<const std::byte> bytes) {
+  return fmt::format("{:016x}", contents_of(bytes).xxh3);
+}
+
+}  // namespace
+
+std::string NamedFile::of_dump(const std::string& dump) const {
+  std::string path = file;
+  for (std::size_t at = 0; (at = path.find(kDump, at)) != std::string::npos; at += dump.size())
+    path.replace(at, kDump.size(), dump);
+  std::error_code ignored;
+  const bool is_folder = std::filesystem::is_directory(path, ignored);
+  return is_folder ? (std::filesystem::path(path) / (dump + ".npy")).string() : path;
+}
+
+std::vector<std::string> names_of(const std::vector<NamedFile>& files) {
+  std::vector<std::string> names;
+  for (const NamedFile& file : files) names.push_back(file.name);
+  return names;
+}
+
+NamedFile OptionValue<NamedFile>::parse(const OptionFacts& option, const std::string& word) {
+  const auto equals = word.find('=');
+  if (equals == std::string::npos || equals == 0 || equals + 1 == word.size())
+    throw OptionError(option, "name=FILE.npy", fmt::format("'{}'", word));
+  return {word.substr(0, equals), word.substr(equals + 1)};
+}
+
+void require_one_a_dump(const OptionFacts& option, const std::vector<NamedFile>& files, std::size_t dumps) {
+  for (const NamedFile& named : files)
+    if (dumps > 1 && named.of_dump("a") == named.of_dump("b"))
+      throw OptionError(option,
+                        fmt::format("an array for each of the {} dumps: {}=PATH with {} in it, or a folder "
+                                    "with one <dump>.npy a dump",
+                                    dumps, named.name, kDump),
+                        fmt::format("'{}'", named.file));
+}
+
+std::vector<GivenArray<double>> read_given_scores(const OptionFacts& option,
+                                                  const std::vector<NamedFile>& files, const Dump& dump) {
+  return read_all<double>(option, files, dump, [](const std::string& file, std::span<const Index> expected) {
+    return read_npy(file, expected);
+  });
+}
+
+std::vector<GivenArray<std::uint8_t>> read_given_kept(const OptionFacts& option,
+                                                      const std::vector<NamedFile>& files, const Dump& dump) {
+  return read_all<std::uint8_t>(
+      option, files, dump,
+      [](const std::string& file, std::span<const Index> expected) { return read_npy_bool(file, expected); });
+}
+
+GivenScores scores_of_head(const std::vector<GivenArray<double>>& scores, Index head, Index l) {
+  GivenScores mine;
+  for (const GivenArray<double>& score : scores)
+    mine.push_back(Eigen::Map<const Vector<double>>(score.values.data() + head * l, l));
+  return mine;
+}
+
+std::optional<Index> common_count(const GivenArray<std::uint8_t>& kept, const DumpShape& shape) {
+  std::optional<Index> common;
+  for (Index head = 0; head < shape.layers * shape.n_kv; ++head) {
+    const auto begin = kept.values.begin() + head * shape.l;
+    const Index n = std::count(begin, begin + shape.l, std::uint8_t{1});
+    if (common && *common != n) return std::nullopt;
+    common = n;
+  }
+  return common;
+}
+
+std::string contents_fingerprint(const GivenArray<double>& given) {
+  return hash_of(std::as_bytes(std::span(given.values)));
+}
+std::string contents_fingerprint(const GivenArray<std::uint8_t>& given) {
+  return hash_of(std::as_bytes(std::span(given.values)));
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,63 @@
+#pragma once
+
+#include "analysis/options/option.hpp"
+#include "data/dump.hpp"
+#include "sim/eviction/prompt_eviction.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+// Scores and kept sets that a user brings along.
+
+namespace kvreplay {
+
+/// name=PATH: an array of the user's, or one for each of several dumps.
+struct NamedFile {
+  std::string name, file;
+
+  /// PATH with the dump's name for every {dump}; where that is a folder, <dump>.npy in it.
+  std::string of_dump(const std::string& dump) const;
+};
+std::vector<std::string> names_of(const std::vector<NamedFile>& files);
+
+template <>
+struct OptionValue<NamedFile> {
+  /// Splits it; whether the name can be used is found when the file is read.
+  static NamedFile parse(const OptionFacts& option, const std::string& word);
+  static std::string text(const NamedFile& named) { return named.name + "=" + named.file; }
+};
+
+/// Throws OptionError where one of the files would stand for all of several dumps.
+void require_one_a_dump(const OptionFacts& option, const std::vector<NamedFile>& files, std::size_t dumps);
+
+/// A score or a kept set of the user's, [layers, n_kv, l].
+template <class T>
+struct GivenArray {
+  std::string name;
+  std::vector<T> values;
+};
+
+/// A score of every candidate each, [layers, n_kv, l] floating point, higher is kept. Throws InputError for a
+/// name that is taken or of other characters than letters, digits, '_' and '.', and a file that is missing or
+/// of another shape.
+std::vector<GivenArray<double>> read_given_scores(const OptionFacts& option,
+                                                  const std::vector<NamedFile>& files, const Dump& dump);
+
+/// The same for kept sets, [layers, n_kv, l] booleans.
+std::vector<GivenArray<std::uint8_t>> read_given_kept(const OptionFacts& option,
+                                                      const std::vector<NamedFile>& files, const Dump& dump);
+
+/// One KV head's part of every score, [l] each; `head` counts all heads of all layers of the dump.
+GivenScores scores_of_head(const std::vector<GivenArray<double>>& scores, Index head, Index l);
+
+/// How many tokens every head keeps; empty where heads differ.
+std::optional<Index> common_count(const GivenArray<std::uint8_t>& kept, const DumpShape& shape);
+
+/// 16 hex digits that tell the contents of given arrays apart.
+std::string contents_fingerprint(const GivenArray<double>& given);
+std::string contents_fingerprint(const GivenArray<std::uint8_t>& given);
+
+}  // namespace kvreplay
