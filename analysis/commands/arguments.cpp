@@ -138,6 +138,11 @@ CLI::Option* CommandLine::option(const OptionFacts& facts) {
   return get_option(fmt::format("--{}", facts.name));
 }
 
+std::string CommandLine::help_text() {
+  for (CLI::Option* const option : hidden_) option->group("");
+  return help();
+}
+
 void CommandLine::read_options(const Arguments& arguments) {
   const auto read = [](const BoundOption& bound, const Given& given) {
     try {
@@ -187,7 +192,7 @@ bool parse(CommandLine& app, const Arguments& arguments) {
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
   } catch (const CLI::CallForHelp&) {
-    say("{}", app.help());
+    say("{}", app.help_text());
     return true;
   } catch (const CLI::ParseError& error) {
     fail(app, arguments, error);
@@ -261,7 +266,7 @@ void CommonOptions::add_results(CommandLine& app) {
   };
   add_folder(app);
   app.add({part, bind_option(run_option::parts, parts)});
-  app.option(run_option::parts)->group("");  // what merge adds
+  app.hide(app.option(run_option::parts));  // what merge adds
 }
 
 void CommonOptions::add_output(CommandLine& app) {

@@ -32,6 +32,9 @@ class CommandLine : public CLI::App {
   /// One option, --name, described by `facts`, that sets all of `bound`.
   CLI::Option* add(const std::string& name, const OptionFacts& facts, std::vector<BoundOption> bound);
   CLI::Option* option(const OptionFacts& facts);
+  /// Leaves an option out of the help. Its group stays: CLI11 has no name for an option without one.
+  void hide(CLI::Option* option) { hidden_.push_back(option); }
+  std::string help_text();
   /// A folder, or several, by their place.
   template <class Folders>
   void add_folders(const char* name, Folders& folders, const char* meaning) {
@@ -55,6 +58,7 @@ class CommandLine : public CLI::App {
     bool flag = false;
   };
   std::deque<Given> given_;  // whose places CLI11 knows
+  std::vector<CLI::Option*> hidden_;
 };
 
 /// For one command: description, examples (one a line) under the help text, --help and --config.

@@ -49,8 +49,9 @@ toml::table parsed(std::istream& input) {
 
 std::vector<CLI::ConfigItem> TomlConfig::from_config(std::istream& input) const {
   std::vector<CLI::ConfigItem> items;
-  for (const auto& [name, node] : parsed(input)) {
-    const std::string key(name.str()), shown = fmt::format("'{}'", displayable(key, 40));
+  const std::vector<std::string> names = option_names(app_, "");
+  const auto add = [&](const std::string& key, const toml::node& node) {
+    const std::string shown = fmt::format("'{}'", displayable(key, 40));
     const auto line = static_cast<int>(node.source().begin.line);
     const auto fault = [&](const std::string& what) {
       throw ConfigFault{fmt::format("line {}: {}", line, what)};
@@ -58,8 +59,7 @@ std::vector<CLI::ConfigItem> TomlConfig::from_config(std::istream& input) const 
     if (node.is_table() || node.is_array_of_tables())
       fault("expected options at the top level, without sections, found " + shown);
     const CLI::Option* option = app_.get_option_no_throw("--" + key);
-    if (option == nullptr)
-      fault(fmt::format("unknown key {}{}", shown, did_you_mean(key, option_names(app_, ""))));
+    if (option == nullptr) fault(fmt::format("unknown key {}{}", shown, did_you_mean(key, names)));
     const auto words = words_of(node);
     if (!words) fault(fmt::format("{}: expected a text, a number, true or false, or a list of such", key));
     for (const std::string& word : *words)
@@ -70,6 +70,18 @@ std::vector<CLI::ConfigItem> TomlConfig::from_config(std::istream& input) const 
     item.name = key;
     item.inputs = *words;
     items.push_back(std::move(item));
+  };
+  const auto is_part = [&](const std::string& key) {
+    return std::any_of(names.begin(), names.end(),
+                       [&](const std::string& name) { return name.starts_with(key + "."); });
+  };
+  for (const auto& [name, node] : parsed(input)) {
+    const std::string key(name.str());
+    const toml::table* const part = node.as_table();
+    if (part == nullptr || !is_part(key))
+      add(key, node);
+    else
+      for (const auto& [option, value] : *part) add(key + "." + std::string(option.str()), value);
   }
   return items;
 }

@@ -13,8 +13,8 @@ struct ConfigFault {
   std::string line;
 };
 
-/// The options of a command from a TOML file: one key a name, without sections. Throws ConfigFault at what is
-/// no TOML and at keys that `app` has no option for.
+/// The options of a command from a TOML file: one key a name; a section for what stands before the dots in
+/// names. Throws ConfigFault at what is no TOML and at keys that `app` has no option for.
 class TomlConfig : public CLI::ConfigTOML {
  public:
   explicit TomlConfig(const CLI::App& app) : app_(app) {}

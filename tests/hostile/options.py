@@ -54,7 +54,7 @@ FILES = {
 def options_of(bench, command: str) -> list:
     """(name, whether it takes a value) of every option that the command's --help lists."""
     text = subprocess.run([bench.program, command, "--help"], capture_output=True, text=True, check=True).stdout
-    found = re.findall(r"^  (?:-\w,)?(--[\w-]+)((?: [^\s(\[]\S*)?)", text, re.MULTILINE)
+    found = re.findall(r"^  (?:-\w,)?(--[\w.-]+)((?: [^\s(\[]\S*)?)", text, re.MULTILINE)
     return [(name, bool(value)) for name, value in found]
 
 
