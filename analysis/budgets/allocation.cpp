@@ -2,6 +2,8 @@
 
 #include "analysis/budgets/optimal.hpp"
 
+#include <fmt/format.h>
+
 #include <stdexcept>
 
 namespace kvreplay {
@@ -31,6 +33,23 @@ Budgets shared_out(BudgetMethod method, const AllocationInput& input) {
 }
 
 }  // namespace
+
+std::string shown_name(BudgetMethod method) {
+  const BudgetMethodFacts& facts = kBudgetMethods[method];
+  const std::string shown(facts.shown.empty() ? facts.name : facts.shown);
+  return facts.is_oracle ? shown + " (oracle)" : shown;
+}
+
+std::string shown_name(std::string_view method) {
+  const auto known = kBudgetMethods.named(method);
+  return known ? shown_name(*known) : std::string(method);
+}
+
+std::string oracles_of_budgets() {
+  const auto is_oracle = [](const BudgetMethodFacts& facts) { return facts.is_oracle; };
+  return fmt::format("{} are oracles: they look at the decoding steps that they are judged on",
+                     fmt::join(kBudgetMethods.names_where(is_oracle), " and "));
+}
 
 Allocation allocate(BudgetMethod method, const AllocationInput& input) {
   const BudgetMethodFacts& facts = kBudgetMethods[method];

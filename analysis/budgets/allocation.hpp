@@ -7,6 +7,7 @@
 #include "sim/eviction/policy_facts.hpp"
 
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -72,11 +73,12 @@ enum class BudgetMethod { uniform, pyramid, ada, lu, optimal, profile };
 struct BudgetMethodFacts {
   BudgetMethod id;
   std::string_view name;
-  std::string_view meaning;    ///< one line
-  bool needs_scores = false;   ///< of all heads
-  bool needs_curves = false;   ///< which look at the decoding steps: no method can know them
-  bool needs_profile = false;  ///< is there with a profile, and not asked for by name
-  bool is_slow = false;        ///< may take seconds
+  std::string_view meaning;     ///< one line
+  std::string_view shown = {};  ///< as people read it, where the name does not say it
+  bool needs_scores = false;    ///< of all heads
+  bool is_oracle = false;       ///< divides by the curves, which look at the steps that it is judged on
+  bool needs_profile = false;   ///< is there with a profile, and not asked for by name
+  bool is_slow = false;         ///< may take seconds
 };
 
 inline constexpr auto kBudgetMethods = facts_table<BudgetMethodFacts>({
@@ -91,18 +93,25 @@ inline constexpr auto kBudgetMethods = facts_table<BudgetMethodFacts>({
     {.id = BudgetMethod::lu,
      .name = "lu",
      .meaning = "LU-KV: the largest gains of every curve's lower convex hull, greedily",
-     .needs_curves = true},
+     .is_oracle = true},
     {.id = BudgetMethod::optimal,
      .name = "optimal",
      .meaning = "The least total loss that integer budgets can have (multiple-choice knapsack)",
-     .needs_curves = true,
+     .is_oracle = true,
      .is_slow = true},
     {.id = BudgetMethod::profile,
      .name = "profile",
      .meaning = "Shares measured on other dumps, averaged",
+     .shown = "profile of other prompts",
      .needs_profile = true},
 });
 constexpr std::string_view name_of(BudgetMethod method) { return kBudgetMethods[method].name; }
+/// As people read it, "lu (oracle)"; tables and options have the name.
+std::string shown_name(BudgetMethod method);
+/// The same of a name, which stays as it is where no method has it.
+std::string shown_name(std::string_view method);
+/// "lu and optimal are oracles: ...", what the reader of a list of methods has to know; without a full stop.
+std::string oracles_of_budgets();
 
 /// Budgets of all heads, and what they lose by the curves.
 struct Allocation {

@@ -174,15 +174,21 @@ Json BudgetMeasureStage::write_tables(const ResultFolder& folder, const HeadFigu
 
 std::string BudgetMeasureStage::report(const HeadFigures& figures) const {
   std::string text = "loss of all heads, and in brackets their output error on the future rows\n";
-  text += fmt::format("{:20}  {:10}", "order", "method");
+  std::size_t width = 10;
+  bool oracles = false;
+  for (const BudgetCase& which : plan_.cases) {
+    width = std::max(width, shown_name(which.method).size());
+    oracles = oracles || kBudgetMethods[which.method].is_oracle;
+  }
+  text += fmt::format("{:20}  {:{}}", "order", "method", width);
   std::vector<double> sigmas;
   for (const BudgetCase& which : plan_.cases)
     if (std::find(sigmas.begin(), sigmas.end(), which.sigma) == sigmas.end()) sigmas.push_back(which.sigma);
   for (const double sigma : sigmas) text += fmt::format("  {:>18}", kept_text(shortest(sigma)));
   for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
     if (c % sigmas.size() == 0)
-      text += fmt::format("\n{:20}  {:10}", plan_.orders[plan_.cases[c].order].name,
-                          name_of(plan_.cases[c].method));
+      text += fmt::format("\n{:20}  {:{}}", plan_.orders[plan_.cases[c].order].name,
+                          shown_name(plan_.cases[c].method), width);
     const double error = output_error(ScopedFigures(figures), c, {});
     text += fmt::format("  {:>18}", fmt::format("{:.4g} ({})", total_loss(c),
                                                 std::isnan(error) ? "-" : fmt::format("{:.4f}", error)));
@@ -205,6 +211,8 @@ std::string BudgetMeasureStage::report(const HeadFigures& figures) const {
                                     : fmt::format("{:.3g} % more loss, {} tokens elsewhere",
                                                   100 * excess / total_loss(best), moved / 2));
     }
+  if (oracles)
+    text += oracles_of_budgets() + '\n';
   return text;
 }
 

@@ -41,7 +41,7 @@ BoundOptions bound(BudgetOptions& options) {
   return {orders,
           bind_option(method, options.methods)
               .keyed("methods")
-              .saying(listed(kBudgetMethods.names_where(is_named))),
+              .saying(fmt::format("{}; {}", listed(kBudgetMethods.names_where(is_named)), oracles_of_budgets())),
           bind_option(sigma, options.sigmas).keyed("sigmas"),
           bind_option(semantics, options.semantics).saying(listed(kSemantics.names())),
           bind_option(normalise, options.normalise), bind_option(floor, options.floor),

@@ -1,3 +1,4 @@
+#include "analysis/budgets/allocation.hpp"
 #include "analysis/report/cell_map.hpp"
 #include "analysis/report/figure.hpp"
 #include "analysis/report/line_plot.hpp"
@@ -35,10 +36,11 @@ std::optional<Figure> loss_figure(const FigureTable& table) {
   Figure figure = variants.figure({"figure", "tokens ranked by"});
   figure.heading = "Loss by method and compression";
   figure.shows = offered_figures(Table::budgets);
-  figure.reading =
+  figure.reading = fmt::format(
       "All methods keep the same number of tokens over all heads and differ in who gets them. loss is what "
       "the methods minimise, a sum over evicted tokens; output_error is what the outputs really change by. A "
-      "method may lower the one and not the other.";
+      "method may lower the one and not the other. {}.",
+      oracles_of_budgets());
   return figure;
 }
 
@@ -56,12 +58,12 @@ std::optional<Figure> share_figure(const Tables& tables) {
                                                    entry->heads.data(), std::ssize(tables.results.layers()),
                                                    tables.results.shape().n_kv));
     map.id = maps.next_id();
-    map.title = fmt::format("Tokens of every head, {}, order {}, {}", table.key(*entry, "method"),
-                            table.key(*entry, "order"), kept_text(table.key(*entry, "sigma")));
+    const std::string method = shown_name(table.key(*entry, "method")),
+                      budget = kept_text(table.key(*entry, "sigma"));
+    map.title = fmt::format("Tokens of every head, {}, order {}, {}", method, table.key(*entry, "order"), budget);
     map.scale = {false, false, 0, static_cast<double>(std::max<Index>(tables.results.shape().l, 1))};
     map.value_label = "tokens kept, of the whole prompt";
-    maps.add({table.key(*entry, "method"), table.key(*entry, "order"), kept_text(table.key(*entry, "sigma"))},
-             map);
+    maps.add({method, table.key(*entry, "order"), budget}, map);
   }
   if (maps.empty()) return std::nullopt;
   Figure figure = maps.figure({"method", "tokens ranked by", "budget"});

@@ -149,8 +149,8 @@ std::string csv_of(const CellMap& map) {
       fmt::format("{},{},value\n", name(map.row_label, "row"), name(map.column_label, "column"));
   for (Index r = 0; r < map.values.rows(); ++r)
     for (Index c = 0; c < map.values.cols(); ++c)
-      csv += fmt::format("{},{},{}\n", csv_field(map.rows[r]), csv_field(map.columns[c]),
-                         csv_number(map.values(r, c)));
+      csv += fmt::format("{},{},{}\n", csv_field(map.row_keys.empty() ? map.rows[r] : map.row_keys[r]),
+                         csv_field(map.columns[c]), csv_number(map.values(r, c)));
   return csv;
 }
 

@@ -14,6 +14,7 @@ struct CellMap {
   std::string id;     ///< of the picture, unique in the page
   std::string title;  ///< what it shows, for those who hear it
   std::vector<std::string> rows, columns;
+  std::vector<std::string> row_keys;    ///< the rows in CSV, where they are not called as here
   std::string row_label, column_label;  ///< what rows and columns are
   Matrix<double> values;                ///< [rows, columns]
   ColorScale scale;

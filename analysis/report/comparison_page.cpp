@@ -78,7 +78,7 @@ std::optional<Figure> pair_figure(const TableComparison& table, const ComparedPi
     std::vector<double> values;
     for (const ComparedFigure& figure : pivot.figures) {
       if (figure.setting != setting || (std::isnan(figure.a) && std::isnan(figure.b))) continue;
-      plot.rows.push_back({figure.item, figure.a, figure.b});
+      plot.rows.push_back({figure.shown, figure.a, figure.b, figure.item});
       values.insert(values.end(), {figure.a, figure.b});
     }
     if (plot.rows.empty()) continue;

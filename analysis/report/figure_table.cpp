@@ -21,7 +21,7 @@ std::vector<double> finite(std::vector<double> values) {
 
 }  // namespace
 
-FigureTable::FigureTable(const ResultReader& results, Table table) {
+FigureTable::FigureTable(const ResultReader& results, Table table) : KeyedTable(table) {
   if (!results.has(table)) return;
   columns_ = figure_keys(table);
   columns_.erase(columns_.begin(), columns_.begin() + 2);  // layer, kv_head

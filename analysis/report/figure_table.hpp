@@ -18,6 +18,8 @@ using Wanted = std::vector<std::pair<std::string_view, std::string_view>>;
 template <class Entry>
 class KeyedTable {
  public:
+  /// Whose entries they are.
+  Table table() const { return table_; }
   bool empty() const { return entries_.empty(); }
   const std::vector<std::string>& key_columns() const { return columns_; }
   const std::vector<Entry>& entries() const { return entries_; }
@@ -53,6 +55,9 @@ class KeyedTable {
   }
 
  protected:
+  explicit KeyedTable(Table table) : table_(table) {}
+
+  Table table_;
   std::vector<std::string> columns_;
   std::vector<Entry> entries_;
 };

@@ -4,6 +4,7 @@
 #include "analysis/report/text.hpp"
 #include "analysis/results/csv.hpp"
 #include "analysis/results/map_name.hpp"
+#include "analysis/results/oracles.hpp"
 
 #include <fmt/format.h>
 
@@ -36,12 +37,20 @@ const char* kind_of(Table table) {
   return "";
 }
 
+/// Whether a map is of an allocation, "<order>-<method>-<sigma>", that knows the decoding steps.
+bool divided_by_oracle(const MapName& name) {
+  if (name.table != Table::budgets) return false;
+  const std::size_t method = name.item.find('-') + 1;  // 0 of other names, of which no method is the begin
+  return is_oracle(Table::budgets, "method", name.item.substr(method, name.item.find('-', method) - method));
+}
+
 /// What the lists say of a map: its kind, its figure, and up to two words that tell it from others of the
 /// same.
 std::array<std::string, 4> picks_of(const MapName& name) {
   std::string against = name.table == Table::agreement ? name.against : rows_text(name.against);
   if (name.reserve) against += fmt::format(", reserve{}", *name.reserve);
-  return {kind_of(name.table), name.figure, name.item, against};
+  return {kind_of(name.table), name.figure, name.item + (divided_by_oracle(name) ? " (oracle)" : ""),
+          against};
 }
 
 /// Maps of one scale have colours that can be compared.

@@ -4,6 +4,7 @@
 #include "analysis/report/plot_frame.hpp"
 #include "analysis/report/text.hpp"
 #include "analysis/results/csv.hpp"
+#include "analysis/results/oracles.hpp"
 
 #include <fmt/format.h>
 
@@ -116,7 +117,7 @@ LinePlot model_plot(const FigureTable& table, const Wanted& common, const Figure
   const std::vector<LineStyle> styles = styles_by_name(items);
   std::vector<double> all;
   for (std::size_t i = 0; i < items.size(); ++i) {
-    LinePlot::Line line{items[i], styles[i], {}};
+    LinePlot::Line line{shown_key(table.table(), item, items[i]), styles[i], {}, items[i]};
     for (const auto& [x, value] : at) {
       Wanted wanted = common;
       wanted.insert(wanted.end(), {{item, items[i]}, {setting, value}});
@@ -176,8 +177,8 @@ std::string csv_of(const LinePlot& plot) {
   std::string csv = fmt::format("{},line,{}\n", csv_field(plot.x.label), csv_field(plot.y.label));
   for (const auto& line : plot.lines)
     for (std::size_t i = 0; i < plot.at.size(); ++i)
-      csv +=
-          fmt::format("{},{},{}\n", csv_number(plot.at[i]), csv_field(line.name), csv_number(line.values[i]));
+      csv += fmt::format("{},{},{}\n", csv_number(plot.at[i]),
+                         csv_field(line.key.empty() ? line.name : line.key), csv_number(line.values[i]));
   return csv;
 }
 

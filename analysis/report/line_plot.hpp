@@ -29,6 +29,7 @@ struct LinePlot {
     std::string name;
     LineStyle style;
     std::vector<double> values;  ///< one each of `at`
+    std::string key = {};        ///< the name in CSV, where it is another
   };
   std::vector<Line> lines;
   bool markers = true, listed = false;

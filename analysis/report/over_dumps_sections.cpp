@@ -1,3 +1,4 @@
+#include "analysis/budgets/allocation.hpp"
 #include "analysis/report/over_dumps_table.hpp"
 #include "analysis/report/sections.hpp"
 #include "analysis/report/text.hpp"
@@ -19,7 +20,8 @@ struct PageFigure {
   Table table;
   bool gains;  ///< over `uniform`, instead of the figures themselves
   const char *name, *heading;
-  const char *reading, *more;  ///< before and behind what the dots are
+  const char* reading;
+  std::string more;  ///< behind what the dots are
   const char* item;
   std::vector<std::string> labels;
   /// The keys that the lists choose by; "against" is a reference with its rows.
@@ -105,8 +107,12 @@ std::vector<PagePart> page_parts() {
          "What a division of the budget saves of an even one's loss",
          "Every method keeps as many tokens as uniform does and divides them otherwise between the heads: "
          "the share of uniform's error that it saves, formed dump by dump.",
-         "An interval right of the line at 0 is a gain that other prompts would show, too; what costs more "
-         "than twice uniform's error stands on the left edge.",
+         fmt::format(
+             "An interval right of the line at 0 is a gain that other prompts would show, too; what costs "
+             "more "
+             "than twice uniform's error stands on the left edge. {}; a profile of other prompts is what a "
+             "method can have.",
+             oracles_of_budgets()),
          "method",
          {"metric", "tokens ranked by", "budget"},
          {"order", "sigma"}},
@@ -115,7 +121,7 @@ std::vector<PagePart> page_parts() {
          "budgets",
          "What is lost with a divided budget",
          "Methods that divide the same number of tokens between the heads, the best first.",
-         "",
+         oracles_of_budgets() + ".",
          "method",
          {"metric", "tokens ranked by", "budget"},
          {"order", "sigma"}}},

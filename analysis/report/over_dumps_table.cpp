@@ -1,6 +1,7 @@
 #include "analysis/report/over_dumps_table.hpp"
 
 #include "analysis/report/figure_table.hpp"
+#include "analysis/results/oracles.hpp"
 
 #include <fmt/format.h>
 
@@ -53,7 +54,8 @@ std::vector<OfferedMean> offered_gains(Table table) {
   return gains;
 }
 
-OverDumpsTable::OverDumpsTable(const OverDumpsReader& results, Table table) : dumps_(results.names()) {
+OverDumpsTable::OverDumpsTable(const OverDumpsReader& results, Table table)
+    : KeyedTable(table), dumps_(results.names()) {
   columns_ = figure_keys(table);
   columns_.erase(columns_.begin(), columns_.begin() + 2);  // layer, kv_head
   for (OverDumpsReader::Figure& figure : results.model_figures(table)) {
@@ -63,7 +65,7 @@ OverDumpsTable::OverDumpsTable(const OverDumpsReader& results, Table table) : du
 }
 
 OverDumpsTable OverDumpsTable::gains(std::string_view key, std::string_view base) const {
-  OverDumpsTable table;
+  OverDumpsTable table(table_);
   table.columns_ = columns_;
   table.dumps_ = dumps_;
   for (const MeanEntry& entry : entries_) {
@@ -120,8 +122,9 @@ std::optional<Figure> figure_of(const OverDumpsTable& table, const MeanFigure& w
         const std::string& item = table.key(*entry, wanted.item);
         const auto style = std::find(items.begin(), items.end(), item) - items.begin();
         const OverDumps& over = entry->figure.over;
-        plot.rows.push_back(
-            {item, styles[style], over.n, over.center(), over.low, over.high, entry->figure.dumps});
+        plot.rows.push_back({shown_key(table.table(), wanted.item, item), styles[style], over.n, over.center(),
+                             over.low, over.high, entry->figure.dumps});
+        plot.rows.back().key = item;
       }
       const bool larger = facts->better == Better::larger;
       std::stable_sort(plot.rows.begin(), plot.rows.end(), [larger](const auto& a, const auto& b) {

@@ -32,7 +32,7 @@ class OverDumpsTable : public KeyedTable<MeanEntry> {
   OverDumpsTable gains(std::string_view key, std::string_view base) const;
 
  private:
-  OverDumpsTable() = default;
+  explicit OverDumpsTable(Table table) : KeyedTable(table) {}
 
   std::vector<std::string> dumps_;
 };

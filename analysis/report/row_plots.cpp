@@ -135,8 +135,8 @@ std::string csv_of(const IntervalPlot& plot) {
   for (const std::string& sample : plot.samples) csv += fmt::format(",{}", csv_field(sample));
   csv += '\n';
   for (const auto& row : plot.rows) {
-    csv += fmt::format("{},{},{},{},{}", csv_field(row.name), row.n, csv_number(row.mean),
-                       csv_number(row.low), csv_number(row.high));
+    csv += fmt::format("{},{},{},{},{}", csv_field(row.key.empty() ? row.name : row.key), row.n,
+                       csv_number(row.mean), csv_number(row.low), csv_number(row.high));
     for (const double value : row.values) csv += fmt::format(",{}", csv_number(value));
     csv += '\n';
   }
@@ -171,7 +171,7 @@ std::string svg_of(const PairPlot& plot) {
   draw_rows(svg, frame, plot.x, names);
   draw_legend(svg, frame);
   for (std::size_t i = 0; i < plot.rows.size(); ++i) {
-    const auto& [name, a, b] = plot.rows[i];
+    const auto& [name, a, b, key] = plot.rows[i];
     const double y = row_middle(frame, i), at_a = frame.x(plot.x.at(a)), at_b = frame.x(plot.x.at(b));
     if (!std::isnan(a) && !std::isnan(b)) svg.line(at_a, y, at_b, y, "link");
     if (!std::isnan(a)) svg.raw(side_a(at_a, y));
@@ -185,8 +185,8 @@ std::string svg_of(const PairPlot& plot) {
 
 std::string csv_of(const PairPlot& plot) {
   std::string csv = "item,a,b,difference\n";
-  for (const auto& [name, a, b] : plot.rows)
-    csv += fmt::format("{},{},{},{}\n", csv_field(name), csv_number(a), csv_number(b),
+  for (const auto& [name, a, b, key] : plot.rows)
+    csv += fmt::format("{},{},{},{}\n", csv_field(key.empty() ? name : key), csv_number(a), csv_number(b),
                        csv_number(difference(a, b)));
   return csv;
 }

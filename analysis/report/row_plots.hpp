@@ -16,7 +16,8 @@ struct PairPlot {
   Axis x;
   struct Row {
     std::string name;
-    double a = 0, b = 0;  ///< NaN where there is none
+    double a = 0, b = 0;   ///< NaN where there is none
+    std::string key = {};  ///< the name in CSV, where it is another
   };
   std::vector<Row> rows;
 };
@@ -36,6 +37,7 @@ struct IntervalPlot {
     std::ptrdiff_t n = 0;
     double mean = 0, low = 0, high = 0;  ///< NaN where there is none
     std::vector<double> values;          ///< one each of `samples`; NaN where there is none
+    std::string key = {};                ///< the name in CSV, where it is another
   };
   std::vector<Row> rows;
   std::optional<double> line = {};  ///< a value to mark

@@ -170,7 +170,9 @@ HeadAgreement head_agreement(const std::vector<HeadFigureIndex::Head>& a,
 }
 
 RankOrder ranks_of(const std::string& setting, std::vector<ComparedFigure> figures, Better better) {
-  std::erase_if(figures, [](const ComparedFigure& f) { return std::isnan(f.a) || std::isnan(f.b); });
+  std::erase_if(figures, [](const ComparedFigure& figure) {
+    return std::isnan(figure.a) || std::isnan(figure.b) || figure.is_oracle;
+  });
   const double sign = better == Better::larger ? -1 : 1;
   RankOrder ranks{setting, {}, {}, {}};
   const auto order = [&](double ComparedFigure::*side, std::vector<std::string>& names) {
@@ -223,7 +225,7 @@ std::vector<ComparedPivot> compared_pivots(const TableComparison& table, const S
   std::vector<ComparedPivot> compared;
   for (const Pivot& pivot : laid_out) {
     ComparedPivot mine{pivot.metric, pivot.title, pivot.better, pivot.scale, {}, {}};
-    const std::vector<std::string> names = item_names(pivot).names;
+    const auto [heading, names, shown, oracles] = item_names(pivot);
     for (std::size_t s = 0; s < pivot.settings.size(); ++s) {
       const std::size_t begin = mine.figures.size();
       for (std::size_t i = 0; i < names.size(); ++i) {
@@ -231,7 +233,8 @@ std::vector<ComparedPivot> compared_pivots(const TableComparison& table, const S
         const TableComparison::Row& row = table.rows[row_of[*pivot.cells[i][s]]];
         const std::string rest = rest_of(*pivot.cells[i][s]);
         mine.figures.push_back({names[i], pivot.settings[s], row.a, row.b,
-                                head_agreement(heads_a.of(rest), heads_b.of(rest), same)});
+                                head_agreement(heads_a.of(rest), heads_b.of(rest), same), shown[i],
+                                oracles[i]});
       }
       if (pivot.better != Better::neither)
         mine.ranks.push_back(ranks_of(

@@ -47,9 +47,12 @@ struct ComparedFigure {
   std::string item, setting;
   double a = 0, b = 0;
   HeadAgreement heads;
+  std::string shown;       ///< the item as people read it
+  bool is_oracle = false;  ///< analysis/results/oracles.hpp
 };
 
-/// The order of the items under one setting, the best first; only those with a value on both sides.
+/// The order of the items under one setting, the best first; only those with a value on both sides, oracles
+/// apart.
 struct RankOrder {
   std::string setting;
   std::vector<std::string> a, b;

@@ -106,7 +106,7 @@ void add_figures(ComparisonPage& page, const ComparedPivot& pivot, bool same_hea
     const ComparedFigure& figure = pivot.figures[i];
     const HeadAgreement& heads = figure.heads;
     std::vector<std::string> line{
-        figure.setting.empty() ? figure.item : fmt::format("{}, {}", figure.item, figure.setting),
+        figure.setting.empty() ? figure.shown : fmt::format("{}, {}", figure.shown, figure.setting),
         number(figure.a), number(figure.b), number(difference(figure.a, figure.b)),
         ratio_text(figure.a, figure.b)};
     if (with_heads && same_heads)
@@ -133,7 +133,9 @@ void add_ranks(ComparisonPage& page, const ComparedPivot& pivot) {
                      fmt::format("{} of {}", ranks.swaps.size(), pairs), named});
   }
   if (lines.size() == 1) return;
-  page.title(pivot.title + ": who wins");
+  const bool oracles = std::any_of(pivot.figures.begin(), pivot.figures.end(),
+                                   [](const ComparedFigure& figure) { return figure.is_oracle; });
+  page.title(fmt::format("{}: who wins{}", pivot.title, oracles ? ", oracles apart" : ""));
   page.table(lines);
 }
 

@@ -2,6 +2,7 @@
 
 #include "analysis/results/figures.hpp"
 #include "analysis/results/kept_text.hpp"
+#include "analysis/results/oracles.hpp"
 #include "data/utf8.hpp"
 
 #include <fmt/format.h>
@@ -15,18 +16,39 @@ namespace {
 std::vector<Pivot> blocks_of(Table table) {
   std::vector<Pivot> blocks;
   if (const std::string_view all = facts_of(table).main; !all.empty()) {
-    blocks.emplace_back().title = all;
+    Pivot& block = blocks.emplace_back();
+    block.table = table;
+    block.title = all;
     return blocks;
   }
   for (const FigureFacts* const facts : figures_of(table)) {
     if (facts->main.empty()) continue;
     Pivot& block = blocks.emplace_back();
+    block.table = table;
     block.metric = facts->name;
     block.title = facts->main;
     block.better = facts->better;
     block.scale = facts->scale;
   }
   return blocks;
+}
+
+/// Items that share their first key follow each other, in order of appearance: what comes from another folder
+/// comes last.
+void group_by_first_key(Pivot& pivot) {
+  std::vector<std::string> firsts;
+  std::vector<std::size_t> group, order;
+  for (std::size_t i = 0; i < pivot.items.size(); ++i) {
+    group.push_back(pivot.items[i].empty() ? 0 : place_in(firsts, pivot.items[i].front()));
+    order.push_back(i);
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return group[a] < group[b]; });
+  Pivot old = pivot;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    pivot.items[i] = std::move(old.items[order[i]]);
+    pivot.cells[i] = std::move(old.cells[order[i]]);
+  }
 }
 
 }  // namespace
@@ -76,13 +98,16 @@ std::vector<Pivot> pivots(Table table, std::span<const std::string> keys,
       for (auto& cells : pivot.cells) cells.resize(pivot.settings.size());
       if (!pivot.cells[line][column]) pivot.cells[line][column] = f;
     }
-    if (!pivot.items.empty()) all.push_back(std::move(pivot));
+    if (pivot.items.empty()) continue;
+    group_by_first_key(pivot);
+    all.push_back(std::move(pivot));
   }
   return all;
 }
 
 ItemNames item_names(const Pivot& pivot) {
-  ItemNames names{"", std::vector<std::string>(pivot.items.size())};
+  const std::vector<std::string> none(pivot.items.size());
+  ItemNames names{"", none, none, std::vector<bool>(pivot.items.size())};
   const auto append = [](std::string& name, const std::string& part) {
     name += name.empty() || part.empty() ? part : fmt::format(" {}", part);
   };
@@ -92,8 +117,14 @@ ItemNames item_names(const Pivot& pivot) {
                         });
     if (shared) continue;
     append(names.heading, pivot.item_keys[k]);
-    for (std::size_t i = 0; i < names.names.size(); ++i) append(names.names[i], pivot.items[i][k]);
+    for (std::size_t i = 0; i < names.names.size(); ++i) {
+      append(names.names[i], pivot.items[i][k]);
+      append(names.shown[i], shown_key(pivot.table, pivot.item_keys[k], pivot.items[i][k]));
+    }
   }
+  for (std::size_t i = 0; i < pivot.items.size(); ++i)
+    for (std::size_t k = 0; k < pivot.item_keys.size(); ++k)
+      names.oracles[i] = names.oracles[i] || is_oracle(pivot.table, pivot.item_keys[k], pivot.items[i][k]);
   return names;
 }
 

@@ -13,6 +13,7 @@ namespace kvreplay {
 
 /// The figures that a table is read for first, laid out on a page: items down, settings across.
 struct Pivot {
+  Table table = Table::heads;
   std::string metric,
       rows;  ///< `metric` is empty where all are laid out as one, `rows` where settings imply it
   std::string title;
@@ -35,6 +36,8 @@ std::vector<Pivot> pivots(Table table, std::span<const std::string> keys,
 struct ItemNames {
   std::string heading;
   std::vector<std::string> names;
+  std::vector<std::string> shown;  ///< as people read them
+  std::vector<bool> oracles;       ///< is_oracle() of one of the keys
 };
 ItemNames item_names(const Pivot& pivot);
 

@@ -108,11 +108,11 @@ std::string TableOverDumps::report() const {
   for (const Pivot& pivot : pivots(table_, keys_, keys)) {
     if (pivot.better == Better::neither) continue;
     text += fmt::format("{}{}\n", text.empty() ? "" : "\n", pivot.title);
-    const auto [heading, names] = item_names(pivot);
-    std::vector<std::vector<std::string>> lines{{heading}};
+    const ItemNames names = item_names(pivot);
+    std::vector<std::vector<std::string>> lines{{names.heading}};
     lines[0].insert(lines[0].end(), pivot.settings.begin(), pivot.settings.end());
-    for (std::size_t i = 0; i < names.size(); ++i) {
-      lines.push_back({names[i]});
+    for (std::size_t i = 0; i < names.shown.size(); ++i) {
+      lines.push_back({names.shown[i]});
       for (const auto& cell : pivot.cells[i])
         lines.back().push_back(cell ? mean_text(model[*cell].over) : std::string());
     }

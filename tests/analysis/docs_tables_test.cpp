@@ -107,5 +107,11 @@ TEST_CASE("CHANNELS.md lists every channel method", "[docs]") {
 }
 
 TEST_CASE("BUDGETS.md lists every budget method", "[docs]") {
-  CHECK(first_column(text_of("analysis/budgets/BUDGETS.md"), "method |") == kBudgetMethods.names());
+  const std::string text = text_of("analysis/budgets/BUDGETS.md");
+  CHECK(first_column(text, "method |") == kBudgetMethods.names());
+  for (const BudgetMethodFacts& facts : kBudgetMethods) {
+    const std::string row = between(text, "\n| `" + std::string(facts.name) + "` |", "\n");
+    INFO(facts.name);
+    CHECK(row.starts_with(" oracle:") == facts.is_oracle);
+  }
 }

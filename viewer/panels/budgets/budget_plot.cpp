@@ -91,7 +91,7 @@ void BudgetPlot::draw(ImVec2 size, const BudgetPlotContent& content, BudgetFigur
   if (!plot.hovered()) return;
   ImGui::BeginTooltip();
   if (near != nullptr) {
-    ImGui::TextUnformatted(near->method.c_str());
+    ImGui::TextUnformatted(shown_name(near->method).c_str());
     figure("budget", fmt::format("{:.0f}", near->budget));
     figure("loss", number_text(near->loss));
   } else {

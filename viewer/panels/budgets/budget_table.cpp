@@ -19,7 +19,10 @@ namespace {
 
 std::string tip_of(const std::string& method) {
   const auto known = kBudgetMethods.named(method);
-  return known ? std::string(kBudgetMethods[*known].meaning) : std::string();
+  if (!known) return {};
+  const BudgetMethodFacts& facts = kBudgetMethods[*known];
+  return std::string(facts.meaning) +
+         (facts.is_oracle ? ". It looks at the decoding steps that it is judged on" : "");
 }
 
 std::string excess_text(double excess) {
@@ -54,7 +57,7 @@ void draw_budget_table(const BudgetFigures& figures, const std::vector<std::stri
   const BudgetShare* best = figures.find(std::string(name_of(BudgetMethod::optimal)));
   ImGui::PushStyleVar(ImGuiStyleVar_CellPadding, {t.px(4), t.px(1.5F)});
   if (ImGui::BeginTable("methods", 5, ImGuiTableFlags_SizingStretchProp)) {
-    ImGui::TableSetupColumn("method", ImGuiTableColumnFlags_WidthStretch, 1.25F);
+    ImGui::TableSetupColumn("method", ImGuiTableColumnFlags_WidthStretch, 1.9F);
     ImGui::TableSetupColumn("loss", ImGuiTableColumnFlags_WidthStretch, 0.85F);
     ImGui::TableSetupColumn("excess", ImGuiTableColumnFlags_WidthStretch, 1.1F);
     ImGui::TableSetupColumn("budgets", ImGuiTableColumnFlags_WidthStretch, 1.25F);
@@ -87,7 +90,7 @@ void draw_budget_table(const BudgetFigures& figures, const std::vector<std::stri
       tip(tip_of(name).c_str());
       ImDrawList* list = ImGui::GetWindowDrawList();
       list->AddRectFilled({at.x, top}, {at.x + side, top + side}, t.series[m % t.series.size()], t.px(1.5F));
-      list->AddText({at.x + side + t.px(5), at.y}, t.text, name.c_str());
+      list->AddText({at.x + side + t.px(5), at.y}, t.text, shown_name(name).c_str());
       ImGui::PushFont(mono_font());
       ImGui::TableNextColumn();
       if (share != nullptr) right_aligned(number_text(share->total_loss), t.text);
@@ -113,7 +116,7 @@ void draw_budget_table(const BudgetFigures& figures, const std::vector<std::stri
     dim_text(waiting.empty() ? "divides the total" : waiting);
     busy_mark();
   } else if (const BudgetShare* share = figures.find(chosen)) {
-    dim_text(fmt::format("{} keeps {} tokens, {:.1f} a head", chosen, share->total,
+    dim_text(fmt::format("{} keeps {} tokens, {:.1f} a head", shown_name(chosen), share->total,
                          static_cast<double>(share->total) /
                              static_cast<double>(std::max<std::ptrdiff_t>(known_heads(*share), 1))));
   }

@@ -131,7 +131,7 @@ void BudgetsPanel::draw_map(AppState& state, ImVec2 size) {
   // Values and not their address: an answer may be dropped and another lie there.
   content.key = {state.run()->key(), "budget_map", method_};
   if (share != nullptr) content.key = {content.key, share->budgets};
-  content.quantity = fmt::format("budget, {}", method_);
+  content.quantity = fmt::format("budget, {}", shown_name(method_));
   content.unit = "tokens";
   content.value = [&](Index head) {
     const auto h = static_cast<std::size_t>(head);
