@@ -175,10 +175,11 @@ Json BudgetMeasureStage::write_tables(const ResultFolder& folder, const HeadFigu
 std::string BudgetMeasureStage::report(const HeadFigures& figures) const {
   std::string text = "loss of all heads, and in brackets their output error on the future rows\n";
   std::size_t width = 10;
-  bool oracles = false;
+  bool oracles = false, profiles = false;
   for (const BudgetCase& which : plan_.cases) {
     width = std::max(width, shown_name(which.method).size());
     oracles = oracles || kBudgetMethods[which.method].is_oracle;
+    profiles = profiles || kBudgetMethods[which.method].needs_profile;
   }
   text += fmt::format("{:20}  {:{}}", "order", "method", width);
   std::vector<double> sigmas;
@@ -212,7 +213,9 @@ std::string BudgetMeasureStage::report(const HeadFigures& figures) const {
                                                   100 * excess / total_loss(best), moved / 2));
     }
   if (oracles)
-    text += oracles_of_budgets() + '\n';
+    text += fmt::format(
+        "{}{}\n", oracles_of_budgets(),
+        profiles ? "" : "; of several prompts in one run each takes the others' profile, a fair one");
   return text;
 }
 

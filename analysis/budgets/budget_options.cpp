@@ -38,16 +38,38 @@ BoundOptions bound(BudgetOptions& options) {
     for (const std::string& word : words)
       options.orders.push_back(parse_order(word, names_of(options.scores)));
   };
-  return {orders,
-          bind_option(method, options.methods)
-              .keyed("methods")
-              .saying(fmt::format("{}; {}", listed(kBudgetMethods.names_where(is_named)), oracles_of_budgets())),
-          bind_option(sigma, options.sigmas).keyed("sigmas"),
-          bind_option(semantics, options.semantics).saying(listed(kSemantics.names())),
-          bind_option(normalise, options.normalise), bind_option(floor, options.floor),
-          bind_option(sinks, options.sinks), bind_option(recent, options.recent),
-          // What a file holds counts, not its name.
-          bind_option(profile, options.profiles).keyed(""), bind_option(score, options.scores).keyed("")};
+  BoundOption profiles = bind_option(profile, options.profiles).keyed("");
+  profiles.read = [&options](const std::vector<std::string>& words) {
+    constexpr std::string_view kOfOthers = "leave-one-out", kOfNobody = "none";
+    const bool is_word = std::any_of(words.begin(), words.end(), [&](const std::string& word) {
+      return word == kOfOthers || word == kOfNobody;
+    });
+    if (is_word && words.size() > 1)
+      throw OptionError(profile, "files, or one word", fmt::format("'{}'", fmt::join(words, ",")));
+    options.leave_one_out = words.front() == kOfOthers;
+    options.profiles = is_word ? std::vector<std::string>() : words;
+  };
+  return {
+      orders,
+      bind_option(method, options.methods)
+          .keyed("methods")
+          .saying(fmt::format("{}; {}", listed(kBudgetMethods.names_where(is_named)), oracles_of_budgets())),
+      bind_option(sigma, options.sigmas).keyed("sigmas"),
+      bind_option(semantics, options.semantics).saying(listed(kSemantics.names())),
+      bind_option(normalise, options.normalise), bind_option(floor, options.floor),
+      bind_option(sinks, options.sinks), bind_option(recent, options.recent),
+      // What a file holds counts, not its name.
+      profiles, bind_option(score, options.scores).keyed("")};
+}
+
+BudgetOptions by_profile(BudgetOptions options, const std::vector<std::string>& orders,
+                         std::vector<std::string> files) {
+  std::erase_if(options.orders, [&](const BudgetOrder& order) {
+    return std::find(orders.begin(), orders.end(), order.name) == orders.end();
+  });
+  options.methods.clear();
+  options.profiles = std::move(files);
+  return options;
 }
 
 BudgetOrder parse_order(const std::string& name, const std::vector<std::string>& scores) {

@@ -33,12 +33,18 @@ struct BudgetOptions {
   Normalise normalise = Normalise::none;
   double floor = 0;  ///< share of the prompt that every head keeps
   Index sinks = 0, recent = 0;
-  std::vector<std::string> profiles;  ///< files, averaged
+  std::vector<std::string> profiles;  ///< files, averaged; the last {order} in a name is the order's
+  /// Whether each of several dumps takes the mean of the others' lu profiles; nothing: where it can.
+  std::optional<bool> leave_one_out;
   std::vector<NamedFile> scores;
 };
 
 /// What is said of each of them, and where it is kept; they must outlive it.
 BoundOptions bound(BudgetOptions& options);
+
+/// The same of these orders alone, and divided by the mean of these profiles only.
+BudgetOptions by_profile(BudgetOptions options, const std::vector<std::string>& orders,
+                         std::vector<std::string> files);
 
 namespace budget_option {
 inline constexpr OptionFacts order{"order", "LIST", "What ranks a head's tokens, once for all budgets"},
@@ -50,8 +56,11 @@ inline constexpr OptionFacts order{"order", "LIST", "What ranks a head's tokens,
     floor{"floor", "X", "Share of the prompt that every head keeps"},
     sinks{"sinks", "N", "The first N positions lead every order"},
     recent{"recent", "N", "The last N positions lead every order"},
-    profile{"profile", "FILES",
-            "Budget profiles (budget_curves.npy of other runs), averaged, as one more method"},
+    profile{
+        "profile", "FILES|leave-one-out|none",
+        "One more method, a mean of budget profiles: of files (budget_curves.npy, or curves/{order}~lu.npy "
+        "for each order's own), or of all other dumps",
+        "leave-one-out where there are several dumps"},
     score{
         "score", "name=PATH",
         "Your score, .npy [layers, kv_heads, l], used as an order; {dump} in PATH is the dump's name, and a "

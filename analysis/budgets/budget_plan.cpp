@@ -32,12 +32,39 @@ CandidateOrder order_of(const BudgetOrder& asked, const BudgetOptions& options) 
   return order;
 }
 
+constexpr std::string_view kOrderPlace = "{order}";
+
+/// The mean of the files' profiles under every order of the plan.
+void read_profiles(BudgetPlan& plan, const std::vector<std::string>& files, Index layers, Index n_kv) {
+  const auto has_place = [](const std::string& file) { return file.find(kOrderPlace) != std::string::npos; };
+  plan.profiles_by_order = std::any_of(files.begin(), files.end(), has_place);
+  for (const CandidateOrder& order : plan.orders) {
+    if (!plan.profiles.empty() && !plan.profiles_by_order) {
+      plan.profiles.push_back(plan.profiles.front());
+      continue;
+    }
+    std::vector<BudgetProfile> profiles;
+    for (std::string file : files) {
+      if (file.empty()) throw OptionError(budget_option::profile, "names of files", "''");
+      if (has_place(file)) file.replace(file.rfind(kOrderPlace), kOrderPlace.size(), order.name);
+      profiles.push_back(load_profile(file, layers, n_kv));
+    }
+    plan.profiles.push_back(mean_profile(profiles));
+  }
+}
+
 }  // namespace
 
-AllocationInput allocation_input(const BudgetPlan& plan, const BudgetFrame& frame, const LossCurves& curves,
-                                 const HullGreedy& greedy, std::span<const double> scores) {
-  return {
-      frame, plan.semantics, plan.pinned, curves, greedy, scores, plan.profile ? &*plan.profile : nullptr};
+AllocationInput allocation_input(const BudgetPlan& plan, std::size_t order, const BudgetFrame& frame,
+                                 const LossCurves& curves, const HullGreedy& greedy,
+                                 std::span<const double> scores) {
+  return {frame,
+          plan.semantics,
+          plan.pinned,
+          curves,
+          greedy,
+          scores,
+          plan.profiles.empty() ? nullptr : &plan.profiles.at(order)};
 }
 
 BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std::vector<Index>& layers) {
@@ -100,15 +127,10 @@ BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std
   for (const BudgetMethod method : options.methods)
     if (std::find(methods.begin(), methods.end(), method) == methods.end()) methods.push_back(method);
   if (!options.profiles.empty()) {
-    std::vector<BudgetProfile> profiles;
-    for (const std::string& file : options.profiles) {
-      if (file.empty()) throw OptionError(profile, "names of files", "''");
-      profiles.push_back(load_profile(file, std::ssize(layers), shape.n_kv));
-    }
-    plan.profile = mean_profile(profiles);
+    read_profiles(plan, options.profiles, std::ssize(layers), shape.n_kv);
     methods.push_back(BudgetMethod::profile);
-    if (std::any_of(plan.orders.begin(), plan.orders.end(),
-                    [](const CandidateOrder& o) { return o.name == name_of(BudgetMethod::profile); }))
+    const auto is_profile = [](const CandidateOrder& o) { return o.name == name_of(BudgetMethod::profile); };
+    if (!plan.profiles_by_order && std::any_of(plan.orders.begin(), plan.orders.end(), is_profile))
       throw OptionError(score, option_text("another name beside {}, which is exported as it", profile),
                         "'profile'");
   }

@@ -35,9 +35,10 @@ struct BudgetPlan {
   std::vector<BudgetCase> cases;
   Semantics semantics = Semantics::paper;
   bool normalise_by_layer = false;
-  Index pinned = 0;                      ///< tokens that lead every order
-  Index lower = 0;                       ///< tokens that every head keeps: the floor and what is pinned
-  std::optional<BudgetProfile> profile;  ///< the mean of those given, of the run's layers
+  Index pinned = 0;                     ///< tokens that lead every order
+  Index lower = 0;                      ///< tokens that every head keeps: the floor and what is pinned
+  std::vector<BudgetProfile> profiles;  ///< an order each: the mean of those given, of the run's layers
+  bool profiles_by_order = false;       ///< else they are one
   std::vector<GivenArray<double>> scores;
   RowRange future;
   std::vector<LeftOut> left_out;
@@ -49,9 +50,10 @@ struct BudgetPlan {
 /// are those of the run.
 BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std::vector<Index>& layers);
 
-/// What a plan's allocations are made of; what it refers to must outlive it.
-AllocationInput allocation_input(const BudgetPlan& plan, const BudgetFrame& frame, const LossCurves& curves,
-                                 const HullGreedy& greedy, std::span<const double> scores);
+/// What a plan's allocations under an order are made of; what it refers to must outlive it.
+AllocationInput allocation_input(const BudgetPlan& plan, std::size_t order, const BudgetFrame& frame,
+                                 const LossCurves& curves, const HullGreedy& greedy,
+                                 std::span<const double> scores);
 
 /// The candidates in the order, most wanted first, and the scores they are ranked by, in the same order,
 /// never rising (+infinity where pinned); both [l].

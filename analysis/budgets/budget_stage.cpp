@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <span>
 #include <utility>
 
@@ -30,7 +31,12 @@ Json BudgetStage::options() const {
   Json json = to_json(bound(settled));
   for (const GivenArray<double>& score : plan_.scores)
     json["scores"][score.name] = contents_fingerprint(score);
-  if (plan_.profile) json["profile"] = contents_fingerprint(GivenArray<double>{"", plan_.profile->pruned});
+  const auto of_profile = [&](std::size_t order) {
+    return contents_fingerprint(GivenArray<double>{"", plan_.profiles[order].pruned});
+  };
+  if (!plan_.profiles.empty() && !plan_.profiles_by_order) json["profile"] = of_profile(0);
+  for (std::size_t o = 0; plan_.profiles_by_order && o < plan_.orders.size(); ++o)
+    json["profile"][plan_.orders[o].name] = of_profile(o);
   return json;
 }
 
@@ -71,6 +77,16 @@ LossCurves BudgetStage::curves(std::size_t order, const HeadFigures& figures) co
 
 Json BudgetStage::write_tables(const ResultFolder& folder, const HeadFigures& figures) {
   const Index l = dump_.shape().l;
+  for (std::size_t o = 0; o < plan_.profiles.size(); ++o)
+    if (plan_.profiles_by_order)
+      save_profile(folder.file(fmt::format("curves/{}~profile.npy", plan_.orders[o].name)),
+                   plan_.profiles[o]);
+    else if (o == 0)
+      save_profile(folder.file("curves/profile.npy"), plan_.profiles[o]);
+  const bool only_profiles = std::all_of(plan_.cases.begin(), plan_.cases.end(), [](const BudgetCase& which) {
+    return kBudgetMethods[which.method].needs_profile;
+  });
+  if (only_profiles) return Json::object();  // which nothing of these curves went into
   for (std::size_t o = 0; o < plan_.orders.size(); ++o) {
     const LossCurves all = curves(o, figures);
     const std::size_t shape[] = {figures.layers.size(), static_cast<std::size_t>(figures.n_kv),
@@ -83,7 +99,6 @@ Json BudgetStage::write_tables(const ResultFolder& folder, const HeadFigures& fi
     if (o == 0) save_profile(folder.file("budget_curves.npy"), profile);
     save_profile(folder.file("curves/" + plan_.orders[o].name + "~lu.npy"), profile);
   }
-  if (plan_.profile) save_profile(folder.file("curves/profile.npy"), *plan_.profile);
   return Json::object();
 }
 
@@ -98,8 +113,8 @@ std::unique_ptr<Stage> BudgetStage::follow_up(const HeadFigures& figures) const 
       if (plan_.cases[c].order == o)
         allocations[c] =
             allocate(plan_.cases[c].method,
-                     allocation_input(plan_, frame_of(plan_, figures, l, plan_.cases[c].sigma), all, greedy,
-                                      {scores.data(), static_cast<std::size_t>(scores.size())}));
+                     allocation_input(plan_, o, frame_of(plan_, figures, l, plan_.cases[c].sigma), all,
+                                      greedy, {scores.data(), static_cast<std::size_t>(scores.size())}));
   }
   return std::make_unique<BudgetMeasureStage>(dump_, plan_, figures.layers, std::move(allocations), compute_);
 }

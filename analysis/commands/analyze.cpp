@@ -165,7 +165,7 @@ int run_analyze(const Arguments& arguments) {
   for (const auto& scores : {options.tokens.scores, options.evict.scores, options.budget.scores})
     require_one_a_dump(evict_option::score, scores, options.common.dumps.size());
   require_one_a_dump(evict_option::kept, options.evict.kept, options.common.dumps.size());
-  return run_on_dumps({"analyze", arguments}, options.common, [&](const Dump& dump, const Compute& compute) {
+  const auto make_stages = [&](const Dump& dump, const Compute& compute) {
     ChosenStages chosen;
     for (const StageEntry& entry : kStages) {
       const bool named = std::find(only.begin(), only.end(), entry.name) != only.end();
@@ -183,7 +183,14 @@ int run_analyze(const Arguments& arguments) {
       }
     }
     return chosen;
-  });
+  };
+  const auto by_others = [&](const Dump& dump, const Compute& compute, const std::vector<std::string>& orders,
+                             const std::vector<std::string>& files) {
+    return std::make_unique<BudgetStage>(dump, by_profile(options.budget, orders, files),
+                                         options.common.chosen_layers(dump), compute);
+  };
+  return run_on_dumps({"analyze", arguments}, options.common, make_stages,
+                      {options.budget.leave_one_out, by_others});
 }
 
 }  // namespace kvreplay

@@ -297,7 +297,7 @@ std::vector<Index> CommonOptions::chosen_layers(const Dump& dump_) const {
 }
 
 Existing CommonOptions::existing() const {
-  return force ? Existing::replace : resume ? Existing::resume : Existing::refuse;
+  return force ? Existing::replace : renew ? Existing::renew : resume ? Existing::resume : Existing::refuse;
 }
 
 std::string backend_line(const Backend& backend, const std::string& note) {

@@ -102,6 +102,7 @@ struct CommonOptions {
   std::optional<Shard> shard;
   std::vector<std::string> parts;  ///< folders of finished shards to take the layers from
   bool resume = false;
+  bool renew = false;  ///< of folders that follow from others: Existing::renew
   bool force = false;
   bool quiet = false;
   bool json = false;

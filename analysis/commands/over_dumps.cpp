@@ -1,7 +1,9 @@
 #include "analysis/results/over_dumps.hpp"
 
+#include "analysis/budgets/budget_options.hpp"
 #include "analysis/commands/command.hpp"
 #include "analysis/commands/interrupt.hpp"
+#include "analysis/commands/leave_one_out.hpp"
 #include "analysis/commands/run_command.hpp"
 #include "analysis/results/comparisons.hpp"
 #include "analysis/results/dump_set.hpp"
@@ -111,13 +113,18 @@ std::pair<Json, std::string> write_tables(const ResultFolder& folder, const Dump
       table.add(ResultReader(folder.path() / entry.name));
       if (workers.stopping()) throw Interrupted{};
     }
+    for (const std::string& name : set.left_one_out)
+      table.add(ResultReader(folder.path() / kLeaveOneOut / name));
     if (const std::size_t rows = table.write(folder); rows > 0)
       totals[fmt::format("{}_over_dumps_rows", name_of(which))] = rows;
     if (const std::string mine = table.report(); !mine.empty()) report += (report.empty() ? "" : "\n") + mine;
   }
   Comparisons comparisons;
   for (const DumpSet::Entry& entry : set.entries()) {
-    comparisons.add_prompt({ResultReader(folder.path() / entry.name)});
+    std::vector<ResultReader> prompt{ResultReader(folder.path() / entry.name)};
+    if (std::find(set.left_one_out.begin(), set.left_one_out.end(), entry.name) != set.left_one_out.end())
+      prompt.emplace_back(folder.path() / kLeaveOneOut / entry.name);
+    comparisons.add_prompt(prompt);
     if (workers.stopping()) throw Interrupted{};
   }
   const std::vector<ComparedItems> compared = comparisons.all();
@@ -128,8 +135,8 @@ std::pair<Json, std::string> write_tables(const ResultFolder& folder, const Dump
 }
 
 /// Writes what all dumps say together, and says it.
-void finish(const CommonOptions& options, const DumpSet& set, ResultFolder& folder,
-            std::chrono::steady_clock::time_point begin) {
+void finish(const CommonOptions& options, const DumpSet& set, const std::vector<LeftOut>& left_out,
+            ResultFolder& folder, std::chrono::steady_clock::time_point begin) {
   const fs::path out = options.out;
   const bool text = !options.quiet && !options.json;
   if (folder.finished()) {
@@ -148,14 +155,19 @@ void finish(const CommonOptions& options, const DumpSet& set, ResultFolder& fold
   for (const DumpSet::Entry& entry : set.entries()) run["dumps"][entry.name] = entry.path;
   run["seconds"] = seconds;
   folder.write_json("run.json", run);
-  folder.finish(set.summary(totals));
+  Json summary = set.summary(totals);
+  for (const LeftOut& left : left_out)
+    summary["left_out"].push_back({{"what", left.what}, {"why", left.why}});
+  folder.finish(summary);
   if (options.json) print_summary(out);
   if (text) {
     say("{}", remarks(out, set));
+    for (const std::string& line : left_out_lines(left_out)) say("left out: {}\n", line);
     say("\nmeans over the dumps and their 95 % confidence intervals, by Student's t over dumps, not over "
         "heads "
         "(of errors\ngeometric means, on the scale of ratios)\n");
     if (!report.empty()) say("\n{}", report);
+    if (totals.contains("budgets_over_dumps_rows")) say("\n{}\n", oracles_of_budgets());
     say("\nresults: {} ({:.1f} s), of each dump in {}\n", displayable(options.out), seconds,
         displayable((out / "NAME").string()));
   }
@@ -163,8 +175,12 @@ void finish(const CommonOptions& options, const DumpSet& set, ResultFolder& fold
 
 }  // namespace
 
-int run_on_dumps(const Invocation& invocation, const CommonOptions& options, const MakeStages& make_stages) {
+int run_on_dumps(const Invocation& invocation, const CommonOptions& options, const MakeStages& make_stages,
+                 const ProfilesOfOthers& others) {
   if (options.dumps.size() == 1) {
+    if (others.asked == true)
+      throw OptionError(budget_option::profile, "several dumps for leave-one-out, which are each other's",
+                        "one");
     CommonOptions one = options;
     one.dump = options.dumps.front();
     return run_into_folder(invocation, one, make_stages);
@@ -177,18 +193,27 @@ int run_on_dumps(const Invocation& invocation, const CommonOptions& options, con
   const fs::path out = options.out;
 
   DumpSet set;
+  LeaveOneOut left_one_out;
   std::optional<ResultFolder> folder;  // on rank 0, which writes what is over all dumps
   together(ranks, [&] {
     with_dashes([&] {
       require_apart(options.out, options.dumps);
       set = dump_set(options, make_stages);
     });
+    if (others.make && others.asked.value_or(true)) left_one_out = leave_one_out_of(set);
+    set.left_one_out = left_one_out.names;
     if (!speaks) return;
     const std::vector<std::string> old = DumpSet::folders_in(out);
     folder.emplace(out, set.settings(), std::map<Index, std::string>{},
                    set.existing(out, options.existing()));
-    if (options.force)
-      for (const std::string& name : old) ResultFolder::remove(out / name);
+    // Begun anew, or without the profiles that an earlier run took.
+    for (const std::string& name : old) {
+      const bool by_others = fs::path(name).has_parent_path();
+      if (!options.force && !(by_others && left_one_out.names.empty())) continue;
+      ResultFolder::remove(out / name);
+      std::error_code more_in_it;
+      if (by_others) fs::remove(out / kLeaveOneOut, more_in_it);
+    }
   });
   for (std::size_t i = 0; i < set.entries().size(); ++i) {
     const DumpSet::Entry& entry = set.entries()[i];
@@ -206,8 +231,14 @@ int run_on_dumps(const Invocation& invocation, const CommonOptions& options, con
           std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count());
     std::fflush(stdout);
   }
+  const auto then = std::chrono::steady_clock::now();
+  const int code = run_leave_one_out(invocation, options, set, left_one_out, others.make);
+  if (code != 0) return code;
+  if (text && !folder->finished() && !left_one_out.names.empty())
+    say("profiles of other prompts: {} ({:.1f} s)\n", counted(std::ssize(left_one_out.names), "dump"),
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count());
   together(ranks, [&] {
-    if (speaks) finish(options, set, *folder, begin);
+    if (speaks) finish(options, set, left_one_out.left_out, *folder, begin);
   });
   return 0;
 }

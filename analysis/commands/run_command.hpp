@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,9 +42,22 @@ void print_summary(const std::filesystem::path& folder);
 /// What a summary says was left out; names that share a reason on one line.
 std::vector<std::string> left_out_lines(const Json& summary);
 
+/// Makes the head budgets of a command once more, under these orders, divided by these profiles alone
+/// (by_profile()).
+using MakeByProfile =
+    std::function<std::unique_ptr<Stage>(const Dump&, const Compute&, const std::vector<std::string>& orders,
+                                         const std::vector<std::string>& files)>;
+
+/// Of a command that divides budgets: whether several dumps take the profiles of each other.
+struct ProfilesOfOthers {
+  std::optional<bool> asked = {};  ///< BudgetOptions::leave_one_out
+  MakeByProfile make = {};         ///< none: the command has no budgets
+};
+
 /// What a command does that fills a result folder and takes any number of dumps of one model:
-/// run_into_folder() for one; for several, DIR/<name>/ for each, byte for byte as it is alone, and then what
-/// all say together. Returns the exit code.
-int run_on_dumps(const Invocation& invocation, const CommonOptions& options, const MakeStages& make_stages);
+/// run_into_folder() for one; for several, DIR/<name>/ for each, byte for byte as it is alone, then budgets
+/// by the profiles of the others, and then what all say together. Returns the exit code.
+int run_on_dumps(const Invocation& invocation, const CommonOptions& options, const MakeStages& make_stages,
+                 const ProfilesOfOthers& others = {});
 
 }  // namespace kvreplay

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <type_traits>
 #include <utility>
 
 // The commands that run one analysis: tokens, evict, budget, channels.
@@ -31,11 +32,20 @@ int run_single_stage(const char* name, const char* description, const char* exam
     require_one_a_dump(evict_option::score, options.scores, common.dumps.size());
   if constexpr (requires { options.kept; })
     require_one_a_dump(evict_option::kept, options.kept, common.dumps.size());
-  return run_on_dumps({name, arguments}, common, [&](const Dump& dump, const Compute& compute) {
-    ChosenStages chosen;
-    chosen.stages.push_back(make(dump, options, common, compute));
-    return chosen;
-  });
+  ProfilesOfOthers others;
+  if constexpr (std::is_same_v<Options, BudgetOptions>)
+    others = {options.leave_one_out,
+              [&](const Dump& dump, const Compute& compute, const auto& orders, const auto& files) {
+                return make(dump, by_profile(options, orders, files), common, compute);
+              }};
+  return run_on_dumps(
+      {name, arguments}, common,
+      [&](const Dump& dump, const Compute& compute) {
+        ChosenStages chosen;
+        chosen.stages.push_back(make(dump, options, common, compute));
+        return chosen;
+      },
+      others);
 }
 
 template <class StageType>
@@ -77,7 +87,8 @@ int run_budget(const Arguments& arguments) {
       "each loses: by the sum that the methods minimise, and exactly.",
       "kvreplay budget data/samples/pystdlib-lm --out results/budget\n"
       "kvreplay budget DUMP --out DIR --order snapkv,value --sigma 0.5,0.8,0.9 --method uniform,lu,optimal\n"
-      "kvreplay budget DUMP --out DIR --profile one/budget_curves.npy,two/budget_curves.npy",
+      "kvreplay budget DUMP --out DIR --profile one/curves/{order}~lu.npy,two/curves/{order}~lu.npy\n"
+      "kvreplay budget DUMP DUMP DUMP --out DIR    # each takes the profile of the other two, too",
       arguments,
       [](const Dump& dump, const BudgetOptions& options, const CommonOptions& common,
          const Compute& compute) {

@@ -118,7 +118,11 @@ std::optional<Figure> figure_of(Table table, const std::vector<ComparedItems>& a
 
 Section better_section(const OverDumpsReader& results) {
   Comparisons comparisons;
-  for (const ResultReader& dump : results.dumps()) comparisons.add_prompt({dump});
+  for (std::size_t i = 0; i < results.dumps().size(); ++i) {
+    std::vector<ResultReader> prompt{results.dumps()[i]};
+    if (const auto& others = results.left_one_out()[i]) prompt.push_back(*others);
+    comparisons.add_prompt(prompt);
+  }
   const std::vector<ComparedItems> all = comparisons.all();
   Section section{"better", "Who is better, prompt by prompt", "", {}, ""};
   for (const StandingTable& table : main_standings(all)) {

@@ -60,7 +60,8 @@ std::optional<Figure> share_figure(const Tables& tables) {
     map.id = maps.next_id();
     const std::string method = shown_name(table.key(*entry, "method")),
                       budget = kept_text(table.key(*entry, "sigma"));
-    map.title = fmt::format("Tokens of every head, {}, order {}, {}", method, table.key(*entry, "order"), budget);
+    map.title =
+        fmt::format("Tokens of every head, {}, order {}, {}", method, table.key(*entry, "order"), budget);
     map.scale = {false, false, 0, static_cast<double>(std::max<Index>(tables.results.shape().l, 1))};
     map.value_label = "tokens kept, of the whole prompt";
     maps.add({method, table.key(*entry, "order"), budget}, map);

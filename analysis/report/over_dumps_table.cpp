@@ -122,8 +122,8 @@ std::optional<Figure> figure_of(const OverDumpsTable& table, const MeanFigure& w
         const std::string& item = table.key(*entry, wanted.item);
         const auto style = std::find(items.begin(), items.end(), item) - items.begin();
         const OverDumps& over = entry->figure.over;
-        plot.rows.push_back({shown_key(table.table(), wanted.item, item), styles[style], over.n, over.center(),
-                             over.low, over.high, entry->figure.dumps});
+        plot.rows.push_back({shown_key(table.table(), wanted.item, item), styles[style], over.n,
+                             over.center(), over.low, over.high, entry->figure.dumps});
         plot.rows.back().key = item;
       }
       const bool larger = facts->better == Better::larger;

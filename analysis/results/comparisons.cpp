@@ -1,11 +1,10 @@
 #include "analysis/results/comparisons.hpp"
 
-#include "analysis/budgets/allocation.hpp"
 #include "analysis/results/csv.hpp"
 #include "analysis/results/figures.hpp"
 #include "analysis/results/kept_text.hpp"
+#include "analysis/results/oracles.hpp"
 #include "analysis/results/over_dumps.hpp"
-#include "sim/eviction/policy.hpp"
 
 #include <fmt/format.h>
 
@@ -19,10 +18,9 @@ constexpr double kNoNumber = std::numeric_limits<double>::quiet_NaN();
 constexpr std::string_view kGiven = "given";  // the semantics of a kept set of the user's
 
 bool is_oracle(Table table, const TableFigure& figure) {
-  if (table == Table::evictions || table == Table::decode) return knows_the_future(figure["policy"]);
-  if (table != Table::budgets) return false;
-  const auto method = kBudgetMethods.named(figure["method"]);
-  return method && kBudgetMethods[*method].needs_curves;
+  const std::vector<std::string> keys = split_list(facts_of(table).compared);
+  return std::any_of(keys.begin(), keys.end(),
+                     [&](const std::string& key) { return kvreplay::is_oracle(table, key, figure[key]); });
 }
 
 /// The value of a key that a table may not have.

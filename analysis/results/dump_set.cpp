@@ -27,7 +27,7 @@ bool is_taken(const std::string& name) {
   };
   return name.empty() || name.starts_with('.') || name.starts_with("layer_") || name.ends_with(".csv") ||
          name.ends_with(".npy") || name.ends_with(".json") ||
-         any_of({"maps", "curves", "decode", "figures", "report"});
+         any_of({"maps", "curves", "decode", "figures", "report", kLeaveOneOut});
 }
 
 std::string heads_text(const Json& dump) {
@@ -122,7 +122,9 @@ Json DumpSet::settings() const {
     item.update(dump);
     dumps.push_back(std::move(item));
   }
-  return {{"kind", kOverDumps}, {"dumps", dumps}};
+  Json settings = {{"kind", kOverDumps}, {"dumps", dumps}};
+  if (!left_one_out.empty()) settings[kLeaveOneOut] = left_one_out;
+  return settings;
 }
 
 Json DumpSet::summary(const Json& totals) const {
@@ -140,8 +142,9 @@ Existing DumpSet::existing(const fs::path& folder, Existing asked) const {
   if (asked != Existing::resume) return asked;
   const auto old = over_dumps_json(folder);
   if (!old) return asked;
-  const Json mine = settings()["dumps"];
-  bool fewer = (*old)["dumps"].size() < mine.size();
+  const Json now = settings(), &mine = now["dumps"];
+  bool fewer = (*old)["dumps"].size() < mine.size() ||
+               old->value(kLeaveOneOut, Json()) != now.value(kLeaveOneOut, Json());
   for (const Json& dump : (*old)["dumps"]) {
     const auto same = std::find_if(mine.begin(), mine.end(),
                                    [&](const Json& other) { return other["name"] == dump["name"]; });
@@ -172,10 +175,14 @@ std::vector<std::string> DumpSet::folders_in(const fs::path& folder) {
   if (!json) return names;
   for (const Json& dump : (*json)["dumps"]) {
     const std::string name = dump["name"].get<std::string>();
-    std::error_code ignored;
-    const bool results = fs::exists(folder / name / "summary.json", ignored) ||
-                         fs::exists(folder / name / ".kvreplay" / "state.json", ignored);
-    if (fs::path(name).filename() == name && !is_taken(name) && results) names.push_back(name);
+    if (fs::path(name).filename() != name || is_taken(name)) continue;
+    for (const fs::path& below : {fs::path(name), fs::path(kLeaveOneOut) / name}) {
+      std::error_code ignored;
+      if (fs::is_symlink(folder / kLeaveOneOut, ignored) && below != name) continue;
+      if (fs::exists(folder / below / "summary.json", ignored) ||
+          fs::exists(folder / below / ".kvreplay" / "state.json", ignored))
+        names.push_back(below.string());
+    }
   }
   return names;
 }

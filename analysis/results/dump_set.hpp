@@ -30,17 +30,21 @@ class DumpSet {
 
   const std::vector<Entry>& entries() const { return entries_; }
 
+  /// The names of those that have results in kLeaveOneOut/<name>/ too; none at first.
+  std::vector<std::string> left_one_out;
+
   /// What the folder over the dumps depends on; the runs' options are in the single folders.
   Json settings() const;
   /// For ResultFolder::finish(): the settings, and the options that all runs share.
   Json summary(const Json& totals) const;
-  /// How to open `folder`. One that is resumed may have been over some of these dumps only; throws InputError
-  /// where it was over a dump that is not among them.
+  /// How to open `folder`. One that is resumed may have been over some of these dumps only, or without their
+  /// profiles; throws InputError where it was over a dump that is not among them.
   Existing existing(const std::filesystem::path& folder, Existing asked) const;
   /// `name,model,fingerprint,l,steps`
   void write_csv(AtomicFile file) const;
 
-  /// The subfolders with results of single dumps in a folder over dumps, finished or not; none of any other.
+  /// The subfolders with results of single dumps in a folder over dumps, finished or not, below kLeaveOneOut
+  /// too; none of any other.
   static std::vector<std::string> folders_in(const std::filesystem::path& folder);
 
  private:
@@ -49,6 +53,10 @@ class DumpSet {
 
 /// A model's name up to " / " or " (", behind which the prompt may be told.
 std::string model_of(const std::string& name);
+
+/// The folder of what divides a dump's budgets by the mean profile of the other dumps, and a key in
+/// summary.json, a list of these dumps.
+inline constexpr const char* kLeaveOneOut = "leave_one_out";
 
 /// "kind" in summary.json.
 inline constexpr const char* kOverDumps = "over dumps";

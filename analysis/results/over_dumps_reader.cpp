@@ -55,6 +55,9 @@ OverDumpsReader::OverDumpsReader(std::filesystem::path folder) : folder_(std::mo
   const auto [list, list_name] = field(plain, "dumps", where);
   if (!list.is_array() || list.empty())
     throw InputError(list_name, "a list of dumps", list.is_null() ? "none" : json_text(list));
+  const auto [others, others_name] = field(plain, kLeaveOneOut, where);
+  if (!others.is_null() && !others.is_array())
+    throw InputError(others_name, "a list of dumps", json_text(others));
   summary_ = nlohmann::ordered_json::parse(text);
   for (const nlohmann::json& dump : list) {
     for (const char* key : {"name", "fingerprint"})
@@ -64,14 +67,25 @@ OverDumpsReader::OverDumpsReader(std::filesystem::path folder) : folder_(std::mo
     if (name.empty() || name == ".." || name == "." || std::filesystem::path(name).filename() != name)
       throw InputError(list_name, "names of folders in it", fmt::format("'{}'", name));
     names_.push_back(name);
-    dumps_.emplace_back(folder_ / name);
-    const std::string found = dumps_.back().summary()["dump"].value("fingerprint", "");
-    if (found != dump["fingerprint"])
-      throw InputError(
-          (folder_ / name).string(),
-          fmt::format("results of the dump with the fingerprint {}", dump["fingerprint"].get<std::string>()),
-          found.empty() ? "none" : found);
+    dumps_.push_back(results_in(name, dump["fingerprint"]));
+    left_one_out_.emplace_back();
+    if (std::find(others.begin(), others.end(), nlohmann::json(name)) != others.end())
+      left_one_out_.back() = results_in(std::filesystem::path(kLeaveOneOut) / name, dump["fingerprint"]);
   }
+  for (const nlohmann::json& name : others)
+    if (!name.is_string() || std::find(names_.begin(), names_.end(), name.get<std::string>()) == names_.end())
+      throw InputError(others_name, "names of the dumps", json_text(name));
+}
+
+ResultReader OverDumpsReader::results_in(const std::filesystem::path& below,
+                                         const std::string& fingerprint) const {
+  ResultReader results(folder_ / below);
+  const std::string found = results.summary()["dump"].value("fingerprint", "");
+  if (found != fingerprint)
+    throw InputError((folder_ / below).string(),
+                     fmt::format("results of the dump with the fingerprint {}", fingerprint),
+                     found.empty() ? "none" : found);
+  return results;
 }
 
 std::vector<OverDumpsReader::Figure> OverDumpsReader::means(Table table,
@@ -113,14 +127,15 @@ std::vector<OverDumpsReader::Figure> OverDumpsReader::model_figures(Table table)
   for (const Figure& figure : figures)
     if (!places.add(joined(figure.keys)).second)
       throw InputError(path.string(), "every row once", "two of " + joined(figure.keys));
-  for (std::size_t i = 0; i < dumps_.size(); ++i) {
-    if (!dumps_[i].has(table)) continue;
-    each_figure_and_median(dumps_[i], table, [&](const TableFigure& figure) {
-      if (figure.level() != Level::model) return;
-      if (const auto at = places.find(joined(figure.keys.subspan(kPlace))))
-        figures[*at].dumps[i] = figure.value;
-    });
-  }
+  for (std::size_t i = 0; i < dumps_.size(); ++i)
+    for (const ResultReader* const results : {&dumps_[i], left_one_out_[i] ? &*left_one_out_[i] : nullptr}) {
+      if (results == nullptr || !results->has(table)) continue;
+      each_figure_and_median(*results, table, [&](const TableFigure& figure) {
+        if (figure.level() != Level::model) return;
+        if (const auto at = places.find(joined(figure.keys.subspan(kPlace))))
+          figures[*at].dumps[i] = figure.value;
+      });
+    }
   for (const Figure& figure : figures) {
     RunningMean over;
     for (const double value : figure.dumps) over.add(value);

@@ -4,6 +4,7 @@
 #include "analysis/results/result_reader.hpp"
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,8 @@ class OverDumpsReader {
   const std::vector<std::string>& names() const { return names_; }
   /// The results of each, in that order; never empty.
   const std::vector<ResultReader>& dumps() const { return dumps_; }
+  /// Those that took the profile of the other dumps, in that order too; nothing of a dump without.
+  const std::vector<std::optional<ResultReader>>& left_one_out() const { return left_one_out_; }
 
   /// A figure of the whole model.
   struct Figure {
@@ -38,12 +41,15 @@ class OverDumpsReader {
   std::vector<Figure> model_figures(Table table) const;
 
  private:
+  /// The results of a dump in a subfolder; throws where they are of another than the summary names.
+  ResultReader results_in(const std::filesystem::path& below, const std::string& fingerprint) const;
   std::vector<Figure> means(Table table, const std::filesystem::path& path) const;
 
   std::filesystem::path folder_;
   nlohmann::ordered_json summary_;
   std::vector<std::string> names_;
   std::vector<ResultReader> dumps_;
+  std::vector<std::optional<ResultReader>> left_one_out_;
 };
 
 }  // namespace kvreplay

@@ -287,8 +287,8 @@ void ResultFolder::open(Existing existing) {
     throw InputError(
         fmt::format("{}: already holds {}--force replaces them", name,
                     summary ? "finished results; " : "unfinished results; --resume finishes them, "));
-  if ((summary || state) && existing == Existing::resume)
-    resume(summary, state);
+  if ((summary || state) && (existing == Existing::resume || existing == Existing::renew))
+    resume(summary, state, existing);
   else
     begin_anew();
 }
@@ -323,7 +323,8 @@ void ResultFolder::remove(const fs::path& folder) {
   if (!fs::is_symlink(folder)) fs::remove(folder, others);
 }
 
-void ResultFolder::resume(const std::optional<Json>& summary, const std::optional<Json>& state) {
+void ResultFolder::resume(const std::optional<Json>& summary, const std::optional<Json>& state,
+                          Existing existing) {
   const Json& found = summary ? *summary : *state;
   if (found.value("schema", 0) != kResultSchema)
     throw InputError(folder_.string(), fmt::format("results of schema {}", kResultSchema),
@@ -332,6 +333,10 @@ void ResultFolder::resume(const std::optional<Json>& summary, const std::optiona
   // A state beside an older summary: a run that was to replace these results got no further than that.
   if (!difference.empty() && summary && state && settings_in(*state, settings_) == settings_)
     return begin_anew();
+  if (!difference.empty() && existing == Existing::renew) {
+    if (!lock_) lock_ = std::make_shared<Lock>(folder_);
+    return begin_anew();
+  }
   if (!difference.empty())
     throw InputError(
         fmt::format("{}: cannot resume: {} (--force begins anew)", folder_.string(), difference));

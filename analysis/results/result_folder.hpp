@@ -21,7 +21,12 @@ using Json = nlohmann::ordered_json;
 inline constexpr int kResultSchema = 1;
 
 /// What to do with a folder that already holds results.
-enum class Existing { refuse, resume, replace };
+enum class Existing {
+  refuse,
+  resume,
+  replace,
+  renew  ///< resume where they are of the same settings, else replace
+};
 
 /// A result folder while it is written (analysis/RESULTS-FORMAT.md). Every file appears whole or not at all.
 /// Until finish(), a hidden work folder holds what a later run needs to go on: the settings, the names of all
@@ -92,7 +97,7 @@ class ResultFolder {
   void open(Existing existing);
   void drop_work();
   void begin_anew() const;
-  void resume(const std::optional<Json>& summary, const std::optional<Json>& state);
+  void resume(const std::optional<Json>& summary, const std::optional<Json>& state, Existing existing);
   void drop_damaged_layers() const;
   std::vector<RecordedFile> files_of_layers() const;
 

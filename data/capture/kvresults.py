@@ -12,6 +12,7 @@
     r = open_results("results/prompts")            # of a command that was given several dumps
     r.agreement_over_dumps                         # mean, sd and a 95 % confidence interval over the dumps
     r.dumps["story"].agreement                     # the results of one of them
+    r.left_one_out["story"].budgets                # its budgets by the profile of the others
 
 analysis/RESULTS-FORMAT.md says what every table and array holds. What files.csv records is read as it was written or not
 at all: whatever is missing, damaged or of another kind is a ResultsError of one line.
@@ -261,7 +262,8 @@ class Results(_Folder):
         return self.array("maps", name)
 
     def curves(self, name: str) -> Array:
-        """[layer, kv_head, budget]: an order's loss; "<order>~lu" and "profile": [sigma, layer, kv_head], prune ratios."""
+        """[layer, kv_head, budget]: an order's loss; "<order>~lu", "<order>~profile" and "profile": [sigma, layer, kv_head],
+        prune ratios."""
         return self.array("curves", name)
 
     def budget_curves(self) -> Array:
@@ -308,8 +310,9 @@ class Results(_Folder):
 
 
 class ResultsOverDumps(_Folder):
-    """What a command given several dumps of one model wrote: `dumps` opens the results of each, by name; the tables over all, of
-    means, deviations and 95 % confidence intervals over the dumps, are attributes: `agreement_over_dumps`, ..."""
+    """What a command given several dumps of one model wrote: `dumps` opens the results of each, by name, and `left_one_out` its
+    budgets by the profile of the others; the tables over all, of means, deviations and 95 % confidence intervals over the dumps,
+    are attributes: `agreement_over_dumps`, ..."""
 
     _kinds = OVER_DUMPS
 
@@ -327,6 +330,14 @@ class ResultsOverDumps(_Folder):
     def dumps(self) -> dict[str, Results]:
         """The results of every dump, by its name, in the order in which they were given."""
         return {name: Results(self.folder / name) for name in self._dump_names}
+
+    @functools.cached_property
+    def left_one_out(self) -> dict[str, Results]:
+        """Budgets divided by the mean profile of the other dumps, by the dump's name; empty where the run had none."""
+        names = _field(self.summary, "leave_one_out", list)
+        if not set(map(str, names)) <= set(self._dump_names):
+            raise ResultsError(f"{self.folder / 'summary.json'}: leave_one_out: expected dumps, found {reprlib.repr(names)}")
+        return {name: Results(self.folder / "leave_one_out" / name) for name in names}
 
     @property
     def dump_list(self) -> pd.DataFrame:
@@ -364,7 +375,7 @@ def _layer_folder(layer: int) -> str:
 def _axes(kind: str, name: str) -> tuple[str, ...]:
     """The axes of an array of all layers, or of one layer's, where "head" is of KV heads or of query heads."""
     if kind in WHOLE_ARRAYS:
-        sigmas = kind == "curves" and (name.endswith("~lu") or name == "profile")
+        sigmas = kind == "curves" and (name.endswith(("~lu", "~profile")) or name == "profile")
         last = {"maps": (), "curves": ("budget",), "decode": ("step",)}[kind]
         return ("sigma", "layer", "kv_head") if sigmas else ("layer", "kv_head", *last)
     if kind != "channels":

@@ -173,6 +173,27 @@ TEST_CASE("ranks go through several dumps, and one of them writes what all say",
   CHECK(run_ranks(2, resumed).out == (temp / "three").string() + ": already finished, nothing left to do\n");
 }
 
+TEST_CASE("ranks divide budgets by the profiles of others", "[cli][ranks]") {
+  if (skipped()) return;
+  const TempDir temp;
+  for (const char* name : {"a", "b"}) make_small_dump(temp / name, {"--seed", name[0] == 'a' ? "1" : "2"});
+  make_small_dump(temp / "c", {"--seed", "3", "--prompt", "47"});
+  const auto budget = [&](const std::string& out, bool all) {
+    std::vector<std::string> command = {"budget", temp / "a", temp / "b", "--out", out, "--quiet"};
+    if (all) command.insert(command.end(), {temp / "c", "--resume"});
+    return command;
+  };
+  REQUIRE(run_kvreplay(budget(temp / "one", true)).code == 0);
+  for (const bool all : {false, true}) {  // made, then made anew of more dumps
+    const ProcessResult ranks = run_ranks(3, budget(temp / "ranks", all));
+    INFO(ranks.err);
+    CHECK(ranks.code == 0);
+    CHECK(own_lines(ranks.err).empty());
+  }
+  CHECK(fs::exists(temp / "ranks/leave_one_out/c/budgets.csv"));
+  CHECK(difference(temp / "ranks", temp / "one").empty());
+}
+
 TEST_CASE("more ranks than heads", "[cli][ranks]") {
   if (skipped()) return;
   const TempDir temp;

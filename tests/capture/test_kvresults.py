@@ -47,6 +47,7 @@ COMMANDS = {
     "decode": "evict --policy h2o,tova --phase prefill,decode,append-only --budget 256 --layers 0-1",
     "budget": "budget --sigma 0.5",
     "profile": "budget --sigma 0.8 --order snapkv --method uniform --profile {work}/budget/budget_curves.npy",
+    "profiles": "budget --sigma 0.8 --method uniform --profile {work}/budget/curves/{{order}}~lu.npy",
     "channels": "channels --ratio 0.5 --png",
     "official": "channels --ratio 0.4 --method think,iap --semantics official --layers 4",
     "analyze": "analyze --layers 1",
@@ -68,6 +69,7 @@ AXES = {
     "budget curves/snapkv": "layer 6 x kv_head 2 x budget 897, float64",
     "budget curves/snapkv~lu": "sigma 99 x layer 6 x kv_head 2, float32",
     "profile curves/profile": "sigma 99 x layer 6 x kv_head 2, float32",
+    "profiles curves/keydiff~profile": "sigma 99 x layer 6 x kv_head 2, float32",
     "channels channels/interaction": "layer 6 x kv_head 2 x channel 64 x other_channel 64, float64",
     "channels channels/output_interaction": "layer 6 x kv_head 2 x channel 64 x other_channel 64, float64",
     "channels channels/spectrum": "layer 6 x kv_head 2 x eigenvalue 64, float64",
@@ -360,6 +362,31 @@ class KvresultsTest(unittest.TestCase):
             results.agreement
         self.assertTrue(hasattr(results, "evictions_over_dumps"))
         self.assertIn("2 dumps, tables heads_over_dumps", repr(results))
+
+    def test_budgets_by_the_profile_of_the_other(self):
+        """Of two dumps each takes the other's profile; over the dumps that is a method like the others."""
+        dumps = [self.work / "pair" / name for name in ("first", "second")]
+        for dump, length in zip(dumps, (896, 600)):
+            shutil.copytree(DUMP, dump)
+            manifest = json.loads((dump / "manifest.json").read_text(encoding="utf-8"))
+            (dump / "manifest.json").write_text(json.dumps({**manifest, "prompt_len": length}), encoding="utf-8")
+        out = self.work / "by_others"
+        command = [PROGRAM, "budget", *dumps, "--out", out, "--layers", "1,3", "--method", "uniform,lu", "--quiet"]
+        subprocess.run(command, check=True)
+        results = open_results(out)
+        self.assertEqual(list(results.left_one_out), ["first", "second"])
+        each = results.left_one_out["first"]
+        np.testing.assert_array_equal(each.curves("keydiff~profile"), results.dumps["second"].curves("keydiff~lu"))
+        self.assertEqual(set(each.budgets["method"]), {"profile"})
+        model = results.table("budgets_over_dumps", level="model").set_index(["method", "order", "sigma", "metric"])["mean"]
+        single = [one.table("budgets", level="model").set_index(["order", "sigma"])["output_error"]
+                  for one in results.left_one_out.values()]
+        mean = (single[0] + single[1]) / 2
+        for (order, sigma), expected in mean.items():
+            self.assertAlmostEqual(model["profile", order, sigma, "output_error"], expected, delta=1e-12)
+        results.summary["leave_one_out"] = ["first", "third"]
+        del results.__dict__["left_one_out"]
+        self.assert_refused("leave_one_out: expected dumps, found", lambda: results.left_one_out)
 
     def test_the_readme_shows_what_it_prints(self):
         """The commands on the page of capture that make the folders of its notebook, then the notebook."""

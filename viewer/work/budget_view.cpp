@@ -103,7 +103,7 @@ BudgetShare budget_share(const BudgetPlan& plan, std::size_t which, const Budget
       kBudgetMethods[asked.method].needs_scores ? rows_of(curves, &HeadWorth::scores) : Matrix<double>();
   const BudgetFrame frame = budget_frame(curves.layers, curves.n_kv, curves.l, asked.sigma, plan.lower);
   Allocation found =
-      allocate(asked.method, allocation_input(plan, frame, *curves.curves, *curves.greedy,
+      allocate(asked.method, allocation_input(plan, asked.order, frame, *curves.curves, *curves.greedy,
                                               {scores.data(), static_cast<std::size_t>(scores.size())}));
   share.total = std::accumulate(found.budgets.begin(), found.budgets.end(), Index{0});
   share.total_loss = compensated_sum(found.loss);
