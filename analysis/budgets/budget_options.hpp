@@ -28,7 +28,7 @@ enum class Normalise { none, layer };
 struct BudgetOptions {
   std::vector<BudgetOrder> orders = {parse_order("snapkv", {}), parse_order("keydiff", {})};
   std::vector<BudgetMethod> methods = named_budget_methods();
-  std::vector<double> sigmas = {0.5, 0.8};
+  std::vector<Budget> sigmas = {{{}, 0.5}, {{}, 0.8}};  ///< of all heads; tokens are those of the mean head
   Semantics semantics = Semantics::paper;
   Normalise normalise = Normalise::none;
   double floor = 0;  ///< share of the prompt that every head keeps
@@ -50,6 +50,8 @@ namespace budget_option {
 inline constexpr OptionFacts order{"order", "LIST", "What ranks a head's tokens, once for all budgets"},
     method{"method", "LIST", "How the total is divided", "all of these"},
     sigma{"sigma", "LIST", "Compression ratios, 0.8 keeps a fifth"},
+    keep{"keep", "LIST", "What stays of all heads' tokens: 20% or 0.2, or 410 tokens of the mean head"},
+    budget{"budget", "LIST", "The same in tokens of the mean head; 20% is a share"},
     semantics{"semantics", "NAME", "Whose pyramid, ada and reading of a profile"},
     normalise{"normalise", "none|layer",
               "layer: importance is divided by its layer's sum first (LU-KV, appendix E)"},

@@ -1,6 +1,7 @@
 #include "analysis/budgets/budget_plan.hpp"
 
 #include "analysis/given/given_arrays.hpp"
+#include "analysis/results/kept_text.hpp"
 #include "data/error.hpp"
 #include "sim/eviction/prompt_eviction.hpp"
 
@@ -137,7 +138,14 @@ BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std
   if (methods.empty()) throw OptionError(budget_option::method, "names of methods", "none");
 
   std::vector<double> sigmas;
-  for (const double sigma : options.sigmas) {
+  for (const Budget& asked : options.sigmas) {
+    if (asked.tokens && (*asked.tokens < 1 || *asked.tokens >= shape.l))
+      throw OptionError(budget_option::budget,
+                        fmt::format("1 to {} tokens of the prompt's {}", shape.l - 1, shape.l),
+                        fmt::format("{}", *asked.tokens));
+    const double sigma = asked.tokens
+                             ? rest_of(static_cast<double>(*asked.tokens) / static_cast<double>(shape.l))
+                             : asked.sigma;
     check_sigma(budget_option::sigma, sigma);
     const Index heads = std::ssize(layers) * shape.n_kv;
     const Index total = total_budget(sigma, shape.l, heads);

@@ -1,8 +1,8 @@
 #include "analysis/budgets/budget_stage.hpp"
 
 #include "analysis/budgets/budget_measure_stage.hpp"
-#include "analysis/given/given_arrays.hpp"
 #include "analysis/eviction/head_ranking.hpp"
+#include "analysis/given/given_arrays.hpp"
 #include "data/npy_write.hpp"
 
 #include <fmt/format.h>

@@ -65,7 +65,8 @@ PartOptions::PartOptions(CommandLine& app, const std::vector<OptionsOfPart>& par
         };
         CLI::Option* const mine = there(option.facts);
         if (mine == nullptr) continue;
-        if (CLI::Option* const other = there(option.excludes)) mine->excludes(other);
+        for (const OptionFacts* const excluded : option.excludes)
+          if (CLI::Option* const other = there(excluded)) mine->excludes(other);
         if (CLI::Option* const other = there(option.needs)) mine->needs(other);
       }
 }

@@ -331,3 +331,24 @@ TEST_CASE("both passes of budget and analyze have the same bytes, interrupted or
   CHECK(run_kvreplay(resumed).code == 0);
   CHECK(difference(temp / "whole", temp / "r").empty());
 }
+
+TEST_CASE("a total is the same however it is said", "[budget]") {
+  const TempDir temp;
+  make_small_dump(temp / "d");
+  const auto table = [&](const char* option, const char* value) {
+    const std::string out = temp / (std::string(option) + value);
+    const ProcessResult ran = run_kvreplay({"budget", temp / "d", "--out", out, "--method", "uniform,ada",
+                                            option, value, "--quiet", "--profile", "none"});
+    INFO(ran.err);
+    CHECK(ran.code == 0);
+    return file_text(fs::path(out) / "budgets.csv");
+  };
+  const std::string ratios = table("--sigma", "0.8");
+  CHECK(table("--keep", "20%") == ratios);
+  CHECK(table("--budget", "20%") == ratios);
+  const std::string tokens = table("--keep", "12");
+  CHECK(table("--budget", "12") == tokens);
+  CHECK(contains(tokens, ",,snapkv,uniform,0.803278688525,48,"));  // 12 of 61 tokens, four heads
+  CHECK(contains(complaint({"budget", temp / "d", "--out", temp / "none", "--keep", "61"}),
+                 "--budget: expected 1 to 60 tokens of the prompt's 61, found 61"));
+}

@@ -40,7 +40,7 @@ BudgetPlan budget_view_plan(const BudgetSettings& settings, const Dump& dump) {
   BudgetOptions options;
   options.orders = {settings.order};
   options.methods = settings.methods;
-  options.sigmas = {settings.sigma};
+  options.sigmas = {{std::nullopt, settings.sigma}};
   options.semantics = settings.semantics;
   options.normalise = settings.normalise_by_layer ? Normalise::layer : Normalise::none;
   options.floor = settings.floor;
