@@ -79,7 +79,7 @@ std::string dump_name(const std::filesystem::path& dump);
 
 struct DumpOptions {
   std::optional<Index> prompt_len;  ///< splits prompt and decoding steps elsewhere than the manifest says
-  std::string name;                 ///< among several dumps; empty: dump_name()
+  std::string name = {};            ///< among several dumps; empty: dump_name()
 };
 
 /// One stored array, for `info` and for error messages.

@@ -105,6 +105,7 @@ TEST_CASE("every base makes its own choices under every semantics", "[policy]") 
   };
   for (const S s : kAllSemantics) {
     table.push_back({EvictionBase::streaming, s, {}, kAny, kNoPool, 4, 97, 0, false, false, false, 0.02});
+    table.push_back({EvictionBase::score, s, {}, 32, kNoPool, 0, 0, 0, false, false, false, 0.02});
     table.push_back({EvictionBase::knorm, s, M::knorm, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
     table.push_back(
         {EvictionBase::oracle, s, M::oracle_importance, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
