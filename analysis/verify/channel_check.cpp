@@ -55,7 +55,7 @@ std::vector<CompressedCache<T>> compressed_caches(const HeadGroup<T>& group, con
                            Quantization{.bits = 4, .group = 32, .residual = 16})};
 }
 
-constexpr Index kVerifiedKeys = 256;  // of the output-space matrix: its definition takes T d_v for each
+constexpr Index kVerifiedKeys = 128;  // of the output-space matrix: its definition takes T d_v for each
 
 /// Of prunable keys at most kVerifiedKeys.
 PrunableKeys sampled_keys(PrunableKeys keys) {
@@ -98,10 +98,7 @@ ChannelCheck::Expected ChannelCheck::expected(const HeadGroup<double>& group, co
   for (const RowRange rows : {window_, future_})
     if (rows.count() > 0)
       result.changes.emplace_back(rows, references_in_parallel(rows, compute_.workers, [&](RowRange some) {
-                                    std::vector<OutputChangeReference> of_caches;
-                                    for (const CompressedCache<double>& cache : judged_on.caches)
-                                      of_caches.push_back(compressed_change_reference(group, some, cache));
-                                    return of_caches;
+                                    return compressed_change_references(group, some, judged_on.caches);
                                   }));
   return result;
 }

@@ -9,7 +9,7 @@
 namespace kvreplay {
 
 /// Pruned key channels against brute force: the error of the logits by H against both products, the
-/// output-space matrix of the last two window rows and of 256 keys (evenly spread, where there are more)
+/// output-space matrix of the last two window rows and of 128 keys (evenly spread, where there are more)
 /// against its definition, and the outputs over two compressed caches (half of the channels; every other
 /// token, more channels gone, four bits) against attention over what they hold. The channels and caches are
 /// what float32, where it is judged, would choose and hold: both types are judged on the same. Deviations are

@@ -57,18 +57,17 @@ std::vector<Index> sampled_tokens(Index l, Index count, const std::vector<Index>
 }
 
 std::vector<std::vector<Index>> dealt_tokens(Index l, Index count, const std::vector<Index>& wanted,
-                                             std::size_t forms, Index turn) {
+                                             Index turn) {
   const std::vector<Index> tokens = sampled_tokens(l, count, wanted);
-  if (std::ssize(tokens) == l || forms == 0) return std::vector(forms, tokens);
-  std::set<Index> shared(wanted.begin(), wanted.end());
-  shared.insert({0, l - 1});
+  const auto forms = wanted.size();
   std::vector<std::vector<Index>> dealt(forms);
   auto next = static_cast<std::size_t>(turn);
-  for (const Index p : tokens)
-    if (shared.contains(p))
-      for (std::vector<Index>& form : dealt) form.push_back(p);
-    else
-      dealt[next++ % forms].push_back(p);
+  for (const Index p : tokens) {
+    const bool every_form = std::ssize(tokens) == l || p == 0 || p == l - 1;
+    for (std::size_t f = 0; f < forms; ++f)
+      if (every_form || p == wanted[f] || next % forms == f) dealt[f].push_back(p);
+    if (!every_form) ++next;
+  }
   return dealt;
 }
 

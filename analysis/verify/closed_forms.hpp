@@ -21,11 +21,11 @@ std::vector<ClosedForm> closed_forms(const DumpShape& shape, const MetricSet& av
 /// 0.
 std::vector<Index> sampled_tokens(Index l, Index count, const std::vector<Index>& wanted);
 
-/// The tokens at which each of `forms` is judged: all for a count of 0; else the first, the last and the
-/// `wanted` of sampled_tokens(), and every forms-th of the others, so that each of them is some form's.
-/// `turn` deals these from another form on: with turns 0, 1, 2, ... every form comes to every one.
+/// The tokens at which each of the forms is judged: all for a count of 0; else of sampled_tokens() the first,
+/// the last, the form's own of `wanted` [forms], and those that fall to it as the others are dealt out, from
+/// form number `turn` on: each of them is some form's, and with turns 0, 1, 2, ... every form's.
 std::vector<std::vector<Index>> dealt_tokens(Index l, Index count, const std::vector<Index>& wanted,
-                                             std::size_t forms, Index turn);
+                                             Index turn);
 
 /// The effect of each form's change on each of its tokens, from recomputed attention, summed over the form's
 /// rows and the query heads.

@@ -13,7 +13,7 @@
 namespace kvreplay {
 
 /// Of each row set: brute force is slow.
-inline constexpr Index kVerifiedRows = 32;
+inline constexpr Index kVerifiedRows = 16;
 /// Deviations that are allowed, as shares of the full output's norm.
 inline constexpr double kOutputTolerance = 1e-9, kFloat32OutputTolerance = 1e-4;
 

@@ -11,7 +11,7 @@
 namespace kvreplay {
 namespace {
 
-constexpr Index kRows = 256;
+constexpr Index kRows = 128;
 
 }  // namespace
 

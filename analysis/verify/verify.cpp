@@ -25,7 +25,7 @@ std::vector<double> at_tokens(const Matrix<double>& values, const std::vector<In
   return result;
 }
 
-/// Where each of the checked metrics is largest: the tokens that matter most, and where cancellation bites.
+/// Where each of the checked metrics is largest: the token that matters most, and where cancellation bites.
 std::vector<Index> largest_tokens(const TokenMetrics& metrics, const std::vector<ClosedForm>& forms) {
   std::vector<Index> largest;
   for (const ClosedForm& form : forms) {
@@ -105,7 +105,7 @@ class Verification {
     };
     const TokenMetrics judged = token_metrics_cpu<double>(group, token_options_, workers);
     const std::vector<std::vector<Index>> tokens =
-        dealt_tokens(shape.l, options_.tokens, largest_tokens(judged, forms_), forms_.size(), turn);
+        dealt_tokens(shape.l, options_.tokens, largest_tokens(judged, forms_), turn);
     const std::vector<std::vector<double>> sums = brute_force_sums(group, forms_, tokens, workers);
     for (std::size_t f = 0; f < forms_.size(); ++f) {
       const TokenMetric m = forms_[f].metric;

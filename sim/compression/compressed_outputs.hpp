@@ -6,6 +6,7 @@
 #include "sim/schedule.hpp"
 
 #include <memory>
+#include <span>
 #include <vector>
 
 namespace kvreplay {
@@ -66,5 +67,8 @@ class CompressedOutputs {
 /// The judge: brute-force attention over the cache's keys and values as they are, in float64.
 OutputChangeReference compressed_change_reference(const HeadGroup<double>& group, RowRange rows,
                                                   const CompressedCache<double>& cache);
+/// The same of each of `caches`, which share the full outputs.
+std::vector<OutputChangeReference> compressed_change_references(
+    const HeadGroup<double>& group, RowRange rows, std::span<const CompressedCache<double>> caches);
 
 }  // namespace kvreplay
