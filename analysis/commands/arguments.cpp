@@ -14,6 +14,7 @@
 #include <set>
 #include <sstream>
 #include <string_view>
+#include <utility>
 
 namespace kvreplay {
 namespace {
@@ -223,12 +224,12 @@ CLI::Validator folder_name() {
       "");
 }
 
-CLI::Validator page_name() {
+CLI::Validator file_ending(std::vector<std::string> endings) {
   return CLI::Validator(
-      [](std::string& file) {
-        return file.ends_with(".html") || file.ends_with(".htm")
-                   ? std::string()
-                   : fmt::format("expected a file that ends in .html, found '{}'", file);
+      [endings = std::move(endings)](std::string& file) {
+        for (const std::string& ending : endings)
+          if (file.ends_with(ending)) return std::string();
+        return fmt::format("expected a file that ends in {}, found '{}'", endings.front(), file);
       },
       "");
 }

@@ -75,8 +75,8 @@ void print_json(const nlohmann::ordered_json& json);
 /// Does it; what it says of options it says as they are written on a command line.
 void with_dashes(const std::function<void()>& work);
 
-/// A check that the name of a page ends in .html.
-CLI::Validator page_name();
+/// A check that the name of a file ends in one of these; the first is told.
+CLI::Validator file_ending(std::vector<std::string> endings);
 
 /// What merge gives as --shard: all of the run, whatever a config file says.
 inline constexpr const char* kWholeRun = "whole";

@@ -131,7 +131,7 @@ int run_compare(const Arguments& arguments) {
             bind_option(compare_option::right, right), bind_option(compare_option::top, top),
             bind_option(compare_option::all, all).excluding(compare_option::top)});
   app->option(compare_option::out)->check(folder_name());
-  app->option(compare_option::html)->check(page_name());
+  app->option(compare_option::html)->check(file_ending({".html", ".htm"}));
   output.add_output(*app);
   if (parse(*app, arguments)) return 0;
   const KeyFilter left_filter = parse_filter(left, compare_option::left),

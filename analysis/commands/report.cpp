@@ -29,7 +29,7 @@ int run_report(const Arguments& arguments) {
   CommonOptions output;
   app->add_folders("DIR", folder, "The result folder, of one dump or over several");
   app->add({bind_option(report_option::out, out), bind_option(report_option::title, title)});
-  app->option(report_option::out)->check(page_name());
+  app->option(report_option::out)->check(file_ending({".html", ".htm"}));
   output.add_output(*app);
   if (parse(*app, arguments)) return 0;
 

@@ -3,6 +3,8 @@
 #include "analysis/commands/arguments.hpp"
 #include "analysis/commands/interrupt.hpp"
 #include "analysis/commands/progress_bar.hpp"
+#include "analysis/run/fingerprint.hpp"
+#include "data/atomic_file.hpp"
 #include "data/console.hpp"
 #include "data/error.hpp"
 
@@ -10,6 +12,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
+#include <optional>
+#include <utility>
 
 namespace kvreplay {
 namespace {
@@ -17,8 +22,10 @@ namespace {
 constexpr std::size_t kFailuresShown = 10;
 
 namespace verify_option {
-constexpr OptionFacts tokens{"tokens", "N", "Tokens sampled per head for brute force; 0: all"},
-    window{"window", "N", "Observation window: the last N prompt queries", "", 1};
+constexpr OptionFacts tokens{
+    "tokens", "N", "Tokens sampled per head for brute force, each for some metric; 0: all, for every one"},
+    window{"window", "N", "Observation window: the last N prompt queries", "", 1},
+    csv{"csv", "FILE.csv", "Write every figure of how good each approximation is to this table, too"};
 }  // namespace verify_option
 
 std::string text_of(const VerifyResult& result) {
@@ -33,6 +40,17 @@ std::string text_of(const VerifyResult& result) {
                           : fmt::format("{:<{}}  {:<{}}  {:<6}  {}\n", check.name, name, check.covered,
                                         covered, check.ok() ? "ok" : "FAILED", check.worst);
   return text;
+}
+
+std::string text_of(const AgreementTable& approximations) {
+  if (approximations.pairs.empty()) return "";
+  return fmt::format(
+      "\nHow well each score ranks tokens as each exact error does: Spearman's rho in float64, median over "
+      "{}\n"
+      "{}The other figures of these {} (relative error, recall, mass, lowest heads): --csv FILE.csv or "
+      "--json\n",
+      counted(std::ssize(approximations.heads), "head"), rank_text(approximations),
+      counted(std::ssize(approximations.pairs), "pair"));
 }
 
 Json json_of(const VerifyResult& result) {
@@ -59,12 +77,15 @@ int run_verify(const Arguments& arguments) {
                             "float64 and the\nreplay against the dump's own o.npy, then shows how good every "
                             "approximation is.\nExits with 1 where a tolerance is missed.",
                             "kvreplay verify data/samples/pystdlib-lm\n"
-                            "kvreplay verify DUMP --tokens 0 --layers 0-1");
+                            "kvreplay verify DUMP --tokens 0 --layers 0-1\n"
+                            "kvreplay verify DUMP --csv approximations.csv");
   CommonOptions common;
   VerifyOptions options;
+  std::string csv;
   common.add_dump(*app);
   app->add({bind_option(verify_option::tokens, options.tokens),
-            bind_option(verify_option::window, options.window)});
+            bind_option(verify_option::window, options.window), bind_option(verify_option::csv, csv)});
+  app->option(verify_option::csv)->check(file_ending({".csv"}));
   common.add_compute(*app);
   common.add_output(*app);
   if (parse(*app, arguments)) return 0;
@@ -76,14 +97,18 @@ int run_verify(const Arguments& arguments) {
   const ChosenCompute chosen = common.chosen_compute(false);
   const Dump dump = common.open();
   options.layers = common.chosen_layers(dump);
+  std::optional<AtomicFile> table;  // what cannot be written is known before anything is computed
+  if (!csv.empty()) table.emplace(std::filesystem::path(csv));
   Workers workers(static_cast<int>(common.threads));
   const InterruptGuard guard(workers, "interrupted; nothing was verified");
   VerifyResult result;
   {
     ProgressBar bar(!common.quiet);
     options.on_progress = [&](Index done, Index total) { bar.show(done, total); };
+    layer_fingerprints(dump, options.layers, workers);  // archives agree with their checksums
     result = verify(dump, options, chosen.on(workers));
   }
+  if (table) write_medians(std::move(*table), result.table);
 
   if (common.json) {
     print_json(json_of(result));
@@ -96,10 +121,7 @@ int run_verify(const Arguments& arguments) {
     if (rows < options.window) say("note: window {} clipped to {}\n", options.window, rows);
     if (!chosen.note.empty()) say("note: {}\n", backend_line(*chosen.backend, chosen.note));
     say("\n{}", text_of(result));
-    say("\nApproximations, median over {} heads of float64 values (rel error: sum |s-e| / sum e, where both "
-        "are squared\n"
-        "outputs; mass@10%: the share of all error that the score's top 10 % hold)\n{}",
-        result.table.heads.size(), full_text(result.table));
+    say("{}", text_of(result.table));
   }
   std::fflush(stdout);
   for (const Check& check : result.checks) {

@@ -1,5 +1,6 @@
 #include "analysis/tokens/token_table.hpp"
 
+#include "analysis/results/csv.hpp"
 #include "analysis/results/figures.hpp"
 
 #include <fmt/format.h>
@@ -7,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <utility>
 
 namespace kvreplay {
 namespace {
@@ -17,15 +19,7 @@ double spearman(const AgreementTable& table, std::size_t pair, std::size_t head)
   return table.heads[head].agreements[pair][AgreementFigure::spearman];
 }
 
-/// Fixed decimals in a column of `width`; "-" where there is no figure. Relative errors may be huge or tiny.
-std::string cell(double value, int width) {
-  if (std::isnan(value)) return fmt::format("{:>{}}", "-", width);
-  if (value != 0 && (std::abs(value) >= 1000 || std::abs(value) < 5e-4))
-    return fmt::format("{:>{}.1e}", value, width);
-  return fmt::format("{:>{}.3f}", value, width);
-}
-
-/// The same for figures between -1 and 1.
+/// A figure between -1 and 1 in a column of `width`; "-" where there is none.
 std::string share_cell(double value, int width) {
   return std::isnan(value) ? fmt::format("{:>{}}", "-", width) : fmt::format("{:>{}.3f}", value, width);
 }
@@ -133,28 +127,43 @@ std::string compact_text(const AgreementTable& table) {
   return text;
 }
 
-std::string full_text(const AgreementTable& table) {
-  std::string text;
-  for (const TokenMetric reference : references_in(table)) {
-    const TokenPair any{reference, reference};
-    text += fmt::format("\n  against {} ({} rows)\n", name_of(reference), any.rows());
-    text += fmt::format("  {:<19}{:>10}{:>10}{:>12}{:>10}   {}\n", "score", "rel error", "Spearman",
-                        "recall@10%", "mass@10%", "lowest Spearman in layer.kv_head");
-    for (std::size_t pair = 0; pair < table.pairs.size(); ++pair) {
-      if (table.pairs[pair].reference != reference) continue;
-      text += fmt::format("  {:<19}{}{}{}{}  ", table.pairs[pair].score.name,
-                          cell(median_over_heads(table, pair, AgreementFigure::rel_l1), 10),
-                          share_cell(median_over_heads(table, pair, AgreementFigure::spearman), 10),
-                          share_cell(median_over_heads(table, pair, AgreementFigure::recall_10pc), 12),
-                          cell(median_over_heads(table, pair, AgreementFigure::mass_10pc), 10));
-      const auto worst = worst_heads(table, pair);
-      for (std::size_t w = 0; w < std::min(kWorstShown, worst.size()); ++w)
-        text += fmt::format("{} ({})", share_cell(spearman(table, pair, worst[w]), 7),
-                            head_name(table.heads[worst[w]]));
-      text += '\n';
+std::string rank_text(const AgreementTable& table) {
+  const std::vector<TokenMetric> references = references_in(table);
+  const auto width = [](TokenMetric reference) { return static_cast<int>(name_of(reference).size()) + 2; };
+  std::string text = fmt::format("  {:<19}", "score");
+  for (const TokenMetric reference : references)
+    text += fmt::format("{:>{}}", name_of(reference), width(reference));
+  text += '\n';
+  for (const TokenScore& score : scores_in(table)) {
+    std::string line = fmt::format("  {:<19}", score.name);
+    for (const TokenMetric reference : references) {
+      const auto pair = find_pair(table, score, reference);
+      line += pair ? share_cell(median_over_heads(table, *pair, AgreementFigure::spearman), width(reference))
+                   : fmt::format("{:{}}", "", width(reference));
     }
+    text += trimmed(std::move(line));
   }
   return text;
+}
+
+void write_medians(AtomicFile file, const AgreementTable& table) {
+  std::string header = "score,reference,rows";
+  for (const AgreementFigure figure : kAgreementFigures.all()) header += fmt::format(",{}", name_of(figure));
+  CsvFile csv(std::move(file), header + ",lowest_spearman,layer,kv_head");
+  for (std::size_t pair = 0; pair < table.pairs.size(); ++pair) {
+    csv.add(name_of(table.pairs[pair].score)).add(name_of(table.pairs[pair].reference));
+    csv.add(table.pairs[pair].rows());
+    for (const AgreementFigure figure : kAgreementFigures.all())
+      csv.add(median_over_heads(table, pair, figure));
+    if (const auto worst = worst_heads(table, pair); worst.empty()) {
+      csv.add("").add("").add("");
+    } else {
+      const AgreementTable::Head& head = table.heads[worst[0]];
+      csv.add(spearman(table, pair, worst[0])).add(head.layer).add(head.kv_head);
+    }
+    csv.end_row();
+  }
+  csv.finish();
 }
 
 Json full_json(const AgreementTable& table) {

@@ -2,6 +2,7 @@
 
 #include "analysis/results/result_folder.hpp"
 #include "analysis/tokens/token_agreement.hpp"
+#include "data/atomic_file.hpp"
 
 #include <string>
 #include <vector>
@@ -30,9 +31,11 @@ std::vector<std::size_t> worst_heads(const AgreementTable& table, std::size_t pa
 /// head.
 std::string compact_text(const AgreementTable& table);
 
-/// For verify: a block a reference, a line a score with relative error, Spearman, recall@10%, mass@10%
-/// (medians over heads) and the heads that it follows least.
-std::string full_text(const AgreementTable& table);
+/// For verify: a line a score, a column a reference, the median over heads of Spearman's rho.
+std::string rank_text(const AgreementTable& table);
+/// A row a pair: every figure's median over heads, and the head that the score follows least.
+void write_medians(AtomicFile file, const AgreementTable& table);
+/// The same, with three heads.
 Json full_json(const AgreementTable& table);
 
 }  // namespace kvreplay
