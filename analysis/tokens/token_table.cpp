@@ -151,7 +151,7 @@ void write_medians(AtomicFile file, const AgreementTable& table) {
   for (const AgreementFigure figure : kAgreementFigures.all()) header += fmt::format(",{}", name_of(figure));
   CsvFile csv(std::move(file), header + ",lowest_spearman,layer,kv_head");
   for (std::size_t pair = 0; pair < table.pairs.size(); ++pair) {
-    csv.add(name_of(table.pairs[pair].score)).add(name_of(table.pairs[pair].reference));
+    csv.add(table.pairs[pair].score.name).add(name_of(table.pairs[pair].reference));
     csv.add(table.pairs[pair].rows());
     for (const AgreementFigure figure : kAgreementFigures.all())
       csv.add(median_over_heads(table, pair, figure));
