@@ -45,9 +45,11 @@ class Softmax {
     }
     if (p >= 0) e_[p] = numerator(logit);
     const Wide sum = numerator(sink_) + sum_of_numerators();
+    sum_ = sum;
     inverse_sum_ = sum > 0 ? 1 / sum : 0;
   }
-  Wide operator[](Index m) const { return e_[m] * inverse_sum_; }
+  /// 1 where all of the sum is one token's, whatever the rounding of an inverse.
+  Wide operator[](Index m) const { return e_[m] == sum_ && sum_ > 0 ? 1 : e_[m] * inverse_sum_; }
 
  private:
   Wide numerator(double z) const { return std::exp(static_cast<Wide>(z) - shift_); }
@@ -73,7 +75,7 @@ class Softmax {
   double shift_ = std::numeric_limits<double>::quiet_NaN();  // differs from every shift
   Index p_ = -1;
   WideVector e_;
-  Wide inverse_sum_ = 0;
+  Wide sum_ = 0, inverse_sum_ = 0;
 };
 
 /// One row's attention, again for every change of a token.

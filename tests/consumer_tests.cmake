@@ -19,7 +19,7 @@ foreach(file sim/CMakeFiles/kvreplay_sim.dir/head_group.cpp.o analysis/CMakeFile
 endforeach()
 add_test(NAME "consumer: add_subdirectory"
          COMMAND ${build_and_test} ${CMAKE_CURRENT_LIST_DIR}/consumer ${CMAKE_CURRENT_BINARY_DIR}/consumer_with_sources
-                 --build-noclean --build-target lengths ${objects} ${options} -DKVREPLAY_SOURCE=${PROJECT_SOURCE_DIR}
+                 --build-noclean --build-target lengths ${objects} ${options} -DKVREPLAY_SOURCE=${PROJECT_SOURCE_DIR} -DCMAKE_UNITY_BUILD=OFF
                  --test-command lengths ${PROJECT_SOURCE_DIR}/data/samples/pystdlib-lm)
 set_tests_properties("consumer: install" PROPERTIES FIXTURES_SETUP installed)
 set_tests_properties("consumer: find_package" "consumer: each public header on its own" PROPERTIES FIXTURES_REQUIRED installed)

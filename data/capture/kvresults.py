@@ -58,11 +58,12 @@ TABLES = {
 }
 OVER_DUMPS = {name: _Kind("", "layer,metric,n,mean,sd,ci_low,ci_high", f"{name}_rows")
               for name in (f"{table}_over_dumps" for table in TABLES)}
+OVER_DUMPS["comparisons"] = _Kind("", "table,left,right,budget,metric,prompts,log_ratio,difference,low,high,wins,p", "comparison_rows")
 # The folders of arrays, one a layer or one for all, each with a command that writes it.
 LAYER_ARRAYS = {"tokens": "tokens", "kept": "evict` or `kvreplay budget", "diff": DIFF, "channels": "channels"}
 WHOLE_ARRAYS = {"maps": "tokens", "curves": "budget", "decode": DECODE}
 WORDS = ("policy", "semantics", "phase", "rows", "metric", "method", "order", "score", "reference", "other",
-         "name", "model", "fingerprint")
+         "name", "model", "fingerprint", "table", "left", "right")
 PLACES = ("layer", "kv_head")
 COUNTS = (*PLACES, "kept", "pruned")
 SIZES = ("layers", "n_q", "n_kv", "d", "T", "T_q", "l")  # of the dump, in summary.json

@@ -293,5 +293,5 @@ TEST_CASE("oracles are said to be such, and are never called the best", "[budget
       }
   const std::string said = run_kvreplay({"compare", single, other, "--all"}).out;
   CHECK(contains(said, "who wins, oracles apart"));
-  CHECK(contains(said, "snapkv lu (oracle), sigma 0.5"));
+  CHECK(contains(said, "snapkv lu (oracle), kept 50 %"));
 }

@@ -333,11 +333,11 @@ class KvresultsTest(unittest.TestCase):
         subprocess.run([*command, "--metrics", "attn,key,exact_remove", "--quiet"], check=True)
         results = open_results(out)
         self.assertEqual(list(results.dumps), [DUMP.name, "sample"])
-        self.assertEqual(results.tables, ["heads_over_dumps", "agreement_over_dumps", "evictions_over_dumps"])
+        self.assertEqual(results.tables, ["heads_over_dumps", "agreement_over_dumps", "evictions_over_dumps", "comparisons"])
         self.assertEqual(list(results.dump_list["l"]), [896, 700])
         single = results.dumps["sample"]
         self.assertEqual(single.tokens("attn", 4).shape, (2, 700))
-        for name, derived in (("evictions", ["kept"]), ("agreement", [])):
+        for name, derived in (("evictions", ["kept", "kept_share"]), ("agreement", [])):
             with self.subTest(name):
                 frames = [each.table(name, level="head").drop(columns=derived) for each in results.dumps.values()]
                 keys = [column for column in frames[0] if column != "value"]
@@ -349,8 +349,19 @@ class KvresultsTest(unittest.TestCase):
                 np.testing.assert_array_equal(found["n"], 2)
                 np.testing.assert_allclose(found["mean"], found["mean_expected"], rtol=1e-12, atol=1e-15)
                 np.testing.assert_allclose(found["sd"], found["std"], rtol=1e-6, atol=1e-12)
-                half = 12.706204736174698 * found["sd"] / 2 ** 0.5
-                np.testing.assert_allclose(found["ci_high"] - found["mean"], half, rtol=1e-6, atol=1e-12)
+                plain = found[found["geometric_mean"].isna()]
+                half = 12.706204736174698 * plain["sd"] / 2 ** 0.5
+                np.testing.assert_allclose(plain["ci_high"] - plain["mean"], half, rtol=1e-6, atol=1e-12)
+                ratio = found[found["geometric_mean"].notna()]
+                np.testing.assert_allclose(ratio["geometric_mean"] ** 2, ratio["ci_low"] * ratio["ci_high"], rtol=1e-9)
+        pairs = results.table("comparisons")
+        pairs = pairs[(pairs["table"] == "evictions") & (pairs["left"] == "h2o") & (pairs["right"] == "snapkv")]
+        pairs = pairs[(pairs["metric"] == "output_error") & (pairs["rows"] == "future")].set_index("budget")
+        for budget in (0.5, 0.8):
+            losses = [each.table("evictions", level="model").query("metric == 'output_error' and rows == 'future' and budget == @budget")
+                      .set_index("policy")["value"] for each in results.dumps.values()]
+            log_ratio = np.mean([np.log(loss["h2o"] / loss["snapkv"]) for loss in losses])
+            self.assertAlmostEqual(pairs.loc[budget, "log_ratio"], log_ratio, places=12)
         medians = [each.table("agreement").groupby(["score", "reference", "metric"])["value"].median() for each in results.dumps.values()]
         model = results.table("agreement_over_dumps", level="model").set_index(["score", "reference", "metric"])["mean"]
         np.testing.assert_allclose(model, (sum(medians) / 2).loc[model.index], rtol=1e-12)
