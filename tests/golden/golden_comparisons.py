@@ -131,6 +131,9 @@ def expected_rows(folder):
     rows = {}
     for table in COMPARED:
         prompts = [values_of(folder, name, table) for name in names]
+        for prompt, name in zip(prompts, names):  # budgets divided by the profile of the others
+            for place, items in values_of(folder / "leave_one_out", name, table).items():
+                prompt[place].update(items)
         for place in {place for prompt in prompts for place in prompt}:
             metric = place[3].split("~")[-1]
             items = list(dict.fromkeys(item for prompt in prompts for item in prompt.get(place, {})))
