@@ -44,7 +44,7 @@ std::string metric_of(const TableFigure& figure, Table table) {
 /// What else tells settings apart, behind the budget.
 std::string budget_of(const TableFigure& figure, Table table) {
   if (table == Table::agreement) return "";
-  const std::string budget = figure[facts_of(table).across];
+  const std::string& budget = figure[facts_of(table).across];
   return table == Table::channels && figure["recent"] != "32"
              ? fmt::format("{} recent {}", budget, figure["recent"])
              : budget;
