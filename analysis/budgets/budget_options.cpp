@@ -49,17 +49,13 @@ BoundOptions bound(BudgetOptions& options) {
     options.leave_one_out = words.front() == kOfOthers;
     options.profiles = is_word ? std::vector<std::string>() : words;
   };
-  BoundOption kept = bind_option(keep, options.sigmas).keyed("").excluding(sigma);
-  BoundOption tokens = bind_option(budget, options.sigmas).keyed("").excluding(sigma).excluding(keep);
-  kept.initial.clear();
-  tokens.initial.clear();
+  const auto [ratios, shares, tokens] = bound_budgets(options.sigmas, "sigmas", sigma, keep, budget);
   return {
       orders,
       bind_option(method, options.methods)
           .keyed("methods")
           .saying(fmt::format("{}; {}", listed(kBudgetMethods.names_where(is_named)), oracles_of_budgets())),
-      bind_option(sigma, options.sigmas).keyed("sigmas"), kept, tokens,
-      bind_option(semantics, options.semantics).saying(listed(kSemantics.names())),
+      ratios, shares, tokens, bind_option(semantics, options.semantics).saying(listed(kSemantics.names())),
       bind_option(normalise, options.normalise), bind_option(floor, options.floor),
       bind_option(sinks, options.sinks), bind_option(recent, options.recent),
       // What a file holds counts, not its name.

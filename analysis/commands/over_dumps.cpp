@@ -164,8 +164,7 @@ void finish(const CommonOptions& options, const DumpSet& set, const std::vector<
     say("{}", remarks(out, set));
     for (const std::string& line : left_out_lines(left_out)) say("left out: {}\n", line);
     say("\nmeans over the dumps and their 95 % confidence intervals, by Student's t over dumps, not over "
-        "heads "
-        "(of errors\ngeometric means, on the scale of ratios)\n");
+        "heads (of errors\ngeometric means, on the scale of ratios)\n");
     if (!report.empty()) say("\n{}", report);
     if (totals.contains("budgets_over_dumps_rows")) say("\n{}\n", oracles_of_budgets());
     say("\nresults: {} ({:.1f} s), of each dump in {}\n", displayable(options.out), seconds,

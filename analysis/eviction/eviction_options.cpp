@@ -77,23 +77,31 @@ BoundOption bound_diff(EvictionOptions& options) {
 
 }  // namespace
 
+std::array<BoundOption, 3> bound_budgets(std::vector<Budget>& budgets, std::string key,
+                                         const OptionFacts& sigma, const OptionFacts& keep,
+                                         const OptionFacts& tokens) {
+  std::array all = {bind_option(sigma, budgets).keyed(std::move(key)),
+                    bind_option(keep, budgets).keyed("").excluding(sigma),
+                    bind_option(tokens, budgets).keyed("").excluding(sigma).excluding(keep)};
+  all[1].initial.clear();
+  all[2].initial.clear();
+  return all;
+}
+
 BoundOptions bound(EvictionOptions& options) {
   using namespace evict_option;
   BoundOption one_semantics = bind_option(semantics, options.semantics);
   one_semantics.list = false;
   one_semantics.words = fmt::format(": {}", fmt::join(kSemantics.names(), ", "));
-  BoundOption kept_budgets = bind_option(keep, options.budgets).keyed("").excluding(sigma);
-  BoundOption tokens = bind_option(budget, options.budgets).keyed("").excluding(sigma).excluding(keep);
-  kept_budgets.initial.clear();
-  tokens.initial.clear();
+  const auto [ratios, shares, tokens] = bound_budgets(options.budgets, "budgets", sigma, keep, budget);
   BoundOptions all = {
-      bound_policies(options), bind_option(sigma, options.budgets).keyed("budgets"), kept_budgets, tokens,
-      one_semantics, bound_diff(options), bind_option(phase, options.phases).keyed("phases"),
-      bind_option(decode_window, options.decode_window), bind_option(window, options.window),
-      bind_option(sinks, options.sinks), bind_option(recent, options.recent), bind_option(pool, options.pool),
-      bind_option(on, options.on), bind_option(per_query_head, options.per_query_head),
-      bind_option(channels, options.channels), bind_option(bits, options.bits),
-      bind_option(group, options.group).needing(bits), bind_option(residual, options.residual).needing(bits),
+      bound_policies(options), ratios, shares, tokens, one_semantics, bound_diff(options),
+      bind_option(phase, options.phases).keyed("phases"), bind_option(decode_window, options.decode_window),
+      bind_option(window, options.window), bind_option(sinks, options.sinks),
+      bind_option(recent, options.recent), bind_option(pool, options.pool), bind_option(on, options.on),
+      bind_option(per_query_head, options.per_query_head), bind_option(channels, options.channels),
+      bind_option(bits, options.bits), bind_option(group, options.group).needing(bits),
+      bind_option(residual, options.residual).needing(bits),
       // What a file holds counts, not its name.
       bind_option(score, options.scores).keyed(""), bind_option(kept, options.kept).keyed("")};
   for (BoundOption& option : all)

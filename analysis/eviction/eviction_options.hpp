@@ -5,6 +5,7 @@
 #include "sim/compression/compressed_cache.hpp"
 #include "sim/eviction/policy.hpp"
 
+#include <array>
 #include <optional>
 #include <string>
 #include <vector>
@@ -144,6 +145,12 @@ struct OptionValue<SearchRows> {
 
 /// Throws OptionError, which names `option`, where the width is even.
 void check_pooling(const OptionFacts& option, const Pooling& pool);
+/// The three ways to say the budgets of one field: as ratios, which stand under `key` in JSON, as what stays,
+/// and in tokens.
+std::array<BoundOption, 3> bound_budgets(std::vector<Budget>& budgets, std::string key,
+                                         const OptionFacts& sigma, const OptionFacts& keep,
+                                         const OptionFacts& tokens);
+
 /// Throws OptionError, which names `option`, where it is no compression ratio in (0, 1).
 void check_sigma(const OptionFacts& option, double sigma);
 

@@ -1,7 +1,7 @@
 #include "analysis/report/row_plots.hpp"
 #include "analysis/report/sections.hpp"
 #include "analysis/report/series.hpp"
-#include "analysis/results/kept_text.hpp"
+#include "analysis/results/main_figures.hpp"
 #include "analysis/results/standings.hpp"
 
 #include <fmt/format.h>
@@ -24,7 +24,7 @@ constexpr const char* kLabels[] = {"metric", "on the", "phase", "semantics", "bu
 std::vector<std::string> picks_of(const Standing& standing) {
   const ComparedItems& of = *standing.of;
   return {of.metric, rows_text(of.rows), of.phase, standing.semantics,
-          of.table == Table::channels ? fmt::format("ratio {}", of.budget) : kept_text(of.budget)};
+          setting_text(facts_of(of.table).across, of.budget)};
 }
 
 /// Every item against the best, with a dot for each prompt.
@@ -105,12 +105,9 @@ std::optional<Figure> figure_of(Table table, const std::vector<ComparedItems>& a
   figure.heading = fmt::format("{}: each against the best", facts_of(table).title);
   figure.reading =
       "The best of those that can be run is the line; the others are set against it within every prompt, so "
-      "that a "
-      "hard prompt counts on both sides. Small dots are the prompts, the large one is their mean (of errors "
-      "the "
-      "geometric one), the bar its 95 % interval. A star: told apart from the best, all pairs of the picture "
-      "asked "
-      "at once. Oracles, which know the decoding steps, may stand left of the line.";
+      "that a hard prompt counts on both sides. Small dots are the prompts, the large one is their mean (of "
+      "errors the geometric one), the bar its 95 % interval. A star: told apart from the best, all pairs of "
+      "the picture asked at once. Oracles, which know the decoding steps, may stand left of the line.";
   return figure;
 }
 

@@ -109,9 +109,9 @@ std::vector<PagePart> page_parts() {
          "the share of uniform's error that it saves, formed dump by dump.",
          fmt::format(
              "An interval right of the line at 0 is a gain that other prompts would show, too; what costs "
-             "more "
-             "than twice uniform's error stands on the left edge. {}; a profile of other prompts is what a "
-             "method can have.",
+             "more than twice uniform's error stands on the left edge. {}; a profile of other prompts is "
+             "what "
+             "a method can have.",
              oracles_of_budgets()),
          "method",
          {"metric", "tokens ranked by", "budget"},

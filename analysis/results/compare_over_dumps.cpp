@@ -40,20 +40,13 @@ std::vector<PromptPair> prompts_in_both(const OverDumpsReader& a, const OverDump
   return pairs;
 }
 
-std::optional<PairedBy> paired_by(const ComparedPivot& pivot) {
-  FigureFacts facts;
-  facts.better = pivot.better;
-  facts.scale = pivot.scale;
-  return kvreplay::paired_by(facts);
-}
-
 class Blocks {
  public:
   explicit Blocks(std::size_t prompts) : prompts_(prompts) {}
 
   void add(std::size_t prompt, const TableComparison& table) {
     for (const ComparedPivot& pivot : table.pivots) {
-      const auto by = paired_by(pivot);
+      const auto by = paired_by(pivot.better, pivot.scale);
       if (!by) continue;
       BlockOverPrompts& block = block_of(table.table, pivot, *by);
       for (const ComparedFigure& figure : pivot.figures) {
@@ -75,15 +68,15 @@ class Blocks {
   }
 
   std::vector<BlockOverPrompts> take() {
-    for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    for (BlockOverPrompts& block : blocks_) {
       std::vector<double> p;
-      for (FigureOverPrompts& figure : blocks_[i].figures) {
-        figure.over = paired(figure.a, figure.b, better_[i], blocks_[i].by);
+      for (FigureOverPrompts& figure : block.figures) {
+        figure.over = paired(figure.a, figure.b, block.better, block.by);
         // What is equal in every prompt is no question that was open.
         p.push_back(figure.over.mean == 0 && figure.over.sd == 0 ? kNoPrompt : figure.over.p);
       }
       const std::vector<double> adjusted = holm(p);
-      for (std::size_t f = 0; f < adjusted.size(); ++f) blocks_[i].figures[f].p = adjusted[f];
+      for (std::size_t f = 0; f < adjusted.size(); ++f) block.figures[f].p = adjusted[f];
     }
     return std::move(blocks_);
   }
@@ -94,13 +87,11 @@ class Blocks {
       return block.table == table && block.title == pivot.title;
     });
     if (known != blocks_.end()) return *known;
-    better_.push_back(pivot.better);
-    return blocks_.emplace_back(BlockOverPrompts{table, pivot.metric, pivot.title, by, {}});
+    return blocks_.emplace_back(BlockOverPrompts{table, pivot.metric, pivot.title, pivot.better, by, {}});
   }
 
   std::size_t prompts_;
   std::vector<BlockOverPrompts> blocks_;
-  std::vector<Better> better_;
 };
 
 double mean_of(const std::vector<double>& values, PairedBy by) {
@@ -217,14 +208,13 @@ nlohmann::ordered_json json_of(const ComparisonOverPrompts& comparison) {
 
 void write_csv(const ComparisonOverPrompts& comparison, const std::filesystem::path& folder) {
   CsvFile csv(folder / "compare_prompts.csv",
-              "table,metric,item,setting,prompts,a,b,log_ratio,difference,low,high,wins,p");
+              fmt::format("table,metric,item,setting,prompts,a,b,{}", kPairedColumns));
   for (const BlockOverPrompts& block : comparison.blocks)
     for (const FigureOverPrompts& figure : block.figures) {
-      const bool ratio = block.by == PairedBy::ratio;
       csv.add(name_of(block.table)).add(block.metric).add(figure.item).add(figure.setting);
       csv.add(figure.over.prompts).add(mean_of(figure.a, block.by)).add(mean_of(figure.b, block.by));
-      csv.add(ratio ? figure.over.mean : kNoPrompt).add(ratio ? kNoPrompt : figure.over.mean);
-      csv.add(figure.over.low).add(figure.over.high).add(figure.over.wins).add(figure.p).end_row();
+      add_paired(csv, figure.over, figure.p);
+      csv.end_row();
     }
   csv.finish();
 }

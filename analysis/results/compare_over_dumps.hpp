@@ -25,6 +25,7 @@ struct FigureOverPrompts {
 struct BlockOverPrompts {
   Table table = Table::heads;
   std::string metric, title;
+  Better better = Better::neither;
   PairedBy by = PairedBy::ratio;
   std::vector<FigureOverPrompts> figures;
 };

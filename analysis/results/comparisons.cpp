@@ -53,7 +53,7 @@ std::string budget_of(const TableFigure& figure, Table table) {
 }  // namespace
 
 Paired ComparedItems::pair(const Item& left, const Item& right) const {
-  return paired(left.values, right.values, better(), *paired_by(*facts));
+  return paired(left.values, right.values, better(), *paired_by(better(), facts->scale));
 }
 
 std::vector<Comparison> comparisons_of(const ComparedItems& items) {
@@ -106,7 +106,7 @@ void Comparisons::add(const ResultReader& results, Table table) {
     if (figure.level() != Level::model) return;
     const auto facts = std::find_if(offered.begin(), offered.end(),
                                     [&](const FigureFacts* one) { return one->name == figure.metric(); });
-    if (facts == offered.end() || !paired_by(**facts)) return;
+    if (facts == offered.end() || !paired_by((*facts)->better, (*facts)->scale)) return;
     if (table == Table::agreement) {
       if (!reserve) reserve = figure["reserve"];
       if (figure["reserve"] != *reserve) return;
@@ -165,16 +165,15 @@ std::size_t write_comparisons(const std::vector<ComparedItems>& all, const Resul
   for (const ComparedItems& items : all)
     for (const Comparison& one : comparisons_of(items)) {
       if (one.over.prompts < 2) continue;
-      if (!csv) csv.emplace(folder.file("comparisons.csv"), kComparisonColumns);
+      if (!csv)
+        csv.emplace(folder.file("comparisons.csv"), fmt::format("{},{}", kComparisonKeys, kPairedColumns));
       const auto& [left, right] = std::tie(*one.left, *one.right);
-      const bool ratio = one.over.by == PairedBy::ratio;
       csv->add(name_of(items.table)).add(left.name).add(right.name);
       csv->add(left.semantics == right.semantics ? left.semantics : left.semantics + "/" + right.semantics);
       csv->add(items.phase).add(items.budget).add(items.kept_share).add(items.rows).add(items.metric);
-      csv->add(one.over.prompts)
-          .add(ratio ? one.over.mean : kNoNumber)
-          .add(ratio ? kNoNumber : one.over.mean);
-      csv->add(one.over.low).add(one.over.high).add(one.over.wins).add(one.p).end_row();
+      csv->add(one.over.prompts);
+      add_paired(*csv, one.over, one.p);
+      csv->end_row();
     }
   if (!csv) return 0;
   csv->finish();

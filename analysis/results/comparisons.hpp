@@ -64,7 +64,6 @@ class Comparisons {
   /// In the tables' order; kept sets of the user's stand with the policies that kept as many tokens in every
   /// prompt.
   std::vector<ComparedItems> all() const;
-  std::size_t prompts() const { return prompts_; }
 
  private:
   void add(const ResultReader& results, Table table);
@@ -84,8 +83,7 @@ class Comparisons {
 /// Writes comparisons.csv; returns the number of rows. No file where there are none.
 std::size_t write_comparisons(const std::vector<ComparedItems>& all, const ResultFolder& folder);
 
-inline constexpr std::string_view kComparisonColumns =
-    "table,left,right,semantics,phase,budget,kept_share,rows,metric,prompts,log_ratio,difference,low,high,"
-    "wins,p";
+inline constexpr std::string_view kComparisonKeys =
+    "table,left,right,semantics,phase,budget,kept_share,rows,metric,prompts";
 
 }  // namespace kvreplay

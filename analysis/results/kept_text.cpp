@@ -1,20 +1,15 @@
 #include "analysis/results/kept_text.hpp"
 
+#include "analysis/options/option.hpp"
 #include "analysis/results/csv.hpp"
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 
 namespace kvreplay {
 namespace {
-
-bool is_tokens(std::string_view label) {
-  return !label.empty() &&
-         std::all_of(label.begin(), label.end(), [](char c) { return c >= '0' && c <= '9'; });
-}
 
 std::optional<double> sigma_of(std::string_view label) {
   const std::string text(label);
@@ -33,9 +28,8 @@ double rounded(double value) {
 double rest_of(double share) { return rounded(1 - share); }
 
 std::optional<double> kept_share(std::string_view label, std::ptrdiff_t l) {
-  if (is_tokens(label))
-    return l > 0 ? std::optional(std::strtod(std::string(label).c_str(), nullptr) / static_cast<double>(l))
-                 : std::nullopt;
+  if (const auto tokens = index_in(label, kNoLimit))
+    return l > 0 ? std::optional(static_cast<double>(*tokens) / static_cast<double>(l)) : std::nullopt;
   const auto sigma = sigma_of(label);
   return sigma ? std::optional(rest_of(*sigma)) : std::nullopt;
 }
@@ -43,7 +37,7 @@ std::optional<double> kept_share(std::string_view label, std::ptrdiff_t l) {
 std::string percent(double share) { return fmt::format("{} %", shortest(rounded(100 * share))); }
 
 std::string kept_text(std::string_view label) {
-  if (is_tokens(label)) return fmt::format("kept {} token{}", label, label == "1" ? "" : "s");
+  if (const auto tokens = index_in(label, kNoLimit)) return "kept " + counted(*tokens, "token");
   const auto sigma = sigma_of(label);
   return sigma ? fmt::format("kept {}", percent(rest_of(*sigma))) : std::string(label);
 }

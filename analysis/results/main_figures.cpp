@@ -88,11 +88,7 @@ std::vector<Pivot> pivots(Table table, std::span<const std::string> keys,
       if (reserve) first_reserve = figure[*reserve];
       std::vector<std::string> item;
       for (const std::size_t at : item_at) item.push_back(figure[at]);
-      const std::string across = !setting                    ? std::string()
-                                 : across_key == "reference" ? figure[*setting]
-                                 : figure[*setting].empty()  ? fmt::format("no {}", across_key)
-                                 : across_key == "ratio"     ? fmt::format("ratio {}", figure[*setting])
-                                                             : kept_text(figure[*setting]);
+      const std::string across = setting ? setting_text(across_key, figure[*setting]) : std::string();
       const std::size_t column = place_in(pivot.settings, across), line = place_in(pivot.items, item);
       pivot.cells.resize(pivot.items.size());
       for (auto& cells : pivot.cells) cells.resize(pivot.settings.size());
@@ -103,6 +99,12 @@ std::vector<Pivot> pivots(Table table, std::span<const std::string> keys,
     all.push_back(std::move(pivot));
   }
   return all;
+}
+
+std::string setting_text(std::string_view across, const std::string& value) {
+  if (across == "reference") return value;
+  if (value.empty()) return fmt::format("no {}", across);
+  return across == "ratio" ? fmt::format("ratio {}", value) : kept_text(value);
 }
 
 ItemNames item_names(const Pivot& pivot) {

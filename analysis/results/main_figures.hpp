@@ -31,6 +31,9 @@ struct Pivot {
 std::vector<Pivot> pivots(Table table, std::span<const std::string> keys,
                           std::span<const std::vector<std::string>> figures);
 
+/// A value of a table's key `across` in words: "kept 20 %", "ratio 0.5", "no budget"; of a reference itself.
+std::string setting_text(std::string_view across, const std::string& value);
+
 /// The items' names on one line each, their keys' values without those that all share; in front of them the
 /// names of these keys.
 struct ItemNames {

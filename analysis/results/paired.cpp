@@ -9,10 +9,10 @@
 
 namespace kvreplay {
 
-std::optional<PairedBy> paired_by(const FigureFacts& facts) {
-  if (facts.better == Better::neither) return std::nullopt;
-  if (facts.scale == FigureScale::log) return PairedBy::ratio;
-  if (has_fixed_range(facts.scale)) return PairedBy::difference;
+std::optional<PairedBy> paired_by(Better better, FigureScale scale) {
+  if (better == Better::neither) return std::nullopt;
+  if (scale == FigureScale::log) return PairedBy::ratio;
+  if (has_fixed_range(scale)) return PairedBy::difference;
   return std::nullopt;
 }
 
@@ -45,6 +45,13 @@ Paired paired(std::span<const double> left, std::span<const double> right, Bette
   result.high = result.mean + half;
   result.p = error > 0 ? student_p(result.mean / error, result.prompts - 1) : result.mean == 0 ? 1 : 0;
   return result;
+}
+
+void add_paired(CsvFile& csv, const Paired& paired, double p) {
+  const double none = std::numeric_limits<double>::quiet_NaN();
+  const bool ratio = paired.by == PairedBy::ratio;
+  csv.add(ratio ? paired.mean : none).add(ratio ? none : paired.mean);
+  csv.add(paired.low).add(paired.high).add(paired.wins).add(p);
 }
 
 std::optional<std::ptrdiff_t> prompts_needed(const Paired& paired) {

@@ -1,11 +1,13 @@
 #pragma once
 
+#include "analysis/results/csv.hpp"
 #include "analysis/results/figure_facts.hpp"
 
 #include <cstddef>
 #include <limits>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 // Two methods on the same prompts. A hard prompt raises what both lose, so intervals of each alone overlap
@@ -18,8 +20,8 @@ enum class PairedBy {
   ratio,      ///< by the natural logarithm of left / right: errors, which are positive and span decades
   difference  ///< by left - right: shares and correlations
 };
-/// Nothing where a figure is neither.
-std::optional<PairedBy> paired_by(const FigureFacts& facts);
+/// What suits a figure's direction and scale; nothing where neither does.
+std::optional<PairedBy> paired_by(Better better, FigureScale scale);
 
 /// Left against right over prompts.
 struct Paired {
@@ -44,6 +46,10 @@ struct Paired {
 
 /// `left` and `right` have a value for each prompt, NaN where there is none. Two zeros are a ratio of 1.
 Paired paired(std::span<const double> left, std::span<const double> right, Better better, PairedBy by);
+
+/// The fields of a pair in a table: of log_ratio and difference the one that it has.
+inline constexpr std::string_view kPairedColumns = "log_ratio,difference,low,high,wins,p";
+void add_paired(CsvFile& csv, const Paired& paired, double p);
 
 /// How many prompts would tell a difference of this mean and spread from none at 5 %, in four of five tries;
 /// nothing where the mean is 0 or unknown, or where it takes more than 1,000.

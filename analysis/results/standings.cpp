@@ -2,7 +2,6 @@
 
 #include "analysis/options/option_text.hpp"
 #include "analysis/results/figures.hpp"
-#include "analysis/results/kept_text.hpp"
 #include "analysis/results/main_figures.hpp"
 #include "analysis/results/over_dumps.hpp"
 
@@ -168,8 +167,7 @@ std::vector<StandingTable> main_standings(const std::vector<ComparedItems>& all)
         if (!standing.semantics.empty() && standing.semantics != "paper")
           made.title += fmt::format(", {}", standing.semantics);
       }
-      tables[at].headings.push_back(items.table == Table::channels ? fmt::format("ratio {}", items.budget)
-                                                                   : kept_text(items.budget));
+      tables[at].headings.push_back(setting_text(facts_of(items.table).across, items.budget));
       tables[at].columns.push_back(std::move(standing));
     }
   }

@@ -196,8 +196,9 @@ TEST_CASE("comparisons.csv has a row a pair", "[comparisons]") {
   ResultFolder folder(dir / "r", Json::object(), {}, Existing::refuse);
   CHECK(write_comparisons(three_prompts(dir), folder) == 3);
   const std::string csv = test::read_file(dir / "r/comparisons.csv");
-  CHECK(csv.starts_with(fmt::format("{}\nevictions,h2o,snapkv,paper,prefill,0.8,0.2,future,output_error,3,",
-                                    kComparisonColumns)));
+  CHECK(
+      csv.starts_with(fmt::format("{},{}\nevictions,h2o,snapkv,paper,prefill,0.8,0.2,future,output_error,3,",
+                                  kComparisonKeys, kPairedColumns)));
   CHECK(std::count(csv.begin(), csv.end(), '\n') == 4);
   CHECK(csv.find("nan") == std::string::npos);
 }
