@@ -1,5 +1,6 @@
 // A scripted session: what a hand does to the dashboard, and what it finds there.
 
+#include "tests/analysis/kvreplay_program.hpp"
 #include "tests/data/small_dump.hpp"
 #include "tests/support/temp_dir.hpp"
 #include "tests/viewer_gl/dashboard.hpp"
@@ -9,6 +10,7 @@
 #include <fstream>
 #include <set>
 #include <string>
+#include <vector>
 
 using namespace kvreplay;
 using namespace kvreplay::viewer;
@@ -153,6 +155,22 @@ TEST_CASE("two runs stand side by side, and closing one leaves the other", "[app
   CHECK(dashboard.app.state().run()->name() == "small");
   dashboard.perform(ActionId::close_run);
   CHECK(dashboard.app.state().runs.empty());
+}
+
+TEST_CASE("results over several dumps open every one of them", "[app]") {
+  const test::TempDir folder;
+  for (const char* seed : {"1", "2", "3"})
+    REQUIRE(test::run_kvreplay({"synth", folder / ("p" + std::string(seed)), "--layers", "1", "--prompt",
+                                "40", "--decode", "4", "--seed", seed})
+                .code == 0);
+  REQUIRE(test::run_kvreplay({"evict", folder / "p1", folder / "p2", folder / "p3", "--out", folder / "r",
+                              "--policy", "tova,h2o", "--quiet"})
+              .code == 0);
+  Dashboard dashboard(folder / "r");
+  std::vector<std::string> names;
+  for (const auto& run : dashboard.app.state().runs) names.push_back(run->name());
+  CHECK(names == std::vector<std::string>{"p1", "p2", "p3"});
+  CHECK(dashboard.failed_job() == "");
 }
 
 TEST_CASE("a dump that is bad in one layer says so there and works elsewhere", "[app]") {
