@@ -118,7 +118,7 @@ case $command in
     if has_gpu; then parts+=(cuda); fi
     build viewer ranks tests "${parts[@]}"
     say "Testing"
-    ctest --preset release -j "$(nproc)"
+    ctest --preset release -j "$(($(nproc) + 1))"  # some tests wait for others
     ;;
   build)
     build viewer ranks cuda "${parts[@]}"
