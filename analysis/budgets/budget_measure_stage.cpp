@@ -33,7 +33,7 @@ MeasureColumns columns_of(const BudgetPlan& plan) {
 }
 
 std::string label_of(const BudgetPlan& plan, const BudgetCase& which) {
-  return fmt::format("{}-{}-{}", plan.orders[which.order].name, name_of(which.method), shortest(which.sigma));
+  return fmt::format("{}-{}-{}", plan.orders[which.order].name, name_of(which.method), which.label);
 }
 
 std::vector<std::string> labels_of(const BudgetPlan& plan) {
@@ -116,7 +116,7 @@ std::size_t BudgetMeasureStage::write_budgets(const ResultFolder& folder, const 
       const auto& [budgets, losses] = allocations_[c];
       const RowRange heads = scoped.heads_in(scope);
       csv.at(scoped.layer_of(scope), scope.head).set("order", plan_.orders[which.order].name);
-      csv.set("method", name_of(which.method)).set("sigma", which.sigma);
+      csv.set("method", name_of(which.method)).set("sigma", which.label);
       csv.set(BudgetFigure::budget,
               std::accumulate(budgets.begin() + heads.begin, budgets.begin() + heads.end, Index{0}));
       csv.set(BudgetFigure::loss, compensated_sum(std::span(losses).subspan(heads.begin, heads.count())));
@@ -182,12 +182,13 @@ std::string BudgetMeasureStage::report(const HeadFigures& figures) const {
     profiles = profiles || kBudgetMethods[which.method].needs_profile;
   }
   text += fmt::format("{:20}  {:{}}", "order", "method", width);
-  std::vector<double> sigmas;
+  std::vector<std::string> budgets;
   for (const BudgetCase& which : plan_.cases)
-    if (std::find(sigmas.begin(), sigmas.end(), which.sigma) == sigmas.end()) sigmas.push_back(which.sigma);
-  for (const double sigma : sigmas) text += fmt::format("  {:>18}", kept_text(shortest(sigma)));
+    if (std::find(budgets.begin(), budgets.end(), which.label) == budgets.end())
+      budgets.push_back(which.label);
+  for (const std::string& label : budgets) text += fmt::format("  {:>18}", kept_text(label));
   for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
-    if (c % sigmas.size() == 0)
+    if (c % budgets.size() == 0)
       text += fmt::format("\n{:20}  {:{}}", plan_.orders[plan_.cases[c].order].name,
                           shown_name(plan_.cases[c].method), width);
     const double error = output_error(ScopedFigures(figures), c, {});
@@ -206,11 +207,11 @@ std::string BudgetMeasureStage::report(const HeadFigures& figures) const {
       for (std::size_t row = 0; row < allocations_[lu].budgets.size(); ++row)
         moved += std::abs(allocations_[lu].budgets[row] - allocations_[best].budgets[row]);
       const double excess = total_loss(lu) - total_loss(best);
-      text += fmt::format(
-          "lu against optimal, {}, {}: {}\n", plan_.orders[a.order].name, kept_text(shortest(a.sigma)),
-          moved == 0 || excess == 0 ? std::string("equal")
-                                    : fmt::format("{:.3g} % more loss, {} tokens elsewhere",
-                                                  100 * excess / total_loss(best), moved / 2));
+      text +=
+          fmt::format("lu against optimal, {}, {}: {}\n", plan_.orders[a.order].name, kept_text(a.label),
+                      moved == 0 || excess == 0 ? std::string("equal")
+                                                : fmt::format("{:.3g} % more loss, {} tokens elsewhere",
+                                                              100 * excess / total_loss(best), moved / 2));
     }
   if (oracles)
     text += fmt::format(

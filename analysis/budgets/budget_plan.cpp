@@ -11,6 +11,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 namespace kvreplay {
 namespace {
@@ -137,7 +138,7 @@ BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std
   }
   if (methods.empty()) throw OptionError(budget_option::method, "names of methods", "none");
 
-  std::vector<double> sigmas;
+  std::vector<std::pair<double, std::string>> sigmas;  // and their labels
   for (const Budget& asked : options.sigmas) {
     if (asked.tokens && (*asked.tokens < 1 || *asked.tokens >= shape.l))
       throw OptionError(budget_option::budget,
@@ -154,12 +155,13 @@ BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std
                         fmt::format("at most the mean budget of {:.1f} tokens a head at sigma {}",
                                     static_cast<double>(total) / static_cast<double>(heads), sigma),
                         fmt::format("{} tokens", plan.lower));
-    if (std::find(sigmas.begin(), sigmas.end(), sigma) == sigmas.end()) sigmas.push_back(sigma);
+    const auto is_same = [&](const auto& other) { return other.first == sigma; };
+    if (std::none_of(sigmas.begin(), sigmas.end(), is_same)) sigmas.emplace_back(sigma, asked.label());
   }
   if (sigmas.empty()) throw OptionError(budget_option::sigma, "compression ratios", "none");
   for (std::size_t o = 0; o < plan.orders.size(); ++o)
     for (const BudgetMethod method : methods)
-      for (const double sigma : sigmas) plan.cases.push_back({o, method, sigma});
+      for (const auto& [sigma, label] : sigmas) plan.cases.push_back({o, method, sigma, label});
   return plan;
 }
 

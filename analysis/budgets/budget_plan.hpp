@@ -28,6 +28,7 @@ struct BudgetCase {
   std::size_t order = 0;
   BudgetMethod method = BudgetMethod::uniform;
   double sigma = 0;
+  std::string label;  ///< as it was asked for: sigma, or tokens a head
 };
 
 struct BudgetPlan {

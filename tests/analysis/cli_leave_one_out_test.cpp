@@ -171,6 +171,22 @@ TEST_CASE("profiles of others are made anew where there are more dumps", "[many]
   CHECK(contents(out / "leave_one_out/c").size() == 1);
 }
 
+TEST_CASE("a budget in tokens is one budget over prompts of several lengths", "[many][budget]") {
+  const Prompts prompts;
+  Prompts::run({"budget", prompts.a, prompts.b, prompts.c, "--out", prompts.out},
+               {"--budget", "12", "--order", "attn,keydiff", "--method", "uniform,lu", "--quiet"});
+  const std::string text = file_text(fs::path(prompts.out) / "budgets_over_dumps.csv");
+  int rows = 0;
+  for (const CsvRow& row :
+       csv_rows(fs::path(prompts.out) / "budgets_over_dumps.csv", text.substr(0, text.find('\n')))) {
+    ++rows;
+    CHECK(row.at("sigma") == "12");
+    CHECK(row.at("n") == "3");
+  }
+  CHECK(rows > 0);
+  CHECK(fs::exists(fs::path(prompts.out) / "b/layer_00/kept/attn-uniform-12.npy"));
+}
+
 TEST_CASE("dumps without budgets take no profiles, and it is said", "[many][budget]") {
   const Prompts prompts;
   const fs::path out = prompts.out;
