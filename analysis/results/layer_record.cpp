@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <fstream>
 
 namespace kvreplay {
 namespace {
@@ -18,6 +19,21 @@ std::uint64_t hash_of(std::string_view text) { return contents_of(std::as_bytes(
 
 void append(std::string& bytes, std::uint64_t number) {
   bytes.append(reinterpret_cast<const char*>(&number), sizeof number);
+}
+
+/// Whether a list of files stands where the end of the file says. What else lies in a record's place may be
+/// of any size and is not worth reading.
+bool ends_like_a_record(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::uint64_t csv = 0;
+  in.seekg(-2 * std::streamoff{sizeof csv}, std::ios::end);
+  const std::streamoff end = in.tellg();
+  const std::string begin = text_of({});
+  if (!in.read(reinterpret_cast<char*>(&csv), sizeof csv)) return false;
+  if (csv < begin.size() || csv > static_cast<std::uint64_t>(end)) return false;
+  std::string found(begin.size(), '\0');
+  in.seekg(end - static_cast<std::streamoff>(csv));
+  return in.read(found.data(), std::ssize(found)) && found == begin;
 }
 
 }  // namespace
@@ -43,6 +59,7 @@ LayerRecord read_layer_record(const fs::path& folder, const fs::path& name, Inde
     return InputError(path.string(), "the record of a finished layer", found);
   };
   if (!fs::is_regular_file(fs::symlink_status(path))) throw unlike("no file");
+  if (!ends_like_a_record(path)) throw unlike("a damaged file");
   const std::string all = file_text(path, kMostBytes);
   std::string_view bytes = all;
   std::uint64_t numbers[2] = {};

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <exception>
 #include <fstream>
 #include <system_error>
 
@@ -19,7 +20,12 @@ std::string file_text(const std::filesystem::path& path, std::uintmax_t most) {
   if (!error && size > most)
     throw InputError(path.string(), fmt::format("at most {} bytes", most), fmt::format("{}", size));
   std::ifstream in(path, std::ios::binary);
-  std::string text(error ? 0 : static_cast<std::size_t>(size), '\0');
+  std::string text;
+  try {
+    text.resize(error ? 0 : static_cast<std::size_t>(size));
+  } catch (const std::exception&) {
+    throw InputError(path.string(), "a file that fits into memory", fmt::format("{} bytes", size));
+  }
   if (error || !in || !in.read(text.data(), static_cast<std::streamsize>(text.size())))
     throw InputError(path.string() + ": cannot be read");
   return text;
