@@ -2,6 +2,7 @@
 
 #include "analysis/results/csv.hpp"
 #include "analysis/results/csv_reader.hpp"
+#include "analysis/results/text_file.hpp"
 #include "data/error.hpp"
 
 #include <fmt/format.h>
@@ -109,6 +110,11 @@ std::vector<RecordedFile> recorded_files(std::string_view text, const fs::path& 
     throw damaged();
   }
   return files;
+}
+
+std::vector<RecordedFile> files_of_results(const fs::path& folder) {
+  const fs::path path = folder / "files.csv";
+  return recorded_files(file_text(path, kMostRecord), path);
 }
 
 std::string read_recorded(const fs::path& folder, const RecordedFile& file) {

@@ -2,6 +2,7 @@
 
 #include "data/atomic_file.hpp"
 
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -16,10 +17,14 @@ struct RecordedFile {
   FileContents contents;
 };
 
+inline constexpr std::uintmax_t kMostRecord = std::uintmax_t{1} << 28;  ///< bytes
+
 /// A record as the text of a CSV, "name,bytes,xxh3", the hash in 16 hexadecimal digits.
 std::string text_of(std::span<const RecordedFile> files);
 /// Throws InputError, with `where` it comes from, unless it is one, of names that stay below a folder.
 std::vector<RecordedFile> recorded_files(std::string_view text, const std::filesystem::path& where);
+/// Those that the files.csv of finished results names.
+std::vector<RecordedFile> files_of_results(const std::filesystem::path& folder);
 
 /// All of a file. Throws InputError where it is not there, no regular file (a symbolic link is none), or
 /// holds something else than was written.

@@ -40,12 +40,6 @@ const std::vector<std::string> kAlways = {kSummary, "run.json", kFiles};
 constexpr std::string_view kWritten = "written-";
 constexpr const char* kProgram = "kvreplay";
 
-constexpr std::uintmax_t kMostNames = std::uintmax_t{1} << 32;  // bytes of files.csv, or of a journal
-
-std::vector<RecordedFile> files_of_results(const fs::path& folder) {
-  return recorded_files(file_text(folder / kFiles, kMostNames), folder / kFiles);
-}
-
 std::string hash_of(const std::string& text) {
   return fmt::format("{:016x}", contents_of(std::as_bytes(std::span(text))).xxh3);
 }
@@ -77,7 +71,7 @@ std::vector<std::string> names_in(const fs::path& folder) {
                      "none; remove the results yourself");
   for (const fs::path& path : entries_of(folder / kWork)) {
     if (!is_journal(path)) continue;
-    std::istringstream lines(file_text(path, kMostNames));
+    std::istringstream lines(file_text(path, kMostRecord));
     for (std::string name; std::getline(lines, name) && !lines.eof();) names.push_back(name);
   }
   // A report that nobody asked to be elsewhere goes with the results that it tells of.
@@ -355,7 +349,7 @@ void ResultFolder::resume(const std::optional<Json>& summary, const std::optiona
 void ResultFolder::require_as_written(const fs::path& folder) {
   const auto summary = our_json(folder / kSummary);
   if (!summary || !summary->contains(kHashOfFiles)) return;
-  const std::string text = file_text(folder / kFiles, kMostNames);
+  const std::string text = file_text(folder / kFiles, kMostRecord);
   if ((*summary)[kHashOfFiles] != hash_of(text))
     throw InputError((folder / kFiles).string(), "the record that summary.json was written with", "another");
   for (const RecordedFile& file : recorded_files(text, folder / kFiles)) read_recorded(folder, file);

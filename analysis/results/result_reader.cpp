@@ -1,5 +1,6 @@
 #include "analysis/results/result_reader.hpp"
 
+#include "analysis/results/recorded_files.hpp"
 #include "analysis/results/result_folder.hpp"
 #include "data/error.hpp"
 #include "data/json_fields.hpp"
@@ -9,6 +10,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <system_error>
 #include <utility>
 
@@ -103,6 +105,9 @@ ResultReader::ResultReader(fs::path folder) : folder_(std::move(folder)) {
   shape_ = shape_of(plain, where);
   layers_ = layers_of(plain, shape_.layers, where);
   summary_ = nlohmann::ordered_json::parse(text);
+  if (!fs::exists(folder_ / "files.csv", ignored)) return;
+  recorded_.emplace();
+  for (RecordedFile& file : files_of_results(folder_)) recorded_->insert(std::move(file.name));
 }
 
 bool ResultReader::is_results(const fs::path& folder) {
@@ -139,7 +144,8 @@ std::vector<fs::path> ResultReader::dump_paths() const {
 
 bool ResultReader::has(const fs::path& name) const {
   std::error_code ignored;
-  return fs::is_regular_file(folder_ / name, ignored);
+  return recorded_ ? recorded_->contains(name.generic_string())
+                   : fs::is_regular_file(folder_ / name, ignored);
 }
 
 std::vector<Table> ResultReader::tables() const {
@@ -176,6 +182,12 @@ std::vector<std::string> ResultReader::map_names() const {
 
 std::vector<std::string> ResultReader::array_names(const fs::path& below) const {
   std::vector<std::string> names;
+  if (recorded_) {
+    const std::string begin = below.empty() ? "" : below.generic_string() + "/";
+    std::copy_if(recorded_->begin(), recorded_->end(), std::back_inserter(names),
+                 [&](const std::string& name) { return name.starts_with(begin) && name.ends_with(".npy"); });
+    return names;
+  }
   std::error_code error;
   for (fs::recursive_directory_iterator at(folder_ / below, error), end; !error && at != end;
        at.increment(error))

@@ -9,6 +9,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -35,9 +36,10 @@ class ResultReader {
   /// The layers of the run, ascending, by the dump's numbers.
   const std::vector<Index>& layers() const { return layers_; }
 
+  /// Whether the results have such a file: files.csv names it or, where there is no files.csv, it is there.
   bool has(const std::filesystem::path& name) const;
   bool has(Table table) const { return has(file_of(table)); }
-  /// Those that are there, in the format's order.
+  /// Those that it has, in the format's order.
   std::vector<Table> tables() const;
   /// A table row by row: `visit(reader, row)`. Its columns must be there, and as many rows as the summary
   /// counts. What the rows say is read by each_figure() (analysis/results/figures.hpp).
@@ -50,7 +52,7 @@ class ResultReader {
   }
   /// The names of maps/, without ".npy", sorted.
   std::vector<std::string> map_names() const;
-  /// Every .npy in `below` and under it, relative to the folder, sorted.
+  /// Every .npy that it has in `below` and under it, relative to the folder, sorted.
   std::vector<std::string> array_names(const std::filesystem::path& below = "") const;
   /// [layers, n_kv] by name; rows in the order of layers(). NaN where a figure has no value.
   Matrix<double> map(const std::string& name) const;
@@ -66,6 +68,7 @@ class ResultReader {
   void check_rows(Table table, std::size_t rows) const;
 
   std::filesystem::path folder_;
+  std::optional<std::set<std::string>> recorded_;  ///< in files.csv
   nlohmann::ordered_json summary_;
   DumpShape shape_;
   std::vector<Index> layers_;

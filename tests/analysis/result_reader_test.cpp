@@ -190,6 +190,24 @@ TEST_CASE("a result folder lists its tables and its arrays", "[results]") {
   CHECK(results.array_names("maps").empty());
 }
 
+TEST_CASE("results have what files.csv names, whatever lies in the folder", "[results]") {
+  const TempDir dir;
+  results_with(dir, kAgreement);
+  const std::size_t shape[] = {1};
+  for (const char* name : {"maps/mine.npy", "layer_01/tokens/key.npy"})
+    write_npy(dir / name, shape, std::vector<double>{1});
+  write_file(dir / "files.csv",
+             "name,bytes,xxh3\nheads.csv,1,00\nmaps/attn.npy,1,00\nlayer_01/tokens/key.npy,1,00\n");
+  const ResultReader results(dir.path());
+  CHECK(results.tables() == std::vector<Table>{Table::heads});
+  CHECK(results.map_names() == std::vector<std::string>{"attn"});
+  CHECK(results.array_names() == std::vector<std::string>{"layer_01/tokens/key.npy", "maps/attn.npy"});
+  expect_error([&] { (void)results.map("attn"); }, {"maps/attn.npy"});
+  expect_error([&] { (void)rows_of(results, Table::heads); }, {"heads.csv: expected a file, found none"});
+  write_file(dir / "files.csv", "name\n");
+  expect_error([&] { ResultReader damaged(dir.path()); }, {"files.csv: expected kvreplay's record"});
+}
+
 TEST_CASE("maps have a row a layer and a column a head", "[results]") {
   const TempDir dir;
   const ResultReader results = results_with(dir, kAgreement);
