@@ -66,14 +66,24 @@ AppOptions app_options(const Arguments& given) {
   return options;
 }
 
+/// The session that is to be restored, if any. A file that the user names is one: it is replaced in the end.
+std::optional<ReadSession> session_at_start(const Arguments& given, const std::filesystem::path& file) {
+  if (file.empty()) return {};
+  auto read = read_session_file(file);
+  if (!given.session.empty() && read && !read->is_session)
+    throw InputError(file.string(), "a session of the dashboard", "another file");
+  return read;
+}
+
 int show_window(const Arguments& given, AppOptions options) {
   std::filesystem::path file;
   if (!given.fresh)
     file = given.session.empty() ? default_session_file() : std::filesystem::path(given.session);
   const bool opens_anew = !options.open.empty();
+  const auto read = session_at_start(given, file);
   App app(std::move(options));
   WindowSize size{given.picture.width, given.picture.height};
-  if (const auto read = file.empty() ? std::nullopt : read_session_file(file)) {
+  if (read) {
     app.restore(read->session, !opens_anew);
     if (given.size.empty()) size = {read->session.window_width, read->session.window_height};
     if (!read->remarks.empty()) app.state().say(file.string() + ": " + read->remarks.front(), true);
@@ -156,11 +166,22 @@ int run(int argc, char** argv) {
     if (error.get_exit_code() == 0) return parser.exit(error);
     throw InputError(error.what());
   }
+  for (const CLI::Option* option : parser.get_options())
+    for (const std::string& value : option->results())
+      if (value.empty()) throw InputError(option->get_name(), "a value", "''");
   if (panel->count() > 0) given.picture.panel = panel_by_name(given.panel);
   if (!given.size.empty()) parse_size(given.size, given.picture.width, given.picture.height);
   given.picture.scale = given.scale;
   AppOptions options = app_options(given);
   if (!given.screenshot.empty()) {
+    if (const auto read = session_at_start(given, given.session)) {
+      given.picture.session = read->session;
+      if (given.size.empty()) {
+        given.picture.width = read->session.window_width;
+        given.picture.height = read->session.window_height;
+      }
+      if (!read->remarks.empty()) throw InputError(given.session + ": " + read->remarks.front());
+    }
     take_screenshot(std::move(options), given.picture, given.screenshot);
     return 0;
   }

@@ -48,6 +48,7 @@ TEST_CASE("a session comes back exactly", "[viewer][session]") {
     const ReadSession read = session_of_text(text_of(session));
     CHECK(read.session == session);
     CHECK(read.remarks.empty());
+    CHECK(read.is_session);
     CHECK(text_of(read.session) == text_of(session));
     CHECK(session_from_json(to_json(session)).session == session);
   }
@@ -141,6 +142,8 @@ TEST_CASE("a text that is no session is one remark", "[viewer][session]") {
     CHECK(read.remarks[0].rfind("session: expected JSON, found ", 0) == 0);
     CHECK(read.remarks[0].find('\n') == std::string::npos);
   }
+  for (const char* other : {"[1, 2]", "{}", R"({"n_layers": 2})", "", "1", "{"})
+    CHECK_FALSE(session_of_text(other).is_session);
   CHECK(session_of_text("[1, 2]").remarks ==
         std::vector<std::string>{"session: expected an object, found [1,2]"});
 

@@ -6,7 +6,9 @@
 #include "tests/support/temp_dir.hpp"
 
 #include <filesystem>
+#include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace kvreplay;
@@ -98,6 +100,67 @@ TEST_CASE("kvreplay view: a panel or a score that is none is one line", "[view]"
   refused({"--panel", ""}, "--panel: expected one of heads, tokens");
   refused({"--panel", "heat"}, "found 'heat'");
   refused({"--score", "x=/nonexistent.npy"}, "/nonexistent.npy: expected a readable file");
+}
+
+TEST_CASE("kvreplay view: one bad path among others is not passed over", "[view]") {
+  const test::TempDir folder;
+  const fs::path picture = folder / "none.png";
+  const ProcessResult result =
+      test::run_kvreplay({"view", folder / "not there", test::sample_dump(), "--screenshot", picture});
+  check_one_line(result);
+  CHECK(contains(result.err, "not there"));
+  CHECK_FALSE(fs::exists(picture));
+}
+
+TEST_CASE("kvreplay view: what cannot be computed makes no picture", "[view]") {
+  const test::TempDir folder;
+  fs::copy(test::sample_dump(), folder / "dump", fs::copy_options::recursive);
+  std::fstream array(folder / "dump/layer_00/v.npy", std::ios::in | std::ios::out | std::ios::binary);
+  array.seekp(-2, std::ios::end);
+  array.write("\xff\x7f", 2);  // a NaN, in float16 and in bfloat16
+  array.close();
+  const fs::path picture = folder / "none.png";
+  const ProcessResult result =
+      test::run_kvreplay({"view", folder / "dump", "--screenshot", picture, "--panel", "heads"});
+  check_one_line(result);
+  CHECK(contains(result.err, "layer_00/v.npy: expected finite values"));
+  CHECK_FALSE(fs::exists(picture));
+}
+
+TEST_CASE("kvreplay view: a picture of a session, which stays as it is", "[view]") {
+  const test::TempDir folder;
+  const fs::path session = folder / "session.json", picture = folder / "session.png";
+  const std::string path = test::sample_dump().string();
+  const auto take = [&](const std::string& text) {
+    fs::remove(picture);
+    std::ofstream(session) << text;
+    const ProcessResult result = test::run_kvreplay({"view", "--session", session, "--screenshot", picture});
+    CHECK(test::file_text(session) == text);
+    CHECK(fs::exists(picture) == (result.code == 0));
+    return result;
+  };
+  const ProcessResult shown =
+      take(R"({"version": 1, "runs": [")" + path + R"("], "window": {"width": 400, "height": 300}})");
+  INFO(shown.err);
+  REQUIRE(shown.code == 0);
+  CHECK(test::Picture(picture).width == 400);
+  const std::pair<std::string, const char*> bad[] = {
+      {R"({"n_layers": 2})", "session.json: expected a session of the dashboard, found another file"},
+      {"notes\n", "session.json: expected a session of the dashboard, found another file"},
+      {R"({"version": 1, "theme": "pink"})", "session.json: session.theme: expected a known name"},
+      {R"({"version": 1})", "--screenshot: expected a dump or a result folder to show"},
+      {R"({"version": 1, "runs": [")" + path + R"("], "scores": ["="]})", "--score"},
+  };
+  for (const auto& [text, line] : bad) {
+    const ProcessResult result = take(text);
+    check_one_line(result);
+    CHECK(contains(result.err, line));
+  }
+  for (const char* option : {"--session", "--size", "--panel"}) {
+    const ProcessResult result = test::run_kvreplay({"view", path, "--screenshot", picture, option, ""});
+    check_one_line(result);
+    CHECK(contains(result.err, std::string(option) + ": expected a value, found ''"));
+  }
 }
 
 TEST_CASE("kvreplay-viewer: without OpenGL 3.3 there is one line and exit 2", "[view]") {

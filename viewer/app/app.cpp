@@ -91,7 +91,6 @@ void App::take_opened() {
     }
     const std::shared_ptr<const Run> run = *answer;
     run->set_head_cache(options_.cache_bytes / 2);
-    open_error_.clear();
     if (opening.replaces && *opening.replaces < state_.runs.size()) {
       desk_.forget(state_.runs[*opening.replaces]->key());
       state_.runs[*opening.replaces] = run;

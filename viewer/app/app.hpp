@@ -67,7 +67,7 @@ class App final : public Client {
   void when_open(std::function<void(AppState&)> then) { when_open_ = std::move(then); }
   /// Whether everything in view is computed and drawn.
   bool settled() const { return desk_.open_jobs() == 0 && opened() && !needs_frame(); }
-  /// Why the last path could not be opened; empty where it could.
+  /// Why a path or a score could not be opened, the last one of these; empty where all could.
   const std::string& open_error() const { return open_error_; }
   void perform(const Action& action);
   void perform(ActionId id) { perform(action(id)); }

@@ -60,12 +60,16 @@ struct Stepper {
 /// Its beginning, as much as `width` pixels take, with a mark where something is missing.
 std::string elided(const std::string& text, float width) {
   if (ImGui::CalcTextSize(text.c_str()).x <= width) return text;
-  std::string shown = text;
-  do {
-    while (!shown.empty() && continues_character(shown.back())) shown.pop_back();
-    if (!shown.empty()) shown.pop_back();
-  } while (!shown.empty() && ImGui::CalcTextSize((shown + kMore).c_str()).x > width);
-  return shown + kMore;
+  const auto beginning = [&](std::size_t bytes) {
+    while (bytes > 0 && continues_character(text[bytes])) --bytes;
+    return text.substr(0, bytes) + kMore;
+  };
+  std::size_t fits = 0, beyond = text.size();  // names may have any length: by halves, not one by one
+  while (beyond - fits > 1) {
+    const std::size_t middle = fits + (beyond - fits) / 2;
+    (ImGui::CalcTextSize(beginning(middle).c_str()).x <= width ? fits : beyond) = middle;
+  }
+  return beginning(fits);
 }
 
 void choose_run(const AppState& state, std::size_t& chosen, float width) {

@@ -50,9 +50,11 @@ void select_at_start(App& app, const ScreenshotOptions& options) {
 
 void take_screenshot(AppOptions app_options, const ScreenshotOptions& options,
                      const std::filesystem::path& path) {
-  if (app_options.open.empty())
+  const bool opens_anew = !app_options.open.empty();
+  if (!opens_anew && (!options.session || options.session->runs.empty()))
     throw OptionError(start_option::screenshot, "a dump or a result folder to show", "none");
   App app(std::move(app_options));
+  if (options.session) app.restore(*options.session, !opens_anew);
   const auto pixels = [&](int points) {
     return static_cast<int>(std::lround(static_cast<float>(points) * options.scale));
   };
@@ -61,6 +63,7 @@ void take_screenshot(AppOptions app_options, const ScreenshotOptions& options,
   for (int quiet = 0; quiet < kQuietFrames;) {
     host.frame();
     if (!app.open_error().empty()) throw InputError(app.open_error());
+    if (app.state().message_is_error()) throw InputError(app.state().message());
     const bool settled = app.settled();
     quiet = settled ? quiet + 1 : 0;
     if (!settled) app.desk().wait_idle(50ms);

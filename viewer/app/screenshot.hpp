@@ -14,6 +14,7 @@ struct ScreenshotOptions {
   float scale = 1;                 ///< pixels a point
   std::optional<PanelKind> panel;  ///< fills the picture; none: all panels
   std::optional<Index> layer, kv_head, query_head, row, token;
+  std::optional<Session> session;  ///< how the dashboard is to look; its runs are shown where none is named
 };
 
 namespace start_option {
@@ -29,8 +30,8 @@ inline constexpr OptionFacts screenshot{"screenshot", "FILE",
 PanelKind panel_by_name(const std::string& name);
 
 /// Draws without a display until everything in the picture is computed, then writes the PNG. Throws
-/// InputError where a path or a score cannot be opened, a selection lies outside it, or the picture cannot be
-/// written.
+/// InputError where a path or a score cannot be opened, something in the picture cannot be computed, a
+/// selection lies outside it, or the picture cannot be written.
 void take_screenshot(AppOptions app, const ScreenshotOptions& options, const std::filesystem::path& path);
 
 /// What was asked for on the command line, once the first run is open; nothing happens before.

@@ -1,10 +1,11 @@
 #include "viewer/app/session_file.hpp"
 
+#include "analysis/results/text_file.hpp"
 #include "data/atomic_file.hpp"
 
+#include <cstdint>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
+#include <system_error>
 
 namespace kvreplay::viewer {
 
@@ -22,9 +23,11 @@ std::filesystem::path default_session_file() {
 }
 
 std::optional<ReadSession> read_session_file(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return {};
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  constexpr std::uintmax_t kMost = std::uintmax_t{1} << 24;
+  std::error_code error;
+  if (!std::filesystem::exists(path, error) && !error) return {};
+  const std::string text = file_text(path, kMost);
+  if (text.empty()) return {};
   return session_of_text(text);
 }
 

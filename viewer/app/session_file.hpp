@@ -11,8 +11,8 @@ namespace kvreplay::viewer {
 /// ~/.local/state/kvreplay/session.json; empty where there is no home.
 std::filesystem::path default_session_file();
 
-/// The session in a file; nothing where there is none. A file that cannot be understood gives remarks, never
-/// an error.
+/// The session in a file; nothing where there is none, or an empty one. Throws InputError where it is no
+/// regular file or larger than any session; what cannot be understood gives remarks.
 std::optional<ReadSession> read_session_file(const std::filesystem::path& path);
 
 /// Whole or not at all. Throws InputError where it cannot be written.

@@ -197,6 +197,7 @@ Json to_json(const Session& session) {
 ReadSession session_from_json(const Json& json) {
   ReadSession read;
   read_session(json, read.remarks, read.session);
+  read.is_session = json.is_object() && json.contains("version");
   return read;
 }
 
