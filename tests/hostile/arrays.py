@@ -176,9 +176,22 @@ BESIDE = {"layer_00/k_00.npy": Expect.EITHER, "k_00.npy": Expect.REFUSED, "k.npy
           "layer_00/" + "k" * 240 + ".npy": Expect.EITHER, "a.npz/k.npy": Expect.EITHER}
 
 
+def under_name(name: str, trial):
+    """A folder's name says nothing of what is in it."""
+    samples.put_dump(trial)
+    (trial.root / name).parent.mkdir(exist_ok=True)
+    (trial.root / "dump").rename(trial.root / name)
+    want = undisturbed(trial.bench, samples.put_dump, TOKENS, "out")
+    trial.expect(Expect.ACCEPTED, *samples.command_line("tokens", "out", name), out="out", want=want)
+
+
+NAMES = ("a.npz", "a.npz.d/dump", "k_0.npy", "manifest.json", "-", "a b", "a,b", "a=b", "a:b", "\x1b[2J", "a\nb",
+         "%s{}", "x" * 255, "\udcff")
+
+
 def cases(bench) -> list:
     """All of the family."""
-    made = []
+    made = [Case(f"arrays/named-{i}", functools.partial(under_name, name)) for i, name in enumerate(NAMES)]
     dump = samples.dump(bench)
     runs = {"info": INFO, "tokens": TOKENS}
     for path in ("layer_00/q.npy", "layer_01/k.npy", "layer_00/v.npy", "layer_00/wo.npy", "layer_01/o.npy"):

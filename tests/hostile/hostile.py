@@ -14,11 +14,13 @@ import traceback
 from collections import Counter
 from pathlib import Path
 
+import mended
 import process
 from judge import Verdict
 from trial import Bench, Trial
 
-FAMILIES = ("arrays", "archives", "manifests", "results", "options", "limits", "kills")
+FAMILIES = ("arrays", "archives", "manifests", "results", "options", "limits", "kills", "view")
+COSTS = {"view": 10}  # of a case, where it is not that of most: drawing takes a while
 WORK = {}  # bench, cases, keep: inherited by the processes that try
 
 
@@ -54,13 +56,17 @@ def not_copyable(folder: str, names: list) -> list:
 
 
 def chosen(cases: list, number: int | None, seed: int) -> list:
-    """A part of every family, as large as its share of the root of its size: small families count for more."""
+    """What was mended, and a part of every family, as large as its share of the root of its size: small families count
+    for more, and slow ones for less."""
     if number is None or number >= len(cases):
         return cases
+    always = [case for case in cases if case.id in mended.CASES]
+    cases = [case for case in cases if case.id not in mended.CASES]
+    number = max(number - len(always), 0)
     sizes = Counter(case.family for case in cases)
-    roots = {family: size**0.5 for family, size in sizes.items()}
+    roots = {family: size**0.5 / COSTS.get(family, 1) for family, size in sizes.items()}
     draw = random.Random(seed)
-    picked = []
+    picked = always
     for family, root in roots.items():
         of_family = [case for case in cases if case.family == family]
         picked += draw.sample(of_family, min(len(of_family), max(1, round(number * root / sum(roots.values())))))
@@ -72,6 +78,9 @@ def all_cases(bench: Bench, families) -> list:
     cases = [case for family in families for case in importlib.import_module(family).cases(bench)]
     twice = [case_id for case_id, count in Counter(case.id for case in cases).items() if count > 1]
     assert not twice, f"case ids are not unique: {twice[:3]}"
+    there, tried = {case.id for case in cases}, {case.family for case in cases}
+    gone = [case_id for case_id in mended.CASES if case_id.split("/")[0] in tried and case_id not in there]
+    assert not gone, f"no cases any more: {gone[:3]}"
     return cases
 
 

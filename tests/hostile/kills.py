@@ -63,15 +63,27 @@ def half_dump(trial, want):
         trial.expect(Expect.REFUSED, "tokens", "out", "--out", "result", *samples.QUIET)
 
 
-def while_running(name: str, change, trial):
-    """An input changes after a random while. The results are those of before or of after, or there is one line."""
-    put_inputs(trial)
-    delay = trial.random.random() * duration(trial.bench, WHOLE, put_inputs)
-    folder = trial.root / "dump"
+def after_a_while(trial, arguments: tuple, change):
+    """Conditions in which an input changes at a random moment of a run."""
+    delay = trial.random.random() * duration(trial.bench, arguments, put_inputs)
 
     def meanwhile(_):
         time.sleep(delay)
-        change(trial, folder)
+        change(trial, trial.root / "dump")
+
+    return Conditions(meanwhile=meanwhile)
+
+
+def while_verifying(change, trial):
+    """An input changes while it is checked: whatever is found, the check ends, and soon."""
+    put_inputs(trial)
+    arguments, _ = RUNS["verify"]
+    trial.expect(Expect.EITHER, *arguments, about=("dump", "layer"), conditions=after_a_while(trial, arguments, change))
+
+
+def while_running(change, trial):
+    """An input changes after a random while. The results are those of before or of after, or there is one line."""
+    put_inputs(trial)
 
     def put_changed(other):
         put_inputs(other)
@@ -81,7 +93,7 @@ def while_running(name: str, change, trial):
     outcome = trial.expect(Expect.EITHER,
                            *WHOLE,
                            out="out",
-                           conditions=Conditions(meanwhile=meanwhile),
+                           conditions=after_a_while(trial, WHOLE, change),
                            about=("dump", "layer"))
     if outcome.status != 0:
         return
@@ -102,7 +114,8 @@ def shrink(array: str, to: float):
     """An array is cut short in its place."""
     def change(trial, folder):
         path = folder / array
-        os.truncate(path, int(path.stat().st_size * to))
+        if path.exists():
+            os.truncate(path, int(path.stat().st_size * to))
     return change
 
 
@@ -207,7 +220,9 @@ def cases(bench) -> list:
     }
     for key, change in changes.items():
         for i in range(15):
-            made[f"input/{key}-{i}"] = functools.partial(while_running, "analyze", change)
+            made[f"input/{key}-{i}"] = functools.partial(while_running, change)
+            if key.startswith("shrink"):
+                made[f"verify/{key}-{i}"] = functools.partial(while_verifying, change)
     for kind in ("layer", "all", "work", "file", "link"):
         for i in range(15):
             made[f"output/{kind}-{i}"] = functools.partial(output_changes, kind)

@@ -34,6 +34,14 @@ DESCRIPTORS = (3, 4, 5, 6, 7, 8, 9, 10, 12, 16)
 STACKS = (256, 512, 1024)
 DISKS = (16, 32, 64, 128, 256, 512, 1024, 2048)  # KiB
 INODES = (2, 3, 5, 8, 12, 20, 30, 50)
+# name -> (closed, what stands in the place of others)
+STREAMS = {
+    "closed-0": ((0, ), {}), "closed-1": ((1, ), {}), "closed-2": ((2, ), {}), "closed-1-2": ((1, 2), {}),
+    "closed-all": ((0, 1, 2), {}), "full-1": ((), {1: "/dev/full"}), "full-2": ((), {2: "/dev/full"}),
+    "full-1-2": ((), {1: "/dev/full", 2: "/dev/full"}), "unread-1": ((), {1: "pipe"}),
+    "unread-2": ((), {2: "pipe"}), "unread-1-2": ((), {1: "pipe",
+                                                       2: "pipe"}), "full-1-closed-2": ((2, ), {1: "/dev/full"})
+}
 
 
 def put_inputs(trial: Trial):
@@ -155,18 +163,11 @@ def cases(bench) -> list:
         "data-0": {resource.RLIMIT_DATA: 0}, "data-8M": {resource.RLIMIT_DATA: 8 << 20},
         "locked-0": {resource.RLIMIT_MEMLOCK: 0}, "processes-1": {resource.RLIMIT_NPROC: 1}
     }
-    streams = {
-        "closed-0": ((0, ), {}), "closed-1": ((1, ), {}), "closed-2": ((2, ), {}), "closed-1-2": ((1, 2), {}),
-        "closed-all": ((0, 1, 2), {}), "full-1": ((), {1: "/dev/full"}), "full-2": ((), {2: "/dev/full"}),
-        "full-1-2": ((), {1: "/dev/full", 2: "/dev/full"}), "unread-1": ((), {1: "pipe"}),
-        "unread-2": ((), {2: "pipe"}), "unread-1-2": ((), {1: "pipe",
-                                                           2: "pipe"}), "full-1-closed-2": ((2, ), {1: "/dev/full"})
-    }
     for name in RUNS:
         for key, limit in limits.items():
             conditions = Conditions(limits=limit, errors_by_pipe=resource.RLIMIT_FSIZE in limit)
             made[f"{name}/{key}"] = functools.partial(under, name, conditions, S)
-        for key, (closed, instead) in streams.items():
+        for key, (closed, instead) in STREAMS.items():
             made[f"{name}/{key}"] = functools.partial(with_streams, name, closed, instead)
         if RUNS[name][1]:
             disks = {f"disk-{size}": (f"size={size}k", "size=64m") for size in DISKS}

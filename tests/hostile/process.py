@@ -12,6 +12,7 @@ from typing import Callable
 
 SHOWN = 1 << 20  # bytes of each stream that are read back
 NORMAL_FILE = 64 << 20
+SCREENS = ("DISPLAY", "WAYLAND_DISPLAY")  # no window opens on anybody's
 ADDRESS_SPACE = 6 << 30  # what keeps a program gone wild from taking the machine with it
 
 
@@ -81,10 +82,12 @@ def run(command: list, folder: Path, scratch: Path, conditions: Conditions) -> O
         for stream in conditions.closed:
             os.close(stream)
 
+    environment = {name: value for name, value in os.environ.items() if name not in SCREENS}
+    environment["XDG_STATE_HOME"] = str(scratch)
     special = conditions.limits or conditions.closed
     begin = time.monotonic()
     process = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=files[1], stderr=files[2],
-                               env=dict(os.environ, **conditions.environment), start_new_session=True,
+                               env=environment | conditions.environment, start_new_session=True,
                                preexec_fn=prepare if special else None)
     for descriptor in set(files.values()):
         os.close(descriptor)

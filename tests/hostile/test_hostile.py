@@ -163,6 +163,14 @@ class WholeRuns(unittest.TestCase):
         self.assertLessEqual(len(picked), 51)
         self.assertEqual(picked, hostile.chosen(cases, 50, seed=1))
 
+    def test_a_selection_has_what_was_mended(self):
+        was_wrong = sorted(case_id for case_id in hostile.mended.CASES if case_id.startswith("limits/"))
+        cases = [Case(f"limits/{i}", ordinary) for i in range(900)] + [Case(name, ordinary) for name in was_wrong]
+        for seed in 1, 2:
+            picked = [case.id for case in hostile.chosen(cases, 50, seed)]
+            self.assertLessEqual(set(was_wrong), set(picked))
+            self.assertEqual(len(picked), 50)
+
     @staticmethod
     def exit_status(results) -> int:
         with contextlib.redirect_stdout(io.StringIO()):
