@@ -166,10 +166,10 @@ int run(int argc, char** argv) {
     if (error.get_exit_code() == 0) return parser.exit(error);
     throw InputError(error.what());
   }
+  if (panel->count() > 0) given.picture.panel = panel_by_name(given.panel);
   for (const CLI::Option* option : parser.get_options())
     for (const std::string& value : option->results())
       if (value.empty()) throw InputError(option->get_name(), "a value", "''");
-  if (panel->count() > 0) given.picture.panel = panel_by_name(given.panel);
   if (!given.size.empty()) parse_size(given.size, given.picture.width, given.picture.height);
   given.picture.scale = given.scale;
   AppOptions options = app_options(given);
