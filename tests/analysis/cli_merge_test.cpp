@@ -178,6 +178,8 @@ TEST_CASE("parts that make no whole are refused in a line", "[cli][merge]") {
   SECTION("without its command") {
     write_file(one + "/run.json", "{}");
     CHECK(contains(error({one, two, three}), "run.json: expected the command of the run"));
+    write_file(one + "/run.json", R"({"command": "tokens", "dump": "d", "directory": ".", "arguments": []})");
+    CHECK(contains(error({one, two, three}), "run.json: expected the dump among the arguments, found none"));
   }
   SECTION("of a dump that changed since") {
     Npy k = npy_file(dump + "/layer_01/k.npy");
