@@ -112,9 +112,16 @@ std::vector<RecordedFile> recorded_files(std::string_view text, const fs::path& 
   return files;
 }
 
-std::vector<RecordedFile> files_of_results(const fs::path& folder) {
+std::string hash_of_files(std::string_view record) {
+  return fmt::format("{:016x}", contents_of(std::as_bytes(std::span(record))).xxh3);
+}
+
+std::vector<RecordedFile> files_of_results(const fs::path& folder, const nlohmann::ordered_json& summary) {
   const fs::path path = folder / "files.csv";
-  return recorded_files(file_text(path, kMostRecord), path);
+  const std::string text = file_text(path, kMostRecord);
+  if (summary.contains(kHashOfFiles) && summary[kHashOfFiles] != hash_of_files(text))
+    throw InputError(path.string(), "the record that summary.json was written with", "another");
+  return recorded_files(text, path);
 }
 
 std::string read_recorded(const fs::path& folder, const RecordedFile& file) {

@@ -2,6 +2,8 @@
 
 #include "data/atomic_file.hpp"
 
+#include <nlohmann/json.hpp>
+
 #include <cstdint>
 #include <filesystem>
 #include <span>
@@ -18,13 +20,17 @@ struct RecordedFile {
 };
 
 inline constexpr std::uintmax_t kMostRecord = std::uintmax_t{1} << 28;  ///< bytes
+inline constexpr const char* kHashOfFiles = "files_xxh3";               ///< of files.csv, in summary.json
+std::string hash_of_files(std::string_view record);
 
 /// A record as the text of a CSV, "name,bytes,xxh3", the hash in 16 hexadecimal digits.
 std::string text_of(std::span<const RecordedFile> files);
 /// Throws InputError, with `where` it comes from, unless it is one, of names that stay below a folder.
 std::vector<RecordedFile> recorded_files(std::string_view text, const std::filesystem::path& where);
-/// Those that the files.csv of finished results names.
-std::vector<RecordedFile> files_of_results(const std::filesystem::path& folder);
+/// Those that the files.csv of finished results names. Throws InputError where it is damaged, or is not the
+/// one that the results' summary.json says it was written with.
+std::vector<RecordedFile> files_of_results(const std::filesystem::path& folder,
+                                           const nlohmann::ordered_json& summary = {});
 
 /// All of a file. Throws InputError where it is not there, no regular file (a symbolic link is none), or
 /// holds something else than was written.

@@ -34,15 +34,10 @@ constexpr const char* kFigures = "figures";
 constexpr const char* kState = "state.json";
 constexpr const char* kSummary = "summary.json";
 constexpr const char* kFiles = "files.csv";
-constexpr const char* kHashOfFiles = "files_xxh3";  // in summary.json
 /// Files at the top of finished results that files.csv does not name.
 const std::vector<std::string> kAlways = {kSummary, "run.json", kFiles};
 constexpr std::string_view kWritten = "written-";
 constexpr const char* kProgram = "kvreplay";
-
-std::string hash_of(const std::string& text) {
-  return fmt::format("{:016x}", contents_of(std::as_bytes(std::span(text))).xxh3);
-}
 
 /// A JSON object that says that this program wrote it; nothing where the file is not one.
 std::optional<Json> our_json(const fs::path& path) {
@@ -349,10 +344,7 @@ void ResultFolder::resume(const std::optional<Json>& summary, const std::optiona
 void ResultFolder::require_as_written(const fs::path& folder) {
   const auto summary = our_json(folder / kSummary);
   if (!summary || !summary->contains(kHashOfFiles)) return;
-  const std::string text = file_text(folder / kFiles, kMostRecord);
-  if ((*summary)[kHashOfFiles] != hash_of(text))
-    throw InputError((folder / kFiles).string(), "the record that summary.json was written with", "another");
-  for (const RecordedFile& file : recorded_files(text, folder / kFiles)) read_recorded(folder, file);
+  for (const RecordedFile& file : files_of_results(folder, *summary)) read_recorded(folder, file);
 }
 
 void ResultFolder::drop_damaged_layers() const {
@@ -472,7 +464,7 @@ void ResultFolder::finish(const Json& summary) {
   for (const auto& [layer, fingerprint] : layers_)
     whole["layer_fingerprints"][std::to_string(layer)] = fingerprint;
   const std::string record = text_of(list);
-  whole[kHashOfFiles] = hash_of(record);
+  whole[kHashOfFiles] = hash_of_files(record);
   write_file(folder_ / kFiles, record);
   write_file(folder_ / kSummary, indented(whole));
   drop_work();

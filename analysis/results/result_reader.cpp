@@ -107,7 +107,7 @@ ResultReader::ResultReader(fs::path folder) : folder_(std::move(folder)) {
   summary_ = nlohmann::ordered_json::parse(text);
   if (!fs::exists(folder_ / "files.csv", ignored)) return;
   recorded_.emplace();
-  for (RecordedFile& file : files_of_results(folder_)) recorded_->insert(std::move(file.name));
+  for (RecordedFile& file : files_of_results(folder_, summary_)) recorded_->insert(std::move(file.name));
 }
 
 bool ResultReader::is_results(const fs::path& folder) {

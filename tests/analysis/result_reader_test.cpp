@@ -204,8 +204,10 @@ TEST_CASE("results have what files.csv names, whatever lies in the folder", "[re
   CHECK(results.array_names() == std::vector<std::string>{"layer_01/tokens/key.npy", "maps/attn.npy"});
   expect_error([&] { (void)results.map("attn"); }, {"maps/attn.npy"});
   expect_error([&] { (void)rows_of(results, Table::heads); }, {"heads.csv: expected a file, found none"});
+  write_file(dir / "summary.json", replaced(kSummary, "{", R"({"files_xxh3": "00", )"));
+  expect_error([&] { ResultReader other(dir.path()); }, {"files.csv: expected the record that summary.json"});
   write_file(dir / "files.csv", "name\n");
-  expect_error([&] { ResultReader damaged(dir.path()); }, {"files.csv: expected kvreplay's record"});
+  expect_error([&] { ResultReader damaged(dir.path()); }, {"files.csv: expected "});
 }
 
 TEST_CASE("maps have a row a layer and a column a head", "[results]") {
