@@ -48,6 +48,13 @@ class Compared:
             self.unlike.append(where)
 
 
+def run_kvreplay(program, command, dump, folder, *arguments):
+    line = [str(part) for part in (program, command, dump, "--out", folder, "--quiet", "--force", *arguments)]
+    done = subprocess.run(line, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(line)}: {done.stderr.strip()}")
+
+
 class Sides:
     """A dump's layers for the presses, and kvreplay's results on it in `work`."""
 
@@ -66,10 +73,7 @@ class Sides:
     def run(self, name, command, *arguments):
         """The result folder of a kvreplay command."""
         folder = self.work / name
-        line = [self.kvreplay, command, self.dump, "--out", folder, "--precision", "f64", "--quiet", "--force", *arguments]
-        done = subprocess.run([str(part) for part in line], capture_output=True, text=True)
-        if done.returncode != 0:
-            raise SystemExit(f"{' '.join(str(part) for part in line)}: {done.stderr.strip()}")
+        run_kvreplay(self.kvreplay, command, self.dump, folder, "--precision", "f64", *arguments)
         return folder
 
     def layer_array(self, folder, at, *path):

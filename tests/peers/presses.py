@@ -112,6 +112,8 @@ def kept_rows(original, returned):
         position = {row.tobytes(): p for p, row in enumerate(rows)}
         if len(position) < len(rows):
             raise SystemExit("two positions have the same key: kept rows cannot be told apart")
+        if any(row.tobytes() not in position for row in some):
+            raise SystemExit("expected keys of the prompt among those kept, found one that is none of them")
         kept.append([position[row.tobytes()] for row in some])
     return kept
 
@@ -135,8 +137,8 @@ def run(press, inputs, with_attentions):
     return kept, scores
 
 
-def tied(kept, scores, across_heads):
-    """bool [n_kv, l]: tokens whose score is within NEAR of the cut's other side."""
+def tied(kept, scores, across_heads, margin=NEAR):
+    """bool [n_kv, l]: tokens whose score is within `margin`, relative to the score there, of the cut's other side."""
     near = np.zeros_like(kept)
     if scores is None or kept.all():
         return near
@@ -148,9 +150,9 @@ def tied(kept, scores, across_heads):
         highest = x[~m].max()
         # with a budget across heads a head's safeguarded tokens may lie below the cut
         lowest = x[m & (x >= highest)].min() if (m & (x >= highest)).any() else highest
-        margin = NEAR * max(abs(lowest), abs(highest))
-        if lowest - highest <= margin:
-            near[g] = (m & (x <= highest + margin) & (x >= highest - margin)) | (~m & (x >= lowest - margin))
+        room = margin * max(abs(lowest), abs(highest))
+        if lowest - highest <= room:
+            near[g] = (m & (x <= highest + room) & (x >= highest - room)) | (~m & (x >= lowest - room))
     return near
 
 
