@@ -3,6 +3,8 @@
 
   claims.py [--program KVREPLAY] [--work DIR] DUMP...
 
+Of several dumps the last table has their verdicts side by side.
+
 Every number comes from a `kvreplay` command, which is printed above the table, and from the CSV files it writes; no number is
 computed here but means, counts and differences of theirs. Standard library only.
 """
@@ -321,6 +323,7 @@ def main():
     parser.add_argument("--program", default="build/release/bin/kvreplay")
     parser.add_argument("--work", type=Path, default=Path("results/claims"))
     args = parser.parse_args()
+    verdicts = {claim: [] for claim, *_ in CLAIMS}
     for dump in args.dumps:
         results = Results(args.program, dump, args.work)
         tables = {"agreement": results.agreement(), "evictions": results.evictions(), "budgets": results.budgets(), "channels": results.channels()}
@@ -328,10 +331,16 @@ def main():
         for claim, table, judge in CLAIMS:
             measured, holds = judge(tables[table])
             print(f"| {claim} | {measured} | {holds} |")
+            verdicts[claim].append(holds)
         print("\nGain over ThinK at the ratios " + ", ".join(RATIOS) + ", by layer: reconstruction error, and under it output error\n")
         print(gain_table(tables["channels"]))
         print("\nThree levers\n")
         print(lever_table(results.levers()))
+    if len(args.dumps) > 1:
+        print("\nWhat holds where\n\n| claim | " + " | ".join(dump.name for dump in args.dumps) + " |")
+        print("|---" * (1 + len(args.dumps)) + "|")
+        for claim, found in verdicts.items():
+            print(f"| {claim} | " + " | ".join(found) + " |")
 
 
 if __name__ == "__main__":
