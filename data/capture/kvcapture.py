@@ -15,8 +15,8 @@ q, k and v to the files' dtype, writes them, has the model's own (eager or sdpa)
 writes o, with which the model goes on. Before that, a probe of 16 equal tokens passes with every attention output replaced by the
 values, so that a layer's keys differ by their rotation only. One layer's tensors are in memory at a time, besides model and cache.
 
-Needs torch, numpy and transformers 4.56 or later (--check: numpy; --gguf: also gguf, accelerate and gguf_file.py, which
-lies beside this file). A request that cannot be met is one line and exit status 2.
+Needs torch, numpy and transformers 4.56 or later (--check: numpy; --gguf: also gguf and accelerate), and the files beside
+this one. A request that cannot be met is one line and exit status 2.
 """
 from __future__ import annotations
 
@@ -25,20 +25,19 @@ import contextlib
 import functools
 import inspect
 import io
-import itertools
 import json
-import math
 import os
-import reprlib
 import shutil
 import sys
 import time
-import warnings
-from collections import namedtuple
 from pathlib import Path
 from typing import Any, Callable, Iterable, Tuple
 
 import numpy as np
+
+from dump_check import check, visible
+from dump_files import (FILE_DTYPES, TOLERANCES, CaptureError, Shape, allocate, layer_files, npy_bytes, one_line,
+                        prepare_folder, read_text, require, write_json)
 
 MISSING = ""
 try:
@@ -51,34 +50,12 @@ try:
 except ImportError as missing:
     torch, MISSING = None, str(missing)
 
-FILE_DTYPES = {"bfloat16": np.dtype(np.uint16), "float16": np.dtype(np.float16), "float32": np.dtype(np.float32)}  # coarse to fine
-TOLERANCES = {"bfloat16": 2e-2, "float16": 2e-3, "float32": 1e-4}  # of o's row norm, as `kvreplay verify` has them
-Shape = namedtuple("Shape", "n_q n_kv d d_v d_model")  # query heads, KV heads, channels of a key, of a value, of what wo makes of o
 _ACTIVE: dict[int, capture] = {}  # by the id of the configuration that its attention modules share
 Turn = Tuple[str, float, Tuple[float, ...]]  # of keys: half or interleaved, attention factor, inv_freq [rotary_dim / 2] (none: still)
 PROBE_TOKENS = 16
 FEWEST_TOKENS = 16  # of a prompt's text: fewer, and most scores have nothing to choose from
 FEWEST_LETTERS = 32  # that tell a tokenizer which splits them all from a text that has few
-LARGEST_TEXT = 1 << 26  # bytes of a manifest, a prompt or ids
 PROBE_TOLERANCE = 2e-2  # bfloat16 cosines and keys come to 5e-3; a wrong rotation is off by about 1
-
-
-class CaptureError(Exception):
-    """Something that cannot be captured or checked, in one line."""
-
-    def __init__(self, text: str):
-        super().__init__(one_line(text))
-
-
-def one_line(text: object) -> str:
-    """For a terminal: what cannot be seen escaped, without the middle of what is too long to be read."""
-    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
-    return text if len(text) <= 1000 else f"{text[:600]} ... {text[-300:]}"
-
-
-def require(condition: object, what: object, expected: object, found: object) -> None:
-    if not condition:
-        raise CaptureError(f"{what}: expected {expected}, found {found}")
 
 
 class capture:
@@ -270,30 +247,6 @@ class capture:
         regular = alike and theta and np.allclose(each[0], float(theta) ** (-np.arange(half) / half), rtol=1e-6, atol=0)
         frequency = {"theta": float(theta)} if regular else {"inv_freq": each[0] if alike else each}
         return {"rope": {"style": style, "rotary_dim": 2 * half, "attention_factor": factor, **frequency}}
-
-
-def check(folder: str | os.PathLike) -> bool:
-    """Prints which layers of a dump are whole, and how far o is from what q, k and v give. True where all is well."""
-    folder = Path(folder)
-    begun = next(i for i in itertools.count() if not (folder / f"layer_{i:02}").is_dir())
-    manifest = read_manifest(folder / "manifest.json", begun)
-    layers, fine = manifest.get("n_layers") or begun, not manifest.get("incomplete")
-    require(begun == layers > 0 or begun < layers and not fine, folder, f"{layers or 'some'} layers", begun)
-    if not fine:
-        print(f"{one_line(folder)}: incomplete, the capture was interrupted")
-    for layer in range(min(begun + 1, layers)):
-        try:
-            good, line = check_layer(folder / f"layer_{layer:02}", layer, manifest)
-        except CaptureError as error:
-            good, line = False, str(error)
-        fine = fine and good
-        print(f"layer {layer}: {line}")
-    if begun + 1 < layers:
-        print(f"layers {begun + 1} to {layers - 1}: missing")
-    for key in ("rope_note", "wo_note"):
-        if key in manifest:
-            print(one_line(manifest[key]))
-    return fine
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -527,17 +480,6 @@ def feed(model: torch.nn.Module, ids: list[int], given: list[int], decode: int, 
     return ended
 
 
-def read_text(path: str | os.PathLike) -> str:
-    """All of a file, or of a pipe that the user names; not what has no end."""
-    with open(path, "rb") as file:
-        data = file.read(LARGEST_TEXT + 1)
-    require(len(data) <= LARGEST_TEXT, path, f"at most {LARGEST_TEXT:,} bytes", "more")
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise CaptureError(f"{path}: expected UTF-8, found {error}") from None
-
-
 def read_ids(path: str) -> list[int]:
     """A JSON list, a tokens.json, or numbers between spaces or commas."""
     text = read_text(path)
@@ -681,11 +623,6 @@ def check_mask(where: str, mask: torch.Tensor | None, causal: bool, first: int, 
                 f"{count} of them (padding, a prefix or chunks?)")
 
 
-def visible(key: np.ndarray, query: np.ndarray, window: int | None) -> np.ndarray:
-    """[rows, keys]: which of the positions `key` [keys] those of `query` [rows] attend to."""
-    return (key <= query[:, None]) & (key > query[:, None] - (window or np.inf))
-
-
 def rotation_now(owner: torch.nn.Module, buffer: str, style: str) -> Turn:
     """What the frequencies in one of the model's buffers are; they may change with the length of the prompt."""
     inv_freq = getattr(owner, buffer).detach().double().flatten().tolist()
@@ -713,153 +650,11 @@ def fit_rotation(k: np.ndarray, model: torch.nn.Module) -> Callable[[], Turn] | 
     return best if error(best) < PROBE_TOLERANCE else None
 
 
-def prepare_folder(folder: Path, force: bool, size: int) -> None:
-    """An empty folder with room for `size` bytes. With force, a former dump in it is removed (its own files, nothing else)."""
-    require(folder.is_dir() or not folder.exists(), folder, "a folder", "a file")
-    if force:
-        arrays = (f"layer_*/{name}.npy" for name in ("[qkvo]", "wo", "residual_norm", "shorter"))
-        for name in (*arrays, "manifest.json", "tokens.json"):
-            for path in folder.glob(name):
-                path.unlink()
-        for path in folder.glob("layer_*"):
-            with contextlib.suppress(OSError):  # holds something else: reported below
-                path.rmdir()
-    left = min((path.name for path in folder.glob("*")), default=None)
-    require(left is None, folder, "an empty folder" + ("" if force else " (or --force)"), f"{left} in it")
-    folder.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(folder).free
-    require(free >= size, folder, f"{size:,} bytes of free disk", f"{free:,}")
-
-
-def layer_files(shape: Shape, T: int, T_q: int, dtype: str) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Shape and dtype of a layer's files, with T keys and T_q queries."""
-    n_q, n_kv, d, d_v, d_model = shape
-    return {"q": ((n_q, T_q, d), dtype), "k": ((n_kv, T, d), dtype), "v": ((n_kv, T, d_v), dtype),
-            "o": ((n_q, T_q, d_v), dtype), "wo": ((n_q, d_v, d_model), dtype), "residual_norm": ((T,), "float32")}
-
-
-def npy_bytes(shape: tuple[int, ...], dtype: str) -> int:
-    """The size of a .npy file with its header."""
-    return 128 + math.prod(shape) * FILE_DTYPES[dtype].itemsize
-
-
-def allocate(path: Path, shape: tuple[int, ...], dtype: str) -> np.memmap:
-    """A .npy file of zeros whose space is taken now: a full disk is an error here, not a crash when a page is written."""
-    try:
-        array = np.lib.format.open_memmap(path, mode="w+", dtype=FILE_DTYPES[dtype], shape=shape)
-        if hasattr(os, "posix_fallocate"):
-            with open(path, "r+b") as file:
-                os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
-    except OSError as error:
-        path.unlink(missing_ok=True)
-        raise CaptureError(f"{path}: expected room for {npy_bytes(shape, dtype):,} bytes, found {error.strerror or error}") from None
-    return array
-
-
 def to_file(x: torch.Tensor, dtype: str, where: str) -> np.ndarray:
     x = x.detach().to(getattr(torch, dtype))
     require(torch.isfinite(x).all(), where, f"numbers that are finite in {dtype}", "a NaN or an infinity")
     x = x.cpu().contiguous()
     return x.view(torch.int16).numpy().view(np.uint16) if dtype == "bfloat16" else x.numpy()
-
-
-def as_float64(x: np.ndarray) -> np.ndarray:
-    return ((x.astype(np.uint32) << 16).view(np.float32) if x.dtype == np.uint16 else x).astype(np.float64)
-
-
-def write_json(path: Path, value: object) -> None:
-    """All of it or nothing: an interruption leaves the former file."""
-    new, text = path.with_suffix(".new"), json.dumps(value, indent=1, ensure_ascii=False) + "\n"
-    try:
-        new.write_text(text, encoding="utf-8")
-        os.replace(new, path)
-    except OSError as error:
-        new.unlink(missing_ok=True)
-        raise CaptureError(f"{path}: expected room for {len(text.encode()):,} bytes, found {error.strerror or error}") from None
-
-
-def read_manifest(path: Path, layers: int) -> dict[str, Any]:
-    """The manifest of a dump with so many layers; what a check goes by is as DUMP-FORMAT.md has it, or null."""
-
-    def number(x: object, least: float = -1e30) -> bool:
-        return type(x) in (int, float) and least <= x <= 1e30
-
-    def whole(x: object) -> bool:
-        return type(x) is int and x >= 1
-
-    def each_layer(x: object, fits: Callable[[Any], bool]) -> bool:
-        return isinstance(x, list) and len(x) >= layers and all(entry is None or fits(entry) for entry in x)
-
-    require(path.is_file(), path, "a file", "something else" if path.exists() else "none")
-    try:
-        manifest = json.loads(read_text(path))
-    except (ValueError, RecursionError) as error:
-        raise CaptureError(f"{path}: expected JSON, found {error}") from None
-    require(isinstance(manifest, dict), path, "a JSON object", type(manifest).__name__)
-    for keys, expected, fits in (
-            (("n_layers", "total_len"), "a whole number", whole), (("causal",), "true", lambda x: x is True),
-            (("scale", "logit_softcap"), "a positive number", lambda x: number(x, 1e-30)),
-            (("sliding_window",), "a whole number, or one for each layer", lambda x: whole(x) or each_layer(x, whole)),
-            (("sink_logit",), "a list of numbers for each layer",
-             lambda x: each_layer(x, lambda row: isinstance(row, list) and all(map(number, row))))):
-        for key, value in ((key, manifest.get(key)) for key in keys):
-            require(value is None or fits(value), f"{path}: {key}", expected, reprlib.repr(value))
-    return manifest
-
-
-def open_array(path: Path) -> np.memmap:
-    """An array of three dimensions in a .npy file, mapped."""
-    require(path.is_file() or not path.exists(), path.name, "a file", "something else")  # a pipe would never end
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what only looks like a header
-            array = np.lib.format.open_memmap(path, mode="r")
-    except FileNotFoundError:
-        raise CaptureError(f"{path.name}: missing") from None
-    except Exception as error:  # NumPy's reader raises of many kinds
-        raise CaptureError(f"{path.name}: expected a whole .npy file, found {error}") from None
-    known = array.ndim == 3 and array.size and array.dtype in FILE_DTYPES.values()
-    require(known, path.name, f"three dimensions of {', '.join(FILE_DTYPES)}", f"{array.shape} of {array.dtype}")
-    size, found = array.offset + array.nbytes, path.stat().st_size
-    require(found == size, path.name, f"{size:,} bytes", f"{found:,}")
-    return array
-
-
-def check_layer(folder: Path, layer: int, manifest: dict[str, Any]) -> tuple[bool, str]:
-    """Is the layer whole and does o follow from q, k and v? And a line that says so. Raises CaptureError where a file
-    cannot be read."""
-    arrays = {name: open_array(folder / f"{name}.npy") for name in "qkvo"}
-    q, k, v, o = arrays.values()
-    T = manifest.get("total_len") or k.shape[1]
-    wanted = layer_files(Shape(len(q), len(k), q.shape[2], v.shape[2], 0), T, q.shape[1], "")
-    fits = all(x.shape == wanted[name][0] for name, x in arrays.items()) and len(q) % len(k) == 0 and q.shape[1] <= T
-    found = ", ".join(f"{name} {x.shape}" for name, x in arrays.items())
-    require(fits, "arrays", f"{T} positions, and shapes that go together", found)
-    if not all(np.any(array[:, -1]) for array in arrays.values()):
-        rows = min(int(np.flatnonzero(np.any(x, axis=(0, 2))).max(initial=-1)) + 1 for x in (k, v))  # zeros are not yet written
-        return False, f"incomplete, {rows} of {T} positions"
-
-    window, sinks, cap = (manifest.get(name) for name in ("sliding_window", "sink_logit", "logit_softcap"))
-    window = window[layer] if isinstance(window, list) else window
-    window = window and min(window, T)
-    sinks = sinks and sinks[layer] or [-np.inf] * len(q)
-    require(len(sinks) == len(q), f"sink_logit of layer {layer}", f"{len(q)} numbers", len(sinks))
-    sinks = np.array(sinks, float).reshape(len(k), -1, 1)
-    scale, worst = float(manifest.get("scale") or q.shape[2] ** -0.5), 0.0
-    rows = np.unique(np.linspace(0, q.shape[1] - 1, 8).astype(int))
-    seen = visible(np.arange(T), T - q.shape[1] + rows, window)
-    some_q, some_o = (x.reshape(len(k), -1, *x.shape[1:])[:, :, rows] for x in (q, o))  # [n_kv, group, rows, channels]
-    for q_g, k_g, v_g, o_g, sink in zip(some_q, k, v, some_o, sinks):
-        with np.errstate(all="ignore"):  # what is not finite is off by infinity
-            z = scale * as_float64(q_g) @ as_float64(k_g).T  # [group, rows, T]
-            z = np.where(seen, cap * np.tanh(z / cap) if cap else z, -np.inf)
-            lse = np.logaddexp(np.logaddexp.reduce(z, axis=-1), sink)  # [group, rows]
-            expected = np.exp(z - lse[..., None]) @ as_float64(v_g)
-            off = np.linalg.norm(expected - as_float64(o_g), axis=-1) / np.linalg.norm(expected, axis=-1)
-        worst = max(worst, float(np.where(np.isfinite(off), off, np.inf).max()))
-    tolerance = TOLERANCES["bfloat16" if k.dtype == np.uint16 else k.dtype.name]
-    line = f"o of {len(rows)} rows x {len(q)} heads {'within' if worst <= tolerance else 'off by'} {worst:.1e} of its norm"
-    return worst <= tolerance, f"whole, {T} positions, {line} (tolerance {tolerance:g})"
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from capture_case import DECODE, PROMPT, SMALL, CaptureError, Case, build, decod
 import torch
 import transformers
 
+import dump_files
 import kvcapture
 from kvcapture import capture
 
@@ -110,9 +111,9 @@ class Refusals(Case):
 
     def test_full_disk(self):
         model = build("llama")
-        with mock.patch.object(kvcapture.shutil, "disk_usage", return_value=mock.Mock(free=1000)):
+        with mock.patch.object(dump_files.shutil, "disk_usage", return_value=mock.Mock(free=1000)):
             self.refused("bytes of free disk, found 1,000", self.run_in, model, prompt())
-        with mock.patch.object(kvcapture.os, "posix_fallocate", side_effect=OSError(errno.ENOSPC, "No space left on device")):
+        with mock.patch.object(dump_files.os, "posix_fallocate", side_effect=OSError(errno.ENOSPC, "No space left on device")):
             self.refused("layer_00/q.npy: expected room for .* No space left", self.run_in, model, prompt())
 
     def test_numbers_that_the_dtype_cannot_hold(self):

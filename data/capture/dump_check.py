@@ -1,0 +1,131 @@
+"""`kvcapture.py --check`: which layers of a dump are whole, and does o follow from q, k and v? Needs numpy."""
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import reprlib
+import warnings
+from pathlib import Path
+from typing import Any, Callable
+
+import numpy as np
+
+from dump_files import FILE_DTYPES, TOLERANCES, CaptureError, Shape, layer_files, one_line, read_text, require
+
+
+def check(folder: str | os.PathLike) -> bool:
+    """Prints which layers of a dump are whole, and how far o is from what q, k and v give. True where all is well."""
+    folder = Path(folder)
+    begun = next(i for i in itertools.count() if not (folder / f"layer_{i:02}").is_dir())
+    manifest = read_manifest(folder / "manifest.json", begun)
+    layers, fine = manifest.get("n_layers") or begun, not manifest.get("incomplete")
+    require(begun == layers > 0 or begun < layers and not fine, folder, f"{layers or 'some'} layers", begun)
+    if not fine:
+        print(f"{one_line(folder)}: incomplete, the capture was interrupted")
+    for layer in range(min(begun + 1, layers)):
+        try:
+            good, line = check_layer(folder / f"layer_{layer:02}", layer, manifest)
+        except CaptureError as error:
+            good, line = False, str(error)
+        fine = fine and good
+        print(f"layer {layer}: {line}")
+    if begun + 1 < layers:
+        print(f"layers {begun + 1} to {layers - 1}: missing")
+    for key in ("rope_note", "wo_note"):
+        if key in manifest:
+            print(one_line(manifest[key]))
+    return fine
+
+
+def read_manifest(path: Path, layers: int) -> dict[str, Any]:
+    """The manifest of a dump with so many layers; what a check goes by is as DUMP-FORMAT.md has it, or null."""
+
+    def number(x: object, least: float = -1e30) -> bool:
+        return type(x) in (int, float) and least <= x <= 1e30
+
+    def whole(x: object) -> bool:
+        return type(x) is int and x >= 1
+
+    def each_layer(x: object, fits: Callable[[Any], bool]) -> bool:
+        return isinstance(x, list) and len(x) >= layers and all(entry is None or fits(entry) for entry in x)
+
+    require(path.is_file(), path, "a file", "something else" if path.exists() else "none")
+    try:
+        manifest = json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise CaptureError(f"{path}: expected JSON, found {error}") from None
+    require(isinstance(manifest, dict), path, "a JSON object", type(manifest).__name__)
+    for keys, expected, fits in (
+            (("n_layers", "total_len"), "a whole number", whole), (("causal",), "true", lambda x: x is True),
+            (("scale", "logit_softcap"), "a positive number", lambda x: number(x, 1e-30)),
+            (("sliding_window",), "a whole number, or one for each layer", lambda x: whole(x) or each_layer(x, whole)),
+            (("sink_logit",), "a list of numbers for each layer",
+             lambda x: each_layer(x, lambda row: isinstance(row, list) and all(map(number, row))))):
+        for key, value in ((key, manifest.get(key)) for key in keys):
+            require(value is None or fits(value), f"{path}: {key}", expected, reprlib.repr(value))
+    return manifest
+
+
+def open_array(path: Path) -> np.memmap:
+    """An array of three dimensions in a .npy file, mapped."""
+    require(path.is_file() or not path.exists(), path.name, "a file", "something else")  # a pipe would never end
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what only looks like a header
+            array = np.lib.format.open_memmap(path, mode="r")
+    except FileNotFoundError:
+        raise CaptureError(f"{path.name}: missing") from None
+    except Exception as error:  # NumPy's reader raises of many kinds
+        raise CaptureError(f"{path.name}: expected a whole .npy file, found {error}") from None
+    known = array.ndim == 3 and array.size and array.dtype in FILE_DTYPES.values()
+    require(known, path.name, f"three dimensions of {', '.join(FILE_DTYPES)}", f"{array.shape} of {array.dtype}")
+    size, found = array.offset + array.nbytes, path.stat().st_size
+    require(found == size, path.name, f"{size:,} bytes", f"{found:,}")
+    return array
+
+
+def check_layer(folder: Path, layer: int, manifest: dict[str, Any]) -> tuple[bool, str]:
+    """Is the layer whole and does o follow from q, k and v? And a line that says so. Raises CaptureError where a file
+    cannot be read."""
+    arrays = {name: open_array(folder / f"{name}.npy") for name in "qkvo"}
+    q, k, v, o = arrays.values()
+    T = manifest.get("total_len") or k.shape[1]
+    wanted = layer_files(Shape(len(q), len(k), q.shape[2], v.shape[2], 0), T, q.shape[1], "")
+    fits = all(x.shape == wanted[name][0] for name, x in arrays.items()) and len(q) % len(k) == 0 and q.shape[1] <= T
+    found = ", ".join(f"{name} {x.shape}" for name, x in arrays.items())
+    require(fits, "arrays", f"{T} positions, and shapes that go together", found)
+    if not all(np.any(array[:, -1]) for array in arrays.values()):
+        rows = min(int(np.flatnonzero(np.any(x, axis=(0, 2))).max(initial=-1)) + 1 for x in (k, v))  # zeros are not yet written
+        return False, f"incomplete, {rows} of {T} positions"
+
+    window, sinks, cap = (manifest.get(name) for name in ("sliding_window", "sink_logit", "logit_softcap"))
+    window = window[layer] if isinstance(window, list) else window
+    window = window and min(window, T)
+    sinks = sinks and sinks[layer] or [-np.inf] * len(q)
+    require(len(sinks) == len(q), f"sink_logit of layer {layer}", f"{len(q)} numbers", len(sinks))
+    sinks = np.array(sinks, float).reshape(len(k), -1, 1)
+    scale, worst = float(manifest.get("scale") or q.shape[2] ** -0.5), 0.0
+    rows = np.unique(np.linspace(0, q.shape[1] - 1, 8).astype(int))
+    seen = visible(np.arange(T), T - q.shape[1] + rows, window)
+    some_q, some_o = (x.reshape(len(k), -1, *x.shape[1:])[:, :, rows] for x in (q, o))  # [n_kv, group, rows, channels]
+    for q_g, k_g, v_g, o_g, sink in zip(some_q, k, v, some_o, sinks):
+        with np.errstate(all="ignore"):  # what is not finite is off by infinity
+            z = scale * as_float64(q_g) @ as_float64(k_g).T  # [group, rows, T]
+            z = np.where(seen, cap * np.tanh(z / cap) if cap else z, -np.inf)
+            lse = np.logaddexp(np.logaddexp.reduce(z, axis=-1), sink)  # [group, rows]
+            expected = np.exp(z - lse[..., None]) @ as_float64(v_g)
+            off = np.linalg.norm(expected - as_float64(o_g), axis=-1) / np.linalg.norm(expected, axis=-1)
+        worst = max(worst, float(np.where(np.isfinite(off), off, np.inf).max()))
+    tolerance = TOLERANCES["bfloat16" if k.dtype == np.uint16 else k.dtype.name]
+    line = f"o of {len(rows)} rows x {len(q)} heads {'within' if worst <= tolerance else 'off by'} {worst:.1e} of its norm"
+    return worst <= tolerance, f"whole, {T} positions, {line} (tolerance {tolerance:g})"
+
+
+def as_float64(x: np.ndarray) -> np.ndarray:
+    return ((x.astype(np.uint32) << 16).view(np.float32) if x.dtype == np.uint16 else x).astype(np.float64)
+
+
+def visible(key: np.ndarray, query: np.ndarray, window: int | None) -> np.ndarray:
+    """[rows, keys]: which of the positions `key` [keys] those of `query` [rows] attend to."""
+    return (key <= query[:, None]) & (key > query[:, None] - (window or np.inf))
