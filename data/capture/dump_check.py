@@ -7,7 +7,7 @@ import os
 import reprlib
 import warnings
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Iterable
 
 import numpy as np
 
@@ -67,59 +67,88 @@ def read_manifest(path: Path, layers: int) -> dict[str, Any]:
     return manifest
 
 
-def open_array(path: Path) -> np.memmap:
-    """An array of three dimensions in a .npy file, mapped."""
-    require(path.is_file() or not path.exists(), path.name, "a file", "something else")  # a pipe would never end
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what only looks like a header
-            array = np.lib.format.open_memmap(path, mode="r")
-    except FileNotFoundError:
-        raise CaptureError(f"{path.name}: missing") from None
-    except Exception as error:  # NumPy's reader raises of many kinds
-        raise CaptureError(f"{path.name}: expected a whole .npy file, found {error}") from None
-    known = array.ndim == 3 and array.size and array.dtype in FILE_DTYPES.values()
-    require(known, path.name, f"three dimensions of {', '.join(FILE_DTYPES)}", f"{array.shape} of {array.dtype}")
-    size, found = array.offset + array.nbytes, path.stat().st_size
-    require(found == size, path.name, f"{size:,} bytes", f"{found:,}")
-    return array
+class StoredArray:
+    """[heads, rows, channels] in a .npy file. Parts are read: a map of a file that shrinks would end the process."""
+
+    def __init__(self, path: Path):
+        require(path.is_file() or not path.exists(), path.name, "a file", "something else")  # a pipe would never end
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of what only looks like a header
+                array = np.lib.format.open_memmap(path, mode="r")  # of which nothing is touched
+        except FileNotFoundError:
+            raise CaptureError(f"{path.name}: missing") from None
+        except Exception as error:  # NumPy's reader raises of many kinds
+            raise CaptureError(f"{path.name}: expected a whole .npy file, found {error}") from None
+        known = array.ndim == 3 and array.size and array.dtype in FILE_DTYPES.values()
+        require(known, path.name, f"three dimensions of {', '.join(FILE_DTYPES)}", f"{array.shape} of {array.dtype}")
+        require(array.flags.c_contiguous, path.name, "C order", "Fortran order")
+        size, found = array.offset + array.nbytes, path.stat().st_size
+        require(found == size, path.name, f"{size:,} bytes", f"{found:,}")
+        self.path, self.shape, self.dtype, self.offset = path, array.shape, array.dtype, array.offset
+
+    def head(self, head: int) -> np.ndarray:
+        """[rows, channels]"""
+        return self._read(head * self.shape[1], self.shape[1])
+
+    def rows(self, rows: Iterable[int]) -> np.ndarray:
+        """[heads, rows, channels]"""
+        firsts = range(0, self.shape[0] * self.shape[1], self.shape[1])
+        return np.array([[self._read(first + row, 1)[0] for row in rows] for first in firsts])
+
+    def _read(self, first: int, count: int) -> np.ndarray:
+        """So many rows of all heads' together."""
+        wanted, width = count * self.shape[2], self.shape[2] * self.dtype.itemsize
+        try:
+            found = np.fromfile(self.path, self.dtype, wanted, offset=self.offset + first * width)
+        except OSError as error:
+            raise CaptureError(f"{self.path.name}: cannot be read: {error.strerror}") from None
+        require(found.size == wanted, self.path.name, "the rows that were there before", "a shorter file")
+        return found.reshape(count, -1)
 
 
 def check_layer(folder: Path, layer: int, manifest: dict[str, Any]) -> tuple[bool, str]:
     """Is the layer whole and does o follow from q, k and v? And a line that says so. Raises CaptureError where a file
     cannot be read."""
-    arrays = {name: open_array(folder / f"{name}.npy") for name in "qkvo"}
+    arrays = {name: StoredArray(folder / f"{name}.npy") for name in "qkvo"}
     q, k, v, o = arrays.values()
-    T = manifest.get("total_len") or k.shape[1]
-    wanted = layer_files(Shape(len(q), len(k), q.shape[2], v.shape[2], 0), T, q.shape[1], "")
-    fits = all(x.shape == wanted[name][0] for name, x in arrays.items()) and len(q) % len(k) == 0 and q.shape[1] <= T
+    (n_q, n_rows, d), (n_kv, T, _) = q.shape, k.shape
+    T = manifest.get("total_len") or T
+    wanted = layer_files(Shape(n_q, n_kv, d, v.shape[2], 0), T, n_rows, "")
+    fits = all(x.shape == wanted[name][0] for name, x in arrays.items()) and n_q % n_kv == 0 and n_rows <= T
     found = ", ".join(f"{name} {x.shape}" for name, x in arrays.items())
     require(fits, "arrays", f"{T} positions, and shapes that go together", found)
-    if not all(np.any(array[:, -1]) for array in arrays.values()):
-        rows = min(int(np.flatnonzero(np.any(x, axis=(0, 2))).max(initial=-1)) + 1 for x in (k, v))  # zeros are not yet written
-        return False, f"incomplete, {rows} of {T} positions"
+    if not all(np.any(array.rows([array.shape[1] - 1])) for array in arrays.values()):
+        return False, f"incomplete, {min(map(written_rows, (k, v)))} of {T} positions"
 
     window, sinks, cap = (manifest.get(name) for name in ("sliding_window", "sink_logit", "logit_softcap"))
     window = window[layer] if isinstance(window, list) else window
     window = window and min(window, T)
-    sinks = sinks and sinks[layer] or [-np.inf] * len(q)
-    require(len(sinks) == len(q), f"sink_logit of layer {layer}", f"{len(q)} numbers", len(sinks))
-    sinks = np.array(sinks, float).reshape(len(k), -1, 1)
-    scale, worst = float(manifest.get("scale") or q.shape[2] ** -0.5), 0.0
-    rows = np.unique(np.linspace(0, q.shape[1] - 1, 8).astype(int))
-    seen = visible(np.arange(T), T - q.shape[1] + rows, window)
-    some_q, some_o = (x.reshape(len(k), -1, *x.shape[1:])[:, :, rows] for x in (q, o))  # [n_kv, group, rows, channels]
-    for q_g, k_g, v_g, o_g, sink in zip(some_q, k, v, some_o, sinks):
+    sinks = sinks and sinks[layer] or [-np.inf] * n_q
+    require(len(sinks) == n_q, f"sink_logit of layer {layer}", f"{n_q} numbers", len(sinks))
+    sinks = np.array(sinks, float).reshape(n_kv, -1, 1)
+    scale, worst = float(manifest.get("scale") or d ** -0.5), 0.0
+    rows = np.unique(np.linspace(0, n_rows - 1, 8).astype(int))
+    seen = visible(np.arange(T), T - n_rows + rows, window)
+    # [n_kv, group, rows, channels]
+    some_q, some_o = (x.rows(rows).reshape(n_kv, -1, len(rows), x.shape[2]) for x in (q, o))
+    for head, (q_g, o_g, sink) in enumerate(zip(some_q, some_o, sinks)):
         with np.errstate(all="ignore"):  # what is not finite is off by infinity
-            z = scale * as_float64(q_g) @ as_float64(k_g).T  # [group, rows, T]
+            z = scale * as_float64(q_g) @ as_float64(k.head(head)).T  # [group, rows, T]
             z = np.where(seen, cap * np.tanh(z / cap) if cap else z, -np.inf)
             lse = np.logaddexp(np.logaddexp.reduce(z, axis=-1), sink)  # [group, rows]
-            expected = np.exp(z - lse[..., None]) @ as_float64(v_g)
+            expected = np.exp(z - lse[..., None]) @ as_float64(v.head(head))
             off = np.linalg.norm(expected - as_float64(o_g), axis=-1) / np.linalg.norm(expected, axis=-1)
         worst = max(worst, float(np.where(np.isfinite(off), off, np.inf).max()))
     tolerance = TOLERANCES["bfloat16" if k.dtype == np.uint16 else k.dtype.name]
-    line = f"o of {len(rows)} rows x {len(q)} heads {'within' if worst <= tolerance else 'off by'} {worst:.1e} of its norm"
+    line = f"o of {len(rows)} rows x {n_q} heads {'within' if worst <= tolerance else 'off by'} {worst:.1e} of its norm"
     return worst <= tolerance, f"whole, {T} positions, {line} (tolerance {tolerance:g})"
+
+
+def written_rows(array: StoredArray) -> int:
+    """Rows up to the last one that is not all zeros: those are not yet written."""
+    last = (np.flatnonzero(np.any(array.head(head), axis=1)).max(initial=-1) for head in range(array.shape[0]))
+    return int(max(last)) + 1
 
 
 def as_float64(x: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 import warnings
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from damaged_files import damaged, damages_of  # noqa: E402
 try:
     import numpy as np
 
+    import dump_check
     import kvcapture
 except ImportError as error:
     if error.name != "numpy":
@@ -178,6 +180,24 @@ class CheckTest(unittest.TestCase):
                 self.assertNotEqual(status, 0)
         with damaged(path, self.manifest(sliding_window=2**63 - 1, sink_logit=None)):
             self.assertIn("layer 0: whole, 24 positions, o of 8 rows x 4 heads within", self.check()[1])
+
+    def test_arrays_that_shrink_while_they_are_read(self):
+        shapes = dump_check.layer_files
+        for name in "qkvo":
+            path = self.dump / f"layer_00/{name}.npy"
+
+            def shapes_of_what_shrinks(*arguments, path=path):
+                os.truncate(path, 0)
+                return shapes(*arguments)
+
+            with (
+                self.subTest(name),
+                damaged(path, lambda path=path: shutil.copy(f"{path}.aside", path) and None),
+                unittest.mock.patch.object(dump_check, "layer_files", shapes_of_what_shrinks),
+            ):
+                status, text = self.check()
+                self.assertEqual(status, 1)
+                self.assertRegex(text, rf"^layer 0: {name}\.npy: expected .*, found a shorter file\n")
 
     def test_arrays_that_do_not_go_together(self):
         path = self.dump / "layer_00"
