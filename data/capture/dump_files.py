@@ -14,6 +14,8 @@ import numpy as np
 FILE_DTYPES = {"bfloat16": np.dtype(np.uint16), "float16": np.dtype(np.float16), "float32": np.dtype(np.float32)}  # coarse to fine
 TOLERANCES = {"bfloat16": 2e-2, "float16": 2e-3, "float32": 1e-4}  # of o's row norm, as `kvreplay verify` has them
 Shape = namedtuple("Shape", "n_q n_kv d d_v d_model")  # query heads, KV heads, channels of a key, of a value, of what wo makes of o
+GRADIENTS = ("g_future", "g_window", "g_nll")
+PROGRESS = "gradients.progress"  # in the dump's folder while they are not whole
 LARGEST_TEXT = 1 << 26  # bytes of a manifest, a prompt or ids
 
 
@@ -39,8 +41,9 @@ def prepare_folder(folder: Path, force: bool, size: int) -> None:
     """An empty folder with room for `size` bytes. With force, a former dump in it is removed (its own files, nothing else)."""
     require(folder.is_dir() or not folder.exists(), folder, "a folder", "a file")
     if force:
-        arrays = (f"layer_*/{name}.npy" for name in ("[qkvo]", "wo", "residual_norm", "shorter"))
-        for name in (*arrays, "manifest.json", "tokens.json"):
+        arrays = (f"layer_*/{name}.npy" for name in ("[qkvo]", "wo", "residual_norm", "shorter", *GRADIENTS))
+        begun = (f"layer_*/{name}.new" for name in GRADIENTS)
+        for name in (*arrays, *begun, PROGRESS, "manifest.json", "tokens.json"):
             for path in folder.glob(name):
                 path.unlink()
         for path in folder.glob("layer_*"):
@@ -98,3 +101,13 @@ def read_text(path: str | os.PathLike) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise CaptureError(f"{path}: expected UTF-8, found {error}") from None
+
+
+def read_layers(text: str, count: int) -> list[int]:
+    """0,3-5, of so many layers."""
+    try:
+        spans = [[int(end) for end in part.split("-", 1)] for part in text.split(",")]
+    except ValueError:
+        raise CaptureError(f"--layers: expected something like 0,3-5, found {text}") from None
+    require(all(span[-1] < count for span in spans), "--layers", f"some of 0 to {count - 1}", text)
+    return [layer for span in spans for layer in range(span[0], span[-1] + 1)]

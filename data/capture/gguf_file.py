@@ -9,6 +9,7 @@ Needs the package gguf to open a file; Pieces needs nothing. What cannot be read
 """
 from __future__ import annotations
 
+import contextlib
 import heapq
 from pathlib import Path
 from typing import AbstractSet as Set, Any, Iterator, Sequence
@@ -32,7 +33,7 @@ class GgufFile:
             reader = GGUFReader(path)
         except Exception as error:  # its reader raises of many kinds
             raise ValueError(f"{path}: expected a whole GGUF file, found {type(error).__name__}: {error}") from None
-        self._path, self._fields = path, reader.fields
+        self._path, self._reader, self._fields = path, reader, reader.fields
         scaled = next((f.contents() for name, f in self._fields.items() if name.endswith(".rope.scaling.type")), "none")
         if any(tensor.name == "rope_freqs.weight" for tensor in reader.tensors):
             scaled = "rope_freqs.weight"
@@ -46,6 +47,21 @@ class GgufFile:
         self.digits_apart = self._field("pre") in DIGITS_APART
         ends = (self._field(f"{name}_token_id") for name in ("eos", "eot"))
         self.ends = {int(i) for i in ends if i is not None}  # tokens that end a text
+
+    @contextlib.contextmanager
+    def parsed_once(self) -> Iterator[GgufFile]:
+        """Inside, whoever has the package gguf open this file (transformers: thrice) gets what was parsed here."""
+        import gguf
+        parse = gguf.GGUFReader
+
+        def parsed(path, *rest, **options):
+            return self._reader if Path(path).samefile(self._path) else parse(path, *rest, **options)
+
+        gguf.GGUFReader = parsed
+        try:
+            yield self
+        finally:
+            gguf.GGUFReader = parse
 
     def pieces(self) -> Pieces | None:
         """The tokenizer, where the vocabulary is SentencePiece's."""

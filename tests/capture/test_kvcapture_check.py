@@ -29,7 +29,9 @@ try:
     import numpy as np
 
     import dump_check
+    import dump_files
     import kvcapture
+    import prompt_tokens
 except ImportError as error:
     if error.name != "numpy":
         raise
@@ -263,15 +265,15 @@ class CheckTest(unittest.TestCase):
         ):
             path.write_bytes(data)
             with self.assertRaisesRegex(kvcapture.CaptureError, "ids.json: expected .*, found "):
-                kvcapture.read_ids(str(path))
+                prompt_tokens.read_ids(str(path))
         with self.assertRaisesRegex(kvcapture.CaptureError, "/dev/zero: expected at most 67,108,864 bytes, found more"):
-            kvcapture.read_ids("/dev/zero")
+            prompt_tokens.read_ids("/dev/zero")
         path.write_bytes(b"[3, 1, 4]")
-        self.assertEqual(kvcapture.read_ids(str(path)), [3, 1, 4])
+        self.assertEqual(prompt_tokens.read_ids(str(path)), [3, 1, 4])
         for text in ("0-99999999999999", "5", "0,7", "1-2-3", "x", ""):
             with self.assertRaisesRegex(kvcapture.CaptureError, "--layers: expected .*, found "):
-                kvcapture.read_layers(text, 5)
-        self.assertEqual(kvcapture.read_layers("0,2-4", 5), [0, 2, 3, 4])
+                dump_files.read_layers(text, 5)
+        self.assertEqual(dump_files.read_layers("0,2-4", 5), [0, 2, 3, 4])
 
     def test_as_a_command(self):
         def run(*arguments, **streams):

@@ -22,6 +22,8 @@ import numpy as np
 import torch
 import transformers
 
+import attention_capture
+import dump_files
 import kvcapture
 
 
@@ -110,11 +112,11 @@ class CommandLine(Case):
 
         before = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
         self.addCleanup(limited, before)
-        allocate, write_json = kvcapture.allocate, kvcapture.write_json
+        allocate, write_json = dump_files.allocate, dump_files.write_json
         for name in ("layer_00/q.npy", "layer_01/k.npy", "layer_02/wo.npy", "tokens.json"):
             with self.subTest(name):
-                with mock.patch.object(kvcapture, "allocate", limited_from(name, allocate)), \
-                     mock.patch.object(kvcapture, "write_json", limited_from(name, write_json)):
+                with mock.patch.object(attention_capture, "allocate", limited_from(name, allocate)), \
+                     mock.patch.object(attention_capture, "write_json", limited_from(name, write_json)):
                     status, text = self.main("--out", str(self.dump), "--force")
                 limited(before)
                 self.assertEqual(status, 2, text)

@@ -23,7 +23,9 @@ import numpy as np
 import torch
 
 import kvcapture
+from gguf_file import GgufFile
 from kvcapture import capture
+from prompt_tokens import find_tokenizer
 
 NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6
 TEXT = "the other then is there, and the hen in the tent is thin\n" * 3
@@ -184,7 +186,7 @@ class Gguf(Case):
 
             write_gguf(self.file, self.model, bytewise=True, pieces=pieces, change=change)
             origin = {"pretrained_model_name_or_path": str(self.folder), "gguf_file": self.file.name}
-            tokenizer = kvcapture.find_tokenizer(None, kvcapture.open_gguf(self.file), origin)
+            tokenizer = find_tokenizer(None, GgufFile(self.file), origin)
             self.assertEqual([tokenizer.text(i) for i in tokenizer.encode("a  11")], expected)
 
     def test_what_is_no_whole_file(self):

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 import kvcapture
+import model_attention
 from kvcapture import capture
 
 
@@ -92,7 +93,7 @@ class Library(Case):
         self.assertTrue(torch.equal(plain, tokens))  # a capture in the model's dtype changes nothing
         self.assertEqual(json.loads((self.dump / "tokens.json").read_text())["ids"], tokens[0, :-1].tolist())
         self.assertEqual(model.config._attn_implementation, "sdpa")
-        self.assertEqual(len(kvcapture._ACTIVE), 0)
+        self.assertEqual(len(model_attention._STANDING_IN), 0)
 
     def test_prompt_in_pieces(self):
         for name in ("llama", "gemma 3"):

@@ -1,0 +1,110 @@
+"""What kvcapture.py's arguments ask for: the model, the tokens it is to read, the layers and dtypes; and what that takes."""
+from __future__ import annotations
+
+import argparse
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+from dump_files import FILE_DTYPES, TOLERANCES, CaptureError, layer_files, npy_bytes, read_layers, read_text, require
+from gradient_progress import Dump, plan
+from model_attention import choose_layers, config_shape
+from prompt_tokens import find_tokenizer, read_ids, refuse_odd_prompt
+
+
+class Request:
+    """The arguments, checked against the model's configuration, before its weights are read."""
+
+    def __init__(self, args: argparse.Namespace, gguf: Any):
+        self.args, self.gguf, self.source = args, gguf, args.gguf or args.model
+        self.name = args.name or Path(self.source).name
+        self.origin = {"pretrained_model_name_or_path": args.model}
+        if gguf:
+            self.origin = {"pretrained_model_name_or_path": str(Path(args.gguf).parent), "gguf_file": Path(args.gguf).name}
+        there = args.resume and args.out and (Path(args.out) / "manifest.json").exists()
+        self.resumed = Dump(Path(args.out)) if there else None
+        with one_line_errors():
+            self.whole = transformers.AutoConfig.from_pretrained(**self.origin)
+            self._read_tokens()
+        self.config = self.whole.get_text_config()
+        self._choose_tokens(args.prompt or args.ids or args.out)
+        if self.resumed:
+            self.layers = self.resumed.layers
+        else:
+            chosen = args.layers and read_layers(args.layers, self.config.num_hidden_layers)
+            self.layers = choose_layers(self.config, chosen, self.prompt_len, self.decode, args.window)
+        own = getattr(self.config, "dtype", None) or getattr(self.whole, "dtype", None) or "float32"
+        own = str(own).replace("torch.", "")
+        self.dtype = args.dtype or (self.resumed.dtype if self.resumed else own)
+        require(self.dtype in FILE_DTYPES, "the checkpoint's dtype", "--dtype with one of " + ", ".join(FILE_DTYPES), own)
+        if self.resumed:
+            require(self.dtype == self.resumed.dtype, "--dtype", f"the dump's {self.resumed.dtype}", self.dtype)
+        self.compute = args.compute or (own if TOLERANCES.get(own, np.inf) <= TOLERANCES[self.dtype] else "float32")
+
+    def _read_tokens(self) -> None:
+        args, self.tokenizer, self.ids = self.args, None, []
+        if args.prompt:
+            self.tokenizer = find_tokenizer(args.model, self.gguf, self.origin)
+            text = read_text(args.prompt)
+            self.ids = self.tokenizer.encode(text)
+            if not args.any_prompt:
+                refuse_odd_prompt(args.prompt, text, self.ids, self.tokenizer)
+        elif args.ids:
+            self.ids = read_ids(args.ids)
+            with contextlib.suppress(Exception):  # labels only
+                found = find_tokenizer(args.model, self.gguf, self.origin)
+                self.tokenizer = found if max(self.ids) < found.size else None  # a folder without one may give an empty one
+
+    def _choose_tokens(self, source: str) -> None:
+        """prompt_len, decode and the ids, of which those behind the prompt are decoded."""
+        args, resumed = self.args, self.resumed
+        if resumed:
+            asked = self.ids[:args.prompt_len] or resumed.ids[:resumed.prompt_len]
+            same = asked == resumed.ids[:resumed.prompt_len]
+            require(same, source, f"the {resumed.prompt_len} tokens of the dump's prompt", f"{len(asked)} that differ")
+            self.ids, self.prompt_len, self.decode = resumed.ids, resumed.prompt_len, resumed.T - resumed.prompt_len
+            return
+        ids, size = self.ids, self.config.vocab_size
+        known = ids and 0 <= min(ids) <= max(ids) < size
+        require(known, source, f"ids of 0 to {size - 1}", f"{min(ids)} to {max(ids)}" if ids else "nothing")
+        self.prompt_len, self.decode = args.prompt_len or len(ids), args.decode
+        behind = len(ids) - self.prompt_len
+        enough = 1 <= self.prompt_len <= len(ids) and (not behind or behind >= self.decode)
+        require(enough, source, f"a prompt of 1 to {len(ids)} positions, and {self.decode} ids behind it or none",
+                f"--prompt-len {self.prompt_len} of {len(ids)}")
+
+    def load(self) -> torch.nn.Module:
+        """The model with its weights, on its device."""
+        eager = {"attn_implementation": "eager"} if getattr(self.config, "attn_logit_softcapping", None) else {}  # not in sdpa
+        with one_line_errors():
+            model, loaded = transformers.AutoModelForCausalLM.from_pretrained(
+                **self.origin, config=self.whole, dtype=getattr(torch, self.compute), output_loading_info=True, **eager)
+        lacking = sorted(loaded["missing_keys"])
+        found = f"none for {len(lacking)} of them ({', '.join(lacking[:2])} ...)"
+        require(not lacking, self.source, "all of the model's weights", found)
+        return model.to(self.args.device or ("cuda" if torch.cuda.is_available() else "cpu")).eval()
+
+
+def print_estimate(request: Request) -> None:
+    """The bytes of every kind of file."""
+    shape, count, dtype = config_shape(request.config), len(request.layers), request.dtype
+    T, l = request.prompt_len + request.decode, request.prompt_len
+    T_q = (request.args.window or l) + request.decode
+    files = layer_files(shape, T, T_q, dtype)
+    sizes = {name: count * npy_bytes(*kind) for name, kind in files.items()}
+    for name, size in sizes.items():
+        print(f"{name:<14}{count} x {str(list(files[name][0])):<24}{size:>20,} bytes")
+    print(f"{'total':<38}{sum(sizes.values()):>20,} bytes in {dtype}, besides manifest.json and tokens.json")
+
+
+@contextlib.contextmanager
+def one_line_errors():
+    """What transformers says of a model that it cannot load, shortened to one line."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, ImportError, NotImplementedError) as error:
+        raise CaptureError(" ".join(str(error).split())[:300]) from None

@@ -1,0 +1,82 @@
+"""What tokens a prompt becomes, and the refusal of those that a missing, broken or other model's tokenizer makes."""
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from dump_files import CaptureError, read_text, require
+
+FEWEST_TOKENS = 16  # of a prompt's text: fewer, and most scores have nothing to choose from
+FEWEST_LETTERS = 32  # that tell a tokenizer which splits them all from a text that has few
+
+
+class Tokenizer:
+    """What a prompt needs of a transformers tokenizer. gguf_file.Pieces has the same members."""
+
+    def __init__(self, own: Any, begin: list[int] | None = None, ends: set[int] | None = None):
+        """begin: what stands before a text (default: what the tokenizer puts there). ends: tokens that end one."""
+        self._own, self._begin, self.size = own, begin, len(own)
+        self.ends = {own.eos_token_id} - {None} if ends is None else ends
+        self.unknown = None if own.unk_token_id is None else (own.unk_token_id, str(own.unk_token))
+
+    def encode(self, text: str) -> list[int]:
+        return (self._begin or []) + self._own(text, add_special_tokens=self._begin is None).input_ids
+
+    def text(self, i: int) -> str:
+        return self._own.decode([i])
+
+
+def find_tokenizer(model: str | None, gguf: Any, origin: dict[str, str]) -> Any:
+    """The named model's, or else the GGUF file's."""
+    from transformers import AutoTokenizer
+    if model:
+        return Tokenizer(AutoTokenizer.from_pretrained(model))
+    pieces = gguf.pieces()
+    if pieces:
+        return pieces
+    own = AutoTokenizer.from_pretrained(**origin)
+    if gguf.digits_apart:
+        from tokenizers import pre_tokenizers as cut
+        byte_level = cut.ByteLevel(add_prefix_space=False)
+        own.backend_tokenizer.pre_tokenizer = cut.Sequence([cut.Digits(individual_digits=True), byte_level])
+    return Tokenizer(own, gguf.begin, gguf.ends)
+
+
+def refuse_odd_prompt(source: str, text: str, ids: list[int], tokenizer: Any) -> None:
+    """Refuses what comes of a tokenizer that is missing, broken or another model's."""
+    insist = "(--any-prompt takes it as it is)"
+    found = f"{len(ids)} of {len(text)} characters"
+    require(len(ids) >= FEWEST_TOKENS, source, f"a text of at least {FEWEST_TOKENS} tokens {insist}", found)
+    if tokenizer.unknown:
+        i, piece = tokenizer.unknown
+        unknown = ids.count(i) - text.count(piece)  # where the text has it, it is meant
+        found = f"{piece} for {unknown} of {len(ids)} tokens"
+        require(unknown <= 0, source, f"a text that the tokenizer knows {insist}", found)
+    letters = sum(c.isascii() and c.isalpha() for c in text)
+    pieces = (tokenizer.text(i).strip() for i in ids)
+    single = sum(len(piece) == 1 and piece.isascii() and piece.isalpha() for piece in pieces)
+    found = f"a token of its own for {single} of {letters} letters"
+    joins = letters < FEWEST_LETTERS or single < 0.9 * letters
+    require(joins, source, f"a tokenizer that joins letters {insist}", found)
+
+
+def ending_tokens(model: Any, tokenizer: Any, gguf: Any) -> set[int]:
+    """Tokens with which the model ends a text. Of a GGUF file, transformers keeps its configuration's default."""
+    if gguf:
+        return gguf.ends
+    known = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    known = set(known) if isinstance(known, list) else {known}
+    return (known | (tokenizer.ends if tokenizer else set())) - {None}
+
+
+def read_ids(path: str) -> list[int]:
+    """A JSON list, a tokens.json, or numbers between spaces or commas."""
+    text = read_text(path)
+    try:
+        found = json.loads(text) if text.lstrip()[:1] in "[{" else [int(word) for word in text.replace(",", " ").split()]
+        found = found["ids"] if isinstance(found, dict) else found
+    except (ValueError, KeyError, RecursionError):
+        found = None
+    good = found and isinstance(found, list) and all(type(i) is int for i in found)
+    require(good, path, "token ids: a JSON list, a tokens.json, or numbers", text[:30].strip() or "nothing")
+    return found
