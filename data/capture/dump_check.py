@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import reprlib
 import warnings
@@ -11,7 +12,8 @@ from typing import Any, Callable, Iterable
 
 import numpy as np
 
-from dump_files import FILE_DTYPES, TOLERANCES, CaptureError, Shape, layer_files, one_line, read_text, require
+from dump_files import (FILE_DTYPES, GRADIENTS, PROGRESS, TOLERANCES, CaptureError, Shape, layer_files, one_line,
+                        read_text, require)
 
 
 def check(folder: str | os.PathLike) -> bool:
@@ -23,15 +25,26 @@ def check(folder: str | os.PathLike) -> bool:
     require(begun == layers > 0 or begun < layers and not fine, folder, f"{layers or 'some'} layers", begun)
     if not fine:
         print(f"{one_line(folder)}: incomplete, the capture was interrupted")
+    gradients = [name for name in GRADIENTS if next(folder.glob(f"layer_*/{name}.npy"), None)]
+    shapes: dict[str, tuple[int, ...]] = {}  # the first layer's
     for layer in range(min(begun + 1, layers)):
         try:
             good, line = check_layer(folder / f"layer_{layer:02}", layer, manifest)
+            for name in gradients:
+                line += f"; {check_gradient(folder / f'layer_{layer:02}', name, manifest, shapes)}"
         except CaptureError as error:
             good, line = False, str(error)
         fine = fine and good
         print(f"layer {layer}: {line}")
     if begun + 1 < layers:
         print(f"layers {begun + 1} to {layers - 1}: missing")
+    begun, sampled = (folder / PROGRESS).exists(), {"g_future", "g_window"} & set(gradients)
+    if begun or bool(sampled) != bool(manifest.get("gradients")):
+        fine = False
+        found = ", ".join([f"{name}.npy" for name in gradients] or ["no such file"])
+        found += "" if manifest.get("gradients") else " and no `gradients` in the manifest"
+        print("gradients: " + ("incomplete, they were interrupted (--resume goes on)" if begun else
+                               f"expected g_future.npy or g_window.npy, and the manifest's word for them, found {found}"))
     for key in ("rope_note", "wo_note"):
         if key in manifest:
             print(one_line(manifest[key]))
@@ -61,16 +74,19 @@ def read_manifest(path: Path, layers: int) -> dict[str, Any]:
             (("scale", "logit_softcap"), "a positive number", lambda x: number(x, 1e-30)),
             (("sliding_window",), "a whole number, or one for each layer", lambda x: whole(x) or each_layer(x, whole)),
             (("sink_logit",), "a list of numbers for each layer",
-             lambda x: each_layer(x, lambda row: isinstance(row, list) and all(map(number, row))))):
+             lambda x: each_layer(x, lambda row: isinstance(row, list) and all(map(number, row)))),
+            (("gradients",), "an object with a number of samples", lambda x: isinstance(x, dict) and whole(x.get("samples"))),
+            (("prompt_len",), "a whole number", whole)):
         for key, value in ((key, manifest.get(key)) for key in keys):
             require(value is None or fits(value), f"{path}: {key}", expected, reprlib.repr(value))
     return manifest
 
 
 class StoredArray:
-    """[heads, rows, channels] in a .npy file. Parts are read: a map of a file that shrinks would end the process."""
+    """[heads, rows, channels] in a .npy file, or [heads, samples, rows, channels]. Parts are read: a map of a file that
+    shrinks would end the process."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, dimensions: int = 3):
         require(path.is_file() or not path.exists(), path.name, "a file", "something else")  # a pipe would never end
         try:
             with warnings.catch_warnings():
@@ -80,16 +96,17 @@ class StoredArray:
             raise CaptureError(f"{path.name}: missing") from None
         except Exception as error:  # NumPy's reader raises of many kinds
             raise CaptureError(f"{path.name}: expected a whole .npy file, found {error}") from None
-        known = array.ndim == 3 and array.size and array.dtype in FILE_DTYPES.values()
-        require(known, path.name, f"three dimensions of {', '.join(FILE_DTYPES)}", f"{array.shape} of {array.dtype}")
+        known = array.ndim == dimensions and array.size and array.dtype in FILE_DTYPES.values()
+        require(known, path.name, f"{dimensions} dimensions of {', '.join(FILE_DTYPES)}", f"{array.shape} of {array.dtype}")
         require(array.flags.c_contiguous, path.name, "C order", "Fortran order")
         size, found = array.offset + array.nbytes, path.stat().st_size
         require(found == size, path.name, f"{size:,} bytes", f"{found:,}")
         self.path, self.shape, self.dtype, self.offset = path, array.shape, array.dtype, array.offset
 
     def head(self, head: int) -> np.ndarray:
-        """[rows, channels]"""
-        return self._read(head * self.shape[1], self.shape[1])
+        """[rows, channels], of all samples"""
+        rows = math.prod(self.shape[1:-1])
+        return self._read(head * rows, rows)
 
     def rows(self, rows: Iterable[int]) -> np.ndarray:
         """[heads, rows, channels]"""
@@ -98,7 +115,7 @@ class StoredArray:
 
     def _read(self, first: int, count: int) -> np.ndarray:
         """So many rows of all heads' together."""
-        wanted, width = count * self.shape[2], self.shape[2] * self.dtype.itemsize
+        wanted, width = count * self.shape[-1], self.shape[-1] * self.dtype.itemsize
         try:
             found = np.fromfile(self.path, self.dtype, wanted, offset=self.offset + first * width)
         except OSError as error:
@@ -149,6 +166,21 @@ def written_rows(array: StoredArray) -> int:
     """Rows up to the last one that is not all zeros: those are not yet written."""
     last = (np.flatnonzero(np.any(array.head(head), axis=1)).max(initial=-1) for head in range(array.shape[0]))
     return int(max(last)) + 1
+
+
+def check_gradient(folder: Path, name: str, manifest: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> str:
+    """Says what a layer's file of gradients holds; shapes: those of the layers before. Raises CaptureError where it is not
+    whole."""
+    o, x = StoredArray(folder / "o.npy"), StoredArray(folder / f"{name}.npy", 3 if name == "g_nll" else 4)
+    n_q, T_q, d_v = o.shape
+    decoded = (manifest.get("total_len") or T_q) - (manifest.get("prompt_len") or T_q)
+    samples = () if name == "g_nll" else ((manifest.get("gradients") or {}).get("samples", x.shape[1]),)
+    rows = min(x.shape[-2], T_q - decoded) if name == "g_window" else decoded
+    expected = shapes.setdefault(name, (n_q, *samples, rows, d_v))
+    require(x.shape == expected, f"{name}.npy", list(expected), list(x.shape))
+    finite = all(np.isfinite(as_float64(x.head(head))).all() for head in range(n_q))
+    require(finite, f"{name}.npy", "finite numbers", "a NaN or an infinity")
+    return f"{name} of {' x '.join(map(str, (*samples, rows)))} rows"
 
 
 def as_float64(x: np.ndarray) -> np.ndarray:

@@ -40,6 +40,7 @@ else:
     MISSING = ""
 
 LAYERS, N_Q, N_KV, T, D, D_V = 2, 4, 2, 24, 8, 6
+SAMPLES, DECODED, WINDOW = 3, 4, 5
 WRONG = (
     True,
     False,
@@ -84,6 +85,7 @@ MANIFEST = {
     "sink_logit": [None, [0.5, -1.0, 2.0, 0.0]],
     "rope_note": "no rope: no layer turns",
     "layers": [0, 1],
+    "gradients": {"samples": SAMPLES, "labels": "model", "seed": 0},
     "origin": "a test",
 }
 
@@ -104,7 +106,11 @@ def write_dump(folder):
                 seen = slice(max(0, i + 1 - window), i + 1)
                 z = 4 * np.tanh(0.5 * k[head // 2, seen].astype(float) @ q[head, i] / 4)
                 o[head, i] = np.exp(z) @ v[head // 2, seen] / (np.exp(z).sum() + np.exp(sinks[head]))
-        for name, array in zip("qkvo", (q, k, v, o)):
+        gradients = {
+            name: random.normal(size=(N_Q, *shape, D_V)).astype(np.float32)
+            for name, shape in (("g_future", (SAMPLES, DECODED)), ("g_window", (SAMPLES, WINDOW)), ("g_nll", (DECODED,)))
+        }
+        for name, array in (*zip("qkvo", (q, k, v, o)), *gradients.items()):
             np.save(folder / f"layer_{layer:02}" / f"{name}.npy", array)
     (folder / "manifest.json").write_text(json.dumps(MANIFEST))
 
@@ -142,6 +148,7 @@ class CheckTest(unittest.TestCase):
         self.assertRegex(
             text, r"^layer 0: whole, 24 .* within .*\nlayer 1: whole, 24 .* within .*\nno rope: no layer turns\n$"
         )
+        self.assertEqual(text.count("; g_future of 3 x 4 rows; g_window of 3 x 5 rows; g_nll of 4 rows\n"), LAYERS)
 
     def test_every_file_with_every_damage(self):
         for path in sorted(self.dump.rglob("*.[nj]*")):
@@ -225,6 +232,51 @@ class CheckTest(unittest.TestCase):
             with self.subTest(dtype), damaged(path / "k.npy", save):
                 status, text = self.check()
                 self.assertRegex(text, "layer 0: k.npy: expected .*, found ")
+
+    def test_gradients_that_do_not_fit(self):
+        path = self.dump / "layer_01"
+        whole = {path.stem: np.load(path) for path in path.glob("g_*.npy")}
+        nan, late = whole["g_nll"].copy(), whole["g_future"].copy()
+        nan[2, 1, 3], late[3, 2, 3, 5] = np.nan, np.inf
+        for name, array, pattern in (
+            ("g_future", whole["g_future"][:3], r"g_future.npy: expected \[4, 3, 4, 6\], found \[3, 3, 4, 6\]"),
+            ("g_future", whole["g_future"][:, :2], r"expected \[4, 3, 4, 6\], found \[4, 2, 4, 6\]"),
+            ("g_future", whole["g_future"][:, :, 1:], r"expected \[4, 3, 4, 6\], found \[4, 3, 3, 6\]"),
+            ("g_window", whole["g_window"][..., 1:], r"expected \[4, 3, 5, 6\], found \[4, 3, 5, 5\]"),
+            ("g_window", whole["g_window"][:, :, 1:], r"expected \[4, 3, 5, 6\], found \[4, 3, 4, 6\]"),
+            ("g_nll", whole["g_nll"][:, 1:], r"expected \[4, 4, 6\], found \[4, 3, 6\]"),
+            ("g_nll", whole["g_nll"][None], "g_nll.npy: expected 3 dimensions of"),
+            ("g_window", whole["g_window"][0], "g_window.npy: expected 4 dimensions of"),
+            ("g_nll", nan, "g_nll.npy: expected finite numbers, found a NaN or an infinity"),
+            ("g_future", late, "g_future.npy: expected finite numbers, found a NaN or an infinity"),
+        ):
+            file = path / f"{name}.npy"
+            with self.subTest(pattern), damaged(file, lambda file=file, array=array: np.save(file, array)):
+                status, text = self.check()
+                self.assertEqual(status, 1)
+                self.assertRegex(text, f"layer 0: whole.*\nlayer 1: .*{pattern}")
+        for changes, pattern in (
+            ({"gradients": {"samples": 4}}, r"layer 0: g_future.npy: expected \[4, 4, 4, 6\], found \[4, 3, 4, 6\]"),
+            ({"gradients": None}, "gradients: expected .*, found g_future.npy, g_window.npy, g_nll.npy and no `gradients` in"),
+            ({"gradients": {"samples": 0}}, "gradients: expected an object with a number of samples, found"),
+            ({"prompt_len": 24}, r"layer 0: g_future.npy: expected \[4, 3, 0, 6\]"),
+        ):
+            with self.subTest(pattern), damaged(self.dump / "manifest.json", self.manifest(**changes)):
+                status, text = self.check()
+                self.assertNotEqual(status, 0)
+                self.assertRegex(text, pattern)
+        for name in ("g_future", "g_window"):
+            for layer in range(LAYERS):
+                (self.dump / f"layer_{layer:02}" / f"{name}.npy").unlink()
+        self.assertRegex(self.check()[1], "\ngradients: expected g_future.npy or g_window.npy, .*, found g_nll.npy\n")
+        with damaged(self.dump / "manifest.json", self.manifest(gradients=None)):
+            self.assertEqual(self.check()[0], 0)
+
+    def test_gradients_that_were_interrupted(self):
+        (self.dump / "gradients.progress").write_text("{}")
+        status, text = self.check()
+        self.assertEqual(status, 1)
+        self.assertRegex(text, "\ngradients: incomplete, they were interrupted \\(--resume goes on\\)\n")
 
     def test_a_folder_without_layers(self):
         for layer in range(LAYERS):
