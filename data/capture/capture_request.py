@@ -10,9 +10,9 @@ import numpy as np
 import torch
 import transformers
 
-from dump_files import FILE_DTYPES, TOLERANCES, CaptureError, layer_files, npy_bytes, read_layers, read_text, require
-from gradient_progress import Dump, plan
-from model_attention import choose_layers, config_shape
+from dump_files import FILE_DTYPES, TOLERANCES, CaptureError, read_layers, read_text, require
+from gradient_progress import Dump, Job, plan
+from model_attention import choose_layers
 from prompt_tokens import find_tokenizer, read_ids, refuse_odd_prompt
 
 
@@ -21,6 +21,7 @@ class Request:
 
     def __init__(self, args: argparse.Namespace, gguf: Any):
         self.args, self.gguf, self.source = args, gguf, args.gguf or args.model
+        self.device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
         self.name = args.name or Path(self.source).name
         self.origin = {"pretrained_model_name_or_path": args.model}
         if gguf:
@@ -77,6 +78,19 @@ class Request:
         require(enough, source, f"a prompt of 1 to {len(ids)} positions, and {self.decode} ids behind it or none",
                 f"--prompt-len {self.prompt_len} of {len(ids)}")
 
+    @property
+    def queries(self) -> int:
+        """Positions whose queries are in the dump: the last ones."""
+        return self.resumed.T_q if self.resumed else (self.args.window or self.prompt_len) + self.decode
+
+    def jobs(self) -> list[Job]:
+        """The gradients that are asked for."""
+        args, T = self.args, self.prompt_len + self.decode
+        if args.gradients is None and not args.gradients_nll:
+            return []
+        require(args.gradients is None or args.gradients >= 1, "--gradients", "at least 1 sample", args.gradients)
+        return plan(args.gradients or 0, args.rows or "future", args.gradients_nll, self.prompt_len, T, self.queries)
+
     def load(self) -> torch.nn.Module:
         """The model with its weights, on its device."""
         eager = {"attn_implementation": "eager"} if getattr(self.config, "attn_logit_softcapping", None) else {}  # not in sdpa
@@ -86,19 +100,7 @@ class Request:
         lacking = sorted(loaded["missing_keys"])
         found = f"none for {len(lacking)} of them ({', '.join(lacking[:2])} ...)"
         require(not lacking, self.source, "all of the model's weights", found)
-        return model.to(self.args.device or ("cuda" if torch.cuda.is_available() else "cpu")).eval()
-
-
-def print_estimate(request: Request) -> None:
-    """The bytes of every kind of file."""
-    shape, count, dtype = config_shape(request.config), len(request.layers), request.dtype
-    T, l = request.prompt_len + request.decode, request.prompt_len
-    T_q = (request.args.window or l) + request.decode
-    files = layer_files(shape, T, T_q, dtype)
-    sizes = {name: count * npy_bytes(*kind) for name, kind in files.items()}
-    for name, size in sizes.items():
-        print(f"{name:<14}{count} x {str(list(files[name][0])):<24}{size:>20,} bytes")
-    print(f"{'total':<38}{sum(sizes.values()):>20,} bytes in {dtype}, besides manifest.json and tokens.json")
+        return model.to(self.device).eval()
 
 
 @contextlib.contextmanager

@@ -141,8 +141,13 @@ class GradientProgress:
             return
         size, free = sum(sizes.values()), shutil.disk_usage(self.dump.folder).free
         require(free >= size, self.dump.folder, f"{size:,} bytes of free disk", f"{free:,}")
-        for path, shape in files.items():
-            allocate(path, shape, dtype)
+        try:
+            for path, shape in files.items():
+                allocate(path, shape, dtype)
+        except CaptureError:
+            for path in files:
+                path.unlink(missing_ok=True)
+            raise
 
     def write(self, job: Job, name: str, sample: int | None, gradients: Iterable[np.ndarray]) -> None:
         """One pass' gradients [n_q, rows, d_v], a layer at a time; then it counts as done."""

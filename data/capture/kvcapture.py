@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Iterable
 
 from dump_check import check
-from dump_files import FILE_DTYPES, CaptureError, one_line, require, write_json
+from dump_files import FILE_DTYPES, PROGRESS, CaptureError, one_line, require, write_json
 from gguf_file import GgufFile
 from prompt_tokens import ending_tokens
 
@@ -43,7 +43,8 @@ except ImportError as missing:
     torch, MISSING = None, str(missing)
 else:
     from attention_capture import capture
-    from capture_request import Request, one_line_errors, print_estimate
+    from capture_estimate import print_estimate
+    from capture_request import Request, one_line_errors
     from output_gradients import write_gradients
 
 
@@ -95,7 +96,9 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         begun = args.out and (Path(args.out) / "manifest.json").exists()
-        print("kvcapture: interrupted" + (f", {one_line(args.out)} is incomplete" if begun else ""), file=sys.stderr)
+        resumable = args.out and (Path(args.out) / PROGRESS).exists()
+        state = "'s gradients are incomplete (--resume goes on)" if resumable else " is incomplete"
+        print("kvcapture: interrupted" + (f", {one_line(args.out)}{state}" if begun else ""), file=sys.stderr)
         return 130
 
 
@@ -106,8 +109,9 @@ def refuse_arguments(message: str) -> None:
 def run(args: argparse.Namespace, progress: Progress) -> int:
     """Captures, or estimates, what the arguments ask for; the exit status."""
     require(not MISSING, "packages", "torch and transformers (pip install torch transformers)", MISSING)
-    wanted = bool(args.gradients or args.gradients_nll)
-    require(wanted or not (args.rows or args.resume), "--rows and --resume", "--gradients or --gradients-nll", "neither")
+    wanted = args.gradients is not None or args.gradients_nll
+    require(wanted or not args.resume, "--resume", "--gradients or --gradients-nll", "neither")
+    require(args.gradients is not None or not args.rows, "--rows", "--gradients", "none")
     transformers.utils.logging.set_verbosity_error()  # what matters of its warnings is refused
     silence = contextlib.nullcontext()
     if not progress.terminal:
@@ -118,6 +122,7 @@ def run(args: argparse.Namespace, progress: Progress) -> int:
         with one_line_errors():
             gguf = args.gguf and parsed.enter_context(GgufFile(Path(args.gguf)).parsed_once())
         request = Request(args, gguf)
+        request.jobs()  # refuses what cannot be before anything is written
         if args.estimate:
             print_estimate(request)
             return 0

@@ -167,5 +167,5 @@ def labels_gradient(chances: torch.Tensor, labels: np.ndarray | list[int]) -> to
     count = len(labels)
     gradient = -chances
     gradient[count:] = 0
-    gradient[range(count), torch.as_tensor(labels)] += 1
+    gradient[range(count), torch.as_tensor(labels, dtype=torch.long)] += 1
     return gradient
