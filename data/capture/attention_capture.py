@@ -10,20 +10,22 @@ import numpy as np
 import torch
 import transformers
 
-from dump_files import FILE_DTYPES, TOLERANCES, Shape, allocate, layer_files, npy_bytes, prepare_folder, require, write_json
-from model_attention import (Turn, check_mask, choose_layers, fit_rotation, is_causal, output_projection, own_attention, residual_block,
-                             rounded, stand_in, to_file, window_of)
+from dump_files import (FILE_DTYPES, TOLERANCES, Shape, allocate, layer_files, npy_bytes, prepare_folder, require,
+                        write_json)
+from model_attention import (Turn, check_mask, choose_layers, fit_rotation, is_causal, output_projection, own_attention,
+                             residual_block, rounded, stand_in, to_file, window_of)
 
 PROBE_TOKENS = 16
 
 
 class capture:
-    """Writes a dump of all that the model's attention sees inside the `with` block, which feeds it one sequence, once: prompt_len
-    positions, in one pass or several, then at most `decode` decoding steps with a growing cache. The dump has as many decoding steps
-    as were made. layers: which, renumbered from 0 (default all). window: only the queries of the last that many prompt positions, and
-    of the decoding steps. dtype: the files', by default the model's; not finer than the model's. name: the manifest's `model`.
-    progress: called with a line that says how far the capture is.
-    Raises CaptureError; where the block does not end normally, manifest.json keeps `"incomplete": true`."""
+    """Writes a dump of all that the model's attention sees inside the `with` block, which feeds it one sequence,
+    once: prompt_len positions, in one pass or several, then at most `decode` decoding steps with a growing cache. The
+    dump has as many decoding steps as were made. layers: which, renumbered from 0 (default all). window: only the
+    queries of the last that many prompt positions, and of the decoding steps. dtype: the files', by default the
+    model's; not finer than the model's. name: the manifest's `model`. progress: called with a line that says how far
+    the capture is. Raises CaptureError; where the block does not end normally, manifest.json keeps `"incomplete":
+    true`."""
 
     def __init__(self, model: torch.nn.Module, out: str | os.PathLike, *, prompt_len: int, decode: int = 0,
                  layers: Iterable[int] | None = None, window: int | None = None, dtype: str | None = None,
@@ -35,7 +37,8 @@ class capture:
         self.chosen = choose_layers(self.config, layers, prompt_len, decode, window)
         self.compute = compute = str(model.dtype).replace("torch.", "")
         self.dtype = dtype or compute
-        require({self.dtype, compute} <= FILE_DTYPES.keys(), "dtype", ", ".join(FILE_DTYPES), f"{self.dtype} for a model in {compute}")
+        known = {self.dtype, compute} <= FILE_DTYPES.keys()
+        require(known, "dtype", ", ".join(FILE_DTYPES), f"{self.dtype} for a model in {compute}")
         fine = TOLERANCES[compute] <= TOLERANCES[self.dtype]
         require(fine, f"dtype {self.dtype}", "a model that computes at least as finely", f"one in {compute}")
 
@@ -83,17 +86,20 @@ class capture:
         self.ids = None if self.ids is None or ids is None else self.ids + ids[0].tolist()
 
     def _attend(self, module, query, key, value, mask, kwargs):
-        """Stands in for the model's own attention of query [1, n_q, rows, d], key [1, n_kv, keys, d], value [1, n_kv, keys, d_v]."""
+        """Stands in for the model's own attention of query [1, n_q, rows, d], key [1, n_kv, keys, d] and
+        value [1, n_kv, keys, d_v]."""
         index, own = module.layer_idx, own_attention(self.own, module)
         require(query.shape[0] == 1, "batch", "one sequence", query.shape[0])
-        require(not kwargs.get("dropout"), f"layer {index}", "no dropout in attention (model.eval())", kwargs.get("dropout"))
+        dropout = kwargs.get("dropout")
+        require(not dropout, f"layer {index}", "no dropout in attention (model.eval())", dropout)
         query, key, value = rounded(self.dtype, query, key, value)
         if self.first is None:  # the probe
             if index in self.chosen:
                 folder = self.out / f"layer_{self.chosen.index(index):02}"
                 layer = self.layers[index] = Layer(folder, self.model, module, query, key, value, kwargs)
                 fits = self.own == "eager" or not (layer.softcap or layer.sinks)
-                require(fits, f"layer {index}", "eager attention for a soft cap or sinks (attn_implementation='eager')", "sdpa")
+                wanted = "eager attention for a soft cap or sinks (attn_implementation='eager')"
+                require(fits, f"layer {index}", wanted, "sdpa")
             return value.repeat_interleave(query.shape[1] // key.shape[1], dim=1).transpose(1, 2).contiguous(), None
         if index not in self.chosen:
             return own(module, query, key, value, mask, **kwargs)
@@ -102,7 +108,8 @@ class capture:
         first, end = layer.seen, layer.seen + rows
         require(end <= self.T, f"layer {index}", f"at most {self.T} positions (prompt_len and decode)", end)
         fewest = min(first, layer.window - 1) + rows if layer.window else end
-        require(fewest <= keys <= end, f"layer {index} at position {first}", f"a cache that grows by each position fed, {end} keys", keys)
+        grows = f"a cache that grows by each position fed, {end} keys"
+        require(fewest <= keys <= end, f"layer {index} at position {first}", grows, keys)
         by_itself = self.own == "sdpa" and is_causal(module, kwargs)
         check_mask(f"layer {index}, attention mask", mask, by_itself, first, rows, keys, layer.window)
 
@@ -140,7 +147,8 @@ class capture:
 
     def _finish(self) -> None:
         seen = sorted({layer.seen for layer in self.layers.values()})
-        require(len(seen) == 1 and seen[0] >= self.prompt_len, self.out, f"{self.prompt_len} to {self.T} positions in every layer", seen)
+        whole = len(seen) == 1 and seen[0] >= self.prompt_len
+        require(whole, self.out, f"{self.prompt_len} to {self.T} positions in every layer", seen)
         kinds, notes = self._files(seen[0]), {}
         for i, layer in self.layers.items():
             for name, array in layer.files.items():
@@ -166,18 +174,22 @@ class capture:
         shape, layers = self.first.shape, self.layers.values()
         windows, sinks = [layer.window for layer in layers], [layer.sinks for layer in layers]
         return {
-            "model": self.name or self.config._name_or_path or type(self.model).__name__, "prompt_len": self.prompt_len, "total_len": T,
-            "n_layers": len(layers), "n_q_heads": shape.n_q, "n_kv_heads": shape.n_kv, "head_dim": shape.d, "scale": self.first.scale,
-            "causal": True, "dtype": self.dtype if self.dtype == "bfloat16" else None, "logit_softcap": self.first.softcap,
+            "model": self.name or self.config._name_or_path or type(self.model).__name__,
+            "prompt_len": self.prompt_len, "total_len": T,
+            "n_layers": len(layers), "n_q_heads": shape.n_q, "n_kv_heads": shape.n_kv, "head_dim": shape.d,
+            "scale": self.first.scale, "causal": True, "dtype": self.dtype if self.dtype == "bfloat16" else None,
+            "logit_softcap": self.first.softcap,
             "sliding_window": windows if any(windows) else None, "sink_logit": sinks if any(sinks) else None,
-            "layers": self.chosen, "origin": f"kvcapture.py: torch {torch.__version__}, transformers {transformers.__version__}, "
-                                             f"computed in {self.compute}, {self.own} attention"}
+            "layers": self.chosen,
+            "origin": f"kvcapture.py: torch {torch.__version__}, transformers {transformers.__version__}, "
+                      f"computed in {self.compute}, {self.own} attention"}
 
     def _rope(self) -> dict[str, Any]:
         """The manifest's `rope`, or a note why there is none."""
         for i, layer in self.layers.items():
             if layer.turn is None:
-                return {"rope_note": f"no rope: the keys of layer {i} do not turn as any of the model's rotations would have them"}
+                reason = "do not turn as any of the model's rotations would have them"
+                return {"rope_note": f"no rope: the keys of layer {i} {reason}"}
             if layer.turn != layer.rotation():
                 return {"rope_note": f"no rope: the rotation of layer {i} changed after the prompt"}
         turns = [layer.turn for layer in self.layers.values()]
@@ -186,7 +198,8 @@ class capture:
             return {"rope_note": "no rope: " + ("the layers turn in several ways" if kinds else "no layer turns")}
         style, factor, half = kinds.pop()
         each = [inv_freq or (0.0,) * half for _, _, inv_freq in turns]
-        theta = (getattr(self.config, "rope_parameters", None) or {}).get("rope_theta") or getattr(self.config, "rope_theta", None)
+        theta = (getattr(self.config, "rope_parameters", None) or {}).get("rope_theta")
+        theta = theta or getattr(self.config, "rope_theta", None)
         alike = len(set(each)) == 1
         regular = alike and theta and np.allclose(each[0], float(theta) ** (-np.arange(half) / half), rtol=1e-6, atol=0)
         frequency = {"theta": float(theta)} if regular else {"inv_freq": each[0] if alike else each}
@@ -196,7 +209,8 @@ class capture:
 class Layer:
     """One layer's attention as the probe's call of it shows it, then its files as they fill."""
 
-    def __init__(self, folder: Path, model: torch.nn.Module, module: torch.nn.Module, query, key, value, called: dict[str, Any]):
+    def __init__(self, folder: Path, model: torch.nn.Module, module: torch.nn.Module, query, key, value,
+                 called: dict[str, Any]):
         scale, sinks = called.get("scaling"), called.get("s_aux", getattr(module, "sinks", None))
         softcap = called.get("softcap") or getattr(module, "attn_logit_softcapping", None)
         self.folder, self.module = folder, module

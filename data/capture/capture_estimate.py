@@ -55,9 +55,9 @@ def cache_bytes(shape: Shape, positions: int, dtype: str) -> int:
 
 
 def graph_bytes(config: Any, shape: Shape, job: Job, dtype: str) -> int:
-    """What a forward pass over a job's rows keeps for the backward passes, besides the logits. In a layer: four tensors as
-    wide as the residual stream (its norms), three as the queries, three as the feed-forward; all keys and values, again for
-    all query heads where these are more; and eager attention's weights, twice."""
+    """What a forward pass over a job's rows keeps for the backward passes, besides the logits. In a layer: four tensors
+    as wide as the residual stream (its norms), three as the queries, three as the feed-forward; all keys and values,
+    again for all query heads where these are more; and eager attention's weights, twice."""
     rows, keys, size = job.end - job.first, job.end, BYTES[dtype]
     feed_forward = getattr(config, "intermediate_size", None) or 4 * shape.d_model
     widths = 4 * shape.d_model + 3 * shape.n_q * shape.d + 3 * feed_forward

@@ -1,4 +1,5 @@
-"""What kvcapture.py's arguments ask for: the model, the tokens it is to read, the layers and dtypes; and what that takes."""
+"""What kvcapture.py's arguments ask for: the model, the tokens that it is to read, the layers, the dtypes, the
+gradients."""
 from __future__ import annotations
 
 import argparse
@@ -25,7 +26,8 @@ class Request:
         self.name = args.name or Path(self.source).name
         self.origin = {"pretrained_model_name_or_path": args.model}
         if gguf:
-            self.origin = {"pretrained_model_name_or_path": str(Path(args.gguf).parent), "gguf_file": Path(args.gguf).name}
+            path = Path(args.gguf)
+            self.origin = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
         there = args.resume and args.out and (Path(args.out) / "manifest.json").exists()
         self.resumed = Dump(Path(args.out)) if there else None
         with one_line_errors():
@@ -41,7 +43,8 @@ class Request:
         own = getattr(self.config, "dtype", None) or getattr(self.whole, "dtype", None) or "float32"
         own = str(own).replace("torch.", "")
         self.dtype = args.dtype or (self.resumed.dtype if self.resumed else own)
-        require(self.dtype in FILE_DTYPES, "the checkpoint's dtype", "--dtype with one of " + ", ".join(FILE_DTYPES), own)
+        known = "--dtype with one of " + ", ".join(FILE_DTYPES)
+        require(self.dtype in FILE_DTYPES, "the checkpoint's dtype", known, own)
         if self.resumed:
             require(self.dtype == self.resumed.dtype, "--dtype", f"the dump's {self.resumed.dtype}", self.dtype)
         self.compute = args.compute or (own if TOLERANCES.get(own, np.inf) <= TOLERANCES[self.dtype] else "float32")
@@ -58,7 +61,7 @@ class Request:
             self.ids = read_ids(args.ids)
             with contextlib.suppress(Exception):  # labels only
                 found = find_tokenizer(args.model, self.gguf, self.origin)
-                self.tokenizer = found if max(self.ids) < found.size else None  # a folder without one may give an empty one
+                self.tokenizer = found if max(self.ids) < found.size else None  # an empty one may be found
 
     def _choose_tokens(self, source: str) -> None:
         """prompt_len, decode and the ids, of which those behind the prompt are decoded."""
@@ -93,7 +96,8 @@ class Request:
 
     def load(self) -> torch.nn.Module:
         """The model with its weights, on its device."""
-        eager = {"attn_implementation": "eager"} if getattr(self.config, "attn_logit_softcapping", None) else {}  # not in sdpa
+        capped = getattr(self.config, "attn_logit_softcapping", None)
+        eager = {"attn_implementation": "eager"} if capped else {}  # sdpa has no soft cap
         with one_line_errors():
             model, loaded = transformers.AutoModelForCausalLM.from_pretrained(
                 **self.origin, config=self.whole, dtype=getattr(torch, self.compute), output_loading_info=True, **eager)

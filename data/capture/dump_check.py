@@ -43,8 +43,9 @@ def check(folder: str | os.PathLike) -> bool:
         fine = False
         found = ", ".join([f"{name}.npy" for name in gradients] or ["no such file"])
         found += "" if manifest.get("gradients") else " and no `gradients` in the manifest"
+        expected = "g_future.npy or g_window.npy, and the manifest's word for them"
         print("gradients: " + ("incomplete, they were interrupted (--resume goes on)" if begun else
-                               f"expected g_future.npy or g_window.npy, and the manifest's word for them, found {found}"))
+                               f"expected {expected}, found {found}"))
     for key in ("rope_note", "wo_note"):
         if key in manifest:
             print(one_line(manifest[key]))
@@ -75,7 +76,8 @@ def read_manifest(path: Path, layers: int) -> dict[str, Any]:
             (("sliding_window",), "a whole number, or one for each layer", lambda x: whole(x) or each_layer(x, whole)),
             (("sink_logit",), "a list of numbers for each layer",
              lambda x: each_layer(x, lambda row: isinstance(row, list) and all(map(number, row)))),
-            (("gradients",), "an object with a number of samples", lambda x: isinstance(x, dict) and whole(x.get("samples"))),
+            (("gradients",), "an object with a number of samples",
+             lambda x: isinstance(x, dict) and whole(x.get("samples"))),
             (("prompt_len",), "a whole number", whole)):
         for key, value in ((key, manifest.get(key)) for key in keys):
             require(value is None or fits(value), f"{path}: {key}", expected, reprlib.repr(value))
@@ -158,7 +160,8 @@ def check_layer(folder: Path, layer: int, manifest: dict[str, Any]) -> tuple[boo
             off = np.linalg.norm(expected - as_float64(o_g), axis=-1) / np.linalg.norm(expected, axis=-1)
         worst = max(worst, float(np.where(np.isfinite(off), off, np.inf).max()))
     tolerance = TOLERANCES["bfloat16" if k.dtype == np.uint16 else k.dtype.name]
-    line = f"o of {len(rows)} rows x {n_q} heads {'within' if worst <= tolerance else 'off by'} {worst:.1e} of its norm"
+    found = f"{'within' if worst <= tolerance else 'off by'} {worst:.1e} of its norm"
+    line = f"o of {len(rows)} rows x {n_q} heads {found}"
     return worst <= tolerance, f"whole, {T} positions, {line} (tolerance {tolerance:g})"
 
 
@@ -169,8 +172,8 @@ def written_rows(array: StoredArray) -> int:
 
 
 def check_gradient(folder: Path, name: str, manifest: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> str:
-    """Says what a layer's file of gradients holds; shapes: those of the layers before. Raises CaptureError where it is not
-    whole."""
+    """Says what a layer's file of gradients holds; shapes: those of the layers before. Raises CaptureError where it is
+    not whole."""
     o, x = StoredArray(folder / "o.npy"), StoredArray(folder / f"{name}.npy", 3 if name == "g_nll" else 4)
     n_q, T_q, d_v = o.shape
     decoded = (manifest.get("total_len") or T_q) - (manifest.get("prompt_len") or T_q)

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-FILE_DTYPES = {"bfloat16": np.dtype(np.uint16), "float16": np.dtype(np.float16), "float32": np.dtype(np.float32)}  # coarse to fine
+FILE_DTYPES = {"bfloat16": np.dtype(np.uint16), "float16": np.dtype(np.float16),
+               "float32": np.dtype(np.float32)}  # coarse to fine
 TOLERANCES = {"bfloat16": 2e-2, "float16": 2e-3, "float32": 1e-4}  # of o's row norm, as `kvreplay verify` has them
-Shape = namedtuple("Shape", "n_q n_kv d d_v d_model")  # query heads, KV heads, channels of a key, of a value, of what wo makes of o
+# Query heads, KV heads, channels of a key, of a value, of what wo makes of o.
+Shape = namedtuple("Shape", "n_q n_kv d d_v d_model")
 GRADIENTS = ("g_future", "g_window", "g_nll")
 PROGRESS = "gradients.progress"  # in the dump's folder while they are not whole
 LARGEST_TEXT = 1 << 26  # bytes of a manifest, a prompt or ids
@@ -32,13 +34,18 @@ def one_line(text: object) -> str:
     return text if len(text) <= 1000 else f"{text[:600]} ... {text[-300:]}"
 
 
+def no_room(path: Path, size: int, error: OSError) -> CaptureError:
+    return CaptureError(f"{path}: expected room for {size:,} bytes, found {error.strerror or error}")
+
+
 def require(condition: object, what: object, expected: object, found: object) -> None:
     if not condition:
         raise CaptureError(f"{what}: expected {expected}, found {found}")
 
 
 def prepare_folder(folder: Path, force: bool, size: int) -> None:
-    """An empty folder with room for `size` bytes. With force, a former dump in it is removed (its own files, nothing else)."""
+    """An empty folder with room for `size` bytes. With force, a former dump in it is removed (its own files, nothing
+    else)."""
     require(folder.is_dir() or not folder.exists(), folder, "a folder", "a file")
     if force:
         arrays = (f"layer_*/{name}.npy" for name in ("[qkvo]", "wo", "residual_norm", "shorter", *GRADIENTS))
@@ -69,7 +76,8 @@ def npy_bytes(shape: tuple[int, ...], dtype: str) -> int:
 
 
 def allocate(path: Path, shape: tuple[int, ...], dtype: str) -> np.memmap:
-    """A .npy file of zeros whose space is taken now: a full disk is an error here, not a crash when a page is written."""
+    """A .npy file of zeros whose space is taken now: a full disk is an error here, not a crash when a page is
+    written."""
     try:
         array = np.lib.format.open_memmap(path, mode="w+", dtype=FILE_DTYPES[dtype], shape=shape)
         if hasattr(os, "posix_fallocate"):
@@ -77,7 +85,7 @@ def allocate(path: Path, shape: tuple[int, ...], dtype: str) -> np.memmap:
                 os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
     except OSError as error:
         path.unlink(missing_ok=True)
-        raise CaptureError(f"{path}: expected room for {npy_bytes(shape, dtype):,} bytes, found {error.strerror or error}") from None
+        raise no_room(path, npy_bytes(shape, dtype), error) from None
     return array
 
 
@@ -89,7 +97,7 @@ def write_json(path: Path, value: object) -> None:
         os.replace(new, path)
     except OSError as error:
         new.unlink(missing_ok=True)
-        raise CaptureError(f"{path}: expected room for {len(text.encode()):,} bytes, found {error.strerror or error}") from None
+        raise no_room(path, len(text.encode()), error) from None
 
 
 def read_text(path: str | os.PathLike) -> str:

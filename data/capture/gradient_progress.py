@@ -67,7 +67,8 @@ class Dump:
 
     def __init__(self, folder: Path):
         self.folder, self.manifest = folder, read_manifest(folder / "manifest.json", 0)
-        require(not self.manifest.get("incomplete"), folder, "a whole dump", "an interrupted capture (--force begins again)")
+        whole = not self.manifest.get("incomplete")
+        require(whole, folder, "a whole dump", "an interrupted capture (--force begins again)")
         self.prompt_len, self.T, count = (self.manifest.get(key) for key in ("prompt_len", "total_len", "n_layers"))
         whole = all(type(x) is int and x >= 1 for x in (self.prompt_len, self.T, count)) and self.prompt_len <= self.T
         require(whole, folder / "manifest.json", "prompt_len, total_len and n_layers", (self.prompt_len, self.T, count))

@@ -3,20 +3,24 @@
 
   kvcapture.py --model PATH-or-ID --prompt FILE --decode 128 --out DUMP
   kvcapture.py --gguf FILE --prompt FILE --prompt-len 896 --decode 128 --out DUMP   (decodes the text behind the prompt)
+  kvcapture.py --model PATH-or-ID --prompt FILE --out DUMP --gradients 24 --rows future,window   (--resume: where it stopped)
   kvcapture.py --check DUMP
 
 or around any code that runs the model:
 
   with capture(model, "DUMP", prompt_len=ids.shape[1], decode=128):
       model.generate(ids, max_new_tokens=129, do_sample=False)    # the last new token is never fed: 128 decoding steps
+  write_gradients(model, "DUMP", samples=24, rows="future,window")
 
-An attention function registered with the transformers attention interface stands in for the model's own in every layer: it rounds
-q, k and v to the files' dtype, writes them, has the model's own (eager or sdpa) compute the output o from exactly these numbers, and
-writes o, with which the model goes on. Before that, a probe of 16 equal tokens passes with every attention output replaced by the
-values, so that a layer's keys differ by their rotation only. One layer's tensors are in memory at a time, besides model and cache.
+An attention function registered with the transformers attention interface stands in for the model's own in every
+layer: it rounds q, k and v to the files' dtype, writes them, has the model's own (eager or sdpa) compute the output o
+from exactly these numbers, and writes o, with which the model goes on. Before that, a probe of 16 equal tokens passes
+with every attention output replaced by the values, so that a layer's keys differ by their rotation only. One layer's
+tensors are in memory at a time, besides model and cache. With --gradients, the last rows are then fed once more;
+output_gradients.py.
 
-Needs torch, numpy and transformers 4.56 or later (--check: numpy; --gguf: also gguf and accelerate), and the files beside
-this one. A request that cannot be met is one line and exit status 2.
+Needs torch, numpy and transformers 4.56 or later (--check: numpy; --gguf: also gguf and accelerate), and the files
+beside this one. A request that cannot be met is one line and exit status 2.
 """
 from __future__ import annotations
 
@@ -56,26 +60,36 @@ def main(arguments: list[str] | None = None) -> int:
     source.add_argument("--prompt", metavar="FILE", help="text, for the model's own tokenizer")
     source.add_argument("--ids", metavar="FILE", help="token ids: a JSON list, a tokens.json, or numbers")
     parser.add_argument("--any-prompt", action="store_true", help="even a text of few, unknown or single-letter tokens")
-    parser.add_argument("--prompt-len", type=int, metavar="N", help="the first N tokens are the prompt, the others decoded")
+    parser.add_argument("--prompt-len", type=int, metavar="N",
+                        help="the first N tokens are the prompt, the others decoded")
     parser.add_argument("--decode", type=int, default=128, metavar="N", help="decoding steps, greedy (default 128)")
     parser.add_argument("--sample", type=int, metavar="SEED", help="sample the decoding steps at temperature 1")
     parser.add_argument("--out", metavar="DUMP", help="the folder to write")
     parser.add_argument("--force", action="store_true", help="replace a dump in the folder")
     parser.add_argument("--layers", metavar="0,3-5", help="only these, renumbered from 0")
-    parser.add_argument("--window", type=int, metavar="W", help="only the queries of the last W prompt positions and the decoding steps")
-    parser.add_argument("--dtype", choices=FILE_DTYPES, help="of the files, and what q, k, v are rounded to (default the checkpoint's)")
-    parser.add_argument("--compute", choices=FILE_DTYPES, help="what the model runs in (default the checkpoint's, if not coarser)")
+    parser.add_argument("--window", type=int, metavar="W",
+                        help="only the queries of the last W prompt positions and the decoding steps")
+    parser.add_argument("--dtype", choices=FILE_DTYPES,
+                        help="of the files, and what q, k, v are rounded to (default the checkpoint's)")
+    parser.add_argument("--compute", choices=FILE_DTYPES,
+                        help="what the model runs in (default the checkpoint's, if not coarser)")
     parser.add_argument("--device", help="cpu, cuda, ... (default cuda where there is one)")
     parser.add_argument("--name", help="the manifest's model name")
-    parser.add_argument("--gradients", type=int, metavar="S", help="also S sampled gradients of the rows with respect to o")
-    parser.add_argument("--rows", metavar="future,window", help="whose: the decoding steps (default), the last 32 prompt "
-                                                                "positions (window=64: the last 64), or both")
+    parser.add_argument("--gradients", type=int, metavar="S",
+                        help="also gradients with respect to o, of the likelihood of labels that its predictions "
+                             "draw S times")
+    parser.add_argument("--rows", metavar="future,window",
+                        help="of which rows: the decoding steps (default), the last 32 prompt positions (window=64: "
+                             "the last 64), or both")
     parser.add_argument("--gradients-nll", action="store_true", help="also the gradient of the decoding steps' NLL")
-    parser.add_argument("--gradients-seed", type=int, default=0, metavar="N", help="what the labels are drawn by (default 0)")
-    parser.add_argument("--resume", action="store_true", help="go on with the gradients of a dump that is whole but for them")
-    parser.add_argument("--estimate", action="store_true", help="print the bytes it would write, for gradients also the memory "
-                                                                "and time, and stop")
-    parser.add_argument("--check", metavar="DUMP", help="which layers are whole, and does o follow from q, k, v? exit 1 if not")
+    parser.add_argument("--gradients-seed", type=int, default=0, metavar="N",
+                        help="what the labels are drawn by (default 0)")
+    parser.add_argument("--resume", action="store_true",
+                        help="add the gradients to the dump, or those that an interruption left out")
+    parser.add_argument("--estimate", action="store_true",
+                        help="print the bytes it would write, for gradients also the memory and time, and stop")
+    parser.add_argument("--check", metavar="DUMP",
+                        help="which layers are whole, and does o follow from q, k, v? exit 1 if not")
     parser.error = refuse_arguments
     args = argparse.Namespace(out=None)
     try:
@@ -132,8 +146,8 @@ def run(args: argparse.Namespace, progress: Progress) -> int:
     if not request.resumed:
         take(model, request, progress)
     if wanted:
-        write_gradients(model, args.out, samples=args.gradients or 0, rows=args.rows or "future", nll=args.gradients_nll,
-                        seed=args.gradients_seed, resume=args.resume, progress=progress)
+        write_gradients(model, args.out, samples=args.gradients or 0, rows=args.rows or "future",
+                        nll=args.gradients_nll, seed=args.gradients_seed, resume=args.resume, progress=progress)
         progress.clear()
     return 0 if check(args.out) else 1
 
@@ -141,9 +155,11 @@ def run(args: argparse.Namespace, progress: Progress) -> int:
 def take(model: torch.nn.Module, request: Request, progress: Progress) -> None:
     """The capture of the prompt and the decoding steps."""
     args, ids, prompt_len = request.args, request.ids, request.prompt_len
-    with capture(model, args.out, prompt_len=prompt_len, decode=request.decode, layers=request.layers, window=args.window,
-                 dtype=request.dtype, force=args.force, name=request.name, progress=progress) as captured:
-        print(f"{one_line(args.out)}: {len(request.layers)} layers, {prompt_len} + {request.decode} positions", file=sys.stderr)
+    with capture(model, args.out, prompt_len=prompt_len, decode=request.decode, layers=request.layers,
+                 window=args.window, dtype=request.dtype, force=args.force, name=request.name,
+                 progress=progress) as captured:
+        size = f"{len(request.layers)} layers, {prompt_len} + {request.decode} positions"
+        print(f"{one_line(args.out)}: {size}", file=sys.stderr)
         ends = ending_tokens(model, request.tokenizer, request.gguf)
         ended = feed(model, ids[:prompt_len], ids[prompt_len:], request.decode, args.sample, ends)
         progress.clear()
@@ -189,7 +205,8 @@ def feed(model: torch.nn.Module, ids: list[int], given: list[int], decode: int, 
     tokens, cache, ended = ids, None, None
     with torch.no_grad():
         for step in range(decode + 1):
-            result = model(input_ids=torch.tensor([tokens], device=device), past_key_values=cache, use_cache=True, **keep)
+            fed = torch.tensor([tokens], device=device)
+            result = model(input_ids=fed, past_key_values=cache, use_cache=True, **keep)
             cache, logits = result.past_key_values, result.logits[0, -1].float().cpu()
             chosen = torch.multinomial(logits.softmax(-1), 1, generator=generator) if generator else logits.argmax()
             tokens = [given[step] if step < len(given) else int(chosen)]

@@ -1,5 +1,5 @@
-"""The attention of a Hugging Face model: which function it is, its shapes, windows, sinks, rotation and output projection,
-and how another function stands in for it."""
+"""The attention of a Hugging Face model: which function it is, its shapes, window, mask, rotation and output
+projection, and how another function stands in for it."""
 from __future__ import annotations
 
 import contextlib
@@ -17,7 +17,8 @@ from transformers.pytorch_utils import Conv1D
 from dump_check import visible
 from dump_files import Shape, require
 
-Turn = Tuple[str, float, Tuple[float, ...]]  # of keys: half or interleaved, attention factor, inv_freq [rotary_dim / 2] (none: still)
+# Of keys: half or interleaved, attention factor, inv_freq [rotary_dim / 2] (none: they do not turn).
+Turn = Tuple[str, float, Tuple[float, ...]]
 PROBE_TOLERANCE = 2e-2  # bfloat16 cosines and keys come to 5e-3; a wrong rotation is off by about 1
 
 
@@ -38,8 +39,8 @@ def _attention(module, query, key, value, attention_mask, **kwargs):
 
 @contextlib.contextmanager
 def stand_in(model: torch.nn.Module, attend: Callable) -> Iterator[str]:
-    """Inside, attend(module, query, key, value, mask, kwargs) is the attention of the model's decoder; yields the name of
-    the implementation that it stands in for."""
+    """Inside, attend(module, query, key, value, mask, kwargs) is the attention of the model's decoder; yields the name
+    of the implementation that it stands in for."""
     config = model.config.get_text_config()
     decoder = model.get_decoder() or model
     configs = {id(config): config for config in (getattr(m, "config", config) for m in decoder.modules())}
@@ -47,7 +48,8 @@ def stand_in(model: torch.nn.Module, attend: Callable) -> Iterator[str]:
     own = config._attn_implementation
     require(own in ("eager", "sdpa"), "attention implementation", "eager or sdpa (attn_implementation=...)", own)
     AttentionInterface.register(f"kvcapture_{own}", _attention)
-    AttentionMaskInterface.register(f"kvcapture_{own}", ALL_MASK_ATTENTION_FUNCTIONS[own])  # without it there is no causal mask
+    # Without this there is no causal mask.
+    AttentionMaskInterface.register(f"kvcapture_{own}", ALL_MASK_ATTENTION_FUNCTIONS[own])
     with contextlib.ExitStack() as stack:
         for key, config in configs.items():
             _STANDING_IN[key] = attend
@@ -85,9 +87,11 @@ def rounded(dtype: str, *tensors: torch.Tensor) -> list[torch.Tensor]:
     return [Rounded.apply(x, getattr(torch, dtype)) for x in tensors]
 
 
-def choose_layers(config: Any, layers: Iterable[int] | None, prompt_len: int, decode: int, window: int | None) -> list[int]:
+def choose_layers(config: Any, layers: Iterable[int] | None, prompt_len: int, decode: int,
+                  window: int | None) -> list[int]:
     """The layers to capture; refuses what the text model's configuration already tells."""
-    require(prompt_len >= 1 and decode >= 0, "capture", "prompt_len of at least 1 and decode of at least 0", f"{prompt_len} and {decode}")
+    require(prompt_len >= 1 and decode >= 0, "capture", "prompt_len of at least 1 and decode of at least 0",
+            f"{prompt_len} and {decode}")
     require(window is None or 1 <= window <= prompt_len, "window", f"1 to the prompt's {prompt_len} positions", window)
     decoder_only = not getattr(config, "is_encoder_decoder", False)
     require(decoder_only, f"model type {config.model_type}", "a decoder-only model", "an encoder and a decoder")
@@ -95,11 +99,17 @@ def choose_layers(config: Any, layers: Iterable[int] | None, prompt_len: int, de
     chosen = list(range(count)) if layers is None else sorted(set(layers))
     require(chosen and 0 <= chosen[0] <= chosen[-1] < count, "layers", f"some of 0 to {count - 1}", chosen)
     kinds = getattr(config, "layer_types", None) or ["full_attention"] * count
-    other = [f"{i} ({kinds[i]})" for i in chosen if not kinds[i].endswith("_attention") or kinds[i].startswith("linear")]
+    other = [f"{i} ({kinds[i]})" for i in chosen if not is_softmax(kinds[i])]
     require(not other, "layers", "softmax attention (choose with --layers)", ", ".join(other))
     longest = getattr(config, "max_position_embeddings", None) or np.inf
-    require(prompt_len + decode <= longest, "prompt and decoding steps", f"at most the model's {longest} positions", prompt_len + decode)
+    T = prompt_len + decode
+    require(T <= longest, "prompt and decoding steps", f"at most the model's {longest} positions", T)
     return chosen
+
+
+def is_softmax(kind: str) -> bool:
+    """Is this, one of a configuration's layer_types, an attention by softmax?"""
+    return kind.endswith("_attention") and not kind.startswith("linear")
 
 
 def config_shape(config: Any) -> Shape:
@@ -136,20 +146,23 @@ def output_projection(module: torch.nn.Module, shape: Shape) -> torch.Tensor | N
     return None
 
 
-def check_mask(where: str, mask: torch.Tensor | None, causal: bool, first: int, rows: int, keys: int, window: int | None) -> None:
-    """Refuses a mask [1, heads or 1, rows, at least keys] that is not the causal one (within the sliding window). The rows are
-    positions first, first + 1, ..., the keys those up to the last row's. No mask stands for all keys, or for the causal ones where
-    `causal` (what sdpa does by itself). Up to 16 rows are looked at."""
+def check_mask(where: str, mask: torch.Tensor | None, causal: bool, first: int, rows: int, keys: int,
+               window: int | None) -> None:
+    """Refuses a mask [1, heads or 1, rows, at least keys] that is not the causal one (within the sliding window). The
+    rows are positions first, first + 1, ..., the keys those up to the last row's. No mask stands for all keys, or for
+    the causal ones where `causal` (what sdpa does by itself). Up to 16 rows are looked at."""
     if mask is None:
         all_seen = (rows == 1 or causal and rows == keys) and keys <= (window or keys)
         return require(all_seen, where, f"a causal mask{' of a sliding window' if window else ''}", "none")
     picked = np.unique(np.linspace(0, rows - 1, 16).astype(int))
     seen = mask[0][:, torch.as_tensor(picked, device=mask.device), :keys].detach().cpu()
     if seen.dtype != torch.bool:
-        require(((seen == 0) | (seen <= torch.finfo(seen.dtype).min / 2)).all(), where, "a mask", "a bias on the logits")
+        masks = ((seen == 0) | (seen <= torch.finfo(seen.dtype).min / 2)).all()
+        require(masks, where, "a mask", "a bias on the logits")
         seen = seen == 0
     position = first + rows - keys + np.arange(keys)
-    for at, expected, found in zip(first + picked, visible(position, first + picked, window), seen.numpy().swapaxes(0, 1)):
+    causal_rows = visible(position, first + picked, window)
+    for at, expected, found in zip(first + picked, causal_rows, seen.numpy().swapaxes(0, 1)):
         want, count = position[expected], found[0].sum()
         require((found == expected).all(), f"{where} at position {at}", f"positions {want[0]} to {want[-1]}",
                 f"{count} of them (padding, a prefix or chunks?)")
@@ -162,7 +175,8 @@ def rotation_now(owner: torch.nn.Module, buffer: str, style: str) -> Turn:
 
 
 def fit_rotation(k: np.ndarray, model: torch.nn.Module) -> Callable[[], Turn] | None:
-    """How k [n_kv, n, d], equal but for its positions, turns from each position to the next, or None: as nothing in the model would."""
+    """How k [n_kv, n, d], equal but for its positions, turns from each position to the next, or None: as nothing in the
+    model would."""
 
     def error(rotation: Callable[[], Turn]) -> float:
         style, _, inv_freq = rotation()
@@ -177,7 +191,8 @@ def fit_rotation(k: np.ndarray, model: torch.nn.Module) -> Callable[[], Turn] | 
 
     buffers = [(owner, name) for owner in model.modules() for name, _ in owner.named_buffers(recurse=False)
                if name.endswith("inv_freq") and "original" not in name]
-    turning = [functools.partial(rotation_now, owner, name, style) for owner, name in buffers for style in ("half", "interleaved")]
+    turning = [functools.partial(rotation_now, owner, name, style)
+               for owner, name in buffers for style in ("half", "interleaved")]
     best = min([lambda: ("half", 1.0, ()), *turning], key=error)
     return best if error(best) < PROBE_TOLERANCE else None
 

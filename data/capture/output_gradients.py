@@ -1,9 +1,10 @@
 """Gradients with respect to the attention's outputs, beside q, k, v and o of a dump: kvcapture.py --gradients.
 
-Rows R, adjacent, are fed to the model again in one pass, in which they attend to the prompt's keys and values (constants)
-and to their own (differentiable). g = d J / d o_i^h, before the output projection, is the total derivative: through all that
-is downstream, and through keys and values that later rows of R see. J_s = sum over R of log p_t(y_t) for the labels y of
-sample s, drawn from the model's own p_t. One graph, one backward pass a sample; each is on the disk before the next begins.
+Rows R, adjacent, are fed to the model again in one pass, in which they attend to the prompt's keys and values
+(constants) and to their own (differentiable). g = d J / d o_i^h, before the output projection, is the total
+derivative: through all that is downstream, and through keys and values that later rows of R see. J_s = sum over R of
+log p_t(y_t) for the labels y of sample s, drawn from the model's own p_t. One graph, one backward pass a sample; each
+is on the disk before the next.
 """
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ import torch
 from dump_check import as_float64
 from dump_files import require
 from gradient_progress import Dump, GradientProgress, Job, plan
-from model_attention import check_mask, is_causal, own_attention, rounded, stand_in, to_file, window_of
+from model_attention import check_mask, is_causal, is_softmax, own_attention, rounded, stand_in, to_file, window_of
 
 # What o of the rows fed again may be off by, of a layer's norm: one pass rounds otherwise than many, and every layer
 # passes that on. MEASURED
@@ -29,9 +30,10 @@ REPEATED = {"bfloat16": 0.2, "float16": 2e-2, "float32": 2e-3}
 def write_gradients(model: torch.nn.Module, dump: str | os.PathLike, *, samples: int = 0, rows: str = "future",
                     nll: bool = False, seed: int = 0, resume: bool = False,
                     progress: Callable[[str], object] = lambda line: None) -> None:
-    """Adds g_future.npy and g_window.npy (`samples` of each that `rows` names, as --rows does), and g_nll.npy where nll is
-    true, to a whole dump of this model, whose tokens.json says what was read. resume: goes on with what an interrupted call
-    of the same request left. Raises CaptureError; nothing has its final name before all is written."""
+    """Adds g_future.npy and g_window.npy (`samples` of each that `rows` names, as --rows does), and g_nll.npy where
+    nll is true, to a whole dump of this model, whose tokens.json says what was read. resume: goes on with what an
+    interrupted call of the same request left, and leaves what is there. Raises CaptureError; nothing has its final
+    name before all is written."""
     dump = Dump(Path(dump))
     jobs = plan(samples, rows, nll, dump.prompt_len, dump.T, dump.T_q)
     count = model.config.get_text_config().num_hidden_layers
@@ -43,24 +45,30 @@ def write_gradients(model: torch.nn.Module, dump: str | os.PathLike, *, samples:
     progress(f"reading the prompt's {dump.prompt_len} positions")
     again.read(dump.ids[:dump.prompt_len])
     for job in state.left:
-        logits, outputs = again.feed(dump.ids[job.first:job.end], job.first)
-        check_repeated(dump, job, outputs)
-        labels = state.labels(job, lambda: sampled_labels(logits, job.samples, [seed, job.first]))
-        state.begin(job)
-        chances, followers = logits.detach().float().softmax(-1), dump.ids[job.first + 1:job.end + 1]
-        for number in range(state.done(job), job.passes):
-            progress(f"{job.kind} rows: gradient {number + 1} of {job.passes}")
-            sample = number - job.nll  # the first pass is g_nll's, where that is wanted
-            name = f"g_{job.kind}" if sample >= 0 else "g_nll"
-            cotangent = labels_gradient(chances, labels[sample] if sample >= 0 else followers)
-            cotangent = cotangent if sample >= 0 else -cotangent
-            gradients = torch.autograd.grad(logits, outputs, cotangent.to(logits.dtype),
-                                            retain_graph=number + 1 < job.passes)
-            state.write(job, name, sample if sample >= 0 else None,
-                        (to_file(g[0].transpose(0, 1), dump.dtype, f"layer {i}, {name}")
-                         for i, g in zip(dump.layers, gradients)))
-        del logits, outputs, chances, gradients  # and the graph, before the next one grows
+        write_rows(again, dump, job, state, seed, progress)
     state.finish()
+
+
+def write_rows(again: FedAgain, dump: Dump, job: Job, state: GradientProgress, seed: int,
+               progress: Callable[[str], object]) -> None:
+    """One forward pass, and the backward passes that are not done; its graph does not outlive it."""
+    logits, outputs = again.feed(dump.ids[job.first:job.end], job.first)
+    check_repeated(dump, job, outputs)
+    labels = state.labels(job, lambda: sampled_labels(logits, job.samples, [seed, job.first]))
+    state.begin(job)
+    chances, followers = logits.detach().float().softmax(-1), dump.ids[job.first + 1:job.end + 1]
+    for number in range(state.done(job), job.passes):
+        progress(f"{job.kind} rows: gradient {number + 1} of {job.passes}")
+        sample = number - job.nll  # the first pass is g_nll's, where that is wanted
+        if sample >= 0:
+            name, cotangent = f"g_{job.kind}", labels_gradient(chances, labels[sample])
+        else:
+            name, cotangent = "g_nll", -labels_gradient(chances, followers)
+        gradients = torch.autograd.grad(logits, outputs, cotangent.to(logits.dtype),
+                                        retain_graph=number + 1 < job.passes)
+        state.write(job, name, sample if sample >= 0 else None,
+                    (to_file(g[0].transpose(0, 1), dump.dtype, f"layer {i}, {name}")
+                     for i, g in zip(dump.layers, gradients)))
 
 
 class FedAgain:
@@ -72,10 +80,9 @@ class FedAgain:
         config = model.config.get_text_config()
         self.count = config.num_hidden_layers
         kinds = getattr(config, "layer_types", None) or []
-        other = [f"{i} ({kind})" for i, kind in enumerate(kinds)
-                 if not kind.endswith("_attention") or kind.startswith("linear")]
-        placed = "position_ids" in inspect.signature(model.forward).parameters
-        require(placed, "gradients", "a model that is told its positions", f"{type(model).__name__} without position_ids")
+        other = [f"{i} ({kind})" for i, kind in enumerate(kinds) if not is_softmax(kind)]
+        placed, name = "position_ids" in inspect.signature(model.forward).parameters, type(model).__name__
+        require(placed, "gradients", "a model that is told its positions", f"{name} without position_ids")
         require(not other, "gradients", "softmax attention in every layer", ", ".join(other))
         self.prompt: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by layer: keys, values [1, n_kv, T, channels]
         self.outputs: dict[int, torch.Tensor] = {}  # by layer: [1, rows, n_q, d_v]
@@ -103,7 +110,8 @@ class FedAgain:
     def _read(self, module, query, key, value, mask, kwargs):
         query, key, value = rounded(self.dtype, query, key, value)
         index, own, rows = module.layer_idx, own_attention(self.own, module), query.shape[2]
-        require(not kwargs.get("dropout"), f"layer {index}", "no dropout in attention (model.eval())", kwargs.get("dropout"))
+        dropout = kwargs.get("dropout")
+        require(not dropout, f"layer {index}", "no dropout in attention (model.eval())", dropout)
         by_itself = self.own == "sdpa" and is_causal(module, kwargs)
         check_mask(f"layer {index}, attention mask", mask, by_itself, 0, rows, rows, window_of(module, kwargs))
         self.prompt[index] = key.clone(), value.clone()
@@ -148,11 +156,12 @@ def check_repeated(dump: Dump, job: Job, outputs: list[torch.Tensor]) -> None:
         repeated = output[0].detach().transpose(0, 1).double().cpu().numpy()
         off, tolerance = np.linalg.norm(repeated - captured) / np.linalg.norm(captured), REPEATED[dump.dtype]
         require(off <= tolerance, f"{dump.layer(layer)}: o of the {job.kind} rows when they are fed again",
-                f"what was captured, within {tolerance:g} of its norm", f"{off:.1e} (another model, dtype or attention, or a rotation that changed?)")
+                f"what was captured, within {tolerance:g} of its norm",
+                f"{off:.1e} (another model, dtype or attention, or a rotation that changed?)")
 
 
 def sampled_labels(logits: torch.Tensor, samples: int, seed: list[int]) -> np.ndarray:
-    """[samples, rows]: tokens drawn from the softmax of logits [rows, vocabulary], each sample by a generator of its own."""
+    """[samples, rows]: tokens drawn from the softmax of logits [rows, vocabulary], a generator for each sample."""
     chance = np.array([np.random.default_rng([*seed, sample]).random(len(logits)) for sample in range(samples)])
     labels = np.empty((samples, len(logits)), int)
     for row, z in enumerate(logits.detach().float().cpu() if samples else ()):
@@ -162,8 +171,8 @@ def sampled_labels(logits: torch.Tensor, samples: int, seed: list[int]) -> np.nd
 
 
 def labels_gradient(chances: torch.Tensor, labels: np.ndarray | list[int]) -> torch.Tensor:
-    """[rows, vocabulary]: of the sum of the labels' log-probabilities, with respect to the logits; chances: their softmax.
-    Rows behind the last label have none."""
+    """[rows, vocabulary]: of the sum of the labels' log-probabilities, with respect to the logits; chances: the logits'
+    softmax. Rows behind the last label have none."""
     count = len(labels)
     gradient = -chances
     gradient[count:] = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from dump_files import CaptureError, read_text, require
+from dump_files import read_text, require
 
 FEWEST_TOKENS = 16  # of a prompt's text: fewer, and most scores have nothing to choose from
 FEWEST_LETTERS = 32  # that tell a tokenizer which splits them all from a text that has few
@@ -73,7 +73,8 @@ def read_ids(path: str) -> list[int]:
     """A JSON list, a tokens.json, or numbers between spaces or commas."""
     text = read_text(path)
     try:
-        found = json.loads(text) if text.lstrip()[:1] in "[{" else [int(word) for word in text.replace(",", " ").split()]
+        is_json = text.lstrip()[:1] in "[{"
+        found = json.loads(text) if is_json else [int(word) for word in text.replace(",", " ").split()]
         found = found["ids"] if isinstance(found, dict) else found
     except (ValueError, KeyError, RecursionError):
         found = None

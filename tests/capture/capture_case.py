@@ -101,6 +101,10 @@ def arrays(folder: Path, layer: int) -> dict[str, np.ndarray]:
     return {path.stem: np.load(path) for path in (folder / f"layer_{layer:02}").glob("*.npy")}
 
 
+def files(folder: Path, pattern: str = "layer_*/g_*.npy") -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.glob(pattern))}
+
+
 def said(function, *arguments) -> tuple[object, str]:
     """What a function returned, and what it printed."""
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(out):

@@ -126,6 +126,16 @@ class Gguf(Case):
             for name, array in arrays(self.dump, layer).items():
                 self.assertTrue(np.array_equal(array, direct[name]), (layer, name))
 
+    def test_the_file_is_parsed_once(self):
+        for more in ([], ["--estimate"]):
+            for bytewise in (False, True):
+                with self.subTest(more=more, bytewise=bytewise):
+                    write_gguf(self.file, self.model, bytewise=bytewise)
+                    with mock.patch.object(gguf, "GGUFReader", wraps=gguf.GGUFReader) as parse:
+                        status, text = said(kvcapture.main, [*self.arguments, "--any-prompt", "--force", *more])
+                        self.assertEqual((status, parse.call_count), (0, 1), text)
+                        self.assertIs(gguf.GGUFReader, parse)  # as it was
+
     def test_quantized(self):
         write_gguf(self.file, self.model, kind=gguf.GGMLQuantizationType.Q8_0)
         status, text = said(kvcapture.main, self.arguments)

@@ -5,14 +5,14 @@
 
 capture_case.py says what that needs.
 """
+
 import errno
 import json
 import os
-import re
 from unittest import mock
 
 # First: skips where numpy, torch or transformers is missing.
-from capture_case import DECODE, PROMPT, SMALL, CaptureError, Case, build, decode, manifest_of, prompt, said, main
+from capture_case import DECODE, PROMPT, SMALL, CaptureError, Case, build, decode, files, manifest_of, prompt, said, main
 
 import numpy as np
 import torch
@@ -21,19 +21,12 @@ import transformers
 import dump_files
 import gradient_progress
 import kvcapture
-from capture_estimate import graph_bytes
 from dump_check import as_float64
-from gradient_progress import Job, plan
 from kvcapture import capture
-from model_attention import config_shape
 from output_gradients import FedAgain, write_gradients
 
 ASKED = dict(samples=3, rows="future,window=5", nll=True)
 NAMES = ("g_future", "g_window", "g_nll")
-
-
-def files(folder, pattern: str = "layer_*/g_*.npy") -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.glob(pattern))}
 
 
 class Stop(Exception):
@@ -41,7 +34,9 @@ class Stop(Exception):
 
 
 class GradientFiles(Case):
-    def taken(self, name: str = "llama", folder=None, dtype: torch.dtype = torch.float32, steps: int = DECODE, **options):
+    def taken(
+        self, name: str = "llama", folder=None, dtype: torch.dtype = torch.float32, steps: int = DECODE, **options
+    ):
         model = build(name, dtype)
         with capture(model, folder or self.dump, prompt_len=PROMPT, decode=steps, **options):
             decode(model, prompt(), steps)
@@ -94,7 +89,9 @@ class GradientFiles(Case):
                 self.assertEqual(good, after < 2, text)  # then a pass is done
                 with self.subTest("twice"):
                     if after >= 2:
-                        with self.assertRaisesRegex(CaptureError, "expected --resume, or --force, found gradients that were"):
+                        with self.assertRaisesRegex(
+                            CaptureError, "expected --resume, or --force, found gradients that were"
+                        ):
                             write_gradients(model, self.dump, **ASKED)
                         with self.assertRaisesRegex(CaptureError, "gradients.progress: expected the same request"):
                             write_gradients(model, self.dump, **{**ASKED, "samples": 2}, resume=True)
@@ -176,12 +173,18 @@ class GradientFiles(Case):
                 self.assertTrue(np.array_equal(one, np.load(self.dump / f"layer_{theirs:02}" / f"{name}.npy")), name)
 
     def test_dtypes(self):
-        """Coarser models and files: the labels may differ where a prediction does, the gradient of what followed is near."""
+        """Coarser models and files: the labels may differ where a prediction does, the gradient of what followed is
+        near."""
         write_gradients(self.taken("qwen 3"), self.dump, samples=1, nll=True)
         fine = [np.load(self.dump / f"layer_{layer:02}" / "g_nll.npy").astype(float) for layer in range(3)]
         ids = json.loads((self.dump / "tokens.json").read_text())["ids"]
-        for compute, dtype, tolerance in (("float32", "float16", 5e-3), ("float32", "bfloat16", 5e-2), ("float16", "float16", 3e-2),
-                                          ("bfloat16", "bfloat16", 0.25), ("float16", "bfloat16", 6e-2)):
+        for compute, dtype, tolerance in (
+            ("float32", "float16", 5e-3),
+            ("float32", "bfloat16", 5e-2),
+            ("float16", "float16", 3e-2),
+            ("bfloat16", "bfloat16", 0.25),
+            ("float16", "bfloat16", 6e-2),
+        ):
             with self.subTest(compute=compute, dtype=dtype):
                 model, folder = build("qwen 3", getattr(torch, compute)), self.folder / f"{compute}-{dtype}"
                 with capture(model, folder, prompt_len=PROMPT, decode=DECODE, dtype=dtype):
@@ -202,15 +205,24 @@ class GradientFiles(Case):
     def test_refusals(self):
         model = self.taken(window=7)
         self.refuses("--gradients: expected a number of samples of at least 1, found 0", model)
-        self.refuses("--rows window: expected 1 to 7 prompt positions that have queries, found 8", model, samples=1, rows="window=8")
+        self.refuses(
+            "--rows window: expected 1 to 7 prompt positions that have queries, found 8",
+            model,
+            samples=1,
+            rows="window=8",
+        )
         self.refuses("--rows window: expected 1 to 7 .*, found 0", model, samples=1, rows="window=0")
         for rows in ("", "past", "future,future", "window=x", "future=5", "window=-1", "window=99999999999", "future,"):
             self.refuses("--rows: expected future, window, window=64 or two of them", model, samples=1, rows=rows)
         other = build("llama")
         with torch.no_grad():
             other.model.layers[1].self_attn.v_proj.weight *= 1.01
-        self.refuses(r"layer_01: o of the future rows when they are fed again: expected what was captured, within 0.002 of its norm, "
-                     r"found \d.\de-0\d \(another model", other, samples=1)
+        self.refuses(
+            r"layer_01: o of the future rows when they are fed again: expected what was captured, within 0.002 of its "
+            r"norm, found \d.\de-0\d \(another model",
+            other,
+            samples=1,
+        )
         self.refuses("expected a dump of layers 0 to 0, found layer 2", build("llama", num_hidden_layers=1), samples=1)
         model.train()
         model.config.attention_dropout = 0.1
@@ -228,36 +240,61 @@ class GradientFiles(Case):
 
     def test_a_rotation_that_changes_while_decoding(self):
         model = self.taken("phi 3 (long)")  # at 42
-        self.refuses("layer_0[01]: o of the future rows when they are fed again: .* or a rotation that changed", model, samples=1)
+        self.refuses(
+            "layer_0[01]: o of the future rows when they are fed again: .* or a rotation that changed", model, samples=1
+        )
 
     def test_layers_without_attention(self):
         if not hasattr(transformers, "Qwen3NextConfig"):
             self.skipTest("transformers older than 4.57")
         linear = dict(linear_num_value_heads=2, linear_num_key_heads=2, linear_key_head_dim=8, linear_value_head_dim=8)
-        experts = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, shared_expert_intermediate_size=16)
-        config = transformers.Qwen3NextConfig(**{**SMALL, "num_hidden_layers": 4}, **linear, **experts, decoder_sparse_step=1)
+        experts = dict(
+            num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, shared_expert_intermediate_size=16
+        )
+        config = transformers.Qwen3NextConfig(
+            **{**SMALL, "num_hidden_layers": 4}, **linear, **experts, decoder_sparse_step=1
+        )
         torch.manual_seed(1)
         model = transformers.Qwen3NextForCausalLM(config).eval()
         with capture(model, self.dump, prompt_len=PROMPT, decode=DECODE, layers=[3]):
             decode(model, prompt())
-        self.refuses(r"gradients: expected softmax attention in every layer, found 0 \(linear_attention\)", model, samples=1)
+        self.refuses(
+            r"gradients: expected softmax attention in every layer, found 0 \(linear_attention\)", model, samples=1
+        )
 
     def test_dumps_that_are_not_whole(self):
         model = self.taken()
         manifest, tokens = manifest_of(self.dump), (self.dump / "tokens.json").read_text()
         for path, text, pattern in (
-                ("manifest.json", json.dumps({**manifest, "incomplete": True}), "a whole dump, found an interrupted capture"),
-                ("manifest.json", json.dumps({**manifest, "prompt_len": None}), "expected prompt_len, total_len and n_layers"),
-                ("manifest.json", json.dumps({**manifest, "prompt_len": 47}), "expected prompt_len, total_len and n_layers"),
-                ("manifest.json", json.dumps({**manifest, "layers": [0, "x", 2]}), "expected 3 layers, found"),
-                ("tokens.json", "[1, 2, 3]", "tokens.json: expected 46 ids, found 3"), ("tokens.json", "", "expected token ids"),
-                ("gradients.progress", "{", "expected --resume"), ("layer_00/o.npy", "x", "layer_00: o.npy: expected a whole")):
+            (
+                "manifest.json",
+                json.dumps({**manifest, "incomplete": True}),
+                "a whole dump, found an interrupted capture",
+            ),
+            (
+                "manifest.json",
+                json.dumps({**manifest, "prompt_len": None}),
+                "expected prompt_len, total_len and n_layers",
+            ),
+            (
+                "manifest.json",
+                json.dumps({**manifest, "prompt_len": 47}),
+                "expected prompt_len, total_len and n_layers",
+            ),
+            ("manifest.json", json.dumps({**manifest, "layers": [0, "x", 2]}), "expected 3 layers, found"),
+            ("tokens.json", "[1, 2, 3]", "tokens.json: expected 46 ids, found 3"),
+            ("tokens.json", "", "expected token ids"),
+            ("gradients.progress", "{", "expected --resume"),
+            ("layer_00/o.npy", "x", "layer_00: o.npy: expected a whole"),
+        ):
             with self.subTest(pattern):
                 whole = (self.dump / path).read_bytes() if (self.dump / path).exists() else None
                 (self.dump / path).write_text(text)
                 self.refuses(pattern, model, samples=1)
                 if path == "gradients.progress":
-                    self.refuses("expected what an interrupted run wrote, found something else", model, samples=1, resume=True)
+                    self.refuses(
+                        "expected what an interrupted run wrote, found something else", model, samples=1, resume=True
+                    )
                 (self.dump / path).unlink() if whole is None else (self.dump / path).write_bytes(whole)
         self.assertEqual((self.dump / "tokens.json").read_text(), tokens)
 
@@ -277,108 +314,6 @@ class GradientFiles(Case):
         room = mock.Mock(side_effect=[None] * 4 + [OSError(errno.ENOSPC, "No space left on device")])
         with mock.patch.object(dump_files.os, "posix_fallocate", room):
             self.refuses("layer_02/g_future.new: expected room for .* No space left", model, **ASKED)
-
-
-class CommandLine(Case):
-    def setUp(self):
-        super().setUp()
-        build("qwen 2").save_pretrained(self.folder / "model")
-        (self.folder / "ids.json").write_text(json.dumps(prompt()[0].tolist()))
-        self.model = ["--model", str(self.folder / "model"), "--out", str(self.dump)]
-        self.arguments = [*self.model, "--ids", str(self.folder / "ids.json"), "--decode", str(DECODE)]
-        self.asked = ["--gradients", "3", "--rows", "future,window=5", "--gradients-nll"]
-
-    def test_one_command_or_an_interruption_and_another(self):
-        status, text = said(kvcapture.main, [*self.arguments, *self.asked])
-        self.assertEqual(status, 0, text)
-        self.assertRegex(text, "layer 2: whole, .*; g_future of 3 x 6 rows; g_window of 3 x 5 rows; g_nll of 6 rows\n")
-        self.judge(self.dump)
-        whole = files(self.dump)
-        write = gradient_progress.GradientProgress.write
-        with mock.patch.object(gradient_progress.GradientProgress, "write", autospec=True,
-                               side_effect=[write, KeyboardInterrupt]) as writes:
-            writes.side_effect = lambda *rest: write(*rest) if writes.call_count < 3 else (_ for _ in ()).throw(KeyboardInterrupt)
-            status, text = said(kvcapture.main, [*self.arguments, *self.asked, "--force"])
-        self.assertEqual(status, 130)
-        self.assertRegex(text, r"\nkvcapture: interrupted, .*dump's gradients are incomplete \(--resume goes on\)\n$")
-        status, text = said(kvcapture.main, ["--check", str(self.dump)])
-        self.assertEqual(status, 1)
-        self.assertIn("gradients: incomplete, they were interrupted (--resume goes on)\n", text)
-        for command in ([*self.model, *self.asked, "--resume"], [*self.arguments, *self.asked, "--resume"]):
-            status, text = said(kvcapture.main, command)
-            self.assertEqual(status, 0, text)
-            self.assertEqual(files(self.dump), whole)
-        status, text = said(kvcapture.main, [*self.model, *self.asked, "--resume", "--seed"])
-        self.assertEqual(status, 2)
-
-    def test_resume_where_nothing_is_there_begins(self):
-        status, text = said(kvcapture.main, [*self.arguments, *self.asked, "--resume"])
-        self.assertEqual(status, 0, text)
-        self.assertEqual(len(files(self.dump)), 9)
-
-    def test_one_line_and_status_2(self):
-        self.assertEqual(said(kvcapture.main, self.arguments)[0], 0)
-        (self.folder / "other.json").write_text(json.dumps(prompt()[0].tolist()[:-1] + [5]))
-        other = [*self.model, "--ids", str(self.folder / "other.json")]
-        for command, pattern in (
-                ([*other, *self.asked, "--resume"], "other.json: expected the 40 tokens of the dump's prompt, found 40 that differ"),
-                ([*self.model, *self.asked, "--resume", "--dtype", "float16"], "--dtype: expected the dump's float32, found float16"),
-                ([*self.arguments, "--rows", "window"], "--rows: expected --gradients, found none"),
-                ([*self.arguments, "--gradients-nll", "--rows", "window"], "--rows: expected --gradients, found none"),
-                ([*self.arguments, "--resume"], "--resume: expected --gradients or --gradients-nll, found neither"),
-                ([*self.arguments, "--gradients", "0"], "--gradients: expected at least 1 sample, found 0"),
-                ([*self.arguments, "--gradients", "x"], "argument --gradients: invalid int value"),
-                ([*self.arguments, "--gradients", "1", "--rows", "window=41", "--force"], "--rows window: expected 1 to 40"),
-                ([*self.arguments, "--gradients", "1", "--decode", "0", "--force"], "expected decoding steps, found none"),
-                ([*self.arguments, *self.asked], "dump: expected an empty folder"),
-                ([*self.model, *self.asked], "expected --check DUMP, or --model")):
-            with self.subTest(pattern):
-                before = files(self.dump, "**/*.*")
-                status, text = said(kvcapture.main, command)
-                self.assertEqual((status, text.count("\n")), (2, 1), text)
-                self.assertRegex(text, f"^kvcapture: .*{pattern}")
-                self.assertEqual(files(self.dump, "**/*.*"), before)
-
-    def test_estimate(self):
-        status, text = said(kvcapture.main, [*self.arguments, *self.asked, "--estimate"])
-        self.assertEqual(status, 0, text)
-        self.assertFalse(self.dump.exists())
-        self.assertRegex(text, r"\ngradients: memory +[\d,]+ bytes in float32, about, besides the model's [\d,]+\n"
-                               r"gradients: time +\d+ seconds on this cpu, about, at the \d+ GFLOP/s")
-        total = int(re.search(r"total +([\d,]+) bytes", text)[1].replace(",", ""))
-        self.assertEqual(said(kvcapture.main, [*self.arguments, *self.asked])[0], 0)
-        self.assertEqual(total, sum(path.stat().st_size for path in self.dump.glob("*/*.npy")))
-
-    def test_estimated_memory_is_what_the_graph_keeps(self):
-        """Within half and twice; wide enough that the tensors that are not counted are small."""
-        wide = dict(hidden_size=128, intermediate_size=384, vocab_size=997)
-        for name in ("llama", "llama, eager", "qwen 3", "gemma 2", "gemma 3", "phi (partial)"):
-            model, ids = build(name, **wide), prompt(PROMPT + 60)[0].tolist()
-            again, kept = FedAgain(model, "float32", [0, 1, 2]), {}
-
-            def keep(x):
-                if not isinstance(x, torch.nn.Parameter):
-                    kept[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes(), x
-                return x
-
-            again.read(ids[:PROMPT])
-            with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
-                again.feed(ids[PROMPT:], PROMPT)
-            weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
-            found = sum(size for at, (size, _) in kept.items() if at not in weights)
-            job = Job("future", PROMPT, PROMPT + 60, 1, False)
-            estimated = graph_bytes(model.config, config_shape(model.config), job, "float32")
-            with self.subTest(name):
-                self.assertTrue(0.5 < estimated / found < 2, (estimated, found))
-
-
-class Plans(Case):
-    def test_rows(self):
-        self.assertEqual(plan(2, "future", False, 10, 14, 14), [Job("future", 10, 14, 2, False)])
-        self.assertEqual(plan(2, "window", True, 10, 14, 14), [Job("future", 10, 14, 0, True), Job("window", 0, 10, 2, False)])
-        self.assertEqual(plan(2, "window,future", False, 50, 54, 44), [Job("future", 50, 54, 2, False), Job("window", 18, 50, 2, False)])
-        self.assertEqual(plan(2, "window", False, 50, 54, 9), [Job("window", 45, 50, 2, False)])
-        self.assertEqual(plan(2, "window=3", False, 50, 50, 9), [Job("window", 47, 50, 2, False)])
 
 
 if __name__ == "__main__":

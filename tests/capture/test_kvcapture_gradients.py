@@ -5,6 +5,7 @@
 
 capture_case.py says what that needs.
 """
+
 import contextlib
 import copy
 from unittest import mock
@@ -36,21 +37,25 @@ def exact():
 
 
 class Finite:
-    """J of rows first to end - 1 as a function of a change of the attention's outputs: a model in float64 with the cache
-    that transformers has, changed in front of the output projection, where only this test reaches in."""
+    """J of rows first to end - 1 as a function of a change of the attention's outputs: a model in float64 with the
+    cache that transformers has, changed in front of the output projection, where only this test reaches in."""
 
     def __init__(self, model, ids: list[int], first: int, end: int):
         self.model, self.ids, self.first = copy.deepcopy(model).double(), torch.tensor([ids[first:end]]), first
         with exact():
             self.cache = self.model(input_ids=torch.tensor([ids[:first]]), use_cache=True).past_key_values
-        self.projections = [next(getattr(module, name) for name in PROJECTIONS if hasattr(module, name))
-                            for module in self.model.modules() if hasattr(module, "layer_idx")
-                            and any(hasattr(module, name) for name in PROJECTIONS)]
+        self.projections = [
+            next(getattr(module, name) for name in PROJECTIONS if hasattr(module, name))
+            for module in self.model.modules()
+            if hasattr(module, "layer_idx") and any(hasattr(module, name) for name in PROJECTIONS)
+        ]
 
     def logits(self, change: dict[int, np.ndarray]) -> torch.Tensor:
         """[rows, vocabulary], with change[layer] [n_q, rows, d_v] added to the outputs."""
+
         def added(x):
             return lambda _, args: (args[0] + torch.from_numpy(x).transpose(0, 1).reshape(args[0].shape),)
+
         hooks = [self.projections[layer].register_forward_pre_hook(added(x)) for layer, x in change.items()]
         with exact():
             logits = self.model(input_ids=self.ids, past_key_values=copy.deepcopy(self.cache), use_cache=True).logits[0]
@@ -84,8 +89,9 @@ class FiniteDifferences(Case):
             finite = Finite(model, ids, first, end)
             self.assertEqual(len(finite.projections), layers)
             labels = sampled_labels(finite.logits({}), 2, [0, first])
-            whole = {layer: 1e-3 * np.abs(x).mean() * random.normal(size=x[:, first:end].shape)
-                     for layer, x in enumerate(o)}
+            whole = {
+                layer: 1e-3 * np.abs(x).mean() * random.normal(size=x[:, first:end].shape) for layer, x in enumerate(o)
+            }
             for sample in range(2):
                 mine = [part[f"g_{kind}"][:, sample] for part in g]
                 for layer in range(layers):
@@ -103,7 +109,7 @@ class FiniteDifferences(Case):
                     size = np.sqrt(sum(((mine[layer] * whole[layer]) ** 2).sum() for layer in range(layers)))
                     self.assertLess(abs(found - expected), 0.01 * size)
             if kind == "future":
-                found = finite.derivative(ids[first + 1:], whole)  # the last row's follower is not known
+                found = finite.derivative(ids[first + 1 :], whole)  # the last row's follower is not known
                 expected = -sum((part["g_nll"] * whole[layer]).sum() for layer, part in enumerate(g))
                 size = np.sqrt(sum(((part["g_nll"] * whole[layer]) ** 2).sum() for layer, part in enumerate(g)))
                 self.assertLess(abs(found - expected), 0.01 * size)
@@ -112,8 +118,11 @@ class FiniteDifferences(Case):
 
 
 for number, model_name in enumerate(MODELS):
-    setattr(FiniteDifferences, f"test_{number:02}_{''.join(c for c in model_name if c.isalnum())}",
-            lambda self, model_name=model_name: self.judged(model_name))
+    setattr(
+        FiniteDifferences,
+        f"test_{number:02}_{''.join(c for c in model_name if c.isalnum())}",
+        lambda self, model_name=model_name: self.judged(model_name),
+    )
 
 
 class Laws(Case):
@@ -126,10 +135,10 @@ class Laws(Case):
             seed = torch.zeros_like(logits)
             seed[row] = torch.randn(97, generator=torch.Generator().manual_seed(row))
             for g in torch.autograd.grad(logits, outputs, seed, retain_graph=True):
-                self.assertTrue((g[0, :row + 1].abs().amax(-1) > 0)[-1].all())
-                self.assertTrue((g[0, row + 1:] == 0).all())
+                self.assertTrue((g[0, : row + 1].abs().amax(-1) > 0)[-1].all())
+                self.assertTrue((g[0, row + 1 :] == 0).all())
             first = torch.autograd.grad(logits, outputs[:1], seed, retain_graph=True)[0][0]
-            self.assertTrue((first[:row + 1] != 0).any(-1).all())  # through the keys and values of the layers above
+            self.assertTrue((first[: row + 1] != 0).any(-1).all())  # through the keys and values of the layers above
         self.assertTrue(all(parameter.requires_grad and parameter.grad is None for parameter in model.parameters()))
 
     def test_labels_are_drawn_from_the_predictions(self):

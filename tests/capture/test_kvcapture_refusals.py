@@ -15,7 +15,6 @@ import torch
 import transformers
 
 import dump_files
-import kvcapture
 from kvcapture import capture
 from model_attention import choose_layers
 
