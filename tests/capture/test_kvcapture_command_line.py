@@ -130,7 +130,8 @@ class CommandLine(Case):
     def test_ctrl_c(self):
         script = ROOT / "data" / "capture" / "kvcapture.py"
         command = [sys.executable, script, *self.arguments, "--decode", "210", "--out", self.dump]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        heeded = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}  # a job in the background ignores it
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **heeded) as process:
             while not (self.dump / "layer_02" / "o.npy").exists() and process.poll() is None:
                 time.sleep(0.002)
             process.send_signal(signal.SIGINT)
