@@ -99,7 +99,8 @@ class StoredArray:
         except Exception as error:  # NumPy's reader raises of many kinds
             raise CaptureError(f"{path.name}: expected a whole .npy file, found {error}") from None
         known = array.ndim == dimensions and array.size and array.dtype in FILE_DTYPES.values()
-        require(known, path.name, f"{dimensions} dimensions of {', '.join(FILE_DTYPES)}", f"{array.shape} of {array.dtype}")
+        wanted = f"{dimensions} dimensions of {', '.join(FILE_DTYPES)}"
+        require(known, path.name, wanted, f"{array.shape} of {array.dtype}")
         require(array.flags.c_contiguous, path.name, "C order", "Fortran order")
         size, found = array.offset + array.nbytes, path.stat().st_size
         require(found == size, path.name, f"{size:,} bytes", f"{found:,}")

@@ -218,7 +218,7 @@ class GradientFiles(Case):
         with torch.no_grad():
             other.model.layers[1].self_attn.v_proj.weight *= 1.01
         self.refuses(
-            r"layer_01: o of the future rows when they are fed again: expected what was captured, within 0.002 of its "
+            r"layer_01: o of the future rows when they are fed again: expected what was captured, within 0.001 of its "
             r"norm, found \d.\de-0\d \(another model",
             other,
             samples=1,
