@@ -38,14 +38,12 @@ def check(folder: str | os.PathLike) -> bool:
         print(f"layer {layer}: {line}")
     if begun + 1 < layers:
         print(f"layers {begun + 1} to {layers - 1}: missing")
-    begun, sampled = (folder / PROGRESS).exists(), {"g_future", "g_window"} & set(gradients)
-    if begun or bool(sampled) != bool(manifest.get("gradients")):
+    if (folder / PROGRESS).exists():
         fine = False
-        found = ", ".join([f"{name}.npy" for name in gradients] or ["no such file"])
-        found += "" if manifest.get("gradients") else " and no `gradients` in the manifest"
-        expected = "g_future.npy or g_window.npy, and the manifest's word for them"
-        print("gradients: " + ("incomplete, they were interrupted (--resume goes on)" if begun else
-                               f"expected {expected}, found {found}"))
+        print("gradients: incomplete, they were interrupted (--resume goes on)")
+    elif manifest.get("gradients") and not {"g_future", "g_window"} & set(gradients):
+        fine = False
+        print(f"gradients: expected g_future.npy or g_window.npy, found {', '.join(gradients) or 'neither'}")
     for key in ("rope_note", "wo_note"):
         if key in manifest:
             print(one_line(manifest[key]))
