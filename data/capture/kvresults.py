@@ -1,9 +1,10 @@
-"""Opens a result folder of any kvreplay command as data frames and arrays with named axes; needs NumPy and pandas only.
+"""Opens a result folder of any kvreplay command as data frames and arrays with named axes; needs NumPy, and pandas for frames.
 
     from kvresults import open_results
 
     r = open_results("results/batch", dump="data/samples/pystdlib-lm")   # the dump only names the tokens
     r.agreement                                    # a CSV as a data frame; r.tables says which there are
+    r.rows("agreement")                            # the same as the csv module reads it, without pandas
     r.table("evictions", level="model")            # only the rows of heads, of layers or of the whole model
     r.tokens("exact_remove", layer=0)              # an array: kv_head x token; without a layer: layer x kv_head x token
     r.tokens("exact_remove").frame()               # the same as a long data frame: layer, kv_head, token, text, value
@@ -35,7 +36,11 @@ from pathlib import Path
 from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
-import pandas as pd
+
+try:
+    import pandas as pd
+except ImportError:
+    pd = None
 
 SCHEMA = 1
 DECODE, DIFF = "evict --phase decode", "evict --diff paper,kvpress"
@@ -116,6 +121,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def frame(self) -> pd.DataFrame:
         """One row a value: a column for each axis, `text` beside `token` where the dump is known, and `value`."""
+        _need_pandas(self.name)
         columns: dict[str, Any] = {}
         for axis, labels in zip(self.axes, np.meshgrid(*self.axes.values(), indexing="ij")):
             columns[axis] = labels.reshape(-1)
@@ -125,12 +131,18 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def wide(self) -> pd.DataFrame:
         """One column for each label of the last axis, one row for each combination of the others."""
+        _need_pandas(self.name)
         if len(self.axes) < 2:
             raise ResultsError(f"{self.name}: wide() needs two axes, this has {len(self.axes)}; see frame()")
         *others, last = self.axes
         index = pd.MultiIndex.from_product([self.axes[axis] for axis in others], names=others)
         wide = pd.DataFrame(self.values.reshape(len(index), -1), index, pd.Index(self.axes[last], name=last))
         return wide if len(others) > 1 else wide.set_index(index.get_level_values(0))
+
+
+def _need_pandas(what: object) -> None:
+    if pd is None:
+        raise ResultsError(f"{what}: a data frame needs pandas; arrays and rows() do without")
 
 
 class _Folder:
@@ -173,12 +185,25 @@ class _Folder:
             self.__dict__[name] = self._read_table(f"{name}.csv", kind.columns, totals.get(kind.count))
         return _of_level(self.folder, name, self.__dict__[name], level)
 
-    def _read_table(self, name: str, columns: str, rows: object = None) -> pd.DataFrame:
+    def rows(self, name: str) -> list[dict[str, str]]:
+        """A table's rows, its fields as they are written."""
+        if name not in self.tables:
+            raise ResultsError(f"{self.folder}: no {name}.csv; {self._instead_of(name)}")
+        data = self._table_bytes(f"{name}.csv", self._kinds[name].columns)
+        return _parsed(self.folder / f"{name}.csv", "a table",
+                       lambda: list(csv.DictReader(io.StringIO(data.decode("utf-8"), newline=""), strict=True)))
+
+    def _table_bytes(self, name: str, columns: str) -> bytearray:
         path = self.folder / name
         data = _bytes(path, LARGEST[".csv"], self._written.get(name))
         found = _parsed(path, "a table", lambda: _columns(data))
         if not set(columns.split(",")) <= set(found) or len(set(found)) < len(found):
             raise ResultsError(f"{path}: expected columns {columns}, found {','.join(found) or 'none'}")
+        return data
+
+    def _read_table(self, name: str, columns: str, rows: object = None) -> pd.DataFrame:
+        _need_pandas(self.folder / name)
+        path, data = self.folder / name, self._table_bytes(name, columns)
         frame = _parsed(path, "a table", lambda: _frame(data))
         if rows not in (None, len(frame)):
             raise ResultsError(f"{path}: expected {reprlib.repr(rows)} rows, as summary.json says, found {len(frame)}")
@@ -490,7 +515,7 @@ def _bytes(path: Path, most: int, written: Optional[tuple[int, int]] = None) -> 
         raise refused("none") from None
     except (OSError, ValueError, MemoryError) as error:  # ValueError: of a name that no file can have
         raise refused(getattr(error, "strerror", None) or error or "no memory for it") from None
-    if written and _xxh3(data) != written[1]:
+    if written and xxh3(data) != written[1]:
         raise refused("other bytes")
     return data
 
@@ -586,7 +611,7 @@ _PRIME64 = (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA
 _64_BITS = (1 << 64) - 1
 
 
-def _xxh3(data: bytes) -> int:
+def xxh3(data: bytes) -> int:
     """The hash of 64 bits without a seed; -1 of 16 bytes or less, which no file of a run has."""
     size, last = len(data), len(data) - 16
     if size < 17:

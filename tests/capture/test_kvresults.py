@@ -16,6 +16,7 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[2]
 DUMP = ROOT / "data/samples/pystdlib-lm"
@@ -183,6 +184,17 @@ class KvresultsTest(unittest.TestCase):
                 elif found != float(text):  # to the last bit
                     self.fail(f"{column}: expected {text}, found {found!r}")
 
+    def test_rows_and_arrays_need_no_pandas(self):
+        with mock.patch.object(kvresults, "pd", None):
+            results = self.open("evict")
+            with open(self.work / "evict/evictions.csv", encoding="utf-8", newline="") as file:
+                self.assertEqual(results.rows("evictions"), list(csv.DictReader(file)))
+            kept = results.kept(results.names("kept")[0])
+            self.assertEqual(kept.shape[2], 896)
+            for ask in (lambda: results.evictions, kept.frame, kept.wide):
+                self.assert_refused("a data frame needs pandas; arrays and rows\\(\\) do without", ask)
+        self.assert_refused("no heads.csv; it comes from `kvreplay tokens`", results.rows, "heads")
+
     def test_axes(self):
         for which, expected in AXES.items():
             folder, path = which.split()
@@ -310,7 +322,7 @@ class KvresultsTest(unittest.TestCase):
         """XXH3 of 64 bits as the xxhash package has it, on both sides of every border of its cases."""
         data = bytes(i * i % 251 for i in range(1009)) * 400
         for size, digest in XXH3.items():
-            self.assertEqual(f"{kvresults._xxh3(data[:size]):016x}", digest, size)
+            self.assertEqual(f"{kvresults.xxh3(data[:size]):016x}", digest, size)
 
     def test_texts_of_the_dump(self):
         self.assertEqual(self.open("tokens", DUMP / "tokens.json").texts, self.tokens["text"])
