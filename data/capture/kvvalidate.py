@@ -1,0 +1,274 @@
+#!/usr/bin/env python3
+"""What the evictions, head budgets, channel selections and quantized caches of a result folder cost the model.
+
+  kvvalidate.py --model PATH-or-ID --dump DUMP --results RESULTS
+  kvvalidate.py --model model.gguf --results RESULTS    (of one dump or several, where run.json says that they are)
+
+The model that was captured reads the prompt whole; its decoding steps are then fed again, once for every case, while
+in every layer and head they see of the prompt only what the case left there. RESULTS/validate.csv has, for every case,
+
+  kl, kl_median, kl_p95   KL(full || changed) of the next-token distributions in nats: over the steps the mean, the
+                          median and the 95th percentile
+  dnll                    what the change adds to the negative log-likelihood of the text's tokens: mean over the steps
+  same_top1               the share of steps at which the likeliest token stays the same
+
+and validate.json what they were computed with. The model runs in float32, whatever the checkpoint's dtype (--compute);
+figures are formed in float64. Needs torch, numpy and transformers 4.56 or later (GGUF: also gguf and accelerate), and
+the files beside this one. A request that cannot be met is one line and exit status 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fnmatch
+import io
+import math
+import sys
+import time
+from pathlib import Path
+from typing import Iterator, NamedTuple, Tuple
+
+from kvcapture import CaptureError, Progress, one_line, one_line_errors, open_gguf, read_ids, refuse_arguments, require
+from kvresults import Results, ResultsError, ResultsOverDumps, open_results
+
+MISSING = ""
+try:
+    import torch
+    import transformers
+
+    from model_loop import FIGURES, ModelLoop, figures
+    from validation_cases import KEYS, Case, Dump, cases_of
+    from validation_files import ValidationFiles, read_figures
+except ImportError as missing:
+    MISSING = str(missing)
+
+Found = Iterator[Tuple[str, "Dump"]]
+COMPUTE = ("float32", "float64", "bfloat16", "float16")
+
+
+class Target(NamedTuple):
+    """A result folder, its dump, and what is to be validated there."""
+
+    results: Results
+    dump: Dump
+    cases: list[Case]
+    left_out: dict[str, str]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--model", "--gguf", required=True, help="a folder, a name on the Hugging Face hub, or a GGUF file")
+    add("--results", required=True, metavar="DIR", help="a finished result folder, of one dump or of several")
+    add("--dump", nargs="+", metavar="DUMP", help="the dumps (default: from where run.json says that they are)")
+    add("--policy", nargs="+", metavar="NAME", help="only these, as validate.csv names them; * stands for anything")
+    add("--each-layer", action="store_true", help="every layer changed alone as well: validate_layers.csv")
+    add("--resume", action="store_true", help="go on where a validation was cut short")
+    add("--force", action="store_true", help="replace a validation")
+    add("--compute", choices=COMPUTE, default="float32", help="what the model runs in (16 bits blur small losses)")
+    add("--device", help="cpu, cuda, ... (default cuda where there is one)")
+    parser.error = refuse_arguments
+    try:
+        args = parser.parse_args(arguments)
+        require(not MISSING, "packages", "torch and transformers (pip install torch transformers)", MISSING)
+        with Progress() as progress:
+            run(args, progress)
+        return 0
+    except (CaptureError, ResultsError, OSError) as error:
+        print(f"kvvalidate: {one_line(error)}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("kvvalidate: interrupted; --resume goes on", file=sys.stderr)
+        return 130
+
+
+def run(args: argparse.Namespace, progress: Progress) -> None:
+    """Whatever is wrong with the folders is found before the model is read."""
+    targets = find_targets(Path(args.results), args.dump, args.policy, progress)
+    for target in targets:
+        before = target.results.folder / "validate.json"
+        fresh = args.resume or args.force or not before.exists()
+        require(fresh, before.parent, "no validation (--resume finishes one, --force replaces it)", before.name)
+    progress(f"reading {args.model}")
+    model = load_model(args.model, args.compute, args.device)
+    clock = Clock(progress, sum(len(target.cases) for target in targets))
+    with ModelLoop(model) as loop:
+        read: Path | None = None
+        for target in targets:
+            if read != target.dump.folder:
+                progress(f"{target.dump.folder.name}: reading the prompt")
+                ids, l = prompt_of(target, model)
+                full, read = loop.read(ids, l), target.dump.folder
+                require_same_model(target, loop)
+            validate(target, loop, full, ids[l + 1 :], args, clock)
+    progress.clear()
+    for target in targets:
+        print_figures(target)
+
+
+def find_targets(folder: Path, dumps: list[str] | None, policies: list[str] | None, progress: Progress) -> list[Target]:
+    opened = open_results(folder)
+    parts = {"": [opened]}  # by the dump's name: its results, and its budgets by the profile of the others
+    if isinstance(opened, ResultsOverDumps):
+        parts = {name: [results] for name, results in opened.dumps.items()}
+        for name, results in opened.left_one_out.items():
+            parts[name].append(results)
+
+    def chosen(case: Case) -> bool:
+        name = case.keys[0]
+        return not policies or any(name == each or fnmatch.fnmatchcase(name, each) for each in policies)
+
+    targets, known = [], set()
+    for name, dump in find_dumps(folder, {name: results for name, (results, *_) in parts.items()}, dumps, progress):
+        for results in parts[name]:
+            cases, left_out = cases_of(results)
+            why = "; ".join(f"{what}: {reason}" for what, reason in list(left_out.items())[:2]) or "none"
+            wanted = "kept sets, head budgets or channel selections, as kvreplay evict, budget and channels write them"
+            require(cases, results.folder, wanted, why)
+            known.update(case.keys[0] for case in cases)
+            targets.append(Target(results, dump, list(filter(chosen, cases)), left_out))
+    targets = [target for target in targets if target.cases]
+    require(targets, f"--policy {' '.join(policies or [])}", f"some of {', '.join(sorted(known))}", "none")
+    return targets
+
+
+def find_dumps(folder: Path, parts: dict[str, Results], dumps: list[str] | None, progress: Progress) -> Found:
+    """Each dump with the name of its results: the given ones are told apart by what they hold."""
+    if dumps is None:
+        for name, results in parts.items():
+            dump = Dump.open(Path(results.run.get("directory", "")) / str(results.run.get("dump", "")))
+            progress(f"{dump.folder}: comparing it with {results.folder}")
+            dump.require_of(results)
+            yield name, dump
+    for path in dumps or []:
+        dump, refused = Dump.open(Path(path)), []
+        for name, results in parts.items():
+            progress(f"{path}: comparing it with {results.folder}")
+            try:
+                dump.require_of(results)
+                yield name, dump
+            except ResultsError as error:
+                refused.append(error)
+        if len(refused) == len(parts) > 1:
+            raise ResultsError(f"{path}: expected one of the dumps that {folder} is of, found another")
+        if len(refused) == len(parts):
+            raise refused[0]
+
+
+def load_model(name: str, compute: str, device: str | None) -> torch.nn.Module:
+    transformers.utils.logging.set_verbosity_error()  # what matters of its warnings is refused below
+    transformers.utils.logging.disable_progress_bar()
+    with one_line_errors(), contextlib.redirect_stderr(io.StringIO()):  # not every bar heeds that
+        origin = {"pretrained_model_name_or_path": name}
+        if Path(name).is_file():
+            open_gguf(name)  # refuses what transformers would read wrongly
+            origin = {"pretrained_model_name_or_path": str(Path(name).parent), "gguf_file": Path(name).name}
+        config = transformers.AutoConfig.from_pretrained(**origin).get_text_config()
+        capped = getattr(config, "attn_logit_softcapping", None)  # which sdpa cannot
+        eager = {"attn_implementation": "eager"} if capped else {}
+        model, loaded = transformers.AutoModelForCausalLM.from_pretrained(
+            **origin, dtype=getattr(torch, compute), output_loading_info=True, **eager
+        )
+    lacking = sorted(loaded["missing_keys"])
+    found = f"none for {len(lacking)} of them ({', '.join(lacking[:2])} ...)"
+    require(not lacking, name, "all of the model's weights", found)
+    try:
+        return model.to(device or ("cuda" if torch.cuda.is_available() else "cpu")).eval()
+    except (RuntimeError, AssertionError) as error:  # of a device that there is not, or without room
+        found = str(error).splitlines()[0]
+        raise CaptureError(f"--device {device or 'cuda'}: expected one that holds the model, found {found}") from None
+
+
+def prompt_of(target: Target, model: torch.nn.Module) -> tuple[list[int], int]:
+    """The dump's tokens, and how many of them the results took for the prompt."""
+    size, path = target.results.summary["dump"], target.dump.folder / "tokens.json"
+    require(path.is_file(), path, "the tokens that the model was fed (kvcapture.py writes them)", "none")
+    ids = read_ids(str(path))
+    vocabulary = model.config.get_text_config().vocab_size
+    require(len(ids) == size["T"], path, f"the {size['T']} tokens of the dump that was analysed", len(ids))
+    require(0 <= min(ids) <= max(ids) < vocabulary, path, f"ids of 0 to {vocabulary - 1}", f"{min(ids)} to {max(ids)}")
+    found = f"{size['l']} positions and {size['T'] - size['l']} steps"
+    require(0 < size["l"] < size["T"], target.results.folder, "a prompt and decoding steps behind it", found)
+    return ids, size["l"]
+
+
+def require_same_model(target: Target, loop: ModelLoop) -> None:
+    size = target.results.summary["dump"]
+    of_model = target.dump.model_layers(size["layers"], len(loop.layers))
+    for layer in target.results.layers:
+        mine = loop.layers[of_model[layer]]
+        shape = (mine.n_q, len(mine.k), mine.k.shape[2], mine.v.shape[2])
+        of_dump = tuple(size[key] for key in ("n_q", "n_kv", "d", "d_v"))
+        what = f"the model's layer {of_model[layer]}: n_q, n_kv, d, d_v"
+        require(shape == of_dump, what, f"the dump's {of_dump}", shape)
+        target.dump.require_keys(layer, mine.k.double().cpu().numpy())
+
+
+class Clock:
+    """How far all cases are, and how long the others will take."""
+
+    def __init__(self, progress: Progress, cases: int):
+        self.progress, self.left, self.done, self.seconds = progress, cases, 0, 0.0
+
+    def begin(self, what: str) -> None:
+        rest = f", {math.ceil(self.seconds / self.done * self.left)} s left" if self.done else ""
+        self.progress(f"{what}: case {self.done + 1} of {self.done + self.left}{rest}")
+        self.began = time.monotonic()
+
+    def end(self) -> None:
+        self.seconds += time.monotonic() - self.began
+        self.done, self.left = self.done + 1, self.left - 1
+
+    def skip(self) -> None:
+        self.left -= 1
+
+
+def validate(target: Target, loop: ModelLoop, full: torch.Tensor, following: list[int], args: argparse.Namespace,
+             clock: Clock) -> None:
+    """Every case of one result folder whose figures are not there yet."""
+    results, left_out = target.results, target.left_out
+    logp = full.double().log_softmax(-1)[range(len(following)), following]
+    how = {
+        "model": Path(args.model).name,
+        "compute": args.compute,
+        "results": results.summary.get("files_xxh3"),
+        "prompt_len": len(loop.layers[0].k[0]),
+        "steps": len(full),
+        "each_layer": args.each_layer,
+        "nll": float(-logp.mean()) if following else None,
+    }
+    files = ValidationFiles(results.folder, how, {"left_out": left_out})
+    if args.resume:
+        files.take_up()
+    files.write(finished=False)
+    of_model = target.dump.model_layers(results.summary["dump"]["layers"], len(loop.layers))
+    for case in target.cases:
+        if case.keys in files.whole:
+            clock.skip()
+            continue
+        clock.begin(f"{results.folder.name}: {' '.join(case.keys)}")
+        changes = {of_model[layer]: case.change(layer) for layer in results.layers}
+        for layer in results.layers if args.each_layer else []:
+            alone = loop.feed({of_model[layer]: changes[of_model[layer]]})
+            files.single[(str(layer), *case.keys)] = figures(full, alone, following)
+        files.whole[case.keys] = figures(full, loop.feed(changes), following)
+        clock.end()
+        files.write(finished=False)
+    files.write(finished=True)
+
+
+def print_figures(target: Target) -> None:
+    folder, whole = target.results.folder, read_figures(target.results.folder / "validate.csv", KEYS)
+    names = [" ".join(filter(None, case.keys[:4])) for case in target.cases]
+    width = max(map(len, names))
+    print(f"{one_line(folder)}: nats over the decoding steps\n{'':{width}}" + "".join(f"{f:>11}" for f in FIGURES))
+    for name, case in zip(names, target.cases):
+        values = ("" if x is None else format(x, ".3g") for x in whole[case.keys].values())
+        print(f"{name:{width}}" + "".join(f"{value:>11}" for value in values))
+    for what, why in target.left_out.items():
+        print(f"left out: {what}: {why}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

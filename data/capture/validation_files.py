@@ -1,0 +1,87 @@
+"""validate.csv, validate_layers.csv and validate.json of a result folder, for kvvalidate.py."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from pathlib import Path
+from typing import Any, Dict, Iterable, Optional, Tuple
+
+import torch
+import transformers
+
+from kvcapture import require, write_json
+from kvresults import ResultsError
+from model_loop import FIGURES
+from validation_cases import KEYS
+
+SAME_NLL = 1e-3  # nats a step: far above what other hardware rounds, far below what another model says
+Figures = Dict[Tuple[str, ...], Dict[str, Optional[float]]]  # by a case's keys
+
+
+class ValidationFiles:
+    """What was found of the cases: `whole` by their keys, `single` by the layer changed alone and these."""
+
+    def __init__(self, folder: Path, how: dict[str, Any], also: dict[str, Any]):
+        """how: what the figures depend on; also: what else validate.json is to say."""
+        self.folder, self.how, self.also = folder, how, also
+        self.whole: Figures = {}
+        self.single: Figures = {}
+
+    def take_up(self) -> None:
+        """What an earlier validation finished, if there is one; refused where it was computed otherwise."""
+        if not (self.folder / "validate.json").exists():
+            return
+        try:
+            before = json.loads((self.folder / "validate.json").read_text(encoding="utf-8"))
+            for key, now in self.how.items():
+                was, what = before[key], f"{self.folder}: cannot resume (--force begins anew): {key}"
+                near = key == "nll" and None not in (now, was) and abs(now - was) <= SAME_NLL
+                require(near or was == now, what, was, now)
+            self.whole = read_figures(self.folder / "validate.csv", KEYS)
+            if self.how["each_layer"]:
+                self.single = read_figures(self.folder / "validate_layers.csv", ("layer", *KEYS))
+        except (ValueError, KeyError, TypeError, csv.Error) as error:
+            found = f"found a damaged one ({error!r}; --force begins anew)"
+            raise ResultsError(f"{self.folder}: expected a validation to resume, {found}") from None
+
+    def write(self, finished: bool) -> None:
+        """The table of single layers first: a case that validate.csv has is done."""
+        origin = f"kvvalidate.py: torch {torch.__version__}, transformers {transformers.__version__}"
+        write_json(self.folder / "validate.json", {**self.how, "finished": finished, **self.also, "origin": origin})
+        if self.how["each_layer"]:
+            write_figures(self.folder / "validate_layers.csv", ("layer", *KEYS), self.single)
+        else:
+            (self.folder / "validate_layers.csv").unlink(missing_ok=True)
+        write_figures(self.folder / "validate.csv", KEYS, self.whole)
+
+
+def write_figures(path: Path, keys: Iterable[str], figures_of: Figures) -> None:
+    """All of the table or nothing: an interruption leaves the former file."""
+    text = io.StringIO(newline="")
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow([*keys, "metric", "value"])
+    for case, values in figures_of.items():
+        for metric, value in values.items():
+            table.writerow([*case, metric, "" if value is None else repr(value)])
+    new = path.with_suffix(".new")
+    try:
+        new.write_text(text.getvalue(), encoding="utf-8")
+        os.replace(new, path)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def read_figures(path: Path, keys: Iterable[str]) -> Figures:
+    """The cases of a table whose figures are all there."""
+    with open(path, encoding="utf-8", newline="") as file:
+        rows = csv.reader(file, strict=True)
+        header = next(rows, [])
+        if header != [*keys, "metric", "value"]:
+            raise ValueError(f"columns {','.join(header)}")
+        found: Figures = {}
+        for *case, metric, value in rows:
+            found.setdefault(tuple(case), {})[metric] = float(value) if value else None
+    return {case: values for case, values in found.items() if tuple(values) == FIGURES}
