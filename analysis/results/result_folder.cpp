@@ -77,6 +77,9 @@ std::vector<std::string> names_in(const fs::path& folder) {
     const std::size_t file = figures.need("file");
     for (std::vector<std::string> row; figures.next(row);) names.push_back(report / "figures" / row[file]);
   }
+  // So does what data/capture/kvvalidate.py found of them.
+  if (fs::is_regular_file(folder / "validate.json"))
+    names.insert(names.end(), {"validate.csv", "validate_layers.csv", "validate.json"});
   return names;
 }
 

@@ -134,6 +134,23 @@ TEST_CASE("force replaces results and nothing else", "[results]") {
   }
 }
 
+TEST_CASE("a validation goes with the results that it tells of", "[results]") {
+  const TempDir temp;
+  const fs::path path = temp / "r";
+  leave_results(path, true);
+  for (const char* name : {"validate.csv", "validate_layers.csv", "validate.json"}) write(path / name);
+  open(path, Existing::resume);
+  CHECK(fs::exists(path / "validate.csv"));
+  open(path, Existing::replace);
+  for (const char* name : {"validate.csv", "validate_layers.csv", "validate.json"})
+    CHECK_FALSE(fs::exists(path / name));
+
+  leave_results(temp / "other", true);
+  write(temp / "other/validate.csv", "somebody else's");
+  open(temp / "other", Existing::replace);
+  CHECK(fs::exists(temp / "other/validate.csv"));
+}
+
 TEST_CASE("nothing is removed through a symbolic link", "[results]") {
   const TempDir temp;
   const fs::path path = temp / "r";
