@@ -29,14 +29,18 @@ import time
 from pathlib import Path
 from typing import Iterator, NamedTuple, Tuple
 
-from kvcapture import CaptureError, Progress, one_line, one_line_errors, open_gguf, read_ids, refuse_arguments, require
+from dump_files import CaptureError, one_line, require
+from gguf_file import GgufFile
+from kvcapture import Progress, refuse_arguments
 from kvresults import Results, ResultsError, ResultsOverDumps, open_results
+from prompt_tokens import read_ids
 
 MISSING = ""
 try:
     import torch
     import transformers
 
+    from capture_request import one_line_errors
     from model_loop import FIGURES, ModelLoop, figures
     from validation_cases import KEYS, Case, Dump, cases_of
     from validation_files import ValidationFiles, read_figures
@@ -159,10 +163,10 @@ def find_dumps(folder: Path, parts: dict[str, Results], dumps: list[str] | None,
 def load_model(name: str, compute: str, device: str | None) -> torch.nn.Module:
     transformers.utils.logging.set_verbosity_error()  # what matters of its warnings is refused below
     transformers.utils.logging.disable_progress_bar()
-    with one_line_errors(), contextlib.redirect_stderr(io.StringIO()):  # not every bar heeds that
+    with one_line_errors(), contextlib.redirect_stderr(io.StringIO()), contextlib.ExitStack() as parsed:  # bars go there
         origin = {"pretrained_model_name_or_path": name}
-        if Path(name).is_file():
-            open_gguf(name)  # refuses what transformers would read wrongly
+        if Path(name).is_file():  # refuses what transformers would read wrongly
+            parsed.enter_context(GgufFile(Path(name)).parsed_once())
             origin = {"pretrained_model_name_or_path": str(Path(name).parent), "gguf_file": Path(name).name}
         config = transformers.AutoConfig.from_pretrained(**origin).get_text_config()
         capped = getattr(config, "attn_logit_softcapping", None)  # which sdpa cannot

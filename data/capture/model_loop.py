@@ -15,18 +15,17 @@ Needs torch and transformers 4.56 or later.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from dataclasses import dataclass
 from typing import Any, Mapping, NamedTuple, Sequence
 
 import numpy as np
 import torch
-from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
-from kvcapture import own_attention, require
+from dump_files import require
+from model_attention import own_attention, stand_in, window_of
 
-NAME = "kvvalidate"  # of the attention that stands in
 FIGURES = ("kl", "kl_median", "kl_p95", "dnll", "same_top1")
 ROWS_AT_ONCE = 32  # of float64 log-probabilities
 # Fed at once or read whole, the steps' logits differ by rounding; nats of KL that this may come to.
@@ -104,28 +103,21 @@ class ModelLoop:
     """A causal model that reads one text; `layers` is what its attention made of the prompt, by layer."""
 
     def __init__(self, model: torch.nn.Module):
-        self.model, self.own = model, model.config.get_text_config()._attn_implementation
+        self.model = model
         self.layers: dict[int, Layer] = {}
         self._reading, self._changes = True, {}
-        decoder = model.get_decoder() or model
-        self._configs = {id(c): c for c in (getattr(m, "config", model.config) for m in decoder.modules())}.values()
         takes = inspect.signature(model.forward).parameters
         require("position_ids" in takes, type(model).__name__, "a model that is told its positions", "no position_ids")
         self._cuts = "logits_to_keep" in takes
 
     def __enter__(self) -> ModelLoop:
-        known = self.own in ("eager", "sdpa")
-        require(known, "attention implementation", "eager or sdpa (attn_implementation=...)", self.own)
-        AttentionInterface.register(NAME, self._attend)
-        AttentionMaskInterface.register(NAME, ALL_MASK_ATTENTION_FUNCTIONS[self.own])
-        self._were = [config._attn_implementation for config in self._configs]
-        for config in self._configs:
-            config._attn_implementation = NAME
+        with contextlib.ExitStack() as stack:
+            self.own = stack.enter_context(stand_in(self.model, self._attend))
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *_) -> None:
-        for config, was in zip(self._configs, self._were):
-            config._attn_implementation = was
+        self._stack.close()
 
     def read(self, ids: Sequence[int], prompt_len: int) -> torch.Tensor:
         """The whole text through the model; the logits [steps, vocabulary] of its steps, as feed() has them."""
@@ -156,7 +148,7 @@ class ModelLoop:
             result = self.model(input_ids=ids, position_ids=at[None], use_cache=False, **keep)
         return result.logits[0, -steps:]
 
-    def _attend(self, module, query, key, value, mask, **called):
+    def _attend(self, module, query, key, value, mask, called):
         """The attention of query [1, n_q, rows, d], key [1, n_kv, rows, d] and value [1, n_kv, rows, d_v]."""
         index = module.layer_idx
         if self._reading:
@@ -173,12 +165,11 @@ class ModelLoop:
 
     def _layer(self, module, query, k, v, called: dict[str, Any]) -> Layer:
         scale, sinks = called.get("scaling"), called.get("s_aux", getattr(module, "sinks", None))
-        window = called.get("sliding_window", getattr(module, "sliding_window", None))
         softcap = called.get("softcap") or getattr(module, "attn_logit_softcapping", None)
         wanted = "eager attention for a soft cap or sinks (attn_implementation='eager')"
         require(self.own == "eager" or not softcap and sinks is None, f"layer {module.layer_idx}", wanted, self.own)
         scale = query.shape[3] ** -0.5 if scale is None else float(scale)
-        return Layer(k, v, query.shape[1], scale, int(window or 0) or None, float(softcap or 0) or None, sinks)
+        return Layer(k, v, query.shape[1], scale, window_of(module, called), float(softcap or 0) or None, sinks)
 
 
 def attend(q: torch.Tensor, at: torch.Tensor, k: torch.Tensor, v: torch.Tensor, l: int, rule: Layer,

@@ -10,7 +10,8 @@ from typing import Any, Callable, Iterator, NamedTuple
 
 import numpy as np
 
-from kvcapture import as_float64, open_array, require
+from dump_check import as_float64, open_array
+from dump_files import require
 from kvresults import Results, ResultsError, xxh3
 from model_loop import Change, Quantization
 

@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterable, Optional, Tuple
 import torch
 import transformers
 
-from kvcapture import require, write_json
+from dump_files import require, write_json
 from kvresults import ResultsError
 from model_loop import FIGURES
 from validation_cases import KEYS

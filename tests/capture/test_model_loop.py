@@ -19,7 +19,7 @@ import numpy as np
 import torch
 import transformers
 
-from kvcapture import CaptureError
+from dump_files import CaptureError
 from model_loop import Change, ModelLoop, Quantization, figures, figures_of_steps
 
 T = PROMPT + DECODE
