@@ -21,16 +21,18 @@ constexpr const char* kList = "figures.csv";  // marks the folder as a report's,
 /// The folder of figures as a report finds it: new, empty or an earlier report's. Its files.
 std::vector<fs::path> files_of_before(const fs::path& folder) {
   std::vector<fs::path> files;
+  bool ours = true;  // what a report that was killed before its list was written leaves
   if (!fs::exists(folder)) return files;
   if (!fs::is_directory(folder)) throw InputError(folder.string(), "a folder of figures", "a file");
   for (const auto& entry : fs::directory_iterator(folder)) {
-    const std::string kind = entry.path().extension().string();
-    const bool figure = kind == ".svg" || kind == ".png" || kind == ".csv" || kind == ".tmp";
-    if (!figure || entry.is_directory())
-      throw InputError(folder.string(), "figures of an earlier report", entry.path().filename().string());
+    const std::string name = entry.path().filename().string(), kind = entry.path().extension().string();
+    const bool left = AtomicFile::is_temporary(name);
+    if (entry.is_directory() || (!left && kind != ".svg" && kind != ".png" && kind != ".csv"))
+      throw InputError(folder.string(), "figures of an earlier report", name);
+    ours &= left;
     files.push_back(entry.path());
   }
-  if (!files.empty() && !fs::exists(folder / kList))
+  if (!ours && !fs::exists(folder / kList))
     throw InputError(folder.string(), "a new or empty folder, or one of a report's figures", "other files");
   std::sort(files.begin(), files.end());
   return files;
