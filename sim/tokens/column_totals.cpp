@@ -1,43 +1,11 @@
 #include "sim/tokens/column_totals.hpp"
 
+#include "sim/tokens/softmax_rows.hpp"
 #include "sim/tokens/value_rows.hpp"
 
-#include <hwy/aligned_allocator.h>
-
 #include <algorithm>
-#include <array>
 
 namespace kvreplay {
-namespace {
-
-template <class T>
-hwy::AlignedFreeUniquePtr<T[]> aligned(Index n) {
-  auto memory = hwy::AllocateAligned<T>(std::max<Index>(n, 1));
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
-/// One query head's rows on their way through both passes.
-template <class T>
-struct HeadRows {
-  TileInput<T> in{};
-  hwy::AlignedFreeUniquePtr<T[]> q_panels;       // [panels][d][W]
-  hwy::AlignedFreeUniquePtr<T[]> out_panels;     // [panels][d_v][W]: rest_out of segment 0, then o - centre
-  hwy::AlignedFreeUniquePtr<T[]> row_constants;  // [panels][kRowConstants][W]
-  hwy::AlignedFreeUniquePtr<T[]> scalars;        // [segments][panels][4][W]
-  hwy::AlignedFreeUniquePtr<T[]> later_out;      // [segments - 1][panels][d_v][W]
-  std::vector<LargestScores> largest;            // [rows]
-
-  SoftmaxPanel<T> state(Index segment, Index panel) {
-    constexpr Index W = kPanelWidth<T>;
-    T* s = scalars.get() + (segment * in.panels() + panel) * 4 * W;
-    T* out = segment == 0 ? out_panels.get() + panel * in.d_v * W
-                          : later_out.get() + ((segment - 1) * in.panels() + panel) * in.d_v * W;
-    return {s, s + W, s + 2 * W, s + 3 * W, out};
-  }
-};
-
-}  // namespace
 
 ColumnTotals empty_totals(Index l, ColumnSet columns) {
   ColumnTotals totals;
@@ -102,58 +70,9 @@ template <class T>
 std::vector<ColumnTotals> column_totals(const HeadGroup<T>& group, const PreparedValues<T>& values,
                                         RowRange rows, ColumnSet columns, Workers& workers) {
   if (columns == ColumnSet::weights && rows.count() == 1) return row_weights(group, rows.begin, workers);
-  constexpr Index W = kPanelWidth<T>;
-  const Index G = group.G(), l = group.l;
-  TileInput<T> in = tile_input(group, values, rows);
-  if (columns == ColumnSet::weights) in.d_v = 0;
-  const Index panels = in.panels(), blocks = div_up(panels, kPanelsPerBlock);
-  // Few rows: the tokens are split as well, at places that depend on the sizes alone.
-  const Index begin = in.first_visible(rows.begin), end = in.end_visible(rows.end - 1);
-  constexpr Index kEnoughItems = 32;
-  const Index wanted = std::min(div_up(kEnoughItems, G * blocks), div_up(end - begin, 2 * kTokensPassOne));
-  const Index per_segment =
-      div_up(div_up(end - begin, std::max<Index>(wanted, 1)), kTokensPassOne) * kTokensPassOne;
-  const Index segments = div_up(end - begin, per_segment);
-
-  std::vector<HeadRows<T>> heads(G);
-  for (HeadRows<T>& head : heads) {
-    head.in = in;
-    head.q_panels = aligned<T>(panels * in.d * W);
-    head.in.q_panels = head.q_panels.get();
-    head.out_panels = aligned<T>(panels * in.d_v * W);
-    head.row_constants = aligned<T>(panels * kRowConstants * W);
-    head.scalars = aligned<T>(segments * panels * 4 * W);
-    head.later_out = aligned<T>((segments - 1) * panels * in.d_v * W);
-    head.largest.resize(rows.count());
-  }
-
-  workers.parallel_for(G * panels, [&](Index item) {
-    HeadRows<T>& head = heads[item / panels];
-    const Index panel = item % panels;
-    pack_query_panel(group, head.in, item / panels, panel, head.q_panels.get() + panel * in.d * W);
-  });
-  // Pass one. The blocks that see the most tokens come first, so that a short item ends the queue; the query
-  // heads take turns, so that they find each other's keys in the cache.
-  workers.parallel_for(G * blocks * segments, [&](Index item) {
-    const Index block = blocks - 1 - item / (G * segments), segment = item / G % segments, g = item % G;
-    HeadRows<T>& head = heads[g];
-    const Index first = block * kPanelsPerBlock, n = std::min(kPanelsPerBlock, panels - first);
-    std::array<SoftmaxPanel<T>, kPanelsPerBlock> states;
-    for (Index b = 0; b < n; ++b) {
-      states[b] = head.state(segment, first + b);
-      start_state(group, values, g, in, segment == 0, states[b]);
-    }
-    const Index from = begin + segment * per_segment;
-    tiles_simd<T>().softmax_tiles(head.in, first, n, from, std::min(from + per_segment, end), states.data());
-  });
-  workers.parallel_for(G * panels, [&](Index item) {
-    const Index g = item / panels, panel = item % panels;
-    for (Index segment = 1; segment < segments; ++segment)
-      tiles_simd<T>().merge_states(heads[g].in, heads[g].state(segment, panel), heads[g].state(0, panel));
-    HeadRows<T>& head = heads[g];
-    finish_panel(group, values, g, head.in, panel, head.state(0, panel),
-                 head.row_constants.get() + panel * kRowConstants * W, head.largest.data() + panel * W);
-  });
+  const Index G = group.G(), l = group.l, end = group.end_visible(rows.end - 1);
+  const std::vector<HeadRows<T>> heads =
+      softmax_rows(group, values, rows, {.outputs = columns != ColumnSet::weights}, workers);
 
   // Pass two. An item owns its columns, so that every sum is added up by one thread in order of the rows.
   std::vector<ColumnTotals> totals(G, empty_totals(l, columns));

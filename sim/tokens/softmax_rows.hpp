@@ -1,0 +1,34 @@
+#pragma once
+
+#include "sim/tokens/column_totals.hpp"
+
+#include <hwy/aligned_allocator.h>
+
+#include <vector>
+
+namespace kvreplay {
+
+/// One query head's rows after pass one.
+template <class T>
+struct HeadRows {
+  TileInput<T> in{};                             ///< with the head's queries
+  hwy::AlignedFreeUniquePtr<T[]> q_panels;       ///< [panels][d][W]
+  hwy::AlignedFreeUniquePtr<T[]> out_panels;     ///< [panels][d_v][W]: o - centre
+  hwy::AlignedFreeUniquePtr<T[]> row_constants;  ///< [panels][kRowConstants][W]
+  std::vector<T> others;                         ///< [panels][d_v][W], where asked for: o' - centre, of all
+                                                 ///< columns but the largest
+  std::vector<LargestScores> largest;            ///< [rows]
+};
+
+struct SoftmaxRowsOptions {
+  bool outputs = true;  ///< without, d_v is taken to be 0 and the values may be empty
+  bool others = false;
+};
+
+/// Pass one for the given rows (positions, not empty) of every query head: [G]. Throws InputError where a
+/// number overflows T.
+template <class T>
+std::vector<HeadRows<T>> softmax_rows(const HeadGroup<T>& group, const PreparedValues<T>& values,
+                                      RowRange rows, const SoftmaxRowsOptions& options, Workers& workers);
+
+}  // namespace kvreplay
