@@ -78,12 +78,35 @@ void note_inferences(const Manifest& manifest, bool has_manifest, const DumpOpti
 void note_dtypes(const std::vector<DumpFile>& files, const Manifest& manifest,
                  std::vector<std::string>& notes) {
   for (const auto& file : files) {
-    if (file.tensor != Tensor::residual_norm && manifest.dtype && file.dtype != *manifest.dtype) {
+    if (file.tensor != Tensor::residual_norm && !kTensors[file.tensor].of_gradients && manifest.dtype &&
+        file.dtype != *manifest.dtype) {
       notes.push_back(fmt::format("the manifest says {}, {} holds {}: the files' own dtypes are used",
                                   name_of(*manifest.dtype), file.where, name_of(file.dtype)));
       return;
     }
   }
+}
+
+/// Checks that gradients are of rows that have a query, and of those that their name says.
+void check_gradients(const Manifest& manifest, const StoredLayers& stored, const DumpShape& shape) {
+  const auto check = [&](Tensor tensor, Index rows, Index most, const std::string& of) {
+    if (stored.by_layer[static_cast<int>(tensor)].empty() || rows <= most) return;
+    throw InputError(stored.at(tensor, 0).array.where, fmt::format("rows for at most {} {}", most, of),
+                     fmt::format("{} rows", rows));
+  };
+  const Index decoded = shape.T - shape.window_end, prompt_queries = shape.window_end - shape.first_query();
+  for (const Tensor tensor : {Tensor::g_future, Tensor::g_nll}) {
+    check(tensor, shape.R_F, shape.T_q, "positions with a query");
+    if (manifest.prompt_len) check(tensor, shape.R_F, decoded, "decoding steps");
+  }
+  check(Tensor::g_window, shape.R_W, std::max<Index>(prompt_queries, 0), "prompt positions with a query");
+  const auto& stated = manifest.gradients;
+  if (!stated || !stated->samples || shape.S == 0 || *stated->samples == shape.S) return;
+  const Tensor sampled =
+      stored.by_layer[static_cast<int>(Tensor::g_future)].empty() ? Tensor::g_window : Tensor::g_future;
+  throw InputError(stored.at(sampled, 0).array.where,
+                   fmt::format("{} samples, as the manifest's gradients say", *stated->samples),
+                   fmt::format("{}", shape.S));
 }
 
 }  // namespace
@@ -125,6 +148,8 @@ Dump Dump::open(const std::filesystem::path& folder, const DumpOptions& options)
 
   impl->shape = impl->stored.shape;
   check_manifest(impl->manifest, impl->shape);
+  impl->shape.window_end = prompt_length(impl->manifest, {}, impl->shape);
+  check_gradients(impl->manifest, impl->stored, impl->shape);
   impl->shape.l = prompt_length(impl->manifest, options, impl->shape);
   impl->model = displayable(impl->manifest.model.value_or(dump_name(folder)), kLongestName);
   note_inferences(impl->manifest, manifest_text.has_value(), options, impl->shape, impl->notes);
@@ -163,23 +188,27 @@ FileContents Dump::contents(std::size_t file) const {
 }
 const std::optional<TokenLabels>& Dump::tokens() const { return impl_->tokens; }
 const std::vector<std::string>& Dump::notes() const { return impl_->notes; }
+const std::optional<GradientFacts>& Dump::gradients() const { return impl_->manifest.gradients; }
 
 template <class T>
 void Dump::read(Tensor tensor, Index layer, Index head, T* out) const {
   assert(has(tensor) && layer >= 0 && layer < impl_->shape.layers);
   const StoredTensor& stored = impl_->stored.at(tensor, layer);
   assert(head >= 0 && head < stored.heads);
-  const auto bad = read_matrix(stored.array, stored.dtype, stored.head(layer, head), out);
-  if (!bad) return;
-  const Index row = *bad / stored.cols, col = *bad % stored.cols;
-  const bool kv = tensor == Tensor::k || tensor == Tensor::v;
-  // Rows of q and o are the last positions; rows of wo are channels.
-  const Index position = row + (tensor == Tensor::q || tensor == Tensor::o ? impl_->shape.first_query() : 0);
-  throw InputError(stored.array.where, "finite values",
-                   fmt::format("{} at layer {}, {} head {}, {} {}, {} {}",
-                               std::isnan(out[*bad]) ? "NaN" : "infinity (or a value beyond float32)", layer,
-                               kv ? "KV" : "query", head, tensor == Tensor::wo ? "row" : "position", position,
-                               tensor == Tensor::wo ? "column" : "channel", col));
+  for (Index sample = 0; sample < stored.samples; ++sample, out += stored.rows * stored.cols) {
+    const auto bad = read_matrix(stored.array, stored.dtype, stored.head(layer, head, sample), out);
+    if (!bad) continue;
+    const Index row = *bad / stored.cols, col = *bad % stored.cols;
+    const bool kv = tensor == Tensor::k || tensor == Tensor::v, wo = tensor == Tensor::wo;
+    throw InputError(
+        stored.array.where, "finite values",
+        fmt::format("{} at layer {}, {} head {}, {}{} {}, {} {}",
+                    std::isnan(out[*bad]) ? "NaN" : "infinity (or a value beyond float32)", layer,
+                    kv ? "KV" : "query", head,
+                    kTensors[tensor].axis_count() == 4 ? fmt::format("sample {}, ", sample) : std::string(),
+                    wo ? "row" : "position", row + impl_->shape.first_row(tensor), wo ? "column" : "channel",
+                    col));
+  }
 }
 
 std::optional<Dtype> Dump::stored_dtype(Tensor tensor, Index layer) const {

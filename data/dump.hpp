@@ -3,6 +3,7 @@
 #include "data/dtype.hpp"
 #include "data/file_contents.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -18,15 +19,21 @@ namespace kvreplay {
 using Index = std::ptrdiff_t;
 
 /// The tensors a dump may hold per layer; q, k and v always.
-enum class Tensor { q, k, v, wo, o, residual_norm };
+enum class Tensor { q, k, v, wo, o, residual_norm, g_future, g_window, g_nll };
 
 struct TensorFacts {
   Tensor id;
   std::string_view name;
   std::string_view axes;  ///< of one layer
   bool optional = false;
-  /// How many axes one layer has: three, or T alone, which then is read as one head of one channel.
-  constexpr std::size_t axis_count() const { return axes.find(',') == std::string_view::npos ? 1 : 3; }
+  /// Whether it holds gradients with respect to o, in numbers of their own: a dtype that differs says
+  /// nothing.
+  bool of_gradients = false;
+  /// How many axes one layer has: three, four with samples behind the heads, or T alone, which then is read
+  /// as one head of one channel.
+  constexpr std::size_t axis_count() const {
+    return 1 + static_cast<std::size_t>(std::count(axes.begin(), axes.end(), ','));
+  }
 };
 inline constexpr auto kTensors =
     facts_table<TensorFacts>({{Tensor::q, "q", "n_q, T_q, d"},
@@ -34,23 +41,56 @@ inline constexpr auto kTensors =
                               {Tensor::v, "v", "n_kv, T, d_v"},
                               {Tensor::wo, "wo", "n_q, d_v, d_model", true},
                               {Tensor::o, "o", "n_q, T_q, d_v", true},
-                              {Tensor::residual_norm, "residual_norm", "T", true}});
+                              {Tensor::residual_norm, "residual_norm", "T", true},
+                              {Tensor::g_future, "g_future", "n_q, S, R_F, d_v", true, true},
+                              {Tensor::g_window, "g_window", "n_q, S, R_W, d_v", true, true},
+                              {Tensor::g_nll, "g_nll", "n_q, R_F, d_v", true, true}});
 constexpr std::string_view name_of(Tensor tensor) { return kTensors[tensor].name; }
 
 /// The letters used everywhere for the sizes of a dump.
 struct DumpShape {
   Index layers = 0;
-  Index n_q = 0;      ///< query heads
-  Index n_kv = 0;     ///< KV heads; query head h reads KV head h / G, G = n_q / n_kv
-  Index d = 0;        ///< head dimension of queries and keys
-  Index d_v = 0;      ///< head dimension of values
-  Index d_model = 0;  ///< width of the output projection; 0 without wo
-  Index T = 0;        ///< positions
-  Index T_q = 0;      ///< positions with a query, the last T_q of T
-  Index l = 0;        ///< prompt length; positions l..T-1 are decoding steps
+  Index n_q = 0;         ///< query heads
+  Index n_kv = 0;        ///< KV heads; query head h reads KV head h / G, G = n_q / n_kv
+  Index d = 0;           ///< head dimension of queries and keys
+  Index d_v = 0;         ///< head dimension of values
+  Index d_model = 0;     ///< width of the output projection; 0 without wo
+  Index T = 0;           ///< positions
+  Index T_q = 0;         ///< positions with a query, the last T_q of T
+  Index l = 0;           ///< prompt length; positions l..T-1 are decoding steps
+  Index S = 0;           ///< samples of g_future and g_window; 0 without
+  Index R_F = 0;         ///< rows of g_future and g_nll, the last positions of all; 0 without
+  Index R_W = 0;         ///< rows of g_window, the last of the prompt as it was captured; 0 without
+  Index window_end = 0;  ///< that prompt's length: l, unless the dump was opened with another
 
   Index group() const { return n_q / n_kv; }
   Index first_query() const { return T - T_q; }
+  /// The position of a tensor's first row.
+  Index first_row(Tensor tensor) const {
+    switch (tensor) {
+      case Tensor::q:
+      case Tensor::o:
+        return first_query();
+      case Tensor::g_future:
+      case Tensor::g_nll:
+        return T - R_F;
+      case Tensor::g_window:
+        return window_end - R_W;
+      case Tensor::k:
+      case Tensor::v:
+      case Tensor::wo:
+      case Tensor::residual_norm:
+        break;
+    }
+    return 0;
+  }
+};
+
+/// How the gradients of a dump were taken, as far as its manifest says.
+struct GradientFacts {
+  std::optional<Index> samples;  ///< S
+  std::string labels;  ///< whose log-probabilities: "model" where they were drawn from its own predictions
+  std::optional<Index> seed;
 };
 
 /// Rotary position embedding, as far as it is needed to undo it. Channel pairs beyond rotary_dim are not
@@ -128,10 +168,13 @@ class Dump {
   const std::optional<TokenLabels>& tokens() const;
   /// What was inferred rather than stated, one line each, for the summary.
   const std::vector<std::string>& notes() const;
+  /// Of its gradients; empty where the manifest says nothing of them.
+  const std::optional<GradientFacts>& gradients() const;
 
   /// Converts one head's matrix to T, row-major: q [T_q, d], k [T, d], v [T, d_v], wo [d_v, d_model], o [T_q,
-  /// d_v], residual_norm [T, 1]. `head` counts query heads for q, wo and o, KV heads for k and v, and is 0
-  /// for residual_norm. Throws InputError naming layer, head and position where a value is NaN or infinite.
+  /// d_v], residual_norm [T, 1], g_future [S R_F, d_v], g_window [S R_W, d_v], g_nll [R_F, d_v], sample by
+  /// sample. `head` counts KV heads for k and v, is 0 for residual_norm, and counts query heads for all else.
+  /// Throws InputError naming layer, head and position where a value is NaN or infinite.
   template <class T>
   void read(Tensor tensor, Index layer, Index head, T* out) const;
 

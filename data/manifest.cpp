@@ -114,6 +114,19 @@ void parse_rope(const JsonFields& fields, Manifest& manifest) {
   manifest.rope = std::move(keys);
 }
 
+void parse_gradients(const JsonFields& fields, Manifest& manifest) {
+  const auto& value = fields.at("gradients");
+  if (value.is_null()) return;
+  if (!value.is_object()) throw InputError(fields.where("gradients"), "an object", json_text(value));
+  const JsonFields gradients(value, fields.where("gradients"));
+  manifest.gradients = {gradients.positive_integer("samples"), gradients.text("labels").value_or(""), {}};
+  const auto& seed = gradients.at("seed");
+  if (seed.is_null()) return;
+  if (!seed.is_number_integer() || seed < 0)
+    throw InputError(gradients.where("seed"), "a whole number of at least 0", json_text(seed));
+  manifest.gradients->seed = seed.get<Index>();
+}
+
 void expect_extent(const Manifest& manifest, const char* key, const std::optional<Index>& stated,
                    Index found) {
   if (stated && *stated != found) {
@@ -183,6 +196,7 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
   parse_sliding_window(fields, manifest);
   parse_sink_logit(fields, manifest);
   parse_rope(fields, manifest);
+  parse_gradients(fields, manifest);
   manifest.wo_note = reason(fields, "wo_note", "no wo: ");
   manifest.incomplete = fields.boolean("incomplete").value_or(false);
   return manifest;

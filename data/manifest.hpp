@@ -35,7 +35,8 @@ struct Manifest {
   bool sliding_window_per_layer = false;
   std::vector<std::vector<double>> sink_logit;  ///< [layers][n_q]; an empty row: that layer has none
   std::optional<RopeKeys> rope;
-  std::string rope_note;    ///< why `rope` is empty
+  std::string rope_note;  ///< why `rope` is empty
+  std::optional<GradientFacts> gradients;
   std::string wo_note;      ///< why the dump has no wo, where the capture says
   bool incomplete = false;  ///< the capture was interrupted: files may hold less than they say
 };

@@ -64,6 +64,12 @@ class Checker {
         return expect(tensor, n_q_, T_q_, d_v_);
       case Tensor::residual_norm:
         return expect(tensor, one_, T_, one_);
+      case Tensor::g_future:
+        return expect(tensor, n_q_, R_F_, d_v_, &S_);
+      case Tensor::g_window:
+        return expect(tensor, n_q_, R_W_, d_v_, &S_);
+      case Tensor::g_nll:
+        return expect(tensor, n_q_, R_F_, d_v_);
     }
   }
 
@@ -75,6 +81,9 @@ class Checker {
     shape_.d_model = d_model_.extent;
     shape_.T = T_.extent;
     shape_.T_q = T_q_.extent;
+    shape_.S = S_.extent;
+    shape_.R_F = R_F_.extent;
+    shape_.R_W = R_W_.extent;
     if (shape_.n_q % shape_.n_kv != 0) {
       throw InputError(n_q_.source,
                        fmt::format("a multiple of the {} KV heads in {}", shape_.n_kv, n_kv_.source),
@@ -88,19 +97,24 @@ class Checker {
   }
 
  private:
-  static void expect(const StoredTensor& tensor, Known& heads, Known& rows, Known& cols) {
-    const Index found[] = {tensor.heads, tensor.rows, tensor.cols};
-    Known* const known[] = {&heads, &rows, &cols};
-    Index wanted[3];
+  static void expect(const StoredTensor& tensor, Known& heads, Known& rows, Known& cols,
+                     Known* samples = nullptr) {
+    std::vector<Index> found{tensor.heads, tensor.rows, tensor.cols};
+    std::vector<Known*> known{&heads, &rows, &cols};
+    if (samples != nullptr) {
+      found.insert(found.begin() + 1, tensor.samples);
+      known.insert(known.begin() + 1, samples);
+    }
+    std::vector<Index> wanted(found.size());
     const std::string* source = nullptr;
-    for (int axis = 0; axis < 3; ++axis) {
+    for (std::size_t axis = 0; axis < found.size(); ++axis) {
       if (known[axis]->source.empty()) *known[axis] = {found[axis], tensor.array.where};
       wanted[axis] = known[axis]->extent;
       if (wanted[axis] != found[axis] && !source) source = &known[axis]->source;
     }
     if (source == nullptr) return;
     const TensorFacts& facts = kTensors[tensor.name.tensor];
-    const auto text = [&](const Index(&extents)[3]) {
+    const auto text = [&](const std::vector<Index>& extents) {
       return facts.axis_count() == 1 ? fmt::format("[{}]", extents[1]) : shape_text(extents);
     };
     throw InputError(tensor.array.where,
@@ -109,7 +123,7 @@ class Checker {
   }
 
   DumpShape& shape_;
-  Known n_q_, n_kv_, d_, d_v_, d_model_, T_, T_q_, one_;
+  Known n_q_, n_kv_, d_, d_v_, d_model_, T_, T_q_, S_, R_F_, R_W_, one_;
 };
 
 /// Fills by_layer; returns the number of layers.
@@ -118,7 +132,7 @@ Index sort_by_layer(StoredLayers& stored, const std::string& dump) {
   for (const auto& tensor : stored.tensors) {
     layers = std::max(layers, tensor.name.layer < 0 ? tensor.layers : tensor.name.layer + 1);
   }
-  for (const auto& [name, text, axes, optional] : kTensors) {
+  for (const auto& [name, text, axes, optional, of_gradients] : kTensors) {
     auto& slots = stored.by_layer[static_cast<int>(name)];
     std::vector<std::pair<Index, std::size_t>> found;
     for (std::size_t i = 0; i < stored.tensors.size(); ++i) {
@@ -189,6 +203,10 @@ StoredTensor name_axes(FoundArray found, const std::optional<Dtype>& manifest_dt
   }
   tensor.heads = shape[axis[next]];
   tensor.head_stride = strides[axis[next++]];
+  if (own == 4) {
+    tensor.samples = shape[axis[next]];
+    tensor.sample_stride = strides[axis[next++]];
+  }
   tensor.rows = shape[axis[next]];
   tensor.row_stride = strides[axis[next++]];
   tensor.cols = shape[axis[next]];

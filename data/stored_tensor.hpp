@@ -11,18 +11,20 @@
 
 namespace kvreplay {
 
-/// An array with its axes named: [layers, heads, rows, cols], whatever its order in memory and without a
-/// batch of 1.
+/// An array with its axes named: [layers, heads, samples, rows, cols], whatever its order in memory and
+/// without a batch of 1.
 struct StoredTensor {
   ArrayName name;
   NpyArray array;
   Dtype dtype = Dtype::f32;
-  Index layers = 1, heads = 0, rows = 0, cols = 0;
-  Index layer_stride = 0, head_stride = 0, row_stride = 0, col_stride = 0;  ///< in elements
+  Index layers = 1, heads = 0, samples = 1, rows = 0, cols = 0;
+  /// In elements.
+  Index layer_stride = 0, head_stride = 0, sample_stride = 0, row_stride = 0, col_stride = 0;
 
-  /// One head's matrix; `layer` is the dump's.
-  MatrixView head(Index layer, Index head) const {
-    const Index begin = (name.layer < 0 ? layer * layer_stride : 0) + head * head_stride;
+  /// One head's matrix, of one sample; `layer` is the dump's.
+  MatrixView head(Index layer, Index head, Index sample = 0) const {
+    const Index begin =
+        (name.layer < 0 ? layer * layer_stride : 0) + head * head_stride + sample * sample_stride;
     return {begin, rows, cols, row_stride, col_stride};
   }
 };

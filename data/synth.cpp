@@ -12,6 +12,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <numeric>
 #include <span>
 #include <string>
 #include <system_error>
@@ -33,6 +35,7 @@ void check(const SynthOptions& options) {
   expect("head dimension", options.head_dim, 2);
   expect("prompt length", options.prompt, 1);
   expect("decoding steps", options.decode, 0);
+  expect("samples of gradients", options.gradients, 0);
   if (options.q_heads % options.kv_heads != 0) {
     throw InputError("synthetic dump: query heads",
                      fmt::format("a multiple of the {} KV heads", options.kv_heads),
@@ -53,13 +56,12 @@ void refuse_existing(const std::filesystem::path& folder) {
   }
 }
 
-/// An array of `heads` matrices that is written one matrix at a time.
+/// An array [heads, ...] that is written one head at a time.
 class HeadsFile {
  public:
-  HeadsFile(const std::filesystem::path& path, Dtype dtype, Index heads, Index rows, Index cols)
+  HeadsFile(const std::filesystem::path& path, Dtype dtype, const std::vector<Index>& extents)
       : file_(path), dtype_(dtype) {
-    const std::size_t shape[] = {static_cast<std::size_t>(heads), static_cast<std::size_t>(rows),
-                                 static_cast<std::size_t>(cols)};
+    const std::vector<std::size_t> shape(extents.begin(), extents.end());
     const std::string header = npy_header(kDtypes[dtype].descr, shape);
     file_.write(std::as_bytes(std::span(header)));
   }
@@ -130,12 +132,13 @@ void write_layer(const std::filesystem::path& folder, const SynthOptions& option
   const Index group = options.q_heads / options.kv_heads;
   const double scale = 1.0 / std::sqrt(static_cast<double>(d));
   const std::filesystem::path path = folder / fmt::format("layer_{:02}", layer);
-  HeadsFile q_file(path / "q.npy", options.dtype, options.q_heads, T, d);
-  HeadsFile k_file(path / "k.npy", options.dtype, options.kv_heads, T, d);
-  HeadsFile v_file(path / "v.npy", options.dtype, options.kv_heads, T, d);
-  HeadsFile wo_file(path / "wo.npy", options.dtype, options.q_heads, d, d_model);
+  HeadsFile q_file(path / "q.npy", options.dtype, {options.q_heads, T, d});
+  HeadsFile k_file(path / "k.npy", options.dtype, {options.kv_heads, T, d});
+  HeadsFile v_file(path / "v.npy", options.dtype, {options.kv_heads, T, d});
+  HeadsFile wo_file(path / "wo.npy", options.dtype, {options.q_heads, d, d_model});
   std::optional<HeadsFile> o_file;
-  if (T <= longest_with_output) o_file.emplace(path / "o.npy", options.dtype, options.q_heads, T, d);
+  if (T <= longest_with_output)
+    o_file.emplace(path / "o.npy", options.dtype, std::vector<Index>{options.q_heads, T, d});
 
   const CounterRandom wo_random =
       CounterRandom(options.seed).stream(1).stream(static_cast<std::uint64_t>(layer));
@@ -161,6 +164,30 @@ void write_layer(const std::filesystem::path& folder, const SynthOptions& option
   }
   for (HeadsFile* file : {&q_file, &k_file, &v_file, &wo_file}) file->commit();
   if (o_file) o_file->commit();
+}
+
+void write_gradients(const std::filesystem::path& folder, const SynthOptions& options, Index layer) {
+  const Index S = options.gradients, d = options.head_dim, window = std::min<Index>(options.prompt, 32);
+  const auto write = [&](Tensor tensor, std::vector<Index> extents) {
+    if (*std::min_element(extents.begin(), extents.end()) == 0) return;
+    const CounterRandom random = CounterRandom(options.seed)
+                                     .stream(2)
+                                     .stream(static_cast<std::uint64_t>(tensor))
+                                     .stream(static_cast<std::uint64_t>(layer));
+    HeadsFile file(folder / fmt::format("layer_{:02}", layer) / fmt::format("{}.npy", name_of(tensor)),
+                   options.dtype, extents);
+    std::vector<double> head(static_cast<std::size_t>(
+        std::accumulate(extents.begin() + 1, extents.end(), Index{1}, std::multiplies<>())));
+    for (Index h = 0; h < options.q_heads; ++h) {
+      for (std::size_t i = 0; i < head.size(); ++i)
+        head[i] = random.stream(static_cast<std::uint64_t>(h)).normal(i) / std::sqrt(static_cast<double>(d));
+      file.append(head);
+    }
+    file.commit();
+  };
+  write(Tensor::g_window, {options.q_heads, S, window, d});
+  write(Tensor::g_future, {options.q_heads, S, options.decode, d});
+  if (S > 0) write(Tensor::g_nll, {options.q_heads, options.decode, d});
 }
 
 void write_tokens(const std::filesystem::path& folder, const SynthOptions& options, const Planted& planted) {
@@ -199,6 +226,8 @@ void write_manifest(const std::filesystem::path& folder, const SynthOptions& opt
   manifest["scale"] = 1.0 / std::sqrt(static_cast<double>(options.head_dim));
   manifest["causal"] = true;
   manifest["rope"] = {{"theta", 10000.0}, {"style", "half"}};
+  if (options.gradients > 0)
+    manifest["gradients"] = {{"samples", options.gradients}, {"labels", "random"}, {"seed", options.seed}};
   auto& places = manifest["planted"];
   places["sinks"] = planted.sinks;
   places["sink_kv_heads"] = planted.sink_kv_heads;
@@ -215,7 +244,10 @@ Planted write_synthetic_dump(const std::filesystem::path& folder, const SynthOpt
   refuse_existing(folder);
   const Planted planted = plant(options);
   write_incomplete_manifest(folder, options);
-  for (Index layer = 0; layer < options.layers; ++layer) write_layer(folder, options, planted, layer);
+  for (Index layer = 0; layer < options.layers; ++layer) {
+    write_layer(folder, options, planted, layer);
+    write_gradients(folder, options, layer);
+  }
   write_tokens(folder, options, planted);
   write_manifest(folder, options, planted);
   return planted;

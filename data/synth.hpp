@@ -19,6 +19,9 @@ struct SynthOptions {
   Index decode = 32;
   Dtype dtype = Dtype::f32;
   Index seed = 1;
+  /// S of random gradients, which no model has: of the last 32 prompt rows, the decoding steps, and their
+  /// NLL.
+  Index gradients = 0;
 };
 
 /// Where things were planted; also written into the dump's manifest under "planted".

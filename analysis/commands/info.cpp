@@ -104,6 +104,25 @@ std::string tokens_text(const Dump& dump) {
   return fmt::format("{} ids, {} texts", tokens->ids.size(), tokens->text.size());
 }
 
+/// "24 samples, labels model, seed 0; g_window on positions 992-1023".
+std::string gradients_text(const Dump& dump) {
+  const DumpShape& s = dump.shape();
+  std::string text = s.S > 0 ? counted(s.S, "sample") : "no samples";
+  if (const auto& facts = dump.gradients()) {
+    if (!facts->labels.empty()) text += fmt::format(", labels {}", displayable(facts->labels));
+    if (facts->seed) text += fmt::format(", seed {}", *facts->seed);
+  }
+  for (const Tensor tensor : kTensors.all()) {
+    if (!kTensors[tensor].of_gradients || !dump.has(tensor)) continue;
+    const Index rows = tensor == Tensor::g_window ? s.R_W : s.R_F;
+    text += fmt::format("; {} on positions {}-{}", name_of(tensor), s.first_row(tensor),
+                        s.first_row(tensor) + rows - 1);
+  }
+  return text;
+}
+
+bool has_gradients(const Dump& dump) { return dump.shape().R_F > 0 || dump.shape().R_W > 0; }
+
 std::string text_of(const Dump& dump) {
   const DumpShape& s = dump.shape();
   std::string text;
@@ -121,6 +140,7 @@ std::string text_of(const Dump& dump) {
   line("attention", window_text(dump));
   line("rope", rope_text(dump));
   line("tokens", tokens_text(dump));
+  if (has_gradients(dump)) line("gradients", gradients_text(dump));
   text += '\n';
   std::uintmax_t bytes = 0;
   std::size_t files = 0;
@@ -128,7 +148,7 @@ std::string text_of(const Dump& dump) {
   for (const Tensor tensor : kTensors.all()) {
     const auto found = tensors.find(tensor);
     if (found == tensors.end()) {
-      if (tensor != Tensor::residual_norm) line(std::string(name_of(tensor)).c_str(), "-");
+      if (tensor <= Tensor::o) line(std::string(name_of(tensor)).c_str(), "-");
       continue;
     }
     const TensorSummary& t = found->second;
@@ -176,6 +196,13 @@ Json json_of(const Dump& dump) {
   }
   json["rope_note"] = dump.rope_note().empty() ? Json() : Json(dump.rope_note());
   json["tokens"] = dump.tokens().has_value();
+  if (has_gradients(dump)) {
+    Json& gradients = json["gradients"] = {{"samples", s.S}, {"labels", nullptr}, {"seed", nullptr}};
+    if (const auto& facts = dump.gradients()) {
+      if (!facts->labels.empty()) gradients["labels"] = facts->labels;
+      if (facts->seed) gradients["seed"] = *facts->seed;
+    }
+  }
   json["unavailable"] = Json::object();
   for (const TokenMetric m : kTokenMetrics.all())
     if (const auto why = why_unavailable(m, dump)) json["unavailable"][std::string(name_of(m))] = *why;
@@ -200,6 +227,9 @@ void read_all_values(const Dump& dump, Workers& workers) {
     read(Tensor::q, s.T_q * s.d);
     read(Tensor::wo, s.d_v * s.d_model);
     read(Tensor::o, s.T_q * s.d_v);
+    read(Tensor::g_future, s.S * s.R_F * s.d_v);
+    read(Tensor::g_window, s.S * s.R_W * s.d_v);
+    read(Tensor::g_nll, s.R_F * s.d_v);
     if (head == 0) read(Tensor::residual_norm, s.T);
     if (head >= s.n_kv) return;
     read(Tensor::k, s.T * s.d);

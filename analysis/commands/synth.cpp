@@ -26,7 +26,8 @@ constexpr OptionFacts layers{"layers", "N", "Layers", "", 1},
     kv_heads{"kv-heads", "N", "KV heads", "", 1}, head_dim{"head-dim", "N", "Head dimension", "", 1},
     prompt{"prompt", "N", "Prompt positions", "", 1}, decode{"decode", "N", "Decoding steps"},
     dtype{"dtype", "NAME", "float16, bfloat16, float32 or float64"},
-    seed{"seed", "N", "The same seed gives the same bytes"};
+    seed{"seed", "N", "The same seed gives the same bytes"},
+    gradients{"gradients", "S", "Samples of random gradients, for a trial of what takes gradients", "none"};
 }  // namespace synth_option
 
 std::string text_of(const Planted& planted, const std::string& folder, const SynthOptions& options) {
@@ -61,7 +62,8 @@ int run_synth(const Arguments& arguments) {
        bind_option(synth_option::kv_heads, options.kv_heads),
        bind_option(synth_option::head_dim, options.head_dim),
        bind_option(synth_option::prompt, options.prompt), bind_option(synth_option::decode, options.decode),
-       bind_option(synth_option::dtype, options.dtype), bind_option(synth_option::seed, options.seed)});
+       bind_option(synth_option::dtype, options.dtype), bind_option(synth_option::seed, options.seed),
+       bind_option(synth_option::gradients, options.gradients)});
   common.add_output(*app);
   if (parse(*app, arguments)) return 0;
 
