@@ -28,6 +28,18 @@ HeadGroup<T> load_head_group(const Dump& dump, Index layer, Index kv_head) {
     group.q.push_back(read(Tensor::q, h, shape.T_q, shape.d));
     if (dump.has(Tensor::wo)) group.wo.push_back(read(Tensor::wo, h, shape.d_v, shape.d_model));
   }
+  const auto read_gradients = [&](Tensor tensor, Index samples, Index rows) {
+    RowGradients<T> gradients;
+    if (!dump.has(tensor)) return gradients;
+    gradients.rows = {shape.first_row(tensor), shape.first_row(tensor) + rows};
+    gradients.samples = samples;
+    for (Index h = kv_head * G; h < (kv_head + 1) * G; ++h)
+      gradients.g.push_back(read(tensor, h, samples * rows, shape.d_v));
+    return gradients;
+  };
+  group.g_window = read_gradients(Tensor::g_window, shape.S, shape.R_W);
+  group.g_future = read_gradients(Tensor::g_future, shape.S, shape.R_F);
+  group.g_nll = read_gradients(Tensor::g_nll, 1, shape.R_F);
   return group;
 }
 
@@ -68,6 +80,14 @@ HeadGroup<T> query_head_group(const HeadGroup<T>& group, Index g) {
   head.v = group.v;
   if (!group.wo.empty()) head.wo = {group.wo[g]};
   head.rope = group.rope;
+  const auto of_head = [&](const RowGradients<T>& all) {
+    RowGradients<T> mine{all.rows, all.samples, {}};
+    if (!all.g.empty()) mine.g = {all.g[g]};
+    return mine;
+  };
+  head.g_window = of_head(group.g_window);
+  head.g_future = of_head(group.g_future);
+  head.g_nll = of_head(group.g_nll);
   head.position = group.position;
   return head;
 }
@@ -102,6 +122,7 @@ std::optional<StoredGroup> load_stored_group(const Dump& dump, Index layer, Inde
 std::size_t head_group_bytes(const DumpShape& shape, bool with_wo, std::size_t element_size) {
   const Index G = shape.group();
   Index elements = G * shape.T_q * shape.d + shape.T * (shape.d + shape.d_v);
+  elements += G * (shape.S * (shape.R_F + shape.R_W) + shape.R_F) * shape.d_v;  // gradients
   if (with_wo) elements += G * shape.d_v * shape.d_model;
   return elements * element_size;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "data/dump.hpp"
+#include "sim/row_range.hpp"
 
 #include <Eigen/Core>
 
@@ -18,6 +19,19 @@ using Matrix = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>
 template <class T>
 using Vector = Eigen::Matrix<T, Eigen::Dynamic, 1>;
 
+/// Gradients of some number of the model's with respect to the outputs of adjacent rows, one set a sample
+/// (data/DUMP-FORMAT.md). They are linear in that number: what a change of the outputs does to it, to first
+/// order, is the sum of gradient . change.
+template <class T>
+struct RowGradients {
+  RowRange rows{};           ///< positions; empty: there are none
+  Index samples = 0;         ///< S
+  std::vector<Matrix<T>> g;  ///< [G] of [S |rows|, d_v], sample by sample
+
+  /// The place in g of a sample's row at a position.
+  Index at(Index sample, Index position) const { return sample * rows.count() + position - rows.begin; }
+};
+
 /// The unit of every analysis: one layer, one KV head and the G query heads that read it.
 /// Row r of q is position T - T_q + r; rows of k and v are positions 0..T-1. A cache from which tokens were
 /// evicted is a head group too (cache_group()): its rows are then numbered as they stand in
@@ -33,6 +47,9 @@ struct HeadGroup {
   Matrix<T> v;                ///< [T, d_v]
   std::vector<Matrix<T>> wo;  ///< G of [d_v, d_model]; empty where the dump has none
   std::optional<Rope> rope;   ///< to undo the rotation of q; empty where unknown
+  /// Of log-probabilities of labels that the model drew: on the last rows of the prompt, and of all.
+  RowGradients<T> g_window, g_future;
+  RowGradients<T> g_nll;  ///< of the negative log-likelihood of the tokens that followed, one sample
   /// Where the rows of k and v stand in the model's sequence: [T], ascending, the rows with a query adjacent.
   /// Empty: row p is position p. Only a sliding window asks for it.
   std::vector<Index> position;
@@ -58,6 +75,13 @@ struct HeadGroup {
   Index end_visible(Index i) const { return rule.causal ? i + 1 : T_all(); }
 };
 
+template <class To, class From>
+RowGradients<To> converted(const RowGradients<From>& gradients) {
+  RowGradients<To> result{gradients.rows, gradients.samples, {}};
+  for (const Matrix<From>& g : gradients.g) result.g.push_back(g.template cast<To>());
+  return result;
+}
+
 /// Reads one head group from a dump and converts it to T.
 template <class T>
 HeadGroup<T> load_head_group(const Dump& dump, Index layer, Index kv_head);
@@ -75,13 +99,16 @@ HeadGroup<To> converted(const HeadGroup<From>& group) {
   result.v = group.v.template cast<To>();
   for (const Matrix<From>& wo : group.wo) result.wo.push_back(wo.template cast<To>());
   result.rope = group.rope;
+  result.g_window = converted<To>(group.g_window);
+  result.g_future = converted<To>(group.g_future);
+  result.g_nll = converted<To>(group.g_nll);
   result.position = group.position;
   return result;
 }
 
 /// A cache as a head group of its own, so that everything that ranks a prompt ranks a cache: the keys and
 /// values at `tokens` (positions, ascending), all of them candidates, and the queries at the last `queries`
-/// of them, which must be adjacent positions. wo and rope are left out.
+/// of them, which must be adjacent positions. wo, rope and gradients are left out.
 template <class T>
 HeadGroup<T> cache_group(const HeadGroup<T>& group, const std::vector<Index>& tokens, Index queries);
 

@@ -37,7 +37,7 @@ inline constexpr FigureKind kRecallKind{
               .levels = kHeadsOnly};
 inline constexpr auto kAgreementFigures = facts_table<FigureOf<AgreementFigure>>({
     {{kErrorKind.of(kHeadsOnly), "rel_l1", "Relative distance",
-      "Sum of |score - reference| over the sum of the reference, between squared output distances"},
+      "Sum of |score - reference| over the sum of the reference, between squared output distances or nats"},
      AgreementFigure::rel_l1},
     {{{.unit = "rank correlation",
        .better = Better::larger,

@@ -30,9 +30,11 @@ struct TokenScore {
 struct TokenPair {
   TokenScore score;
   TokenMetric reference;
+  /// Whether both measure the same of what a token's absence changes.
   bool same_unit() const {
-    return score.metric && kTokenMetrics[*score.metric].unit == MetricUnit::squared_output &&
-           kTokenMetrics[reference].unit == MetricUnit::squared_output;
+    const MetricUnit unit = kTokenMetrics[reference].unit;
+    return score.metric && kTokenMetrics[*score.metric].unit == unit &&
+           (unit == MetricUnit::squared_output || unit == MetricUnit::nats);
   }
   /// The row set of the reference: "window" or "future".
   std::string_view rows() const {

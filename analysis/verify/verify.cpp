@@ -48,6 +48,7 @@ double rounding_of_zero(const HeadGroup<double>& group, TokenMetric metric, Inde
       return one * heads;
     case MetricUnit::weight:
     case MetricUnit::squared_weight:
+    case MetricUnit::nats:
     case MetricUnit::other:
       break;
   }

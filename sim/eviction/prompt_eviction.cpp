@@ -1,6 +1,7 @@
 #include "sim/eviction/prompt_eviction.hpp"
 
 #include "sim/head_group.hpp"
+#include "sim/loss/change_loss.hpp"
 #include "sim/overflow.hpp"
 #include "sim/tokens/expected_attention.hpp"
 
@@ -16,10 +17,13 @@ bool own_expected_attention(const EvictionRule& rule) {
   return rule.policy.start.value_or(rule.policy.base) == EvictionBase::expected_attention;
 }
 
-/// Divides by the number of window rows at or after each token.
+/// Divides by the number of the score's rows at or after each token.
 template <class T>
-void divide_by_rows(const HeadGroup<T>& group, Index window, Vector<double>& scores) {
-  const Index rows = window_rows(group.l, group.first_query(), window).count();
+void divide_by_rows(const HeadGroup<T>& group, const EvictionRule& rule, Vector<double>& scores) {
+  RowRange window = window_rows(group.l, group.first_query(), rule.window);
+  if (rule.metric && kTokenMetrics[*rule.metric].of_gradients)
+    window = loss_rows(window, group.g_window.rows);
+  const Index rows = window.count();
   if (rows == 0) return;
   for (Index p = 0; p < group.l; ++p) scores[p] /= static_cast<double>(std::min(rows, group.l - p));
 }
@@ -68,7 +72,7 @@ std::vector<Vector<double>> rule_scores(const HeadGroup<T>& group, std::span<con
                            ? Vector<double>()
                            : by_position(group.l));
     }
-    if (rule.per_visible_row) divide_by_rows(group, rule.window, scores.back());
+    if (rule.per_visible_row) divide_by_rows(group, rule, scores.back());
   }
   return scores;
 }

@@ -23,9 +23,11 @@ enum class TokenMetric {
   exact_key,
   exact_joint,
   exact_remove,
+  exact_loss,
   oracle_next,
   oracle_future,
   oracle_importance,
+  oracle_loss,
 };
 
 /// What methods can know; what a single change of the cache costs; what only the decoding steps show. Of the
@@ -33,7 +35,7 @@ enum class TokenMetric {
 enum class MetricKind { score, exact, oracle };
 
 /// What a metric measures; relative errors are meant only between metrics of one unit.
-enum class MetricUnit { weight, squared_weight, squared_output, output, other };
+enum class MetricUnit { weight, squared_weight, squared_output, output, nats, other };
 
 struct MetricUnitFacts {
   MetricUnit id;
@@ -44,6 +46,7 @@ inline constexpr auto kMetricUnits = facts_table<MetricUnitFacts>({
     {MetricUnit::squared_weight, "squared weight"},
     {MetricUnit::squared_output, "squared output"},
     {MetricUnit::output, "output"},
+    {MetricUnit::nats, "nats"},
     {MetricUnit::other, "score"},
 });
 constexpr std::string_view name_of(MetricUnit unit) { return kMetricUnits[unit].name; }
@@ -86,10 +89,12 @@ struct TokenMetricFacts {
   std::string_view not_in_blocks = {};    ///< why it cannot rank a block of the prompt, as one clause
   /// Best on a linear axis: some are negative, or all tokens together have the same everywhere.
   bool linear = false;
+  bool of_gradients = false;  ///< weighs what it measures by the gradients that the dump has of its rows
 };
 
 inline constexpr std::string_view kOracleInDecoding = "the oracle looks at steps yet to come";
 inline constexpr std::string_view kOracleInBlocks = "the oracle looks at the whole prompt";
+inline constexpr std::string_view kGradientsOfPrompt = "its gradients are those of the prompt's last rows";
 
 inline constexpr auto kTokenMetrics = facts_table<TokenMetricFacts>({
     {.id = TokenMetric::attn,
@@ -173,6 +178,15 @@ inline constexpr auto kTokenMetrics = facts_table<TokenMetricFacts>({
      .kind = MetricKind::exact,
      .unit = MetricUnit::squared_output,
      .decoding = by_sums_of(RowScore::exact_remove)},
+    {.id = TokenMetric::exact_loss,
+     .name = "exact_loss",
+     .meaning =
+         "exact_remove weighted by the model's sampled gradients: predicted loss over the window, in nats",
+     .kind = MetricKind::exact,
+     .unit = MetricUnit::nats,
+     .not_in_decoding = kGradientsOfPrompt,
+     .not_in_blocks = kGradientsOfPrompt,
+     .of_gradients = true},
     {.id = TokenMetric::oracle_next,
      .name = "oracle_next",
      .meaning = "exact_remove on the first decoding step alone",
@@ -197,12 +211,22 @@ inline constexpr auto kTokenMetrics = facts_table<TokenMetricFacts>({
      .rows = MetricRows::future,
      .not_in_decoding = kOracleInDecoding,
      .not_in_blocks = kOracleInBlocks},
+    {.id = TokenMetric::oracle_loss,
+     .name = "oracle_loss",
+     .meaning = "exact_loss on all decoding steps",
+     .kind = MetricKind::oracle,
+     .unit = MetricUnit::nats,
+     .rows = MetricRows::future,
+     .not_in_decoding = kOracleInDecoding,
+     .not_in_blocks = kOracleInBlocks,
+     .of_gradients = true},
 });
 static_assert(
     [] {
       for (const TokenMetricFacts& facts : kTokenMetrics) {
         const bool decodes = facts.decoding.rank != CacheRank::none;
-        const bool in_blocks = facts.rows == MetricRows::none || facts.rows == MetricRows::window;
+        const bool in_blocks =
+            facts.rows == MetricRows::none || (facts.rows == MetricRows::window && !facts.of_gradients);
         if (decodes != facts.not_in_decoding.empty() || in_blocks != facts.not_in_blocks.empty())
           return false;
       }

@@ -1,5 +1,7 @@
 #include "sim/tokens/token_metrics.hpp"
 
+#include "sim/loss/change_loss.hpp"
+
 #include <algorithm>
 
 namespace kvreplay {
@@ -29,6 +31,10 @@ RowRange future_rows(Index l, Index T, Index first_query) { return {std::clamp(f
 std::optional<std::string> why_unavailable(TokenMetric metric, const Dump& dump) {
   const DumpShape& shape = dump.shape();
   const MetricRows rows = kTokenMetrics[metric].rows;
+  if (kTokenMetrics[metric].of_gradients)
+    return rows == MetricRows::window
+               ? why_no_loss(dump, Tensor::g_window, window_rows(shape.l, shape.first_query(), shape.l))
+               : why_no_loss(dump, Tensor::g_future, future_rows(shape.l, shape.T, shape.first_query()));
   switch (rows) {
     case MetricRows::none:
       return std::nullopt;

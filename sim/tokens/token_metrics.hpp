@@ -33,13 +33,6 @@ class MetricSet {
   std::bitset<kTokenMetrics.size()> bits_;
 };
 
-/// A run of query positions [begin, end).
-struct RowRange {
-  Index begin = 0;
-  Index end = 0;
-  Index count() const { return end > begin ? end - begin : 0; }
-};
-
 /// The last w prompt queries, clipped to the prompt and to the queries that are there.
 RowRange window_rows(Index l, Index first_query, Index w);
 /// The decoding steps l..T-1, as far as their queries are there; empty where there are none.
@@ -52,7 +45,8 @@ struct TokenOptions {
 };
 
 /// One head group's metrics, each [1, l], or [G, l] per query head (knorm and keydiff then repeat their only
-/// row). A metric that was not asked for is an empty matrix.
+/// row). A metric that was not asked for is an empty matrix, and so is one of gradients that the group has
+/// none of.
 struct TokenMetrics {
   std::array<Matrix<double>, kTokenMetrics.size()> values;
   Matrix<double>& operator[](TokenMetric m) { return values[static_cast<std::size_t>(m)]; }

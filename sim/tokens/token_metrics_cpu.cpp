@@ -1,4 +1,6 @@
 #include "sim/head_group.hpp"
+#include "sim/loss/change_loss.hpp"
+#include "sim/loss/loss_totals.hpp"
 #include "sim/overflow.hpp"
 #include "sim/tokens/column_totals.hpp"
 #include "sim/tokens/expected_attention.hpp"
@@ -199,6 +201,25 @@ TokenMetrics in_float64(const HeadGroup<float>& group, TokenOptions options, std
   return token_metrics_cpu(converted<double>(group), options, workers);
 }
 
+/// Metrics of gradients; returns the rows on which float32 loses attention.
+template <class T>
+std::set<MetricRows> add_losses(const HeadGroup<T>& group, const PreparedValues<T>& values, Index window,
+                                Workers& workers, Collector& out) {
+  std::set<MetricRows> lost;
+  const auto add = [&](TokenMetric metric, const RowGradients<T>& gradients, RowRange measured) {
+    const RowRange rows = loss_rows(measured, gradients.rows);
+    if (!out.wants(metric) || rows.count() == 0) return;
+    const std::vector<LossTotals> totals = loss_totals(group, values, gradients, rows, workers);
+    for (Index g = 0; g < group.G(); ++g) {
+      out.add(metric, g, totals[g].loss);
+      if (beyond_float32(totals[g].max_attn)) lost.insert(kTokenMetrics[metric].rows);
+    }
+  };
+  add(TokenMetric::exact_loss, group.g_window, window_rows(group.l, group.first_query(), window));
+  add(TokenMetric::oracle_loss, group.g_future, future_rows(group.l, group.T_all(), group.first_query()));
+  return lost;
+}
+
 template <class T>
 void add_oracles(const HeadGroup<T>& group, const TotalsOfRows& totals_of, Workers& workers, Collector& out) {
   const RowRange rows = future_rows(group.l, group.T_all(), group.first_query());
@@ -206,7 +227,7 @@ void add_oracles(const HeadGroup<T>& group, const TotalsOfRows& totals_of, Worke
     const auto next = totals_of({group.l, group.l + 1}, ColumnSet::future);
     for (Index g = 0; g < group.G(); ++g) out.add(TokenMetric::oracle_next, g, next[g].exact_remove);
   }
-  if (!out.wants_any([](const auto& facts) { return facts.rows == MetricRows::future; })) return;
+  if (!out.wants(TokenMetric::oracle_future) && !out.wants(TokenMetric::oracle_importance)) return;
   const auto totals = totals_of(rows, ColumnSet::future);
   for (Index g = 0; g < group.G(); ++g) {
     out.add(TokenMetric::oracle_future, g, totals[g].exact_remove);
@@ -237,14 +258,19 @@ TokenMetrics token_metrics_by(const PassesOf<T>& passes, const HeadGroup<T>& gro
                               const TokenOptions& options, Workers& workers) {
   using M = TokenMetric;
   Collector out(options, group.G(), group.l);
-  const bool window = out.wants_any([](const auto& facts) { return facts.rows == MetricRows::window; });
-  const bool of_values = out.wants_any(
-      [](const auto& facts) { return facts.rows == MetricRows::window && !of_weights_alone(facts); });
-  const bool oracles = out.wants_any(
-      [](const auto& facts) { return facts.rows == MetricRows::next || facts.rows == MetricRows::future; });
-  if (window || oracles) {
+  const auto of_window = [](const auto& facts) {
+    return facts.rows == MetricRows::window && !facts.of_gradients;
+  };
+  const bool window = out.wants_any(of_window);
+  const bool of_values =
+      out.wants_any([&](const auto& facts) { return of_window(facts) && !of_weights_alone(facts); });
+  const bool oracles = out.wants_any([](const auto& facts) {
+    return facts.rows == MetricRows::next || (facts.rows == MetricRows::future && !facts.of_gradients);
+  });
+  const bool losses = out.wants_any([](const auto& facts) { return facts.of_gradients; });
+  if (window || oracles || losses) {
     const PreparedValues<T> values =
-        of_values || oracles ? prepare_values(group, workers) : PreparedValues<T>();
+        of_values || oracles || losses ? prepare_values(group, workers) : PreparedValues<T>();
     std::set<MetricRows> lost;
     const TotalsOfRows totals_of = [&, passes_of = passes(values)](RowRange rows, ColumnSet columns) {
       std::vector<ColumnTotals> totals = passes_of(rows, columns);
@@ -258,6 +284,7 @@ TokenMetrics token_metrics_by(const PassesOf<T>& passes, const HeadGroup<T>& gro
     };
     if (window) add_window_metrics(group, values, totals_of, !of_values, options.window, workers, out);
     if (oracles) add_oracles(group, totals_of, workers, out);
+    if (losses) lost.merge(add_losses(group, values, options.window, workers, out));
     if constexpr (sizeof(T) == 4) out.take(in_float64(group, options, lost, workers));
   }
   if (out.wants(M::knorm)) out.set(M::knorm, -row_norms(group.k, group.l, workers));

@@ -1,4 +1,6 @@
 #include "sim/attention.hpp"
+#include "sim/loss/change_loss.hpp"
+#include "sim/loss/loss_totals.hpp"
 #include "sim/tokens/token_metrics.hpp"
 
 #include <algorithm>
@@ -236,6 +238,10 @@ TokenMetrics token_metrics_reference(const Group& group, const TokenOptions& opt
   const auto exact = [&](TokenMetric metric, Index g, RowRange rows, TokenChange change) {
     if (asked.contains(metric)) add_exact_errors(group, g, rows, change, all[metric]);
   };
+  const auto loss = [&](TokenMetric metric, Index g, const RowGradients<double>& gradients, RowRange rows) {
+    if (asked.contains(metric))
+      all[metric].row(g) = loss_totals_reference(group, g, gradients, rows).transpose();
+  };
   for (Index g = 0; g < group.G(); ++g) {
     if (taylor) add_taylor_scores(group, g, window, all);
     if (asked.contains(TokenMetric::caote) || asked.contains(TokenMetric::fastcaote)) {
@@ -248,6 +254,8 @@ TokenMetrics token_metrics_reference(const Group& group, const TokenOptions& opt
     exact(TokenMetric::oracle_next, g, {future.begin, std::min(future.begin + 1, future.end)},
           TokenChange::remove);
     exact(TokenMetric::oracle_future, g, future, TokenChange::remove);
+    loss(TokenMetric::exact_loss, g, group.g_window, loss_rows(window, group.g_window.rows));
+    loss(TokenMetric::oracle_loss, g, group.g_future, loss_rows(future, group.g_future.rows));
     if (asked.contains(TokenMetric::oracle_importance)) {
       set_oracle_importance(group, g, future, all[TokenMetric::oracle_importance]);
     }
@@ -265,8 +273,11 @@ TokenMetrics token_metrics_reference(const Group& group, const TokenOptions& opt
   if (asked.contains(TokenMetric::expected_attention)) {
     set_expected_attention(group, options.per_query_head, all[TokenMetric::expected_attention]);
   }
+  MetricSet without;  // gradients
+  if (loss_rows(window, group.g_window.rows).count() == 0) without.insert(TokenMetric::exact_loss);
+  if (loss_rows(future, group.g_future.rows).count() == 0) without.insert(TokenMetric::oracle_loss);
   for (TokenMetric metric : kTokenMetrics.all()) {
-    if (!asked.contains(metric)) all[metric].resize(0, 0);
+    if (!asked.contains(metric) || without.contains(metric)) all[metric].resize(0, 0);
   }
   return all;
 }

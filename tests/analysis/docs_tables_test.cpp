@@ -79,9 +79,12 @@ TEST_CASE("METRICS.md lists every token metric under its kind and unit", "[docs]
           return facts.unit == MetricUnit::squared_output && facts.kind != MetricKind::exact;
         }));
   for (const TokenMetricFacts& facts : kTokenMetrics)
-    if (facts.kind == MetricKind::exact) CHECK(facts.unit == MetricUnit::squared_output);
+    if (facts.kind == MetricKind::exact)
+      CHECK(facts.unit == (facts.of_gradients ? MetricUnit::nats : MetricUnit::squared_output));
   CHECK(quoted(between(units, "are squared outputs;", "are outputs")) ==
         metrics_where([](const auto& facts) { return facts.unit == MetricUnit::output; }));
+  CHECK(quoted(between(units, "are outputs;", "are nats")) ==
+        metrics_where([](const auto& facts) { return facts.unit == MetricUnit::nats; }));
 }
 
 TEST_CASE("POLICIES.md lists every base, those that take a score, and every semantics", "[docs]") {

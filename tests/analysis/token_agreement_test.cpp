@@ -8,11 +8,11 @@ using namespace kvreplay;
 
 TEST_CASE("every score and error meets every error and oracle but itself", "[agreement]") {
   const auto pairs = token_pairs(MetricSet::all());
-  CHECK(pairs.size() == 14 * 7 - 4);
+  CHECK(pairs.size() == 15 * 9 - 5);
   CHECK(pairs.front().score == TokenMetric::attn);
   CHECK(pairs.front().reference == TokenMetric::exact_value);
-  CHECK(pairs.back().score == TokenMetric::exact_remove);
-  CHECK(pairs.back().reference == TokenMetric::oracle_importance);
+  CHECK(pairs.back().score == TokenMetric::exact_loss);
+  CHECK(pairs.back().reference == TokenMetric::oracle_loss);
   CHECK(std::none_of(pairs.begin(), pairs.end(), [](const TokenPair& p) { return p.score == p.reference; }));
   CHECK(token_pairs({TokenMetric::attn, TokenMetric::key}).empty());
   const auto two = token_pairs({TokenMetric::oracle_next, TokenMetric::exact_key, TokenMetric::key});
@@ -44,7 +44,9 @@ TEST_CASE("a score of the user's meets every error and oracle, and has no unit",
   CHECK(found[5][AgreementFigure::spearman] == -1.0);
 }
 
-TEST_CASE("relative errors are for squared outputs only", "[agreement]") {
+TEST_CASE("relative errors are for squared outputs, and for nats", "[agreement]") {
+  CHECK(TokenPair{TokenMetric::exact_loss, TokenMetric::oracle_loss}.same_unit());
+  CHECK_FALSE(TokenPair{TokenMetric::exact_remove, TokenMetric::exact_loss}.same_unit());
   CHECK(TokenPair{TokenMetric::key, TokenMetric::exact_key}.same_unit());
   CHECK(TokenPair{TokenMetric::exact_joint, TokenMetric::oracle_future}.same_unit());
   CHECK_FALSE(TokenPair{TokenMetric::attn, TokenMetric::exact_key}.same_unit());

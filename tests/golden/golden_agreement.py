@@ -1,6 +1,6 @@
 """How well a score agrees with an exact error: rank correlation, recall and mass of the top tokens."""
 import numpy as np
-from golden_tokens import EXACT, ORACLES, SCORES
+from golden_tokens import EXACT, LOSSES, ORACLES, SCORES
 
 # Their unit is the squared change of the output, so a difference of two of them means something.
 SQUARED_CHANGE = {"value", "key", "joint", "oracle_next", "oracle_future", *EXACT}
@@ -51,7 +51,7 @@ def agreement(s, e, same_unit):
 def head_agreement(metrics, reserve):
     """Yields (score, reference, {metric: value}) for every pair of one KV head."""
     for score in SCORES:
-        for reference in EXACT + ORACLES:
+        for reference in [*EXACT, *ORACLES, *LOSSES]:
             if score in metrics and reference in metrics:
                 n = len(metrics[score]) - reserve
                 same_unit = score in SQUARED_CHANGE and reference in SQUARED_CHANGE

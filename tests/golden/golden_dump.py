@@ -31,9 +31,10 @@ def per_layer(setting, layer):
 
 class Layer:
     """q [n_q, T_q, d], k [n_kv, T, d], v [n_kv, T, d_v], wo [n_q, d_v, d_model] or None, and the manifest's settings;
-    residual_norm [T] or None."""
+    residual_norm [T] or None; gradients {"future", "window": (first position, [n_q, S, R, d_v]), "nll": [n_q, R, d_v]}."""
 
     residual_norm = None
+    gradients: dict = {}
 
     def __init__(self, q, k, v, wo=None, manifest=None, index=0, prompt_len=None):
         m = manifest or {}
@@ -94,6 +95,12 @@ def load_layer(dump, index, prompt_len=None):
     layer = Layer(q, k, v, wo, manifest, index, prompt_len)
     if (folder / "residual_norm.npy").exists():
         layer.residual_norm = np.load(folder / "residual_norm.npy").astype(np.float64)
+    layer.gradients = {}
+    for name, rank in (("future", 4), ("window", 4), ("nll", 3)):
+        if (folder / f"g_{name}.npy").exists():
+            g = load_array(folder / f"g_{name}.npy", manifest.get("dtype"), rank)
+            end = manifest.get("prompt_len") or layer.T if name == "window" else layer.T
+            layer.gradients[name] = (end - g.shape[-2], g)
     return layer
 
 

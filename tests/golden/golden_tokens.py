@@ -4,11 +4,13 @@ Nothing here shares code or closed forms with the C++ toolkit: an exact error is
 cache (key zeroed, value zeroed, token removed), computing the attention again and comparing the outputs.
 """
 import numpy as np
+from golden_loss import token_losses
 
 SCORES = ["attn", "attn_sq", "value", "key", "joint", "caote", "fastcaote", "knorm", "keydiff", "expected_attention"]
 EXACT = ["exact_value", "exact_key", "exact_joint", "exact_remove"]
 ORACLES = ["oracle_next", "oracle_future", "oracle_importance"]
-METRICS = SCORES + EXACT + ORACLES
+LOSSES = {"exact_loss": "window", "oracle_loss": "future"}  # where the dump has gradients of these rows
+METRICS = SCORES + EXACT + ["exact_loss"] + ORACLES + ["oracle_loss"]
 
 EXPECTED_SKIP = 4  # first positions that expected_attention leaves out
 EXPECTED_AHEAD = 512  # future positions over which it averages the rotation
@@ -80,12 +82,16 @@ def output_change(row, weights, own_value):
     return change
 
 
-def removal_error(row):
-    """[c] squared change of the output when one candidate leaves and the rest is renormalised."""
+def removal_change(row):
+    """[c, d_v] change of the output when one candidate leaves and the rest is renormalised."""
     if len(row.z) == 1:  # nothing is left: the output becomes 0
-        return squared_norm(row.o + row.residue)[None] if row.c else np.zeros(0)
+        return -(row.o + row.residue)[None][: row.c]
     weights = softmax(altered_logits(row, -np.inf))
-    return squared_norm(weights @ row.centred - row.residue)
+    return weights @ row.centred - row.residue
+
+
+def removal_error(row):
+    return squared_norm(removal_change(row))
 
 
 def exact_errors(row):
@@ -235,4 +241,7 @@ def head_metrics(layer, g, w):
     found["keydiff"] = keydiff(k)
     found["expected_attention"] = expected_attention(layer, g)
     found.update(oracle_metrics(layer, g))
+    measured = {"window": layer.window_rows(w), "future": layer.future_rows()}
+    for name, rows in LOSSES.items():
+        found[name] = token_losses(layer, g, rows, measured[rows], Row, removal_change)
     return {name: found[name] for name in METRICS if found.get(name) is not None}

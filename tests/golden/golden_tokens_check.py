@@ -5,7 +5,7 @@ import sys
 import numpy as np
 from golden_agreement import cuts, head_agreement, spearman, top
 from golden_dump import load_layer
-from golden_tokens import ORACLES, head_metrics
+from golden_tokens import LOSSES, ORACLES, head_metrics
 
 # (of the head's largest value, relative on tokens above floor, floor as a share of the largest).
 # float32 rounds at 6e-8; the square of a change that is 1e-3 of the largest keeps three digits.
@@ -101,7 +101,8 @@ def read_agreement(path):
     found = {}
     with open(path, newline="") as file:
         for line in csv.DictReader(file):
-            rows = "future" if line["reference"] in ORACLES else "window"
+            future = line["reference"] in ORACLES or LOSSES.get(line["reference"]) == "future"
+            rows = "future" if future else "window"
             key = (int(line["layer"]), int(line["kv_head"]), line["score"], line["reference"], int(line["reserve"]), line["metric"])
             if key not in found or line.get("rows") == rows:
                 found[key] = float(line["value"]) if line["value"] else np.nan

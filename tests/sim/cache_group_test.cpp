@@ -32,7 +32,8 @@ std::vector<Index> tokens_of(Index total, Index adjacent, Index step) {
 MetricSet metrics_of_a_cache() {
   MetricSet metrics = MetricSet::all();
   for (const TokenMetric metric : kTokenMetrics.all())
-    if (kTokenMetrics[metric].kind == MetricKind::oracle || metric == TokenMetric::expected_attention)
+    if (kTokenMetrics[metric].kind == MetricKind::oracle || metric == TokenMetric::expected_attention ||
+        kTokenMetrics[metric].of_gradients)
       metrics.erase(metric);
   return metrics;
 }

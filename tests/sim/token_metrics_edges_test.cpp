@@ -19,8 +19,8 @@ TEST_CASE("names, kinds and units", "[token_metrics]") {
   }
   CHECK(names == std::set<std::string>{"attn", "attn_sq", "value", "key", "joint", "caote", "fastcaote",
                                        "knorm", "keydiff", "expected_attention", "exact_value", "exact_key",
-                                       "exact_joint", "exact_remove", "oracle_next", "oracle_future",
-                                       "oracle_importance"});
+                                       "exact_joint", "exact_remove", "exact_loss", "oracle_next",
+                                       "oracle_future", "oracle_importance", "oracle_loss"});
   CHECK(!kTokenMetrics.named(""));
   CHECK(!kTokenMetrics.named("Attn"));
   CHECK(!kTokenMetrics.named("attn "));
@@ -41,6 +41,8 @@ TEST_CASE("names, kinds and units", "[token_metrics]") {
   CHECK(kTokenMetrics[TokenMetric::attn_sq].unit == MetricUnit::squared_weight);
   CHECK(kTokenMetrics[TokenMetric::caote].unit == MetricUnit::output);
   CHECK(kTokenMetrics[TokenMetric::oracle_importance].unit == MetricUnit::output);
+  CHECK(kTokenMetrics[TokenMetric::exact_loss].unit == MetricUnit::nats);
+  CHECK(kTokenMetrics[TokenMetric::oracle_loss].unit == MetricUnit::nats);
   CHECK(kTokenMetrics[TokenMetric::keydiff].unit == MetricUnit::other);
 }
 

@@ -92,10 +92,7 @@ TEST_CASE("the heads of a group add up to its row, or have it as their mean", "[
       }
     }
     for (Index g = 0; g < G; ++g) {
-      HeadGroup<double> alone = group;
-      alone.q = {group.q[g]};
-      alone.wo = {group.wo[g]};
-      const TokenMetrics one = reference(alone, 8);
+      const TokenMetrics one = reference(query_head_group(group, g), 8);
       for (TokenMetric metric : kTokenMetrics.all())
         CHECK(mismatch("alone", one[metric], heads[metric].row(g), kRounding) == "");
     }
@@ -157,7 +154,8 @@ TEST_CASE("values times s: errors times s^2, norms times s, weights as they were
   scaled.v *= -3.0;
   TokenMetrics want = reference(group, 8);
   for (TokenMetric metric : kTokenMetrics.all()) {
-    if (kTokenMetrics[metric].unit == MetricUnit::squared_output) want[metric] *= 9.0;
+    const MetricUnit unit = kTokenMetrics[metric].unit;
+    if (unit == MetricUnit::squared_output || unit == MetricUnit::nats) want[metric] *= 9.0;
     if (kTokenMetrics[metric].unit == MetricUnit::output || metric == TokenMetric::expected_attention)
       want[metric] *= 3.0;
   }
@@ -172,7 +170,8 @@ TEST_CASE("one vector added to all values changes only what depends on ||v||", "
   const TokenMetrics got = reference(moved, 8);
   for (TokenMetric metric :
        {TokenMetric::key, TokenMetric::caote, TokenMetric::fastcaote, TokenMetric::exact_key,
-        TokenMetric::exact_remove, TokenMetric::oracle_next, TokenMetric::oracle_future}) {
+        TokenMetric::exact_remove, TokenMetric::exact_loss, TokenMetric::oracle_next,
+        TokenMetric::oracle_future, TokenMetric::oracle_loss}) {
     CHECK(mismatch(std::string(name_of(metric)), want[metric], got[metric], {1e-11, 1e-8, 1e-12, 0.0}) == "");
   }
 }

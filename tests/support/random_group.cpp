@@ -30,6 +30,16 @@ class Normal {
   std::mt19937_64 bits_;
 };
 
+RowGradients<double> random_gradients(const GroupSpec& spec, RowRange rows, Index samples, Normal& normal) {
+  RowGradients<double> gradients;
+  if (rows.count() == 0 || samples == 0) return gradients;
+  gradients.rows = rows;
+  gradients.samples = samples;
+  for (Index g = 0; g < spec.G; ++g)
+    gradients.g.emplace_back(spec.gradient_scale * normal.matrix(samples * rows.count(), spec.d_v));
+  return gradients;
+}
+
 }  // namespace
 
 HeadGroup<double> random_group(const GroupSpec& spec) {
@@ -66,6 +76,12 @@ HeadGroup<double> random_group(const GroupSpec& spec) {
     group.k.row(*spec.zero_token).setZero();
     group.v.row(*spec.zero_token).setZero();
   }
+  Normal of_gradients(spec.seed + 0x10ad);  // what was drawn before stays as it is
+  const RowRange future = future_rows(group.l, group.T_all(), group.first_query());
+  group.g_window = random_gradients(spec, window_rows(group.l, group.first_query(), spec.window_gradients),
+                                    spec.samples, of_gradients);
+  group.g_future = random_gradients(spec, future, spec.samples, of_gradients);
+  group.g_nll = random_gradients(spec, future, spec.samples > 0 ? 1 : 0, of_gradients);
   return group;
 }
 
@@ -93,7 +109,9 @@ MetricSet available_metrics(const HeadGroup<double>& group) {
     const bool there = metric == TokenMetric::expected_attention          ? rotation
                        : kTokenMetrics[metric].kind == MetricKind::oracle ? decoding
                                                                           : prompt_queries;
-    if (!there) metrics.erase(metric);
+    const RowRange gradients =
+        kTokenMetrics[metric].rows == MetricRows::window ? group.g_window.rows : group.g_future.rows;
+    if (!there || (kTokenMetrics[metric].of_gradients && gradients.count() == 0)) metrics.erase(metric);
   }
   return metrics;
 }

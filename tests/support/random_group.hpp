@@ -30,6 +30,9 @@ struct GroupSpec {
   std::optional<double> softcap = {};
   std::optional<double> sink_logit = {};  ///< head g gets this + g / 4
   std::optional<Rope> rope = {};
+  Index samples = 3;           ///< of gradients on the last rows of the prompt and on all decoding steps
+  Index window_gradients = 6;  ///< rows of the prompt, as far as they have queries
+  double gradient_scale = 1;
   std::uint64_t seed = 1;
 };
 
@@ -42,7 +45,7 @@ Rope rope_of(Rope::Style style, Index rotary_dim, double theta = 10000.0, double
 HeadGroup<float> to_float(const HeadGroup<double>& group);
 HeadGroup<double> to_double(const HeadGroup<float>& group);
 
-/// The metrics that a group has the queries, decoding steps and RoPE for.
+/// The metrics that a group has the queries, decoding steps, RoPE and gradients for.
 MetricSet available_metrics(const HeadGroup<double>& group);
 
 }  // namespace kvreplay::test

@@ -1,0 +1,61 @@
+#include "sim/loss/change_loss.hpp"
+
+#include "sim/simd/panel.hpp"
+
+#include <algorithm>
+
+namespace kvreplay {
+
+RowRange loss_rows(RowRange measured, RowRange of_gradients) {
+  if (measured.count() == 0 || of_gradients.count() == 0 || measured.end != of_gradients.end) return {};
+  return {std::max(measured.begin, of_gradients.begin), measured.end};
+}
+
+RowRange gradient_rows(const Dump& dump, Tensor gradients) {
+  if (!dump.has(gradients)) return {};
+  const DumpShape& shape = dump.shape();
+  const Index first = shape.first_row(gradients);
+  return {first, first + (gradients == Tensor::g_window ? shape.R_W : shape.R_F)};
+}
+
+std::optional<std::string> why_no_loss(const Dump& dump, Tensor gradients, RowRange measured) {
+  const DumpShape& shape = dump.shape();
+  if (shape.R_F == 0 && shape.R_W == 0) return "it needs gradients of the outputs, and the dump has none";
+  const std::string file = std::string(name_of(gradients)) + ".npy";
+  if (!dump.has(gradients)) return "it needs the gradients " + file + ", and the dump has none";
+  const RowRange there = gradient_rows(dump, gradients);
+  if (loss_rows(measured, there).count() > 0) return std::nullopt;
+  return "it needs gradients of rows that are measured, and " + file + " has those of positions " +
+         std::to_string(there.begin) + "-" + std::to_string(there.end - 1);
+}
+
+template <class T>
+ChangeLoss change_loss(const RowGradients<T>& gradients, Index g, RowRange rows, const std::vector<T>& change,
+                       RowRange changed) {
+  const Matrix<T>& all = gradients.g[g];
+  const Index n = rows.count(), d_v = all.cols(), S = gradients.samples;
+  Matrix<T> D(n, d_v);
+  for (Index r = 0; r < n; ++r)
+    for (Index c = 0; c < d_v; ++c) D(r, c) = change[panel_entry<T>(c, rows.begin - changed.begin + r, d_v)];
+  ChangeLoss loss;
+  for (Index s = 0; s < S; ++s) {
+    const auto of_sample = all.middleRows(gradients.at(s, rows.begin), n);
+    double sum = 0;
+    for (Index r = 0; r < n; ++r) {
+      const double nats = static_cast<double>(of_sample.row(r).dot(D.row(r)));
+      sum += nats;
+      loss.row += nats * nats;
+    }
+    loss.head += sum * sum;
+    loss.samples.push_back(sum);
+  }
+  const double per_sample = 0.5 / static_cast<double>(S);
+  loss.row *= per_sample;
+  loss.head *= per_sample;
+  return loss;
+}
+
+template decltype(change_loss<float>) change_loss<float>;
+template decltype(change_loss<double>) change_loss<double>;
+
+}  // namespace kvreplay

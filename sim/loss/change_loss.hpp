@@ -1,0 +1,42 @@
+#pragma once
+
+#include "data/dump.hpp"
+#include "sim/head_group.hpp"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+// What a change of the outputs costs the model, predicted from its gradients, in nats (sim/loss/LOSS.md).
+
+namespace kvreplay {
+
+/// The rows of `measured` that a loss is taken on, where gradients are of `of_gradients`: those that are in
+/// both, which have to end alike. A row's gradient is of labels at it and behind it, so that the gradients of
+/// the last rows are those of a block of these alone. Empty where they do not, or where either is.
+RowRange loss_rows(RowRange measured, RowRange of_gradients);
+
+/// The rows of a dump's gradients; empty where it has none.
+RowRange gradient_rows(const Dump& dump, Tensor gradients);
+/// Why no loss can be taken on `measured` rows of a dump, as one clause; nothing where it can.
+std::optional<std::string> why_no_loss(const Dump& dump, Tensor gradients, RowRange measured);
+
+/// Of one query head, or added up over several; not yet divided by the number of rows.
+struct ChangeLoss {
+  double row = 0;               ///< sum over the rows of 1/2 mean_s (g_is . D_i)^2
+  double head = 0;              ///< 1/2 mean_s (sum over the rows of g_is . D_i)^2
+  std::vector<double> samples;  ///< [S], sum over the rows of g_is . D_i
+};
+
+/// Of the change D of query head g's outputs on `rows`, which are among `changed` and among the gradients'.
+/// `change` has D on the rows `changed`, in panels [panels][d_v][W]. Products over d_v in T, all sums in
+/// float64. Cost: 2 S |rows| d_v flops, and as many numbers read as there are gradients.
+template <class T>
+ChangeLoss change_loss(const RowGradients<T>& gradients, Index g, RowRange rows, const std::vector<T>& change,
+                       RowRange changed);
+
+/// The judge: D [|changed|, d_v] in float64, from the definition.
+ChangeLoss change_loss_reference(const RowGradients<double>& gradients, Index g, RowRange rows,
+                                 const Matrix<double>& change, RowRange changed);
+
+}  // namespace kvreplay
