@@ -1,5 +1,6 @@
 #include "analysis/budgets/budget_measure_stage.hpp"
 
+#include "analysis/measure/measured_table.hpp"
 #include "analysis/results/kept_text.hpp"
 #include "analysis/results/scoped_figures.hpp"
 #include "analysis/results/table_writer.hpp"
@@ -29,6 +30,7 @@ MeasureColumns columns_of(const BudgetPlan& plan) {
     columns.future.change.push_back(change_of(c));
     columns.future.layer_change.push_back(layer_change_of(c));
   }
+  columns.losses = LossColumns(plan.losses, change_of(plan.cases.size()), plan.cases.size());
   return columns;
 }
 
@@ -54,11 +56,12 @@ BudgetMeasureStage::BudgetMeasureStage(const Dump& dump, const BudgetPlan& plan,
       plan_(plan),
       layers_(std::move(layers)),
       allocations_(std::move(allocations)),
+      losses_(columns_of(plan).losses),
       kept_(dump.shape().n_kv, dump.shape().l, labels_of(plan)),
       measured_(dump, compute.precision, columns_of(plan)) {}
 
 std::size_t BudgetMeasureStage::figures_per_head() const {
-  return static_cast<std::size_t>(kHeadFigures) + 2 * plan_.cases.size();
+  return static_cast<std::size_t>(change_of(plan_.cases.size()) + losses_.count());
 }
 
 Index BudgetMeasureStage::row_of(Index layer, Index kv_head) const {
@@ -84,8 +87,8 @@ void BudgetMeasureStage::compute(const HeadGroup<T>& group, std::span<double> fi
     kept_.at(c, group.kv_head) = kept;
   }
   std::fill(figures.begin(), figures.end(), 0.0);
-  measured_.add(case_outputs(group, {}, plan_.future, caches, measured_.with_vectors(), compute_),
-                group.kv_head * group.G(), figures);
+  measured_.add(case_outputs(group, {}, plan_.future, caches, measured_.with_vectors(), compute_), group, {},
+                plan_.future, group.kv_head * group.G(), figures, compute_.workers);
 }
 
 void BudgetMeasureStage::head(const HeadGroup<float>& group, std::span<double> figures) {
@@ -108,7 +111,9 @@ double BudgetMeasureStage::total_loss(std::size_t which) const {
 }
 
 std::size_t BudgetMeasureStage::write_budgets(const ResultFolder& folder, const HeadFigures& figures) const {
-  TableWriter csv(folder, Table::budgets);
+  const bool with_losses = losses_.count() > 0;
+  TableWriter csv(folder, Table::budgets,
+                  with_losses ? split_list(facts_of(Table::budgets).optional) : std::vector<std::string>());
   const ScopedFigures scoped(figures);
   for (const Scope scope : scoped.scopes())
     for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
@@ -126,9 +131,17 @@ std::size_t BudgetMeasureStage::write_budgets(const ResultFolder& folder, const 
                      full = figures.values(heads.begin, kLayerFull);
         csv.set(BudgetFigure::layer_output_error, relative_error(change, full));
       }
+      for (const BudgetFigure figure : kBudgetFigures.all())
+        if (const auto loss = loss_of(scoped, c, scope, figure)) csv.set(figure, *loss);
       csv.end_row();
     }
   return csv.finish();
+}
+
+std::optional<double> BudgetMeasureStage::loss_of(const ScopedFigures& figures, std::size_t which,
+                                                  Scope scope, BudgetFigure figure) const {
+  if (!facts_of(figure).levels.has(level_of(scope))) return std::nullopt;
+  return predicted_loss(figures, losses_, which, scope, name_of(figure), RowSet::future);
 }
 
 void BudgetMeasureStage::write_maps(const ResultFolder& folder, const HeadFigures& figures) const {
@@ -144,6 +157,12 @@ void BudgetMeasureStage::write_maps(const ResultFolder& folder, const HeadFigure
     write(BudgetFigure::budget, {allocations_[c].budgets.begin(), allocations_[c].budgets.end()});
     write(BudgetFigure::loss, allocations_[c].loss);
     write(BudgetFigure::output_error, errors);
+    for (const BudgetFigure figure : kBudgetFigures.all()) {
+      std::vector<double> losses;
+      for (const Scope scope : scoped.scopes())
+        if (const auto loss = loss_of(scoped, c, scope, figure); loss && scope.head) losses.push_back(*loss);
+      if (!losses.empty()) write(figure, losses);
+    }
   }
 }
 

@@ -2,9 +2,12 @@
 
 #include "analysis/budgets/budget_plan.hpp"
 #include "analysis/measure/measured_layer.hpp"
+#include "analysis/results/schema.hpp"
+#include "analysis/results/scoped_figures.hpp"
 #include "analysis/run/stage.hpp"
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,10 +40,13 @@ class BudgetMeasureStage final : public Stage {
   std::size_t write_budgets(const ResultFolder& folder, const HeadFigures& figures) const;
   void write_maps(const ResultFolder& folder, const HeadFigures& figures) const;
   std::string label(std::size_t which) const;
+  std::optional<double> loss_of(const ScopedFigures& figures, std::size_t which, Scope scope,
+                                BudgetFigure figure) const;
 
   const BudgetPlan& plan_;
   std::vector<Index> layers_;
   std::vector<Allocation> allocations_;
+  LossColumns losses_;
   KeptLayer kept_;
   MeasuredLayer measured_;
 };

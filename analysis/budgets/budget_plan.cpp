@@ -75,6 +75,9 @@ BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std
   const DumpShape& shape = dump.shape();
   BudgetPlan plan;
   plan.future = future_rows(shape.l, shape.T, shape.first_query());
+  plan.losses = LossRows::of(dump, {}, plan.future);
+  plan.left_out = losses_left_out(dump, {}, plan.future);
+  for (const std::string& note : loss_notes(dump, {}, plan.future)) plan.notes.push_back(note);
   if (plan.future.count() == 0)
     throw InputError("budget: the loss of a head is what the decoding steps miss, and the dump has none");
   plan.semantics = options.semantics;

@@ -3,6 +3,7 @@
 #include "analysis/budgets/allocation.hpp"
 #include "analysis/budgets/budget_options.hpp"
 #include "analysis/eviction/eviction_plan.hpp"
+#include "analysis/measure/loss_columns.hpp"
 #include "analysis/run/left_out.hpp"
 #include "data/dump.hpp"
 #include "sim/backend.hpp"
@@ -42,6 +43,7 @@ struct BudgetPlan {
   bool profiles_by_order = false;       ///< else they are one
   std::vector<GivenArray<double>> scores;
   RowRange future;
+  LossRows losses;
   std::vector<LeftOut> left_out;
   std::vector<OptionText> notes;
 };

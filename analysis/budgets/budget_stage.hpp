@@ -20,7 +20,11 @@ class BudgetStage final : public Stage {
               const Compute& compute);
 
   std::string_view name() const override { return "budget"; }
-  std::vector<std::string> on_cpu() const override { return {"rankings"}; }
+  std::vector<std::string> on_cpu() const override {
+    std::vector<std::string> parts = {"rankings"};
+    if (plan_.losses.any()) parts.emplace_back("predicted losses");
+    return parts;
+  }
   Json options() const override;
   std::vector<LeftOut> left_out() const override { return plan_.left_out; }
   std::vector<OptionText> notes() const override;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "analysis/measure/loss_columns.hpp"
 #include "data/dump.hpp"
 
 #include <cstddef>
@@ -33,16 +34,20 @@ class ChannelColumns {
     bytes,
     kCaseFigures
   };
-  explicit ChannelColumns(std::size_t cases) : cases_(static_cast<Index>(cases)) {}
+  ChannelColumns(std::size_t cases, const LossRows& losses)
+      : losses_(losses, kHeadFigures + static_cast<Index>(cases) * kCaseFigures, cases),
+        count_(kHeadFigures + static_cast<Index>(cases) * kCaseFigures + losses_.count()) {}
 
   Index of(Head figure) const { return figure; }
   Index of(std::size_t which, Case figure) const {
     return kHeadFigures + static_cast<Index>(which) * kCaseFigures + figure;
   }
-  Index count() const { return kHeadFigures + cases_ * kCaseFigures; }
+  Index count() const { return count_; }
+  const LossColumns& losses() const { return losses_; }
 
  private:
-  Index cases_;
+  LossColumns losses_;
+  Index count_;
 };
 
 }  // namespace kvreplay

@@ -89,6 +89,10 @@ ChannelPlan channel_plan(const Dump& dump, const ChannelOptions& options) {
   if (!dump.has(Tensor::wo))
     plan.left_out.push_back({"layer_output_error", "it needs the output projection wo.npy"});
   if (const auto why = why_no_rope_pairs(dump)) plan.left_out.push_back({"rope_pair_share", *why});
+  plan.losses = LossRows::of(dump, plan.window, plan.future);
+  for (LeftOut& losses : losses_left_out(dump, plan.window, plan.future))
+    plan.left_out.push_back(std::move(losses));
+  for (const std::string& note : loss_notes(dump, plan.window, plan.future)) plan.notes.push_back(note);
   return plan;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "analysis/channels/channel_options.hpp"
+#include "analysis/measure/loss_columns.hpp"
 #include "analysis/run/left_out.hpp"
 #include "data/dump.hpp"
 #include "sim/channels/channel_basis.hpp"
@@ -29,6 +30,7 @@ struct ChannelPlan {
   std::vector<double> ratios;
   ChannelSetting setting;
   RowRange window, future;  ///< the rows that errors are measured on; future may be empty
+  LossRows losses;          ///< those that the dump has gradients of
   bool png = false;
   std::vector<LeftOut> left_out;
   std::vector<OptionText> notes;

@@ -26,7 +26,7 @@ MeasureColumns columns_of(const ChannelColumns& columns, const ChannelPlan& plan
 ChannelStage::ChannelStage(const Dump& dump, const ChannelOptions& options, const Compute& compute)
     : Stage(dump, compute),
       plan_(channel_plan(dump, options)),
-      columns_(plan_.cases.size()),
+      columns_(plan_.cases.size(), plan_.losses),
       measured_(dump, compute.precision, columns_of(columns_, plan_)) {}
 
 Json ChannelStage::options() const {
@@ -105,7 +105,7 @@ void ChannelStage::compute_part(const HeadGroup<T>& group, Index row, Index firs
     layer_.pruned[c][at] = std::move(selection.pruned);
   });
   measured_.add(case_outputs(group, plan_.window, plan_.future, caches, measured_.with_vectors(), compute_),
-                first_query_head, figures);
+                group, plan_.window, plan_.future, first_query_head, figures, compute_.workers);
   layer_.interaction[at] = std::move(basis.scores.logits);
   if (plan_.needs_outputs()) layer_.outputs[at] = std::move(basis.scores.outputs);
 }

@@ -20,7 +20,9 @@ class ChannelStage final : public Stage {
 
   std::string_view name() const override { return "channels"; }
   std::vector<std::string> on_cpu() const override {
-    return {"searches for subsets", "outputs over pruned keys"};
+    std::vector<std::string> parts = {"searches for subsets", "outputs over pruned keys"};
+    if (plan_.losses.any()) parts.emplace_back("predicted losses");
+    return parts;
   }
   Json options() const override;
   std::vector<LeftOut> left_out() const override { return plan_.left_out; }

@@ -71,6 +71,11 @@ std::optional<double> ChannelTable::value(std::size_t which, Scope scope, Channe
       return gain(which, scope, ChannelFigure::layer_output_error, rows);
     case ChannelFigure::bytes:
       return sum(scope, columns_.of(which, C::bytes));
+    case ChannelFigure::loss_row:
+    case ChannelFigure::loss_head:
+    case ChannelFigure::loss_joint:
+    case ChannelFigure::dnll:
+      return loss(which, scope, name_of(figure), rows);
   }
   return std::nullopt;
 }

@@ -36,6 +36,7 @@ EvictStage::EvictStage(const Dump& dump, const EvictionOptions& options, const C
 std::vector<std::string> EvictStage::on_cpu() const {
   std::vector<std::string> parts = {"rankings"};
   if (plan_.compression) parts.emplace_back("outputs over compressed caches");
+  if (plan_.losses.any()) parts.emplace_back("predicted losses");
   return parts;
 }
 
@@ -85,7 +86,8 @@ void EvictStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
     const HeadRanking ranking = head_ranking(mine, plan_, layer_scores_, given, std::nullopt, compute_);
     HeadEvictions<T> head = head_evictions(mine, plan_, ranking, future_importance(mine, compute_),
                                            given_kept, measured_.with_vectors(), compute_);
-    measured_.add(std::move(head.outputs), group.kv_head * G + part, figures);
+    measured_.add(std::move(head.outputs), mine, plan_.window, plan_.future, group.kv_head * G + part,
+                  figures, compute_.workers);
     using C = EvictionColumns;
     add(columns_.of(C::prompt_bytes),
         static_cast<double>(l * (plan_.elements.key * group.d() + plan_.elements.value * group.d_v())));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "analysis/eviction/eviction_plan.hpp"
+#include "analysis/measure/loss_columns.hpp"
 #include "analysis/results/schema.hpp"
 
 #include <cstddef>
@@ -46,6 +47,8 @@ class EvictionColumns {
     }
     first_pair_ = count_;
     count_ += std::ssize(plan.pairs);
+    losses_ = LossColumns(plan.losses, count_, plan.cases.size());
+    count_ += losses_.count();
   }
 
   Index of(Head figure) const { return figure; }
@@ -55,11 +58,13 @@ class EvictionColumns {
   /// Where the relative errors of a decoding case begin: one a step.
   Index steps_of(std::size_t which) const { return begin_[which] + kCaseFigures; }
   Index steps() const { return steps_; }
+  const LossColumns& losses() const { return losses_; }
   Index count() const { return count_; }
 
  private:
   std::vector<Index> begin_;
   Index first_pair_ = 0, steps_, count_;
+  LossColumns losses_;
 };
 
 /// The figures of evictions.csv that stand in a column of their own. Over a layer or the model they are means

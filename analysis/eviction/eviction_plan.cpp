@@ -7,6 +7,7 @@
 #include "data/error.hpp"
 #include "sim/eviction/decode/decode.hpp"
 #include "sim/eviction/prompt_eviction.hpp"
+#include "sim/loss/change_loss.hpp"
 
 #include <fmt/format.h>
 
@@ -109,6 +110,7 @@ class Planner {
     plan_.decode_window = options_.decode_window;
     plan_.window = window_rows(shape.l, shape.first_query(), options_.window.value_or(kMeasuredRows));
     plan_.future = future_rows(shape.l, shape.T, shape.first_query());
+    plan_.losses = LossRows::of(dump_, plan_.window, plan_.future);
     plan_.semantics = options_.semantics;
     overrides_ = {options_.window, options_.sinks, options_.recent, options_.pool};
     if (options_.pool) check_pooling(evict_option::pool, *options_.pool);
@@ -135,6 +137,9 @@ class Planner {
                                 "they need decoding steps with queries, and the dump has none"});
     if (!dump_.has(Tensor::wo))
       plan_.left_out.push_back({"layer_output_error", "it needs the output projection wo.npy"});
+    for (LeftOut& losses : losses_left_out(dump_, plan_.window, plan_.future))
+      plan_.left_out.push_back(std::move(losses));
+    for (const std::string& note : loss_notes(dump_, plan_.window, plan_.future)) plan_.notes.push_back(note);
     return std::move(plan_);
   }
 
@@ -240,11 +245,14 @@ class Planner {
   void note_window(const EvictionRule& rule) {
     const DumpShape& shape = dump_.shape();
     if (!rule.metric || !on_window(*rule.metric)) return;
-    const Index rows = window_rows(shape.l, shape.first_query(), rule.window).count();
+    RowRange window = window_rows(shape.l, shape.first_query(), rule.window);
+    const bool of_gradients = kTokenMetrics[*rule.metric].of_gradients;
+    if (of_gradients) window = loss_rows(window, gradient_rows(dump_, Tensor::g_window));
+    const Index rows = window.count();
     if (rows > 0 && rows < rule.window)
       plan_.notes.push_back(
-          fmt::format("{}: window {} clipped to {}: the dump holds the queries of {} prompt positions",
-                      rule.policy.name, rule.window, rows, rows));
+          fmt::format("{}: window {} clipped to {}: the dump holds the {} of {} prompt positions",
+                      rule.policy.name, rule.window, rows, of_gradients ? "gradients" : "queries", rows));
   }
 
   void add_cases(const PolicyRun& run) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "analysis/eviction/eviction_options.hpp"
+#include "analysis/measure/loss_columns.hpp"
 #include "analysis/run/left_out.hpp"
 #include "data/dump.hpp"
 #include "sim/channels/channel_basis.hpp"
@@ -62,6 +63,7 @@ struct EvictionPlan {
   std::vector<GivenArray<double>> scores;
   std::vector<GivenArray<std::uint8_t>> kept;
   RowRange window, future;  ///< the rows on which kept sets are measured; either may be empty
+  LossRows losses;          ///< those that the dump has gradients of
   bool on_future = false;
   bool with_residual = false;  ///< the dump has the norms of the residual stream
   std::optional<Index> decode_window;

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cassert>
 #include <cmath>
 #include <limits>
 #include <span>
@@ -68,8 +67,8 @@ std::optional<double> EvictionTable::value(std::size_t which, Scope scope, Evict
   if (rows == RowSet::window && plan_.cases[which].phase.decodes()) return std::nullopt;
   if (figure == EvictionFigure::output_error) return output_error(which, scope, rows);
   if (figure == EvictionFigure::residual_error) return residual_error(which, scope, rows);
-  assert(figure == EvictionFigure::layer_output_error);
-  return layer_output_error(which, scope, rows);
+  if (figure == EvictionFigure::layer_output_error) return layer_output_error(which, scope, rows);
+  return loss(which, scope, name_of(figure), rows);
 }
 
 std::optional<double> EvictionTable::residual_error(std::size_t which, Scope scope, RowSet rows) const {

@@ -2,6 +2,7 @@
 
 #include "data/npy_write.hpp"
 #include "sim/eviction/vanishing_outputs.hpp"
+#include "sim/loss/change_loss.hpp"
 
 #include <type_traits>
 #include <utility>
@@ -9,7 +10,7 @@
 namespace kvreplay {
 
 MeasuredLayer::MeasuredLayer(const Dump& dump, Precision precision, MeasureColumns columns)
-    : dump_(dump), precision_(precision), columns_(std::move(columns)), with_vectors_(dump.has(Tensor::wo)) {}
+    : dump_(dump), precision_(precision), columns_(std::move(columns)), with_layer_(dump.has(Tensor::wo)) {}
 
 template <class T>
 MeasuredLayer::Outputs<T>& MeasuredLayer::in() {
@@ -27,8 +28,43 @@ void MeasuredLayer::begin() {
   in_float32(precision_) ? reset(single_) : reset(wide_);
 }
 
+/// What the gradients of a group make of the changes in all cases that have vectors.
 template <class T>
-void MeasuredLayer::add(CaseOutputs<T>&& outputs, Index first_query_head, std::span<double> figures) {
+void MeasuredLayer::add_losses(const OutputChanges<T>& outputs, const HeadGroup<T>& group, RowRange measured,
+                               RowSet rows, std::span<double> figures, Workers& workers) const {
+  const LossColumns& columns = columns_.losses;
+  const auto G = static_cast<std::size_t>(group.G()), cases = outputs.change.size();
+  const auto losses_of = [&](const RowGradients<T>& gradients, RowRange on) {
+    std::vector<ChangeLoss> losses(on.count() > 0 ? G * cases : 0);
+    // The cases of a head follow each other, and find its gradients in the cache.
+    workers.parallel_for(std::ssize(losses), [&](std::ptrdiff_t n) {
+      const std::size_t at = static_cast<std::size_t>(n), g = at / cases;
+      const PanelRows<T>& change = outputs.change[at % cases];
+      if (!change.empty())
+        losses[at] = change_loss(gradients, static_cast<Index>(g), on, change[g], measured);
+    });
+    return losses;
+  };
+  const RowRange on = columns.rows().on(rows), nll = rows == RowSet::future ? columns.rows().nll : RowRange{};
+  const std::vector<ChangeLoss> sampled =
+      losses_of(rows == RowSet::window ? group.g_window : group.g_future, on);
+  const std::vector<ChangeLoss> of_nll = losses_of(group.g_nll, nll);
+  for (std::size_t c = 0; c < cases; ++c)
+    for (std::size_t g = 0; g < G && !outputs.change[c].empty(); ++g) {
+      if (!sampled.empty()) {
+        const ChangeLoss& loss = sampled[g * cases + c];
+        figures[columns.row(c, rows)] += loss.row;
+        figures[columns.head(c, rows)] += loss.head;
+        for (std::size_t s = 0; s < loss.samples.size(); ++s)
+          figures[columns.samples(c, rows) + static_cast<Index>(s)] += loss.samples[s];
+      }
+      if (!of_nll.empty()) figures[columns.nll(c)] += of_nll[g * cases + c].samples.front();
+    }
+}
+
+template <class T>
+void MeasuredLayer::add(CaseOutputs<T>&& outputs, const HeadGroup<T>& group, RowRange window, RowRange future,
+                        Index first_query_head, std::span<double> figures, Workers& workers) {
   const auto put = [&](Index column, double value) {
     if (column >= 0) figures[column] += value;
   };
@@ -36,18 +72,23 @@ void MeasuredLayer::add(CaseOutputs<T>&& outputs, Index first_query_head, std::s
                             LayerOutputs<T>& to) {
     put(columns.full, from.full_sq);
     for (std::size_t c = 0; c < columns.change.size(); ++c) put(columns.change[c], from.change_sq[c]);
+    if (!with_layer_) return;
     to.set_full(first_query_head, std::move(from.full));
     for (std::size_t c = 0; c < from.change.size(); ++c)
       to.set_change(c, first_query_head, std::move(from.change[c]));
   };
+  add_losses(outputs.window, group, window, RowSet::window, figures, workers);
+  add_losses(outputs.future, group, future, RowSet::future, figures, workers);
   add_rows(outputs.window, columns_.window, in<T>().window);
   add_rows(outputs.future, columns_.future, in<T>().future);
 }
-template void MeasuredLayer::add(CaseOutputs<float>&&, Index, std::span<double>);
-template void MeasuredLayer::add(CaseOutputs<double>&&, Index, std::span<double>);
+template void MeasuredLayer::add(CaseOutputs<float>&&, const HeadGroup<float>&, RowRange, RowRange, Index,
+                                 std::span<double>, Workers&);
+template void MeasuredLayer::add(CaseOutputs<double>&&, const HeadGroup<double>&, RowRange, RowRange, Index,
+                                 std::span<double>, Workers&);
 
 void MeasuredLayer::end(Index layer, Workers& workers, Eigen::Ref<Matrix<double>> figures) {
-  if (!with_vectors_) return;
+  if (!with_layer_) return;
   const auto project = [&]<class T>(const Outputs<T>& outputs) {
     const std::vector<Matrix<T>> wo = read_layer_wo<T>(dump_, layer);
     const auto project_rows = [&](const LayerOutputs<T>& on_rows, const MeasureColumns::OnRows& columns) {

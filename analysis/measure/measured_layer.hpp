@@ -1,6 +1,7 @@
 #pragma once
 
 #include "analysis/measure/case_outputs.hpp"
+#include "analysis/measure/loss_columns.hpp"
 #include "analysis/results/result_folder.hpp"
 #include "analysis/run/bytes.hpp"
 #include "data/dump.hpp"
@@ -94,6 +95,7 @@ struct MeasureColumns {
     std::vector<Index> change, layer_change;  ///< [cases]
   };
   OnRows window, future;
+  LossColumns losses = {};
 };
 /// Of the columns of a stage that measures on both sets of rows.
 template <class Columns>
@@ -108,7 +110,8 @@ MeasureColumns measure_columns(const Columns& columns, std::size_t cases) {
     return rows;
   };
   return {on(C::window_full_sq, C::window_layer_full_sq, C::window_change_sq, C::window_layer_change_sq),
-          on(C::future_full_sq, C::future_layer_full_sq, C::future_change_sq, C::future_layer_change_sq)};
+          on(C::future_full_sq, C::future_layer_full_sq, C::future_change_sq, C::future_layer_change_sq),
+          columns.losses()};
 }
 
 /// The outputs of a layer's heads in all cases. Several threads may add heads at once.
@@ -116,12 +119,14 @@ class MeasuredLayer {
  public:
   MeasuredLayer(const Dump& dump, Precision precision, MeasureColumns columns);
 
-  /// Whether the dump has W_O, behind which the vectors of all heads add up.
-  bool with_vectors() const { return with_vectors_; }
+  /// Whether vectors are needed: the dump has W_O, behind which those of all heads add up, or gradients.
+  bool with_vectors() const { return with_layer_ || columns_.losses.count() > 0; }
   void begin();
   /// Adds the sums to a head's figures, and keeps the vectors of its query heads from `first_query_head` on.
+  /// The outputs are those of `group`, on the rows `window` and `future`.
   template <class T>
-  void add(CaseOutputs<T>&& outputs, Index first_query_head, std::span<double> figures);
+  void add(CaseOutputs<T>&& outputs, const HeadGroup<T>& group, RowRange window, RowRange future,
+           Index first_query_head, std::span<double> figures, Workers& workers);
   /// Fills in the sums of the layer, of all its heads' `figures` [n_kv, ..].
   void end(Index layer, Workers& workers, Eigen::Ref<Matrix<double>> figures);
 
@@ -135,11 +140,14 @@ class MeasuredLayer {
   };
   template <class T>
   Outputs<T>& in();
+  template <class T>
+  void add_losses(const OutputChanges<T>& outputs, const HeadGroup<T>& group, RowRange measured, RowSet rows,
+                  std::span<double> figures, Workers& workers) const;
 
   const Dump& dump_;
   Precision precision_;
   MeasureColumns columns_;
-  bool with_vectors_;
+  bool with_layer_;  // the dump has W_O
   Outputs<float> single_;
   Outputs<double> wide_;
 };

@@ -1,13 +1,21 @@
 #pragma once
 
+#include "analysis/measure/loss_columns.hpp"
+#include "analysis/results/schema.hpp"
 #include "analysis/results/scoped_figures.hpp"
 #include "analysis/results/table_writer.hpp"
 
 #include <limits>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 namespace kvreplay {
+
+/// A predicted loss over the heads in scope: loss_row, loss_head, loss_joint or dnll, by its name in any
+/// table; empty for all other figures, and where the dump has no gradients of such rows.
+std::optional<double> predicted_loss(const ScopedFigures& figures, const LossColumns& columns,
+                                     std::size_t which, Scope scope, std::string_view figure, RowSet rows);
 
 /// The figures of all heads that were measured in the cases of a plan, read as those of a table. `Columns`
 /// has those that measure_columns() names.
@@ -42,6 +50,10 @@ class MeasuredTable {
                     which, window ? Columns::window_layer_change_sq : Columns::future_layer_change_sq),
                 full = columns_.of(window ? Columns::window_layer_full_sq : Columns::future_layer_full_sq);
     return relative_error(sum(first, change), sum(first, full));
+  }
+
+  std::optional<double> loss(std::size_t which, Scope scope, std::string_view figure, RowSet rows) const {
+    return predicted_loss(scoped_, columns_.losses(), which, scope, figure, rows);
   }
 
   /// The map of a figure of every head: nan where value_of(scope) has none; no map where none has one.

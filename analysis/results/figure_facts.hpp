@@ -35,7 +35,7 @@ struct Levels {
   }
 };
 inline constexpr Levels kHeadsOnly{true, false, false}, kLayersOnly{false, true, false},
-    kLayersAndModel{false, true, true};
+    kLayersAndModel{false, true, true}, kModelOnly{false, false, true};
 
 /// The queries that a figure is taken on, and on which of them it exists.
 enum class RowSet { window, future, none };
@@ -78,6 +78,7 @@ inline constexpr FigureKind kErrorKind{
                     .scale = FigureScale::log,
                     .exact = false,
                     .rows = kFutureRows},
+    kLossKind{.unit = "nats a step", .better = Better::smaller, .scale = FigureScale::log, .exact = false},
     kTokensKind{.unit = "tokens"}, kBytesKind{.unit = "bytes", .better = Better::smaller, .rows = kNoRows};
 
 inline constexpr bool kOffered = true;

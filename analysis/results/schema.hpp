@@ -82,6 +82,33 @@ inline constexpr auto kAgreementFigures = facts_table<FigureOf<AgreementFigure>>
 });
 constexpr const FigureFacts& facts_of(AgreementFigure figure) { return kAgreementFigures[figure]; }
 
+/// What a change of the outputs is predicted to cost the model, of kept sets, budgets and pruned channels
+/// alike. Definitions: sim/loss/LOSS.md.
+inline constexpr FigureFacts kLossRow{
+    kLossKind,
+    "loss_row",
+    "Predicted loss, row by row",
+    "What the change of the outputs is predicted to cost the model's predictions (KL), every row and "
+    "query head on its own: squares of gradient times change",
+    kOffered,
+    "predicted loss over all heads, in nats a step"},
+    kLossHead{kLossKind, "loss_head", "Predicted loss, head by head",
+              "The same with what the rows of a query head do added up before it is squared", kOffered},
+    kLossJoint{kLossKind.of(kModelOnly), "loss_joint", "Predicted loss, all heads together",
+               "The same with what all rows, heads and layers do added up before it is squared", kOffered},
+    kDnll{
+        kLossKind.drawn(FigureScale::signed_log).on(kFutureRows), "dnll", "Predicted change of NLL",
+        "What the change of the outputs adds to the negative log-likelihood of the tokens that followed, to "
+        "first order"};
+constexpr FigureFacts not_main(FigureFacts facts) {
+  facts.main = {};
+  return facts;
+}
+constexpr FigureFacts on_future(FigureFacts facts) {
+  facts.rows = kFutureRows;
+  return not_main(facts);
+}
+
 /// evictions.csv: what an eviction costs. Definitions: sim/eviction/POLICIES.md.
 enum class EvictionFigure {
   output_error,
@@ -93,6 +120,10 @@ enum class EvictionFigure {
   excess_over_exchange,
   bytes,
   residual_error,
+  loss_row,
+  loss_head,
+  loss_joint,
+  dnll,
 };
 inline constexpr auto kEvictionFigures = facts_table<FigureOf<EvictionFigure>>({
     {{kErrorKind, "output_error", "Output error",
@@ -133,6 +164,10 @@ inline constexpr auto kEvictionFigures = facts_table<FigureOf<EvictionFigure>>({
       "added to; of the model the layers' mean",
       kOffered},
      EvictionFigure::residual_error},
+    {kLossRow, EvictionFigure::loss_row},
+    {kLossHead, EvictionFigure::loss_head},
+    {kLossJoint, EvictionFigure::loss_joint},
+    {kDnll, EvictionFigure::dnll},
 });
 constexpr const FigureFacts& facts_of(EvictionFigure figure) { return kEvictionFigures[figure]; }
 
@@ -173,7 +208,16 @@ inline constexpr auto kDiffFigures = facts_table<FigureOf<DiffFigure>>({
 constexpr const FigureFacts& facts_of(DiffFigure figure) { return kDiffFigures[figure]; }
 
 /// budgets.csv, a column each: one budget shared between the heads. Definitions: analysis/budgets/BUDGETS.md.
-enum class BudgetFigure { budget, loss, output_error, layer_output_error };
+enum class BudgetFigure {
+  budget,
+  loss,
+  output_error,
+  layer_output_error,
+  loss_row,
+  loss_head,
+  loss_joint,
+  dnll
+};
 inline constexpr auto kBudgetFigures = facts_table<FigureOf<BudgetFigure>>({
     {{kTokensKind.on(kFutureRows), "budget", "Budget", "Tokens kept of the head, the layer or the model"},
      BudgetFigure::budget},
@@ -188,6 +232,10 @@ inline constexpr auto kBudgetFigures = facts_table<FigureOf<BudgetFigure>>({
     {{kErrorKind.on(kFutureRows).of(kLayersOnly), "layer_output_error", "Layer output error",
       "Squared change of a layer's output behind W_O on the decoding steps over its squared norm", kOffered},
      BudgetFigure::layer_output_error},
+    {on_future(kLossRow), BudgetFigure::loss_row},
+    {on_future(kLossHead), BudgetFigure::loss_head},
+    {on_future(kLossJoint), BudgetFigure::loss_joint},
+    {kDnll, BudgetFigure::dnll},
 });
 constexpr const FigureFacts& facts_of(BudgetFigure figure) { return kBudgetFigures[figure]; }
 
@@ -205,6 +253,10 @@ enum class ChannelFigure {
   layer_output_error,
   layer_output_gain,
   bytes,
+  loss_row,
+  loss_head,
+  loss_joint,
+  dnll,
 };
 inline constexpr auto kChannelFigures = facts_table<FigureOf<ChannelFigure>>({
     {{{.unit = "share", .scale = FigureScale::share, .rows = kWindowRows},
@@ -256,6 +308,10 @@ inline constexpr auto kChannelFigures = facts_table<FigureOf<ChannelFigure>>({
     {{kBytesKind, "bytes", "Bytes",
       "The prompt's keys and values with the channels that are left, in the dump's number format"},
      ChannelFigure::bytes},
+    {not_main(kLossRow), ChannelFigure::loss_row},
+    {kLossHead, ChannelFigure::loss_head},
+    {kLossJoint, ChannelFigure::loss_joint},
+    {kDnll, ChannelFigure::dnll},
 });
 constexpr const FigureFacts& facts_of(ChannelFigure figure) { return kChannelFigures[figure]; }
 
@@ -276,6 +332,8 @@ struct TableFacts {
   /// In the file's order: layer and kv_head, other keys, and figures: a column each, or `metric` and `value`.
   /// Of `heads` a column for each token metric of the run follows.
   std::string_view columns;
+  /// The columns behind these that a run may have: figures of dumps that hold what they need.
+  std::string_view optional = {};
   /// The columns that follow from the keys and the prompt's length, or none: `kept` and `kept_share` from
   /// `budget`, `pruned` from `ratio`.
   std::string_view derived = {};
@@ -332,6 +390,7 @@ inline constexpr auto kTables = facts_table<TableFacts>({
      .name = "budgets",
      .title = "Budgets",
      .columns = "layer,kv_head,order,method,sigma,budget,loss,output_error,layer_output_error",
+     .optional = "loss_row,loss_head,loss_joint,dnll",
      .count = "budget_rows",
      .items = "order,method",
      .across = "sigma",

@@ -16,16 +16,18 @@ Json summary_json(const Dump& dump, const Stages& stages, const std::vector<Left
   summary["totals"] = totals;
   summary["left_out"] = Json::array();
   summary["notes"] = dump.notes();
-  for (const LeftOut& left : left_out)
-    summary["left_out"].push_back({{"what", left.what}, {"why", left.why}});
+  const auto leave_out = [&](const LeftOut& left) {  // what several stages lack is said once
+    Json entry = {{"what", left.what}, {"why", left.why}};
+    Json& all = summary["left_out"];
+    if (std::find(all.begin(), all.end(), entry) == all.end()) all.push_back(std::move(entry));
+  };
+  for (const LeftOut& left : left_out) leave_out(left);
   for (const auto& stage : stages) {
-    for (const LeftOut& left : stage->left_out())
-      summary["left_out"].push_back({{"what", left.what}, {"why", left.why}});
+    for (const LeftOut& left : stage->left_out()) leave_out(left);
     for (const OptionText& note : stage->notes()) summary["notes"].push_back(note.dashed());
     if (settings.contains("shard") && stage->joins_layers())
-      summary["left_out"].push_back(
-          {{"what", std::string(stage->name())},
-           {"why", "its tables join all layers, and a shard has but some; kvreplay merge writes them"}});
+      leave_out({std::string(stage->name()),
+                 "its tables join all layers, and a shard has but some; kvreplay merge writes them"});
   }
   for (const std::string& note : folder.notes()) summary["notes"].push_back(note);
   return summary;

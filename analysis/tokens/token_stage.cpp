@@ -66,6 +66,12 @@ void TokenStage::choose_metrics(const Dump& dump, const std::vector<MetricChoice
   options_.metrics.assign(metrics_.begin(), metrics_.end());
 }
 
+std::vector<std::string> TokenStage::on_cpu() const {
+  const bool losses = std::any_of(metrics_.begin(), metrics_.end(),
+                                  [](TokenMetric metric) { return kTokenMetrics[metric].of_gradients; });
+  return losses ? std::vector<std::string>{"predicted losses"} : std::vector<std::string>{};
+}
+
 Json TokenStage::options() const {
   TokenStageOptions settled = options_;
   Json json = to_json(bound(settled));

@@ -23,6 +23,7 @@ class TokenStage final : public Stage {
   TokenStage(const Dump& dump, const TokenStageOptions& options, const Compute& compute);
 
   std::string_view name() const override { return "tokens"; }
+  std::vector<std::string> on_cpu() const override;
   Json options() const override;
   std::vector<LeftOut> left_out() const override { return left_out_; }
   std::vector<OptionText> notes() const override { return notes_; }

@@ -21,6 +21,15 @@ evict --out $out/golden-decode --policy "h2o,tova,snapkv+joint,h2o+caote,keydiff
 evict --out $out/golden-kvpress --policy streaming,h2o,tova,snapkv,knorm,keydiff,expected_attention --semantics kvpress
 /usr/bin/python3 kvpress/check_kvpress.py $out/golden-kvpress
 
+/usr/bin/python3 golden_loss.py --selftest
+rm -rf $out/golden-gradients
+"$kvreplay" synth $out/golden-gradients --layers 2 --prompt 120 --decode 20 --gradients 6 --quiet
+"$kvreplay" tokens $out/golden-gradients --out $out/golden-losses --precision f64 --force --quiet
+/usr/bin/python3 make_golden.py --dump $out/golden-gradients --check $out/golden-losses
+"$kvreplay" evict $out/golden-gradients --out $out/golden-evict-losses --precision f64 --force --quiet --phase prefill,decode \
+  --policy streaming,h2o,tova,snapkv,h2o+joint,oracle
+/usr/bin/python3 golden_evictions.py --dump $out/golden-gradients --check $out/golden-evict-losses
+
 /usr/bin/python3 golden_comparisons.py --selftest
 rm -rf $out/golden-prompts && mkdir -p $out/golden-prompts
 for seed in 1 2 3 4; do

@@ -24,6 +24,7 @@ import numpy as np
 from golden_agreement import top
 from golden_dump import SAMPLE, layer_folders, layer_list, load_layer
 from golden_evictions_policies import Attention, Evictions, Options, Policy, Unknown, masked_softmax, parse_pool, tokens_kept, visible
+from golden_loss import joint, losses
 from golden_tokens import squared_norm
 from make_golden import write_csv
 
@@ -87,6 +88,21 @@ class Errors:
             self.projected_size[name] = size
             if layer.residual_norm is not None:
                 found[name, "residual_error", None] = with_tolerance(error / (layer.residual_norm[self.rows[name]] ** 2).sum())
+        self.add_losses(name, change, full, found)
+
+    def add_losses(self, name, change, full, found):
+        layer, rows = self.layer, self.rows[name]
+        measured = range(rows[0], rows[-1] + 1)
+        of_outputs = losses(layer, name, np.abs(full), measured)  # whose rounding shows in those of a change
+        for metric, heads in losses(layer, name, change, measured).items():
+            if metric == "samples":
+                found[name, metric, None] = (heads, 0.0)
+                continue
+            heads = heads.reshape(layer.n_kv, -1).sum(axis=1)
+            largest = np.abs(of_outputs[metric]).sum() + 1e-300
+            for g, value in [*enumerate(heads), (None, heads.sum())]:
+                rounding = 1e-12 * largest if metric == "dnll" else 1e-12 * np.sqrt(value * largest) + 1e-24 * largest
+                found[name, metric, g] = (value, 1e-9 * abs(value) + rounding)
 
     def with_cache_figures(self, kept, count, found):
         """Adds what depends on the kept prompt positions [n_kv, l] and the tokens held [n_kv]."""
@@ -125,6 +141,7 @@ class Errors:
             found["future", metric, None] = (sums[metric], sums[metric, "slack"])
 
 
+LOSSES_OF_HEADS = ("loss_row", "loss_head", "dnll")
 LAYER_ERRORS = ("output_error", "layer_output_error", "residual_error")
 
 
@@ -201,7 +218,7 @@ def figure_lines(figures, count, run):
     """count [n_kv]; a layer's line has it where all heads agree."""
     index, name, style, sigma, phase, _ = run
     for (rows, metric, g), (value, _) in figures.items():
-        if metric != "bytes" or not rows:
+        if metric != "samples" and (metric != "bytes" or not rows):
             held = count[g] if g is not None else count[0] if (count == count[0]).all() else ""
             yield [index, "" if g is None else g, name, style, phase, sigma, held, rows, metric, repr(float(value))]
 
@@ -323,6 +340,8 @@ class LayerCheck:
                         if (rows, metric, None) in figures and not near.any():
                             size = self.errors.size_of(rows, metric)
                             model[run, rows, metric] = figures[rows, metric, None][0] * size, size
+                    if (rows, "samples", None) in figures and not near.any():
+                        model[run, rows, "loss_joint"] = figures[rows, "samples", None][0]
         return model
 
     def check_set(self, run, phase_name, budget, kept, where):
@@ -365,6 +384,9 @@ class LayerCheck:
             g = int(line["kv_head"]) if line["kv_head"] else None
             if near.any() if g is None else near[g]:
                 continue
+            if not line["value"]:
+                self.report.skipped[f"{line['metric']} without a value"] += 1
+                continue
             level, metric = "layer" if g is None else "head", line["metric"]
             figure = figures.get((line["rows"], metric, g))
             if figure is None:
@@ -390,6 +412,7 @@ class LayerCheck:
 def check_whole_model(report, lines, model):
     """Sums of the heads, their mean for oracle_recall; an error is the ratio of the sums over all layers, residual_error their mean."""
     values = defaultdict(list)
+    lines = [line for line in lines if line["value"]]
     for line in lines:
         if line["layer"] and line["kv_head"]:
             values[run_of(line), line["rows"], line["metric"]].append(float(line["value"]))
@@ -400,7 +423,10 @@ def check_whole_model(report, lines, model):
         parts = values.get((*key, metric))
         if metric in LAYER_ERRORS and len(model.get((*key, metric), ())) == report.layers:
             want, tolerance = with_tolerance(np.divide(*np.sum(model[*key, metric], axis=0)))
-        elif metric in ("bytes", "eviction_loss", "optimality_gap", "oracle_recall") and parts:
+        elif metric == "loss_joint" and len(model.get((*key, metric), ())) == report.layers:
+            want = joint(model[*key, metric])
+            tolerance = 1e-9 * want + 1e-15
+        elif metric in (*LOSSES_OF_HEADS, "bytes", "eviction_loss", "optimality_gap", "oracle_recall") and parts:
             want = np.mean(parts) if metric == "oracle_recall" else sum(parts)
             tolerance = 1e-9 * abs(want) + 1e-15
         else:

@@ -114,6 +114,10 @@ class RecordFigures {
       case ChannelFigure::output_gain:
       case ChannelFigure::layer_output_error:
       case ChannelFigure::layer_output_gain:
+      case ChannelFigure::loss_row:
+      case ChannelFigure::loss_head:
+      case ChannelFigure::loss_joint:
+      case ChannelFigure::dnll:
         return;  // not shown of a single head
     }
   }
