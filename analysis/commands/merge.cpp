@@ -70,8 +70,7 @@ WholeRun whole_run(const Part& part, const MergeOptions& options) {
   if (options.other_backend) replaced.emplace_back("--backend");
   whole.arguments = without(whole.arguments, replaced, {"--resume", "--force", "--quiet", "--json"});
   const auto given = std::find(whole.arguments.begin(), whole.arguments.end(), dump);
-  if (given == whole.arguments.end())
-    throw InputError(path.string(), "the dump among the arguments", "none");
+  if (given == whole.arguments.end()) throw InputError(path.string(), "the dump among the arguments", "none");
   if (!options.dump.empty()) *given = options.dump;
   return whole;
 }
