@@ -144,7 +144,7 @@ std::string svg_of(const LinePlot& plot) {
     const auto& line = plot.lines[i];
     svg.raw(fmt::format("<path class=\"line c{} d{}\" data-line=\"{}\" d=\"{}\"/>", line.style.color,
                         line.style.dash, i, path_of(plot, line, frame)));
-    if (!plot.markers) continue;
+    if (!line.markers) continue;
     std::string shapes;
     for (std::size_t j = 0; j < plot.at.size(); ++j)
       if (const double y = plot.y.at(line.values[j]); !std::isnan(y))

@@ -30,9 +30,10 @@ struct LinePlot {
     LineStyle style;
     std::vector<double> values;  ///< one each of `at`
     std::string key = {};        ///< the name in CSV, where it is another
+    bool markers = true;
   };
   std::vector<Line> lines;
-  bool markers = true, listed = false;
+  bool listed = false;
 };
 
 /// The settings by the numbers that they begin with.

@@ -35,6 +35,7 @@ Section token_section(const Tables& tables);
 Section eviction_section(const Tables& tables);
 Section budget_section(const Tables& tables);
 Section channel_section(const Tables& tables);
+Section validation_section(const Tables& tables);
 Section claim_section(const Tables& tables);
 Section run_section(const Tables& tables);
 

@@ -82,7 +82,6 @@ std::optional<Figure> figure_of(const SeriesFigure& series) {
   plot.id = series.name;
   plot.title = fmt::format("{}, median of all heads", series.heading);
   plot.at = series.at;
-  plot.markers = false;
   plot.listed = true;
   plot.x = linear_axis(series.x_label, series.at, true);
   if (series.at.back() > 0) plot.x.high = series.at.back();
@@ -97,7 +96,7 @@ std::optional<Figure> figure_of(const SeriesFigure& series) {
     if (o > 0) continue;
     const std::vector<LineStyle> styles = styles_by_name(series.lines);
     for (std::size_t i = 0; i < series.lines.size(); ++i)
-      plot.lines.push_back({series.lines[i], styles[i], medians[i]});
+      plot.lines.push_back({series.lines[i], styles[i], medians[i], "", false});
   }
   plot.y = series.share ? Axis{series.y_label, 0, 1, false} : log_axis(series.y_label, drawn, 6);
   if (!series.share) plot.y.low /= 10, plot.y.high *= 10;

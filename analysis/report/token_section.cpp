@@ -52,13 +52,12 @@ Figure recall_figure(const TokenFigures& figures) {
   plot.x = log_axis("k, tokens kept", figures.k);
   plot.x.high = figures.k.back();
   plot.y = {"recall@k", 0, 1, false};
-  plot.markers = false;
   plot.listed = true;
   const std::vector<LineStyle> styles = styles_by_name(figures.scores);
   std::vector<Lines> medians;
   for (const auto& heads : figures.recall) medians.push_back(medians_of(heads));
   for (std::size_t s = 0; s < figures.scores.size(); ++s)
-    plot.lines.push_back({figures.scores[s], styles[s], medians.front()[s]});
+    plot.lines.push_back({figures.scores[s], styles[s], medians.front()[s], "", false});
 
   std::string values;
   for (std::size_t r = 0; r < figures.references.size(); ++r)

@@ -9,7 +9,19 @@
 
 namespace kvreplay::viewer {
 
-enum class PanelKind { heads, tokens, channels, scatter, curves, what_if, budgets, decode, inspector, jobs };
+enum class PanelKind {
+  heads,
+  tokens,
+  channels,
+  scatter,
+  curves,
+  what_if,
+  budgets,
+  decode,
+  inspector,
+  jobs,
+  validation
+};
 
 /// The parts of the window on a first start.
 enum class Place { left, left_foot, middle, middle_foot, right };
@@ -44,6 +56,8 @@ inline constexpr auto kPanels = facts_table<PanelFacts>({
     {PanelKind::inspector, "inspector", "Inspector", "What is in this cell exactly, in every run?", '9',
      Place::left_foot, 0},
     {PanelKind::jobs, "jobs", "Jobs", "What is being computed, and what failed?", '0', Place::left_foot, 1},
+    {PanelKind::validation, "validation", "Validation",
+     "What does the model really lose, and which figure said so?", 0, Place::middle_foot, 4},
 });
 constexpr const PanelFacts& facts_of(PanelKind panel) { return kPanels[panel]; }
 constexpr std::string_view name_of(PanelKind panel) { return facts_of(panel).name; }

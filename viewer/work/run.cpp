@@ -39,6 +39,7 @@ std::shared_ptr<const Run> Run::open(const fs::path& path, int id) {
   if (ResultReader::is_results(run->path_)) {
     run->results_ = std::make_unique<ResultReader>(run->path_);
     run->add_stamp(run->path_ / "summary.json");
+    run->add_stamp(run->path_ / "validate.csv");
     run->open_dump_of_results();
   } else {
     run->dump_ = Dump::open(run->path_);

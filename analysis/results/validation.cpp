@@ -1,0 +1,206 @@
+#include "analysis/results/validation.hpp"
+
+#include "analysis/results/figures.hpp"
+#include "analysis/results/kept_text.hpp"
+#include "analysis/results/oracles.hpp"
+#include "analysis/results/recorded_files.hpp"
+#include "analysis/tokens/agreement.hpp"
+#include "data/error.hpp"
+#include "data/json_fields.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <system_error>
+
+namespace kvreplay {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kTable = "validate.csv";
+constexpr const char* kHow = "validate.json";
+constexpr std::string_view kChannels = "channels:";
+constexpr std::array kTablesOfCases{Table::evictions, Table::budgets, Table::channels};
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+
+/// A budget's policy is "<order>~<method>", a selection of channels "channels:<method>".
+Table table_of(const ResultReader& results, const std::string& policy) {
+  if (policy.starts_with(kChannels)) return Table::channels;
+  // An eviction may be called by a name of the user's that holds "~" as well.
+  return policy.find('~') != std::string::npos && results.has(Table::budgets) ? Table::budgets
+                                                                              : Table::evictions;
+}
+
+bool has_oracle(Table table, const std::string& policy) {
+  if (table != Table::budgets) return table == Table::evictions && is_oracle(table, "policy", policy);
+  return is_oracle(table, "method", policy.substr(policy.rfind('~') + 1));
+}
+
+/// The case that a figure of a table is of, in the words of validate.csv. Those of budgets have no semantics
+/// of their own: the run has one.
+std::vector<std::string> case_of(const TableFigure& figure, Table table) {
+  if (table == Table::evictions)
+    return {figure["policy"], figure["semantics"], figure["phase"], figure["budget"]};
+  if (table == Table::budgets)
+    return {figure["order"] + "~" + figure["method"], "", "prefill", figure["sigma"]};
+  return {std::string(kChannels) + figure["method"], figure["semantics"], "prefill", figure["ratio"]};
+}
+
+std::vector<std::string> keys_of(const ValidatedCase& one) {
+  return {one.policy, one.table == Table::budgets ? "" : one.semantics, one.phase, one.budget};
+}
+
+bool is_of_future(const TableFigure& figure) {
+  const auto rows = std::find(figure.names.begin(), figure.names.end(), "rows");
+  return rows == figure.names.end() || figure.keys[rows - figure.names.begin()] == name_of(RowSet::future);
+}
+
+std::vector<ValidatedCase> read_cases(const ResultReader& results) {
+  CsvReader csv(results.folder() / kTable);
+  const std::size_t policy = csv.need("policy"), semantics = csv.need("semantics"), phase = csv.need("phase"),
+                    budget = csv.need("budget"), metric = csv.need("metric"), value = csv.need("value");
+  std::vector<ValidatedCase> cases;
+  for (std::vector<std::string> row; csv.next(row);) {
+    ValidatedCase one{
+        table_of(results, row[policy]), row[policy], row[semantics], row[phase], row[budget], false, {}};
+    if (cases.empty() || keys_of(cases.back()) != keys_of(one)) {
+      one.is_oracle = has_oracle(one.table, one.policy);
+      one.measured.fill(kNone);
+      cases.push_back(std::move(one));
+    }
+    const auto figure = kValidationFigures.named(row[metric]);
+    if (!figure) csv.fail("a figure that kvvalidate.py writes", row[metric]);
+    cases.back().measured[static_cast<std::size_t>(*figure)] = csv.number_or_nan(row, value);
+  }
+  return cases;
+}
+
+void add_predictions(const ResultReader& results, std::vector<ValidatedCase>& cases) {
+  std::map<std::pair<Table, std::vector<std::string>>, ValidatedCase*> found;
+  for (ValidatedCase& one : cases) found.emplace(std::pair(one.table, keys_of(one)), &one);
+  for (const Table table : kTablesOfCases) {
+    if (!results.has(table)) continue;
+    each_figure(results, table, [&](const TableFigure& figure) {
+      if (figure.level() != Level::model || !is_of_future(figure)) return;
+      const auto one = found.find({table, case_of(figure, table)});
+      if (one != found.end()) one->second->predicted.emplace(figure.metric(), figure.value);
+    });
+  }
+}
+
+std::string budget_text(const ValidatedCase& one) {
+  return one.table == Table::channels ? fmt::format("pruned {}", percent(number_in(one.budget)))
+                                      : kept_text(one.budget);
+}
+
+}  // namespace
+
+std::string shown_policy(const ValidatedCase& one) {
+  return one.is_oracle && !one.policy.ends_with(")") ? one.policy + " (oracle)" : one.policy;
+}
+
+std::string setting_text(const ValidatedCase& one) {
+  std::vector<std::string> parts;
+  if (!one.budget.empty()) parts.push_back(budget_text(one));
+  if (one.semantics != "paper") parts.push_back(one.semantics);
+  if (one.phase == "given") parts.emplace_back("kept sets given");
+  if (one.phase != "given" && one.phase != "prefill") parts.push_back(one.phase);
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+double ValidatedCase::predicted_by(std::string_view figure) const {
+  const auto it = predicted.find(figure);
+  return it == predicted.end() ? kNone : it->second;
+}
+
+bool ValidatedCase::is_beside(const ValidatedCase& other) const {
+  return table == other.table && semantics == other.semantics && phase == other.phase &&
+         budget == other.budget;
+}
+
+std::vector<const FigureFacts*> Validation::predictors(Table table) const {
+  std::vector<const FigureFacts*> all;
+  for (const FigureFacts* const facts : offered_figures(table)) {
+    const bool predicts = std::any_of(cases.begin(), cases.end(), [&](const ValidatedCase& one) {
+      return one.table == table && !std::isnan(one.predicted_by(facts->name));
+    });
+    if (facts->better == Better::smaller && predicts) all.push_back(facts);
+  }
+  return all;
+}
+
+std::size_t bytes_of(const Validation& validation) {
+  return sizeof(Validation) + validation.cases.size() * (sizeof(ValidatedCase) + 512);
+}
+
+Validation read_validation(const ResultReader& results) {
+  Validation validation;
+  std::error_code ignored;
+  if (!fs::is_regular_file(results.folder() / kTable, ignored)) {
+    validation.missing =
+        "Not measured: data/capture/kvvalidate.py --model MODEL --results DIR runs the model over what every "
+        "case "
+        "leaves of the prompt.";
+    return validation;
+  }
+  constexpr std::uintmax_t kMost = 1 << 24;
+  const std::string where = (results.folder() / kHow).string();
+  const nlohmann::json how = parse_json_object(file_text(where, kMost), where);
+  const JsonFields fields(how, where);
+  const nlohmann::json of = fields.at("results");
+  const nlohmann::json ours = results.summary().value(kHashOfFiles, nlohmann::ordered_json());
+  if (of != ours) {
+    validation.missing =
+        "What was measured is of results that stood in this folder before; kvvalidate.py --force measures "
+        "these.";
+    return validation;
+  }
+  validation.finished = fields.boolean("finished").value_or(false);
+  validation.cases = read_cases(results);
+  add_predictions(results, validation.cases);
+  if (validation.cases.empty()) validation.missing = "kvvalidate.py has not measured any case yet.";
+  return validation;
+}
+
+OrderByFigure order_by(std::string_view figure, std::span<const ValidatedCase* const> cases) {
+  std::vector<double> predicted, measured, ratios;
+  for (const ValidatedCase* const one : cases) {
+    const double p = one->predicted_by(figure), kl = one->measured_as(ValidationFigure::kl);
+    if (std::isnan(p) || std::isnan(kl)) continue;
+    predicted.push_back(p);
+    measured.push_back(kl);
+    if (kl > 0) ratios.push_back(p / kl);
+  }
+  OrderByFigure found{.cases = predicted.size(), .spearman = kNone, .ratio = kNone};
+  for (std::size_t i = 0; i < predicted.size(); ++i)
+    for (std::size_t j = 0; j < predicted.size(); ++j)
+      if (measured[i] >= kApart * measured[j] && measured[i] > 0) {
+        ++found.pairs;
+        found.in_order += predicted[i] > predicted[j];
+      }
+  constexpr std::size_t kRanked = 3;
+  if (predicted.size() >= kRanked)
+    found.spearman = agreement(predicted, measured, false)[AgreementFigure::spearman];
+  if (!ratios.empty()) found.ratio = quantile(ratios, 0.5);
+  return found;
+}
+
+std::vector<std::vector<const ValidatedCase*>> settings_of(const Validation& validation, Table table) {
+  std::vector<std::vector<const ValidatedCase*>> settings;
+  for (const ValidatedCase& one : validation.cases) {
+    if (one.table != table) continue;
+    const auto place = std::find_if(settings.begin(), settings.end(),
+                                    [&](const auto& setting) { return setting.front()->is_beside(one); });
+    if (place == settings.end())
+      settings.push_back({&one});
+    else
+      place->push_back(&one);
+  }
+  std::erase_if(settings, [](const auto& setting) { return setting.size() < 2; });
+  return settings;
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,100 @@
+#pragma once
+
+#include "analysis/results/result_reader.hpp"
+
+#include <array>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// What the cases of a result folder cost the model, measured with the model in the loop, beside what the
+// folder's own figures say of them.
+
+namespace kvreplay {
+
+/// validate.csv, as kvvalidate.py writes it (analysis/RESULTS-FORMAT.md): of the decoding steps, full against
+/// changed.
+enum class ValidationFigure { kl, kl_median, kl_p95, dnll, same_top1 };
+inline constexpr FigureKind kMeasuredNats{.unit = "nats",
+                                          .better = Better::smaller,
+                                          .scale = FigureScale::log,
+                                          .rows = kFutureRows,
+                                          .levels = kModelOnly};
+inline constexpr auto kValidationFigures = facts_table<FigureOf<ValidationFigure>>({
+    {{kMeasuredNats, "kl", "Divergence", "Mean over the decoding steps of KL(full || changed)"},
+     ValidationFigure::kl},
+    {{kMeasuredNats, "kl_median", "Median divergence",
+      "Median over the decoding steps of KL(full || changed)"},
+     ValidationFigure::kl_median},
+    {{kMeasuredNats, "kl_p95", "Divergence of the worst steps",
+      "95th percentile over the decoding steps of KL(full || changed)"},
+     ValidationFigure::kl_p95},
+    {{kMeasuredNats.drawn(FigureScale::signed_log), "dnll", "Change of NLL",
+      "What the change adds to the negative log-likelihood of the tokens that followed, mean over the steps"},
+     ValidationFigure::dnll},
+    {{{.unit = "share of steps",
+       .better = Better::larger,
+       .scale = FigureScale::share,
+       .rows = kFutureRows,
+       .levels = kModelOnly},
+      "same_top1",
+      "Same likeliest token",
+      "Share of the decoding steps whose likeliest token stays the same"},
+     ValidationFigure::same_top1},
+});
+constexpr const FigureFacts& facts_of(ValidationFigure figure) { return kValidationFigures[figure]; }
+
+/// A kept set, a division of a budget or a selection of channels that the model was run with.
+struct ValidatedCase {
+  Table table;                                   ///< that has its figures: evictions, budgets or channels
+  std::string policy, semantics, phase, budget;  ///< as validate.csv has them
+  bool is_oracle = false;
+  std::array<double, kValidationFigures.size()> measured;     ///< NaN where there is none
+  std::map<std::string, double, std::less<>> predicted = {};  ///< the model's figures on the future rows
+
+  double measured_as(ValidationFigure figure) const { return measured[static_cast<std::size_t>(figure)]; }
+  /// NaN where the results do not have it.
+  double predicted_by(std::string_view figure) const;
+  /// Whether both were done to as much of the cache in the same way, so that only who is kept differs.
+  bool is_beside(const ValidatedCase& other) const;
+};
+
+/// "lu (oracle)" of what is one.
+std::string shown_policy(const ValidatedCase& one);
+/// "kept 20 %, official"
+std::string setting_text(const ValidatedCase& one);
+
+struct Validation {
+  std::vector<ValidatedCase> cases;  ///< in the file's order
+  std::string missing;               ///< why there are none, and what would measure them
+  bool finished = true;
+
+  /// The figures that predict any of the cases of a table, in the order of export.
+  std::vector<const FigureFacts*> predictors(Table table) const;
+};
+std::size_t bytes_of(const Validation& validation);
+
+/// Without cases where nothing was measured, or of results that stood in this folder before. Throws
+/// InputError, one line, where validate.csv or validate.json is not what it should be.
+Validation read_validation(const ResultReader& results);
+
+/// Two cases whose KL differs by this ratio are told apart by it.
+inline constexpr double kApart = 1.5;
+
+/// How well a figure orders cases of one setting by the KL that was measured.
+struct OrderByFigure {
+  std::size_t cases = 0;  ///< that have both
+  std::size_t pairs = 0,
+              in_order = 0;  ///< pairs of them that are kApart, and those that the figure orders alike
+  double spearman;           ///< NaN of fewer than three
+  double ratio;              ///< the median of predicted over measured
+};
+OrderByFigure order_by(std::string_view figure, std::span<const ValidatedCase* const> cases);
+
+/// The cases of a table in their settings, each of at least two; in the file's order.
+std::vector<std::vector<const ValidatedCase*>> settings_of(const Validation& validation, Table table);
+
+}  // namespace kvreplay

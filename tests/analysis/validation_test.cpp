@@ -1,0 +1,132 @@
+#include "analysis/results/validation.hpp"
+
+#include "tests/analysis/kvreplay_program.hpp"
+#include "tests/analysis/result_files.hpp"
+#include "tests/data/expect_error.hpp"
+#include "tests/support/catch.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+
+// What the model lost beside what was predicted: validate.csv is what kvvalidate.py would write, its numbers
+// made up.
+
+using namespace kvreplay;
+using namespace kvreplay::test;
+namespace fs = std::filesystem;
+
+TEST_CASE("what the model lost stands beside what each table predicted", "[validation]") {
+  const TempDir temp;
+  const fs::path folder = validated_results(temp.path());
+  const ResultReader results(folder);
+  const Validation validation = read_validation(results);
+  REQUIRE(validation.cases.size() == 9);
+  CHECK(validation.missing.empty());
+  CHECK(validation.finished);
+
+  const Evictions evictions(folder);
+  const ValidatedCase& h2o = validation.cases[0];
+  CHECK(h2o.policy == "h2o");
+  CHECK_FALSE(h2o.is_oracle);
+  for (const char* figure : {"output_error", "eviction_loss"})
+    CHECK(h2o.predicted_by(figure) == evictions.at(",", "h2o,paper,prefill,0.5", "future", figure));
+  CHECK(std::isnan(h2o.predicted_by("loss_row")));
+  CHECK(h2o.measured_as(ValidationFigure::kl) == 0.04);
+  CHECK(h2o.measured_as(ValidationFigure::same_top1) == 0.75);
+  CHECK(std::isnan(h2o.measured_as(ValidationFigure::dnll)));
+  CHECK(validation.cases[2].policy == "oracle");
+  CHECK(validation.cases[2].is_oracle);
+
+  const auto of = [&](Table table) { return settings_of(validation, table); };
+  REQUIRE(of(Table::evictions).size() == 2);  // two budgets
+  CHECK(of(Table::evictions)[0].size() == 3);
+  REQUIRE(of(Table::budgets).size() == 1);
+  const ValidatedCase& lu = *of(Table::budgets)[0][1];
+  CHECK(shown_policy(lu) == "attn~lu (oracle)");
+  CHECK(setting_text(lu) == "kept 50 %");
+  CHECK(lu.predicted_by("output_error") > 0);
+  CHECK(of(Table::channels).empty());  // one alone has nothing beside it
+  CHECK(validation.cases.back().predicted_by("output_error") > 0);
+  CHECK(setting_text(validation.cases.back()) == "pruned 40 %");
+
+  std::vector<std::string> names;
+  for (const FigureFacts* const facts : validation.predictors(Table::evictions))
+    names.emplace_back(facts->name);
+  CHECK(names == std::vector<std::string>{"output_error", "layer_output_error", "eviction_loss"});
+}
+
+TEST_CASE("a validation of other results is none, and a damaged one is refused", "[validation]") {
+  const TempDir temp;
+  const fs::path folder = validated_results(temp.path());
+  const std::string how = file_text(folder / "validate.json"), table = file_text(folder / "validate.csv");
+  const auto missing = [&] { return read_validation(ResultReader(folder)).missing; };
+
+  write_file(folder / "validate.json", R"({"results": "0123", "finished": true})");
+  CHECK(contains(missing(), "stood in this folder before"));
+  write_file(folder / "validate.json", how);
+  write_file(folder / "validate.csv", "policy,semantics,phase,budget,kept,metric,value\n");
+  CHECK(contains(missing(), "not measured any case"));
+  write_file(folder / "validate.csv", table + "h2o,paper,prefill,0.5,30,nats,1\n");
+  expect_error([&] { (void)missing(); }, {"validate.csv", "nats"});
+  write_file(folder / "validate.csv", table + "h2o,paper,prefill,0.5,30,kl,much\n");
+  expect_error([&] { (void)missing(); }, {"validate.csv", "much"});
+  write_file(folder / "validate.csv", table);
+  write_file(folder / "validate.json", "[");
+  expect_error([&] { (void)missing(); }, {"validate.json"});
+  fs::remove(folder / "validate.csv");
+  CHECK(contains(missing(), "kvvalidate.py"));
+}
+
+TEST_CASE("the order by a figure counts the pairs that the model tells apart", "[validation]") {
+  std::vector<ValidatedCase> cases;
+  const auto add = [&](double predicted, double kl) {
+    ValidatedCase one{Table::evictions, "p", "paper", "prefill", "0.5", false, {}};
+    one.measured.fill(std::nan(""));
+    one.measured[0] = kl;
+    one.predicted["loss_row"] = predicted;
+    cases.push_back(one);
+  };
+  add(0.01, 0.010);
+  add(0.04, 0.020);
+  add(0.03, 0.029);  // 1.45 times: not told apart from the one before
+  add(0.02, 0.300);  // ordered wrongly against both
+  add(0.02, std::nan(""));
+  std::vector<const ValidatedCase*> all;
+  for (const ValidatedCase& one : cases) all.push_back(&one);
+  const OrderByFigure found = order_by("loss_row", all);
+  CHECK(found.cases == 4);
+  CHECK(found.pairs == 5);
+  CHECK(found.in_order == 3);
+  CHECK(found.spearman == Approx(0.2));
+  CHECK(found.ratio == Approx((1.0 + 0.03 / 0.029) / 2));
+  CHECK(order_by("output_error", all).cases == 0);
+  CHECK(std::isnan(order_by("output_error", all).spearman));
+}
+
+TEST_CASE("a report shows what was measured, and says where nothing was", "[validation][report]") {
+  const TempDir temp;
+  const fs::path folder = validated_results(temp.path());
+  const auto page = [&] {
+    const ProcessResult result = run_kvreplay({"report", folder});
+    INFO(result.err);
+    REQUIRE(result.code == 0);
+    return file_text(folder / "report/index.html");
+  };
+  const std::string measured = page();
+  CHECK(contains(measured, "What the model loses"));
+  CHECK(contains(measured, "KL measured, nats a step"));
+  CHECK(contains(measured, "does a figure order them as the model does?"));
+  CHECK(contains(measured, "attn~lu (oracle), kept 50 %"));
+  const auto points = csv_rows(folder / "report/figures/measured-evictions.csv",
+                               "\"output_error, predicted from the dump\",line,\"KL measured, nats a step\"");
+  std::size_t there = 0;
+  for (const CsvRow& point : points)
+    if (point.at("line") == "h2o" && !point.at("KL measured, nats a step").empty()) {
+      ++there;
+      CHECK(point.at("KL measured, nats a step") == "0.04");
+    }
+  CHECK(there == 1);
+  fs::remove(folder / "validate.csv");
+  CHECK(contains(page(), "Not measured: data/capture/kvvalidate.py"));
+}

@@ -1,0 +1,224 @@
+#include "analysis/results/validation.hpp"
+#include "viewer/gl/ui_context.hpp"
+#include "viewer/model/session_keys.hpp"
+#include "viewer/panels/metric_controls.hpp"
+#include "viewer/panels/panel.hpp"
+#include "viewer/widgets/controls.hpp"
+#include "viewer/widgets/plot.hpp"
+#include "viewer/widgets/theme.hpp"
+#include "viewer/work/csv_table.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+namespace kvreplay::viewer {
+namespace {
+
+using Cases = std::vector<const ValidatedCase*>;
+
+/// Where names stand in a picture: one that would cover another is left to the tooltip.
+class TakenRoom {
+ public:
+  bool claim(ImVec2 at, const std::string& text) {
+    const ImVec2 size = ImGui::CalcTextSize(text.c_str());
+    const ImVec4 room{at.x, at.y, at.x + size.x, at.y + size.y * 0.8F};
+    for (const ImVec4& other : taken_)
+      if (room.x < other.z && other.x < room.z && room.y < other.w && other.y < room.w) return false;
+    taken_.push_back(room);
+    return true;
+  }
+
+ private:
+  std::vector<ImVec4> taken_;
+};
+
+/// What the cases of a result folder cost the model against what the folder's figures predicted.
+class ValidationPanel final : public Panel {
+ public:
+  void draw(PanelContext& context) override;
+  std::string csv(PanelContext& context) const override;
+  nlohmann::json save() const override { return {{"figure", figure_}, {"setting", setting_}}; }
+  void load(const nlohmann::json& json) override {
+    if (!json.is_object()) return;
+    Keys keys(json);
+    keys.read("figure", figure_);
+    keys.read("setting", setting_);
+  }
+
+ private:
+  void choose_setting();
+  void draw_order() const;
+  void draw_plot();
+  PlotAxis axis_of(const std::string& title, bool of_both, bool predicted) const;
+
+  std::string figure_{"loss_row"}, setting_;
+  std::shared_ptr<const Validation> validation_;
+  Key run_;
+  std::vector<const FigureFacts*> figures_;
+  const FigureFacts* by_ = nullptr;
+  Cases cases_;  // of the setting, within validation_
+  Key axes_;
+  PlotView view_;
+};
+
+void ValidationPanel::draw(PanelContext& context) {
+  const std::shared_ptr<const Run> run = context.state.run();
+  validation_ = nullptr;
+  cases_.clear();
+  if (run->results() == nullptr)
+    return hint("A dump alone was not measured: open a result folder that kvvalidate.py ran the model over.");
+  const auto answer = context.desk.ask<Validation>(
+      {.key = {run->key(), "validation"}, .title = "What the model loses, of " + run->name()},
+      [run](JobControl&) { return read_validation(*run->results()); });
+  if (!answer.error.empty()) return hint(answer.error);
+  if (!answer) return hint("Being read.");
+  if (answer->cases.empty()) return hint(answer->missing);
+  run_ = run->key();
+  validation_ = answer.value;
+  choose_setting();
+  if (cases_.empty()) return hint("No two cases were measured in one setting.");
+  draw_order();
+  draw_plot();
+}
+
+void ValidationPanel::choose_setting() {
+  std::vector<Cases> settings;
+  for (const Table table : {Table::evictions, Table::budgets, Table::channels})
+    for (Cases& setting : settings_of(*validation_, table)) settings.push_back(std::move(setting));
+  if (settings.empty()) return;
+  std::vector<std::string> texts;
+  for (const Cases& setting : settings)
+    texts.push_back(
+        fmt::format("{}, {}", facts_of(setting.front()->table).title, setting_text(*setting.front())));
+  std::size_t chosen = std::find(texts.begin(), texts.end(), setting_) - texts.begin();
+  if (chosen == texts.size()) chosen = 0;
+  choose("##setting", std::vector<std::string_view>(texts.begin(), texts.end()), chosen, 190);
+  tip("Cases that keep as much of the cache, so that only what is kept differs.");
+  setting_ = texts[chosen];
+  cases_ = settings[chosen];
+
+  figures_ = validation_->predictors(cases_.front()->table);
+  by_ = nullptr;
+  if (figures_.empty()) return;
+  std::vector<std::string_view> names;
+  for (const FigureFacts* const facts : figures_) names.push_back(facts->name);
+  chosen = std::find(names.begin(), names.end(), figure_) - names.begin();
+  const bool there = chosen < names.size();
+  if (!there) chosen = 0;
+  flow(theme().px(160));
+  if (choose("##figure", names, chosen, 150) || there) figure_ = names[chosen];
+  by_ = figures_[chosen];
+  tip(meaning_of(*by_, "", ": "));
+}
+
+/// How well the figure orders the cases.
+void ValidationPanel::draw_order() const {
+  if (by_ == nullptr) return;
+  const OrderByFigure found = order_by(by_->name, cases_);
+  const auto item = [](const char* name, const std::string& value, const std::string& about) {
+    ImGui::BeginGroup();
+    figure(name, value);
+    ImGui::EndGroup();
+    tip(about);
+    ImGui::SameLine(0, theme().px(12));
+  };
+  item("Spearman", fmt::format("{:.3f}", found.spearman),
+       "Rank correlation of the figure with the KL measured");
+  item("in order", fmt::format("{} of {}", found.in_order, found.pairs),
+       fmt::format("Of the pairs whose KL differs {} times or more, those that the figure puts in that order",
+                   kApart));
+  if (by_->unit == kLossKind.unit)
+    item("predicted / measured", number_text(found.ratio), "Its median over the cases");
+  item("cases", std::to_string(found.cases), "That have both");
+  if (!validation_->finished) dim_text("interrupted");
+  ImGui::NewLine();
+}
+
+/// Logarithmic around all values, with room at the ends.
+PlotAxis ValidationPanel::axis_of(const std::string& title, bool of_both, bool predicted) const {
+  double low = INFINITY, high = 0;
+  for (const ValidatedCase* const one : cases_)
+    for (const bool side : {false, true}) {
+      const double value = side ? one->predicted_by(by_->name) : one->measured_as(ValidationFigure::kl);
+      if ((!of_both && side != predicted) || !(value > 0) || !std::isfinite(value)) continue;
+      low = std::min(low, value);
+      high = std::max(high, value);
+    }
+  if (!(low <= high)) return {title, true, 0.1, 1};
+  return {title, true, low / 1.25, high * 1.25};
+}
+
+void ValidationPanel::draw_plot() {
+  if (by_ == nullptr) return hint("These results have no figure that predicts it.");
+  const Theme& t = theme();
+  if (const Key axes(run_, setting_, by_->name); axes_ != axes) {
+    axes_ = axes;
+    view_ = {};
+  }
+  const bool nats = by_->unit == kLossKind.unit;
+  const PlotAxis x = axis_of(fmt::format("{}, predicted", by_->name), nats, true),
+                 y = axis_of("KL measured, nats a step", nats, false);
+  Plot plot("plot", ImGui::GetContentRegionAvail(), x, y, view_);
+  if (nats) {
+    plot.list()->AddLine(plot.at(x.low, x.low), plot.at(x.high, x.high), t.faint, t.px(1));
+    const ImVec2 begin = plot.at(x.low, x.low);
+    plot.label({begin.x + t.px(60), begin.y - t.px(17)}, "as predicted", t.dim);
+  }
+  TakenRoom names;
+  const ValidatedCase* near = nullptr;
+  const ImVec2 mouse = ImGui::GetIO().MousePos;
+  float nearest = t.px(9);
+  for (const ValidatedCase* const one : cases_) {
+    const double predicted = one->predicted_by(by_->name), kl = one->measured_as(ValidationFigure::kl);
+    if (std::isnan(predicted) || std::isnan(kl)) continue;
+    const ImVec2 at = plot.at(predicted, kl);
+    plot.list()->AddCircleFilled(at, t.px(5), t.window);
+    if (one->is_oracle)
+      plot.list()->AddCircle(at, t.px(3.4F), t.dim, 0, t.px(1.4F));
+    else
+      plot.list()->AddCircleFilled(at, t.px(3.6F), t.series[0]);
+    if (const ImVec2 text = {at.x + t.px(7), at.y - ImGui::GetTextLineHeight() / 2};
+        names.claim(text, one->policy))
+      plot.label(text, one->policy.c_str(), t.dim);
+    const float distance = std::hypot(mouse.x - at.x, mouse.y - at.y);
+    if (plot.hovered() && distance < nearest) {
+      nearest = distance;
+      near = one;
+    }
+  }
+  if (near == nullptr) return;
+  ImGui::BeginTooltip();
+  ImGui::TextUnformatted(shown_policy(*near).c_str());
+  for (const FigureFacts* const facts : figures_)
+    figure(std::string(facts->name).c_str(), number_text(near->predicted_by(facts->name)));
+  ImGui::Separator();
+  for (const FigureFacts& facts : kValidationFigures) {
+    const auto which = kValidationFigures.named(facts.name);
+    figure(std::string(facts.title).c_str(), number_text(near->measured_as(*which)));
+  }
+  ImGui::EndTooltip();
+}
+
+std::string ValidationPanel::csv(PanelContext& context) const {
+  if (context.state.run() == nullptr || validation_ == nullptr || run_ != context.state.run()->key())
+    return {};
+  CsvTable table("policy,semantics,phase,budget,metric,predicted,kl");
+  for (const ValidatedCase* const one : cases_)
+    for (const FigureFacts* const facts : figures_)
+      table.row(one->policy, one->semantics, one->phase, one->budget, facts->name,
+                if_any(one->predicted_by(facts->name)), if_any(one->measured_as(ValidationFigure::kl)));
+  return table.rows() > 0 ? table.text() : std::string();
+}
+
+}  // namespace
+
+template <>
+std::unique_ptr<Panel> make_panel<PanelKind::validation>() {
+  return std::make_unique<ValidationPanel>();
+}
+
+}  // namespace kvreplay::viewer
