@@ -397,6 +397,7 @@ TEST_CASE("the same results give the same report, whole or not at all", "[report
   // A report that was killed before its list was written is in nobody's way.
   const fs::path cut_short = temp / "x/mine-figures/.kvreplay-00000001-0.tmp";
   fs::remove_all(cut_short.parent_path());
+  fs::create_directories(cut_short.parent_path());
   write_file(cut_short, "figure,fi");
   CHECK(run_kvreplay({"report", temp / "r", "--out", temp / "x/mine.html"}).code == 0);
   CHECK_FALSE(fs::exists(cut_short));

@@ -5,6 +5,7 @@
 #include "viewer/panels/curves/curve_modes.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/widgets/theme.hpp"
+#include "viewer/work/head_figures.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -209,7 +210,9 @@ TEST_CASE("the curves' table has every score at every budget, as agreement() has
     CHECK(row[0][1] == Approx(expected[AgreementFigure::mass_1pc]));
   }
   CHECK(found == 1);
-  CHECK(scores.size() == kTokenMetrics.size());
+  const MetricSet there = metrics_of(Dump::open(kSample));
+  for (const TokenMetric m : kTokenMetrics.all())
+    CHECK(scores.contains(std::string(name_of(m))) == there.contains(m));
 }
 
 TEST_CASE("panels that compare keep their settings, and load anything without complaint", "[panels]") {
