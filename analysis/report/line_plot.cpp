@@ -158,8 +158,9 @@ std::string svg_of(const LinePlot& plot) {
       svg.line(end + 1, label.wanted, end + 9, label.y, "leader");
     svg.raw(fmt::format("<path class=\"line c{} d{}\" data-key=\"{}\" d=\"M{} {}h22\"/>", line.style.color,
                         line.style.dash, label.line, px(end + 9), px(label.y)));
-    svg.raw(fmt::format("<path class=\"mark c{}\" data-key=\"{}\" d=\"{}\"/>", line.style.color, label.line,
-                        marker_path(line.style.marker, end + 20, label.y)));
+    if (line.markers)
+      svg.raw(fmt::format("<path class=\"mark c{}\" data-key=\"{}\" d=\"{}\"/>", line.style.color, label.line,
+                          marker_path(line.style.marker, end + 20, label.y)));
     svg.text(end + 35, label.y + 4, "start", line.name, "", fmt::format("data-key=\"{}\"", label.line));
   }
   const std::string lines = json_list(plot.lines, [](const LinePlot::Line& line) {

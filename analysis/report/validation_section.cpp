@@ -23,13 +23,11 @@ LinePlot plot_of(const FigureFacts& figure, const Cases& cases) {
   LinePlot plot;
   plot.listed = true;
   std::vector<double> measured;
-  std::vector<std::string> names;
   for (const ValidatedCase* const one : cases) {
     const double predicted = one->predicted_by(figure.name), kl = one->measured_as(ValidationFigure::kl);
     if (std::isnan(predicted) || std::isnan(kl)) continue;
     if (std::find(plot.at.begin(), plot.at.end(), predicted) == plot.at.end()) plot.at.push_back(predicted);
     measured.push_back(kl);
-    names.push_back(one->policy);
   }
   if (plot.at.empty()) return plot;
   std::sort(plot.at.begin(), plot.at.end());
@@ -41,13 +39,14 @@ LinePlot plot_of(const FigureFacts& figure, const Cases& cases) {
   }
   plot.x = figure_axis(fmt::format("{}, predicted from the dump", figure.name), figure.scale, range);
   plot.y = figure_axis("KL measured, nats a step", FigureScale::log, measured);
-  const std::vector<LineStyle> styles = styles_by_name(names);
-  std::size_t next = 0;
+  int next = 0;  // marks alone tell the cases apart: no two alike
   for (const ValidatedCase* const one : cases) {
     const double predicted = one->predicted_by(figure.name), kl = one->measured_as(ValidationFigure::kl);
     if (std::isnan(predicted) || std::isnan(kl)) continue;
-    LinePlot::Line line{shown_policy(*one), styles[next++], std::vector<double>(plot.at.size(), kNan),
-                        one->policy};
+    constexpr int kColors = 8, kMarkers = 6;
+    const LineStyle style{.color = next % kColors, .marker = (next + next / kColors) % kMarkers};
+    ++next;
+    LinePlot::Line line{shown_policy(*one), style, std::vector<double>(plot.at.size(), kNan), one->policy};
     line.values[std::lower_bound(plot.at.begin(), plot.at.end(), predicted) - plot.at.begin()] = kl;
     plot.lines.push_back(std::move(line));
   }

@@ -99,7 +99,7 @@ std::string budget_text(const ValidatedCase& one) {
 }  // namespace
 
 std::string shown_policy(const ValidatedCase& one) {
-  return one.is_oracle && !one.policy.ends_with(")") ? one.policy + " (oracle)" : one.policy;
+  return one.is_oracle && one.table == Table::budgets ? one.policy + " (oracle)" : one.policy;
 }
 
 std::string setting_text(const ValidatedCase& one) {

@@ -62,7 +62,7 @@ struct ValidatedCase {
   bool is_beside(const ValidatedCase& other) const;
 };
 
-/// "lu (oracle)" of what is one.
+/// "attn~lu (oracle)" of a method that is one.
 std::string shown_policy(const ValidatedCase& one);
 /// "kept 20 %, official"
 std::string setting_text(const ValidatedCase& one);
