@@ -4,7 +4,8 @@
 #   ./bootstrap.sh demo     build the program alone, analyse the sample dump, say where the results lie
 #   ./bootstrap.sh test     build the program, the dashboard, the ranks and the tests; run every test
 #   ./bootstrap.sh build    build all that is for use: the program with ranks, CUDA where nvcc is found, the dashboard
-#   ./bootstrap.sh llm      build the program, capture a language model of 135 million weights, analyse it, write the report
+#   ./bootstrap.sh llm      build the program, capture a language model of 135 million weights with gradients, analyse the dump,
+#                           feed the model what every method kept, write the report
 #   ./bootstrap.sh claims   build the program, replay what papers claim on the sample dump
 #   ./bootstrap.sh bench    build, then time the CPU path, and a GPU's where there is one, against floor and peers
 #
@@ -131,11 +132,14 @@ case $command in
     text=/usr/share/common-licenses/GPL-3
     dump=build/llm/smollm2-gpl3
     out=results/smollm2-gpl3
-    capture=(--gguf "$model" --name SmolLM2-135M-Instruct --prompt $text --prompt-len 2000 --decode 128 --out $dump --force)
+    capture=(--gguf "$model" --name SmolLM2-135M-Instruct --prompt $text --prompt-len 2000 --decode 128
+             --gradients 24 --rows future,window --gradients-nll --out $dump --force)
     say "kvcapture.py ${capture[*]}"
     $python data/capture/kvcapture.py "${capture[@]}"
     say "kvreplay analyze $dump --out $out"
     $program analyze $dump --out $out --force
+    say "kvvalidate.py --model $model --dump $dump --results $out"
+    $python data/capture/kvvalidate.py --model "$model" --dump $dump --results $out
     $program report $out
     say "Dump: $PWD/$dump; results: $PWD/$out; report: $PWD/$out/report/index.html"
     ;;
