@@ -150,7 +150,7 @@ Validation read_validation(const ResultReader& results) {
   const std::string where = (results.folder() / kHow).string();
   const nlohmann::json how = parse_json_object(file_text(where, kMost), where);
   const JsonFields fields(how, where);
-  const nlohmann::json of = fields.at("results");
+  const nlohmann::json& of = fields.at("results");
   const nlohmann::json ours = results.summary().value(kHashOfFiles, nlohmann::ordered_json());
   if (of != ours) {
     validation.missing =
