@@ -13,12 +13,14 @@
 
 namespace kvreplay::test {
 
-/// E(M) from the definition, in long double.
+/// E(M) from the definition, in long double: the error, or with gradients the loss.
 class SetErrorJudge {
   using Wide = long double;
 
  public:
-  SetErrorJudge(const HeadGroup<double>& group, RowRange rows) : v_(group.v.cast<Wide>()) {
+  SetErrorJudge(const HeadGroup<double>& group, RowRange rows,
+                const RowGradients<double>* gradients = nullptr)
+      : v_(group.v.cast<Wide>()) {
     for (Index g = 0; g < group.G(); ++g) {
       const double sink =
           group.rule.sink_logit.empty() ? -std::numeric_limits<double>::infinity() : group.rule.sink_logit[g];
@@ -26,16 +28,26 @@ class SetErrorJudge {
         z_.push_back(attention_logits(group, g, i).z.cast<Wide>());
         sinks_.push_back(sink);
         weights_.push_back(weights(z_.size() - 1, KeptSet(static_cast<std::size_t>(group.l), 1)));
+        if (gradients == nullptr) continue;
+        g_.emplace_back(gradients->samples, group.d_v());
+        for (Index s = 0; s < gradients->samples; ++s)
+          g_.back().row(s) = gradients->g[g].row(gradients->at(s, i)).cast<Wide>();
       }
     }
     // Weights near 1 are known to 1e-19: this much of o^M - o is rounding.
     const double largest = group.v.size() > 0 ? group.v.cwiseAbs().maxCoeff() : 0.0;
     rounding_ = 1e-18 * largest * std::sqrt(static_cast<double>(z_.size() * group.v.cols()));
+    double longest = 0;
+    for (const Matrix<Wide>& g : g_) longest = std::max(longest, static_cast<double>(g.norm()));
+    if (gradients != nullptr) rounding_ *= longest;
   }
   double error(const KeptSet& kept) const {
     Wide sum = 0;
-    for (std::size_t r = 0; r < z_.size(); ++r)
-      sum += (v_.transpose() * (weights(r, kept) - weights_[r])).squaredNorm();
+    for (std::size_t r = 0; r < z_.size(); ++r) {
+      const Vector<Wide> change = v_.transpose() * (weights(r, kept) - weights_[r]);
+      sum += g_.empty() ? change.squaredNorm()
+                        : (g_[r] * change).squaredNorm() / static_cast<Wide>(2 * g_[r].rows());
+    }
     return static_cast<double>(sum);
   }
   /// How far an error of this size may be from the truth. Logits of 200 are known to some 1e-13 in float64,
@@ -57,6 +69,7 @@ class SetErrorJudge {
 
   Matrix<Wide> v_;
   std::vector<Vector<Wide>> z_, weights_;
+  std::vector<Matrix<Wide>> g_;  // of each row, [S, d_v]
   std::vector<Wide> sinks_;
   double rounding_ = 0;
 };
@@ -122,6 +135,7 @@ inline HeadGroup<double> group_of(const GreedyCase& c, std::uint64_t seed) {
   if (spec.l == GroupSpec{}.l) spec.l = 20;
   if (spec.T == GroupSpec{}.T) spec.T = 24;
   spec.seed = seed;
+  spec.window_gradients = spec.l;
   return random_group(spec);
 }
 

@@ -16,9 +16,9 @@ namespace kvreplay::test {
 /// The errors of a path are those of its kept sets, and every token that it evicts was the best to evict. The
 /// second is looked at in every `stride`th step.
 inline void check_path(const GreedyPath& path, const HeadGroup<double>& group, RowRange rows,
-                       std::size_t stride = 1) {
+                       std::size_t stride = 1, const RowGradients<double>* gradients = nullptr) {
   constexpr double kRelative = 1e-9;
-  const SetErrorJudge judge(group, rows);
+  const SetErrorJudge judge(group, rows, gradients);
   KeptSet kept(static_cast<std::size_t>(group.l), 1);
   REQUIRE(path.error.size() == path.evicted.size());
   for (std::size_t n = 0; n < path.evicted.size(); ++n) {
@@ -54,8 +54,8 @@ inline double best_neighbour(const SetErrorJudge& judge, KeptSet kept) {
 
 /// What a search made of a start is no worse, and no swap makes it better. True where it is better.
 inline bool check_exchange(const HeadGroup<double>& group, RowRange rows, const KeptSet& start,
-                           const KeptSet& kept) {
-  const SetErrorJudge judge(group, rows);
+                           const KeptSet& kept, const RowGradients<double>* gradients = nullptr) {
+  const SetErrorJudge judge(group, rows, gradients);
   REQUIRE(kept.size() == start.size());
   REQUIRE(count(kept) == count(start));
   const double before = judge.error(start), error = judge.error(kept);
@@ -78,6 +78,28 @@ inline std::vector<Index> shuffled(Index l, std::mt19937_64& bits) {
     std::swap(order[i], order[bits() % (i + 1)]);
   }
   return order;
+}
+
+/// E(M), and E of every set one token away, against the judge.
+inline void check_neighbours(ExactError& state, const SetErrorJudge& judge, KeptSet kept) {
+  constexpr double kRelative = 1e-9;
+  const double error = judge.error(kept);
+  REQUIRE(state.kept() == count(kept));
+  CHECK(std::abs(state.error() - error) <= judge.slack(error, kRelative));
+  double least = std::numeric_limits<double>::infinity();
+  for (Index column = 0; column < std::ssize(kept); ++column) {
+    std::uint8_t& token = kept[state.position(column)];
+    REQUIRE(token == (column < state.kept() ? 1 : 0));
+    token ^= 1;
+    const double changed = judge.error(kept), size = std::max(error, changed);
+    token ^= 1;
+    if (token == 1) least = std::min(least, changed);
+    INFO("position " << state.position(column) << ", from " << error << " to " << changed);
+    CHECK(std::abs(error + state.change(column) - changed) <= judge.slack(size, kRelative));
+  }
+  if (state.kept() == 0) return;
+  const BestRemoval best = state.best_removal();
+  CHECK(std::abs(best.error - least) <= judge.slack(least, kRelative) + 1e-13 * error);
 }
 
 /// The best removal with p in M, against the judge.

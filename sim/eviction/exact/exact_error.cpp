@@ -9,31 +9,68 @@
 namespace kvreplay {
 
 ExactError::ExactError(const HeadGroup<double>& group, RowRange rows, const KeptSet& kept, bool insertions,
-                       Workers& workers)
+                       Workers& workers, const RowGradients<double>* gradients)
     : workers_(workers),
       insertions_(insertions),
-      problem_(group, rows, kept),
+      problem_(group, rows, kept, gradients),
+      space_(problem_),
       l_(problem_.l),
-      width_(problem_.width),
+      width_(space_.width()),
       n_rows_(std::ssize(problem_.rows)),
       rows_(problem_.rows) {
-  const Index columns = div_up(l_, kErrorBlock) * kErrorBlock;
-  value_sq_.resize(columns);
-  for (Index c = 0; c < l_; ++c) row_dots(value(c), 1, width_, value(c), &value_sq_[c]);
-  x_dot_.assign(columns, 0.0);
-  change_ = extent_ = x_dot_;
-  blocks_.assign(columns * this->rows() * kErrorEntries, 0.0);
-  for (Numbers* vectors : {&out_, &rest_, &removed_, &fixed_, &current_, &moved_})
-    vectors->assign(this->rows() * width_, 0.0);
-  dots_.resize(this->rows());
-  squares_.resize(this->rows());
-  zeros_.assign(width_, 0.0);
+  const Index columns = div_up(l_, kErrorBlock) * kErrorBlock, n = this->rows();
+  const Index seen_otherwise = space_.of_row() ? n : 1;
+  value_sq_.resize(columns * std::max<Index>(seen_otherwise, 1));
+  change_.assign(columns, 0.0);
+  extent_ = change_;
+  blocks_.assign(columns * n * kErrorEntries, 0.0);
+  for (Numbers* vectors : {&out_, &rest_, &removed_, &current_, &moved_}) vectors->assign(n * width_, 0.0);
+  fixed_.assign(n * problem_.width, 0.0);
+  for (Numbers* vectors : {&centre_, &x_}) vectors->assign(seen_otherwise * width_, 0.0);
+  for (Index r = 0; r < seen_otherwise; ++r)
+    space_.see(r, problem_.centre.data(), centre_.data() + r * width_);
+  if (space_.of_row()) {
+    x_lifted_.assign(n * problem_.width, 0.0);
+    tops_.assign(n * width_, 0.0);
+    top_seen_.assign(n, -1);
+  } else {
+    for (Index c = 0; c < l_; ++c) row_dots(value(c), 1, width_, value(c), &value_sq_[c]);
+  }
+  dots_.resize(n);
+  squares_.resize(n);
+  zeros_.assign(std::max(width_, problem_.width), 0.0);
   terms_.resize(rows_.size());
   scan_.resize(rows_.size());
   workers_.parallel_for(this->rows(), [&](Index r) { start_row(r); });
   sum_again();
   if (!std::isfinite(error_) || std::any_of(change_.begin(), change_.end(), [](double x) { return x != x; }))
-    report_not_finite(group, "finite squared outputs");
+    report_not_finite(group, gradients ? "finite squared losses" : "finite squared outputs");
+}
+
+/// What the rows see of a column's value goes to x_ (-1: of 0).
+void ExactError::see_value(Index column) {
+  const double* v = column < 0 ? zeros_.data() : value(column);
+  if (!space_.of_row()) return void(std::copy(v, v + width_, x_.begin()));
+  workers_.parallel_for(rows(), [&](Index r) {
+    space_.see(r, v, vector_of(x_, r));
+    space_.lift(r, vector_of(x_, r), x_lifted_.data() + r * problem_.width);
+  });
+}
+
+/// What row r sees of a kept column's value, which is about to be its top.
+const double* ExactError::seen_value(Index r, Index column) {
+  if (!space_.of_row()) return value(column);
+  double* seen = vector_of(tops_, r);
+  if (top_seen_[r] != position(column)) space_.see(r, value(column), seen);
+  top_seen_[r] = position(column);
+  return seen;
+}
+
+/// Products of what a row sees of something with what it sees of the candidates' values, [l].
+void ExactError::dots_with_values(Index r, const double* seen, double* dots) {
+  Numbers lifted(problem_.width);
+  space_.lift(r, seen, lifted.data());
+  row_dots(problem_.values.data(), l_, problem_.width, lifted.data(), dots);
 }
 
 /// Logits of the first columns, hidden where the row does not see them.
@@ -48,7 +85,7 @@ void ExactError::start_row(Index r) {
   using exact_error::kUnseen;
   ErrorRowState& row = rows_[r];
   const double sink = problem_.sink[r];
-  const Index T = problem_.T;
+  const Index T = problem_.T, value_width = problem_.width;
   Numbers z(T), weights(T, 0.0);
   logits(row, r, T, z.data());
   double candidates_max = kUnseen, fixed_max = sink;
@@ -56,14 +93,14 @@ void ExactError::start_row(Index r) {
   for (Index c = l_; c < T; ++c) fixed_max = std::max(fixed_max, z[c]);
   row.end = std::min(row.end, l_);
 
-  double* fixed = vector_of(fixed_, r);
+  double* fixed = this->fixed(r);
   row.fixed_lse = kUnseen;
   if (fixed_max > kUnseen) {
     double sum = std::exp(sink - fixed_max);
-    for (Index k = 0; k < width_; ++k) fixed[k] = -sum * problem_.centre[k];
+    for (Index k = 0; k < value_width; ++k) fixed[k] = -sum * problem_.centre[k];
     for (Index c = l_; c < T; ++c) sum += weights[c] = std::exp(z[c] - fixed_max);
-    value_rows_simd<double>().add_weighted_rows(value(l_), weights.data() + l_, T - l_, width_, fixed);
-    for (Index k = 0; k < width_; ++k) fixed[k] /= sum;
+    value_rows_simd<double>().add_weighted_rows(value(l_), weights.data() + l_, T - l_, value_width, fixed);
+    for (Index k = 0; k < value_width; ++k) fixed[k] /= sum;
     row.fixed_lse = fixed_max + std::log(sum);
   }
 
@@ -72,12 +109,20 @@ void ExactError::start_row(Index r) {
   double sum = fixed_weight;
   for (Index c = 0; c < l_; ++c) sum += weights[c] = std::exp(z[c] - row.all_max);
   row.all_by = 1 / sum;
-  double* out = vector_of(out_, r);
-  for (Index k = 0; k < width_; ++k) out[k] = fixed_weight * fixed[k];
-  value_rows_simd<double>().add_weighted_rows(problem_.values.data(), weights.data(), l_, width_, out);
-  for (Index k = 0; k < width_; ++k) out[k] *= row.all_by;
-  row_dots(problem_.values.data(), l_, width_, out, weights.data());
+  Numbers out(value_width);
+  for (Index k = 0; k < value_width; ++k) out[k] = fixed_weight * fixed[k];
+  value_rows_simd<double>().add_weighted_rows(problem_.values.data(), weights.data(), l_, value_width,
+                                              out.data());
+  for (Index k = 0; k < value_width; ++k) out[k] *= row.all_by;
+  space_.see(r, out.data(), vector_of(out_, r));
+  dots_with_values(r, vector_of(out_, r), weights.data());
   for (Index c = 0; c < l_; ++c) entry(r, c, kOut) = weights[c];
+  if (!space_.of_row()) return;
+  Numbers seen(width_);
+  for (Index c = 0; c < l_; ++c) {
+    space_.see(r, value(c), seen.data());
+    row_dots(seen.data(), 1, width_, seen.data(), &value_sq(r, c));
+  }
 }
 
 /// Everything that depends on M, from nothing but M.
@@ -88,11 +133,14 @@ void ExactError::sum_row(Index r) {
   Numbers z(l_), weights(l_);
   logits(row, r, l_, z.data());
 
-  double* removed = vector_of(removed_, r);
-  std::fill(removed, removed + width_, 0.0);
+  const Index value_width = problem_.width;
+  Numbers values(value_width, 0.0);
   row.removed = 0;
   for (Index c = kept; c < l_; ++c) row.removed += weights[c] = std::exp(z[c] - row.all_max) * row.all_by;
-  value_rows_simd<double>().add_weighted_rows(value(kept), weights.data() + kept, l_ - kept, width_, removed);
+  value_rows_simd<double>().add_weighted_rows(value(kept), weights.data() + kept, l_ - kept, value_width,
+                                              values.data());
+  const double* removed = vector_of(removed_, r);
+  space_.see(r, values.data(), vector_of(removed_, r));
   row.removed_most = row.removed;
 
   const auto top = std::max_element(z.begin(), z.begin() + kept) - z.begin();
@@ -104,12 +152,14 @@ void ExactError::sum_row(Index r) {
     if (c != top) row.rest_max = std::max(row.rest_max, z[c]);
   const bool has_rest = row.rest_max > kUnseen;
   const double fixed_weight = row.fixed_lse > kUnseen ? std::exp(row.fixed_lse - row.rest_max) : 0;
-  double* rest = vector_of(rest_, r);
-  for (Index k = 0; k < width_; ++k) rest[k] = fixed_weight * vector_of(fixed_, r)[k];
+  for (Index k = 0; k < value_width; ++k) values[k] = fixed_weight * fixed(r)[k];
   row.rest_sum = fixed_weight;
   for (Index c = 0; c < kept; ++c)
     row.rest_sum += weights[c] = has_rest && c != top ? std::exp(z[c] - row.rest_max) : 0;
-  value_rows_simd<double>().add_weighted_rows(problem_.values.data(), weights.data(), kept, width_, rest);
+  value_rows_simd<double>().add_weighted_rows(problem_.values.data(), weights.data(), kept, value_width,
+                                              values.data());
+  const double* rest = vector_of(rest_, r);
+  space_.see(r, values.data(), vector_of(rest_, r));
   row.rest_most = row.rest_sum;
 
   const bool empty = choose_unit(row);
@@ -120,11 +170,11 @@ void ExactError::sum_row(Index r) {
     set_terms(r, 0, 0);
     const OutputTerms& t = terms_[r];
     for (Index k = 0; k < width_; ++k) {
-      const double others = rest[k] * t.inv_rest - t.alone * problem_.centre[k];
+      const double others = rest[k] * t.inv_rest - t.alone * centre(r)[k];
       sum[k] = -(others + t.top_weight * (t.top_value[k] - others));
     }
   }
-  row_dots(problem_.values.data(), l_, width_, sum.data(), weights.data());
+  dots_with_values(r, sum.data(), weights.data());
   for (Index c = 0; c < l_; ++c) {
     entry(r, c, kSum) = weights[c];
     entry(r, c, kWeight) = entry_weight(row, z[c], has_top && c == top, c < kept, empty);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "sim/eviction/exact/exact_error_problem.hpp"
+#include "sim/eviction/exact/exact_error_space.hpp"
 #include "sim/schedule.hpp"
 
 #include <vector>
@@ -19,6 +20,9 @@
 //                         all their weight, where o - P would cancel.
 // As in sim/tokens/tiles.hpp, a row's largest kept candidate (its top) stays out of the rest sums, from which
 // its own removal is scored: its 1 - a is a sum, never a difference. Values are centred.
+//
+// By loss E is 1/2 mean_s (g_is . D)^2 in place of ||D||^2: the same of other vectors (ErrorSpace). What
+// changes is that v_p has another product with a token in each row.
 
 namespace kvreplay {
 
@@ -36,8 +40,9 @@ struct Insertion {
 class ExactError {
  public:
   /// Where `insertions` is false only removals are scored, and what was removed cannot come back.
+  /// `gradients`: of all rows where E is a loss, null where it is an error.
   ExactError(const HeadGroup<double>& group, RowRange rows, const KeptSet& kept, bool insertions,
-             Workers& workers);
+             Workers& workers, const RowGradients<double>* gradients = nullptr);
 
   double error() const { return error_; }       ///< E(M)
   Index kept() const { return problem_.kept; }  ///< |M|
@@ -59,8 +64,8 @@ class ExactError {
   void sum_again();
 
  private:
-  /// Rows times columns of a work item.
-  static constexpr Index kEntriesPerItem = Index{1} << 16;
+  /// Rows times columns of a work item, and where each row has its own products with the columns.
+  static constexpr Index kEntriesPerItem = Index{1} << 16, kEntriesOfRows = Index{1} << 13;
 
   /// Where a row's numbers lie, for exact_error_row.hpp.
   struct Place {
@@ -78,13 +83,22 @@ class ExactError {
   Index rows() const { return n_rows_; }
   const double* query(Index r) const { return problem_.queries.data() + r * problem_.key_width; }
   double* vector_of(Numbers& vectors, Index r) { return vectors.data() + r * width_; }
-  double* value(Index column) { return problem_.values.data() + column * width_; }
+  double* value(Index column) { return problem_.values.data() + column * problem_.width; }
+  double* fixed(Index r) { return fixed_.data() + r * problem_.width; }
+  const double* centre(Index r) const { return centre_.data() + r * space_.step(); }
+  double& value_sq(Index r, Index column) {
+    if (!space_.of_row()) return value_sq_[column];
+    return value_sq_[(column / kErrorBlock * rows() + r) * kErrorBlock + column % kErrorBlock];
+  }
   double& entry(Index r, Index column, ErrorEntry which) {
     const Index block = column / kErrorBlock * rows() + r;
     return blocks_[(block * kErrorEntries + which) * kErrorBlock + column % kErrorBlock];
   }
   double logit(double dot) const { return exact_error::logit(dot, problem_.scale, problem_.softcap); }
   void logits(const ErrorRowState& row, Index r, Index columns, double* z) const;
+  void see_value(Index column);
+  const double* seen_value(Index r, Index column);
+  void dots_with_values(Index r, const double* seen, double* dots);
   void start_row(Index r);
   void sum_row(Index r);
   void exchange_columns(Index a, Index b);
@@ -96,20 +110,26 @@ class ExactError {
   OutputVectors vectors() {
     return {out_.data(), rest_.data(), removed_.data(), current_.data(), moved_.data()};
   }
-  double score(const double* x, Index columns, bool store);
+  void dots_with_moved(Index block, double* dots);
+  double score(Index columns, bool store);
   double precise_change(Index column);
   BestRemoval best_of(double error);
 
   Workers& workers_;
   const bool insertions_;
   ErrorProblem problem_;  ///< columns in their order of now
-  const Index l_, width_, n_rows_;
+  const ErrorSpace space_;
+  const Index l_, width_, n_rows_;  // width_: of what a row sees
   double error_ = 0;
   std::vector<ErrorRowState>& rows_;
-  Numbers value_sq_;                      // by column
-  Numbers out_, rest_, removed_, fixed_;  // [rows][width]: o, rest and removed sums, fixed mean
-  Numbers current_, moved_;               // [rows][width]: o^M and D
-  Numbers blocks_, change_, extent_, x_dot_, dots_, squares_, zeros_;
+  Numbers value_sq_;  // by column; where rows see for themselves [column blocks][rows][kErrorBlock]
+  Numbers out_, rest_, removed_;  // [rows][width]: o, rest and removed sums
+  Numbers fixed_;                 // [rows][d_v]: mean of what cannot be evicted
+  Numbers current_, moved_;       // [rows][width]: o^M and D
+  Numbers centre_, x_;            // [width], or [rows][width]: the mean value, and the value that moves
+  Numbers x_lifted_, tops_;  // where rows see for themselves: [rows][d_v], and [rows][width] of their tops
+  std::vector<Index> top_seen_;  // whose value tops_ has
+  Numbers blocks_, change_, extent_, dots_, squares_, zeros_;
   std::vector<OutputTerms> terms_;
   std::vector<ErrorRow> scan_;
 };

@@ -1,4 +1,5 @@
 #include "sim/eviction/exact/exact_error.hpp"
+#include "sim/simd/panel_gemm.hpp"
 
 #include <algorithm>
 #include <cassert>
@@ -14,11 +15,11 @@ void ExactError::exchange_columns(Index a, Index b) {
                      numbers.begin() + b * width);
   };
   swap_rows(problem_.keys, problem_.key_width);
-  swap_rows(problem_.values, width_);
-  std::swap(value_sq_[a], value_sq_[b]);
+  swap_rows(problem_.values, problem_.width);
   std::swap(problem_.position[a], problem_.position[b]);
   problem_.column[position(a)] = a;
   problem_.column[position(b)] = b;
+  for (Index r = 0; r < (space_.of_row() ? rows() : 1); ++r) std::swap(value_sq(r, a), value_sq(r, b));
   for (Index r = 0; r < rows(); ++r)
     for (const ErrorEntry which : {kWeight, kOut, kSum}) std::swap(entry(r, a, which), entry(r, b, which));
 }
@@ -32,7 +33,8 @@ double ExactError::Place::logit_of(Index column) const {
 
 void ExactError::Place::add_to_rest(double w, Index column) const {
   double* rest = all.vector_of(all.rest_, row);
-  for (Index k = 0; k < all.width_; ++k) rest[k] += w * all.value(column)[k];
+  const double* v = all.seen_value(row, column);
+  for (Index k = 0; k < all.width_; ++k) rest[k] += w * v[k];
 }
 
 ErrorColumn ExactError::Place::largest_kept() const {
@@ -46,39 +48,51 @@ ErrorColumn ExactError::Place::largest_kept() const {
 
 void ExactError::set_terms(Index r, double joining, double joining_rest) {
   const ErrorRowState& row = rows_[r];
-  const double* top_value = row.top < 0 ? zeros_.data() : value(problem_.column[row.top]);
+  const double* top_value = row.top < 0 ? zeros_.data() : seen_value(r, problem_.column[row.top]);
   exact_error::set_terms(row, top_value, joining, joining_rest, terms_[r], scan_[r]);
 }
 
 /// Brings everything up to date once `column`'s token has left or entered M (-1: none has); the rows `lost`
 /// are summed again.
 void ExactError::update(Index column, const std::vector<Index>& lost) {
-  const double* x = column < 0 ? zeros_.data() : value(column);
+  see_value(column);
   for (Index r = 0; r < rows(); ++r) set_terms(r, 0, 0);
-  output_terms(vectors(), 0, rows(), width_, x, problem_.centre.data(), true, terms_.data());
+  const auto find_terms = [&](Index begin, Index end, bool store) {
+    output_terms(vectors(), begin, end, width_, x_.data(), centre_.data(), space_.step(), store,
+                 terms_.data());
+  };
+  find_terms(0, rows(), true);
   workers_.parallel_for(std::ssize(lost), [&](Index n) {
     const Index r = lost[n];
     terms_[r].rest_add = terms_[r].removed_add = scan_[r].add = 0;
     sum_row(r);
     set_terms(r, 0, 0);
-    output_terms(vectors(), r, r + 1, width_, x, problem_.centre.data(), false, terms_.data());
+    find_terms(r, r + 1, false);
   });
-  error_ = score(x, insertions_ ? l_ : kept(), true);
+  error_ = score(insertions_ ? l_ : kept(), true);
 }
 
 /// The sum of ||D||^2 that terms_ tells of, and the changes of the first `columns` columns from there.
-double ExactError::score(const double* x, Index columns, bool store) {
+double ExactError::score(Index columns, bool store) {
   for (Index r = 0; r < rows(); ++r) {
     scan_[r].d_out = 2 * terms_[r].change_current;
     scan_[r].out_sq = terms_[r].current_sq;
   }
-  const ErrorColumns all{x_dot_.data(), value_sq_.data(), change_.data(), extent_.data()};
-  const Index blocks = div_up(columns, kErrorBlock);
-  const Index at_once = std::max<Index>(kEntriesPerItem / (kErrorBlock * std::max<Index>(rows(), 1)), 1);
+  const Index n = std::max<Index>(rows(), 1), blocks = div_up(columns, kErrorBlock);
+  const Index entries = space_.of_row() ? kEntriesOfRows : kEntriesPerItem;
+  const Index at_once = std::max<Index>(entries / (kErrorBlock * n), 1);
   workers_.parallel_for(div_up(blocks, at_once), [&](Index item) {
     const Index begin = item * at_once, end = std::min(begin + at_once, blocks), first = begin * kErrorBlock;
-    row_dots(value(first), std::min(end * kErrorBlock, l_) - first, width_, x, x_dot_.data() + first);
-    error_changes(blocks_.data(), begin, end, rows(), scan_.data(), store, all);
+    const Index of_column = space_.of_row() ? n : 1;
+    Numbers x_dot((end - begin) * kErrorBlock * of_column, 0.0);
+    if (space_.of_row())
+      for (Index b = begin; b < end; ++b)
+        dots_with_moved(b, x_dot.data() + (b - begin) * rows() * kErrorBlock);
+    else
+      row_dots(value(first), std::min(end * kErrorBlock, l_) - first, width_, x_.data(), x_dot.data());
+    error_changes(blocks_.data() + first * rows() * kErrorEntries, end - begin, rows(), scan_.data(), store,
+                  {x_dot.data(), value_sq_.data() + first * of_column, space_.of_row(),
+                   change_.data() + first, extent_.data() + first});
   });
   double error = 0;
   for (Index r = 0; r < rows(); ++r) {
@@ -86,6 +100,16 @@ double ExactError::score(const double* x, Index columns, bool store) {
     if (rows_[r].top >= 0) change_[problem_.column[rows_[r].top]] += terms_[r].top_error;
   }
   return error;
+}
+
+/// What every row sees of the value that moves, times what it sees of a block's columns, [rows][kErrorBlock].
+void ExactError::dots_with_moved(Index block, double* dots) {
+  static_assert(kErrorBlock == kPanelWidth<double>);
+  const Index first = block * kErrorBlock, n = std::min(kErrorBlock, l_ - first), width = problem_.width;
+  Numbers panel(width * kErrorBlock, 0.0);
+  for (Index c = 0; c < n; ++c)
+    for (Index k = 0; k < width; ++k) panel[k * kErrorBlock + c] = value(first + c)[k];
+  panel_gemm(rows(), width, x_lifted_.data(), width, panel.data(), dots);
 }
 
 void ExactError::remove(Index p) {
@@ -139,8 +163,9 @@ BestRemoval ExactError::best_removal_with(Index p) {
     const double weight = try_insertion(row, t, scan_[r], seen, entry(r, column, kWeight), z);
     set_terms(r, weight, t.rest_add);
   }
-  output_terms(vectors(), 0, rows(), width_, value(column), problem_.centre.data(), false, terms_.data());
-  return best_of(score(value(column), kept(), false));
+  see_value(column);
+  output_terms(vectors(), 0, rows(), width_, x_.data(), centre_.data(), space_.step(), false, terms_.data());
+  return best_of(score(kept(), false));
 }
 
 BestRemoval ExactError::best_removal() { return best_of(error_); }
@@ -148,7 +173,9 @@ BestRemoval ExactError::best_removal() { return best_of(error_); }
 /// A removal's change from the difference of o^M and v itself: to rounding of its vectors, where change_ is
 /// that of their squares.
 double ExactError::precise_change(Index column) {
-  differences(current_.data(), moved_.data(), rows(), width_, value(column), dots_.data(), squares_.data());
+  see_value(column);
+  differences(current_.data(), moved_.data(), rows(), width_, x_.data(), space_.step(), dots_.data(),
+              squares_.data());
   double sum = 0;
   for (Index r = 0; r < rows(); ++r) {
     if (rows_[r].top == position(column)) {

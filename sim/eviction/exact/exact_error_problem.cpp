@@ -1,6 +1,7 @@
 #include "sim/eviction/exact/exact_error_problem.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace kvreplay {
 namespace {
@@ -9,7 +10,8 @@ Index padded_to_vectors(Index n) { return div_up(n, kErrorPad) * kErrorPad; }
 
 }  // namespace
 
-ErrorProblem::ErrorProblem(const HeadGroup<double>& group, RowRange asked, const KeptSet& kept_set)
+ErrorProblem::ErrorProblem(const HeadGroup<double>& group, RowRange asked, const KeptSet& kept_set,
+                           const RowGradients<double>* by)
     : l(group.l),
       T(group.T_all()),
       scale(group.rule.scale),
@@ -50,6 +52,18 @@ ErrorProblem::ErrorProblem(const HeadGroup<double>& group, RowRange asked, const
       sink.push_back(group.sink(g));
       for (Index k = 0; k < group.d(); ++k) query[k] = group.q[g](i - group.first_query(), k);
       query += key_width;
+    }
+  if (by == nullptr) return;
+  samples = padded_to_vectors(by->samples);
+  gradients.assign(std::ssize(rows) * samples * width, 0.0);
+  const double unit = std::sqrt(0.5 / static_cast<double>(by->samples));
+  double* row_gradients = gradients.data();
+  for (Index g = 0; g < group.G(); ++g)
+    for (const Index i : seeing) {
+      for (Index s = 0; s < by->samples; ++s)
+        for (Index k = 0; k < group.d_v(); ++k)
+          row_gradients[s * width + k] = unit * by->g[g](by->at(s, i), k);
+      row_gradients += samples * width;
     }
 }
 

@@ -26,7 +26,9 @@ using Numbers = std::vector<double, OnCacheLine<double>>;
 
 /// What every search by the exact error starts from. Vectors are padded to a multiple of kErrorPad.
 struct ErrorProblem {
-  ErrorProblem(const HeadGroup<double>& group, RowRange rows, const KeptSet& kept_set);
+  /// `gradients`, of all `rows`: errors are weighed by them; null: they are not.
+  ErrorProblem(const HeadGroup<double>& group, RowRange rows, const KeptSet& kept_set,
+               const RowGradients<double>* gradients = nullptr);
 
   Index l, T;
   double scale, softcap;             ///< softcap 0: none
@@ -40,6 +42,8 @@ struct ErrorProblem {
   /// the candidates, and all the rest not yet known.
   std::vector<ErrorRowState> rows;
   std::vector<double> sink;  ///< [rows] sink logit, -inf: none
+  Index samples = 0;         ///< S, padded as vectors are
+  Numbers gradients;         ///< [rows][S][width], times sqrt(1 / (2 S))
 };
 
 }  // namespace kvreplay

@@ -42,12 +42,14 @@ HWY_NOINLINE void RowDots(const double* rows, Index n, Index width, const double
 }
 
 HWY_NOINLINE void OutputTermsOf(const OutputVectors& vectors, Index begin, Index end, Index width,
-                                const double* HWY_RESTRICT x, const double* HWY_RESTRICT centre, bool store,
+                                const double* all_x, const double* all_centre, Index step, bool store,
                                 OutputTerms* terms) {
   const Lanes d;
   const Index N = static_cast<Index>(hn::Lanes(d));
   for (Index r = begin; r < end; ++r) {
     OutputTerms& t = terms[r];
+    const double* HWY_RESTRICT x = all_x + r * step;
+    const double* HWY_RESTRICT centre = all_centre + r * step;
     const double* HWY_RESTRICT out = vectors.out + r * width;
     double* HWY_RESTRICT rest_sum = vectors.rest + r * width;
     double* HWY_RESTRICT removed_sum = vectors.removed + r * width;
@@ -87,16 +89,13 @@ HWY_NOINLINE void OutputTermsOf(const OutputVectors& vectors, Index begin, Index
   }
 }
 
+/// A vector of columns over all rows.
 struct Change {
-  Vec x_dot, value_sq, sum, extent;
-  HWY_INLINE Change(const ErrorColumns& columns, Index p)
-      : x_dot(hn::LoadU(Lanes(), columns.x_dot + p)),
-        value_sq(hn::LoadU(Lanes(), columns.value_sq + p)),
-        sum(hn::Zero(Lanes())),
-        extent(sum) {}
+  Vec sum, extent;
+  HWY_INLINE Change() : sum(hn::Zero(Lanes())), extent(sum) {}
 
   /// One row, at the vector of columns that starts at `entries`.
-  HWY_INLINE void Add(const ErrorRow& t, bool store, double* HWY_RESTRICT entries) {
+  HWY_INLINE void Add(const ErrorRow& t, Vec x_dot, Vec value_sq, bool store, double* HWY_RESTRICT entries) {
     const Lanes d;
     const Vec one = hn::Set(d, 1.0);
     const Vec u = hn::MulAdd(hn::Set(d, t.add), x_dot, hn::LoadU(d, entries + kSum * kErrorBlock));
@@ -114,18 +113,30 @@ struct Change {
   }
 };
 
-HWY_NOINLINE void ErrorChanges(double* HWY_RESTRICT blocks, Index begin, Index end, Index rows,
+template <bool kOfRow>
+HWY_INLINE void ErrorChangesOf(double* HWY_RESTRICT blocks, Index n_blocks, Index rows,
                                const ErrorRow* HWY_RESTRICT terms, bool store, const ErrorColumns& columns) {
   const Lanes d;
   const Index N = static_cast<Index>(hn::Lanes(d));
-  for (Index b = begin; b < end; ++b) {
+  for (Index b = 0; b < n_blocks; ++b) {
     for (Index n = 0; n < kErrorBlock; n += 2 * N) {
       const Index p = b * kErrorBlock + n;
-      Change lo(columns, p), hi(columns, p + N);
+      const Index first = kOfRow ? b * rows * kErrorBlock + n : p;
+      const double *HWY_RESTRICT x_dot = columns.x_dot + first,
+                                 *HWY_RESTRICT value_sq = columns.value_sq + first;
+      Vec x_lo = hn::LoadU(d, x_dot), x_hi = hn::LoadU(d, x_dot + N), sq_lo = hn::LoadU(d, value_sq),
+          sq_hi = hn::LoadU(d, value_sq + N);
+      Change lo, hi;
       double* entries = blocks + b * rows * kErrorEntries * kErrorBlock + n;
       for (Index r = 0; r < rows; ++r, entries += kErrorEntries * kErrorBlock) {
-        lo.Add(terms[r], store, entries);
-        hi.Add(terms[r], store, entries + N);
+        if constexpr (kOfRow) {
+          x_lo = hn::LoadU(d, x_dot + r * kErrorBlock);
+          x_hi = hn::LoadU(d, x_dot + r * kErrorBlock + N);
+          sq_lo = hn::LoadU(d, value_sq + r * kErrorBlock);
+          sq_hi = hn::LoadU(d, value_sq + r * kErrorBlock + N);
+        }
+        lo.Add(terms[r], x_lo, sq_lo, store, entries);
+        hi.Add(terms[r], x_hi, sq_hi, store, entries + N);
       }
       hn::StoreU(lo.sum, d, columns.change + p);
       hn::StoreU(hi.sum, d, columns.change + p + N);
@@ -135,12 +146,21 @@ HWY_NOINLINE void ErrorChanges(double* HWY_RESTRICT blocks, Index begin, Index e
   }
 }
 
+HWY_NOINLINE void ErrorChanges(double* blocks, Index n, Index rows, const ErrorRow* terms, bool store,
+                               const ErrorColumns& columns) {
+  if (columns.of_row)
+    ErrorChangesOf<true>(blocks, n, rows, terms, store, columns);
+  else
+    ErrorChangesOf<false>(blocks, n, rows, terms, store, columns);
+}
+
 HWY_NOINLINE void Differences(const double* HWY_RESTRICT current, const double* HWY_RESTRICT change, Index n,
-                              Index width, const double* HWY_RESTRICT v, double* HWY_RESTRICT change_dot,
+                              Index width, const double* all_v, Index step, double* HWY_RESTRICT change_dot,
                               double* HWY_RESTRICT square) {
   const Lanes d;
   const Index N = static_cast<Index>(hn::Lanes(d));
   for (Index r = 0; r < n; ++r) {
+    const double* HWY_RESTRICT v = all_v + r * step;
     Vec dot = hn::Zero(d), sq = dot;
     for (Index c = 0; c < width; c += N) {
       const Vec difference = hn::Sub(hn::LoadU(d, current + r * width + c), hn::LoadU(d, v + c));
@@ -167,16 +187,16 @@ void row_dots(const double* rows, Index n, Index width, const double* x, double*
   HWY_DYNAMIC_DISPATCH(RowDots)(rows, n, width, x, out);
 }
 void output_terms(const OutputVectors& vectors, Index begin, Index end, Index width, const double* x,
-                  const double* centre, bool store, OutputTerms* terms) {
-  HWY_DYNAMIC_DISPATCH(OutputTermsOf)(vectors, begin, end, width, x, centre, store, terms);
+                  const double* centre, Index step, bool store, OutputTerms* terms) {
+  HWY_DYNAMIC_DISPATCH(OutputTermsOf)(vectors, begin, end, width, x, centre, step, store, terms);
 }
-void error_changes(double* blocks, Index begin, Index end, Index rows, const ErrorRow* terms, bool store,
+void error_changes(double* blocks, Index n, Index rows, const ErrorRow* terms, bool store,
                    const ErrorColumns& columns) {
-  HWY_DYNAMIC_DISPATCH(ErrorChanges)(blocks, begin, end, rows, terms, store, columns);
+  HWY_DYNAMIC_DISPATCH(ErrorChanges)(blocks, n, rows, terms, store, columns);
 }
 void differences(const double* current, const double* change, Index n, Index width, const double* v,
-                 double* change_dot, double* square) {
-  HWY_DYNAMIC_DISPATCH(Differences)(current, change, n, width, v, change_dot, square);
+                 Index step, double* change_dot, double* square) {
+  HWY_DYNAMIC_DISPATCH(Differences)(current, change, n, width, v, step, change_dot, square);
 }
 
 }  // namespace kvreplay

@@ -42,9 +42,9 @@ struct OutputVectors {
 };
 
 /// Adds x to the sums of rows [begin, end) as `terms` says and finds what follows. The new sums are stored
-/// where `store` is set, o^M and D always.
+/// where `store` is set, o^M and D always. From one row to the next x and centre are `step` numbers on.
 void output_terms(const OutputVectors& vectors, Index begin, Index end, Index width, const double* x,
-                  const double* centre, bool store, OutputTerms* terms);
+                  const double* centre, Index step, bool store, OutputTerms* terms);
 
 /// Columns are kept in blocks of this many, [block][row][3][kErrorBlock]: a pass over a range of columns is a
 /// run through memory.
@@ -64,10 +64,11 @@ struct ErrorRow {
   double add, weight, s, by_out, cur_out, d_out, out_sq, unused;
 };
 
-/// What a pass over the columns leaves, each [columns].
+/// What a pass over the columns goes by, and what it leaves, each [columns].
 struct ErrorColumns {
-  double* x_dot;     ///< in: x . v_p
-  double* value_sq;  ///< in: ||v_p||^2
+  const double* x_dot;     ///< x . v_p
+  const double* value_sq;  ///< ||v_p||^2
+  bool of_row;             ///< both are [columns / kErrorBlock][rows][kErrorBlock], other numbers in each row
   /// Sum over the rows of c (2 D . (o^M - v_p) + c ||o^M - v_p||^2), c = a / (1 - a): what E gains when p is
   /// removed, or, with a < 0, inserted.
   double* change;
@@ -75,12 +76,13 @@ struct ErrorColumns {
       extent;  ///< sum over the rows of c^2 (||o^M||^2 + ||v_p||^2), of which `change` may be a difference
 };
 
-/// The blocks [begin, end) of the columns. u replaces kSum where `store` is set.
-void error_changes(double* blocks, Index begin, Index end, Index rows, const ErrorRow* terms, bool store,
+/// n blocks of columns. u replaces kSum where `store` is set.
+void error_changes(double* blocks, Index n, Index rows, const ErrorRow* terms, bool store,
                    const ErrorColumns& columns);
 
-/// D . (o^M - v) and ||o^M - v||^2 of n rows from the differences themselves.
+/// D . (o^M - v) and ||o^M - v||^2 of n rows from the differences themselves; v is `step` numbers on from one
+/// row to the next.
 void differences(const double* current, const double* change, Index n, Index width, const double* v,
-                 double* change_dot, double* square);
+                 Index step, double* change_dot, double* square);
 
 }  // namespace kvreplay

@@ -7,17 +7,19 @@
 
 #include <vector>
 
-// The two kept sets that are sought by their exact error itself, in float64. For rows i of a row set, all G
-// query heads of a group and a set M of prompt positions,
+// The kept sets that are sought by their exact error itself, or by the loss that it is predicted to cost
+// (sim/loss/LOSS.md), in float64. For rows i of a row set, all G query heads of a group and a set M of prompt
+// positions,
 //
-//   E(M) = sum over i and heads of ||o_i^M - o_i||^2,
+//   E(M) = sum over i and heads of ||o_i^M - o_i||^2,                        the error, or
+//   E(M) = sum over i and heads of 1/2 mean_s (g_is . (o_i^M - o_i))^2,      the loss: loss_row times |rows|,
 //
 // o_i^M the attention of row i over M and every visible position >= l (and the sink logit); a row that sees
 // none of them has o := 0.
 
 namespace kvreplay {
 
-/// A run of greedy_exact: the first l - B entries are what a budget of B evicts.
+/// A run of greedy_exact or greedy_loss: the first l - B entries are what a budget of B evicts.
 struct GreedyPath {
   std::vector<Index> evicted;  ///< positions, in the order in which they go
   std::vector<double> error;   ///< E after each of them
@@ -33,13 +35,21 @@ KeptSet kept_by(const GreedyPath& path, Index l, Index keep);
 /// The same path for any number of threads. Throws InputError where a number overflows.
 GreedyPath greedy_exact(const HeadGroup<double>& group, RowRange rows, Index keep, Workers& workers);
 
-/// The same on the calling thread's CUDA device, to rounding, in 8 (3 G |rows| l + 6 G |rows| d_v) bytes of
-/// its memory and a copy of keys and values; cuda::OutOfDeviceMemory where it has less.
+/// The same with E the loss; `gradients` have all `rows`. A step costs O(G |rows| d_v l), whatever S is: G
+/// |rows| products of d_v numbers with every token. Memory is 4 G |rows| l numbers and a copy of the
+/// gradients.
+GreedyPath greedy_loss(const HeadGroup<double>& group, const RowGradients<double>& gradients, RowRange rows,
+                       Index keep, Workers& workers);
+
+/// greedy_exact() on the calling thread's CUDA device, to rounding, in 8 (3 G |rows| l + 6 G |rows| d_v)
+/// bytes of its memory and a copy of keys and values; cuda::OutOfDeviceMemory where it has less.
 GreedyPath greedy_exact_cuda(const HeadGroup<double>& group, RowRange rows, Index keep, Workers& workers);
 
 /// The judge: every candidate's attention computed anew from the definition, O(G |rows| l^2 (l - keep) d_v).
 /// Shares nothing with the fast twin.
 GreedyPath greedy_exact_reference(const HeadGroup<double>& group, RowRange rows, Index keep);
+GreedyPath greedy_loss_reference(const HeadGroup<double>& group, const RowGradients<double>& gradients,
+                                 RowRange rows, Index keep);
 
 /// Swaps a kept with an evicted token while E falls by more than one part in 1e9, until no such swap does
 /// (as far as float64 tells errors below 1e-16 of ||o||^2 apart). Evicted tokens come in by the error that
@@ -48,7 +58,11 @@ GreedyPath greedy_exact_reference(const HeadGroup<double>& group, RowRange rows,
 /// The same set for any number of threads.
 KeptSet exchange(const HeadGroup<double>& group, RowRange rows, KeptSet start, Workers& workers);
 
-/// The same on the calling thread's CUDA device; memory as greedy_exact_cuda.
+/// The same with E the loss. A token that comes in costs O(G |rows| d_v B).
+KeptSet exchange_loss(const HeadGroup<double>& group, const RowGradients<double>& gradients, RowRange rows,
+                      KeptSet start, Workers& workers);
+
+/// exchange() on the calling thread's CUDA device; memory as greedy_exact_cuda.
 KeptSet exchange_cuda(const HeadGroup<double>& group, RowRange rows, KeptSet start, Workers& workers);
 
 }  // namespace kvreplay

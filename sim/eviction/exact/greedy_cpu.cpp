@@ -2,14 +2,18 @@
 #include "sim/eviction/exact/greedy.hpp"
 
 namespace kvreplay {
+
 KeptSet kept_by(const GreedyPath& path, Index l, Index keep) {
   KeptSet kept(l, 1);
   for (Index n = 0; n < l - keep; ++n) kept.at(path.evicted.at(n)) = 0;
   return kept;
 }
 
-GreedyPath greedy_exact(const HeadGroup<double>& group, RowRange rows, Index keep, Workers& workers) {
-  ExactError state(group, rows, KeptSet(group.l, 1), false, workers);
+namespace {
+
+GreedyPath greedy(const HeadGroup<double>& group, const RowGradients<double>* gradients, RowRange rows,
+                  Index keep, Workers& workers) {
+  ExactError state(group, rows, KeptSet(group.l, 1), false, workers, gradients);
   GreedyPath path;
   while (state.kept() > keep) {
     check_stop(workers);
@@ -20,11 +24,32 @@ GreedyPath greedy_exact(const HeadGroup<double>& group, RowRange rows, Index kee
   return path;
 }
 
-KeptSet exchange(const HeadGroup<double>& group, RowRange rows, KeptSet kept, Workers& workers) {
+KeptSet exchanged(const HeadGroup<double>& group, const RowGradients<double>* gradients, RowRange rows,
+                  KeptSet kept, Workers& workers) {
   const Index keep = count(kept);
   if (keep == 0 || keep == group.l) return kept;
-  ExactError state(group, rows, kept, true, workers);
+  ExactError state(group, rows, kept, true, workers, gradients);
   return exchange_from(state, std::move(kept), workers);
+}
+
+}  // namespace
+
+GreedyPath greedy_exact(const HeadGroup<double>& group, RowRange rows, Index keep, Workers& workers) {
+  return greedy(group, nullptr, rows, keep, workers);
+}
+
+GreedyPath greedy_loss(const HeadGroup<double>& group, const RowGradients<double>& gradients, RowRange rows,
+                       Index keep, Workers& workers) {
+  return greedy(group, &gradients, rows, keep, workers);
+}
+
+KeptSet exchange(const HeadGroup<double>& group, RowRange rows, KeptSet start, Workers& workers) {
+  return exchanged(group, nullptr, rows, std::move(start), workers);
+}
+
+KeptSet exchange_loss(const HeadGroup<double>& group, const RowGradients<double>& gradients, RowRange rows,
+                      KeptSet start, Workers& workers) {
+  return exchanged(group, &gradients, rows, std::move(start), workers);
 }
 
 }  // namespace kvreplay

@@ -13,6 +13,7 @@ using Wide = long double;
 struct ReferenceRow {
   Vector<double> z;  ///< [T], hidden -inf
   double sink;
+  Matrix<Wide> g;  ///< [S, d_v]; empty: E is the error
 };
 
 /// Weights of a row over the positions of M and those >= l, in long double.
@@ -32,18 +33,15 @@ Vector<Wide> weights_within(const ReferenceRow& row, const KeptSet& kept) {
 double error_of(const std::vector<ReferenceRow>& rows, const Matrix<Wide>& v, const KeptSet& kept) {
   const KeptSet all(kept.size(), 1);
   Wide error = 0;
-  for (const ReferenceRow& row : rows)
-    error += (v.transpose() * (weights_within(row, kept) - weights_within(row, all))).squaredNorm();
+  for (const ReferenceRow& row : rows) {
+    const Vector<Wide> change = v.transpose() * (weights_within(row, kept) - weights_within(row, all));
+    error += row.g.rows() == 0 ? change.squaredNorm()
+                               : (row.g * change).squaredNorm() / (2 * static_cast<Wide>(row.g.rows()));
+  }
   return static_cast<double>(error);
 }
 
-}  // namespace
-
-GreedyPath greedy_exact_reference(const HeadGroup<double>& group, RowRange rows, Index keep) {
-  std::vector<ReferenceRow> all_rows;
-  for (Index g = 0; g < group.G(); ++g)
-    for (Index i = rows.begin; i < rows.end; ++i)
-      all_rows.push_back({attention_logits(group, g, i).z, group.sink(g)});
+GreedyPath greedy_path(const HeadGroup<double>& group, const std::vector<ReferenceRow>& rows, Index keep) {
   const Matrix<Wide> v = group.v.cast<Wide>();
   KeptSet kept(static_cast<std::size_t>(group.l), 1);
   GreedyPath path;
@@ -54,7 +52,7 @@ GreedyPath greedy_exact_reference(const HeadGroup<double>& group, RowRange rows,
       std::uint8_t& holds = kept[p];
       if (holds == 0) continue;
       holds = 0;
-      const double error = error_of(all_rows, v, kept);
+      const double error = error_of(rows, v, kept);
       holds = 1;
       if (best >= 0 && error > least) continue;  // equal: the higher position goes
       best = p;
@@ -65,6 +63,29 @@ GreedyPath greedy_exact_reference(const HeadGroup<double>& group, RowRange rows,
     path.error.push_back(least);
   }
   return path;
+}
+
+}  // namespace
+
+GreedyPath greedy_exact_reference(const HeadGroup<double>& group, RowRange rows, Index keep) {
+  std::vector<ReferenceRow> all;
+  for (Index g = 0; g < group.G(); ++g)
+    for (Index i = rows.begin; i < rows.end; ++i)
+      all.push_back({attention_logits(group, g, i).z, group.sink(g), {}});
+  return greedy_path(group, all, keep);
+}
+
+GreedyPath greedy_loss_reference(const HeadGroup<double>& group, const RowGradients<double>& gradients,
+                                 RowRange rows, Index keep) {
+  std::vector<ReferenceRow> all;
+  for (Index g = 0; g < group.G(); ++g)
+    for (Index i = rows.begin; i < rows.end; ++i) {
+      all.push_back(
+          {attention_logits(group, g, i).z, group.sink(g), Matrix<Wide>(gradients.samples, group.d_v())});
+      for (Index s = 0; s < gradients.samples; ++s)
+        all.back().g.row(s) = gradients.g[g].row(gradients.at(s, i)).cast<Wide>();
+    }
+  return greedy_path(group, all, keep);
 }
 
 }  // namespace kvreplay
