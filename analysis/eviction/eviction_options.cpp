@@ -99,9 +99,9 @@ BoundOptions bound(EvictionOptions& options) {
       bind_option(phase, options.phases).keyed("phases"), bind_option(decode_window, options.decode_window),
       bind_option(window, options.window), bind_option(sinks, options.sinks),
       bind_option(recent, options.recent), bind_option(pool, options.pool), bind_option(on, options.on),
-      bind_option(per_query_head, options.per_query_head), bind_option(channels, options.channels),
-      bind_option(bits, options.bits), bind_option(group, options.group).needing(bits),
-      bind_option(residual, options.residual).needing(bits),
+      bind_option(by, options.by), bind_option(per_query_head, options.per_query_head),
+      bind_option(channels, options.channels), bind_option(bits, options.bits),
+      bind_option(group, options.group).needing(bits), bind_option(residual, options.residual).needing(bits),
       // What a file holds counts, not its name.
       bind_option(score, options.scores).keyed(""), bind_option(kept, options.kept).keyed("")};
   for (BoundOption& option : all)
@@ -183,6 +183,12 @@ SearchRows OptionValue<SearchRows>::parse(const OptionFacts& option, const std::
   for (const SearchRows rows : {SearchRows::window, SearchRows::future})
     if (word == text(rows)) return rows;
   throw OptionError(option, "window or future", fmt::format("'{}'", word));
+}
+
+SearchBy OptionValue<SearchBy>::parse(const OptionFacts& option, const std::string& word) {
+  if (const auto by = kSearchBy.named(word)) return *by;
+  throw OptionError(option, fmt::format("{}", fmt::join(kSearchBy.names(), " or ")),
+                    fmt::format("'{}'", word));
 }
 
 void check_sigma(const OptionFacts& option, double sigma) {

@@ -33,7 +33,7 @@ struct Budget {
 /// Of a label; nothing where it is none.
 std::optional<Budget> budget_labelled(const std::string& label);
 
-/// The rows that greedy_exact and exchange look at.
+/// The rows that exact searches look at.
 enum class SearchRows { window, future };
 
 /// A policy; nothing is "none": the whole prompt, or only the kept sets of the user's.
@@ -56,6 +56,7 @@ struct EvictionOptions {
   std::optional<Index> window, sinks, recent;
   std::optional<Pooling> pool;
   SearchRows on = SearchRows::window;
+  std::optional<SearchBy> by;
   bool per_query_head = false;
   std::optional<RuleAndRatio> channels;  ///< key channels that the kept tokens lose
   std::optional<Index> bits;             ///< quantizes what is kept
@@ -65,14 +66,14 @@ struct EvictionOptions {
   /// run or refused.
   struct Quick {
     Index most_rows;       ///< of a score
-    Index longest_search;  ///< the longest prompt for greedy_exact and exchange
+    Index longest_search;  ///< the longest prompt for an exact search
   };
   std::optional<Quick> quick;
 };
 
 /// What is said of each of them, and where it is kept; they must outlive it.
 BoundOptions bound(EvictionOptions& options);
-/// Of one policy alone: window, sinks, recent, pool.
+/// Of one policy alone: window, sinks, recent, pool, by.
 BoundOptions bound(PolicyOverrides& overrides);
 
 namespace evict_option {
@@ -94,7 +95,8 @@ inline constexpr OptionFacts policy{"policy", "LIST",
     sinks{"sinks", "N", "Pin the first N positions", "the policy's own"},
     recent{"recent", "N", "Pin the last N positions", "the policy's own"},
     pool{"pool", "KIND", "Pool the scores over neighbours: max:7, avg:5, none", "the policy's own"},
-    on{"on", "ROWS", "Rows whose exact error greedy_exact and exchange make small: window or future"},
+    on{"on", "ROWS", "Rows on which greedy_exact, greedy_loss and exchange search: window or future"},
+    by{"by", "WHAT", "What exchange makes small: error or loss", "error"},
     per_query_head{"per-query-head", "",
                    "A cache for every query head, not one for its group; its memory counts as such"},
     channels{"channels", "METHOD:RATIO",
@@ -141,6 +143,12 @@ template <>
 struct OptionValue<SearchRows> {
   static SearchRows parse(const OptionFacts& option, const std::string& word);
   static std::string text(SearchRows rows) { return rows == SearchRows::window ? "window" : "future"; }
+};
+
+template <>
+struct OptionValue<SearchBy> {
+  static SearchBy parse(const OptionFacts& option, const std::string& word);
+  static std::string text(SearchBy by) { return std::string(name_of(by)); }
 };
 
 /// Throws OptionError, which names `option`, where the width is even.

@@ -20,12 +20,13 @@ namespace {
 /// What a policy needs and the dump lacks, as one clause.
 std::optional<std::string> why_unavailable(const EvictionRule& rule, const EvictionPlan& plan,
                                            const Dump& dump) {
-  if (kBases[rule.policy.base].searches) {
-    const RowRange rows = plan.on_future ? plan.future : plan.window;
-    if (rows.count() == 0)
-      return plan.on_future ? "it needs decoding steps with queries, and the dump has none"
-                            : "the dump holds no query of the prompt";
-  }
+  if (rule.by && plan.search_rows(SearchBy::error).count() == 0)
+    return plan.on_future ? "it needs decoding steps with queries, and the dump has none"
+                          : "the dump holds no query of the prompt";
+  if (rule.by == SearchBy::loss || rule.greedy_by() == SearchBy::loss)
+    if (const auto why = why_no_loss(dump, plan.on_future ? Tensor::g_future : Tensor::g_window,
+                                     plan.search_rows(SearchBy::error)))
+      return why;
   return rule.metric ? why_unavailable(*rule.metric, dump) : std::nullopt;
 }
 
@@ -112,7 +113,7 @@ class Planner {
     plan_.future = future_rows(shape.l, shape.T, shape.first_query());
     plan_.losses = LossRows::of(dump_, plan_.window, plan_.future);
     plan_.semantics = options_.semantics;
-    overrides_ = {options_.window, options_.sinks, options_.recent, options_.pool};
+    overrides_ = {options_.window, options_.sinks, options_.recent, options_.pool, options_.by};
     if (options_.pool) check_pooling(evict_option::pool, *options_.pool);
     read_given();
     choose_budgets();
@@ -305,11 +306,16 @@ class Planner {
           option_text("official snapkv sums over the query heads of a KV head; its authors' code repeats the "
                       "cache for each ({})",
                       evict_option::per_query_head));
-    if (plan_.on_future && !any_run([](const PolicyRun& run) { return kBases[run.policy.base].searches; }))
+    if (plan_.on_future &&
+        !any_run([](const PolicyRun& run) { return kBases[run.policy.base].searches.has_value(); }))
       plan_.notes.push_back(option_text(
           "{} has no effect: neither {} is among the policies", evict_option::on,
-          fmt::join(kBases.names_where([](const EvictionBaseFacts& facts) { return facts.searches; }),
+          fmt::join(kBases.names_where([](const auto& facts) { return facts.searches.has_value(); }),
                     " nor ")));
+    const auto may_search_by = [](const auto& facts) { return facts.searches && !facts.greedy; };
+    if (options_.by && !any_run([&](const PolicyRun& run) { return may_search_by(kBases[run.policy.base]); }))
+      plan_.notes.push_back(option_text("{} has no effect: {} is not among the policies", evict_option::by,
+                                        fmt::join(kBases.names_where(may_search_by), ", ")));
     if (options_.decode_window &&
         std::none_of(phases_.begin(), phases_.end(), [](const Phase& phase) { return phase.decodes(); }))
       plan_.notes.push_back(option_text("{} has no effect: no phase decodes", evict_option::decode_window));

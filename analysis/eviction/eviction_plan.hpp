@@ -73,6 +73,12 @@ struct EvictionPlan {
   CacheElements elements;
   std::vector<LeftOut> left_out;
   std::vector<OptionText> notes;
+
+  /// The rows on which an exact search makes this small.
+  RowRange search_rows(SearchBy by) const {
+    if (by == SearchBy::loss) return losses.on(on_future ? RowSet::future : RowSet::window);
+    return on_future ? future : window;
+  }
 };
 
 /// Whose reading of a channel method a case follows: its policy's; of a kept set of the user's, the first one

@@ -43,8 +43,10 @@ std::optional<double> EvictionTable::excess(std::size_t which, Scope scope, RowS
   for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
     const EvictionCase& other = plan_.cases[c];
     if (!other.run || other.phase.kind != Phase::Kind::prefill || other.kept != mine.kept) continue;
-    const Policy& policy = plan_.runs[*other.run].policy;
+    const EvictionRule& rule = plan_.runs[*other.run].rules[other.budget];
+    const Policy& policy = rule.policy;
     if (policy.base != reference || policy.metric || policy.given || policy.start) continue;
+    if (rule.by != SearchBy::error) continue;
     return output_error(which, scope, rows) - output_error(c, scope, rows);
   }
   return std::nullopt;

@@ -9,7 +9,24 @@
 namespace kvreplay {
 namespace {
 
-RowRange search_rows(const EvictionPlan& plan) { return plan.on_future ? plan.future : plan.window; }
+const RowGradients<double>& gradients_of(const HeadGroup<double>& group, const EvictionPlan& plan) {
+  return plan.on_future ? group.g_future : group.g_window;
+}
+
+GreedyPath greedy_path(const HeadGroup<double>& group, const EvictionPlan& plan, SearchBy by, Index keep,
+                       const Compute& compute) {
+  const RowRange rows = plan.search_rows(by);
+  if (by == SearchBy::loss) return greedy_loss(group, gradients_of(group, plan), rows, keep, compute.workers);
+  return compute.backend.greedy_exact(group, rows, keep, compute.workers);
+}
+
+KeptSet exchanged(const HeadGroup<double>& group, const EvictionPlan& plan, SearchBy by, KeptSet start,
+                  const Compute& compute) {
+  const RowRange rows = plan.search_rows(by);
+  if (by == SearchBy::loss)
+    return exchange_loss(group, gradients_of(group, plan), rows, std::move(start), compute.workers);
+  return compute.backend.exchange(group, rows, std::move(start), compute.workers);
+}
 
 double loss(const Vector<double>& importance, const KeptSet& kept) {
   std::vector<double> lost;
@@ -54,22 +71,22 @@ HeadRanking head_ranking(const HeadGroup<T>& group, const EvictionPlan& plan, co
   for (std::size_t r = 0; r < ranking.scores.size(); ++r)
     if (layer[r].size() > 0) ranking.scores[r] = layer[r];
 
-  bool greedy = false, exact = false;
-  Index smallest = group.l;
+  bool exchanges = false;
+  std::map<SearchBy, Index> smallest;  // of what a greedy search leaves
   for (const EvictionCase& which : plan.cases) {
     if (!which.run) continue;
-    const Policy& policy = plan.runs[*which.run].policy;
-    exact = exact || policy.base == EvictionBase::exchange;
-    if (policy.base != EvictionBase::greedy_exact && !starts_from_greedy(policy)) continue;
-    greedy = true;
-    smallest = std::min(smallest, *which.kept);
+    const EvictionRule& rule = plan.runs[*which.run].rules[which.budget];
+    exchanges = exchanges || rule.exchanges();
+    if (const auto by = rule.greedy_by()) {
+      Index& least_kept = smallest.try_emplace(*by, group.l).first->second;
+      least_kept = std::min(least_kept, *which.kept);
+    }
   }
-  if (!greedy && !exact) return ranking;
+  if (smallest.empty() && !exchanges) return ranking;
   auto wide = std::make_shared<const HeadGroup<double>>(converted<double>(group));
-  if (greedy)
-    ranking.path =
-        compute.backend.greedy_exact(*wide, search_rows(plan), least.value_or(smallest), compute.workers);
-  if (exact) ranking.wide = std::move(wide);
+  for (const auto& [by, keep] : smallest)
+    ranking.paths[by] = greedy_path(*wide, plan, by, least.value_or(keep), compute);
+  if (exchanges) ranking.wide = std::move(wide);
   return ranking;
 }
 
@@ -78,17 +95,15 @@ KeptSet prompt_kept(const HeadGroup<T>& group, const EvictionPlan& plan, const E
                     const HeadRanking& ranking, const Compute& compute) {
   const EvictionRule& rule = plan.runs[*which.run].rules[which.budget];
   const Index keep = *which.kept;
-  if (rule.policy.base == EvictionBase::greedy_exact) return kept_by(*ranking.path, group.l, keep);
   KeptSet kept;
   const Index block = which.phase.kind == Phase::Kind::blockwise ? which.phase.block : rule.block;
-  if (starts_from_greedy(rule.policy))
-    kept = kept_by(*ranking.path, group.l, keep);
+  if (const auto by = rule.greedy_by())
+    kept = kept_by(ranking.paths.at(*by), group.l, keep);
   else if (block > 0)
     kept = evict_in_blocks(group, rule, keep, block, compute);
   else
     kept = keep_by(rule, ranking.scores[*which.run], keep);
-  if (rule.policy.base == EvictionBase::exchange)
-    return compute.backend.exchange(*ranking.wide, search_rows(plan), std::move(kept), compute.workers);
+  if (rule.exchanges()) return exchanged(*ranking.wide, plan, *rule.by, std::move(kept), compute);
   return kept;
 }
 
@@ -101,8 +116,7 @@ DecodeOptions decode_options(const EvictionPlan& plan, const EvictionCase& which
 template <class T>
 Vector<double> future_importance(const HeadGroup<T>& group, const Compute& compute) {
   if (future_rows(group.l, group.T_all(), group.first_query()).count() == 0) return {};
-  const TokenMetrics metrics =
-      compute.backend.token_metrics(group, {.metrics = {TokenMetric::oracle_importance}}, compute.workers);
+  const TokenMetrics metrics = compute.backend.token_metrics(group, {.metrics = {TokenMetric::oracle_importance}}, compute.workers);
   return metrics[TokenMetric::oracle_importance].row(0).transpose();
 }
 

@@ -7,6 +7,7 @@
 #include "sim/eviction/prompt_eviction.hpp"
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -27,13 +28,13 @@ LayerScores layer_scores(const EvictionPlan& plan, const DumpShape& shape,
 
 /// What serves every budget.
 struct HeadRanking {
-  std::vector<Vector<double>> scores;  ///< of every PolicyRun, [l]; empty where it searches
-  std::optional<GreedyPath> path;      ///< for greedy_exact, and exchange where it starts from there
+  std::vector<Vector<double>> scores;    ///< of every PolicyRun, [l]; empty where it searches
+  std::map<SearchBy, GreedyPath> paths;  ///< of the greedy searches, and those that exchange starts from
   std::shared_ptr<const HeadGroup<double>> wide;  ///< the group, for exchange
 };
 
-/// `layer` and `given` are this head's (head_evictions.hpp). The path goes down to `least` tokens: unset, to
-/// the smallest budget of the plan.
+/// `layer` and `given` are this head's (head_evictions.hpp). Paths go down to `least` tokens: unset, to the
+/// smallest budget of the plan.
 template <class T>
 HeadRanking head_ranking(const HeadGroup<T>& group, const EvictionPlan& plan, const LayerScores& layer,
                          const GivenScores& given, std::optional<Index> least, const Compute& compute);

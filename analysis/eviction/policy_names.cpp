@@ -27,8 +27,13 @@ std::optional<TokenMetric> metric_of(const Policy& policy) {
 
 /// Why one of the policy's own options would do nothing, as one clause.
 std::optional<std::string> why_no_effect(const Policy& policy, const OptionFacts& option) {
-  if (policy.base == EvictionBase::greedy_exact || starts_from_greedy(policy))
-    return "it searches, and neither ranks nor pins";
+  const EvictionBaseFacts& facts = kBases[policy.base];
+  if (&option == &evict_option::by) {
+    if (!facts.searches) return "it does not search";
+    if (facts.greedy) return "its name says what it makes small";
+    return std::nullopt;
+  }
+  if (only_searches(policy)) return "it searches, and neither ranks nor pins";
   const EvictionBase base = policy.start.value_or(policy.base);
   if (&option != &evict_option::window || kBases[base].pins_window || base == EvictionBase::h2o)
     return std::nullopt;
@@ -92,7 +97,8 @@ void read_score(Policy& policy, const std::string& score, const std::vector<std:
 BoundOptions bound(PolicyOverrides& overrides) {
   using namespace evict_option;
   return {bind_option(window, overrides.window), bind_option(sinks, overrides.sinks),
-          bind_option(recent, overrides.recent), bind_option(pool, overrides.pool)};
+          bind_option(recent, overrides.recent), bind_option(pool, overrides.pool),
+          bind_option(by, overrides.by)};
 }
 
 std::vector<PolicyChoice> policies_named(const std::vector<std::string>& names) {

@@ -14,7 +14,7 @@ Index rounded(double x) { return static_cast<Index>(std::floor(x + 0.5)); }
 
 PolicyOverrides PolicyOverrides::before(const PolicyOverrides& others) const {
   return {window ? window : others.window, sinks ? sinks : others.sinks, recent ? recent : others.recent,
-          pool ? pool : others.pool};
+          pool ? pool : others.pool, by ? by : others.by};
 }
 
 std::string policy_name(std::string_view base, std::string_view score) {
@@ -25,9 +25,14 @@ std::string policy_name(std::string_view base, std::string_view score) {
   return name += score;
 }
 
-bool starts_from_greedy(const Policy& policy) {
-  return policy.base == EvictionBase::exchange && !policy.metric && !policy.given &&
-         policy.start.value_or(EvictionBase::greedy_exact) == EvictionBase::greedy_exact;
+bool only_searches(const Policy& policy) {
+  return !policy.metric && !policy.given && kBases[policy.start.value_or(policy.base)].searches;
+}
+
+std::optional<SearchBy> EvictionRule::greedy_by() const {
+  if (!only_searches(policy)) return std::nullopt;
+  const EvictionBaseFacts& start = kBases[policy.start.value_or(policy.base)];
+  return start.greedy ? start.searches : by;
 }
 
 bool knows_the_future(std::string_view policy) {
@@ -88,7 +93,9 @@ EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOver
     case EvictionBase::score:
     case EvictionBase::oracle:
     case EvictionBase::oracle_exact:
+    case EvictionBase::oracle_loss:
     case EvictionBase::greedy_exact:
+    case EvictionBase::greedy_loss:
     case EvictionBase::exchange:
       break;
   }
@@ -98,6 +105,8 @@ EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOver
   rule.sinks = overrides.sinks.value_or(rule.sinks);
   rule.recent = overrides.recent.value_or(rule.recent);
   rule.pool = overrides.pool.value_or(rule.pool);
+  const EvictionBaseFacts& facts = kBases[policy.base];
+  rule.by = facts.searches && !facts.greedy && overrides.by ? overrides.by : facts.searches;
   if (policy.metric || policy.given) {
     rule.metric = policy.metric;
     rule.given = policy.given;

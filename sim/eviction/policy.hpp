@@ -24,13 +24,14 @@ struct Pooling {
 struct PolicyOverrides {
   std::optional<Index> window, sinks, recent;
   std::optional<Pooling> pool;
+  std::optional<SearchBy> by;
   bool operator==(const PolicyOverrides&) const = default;
   /// These, and `others` where they are unset.
   PolicyOverrides before(const PolicyOverrides& others) const;
 };
 
 /// BASE[+SCORE], or score:SCORE; the score is a token metric or a name of the user's. exchange also takes
-/// +BASE: it starts from what that base keeps, on its own from what greedy_exact keeps.
+/// +BASE: it starts from what that base keeps, on its own from what a greedy search by the same keeps.
 struct Policy {
   std::string name;
   EvictionBase base = EvictionBase::h2o;
@@ -42,8 +43,8 @@ struct Policy {
 };
 /// BASE+SCORE, or BASE:SCORE where the base has nothing but its score; BASE without a score.
 std::string policy_name(std::string_view base, std::string_view score);
-/// Whether it is exchange on its own.
-bool starts_from_greedy(const Policy& policy);
+/// Whether it finds its kept set by search from beginning to end: nothing is ranked.
+bool only_searches(const Policy& policy);
 /// Whether the policy of this name ranks by the decoding steps, which no method can know.
 bool knows_the_future(std::string_view policy);
 
@@ -63,6 +64,12 @@ struct EvictionRule {
   bool shared_by_layer = false;  ///< one ranking for all KV heads: the mean over the layer's query heads
   bool project_values = false;   ///< expected_attention: ||v_p W_O|| for ||v_p||
   double epsilon = 0.02;         ///< expected_attention
+  std::optional<SearchBy> by;    ///< what a search makes small
+
+  /// Whether it swaps kept and evicted tokens.
+  bool exchanges() const { return by && !kBases[policy.base].greedy; }
+  /// The greedy search whose kept set this is, or starts from.
+  std::optional<SearchBy> greedy_by() const;
 
   /// Whether all tokens pinned are more than `budget`.
   bool pins_exceed(Index budget) const { return sinks + recent > budget; }

@@ -23,6 +23,20 @@ inline constexpr auto kSemantics = facts_table<SemanticsFacts>({
 });
 constexpr std::string_view name_of(Semantics semantics) { return kSemantics[semantics].name; }
 
+/// What an exact search makes small on its rows.
+enum class SearchBy { error, loss };
+
+struct SearchByFacts {
+  SearchBy id;
+  std::string_view name;
+  std::string_view meaning;
+};
+inline constexpr auto kSearchBy = facts_table<SearchByFacts>({
+    {SearchBy::error, "error", "The exact change of the outputs"},
+    {SearchBy::loss, "loss", "What that change costs the model by the dump's gradients: loss_row"},
+});
+constexpr std::string_view name_of(SearchBy by) { return kSearchBy[by].name; }
+
 enum class EvictionBase {
   streaming,
   h2o,
@@ -34,7 +48,9 @@ enum class EvictionBase {
   score,
   oracle,
   oracle_exact,
+  oracle_loss,
   greedy_exact,
+  greedy_loss,
   exchange,
 };
 
@@ -48,7 +64,9 @@ struct EvictionBaseFacts {
   /// starts from what a score ranks first.
   bool takes_score = false;
   bool alone = false;  ///< BASE:SCORE, never without one: it ranks by that score and has nothing of its own
-  bool searches = false;     ///< looks for the kept set by the exact error of its rows
+  /// What it makes small, where it looks for the kept set itself; unless it is `greedy` that may be chosen.
+  std::optional<SearchBy> searches = {};
+  bool greedy = false;       ///< searches by evicting one token at a time
   bool last_row = false;     ///< while decoding, only the last step's scores count
   bool pins_all = false;     ///< everything that it keeps is pinned
   bool pins_window = false;  ///< the rows that score are pinned
@@ -100,15 +118,25 @@ inline constexpr auto kBases = facts_table<EvictionBaseFacts>({
      .name = "oracle_exact",
      .meaning = "Reference: ranks by oracle_future, the exact error of each single eviction",
      .metric = TokenMetric::oracle_future},
+    {.id = EvictionBase::oracle_loss,
+     .name = "oracle_loss",
+     .meaning = "Reference: ranks by oracle_loss, the loss in nats of each single eviction",
+     .metric = TokenMetric::oracle_loss},
     {.id = EvictionBase::greedy_exact,
      .name = "greedy_exact",
      .meaning = "Reference: evicts one token at a time, always the one of least exact error. Takes seconds.",
-     .searches = true},
+     .searches = SearchBy::error,
+     .greedy = true},
+    {.id = EvictionBase::greedy_loss,
+     .name = "greedy_loss",
+     .meaning = "Evicts one token at a time, always the one of least loss_row. Takes longer.",
+     .searches = SearchBy::loss,
+     .greedy = true},
     {.id = EvictionBase::exchange,
      .name = "exchange",
      .meaning = "Reference: swaps kept and evicted tokens while the exact error falls. Takes long.",
      .takes_score = true,
-     .searches = true},
+     .searches = SearchBy::error},
 });
 constexpr std::string_view name_of(EvictionBase base) { return kBases[base].name; }
 

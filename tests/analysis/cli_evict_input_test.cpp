@@ -197,8 +197,8 @@ TEST_CASE("mistakes in evict's options are one line, and leave no folder", "[cli
   own("snapkv[zz=64]", "unknown option 'zz'; there are: window, sinks, recent, pool");
   own("snapkv[window=64", "expected ']' at its end");
   own("snapkv[window=64]x", "expected ']' at its end");
-  own("snapkv[]", "expected [NAME=VALUE,...] with window, sinks, recent, pool, found ''");
-  own("snapkv[window]", "expected [NAME=VALUE,...] with window, sinks, recent, pool, found 'window'");
+  own("snapkv[]", "expected [NAME=VALUE,...] with window, sinks, recent, pool, by, found ''");
+  own("snapkv[window]", "expected [NAME=VALUE,...] with window, sinks, recent, pool, by, found 'window'");
   own("snapkv[window=0]", "window: expected a whole number of at least 1, found '0'");
   own("snapkv[window=8,window=9]", "window: expected once, found twice");
   own("snapkv[window=8,pool=4]", "pool: expected max:N or avg:N with an odd N, or none, found '4'");

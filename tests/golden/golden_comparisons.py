@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-ORACLES = {"oracle", "oracle_exact", "oracle_importance", "oracle_future", "oracle_next", "lu", "optimal"}
+ORACLES = {"oracle", "oracle_exact", "oracle_loss", "oracle_importance", "oracle_future", "oracle_next", "lu", "optimal"}
 RATIOS = {"output_error", "layer_output_error", "eviction_loss", "relative_reconstruction_error", "mean", "max", "last", "loss"}
 COMPARED = {"evictions": ["policy"], "decode": ["policy"], "budgets": ["order", "method"], "channels": ["method"], "agreement": ["score"]}
 DIFFERENCES = {"spearman", "recall@10%", "mass@10%", "oracle_recall", "reconstruction_gain", "output_gain"}

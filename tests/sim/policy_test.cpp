@@ -49,15 +49,15 @@ using Positions = std::vector<Index>;
 }  // namespace
 
 TEST_CASE("bases and semantics have their published names", "[policy]") {
-  CHECK(kBases.size() == 12);
+  CHECK(kBases.size() == 14);
   std::string names;
   for (const EvictionBase base : kBases.all()) {
     CHECK(kBases.named(name_of(base)) == base);
     names += std::string(name_of(base)) + " ";
   }
   CHECK(names ==
-        "streaming h2o tova snapkv knorm keydiff expected_attention score oracle oracle_exact greedy_exact "
-        "exchange ");
+        "streaming h2o tova snapkv knorm keydiff expected_attention score oracle oracle_exact oracle_loss "
+        "greedy_exact greedy_loss exchange ");
   for (const Semantics semantics : kAllSemantics) CHECK(kSemantics.named(name_of(semantics)) == semantics);
   CHECK(name_of(Semantics::kvpress) == "kvpress");
   CHECK(!kBases.named("H2O"));
@@ -111,7 +111,10 @@ TEST_CASE("every base makes its own choices under every semantics", "[policy]") 
         {EvictionBase::oracle, s, M::oracle_importance, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
     table.push_back(
         {EvictionBase::oracle_exact, s, M::oracle_future, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
+    table.push_back(
+        {EvictionBase::oracle_loss, s, M::oracle_loss, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
     table.push_back({EvictionBase::greedy_exact, s, {}, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
+    table.push_back({EvictionBase::greedy_loss, s, {}, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
     table.push_back({EvictionBase::exchange, s, {}, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
   }
   CHECK(table.size() == kBases.size() * 3);
@@ -259,8 +262,9 @@ TEST_CASE("a policy's own options go before those of all policies", "[policy]") 
 }
 
 TEST_CASE("what knows the future is known by its name", "[policy]") {
-  for (const char* name : {"oracle", "oracle_exact", "snapkv+oracle_next", "score:oracle_future",
-                           "exchange+oracle", "oracle[sinks=4]", "h2o+oracle_importance[window=8,recent=2]"})
+  for (const char* name :
+       {"oracle", "oracle_exact", "snapkv+oracle_next", "score:oracle_future", "exchange+oracle",
+        "oracle_loss", "snapkv+oracle_loss", "oracle[sinks=4]", "h2o+oracle_importance[window=8,recent=2]"})
     CHECK(knows_the_future(name));
   for (const char* name :
        {"snapkv", "score:mine", "score:joint[window=3]", "snapkv[window=64]", "oracles", ""})
@@ -270,23 +274,62 @@ TEST_CASE("what knows the future is known by its name", "[policy]") {
 TEST_CASE("exchange starts as the base or score behind it", "[policy]") {
   Policy policy;
   policy.base = EvictionBase::exchange;
-  CHECK(starts_from_greedy(policy));
+  CHECK(only_searches(policy));
   policy.start = EvictionBase::greedy_exact;
-  CHECK(starts_from_greedy(policy));
+  CHECK(only_searches(policy));
   policy.start = EvictionBase::snapkv;
-  CHECK(!starts_from_greedy(policy));
+  CHECK(!only_searches(policy));
   EvictionRule rule = rule_of(policy, Semantics::kvpress, {}, 1000, 101, true);
   CHECK(rule.metric == TokenMetric::attn);
   CHECK(rule.recent == 64);
   CHECK(rule.pool == kAvg5);
+  CHECK(rule.exchanges());
+  CHECK(!rule.greedy_by());
   policy.start = EvictionBase::expected_attention;
   CHECK(rule_of(policy, Semantics::paper, {}, 1000, 101, true).project_values);
   policy.start = std::nullopt;
   policy.metric = TokenMetric::caote;
-  CHECK(!starts_from_greedy(policy));
+  CHECK(!only_searches(policy));
   CHECK(rule_of(policy, Semantics::paper, {}, 1000, 101, true).metric == TokenMetric::caote);
-  policy.base = EvictionBase::greedy_exact;
-  CHECK(!starts_from_greedy(policy));
+}
+
+TEST_CASE("a search is by error or by loss, and so is the greedy one that exchange starts from", "[policy]") {
+  const auto rule_with = [](EvictionBase base, std::optional<EvictionBase> start, std::optional<SearchBy> own,
+                            std::optional<SearchBy> of_all) {
+    Policy policy;
+    policy.base = base;
+    policy.start = start;
+    policy.own.by = own;
+    PolicyOverrides overrides;
+    overrides.by = of_all;
+    return rule_of(policy, Semantics::paper, overrides, 1000, 101, true);
+  };
+  constexpr auto kError = SearchBy::error, kLoss = SearchBy::loss;
+  using B = EvictionBase;
+  EvictionRule rule = rule_with(B::exchange, {}, {}, {});
+  CHECK(rule.by == kError);
+  CHECK(rule.greedy_by() == kError);
+  rule = rule_with(B::exchange, {}, {}, kLoss);
+  CHECK(rule.by == kLoss);
+  CHECK(rule.greedy_by() == kLoss);
+  CHECK(rule.exchanges());
+  CHECK(rule_with(B::exchange, {}, kError, kLoss).by == kError);
+  rule = rule_with(B::exchange, B::greedy_exact, kLoss, {});
+  CHECK(rule.by == kLoss);
+  CHECK(rule.greedy_by() == kError);
+  for (const std::optional<SearchBy> of_all : {std::optional<SearchBy>(), std::optional(kError)}) {
+    rule = rule_with(B::greedy_loss, {}, {}, of_all);
+    CHECK(rule.by == kLoss);
+    CHECK(rule.greedy_by() == kLoss);
+    CHECK(!rule.exchanges());
+  }
+  rule = rule_with(B::greedy_exact, {}, {}, kLoss);
+  CHECK(rule.by == kError);
+  CHECK(rule.greedy_by() == kError);
+  rule = rule_with(B::snapkv, {}, {}, kLoss);
+  CHECK(!rule.by);
+  CHECK(!rule.greedy_by());
+  CHECK(!rule.exchanges());
 }
 
 TEST_CASE("a compression ratio keeps as many tokens as its semantics counts", "[policy]") {

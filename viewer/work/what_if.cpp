@@ -15,10 +15,6 @@ namespace {
 
 const EvictionRule& rule_of(const EvictionPlan& plan) { return plan.runs.front().rules.front(); }
 
-bool searches_greedily(const Policy& policy) {
-  return policy.base == EvictionBase::greedy_exact || starts_from_greedy(policy);
-}
-
 WhatIf::RowFigures figures_on(RowRange rows, double full_sq, double change_sq) {
   if (rows.count() == 0) return {0, kNone, kNone, kNone};
   return {rows.count(), full_sq, change_sq, relative_error(change_sq, full_sq)};
@@ -56,12 +52,14 @@ EvictionPlan what_if_plan(const WhatIfSettings& settings, const Dump& dump, cons
 Key score_key(const EvictionPlan& plan) {
   const EvictionRule& rule = rule_of(plan);
   Key key(rule.policy.given.has_value(), rule.metric, rule.per_visible_row, rule.shared_by_layer,
-          rule.policy.base == EvictionBase::exchange);
+          rule.exchanges());
   if (needs_rows(rule)) key = {key, "window", rule.window};
   if (rule.policy.start.value_or(rule.policy.base) == EvictionBase::expected_attention)
     key = {key, "epsilon", rule.epsilon, rule.project_values};
-  const RowRange rows = plan.on_future ? plan.future : plan.window;
-  if (searches_greedily(rule.policy)) key = {key, "greedy", rows.begin, rows.end};
+  if (const auto by = rule.greedy_by()) {
+    const RowRange rows = plan.search_rows(*by);
+    key = {key, "greedy", *by, rows.begin, rows.end};
+  }
   return key;
 }
 
@@ -125,11 +123,14 @@ std::size_t bytes_of(const WhatIfLayer& layer) { return sizeof(layer) + bytes_of
 std::size_t bytes_of(const WhatIfRanking& ranking) {
   const HeadRanking& head = ranking.ranking;
   std::size_t bytes = sizeof(ranking) + bytes_of_scores(head.scores);
-  if (head.path) bytes += head.path->evicted.size() * (sizeof(Index) + sizeof(double));
+  for (const auto& [by, path] : head.paths) bytes += path.evicted.size() * (sizeof(Index) + sizeof(double));
   if (head.wide) {
     auto entries = static_cast<std::size_t>(head.wide->k.size() + head.wide->v.size());
     for (const Matrix<double>& q : head.wide->q) entries += static_cast<std::size_t>(q.size());
     for (const Matrix<double>& wo : head.wide->wo) entries += static_cast<std::size_t>(wo.size());
+    for (const RowGradients<double>* gradients :
+         {&head.wide->g_window, &head.wide->g_future, &head.wide->g_nll})
+      for (const Matrix<double>& g : gradients->g) entries += static_cast<std::size_t>(g.size());
     bytes += entries * sizeof(double);
   }
   return bytes;

@@ -21,7 +21,7 @@ namespace kvreplay::viewer {
 struct WhatIfSettings : PolicySettings {
   std::string base = "snapkv";
   std::string score;       ///< empty: the base's own
-  bool on_future = false;  ///< the rows that greedy_exact and exchange look at
+  bool on_future = false;  ///< the rows that exact searches look at
   Index block = 0;         ///< the prompt in blocks of so many tokens (phase blockwise); 0: at once (prefill)
   bool operator==(const WhatIfSettings&) const = default;
   std::string policy() const { return policy_name(base, score); }

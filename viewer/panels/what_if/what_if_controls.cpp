@@ -21,7 +21,7 @@ namespace {
 
 bool searches(const std::string& base) {
   const auto known = kBases.named(base);
-  return known && kBases[*known].searches;
+  return known && kBases[*known].searches.has_value();
 }
 
 bool base_is_score(const std::string& base) {
