@@ -56,8 +56,9 @@ BoundOptions bound(BudgetOptions& options) {
           .keyed("methods")
           .saying(fmt::format("{}; {}", listed(kBudgetMethods.names_where(is_named)), oracles_of_budgets())),
       ratios, shares, tokens, bind_option(semantics, options.semantics).saying(listed(kSemantics.names())),
-      bind_option(normalise, options.normalise), bind_option(floor, options.floor),
-      bind_option(sinks, options.sinks), bind_option(recent, options.recent),
+      bind_option(loss, options.loss), bind_option(normalise, options.normalise),
+      bind_option(floor, options.floor), bind_option(sinks, options.sinks),
+      bind_option(recent, options.recent),
       // What a file holds counts, not its name.
       profiles, bind_option(score, options.scores).keyed("")};
 }
@@ -93,6 +94,12 @@ BudgetMethod OptionValue<BudgetMethod>::parse(const OptionFacts& option, const s
     return *method;
   throw OptionError(option_text("{}: unknown method '{}'{}", option, word,
                                 alternatives(word, kBudgetMethods.names_where(is_named))));
+}
+
+CurveLoss OptionValue<CurveLoss>::parse(const OptionFacts& option, const std::string& word) {
+  if (const auto loss = kCurveLosses.named(word)) return *loss;
+  throw OptionError(option, fmt::format("{}", fmt::join(kCurveLosses.names(), " or ")),
+                    fmt::format("'{}'", word));
 }
 
 Normalise OptionValue<Normalise>::parse(const OptionFacts& option, const std::string& word) {

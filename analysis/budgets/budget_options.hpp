@@ -25,11 +25,26 @@ BudgetOrder parse_order(const std::string& name, const std::vector<std::string>&
 
 enum class Normalise { none, layer };
 
+/// What a head's loss curve adds up over its evicted tokens.
+enum class CurveLoss { importance, row };
+
+struct CurveLossFacts {
+  CurveLoss id;
+  std::string_view name;
+  TokenMetric metric;
+};
+inline constexpr auto kCurveLosses = facts_table<CurveLossFacts>({
+    {CurveLoss::importance, "importance", TokenMetric::oracle_importance},
+    {CurveLoss::row, "row", TokenMetric::oracle_loss},
+});
+constexpr std::string_view name_of(CurveLoss loss) { return kCurveLosses[loss].name; }
+
 struct BudgetOptions {
   std::vector<BudgetOrder> orders = {parse_order("snapkv", {}), parse_order("keydiff", {})};
   std::vector<BudgetMethod> methods = named_budget_methods();
   std::vector<Budget> sigmas = {{{}, 0.5}, {{}, 0.8}};  ///< of all heads; tokens are those of the mean head
   Semantics semantics = Semantics::paper;
+  std::optional<CurveLoss> loss;  ///< importance where unset
   Normalise normalise = Normalise::none;
   double floor = 0;  ///< share of the prompt that every head keeps
   Index sinks = 0, recent = 0;
@@ -53,6 +68,11 @@ inline constexpr OptionFacts order{"order", "LIST", "What ranks a head's tokens,
     keep{"keep", "LIST", "What stays of all heads' tokens: 20% or 0.2, or 410 tokens of the mean head"},
     budget{"budget", "LIST", "The same in tokens of the mean head; 20% is a share"},
     semantics{"semantics", "NAME", "Whose pyramid, ada and reading of a profile"},
+    loss{
+        "loss", "importance|row",
+        "What lu and optimal make small, added up over evicted tokens: oracle_importance, or oracle_loss, in "
+        "nats",
+        "importance"},
     normalise{"normalise", "none|layer",
               "layer: importance is divided by its layer's sum first (LU-KV, appendix E)"},
     floor{"floor", "X", "Share of the prompt that every head keeps"},
@@ -80,6 +100,12 @@ template <>
 struct OptionValue<BudgetOrder> {
   static BudgetOrder parse(const OptionFacts&, const std::string& word) { return parse_order(word, {}); }
   static std::string text(const BudgetOrder& order) { return order.name; }
+};
+
+template <>
+struct OptionValue<CurveLoss> {
+  static CurveLoss parse(const OptionFacts& option, const std::string& word);
+  static std::string text(CurveLoss loss) { return std::string(name_of(loss)); }
 };
 
 template <>

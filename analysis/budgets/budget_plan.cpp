@@ -80,6 +80,11 @@ BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std
   for (const std::string& note : loss_notes(dump, {}, plan.future)) plan.notes.push_back(note);
   if (plan.future.count() == 0)
     throw InputError("budget: the loss of a head is what the decoding steps miss, and the dump has none");
+  plan.curve = kCurveLosses[options.loss.value_or(CurveLoss::importance)].metric;
+  if (const auto why = why_unavailable(plan.curve, dump))
+    throw OptionError(option_text("{} {}: {} is unavailable: {}", budget_option::loss,
+                                  name_of(options.loss.value_or(CurveLoss::importance)), name_of(plan.curve),
+                                  *why));
   plan.semantics = options.semantics;
   plan.normalise_by_layer = options.normalise == Normalise::layer;
   if (!(options.floor >= 0 && options.floor < 1))

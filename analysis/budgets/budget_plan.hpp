@@ -36,6 +36,7 @@ struct BudgetPlan {
   std::vector<CandidateOrder> orders;
   std::vector<BudgetCase> cases;
   Semantics semantics = Semantics::paper;
+  TokenMetric curve = TokenMetric::oracle_importance;  ///< what a loss curve adds up
   bool normalise_by_layer = false;
   Index pinned = 0;                     ///< tokens that lead every order
   Index lower = 0;                      ///< tokens that every head keeps: the floor and what is pinned

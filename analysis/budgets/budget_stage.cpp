@@ -55,7 +55,7 @@ std::size_t BudgetStage::figures_per_head() const {
 template <class T>
 void BudgetStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
   const auto l = static_cast<std::size_t>(group.l);
-  const Vector<double> importance = future_importance(group, compute_);
+  const Vector<double> importance = future_importance(group, compute_, plan_.curve);
   const std::vector<RankedTokens> orders = head_orders(group, plan_, dump_.shape().n_kv, compute_);
   for (std::size_t o = 0; o < orders.size(); ++o) {
     std::span<double> worth = figures.subspan(2 * o * l, l), scores = figures.subspan((2 * o + 1) * l, l);

@@ -114,10 +114,10 @@ DecodeOptions decode_options(const EvictionPlan& plan, const EvictionCase& which
 }
 
 template <class T>
-Vector<double> future_importance(const HeadGroup<T>& group, const Compute& compute) {
+Vector<double> future_importance(const HeadGroup<T>& group, const Compute& compute, TokenMetric oracle) {
   if (future_rows(group.l, group.T_all(), group.first_query()).count() == 0) return {};
-  const TokenMetrics metrics = compute.backend.token_metrics(group, {.metrics = {TokenMetric::oracle_importance}}, compute.workers);
-  return metrics[TokenMetric::oracle_importance].row(0).transpose();
+  const TokenMetrics metrics = compute.backend.token_metrics(group, {.metrics = {oracle}}, compute.workers);
+  return metrics[oracle].row(0).transpose();
 }
 
 OracleFigures oracle_figures(const Vector<double>& importance, const KeptSet& oracle, const KeptSet& kept) {
@@ -139,7 +139,7 @@ OracleFigures oracle_figures(const Vector<double>& importance, const KeptSet& or
                                     const GivenScores&, std::optional<Index>, const Compute&);        \
   template KeptSet prompt_kept(const HeadGroup<T>&, const EvictionPlan&, const EvictionCase&,         \
                                const HeadRanking&, const Compute&);                                   \
-  template Vector<double> future_importance(const HeadGroup<T>&, const Compute&);
+  template Vector<double> future_importance(const HeadGroup<T>&, const Compute&, TokenMetric);
 KVREPLAY_RANKING(float)
 KVREPLAY_RANKING(double)
 #undef KVREPLAY_RANKING

@@ -48,9 +48,10 @@ KeptSet prompt_kept(const HeadGroup<T>& group, const EvictionPlan& plan, const E
 /// How a case that decodes goes on from there.
 DecodeOptions decode_options(const EvictionPlan& plan, const EvictionCase& which);
 
-/// oracle_importance, [l]; empty without decoding steps.
+/// What an oracle says that every token is worth, [l]; empty without decoding steps.
 template <class T>
-Vector<double> future_importance(const HeadGroup<T>& group, const Compute& compute);
+Vector<double> future_importance(const HeadGroup<T>& group, const Compute& compute,
+                                 TokenMetric oracle = TokenMetric::oracle_importance);
 
 /// What a kept set misses of the importance, against the best set of its size.
 struct OracleFigures {

@@ -222,8 +222,9 @@ inline constexpr auto kBudgetFigures = facts_table<FigureOf<BudgetFigure>>({
     {{kTokensKind.on(kFutureRows), "budget", "Budget", "Tokens kept of the head, the layer or the model"},
      BudgetFigure::budget},
     {{kImportanceKind, "loss", "Loss",
-      "What the methods minimise: the sum of oracle_importance over the evicted tokens", kOffered,
-      "loss over all heads"},
+      "What the methods minimise: the sum of oracle_importance over the evicted tokens; with --loss row of "
+      "oracle_loss, in nats",
+      kOffered, "loss over all heads"},
      BudgetFigure::loss},
     {{kErrorKind.on(kFutureRows), "output_error", "Output error",
       "Squared change of the heads' outputs on the decoding steps over their squared norm", kOffered,

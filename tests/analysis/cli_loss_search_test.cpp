@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-// Searches by predicted losses.
+// What chooses by predicted losses: searches, and head budgets.
 
 using namespace kvreplay::test;
 namespace fs = std::filesystem;
@@ -155,6 +155,7 @@ TEST_CASE("without gradients nothing chooses by loss, and nothing else changes",
     CHECK(contains(refused(policy), policy + why));
   CHECK(contains(refusal({"evict", dump, "--policy", "exchange", "--by", "loss"}, temp / "x"),
                  "exchange" + why));
+  CHECK(contains(refusal({"budget", dump, "--loss", "row"}, temp / "x"), "--loss row: oracle_loss" + why));
   const std::string policies = "snapkv,greedy_exact,exchange,exchange+snapkv";
   evict(dump, temp / "a", policies);
   evict(with, temp / "b", policies);
@@ -167,4 +168,73 @@ TEST_CASE("without gradients nothing chooses by loss, and nothing else changes",
                  "greedy_loss is unavailable: it needs the gradients g_window.npy, and the dump has none"));
   CHECK(evict(with, temp / "f", "greedy_loss", {"--on", "future"})
             .at(",", "greedy_loss,paper,prefill,30", "future", "loss_row") > 0);
+}
+
+TEST_CASE("budgets from curves in nats", "[loss]") {
+  const TempDir temp;
+  const std::string dump = dump_with_gradients(temp);
+  const std::vector<std::string> options{"budget",  dump,      "--order",     "snapkv,oracle_loss",
+                                         "--sigma", "0.5,0.9", "--precision", "f64"};
+  const auto budget = [&](const std::string& out, const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = options;
+    arguments.insert(arguments.end(), {"--out", temp / out});
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    succeed(arguments);
+    const std::string text = file_text(temp / out / "budgets.csv");
+    return csv_rows(temp / out / "budgets.csv", text.substr(0, text.find('\n')));
+  };
+  const std::vector<CsvRow> rows = budget("row", {"--loss", "row"});
+  const auto loss = [](const std::vector<CsvRow>& all, const std::string& order, const std::string& method,
+                       const std::string& sigma) {
+    for (const CsvRow& row : all)
+      if (row.at("layer").empty() && row.at("order") == order && row.at("method") == method &&
+          row.at("sigma") == sigma)
+        return std::stod(row.at("loss"));
+    FAIL("no such row");
+    return 0.0;
+  };
+  // A curve begins with all that there is to lose: the tokens' oracle_loss.
+  succeed({"tokens", dump, "--out", temp / "t", "--metrics", "exact_loss,oracle_loss", "--precision", "f64"});
+  const std::vector<double> curves = npy_file(temp / "row/curves/snapkv.npy").as<double>();
+  for (std::size_t head = 0; head < 4; ++head) {
+    const std::vector<double> tokens =
+        npy_file(temp / fmt::format("t/layer_0{}/tokens/oracle_loss.npy", head / 2)).as<double>();
+    double sum = 0;
+    for (std::size_t p = 0; p < 61; ++p) sum += tokens[head % 2 * 61 + p];
+    CHECK(curves[head * 62] == Approx(sum).epsilon(1e-12));
+    CHECK(curves[head * 62 + 61] == 0);
+  }
+  for (const std::string order : {"snapkv", "oracle_loss"})
+    for (const std::string sigma : {"0.5", "0.9"}) {
+      for (const std::string method : {"uniform", "pyramid", "ada", "lu"})
+        CHECK(loss(rows, order, "optimal", sigma) <= loss(rows, order, method, sigma) * (1 + 1e-12));
+      CHECK(loss(rows, order, "optimal", sigma) < loss(rows, order, "uniform", sigma));
+      CHECK(loss(rows, "oracle_loss", "optimal", sigma) <= loss(rows, "snapkv", "optimal", sigma));
+    }
+  CHECK(Json::parse(file_text(temp / "row/summary.json")).at("options").at("budget").at("loss") == "row");
+  // uniform does not look at curves: it keeps what it kept, worth something else.
+  const std::vector<CsvRow> usual = budget("usual", {});
+  CHECK_FALSE(
+      Json::parse(file_text(temp / "usual/summary.json")).at("options").at("budget").contains("loss"));
+  CHECK(kept_bytes(temp / "row", "snapkv-uniform-0.5") == kept_bytes(temp / "usual", "snapkv-uniform-0.5"));
+  CHECK(kept_bytes(temp / "row", "snapkv-lu-0.5") != kept_bytes(temp / "usual", "snapkv-lu-0.5"));
+  CHECK(loss(rows, "snapkv", "uniform", "0.5") != loss(usual, "snapkv", "uniform", "0.5"));
+  budget("importance", {"--loss", "importance"});
+  CHECK(file_text(temp / "importance/budgets.csv") == file_text(temp / "usual/budgets.csv"));
+  CHECK(contains(refusal({"budget", dump, "--loss", "rows"}, temp / "x"),
+                 "expected importance or row, found 'rows'"));
+}
+
+TEST_CASE("profiles of other prompts are of curves in nats where budgets are", "[loss]") {
+  const TempDir temp;
+  const std::string a = dump_with_gradients(temp, "a"),
+                    b = dump_with_gradients(temp, "b", {"--seed", "2", "--prompt", "47"});
+  succeed({"budget", a, b, "--out", temp / "r", "--loss", "row", "--order", "snapkv", "--sigma", "0.5"});
+  succeed({"budget", b, "--out", temp / "alone", "--loss", "row", "--order", "snapkv", "--sigma", "0.5"});
+  const std::string profile = "curves/snapkv~lu.npy";
+  CHECK(npy_file(temp / "r/b" / profile).data == npy_file(temp / "alone" / profile).data);
+  succeed({"budget", a, "--out", temp / "hand", "--loss", "row", "--order", "snapkv", "--sigma", "0.5",
+           "--method", "uniform", "--profile", temp / "alone/curves/{order}~lu.npy"});
+  CHECK(kept_bytes(temp / "r/leave_one_out/a", "snapkv-profile-0.5") ==
+        kept_bytes(temp / "hand", "snapkv-profile-0.5"));
 }
