@@ -10,7 +10,7 @@ from typing import Any, Callable, Iterator, NamedTuple
 
 import numpy as np
 
-from dump_check import as_float64, open_array
+from dump_check import StoredArray, as_float64
 from dump_files import require
 from kvresults import Results, ResultsError, xxh3
 from model_loop import Change, Quantization
@@ -150,9 +150,9 @@ class Dump(NamedTuple):
 
     def require_keys(self, layer: int, k: np.ndarray) -> None:
         """Refuses a model whose keys k [n_kv, l, d] of the prompt are not the dump's."""
-        stored = open_array(self.layer_folder(layer) / "k.npy")
+        stored = StoredArray(self.layer_folder(layer) / "k.npy")
         dtype = "bfloat16" if stored.dtype == np.uint16 else stored.dtype.name
-        dumped = as_float64(stored[:, : k.shape[1]])
+        dumped = np.array([as_float64(stored.head(head)[: k.shape[1]]) for head in range(stored.shape[0])])
         require(dumped.shape == k.shape, f"the model's keys of layer {layer}", f"the dump's {dumped.shape}", k.shape)
         spread = np.linalg.norm(dumped - dumped.mean(1, keepdims=True))
         off = np.linalg.norm(k - dumped) / max(spread, 1e-300)
