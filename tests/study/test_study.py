@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""The study's page says what analysis.py makes of the committed tables, and analysis.py computes what it says."""
+import re
+import sys
+import unittest
+from pathlib import Path
+
+try:
+    import numpy as np
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(77)
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+import analysis  # noqa: E402
+import orders  # noqa: E402
+
+
+class Page(unittest.TestCase):
+    def test_its_tables_are_those_of_the_committed_figures(self):
+        page, found = (HERE / "README.md").read_text(encoding="utf-8"), analysis.tables(HERE)
+        marked = dict(re.findall(r"<!-- (.+?) -->\n(.*?)\n<!-- end -->", page, re.DOTALL))
+        self.assertEqual(page.count("<!-- end -->"), len(marked))
+        for name, text in marked.items():
+            self.assertEqual(text, found[name], name)
+        for model in {row["model"] for row in orders.read(HERE / "cases.csv")}:
+            self.assertLessEqual({f"{model} clear", f"{model} calibration"}, set(marked))
+
+    def test_every_case_has_every_figure(self):
+        rows = orders.read(HERE / "cases.csv")
+        per_prompt = {}
+        for row in rows:
+            per_prompt.setdefault((row["model"], row["prompt"]), []).append((row["policy"], row["budget"]))
+            for name in row.keys() - {"model", "prompt", "policy", "budget"}:
+                self.assertTrue(np.isfinite(float(row[name])), row)
+        cases = set(map(tuple, map(sorted, per_prompt.values())))
+        self.assertEqual(len(cases), 1)
+        self.assertEqual(len(set(*cases)), len(*cases))
+        listed = {(row["model"], row["prompt"]) for row in orders.read(HERE / "prompts.csv")}
+        self.assertEqual(listed, set(per_prompt))
+
+
+class Statistics(unittest.TestCase):
+    def test_rank_correlation_takes_ties_at_their_mean_rank(self):
+        self.assertEqual(list(orders.ranks(np.array([5.0, 1.0, 5.0, 2.0]))), [3.5, 1, 3.5, 2])
+        x, y = np.array([1, 2, 3, 4, 5.0]), np.array([5, 6, 7, 8, 7.0])
+        self.assertAlmostEqual(orders.spearman(x, y), 0.8207826816681233)  # Wikipedia's example of ties
+        self.assertAlmostEqual(orders.spearman(x, -(x**3)), -1)
+
+    def test_an_interval_is_of_whole_prompts(self):
+        middle, low, high = orders.interval([0.2, 0.4, 0.6])
+        self.assertAlmostEqual(middle, 0.4)
+        self.assertAlmostEqual(low, 0.2)
+        self.assertAlmostEqual(high, 0.6)
+        middle, low, high = orders.interval([(1, 10), (90, 90)])  # of sums
+        self.assertAlmostEqual(middle, 0.91)
+        self.assertAlmostEqual((low, high), (0.1, 1.0))
+
+    def test_orders_counts_pairs_within_a_prompt_and_budget(self):
+        rows = [dict(model="m", prompt=prompt, policy=policy, budget=budget, dnll=0,
+                     **{name: kl for name in orders.TRUE},
+                     **{name: figure for name in (*orders.FIGURES, *sum(orders.SAMPLES.values(), ()))})
+                for prompt, budget, policy, kl, figure in (
+                    ("a", "0.5", "x", 0.01, 0.1), ("a", "0.5", "y", 0.02, 0.3), ("a", "0.5", "z", 0.03, 0.2),
+                    ("a", "0.8", "x", 0.5, 0.01), ("a", "0.8", "y", 0.5, 0.02),  # equal in truth: no pair
+                    ("a", "0.9", "x", 1.0, 9), ("b", "0.5", "x", 1, 1), ("b", "0.5", "y", 2, 1.05))]
+        found = orders.orders(orders.Cases(rows, "m"))["loss_row"]
+        self.assertEqual([len(said) for said, *_ in found], [3, 1])
+        self.assertEqual(sorted(zip(found[0][0].round(2), found[0][2])), [(1.5, False), (2, True), (3, True)])
+        self.assertIn("| `loss_row` | 100 % of 1 |", analysis.ratio_table({n: found for n in orders.FIGURES}))
+
+
+if __name__ == "__main__":
+    unittest.main()
