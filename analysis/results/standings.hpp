@@ -43,9 +43,11 @@ std::vector<StandingTable> main_standings(const std::vector<ComparedItems>& all)
 /// As text: how many times each item loses what the best one does, and a verdict a budget.
 std::string text_of(const StandingTable& table);
 
-/// How large a difference has to be, beside tables of errors.
+/// How large a difference has to be, beside tables of errors; measured (tests/study/README.md).
 inline constexpr const char* kSmallRatios =
-    "a ratio of two output errors below about 1.1 to 1.5 is no decision, however narrow its interval";
+    "how large is large: output errors below 1.1 times apart order SmolLM2's true KL rightly in 62 % of "
+    "pairs, "
+    "above 1.5 in 91 %";
 /// What a run on one prompt has to say of two methods.
 inline constexpr const char* kOnePrompt =
     "one prompt decides nothing between two methods; six dumps of a model tell a ratio of about 1.5 from 1";
