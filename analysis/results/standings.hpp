@@ -45,7 +45,7 @@ std::string text_of(const StandingTable& table);
 
 /// How large a difference has to be, beside tables of errors; measured (tests/study/README.md).
 inline constexpr const char* kSmallRatios =
-    "how large is large: output errors below 1.1 times apart order SmolLM2's true KL rightly in 62 % of "
+    "how large is large: output errors below 1.1 times apart order SmolLM2's KL rightly in 62 % of "
     "pairs, "
     "above 1.5 in 91 %";
 /// What a run on one prompt has to say of two methods.
