@@ -134,15 +134,17 @@ def second_order_table(rows, cases):
               f"{100 * x['true_kl_large'] / x['true_kl']:.0f} %",
               *(f"{x['second_order_' + part] / x['true_kl_' + part]:.2f}" if x["true_kl_" + part] else ""
                 for part in ("large", "rest"))] for x in found]
-    pairs = [(a, b) for a, b in combinations(found, 2) if a["what"][::3] == b["what"][::3]
-             and abs(np.log(a["true_kl"] / b["true_kl"])) >= np.log(CLEAR)]
     said = []
-    for name in ("second_order", "loss_step8", "loss_joint", "output_error"):
-        right = np.mean([(a["true_kl"] - b["true_kl"]) * (a[name] - b[name]) > 0 for a, b in pairs])
-        said.append(f"`{name}` {100 * right:.0f} %")
+    for model in dict.fromkeys(x["what"][0] for x in found):
+        pairs = [(a, b) for a, b in combinations([x for x in found if x["what"][0] == model], 2)
+                 if abs(np.log(a["true_kl"] / b["true_kl"])) >= np.log(CLEAR)]
+        shares = {name: np.mean([(a["true_kl"] - b["true_kl"]) * (a[name] - b[name]) > 0 for a, b in pairs])
+                  for name in ("second_order", "loss_step8", "loss_joint", "output_error")}
+        figures = ", ".join(f"`{name}` {100 * share:.0f} %" for name, share in shares.items())
+        said.append(f"{model}: of {len(pairs)} clear pairs in the right order: {figures}.")
     header = ["model", f"policy, {rows[0]['budget']} evicted", "KL", "second order / KL", "`loss_step8` / KL",
               "`loss_joint` / KL", "KL in large steps", "second order / KL there", "in the others"]
-    return f"{table(header, cells)}\n\nOf their {len(pairs)} clear pairs in the right order: {', '.join(said)}."
+    return "\n\n".join((table(header, cells), *said))
 
 
 def with_interval(found, factor=1, digits=2):

@@ -21,10 +21,11 @@ class Prompt(NamedTuple):
             topics = importlib.import_module("pydoc_data.topics").topics
             return topics[self.source[5:-1]][:ENOUGH]
         path = OWN / self.source if "/" not in self.source else Path(self.source)
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
         start = text.find(self.begin)
-        if start < 0:
-            raise SystemExit(f"{path}: expected a text with {self.begin!r}, found none: another version?")
+        if not text or start < 0:
+            wanted = f"a text with {self.begin!r}" if self.begin else "a text"
+            raise SystemExit(f"study: {path}: expected {wanted}, as in Debian 12, found none (--prompt names others)")
         return text[start : start + ENOUGH]
 
 

@@ -57,11 +57,15 @@ def main() -> int:
     parser.add_argument("--work", type=Path, default=Path("build/study"), help="where dumps and results are written")
     parser.add_argument("--model", action="append", required=True, metavar="NAME=FILE", help="a GGUF file or a folder")
     parser.add_argument("--ids", type=Path, metavar="DIR", help="of models without a tokenizer: DIR/<prompt>.json")
-    parser.add_argument("--prompt", nargs="+", metavar="NAME", help="only these")
+    parser.add_argument("--longest", type=int, default=1 << 30, metavar="N", help="tokens of a prompt at most")
+    parser.add_argument("--prompt", nargs="+", metavar="NAME", choices=[prompt.name for prompt in PROMPTS],
+                        help="only these")
     parser.add_argument("--out", type=Path, help="where the tables are gathered (default: the work folder)")
     parser.add_argument("--keep-dumps", action="store_true", help="0.3 to 1 GB a prompt")
     parser.add_argument("--threads", default=str(os.cpu_count()), help="of every step")
     args = parser.parse_args()
+    if not all("=" in text for text in args.model):
+        parser.error("--model: expected NAME=FILE")
     for model, file in (text.split("=", 1) for text in args.model):
         for prompt in PROMPTS:
             if not args.prompt or prompt.name in args.prompt:
@@ -73,16 +77,18 @@ def main() -> int:
 def measure(args, model, file, prompt) -> None:
     """One prompt of one model, unless it is there."""
     folder = args.work / model / prompt.name
-    wanted = ["cases.csv"] + ["layers.csv"] * (prompt.name == ALONE)
+    wanted = ["cases.csv"] + ["layers.csv", "second_order.csv"] * (prompt.name == ALONE)
     if all((folder / name).exists() for name in wanted):
         return
     run = Steps(args, folder)
     dump, results = folder / "dump", folder / "evict"
     source = ["--ids", args.ids / f"{prompt.name}.json"] if args.ids else ["--prompt", run.text(prompt)]
     of_model = ["--model" if file.is_dir() else "--gguf", file]
-    length = min(prompt.tokens, 896) if args.ids else prompt.tokens
-    run("capture", "kvcapture.py", *of_model, *source, "--name", model, "--prompt-len", length, "--decode", STEPS,
-        "--gradients", SAMPLES, "--rows", f"future,window={WINDOW}", "--gradients-nll", "--out", dump, "--force")
+    if not dump.exists():
+        (run.marks / "capture").unlink(missing_ok=True)
+    run("capture", "kvcapture.py", *of_model, *source, "--name", model, "--out", dump, "--force",
+        "--prompt-len", min(prompt.tokens, args.longest), "--decode", STEPS,
+        "--gradients", SAMPLES, "--rows", f"future,window={WINDOW}", "--gradients-nll")
     run("budget", args.program, "budget", dump, "--out", folder / "budget", "--order", "snapkv", "--force",
         "--quiet", "--method", ",".join(DIVISIONS), "--sigma", ",".join(SIGMAS), "--threads", args.threads)
     run("evict", args.program, "evict", dump, "--out", results, "--policy", ",".join(POLICIES), "--force", "--quiet",
@@ -97,6 +103,7 @@ def measure(args, model, file, prompt) -> None:
         run("validate_layers", "kvvalidate.py", "--model", file, "--dump", dump, "--results", alone, "--each-layer",
             *(["--resume"] if (alone / "validate.json").exists() else []))
         write_csv(folder / "layers.csv", LAYERS, layers_of(model, prompt, alone))
+        run("second_order", str(HERE / "second_order.py"), "--work", args.work, "--model", f"{model}={file}")
     if not args.keep_dumps:
         shutil.rmtree(dump)
 

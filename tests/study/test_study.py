@@ -16,6 +16,8 @@ sys.path.insert(0, str(HERE))
 
 import analysis  # noqa: E402
 import orders  # noqa: E402
+import sums  # noqa: E402
+from prompts import Prompt  # noqa: E402
 
 
 class Page(unittest.TestCase):
@@ -70,6 +72,22 @@ class Statistics(unittest.TestCase):
         self.assertEqual([len(said) for said, *_ in found], [3, 1])
         self.assertEqual(sorted(zip(found[0][0].round(2), found[0][2])), [(1.5, False), (2, True), (3, True)])
         self.assertIn("| `loss_row` | 100 % of 1 |", analysis.ratio_table({n: found for n in orders.FIGURES}))
+
+    def test_what_is_added_up_first_counts_squared(self):
+        steps, layers = np.ones((1, 24, 128)), np.full((1, 4, 24), 32.0)  # 4 layers, each a quarter of every row
+        steps[0, ::2, 64:] = -1  # cancels in the sum of all rows, in every other sample
+        found = {name: values[0] for name, values in sums.figures_of(steps, layers).items()}
+        expected = {"loss_step": 0.5, "loss_step8": 4, "loss_step32": 16, "loss_layer": 4 * 32**2 / 256}
+        self.assertEqual({name: found[name] for name in expected}, expected)
+        self.assertEqual(found["loss_joint@12"], 0.5 * 64)
+
+
+class Prompts(unittest.TestCase):
+    def test_a_text_that_is_not_there_is_one_line(self):
+        for prompt in (Prompt("a", "", 1, "/nonexistent"), Prompt("b", "", 1, "story.txt", "no such words")):
+            with self.assertRaisesRegex(SystemExit, "expected a text.*found none"):
+                prompt.text()
+        self.assertTrue(Prompt("c", "", 1, "story.txt", "Nobody had").text().startswith("Nobody had believed"))
 
 
 if __name__ == "__main__":
