@@ -96,7 +96,7 @@ TEST_CASE("searches by loss make loss_row small on the rows that they look at", 
   }
 }
 
-TEST_CASE("--by is that of all, brackets are one policy's", "[loss]") {
+TEST_CASE("the option by is that of all, brackets are one policy's", "[loss]") {
   const TempDir temp;
   const std::string dump = dump_with_gradients(temp);
   const Evictions all = evict(dump, temp / "all", "exchange,exchange[by=error]", {"--by", "loss"});

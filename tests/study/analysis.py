@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from orders import (BINS, BUDGETS, CLEAR, FIGURES, FORESEE, IN_NATS, RANGE, RECENT, SAMPLES, Cases, clear, interval,
+from orders import (BINS, BUDGETS, CLEAR, FIGURES, FORESEE, IN_NATS, RECENT, SAMPLES, Cases, clear, interval,
                     orders, read, spearman)
 
 def rho_table(cases, truth, keep=lambda policy: True, figures=FIGURES):
@@ -67,8 +67,7 @@ def samples_table(found):
 def calibration_table(cases):
     """Predicted over true nats."""
     rows = []
-    kl = cases.values["true_kl"]
-    inside = (kl >= RANGE[0]) & (kl <= RANGE[1])
+    kl, inside = cases.values["true_kl"], cases.inside()
     for figure in IN_NATS:
         cells = []
         for budget in (*BUDGETS, None):
@@ -147,6 +146,26 @@ def second_order_table(rows, cases):
     return "\n\n".join((table(header, cells), *said))
 
 
+def summary_table(all_cases):
+    """Of every model: the clear pairs in the right order, the mean rank correlation, and the calibration."""
+    names = [f"{name}, {len(cases.prompts)}" for name, cases in all_cases.items()]
+    found = [orders(cases) for cases in all_cases.values()]
+    rows = []
+    for figure in FIGURES:
+        shares = [with_interval(interval(clear(each[figure])), 100, 1) for each in found]
+        rhos, nats = [], []
+        for cases in all_cases.values():
+            rho = [np.mean([spearman(cases.values[figure][some], cases.values["true_kl"][some])
+                            for some in (cases.groups[prompt, budget] for budget in BUDGETS)])
+                   for prompt in cases.prompts]
+            rhos.append(f"{np.mean(rho):.2f}")
+            ratio = (cases.values[figure] / cases.values["true_kl"])[cases.inside()]
+            near = f"{np.median(ratio):.2f}, {100 * np.mean((ratio >= 0.5) & (ratio <= 2)):.0f} %"
+            nats.append(near if figure in IN_NATS else "")
+        rows.append([f"`{figure}`", *shares, " / ".join(rhos), " / ".join(filter(None, nats))])
+    return table(["figure", *names, "rank correlation", "predicted over true, within 2"], rows)
+
+
 def with_interval(found, factor=1, digits=2):
     middle, low, high = (f"{factor * x:.{digits}f}" for x in found)
     return f"{middle} [{low}, {high}]"
@@ -167,8 +186,9 @@ def tables(folder):
     found = {"prompts": table(["model", "prompt", "kind", "tokens", "nats a token", "text"],
                               [[row["model"], row["prompt"], row["kind"], row["tokens"], f"{float(row['nll']):.2f}",
                                 f"`{row['source']}`"] for row in prompts])}
-    for model in dict.fromkeys(row["model"] for row in rows):
-        cases = Cases(rows, model)
+    models = {model: Cases(rows, model) for model in dict.fromkeys(row["model"] for row in rows)}
+    found["summary"] = summary_table(models)
+    for model, cases in models.items():
         ordered = orders(cases)
         found[f"{model} kl"] = rho_table(cases, "true_kl")
         found[f"{model} kl practical"] = rho_table(cases, "true_kl", practical)

@@ -22,7 +22,7 @@ RECENT = ("streaming", "h2o", "h2o+value", "h2o+key", "h2o+joint", "h2o+caote", 
 BUDGETS = ("0.5", "0.8", "0.9")
 BINS = ((1, 1.1), (1.1, 1.2), (1.2, 1.5), (1.5, 2), (2, 4), (4, np.inf))
 CLEAR = 1.5  # of two true KL: the larger over the smaller
-RANGE = (0.005, 0.2)  # nats of true KL in which predictions are held against it
+RANGE = (0.005, 0.2)  # nats
 TRUE = ("true_kl", "true_kl_median", "true_dnll")
 RESAMPLES = 2000
 
@@ -43,6 +43,10 @@ class Cases:
         for i, row in enumerate(rows):
             groups[row["prompt"], row["budget"]].append(i)
         self.groups = groups
+
+    def inside(self):
+        """Where predictions are held against the true KL."""
+        return (self.values["true_kl"] >= RANGE[0]) & (self.values["true_kl"] <= RANGE[1])
 
     def only(self, rows, keep):
         return np.array([i for i in rows if keep(self.policy[i])], int)
