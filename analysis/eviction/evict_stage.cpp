@@ -37,6 +37,11 @@ std::vector<std::string> EvictStage::on_cpu() const {
   std::vector<std::string> parts = {"rankings"};
   if (plan_.compression) parts.emplace_back("outputs over compressed caches");
   if (plan_.losses.any()) parts.emplace_back("predicted losses");
+  if (std::any_of(plan_.runs.begin(), plan_.runs.end(), [](const PolicyRun& run) {
+        const EvictionRule& rule = run.rules.front();
+        return rule.by == SearchBy::loss || rule.greedy_by() == SearchBy::loss;
+      }))
+    parts.emplace_back("searches by loss");
   return parts;
 }
 
