@@ -18,7 +18,8 @@ TEST_CASE("the validation panel has every case of its setting, by every figure",
   test::OnePanelDashboard panel(PanelKind::validation, results, 700, 420, 0, 0);
   CHECK(panel.failed_job().empty());
   const std::string csv = panel.csv();
-  CHECK(csv.starts_with("policy,semantics,phase,budget,metric,predicted,kl\nh2o,paper,prefill,0.5,output_error,"));
+  CHECK(csv.starts_with(
+      "policy,semantics,phase,budget,metric,predicted,kl\nh2o,paper,prefill,0.5,output_error,"));
   CHECK(std::count(csv.begin(), csv.end(), '\n') == 1 + 3 * 3);
   CHECK(csv.find("oracle,paper,prefill,0.5,eviction_loss,") != std::string::npos);
   CHECK(csv.find(",0.08\n") != std::string::npos);
