@@ -98,8 +98,7 @@ void BudgetMeasureStage::head(const HeadGroup<double>& group, std::span<double> 
   compute(group, figures);
 }
 
-void BudgetMeasureStage::end_layer(const ResultFolder& folder, Index layer,
-                                   Eigen::Ref<Matrix<double>> figures) {
+void BudgetMeasureStage::end_layer(const ResultFolder& folder, Index layer, LayerFigures figures) {
   measured_.end(layer, compute_.workers, figures);
   kept_.write(folder, layer);
 }

@@ -23,10 +23,11 @@ class BudgetMeasureStage final : public Stage {
   std::string_view name() const override { return "budget"; }
 
   std::size_t figures_per_head() const override;
+  std::size_t figures_per_layer() const override { return losses_.per_layer(); }
   void begin_layer(Index layer) override;
   void head(const HeadGroup<float>& group, std::span<double> figures) override;
   void head(const HeadGroup<double>& group, std::span<double> figures) override;
-  void end_layer(const ResultFolder& folder, Index layer, Eigen::Ref<Matrix<double>> figures) override;
+  void end_layer(const ResultFolder& folder, Index layer, LayerFigures figures) override;
   void save_head(Index kv_head, ByteWriter& out) const override;
   void load_head(Index kv_head, ByteReader& in) override;
   Json write_tables(const ResultFolder& folder, const HeadFigures& figures) override;

@@ -115,7 +115,7 @@ void ChannelStage::head(const HeadGroup<double>& group, std::span<double> figure
   compute(group, figures);
 }
 
-void ChannelStage::end_layer(const ResultFolder& folder, Index layer, Eigen::Ref<Matrix<double>> figures) {
+void ChannelStage::end_layer(const ResultFolder& folder, Index layer, LayerFigures figures) {
   measured_.end(layer, compute_.workers, figures);
   layer_.write(folder, layer, plan_, dump_.model());
 }

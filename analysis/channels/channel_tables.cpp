@@ -73,6 +73,8 @@ std::optional<double> ChannelTable::value(std::size_t which, Scope scope, Channe
       return sum(scope, columns_.of(which, C::bytes));
     case ChannelFigure::loss_row:
     case ChannelFigure::loss_head:
+    case ChannelFigure::loss_layer:
+    case ChannelFigure::loss_step:
     case ChannelFigure::loss_joint:
     case ChannelFigure::dnll:
       return loss(which, scope, name_of(figure), rows);

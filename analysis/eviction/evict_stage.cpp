@@ -126,7 +126,7 @@ void EvictStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
 void EvictStage::head(const HeadGroup<float>& group, std::span<double> figures) { compute(group, figures); }
 void EvictStage::head(const HeadGroup<double>& group, std::span<double> figures) { compute(group, figures); }
 
-void EvictStage::end_layer(const ResultFolder& folder, Index layer, Eigen::Ref<Matrix<double>> figures) {
+void EvictStage::end_layer(const ResultFolder& folder, Index layer, LayerFigures figures) {
   measured_.end(layer, compute_.workers, figures);
   if (plan_.with_residual) {
     std::vector<double> norms(dump_.shape().T);
@@ -136,8 +136,8 @@ void EvictStage::end_layer(const ResultFolder& folder, Index layer, Eigen::Ref<M
       for (Index row = rows.begin; row < rows.end; ++row) sum += norms[row] * norms[row];
       return sum;
     };
-    figures.col(columns_.of(EvictionColumns::window_residual_sq)).setConstant(squares(plan_.window));
-    figures.col(columns_.of(EvictionColumns::future_residual_sq)).setConstant(squares(plan_.future));
+    figures.heads.col(columns_.of(EvictionColumns::window_residual_sq)).setConstant(squares(plan_.window));
+    figures.heads.col(columns_.of(EvictionColumns::future_residual_sq)).setConstant(squares(plan_.future));
   }
   kept_.write(folder, layer);
   write_kept_differences(folder, layer, plan_, kept_.all());

@@ -26,10 +26,11 @@ class EvictStage final : public Stage {
   std::vector<OptionText> notes() const override { return plan_.notes; }
 
   std::size_t figures_per_head() const override { return static_cast<std::size_t>(columns_.count()); }
+  std::size_t figures_per_layer() const override { return columns_.losses().per_layer(); }
   void begin_layer(Index layer) override;
   void head(const HeadGroup<float>& group, std::span<double> figures) override;
   void head(const HeadGroup<double>& group, std::span<double> figures) override;
-  void end_layer(const ResultFolder& folder, Index layer, Eigen::Ref<Matrix<double>> figures) override;
+  void end_layer(const ResultFolder& folder, Index layer, LayerFigures figures) override;
   void save_head(Index kv_head, ByteWriter& out) const override;
   void load_head(Index kv_head, ByteReader& in) override;
   Json write_tables(const ResultFolder& folder, const HeadFigures& figures) override;

@@ -15,7 +15,8 @@ LossRows LossRows::of(const Dump& dump, RowRange window, RowRange future) {
 }
 
 std::vector<LeftOut> losses_left_out(const Dump& dump, RowRange window, RowRange future) {
-  const std::string sampled = fmt::format("{}, {}, {}", kLossRow.name, kLossHead.name, kLossJoint.name);
+  const std::string sampled = fmt::format("{}, {}, {}, {}, {}", kLossRow.name, kLossHead.name,
+                                          kLossLayer.name, kLossStep.name, kLossJoint.name);
   std::vector<LeftOut> left_out;
   const auto note = [&](const std::string& what, Tensor gradients, RowRange measured) {
     if (measured.count() == 0) return;  // said of all figures on such rows
@@ -58,12 +59,20 @@ std::optional<double> predicted_loss(const ScopedFigures& figures, const LossCol
   if (rows == RowSet::none || on.count() == 0) return std::nullopt;
   if (figure == kLossRow.name) return per_row(figures.sum(scope, columns.row(which, rows)), on);
   if (figure == kLossHead.name) return per_row(figures.sum(scope, columns.head(which, rows)), on);
-  if (figure != kLossJoint.name) return std::nullopt;
   double squares = 0;
-  for (Index s = 0; s < there.samples; ++s) {
-    const double sum = figures.sum(scope, columns.samples(which, rows) + s);
-    squares += sum * sum;
-  }
+  const auto add = [&](double sum) { squares += sum * sum; };
+  const auto add_all_of = [&](Scope together) {
+    for (Index s = 0; s < there.samples; ++s) add(figures.sum(together, columns.samples(which, rows) + s));
+  };
+  if (figure == kLossLayer.name)
+    for (const Index layer : figures.layers_in(scope)) add_all_of({layer, std::nullopt});
+  else if (figure == kLossJoint.name)
+    add_all_of(scope);
+  else if (figure == kLossStep.name)
+    for (const double sum : figures.of_layers(columns.steps(which, rows), there.samples * on.count()))
+      add(sum);
+  else
+    return std::nullopt;
   return per_row(squares / (2 * static_cast<double>(there.samples)), on);
 }
 

@@ -28,7 +28,8 @@ std::vector<LeftOut> losses_left_out(const Dump& dump, RowRange window, RowRange
 std::vector<std::string> loss_notes(const Dump& dump, RowRange window, RowRange future);
 
 /// Where the predicted losses of a stage's cases stand in a head's row of figures: sums over its query heads
-/// (sim/loss/change_loss.hpp), with the samples' own, which add up over heads before they are squared.
+/// (sim/loss/change_loss.hpp), with the samples' own, which add up over heads before they are squared; and
+/// where those of every row stand among the figures of a layer.
 class LossColumns {
  public:
   LossColumns() = default;
@@ -46,7 +47,15 @@ class LossColumns {
   Index samples(std::size_t which, RowSet rows) const { return row(which, rows) + 2; }
   Index nll(std::size_t which) const { return row(which, RowSet::future) + sums(rows_.future); }
 
+  /// What is kept of a layer as a whole: of every case what all its heads do in a row, [S, rows].
+  std::size_t per_layer() const { return static_cast<std::size_t>(cases_ * steps_of_case()); }
+  Index steps(std::size_t which, RowSet rows) const {
+    return static_cast<Index>(which) * steps_of_case() +
+           (rows == RowSet::window ? 0 : rows_.samples * rows_.window.count());
+  }
+
  private:
+  Index steps_of_case() const { return rows_.samples * (rows_.window.count() + rows_.future.count()); }
   Index sums(RowRange rows) const { return rows.count() > 0 ? 2 + rows_.samples : 0; }
   Index of_case() const { return sums(rows_.window) + sums(rows_.future) + (rows_.nll.count() > 0 ? 1 : 0); }
 

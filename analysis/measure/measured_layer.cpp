@@ -4,6 +4,8 @@
 #include "sim/eviction/vanishing_outputs.hpp"
 #include "sim/loss/change_loss.hpp"
 
+#include <algorithm>
+#include <functional>
 #include <type_traits>
 #include <utility>
 
@@ -26,12 +28,13 @@ void MeasuredLayer::begin() {
     outputs.future.begin(dump_.shape().n_q, columns_.future.change.size());
   };
   in_float32(precision_) ? reset(single_) : reset(wide_);
+  steps_.assign(dump_.shape().n_kv, std::vector<double>(columns_.losses.per_layer()));
 }
 
 /// What the gradients of a group make of the changes in all cases that have vectors.
 template <class T>
 void MeasuredLayer::add_losses(const OutputChanges<T>& outputs, const HeadGroup<T>& group, RowRange measured,
-                               RowSet rows, std::span<double> figures, Workers& workers) const {
+                               RowSet rows, std::span<double> figures, Workers& workers) {
   const LossColumns& columns = columns_.losses;
   const auto G = static_cast<std::size_t>(group.G()), cases = outputs.change.size();
   const auto losses_of = [&](const RowGradients<T>& gradients, RowRange on) {
@@ -57,6 +60,8 @@ void MeasuredLayer::add_losses(const OutputChanges<T>& outputs, const HeadGroup<
         figures[columns.head(c, rows)] += loss.head;
         for (std::size_t s = 0; s < loss.samples.size(); ++s)
           figures[columns.samples(c, rows) + static_cast<Index>(s)] += loss.samples[s];
+        const auto sums = steps_[group.kv_head].begin() + columns.steps(c, rows);
+        std::transform(loss.steps.begin(), loss.steps.end(), sums, sums, std::plus<>{});
       }
       if (!of_nll.empty()) figures[columns.nll(c)] += of_nll[g * cases + c].samples.front();
     }
@@ -87,8 +92,15 @@ template void MeasuredLayer::add(CaseOutputs<float>&&, const HeadGroup<float>&, 
 template void MeasuredLayer::add(CaseOutputs<double>&&, const HeadGroup<double>&, RowRange, RowRange, Index,
                                  std::span<double>, Workers&);
 
-void MeasuredLayer::end(Index layer, Workers& workers, Eigen::Ref<Matrix<double>> figures) {
-  if (!with_layer_) return;
+void MeasuredLayer::end(Index layer, Workers& workers, LayerFigures figures) {
+  std::fill(figures.whole.begin(), figures.whole.end(), 0.0);
+  for (const std::vector<double>& head : steps_)
+    std::transform(head.begin(), head.end(), figures.whole.begin(), figures.whole.begin(), std::plus<>{});
+  if (with_layer_) project(layer, workers, figures.heads);
+}
+
+/// What the layer's W_O makes of the outputs of all heads.
+void MeasuredLayer::project(Index layer, Workers& workers, Eigen::Ref<Matrix<double>> heads) const {
   const auto project = [&]<class T>(const Outputs<T>& outputs) {
     const std::vector<Matrix<T>> wo = read_layer_wo<T>(dump_, layer);
     const auto project_rows = [&](const LayerOutputs<T>& on_rows, const MeasureColumns::OnRows& columns) {
@@ -96,11 +108,11 @@ void MeasuredLayer::end(Index layer, Workers& workers, Eigen::Ref<Matrix<double>
       constexpr double kLeast = sizeof(T) == 4 ? 1e-60 : std::numeric_limits<double>::min();
       const double full_sq = on_rows.full_sq(wo, workers);
       const bool lost = full_sq < kLeast;  // below what T's digits reach down to: 0, and no change is none
-      figures.col(columns.layer_full).setConstant(lost ? 0 : full_sq);
+      heads.col(columns.layer_full).setConstant(lost ? 0 : full_sq);
       for (std::size_t c = 0; c < columns.layer_change.size(); ++c) {
         const double change_sq = on_rows.change_sq(c, wo, workers);
-        const bool changes = lost && figures.col(columns.change[c]).sum() > 0;
-        figures.col(columns.layer_change[c]).setConstant(changes ? at_least_some(change_sq) : change_sq);
+        const bool changes = lost && heads.col(columns.change[c]).sum() > 0;
+        heads.col(columns.layer_change[c]).setConstant(changes ? at_least_some(change_sq) : change_sq);
       }
     };
     project_rows(outputs.window, columns_.window);
@@ -116,6 +128,7 @@ void MeasuredLayer::save_head(Index kv_head, ByteWriter& out) const {
     outputs.future.save(kv_head * G, G, out);
   };
   in_float32(precision_) ? save(single_) : save(wide_);
+  out.put(steps_[kv_head]);
 }
 
 void MeasuredLayer::load_head(Index kv_head, ByteReader& in) {
@@ -125,6 +138,7 @@ void MeasuredLayer::load_head(Index kv_head, ByteReader& in) {
     outputs.future.load(kv_head * G, G, in);
   };
   in_float32(precision_) ? load(single_) : load(wide_);
+  steps_[kv_head] = in.get<double>();
 }
 
 KeptLayer::KeptLayer(Index rows, Index l, std::vector<std::string> names)

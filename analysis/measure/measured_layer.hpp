@@ -4,6 +4,7 @@
 #include "analysis/measure/loss_columns.hpp"
 #include "analysis/results/result_folder.hpp"
 #include "analysis/run/bytes.hpp"
+#include "analysis/run/stage.hpp"
 #include "data/dump.hpp"
 #include "sim/eviction/kept_outputs.hpp"
 #include "sim/schedule.hpp"
@@ -127,8 +128,8 @@ class MeasuredLayer {
   template <class T>
   void add(CaseOutputs<T>&& outputs, const HeadGroup<T>& group, RowRange window, RowRange future,
            Index first_query_head, std::span<double> figures, Workers& workers);
-  /// Fills in the sums of the layer, of all its heads' `figures` [n_kv, ..].
-  void end(Index layer, Workers& workers, Eigen::Ref<Matrix<double>> figures);
+  /// Fills in the sums of the layer.
+  void end(Index layer, Workers& workers, LayerFigures figures);
 
   void save_head(Index kv_head, ByteWriter& out) const;
   void load_head(Index kv_head, ByteReader& in);
@@ -142,7 +143,8 @@ class MeasuredLayer {
   Outputs<T>& in();
   template <class T>
   void add_losses(const OutputChanges<T>& outputs, const HeadGroup<T>& group, RowRange measured, RowSet rows,
-                  std::span<double> figures, Workers& workers) const;
+                  std::span<double> figures, Workers& workers);
+  void project(Index layer, Workers& workers, Eigen::Ref<Matrix<double>> heads) const;
 
   const Dump& dump_;
   Precision precision_;
@@ -150,6 +152,7 @@ class MeasuredLayer {
   bool with_layer_;  // the dump has W_O
   Outputs<float> single_;
   Outputs<double> wide_;
+  std::vector<std::vector<double>> steps_;  // of every KV head, as a layer's `whole`
 };
 
 /// What every row of a layer (its KV heads, or its query heads) keeps in every case.

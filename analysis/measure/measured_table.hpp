@@ -12,8 +12,8 @@
 
 namespace kvreplay {
 
-/// A predicted loss over the heads in scope: loss_row, loss_head, loss_joint or dnll, by its name in any
-/// table; empty for all other figures, and where the dump has no gradients of such rows.
+/// A predicted loss over the heads in scope, by its name in any table; empty for all other figures, and where
+/// the dump has no gradients of such rows.
 std::optional<double> predicted_loss(const ScopedFigures& figures, const LossColumns& columns,
                                      std::size_t which, Scope scope, std::string_view figure, RowSet rows);
 

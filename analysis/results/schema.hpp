@@ -94,6 +94,10 @@ inline constexpr FigureFacts kLossRow{
     "predicted loss over all heads, in nats a step"},
     kLossHead{kLossKind, "loss_head", "Predicted loss, head by head",
               "The same with what the rows of a query head do added up before it is squared", kOffered},
+    kLossLayer{kLossKind.of(kLayersAndModel), "loss_layer", "Predicted loss, layer by layer",
+               "The same with what the rows and heads of a layer do added up before it is squared", kOffered},
+    kLossStep{kLossKind.of(kModelOnly), "loss_step", "Predicted loss, step by step",
+              "The same with what all heads and layers do in a row added up before it is squared", kOffered},
     kLossJoint{kLossKind.of(kModelOnly), "loss_joint", "Predicted loss, all heads together",
                "The same with what all rows, heads and layers do added up before it is squared", kOffered},
     kDnll{
@@ -122,6 +126,8 @@ enum class EvictionFigure {
   residual_error,
   loss_row,
   loss_head,
+  loss_layer,
+  loss_step,
   loss_joint,
   dnll,
 };
@@ -166,6 +172,8 @@ inline constexpr auto kEvictionFigures = facts_table<FigureOf<EvictionFigure>>({
      EvictionFigure::residual_error},
     {kLossRow, EvictionFigure::loss_row},
     {kLossHead, EvictionFigure::loss_head},
+    {kLossLayer, EvictionFigure::loss_layer},
+    {kLossStep, EvictionFigure::loss_step},
     {kLossJoint, EvictionFigure::loss_joint},
     {kDnll, EvictionFigure::dnll},
 });
@@ -215,6 +223,8 @@ enum class BudgetFigure {
   layer_output_error,
   loss_row,
   loss_head,
+  loss_layer,
+  loss_step,
   loss_joint,
   dnll
 };
@@ -235,6 +245,8 @@ inline constexpr auto kBudgetFigures = facts_table<FigureOf<BudgetFigure>>({
      BudgetFigure::layer_output_error},
     {on_future(kLossRow), BudgetFigure::loss_row},
     {on_future(kLossHead), BudgetFigure::loss_head},
+    {on_future(kLossLayer), BudgetFigure::loss_layer},
+    {on_future(kLossStep), BudgetFigure::loss_step},
     {on_future(kLossJoint), BudgetFigure::loss_joint},
     {kDnll, BudgetFigure::dnll},
 });
@@ -256,6 +268,8 @@ enum class ChannelFigure {
   bytes,
   loss_row,
   loss_head,
+  loss_layer,
+  loss_step,
   loss_joint,
   dnll,
 };
@@ -311,6 +325,8 @@ inline constexpr auto kChannelFigures = facts_table<FigureOf<ChannelFigure>>({
      ChannelFigure::bytes},
     {not_main(kLossRow), ChannelFigure::loss_row},
     {kLossHead, ChannelFigure::loss_head},
+    {kLossLayer, ChannelFigure::loss_layer},
+    {kLossStep, ChannelFigure::loss_step},
     {kLossJoint, ChannelFigure::loss_joint},
     {kDnll, ChannelFigure::dnll},
 });
@@ -391,7 +407,7 @@ inline constexpr auto kTables = facts_table<TableFacts>({
      .name = "budgets",
      .title = "Budgets",
      .columns = "layer,kv_head,order,method,sigma,budget,loss,output_error,layer_output_error",
-     .optional = "loss_row,loss_head,loss_joint,dnll",
+     .optional = "loss_row,loss_head,loss_layer,loss_step,loss_joint,dnll",
      .count = "budget_rows",
      .items = "order,method",
      .across = "sigma",

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 namespace kvreplay {
 
@@ -20,6 +21,13 @@ RowRange ScopedFigures::heads_in(Scope scope) const {
   const Index first = *scope.layer * figures_.n_kv;
   if (!scope.head) return {first, first + figures_.n_kv};
   return {first + *scope.head, first + *scope.head + 1};
+}
+
+std::vector<Index> ScopedFigures::layers_in(Scope scope) const {
+  if (scope.layer) return {*scope.layer};
+  std::vector<Index> all(figures_.layers.size());
+  std::iota(all.begin(), all.end(), Index{0});
+  return all;
 }
 
 std::vector<Scope> ScopedFigures::scopes() const {

@@ -5,6 +5,7 @@
 #include "sim/tokens/token_metrics.hpp"
 
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace kvreplay {
@@ -32,6 +33,12 @@ class ScopedFigures {
   std::vector<Scope> scopes() const;
   /// The rows of the figures.
   RowRange heads_in(Scope scope) const;
+  /// The layers of the run, each a scope of its own.
+  std::vector<Index> layers_in(Scope scope) const;
+  /// Figures of layers as a whole, added up over all of them.
+  std::span<const double> of_layers(Index first, Index count) const {
+    return std::span(figures_.of_layers).subspan(first, count);
+  }
   double sum(Scope scope, Index column) const;
   /// Over the heads that have a value; nan where none has.
   double mean(Scope scope, Index column) const;

@@ -72,13 +72,15 @@ void load_heads(const Stages& stages, RowRange heads, std::span<double> figures,
 void end_layer(const LayerPass& pass, Index layer, std::span<double> figures) {
   Eigen::Map<Matrix<double>> heads(figures.data(), pass.dump.shape().n_kv,
                                    static_cast<Index>(figures_per_head(pass.stages)));
+  std::span<double> whole = figures.subspan(static_cast<std::size_t>(heads.size()));
   Index column = 0;
   for (const auto& stage : pass.stages) {
     const Index width = static_cast<Index>(stage->figures_per_head());
     Matrix<double> mine = heads.middleCols(column, width);
-    stage->end_layer(pass.folder, layer, mine);
+    stage->end_layer(pass.folder, layer, {mine, whole.first(stage->figures_per_layer())});
     heads.middleCols(column, width) = mine;
     column += width;
+    whole = whole.subspan(stage->figures_per_layer());
   }
   pass.folder.keep_layer(layer, figures, pass.number);
 }
@@ -136,6 +138,12 @@ std::size_t figures_per_head(const Stages& stages) {
   return count;
 }
 
+std::size_t figures_per_layer(const Stages& stages, Index n_kv) {
+  std::size_t count = static_cast<std::size_t>(n_kv) * figures_per_head(stages);
+  for (const auto& stage : stages) count += stage->figures_per_layer();
+  return count;
+}
+
 Index pass_over_layers(const LayerPass& pass, const std::vector<Index>& layers) {
   const std::vector<Index> missing = layers_to_do(pass, layers);
   const Split split(pass, missing);
@@ -155,7 +163,7 @@ Index pass_over_layers(const LayerPass& pass, const std::vector<Index>& layers) 
   for (const Heads& part : split.parts_of(ranks.rank())) {
     const bool mine = part.heads.begin == 0;
     for (const auto& stage : pass.stages) stage->begin_layer(part.layer);
-    std::vector<double> figures(static_cast<std::size_t>(n_kv) * figures_per_head(pass.stages),
+    std::vector<double> figures(figures_per_layer(pass.stages, n_kv),
                                 std::numeric_limits<double>::quiet_NaN());
     if (in_float32(pass.options.precision))
       compute_heads<float>(pass, part, figures, head_done);
@@ -189,16 +197,19 @@ std::vector<HeadFigures> gather_figures(const LayerPass& pass, const std::vector
     all[s].layers = layers;
     all[s].n_kv = n_kv;
     all[s].values.resize(std::ssize(layers) * n_kv, static_cast<Index>(pass.stages[s]->figures_per_head()));
+    all[s].of_layers.resize(pass.stages[s]->figures_per_layer());
   }
   for (std::size_t at = 0; at < layers.size(); ++at) {
     const std::vector<double> layer =
-        pass.folder.layer_figures(layers[at], static_cast<std::size_t>(n_kv * width), pass.number);
+        pass.folder.layer_figures(layers[at], figures_per_layer(pass.stages, n_kv), pass.number);
     const Eigen::Map<const Matrix<double>> heads(layer.data(), n_kv, width);
     Index column = 0;
+    auto whole = layer.begin() + heads.size();
     for (HeadFigures& figures : all) {
       figures.values.middleRows(static_cast<Index>(at) * n_kv, n_kv) =
           heads.middleCols(column, figures.values.cols());
       column += figures.values.cols();
+      for (double& sum : figures.of_layers) sum += *whole++;
     }
   }
   return all;

@@ -22,6 +22,13 @@ struct HeadFigures {
   std::vector<Index> layers;
   Index n_kv = 0;
   Matrix<double> values;
+  std::vector<double> of_layers;  ///< those of the layers as a whole, added up over `layers` in their order
+};
+
+/// The figures of one layer: [n_kv, figures_per_head] and [figures_per_layer].
+struct LayerFigures {
+  Eigen::Ref<Matrix<double>> heads;
+  std::span<double> whole;
 };
 
 /// One analysis of a run. All stages of a run share one pass over the dump: the run loads a head group, hands
@@ -46,13 +53,15 @@ class Stage {
 
   /// How many figures a head keeps for the tables.
   virtual std::size_t figures_per_head() const = 0;
+  /// How many it keeps of a layer as a whole, of which the tables need the sums over the layers alone.
+  virtual std::size_t figures_per_layer() const { return 0; }
   virtual void begin_layer(Index) {}
   /// Called for every KV head of the layer, from any thread, for several heads at once.
   virtual void head(const HeadGroup<float>& group, std::span<double> figures) = 0;
   virtual void head(const HeadGroup<double>& group, std::span<double> figures) = 0;
-  /// Called once all heads of the layer are done: writes the layer's files. The figures [n_kv,
-  /// figures_per_head] are those of its heads; what is known of the layer as a whole may still be put there.
-  virtual void end_layer(const ResultFolder&, Index, Eigen::Ref<Matrix<double>>) {}
+  /// Called once all heads of the layer are done: writes the layer's files, and fills in the figures of the
+  /// layer as a whole. What all heads share may still be put among theirs.
+  virtual void end_layer(const ResultFolder&, Index, LayerFigures) {}
 
   /// What head() left of a head for end_layer() besides its figures, where another process computed the head
   /// than ends the layer: written by the one, after head(), and read by the other, after begin_layer().

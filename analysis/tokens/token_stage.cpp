@@ -163,7 +163,7 @@ void TokenStage::head(const HeadGroup<double>& group, std::span<double> figures)
        figures);
 }
 
-void TokenStage::end_layer(const ResultFolder& folder, Index layer, Eigen::Ref<Matrix<double>>) {
+void TokenStage::end_layer(const ResultFolder& folder, Index layer, LayerFigures) {
   const std::size_t shape[] = {static_cast<std::size_t>(options_.per_query_head ? shape_.n_q : shape_.n_kv),
                                static_cast<std::size_t>(shape_.l)};
   for (std::size_t m = 0; m < metrics_.size(); ++m) {

@@ -38,11 +38,13 @@ ChangeLoss change_loss(const RowGradients<T>& gradients, Index g, RowRange rows,
   for (Index r = 0; r < n; ++r)
     for (Index c = 0; c < d_v; ++c) D(r, c) = change[panel_entry<T>(c, rows.begin - changed.begin + r, d_v)];
   ChangeLoss loss;
+  loss.steps.reserve(S * n);
   for (Index s = 0; s < S; ++s) {
     const auto of_sample = all.middleRows(gradients.at(s, rows.begin), n);
     double sum = 0;
     for (Index r = 0; r < n; ++r) {
       const double nats = static_cast<double>(of_sample.row(r).dot(D.row(r)));
+      loss.steps.push_back(nats);
       sum += nats;
       loss.row += nats * nats;
     }

@@ -26,6 +26,7 @@ struct ChangeLoss {
   double row = 0;               ///< sum over the rows of 1/2 mean_s (g_is . D_i)^2
   double head = 0;              ///< 1/2 mean_s (sum over the rows of g_is . D_i)^2
   std::vector<double> samples;  ///< [S], sum over the rows of g_is . D_i
+  std::vector<double> steps;    ///< [S, rows], g_is . D_i
 };
 
 /// Of the change D of query head g's outputs on `rows`, which are among `changed` and among the gradients'.

@@ -20,6 +20,7 @@ ChangeLoss change_loss_reference(const RowGradients<double>& gradients, Index g,
         of_row += gradients.g[g](s * gradients.rows.count() + i - gradients.rows.begin, c) *
                   change(i - changed.begin, c);
       loss.row += of_row * of_row / (2 * S);
+      loss.steps.push_back(of_row);
       of_head += of_row;
     }
     loss.head += of_head * of_head / (2 * S);

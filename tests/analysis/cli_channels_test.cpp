@@ -160,7 +160,7 @@ TEST_CASE("the result folder of channels is as its format says", "[cli][channels
     CHECK(error.get<double>() == csv.at(",", which, "future", "output_error"));
   REQUIRE(summary["left_out"].size() == 1);
   CHECK(summary["left_out"][0]["what"] ==
-        "loss_row, loss_head, loss_joint, dnll");  // the dump has no gradients
+        "loss_row, loss_head, loss_layer, loss_step, loss_joint, dnll");  // the dump has no gradients
   CHECK(contains(summary["notes"].dump(), "errors do not feed back"));
   CHECK_FALSE(fs::exists(out / ".kvreplay"));
 }

@@ -125,7 +125,7 @@ TEST_CASE("the result folder of evict is as its format says", "[cli][evict]") {
   CHECK(summary["totals"]["evictions"] == kept_files.size());
   REQUIRE(summary["left_out"].size() == 1);
   CHECK(summary["left_out"][0]["what"] ==
-        "loss_row, loss_head, loss_joint, dnll");  // the dump has no gradients
+        "loss_row, loss_head, loss_layer, loss_step, loss_joint, dnll");  // the dump has no gradients
   CHECK(contains(summary["notes"].dump(), "errors do not feed back"));
   CHECK_FALSE(fs::exists(out / ".kvreplay"));
 }

@@ -48,7 +48,7 @@ TEST_CASE("a dump without gradients has no losses, and says why", "[loss]") {
   succeed({"analyze", dump, "--out", temp / "r"});
   const Json left_out = Json::parse(file_text(temp / "r/summary.json")).at("left_out");
   CHECK(std::count_if(left_out.begin(), left_out.end(), [](const Json& left) {
-          return left.at("what") == "loss_row, loss_head, loss_joint, dnll";
+          return left.at("what") == "loss_row, loss_head, loss_layer, loss_step, loss_joint, dnll";
         }) == 1);
   CHECK(summary_says(temp / "r", "it needs gradients of the outputs, and the dump has none"));
   CHECK_FALSE(contains(file_text(temp / "r/evictions.csv"), "loss_row"));
@@ -92,6 +92,14 @@ TEST_CASE("losses add up over heads and layers; samples add up before they are s
   CHECK(found.at(",", half, "future", "loss_joint") > 0);
   CHECK_FALSE(found.has("0,", half, "future", "loss_joint"));
   CHECK_FALSE(found.has("0,0", half, "future", "loss_joint"));
+  CHECK_FALSE(found.has("0,", half, "future", "loss_step"));
+  CHECK_FALSE(found.has("0,0", half, "future", "loss_layer"));
+  for (const std::string rows : {"window", "future"}) {
+    CHECK(found.at(",", half, rows, "loss_step") > 0);
+    CHECK(found.at(",", half, rows, "loss_layer") ==
+          Approx(found.at("0,", half, rows, "loss_layer") + found.at("1,", half, rows, "loss_layer"))
+              .epsilon(1e-12));
+  }
   for (const CsvRow& row : found.rows())
     if (row.at("kept_share") == "1" && row.at("phase") == "prefill" && contains(row.at("metric"), "loss_"))
       CHECK(row.at("value") == "0");
@@ -111,6 +119,10 @@ TEST_CASE("one sample: the joint loss is that of the sum of all heads' sums", "[
   const std::string which = "streaming,paper,prefill,0.7";
   CHECK(found.at(",", which, "future", "loss_joint") ==
         Approx(found.at("0,0", which, "future", "loss_head")).epsilon(1e-12));
+  CHECK(found.at(",", which, "future", "loss_layer") ==
+        Approx(found.at("0,0", which, "future", "loss_head")).epsilon(1e-12));
+  CHECK(found.at(",", which, "future", "loss_step") ==
+        Approx(found.at("0,0", which, "future", "loss_row")).epsilon(1e-12));
   CHECK(found.at(",", which, "future", "loss_head") != found.at(",", which, "future", "loss_row"));
 }
 
@@ -127,6 +139,9 @@ TEST_CASE("one query head and one step: head by head is row by row", "[loss]") {
     CHECK(head > 0);
     CHECK(head == Approx(found.at(scope, which, "future", "loss_row")).epsilon(1e-12));
   }
+  CHECK(found.at(",", which, "future", "loss_step") ==
+        Approx(found.at(",", which, "future", "loss_joint")).epsilon(1e-12));
+  CHECK(found.at(",", which, "future", "loss_layer") != found.at(",", which, "future", "loss_step"));
 }
 
 TEST_CASE("losses are the same in shards, and with a cache a query head where there is one a group",
@@ -145,7 +160,7 @@ TEST_CASE("losses are the same in shards, and with a cache a query head where th
   evict("2", {"--shard", "2/2"});
   succeed({"merge", temp / "1", temp / "2", "--out", temp / "merged"});
   CHECK(file_text(temp / "merged/evictions.csv") == file_text(temp / "whole/evictions.csv"));
-  CHECK(contains(file_text(temp / "whole/evictions.csv"), "loss_joint"));
+  CHECK(contains(file_text(temp / "whole/evictions.csv"), "loss_step"));
   evict("heads", {"--per-query-head"});
   CHECK(Evictions(temp / "heads").at(",", "snapkv,paper,prefill,0.6", "future", "loss_row") > 0);
 }
@@ -156,16 +171,18 @@ TEST_CASE("budgets, pruned channels and quantized caches have losses too", "[los
   succeed({"budget", dump, "--out", temp / "b", "--precision", "f64"});
   double largest = 0;
   for (const CsvRow& row :
-       csv_rows(temp / "b/budgets.csv", kBudgets + ",loss_row,loss_head,loss_joint,dnll")) {
+       csv_rows(temp / "b/budgets.csv", kBudgets + ",loss_row,loss_head,loss_layer,loss_step,loss_joint,dnll")) {
     INFO(row.at("layer") << " " << row.at("kv_head"));
     largest = std::max(largest, std::stod(row.at("loss_row")));
     CHECK(std::stod(row.at("loss_head")) >= 0);
     CHECK_FALSE(row.at("dnll").empty());
     CHECK(row.at("loss_joint").empty() != row.at("layer").empty());
+    CHECK(row.at("loss_step").empty() != row.at("layer").empty());
+    CHECK(row.at("loss_layer").empty() != row.at("kv_head").empty());
   }
   CHECK(largest > 0);
   succeed({"channels", dump, "--out", temp / "c", "--method", "think", "--ratio", "0,0.5"});
-  for (const std::string figure : {"loss_row,", "loss_head,", "loss_joint,", "dnll,"})
+  for (const std::string figure : {"loss_row,", "loss_head,", "loss_layer,", "loss_step,", "loss_joint,", "dnll,"})
     CHECK(contains(file_text(temp / "c/channels.csv"), "future," + figure));
   CHECK(contains(file_text(temp / "c/channels.csv"), ",,think,paper,0,32,0,future,loss_joint,0\n"));
   succeed({"evict", dump, "--out", temp / "q", "--policy", "none", "--bits", "2", "--group", "8",

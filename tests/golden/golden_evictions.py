@@ -24,7 +24,7 @@ import numpy as np
 from golden_agreement import top
 from golden_dump import SAMPLE, layer_folders, layer_list, load_layer
 from golden_evictions_policies import Attention, Evictions, Options, Policy, Unknown, masked_softmax, parse_pool, tokens_kept, visible
-from golden_loss import joint, losses
+from golden_loss import losses, losses_together
 from golden_tokens import squared_norm
 from make_golden import write_csv
 
@@ -97,6 +97,7 @@ class Errors:
         for metric, heads in losses(layer, name, change, measured).items():
             if metric == "samples":
                 found[name, metric, None] = (heads, 0.0)
+                found[name, "loss_layer", None] = close_to(losses_together([heads])["loss_layer"])
                 continue
             heads = heads.reshape(layer.n_kv, -1).sum(axis=1)
             largest = np.abs(of_outputs[metric]).sum() + 1e-300
@@ -141,13 +142,17 @@ class Errors:
             found["future", metric, None] = (sums[metric], sums[metric, "slack"])
 
 
-LOSSES_OF_HEADS = ("loss_row", "loss_head", "dnll")
+LOSSES_OF_HEADS, LOSSES_TOGETHER = ("loss_row", "loss_head", "dnll"), ("loss_layer", "loss_step", "loss_joint")
 LAYER_ERRORS = ("output_error", "layer_output_error", "residual_error")
 
 
 def with_tolerance(error):
     """1e-9 relative; below that an output's own rounding (1e-16 of its size) shows in the square."""
     return error, 1e-9 * error + 1e-15 * np.sqrt(error) + 1e-30
+
+
+def close_to(loss):
+    return loss, 1e-9 * loss + 1e-15
 
 
 # ---------------------------------------------------------------- writing a result folder
@@ -341,7 +346,7 @@ class LayerCheck:
                             size = self.errors.size_of(rows, metric)
                             model[run, rows, metric] = figures[rows, metric, None][0] * size, size
                     if (rows, "samples", None) in figures and not near.any():
-                        model[run, rows, "loss_joint"] = figures[rows, "samples", None][0]
+                        model[run, rows, "samples"] = figures[rows, "samples", None][0]
         return model
 
     def check_set(self, run, phase_name, budget, kept, where):
@@ -423,9 +428,8 @@ def check_whole_model(report, lines, model):
         parts = values.get((*key, metric))
         if metric in LAYER_ERRORS and len(model.get((*key, metric), ())) == report.layers:
             want, tolerance = with_tolerance(np.divide(*np.sum(model[*key, metric], axis=0)))
-        elif metric == "loss_joint" and len(model.get((*key, metric), ())) == report.layers:
-            want = joint(model[*key, metric])
-            tolerance = 1e-9 * want + 1e-15
+        elif metric in LOSSES_TOGETHER and len(model.get((*key, "samples"), ())) == report.layers:
+            want, tolerance = close_to(losses_together(model[*key, "samples"])[metric])
         elif metric in (*LOSSES_OF_HEADS, "bytes", "eviction_loss", "optimality_gap", "oracle_recall") and parts:
             want = np.mean(parts) if metric == "oracle_recall" else sum(parts)
             tolerance = 1e-9 * abs(want) + 1e-15

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-METRICS = ("loss_row", "loss_head", "dnll")  # sums over query heads; loss_joint is the model's
+METRICS = ("loss_row", "loss_head", "dnll")  # sums over query heads
 
 
 def shared_rows(layer, name, measured):
@@ -41,24 +41,26 @@ def products(layer, name, change, measured):
 
 
 def losses(layer, name, change, measured):
-    """{metric: [n_q]} in nats a step of a change on "window" or "future" rows; "samples": (sums [S], rows)."""
+    """{metric: [n_q]} in nats a step of a change on "window" or "future" rows; "samples": sums over heads [S, rows]."""
     found = {}
     dots = products(layer, name, change, measured)
     if dots is not None:
         n = dots.shape[2]
         found["loss_row"] = (dots**2).mean(axis=1).sum(axis=1) / 2 / n
         found["loss_head"] = (dots.sum(axis=2) ** 2).mean(axis=1) / 2 / n
-        found["samples"] = dots.sum(axis=(0, 2)), n
+        found["samples"] = dots.sum(axis=0)
     dots = products(layer, "nll", change, measured) if name == "future" else None
     if dots is not None:
         found["dnll"] = dots[:, 0].sum(axis=1) / dots.shape[2]
     return found
 
 
-def joint(samples):
-    """loss_joint of the layers' (sums [S], rows)."""
-    total = sum(sums for sums, _ in samples)
-    return (total**2).mean() / 2 / samples[0][1]
+def losses_together(layers):
+    """{metric: nats a step} of what heads do together, of the layers' sums over heads [S, rows]."""
+    total, (S, rows) = sum(layers), layers[0].shape
+    return {"loss_layer": sum((sums.sum(axis=1) ** 2).sum() for sums in layers) / 2 / S / rows,
+            "loss_step": (total**2).sum() / 2 / S / rows,
+            "loss_joint": (total.sum(axis=1) ** 2).sum() / 2 / S / rows}
 
 
 def token_losses(layer, g, name, measured, row_of, changes_of):
@@ -97,10 +99,12 @@ def write_golden(dump, results, out):
             for (rows, metric, g), (value, _) in figures.items():
                 if metric == "samples":
                     model.setdefault((path.stem, rows), []).append(value)
+                    of_layer = repr(float(losses_together([value])["loss_layer"]))
+                    lines.append(["kept", index, "", "loss_layer", rows, path.stem, of_layer])
                 elif metric in METRICS:
                     lines.append(["kept", index, "" if g is None else g, metric, rows, path.stem, repr(float(value))])
     for (kept, rows), samples in model.items():
-        lines.append(["kept", "", "", "loss_joint", rows, kept, repr(float(joint(samples)))])
+        lines += [["kept", "", "", metric, rows, kept, repr(float(x))] for metric, x in losses_together(samples).items()]
     write_csv(out, ["what", "layer", "kv_head", "metric", "rows", "of", "value"], lines)
 
 
@@ -122,13 +126,15 @@ def selftest():
     assert found["loss_row"] == [((1 + 4) + (9 + 1)) / 2 / 2 / 2]
     assert found["loss_head"] == [((-1) ** 2 + 2**2) / 2 / 2 / 2]
     assert found["dnll"] == [(1 - 2) / 2]
-    assert list(found["samples"][0]) == [-1, 2]
-    assert joint([found["samples"]] * 3) == 9 * found["loss_head"][0]
+    assert found["samples"].tolist() == [[1, -2], [3, -1]]
+    together = losses_together([found["samples"]] * 3)
+    assert together["loss_joint"] == 9 * found["loss_head"][0] and together["loss_step"] == 9 * found["loss_row"][0]
+    assert together["loss_layer"] == 3 * found["loss_head"][0]
     assert losses(layer, "future", np.zeros((1, 2, 2)), range(2, 4))["loss_row"] == [0]
     assert "loss_row" not in losses(layer, "window", change, range(0, 2))
-    assert losses(layer, "future", np.concatenate([change, change], axis=1), range(0, 4))["samples"][1] == 2
+    assert losses(layer, "future", np.concatenate([change, change], axis=1), range(0, 4))["samples"].shape == (2, 2)
     assert not len(shared_rows(layer, "future", range(0, 3)))
-    print("golden_loss: 9 cases passed")
+    print("golden_loss: 10 cases passed")
 
 
 def main():

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from orders import (BINS, BUDGETS, CLEAR, FIGURES, FORESEE, IN_NATS, RECENT, SAMPLES, Cases, clear, interval,
+from orders import (BINS, BUDGETS, CLEAR, FIGURES, FORESEE, IN_NATS, METHODS, RECENT, SAMPLES, Cases, clear, interval,
                     orders, read, spearman)
 
 def rho_table(cases, truth, keep=lambda policy: True, figures=FIGURES):
@@ -146,6 +146,22 @@ def second_order_table(rows, cases):
     return "\n\n".join((table(header, cells), *said))
 
 
+def methods_table(all_cases):
+    """How many times one method loses what another does, in true KL: geometric means over prompts."""
+    rows = []
+    for name, cases in all_cases.items():
+        at = {(cases.policy[i], group): i for group, some in cases.groups.items() for i in some}
+        kl = cases.values["true_kl"]
+        for of, over in METHODS:
+            cells = []
+            for budget in BUDGETS:
+                logs = [np.log(kl[at[of, (prompt, budget)]] / kl[at[over, (prompt, budget)]]) for prompt in cases.prompts]
+                fewer = sum(log < 0 for log in logs)
+                cells.append(f"{with_interval(np.exp(interval(logs)))}, less in {fewer} of {len(logs)}")
+            rows.append([name, f"`{of}` over `{over}`", *cells])
+    return table(["model", "true KL of", *(f"{b} evicted" for b in BUDGETS)], rows)
+
+
 def summary_table(all_cases):
     """Of every model: the clear pairs in the right order, the mean rank correlation, and the calibration."""
     names = [f"{name}, {len(cases.prompts)}" for name, cases in all_cases.items()]
@@ -188,6 +204,7 @@ def tables(folder):
                                 f"`{row['source']}`"] for row in prompts])}
     models = {model: Cases(rows, model) for model in dict.fromkeys(row["model"] for row in rows)}
     found["summary"] = summary_table(models)
+    found["methods"] = methods_table(models)
     for model, cases in models.items():
         ordered = orders(cases)
         found[f"{model} kl"] = rho_table(cases, "true_kl")

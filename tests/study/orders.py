@@ -19,6 +19,10 @@ FORESEE = ("oracle", "oracle_exact", "score:oracle_loss", "snapkv~lu", "snapkv~o
 # They keep the most recent tokens in every head.
 RECENT = ("streaming", "h2o", "h2o+value", "h2o+key", "h2o+joint", "h2o+caote", "h2o+exact_loss", "snapkv",
           "snapkv+value", "snapkv+joint", "snapkv+caote", "snapkv+exact_loss")
+# What is chosen by gradients, beside what is not; and budgets divided, beside even ones.
+METHODS = (("h2o+exact_loss", "h2o"), ("h2o+exact_loss", "h2o+caote"), ("snapkv+exact_loss", "snapkv"),
+           ("snapkv+exact_loss", "snapkv+caote"), ("snapkv+exact_loss", "h2o"), ("greedy_exact", "snapkv"),
+           ("snapkv~pyramid", "snapkv"), ("snapkv~ada", "snapkv"), ("snapkv~lu", "snapkv"))
 BUDGETS = ("0.5", "0.8", "0.9")
 BINS = ((1, 1.1), (1.1, 1.2), (1.2, 1.5), (1.5, 2), (2, 4), (4, np.inf))
 CLEAR = 1.5  # of two true KL: the larger over the smaller

@@ -3,9 +3,7 @@
 x[s, h, i] = g_is^h . D_i^h of sample s, query head h (of all layers) and decoding step i, sim/loss/LOSS.md. All figures
 are nats a step, 1/2 mean_s of a sum of squares over |R|; they differ in what is added up before it is squared:
 
-  loss_row, loss_head, loss_joint    as kvreplay: nothing; the rows of a head; everything
-  loss_layer                         the heads and rows of a layer
-  loss_step                          all heads and layers, row by row
+  loss_row ... loss_joint            as kvreplay, whose own they are checked against
   loss_step8, loss_step32            all heads and layers, of 8 or 32 adjacent rows
   loss_joint@6 ... loss_step8@12     of the first 6 or 12 samples
 """
@@ -26,7 +24,7 @@ BLOCKS = {"loss_step": 1, "loss_step8": 8, "loss_step32": 32, "loss_joint": 128}
 FEWER = (6, 12)
 FIGURES = ("loss_layer", "loss_step", "loss_step8", "loss_step32",
            *(f"{name}@{samples}" for name in ("loss_step8", "loss_joint") for samples in FEWER))
-CHECKED = ("loss_row", "loss_head", "loss_joint")
+CHECKED = ("loss_row", "loss_head", "loss_layer", "loss_step", "loss_joint")
 ARRAYS = ("q", "k", "v", "g_future")
 TOLERANCE = 2e-3  # float32 here and there
 
@@ -45,8 +43,10 @@ def changes(dump: Path, folder: Path, cases):
         steps = steps + of_heads
         layers.append(of_heads.sum(2))
     half = 0.5 / steps.shape[1] / steps.shape[2]
-    check({"loss_row": half * row, "loss_head": half * head, "loss_joint": blocks(steps, 128)}, results, cases)
-    return {"steps": steps.astype(np.float32), "layers": np.stack(layers, 1).astype(np.float32)}
+    layers = np.stack(layers, 1)
+    known = {"loss_row": half * row, "loss_head": half * head, "loss_joint": blocks(steps, steps.shape[2])}
+    check({**known, **figures_of(steps, layers)}, results, cases)
+    return {"steps": steps.astype(np.float32), "layers": layers.astype(np.float32)}
 
 
 def figures_of(steps, layers):

@@ -116,6 +116,8 @@ class RecordFigures {
       case ChannelFigure::layer_output_gain:
       case ChannelFigure::loss_row:
       case ChannelFigure::loss_head:
+      case ChannelFigure::loss_layer:
+      case ChannelFigure::loss_step:
       case ChannelFigure::loss_joint:
       case ChannelFigure::dnll:
         return;  // not shown of a single head
