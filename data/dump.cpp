@@ -5,6 +5,8 @@
 #include "data/json_fields.hpp"
 #include "data/layout.hpp"
 #include "data/manifest.hpp"
+#include "data/memory_arrays.hpp"
+#include "data/npy/convert.hpp"
 #include "data/npy/mapped_file.hpp"
 #include "data/stored_tensor.hpp"
 
@@ -29,7 +31,14 @@ struct Dump::Impl {
   DumpShape shape;
   std::vector<DumpFile> files;
   std::optional<TokenLabels> tokens;
+  std::vector<Index> position;
   std::vector<std::string> notes;
+
+  /// Arranges the tensors and checks them against each other and the manifest.
+  void take(std::vector<StoredTensor> tensors, bool has_manifest, const DumpOptions& options);
+  /// Throws for the number at `bad`, of some sample's matrix.
+  [[noreturn]] void refuse(const StoredTensor& stored, Tensor tensor, Index layer, Index head, Index sample,
+                           Index bad, bool nan) const;
 };
 
 namespace {
@@ -118,6 +127,41 @@ std::string dump_name(const std::filesystem::path& dump) {
   return std::filesystem::is_directory(dump, ignored) ? name.filename().string() : name.stem().string();
 }
 
+void Dump::Impl::take(std::vector<StoredTensor> tensors, bool has_manifest, const DumpOptions& options) {
+  stored = arrange(std::move(tensors), folder.string());
+  for (const auto& tensor : stored.tensors) {
+    const auto& header = tensor.array.header;
+    files.push_back({tensor.array.where, tensor.name.tensor, tensor.name.layer, tensor.dtype, header.shape,
+                     header.data_bytes()});
+  }
+
+  shape = stored.shape;
+  check_manifest(manifest, shape);
+  shape.window_end = prompt_length(manifest, {}, shape);
+  check_gradients(manifest, stored, shape);
+  shape.l = prompt_length(manifest, options, shape);
+  model = displayable(manifest.model ? *manifest.model : dump_name(folder), kLongestName);
+  note_inferences(manifest, has_manifest, options, shape, notes);
+  note_dtypes(files, manifest, notes);
+  if (stored.by_layer[static_cast<int>(Tensor::wo)].empty() && !manifest.wo_note.empty())
+    notes.push_back(fmt::format("there is no wo: {}", manifest.wo_note));
+  for (std::string& note : notes) note = displayable(note, kLongestNote);
+  manifest.rope_note = displayable(manifest.rope_note, kLongestNote);
+}
+
+Dump Dump::of_memory(const std::vector<MemoryArray>& arrays, std::string_view manifest,
+                     const DumpOptions& options, std::vector<Index> position) {
+  auto impl = std::make_unique<Impl>();
+  impl->folder = impl->name = options.name.empty() ? "arrays" : options.name;
+  impl->manifest = parse_manifest(manifest, "layer");
+  if (!impl->manifest.model) impl->manifest.model = impl->name;
+  if (impl->manifest.rope_note == "the manifest has no rope") impl->manifest.rope_note = "no rope is given";
+  impl->take(tensors_in_memory(arrays), true, options);
+  require_ascending(position, impl->shape);
+  impl->position = std::move(position);
+  return Dump(std::move(impl));
+}
+
 Dump Dump::open(const std::filesystem::path& folder, const DumpOptions& options) {
   auto impl = std::make_unique<Impl>();
   impl->folder = folder;
@@ -139,26 +183,7 @@ Dump Dump::open(const std::filesystem::path& folder, const DumpOptions& options)
 
   std::vector<StoredTensor> tensors;
   for (auto& array : found) tensors.push_back(name_axes(std::move(array), impl->manifest.dtype));
-  impl->stored = arrange(std::move(tensors), folder.string());
-  for (const auto& tensor : impl->stored.tensors) {
-    const auto& header = tensor.array.header;
-    impl->files.push_back({tensor.array.where, tensor.name.tensor, tensor.name.layer, tensor.dtype,
-                           header.shape, header.data_bytes()});
-  }
-
-  impl->shape = impl->stored.shape;
-  check_manifest(impl->manifest, impl->shape);
-  impl->shape.window_end = prompt_length(impl->manifest, {}, impl->shape);
-  check_gradients(impl->manifest, impl->stored, impl->shape);
-  impl->shape.l = prompt_length(impl->manifest, options, impl->shape);
-  impl->model = displayable(impl->manifest.model.value_or(dump_name(folder)), kLongestName);
-  note_inferences(impl->manifest, manifest_text.has_value(), options, impl->shape, impl->notes);
-  note_dtypes(impl->files, impl->manifest, impl->notes);
-  if (impl->stored.by_layer[static_cast<int>(Tensor::wo)].empty() && !impl->manifest.wo_note.empty())
-    impl->notes.push_back(fmt::format("there is no wo: {}", impl->manifest.wo_note));
-  for (std::string& note : impl->notes) note = displayable(note, kLongestNote);
-  impl->manifest.rope_note = displayable(impl->manifest.rope_note, kLongestNote);
-
+  impl->take(std::move(tensors), manifest_text.has_value(), options);
   if (const auto tokens = is_folder ? text_of(folder / "tokens.json") : std::nullopt) {
     impl->tokens = parse_tokens(*tokens, (folder / "tokens.json").string(), impl->shape.T);
   }
@@ -179,6 +204,7 @@ AttentionRule Dump::rule(Index layer) const { return attention_rule(impl_->manif
 std::optional<Rope> Dump::rope(Index layer) const { return layer_rope(impl_->manifest, impl_->shape, layer); }
 const std::string& Dump::rope_note() const { return impl_->manifest.rope_note; }
 bool Dump::has(Tensor tensor) const { return !impl_->stored.by_layer[static_cast<int>(tensor)].empty(); }
+const std::vector<Index>& Dump::position() const { return impl_->position; }
 const std::vector<DumpFile>& Dump::files() const { return impl_->files; }
 FileContents Dump::contents(std::size_t file) const {
   ContentsHash hash;
@@ -198,17 +224,39 @@ void Dump::read(Tensor tensor, Index layer, Index head, T* out) const {
   for (Index sample = 0; sample < stored.samples; ++sample, out += stored.rows * stored.cols) {
     const auto bad = read_matrix(stored.array, stored.dtype, stored.head(layer, head, sample), out);
     if (!bad) continue;
-    const Index row = *bad / stored.cols, col = *bad % stored.cols;
-    const bool kv = tensor == Tensor::k || tensor == Tensor::v, wo = tensor == Tensor::wo;
-    throw InputError(
-        stored.array.where, "finite values",
-        fmt::format("{} at layer {}, {} head {}, {}{} {}, {} {}",
-                    std::isnan(out[*bad]) ? "NaN" : "infinity (or a value beyond float32)", layer,
-                    kv ? "KV" : "query", head,
-                    kTensors[tensor].axis_count() == 4 ? fmt::format("sample {}, ", sample) : std::string(),
-                    wo ? "row" : "position", row + impl_->shape.first_row(tensor), wo ? "column" : "channel",
-                    col));
+    impl_->refuse(stored, tensor, layer, head, sample, *bad, std::isnan(out[*bad]));
   }
+}
+
+void Dump::Impl::refuse(const StoredTensor& stored, Tensor tensor, Index layer, Index head, Index sample,
+                        Index bad, bool nan) const {
+  const Index row = bad / stored.cols, col = bad % stored.cols;
+  const bool kv = tensor == Tensor::k || tensor == Tensor::v, wo = tensor == Tensor::wo;
+  throw InputError(
+      stored.array.where, "finite values",
+      fmt::format("{} at layer {}, {} head {}, {}{} {}, {} {}",
+                  nan ? "NaN" : "infinity (or a value beyond float32)", layer, kv ? "KV" : "query", head,
+                  kTensors[tensor].axis_count() == 4 ? fmt::format("sample {}, ", sample) : std::string(),
+                  wo ? "row" : "position", row + shape.first_row(tensor), wo ? "column" : "channel", col));
+}
+
+template <class T>
+const T* Dump::in_memory(Tensor tensor, Index layer, Index head) const {
+  assert(has(tensor) && layer >= 0 && layer < impl_->shape.layers);
+  const StoredTensor& stored = impl_->stored.at(tensor, layer);
+  const std::span<const std::byte> bytes = stored.array.source->in_memory();
+  const MatrixView matrix = stored.head(layer, head);
+  const bool as_stored = stored.dtype == (sizeof(T) == 4 ? Dtype::f32 : Dtype::f64) && stored.samples == 1 &&
+                         matrix.contiguous() && !stored.array.header.big_endian;
+  if (bytes.empty() || !as_stored) return nullptr;
+  const std::byte* const first =
+      bytes.data() + stored.array.header.data_offset + static_cast<std::size_t>(matrix.begin) * sizeof(T);
+  // As matrices are allocated: Eigen's sums begin where the alignment does.
+  if (reinterpret_cast<std::uintptr_t>(first) % 16 != 0) return nullptr;
+  const T* const numbers = reinterpret_cast<const T*>(first);
+  if (const auto bad = first_not_finite(numbers, matrix.rows * matrix.cols))
+    impl_->refuse(stored, tensor, layer, head, 0, *bad, std::isnan(numbers[*bad]));
+  return numbers;
 }
 
 std::optional<Dtype> Dump::stored_dtype(Tensor tensor, Index layer) const {
@@ -234,6 +282,8 @@ void Dump::read_stored(Tensor tensor, Index layer, Index head, std::byte* out) c
   });
 }
 
+template const float* Dump::in_memory<float>(Tensor, Index, Index) const;
+template const double* Dump::in_memory<double>(Tensor, Index, Index) const;
 template void Dump::read<float>(Tensor, Index, Index, float*) const;
 template void Dump::read<double>(Tensor, Index, Index, double*) const;
 

@@ -122,6 +122,15 @@ struct DumpOptions {
   std::string name = {};            ///< among several dumps; empty: dump_name()
 };
 
+/// One tensor of a layer in memory, as array libraries describe it. Who makes a Dump of it keeps its numbers.
+struct MemoryArray {
+  Tensor tensor = Tensor::q;
+  Dtype dtype = Dtype::f32;
+  const void* numbers = nullptr;
+  std::vector<Index> shape;    ///< as kTensors says, perhaps with a batch of 1 before it
+  std::vector<Index> strides;  ///< elements from one to the next along each axis, in either direction
+};
+
 /// One stored array, for `info` and for error messages.
 struct DumpFile {
   std::string where;  ///< path, with the member's name behind it for .npz
@@ -143,6 +152,11 @@ struct TokenLabels {
 class Dump {
  public:
   static Dump open(const std::filesystem::path& folder, const DumpOptions& options = {});
+  /// One layer whose numbers are in memory and are checked as those of files are, under their tensors' names.
+  /// `manifest`: manifest.json's text. `position`: of every key, [T] and ascending, where rows of k are not
+  /// positions 0 to T - 1 of the model's sequence (as in a cache that has lost some); empty where they are.
+  static Dump of_memory(const std::vector<MemoryArray>& arrays, std::string_view manifest = "{}",
+                        const DumpOptions& options = {}, std::vector<Index> position = {});
   Dump(Dump&&) noexcept;
   Dump& operator=(Dump&&) noexcept;
   ~Dump();
@@ -161,6 +175,8 @@ class Dump {
   /// Why rope() is empty, as one clause; empty where it is not.
   const std::string& rope_note() const;
   bool has(Tensor tensor) const;
+  /// Of every key, [T]; empty where they are 0 to T - 1.
+  const std::vector<Index>& position() const;
   const std::vector<DumpFile>& files() const;
   /// Reads the whole of files()[file], decompressed, and compares it with the checksum that its archive has
   /// of it. Throws InputError where they differ.
@@ -177,6 +193,11 @@ class Dump {
   /// Throws InputError naming layer, head and position where a value is NaN or infinite.
   template <class T>
   void read(Tensor tensor, Index layer, Index head, T* out) const;
+
+  /// Where one head's matrix is in memory as T, row by row without gaps from an address that 16 divides: read()
+  /// without a copy, which throws as that does. Null where it is not.
+  template <class T>
+  const T* in_memory(Tensor tensor, Index layer, Index head) const;
 
   /// The dtype of one layer's tensor where each of its heads lies in the file as read_stored() gives it: row
   /// by row without gaps, of 16 or 32 bits, in this machine's byte order, not deflated.

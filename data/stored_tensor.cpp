@@ -168,10 +168,16 @@ Index sort_by_layer(StoredLayers& stored, const std::string& dump) {
 }  // namespace
 
 StoredTensor name_axes(FoundArray found, const std::optional<Dtype>& manifest_dtype) {
+  const Dtype dtype = settle_dtype(found.array, manifest_dtype);
+  const std::vector<Index> strides = strides_of(found.array.header);
+  return name_axes(found.name, std::move(found.array), dtype, strides);
+}
+
+StoredTensor name_axes(ArrayName name, NpyArray array, Dtype dtype, const std::vector<Index>& strides) {
   StoredTensor tensor;
-  tensor.name = found.name;
-  tensor.array = std::move(found.array);
-  tensor.dtype = settle_dtype(tensor.array, manifest_dtype);
+  tensor.name = name;
+  tensor.array = std::move(array);
+  tensor.dtype = dtype;
   const auto& shape = tensor.array.header.shape;
   const bool stacked = tensor.name.layer < 0;
   const std::size_t own = kTensors[tensor.name.tensor].axis_count(), axes = stacked ? own + 1 : own;
@@ -184,7 +190,6 @@ StoredTensor name_axes(FoundArray found, const std::optional<Dtype>& manifest_dt
                                  kTensors[tensor.name.tensor].axes),
                      "shape " + shape_text(shape));
   }
-  const std::vector<Index> strides = strides_of(tensor.array.header);
   std::vector<std::size_t> axis;
   for (std::size_t i = 0; i < shape.size(); ++i) {
     if (i != batch) axis.push_back(i);

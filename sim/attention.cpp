@@ -82,7 +82,8 @@ class Softmax {
 class ChangedRow {
  public:
   ChangedRow(const HeadGroup<double>& group, Index g, Index i)
-      : v_(group.v.middleRows(group.first_visible(i), group.end_visible(i) - group.first_visible(i))),
+      : v_(group.v.data() + group.first_visible(i) * group.d_v(),
+           group.end_visible(i) - group.first_visible(i), group.d_v()),
         first_(group.first_visible(i)),
         zero_key_logit_(soft_capped(group.rule, 0.0)),
         softmax_(attention_logits(group, g, i).z.segment(first_, v_.rows()), group.sink(g)),
@@ -126,7 +127,7 @@ class ChangedRow {
     return difference;
   }
 
-  Eigen::Block<const Matrix<double>, Eigen::Dynamic, Eigen::Dynamic, true> v_;  // of the visible tokens
+  Eigen::Map<const Matrix<double>> v_;  // of the visible tokens
   Index first_;
   double zero_key_logit_;
   Softmax softmax_;

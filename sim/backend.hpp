@@ -53,7 +53,7 @@ class Backend {
                twins_.output_changes, group, rows, sets, with_vectors, workers);
   }
   template <class T>
-  Matrix<double> gram_f64(const Matrix<T>& x, const std::vector<Index>& rows, Workers& workers) const {
+  Matrix<double> gram_f64(const HeadMatrix<T>& x, const std::vector<Index>& rows, Workers& workers) const {
     return run([&] { return kvreplay::gram_f64(x, rows, workers); }, twins_.gram_f64, x, rows);
   }
   template <class T>
@@ -89,7 +89,7 @@ class Backend {
     std::function<OutputChanges<float>(const HeadGroup<float>&, RowRange, std::span<const KeptSet>, bool,
                                        Workers&)>
         output_changes = {};
-    std::function<Matrix<double>(const Matrix<float>&, const std::vector<Index>&)> gram_f64 = {};
+    std::function<Matrix<double>(const HeadMatrix<float>&, const std::vector<Index>&)> gram_f64 = {};
     std::function<Matrix<double>(const HeadGroup<float>&, RowRange)> query_gram = {};
     std::function<Matrix<double>(const HeadGroup<float>&, RowRange, const PrunableKeys&, Workers&)>
         output_interaction = {};

@@ -1,5 +1,7 @@
 #include "sim/head_group.hpp"
 
+#include <utility>
+
 namespace kvreplay {
 
 template <class T>
@@ -7,9 +9,11 @@ HeadGroup<T> load_head_group(const Dump& dump, Index layer, Index kv_head) {
   const DumpShape& shape = dump.shape();
   const Index G = shape.group();
   const auto read = [&](Tensor tensor, Index head, Index rows, Index columns) {
+    if (const T* there = dump.in_memory<T>(tensor, layer, head))
+      return HeadMatrix<T>::of(there, rows, columns);
     Matrix<T> matrix(rows, columns);
     dump.read<T>(tensor, layer, head, matrix.data());
-    return matrix;
+    return HeadMatrix<T>(std::move(matrix));
   };
 
   HeadGroup<T> group;
@@ -22,6 +26,7 @@ HeadGroup<T> load_head_group(const Dump& dump, Index layer, Index kv_head) {
     group.rule.sink_logit = std::vector<double>(first, first + G);
   }
   group.rope = dump.rope(layer);
+  group.position = dump.position();
   group.k = read(Tensor::k, kv_head, shape.T, shape.d);
   group.v = read(Tensor::v, kv_head, shape.T, shape.d_v);
   for (Index h = kv_head * G; h < (kv_head + 1) * G; ++h) {
@@ -58,7 +63,7 @@ HeadGroup<T> cache_group(const HeadGroup<T>& group, const std::vector<Index>& to
     cache.v.row(p) = group.v.row(tokens[p]);
   }
   const Index first = queries > 0 ? tokens[n - queries] - group.first_query() : 0;
-  for (const Matrix<T>& q : group.q) cache.q.emplace_back(q.middleRows(first, queries));
+  for (const HeadMatrix<T>& q : group.q) cache.q.emplace_back(q.middleRows(first, queries));
   if (group.rule.sliding_window) {
     cache.position = tokens;
     if (!group.position.empty())

@@ -1,9 +1,8 @@
 #pragma once
 
 #include "data/dump.hpp"
+#include "sim/head_matrix.hpp"
 #include "sim/row_range.hpp"
-
-#include <Eigen/Core>
 
 #include <algorithm>
 #include <cstddef>
@@ -13,11 +12,6 @@
 #include <vector>
 
 namespace kvreplay {
-
-template <class T>
-using Matrix = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-template <class T>
-using Vector = Eigen::Matrix<T, Eigen::Dynamic, 1>;
 
 /// Gradients of some number of the model's with respect to the outputs of adjacent rows, one set a sample
 /// (data/DUMP-FORMAT.md). They are linear in that number: what a change of the outputs does to it, to first
@@ -40,13 +34,13 @@ template <class T>
 struct HeadGroup {
   Index layer = 0;
   Index kv_head = 0;
-  Index l = 0;                ///< prompt length: candidates for eviction are 0..l-1
-  AttentionRule rule;         ///< sink_logit holds this group's heads only: [G] or empty
-  std::vector<Matrix<T>> q;   ///< G of [T_q, d], after RoPE
-  Matrix<T> k;                ///< [T, d]
-  Matrix<T> v;                ///< [T, d_v]
-  std::vector<Matrix<T>> wo;  ///< G of [d_v, d_model]; empty where the dump has none
-  std::optional<Rope> rope;   ///< to undo the rotation of q; empty where unknown
+  Index l = 0;                   ///< prompt length: candidates for eviction are 0..l-1
+  AttentionRule rule;            ///< sink_logit holds this group's heads only: [G] or empty
+  std::vector<HeadMatrix<T>> q;  ///< G of [T_q, d], after RoPE
+  HeadMatrix<T> k;               ///< [T, d]
+  HeadMatrix<T> v;               ///< [T, d_v]
+  std::vector<Matrix<T>> wo;     ///< G of [d_v, d_model]; empty where the dump has none
+  std::optional<Rope> rope;      ///< to undo the rotation of q; empty where unknown
   /// Of log-probabilities of labels that the model drew: on the last rows of the prompt, and of all.
   RowGradients<T> g_window, g_future;
   RowGradients<T> g_nll;  ///< of the negative log-likelihood of the tokens that followed, one sample
@@ -82,7 +76,8 @@ RowGradients<To> converted(const RowGradients<From>& gradients) {
   return result;
 }
 
-/// Reads one head group from a dump and converts it to T.
+/// Reads one head group from a dump and converts it to T. Where q, k and v of a dump in memory are of T, row
+/// by row, the group looks at them there.
 template <class T>
 HeadGroup<T> load_head_group(const Dump& dump, Index layer, Index kv_head);
 
@@ -94,7 +89,7 @@ HeadGroup<To> converted(const HeadGroup<From>& group) {
   result.kv_head = group.kv_head;
   result.l = group.l;
   result.rule = group.rule;
-  for (const Matrix<From>& q : group.q) result.q.push_back(q.template cast<To>());
+  for (const HeadMatrix<From>& q : group.q) result.q.push_back(q.template cast<To>());
   result.k = group.k.template cast<To>();
   result.v = group.v.template cast<To>();
   for (const Matrix<From>& wo : group.wo) result.wo.push_back(wo.template cast<To>());

@@ -23,6 +23,8 @@ class ByteSource {
   /// order in pieces whose lengths are multiples of 64 (but for the last). Throws InputError where they
   /// cannot be read.
   virtual void read(std::uint64_t begin, std::uint64_t end, bool in_one_piece, const Visit& visit) const = 0;
+  /// All bytes, where they are in memory for as long as this is; empty where they are not.
+  virtual std::span<const std::byte> in_memory() const { return {}; }
   /// Whether the bytes lie there as they are, so that reading them again costs no more than a copy.
   virtual bool as_it_lies() const { return true; }
   /// Reads all, in order in pieces, and compares it with the checksum that its container has of it, where
@@ -63,6 +65,7 @@ class MemorySource : public ByteSource {
             const Visit& visit) const override {
     visit(bytes_.subspan(begin, end - begin));
   }
+  std::span<const std::byte> in_memory() const override { return bytes_; }
 
  private:
   std::span<const std::byte> bytes_;

@@ -11,7 +11,7 @@
 namespace kvreplay {
 
 template <class T>
-Matrix<double> gram_f64(const Matrix<T>& x, const std::vector<Index>& rows, Workers& workers) {
+Matrix<double> gram_f64(const HeadMatrix<T>& x, const std::vector<Index>& rows, Workers& workers) {
   const Index n = std::ssize(rows), d = x.cols(), per_item = gram_item_rows(n);
   GramSums sums(div_up(n, per_item));
   workers.parallel_for(std::ssize(sums), [&](Index item) {
@@ -36,7 +36,7 @@ Matrix<double> query_gram(const HeadGroup<T>& group, RowRange rows, Workers& wor
   std::vector<Index> at(rows.count());
   std::iota(at.begin(), at.end(), rows.begin - group.first_query());
   Matrix<double> sum = Matrix<double>::Zero(group.d(), group.d());
-  for (const Matrix<T>& q : group.q) sum += gram_f64(q, at, workers);
+  for (const HeadMatrix<T>& q : group.q) sum += gram_f64(q, at, workers);
   return sum;
 }
 
@@ -51,8 +51,8 @@ Vector<double> spectrum(const Matrix<double>& H) {
   return Eigen::SelfAdjointEigenSolver<Matrix<double>>(H, Eigen::EigenvaluesOnly).eigenvalues().reverse();
 }
 
-template decltype(gram_f64<float>) gram_f64<float>;
-template decltype(gram_f64<double>) gram_f64<double>;
+template Matrix<double> gram_f64(const HeadMatrix<float>&, const std::vector<Index>&, Workers&);
+template Matrix<double> gram_f64(const HeadMatrix<double>&, const std::vector<Index>&, Workers&);
 template decltype(query_gram<float>) query_gram<float>;
 template decltype(query_gram<double>) query_gram<double>;
 

@@ -18,7 +18,11 @@ namespace kvreplay {
 /// interactions of a chosen set cancel, sums over its part of H need these digits. Cost: |rows| d (d + 1)
 /// flops; memory O(d^2) an item, of which there are at most 32.
 template <class T>
-Matrix<double> gram_f64(const Matrix<T>& x, const std::vector<Index>& rows, Workers& workers);
+Matrix<double> gram_f64(const HeadMatrix<T>& x, const std::vector<Index>& rows, Workers& workers);
+template <class T>
+Matrix<double> gram_f64(const Matrix<T>& x, const std::vector<Index>& rows, Workers& workers) {
+  return gram_f64(HeadMatrix<T>::of(x), rows, workers);
+}
 
 /// sum over the group's heads of Q_h^T Q_h over the queries at the positions `rows`: [d, d].
 template <class T>
@@ -27,7 +31,7 @@ Matrix<double> query_gram(const HeadGroup<T>& group, RowRange rows, Workers& wor
 /// The CUDA twins, on the calling thread's device (sim/cuda/runtime.hpp): [d, d], exactly symmetric, the same
 /// bits in every run. Device memory: the rows from the first to the last of `rows`, and about 16 MiB + 12 d^2
 /// bytes. Throw DeviceError and OutOfDeviceMemory besides what their CPU twins throw.
-Matrix<double> gram_f64_cuda(const Matrix<float>& x, const std::vector<Index>& rows);
+Matrix<double> gram_f64_cuda(const HeadMatrix<float>& x, const std::vector<Index>& rows);
 Matrix<double> query_gram_cuda(const HeadGroup<float>& group, RowRange rows);
 
 /// The judge of H: sum over rows and heads, keys of `keys`, of (q_ic k_pc)(q_id k_pd), in float64.

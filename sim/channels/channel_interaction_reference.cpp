@@ -5,7 +5,7 @@ namespace kvreplay {
 Matrix<double> channel_interaction_reference(const HeadGroup<double>& group, const std::vector<Index>& keys,
                                              RowRange rows) {
   Matrix<double> H = Matrix<double>::Zero(group.d(), group.d());
-  for (const Matrix<double>& q : group.q)
+  for (const HeadMatrix<double>& q : group.q)
     for (Index i = rows.begin; i < rows.end; ++i)
       for (const Index p : keys) {
         const Vector<double> terms = q.row(i - group.first_query()).cwiseProduct(group.k.row(p)).transpose();
@@ -17,7 +17,7 @@ Matrix<double> channel_interaction_reference(const HeadGroup<double>& group, con
 double reconstruction_error_reference(const HeadGroup<double>& group, const std::vector<Index>& keys,
                                       RowRange rows, const std::vector<std::uint8_t>& dropped) {
   double error = 0;
-  for (const Matrix<double>& q : group.q)
+  for (const HeadMatrix<double>& q : group.q)
     for (Index i = rows.begin; i < rows.end; ++i) {
       const Vector<double> whole = q.row(i - group.first_query());
       Vector<double> pruned = whole;

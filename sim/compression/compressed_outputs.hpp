@@ -36,7 +36,8 @@ class CompressedOutputs {
   /// Throws InputError where a number overflows T. Cost: 2 G |rows| |M| (d' + d_v) flops, d' the channels
   /// left; memory O(T (d + d_v)) and O(T W) a thread.
   Change change(const CompressedCache<T>& cache, bool with_vectors) const {
-    return change(cache.k, cache.v, cache.kept, cache.pruned, cache.prunable, with_vectors);
+    return change(HeadMatrix<T>::of(cache.k), HeadMatrix<T>::of(cache.v), cache.kept, cache.pruned,
+                  cache.prunable, with_vectors);
   }
   /// The same of the group's own keys and values where nothing is quantized, without a copy of them.
   Change change(const KeptSet& kept, const ChannelSet& pruned, const KeptSet& prunable,
@@ -49,7 +50,7 @@ class CompressedOutputs {
   friend class CompressedOutputs;
 
   CompressedOutputs(const HeadGroup<T>& group, RowRange rows, Workers& workers, Vector<T> centre);
-  Change change(const Matrix<T>& k, const Matrix<T>& v, const KeptSet& kept, const ChannelSet& pruned,
+  Change change(const HeadMatrix<T>& k, const HeadMatrix<T>& v, const KeptSet& kept, const ChannelSet& pruned,
                 const KeptSet& prunable, bool with_vectors) const;
 
   const HeadGroup<T>& group_;

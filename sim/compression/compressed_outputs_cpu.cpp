@@ -48,7 +48,7 @@ std::vector<Index> channels_left(const ChannelSet& pruned) {
 /// What is to be kept of the prompt's k and v.
 template <class T>
 struct Held {
-  const Matrix<T>&k, &v;
+  const HeadMatrix<T>&k, &v;
   const KeptSet& kept;
   const ChannelSet& pruned;
   const KeptSet& prunable;
@@ -216,7 +216,7 @@ CompressedOutputs<T>::CompressedOutputs(const HeadGroup<T>& group, RowRange rows
 }
 
 template <class T>
-typename CompressedOutputs<T>::Change CompressedOutputs<T>::change(const Matrix<T>& k, const Matrix<T>& v,
+typename CompressedOutputs<T>::Change CompressedOutputs<T>::change(const HeadMatrix<T>& k, const HeadMatrix<T>& v,
                                                                    const KeptSet& kept,
                                                                    const ChannelSet& pruned,
                                                                    const KeptSet& prunable,

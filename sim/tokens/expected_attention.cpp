@@ -135,7 +135,7 @@ std::vector<Vector<T>> near_means(const HeadGroup<T>& group, InverseRotation<T> 
   const Index d = group.d(), n = std::min<Index>(64, group.l - kExpectedAttentionFirst);
   rotation.move_to(kExpectedAttentionFirst);
   std::vector<Vector<T>> near;
-  for (const Matrix<T>& q : group.q) {
+  for (const HeadMatrix<T>& q : group.q) {
     near.push_back(Vector<T>::Zero(d));
     for (Index r = 0; r < n; ++r) {
       Vector<T> x = q.row(kExpectedAttentionFirst + r - group.first_query()).transpose();

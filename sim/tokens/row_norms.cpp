@@ -23,7 +23,7 @@ Vector<double> norms_from(Index n, Workers& workers, const Work& work) {
 }  // namespace
 
 template <class T>
-Vector<double> row_norms(const Matrix<T>& x, Index n, Workers& workers) {
+Vector<double> row_norms(const HeadMatrix<T>& x, Index n, Workers& workers) {
   return norms_from(n, workers, [&](Index first, Index rows, double* squares) {
     value_rows_simd<T>().row_squares(x.data() + first * x.cols(), rows, x.cols(), squares);
   });
@@ -40,8 +40,8 @@ Vector<double> projected_value_norms(const HeadGroup<T>& group, Index g, Workers
   });
 }
 
-template Vector<double> row_norms(const Matrix<float>&, Index, Workers&);
-template Vector<double> row_norms(const Matrix<double>&, Index, Workers&);
+template Vector<double> row_norms(const HeadMatrix<float>&, Index, Workers&);
+template Vector<double> row_norms(const HeadMatrix<double>&, Index, Workers&);
 template Vector<double> projected_value_norms(const HeadGroup<float>&, Index, Workers&);
 template Vector<double> projected_value_norms(const HeadGroup<double>&, Index, Workers&);
 

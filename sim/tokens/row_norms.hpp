@@ -7,7 +7,7 @@ namespace kvreplay {
 
 /// L2 norms of the first n rows of a matrix, [n].
 template <class T>
-Vector<double> row_norms(const Matrix<T>& x, Index n, Workers& workers);
+Vector<double> row_norms(const HeadMatrix<T>& x, Index n, Workers& workers);
 
 /// ||v_p W_O(g)|| of the candidates as query head g writes them, [l]; ||v_p|| where the group has no wo.
 template <class T>

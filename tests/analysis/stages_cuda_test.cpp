@@ -151,7 +151,7 @@ class Recorder final : public Backend {
                                     const StoredGroup*) { return token_metrics_cpu(group, options, own); }),
             .output_changes = recorded("output_changes", kvreplay::output_changes<float>),
             .gram_f64 = recorded("gram_f64",
-                                 [&workers](const Matrix<float>& x, const auto& rows) {
+                                 [&workers](const HeadMatrix<float>& x, const auto& rows) {
                                    return kvreplay::gram_f64(x, rows, workers);
                                  }),
             .query_gram = recorded("query_gram",

@@ -39,7 +39,7 @@ void for_each_way(Bench& bench, const std::function<void(Way)>& body) {
 HeadGroup<float> normal_group(const PassShape& shape, unsigned seed) {
   std::mt19937 engine(seed);
   std::normal_distribution<float> normal;
-  const auto fill = [&](Matrix<float>& m, Index rows, float scale) {
+  const auto fill = [&](HeadMatrix<float>& m, Index rows, float scale) {
     m.resize(rows, shape.d);
     for (Index i = 0; i < m.size(); ++i) m.data()[i] = scale * normal(engine);
   };
@@ -47,7 +47,7 @@ HeadGroup<float> normal_group(const PassShape& shape, unsigned seed) {
   group.l = shape.l;
   group.rule.scale = 1 / std::sqrt(static_cast<double>(shape.d));
   group.q.resize(shape.G);
-  for (Matrix<float>& q : group.q) fill(q, shape.w, 2);
+  for (HeadMatrix<float>& q : group.q) fill(q, shape.w, 2);
   fill(group.k, shape.l, 1);
   fill(group.v, shape.l, 1);
   return group;

@@ -5,9 +5,9 @@
 namespace kvreplay::bench {
 
 HostNumbers::HostNumbers(const HeadGroup<float>& group, Input input) : stored_(cuda::stored_numbers(group)) {
-  std::vector<const Matrix<float>*> matrices{&group.k, &group.v};
-  for (const Matrix<float>& q : group.q) matrices.push_back(&q);
-  for (const Matrix<float>* m : matrices) {
+  std::vector<const HeadMatrix<float>*> matrices{&group.k, &group.v};
+  for (const HeadMatrix<float>& q : group.q) matrices.push_back(&q);
+  for (const HeadMatrix<float>* m : matrices) {
     const auto n = static_cast<std::size_t>(m->size());
     if (input == Input::f32) {
       memory_.emplace_back(m->data(), n * sizeof(float));

@@ -12,7 +12,7 @@ template <class T>
 HeadGroup<T> random_group(Index positions, Index l, Index d, Index G) {
   std::mt19937 engine(1);
   std::normal_distribution<T> normal;
-  const auto fill = [&](Matrix<T>& m, T scale) {
+  const auto fill = [&](HeadMatrix<T>& m, T scale) {
     m.resize(positions, d);
     for (Index i = 0; i < m.size(); ++i) m.data()[i] = scale * normal(engine);
   };
@@ -20,7 +20,7 @@ HeadGroup<T> random_group(Index positions, Index l, Index d, Index G) {
   group.l = l;
   group.rule.scale = 1 / std::sqrt(static_cast<double>(d));
   group.q.resize(G);
-  for (Matrix<T>& q : group.q) fill(q, T{2});
+  for (HeadMatrix<T>& q : group.q) fill(q, T{2});
   fill(group.k, T{1});
   fill(group.v, T{1});
   return group;

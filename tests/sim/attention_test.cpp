@@ -199,14 +199,14 @@ TEST_CASE("removing a token is what a cache without it gives", "[attention]") {
   for (const Index p : {0, 7, 18}) {
     HeadGroup<double> without = group;
     without.l = 19;
-    const auto drop = [p](Matrix<double>& rows) {
+    const auto drop = [p](HeadMatrix<double>& rows) {
       const Index below = rows.rows() - p - 1;
       rows.middleRows(p, below) = rows.bottomRows(below).eval();
-      rows.conservativeResize(rows.rows() - 1, rows.cols());
+      rows = rows.topRows(rows.rows() - 1);
     };
     drop(without.k);
     drop(without.v);
-    for (Matrix<double>& q : without.q) drop(q);
+    for (HeadMatrix<double>& q : without.q) drop(q);
     const Vector<double> change = attention_output(without, 1, 18) - attention_output(group, 1, 19);
     CHECK(brute_force_errors(group, 1, 19, TokenChange::remove, {p})[0] ==
           Approx(change.squaredNorm()).epsilon(1e-10));

@@ -196,7 +196,7 @@ TEST_CASE("a CUDA backend computes on the most capable device", "[cuda][backend]
 TEST_CASE("stored numbers take the place of a group's own on a device", "[cuda][backend]") {
   HeadGroup<float> rounded = group();
   StoredGroup stored;
-  const auto store = [](Matrix<float>& m) {
+  const auto store = [](HeadMatrix<float>& m) {
     auto bytes = std::make_unique<std::byte[]>(static_cast<std::size_t>(2 * m.size()));
     for (Index i = 0; i < m.size(); ++i) {
       const std::uint16_t bits = float_to_half(m.data()[i]);
@@ -207,7 +207,7 @@ TEST_CASE("stored numbers take the place of a group's own on a device", "[cuda][
   };
   stored.k = store(rounded.k);
   stored.v = store(rounded.v);
-  for (Matrix<float>& q : rounded.q) stored.q.push_back(store(q));
+  for (HeadMatrix<float>& q : rounded.q) stored.q.push_back(store(q));
 
   const auto metrics = [&](const Backend& backend, const StoredGroup* from) {
     return numbers(backend.token_metrics(rounded, all_metrics(), workers(), from));

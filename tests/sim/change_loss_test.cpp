@@ -168,7 +168,7 @@ TEST_CASE("a token's loss is loss_row of keeping all others", "[loss]") {
 TEST_CASE("tokens of one value that share a row cost nothing alone", "[loss]") {
   HeadGroup<double> group = random_group({.l = 20, .T = 24, .value_offset = 5});
   group.k.row(3) = group.k.row(11) *= 30;  // one of them, or the other, holds most rows
-  for (Matrix<double>& q : group.q) q.col(0).setConstant(group.k(3, 0) > 0 ? 20 : -20);
+  for (HeadMatrix<double>& q : group.q) q.col(0).setConstant(group.k(3, 0) > 0 ? 20 : -20);
   group.v.row(3) = group.v.row(11);
   Workers workers(1);
   const TokenOptions options{6, false, {TokenMetric::exact_loss, TokenMetric::oracle_loss}};

@@ -20,7 +20,7 @@ constexpr Tolerance kTolerance{.of_largest = 1e-12, .floor = 1.0};
 Matrix<double> interaction(const HeadGroup<double>& group, const std::vector<Index>& keys,
                            const std::vector<Index>& rows) {
   Matrix<double> H = Matrix<double>::Zero(group.d(), group.d());
-  for (const Matrix<double>& q : group.q)
+  for (const HeadMatrix<double>& q : group.q)
     for (const Index i : rows)
       for (const Index p : keys) {
         const Vector<double> change = q.row(i - group.first_query()).cwiseProduct(group.k.row(p)).transpose();
@@ -147,7 +147,7 @@ TEST_CASE("a channel basis in float32 is the one in float64, rounded", "[channel
 
 TEST_CASE("query moments are means and deviations over rows", "[channel_basis]") {
   HeadGroup<double> group = random_group({.l = 20, .T = 26, .T_q = 15, .G = 2, .d = 4, .d_v = 2});
-  for (Matrix<double>& q : group.q) q.col(3).setConstant(-2.5);
+  for (HeadMatrix<double>& q : group.q) q.col(3).setConstant(-2.5);
   for (const Index g : {0, 1})
     for (const RowRange rows : {window_rows(20, 11, 32), future_rows(20, 26, 11), RowRange{14, 15}}) {
       INFO("head " << g << ", rows " << rows.begin << " to " << rows.end);

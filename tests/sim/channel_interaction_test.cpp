@@ -75,7 +75,7 @@ TEST_CASE("H is positive semidefinite and its diagonal the squared ThinK score",
   CHECK(eigenvalues[23] >= -1e-13 * eigenvalues[0]);
   for (Index c = 0; c < 24; ++c) {
     double score_sq = 0;  // ||Q[:, c]||^2 ||K[:, c]||^2 over the group's heads
-    for (const Matrix<double>& q : group.q)
+    for (const HeadMatrix<double>& q : group.q)
       score_sq += q.col(c).segment(rows.begin - group.first_query(), rows.count()).squaredNorm() *
                   group.k.col(c).head(group.l).squaredNorm();
     CHECK(H(c, c) == Approx(score_sq).epsilon(1e-13));
@@ -120,7 +120,7 @@ TEST_CASE("rows are positions: queries may begin late", "[channels]") {
   Workers workers(1);
   const HeadGroup<double> all = random_group({.G = 2, .d = 6});
   HeadGroup<double> late = all;
-  for (Matrix<double>& q : late.q) q = Matrix<double>(q.bottomRows(10));
+  for (HeadMatrix<double>& q : late.q) q = Matrix<double>(q.bottomRows(10));
   const RowRange rows{39, 45};
   CHECK(same_bytes(query_gram(late, rows, workers), query_gram(all, rows, workers)));
   CHECK(!same_bytes(query_gram(late, {40, 46}, workers), query_gram(all, rows, workers)));

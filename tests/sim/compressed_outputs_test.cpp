@@ -374,7 +374,7 @@ TEST_CASE("a compressed logit or output beyond the type is an input error", "[co
   // One row sees what overflows for another that does not.
   {
     HeadGroup<double> large = group;
-    for (Matrix<double>& q : large.q) q.row(21) *= 1e160;
+    for (HeadMatrix<double>& q : large.q) q.row(21) *= 1e160;
     const CompressedOutputs<double> outputs(large, rows, workers);
     CompressedCache<double> cache = whole();
     cache.k.row(29).setConstant(1e200);
@@ -386,7 +386,7 @@ TEST_CASE("a compressed logit or output beyond the type is an input error", "[co
   }
   // The full outputs, too.
   group.k.row(25).setConstant(1e308);
-  for (Matrix<double>& q : group.q) q.setConstant(10);
+  for (HeadMatrix<double>& q : group.q) q.setConstant(10);
   CHECK_THROWS_AS(CompressedOutputs<double>(group, rows, workers), InputError);
   CHECK_NOTHROW(CompressedOutputs<double>(group, {20, 25}, workers));
   group = random_group({.sink_logit = 1e39});

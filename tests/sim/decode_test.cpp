@@ -265,7 +265,7 @@ TEST_CASE("rules that need more than a step's queries say why they cannot decode
 TEST_CASE("logits and values beyond the type are an input error while decoding", "[decode]") {
   const auto run = [](double queries, double values, TokenMetric metric) {
     HeadGroup<double> group = random_group({.l = 9, .T = 16, .T_q = 7, .seed = 46});
-    for (Matrix<double>& q : group.q) q *= queries;
+    for (HeadMatrix<double>& q : group.q) q *= queries;
     group.v *= values;
     return fast(to_float(group), rule_named(EvictionBase::h2o, metric, Semantics::paper, 9, 5), spread(9, 5),
                 5, {});

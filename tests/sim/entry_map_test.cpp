@@ -301,7 +301,7 @@ TEST_CASE("entries of equal, of zero and of opposite values", "[entry_map]") {
 TEST_CASE("logits and outputs beyond the type are an input error, lone entries infinite", "[entry_map]") {
   const auto scaled = [&](double queries, double values) {
     HeadGroup<double> group = random_group({.l = 20, .T = 24});
-    for (Matrix<double>& q : group.q) q *= queries;
+    for (HeadMatrix<double>& q : group.q) q *= queries;
     group.k *= queries;
     group.v *= values;
     return map_of(to_float(group));

@@ -78,7 +78,7 @@ inline CancellingPair cancelling_pair() {
   for (Index p = 0; p < group.T_all(); ++p) group.k(p, 7) = -300 * (1 + std::abs(group.k(p, 7)));
   group.k.col(8) = -group.k.col(7);
   group.k(3, 8) *= 1.0001;
-  for (Matrix<double>& q : group.q) q.col(8) = q.col(7);
+  for (HeadMatrix<double>& q : group.q) q.col(8) = q.col(7);
   CancellingPair pair{converted<float>(group), range(0, 700), {680, 700}};
   std::vector<std::uint8_t> dropped(32, 0);
   dropped[7] = dropped[8] = 1;

@@ -195,7 +195,7 @@ using FloatChanges = std::function<OutputChanges<float>(const HeadGroup<double>&
 inline void check_harmless_overflows(const FloatChanges& changes) {
   // Row 33 does not see position 39.
   HeadGroup<double> group = random_group({});
-  for (Matrix<double>& q : group.q) q.row(33) *= 1e35;
+  for (HeadMatrix<double>& q : group.q) q.row(33) *= 1e35;
   group.k.row(39).setConstant(1e5);
   const OutputChanges<float> got = changes(group);
   const OutputChangeReference want =

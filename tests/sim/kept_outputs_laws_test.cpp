@@ -146,7 +146,7 @@ TEST_CASE("logits and outputs beyond the type are an input error, not a number",
     }
     CHECK_THROWS_AS(changes(0.0f, group), InputError);
     CHECK_NOTHROW(changes(0.0, group));
-    for (Matrix<double>& q : group.q) q *= 1e150;
+    for (HeadMatrix<double>& q : group.q) q *= 1e150;
     group.k *= 1e150;
     CHECK_THROWS_AS(changes(0.0, group), InputError);
   }

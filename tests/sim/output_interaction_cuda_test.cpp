@@ -62,7 +62,7 @@ TEST_CASE("CUDA output interactions refuse numbers beyond float32", "[cuda]") {
   const PrunableKeys keys = prompt_keys(sound.l, 8);
   HeadGroup<double> large = sound;
   large.k.row(5) *= 1e37;
-  for (Matrix<double>& q : large.q) q *= 1e10;
+  for (HeadMatrix<double>& q : large.q) q *= 1e10;
   CHECK_THROWS_AS(output_interaction_cuda(to_float(large), rows, keys, workers), InputError);
   large = sound;
   large.v *= 1e30;

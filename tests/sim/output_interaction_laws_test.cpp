@@ -146,7 +146,7 @@ TEST_CASE("an offset of a key channel does not drown what lies about it", "[chan
                               {.l = 200, .T = 210, .softcap = 50.0}}) {
     HeadGroup<double> group = random_group(spec);
     group.k.col(2).array() += 1000.0;
-    for (Matrix<double>& q : group.q) q.col(2) *= 1e-3;  // so that the logits keep their digits
+    for (HeadMatrix<double>& q : group.q) q.col(2) *= 1e-3;  // so that the logits keep their digits
     const HeadGroup<float> single = to_float(group);
     const HeadGroup<double> judged = to_double(single);
     for (const Index recent : {0, 8, 150}) {
@@ -183,13 +183,13 @@ TEST_CASE("logits and interactions beyond the type are an input error, not a num
   HeadGroup<double> group = random_group({});
   CHECK_NOTHROW(interaction(0.0f, group));
   group.k.row(35).setConstant(1e25);
-  for (Matrix<double>& q : group.q) q *= 1e20;
+  for (HeadMatrix<double>& q : group.q) q *= 1e20;
   CHECK_THROWS_AS(interaction(0.0f, group), InputError);
   CHECK_NOTHROW(interaction(0.0, group));
   // What no row sees may overflow.
   group = random_group({});
   group.k.row(44).setConstant(1e38);
-  for (Matrix<double>& q : group.q) q *= 10;
+  for (HeadMatrix<double>& q : group.q) q *= 10;
   CHECK_NOTHROW(interaction(0.0f, group));
   PrunableKeys without = prompt_keys(40, 4);
   without.cache[35] = without.prunable[35] = 0;

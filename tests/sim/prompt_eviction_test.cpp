@@ -110,7 +110,7 @@ TEST_CASE("streaming keeps the first and the last", "[prompt_eviction]") {
 // Queries of 0 spread their weight evenly: row i gives 1 / (i + 1) to each of its tokens.
 TEST_CASE("kvpress divides H2O's sums by the rows that see a token", "[prompt_eviction]") {
   HeadGroup<double> group = random_group({.l = 4, .T = 4, .G = 2});
-  for (Matrix<double>& q : group.q) q.setZero();
+  for (HeadMatrix<double>& q : group.q) q.setZero();
   const auto kept = [&](const HeadGroup<double>& g, Semantics semantics, Index budget) {
     const EvictionRule rule = made(EvictionBase::h2o, semantics, 4, budget);
     return positions(keep_by(rule, scores_of(g, rule), budget));
@@ -122,7 +122,7 @@ TEST_CASE("kvpress divides H2O's sums by the rows that see a token", "[prompt_ev
   CHECK(kept(group, Semantics::paper, 2) == Positions{0, 3});
   // A query that looks at itself alone: sums 11/6, 5/6, 1/3, 1; means 11/24, 5/18, 1/6, 1.
   group.k.setZero();
-  for (Matrix<double>& q : group.q) q(3, 0) = 1e4;
+  for (HeadMatrix<double>& q : group.q) q(3, 0) = 1e4;
   group.k(3, 0) = 1e4;
   CHECK(kept(group, Semantics::kvpress, 1) == Positions{3});
   CHECK(kept(group, Semantics::kvpress, 2) == Positions{0, 3});
@@ -202,13 +202,13 @@ TEST_CASE("Expected Attention weighs values as each semantics does", "[prompt_ev
 
 TEST_CASE("scores beyond the type are an input error", "[prompt_eviction]") {
   HeadGroup<double> group = random_group({.rope = rope_of(Rope::Style::half, 8)});
-  for (Matrix<double>& q : group.q) q *= 1e25;
+  for (HeadMatrix<double>& q : group.q) q *= 1e25;
   for (const Semantics semantics : kAllSemantics) {
     const EvictionRule expected = made(EvictionBase::expected_attention, semantics, group.l, 10);
     CHECK_THROWS_AS(scores_of(converted<float>(group), expected), InputError);
     CHECK_NOTHROW(scores_of(group, expected));
   }
-  for (Matrix<double>& q : group.q) q *= 1e13;
+  for (HeadMatrix<double>& q : group.q) q *= 1e13;
   CHECK_THROWS_AS(scores_of(converted<float>(group), made(EvictionBase::h2o, Semantics::paper, group.l, 10)),
                   InputError);
   // One token's logits are infinity less infinity.

@@ -52,7 +52,7 @@ TEST_CASE("a quadratic form of no rows", "[quadratic_form]") {
 TEST_CASE("row norms are summed in float64", "[row_norms]") {
   Workers workers(3);
   for (const Index d : {1, 7, 16, 33, 128}) {
-    Matrix<float> x = Matrix<float>::Random(700, d);
+    HeadMatrix<float> x = Matrix<float>::Random(700, d);
     x.row(3).setZero();
     x.row(5) *= 1e30F;  // whose square float32 does not hold
     const Vector<double> norms = row_norms(x, 650, workers);

@@ -42,7 +42,7 @@ class Group16 {
  public:
   Group16(HeadGroup<float> group, cuda::NumberType type) : group_(std::move(group)) {
     stored_.type = type;
-    for (Matrix<float>& q : group_.q) stored_.q.push_back(rounded(q));
+    for (HeadMatrix<float>& q : group_.q) stored_.q.push_back(rounded(q));
     stored_.k = rounded(group_.k);
     stored_.v = rounded(group_.v);
   }
@@ -54,7 +54,7 @@ class Group16 {
   cuda::StoredNumbers stored_;
   std::vector<std::vector<std::uint16_t>> bits_;
 
-  const void* rounded(Matrix<float>& m) {
+  const void* rounded(HeadMatrix<float>& m) {
     std::vector<std::uint16_t>& bits = bits_.emplace_back();
     for (Index i = 0; i < m.size(); ++i) {
       float& x = m.data()[i];

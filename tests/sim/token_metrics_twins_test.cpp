@@ -206,7 +206,7 @@ TEST_CASE("logits and values beyond the type are an input error, not a number", 
   Workers workers(2);
   const auto overflow = [&](double queries, double values) {
     HeadGroup<double> group = random_group({.l = 20, .T = 24});
-    for (Matrix<double>& q : group.q) q *= queries;
+    for (HeadMatrix<double>& q : group.q) q *= queries;
     group.v *= values;
     return to_float(group);
   };

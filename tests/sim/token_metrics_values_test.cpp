@@ -122,9 +122,9 @@ TEST_CASE("two heads, sliding window 2, no output projection, two candidates", "
   HeadGroup<double> group = five_positions(2);
   group.rule.sliding_window = 2;
   group.wo.clear();
-  group.k.conservativeResize(4, 2);
-  group.v.conservativeResize(4, 2);
-  for (Matrix<double>& q : group.q) q.conservativeResize(4, 2);
+  group.k = group.k.topRows(4);
+  group.v = group.v.topRows(4);
+  for (HeadMatrix<double>& q : group.q) q = q.topRows(4);
   check(group, 2,
         {
             {TokenMetric::attn, {3.0, 1.0}},

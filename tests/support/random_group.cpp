@@ -60,12 +60,12 @@ HeadGroup<double> random_group(const GroupSpec& spec) {
   }
   // A channel in which every query is 1 adds its key's entry, times the scale, to the logit.
   if (spec.logit_shift != 0.0) {
-    for (Matrix<double>& q : group.q) q.col(0).setOnes();
+    for (HeadMatrix<double>& q : group.q) q.col(0).setOnes();
     group.k.col(0).setConstant(spec.logit_shift / group.rule.scale);
   }
   if (spec.attention_sink) {
     const Index channel = spec.d - 1;
-    for (Matrix<double>& q : group.q) q.col(channel).setOnes();
+    for (HeadMatrix<double>& q : group.q) q.col(channel).setOnes();
     group.k.col(channel).setZero();
     const double others = std::log(static_cast<double>(spec.T)) + spec.logit_std * spec.logit_std / 2;
     group.k(*spec.attention_sink, channel) =

@@ -285,7 +285,7 @@ TEST_CASE("the row cache computes blocks once and keeps to its limit", "[entry_t
   const HeadGroup<float> bad = [&] {
     HeadGroup<float> group = map.group();
     group.k *= 1e20F;
-    for (Matrix<float>& q : group.q) q *= 1e20F;
+    for (HeadMatrix<float>& q : group.q) q *= 1e20F;
     return group;
   }();
   Workers workers(1);

@@ -26,7 +26,7 @@ std::size_t bytes_of(const ExactHead& head) {
   if (!head.group) return sizeof(head);
   const HeadGroup<double>& group = *head.group;
   Index numbers = group.k.size() + group.v.size();
-  for (const Matrix<double>& q : group.q) numbers += q.size();
+  for (const HeadMatrix<double>& q : group.q) numbers += q.size();
   for (const Matrix<double>& wo : group.wo) numbers += wo.size();
   return sizeof(head) + static_cast<std::size_t>(numbers) * sizeof(double);
 }
@@ -57,7 +57,7 @@ double channel_interaction(const HeadGroup<double>& group, ChannelPair channels,
   const RowRange rows = window_rows(group.l, group.first_query(), window);
   if (rows.count() == 0) return 0;
   double query_product = 0;
-  for (const Matrix<double>& q : group.q) {
+  for (const HeadMatrix<double>& q : group.q) {
     const auto seen = q.middleRows(rows.begin - group.first_query(), rows.count());
     query_product += seen.col(channels.first).dot(seen.col(channels.second));
   }

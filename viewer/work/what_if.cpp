@@ -126,7 +126,7 @@ std::size_t bytes_of(const WhatIfRanking& ranking) {
   for (const auto& [by, path] : head.paths) bytes += path.evicted.size() * (sizeof(Index) + sizeof(double));
   if (head.wide) {
     auto entries = static_cast<std::size_t>(head.wide->k.size() + head.wide->v.size());
-    for (const Matrix<double>& q : head.wide->q) entries += static_cast<std::size_t>(q.size());
+    for (const HeadMatrix<double>& q : head.wide->q) entries += static_cast<std::size_t>(q.size());
     for (const Matrix<double>& wo : head.wide->wo) entries += static_cast<std::size_t>(wo.size());
     for (const RowGradients<double>* gradients :
          {&head.wide->g_window, &head.wide->g_future, &head.wide->g_nll})

@@ -20,7 +20,7 @@ Matrix<double> gram_of(const cuda::GramRows& x, cuda::DeviceArrays& arrays, cons
 
 }  // namespace
 
-Matrix<double> gram_f64_cuda(const Matrix<float>& x, const std::vector<Index>& rows) {
+Matrix<double> gram_f64_cuda(const HeadMatrix<float>& x, const std::vector<Index>& rows) {
   const Index d = x.cols();
   if (rows.empty() || d == 0) return Matrix<double>::Zero(d, d);
   // Only the rows from the first to the last of them go to the device.

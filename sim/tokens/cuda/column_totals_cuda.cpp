@@ -43,7 +43,7 @@ HalfMatrix HalfBuffers::view() const { return {high_.data(), low_.data(), unit_.
 
 StoredNumbers stored_numbers(const HeadGroup<float>& group) {
   StoredNumbers numbers{NumberType::f32, {}, group.k.data(), group.v.data()};
-  for (const Matrix<float>& q : group.q) numbers.q.push_back(q.data());
+  for (const HeadMatrix<float>& q : group.q) numbers.q.push_back(q.data());
   return numbers;
 }
 

@@ -18,7 +18,7 @@ constexpr Index kPositionsALaunch = 64;
 constexpr Index in_fours(Index channels) { return (channels + 3) / 4 * 4; }
 
 /// Rows of `width` numbers, with `factor` and 0 behind the last channel.
-Matrix<float> in_rows(const Matrix<float>& matrix, Index first, Index rows, Index width, float factor) {
+Matrix<float> in_rows(const HeadMatrix<float>& matrix, Index first, Index rows, Index width, float factor) {
   Matrix<float> padded = Matrix<float>::Zero(rows, width);
   padded.leftCols(matrix.cols()) = factor * matrix.middleRows(first, rows);
   return padded;
