@@ -10,7 +10,7 @@
 #   ./bootstrap.sh study    build the program, measure on two language models how well its figures predict their loss (hours)
 #   ./bootstrap.sh bench    build, then time the CPU path, and a GPU's where there is one, against floor and peers
 #
-# --viewer, --ranks, --cuda, --tests and --bench behind a command add to what it builds.
+# --viewer, --ranks, --cuda, --tests, --bench and --python behind a command add to what it builds.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -25,7 +25,8 @@ packages_of() {
     cuda) ;;  # its toolkit comes from elsewhere
     tests) echo catch2 libexpat1-dev xvfb libxtst-dev ;;
     bench) echo libbenchmark-dev ;;
-    *) echo "bootstrap.sh: expected --viewer, --ranks, --cuda, --tests or --bench, found $1" >&2; exit 2 ;;
+    python) echo python3-dev python3-venv ;;
+    *) echo "bootstrap.sh: expected --viewer, --ranks, --cuda, --tests, --bench or --python, found $1" >&2; exit 2 ;;
   esac
 }
 
@@ -36,6 +37,7 @@ option_of() {
     cuda) echo -DKVREPLAY_CUDA=AUTO ;;
     tests) echo -DKVREPLAY_TESTS=ON ;;
     bench) echo -DKVREPLAY_BENCH=ON ;;
+    python) echo -DKVREPLAY_PYTHON=ON "-DPython_EXECUTABLE=$PWD/build/python-venv/bin/python" ;;
   esac
 }
 
@@ -63,13 +65,17 @@ has_gpu() { command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1; }
 # build PART...: the program and these parts, in build/release, where what earlier commands asked for stays.
 build() {
   local part packages=() options=() targets=(--target kvreplay)
-  [ -f build/release/CMakeCache.txt ] || options=(-DKVREPLAY_{VIEWER,MPI,CUDA,TESTS,BENCH}=OFF)
+  [ -f build/release/CMakeCache.txt ] || options=(-DKVREPLAY_{VIEWER,MPI,CUDA,TESTS,BENCH,PYTHON}=OFF)
   for part in program "$@"; do
     packages+=($(packages_of "$part"))
     options+=($(option_of "$part"))
     [ "$part" = program ] || targets=()
   done
   install_missing "${packages[@]}"
+  if [[ " $* " = *" python "* ]]; then
+    [ -x build/python-venv/bin/python ] || python3 -m venv build/python-venv
+    build/python-venv/bin/python -m pip install -q "nanobind>=2.9" numpy
+  fi
   if has_gpu && [ -z "${CUDAARCHS:-}" ]; then
     CUDAARCHS=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | tr -d . | sort -u | paste -sd';')
     export CUDAARCHS

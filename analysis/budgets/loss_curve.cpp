@@ -43,6 +43,12 @@ void LossCurves::set(Index head, std::span<const std::int32_t> order, std::span<
   }
 }
 
+void LossCurves::set_losses(Index head, std::span<const double> losses) {
+  assert(head >= 0 && head < all_heads_ && std::ssize(losses) == l_ + 1);
+  std::copy(losses.begin(), losses.end(), loss_.begin() + head * (l_ + 1));
+  for (Index j = 0; j < l_; ++j) gain_[head * l_ + j] = losses[j] - losses[j + 1];
+}
+
 LossCurves loss_curves(const Matrix<double>& values, Index column, Index l, Index n_kv,
                        bool normalise_by_layer) {
   LossCurves curves(values.rows(), l);

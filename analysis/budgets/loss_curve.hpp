@@ -19,6 +19,10 @@ class LossCurves {
   /// `order`: the candidates, most wanted first, [l]; `importance`: by position, [l], finite, at least 0.
   void set(Index head, std::span<const std::int32_t> order, std::span<const double> importance);
 
+  /// The curve itself, [l + 1], as a result folder has it: finite, never rising. Its gains are rounded once
+  /// more.
+  void set_losses(Index head, std::span<const double> losses);
+
   Index all_heads() const { return all_heads_; }
   Index l() const { return l_; }
   /// gain(h)[j]: importance of the token at place j of the order, so L_h(j) - L_h(j + 1) before rounding:

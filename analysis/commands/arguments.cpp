@@ -248,7 +248,7 @@ void CommonOptions::add_dumps(CommandLine& app) {
 
 void CommonOptions::add_compute(CommandLine& app) {
   app.add({bind_option(compute_option::backend, backend), bind_option(compute_option::precision, precision),
-           bind_option(run_option::threads, threads), bind_option(run_option::layers, layers)});
+           bind_option(compute_option::threads, threads), bind_option(run_option::layers, layers)});
 }
 
 void CommonOptions::add_folder(CommandLine& app) {

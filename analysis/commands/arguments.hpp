@@ -131,12 +131,6 @@ std::string shape_line(const Dump& dump, Index layers);
 namespace run_option {
 inline constexpr OptionFacts prompt_len{
     "prompt-len", "N", "Split prompt and decoding steps here, not where the manifest says", "", 1},
-    threads{"threads",
-            "N",
-            "Threads; the results do not depend on it",
-            "all cores, a fair share of them under mpirun",
-            1,
-            4096},
     layers{"layers", "LIST", "Layers, as in 0,3-5", "all"}, out{"out", "DIR", "The result folder"},
     resume{"resume", "", "Go on where a run into the same folder was cut short"},
     force{"force", "", "Replace the results that the folder holds"},

@@ -89,7 +89,7 @@ int run_merge(const Arguments& arguments) {
   options.add_folder(*app);
   app->add({bind_option(merge_option::dump, options.dump),
             bind_option(merge_option::backend, options.other_backend),
-            bind_option(run_option::threads, options.threads)});
+            bind_option(compute_option::threads, options.threads)});
   app->option(merge_option::dump)->check(folder_name());
   options.add_output(*app);
   if (parse(*app, arguments)) return 0;

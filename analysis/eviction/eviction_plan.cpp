@@ -145,8 +145,6 @@ class Planner {
   }
 
  private:
-  static constexpr Index kMeasuredRows = 32;
-
   template <class Item, class Name>
   static void add_once(std::vector<Item>& items, Item item, Name name) {
     for (const Item& there : items)

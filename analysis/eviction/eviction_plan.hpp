@@ -17,6 +17,9 @@
 
 namespace kvreplay {
 
+/// The last queries of the prompt that kept sets are measured on where nobody says how many.
+inline constexpr Index kMeasuredRows = 32;
+
 /// One policy under one semantics, with the rule it follows at every budget.
 struct PolicyRun {
   Policy policy;
@@ -69,7 +72,7 @@ struct EvictionPlan {
   std::optional<Index> decode_window;
   bool per_query_head = false;
   std::optional<Compression> compression;
-  Index channel_window = 32;  ///< the queries that channels are ranked by
+  Index channel_window = kMeasuredRows;  ///< the queries that channels are ranked by
   CacheElements elements;
   std::vector<LeftOut> left_out;
   std::vector<OptionText> notes;

@@ -25,19 +25,19 @@ bool is_plain(const std::string& name) {
          });
 }
 
+[[noreturn]] void refuse_taken(const OptionFacts& option, const std::string& name) {
+  throw OptionError(option, "a name of its own", fmt::format("'{}', which is taken", name));
+}
+
 template <class T, class Read>
 std::vector<GivenArray<T>> read_all(const OptionFacts& option, const std::vector<NamedFile>& files,
                                     const Dump& dump, const Read& read) {
   const std::array<Index, 3> expected{dump.shape().layers, dump.shape().n_kv, dump.shape().l};
   std::vector<GivenArray<T>> all;
   for (const NamedFile& named : files) {
-    if (!is_plain(named.name))
-      throw OptionError(option, "a name of letters, digits, '_' and '.'", fmt::format("'{}'", named.name));
-    const bool taken =
-        kTokenMetrics.named(named.name) || kBases.named(named.name) || named.name == "none" ||
-        std::any_of(all.begin(), all.end(), [&](const auto& g) { return g.name == named.name; });
-    if (taken)
-      throw OptionError(option, "a name of its own", fmt::format("'{}', which is taken", named.name));
+    require_own_name(option, named.name);
+    if (std::any_of(all.begin(), all.end(), [&](const auto& g) { return g.name == named.name; }))
+      refuse_taken(option, named.name);
     const std::string file = named.of_dump(dump.name());
     try {
       all.push_back({named.name, read(file, std::span<const Index>(expected))});
@@ -76,6 +76,12 @@ NamedFile OptionValue<NamedFile>::parse(const OptionFacts& option, const std::st
   if (equals == std::string::npos || equals == 0 || equals + 1 == word.size())
     throw OptionError(option, "name=FILE.npy", fmt::format("'{}'", word));
   return {word.substr(0, equals), word.substr(equals + 1)};
+}
+
+void require_own_name(const OptionFacts& option, const std::string& name) {
+  if (name.empty() || !is_plain(name))
+    throw OptionError(option, "a name of letters, digits, '_' and '.'", fmt::format("'{}'", name));
+  if (kTokenMetrics.named(name) || kBases.named(name) || name == "none") refuse_taken(option, name);
 }
 
 void require_one_a_dump(const OptionFacts& option, const std::vector<NamedFile>& files, std::size_t dumps) {

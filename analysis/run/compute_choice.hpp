@@ -16,7 +16,13 @@ enum class BackendChoice { automatic, cpu, cuda };
 namespace compute_option {
 inline constexpr OptionFacts backend{"backend", "NAME",
                                      "What computes: auto (a GPU where there is one), cpu or cuda"},
-    precision{"precision", "NAME", "Arithmetic: f32, f64 or tensor (a GPU, about 3 digits)"};
+    precision{"precision", "NAME", "Arithmetic: f32, f64 or tensor (a GPU, about 3 digits)"},
+    threads{"threads",
+            "N",
+            "Threads; the results do not depend on it",
+            "all cores, a fair share of them under mpirun",
+            1,
+            4096};
 }  // namespace compute_option
 
 struct ChosenCompute {

@@ -1,6 +1,7 @@
 #include "analysis/tokens/token_stage.hpp"
 
 #include "analysis/results/table_writer.hpp"
+#include "analysis/tokens/token_plan.hpp"
 #include "analysis/tokens/token_table.hpp"
 #include "data/error.hpp"
 #include "data/npy_write.hpp"
@@ -10,19 +11,23 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <utility>
 
 namespace kvreplay {
 
 TokenStage::TokenStage(const Dump& dump, const TokenStageOptions& options, const Compute& compute)
     : Stage(dump, compute), options_(options), shape_(dump.shape()) {
-  choose_metrics(dump, options.metrics);
+  TokenPlan plan = token_plan(dump, options);
+  token_options_ = plan.options;
+  metrics_ = std::move(plan.metrics);
+  left_out_ = std::move(plan.left_out);
+  notes_ = std::move(plan.notes);
+  options_.metrics.assign(metrics_.begin(), metrics_.end());
   given_ = read_given_scores(token_option::score, options.scores, dump);
   pairs_ = token_pairs(token_options_.metrics, names_of(options.scores));
   if (!given_.empty() && (pairs_.empty() || pairs_.back().score.metric))
     throw OptionError(option_text("{} {}: no exact error and no oracle among {} to compare it with",
                                   token_option::score, given_.front().name, token_option::metrics));
-  token_options_.window = options.window;
-  token_options_.per_query_head = options.per_query_head;
 
   if (options.reserve.empty()) throw OptionError(token_option::reserve, "whole numbers", "none");
   std::vector<Index> reserves;  // each once, in the order given
@@ -34,36 +39,6 @@ TokenStage::TokenStage(const Dump& dump, const TokenStageOptions& options, const
     if (std::find(reserves.begin(), reserves.end(), reserve) == reserves.end()) reserves.push_back(reserve);
   }
   options_.reserve = reserves;
-
-  const Index rows = window_rows(shape_.l, shape_.first_query(), options.window).count();
-  if (rows > 0 && rows < options.window)
-    notes_.push_back(fmt::format("window {} clipped to {}: the dump holds the queries of {} prompt positions",
-                                 options.window, rows, rows));
-}
-
-void TokenStage::choose_metrics(const Dump& dump, const std::vector<MetricChoice>& choices) {
-  if (choices.empty()) throw OptionError(token_option::metrics, "names of metrics, or all", "none");
-  const bool all = std::find(choices.begin(), choices.end(), std::nullopt) != choices.end();
-  MetricSet asked;
-  for (const MetricChoice& choice : choices) {
-    if (!choice) continue;
-    if (const auto why = why_unavailable(*choice, dump))
-      throw OptionError(
-          option_text("{}: {} is unavailable: {}", token_option::metrics, name_of(*choice), *why));
-    asked.insert(*choice);
-  }
-  for (const TokenMetric m : kTokenMetrics.all()) {
-    if (all) {
-      if (const auto why = why_unavailable(m, dump)) {
-        left_out_.push_back({std::string(name_of(m)), *why});
-        continue;
-      }
-      asked.insert(m);
-    }
-    if (asked.contains(m)) metrics_.push_back(m);
-  }
-  token_options_.metrics = asked;
-  options_.metrics.assign(metrics_.begin(), metrics_.end());
 }
 
 std::vector<std::string> TokenStage::on_cpu() const {

@@ -43,7 +43,6 @@ class TokenStage final : public Stage {
   /// Fills in the last figures of a run with --precision tensor: how near KV head 0 comes to float32.
   void compare_with_float32(const HeadGroup<float>& group, std::span<double> figures) const;
   std::optional<TensorAgreement> worst_tensor_agreement(const HeadFigures& figures) const;
-  void choose_metrics(const Dump& dump, const std::vector<MetricChoice>& choices);
   /// A layer's part of a score of the user's, as the other arrays: a row a KV head, or a query head.
   std::vector<double> given_rows(const GivenArray<double>& given, Index layer) const;
   /// Column of a pair's figure among a head's figures.

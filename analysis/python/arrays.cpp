@@ -1,0 +1,209 @@
+#include "analysis/python/arrays.hpp"
+
+#include "data/dtype.hpp"
+#include "data/error.hpp"
+#include "data/npy/convert.hpp"
+#include "data/npy/npy_header.hpp"
+#include "sim/backend_cuda.hpp"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <nanobind/stl/string.h>
+#include <optional>
+#include <string>
+
+namespace kvreplay::python {
+namespace {
+
+using nb::dlpack::dtype_code;
+using AnyArray = nb::ndarray<nb::ro>;
+
+std::string type_name(nb::handle object) { return nb::cast<std::string>(object.type().attr("__name__")); }
+
+std::optional<AnyArray> imported(nb::handle object) {
+  AnyArray array;
+  if (nb::try_cast<AnyArray>(object, array)) return array;
+  return std::nullopt;
+}
+
+/// NumPy's own bfloat16 (of ml_dtypes) goes through neither protocol; its bits do.
+bool is_bfloat(nb::handle object) {
+  if (!nb::hasattr(object, "dtype") || !nb::hasattr(object, "view")) return false;
+  const nb::object dtype = object.attr("dtype");
+  return nb::hasattr(dtype, "name") && nb::cast<std::string>(nb::str(dtype.attr("name"))) == "bfloat16";
+}
+
+bool on_host(const AnyArray& array) {
+  const int device = array.device_type();
+  return device == nb::device::cpu::value || device == nb::device::cuda_host::value ||
+         device == nb::device::rocm_host::value;
+}
+
+std::string dtype_name(const AnyArray& array) {
+  const nb::dlpack::dtype dtype = array.dtype();
+  const char* kind = "number";
+  switch (static_cast<dtype_code>(dtype.code)) {
+    case dtype_code::Int:
+      kind = "int";
+      break;
+    case dtype_code::UInt:
+      kind = "uint";
+      break;
+    case dtype_code::Float:
+      kind = "float";
+      break;
+    case dtype_code::Bfloat:
+      kind = "bfloat";
+      break;
+    case dtype_code::Complex:
+      kind = "complex";
+      break;
+    case dtype_code::Bool:
+      return "bool";
+    default:
+      break;
+  }
+  return fmt::format("{}{}", kind, dtype.bits);
+}
+
+std::optional<Dtype> dtype_of(const HostArray& array) {
+  if (array.bfloat) return Dtype::bf16;
+  const nb::dlpack::dtype dtype = array.numbers.dtype();
+  if (dtype.lanes != 1) return std::nullopt;
+  const auto code = static_cast<dtype_code>(dtype.code);
+  if (code == dtype_code::Bfloat && dtype.bits == 16) return Dtype::bf16;
+  if (code != dtype_code::Float) return std::nullopt;
+  if (dtype.bits == 16) return Dtype::f16;
+  if (dtype.bits == 32) return Dtype::f32;
+  if (dtype.bits == 64) return Dtype::f64;
+  return std::nullopt;
+}
+
+std::vector<Index> shape_of(const AnyArray& array) {
+  std::vector<Index> shape;
+  for (std::size_t axis = 0; axis < array.ndim(); ++axis)
+    shape.push_back(static_cast<Index>(array.shape(axis)));
+  return shape;
+}
+
+/// Where each of the `wanted` extents is -1 or the array's.
+void require_shape(const char* name, const std::vector<Index>& found, std::vector<Index>& wanted) {
+  bool fits = found.size() == wanted.size();
+  for (std::size_t axis = 0; fits && axis < found.size(); ++axis)
+    fits = wanted[axis] < 0 ? found[axis] > 0 : found[axis] == wanted[axis];
+  if (!fits) {
+    std::string text;
+    for (const Index extent : wanted)
+      text += (text.empty() ? "" : ", ") + (extent < 0 ? "n" : std::to_string(extent));
+    throw InputError(name, "shape [" + text + "]", "shape " + shape_text(found));
+  }
+  wanted = found;
+}
+
+/// Visits every element's bytes in C order.
+template <class Visit>
+void in_c_order(const AnyArray& array, const Visit& visit) {
+  const auto size = static_cast<Index>(array.itemsize());
+  const std::vector<Index> shape = shape_of(array);
+  std::vector<Index> at(shape.size(), 0);
+  const auto* from = static_cast<const std::byte*>(array.data());
+  for (std::size_t n = 0; n < array.size(); ++n) {
+    visit(n, from);
+    for (std::size_t axis = at.size(); axis-- > 0;) {
+      const Index step = array.stride(axis) * size;
+      from += step;
+      if (++at[axis] < shape[axis]) break;
+      from -= step * shape[axis];
+      at[axis] = 0;
+    }
+  }
+}
+
+template <class T>
+double whole(const std::byte* from) {
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  return static_cast<double>(value);
+}
+
+/// One number of any kind.
+std::optional<double> number_at(const HostArray& array, const std::byte* from) {
+  if (const auto dtype = dtype_of(array)) {
+    double value = 0;
+    convert({*dtype, false}, from, 1, &value);
+    return value;
+  }
+  const auto [code, bits, lanes] = array.numbers.dtype();
+  const bool is_signed = static_cast<dtype_code>(code) == dtype_code::Int;
+  if (!is_signed && static_cast<dtype_code>(code) != dtype_code::UInt) return std::nullopt;
+  switch (bits) {
+    case 8:
+      return is_signed ? whole<std::int8_t>(from) : whole<std::uint8_t>(from);
+    case 16:
+      return is_signed ? whole<std::int16_t>(from) : whole<std::uint16_t>(from);
+    case 32:
+      return is_signed ? whole<std::int32_t>(from) : whole<std::uint32_t>(from);
+    case 64:
+      return is_signed ? whole<std::int64_t>(from) : whole<std::uint64_t>(from);
+    default:
+      return std::nullopt;
+  }
+}
+
+}  // namespace
+
+HostArray array_of(const char* name, nb::handle object) {
+  std::optional<AnyArray> array = imported(object);
+  if (!array && is_bfloat(object))
+    if (const auto bits = imported(object.attr("view")("uint16"))) return {*bits, true};
+  // Tensors that gradients run through are not handed out as they are.
+  if (!array && nb::hasattr(object, "detach")) array = imported(object.attr("detach")());
+  if (!array)
+    throw InputError(name, "an array: NumPy's, torch's or any with DLPack or the buffer protocol",
+                     type_name(object));
+  if (on_host(*array)) return {*array};
+  const std::string device = fmt::format("one on device {}:{}", array->device_type(), array->device_id());
+  if (const std::string why = why_no_cuda(); !why.empty())
+    throw InputError(name, "an array in the host's memory", fmt::format("{}, and {}", device, why));
+  for (const char* copy : {"cpu", "get"})  // torch's, CuPy's
+    if (nb::hasattr(object, copy)) return array_of(name, object.attr(copy)());
+  throw InputError(name, "an array with cpu() or get(), which copy it to the host", device);
+}
+
+MemoryArray tensor_of(Tensor tensor, const HostArray& array) {
+  const auto dtype = dtype_of(array);
+  if (!dtype)
+    throw InputError(std::string(name_of(tensor)), "float16, bfloat16, float32 or float64 numbers",
+                     dtype_name(array.numbers));
+  MemoryArray memory{tensor, *dtype, array.numbers.data(), shape_of(array.numbers), {}};
+  for (std::size_t axis = 0; axis < array.numbers.ndim(); ++axis)
+    memory.strides.push_back(array.numbers.stride(axis));
+  return memory;
+}
+
+std::vector<double> numbers_of(const char* name, nb::handle object, std::vector<Index>& shape) {
+  const HostArray array = array_of(name, object);
+  require_shape(name, shape_of(array.numbers), shape);
+  std::vector<double> values(array.numbers.size());
+  in_c_order(array.numbers, [&](std::size_t n, const std::byte* from) {
+    const auto value = number_at(array, from);
+    if (!value) throw InputError(name, "real numbers", dtype_name(array.numbers));
+    values[n] = *value;
+  });
+  if (const auto bad = first_not_finite(values.data(), std::ssize(values)))
+    throw InputError(name, "finite values", fmt::format("{} at place {}", values[extent(*bad)], *bad));
+  return values;
+}
+
+std::vector<std::uint8_t> booleans_of(const char* name, nb::handle object, std::vector<Index>& shape) {
+  const AnyArray array = array_of(name, object).numbers;
+  if (static_cast<dtype_code>(array.dtype().code) != dtype_code::Bool)
+    throw InputError(name, "booleans", dtype_name(array));
+  require_shape(name, shape_of(array), shape);
+  std::vector<std::uint8_t> values(array.size());
+  in_c_order(array, [&](std::size_t n, const std::byte* from) { values[n] = *from != std::byte{0} ? 1 : 0; });
+  return values;
+}
+
+}  // namespace kvreplay::python

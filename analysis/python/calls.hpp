@@ -1,0 +1,89 @@
+#pragma once
+
+#include "analysis/options/option.hpp"
+#include "analysis/run/compute_choice.hpp"
+#include "sim/backend.hpp"
+#include "sim/schedule.hpp"
+
+#include <csignal>
+#include <memory>
+#include <nanobind/nanobind.h>
+#include <optional>
+#include <utility>
+
+// How a call from Python computes: without the interpreter's lock, on threads that wait for the next call,
+// and until Ctrl-C.
+
+namespace kvreplay::python {
+
+namespace nb = nanobind;
+
+/// What every call takes besides its own options.
+struct CallOptions {
+  BackendChoice backend = BackendChoice::automatic;
+  Precision precision = Precision::f32;
+  std::optional<Index> threads;  ///< unset: default_threads()
+};
+BoundOptions bound(CallOptions& options);
+
+/// Threads of a call that names none; 0: one per core that this process may use.
+int default_threads();
+void set_default_threads(int threads);
+
+/// Threads that no other call works with, for as long as this lives.
+class Lease {
+ public:
+  explicit Lease(int threads);
+  ~Lease();
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+  Workers& workers() const { return *workers_; }
+
+ private:
+  int threads_;
+  std::unique_ptr<Workers> workers_;
+};
+
+/// While it lives, SIGINT stops the workers of a call from the main thread, besides what it does to Python.
+class StopOnInterrupt {
+ public:
+  explicit StopOnInterrupt(Workers& workers);
+  ~StopOnInterrupt();
+  StopOnInterrupt(const StopOnInterrupt&) = delete;
+  StopOnInterrupt& operator=(const StopOnInterrupt&) = delete;
+
+ private:
+  bool active_ = false;
+  struct sigaction before_ = {};
+};
+
+/// As choose_compute(), which is asked once for each choice.
+ChosenCompute chosen_compute(const CallOptions& options);
+
+/// Raises what Python makes of a Ctrl-C.
+[[noreturn]] void raise_interrupt();
+
+/// work(const Compute&), which must not touch Python.
+template <class Work>
+auto computed(const CallOptions& options, const Work& work) {
+  const ChosenCompute chosen = chosen_compute(options);
+  try {
+    const nb::gil_scoped_release unlocked;
+    const Lease lease(options.threads ? static_cast<int>(*options.threads) : default_threads());
+    const StopOnInterrupt stop(lease.workers());
+    return work(chosen.on(lease.workers()));
+  } catch (const Interrupted&) {
+    raise_interrupt();
+  }
+}
+
+/// Runs body(kv_head) for the KV heads of a layer: side by side while they are small.
+template <class Body>
+void for_each_head(const Dump& dump, Workers& workers, const Body& body) {
+  const DumpShape& shape = dump.shape();
+  if (shape.n_kv > 1 && head_group_bytes(shape, dump.has(Tensor::wo), sizeof(double)) <= kLargeHeadGroup)
+    return workers.parallel_for(shape.n_kv, body);
+  for (Index g = 0; g < shape.n_kv; ++g) body(g);
+}
+
+}  // namespace kvreplay::python

@@ -1,0 +1,248 @@
+#include "analysis/channels/channel_plan.hpp"
+#include "analysis/python/calls.hpp"
+#include "analysis/python/keywords.hpp"
+#include "analysis/python/layer.hpp"
+#include "analysis/python/texts.hpp"
+#include "sim/channels/channel_basis.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <nanobind/stl/string.h>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kvreplay::python {
+namespace {
+
+using namespace channel_option;
+
+template <class Keep>
+BoundOptions some_of(ChannelOptions& options, const Keep& keep) {
+  BoundOptions some;
+  for (BoundOption& option : bound(options))
+    if (keep(option.facts)) some.push_back(std::move(option));
+  return some;
+}
+/// What an interaction depends on, and what a selection does.
+BoundOptions options_of_setting(ChannelOptions& options, CallOptions& call) {
+  return joined(some_of(options,
+                        [](const OptionFacts* facts) {
+                          return facts == &semantics || facts == &recent || facts == &window ||
+                                 facts == &protect;
+                        }),
+                bound(call));
+}
+BoundOptions options_of_selection(ChannelOptions& options) {
+  return some_of(options, [](const OptionFacts* facts) {
+    return facts == &method || facts == &ratio || facts == &semantics;
+  });
+}
+
+/// The bases of a layer's heads, or of its query heads where each has a selection of its own.
+template <class T>
+std::vector<ChannelBasis> layer_bases(const Dump& dump, const ChannelPlan& plan, bool with_outputs,
+                                      const Compute& compute) {
+  const DumpShape& shape = dump.shape();
+  const Index parts = plan.per_query_head() ? shape.group() : 1;
+  const KeptSet all(extent(shape.l), 1);
+  std::vector<ChannelBasis> bases(extent(shape.n_kv * parts));
+  for_each_head(dump, compute.workers, [&](Index g) {
+    const HeadGroup<T> group = load_head_group<T>(dump, 0, g);
+    for (Index part = 0; part < parts; ++part)
+      bases[extent(g * parts + part)] =
+          plan.per_query_head()
+              ? channel_basis(query_head_group(group, part), all, plan.setting, with_outputs, compute)
+              : channel_basis(group, all, plan.setting, with_outputs, compute);
+  });
+  return bases;
+}
+
+template <class Of>
+nb::object joined_rows(const std::vector<ChannelBasis>& bases, const std::vector<std::size_t>& shape,
+                       const Of& of) {
+  std::vector<double> values;
+  for (const ChannelBasis& basis : bases) {
+    const auto& one = of(basis);
+    values.insert(values.end(), one.data(), one.data() + one.size());
+  }
+  return numpy_of(std::move(values), shape);
+}
+
+nb::dict channel_interaction(const Layer& layer, bool with_outputs, const nb::dict& keywords) {
+  ChannelOptions options;
+  CallOptions call;
+  read_keywords(options_of_setting(options, call), keywords);
+  const ChannelPlan plan = channel_plan(layer.dump(), options);
+  const std::vector<ChannelBasis> bases = computed(call, [&](const Compute& compute) {
+    return in_float32(call.precision) ? layer_bases<float>(layer.dump(), plan, with_outputs, compute)
+                                      : layer_bases<double>(layer.dump(), plan, with_outputs, compute);
+  });
+  const std::size_t n = bases.size(), d = extent(layer.dump().shape().d);
+  nb::dict found;
+  found["logits"] = joined_rows(
+      bases, {n, d, d}, [](const auto& basis) -> const auto& { return basis.scores.logits; });
+  found["key_sq"] = joined_rows(
+      bases, {n, d}, [](const auto& basis) -> const auto& { return basis.scores.key_sq; });
+  found["window"] = joined_rows(
+      bases, {n, d, d}, [](const auto& basis) -> const auto& { return basis.window; });
+  found["future"] = joined_rows(
+      bases, {n, d, d}, [](const auto& basis) -> const auto& { return basis.future; });
+  if (with_outputs)
+    found["outputs"] = joined_rows(
+        bases, {n, d, d}, [](const auto& basis) -> const auto& { return basis.scores.outputs; });
+  const ChannelScores& first = bases.front().scores;
+  if (!first.rope_partner.empty()) {
+    std::vector<std::int32_t> partners(first.rope_partner.begin(), first.rope_partner.end());
+    found["rope_pair"] = numpy_of(std::move(partners), {d});
+  }
+  if (!first.fixed.empty()) {
+    std::vector<std::uint8_t> fixed;
+    for (const ChannelBasis& basis : bases)
+      fixed.insert(fixed.end(), basis.scores.fixed.begin(), basis.scores.fixed.end());
+    found["protected"] = numpy_of<bool>(std::move(fixed), {n, d});
+  }
+  found["semantics"] = std::string(name_of(plan.setting.semantics));
+  found["notes"] = texts_of(plan.notes);
+  return found;
+}
+
+/// Arrays of n selections over d channels, whose logits' interaction gives n and d.
+struct Matrices {
+  Index n = 0, d = 0;
+  std::vector<double> logits, outputs, key_sq;
+  std::vector<Index> rope_partner;
+  std::vector<std::uint8_t> fixed;
+};
+
+Matrix<double> matrix_at(const std::vector<double>& all, Index row, Index d) {
+  return Eigen::Map<const Matrix<double>>(all.data() + row * d * d, d, d);
+}
+
+void require_symmetric(const char* name, const std::vector<double>& all, Index n, Index d) {
+  for (Index row = 0; row < n; ++row) {
+    const Matrix<double> H = matrix_at(all, row, d);
+    if (const double largest = H.cwiseAbs().maxCoeff();
+        (H - H.transpose()).cwiseAbs().maxCoeff() > 1e-9 * largest)
+      throw InputError(name, "symmetric matrices [n, d, d]", fmt::format("another at {}", row));
+  }
+}
+
+Matrices matrices_of(const nb::dict& arrays) {
+  Matrices found;
+  const auto get = [&](const char* name) -> nb::object {
+    return arrays.contains(name) ? nb::object(arrays[name]) : nb::none();
+  };
+  std::vector<Index> shape = {-1, -1, -1};
+  found.logits = numbers_of("interaction", get("logits"), shape);
+  found.n = shape[0];
+  found.d = shape[1];
+  if (shape[1] != shape[2]) throw InputError("interaction", "shape [n, d, d]", "other ones");
+  require_symmetric("interaction", found.logits, found.n, found.d);
+  if (const nb::object outputs = get("outputs"); !outputs.is_none()) {
+    found.outputs = numbers_of("outputs", outputs, shape);
+    require_symmetric("outputs", found.outputs, found.n, found.d);
+  }
+  if (const nb::object key_sq = get("key_sq"); !key_sq.is_none()) {
+    std::vector<Index> rows = {found.n, found.d};
+    found.key_sq = numbers_of("key_sq", key_sq, rows);
+  }
+  if (const nb::object pairs = get("rope_pair"); !pairs.is_none()) {
+    std::vector<Index> of_d = {found.d};
+    for (const double partner : numbers_of("rope_pair", pairs, of_d))
+      found.rope_partner.push_back(static_cast<Index>(partner));
+  }
+  if (const nb::object fixed = get("protected"); !fixed.is_none()) {
+    std::vector<Index> rows = {found.n, found.d};
+    found.fixed = booleans_of("protected", fixed, rows);
+  }
+  return found;
+}
+
+ChannelScores scores_at(const Matrices& matrices, Index row) {
+  const Index d = matrices.d;
+  ChannelScores scores;
+  scores.logits = matrix_at(matrices.logits, row, d);
+  if (!matrices.outputs.empty()) scores.outputs = matrix_at(matrices.outputs, row, d);
+  if (!matrices.key_sq.empty())
+    scores.key_sq = Eigen::Map<const Vector<double>>(matrices.key_sq.data() + row * d, d);
+  scores.rope_partner = matrices.rope_partner;
+  if (!matrices.fixed.empty())
+    scores.fixed.assign(matrices.fixed.begin() + row * d, matrices.fixed.begin() + (row + 1) * d);
+  return scores;
+}
+
+/// Throws where a rule looks at what is not there.
+void require_fed(const ChannelRule& rule, const Matrices& matrices) {
+  const auto need = [&](bool there, const char* what) {
+    if (!there) throw OptionError(option_text("{}: {} is unavailable: it needs {}", method, rule.name, what));
+  };
+  need(!rule.needs_outputs() || !matrices.outputs.empty(),
+       "the interaction of the outputs, channel_interaction(..., outputs=True)");
+  need(rule.first() != ChannelMethod::magnitude || !matrices.key_sq.empty(),
+       "the keys' norms, as channel_interaction() gives them");
+  need(!rule.needs_rope() || !matrices.rope_partner.empty(),
+       "rope, as channel_interaction(..., rope=...) takes it");
+}
+
+nb::dict select(const nb::dict& arrays, const nb::dict& keywords) {
+  ChannelOptions options;
+  read_keywords(options_of_selection(options), keywords);
+  if (options.methods.size() != 1)
+    throw OptionError(method, "one", fmt::format("{}", options.methods.size()));
+  if (options.ratios.size() != 1) throw OptionError(ratio, "one", fmt::format("{}", options.ratios.size()));
+  check_ratio(ratio, options.ratios.front());
+  const Matrices matrices = matrices_of(arrays);
+  const ChannelRule& rule = options.methods.front();
+  require_fed(rule, matrices);
+  const Index d = matrices.d, n = pruned_channels(options.ratios.front(), d, options.semantics);
+  const auto rows = extent(matrices.n);
+  std::vector<std::uint8_t> pruned, proven;
+  std::vector<std::int32_t> order(rows * extent(d), -1);
+  std::vector<double> error, bound;
+  {
+    const nb::gil_scoped_release unlocked;
+    for (Index row = 0; row < matrices.n; ++row) {
+      const ChannelScores scores = scores_at(matrices, row);
+      const std::vector<Index> of_row = channel_order(rule, scores);
+      const ChannelSelection chosen = select_channels(rule, scores, of_row, n);
+      std::copy(of_row.begin(), of_row.end(), order.begin() + row * d);
+      pruned.insert(pruned.end(), chosen.pruned.begin(), chosen.pruned.end());
+      error.push_back(subset_error(scores.logits, chosen.pruned));
+      bound.push_back(chosen.lower_bound.value_or(std::nan("")));
+      proven.push_back(chosen.proven ? 1 : 0);
+    }
+  }
+  nb::dict found;
+  found["pruned"] = numpy_of<bool>(std::move(pruned), {rows, extent(d)});
+  if (rule.has_order()) found["order"] = numpy_of(std::move(order), {rows, extent(d)});
+  found["reconstruction_error"] = numpy_of(std::move(error), {rows});
+  if (kChannelMethods[rule.method].proves) {
+    found["lower_bound"] = numpy_of(std::move(bound), {rows});
+    found["proven"] = numpy_of<bool>(std::move(proven), {rows});
+  }
+  return found;
+}
+
+}  // namespace
+
+void bind_channels(nb::module_& module) {
+  module.def("channel_interaction", channel_interaction, nb::arg("layer"), nb::arg("outputs"),
+             nb::arg("options"), "{array: [rows, d, d], ...}.");
+  module.def("select_channels", select, nb::arg("arrays"), nb::arg("options"), "{array: [rows, d], ...}.");
+  module.def("channel_options", [] {
+    ChannelOptions options;
+    CallOptions call;
+    return described(options_of_setting(options, call));
+  });
+  module.def("selection_options", [] {
+    ChannelOptions options;
+    return described(options_of_selection(options));
+  });
+}
+
+}  // namespace kvreplay::python

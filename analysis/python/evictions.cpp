@@ -1,0 +1,123 @@
+#include "analysis/eviction/eviction_plan.hpp"
+#include "analysis/eviction/head_ranking.hpp"
+#include "analysis/python/calls.hpp"
+#include "analysis/python/keywords.hpp"
+#include "analysis/python/layer.hpp"
+#include "analysis/python/texts.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <nanobind/stl/string.h>
+#include <string>
+#include <vector>
+
+namespace kvreplay::python {
+namespace {
+
+/// The options that decide about kept sets, of one policy at one budget in one phase.
+BoundOptions options_of(EvictionOptions& options, CallOptions& call) {
+  using namespace evict_option;
+  const OptionFacts* const others[] = {&diff,  &decode_window, &channels, &bits,
+                                       &group, &residual,      &score,    &kept};
+  BoundOptions all;
+  for (BoundOption& option : bound(options))
+    if (std::find(std::begin(others), std::end(others), option.facts) == std::end(others))
+      all.push_back(std::move(option));
+  return joined(std::move(all), bound(call));
+}
+
+void require_one(const OptionFacts& option, std::size_t found) {
+  if (found != 1) throw OptionError(option, "one", fmt::format("{}", found));
+}
+
+/// The user's scores, [n_kv, l] each.
+std::vector<GivenArray<double>> scores_of(const nb::dict& scores, const DumpShape& shape) {
+  std::vector<GivenArray<double>> given;
+  for (const auto& [key, array] : scores) {
+    const std::string name = nb::cast<std::string>(key);
+    require_own_name(evict_option::score, name);
+    std::vector<Index> extents = {shape.n_kv, shape.l};
+    given.push_back({name, numbers_of(("score " + name).c_str(), array, extents)});
+  }
+  return given;
+}
+
+/// The plan of the only case that there is to be.
+EvictionPlan plan_of(const Dump& dump, EvictionOptions& options, std::vector<GivenArray<double>> scores) {
+  require_one(evict_option::policy, options.policies.size());
+  require_one(evict_option::keep, options.budgets.size());
+  require_one(evict_option::phase, options.phases.size());
+  if (!options.policies.front()) throw OptionError(evict_option::policy, "a policy", "'none'");
+  if (options.phases.front().decodes())
+    throw OptionError(evict_option::phase, "prefill or blockwise:N", options.phases.front().name());
+  for (std::size_t s = 0; s < scores.size(); ++s)
+    if (options.policies.front()->given != s)
+      throw OptionError(option_text("{} {}: no policy uses it: {} {}, or {}", evict_option::score,
+                                    scores[s].name, evict_option::policy,
+                                    policy_name(name_of(EvictionBase::score), scores[s].name),
+                                    policy_name(name_of(EvictionBase::snapkv), scores[s].name)));
+  options.scores.clear();  // they are files
+  EvictionPlan plan = eviction_plan(dump, options);
+  plan.scores = std::move(scores);
+  return plan;
+}
+
+/// What the plan's only case keeps, [rows, l].
+template <class T>
+std::vector<std::uint8_t> layer_kept(const Dump& dump, const EvictionPlan& plan, const Compute& compute) {
+  const DumpShape& shape = dump.shape();
+  const Index parts = plan.per_query_head ? shape.group() : 1;
+  const auto given = [&](Index g) { return scores_of_head(plan.scores, g, shape.l); };
+  const LayerScores layer = layer_scores<T>(
+      plan, shape,
+      [&](Index g) { return std::make_shared<const HeadGroup<T>>(load_head_group<T>(dump, 0, g)); }, given,
+      compute);
+  std::vector<std::uint8_t> all(extent(shape.n_kv * parts * shape.l));
+  for_each_head(dump, compute.workers, [&](Index g) {
+    const HeadGroup<T> group = load_head_group<T>(dump, 0, g);
+    for (Index part = 0; part < parts; ++part) {
+      const HeadGroup<T> one = plan.per_query_head ? query_head_group(group, part) : HeadGroup<T>{};
+      const HeadGroup<T>& mine = plan.per_query_head ? one : group;
+      const HeadRanking ranking = head_ranking(mine, plan, layer, given(g), std::nullopt, compute);
+      const KeptSet kept = prompt_kept(mine, plan, plan.cases.front(), ranking, compute);
+      std::copy(kept.begin(), kept.end(), all.begin() + (g * parts + part) * shape.l);
+    }
+  });
+  return all;
+}
+
+nb::tuple evict(const Layer& layer, const nb::dict& scores, const nb::dict& keywords) {
+  const Dump& dump = layer.dump();
+  EvictionOptions options;
+  CallOptions call;
+  std::vector<GivenArray<double>> given = scores_of(scores, dump.shape());
+  for (const GivenArray<double>& score : given) options.scores.push_back({score.name, ""});
+  read_keywords(options_of(options, call), keywords);
+  const EvictionPlan plan = plan_of(dump, options, std::move(given));
+  std::vector<std::uint8_t> kept = computed(call, [&](const Compute& compute) {
+    return in_float32(call.precision) ? layer_kept<float>(dump, plan, compute)
+                                      : layer_kept<double>(dump, plan, compute);
+  });
+  const DumpShape& shape = dump.shape();
+  const EvictionCase& which = plan.cases.front();
+  return nb::make_tuple(
+      numpy_of<bool>(std::move(kept),
+                     {extent(plan.per_query_head ? shape.n_q : shape.n_kv), extent(shape.l)}),
+      which.policy, which.semantics, which.phase.name(), which.kept.value_or(0), texts_of(plan.notes));
+}
+
+}  // namespace
+
+void bind_evictions(nb::module_& module) {
+  module.def("evict", evict, nb::arg("layer"), nb::arg("scores"), nb::arg("options"),
+             "(kept [rows, l], policy, semantics, phase, tokens, notes).");
+  module.def("evict_options", [] {
+    EvictionOptions options;
+    CallOptions call;
+    return described(options_of(options, call));
+  });
+}
+
+}  // namespace kvreplay::python

@@ -1,0 +1,23 @@
+#pragma once
+
+#include "analysis/options/option.hpp"
+
+#include <nanobind/nanobind.h>
+#include <string>
+
+namespace kvreplay::python {
+
+namespace nb = nanobind;
+
+/// Sets what Python's keywords say of a command's options, which they name with '_' for '-': text, numbers,
+/// booleans for flags, a sequence or commas for a list; None is not given. What the command line refuses is
+/// refused in the same words, but for the dashes. Throws OptionError.
+void read_keywords(const BoundOptions& options, const nb::dict& keywords);
+
+/// The same options joined.
+BoundOptions joined(BoundOptions one, const BoundOptions& other);
+
+/// "name: takes [otherwise]: meaning", a line each, of the options that a call takes: for its docstring.
+std::string described(const BoundOptions& options);
+
+}  // namespace kvreplay::python

@@ -1,0 +1,38 @@
+"""One memory budget shared between heads."""
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Optional, Union
+
+import numpy as np
+
+from . import _core
+from ._layer import given, with_options
+
+
+class Allocation(NamedTuple):
+    """Tokens of every head, and what each loses by its curve: of the curves' shape but for the last axis."""
+
+    budgets: np.ndarray  # int64
+    loss: np.ndarray  # float64
+
+
+def allocate(curves: Any, total: Optional[int] = None, *, method: Optional[str] = None, keep: Union[float, int, str, None] = None,
+             sigma: Optional[float] = None, budget: Union[int, str, None] = None, semantics: Optional[str] = None,
+             floor: Optional[float] = None, scores: Any = None) -> Allocation:
+    """Shares a budget between heads by their loss curves (analysis/budgets/BUDGETS.md).
+
+    curves [layers, n_kv, l + 1], or [n_kv, l + 1] of one layer: what a head loses when it keeps 0 .. l tokens, never rising; as
+    open_results(..).curves(order) has them. total: tokens of all heads together; or keep, sigma, budget, of the mean head.
+    scores [.., l], for ada: every head's, largest first.
+    """
+    losses = np.asarray(curves)
+    one = losses.ndim == 2
+    if scores is not None and one:
+        scores = np.asarray(scores)[None]
+    shared = not (keep is None and sigma is None and budget is None)
+    found = _core.allocate(losses[None] if one else losses, total, scores, shared, given(
+        method=method, keep=keep, sigma=sigma, budget=budget, semantics=semantics, floor=floor))
+    return Allocation(*(array[0] if one else array for array in found))
+
+
+with_options(allocate, _core.budget_options())

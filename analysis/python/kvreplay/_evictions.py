@@ -1,0 +1,124 @@
+"""What policies keep, and what the loss of the rest does to the outputs."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Callable, Mapping, Optional, Sequence, Tuple, Union
+
+import numpy as np
+
+from . import _core
+from ._layer import Layer, given, layer_of, with_options
+
+
+@dataclass(frozen=True)
+class Eviction:
+    """What a policy keeps of a prompt of l tokens."""
+
+    kept: np.ndarray  # bool [n_kv, l] ([n_q, l] with per_query_head)
+    policy: str
+    semantics: str
+    phase: str
+    tokens: int  # kept in every head
+    notes: Sequence[str]
+
+    @property
+    def sets(self) -> list[np.ndarray]:
+        """The kept positions of every head, ascending."""
+        return [np.flatnonzero(head) for head in self.kept]
+
+    def __repr__(self) -> str:
+        heads, l = self.kept.shape
+        return f"Eviction: {self.policy} ({self.semantics}, {self.phase}) keeps {self.tokens} of {l} tokens in each of {heads} heads"
+
+
+Score = Union[Any, Callable[[Any, Any, Any], Any]]
+
+
+def evict(q: Any, k: Any = None, v: Any = None, prompt_len: Optional[int] = None, *, policy: Optional[str] = None,
+          keep: Union[float, int, str, None] = None, sigma: Optional[float] = None, budget: Union[int, str, None] = None,
+          score: Union[Score, Mapping[str, Score], None] = None, semantics: Optional[str] = None, phase: Optional[str] = None,
+          window: Optional[int] = None, sinks: Optional[int] = None, recent: Optional[int] = None, pool: Optional[str] = None,
+          on: Optional[str] = None, by: Optional[str] = None, per_query_head: Optional[bool] = None,
+          backend: Optional[str] = None, precision: Optional[str] = None, threads: Optional[int] = None,
+          **layer: Any) -> Eviction:
+    """What one policy keeps of every KV head's prompt at one budget (sim/eviction/POLICIES.md).
+
+    q [n_q, T_q, d], k [n_kv, T, d], v [n_kv, T, d_v] and further arguments as Layer takes them, or a Layer for q. The budget
+    is one of keep (0.2, "20%", or 410 tokens), sigma and budget.
+
+    score: [n_kv, l], higher is kept, or a function of (q, k, v) that gives it: called "mine" in policy, "score:mine" (which
+    is the default then) or "snapkv+mine"; {name: score} for another name.
+    """
+    asked = layer_of(q, k, v, prompt_len, layer)
+    scores = {} if score is None else dict(score) if isinstance(score, Mapping) else {"mine": score}
+    arrays = {name: one(*asked.arrays) if callable(one) else one for name, one in scores.items()}
+    if policy is None and scores:
+        policy = f"score:{next(iter(scores))}"
+    return Eviction(*_core.evict(asked, arrays, given(
+        policy=policy, keep=keep, sigma=sigma, budget=budget, semantics=semantics, phase=phase, window=window, sinks=sinks,
+        recent=recent, pool=pool, on=on, by=by, per_query_head=per_query_head, backend=backend, precision=precision,
+        threads=threads)))
+
+
+with_options(evict, _core.evict_options())
+
+
+@dataclass(frozen=True)
+class OutputError:
+    """What kept sets do to a layer's outputs. Numbers, or [cases] where several kept sets were given; `heads` has the same
+    figures of every KV head, [n_kv] or [cases, n_kv]. None: the layer lacks what the figure needs."""
+
+    output_error: Any  # sum of ||o' - o||^2 over sum of ||o||^2, over rows and heads
+    change_sq: Any
+    full_sq: Any
+    rows: Tuple[int, int]  # positions: first, end
+    heads: Mapping[str, np.ndarray]
+    layer_output_error: Any = None  # the same behind W_O; needs wo
+    loss_row: Any = None  # nats a row; need gradients
+    loss_head: Any = None
+    loss_joint: Any = None
+    dnll: Any = None
+
+    def __repr__(self) -> str:
+        return f"OutputError: {self.output_error} on rows {self.rows[0]} to {self.rows[1] - 1}"
+
+
+def output_error(q: Any, k: Any = None, v: Any = None, keep: Any = None, *, prompt_len: Optional[int] = None,
+                 rows: Union[str, Tuple[int, int], None] = None, window: Optional[int] = None, backend: Optional[str] = None,
+                 precision: Optional[str] = None, threads: Optional[int] = None, **layer: Any) -> OutputError:
+    """What becomes of the outputs when only `keep` of the prompt stays: exactly, with all evictions at once.
+
+    q [n_q, T_q, d], k [n_kv, T, d], v [n_kv, T, d_v] and further arguments as Layer takes them, or a Layer for q.
+
+    keep: bool [n_kv, l], True where a token stays, or [cases, n_kv, l] for several kept sets, which share the work; an
+    Eviction; or a list of n_kv lists of positions.
+    rows: "future" (the decoding steps), "window" (the last `window` queries of the prompt) or (first, end), positions with a
+    query; None: the future where there is one, else the window.
+    """
+    asked = layer_of(q, k, v, prompt_len, layer)
+    several, kept = _kept(keep, asked)
+    figures, on = _core.output_error(asked, kept, rows, given(window=window, backend=backend, precision=precision, threads=threads))
+    whole = {name: of_layer if several else float(of_layer[0]) for name, (of_layer, _) in figures.items()}
+    heads = {name: of_heads if several else of_heads[0] for name, (_, of_heads) in figures.items() if of_heads is not None}
+    return OutputError(rows=on, heads=heads, **whole)
+
+
+with_options(output_error, _core.output_options())
+
+
+def _kept(keep: Any, layer: Layer) -> tuple[bool, Any]:
+    """Whether there are several kept sets, and all of them: bool [cases, n_kv, l]."""
+    keep = keep.kept if isinstance(keep, Eviction) else keep
+    if hasattr(keep, "ndim"):
+        return (True, keep) if keep.ndim == 3 else (False, keep[None])
+    if keep is None or isinstance(keep, (str, bytes)) or not hasattr(keep, "__len__"):
+        raise _core.InputError(f"keep: expected bool [n_kv, l] or n_kv lists of positions, found {type(keep).__name__}")
+    if len(keep) != layer.n_kv:
+        raise _core.InputError(f"keep: expected positions of {layer.n_kv} KV heads, found {len(keep)}")
+    kept = np.zeros((1, layer.n_kv, layer.prompt_len), bool)
+    for head, positions in enumerate(keep):
+        at = np.asarray(list(positions) if isinstance(positions, (set, frozenset)) else positions)
+        if at.size and (not np.issubdtype(at.dtype, np.integer) or at.min() < 0 or at.max() >= layer.prompt_len):
+            raise _core.InputError(f"keep: expected positions from 0 to {layer.prompt_len - 1}, found others in KV head {head}")
+        kept[0, head, at.astype(np.int64)] = True
+    return False, kept

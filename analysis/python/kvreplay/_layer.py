@@ -1,0 +1,64 @@
+"""One layer's arrays and how it attends."""
+from __future__ import annotations
+
+import json
+from typing import Any, Mapping, Optional, Sequence
+
+from . import _core
+
+
+class Layer(_core.Layer):
+    """One layer, checked once for any number of calls: each takes a Layer in the place of q, k, v and what follows them.
+
+    q [n_q, T_q, d] after RoPE, k [n_kv, T, d], v [n_kv, T, d_v]: numbers of float32 (float64 for precision="f64") in adjacent
+    rows are used where they lie, and must not change during a call; others are copied. What is not given is as in a dump
+    without it (data/DUMP-FORMAT.md has the manifest's words):
+
+        prompt_len      positions 0 .. prompt_len - 1 are the prompt; None: all are
+        scale           of the logits q . k; None: 1 / sqrt(d)
+        causal          None: yes
+        sliding_window  a query at position i sees positions above i - sliding_window
+        logit_softcap   c in c tanh(z / c)
+        sink_logit      [n_q], a column more in every softmax, of value 0
+        rope            {"style": "half" or "interleaved", "theta": .. or "inv_freq": [..], "rotary_dim": .., "attention_factor": ..}
+        positions       [T], ascending: where the rows of k stand in the sequence, in a cache that lost some; for sliding windows
+        wo              [n_q, d_v, d_model], the output projection
+        g_future        [n_q, S, rows, d_v], gradients of sampled labels with respect to outputs of the last positions
+        g_window        [n_q, S, rows, d_v], the same of the prompt's last positions
+        g_nll           [n_q, rows, d_v], gradients of the negative log-likelihood
+    """
+
+    def __init__(self, q: Any, k: Any, v: Any, prompt_len: Optional[int] = None, *, scale: Optional[float] = None,
+                 causal: Optional[bool] = None, sliding_window: Optional[int] = None, logit_softcap: Optional[float] = None,
+                 sink_logit: Optional[Sequence[float]] = None, rope: Optional[Mapping[str, Any]] = None,
+                 positions: Optional[Sequence[int]] = None, wo: Any = None, g_future: Any = None, g_window: Any = None,
+                 g_nll: Any = None) -> None:
+        stated = {"scale": scale, "causal": causal, "sliding_window": sliding_window, "logit_softcap": logit_softcap,
+                  "sink_logit": None if sink_logit is None else [_plain(sink_logit)], "rope": rope}
+        stated = {name: value for name, value in stated.items() if value is not None}
+        super().__init__({"q": q, "k": k, "v": v, "wo": wo, "g_future": g_future, "g_window": g_window, "g_nll": g_nll},
+                         json.dumps(stated, default=_plain) if stated else "{}", None if prompt_len is None else int(prompt_len),
+                         [] if positions is None else _plain(positions))
+        self.arrays = (q, k, v)
+
+
+def _plain(value: Any) -> Any:
+    """Numbers and lists of them, of an array's."""
+    return value.tolist() if hasattr(value, "tolist") else list(value)
+
+
+def layer_of(q: Any, k: Any, v: Any, prompt_len: Optional[int], facts: Mapping[str, Any]) -> Layer:
+    if not isinstance(q, Layer):
+        return Layer(q, k, v, prompt_len, **facts)
+    if k is not None or v is not None or prompt_len is not None or facts:
+        raise TypeError("a Layer has its k, v, prompt_len and what it is made with already")
+    return q
+
+
+def given(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def with_options(function: Any, options: str) -> None:
+    """What the library says of a function's options, behind its docstring."""
+    function.__doc__ += f"\n\nOptions [what holds where they are not given]:\n\n{options}"

@@ -1,0 +1,40 @@
+"""Scores and exact errors of single tokens."""
+from __future__ import annotations
+
+from typing import Any, Dict, Optional, Sequence, Union
+
+import numpy as np
+
+from . import _core
+from ._layer import given, layer_of, with_options
+
+
+class TokenMetrics(Dict[str, np.ndarray]):
+    """Metrics by name, each [n_kv, l] ([n_q, l] with per_query_head): float32, or float64 with precision="f64".
+
+    `left_out` says why others are not there, by name; `notes` what was done otherwise than one may think.
+    """
+
+    left_out: Dict[str, str]
+    notes: Sequence[str]
+
+
+def token_metrics(q: Any, k: Any = None, v: Any = None, prompt_len: Optional[int] = None, *,
+                  metrics: Union[str, Sequence[str], None] = None, window: Optional[int] = None,
+                  per_query_head: Optional[bool] = None, backend: Optional[str] = None, precision: Optional[str] = None,
+                  threads: Optional[int] = None, **layer: Any) -> TokenMetrics:
+    """What evicting each token of the prompt costs, exactly and by every score (sim/tokens/METRICS.md).
+
+    q [n_q, T_q, d], k [n_kv, T, d], v [n_kv, T, d_v] and further arguments as Layer takes them, or a Layer for q. Attention
+    scores are weights; exact_* and oracle_* are squared changes of the outputs, summed over rows and the query heads of a KV
+    head; *_loss in nats. `oracle_*` need decoding steps, `expected_attention` rope and all queries of the prompt.
+    """
+    asked = layer_of(q, k, v, prompt_len, layer)
+    arrays, left_out, notes = _core.token_metrics(asked, given(
+        metrics=metrics, window=window, per_query_head=per_query_head, backend=backend, precision=precision, threads=threads))
+    found = TokenMetrics(arrays)
+    found.left_out, found.notes = left_out, notes
+    return found
+
+
+with_options(token_metrics, _core.token_options())

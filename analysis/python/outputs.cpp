@@ -1,0 +1,173 @@
+#include "analysis/eviction/eviction_plan.hpp"
+#include "analysis/measure/case_outputs.hpp"
+#include "analysis/measure/loss_columns.hpp"
+#include "analysis/measure/measured_layer.hpp"
+#include "analysis/measure/measured_table.hpp"
+#include "analysis/python/calls.hpp"
+#include "analysis/python/keywords.hpp"
+#include "analysis/python/layer.hpp"
+#include "analysis/results/scoped_figures.hpp"
+
+#include <fmt/format.h>
+
+#include <limits>
+#include <nanobind/stl/string.h>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kvreplay::python {
+namespace {
+
+/// The rows that a kept set is measured on.
+struct Measured {
+  RowSet set = RowSet::none;  ///< none: rows of the user's own, which no loss is taken on
+  RowRange rows;
+};
+
+BoundOptions options_of(std::optional<Index>& window, CallOptions& call) {
+  return joined({bind_option(evict_option::window, window)}, bound(call));
+}
+
+Measured measured_rows(const DumpShape& shape, nb::handle asked, Index window) {
+  const RowRange last = window_rows(shape.l, shape.first_query(), window),
+                 future = future_rows(shape.l, shape.T, shape.first_query());
+  constexpr const char* kRows = "rows";
+  if (asked.is_none())
+    return future.count() > 0 ? Measured{RowSet::future, future} : Measured{RowSet::window, last};
+  if (nb::isinstance<nb::str>(asked)) {
+    const std::string name = nb::cast<std::string>(asked);
+    const bool is_future = name == name_of(RowSet::future);
+    if (!is_future && name != name_of(RowSet::window))
+      throw InputError(kRows, "window, future or (first, end)", fmt::format("'{}'", name));
+    const Measured found = is_future ? Measured{RowSet::future, future} : Measured{RowSet::window, last};
+    if (found.rows.count() == 0)
+      throw InputError(is_future ? "rows future: they need decoding steps with queries, and there are none"
+                                 : "rows window: there is no query of the prompt");
+    return found;
+  }
+  if (!nb::isinstance<nb::sequence>(asked) || nb::len(asked) != 2)
+    throw InputError(kRows, "window, future or (first, end)", nb::cast<std::string>(nb::str(asked)));
+  const RowRange rows{nb::cast<Index>(asked[0]), nb::cast<Index>(asked[1])};
+  if (rows.begin < shape.first_query() || rows.end > shape.T || rows.count() == 0)
+    throw InputError(kRows, fmt::format("positions with a query, {} to {}", shape.first_query(), shape.T),
+                     fmt::format("{} to {}", rows.begin, rows.end));
+  return {RowSet::none, rows};
+}
+
+/// Where the figures of `cases` kept sets stand: full, layer_full, changes, layer changes, losses.
+MeasureColumns columns_of(const Dump& dump, const Measured& measured, std::size_t cases) {
+  const auto n = static_cast<Index>(cases);
+  MeasureColumns::OnRows there{0, 1, {}, {}}, nowhere{-1, -1, {}, {}};
+  for (Index c = 0; c < n; ++c) {
+    there.change.push_back(2 + c);
+    there.layer_change.push_back(2 + n + c);
+    nowhere.change.push_back(-1);
+    nowhere.layer_change.push_back(-1);
+  }
+  const bool window = measured.set == RowSet::window;
+  const LossRows losses =
+      measured.set == RowSet::none
+          ? LossRows{}
+          : LossRows::of(dump, window ? measured.rows : RowRange{}, window ? RowRange{} : measured.rows);
+  return {window ? there : nowhere, window ? nowhere : there, LossColumns(losses, 2 + 2 * n, cases)};
+}
+
+/// The figures of all heads, as a stage keeps them; kept is [cases, n_kv, l].
+template <class T>
+Matrix<double> layer_figures(const Dump& dump, const Measured& measured, const MeasureColumns& columns,
+                             const std::vector<std::uint8_t>& kept, const Compute& compute) {
+  const DumpShape& shape = dump.shape();
+  const std::size_t cases = columns.future.change.size();
+  const bool window = measured.set == RowSet::window;
+  const RowRange on_window = window ? measured.rows : RowRange{},
+                 on_future = window ? RowRange{} : measured.rows;
+  Matrix<double> figures =
+      Matrix<double>::Zero(shape.n_kv, 2 + 2 * static_cast<Index>(cases) + columns.losses.count());
+  MeasuredLayer layer(dump, compute.precision, columns);
+  layer.begin();
+  for_each_head(dump, compute.workers, [&](Index g) {
+    const HeadGroup<T> group = load_head_group<T>(dump, 0, g);
+    std::vector<CacheCase> caches;
+    for (std::size_t c = 0; c < cases; ++c) {
+      const auto begin = kept.begin() + (static_cast<Index>(c) * shape.n_kv + g) * shape.l;
+      caches.push_back({KeptSet(begin, begin + shape.l)});
+    }
+    layer.add(case_outputs(group, on_window, on_future, caches, layer.with_vectors(), compute), group,
+              on_window, on_future, g * shape.group(),
+              std::span(figures.data() + g * figures.cols(), extent(figures.cols())), compute.workers);
+  });
+  layer.end(0, compute.workers, figures);
+  return figures;
+}
+
+nb::tuple output_error(const Layer& layer, nb::handle keep, nb::handle rows, const nb::dict& keywords) {
+  const Dump& dump = layer.dump();
+  const DumpShape& shape = dump.shape();
+  CallOptions call;
+  std::optional<Index> window;
+  if (keywords.size() > 0) read_keywords(options_of(window, call), keywords);
+  const Measured measured = measured_rows(shape, rows, window.value_or(kMeasuredRows));
+  std::vector<Index> extents = {-1, shape.n_kv, shape.l};
+  const std::vector<std::uint8_t> kept = booleans_of("keep", keep, extents);
+  const auto cases = extent(extents[0]);
+  const MeasureColumns columns = columns_of(dump, measured, cases);
+  HeadFigures figures{{0}, shape.n_kv, {}};
+  figures.values = computed(call, [&](const Compute& compute) {
+    return in_float32(call.precision) ? layer_figures<float>(dump, measured, columns, kept, compute)
+                                      : layer_figures<double>(dump, measured, columns, kept, compute);
+  });
+
+  const ScopedFigures scoped(figures);
+  const Scope whole{0, std::nullopt};
+  const auto on_heads = [&](const auto& value) {
+    std::vector<double> values;
+    for (std::size_t c = 0; c < cases; ++c)
+      for (Index g = 0; g < shape.n_kv; ++g) values.push_back(value(c, Scope{0, g}));
+    return numpy_of(std::move(values), {cases, extent(shape.n_kv)});
+  };
+  const auto on_layer = [&](const auto& value) {
+    std::vector<double> values;
+    for (std::size_t c = 0; c < cases; ++c) values.push_back(value(c, whole));
+    return numpy_of(std::move(values), {cases});
+  };
+  const MeasureColumns::OnRows& at = measured.set == RowSet::window ? columns.window : columns.future;
+  nb::dict found;
+  const auto put = [&](const char* name, const auto& value) {
+    found[name] = nb::make_tuple(on_layer(value), on_heads(value));
+  };
+  put("change_sq", [&](std::size_t c, Scope scope) { return scoped.sum(scope, at.change[c]); });
+  put("full_sq", [&](std::size_t, Scope scope) { return scoped.sum(scope, at.full); });
+  put("output_error", [&](std::size_t c, Scope scope) {
+    return relative_error(scoped.sum(scope, at.change[c]), scoped.sum(scope, at.full));
+  });
+  if (dump.has(Tensor::wo))
+    found["layer_output_error"] = nb::make_tuple(
+        on_layer([&](std::size_t c, Scope) {
+          const Scope first{0, 0};  // every head carries its layer's figure
+          return relative_error(scoped.sum(first, at.layer_change[c]), scoped.sum(first, at.layer_full));
+        }),
+        nb::none());
+  for (const std::string_view name : {kLossRow.name, kLossHead.name, kLossJoint.name, kDnll.name})
+    if (predicted_loss(scoped, columns.losses, 0, whole, name, measured.set))
+      put(std::string(name).c_str(), [&](std::size_t c, Scope scope) {
+        return predicted_loss(scoped, columns.losses, c, scope, name, measured.set)
+            .value_or(std::numeric_limits<double>::quiet_NaN());
+      });
+  return nb::make_tuple(found, nb::make_tuple(measured.rows.begin, measured.rows.end));
+}
+
+}  // namespace
+
+void bind_outputs(nb::module_& module) {
+  module.def("output_error", output_error, nb::arg("layer"), nb::arg("keep"), nb::arg("rows").none(),
+             nb::arg("options"), "({figure: (of the layer [cases], of its heads [cases, n_kv])}, rows).");
+  module.def("output_options", [] {
+    std::optional<Index> window;
+    CallOptions call;
+    return described(options_of(window, call));
+  });
+}
+
+}  // namespace kvreplay::python

@@ -1,0 +1,45 @@
+#include "analysis/tokens/token_plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+
+namespace kvreplay {
+
+TokenPlan token_plan(const Dump& dump, const TokenStageOptions& options) {
+  const std::vector<MetricChoice>& choices = options.metrics;
+  if (choices.empty()) throw OptionError(token_option::metrics, "names of metrics, or all", "none");
+  TokenPlan plan;
+  const bool all = std::find(choices.begin(), choices.end(), std::nullopt) != choices.end();
+  MetricSet asked;
+  for (const MetricChoice& choice : choices) {
+    if (!choice) continue;
+    if (const auto why = why_unavailable(*choice, dump))
+      throw OptionError(
+          option_text("{}: {} is unavailable: {}", token_option::metrics, name_of(*choice), *why));
+    asked.insert(*choice);
+  }
+  for (const TokenMetric m : kTokenMetrics.all()) {
+    if (all) {
+      if (const auto why = why_unavailable(m, dump)) {
+        plan.left_out.push_back({std::string(name_of(m)), *why});
+        continue;
+      }
+      asked.insert(m);
+    }
+    if (asked.contains(m)) plan.metrics.push_back(m);
+  }
+  plan.options = {options.window, options.per_query_head, asked};
+
+  const DumpShape& shape = dump.shape();
+  const Index rows = window_rows(shape.l, shape.first_query(), options.window).count();
+  if (rows > 0 && rows < options.window)
+    plan.notes.push_back(
+        fmt::format("window {} clipped to {}: the dump holds the queries of {} prompt positions",
+                    options.window, rows, rows));
+  return plan;
+}
+
+}  // namespace kvreplay

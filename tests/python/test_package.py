@@ -1,0 +1,441 @@
+"""The Python package against the program, against NumPy in float64, and on what it must refuse.
+
+  PYTHONPATH=build/release/python python3 tests/python/test_package.py
+
+Needs NumPy (without: nothing is tested, exit status 77).
+"""
+import csv
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import types
+import unittest
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+try:
+    import numpy as np
+except ImportError:
+    print("skipped: needs numpy", file=sys.stderr)
+    sys.exit(77)
+
+import kvreplay
+from reference import Attention
+
+ROOT = Path(__file__).resolve().parents[2]
+DUMP = ROOT / "data/samples/pystdlib-lm"
+LAYER, PROMPT = 2, 896
+ROPE = {"style": "half", "theta": 10000.0, "rotary_dim": 64}
+
+
+def sample(dtype=None):
+    arrays = [np.load(DUMP / f"layer_{LAYER:02d}" / f"{name}.npy") for name in ("q", "k", "v", "wo")]
+    return [array if dtype is None else array.astype(dtype) for array in arrays]
+
+
+class Program(unittest.TestCase):
+    """The numbers of the program on the sample, to the byte."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.run = {}
+        for precision in ("f32", "f64"):
+            for command in ("tokens --metrics attn,joint,caote,expected_attention,exact_remove,oracle_future",
+                            "evict --policy h2o,tova,snapkv[window=16],keydiff,expected_attention,oracle_exact --keep 0.2",
+                            "channels --ratio 0.5 --method think,iap,output,optimal", "budget --order snapkv --sigma 0.8"):
+                name, *options = command.split()
+                out = Path(cls.folder.name) / f"{name}-{precision}"
+                layers = [] if name == "budget" else ["--layers", str(LAYER)]
+                subprocess.run([kvreplay.program(), name, DUMP, "--out", out, *options, *layers, "--precision", precision, "--quiet"],
+                               check=True)
+                cls.run[name, precision] = out
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def layer(self, dtype):
+        q, k, v, wo = sample(dtype)
+        return kvreplay.Layer(q, k, v, PROMPT, rope=ROPE, wo=wo)
+
+    def each(self):
+        # Halves are converted, floats used where they lie: the same numbers.
+        for precision, dtype in (("f32", None), ("f32", np.float32), ("f64", None), ("f64", np.float64)):
+            with self.subTest(precision=precision, dtype=dtype):
+                yield precision, self.layer(dtype)
+
+    def array(self, name, precision, file):
+        return np.load(self.run[name, precision] / f"layer_{LAYER:02d}" / file)
+
+    def test_token_metrics(self):
+        for precision, layer in self.each():
+            names = ("attn", "joint", "caote", "expected_attention", "exact_remove", "oracle_future")
+            found = kvreplay.token_metrics(layer, metrics=names, precision=precision)
+            self.assertEqual(set(found), set(names))
+            for name in names:
+                want = self.array("tokens", precision, f"tokens/{name}.npy")
+                self.assertEqual((found[name].dtype, found[name].tobytes()), (want.dtype, want.tobytes()), name)
+
+    def test_evict_and_output_error(self):
+        for precision, layer in self.each():
+            with open(self.run["evict", precision] / "evictions.csv", newline="") as file:
+                rows = list(csv.DictReader(file))
+            for policy in ("h2o", "tova", "snapkv[window=16]", "keydiff", "expected_attention", "oracle_exact"):
+                found = kvreplay.evict(layer, policy=policy, keep=0.2, precision=precision)
+                file = f"kept/{policy.replace('[', '_').replace(']', '_')}"
+                kept = [path for path in (self.run["evict", precision] / f"layer_{LAYER:02d}/kept").iterdir()
+                        if path.name.startswith(policy.split("[")[0] + ("[" if "[" in policy else "-"))]
+                self.assertEqual(len(kept), 1, (file, kept))
+                self.assertEqual(found.kept.tobytes(), np.load(kept[0]).tobytes(), policy)
+                for on in ("window", "future"):
+                    error = kvreplay.output_error(layer, keep=found, rows=on, precision=precision)
+                    figures = {"output_error": error.output_error, "layer_output_error": error.layer_output_error}
+                    want = {row["metric"]: row["value"] for row in rows
+                            if row["policy"] == policy and row["rows"] == on and row["layer"] and not row["kv_head"]}
+                    self.assertEqual({name: str(float(want[name])) for name in figures},
+                                     {name: str(value) for name, value in figures.items()}, policy)
+                    heads = [float(row["value"]) for row in rows if row["policy"] == policy and row["rows"] == on
+                             and row["kv_head"] and row["metric"] == "output_error"]
+                    self.assertEqual(heads, error.heads["output_error"].tolist())
+
+    def test_channels(self):
+        for precision, layer in self.each():
+            found = kvreplay.channel_interaction(layer, outputs=True, precision=precision)
+            self.assertEqual(np.asarray(found).tobytes(), self.array("channels", precision, "channels/interaction.npy").tobytes())
+            self.assertEqual(found.outputs.tobytes(), self.array("channels", precision, "channels/output_interaction.npy").tobytes())
+            for method in ("think", "iap", "output", "optimal"):
+                chosen = kvreplay.select_channels(found, method=method, ratio=0.5)
+                self.assertEqual(chosen.pruned.tobytes(), self.array("channels", precision, f"channels/{method}-0.5.npy").tobytes())
+                if method != "optimal":
+                    self.assertEqual(chosen.order.tobytes(), self.array("channels", precision, f"channels/{method}_order.npy").tobytes())
+            alone = kvreplay.select_channels(np.asarray(found), method="iap", ratio=0.5)
+            self.assertTrue((alone.pruned == kvreplay.select_channels(found, method="iap", ratio=0.5).pruned).all())
+
+    def test_allocate(self):
+        results = kvreplay.open_results(self.run["budget", "f32"])
+        budgets = [row for row in results.rows("budgets") if row["kv_head"] not in ("", None)]
+        for method in ("uniform", "pyramid", "lu", "optimal"):
+            found = kvreplay.allocate(results.curves("snapkv"), method=method, sigma=0.8)
+            want = [int(row["budget"]) for row in budgets if row["method"] == method]
+            self.assertEqual(found.budgets.ravel().tolist(), want, method)
+        self.assertEqual(kvreplay.allocate(results.curves("snapkv"), 100, method="optimal").budgets.sum(), 100)
+
+
+class Bfloat:
+    """What ml_dtypes' arrays show."""
+
+    dtype = types.SimpleNamespace(name="bfloat16")
+
+    def __init__(self, values):
+        bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+        self.bits = ((bits + 0x7fff + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+    def view(self, name):
+        assert name == "uint16"
+        return self.bits
+
+    def numbers(self):
+        return (self.bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def laid_out(random, values):
+    """The same numbers in another order in memory."""
+    way = random.integers(5)
+    if way == 0:
+        return np.ascontiguousarray(values)
+    if way == 1:
+        return np.ascontiguousarray(values.transpose(1, 0, 2)).transpose(1, 0, 2)
+    if way == 2:
+        return np.repeat(values, 2, axis=1)[:, ::2]
+    if way == 3:
+        return np.ascontiguousarray(values[:, ::-1, ::-1])[:, ::-1, ::-1]
+    return np.ascontiguousarray(values)[None]
+
+
+class Reference(unittest.TestCase):
+    def near(self, found, want, tolerance, what):
+        error, size = np.linalg.norm(found - want), np.linalg.norm(want)
+        self.assertLessEqual(error, tolerance * size + 1e-30, what)
+
+    def test_random_layers(self):
+        random = np.random.default_rng(19)
+        for case in range(300):
+            n_kv, group, d, d_v = random.integers(1, [4, 4, 21, 21])
+            T = int(random.integers(1, 25))
+            T_q = int(random.integers(1, T + 1))
+            l = int(random.integers(T - T_q + 1, T + 1))
+            window = int(random.integers(1, 9))
+            dtype = random.choice(["float16", "bfloat16", "float32", "float64"])
+            facts = {"scale": random.choice([None, 0.7]), "sliding_window": random.choice([None, 5]),
+                     "logit_softcap": random.choice([None, 3.0]), "causal": random.choice([None, True, False])}
+            facts = {name: value for name, value in facts.items() if value is not None}
+            if random.integers(2):
+                facts["sink_logit"] = random.normal(size=n_kv * group)
+            numbers, arrays = [], []
+            for heads, rows, columns, size in ((n_kv * group, T_q, d, 3), (n_kv, T, d, 1), (n_kv, T, d_v, 1)):
+                values = size * random.normal(size=(heads, rows, columns))
+                if dtype == "bfloat16":
+                    arrays.append(Bfloat(values))
+                    numbers.append(arrays[-1].numbers())
+                else:
+                    numbers.append(values.astype(dtype))
+                    arrays.append(laid_out(random, numbers[-1]))
+            want = Attention(*numbers, **facts)
+            precision, tolerance = ("f64", 1e-9) if random.integers(2) else ("f32", 1e-4)
+            with self.subTest(case=case, dtype=dtype, precision=precision, T=T, T_q=T_q, l=l, window=window, **facts):
+                layer = kvreplay.Layer(*arrays, l, **facts)
+                found = kvreplay.token_metrics(layer, metrics=("attn", "joint", "exact_remove"), window=window, precision=precision)
+                for name, values in want.metrics(l, window).items():
+                    for g in range(n_kv):
+                        self.near(found[name][g], values[g], tolerance, name)
+                kept = random.random((n_kv, l)) < 0.5
+                rows = (l, T) if T > l and random.integers(2) else (max(l - window, T - T_q), l)
+                error = kvreplay.output_error(layer, keep=kept, rows=rows, precision=precision).output_error
+                self.near(np.sqrt(error), np.sqrt(want.output_error(kept, rows)), 10 * tolerance, "output_error")
+
+    def test_own_scores_and_forms_of_kept_sets(self):
+        random = np.random.default_rng(3)
+        q, k, v = (random.normal(size=(n, 40, 8)).astype(np.float32) for n in (4, 2, 2))
+        score = random.normal(size=(2, 30))
+        want = np.zeros((2, 30), bool)
+        for head in range(2):
+            want[head, np.argsort(-score[head])[:7]] = True
+        found = kvreplay.evict(q, k, v, 30, keep=7, score=score)
+        self.assertTrue((found.kept == want).all())
+        self.assertTrue((kvreplay.evict(q, k, v, 30, keep=7, score=lambda *arrays: score).kept == want).all())
+        named = kvreplay.evict(q, k, v, 30, keep=7, score={"own": score}, policy="snapkv+own[window=4]")
+        self.assertTrue(named.kept[:, -4:].all())
+        errors = [kvreplay.output_error(q, k, v, keep, prompt_len=30).output_error
+                  for keep in (found, found.kept, found.sets, [set(one.tolist()) for one in found.sets])]
+        self.assertEqual(len(set(errors)), 1)
+        both = kvreplay.output_error(q, k, v, np.stack([found.kept, np.ones_like(want)]), prompt_len=30)
+        self.assertEqual(both.output_error.tolist(), [errors[0], 0.0])
+        self.assertEqual(kvreplay.evict(q, k, v, 30, keep=7, policy="h2o", per_query_head=True).kept.shape, (4, 30))
+        # A cache that lost positions is seen through a window as they stand in the sequence.
+        there = np.r_[0:10, 20:40]
+        cache = kvreplay.Layer(q[:, 20:], k[:, there], v[:, there], sliding_window=15, positions=there)
+        hidden = np.zeros((2, 30), bool)
+        hidden[:, [*range(20 - 14 + 10, 30)]] = True
+        full = kvreplay.Layer(q[:, 20:], k, v, sliding_window=15)
+        self.assertTrue((kvreplay.token_metrics(cache, metrics="attn", window=1)["attn"][:, 15:] ==
+                         kvreplay.token_metrics(full, metrics="attn", window=1)["attn"][:, 25:]).all())
+
+    def test_gradients_and_projection(self):
+        random = np.random.default_rng(4)
+        q, k, v = (random.normal(size=(n, 24, 6)) for n in (2, 1, 1))
+        wo, g = random.normal(size=(2, 6, 5)), random.normal(size=(2, 3, 4, 6))
+        layer = kvreplay.Layer(q, k, v, 20, wo=wo, g_future=g, g_nll=g[:, 0])
+        kept = random.random((1, 20)) < 0.5
+        found = kvreplay.output_error(layer, keep=kept, precision="f64")
+        attention, gone = Attention(q, k, v), np.r_[~kept[0], np.zeros(4, bool)]
+        change, full = np.zeros((2, 2, 4, 6))
+        for head in range(2):
+            for row in range(4):
+                z = attention.row(head, 20 + row)[1]
+                full[head, row] = attention.output(head, z)
+                change[head, row] = attention.output(head, np.where(gone, -np.inf, z)) - full[head, row]
+        project = lambda x: (np.einsum("hrv,hvm->rm", x, wo) ** 2).sum()
+        self.near(found.layer_output_error, project(change) / project(full), 1e-9, "layer_output_error")
+        dots = np.einsum("hsrv,hrv->hsr", g, change)
+        self.near(found.loss_row, (dots ** 2).mean(1).sum() / 2 / 4, 1e-9, "loss_row")
+        self.near(found.dnll, dots[:, 0].sum() / 4, 1e-9, "dnll")
+
+
+class Refusals(unittest.TestCase):
+    def setUp(self):
+        random = np.random.default_rng(1)
+        self.q, self.k, self.v = (random.normal(size=(n, 10, 4)).astype(np.float32) for n in (4, 2, 2))
+
+    def refused(self, says, call):
+        with self.assertRaises(kvreplay.InputError) as caught:
+            call()
+        self.assertIn(says, str(caught.exception))
+        self.assertNotIn("\n", str(caught.exception))
+        self.assertIsInstance(caught.exception, ValueError)
+
+    def test_arrays(self):
+        q, k, v = self.q, self.k, self.v
+        bad, far = k.copy(), v.copy()
+        bad[1, 3, 2], far[0, 5, 1] = np.nan, np.inf
+        for says, arrays in (
+                ("v: expected shape [2, 10, 4] (n_kv, T, d_v) as k implies, found shape [2, 9, 4]", (q, k, v[:, :9])),
+                ("shape [n_kv, T, d], or with a leading batch of 1, found shape [10, 4]", (q, k[0], v)),
+                ("a multiple of the 2 KV heads in k, found 3 query heads", (q[:3], k, v)),
+                ("queries for at most the 9 positions in k, found 10 queries", (q, k[:, :9], v[:, :9])),
+                ("k: expected extents of at least 1, found shape [2, 0, 4]", (q, k[:, :0], v)),
+                ("q: expected float16, bfloat16, float32 or float64 numbers, found int64", (q.astype(int), k, v)),
+                ("q: expected float16, bfloat16, float32 or float64 numbers, found complex64", (q.astype(np.complex64), k, v)),
+                ("q: expected an array", ([[[1.0]]], k, v)),
+                ("q: expected an array", ("text", k, v)),
+                ("k for each of 1 layers", (q, None, v))):
+            with self.subTest(says):
+                self.refused(says, lambda: kvreplay.Layer(*arrays))
+        for layout in (np.asarray, lambda x: x[:, ::-1][:, ::-1], lambda x: np.asfortranarray(x)):
+            self.refused("k: expected finite values, found NaN at layer 0, KV head 1, position 3, channel 2",
+                         lambda: kvreplay.token_metrics(q, layout(bad), v))
+            self.refused("v: expected finite values, found infinity", lambda: kvreplay.token_metrics(q, k, layout(far)))
+        self.refused("finite values, found infinity (or a value beyond float32)",
+                     lambda: kvreplay.token_metrics(q, k.astype(float) * 1e300, v))
+
+    def test_device_arrays(self):
+        class OnDevice:  # as a tensor on a GPU says where it is; its bytes are never looked at
+            def __dlpack_device__(self):
+                return 2, 0
+
+            def __dlpack__(self, **_):
+                raise BufferError("on a device")
+
+            def __array__(self):
+                raise TypeError("on a device")
+        self.refused("q: expected", lambda: kvreplay.Layer(OnDevice(), self.k, self.v))
+
+    def test_options(self):
+        layer = kvreplay.Layer(self.q, self.k, self.v, 8)
+        kept = np.ones((2, 8), bool)
+        for says, call in (
+                ("prompt length: expected 1 to 10, the positions of the dump, found 11", lambda: kvreplay.Layer(self.q, self.k, self.v, 11)),
+                ("scale", lambda: kvreplay.Layer(self.q, self.k, self.v, scale="big")),
+                ("sink_logit", lambda: kvreplay.Layer(self.q, self.k, self.v, sink_logit=[1.0])),
+                ("rope", lambda: kvreplay.Layer(self.q, self.k, self.v, rope={"style": "odd"})),
+                ("positions: expected 10 of them", lambda: kvreplay.Layer(self.q, self.k, self.v, positions=[1, 2])),
+                ("positions: expected each above the one before", lambda: kvreplay.Layer(self.q[:, 5:], self.k, self.v, positions=[1] * 10)),
+                ("metrics: unknown metric 'atn'; did you mean 'attn'", lambda: kvreplay.token_metrics(layer, metrics="atn")),
+                ("window: expected a whole number of at least 1, found '0'", lambda: kvreplay.token_metrics(layer, window=0)),
+                ("expected_attention is unavailable: no rope is given", lambda: kvreplay.token_metrics(layer, metrics="expected_attention")),
+                ("precision: expected f32 or f64 or tensor, found 'f16'", lambda: kvreplay.token_metrics(layer, precision="f16")),
+                ("threads: expected a whole number from 1 to 4096, found '0'", lambda: kvreplay.token_metrics(layer, threads=0)),
+                ("policy: unknown policy 'snap'; did you mean 'snapkv'", lambda: kvreplay.evict(layer, policy="snap", keep=0.5)),
+                ("policy: expected one, found 15", lambda: kvreplay.evict(layer, keep=0.5)),
+                ("keep: expected one, found 3", lambda: kvreplay.evict(layer, policy="h2o")),
+                ("budget: expected 0 to 8 tokens, the prompt's length, found 9", lambda: kvreplay.evict(layer, policy="h2o", keep=9)),
+                ("phase: expected prefill or blockwise:N, found decode", lambda: kvreplay.evict(layer, policy="h2o", keep=4, phase="decode")),
+                ("score mine: expected finite values", lambda: kvreplay.evict(layer, keep=4, score=np.full((2, 8), np.nan))),
+                ("score mine: expected shape [2, 8], found shape [2, 9]", lambda: kvreplay.evict(layer, keep=4, score=np.ones((2, 9)))),
+                ("score attn", lambda: kvreplay.evict(layer, keep=4, score={"attn": np.ones((2, 8))})),
+                ("keep: expected shape [n, 2, 8], found shape [1, 2, 7]", lambda: kvreplay.output_error(layer, keep=kept[:, :7])),
+                ("keep: expected booleans, found float64", lambda: kvreplay.output_error(layer, keep=kept.astype(float))),
+                ("keep: expected positions from 0 to 7", lambda: kvreplay.output_error(layer, keep=[[1], [8]])),
+                ("keep: expected positions of 2 KV heads, found 1", lambda: kvreplay.output_error(layer, keep=[[1]])),
+                ("keep: expected bool", lambda: kvreplay.output_error(layer)),
+                ("rows: expected window, future or (first, end), found 'all'", lambda: kvreplay.output_error(layer, keep=kept, rows="all")),
+                ("rows: expected positions with a query, 0 to 10", lambda: kvreplay.output_error(layer, keep=kept, rows=(9, 11))),
+                ("recent: expected 0 to 7 of the prompt's 8 keys", lambda: kvreplay.channel_interaction(layer, recent=8)),
+                ("method: output is unavailable", lambda: kvreplay.select_channels(np.eye(4), method="output", ratio=0.5)),
+                ("interaction: expected symmetric", lambda: kvreplay.select_channels(np.triu(np.ones((4, 4))), method="iap", ratio=0.5)),
+                ("curves: expected losses that never rise", lambda: kvreplay.allocate(np.array([[0.0, 1.0]]), 1, method="lu")),
+                ("total: expected 0 to 1 tokens", lambda: kvreplay.allocate(np.array([[1.0, 0.0]]), 2, method="lu")),
+                ("total: expected it, or keep, sigma or budget, found neither", lambda: kvreplay.allocate(np.array([[1.0, 0.0]]), method="lu")),
+                ("expected a readable", lambda: kvreplay.analyze("no such dump", out="nowhere"))):
+            with self.subTest(says):
+                self.refused(says, call)
+        with self.assertRaises(TypeError):
+            kvreplay.token_metrics(layer, windou=3)
+        if kvreplay.why_no_cuda():
+            self.refused("backend cuda: " + kvreplay.why_no_cuda(), lambda: kvreplay.token_metrics(layer, backend="cuda"))
+
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+class Process(unittest.TestCase):
+    def setUp(self):
+        random = np.random.default_rng(2)
+        self.arrays = [random.normal(size=(n, 64, 16)).astype(np.float32) for n in (2, 1, 1)]
+
+    def test_nothing_leaks(self):
+        kept = np.ones((1, 60), bool)
+
+        def calls(n):
+            for _ in range(n):
+                kvreplay.token_metrics(*self.arrays, 60, metrics="attn", threads=1)
+                kvreplay.output_error(*self.arrays, kept, prompt_len=60, threads=1)
+                try:
+                    kvreplay.token_metrics(*self.arrays, 60, metrics="none")
+                except kvreplay.InputError:
+                    pass
+        calls(1000)
+        before = resident()
+        calls(10000)
+        self.assertLess(resident() - before, 2 << 20)
+        counts = [sys.getrefcount(array) for array in self.arrays]
+        calls(1)
+        self.assertEqual(counts, [sys.getrefcount(array) for array in self.arrays])
+
+    def test_threads_at_once(self):
+        kvreplay.set_threads(2)
+        want = kvreplay.token_metrics(*self.arrays, 60)
+        wrong = []
+
+        def work():
+            for _ in range(50):
+                found = kvreplay.token_metrics(*self.arrays, 60)
+                wrong.extend(name for name in want if found[name].tobytes() != want[name].tobytes())
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(wrong, [])
+        self.assertEqual(kvreplay.threads(), 2)
+        kvreplay.set_threads(None)
+
+    def test_a_fork_computes_on(self):
+        want = kvreplay.token_metrics(*self.arrays, 60, threads=2)["joint"].tobytes()
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if kvreplay.token_metrics(*self.arrays, 60, threads=2)["joint"].tobytes() == want else 1)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+
+    def test_interrupt(self):
+        script = """if True:
+            import os, signal, sys, threading, time
+            import numpy as np, kvreplay
+            q, k, v = (np.random.default_rng(0).normal(size=(n, 6000, 64)).astype(np.float32) for n in (8, 4, 4))
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+            begin = time.monotonic()
+            try:
+                for _ in range(1000):
+                    kvreplay.token_metrics(q, k, v, window=6000)
+            except KeyboardInterrupt:
+                assert time.monotonic() - begin < 10, time.monotonic() - begin
+                print(kvreplay.token_metrics(q[:, :9], k[:, :9], v[:, :9])["attn"].shape)
+            """
+        run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+        self.assertEqual((run.stdout, run.stderr), ("(4, 9)\n", ""))
+
+    def test_program_and_results(self):
+        with tempfile.TemporaryDirectory() as folder:
+            results = kvreplay.analyze(DUMP, out=Path(folder) / "out", only=["tokens"], layers=1, **{"tokens.metrics": "attn,exact_remove"})
+            self.assertEqual(np.asarray(results.tokens("attn", layer=1)).shape, (2, PROMPT))
+        run = subprocess.run([sys.executable, "-m", "kvreplay", "--version"], capture_output=True, text=True)
+        self.assertEqual(run.stdout.split()[-1], kvreplay.__version__)
+
+    def test_scripts_are_modules(self):
+        from kvreplay import capture, results, validate
+        self.assertIs(results.open_results, kvreplay.open_results)
+        self.assertTrue(callable(capture.main) and callable(validate.main))
+
+    def test_torch(self):
+        try:
+            import torch
+        except ImportError:
+            self.skipTest("needs torch")
+        want = kvreplay.token_metrics(*self.arrays, 60, metrics="joint")["joint"]
+        tensors = [torch.from_numpy(array).requires_grad_() for array in self.arrays]
+        self.assertEqual(kvreplay.token_metrics(*tensors, 60, metrics="joint")["joint"].tobytes(), want.tobytes())
+        halves = [tensor.detach().to(torch.bfloat16) for tensor in tensors]
+        floats = [tensor.float() for tensor in halves]
+        self.assertEqual(kvreplay.token_metrics(*halves, 60, metrics="joint")["joint"].tobytes(),
+                         kvreplay.token_metrics(*floats, 60, metrics="joint")["joint"].tobytes())
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    unittest.main()
