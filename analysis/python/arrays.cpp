@@ -9,9 +9,11 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace kvreplay::python {
 namespace {
@@ -19,7 +21,9 @@ namespace {
 using nb::dlpack::dtype_code;
 using AnyArray = nb::ndarray<nb::ro>;
 
-std::string type_name(nb::handle object) { return nb::cast<std::string>(object.type().attr("__name__")); }
+std::string python_type_of(nb::handle object) {
+  return nb::cast<std::string>(object.type().attr("__name__"));
+}
 
 std::optional<AnyArray> imported(nb::handle object) {
   AnyArray array;
@@ -34,37 +38,33 @@ bool is_bfloat(nb::handle object) {
   return nb::hasattr(dtype, "name") && nb::cast<std::string>(nb::str(dtype.attr("name"))) == "bfloat16";
 }
 
-bool on_host(const AnyArray& array) {
-  const int device = array.device_type();
+using Device = std::pair<int, int>;  // type and number, as DLPack counts them
+
+/// Where an array that is not handed out says that it is; the host where it says nothing.
+Device device_of(nb::handle object) {
+  Device device(nb::device::cpu::value, 0);
+  if (nb::hasattr(object, "__dlpack_device__"))
+    nb::try_cast(nb::object(object.attr("__dlpack_device__")()), device);
+  return device;
+}
+
+bool on_host(int device) {
   return device == nb::device::cpu::value || device == nb::device::cuda_host::value ||
          device == nb::device::rocm_host::value;
 }
 
 std::string dtype_name(const AnyArray& array) {
   const nb::dlpack::dtype dtype = array.dtype();
-  const char* kind = "number";
-  switch (static_cast<dtype_code>(dtype.code)) {
-    case dtype_code::Int:
-      kind = "int";
-      break;
-    case dtype_code::UInt:
-      kind = "uint";
-      break;
-    case dtype_code::Float:
-      kind = "float";
-      break;
-    case dtype_code::Bfloat:
-      kind = "bfloat";
-      break;
-    case dtype_code::Complex:
-      kind = "complex";
-      break;
-    case dtype_code::Bool:
-      return "bool";
-    default:
-      break;
-  }
-  return fmt::format("{}{}", kind, dtype.bits);
+  const auto code = static_cast<dtype_code>(dtype.code);
+  if (code == dtype_code::Bool) return "bool";
+  constexpr std::pair<dtype_code, const char*> kKinds[] = {{dtype_code::Int, "int"},
+                                                           {dtype_code::UInt, "uint"},
+                                                           {dtype_code::Float, "float"},
+                                                           {dtype_code::Bfloat, "bfloat"},
+                                                           {dtype_code::Complex, "complex"}};
+  for (const auto& [kind, name] : kKinds)
+    if (kind == code) return fmt::format("{}{}", name, dtype.bits);
+  return fmt::format("numbers of {} bits", dtype.bits);
 }
 
 std::optional<Dtype> dtype_of(const HostArray& array) {
@@ -155,20 +155,23 @@ std::optional<double> number_at(const HostArray& array, const std::byte* from) {
 
 HostArray array_of(const char* name, nb::handle object) {
   std::optional<AnyArray> array = imported(object);
-  if (!array && is_bfloat(object))
+  if (array && on_host(array->device_type())) return {*array};
+  if (const auto device = array ? Device(array->device_type(), array->device_id()) : device_of(object);
+      !on_host(device.first)) {
+    const std::string found = fmt::format("one on device {}:{}", device.first, device.second);
+    if (const std::string why = why_no_cuda(); !why.empty())
+      throw InputError(name, "an array in the host's memory", fmt::format("{}, and {}", found, why));
+    for (const char* copy : {"cpu", "get"})  // torch's, CuPy's
+      if (nb::hasattr(object, copy)) return array_of(name, object.attr(copy)());
+    throw InputError(name, "an array with cpu() or get(), which copy it to the host", found);
+  }
+  if (is_bfloat(object))
     if (const auto bits = imported(object.attr("view")("uint16"))) return {*bits, true};
   // Tensors that gradients run through are not handed out as they are.
-  if (!array && nb::hasattr(object, "detach")) array = imported(object.attr("detach")());
-  if (!array)
-    throw InputError(name, "an array: NumPy's, torch's or any with DLPack or the buffer protocol",
-                     type_name(object));
-  if (on_host(*array)) return {*array};
-  const std::string device = fmt::format("one on device {}:{}", array->device_type(), array->device_id());
-  if (const std::string why = why_no_cuda(); !why.empty())
-    throw InputError(name, "an array in the host's memory", fmt::format("{}, and {}", device, why));
-  for (const char* copy : {"cpu", "get"})  // torch's, CuPy's
-    if (nb::hasattr(object, copy)) return array_of(name, object.attr(copy)());
-  throw InputError(name, "an array with cpu() or get(), which copy it to the host", device);
+  if (nb::hasattr(object, "detach"))
+    if (const auto detached = imported(object.attr("detach")())) return {*detached};
+  throw InputError(name, "an array: NumPy's, torch's or any with DLPack or the buffer protocol",
+                   python_type_of(object));
 }
 
 MemoryArray tensor_of(Tensor tensor, const HostArray& array) {

@@ -153,8 +153,12 @@ Matrices matrices_of(const nb::dict& arrays) {
   }
   if (const nb::object pairs = get("rope_pair"); !pairs.is_none()) {
     std::vector<Index> of_d = {found.d};
-    for (const double partner : numbers_of("rope_pair", pairs, of_d))
+    for (const double partner : numbers_of("rope_pair", pairs, of_d)) {
+      if (!(partner >= -1 && partner < static_cast<double>(found.d)))
+        throw InputError("rope_pair", fmt::format("channels from -1 to {}", found.d - 1),
+                         fmt::format("{}", partner));
       found.rope_partner.push_back(static_cast<Index>(partner));
+    }
   }
   if (const nb::object fixed = get("protected"); !fixed.is_none()) {
     std::vector<Index> rows = {found.n, found.d};

@@ -13,7 +13,9 @@
 #include <limits>
 #include <nanobind/stl/string.h>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -47,9 +49,12 @@ Measured measured_rows(const DumpShape& shape, nb::handle asked, Index window) {
                                  : "rows window: there is no query of the prompt");
     return found;
   }
-  if (!nb::isinstance<nb::sequence>(asked) || nb::len(asked) != 2)
+  RowRange rows;
+  const bool is_range = nb::isinstance<nb::sequence>(asked) && nb::len(asked) == 2 &&
+                        nb::try_cast<Index>(nb::object(asked[0]), rows.begin) &&
+                        nb::try_cast<Index>(nb::object(asked[1]), rows.end);
+  if (!is_range)
     throw InputError(kRows, "window, future or (first, end)", nb::cast<std::string>(nb::str(asked)));
-  const RowRange rows{nb::cast<Index>(asked[0]), nb::cast<Index>(asked[1])};
   if (rows.begin < shape.first_query() || rows.end > shape.T || rows.count() == 0)
     throw InputError(kRows, fmt::format("positions with a query, {} to {}", shape.first_query(), shape.T),
                      fmt::format("{} to {}", rows.begin, rows.end));

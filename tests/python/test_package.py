@@ -87,11 +87,8 @@ class Program(unittest.TestCase):
                 rows = list(csv.DictReader(file))
             for policy in ("h2o", "tova", "snapkv[window=16]", "keydiff", "expected_attention", "oracle_exact"):
                 found = kvreplay.evict(layer, policy=policy, keep=0.2, precision=precision)
-                file = f"kept/{policy.replace('[', '_').replace(']', '_')}"
-                kept = [path for path in (self.run["evict", precision] / f"layer_{LAYER:02d}/kept").iterdir()
-                        if path.name.startswith(policy.split("[")[0] + ("[" if "[" in policy else "-"))]
-                self.assertEqual(len(kept), 1, (file, kept))
-                self.assertEqual(found.kept.tobytes(), np.load(kept[0]).tobytes(), policy)
+                want = self.array("evict", precision, f"kept/{policy}-paper-prefill-{found.tokens}.npy")
+                self.assertEqual(found.kept.tobytes(), want.tobytes(), policy)
                 for on in ("window", "future"):
                     error = kvreplay.output_error(layer, keep=found, rows=on, precision=precision)
                     figures = {"output_error": error.output_error, "layer_output_error": error.layer_output_error}
@@ -292,7 +289,9 @@ class Refusals(unittest.TestCase):
 
             def __array__(self):
                 raise TypeError("on a device")
-        self.refused("q: expected", lambda: kvreplay.Layer(OnDevice(), self.k, self.v))
+        if kvreplay.why_no_cuda():
+            self.refused(f"q: expected an array in the host's memory, found one on device 2:0, and {kvreplay.why_no_cuda()}",
+                         lambda: kvreplay.Layer(OnDevice(), self.k, self.v))
 
     def test_options(self):
         layer = kvreplay.Layer(self.q, self.k, self.v, 8)
@@ -416,6 +415,18 @@ class Process(unittest.TestCase):
             self.assertEqual(np.asarray(results.tokens("attn", layer=1)).shape, (2, PROMPT))
         run = subprocess.run([sys.executable, "-m", "kvreplay", "--version"], capture_output=True, text=True)
         self.assertEqual(run.stdout.split()[-1], kvreplay.__version__)
+
+    def test_the_documented_example(self):
+        text = (ROOT / "analysis/python/README.md").read_text(encoding="utf-8")
+        code = text.split("```python\n")[1].split("```")[0]
+        with tempfile.TemporaryDirectory() as folder:
+            for path, short in (("data/samples", str(ROOT / "data/samples")), ("results/batch", f"{folder}/batch"),
+                                ("force=True", 'force=True, only="budget", order="snapkv"')):
+                self.assertIn(path, code)
+                code = code.replace(path, short)
+            names = {}
+            exec(code, names)
+            self.assertEqual((names["m"]["joint"].shape, names["s"].pruned.shape, names["b"].budgets.shape), ((2, 896), (2, 64), (6, 2)))
 
     def test_scripts_are_modules(self):
         from kvreplay import capture, results, validate

