@@ -172,6 +172,8 @@ ChannelScores scores_at(const Matrices& matrices, Index row) {
   ChannelScores scores;
   scores.logits = matrix_at(matrices.logits, row, d);
   if (!matrices.outputs.empty()) scores.outputs = matrix_at(matrices.outputs, row, d);
+  // Its length is the number of channels, whoever looks at the norms themselves.
+  scores.key_sq = Vector<double>::Zero(d);
   if (!matrices.key_sq.empty())
     scores.key_sq = Eigen::Map<const Vector<double>>(matrices.key_sq.data() + row * d, d);
   scores.rope_partner = matrices.rope_partner;
