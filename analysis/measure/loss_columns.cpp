@@ -64,6 +64,10 @@ std::optional<double> predicted_loss(const ScopedFigures& figures, const LossCol
   const auto add_all_of = [&](Scope together) {
     for (Index s = 0; s < there.samples; ++s) add(figures.sum(together, columns.samples(which, rows) + s));
   };
+  const Level level = level_of(scope);
+  if ((figure == kLossLayer.name && level == Level::head) ||
+      (figure == kLossStep.name && level != Level::model))
+    return std::nullopt;
   if (figure == kLossLayer.name)
     for (const Index layer : figures.layers_in(scope)) add_all_of({layer, std::nullopt});
   else if (figure == kLossJoint.name)

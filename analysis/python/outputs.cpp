@@ -81,15 +81,16 @@ MeasureColumns columns_of(const Dump& dump, const Measured& measured, std::size_
 
 /// The figures of all heads, as a stage keeps them; kept is [cases, n_kv, l].
 template <class T>
-Matrix<double> layer_figures(const Dump& dump, const Measured& measured, const MeasureColumns& columns,
-                             const std::vector<std::uint8_t>& kept, const Compute& compute) {
+HeadFigures layer_figures(const Dump& dump, const Measured& measured, const MeasureColumns& columns,
+                          const std::vector<std::uint8_t>& kept, const Compute& compute) {
   const DumpShape& shape = dump.shape();
   const std::size_t cases = columns.future.change.size();
   const bool window = measured.set == RowSet::window;
   const RowRange on_window = window ? measured.rows : RowRange{},
                  on_future = window ? RowRange{} : measured.rows;
-  Matrix<double> figures =
-      Matrix<double>::Zero(shape.n_kv, 2 + 2 * static_cast<Index>(cases) + columns.losses.count());
+  HeadFigures found{{0}, shape.n_kv, {}, std::vector<double>(columns.losses.per_layer())};
+  Matrix<double>& figures = found.values;
+  figures.setZero(shape.n_kv, 2 + 2 * static_cast<Index>(cases) + columns.losses.count());
   MeasuredLayer layer(dump, compute.precision, columns);
   layer.begin();
   for_each_head(dump, compute.workers, [&](Index g) {
@@ -103,8 +104,8 @@ Matrix<double> layer_figures(const Dump& dump, const Measured& measured, const M
               on_window, on_future, g * shape.group(),
               std::span(figures.data() + g * figures.cols(), extent(figures.cols())), compute.workers);
   });
-  layer.end(0, compute.workers, figures);
-  return figures;
+  layer.end(0, compute.workers, {figures, found.of_layers});
+  return found;
 }
 
 nb::tuple output_error(const Layer& layer, nb::handle keep, nb::handle rows, const nb::dict& keywords) {
@@ -118,14 +119,13 @@ nb::tuple output_error(const Layer& layer, nb::handle keep, nb::handle rows, con
   const std::vector<std::uint8_t> kept = booleans_of("keep", keep, extents);
   const auto cases = extent(extents[0]);
   const MeasureColumns columns = columns_of(dump, measured, cases);
-  HeadFigures figures{{0}, shape.n_kv, {}};
-  figures.values = computed(call, [&](const Compute& compute) {
+  const HeadFigures figures = computed(call, [&](const Compute& compute) {
     return in_float32(call.precision) ? layer_figures<float>(dump, measured, columns, kept, compute)
                                       : layer_figures<double>(dump, measured, columns, kept, compute);
   });
 
   const ScopedFigures scoped(figures);
-  const Scope whole{0, std::nullopt};
+  const Scope whole{};
   const auto on_heads = [&](const auto& value) {
     std::vector<double> values;
     for (std::size_t c = 0; c < cases; ++c)
@@ -154,12 +154,16 @@ nb::tuple output_error(const Layer& layer, nb::handle keep, nb::handle rows, con
           return relative_error(scoped.sum(first, at.layer_change[c]), scoped.sum(first, at.layer_full));
         }),
         nb::none());
-  for (const std::string_view name : {kLossRow.name, kLossHead.name, kLossJoint.name, kDnll.name})
-    if (predicted_loss(scoped, columns.losses, 0, whole, name, measured.set))
-      put(std::string(name).c_str(), [&](std::size_t c, Scope scope) {
-        return predicted_loss(scoped, columns.losses, c, scope, name, measured.set)
-            .value_or(std::numeric_limits<double>::quiet_NaN());
-      });
+  for (const std::string_view name :
+       {kLossRow.name, kLossHead.name, kLossStep.name, kLossJoint.name, kDnll.name}) {
+    const auto loss = [&](std::size_t c, Scope scope) {
+      return predicted_loss(scoped, columns.losses, c, scope, name, measured.set);
+    };
+    const auto value = [&](std::size_t c, Scope scope) { return *loss(c, scope); };
+    if (cases > 0 && loss(0, whole))
+      found[std::string(name).c_str()] =
+          nb::make_tuple(on_layer(value), loss(0, {0, 0}) ? on_heads(value) : nb::none());
+  }
   return nb::make_tuple(found, nb::make_tuple(measured.rows.begin, measured.rows.end));
 }
 

@@ -240,6 +240,8 @@ class Reference(unittest.TestCase):
         self.near(found.layer_output_error, project(change) / project(full), 1e-9, "layer_output_error")
         dots = np.einsum("hsrv,hrv->hsr", g, change)
         self.near(found.loss_row, (dots ** 2).mean(1).sum() / 2 / 4, 1e-9, "loss_row")
+        self.near(found.loss_step, (dots.sum(0) ** 2).mean(0).sum() / 2 / 4, 1e-9, "loss_step")
+        self.near(found.loss_joint, (dots.sum((0, 2)) ** 2).mean() / 2 / 4, 1e-9, "loss_joint")
         self.near(found.dnll, dots[:, 0].sum() / 4, 1e-9, "dnll")
 
 

@@ -76,7 +76,8 @@ class OutputError:
     layer_output_error: Any = None  # the same behind W_O; needs wo
     loss_row: Any = None  # nats a row; need gradients
     loss_head: Any = None
-    loss_joint: Any = None
+    loss_step: Any = None
+    loss_joint: Any = None  # of one layer loss_layer too
     dnll: Any = None
 
     def __repr__(self) -> str:
