@@ -194,8 +194,8 @@ class Dump {
   template <class T>
   void read(Tensor tensor, Index layer, Index head, T* out) const;
 
-  /// Where one head's matrix is in memory as T, row by row without gaps from an address that 16 divides: read()
-  /// without a copy, which throws as that does. Null where it is not.
+  /// Where one head's matrix is in memory as T, row by row without gaps from an address that 16 divides:
+  /// read() without a copy, which throws as that does. Null where it is not.
   template <class T>
   const T* in_memory(Tensor tensor, Index layer, Index head) const;
 

@@ -30,8 +30,8 @@ struct OptionValue<NamedFile> {
   static std::string text(const NamedFile& named) { return named.name + "=" + named.file; }
 };
 
-/// Throws OptionError for the name of a score or kept set that is one of ours, and for one of other characters
-/// than letters, digits, '_' and '.'.
+/// Throws OptionError for the name of a score or kept set that is one of ours, and for one of other
+/// characters than letters, digits, '_' and '.'.
 void require_own_name(const OptionFacts& option, const std::string& name);
 
 /// Throws OptionError where one of the files would stand for all of several dumps.

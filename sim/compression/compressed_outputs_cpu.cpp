@@ -216,11 +216,9 @@ CompressedOutputs<T>::CompressedOutputs(const HeadGroup<T>& group, RowRange rows
 }
 
 template <class T>
-typename CompressedOutputs<T>::Change CompressedOutputs<T>::change(const HeadMatrix<T>& k, const HeadMatrix<T>& v,
-                                                                   const KeptSet& kept,
-                                                                   const ChannelSet& pruned,
-                                                                   const KeptSet& prunable,
-                                                                   bool with_vectors) const {
+typename CompressedOutputs<T>::Change CompressedOutputs<T>::change(
+    const HeadMatrix<T>& k, const HeadMatrix<T>& v, const KeptSet& kept, const ChannelSet& pruned,
+    const KeptSet& prunable, bool with_vectors) const {
   if (wide_) {
     const auto found = wide_->outputs.change(k.template cast<double>(), v.template cast<double>(), kept,
                                              pruned, prunable, with_vectors);
