@@ -170,8 +170,8 @@ TEST_CASE("budgets, pruned channels and quantized caches have losses too", "[los
   const std::string dump = dump_with_gradients(temp);
   succeed({"budget", dump, "--out", temp / "b", "--precision", "f64"});
   double largest = 0;
-  for (const CsvRow& row :
-       csv_rows(temp / "b/budgets.csv", kBudgets + ",loss_row,loss_head,loss_layer,loss_step,loss_joint,dnll")) {
+  for (const CsvRow& row : csv_rows(temp / "b/budgets.csv",
+                                    kBudgets + ",loss_row,loss_head,loss_layer,loss_step,loss_joint,dnll")) {
     INFO(row.at("layer") << " " << row.at("kv_head"));
     largest = std::max(largest, std::stod(row.at("loss_row")));
     CHECK(std::stod(row.at("loss_head")) >= 0);
@@ -182,7 +182,8 @@ TEST_CASE("budgets, pruned channels and quantized caches have losses too", "[los
   }
   CHECK(largest > 0);
   succeed({"channels", dump, "--out", temp / "c", "--method", "think", "--ratio", "0,0.5"});
-  for (const std::string figure : {"loss_row,", "loss_head,", "loss_layer,", "loss_step,", "loss_joint,", "dnll,"})
+  for (const std::string figure :
+       {"loss_row,", "loss_head,", "loss_layer,", "loss_step,", "loss_joint,", "dnll,"})
     CHECK(contains(file_text(temp / "c/channels.csv"), "future," + figure));
   CHECK(contains(file_text(temp / "c/channels.csv"), ",,think,paper,0,32,0,future,loss_joint,0\n"));
   succeed({"evict", dump, "--out", temp / "q", "--policy", "none", "--bits", "2", "--group", "8",
