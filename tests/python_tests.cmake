@@ -19,7 +19,9 @@ endforeach()
 
 # The package, by the interpreter that it was built for.
 if(KVREPLAY_PYTHON)
-  add_test(NAME test_package.py COMMAND ${Python_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/python/test_package.py)
-  set_tests_properties(test_package.py PROPERTIES SKIP_RETURN_CODE 77 LABELS python
-                                                  ENVIRONMENT PYTHONPATH=${PROJECT_BINARY_DIR}/python)
+  foreach(name test_package test_press)
+    add_test(NAME ${name}.py COMMAND ${Python_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/python/${name}.py)
+    set_tests_properties(${name}.py PROPERTIES SKIP_RETURN_CODE 77 LABELS python
+                                               ENVIRONMENT PYTHONPATH=${PROJECT_BINARY_DIR}/python)
+  endforeach()
 endif()

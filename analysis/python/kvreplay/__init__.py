@@ -20,6 +20,21 @@ from ._program import analyze, program
 from ._tokens import TokenMetrics, token_metrics
 from .results import ResultsError, open_results
 
+
+def press(policy, compression_ratio=0.5, *, budgets=None, **options):
+    """A press of kvpress that keeps what evict() keeps: `with kvreplay.press("h2o+joint", 0.8)(model): model.generate(..)`.
+
+    policy and options are evict()'s, the semantics those of kvpress if none are given. compression_ratio: the share evicted of
+    every head; or budgets [layers, n_kv], the tokens kept of each, as allocate() gives them. What was kept of each layer is in
+    .kept[layer], bool [batch, n_kv, l]. Needs torch, transformers and kvpress 0.5.
+    """
+    try:
+        from ._press import press as made
+    except ImportError as missing:
+        raise InputError(f"press: expected torch and kvpress (pip install kvpress), found: {missing}") from missing
+    return made(policy, compression_ratio, budgets, **options)
+
+
 __all__ = ["Allocation", "Eviction", "InputError", "Interaction", "Layer", "OutputError", "ResultsError", "Selection", "TokenMetrics",
-           "allocate", "analyze", "channel_interaction", "evict", "open_results", "output_error", "program", "select_channels",
+           "allocate", "analyze", "channel_interaction", "evict", "open_results", "output_error", "press", "program", "select_channels",
            "set_threads", "threads", "token_metrics", "why_no_cuda"]
