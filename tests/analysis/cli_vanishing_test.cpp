@@ -41,9 +41,9 @@ HeadGroup<double> head(double gap) {
 
 /// A dump with a layer for each gap.
 void make_dump(const fs::path& folder, const std::vector<double>& gaps) {
-  const auto put = [](const fs::path& file, const std::vector<Matrix<double>>& heads) {
+  const auto put = [](const fs::path& file, const std::vector<HeadMatrix<double>>& heads) {
     std::vector<float> all;
-    for (const Matrix<double>& x : heads)
+    for (const HeadMatrix<double>& x : heads)
       for (Index i = 0; i < x.size(); ++i) all.push_back(static_cast<float>(x.data()[i]));
     const std::vector<std::size_t> shape{heads.size(), static_cast<std::size_t>(heads[0].rows()),
                                          static_cast<std::size_t>(heads[0].cols())};
@@ -56,7 +56,7 @@ void make_dump(const fs::path& folder, const std::vector<double>& gaps) {
     put(in / "q.npy", group.q);
     put(in / "k.npy", {group.k});
     put(in / "v.npy", {group.v});
-    put(in / "wo.npy", group.wo);
+    put(in / "wo.npy", {group.wo.begin(), group.wo.end()});
   }
   write_file(folder / "manifest.json",
              nlohmann::json{{"prompt_len", kPrompt}, {"scale", head(0).rule.scale}}.dump());

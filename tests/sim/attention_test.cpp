@@ -231,8 +231,8 @@ TEST_CASE("a zero key gives the raw logit 0, not a hidden token", "[attention]")
   group.rule.scale = 1;
   group.q = {Matrix<double>::Constant(1, 1, 1.0)};
   group.k = Matrix<double>::Constant(2, 1, -1.0);
-  group.v = Matrix<double>(2, 1);
-  group.v << 1.0, 0.0;
+  group.v = Matrix<double>::Zero(2, 1);
+  group.v(0, 0) = 1;
   const double change = 1 / (1 + std::exp(-1.0)) - 0.5;
   CHECK(brute_force_errors(group, 0, 1, TokenChange::zero_key, {0})[0] == Approx(change * change));
 }

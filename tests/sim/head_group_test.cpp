@@ -52,12 +52,12 @@ void write_dump(const std::filesystem::path& folder, Index T_q, bool with_wo, co
   std::ofstream(folder / "manifest.json") << manifest;
 }
 
-template <class T>
-bool holds(const Matrix<T>& matrix, int tensor, Index layer, Index head, Index rows, Index columns) {
+template <class M>
+bool holds(const M& matrix, int tensor, Index layer, Index head, Index rows, Index columns) {
   if (matrix.rows() != rows || matrix.cols() != columns) return false;
   for (Index r = 0; r < rows; ++r) {
     for (Index c = 0; c < columns; ++c) {
-      if (matrix(r, c) != static_cast<T>(element(tensor, layer, head, r, c))) return false;
+      if (matrix(r, c) != static_cast<typename M::Scalar>(element(tensor, layer, head, r, c))) return false;
     }
   }
   return true;
@@ -176,7 +176,7 @@ TEST_CASE("numbers of other widths, or of several, are no stored group", "[head_
 
 TEST_CASE("which positions a query sees", "[head_group]") {
   HeadGroup<float> group;
-  group.k.setZero(9, 2);
+  group.k = Matrix<float>::Zero(9, 2);
   CHECK(group.first_visible(5) == 0);
   CHECK(group.end_visible(5) == 6);
   group.rule.sliding_window = 3;

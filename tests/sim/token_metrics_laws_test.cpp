@@ -252,7 +252,7 @@ TEST_CASE("expected attention: the first 4 rank above all, in both styles alike"
   HeadGroup<double> interleaved = half;
   interleaved.rope->style = Rope::Style::interleaved;
   for (Index j = 0; j < 4; ++j) {
-    const auto move = [j](Matrix<double>& to, const Matrix<double>& from) {
+    const auto move = [j](HeadMatrix<double>& to, const HeadMatrix<double>& from) {
       to.col(2 * j) = from.col(j);
       to.col(2 * j + 1) = from.col(j + 4);
     };
