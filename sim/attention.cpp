@@ -140,7 +140,8 @@ LogitRow attention_logits(const HeadGroup<double>& group, Index g, Index i) {
   return attention_logits(group, g, i, group.k);
 }
 
-LogitRow attention_logits(const HeadGroup<double>& group, Index g, Index i, const Matrix<double>& keys) {
+LogitRow attention_logits(const HeadGroup<double>& group, Index g, Index i,
+                          const Eigen::Ref<const Matrix<double>>& keys) {
   const auto query = group.q[g].row(i - group.first_query());
   LogitRow row;
   row.raw.setConstant(group.T_all(), kHidden);

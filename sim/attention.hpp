@@ -20,7 +20,8 @@ struct LogitRow {
 };
 LogitRow attention_logits(const HeadGroup<double>& group, Index g, Index i);
 /// The same with `keys` [T, d] in place of the group's.
-LogitRow attention_logits(const HeadGroup<double>& group, Index g, Index i, const Matrix<double>& keys);
+LogitRow attention_logits(const HeadGroup<double>& group, Index g, Index i,
+                          const Eigen::Ref<const Matrix<double>>& keys);
 
 /// Softmax of a row of logits with head g's sink column, if it has one; all 0 where nothing is visible.
 Vector<double> attention_weights(const HeadGroup<double>& group, Index g, const Vector<double>& z);
