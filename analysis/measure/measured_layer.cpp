@@ -92,7 +92,7 @@ template void MeasuredLayer::add(CaseOutputs<float>&&, const HeadGroup<float>&, 
 template void MeasuredLayer::add(CaseOutputs<double>&&, const HeadGroup<double>&, RowRange, RowRange, Index,
                                  std::span<double>, Workers&);
 
-void MeasuredLayer::end(Index layer, Workers& workers, LayerFigures figures) {
+void MeasuredLayer::end(Index layer, Workers& workers, const LayerFigures& figures) {
   std::fill(figures.whole.begin(), figures.whole.end(), 0.0);
   for (const std::vector<double>& head : steps_)
     std::transform(head.begin(), head.end(), figures.whole.begin(), figures.whole.begin(), std::plus<>{});

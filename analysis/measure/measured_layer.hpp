@@ -129,7 +129,7 @@ class MeasuredLayer {
   void add(CaseOutputs<T>&& outputs, const HeadGroup<T>& group, RowRange window, RowRange future,
            Index first_query_head, std::span<double> figures, Workers& workers);
   /// Fills in the sums of the layer.
-  void end(Index layer, Workers& workers, LayerFigures figures);
+  void end(Index layer, Workers& workers, const LayerFigures& figures);
 
   void save_head(Index kv_head, ByteWriter& out) const;
   void load_head(Index kv_head, ByteReader& in);
