@@ -27,18 +27,11 @@ class OwnedSource final : public MemorySource {
 std::vector<std::byte> gathered(const MemoryArray& array, Index count) {
   const std::size_t size = size_of(array.dtype);
   std::vector<std::byte> bytes(static_cast<std::size_t>(count) * size);
-  std::vector<Index> at(array.shape.size(), 0);
-  const auto* from = static_cast<const std::byte*>(array.numbers);
-  for (std::byte* to = bytes.data(); to != bytes.data() + bytes.size(); to += size) {
+  std::byte* to = bytes.data();
+  in_c_order(array.numbers, array.shape, array.strides, static_cast<Index>(size), [&](const std::byte* from) {
     std::memcpy(to, from, size);
-    for (std::size_t axis = at.size(); axis-- > 0;) {
-      const Index step = array.strides[axis] * static_cast<Index>(size);
-      from += step;
-      if (++at[axis] < array.shape[axis]) break;
-      from -= step * array.shape[axis];
-      at[axis] = 0;
-    }
-  }
+    to += size;
+  });
   return bytes;
 }
 

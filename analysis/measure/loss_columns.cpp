@@ -64,10 +64,8 @@ std::optional<double> predicted_loss(const ScopedFigures& figures, const LossCol
   const auto add_all_of = [&](Scope together) {
     for (Index s = 0; s < there.samples; ++s) add(figures.sum(together, columns.samples(which, rows) + s));
   };
-  const Level level = level_of(scope);
-  if ((figure == kLossLayer.name && level == Level::head) ||
-      (figure == kLossStep.name && level != Level::model))
-    return std::nullopt;
+  for (const FigureFacts* facts : {&kLossLayer, &kLossStep})  // no heads' sums
+    if (figure == facts->name && !facts->levels.has(level_of(scope))) return std::nullopt;
   if (figure == kLossLayer.name)
     for (const Index layer : figures.layers_in(scope)) add_all_of({layer, std::nullopt});
   else if (figure == kLossJoint.name)

@@ -101,7 +101,7 @@ void MeasuredLayer::end(Index layer, Workers& workers, const LayerFigures& figur
 
 /// What the layer's W_O makes of the outputs of all heads.
 void MeasuredLayer::project(Index layer, Workers& workers, Eigen::Ref<Matrix<double>> heads) const {
-  const auto project = [&]<class T>(const Outputs<T>& outputs) {
+  const auto project_outputs = [&]<class T>(const Outputs<T>& outputs) {
     const std::vector<Matrix<T>> wo = read_layer_wo<T>(dump_, layer);
     const auto project_rows = [&](const LayerOutputs<T>& on_rows, const MeasureColumns::OnRows& columns) {
       if (columns.layer_full < 0) return;
@@ -118,7 +118,7 @@ void MeasuredLayer::project(Index layer, Workers& workers, Eigen::Ref<Matrix<dou
     project_rows(outputs.window, columns_.window);
     project_rows(outputs.future, columns_.future);
   };
-  in_float32(precision_) ? project(single_) : project(wide_);
+  in_float32(precision_) ? project_outputs(single_) : project_outputs(wide_);
 }
 
 void MeasuredLayer::save_head(Index kv_head, ByteWriter& out) const {

@@ -2,6 +2,7 @@
 
 #include "data/dtype.hpp"
 #include "data/error.hpp"
+#include "data/memory_arrays.hpp"
 #include "data/npy/convert.hpp"
 #include "data/npy/npy_header.hpp"
 #include "sim/backend_cuda.hpp"
@@ -101,23 +102,21 @@ void require_shape(const char* name, const std::vector<Index>& found, std::vecto
   wanted = found;
 }
 
-/// Visits every element's bytes in C order.
-template <class Visit>
-void in_c_order(const AnyArray& array, const Visit& visit) {
-  const auto size = static_cast<Index>(array.itemsize());
-  const std::vector<Index> shape = shape_of(array);
-  std::vector<Index> at(shape.size(), 0);
-  const auto* from = static_cast<const std::byte*>(array.data());
-  for (std::size_t n = 0; n < array.size(); ++n) {
-    visit(n, from);
-    for (std::size_t axis = at.size(); axis-- > 0;) {
-      const Index step = array.stride(axis) * size;
-      from += step;
-      if (++at[axis] < shape[axis]) break;
-      from -= step * shape[axis];
-      at[axis] = 0;
-    }
-  }
+std::vector<Index> strides_of(const AnyArray& array) {
+  std::vector<Index> strides;
+  for (std::size_t axis = 0; axis < array.ndim(); ++axis)
+    strides.push_back(static_cast<Index>(array.stride(axis)));
+  return strides;
+}
+
+/// of(const std::byte*) of every element, in C order.
+template <class Of>
+auto in_c_order(const AnyArray& array, const Of& of) {
+  std::vector<decltype(of(nullptr))> values;
+  values.reserve(array.size());
+  kvreplay::in_c_order(array.data(), shape_of(array), strides_of(array), static_cast<Index>(array.itemsize()),
+                       [&](const std::byte* from) { values.push_back(of(from)); });
+  return values;
 }
 
 template <class T>
@@ -179,20 +178,16 @@ MemoryArray tensor_of(Tensor tensor, const HostArray& array) {
   if (!dtype)
     throw InputError(std::string(name_of(tensor)), "float16, bfloat16, float32 or float64 numbers",
                      dtype_name(array.numbers));
-  MemoryArray memory{tensor, *dtype, array.numbers.data(), shape_of(array.numbers), {}};
-  for (std::size_t axis = 0; axis < array.numbers.ndim(); ++axis)
-    memory.strides.push_back(array.numbers.stride(axis));
-  return memory;
+  return {tensor, *dtype, array.numbers.data(), shape_of(array.numbers), strides_of(array.numbers)};
 }
 
 std::vector<double> numbers_of(const char* name, nb::handle object, std::vector<Index>& shape) {
   const HostArray array = array_of(name, object);
   require_shape(name, shape_of(array.numbers), shape);
-  std::vector<double> values(array.numbers.size());
-  in_c_order(array.numbers, [&](std::size_t n, const std::byte* from) {
+  std::vector<double> values = in_c_order(array.numbers, [&](const std::byte* from) {
     const auto value = number_at(array, from);
     if (!value) throw InputError(name, "real numbers", dtype_name(array.numbers));
-    values[n] = *value;
+    return *value;
   });
   if (const auto bad = first_not_finite(values.data(), std::ssize(values)))
     throw InputError(name, "finite values", fmt::format("{} at place {}", values[extent(*bad)], *bad));
@@ -204,9 +199,8 @@ std::vector<std::uint8_t> booleans_of(const char* name, nb::handle object, std::
   if (static_cast<dtype_code>(array.dtype().code) != dtype_code::Bool)
     throw InputError(name, "booleans", dtype_name(array));
   require_shape(name, shape_of(array), shape);
-  std::vector<std::uint8_t> values(array.size());
-  in_c_order(array, [&](std::size_t n, const std::byte* from) { values[n] = *from != std::byte{0} ? 1 : 0; });
-  return values;
+  return in_c_order(array,
+                    [](const std::byte* from) -> std::uint8_t { return *from != std::byte{0} ? 1 : 0; });
 }
 
 }  // namespace kvreplay::python

@@ -22,12 +22,10 @@ namespace {
 
 BoundOptions options_of(BudgetOptions& options) {
   using namespace budget_option;
-  BoundOptions some;
-  for (BoundOption& option : bound(options))
-    if (option.facts == &method || option.facts == &sigma || option.facts == &keep ||
-        option.facts == &budget || option.facts == &semantics || option.facts == &budget_option::floor)
-      some.push_back(std::move(option));
-  return some;
+  return those_of(bound(options), [](const OptionFacts* facts) {
+    return facts == &method || facts == &sigma || facts == &keep || facts == &budget || facts == &semantics ||
+           facts == &budget_option::floor;
+  });
 }
 
 LossCurves curves_of(const std::vector<double>& losses, Index heads, Index l) {
@@ -53,8 +51,7 @@ BudgetFrame frame_of(const BudgetOptions& options, std::optional<Index> total, b
   if (total.has_value() == shared)
     throw InputError("total", "it, or keep, sigma or budget", shared ? "both" : "neither");
   if (!total) {
-    if (options.sigmas.size() != 1)
-      throw OptionError(budget_option::keep, "one", fmt::format("{}", options.sigmas.size()));
+    require_one(budget_option::keep, options.sigmas.size());
     const Budget& budget = options.sigmas.front();
     if (!budget.tokens) return budget_frame(layers, heads, l, budget.sigma, lower);
     total = *budget.tokens * layers * heads;
@@ -71,8 +68,7 @@ nb::tuple allocate_budgets(nb::handle curves, std::optional<Index> total, nb::ha
                            const nb::dict& keywords) {
   BudgetOptions options;
   read_keywords(options_of(options), keywords);
-  if (options.methods.size() != 1)
-    throw OptionError(budget_option::method, "one", fmt::format("{}", options.methods.size()));
+  require_one(budget_option::method, options.methods.size());
   const BudgetMethod method = options.methods.front();
   std::vector<Index> shape = {-1, -1, -1};
   const std::vector<double> losses = numbers_of("curves", curves, shape);

@@ -21,24 +21,17 @@ namespace {
 
 using namespace channel_option;
 
-template <class Keep>
-BoundOptions some_of(ChannelOptions& options, const Keep& keep) {
-  BoundOptions some;
-  for (BoundOption& option : bound(options))
-    if (keep(option.facts)) some.push_back(std::move(option));
-  return some;
-}
 /// What an interaction depends on, and what a selection does.
 BoundOptions options_of_setting(ChannelOptions& options, CallOptions& call) {
-  return joined(some_of(options,
-                        [](const OptionFacts* facts) {
-                          return facts == &semantics || facts == &recent || facts == &window ||
-                                 facts == &protect;
-                        }),
+  return joined(those_of(bound(options),
+                         [](const OptionFacts* facts) {
+                           return facts == &semantics || facts == &recent || facts == &window ||
+                                  facts == &protect;
+                         }),
                 bound(call));
 }
 BoundOptions options_of_selection(ChannelOptions& options) {
-  return some_of(options, [](const OptionFacts* facts) {
+  return those_of(bound(options), [](const OptionFacts* facts) {
     return facts == &method || facts == &ratio || facts == &semantics;
   });
 }
@@ -198,9 +191,8 @@ void require_fed(const ChannelRule& rule, const Matrices& matrices) {
 nb::dict select(const nb::dict& arrays, const nb::dict& keywords) {
   ChannelOptions options;
   read_keywords(options_of_selection(options), keywords);
-  if (options.methods.size() != 1)
-    throw OptionError(method, "one", fmt::format("{}", options.methods.size()));
-  if (options.ratios.size() != 1) throw OptionError(ratio, "one", fmt::format("{}", options.ratios.size()));
+  require_one(method, options.methods.size());
+  require_one(ratio, options.ratios.size());
   check_ratio(ratio, options.ratios.front());
   const Matrices matrices = matrices_of(arrays);
   const ChannelRule& rule = options.methods.front();

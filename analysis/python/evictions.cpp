@@ -21,15 +21,11 @@ BoundOptions options_of(EvictionOptions& options, CallOptions& call) {
   using namespace evict_option;
   const OptionFacts* const others[] = {&diff,  &decode_window, &channels, &bits,
                                        &group, &residual,      &score,    &kept};
-  BoundOptions all;
-  for (BoundOption& option : bound(options))
-    if (std::find(std::begin(others), std::end(others), option.facts) == std::end(others))
-      all.push_back(std::move(option));
-  return joined(std::move(all), bound(call));
-}
-
-void require_one(const OptionFacts& option, std::size_t found) {
-  if (found != 1) throw OptionError(option, "one", fmt::format("{}", found));
+  return joined(those_of(bound(options),
+                         [&](const OptionFacts* facts) {
+                           return std::find(std::begin(others), std::end(others), facts) == std::end(others);
+                         }),
+                bound(call));
 }
 
 /// The user's scores, [n_kv, l] each.

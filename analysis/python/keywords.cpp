@@ -91,6 +91,10 @@ BoundOptions joined(BoundOptions one, const BoundOptions& other) {
   return one;
 }
 
+void require_one(const OptionFacts& option, std::size_t found) {
+  if (found != 1) throw OptionError(option, "one", fmt::format("{}", found));
+}
+
 std::string described(const BoundOptions& options) {
   std::string text;
   for (const BoundOption& option : options) {

@@ -15,11 +15,11 @@ namespace {
 
 /// The options that make sense for arrays.
 BoundOptions options_of(TokenStageOptions& options, CallOptions& call) {
-  BoundOptions all;
-  for (BoundOption& option : bound(options))
-    if (option.facts != &token_option::reserve && option.facts != &token_option::score)
-      all.push_back(std::move(option));
-  return joined(std::move(all), bound(call));
+  return joined(those_of(bound(options),
+                         [](const OptionFacts* facts) {
+                           return facts != &token_option::reserve && facts != &token_option::score;
+                         }),
+                bound(call));
 }
 
 /// Every metric of `plan` over a layer's heads, [rows, l] each, as the command line writes them.

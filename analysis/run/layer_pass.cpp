@@ -138,7 +138,7 @@ std::size_t figures_per_head(const Stages& stages) {
   return count;
 }
 
-std::size_t figures_per_layer(const Stages& stages, Index n_kv) {
+std::size_t figures_of_layer(const Stages& stages, Index n_kv) {
   std::size_t count = static_cast<std::size_t>(n_kv) * figures_per_head(stages);
   for (const auto& stage : stages) count += stage->figures_per_layer();
   return count;
@@ -163,7 +163,7 @@ Index pass_over_layers(const LayerPass& pass, const std::vector<Index>& layers) 
   for (const Heads& part : split.parts_of(ranks.rank())) {
     const bool mine = part.heads.begin == 0;
     for (const auto& stage : pass.stages) stage->begin_layer(part.layer);
-    std::vector<double> figures(figures_per_layer(pass.stages, n_kv),
+    std::vector<double> figures(figures_of_layer(pass.stages, n_kv),
                                 std::numeric_limits<double>::quiet_NaN());
     if (in_float32(pass.options.precision))
       compute_heads<float>(pass, part, figures, head_done);
@@ -201,7 +201,7 @@ std::vector<HeadFigures> gather_figures(const LayerPass& pass, const std::vector
   }
   for (std::size_t at = 0; at < layers.size(); ++at) {
     const std::vector<double> layer =
-        pass.folder.layer_figures(layers[at], figures_per_layer(pass.stages, n_kv), pass.number);
+        pass.folder.layer_figures(layers[at], figures_of_layer(pass.stages, n_kv), pass.number);
     const Eigen::Map<const Matrix<double>> heads(layer.data(), n_kv, width);
     Index column = 0;
     auto whole = layer.begin() + heads.size();

@@ -15,7 +15,7 @@ using Stages = std::vector<std::unique_ptr<Stage>>;
 
 std::size_t figures_per_head(const Stages& stages);
 /// Of all heads of a layer, and of the layer as a whole.
-std::size_t figures_per_layer(const Stages& stages, Index n_kv);
+std::size_t figures_of_layer(const Stages& stages, Index n_kv);
 
 /// One pass of `stages` over a dump.
 struct LayerPass {

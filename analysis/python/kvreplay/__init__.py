@@ -29,10 +29,10 @@ def press(policy, compression_ratio=0.5, *, budgets=None, **options):
     .kept[layer], bool [batch, n_kv, l]. Needs torch, transformers and kvpress 0.5.
     """
     try:
-        from ._press import press as made
+        from ._press import Press
     except ImportError as missing:
         raise InputError(f"press: expected torch and kvpress (pip install kvpress), found: {missing}") from missing
-    return made(policy, compression_ratio, budgets, **options)
+    return Press(policy, compression_ratio, budgets, {"semantics": "kvpress", **options})
 
 
 __all__ = ["Allocation", "Eviction", "InputError", "Interaction", "Layer", "OutputError", "ResultsError", "Selection", "TokenMetrics",

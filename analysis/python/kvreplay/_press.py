@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Mapping, Optional
+from typing import Any, Mapping
 
 import numpy as np
 import torch
@@ -84,7 +84,3 @@ def facts_of(module) -> dict[str, Any]:
              "logit_softcap": getattr(module, "attn_logit_softcapping", None),
              "sink_logit": None if sinks is None else sinks.detach().float().cpu().numpy()}
     return {name: value for name, value in facts.items() if value is not None}
-
-
-def press(policy: str, compression_ratio: float = 0.5, budgets: Optional[Any] = None, **options: Any) -> Press:
-    return Press(policy, compression_ratio, budgets, {"semantics": "kvpress", **options})
