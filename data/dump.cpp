@@ -120,6 +120,34 @@ void check_gradients(const Manifest& manifest, const StoredLayers& stored, const
 
 }  // namespace
 
+std::vector<const AxisFacts*> axes_of(Tensor tensor) {
+  std::vector<const AxisFacts*> axes;
+  std::string_view rest = kTensors[tensor].axes;
+  while (!rest.empty()) {
+    const std::size_t comma = std::min(rest.find(", "), rest.size());
+    axes.push_back(std::find_if(std::begin(kAxes), std::end(kAxes),
+                                [&](const AxisFacts& axis) { return axis.name == rest.substr(0, comma); }));
+    rest.remove_prefix(std::min(comma + 2, rest.size()));
+  }
+  return axes;
+}
+
+std::vector<Index> DumpShape::extents(Tensor tensor) const {
+  std::vector<Index> found;
+  for (const AxisFacts* axis : axes_of(tensor)) found.push_back(this->*axis->extent);
+  return found;
+}
+
+Index DumpShape::heads(Tensor tensor) const {
+  return kTensors[tensor].axis_count() == 1 ? 1 : extents(tensor).front();
+}
+
+Index DumpShape::head_size(Tensor tensor) const {
+  Index size = 1;
+  for (const Index extent : extents(tensor)) size *= extent;
+  return size / heads(tensor);
+}
+
 std::string dump_name(const std::filesystem::path& dump) {
   std::filesystem::path name = std::filesystem::absolute(dump).lexically_normal();
   if (!name.has_filename()) name = name.parent_path();  // "dump/"
@@ -136,10 +164,10 @@ void Dump::Impl::take(std::vector<StoredTensor> tensors, bool has_manifest, cons
   }
 
   shape = stored.shape;
+  shape.l = prompt_length(manifest, options, shape);
   check_manifest(manifest, shape);
   shape.window_end = prompt_length(manifest, {}, shape);
   check_gradients(manifest, stored, shape);
-  shape.l = prompt_length(manifest, options, shape);
   model = displayable(manifest.model ? *manifest.model : dump_name(folder), kLongestName);
   note_inferences(manifest, has_manifest, options, shape, notes);
   note_dtypes(files, manifest, notes);
@@ -155,6 +183,8 @@ Dump Dump::of_memory(const std::vector<MemoryArray>& arrays, std::string_view ma
   impl->folder = impl->name = options.name.empty() ? "arrays" : options.name;
   impl->manifest = parse_manifest(manifest, "layer");
   if (!impl->manifest.model) impl->manifest.model = impl->name;
+  // It is the prompt that gradients of a window end with, too; prompt_length() refuses another.
+  if (options.prompt_len.value_or(0) >= 1) impl->manifest.prompt_len = options.prompt_len;
   if (impl->manifest.rope_note == "the manifest has no rope") impl->manifest.rope_note = "no rope is given";
   impl->take(tensors_in_memory(arrays), true, options);
   require_ascending(position, impl->shape);
@@ -217,14 +247,15 @@ const std::vector<std::string>& Dump::notes() const { return impl_->notes; }
 const std::optional<GradientFacts>& Dump::gradients() const { return impl_->manifest.gradients; }
 
 template <class T>
-void Dump::read(Tensor tensor, Index layer, Index head, T* out) const {
+void Dump::read(Tensor tensor, Index layer, Index head, T* out, Index skipped) const {
   assert(has(tensor) && layer >= 0 && layer < impl_->shape.layers);
   const StoredTensor& stored = impl_->stored.at(tensor, layer);
   assert(head >= 0 && head < stored.heads);
-  for (Index sample = 0; sample < stored.samples; ++sample, out += stored.rows * stored.cols) {
-    const auto bad = read_matrix(stored.array, stored.dtype, stored.head(layer, head, sample), out);
-    if (!bad) continue;
-    impl_->refuse(stored, tensor, layer, head, sample, *bad, std::isnan(out[*bad]));
+  for (Index sample = 0; sample < stored.samples; ++sample) {
+    const MatrixView matrix = stored.head(layer, head, sample).without_rows(skipped);
+    if (const auto bad = read_matrix(stored.array, stored.dtype, matrix, out))
+      impl_->refuse(stored, tensor, layer, head, sample, skipped * matrix.cols + *bad, std::isnan(out[*bad]));
+    out += matrix.rows * matrix.cols;
   }
 }
 
@@ -241,11 +272,11 @@ void Dump::Impl::refuse(const StoredTensor& stored, Tensor tensor, Index layer, 
 }
 
 template <class T>
-const T* Dump::in_memory(Tensor tensor, Index layer, Index head) const {
+const T* Dump::in_memory(Tensor tensor, Index layer, Index head, Index skipped) const {
   assert(has(tensor) && layer >= 0 && layer < impl_->shape.layers);
   const StoredTensor& stored = impl_->stored.at(tensor, layer);
   const std::span<const std::byte> bytes = stored.array.source->in_memory();
-  const MatrixView matrix = stored.head(layer, head);
+  const MatrixView matrix = stored.head(layer, head).without_rows(skipped);
   const bool as_stored = stored.dtype == (sizeof(T) == 4 ? Dtype::f32 : Dtype::f64) && stored.samples == 1 &&
                          matrix.contiguous() && !stored.array.header.big_endian;
   if (bytes.empty() || !as_stored) return nullptr;
@@ -255,7 +286,7 @@ const T* Dump::in_memory(Tensor tensor, Index layer, Index head) const {
   if (reinterpret_cast<std::uintptr_t>(first) % 16 != 0) return nullptr;
   const T* const numbers = reinterpret_cast<const T*>(first);
   if (const auto bad = first_not_finite(numbers, matrix.rows * matrix.cols))
-    impl_->refuse(stored, tensor, layer, head, 0, *bad, std::isnan(numbers[*bad]));
+    impl_->refuse(stored, tensor, layer, head, 0, skipped * matrix.cols + *bad, std::isnan(numbers[*bad]));
   return numbers;
 }
 
@@ -282,9 +313,9 @@ void Dump::read_stored(Tensor tensor, Index layer, Index head, std::byte* out) c
   });
 }
 
-template const float* Dump::in_memory<float>(Tensor, Index, Index) const;
-template const double* Dump::in_memory<double>(Tensor, Index, Index) const;
-template void Dump::read<float>(Tensor, Index, Index, float*) const;
-template void Dump::read<double>(Tensor, Index, Index, double*) const;
+template const float* Dump::in_memory<float>(Tensor, Index, Index, Index) const;
+template const double* Dump::in_memory<double>(Tensor, Index, Index, Index) const;
+template void Dump::read<float>(Tensor, Index, Index, float*, Index) const;
+template void Dump::read<double>(Tensor, Index, Index, double*, Index) const;
 
 }  // namespace kvreplay

@@ -65,6 +65,11 @@ struct DumpShape {
 
   Index group() const { return n_q / n_kv; }
   Index first_query() const { return T - T_q; }
+  /// Of one layer of a tensor that the dump has, along the axes that kTensors names.
+  std::vector<Index> extents(Tensor tensor) const;
+  /// How many matrices Dump::read() has of one layer, and the numbers in each.
+  Index heads(Tensor tensor) const;
+  Index head_size(Tensor tensor) const;
   /// The position of a tensor's first row.
   Index first_row(Tensor tensor) const {
     switch (tensor) {
@@ -85,6 +90,19 @@ struct DumpShape {
     return 0;
   }
 };
+
+/// The extents of a DumpShape that axes are named after.
+struct AxisFacts {
+  std::string_view name;
+  Index DumpShape::*extent;
+};
+inline constexpr AxisFacts kAxes[] = {{"n_q", &DumpShape::n_q}, {"n_kv", &DumpShape::n_kv},
+                                      {"d", &DumpShape::d},     {"d_v", &DumpShape::d_v},
+                                      {"T", &DumpShape::T},     {"T_q", &DumpShape::T_q},
+                                      {"S", &DumpShape::S},     {"d_model", &DumpShape::d_model},
+                                      {"R_F", &DumpShape::R_F}, {"R_W", &DumpShape::R_W}};
+/// Those of a tensor's axes, in order.
+std::vector<const AxisFacts*> axes_of(Tensor tensor);
 
 /// How the gradients of a dump were taken, as far as its manifest says.
 struct GradientFacts {
@@ -190,14 +208,15 @@ class Dump {
   /// Converts one head's matrix to T, row-major: q [T_q, d], k [T, d], v [T, d_v], wo [d_v, d_model], o [T_q,
   /// d_v], residual_norm [T, 1], g_future [S R_F, d_v], g_window [S R_W, d_v], g_nll [R_F, d_v], sample by
   /// sample. `head` counts KV heads for k and v, is 0 for residual_norm, and counts query heads for all else.
-  /// Throws InputError naming layer, head and position where a value is NaN or infinite.
+  /// Without the first `skipped` rows of each matrix. Throws InputError naming layer, head and position where
+  /// a value is NaN or infinite.
   template <class T>
-  void read(Tensor tensor, Index layer, Index head, T* out) const;
+  void read(Tensor tensor, Index layer, Index head, T* out, Index skipped = 0) const;
 
   /// Where one head's matrix is in memory as T, row by row without gaps from an address that 16 divides:
   /// read() without a copy, which throws as that does. Null where it is not.
   template <class T>
-  const T* in_memory(Tensor tensor, Index layer, Index head) const;
+  const T* in_memory(Tensor tensor, Index layer, Index head, Index skipped = 0) const;
 
   /// The dtype of one layer's tensor where each of its heads lies in the file as read_stored() gives it: row
   /// by row without gaps, of 16 or 32 bits, in this machine's byte order, not deflated.

@@ -51,79 +51,51 @@ class Checker {
 
   /// Takes an extent from the first file that has it and compares it with that ever after.
   void extents(const StoredTensor& tensor) {
-    switch (tensor.name.tensor) {
-      case Tensor::q:
-        return expect(tensor, n_q_, T_q_, d_);
-      case Tensor::k:
-        return expect(tensor, n_kv_, T_, d_);
-      case Tensor::v:
-        return expect(tensor, n_kv_, T_, d_v_);
-      case Tensor::wo:
-        return expect(tensor, n_q_, d_v_, d_model_);
-      case Tensor::o:
-        return expect(tensor, n_q_, T_q_, d_v_);
-      case Tensor::residual_norm:
-        return expect(tensor, one_, T_, one_);
-      case Tensor::g_future:
-        return expect(tensor, n_q_, R_F_, d_v_, &S_);
-      case Tensor::g_window:
-        return expect(tensor, n_q_, R_W_, d_v_, &S_);
-      case Tensor::g_nll:
-        return expect(tensor, n_q_, R_F_, d_v_);
+    const TensorFacts& facts = kTensors[tensor.name.tensor];
+    std::vector<Index> found{tensor.heads, tensor.samples, tensor.rows, tensor.cols};
+    if (facts.axis_count() == 1) found = {tensor.rows};
+    if (facts.axis_count() == 3) found.erase(found.begin() + 1);
+    std::vector<Index> wanted;
+    const std::string* source = nullptr;
+    const std::vector<const AxisFacts*> axes = axes_of(tensor.name.tensor);
+    for (std::size_t axis = 0; axis < found.size(); ++axis) {
+      Known& known = of(axes[axis]);
+      if (known.source.empty()) known = {found[axis], tensor.array.where};
+      wanted.push_back(known.extent);
+      if (known.extent != found[axis] && source == nullptr) source = &known.source;
     }
+    if (source == nullptr) return;
+    throw InputError(tensor.array.where,
+                     fmt::format("shape {} ({}) as {} implies", shape_text(wanted), facts.axes, *source),
+                     "shape " + shape_text(found));
   }
 
   void finish() {
-    shape_.n_q = n_q_.extent;
-    shape_.n_kv = n_kv_.extent;
-    shape_.d = d_.extent;
-    shape_.d_v = d_v_.extent;
-    shape_.d_model = d_model_.extent;
-    shape_.T = T_.extent;
-    shape_.T_q = T_q_.extent;
-    shape_.S = S_.extent;
-    shape_.R_F = R_F_.extent;
-    shape_.R_W = R_W_.extent;
+    for (const AxisFacts& axis : kAxes) shape_.*axis.extent = of(&axis).extent;
     if (shape_.n_q % shape_.n_kv != 0) {
-      throw InputError(n_q_.source,
-                       fmt::format("a multiple of the {} KV heads in {}", shape_.n_kv, n_kv_.source),
-                       fmt::format("{} query heads", shape_.n_q));
+      throw InputError(
+          source_of(&DumpShape::n_q),
+          fmt::format("a multiple of the {} KV heads in {}", shape_.n_kv, source_of(&DumpShape::n_kv)),
+          fmt::format("{} query heads", shape_.n_q));
     }
     if (shape_.T_q > shape_.T) {
-      throw InputError(T_q_.source,
-                       fmt::format("queries for at most the {} positions in {}", shape_.T, T_.source),
-                       fmt::format("{} queries", shape_.T_q));
+      throw InputError(
+          source_of(&DumpShape::T_q),
+          fmt::format("queries for at most the {} positions in {}", shape_.T, source_of(&DumpShape::T)),
+          fmt::format("{} queries", shape_.T_q));
     }
   }
 
  private:
-  static void expect(const StoredTensor& tensor, Known& heads, Known& rows, Known& cols,
-                     Known* samples = nullptr) {
-    std::vector<Index> found{tensor.heads, tensor.rows, tensor.cols};
-    std::vector<Known*> known{&heads, &rows, &cols};
-    if (samples != nullptr) {
-      found.insert(found.begin() + 1, tensor.samples);
-      known.insert(known.begin() + 1, samples);
-    }
-    std::vector<Index> wanted(found.size());
-    const std::string* source = nullptr;
-    for (std::size_t axis = 0; axis < found.size(); ++axis) {
-      if (known[axis]->source.empty()) *known[axis] = {found[axis], tensor.array.where};
-      wanted[axis] = known[axis]->extent;
-      if (wanted[axis] != found[axis] && !source) source = &known[axis]->source;
-    }
-    if (source == nullptr) return;
-    const TensorFacts& facts = kTensors[tensor.name.tensor];
-    const auto text = [&](const std::vector<Index>& extents) {
-      return facts.axis_count() == 1 ? fmt::format("[{}]", extents[1]) : shape_text(extents);
-    };
-    throw InputError(tensor.array.where,
-                     fmt::format("shape {} ({}) as {} implies", text(wanted), facts.axes, *source),
-                     "shape " + text(found));
+  Known& of(const AxisFacts* axis) { return known_[static_cast<std::size_t>(axis - std::begin(kAxes))]; }
+  const std::string& source_of(Index DumpShape::*extent) {
+    return of(std::find_if(std::begin(kAxes), std::end(kAxes),
+                           [&](const AxisFacts& axis) { return axis.extent == extent; }))
+        .source;
   }
 
   DumpShape& shape_;
-  Known n_q_, n_kv_, d_, d_v_, d_model_, T_, T_q_, S_, R_F_, R_W_, one_;
+  Known known_[std::size(kAxes)];
 };
 
 /// Fills by_layer; returns the number of layers.

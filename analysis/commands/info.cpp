@@ -219,21 +219,11 @@ void read_all_values(const Dump& dump, Workers& workers) {
   workers.parallel_for(s.layers * s.n_q, [&](Index item) {
     const Index layer = item / s.n_q, head = item % s.n_q;
     std::vector<float> values;
-    const auto read = [&](Tensor tensor, Index size) {
-      if (!dump.has(tensor)) return;
-      values.resize(size);
-      dump.read(tensor, layer, head, values.data());
-    };
-    read(Tensor::q, s.T_q * s.d);
-    read(Tensor::wo, s.d_v * s.d_model);
-    read(Tensor::o, s.T_q * s.d_v);
-    read(Tensor::g_future, s.S * s.R_F * s.d_v);
-    read(Tensor::g_window, s.S * s.R_W * s.d_v);
-    read(Tensor::g_nll, s.R_F * s.d_v);
-    if (head == 0) read(Tensor::residual_norm, s.T);
-    if (head >= s.n_kv) return;
-    read(Tensor::k, s.T * s.d);
-    read(Tensor::v, s.T * s.d_v);
+    for (const TensorFacts& tensor : kTensors) {
+      if (!dump.has(tensor.id) || head >= s.heads(tensor.id)) continue;
+      values.resize(s.head_size(tensor.id));
+      dump.read(tensor.id, layer, head, values.data());
+    }
   });
 }
 

@@ -135,13 +135,19 @@ void dispatch(Encoding from, F f) {
   }
 }
 
+/// Its highest bit is set where the exponent is all ones: of NaN and infinity.
 template <class T>
-constexpr bool not_finite(T value) {
+constexpr auto exponent_carry(T value) {
   if constexpr (sizeof(T) == 4) {
-    return (std::bit_cast<std::uint32_t>(value) & 0x7f800000u) == 0x7f800000u;
+    return (std::bit_cast<std::uint32_t>(value) & 0x7f800000u) + 0x00800000u;
   } else {
-    return (std::bit_cast<std::uint64_t>(value) & 0x7ff0000000000000u) == 0x7ff0000000000000u;
+    return (std::bit_cast<std::uint64_t>(value) & 0x7ff0000000000000u) + 0x0010000000000000u;
   }
+}
+
+template <class Bits>
+constexpr bool has_highest_bit(Bits bits) {
+  return bits >> (8 * sizeof bits - 1) != 0;
 }
 
 }  // namespace
@@ -167,13 +173,17 @@ void convert_strided(Encoding from, const std::byte* in, std::ptrdiff_t rows, st
 
 template <class T>
 std::optional<std::ptrdiff_t> first_not_finite(const T* values, std::ptrdiff_t n) {
-  // A block at a time without an early exit, so that the loop vectorises; the faulty block is searched again.
+  // A block at a time without an early exit and without a comparison, so that the loop vectorises well; the
+  // faulty block is searched again.
   constexpr std::ptrdiff_t block = 1024;
   for (std::ptrdiff_t begin = 0; begin < n; begin += block) {
     const std::ptrdiff_t end = std::min(begin + block, n);
-    unsigned found = 0;
-    for (std::ptrdiff_t i = begin; i < end; ++i) found |= not_finite(values[i]) ? 1u : 0u;
-    if (found != 0) return std::find_if(values + begin, values + end, not_finite<T>) - values;
+    decltype(exponent_carry(*values)) carries = 0;
+    for (std::ptrdiff_t i = begin; i < end; ++i) carries |= exponent_carry(values[i]);
+    if (has_highest_bit(carries))
+      return std::find_if(values + begin, values + end,
+                          [](T value) { return has_highest_bit(exponent_carry(value)); }) -
+             values;
   }
   return std::nullopt;
 }

@@ -34,6 +34,10 @@ struct MatrixView {
   std::ptrdiff_t row_stride = 0, col_stride = 0;
 
   bool contiguous() const { return row_stride == cols && col_stride == 1; }
+  /// Of the rows behind the first `skipped`.
+  MatrixView without_rows(std::ptrdiff_t skipped) const {
+    return {begin + skipped * row_stride, rows - skipped, cols, row_stride, col_stride};
+  }
 };
 
 /// Converts a matrix to row-major T (float or double) and returns the index in `out` of the first NaN or

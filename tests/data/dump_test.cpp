@@ -281,6 +281,23 @@ TEST_CASE("norms of the residual stream are a row of positions, alone or all lay
   CHECK(read() == expected);
 }
 
+TEST_CASE("a shape has every tensor's extents, and how many matrices it is", "[dump]") {
+  const SmallDump small;
+  const TempDir dir;
+  small.write(dir.path());
+  const DumpShape shape = Dump::open(dir.path()).shape();
+  for (const Tensor tensor : test::all_tensors) {
+    const std::vector<std::size_t> want = small.shape(tensor);
+    CHECK(shape.extents(tensor) == std::vector<Index>(want.begin(), want.end()));
+    CHECK(shape.heads(tensor) == shape.extents(tensor)[0]);
+    CHECK(shape.head_size(tensor) == shape.extents(tensor)[1] * shape.extents(tensor)[2]);
+  }
+  CHECK(shape.extents(Tensor::residual_norm) == std::vector<Index>{5});
+  CHECK(shape.heads(Tensor::residual_norm) == 1);
+  CHECK(shape.head_size(Tensor::residual_norm) == 5);
+  for (const TensorFacts& tensor : kTensors) CHECK(axes_of(tensor.id).size() == tensor.axis_count());
+}
+
 TEST_CASE("what is no dump at all is refused", "[dump]") {
   const TempDir dir;
   expect_error([&] { Dump::open(dir / "nothing"); }, {"nothing: expected a dump folder", "no such file"});

@@ -88,6 +88,17 @@ TEST_CASE("a layer in memory is refused as files are", "[dump][memory]") {
         "k: expected finite values, found NaN at layer 0, KV head 0, position 2, channel 1");
 }
 
+TEST_CASE("gradients of a window in memory end with the prompt that is given", "[dump][memory]") {
+  const Numbers numbers;
+  std::vector<MemoryArray> arrays = numbers.with(numbers.array(Tensor::k));
+  arrays.push_back(numbers.array(Tensor::g_window, {1, 1, 2, 4}, {8, 8, 4, 1}));
+  CHECK(Dump::of_memory(arrays, "{}", {4}).shape().first_row(Tensor::g_window) == 2);
+  CHECK(Dump::of_memory(arrays).shape().first_row(Tensor::g_window) == 4);
+  for (const Index prompt_len : {0, 7})
+    CHECK_THROWS_WITH(Dump::of_memory(arrays, "{}", {prompt_len}),
+                      Catch::Matchers::StartsWith("prompt length: expected 1 to 6"));
+}
+
 TEST_CASE("positions of keys ascend, and those with a query are adjacent", "[dump][memory]") {
   const Numbers numbers;
   const std::vector<MemoryArray> arrays{numbers.array(Tensor::q, {1, 2, 4}, {8, 4, 1}),
