@@ -5,16 +5,17 @@
 namespace kvreplay {
 
 template <class T>
-HeadGroup<T> load_head_group(const Dump& dump, Index layer, Index kv_head) {
+HeadGroup<T> load_head_group(const Dump& dump, Index layer, Index kv_head, Index first_row) {
   const DumpShape& shape = dump.shape();
   const Index G = shape.group();
-  const auto read = [&](Tensor tensor, Index head, Index rows, Index columns) {
-    if (const T* there = dump.in_memory<T>(tensor, layer, head))
-      return HeadMatrix<T>::of(there, rows, columns);
-    Matrix<T> matrix(rows, columns);
-    dump.read<T>(tensor, layer, head, matrix.data());
+  const auto read = [&](Tensor tensor, Index head, Index rows, Index columns, Index skipped = 0) {
+    if (const T* there = dump.in_memory<T>(tensor, layer, head, skipped))
+      return HeadMatrix<T>::of(there, rows - skipped, columns);
+    Matrix<T> matrix(rows - skipped, columns);
+    dump.read<T>(tensor, layer, head, matrix.data(), skipped);
     return HeadMatrix<T>(std::move(matrix));
   };
+  const Index unasked = std::clamp<Index>(first_row - shape.first_query(), 0, shape.T_q - 1);
 
   HeadGroup<T> group;
   group.layer = layer;
@@ -30,7 +31,7 @@ HeadGroup<T> load_head_group(const Dump& dump, Index layer, Index kv_head) {
   group.k = read(Tensor::k, kv_head, shape.T, shape.d);
   group.v = read(Tensor::v, kv_head, shape.T, shape.d_v);
   for (Index h = kv_head * G; h < (kv_head + 1) * G; ++h) {
-    group.q.push_back(read(Tensor::q, h, shape.T_q, shape.d));
+    group.q.push_back(read(Tensor::q, h, shape.T_q, shape.d, unasked));
     if (dump.has(Tensor::wo)) group.wo.push_back(read(Tensor::wo, h, shape.d_v, shape.d_model));
   }
   const auto read_gradients = [&](Tensor tensor, Index samples, Index rows) {

@@ -77,9 +77,10 @@ RowGradients<To> converted(const RowGradients<From>& gradients) {
 }
 
 /// Reads one head group from a dump and converts it to T. Where q, k and v of a dump in memory are of T, row
-/// by row, the group looks at them there.
+/// by row, the group looks at them there. Its queries are those at position `first_row` and later, at least
+/// one: all that what is asked of it looks at.
 template <class T>
-HeadGroup<T> load_head_group(const Dump& dump, Index layer, Index kv_head);
+HeadGroup<T> load_head_group(const Dump& dump, Index layer, Index kv_head, Index first_row = 0);
 
 /// The same numbers in another precision.
 template <class To, class From>

@@ -64,12 +64,17 @@ LayerScores layer_scores(const EvictionPlan& plan, const DumpShape& shape,
 template <class T>
 HeadRanking head_ranking(const HeadGroup<T>& group, const EvictionPlan& plan, const LayerScores& layer,
                          const GivenScores& given, std::optional<Index> least, const Compute& compute) {
-  std::vector<EvictionRule> rules;
-  for (const PolicyRun& run : plan.runs) rules.push_back(run.rules.front());
   HeadRanking ranking;
-  ranking.scores = rule_scores(group, rules, given, compute);
-  for (std::size_t r = 0; r < ranking.scores.size(); ++r)
-    if (layer[r].size() > 0) ranking.scores[r] = layer[r];
+  ranking.scores = layer;
+  std::vector<std::size_t> own;
+  std::vector<EvictionRule> rules;
+  for (std::size_t r = 0; r < plan.runs.size(); ++r) {
+    if (layer[r].size() > 0) continue;
+    own.push_back(r);
+    rules.push_back(plan.runs[r].rules.front());
+  }
+  std::vector<Vector<double>> scores = rule_scores(group, rules, given, compute);
+  for (std::size_t r = 0; r < own.size(); ++r) ranking.scores[own[r]] = std::move(scores[r]);
 
   bool exchanges = false;
   std::map<SearchBy, Index> smallest;  // of what a greedy search leaves

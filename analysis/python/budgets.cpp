@@ -22,6 +22,8 @@ namespace {
 
 BoundOptions options_of(BudgetOptions& options) {
   using namespace budget_option;
+  options.methods.clear();  // a call is asked for one
+  options.sigmas.clear();
   return those_of(bound(options), [](const OptionFacts* facts) {
     return facts == &method || facts == &sigma || facts == &keep || facts == &budget || facts == &semantics ||
            facts == &budget_option::floor;

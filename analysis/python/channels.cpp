@@ -31,6 +31,8 @@ BoundOptions options_of_setting(ChannelOptions& options, CallOptions& call) {
                 bound(call));
 }
 BoundOptions options_of_selection(ChannelOptions& options) {
+  options.methods.clear();  // a call is asked for one
+  options.ratios.clear();
   return those_of(bound(options), [](const OptionFacts* facts) {
     return facts == &method || facts == &ratio || facts == &semantics;
   });

@@ -11,6 +11,7 @@
 #include <memory>
 #include <nanobind/stl/string.h>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kvreplay::python {
@@ -19,6 +20,9 @@ namespace {
 /// The options that decide about kept sets, of one policy at one budget in one phase.
 BoundOptions options_of(EvictionOptions& options, CallOptions& call) {
   using namespace evict_option;
+  options.policies
+      .clear();  // a call is asked for one, where the command line has several that none need name
+  options.budgets.clear();
   const OptionFacts* const others[] = {&diff,  &decode_window, &channels, &bits,
                                        &group, &residual,      &score,    &kept};
   return joined(those_of(bound(options),
@@ -65,17 +69,23 @@ template <class T>
 std::vector<std::uint8_t> layer_kept(const Dump& dump, const EvictionPlan& plan, const Compute& compute) {
   const DumpShape& shape = dump.shape();
   const Index parts = plan.per_query_head ? shape.group() : 1;
+  const bool in_blocks = plan.cases.front().phase.kind == Phase::Kind::blockwise;
+  const Index first_row = first_row_of(plan.runs.front().rules.front(), shape, in_blocks);
+  std::vector<std::shared_ptr<const HeadGroup<T>>> groups(
+      extent(shape.n_kv));  // those a layer's ranking read
+  const auto load = [&](Index g) -> std::shared_ptr<const HeadGroup<T>>& {
+    auto& group = groups[extent(g)];
+    if (!group) group = std::make_shared<const HeadGroup<T>>(load_head_group<T>(dump, 0, g, first_row));
+    return group;
+  };
   const auto given = [&](Index g) { return scores_of_head(plan.scores, g, shape.l); };
-  const LayerScores layer = layer_scores<T>(
-      plan, shape,
-      [&](Index g) { return std::make_shared<const HeadGroup<T>>(load_head_group<T>(dump, 0, g)); }, given,
-      compute);
+  const LayerScores layer = layer_scores<T>(plan, shape, load, given, compute);
   std::vector<std::uint8_t> all(extent(shape.n_kv * parts * shape.l));
   for_each_head(dump, compute.workers, [&](Index g) {
-    const HeadGroup<T> group = load_head_group<T>(dump, 0, g);
+    const std::shared_ptr<const HeadGroup<T>> group = std::exchange(load(g), nullptr);
     for (Index part = 0; part < parts; ++part) {
-      const HeadGroup<T> one = plan.per_query_head ? query_head_group(group, part) : HeadGroup<T>{};
-      const HeadGroup<T>& mine = plan.per_query_head ? one : group;
+      const HeadGroup<T> one = plan.per_query_head ? query_head_group(*group, part) : HeadGroup<T>{};
+      const HeadGroup<T>& mine = plan.per_query_head ? one : *group;
       const HeadRanking ranking = head_ranking(mine, plan, layer, given(g), std::nullopt, compute);
       const KeptSet kept = prompt_kept(mine, plan, plan.cases.front(), ranking, compute);
       std::copy(kept.begin(), kept.end(), all.begin() + (g * parts + part) * shape.l);

@@ -16,6 +16,9 @@ std::string keyword_of(const OptionFacts& facts) {
   return name;
 }
 
+/// Whether a call has to name it: it takes one where the command line has several.
+bool is_wanted(const BoundOption& option) { return option.list && option.initial.empty(); }
+
 std::string word_of(nb::handle value) { return nb::cast<std::string>(nb::str(value)); }
 
 std::vector<std::string> split(const std::string& text) {
@@ -92,14 +95,14 @@ BoundOptions joined(BoundOptions one, const BoundOptions& other) {
 }
 
 void require_one(const OptionFacts& option, std::size_t found) {
-  if (found != 1) throw OptionError(option, "one", fmt::format("{}", found));
+  if (found != 1) throw OptionError(option, "one", found == 0 ? "none" : fmt::format("{}", found));
 }
 
 std::string described(const BoundOptions& options) {
   std::string text;
   for (const BoundOption& option : options) {
-    const std::string otherwise(option.facts->otherwise.empty() ? std::string_view(option.initial)
-                                                                : option.facts->otherwise);
+    const bool from_facts = !option.facts->otherwise.empty() && !is_wanted(option);
+    const std::string otherwise(from_facts ? option.facts->otherwise : std::string_view(option.initial));
     text += fmt::format("    {}: {}{}{}\n", keyword_of(*option.facts), option.facts->meaning, option.words,
                         otherwise.empty() ? "" : fmt::format(" [{}]", otherwise));
   }

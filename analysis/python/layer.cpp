@@ -1,5 +1,6 @@
 #include "analysis/python/layer.hpp"
 
+#include "analysis/results/dump_set.hpp"
 #include "data/error.hpp"
 
 #include <nanobind/stl/optional.h>
@@ -15,6 +16,80 @@ Dump dump_of(const std::vector<Tensor>& tensors, const std::vector<HostArray>& a
   std::vector<MemoryArray> memory;
   for (std::size_t n = 0; n < arrays.size(); ++n) memory.push_back(tensor_of(tensors[n], arrays[n]));
   return Dump::of_memory(memory, manifest, {prompt_len}, std::move(positions));
+}
+
+/// One layer of a tensor.
+template <class T>
+nb::object tensor_array(const Dump& dump, Tensor tensor, Index layer) {
+  const DumpShape& shape = dump.shape();
+  const Index heads = shape.heads(tensor), size = shape.head_size(tensor);
+  std::vector<T> values(extent(heads * size));
+  {
+    const nb::gil_scoped_release unlocked;
+    for (Index head = 0; head < heads; ++head) dump.read(tensor, layer, head, values.data() + head * size);
+  }
+  std::vector<std::size_t> extents;
+  for (const Index length : shape.extents(tensor)) extents.push_back(extent(length));
+  return numpy_of(std::move(values), extents);
+}
+
+bool is_float64(const Dump& dump, Tensor tensor, Index layer) {
+  for (const DumpFile& file : dump.files())
+    if (file.tensor == tensor && (file.layer == layer || file.layer < 0)) return file.dtype == Dtype::f64;
+  return false;
+}
+
+/// By name, what a Layer is made of; float64 where the dump has that, and else float32, which all others
+/// convert to exactly.
+nb::dict layer_arrays(const Dump& dump, Index layer) {
+  nb::dict arrays;
+  for (const TensorFacts& tensor : kTensors) {
+    const bool other = tensor.id == Tensor::o || tensor.id == Tensor::residual_norm ||
+                       (tensor.id == Tensor::g_window && dump.shape().window_end != dump.shape().l);
+    if (other || !dump.has(tensor.id)) continue;
+    arrays[std::string(tensor.name).c_str()] = is_float64(dump, tensor.id, layer)
+                                                   ? tensor_array<double>(dump, tensor.id, layer)
+                                                   : tensor_array<float>(dump, tensor.id, layer);
+  }
+  return arrays;
+}
+
+/// The keywords of Layer() that say how a dump's layer attends.
+nb::dict layer_facts(const Dump& dump, Index layer) {
+  const AttentionRule rule = dump.rule(layer);
+  nb::dict facts;
+  facts["scale"] = rule.scale;
+  facts["causal"] = rule.causal;
+  if (rule.sliding_window) facts["sliding_window"] = *rule.sliding_window;
+  if (rule.softcap) facts["logit_softcap"] = *rule.softcap;
+  if (!rule.sink_logit.empty()) facts["sink_logit"] = rule.sink_logit;
+  if (const auto rope = dump.rope(layer)) {
+    nb::dict rotation;
+    rotation["style"] = rope->style == Rope::Style::half ? "half" : "interleaved";
+    rotation["rotary_dim"] = rope->rotary_dim;
+    rotation["inv_freq"] = rope->inv_freq;
+    rotation["attention_factor"] = rope->attention_factor;
+    facts["rope"] = rotation;
+  }
+  return facts;
+}
+
+/// What a layer and a dump say of their sizes.
+template <class Class, class Of>
+void def_shape(Class& bound, const Of& dump_of) {
+  const auto extent_of = [&](Index DumpShape::*extent) {
+    return [extent, dump_of](const typename Class::Type& self) { return dump_of(self).shape().*extent; };
+  };
+  bound.def_prop_ro("n_q", extent_of(&DumpShape::n_q), "Query heads.")
+      .def_prop_ro("n_kv", extent_of(&DumpShape::n_kv), "KV heads; query head h reads h // (n_q / n_kv).")
+      .def_prop_ro("d", extent_of(&DumpShape::d), "Channels of a query and a key.")
+      .def_prop_ro("d_v", extent_of(&DumpShape::d_v), "Channels of a value.")
+      .def_prop_ro("T", extent_of(&DumpShape::T), "Positions with a key.")
+      .def_prop_ro("T_q", extent_of(&DumpShape::T_q), "Positions with a query: the last T_q.")
+      .def_prop_ro("prompt_len", extent_of(&DumpShape::l), "l: candidates for eviction are 0 .. l - 1.")
+      .def_prop_ro(
+          "notes", [dump_of](const typename Class::Type& self) { return dump_of(self).notes(); },
+          "What was inferred rather than stated, a line each.");
 }
 
 }  // namespace
@@ -34,22 +109,40 @@ Layer::Layer(const nb::dict& arrays, const std::string& manifest, std::optional<
 }
 
 void bind_layer(nb::module_& module) {
-  const auto extent_of = [](Index DumpShape::*extent) {
-    return [extent](const Layer& layer) { return layer.dump().shape().*extent; };
-  };
-  nb::class_<Layer>(module, "Layer", "One layer's arrays and how it attends.")
-      .def(nb::init<nb::dict, std::string, std::optional<Index>, std::vector<Index>>(), nb::arg("arrays"),
-           nb::arg("manifest"), nb::arg("prompt_len").none(), nb::arg("positions"))
-      .def_prop_ro("n_q", extent_of(&DumpShape::n_q), "Query heads.")
-      .def_prop_ro("n_kv", extent_of(&DumpShape::n_kv), "KV heads; query head h reads h // (n_q / n_kv).")
-      .def_prop_ro("d", extent_of(&DumpShape::d), "Channels of a query and a key.")
-      .def_prop_ro("d_v", extent_of(&DumpShape::d_v), "Channels of a value.")
-      .def_prop_ro("T", extent_of(&DumpShape::T), "Positions with a key.")
-      .def_prop_ro("T_q", extent_of(&DumpShape::T_q), "Positions with a query: the last T_q.")
-      .def_prop_ro("prompt_len", extent_of(&DumpShape::l), "l: candidates for eviction are 0 .. l - 1.")
+  nb::class_<Layer> layer(module, "Layer", "One layer's arrays and how it attends.");
+  layer.def(nb::init<nb::dict, std::string, std::optional<Index>, std::vector<Index>>(), nb::arg("arrays"),
+            nb::arg("manifest"), nb::arg("prompt_len").none(), nb::arg("positions"));
+  def_shape(layer, [](const Layer& self) -> const Dump& { return self.dump(); });
+
+  nb::class_<Dump> dump(module, "Dump", "A dump folder, or a .npz, that was opened and checked.");
+  dump.def(
+          "__init__",
+          [](Dump* self, const std::string& path, std::optional<Index> prompt_len) {
+            new (self) Dump(Dump::open(path, {prompt_len}));
+          },
+          nb::arg("path"), nb::arg("prompt_len").none())
       .def_prop_ro(
-          "notes", [](const Layer& layer) { return layer.dump().notes(); },
-          "What was inferred rather than stated, a line each.");
+          "name", [](const Dump& self) { return self.name(); }, "Its folder's.")
+      .def_prop_ro(
+          "model", [](const Dump& self) { return self.model(); }, "The model's name.")
+      .def_prop_ro(
+          "layers", [](const Dump& self) { return self.shape().layers; }, "How many it has.")
+      .def_prop_ro(
+          "texts",
+          [](const Dump& self) { return self.tokens() ? self.tokens()->text : std::vector<std::string>{}; },
+          "Of the tokens, [T]; empty where it has none.")
+      .def("layer_arrays", layer_arrays, nb::arg("layer"))
+      .def("layer_facts", layer_facts, nb::arg("layer"));
+  def_shape(dump, [](const Dump& self) -> const Dump& { return self; });
+
+  module.def(
+      "dump_names",
+      [](const std::vector<std::string>& paths) {
+        std::vector<std::string> names;
+        for (const std::string& path : paths) names.push_back(DumpSet::name_among(names, path));
+        return names;
+      },
+      nb::arg("paths"), "What a run over these dumps calls each.");
 }
 
 }  // namespace kvreplay::python

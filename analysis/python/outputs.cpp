@@ -94,7 +94,7 @@ HeadFigures layer_figures(const Dump& dump, const Measured& measured, const Meas
   MeasuredLayer layer(dump, compute.precision, columns);
   layer.begin();
   for_each_head(dump, compute.workers, [&](Index g) {
-    const HeadGroup<T> group = load_head_group<T>(dump, 0, g);
+    const HeadGroup<T> group = load_head_group<T>(dump, 0, g, measured.rows.begin);
     std::vector<CacheCase> caches;
     for (std::size_t c = 0; c < cases; ++c) {
       const auto begin = kept.begin() + (static_cast<Index>(c) * shape.n_kv + g) * shape.l;

@@ -29,10 +29,14 @@ std::vector<std::vector<T>> layer_metrics(const Dump& dump, const TokenPlan& pla
   const Index rows = plan.options.per_query_head ? shape.group() : 1;
   std::vector<std::vector<T>> values(plan.metrics.size(),
                                      std::vector<T>(extent(shape.n_kv * rows * shape.l)));
+  const bool as_stored = compute.backend.reads_stored() && sizeof(T) == 4;  // all queries, then
+  Index first_row = shape.T;
+  for (const TokenMetric metric : plan.metrics)
+    first_row = std::min(first_row, first_row_of(metric, shape, plan.options.window));
   for_each_head(dump, compute.workers, [&](Index kv_head) {
-    const HeadGroup<T> group = load_head_group<T>(dump, 0, kv_head);
+    const HeadGroup<T> group = load_head_group<T>(dump, 0, kv_head, as_stored ? 0 : first_row);
     std::optional<StoredGroup> stored;
-    if (compute.backend.reads_stored() && sizeof(T) == 4) stored = load_stored_group(dump, 0, kv_head);
+    if (as_stored) stored = load_stored_group(dump, 0, kv_head);
     const TokenMetrics metrics =
         compute.backend.token_metrics(group, plan.options, compute.workers, stored ? &*stored : nullptr);
     for (std::size_t m = 0; m < plan.metrics.size(); ++m) {

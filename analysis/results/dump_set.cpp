@@ -78,16 +78,19 @@ std::string DumpSet::Entry::lengths() const {
   return fmt::format("{}, {}", counted(l, "candidate"), counted(steps, "decoding step"));
 }
 
-std::string DumpSet::name_of(const std::string& path) const {
+std::string DumpSet::name_among(const std::vector<std::string>& taken, const std::string& path) {
   std::string own = dump_name(path);
   if (is_taken(own)) own.insert(0, "dump_");
-  const auto is_used = [&](const std::string& name) {
-    return std::any_of(entries_.begin(), entries_.end(),
-                       [&](const Entry& entry) { return entry.name == name; });
-  };
   std::string name = own;
-  for (int n = 2; is_used(name); ++n) name = fmt::format("{}-{}", own, n);
+  for (int n = 2; std::find(taken.begin(), taken.end(), name) != taken.end(); ++n)
+    name = fmt::format("{}-{}", own, n);
   return name;
+}
+
+std::string DumpSet::name_of(const std::string& path) const {
+  std::vector<std::string> taken;
+  for (const Entry& entry : entries_) taken.push_back(entry.name);
+  return name_among(taken, path);
 }
 
 void DumpSet::add(const std::string& path, const Dump& dump, Json settings) {

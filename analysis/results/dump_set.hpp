@@ -21,6 +21,8 @@ class DumpSet {
     std::string lengths() const;
   };
 
+  /// What a dump at `path` is called among others that have the names `taken`.
+  static std::string name_among(const std::vector<std::string>& taken, const std::string& path);
   /// What the dump at `path` would be called if it were added now.
   std::string name_of(const std::string& path) const;
   /// Throws InputError where the dump was given before, has other layers or heads than the first one, or says

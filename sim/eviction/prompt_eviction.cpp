@@ -102,6 +102,13 @@ bool needs_rows(const EvictionRule& rule) {
   return (rule.metric && on_window(*rule.metric)) || rule.per_visible_row;
 }
 
+Index first_row_of(const EvictionRule& rule, const DumpShape& shape, bool in_blocks) {
+  if (rule.by || in_blocks || rule.block > 0 || own_expected_attention(rule)) return shape.first_query();
+  const Index of_metric = rule.metric ? first_row_of(*rule.metric, shape, rule.window) : shape.T;
+  if (!rule.per_visible_row) return of_metric;
+  return std::min(of_metric, window_rows(shape.l, shape.first_query(), rule.window).begin);
+}
+
 std::optional<std::string> why_not_in_blocks(const EvictionRule& rule) {
   if (rule.given) return "a score given for the whole prompt has no value within a block";
   if (kBases[rule.policy.base].searches) return "the exact search looks at the whole prompt";

@@ -54,4 +54,19 @@ std::optional<std::string> why_unavailable(TokenMetric metric, const Dump& dump)
   return std::nullopt;
 }
 
+Index first_row_of(TokenMetric metric, const DumpShape& shape, Index w) {
+  switch (kTokenMetrics[metric].rows) {
+    case MetricRows::none:
+      break;
+    case MetricRows::prompt:
+      return shape.first_query();
+    case MetricRows::window:
+      return window_rows(shape.l, shape.first_query(), w).begin;
+    case MetricRows::next:
+    case MetricRows::future:
+      return future_rows(shape.l, shape.T, shape.first_query()).begin;
+  }
+  return shape.T;
+}
+
 }  // namespace kvreplay

@@ -57,6 +57,9 @@ struct TokenMetrics {
 /// where it can.
 std::optional<std::string> why_unavailable(TokenMetric metric, const Dump& dump);
 
+/// The first position whose query a metric looks at, with a window of w rows; T where it looks at none.
+Index first_row_of(TokenMetric metric, const DumpShape& shape, Index w);
+
 /// The judge: float64, straight from the definitions, exact errors by recomputing the attention for every
 /// changed token. Cost O(G |rows| l^2 d_v). Shares no formula with the fast twins. The metrics asked for must
 /// be available.
