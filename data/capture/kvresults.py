@@ -20,9 +20,11 @@ at all: whatever is missing, damaged or of another kind is a ResultsError of one
 """
 from __future__ import annotations
 
+import base64
 import csv
 import difflib
 import functools
+import html
 import io
 import json
 import math
@@ -119,6 +121,11 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def __repr__(self) -> str:
         return f"{self.name}: {' x '.join(f'{axis} {len(at)}' for axis, at in self.axes.items())}, {self.values.dtype}"
 
+    def _repr_html_(self) -> str:
+        *others, last = self.axes
+        rows = self.values.reshape(-1, self.values.shape[-1]) if self.values.size else self.values
+        return f"{html.escape(repr(self))}{picture(rows, last, ' x '.join(others))}"
+
     def frame(self) -> pd.DataFrame:
         """One row a value: a column for each axis, `text` beside `token` where the dump is known, and `value`."""
         _need_pandas(self.name)
@@ -138,6 +145,39 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         index = pd.MultiIndex.from_product([self.axes[axis] for axis in others], names=others)
         wide = pd.DataFrame(self.values.reshape(len(index), -1), index, pd.Index(self.axes[last], name=last))
         return wide if len(others) > 1 else wide.set_index(index.get_level_values(0))
+
+
+def picture(rows: np.ndarray, across: str, down: str = "", title: str = "") -> str:
+    """A heatmap for a notebook, as HTML, of a matrix; empty where there is no matplotlib. Decades are shown as such."""
+    try:
+        from matplotlib import colors, figure
+    except ImportError:
+        return ""
+    values = np.asarray(rows, dtype=float)
+    finite = values[np.isfinite(values)]
+    if values.ndim != 2 or finite.size == 0:
+        return ""
+    top, positive = finite.max(), finite[finite > 0]
+    if finite.min() < 0:
+        style = {"cmap": "RdBu_r", "norm": colors.CenteredNorm(halfrange=np.abs(finite).max())}
+    elif positive.size and top > 30 * np.median(positive):
+        style = {"cmap": "viridis", "norm": colors.LogNorm(max(positive.min(), 1e-4 * top), top, clip=True)}
+    else:
+        style = {"cmap": "viridis"}
+    down_count, across_count = values.shape
+    size = (min(7, 3 + 0.1 * across_count), min(6, 1.3 + 0.12 * down_count))
+    drawn = figure.Figure(figsize=size, dpi=100, layout="constrained")
+    axes = drawn.add_subplot()
+    # Cells of several pixels each, which resampling does not mix.
+    cells = values.repeat(max(1, 400 // down_count), 0).repeat(max(1, 600 // across_count), 1)
+    extent = (-0.5, across_count - 0.5, down_count - 0.5, -0.5)
+    drawn.colorbar(axes.imshow(cells, aspect="auto", extent=extent, **style), ax=axes, pad=0.01)
+    axes.set(xlabel=across, ylabel=down, title=title)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.get_major_locator().set_params(integer=True)
+    file = io.BytesIO()
+    drawn.savefig(file, format="png")
+    return f'<br><img src="data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}">'
 
 
 def _need_pandas(what: object) -> None:

@@ -5,6 +5,8 @@
 Needs NumPy (without: nothing is tested, exit status 77).
 """
 import csv
+import importlib.util
+import json
 import os
 import resource
 import signal
@@ -204,7 +206,12 @@ class Reference(unittest.TestCase):
             want[head, np.argsort(-score[head])[:7]] = True
         found = kvreplay.evict(q, k, v, 30, keep=7, score=score)
         self.assertTrue((found.kept == want).all())
-        self.assertTrue((kvreplay.evict(q, k, v, 30, keep=7, score=lambda *arrays: score).kept == want).all())
+        seen = []
+        self.assertTrue((kvreplay.evict(q, k, v, 30, keep=7, score=lambda *prompt: seen.extend(prompt) or score).kept == want).all())
+        for found_array, array in zip(seen, (q, k, v)):
+            self.assertEqual(found_array.tobytes(), array[:, :30].tobytes())  # nothing of what comes after the prompt
+        late = kvreplay.Layer(q[:, 25:], k, v, 30)
+        self.assertEqual([array.shape[1] for array in late.prompt()], [5, 30, 30])
         named = kvreplay.evict(q, k, v, 30, keep=7, score={"own": score}, policy="snapkv+own[window=4]")
         self.assertTrue(named.kept[:, -4:].all())
         errors = [kvreplay.output_error(q, k, v, keep, prompt_len=30).output_error
@@ -266,6 +273,8 @@ class Refusals(unittest.TestCase):
                 ("shape [n_kv, T, d], or with a leading batch of 1, found shape [10, 4]", (q, k[0], v)),
                 ("a multiple of the 2 KV heads in k, found 3 query heads", (q[:3], k, v)),
                 ("queries for at most the 9 positions in k, found 10 queries", (q, k[:, :9], v[:, :9])),
+                ("prompt length: expected 1 to 10, the positions of the dump, found 11", (q, k, v, 11)),
+                ("prompt length: expected 1 to 10, the positions of the dump, found 0", (q, k, v, 0)),
                 ("k: expected extents of at least 1, found shape [2, 0, 4]", (q, k[:, :0], v)),
                 ("q: expected float16, bfloat16, float32 or float64 numbers, found int64", (q.astype(int), k, v)),
                 ("q: expected float16, bfloat16, float32 or float64 numbers, found complex64", (q.astype(np.complex64), k, v)),
@@ -311,8 +320,8 @@ class Refusals(unittest.TestCase):
                 ("precision: expected f32 or f64 or tensor, found 'f16'", lambda: kvreplay.token_metrics(layer, precision="f16")),
                 ("threads: expected a whole number from 1 to 4096, found '0'", lambda: kvreplay.token_metrics(layer, threads=0)),
                 ("policy: unknown policy 'snap'; did you mean 'snapkv'", lambda: kvreplay.evict(layer, policy="snap", keep=0.5)),
-                ("policy: expected one, found 15", lambda: kvreplay.evict(layer, keep=0.5)),
-                ("keep: expected one, found 3", lambda: kvreplay.evict(layer, policy="h2o")),
+                ("policy: expected one, found none", lambda: kvreplay.evict(layer, keep=0.5)),
+                ("keep: expected one, found none", lambda: kvreplay.evict(layer, policy="h2o")),
                 ("budget: expected 0 to 8 tokens, the prompt's length, found 9", lambda: kvreplay.evict(layer, policy="h2o", keep=9)),
                 ("phase: expected prefill or blockwise:N, found decode", lambda: kvreplay.evict(layer, policy="h2o", keep=4, phase="decode")),
                 ("score mine: expected finite values", lambda: kvreplay.evict(layer, keep=4, score=np.full((2, 8), np.nan))),
@@ -418,12 +427,109 @@ class Process(unittest.TestCase):
         run = subprocess.run([sys.executable, "-m", "kvreplay", "--version"], capture_output=True, text=True)
         self.assertIn(f"kvreplay {kvreplay.__version__}", run.stdout)
 
+    def test_dumps(self):
+        dump = kvreplay.Dump(DUMP)
+        self.assertEqual((len(dump), dump.n_q, dump.n_kv, dump.prompt_len, len(dump.texts)), (6, 4, 2, PROMPT, dump.T))
+        self.assertIn("6 layers of 4 query heads on 2 KV heads, d = 64, a prompt of 896 tokens and 128 decoding steps", repr(dump))
+        layer = dump[LAYER]
+        self.assertEqual(repr(layer), "Layer: 4 query heads on 2 KV heads, d = 64, a prompt of 896 tokens and 128 decoding steps")
+        q, k, v, wo = sample()
+        for found, want in zip(layer.arrays, (q, k, v)):
+            self.assertEqual((found.dtype, found.tobytes()), (np.dtype(np.float32), want.astype(np.float32).tobytes()))
+        by_hand = kvreplay.Layer(q, k, v, PROMPT, rope=ROPE, wo=wo)
+        for policy in ("snapkv", "expected_attention"):
+            kept = [kvreplay.evict(one, policy=policy, keep=0.2).kept for one in (layer, by_hand)]
+            self.assertEqual(kept[0].tobytes(), kept[1].tobytes())
+            errors = [kvreplay.output_error(one, keep=kept[0]).layer_output_error for one in (layer, by_hand)]
+            self.assertEqual(errors[0], errors[1])
+        self.assertEqual(dump[-1].arrays[0].tobytes(), dump[5].arrays[0].tobytes())
+        self.assertEqual(sum(1 for _ in dump), 6)
+        self.assertEqual(kvreplay.Dump(DUMP, 500)[0].prompt_len, 500)
+        for index in (6, -7):
+            with self.assertRaises(IndexError):
+                dump[index]
+        with self.assertRaisesRegex(kvreplay.InputError, "no/such"):
+            kvreplay.Dump("no/such")
+
+    def test_dumps_of_every_kind(self):
+        """What a manifest says of a layer a Layer of the dump does."""
+        random = np.random.default_rng(5)
+        q, k, v = (random.normal(size=(2, heads, 20, 8)) for heads in (4, 2, 2))
+        manifest = {"prompt_len": 16, "scale": 0.5, "sliding_window": [None, 6], "logit_softcap": 4.0,
+                    "sink_logit": random.normal(size=(2, 4)).tolist(),
+                    "rope": {"style": "interleaved", "theta": 100.0, "rotary_dim": 4}}
+        gradients = {"g_future": random.normal(size=(2, 4, 3, 4, 8)), "g_window": random.normal(size=(2, 4, 3, 5, 8)),
+                     "g_nll": random.normal(size=(2, 4, 4, 8))}
+        with tempfile.TemporaryDirectory() as folder:
+            for name, array in {"q": q, "k": k, "v": v, **gradients}.items():
+                np.save(Path(folder) / f"{name}.npy", array)
+            (Path(folder) / "manifest.json").write_text(json.dumps(manifest))
+            dump = kvreplay.Dump(folder)
+            for number in range(2):
+                own = {**manifest, "sliding_window": manifest["sliding_window"][number], "sink_logit": manifest["sink_logit"][number]}
+                by_hand = kvreplay.Layer(q[number], k[number], v[number], own.pop("prompt_len"), **own,
+                                         **{name: array[number] for name, array in gradients.items()})
+                for rows in ("window", "future"):
+                    kept = random.random((2, 16)) < 0.5
+                    figures = [kvreplay.output_error(one, keep=kept, rows=rows, window=5, precision="f64") for one in (dump[number], by_hand)]
+                    self.assertIsNotNone(figures[0].loss_row)
+                    self.assertEqual(repr(figures[0].__dict__), repr(figures[1].__dict__))
+                metrics = [kvreplay.token_metrics(one, metrics="expected_attention", precision="f64")["expected_attention"]
+                           for one in (dump[number], by_hand)]
+                self.assertEqual(metrics[0].tobytes(), metrics[1].tobytes())
+            self.assertIsNone(kvreplay.output_error(kvreplay.Dump(folder, 15)[0], keep=np.ones((2, 15), bool), rows="window").loss_row)
+
+    def test_scores_of_dumps_and_verdicts(self):
+        with tempfile.TemporaryDirectory() as folder:
+            here = Path(folder)
+            for name in ("one/text", "two/text"):
+                subprocess.run([kvreplay.program(), "synth", here / name, "--layers", "2", "--prompt", "64", "--decode", "8",
+                                "--seed", str(len(name) + ord(name[0])), "--quiet"], check=True)
+            dumps = [kvreplay.Dump(here / name) for name in ("one/text", "two/text")]
+            options = {"only": "evict", "policy": "snapkv,score:norm", "sigma": 0.5}
+            run = kvreplay.analyze(dumps, here / "out", score={"norm": lambda q, k, v: np.linalg.norm(k, axis=-1)}, **options)
+            self.assertEqual(sorted(run.dumps), ["text", "text-2"])
+            for name, dump in zip(("text", "text-2"), dumps):
+                for number, layer in enumerate(dump):
+                    keys = np.linalg.norm(layer.arrays[1][:, :64], axis=-1)
+                    want = np.zeros((dump.n_kv, 64), bool)
+                    for head in range(dump.n_kv):
+                        want[head, np.argsort(-keys[head].astype(float), kind="stable")[:32]] = True
+                    self.assertTrue((np.asarray(run.dumps[name].kept("score_norm-paper-prefill-32", number)) == want).all())
+            verdict = kvreplay.compare(run, left={"policy": "score:norm"}, right={"policy": "snapkv"})
+            self.assertIn("A / B", str(verdict))
+            self.assertIn("output_error", {row["metric"] for row in verdict.tables["prompts"]})
+            # A run that goes on: the scores are the same, wherever they were written.
+            kvreplay.analyze(dumps, here / "out", score={"norm": lambda q, k, v: np.linalg.norm(k, axis=-1)}, resume=True, **options)
+            for score, said in ((np.zeros(3), "expected text or a function"), (lambda q, k, v: k[0], "expected shape \[.*\] for layer 0"),
+                                ("norm=none.npy", "none.npy")):
+                with self.assertRaisesRegex(kvreplay.InputError, said):
+                    kvreplay.analyze(dumps, here / "other", score=score if isinstance(score, str) else {"norm": score}, **options)
+            with self.assertRaisesRegex(kvreplay.InputError, "nothing"):
+                kvreplay.compare(run, left={"policy": "nothing"}, right={"policy": "snapkv"})
+
+    def test_notebooks_show_results(self):
+        layer = kvreplay.Layer(*self.arrays, 60)
+        found = kvreplay.evict(layer, policy="snapkv", keep=0.2)
+        interaction = kvreplay.channel_interaction(layer)
+        curves = np.sort(np.random.default_rng(0).random((2, 2, 61)), -1)[..., ::-1]
+        for shown, said in ((kvreplay.token_metrics(layer, metrics="attn"), "TokenMetrics: attn of"), (found, "Eviction: snapkv"),
+                            (kvreplay.output_error(layer, keep=found), "OutputError"),
+                            (kvreplay.output_error(layer, keep=np.stack([found.kept] * 2)), "case 1"), (interaction, "Interaction: "),
+                            (kvreplay.select_channels(interaction, method="iap", ratio=0.5), "channels pruned"),
+                            (kvreplay.allocate(curves, method="lu", sigma=0.5), "Allocation: ")):
+            html = shown._repr_html_()
+            self.assertIn(said, html)
+            if importlib.util.find_spec("matplotlib") and not isinstance(shown, kvreplay.OutputError):
+                self.assertIn("data:image/png;base64,", html)
+            self.assertLess(len(repr(shown)), 200)
+
     def test_the_documented_example(self):
         text = (ROOT / "analysis/python/README.md").read_text(encoding="utf-8")
         code = text.split("```python\n")[1].split("```")[0]
         with tempfile.TemporaryDirectory() as folder:
             for path, short in (("data/samples", str(ROOT / "data/samples")), ("results/batch", f"{folder}/batch"),
-                                ("force=True", 'force=True, only="budget", order="snapkv"')):
+                                ("force=True", 'force=True, only="evict,budget", order="snapkv", policy="snapkv,score:norms"')):
                 self.assertIn(path, code)
                 code = code.replace(path, short)
             names = {}

@@ -15,8 +15,8 @@ from ._core import InputError, __version__, set_threads, threads, why_no_cuda
 from ._budgets import Allocation, allocate
 from ._channels import Interaction, Selection, channel_interaction, select_channels
 from ._evictions import Eviction, OutputError, evict, output_error
-from ._layer import Layer
-from ._program import analyze, program
+from ._layer import Dump, Layer
+from ._program import Comparison, analyze, compare, program
 from ._tokens import TokenMetrics, token_metrics
 from .results import ResultsError, open_results
 
@@ -35,6 +35,6 @@ def press(policy, compression_ratio=0.5, *, budgets=None, **options):
     return Press(policy, compression_ratio, budgets, {"semantics": "kvpress", **options})
 
 
-__all__ = ["Allocation", "Eviction", "InputError", "Interaction", "Layer", "OutputError", "ResultsError", "Selection", "TokenMetrics",
-           "allocate", "analyze", "channel_interaction", "evict", "open_results", "output_error", "press", "program", "select_channels",
-           "set_threads", "threads", "token_metrics", "why_no_cuda"]
+__all__ = ["Allocation", "Comparison", "Dump", "Eviction", "InputError", "Interaction", "Layer", "OutputError", "ResultsError",
+           "Selection", "TokenMetrics", "allocate", "analyze", "channel_interaction", "compare", "evict", "open_results",
+           "output_error", "press", "program", "select_channels", "set_threads", "threads", "token_metrics", "why_no_cuda"]

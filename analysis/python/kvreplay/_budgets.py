@@ -7,6 +7,7 @@ import numpy as np
 
 from . import _core
 from ._layer import given, with_options
+from ._show import picture
 
 
 class Allocation(NamedTuple):
@@ -14,6 +15,13 @@ class Allocation(NamedTuple):
 
     budgets: np.ndarray  # int64
     loss: np.ndarray  # float64
+
+    def __repr__(self) -> str:
+        return (f"Allocation: {int(self.budgets.sum())} tokens, {self.budgets.min()} to {self.budgets.max()} a head, "
+                f"loss {self.loss.sum():.6g}")
+
+    def _repr_html_(self) -> str:
+        return f"{self!r}{picture(np.atleast_2d(self.budgets), 'KV head', 'layer', 'tokens')}"
 
 
 def allocate(curves: Any, total: Optional[int] = None, *, method: Optional[str] = None, keep: Union[float, int, str, None] = None,

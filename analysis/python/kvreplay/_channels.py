@@ -8,6 +8,7 @@ import numpy as np
 
 from . import _core
 from ._layer import given, layer_of, with_options
+from ._show import head_names, heads, picture, table
 
 
 @dataclass(frozen=True, repr=False)
@@ -32,6 +33,13 @@ class Interaction:
         n, d, _ = self.logits.shape
         return f"Interaction: {n} heads of {d} channels ({self.semantics})"
 
+    def _repr_html_(self) -> str:
+        diagonal = np.einsum("hcc->hc", self.logits)
+        share = np.square(diagonal).sum(1) / np.square(self.logits).sum((1, 2))
+        return table(f"{self!r}", ["", *head_names(len(share))],
+                     [("sum of the diagonal", *heads(diagonal.sum(1))), ("share of the squares on it", *heads(share))]
+                     ) + picture(self.logits[0], "channel", "channel", "head 0")
+
 
 @dataclass(frozen=True, repr=False)
 class Selection:
@@ -45,6 +53,11 @@ class Selection:
 
     def __repr__(self) -> str:
         return f"Selection: {int(self.pruned.sum(-1).max())} of {self.pruned.shape[-1]} channels pruned"
+
+    def _repr_html_(self) -> str:
+        each = np.atleast_1d(self.reconstruction_error)
+        return table(f"{self!r}", ["", *head_names(len(each))], [("reconstruction error", *heads(each))]
+                     ) + picture(np.atleast_2d(self.pruned), "channel", "head", "pruned")
 
 
 def channel_interaction(q: Any, k: Any = None, v: Any = None, prompt_len: Optional[int] = None, *, outputs: bool = False,

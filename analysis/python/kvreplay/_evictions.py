@@ -1,13 +1,14 @@
 """What policies keep, and what the loss of the rest does to the outputs."""
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Callable, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
 from . import _core
 from ._layer import Layer, given, layer_of, with_options
+from ._show import head_names, heads, picture, table
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,11 @@ class Eviction:
         return [np.flatnonzero(head) for head in self.kept]
 
     def __repr__(self) -> str:
-        heads, l = self.kept.shape
-        return f"Eviction: {self.policy} ({self.semantics}, {self.phase}) keeps {self.tokens} of {l} tokens in each of {heads} heads"
+        n, l = self.kept.shape
+        return f"Eviction: {self.policy} ({self.semantics}, {self.phase}) keeps {self.tokens} of {l} tokens in each of {n} heads"
+
+    def _repr_html_(self) -> str:
+        return f"{self!r}{picture(self.kept, 'token', 'head', 'kept')}"
 
 
 Score = Union[Any, Callable[[Any, Any, Any], Any]]
@@ -46,12 +50,12 @@ def evict(q: Any, k: Any = None, v: Any = None, prompt_len: Optional[int] = None
     q [n_q, T_q, d], k [n_kv, T, d], v [n_kv, T, d_v] and further arguments as Layer takes them, or a Layer for q. The budget
     is one of keep (0.2, "20%", or 410 tokens), sigma and budget.
 
-    score: [n_kv, l], higher is kept, or a function of (q, k, v) that gives it: called "mine" in policy, "score:mine" (which
-    is the default then) or "snapkv+mine"; {name: score} for another name.
+    score: [n_kv, l], higher is kept, or a function of the prompt's (q, k, v) that gives it: called "mine" in policy,
+    "score:mine" (which is the default then) or "snapkv+mine"; {name: score} for another name.
     """
     asked = layer_of(q, k, v, prompt_len, layer)
-    scores = {} if score is None else dict(score) if isinstance(score, Mapping) else {"mine": score}
-    arrays = {name: one(*asked.arrays) if callable(one) else one for name, one in scores.items()}
+    scores = named_scores(score)
+    arrays = {name: score_of(one, asked) for name, one in scores.items()}
     if policy is None and scores:
         policy = f"score:{next(iter(scores))}"
     return Eviction(*_core.evict(asked, arrays, given(
@@ -61,6 +65,14 @@ def evict(q: Any, k: Any = None, v: Any = None, prompt_len: Optional[int] = None
 
 
 with_options(evict, _core.evict_options())
+
+
+def named_scores(score: Union[Score, Mapping[str, Score], None]) -> dict[str, Score]:
+    return {} if score is None else dict(score) if isinstance(score, Mapping) else {"mine": score}
+
+
+def score_of(score: Score, layer: Layer) -> Any:
+    return score(*layer.prompt()) if callable(score) else score
 
 
 @dataclass(frozen=True)
@@ -82,6 +94,15 @@ class OutputError:
 
     def __repr__(self) -> str:
         return f"OutputError: {self.output_error} on rows {self.rows[0]} to {self.rows[1] - 1}"
+
+    def _repr_html_(self) -> str:
+        figures = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in ("rows", "heads")}
+        several = [] if np.ndim(self.output_error) == 0 else [f"case {case}" for case in heads(range(len(self.output_error)))]
+        n = 0 if several else len(self.heads["output_error"])
+        rows = [(name, *(heads(whole) if several else [whole, *heads(self.heads.get(name, [""] * n))]))
+                for name, whole in figures.items() if whole is not None]
+        return table(f"{type(self).__name__} on rows {self.rows[0]} to {self.rows[1] - 1}",
+                     ["", *(several or ["layer", *head_names(n)])], rows)
 
 
 def output_error(q: Any, k: Any = None, v: Any = None, keep: Any = None, *, prompt_len: Optional[int] = None,

@@ -1,8 +1,9 @@
-"""One layer's arrays and how it attends."""
+"""One layer's arrays and how it attends, and dumps of such layers."""
 from __future__ import annotations
 
 import json
-from typing import Any, Mapping, Optional, Sequence
+import os
+from typing import Any, Iterator, Mapping, Optional, Sequence, Union
 
 from . import _core
 
@@ -40,6 +41,46 @@ class Layer(_core.Layer):
                          json.dumps(stated, default=_plain) if stated else "{}", None if prompt_len is None else int(prompt_len),
                          [] if positions is None else _plain(positions))
         self.arrays = (q, k, v)
+
+    def __repr__(self) -> str:
+        return f"Layer: {sizes(self)}"
+
+    def prompt(self) -> tuple[Any, Any, Any]:
+        """q, k and v of the prompt alone, which is what a method can look at when it decides."""
+        q, k, v = self.arrays
+        return q[..., : self.prompt_len - (self.T - self.T_q), :], k[..., : self.prompt_len, :], v[..., : self.prompt_len, :]
+
+
+class Dump(_core.Dump):
+    """A dump folder, or a .npz in its place, opened and checked (data/DUMP-FORMAT.md). dump[3] is layer 3 as a Layer, read into
+    memory; len(dump) and `for layer in dump` are as a list's. .texts: its tokens', where it has them. prompt_len splits prompt and
+    decoding steps elsewhere than its manifest does.
+    """
+
+    def __init__(self, path: Union[str, "os.PathLike[str]"], prompt_len: Optional[int] = None) -> None:
+        super().__init__(os.fspath(path), prompt_len)
+        self.path = os.fspath(path)
+
+    def __len__(self) -> int:
+        return self.layers
+
+    def __getitem__(self, layer: int) -> Layer:
+        if not -self.layers <= layer < self.layers:
+            raise IndexError(f"expected a layer below {self.layers}, found {layer}")
+        layer %= self.layers
+        return Layer(prompt_len=self.prompt_len, **self.layer_arrays(layer), **self.layer_facts(layer))
+
+    def __iter__(self) -> Iterator[Layer]:
+        return (self[layer] for layer in range(self.layers))
+
+    def __repr__(self) -> str:
+        return f"Dump {self.name}: {self.model}, {self.layers} layers of {sizes(self)}"
+
+
+def sizes(of: Union[Layer, Dump]) -> str:
+    steps = of.T - of.prompt_len
+    return (f"{of.n_q} query heads on {of.n_kv} KV heads, d = {of.d}, a prompt of {of.prompt_len} tokens"
+            + (f" and {steps} decoding steps" if steps else ""))
 
 
 def _plain(value: Any) -> Any:

@@ -7,6 +7,7 @@ import numpy as np
 
 from . import _core
 from ._layer import given, layer_of, with_options
+from ._show import head_names, heads, picture, table
 
 
 class TokenMetrics(Dict[str, np.ndarray]):
@@ -17,6 +18,16 @@ class TokenMetrics(Dict[str, np.ndarray]):
 
     left_out: Dict[str, str]
     notes: Sequence[str]
+
+    def __repr__(self) -> str:
+        shapes = {values.shape for values in self.values()}
+        return f"TokenMetrics: {', '.join(self)}" + "".join(f" of {n} heads x {l} tokens" for n, l in shapes)
+
+    def _repr_html_(self) -> str:
+        count = max((len(values) for values in self.values()), default=0)
+        sums = [(name, *heads(values.sum(-1, dtype=float))) for name, values in self.items()]
+        return table(f"{self!r}; sums over tokens:", ["", *head_names(count)], sums) + "".join(
+            picture(values, "token", "head", name) for name, values in self.items())
 
 
 def token_metrics(q: Any, k: Any = None, v: Any = None, prompt_len: Optional[int] = None, *,
