@@ -6,9 +6,9 @@
 First whether they agree, in float64 on a dump (the sample): every kept set and pruned channel of the presses that
 `--semantics kvpress` reproduces, and OBCache's scores. Then how long they take, in float32 on random tensors (d = 128, one KV head
 with G query heads, the last w of l prompt positions as window; w = l: all of them): a press' score() and topk() of half the tokens,
-ThinKPress' compress(), the pseudo-code; beside it the same question to kvreplay in memory, with as many threads, in turns.
+ThinKPress' compress(), scores in eager PyTorch; beside it the same question to kvreplay's Python package, with as many threads, in turns.
 
-Needs `pip install -r tests/peers/requirements.txt`, and a build of kvreplay with peer_bench beside it; skipped with one line without.
+Needs `pip install -r tests/peers/requirements.txt` (skipped with one line without), the program and, for the times, the package.
 Exit status 1 where they do not agree.
 """
 
@@ -32,7 +32,10 @@ else:
     MISSING = ""
     import agreement
     import presses
-    import times
+    try:
+        import times
+    except ImportError:
+        times = None
 
 ROOT = Path(__file__).resolve().parents[2]
 SHAPES = ("4096,32,4", "32768,32,4", "4096,4096,4", "32768,32768,4")
@@ -67,17 +70,9 @@ def print_times(found):
         yield one
 
 
-def why_no_gpu(bench, work):
+def why_no_gpu():
     """Why the GPU columns are left out, or nothing."""
-    if not torch.cuda.is_available():
-        return "torch sees no CUDA device"
-    shape = times.Shape(64, 8, 1)
-    times.Tensors(shape).write(work / "try")
-    try:
-        with times.Bench(bench, work / "try", 1, "cuda"):
-            return ""
-    except SystemExit as error:
-        return str(error)
+    return times.kvreplay.why_no_cuda() if torch.cuda.is_available() else "torch sees no CUDA device"
 
 
 def machine(threads):
@@ -95,16 +90,6 @@ def read_shape(text):
     except (TypeError, ValueError):
         raise SystemExit(f"peers: --shape: expected l,w,G with w from 1 to l, found '{text}'") from None
     return shape
-
-
-def find_programs(args):
-    """(kvreplay, peer_bench)"""
-    kvreplay = args.kvreplay or ROOT / "build/release/bin/kvreplay"
-    bench = kvreplay.with_name("peer_bench")
-    for program, wanted in ((kvreplay, args.only != "times"), (bench, args.only != "agreement")):
-        if wanted and not os.access(program, os.X_OK):
-            raise SystemExit(f"peers: {program}: expected a program (./bootstrap.sh build, or --kvreplay PATH), found none")
-    return kvreplay, bench
 
 
 def main():
@@ -125,7 +110,11 @@ def main():
     if version("kvpress") != presses.VERSION:
         raise SystemExit(f"peers: kvpress: expected {presses.VERSION}, found {version('kvpress')}")
     shapes = [read_shape(text) for text in args.shape or SHAPES]
-    kvreplay, bench = find_programs(args)
+    program = args.kvreplay or ROOT / "build/release/bin/kvreplay"
+    if args.only != "times" and not os.access(program, os.X_OK):
+        raise SystemExit(f"peers: {program}: expected a program (./bootstrap.sh build, or --kvreplay PATH), found none")
+    if args.only != "agreement" and times is None:
+        raise SystemExit("peers: times need the Python package: pip install ., or PYTHONPATH (./bootstrap.sh build --python)")
     torch.set_num_threads(args.threads)
 
     report = {"machine": machine(args.threads)}
@@ -139,17 +128,17 @@ def main():
         work = Path(folder)
         if args.only != "times":
             print(f"\n{args.dump.resolve().name}, float64\n")
-            found = list(print_agreement(agreement.compare(args.dump, kvreplay, work)))
+            found = list(print_agreement(agreement.compare(args.dump, program, work)))
             report["agreement"] = [one.record() for one in found]
             report["agree"] = all(one.fine for one in found)
         if args.only != "agreement":
             report["times"] = []
-            none = "not asked for" if args.device == "cpu" else why_no_gpu(bench, work)
+            none = "not asked for" if args.device == "cpu" else why_no_gpu()
             for device in ("cpu", "cuda"):
                 if device == "cuda" and none or args.device not in (None, device):
                     continue
                 for shape in shapes:
-                    report["times"] += print_times(times.measure(shape, bench, work, args.threads, device, args.rounds, args.seconds))
+                    report["times"] += print_times(times.measure(shape, args.threads, device, args.rounds, args.seconds))
             if none:
                 print(f"\nno GPU here: {none}" if args.device != "cpu" else "")
                 report["gpu"] = none

@@ -1,13 +1,13 @@
-"""The same questions put to PyTorch (kvpress' presses, OBCache's pseudo-code) and to kvreplay, in turns, on the same float32 tensors."""
+"""The same questions put to PyTorch (kvpress' presses, scores written in eager PyTorch) and to kvreplay's Python package, in turns, on
+the same float32 tensors."""
 
-import json
 import statistics
-import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import kvpress
+import kvreplay
 import numpy as np
 import obcache
 import presses
@@ -45,14 +45,9 @@ class Tensors:
         cos, sin = self.rotary(self.unrotated, torch.arange(shape.l)[None])
         self.q = self.unrotated * cos + rotate_half(self.unrotated) * sin
 
-    def write(self, dump):
-        folder = dump / "layer_00"
-        folder.mkdir(parents=True)
-        for name in "qkv":
-            np.save(folder / f"{name}.npy", getattr(self, name).numpy())
-        manifest = {"model": "random", "prompt_len": self.shape.l, "total_len": self.shape.l, "n_layers": 1,
-                    "n_q_heads": self.shape.G, "n_kv_heads": 1, "head_dim": D, "rope": {"style": "half", "theta": THETA}}  # fmt: skip
-        (dump / "manifest.json").write_text(json.dumps(manifest))
+    def layer(self):
+        """For kvreplay, which takes the tensors where they lie."""
+        return kvreplay.Layer(self.q, self.k, self.v, rope={"style": "half", "theta": THETA})
 
     def to(self, device):
         for name in ("unrotated", "q", "k", "v", "rotary"):
@@ -63,15 +58,15 @@ class Tensors:
 @dataclass
 class Question:
     name: str
-    request: dict  # peer_bench's
-    run: object  # PyTorch's: the positions kept or channels pruned, or None
+    ours: object  # kvreplay's: the positions kept or channels pruned, bool [1, l or d], or scores
+    run: object  # PyTorch's: the same, as positions; or None
     gigabytes: float = 0  # that PyTorch has alive at once, where that is much
     on_device: bool = True  # whether kvreplay has a kernel for it
 
 
-def questions(tensors):
+def questions(tensors, layer, threads, backend):
     """What is asked at a shape: kept sets and scores on the window, or with all rows as window what needs every row."""
-    shape, l = tensors.shape, tensors.shape.l
+    shape, l, how = tensors.shape, tensors.shape.l, {"threads": threads, "backend": backend}
     keep = int(l * (1 - RATIO))
     inputs = presses.Inputs(tensors.unrotated, tensors.k, tensors.v, None, 0, tensors.config, tensors.rotary)
     module, hidden_states, keys, values, _, kwargs = inputs.arguments(False)
@@ -99,53 +94,38 @@ def questions(tensors):
 
         return run
 
-    def pseudo_code():
-        obcache.scores(tensors.q[:, l - shape.w :], tensors.k[0], tensors.v[0], l - shape.w, shape.w)
+    def eager(score, *block):
+        def run():
+            score(tensors.q[:, l - shape.w :], tensors.k[0], tensors.v[0], l - shape.w, *block)
 
-    def evict(policy):
-        return {"ask": "evict", "policy": policy, "window": shape.w, "sigma": RATIO}
+        return run
 
-    element = 4e-9  # gigabytes
+    def evict(policy, **options):
+        return lambda: kvreplay.evict(layer, policy=policy, sigma=RATIO, semantics="kvpress", **options, **how).kept
+
+    def pruned():
+        found = kvreplay.channel_interaction(layer, semantics="kvpress", window=shape.w, **how)
+        return kvreplay.select_channels(found, method="think", ratio=RATIO).pruned
+
+    def scores(*names):
+        return lambda: kvreplay.token_metrics(layer, metrics=names, window=shape.w, **how)
+
+    matrix = 4e-9 * shape.w * l  # gigabytes
     if shape.w < l:
         yield Question("StreamingLLMPress", evict("streaming"), kept(kvpress.StreamingLLMPress(RATIO)), on_device=False)
         yield Question("KnormPress", evict("knorm"), kept(kvpress.KnormPress(RATIO)), on_device=False)
         yield Question("KeyDiffPress", evict("keydiff"), kept(kvpress.KeyDiffPress(RATIO)), on_device=False)
         yield Question("TOVAPress", evict("tova"), kept(kvpress.TOVAPress(RATIO)))
-        yield Question("SnapKVPress", evict("snapkv"), kept(kvpress.SnapKVPress(RATIO, window_size=shape.w)))
+        yield Question("SnapKVPress", evict("snapkv", window=shape.w), kept(kvpress.SnapKVPress(RATIO, window_size=shape.w)))
         expected = kept(kvpress.ExpectedAttentionPress(RATIO))
         yield Question("ExpectedAttentionPress", evict("expected_attention"), expected, on_device=False)
-        yield Question("ThinKPress", {"ask": "channels", "ratio": RATIO, "window": shape.w}, think())
+        yield Question("ThinKPress", pruned, think())
     else:
-        yield Question("ObservedAttentionPress and its attention", evict("h2o"), observed, 3 * shape.G * l * l * element)
-    request = {"ask": "tokens", "window": shape.w, "metrics": obcache.NAMES}
-    yield Question("OBCache, 5 scores", request, lambda: pseudo_code, obcache.MATRICES * shape.w * l * element)
-    yield Question("the same, and 6 more with 4 exact errors", {**request, "metrics": METRICS}, None)
-
-
-class Bench:
-    """peer_bench on a dump; a context."""
-
-    def __init__(self, program, dump, threads, backend):
-        command = [str(program), str(dump), "--threads", str(threads), "--backend", backend]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        self.answer()
-
-    def answer(self):
-        line = self.process.stdout.readline()
-        if not line:
-            raise SystemExit(self.process.stderr.read().strip() or f"{self.process.args[0]}: ended early")
-        return json.loads(line)
-
-    def ask(self, request):
-        self.process.stdin.write(json.dumps(request) + "\n")
-        self.process.stdin.flush()
-        return self.answer()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.__exit__(None, None, None)  # closes the pipes, which ends it, and waits
+        yield Question("ObservedAttentionPress and its attention", evict("h2o"), observed, 3 * shape.G * matrix)
+    yield Question("OBCache, 5 scores", scores(*obcache.NAMES), lambda: eager(obcache.scores, shape.w), obcache.MATRICES * matrix)
+    yield Question("CAOTE", scores("caote"), lambda: eager(obcache.caote), 4 * matrix)
+    yield Question("exact error of a removal", scores("exact_remove"), lambda: eager(obcache.exact_remove, shape.w), 6 * matrix)
+    yield Question("all 11, 4 of them exact errors", scores(*METRICS), None)
 
 
 def gigabytes_free(device):
@@ -157,11 +137,11 @@ def gigabytes_free(device):
 
 def in_common(theirs, ours):
     """The share of what PyTorch keeps or prunes that kvreplay does too."""
-    pairs = [(set(one.tolist()), set(other)) for one, other in zip(theirs, ours)]
+    pairs = [(set(one.tolist()), set(np.flatnonzero(other).tolist())) for one, other in zip(theirs, ours)]
     return sum(len(one & other) for one, other in pairs) / sum(len(one) for one, _ in pairs)
 
 
-def turns(question, bench, device, rounds, seconds):
+def turns(question, device, rounds, seconds):
     """One question, PyTorch and kvreplay in turns: medians in ms, and what they have in common."""
     result = {"question": question.name, "peer_ms": None, "kvreplay_ms": None, "ratio": None, "in_common": None, "note": ""}
     free, run = gigabytes_free(device), question.run
@@ -171,33 +151,29 @@ def turns(question, bench, device, rounds, seconds):
     elif run is not None and question.gigabytes:
         run = run()
     synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
-    theirs, ours, answer = [], [], None
+    theirs, ours = [], []
     with torch.no_grad():
         given = run() if run else None
         for _ in range(rounds):
             if run:
                 theirs += obcache.timed(run, synchronize, 1, seconds)
                 time.sleep(PAUSE)
-            reply = bench.ask({**question.request, "seconds": seconds, "runs": 1})
-            ours += reply["seconds"]
-            answer = reply["answer"]
+            ours += obcache.timed(question.ours, lambda: None, 1, seconds)
             time.sleep(PAUSE)
     result["kvreplay_ms"] = 1e3 * statistics.median(ours)
     if theirs:
         result["peer_ms"] = 1e3 * statistics.median(theirs)
         result["ratio"] = result["peer_ms"] / result["kvreplay_ms"]
     if given is not None:
-        result["in_common"] = in_common(given, answer)
+        result["in_common"] = in_common(given, question.ours())
     return result
 
 
-def measure(shape, program, work, threads, device="cpu", rounds=5, seconds=0.3):
+def measure(shape, threads, device="cpu", rounds=5, seconds=0.3):
     """Every question at a shape, one result after the other."""
     tensors = Tensors(shape)
-    dump = work / f"{shape.l}-{shape.w}-{shape.G}-{device}"
-    tensors.write(dump)
+    layer = tensors.layer()
     tensors.to(device)
-    with Bench(program, dump, threads, device) as bench:
-        for question in questions(tensors):
-            if device == "cpu" or question.on_device:
-                yield {"l": shape.l, "w": shape.w, "G": shape.G, "device": device, **turns(question, bench, device, rounds, seconds)}
+    for question in questions(tensors, layer, threads, device):
+        if device == "cpu" or question.on_device:
+            yield {"l": shape.l, "w": shape.w, "G": shape.G, "device": device, **turns(question, device, rounds, seconds)}
