@@ -337,6 +337,11 @@ TEST_CASE("NaN and infinity are named by layer, head and position", "[dump]") {
                {"layer_01/k.npy", "found infinity", "layer 1, KV head 1, position 4, channel 0"});
   expect_error(read(Tensor::wo, 3),
                {"layer_01/wo.npy", "infinity", "layer 1, query head 3, row 2, column 7"});
+
+  // Rows that are left out are not looked at, and those behind keep their places.
+  CHECK_NOTHROW(dump.read(Tensor::q, 1, 2, out.data(), 2));
+  CHECK(out[0] == SmallDump::element(Tensor::q, 1, 2, 2, 0));
+  expect_error([&] { dump.read(Tensor::q, 1, 2, out.data(), 1); }, {"position 3, channel 4"});
 }
 
 TEST_CASE("a file cut short after opening is an error, not a crash", "[dump]") {

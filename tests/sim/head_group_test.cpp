@@ -129,6 +129,40 @@ TEST_CASE("fewer queries, no output projection, no sink logits, no RoPE", "[head
   CHECK(!group.rope);
 }
 
+TEST_CASE("a group may go without the queries of early rows", "[head_group]") {
+  const TempDir folder;
+  write_dump(folder.path(), 5, true, R"({"prompt_len": 6})");
+  const Dump dump = Dump::open(folder.path());
+  for (const auto& [first_row, T_q] : {std::pair<Index, Index>{0, 5}, {4, 5}, {6, 3}, {8, 1}, {9, 1}}) {
+    const HeadGroup<double> whole = load_head_group<double>(dump, 1, 1),
+                            group = load_head_group<double>(dump, 1, 1, first_row);
+    CHECK(group.T_q() == T_q);
+    CHECK(group.k == whole.k);
+    for (std::size_t g = 0; g < 3; ++g) CHECK(group.q[g] == whole.q[g].bottomRows(T_q));
+  }
+}
+
+TEST_CASE("a metric is the same to the bit without the queries that it does not look at", "[head_group]") {
+  const TempDir temp;
+  write_synthetic_dump(temp / "dump", {.q_heads = 4, .head_dim = 8, .prompt = 33, .decode = 4, .seed = 7, .gradients = 2});
+  const Dump dump = Dump::open(temp / "dump");
+  Workers workers(1);
+  int fewer = 0;
+  for (const TokenMetric metric : kTokenMetrics.all()) {
+    if (!available(metric, dump)) continue;
+    for (const Index window : {1, 8, 33, 50}) {
+      const Index first_row = first_row_of(metric, dump.shape(), window);
+      const auto found = [&](Index from) {
+        const HeadGroup<float> group = load_head_group<float>(dump, 0, 1, from);
+        return token_metrics_cpu(group, {.window = window, .metrics = {metric}}, workers)[metric];
+      };
+      CHECK(found(first_row) == found(0));
+      fewer += first_row > 0 ? 1 : 0;
+    }
+  }
+  CHECK(fewer > 30);
+}
+
 TEST_CASE("a dump's 16-bit numbers are a head group's own", "[head_group]") {
   for (const Dtype dtype : {Dtype::f16, Dtype::bf16}) {
     const TempDir temp;
