@@ -20,8 +20,7 @@ namespace {
 /// The options that decide about kept sets, of one policy at one budget in one phase.
 BoundOptions options_of(EvictionOptions& options, CallOptions& call) {
   using namespace evict_option;
-  options.policies
-      .clear();  // a call is asked for one, where the command line has several that none need name
+  options.policies.clear();  // a call is asked for one
   options.budgets.clear();
   const OptionFacts* const others[] = {&diff,  &decode_window, &channels, &bits,
                                        &group, &residual,      &score,    &kept};
@@ -71,8 +70,8 @@ std::vector<std::uint8_t> layer_kept(const Dump& dump, const EvictionPlan& plan,
   const Index parts = plan.per_query_head ? shape.group() : 1;
   const bool in_blocks = plan.cases.front().phase.kind == Phase::Kind::blockwise;
   const Index first_row = first_row_of(plan.runs.front().rules.front(), shape, in_blocks);
-  std::vector<std::shared_ptr<const HeadGroup<T>>> groups(
-      extent(shape.n_kv));  // those a layer's ranking read
+  // Those that a layer's ranking reads are not read again.
+  std::vector<std::shared_ptr<const HeadGroup<T>>> groups(extent(shape.n_kv));
   const auto load = [&](Index g) -> std::shared_ptr<const HeadGroup<T>>& {
     auto& group = groups[extent(g)];
     if (!group) group = std::make_shared<const HeadGroup<T>>(load_head_group<T>(dump, 0, g, first_row));

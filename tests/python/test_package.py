@@ -505,6 +505,10 @@ class Process(unittest.TestCase):
                                 ("norm=none.npy", "none.npy")):
                 with self.assertRaisesRegex(kvreplay.InputError, said):
                     kvreplay.analyze(dumps, here / "other", score=score if isinstance(score, str) else {"norm": score}, **options)
+            short = kvreplay.analyze(kvreplay.Dump(dumps[0].path, 50), here / "short", score={"norm": lambda q, k, v: v[..., 0]}, **options)
+            self.assertEqual(np.asarray(short.kept("score_norm-paper-prefill-25", 0)).shape, (2, 50))
+            with self.assertRaisesRegex(kvreplay.InputError, "prompt_len: expected one for all dumps"):
+                kvreplay.analyze([kvreplay.Dump(dumps[0].path, 50), kvreplay.Dump(dumps[1].path, 40)], here / "other", **options)
             with self.assertRaisesRegex(kvreplay.InputError, "nothing"):
                 kvreplay.compare(run, left={"policy": "nothing"}, right={"policy": "snapkv"})
 

@@ -60,6 +60,7 @@ class Dump(_core.Dump):
     def __init__(self, path: Union[str, "os.PathLike[str]"], prompt_len: Optional[int] = None) -> None:
         super().__init__(os.fspath(path), prompt_len)
         self.path = os.fspath(path)
+        self.split = prompt_len
 
     def __len__(self) -> int:
         return self.layers

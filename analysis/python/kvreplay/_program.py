@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Sequence, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
 
 import numpy as np
 
@@ -43,8 +43,14 @@ def analyze(dump: Union[AnyPath, Dump, Sequence[Union[AnyPath, Dump]]], out: Any
     """
     several = [dump] if isinstance(dump, (str, os.PathLike, Dump)) else list(dump)
     dumps = [one.path if isinstance(one, Dump) else os.fspath(one) for one in several]
+    splits = {one.split for one in several if isinstance(one, Dump)}
+    if options.get("prompt_len") is not None:
+        splits = splits - {None} | {options["prompt_len"]}
+    if len(splits) > 1:
+        raise _core.InputError(f"prompt_len: expected one for all dumps, found {', '.join(sorted(map(str, splits)))}")
+    options["prompt_len"] = split = next(iter(splits), None)
     with tempfile.TemporaryDirectory(prefix="kvreplay-") as folder:
-        scores = ["--score", score] if isinstance(score, str) else written_scores(named_scores(score), dumps, Path(folder))
+        scores = ["--score", score] if isinstance(score, str) else written_scores(named_scores(score), dumps, split, Path(folder))
         run("analyze", *dumps, "--out", os.fspath(out), "--quiet", *scores, *words_of(options))
     return open_results(out, dump=dumps[0] if len(dumps) == 1 else None)
 
@@ -92,7 +98,7 @@ def words_of(options: Mapping[str, Any]) -> list[str]:
     return words
 
 
-def written_scores(scores: Mapping[str, Any], dumps: Sequence[str], folder: Path) -> list[str]:
+def written_scores(scores: Mapping[str, Any], dumps: Sequence[str], split: Optional[int], folder: Path) -> list[str]:
     """Options of the program for functions whose scores of every dump's layers are computed here."""
     words = []
     for name, score in scores.items():
@@ -102,7 +108,7 @@ def written_scores(scores: Mapping[str, Any], dumps: Sequence[str], folder: Path
         arrays.mkdir()
         for path, dump_name in zip(dumps, _core.dump_names(dumps)):
             each = []
-            for layer in Dump(path):
+            for layer in Dump(path, split):
                 each.append(np.asarray(score_of(score, layer), dtype=np.float64))
                 if each[-1].shape != (layer.n_kv, layer.prompt_len):
                     raise _core.InputError(f"score {name}: expected shape [{layer.n_kv}, {layer.prompt_len}], "
