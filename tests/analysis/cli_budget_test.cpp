@@ -312,8 +312,10 @@ TEST_CASE("both passes of budget and analyze have the same bytes, interrupted or
 
   const std::vector<std::string> resumed = joined(arguments("r"), {"--resume"});
   for (const char* layer : {"layer_02", "layer_00.pass2", "layer_03.pass2"}) {
+    const fs::path figures = temp / "r/.kvreplay/layers" / (std::string(layer) + ".figures");
+    if (fs::exists(figures)) continue;  // the run before came this far until it had stopped
     Process process(kvreplay_command(resumed));
-    REQUIRE(wait_for(temp / "r/.kvreplay/layers" / (std::string(layer) + ".figures"), process));
+    REQUIRE(wait_for(figures, process));
     process.send(SIGINT);
     const ProcessResult stopped = process.wait();
     INFO(layer << " " << stopped.err);
