@@ -144,7 +144,8 @@ TEST_CASE("a group may go without the queries of early rows", "[head_group]") {
 
 TEST_CASE("a metric is the same to the bit without the queries that it does not look at", "[head_group]") {
   const TempDir temp;
-  write_synthetic_dump(temp / "dump", {.q_heads = 4, .head_dim = 8, .prompt = 33, .decode = 4, .seed = 7, .gradients = 2});
+  write_synthetic_dump(temp / "dump",
+                       {.q_heads = 4, .head_dim = 8, .prompt = 33, .decode = 4, .seed = 7, .gradients = 2});
   const Dump dump = Dump::open(temp / "dump");
   Workers workers(1);
   int fewer = 0;
