@@ -12,6 +12,23 @@ Index gram_item_rows(Index n) {
   return div_up(rows, kGramTile) * kGramTile;
 }
 
+Matrix<double> gram_of_rows(Index n, Index d, Index per_item,
+                            const std::function<void(Index first, Index count, double* panels)>& fill,
+                            Workers& workers) {
+  GramSums sums(div_up(n, per_item));
+  workers.parallel_for(std::ssize(sums), [&](Index item) {
+    sums[item].resize(gram_blocks_size<double>(d));
+    std::vector<double> panels(panels_of<double>(d) * kGramTile * kPanelWidth<double>);
+    const Index end = std::min((item + 1) * per_item, n);
+    for (Index first = item * per_item; first < end; first += kGramTile) {
+      const Index count = std::min(kGramTile, end - first);
+      fill(first, count, panels.data());
+      add_gram(panels.data(), count, d, sums[item].data());
+    }
+  });
+  return total_gram<double>(sums, d, workers);
+}
+
 template <class T>
 Matrix<double> total_gram(const GramSums& sums, Index d, Workers& workers) {
   constexpr Index W = kPanelWidth<T>;

@@ -4,6 +4,7 @@
 #include "sim/schedule.hpp"
 #include "sim/simd/gram_simd.hpp"
 
+#include <functional>
 #include <vector>
 
 namespace kvreplay {
@@ -13,6 +14,13 @@ inline constexpr Index kGramTile = 128;
 
 /// Rows of an item of a loop over n: whole tiles, from n alone.
 Index gram_item_rows(Index n);
+
+/// X^T X of n rows of d numbers in float64, `per_item` rows (whole tiles) to an item of the loop, whose sums
+/// add up in order. fill(first, count, panels) writes the rows first .. first + count - 1, a tile, as
+/// add_gram() takes them; what it leaves in the padding is of no account.
+Matrix<double> gram_of_rows(Index n, Index d, Index per_item,
+                            const std::function<void(Index first, Index count, double* panels)>& fill,
+                            Workers& workers);
 
 /// Blocks of X^T X (gram_simd.hpp) as they come from the items of a loop: one sum an item.
 using GramSums = std::vector<std::vector<double>>;

@@ -27,7 +27,8 @@ EvictStage::EvictStage(const Dump& dump, const EvictionOptions& options, const C
       plan_(eviction_plan(dump, options)),
       columns_(plan_),
       kept_(plan_.per_query_head ? dump.shape().n_q : dump.shape().n_kv, dump.shape().l, file_names(plan_)),
-      measured_(dump, compute.precision, measure_columns(columns_, plan_.cases.size())) {
+      measured_(dump, compute.precision, measure_columns(columns_, plan_.cases.size())),
+      compensations_(dump, options, plan_, columns_.count(), compute) {
   options_.budgets = plan_.budgets;
   plan_.notes.push_back(
       "errors do not feed back: queries, keys and values are those of the uncompressed model");
@@ -42,12 +43,27 @@ std::vector<std::string> EvictStage::on_cpu() const {
         return rule.by == SearchBy::loss || rule.greedy_by() == SearchBy::loss;
       }))
     parts.emplace_back("searches by loss");
+  if (compensations_.any()) parts.emplace_back("compensation");
   return parts;
+}
+
+std::vector<LeftOut> EvictStage::left_out() const {
+  std::vector<LeftOut> all = plan_.left_out;
+  all.insert(all.end(), compensations_.plan().left_out.begin(), compensations_.plan().left_out.end());
+  return all;
+}
+
+std::vector<OptionText> EvictStage::notes() const {
+  std::vector<OptionText> all = plan_.notes;
+  all.insert(all.end(), compensations_.plan().notes.begin(), compensations_.plan().notes.end());
+  return all;
 }
 
 Json EvictStage::options() const {
   EvictionOptions settled = options_;
+  settled.reference = compensations_.plan().reference.kind;
   Json json = to_json(bound(settled));
+  if (compensations_.plan().fits()) json["ridges"] = kRidges;
   for (const GivenArray<double>& score : plan_.scores)
     json["scores"][score.name] = contents_fingerprint(score);
   for (const GivenArray<std::uint8_t>& kept : plan_.kept)
@@ -58,6 +74,7 @@ Json EvictStage::options() const {
 void EvictStage::begin_layer(Index layer) {
   kept_.begin();
   measured_.begin();
+  compensations_.begin_layer();
   if (in_float32(compute_.precision))
     rank_layer<float>(layer);
   else
@@ -121,13 +138,19 @@ void EvictStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
       for (Index s = 0; s < columns_.steps(); ++s)
         figures[columns_.steps_of(c) + s] =
             relative_error(figures[columns_.steps_of(c) + s], step_full_sq[s]);
+  if (!compensations_.any()) return;
+  std::vector<const KeptSet*> kept;
+  for (std::size_t c = 0; c < plan_.cases.size(); ++c) kept.push_back(&kept_.at(c, group.kv_head));
+  compensations_.head(group, kept, figures);
 }
 
 void EvictStage::head(const HeadGroup<float>& group, std::span<double> figures) { compute(group, figures); }
 void EvictStage::head(const HeadGroup<double>& group, std::span<double> figures) { compute(group, figures); }
 
 void EvictStage::end_layer(const ResultFolder& folder, Index layer, LayerFigures figures) {
-  measured_.end(layer, compute_.workers, figures);
+  const std::size_t own = columns_.losses().per_layer();
+  measured_.end(layer, compute_.workers, {figures.heads, figures.whole.first(own)});
+  compensations_.end_layer(folder, layer, {figures.heads, figures.whole.subspan(own)});
   if (plan_.with_residual) {
     std::vector<double> norms(dump_.shape().T);
     dump_.read(Tensor::residual_norm, layer, 0, norms.data());
@@ -147,28 +170,33 @@ void EvictStage::save_head(Index kv_head, ByteWriter& out) const {
   const Index rows = plan_.per_query_head ? dump_.shape().group() : 1;
   kept_.save(kv_head * rows, rows, out);
   measured_.save_head(kv_head, out);
+  compensations_.save_head(kv_head, out);
 }
 
 void EvictStage::load_head(Index kv_head, ByteReader& in) {
   const Index rows = plan_.per_query_head ? dump_.shape().group() : 1;
   kept_.load(kv_head * rows, rows, in);
   measured_.load_head(kv_head, in);
+  compensations_.load_head(kv_head, in);
 }
 
 Json EvictStage::write_tables(const ResultFolder& folder, const HeadFigures& figures) {
   const EvictionTable table(plan_, columns_, figures, dump_.has(Tensor::wo));
   const std::size_t rows = table.write(folder);
-  return {{"candidates", dump_.shape().l},
-          {"measured_window_rows", plan_.window.count()},
-          {"future_rows", plan_.future.count()},
-          {"evictions", plan_.cases.size()},
-          {"eviction_rows", rows},
-          {"eviction_errors", table.totals()}};
+  Json totals = {{"candidates", dump_.shape().l},
+                 {"measured_window_rows", plan_.window.count()},
+                 {"future_rows", plan_.future.count()},
+                 {"evictions", plan_.cases.size()},
+                 {"eviction_rows", rows},
+                 {"eviction_errors", table.totals()}};
+  if (compensations_.any()) totals["compensation_rows"] = compensations_.write_tables(folder, figures);
+  return totals;
 }
 
 std::string EvictStage::report(const HeadFigures& figures) const {
   if (figures.layers.empty()) return "";
-  return eviction_report(plan_, EvictionTable(plan_, columns_, figures, dump_.has(Tensor::wo)));
+  return eviction_report(plan_, EvictionTable(plan_, columns_, figures, dump_.has(Tensor::wo))) +
+         compensations_.report(figures);
 }
 
 }  // namespace kvreplay

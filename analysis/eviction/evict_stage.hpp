@@ -1,5 +1,6 @@
 #pragma once
 
+#include "analysis/compensation/compensated_cases.hpp"
 #include "analysis/eviction/eviction_columns.hpp"
 #include "analysis/eviction/eviction_plan.hpp"
 #include "analysis/eviction/head_evictions.hpp"
@@ -14,7 +15,7 @@ namespace kvreplay {
 
 /// Policies x budgets x phases: kept sets and their exact errors.
 ///   layer_XX/kept/, evictions.csv, decode.csv, decode/, maps/, and with several semantics diff.csv,
-///   layer_XX/diff/.
+///   layer_XX/diff/; with something that compensates also what CompensatedCases writes.
 class EvictStage final : public Stage {
  public:
   EvictStage(const Dump& dump, const EvictionOptions& options, const Compute& compute);
@@ -22,11 +23,15 @@ class EvictStage final : public Stage {
   std::string_view name() const override { return "evict"; }
   std::vector<std::string> on_cpu() const override;
   Json options() const override;
-  std::vector<LeftOut> left_out() const override { return plan_.left_out; }
-  std::vector<OptionText> notes() const override { return plan_.notes; }
+  std::vector<LeftOut> left_out() const override;
+  std::vector<OptionText> notes() const override;
 
-  std::size_t figures_per_head() const override { return static_cast<std::size_t>(columns_.count()); }
-  std::size_t figures_per_layer() const override { return columns_.losses().per_layer(); }
+  std::size_t figures_per_head() const override {
+    return static_cast<std::size_t>(columns_.count() + compensations_.figures_per_head());
+  }
+  std::size_t figures_per_layer() const override {
+    return columns_.losses().per_layer() + compensations_.figures_per_layer();
+  }
   void begin_layer(Index layer) override;
   void head(const HeadGroup<float>& group, std::span<double> figures) override;
   void head(const HeadGroup<double>& group, std::span<double> figures) override;
@@ -48,6 +53,7 @@ class EvictStage final : public Stage {
   LayerScores layer_scores_;
   KeptLayer kept_;  // of KV heads, or query heads with per_query_head
   MeasuredLayer measured_;
+  CompensatedCases compensations_;
 };
 
 }  // namespace kvreplay

@@ -102,11 +102,19 @@ BoundOptions bound(EvictionOptions& options) {
       bind_option(by, options.by), bind_option(per_query_head, options.per_query_head),
       bind_option(channels, options.channels), bind_option(bits, options.bits),
       bind_option(group, options.group).needing(bits), bind_option(residual, options.residual).needing(bits),
+      bind_option(compensate, options.compensate)
+          .saying(fmt::format(": {}", fmt::join(kCompensations.names(), ", "))),
+      bind_option(reference, options.reference).needing(compensate),
+      bind_option(reference_positions, options.reference_rows).needing(compensate),
       // What a file holds counts, not its name.
       bind_option(score, options.scores).keyed(""), bind_option(kept, options.kept).keyed("")};
   for (BoundOption& option : all)
     if (option.needs == &bits)
       option.write = [&options, write = option.write] { return options.bits ? write() : std::nullopt; };
+    else if (option.needs == &compensate || option.facts == &compensate)
+      option.write = [&options, write = option.write] {
+        return options.compensate.empty() ? std::nullopt : write();
+      };
   return all;
 }
 
@@ -183,6 +191,18 @@ SearchRows OptionValue<SearchRows>::parse(const OptionFacts& option, const std::
   for (const SearchRows rows : {SearchRows::window, SearchRows::future})
     if (word == text(rows)) return rows;
   throw OptionError(option, "window or future", fmt::format("'{}'", word));
+}
+
+Compensation OptionValue<Compensation>::parse(const OptionFacts& option, const std::string& word) {
+  if (const auto method = kCompensations.named(word)) return *method;
+  throw OptionError(option, fmt::format("some of {}", fmt::join(kCompensations.names(), ", ")),
+                    fmt::format("'{}'", word));
+}
+
+Reference OptionValue<Reference>::parse(const OptionFacts& option, const std::string& word) {
+  if (const auto kind = kReferences.named(word)) return *kind;
+  throw OptionError(option, fmt::format("{}", fmt::join(kReferences.names(), ", ")),
+                    fmt::format("'{}'", word));
 }
 
 SearchBy OptionValue<SearchBy>::parse(const OptionFacts& option, const std::string& word) {

@@ -2,6 +2,7 @@
 
 #include "analysis/channels/channel_options.hpp"
 #include "analysis/given/given_arrays.hpp"
+#include "sim/compensation/compensation_facts.hpp"
 #include "sim/compression/compressed_cache.hpp"
 #include "sim/eviction/policy.hpp"
 
@@ -61,6 +62,9 @@ struct EvictionOptions {
   std::optional<RuleAndRatio> channels;  ///< key channels that the kept tokens lose
   std::optional<Index> bits;             ///< quantizes what is kept
   Index group = Quantization{}.group, residual = Quantization{}.residual;
+  std::vector<Compensation> compensate;  ///< none: evictions are measured as they are alone
+  std::optional<Reference> reference;
+  Index reference_rows = 4096;
   std::vector<NamedFile> scores, kept;
   /// Where set, policies that take longer than this, or that the dump cannot feed, are left out rather than
   /// run or refused.
@@ -105,6 +109,10 @@ inline constexpr OptionFacts policy{"policy", "LIST",
     bits{"bits", "N", "Quantize what is kept too, keys per channel, values per token: 2, 4 or 8"},
     group{"group", "N", "Numbers that share a step of the quantization", "", 1},
     residual{"residual", "N", "The most recent tokens kept are not quantized"},
+    compensate{"compensate", "LIST", "Measure too what kept tokens make up for evicted ones", "none"},
+    reference{"reference", "KIND", "Queries that a fit looks at: window, shifted or repeat",
+              "shifted where the dump tells its rotation, else window"},
+    reference_positions{"reference-rows", "N", "At most N positions of them, evenly spaced", "", 1},
     score{"score", "name=PATH",
           "Your score, .npy [layers, kv_heads, l], used as score:name or BASE+name; {dump} in PATH is the "
           "dump's name, and a folder holds one array a dump, <dump>.npy"},
@@ -143,6 +151,18 @@ template <>
 struct OptionValue<SearchRows> {
   static SearchRows parse(const OptionFacts& option, const std::string& word);
   static std::string text(SearchRows rows) { return rows == SearchRows::window ? "window" : "future"; }
+};
+
+template <>
+struct OptionValue<Compensation> {
+  static Compensation parse(const OptionFacts& option, const std::string& word);
+  static std::string text(Compensation method) { return std::string(name_of(method)); }
+};
+
+template <>
+struct OptionValue<Reference> {
+  static Reference parse(const OptionFacts& option, const std::string& word);
+  static std::string text(Reference kind) { return std::string(name_of(kind)); }
 };
 
 template <>

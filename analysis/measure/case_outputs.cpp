@@ -33,14 +33,15 @@ CaseOutputs<T> evicted(const HeadGroup<T>& group, RowRange window, RowRange futu
   return {on(window), on(future)};
 }
 
-template <class T>
-CaseOutputs<T> compressed(const HeadGroup<T>& group, RowRange window, RowRange future,
-                          std::span<const CacheCase> cases, bool with_vectors, const Compute& compute) {
+/// change_in(c) is what makes of CompressedOutputs their change in case c.
+template <class T, class ChangeIn>
+CaseOutputs<T> over_caches(const HeadGroup<T>& group, RowRange window, RowRange future, std::size_t cases,
+                           bool with_vectors, const Compute& compute, const ChangeIn& change_in) {
   struct Measured {
     CompressedOutputs<T> outputs;
     OutputChanges<T>& into;
   };
-  CaseOutputs<T> found{no_rows<T>(cases.size()), no_rows<T>(cases.size())};
+  CaseOutputs<T> found{no_rows<T>(cases), no_rows<T>(cases)};
   std::vector<Measured> measured;
   const auto take = [&](RowRange rows, OutputChanges<T>& into) {
     if (rows.count() == 0) return;
@@ -48,23 +49,35 @@ CaseOutputs<T> compressed(const HeadGroup<T>& group, RowRange window, RowRange f
     into.full_sq = measured.back().outputs.full_sq();
     if (!with_vectors) return;
     into.full = measured.back().outputs.full();
-    into.change.resize(cases.size());
+    into.change.resize(cases);
   };
   take(window, found.window);
   take(future, found.future);
-  compute.workers.parallel_for(std::ssize(cases), [&](std::ptrdiff_t n) {
+  compute.workers.parallel_for(static_cast<std::ptrdiff_t>(cases), [&](std::ptrdiff_t n) {
     const auto c = static_cast<std::size_t>(n);
-    const auto& [kept, pruned, prunable, quantization] = cases[c];
-    std::optional<CompressedCache<T>> cache;
-    if (quantization) cache = compressed_cache(group, kept, pruned, prunable, quantization);
+    const auto change_of = change_in(c);
     for (const Measured& rows : measured) {
-      auto change = cache ? rows.outputs.change(*cache, with_vectors)
-                          : rows.outputs.change(kept, pruned, prunable, with_vectors);
+      auto change = change_of(rows.outputs);
       rows.into.change_sq[c] = change.change_sq;
       if (with_vectors) rows.into.change[c] = std::move(change.vectors);
     }
   });
   return found;
+}
+
+template <class T>
+CaseOutputs<T> compressed(const HeadGroup<T>& group, RowRange window, RowRange future,
+                          std::span<const CacheCase> cases, bool with_vectors, const Compute& compute) {
+  return over_caches(group, window, future, cases.size(), with_vectors, compute, [&](std::size_t c) {
+    const CacheCase& one = cases[c];
+    std::optional<CompressedCache<T>> cache;
+    if (one.quantization)
+      cache = compressed_cache(group, one.kept, one.pruned, one.prunable, one.quantization);
+    return [&one, with_vectors, cache = std::move(cache)](const CompressedOutputs<T>& outputs) {
+      return cache ? outputs.change(*cache, with_vectors)
+                   : outputs.change(one.kept, one.pruned, one.prunable, with_vectors);
+    };
+  });
 }
 
 }  // namespace
@@ -81,6 +94,24 @@ template CaseOutputs<float> case_outputs(const HeadGroup<float>&, RowRange, RowR
                                          std::span<const CacheCase>, bool, const Compute&);
 template CaseOutputs<double> case_outputs(const HeadGroup<double>&, RowRange, RowRange,
                                           std::span<const CacheCase>, bool, const Compute&);
+
+template <class T>
+CaseOutputs<T> cache_outputs(const HeadGroup<T>& group, RowRange window, RowRange future, std::size_t cases,
+                             const std::function<CompressedCache<T>(std::size_t)>& cache, bool with_vectors,
+                             const Compute& compute) {
+  return over_caches(group, window, future, cases, with_vectors, compute, [&](std::size_t c) {
+    return [with_vectors, held = cache(c)](const CompressedOutputs<T>& outputs) {
+      return outputs.change(held, with_vectors);
+    };
+  });
+}
+
+template CaseOutputs<float> cache_outputs(const HeadGroup<float>&, RowRange, RowRange, std::size_t,
+                                          const std::function<CompressedCache<float>(std::size_t)>&, bool,
+                                          const Compute&);
+template CaseOutputs<double> cache_outputs(const HeadGroup<double>&, RowRange, RowRange, std::size_t,
+                                           const std::function<CompressedCache<double>(std::size_t)>&, bool,
+                                           const Compute&);
 
 CacheElements cache_elements(const Dump& dump) {
   const auto size = [&](Tensor tensor) {

@@ -6,6 +6,8 @@
 #include "sim/eviction/kept_outputs.hpp"
 #include "sim/head_group.hpp"
 
+#include <cstddef>
+#include <functional>
 #include <optional>
 #include <span>
 
@@ -32,6 +34,12 @@ struct CaseOutputs {
 template <class T>
 CaseOutputs<T> case_outputs(const HeadGroup<T>& group, RowRange window, RowRange future,
                             std::span<const CacheCase> cases, bool with_vectors, const Compute& compute);
+
+/// The same of `cases` caches, which cache(c) makes, from any thread.
+template <class T>
+CaseOutputs<T> cache_outputs(const HeadGroup<T>& group, RowRange window, RowRange future, std::size_t cases,
+                             const std::function<CompressedCache<T>(std::size_t)>& cache, bool with_vectors,
+                             const Compute& compute);
 
 /// The sizes of a key's and a value's numbers as the dump stores them.
 CacheElements cache_elements(const Dump& dump);

@@ -56,7 +56,7 @@ std::optional<double> predicted_loss(const ScopedFigures& figures, const LossCol
     return per_row(figures.sum(scope, columns.nll(which)), there.nll);
   }
   const RowRange on = there.on(rows);
-  if (rows == RowSet::none || on.count() == 0) return std::nullopt;
+  if ((rows != RowSet::window && rows != RowSet::future) || on.count() == 0) return std::nullopt;
   if (figure == kLossRow.name) return per_row(figures.sum(scope, columns.row(which, rows)), on);
   if (figure == kLossHead.name) return per_row(figures.sum(scope, columns.head(which, rows)), on);
   double squares = 0;

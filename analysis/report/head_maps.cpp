@@ -30,6 +30,8 @@ const char* kind_of(Table table) {
       return "a shared budget";
     case Table::channels:
       return "channel pruning";
+    case Table::compensation:
+      return "a compensated eviction";
     case Table::decode:
     case Table::diff:
       break;  // without maps

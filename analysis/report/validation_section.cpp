@@ -14,8 +14,6 @@ namespace {
 
 using Cases = std::vector<const ValidatedCase*>;
 
-constexpr std::array kTablesOfCases{Table::evictions, Table::budgets, Table::channels};
-
 bool is_in_nats(const FigureFacts& figure) { return figure.unit == kLossKind.unit; }
 
 /// A mark for each case; of a figure in nats also where it would be right.
@@ -135,7 +133,7 @@ Section validation_section(const Tables& tables) {
   if (!validation.finished)
     section.findings.emplace_back(
         "The validation was interrupted: kvvalidate.py --resume measures the rest.");
-  for (const Table table : kTablesOfCases) {
+  for (const Table table : kValidatedTables) {
     if (auto figure = figure_of(validation, table)) section.figures.push_back(std::move(*figure));
     section.html += table_of(validation, table);
   }

@@ -18,7 +18,7 @@ namespace {
 constexpr double kNoPrompt = std::numeric_limits<double>::quiet_NaN();
 
 /// What the dump of a prompt holds, where the run noted it, else what its manifest and names say.
-std::string contents_of(const ResultReader& results) {
+std::string fingerprint_of(const ResultReader& results) {
   const auto noted = results.summary().find("layer_fingerprints");
   return noted != results.summary().end() && !noted->empty()
              ? noted->dump()
@@ -31,10 +31,10 @@ struct PromptPair {
 
 std::vector<PromptPair> prompts_in_both(const OverDumpsReader& a, const OverDumpsReader& b) {
   std::vector<std::string> others;
-  for (const ResultReader& dump : b.dumps()) others.push_back(contents_of(dump));
+  for (const ResultReader& dump : b.dumps()) others.push_back(fingerprint_of(dump));
   std::vector<PromptPair> pairs;
   for (std::size_t i = 0; i < a.dumps().size(); ++i) {
-    const auto found = std::find(others.begin(), others.end(), contents_of(a.dumps()[i]));
+    const auto found = std::find(others.begin(), others.end(), fingerprint_of(a.dumps()[i]));
     if (found != others.end()) pairs.push_back({i, static_cast<std::size_t>(found - others.begin())});
   }
   return pairs;

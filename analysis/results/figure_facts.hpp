@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <string_view>
 
 // What there is to know of a figure, one kind of number in a result folder, before any such number is known.
@@ -38,21 +39,32 @@ inline constexpr Levels kHeadsOnly{true, false, false}, kLayersOnly{false, true,
     kLayersAndModel{false, true, true}, kModelOnly{false, false, true};
 
 /// The queries that a figure is taken on, and on which of them it exists.
-enum class RowSet { window, future, none };
+enum class RowSet { window, future, none, reference };
 struct RowSets {
-  bool window = false, future = false, none = false;
+  bool window = false, future = false, none = false, reference = false;
   constexpr bool has(RowSet rows) const {
-    return rows == RowSet::window ? window : rows == RowSet::future ? future : none;
+    switch (rows) {
+      case RowSet::window:
+        return window;
+      case RowSet::future:
+        return future;
+      case RowSet::none:
+        return none;
+      case RowSet::reference:
+        return reference;
+    }
+    return false;
   }
 };
 inline constexpr RowSets kEitherRows{true, true, false}, kWindowRows{true, false, false},
-    kFutureRows{false, true, false}, kNoRows{false, false, true};
-/// As tables have it: "window", "future", "".
+    kFutureRows{false, true, false}, kNoRows{false, false, true}, kAllRows{true, true, false, true};
+/// As tables have it: "window", "future", "", "reference".
 constexpr std::string_view name_of(RowSet rows) {
-  return rows == RowSet::window ? "window" : rows == RowSet::future ? "future" : "";
+  constexpr std::array<std::string_view, 4> kNames{"window", "future", "", "reference"};
+  return kNames[static_cast<std::size_t>(rows)];
 }
 
-inline constexpr std::array kRowSets{RowSet::window, RowSet::future, RowSet::none};
+inline constexpr std::array kRowSets{RowSet::window, RowSet::future, RowSet::none, RowSet::reference};
 
 /// What figures have in common that measure alike.
 struct FigureKind {

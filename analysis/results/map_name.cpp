@@ -1,5 +1,7 @@
 #include "analysis/results/map_name.hpp"
 
+#include "sim/compensation/compensation_facts.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -42,6 +44,7 @@ std::string MapName::text() const {
     case Table::evictions:
     case Table::decode:
     case Table::diff:
+    case Table::compensation:
       break;
   }
   const std::string name = fmt::format("{}~{}~{}", item, against, figure);
@@ -63,9 +66,13 @@ std::optional<MapName> map_named(std::string_view text) {
                                                                      parts[3].data() + parts[3].size();
     const auto [end, error] = std::from_chars(first, last, name.reserve.emplace());
     if (error != std::errc() || end != last || *name.reserve < 0) return std::nullopt;
-  } else if (parts[1] == name_of(RowSet::window) || parts[1] == name_of(RowSet::future)) {
-    // "<method>-<ratio>", or "<policy>-<semantics>-<phase>-<kept>".
-    name.table = split(parts[0], '-').size() == 2 ? Table::channels : Table::evictions;
+  } else if (parts[1] == name_of(RowSet::window) || parts[1] == name_of(RowSet::future) ||
+             parts[1] == name_of(RowSet::reference)) {
+    // "<method>-<ratio>", "<policy>-<semantics>-<phase>-<kept>", or this and "-<method>".
+    const std::vector<std::string> words = split(parts[0], '-');
+    name.table = words.size() == 2                    ? Table::channels
+                 : kCompensations.named(words.back()) ? Table::compensation
+                                                      : Table::evictions;
   }
   return name;
 }

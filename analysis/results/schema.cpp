@@ -62,6 +62,8 @@ std::vector<const FigureFacts*> all_figures(Table table) {
       return pointers_to(kBudgetFigures);
     case Table::channels:
       return pointers_to(kChannelFigures);
+    case Table::compensation:
+      return pointers_to(kCompensationFigures);
   }
   return {};
 }

@@ -332,6 +332,58 @@ inline constexpr auto kChannelFigures = facts_table<FigureOf<ChannelFigure>>({
 });
 constexpr const FigureFacts& facts_of(ChannelFigure figure) { return kChannelFigures[figure]; }
 
+/// compensation.csv: what kept tokens make up for evicted ones. Definitions:
+/// sim/compensation/COMPENSATION.md.
+enum class CompensationFigure {
+  output_error,
+  layer_output_error,
+  selection,
+  mass,
+  values,
+  bound,
+  bytes,
+  loss_row,
+  loss_head,
+  loss_layer,
+  loss_step,
+  loss_joint,
+  dnll,
+};
+inline constexpr auto kCompensationFigures = facts_table<FigureOf<CompensationFigure>>({
+    {{kErrorKind.on(kAllRows), "output_error", "Output error",
+      "Squared change of the heads' outputs over their squared norm with the cache that the method makes of "
+      "what is kept",
+      kOffered, "output error over all heads of compensated caches"},
+     CompensationFigure::output_error},
+    {{kErrorKind.of(kLayersAndModel), "layer_output_error", "Layer output error",
+      "Squared change of a layer's output behind W_O over its squared norm", kOffered},
+     CompensationFigure::layer_output_error},
+    {{kErrorKind.on(kAllRows), "selection", "Error of the selection",
+      "What is kept, as it was and with the whole prompt's mass, less the full output", kOffered},
+     CompensationFigure::selection},
+    {{kErrorKind.on(kAllRows), "mass", "Error of the mass",
+      "What the mass and the biases of what is kept change of that", kOffered},
+     CompensationFigure::mass},
+    {{kErrorKind.on(kAllRows), "values", "Error of the values", "What the replaced values change of that",
+      kOffered},
+     CompensationFigure::values},
+    {{kErrorKind.on(kAllRows), "bound", "Bound",
+      "The least that any values could reach on these very rows beside the keys and biases that are kept; "
+      "empty unless rows outnumber tokens",
+      kOffered},
+     CompensationFigure::bound},
+    {{kBytesKind, "bytes", "Bytes",
+      "Keys and values kept, in the dump's number format, and four bytes a token for its bias"},
+     CompensationFigure::bytes},
+    {not_main(kLossRow), CompensationFigure::loss_row},
+    {kLossHead, CompensationFigure::loss_head},
+    {kLossLayer, CompensationFigure::loss_layer},
+    {kLossStep, CompensationFigure::loss_step},
+    {kLossJoint, CompensationFigure::loss_joint},
+    {kDnll, CompensationFigure::dnll},
+});
+constexpr const FigureFacts& facts_of(CompensationFigure figure) { return kCompensationFigures[figure]; }
+
 template <class Id>
 requires requires(Id figure) {
   { facts_of(figure) } -> std::same_as<const FigureFacts&>;
@@ -339,7 +391,7 @@ requires requires(Id figure) {
 constexpr std::string_view name_of(Id figure) { return facts_of(figure).name; }
 
 /// The tables, in the order in which folders list them.
-enum class Table { heads, agreement, evictions, decode, diff, budgets, channels };
+enum class Table { heads, agreement, evictions, decode, diff, budgets, channels, compensation };
 
 /// How the rows of a table are told apart, and what they say. Lists are comma-separated.
 struct TableFacts {
@@ -421,6 +473,15 @@ inline constexpr auto kTables = facts_table<TableFacts>({
      .items = "method,semantics",
      .across = "ratio",
      .compared = "method"},
+    {.id = Table::compensation,
+     .name = "compensation",
+     .title = "Compensation",
+     .columns = "layer,kv_head,policy,semantics,phase,budget,kept,method,reference,rows,metric,value",
+     .derived = "kept",
+     .count = "compensation_rows",
+     .items = "policy,semantics,phase,method,reference",
+     .across = "budget",
+     .compared = "policy,method"},
 });
 constexpr const TableFacts& facts_of(Table table) { return kTables[table]; }
 constexpr std::string_view name_of(Table table) { return facts_of(table).name; }

@@ -7,6 +7,7 @@
 #include "analysis/tokens/agreement.hpp"
 #include "data/error.hpp"
 #include "data/json_fields.hpp"
+#include "sim/compensation/compensation_facts.hpp"
 
 #include <fmt/format.h>
 
@@ -23,18 +24,22 @@ namespace fs = std::filesystem;
 constexpr const char* kTable = "validate.csv";
 constexpr const char* kHow = "validate.json";
 constexpr std::string_view kChannels = "channels:";
-constexpr std::array kTablesOfCases{Table::evictions, Table::budgets, Table::channels};
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
-/// A budget's policy is "<order>~<method>", a selection of channels "channels:<method>".
+/// A budget's policy is "<order>~<method>", that of a compensated eviction too, a selection of channels
+/// "channels:<method>".
 Table table_of(const ResultReader& results, const std::string& policy) {
   if (policy.starts_with(kChannels)) return Table::channels;
+  const bool compensated = kCompensations.named(policy.substr(policy.rfind('~') + 1)).has_value();
+  if (compensated && results.has(Table::compensation)) return Table::compensation;
   // An eviction may be called by a name of the user's that holds "~" as well.
   return policy.find('~') != std::string::npos && results.has(Table::budgets) ? Table::budgets
                                                                               : Table::evictions;
 }
 
 bool has_oracle(Table table, const std::string& policy) {
+  const std::string kept_by = policy.substr(0, policy.rfind('~'));
+  if (table == Table::compensation) return is_oracle(Table::evictions, "policy", kept_by);
   if (table != Table::budgets) return table == Table::evictions && is_oracle(table, "policy", policy);
   return is_oracle(table, "method", policy.substr(policy.rfind('~') + 1));
 }
@@ -44,6 +49,9 @@ bool has_oracle(Table table, const std::string& policy) {
 std::vector<std::string> case_of(const TableFigure& figure, Table table) {
   if (table == Table::evictions)
     return {figure["policy"], figure["semantics"], figure["phase"], figure["budget"]};
+  if (table == Table::compensation)
+    return {figure["policy"] + "~" + figure["method"], figure["semantics"], figure["phase"],
+            figure["budget"]};
   if (table == Table::budgets)
     return {figure["order"] + "~" + figure["method"], "", "prefill", figure["sigma"]};
   return {std::string(kChannels) + figure["method"], figure["semantics"], "prefill", figure["ratio"]};
@@ -81,7 +89,7 @@ std::vector<ValidatedCase> read_cases(const ResultReader& results) {
 void add_predictions(const ResultReader& results, std::vector<ValidatedCase>& cases) {
   std::map<std::pair<Table, std::vector<std::string>>, ValidatedCase*> found;
   for (ValidatedCase& one : cases) found.emplace(std::pair(one.table, keys_of(one)), &one);
-  for (const Table table : kTablesOfCases) {
+  for (const Table table : kValidatedTables) {
     if (!results.has(table)) continue;
     each_figure(results, table, [&](const TableFigure& figure) {
       if (figure.level() != Level::model || !is_of_future(figure)) return;

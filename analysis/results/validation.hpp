@@ -47,9 +47,14 @@ inline constexpr auto kValidationFigures = facts_table<FigureOf<ValidationFigure
 });
 constexpr const FigureFacts& facts_of(ValidationFigure figure) { return kValidationFigures[figure]; }
 
-/// A kept set, a division of a budget or a selection of channels that the model was run with.
+/// The tables whose cases the model can be run with.
+inline constexpr std::array kValidatedTables{Table::evictions, Table::budgets, Table::channels,
+                                             Table::compensation};
+
+/// A kept set, compensated or not, a division of a budget or a selection of channels that the model was run
+/// with.
 struct ValidatedCase {
-  Table table;                                   ///< that has its figures: evictions, budgets or channels
+  Table table;                                   ///< that has its figures, one of kValidatedTables
   std::string policy, semantics, phase, budget;  ///< as validate.csv has them
   bool is_oracle = false;
   std::array<double, kValidationFigures.size()> measured;     ///< NaN where there is none

@@ -62,6 +62,8 @@ TABLES = {
     "diff": _Kind(DIFF, "layer,kv_head,policy,phase,budget,semantics,other,rows,metric,value"),
     "budgets": _Kind("budget", "layer,kv_head,order,method,sigma,budget,loss,output_error", "budget_rows"),
     "channels": _Kind("channels", "layer,kv_head,method,semantics,ratio,recent,pruned,rows,metric,value", "channel_rows"),
+    "compensation": _Kind("evict --compensate fit", "layer,kv_head,policy,semantics,phase,budget,kept,method,reference,rows,metric,value",
+                          "compensation_rows"),
 }
 OVER_DUMPS = {name: _Kind("", "layer,metric,n,mean,sd,ci_low,ci_high", f"{name}_rows")
               for name in (f"{table}_over_dumps" for table in TABLES)}
@@ -254,6 +256,15 @@ class _Folder:
         raise NotImplementedError
 
 
+class Compensated(NamedTuple):
+    """What a KV head's cache holds of a prompt once kept tokens make up for evicted ones."""
+
+    tokens: np.ndarray  # [m] positions, ascending
+    bias: np.ndarray  # [m], on their logits
+    values: np.ndarray  # [m, d_v]
+    keys: Optional[np.ndarray]  # [m, d]; None: the tokens' own
+
+
 class Results(_Folder):
     """A finished result folder. Tables are attributes (`heads`, `agreement`, ...) and are read when first asked for."""
 
@@ -322,6 +333,28 @@ class Results(_Folder):
     def channel_array(self, name: str, layer: Optional[int] = None) -> Array:
         """[layer, head, channel] and the like: "iap-0.5" (true where pruned), "iap_order", "interaction", "spectrum" ..."""
         return self.array("channels", name, layer)
+
+    def compensated(self, name: str, layer: int) -> list[Compensated]:
+        """What the cache of every KV head of a layer holds of the prompt: "snapkv-paper-prefill-448-fit"."""
+        folder = f"{_layer_folder(int(layer))}/compensated"
+        names = sorted(at.rpartition("/")[2][:-4] for at in self._written if at.rpartition("/")[0] == folder)
+        if name not in names:
+            raise ResultsError(f"{self.folder}: no {name}.npz in {folder}; {_alternatives(name, names)}")
+        path, heads = self.folder / folder / f"{name}.npz", self._sizes["kv_head"]
+        l, d, d_v = self._sizes["token"], self._sizes["channel"], self.summary["dump"]["d_v"]
+        data = _bytes(path, heads * (4 * l * (d + d_v + 2) + 4096) + 4096, self._written.get(f"{folder}/{name}.npz"))
+        archive = _parsed(path, "an archive of arrays", lambda: _archive(data))
+        held = []
+        for head in range(heads):
+            end = f"_{head}"
+            arrays = {name[: -len(end)]: array for name, array in archive.items() if name.endswith(end)}
+            tokens = arrays.get("tokens", np.zeros((0, 0)))
+            wanted = {"tokens": (len(tokens),), "bias": (len(tokens),), "values": (len(tokens), d_v), "keys": (len(tokens), d)}
+            found = {key: array.shape for key, array in arrays.items()}
+            if {"keys": wanted["keys"], **found} != wanted or not np.all(np.diff(tokens) > 0) or len(tokens) and not 0 <= tokens[0] <= tokens[-1] < l:
+                raise ResultsError(f"{path}: head {head}: expected ascending positions below {l} and their numbers, found {found}")
+            held.append(Compensated(arrays["tokens"], arrays["bias"], arrays["values"], arrays.get("keys")))
+        return held
 
     def maps(self, name: str) -> Array:
         """[layer, kv_head]: one figure of a table for every head, as "attn~exact_remove~spearman"."""
@@ -419,6 +452,11 @@ def open_results(folder: AnyPath, dump: Optional[AnyPath] = None) -> Union[Resul
     if dump is not None:
         raise ResultsError(f"{folder}: results over several dumps; open one of them, {Path(folder) / 'NAME'}, with its dump")
     return ResultsOverDumps(folder)
+
+
+def _archive(data: bytearray) -> dict[str, np.ndarray]:
+    with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+        return dict(archive)
 
 
 def _of_level(folder: Path, name: str, frame: pd.DataFrame, level: Optional[str]) -> pd.DataFrame:

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What the evictions, head budgets, channel selections and quantized caches of a result folder cost the model.
+"""What the evictions, compensated or not, head budgets, channel selections and quantized caches of a result folder cost
+the model.
 
   kvvalidate.py --model PATH-or-ID --dump DUMP --results RESULTS
   kvvalidate.py --model model.gguf --results RESULTS    (of one dump or several, where run.json says that they are)

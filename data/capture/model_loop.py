@@ -24,6 +24,7 @@ import numpy as np
 import torch
 
 from dump_files import require
+from kvresults import Compensated
 from model_attention import own_attention, stand_in, window_of
 
 FIGURES = ("kl", "kl_median", "kl_p95", "dnll", "same_top1")
@@ -48,10 +49,18 @@ class Change:
     pruned: np.ndarray | None = None  # [heads, d], true where a key loses the channel
     recent: int = 0  # the prompt's last keys, which lose none
     quantization: Quantization | None = None
+    held: Sequence[Compensated] | None = None  # a KV head each, in place of all this
 
-    def cache(self, k: torch.Tensor, v: torch.Tensor, head: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Of all keys [l, d] and values [l, d_v]: the positions that a head holds, and what it reads there."""
+    def cache(self, k: torch.Tensor, v: torch.Tensor,
+              head: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """Of all keys [l, d] and values [l, d_v]: the positions that a head holds, what it reads there, and biases of their
+        logits where there are any."""
         at = torch.arange(len(k), device=k.device)
+        if self.held is not None:
+            mine = self.held[head]
+            at = torch.as_tensor(mine.tokens, dtype=torch.long, device=k.device)
+            k, v = (k[at] if x is None else torch.as_tensor(x).to(k) for x in (mine.keys, mine.values))
+            return at, k, v, torch.as_tensor(mine.bias, device=k.device)
         if self.kept is not None:
             at = at[torch.from_numpy(self.kept[head]).to(k.device)]
         k, v = k[at], v[at]
@@ -60,7 +69,7 @@ class Change:
             k[rows[:, None] & channels] = 0
         if self.quantization is not None:
             quantize(k, v, self.quantization)
-        return at, k, v
+        return at, k, v, None
 
     def heads(self, n_kv: int) -> int:
         return next((len(x) for x in (self.kept, self.pruned) if x is not None), n_kv)
@@ -158,9 +167,10 @@ class ModelLoop:
         heads, outputs = change.heads(len(layer.k)), []
         for head, q in enumerate(query[0].reshape(heads, -1, *query.shape[2:])):
             g = head * len(layer.k) // heads
-            at, k, v = change.cache(layer.k[g], layer.v[g], head)
+            at, k, v, bias = change.cache(layer.k[g], layer.v[g], head)
             sinks = None if layer.sinks is None else layer.sinks.reshape(heads, -1)[head]
-            outputs.append(attend(q, at, torch.cat((k, key[0, g])), torch.cat((v, value[0, g])), self._l, layer, sinks))
+            k, v = torch.cat((k, key[0, g])), torch.cat((v, value[0, g]))
+            outputs.append(attend(q, at, k, v, self._l, layer, sinks, bias))
         return torch.cat(outputs).transpose(0, 1)[None].to(query.dtype), None
 
     def _layer(self, module, query, k, v, called: dict[str, Any]) -> Layer:
@@ -173,9 +183,9 @@ class ModelLoop:
 
 
 def attend(q: torch.Tensor, at: torch.Tensor, k: torch.Tensor, v: torch.Tensor, l: int, rule: Layer,
-           sinks: torch.Tensor | None) -> torch.Tensor:
+           sinks: torch.Tensor | None, bias: torch.Tensor | None = None) -> torch.Tensor:
     """o [group, rows, d_v] of q [group, rows, d], the rows l, l + 1, ..., over a cache whose first keys are those of
-    positions `at`, followed by the rows' own: in float32 at least."""
+    positions `at`, with these biases, followed by the rows' own: in float32 at least."""
     group, rows, d = q.shape
     wide = torch.promote_types(q.dtype, torch.float32)
     row = torch.arange(l, l + rows, device=q.device)
@@ -186,6 +196,8 @@ def attend(q: torch.Tensor, at: torch.Tensor, k: torch.Tensor, v: torch.Tensor, 
     z = rule.scale * (q.reshape(-1, d).to(wide) @ k.to(wide).T).reshape(group, rows, -1)
     if rule.softcap:
         z = rule.softcap * torch.tanh(z / rule.softcap)
+    if bias is not None:
+        z[..., : len(at)] += bias.to(wide)
     z.masked_fill_(hidden, -torch.inf)
     if sinks is not None:
         z = torch.cat((z, sinks.to(wide)[:, None, None].expand(group, rows, 1)), dim=-1)

@@ -33,7 +33,7 @@ class Case:
 def cases_of(results: Results) -> tuple[list[Case], dict[str, str]]:
     """All that can be validated, in the order of the tables, and why what else there is cannot."""
     cases, left_out = {}, {}
-    for name, find in (("evictions", evictions), ("budgets", budgets), ("channels", channels)):
+    for name, find in (("evictions", evictions), ("budgets", budgets), ("channels", channels), ("compensation", compensation)):
         if name not in results.tables:
             continue
         rows = (row for row in results.rows(name) if not row["layer"] and not row["kv_head"])  # of the whole model
@@ -87,6 +87,16 @@ def channels(results: Results, rows: Iterator[dict[str, str]]) -> Found:
         keys = (f"channels:{method}", row["semantics"], "prefill", ratio, str(l))
         change = lambda layer, read=read, n=int(recent): Change(pruned=read(layer).values, recent=n)  # noqa: E731
         yield keys[0], Case(keys, change)
+
+
+def compensation(results: Results, rows: Iterator[dict[str, str]]) -> Found:
+    for row in rows:
+        policy, semantics, phase, budget, kept, method = (row[key] for key in (*KEYS, "method"))
+        if method == "none":
+            continue  # the eviction alone
+        read = functools.partial(results.compensated, f"{policy}-{semantics}-{phase}-{kept or 'mixed'}-{method}".replace(":", "_"))
+        change = lambda layer, read=read: Change(held=read(layer))  # noqa: E731
+        yield f"{policy}~{method}", Case((f"{policy}~{method}", semantics, phase, budget, kept), change)
 
 
 class Dump(NamedTuple):

@@ -1,17 +1,13 @@
 #include "data/npy/zip_directory.hpp"
 
+#include "data/npy/zip_records.hpp"
+
 #include <algorithm>
 
 namespace kvreplay {
 namespace {
 
-// Record signatures and sizes: APPNOTE.TXT 6.3, sections 4.3.7 to 4.3.16.
-constexpr std::uint64_t local_signature = 0x04034b50, entry_signature = 0x02014b50,
-                        end_signature = 0x06054b50;
-constexpr std::uint64_t end64_signature = 0x06064b50, locator64_signature = 0x07064b50;
-constexpr std::uint64_t local_bytes = 30, entry_bytes = 46, end_bytes = 22, end64_bytes = 56,
-                        locator64_bytes = 20;
-constexpr std::uint64_t in_zip64_field = 0xffffffff;
+using namespace zip_records;
 
 /// Little-endian fields of an archive, none of which is read unless it is there.
 class Fields {

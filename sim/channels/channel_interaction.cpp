@@ -12,23 +12,17 @@ namespace kvreplay {
 
 template <class T>
 Matrix<double> gram_f64(const HeadMatrix<T>& x, const std::vector<Index>& rows, Workers& workers) {
-  const Index n = std::ssize(rows), d = x.cols(), per_item = gram_item_rows(n);
-  GramSums sums(div_up(n, per_item));
-  workers.parallel_for(std::ssize(sums), [&](Index item) {
-    std::vector<double>& sum = sums[item];
-    sum.resize(gram_blocks_size<double>(d));
-    std::vector<double> panels(panels_of<double>(d) * kGramTile * kPanelWidth<double>);
-    const Index end = std::min((item + 1) * per_item, n);
-    for (Index begin = item * per_item; begin < end; begin += kGramTile) {
-      const Index tile = std::min(kGramTile, end - begin);
-      for (Index r = 0; r < tile; ++r) {
-        const T* row = x.data() + rows[begin + r] * d;
-        for (Index c = 0; c < d; ++c) panels[panel_entry<double>(r, c, tile)] = static_cast<double>(row[c]);
-      }
-      add_gram(panels.data(), tile, d, sum.data());
-    }
-  });
-  return total_gram<double>(sums, d, workers);
+  const Index n = std::ssize(rows), d = x.cols();
+  return gram_of_rows(
+      n, d, gram_item_rows(n),
+      [&](Index first, Index count, double* panels) {
+        for (Index r = 0; r < count; ++r) {
+          const T* row = x.data() + rows[first + r] * d;
+          for (Index c = 0; c < d; ++c)
+            panels[panel_entry<double>(r, c, count)] = static_cast<double>(row[c]);
+        }
+      },
+      workers);
 }
 
 template <class T>

@@ -11,7 +11,7 @@ template <class T>
 CompressedCache<T> compressed_cache(const HeadGroup<T>& group, const KeptSet& kept, const ChannelSet& pruned,
                                     const KeptSet& prunable,
                                     const std::optional<Quantization>& quantization) {
-  CompressedCache<T> cache{kept, pruned, prunable, group.k, group.v};
+  CompressedCache<T> cache{kept, pruned, prunable, group.k, group.v, {}};
   const std::vector<Index> tokens = positions(kept);
   if (!pruned.empty())
     for (const Index p : tokens)

@@ -10,7 +10,8 @@
 namespace kvreplay {
 
 /// What a cache holds of a head group's prompt once tokens were evicted, key channels pruned and the rest
-/// quantized, in this order. Decoded tokens follow as they are.
+/// quantized, in this order, or once what is kept makes up for what is not (sim/compensation/compensate.hpp).
+/// Decoded tokens follow as they are.
 template <class T>
 struct CompressedCache {
   KeptSet kept;       ///< [l]
@@ -19,6 +20,7 @@ struct CompressedCache {
   Matrix<T> k;  ///< [T, d] what stands in place of the group's keys, pruned channels 0; rows that are not
                 ///< kept are undefined
   Matrix<T> v;  ///< [T, d_v]
+  Vector<T> bias{};  ///< [l], added to the logits of kept tokens behind the soft cap; or empty for none
 };
 
 /// The cache that these make of a group. `pruned` and, with it, `prunable` may be empty. Quantization sees

@@ -12,9 +12,9 @@
 namespace kvreplay {
 
 /// What a compressed cache does to a group's outputs on a set of rows, with the exact softmax. Row i attends
-/// over the kept prompt positions, with the keys and values that the cache holds for them, and over every
-/// decoded position, with the group's own, all as far as they are visible; a row that sees none has output 0.
-/// The full outputs are formed once and serve any number of caches.
+/// over the kept prompt positions, with the keys, values and biases that the cache holds for them, and over
+/// every decoded position, with the group's own, all as far as they are visible; a row that sees none has
+/// output 0. The full outputs are formed once and serve any number of caches.
 template <class T>
 class CompressedOutputs {
  public:
@@ -36,13 +36,13 @@ class CompressedOutputs {
   /// Throws InputError where a number overflows T. Cost: 2 G |rows| |M| (d' + d_v) flops, d' the channels
   /// left; memory O(T (d + d_v)) and O(T W) a thread.
   Change change(const CompressedCache<T>& cache, bool with_vectors) const {
-    return change(HeadMatrix<T>::of(cache.k), HeadMatrix<T>::of(cache.v), cache.kept, cache.pruned,
-                  cache.prunable, with_vectors);
+    return change(HeadMatrix<T>::of(cache.k), HeadMatrix<T>::of(cache.v), cache.bias, cache.kept,
+                  cache.pruned, cache.prunable, with_vectors);
   }
   /// The same of the group's own keys and values where nothing is quantized, without a copy of them.
   Change change(const KeptSet& kept, const ChannelSet& pruned, const KeptSet& prunable,
                 bool with_vectors) const {
-    return change(group_.k, group_.v, kept, pruned, prunable, with_vectors);
+    return change(group_.k, group_.v, Vector<T>(), kept, pruned, prunable, with_vectors);
   }
 
  private:
@@ -50,8 +50,8 @@ class CompressedOutputs {
   friend class CompressedOutputs;
 
   CompressedOutputs(const HeadGroup<T>& group, RowRange rows, Workers& workers, Vector<T> centre);
-  Change change(const HeadMatrix<T>& k, const HeadMatrix<T>& v, const KeptSet& kept, const ChannelSet& pruned,
-                const KeptSet& prunable, bool with_vectors) const;
+  Change change(const HeadMatrix<T>& k, const HeadMatrix<T>& v, const Vector<T>& bias, const KeptSet& kept,
+                const ChannelSet& pruned, const KeptSet& prunable, bool with_vectors) const;
 
   const HeadGroup<T>& group_;
   RowRange rows_;

@@ -23,6 +23,7 @@ struct Part {
   std::vector<Index> channels;   ///< ascending
   std::vector<Index> positions;  ///< [n], ascending
   Matrix<T> keys;                ///< [n, channels]
+  Vector<T> bias;                ///< [n], or empty
   Index first = 0;               ///< where its columns stand among those of all parts
 };
 
@@ -49,6 +50,7 @@ std::vector<Index> channels_left(const ChannelSet& pruned) {
 template <class T>
 struct Held {
   const HeadMatrix<T>&k, &v;
+  const Vector<T>& bias;  // [l], or empty
   const KeptSet& kept;
   const ChannelSet& pruned;
   const KeptSet& prunable;
@@ -59,6 +61,7 @@ template <class T>
 bool holds_the_same(const HeadGroup<T>& group, const Held<T>& held) {
   const Index l = group.l;
   if (count(held.kept) < l || held.v.topRows(l) != group.v.topRows(l)) return false;
+  if (!held.bias.isZero(0)) return false;
   for (Index p = 0; p < l; ++p)
     for (Index c = 0; c < group.d(); ++c) {
       const bool lost = !held.pruned.empty() && held.pruned[c] != 0 && held.prunable[p] != 0;
@@ -88,6 +91,10 @@ Columns<T> gather(const HeadGroup<T>& group, const Held<T>& held, const Vector<T
   for (Part<T>& part : columns.parts) {
     const auto n = std::ssize(part.positions);
     part.keys.resize(n, std::ssize(part.channels));
+    if (held.bias.size() > 0)
+      part.bias = Vector<T>::NullaryExpr(n, [&](Index row) {
+        return part.positions[row] < group.l ? held.bias[part.positions[row]] : T{0};
+      });
     constexpr Index kChunk = 256;
     workers.parallel_for(div_up(n, kChunk), [&](Index chunk) {
       for (Index row = chunk * kChunk; row < std::min((chunk + 1) * kChunk, n); ++row) {
@@ -138,6 +145,8 @@ void attend(const HeadGroup<T>& group, const TileInput<T>& in, const Columns<T>&
     if (!kept_tiles_simd<T>().gathered_logits(in, panel, positions, n, part.keys.data() + from * depth,
                                               q_left.data(), depth, logits))
       require_finite_logits(group, in, g, panel, positions, n, logits);
+    for (Index t = 0; t < n && part.bias.size() > 0; ++t)
+      for (Index r = 0; r < W; ++r) logits[t * W + r] += part.bias[from + t];
   }
   const auto [from, n] = visible(columns.positions);
   attend_columns(z.get(), columns.in_order.data() + from, n, columns.values.data(), in.d_v, sink, out, share);
@@ -196,7 +205,7 @@ CompressedOutputs<T>::CompressedOutputs(const HeadGroup<T>& group, RowRange rows
   constexpr Index W = kPanelWidth<T>;
   const TileInput<T> in = tile_input(group, PreparedValues<T>(), rows);
   const KeptSet all(group.l, 1);
-  const Columns<T> columns = gather(group, {group.k, group.v, all, {}, {}}, centre_, workers);
+  const Columns<T> columns = gather(group, {group.k, group.v, {}, all, {}, {}}, centre_, workers);
   full_ = full_centred_ = empty_panels<T>(group.G(), in.panels(), in.d_v);
   full_share_ = empty_panels<T>(group.G(), in.panels(), 1);
   full_sq_ = sum_over_panels(group, in, workers, [&](Index g, Index panel) {
@@ -217,18 +226,19 @@ CompressedOutputs<T>::CompressedOutputs(const HeadGroup<T>& group, RowRange rows
 
 template <class T>
 typename CompressedOutputs<T>::Change CompressedOutputs<T>::change(
-    const HeadMatrix<T>& k, const HeadMatrix<T>& v, const KeptSet& kept, const ChannelSet& pruned,
-    const KeptSet& prunable, bool with_vectors) const {
+    const HeadMatrix<T>& k, const HeadMatrix<T>& v, const Vector<T>& bias, const KeptSet& kept,
+    const ChannelSet& pruned, const KeptSet& prunable, bool with_vectors) const {
   if (wide_) {
-    const auto found = wide_->outputs.change(k.template cast<double>(), v.template cast<double>(), kept,
-                                             pruned, prunable, with_vectors);
-    const bool alike = !wide_->lost || holds_the_same(group_, Held<T>{k, v, kept, pruned, prunable});
+    const auto found =
+        wide_->outputs.change(k.template cast<double>(), v.template cast<double>(),
+                              bias.template cast<double>(), kept, pruned, prunable, with_vectors);
+    const bool alike = !wide_->lost || holds_the_same(group_, Held<T>{k, v, bias, kept, pruned, prunable});
     return {!alike ? at_least_some(found.change_sq) : found.change_sq,
             in_panels_of<T>(found.vectors, rows_.count(), group_.d_v())};
   }
   constexpr Index W = kPanelWidth<T>;
   const TileInput<T> in = tile_input(group_, PreparedValues<T>(), rows_);
-  const Columns<T> columns = gather(group_, {k, v, kept, pruned, prunable}, centre_, workers_);
+  const Columns<T> columns = gather(group_, {k, v, bias, kept, pruned, prunable}, centre_, workers_);
   Change result;
   if (with_vectors) result.vectors = empty_panels<T>(group_.G(), in.panels(), in.d_v);
   result.change_sq = sum_over_panels(group_, in, workers_, [&](Index g, Index panel) {

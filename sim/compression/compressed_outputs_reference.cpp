@@ -36,7 +36,10 @@ std::vector<OutputChangeReference> compressed_change_references(
       for (std::size_t n = 0; n < caches.size(); ++n) {
         Vector<double> z = attention_logits(group, g, i, held[n].keys).z;
         for (Index p = 0; p < group.l; ++p)
-          if (caches[n].kept[p] == 0) z[p] = -std::numeric_limits<double>::infinity();
+          if (caches[n].kept[p] == 0)
+            z[p] = -std::numeric_limits<double>::infinity();
+          else if (caches[n].bias.size() > 0)
+            z[p] += caches[n].bias[p];
         const Vector<double> after = attention_weights(group, g, z);
         // Apart, so that a small change keeps its digits: v' after - v before.
         const Vector<double> change =

@@ -25,6 +25,13 @@ std::vector<Index> positions(const KeptSet& kept) {
   return all;
 }
 
+std::vector<Index> evicted_positions(const KeptSet& kept) {
+  std::vector<Index> all;
+  for (std::size_t p = 0; p < kept.size(); ++p)
+    if (kept[p] == 0) all.push_back(static_cast<Index>(p));
+  return all;
+}
+
 KeptSet without_recent(const KeptSet& kept, Index recent) {
   KeptSet older = kept;
   for (auto token = older.rbegin(); token != older.rend() && recent > 0; ++token)

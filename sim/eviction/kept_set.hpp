@@ -19,6 +19,9 @@ KeptSet largest(const Vector<double>& score, Index keep);
 /// The kept positions, ascending.
 std::vector<Index> positions(const KeptSet& kept);
 
+/// The others, ascending.
+std::vector<Index> evicted_positions(const KeptSet& kept);
+
 /// The kept positions but for the last `recent` of them.
 KeptSet without_recent(const KeptSet& kept, Index recent);
 

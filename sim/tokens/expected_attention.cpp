@@ -2,6 +2,7 @@
 
 #include "sim/gram_sums.hpp"
 #include "sim/quadratic_form.hpp"
+#include "sim/rotation.hpp"
 #include "sim/tokens/row_norms.hpp"
 
 #include <algorithm>
@@ -12,16 +13,6 @@ namespace {
 
 constexpr Index kFuturePositions = 512;  // that its mean rotation covers
 constexpr Index kKeysPerItem = 512;
-
-/// The channels of a pair that rotates by one angle.
-struct RotatedPair {
-  Index first, second;
-};
-
-RotatedPair rotated_pair(const Rope& rope, Index j) {
-  if (rope.style == Rope::Style::half) return {j, j + rope.rotary_dim / 2};
-  return {2 * j, 2 * j + 1};
-}
 
 /// The mean of the rotations of `count` positions from `first` on, [d, d]; q rotated = R q.
 Matrix<double> mean_rotation(Index first, Index count, Index d, const Rope& rope) {

@@ -194,7 +194,8 @@ HWY_INLINE void AddFutureRows(D d, const TileInput<T>& in, const T* HWY_RESTRICT
   max_attn = hn::Max(max_attn, hn::Max(a.lo, a.hi));
 }
 
-/// Sums of the lanes of n vectors that lie one behind the other, added to out[i].
+/// Sums of the lanes of n vectors that lie one behind the other, added to out[i]: each in an order of its own
+/// lanes that does not depend on the others.
 template <class T>
 HWY_INLINE void AddLaneSums(const T* vectors, Index n, double* out) {
   const hn::ScalableTag<T> d;
@@ -205,22 +206,27 @@ HWY_INLINE void AddLaneSums(const T* vectors, Index n, double* out) {
     // Four vectors at a time are transposed within blocks of 128 bits: [a b c d] in every block of the sum.
     const hn::RepartitionToWide<decltype(d)> dw;
     const hn::Full128<T> block;
-    const auto pair = [&](Index at) HWY_ATTR {
-      const auto a = hn::LoadU(d, vectors + at * N), b = hn::LoadU(d, vectors + (at + 1) * N);
+    const auto pair = [&](const T* at) HWY_ATTR {
+      const auto a = hn::LoadU(d, at), b = hn::LoadU(d, at + N);
       return hn::BitCast(dw, hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b)));
     };
-    for (; i + 4 <= n; i += 4) {
-      const auto ab = pair(i), cd = pair(i + 2);
+    const auto add_four = [&](const T* four, Index count) HWY_ATTR {
+      const auto ab = pair(four), cd = pair(four + 2 * N);
       const auto sum = hn::Add(hn::BitCast(d, hn::InterleaveLower(dw, ab, cd)),
                                hn::BitCast(d, hn::InterleaveUpper(dw, ab, cd)));
       HWY_ALIGN T blocks[HWY_MAX_BYTES / sizeof(T)];
       hn::StoreU(sum, d, blocks);
       auto total = hn::LoadU(block, blocks);
       for (Index at = 4; at < N; at += 4) total = hn::Add(total, hn::LoadU(block, blocks + at));
-      HWY_ALIGN T four[4];
-      hn::StoreU(total, block, four);
-      for (Index k = 0; k < 4; ++k) out[i + k] += static_cast<double>(four[k]);
-    }
+      HWY_ALIGN T totals[4];
+      hn::StoreU(total, block, totals);
+      for (Index k = 0; k < count; ++k) out[i + k] += static_cast<double>(totals[k]);
+    };
+    for (; i + 4 <= n; i += 4) add_four(vectors + i * N, 4);
+    HWY_ALIGN T last[4 * HWY_MAX_BYTES / sizeof(T)] = {};
+    std::copy_n(vectors + i * N, (n - i) * N, last);
+    if (i < n) add_four(last, n - i);
+    return;
   }
 #endif
   for (; i < n; ++i)

@@ -1,5 +1,6 @@
 #include "analysis/budgets/allocation.hpp"
 #include "sim/channels/selection.hpp"
+#include "sim/compensation/compensation_facts.hpp"
 #include "sim/eviction/policy_facts.hpp"
 #include "tests/support/catch.hpp"
 
@@ -96,6 +97,12 @@ TEST_CASE("POLICIES.md lists every base, those that take a score, and every sema
             [](const EvictionBaseFacts& facts) { return facts.takes_score && !facts.searches; }));
   CHECK(quoted(between(text, "\n## Exact search\n", " from the whole prompt")) ==
         Names{std::string(name_of(EvictionBase::greedy_exact))});
+}
+
+TEST_CASE("COMPENSATION.md lists every method and reference rows", "[docs]") {
+  const std::string text = text_of("sim/compensation/COMPENSATION.md");
+  CHECK(first_column(text, "name | a token has |") == kCompensations.names());
+  CHECK(first_column(text, "name | queries |") == kReferences.names());
 }
 
 TEST_CASE("CHANNELS.md lists every channel method", "[docs]") {

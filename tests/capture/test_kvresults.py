@@ -51,6 +51,7 @@ COMMANDS = {
     "profiles": "budget --sigma 0.8 --method uniform --profile {work}/budget/curves/{{order}}~lu.npy",
     "channels": "channels --ratio 0.5 --png",
     "official": "channels --ratio 0.4 --method think,iap --semantics official --layers 4",
+    "fit": "evict --policy snapkv --sigma 0.9 --compensate none,mass,mean --layers 2",
     "analyze": "analyze --layers 1",
 }
 # Axes of arrays, by folder and name; n_q = 4, n_kv = 2, d = 64, l = 896 and 128 decoding steps.
@@ -152,6 +153,29 @@ class KvresultsTest(unittest.TestCase):
                 parts = (re.sub("layer_00", r"layer_\\d\\d+", re.escape(part)) for part in re.split("<[^>]*>", name))
                 pattern = "(.*/)?" + ".+".join(parts)
                 self.assertTrue(any(re.fullmatch(pattern, path) for path in seen), f"no command here writes {name}")
+
+    def test_compensated_caches_are_as_they_are_on_disk(self):
+        results, folder = self.open("fit"), self.work / "fit/layer_02/compensated"
+        for method, tokens in (("mass", 90), ("mean", 91)):
+            name = f"snapkv-paper-prefill-90-{method}"
+            held = results.compensated(name, 2)
+            self.assertEqual(len(held), 2)
+            with np.load(folder / f"{name}.npz") as archive:
+                for head, each in enumerate(held):
+                    self.assertEqual([len(x) for x in each[:3]], [tokens] * 3)
+                    self.assertEqual(each.keys is None, method == "mass")
+                    for key, array in each._asdict().items():
+                        if array is not None:
+                            np.testing.assert_array_equal(array, archive[f"{key}_{head}"], strict=True)
+            self.assertLessEqual(set(np.flatnonzero(results.kept("snapkv-paper-prefill-90", 2)[0])), set(held[0].tokens))
+        self.assert_refused("no snapkv-paper-prefill-90-none.npz", results.compensated, "snapkv-paper-prefill-90-none", 2)
+        self.assert_refused("no snapkv-paper-prefill-90-mass.npz", results.compensated, "snapkv-paper-prefill-90-mass", 3)
+        broken = self.copy("fit")
+        path = broken / "layer_02/compensated/snapkv-paper-prefill-90-mass.npz"
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+        self.assert_refused("found other bytes", open_results(broken).compensated, "snapkv-paper-prefill-90-mass", 2)
 
     def reached(self, results, relative):
         """The array of a file, in the way that a user asks for it."""

@@ -54,6 +54,15 @@ std::vector<RowRange> row_sets(const HeadGroup<double>& group) {
   return sets;
 }
 
+/// With biases of either sign, far apart.
+template <class T>
+CompressedCache<T> biased(CompressedCache<T> cache) {
+  cache.bias = Vector<T>::NullaryExpr(std::ssize(cache.kept), [](Index p) {
+    return static_cast<T>(p % 7 == 0 ? 30 : static_cast<double>(p % 5) - 3.5);
+  });
+  return cache;
+}
+
 /// Nothing changed first; then each way to compress alone, and all of them at once.
 template <class T>
 std::vector<CompressedCache<T>> caches(const HeadGroup<T>& group) {
@@ -69,13 +78,19 @@ std::vector<CompressedCache<T>> caches(const HeadGroup<T>& group) {
           compressed_cache<T>(group, all, even_channels, odd, std::nullopt),
           compressed_cache<T>(group, all, every(d, 1, 0), without_recent(all, 5), std::nullopt),
           compressed_cache<T>(group, all, {}, {}, Quantization{4, 8, 3}),
-          compressed_cache<T>(group, odd, last, without_recent(odd, 3), Quantization{2, 4, 5})};
+          compressed_cache<T>(group, odd, last, without_recent(odd, 3), Quantization{2, 4, 5}),
+          biased(compressed_cache<T>(group, odd, {}, {}, std::nullopt)),
+          biased(compressed_cache<T>(group, all, even_channels, odd, std::nullopt))};
 }
 
 template <class T>
 CompressedCache<double> in_double(const CompressedCache<T>& cache) {
-  return {cache.kept, cache.pruned, cache.prunable, cache.k.template cast<double>(),
-          cache.v.template cast<double>()};
+  return {cache.kept,
+          cache.pruned,
+          cache.prunable,
+          cache.k.template cast<double>(),
+          cache.v.template cast<double>(),
+          cache.bias.template cast<double>()};
 }
 
 /// ||got - want|| over all rows and heads.

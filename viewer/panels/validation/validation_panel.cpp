@@ -87,7 +87,7 @@ void ValidationPanel::draw(PanelContext& context) {
 
 void ValidationPanel::choose_setting() {
   std::vector<Cases> settings;
-  for (const Table table : {Table::evictions, Table::budgets, Table::channels})
+  for (const Table table : kValidatedTables)
     for (Cases& setting : settings_of(*validation_, table)) settings.push_back(std::move(setting));
   if (settings.empty()) return;
   std::vector<std::string> texts;

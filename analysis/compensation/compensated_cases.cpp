@@ -1,0 +1,181 @@
+#include "analysis/compensation/compensated_cases.hpp"
+
+#include "analysis/compensation/compensation_table.hpp"
+#include "data/npz_write.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+namespace kvreplay {
+namespace {
+
+using Cc = CompensationColumns;
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+
+template <class Numbers>
+std::vector<float> narrowed(const Numbers& numbers) {
+  const Matrix<float> narrow = numbers.template cast<float>();
+  return {narrow.data(), narrow.data() + narrow.size()};
+}
+
+}  // namespace
+
+CompensatedCases::CompensatedCases(const Dump& dump, const EvictionOptions& options,
+                                   const EvictionPlan& evictions, Index first_column, const Compute& compute)
+    : dump_(dump),
+      evictions_(evictions),
+      compute_(compute),
+      plan_(compensation_plan(dump, options, evictions)),
+      columns_(first_column, plan_.cases.size(), plan_.losses),
+      measured_(dump, compute.precision, measure_columns(columns_, plan_.cases.size())) {}
+
+void CompensatedCases::begin_layer() {
+  if (!any()) return;
+  measured_.begin();
+  held_.assign(plan_.cases.size(), std::vector<Held>(static_cast<std::size_t>(dump_.shape().n_kv)));
+}
+
+void CompensatedCases::keep(std::size_t which, Index kv_head, const Compensated& held) {
+  Held& written = held_[which][static_cast<std::size_t>(kv_head)];
+  written.tokens.assign(held.tokens.begin(), held.tokens.end());
+  const Vector<double> none = Vector<double>::Zero(std::ssize(held.tokens));
+  written.bias = narrowed(held.bias.size() > 0 ? held.bias : none);
+  written.values = narrowed(held.values);
+  written.keys = narrowed(held.keys);
+}
+
+void CompensatedCases::put_terms(std::size_t which, RowSet rows, const ErrorSplit& split,
+                                 std::span<double> figures) const {
+  double* const terms = figures.data() + columns_.of(which, Cc::terms_on(rows));
+  terms[0] = split.selection;
+  terms[1] = split.mass;
+  terms[2] = split.values;
+  terms[3] = split.bound;
+}
+
+template <class T>
+void CompensatedCases::head(const HeadGroup<T>& group, std::span<const KeptSet* const> kept,
+                            std::span<double> figures) {
+  if (!any()) return;
+  Workers& workers = compute_.workers;
+  std::optional<ReferenceRows<T>> reference;
+  if (plan_.fits()) reference = reference_rows(group, plan_.reference, workers);
+  const auto rows_at = [&](RowRange rows) {
+    return rows.count() > 0 ? std::optional(row_logits(group, own_rows(group, rows), workers)) : std::nullopt;
+  };
+  const std::optional<RowLogits<T>> window = rows_at(plan_.window), future = rows_at(plan_.future);
+  // Sums that what is measured is added to begin at 0; figures that a method lacks have no value.
+  std::fill_n(figures.begin() + columns_.begin(), columns_.count(), 0.0);
+  figures[columns_.of(Cc::reference_full_sq)] = reference ? reference->full_sq() : kNone;
+  for (std::size_t c = 0; c < plan_.cases.size(); ++c)
+    for (int at = Cc::reference_change_sq; at < Cc::kCaseFigures; ++at)
+      figures[columns_.of(c, static_cast<Cc::Case>(at))] = kNone;
+
+  std::vector<Compensated> held(plan_.cases.size());
+  std::optional<HeadGroup<double>> wide;
+  WindowAttention attention;
+  if (plan_.merges()) {
+    wide = converted<double>(group);
+    if (plan_.window.count() > 0) attention = window_attention(*wide, plan_.reference.window);
+  }
+  // The methods of a kept set share its fits.
+  workers.parallel_for(std::ssize(plan_.first), [&](std::ptrdiff_t n) {
+    const std::size_t first = plan_.first[static_cast<std::size_t>(n)],
+                      eviction = plan_.cases[first].eviction;
+    Compensations<T> compensations(group, *kept[eviction], reference ? &*reference : nullptr, workers);
+    for (std::size_t c = first; c < plan_.cases.size() && plan_.cases[c].eviction == eviction; ++c) {
+      const Compensation method = plan_.cases[c].method;
+      const auto merging = kCompensations[method].merging;
+      held[c] = merging ? merged(*wide, *kept[eviction], *merging,
+                                 semantics_of(evictions_, evictions_.cases[eviction]), attention)
+                        : compensations.with(method);
+      figures[columns_.of(c, Cc::tokens)] = static_cast<double>(count(*kept[eviction]));
+      figures[columns_.of(c, Cc::bytes)] = compensated_bytes(held[c], group.d(), plan_.elements);
+      keep(c, group.kv_head, held[c]);
+      if (held[c].keys.size() > 0) continue;
+      if (window) put_terms(c, RowSet::window, error_split(*window, group, held[c], workers), figures);
+      if (future) put_terms(c, RowSet::future, error_split(*future, group, held[c], workers), figures);
+      if (!reference) continue;
+      const ErrorSplit split = error_split(*reference, group, held[c], workers, compensations.bound(method));
+      put_terms(c, RowSet::reference, split, figures);
+      figures[columns_.of(c, Cc::reference_change_sq)] = split.change_sq;
+    }
+  });
+  measured_.add(cache_outputs<T>(
+                    group, plan_.window, plan_.future, held.size(),
+                    [&](std::size_t c) { return compensated_cache(group, held[c]); },
+                    measured_.with_vectors(), compute_),
+                group, plan_.window, plan_.future, group.kv_head * group.G(), figures, workers);
+}
+template void CompensatedCases::head(const HeadGroup<float>&, std::span<const KeptSet* const>,
+                                     std::span<double>);
+template void CompensatedCases::head(const HeadGroup<double>&, std::span<const KeptSet* const>,
+                                     std::span<double>);
+
+void CompensatedCases::end_layer(const ResultFolder& folder, Index layer, const LayerFigures& figures) {
+  if (!any()) return;
+  measured_.end(layer, compute_.workers, figures);
+  const auto d = static_cast<std::size_t>(dump_.shape().d), d_v = static_cast<std::size_t>(dump_.shape().d_v);
+  for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+    if (plan_.cases[c].method == Compensation::none) continue;  // kept/ has it
+    std::vector<NpzMember> members;
+    for (std::size_t g = 0; g < held_[c].size(); ++g) {
+      const Held& held = held_[c][g];
+      const std::size_t m = held.tokens.size();
+      members.push_back(npz_member(fmt::format("tokens_{}", g), {m}, held.tokens));
+      members.push_back(npz_member(fmt::format("bias_{}", g), {m}, held.bias));
+      members.push_back(npz_member(fmt::format("values_{}", g), {m, d_v}, held.values));
+      if (!held.keys.empty()) members.push_back(npz_member(fmt::format("keys_{}", g), {m, d}, held.keys));
+    }
+    write_npz(folder.layer_file(layer, "compensated/" + file_name(evictions_, plan_.cases[c]) + ".npz"),
+              members);
+  }
+}
+
+void CompensatedCases::save_head(Index kv_head, ByteWriter& out) const {
+  if (!any()) return;
+  measured_.save_head(kv_head, out);
+  for (const std::vector<Held>& heads : held_) {
+    const Held& held = heads[static_cast<std::size_t>(kv_head)];
+    out.put(held.tokens);
+    out.put(held.bias);
+    out.put(held.values);
+    out.put(held.keys);
+  }
+}
+
+void CompensatedCases::load_head(Index kv_head, ByteReader& in) {
+  if (!any()) return;
+  measured_.load_head(kv_head, in);
+  for (std::vector<Held>& heads : held_) {
+    Held& held = heads[static_cast<std::size_t>(kv_head)];
+    held.tokens = in.get<std::int32_t>();
+    held.bias = in.get<float>();
+    held.values = in.get<float>();
+    held.keys = in.get<float>();
+  }
+}
+
+HeadFigures CompensatedCases::own_figures(const HeadFigures& figures) const {
+  HeadFigures own = figures;
+  own.of_layers.erase(own.of_layers.begin(),
+                      own.of_layers.end() - static_cast<std::ptrdiff_t>(figures_per_layer()));
+  return own;
+}
+
+std::size_t CompensatedCases::write_tables(const ResultFolder& folder, const HeadFigures& figures) const {
+  if (!any()) return 0;
+  const HeadFigures own = own_figures(figures);
+  return CompensationTable(plan_, evictions_, columns_, own, dump_.has(Tensor::wo)).write(folder);
+}
+
+std::string CompensatedCases::report(const HeadFigures& figures) const {
+  if (!any()) return "";
+  const HeadFigures own = own_figures(figures);
+  return CompensationTable(plan_, evictions_, columns_, own, dump_.has(Tensor::wo)).report();
+}
+
+}  // namespace kvreplay

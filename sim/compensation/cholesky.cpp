@@ -1,0 +1,98 @@
+#include "sim/compensation/cholesky.hpp"
+
+#include "sim/simd/panel_gemm.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+namespace kvreplay {
+namespace {
+
+constexpr Index W = kPanelWidth<double>;
+constexpr Index kRowsPerItem = 96;
+
+}  // namespace
+
+// Left-looking: a block column is formed from all that is left of it in one product.
+Cholesky::Cholesky(Matrix<double> A, Workers& workers) : L_(std::move(A)) {
+  const Index m = L_.rows();
+  std::vector<double> left(m * W);
+  for (Index begin = 0; begin < m && definite_; begin += W) {
+    const Index width = std::min(W, m - begin);
+    std::fill_n(left.begin(), begin * W, 0.0);
+    for (Index c = 0; c < width; ++c)
+      for (Index k = 0; k < begin; ++k) left[k * W + c] = L_(begin + c, k);
+    const auto subtract_left = [&](Index first, Index rows) {
+      std::vector<double> product(rows * W);
+      panel_gemm(rows, begin, L_.data() + first * m, m, left.data(), product.data());
+      for (Index r = 0; r < rows; ++r)
+        for (Index c = 0; c < width; ++c) L_(first + r, begin + c) -= product[r * W + c];
+    };
+    subtract_left(begin, width);
+    for (Index c = 0; c < width && definite_; ++c) {
+      double* const row = L_.data() + (begin + c) * m + begin;
+      for (Index k = 0; k < c; ++k) {
+        const double* const other = L_.data() + (begin + k) * m + begin;
+        for (Index i = 0; i < k; ++i) row[k] -= row[i] * other[i];
+        row[k] /= other[k];
+        row[c] -= row[k] * row[k];
+      }
+      definite_ = row[c] > 0 && std::isfinite(row[c]);
+      row[c] = std::sqrt(row[c]);
+    }
+    const Index below = begin + width;
+    workers.parallel_for(definite_ ? div_up(m - below, kRowsPerItem) : 0, [&](Index item) {
+      const Index first = below + item * kRowsPerItem, rows = std::min(kRowsPerItem, m - first);
+      subtract_left(first, rows);
+      for (Index r = first; r < first + rows; ++r) {
+        double* const row = L_.data() + r * m + begin;
+        for (Index k = 0; k < width; ++k) {
+          const double* const other = L_.data() + (begin + k) * m + begin;
+          for (Index i = 0; i < k; ++i) row[k] -= row[i] * other[i];
+          row[k] /= other[k];
+        }
+      }
+    });
+  }
+  if (definite_) Lt_ = L_.transpose();
+}
+
+Matrix<double> Cholesky::solve(const Matrix<double>& B, Workers& workers) const {
+  const Index m = L_.rows(), columns = B.cols();
+  Matrix<double> X(m, columns);
+  workers.parallel_for(div_up(columns, W), [&](Index panel) {
+    const Index first = panel * W, width = std::min(W, columns - first);
+    std::vector<double> x(m * W, 0.0), product(W * W);
+    for (Index r = 0; r < m; ++r) std::copy_n(B.data() + r * columns + first, width, x.data() + r * W);
+    const auto divide = [&](Index r, double by) {
+      for (Index c = 0; c < W; ++c) x[r * W + c] /= by;
+    };
+    const auto subtract = [&](Index r, double times, const double* row) {
+      for (Index c = 0; c < W; ++c) x[r * W + c] -= times * row[c];
+    };
+    for (Index begin = 0; begin < m; begin += W) {
+      const Index rows = std::min(W, m - begin);
+      panel_gemm(rows, begin, L_.data() + begin * m, m, x.data(), product.data());
+      for (Index r = begin; r < begin + rows; ++r) {
+        subtract(r, 1, product.data() + (r - begin) * W);
+        for (Index k = begin; k < r; ++k) subtract(r, L_(r, k), x.data() + k * W);
+        divide(r, L_(r, r));
+      }
+    }
+    for (Index begin = (m - 1) / W * W; begin >= 0; begin -= W) {
+      const Index rows = std::min(W, m - begin), behind = begin + rows;
+      panel_gemm(rows, m - behind, Lt_.data() + begin * m + behind, m, x.data() + behind * W, product.data());
+      for (Index r = behind - 1; r >= begin; --r) {
+        subtract(r, 1, product.data() + (r - begin) * W);
+        for (Index k = r + 1; k < behind; ++k) subtract(r, Lt_(r, k), x.data() + k * W);
+        divide(r, L_(r, r));
+      }
+    }
+    for (Index r = 0; r < m; ++r) std::copy_n(x.data() + r * W, width, X.data() + r * columns + first);
+  });
+  return X;
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,96 @@
+#pragma once
+
+#include "sim/compensation/compensation_facts.hpp"
+#include "sim/compensation/normal_equations.hpp"
+#include "sim/compensation/reference_rows.hpp"
+#include "sim/compression/compressed_cache.hpp"
+
+#include <array>
+#include <limits>
+#include <optional>
+#include <vector>
+
+namespace kvreplay {
+
+/// What lambda and mu are chosen from, times the mean of the diagonal that they are added to.
+inline constexpr std::array kRidges{1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0};
+
+/// What stands in a cache for a prompt: m tokens.
+struct Compensated {
+  std::vector<Index>
+      tokens;  ///< [m] positions, ascending; a slot that is no token has the place of an evicted one
+  Matrix<double> values;  ///< [m, d_v]
+  Vector<double> bias;    ///< [m], on the logits; empty for none
+  Matrix<double> keys;    ///< [m, d]; empty: the tokens' own
+  /// The ridges that were chosen, as multiples of kRidges' kind; nan where nothing was fitted.
+  double lambda = std::numeric_limits<double>::quiet_NaN(), mu = lambda;
+};
+
+/// Instead of what the held-out rows choose.
+struct FixedRidges {
+  std::optional<double> lambda, mu;
+};
+
+/// What methods make of one kept set (sim/compensation/COMPENSATION.md), with the work that they share done
+/// once. In float64 from weights in T. Cost of a fit, for n rows and m tokens: n (m + d_v)^2 flops for the
+/// products of all rows, for mass as much again, and a Cholesky factor, m^3 / 3, for each of kRidges, for
+/// mass a few. Holds 4 m^2 numbers, and as many a factor while it lasts.
+template <class T>
+class Compensations {
+ public:
+  /// `reference` are the group's rows, null where no method fits; what is named must outlive this.
+  Compensations(const HeadGroup<T>& group, const KeptSet& kept, const ReferenceRows<T>* reference,
+                Workers& workers, const FixedRidges& fixed = {});
+
+  /// Of a method that does not merge. An empty kept set stays empty, a whole prompt as it is.
+  Compensated with(Compensation method);
+  /// The least squared change of the outputs on the reference rows that any values could reach beside the
+  /// biases of `method`; nan where rows do not outnumber tokens.
+  double bound(Compensation method);
+
+ private:
+  struct OfValues {
+    NormalEquations fitted, held_out, all;
+  };
+
+  bool fits() const;
+  const Vector<double>& mass();
+  const OfValues& equations(bool biased);
+  Vector<double> weight(const NormalEquations& equations, double ridge) const;
+
+  const HeadGroup<T>& group_;
+  const KeptSet& kept_;
+  const ReferenceRows<T>* reference_;
+  Workers& workers_;
+  FixedRidges fixed_;
+  std::vector<Index> tokens_;
+  Matrix<double> own_;             // values of the tokens
+  Vector<double> mass_, no_mass_;  // weights; the latter stays empty
+  double lambda_ = std::numeric_limits<double>::quiet_NaN();
+  std::array<std::optional<OfValues>, 2> equations_;  // without and with mass_
+};
+
+/// One method alone.
+template <class T>
+Compensated compensated(const HeadGroup<T>& group, const KeptSet& kept, Compensation method,
+                        const ReferenceRows<T>* reference, Workers& workers, const FixedRidges& fixed = {}) {
+  return Compensations<T>(group, kept, reference, workers, fixed).with(method);
+}
+
+/// What merging leaves of a kept set. A method that has no such semantics is taken as its paper says, or as
+/// kvpress does.
+Compensated merged(const HeadGroup<double>& group, const KeptSet& kept, Merging method, Semantics semantics,
+                   const WindowAttention& attention);
+
+/// The judge of methods that fit, with given ridges: brute force in float64 on all of `rows`.
+Compensated compensated_reference(const HeadGroup<double>& group, const KeptSet& kept, Compensation method,
+                                  const QueryRows<double>& rows, double lambda, double mu);
+
+/// What is held as a cache of the group.
+template <class T>
+CompressedCache<T> compensated_cache(const HeadGroup<T>& group, const Compensated& held);
+
+/// What is kept of values [m, d_v] and biases, in bytes: a key, a value, and a float a token for its bias.
+double compensated_bytes(const Compensated& held, Index d, const CacheElements& elements);
+
+}  // namespace kvreplay

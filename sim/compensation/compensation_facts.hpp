@@ -1,0 +1,72 @@
+#pragma once
+
+#include "sim/compensation/mergers.hpp"
+
+#include <optional>
+#include <string_view>
+
+// How kept tokens make up for evicted ones. Definitions: sim/compensation/COMPENSATION.md.
+
+namespace kvreplay {
+
+enum class Compensation { none, mass, values, fit, mean, cam, d2o, kvmerger, keepkv, merging_press };
+
+struct CompensationFacts {
+  Compensation id;
+  std::string_view name;
+  std::string_view meaning;             ///< one line
+  bool fits_mass = false;               ///< biases are fitted to reference rows
+  bool fits_values = false;             ///< values are
+  bool slot = false;                    ///< one more token's keys, values and bias stand beside what is kept
+  std::optional<Merging> merging = {};  ///< evicted tokens are merged into kept ones
+  constexpr bool fits() const { return fits_mass || fits_values; }
+};
+constexpr CompensationFacts merging_facts(Compensation id, Merging merging) {
+  return {.id = id, .name = name_of(merging), .meaning = kMergings[merging].meaning, .merging = merging};
+}
+inline constexpr auto kCompensations = facts_table<CompensationFacts>({
+    {.id = Compensation::none, .name = "none", .meaning = "What is kept, as it was"},
+    {.id = Compensation::mass,
+     .name = "mass",
+     .meaning =
+         "A bias on every kept token's logit, so that the weights add up as before (Attention Matching)",
+     .fits_mass = true},
+    {.id = Compensation::values,
+     .name = "values",
+     .meaning = "Kept values fitted to the outputs by ridge regression (GRKV)",
+     .fits_values = true},
+    {.id = Compensation::fit,
+     .name = "fit",
+     .meaning = "mass, then values",
+     .fits_mass = true,
+     .fits_values = true},
+    {.id = Compensation::mean,
+     .name = "mean",
+     .meaning =
+         "One more token: the mean key and value of the evicted, with the logarithm of their number as bias",
+     .slot = true},
+    merging_facts(Compensation::cam, Merging::cam),
+    merging_facts(Compensation::d2o, Merging::d2o),
+    merging_facts(Compensation::kvmerger, Merging::kvmerger),
+    merging_facts(Compensation::keepkv, Merging::keepkv),
+    merging_facts(Compensation::merging_press, Merging::merging_press),
+});
+constexpr std::string_view name_of(Compensation method) { return kCompensations[method].name; }
+
+/// The queries that a fit looks at.
+enum class Reference { window, shifted, repeat };
+
+struct ReferenceFacts {
+  Reference id;
+  std::string_view name;
+  std::string_view meaning;  ///< one line
+};
+inline constexpr auto kReferences = facts_table<ReferenceFacts>({
+    {Reference::window, "window", "The last queries of the prompt"},
+    {Reference::shifted, "shifted",
+     "All queries of the prompt, moved behind it: unrotated, then rotated again"},
+    {Reference::repeat, "repeat", "Queries of a second reading of the prompt, as captured"},
+});
+constexpr std::string_view name_of(Reference rows) { return kReferences[rows].name; }
+
+}  // namespace kvreplay

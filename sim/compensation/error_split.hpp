@@ -1,0 +1,32 @@
+#pragma once
+
+#include "sim/compensation/compensate.hpp"
+
+#include <optional>
+
+namespace kvreplay {
+
+/// Where the error of a compensated cache comes from, on any rows: sums of squares over rows and query heads.
+/// With o' - o = (selection) + (mass) + (values), each a vector, and `bound` the least that any values could
+/// reach on these very rows beside the keys and biases that are kept.
+struct ErrorSplit {
+  double full_sq = 0;    ///< of o
+  double change_sq = 0;  ///< of o' - o
+  double selection = 0;  ///< what is kept as it was, with the whole prompt's mass, less o
+  double mass = 0;       ///< with the mass and the biases that it has, less that
+  double values = 0;     ///< with the values that it has, less that
+  double bound = 0;      ///< nan where rows do not outnumber tokens
+};
+
+/// Of a cache that keeps the tokens' own keys. Cost: that of a few products of n x m and m x d_v, and of a
+/// Cholesky factor of m for the bound.
+template <class T>
+ErrorSplit error_split(const RowLogits<T>& rows, const HeadGroup<T>& group, const Compensated& held,
+                       Workers& workers);
+
+/// Of rows in two parts; `bound` where it is known.
+template <class T>
+ErrorSplit error_split(const ReferenceRows<T>& rows, const HeadGroup<T>& group, const Compensated& held,
+                       Workers& workers, std::optional<double> bound = {});
+
+}  // namespace kvreplay

@@ -1,0 +1,168 @@
+#include "sim/compensation/normal_equations.hpp"
+
+#include "sim/compensation/cholesky.hpp"
+#include "sim/gram_sums.hpp"
+#include "sim/simd/panel_gemm.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+namespace kvreplay {
+namespace {
+
+constexpr Index W = kPanelWidth<double>;
+
+/// Rows of X and R side by side, [count, m + columns].
+using RowsOf = std::function<Matrix<double>(Index first, Index count)>;
+
+/// Of n rows. Items are few and large: each has sums of its own.
+NormalEquations equations_of(Index n, Index m, Index columns, const RowsOf& rows_of, Workers& workers) {
+  constexpr Index kMostItems = 8;
+  const Index width = m + columns;
+  const Index per_item = div_up(div_up(std::max<Index>(n, 1), kMostItems), kGramTile) * kGramTile;
+  const Matrix<double> all = gram_of_rows(
+      n, width, per_item,
+      [&](Index first, Index count, double* panels) {
+        const Matrix<double> rows = rows_of(first, count);
+        for (Index r = 0; r < count; ++r)
+          for (Index c = 0; c < width; c += W)
+            std::copy_n(rows.data() + r * width + c, std::min(W, width - c),
+                        panels + panel_entry<double>(r, c, count));
+      },
+      workers);
+  return {all.topLeftCorner(m, m), all.topRightCorner(m, columns),
+          all.bottomRightCorner(columns, columns).trace()};
+}
+
+/// What the softmax over kept tokens makes of each row: their weights, and what the outputs lack.
+struct Lacking {
+  Matrix<double> X, R;
+};
+
+template <class T>
+Lacking lacking(const RowLogits<T>& rows, Index first, Index count, std::span<const Index> tokens,
+                const Vector<double>& weight, const Matrix<double>& values) {
+  KeptWeights kept = kept_weights(rows, first, count, tokens, weight);
+  const Vector<double> total = kept.total();
+  Lacking found{std::move(kept.e), Matrix<double>(count, values.cols())};
+  for (Index r = 0; r < count; ++r) {
+    const double share = total[r] > 0 ? 1 / total[r] : 0;
+    // Where there is a rest the largest weight is at least as large, and nothing underflows.
+    const double of_rest = kept.rest[r] > 0 && kept.unscale[r] > 0 ? share / kept.unscale[r] : 0;
+    found.X.row(r) *= share;
+    found.R.row(r) = rows.prompt_out.row(first + r) + (1 - of_rest) * rows.rest_out.row(first + r);
+  }
+  found.R -= product(found.X, values);
+  return found;
+}
+
+}  // namespace
+
+NormalEquations& NormalEquations::operator+=(const NormalEquations& more) {
+  XX += more.XX;
+  XR += more.XR;
+  RR += more.RR;
+  return *this;
+}
+
+double NormalEquations::least_error(Workers& workers) const {
+  const double mean = mean_diagonal();
+  // The least ridge that leaves redundant tokens solvable, far below what changes the error.
+  for (double ridge = 1e-12; mean > 0 && ridge < 1; ridge *= 10) {
+    const Cholesky factor(with_ridge(ridge * mean), workers);
+    if (factor.definite()) return std::clamp(error(factor.solve(XR, workers), workers), 0.0, RR);
+  }
+  return RR;
+}
+
+Matrix<double> NormalEquations::with_ridge(double ridge) const {
+  Matrix<double> A = XX;
+  A.diagonal().array() += ridge;
+  return A;
+}
+
+double NormalEquations::error(const Matrix<double>& D, Workers& workers) const {
+  constexpr Index kRows = 96;
+  const Index m = XX.rows();
+  std::vector<double> parts(div_up(m, kRows));
+  workers.parallel_for(std::ssize(parts), [&](Index item) {
+    const Index first = item * kRows, count = std::min(kRows, m - first);
+    const auto here = D.middleRows(first, count);
+    parts[item] =
+        (product(XX.middleRows(first, count), D) - 2 * XR.middleRows(first, count)).cwiseProduct(here).sum();
+  });
+  return std::accumulate(parts.begin(), parts.end(), RR);
+}
+
+Matrix<double> product(const Matrix<double>& a, const Matrix<double>& b) {
+  Matrix<double> c(a.rows(), b.cols());
+  std::vector<double> panel(b.rows() * W), part(a.rows() * W);
+  for (Index first = 0; first < b.cols(); first += W) {
+    const Index width = std::min(W, b.cols() - first);
+    for (Index k = 0; k < b.rows(); ++k)
+      std::fill(std::copy_n(b.data() + k * b.cols() + first, width, panel.data() + k * W),
+                panel.data() + (k + 1) * W, 0.0);
+    panel_gemm(a.rows(), a.cols(), a.data(), a.cols(), panel.data(), part.data());
+    for (Index r = 0; r < a.rows(); ++r)
+      std::copy_n(part.data() + r * W, width, c.data() + r * b.cols() + first);
+  }
+  return c;
+}
+
+template <class T>
+NormalEquations mass_equations(const RowLogits<T>& rows, std::span<const Index> tokens, Workers& workers) {
+  const auto m = std::ssize(tokens);
+  return equations_of(
+      rows.n, m, 1,
+      [&](Index first, Index count) {
+        const KeptWeights kept = kept_weights(rows, first, count, tokens, Vector<double>());
+        Matrix<double> both(count, m + 1);
+        both.leftCols(m) = kept.unscale.asDiagonal() * kept.e;
+        both.col(m) = rows.prompt_mass.segment(first, count);
+        return both;
+      },
+      workers);
+}
+
+template <class T>
+NormalEquations value_equations(const RowLogits<T>& rows, std::span<const Index> tokens,
+                                const Vector<double>& weight, const Matrix<double>& values,
+                                Workers& workers) {
+  return equations_of(
+      rows.n, std::ssize(tokens), values.cols(),
+      [&](Index first, Index count) {
+        const auto [X, R] = lacking(rows, first, count, tokens, weight, values);
+        Matrix<double> both(count, X.cols() + R.cols());
+        both << X, R;
+        return both;
+      },
+      workers);
+}
+
+template <class T>
+double output_change_sq(const RowLogits<T>& rows, std::span<const Index> tokens, const Vector<double>& weight,
+                        const Matrix<double>& values, Workers& workers) {
+  std::vector<double> parts(div_up(rows.n, kGramTile));
+  workers.parallel_for(std::ssize(parts), [&](Index item) {
+    const Index first = item * kGramTile, count = std::min(kGramTile, rows.n - first);
+    parts[item] = lacking(rows, first, count, tokens, weight, values).R.squaredNorm();
+  });
+  return std::accumulate(parts.begin(), parts.end(), 0.0);
+}
+
+// NOLINTBEGIN(bugprone-macro-parentheses): T is a type
+#define KVREPLAY_NORMAL_EQUATIONS(T)                                                                   \
+  template NormalEquations mass_equations(const RowLogits<T>&, std::span<const Index>, Workers&);      \
+  template NormalEquations value_equations(const RowLogits<T>&, std::span<const Index>,                \
+                                           const Vector<double>&, const Matrix<double>&, Workers&);    \
+  template double output_change_sq(const RowLogits<T>&, std::span<const Index>, const Vector<double>&, \
+                                   const Matrix<double>&, Workers&);
+KVREPLAY_NORMAL_EQUATIONS(float)
+KVREPLAY_NORMAL_EQUATIONS(double)
+#undef KVREPLAY_NORMAL_EQUATIONS
+// NOLINTEND(bugprone-macro-parentheses)
+
+}  // namespace kvreplay

@@ -1,0 +1,45 @@
+#pragma once
+
+#include "sim/compensation/row_logits.hpp"
+
+#include <span>
+
+namespace kvreplay {
+
+/// X^T X, X^T R and |R|^2 of the least squares problem X D = R.
+struct NormalEquations {
+  Matrix<double> XX;  ///< [m, m]
+  Matrix<double> XR;  ///< [m, columns]
+  double RR = 0;
+
+  NormalEquations& operator+=(const NormalEquations& more);
+  double mean_diagonal() const { return XX.rows() > 0 ? XX.diagonal().mean() : 0; }
+  /// X^T X + ridge I
+  Matrix<double> with_ridge(double ridge) const;
+  /// The least of |X D - R|^2 over all D.
+  double least_error(Workers& workers) const;
+  /// |X D - R|^2
+  double error(const Matrix<double>& D, Workers& workers) const;
+};
+
+/// a b, in float64 by panel_gemm().
+Matrix<double> product(const Matrix<double>& a, const Matrix<double>& b);
+
+/// Of the weights w >= 0 whose weighted masses come closest to those of the whole prompt: X the weights of
+/// `tokens` in the full softmax, R what all prompt tokens have together, one column.
+template <class T>
+NormalEquations mass_equations(const RowLogits<T>& rows, std::span<const Index> tokens, Workers& workers);
+
+/// Of the change of values that brings the outputs closest to those over the whole prompt: X the weights of
+/// `tokens`, each counted `weight` times, in the softmax over what is left; R what the outputs with `values`
+/// [m, d_v] lack.
+template <class T>
+NormalEquations value_equations(const RowLogits<T>& rows, std::span<const Index> tokens,
+                                const Vector<double>& weight, const Matrix<double>& values, Workers& workers);
+
+/// |R|^2 of these.
+template <class T>
+double output_change_sq(const RowLogits<T>& rows, std::span<const Index> tokens, const Vector<double>& weight,
+                        const Matrix<double>& values, Workers& workers);
+
+}  // namespace kvreplay

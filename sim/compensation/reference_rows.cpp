@@ -1,0 +1,94 @@
+#include "sim/compensation/reference_rows.hpp"
+
+#include "sim/rotation.hpp"
+#include "sim/tokens/token_metrics.hpp"
+
+#include <algorithm>
+#include <vector>
+
+namespace kvreplay {
+namespace {
+
+constexpr Index kHeldOutOf = 4;
+
+/// Of `n` positions from `first` on, `most` evenly spaced.
+std::vector<Index> spaced(Index first, Index n, Index most) {
+  std::vector<Index> found(std::min(n, most));
+  for (Index r = 0; r < std::ssize(found); ++r) found[r] = first + r * n / std::ssize(found);
+  return found;
+}
+
+template <class T>
+QueryRows<T> some_of(const QueryRows<T>& rows, const std::vector<Index>& which) {
+  QueryRows<T> found{rows.q(which, Eigen::all), {}, {}};
+  for (const Index r : which) {
+    found.head.push_back(rows.head[r]);
+    found.visible.push_back(rows.visible[r]);
+  }
+  return found;
+}
+
+}  // namespace
+
+std::optional<std::string> why_no_reference(const Dump& dump, Reference kind) {
+  const DumpShape& shape = dump.shape();
+  switch (kind) {
+    case Reference::window:
+    case Reference::shifted:
+      if (shape.first_query() >= shape.l) return "the dump holds no query of the prompt";
+      if (kind == Reference::shifted && !dump.rope(0))
+        return dump.rope_note().empty() ? "it undoes a rotation" : dump.rope_note();
+      return std::nullopt;
+    case Reference::repeat:
+      return "the dump has no queries of a second reading";
+  }
+  return std::nullopt;
+}
+
+template <class T>
+QueryRows<T> reference_queries(const HeadGroup<T>& group, const ReferenceOptions& options) {
+  const Index l = group.l, first = group.first_query();
+  const bool shifted = options.kind == Reference::shifted;
+  const RowRange of_window = window_rows(l, first, options.window);
+  const std::vector<Index> at = shifted ? spaced(first, l - first, options.most)
+                                        : spaced(of_window.begin, of_window.count(), options.most);
+  QueryRows<T> rows{Matrix<T>(group.G() * std::ssize(at), group.d()), {}, {}};
+  for (Index g = 0; g < group.G(); ++g)
+    for (const Index i : at) {
+      const Index row = std::ssize(rows.head);
+      rows.q.row(row) = group.q[g].row(i - first);
+      rows.head.push_back(g);
+      if (!shifted) {
+        rows.visible.push_back({group.first_visible(i), std::min(group.end_visible(i), l)});
+        continue;
+      }
+      const Index to = l + i % kShiftedPositions;
+      rotate_by(*group.rope, to - i, rows.q.row(row).data());
+      const Index seen = group.rule.sliding_window.value_or(to + 1);
+      rows.visible.push_back({std::min(std::max<Index>(to + 1 - seen, 0), l), l});
+    }
+  return rows;
+}
+
+template <class T>
+ReferenceRows<T> reference_rows(const HeadGroup<T>& group, const ReferenceOptions& options,
+                                Workers& workers) {
+  const QueryRows<T> all = reference_queries(group, options);
+  const Index positions = all.count() / group.G();
+  std::vector<Index> fitted, held_out;
+  for (Index r = 0; r < all.count(); ++r)
+    (r % positions % kHeldOutOf == kHeldOutOf - 1 ? held_out : fitted).push_back(r);
+  return {row_logits(group, some_of(all, fitted), workers),
+          row_logits(group, some_of(all, held_out), workers)};
+}
+
+// NOLINTBEGIN(bugprone-macro-parentheses): T is a type
+#define KVREPLAY_REFERENCE_ROWS(T)                                                       \
+  template QueryRows<T> reference_queries(const HeadGroup<T>&, const ReferenceOptions&); \
+  template ReferenceRows<T> reference_rows(const HeadGroup<T>&, const ReferenceOptions&, Workers&);
+KVREPLAY_REFERENCE_ROWS(float)
+KVREPLAY_REFERENCE_ROWS(double)
+#undef KVREPLAY_REFERENCE_ROWS
+// NOLINTEND(bugprone-macro-parentheses)
+
+}  // namespace kvreplay

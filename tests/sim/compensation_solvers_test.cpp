@@ -1,0 +1,83 @@
+#include "sim/compensation/cholesky.hpp"
+#include "sim/compensation/nonnegative.hpp"
+#include "sim/compensation/normal_equations.hpp"
+#include "tests/support/catch.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <random>
+
+using namespace kvreplay;
+
+namespace {
+
+Matrix<double> random_matrix(Index rows, Index cols, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  return Matrix<double>::NullaryExpr(rows, cols,
+                                     [&] { return static_cast<double>(random() >> 11) * 0x1p-52 - 1; });
+}
+
+/// Symmetric, with eigenvalues from about 1e-4 on.
+Matrix<double> random_definite(Index m, std::uint64_t seed) {
+  const Matrix<double> X = random_matrix(m + 3, m, seed);
+  return X.transpose() * X + 1e-4 * Matrix<double>::Identity(m, m);
+}
+
+}  // namespace
+
+TEST_CASE("A Cholesky factor solves at every size of a last block, with any number of threads",
+          "[compensation]") {
+  for (const Index m : {1, 2, 15, 16, 17, 33, 100, 230})
+    for (const Index columns : {1, 16, 19}) {
+      INFO(m << " x " << columns);
+      const Matrix<double> A = random_definite(m, 7 + m), X = random_matrix(m, columns, 11);
+      Workers one(1), three(3);
+      const Cholesky factor(A, one);
+      REQUIRE(factor.definite());
+      const Matrix<double> found = factor.solve(A * X, one);
+      CHECK((A * found - A * X).norm() <= 1e-12 * A.norm() * found.norm());
+      CHECK(found == Cholesky(A, three).solve(A * X, three));
+    }
+}
+
+TEST_CASE("A matrix that is not positive definite has no Cholesky factor", "[compensation]") {
+  Workers workers(1);
+  Matrix<double> A = random_definite(40, 3);
+  A(35, 35) = -1;
+  CHECK_FALSE(Cholesky(A, workers).definite());
+  CHECK_FALSE(Cholesky(Matrix<double>::Zero(3, 3), workers).definite());
+  A(0, 0) = std::numeric_limits<double>::quiet_NaN();
+  CHECK_FALSE(Cholesky(A, workers).definite());
+}
+
+TEST_CASE("A product by panels is the product", "[compensation]") {
+  const Matrix<double> a = random_matrix(13, 37, 1), b = random_matrix(37, 21, 2);
+  CHECK((product(a, b) - a * b).norm() <= 1e-13 * (a * b).norm());
+  CHECK(product(Matrix<double>(4, 0), Matrix<double>(0, 3)).isZero(0));
+}
+
+TEST_CASE("Nonnegative least squares meet their optimality conditions", "[compensation]") {
+  Workers workers(2);
+  int at_zero = 0;
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    const Index m = 1 + static_cast<Index>(seed) % 40;
+    INFO("seed " << seed << ", m = " << m);
+    const Matrix<double> H = random_definite(m, seed);
+    const Vector<double> f = random_matrix(m, 1, seed + 1000);
+    const Vector<double> w = nonnegative_least_squares(H, f, workers), slope = H * w - f;
+    const double rounding = 1e-9 * f.norm();
+    CHECK(w.minCoeff() >= 0);
+    CHECK(slope.minCoeff() >= -rounding);
+    CHECK(w.cwiseProduct(slope).cwiseAbs().maxCoeff() <= rounding * std::max(1.0, w.maxCoeff()));
+    at_zero += static_cast<int>((w.array() == 0).count());
+  }
+  CHECK(at_zero > 100);  // the bounds did hold
+}
+
+TEST_CASE("Nonnegative least squares without bounds in the way is the plain solution", "[compensation]") {
+  Workers workers(1);
+  const Matrix<double> H = random_definite(30, 5);
+  const Vector<double> w = random_matrix(30, 1, 6).cwiseAbs();
+  CHECK((nonnegative_least_squares(H, H * w, workers) - w).norm() <= 1e-9 * w.norm());
+}
