@@ -89,6 +89,9 @@ struct PackOps {
   HWY_INLINE P IfThenElseZero(M m, P a) const {
     return {hn::IfThenElseZero(m.lo, a.lo), hn::IfThenElseZero(m.hi, a.hi)};
   }
+  HWY_INLINE P IfThenZeroElse(M m, P a) const {
+    return {hn::IfThenZeroElse(m.lo, a.lo), hn::IfThenZeroElse(m.hi, a.hi)};
+  }
   HWY_INLINE P Tanh(P a) const { return {hn::Tanh(d, a.lo), hn::Tanh(d, a.hi)}; }
   HWY_INLINE P Min(P a, P b) const { return {hn::Min(a.lo, b.lo), hn::Min(a.hi, b.hi)}; }
   HWY_INLINE void Store(P a, T* p) const {
@@ -100,7 +103,8 @@ struct PackOps {
   /// error 2e-7.
   HWY_INLINE P SoftmaxExp(P x) const {
     if constexpr (sizeof(T) == 8) {
-      return {hn::Exp(d, x.lo), hn::Exp(d, x.hi)};
+      return {hn::IfThenElse(hn::IsNaN(x.lo), x.lo, hn::Exp(d, x.lo)),
+              hn::IfThenElse(hn::IsNaN(x.hi), x.hi, hn::Exp(d, x.hi))};
     } else {
       // x = n ln2 + r, |r| <= ln2 / 2: adding 1.5 * 2^23 rounds x / ln2 to the integer n and leaves n in the
       // low bits.
@@ -114,7 +118,7 @@ struct PackOps {
       p = MulAdd(p, r, Set(0.499999986f));
       p = MulAdd(p, r, Set(1.00000006f));
       p = MulAdd(p, r, Set(1.0f));
-      return IfThenElseZero(x > Set(-87.0f),
+      return IfThenZeroElse(Set(-87.0f) > x,
                             P{TimesPowerOf2(p.lo, shifted.lo), TimesPowerOf2(p.hi, shifted.hi)});
     }
   }

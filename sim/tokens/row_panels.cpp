@@ -66,8 +66,9 @@ void finish_panel(const HeadGroup<T>& group, const PreparedValues<T>& values, In
   tiles_simd<T>().finish_rows(values.centre.data(), in.d_v, state.rest_out, sums);
   for (Index r = 0; r < n; ++r) {
     // Finite inputs may still have logits or outputs beyond what T holds.
-    const bool sink_fits = state.rest_max[r] < std::numeric_limits<T>::infinity();
-    if (state.top_at[r] >= 0 && sink_fits && std::isfinite(column[r].lse) && std::isfinite(sums.out_sq[r]))
+    const bool rest_fits =
+        state.rest_max[r] < std::numeric_limits<T>::infinity() && std::isfinite(state.rest_sum[r]);
+    if (state.top_at[r] >= 0 && rest_fits && std::isfinite(column[r].lse) && std::isfinite(sums.out_sq[r]))
       continue;
     report_overflow(group, g, "position " + std::to_string(position(r)));
   }
