@@ -206,8 +206,9 @@ Reference OptionValue<Reference>::parse(const OptionFacts& option, const std::st
 }
 
 SearchBy OptionValue<SearchBy>::parse(const OptionFacts& option, const std::string& word) {
-  if (const auto by = kSearchBy.named(word)) return *by;
-  throw OptionError(option, fmt::format("{}", fmt::join(kSearchBy.names(), " or ")),
+  const auto swaps = [](const SearchByFacts& facts) { return facts.swaps; };
+  if (const auto by = kSearchBy.named(word); by && swaps(kSearchBy[*by])) return *by;
+  throw OptionError(option, fmt::format("{}", fmt::join(kSearchBy.names_where(swaps), " or ")),
                     fmt::format("'{}'", word));
 }
 

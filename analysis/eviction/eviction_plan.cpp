@@ -5,6 +5,7 @@
 #include "analysis/measure/case_outputs.hpp"
 #include "analysis/results/map_name.hpp"
 #include "data/error.hpp"
+#include "sim/compensation/leverage.hpp"
 #include "sim/eviction/decode/decode.hpp"
 #include "sim/eviction/prompt_eviction.hpp"
 #include "sim/loss/change_loss.hpp"
@@ -20,7 +21,9 @@ namespace {
 /// What a policy needs and the dump lacks, as one clause.
 std::optional<std::string> why_unavailable(const EvictionRule& rule, const EvictionPlan& plan,
                                            const Dump& dump) {
-  if (rule.by && plan.search_rows(SearchBy::error).count() == 0)
+  if (rule.greedy_by() == SearchBy::leverage)
+    if (auto why = why_no_leverage(dump)) return why;
+  if (rule.by && rule.by != SearchBy::leverage && plan.search_rows(SearchBy::error).count() == 0)
     return plan.on_future ? "it needs decoding steps with queries, and the dump has none"
                           : "the dump holds no query of the prompt";
   if (rule.by == SearchBy::loss || rule.greedy_by() == SearchBy::loss)

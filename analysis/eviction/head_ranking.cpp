@@ -1,6 +1,7 @@
 #include "analysis/eviction/head_ranking.hpp"
 
 #include "analysis/tokens/agreement.hpp"
+#include "sim/compensation/leverage.hpp"
 #include "sim/head_group.hpp"
 
 #include <algorithm>
@@ -15,6 +16,7 @@ const RowGradients<double>& gradients_of(const HeadGroup<double>& group, const E
 
 GreedyPath greedy_path(const HeadGroup<double>& group, const EvictionPlan& plan, SearchBy by, Index keep,
                        const Compute& compute) {
+  if (by == SearchBy::leverage) return greedy_leverage(group, keep, compute.workers);
   const RowRange rows = plan.search_rows(by);
   if (by == SearchBy::loss) return greedy_loss(group, gradients_of(group, plan), rows, keep, compute.workers);
   return compute.backend.greedy_exact(group, rows, keep, compute.workers);

@@ -22,7 +22,7 @@ TokenPlan token_plan(const Dump& dump, const TokenStageOptions& options) {
     asked.insert(*choice);
   }
   for (const TokenMetric m : kTokenMetrics.all()) {
-    if (all) {
+    if (all && !kTokenMetrics[m].on_request) {
       if (const auto why = why_unavailable(m, dump)) {
         plan.left_out.push_back({std::string(name_of(m)), *why});
         continue;

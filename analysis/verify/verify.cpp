@@ -86,7 +86,7 @@ class Verification {
     token_options_.window = options.window;
     token_options_.metrics = {};
     for (const TokenMetric m : kTokenMetrics.all())
-      if (!why_unavailable(m, dump)) {
+      if (!kTokenMetrics[m].on_request && !why_unavailable(m, dump)) {
         token_options_.metrics.insert(m);
         metrics_.push_back(m);
       }

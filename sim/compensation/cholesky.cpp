@@ -13,6 +13,14 @@ namespace {
 constexpr Index W = kPanelWidth<double>;
 constexpr Index kRowsPerItem = 96;
 
+/// Over a panel's rows.
+void divide_by(double* row, double by) {
+  for (Index c = 0; c < W; ++c) row[c] /= by;
+}
+void subtract(double* row, double times, const double* other) {
+  for (Index c = 0; c < W; ++c) row[c] -= times * other[c];
+}
+
 }  // namespace
 
 // Left-looking: a block column is formed from all that is left of it in one product.
@@ -59,6 +67,33 @@ Cholesky::Cholesky(Matrix<double> A, Workers& workers) : L_(std::move(A)) {
   if (definite_) Lt_ = L_.transpose();
 }
 
+void Cholesky::divide(Index from, double* x) const {
+  const Index m = L_.rows();
+  std::vector<double> product(W * W);
+  for (Index begin = from; begin < m; begin += W) {
+    const Index rows = std::min(W, m - begin);
+    panel_gemm(rows, begin - from, L_.data() + begin * m + from, m, x + from * W, product.data());
+    for (Index r = begin; r < begin + rows; ++r) {
+      subtract(x + r * W, 1, product.data() + (r - begin) * W);
+      for (Index k = begin; k < r; ++k) subtract(x + r * W, L_(r, k), x + k * W);
+      divide_by(x + r * W, L_(r, r));
+    }
+  }
+}
+
+Matrix<double> Cholesky::inverse_factor(Workers& workers) const {
+  const Index m = L_.rows();
+  Matrix<double> X(m, m);
+  workers.parallel_for(div_up(m, W), [&](Index panel) {
+    const Index first = panel * W, width = std::min(W, m - first);
+    std::vector<double> x(m * W, 0.0);
+    for (Index c = 0; c < width; ++c) x[(first + c) * W + c] = 1;
+    divide(first, x.data());
+    for (Index r = 0; r < m; ++r) std::copy_n(x.data() + r * W, width, X.data() + r * m + first);
+  });
+  return X;
+}
+
 Matrix<double> Cholesky::solve(const Matrix<double>& B, Workers& workers) const {
   const Index m = L_.rows(), columns = B.cols();
   Matrix<double> X(m, columns);
@@ -66,28 +101,15 @@ Matrix<double> Cholesky::solve(const Matrix<double>& B, Workers& workers) const 
     const Index first = panel * W, width = std::min(W, columns - first);
     std::vector<double> x(m * W, 0.0), product(W * W);
     for (Index r = 0; r < m; ++r) std::copy_n(B.data() + r * columns + first, width, x.data() + r * W);
-    const auto divide = [&](Index r, double by) {
-      for (Index c = 0; c < W; ++c) x[r * W + c] /= by;
-    };
-    const auto subtract = [&](Index r, double times, const double* row) {
-      for (Index c = 0; c < W; ++c) x[r * W + c] -= times * row[c];
-    };
-    for (Index begin = 0; begin < m; begin += W) {
-      const Index rows = std::min(W, m - begin);
-      panel_gemm(rows, begin, L_.data() + begin * m, m, x.data(), product.data());
-      for (Index r = begin; r < begin + rows; ++r) {
-        subtract(r, 1, product.data() + (r - begin) * W);
-        for (Index k = begin; k < r; ++k) subtract(r, L_(r, k), x.data() + k * W);
-        divide(r, L_(r, r));
-      }
-    }
+    divide(0, x.data());
     for (Index begin = (m - 1) / W * W; begin >= 0; begin -= W) {
       const Index rows = std::min(W, m - begin), behind = begin + rows;
       panel_gemm(rows, m - behind, Lt_.data() + begin * m + behind, m, x.data() + behind * W, product.data());
       for (Index r = behind - 1; r >= begin; --r) {
-        subtract(r, 1, product.data() + (r - begin) * W);
-        for (Index k = r + 1; k < behind; ++k) subtract(r, Lt_(r, k), x.data() + k * W);
-        divide(r, L_(r, r));
+        double* const row = x.data() + r * W;
+        subtract(row, 1, product.data() + (r - begin) * W);
+        for (Index k = r + 1; k < behind; ++k) subtract(row, Lt_(r, k), x.data() + k * W);
+        divide_by(row, L_(r, r));
       }
     }
     for (Index r = 0; r < m; ++r) std::copy_n(x.data() + r * W, width, X.data() + r * columns + first);

@@ -17,8 +17,13 @@ class Cholesky {
   bool definite() const { return definite_; }
   /// A^-1 B of B [m, columns]. 2 m^2 columns flops.
   Matrix<double> solve(const Matrix<double>& B, Workers& workers) const;
+  /// L^-1, [m, m]. m^3 / 3 flops.
+  Matrix<double> inverse_factor(Workers& workers) const;
 
  private:
+  /// x := L^-1 x for a panel x [m][kPanelWidth] that is 0 before row `from`, a multiple of that width.
+  void divide(Index from, double* x) const;
+
   Matrix<double> L_, Lt_;  // [m, m], and its transpose
   bool definite_ = true;
 };

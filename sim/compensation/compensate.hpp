@@ -86,6 +86,9 @@ Compensated merged(const HeadGroup<double>& group, const KeptSet& kept, Merging 
 Compensated compensated_reference(const HeadGroup<double>& group, const KeptSet& kept, Compensation method,
                                   const QueryRows<double>& rows, double lambda, double mu);
 
+/// Weights of the rows over the whole prompt by definition, [n, l].
+Matrix<double> reference_weights(const HeadGroup<double>& group, const QueryRows<double>& rows);
+
 /// What is held as a cache of the group.
 template <class T>
 CompressedCache<T> compensated_cache(const HeadGroup<T>& group, const Compensated& held);

@@ -1,4 +1,5 @@
 #include "sim/compensation/compensate.hpp"
+#include "sim/compensation/leverage.hpp"
 
 #include <Eigen/Dense>
 
@@ -76,6 +77,35 @@ Compensated compensated_reference(const HeadGroup<double>& group, const KeptSet&
     held.values += (A + mu * A.diagonal().mean() * I).ldlt().solve(X.transpose() * lacking);
   }
   return held;
+}
+
+Matrix<double> reference_weights(const HeadGroup<double>& group, const QueryRows<double>& rows) {
+  const auto every = positions(KeptSet(static_cast<std::size_t>(group.l), 1));
+  Matrix<double> X(rows.count(), group.l);
+  for (Index r = 0; r < rows.count(); ++r)
+    X.row(r) = weights_over(group, rows, r, every, Vector<double>::Ones(group.l)).transpose();
+  return X;
+}
+
+Vector<double> leverage_reference(const HeadGroup<double>& group) {
+  const ReferenceOptions options{.kind = Reference::shifted,
+                                 .most = std::max<Index>(kLeverageQueries / group.G(), 1)};
+  const Matrix<double> X = reference_weights(group, reference_queries(group, options));
+  const Matrix<double> XX = X.transpose() * X;
+  const Index l = group.l;
+  Vector<double> found = Vector<double>::Zero(l);
+  const double mu = kLeverageRidge * XX.trace() / static_cast<double>(l);
+  if (mu == 0) return found;
+  for (Index p = 0; p < l; ++p) {
+    std::vector<Index> others;
+    for (Index j = 0; j < l; ++j)
+      if (j != p) others.push_back(j);
+    Matrix<double> G = XX(others, others);
+    G.diagonal().array() += mu;
+    const Vector<double> g = XX(others, p);
+    found[p] = group.v.row(p).squaredNorm() * (XX(p, p) + mu - g.dot(G.ldlt().solve(g)));
+  }
+  return found;
 }
 
 }  // namespace kvreplay

@@ -90,12 +90,14 @@ EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOver
       if (kvpress) rule.epsilon = 0;
       break;
     case EvictionBase::knorm:
+    case EvictionBase::leverage:
     case EvictionBase::score:
     case EvictionBase::oracle:
     case EvictionBase::oracle_exact:
     case EvictionBase::oracle_loss:
     case EvictionBase::greedy_exact:
     case EvictionBase::greedy_loss:
+    case EvictionBase::greedy_leverage:
     case EvictionBase::exchange:
       break;
   }

@@ -24,16 +24,18 @@ inline constexpr auto kSemantics = facts_table<SemanticsFacts>({
 constexpr std::string_view name_of(Semantics semantics) { return kSemantics[semantics].name; }
 
 /// What an exact search makes small on its rows.
-enum class SearchBy { error, loss };
+enum class SearchBy { error, loss, leverage };
 
 struct SearchByFacts {
   SearchBy id;
   std::string_view name;
   std::string_view meaning;
+  bool swaps = true;  ///< tokens can be exchanged by it
 };
 inline constexpr auto kSearchBy = facts_table<SearchByFacts>({
     {SearchBy::error, "error", "The exact change of the outputs"},
     {SearchBy::loss, "loss", "What that change costs the model by the dump's gradients: loss_row"},
+    {SearchBy::leverage, "leverage", "What no values of the kept tokens can make up for", false},
 });
 constexpr std::string_view name_of(SearchBy by) { return kSearchBy[by].name; }
 
@@ -45,12 +47,14 @@ enum class EvictionBase {
   knorm,
   keydiff,
   expected_attention,
+  leverage,
   score,
   oracle,
   oracle_exact,
   oracle_loss,
   greedy_exact,
   greedy_loss,
+  greedy_leverage,
   exchange,
 };
 
@@ -106,6 +110,10 @@ inline constexpr auto kBases = facts_table<EvictionBaseFacts>({
      .name = "expected_attention",
      .meaning = "Expected Attention: attention expected of queries still to come",
      .metric = TokenMetric::expected_attention},
+    {.id = EvictionBase::leverage,
+     .name = "leverage",
+     .meaning = "Keeps what fitted values of the others would make up for least",
+     .metric = TokenMetric::leverage},
     {.id = EvictionBase::score,
      .name = "score",
      .meaning = "A score alone: nothing is pinned or pooled",
@@ -131,6 +139,12 @@ inline constexpr auto kBases = facts_table<EvictionBaseFacts>({
      .name = "greedy_loss",
      .meaning = "Evicts one token at a time, always the one of least loss_row. Takes longer.",
      .searches = SearchBy::loss,
+     .greedy = true},
+    {.id = EvictionBase::greedy_leverage,
+     .name = "greedy_leverage",
+     .meaning =
+         "Evicts one token at a time, always the one that fitted values make up for best. Takes seconds.",
+     .searches = SearchBy::leverage,
      .greedy = true},
     {.id = EvictionBase::exchange,
      .name = "exchange",

@@ -19,6 +19,7 @@ enum class TokenMetric {
   knorm,
   keydiff,
   expected_attention,
+  leverage,
   exact_value,
   exact_key,
   exact_joint,
@@ -89,6 +90,8 @@ struct TokenMetricFacts {
   std::string_view not_in_blocks = {};    ///< why it cannot rank a block of the prompt, as one clause
   /// Best on a linear axis: some are negative, or all tokens together have the same everywhere.
   bool linear = false;
+  /// So costly that only who names it gets it.
+  bool on_request = false;
   bool of_gradients = false;  ///< weighs what it measures by the gradients that the dump has of its rows
 };
 
@@ -154,6 +157,15 @@ inline constexpr auto kTokenMetrics = facts_table<TokenMetricFacts>({
      .heads = OverHeads::mean,
      .not_in_decoding = "Expected Attention is defined for the queries of a prompt",
      .not_in_blocks = "Expected Attention needs the queries of the whole prompt"},
+    {.id = TokenMetric::leverage,
+     .name = "leverage",
+     .meaning = "Error of removing the token where all other values may be fitted anew; l^3 operations",
+     .unit = MetricUnit::squared_output,
+     .rows = MetricRows::prompt,
+     .heads = OverHeads::same,
+     .not_in_decoding = "leverage is defined for a whole prompt",
+     .not_in_blocks = "leverage needs the queries of the whole prompt",
+     .on_request = true},
     {.id = TokenMetric::exact_value,
      .name = "exact_value",
      .meaning = "Exact squared change of the outputs when the token's value becomes 0",

@@ -1,5 +1,6 @@
 #include "sim/tokens/token_metrics.hpp"
 
+#include "sim/compensation/leverage.hpp"
 #include "sim/loss/change_loss.hpp"
 
 #include <algorithm>
@@ -39,7 +40,7 @@ std::optional<std::string> why_unavailable(TokenMetric metric, const Dump& dump)
     case MetricRows::none:
       return std::nullopt;
     case MetricRows::prompt:
-      return why_no_expected_attention(dump);
+      return metric == TokenMetric::leverage ? why_no_leverage(dump) : why_no_expected_attention(dump);
     case MetricRows::window:
       if (shape.first_query() < shape.l) return std::nullopt;
       return "the dump holds no query of the prompt (its queries start at position " +

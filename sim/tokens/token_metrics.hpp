@@ -23,6 +23,13 @@ class MetricSet {
     set.bits_.set();
     return set;
   }
+  /// All that nobody has to ask for.
+  static MetricSet standard() {
+    MetricSet set = all();
+    for (const TokenMetricFacts& facts : kTokenMetrics)
+      if (facts.on_request) set.erase(facts.id);
+    return set;
+  }
   void insert(TokenMetric m) { bits_.set(static_cast<std::size_t>(m)); }
   void erase(TokenMetric m) { bits_.reset(static_cast<std::size_t>(m)); }
   bool contains(TokenMetric m) const { return bits_.test(static_cast<std::size_t>(m)); }
@@ -41,7 +48,7 @@ RowRange future_rows(Index l, Index T, Index first_query);
 struct TokenOptions {
   Index window = 32;            ///< w
   bool per_query_head = false;  ///< [G, l] instead of the sum over the group
-  MetricSet metrics = MetricSet::all();
+  MetricSet metrics = MetricSet::standard();
 };
 
 /// One head group's metrics, each [1, l], or [G, l] per query head (knorm and keydiff then repeat their only

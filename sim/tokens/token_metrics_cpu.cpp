@@ -1,3 +1,4 @@
+#include "sim/compensation/leverage.hpp"
 #include "sim/head_group.hpp"
 #include "sim/loss/change_loss.hpp"
 #include "sim/loss/loss_totals.hpp"
@@ -293,6 +294,13 @@ TokenMetrics token_metrics_by(const PassesOf<T>& passes, const HeadGroup<T>& gro
     const Matrix<double> by_head = expected_attention_scores(group, {}, workers);
     out.result[M::expected_attention] =
         options.per_query_head ? with_first_on_top(by_head) : with_first_on_top(by_head.colwise().mean());
+  }
+  if (out.wants(M::leverage)) {
+    // Rounded weights would be divided by the ridge.
+    if constexpr (sizeof(T) == 4)
+      out.set(M::leverage, leverage(converted<double>(group), workers));
+    else
+      out.set(M::leverage, leverage(group, workers));
   }
   require_finite(group, out.result);
   return std::move(out.result);

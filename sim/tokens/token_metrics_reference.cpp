@@ -1,4 +1,5 @@
 #include "sim/attention.hpp"
+#include "sim/compensation/leverage.hpp"
 #include "sim/loss/change_loss.hpp"
 #include "sim/loss/loss_totals.hpp"
 #include "sim/tokens/token_metrics.hpp"
@@ -273,6 +274,8 @@ TokenMetrics token_metrics_reference(const Group& group, const TokenOptions& opt
   if (asked.contains(TokenMetric::expected_attention)) {
     set_expected_attention(group, options.per_query_head, all[TokenMetric::expected_attention]);
   }
+  if (asked.contains(TokenMetric::leverage))
+    all[TokenMetric::leverage] = leverage_reference(group).transpose().replicate(rows, 1);
   MetricSet without;  // gradients
   if (loss_rows(window, group.g_window.rows).count() == 0) without.insert(TokenMetric::exact_loss);
   if (loss_rows(future, group.g_future.rows).count() == 0) without.insert(TokenMetric::oracle_loss);

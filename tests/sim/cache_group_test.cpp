@@ -32,8 +32,8 @@ std::vector<Index> tokens_of(Index total, Index adjacent, Index step) {
 MetricSet metrics_of_a_cache() {
   MetricSet metrics = MetricSet::all();
   for (const TokenMetric metric : kTokenMetrics.all())
-    if (kTokenMetrics[metric].kind == MetricKind::oracle || metric == TokenMetric::expected_attention ||
-        kTokenMetrics[metric].of_gradients)
+    if (kTokenMetrics[metric].kind == MetricKind::oracle ||
+        kTokenMetrics[metric].rows == MetricRows::prompt || kTokenMetrics[metric].of_gradients)
       metrics.erase(metric);
   return metrics;
 }
@@ -193,7 +193,8 @@ TEST_CASE("query heads by themselves add up to their group", "[cache_group]") {
        {GroupSpec{.G = 3, .d_model = 7, .sink_logit = 1.0, .rope = rope_of(Rope::Style::half, 8)},
         GroupSpec{.T_q = 20, .G = 2, .sliding_window = 9}}) {
     const HeadGroup<double> group = random_group(spec);
-    const TokenOptions options{8, false, available_metrics(group)};
+    TokenOptions options{8, false, available_metrics(group)};
+    options.metrics.erase(TokenMetric::leverage);  // of all heads at once
     const TokenMetrics want = token_metrics_cpu(group, options, workers);
     TokenMetrics sum;
     for (Index g = 0; g < group.G(); ++g) {

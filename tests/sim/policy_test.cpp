@@ -49,15 +49,15 @@ using Positions = std::vector<Index>;
 }  // namespace
 
 TEST_CASE("bases and semantics have their published names", "[policy]") {
-  CHECK(kBases.size() == 14);
+  CHECK(kBases.size() == 16);
   std::string names;
   for (const EvictionBase base : kBases.all()) {
     CHECK(kBases.named(name_of(base)) == base);
     names += std::string(name_of(base)) + " ";
   }
   CHECK(names ==
-        "streaming h2o tova snapkv knorm keydiff expected_attention score oracle oracle_exact oracle_loss "
-        "greedy_exact greedy_loss exchange ");
+        "streaming h2o tova snapkv knorm keydiff expected_attention leverage score oracle oracle_exact "
+        "oracle_loss greedy_exact greedy_loss greedy_leverage exchange ");
   for (const Semantics semantics : kAllSemantics) CHECK(kSemantics.named(name_of(semantics)) == semantics);
   CHECK(name_of(Semantics::kvpress) == "kvpress");
   CHECK(!kBases.named("H2O"));
@@ -115,6 +115,10 @@ TEST_CASE("every base makes its own choices under every semantics", "[policy]") 
         {EvictionBase::oracle_loss, s, M::oracle_loss, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
     table.push_back({EvictionBase::greedy_exact, s, {}, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
     table.push_back({EvictionBase::greedy_loss, s, {}, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
+    table.push_back(
+        {EvictionBase::greedy_leverage, s, {}, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
+    table.push_back(
+        {EvictionBase::leverage, s, M::leverage, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
     table.push_back({EvictionBase::exchange, s, {}, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
   }
   CHECK(table.size() == kBases.size() * 3);

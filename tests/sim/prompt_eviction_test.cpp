@@ -259,7 +259,8 @@ TEST_CASE("rules that need more than a block say why", "[prompt_eviction]") {
   CHECK(why(EvictionBase::tova, Semantics::kvpress));
   for (const EvictionBase base :
        {EvictionBase::expected_attention, EvictionBase::oracle, EvictionBase::oracle_exact,
-        EvictionBase::greedy_exact, EvictionBase::greedy_loss, EvictionBase::exchange})
+        EvictionBase::leverage, EvictionBase::greedy_exact, EvictionBase::greedy_loss,
+        EvictionBase::greedy_leverage, EvictionBase::exchange})
     CHECK(why(base, Semantics::paper));
   CHECK(why(EvictionBase::h2o, Semantics::paper, M::oracle_next));
   CHECK(why(EvictionBase::snapkv, Semantics::paper, M::expected_attention));

@@ -84,7 +84,7 @@ TEST_CASE("the CPU twin gives the same bytes with any number of threads", "[toke
 TEST_CASE("the CPU twin computes what it is asked for and nothing else", "[token_metrics]") {
   const HeadGroup<double> group = random_group({.rope = rope_of(Rope::Style::half, 8)});
   Workers workers(1);
-  const TokenMetrics all = token_metrics_cpu(group, {.window = 8}, workers);
+  const TokenMetrics all = token_metrics_cpu(group, {.window = 8, .metrics = MetricSet::all()}, workers);
   for (TokenMetric asked : kTokenMetrics.all()) {
     const TokenMetrics only = token_metrics_cpu(group, {.window = 8, .metrics = {asked}}, workers);
     for (TokenMetric metric : kTokenMetrics.all()) {
@@ -184,7 +184,7 @@ TokenOptions window_only(Index window) {
   TokenOptions options;
   options.window = window;
   for (const TokenMetric metric : kTokenMetrics.all())
-    if (kTokenMetrics[metric].kind == MetricKind::oracle || metric == TokenMetric::expected_attention)
+    if (kTokenMetrics[metric].kind == MetricKind::oracle || kTokenMetrics[metric].rows == MetricRows::prompt)
       options.metrics.erase(metric);
   return options;
 }

@@ -106,7 +106,7 @@ MetricSet available_metrics(const HeadGroup<double>& group) {
   const bool rotation = group.rope && group.first_query() <= 4 && group.l > 4;
   for (TokenMetric metric : kTokenMetrics.all()) {
     if (metric == TokenMetric::knorm || metric == TokenMetric::keydiff) continue;
-    const bool there = metric == TokenMetric::expected_attention          ? rotation
+    const bool there = kTokenMetrics[metric].rows == MetricRows::prompt   ? rotation
                        : kTokenMetrics[metric].kind == MetricKind::oracle ? decoding
                                                                           : prompt_queries;
     const RowRange gradients =

@@ -164,7 +164,7 @@ TEST_CASE("all scores of a head at once", "[curves]") {
     const std::vector<double> values = random_values(2500, static_cast<unsigned>(m) + 10);
     metrics[m] = Eigen::Map<const Matrix<double>>(values.data(), 1, 2500);
   }
-  MetricSet scores = MetricSet::all();
+  MetricSet scores = MetricSet::standard();
   scores.erase(TokenMetric::key);
   const ScoreCurves curves = score_curves(metrics, scores, TokenMetric::exact_remove, 2400, 500, workers);
   CHECK(curves.n == 2400);

@@ -43,7 +43,7 @@ MetricSet metrics_of(const Dump& dump);
 
 struct HeadSummaryOptions {
   Index window = 32;
-  MetricSet metrics = MetricSet::all();  ///< must be available (metrics_of)
+  MetricSet metrics = MetricSet::standard();  ///< must be available (metrics_of)
   Index reserve = 0;  ///< recent candidates left out of the comparison; brought below the prompt's length
   bool keep_tokens = true;  ///< else only the figures: some kilobytes a head instead of 8 l bytes a metric
 };

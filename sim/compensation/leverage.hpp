@@ -1,0 +1,42 @@
+#pragma once
+
+#include "sim/eviction/exact/greedy.hpp"
+#include "sim/head_group.hpp"
+#include "sim/schedule.hpp"
+
+#include <optional>
+#include <string>
+
+// Which token the others can best stand in for when their values may change: Optimal Brain Surgeon (Hassibi,
+// Stork 1993) for values. X [n, l] are the weights of reference rows of Reference::shifted over the whole
+// prompt, V [l, d_v] the values, G = X^T X + mu I. Among all C whose rows of evicted tokens are 0, the least
+//
+//   E(C) = |X (C - V)|^2 + mu |C - V|^2
+//
+// is |v_p|^2 / [G^-1]_pp for a single token p. Weights are not renormalised: the exact replay of what is kept
+// is the judge. In float64, the same bytes for any number of threads.
+
+namespace kvreplay {
+
+/// Longest prompt: G and its inverse are l^2 numbers each.
+inline constexpr Index kMostLeverageTokens = 4096;
+/// Rows of X, of all query heads together; of more, as many evenly spaced.
+inline constexpr Index kLeverageQueries = 4096;
+/// mu over the mean of X^T X's diagonal.
+inline constexpr double kLeverageRidge = 1e-3;
+
+/// Why a dump's tokens have no leverage, as one clause; nothing where they have.
+std::optional<std::string> why_no_leverage(const Dump& dump);
+
+/// min E for each token alone, [l], in squared output. n l^2 + l^3 flops.
+Vector<double> leverage(const HeadGroup<double>& group, Workers& workers);
+
+/// Evicts one token at a time until `keep` are left, each time the one that costs least where all others are
+/// fitted anew; GreedyPath::error is min E after each. Ties, to rounding, evict the higher position.
+/// n l^2 + 2 l^3 flops, and a step O((l + d_v) l) in rank-one updates of G^-1 that are carried out in blocks.
+GreedyPath greedy_leverage(const HeadGroup<double>& group, Index keep, Workers& workers);
+
+/// The judge: each token's min E by a system of its own over the others. O(l^4).
+Vector<double> leverage_reference(const HeadGroup<double>& group);
+
+}  // namespace kvreplay
