@@ -25,7 +25,9 @@ constexpr T kHidden = -std::numeric_limits<T>::infinity();
 template <class T>
 Lanes<T> weights_at(const Lanes<T>& x) {
   constexpr T kLeast = sizeof(T) == 4 ? T{-87} : T{-700};
-  return (x > kLeast).select(x.exp(), Lanes<T>::Zero());
+  // A selection of x.exp() would not be by vectors.
+  const Lanes<T> e = x.max(kLeast).exp();
+  return (x > kLeast).select(e, Lanes<T>::Zero());
 }
 
 /// Soft cap and mask of one panel's logits z [T][W].

@@ -270,3 +270,42 @@ TEST_CASE("what cannot be compensated is refused, and nothing is written of what
   CHECK_FALSE(contains(file_text(temp / "plain/summary.json"), "compensate"));
   CHECK_FALSE(contains(file_text(temp / "plain/summary.json"), "reference"));
 }
+
+TEST_CASE("what a fit makes up for is evicted first", "[cli][compensate]") {
+  const TempDir temp;
+  const std::string dump = temp / "dump";
+  make_small_dump(dump);
+  run_command("evict", dump, temp / "r",
+              {"--policy", "h2o,leverage,greedy_leverage,exchange+greedy_leverage", "--budget", "0,20,61",
+               "--compensate", "none,fit"});
+  const CompensatedFigures csv(temp / "r");
+  const auto fitted = [&](const std::string& policy) {
+    return csv.at(",", policy + ",paper,prefill,20,fit", "reference", "output_error");
+  };
+  CHECK(fitted("greedy_leverage") < fitted("leverage"));
+  CHECK(fitted("greedy_leverage") < fitted("h2o"));
+  const Evictions evictions(temp / "r");
+  for (const std::string policy : {"leverage", "greedy_leverage"})
+    CHECK(evictions.at(",", policy + ",paper,prefill,61", "window", "output_error") == 0);
+  // A swap by the error finds something to gain on the window.
+  CHECK(evictions.at(",", "exchange+greedy_leverage,paper,prefill,20", "window", "output_error") <
+        evictions.at(",", "greedy_leverage,paper,prefill,20", "window", "output_error"));
+  // The same kept sets on any number of threads.
+  run_command("evict", dump, temp / "threads",
+              {"--policy", "greedy_leverage", "--budget", "20", "--threads", "3"});
+  const std::string kept = "layer_01/kept/greedy_leverage-paper-prefill-20.npy";
+  REQUIRE(fs::exists(temp / "threads" / kept));
+  CHECK(file_text(temp / "threads" / kept) == file_text(temp / "r" / kept));
+
+  CHECK(contains(refusal({"evict", dump, "--policy", "exchange", "--by", "leverage"}, temp / "refused"),
+                 "expected error or loss, found 'leverage'"));
+  run_command("tokens", dump, temp / "asked", {"--metrics", "attn,leverage"});
+  CHECK(fs::exists(temp / "asked/layer_00/tokens/leverage.npy"));
+  run_command("tokens", dump, temp / "all", {});
+  CHECK_FALSE(fs::exists(temp / "all/layer_00/tokens/leverage.npy"));
+  Json manifest = Json::parse(file_text(dump + "/manifest.json"));
+  manifest.erase("rope");
+  write_file(dump + "/manifest.json", manifest.dump());
+  CHECK(contains(refusal({"evict", dump, "--policy", "greedy_leverage"}, temp / "refused"),
+                 "--policy: greedy_leverage is unavailable: "));
+}

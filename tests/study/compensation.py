@@ -25,13 +25,13 @@ from study import STEPS, TRUE, Steps, read, shorter, write_csv
 
 SIGMAS = ("0.5", "0.8", "0.9")
 POLICIES = ("streaming", "h2o", "snapkv", "greedy_exact", "greedy_leverage")
-FITTED = ("values", "fit")
-MERGERS = ("cam", "d2o", "kvmerger", "keepkv", "merging_press")
-METHODS = ("none", "mass", *FITTED, "mean", *MERGERS)
+OTHERS = ("mass", "values", "mean", "cam", "d2o", "kvmerger", "keepkv", "merging_press")
+# What is fitted for every policy, and what else there is for one of them.
+RUNS = {"fit": (POLICIES, ("none", "fit")), "others": (("snapkv",), OTHERS)}
 COLUMNS = ("model", "prompt", "tokens", "policy", "budget", "method", "output_error", *(f"true_{name}" for name in TRUE))
 # A policy and method over another: what the tables compare.
 PAIRS = (*((f"{policy}~fit", policy) for policy in POLICIES),
-         *((f"snapkv~{method}", "snapkv") for method in ("mass", "values", "mean", *MERGERS)),
+         *((f"snapkv~{method}", "snapkv") for method in OTHERS),
          ("streaming~fit", "snapkv"), ("greedy_leverage", "snapkv"), ("greedy_leverage~fit", "snapkv"),
          ("greedy_leverage~fit", "snapkv~fit"), ("greedy_leverage~fit", "greedy_exact~fit"), ("greedy_leverage~fit", "h2o"))
 
@@ -67,17 +67,21 @@ def measure(args, model, file, prompt) -> None:
     if (folder / "cases.csv").exists():
         return
     run = Steps(args, folder)
-    dump, results = folder / "dump", folder / "evict"
+    dump = folder / "dump"
     source = ["--ids", args.ids / f"{prompt.name}.json"] if args.ids else ["--prompt", run.text(prompt)]
     if not dump.exists():
         (run.marks / "capture").unlink(missing_ok=True)
     run("capture", "kvcapture.py", "--model" if file.is_dir() else "--gguf", file, *source, "--name", model, "--out", dump,
         "--force", "--prompt-len", min(prompt.tokens, args.longest), "--decode", STEPS)
-    run("evict", args.program, "evict", dump, "--out", results, "--policy", ",".join(POLICIES), "--force", "--quiet",
-        "--sigma", ",".join(SIGMAS), "--compensate", ",".join(METHODS), "--threads", args.threads)
-    run("validate", "kvvalidate.py", "--model", file, "--dump", dump, "--results", results,
-        *(["--resume"] if (results / "validate.json").exists() else []))
-    write_csv(folder / "cases.csv", COLUMNS, cases_of(model, prompt, results))
+    cases = []
+    for name, (policies, methods) in RUNS.items():
+        results = folder / name
+        run(f"evict_{name}", args.program, "evict", dump, "--out", results, "--policy", ",".join(policies), "--force",
+            "--quiet", "--sigma", ",".join(SIGMAS), "--compensate", ",".join(methods), "--threads", args.threads)
+        run(f"validate_{name}", "kvvalidate.py", "--model", file, "--dump", dump, "--results", results,
+            *(["--resume"] if (results / "validate.json").exists() else []))
+        cases += cases_of(model, prompt, results)
+    write_csv(folder / "cases.csv", COLUMNS, cases)
     shutil.rmtree(dump)
 
 
