@@ -3,6 +3,7 @@
 #include "sim/simd/panel_gemm.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -50,18 +51,24 @@ Cholesky::Cholesky(Matrix<double> A, Workers& workers) : L_(std::move(A)) {
       definite_ = row[c] > 0 && std::isfinite(row[c]);
       row[c] = std::sqrt(row[c]);
     }
+    // What is below is divided by the diagonal block: multiplied by its inverse, D[j][k] = [L^-1]_kj.
+    std::array<double, W * W> D{};
+    for (Index j = 0; j < width && definite_; ++j) {
+      D[j * W + j] = 1;
+      for (Index k = j; k < width; ++k) {
+        const double* const row = L_.data() + (begin + k) * m + begin;
+        for (Index i = j; i < k; ++i) D[j * W + k] -= row[i] * D[j * W + i];
+        D[j * W + k] /= row[k];
+      }
+    }
     const Index below = begin + width;
     workers.parallel_for(definite_ ? div_up(m - below, kRowsPerItem) : 0, [&](Index item) {
       const Index first = below + item * kRowsPerItem, rows = std::min(kRowsPerItem, m - first);
       subtract_left(first, rows);
-      for (Index r = first; r < first + rows; ++r) {
-        double* const row = L_.data() + r * m + begin;
-        for (Index k = 0; k < width; ++k) {
-          const double* const other = L_.data() + (begin + k) * m + begin;
-          for (Index i = 0; i < k; ++i) row[k] -= row[i] * other[i];
-          row[k] /= other[k];
-        }
-      }
+      std::array<double, kRowsPerItem * W> quotient;
+      panel_gemm(rows, width, L_.data() + first * m + begin, m, D.data(), quotient.data());
+      for (Index r = 0; r < rows; ++r)
+        std::copy_n(quotient.data() + r * W, width, L_.data() + (first + r) * m + begin);
     });
   }
   if (definite_) Lt_ = L_.transpose();

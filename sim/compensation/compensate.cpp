@@ -84,12 +84,13 @@ bool Compensations<T>::fits() const {
   return reference_ != nullptr && reference_->count() > 0 && m > 0 && m < group_.l;
 }
 
-/// argmin over w >= 0 of |X w - R|^2 + ridge |w - 1|^2, [m]
+/// argmin over w >= 0 of |X w - R|^2 + ridge |w - 1|^2, [m]; `near`: of another ridge, if any.
 template <class T>
-Vector<double> Compensations<T>::weight(const NormalEquations& equations, double ridge) const {
+Vector<double> Compensations<T>::weight(const NormalEquations& equations, double ridge,
+                                        const Vector<double>& near) const {
   const double lambda = ridge * scale_of(equations);
   const Vector<double> f = equations.XR.col(0).array() + lambda;
-  return nonnegative_least_squares(equations.with_ridge(lambda), f, workers_).cwiseMax(kLeastWeight);
+  return nonnegative_least_squares(equations.with_ridge(lambda), f, near, workers_);
 }
 
 template <class T>
@@ -97,11 +98,13 @@ const Vector<double>& Compensations<T>::mass() {
   if (mass_.size() > 0) return mass_;
   const RowLogits<T>& judging = reference_->held_out.n > 0 ? reference_->held_out : reference_->fitted;
   NormalEquations equations = mass_equations(reference_->fitted, tokens_, workers_);
+  Vector<double> last;
   lambda_ = fixed_.lambda ? *fixed_.lambda : best_ridge([&](double ridge) {
-    return output_change_sq(judging, tokens_, weight(equations, ridge), own_, workers_);
+    last = weight(equations, ridge, last);
+    return output_change_sq(judging, tokens_, last.cwiseMax(kLeastWeight), own_, workers_);
   });
   if (reference_->held_out.n > 0) equations += mass_equations(reference_->held_out, tokens_, workers_);
-  return mass_ = weight(equations, lambda_);
+  return mass_ = weight(equations, lambda_, last).cwiseMax(kLeastWeight);
 }
 
 template <class T>

@@ -56,7 +56,7 @@ class Compensations {
   bool fits() const;
   const Vector<double>& mass();
   const OfValues& equations(bool biased);
-  Vector<double> weight(const NormalEquations& equations, double ridge) const;
+  Vector<double> weight(const NormalEquations& equations, double ridge, const Vector<double>& near) const;
 
   const HeadGroup<T>& group_;
   const KeptSet& kept_;

@@ -8,11 +8,12 @@
 
 namespace kvreplay {
 
-Vector<double> nonnegative_least_squares(const Matrix<double>& H, const Vector<double>& f, Workers& workers) {
+Vector<double> nonnegative_least_squares(const Matrix<double>& H, const Vector<double>& f,
+                                         const Vector<double>& near, Workers& workers) {
   constexpr int kFullExchanges = 3;  // that may fail to help before one token is exchanged at a time
   const Index m = f.size();
-  std::vector<Index> positive(m), zero, wrong;
-  for (Index p = 0; p < m; ++p) positive[p] = p;
+  std::vector<Index> positive, zero, wrong;
+  for (Index p = 0; p < m; ++p) (near.size() == 0 || near[p] > 0 ? positive : zero).push_back(p);
   Vector<double> w = Vector<double>::Zero(m);
   std::size_t fewest = m + 1;
   int left = kFullExchanges;

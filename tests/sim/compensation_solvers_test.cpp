@@ -65,7 +65,7 @@ TEST_CASE("Nonnegative least squares meet their optimality conditions", "[compen
     INFO("seed " << seed << ", m = " << m);
     const Matrix<double> H = random_definite(m, seed);
     const Vector<double> f = random_matrix(m, 1, seed + 1000);
-    const Vector<double> w = nonnegative_least_squares(H, f, workers), slope = H * w - f;
+    const Vector<double> w = nonnegative_least_squares(H, f, {}, workers), slope = H * w - f;
     const double rounding = 1e-9 * f.norm();
     CHECK(w.minCoeff() >= 0);
     CHECK(slope.minCoeff() >= -rounding);
@@ -79,5 +79,10 @@ TEST_CASE("Nonnegative least squares without bounds in the way is the plain solu
   Workers workers(1);
   const Matrix<double> H = random_definite(30, 5);
   const Vector<double> w = random_matrix(30, 1, 6).cwiseAbs();
-  CHECK((nonnegative_least_squares(H, H * w, workers) - w).norm() <= 1e-9 * w.norm());
+  CHECK((nonnegative_least_squares(H, H * w, {}, workers) - w).norm() <= 1e-9 * w.norm());
+  // Wherever it starts from.
+  const Vector<double> f = H * w - Vector<double>::Constant(w.size(), H.diagonal().maxCoeff());
+  const Vector<double> want = nonnegative_least_squares(H, f, {}, workers);
+  for (const Vector<double>& near : {Vector<double>(Vector<double>::Zero(w.size())), w, want})
+    CHECK((nonnegative_least_squares(H, f, near, workers) - want).norm() <= 1e-9 * want.norm());
 }
