@@ -33,6 +33,7 @@ struct GroupSpec {
   Index samples = 3;           ///< of gradients on the last rows of the prompt and on all decoding steps
   Index window_gradients = 6;  ///< rows of the prompt, as far as they have queries
   double gradient_scale = 1;
+  Index repeat = 5;  ///< rows of a second reading
   std::uint64_t seed = 1;
 };
 
