@@ -90,6 +90,7 @@ EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOver
       if (kvpress) rule.epsilon = 0;
       break;
     case EvictionBase::knorm:
+    case EvictionBase::kvzip:
     case EvictionBase::score:
     case EvictionBase::oracle:
     case EvictionBase::oracle_exact:

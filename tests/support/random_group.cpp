@@ -112,6 +112,7 @@ MetricSet available_metrics(const HeadGroup<double>& group) {
   for (TokenMetric metric : kTokenMetrics.all()) {
     if (metric == TokenMetric::knorm || metric == TokenMetric::keydiff) continue;
     const bool there = metric == TokenMetric::expected_attention          ? rotation
+                       : metric == TokenMetric::kvzip                     ? !group.q_ref.empty()
                        : kTokenMetrics[metric].kind == MetricKind::oracle ? decoding
                                                                           : prompt_queries;
     const RowRange gradients =
