@@ -19,7 +19,7 @@ namespace kvreplay {
 using Index = std::ptrdiff_t;
 
 /// The tensors a dump may hold per layer; q, k and v always.
-enum class Tensor { q, k, v, wo, o, residual_norm, g_future, g_window, g_nll };
+enum class Tensor { q, k, v, wo, o, residual_norm, g_future, g_window, g_nll, q_ref };
 
 struct TensorFacts {
   Tensor id;
@@ -44,7 +44,8 @@ inline constexpr auto kTensors =
                               {Tensor::residual_norm, "residual_norm", "T", true},
                               {Tensor::g_future, "g_future", "n_q, S, R_F, d_v", true, true},
                               {Tensor::g_window, "g_window", "n_q, S, R_W, d_v", true, true},
-                              {Tensor::g_nll, "g_nll", "n_q, R_F, d_v", true, true}});
+                              {Tensor::g_nll, "g_nll", "n_q, R_F, d_v", true, true},
+                              {Tensor::q_ref, "q_ref", "n_q, R_ref, d", true}});
 constexpr std::string_view name_of(Tensor tensor) { return kTensors[tensor].name; }
 
 /// The letters used everywhere for the sizes of a dump.
@@ -62,6 +63,7 @@ struct DumpShape {
   Index R_F = 0;         ///< rows of g_future and g_nll, the last positions of all; 0 without
   Index R_W = 0;         ///< rows of g_window, the last of the prompt as it was captured; 0 without
   Index window_end = 0;  ///< that prompt's length: l, unless the dump was opened with another
+  Index R_ref = 0;       ///< rows of q_ref, the first of a second reading of that prompt; 0 without
 
   Index group() const { return n_q / n_kv; }
   Index first_query() const { return T - T_q; }
@@ -81,6 +83,8 @@ struct DumpShape {
         return T - R_F;
       case Tensor::g_window:
         return window_end - R_W;
+      case Tensor::q_ref:
+        return window_end;
       case Tensor::k:
       case Tensor::v:
       case Tensor::wo:
@@ -96,11 +100,12 @@ struct AxisFacts {
   std::string_view name;
   Index DumpShape::*extent;
 };
-inline constexpr AxisFacts kAxes[] = {{"n_q", &DumpShape::n_q}, {"n_kv", &DumpShape::n_kv},
-                                      {"d", &DumpShape::d},     {"d_v", &DumpShape::d_v},
-                                      {"T", &DumpShape::T},     {"T_q", &DumpShape::T_q},
-                                      {"S", &DumpShape::S},     {"d_model", &DumpShape::d_model},
-                                      {"R_F", &DumpShape::R_F}, {"R_W", &DumpShape::R_W}};
+inline constexpr AxisFacts kAxes[] = {{"n_q", &DumpShape::n_q},    {"n_kv", &DumpShape::n_kv},
+                                      {"d", &DumpShape::d},        {"d_v", &DumpShape::d_v},
+                                      {"T", &DumpShape::T},        {"T_q", &DumpShape::T_q},
+                                      {"S", &DumpShape::S},        {"d_model", &DumpShape::d_model},
+                                      {"R_F", &DumpShape::R_F},    {"R_W", &DumpShape::R_W},
+                                      {"R_ref", &DumpShape::R_ref}};
 /// Those of a tensor's axes, in order.
 std::vector<const AxisFacts*> axes_of(Tensor tensor);
 
@@ -207,9 +212,9 @@ class Dump {
 
   /// Converts one head's matrix to T, row-major: q [T_q, d], k [T, d], v [T, d_v], wo [d_v, d_model], o [T_q,
   /// d_v], residual_norm [T, 1], g_future [S R_F, d_v], g_window [S R_W, d_v], g_nll [R_F, d_v], sample by
-  /// sample. `head` counts KV heads for k and v, is 0 for residual_norm, and counts query heads for all else.
-  /// Without the first `skipped` rows of each matrix. Throws InputError naming layer, head and position where
-  /// a value is NaN or infinite.
+  /// sample, q_ref [R_ref, d]. `head` counts KV heads for k and v, is 0 for residual_norm, and counts query
+  /// heads for all else. Without the first `skipped` rows of each matrix. Throws InputError naming layer,
+  /// head and position where a value is NaN or infinite.
   template <class T>
   void read(Tensor tensor, Index layer, Index head, T* out, Index skipped = 0) const;
 

@@ -113,7 +113,7 @@ std::optional<ArrayName> parse_array_name(std::string_view name) {
     rest = name;
     if (!take(rest, tensor.name) || !take(rest, "_")) continue;
     const auto layer = take_number(rest);
-    return layer && rest.empty() ? std::optional(ArrayName{tensor.id, *layer}) : std::nullopt;
+    if (layer && rest.empty()) return ArrayName{tensor.id, *layer};
   }
   return std::nullopt;
 }

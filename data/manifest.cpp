@@ -127,6 +127,16 @@ void parse_gradients(const JsonFields& fields, Manifest& manifest) {
   manifest.gradients->seed = seed.get<Index>();
 }
 
+/// {"kind": "repeat"}: what q_ref is of. There is no other kind.
+void check_reference_rows(const JsonFields& fields) {
+  const auto& value = fields.at("reference_rows");
+  if (value.is_null()) return;
+  if (!value.is_object()) throw InputError(fields.where("reference_rows"), "an object", json_text(value));
+  const JsonFields rows(value, fields.where("reference_rows"));
+  if (rows.text("kind").value_or("repeat") != "repeat")
+    throw InputError(rows.where("kind"), "\"repeat\"", json_text(rows.at("kind")));
+}
+
 void expect_extent(const Manifest& manifest, const char* key, const std::optional<Index>& stated,
                    Index found) {
   if (stated && *stated != found) {
@@ -197,6 +207,7 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
   parse_sink_logit(fields, manifest);
   parse_rope(fields, manifest);
   parse_gradients(fields, manifest);
+  check_reference_rows(fields);
   manifest.wo_note = reason(fields, "wo_note", "no wo: ");
   manifest.incomplete = fields.boolean("incomplete").value_or(false);
   return manifest;

@@ -4,6 +4,13 @@
 
 namespace kvreplay {
 
+std::optional<std::string> why_no_second_reading(const Dump& dump) {
+  const DumpShape& shape = dump.shape();
+  if (!dump.has(Tensor::q_ref)) return "the dump has no queries of a second reading";
+  if (shape.window_end == shape.l) return std::nullopt;
+  return "the dump's second reading is that of a prompt of " + std::to_string(shape.window_end) + " tokens";
+}
+
 template <class T>
 HeadGroup<T> load_head_group(const Dump& dump, Index layer, Index kv_head, Index first_row) {
   const DumpShape& shape = dump.shape();
@@ -30,9 +37,11 @@ HeadGroup<T> load_head_group(const Dump& dump, Index layer, Index kv_head, Index
   group.position = dump.position();
   group.k = read(Tensor::k, kv_head, shape.T, shape.d);
   group.v = read(Tensor::v, kv_head, shape.T, shape.d_v);
+  const bool read_again = !why_no_second_reading(dump);
   for (Index h = kv_head * G; h < (kv_head + 1) * G; ++h) {
     group.q.push_back(read(Tensor::q, h, shape.T_q, shape.d, unasked));
     if (dump.has(Tensor::wo)) group.wo.push_back(read(Tensor::wo, h, shape.d_v, shape.d_model));
+    if (read_again) group.q_ref.push_back(read(Tensor::q_ref, h, shape.R_ref, shape.d));
   }
   const auto read_gradients = [&](Tensor tensor, Index samples, Index rows) {
     RowGradients<T> gradients;
@@ -94,6 +103,7 @@ HeadGroup<T> query_head_group(const HeadGroup<T>& group, Index g) {
   head.g_window = of_head(group.g_window);
   head.g_future = of_head(group.g_future);
   head.g_nll = of_head(group.g_nll);
+  if (!group.q_ref.empty()) head.q_ref = {group.q_ref[g]};
   head.position = group.position;
   return head;
 }
@@ -127,7 +137,7 @@ std::optional<StoredGroup> load_stored_group(const Dump& dump, Index layer, Inde
 
 std::size_t head_group_bytes(const DumpShape& shape, bool with_wo, std::size_t element_size) {
   const Index G = shape.group();
-  Index elements = G * shape.T_q * shape.d + shape.T * (shape.d + shape.d_v);
+  Index elements = G * (shape.T_q + shape.R_ref) * shape.d + shape.T * (shape.d + shape.d_v);
   elements += G * (shape.S * (shape.R_F + shape.R_W) + shape.R_F) * shape.d_v;  // gradients
   if (with_wo) elements += G * shape.d_v * shape.d_model;
   return elements * element_size;

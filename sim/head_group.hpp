@@ -9,6 +9,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace kvreplay {
@@ -44,6 +45,9 @@ struct HeadGroup {
   /// Of log-probabilities of labels that the model drew: on the last rows of the prompt, and of all.
   RowGradients<T> g_window, g_future;
   RowGradients<T> g_nll;  ///< of the negative log-likelihood of the tokens that followed, one sample
+  /// G of [R_ref, d], after RoPE: queries of a second reading of the prompt, row r at position l + r, that
+  /// are asked of the prompt's tokens alone; empty where the dump has none of this prompt.
+  std::vector<HeadMatrix<T>> q_ref;
   /// Where the rows of k and v stand in the model's sequence: [T], ascending, the rows with a query adjacent.
   /// Empty: row p is position p. Only a sliding window asks for it.
   std::vector<Index> position;
@@ -51,6 +55,7 @@ struct HeadGroup {
   Index G() const { return std::ssize(q); }
   Index T_all() const { return k.rows(); }
   Index T_q() const { return q.empty() ? 0 : q.front().rows(); }
+  Index R_ref() const { return q_ref.empty() ? 0 : q_ref.front().rows(); }
   Index d() const { return k.cols(); }
   Index d_v() const { return v.cols(); }
   Index first_query() const { return T_all() - T_q(); }
@@ -67,6 +72,14 @@ struct HeadGroup {
     return std::lower_bound(position.begin(), position.end(), first) - position.begin();
   }
   Index end_visible(Index i) const { return rule.causal ? i + 1 : T_all(); }
+  /// The prompt positions that row r of q_ref sees: those of its sliding window, if any are left.
+  RowRange repeat_visible(Index r) const {
+    if (!rule.sliding_window) return {0, l};
+    const Index at = (position.empty() ? l : position[l - 1] + 1) + r;
+    const Index first = std::max<Index>(at + 1 - *rule.sliding_window, 0);
+    if (position.empty()) return {std::min(first, l), l};
+    return {std::lower_bound(position.begin(), position.begin() + l, first) - position.begin(), l};
+  }
 };
 
 template <class To, class From>
@@ -81,6 +94,9 @@ RowGradients<To> converted(const RowGradients<From>& gradients) {
 /// one: all that what is asked of it looks at.
 template <class T>
 HeadGroup<T> load_head_group(const Dump& dump, Index layer, Index kv_head, Index first_row = 0);
+
+/// Why head groups of a dump have no q_ref, as one clause; nothing where they have.
+std::optional<std::string> why_no_second_reading(const Dump& dump);
 
 /// The same numbers in another precision.
 template <class To, class From>
@@ -98,13 +114,14 @@ HeadGroup<To> converted(const HeadGroup<From>& group) {
   result.g_window = converted<To>(group.g_window);
   result.g_future = converted<To>(group.g_future);
   result.g_nll = converted<To>(group.g_nll);
+  for (const HeadMatrix<From>& q : group.q_ref) result.q_ref.push_back(q.template cast<To>());
   result.position = group.position;
   return result;
 }
 
 /// A cache as a head group of its own, so that everything that ranks a prompt ranks a cache: the keys and
 /// values at `tokens` (positions, ascending), all of them candidates, and the queries at the last `queries`
-/// of them, which must be adjacent positions. wo, rope and gradients are left out.
+/// of them, which must be adjacent positions. wo, rope, gradients and q_ref are left out.
 template <class T>
 HeadGroup<T> cache_group(const HeadGroup<T>& group, const std::vector<Index>& tokens, Index queries);
 

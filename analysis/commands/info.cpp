@@ -121,6 +121,15 @@ std::string gradients_text(const Dump& dump) {
   return text;
 }
 
+/// "64 queries on positions 1024-1087".
+std::string second_reading_text(const Dump& dump) {
+  const DumpShape& s = dump.shape();
+  const Index first = s.first_row(Tensor::q_ref);
+  const std::string counted_rows = s.R_ref == 1 ? std::string("1 query") : fmt::format("{} queries", s.R_ref);
+  return fmt::format("{} on positions {}-{}{}", counted_rows, first, first + s.R_ref - 1,
+                     why_no_second_reading(dump) ? fmt::format(", of a prompt of {} tokens", first) : "");
+}
+
 bool has_gradients(const Dump& dump) { return dump.shape().R_F > 0 || dump.shape().R_W > 0; }
 
 std::string text_of(const Dump& dump) {
@@ -141,6 +150,7 @@ std::string text_of(const Dump& dump) {
   line("rope", rope_text(dump));
   line("tokens", tokens_text(dump));
   if (has_gradients(dump)) line("gradients", gradients_text(dump));
+  if (dump.has(Tensor::q_ref)) line("read again", second_reading_text(dump));
   text += '\n';
   std::uintmax_t bytes = 0;
   std::size_t files = 0;
@@ -203,6 +213,8 @@ Json json_of(const Dump& dump) {
       if (facts->seed) gradients["seed"] = *facts->seed;
     }
   }
+  if (dump.has(Tensor::q_ref))
+    json["reference_rows"] = {{"kind", "repeat"}, {"first", s.first_row(Tensor::q_ref)}, {"rows", s.R_ref}};
   json["unavailable"] = Json::object();
   for (const TokenMetric m : kTokenMetrics.all())
     if (const auto why = why_unavailable(m, dump)) json["unavailable"][std::string(name_of(m))] = *why;

@@ -79,11 +79,15 @@ CompensationPlan compensation_plan(const Dump& dump, const EvictionOptions& opti
       }
     }
   const DumpShape& shape = dump.shape();
-  const Index there = plan.reference.kind == Reference::shifted ? shape.l - shape.first_query() : Index{0};
+  const Reference kind = plan.reference.kind;
+  const Index there = kind == Reference::shifted  ? shape.l - shape.first_query()
+                      : kind == Reference::repeat ? shape.R_ref
+                                                  : Index{0};
   if (fits && there > plan.reference.most)
-    plan.notes.push_back(option_text("fits look at {} of the prompt's {} queries ({})", plan.reference.most,
-                                     there, reference_positions));
-  else if (fits && plan.reference.kind == Reference::shifted && there < shape.l)
+    plan.notes.push_back(option_text("fits look at {} of the {}'s {} queries ({})", plan.reference.most,
+                                     kind == Reference::repeat ? "second reading" : "prompt", there,
+                                     reference_positions));
+  else if (fits && kind == Reference::shifted && there < shape.l)
     plan.notes.push_back(fmt::format(
         "fits look at {} queries: the dump holds those of {} of {} prompt positions", there, there, shape.l));
   return plan;

@@ -45,7 +45,8 @@ nb::dict layer_arrays(const Dump& dump, Index layer) {
   nb::dict arrays;
   for (const TensorFacts& tensor : kTensors) {
     const bool other = tensor.id == Tensor::o || tensor.id == Tensor::residual_norm ||
-                       (tensor.id == Tensor::g_window && dump.shape().window_end != dump.shape().l);
+                       ((tensor.id == Tensor::g_window || tensor.id == Tensor::q_ref) &&
+                        dump.shape().window_end != dump.shape().l);
     if (other || !dump.has(tensor.id)) continue;
     arrays[std::string(tensor.name).c_str()] = is_float64(dump, tensor.id, layer)
                                                    ? tensor_array<double>(dump, tensor.id, layer)

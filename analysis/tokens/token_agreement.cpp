@@ -41,6 +41,9 @@ TokenMetrics summed_over_group(const TokenMetrics& metrics) {
             .leftCols(kExpectedAttentionFirst)
             .setConstant(summed[m].rightCols(all.cols() - kExpectedAttentionFirst).maxCoeff());
         break;
+      case OverHeads::max:
+        summed[m] = all.colwise().maxCoeff();
+        break;
       case OverHeads::sum:
         summed[m] = all.colwise().sum();
         break;

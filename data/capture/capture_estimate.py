@@ -8,7 +8,7 @@ import torch
 import transformers
 
 from capture_request import Request, one_line_errors
-from dump_files import Shape, layer_files, npy_bytes
+from dump_files import QUERIES, Shape, layer_files, npy_bytes
 from gradient_progress import Job
 from model_attention import config_shape
 
@@ -22,6 +22,8 @@ def print_estimate(request: Request) -> None:
     files = {} if request.resumed else layer_files(shape, T, request.queries, dtype)
     for job in jobs:
         files.update({name: (kind, dtype) for name, kind in job.files(shape.n_q, shape.d_v).items()})
+    if request.args.repeat:
+        files[QUERIES] = ((shape.n_q, request.prompt_len, shape.d), dtype)
     sizes = {name: count * npy_bytes(*kind) for name, kind in files.items()}
     for name, size in sizes.items():
         print(f"{name:<14}{count} x {str(list(files[name][0])):<24}{size:>20,} bytes")

@@ -12,8 +12,8 @@ from typing import Any, Callable, Iterable
 
 import numpy as np
 
-from dump_files import (FILE_DTYPES, GRADIENTS, PROGRESS, TOLERANCES, CaptureError, Shape, layer_files, one_line,
-                        read_text, require)
+from dump_files import (FILE_DTYPES, GRADIENTS, PROGRESS, QUERIES, TOLERANCES, CaptureError, Shape, layer_files,
+                        one_line, read_text, require)
 
 
 def check(folder: str | os.PathLike) -> bool:
@@ -26,12 +26,15 @@ def check(folder: str | os.PathLike) -> bool:
     if not fine:
         print(f"{one_line(folder)}: incomplete, the capture was interrupted")
     gradients = [name for name in GRADIENTS if next(folder.glob(f"layer_*/{name}.npy"), None)]
+    read_again = next(folder.glob(f"layer_*/{QUERIES}.npy"), None) is not None or "reference_rows" in manifest
     shapes: dict[str, tuple[int, ...]] = {}  # the first layer's
     for layer in range(min(begun + 1, layers)):
         try:
             good, line = check_layer(folder / f"layer_{layer:02}", layer, manifest)
             for name in gradients:
                 line += f"; {check_gradient(folder / f'layer_{layer:02}', name, manifest, shapes)}"
+            if read_again:
+                line += f"; {check_queries(folder / f'layer_{layer:02}', shapes)}"
         except CaptureError as error:
             good, line = False, str(error)
         fine = fine and good
@@ -183,6 +186,16 @@ def check_gradient(folder: Path, name: str, manifest: dict[str, Any], shapes: di
     finite = all(np.isfinite(as_float64(x.head(head))).all() for head in range(n_q))
     require(finite, f"{name}.npy", "finite numbers", "a NaN or an infinity")
     return f"{name} of {' x '.join(map(str, (*samples, rows)))} rows"
+
+
+def check_queries(folder: Path, shapes: dict[str, tuple[int, ...]]) -> str:
+    """Says what a layer's queries of a second reading are; shapes and errors as above."""
+    q, x = StoredArray(folder / "q.npy"), StoredArray(folder / f"{QUERIES}.npy")
+    expected = shapes.setdefault(QUERIES, (q.shape[0], x.shape[1], q.shape[2]))
+    require(x.shape == expected, f"{QUERIES}.npy", list(expected), list(x.shape))
+    finite = all(np.isfinite(as_float64(x.head(head))).all() for head in range(x.shape[0]))
+    require(finite, f"{QUERIES}.npy", "finite numbers", "a NaN or an infinity")
+    return f"{QUERIES} of {x.shape[1]} rows"
 
 
 def as_float64(x: np.ndarray) -> np.ndarray:

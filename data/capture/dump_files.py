@@ -17,6 +17,7 @@ TOLERANCES = {"bfloat16": 2e-2, "float16": 2e-3, "float32": 1e-4}  # of o's row 
 # Query heads, KV heads, channels of a key, of a value, of what wo makes of o.
 Shape = namedtuple("Shape", "n_q n_kv d d_v d_model")
 GRADIENTS = ("g_future", "g_window", "g_nll")
+QUERIES = "q_ref"  # of a second reading of the prompt
 PROGRESS = "gradients.progress"  # in the dump's folder while they are not whole
 LARGEST_TEXT = 1 << 26  # bytes of a manifest, a prompt or ids
 
@@ -48,8 +49,8 @@ def prepare_folder(folder: Path, force: bool, size: int) -> None:
     else)."""
     require(folder.is_dir() or not folder.exists(), folder, "a folder", "a file")
     if force:
-        arrays = (f"layer_*/{name}.npy" for name in ("[qkvo]", "wo", "residual_norm", "shorter", *GRADIENTS))
-        begun = (f"layer_*/{name}.new" for name in GRADIENTS)
+        arrays = (f"layer_*/{name}.npy" for name in ("[qkvo]", "wo", "residual_norm", "shorter", *GRADIENTS, QUERIES))
+        begun = (f"layer_*/{name}.new" for name in (*GRADIENTS, QUERIES))
         for name in (*arrays, *begun, PROGRESS, "manifest.json", "tokens.json"):
             for path in folder.glob(name):
                 path.unlink()

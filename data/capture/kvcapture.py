@@ -4,6 +4,7 @@
   kvcapture.py --model PATH-or-ID --prompt FILE --decode 128 --out DUMP
   kvcapture.py --gguf FILE --prompt FILE --prompt-len 896 --decode 128 --out DUMP   (decodes the text behind the prompt)
   kvcapture.py --model PATH-or-ID --prompt FILE --out DUMP --gradients 24 --rows future,window   (--resume: where it stopped)
+  kvcapture.py --model PATH-or-ID --prompt FILE --out DUMP --repeat   (also the queries of a second reading)
   kvcapture.py --check DUMP
 
 or around any code that runs the model:
@@ -11,13 +12,14 @@ or around any code that runs the model:
   with capture(model, "DUMP", prompt_len=ids.shape[1], decode=128):
       model.generate(ids, max_new_tokens=129, do_sample=False)    # the last new token is never fed: 128 decoding steps
   write_gradients(model, "DUMP", samples=24, rows="future,window")
+  write_second_reading(model, "DUMP")
 
 An attention function registered with the transformers attention interface stands in for the model's own in every
 layer: it rounds q, k and v to the files' dtype, writes them, has the model's own (eager or sdpa) compute the output o
 from exactly these numbers, and writes o, with which the model goes on. Before that, a probe of 16 equal tokens passes
 with every attention output replaced by the values, so that a layer's keys differ by their rotation only. One layer's
-tensors are in memory at a time, besides model and cache. With --gradients, the last rows are then fed once more;
-output_gradients.py.
+tensors are in memory at a time, besides model and cache. With --gradients, the last rows are then fed once more
+(output_gradients.py), with --repeat the prompt (second_reading.py).
 
 Needs torch, numpy and transformers 4.56 or later (--check: numpy; --gguf: also gguf and accelerate), and the files
 beside this one. A request that cannot be met is one line and exit status 2.
@@ -50,6 +52,7 @@ else:
     from capture_estimate import print_estimate
     from capture_request import Request, one_line_errors
     from output_gradients import write_gradients
+    from second_reading import check_length, write_second_reading
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -84,14 +87,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--gradients-nll", action="store_true", help="also the gradient of the decoding steps' NLL")
     parser.add_argument("--gradients-seed", type=int, default=0, metavar="N",
                         help="what the labels are drawn by (default 0)")
+    parser.add_argument("--repeat", action="store_true",
+                        help="also the queries of a second reading of the prompt, behind the first")
     parser.add_argument("--resume", action="store_true",
-                        help="add the gradients to the dump, or those that an interruption left out")
+                        help="add the gradients or the second reading to the dump, or those that an interruption left "
+                             "out")
     parser.add_argument("--estimate", action="store_true",
                         help="print the bytes it would write, for gradients also the memory and time, and stop")
     parser.add_argument("--check", metavar="DUMP",
                         help="which layers are whole, and does o follow from q, k, v? exit 1 if not")
     parser.error = refuse_arguments
-    args = argparse.Namespace(out=None)
+    args = argparse.Namespace(out=None, captured=False)
     try:
         parser.parse_args(arguments, args)
         if args.check:
@@ -112,6 +118,7 @@ def main(arguments: list[str] | None = None) -> int:
         begun = args.out and (Path(args.out) / "manifest.json").exists()
         resumable = args.out and (Path(args.out) / PROGRESS).exists()
         state = "'s gradients are incomplete (--resume goes on)" if resumable else " is incomplete"
+        state = " has no second reading (--resume adds it)" if args.captured else state
         print("kvcapture: interrupted" + (f", {one_line(args.out)}{state}" if begun else ""), file=sys.stderr)
         return 130
 
@@ -124,7 +131,8 @@ def run(args: argparse.Namespace, progress: Progress) -> int:
     """Captures, or estimates, what the arguments ask for; the exit status."""
     require(not MISSING, "packages", "torch and transformers (pip install torch transformers)", MISSING)
     wanted = args.gradients is not None or args.gradients_nll
-    require(wanted or not args.resume, "--resume", "--gradients or --gradients-nll", "neither")
+    more = wanted or args.repeat
+    require(more or not args.resume, "--resume", "--gradients, --gradients-nll or --repeat", "none of them")
     require(args.gradients is not None or not args.rows, "--rows", "--gradients", "none")
     transformers.utils.logging.set_verbosity_error()  # what matters of its warnings is refused
     silence = contextlib.nullcontext()
@@ -137,6 +145,8 @@ def run(args: argparse.Namespace, progress: Progress) -> int:
             gguf = args.gguf and parsed.enter_context(GgufFile(Path(args.gguf)).parsed_once())
         request = Request(args, gguf)
         request.jobs()  # refuses what cannot be before anything is written
+        if args.repeat:
+            check_length(request.config, request.prompt_len)
         if args.estimate:
             print_estimate(request)
             return 0
@@ -149,6 +159,11 @@ def run(args: argparse.Namespace, progress: Progress) -> int:
         write_gradients(model, args.out, samples=args.gradients or 0, rows=args.rows or "future",
                         nll=args.gradients_nll, seed=args.gradients_seed, resume=args.resume, progress=progress)
         progress.clear()
+    if args.repeat:
+        args.captured = True
+        write_second_reading(model, args.out, resume=args.resume, progress=progress)
+        progress.clear()
+        args.captured = False
     return 0 if check(args.out) else 1
 
 

@@ -74,16 +74,16 @@ def write_rows(again: FedAgain, dump: Dump, job: Job, state: GradientProgress, s
 class FedAgain:
     """A model that has read a prompt, and to which some of its last positions, or what followed, are fed again."""
 
-    def __init__(self, model: torch.nn.Module, dtype: str, layers: list[int]):
-        """dtype: what q, k and v are rounded to. layers: those whose outputs are asked for."""
-        self.model, self.dtype, self.layers = model, dtype, layers
+    def __init__(self, model: torch.nn.Module, dtype: str, layers: list[int], what: str = "gradients"):
+        """dtype: what q, k and v are rounded to. layers: those whose outputs are asked for. what: it is for."""
+        self.model, self.dtype, self.layers, self.what = model, dtype, layers, what
         config = model.config.get_text_config()
         self.count = config.num_hidden_layers
         kinds = getattr(config, "layer_types", None) or []
         other = [f"{i} ({kind})" for i, kind in enumerate(kinds) if not is_softmax(kind)]
         placed, name = "position_ids" in inspect.signature(model.forward).parameters, type(model).__name__
-        require(placed, "gradients", "a model that is told its positions", f"{name} without position_ids")
-        require(not other, "gradients", "softmax attention in every layer", ", ".join(other))
+        require(placed, what, "a model that is told its positions", f"{name} without position_ids")
+        require(not other, what, "softmax attention in every layer", ", ".join(other))
         self.prompt: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by layer: keys, values [1, n_kv, T, channels]
         self.outputs: dict[int, torch.Tensor] = {}  # by layer: [1, rows, n_q, d_v]
         self.first = 0  # position of the rows fed again
@@ -92,7 +92,7 @@ class FedAgain:
         with stand_in(self.model, self._read) as self.own, torch.no_grad():
             (self.model.get_decoder() or self.model)(input_ids=self._tensor(ids), use_cache=False)
         missing = ", ".join(str(i) for i in range(self.count) if i not in self.prompt)
-        require(not missing, "gradients", "attention through the transformers attention interface in every layer",
+        require(not missing, self.what, "attention through the transformers attention interface in every layer",
                 f"none in {missing}")
 
     def feed(self, ids: list[int], first: int) -> tuple[torch.Tensor, list[torch.Tensor]]:

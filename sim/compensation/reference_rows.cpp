@@ -28,6 +28,19 @@ QueryRows<T> some_of(const QueryRows<T>& rows, const std::vector<Index>& which) 
   return found;
 }
 
+template <class T>
+QueryRows<T> of_second_reading(const HeadGroup<T>& group, Index most) {
+  const std::vector<Index> at = spaced(0, group.R_ref(), most);
+  QueryRows<T> rows{Matrix<T>(group.G() * std::ssize(at), group.d()), {}, {}};
+  for (Index g = 0; g < group.G(); ++g)
+    for (const Index r : at) {
+      rows.q.row(std::ssize(rows.head)) = group.q_ref[g].row(r);
+      rows.head.push_back(g);
+      rows.visible.push_back(group.repeat_visible(r));
+    }
+  return rows;
+}
+
 }  // namespace
 
 std::optional<std::string> why_no_reference(const Dump& dump, Reference kind) {
@@ -40,13 +53,14 @@ std::optional<std::string> why_no_reference(const Dump& dump, Reference kind) {
         return dump.rope_note().empty() ? "it undoes a rotation" : dump.rope_note();
       return std::nullopt;
     case Reference::repeat:
-      return "the dump has no queries of a second reading";
+      return why_no_second_reading(dump);
   }
   return std::nullopt;
 }
 
 template <class T>
 QueryRows<T> reference_queries(const HeadGroup<T>& group, const ReferenceOptions& options) {
+  if (options.kind == Reference::repeat) return of_second_reading(group, options.most);
   const Index l = group.l, first = group.first_query();
   const bool shifted = options.kind == Reference::shifted;
   const RowRange of_window = window_rows(l, first, options.window);

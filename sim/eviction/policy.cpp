@@ -91,6 +91,7 @@ EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOver
       break;
     case EvictionBase::knorm:
     case EvictionBase::leverage:
+    case EvictionBase::kvzip:
     case EvictionBase::score:
     case EvictionBase::oracle:
     case EvictionBase::oracle_exact:

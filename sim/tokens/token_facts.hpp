@@ -20,6 +20,7 @@ enum class TokenMetric {
   keydiff,
   expected_attention,
   leverage,
+  kvzip,
   exact_value,
   exact_key,
   exact_joint,
@@ -59,6 +60,7 @@ enum class MetricRows {
   window,  ///< the last of the prompt's
   next,    ///< the first decoding step
   future,  ///< all decoding steps
+  repeat,  ///< those of a second reading of the prompt
 };
 
 /// What the query heads of a group make of a metric together.
@@ -66,6 +68,7 @@ enum class OverHeads {
   sum,
   mean,  ///< the first tokens then rank above all, as in each head (kExpectedAttentionFirst)
   same,  ///< it is the KV head's: every query head has the same
+  max,
 };
 
 /// How a cache is ranked by a metric while decoding.
@@ -95,6 +98,7 @@ struct TokenMetricFacts {
   bool of_gradients = false;  ///< weighs what it measures by the gradients that the dump has of its rows
 };
 
+inline constexpr std::string_view kRepeatedWhole = "a second reading is that of the whole prompt";
 inline constexpr std::string_view kOracleInDecoding = "the oracle looks at steps yet to come";
 inline constexpr std::string_view kOracleInBlocks = "the oracle looks at the whole prompt";
 inline constexpr std::string_view kGradientsOfPrompt = "its gradients are those of the prompt's last rows";
@@ -166,6 +170,14 @@ inline constexpr auto kTokenMetrics = facts_table<TokenMetricFacts>({
      .not_in_decoding = "leverage is defined for a whole prompt",
      .not_in_blocks = "leverage needs the queries of the whole prompt",
      .on_request = true},
+    {.id = TokenMetric::kvzip,
+     .name = "kvzip",
+     .meaning = "Largest attention that a second reading of the prompt pays to the token (KVzip)",
+     .unit = MetricUnit::weight,
+     .rows = MetricRows::repeat,
+     .heads = OverHeads::max,
+     .not_in_decoding = kRepeatedWhole,
+     .not_in_blocks = kRepeatedWhole},
     {.id = TokenMetric::exact_value,
      .name = "exact_value",
      .meaning = "Exact squared change of the outputs when the token's value becomes 0",

@@ -51,6 +51,8 @@ std::optional<std::string> why_unavailable(TokenMetric metric, const Dump& dump)
       if (rows == MetricRows::future || shape.first_query() <= shape.l) return std::nullopt;
       return "it needs the query of the first decoding step, position " + std::to_string(shape.l) +
              ", and the dump's queries start at position " + std::to_string(shape.first_query());
+    case MetricRows::repeat:
+      return why_no_second_reading(dump);
   }
   return std::nullopt;
 }
@@ -58,6 +60,7 @@ std::optional<std::string> why_unavailable(TokenMetric metric, const Dump& dump)
 Index first_row_of(TokenMetric metric, const DumpShape& shape, Index w) {
   switch (kTokenMetrics[metric].rows) {
     case MetricRows::none:
+    case MetricRows::repeat:
       break;
     case MetricRows::prompt:
       return shape.first_query();

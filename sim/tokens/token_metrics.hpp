@@ -52,8 +52,8 @@ struct TokenOptions {
 };
 
 /// One head group's metrics, each [1, l], or [G, l] per query head (knorm and keydiff then repeat their only
-/// row). A metric that was not asked for is an empty matrix, and so is one of gradients that the group has
-/// none of.
+/// row). A metric that was not asked for is an empty matrix, and so is one of gradients or of a
+/// second reading that the group has none of.
 struct TokenMetrics {
   std::array<Matrix<double>, kTokenMetrics.size()> values;
   Matrix<double>& operator[](TokenMetric m) { return values[static_cast<std::size_t>(m)]; }

@@ -5,6 +5,7 @@
 #include "sim/overflow.hpp"
 #include "sim/tokens/column_totals.hpp"
 #include "sim/tokens/expected_attention.hpp"
+#include "sim/tokens/repeat_attention.hpp"
 #include "sim/tokens/row_norms.hpp"
 #include "sim/tokens/value_rows.hpp"
 
@@ -269,10 +270,10 @@ TokenMetrics token_metrics_by(const PassesOf<T>& passes, const HeadGroup<T>& gro
     return facts.rows == MetricRows::next || (facts.rows == MetricRows::future && !facts.of_gradients);
   });
   const bool losses = out.wants_any([](const auto& facts) { return facts.of_gradients; });
+  std::set<MetricRows> lost;
   if (window || oracles || losses) {
     const PreparedValues<T> values =
         of_values || oracles || losses ? prepare_values(group, workers) : PreparedValues<T>();
-    std::set<MetricRows> lost;
     const TotalsOfRows totals_of = [&, passes_of = passes(values)](RowRange rows, ColumnSet columns) {
       std::vector<ColumnTotals> totals = passes_of(rows, columns);
       const bool oracle = columns == ColumnSet::future;
@@ -286,8 +287,14 @@ TokenMetrics token_metrics_by(const PassesOf<T>& passes, const HeadGroup<T>& gro
     if (window) add_window_metrics(group, values, totals_of, !of_values, options.window, workers, out);
     if (oracles) add_oracles(group, totals_of, workers, out);
     if (losses) lost.merge(add_losses(group, values, options.window, workers, out));
-    if constexpr (sizeof(T) == 4) out.take(in_float64(group, options, lost, workers));
   }
+  if (out.wants(M::kvzip) && group.R_ref() > 0) {
+    const Matrix<double> by_head = largest_repeat_attention(group, workers);
+    for (Index g = 0; g < group.G(); ++g)
+      if (beyond_float32(by_head.row(g).transpose())) lost.insert(MetricRows::repeat);
+    out.result[M::kvzip] = options.per_query_head ? by_head : Matrix<double>(by_head.colwise().maxCoeff());
+  }
+  if constexpr (sizeof(T) == 4) out.take(in_float64(group, options, lost, workers));
   if (out.wants(M::knorm)) out.set(M::knorm, -row_norms(group.k, group.l, workers));
   if (out.wants(M::keydiff)) out.set(M::keydiff, keydiff_scores(group, workers));
   if (out.wants(M::expected_attention)) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <stdexcept>
 
@@ -224,6 +225,23 @@ void set_oracle_importance(const Group& group, Index g, RowRange future, Matrix<
   }
 }
 
+/// kvzip of head g: the largest weight over the rows of the second reading. Row r stands r positions behind
+/// the prompt's end, and its softmax is over the prompt and the sink column.
+void set_kvzip(const Group& group, Index g, Matrix<double>& out) {
+  const auto position = [&](Index p) { return group.position.empty() ? p : group.position[p]; };
+  for (Index r = 0; r < group.q_ref[g].rows(); ++r) {
+    Vector<double> z = Vector<double>::Constant(group.l, -std::numeric_limits<double>::infinity());
+    for (Index p = 0; p < group.l; ++p) {
+      const Index behind = position(group.l - 1) + 1 + r - position(p);
+      if (group.rule.sliding_window && behind >= *group.rule.sliding_window) continue;
+      const double raw = group.rule.scale * group.q_ref[g].row(r).dot(group.k.row(p));
+      z[p] = group.rule.softcap ? *group.rule.softcap * std::tanh(raw / *group.rule.softcap) : raw;
+    }
+    const Vector<double> a = attention_weights(group, g, z);
+    for (Index p = 0; p < group.l; ++p) out(g, p) = std::max(out(g, p), a[p]);
+  }
+}
+
 }  // namespace
 
 TokenMetrics token_metrics_reference(const Group& group, const TokenOptions& options) {
@@ -260,9 +278,13 @@ TokenMetrics token_metrics_reference(const Group& group, const TokenOptions& opt
     if (asked.contains(TokenMetric::oracle_importance)) {
       set_oracle_importance(group, g, future, all[TokenMetric::oracle_importance]);
     }
+    if (asked.contains(TokenMetric::kvzip) && !group.q_ref.empty())
+      set_kvzip(group, g, all[TokenMetric::kvzip]);
   }
   if (!options.per_query_head) {
+    const Matrix<double> largest = all[TokenMetric::kvzip].colwise().maxCoeff();
     for (Matrix<double>& values : all.values) values = values.colwise().sum().eval();
+    all[TokenMetric::kvzip] = largest;
   }
 
   const Index rows = options.per_query_head ? group.G() : 1;
@@ -276,7 +298,8 @@ TokenMetrics token_metrics_reference(const Group& group, const TokenOptions& opt
   }
   if (asked.contains(TokenMetric::leverage))
     all[TokenMetric::leverage] = leverage_reference(group).transpose().replicate(rows, 1);
-  MetricSet without;  // gradients
+  MetricSet without;  // gradients, a second reading
+  if (group.q_ref.empty()) without.insert(TokenMetric::kvzip);
   if (loss_rows(window, group.g_window.rows).count() == 0) without.insert(TokenMetric::exact_loss);
   if (loss_rows(future, group.g_future.rows).count() == 0) without.insert(TokenMetric::oracle_loss);
   for (TokenMetric metric : kTokenMetrics.all()) {

@@ -242,6 +242,34 @@ TEST_CASE("a kept set of the user's is compensated too", "[cli][compensate]") {
   CHECK(fs::exists(temp / "r/layer_00/compensated/mine-given-prefill-mixed-fit.npz"));
 }
 
+TEST_CASE("a second reading is asked for a fit, and for a policy of its own", "[cli][compensate]") {
+  const TempDir temp;
+  const std::string dump = temp / "dump";
+  make_small_dump(dump);
+  add_second_reading(dump, 100);
+  run_command("evict", dump, temp / "r",
+              {"--policy", "kvzip,snapkv,h2o+kvzip,score:kvzip", "--budget", "20", "--compensate",
+               "none,values,fit", "--reference", "repeat", "--reference-rows", "90"});
+  const CompensatedFigures csv(temp / "r");
+  for (const CsvRow& row : csv.rows()) CHECK(row.at("reference") == "repeat");
+  for (const std::string policy : {"kvzip", "snapkv", "h2o+kvzip", "score:kvzip"}) {
+    const std::string run = policy + ",paper,prefill,20,";
+    for (const std::string& scope : kScopes)
+      CHECK(csv.at(scope, run + "fit", "reference", "output_error") <
+            csv.at(scope, run + "none", "reference", "output_error"));
+  }
+  CHECK(contains(file_text(temp / "r/summary.json"), "fits look at 90 of the second reading's 100 queries"));
+  CHECK(contains(
+      refusal({"evict", dump, "--prompt-len", "60", "--compensate", "fit", "--reference", "repeat"},
+              temp / "refused"),
+      "--reference: repeat is unavailable: the dump's second reading is that of a prompt of 61 tokens"));
+  CHECK(contains(refusal({"evict", dump, "--prompt-len", "60", "--policy", "kvzip"}, temp / "refused"),
+                 "kvzip is unavailable: the dump's second reading"));
+  for (const char* phase : {"decode", "blockwise:8"})
+    CHECK(contains(refusal({"evict", dump, "--policy", "kvzip", "--phase", phase}, temp / "refused"),
+                   "a second reading is that of the whole prompt"));
+}
+
 TEST_CASE("what cannot be compensated is refused, and nothing is written of what nobody asks for",
           "[cli][compensate]") {
   const TempDir temp;

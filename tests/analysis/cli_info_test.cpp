@@ -31,6 +31,24 @@ void make_interrupted(const std::string& dump) {
 
 }  // namespace
 
+TEST_CASE("info tells a second reading", "[cli]") {
+  const TempDir temp;
+  const std::string dump = temp / "dump";
+  make_small_dump(dump);
+  CHECK_FALSE(contains(run_kvreplay({"info", dump}).out, "read again"));
+  CHECK_FALSE(contains(run_kvreplay({"info", dump}).out, "q_ref"));
+  add_second_reading(dump, 12);
+  const ProcessResult info = run_kvreplay({"info", dump, "--values"});
+  CHECK(info.code == 0);
+  CHECK(contains(info.out, "\nread again  12 queries on positions 61-72\n"));
+  CHECK(contains(info.out, "[4, 12, 8]"));
+  CHECK_FALSE(contains(info.out, "kvzip"));
+  const auto json = nlohmann::json::parse(run_kvreplay({"info", dump, "--json"}).out);
+  CHECK(json["reference_rows"] == nlohmann::json({{"kind", "repeat"}, {"first", 61}, {"rows", 12}}));
+  CHECK(contains(run_kvreplay({"info", dump, "--prompt-len", "50"}).out,
+                 "\nread again  12 queries on positions 61-72, of a prompt of 61 tokens\n"));
+}
+
 TEST_CASE("info tells the layers of an interrupted capture, everything else refuses it", "[cli]") {
   const TempDir temp;
   const std::string dump = temp / "dump", out = temp / "r";

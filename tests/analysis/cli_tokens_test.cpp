@@ -97,9 +97,10 @@ TEST_CASE("the result folder is as its format says", "[cli][tokens]") {
   CHECK(json["totals"]["heads"] == 12);
   CHECK(json["totals"]["agreement_rows"] == agreement.size() - 1);
   CHECK(json["layers"] == Json({0, 1, 2, 3, 4, 5}));
-  REQUIRE(json["left_out"].size() == 2);  // the sample has no gradients
-  CHECK(json["left_out"][0]["what"] == "exact_loss");
-  CHECK(json["left_out"][1]["what"] == "oracle_loss");
+  REQUIRE(json["left_out"].size() == 3);  // the sample has neither a second reading nor gradients
+  CHECK(json["left_out"][0]["what"] == "kvzip");
+  CHECK(json["left_out"][1]["what"] == "exact_loss");
+  CHECK(json["left_out"][2]["what"] == "oracle_loss");
   CHECK_FALSE(fs::exists(out + "/.kvreplay"));
   const Json run_file = Json::parse(file_text(out + "/run.json"));
   CHECK(run_file["backend"] == "cpu");
@@ -176,8 +177,9 @@ TEST_CASE("what cannot be had is left out, or refused when it is named", "[cli][
   REQUIRE(done.code == 0);
   CHECK(contains(done.out, "window 4000 clipped to 1024"));
   const Json json = summary(temp / "r");
-  REQUIRE(json["left_out"].size() == 5);
-  for (const auto& [at, metric] : {std::pair{0, "exact_loss"}, {1, "oracle_next"}, {4, "oracle_loss"}})
+  REQUIRE(json["left_out"].size() == 6);
+  for (const auto& [at, metric] :
+       {std::pair{0, "kvzip"}, {1, "exact_loss"}, {2, "oracle_next"}, {5, "oracle_loss"}})
     CHECK(json["left_out"][at]["what"] == metric);
   CHECK(contains(json["notes"].dump(), "clipped"));
   CHECK_FALSE(fs::exists(temp / "r/layer_00/tokens/oracle_next.npy"));

@@ -1,5 +1,6 @@
 #include "tests/analysis/result_files.hpp"
 
+#include "data/npy_write.hpp"
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/support/catch.hpp"
 
@@ -8,6 +9,7 @@
 #include <algorithm>
 #include <fstream>
 #include <limits>
+#include <random>
 #include <sstream>
 
 namespace kvreplay::test {
@@ -156,6 +158,16 @@ void make_small_dump(const std::string& folder, std::vector<std::string> more) {
   const ProcessResult made = run_kvreplay(arguments);
   INFO(made.err);
   REQUIRE(made.code == 0);
+}
+
+void add_second_reading(const std::string& dump, std::size_t rows) {
+  const std::size_t shape[] = {4, rows, 8};
+  std::mt19937 bits(5);
+  for (const char* layer : {"layer_00", "layer_01"}) {
+    std::vector<float> values(4 * rows * 8);
+    for (float& value : values) value = static_cast<float>(bits() % 2001) / 500.0F - 2.0F;
+    write_npy(std::filesystem::path(dump) / layer / "q_ref.npy", shape, values);
+  }
 }
 
 void keep_late_queries(const std::string& dump, std::size_t count) {

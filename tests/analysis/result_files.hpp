@@ -65,6 +65,8 @@ class Evictions {
 /// Two layers, 4 query heads on 2 KV heads of 8 channels, l = 61, 9 decoding steps, float32; `more` are
 /// options of synth.
 void make_small_dump(const std::string& folder, std::vector<std::string> more = {});
+/// Adds queries of a second reading to a small dump, `rows` of every query head, of no particular values.
+void add_second_reading(const std::string& dump, std::size_t rows);
 /// Results of a small dump in `folder`/r: h2o, streaming and oracle at two budgets, attn divided evenly and
 /// by lu, channels of think; beside them what kvvalidate.py would have found of each, made up.
 std::filesystem::path validated_results(const std::filesystem::path& folder);

@@ -8,7 +8,7 @@ using namespace kvreplay;
 
 TEST_CASE("every score and error meets every error and oracle but itself", "[agreement]") {
   const auto pairs = token_pairs(MetricSet::standard());
-  CHECK(pairs.size() == 15 * 9 - 5);
+  CHECK(pairs.size() == 16 * 9 - 5);
   CHECK(pairs.front().score == TokenMetric::attn);
   CHECK(pairs.front().reference == TokenMetric::exact_value);
   CHECK(pairs.back().score == TokenMetric::exact_loss);
@@ -62,6 +62,7 @@ TEST_CASE("query heads reduce to their group", "[agreement]") {
   metrics[TokenMetric::exact_key] = values;
   metrics[TokenMetric::knorm] = values;
   metrics[TokenMetric::expected_attention] = values;
+  metrics[TokenMetric::kvzip] = values;
   const TokenMetrics group = summed_over_group(metrics);
   CHECK(group[TokenMetric::attn].size() == 0);
   CHECK(group[TokenMetric::exact_key](0, 0) == 16);
@@ -69,6 +70,8 @@ TEST_CASE("query heads reduce to their group", "[agreement]") {
   CHECK(group[TokenMetric::knorm](0, 5) == 2);
   CHECK(group[TokenMetric::expected_attention](0, 4) == 2);
   CHECK(group[TokenMetric::expected_attention](0, 5) == 4);
+  CHECK(group[TokenMetric::kvzip](0, 0) == 9);
+  CHECK(group[TokenMetric::kvzip](0, 5) == 6);
   CHECK(group[TokenMetric::expected_attention](0, 0) == 4);  // the first four: the largest of the others
 }
 

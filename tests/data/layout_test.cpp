@@ -60,6 +60,9 @@ TEST_CASE("array names", "[layout]") {
   CHECK(is("layer_00/q.npy", Tensor::q, 0));
   CHECK(is("layer_7/wo.npy", Tensor::wo, 7));
   CHECK(is("layer_0012/o.npy", Tensor::o, 12));
+  CHECK(is("q_ref_00.npy", Tensor::q_ref, 0));  // whose name begins as that of q
+  CHECK(is("layer_3_q_ref.npy", Tensor::q_ref, 3));
+  CHECK(is("q_ref.npy", Tensor::q_ref, -1));
   CHECK(is("k.npy", Tensor::k, -1));
   CHECK(is("q_00.npy", Tensor::q, 0));
   CHECK(is("wo_123.npy", Tensor::wo, 123));

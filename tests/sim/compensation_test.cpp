@@ -53,7 +53,14 @@ const std::vector<Case>& cases() {
       {"values far from 0", {.value_offset = 50, .rope = rope, .seed = 509}, {}},
       {"one query",
        {.l = 30, .T = 31, .T_q = 2, .G = 1, .seed = 510},
-       {.kind = Reference::window, .window = 1}}};
+       {.kind = Reference::window, .window = 1}},
+      {"second reading", {.repeat = 60, .seed = 511}, {.kind = Reference::repeat}},
+      {"second reading, some of its rows, odd sizes",
+       {.l = 51, .T = 55, .G = 3, .d = 7, .d_v = 5, .repeat = 70, .seed = 512},
+       {.kind = Reference::repeat, .most = 41}},
+      {"second reading with a sliding window and a sink logit",
+       {.l = 90, .T = 95, .sliding_window = 60, .sink_logit = 1.0, .repeat = 50, .seed = 513},
+       {.kind = Reference::repeat}}};
   return list;
 }
 

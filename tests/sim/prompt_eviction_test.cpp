@@ -215,6 +215,7 @@ TEST_CASE("scores beyond the type are an input error", "[prompt_eviction]") {
   group = random_group({.G = 1, .d = 2});
   group.q[0].col(0).setConstant(1e30);
   group.q[0].col(1).setConstant(-1e30);
+  group.q_ref[0] = group.q[0].topRows(3);
   for (const Index at : {0, 20, 35, 39}) {
     HeadGroup<double> other = group;
     other.k.row(at).setConstant(1e30);
@@ -258,8 +259,8 @@ TEST_CASE("rules that need more than a block say why", "[prompt_eviction]") {
   CHECK(why(EvictionBase::tova, Semantics::official));
   CHECK(why(EvictionBase::tova, Semantics::kvpress));
   for (const EvictionBase base :
-       {EvictionBase::expected_attention, EvictionBase::oracle, EvictionBase::oracle_exact,
-        EvictionBase::leverage, EvictionBase::greedy_exact, EvictionBase::greedy_loss,
+       {EvictionBase::expected_attention, EvictionBase::leverage, EvictionBase::kvzip, EvictionBase::oracle,
+        EvictionBase::oracle_exact, EvictionBase::greedy_exact, EvictionBase::greedy_loss,
         EvictionBase::greedy_leverage, EvictionBase::exchange})
     CHECK(why(base, Semantics::paper));
   CHECK(why(EvictionBase::h2o, Semantics::paper, M::oracle_next));

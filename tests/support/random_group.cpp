@@ -58,14 +58,19 @@ HeadGroup<double> random_group(const GroupSpec& spec) {
     if (spec.d_model > 0) group.wo.push_back(normal.matrix(spec.d_v, spec.d_model));
     if (spec.sink_logit) group.rule.sink_logit.push_back(*spec.sink_logit + 0.25 * static_cast<double>(g));
   }
+  Normal of_repeat(spec.seed + 0x2ead);  // what was drawn before stays as it is
+  for (Index g = 0; g < spec.G && spec.repeat > 0; ++g)
+    group.q_ref.push_back(of_repeat.matrix(spec.repeat, spec.d));
   // A channel in which every query is 1 adds its key's entry, times the scale, to the logit.
   if (spec.logit_shift != 0.0) {
     for (HeadMatrix<double>& q : group.q) q.col(0).setOnes();
+    for (HeadMatrix<double>& q : group.q_ref) q.col(0).setOnes();
     group.k.col(0).setConstant(spec.logit_shift / group.rule.scale);
   }
   if (spec.attention_sink) {
     const Index channel = spec.d - 1;
     for (HeadMatrix<double>& q : group.q) q.col(channel).setOnes();
+    for (HeadMatrix<double>& q : group.q_ref) q.col(channel).setOnes();
     group.k.col(channel).setZero();
     const double others = std::log(static_cast<double>(spec.T)) + spec.logit_std * spec.logit_std / 2;
     group.k(*spec.attention_sink, channel) =
@@ -107,6 +112,7 @@ MetricSet available_metrics(const HeadGroup<double>& group) {
   for (TokenMetric metric : kTokenMetrics.all()) {
     if (metric == TokenMetric::knorm || metric == TokenMetric::keydiff) continue;
     const bool there = kTokenMetrics[metric].rows == MetricRows::prompt   ? rotation
+                       : metric == TokenMetric::kvzip                     ? !group.q_ref.empty()
                        : kTokenMetrics[metric].kind == MetricKind::oracle ? decoding
                                                                           : prompt_queries;
     const RowRange gradients =

@@ -33,6 +33,7 @@ struct GroupSpec {
   Index samples = 3;           ///< of gradients on the last rows of the prompt and on all decoding steps
   Index window_gradients = 6;  ///< rows of the prompt, as far as they have queries
   double gradient_scale = 1;
+  Index repeat = 5;  ///< rows of a second reading
   std::uint64_t seed = 1;
 };
 
@@ -45,7 +46,7 @@ Rope rope_of(Rope::Style style, Index rotary_dim, double theta = 10000.0, double
 HeadGroup<float> to_float(const HeadGroup<double>& group);
 HeadGroup<double> to_double(const HeadGroup<float>& group);
 
-/// The metrics that a group has the queries, decoding steps, RoPE and gradients for.
+/// The metrics that a group has the queries, decoding steps, RoPE, gradients and second reading for.
 MetricSet available_metrics(const HeadGroup<double>& group);
 
 }  // namespace kvreplay::test

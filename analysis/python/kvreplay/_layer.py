@@ -27,17 +27,19 @@ class Layer(_core.Layer):
         g_future        [n_q, S, rows, d_v], gradients of sampled labels with respect to outputs of the last positions
         g_window        [n_q, S, rows, d_v], the same of the prompt's last positions
         g_nll           [n_q, rows, d_v], gradients of the negative log-likelihood
+        q_ref           [n_q, rows, d] after RoPE, queries of a second reading of the prompt behind it, from position prompt_len on
     """
 
     def __init__(self, q: Any, k: Any, v: Any, prompt_len: Optional[int] = None, *, scale: Optional[float] = None,
                  causal: Optional[bool] = None, sliding_window: Optional[int] = None, logit_softcap: Optional[float] = None,
                  sink_logit: Optional[Sequence[float]] = None, rope: Optional[Mapping[str, Any]] = None,
                  positions: Optional[Sequence[int]] = None, wo: Any = None, g_future: Any = None, g_window: Any = None,
-                 g_nll: Any = None) -> None:
+                 g_nll: Any = None, q_ref: Any = None) -> None:
         stated = {"scale": scale, "causal": causal, "sliding_window": sliding_window, "logit_softcap": logit_softcap,
                   "sink_logit": None if sink_logit is None else [_plain(sink_logit)], "rope": rope}
         stated = {name: value for name, value in stated.items() if value is not None}
-        super().__init__({"q": q, "k": k, "v": v, "wo": wo, "g_future": g_future, "g_window": g_window, "g_nll": g_nll},
+        super().__init__({"q": q, "k": k, "v": v, "wo": wo, "g_future": g_future, "g_window": g_window, "g_nll": g_nll,
+                          "q_ref": q_ref},
                          json.dumps(stated, default=_plain) if stated else "{}", None if prompt_len is None else int(prompt_len),
                          [] if positions is None else _plain(positions))
         self.arrays = (q, k, v)

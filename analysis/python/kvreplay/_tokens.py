@@ -38,7 +38,7 @@ def token_metrics(q: Any, k: Any = None, v: Any = None, prompt_len: Optional[int
 
     q [n_q, T_q, d], k [n_kv, T, d], v [n_kv, T, d_v] and further arguments as Layer takes them, or a Layer for q. Attention
     scores are weights; exact_* and oracle_* are squared changes of the outputs, summed over rows and the query heads of a KV
-    head; *_loss in nats. `oracle_*` need decoding steps, `expected_attention` rope and all queries of the prompt.
+    head; *_loss in nats. `oracle_*` need decoding steps, `expected_attention` rope and all queries of the prompt, `kvzip` q_ref.
     """
     asked = layer_of(q, k, v, prompt_len, layer)
     arrays, left_out, notes = _core.token_metrics(asked, given(
