@@ -24,6 +24,9 @@ medians decode_bench 0.5
 echo
 echo "key channels: how they interact in the logits (of_whole: as if both triangles were formed) and in the output, searches"
 medians channel_bench 0.5
+echo
+echo "compensation: values and masses fitted for a kept fifth (floor: two Gram products and Cholesky factors in float64)"
+medians compensation_bench 0.5
 
 if [ -x "$bin/cuda_bench" ]; then
   echo

@@ -3,6 +3,7 @@
 
   compensation.py --program KVREPLAY --work DIR --model NAME=FILE ... [--prompt NAME ...] [--out DIR]
   compensation.py --tables [DIR]      prints the tables of DIR/compensation.csv (default: beside this script)
+  compensation.py --write             puts those beside this script into analysis/compensation/FINDINGS.md
 
 Of every model and prompt it captures a dump, evicts, compensates and puts the model in the loop, and keeps one row a
 case in DIR/<model>/<prompt>/compensation/cases.csv; what has that file is not done again. --out gathers them as
@@ -18,10 +19,10 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis import table, with_interval
+from analysis import fill, table, with_interval
 from orders import interval
 from prompts import PROMPTS
-from study import STEPS, TRUE, Steps, read, shorter, write_csv
+from study import HERE, STEPS, TRUE, Steps, read, shorter, write_csv
 
 SIGMAS = ("0.5", "0.8", "0.9")
 POLICIES = ("streaming", "h2o", "snapkv", "greedy_exact", "greedy_leverage")
@@ -46,8 +47,14 @@ def main() -> int:
     parser.add_argument("--prompt", nargs="+", metavar="NAME", choices=[prompt.name for prompt in PROMPTS], help="only these")
     parser.add_argument("--out", type=Path, help="where the table is gathered (default: the work folder)")
     parser.add_argument("--threads", default=str(os.cpu_count()), help="of every step")
-    parser.add_argument("--tables", nargs="?", type=Path, const=Path(__file__).resolve().parent, metavar="DIR")
+    parser.add_argument("--tables", nargs="?", type=Path, const=HERE, metavar="DIR")
+    parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
+    if args.write:
+        page = HERE.parents[1] / "analysis" / "compensation" / "FINDINGS.md"
+        found = {"study": tables(read(HERE / "compensation.csv"))}
+        page.write_text(fill(page.read_text(encoding="utf-8"), found), encoding="utf-8")
+        return 0
     if args.tables:
         print(tables(read(args.tables / "compensation.csv")))
         return 0

@@ -15,6 +15,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 import analysis  # noqa: E402
+import compensation  # noqa: E402
 import orders  # noqa: E402
 import sums  # noqa: E402
 from prompts import Prompt  # noqa: E402
@@ -29,6 +30,17 @@ class Page(unittest.TestCase):
             self.assertEqual(text, found[name], name)
         for model in {row["model"] for row in orders.read(HERE / "cases.csv")}:
             self.assertLessEqual({f"{model} clear", f"{model} calibration"}, set(marked))
+
+    def test_what_compensation_saves_is_what_the_committed_figures_say(self):
+        page = (HERE.parents[1] / "analysis" / "compensation" / "FINDINGS.md").read_text(encoding="utf-8")
+        rows = orders.read(HERE / "compensation.csv")
+        self.assertIn(f"<!-- study -->\n{compensation.tables(rows)}\n<!-- end -->", page)
+        per_prompt = {}
+        for row in rows:
+            per_prompt.setdefault(row["prompt"], []).append((row["policy"], row["budget"], row["method"]))
+            for name in ("output_error", "true_kl", "true_dnll"):
+                self.assertTrue(np.isfinite(float(row[name])), row)
+        self.assertEqual(len(set(map(tuple, map(sorted, per_prompt.values())))), 1)
 
     def test_every_case_has_every_figure(self):
         rows = orders.read(HERE / "cases.csv")

@@ -38,7 +38,7 @@ TEST_CASE("names of head figures are those of the maps, there and back", "[figur
   }
   // Relative errors are of 3 scores and 4 exact errors against 4 exact errors and 2 oracles, none with
   // itself, and of one loss against another.
-  CHECK(names.size() == 19 + 130 * 11 + 7 * 6 - 4 + 1);
+  CHECK(names.size() == 20 + 139 * 11 + 7 * 6 - 4 + 1);
   CHECK(names.contains("attn"));
   CHECK(names.contains("attn~exact_remove~recall@10%"));
   CHECK_FALSE(names.contains("attn~exact_remove~rel_l1"));

@@ -40,6 +40,7 @@ const char* heading_of(MetricKind kind) {
 std::string why_missing(const Run& run, TokenMetric metric) {
   if (run.dump() == nullptr) return "Not among this run's results.";
   const auto why = why_unavailable(metric, *run.dump());
+  if (!why && kTokenMetrics[metric].on_request) return "It takes too long to be shown for every head.";
   return fmt::format("Not there: {}.", why ? *why : "this dump cannot give it");
 }
 

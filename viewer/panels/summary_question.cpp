@@ -7,13 +7,8 @@
 namespace kvreplay::viewer {
 
 MetricSet available_metrics(const Run& run) {
+  if (run.dump() != nullptr) return metrics_of(*run.dump());
   MetricSet found;
-  if (run.dump() != nullptr) {
-    found = metrics_of(*run.dump());
-    for (const TokenMetric metric : kTokenMetrics.all())
-      if (kTokenMetrics[metric].on_request) found.erase(metric);
-    return found;
-  }
   if (run.results() != nullptr && !run.results()->layers().empty())
     for (const TokenMetric metric : kTokenMetrics.all())
       if (run.results()->has(

@@ -60,9 +60,9 @@ std::vector<HeadFigure> head_figures(const MetricSet& metrics, Index n) {
 }
 
 MetricSet metrics_of(const Dump& dump) {
-  MetricSet metrics;
+  MetricSet metrics = MetricSet::standard();
   for (const TokenMetric m : kTokenMetrics.all())
-    if (!why_unavailable(m, dump)) metrics.insert(m);
+    if (why_unavailable(m, dump)) metrics.erase(m);
   return metrics;
 }
 

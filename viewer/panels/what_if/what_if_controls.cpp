@@ -101,7 +101,9 @@ class Rows {
   }
 
   void score() {
-    const MetricSet there = run_.dump() != nullptr ? metrics_of(*run_.dump()) : MetricSet();
+    const auto there = [&](TokenMetric metric) {
+      return run_.dump() != nullptr && !why_unavailable(metric, *run_.dump());
+    };
     std::vector<std::string> tips;
     for (const UserScore& score : scores_) tips.push_back("Yours: " + score.file.string());
     row("Score", "Replaces the policy's attention sum. A .npy file dropped on the window adds one of yours.",
@@ -111,8 +113,8 @@ class Rows {
           for (const TokenMetric metric : kTokenMetrics.all())
             choices.push_back(
                 {std::string(name_of(metric)),
-                 there.contains(metric) ? kTokenMetrics[metric].meaning : "This dump lacks what it needs",
-                 there.contains(metric)});
+                 there(metric) ? kTokenMetrics[metric].meaning : "This dump lacks what it needs",
+                 there(metric)});
           for (std::size_t i = 0; i < scores_.size(); ++i) choices.push_back({scores_[i].name, tips[i]});
           if (s.base == name_of(EvictionBase::exchange))
             for (const EvictionBaseFacts& base : kBases)
