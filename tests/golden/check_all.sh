@@ -21,6 +21,10 @@ evict --out $out/golden-decode --policy "h2o,tova,snapkv+joint,h2o+caote,keydiff
 evict --out $out/golden-kvpress --policy streaming,h2o,tova,snapkv,knorm,keydiff,expected_attention --semantics kvpress
 /usr/bin/python3 kvpress/check_kvpress.py $out/golden-kvpress
 
+/usr/bin/python3 golden_compensation.py --selftest
+evict --out $out/golden-compensation --policy snapkv,keydiff,leverage,greedy_leverage --sigma 0.8 --layers 0,5 --compensate none,mass,values,fit,mean
+/usr/bin/python3 golden_compensation.py --dump $sample --layers 0,5 --check $out/golden-compensation
+
 /usr/bin/python3 golden_loss.py --selftest
 rm -rf $out/golden-gradients
 "$kvreplay" synth $out/golden-gradients --layers 2 --prompt 120 --decode 20 --gradients 6 --quiet
