@@ -29,6 +29,23 @@ Matrix<double> gram_of_rows(Index n, Index d, Index per_item,
   return total_gram<double>(sums, d, workers);
 }
 
+Matrix<double> gram_of_rows(Index n, Index d,
+                            const std::function<Matrix<double>(Index first, Index count)>& rows_of,
+                            Workers& workers) {
+  constexpr Index W = kPanelWidth<double>, kMostItems = 8;
+  const Index per_item = div_up(div_up(std::max<Index>(n, 1), kMostItems), kGramTile) * kGramTile;
+  return gram_of_rows(
+      n, d, per_item,
+      [&](Index first, Index count, double* panels) {
+        const Matrix<double> rows = rows_of(first, count);
+        for (Index r = 0; r < count; ++r)
+          for (Index c = 0; c < d; c += W)
+            std::copy_n(rows.data() + r * d + c, std::min(W, d - c),
+                        panels + panel_entry<double>(r, c, count));
+      },
+      workers);
+}
+
 template <class T>
 Matrix<double> total_gram(const GramSums& sums, Index d, Workers& workers) {
   constexpr Index W = kPanelWidth<T>;

@@ -22,6 +22,11 @@ Matrix<double> gram_of_rows(Index n, Index d, Index per_item,
                             const std::function<void(Index first, Index count, double* panels)>& fill,
                             Workers& workers);
 
+/// The same of rows_of(first, count), [count, d]. Items are few and large: each has sums of its own.
+Matrix<double> gram_of_rows(Index n, Index d,
+                            const std::function<Matrix<double>(Index first, Index count)>& rows_of,
+                            Workers& workers);
+
 /// Blocks of X^T X (gram_simd.hpp) as they come from the items of a loop: one sum an item.
 using GramSums = std::vector<std::vector<double>>;
 

@@ -84,12 +84,9 @@ class Verification {
   Verification(const Dump& dump, const VerifyOptions& options, const Compute& compute)
       : dump_(dump), options_(options), compute_(compute), every_(dump.shape().l) {
     token_options_.window = options.window;
-    token_options_.metrics = {};
+    token_options_.metrics = metrics_of(dump);
     for (const TokenMetric m : kTokenMetrics.all())
-      if (!kTokenMetrics[m].on_request && !why_unavailable(m, dump)) {
-        token_options_.metrics.insert(m);
-        metrics_.push_back(m);
-      }
+      if (token_options_.metrics.contains(m)) metrics_.push_back(m);
     forms_ = closed_forms(dump.shape(), token_options_.metrics, options.window);
     pairs_ = token_pairs(token_options_.metrics);
     std::iota(every_.begin(), every_.end(), Index{0});

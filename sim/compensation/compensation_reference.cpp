@@ -88,9 +88,7 @@ Matrix<double> reference_weights(const HeadGroup<double>& group, const QueryRows
 }
 
 Vector<double> leverage_reference(const HeadGroup<double>& group) {
-  const ReferenceOptions options{.kind = Reference::shifted,
-                                 .most = std::max<Index>(kLeverageQueries / group.G(), 1)};
-  const Matrix<double> X = reference_weights(group, reference_queries(group, options));
+  const Matrix<double> X = reference_weights(group, leverage_rows(group));
   const Matrix<double> XX = X.transpose() * X;
   const Index l = group.l;
   Vector<double> found = Vector<double>::Zero(l);

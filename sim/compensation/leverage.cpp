@@ -22,32 +22,15 @@ constexpr Index kBlockOfEvictions = 64;  // evictions between two updates of the
 
 /// L^-1 of G = L L^T, [l, l]; nothing where no row sees any token, and nothing costs anything.
 std::optional<Matrix<double>> inverse_factor(const HeadGroup<double>& group, Workers& workers) {
-  const ReferenceOptions options{.kind = Reference::shifted,
-                                 .most = std::max<Index>(kLeverageQueries / group.G(), 1)};
   std::vector<Index> every(group.l);
   std::iota(every.begin(), every.end(), Index{0});
   const NormalEquations equations =
-      mass_equations(row_logits(group, reference_queries(group, options), workers), every, workers);
+      mass_equations(row_logits(group, leverage_rows(group), workers), every, workers);
   const double mean = equations.mean_diagonal();
   if (mean == 0) return std::nullopt;
   const Cholesky factor(equations.with_ridge(kLeverageRidge * mean), workers);
   if (!factor.definite()) report_not_finite(group, "a finite leverage");
   return factor.inverse_factor(workers);
-}
-
-/// X^T X of a square matrix.
-Matrix<double> gram(const Matrix<double>& X, Workers& workers) {
-  constexpr Index kMostItems = 8;
-  const Index n = X.rows(), per_item = div_up(div_up(n, kMostItems), kGramTile) * kGramTile;
-  return gram_of_rows(
-      n, n, per_item,
-      [&](Index first, Index count, double* panels) {
-        for (Index r = 0; r < count; ++r)
-          for (Index c = 0; c < n; c += kWidth)
-            std::copy_n(X.data() + (first + r) * n + c, std::min(kWidth, n - c),
-                        panels + panel_entry<double>(r, c, count));
-      },
-      workers);
 }
 
 /// The tokens that are left: G^-1 over them, and the values that make up for the others.
@@ -151,6 +134,12 @@ class Elimination {
 
 }  // namespace
 
+QueryRows<double> leverage_rows(const HeadGroup<double>& group) {
+  constexpr Index kQueries = 4096;
+  return reference_queries(group,
+                           {.kind = Reference::shifted, .most = std::max<Index>(kQueries / group.G(), 1)});
+}
+
 std::optional<std::string> why_no_leverage(const Dump& dump) {
   const DumpShape& shape = dump.shape();
   if (shape.l > kMostLeverageTokens)
@@ -176,7 +165,10 @@ GreedyPath greedy_leverage(const HeadGroup<double>& group, Index keep, Workers& 
     path.error.assign(path.evicted.size(), 0.0);
     return path;
   }
-  Elimination left(gram(*factor, workers), group.v.topRows(l), workers);
+  const auto rows_of = [&](Index first, Index count) -> Matrix<double> {
+    return factor->middleRows(first, count);
+  };
+  Elimination left(gram_of_rows(l, l, rows_of, workers), group.v.topRows(l), workers);
   while (std::ssize(path.evicted) < l - keep) {
     if (workers.stopping()) throw Interrupted{};
     left.evict(std::min(kBlockOfEvictions, l - keep - std::ssize(path.evicted)), path);

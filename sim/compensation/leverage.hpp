@@ -1,5 +1,6 @@
 #pragma once
 
+#include "sim/compensation/row_logits.hpp"
 #include "sim/eviction/exact/greedy.hpp"
 #include "sim/head_group.hpp"
 #include "sim/schedule.hpp"
@@ -20,10 +21,11 @@ namespace kvreplay {
 
 /// Longest prompt: G and its inverse are l^2 numbers each.
 inline constexpr Index kMostLeverageTokens = 4096;
-/// Rows of X, of all query heads together; of more, as many evenly spaced.
-inline constexpr Index kLeverageQueries = 4096;
 /// mu over the mean of X^T X's diagonal.
 inline constexpr double kLeverageRidge = 1e-3;
+
+/// The rows of X: at most 4096 of all query heads together; of more, as many evenly spaced.
+QueryRows<double> leverage_rows(const HeadGroup<double>& group);
 
 /// Why a dump's tokens have no leverage, as one clause; nothing where they have.
 std::optional<std::string> why_no_leverage(const Dump& dump);

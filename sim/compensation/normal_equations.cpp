@@ -18,21 +18,8 @@ constexpr Index W = kPanelWidth<double>;
 /// Rows of X and R side by side, [count, m + columns].
 using RowsOf = std::function<Matrix<double>(Index first, Index count)>;
 
-/// Of n rows. Items are few and large: each has sums of its own.
 NormalEquations equations_of(Index n, Index m, Index columns, const RowsOf& rows_of, Workers& workers) {
-  constexpr Index kMostItems = 8;
-  const Index width = m + columns;
-  const Index per_item = div_up(div_up(std::max<Index>(n, 1), kMostItems), kGramTile) * kGramTile;
-  const Matrix<double> all = gram_of_rows(
-      n, width, per_item,
-      [&](Index first, Index count, double* panels) {
-        const Matrix<double> rows = rows_of(first, count);
-        for (Index r = 0; r < count; ++r)
-          for (Index c = 0; c < width; c += W)
-            std::copy_n(rows.data() + r * width + c, std::min(W, width - c),
-                        panels + panel_entry<double>(r, c, count));
-      },
-      workers);
+  const Matrix<double> all = gram_of_rows(n, m + columns, rows_of, workers);
   return {all.topLeftCorner(m, m), all.topRightCorner(m, columns),
           all.bottomRightCorner(columns, columns).trace()};
 }

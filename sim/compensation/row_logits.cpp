@@ -2,6 +2,7 @@
 
 #include "sim/overflow.hpp"
 #include "sim/simd/panel_gemm.hpp"
+#include "sim/softmax_lanes.hpp"
 
 #include <algorithm>
 #include <array>
@@ -14,21 +15,10 @@ namespace kvreplay {
 namespace {
 
 template <class T>
-using Lanes = Eigen::Array<T, kPanelWidth<T>, 1>;
-template <class T>
 using LanesMap = Eigen::Map<Lanes<T>>;
 
 template <class T>
 constexpr T kHidden = -std::numeric_limits<T>::infinity();
-
-/// exp(x) for x of at most about 0, exactly 0 far below: Eigen's, by vectors, never is.
-template <class T>
-Lanes<T> weights_at(const Lanes<T>& x) {
-  constexpr T kLeast = sizeof(T) == 4 ? T{-87} : T{-700};
-  // A selection of x.exp() would not be by vectors.
-  const Lanes<T> e = x.max(kLeast).exp();
-  return (x > kLeast).select(e, Lanes<T>::Zero());
-}
 
 /// Soft cap and mask of one panel's logits z [T][W].
 template <class T>
@@ -50,19 +40,6 @@ void finish_logits(const HeadGroup<T>& group, const QueryRows<T>& rows, Index fi
       else if (!std::isfinite(z[p * W + r]))
         report_overflow(group, rows.head[first + r], "reference row " + std::to_string(first + r));
   }
-}
-
-/// Sums over the tokens [begin, end) of e [T][W], in float64.
-template <class T>
-Lanes<T> sums_of(const T* e, Index begin, Index end) {
-  constexpr Index W = kPanelWidth<T>, kBlock = 64;
-  Eigen::Array<double, W, 1> sum = Eigen::Array<double, W, 1>::Zero();
-  for (Index at = begin; at < end; at += kBlock) {
-    Lanes<T> part = Lanes<T>::Zero();
-    for (Index p = at; p < std::min(at + kBlock, end); ++p) part += Eigen::Map<const Lanes<T>>(e + p * W);
-    sum += part.template cast<double>();
-  }
-  return sum.template cast<T>();
 }
 
 }  // namespace
@@ -109,7 +86,11 @@ RowLogits<T> row_logits(const HeadGroup<T>& group, const QueryRows<T>& rows, Wor
     for (Index p = 0; p < tokens; ++p)
       LanesMap<T>(e.get() + p * W) = weights_at<T>(LanesMap<T>(z.get() + p * W) - shift);
 
-    const Lanes<T> of_prompt = sums_of(e.get(), 0, l), of_decoded = sums_of(e.get(), l, tokens),
+    const auto sum_over = [&](Index begin, Index end) -> Lanes<T> {
+      return sum_of_lanes<T>(begin, end, [&](Index p) { return LanesMap<T>(e.get() + p * W); })
+          .template cast<T>();
+    };
+    const Lanes<T> of_prompt = sum_over(0, l), of_decoded = sum_over(l, tokens),
                    of_sink = weights_at<T>(sink - shift), sum = of_prompt + of_decoded + of_sink;
     const Lanes<T> lse = shift + sum.log();  // of a row that sees nothing -inf
     T* const log_weight = found.log_weight.data() + panel * l * W;

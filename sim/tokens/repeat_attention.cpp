@@ -2,6 +2,7 @@
 
 #include "sim/overflow.hpp"
 #include "sim/simd/panel_gemm.hpp"
+#include "sim/softmax_lanes.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -20,7 +21,7 @@ template <class T>
 class RepeatPanels {
  public:
   static constexpr Index W = kPanelWidth<T>;
-  using Rows = Eigen::Array<T, W, 1>;
+  using Rows = Lanes<T>;
   using RowsMap = Eigen::Map<Rows>;
 
   RepeatPanels(const HeadGroup<T>& group, Index g)
@@ -85,15 +86,9 @@ class RepeatPanels {
 
   /// Of exp(z - shift) over tokens and sink, of what a row sees; 1 for a row that sees nothing.
   Eigen::Array<double, W, 1> sum_of_weights(Index begin, const Rows& shift) {
-    constexpr Index kBlock = 64;
-    constexpr T kLeast = sizeof(T) == 4 ? T{-87} : T{-700};  // Eigen's exp, by vectors, is never 0
-    const auto weights = [&](const Rows& x) { return (x > kLeast).select(x.exp(), Rows::Zero()).eval(); };
-    Eigen::Array<double, W, 1> sum = weights(Rows::Constant(sink_) - shift).template cast<double>();
-    for (Index at = begin; at < group_.l; at += kBlock) {
-      Rows part = Rows::Zero();
-      for (Index p = at; p < std::min(at + kBlock, group_.l); ++p) part += weights(row(p) - shift);
-      sum += part.template cast<double>();
-    }
+    const Eigen::Array<double, W, 1> sum =
+        weights_at<T>(Rows::Constant(sink_) - shift).template cast<double>() +
+        sum_of_lanes<T>(begin, group_.l, [&](Index p) { return weights_at<T>(row(p) - shift); });
     return (sum > 0).select(sum, 1);
   }
 

@@ -57,6 +57,13 @@ std::optional<std::string> why_unavailable(TokenMetric metric, const Dump& dump)
   return std::nullopt;
 }
 
+MetricSet metrics_of(const Dump& dump) {
+  MetricSet metrics = MetricSet::standard();
+  for (const TokenMetric m : kTokenMetrics.all())
+    if (why_unavailable(m, dump)) metrics.erase(m);
+  return metrics;
+}
+
 Index first_row_of(TokenMetric metric, const DumpShape& shape, Index w) {
   switch (kTokenMetrics[metric].rows) {
     case MetricRows::none:

@@ -5,7 +5,6 @@
 #include "sim/channels/optimal_subset.hpp"
 #include "sim/channels/output_interaction.hpp"
 #include "sim/channels/subset.hpp"
-#include "sim/freed_memory.hpp"
 #include "tests/bench/floor.hpp"
 #include "tests/bench/random_group.hpp"
 
@@ -150,11 +149,3 @@ BENCHMARK(model_search)
     ->UseRealTime();
 
 }  // namespace
-
-int main(int argc, char** argv) {
-  keep_freed_memory();  // as the program does
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
-}

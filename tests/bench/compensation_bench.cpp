@@ -3,7 +3,6 @@
 
 #include "sim/compensation/compensate.hpp"
 #include "sim/compensation/leverage.hpp"
-#include "sim/freed_memory.hpp"
 #include "tests/bench/floor.hpp"
 #include "tests/bench/random_group.hpp"
 
@@ -58,11 +57,3 @@ void reference(benchmark::State& state) {
 BENCHMARK(reference)->Arg(4096)->Unit(benchmark::kMillisecond)->UseRealTime();
 
 }  // namespace
-
-int main(int argc, char** argv) {
-  keep_freed_memory();  // as the program does
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
-}

@@ -4,7 +4,6 @@
 
 #include "sim/backend.hpp"
 #include "sim/eviction/decode/decode.hpp"
-#include "sim/freed_memory.hpp"
 #include "tests/bench/floor.hpp"
 #include "tests/bench/random_group.hpp"
 
@@ -120,11 +119,3 @@ void full_outputs(benchmark::State& state) {
 BENCHMARK(full_outputs)->Arg(1)->Arg(4)->Unit(benchmark::kMillisecond)->UseRealTime();
 
 }  // namespace
-
-int main(int argc, char** argv) {
-  keep_freed_memory();  // as the program does
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
-}

@@ -4,7 +4,6 @@
 #include "analysis/budgets/optimal.hpp"
 #include "sim/eviction/exact/greedy.hpp"
 #include "sim/eviction/kept_outputs.hpp"
-#include "sim/freed_memory.hpp"
 #include "tests/bench/floor.hpp"
 #include "tests/bench/random_group.hpp"
 
@@ -145,11 +144,3 @@ void optimal_budgets(benchmark::State& state) {
 BENCHMARK(optimal_budgets)->Arg(4096)->Arg(32768)->Unit(benchmark::kMillisecond)->UseRealTime();
 
 }  // namespace
-
-int main(int argc, char** argv) {
-  keep_freed_memory();  // as the program does
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
-}

@@ -1,7 +1,6 @@
 // Times the fast CPU path as a ratio to its floor, measured in the same run:
 //   token_metrics_bench [--benchmark_repetitions=9]
 
-#include "sim/freed_memory.hpp"
 #include "sim/tokens/token_metrics.hpp"
 #include "tests/bench/floor.hpp"
 #include "tests/bench/random_group.hpp"
@@ -65,11 +64,3 @@ BENCHMARK(window_metrics)
     ->MeasureProcessCPUTime();
 
 }  // namespace
-
-int main(int argc, char** argv) {
-  keep_freed_memory();  // as the program does
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
-}

@@ -217,7 +217,7 @@ def check_head(report, folder, layer, g, run, found, options, window, where) -> 
     fits = Fits(own, apart, tokens, options["ridges"])
     for method in dict.fromkeys(key[0] for key in found):
         if method == "mean":
-            check_mean(report, folder / "compensated" / f"{name}-mean.npz", layer, g, kept, rows, found, where)
+            check_mean(report, folder / "compensated" / f"{name}-mean.npz", layer, g, kept, rows, found, window, where)
         if method not in METHODS:
             continue
         with_bias, with_values = METHODS[method]
@@ -242,7 +242,7 @@ def check_head(report, folder, layer, g, run, found, options, window, where) -> 
                     report.add(f"{metric}, {which}", got, want, tolerance, f"{where} {method}")
 
 
-def check_mean(report, path, layer, g, kept, rows, found, where) -> None:
+def check_mean(report, path, layer, g, kept, rows, found, window, where) -> None:
     l, evicted = layer.l, np.flatnonzero(~kept)
     held = np.load(path)
     place = evicted[-1] if layer.sliding else evicted[0]
@@ -257,7 +257,7 @@ def check_mean(report, path, layer, g, kept, rows, found, where) -> None:
     for which in ("window", "future"):
         if which not in rows or ("mean", which, "output_error") not in found:
             continue
-        some, at = rows[which], np.array(layer.window_rows(32) if which == "window" else layer.future_rows())
+        some, at = rows[which], np.array(layer.window_rows(window) if which == "window" else layer.future_rows())
         raw = layer.scale * np.concatenate([layer.q[h, at - layer.first_row] for h in layer.heads_of(g)]) @ key
         logits = some.z[:, tokens].copy()
         z = layer.cap * np.tanh(raw / layer.cap) if layer.cap else raw

@@ -20,8 +20,7 @@ struct Normal {
   double mu = 0;
 };
 Normal normal_of(const HeadGroup<double>& group) {
-  const Matrix<double> X = reference_weights(
-      group, reference_queries(group, {.kind = Reference::shifted, .most = kLeverageQueries / group.G()}));
+  const Matrix<double> X = reference_weights(group, leverage_rows(group));
   Normal normal{X.transpose() * X, 0};
   normal.mu = kLeverageRidge * normal.G.diagonal().mean();
   normal.G.diagonal().array() += normal.mu;

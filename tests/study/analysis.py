@@ -156,8 +156,7 @@ def methods_table(all_cases):
             cells = []
             for budget in BUDGETS:
                 logs = [np.log(kl[at[of, (prompt, budget)]] / kl[at[over, (prompt, budget)]]) for prompt in cases.prompts]
-                fewer = sum(log < 0 for log in logs)
-                cells.append(f"{with_interval(np.exp(interval(logs)))}, less in {fewer} of {len(logs)}")
+                cells.append(times(logs))
             rows.append([name, f"`{of}` over `{over}`", *cells])
     return table(["model", "true KL of", *(f"{b} evicted" for b in BUDGETS)], rows)
 
@@ -180,6 +179,11 @@ def summary_table(all_cases):
             nats.append(near if figure in IN_NATS else "")
         rows.append([f"`{figure}`", *shares, " / ".join(rhos), " / ".join(filter(None, nats))])
     return table(["figure", *names, "rank correlation", "predicted over true, within 2"], rows)
+
+
+def times(logs):
+    """How many times one loses what another does, of the logarithms of prompts."""
+    return f"{with_interval(np.exp(interval(logs)))}, less in {sum(log < 0 for log in logs)} of {len(logs)}"
 
 
 def with_interval(found, factor=1, digits=2):

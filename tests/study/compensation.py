@@ -12,17 +12,15 @@ compensation.csv. A dump is removed when its prompt is done.
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import sys
 from pathlib import Path
 
 import numpy as np
 
-from analysis import fill, table, with_interval
-from orders import interval
+from analysis import fill, table, times
 from prompts import PROMPTS
-from study import HERE, STEPS, TRUE, Steps, read, shorter, write_csv
+from study import HERE, TRUE, Steps, common_options, read, shorter, write_csv
 
 SIGMAS = ("0.5", "0.8", "0.9")
 POLICIES = ("streaming", "h2o", "snapkv", "greedy_exact", "greedy_leverage")
@@ -39,14 +37,7 @@ PAIRS = (*((f"{policy}~fit", policy) for policy in POLICIES),
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--program", default="kvreplay", help="the kvreplay to run")
-    parser.add_argument("--work", type=Path, default=Path("build/study"), help="where dumps and results are written")
-    parser.add_argument("--model", action="append", default=[], metavar="NAME=FILE", help="a GGUF file or a folder")
-    parser.add_argument("--ids", type=Path, metavar="DIR", help="of models without a tokenizer: DIR/<prompt>.json")
-    parser.add_argument("--longest", type=int, default=1 << 30, metavar="N", help="tokens of a prompt at most")
-    parser.add_argument("--prompt", nargs="+", metavar="NAME", choices=[prompt.name for prompt in PROMPTS], help="only these")
-    parser.add_argument("--out", type=Path, help="where the table is gathered (default: the work folder)")
-    parser.add_argument("--threads", default=str(os.cpu_count()), help="of every step")
+    common_options(parser)
     parser.add_argument("--tables", nargs="?", type=Path, const=HERE, metavar="DIR")
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
@@ -75,18 +66,13 @@ def measure(args, model, file, prompt) -> None:
         return
     run = Steps(args, folder)
     dump = folder / "dump"
-    source = ["--ids", args.ids / f"{prompt.name}.json"] if args.ids else ["--prompt", run.text(prompt)]
-    if not dump.exists():
-        (run.marks / "capture").unlink(missing_ok=True)
-    run("capture", "kvcapture.py", "--model" if file.is_dir() else "--gguf", file, *source, "--name", model, "--out", dump,
-        "--force", "--prompt-len", min(prompt.tokens, args.longest), "--decode", STEPS)
+    run.capture(model, file, prompt, dump)
     cases = []
     for name, (policies, methods) in RUNS.items():
         results = folder / name
         run(f"evict_{name}", args.program, "evict", dump, "--out", results, "--policy", ",".join(policies), "--force",
             "--quiet", "--sigma", ",".join(SIGMAS), "--compensate", ",".join(methods), "--threads", args.threads)
-        run(f"validate_{name}", "kvvalidate.py", "--model", file, "--dump", dump, "--results", results,
-            *(["--resume"] if (results / "validate.json").exists() else []))
+        run.validate(file, dump, results, step=f"validate_{name}")
         cases += cases_of(model, prompt, results)
     write_csv(folder / "cases.csv", COLUMNS, cases)
     shutil.rmtree(dump)
@@ -129,7 +115,7 @@ def tables(rows) -> str:
             cells = []
             for b in SIGMAS:
                 logs = [np.log(float(cases[of, b][p]["true_kl"]) / float(cases[over, b][p]["true_kl"])) for p in cases[over, b]]
-                cells.append(f"{with_interval(np.exp(interval(logs)))}, less in {sum(log < 0 for log in logs)} of {len(logs)}")
+                cells.append(times(logs))
             ratios.append([f"`{of}` over `{over}`", *cells])
         parts.append(table([f"{model}: true KL of", *(f"{b} evicted" for b in SIGMAS)], ratios))
     return "\n\n".join(parts)

@@ -53,18 +53,10 @@ SUMMARY = ("model", "prompt", "kind", "source", "tokens", "nll", "sha256")
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--program", default="kvreplay", help="the kvreplay to run")
-    parser.add_argument("--work", type=Path, default=Path("build/study"), help="where dumps and results are written")
-    parser.add_argument("--model", action="append", required=True, metavar="NAME=FILE", help="a GGUF file or a folder")
-    parser.add_argument("--ids", type=Path, metavar="DIR", help="of models without a tokenizer: DIR/<prompt>.json")
-    parser.add_argument("--longest", type=int, default=1 << 30, metavar="N", help="tokens of a prompt at most")
-    parser.add_argument("--prompt", nargs="+", metavar="NAME", choices=[prompt.name for prompt in PROMPTS],
-                        help="only these")
-    parser.add_argument("--out", type=Path, help="where the tables are gathered (default: the work folder)")
+    common_options(parser)
     parser.add_argument("--keep-dumps", action="store_true", help="0.3 to 1 GB a prompt")
-    parser.add_argument("--threads", default=str(os.cpu_count()), help="of every step")
     args = parser.parse_args()
-    if not all("=" in text for text in args.model):
+    if not args.model or not all("=" in text for text in args.model):
         parser.error("--model: expected NAME=FILE")
     for model, file in (text.split("=", 1) for text in args.model):
         for prompt in PROMPTS:
@@ -72,6 +64,19 @@ def main() -> int:
                 measure(args, model, Path(file), prompt)
     gather(args.work, args.out or args.work)
     return 0
+
+
+def common_options(parser) -> None:
+    """Of all that goes through models and prompts."""
+    parser.add_argument("--program", default="kvreplay", help="the kvreplay to run")
+    parser.add_argument("--work", type=Path, default=Path("build/study"), help="where dumps and results are written")
+    parser.add_argument("--model", action="append", default=[], metavar="NAME=FILE", help="a GGUF file or a folder")
+    parser.add_argument("--ids", type=Path, metavar="DIR", help="of models without a tokenizer: DIR/<prompt>.json")
+    parser.add_argument("--longest", type=int, default=1 << 30, metavar="N", help="tokens of a prompt at most")
+    parser.add_argument("--prompt", nargs="+", metavar="NAME", choices=[prompt.name for prompt in PROMPTS],
+                        help="only these")
+    parser.add_argument("--out", type=Path, help="where the tables are gathered (default: the work folder)")
+    parser.add_argument("--threads", default=str(os.cpu_count()), help="of every step")
 
 
 def measure(args, model, file, prompt) -> None:
@@ -82,26 +87,19 @@ def measure(args, model, file, prompt) -> None:
         return
     run = Steps(args, folder)
     dump, results = folder / "dump", folder / "evict"
-    source = ["--ids", args.ids / f"{prompt.name}.json"] if args.ids else ["--prompt", run.text(prompt)]
-    of_model = ["--model" if file.is_dir() else "--gguf", file]
-    if not dump.exists():
-        (run.marks / "capture").unlink(missing_ok=True)
-    run("capture", "kvcapture.py", *of_model, *source, "--name", model, "--out", dump, "--force",
-        "--prompt-len", min(prompt.tokens, args.longest), "--decode", STEPS,
-        "--gradients", SAMPLES, "--rows", f"future,window={WINDOW}", "--gradients-nll")
+    run.capture(model, file, prompt, dump, "--gradients", SAMPLES, "--rows", f"future,window={WINDOW}",
+                "--gradients-nll")
     run("budget", args.program, "budget", dump, "--out", folder / "budget", "--order", "snapkv", "--force",
         "--quiet", "--method", ",".join(DIVISIONS), "--sigma", ",".join(SIGMAS), "--threads", args.threads)
     run("evict", args.program, "evict", dump, "--out", results, "--policy", ",".join(POLICIES), "--force", "--quiet",
         "--sigma", ",".join(SIGMAS), "--threads", args.threads, *divided(folder))
-    run("validate", "kvvalidate.py", "--model", file, "--dump", dump, "--results", results,
-        *(["--resume"] if (results / "validate.json").exists() else []))
+    run.validate(file, dump, results)
     run.write(model, prompt, dump, results)
     if prompt.name == ALONE:
         alone = folder / "layers"
         run("evict_layers", args.program, "evict", dump, "--out", alone, "--policy", ",".join(ALONE_POLICIES),
             "--force", "--quiet", "--sigma", ALONE_SIGMA, "--threads", args.threads)
-        run("validate_layers", "kvvalidate.py", "--model", file, "--dump", dump, "--results", alone, "--each-layer",
-            *(["--resume"] if (alone / "validate.json").exists() else []))
+        run.validate(file, dump, alone, "--each-layer", step="validate_layers")
         write_csv(folder / "layers.csv", LAYERS, layers_of(model, prompt, alone))
         run("second_order", str(HERE / "second_order.py"), "--work", args.work, "--model", f"{model}={file}")
     if not args.keep_dumps:
@@ -126,7 +124,7 @@ class Steps:
     """The commands of one prompt: each leaves a mark when it is done, and is not run again."""
 
     def __init__(self, args, folder):
-        self.folder, self.began = folder, time.monotonic()
+        self.args, self.folder, self.began = args, folder, time.monotonic()
         self.marks = folder / "done"
         self.marks.mkdir(parents=True, exist_ok=True)
         self.environment = {**os.environ, "OMP_NUM_THREADS": args.threads}
@@ -144,6 +142,18 @@ class Steps:
             sys.exit(f"study: {self.folder}: {step} ended with {status}: {' '.join(last)}")
         print(f"{self.folder}: {step} {time.monotonic() - began:.0f} s", flush=True)
         (self.marks / step).touch()
+
+    def capture(self, model, file, prompt, dump, *more) -> None:
+        ids = self.args.ids
+        source = ["--ids", ids / f"{prompt.name}.json"] if ids else ["--prompt", self.text(prompt)]
+        if not dump.exists():
+            (self.marks / "capture").unlink(missing_ok=True)
+        self("capture", "kvcapture.py", "--model" if file.is_dir() else "--gguf", file, *source, "--name", model, "--out",
+             dump, "--force", "--prompt-len", min(prompt.tokens, self.args.longest), "--decode", STEPS, *more)
+
+    def validate(self, file, dump, results, *more, step="validate") -> None:
+        resumed = ["--resume"] if (results / "validate.json").exists() else []
+        self(step, "kvvalidate.py", "--model", file, "--dump", dump, "--results", results, *more, *resumed)
 
     def text(self, prompt) -> Path:
         path = self.folder / "prompt.txt"

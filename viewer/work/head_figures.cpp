@@ -59,13 +59,6 @@ std::vector<HeadFigure> head_figures(const MetricSet& metrics, Index n) {
   return figures;
 }
 
-MetricSet metrics_of(const Dump& dump) {
-  MetricSet metrics = MetricSet::standard();
-  for (const TokenMetric m : kTokenMetrics.all())
-    if (why_unavailable(m, dump)) metrics.erase(m);
-  return metrics;
-}
-
 double HeadSummary::value(const HeadFigure& figure) const {
   if (!figure.reference) return sums[static_cast<std::size_t>(figure.metric)];
   for (std::size_t p = 0; p < pairs.size(); ++p)

@@ -38,9 +38,6 @@ std::optional<HeadFigure> head_figure_of(const MapName& map);
 /// All that are exported of these metrics over n compared candidates, in the order of the tables.
 std::vector<HeadFigure> head_figures(const MetricSet& metrics, Index n);
 
-/// The metrics that a dump can give unasked.
-MetricSet metrics_of(const Dump& dump);
-
 struct HeadSummaryOptions {
   Index window = 32;
   MetricSet metrics = MetricSet::standard();  ///< must be available (metrics_of)
