@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <optional>
 
 namespace kvreplay {
 namespace {
@@ -47,13 +46,13 @@ void CompensatedCases::keep(std::size_t which, Index kv_head, const Compensated&
   written.keys = narrowed(held.keys);
 }
 
-void CompensatedCases::put_terms(std::size_t which, RowSet rows, const ErrorSplit& split,
+void CompensatedCases::put_terms(std::size_t which, RowSet rows, const std::optional<ErrorSplit>& split,
                                  std::span<double> figures) const {
   double* const terms = figures.data() + columns_.of(which, Cc::terms_on(rows));
-  terms[0] = split.selection;
-  terms[1] = split.mass;
-  terms[2] = split.values;
-  terms[3] = split.bound;
+  terms[0] = split ? split->selection : kNone;
+  terms[1] = split ? split->mass : kNone;
+  terms[2] = split ? split->values : kNone;
+  terms[3] = split ? split->bound : kNone;
 }
 
 template <class T>
@@ -61,47 +60,27 @@ void CompensatedCases::head(const HeadGroup<T>& group, std::span<const KeptSet* 
                             std::span<double> figures) {
   if (!any()) return;
   Workers& workers = compute_.workers;
-  std::optional<ReferenceRows<T>> reference;
-  if (plan_.fits()) reference = reference_rows(group, plan_.reference, workers);
-  const auto rows_at = [&](RowRange rows) {
-    return rows.count() > 0 ? std::optional(row_logits(group, own_rows(group, rows), workers)) : std::nullopt;
-  };
-  const std::optional<RowLogits<T>> window = rows_at(plan_.window), future = rows_at(plan_.future);
+  const HeadCompensation<T> compensation(group, plan_, workers);
   // Sums that what is measured is added to begin at 0; figures that a method lacks have no value.
   std::fill_n(figures.begin() + columns_.begin(), columns_.count(), 0.0);
-  figures[columns_.of(Cc::reference_full_sq)] = reference ? reference->full_sq() : kNone;
-  for (std::size_t c = 0; c < plan_.cases.size(); ++c)
-    for (int at = Cc::reference_change_sq; at < Cc::kCaseFigures; ++at)
-      figures[columns_.of(c, static_cast<Cc::Case>(at))] = kNone;
-
+  figures[columns_.of(Cc::reference_full_sq)] = compensation.reference_full_sq();
   std::vector<Compensated> held(plan_.cases.size());
-  std::optional<HeadGroup<double>> wide;
-  WindowAttention attention;
-  if (plan_.merges()) {
-    wide = converted<double>(group);
-    if (plan_.window.count() > 0) attention = window_attention(*wide, plan_.reference.window);
-  }
-  // The methods of a kept set share its fits.
   workers.parallel_for(std::ssize(plan_.first), [&](std::ptrdiff_t n) {
-    const std::size_t first = plan_.first[static_cast<std::size_t>(n)],
-                      eviction = plan_.cases[first].eviction;
-    Compensations<T> compensations(group, *kept[eviction], reference ? &*reference : nullptr, workers);
-    for (std::size_t c = first; c < plan_.cases.size() && plan_.cases[c].eviction == eviction; ++c) {
-      const Compensation method = plan_.cases[c].method;
-      const auto merging = kCompensations[method].merging;
-      held[c] = merging ? merged(*wide, *kept[eviction], *merging,
-                                 semantics_of(evictions_, evictions_.cases[eviction]), attention)
-                        : compensations.with(method);
+    const auto cases = plan_.cases_of_kept_set(static_cast<std::size_t>(n));
+    const std::size_t eviction = cases.front().eviction;
+    std::vector<CompensatedHead> found =
+        compensation.of(*kept[eviction], cases, semantics_of(evictions_, evictions_.cases[eviction]));
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      const std::size_t c = plan_.first[static_cast<std::size_t>(n)] + i;
       figures[columns_.of(c, Cc::tokens)] = static_cast<double>(count(*kept[eviction]));
-      figures[columns_.of(c, Cc::bytes)] = compensated_bytes(held[c], group.d(), plan_.elements);
-      keep(c, group.kv_head, held[c]);
-      if (held[c].keys.size() > 0) continue;
-      if (window) put_terms(c, RowSet::window, error_split(*window, group, held[c], workers), figures);
-      if (future) put_terms(c, RowSet::future, error_split(*future, group, held[c], workers), figures);
-      if (!reference) continue;
-      const ErrorSplit split = error_split(*reference, group, held[c], workers, compensations.bound(method));
-      put_terms(c, RowSet::reference, split, figures);
-      figures[columns_.of(c, Cc::reference_change_sq)] = split.change_sq;
+      figures[columns_.of(c, Cc::bytes)] = compensated_bytes(found[i].held, group.d(), plan_.elements);
+      put_terms(c, RowSet::window, found[i].window, figures);
+      put_terms(c, RowSet::future, found[i].future, figures);
+      put_terms(c, RowSet::reference, found[i].reference, figures);
+      figures[columns_.of(c, Cc::reference_change_sq)] =
+          found[i].reference ? found[i].reference->change_sq : kNone;
+      keep(c, group.kv_head, found[i].held);
+      held[c] = std::move(found[i].held);
     }
   });
   measured_.add(cache_outputs<T>(

@@ -2,11 +2,11 @@
 
 #include "analysis/compensation/compensation_columns.hpp"
 #include "analysis/compensation/compensation_plan.hpp"
+#include "analysis/compensation/head_compensation.hpp"
 #include "analysis/measure/measured_layer.hpp"
 #include "analysis/run/stage.hpp"
-#include "sim/compensation/compensate.hpp"
-#include "sim/compensation/error_split.hpp"
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -45,7 +45,8 @@ class CompensatedCases {
     std::vector<float> bias, values, keys;
   };
   void keep(std::size_t which, Index kv_head, const Compensated& held);
-  void put_terms(std::size_t which, RowSet rows, const ErrorSplit& split, std::span<double> figures) const;
+  void put_terms(std::size_t which, RowSet rows, const std::optional<ErrorSplit>& split,
+                 std::span<double> figures) const;
   /// With those of layers as a whole that are not the evictions'.
   HeadFigures own_figures(const HeadFigures& figures) const;
 

@@ -3,6 +3,7 @@
 #include "analysis/eviction/eviction_plan.hpp"
 #include "sim/compensation/reference_rows.hpp"
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,11 @@ struct CompensationPlan {
   std::vector<LeftOut> left_out;
   std::vector<OptionText> notes;
 
+  /// Those of the nth kept set that has any: from first[n] on.
+  std::span<const CompensationCase> cases_of_kept_set(std::size_t n) const {
+    const std::size_t end = n + 1 < first.size() ? first[n + 1] : cases.size();
+    return std::span(cases).subspan(first[n], end - first[n]);
+  }
   bool fits() const;
   bool merges() const;
 };

@@ -1,38 +1,15 @@
-#include "analysis/report/sections.hpp"
+#include "analysis/report/claim_tally.hpp"
 #include "analysis/report/text.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <functional>
-#include <optional>
+#include <iterator>
 
 namespace kvreplay::report {
 namespace {
-
-/// Comparisons as they are made, and what is said of them.
-struct Tally {
-  int held = 0, total = 0;
-  std::vector<std::string> texts;
-
-  void compare(double less, double more) {  // equal numbers and missing ones are no comparison
-    if (std::isnan(less) || std::isnan(more) || less == more) return;
-    held += less < more, ++total;
-  }
-  std::string verdict() const {
-    return total == 0 ? "" : held == total ? "yes" : held == 0 ? "no" : "in part";
-  }
-  std::string text() const { return fmt::format("{}", fmt::join(texts, ", ")); }
-};
-
-/// `before` and `behind` are said of the numbers.
-Claim decided(std::string text, const Tally& tally, const char* otherwise, const std::string& before = "",
-              const std::string& behind = "") {
-  if (tally.total == 0) return {std::move(text), otherwise, ""};
-  return {std::move(text), before + tally.text() + behind, tally.verdict()};
-}
 
 double recall(const FigureTable& table, const char* score, const char* reserve) {
   const auto* const entry = table.find(
@@ -240,6 +217,7 @@ std::vector<Claim> claims_of(const Tables& tables) {
   if (future)
     claims.push_back(channel_claim(tables, "The same on the decoding steps: output space against both",
                                    "output", {"think", "iap"}, "output_error", "future"));
+  std::ranges::move(compensation_claims(tables), std::back_inserter(claims));
   return claims;
 }
 

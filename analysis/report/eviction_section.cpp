@@ -1,5 +1,5 @@
-#include "analysis/report/cell_map.hpp"
 #include "analysis/report/figure.hpp"
+#include "analysis/report/figure_maps.hpp"
 #include "analysis/report/line_plot.hpp"
 #include "analysis/report/sections.hpp"
 #include "analysis/report/series.hpp"
@@ -83,26 +83,12 @@ std::optional<Figure> layer_figure(const Tables& tables) {
                                {"phase", phase},
                                {"semantics", semantics},
                                {"budget", budget}};
-        CellMap map;
-        map.rows = table.distinct("policy", common);
+        CellMap map = layer_map(tables.results, table, "policy", common);
         if (map.rows.empty()) continue;
-        for (const Index layer : tables.results.layers()) map.columns.push_back(std::to_string(layer));
-        map.values.resize(std::ssize(map.rows), std::ssize(map.columns));
-        for (std::size_t p = 0; p < map.rows.size(); ++p) {
-          Wanted wanted = common;
-          wanted.emplace_back("policy", map.rows[p]);
-          const auto& layers = table.find(wanted)->layers;
-          for (std::size_t i = 0; i < layers.size(); ++i)
-            map.values(static_cast<Index>(p), static_cast<Index>(i)) = layers[i];
-        }
         map.id = maps.next_id();
         map.title =
             fmt::format("Output error of every policy and layer, {}, phase {}", kept_text(budget), phase);
-        map.column_label = "layer";
-        map.scale = color_scale(facts_of(EvictionFigure::output_error).scale,
-                                {map.values.data(), static_cast<std::size_t>(map.values.size())});
         map.value_label = fmt::format("output_error on the {}", rows_text(rows));
-        map.numbers = map.columns.size() <= 8;
         maps.add({phase, kept_text(budget), semantics}, map);
       }
   if (maps.empty()) return std::nullopt;

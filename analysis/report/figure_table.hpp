@@ -13,6 +13,11 @@ namespace kvreplay::report {
 
 /// What names a figure: columns of its table and their values.
 using Wanted = std::vector<std::pair<std::string_view, std::string_view>>;
+/// And one more; the text is looked at, not kept.
+inline Wanted with(Wanted wanted, std::string_view key, std::string_view value) {
+  wanted.emplace_back(key, value);
+  return wanted;
+}
 
 /// Entries of a table, found by the values of its key columns. An entry has `key`, a value for each of them.
 template <class Entry>

@@ -1,8 +1,8 @@
 #include "analysis/report/cell_map.hpp"
 #include "analysis/report/figure.hpp"
+#include "analysis/report/figure_maps.hpp"
 #include "analysis/report/sections.hpp"
 #include "analysis/results/kept_text.hpp"
-#include "analysis/results/oracles.hpp"
 
 #include <fmt/format.h>
 
@@ -66,44 +66,6 @@ std::optional<Figure> agreement_figure(const FigureTable& agreement) {
   return figure;
 }
 
-/// The lowest of every column, oracles apart: its rows are values of the table's key `key`.
-void mark_lowest(CellMap& map, Table table, const char* key) {
-  for (Index c = 0; c < map.values.cols(); ++c) {
-    Index best = -1;
-    for (Index r = 0; r < map.values.rows(); ++r)
-      if (!std::isnan(map.values(r, c)) && !is_oracle(table, key, map.row_keys[r]) &&
-          (best < 0 || map.values(r, c) < map.values(best, c)))
-        best = r;
-    if (best >= 0) map.marked.emplace_back(best, c);
-  }
-}
-
-void finish_errors(CellMap& map, Table table, const char* key, const std::string& what) {
-  map.numbers = true;
-  map.scale = color_scale(FigureScale::log, {map.values.data(), static_cast<std::size_t>(map.values.size())});
-  map.value_label = what;
-  mark_lowest(map, table, key);
-}
-
-/// A figure of the whole model, rows by columns.
-CellMap model_map(const FigureTable& table, const char* row_key, const char* column_key,
-                  const Wanted& common) {
-  CellMap map;
-  map.row_keys = table.distinct(row_key, common);
-  for (const std::string& key : map.row_keys) map.rows.push_back(shown_key(table.table(), row_key, key));
-  map.columns = table.distinct(column_key, common);
-  map.values = Matrix<double>::Constant(std::ssize(map.rows), std::ssize(map.columns), kNan);
-  for (std::size_t r = 0; r < map.rows.size(); ++r)
-    for (std::size_t c = 0; c < map.columns.size(); ++c) {
-      Wanted wanted = common;
-      wanted.emplace_back(row_key, map.row_keys[r]);
-      wanted.emplace_back(column_key, map.columns[c]);
-      if (const auto* const entry = table.find(wanted))
-        map.values(static_cast<Index>(r), static_cast<Index>(c)) = entry->model;
-    }
-  return map;
-}
-
 std::optional<Figure> eviction_figure(const Tables& tables) {
   const FigureTable& table = tables.evictions;
   Variants maps("policies");
@@ -124,8 +86,8 @@ std::optional<Figure> eviction_figure(const Tables& tables) {
           const bool share = budget.find('.') != std::string::npos;
           budget = kept_text(budget) + (share && !std::isnan(kept) ? fmt::format(" ({:g})", kept) : "");
         }
-        finish_errors(map, table.table(), "policy",
-                      fmt::format("||o' - o||^2 / ||o||^2 on the {}", rows_text(rows)));
+        map.value_label = fmt::format("||o' - o||^2 / ||o||^2 on the {}", rows_text(rows));
+        mark_lowest_of_columns(map, table.table(), "policy");
         maps.add({rows_text(rows), phase, semantics}, map);
       }
   if (maps.empty()) return std::nullopt;
@@ -146,7 +108,8 @@ std::optional<Figure> budget_figure(const FigureTable& table) {
     map.title = fmt::format("Output error of every way to share a budget, order {}", order);
     map.column_label = "of all heads' tokens";
     for (std::string& sigma : map.columns) sigma = kept_text(sigma);
-    finish_errors(map, table.table(), "method", "||o' - o||^2 / ||o||^2 on the decoding steps");
+    map.value_label = "||o' - o||^2 / ||o||^2 on the decoding steps";
+    mark_lowest_of_columns(map, table.table(), "method");
     maps.add({order}, map);
   }
   if (maps.empty()) return std::nullopt;
@@ -167,8 +130,8 @@ std::optional<Figure> channel_figure(const FigureTable& table) {
     map.id = maps.next_id();
     map.title = fmt::format("Output error of every channel selection on the {}", rows_text(rows));
     map.column_label = "share of key channels pruned";
-    finish_errors(map, table.table(), "method",
-                  fmt::format("||o' - o||^2 / ||o||^2 on the {}", rows_text(rows)));
+    map.value_label = fmt::format("||o' - o||^2 / ||o||^2 on the {}", rows_text(rows));
+    mark_lowest_of_columns(map, table.table(), "method");
     maps.add({rows_text(rows)}, map);
   }
   if (maps.empty()) return std::nullopt;

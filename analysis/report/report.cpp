@@ -51,8 +51,8 @@ Page make_page(const ResultReader& results, const std::string& title) {
   if (!title.empty() && !model.empty()) page.facts.insert(page.facts.begin(), {"model", model});
   page.remarks = remarks_of(results);
   for (Section (*section)(const Tables&) :
-       {overview_section, head_map_section, token_section, eviction_section, budget_section, channel_section,
-        validation_section, claim_section, run_section})
+       {overview_section, head_map_section, token_section, eviction_section, compensation_section,
+        budget_section, channel_section, validation_section, claim_section, run_section})
     page.sections.push_back(section(tables));
   return page;
 }

@@ -22,10 +22,11 @@ struct Tables {
         evictions(reader, Table::evictions),
         decode(reader, Table::decode),
         budgets(reader, Table::budgets),
-        channels(reader, Table::channels) {}
+        channels(reader, Table::channels),
+        compensation(reader, Table::compensation) {}
 
   const ResultReader& results;
-  FigureTable agreement, evictions, decode, budgets, channels;
+  FigureTable agreement, evictions, decode, budgets, channels, compensation;
 };
 
 // One each; without figures where the folder does not hold what they need. `missing` then says what would.
@@ -33,6 +34,7 @@ Section overview_section(const Tables& tables);
 Section head_map_section(const Tables& tables);
 Section token_section(const Tables& tables);
 Section eviction_section(const Tables& tables);
+Section compensation_section(const Tables& tables);
 Section budget_section(const Tables& tables);
 Section channel_section(const Tables& tables);
 Section validation_section(const Tables& tables);

@@ -1,0 +1,206 @@
+#include "analysis/report/figure.hpp"
+#include "analysis/report/figure_maps.hpp"
+#include "analysis/report/line_plot.hpp"
+#include "analysis/report/sections.hpp"
+#include "analysis/report/text.hpp"
+#include "analysis/results/kept_text.hpp"
+#include "sim/compensation/compensation_facts.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kvreplay::report {
+namespace {
+
+/// Of the rows there are in a table, those that judge first.
+std::vector<std::string> rows_of(const FigureTable& table, const Wanted& common) {
+  std::vector<std::string> rows = table.distinct("rows", common);
+  std::stable_partition(rows.begin(), rows.end(),
+                        [&](const std::string& one) { return one == best_rows(table); });
+  return rows;
+}
+
+/// Calls back with what fixes a kept set and its rows, but for the policy: the values and their names in
+/// lists.
+template <class Visit>
+void each_setting(const FigureTable& table, const Wanted& common, const Visit& visit) {
+  for (const std::string& rows : rows_of(table, common))
+    for (const std::string& phase : table.distinct("phase", common))
+      for (const std::string& semantics : table.distinct("semantics", common)) {
+        Wanted wanted = common;
+        wanted.insert(wanted.end(), {{"rows", rows}, {"phase", phase}, {"semantics", semantics}});
+        if (table.find(wanted) != nullptr) visit(wanted, std::vector{rows_text(rows), phase, semantics});
+      }
+}
+
+std::vector<std::string> picks_with(std::vector<std::string> first, const std::vector<std::string>& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+std::optional<Figure> method_figure(const FigureTable& table) {
+  Variants maps("compensation");
+  each_setting(table, {{"metric", "output_error"}}, [&](const Wanted& setting, const auto& names) {
+    for (const std::string& budget : table.distinct("budget", setting)) {
+      const Wanted common = with(setting, "budget", budget);
+      CellMap map = model_map(table, "policy", "method", common);
+      map.id = maps.next_id();
+      map.title = fmt::format("Output error of every policy under every method, {}", kept_text(budget));
+      map.column_label = "what makes up for evicted tokens";
+      map.value_label = fmt::format("||o' - o||^2 / ||o||^2 on the {}", names.front());
+      mark_lowest_of_rows(map);
+      maps.add(picks_with({kept_text(budget)}, names), map);
+    }
+  });
+  if (maps.empty()) return std::nullopt;
+  Figure figure = maps.figure({"budget", "on the", "phase", "semantics"});
+  figure.heading = "What kept tokens make up for";
+  figure.reading =
+      "Policies choose the tokens, methods change what stands beside their keys: darker is worse, \"none\" "
+      "is "
+      "what is kept as it was, and bold the lowest of a row.";
+  return figure;
+}
+
+std::optional<Figure> budget_figure(const FigureTable& table, Index l) {
+  Variants plots("compensation-by-budget");
+  const std::vector<const FigureFacts*> offered = offered_figures(Table::compensation);
+  for (const FigureFacts* const facts : offered)
+    each_setting(table, {{"metric", facts->name}}, [&](const Wanted& setting, const auto& names) {
+      for (const std::string& policy : table.distinct("policy", setting)) {
+        const Wanted common = with(setting, "policy", policy);
+        std::vector<std::pair<double, std::string>> budgets;
+        for (const std::string& budget : table.distinct("budget", common))
+          budgets.emplace_back(tokens_kept(budget, table.find(with(common, "budget", budget))->kept, l),
+                               budget);
+        std::erase_if(budgets, [](const auto& one) { return std::isnan(one.first); });
+        std::sort(budgets.begin(), budgets.end());
+        LinePlot plot = model_plot(table, common, *facts, "method", "budget", budgets);
+        std::erase_if(plot.lines, [](const auto& line) { return std::isnan(largest(line.values)); });
+        if (plot.at.empty() || plot.lines.empty()) continue;
+        plot.x = linear_axis("tokens kept of each head", plot.at, true);
+        plot.x.high = plot.at.back();
+        plot.id = plots.next_id();
+        plot.title = fmt::format("{} of {} by tokens kept, on the {}", facts->name, policy, names.front());
+        plots.add(picks_with({std::string(facts->name), policy}, names), plot);
+      }
+    });
+  if (plots.empty()) return std::nullopt;
+  Figure figure = plots.figure({"metric", "policy", "on the", "phase", "semantics"});
+  figure.heading = "The same by budget";
+  figure.shows = offered;
+  figure.reading = fmt::format(
+      "Each line is a method on the tokens that one policy keeps. {}. On the reference rows a fit is as good "
+      "as it can be; what it is worth shows on rows that it has not seen.",
+      directions_text(offered));
+  return figure;
+}
+
+/// Where an error comes from, one row a method.
+std::optional<Figure> split_figure(const FigureTable& table) {
+  Variants maps("error-split");
+  const std::vector<std::string> terms = {"output_error", "selection", "mass", "values", "bound"};
+  each_setting(table, {}, [&](const Wanted& setting, const auto& names) {
+    for (const std::string& policy : table.distinct("policy", setting))
+      for (const std::string& budget : table.distinct("budget", setting)) {
+        const Wanted common = with(with(setting, "policy", policy), "budget", budget);
+        if (table.find(with(common, "metric", "selection")) == nullptr) continue;
+        CellMap map = model_map(table, "method", "metric", common, terms);
+        map.id = maps.next_id();
+        map.title = fmt::format("Terms of the output error of {}, {}", policy, kept_text(budget));
+        map.value_label = fmt::format("squared norm over ||o||^2 on the {}", names.front());
+        maps.add(picks_with({policy, kept_text(budget)}, names), map);
+      }
+  });
+  if (maps.empty()) return std::nullopt;
+  Figure figure = maps.figure({"policy", "budget", "on the", "phase", "semantics"});
+  figure.heading = "Where the error comes from";
+  figure.reading =
+      "The change of an output is a sum of three vectors: selection, what is kept scaled to the whole "
+      "prompt's mass; mass, what the mass that it really has and the biases change of that; values, what "
+      "other values change of that. Their squared norms stand here; the vectors may cancel, so that they do "
+      "not add up to output_error. bound is the least that any values could reach beside these keys and "
+      "biases on these very rows; it is hatched unless rows outnumber tokens.";
+  return figure;
+}
+
+std::optional<Figure> method_layer_figure(const Tables& tables) {
+  const FigureTable& table = tables.compensation;
+  Variants maps("compensation-by-layer");
+  each_setting(table, {{"metric", "output_error"}}, [&](const Wanted& setting, const auto& names) {
+    for (const std::string& policy : table.distinct("policy", setting))
+      for (const std::string& budget : table.distinct("budget", setting)) {
+        CellMap map = layer_map(tables.results, table, "method",
+                                with(with(setting, "policy", policy), "budget", budget));
+        if (map.rows.empty()) continue;
+        map.id = maps.next_id();
+        map.title = fmt::format("Output error of {} by method and layer, {}", policy, kept_text(budget));
+        map.value_label = fmt::format("output_error on the {}", names.front());
+        maps.add(picks_with({policy, kept_text(budget)}, names), map);
+      }
+  });
+  if (maps.empty()) return std::nullopt;
+  Figure figure = maps.figure({"policy", "budget", "on the", "phase", "semantics"});
+  figure.heading = "Which layers a method serves";
+  figure.reading =
+      "Methods downwards, layers across. An error is a share of its own layer's output. Single heads are "
+      "among the maps of heads.";
+  return figure;
+}
+
+/// Of every policy and budget, what the best and the worst method make of the error.
+std::vector<std::string> findings_of(const FigureTable& table) {
+  std::vector<std::string> found;
+  const std::string rows = best_rows(table);
+  struct Extreme {
+    double ratio = kNan, before = 0, after = 0;
+    std::string policy, budget, method;
+  } best, worst;
+  for (const auto& entry : table.entries()) {
+    if (!table.matches(entry, {{"metric", "output_error"}, {"rows", rows}})) continue;
+    const std::string& method = table.key(entry, "method");
+    if (method == name_of(Compensation::none)) continue;
+    const auto* const plain = table.find({{"metric", "output_error"},
+                                          {"rows", rows},
+                                          {"policy", table.key(entry, "policy")},
+                                          {"semantics", table.key(entry, "semantics")},
+                                          {"phase", table.key(entry, "phase")},
+                                          {"budget", table.key(entry, "budget")},
+                                          {"method", name_of(Compensation::none)}});
+    if (plain == nullptr || !(plain->model > 0) || std::isnan(entry.model)) continue;
+    const Extreme here{entry.model / plain->model, plain->model, entry.model, table.key(entry, "policy"),
+                       table.key(entry, "budget"), method};
+    if (!(here.ratio >= best.ratio)) best = here;
+    if (!(here.ratio <= worst.ratio)) worst = here;
+  }
+  const auto said = [&](const Extreme& one, const char* what) {
+    found.push_back(fmt::format(
+        "{}: {} on what {} keeps ({}) leaves {} times the output error on the {} ({} instead of {}).", what,
+        one.method, one.policy, kept_text(one.budget), shown(one.ratio), rows_text(rows), shown(one.after),
+        shown(one.before)));
+  };
+  if (best.ratio < 1) said(best, "The most that any method makes up for");
+  if (worst.ratio > 1) said(worst, "The most that any method costs");
+  return found;
+}
+
+}  // namespace
+
+Section compensation_section(const Tables& tables) {
+  const FigureTable& table = tables.compensation;
+  Section section = section_of(
+      "compensation", "What kept tokens make up for",
+      {method_figure(table), budget_figure(table, tables.results.shape().l), split_figure(table),
+       method_layer_figure(tables)},
+      "Nothing makes up for what is evicted here; kvreplay evict DUMP --out DIR --compensate none,fit does.");
+  section.findings = findings_of(table);
+  return section;
+}
+
+}  // namespace kvreplay::report
