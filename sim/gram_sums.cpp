@@ -32,18 +32,32 @@ Matrix<double> gram_of_rows(Index n, Index d, Index per_item,
 Matrix<double> gram_of_rows(Index n, Index d,
                             const std::function<Matrix<double>(Index first, Index count)>& rows_of,
                             Workers& workers) {
-  constexpr Index W = kPanelWidth<double>, kMostItems = 8;
-  const Index per_item = div_up(div_up(std::max<Index>(n, 1), kMostItems), kGramTile) * kGramTile;
-  return gram_of_rows(
-      n, d, per_item,
-      [&](Index first, Index count, double* panels) {
-        const Matrix<double> rows = rows_of(first, count);
+  constexpr Index W = kPanelWidth<double>, kPacked = 8 * kGramTile, kPanelsPerItem = 4;
+  const Index panels = panels_of<double>(d), tile_size = panels * kGramTile * W;
+  GramSums sums(1, std::vector<double>(gram_blocks_size<double>(d), 0.0));
+  std::vector<double> packed(std::min(div_up(n, kGramTile), kPacked / kGramTile) * tile_size, 0.0);
+  for (Index begin = 0; begin < n; begin += kPacked) {
+    const Index end = std::min(begin + kPacked, n), tiles = div_up(end - begin, kGramTile);
+    const auto rows_in = [&](Index tile) { return std::min(kGramTile, end - begin - tile * kGramTile); };
+    workers.parallel_for(tiles, [&](Index tile) {
+      const Index count = rows_in(tile);
+      const Matrix<double> rows = rows_of(begin + tile * kGramTile, count);
+      for (Index c = 0; c < d; c += W)
         for (Index r = 0; r < count; ++r)
-          for (Index c = 0; c < d; c += W)
-            std::copy_n(rows.data() + r * d + c, std::min(W, d - c),
-                        panels + panel_entry<double>(r, c, count));
-      },
-      workers);
+          std::copy_n(rows.data() + r * d + c, std::min(W, d - c),
+                      packed.data() + tile * tile_size + panel_entry<double>(r, c, count));
+    });
+    // A block has one item, and its tiles add up in order. The last columns are the longest.
+    workers.parallel_for(div_up(panels, kPanelsPerItem), [&](Index item) {
+      const Index last = panels - 1 - item * kPanelsPerItem,
+                  first = std::max<Index>(last - kPanelsPerItem, -1);
+      for (Index tile = 0; tile < tiles; ++tile)
+        for (Index j = last; j > first; --j)
+          add_gram_column(packed.data() + tile * tile_size, rows_in(tile), j,
+                          sums.front().data() + gram_block<double>(0, j));
+    });
+  }
+  return total_gram<double>(sums, d, workers);
 }
 
 template <class T>

@@ -45,16 +45,16 @@ std::vector<std::string> picks_with(std::vector<std::string> first, const std::v
 }
 
 std::optional<Figure> method_figure(const FigureTable& table) {
-  Variants maps("compensation");
+  Variants maps("methods");
   each_setting(table, {{"metric", "output_error"}}, [&](const Wanted& setting, const auto& names) {
     for (const std::string& budget : table.distinct("budget", setting)) {
       const Wanted common = with(setting, "budget", budget);
-      CellMap map = model_map(table, "policy", "method", common);
+      CellMap map = model_map(table, "method", "policy", common);
       map.id = maps.next_id();
       map.title = fmt::format("Output error of every policy under every method, {}", kept_text(budget));
-      map.column_label = "what makes up for evicted tokens";
+      map.column_label = "who chose the tokens";
       map.value_label = fmt::format("||o' - o||^2 / ||o||^2 on the {}", names.front());
-      mark_lowest_of_rows(map);
+      mark_lowest(map, table.table(), "method");
       maps.add(picks_with({kept_text(budget)}, names), map);
     }
   });
@@ -64,7 +64,7 @@ std::optional<Figure> method_figure(const FigureTable& table) {
   figure.reading =
       "Policies choose the tokens, methods change what stands beside their keys: darker is worse, \"none\" "
       "is "
-      "what is kept as it was, and bold the lowest of a row.";
+      "what is kept as it was, and bold the lowest of a column.";
   return figure;
 }
 

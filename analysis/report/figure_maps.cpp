@@ -51,7 +51,7 @@ CellMap layer_map(const ResultReader& results, const FigureTable& table, std::st
   return map;
 }
 
-void mark_lowest_of_columns(CellMap& map, Table table, std::string_view key) {
+void mark_lowest(CellMap& map, Table table, std::string_view key) {
   for (Index c = 0; c < map.values.cols(); ++c) {
     Index best = -1;
     for (Index r = 0; r < map.values.rows(); ++r)
@@ -59,15 +59,6 @@ void mark_lowest_of_columns(CellMap& map, Table table, std::string_view key) {
           (best < 0 || map.values(r, c) < map.values(best, c)))
         best = r;
     if (best >= 0) map.marked.emplace_back(best, c);
-  }
-}
-
-void mark_lowest_of_rows(CellMap& map) {
-  for (Index r = 0; r < map.values.rows(); ++r) {
-    Index best = -1;
-    for (Index c = 0; c < map.values.cols(); ++c)
-      if (!std::isnan(map.values(r, c)) && (best < 0 || map.values(r, c) < map.values(r, best))) best = c;
-    if (best >= 0) map.marked.emplace_back(r, best);
   }
 }
 

@@ -22,8 +22,6 @@ CellMap layer_map(const ResultReader& results, const FigureTable& table, std::st
                   const Wanted& common);
 
 /// The lowest of each column, oracles apart: its rows are values of the table's key `key`.
-void mark_lowest_of_columns(CellMap& map, Table table, std::string_view key);
-/// The lowest of each row.
-void mark_lowest_of_rows(CellMap& map);
+void mark_lowest(CellMap& map, Table table, std::string_view key);
 
 }  // namespace kvreplay::report

@@ -87,7 +87,7 @@ std::optional<Figure> eviction_figure(const Tables& tables) {
           budget = kept_text(budget) + (share && !std::isnan(kept) ? fmt::format(" ({:g})", kept) : "");
         }
         map.value_label = fmt::format("||o' - o||^2 / ||o||^2 on the {}", rows_text(rows));
-        mark_lowest_of_columns(map, table.table(), "policy");
+        mark_lowest(map, table.table(), "policy");
         maps.add({rows_text(rows), phase, semantics}, map);
       }
   if (maps.empty()) return std::nullopt;
@@ -109,7 +109,7 @@ std::optional<Figure> budget_figure(const FigureTable& table) {
     map.column_label = "of all heads' tokens";
     for (std::string& sigma : map.columns) sigma = kept_text(sigma);
     map.value_label = "||o' - o||^2 / ||o||^2 on the decoding steps";
-    mark_lowest_of_columns(map, table.table(), "method");
+    mark_lowest(map, table.table(), "method");
     maps.add({order}, map);
   }
   if (maps.empty()) return std::nullopt;
@@ -131,7 +131,7 @@ std::optional<Figure> channel_figure(const FigureTable& table) {
     map.title = fmt::format("Output error of every channel selection on the {}", rows_text(rows));
     map.column_label = "share of key channels pruned";
     map.value_label = fmt::format("||o' - o||^2 / ||o||^2 on the {}", rows_text(rows));
-    mark_lowest_of_columns(map, table.table(), "method");
+    mark_lowest(map, table.table(), "method");
     maps.add({rows_text(rows)}, map);
   }
   if (maps.empty()) return std::nullopt;

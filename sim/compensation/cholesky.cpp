@@ -5,85 +5,188 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <utility>
-#include <vector>
 
 namespace kvreplay {
 namespace {
 
 constexpr Index W = kPanelWidth<double>;
 constexpr Index kRowsPerItem = 96;
+constexpr Index kColumns = 4 * W;  // of an item of a solution: they share what is read of L
 
-/// Over a panel's rows.
-void divide_by(double* row, double by) {
-  for (Index c = 0; c < W; ++c) row[c] /= by;
+/// a [rows][depth] of row-major rows `a_row` apart, transposed into panels of W of its rows, [depth][W] each.
+void pack_transposed(const double* a, Index rows, Index depth, Index a_row, double* panels) {
+  for (Index first = 0; first < rows; first += W) {
+    const Index width = std::min(W, rows - first);
+    double* const panel = panels + first * depth;
+    if (width < W) std::fill_n(panel, depth * W, 0.0);
+    for (Index k = 0; k < depth; ++k)
+      for (Index c = 0; c < width; ++c) panel[k * W + c] = a[(first + c) * a_row + k];
+  }
 }
-void subtract(double* row, double times, const double* other) {
-  for (Index c = 0; c < W; ++c) row[c] -= times * other[c];
+
+/// a [rows][width], its rows `a_row` apart, less product [rows][W].
+void subtract_columns(const double* product, Index rows, Index width, double* a, Index a_row) {
+  for (Index r = 0; r < rows; ++r)
+    for (Index c = 0; c < width; ++c) a[r * a_row + c] -= product[r * W + c];
+}
+
+/// L of a small D = L L^T in its place, rows `row` apart; false where it is not definite.
+bool factor_small(double* D, Index width, Index row) {
+  for (Index c = 0; c < width; ++c) {
+    if (!(D[c * row + c] > 0) || !std::isfinite(D[c * row + c])) return false;
+    D[c * row + c] = std::sqrt(D[c * row + c]);
+    for (Index r = c + 1; r < width; ++r) D[r * row + c] /= D[c * row + c];
+    for (Index r = c + 1; r < width; ++r)
+      for (Index k = c + 1; k <= r; ++k) D[r * row + k] -= D[r * row + c] * D[k * row + c];
+  }
+  return true;
+}
+
+/// L^-1 of a small L, into rows `inverse_row` apart.
+void invert_small(const double* L, Index width, Index row, double* inverse, Index inverse_row) {
+  for (Index r = 0; r < width; ++r) {
+    double* const to = inverse + r * inverse_row;
+    for (Index k = 0; k < r; ++k)
+      for (Index c = 0; c <= k; ++c) to[c] -= L[r * row + k] * inverse[k * inverse_row + c];
+    for (Index c = 0; c < r; ++c) to[c] /= L[r * row + r];
+    to[r] = 1 / L[r * row + r];
+  }
+}
+
+/// Panels x of some columns, into those of X from `first` on.
+void unpack(const std::vector<double>& x, Index columns, Matrix<double>& X, Index first) {
+  for (Index r = 0; r < X.rows(); ++r)
+    for (Index c = 0; c < columns; c += W)
+      std::copy_n(x.data() + panel_entry<double>(r, c, X.rows()), std::min(W, columns - c),
+                  X.data() + r * X.cols() + first + c);
 }
 
 }  // namespace
 
-// Left-looking: a block column is formed from all that is left of it in one product.
-Cholesky::Cholesky(Matrix<double> A, Workers& workers) : L_(std::move(A)) {
-  const Index m = L_.rows();
-  std::vector<double> left(m * W);
-  for (Index begin = 0; begin < m && definite_; begin += W) {
-    const Index width = std::min(W, m - begin);
-    std::fill_n(left.begin(), begin * W, 0.0);
-    for (Index c = 0; c < width; ++c)
-      for (Index k = 0; k < begin; ++k) left[k * W + c] = L_(begin + c, k);
-    const auto subtract_left = [&](Index first, Index rows) {
-      std::vector<double> product(rows * W);
-      panel_gemm(rows, begin, L_.data() + first * m, m, left.data(), product.data());
-      for (Index r = 0; r < rows; ++r)
-        for (Index c = 0; c < width; ++c) L_(first + r, begin + c) -= product[r * W + c];
-    };
-    subtract_left(begin, width);
-    for (Index c = 0; c < width && definite_; ++c) {
-      double* const row = L_.data() + (begin + c) * m + begin;
-      for (Index k = 0; k < c; ++k) {
-        const double* const other = L_.data() + (begin + k) * m + begin;
-        for (Index i = 0; i < k; ++i) row[k] -= row[i] * other[i];
-        row[k] /= other[k];
-        row[c] -= row[k] * row[k];
-      }
-      definite_ = row[c] > 0 && std::isfinite(row[c]);
-      row[c] = std::sqrt(row[c]);
-    }
-    // What is below is divided by the diagonal block: multiplied by its inverse, D[j][k] = [L^-1]_kj.
-    std::array<double, W * W> D{};
-    for (Index j = 0; j < width && definite_; ++j) {
-      D[j * W + j] = 1;
-      for (Index k = j; k < width; ++k) {
-        const double* const row = L_.data() + (begin + k) * m + begin;
-        for (Index i = j; i < k; ++i) D[j * W + k] -= row[i] * D[j * W + i];
-        D[j * W + k] /= row[k];
-      }
-    }
-    const Index below = begin + width;
-    workers.parallel_for(definite_ ? div_up(m - below, kRowsPerItem) : 0, [&](Index item) {
-      const Index first = below + item * kRowsPerItem, rows = std::min(kRowsPerItem, m - first);
-      subtract_left(first, rows);
-      std::array<double, kRowsPerItem * W> quotient;
-      panel_gemm(rows, width, L_.data() + first * m + begin, m, D.data(), quotient.data());
-      for (Index r = 0; r < rows; ++r)
-        std::copy_n(quotient.data() + r * W, width, L_.data() + (first + r) * m + begin);
-    });
+/// What the rows below a diagonal block need of it.
+struct Cholesky::Finished {
+  std::vector<double> left;     // panels [begin][W]: the block's rows left of it, transposed
+  std::vector<double> inverse;  // panels [width][W] of L^-T of the diagonal block
+};
+
+void Cholesky::finish_diagonal(Index begin, Finished& block) {
+  const Index m = L_.rows(), width = block_width(begin), panels = div_up(width, W);
+  double* const D = L_.data() + begin * m + begin;
+  double* const inverse = inverses_.data() + begin * kBlock;
+  block.left.resize(panels * W * begin);
+  pack_transposed(L_.data() + begin * m, width, begin, m, block.left.data());
+  std::array<double, kBlock * W> product, panel;
+  for (Index s = 0; s < width && definite_; s += W) {
+    // The columns s .. s + w - 1 of the block, from all that is left of them, in and before it.
+    const Index w = std::min(W, width - s), rest = width - s;
+    panel_gemm(rest, begin, D + s * m - begin, m, block.left.data() + s * begin, product.data());
+    subtract_columns(product.data(), rest, w, D + s * m + s, m);
+    pack_transposed(D + s * m, w, s, m, panel.data());
+    panel_gemm(rest, s, D + s * m, m, panel.data(), product.data());
+    subtract_columns(product.data(), rest, w, D + s * m + s, m);
+    definite_ = factor_small(D + s * m + s, w, m);
+    invert_small(D + s * m + s, w, m, inverse + s * kBlock + s, kBlock);
+    pack_transposed(inverse + s * kBlock + s, w, w, kBlock, panel.data());
+    panel_gemm(rest - w, w, D + (s + w) * m + s, m, panel.data(), product.data());
+    for (Index r = 0; r < rest - w; ++r) std::copy_n(product.data() + r * W, w, D + (s + w + r) * m + s);
   }
-  if (definite_) Lt_ = L_.transpose();
+  if (!definite_) return;
+  // Below the diagonal L^-1 is -(L_ss)^-1 L_s,<s (L^-1)_<s.
+  for (Index s = W; s < width; s += W)
+    for (Index p = 0; p < s; p += W) {
+      const Index w = std::min(W, width - s);
+      for (Index k = p; k < s; ++k) std::copy_n(inverse + k * kBlock + p, W, panel.data() + (k - p) * W);
+      panel_gemm(w, s - p, D + s * m + p, m, panel.data(), product.data());
+      panel_gemm(w, w, inverse + s * kBlock + s, kBlock, product.data(), panel.data());
+      for (Index r = 0; r < w; ++r)
+        for (Index c = 0; c < W; ++c) inverse[(s + r) * kBlock + p + c] = -panel[r * W + c];
+    }
+  block.inverse.resize(panels * W * width);
+  pack_transposed(inverse, width, width, kBlock, block.inverse.data());
 }
 
-void Cholesky::divide(Index from, double* x) const {
+Cholesky::Cholesky(const Matrix<double>& A, Workers& workers, double ridge) : L_(A.rows(), A.rows()) {
   const Index m = L_.rows();
-  std::vector<double> product(W * W);
-  for (Index begin = from; begin < m; begin += W) {
-    const Index rows = std::min(W, m - begin);
-    panel_gemm(rows, begin - from, L_.data() + begin * m + from, m, x + from * W, product.data());
-    for (Index r = begin; r < begin + rows; ++r) {
-      subtract(x + r * W, 1, product.data() + (r - begin) * W);
-      for (Index k = begin; k < r; ++k) subtract(x + r * W, L_(r, k), x + k * W);
-      divide_by(x + r * W, L_(r, r));
+  workers.parallel_for(div_up(m, kRowsPerItem), [&](Index item) {
+    for (Index r = item * kRowsPerItem; r < std::min((item + 1) * kRowsPerItem, m); ++r) {
+      std::copy_n(A.data() + r * m, r + 1, L_.data() + r * m);
+      L_(r, r) += ridge;
+    }
+  });
+  factor(workers);
+}
+
+Cholesky::Cholesky(const Matrix<double>& A, std::span<const Index> of, Workers& workers, double ridge)
+    : L_(std::ssize(of), std::ssize(of)) {
+  const Index m = L_.rows();
+  workers.parallel_for(div_up(m, kRowsPerItem), [&](Index item) {
+    for (Index r = item * kRowsPerItem; r < std::min((item + 1) * kRowsPerItem, m); ++r) {
+      const double* const row = A.data() + of[r] * A.cols();
+      for (Index c = 0; c <= r; ++c) L_(r, c) = row[of[c]];
+      L_(r, r) += ridge;
+    }
+  });
+  factor(workers);
+}
+
+// Left-looking: a block column is formed from all that is left of it. The first item of a column goes on to
+// finish the next diagonal block, which needs no other's rows, while the others work.
+void Cholesky::factor(Workers& workers) {
+  const Index m = L_.rows();
+  inverses_.assign(static_cast<std::size_t>(m * kBlock), 0.0);
+  Finished now, next;
+  if (m > 0) finish_diagonal(0, now);
+  for (Index begin = 0; begin + kBlock < m && definite_; begin += kBlock) {
+    const Index below = begin + kBlock;
+    const Index first_rows = block_width(below), rest = m - below - first_rows;
+    workers.parallel_for(1 + div_up(rest, kRowsPerItem), [&](Index item) {
+      const Index first = item == 0 ? below : below + first_rows + (item - 1) * kRowsPerItem,
+                  rows = item == 0 ? first_rows : std::min(kRowsPerItem, m - first);
+      double* const block = L_.data() + first * m + begin;
+      std::vector<double> product(rows * W);
+      for (Index p = 0; p < kBlock / W; ++p) {
+        panel_gemm(rows, begin, L_.data() + first * m, m, now.left.data() + p * W * begin, product.data());
+        subtract_columns(product.data(), rows, W, block + p * W, m);
+      }
+      std::vector<double> quotient(rows * kBlock);
+      for (Index p = 0; p < kBlock / W; ++p) {
+        // The inverse is 0 where a column is right of a row.
+        panel_gemm(rows, (p + 1) * W, block, m, now.inverse.data() + p * W * kBlock, product.data());
+        for (Index r = 0; r < rows; ++r)
+          std::copy_n(product.data() + r * W, W, quotient.data() + r * kBlock + p * W);
+      }
+      for (Index r = 0; r < rows; ++r) std::copy_n(quotient.data() + r * kBlock, kBlock, block + r * m);
+      if (item == 0) finish_diagonal(below, next);
+    });
+    std::swap(now, next);
+  }
+}
+
+void Cholesky::divide(Index from, double* x, Index panels) const {
+  const Index m = L_.rows();
+  std::array<double, kBlock * W> product;
+  for (Index begin = from / kBlock * kBlock; begin < m; begin += kBlock) {
+    const Index rows = block_width(begin), left = std::max<Index>(begin - from, 0);
+    for (double* y = x; y < x + panels * m * W; y += m * W) {
+      panel_gemm(rows, left, L_.data() + begin * m + from, m, y + from * W, product.data());
+      subtract_columns(product.data(), rows, W, y + begin * W, W);
+      panel_gemm(rows, rows, inverse_of(begin), kBlock, y + begin * W, product.data());
+      std::copy_n(product.data(), rows * W, y + begin * W);
+    }
+  }
+}
+
+void Cholesky::divide_transposed(double* x, Index panels) const {
+  const Index m = L_.rows();
+  std::array<double, kBlock * W> product;
+  for (Index begin = (m - 1) / kBlock * kBlock; begin >= 0; begin -= kBlock) {
+    const Index rows = block_width(begin), behind = begin + rows;
+    for (double* y = x; y < x + panels * m * W; y += m * W) {
+      panel_gemm_transposed(rows, m - behind, L_.data() + behind * m + begin, m, y + behind * W,
+                            product.data());
+      subtract_columns(product.data(), rows, W, y + begin * W, W);
+      panel_gemm_transposed(rows, rows, inverse_of(begin), kBlock, y + begin * W, product.data());
+      std::copy_n(product.data(), rows * W, y + begin * W);
     }
   }
 }
@@ -91,35 +194,29 @@ void Cholesky::divide(Index from, double* x) const {
 Matrix<double> Cholesky::inverse_factor(Workers& workers) const {
   const Index m = L_.rows();
   Matrix<double> X(m, m);
-  workers.parallel_for(div_up(m, W), [&](Index panel) {
-    const Index first = panel * W, width = std::min(W, m - first);
-    std::vector<double> x(m * W, 0.0);
-    for (Index c = 0; c < width; ++c) x[(first + c) * W + c] = 1;
-    divide(first, x.data());
-    for (Index r = 0; r < m; ++r) std::copy_n(x.data() + r * W, width, X.data() + r * m + first);
+  workers.parallel_for(div_up(m, kColumns), [&](Index item) {
+    const Index first = item * kColumns, columns = std::min(kColumns, m - first);
+    std::vector<double> x(div_up(columns, W) * m * W, 0.0);
+    for (Index c = 0; c < columns; ++c) x[panel_entry<double>(first + c, c, m)] = 1;
+    divide(first, x.data(), div_up(columns, W));
+    unpack(x, columns, X, first);
   });
   return X;
 }
 
 Matrix<double> Cholesky::solve(const Matrix<double>& B, Workers& workers) const {
-  const Index m = L_.rows(), columns = B.cols();
-  Matrix<double> X(m, columns);
-  workers.parallel_for(div_up(columns, W), [&](Index panel) {
-    const Index first = panel * W, width = std::min(W, columns - first);
-    std::vector<double> x(m * W, 0.0), product(W * W);
-    for (Index r = 0; r < m; ++r) std::copy_n(B.data() + r * columns + first, width, x.data() + r * W);
-    divide(0, x.data());
-    for (Index begin = (m - 1) / W * W; begin >= 0; begin -= W) {
-      const Index rows = std::min(W, m - begin), behind = begin + rows;
-      panel_gemm(rows, m - behind, Lt_.data() + begin * m + behind, m, x.data() + behind * W, product.data());
-      for (Index r = behind - 1; r >= begin; --r) {
-        double* const row = x.data() + r * W;
-        subtract(row, 1, product.data() + (r - begin) * W);
-        for (Index k = r + 1; k < behind; ++k) subtract(row, Lt_(r, k), x.data() + k * W);
-        divide_by(row, L_(r, r));
-      }
-    }
-    for (Index r = 0; r < m; ++r) std::copy_n(x.data() + r * W, width, X.data() + r * columns + first);
+  const Index m = L_.rows();
+  Matrix<double> X(m, B.cols());
+  workers.parallel_for(div_up(B.cols(), kColumns), [&](Index item) {
+    const Index first = item * kColumns, columns = std::min(kColumns, B.cols() - first);
+    std::vector<double> x(div_up(columns, W) * m * W, 0.0);
+    for (Index r = 0; r < m; ++r)
+      for (Index c = 0; c < columns; c += W)
+        std::copy_n(B.data() + r * B.cols() + first + c, std::min(W, columns - c),
+                    x.data() + panel_entry<double>(r, c, m));
+    divide(0, x.data(), div_up(columns, W));
+    divide_transposed(x.data(), div_up(columns, W));
+    unpack(x, columns, X, first);
   });
   return X;
 }

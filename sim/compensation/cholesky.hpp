@@ -4,27 +4,45 @@
 #include "sim/schedule.hpp"
 #include "sim/simd/panel.hpp"
 
+#include <algorithm>
+#include <span>
+#include <vector>
+
 namespace kvreplay {
 
-/// L L^T = A of a symmetric matrix, by blocks whose products are panel_gemm()'s. In float64; the same bytes
-/// for any number of threads.
+/// L L^T = A + ridge I of a symmetric matrix, by blocks whose products are panel_gemm()'s; what is divided by
+/// a diagonal block is multiplied by its inverse. In float64; the same bytes for any number of threads.
 class Cholesky {
  public:
   /// A [m, m]; what is above its diagonal is not looked at. m^3 / 3 flops.
-  Cholesky(Matrix<double> A, Workers& workers);
+  Cholesky(const Matrix<double>& A, Workers& workers, double ridge = 0);
+  /// Of the rows and columns `of` of A, ascending.
+  Cholesky(const Matrix<double>& A, std::span<const Index> of, Workers& workers, double ridge = 0);
 
-  /// Whether A was positive definite to rounding; all else needs it.
+  /// Whether it was positive definite to rounding; all else needs it.
   bool definite() const { return definite_; }
-  /// A^-1 B of B [m, columns]. 2 m^2 columns flops.
+  /// (A + ridge I)^-1 B of B [m, columns]. 2 m^2 columns flops.
   Matrix<double> solve(const Matrix<double>& B, Workers& workers) const;
   /// L^-1, [m, m]. m^3 / 3 flops.
   Matrix<double> inverse_factor(Workers& workers) const;
 
  private:
-  /// x := L^-1 x for a panel x [m][kPanelWidth] that is 0 before row `from`, a multiple of that width.
-  void divide(Index from, double* x) const;
+  /// Columns that are finished together.
+  static constexpr Index kBlock = 4 * kPanelWidth<double>;
+  struct Finished;
 
-  Matrix<double> L_, Lt_;  // [m, m], and its transpose
+  /// What L_ holds below and on its diagonal becomes L.
+  void factor(Workers& workers);
+  Index block_width(Index begin) const { return std::min(kBlock, L_.rows() - begin); }
+  const double* inverse_of(Index begin) const { return inverses_.data() + begin * kBlock; }
+  /// Of a block that begins there, from all that is left of it; may find it not definite.
+  void finish_diagonal(Index begin, Finished& block);
+  /// x := L^-1 x for panels x [panels][m][kPanelWidth] that are 0 before row `from`; x := L^-T x.
+  void divide(Index from, double* x, Index panels) const;
+  void divide_transposed(double* x, Index panels) const;
+
+  Matrix<double> L_;              // [m, m]; nothing of meaning above the diagonal
+  std::vector<double> inverses_;  // [m][kBlock], of the diagonal blocks' L: width x width, rows kBlock apart
   bool definite_ = true;
 };
 

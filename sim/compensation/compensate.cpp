@@ -36,7 +36,7 @@ double scale_of(const NormalEquations& equations) {
 
 /// The ridge regression of R on X.
 Matrix<double> regression(const NormalEquations& equations, double ridge, Workers& workers) {
-  const Cholesky factor(equations.with_ridge(ridge * scale_of(equations)), workers);
+  const Cholesky factor(equations.XX, workers, ridge * scale_of(equations));
   if (!factor.definite()) return Matrix<double>::Zero(equations.XR.rows(), equations.XR.cols());
   return factor.solve(equations.XR, workers);
 }
@@ -90,7 +90,7 @@ Vector<double> Compensations<T>::weight(const NormalEquations& equations, double
                                         const Vector<double>& near) const {
   const double lambda = ridge * scale_of(equations);
   const Vector<double> f = equations.XR.col(0).array() + lambda;
-  return nonnegative_least_squares(equations.with_ridge(lambda), f, near, workers_);
+  return nonnegative_least_squares(equations.XX, lambda, f, near, workers_);
 }
 
 template <class T>

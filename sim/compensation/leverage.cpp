@@ -28,7 +28,7 @@ std::optional<Matrix<double>> inverse_factor(const HeadGroup<double>& group, Wor
       mass_equations(row_logits(group, leverage_rows(group), workers), every, workers);
   const double mean = equations.mean_diagonal();
   if (mean == 0) return std::nullopt;
-  const Cholesky factor(equations.with_ridge(kLeverageRidge * mean), workers);
+  const Cholesky factor(equations.XX, workers, kLeverageRidge * mean);
   if (!factor.definite()) report_not_finite(group, "a finite leverage");
   return factor.inverse_factor(workers);
 }

@@ -8,7 +8,7 @@
 
 namespace kvreplay {
 
-Vector<double> nonnegative_least_squares(const Matrix<double>& H, const Vector<double>& f,
+Vector<double> nonnegative_least_squares(const Matrix<double>& A, double ridge, const Vector<double>& f,
                                          const Vector<double>& near, Workers& workers) {
   constexpr int kFullExchanges = 3;  // that may fail to help before one token is exchanged at a time
   const Index m = f.size();
@@ -20,18 +20,17 @@ Vector<double> nonnegative_least_squares(const Matrix<double>& H, const Vector<d
   for (;;) {
     w.setZero();
     if (!positive.empty()) {
-      const Cholesky factor(H(positive, positive), workers);
+      const Cholesky factor(A, positive, workers, ridge);
       if (!factor.definite()) throw std::logic_error("nonnegative_least_squares: H is not positive definite");
       const Matrix<double> right = f(positive);
       w(positive) = factor.solve(right, workers).col(0);
     }
     wrong.clear();
-    const Vector<double> slope = H * w - f;
-    const double rounding = 1e-12 * f.cwiseAbs().maxCoeff();
+    const double rounding = m > 0 ? 1e-12 * f.cwiseAbs().maxCoeff() : 0;
     for (const Index p : positive)
       if (w[p] < 0) wrong.push_back(p);
     for (const Index p : zero)
-      if (slope[p] < -rounding) wrong.push_back(p);
+      if (A.row(p) * w - f[p] < -rounding) wrong.push_back(p);
     if (wrong.empty()) return w;
     if (wrong.size() < fewest) {
       fewest = wrong.size();

@@ -59,40 +59,37 @@ double NormalEquations::least_error(Workers& workers) const {
   const double mean = mean_diagonal();
   // The least ridge that leaves redundant tokens solvable, far below what changes the error.
   for (double ridge = 1e-12; mean > 0 && ridge < 1; ridge *= 10) {
-    const Cholesky factor(with_ridge(ridge * mean), workers);
+    const Cholesky factor(XX, workers, ridge * mean);
     if (factor.definite()) return std::clamp(error(factor.solve(XR, workers), workers), 0.0, RR);
   }
   return RR;
 }
 
-Matrix<double> NormalEquations::with_ridge(double ridge) const {
-  Matrix<double> A = XX;
-  A.diagonal().array() += ridge;
-  return A;
-}
-
+// Of the symmetric D^T XX D what is right of a diagonal block counts twice.
 double NormalEquations::error(const Matrix<double>& D, Workers& workers) const {
   constexpr Index kRows = 96;
   const Index m = XX.rows();
   std::vector<double> parts(div_up(m, kRows));
   workers.parallel_for(std::ssize(parts), [&](Index item) {
-    const Index first = item * kRows, count = std::min(kRows, m - first);
+    const Index first = item * kRows, count = std::min(kRows, m - first), behind = first + count;
     const auto here = D.middleRows(first, count);
-    parts[item] =
-        (product(XX.middleRows(first, count), D) - 2 * XR.middleRows(first, count)).cwiseProduct(here).sum();
+    Matrix<double> along = product(XX.block(first, first, count, count), here);
+    along += 2 * product(XX.block(first, behind, count, m - behind), D.bottomRows(m - behind));
+    along -= 2 * XR.middleRows(first, count);
+    parts[item] = along.cwiseProduct(here).sum();
   });
   return std::accumulate(parts.begin(), parts.end(), RR);
 }
 
-Matrix<double> product(const Matrix<double>& a, const Matrix<double>& b) {
+Matrix<double> product(const RowsOfMatrix& a, const RowsOfMatrix& b) {
   Matrix<double> c(a.rows(), b.cols());
   std::vector<double> panel(b.rows() * W), part(a.rows() * W);
   for (Index first = 0; first < b.cols(); first += W) {
     const Index width = std::min(W, b.cols() - first);
     for (Index k = 0; k < b.rows(); ++k)
-      std::fill(std::copy_n(b.data() + k * b.cols() + first, width, panel.data() + k * W),
+      std::fill(std::copy_n(b.data() + k * b.outerStride() + first, width, panel.data() + k * W),
                 panel.data() + (k + 1) * W, 0.0);
-    panel_gemm(a.rows(), a.cols(), a.data(), a.cols(), panel.data(), part.data());
+    panel_gemm(a.rows(), a.cols(), a.data(), a.outerStride(), panel.data(), part.data());
     for (Index r = 0; r < a.rows(); ++r)
       std::copy_n(part.data() + r * W, width, c.data() + r * b.cols() + first);
   }

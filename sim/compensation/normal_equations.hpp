@@ -14,16 +14,16 @@ struct NormalEquations {
 
   NormalEquations& operator+=(const NormalEquations& more);
   double mean_diagonal() const { return XX.rows() > 0 ? XX.diagonal().mean() : 0; }
-  /// X^T X + ridge I
-  Matrix<double> with_ridge(double ridge) const;
   /// The least of |X D - R|^2 over all D.
   double least_error(Workers& workers) const;
   /// |X D - R|^2
   double error(const Matrix<double>& D, Workers& workers) const;
 };
 
+/// A matrix or a part of one, whose rows are without gaps.
+using RowsOfMatrix = Eigen::Ref<const Matrix<double>, 0, Eigen::OuterStride<>>;
 /// a b, in float64 by panel_gemm().
-Matrix<double> product(const Matrix<double>& a, const Matrix<double>& b);
+Matrix<double> product(const RowsOfMatrix& a, const RowsOfMatrix& b);
 
 /// Of the weights w >= 0 whose weighted masses come closest to those of the whole prompt: X the weights of
 /// `tokens` in the full softmax, R what all prompt tokens have together, one column.

@@ -85,23 +85,26 @@ HWY_INLINE void DiagonalBlock(const T* HWY_RESTRICT x, Index rows, T* HWY_RESTRI
     }
 }
 
+/// Blocks (0, j) to (j, j).
 template <class T>
-HWY_NOINLINE void AddGram(const T* panels, Index rows, Index d, double* blocks) {
+HWY_NOINLINE void AddGramColumn(const T* panels, Index rows, Index j, double* blocks) {
   constexpr Index W = kPanelWidth<T>;
   HWY_ALIGN T block[W * W], diagonal[W * W] = {};
   constexpr Index kRows = kRowsAtOnce, kLast = W % kRows;
-  const Index n = panels_of<T>(d);
-  for (Index j = 0; j < n; ++j) {
-    const T* b = panels + j * rows * W;
-    for (Index i = 0; i < j; ++i) {
-      const T* a = panels + i * rows * W;
-      for (Index m = 0; m + kRows <= W; m += kRows) BlockRows<kRows>(a + m, b, rows, block + m * W);
-      if constexpr (kLast > 0) BlockRows<kLast>(a + W - kLast, b, rows, block + (W - kLast) * W);
-      AddTo(block, W * W, blocks + gram_block<T>(i, j));
-    }
-    DiagonalBlock(b, rows, diagonal);
-    AddTo(diagonal, W * W, blocks + gram_block<T>(j, j));
+  const T* b = panels + j * rows * W;
+  for (Index i = 0; i < j; ++i) {
+    const T* a = panels + i * rows * W;
+    for (Index m = 0; m + kRows <= W; m += kRows) BlockRows<kRows>(a + m, b, rows, block + m * W);
+    if constexpr (kLast > 0) BlockRows<kLast>(a + W - kLast, b, rows, block + (W - kLast) * W);
+    AddTo(block, W * W, blocks + i * W * W);
   }
+  DiagonalBlock(b, rows, diagonal);
+  AddTo(diagonal, W * W, blocks + j * W * W);
+}
+
+template <class T>
+void AddGram(const T* panels, Index rows, Index d, double* blocks) {
+  for (Index j = 0; j < panels_of<T>(d); ++j) AddGramColumn(panels, rows, j, blocks + gram_block<T>(0, j));
 }
 
 void AddGramF32(const float* panels, Index rows, Index d, double* blocks) {
@@ -109,6 +112,9 @@ void AddGramF32(const float* panels, Index rows, Index d, double* blocks) {
 }
 void AddGramF64(const double* panels, Index rows, Index d, double* blocks) {
   AddGram(panels, rows, d, blocks);
+}
+void AddGramColumnF64(const double* panels, Index rows, Index j, double* blocks) {
+  AddGramColumn(panels, rows, j, blocks);
 }
 
 }  // namespace kvreplay::HWY_NAMESPACE
@@ -119,11 +125,15 @@ namespace kvreplay {
 
 HWY_EXPORT(AddGramF32);
 HWY_EXPORT(AddGramF64);
+HWY_EXPORT(AddGramColumnF64);
 void add_gram(const float* panels, Index rows, Index d, double* blocks) {
   HWY_DYNAMIC_DISPATCH(AddGramF32)(panels, rows, d, blocks);
 }
 void add_gram(const double* panels, Index rows, Index d, double* blocks) {
   HWY_DYNAMIC_DISPATCH(AddGramF64)(panels, rows, d, blocks);
+}
+void add_gram_column(const double* panels, Index rows, Index j, double* blocks) {
+  HWY_DYNAMIC_DISPATCH(AddGramColumnF64)(panels, rows, j, blocks);
 }
 
 }  // namespace kvreplay

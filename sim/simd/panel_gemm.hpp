@@ -9,5 +9,7 @@ namespace kvreplay {
 /// depth, so that it does not depend on what is computed with it.
 void panel_gemm(Index rows, Index depth, const float* a, Index a_row, const float* b, float* c);
 void panel_gemm(Index rows, Index depth, const double* a, Index a_row, const double* b, double* c);
+/// The same of a transposed: a [depth][rows], its rows `a_row` apart.
+void panel_gemm_transposed(Index rows, Index depth, const double* a, Index a_row, const double* b, double* c);
 
 }  // namespace kvreplay

@@ -38,7 +38,36 @@ TEST_CASE("A Cholesky factor solves at every size of a last block, with any numb
       const Matrix<double> found = factor.solve(A * X, one);
       CHECK((A * found - A * X).norm() <= 1e-12 * A.norm() * found.norm());
       CHECK(found == Cholesky(A, three).solve(A * X, three));
+      // The same of rows and columns among others, and with a part of the diagonal as a ridge.
+      Matrix<double> among = random_matrix(2 * m, 2 * m, 12);
+      std::vector<Index> at(m);
+      for (Index r = 0; r < m; ++r) at[r] = 2 * r + 1;
+      among(at, at) = A;
+      among.diagonal().array() -= 0.5;
+      const Matrix<double> of_part = Cholesky(among, at, three, 0.5).solve(A * X, three);
+      CHECK((of_part - found).norm() <= 1e-9 * found.norm());
     }
+}
+
+TEST_CASE("The inverse of a Cholesky factor is its inverse", "[compensation]") {
+  Workers workers(2);
+  for (const Index m : {1, 17, 64, 65, 200}) {
+    const Matrix<double> A = random_definite(m, m), inverse = Cholesky(A, workers).inverse_factor(workers);
+    INFO(m);
+    CHECK(inverse.isLowerTriangular(0));
+    CHECK((inverse * A * inverse.transpose() - Matrix<double>::Identity(m, m)).norm() <= 1e-8);
+  }
+}
+
+TEST_CASE("The error of a solution is that of its rows", "[compensation]") {
+  Workers workers(2);
+  for (const Index m : {1, 95, 96, 97, 300}) {
+    const Matrix<double> X = random_matrix(m + 20, m, 1), R = random_matrix(m + 20, 21, 2),
+                         D = random_matrix(m, 21, 3);
+    const NormalEquations equations{X.transpose() * X, X.transpose() * R, R.squaredNorm()};
+    INFO(m);
+    CHECK(equations.error(D, workers) == Approx((X * D - R).squaredNorm()).epsilon(1e-11));
+  }
 }
 
 TEST_CASE("A matrix that is not positive definite has no Cholesky factor", "[compensation]") {
@@ -65,7 +94,7 @@ TEST_CASE("Nonnegative least squares meet their optimality conditions", "[compen
     INFO("seed " << seed << ", m = " << m);
     const Matrix<double> H = random_definite(m, seed);
     const Vector<double> f = random_matrix(m, 1, seed + 1000);
-    const Vector<double> w = nonnegative_least_squares(H, f, {}, workers), slope = H * w - f;
+    const Vector<double> w = nonnegative_least_squares(H, 0, f, {}, workers), slope = H * w - f;
     const double rounding = 1e-9 * f.norm();
     CHECK(w.minCoeff() >= 0);
     CHECK(slope.minCoeff() >= -rounding);
@@ -79,10 +108,10 @@ TEST_CASE("Nonnegative least squares without bounds in the way is the plain solu
   Workers workers(1);
   const Matrix<double> H = random_definite(30, 5);
   const Vector<double> w = random_matrix(30, 1, 6).cwiseAbs();
-  CHECK((nonnegative_least_squares(H, H * w, {}, workers) - w).norm() <= 1e-9 * w.norm());
+  CHECK((nonnegative_least_squares(H, 0, H * w, {}, workers) - w).norm() <= 1e-9 * w.norm());
   // Wherever it starts from.
   const Vector<double> f = H * w - Vector<double>::Constant(w.size(), H.diagonal().maxCoeff());
-  const Vector<double> want = nonnegative_least_squares(H, f, {}, workers);
+  const Vector<double> want = nonnegative_least_squares(H, 0, f, {}, workers);
   for (const Vector<double>& near : {Vector<double>(Vector<double>::Zero(w.size())), w, want})
-    CHECK((nonnegative_least_squares(H, f, near, workers) - want).norm() <= 1e-9 * want.norm());
+    CHECK((nonnegative_least_squares(H, 0, f, near, workers) - want).norm() <= 1e-9 * want.norm());
 }
