@@ -1,5 +1,6 @@
 #include "analysis/report/claim_tally.hpp"
 #include "analysis/report/text.hpp"
+#include "analysis/results/csv.hpp"
 
 #include <fmt/format.h>
 
@@ -223,7 +224,7 @@ std::vector<Claim> claims_of(const Tables& tables) {
 
 Section claim_section(const Tables& tables) {
   Section section{"claims", "What papers claim, replayed", "", {}, ""};
-  std::string rows, undecided;
+  std::string rows, undecided, csv = "claim,measured,holds\n";
   for (const Claim& claim : claims_of(tables)) {
     if (claim.verdict.empty()) {
       undecided += fmt::format("<li>{}: {}</li>", escaped(claim.text), escaped(claim.measured));
@@ -232,18 +233,26 @@ Section claim_section(const Tables& tables) {
     const char* const kind = claim.verdict == "yes" ? "yes" : claim.verdict == "no" ? "no" : "part";
     rows += fmt::format("<tr><td>{}</td><td>{}</td><td class=\"holds-{}\">{}</td></tr>\n",
                         escaped(claim.text), escaped(claim.measured), kind, escaped(claim.verdict));
+    csv += fmt::format("{},{},{}\n", csv_field(claim.text), csv_field(claim.measured), claim.verdict);
   }
-  if (rows.empty())
+  if (rows.empty()) {
     section.missing = "These results decide none of the claims that this report knows.";
-  else
-    section.html =
-        "<p>Decided by the numbers of these results alone, one model and one prompt: a \"no\" refutes a "
-        "claim's generality, not its paper. Comparisons between equal numbers do not count.</p>\n<div "
-        "class=\"scroll\"><table><thead><tr><th>claim</th><th>measured</th><th>holds "
-        "here</th></tr></thead><tbody>\n" +
-        rows + "</tbody></table></div>\n";
+  } else {
+    Figure figure;
+    figure.name = "papers-claims";
+    figure.heading = "Claims and verdicts";
+    figure.reading =
+        "Decided by the numbers of these results alone, one model and one prompt: a \"no\" refutes a claim's "
+        "generality, not its paper. Comparisons between equal numbers do not count.";
+    figure.body = fmt::format(
+        "<div class=\"scroll\"><table><thead><tr><th>claim</th><th>measured</th><th>holds "
+        "here</th></tr></thead><tbody>\n{}</tbody></table></div>\n",
+        rows);
+    figure.files = {csv_file(figure.name, std::move(csv))};
+    section.figures.push_back(std::move(figure));
+  }
   if (!undecided.empty())
-    section.html += fmt::format(
+    section.html = fmt::format(
         "<details><summary>Not decided by these results</summary><ul>{}</ul></details>\n", undecided);
   return section;
 }

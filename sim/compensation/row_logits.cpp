@@ -2,6 +2,7 @@
 
 #include "sim/overflow.hpp"
 #include "sim/simd/panel_gemm.hpp"
+#include "sim/simd/softmax_exp.hpp"
 #include "sim/softmax_lanes.hpp"
 
 #include <algorithm>
@@ -125,6 +126,8 @@ KeptWeights kept_weights(const RowLogits<T>& rows, Index first, Index count, std
   const auto m = std::ssize(tokens);
   Vector<T> bias = Vector<T>::Zero(m);
   if (weight.size() > 0) bias = weight.array().log().template cast<T>();
+  constexpr Index kTokensAtOnce = 64;  // whose weights are turned around in the first cache
+  std::array<T, kTokensAtOnce * W> e;
   KeptWeights kept{Matrix<double>(count, m), Vector<double>(count), Vector<double>(count)};
   for (Index begin = first; begin < first + count; begin += W) {
     const T* const log_weight = rows.log_weight.data() + begin / W * rows.l * W;
@@ -135,10 +138,11 @@ KeptWeights kept_weights(const RowLogits<T>& rows, Index first, Index count, std
     for (Index j = 0; j < m; ++j)
       top = top.max(Eigen::Map<const Lanes<T>>(log_weight + tokens[j] * W) + bias[j]);
     const Lanes<T> shift = (top == kHidden<T>).select(Lanes<T>::Zero(), top);
-    for (Index j = 0; j < m; ++j) {
-      const Lanes<T> e =
-          weights_at<T>(Eigen::Map<const Lanes<T>>(log_weight + tokens[j] * W) + (bias[j] - shift));
-      for (Index r = 0; r < here; ++r) kept.e(begin - first + r, j) = static_cast<double>(e[r]);
+    for (Index j = 0; j < m; j += kTokensAtOnce) {
+      const Index n = std::min(kTokensAtOnce, m - j);
+      softmax_exp(log_weight, tokens.data() + j, n, bias.data() + j, shift.data(), e.data());
+      for (Index r = 0; r < here; ++r)
+        for (Index t = 0; t < n; ++t) kept.e(begin - first + r, j + t) = static_cast<double>(e[t * W + r]);
     }
     for (Index r = 0; r < here; ++r) {
       const Index at = begin - first + r;

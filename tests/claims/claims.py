@@ -5,20 +5,30 @@
 
 Of several dumps the last table has their verdicts side by side.
 
-Every number comes from a `kvreplay` command, which is printed above the table, and from the CSV files it writes; no number is
-computed here but means, counts and differences of theirs. Standard library only.
+Every number comes from a `kvreplay` command, which is printed above the table, and most verdicts from its report
+(figures/papers-claims.csv). Standard library only.
 """
 
 import argparse
 import csv
-import json
-import statistics
+import functools
 import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
 
-BASES = ("h2o", "tova", "snapkv")
+BAD_INPUT = 2
+EVICTED = ",".join(base + score for base in ("h2o", "tova", "snapkv") for score in ("", "+caote", "+fastcaote"))
+# Each command decides the claims that its report then has.
+RUNS = (
+    ("tokens", "tokens", "--reserve", "0,32"),
+    ("evict", "evict", "--policy", EVICTED, "--sigma", "0.8", "--phase", "prefill,blockwise:32,blockwise:128"),
+    ("budget", "budget", "--order", "snapkv,keydiff,value", "--sigma", "0.5,0.8", "--method", "uniform,ada,lu,optimal"),
+    ("channels", "channels"),
+    ("merging", "evict", "--policy", "snapkv,h2o", "--sigma", "0.5,0.8", "--compensate",
+     "none,mass,values,fit,cam,d2o,kvmerger,keepkv,merging_press"),
+    ("leverage", "evict", "--policy", "greedy_exact,greedy_leverage", "--sigma", "0.5,0.8", "--compensate", "fit"),
+)
 
 
 class Results:
@@ -34,24 +44,31 @@ class Results:
         subprocess.run([*command, "--force", "--quiet"], check=True)
         return folder
 
-    def agreement(self):
-        folder = self.run("tokens", "tokens", "--reserve", "0,32")
-        return list(read(folder / "agreement.csv"))
+    def decided(self, name, *arguments):
+        """Those that a run's report decides; none where the dump lacks what the run needs, which it has said."""
+        try:
+            folder = self.run(name, *arguments)
+        except subprocess.CalledProcessError as error:
+            if error.returncode != BAD_INPUT:
+                raise
+            return {}
+        subprocess.run([self.program, "report", folder], check=True, stdout=subprocess.DEVNULL)
+        table = folder / "report" / "figures" / "papers-claims.csv"
+        return {row["claim"]: (row["measured"], row["holds"]) for row in read(table)} if table.exists() else {}
 
-    def evictions(self):
-        policies = ",".join(base + score for base in BASES for score in ("", "+caote", "+fastcaote"))
-        folder = self.run("evict", "evict", "--policy", policies, "--sigma", "0.8", "--phase", "prefill,blockwise:32,blockwise:128")
-        prompt = json.loads((folder / "summary.json").read_text())["totals"]["candidates"]
-        return [{**row, "prompt": prompt} for row in read(folder / "evictions.csv")]
+    def claims(self):
+        """{claim: (measured, holds)}"""
+        found = {}
+        for run in RUNS:
+            found |= self.decided(*run)
+        found[PROTECTION] = protection(self.channels)
+        return found
 
-    def budgets(self):
-        folder = self.run("budget", "budget", "--order", "snapkv,keydiff,value", "--sigma", "0.5,0.8", "--method", "uniform,ada,lu,optimal")
-        return list(read(folder / "budgets.csv"))
-
+    @functools.cached_property
     def channels(self):
-        plain = self.run("channels", "channels")
         protected = self.run("protected", "channels", "--method", "iap", "--protect", "5:15")
-        return [{**row, "protect": protect} for protect, folder in (("", plain), ("5:15", protected)) for row in read(folder / "channels.csv")]
+        return [{**row, "protect": protect} for protect, folder in (("", self.work / "channels"), ("5:15", protected))
+                for row in read(folder / "channels.csv")]
 
     def levers(self):
         """Evicting tokens, pruning key channels, quantizing: alone and together."""
@@ -67,131 +84,9 @@ def read(path):
         yield from csv.DictReader(file)
 
 
-def mean_over_heads(rows, **wanted):
-    values = [float(row["value"]) for row in rows if all(row[key] == value for key, value in wanted.items())]
-    return statistics.fmean(value for value in values if value == value)
-
-
-def median_over_heads(rows, **wanted):
-    values = [float(row["value"]) for row in rows if all(row[key] == value for key, value in wanted.items())]
-    return statistics.median(value for value in values if value == value)
-
-
 def verdict(holds, total=1):
     """Of `total` comparisons; those between equal numbers are no comparisons."""
     return "n/a" if total == 0 else "yes" if holds == total else "no" if holds == 0 else "in part"
-
-
-def output_aware_recall(agreement):
-    """OBCache fig. 2a"""
-    recall = {s: mean_over_heads(agreement, score=s, reference="oracle_next", metric="recall@10%", reserve="0")
-              for s in ("attn", "value", "key", "joint")}
-    better = sum(recall[s] > recall["attn"] for s in ("value", "key", "joint"))
-    return ", ".join(f"{s} {r:.3f}" for s, r in recall.items()), verdict(better, 3)
-
-
-def reserved_window(agreement):
-    """OBCache fig. 2b"""
-    gain, texts = 0, []
-    for score in ("attn", "value", "key", "joint"):
-        without, reserved = (mean_over_heads(agreement, score=score, reference="oracle_next", metric="recall@10%", reserve=r)
-                             for r in ("0", "32"))
-        gain += reserved > without
-        texts.append(f"{score} {without:.3f} -> {reserved:.3f}")
-    return ", ".join(texts), verdict(gain, 4)
-
-
-def taylor_ranks(agreement):
-    """value/exact_value is left out: the two are equal by definition."""
-
-    def rho(score, reference):
-        return median_over_heads(agreement, score=score, reference=reference, metric="spearman", reserve="0")
-
-    pairs = (("key", "exact_key"), ("joint", "exact_joint"), ("value", "exact_remove"), ("key", "exact_remove"), ("joint", "exact_remove"))
-    found = [(a, b, rho(a, b)) for a, b in pairs]
-    return ", ".join(f"{a}/{b} {r:.2f}" for a, b, r in found), verdict(sum(r > 0.95 for *_, r in found), len(found))
-
-
-def figure(evictions, policy, phase, metric, layer=None):
-    """By layer (kv_head empty), or of the whole model (layer None)."""
-    for row in evictions:
-        if (row["policy"], row["phase"], row["metric"], row["rows"]) == (policy, phase, metric, "future") and row["kv_head"] == "":
-            if row["layer"] == ("" if layer is None else layer):
-                return float(row["value"])
-    raise KeyError((policy, phase, metric, layer))
-
-
-def caote_by_layer(evictions):
-    """CAOTE fig. 3. Layers where both keep the same tokens do not count."""
-    layers = sorted({row["layer"] for row in evictions if row["layer"]}, key=int)
-    texts, wins, total = [], 0, 0
-    metric = "layer_output_error" if any(row["metric"] == "layer_output_error" for row in evictions) else "output_error"
-    for base in BASES:
-        for score in ("caote", "fastcaote"):
-            pairs = [(figure(evictions, f"{base}+{score}", "prefill", metric, layer), figure(evictions, base, "prefill", metric, layer))
-                     for layer in layers]
-            better, differ = sum(a < b for a, b in pairs), sum(a != b for a, b in pairs)
-            texts.append(f"{base}+{score} {better}/{differ}" if differ else f"{base}+{score} keeps the same")
-            wins, total = wins + better, total + differ
-    return f"layers with less {metric}: " + ", ".join(texts), verdict(wins, total)
-
-
-def smaller_blocks(evictions):
-    """CAOTE table 10. A block as long as the prompt is no block."""
-    prompt = evictions[0]["prompt"]
-    if prompt <= 128:
-        return f"the prompt has {prompt} tokens", "n/a"
-    texts, wins, total = [], 0, 0
-    for base in BASES:
-        small, large = (figure(evictions, f"{base}+caote", f"blockwise:{n}", "output_error") for n in (32, 128))
-        wins, total = wins + (small < large), total + (small != large)
-        texts.append(f"{base}+caote {small:.4f} (32) / {large:.4f} (128)")
-    return ", ".join(texts), verdict(wins, total)
-
-
-def losses(budgets, order, sigma, layer=False):
-    found = defaultdict(list)
-    for row in budgets:
-        if (row["order"], row["sigma"], row["kv_head"]) == (order, sigma, "") and (row["layer"] != "") == layer:
-            found[row["method"]].append(float(row["loss"]))
-    return found
-
-
-def lu_ada_uniform(budgets):
-    """LU-KV fig. 3"""
-    texts, wins, total = [], 0, 0
-    for order in ("snapkv", "keydiff", "value"):
-        for sigma in ("0.5", "0.8"):
-            loss = {method: values[0] for method, values in losses(budgets, order, sigma).items()}
-            wins += (loss["lu"] < loss["ada"]) + (loss["ada"] < loss["uniform"])
-            total += 2
-            texts.append(f"{order} {sigma}: {loss['lu']:.3g} / {loss['ada']:.3g} / {loss['uniform']:.3g}")
-    return "lu / ada / uniform: " + ", ".join(texts), verdict(wins, total)
-
-
-def bursts(budgets):
-    """LU-KV fig. 4: the layer that loses most"""
-    texts, wins, total = [], 0, 0
-    for order in ("snapkv", "keydiff", "value"):
-        for sigma in ("0.5", "0.8"):
-            worst = {method: max(values) for method, values in losses(budgets, order, sigma, layer=True).items()}
-            wins += worst["lu"] <= min(worst["ada"], worst["uniform"])
-            total += 1
-            texts.append(f"{order} {sigma}: {worst['lu']:.3g} / {worst['ada']:.3g} / {worst['uniform']:.3g}")
-    return "largest loss of a layer, lu / ada / uniform: " + ", ".join(texts), verdict(wins, total)
-
-
-def hull_is_optimal(budgets):
-    """LU-KV fig. 2a"""
-    texts, equal, total = [], 0, 0
-    for order in ("snapkv", "keydiff", "value"):
-        for sigma in ("0.5", "0.8"):
-            loss = {method: values[0] for method, values in losses(budgets, order, sigma).items()}
-            excess = 100 * (loss["lu"] / loss["optimal"] - 1) if loss["optimal"] else 0.0
-            equal += excess == 0
-            total += 1
-            texts.append(f"{order} {sigma}: +{excess:.2g} %")
-    return ", ".join(texts), verdict(equal, total)
 
 
 RATIOS = ("0.4", "0.5", "0.6", "0.7")
@@ -209,43 +104,6 @@ def best_rows(channels):
 
 def layers_of(errors):
     return sorted({layer for *_, layer in errors if layer}, key=int)
-
-
-def interactions_reconstruct(channels):
-    """IAP fig. 3"""
-    errors = channel_errors(channels, "reconstruction_error", "window")
-    cells = [(ratio, layer) for ratio in RATIOS for layer in layers_of(errors) if errors["iap", ratio, layer] != errors["think", ratio, layer]]
-    wins = sum(errors["iap", *cell] < errors["think", *cell] for cell in cells)
-    gains = ", ".join(f"{ratio}: {1 - errors['iap', ratio, None] / errors['think', ratio, None]:+.0%}" for ratio in RATIOS)
-    return f"gain of iap {gains}; layers x ratios won: {wins}/{len(cells)}", verdict(wins, len(cells))
-
-
-def reconstruction_is_output(channels):
-    """What IAP's objective is for"""
-    errors = channel_errors(channels, "output_error", best_rows(channels))
-    cells = [(ratio, layer) for ratio in RATIOS for layer in layers_of(errors) if errors["iap", ratio, layer] != errors["think", ratio, layer]]
-    wins = sum(errors["iap", *cell] < errors["think", *cell] for cell in cells)
-    gains = ", ".join(f"{ratio}: {1 - errors['iap', ratio, None] / errors['think', ratio, None]:+.0%}" for ratio in RATIOS)
-    return f"gain of iap {gains}; layers x ratios won: {wins}/{len(cells)}", verdict(wins, len(cells))
-
-
-def output_space(channels):
-    return output_space_on(channels, "window")
-
-
-def output_space_later(channels):
-    if best_rows(channels) == "window":
-        return "the dump has no decoding steps", "n/a"
-    return output_space_on(channels, "future")
-
-
-def output_space_on(channels, rows):
-    errors = channel_errors(channels, "output_error", rows)
-    cells = [(ratio, layer) for ratio in RATIOS for layer in layers_of(errors)]
-    wins = sum(errors["output", *cell] < min(errors["think", *cell], errors["iap", *cell]) for cell in cells)
-    table = ", ".join(f"{ratio}: {errors['output', ratio, None]:.3g} / {errors['think', ratio, None]:.3g} / {errors['iap', ratio, None]:.3g}"
-                      for ratio in RATIOS)
-    return f"output / think / iap {table}; layers x ratios won: {wins}/{len(cells)}", verdict(wins, len(cells))
 
 
 def protection(channels):
@@ -297,24 +155,7 @@ def gain_table(channels):
     return "\n".join(lines)
 
 
-CLAIMS = (
-    ("Output-aware scores find more of the next step's costliest tokens than attention sums (OBCache fig. 2a; recall@10% of `oracle_next`)",
-     "agreement", output_aware_recall),
-    ("A reserved recent window of 32 raises that recall (fig. 2b)", "agreement", reserved_window),
-    ("Taylor scores rank as the exact errors do (median Spearman over heads; above 0.95 counts)", "agreement", taylor_ranks),
-    ("CAOTE and FastCAOTE lower the output error of H2O, TOVA and SnapKV in every layer (CAOTE fig. 3; sigma 0.8)",
-     "evictions", caote_by_layer),
-    ("Smaller blocks help CAOTE (table 10; output error, sigma 0.8)", "evictions", smaller_blocks),
-    ("lu loses less than ada, ada less than uniform (LU-KV fig. 3)", "budgets", lu_ada_uniform),
-    ("lu has no layer with a burst of loss (fig. 4)", "budgets", bursts),
-    ("Greedy on the hull equals the exact optimum (fig. 2a; loss above it)", "budgets", hull_is_optimal),
-    ("A selection that knows how channels interact reconstructs the logits better than ThinK (IAP fig. 3)", "channels", interactions_reconstruct),
-    ("and so keeps the attention output better", "channels", reconstruction_is_output),
-    ("Choosing channels in output space keeps it better than both, on the rows that it was chosen for (here first shown)", "channels", output_space),
-    ("and on the decoding steps", "channels", output_space_later),
-    ("Protecting outstanding key channels (5:15 %) makes iap's logits better for later queries (IAP 3.3; relative reconstruction error)",
-     "channels", protection),
-)
+PROTECTION = "Protecting outstanding key channels (5:15 %) makes iap's logits better for later queries (IAP 3.3; relative reconstruction error)"
 
 
 def main():
@@ -323,17 +164,15 @@ def main():
     parser.add_argument("--program", default="build/release/bin/kvreplay")
     parser.add_argument("--work", type=Path, default=Path("results/claims"))
     args = parser.parse_args()
-    verdicts = {claim: [] for claim, *_ in CLAIMS}
-    for dump in args.dumps:
+    verdicts = {}
+    for number, dump in enumerate(args.dumps):
         results = Results(args.program, dump, args.work)
-        tables = {"agreement": results.agreement(), "evictions": results.evictions(), "budgets": results.budgets(), "channels": results.channels()}
         print(f"\n{dump.name}\n\n| claim | measured | holds |\n|---|---|---|")
-        for claim, table, judge in CLAIMS:
-            measured, holds = judge(tables[table])
+        for claim, (measured, holds) in results.claims().items():
             print(f"| {claim} | {measured} | {holds} |")
-            verdicts[claim].append(holds)
+            verdicts.setdefault(claim, ["n/a"] * len(args.dumps))[number] = holds
         print("\nGain over ThinK at the ratios " + ", ".join(RATIOS) + ", by layer: reconstruction error, and under it output error\n")
-        print(gain_table(tables["channels"]))
+        print(gain_table(results.channels))
         print("\nThree levers\n")
         print(lever_table(results.levers()))
     if len(args.dumps) > 1:
