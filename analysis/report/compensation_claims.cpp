@@ -13,13 +13,16 @@ struct OfMethod {
 constexpr OfMethod kLowers[] = {
     {Compensation::mass,
      "Biases that give the kept tokens the whole prompt's mass lower the output error (Attention Matching)"},
-    {Compensation::values, "Values fitted by ridge regression lower it (GRKV)"},
-    {Compensation::fit, "Biases, then values, lower it (Attention Matching)"},
-    {Compensation::cam, "Merging evicted values into kept ones lowers it (CaM)"},
-    {Compensation::d2o, "Merging evicted tokens into the kept ones nearest to them lowers it (D2O)"},
-    {Compensation::kvmerger, "Merging runs of similar keys lowers it (KVMerger)"},
-    {Compensation::keepkv, "Merging that keeps the attention's perturbation at 0 lowers it (KeepKV)"},
-    {Compensation::merging_press, "Merging by the keys' similarity lowers it (kvpress' MergingPress)"},
+    {Compensation::values, "Values fitted by ridge regression lower the output error (GRKV)"},
+    {Compensation::fit, "Biases and then values, fitted, lower the output error (Attention Matching)"},
+    {Compensation::cam, "Merging evicted values into kept ones lowers the output error (CaM)"},
+    {Compensation::d2o,
+     "Merging evicted tokens into the kept ones nearest to them lowers the output error (D2O)"},
+    {Compensation::kvmerger, "Merging runs of similar keys lowers the output error (KVMerger)"},
+    {Compensation::keepkv,
+     "Merging that keeps the attention's perturbation at 0 lowers the output error (KeepKV)"},
+    {Compensation::merging_press,
+     "Merging by the keys' similarity lowers the output error (kvpress' MergingPress)"},
 };
 
 using Entry = FigureTable::Entry;

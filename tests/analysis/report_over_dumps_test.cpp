@@ -55,15 +55,6 @@ std::string small_results(const TempDir& temp) {
   return temp / "r";
 }
 
-std::string report_of(const std::string& folder, const std::vector<std::string>& more = {}) {
-  std::vector<std::string> arguments = {"report", folder};
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  const ProcessResult result = run_kvreplay(arguments);
-  INFO(result.err);
-  REQUIRE(result.code == 0);
-  return file_text(fs::path(folder) / "report" / "index.html");
-}
-
 std::vector<CsvRow> figure_rows(const std::string& name, const std::string& header = kFigureHeader) {
   return csv_rows(fs::path(whole_results()) / "report" / "figures" / (name + ".csv"), header);
 }

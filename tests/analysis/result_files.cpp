@@ -144,6 +144,15 @@ double Evictions::at(const std::string& scope, const std::string& run, const std
   return values_.at({scope, run, rows, metric});
 }
 
+std::string report_of(const fs::path& results, const std::vector<std::string>& more) {
+  std::vector<std::string> arguments = {"report", results.string()};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  const ProcessResult result = run_kvreplay(arguments);
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  return file_text(results / "report" / "index.html");
+}
+
 void make_small_dump(const std::string& folder, std::vector<std::string> more) {
   std::vector<std::string> arguments = {"synth",    folder,       "--layers", "2",          "--q-heads",
                                         "4",        "--kv-heads", "2",        "--head-dim", "8",

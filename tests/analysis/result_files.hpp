@@ -62,6 +62,9 @@ class Evictions {
   std::map<std::tuple<std::string, std::string, std::string, std::string>, double> values_;
 };
 
+/// The page of `kvreplay report` for a result folder, which succeeds.
+std::string report_of(const std::filesystem::path& results, const std::vector<std::string>& more = {});
+
 /// Two layers, 4 query heads on 2 KV heads of 8 channels, l = 61, 9 decoding steps, float32; `more` are
 /// options of synth.
 void make_small_dump(const std::string& folder, std::vector<std::string> more = {});

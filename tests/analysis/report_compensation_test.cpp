@@ -1,0 +1,139 @@
+#include "tests/analysis/kvreplay_program.hpp"
+#include "tests/analysis/result_files.hpp"
+#include "tests/analysis/xml_check.hpp"
+#include "tests/support/catch.hpp"
+
+#include <fmt/format.h>
+
+#include <set>
+
+// What `kvreplay report` shows of compensated caches, against compensation.csv.
+
+using namespace kvreplay::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kTable =
+    "layer,kv_head,policy,semantics,phase,budget,kept,method,reference,rows,metric,value";
+
+/// A result folder of compensated evictions, and its report, made once.
+const fs::path& compensated() {
+  static const TempDir temp;
+  static const fs::path folder = [] {
+    make_small_dump(temp / "dump");
+    const ProcessResult result = run_kvreplay({"evict", temp / "dump", "--out", temp / "r", "--quiet",
+                                               "--policy", "h2o,snapkv,greedy_exact,greedy_leverage",
+                                               "--budget", "20,40", "--compensate", "none,fit,mean,keepkv"});
+    INFO(result.err);
+    REQUIRE(result.code == 0);
+    report_of(temp / "r");
+    return fs::path(temp / "r");
+  }();
+  return folder;
+}
+
+fs::path figure(const std::string& name) { return compensated() / "report" / "figures" / name; }
+
+/// The rows of compensation.csv with these values.
+std::vector<CsvRow> rows_with(const CsvRow& wanted) {
+  std::vector<CsvRow> found = csv_rows(compensated() / "compensation.csv", kTable);
+  std::erase_if(found, [&](const CsvRow& row) {
+    for (const auto& [key, value] : wanted)
+      if (row.at(key) != value) return true;
+    return false;
+  });
+  return found;
+}
+
+double number(const CsvRow& row, const char* key) { return std::stod(row.at(key)); }
+
+}  // namespace
+
+TEST_CASE("a report shows what every method makes up for", "[report][compensate]") {
+  const std::string html = file_text(compensated() / "report" / "index.html");
+  for (const std::string& picture : pictures_in(html)) REQUIRE(xml_fault(picture).empty());
+
+  // The pictures that show first: the decoding steps, the first budget and policy.
+  std::map<std::pair<std::string, std::string>, double> shown;
+  for (const CsvRow& row : csv_rows(figure("methods.csv"), "row,who chose the tokens,value"))
+    shown[{row.at("row"), row.at("who chose the tokens")}] = number(row, "value");
+  const std::vector<CsvRow> errors = rows_with(
+      {{"layer", ""}, {"kv_head", ""}, {"budget", "20"}, {"rows", "future"}, {"metric", "output_error"}});
+  REQUIRE(errors.size() == 16);
+  CHECK(shown.size() == errors.size());
+  for (const CsvRow& row : errors)
+    CHECK(shown.at({row.at("method"), row.at("policy")}) == number(row, "value"));
+
+  std::size_t terms = 0;
+  for (const CsvRow& row : csv_rows(figure("error-split.csv"), "row,column,value")) {
+    const std::vector<CsvRow> found = rows_with({{"layer", ""},
+                                                 {"kv_head", ""},
+                                                 {"policy", "h2o"},
+                                                 {"budget", "20"},
+                                                 {"rows", "future"},
+                                                 {"method", row.at("row")},
+                                                 {"metric", row.at("column")}});
+    INFO(row.at("row") << " " << row.at("column"));
+    if (row.at("value").empty()) {  // what merges keys has no terms
+      CHECK(found.empty());
+      continue;
+    }
+    REQUIRE(found.size() == 1);
+    CHECK(number(row, "value") == number(found.front(), "value"));
+    ++terms;
+  }
+  CHECK(terms >= 2 * 4 + 2);  // of none and fit all but the bound; of the others the error
+
+  const std::vector<CsvRow> lines =
+      csv_rows(figure("compensation-by-budget.csv"), "tokens kept of each head,line,output_error");
+  CHECK(lines.size() == 2 * 4);
+  for (const CsvRow& row : csv_rows(figure("compensation-by-layer.csv"), "row,layer,value"))
+    CHECK(rows_with({{"layer", row.at("layer")},
+                     {"kv_head", ""},
+                     {"policy", "h2o"},
+                     {"budget", "20"},
+                     {"rows", "future"},
+                     {"method", row.at("row")},
+                     {"metric", "output_error"}})
+              .front()
+              .at("value") == row.at("value"));
+}
+
+TEST_CASE("claims about compensation are those of its table", "[report][compensate]") {
+  const std::vector<CsvRow> claims = csv_rows(figure("papers-claims.csv"), "claim,measured,holds");
+  const auto verdict = [&](const std::string& of) {
+    for (const CsvRow& row : claims)
+      if (contains(row.at("claim"), of)) return row.at("holds");
+    return std::string("undecided");
+  };
+  /// Layers in which one method of one policy loses less than another.
+  const auto counted = [&](const CsvRow& less, const CsvRow& more) {
+    std::set<bool> outcomes;
+    CsvRow wanted = {{"rows", "future"}, {"metric", "output_error"}, {"kv_head", ""}};
+    wanted.insert(less.begin(), less.end());
+    for (const CsvRow& row : rows_with(wanted)) {
+      if (row.at("layer").empty()) continue;
+      CsvRow other = row;
+      for (const char* free : {"value", "kept"}) other.erase(free);
+      for (const auto& [key, value] : more) other[key] = value;
+      const double a = number(row, "value"), b = number(rows_with(other).at(0), "value");
+      if (a != b) outcomes.insert(a < b);
+    }
+    return outcomes.size() == 2 ? "in part" : outcomes.contains(true) ? "yes" : "no";
+  };
+  CHECK(verdict("Biases and then values") == counted({{"method", "fit"}}, {{"method", "none"}}));
+  CHECK(verdict("KeepKV") == counted({{"method", "keepkv"}}, {{"method", "none"}}));
+  CHECK(verdict("exact search of the window with the same fit") ==
+        counted({{"method", "fit"}, {"policy", "greedy_leverage"}}, {{"policy", "greedy_exact"}}));
+  CHECK(verdict("GRKV") == "undecided");
+  CHECK(verdict("D2O") == "undecided");
+}
+
+TEST_CASE("a report without compensation says what makes some", "[report][compensate]") {
+  const TempDir temp;
+  make_small_dump(temp / "dump");
+  REQUIRE(run_kvreplay({"evict", temp / "dump", "--out", temp / "r", "--quiet", "--policy", "h2o"}).code ==
+          0);
+  CHECK(contains(report_of(temp / "r"), "kvreplay evict DUMP --out DIR --compensate none,fit"));
+}
