@@ -10,6 +10,7 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <string>
 
 namespace kvreplay {
@@ -69,6 +70,9 @@ RowLogits<T> row_logits(const HeadGroup<T>& group, const QueryRows<T>& rows, Wor
                      Vector<double>(n),
                      Vector<double>(n)};
   const Matrix<T> v = group.v.transpose();  // [d_v, T]
+  std::vector<Index> every(static_cast<std::size_t>(tokens));
+  std::iota(every.begin(), every.end(), Index{0});
+  const std::vector<T> no_offset(static_cast<std::size_t>(tokens), T{0});
   workers.parallel_for(panels_of<T>(n), [&](Index panel) {
     const Index first = panel * W, count = std::min(W, n - first);
     std::vector<T> q(d * W, T{0});
@@ -84,8 +88,7 @@ RowLogits<T> row_logits(const HeadGroup<T>& group, const QueryRows<T>& rows, Wor
     top = sink;
     for (Index p = 0; p < tokens; ++p) top = top.max(LanesMap<T>(z.get() + p * W));
     const Lanes<T> shift = (top == kHidden<T>).select(Lanes<T>::Zero(), top);
-    for (Index p = 0; p < tokens; ++p)
-      LanesMap<T>(e.get() + p * W) = weights_at<T>(LanesMap<T>(z.get() + p * W) - shift);
+    softmax_exp(z.get(), every.data(), tokens, no_offset.data(), shift.data(), e.get());
 
     const auto sum_over = [&](Index begin, Index end) -> Lanes<T> {
       return sum_of_lanes<T>(begin, end, [&](Index p) { return LanesMap<T>(e.get() + p * W); })

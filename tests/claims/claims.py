@@ -38,19 +38,20 @@ class Results:
         self.program, self.dump, self.work = program, dump, work / dump.name
 
     def run(self, name, *arguments):
+        """The folder; none where the dump lacks what the command needs, which it has said."""
         folder = self.work / name
         command = [self.program, arguments[0], self.dump, "--out", folder, "--precision", "f64", *arguments[1:]]
         print("   ", " ".join(str(part) for part in command), file=sys.stderr)
-        subprocess.run([*command, "--force", "--quiet"], check=True)
+        done = subprocess.run([*command, "--force", "--quiet"])
+        if done.returncode == BAD_INPUT:
+            return None
+        done.check_returncode()
         return folder
 
-    def decided(self, name, *arguments):
-        """Those that a run's report decides; none where the dump lacks what the run needs, which it has said."""
-        try:
-            folder = self.run(name, *arguments)
-        except subprocess.CalledProcessError as error:
-            if error.returncode != BAD_INPUT:
-                raise
+    def decided(self, *run):
+        """What a run's report decides."""
+        folder = self.run(*run)
+        if folder is None:
             return {}
         subprocess.run([self.program, "report", folder], check=True, stdout=subprocess.DEVNULL)
         table = folder / "report" / "figures" / "papers-claims.csv"
@@ -71,11 +72,14 @@ class Results:
                 for row in read(folder / "channels.csv")]
 
     def levers(self):
-        """Evicting tokens, pruning key channels, quantizing: alone and together."""
+        """Evicting tokens, making up for them, pruning key channels, quantizing: alone and together."""
         found = []
         for name, *arguments in LEVERS:
             folder = self.run(f"levers {name}", "evict", *arguments)
-            found += [{**row, "lever": name} for row in read(folder / "evictions.csv")]
+            if folder is None:
+                continue
+            fitted = folder / "compensation.csv"
+            found += [{**row, "lever": name} for row in read(fitted if fitted.exists() else folder / "evictions.csv")]
         return found
 
 
@@ -118,6 +122,8 @@ def protection(channels):
 
 LEVERS = (
     ("tokens", "--policy", "snapkv", "--sigma", "0.5,0.75,0.85"),
+    ("tokens, fitted", "--policy", "snapkv", "--sigma", "0.5,0.75,0.85", "--compensate", "fit"),
+    ("greedy_leverage's tokens, fitted", "--policy", "greedy_leverage", "--sigma", "0.5,0.75,0.85", "--compensate", "fit"),
     ("channels 0.5", "--policy", "none", "--channels", "output:0.5"),
     ("4 bits", "--policy", "none", "--bits", "4"),
     ("2 bits", "--policy", "none", "--bits", "2"),
