@@ -129,12 +129,13 @@ class Rows {
   }
 
   void semantics() {
-    row(evict_option::semantics, [&](WhatIfSettings& s, std::size_t) {
-      std::vector<Choice> choices;
-      for (const SemanticsFacts& one : kSemantics) choices.push_back({std::string(one.name), one.meaning});
-      if (const auto chosen = combo("##semantics", std::string(name_of(s.semantics)), choices))
-        s.semantics = kSemantics.all()[*chosen];
-    });
+    row(evict_option::semantics,
+        [](WhatIfSettings& s, std::size_t) { combo("##semantics", kSemantics, s.semantics); });
+  }
+
+  void compensation() {
+    row("Make up", "How the tokens that are kept make up for the evicted ones",
+        [](WhatIfSettings& s, std::size_t) { combo("##compensation", kCompensations, s.compensation); });
   }
 
   void budget() {
@@ -254,6 +255,7 @@ std::array<ImU32, 2> setting_colors() { return {theme().series[0], theme().serie
 std::string summary_of(const WhatIfSettings& s) {
   std::string text = fmt::format("{}, {}", s.policy(),
                                  kept_text(s.sigma_budget ? shortest(s.sigma) : fmt::format("{}", s.budget)));
+  if (s.compensation != Compensation::none) text += fmt::format(", {}", name_of(s.compensation));
   if (s.semantics != Semantics::paper) text += fmt::format(", {}", name_of(s.semantics));
   if (s.window) text += fmt::format(", window {}", *s.window);
   if (s.pool) text += fmt::format(", pool {}", OptionValue<Pooling>::text(*s.pool));
@@ -279,6 +281,7 @@ void edit_settings(const Run& run, const std::vector<UserScore>& scores, WhatIfS
     rows.score();
     rows.semantics();
     rows.budget();
+    rows.compensation();
     if (more) {
       rows.window();
       rows.pooling();
