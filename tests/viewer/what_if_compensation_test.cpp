@@ -1,5 +1,6 @@
 #include "viewer/work/what_if_compensation.hpp"
 
+#include "data/npy_write.hpp"
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/analysis/result_files.hpp"
 #include "tests/support/catch.hpp"
@@ -9,6 +10,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <memory>
@@ -202,6 +204,22 @@ TEST_CASE("what if: one head's rows serve every kept set and every method that f
        {first, window, settings_of(Compensation::mean), settings_of(Compensation::d2o)})
     keys.insert(key(settings));
   CHECK(keys.size() == 4);
+}
+
+TEST_CASE("what if: what ranks by a score of the user's is made up for as well", "[compensation]") {
+  const TempDir temp;
+  make_small_dump(temp / "dump");
+  const Dump dump = Dump::open(temp / "dump");
+  const std::array<std::size_t, 3> shape{2, 2, 61};
+  write_npy(temp / "mine.npy", shape, std::vector<double>(2 * 2 * 61, 1.0));
+  const UserScore score = user_score_of(temp / "mine.npy");
+  for (const Compensation method : {Compensation::none, Compensation::fit}) {
+    WhatIfSettings settings = settings_of(method);
+    settings.score = "mine";
+    const CompensationPlan plan =
+        what_if_compensation(settings, dump, what_if_plan(settings, dump, &score), &score);
+    CHECK(plan.cases.size() == (method == Compensation::none ? 0 : 1));
+  }
 }
 
 TEST_CASE("what if: rows count with what they hold", "[compensation]") {

@@ -135,6 +135,7 @@ std::string number_text(double value) {
 }
 
 std::string bytes_text(double bytes) {
+  if (std::isnan(bytes)) return number_text(bytes);
   const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   std::size_t unit = 0;
   while (bytes >= 999.5 && unit + 1 < std::size(units)) {  // three digits at most

@@ -38,8 +38,8 @@ const ErrorSplit* split_on(const WhatIf& what_if, RowSet rows) {
 }  // namespace
 
 CompensationPlan what_if_compensation(const WhatIfSettings& settings, const Dump& dump,
-                                      const EvictionPlan& evictions) {
-  CompensationPlan plan = compensation_plan(dump, evict_options_of(settings), evictions);
+                                      const EvictionPlan& evictions, const UserScore* score) {
+  CompensationPlan plan = compensation_plan(dump, evict_options_of(settings, score), evictions);
   if (!plan.left_out.empty())
     throw OptionError(option_text("{}: {}", evict_option::compensate, plan.left_out.front().why));
   return plan;

@@ -13,10 +13,10 @@
 
 namespace kvreplay::viewer {
 
-/// `evictions` is the plan of the same settings. Without cases where they leave kept tokens as they were.
-/// Throws InputError, one line, where the dump cannot follow.
+/// `evictions` is the plan of the same settings and score. Without cases where they leave kept tokens as they
+/// were. Throws InputError, one line, where the dump cannot follow.
 CompensationPlan what_if_compensation(const WhatIfSettings& settings, const Dump& dump,
-                                      const EvictionPlan& evictions);
+                                      const EvictionPlan& evictions, const UserScore* score = nullptr);
 
 /// What rows depend on besides the head; never the kept set, nor which of several methods that fit it is.
 Key rows_key(const CompensationPlan& plan);

@@ -30,9 +30,7 @@ constexpr std::array<StepFacts, 3> kSteps{{
      "attention "
      "as much as the whole prompt had"},
     {"their weights", "The same with the attention that the kept tokens really get, their biases included"},
-    {"their values",
-     "The same with the values that they have now: the output error of the cache. Fitted values bring back "
-     "what is missing; a merged one may add to it."},
+    {"their values", "The same with the values that they have now: the output error of this cache"},
 }};
 constexpr const char* kPlainTip = "Output error of the same tokens left as they were (none)";
 constexpr const char* kBoundTip =
@@ -187,14 +185,11 @@ class Waterfall {
     ImGui::TextUnformatted(kSteps[i].about);
     ImGui::PopTextWrapPos();
     figure("error so far", number_text(now));
-    if (i > 0 && before > 0 && !std::isnan(now)) {
-      ImGui::SameLine();
-      figure("by this step", fmt::format("{:+.1f} %", 100 * (now - before) / before));
-    }
-    if (i + 1 == kSteps.size() && steps.plain > 0) {
-      ImGui::SameLine();
-      figure("against none", fmt::format("{:+.1f} %", 100 * (now - steps.plain) / steps.plain));
-    }
+    const auto change = [&](const char* name, double from) {
+      if (from > 0 && !std::isnan(now)) figure(name, fmt::format("{:+.1f} %", 100 * (now - from) / from));
+    };
+    if (i > 0) change("by this step", before);
+    if (i + 1 == kSteps.size()) change("against none", steps.plain);
     ImGui::EndTooltip();
   }
 

@@ -76,12 +76,15 @@ class Rows {
       ImGui::PopID();
       ImDrawList* list = ImGui::GetWindowDrawList();
       const float x = at.x + side + theme().px(6);
+      const char* name = s == 0 ? "A" : "B";
       ImGui::PushFont(bold_font());
-      list->AddText({x, at.y}, theme().text, s == 0 ? "A" : "B");
+      list->AddText({x, at.y}, theme().text, name);
+      const float from = x + ImGui::CalcTextSize(name).x + theme().px(7);
       ImGui::PopFont();
-      if (shown == (s == 1))
-        list->AddText({x + theme().px(16), at.y}, theme().dim,
-                      width > theme().px(125) ? "in token map" : "shown");
+      if (shown != (s == 1)) continue;
+      const auto fits = [&](const char* text) { return from + ImGui::CalcTextSize(text).x <= at.x + width; };
+      if (const char* text = fits("in token map") ? "in token map" : "shown"; fits(text))
+        list->AddText({from, at.y}, theme().dim, text);
     }
   }
 
@@ -272,7 +275,8 @@ void edit_settings(const Run& run, const std::vector<UserScore>& scores, WhatIfS
   ImGui::PushStyleVar(ImGuiStyleVar_CellPadding, {theme().px(3), spacing / 2});
   ImGui::PushStyleVar(ImGuiStyleVar_FramePadding, {theme().px(6), theme().px(2.5F)});
   if (ImGui::BeginTable("settings", 3)) {
-    ImGui::TableSetupColumn("choice", ImGuiTableColumnFlags_WidthFixed, theme().px(66));
+    const float names = std::max(ImGui::CalcTextSize("Semantics").x, ImGui::CalcTextSize("Search on").x);
+    ImGui::TableSetupColumn("choice", ImGuiTableColumnFlags_WidthFixed, std::max(names, theme().px(66)));
     ImGui::TableSetupColumn("A", ImGuiTableColumnFlags_WidthStretch, 1);
     ImGui::TableSetupColumn("B", ImGuiTableColumnFlags_WidthStretch, 1);
     Rows rows(run, scores, a, b);

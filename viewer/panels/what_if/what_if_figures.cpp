@@ -120,7 +120,10 @@ void figure_table(const WhatIf* first, const WhatIf* second) {
   float title_width = 0;
   for (const WhatIfFigure& figure : figures)
     title_width = std::max(title_width, ImGui::CalcTextSize(figure.title.c_str()).x);
-  const bool wide = ImGui::GetContentRegionAvail().x >= title_width + t.px(220);
+  const float room = ImGui::GetContentRegionAvail().x, number_width = mono_width("888.8 KiB") + t.px(6);
+  const bool wide = room >= title_width + 2 * number_width + t.px(70);
+  // Rather a title than a number is cut off.
+  title_width = std::clamp(room - 2 * number_width - t.px(6), t.px(40), title_width);
   ImGui::PushStyleVar(ImGuiStyleVar_CellPadding, {t.px(3), t.px(1)});
   if (!ImGui::BeginTable("figures", wide ? 4 : 3)) return ImGui::PopStyleVar();
   ImGui::TableSetupColumn("figure", ImGuiTableColumnFlags_WidthFixed, title_width);

@@ -31,7 +31,8 @@ Settled settled(const WhatIfSettings& settings, const Dump& dump, const UserScor
   made.plain_key = {to_json(settings.without_compensation()).dump(), given};
   try {
     const auto plan = std::make_shared<const EvictionPlan>(what_if_plan(settings, dump, score));
-    made.compensation = std::make_shared<const CompensationPlan>(what_if_compensation(settings, dump, *plan));
+    made.compensation =
+        std::make_shared<const CompensationPlan>(what_if_compensation(settings, dump, *plan, score));
     made.plan = plan;
     made.ranking_key = {score_key(*made.plan), given};
   } catch (const InputError& error) {
