@@ -143,4 +143,18 @@ std::size_t head_group_bytes(const DumpShape& shape, bool with_wo, std::size_t e
   return elements * element_size;
 }
 
+template <class T>
+std::size_t bytes_of(const HeadGroup<T>& group) {
+  Index elements = group.k.size() + group.v.size();
+  for (const auto* heads : {&group.q, &group.q_ref})
+    for (const HeadMatrix<T>& q : *heads) elements += q.size();
+  for (const Matrix<T>& wo : group.wo) elements += wo.size();
+  for (const RowGradients<T>* gradients : {&group.g_window, &group.g_future, &group.g_nll})
+    for (const Matrix<T>& g : gradients->g) elements += g.size();
+  return static_cast<std::size_t>(elements) * sizeof(T);
+}
+
+template std::size_t bytes_of(const HeadGroup<float>&);
+template std::size_t bytes_of(const HeadGroup<double>&);
+
 }  // namespace kvreplay

@@ -144,6 +144,9 @@ std::optional<StoredGroup> load_stored_group(const Dump& dump, Index layer, Inde
 
 /// Bytes of a loaded head group with elements of `element_size` bytes.
 std::size_t head_group_bytes(const DumpShape& shape, bool with_wo, std::size_t element_size);
+/// Of this one.
+template <class T>
+std::size_t bytes_of(const HeadGroup<T>& group);
 
 /// Head groups of more bytes are not worked on side by side, whatever the number of threads.
 inline constexpr std::size_t kLargeHeadGroup = std::size_t{256} << 20;

@@ -68,8 +68,8 @@ void CompensatedCases::head(const HeadGroup<T>& group, std::span<const KeptSet* 
   workers.parallel_for(std::ssize(plan_.first), [&](std::ptrdiff_t n) {
     const auto cases = plan_.cases_of_kept_set(static_cast<std::size_t>(n));
     const std::size_t eviction = cases.front().eviction;
-    std::vector<CompensatedHead> found =
-        compensation.of(*kept[eviction], cases, semantics_of(evictions_, evictions_.cases[eviction]));
+    std::vector<CompensatedHead> found = compensation.of(
+        *kept[eviction], cases, semantics_of(evictions_, evictions_.cases[eviction]), workers);
     for (std::size_t i = 0; i < cases.size(); ++i) {
       const std::size_t c = plan_.first[static_cast<std::size_t>(n)] + i;
       figures[columns_.of(c, Cc::tokens)] = static_cast<double>(count(*kept[eviction]));

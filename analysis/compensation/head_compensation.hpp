@@ -22,18 +22,19 @@ struct CompensatedHead {
 template <class T>
 class HeadCompensation {
  public:
-  /// What is named must outlive this.
+  /// The group must outlive this.
   HeadCompensation(const HeadGroup<T>& group, const CompensationPlan& plan, Workers& workers);
 
   /// Sum over the reference rows of ||o||^2; nan where nothing is fitted.
   double reference_full_sq() const;
   /// Cases of one kept set, which share its fits. From any thread.
   std::vector<CompensatedHead> of(const KeptSet& kept, std::span<const CompensationCase> cases,
-                                  Semantics semantics) const;
+                                  Semantics semantics, Workers& workers) const;
+  /// Of memory, without the group.
+  std::size_t bytes() const;
 
  private:
   const HeadGroup<T>& group_;
-  Workers& workers_;
   std::optional<ReferenceRows<T>> reference_;
   std::optional<RowLogits<T>> window_, future_;
   std::optional<HeadGroup<double>> wide_;  // for what merges

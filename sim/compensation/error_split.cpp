@@ -21,21 +21,28 @@ ErrorSplit terms_of(const RowLogits<T>& rows, Index first, Index count, const Ma
                     biased = kept_weights(rows, first, count, held.tokens, weight);
   const Matrix<double> plain_own = product(plain.e, own), biased_own = product(biased.e, own),
                        biased_new = product(biased.e, held.values);
-  const Vector<double> plain_mass = plain.e.rowwise().sum(), total = biased.total();
+  const Vector<double> plain_mass = plain.e.rowwise().sum(), plain_total = plain.total(),
+                       total = biased.total();
+  /// The output of row r, its weights' sum and that of its weighted values given.
+  const auto output = [&](const KeptWeights& kept, double of_all, const Matrix<double>& sum, Index r) {
+    const double share = of_all > 0 ? 1 / of_all : 0;
+    const double of_rest = kept.rest[r] > 0 && kept.unscale[r] > 0 ? share / kept.unscale[r] : 0;
+    return Eigen::RowVectorXd(share * sum.row(r) + of_rest * rows.rest_out.row(first + r));
+  };
   ErrorSplit sums;
   for (Index r = 0; r < count; ++r) {
     const auto prompt = rows.prompt_out.row(first + r), rest = rows.rest_out.row(first + r);
-    const double share = total[r] > 0 ? 1 / total[r] : 0;
-    const double of_rest = biased.rest[r] > 0 && biased.unscale[r] > 0 ? share / biased.unscale[r] : 0;
     const double of_kept = plain_mass[r] > 0 ? rows.prompt_mass[first + r] / plain_mass[r] : 0;
     const Eigen::RowVectorXd full = prompt + rest, selected = of_kept * plain_own.row(r) + rest,
-                             weighted = share * biased_own.row(r) + of_rest * rest,
-                             changed = share * biased_new.row(r) + of_rest * rest;
+                             weighted = output(biased, total[r], biased_own, r),
+                             changed = output(biased, total[r], biased_new, r);
     sums.full_sq += full.squaredNorm();
     sums.change_sq += (changed - full).squaredNorm();
     sums.selection += (selected - full).squaredNorm();
     sums.mass += (weighted - selected).squaredNorm();
     sums.values += (changed - weighted).squaredNorm();
+    sums.plain += (output(plain, plain_total[r], plain_own, r) - full).squaredNorm();
+    sums.weighted += (weighted - full).squaredNorm();
   }
   return sums;
 }
@@ -59,6 +66,8 @@ ErrorSplit split_of(std::span<const RowLogits<T>* const> all, const HeadGroup<T>
       split.selection += part.selection;
       split.mass += part.mass;
       split.values += part.values;
+      split.plain += part.plain;
+      split.weighted += part.weighted;
     }
   }
   const auto m = std::ssize(held.tokens);

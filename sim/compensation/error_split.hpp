@@ -16,6 +16,8 @@ struct ErrorSplit {
   double mass = 0;       ///< with the mass and the biases that it has, less that
   double values = 0;     ///< with the values that it has, less that
   double bound = 0;      ///< nan where rows do not outnumber tokens
+  double plain = 0;      ///< of what is kept, as it was, less o: without biases or other values
+  double weighted = 0;   ///< of (selection) + (mass)
 };
 
 /// Of a cache that keeps the tokens' own keys. Cost: that of a few products of n x m and m x d_v, and of a

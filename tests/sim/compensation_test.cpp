@@ -286,6 +286,14 @@ TEST_CASE("The terms of an error are those of the definition and add up to it", 
         selection += (group.v.transpose() * (kept - a)).squaredNorm();
       }
       if (c.spec.logit_std < 50) CHECK(split.selection == Approx(selection).epsilon(1e-6));
+      // Of the running sums each is the change of a cache of its own.
+      Compensated step =
+          compensated<double>(group, every(group.l, 3, 1), Compensation::none, nullptr, workers);
+      const double least = 1e-18 * judged.full_sq;
+      CHECK(split.plain == Approx(change_sq(group, rows, step)).epsilon(1e-7).margin(least));
+      step.bias = held.bias;
+      CHECK(split.weighted == Approx(change_sq(group, rows, step)).epsilon(1e-7).margin(least));
+      if (held.bias.size() == 0) CHECK(split.weighted == split.plain);
       const double rounding = 1e-9 * std::sqrt(split.full_sq + split.change_sq);
       CHECK(std::sqrt(split.change_sq) <=
             std::sqrt(split.selection) + std::sqrt(split.mass) + std::sqrt(split.values) + rounding);

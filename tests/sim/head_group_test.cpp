@@ -116,6 +116,8 @@ TEST_CASE("a head group holds its KV head, the query heads that read it and thei
         4u * static_cast<unsigned>(3 * kT * kD + kT * kD + kT * kDv + 3 * kDv * kDModel));
   CHECK(head_group_bytes(dump.shape(), false, 8) ==
         8u * static_cast<unsigned>(3 * kT * kD + kT * kD + kT * kDv));
+  CHECK(bytes_of(group) == head_group_bytes(dump.shape(), true, 4));
+  CHECK(bytes_of(converted<double>(group)) == head_group_bytes(dump.shape(), true, 8));
 }
 
 TEST_CASE("fewer queries, no output projection, no sink logits, no RoPE", "[head_group]") {

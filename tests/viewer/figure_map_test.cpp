@@ -75,7 +75,12 @@ TEST_CASE("all figures of a result folder are in its menu, with their numbers", 
                               "prefill,decode,append-only", "--sigma", "0.5", "--quiet"})
               .code == 0);
 
-  for (const std::string& folder : {out, decoded}) {
+  const std::string compensated = (dir / "compensated").string();
+  REQUIRE(test::run_kvreplay({"evict", dump, "--out", compensated, "--policy", "h2o,snapkv", "--keep", "20%",
+                              "--compensate", "none,fit,mean", "--quiet"})
+              .code == 0);
+
+  for (const std::string& folder : {out, decoded, compensated}) {
     const ResultReader results(folder);
     const ResultFigures figures = result_figures(results);
     CHECK(figures.problems.empty());
@@ -94,19 +99,22 @@ TEST_CASE("all figures of a result folder are in its menu, with their numbers", 
     }
     std::set<Table> groups;
     for (const FigureInfo& figure : figures.figures) groups.insert(figure.table);
-    CHECK(groups == (folder == out ? std::set{Table::heads, Table::agreement, Table::evictions,
+    CHECK(groups == (folder == out       ? std::set{Table::heads, Table::agreement, Table::evictions,
                                               Table::budgets, Table::channels}
-                                   : std::set{Table::evictions, Table::decode}));
+                     : folder == decoded ? std::set{Table::evictions, Table::decode}
+                                         : std::set{Table::evictions, Table::compensation}));
     CHECK(bytes_of(figures) > figures.figures.size() * 8);
   }
   // The tables' numbers are those of the maps of the same figure.
   const ResultReader results(out);
   const ResultFigures figures = result_figures(results);
-  const auto agree = [&](const char* figure, const char* map) {
+  const auto agree_in = [&](const ResultReader& reader, const char* figure, const char* map) {
     INFO(figure);
-    const Matrix<double> mine = figure_map(results, figures, figure).values, theirs = results.map(map);
+    const Matrix<double> mine = figure_map(reader, result_figures(reader), figure).values,
+                         theirs = reader.map(map);
     for (Index i = 0; i < mine.size(); ++i) CHECK(same(theirs.data()[i], mine.data()[i]));
   };
+  const auto agree = [&](const char* figure, const char* map) { agree_in(results, figure, map); };
   agree("evictions~h2o+key~paper~prefill~0.5~future~output_error",
         "h2o+key-paper-prefill-31~future~output_error");
   agree("evictions~tova~paper~prefill~0.8~window~output_error", "tova-paper-prefill-12~window~output_error");
@@ -120,6 +128,14 @@ TEST_CASE("all figures of a result folder are in its menu, with their numbers", 
   CHECK(figures.find("nothing") == nullptr);
   expect_error([&] { (void)figure_map(results, figures, "nothing"); },
                {"no figure nothing in these results"});
+
+  const ResultReader made_up(compensated);
+  for (const char* what : {"future~output_error", "reference~output_error", "window~selection", "future~mass",
+                           "reference~values", "reference~bound"})
+    agree_in(made_up, fmt::format("compensation~snapkv~paper~prefill~0.8~fit~{}", what).c_str(),
+             fmt::format("snapkv-paper-prefill-12-fit~{}", what).c_str());
+  CHECK(result_figures(made_up).find("compensation~h2o~paper~prefill~0.8~mean~future~output_error")->title ==
+        "output_error of h2o with mean (paper, prefill) at 0.8, future rows");
 
   const ResultReader steps(decoded);
   const ResultFigures of_steps = result_figures(steps);

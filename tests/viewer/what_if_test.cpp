@@ -380,6 +380,7 @@ TEST_CASE("what if: settings survive a session") {
   settings.pool = Pooling{Pooling::Kind::avg, 9};
   settings.on_future = true;
   settings.block = 128;
+  settings.compensation = Compensation::keepkv;
   const nlohmann::json written = nlohmann::json::parse(to_json(settings).dump());
   CHECK(settings_from<WhatIfSettings>(written, "session") == settings);
   CHECK(settings_from<WhatIfSettings>(nlohmann::json::object(), "session") == WhatIfSettings{});
@@ -405,5 +406,6 @@ TEST_CASE("what if: settings survive a session") {
   CHECK(refused("pool", "max:4"));
   CHECK(refused("base", nlohmann::json::array()));
   CHECK(refused("on_future", 1));
+  CHECK(refused("compensate", "fitted"));
   CHECK_THROWS_AS(settings_from<WhatIfSettings>(nlohmann::json::array(), "session"), InputError);
 }

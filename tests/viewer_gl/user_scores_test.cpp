@@ -51,6 +51,14 @@ TEST_CASE("a dropped score is offered in What if, ranks there, and comes back wi
     KeptSet last_ten(896, 0);
     std::fill(last_ten.end() - 10, last_ten.end(), std::uint8_t{1});
     CHECK(answer->kept == last_ten);
+    WhatIfSettings fitted = state.setting_a;
+    fitted.compensation = Compensation::fit;
+    state.setting_a = fitted;
+    panel.settle();
+    const auto made_up = ask_what_if(context, fitted, 3, 1, Urgency::now, {});
+    REQUIRE(made_up);
+    CHECK(made_up->kept == last_ten);
+    CHECK(made_up->future.error < answer->future.error);
     CHECK(panel.csv().find("h2o+late_first") != std::string::npos);
 
     panel.host.drop({dir / "late-first.npy"});  // again: replaced, not doubled

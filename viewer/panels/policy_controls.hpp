@@ -2,8 +2,10 @@
 
 #include "analysis/eviction/eviction_options.hpp"
 #include "analysis/options/option.hpp"
+#include "data/facts_table.hpp"
 #include "sim/eviction/policy.hpp"
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -21,6 +23,16 @@ struct Choice {
 
 /// A combo box that shows `now`: the number of the choice that was made, or nothing.
 std::optional<std::size_t> combo(const char* id, const std::string& now, const std::vector<Choice>& choices);
+/// The same of everything in a table of facts; true where it changed.
+template <class Facts, std::size_t N>
+bool combo(const char* id, const FactsTable<Facts, N>& table, decltype(Facts::id)& chosen) {
+  std::vector<Choice> choices;
+  for (const Facts& one : table) choices.push_back({std::string(one.name), one.meaning});
+  const auto at = combo(id, std::string(table[chosen].name), choices);
+  if (!at) return false;
+  chosen = table.all()[*at];
+  return true;
+}
 /// An option's whole number, from its least to `most`, that may be left out; `own` is shown in its place
 /// then. True where it changed.
 bool edit_optional(const OptionFacts& option, std::optional<Index>& value, const std::string& own,

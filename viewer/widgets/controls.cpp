@@ -119,11 +119,23 @@ void figure(const char* name, const std::string& value) {
   mono_text(value);
 }
 
+float mono_width(const std::string& text) {
+  ImGui::PushFont(mono_font());
+  const float width = ImGui::CalcTextSize(text.c_str()).x;
+  ImGui::PopFont();
+  return width;
+}
+
+float figure_width(const char* name, const std::string& value) {
+  return ImGui::CalcTextSize(name).x + ImGui::GetStyle().ItemSpacing.x + mono_width(value);
+}
+
 std::string number_text(double value) {
   return std::isnan(value) ? "\xE2\x80\x94" : png::short_number(value);
 }
 
 std::string bytes_text(double bytes) {
+  if (std::isnan(bytes)) return number_text(bytes);
   const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   std::size_t unit = 0;
   while (bytes >= 999.5 && unit + 1 < std::size(units)) {  // three digits at most

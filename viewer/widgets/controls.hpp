@@ -49,6 +49,9 @@ bool fade_evicted(bool& fade);
 void heading(const char* text);
 /// Name and value of a figure, the value in the font for numbers.
 void figure(const char* name, const std::string& value);
+/// Its width, and that of text in the font for numbers, in pixels.
+float figure_width(const char* name, const std::string& value);
+float mono_width(const std::string& text);
 /// About three significant digits.
 std::string number_text(double value);
 /// "1.2 GiB".

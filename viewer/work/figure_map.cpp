@@ -83,6 +83,12 @@ const std::vector<TableLayout>& layouts() {
          return p[0].empty() ? p[3] + behind(p[2])
                              : fmt::format("{} of {} at {}{}", p[3], p[0], p[1], behind(p[2]));
        }},
+      {Table::compensation,
+       {"policy", "semantics", "phase", "budget", "method", "rows", "metric"},
+       [](const auto& p) {
+         return fmt::format("{} of {} with {} ({}, {}) at {}{}", p[6], p[0], p[4], p[1], p[2], p[3],
+                            behind(p[5]));
+       }},
   };
   return all;
 }

@@ -15,11 +15,6 @@ namespace {
 
 const EvictionRule& rule_of(const EvictionPlan& plan) { return plan.runs.front().rules.front(); }
 
-WhatIf::RowFigures figures_on(RowRange rows, double full_sq, double change_sq) {
-  if (rows.count() == 0) return {0, kNone, kNone, kNone};
-  return {rows.count(), full_sq, change_sq, relative_error(change_sq, full_sq)};
-}
-
 std::size_t bytes_of_scores(const std::vector<Vector<double>>& scores) {
   std::size_t bytes = 0;
   for (const Vector<double>& score : scores) bytes += static_cast<std::size_t>(score.size()) * sizeof(double);
@@ -34,17 +29,29 @@ BoundOptions bound(WhatIfSettings& settings) {
   BoundOptions options = bound(static_cast<PolicySettings&>(settings));
   options.insert(options.end(),
                  {bind_option(base, settings.base), bind_option(score, settings.score),
-                  bind_option(on_future, settings.on_future), bind_option(block, settings.block)});
+                  bind_option(on_future, settings.on_future), bind_option(block, settings.block),
+                  bind_option(evict_option::compensate, settings.compensation)});
   return options;
 }
 
-EvictionPlan what_if_plan(const WhatIfSettings& settings, const Dump& dump, const UserScore* score) {
+WhatIfSettings WhatIfSettings::without_compensation() const {
+  WhatIfSettings plain = *this;
+  plain.compensation = Compensation::none;
+  return plain;
+}
+
+EvictionOptions evict_options_of(const WhatIfSettings& settings, const UserScore* score) {
   EvictionOptions options = options_of(settings);
   if (score != nullptr) options.scores = {score->named()};
   options.policies = {parse_policy(settings.policy(), names_of(options.scores))};
   options.phases = {settings.block > 0 ? Phase{Phase::Kind::blockwise, settings.block} : Phase{}};
   options.on = settings.on_future ? SearchRows::future : SearchRows::window;
-  EvictionPlan plan = eviction_plan(dump, options);
+  if (settings.compensation != Compensation::none) options.compensate = {settings.compensation};
+  return options;
+}
+
+EvictionPlan what_if_plan(const WhatIfSettings& settings, const Dump& dump, const UserScore* score) {
+  EvictionPlan plan = eviction_plan(dump, evict_options_of(settings, score));
   for (GivenArray<double>& given : plan.scores) given.values = {};
   return plan;
 }
@@ -87,6 +94,12 @@ WhatIfImportance what_if_importance(const HeadGroup<float>& group, JobControl& j
   return {future_importance(group, job.compute())};
 }
 
+WhatIf::RowFigures row_figures(RowRange rows, const OutputChanges<float>& changes) {
+  if (rows.count() == 0) return {0, kNone, kNone, kNone};
+  const double change_sq = changes.change_sq.front();
+  return {rows.count(), changes.full_sq, change_sq, relative_error(change_sq, changes.full_sq)};
+}
+
 WhatIf what_if(const HeadGroup<float>& group, const EvictionPlan& plan, const WhatIfRanking& ranking,
                const WhatIfImportance& importance, JobControl& job) {
   HeadEvictions<float> head =
@@ -95,8 +108,8 @@ WhatIf what_if(const HeadGroup<float>& group, const EvictionPlan& plan, const Wh
   WhatIf result;
   result.kept = std::move(found.kept);
   result.tokens = static_cast<Index>(found[EvictionColumns::tokens]);
-  result.window = figures_on(plan.window, head.outputs.window.full_sq, head.outputs.window.change_sq.front());
-  result.future = figures_on(plan.future, head.outputs.future.full_sq, head.outputs.future.change_sq.front());
+  result.window = row_figures(plan.window, head.outputs.window);
+  result.future = row_figures(plan.future, head.outputs.future);
   result.eviction_loss = found[EvictionColumns::eviction_loss];
   result.optimality_gap = found[EvictionColumns::optimality_gap];
   result.oracle_recall = found[EvictionColumns::oracle_recall];
@@ -124,15 +137,7 @@ std::size_t bytes_of(const WhatIfRanking& ranking) {
   const HeadRanking& head = ranking.ranking;
   std::size_t bytes = sizeof(ranking) + bytes_of_scores(head.scores);
   for (const auto& [by, path] : head.paths) bytes += path.evicted.size() * (sizeof(Index) + sizeof(double));
-  if (head.wide) {
-    auto entries = static_cast<std::size_t>(head.wide->k.size() + head.wide->v.size());
-    for (const HeadMatrix<double>& q : head.wide->q) entries += static_cast<std::size_t>(q.size());
-    for (const Matrix<double>& wo : head.wide->wo) entries += static_cast<std::size_t>(wo.size());
-    for (const RowGradients<double>* gradients :
-         {&head.wide->g_window, &head.wide->g_future, &head.wide->g_nll})
-      for (const Matrix<double>& g : gradients->g) entries += static_cast<std::size_t>(g.size());
-    bytes += entries * sizeof(double);
-  }
+  if (head.wide) bytes += bytes_of(*head.wide);
   return bytes;
 }
 

@@ -1,6 +1,8 @@
 #pragma once
 
+#include "analysis/compensation/compensation_plan.hpp"
 #include "analysis/eviction/head_ranking.hpp"
+#include "sim/compensation/error_split.hpp"
 #include "viewer/work/desk.hpp"
 #include "viewer/work/policy_settings.hpp"
 #include "viewer/work/user_scores.hpp"
@@ -13,8 +15,9 @@
 
 // What a policy keeps of one head and what that costs exactly, in steps so that a slider has little to do:
 // the ranking (what_if_ranking), which serves every budget, pooling and pin; what the future asks of each
-// token (what_if_importance), which serves every setting; and what is left for a budget (what_if). Every
-// figure is that of `kvreplay evict` with the same options.
+// token (what_if_importance), which serves every setting; and what is left for a budget (what_if). What makes
+// up for evicted tokens builds on that (what_if_compensation.hpp). Every figure is that of `kvreplay evict`
+// with the same options.
 
 namespace kvreplay::viewer {
 
@@ -23,8 +26,11 @@ struct WhatIfSettings : PolicySettings {
   std::string score;       ///< empty: the base's own
   bool on_future = false;  ///< the rows that exact searches look at
   Index block = 0;         ///< the prompt in blocks of so many tokens (phase blockwise); 0: at once (prefill)
+  Compensation compensation = Compensation::none;
   bool operator==(const WhatIfSettings&) const = default;
   std::string policy() const { return policy_name(base, score); }
+  /// Those that keep the same tokens, and leave them as they were.
+  WhatIfSettings without_compensation() const;
 };
 
 /// For sessions; names of policies are the plan's matter.
@@ -34,6 +40,8 @@ BoundOptions bound(WhatIfSettings& settings);
 /// followed. `notes` and the case's `kept` are worth showing. `score` is the user's that the settings name,
 /// else null; its file is read, and what was read is not in the plan.
 EvictionPlan what_if_plan(const WhatIfSettings& settings, const Dump& dump, const UserScore* score = nullptr);
+/// The options of `evict` that they stand for.
+EvictionOptions evict_options_of(const WhatIfSettings& settings, const UserScore* score = nullptr);
 
 /// What the ranking depends on besides the head and a score of the user's: settings that share it share their
 /// rankings. Never the budget, the pooling or a pin.
@@ -75,7 +83,20 @@ struct WhatIf {
   double eviction_loss = 0, optimality_gap = 0, oracle_recall = 0;  ///< nan without decoding steps
   double bytes = 0, prompt_bytes = 0;  ///< of the cache, and of the whole prompt, as the dump stores them
   std::vector<std::string> notes;      ///< a line each: clipped windows, pins beyond the budget, ..
+
+  /// Of a cache that makes up for what it lacks: then `window`, `future` and `bytes` are this cache's.
+  struct Compensated {
+    Compensation method = Compensation::none;
+    RowFigures plain_window, plain_future;  ///< of the kept tokens as they were
+    /// Where its error comes from; empty where there are no such rows, and of a method that has no terms.
+    std::optional<ErrorSplit> split_window, split_future, split_reference;
+    double reference_full_sq = 0;  ///< as `full_sq` of reference rows; nan where there are none
+  };
+  std::optional<Compensated> compensated;
 };
+/// Of the first case.
+WhatIf::RowFigures row_figures(RowRange rows, const OutputChanges<float>& changes);
+
 /// `ranking` and `importance` are this head's under the same score_key().
 WhatIf what_if(const HeadGroup<float>& group, const EvictionPlan& plan, const WhatIfRanking& ranking,
                const WhatIfImportance& importance, JobControl& job);

@@ -137,7 +137,7 @@ const FigureInfo* HeadMapControls::draw(PanelContext& context, const HeadMapSour
   const float room = ImGui::GetContentRegionAvail().x;
   const float beside = room - pair_width - theme().px(6);
   const bool one_row = !pairs_.empty() && beside > theme().px(agreement ? 84 : 220);
-  ImGui::SetNextItemWidth(one_row ? std::min(beside, theme().px(agreement ? 118 : 380))
+  ImGui::SetNextItemWidth(one_row ? std::min(beside, theme().px(agreement ? 118 : 440))
                                   : std::min(room, theme().px(380)));
   const std::string now(agreement ? std::string(name_of(named->figure)) : figure->title);
   if (ImGui::BeginCombo("##figure", (one_row ? now : figure->title).c_str(), ImGuiComboFlags_HeightLargest)) {

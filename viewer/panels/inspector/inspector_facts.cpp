@@ -143,7 +143,7 @@ void InspectorFacts::ask_kept(PanelContext& context) {
   for (const auto& [name, setting] :
        {std::pair('A', &context.state.setting_a), std::pair('B', &context.state.setting_b)}) {
     const auto answer =
-        ask_what_if(context, *setting, selection.layer, selection.kv_head, Urgency::background, {});
+        ask_kept_set(context, *setting, selection.layer, selection.kv_head, Urgency::background, {});
     if (answer && !answer.stale && *selection.token < std::ssize(answer->kept))
       kept.push_back({name, setting->policy(), answer->kept[*selection.token] != 0});
   }

@@ -151,8 +151,8 @@ std::vector<std::uint8_t> ScatterPanel::classes(PanelContext& context, const Sca
   std::vector<std::uint8_t> of(facts.head->l, 0);
   kept_tokens_ = -1;
   if (kept_ && !shown_.pending() && state.run()->dump() != nullptr) {
-    const Answer<WhatIf> answer = ask_what_if(context, state.setting(), facts.head->layer,
-                                              facts.head->kv_head, Urgency::soon, "scatter");
+    const Answer<WhatIf> answer = ask_kept_set(context, state.setting(), facts.head->layer,
+                                               facts.head->kv_head, Urgency::soon, "scatter");
     if (answer && answer->kept.size() == of.size()) {
       for (std::size_t p = 0; p < of.size(); ++p) of[p] = answer->kept[p];
       kept_tokens_ = answer->tokens;

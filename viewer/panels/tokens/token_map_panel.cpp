@@ -157,8 +157,8 @@ void TokenMapPanel::fade_evicted(PanelContext& context, HeatmapContent& content)
   if (!context.state.show_kept) return;
   const Selection& selected = context.state.selection();
   const Answer<WhatIf> answer =
-      ask_what_if(context, context.state.setting(), selected.layer, selected.kv_head, Urgency::soon,
-                  {context.state.run()->key(), "token_map"});
+      ask_kept_set(context, context.state.setting(), selected.layer, selected.kv_head, Urgency::soon,
+                   {context.state.run()->key(), "token_map"});
   if (!answer) return;
   content.faded_columns.assign(content.size.columns, 0);
   const std::size_t l = std::min(answer->kept.size(), content.faded_columns.size());

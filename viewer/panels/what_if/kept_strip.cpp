@@ -86,15 +86,20 @@ void KeptStrip::draw(const char* id, float width, const KeptStripContent& conten
 
 void kept_legend(const KeptDifference& difference, float width) {
   const Theme& t = theme();
-  const bool narrow = width < t.px(330);
+  const float side = ImGui::GetTextLineHeight() * 0.6F, space = t.px(4);
+  const auto text_of = [](Index tokens, const char* what) { return fmt::format("{} {}", what, tokens); };
+  float needed = ImGui::GetItemRectSize().x;
+  for (const std::string& text : {text_of(difference.both, "both"), text_of(difference.only_first, "only A"),
+                                  text_of(difference.only_second, "only B")})
+    needed += t.px(12) + side + space + ImGui::CalcTextSize(text.c_str()).x;
+  const bool narrow = width < needed;
   const auto part = [&](Index tokens, const char* what, ImU32 color) {
     ImGui::SameLine(0, t.px(narrow ? 8 : 12));
-    const float side = ImGui::GetTextLineHeight() * 0.6F;
     const ImVec2 at = ImGui::GetCursorScreenPos();
     const float top = at.y + (ImGui::GetTextLineHeight() - side) / 2;
     ImGui::GetWindowDrawList()->AddRectFilled({at.x, top}, {at.x + side, top + side}, color, t.px(1.5F));
-    ImGui::SetCursorScreenPos({at.x + side + t.px(4), at.y});
-    dim_text(fmt::format("{} {}", what, tokens));
+    ImGui::SetCursorScreenPos({at.x + side + space, at.y});
+    dim_text(text_of(tokens, what));
   };
   part(difference.both, "both", t.dim);
   part(difference.only_first, narrow ? "A" : "only A", setting_colors()[0]);

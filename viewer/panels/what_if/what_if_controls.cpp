@@ -76,12 +76,15 @@ class Rows {
       ImGui::PopID();
       ImDrawList* list = ImGui::GetWindowDrawList();
       const float x = at.x + side + theme().px(6);
+      const char* name = s == 0 ? "A" : "B";
       ImGui::PushFont(bold_font());
-      list->AddText({x, at.y}, theme().text, s == 0 ? "A" : "B");
+      list->AddText({x, at.y}, theme().text, name);
+      const float from = x + ImGui::CalcTextSize(name).x + theme().px(7);
       ImGui::PopFont();
-      if (shown == (s == 1))
-        list->AddText({x + theme().px(16), at.y}, theme().dim,
-                      width > theme().px(125) ? "in token map" : "shown");
+      if (shown != (s == 1)) continue;
+      const auto fits = [&](const char* text) { return from + ImGui::CalcTextSize(text).x <= at.x + width; };
+      if (const char* text = fits("in token map") ? "in token map" : "shown"; fits(text))
+        list->AddText({from, at.y}, theme().dim, text);
     }
   }
 
@@ -129,12 +132,13 @@ class Rows {
   }
 
   void semantics() {
-    row(evict_option::semantics, [&](WhatIfSettings& s, std::size_t) {
-      std::vector<Choice> choices;
-      for (const SemanticsFacts& one : kSemantics) choices.push_back({std::string(one.name), one.meaning});
-      if (const auto chosen = combo("##semantics", std::string(name_of(s.semantics)), choices))
-        s.semantics = kSemantics.all()[*chosen];
-    });
+    row(evict_option::semantics,
+        [](WhatIfSettings& s, std::size_t) { combo("##semantics", kSemantics, s.semantics); });
+  }
+
+  void compensation() {
+    row("Make up", "How the tokens that are kept make up for the evicted ones",
+        [](WhatIfSettings& s, std::size_t) { combo("##compensation", kCompensations, s.compensation); });
   }
 
   void budget() {
@@ -254,6 +258,7 @@ std::array<ImU32, 2> setting_colors() { return {theme().series[0], theme().serie
 std::string summary_of(const WhatIfSettings& s) {
   std::string text = fmt::format("{}, {}", s.policy(),
                                  kept_text(s.sigma_budget ? shortest(s.sigma) : fmt::format("{}", s.budget)));
+  if (s.compensation != Compensation::none) text += fmt::format(", {}", name_of(s.compensation));
   if (s.semantics != Semantics::paper) text += fmt::format(", {}", name_of(s.semantics));
   if (s.window) text += fmt::format(", window {}", *s.window);
   if (s.pool) text += fmt::format(", pool {}", OptionValue<Pooling>::text(*s.pool));
@@ -270,7 +275,8 @@ void edit_settings(const Run& run, const std::vector<UserScore>& scores, WhatIfS
   ImGui::PushStyleVar(ImGuiStyleVar_CellPadding, {theme().px(3), spacing / 2});
   ImGui::PushStyleVar(ImGuiStyleVar_FramePadding, {theme().px(6), theme().px(2.5F)});
   if (ImGui::BeginTable("settings", 3)) {
-    ImGui::TableSetupColumn("choice", ImGuiTableColumnFlags_WidthFixed, theme().px(66));
+    const float names = std::max(ImGui::CalcTextSize("Semantics").x, ImGui::CalcTextSize("Search on").x);
+    ImGui::TableSetupColumn("choice", ImGuiTableColumnFlags_WidthFixed, std::max(names, theme().px(66)));
     ImGui::TableSetupColumn("A", ImGuiTableColumnFlags_WidthStretch, 1);
     ImGui::TableSetupColumn("B", ImGuiTableColumnFlags_WidthStretch, 1);
     Rows rows(run, scores, a, b);
@@ -279,6 +285,7 @@ void edit_settings(const Run& run, const std::vector<UserScore>& scores, WhatIfS
     rows.score();
     rows.semantics();
     rows.budget();
+    rows.compensation();
     if (more) {
       rows.window();
       rows.pooling();

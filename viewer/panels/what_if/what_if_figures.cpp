@@ -4,11 +4,14 @@
 #include "viewer/model/numbers.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
+#include "viewer/work/what_if_compensation.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <span>
+#include <string_view>
 
 namespace kvreplay::viewer {
 namespace {
@@ -37,11 +40,32 @@ WhatIfFigure on_rows(const FigureFacts& facts, RowSet rows, double (*of)(const W
   return figure;
 }
 
-}  // namespace
+template <RowSet rows, double ErrorSplit::*sum>
+WhatIfFigure of_split(std::string_view name, std::string_view about) {
+  WhatIfFigure figure{
+      std::string(name),  std::string(name), std::string(facts_of(EvictionFigure::output_error).unit),
+      std::string(about), Better::smaller,   [](const WhatIf& w) { return split_figure(w, rows, sum); },
+      number_text};
+  figure.name += fmt::format("_{}", name_of(rows));
+  return figure;
+}
 
-const std::array<WhatIfFigure, kWhatIfFigures>& what_if_figures() {
+template <RowSet rows>
+std::array<WhatIfFigure, 6> of_splits() {
+  using C = CompensationFigure;
+  const auto name = [](C figure) { return facts_of(figure).name; };
+  const auto what = [](C figure) { return facts_of(figure).what; };
+  return {of_split<rows, &ErrorSplit::selection>(name(C::selection), what(C::selection)),
+          of_split<rows, &ErrorSplit::mass>(name(C::mass), what(C::mass)),
+          of_split<rows, &ErrorSplit::values>(name(C::values), what(C::values)),
+          of_split<rows, &ErrorSplit::bound>(name(C::bound), what(C::bound)),
+          of_split<rows, &ErrorSplit::weighted>("weighted", "selection and mass together"),
+          of_split<rows, &ErrorSplit::plain>("plain", "output_error of the kept tokens as they were")};
+}
+
+std::array<WhatIfFigure, kShownFigures> shown_figures() {
   using E = EvictionFigure;
-  static const std::array<WhatIfFigure, kWhatIfFigures> figures{{
+  return {{
       {"tokens", "Kept tokens", "tokens", "Tokens of the prompt that stay in the cache", Better::neither,
        [](const WhatIf& w) { return static_cast<double>(w.tokens); }, whole},
       on_rows(
@@ -64,6 +88,23 @@ const std::array<WhatIfFigure, kWhatIfFigures>& what_if_figures() {
       {"bytes_saved", "Saved", "", "Share of the whole prompt's bytes that is saved", Better::larger,
        [](const WhatIf& w) { return w.prompt_bytes > 0 ? 1 - w.bytes / w.prompt_bytes : kNone; }, percent},
   }};
+}
+
+}  // namespace
+
+const std::array<WhatIfFigure, kWhatIfFigures>& what_if_figures() {
+  static const std::array<WhatIfFigure, kWhatIfFigures> figures = [] {
+    std::array<WhatIfFigure, kWhatIfFigures> all;
+    auto next = all.begin();
+    const auto add = [&](const auto& some) { next = std::copy(some.begin(), some.end(), next); };
+    add(shown_figures());
+    add(of_splits<RowSet::window>());
+    add(of_splits<RowSet::future>());
+    add(of_splits<RowSet::reference>());
+    const FigureFacts& error = facts_of(CompensationFigure::output_error);
+    *next = of_split<RowSet::reference, &ErrorSplit::change_sq>(error.name, error.what);
+    return all;
+  }();
   return figures;
 }
 
@@ -75,12 +116,16 @@ WhatIfFigures figures_of(const WhatIf& answer) {
 
 void figure_table(const WhatIf* first, const WhatIf* second) {
   const Theme& t = theme();
-  const bool wide = ImGui::GetContentRegionAvail().x >= t.px(300);
+  const std::span<const WhatIfFigure> figures(what_if_figures().data(), kShownFigures);
+  float title_width = 0;
+  for (const WhatIfFigure& figure : figures)
+    title_width = std::max(title_width, ImGui::CalcTextSize(figure.title.c_str()).x);
+  const float room = ImGui::GetContentRegionAvail().x, number_width = mono_width("888.8 KiB") + t.px(6);
+  const bool wide = room >= title_width + 2 * number_width + t.px(70);
+  // Rather a title than a number is cut off.
+  title_width = std::clamp(room - 2 * number_width - t.px(6), t.px(40), title_width);
   ImGui::PushStyleVar(ImGuiStyleVar_CellPadding, {t.px(3), t.px(1)});
   if (!ImGui::BeginTable("figures", wide ? 4 : 3)) return ImGui::PopStyleVar();
-  float title_width = 0;
-  for (const WhatIfFigure& figure : what_if_figures())
-    title_width = std::max(title_width, ImGui::CalcTextSize(figure.title.c_str()).x);
   ImGui::TableSetupColumn("figure", ImGuiTableColumnFlags_WidthFixed, title_width);
   ImGui::TableSetupColumn("A", ImGuiTableColumnFlags_WidthStretch, 1);
   ImGui::TableSetupColumn("B", ImGuiTableColumnFlags_WidthStretch, 1);
@@ -90,7 +135,7 @@ void figure_table(const WhatIf* first, const WhatIf* second) {
     right_aligned(text, color);
     ImGui::PopFont();
   };
-  for (const WhatIfFigure& figure : what_if_figures()) {
+  for (const WhatIfFigure& figure : figures) {
     ImGui::TableNextRow();
     ImGui::TableNextColumn();
     dim_text(figure.title);

@@ -4,6 +4,7 @@
 #include "viewer/model/token_text.hpp"
 #include "viewer/panels/head_grid.hpp"
 #include "viewer/panels/panel.hpp"
+#include "viewer/panels/what_if/error_waterfall.hpp"
 #include "viewer/panels/what_if/kept_strip.hpp"
 #include "viewer/panels/what_if/what_if_controls.hpp"
 #include "viewer/panels/what_if/what_if_heads.hpp"
@@ -36,6 +37,7 @@ class WhatIfPanel final : public Panel {
   void draw_settings(AppState& state, bool roomy);
   void draw_figures();
   void draw_kept(PanelContext& context, float width);
+  void draw_split(float width);
   void draw_heads(PanelContext& context, ImVec2 size);
   bool all_heads(const Run& run) const {
     return all_heads_.value_or(run.shape().layers * run.shape().n_kv <= kHeadsByDefault);
@@ -44,6 +46,7 @@ class WhatIfPanel final : public Panel {
   std::optional<bool> more_, all_heads_;  // empty: by the room there is, by the number of heads
   std::size_t figure_ = kFutureError;
   std::size_t show_ = kDifference;
+  std::optional<RowSet> split_rows_;
 
   std::array<Answer<WhatIf>, 2> now_;  // of this frame: the selected head under A and B
   KeptStrip strip_;
@@ -71,22 +74,27 @@ void WhatIfPanel::draw(PanelContext& context) {
   const Theme& t = theme();
   const ImVec2 room = ImGui::GetContentRegionAvail();
   if (room.x < t.px(620)) {
-    draw_settings(state, room.y > t.px(780));
+    float needed = 804;
+    for (const WhatIfSettings* one : settings) needed += one->compensation != Compensation::none ? 110 : 0;
+    draw_settings(state, room.y > t.px(needed));
     draw_figures();
     ImGui::Dummy({0, t.px(2)});
     draw_kept(context, ImGui::GetContentRegionAvail().x);
+    draw_split(ImGui::GetContentRegionAvail().x);
     const ImVec2 rest = ImGui::GetContentRegionAvail();
     return draw_heads(context, {rest.x, std::max(rest.y, t.px(190))});
   }
   const float left = std::clamp(room.x * 0.4F, t.px(300), t.px(400));
   ImGui::BeginChild("settings", {left, 0});
-  draw_settings(state, room.y > t.px(460));
+  draw_settings(state, room.y > t.px(484));
   draw_figures();
   ImGui::EndChild();
   ImGui::SameLine(0, t.px(14));
   ImGui::BeginChild("results", {0, 0});
   draw_kept(context, ImGui::GetContentRegionAvail().x);
-  draw_heads(context, ImGui::GetContentRegionAvail());
+  draw_split(ImGui::GetContentRegionAvail().x);
+  const ImVec2 rest = ImGui::GetContentRegionAvail();
+  draw_heads(context, {rest.x, std::max(rest.y, t.px(190))});
   ImGui::EndChild();
 }
 
@@ -156,6 +164,13 @@ void WhatIfPanel::draw_kept(PanelContext& context, float width) {
   ImGui::EndTooltip();
 }
 
+void WhatIfPanel::draw_split(float width) {
+  const std::array<const WhatIf*, 2> answers{now_[0].value.get(), now_[1].value.get()};
+  if (!any_compensated(answers)) return;
+  error_waterfalls(answers, split_rows_, width);
+  ImGui::Dummy({0, theme().px(2)});
+}
+
 void WhatIfPanel::draw_heads(PanelContext& context, ImVec2 size) {
   AppState& state = context.state;
   const auto& run = state.run();
@@ -182,14 +197,20 @@ void WhatIfPanel::draw_heads(PanelContext& context, ImVec2 size) {
     busy_mark();
   }
   std::vector<std::string_view> names;
-  for (const WhatIfFigure& one : what_if_figures()) names.emplace_back(one.title);
-  choose("##figure", names, figure_, 108);
+  for (std::size_t i = 0; i < kShownFigures; ++i) names.emplace_back(what_if_figures()[i].title);
+  const auto mean = [&] {
+    const WhatIfFigure& what = what_if_figures()[figure_];
+    return fmt::format("{} / {}", what.text(a.mean(figure_)), what.text(b.mean(figure_)));
+  };
+  const float beside = figure_width("mean", mean()) + ImGui::GetStyle().ItemSpacing.x;
+  choose("##figure", names, figure_,
+         std::clamp((ImGui::GetContentRegionAvail().x - beside) / theme().scale, 108.0F, 172.0F));
   tip(what_if_figures()[figure_].about.c_str());
   ImGui::PopStyleVar();
   const WhatIfFigure& what = what_if_figures()[figure_];
   ImGui::SameLine();
   ImGui::AlignTextToFramePadding();
-  figure("mean", fmt::format("{} / {}", what.text(a.mean(figure_)), what.text(b.mean(figure_))));
+  figure("mean", mean());
   tip("Mean over heads, A / B");
   const Index failed = a.failed() + b.failed();
   if (failed > 0)
@@ -223,13 +244,14 @@ std::string WhatIfPanel::csv(PanelContext& context) const {
   const AppState& state = context.state;
   const auto& run = state.run();
   if (run == nullptr || run->dump() == nullptr) return {};
-  std::string header = "layer,kv_head,setting,what";
+  std::string header = "layer,kv_head,setting,what,compensate";
   for (const WhatIfFigure& one : what_if_figures()) header.append(",").append(one.name);
   CsvTable table(header);
   const auto add = [&](Index layer, Index g, std::size_t s, const WhatIfSettings& settings,
                        const WhatIfFigures& figures) {
     table.add(layer).add(g).add(s == 0 ? "A" : "B").add(summary_of(settings));
-    for (const double value : figures) table.add(value);
+    table.add(name_of(settings.compensation));
+    for (const double value : figures) table.add(if_any(value));
     table.end_row();
   };
   const Selection& selection = state.selection();
@@ -250,6 +272,7 @@ nlohmann::json WhatIfPanel::save() const {
       {"figure", what_if_figures()[figure_].name}, {"show", show_}, {"map", map_.heatmap().save()}};
   if (more_) json["more"] = *more_;
   if (all_heads_) json["all_heads"] = *all_heads_;
+  if (split_rows_) json["split_rows"] = name_of(*split_rows_);
   return json;
 }
 
@@ -259,9 +282,12 @@ void WhatIfPanel::load(const nlohmann::json& json) {
   keys.read("more", more_);
   keys.read("all_heads", all_heads_);
   keys.read("show", show_, std::size_t{0}, kDifference);
-  std::string name;
+  std::string name, rows;
+  keys.read("split_rows", rows);
+  for (const RowSet one : {RowSet::window, RowSet::future, RowSet::reference})
+    if (rows == name_of(one)) split_rows_ = one;
   keys.read("figure", name);
-  for (std::size_t i = 0; i < kWhatIfFigures; ++i)
+  for (std::size_t i = 0; i < kShownFigures; ++i)
     if (name == what_if_figures()[i].name) figure_ = i;
   if (const nlohmann::json* map = keys.at("map")) map_.heatmap().load(*map);
 }

@@ -1,5 +1,6 @@
 #include "data/error.hpp"
 #include "viewer/panels/questions.hpp"
+#include "viewer/work/what_if_compensation.hpp"
 
 #include <fmt/format.h>
 
@@ -14,9 +15,10 @@ namespace {
 /// Settings made into a plan, or why they cannot be.
 struct Settled {
   WhatIfSettings settings;
-  Key key, ranking_key;
+  Key key, plain_key, ranking_key;           // of all, of what is kept, of what ranks it
   std::shared_ptr<const EvictionPlan> plan;  // null where `error` says why
-  std::optional<UserScore> score;            // that the settings name
+  std::shared_ptr<const CompensationPlan> compensation;
+  std::optional<UserScore> score;  // that the settings name
   std::string error;
 };
 
@@ -26,8 +28,12 @@ Settled settled(const WhatIfSettings& settings, const Dump& dump, const UserScor
   if (score != nullptr) made.score = *score;
   const Key given = score != nullptr ? score->key() : Key();
   made.key = {to_json(settings).dump(), given};
+  made.plain_key = {to_json(settings.without_compensation()).dump(), given};
   try {
-    made.plan = std::make_shared<const EvictionPlan>(what_if_plan(settings, dump, score));
+    const auto plan = std::make_shared<const EvictionPlan>(what_if_plan(settings, dump, score));
+    made.compensation =
+        std::make_shared<const CompensationPlan>(what_if_compensation(settings, dump, *plan, score));
+    made.plan = plan;
     made.ranking_key = {score_key(*made.plan), given};
   } catch (const InputError& error) {
     made.error = error.what();
@@ -135,10 +141,10 @@ struct Asked {
         });
   }
 
-  Answer<WhatIf> result(std::shared_ptr<const WhatIfRanking> ranking,
-                        std::shared_ptr<const WhatIfImportance> importance) const {
+  Answer<WhatIf> plain(std::shared_ptr<const WhatIfRanking> ranking,
+                       std::shared_ptr<const WhatIfImportance> importance) const {
     return context.desk.ask<WhatIf>(
-        question({"what_if", layer, kv_head, settled->key},
+        question({"what_if", layer, kv_head, settled->plain_key},
                  fmt::format("What if {}, layer {} head {}", settled->settings.policy(), layer, kv_head)),
         [run = run, plan = settled->plan, layer = layer, kv_head = kv_head, ranking = std::move(ranking),
          importance = std::move(importance)](JobControl& job) {
@@ -146,7 +152,43 @@ struct Asked {
         });
   }
 
-  /// The steps in turn; importance and ranking are asked for at once.
+  bool compensates() const { return !settled->compensation->cases.empty(); }
+
+  /// Whether rows stay for the next budget: where they, those of all heads in the background, do not drive
+  /// out all else.
+  bool rows_stay() const {
+    const DumpShape& shape = run->shape();
+    const auto heads =
+        static_cast<std::size_t>(urgency == Urgency::background ? shape.layers * shape.n_kv : 1);
+    return rows_bytes(*settled->compensation, shape) <= context.desk.cache_limit() / 2 / heads;
+  }
+
+  Answer<WhatIfRows> rows() const {
+    return context.desk.ask<WhatIfRows>(
+        question({"what_if_rows", layer, kv_head, rows_key(*settled->compensation)},
+                 fmt::format("Rows to make up for, layer {} head {}", layer, kv_head)),
+        [run = run, settled = settled, layer = layer, kv_head = kv_head](JobControl& job) {
+          return what_if_rows(run->head(layer, kv_head), *settled->compensation, job);
+        });
+  }
+
+  /// Null `rows` are computed with it.
+  Answer<WhatIf> compensated(std::shared_ptr<const WhatIf> plain,
+                             std::shared_ptr<const WhatIfRows> rows) const {
+    return context.desk.ask<WhatIf>(
+        question({"what_if", layer, kv_head, settled->key},
+                 fmt::format("What if {} with {}, layer {} head {}", settled->settings.policy(),
+                             name_of(settled->settings.compensation), layer, kv_head)),
+        [run = run, settled = settled, layer = layer, kv_head = kv_head, plain = std::move(plain),
+         rows = std::move(rows)](JobControl& job) {
+          const CompensationPlan& plan = *settled->compensation;
+          if (rows != nullptr) return what_if_compensated(*settled->plan, plan, *rows, *plain, job);
+          return what_if_compensated(*settled->plan, plan, what_if_rows(run->head(layer, kv_head), plan, job),
+                                     *plain, job);
+        });
+  }
+
+  /// The steps in turn; what needs nothing else is asked for at once.
   Answer<WhatIf> ask() const {
     Answer<WhatIf> found;
     const auto waits_for = [&](const auto& step) {
@@ -155,6 +197,9 @@ struct Asked {
       found.error = step.error;
       return true;
     };
+    Answer<WhatIfRows> looked_at;
+    const bool asks_rows = compensates() && rows_stay();
+    if (asks_rows) looked_at = rows();
     const Answer<WhatIfImportance> needed = importance();
     GivenOfHead given = [](Index) { return GivenScores{}; };
     if (settled->score) {
@@ -171,7 +216,11 @@ struct Asked {
     }
     const Answer<WhatIfRanking> ranked = ranking(shared.value, given);
     if (waits_for(ranked) || waits_for(needed)) return found;
-    return result(ranked.value, needed.value);
+    Answer<WhatIf> kept = plain(ranked.value, needed.value);
+    if (!compensates()) return kept;
+    if (waits_for(kept)) return found;
+    if (asks_rows && waits_for(looked_at)) return found;
+    return compensated(kept.value, looked_at.value);
   }
 };
 
@@ -209,6 +258,11 @@ Answer<WhatIf> ask_what_if(PanelContext& context, const WhatIfSettings& settings
     found.stale = found.value != nullptr;
   }
   return found;
+}
+
+Answer<WhatIf> ask_kept_set(PanelContext& context, const WhatIfSettings& settings, Index layer, Index kv_head,
+                            Urgency urgency, const Key& slot) {
+  return ask_what_if(context, settings.without_compensation(), layer, kv_head, urgency, slot);
 }
 
 }  // namespace kvreplay::viewer
