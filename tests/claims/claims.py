@@ -25,9 +25,9 @@ RUNS = (
     ("evict", "evict", "--policy", EVICTED, "--sigma", "0.8", "--phase", "prefill,blockwise:32,blockwise:128"),
     ("budget", "budget", "--order", "snapkv,keydiff,value", "--sigma", "0.5,0.8", "--method", "uniform,ada,lu,optimal"),
     ("channels", "channels"),
-    ("merging", "evict", "--policy", "snapkv,h2o", "--sigma", "0.5,0.8", "--compensate",
+    ("merging", "evict", "--policy", "snapkv,h2o", "--sigma", "0.8", "--compensate",
      "none,mass,values,fit,cam,d2o,kvmerger,keepkv,merging_press"),
-    ("leverage", "evict", "--policy", "greedy_exact,greedy_leverage", "--sigma", "0.5,0.8", "--compensate", "fit"),
+    ("leverage", "evict", "--policy", "greedy_exact,greedy_leverage", "--sigma", "0.8", "--compensate", "fit"),
 )
 
 
