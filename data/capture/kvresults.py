@@ -9,6 +9,7 @@
     r.tokens("exact_remove", layer=0)              # an array: kv_head x token; without a layer: layer x kv_head x token
     r.tokens("exact_remove").frame()               # the same as a long data frame: layer, kv_head, token, text, value
     r.maps("attn~exact_remove~spearman").wide()    # layers down, KV heads across
+    r.head_budgets("snapkv", "lu", 0.8)            # layer x kv_head: shares of all tokens kept
 
     r = open_results("results/prompts")            # of a command that was given several dumps
     r.agreement_over_dumps                         # mean, sd and a 95 % confidence interval over the dumps

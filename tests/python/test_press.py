@@ -242,7 +242,7 @@ class Presses(unittest.TestCase):
         self.assertIn("fits look at the last 32 queries", press.compensations[0][0].notes[0])
         module, (cos, sin) = self.model.model.layers[0].self_attn, self.model.model.rotary_emb(torch.zeros(1, 20, 48), torch.arange(20)[None])
         rope = _press.rope_of(module, cos, sin)
-        self.assertEqual((rope["style"], rope["rotary_dim"], rope["attention_factor"]), ("half", 16, 1.0))
+        self.assertEqual((rope["style"], len(rope["inv_freq"]), rope["attention_factor"]), ("half", 8, 1.0))
         self.assertIsNone(_press.rope_of(module, cos[:, 1:], sin[:, 1:]))  # a prompt that begins elsewhere
 
     def test_generate_and_batches(self):

@@ -196,5 +196,5 @@ def rope_of(module, cos, sin) -> Optional[dict[str, Any]]:
         angle = (at.double()[:, None] * torch.tensor(inv_freq, dtype=torch.float64)).tile(2)
         if all(found[:, at].shape[1:] == wanted.shape and (found[:, at].double().cpu() - factor * wanted).abs().max() < PROBE_TOLERANCE
                for found, wanted in ((cos, angle.cos()), (sin, angle.sin()))):
-            return {"style": style, "inv_freq": list(inv_freq), "rotary_dim": 2 * len(inv_freq), "attention_factor": factor}
+            return {"style": style, "inv_freq": list(inv_freq), "attention_factor": factor}
     return None
