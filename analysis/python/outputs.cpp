@@ -120,9 +120,10 @@ Compensated held_of(const nb::tuple& head, const DumpShape& shape) {
   std::vector<Index> extents = {m};
   Compensated held;
   for (const double token : m > 0 ? numbers_of("tokens", head[0], extents) : std::vector<double>{}) {
-    const auto p = static_cast<Index>(token);
-    if (token != static_cast<double>(p) || p >= shape.l ||
-        p < (held.tokens.empty() ? 0 : held.tokens.back() + 1))
+    const bool there = token >= 0 && token < static_cast<double>(shape.l);
+    const Index p = there ? static_cast<Index>(token) : -1,
+                least = held.tokens.empty() ? 0 : held.tokens.back() + 1;
+    if (p < least || token != static_cast<double>(p))
       throw InputError("tokens", fmt::format("ascending positions from 0 to {}", shape.l - 1),
                        fmt::format("{}", token));
     held.tokens.push_back(p);
