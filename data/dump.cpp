@@ -230,6 +230,9 @@ const std::string& Dump::name() const { return impl_->name; }
 const std::string& Dump::model() const { return impl_->model; }
 bool Dump::states_model() const { return impl_->manifest.model.has_value(); }
 const DumpShape& Dump::shape() const { return impl_->shape; }
+Index Dump::model_layer(Index layer) const {
+  return impl_->manifest.layers.empty() ? layer : impl_->manifest.layers[static_cast<std::size_t>(layer)];
+}
 AttentionRule Dump::rule(Index layer) const { return attention_rule(impl_->manifest, impl_->shape, layer); }
 std::optional<Rope> Dump::rope(Index layer) const { return layer_rope(impl_->manifest, impl_->shape, layer); }
 const std::string& Dump::rope_note() const { return impl_->manifest.rope_note; }

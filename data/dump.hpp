@@ -191,6 +191,8 @@ class Dump {
   /// Whether the manifest has it; the dump's own name stands in.
   bool states_model() const;
   const DumpShape& shape() const;
+  /// The model's number of a layer, where the manifest says it; else the dump's own.
+  Index model_layer(Index layer) const;
   AttentionRule rule(Index layer) const;
   /// The rotation of one layer; empty where the manifest has none, or one that is not understood (see
   /// rope_note()).

@@ -54,6 +54,20 @@ void parse_sink_logit(const JsonFields& fields, Manifest& manifest) {
   }
 }
 
+void parse_layers(const JsonFields& fields, Manifest& manifest) {
+  const auto& value = fields.at("layers");
+  if (value.is_null()) return;
+  constexpr const char* kWanted = "the model's numbers of the layers, ascending from at least 0";
+  if (!value.is_array()) throw InputError(fields.where("layers"), kWanted, json_text(value));
+  for (const auto& entry : value) {
+    const bool first = entry.is_number_integer() && entry == 0;
+    const auto number = first ? std::optional<Index>(0) : as_positive_index(entry);
+    if (!number || (!manifest.layers.empty() && *number <= manifest.layers.back()))
+      throw InputError(fields.where("layers"), kWanted, json_text(entry) + " in it");
+    manifest.layers.push_back(*number);
+  }
+}
+
 Rope::Style parse_style(const JsonFields& fields) {
   const auto style = fields.text("style");
   if (style == "half") return Rope::Style::half;
@@ -203,6 +217,7 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
   manifest.n_kv_heads = fields.positive_integer("n_kv_heads");
   manifest.head_dim = fields.positive_integer("head_dim");
   manifest.total_len = fields.positive_integer("total_len");
+  parse_layers(fields, manifest);
   parse_sliding_window(fields, manifest);
   parse_sink_logit(fields, manifest);
   parse_rope(fields, manifest);
@@ -224,6 +239,7 @@ void check_manifest(const Manifest& manifest, const DumpShape& shape) {
                      fmt::format("at most the {} positions in the files", shape.T),
                      std::to_string(*manifest.prompt_len));
   }
+  if (!manifest.layers.empty()) expect_per_layer(manifest, "layers", manifest.layers.size(), shape.layers);
   if (manifest.sliding_window_per_layer) {
     expect_per_layer(manifest, "sliding_window", manifest.sliding_window.size(), shape.layers);
   }

@@ -30,6 +30,7 @@ struct Manifest {
   std::optional<double> logit_softcap;
   std::optional<Dtype> dtype;
   std::optional<Index> n_layers, n_q_heads, n_kv_heads, head_dim, total_len;
+  std::vector<Index> layers;  ///< the model's number of each; empty: 0, 1, ...
   /// Empty; one entry; or one per layer (sliding_window_per_layer).
   std::vector<std::optional<Index>> sliding_window;
   bool sliding_window_per_layer = false;

@@ -165,6 +165,21 @@ void BudgetMeasureStage::write_maps(const ResultFolder& folder, const HeadFigure
   }
 }
 
+void BudgetMeasureStage::write_head_budgets(const ResultFolder& folder) const {
+  for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+    const Budgets& budgets = allocations_[c].budgets;
+    const auto total = static_cast<double>(std::accumulate(budgets.begin(), budgets.end(), Index{0}));
+    if (total == 0) continue;  // shares of nothing
+    Json shares = Json::object();
+    for (const Index layer : layers_)
+      for (Index g = 0; g < dump_.shape().n_kv; ++g) {
+        const auto tokens = static_cast<double>(budgets[static_cast<std::size_t>(row_of(layer, g))]);
+        shares[fmt::format("L{}H{}", dump_.model_layer(layer), g)] = tokens / total;
+      }
+    folder.write_json(fmt::format("head_budgets/{}.json", label(c)), shares);
+  }
+}
+
 void BudgetMeasureStage::save_head(Index kv_head, ByteWriter& out) const {
   kept_.save(kv_head, 1, out);
   measured_.save_head(kv_head, out);
@@ -178,6 +193,7 @@ void BudgetMeasureStage::load_head(Index kv_head, ByteReader& in) {
 Json BudgetMeasureStage::write_tables(const ResultFolder& folder, const HeadFigures& figures) {
   const std::size_t rows = write_budgets(folder, figures);
   write_maps(folder, figures);
+  write_head_budgets(folder);
   Json losses = Json::object(), errors = Json::object();
   for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
     losses[label(c)] = total_loss(c);

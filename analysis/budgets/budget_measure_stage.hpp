@@ -39,6 +39,8 @@ class BudgetMeasureStage final : public Stage {
   Index row_of(Index layer, Index kv_head) const;
   double total_loss(std::size_t which) const;
   std::size_t write_budgets(const ResultFolder& folder, const HeadFigures& figures) const;
+  /// Every allocation as shares of its tokens, by the model's layers and heads: Attention Matching's form.
+  void write_head_budgets(const ResultFolder& folder) const;
   void write_maps(const ResultFolder& folder, const HeadFigures& figures) const;
   std::string label(std::size_t which) const;
   std::optional<double> loss_of(const ScopedFigures& figures, std::size_t which, Scope scope,

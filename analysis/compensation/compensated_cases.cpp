@@ -56,9 +56,10 @@ void CompensatedCases::put_terms(std::size_t which, RowSet rows, const std::opti
 }
 
 template <class T>
-void CompensatedCases::head(const HeadGroup<T>& group, std::span<const KeptSet* const> kept,
-                            std::span<double> figures) {
-  if (!any()) return;
+std::vector<Compensated> CompensatedCases::head(const HeadGroup<T>& group,
+                                                std::span<const KeptSet* const> kept,
+                                                std::span<double> figures) {
+  if (!any()) return {};
   Workers& workers = compute_.workers;
   const HeadCompensation<T> compensation(group, plan_, workers);
   // Sums that what is measured is added to begin at 0; figures that a method lacks have no value.
@@ -88,15 +89,19 @@ void CompensatedCases::head(const HeadGroup<T>& group, std::span<const KeptSet* 
                     [&](std::size_t c) { return compensated_cache(group, held[c]); },
                     measured_.with_vectors(), compute_),
                 group, plan_.window, plan_.future, group.kv_head * group.G(), figures, workers);
+  return held;
 }
-template void CompensatedCases::head(const HeadGroup<float>&, std::span<const KeptSet* const>,
-                                     std::span<double>);
-template void CompensatedCases::head(const HeadGroup<double>&, std::span<const KeptSet* const>,
-                                     std::span<double>);
+template std::vector<Compensated> CompensatedCases::head(const HeadGroup<float>&,
+                                                         std::span<const KeptSet* const>, std::span<double>);
+template std::vector<Compensated> CompensatedCases::head(const HeadGroup<double>&,
+                                                         std::span<const KeptSet* const>, std::span<double>);
 
-void CompensatedCases::end_layer(const ResultFolder& folder, Index layer, const LayerFigures& figures) {
+void CompensatedCases::end_layer(Index layer, const LayerFigures& figures) {
+  if (any()) measured_.end(layer, compute_.workers, figures);
+}
+
+void CompensatedCases::write_layer(const ResultFolder& folder, Index layer) const {
   if (!any()) return;
-  measured_.end(layer, compute_.workers, figures);
   const auto d = static_cast<std::size_t>(dump_.shape().d), d_v = static_cast<std::size_t>(dump_.shape().d_v);
   for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
     if (plan_.cases[c].method == Compensation::none) continue;  // kept/ has it

@@ -22,15 +22,19 @@ class CompensatedCases {
                    Index first_column, const Compute& compute);
 
   const CompensationPlan& plan() const { return plan_; }
+  const CompensationColumns& columns() const { return columns_; }
   bool any() const { return !plan_.cases.empty(); }
   Index figures_per_head() const { return columns_.count(); }
   std::size_t figures_per_layer() const { return any() ? columns_.losses().per_layer() : 0; }
 
   void begin_layer();
-  /// `kept` is what the evictions keep of this head, by case; `figures` are those of the whole stage.
+  /// `kept` is what the evictions keep of this head, by case; `figures` are those of the whole stage. What
+  /// the caches hold, by case.
   template <class T>
-  void head(const HeadGroup<T>& group, std::span<const KeptSet* const> kept, std::span<double> figures);
-  void end_layer(const ResultFolder& folder, Index layer, const LayerFigures& figures);
+  std::vector<Compensated> head(const HeadGroup<T>& group, std::span<const KeptSet* const> kept,
+                                std::span<double> figures);
+  void end_layer(Index layer, const LayerFigures& figures);
+  void write_layer(const ResultFolder& folder, Index layer) const;
   void save_head(Index kv_head, ByteWriter& out) const;
   void load_head(Index kv_head, ByteReader& in);
 

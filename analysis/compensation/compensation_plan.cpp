@@ -90,6 +90,11 @@ CompensationPlan compensation_plan(const Dump& dump, const EvictionOptions& opti
   else if (fits && kind == Reference::shifted && there < shape.l)
     plan.notes.push_back(fmt::format(
         "fits look at {} queries: the dump holds those of {} of {} prompt positions", there, there, shape.l));
+  else if (fits && !options.reference && kind == Reference::window)
+    plan.notes.push_back(fmt::format("fits look at the last {} queries of the prompt, which are not {}: {}",
+                                     std::min(plan.reference.window, shape.l - shape.first_query()),
+                                     name_of(Reference::shifted),
+                                     *why_no_reference(dump, Reference::shifted)));
   return plan;
 }
 

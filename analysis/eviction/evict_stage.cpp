@@ -150,7 +150,8 @@ void EvictStage::head(const HeadGroup<double>& group, std::span<double> figures)
 void EvictStage::end_layer(const ResultFolder& folder, Index layer, LayerFigures figures) {
   const std::size_t own = columns_.losses().per_layer();
   measured_.end(layer, compute_.workers, {figures.heads, figures.whole.first(own)});
-  compensations_.end_layer(folder, layer, {figures.heads, figures.whole.subspan(own)});
+  compensations_.end_layer(layer, {figures.heads, figures.whole.subspan(own)});
+  compensations_.write_layer(folder, layer);
   if (plan_.with_residual) {
     std::vector<double> norms(dump_.shape().T);
     dump_.read(Tensor::residual_norm, layer, 0, norms.data());

@@ -105,23 +105,20 @@ class Planner {
  public:
   Planner(const Dump& dump, const EvictionOptions& options) : dump_(dump), options_(options) {}
 
+  EvictionPlan of_kept(std::vector<GivenArray<std::uint8_t>> kept) {
+    choose_rows();
+    plan_.kept = std::move(kept);
+    add_given_kept();
+    return std::move(plan_);
+  }
+
   EvictionPlan plan() {
-    const DumpShape& shape = dump_.shape();
-    plan_.l = shape.l;
-    plan_.with_residual = dump_.has(Tensor::residual_norm);
-    plan_.on_future = options_.on == SearchRows::future;
-    plan_.per_query_head = options_.per_query_head;
-    plan_.decode_window = options_.decode_window;
-    plan_.window = window_rows(shape.l, shape.first_query(), options_.window.value_or(kMeasuredRows));
-    plan_.future = future_rows(shape.l, shape.T, shape.first_query());
-    plan_.losses = LossRows::of(dump_, plan_.window, plan_.future);
-    plan_.semantics = options_.semantics;
+    choose_rows();
     overrides_ = {options_.window, options_.sinks, options_.recent, options_.pool, options_.by};
     if (options_.pool) check_pooling(evict_option::pool, *options_.pool);
     read_given();
     choose_budgets();
     for (const Phase& phase : options_.phases) add_once(phases_, phase, &Phase::name);
-    plan_.elements = cache_elements(dump_);
     plan_.channel_window = options_.window.value_or(kMeasuredRows);
     plan_.compression = compression_of(dump_, options_, phases_, plan_.window);
     add_policies();
@@ -148,6 +145,21 @@ class Planner {
   }
 
  private:
+  /// What the prompt is, and the rows that kept sets are measured on.
+  void choose_rows() {
+    const DumpShape& shape = dump_.shape();
+    plan_.l = shape.l;
+    plan_.with_residual = dump_.has(Tensor::residual_norm);
+    plan_.on_future = options_.on == SearchRows::future;
+    plan_.per_query_head = options_.per_query_head;
+    plan_.decode_window = options_.decode_window;
+    plan_.window = window_rows(shape.l, shape.first_query(), options_.window.value_or(kMeasuredRows));
+    plan_.future = future_rows(shape.l, shape.T, shape.first_query());
+    plan_.losses = LossRows::of(dump_, plan_.window, plan_.future);
+    plan_.semantics = options_.semantics;
+    plan_.elements = cache_elements(dump_);
+  }
+
   template <class Item, class Name>
   static void add_once(std::vector<Item>& items, Item item, Name name) {
     for (const Item& there : items)
@@ -381,6 +393,11 @@ std::string EvictionCase::decode_name() const {
 
 EvictionPlan eviction_plan(const Dump& dump, const EvictionOptions& options) {
   return Planner(dump, options).plan();
+}
+
+EvictionPlan plan_of_kept(const Dump& dump, const EvictionOptions& options,
+                          std::vector<GivenArray<std::uint8_t>> kept) {
+  return Planner(dump, options).of_kept(std::move(kept));
 }
 
 }  // namespace kvreplay

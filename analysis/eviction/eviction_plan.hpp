@@ -93,4 +93,8 @@ Semantics semantics_of(const EvictionPlan& plan, const EvictionCase& which);
 /// channels or bits together with a phase that decodes, and where nothing is left to simulate.
 EvictionPlan eviction_plan(const Dump& dump, const EvictionOptions& options);
 
+/// The plan of kept sets that are there already, [layers, n_kv, l] each, measured as `options` say.
+EvictionPlan plan_of_kept(const Dump& dump, const EvictionOptions& options,
+                          std::vector<GivenArray<std::uint8_t>> kept);
+
 }  // namespace kvreplay

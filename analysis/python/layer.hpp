@@ -30,5 +30,6 @@ void bind_evictions(nb::module_& module);
 void bind_outputs(nb::module_& module);
 void bind_channels(nb::module_& module);
 void bind_budgets(nb::module_& module);
+void bind_compensations(nb::module_& module);
 
 }  // namespace kvreplay::python

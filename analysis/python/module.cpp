@@ -44,4 +44,5 @@ NB_MODULE(_core, module) {
   bind_outputs(module);
   bind_channels(module);
   bind_budgets(module);
+  bind_compensations(module);
 }

@@ -7,10 +7,11 @@
 #include "analysis/python/keywords.hpp"
 #include "analysis/python/layer.hpp"
 #include "analysis/results/scoped_figures.hpp"
+#include "sim/compensation/compensate.hpp"
 
 #include <fmt/format.h>
 
-#include <limits>
+#include <algorithm>
 #include <nanobind/stl/string.h>
 #include <optional>
 #include <span>
@@ -79,10 +80,11 @@ MeasureColumns columns_of(const Dump& dump, const Measured& measured, std::size_
   return {window ? there : nowhere, window ? nowhere : there, LossColumns(losses, 2 + 2 * n, cases)};
 }
 
-/// The figures of all heads, as a stage keeps them; kept is [cases, n_kv, l].
-template <class T>
+/// The figures of all heads, as a stage keeps them, of caches whose outputs are
+/// outputs_of(group, window, future, with_vectors).
+template <class T, class OutputsOf>
 HeadFigures layer_figures(const Dump& dump, const Measured& measured, const MeasureColumns& columns,
-                          const std::vector<std::uint8_t>& kept, const Compute& compute) {
+                          const Compute& compute, const OutputsOf& outputs_of) {
   const DumpShape& shape = dump.shape();
   const std::size_t cases = columns.future.change.size();
   const bool window = measured.set == RowSet::window;
@@ -95,33 +97,60 @@ HeadFigures layer_figures(const Dump& dump, const Measured& measured, const Meas
   layer.begin();
   for_each_head(dump, compute.workers, [&](Index g) {
     const HeadGroup<T> group = load_head_group<T>(dump, 0, g, measured.rows.begin);
-    std::vector<CacheCase> caches;
-    for (std::size_t c = 0; c < cases; ++c) {
-      const auto begin = kept.begin() + (static_cast<Index>(c) * shape.n_kv + g) * shape.l;
-      caches.push_back({KeptSet(begin, begin + shape.l)});
-    }
-    layer.add(case_outputs(group, on_window, on_future, caches, layer.with_vectors(), compute), group,
-              on_window, on_future, g * shape.group(),
-              std::span(figures.data() + g * figures.cols(), extent(figures.cols())), compute.workers);
+    layer.add(outputs_of(group, on_window, on_future, layer.with_vectors()), group, on_window, on_future,
+              g * shape.group(), std::span(figures.data() + g * figures.cols(), extent(figures.cols())),
+              compute.workers);
   });
   layer.end(0, compute.workers, {figures, found.of_layers});
   return found;
 }
 
-nb::tuple output_error(const Layer& layer, nb::handle keep, nb::handle rows, const nb::dict& keywords) {
+/// One head's numbers as Python has them.
+Matrix<double> matrix_of(const char* name, nb::handle numbers, Index rows, Index columns) {
+  Matrix<double> found(rows, columns);
+  if (rows == 0) return found;
+  std::vector<Index> extents = {rows, columns};
+  const std::vector<double> values = numbers_of(name, numbers, extents);
+  std::copy(values.begin(), values.end(), found.data());
+  return found;
+}
+
+Compensated held_of(const nb::tuple& head, const DumpShape& shape) {
+  const auto m = static_cast<Index>(nb::len(nb::handle(head[0])));
+  std::vector<Index> extents = {m};
+  Compensated held;
+  for (const double token : m > 0 ? numbers_of("tokens", head[0], extents) : std::vector<double>{}) {
+    const bool there = token >= 0 && token < static_cast<double>(shape.l);
+    const Index p = there ? static_cast<Index>(token) : -1,
+                least = held.tokens.empty() ? 0 : held.tokens.back() + 1;
+    if (p < least || token != static_cast<double>(p))
+      throw InputError("tokens", fmt::format("ascending positions from 0 to {}", shape.l - 1),
+                       fmt::format("{}", token));
+    held.tokens.push_back(p);
+  }
+  held.values = matrix_of("values", head[2], m, shape.d_v);
+  if (!head[3].is_none()) held.keys = matrix_of("keys", head[3], m, shape.d);
+  const std::vector<double> bias = m > 0 ? numbers_of("bias", head[1], extents) : std::vector<double>{};
+  if (std::any_of(bias.begin(), bias.end(), [](double one) { return one != 0; }))
+    held.bias = Eigen::Map<const Vector<double>>(bias.data(), m);
+  return held;
+}
+
+/// What `cases` caches a head do, whose outputs are outputs_of(compute, group, window, future, with_vectors).
+template <class OutputsOf>
+nb::tuple measured_error(const Layer& layer, nb::handle rows, const nb::dict& keywords, std::size_t cases,
+                         const OutputsOf& outputs_of) {
   const Dump& dump = layer.dump();
   const DumpShape& shape = dump.shape();
   CallOptions call;
   std::optional<Index> window;
   if (keywords.size() > 0) read_keywords(options_of(window, call), keywords);
   const Measured measured = measured_rows(shape, rows, window.value_or(kMeasuredRows));
-  std::vector<Index> extents = {-1, shape.n_kv, shape.l};
-  const std::vector<std::uint8_t> kept = booleans_of("keep", keep, extents);
-  const auto cases = extent(extents[0]);
   const MeasureColumns columns = columns_of(dump, measured, cases);
   const HeadFigures figures = computed(call, [&](const Compute& compute) {
-    return in_float32(call.precision) ? layer_figures<float>(dump, measured, columns, kept, compute)
-                                      : layer_figures<double>(dump, measured, columns, kept, compute);
+    const auto of_heads = [&](const auto&... arguments) { return outputs_of(compute, arguments...); };
+    return in_float32(call.precision) ? layer_figures<float>(dump, measured, columns, compute, of_heads)
+                                      : layer_figures<double>(dump, measured, columns, compute, of_heads);
   });
 
   const ScopedFigures scoped(figures);
@@ -167,11 +196,51 @@ nb::tuple output_error(const Layer& layer, nb::handle keep, nb::handle rows, con
   return nb::make_tuple(found, nb::make_tuple(measured.rows.begin, measured.rows.end));
 }
 
+/// keep: [cases, n_kv, l].
+nb::tuple output_error(const Layer& layer, nb::handle keep, nb::handle rows, const nb::dict& keywords) {
+  const DumpShape& shape = layer.dump().shape();
+  std::vector<Index> extents = {-1, shape.n_kv, shape.l};
+  const std::vector<std::uint8_t> kept = booleans_of("keep", keep, extents);
+  const auto cases = extent(extents[0]);
+  return measured_error(layer, rows, keywords, cases,
+                        [&]<class T>(const Compute& compute, const HeadGroup<T>& group, RowRange window,
+                                     RowRange future, bool with_vectors) {
+                          std::vector<CacheCase> caches;
+                          for (std::size_t c = 0; c < cases; ++c) {
+                            const auto begin =
+                                kept.begin() + (static_cast<Index>(c) * shape.n_kv + group.kv_head) * shape.l;
+                            caches.push_back({KeptSet(begin, begin + shape.l)});
+                          }
+                          return case_outputs(group, window, future, caches, with_vectors, compute);
+                        });
+}
+
+/// keep: [n_kv] of (tokens, bias, values, keys or None).
+nb::tuple compensated_output_error(const Layer& layer, const nb::list& keep, nb::handle rows,
+                                   const nb::dict& keywords) {
+  const DumpShape& shape = layer.dump().shape();
+  if (std::ssize(keep) != shape.n_kv)
+    throw InputError("keep", fmt::format("what {} KV heads hold", shape.n_kv),
+                     fmt::format("that of {}", nb::len(keep)));
+  std::vector<Compensated> held;
+  for (const nb::handle head : keep) held.push_back(held_of(nb::cast<nb::tuple>(head), shape));
+  return measured_error(layer, rows, keywords, 1,
+                        [&]<class T>(const Compute& compute, const HeadGroup<T>& group, RowRange window,
+                                     RowRange future, bool with_vectors) {
+                          const auto cache = [&](std::size_t) {
+                            return compensated_cache(group, held[extent(group.kv_head)]);
+                          };
+                          return cache_outputs<T>(group, window, future, 1, cache, with_vectors, compute);
+                        });
+}
+
 }  // namespace
 
 void bind_outputs(nb::module_& module) {
   module.def("output_error", output_error, nb::arg("layer"), nb::arg("keep"), nb::arg("rows").none(),
              nb::arg("options"), "({figure: (of the layer [cases], of its heads [cases, n_kv])}, rows).");
+  module.def("compensated_output_error", compensated_output_error, nb::arg("layer"), nb::arg("keep"),
+             nb::arg("rows").none(), nb::arg("options"), "The same of what every KV head holds, one case.");
   module.def("output_options", [] {
     std::optional<Index> window;
     CallOptions call;

@@ -9,6 +9,7 @@
     r.tokens("exact_remove", layer=0)              # an array: kv_head x token; without a layer: layer x kv_head x token
     r.tokens("exact_remove").frame()               # the same as a long data frame: layer, kv_head, token, text, value
     r.maps("attn~exact_remove~spearman").wide()    # layers down, KV heads across
+    r.head_budgets("snapkv", "lu", 0.8)            # layer x kv_head: shares of all tokens kept
 
     r = open_results("results/prompts")            # of a command that was given several dumps
     r.agreement_over_dumps                         # mean, sd and a 95 % confidence interval over the dumps
@@ -370,6 +371,21 @@ class Results(_Folder):
         self.names("curves")  # or its error: both come from one command
         return self._labelled("budget_curves", *self._read_array("budget_curves.npy", ("sigma", "layer", "kv_head")))
 
+    def head_budgets(self, order: str, method: str, sigma: Union[str, float]) -> Array:
+        """[layer, kv_head]: each head's share of all tokens that a division of a budget keeps."""
+        name = f"{order}-{method}-{sigma}".replace(":", "_")
+        names = sorted(at[len("head_budgets/") : -len(".json")] for at in self._written if at.startswith("head_budgets/"))
+        if name not in names:
+            raise ResultsError(f"{self.folder}: no {name}.json in head_budgets; {_alternatives(name, names)}")
+        path = self.folder / "head_budgets" / f"{name}.json"
+        shares, heads = _json(path, self._written[f"head_budgets/{name}.json"]), self._sizes["kv_head"]
+        layers = list(dict.fromkeys(key.partition("H")[0] for key in shares))  # as the model numbers them
+        wanted = [f"{layer}H{head}" for layer in layers for head in range(heads)]
+        if list(shares) != wanted or len(layers) != len(self.layers) or not all(type(share) is float for share in shares.values()):
+            raise ResultsError(f"{path}: expected shares of {heads} heads in {len(self.layers)} layers, found {reprlib.repr(shares)}")
+        values = np.array(list(shares.values())).reshape(len(layers), heads)
+        return self._labelled(f"head_budgets/{name}", values, ("layer", "kv_head"))
+
     def decode_steps(self, name: str) -> Array:
         """[layer, kv_head, step]: the output error at every decoding step of a run with evictions in it."""
         return self.array("decode", name)
@@ -605,8 +621,8 @@ def _parsed(path: Path, what: str, parse: Callable[[], Any]) -> Any:
         raise ResultsError(f"{path}: cannot be read as {what}: {error or type(error).__name__}") from None
 
 
-def _json(path: Path) -> dict[str, Any]:
-    data = _bytes(path, LARGEST[".json"])
+def _json(path: Path, written: Optional[tuple[int, int]] = None) -> dict[str, Any]:
+    data = _bytes(path, LARGEST[".json"], written)
     found = _parsed(path, "JSON", lambda: json.loads(data.decode("utf-8"), object_pairs_hook=_once))
     if not isinstance(found, dict):
         raise ResultsError(f"{path}: expected a JSON object, found {reprlib.repr(found)}")

@@ -26,6 +26,7 @@ TOLERANCES = {"bfloat16": 0.2, "float16": 0.05, "float32": 0.02, "float64": 0.02
 class Case:
     """An eviction, division of a budget or selection of channels; change(layer) reads what it did to a layer."""
 
+    name: str  # its files'
     keys: tuple[str, ...]
     change: Callable[[int], Change]
 
@@ -58,23 +59,24 @@ def evictions(results: Results, rows: Iterator[dict[str, str]]) -> Found:
     for row in rows:
         keys = tuple(row[key] for key in KEYS)
         policy, semantics, phase, _, kept = keys
-        name = f"{policy}-{semantics}-{phase}-{kept or 'mixed'}"
+        name = f"{policy}-{semantics}-{phase}-{kept or 'mixed'}".replace(":", "_")
         if "channels" in options:
             yield name, f"evict --channels {options['channels']} does not write which channels; kvreplay channels does"
         elif phase in ("decode", "append-only"):
             yield name, "what it keeps changes with every step; phases prefill and blockwise:N end with the prompt"
         else:
-            read = functools.partial(results.kept, name.replace(":", "_"))
-            yield name, Case(keys, lambda layer, read=read: Change(kept=read(layer).values, quantization=quantization))
+            read = functools.partial(results.kept, name)
+            yield name, Case(name, keys, lambda layer, read=read: Change(kept=read(layer).values, quantization=quantization))
 
 
 def budgets(results: Results, rows: Iterator[dict[str, str]]) -> Found:
     semantics = results.summary.get("options", {}).get("budget", {}).get("semantics", "paper")
     for row in rows:
         order, method, sigma = (row[key] for key in ("order", "method", "sigma"))
-        read = functools.partial(results.kept, f"{order}-{method}-{sigma}".replace(":", "_"))
+        name = f"{order}-{method}-{sigma}".replace(":", "_")
+        read = functools.partial(results.kept, name)
         keys = (f"{order}~{method}", semantics, "prefill", sigma, "")
-        yield keys[0], Case(keys, lambda layer, read=read: Change(kept=read(layer).values))
+        yield keys[0], Case(name, keys, lambda layer, read=read: Change(kept=read(layer).values))
 
 
 def channels(results: Results, rows: Iterator[dict[str, str]]) -> Found:
@@ -83,10 +85,11 @@ def channels(results: Results, rows: Iterator[dict[str, str]]) -> Found:
         method, ratio, recent = (row[key] for key in ("method", "ratio", "recent"))
         if not method:
             continue
-        read = functools.partial(results.channel_array, f"{method}-{ratio}")
+        name = f"{method}-{ratio}"
+        read = functools.partial(results.channel_array, name)
         keys = (f"channels:{method}", row["semantics"], "prefill", ratio, str(l))
         change = lambda layer, read=read, n=int(recent): Change(pruned=read(layer).values, recent=n)  # noqa: E731
-        yield keys[0], Case(keys, change)
+        yield keys[0], Case(name, keys, change)
 
 
 def compensation(results: Results, rows: Iterator[dict[str, str]]) -> Found:
@@ -94,9 +97,10 @@ def compensation(results: Results, rows: Iterator[dict[str, str]]) -> Found:
         policy, semantics, phase, budget, kept, method = (row[key] for key in (*KEYS, "method"))
         if method == "none":
             continue  # the eviction alone
-        read = functools.partial(results.compensated, f"{policy}-{semantics}-{phase}-{kept or 'mixed'}-{method}".replace(":", "_"))
+        name = f"{policy}-{semantics}-{phase}-{kept or 'mixed'}-{method}".replace(":", "_")
+        read = functools.partial(results.compensated, name)
         change = lambda layer, read=read: Change(held=read(layer))  # noqa: E731
-        yield f"{policy}~{method}", Case((f"{policy}~{method}", semantics, phase, budget, kept), change)
+        yield f"{policy}~{method}", Case(name, (f"{policy}~{method}", semantics, phase, budget, kept), change)
 
 
 class Dump(NamedTuple):

@@ -56,6 +56,14 @@ std::vector<int> budgets_of(const std::map<std::string, CsvRow>& allocation) {
   return budgets;
 }
 
+/// {"L0H0": share, ...} of an allocation, in the file's order.
+std::vector<std::pair<std::string, double>> head_budgets(const fs::path& folder, const std::string& name) {
+  std::vector<std::pair<std::string, double>> shares;
+  const auto json = nlohmann::ordered_json::parse(file_text(folder / "head_budgets" / (name + ".json")));
+  for (const auto& [key, share] : json.items()) shares.emplace_back(key, share.get<double>());
+  return shares;
+}
+
 double number(const std::map<std::string, CsvRow>& allocation, const std::string& scope,
               const std::string& column) {
   return std::stod(allocation.at(scope).at(column));
@@ -105,6 +113,15 @@ TEST_CASE("the result folder of budget is as its format says", "[cli][budget]") 
         double sum = 0;
         const std::string file = order + "-" + method + "-" + sigma;
         const std::vector<double> map = npy_file(temp / "r/maps" / (file + "~budget.npy")).as<double>();
+        const auto shares = head_budgets(temp / "r", file);
+        REQUIRE(shares.size() == 4);
+        double all_shares = 0;
+        for (std::size_t head = 0; head < 4; ++head) {
+          CHECK(shares[head].first == fmt::format("L{}H{}", head / 2, head % 2));
+          CHECK(shares[head].second == budgets[head] / static_cast<double>(total));
+          all_shares += shares[head].second;
+        }
+        CHECK(all_shares == Approx(1).epsilon(1e-15));
         for (std::size_t head = 0; head < 4; ++head) {
           const std::string scope = fmt::format("{},{}", head / 2, head % 2);
           const double mine = number(rows, scope, "loss");
@@ -147,6 +164,30 @@ TEST_CASE("the result folder of budget is as its format says", "[cli][budget]") 
       CHECK(ratios[static_cast<std::size_t>(4 * row) + head] ==
             Approx(1 - lu[head] / static_cast<double>(kTokens)).epsilon(1e-6));
   }
+}
+
+TEST_CASE("head budgets are named by the model's layers", "[cli][budget]") {
+  const TempDir temp;
+  make_small_dump(temp / "dump", {"--layers", "3"});
+  const std::vector<std::string> only = {"--order", "key", "--method", "lu", "--sigma", "0.5"};
+  budget(temp / "dump", temp / "own", joined(only, {"--layers", "0,2"}));
+  const auto own = head_budgets(temp / "own", "key-lu-0.5");
+  Json manifest = Json::parse(file_text(temp / "dump/manifest.json"));
+  manifest["layers"] = {1, 4, 9};
+  write_file(temp / "dump/manifest.json", manifest.dump());
+  budget(temp / "dump", temp / "model", joined(only, {"--layers", "0,2"}));
+  const auto of_model = head_budgets(temp / "model", "key-lu-0.5");
+  const std::vector<std::string> names = {"L0H0", "L0H1", "L2H0", "L2H1"},
+                                 numbers = {"L1H0", "L1H1", "L9H0", "L9H1"};
+  double sum = 0;
+  for (std::size_t head = 0; head < 4; ++head) {
+    CHECK(own.at(head).first == names[head]);
+    CHECK(of_model.at(head).first == numbers[head]);
+    CHECK(own[head].second == of_model[head].second);
+    sum += own[head].second;
+  }
+  CHECK(own.size() == 4);
+  CHECK(sum == Approx(1).epsilon(1e-15));  // of the layers of the run
 }
 
 TEST_CASE("uniform budgets lose what evict measures", "[cli][budget]") {

@@ -79,6 +79,8 @@ NOTABLE = (
 def named(folder, name):
     """What a file of a folder says, in the way that a user asks for it."""
     results, parts = open_results(folder), Path(name).parts
+    if parts[0] == "head_budgets":
+        return results.head_budgets(*Path(name).stem.rsplit("-", 2)).values
     if len(parts) > 1:
         layer = int(parts[0][6:]) if parts[0].startswith("layer_") else None
         return results.array(parts[-2], Path(name).stem, layer).values

@@ -280,6 +280,22 @@ class KvresultsTest(unittest.TestCase):
         self.assert_refused("no rows of a model", self.open("tokens").table, "heads", "model")
         self.assert_refused("expected head, layer or model", results.table, "budgets", "heads")
 
+    def test_head_budgets_are_shares_of_the_tokens(self):
+        results = self.open("budget")
+        for method in ("uniform", "lu"):
+            shares = results.head_budgets("snapkv", method, 0.5)
+            self.assertEqual(repr(shares), f"head_budgets/snapkv-{method}-0.5: layer 6 x kv_head 2, float64")
+            budgets = np.asarray(results.maps(f"snapkv-{method}-0.5~budget"))
+            np.testing.assert_array_equal(shares.values, budgets / budgets.sum(), strict=True)
+            text = json.loads((self.work / f"budget/head_budgets/snapkv-{method}-0.5.json").read_text())
+            self.assertEqual(list(text), [f"L{layer}H{head}" for layer in range(6) for head in range(2)])
+            self.assertEqual(list(text.values()), shares.values.ravel().tolist())
+        self.assert_refused("no snapkv-lu-0.6.json in head_budgets; near: snapkv-lu-0.5", results.head_budgets, "snapkv", "lu", "0.6")
+        broken = self.copy("budget")
+        path = broken / "head_budgets/snapkv-lu-0.5.json"
+        path.write_text(path.read_text().replace("0", "1", 1))
+        self.assert_refused("found other bytes", open_results(broken).head_budgets, "snapkv", "lu", 0.5)
+
     def test_what_there_is(self):
         results = self.open("tokens")
         self.assertEqual(results.tables, ["heads", "agreement"])

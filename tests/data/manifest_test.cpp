@@ -78,6 +78,9 @@ TEST_CASE("values of the wrong type or range are refused by key", "[manifest]") 
   refuse(R"({"sink_logit": [1, 2]})", {"sink_logit: expected a list of finite numbers, found 1"});
   refuse(R"({"sink_logit": [["x", 1, 2, 3], null]})",
          {"sink_logit: expected a list of finite numbers, found \"x\" in it"});
+  for (const char* bad : {"2", "[0, -1]", "[1, 1]", "[2, 0]", "[0.5, 1]", "[0, \"1\"]", "[null, 1]"})
+    refuse(std::string("{\"layers\": ") + bad + "}",
+           {"m.json: layers: expected the model's numbers of the layers, ascending from at least 0, found"});
   refuse(R"({"scale": {"very": "long"}})", {"scale", "found an object of 1 keys"});
 }
 
@@ -93,6 +96,8 @@ TEST_CASE("what contradicts the files is refused", "[manifest]") {
          {"m.json: prompt_len: expected at most the 10 positions in the files, found 11"});
   refuse(R"({"sliding_window": [4]})", {"sliding_window: expected one entry for each of 2 layers, found 1"});
   refuse(R"({"sliding_window": []})", {"sliding_window: expected one entry for each of 2 layers, found 0"});
+  CHECK(load(R"({"layers": [0, 7]})").layers == std::vector<Index>{0, 7});
+  refuse(R"({"layers": [7]})", {"layers: expected one entry for each of 2 layers, found 1"});
   refuse(R"({"sink_logit": [[1, 2, 3, 4]]})",
          {"sink_logit: expected one entry for each of 2 layers, found 1"});
   refuse(R"({"sink_logit": [null, [1, 2]]})", {"sink_logit: expected 4 query heads in each layer, found 2"});

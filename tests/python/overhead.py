@@ -34,6 +34,9 @@ def main():
         report(f"  token_metrics(q, k, v, metrics='exact_remove'){of}",
                lambda: kvreplay.token_metrics(q, k, v, metrics="exact_remove", threads=threads), 2000)
         report(f"  output_error(q, k, v, kept){of}", lambda: kvreplay.output_error(q, k, v, kept, threads=threads), 2000)
+        report(f"  compensate(q, k, v, 64, keep=kept, method='mean'){of}",
+               lambda: kvreplay.compensate(q, k, v, 64, keep=kept, method="mean", threads=threads), 2000)
+        report(f"  compensate(q, k, v, 64, keep=kept){of}", lambda: kvreplay.compensate(q, k, v, 64, keep=kept, threads=threads), 500)
         report(f"  evict(q, k, v, 64, policy='snapkv', keep=0.5){of}",
                lambda: kvreplay.evict(q, k, v, 64, policy="snapkv", keep=0.5, threads=threads), 2000)
     report("  token_metrics(layer, metrics='knorm', window=1), 1 thread",

@@ -31,6 +31,7 @@ from reference import Attention
 ROOT = Path(__file__).resolve().parents[2]
 DUMP = ROOT / "data/samples/pystdlib-lm"
 LAYER, PROMPT = 2, 896
+METHODS = ("none", "mass", "values", "fit", "mean", "cam", "d2o", "kvmerger", "keepkv", "merging_press")
 ROPE = {"style": "half", "theta": 10000.0, "rotary_dim": 64}
 
 
@@ -49,11 +50,13 @@ class Program(unittest.TestCase):
         for precision in ("f32", "f64"):
             for command in ("tokens --metrics attn,joint,caote,expected_attention,exact_remove,oracle_future",
                             "evict --policy h2o,tova,snapkv[window=16],keydiff,expected_attention,oracle_exact --keep 0.2",
+                            f"evict --policy snapkv,keydiff --keep 0.2 --semantics kvpress --compensate {','.join(METHODS)}",
                             "channels --ratio 0.5 --method think,iap,output,optimal", "budget --order snapkv --sigma 0.8"):
                 name, *options = command.split()
+                name = "compensate" if "--compensate" in options else name
                 out = Path(cls.folder.name) / f"{name}-{precision}"
                 layers = [] if name == "budget" else ["--layers", str(LAYER)]
-                subprocess.run([kvreplay.program(), name, DUMP, "--out", out, *options, *layers, "--precision", precision, "--quiet"],
+                subprocess.run([kvreplay.program(), command.split()[0], DUMP, "--out", out, *options, *layers, "--precision", precision, "--quiet"],
                                check=True)
                 cls.folders[name, precision] = out
 
@@ -102,6 +105,46 @@ class Program(unittest.TestCase):
                              and row["kv_head"] and row["metric"] == "output_error"]
                     self.assertEqual(heads, error.heads["output_error"].tolist())
 
+    def test_compensate(self):
+        for precision, layer in self.each():
+            results = kvreplay.open_results(self.folders["compensate", precision])
+            # As a table has it: nothing where a figure has no value.
+            written = {(row["policy"], row["method"], row["rows"], row["metric"], row["kv_head"]): float(row["value"])
+                       for row in results.rows("compensation") if row["layer"] and row["value"]}
+            for policy in ("snapkv", "keydiff"):
+                kept = kvreplay.evict(layer, policy=policy, keep=0.2, semantics="kvpress", precision=precision)
+                for method in METHODS:
+                    found = kvreplay.compensate(layer, keep=kept, method=method, precision=precision)
+                    self.assertEqual(found.method, method)
+                    self.assertEqual(found.reference, "shifted" if method in ("mass", "values", "fit") else None)
+                    self.assertEqual([np.isnan(found.lambda_[0]), np.isnan(found.mu[0])],
+                                     [method not in ("mass", "fit"), method not in ("values", "fit")])
+                    if method != "none":
+                        held = results.compensated(f"{policy}-kvpress-prefill-{kept.tokens}-{method}", LAYER)
+                        for mine, theirs in zip(found.held, held):
+                            for one, other in zip(mine, theirs):
+                                self.assertEqual(one is None, other is None, method)
+                                if one is not None:
+                                    self.assertEqual(one.dtype, np.int32 if one is mine.tokens else float if precision == "f64" else np.float32)
+                                    self.assertEqual((one.shape, one.astype(other.dtype).tobytes()), (other.shape, other.tobytes()), method)
+                    if precision == "f64" or layer.arrays[1].dtype == np.float16:  # bytes are those of the arrays given
+                        size = layer.arrays[1].dtype.itemsize / 2
+                        biases = [4 * len(head.tokens) if method in ("mass", "fit", "mean", "keepkv") else 0 for head in found.held]
+                        want = [size * (written[policy, method, "", "bytes", str(head)] - bias) + bias for head, bias in enumerate(biases)]
+                        self.assertEqual(found.bytes.tolist(), want, method)
+                    for rows, split in found.split.items():
+                        for name, heads in split.heads.items():
+                            for head, value in [("", getattr(split, name)), *enumerate(heads.tolist())]:
+                                want = written.get((policy, method, rows, name, str(head)), float("nan"))
+                                self.assertEqual(str(value), str(want), (method, rows, name))
+                    there = {rows for one, two, rows, name, _ in written if (one, two) == (policy, method) and name == "output_error"}
+                    self.assertEqual(set(found.split), there if found.reference else there - {"reference"})
+                    for rows in ("window", "future"):
+                        error = kvreplay.output_error(layer, keep=found, rows=rows, precision=precision)
+                        self.assertEqual([error.output_error, error.layer_output_error, *error.heads["output_error"]],
+                                         [written[policy, method, rows, "output_error", ""], written[policy, method, rows, "layer_output_error", ""],
+                                          *(written[policy, method, rows, "output_error", str(head)] for head in range(2))], method)
+
     def test_channels(self):
         for precision, layer in self.each():
             found = kvreplay.channel_interaction(layer, outputs=True, precision=precision)
@@ -122,6 +165,10 @@ class Program(unittest.TestCase):
             found = kvreplay.allocate(results.curves("snapkv"), method=method, sigma=0.8)
             want = [int(row["budget"]) for row in budgets if row["method"] == method]
             self.assertEqual(found.budgets.ravel().tolist(), want, method)
+            with open(self.folders["budget", "f32"] / f"head_budgets/snapkv-{method}-0.8.json") as file:
+                shares = json.load(file)
+            self.assertEqual(list(found.head_budgets().items()), list(shares.items()), method)
+            self.assertEqual(list(found.head_budgets(range(3, 9)))[0], "L3H0")
         self.assertEqual(kvreplay.allocate(results.curves("snapkv"), 100, method="optimal").budgets.sum(), 100)
 
 
@@ -229,6 +276,42 @@ class Reference(unittest.TestCase):
         self.assertTrue((kvreplay.token_metrics(cache, metrics="attn", window=1)["attn"][:, 15:] ==
                          kvreplay.token_metrics(full, metrics="attn", window=1)["attn"][:, 25:]).all())
 
+    def test_compensated_caches(self):
+        random = np.random.default_rng(8)
+        q, k, v = (random.normal(size=(n, 60, 6)) for n in (4, 2, 2))
+        layer = kvreplay.Layer(2 * q, k, v, 50, rope={"style": "half", "theta": 100.0})
+        kept = random.random((2, 50)) < [[0.3], [0.5]]
+        found = kvreplay.compensate(layer, keep=kept, precision="f64")
+        by_sets = kvreplay.compensate(layer, keep=[np.flatnonzero(head) for head in kept], precision="f64")
+        self.assertEqual([head.tolist() for head in found.tokens], [np.flatnonzero(head).tolist() for head in kept])
+        for head in range(2):
+            self.assertEqual(found.values[head].tobytes(), by_sets.values[head].tobytes())
+        self.assertEqual(found.keys, [None, None])
+        # Brute force over the decoding steps, with biases and values.
+        attention, change, full = Attention(2 * q, k, v), 0.0, 0.0
+        for head in range(4):
+            g, values = head // 2, v[head // 2].copy()
+            bias = np.r_[np.full(50, -np.inf), np.zeros(10)]
+            bias[found.tokens[g]], values[found.tokens[g]] = found.bias[g], found.values[g]
+            for i in range(50, 60):
+                z = attention.row(head, i)[1]
+                o = attention.output(head, z)
+                change += ((attention.weights(head, z + bias) @ values - o) ** 2).sum()
+                full += (o ** 2).sum()
+        self.near(kvreplay.output_error(layer, keep=found, precision="f64").output_error, change / full, 1e-9, "output_error")
+        self.near(found.split["future"].output_error, change / full, 1e-9, "split")
+        # What is whole stays as it is, and nothing stays nothing.
+        for keep, tokens in ((np.ones((2, 50), bool), 50), (np.zeros((2, 50), bool), 0)):
+            one = kvreplay.compensate(layer, keep=keep)
+            self.assertEqual([len(head) for head in one.tokens], [tokens] * 2)
+            self.assertEqual(kvreplay.output_error(layer, keep=one).output_error,
+                             kvreplay.output_error(layer, keep=keep).output_error)
+        # Without a rotation the window is what there is, and that is said.
+        bare = kvreplay.compensate(q, k, v, 50, keep=kept, window=16)
+        self.assertEqual((bare.reference, bare.notes), ("window", ["fits look at the last 16 queries of the prompt, which are not shifted: "
+                                                                  "no rope is given"]))
+        self.assertEqual(kvreplay.compensate(q, k, v, 50, keep=kept, window=16, reference="window").notes, [])
+
     def test_gradients_and_projection(self):
         random = np.random.default_rng(4)
         q, k, v = (random.normal(size=(n, 24, 6)) for n in (2, 1, 1))
@@ -332,6 +415,18 @@ class Refusals(unittest.TestCase):
                 ("keep: expected positions from 0 to 7", lambda: kvreplay.output_error(layer, keep=[[1], [8]])),
                 ("keep: expected positions of 2 KV heads, found 1", lambda: kvreplay.output_error(layer, keep=[[1]])),
                 ("keep: expected bool", lambda: kvreplay.output_error(layer)),
+                ("keep: expected one kept set, [2, 8], found shape [2, 2, 8]", lambda: kvreplay.compensate(layer, keep=np.stack([kept] * 2))),
+                ("method: expected some of none, mass", lambda: kvreplay.compensate(layer, keep=kept, method="fits")),
+                ("method: expected one, found 2", lambda: kvreplay.compensate(layer, keep=kept, method="fit,mass")),
+                ("reference: shifted is unavailable: no rope is given", lambda: kvreplay.compensate(layer, keep=kept, reference="shifted")),
+                ("reference-rows: expected a whole number of at least 1", lambda: kvreplay.compensate(layer, keep=kept, reference_rows=0)),
+                ("keep: expected bool", lambda: kvreplay.compensate(layer)),
+                ("keep: expected what 2 KV heads hold, found that of 1",
+                 lambda: kvreplay.output_error(layer, keep=kvreplay.compensate(layer, keep=kept).held[:1])),
+                ("tokens: expected ascending positions from 0 to 4, found 5",
+                 lambda: kvreplay.output_error(self.q, self.k, self.v, kvreplay.compensate(layer, keep=kept), prompt_len=5)),
+                ("layers: expected 1 numbers, found 2",
+                 lambda: kvreplay.allocate(np.array([[1.0, 0.0]]), 1, method="lu").head_budgets([0, 1])),
                 ("rows: expected window, future or (first, end), found 'all'", lambda: kvreplay.output_error(layer, keep=kept, rows="all")),
                 ("rows: expected positions with a query, 0 to 10", lambda: kvreplay.output_error(layer, keep=kept, rows=(9, 11))),
                 ("recent: expected 0 to 7 of the prompt's 8 keys", lambda: kvreplay.channel_interaction(layer, recent=8)),
@@ -519,12 +614,13 @@ class Process(unittest.TestCase):
         curves = np.sort(np.random.default_rng(0).random((2, 2, 61)), -1)[..., ::-1]
         for shown, said in ((kvreplay.token_metrics(layer, metrics="attn"), "TokenMetrics: attn of"), (found, "Eviction: snapkv"),
                             (kvreplay.output_error(layer, keep=found), "OutputError"),
+                            (kvreplay.compensate(layer, keep=found), "Compensation: fit (fitted to window rows) of 12 tokens in each of 1 heads"),
                             (kvreplay.output_error(layer, keep=np.stack([found.kept] * 2)), "case 1"), (interaction, "Interaction: "),
                             (kvreplay.select_channels(interaction, method="iap", ratio=0.5), "channels pruned"),
                             (kvreplay.allocate(curves, method="lu", sigma=0.5), "Allocation: ")):
             html = shown._repr_html_()
             self.assertIn(said, html)
-            if importlib.util.find_spec("matplotlib") and not isinstance(shown, kvreplay.OutputError):
+            if importlib.util.find_spec("matplotlib") and not isinstance(shown, (kvreplay.OutputError, kvreplay.Compensation)):
                 self.assertIn("data:image/png;base64,", html)
             self.assertLess(len(repr(shown)), 200)
 

@@ -4,9 +4,11 @@
 
 Needs torch, transformers and kvpress (tests/peers/requirements.txt); without: nothing is tested, exit status 77.
 """
+import copy
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 from pathlib import Path
 
@@ -16,21 +18,25 @@ try:
     import numpy as np
     import torch
     import transformers
+    from kvpress.presses.lukv_press import LUKVPress
 except ImportError as missing:
     print(f"skipped: {missing}", file=sys.stderr)
     sys.exit(77)
 
 import kvreplay
-from kvreplay import capture
+from kvreplay import _press, capture
+from kvreplay._logit_biases import set_biases
+from kvreplay._scripts.model_loop import Change, ModelLoop
+from kvreplay._scripts.validation_cases import cases_of
 
-LENGTH, LAYERS, HEADS, GROUP = 96, 3, 2, 2
+LENGTH, LAYERS, HEADS, GROUP, STEPS = 96, 3, 2, 2, 8
 
 
-def model_of(kind, **more):
+def model_of(kind, attention="sdpa", **more):
     torch.manual_seed(7)
     config = kind(vocab_size=64, hidden_size=48, intermediate_size=64, num_hidden_layers=LAYERS, num_attention_heads=HEADS * GROUP,
                   num_key_value_heads=HEADS, head_dim=16, max_position_embeddings=256, **more)
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").eval()
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=attention).eval()
     with torch.no_grad():
         for layer in model.model.layers:
             layer.self_attn.q_proj.weight.mul_(40)  # attention that is not flat
@@ -49,11 +55,40 @@ def read(model, ids, press=None):
     return cache
 
 
+def ids_of(seed, length=LENGTH):
+    return torch.randint(64, (1, length), generator=torch.Generator().manual_seed(seed))
+
+
+def steps(model, cache, ids, at_once=1):
+    """Logits [batch, rows, vocabulary] behind ids [batch, rows], fed over a cache of a prompt of LENGTH tokens."""
+    found = []
+    with torch.no_grad():
+        for begin in range(0, ids.shape[1], at_once):
+            some = ids[:, begin : begin + at_once]
+            at = torch.arange(begin, begin + some.shape[1])
+            there = cache.layers[0].keys.shape[2] - begin  # masks count the keys that are left, rotations the positions
+            positions = (LENGTH + at)[None].expand(len(ids), -1)
+            found.append(model(some, past_key_values=cache, cache_position=there + at, position_ids=positions).logits)
+    return torch.cat(found, 1)
+
+
+def looped(model, ids, changes_of):
+    """Logits [rows, vocabulary] that kvvalidate.py's loop has of the steps behind the prompt."""
+    with ModelLoop(model) as loop:
+        loop.read(ids[0].tolist(), LENGTH)
+        return loop.feed({layer: changes_of(layer) for layer in range(LAYERS)})
+
+
+def held(press, one=0):
+    return lambda layer: Change(held=press.compensations[layer][one].held)
+
+
 class Presses(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.model = model_of(transformers.LlamaConfig)
-        cls.ids = torch.randint(64, (1, LENGTH), generator=torch.Generator().manual_seed(1))
+        cls.ids, cls.next = ids_of(1), ids_of(3, STEPS)
+        cls.all = torch.cat((cls.ids, cls.next), 1)
         cls.folder = tempfile.TemporaryDirectory()
         cls.dump = Path(cls.folder.name) / "dump"
         with capture.capture(cls.model, cls.dump, prompt_len=LENGTH):
@@ -116,7 +151,7 @@ class Presses(unittest.TestCase):
         return kvreplay.evict(q, k, v, policy="h2o+joint", budget=budget, semantics="kvpress").kept[head]
 
     def test_a_batch_is_pressed_prompt_by_prompt(self):
-        other = torch.randint(64, (1, LENGTH), generator=torch.Generator().manual_seed(2))
+        other = ids_of(2)
         both = kvreplay.press("h2o+joint", 0.5)
         read(self.model, torch.cat((self.ids, other)), both)
         for one, ids in enumerate((self.ids, other)):
@@ -135,6 +170,158 @@ class Presses(unittest.TestCase):
     def test_nothing_evicted_changes_nothing(self):
         cache = read(self.model, self.ids, kvreplay.press("h2o", 0))
         self.assertTrue(all(torch.equal(a.keys, b.keys) for a, b in zip(cache.layers, self.full.layers)))
+
+    def near(self, found, want, tolerance=1e-4):
+        self.assertEqual(found.shape, want.shape)
+        self.assertLess((found - want).abs().max().item(), tolerance * max(want.abs().max().item(), 1))
+
+    def test_later_steps_attend_to_what_compensation_left(self):
+        for attention in ("sdpa", "eager"):
+            model = model_of(transformers.LlamaConfig, attention)
+            for method in ("fit", "mass", "values", "mean", "keepkv", "d2o", "none"):
+                with self.subTest(method, attention=attention):
+                    press = kvreplay.press("snapkv", 0.8, window=16, compensate=method)
+                    logits = steps(model, read(model, self.ids, press), self.next)[0]
+                    self.near(logits, looped(model, self.all, held(press)))
+                    plain = steps(model, read(model, self.ids, kvreplay.press("snapkv", 0.8, window=16)), self.next)[0]
+                    self.assertEqual((logits - plain).abs().max().item() < 1e-6, method == "none")
+                    # Several rows at once, where there is a mask of theirs.
+                    self.near(steps(model, read(model, self.ids, press), self.next, 4)[0], logits)
+
+    def test_outputs_are_those_of_the_definition(self):
+        """Attention over kept keys and decoded ones with biases and values, in NumPy's float64, from what a layer is called with."""
+        called, layer = {}, 1
+        module = self.model.model.layers[layer].self_attn
+        press = kvreplay.press("h2o+joint", budgets=np.arange(10, 10 + LAYERS * HEADS).reshape(LAYERS, HEADS), compensate="fit")
+        cache = read(self.model, self.ids, press)
+        hook = module.register_forward_hook(lambda _, __, kwargs, output: called.update(kwargs, output=output[0]), with_kwargs=True)
+        steps(self.model, cache, self.next[:, :1])
+        hook.remove()
+        hidden, (cos, sin) = called["hidden_states"], called["position_embeddings"]
+        turn = lambda x: x * cos + torch.cat((-x[..., 8:], x[..., :8]), -1) * sin  # noqa: E731
+        q, k, v = (part(hidden).view(1, 1, -1, 16).transpose(1, 2) for part in (module.q_proj, module.k_proj, module.v_proj))
+        q, k, v = (x[0, :, 0].detach().double().numpy() for x in (turn(q), turn(k), v))
+        outputs = []
+        for head, query in enumerate(q):
+            g = head // GROUP
+            mine, compensation = self.full.layers[layer].keys[0, g].double().numpy(), press.compensations[layer][0].held[g]
+            z = np.append(mine[compensation.tokens] @ query * 0.25 + compensation.bias, k[g] @ query * 0.25)
+            a = np.exp(z - z.max())
+            outputs.append(a / a.sum() @ np.vstack((compensation.values, v[g])))
+        want = torch.from_numpy(np.concatenate(outputs)) @ module.o_proj.weight.detach().double().T
+        self.near(called["output"][0, 0].double(), want, 1e-5)
+
+    def test_compensation_is_that_of_the_dump(self):
+        press = kvreplay.press("h2o+joint", 0.8, compensate="fit")
+        read(self.model, self.ids, press)
+        for layer in range(LAYERS):
+            found = press.compensations[layer][0]
+            of_dump = kvreplay.Dump(self.dump)[layer]
+            kept = kvreplay.evict(of_dump, policy="h2o+joint", sigma=0.8, semantics="kvpress")
+            want = kvreplay.compensate(of_dump, keep=kept)
+            self.assertEqual((found.reference, want.reference, found.notes), ("shifted", "shifted", []))
+            for one, other in zip(found.held, want.held):
+                self.assertEqual(one.tokens.tolist(), other.tokens.tolist())
+                np.testing.assert_allclose(one.bias, other.bias, atol=1e-3)
+                np.testing.assert_allclose(one.values, other.values, atol=1e-3 * np.abs(other.values).max())
+            self.assertEqual(press.kept[layer][0].tobytes(), kept.kept.tobytes())
+
+    def test_what_needs_the_rotation(self):
+        # Scores and fits that undo it have it from the model.
+        press = kvreplay.press("expected_attention", 0.5)
+        read(self.model, self.ids, press)
+        self.assertTrue((press.kept[0][0] == self.replayed("expected_attention", 0.5, "kvpress")[0]).all())
+        known = _press.rope_of
+        try:
+            _press.rope_of = lambda *_: None
+            press = kvreplay.press("h2o", 0.5, compensate="values")
+            read(self.model, self.ids, press)
+        finally:
+            _press.rope_of = known
+        self.assertEqual(press.compensations[0][0].reference, "window")
+        self.assertIn("fits look at the last 32 queries", press.compensations[0][0].notes[0])
+        module, (cos, sin) = self.model.model.layers[0].self_attn, self.model.model.rotary_emb(torch.zeros(1, 20, 48), torch.arange(20)[None])
+        rope = _press.rope_of(module, cos, sin)
+        self.assertEqual((rope["style"], len(rope["inv_freq"]), rope["attention_factor"]), ("half", 8, 1.0))
+        self.assertIsNone(_press.rope_of(module, cos[:, 1:], sin[:, 1:]))  # a prompt that begins elsewhere
+
+    def test_generate_and_batches(self):
+        both = torch.cat((self.ids, ids_of(2)))
+        press, cache = kvreplay.press("snapkv", 0.8, window=16, compensate="fit"), transformers.DynamicCache()
+        with press(self.model), torch.no_grad():
+            out = self.model.generate(both, attention_mask=torch.ones_like(both), past_key_values=cache, do_sample=False, pad_token_id=0,
+                                      max_new_tokens=6, min_new_tokens=6, return_dict_in_generate=True, output_logits=True)
+        self.assertEqual({layer.keys.shape[2] for layer in cache.layers}, {int(press.kept[0][0, 0].sum()) + 5})
+        for one in range(2):
+            want = looped(self.model, out.sequences[one][None], held(press, one))  # the first token's logits are the prompt's
+            self.near(torch.stack([logits[one] for logits in out.logits[1:]]), want[:-1])
+
+    def test_biases_go_with_the_cache(self):
+        plain = steps(self.model, read(self.model, self.ids), self.next)
+        cache = read(self.model, self.ids, kvreplay.press("snapkv", 0.8, compensate="fit"))
+        copied = copy.deepcopy(cache)
+        found = steps(self.model, cache, self.next)
+        self.assertTrue(torch.equal(steps(self.model, copied, self.next), found))
+        self.assertTrue(torch.equal(steps(self.model, read(self.model, self.ids), self.next), plain))
+        half = model_of(transformers.Qwen3Config).to(torch.bfloat16)
+        press = kvreplay.press("h2o+joint", 0.5, compensate="fit")
+        self.assertTrue(torch.isfinite(steps(half, read(half, self.ids, press), self.next)).all())
+
+    def test_results_in_the_model(self):
+        dump, out = Path(self.folder.name) / "steps", Path(self.folder.name) / "results"
+        with capture.capture(self.model, dump, prompt_len=LENGTH, decode=STEPS):
+            capture.feed(self.model, self.ids[0].tolist(), given=self.next[0].tolist(), decode=STEPS, seed=None)
+        results = kvreplay.analyze(dump, out, only=["evict", "budget", "channels"], policy="snapkv[window=16]", sigma=0.8, order="snapkv",
+                                   force=True, **{"evict.compensate": "fit,d2o", "channels.ratio": 0.5})
+        kept, all_cases = int(0.2 * LENGTH + 0.5), cases_of(results)[0]
+        cases = {case.name: case for case in all_cases}
+        self.assertEqual(len(cases), len(all_cases))
+        for name in (f"snapkv[window=16]-paper-prefill-{kept}", f"snapkv[window=16]-paper-prefill-{kept}-fit",
+                     f"snapkv[window=16]-paper-prefill-{kept}-d2o", "snapkv-lu-0.8", "think-0.5"):
+            with self.subTest(name):
+                press = kvreplay.press(out if name.endswith("fit") else results, case=name)
+                logits = steps(self.model, read(self.model, self.ids, press), self.next)[0]
+                self.near(logits, looped(self.model, self.all, cases[name].change))
+        for layer in range(LAYERS):
+            self.assertTrue((kvreplay.press(results, case="snapkv-lu-0.8").case.change(layer).kept == results.kept("snapkv-lu-0.8", layer)).all())
+        for says, call in (("case: expected one of", lambda: kvreplay.press(results, case="snapkv-lu")),
+                           ("expected a model that reads the prompt that these are of, keys and values of shape [1, 2, 96, 16]",
+                            lambda: read(self.model, self.ids[:, 1:], kvreplay.press(results, case="snapkv-lu-0.8"))),
+                           ("[1, 2, 96, 16], found [2, 2, 96, 16]",
+                            lambda: read(self.model, self.ids.expand(2, -1), kvreplay.press(results, case="snapkv-lu-0.8"))),
+                           ("policy: expected text, or results and a case", lambda: kvreplay.press(results))):
+            self.refused(says, call)
+
+    def test_budgets_as_kvpress_reads_them(self):
+        """LUKVPress with budget_curves.npy keeps as many tokens of every head as `lu` gives it (and one where that gives none)."""
+        dump, out = Path(self.folder.name) / "lu-steps", Path(self.folder.name) / "lu"
+        with capture.capture(self.model, dump, prompt_len=LENGTH, decode=STEPS):
+            capture.feed(self.model, self.ids[0].tolist(), given=self.next[0].tolist(), decode=STEPS, seed=None)
+        results = kvreplay.analyze(dump, out, only="budget", order="keydiff", sigma=0.5, force=True, **{"budget.method": "lu", "budget.floor": 0.05})
+        press = LUKVPress(kvpress.KeyDiffPress(), compression_ratio=0.5, sink=0, window=0)
+        press._budget_curves = results.budget_curves().values
+        read(self.model, self.ids, press)
+        for layer in range(LAYERS):
+            kept = np.ones((HEADS, LENGTH), bool)
+            kept[tuple(index.numpy() for index in self.model.model.layers[layer].self_attn.masked_key_indices[1:])] = False
+            self.assertEqual(kept.tobytes(), results.kept("keydiff-lu-0.5", layer).tobytes())
+
+    def refused(self, says, call):
+        with self.assertRaises(kvreplay.InputError) as caught:
+            call()
+        self.assertIn(says, str(caught.exception))
+        self.assertNotIn("\n", str(caught.exception))
+
+    def test_compensations_refused(self):
+        flash = types.SimpleNamespace(config=types.SimpleNamespace(_attn_implementation="flash_attention_2"), layer_idx=0)
+        compensated = lambda: read(self.model, self.ids, kvreplay.press("snapkv", 0.8, compensate="fit"))  # noqa: E731
+        for says, call in (("expected an attention that takes biases (eager or sdpa), found flash_attention_2", lambda: set_biases(flash, None, None)),
+                           ("expected a batch of 1, as was compensated, found 2", lambda: steps(self.model, compensated(), self.next.expand(2, -1))),
+                           ("method: expected some of none", lambda: read(self.model, self.ids, kvreplay.press("h2o", 0.5, compensate="fits"))),
+                           ("reference requires compensate", lambda: kvreplay.press("h2o", 0.5, reference="window")),
+                           ("reference: repeat is unavailable",
+                            lambda: read(self.model, self.ids, kvreplay.press("h2o", 0.5, compensate="fit", reference="repeat")))):
+            self.refused(says, call)
 
     def test_refusals(self):
         for says, press in (("policy: unknown policy 'h3o'", kvreplay.press("h3o", 0.5)),

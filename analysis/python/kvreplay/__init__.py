@@ -3,6 +3,7 @@
     m = kvreplay.token_metrics(q, k, v, window=32, metrics=("attn", "joint", "exact_remove"))
     r = kvreplay.evict(q, k, v, prompt_len, policy="snapkv", keep=0.2)
     e = kvreplay.output_error(q, k, v, r, prompt_len=prompt_len)
+    c = kvreplay.compensate(q, k, v, prompt_len, keep=r, method="fit")
     run = kvreplay.analyze("DUMP", out="results")            # a whole dump, as `kvreplay analyze` does it
 
 One layer at a time: q [n_q, T_q, d] after RoPE, the queries of the last T_q positions; k [n_kv, T, d]; v [n_kv, T, d_v];
@@ -14,6 +15,7 @@ figures and refusals (InputError) are those of the command line.
 from ._core import InputError, __version__, set_threads, threads, why_no_cuda
 from ._budgets import Allocation, allocate
 from ._channels import Interaction, Selection, channel_interaction, select_channels
+from ._compensations import Compensation, ErrorSplit, compensate
 from ._evictions import Eviction, OutputError, evict, output_error
 from ._layer import Dump, Layer
 from ._program import Comparison, analyze, compare, program
@@ -21,20 +23,37 @@ from ._tokens import TokenMetrics, token_metrics
 from .results import ResultsError, open_results
 
 
-def press(policy, compression_ratio=0.5, *, budgets=None, **options):
+def press(policy, compression_ratio=0.5, *, budgets=None, compensate=None, reference=None, reference_rows=None, case=None, **options):
     """A press of kvpress that keeps what evict() keeps: `with kvreplay.press("h2o+joint", 0.8)(model): model.generate(..)`.
 
     policy and options are evict()'s, the semantics those of kvpress if none are given. compression_ratio: the share evicted of
-    every head; or budgets [layers, n_kv], the tokens kept of each, as allocate() gives them. What was kept of each layer is in
-    .kept[layer], bool [batch, n_kv, l]. Needs torch, transformers and kvpress 0.5.
+    every head; or budgets [layers, n_kv], the tokens kept of each, as allocate() gives them.
+
+    compensate: a method of compensate(), as "fit", fitted to `reference` rows: behind the prompt the kept values (and keys, where
+    it changes them) are replaced, and every later step has the biases on its logits, in the model's dtype. Needs eager or sdpa attention.
+
+    Or policy is results, opened or a folder's path, and case the name of files in it: "snapkv-paper-prefill-179-fit" of
+    layer_XX/compensated, "snapkv-lu-0.8" of layer_XX/kept, "think-0.5" of layer_XX/channels. The model then holds of that dump's
+    prompt, which it must read, what the files have.
+
+    .kept[layer]: the positions that the caches hold, bool [batch, n_kv, l]; .compensations[layer]: a Compensation for each prompt.
+    Needs torch, transformers and kvpress 0.5.
     """
     try:
-        from ._press import Press
+        from . import _press
     except ImportError as missing:
         raise InputError(f"press: expected torch and kvpress (pip install kvpress), found: {missing}") from missing
-    return Press(policy, compression_ratio, budgets, {"semantics": "kvpress", **options})
+    if case is not None:
+        return _press.case_press(policy if hasattr(policy, "folder") else open_results(policy), case)
+    if not isinstance(policy, str):
+        raise InputError(f"policy: expected text, or results and a case, found {type(policy).__name__}")
+    fitted = {name: value for name, value in (("reference", reference), ("reference_rows", reference_rows)) if value is not None}
+    if compensate is None and fitted:
+        raise InputError(f"{next(iter(fitted))} requires compensate")
+    return _press.Press(policy, compression_ratio, budgets, {"semantics": "kvpress", **options},
+                        None if compensate is None else {"method": compensate, **fitted})
 
 
-__all__ = ["Allocation", "Comparison", "Dump", "Eviction", "InputError", "Interaction", "Layer", "OutputError", "ResultsError",
-           "Selection", "TokenMetrics", "allocate", "analyze", "channel_interaction", "compare", "evict", "open_results",
-           "output_error", "press", "program", "select_channels", "set_threads", "threads", "token_metrics", "why_no_cuda"]
+__all__ = ["Allocation", "Comparison", "Compensation", "Dump", "ErrorSplit", "Eviction", "InputError", "Interaction", "Layer", "OutputError",
+           "ResultsError", "Selection", "TokenMetrics", "allocate", "analyze", "channel_interaction", "compare", "compensate", "evict",
+           "open_results", "output_error", "press", "program", "select_channels", "set_threads", "threads", "token_metrics", "why_no_cuda"]

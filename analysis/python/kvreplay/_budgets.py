@@ -1,7 +1,7 @@
 """One memory budget shared between heads."""
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Optional, Union
+from typing import Any, Dict, NamedTuple, Optional, Sequence, Union
 
 import numpy as np
 
@@ -15,6 +15,18 @@ class Allocation(NamedTuple):
 
     budgets: np.ndarray  # int64
     loss: np.ndarray  # float64
+
+    def head_budgets(self, layers: Optional[Sequence[int]] = None) -> Dict[str, float]:
+        """{"L0H0": share, ..}: each head's share of all tokens, as Attention Matching reads head budgets (a JSON file's text is
+        json.dumps() of it). layers: their numbers in the model; None: 0, 1, ..."""
+        budgets = np.atleast_2d(self.budgets)
+        numbers = range(len(budgets)) if layers is None else list(layers)
+        if len(numbers) != len(budgets):
+            raise _core.InputError(f"layers: expected {len(budgets)} numbers, found {len(numbers)}")
+        total = int(budgets.sum())
+        if total == 0:
+            raise _core.InputError("budgets: expected tokens to have shares of, found none")
+        return {f"L{layer}H{head}": int(tokens) / total for layer, heads in zip(numbers, budgets) for head, tokens in enumerate(heads)}
 
     def __repr__(self) -> str:
         return (f"Allocation: {int(self.budgets.sum())} tokens, {self.budgets.min()} to {self.budgets.max()} a head, "

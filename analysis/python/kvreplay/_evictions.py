@@ -9,6 +9,7 @@ import numpy as np
 from . import _core
 from ._layer import Layer, given, layer_of, with_options
 from ._show import head_names, heads, picture, table
+from .results import Compensated
 
 
 @dataclass(frozen=True)
@@ -113,13 +114,19 @@ def output_error(q: Any, k: Any = None, v: Any = None, keep: Any = None, *, prom
     q [n_q, T_q, d], k [n_kv, T, d], v [n_kv, T, d_v] and further arguments as Layer takes them, or a Layer for q.
 
     keep: bool [n_kv, l], True where a token stays, or [cases, n_kv, l] for several kept sets, which share the work; an
-    Eviction; or a list of n_kv lists of positions.
+    Eviction; a list of n_kv lists of positions; or what every KV head's cache holds, values, biases and keys included: a
+    Compensation, or results.compensated(name, layer).
     rows: "future" (the decoding steps), "window" (the last `window` queries of the prompt) or (first, end), positions with a
     query; None: the future where there is one, else the window.
     """
     asked = layer_of(q, k, v, prompt_len, layer)
-    several, kept = _kept(keep, asked)
-    figures, on = _core.output_error(asked, kept, rows, given(window=window, backend=backend, precision=precision, threads=threads))
+    options = given(window=window, backend=backend, precision=precision, threads=threads)
+    held = getattr(keep, "held", keep)
+    if isinstance(held, list) and held and all(isinstance(head, Compensated) for head in held):
+        several, (figures, on) = False, _core.compensated_output_error(asked, held, rows, options)
+    else:
+        several, kept = kept_of(keep, asked)
+        figures, on = _core.output_error(asked, kept, rows, options)
     whole = {name: of_layer if several else float(of_layer[0]) for name, (of_layer, _) in figures.items()}
     heads = {name: of_heads if several else of_heads[0] for name, (_, of_heads) in figures.items() if of_heads is not None}
     return OutputError(rows=on, heads=heads, **whole)
@@ -128,7 +135,7 @@ def output_error(q: Any, k: Any = None, v: Any = None, keep: Any = None, *, prom
 with_options(output_error, _core.output_options())
 
 
-def _kept(keep: Any, layer: Layer) -> tuple[bool, Any]:
+def kept_of(keep: Any, layer: Layer) -> tuple[bool, Any]:
     """Whether there are several kept sets, and all of them: bool [cases, n_kv, l]."""
     keep = keep.kept if isinstance(keep, Eviction) else keep
     if hasattr(keep, "ndim"):

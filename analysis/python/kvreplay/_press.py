@@ -1,8 +1,10 @@
-"""Policies in a running model, as presses of kvpress (0.5). Imported by kvreplay.press only: it needs torch and kvpress."""
+"""Policies and results in a running model, as presses of kvpress (0.5). Imported by kvreplay.press only: it needs torch and
+kvpress."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Mapping
+from pathlib import Path
+from typing import Any, Mapping, Optional
 
 import numpy as np
 import torch
@@ -10,29 +12,89 @@ from kvpress import BasePress
 from kvpress.utils import get_prerope_query_states
 
 from . import _core
+from ._compensations import Compensation, compensate
 from ._evictions import evict
 from ._layer import Layer
+from ._logit_biases import set_biases
+from ._scripts.model_attention import PROBE_TOLERANCE, rotation_now
+from ._scripts.model_loop import Change
+from ._scripts.validation_cases import Case, Dump, cases_of
+from .results import Results
+
+
+class CachePress(BasePress):
+    """Puts in every layer's cache, behind the prompt, what a Change of each prompt leaves there. Until the cache is dropped later
+    steps attend to that, with its biases on their logits, within `with press(model):` and behind it."""
+
+    kept: dict[int, np.ndarray]  # of each layer last read the positions that its caches hold, bool [batch, n_kv, l]
+
+    def changes(self, module, hidden_states, keys, values, kwargs) -> Optional[list[Change]]:
+        """One for each prompt; None: the layer stays as it is."""
+        raise NotImplementedError
+
+    def compress(self, module, hidden_states, keys, values, attentions, kwargs):
+        changes = self.changes(module, hidden_states, keys, values, kwargs)
+        if changes is None:
+            return keys, values
+        batch, n_kv, l = keys.shape[:3]
+        held = {(one, head): changes[one].cache(keys[one, head], values[one, head], head) for one in range(batch) for head in range(n_kv)}
+        kept = np.zeros((batch, n_kv, l), bool)
+        for where, (at, *_) in held.items():
+            kept[where][at.cpu().numpy()] = True
+        self.kept[module.layer_idx] = kept
+        if len({len(at) for at, *_ in held.values()}) == 1:
+            keys, values = (torch.stack([head[part] for head in held.values()]).unflatten(0, (batch, n_kv)) for part in (1, 2))
+        else:
+            keys, values = self.masked(module, kept, held, keys, values)
+        if any(bias is not None and bool(bias.any()) for *_, bias in held.values()):
+            biases = torch.zeros(keys.shape[:3], dtype=torch.float32, device=keys.device)
+            for where, (at, _, _, bias) in held.items():
+                if bias is not None:
+                    biases[where][at if keys.shape[2] == l else slice(None)] = bias.float()
+            set_biases(module, kwargs["past_key_values"], biases)
+        return keys, values
+
+    def masked(self, module, kept, held, keys, values):
+        """Heads of unequal length: kvpress hides what is evicted from later queries, and leaves it where it is."""
+        if module.config._attn_implementation == "eager":
+            raise _core.InputError("budgets: expected an attention that kvpress can hide keys from (sdpa), found eager")
+        module.masked_key_indices = tuple(torch.from_numpy(index).to(keys.device) for index in np.nonzero(~kept))
+        keys, values = keys.clone(), values.clone()
+        for where, (at, k, v, _) in held.items():
+            keys[where][at], values[where][at] = k, v
+        return keys, values
 
 
 @dataclass
-class Press(BasePress):
-    """What evict() keeps, of every layer that is read with `with press(model):`."""
+class Press(CachePress):
+    """What evict() keeps, of every layer that is read with `with press(model):`, and what compensate() makes of it."""
 
     policy: str
     compression_ratio: float = 0.5  # share evicted of every head
     budgets: Any = None  # [layers, n_kv], tokens of every head in its place
     options: Mapping[str, Any] = field(default_factory=dict)  # of evict()
-    kept: dict[int, np.ndarray] = field(default_factory=dict, repr=False)  # of each layer last read, bool [batch, n_kv, l]
+    compensation: Optional[Mapping[str, Any]] = None  # options of compensate(); None: nothing is made up for
+    kept: dict[int, np.ndarray] = field(default_factory=dict, repr=False)
+    compensations: dict[int, list[Compensation]] = field(default_factory=dict, repr=False)  # of each layer, one a prompt
 
-    def compress(self, module, hidden_states, keys, values, attentions, kwargs):
+    def changes(self, module, hidden_states, keys, values, kwargs):
         if self.budgets is None and self.compression_ratio == 0:
-            return keys, values
+            return None
         queries = rotated_queries(module, hidden_states, kwargs)
-        facts = facts_of(module)
-        kept = np.stack([self.keep(module, [states.detach()[one] for states in (queries, keys, values)], facts)
-                         for one in range(keys.shape[0])])
-        self.kept[module.layer_idx] = kept
-        return self.gathered(kept, keys, values) if self.budgets is None else self.masked(module, kept, keys, values)
+        facts = facts_of(module, kwargs)
+        changes, compensations = [], []
+        for one in range(keys.shape[0]):
+            arrays = [states.detach()[one] for states in (queries, keys, values)]
+            kept = self.keep(module, arrays, facts)
+            if self.compensation is None:
+                changes.append(Change(kept=kept))
+                continue
+            shared = {name: self.options[name] for name in SHARED if name in self.options}
+            compensations.append(compensate(Layer(*arrays, **facts), keep=kept, **shared, **self.compensation))
+            changes.append(Change(held=compensations[-1].held))
+        if compensations:
+            self.compensations[module.layer_idx] = compensations
+        return changes
 
     def keep(self, module, arrays, facts) -> np.ndarray:
         """bool [n_kv, l] of one prompt."""
@@ -40,25 +102,62 @@ class Press(BasePress):
             return evict(Layer(*arrays, **facts), policy=self.policy, sigma=self.compression_ratio, **self.options).kept
         q, k, v = arrays
         group = q.shape[0] // k.shape[0]
-        sinks = facts.pop("sink_logit", None)
+        own = {name: fact for name, fact in facts.items() if name != "sink_logit"}
         kept = []
         for head, budget in enumerate(budgets_of(self.budgets, module.layer_idx, k.shape[0])):
             queries = slice(head * group, (head + 1) * group)
-            own = facts if sinks is None else {**facts, "sink_logit": sinks[queries]}
+            if "sink_logit" in facts:
+                own["sink_logit"] = facts["sink_logit"][queries]
             layer = Layer(q[queries], k[head : head + 1], v[head : head + 1], **own)
             kept.append(evict(layer, policy=self.policy, budget=budget, **self.options).kept[0])
         return np.stack(kept)
 
-    def gathered(self, kept, keys, values):
-        at = torch.from_numpy(np.nonzero(kept)[2].reshape(*kept.shape[:2], -1, 1)).to(keys.device)
-        return tuple(states.gather(2, at.expand(-1, -1, -1, states.shape[3])).contiguous() for states in (keys, values))
 
-    def masked(self, module, kept, keys, values):
-        """Heads of unequal length: kvpress hides what is evicted from later queries, and leaves it where it is."""
-        if module.config._attn_implementation == "eager":
-            raise _core.InputError("budgets: expected an attention that kvpress can hide keys from (sdpa), found eager")
-        module.masked_key_indices = tuple(torch.from_numpy(index).to(keys.device) for index in np.nonzero(~kept))
-        return keys, values
+SHARED = ("semantics", "window", "backend", "precision", "threads")  # options of evict() that are compensate()'s too
+
+
+@dataclass
+class ResultsPress(CachePress):
+    """What a case of a result folder left of the prompt of its dump, for a model that reads that prompt."""
+
+    results: Results
+    case: Case
+    kept: dict[int, np.ndarray] = field(default_factory=dict, repr=False)
+
+    def post_init_from_model(self, model):
+        shape, count = self.results.summary["dump"], model.config.get_text_config().num_hidden_layers
+        of_model = list(range(count))
+        if shape["layers"] != count:  # its manifest says which
+            run = self.results.run
+            of_model = Dump.open(Path(run.get("directory", "")) / str(run.get("dump", ""))).model_layers(shape["layers"], count)
+        self.layers = {of_model[layer]: layer for layer in self.results.layers}
+
+    def changes(self, module, hidden_states, keys, values, kwargs):
+        layer = self.layers.get(module.layer_idx)
+        if layer is None:
+            return None
+        size = self.results.summary["dump"]
+        wanted = [[1, size["n_kv"], size["l"], size[d]] for d in ("d", "d_v")]
+        found = [list(states.shape) for states in (keys, values)]
+        if found != wanted:
+            raise _core.InputError(f"{self.results.folder}: expected a model that reads the prompt that these are of, keys and values of shape "
+                                   f"{wanted[0]} and {wanted[1]}, found {found[0]} and {found[1]}")
+        change = self.case.change(layer)
+        if change.heads(size["n_kv"]) != size["n_kv"]:
+            raise _core.InputError(f"{self.results.folder}: expected a kept set of every KV head, found those of query heads")
+        return [change]
+
+
+def case_press(results: Results, name: str) -> ResultsPress:
+    if not isinstance(results, Results):
+        raise _core.InputError(f"{results.folder}: expected results of one dump, found those over several; open one of them")
+    cases, left_out = cases_of(results)
+    named = {case.name: case for case in cases}
+    if name not in named:
+        there = ", ".join(list(named)[:20]) + (f" and {len(named) - 20} more" if len(named) > 20 else "")
+        raise _core.InputError(f"case: expected one of {results.folder}'s: {there or 'none'}; found '{name}'"
+                               + (f": {left_out[name]}" if name in left_out else ""))
+    return ResultsPress(results, named[name])
 
 
 def budgets_of(budgets, layer, n_kv) -> list[int]:
@@ -77,10 +176,25 @@ def rotated_queries(module, hidden_states, kwargs) -> torch.Tensor:
     return torch.cat((turned * cos + torch.cat((-second, first), -1) * sin, rest), -1)
 
 
-def facts_of(module) -> dict[str, Any]:
+def facts_of(module, kwargs) -> dict[str, Any]:
     """How the layer attends, for Layer()."""
     sinks = getattr(module, "sinks", None)
     facts = {"scale": module.scaling, "sliding_window": getattr(module, "sliding_window", None),
-             "logit_softcap": getattr(module, "attn_logit_softcapping", None),
+             "logit_softcap": getattr(module, "attn_logit_softcapping", None), "rope": rope_of(module, *kwargs["position_embeddings"]),
              "sink_logit": None if sinks is None else sinks.detach().float().cpu().numpy()}
     return {name: value for name, value in facts.items() if value is not None}
+
+
+def rope_of(module, cos, sin) -> Optional[dict[str, Any]]:
+    """The rotation with these cosines and sines [batch, l, rotary_dim] of positions 0 to l - 1; None: of no buffer of the model's."""
+    rotary = getattr(module, "rotary_emb", None)
+    at = torch.linspace(0, cos.shape[1] - 1, 16, dtype=torch.float64).long()
+    for name, _ in () if rotary is None else rotary.named_buffers(recurse=False):
+        if not name.endswith("inv_freq") or "original" in name:
+            continue
+        style, factor, inv_freq = rotation_now(rotary, name, "half")
+        angle = (at.double()[:, None] * torch.tensor(inv_freq, dtype=torch.float64)).tile(2)
+        if all(found[:, at].shape[1:] == wanted.shape and (found[:, at].double().cpu() - factor * wanted).abs().max() < PROBE_TOLERANCE
+               for found, wanted in ((cos, angle.cos()), (sin, angle.sin()))):
+            return {"style": style, "inv_freq": list(inv_freq), "attention_factor": factor}
+    return None
