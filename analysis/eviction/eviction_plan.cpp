@@ -319,12 +319,15 @@ class Planner {
           option_text("official snapkv sums over the query heads of a KV head; its authors' code repeats the "
                       "cache for each ({})",
                       evict_option::per_query_head));
+    // Leverage is of queries of its own.
+    const auto searches_rows = [](const auto& facts) {
+      return facts.searches && *facts.searches != SearchBy::leverage;
+    };
     if (plan_.on_future &&
-        !any_run([](const PolicyRun& run) { return kBases[run.policy.base].searches.has_value(); }))
-      plan_.notes.push_back(option_text(
-          "{} has no effect: neither {} is among the policies", evict_option::on,
-          fmt::join(kBases.names_where([](const auto& facts) { return facts.searches.has_value(); }),
-                    " nor ")));
+        !any_run([&](const PolicyRun& run) { return searches_rows(kBases[run.policy.base]); }))
+      plan_.notes.push_back(option_text("{} has no effect: neither {} is among the policies",
+                                        evict_option::on,
+                                        fmt::join(kBases.names_where(searches_rows), " nor ")));
     const auto may_search_by = [](const auto& facts) { return facts.searches && !facts.greedy; };
     if (options_.by && !any_run([&](const PolicyRun& run) { return may_search_by(kBases[run.policy.base]); }))
       plan_.notes.push_back(option_text("{} has no effect: {} is not among the policies", evict_option::by,

@@ -111,6 +111,8 @@ TEST_CASE("the option by is that of all, brackets are one policy's", "[loss]") {
   CHECK(all.at(",", "exchange,paper,prefill,30", "window", "excess_over_exchange") > 0);
   evict(dump, temp / "none", "snapkv,greedy_loss", {"--by", "loss"});
   CHECK(contains(notes_of(temp / "none"), "--by has no effect: exchange is not among the policies"));
+  evict(dump, temp / "leverage", "greedy_leverage", {"--on", "future"});
+  CHECK(contains(notes_of(temp / "leverage"), "--on has no effect: neither greedy_exact nor"));
   const auto refused = [&](const std::string& policy, const std::vector<std::string>& more = {}) {
     std::vector<std::string> arguments{"evict", dump, "--policy", policy};
     arguments.insert(arguments.end(), more.begin(), more.end());
