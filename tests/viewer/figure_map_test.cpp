@@ -51,6 +51,17 @@ TEST_CASE("figures say which way is worse", "[figures]") {
   CHECK(info("key~exact_key~recall@20%").path == std::vector<std::string>{"exact_key", "key", "recall@20%"});
 }
 
+TEST_CASE("what is bad lies at the end of the scale that is not better", "[figures]") {
+  CHECK(badness(Better::larger, 0) == 1);  // an agreement of the least there is
+  CHECK(badness(Better::larger, 1) == 0);
+  CHECK(badness(Better::larger, 0.25F) == 0.75F);
+  CHECK(badness(Better::smaller, 1) == 1);
+  CHECK(badness(Better::smaller, 0.25F) == 0.25F);
+  CHECK(badness(Better::neither, 0.25F) == 0.25F);
+  CHECK(badness(Better::larger, -3) == 1);  // beyond a range that was set
+  CHECK(badness(Better::smaller, 7) == 1);
+}
+
 TEST_CASE("the worst head comes first, heads without a value last", "[figures]") {
   FigureMap map = empty_map(figure_info({TokenMetric::exact_key, {}, {}}), {2, 5, 9}, 2);
   map.values << 1, std::nan(""), 7, 1, -HUGE_VAL, HUGE_VAL;

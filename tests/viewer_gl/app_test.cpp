@@ -4,6 +4,7 @@
 #include "tests/data/small_dump.hpp"
 #include "tests/support/temp_dir.hpp"
 #include "tests/viewer_gl/dashboard.hpp"
+#include "viewer/app/screenshot.hpp"
 
 #include <algorithm>
 #include <filesystem>
@@ -47,15 +48,60 @@ TEST_CASE("a click in the token map selects a cell everywhere, and undo takes it
   REQUIRE(dashboard.selection().token.has_value());
   CHECK(*dashboard.selection().token < *dashboard.selection().row);
   const Selection first = dashboard.selection();
+  const Selection second = next_head(first, dashboard.app.state().run()->shape(), 1);
   dashboard.perform(ActionId::next_head);
-  CHECK(dashboard.selection().kv_head == 1);
+  CHECK(dashboard.selection() == second);
   dashboard.perform(ActionId::undo);
   CHECK(dashboard.selection() == first);
   dashboard.perform(ActionId::redo);
-  CHECK(dashboard.selection().kv_head == 1);
+  CHECK(dashboard.selection() == second);
   dashboard.perform(ActionId::clear_selection);
   CHECK_FALSE(dashboard.selection().token.has_value());
   CHECK(dashboard.failed_job().empty());
+}
+
+TEST_CASE("the dashboard opens on the worst head, which stands first", "[app]") {
+  Dashboard dashboard(kSample);
+  const AppState& state = dashboard.app.state();
+  REQUIRE(state.worst_first.size() == 12);
+  CHECK(state.worst_first.front() == std::pair<Index, Index>(0, 1));  // spearman 0.493, the least of all
+  CHECK(state.selection().layer == 0);
+  CHECK(state.selection().kv_head == 1);
+  CHECK_FALSE(state.history().can_undo());  // that is where it begins
+}
+
+TEST_CASE("a head that was asked for or selected meanwhile is not left for the worst one", "[app]") {
+  SECTION("by option") {
+    Dashboard dashboard("");
+    ScreenshotOptions start;
+    start.layer = 2;
+    select_at_start(dashboard.app, start);
+    dashboard.app.open(kSample);
+    dashboard.settle();
+    CHECK(dashboard.selection().layer == 2);
+    CHECK(dashboard.selection().kv_head == 0);
+  }
+  SECTION("by hand, before all are ranked") {
+    Dashboard dashboard("");
+    dashboard.app.open(kSample);
+    while (!dashboard.app.state().run()) dashboard.host.frame();
+    dashboard.app.state().select_head(3, 0);
+    dashboard.settle();
+    CHECK(dashboard.selection().layer == 3);
+    CHECK(dashboard.selection().kv_head == 0);
+  }
+  SECTION("a cell that was asked for is kept, and the head is the worst") {
+    Dashboard dashboard("");
+    ScreenshotOptions start;
+    start.row = 1000;
+    start.token = 300;
+    select_at_start(dashboard.app, start);
+    dashboard.app.open(kSample);
+    dashboard.settle();
+    CHECK(dashboard.selection().kv_head == 1);
+    CHECK(dashboard.selection().row == 1000);
+    CHECK(dashboard.selection().token == 300);
+  }
 }
 
 TEST_CASE("n and p step through the worst heads", "[app]") {

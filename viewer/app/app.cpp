@@ -46,7 +46,7 @@ std::string App::title() const {
 
 bool App::needs_frame() const {
   return state_.links.unfinished || desk_.version() != seen_version_ || export_png_next_ ||
-         watcher_->something_changed();
+         (worst_wanted_ && state_.all_ranked) || watcher_->something_changed();
 }
 
 void App::open(const std::filesystem::path& path) {
@@ -97,15 +97,28 @@ void App::take_opened() {
       state_.select(state_.selection(), "reload");
       state_.say("Read again: " + run->path().string());
     } else {
+      if (!(state_.selection() == opened_with_)) keep_head();
       state_.runs.push_back(run);
       Selection selection = state_.selection();
       selection.run = state_.runs.size() - 1;
       state_.select(selection);
+      if (worst_wanted_) opened_with_ = state_.selection();
     }
     desk_.forget(question.key);
     watcher_->watch(state_.runs);
     return true;
   });
+}
+
+/// Heads are ranked as they come in: the selection moves once, to the worst of all, and never away from what
+/// was chosen by hand.
+void App::take_worst_head() {
+  if (!worst_wanted_ || !state_.run()) return;
+  if (!(state_.selection() == opened_with_)) return keep_head();
+  if (!state_.all_ranked || !opening_.empty() || state_.worst_first.empty()) return;
+  const auto [layer, kv_head] = state_.worst_first.front();
+  state_.begin_with_head(layer, kv_head);
+  keep_head();
 }
 
 void App::frame() {
@@ -116,7 +129,12 @@ void App::frame() {
   take_opened();
   take_scores();
   if (when_all_open_ && opening_.empty() && state_.run()) std::exchange(when_all_open_, {})(state_);
-  if (when_open_ && state_.run()) std::exchange(when_open_, {})(state_);
+  if (when_open_ && state_.run()) {
+    std::exchange(when_open_, {})(state_);
+    opened_with_ = state_.selection();
+  }
+  take_worst_head();
+  state_.all_ranked = false;
   if (watcher_->take_change()) reload(true);
 
   state_.hover = std::exchange(state_.next_hover, {});

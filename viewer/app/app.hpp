@@ -63,6 +63,9 @@ class App final : public Client {
   /// Offers a score of the user's in What if, once an open dump is found that it fits; else a message says
   /// why not.
   void add_score(UserScore score) { adding_.push_back(std::move(score)); }
+  /// Stays at the head that is selected; else the worst one is, once the Head map has ranked them all and
+  /// nothing was selected meanwhile.
+  void keep_head() { worst_wanted_ = false; }
   /// Called with the state once, as soon as a run is open.
   void when_open(std::function<void(AppState&)> then) { when_open_ = std::move(then); }
   /// Whether everything in view is computed and drawn.
@@ -96,6 +99,7 @@ class App final : public Client {
 
   void take_opened();
   void take_scores();
+  void take_worst_head();
   void draw_menu_bar();
   void draw_head_controls();
   void draw_status_bar(float height);
@@ -123,6 +127,8 @@ class App final : public Client {
   std::string open_error_;
   std::function<void(AppState&)> when_open_, when_all_open_;
   int next_run_ = 1;
+  bool worst_wanted_ = true;  ///< the worst head is to be selected
+  Selection opened_with_;     ///< while it is: what was selected when the last run was opened
   bool quit_ = false, dark_ = true;
   float text_points_ = 13, scale_ = 1;
   PanelKind focused_ = PanelKind::tokens;

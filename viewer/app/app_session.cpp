@@ -43,6 +43,7 @@ void App::restore(const Session& session, bool with_runs) {
   for (const auto& [kind, camera] : session.cameras)
     if (HeatmapView* heatmap = panel(kind).heatmap()) heatmap->set_camera(camera);
   state_.begin_with(cameras());
+  keep_head();
   when_all_open_ = [selection = session.selection](AppState& state) { state.select(selection); };
 }
 

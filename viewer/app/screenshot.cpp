@@ -35,6 +35,7 @@ void select_at_start(App& app, const ScreenshotOptions& options) {
     app.show(*options.panel);
     app.layout().maximise(*options.panel);
   }
+  if (options.layer || options.kv_head || options.query_head) app.keep_head();
   app.when_open([options](AppState& state) {
     const DumpShape& shape = state.run()->shape();
     Selection next = state.selection();

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace kvreplay::viewer {
 
 std::string about(const FigureInfo& figure) {
@@ -21,6 +23,11 @@ ScaleKind scale_kind(FigureScale scale) {
       break;
   }
   return ScaleKind::linear;
+}
+
+float badness(Better better, float place) {
+  const float within = std::clamp(place, 0.0F, 1.0F);
+  return better == Better::larger ? 1 - within : within;
 }
 
 FigureInfo figure_info(const HeadFigure& figure, Index reserve) {

@@ -20,6 +20,9 @@ struct FigureInfo {
 /// Lines for a tooltip: the title, what the figure says, its unit and which way is better.
 std::string about(const FigureInfo& figure);
 ScaleKind scale_kind(FigureScale scale);
+/// How bad a value is that lies at `place` of the colour scale (0 its low end, 1 its high one), 0..1: from
+/// the end that is better on; the place itself where neither end is.
+float badness(Better better, float place);
 
 /// A metric or its agreement; the last `reserve` candidates took no part in the comparison.
 FigureInfo figure_info(const HeadFigure& figure, Index reserve = 0);

@@ -82,6 +82,13 @@ void AppState::select_head(Index layer, Index kv_head) {
   select(std::move(next));
 }
 
+void AppState::begin_with_head(Index layer, Index kv_head) {
+  ViewState next = history_.now();
+  next.selection.layer = layer;
+  next.selection.kv_head = kv_head;
+  history_.amend(std::move(next));
+}
+
 void AppState::select_cell(std::optional<Index> row, std::optional<Index> token) {
   Selection next = selection();
   next.row = row;

@@ -77,6 +77,8 @@ class AppState : public SharedSettings {
   /// Brought within the run's shape. Selections of one `kind` that follow each other are one step of undo.
   void select(Selection selection, const std::string& kind = {});
   void select_head(Index layer, Index kv_head);
+  /// The same without a step of undo: where a run begins.
+  void begin_with_head(Index layer, Index kv_head);
   void select_cell(std::optional<Index> row, std::optional<Index> token);
   void select_tokens(std::vector<Index> tokens);
 
@@ -100,6 +102,8 @@ class AppState : public SharedSettings {
   std::vector<Pin> pins;
   /// Heads from worst to best, as the head map ranks them: (layer, KV head).
   std::vector<std::pair<Index, Index>> worst_first;
+  /// Whether that is so of every head of the selected run, as of the last frame.
+  bool all_ranked = false;
 
   /// A line at the window's foot.
   void say(std::string line, bool is_error = false);

@@ -173,6 +173,7 @@ void HeadMapPanel::draw(PanelContext& context) {
   context.state.worst_first.clear();
   for (const HeadPlace& place : table_.ranking())
     context.state.worst_first.emplace_back(place.layer, place.kv_head);
+  context.state.all_ranked = !source_.pending() && source_.map()->heads == source_.map()->values.size();
 
   ImGui::Dummy({0, theme().px(2)});
   const ImVec2 at = ImGui::GetCursorScreenPos(), room = ImGui::GetContentRegionAvail();

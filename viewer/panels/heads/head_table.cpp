@@ -134,13 +134,14 @@ void HeadTable::draw_row(PanelContext& context, const HeadPlace& place, const He
   right_aligned(number_text(place.value), std::isnan(place.value) ? t.faint : t.text, number_width);
   ImGui::PopFont();
   if (std::isnan(place.value) || room < t.px(5)) return;
-  const float share = std::clamp(heatmap.scale().place(static_cast<float>(place.value)), 0.0F, 1.0F);
+  const float at_scale = heatmap.scale().place(static_cast<float>(place.value));
+  const float share = badness(map_->figure.facts.better, at_scale);
   const float left = low.x + number_width + t.px(8), line = ImGui::GetTextLineHeight();
   // Where there is no room for a length there is for a colour.
   const float width = room < t.px(28) ? t.px(5) : std::max(t.px(3), std::min(room, t.px(320)) * share);
-  ImGui::GetWindowDrawList()->AddRectFilled({left, low.y + line * 0.22F},
-                                            {left + width, low.y + line * 0.82F},
-                                            to_imgui(color_of(heatmap.colors(), share)), t.px(1.5F));
+  ImGui::GetWindowDrawList()->AddRectFilled(
+      {left, low.y + line * 0.22F}, {left + width, low.y + line * 0.82F},
+      to_imgui(color_of(heatmap.colors(), std::clamp(at_scale, 0.0F, 1.0F))), t.px(1.5F));
 }
 
 void HeadTable::draw(PanelContext& context, ImVec2 size, const HeatmapView& heatmap) {
@@ -151,8 +152,10 @@ void HeadTable::draw(PanelContext& context, ImVec2 size, const HeatmapView& heat
   dim_text(better != Better::neither ? "worst first" : "largest first");
   tip(better == Better::neither
           ? "Neither end of this figure is worse. n and p step through the heads in this order."
-      : better == Better::smaller ? "Larger is worse. n and p step through the heads in this order."
-                                  : "Smaller is worse. n and p step through the heads in this order.");
+      : better == Better::smaller
+          ? "Larger is worse: the longer the bar. n and p step through the heads in this order."
+          : "Smaller is worse: the bar is what is missing to the best. n and p step through the heads in "
+            "this order.");
   const float line = ImGui::GetTextLineHeight() + t.px(4);
   ImGui::SetCursorScreenPos({at.x, at.y + line});
   ImGui::PushStyleVar(ImGuiStyleVar_CellPadding, {t.px(kPadding), t.px(2)});
