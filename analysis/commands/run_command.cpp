@@ -114,6 +114,12 @@ ResultFolder take_up_folder(Ranks& ranks, const CommonOptions& options, const Pr
   return std::move(*folder);
 }
 
+/// The way from a folder to a path, which holds where both are moved together; empty where there is none.
+std::string path_from(const std::filesystem::path& folder, const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::relative(path, folder, ignored).string();
+}
+
 Json run_json(const Invocation& invocation, const CommonOptions& options, const Backend& backend,
               const std::string& note, const Ranks& ranks, const Workers& workers, const RunResult& result,
               std::time_t started, double seconds) {
@@ -124,6 +130,7 @@ Json run_json(const Invocation& invocation, const CommonOptions& options, const 
           {"arguments", invocation.arguments},
           {"directory", std::filesystem::current_path(ignored).string()},
           {"dump", options.dump},
+          {"dump_from_results", path_from(options.out, options.dump)},
           {"host", host_name()},
           {"backend", backend.name()},
           {"backend_note", note},

@@ -116,30 +116,39 @@ bool ResultReader::is_results(const fs::path& folder) {
 }
 
 std::vector<fs::path> ResultReader::dump_paths() const {
-  fs::path dump;
+  fs::path dump, directory, from_here;
   try {
     const std::string name = (folder_ / "run.json").string();
-    dump = JsonFields(parse_json_object(file_text(name, kMostJson), name), name).text("dump").value_or("");
+    const nlohmann::json run = parse_json_object(file_text(name, kMostJson), name);
+    const auto path = [&](const char* key) { return fs::path(JsonFields(run, name).text(key).value_or("")); };
+    dump = path("dump");
+    directory = path("directory");
+    from_here = path("dump_from_results");
   } catch (const InputError&) {
     return {};  // results are complete without run.json
   }
   if (dump.empty()) return {};
-  if (dump.is_absolute()) return {dump};
-  std::vector<fs::path> candidates{fs::absolute(dump).lexically_normal()};
-  const auto add = [&](const fs::path& base) {
-    const fs::path candidate = (base / dump).lexically_normal();
-    if (std::find(candidates.begin(), candidates.end(), candidate) == candidates.end())
-      candidates.push_back(candidate);
-  };
-  for (fs::path base = fs::absolute(folder_).lexically_normal();; base = base.parent_path()) {
-    add(base);
-    if (base == base.parent_path()) break;
+  const fs::path folder = fs::absolute(folder_).lexically_normal();
+  std::error_code ignored;
+  const fs::path lay = fs::absolute(directory / dump).lexically_normal();
+  std::vector<fs::path> candidates;
+  // The way may lead up through a link: it is walked as it is written.
+  if (!from_here.empty()) candidates.push_back(fs::weakly_canonical(folder / from_here, ignored));
+  candidates.push_back(lay);
+  if (dump.is_relative()) {
+    candidates.push_back(fs::absolute(dump).lexically_normal());
+    for (fs::path base = folder;; base = base.parent_path()) {
+      candidates.push_back((base / dump).lexically_normal());
+      if (base == base.parent_path()) break;
+    }
   }
   std::vector<fs::path> there;
-  std::error_code ignored;
-  for (const fs::path& candidate : candidates)
-    if (fs::exists(candidate, ignored)) there.push_back(candidate);
-  return there.empty() ? std::vector<fs::path>{candidates.front()} : there;
+  for (const fs::path& candidate : candidates) {
+    const auto is_same = [&](const fs::path& other) { return fs::equivalent(other, candidate, ignored); };
+    if (fs::exists(candidate, ignored) && std::none_of(there.begin(), there.end(), is_same))
+      there.push_back(candidate);
+  }
+  return there.empty() ? std::vector<fs::path>{lay} : there;
 }
 
 bool ResultReader::has(const fs::path& name) const {

@@ -29,9 +29,9 @@ class ResultReader {
   const nlohmann::ordered_json& summary() const { return summary_; }
   /// Of the dump, as the summary states it.
   const DumpShape& shape() const { return shape_; }
-  /// Where the dump lay, as run.json has it: relative paths taken from the working folder, the result
-  /// folder, and the folders above it. Those that are there, else the first; none where run.json does not
-  /// say.
+  /// Where the dump may lie by run.json: as seen from the result folder, where it lay when the run was made,
+  /// and, of a relative path, from the working folder, the result folder and the folders above it. Those that
+  /// are there, else where it lay; none where run.json does not say.
   std::vector<std::filesystem::path> dump_paths() const;
   /// The layers of the run, ascending, by the dump's numbers.
   const std::vector<Index>& layers() const { return layers_; }

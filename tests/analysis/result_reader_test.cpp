@@ -254,6 +254,39 @@ TEST_CASE("the dump is looked for from here and from the folders above", "[resul
   }
 }
 
+TEST_CASE("the dump is looked for beside the results first, then where it lay", "[results]") {
+  const TempDir dir;
+  using Paths = std::vector<std::filesystem::path>;
+  const std::filesystem::path folder = dir / "moved/runs/one";
+  write_file(folder / "summary.json", kSummary);
+  const ResultReader results(folder);
+  write_file(folder / "run.json", nlohmann::json{{"dump", "dumps/a"},
+                                                 {"directory", (dir / "first").string()},
+                                                 {"dump_from_results", "../../dumps/a"}}
+                                      .dump());
+  CHECK(results.dump_paths() == Paths{dir / "first/dumps/a"});  // nothing is there: where it lay
+  std::filesystem::create_directories(dir / "first/dumps/a");
+  CHECK(results.dump_paths() == Paths{dir / "first/dumps/a"});
+  std::filesystem::create_directories(dir / "moved/dumps/a");
+  CHECK(results.dump_paths() == Paths{dir / "moved/dumps/a", dir / "first/dumps/a"});
+}
+
+TEST_CASE("a run finds its dump from any working folder, and moved along with it", "[results]") {
+  const TempDir dir;
+  test::make_small_dump((dir / "here/dumps/a").string());
+  std::filesystem::create_directories(dir / "here/runs");
+  REQUIRE(test::run({KVREPLAY_PROGRAM, "tokens", "dumps/a", "--out", "runs/one", "--quiet"},
+                    {.folder = dir / "here"})
+              .code == 0);
+  using Paths = std::vector<std::filesystem::path>;
+  CHECK(ResultReader(dir / "here/runs/one").dump_paths() == Paths{dir / "here/dumps/a"});
+  std::filesystem::rename(dir / "here", dir / "there");
+  CHECK(ResultReader(dir / "there/runs/one").dump_paths() == Paths{dir / "there/dumps/a"});
+  std::filesystem::create_directories(dir / "elsewhere");
+  std::filesystem::rename(dir / "there/runs/one", dir / "elsewhere/one");
+  CHECK(ResultReader(dir / "elsewhere/one").dump_paths() == Paths{dir / "here/dumps/a"});  // where it lay
+}
+
 TEST_CASE("every table and map that analyze writes is read", "[results]") {
   const TempDir dir;
   const std::string dump = (dir / "dump").string(), out = (dir / "out").string();

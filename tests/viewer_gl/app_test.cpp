@@ -219,6 +219,43 @@ TEST_CASE("results over several dumps open every one of them", "[app]") {
   CHECK(dashboard.failed_job() == "");
 }
 
+TEST_CASE("results whose dump was moved away ask where it lies, and take none but theirs", "[app]") {
+  const test::TempDir folder;
+  for (const char* name : {"mine", "other"})
+    REQUIRE(test::run_kvreplay({"synth", folder / name, "--layers", "1", "--prompt", "40", "--decode", "4",
+                                "--seed", name == std::string("mine") ? "1" : "2"})
+                .code == 0);
+  REQUIRE(test::run_kvreplay({"tokens", folder / "mine", "--out", folder / "r", "--quiet"}).code == 0);
+  fs::create_directory(folder / "away");
+  fs::rename(folder / "mine", folder / "away/mine");
+  Dashboard dashboard(folder / "r");
+  AppState& state = dashboard.app.state();
+  REQUIRE(state.run() != nullptr);
+  REQUIRE(state.run()->dump() == nullptr);
+  const auto locate = [&](const fs::path& path) {
+    dashboard.host.type(path.string());
+    dashboard.host.settle();
+    dashboard.tap({"Enter"});
+  };
+  dashboard.tap(action(ActionId::open_palette).shortcut);
+  dashboard.host.type("locate dump");
+  dashboard.host.settle();
+  dashboard.tap({"Enter"});
+  locate(folder / "other");
+  CHECK(state.message_is_error());
+  CHECK(state.message().find("holds another dump than the results") != std::string::npos);
+  CHECK(state.run()->dump() == nullptr);
+
+  // The message in a panel has it too.
+  state.wanted = ActionId::locate_dump;
+  dashboard.settle();
+  locate(folder / "away/mine");
+  REQUIRE(state.run()->dump() != nullptr);
+  CHECK(state.runs.size() == 1);
+  dashboard.perform(ActionId::reload);
+  CHECK(state.run()->dump() != nullptr);
+}
+
 TEST_CASE("a dump that is bad in one layer says so there and works elsewhere", "[app]") {
   const test::TempDir folder;
   const test::SmallDump small;

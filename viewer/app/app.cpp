@@ -71,7 +71,11 @@ void App::closing() {
 void App::reload(bool only_changed) {
   for (std::size_t i = 0; i < state_.runs.size(); ++i)
     if (!only_changed || state_.runs[i]->changed())
-      opening_.push_back({state_.runs[i]->path(), next_run_++, i});
+      opening_.push_back({state_.runs[i]->path(), next_run_++, i, state_.runs[i]->located_dump()});
+}
+
+void App::locate_dump(const std::filesystem::path& dump) {
+  if (state_.run()) opening_.push_back({state_.run()->path(), next_run_++, state_.selection().run, dump});
 }
 
 /// Runs are opened by jobs: checking the files of a large dump takes a moment.
@@ -82,7 +86,7 @@ void App::take_opened() {
                             .urgency = Urgency::now,
                             .lasting = true};
     const auto answer = desk_.ask<std::shared_ptr<const Run>>(
-        question, [path = opening.path, id = opening.id](JobControl&) { return Run::open(path, id); });
+        question, [opening](JobControl&) { return Run::open(opening.path, opening.id, opening.dump); });
     if (answer.pending) return false;
     if (!answer) {
       open_error_ = answer.error;
@@ -161,7 +165,8 @@ void App::frame() {
   draw_status_bar(foot);
   draw_palette();
   draw_help();
-  draw_open();
+  draw_path_prompts();
+  if (const auto id = std::exchange(state_.wanted, {})) perform(*id);
   ImGui::End();
   remember_views();
   if (export_png_next_) {

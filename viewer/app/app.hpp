@@ -58,6 +58,8 @@ class App final : public Client {
 
   /// Opens a dump or a result folder in the background.
   void open(const std::filesystem::path& path);
+  /// Opens the selected results anew with their dump, where it is the one in this folder; else says why not.
+  void locate_dump(const std::filesystem::path& dump);
   /// Whether everything that was asked to be opened is open, or has failed.
   bool opened() const { return opening_.empty() && adding_.empty(); }
   /// Offers a score of the user's in What if, once an open dump is found that it fits; else a message says
@@ -91,6 +93,7 @@ class App final : public Client {
     std::filesystem::path path;
     int id = 0;
     std::optional<std::size_t> replaces;  ///< number of the run that is reloaded
+    std::filesystem::path dump = {};      ///< where that of a result folder lies; empty: as it says itself
   };
   struct PngRequest {
     std::filesystem::path path;
@@ -109,7 +112,7 @@ class App final : public Client {
   void draw_welcome(const Area& area);
   void draw_palette();
   void draw_help();
-  void draw_open();
+  void draw_path_prompts();
   void step_head(int step, bool worst);
   Cameras cameras() const;
   void remember_views();
@@ -134,7 +137,7 @@ class App final : public Client {
   PanelKind focused_ = PanelKind::tokens;
   std::array<Area, kPanels.size()> areas_{};  ///< of the panels drawn in the last frame
   std::uint64_t seen_version_ = 0;
-  bool palette_open_ = false, help_open_ = false, path_open_ = false;
+  bool palette_open_ = false, help_open_ = false, path_open_ = false, locate_open_ = false;
   std::string palette_text_, path_text_;
   std::size_t palette_choice_ = 0;
   std::optional<PngRequest> png_;

@@ -46,6 +46,11 @@ void App::perform(const Action& action) {
     case ActionId::open_path:
       path_open_ = true;
       return;
+    case ActionId::locate_dump:
+      if (!state_.run() || state_.run()->results() == nullptr)
+        return state_.say("Only results have a dump to locate.");
+      locate_open_ = true;
+      return;
     case ActionId::reload:
       desk_.forget_errors();
       return reload(false);

@@ -7,7 +7,10 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <imgui_stdlib.h>
+#include <optional>
+#include <string>
 
 namespace kvreplay::viewer {
 namespace {
@@ -22,6 +25,29 @@ bool begin_centred(const char* name, bool& open, float width_points) {
   if (ImGui::BeginPopup(name, ImGuiWindowFlags_NoMove)) return true;
   open = false;
   return false;
+}
+
+/// The path that was typed, once Enter was pressed.
+std::optional<std::filesystem::path> ask_path(const char* name, bool& open, const char* what,
+                                              const char* hint, std::string& typed) {
+  if (open && !ImGui::IsPopupOpen(name)) typed.clear();
+  if (!begin_centred(name, open, 560)) return std::nullopt;
+  heading(what);
+  if (ImGui::IsWindowAppearing()) ImGui::SetKeyboardFocusHere();
+  ImGui::SetNextItemWidth(-1);
+  const bool enter =
+      ImGui::InputTextWithHint("##path", "its path", &typed, ImGuiInputTextFlags_EnterReturnsTrue);
+  ImGui::PushTextWrapPos(0);
+  dim_text(hint);
+  ImGui::PopTextWrapPos();
+  if (enter || ImGui::IsKeyPressed(ImGui::GetKeyIndex(ImGuiKey_Escape))) {
+    open = false;
+    ImGui::CloseCurrentPopup();
+  }
+  ImGui::EndPopup();
+  if (!enter || typed.empty()) return std::nullopt;
+  const char* home = std::getenv("HOME");
+  return typed.starts_with("~/") && home != nullptr ? home + typed.substr(1) : typed;
 }
 
 }  // namespace
@@ -116,29 +142,18 @@ void App::draw_help() {
   ImGui::EndPopup();
 }
 
-void App::draw_open() {
-  if (!begin_centred("open", path_open_, 560)) return;
-  heading("Open a dump or a result folder");
-  if (ImGui::IsWindowAppearing()) ImGui::SetKeyboardFocusHere();
-  ImGui::SetNextItemWidth(-1);
-  const bool enter =
-      ImGui::InputTextWithHint("##path", "its path", &path_text_, ImGuiInputTextFlags_EnterReturnsTrue);
-  ImGui::PushTextWrapPos(0);
-  dim_text(
-      "A folder with manifest.json or .npy files, a .npz, or a folder with summary.json. Enter opens it.");
-  ImGui::PopTextWrapPos();
-  if (enter && !path_text_.empty()) {
-    std::string path = path_text_;
-    const char* home = std::getenv("HOME");
-    if (path.starts_with("~/") && home != nullptr) path = home + path.substr(1);
-    open(path);
-    path_text_.clear();
-  }
-  if (enter || ImGui::IsKeyPressed(ImGui::GetKeyIndex(ImGuiKey_Escape))) {
-    path_open_ = false;
-    ImGui::CloseCurrentPopup();
-  }
-  ImGui::EndPopup();
+void App::draw_path_prompts() {
+  if (const auto path = ask_path("open", path_open_, "Open a dump or a result folder",
+                                 "A folder with manifest.json or .npy files, a .npz, or a folder with "
+                                 "summary.json. Enter opens it.",
+                                 path_text_))
+    open(*path);
+  if (const auto path =
+          ask_path("locate", locate_open_, "Locate the dump of these results",
+                   "Its folder or .npz. Enter looks whether it is the one that the results were "
+                   "computed from.",
+                   path_text_))
+    locate_dump(*path);
 }
 
 }  // namespace kvreplay::viewer

@@ -14,6 +14,11 @@ Shortcut shift(std::string key) { return {std::move(key), false, true, false}; }
 std::vector<Action> all_actions() {
   std::vector<Action> table = {
       {ActionId::open_path, "File", "Open...", control("O"), "a dump or a result folder"},
+      {ActionId::locate_dump,
+       "File",
+       "Locate dump...",
+       {},
+       "says where the dump of the results in view lies"},
       {ActionId::reload, "File", "Reload", plain("R"), "reads changed files again; the view stays",
        plain("F5")},
       {ActionId::next_run, "File", "Next run", control("Tab"), "among the open dumps and result folders"},

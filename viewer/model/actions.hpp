@@ -17,6 +17,7 @@ enum class ActionId {
   open_palette,
   help,
   open_path,
+  locate_dump,
   reload,
   close_run,
   next_run,

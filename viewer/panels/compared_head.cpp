@@ -1,5 +1,6 @@
 #include "viewer/panels/compared_head.hpp"
 
+#include "viewer/panels/no_dump.hpp"
 #include "viewer/widgets/controls.hpp"
 
 #include <fmt/format.h>
@@ -50,7 +51,7 @@ std::string ComparedHead::title() const {
                     : fmt::format("layer {} head {}", layer, kv_head);
 }
 
-std::optional<MetricSet> compared_metrics(const AppState& state) {
+std::optional<MetricSet> compared_metrics(AppState& state) {
   const std::shared_ptr<const Run>& run = state.run();
   if (run == nullptr) {
     hint("Open a dump or a result folder.");
@@ -58,8 +59,10 @@ std::optional<MetricSet> compared_metrics(const AppState& state) {
   }
   const MetricSet available = available_metrics(*run);
   if (!available.empty()) return available;
-  hint(fmt::format("These results hold no token metrics, and there is no dump to compute them from: {}.",
-                   run->why_no_dump()));
+  hint_no_dump(
+      state,
+      fmt::format("These results hold no token metrics, and there is no dump to compute them from: {}.",
+                  run->why_no_dump()));
   return std::nullopt;
 }
 

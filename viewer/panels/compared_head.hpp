@@ -14,7 +14,7 @@ namespace kvreplay::viewer {
 
 /// The metrics that the selected run can be compared by; where there are none, a hint says why and nothing is
 /// given.
-std::optional<MetricSet> compared_metrics(const AppState& state);
+std::optional<MetricSet> compared_metrics(AppState& state);
 /// Whether the run has the metric; else a hint says so.
 bool is_there(TokenMetric metric, const MetricSet& available);
 

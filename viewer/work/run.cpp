@@ -9,6 +9,7 @@
 #include <array>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 namespace kvreplay::viewer {
 namespace {
@@ -29,13 +30,14 @@ fs::path file_of(const std::string& where) {
 
 Run::~Run() = default;
 
-std::shared_ptr<const Run> Run::open(const fs::path& path, int id) {
+std::shared_ptr<const Run> Run::open(const fs::path& path, int id, const fs::path& dump) {
   const std::shared_ptr<Run> run(new Run);
   run->id_ = id;
   run->path_ = fs::absolute(path).lexically_normal();
   if (!run->path_.has_filename()) run->path_ = run->path_.parent_path();
   run->name_ = run->path_.filename().string();
 
+  if (!dump.empty()) run->located_dump_ = fs::absolute(dump).lexically_normal();
   if (ResultReader::is_results(run->path_)) {
     run->results_ = std::make_unique<ResultReader>(run->path_);
     run->add_stamp(run->path_ / "summary.json");
@@ -60,7 +62,8 @@ std::shared_ptr<const Run> Run::open(const fs::path& path, int id) {
 void Run::open_dump_of_results() {
   const Json& stated = dump_of_summary(*results_);
   why_no_dump_ = "the results do not say where their dump lies";
-  for (const fs::path& candidate : results_->dump_paths()) {
+  const bool located = !located_dump_.empty();
+  for (const fs::path& candidate : located ? std::vector{located_dump_} : results_->dump_paths()) {
     try {
       DumpOptions options;
       if (const auto l = stated.find("l"); l != stated.end() && l->is_number_integer())
@@ -71,11 +74,12 @@ void Run::open_dump_of_results() {
         why_no_dump_.clear();
         return;
       }
-      why_no_dump_ = candidate.string() + " holds another dump by now";
+      why_no_dump_ = candidate.string() + " holds another dump than the results were computed from";
     } catch (const InputError& error) {
       why_no_dump_ = error.what();
     }
   }
+  if (located) throw InputError(why_no_dump_);
 }
 
 const std::optional<TokenLabels>& Run::labels() const {

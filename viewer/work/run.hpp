@@ -28,8 +28,10 @@ namespace kvreplay::viewer {
 class Run {
  public:
   /// A dump's folder, a .npz, or a result folder. Throws InputError in one line where it is none. `id`
-  /// distinguishes runs in the keys of questions.
-  static std::shared_ptr<const Run> open(const std::filesystem::path& path, int id);
+  /// distinguishes runs in the keys of questions. `dump`: where a result folder's dump lies, in place of what
+  /// its run.json says; throws where another one lies there.
+  static std::shared_ptr<const Run> open(const std::filesystem::path& path, int id,
+                                         const std::filesystem::path& dump = {});
   ~Run();
 
   int id() const { return id_; }
@@ -42,6 +44,8 @@ class Run {
   /// Null where a result folder's dump is gone; why_no_dump() then says why, as one clause.
   const Dump* dump() const { return dump_ ? &*dump_ : nullptr; }
   const std::string& why_no_dump() const { return why_no_dump_; }
+  /// Where it was said to lie when this was opened; empty where nothing was said.
+  const std::filesystem::path& located_dump() const { return located_dump_; }
   /// Null for a dump without results.
   const ResultReader* results() const { return results_.get(); }
   const std::optional<TokenLabels>& labels() const;
@@ -65,7 +69,7 @@ class Run {
   void check_contents(Index layer) const;
 
   int id_ = 0;
-  std::filesystem::path path_;
+  std::filesystem::path path_, located_dump_;
   std::string name_, model_;
   DumpShape shape_;
   std::optional<Dump> dump_;

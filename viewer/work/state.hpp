@@ -1,6 +1,7 @@
 #pragma once
 
 #include "sim/tokens/token_metrics.hpp"
+#include "viewer/model/actions.hpp"
 #include "viewer/model/heatmap_links.hpp"
 #include "viewer/model/history.hpp"
 #include "viewer/model/panel_kind.hpp"
@@ -104,6 +105,8 @@ class AppState : public SharedSettings {
   std::vector<std::pair<Index, Index>> worst_first;
   /// Whether that is so of every head of the selected run, as of the last frame.
   bool all_ranked = false;
+
+  std::optional<ActionId> wanted;  ///< an action that a panel asks for
 
   /// A line at the window's foot.
   void say(std::string line, bool is_error = false);

@@ -6,6 +6,7 @@
 #include "viewer/panels/budgets/budget_source.hpp"
 #include "viewer/panels/budgets/budget_table.hpp"
 #include "viewer/panels/head_grid.hpp"
+#include "viewer/panels/no_dump.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
@@ -97,7 +98,8 @@ bool BudgetsPanel::look(PanelContext& context) {
   const Run& run = *context.state.run();
   if (run.dump() == nullptr) {
     if (const auto why = why_no_budget_results(*run.results())) {
-      hint(fmt::format("{}, and there is no dump to compute budgets from: {}.", *why, run.why_no_dump()));
+      hint_no_dump(context.state, fmt::format("{}, and there is no dump to compute budgets from: {}.", *why,
+                                              run.why_no_dump()));
       return false;
     }
     stored_.look(context, stored_order_, stored_sigma_);

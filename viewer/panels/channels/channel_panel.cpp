@@ -4,6 +4,7 @@
 #include "viewer/panels/channels/channel_question.hpp"
 #include "viewer/panels/channels/channel_table.hpp"
 #include "viewer/panels/metric_controls.hpp"
+#include "viewer/panels/no_dump.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
@@ -78,7 +79,8 @@ void ChannelPanel::draw(PanelContext& context) {
     const auto why = run->results() != nullptr ? why_no_channel_results(*run->results(), selected.layer)
                                                : std::optional<std::string>("there are no results");
     if (why)
-      return hint(
+      return hint_no_dump(
+          context.state,
           fmt::format("How channels interact is computed from the dump, which is not at hand: {}. Nor "
                       "do these results say: {}.",
                       run->why_no_dump(), *why));

@@ -3,6 +3,7 @@
 #include "viewer/panels/decode/decode_controls.hpp"
 #include "viewer/panels/decode/decode_list.hpp"
 #include "viewer/panels/decode/decode_question.hpp"
+#include "viewer/panels/no_dump.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/plot.hpp"
@@ -107,7 +108,8 @@ void DecodePanel::draw(PanelContext& context) {
                          ? why_no_decode_results(*run->results(), state.selection().layer)
                          : std::optional<std::string>("there are no results");
     if (why)
-      return hint(
+      return hint_no_dump(
+          context.state,
           fmt::format("Decoding is replayed from the dump, which is not at hand: {}. Nor do these results "
                       "hold it: {}.",
                       run->why_no_dump(), *why));

@@ -1,4 +1,5 @@
 #include "viewer/model/token_text.hpp"
+#include "viewer/panels/no_dump.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/panels/questions.hpp"
 #include "viewer/panels/tokens/entry_question.hpp"
@@ -51,7 +52,8 @@ class TokenMapPanel final : public Panel {
 void TokenMapPanel::draw(PanelContext& context) {
   const Run& run = *context.state.run();
   if (run.dump() == nullptr)
-    return hint("Single rows need the dump, which is not at hand: " + run.why_no_dump());
+    return hint_no_dump(context.state,
+                        "Single rows need the dump, which is not at hand: " + run.why_no_dump());
   if (run.shape().T_q < 1) return hint("The dump holds no queries.");
   controls_.draw(context.state);
   if (pending_) busy_mark();

@@ -3,6 +3,7 @@
 #include "viewer/model/session_keys.hpp"
 #include "viewer/model/token_text.hpp"
 #include "viewer/panels/head_grid.hpp"
+#include "viewer/panels/no_dump.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/panels/what_if/error_waterfall.hpp"
 #include "viewer/panels/what_if/kept_strip.hpp"
@@ -58,8 +59,9 @@ void WhatIfPanel::draw(PanelContext& context) {
   AppState& state = context.state;
   const auto& run = state.run();
   if (run->dump() == nullptr)
-    return hint(fmt::format("What a policy keeps is computed from the dump, and this run has none: {}.",
-                            run->why_no_dump()));
+    return hint_no_dump(
+        state, fmt::format("What a policy keeps is computed from the dump, and this run has none: {}.",
+                           run->why_no_dump()));
   const Selection& selection = state.selection();
   const std::array<const WhatIfSettings*, 2> settings = {&state.setting_a, &state.setting_b};
   for (std::size_t s = 0; s < 2; ++s) {
