@@ -1,6 +1,5 @@
 // The menu bar above the panels and the status line below them.
 
-#include "data/utf8.hpp"
 #include "viewer/app/app.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/widgets/controls.hpp"
@@ -15,7 +14,6 @@
 namespace kvreplay::viewer {
 namespace {
 
-constexpr const char* kMore = "\xE2\x80\xA6";
 constexpr float kRunWidth = 170, kLeastRunWidth = 64, kQueryHeadWidth = 86, kWindowWidth = 64;  // points
 
 /// A number that is stepped with buttons on both sides of it, in the menu bar.
@@ -56,21 +54,6 @@ struct Stepper {
     return value != before;
   }
 };
-
-/// Its beginning, as much as `width` pixels take, with a mark where something is missing.
-std::string elided(const std::string& text, float width) {
-  if (ImGui::CalcTextSize(text.c_str()).x <= width) return text;
-  const auto beginning = [&](std::size_t bytes) {
-    while (bytes > 0 && continues_character(text[bytes])) --bytes;
-    return text.substr(0, bytes) + kMore;
-  };
-  std::size_t fits = 0, beyond = text.size();  // names may have any length: by halves, not one by one
-  while (beyond - fits > 1) {
-    const std::size_t middle = fits + (beyond - fits) / 2;
-    (ImGui::CalcTextSize(beginning(middle).c_str()).x <= width ? fits : beyond) = middle;
-  }
-  return beginning(fits);
-}
 
 void choose_run(const AppState& state, std::size_t& chosen, float width) {
   ImGui::SetNextItemWidth(width);

@@ -1,6 +1,7 @@
 #include "viewer/widgets/controls.hpp"
 
 #include "analysis/drawing/ticks.hpp"
+#include "data/utf8.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/widgets/theme.hpp"
 
@@ -50,6 +51,20 @@ void mono_text(const std::string& text) {
 }
 
 void dim_text(const std::string& text) { colored_text(text, theme().dim); }
+
+std::string elided(const std::string& text, float width) {
+  if (ImGui::CalcTextSize(text.c_str()).x <= width) return text;
+  const auto beginning = [&](std::size_t bytes) {
+    while (bytes > 0 && continues_character(text[bytes])) --bytes;
+    return text.substr(0, bytes) + "\xE2\x80\xA6";
+  };
+  std::size_t fits = 0, beyond = text.size();  // names may have any length: by halves, not one by one
+  while (beyond - fits > 1) {
+    const std::size_t middle = fits + (beyond - fits) / 2;
+    (ImGui::CalcTextSize(beginning(middle).c_str()).x <= width ? fits : beyond) = middle;
+  }
+  return beginning(fits);
+}
 
 void busy_mark() {
   ImGui::SameLine();

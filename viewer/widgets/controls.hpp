@@ -26,6 +26,8 @@ void right_aligned(const std::string& text, ImU32 color);
 void mono_text(const std::string& text);
 /// Text in a quieter colour, on the current line.
 void dim_text(const std::string& text);
+/// Its beginning, as much as `width` pixels take, with a mark where something is missing.
+std::string elided(const std::string& text, float width);
 /// A small sign that something is being computed, at the end of the current line.
 void busy_mark();
 

@@ -1,6 +1,8 @@
 #include "viewer/panels/inspector/inspector_table.hpp"
 
 #include "viewer/gl/ui_context.hpp"
+#include "viewer/model/actions.hpp"
+#include "viewer/model/column_fit.hpp"
 #include "viewer/model/token_text.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/widgets/controls.hpp"
@@ -13,6 +15,7 @@
 #include <functional>
 #include <imgui.h>
 #include <limits>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -20,6 +23,7 @@ namespace kvreplay::viewer {
 namespace {
 
 constexpr std::size_t kTextShown = 40;
+constexpr float kLeastNames = 76;  // points
 
 /// One line of the table: a metric, an entry of it, or both.
 struct Line {
@@ -155,7 +159,8 @@ void draw_line(const InspectorFacts& facts, const Line& line, const std::vector<
   ImGui::TableNextColumn();
   const bool compared =
       line.metric && (*line.metric == facts.comparison.score || *line.metric == facts.comparison.reference);
-  colored_text(line.name(), compared ? t.text : t.dim);
+  const std::string name(line.name());
+  colored_text(elided(name, ImGui::GetContentRegionAvail().x), compared ? t.text : t.dim);
   tip(line.metric ? kTokenMetrics[*line.metric].meaning : kEntries[EntryTerm::logit].meaning);
   if (compared) ImGui::TableSetBgColor(ImGuiTableBgTarget_RowBg0, faded(t.raised, 0.7F));
   ImGui::PushFont(mono_font());
@@ -165,6 +170,25 @@ void draw_line(const InspectorFacts& facts, const Line& line, const std::vector<
     right_aligned(text, text == "hidden" || text == "none" ? t.faint : t.text);
   }
   ImGui::PopFont();
+}
+
+/// Leaves the columns that fit, and gives the others.
+std::vector<TableColumn> take_dropped(std::vector<TableColumn>& columns,
+                                      const std::vector<std::size_t>& fitting) {
+  std::vector<TableColumn> kept, dropped;
+  for (std::size_t i = 0; i < columns.size(); ++i)
+    (std::binary_search(fitting.begin(), fitting.end(), i) ? kept : dropped).push_back(std::move(columns[i]));
+  columns = std::move(kept);
+  return dropped;
+}
+
+void note_dropped(const std::vector<TableColumn>& dropped) {
+  if (dropped.empty()) return;
+  dim_text(fmt::format("{} column{} more in a wider panel", dropped.size(), dropped.size() == 1 ? "" : "s"));
+  std::string heads;
+  for (const TableColumn& column : dropped) heads += fmt::format("{}\n", fmt::join(column.head, " "));
+  tip(heads +
+      fmt::format("{}: {}", action(ActionId::maximise).shortcut.text(), action(ActionId::maximise).title));
 }
 
 }  // namespace
@@ -179,10 +203,10 @@ std::optional<std::size_t> draw_inspector_table(const InspectorFacts& facts) {
   if (columns.empty() || lines.empty()) return std::nullopt;
 
   const ImVec2 padding = {t.px(4), t.px(1)};
-  float names = 0, width = 0;
+  float names = 0;
   for (const Line& line : lines)
     names = std::max(names, ImGui::CalcTextSize(std::string(line.name()).c_str()).x);
-  std::size_t head_lines = 0;
+  std::vector<float> widths;
   for (TableColumn& column : columns) {
     for (const std::string& head : column.head)
       column.width = std::max(column.width, ImGui::CalcTextSize(head.c_str()).x);
@@ -193,28 +217,22 @@ std::optional<std::size_t> draw_inspector_table(const InspectorFacts& facts) {
       column.width = std::max(column.width, ImGui::CalcTextSize(column.text(line).c_str()).x);
     ImGui::PopFont();
     column.width += t.px(1);
-    width += column.width + 2 * padding.x;
-    head_lines = std::max(head_lines, column.head.size());
+    widths.push_back(column.width + 2 * padding.x);
   }
-  width += names + 2 * padding.x;
+  // Names are cut short before a column drops; numbers never are.
+  const float room = ImGui::GetContentRegionAvail().x - 2 * padding.x;
+  const float needed = std::accumulate(widths.begin(), widths.end(), 0.0F);
+  names = std::max(std::min(names, room - needed), std::min(names, t.px(kLeastNames)));
+  const std::vector<std::size_t> fitting = columns_that_fit(widths, room - names);
+  const std::vector<TableColumn> dropped = take_dropped(columns, fitting);
 
-  // Wide tables scroll sideways, the names staying; their height is then to be said.
-  const bool scrolls = width > ImGui::GetContentRegionAvail().x;
   ImGui::PushStyleVar(ImGuiStyleVar_CellPadding, padding);
-  const float line_height = ImGui::GetTextLineHeight() + 2 * padding.y;
-  const float height =
-      line_height * static_cast<float>(lines.size()) +
-      (ImGui::GetTextLineHeight() + ImGui::GetStyle().ItemSpacing.y) * static_cast<float>(head_lines) +
-      ImGui::GetStyle().ScrollbarSize + t.px(4);
   std::optional<std::size_t> unpinned;
-  if (ImGui::BeginTable(scrolls ? "wide" : "narrow", static_cast<int>(columns.size()) + 1,
-                        ImGuiTableFlags_NoSavedSettings | ImGuiTableFlags_SizingFixedFit |
-                            (scrolls ? ImGuiTableFlags_ScrollX : 0),
-                        {0, scrolls ? height : 0})) {
+  if (ImGui::BeginTable("cell", static_cast<int>(columns.size()) + 1,
+                        ImGuiTableFlags_NoSavedSettings | ImGuiTableFlags_SizingFixedFit)) {
     ImGui::TableSetupColumn("name", ImGuiTableColumnFlags_WidthFixed, names);
     for (const TableColumn& column : columns)
       ImGui::TableSetupColumn("", ImGuiTableColumnFlags_WidthFixed, column.width);
-    if (scrolls) ImGui::TableSetupScrollFreeze(1, 0);
     ImGui::TableNextRow();
     ImGui::TableNextColumn();
     for (std::size_t i = 0; i < columns.size(); ++i) {
@@ -228,6 +246,7 @@ std::optional<std::size_t> draw_inspector_table(const InspectorFacts& facts) {
     ImGui::EndTable();
   }
   ImGui::PopStyleVar();
+  note_dropped(dropped);
   return unpinned;
 }
 
