@@ -128,6 +128,7 @@ void App::take_worst_head() {
 void App::frame() {
   seen_version_ = desk_.version();
   use_theme(dark_, scale_);
+  close_popup();
   desk_.next_frame();
   state_.links.unfinished = false;
   take_opened();

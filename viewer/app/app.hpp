@@ -113,6 +113,7 @@ class App final : public Client {
   void draw_palette();
   void draw_help();
   void draw_path_prompts();
+  void close_popup();
   void step_head(int step, bool worst);
   Cameras cameras() const;
   void remember_views();
@@ -142,8 +143,9 @@ class App final : public Client {
   std::size_t palette_choice_ = 0;
   std::optional<PngRequest> png_;
   bool export_png_next_ = false, session_wanted_ = false;
-  unsigned presses_ = 0;    ///< of the mouse: changes under one are one step of undo
-  bool view_step_ = false;  ///< the view changes by an action: a step of undo of its own
+  bool close_popup_ = false;  ///< the innermost one: a combo, a menu, the colours
+  unsigned presses_ = 0;      ///< of the mouse: changes under one are one step of undo
+  bool view_step_ = false;    ///< the view changes by an action: a step of undo of its own
   std::unique_ptr<Watcher> watcher_;
 };
 

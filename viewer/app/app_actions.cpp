@@ -13,6 +13,10 @@ namespace {
 
 constexpr float kLeastText = 9, kMostText = 28;
 
+bool popup_open() {
+  return ImGui::IsPopupOpen("", ImGuiPopupFlags_AnyPopupId | ImGuiPopupFlags_AnyPopupLevel);
+}
+
 }  // namespace
 
 void App::key(const Shortcut& shortcut, bool down) {
@@ -24,6 +28,11 @@ void App::key(const Shortcut& shortcut, bool down) {
   }
   if (!down) return;
   if (ImGui::GetIO().WantTextInput && !shortcut.control && !shortcut.alt) return;
+  // Escape is first that of what stands above the panels; the prompts of this program take it themselves.
+  if (shortcut == Shortcut{"Escape"} && popup_open()) {
+    close_popup_ = !palette_open_ && !help_open_ && !path_open_ && !locate_open_;
+    return;
+  }
   if (found != nullptr) perform(*found);
 }
 

@@ -8,9 +8,11 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <imgui_internal.h>
 #include <imgui_stdlib.h>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace kvreplay::viewer {
 namespace {
@@ -106,6 +108,12 @@ void App::draw_palette() {
   }
   ImGui::EndPopup();
   if (chosen != nullptr) perform(*chosen);
+}
+
+void App::close_popup() {
+  if (!std::exchange(close_popup_, false)) return;
+  const int open = ImGui::GetCurrentContext()->OpenPopupStack.Size;
+  if (open > 0) ImGui::ClosePopupToLevel(open - 1, true);
 }
 
 void App::draw_help() {
