@@ -3,6 +3,7 @@
 #include "sim/head_group.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/random_group.hpp"
+#include "viewer/work/rank_shares.hpp"
 
 #include <fmt/format.h>
 
@@ -10,6 +11,7 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -65,6 +67,13 @@ Matrix<float> matrix_of(const EntryMap<float>& map, const EntryView& view) {
   const Matrix<float> shown = sum(view.shown);
   if (view.against == Against::nothing) return shown;
   const Matrix<float> other = sum(view.other);
+  if (view.against == Against::rank) {
+    Matrix<float> places = shown, of_other = other;
+    for (Index r = 0; r < places.rows(); ++r)
+      for (Matrix<float>* matrix : {&places, &of_other})
+        rank_shares(std::span(matrix->row(r).data(), static_cast<std::size_t>(matrix->cols())));
+    return places - of_other;
+  }
   return view.against == Against::difference ? Matrix<float>(shown - other)
                                              : Matrix<float>((shown - other).array() / other.array());
 }
@@ -137,7 +146,7 @@ std::vector<Named> groups() {
 }
 
 std::vector<EntryView> views() {
-  EntryView sum, one, logit, difference, relative;
+  EntryView sum, one, logit, difference, relative, rank;
   sum.shown = EntryTerm::exact_joint;
   one.query_head = 0;
   logit.shown = EntryTerm::logit;
@@ -147,7 +156,10 @@ std::vector<EntryView> views() {
   relative = difference;
   relative.against = Against::relative;
   relative.query_head = 0;
-  return {sum, one, logit, difference, relative};
+  rank = difference;
+  rank.against = Against::rank;
+  rank.other = EntryTerm::attn;
+  return {sum, one, logit, difference, relative, rank};
 }
 
 }  // namespace
@@ -179,7 +191,8 @@ TEST_CASE("cells of the token map are what the reference says", "[entry_tiles]")
     const HeadGroup<double> group = converted<double>(map.group());
     RowCache rows(std::size_t{1} << 30);
     for (const EntryView& view : views()) {
-      if (view.against == Against::relative) continue;  // the quotient of two errors has no digits to compare
+      // The quotient of two errors has no digits to compare, and nearly equal cells change places.
+      if (view.against == Against::relative || view.against == Against::rank) continue;
       const Tile tile = tile_of(map, view, {0, 0, 0}, rows);
       const double largest = tile.stats.largest_magnitude();
       for (Index r = 0; r < tile.rows; r += 17)
@@ -241,6 +254,44 @@ TEST_CASE("differences and relative differences, zeros among them", "[entry_tile
   CHECK(same_values(cells(EntryTerm::key, Against::relative, EntryTerm::exact_key, {}),
                     Values{kNaN, kNaN, kNaN, kNaN}));
   CHECK(same_values(cells(EntryTerm::key, Against::relative, EntryTerm::attn, {}), Values{-1, kNaN, -1, -1}));
+  // The value of the first is the larger, the weights are equal: 1 - 1/2 and 0 - 1/2. One token has one
+  // place.
+  CHECK(
+      same_values(cells(EntryTerm::value, Against::rank, EntryTerm::attn, {}), Values{0, kNaN, 0.5F, -0.5F}));
+}
+
+TEST_CASE("places are shares of those that are there, and equal values share theirs", "[entry_tiles]") {
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const auto places = [](std::vector<float> values) {
+    rank_shares(std::span(values));
+    return values;
+  };
+  using Values = std::vector<float>;
+  CHECK(same_values(places({5, -1, kNaN, 7}), Values{0.5F, 0, kNaN, 1}));
+  CHECK(same_values(places({2, 2, 2, 9, -kInfinity}), Values{0.5F, 0.5F, 0.5F, 1, 0}));
+  CHECK(same_values(places({3}), Values{0}));
+  CHECK(same_values(places({kNaN}), Values{kNaN}));
+  CHECK(places({}).empty());
+}
+
+TEST_CASE("a difference or ratio of different units is refused, and says why", "[entry_tiles]") {
+  EntryView view;
+  view.shown = EntryTerm::exact_remove;
+  view.other = EntryTerm::attn;
+  const auto refused = [&](Against against) {
+    view.against = against;
+    return why_not(view);
+  };
+  CHECK(refused(Against::nothing) == "");
+  CHECK(refused(Against::rank) == "");
+  CHECK(refused(Against::difference) ==
+        "exact_remove is in another unit (squared output) than attn (attention weight): their difference "
+        "means nothing. Their ranks can be compared.");
+  CHECK(refused(Against::relative).find("their ratio means nothing") != std::string::npos);
+  view.other = EntryTerm::joint;  // a squared output too
+  CHECK(refused(Against::difference) == "");
+  CHECK(refused(Against::relative) == "");
 }
 
 TEST_CASE("wholly hidden tiles need no softmax", "[entry_tiles]") {

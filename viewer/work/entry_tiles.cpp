@@ -1,11 +1,16 @@
 #include "viewer/work/entry_tiles.hpp"
 
 #include "viewer/model/numbers.hpp"
+#include "viewer/work/rank_shares.hpp"
 #include "viewer/work/view_cells.hpp"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <numeric>
+#include <span>
 #include <vector>
 
 namespace kvreplay::viewer {
@@ -56,7 +61,9 @@ double seconds_a_row(const HeadGroup<float>& group, const EntryView& view, RowRa
   const double seen = static_cast<double>(group.end_visible(i) - group.first_visible(i));
   const double quantities = view.against == EntryView::Against::nothing ? 1 : 2;
   const double heads = static_cast<double>(heads_of(view, group.G()).count());
-  const double cells = static_cast<double>(visible.count()) * quantities;
+  const double columns =
+      view.against == EntryView::Against::rank ? seen : static_cast<double>(visible.count());
+  const double cells = columns * quantities;
   return heads * (2 * width * (seen + cells) / kFlopsASecond + cells * kSecondsAnEntry);
 }
 
@@ -84,6 +91,17 @@ void repeat_nearest(const HeadGroup<float>& group, const TileBuilder& builder, i
 }
 
 }  // namespace
+
+std::string why_not(const EntryView& view) {
+  const EntryFacts &shown = kEntries[view.shown], &other = kEntries[view.other];
+  const bool by_value =
+      view.against == EntryView::Against::difference || view.against == EntryView::Against::relative;
+  if (!by_value || shown.unit == other.unit) return "";
+  return fmt::format(
+      "{} is in another unit ({}) than {} ({}): their {} means nothing. Their ranks can be compared.",
+      shown.name, shown.unit, other.name, other.unit,
+      view.against == EntryView::Against::difference ? "difference" : "ratio");
+}
 
 Tile entry_tile(const EntryMap<float>& map, const EntryView& view, const TileKey& key, RowCache& rows,
                 JobControl& job) {
@@ -145,6 +163,20 @@ double entry_exact(const HeadGroup<double>& group, const EntryView& view, Index 
       total += entries_reference(group, g, row, entry, {token}).front();
     return entry == EntryTerm::logit ? total / static_cast<double>(heads.count()) : total;
   };
+  if (view.against == EntryView::Against::rank) {
+    std::vector<Index> tokens(group.T_all());
+    std::iota(tokens.begin(), tokens.end(), Index{0});
+    const auto place = [&](EntryTerm entry) {
+      std::vector<double> total(tokens.size(), 0);
+      for (Index g = heads.begin; g < heads.end; ++g) {
+        const std::vector<double> one = entries_reference(group, g, row, entry, tokens);
+        for (std::size_t i = 0; i < total.size(); ++i) total[i] += one[i];
+      }
+      rank_shares(std::span(total));
+      return total[static_cast<std::size_t>(token)];
+    };
+    return place(view.shown) - place(view.other);
+  }
   const double shown = sum(view.shown);
   return view.against == EntryView::Against::nothing ? shown : compared(shown, view.against, sum(view.other));
 }

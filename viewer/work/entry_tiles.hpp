@@ -7,6 +7,7 @@
 #include "viewer/work/row_cache.hpp"
 
 #include <optional>
+#include <string>
 
 // What the token map shows: rows are the positions with a query (row 0 is first_query()), columns the
 // positions 0..T-1.
@@ -19,6 +20,7 @@ struct EntryView {
     nothing,
     difference,  ///< shown - other
     relative,    ///< (shown - other) / other: NaN where both are 0, a signed infinity where only other is
+    rank,        ///< place of shown - place of other among the row's tokens (rank_shares()), -1..1
   };
   Index layer = 0, kv_head = 0;
   std::optional<Index> query_head = {};  ///< 0..G-1; empty: the sum over the group, for a logit the mean
@@ -28,10 +30,14 @@ struct EntryView {
   bool operator==(const EntryView&) const = default;
 };
 
-/// A cell of the view from those of its two quantities.
+/// Why the view says nothing, in one sentence: a difference or a ratio of quantities of different units.
+/// Empty where it says something.
+std::string why_not(const EntryView& view);
+
+/// A cell of the view from those of its two quantities, or from their places.
 template <class T>
 T compared(T shown, EntryView::Against against, T other) {
-  if (against == EntryView::Against::difference) return shown - other;
+  if (against == EntryView::Against::difference || against == EntryView::Against::rank) return shown - other;
   if (against == EntryView::Against::nothing) return shown;
   // The sign of a zero is not to turn an infinity's.
   return (shown - other) / (other == 0 ? T(0) : other);
@@ -45,8 +51,8 @@ MatrixSize entry_map_size(const HeadGroup<T>& group) {
 
 /// The view's layer and KV head are the map's. A tile costs 2 |rows| |columns| (d + d_v) flops and some 20 an
 /// entry, for every query head and quantity, besides the softmax of rows that the cache lacks; what the rows
-/// do not see costs nothing. Holds 32 |columns| numbers. Throws Interrupted within milliseconds where the job
-/// is cancelled, InputError where a number overflows.
+/// do not see costs nothing; against ranks, all that the rows see counts. Holds 32 |columns| numbers. Throws
+/// Interrupted within milliseconds where the job is cancelled, InputError where a number overflows.
 Tile entry_tile(const EntryMap<float>& map, const EntryView& view, const TileKey& key, RowCache& rows,
                 JobControl& job);
 

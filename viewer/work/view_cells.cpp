@@ -1,6 +1,8 @@
 #include "viewer/work/view_cells.hpp"
 
 #include "sim/simd/panel.hpp"
+#include "viewer/model/numbers.hpp"
+#include "viewer/work/rank_shares.hpp"
 
 #include <algorithm>
 
@@ -31,6 +33,12 @@ void ViewCells::sum_over_heads(const HeadRows& rows, EntryTerm entry, RowRange t
 }
 
 const std::vector<float>& ViewCells::cells(const HeadRows& rows, Index begin, Index end, RowRange tokens) {
+  return view_.against == EntryView::Against::rank ? rank_cells(rows, begin, end, tokens)
+                                                   : compared_cells(rows, begin, end, tokens);
+}
+
+const std::vector<float>& ViewCells::compared_cells(const HeadRows& rows, Index begin, Index end,
+                                                    RowRange tokens) {
   const EntryRows<float>& first = *rows.front();
   const RowRange take{first.position(begin), first.position(end - 1) + 1};
   const auto size = static_cast<std::size_t>((end - begin) * tokens.count());
@@ -40,7 +48,32 @@ const std::vector<float>& ViewCells::cells(const HeadRows& rows, Index begin, In
   if (view_.against == EntryView::Against::nothing) return shown_;
   other_.resize(size);
   sum_over_heads(rows, view_.other, take, tokens, other_);
+  if (view_.against == EntryView::Against::rank)
+    for (Index r = 0; r < end - begin; ++r)
+      for (std::vector<float>* cells : {&shown_, &other_})
+        rank_shares({cells->data() + r * tokens.count(), static_cast<std::size_t>(tokens.count())});
   for (std::size_t i = 0; i < size; ++i) shown_[i] = compared(shown_[i], view_.against, other_[i]);
+  return shown_;
+}
+
+/// A place is one among all tokens of the row.
+const std::vector<float>& ViewCells::rank_cells(const HeadRows& rows, Index begin, Index end,
+                                                RowRange tokens) {
+  const EntryRows<float>& first = *rows.front();
+  if (ranked_ != rows.front() || ranked_begin_ != begin || ranked_end_ != end) {
+    seen_ = {map_.group().first_visible(first.position(begin)),
+             map_.group().end_visible(first.position(end - 1))};
+    ranks_ = compared_cells(rows, begin, end, seen_);
+    ranked_ = rows.front();
+    ranked_begin_ = begin;
+    ranked_end_ = end;
+  }
+  const Index n = end - begin;
+  shown_.assign(static_cast<std::size_t>(n * tokens.count()), kNaN);
+  const RowRange both{std::max(tokens.begin, seen_.begin), std::min(tokens.end, seen_.end)};
+  for (Index r = 0; r < n && both.count() > 0; ++r)
+    std::copy_n(ranks_.data() + r * seen_.count() + (both.begin - seen_.begin), both.count(),
+                shown_.data() + r * tokens.count() + (both.begin - tokens.begin));
   return shown_;
 }
 

@@ -29,6 +29,8 @@ class ViewCells {
   const std::vector<float>& cells(const HeadRows& rows, Index begin, Index end, RowRange tokens);
 
  private:
+  const std::vector<float>& compared_cells(const HeadRows& rows, Index begin, Index end, RowRange tokens);
+  const std::vector<float>& rank_cells(const HeadRows& rows, Index begin, Index end, RowRange tokens);
   void sum_over_heads(const HeadRows& rows, EntryTerm entry, RowRange take, RowRange tokens,
                       std::vector<float>& sum);
 
@@ -37,6 +39,11 @@ class ViewCells {
   JobControl& job_;
   Index at_once_;
   std::vector<float> shown_, other_, term_;  // [rows, tokens]
+  // Of ranks: the rows that were ranked last, over all tokens that they see.
+  std::shared_ptr<const EntryRows<float>> ranked_;
+  Index ranked_begin_ = 0, ranked_end_ = 0;
+  RowRange seen_;
+  std::vector<float> ranks_;  // [rows, seen]
 };
 
 }  // namespace kvreplay::viewer

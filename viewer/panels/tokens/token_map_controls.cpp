@@ -5,6 +5,7 @@
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 #include <vector>
@@ -12,7 +13,12 @@
 namespace kvreplay::viewer {
 namespace {
 
-constexpr std::array<std::string_view, 3> kAgainst = {"as it is", "difference to", "relative to"};
+using Against = EntryView::Against;
+
+/// As they are offered. Ranks of any two quantities can be compared, so that they come first.
+constexpr std::array kAgainst = {Against::nothing, Against::rank, Against::difference, Against::relative};
+constexpr std::array<std::string_view, kAgainst.size()> kAgainstNames = {"as it is", "rank against",
+                                                                         "difference to", "relative to"};
 
 }  // namespace
 
@@ -25,6 +31,8 @@ std::string TokenMapControls::quantity() const {
   switch (against_) {
     case EntryView::Against::difference:
       return shown + " \xE2\x88\x92 " + other;
+    case EntryView::Against::rank:
+      return "rank of " + shown + " \xE2\x88\x92 rank of " + other;
     case EntryView::Against::relative:
       return "(" + shown + " \xE2\x88\x92 " + other + ") / " + other;
     case EntryView::Against::nothing:
@@ -35,17 +43,18 @@ std::string TokenMapControls::quantity() const {
 
 std::string TokenMapControls::unit() const {
   if (against_ == EntryView::Against::relative) return "";
+  if (against_ == EntryView::Against::rank) return "share of the row's tokens";
   return std::string(kEntries[shown_].unit);
 }
 
 void TokenMapControls::draw(AppState& state) {
   constexpr float kEntryWidth = 132, kAgainstWidth = 110;
-  auto against = static_cast<std::size_t>(against_);
+  auto against =
+      static_cast<std::size_t>(std::find(kAgainst.begin(), kAgainst.end(), against_) - kAgainst.begin());
   choose("##shown", kEntries, shown_, kEntryWidth);
   tip(kEntries[shown_].meaning);
   flow(theme().px(kAgainstWidth));
-  if (choose("##against", kAgainst, against, kAgainstWidth))
-    against_ = static_cast<EntryView::Against>(against);
+  if (choose("##against", kAgainstNames, against, kAgainstWidth)) against_ = kAgainst[against];
   if (compares()) {
     flow(theme().px(kEntryWidth));
     choose("##other", kEntries, other_, kEntryWidth);

@@ -61,6 +61,7 @@ void TokenMapPanel::draw(PanelContext& context) {
   const EntryView view = controls_.view(context.state.selection());
   error_.clear();
   pending_ = false;
+  if (const std::string why = why_not(view); !why.empty()) return hint(why);
   const Selection& selected = context.state.selection();
   if (selected.token != followed_token_ || selected.row != followed_row_) {
     followed_token_ = selected.token;
@@ -90,7 +91,7 @@ HeatmapContent TokenMapPanel::content(PanelContext& context, const EntryView& vi
   c.quantity = controls_.quantity();
   c.unit = controls_.unit();
   c.is_signed = controls_.is_signed();
-  c.scale = controls_.compares() ? ScaleKind::symlog : c.is_signed ? ScaleKind::linear : ScaleKind::log;
+  c.scale = controls_.spans_decades() ? ScaleKind::symlog : c.is_signed ? ScaleKind::linear : ScaleKind::log;
   c.range.kind = RangeKind::percentiles;
   c.range.low_percent = c.is_signed ? 0.5 : 20;
   c.range.high_percent = c.is_signed ? 99.5 : 100;
@@ -232,6 +233,7 @@ void TokenMapPanel::strip_tooltip(const PanelContext& context, const HeatmapCont
 }
 
 std::string TokenMapPanel::csv(PanelContext& context) const {
+  if (!why_not(controls_.view(context.state.selection())).empty()) return {};
   const DumpShape& shape = context.state.run()->shape();
   CsvTable table(fmt::format("query,token,cells_a_side,{}", name_of(controls_.shown())));
   int level = 0;
