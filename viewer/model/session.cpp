@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::json;
 constexpr int kVersion = 1;
-constexpr int kMostDepth = 64;
+constexpr int kMostNesting = 64;
 
 template <class T>
 Json optional_json(const std::optional<T>& value) {
@@ -211,8 +211,8 @@ ReadSession session_of_text(std::string_view text) {
   const Json json = Json::parse(
       text,
       [&](int depth, Json::parse_event_t, const Json&) {
-        too_deep = too_deep || depth > kMostDepth;
-        return depth <= kMostDepth;
+        too_deep = too_deep || depth > kMostNesting;
+        return depth <= kMostNesting;
       },
       false);
   ReadSession read;
