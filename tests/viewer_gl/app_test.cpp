@@ -178,6 +178,21 @@ TEST_CASE("a path that is nothing is one line in the window, and the rest stays 
   CHECK(dashboard.app.state().runs.size() == 1);
   CHECK(dashboard.app.state().message().find("/nowhere/at/all") != std::string::npos);
   CHECK(dashboard.app.state().message_is_error());
+
+  // The line goes with the next path that is something.
+  dashboard.now += std::chrono::seconds(2);
+  const test::TempDir folder;
+  test::SmallDump{}.write(folder / "small");
+  dashboard.host.drop({folder / "small"});
+  dashboard.settle();
+  CHECK(dashboard.app.state().runs.size() == 2);
+  CHECK(dashboard.app.state().message() == "");
+  CHECK_FALSE(dashboard.app.state().message_is_error());
+  dashboard.app.state().say("Saved");
+  CHECK(dashboard.app.changes_in() == 6);
+  dashboard.now += std::chrono::seconds(6);
+  CHECK(dashboard.app.state().message() == "");
+
   Dashboard empty("");
   empty.host.drop({"/nowhere/at/all"});
   empty.settle();

@@ -19,8 +19,11 @@ struct Dashboard {
   viewer::App app;
   viewer::HeadlessHost host;
 
+  viewer::StatusLine::Clock::time_point now{};  ///< what the dashboard takes for the time
+
   explicit Dashboard(const std::filesystem::path& path, int width = 1280, int height = 800, float scale = 1)
       : app(options(path)), host(app, width, height, scale) {
+    app.state().clock = [this] { return now; };
     settle();
   }
 

@@ -49,10 +49,20 @@ bool App::needs_frame() const {
          (worst_wanted_ && state_.all_ranked) || watcher_->something_changed();
 }
 
+double App::changes_in() const {
+  const auto left = state_.status_line().left(state_.clock());
+  return left ? std::chrono::duration<double>(*left).count() : Client::changes_in();
+}
+
+void App::open_in_background(const std::filesystem::path& path, std::optional<std::size_t> replaces,
+                             const std::filesystem::path& dump) {
+  opening_.push_back({path, next_run_++, replaces, dump, state_.clock()});
+}
+
 void App::open(const std::filesystem::path& path) {
   const std::vector<std::string> dumps = DumpSet::folders_in(path);
-  for (const std::string& dump : dumps) opening_.push_back({path / dump, next_run_++, {}});
-  if (dumps.empty()) opening_.push_back({path, next_run_++, {}});
+  for (const std::string& dump : dumps) open_in_background(path / dump);
+  if (dumps.empty()) open_in_background(path);
 }
 
 void App::dropped(const std::vector<std::filesystem::path>& paths) {
@@ -71,11 +81,11 @@ void App::closing() {
 void App::reload(bool only_changed) {
   for (std::size_t i = 0; i < state_.runs.size(); ++i)
     if (!only_changed || state_.runs[i]->changed())
-      opening_.push_back({state_.runs[i]->path(), next_run_++, i, state_.runs[i]->located_dump()});
+      open_in_background(state_.runs[i]->path(), i, state_.runs[i]->located_dump());
 }
 
 void App::locate_dump(const std::filesystem::path& dump) {
-  if (state_.run()) opening_.push_back({state_.run()->path(), next_run_++, state_.selection().run, dump});
+  if (state_.run()) open_in_background(state_.run()->path(), state_.selection().run, dump);
 }
 
 /// Runs are opened by jobs: checking the files of a large dump takes a moment.
@@ -93,6 +103,7 @@ void App::take_opened() {
       state_.say(answer.error, true);
       return true;
     }
+    state_.status_line().went_well_since(opening.asked);
     const std::shared_ptr<const Run> run = *answer;
     run->set_head_cache(options_.cache_bytes / 2);
     if (opening.replaces && *opening.replaces < state_.runs.size()) {

@@ -43,6 +43,7 @@ class App final : public Client {
   void closing() override;
   bool quit() const override { return quit_; }
   bool needs_frame() const override;
+  double changes_in() const override;
   std::string title() const override;
   float text_points() const override { return text_points_; }
   void scale(float pixels_per_point) override;
@@ -94,12 +95,15 @@ class App final : public Client {
     int id = 0;
     std::optional<std::size_t> replaces;  ///< number of the run that is reloaded
     std::filesystem::path dump = {};      ///< where that of a result folder lies; empty: as it says itself
+    StatusLine::Clock::time_point asked = {};
   };
   struct PngRequest {
     std::filesystem::path path;
     Area area;
   };
 
+  void open_in_background(const std::filesystem::path& path, std::optional<std::size_t> replaces = {},
+                          const std::filesystem::path& dump = {});
   void take_opened();
   void take_scores();
   void take_worst_head();
@@ -137,7 +141,7 @@ class App final : public Client {
   float text_points_ = 13, scale_ = 1;
   PanelKind focused_ = PanelKind::tokens;
   std::array<Area, kPanels.size()> areas_{};  ///< of the panels drawn in the last frame
-  std::uint64_t seen_version_ = 0;
+  std::uint64_t seen_version_ = 0, seen_answers_ = 0;
   bool palette_open_ = false, help_open_ = false, path_open_ = false, locate_open_ = false;
   std::string palette_text_, path_text_;
   std::size_t palette_choice_ = 0;

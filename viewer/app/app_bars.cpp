@@ -135,6 +135,7 @@ void App::draw_status_bar(float height) {
   const Theme& t = theme();
   const ImGuiViewport* view = ImGui::GetMainViewport();
   const float y = view->Pos.y + view->Size.y - height + (height - ImGui::GetTextLineHeight()) / 2;
+  if (std::exchange(seen_answers_, desk_.answers()) != seen_answers_) state_.status_line().went_well();
   if (std::string failure = desk_.take_failure(); !failure.empty()) state_.say(std::move(failure), true);
   const std::size_t open_jobs = desk_.open_jobs();
   const std::string right =

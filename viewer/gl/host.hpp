@@ -3,6 +3,7 @@
 #include "viewer/model/actions.hpp"
 
 #include <filesystem>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,8 @@ class Client {
   virtual bool quit() const { return false; }
   /// Whether the picture changes without input, so that another frame is due at once.
   virtual bool needs_frame() const { return false; }
+  /// Seconds after which the picture changes without input; infinite where it does not.
+  virtual double changes_in() const { return std::numeric_limits<double>::infinity(); }
   /// Of the window.
   virtual std::string title() const { return "kvreplay"; }
   /// Size of the text, in points of 1/scale pixels; asked before each frame.

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <backends/imgui_impl_glfw.h>
+#include <limits>
 #include <mutex>
 #include <utility>
 
@@ -20,7 +21,7 @@ namespace {
 /// Frames after the last input, until what it set off (hovering, windows that find their size) has settled.
 constexpr int kSettling = 3;
 /// How often the cursor of a text field is drawn while nothing else happens, seconds.
-constexpr double kCursorBlink = 0.25;
+constexpr double kCursorBlink = 0.25, kForever = std::numeric_limits<double>::infinity();
 
 std::atomic<bool> woken{false};
 std::mutex window_mutex;  // GLFW must not end while another thread wakes it
@@ -224,8 +225,11 @@ void WindowHost::wait() {
   const bool due = frames_due_ > 0 || client_->needs_frame() || !input_.empty() || !dropped_.empty();
   if (due && !hidden)
     glfwPollEvents();
-  else if (ImGui::GetIO().WantTextInput && !hidden)
-    glfwWaitEventsTimeout(kCursorBlink);
+  else if (const double wait = hidden                         ? kForever
+                               : ImGui::GetIO().WantTextInput ? kCursorBlink
+                                                              : client_->changes_in();
+           wait < kForever)
+    glfwWaitEventsTimeout(std::max(wait, kCursorBlink / 10));
   else if (!woken)
     glfwWaitEvents();
   if (frames_due_ > 0) --frames_due_;

@@ -83,7 +83,7 @@ struct Desk::State {
   std::unordered_map<Key, LastOfSlot> slots;
   std::deque<Done> log;
   std::string failure;  // the newest that was not taken
-  std::uint64_t frame = 1, order = 0, version = 0;
+  std::uint64_t frame = 1, order = 0, version = 0, answers = 0;
   std::size_t bytes = 0, waiting = 0, running = 0;
   bool ending = false;
   std::vector<std::thread> threads;
@@ -188,6 +188,7 @@ void Desk::State::abandon(const Entry& entry) {
 }
 
 void Desk::State::note(const Entry& entry, std::string error, bool was_cancelled) {
+  if (error.empty() && !was_cancelled) ++answers;
   if (!error.empty()) failure = entry.question.title + ": " + error;
   log.push_front({entry.question.title, seconds_since(entry.started), std::move(error), was_cancelled});
   if (log.size() > kLogLength) log.pop_back();
@@ -322,6 +323,11 @@ void Desk::forget_errors() {
   const std::lock_guard lock(state_->mutex);
   std::erase_if(state_->entries, [](const auto& item) { return item.second.stage == State::Stage::failed; });
   ++state_->version;
+}
+
+std::uint64_t Desk::answers() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->answers;
 }
 
 std::string Desk::take_failure() {

@@ -132,6 +132,8 @@ class Desk {
   /// The last jobs that ended, newest first, at most 200.
   std::vector<Done> log() const;
 
+  /// How many jobs have ended well.
+  std::uint64_t answers() const;
   /// The newest failure since the last call; empty where there is none.
   std::string take_failure();
 

@@ -111,9 +111,4 @@ void AppState::remember(Cameras cameras, const std::string& press, bool held) {
 
 void AppState::begin_with(Cameras cameras) { history_.amend({selection(), std::move(cameras), *this}); }
 
-void AppState::say(std::string line, bool is_error) {
-  message_ = std::move(line);
-  message_is_error_ = is_error;
-}
-
 }  // namespace kvreplay::viewer

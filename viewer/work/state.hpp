@@ -6,15 +6,18 @@
 #include "viewer/model/history.hpp"
 #include "viewer/model/panel_kind.hpp"
 #include "viewer/model/selection.hpp"
+#include "viewer/model/status_line.hpp"
 #include "viewer/work/run.hpp"
 #include "viewer/work/what_if.hpp"
 
 #include <nlohmann/json.hpp>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kvreplay::viewer {
@@ -109,14 +112,17 @@ class AppState : public SharedSettings {
   std::optional<ActionId> wanted;  ///< an action that a panel asks for
 
   /// A line at the window's foot.
-  void say(std::string line, bool is_error = false);
-  const std::string& message() const { return message_; }
-  bool message_is_error() const { return message_is_error_; }
+  void say(std::string line, bool is_error = false) { line_.say(std::move(line), is_error, clock()); }
+  const std::string& message() const { return line_.text(clock()); }
+  bool message_is_error() const { return line_.is_error() && !message().empty(); }
+  StatusLine& status_line() { return line_; }
+  const StatusLine& status_line() const { return line_; }
+  /// What time it is; tests set it.
+  std::function<StatusLine::Clock::time_point()> clock = StatusLine::Clock::now;
 
  private:
   History<ViewState> history_{ViewState{}};
-  std::string message_;
-  bool message_is_error_ = false;
+  StatusLine line_;
 };
 
 }  // namespace kvreplay::viewer
