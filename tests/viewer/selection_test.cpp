@@ -24,6 +24,12 @@ DumpShape small_shape() {
 
 }  // namespace
 
+TEST_CASE("chosen tokens are told in the number that they have", "[viewer][selection]") {
+  CHECK(chosen_text({892}) == "1 token chosen: 892");
+  CHECK(chosen_text({5, 7, 9}) == "3 tokens chosen, from 5 to 9");
+  CHECK(chosen_text({}) == "0 tokens chosen");
+}
+
 TEST_CASE("a selection that a run has stays as it is", "[viewer][selection]") {
   Selection selection;
   selection.run = 2;

@@ -2,9 +2,11 @@
 
 #include "tests/viewer_gl/dashboard.hpp"
 #include "viewer/widgets/heatmap_view.hpp"
+#include "viewer/widgets/theme.hpp"
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <string>
@@ -273,4 +275,28 @@ TEST_CASE("a range that is locked holds in every panel of its unit, and is free 
   dashboard.perform(ActionId::lock_ranges);
   CHECK(ends(heads) == own_heads);
   CHECK(ends(tokens) == own_tokens);
+}
+
+TEST_CASE("tokens that are chosen together are marked in the kept strip", "[strips]") {
+  test::OnePanelDashboard panel(PanelKind::what_if, kSample, 900, 620, 3, 1);
+  const auto accent_pixels = [&] {
+    const ImU32 color = theme().accent;
+    const auto is_accent = [&](const Rgb& c) { return IM_COL32(c.r, c.g, c.b, 255) == color; };
+    const std::vector<Rgb> pixels = panel.host.pixels();
+    return std::count_if(pixels.begin(), pixels.end(), is_accent);
+  };
+  const auto before = accent_pixels();
+  std::vector<Index> tokens;
+  for (Index token = 200; token < 424; ++token) tokens.push_back(token);  // a quarter of the prompt
+  panel.app.state().select_tokens(tokens);
+  panel.settle();
+  const auto a_quarter = accent_pixels() - before;
+  CHECK(a_quarter > 100);
+  panel.app.state().select_tokens({200});
+  panel.settle();
+  CHECK(accent_pixels() > before);
+  CHECK(accent_pixels() - before < a_quarter / 20);
+  panel.app.state().select_tokens({});
+  panel.settle();
+  CHECK(accent_pixels() == before);
 }

@@ -1,5 +1,6 @@
 // What every action of the table does.
 
+#include "analysis/options/option_text.hpp"
 #include "data/atomic_file.hpp"
 #include "data/error.hpp"
 #include "viewer/app/app.hpp"
@@ -96,7 +97,8 @@ void App::perform(const Action& action) {
       const std::string text = front.csv(context);
       if (text.empty()) return state_.say("This panel has no table to copy yet.");
       ImGui::SetClipboardText(text.c_str());
-      return state_.say(fmt::format("Copied {} lines.", std::count(text.begin(), text.end(), '\n')));
+      return state_.say(
+          fmt::format("Copied {}.", counted(std::count(text.begin(), text.end(), '\n'), "line")));
     }
     case ActionId::undo:
       state_.history().undo();

@@ -1,5 +1,9 @@
 #include "viewer/model/selection.hpp"
 
+#include "analysis/options/option_text.hpp"
+
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace kvreplay::viewer {
@@ -16,6 +20,13 @@ Index round_again(Index index, Index count, Index step) {
 }
 
 }  // namespace
+
+std::string chosen_text(const std::vector<Index>& tokens) {
+  const std::string chosen = counted(std::ssize(tokens), "token") + " chosen";
+  if (tokens.empty()) return chosen;
+  return tokens.size() == 1 ? fmt::format("{}: {}", chosen, tokens.front())
+                            : fmt::format("{}, from {} to {}", chosen, tokens.front(), tokens.back());
+}
 
 Selection within(Selection selection, const DumpShape& shape) {
   selection.layer = in_range(selection.layer, shape.layers);

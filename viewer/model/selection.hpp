@@ -3,6 +3,7 @@
 #include "data/dump.hpp"
 
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace kvreplay::viewer {
@@ -23,6 +24,9 @@ struct Selection {
   std::vector<Index> tokens;  ///< chosen together (lasso), ascending
   bool operator==(const Selection&) const = default;
 };
+
+/// "3 tokens chosen, from 5 to 9"; of one token "1 token chosen: 5".
+std::string chosen_text(const std::vector<Index>& tokens);
 
 /// The nearest selection that a run of this shape has: layer, heads and channels are brought into range,
 /// tokens beyond the prompt and rows without a query are dropped, tokens chosen together are sorted. `run`

@@ -1,5 +1,7 @@
 #include "viewer/work/figure_info.hpp"
 
+#include "analysis/options/option_text.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -44,7 +46,7 @@ FigureInfo figure_info(const HeadFigure& figure, Index reserve) {
                   facts_of(figure.figure)};
   if (reserve > 0) {
     info.path.back() += fmt::format(" without the last {}", reserve);
-    info.title += fmt::format(", without the last {} tokens", reserve);
+    info.title += fmt::format(", without the last {}", counted(reserve, "token"));
   }
   return info;
 }

@@ -1,5 +1,6 @@
 #include "viewer/panels/budgets/budget_table.hpp"
 
+#include "analysis/options/option_text.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
@@ -116,7 +117,7 @@ void draw_budget_table(const BudgetFigures& figures, const std::vector<std::stri
     dim_text(waiting.empty() ? "divides the total" : waiting);
     busy_mark();
   } else if (const BudgetShare* share = figures.find(chosen)) {
-    dim_text(fmt::format("{} keeps {} tokens, {:.1f} a head", shown_name(chosen), share->total,
+    dim_text(fmt::format("{} keeps {}, {:.1f} a head", shown_name(chosen), counted(share->total, "token"),
                          static_cast<double>(share->total) /
                              static_cast<double>(std::max<std::ptrdiff_t>(known_heads(*share), 1))));
   }

@@ -1,5 +1,6 @@
 #include "viewer/panels/decode/decode_list.hpp"
 
+#include "analysis/options/option_text.hpp"
 #include "analysis/results/schema.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/token_text.hpp"
@@ -66,7 +67,7 @@ void DecodeList::draw_row(const DecodeAnswers& answers, std::size_t r, const Row
   if (ImGui::IsItemHovered()) {
     done.pointed = r;
     list->AddRectFilled(at, {row.right, at.y + height}, t.raised, t.px(3));
-    tip(fmt::format("{}: {} tokens. {}", title_of(run), run.budget,
+    tip(fmt::format("{}: {}. {}", title_of(run), counted(run.budget, "token"),
                     run.append_only
                         ? "Nothing cached is ever evicted; a new token stays if it ranks high enough."
                         : "After every step the cache is cut back to the budget.")

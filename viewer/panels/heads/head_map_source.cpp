@@ -1,5 +1,6 @@
 #include "viewer/panels/heads/head_map_source.hpp"
 
+#include "analysis/options/option_text.hpp"
 #include "analysis/results/result_reader.hpp"
 #include "viewer/panels/questions.hpp"
 
@@ -126,7 +127,9 @@ void HeadMapSource::ask_dump(PanelContext& context, const FigureInfo& figure) {
     if (known.error.empty()) continue;
     if (failed++ == 0) problems_.push_back(known.error);
   }
-  if (failed > 1) problems_.back() += fmt::format(" (and {} heads more)", failed - 1);
+  if (failed > 1)
+    problems_.back() +=
+        fmt::format(" (and {} more)", counted(static_cast<std::ptrdiff_t>(failed) - 1, "head"));
   pending_ |= live_known_ + static_cast<Index>(failed) < heads_;
   Key key(live_key_, figure.name, live_known_);
   if (key == key_ && map_) return;

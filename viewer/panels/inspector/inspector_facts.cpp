@@ -1,5 +1,6 @@
 #include "viewer/panels/inspector/inspector_facts.hpp"
 
+#include "analysis/options/option_text.hpp"
 #include "sim/channels/channel_basis.hpp"
 #include "viewer/panels/questions.hpp"
 #include "viewer/work/csv_table.hpp"
@@ -197,7 +198,7 @@ std::string InspectorFacts::csv(const Run& of) const {
     add("token", selection.token, name_of(figure.metric), figure.value, figure.rank, summary->l,
         if_any(figure.share), label(*selection.token));
   for (const SelectionFigure& figure : tokens)
-    add(fmt::format("{} tokens", selection.tokens.size()), kNo, name_of(figure.metric), figure.sum, kNo,
+    add(counted(std::ssize(selection.tokens), "token"), kNo, name_of(figure.metric), figure.sum, kNo,
         summary->l, if_any(figure.share), "");
   for (std::size_t i = 0; i < largest.size(); ++i)
     for (const TokenMetric metric : {comparison.score, comparison.reference})

@@ -1,3 +1,4 @@
+#include "analysis/options/option_text.hpp"
 #include "data/utf8.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/actions.hpp"
@@ -87,7 +88,7 @@ void InspectorPanel::draw_buttons(PanelContext& context) const {
   if (ImGui::SmallButton("Copy")) {
     const std::string text = csv(context);
     ImGui::SetClipboardText(text.c_str());
-    context.state.say(fmt::format("Copied {} lines.", std::count(text.begin(), text.end(), '\n')));
+    context.state.say(fmt::format("Copied {}.", counted(std::count(text.begin(), text.end(), '\n'), "line")));
   }
   tip("Copy all of this as CSV");
   if (facts_.pending) busy_mark();
@@ -104,9 +105,7 @@ void InspectorPanel::draw_notes() const {
     ImGui::SameLine(0, t.px(4));
     dim_text("it");
   }
-  if (!facts_.selection.tokens.empty())
-    dim_text(fmt::format("{} tokens chosen, from {} to {}", facts_.selection.tokens.size(),
-                         facts_.selection.tokens.front(), facts_.selection.tokens.back()));
+  if (!facts_.selection.tokens.empty()) dim_text(chosen_text(facts_.selection.tokens));
   if (const auto& pair = facts_.selection.channels) {
     dim_text(pair->first == pair->second ? fmt::format("channel {}", pair->first)
                                          : fmt::format("channels {} and {}", pair->first, pair->second));

@@ -1,5 +1,6 @@
 #include "viewer/panels/inspector/inspector_table.hpp"
 
+#include "analysis/options/option_text.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/actions.hpp"
 #include "viewer/model/column_fit.hpp"
@@ -83,7 +84,7 @@ void add_token_columns(const InspectorFacts& facts, std::vector<TableColumn>& co
                        {}});
   }
   if (facts.tokens.empty()) return;
-  columns.push_back({{fmt::format("{} tokens", facts.selection.tokens.size()), "sum"},
+  columns.push_back({{counted(std::ssize(facts.selection.tokens), "token"), "sum"},
                      "The sum over the tokens that are chosen together",
                      [&facts](const Line& line) {
                        const SelectionFigure* figure = figure_of(facts.tokens, line);

@@ -1,3 +1,4 @@
+#include "analysis/options/option_text.hpp"
 #include "viewer/model/session_keys.hpp"
 #include "viewer/model/token_text.hpp"
 #include "viewer/panels/compared_head.hpp"
@@ -114,7 +115,8 @@ void ScatterPanel::draw_figures(AppState& state, const ScatterFacts& facts) {
   figure("n", std::to_string(facts.head->l));
   ImGui::EndGroup();
   if (facts.scatter.left_out > 0)
-    tip(fmt::format("{} tokens without a finite value of both are not shown.", facts.scatter.left_out)
+    tip(fmt::format("Not shown, for want of a finite value of both: {}.",
+                    counted(facts.scatter.left_out, "token"))
             .c_str());
   else
     tip("Tokens of the prompt");

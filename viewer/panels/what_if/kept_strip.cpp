@@ -76,6 +76,11 @@ void KeptStrip::draw(const char* id, float width, const KeptStripContent& conten
     const float x = std::floor(axis_.x_of(token)) + 0.5F;
     list->AddLine({x, at.y - t.px(3)}, {x, foot + t.px(3)}, color, t.px(1.4F));
   };
+  // What is chosen together stands above: it must not hide what is kept.
+  axis_.draw(at.y - t.px(3), at.y - 1, [&](Index first, Index end) {
+    const auto next = std::lower_bound(content.chosen.begin(), content.chosen.end(), first);
+    return next != content.chosen.end() && *next < end ? t.accent : ImU32{0};
+  });
   if (content.hovered) mark(*content.hovered, faded(t.text, 0.6F));
   if (content.selected) mark(*content.selected, t.accent);
   list->PopClipRect();

@@ -7,6 +7,7 @@
 
 #include <imgui.h>
 #include <optional>
+#include <span>
 #include <string>
 
 namespace kvreplay::viewer {
@@ -16,7 +17,8 @@ struct KeptStripContent {
   const KeptSet *a = nullptr, *b = nullptr;  ///< [l]
   Index l = 0;
   std::optional<Index> selected, hovered;
-  Key link;  ///< HeatmapContent::link of the tokens' axis
+  std::span<const Index> chosen;  ///< together, ascending
+  Key link;                       ///< HeatmapContent::link of the tokens' axis
 };
 
 /// Draws them: what both keep is grey, what one keeps alone has its setting's colour.

@@ -148,6 +148,7 @@ void WhatIfPanel::draw_kept(PanelContext& context, float width) {
   content.b = now_[1] ? &now_[1]->kept : nullptr;
   content.selected = selection.token;
   content.hovered = state.hover.token;
+  content.chosen = selection.tokens;
   content.link = {run->key(), "tokens"};
   strip_.draw("kept", width, content, state.links);
   const auto token = strip_.axis().hovered();
