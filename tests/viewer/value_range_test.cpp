@@ -235,3 +235,29 @@ TEST_CASE("ranges are found by their names", "[viewer][value_range]") {
     CHECK(kScaleKinds.named(name_of(kind)) == kind);
   CHECK_FALSE(kScaleKinds.named("").has_value());
 }
+
+TEST_CASE("one value far beyond the others is an outlier", "[range]") {
+  std::vector<float> values(100, 1.0F);
+  CHECK_FALSE(has_outlier(values));
+  values[40] = -29;
+  CHECK_FALSE(has_outlier(values));
+  values[40] = -31;
+  CHECK(has_outlier(values));
+  for (int i = 0; i < 10; ++i) values[static_cast<std::size_t>(i)] = 31;  // a tenth of all: no outliers
+  CHECK_FALSE(has_outlier(values));
+  CHECK(has_outlier({0.01F, -0.02F, 0.7F}));  // of few the largest alone counts
+  CHECK_FALSE(has_outlier({0.01F, -0.02F, 0.05F}));
+  CHECK_FALSE(has_outlier({5}));
+  CHECK_FALSE(has_outlier({}));
+  CHECK_FALSE(has_outlier({0, 0, 0}));
+  CHECK_FALSE(has_outlier({kNaN, 1, kInfinity, 2}));
+}
+
+TEST_CASE("a symmetric range of nothing but 0 has it in the middle", "[range]") {
+  RangeChoice choice;
+  choice.symmetric = true;
+  for (const ScaleKind kind : {ScaleKind::linear, ScaleKind::symlog}) {
+    const ValueScale scale = scale_in_range(choice, kind, {}, {0, 0, 0}, {});
+    CHECK(scale.place(0) == Approx(0.5));
+  }
+}

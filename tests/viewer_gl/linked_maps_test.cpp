@@ -300,3 +300,15 @@ TEST_CASE("tokens that are chosen together are marked in the kept strip", "[stri
   panel.settle();
   CHECK(accent_pixels() == before);
 }
+
+TEST_CASE("equal settings differ by 0 in all heads, in the neutral colour", "[what_if]") {
+  test::OnePanelDashboard panel(PanelKind::what_if, kSample, 900, 620, 3, 1);
+  panel.app.state().setting_b = panel.app.state().setting_a;
+  panel.settle();
+  const HeatmapView& map = map_of(panel, PanelKind::what_if);
+  const Tile& tile = *map.tiles().at({0, 0, 0});
+  REQUIRE(tile.values.size() == 12);
+  for (const float value : tile.values) CHECK(value == 0);
+  CHECK(map.colors() == ColorMap::rdbu);
+  CHECK(map.scale().place(0) == Approx(0.5));
+}

@@ -258,8 +258,8 @@ void App::draw_tabs(const Layout::Slot& slot, float height) {
     ImGui::PushFont(bold_font());
     ImGui::PopID();
     const bool front = i == slot.front;
-    list->AddText({x + t.px(5), slot.area.y + (height - extent.y) / 2},
-                  front ? t.text : (over ? t.dim : t.faint), title.c_str());
+    list->AddText({x + t.px(5), slot.area.y + (height - extent.y) / 2}, tab_ink(t, front, over),
+                  title.c_str());
     if (front)
       list->AddRectFilled({x + t.px(5), slot.area.y + height - t.px(3)},
                           {x + t.px(5) + extent.x, slot.area.y + height - t.px(1)},

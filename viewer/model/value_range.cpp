@@ -140,7 +140,8 @@ ValueScale scale_in_range(const RangeChoice& choice, ScaleKind kind, const TileS
                                                             : ends_of(chosen, kind);
   }
   if (choice.symmetric && kind != ScaleKind::log) {
-    const float reach = std::max(std::abs(ends.low), std::abs(ends.high));
+    float reach = std::max(std::abs(ends.low), std::abs(ends.high));
+    if (reach == 0) reach = 1;  // 0 stays in the middle
     ends = {-reach, reach};
   }
   ValueScale scale{kind, ends.low, ends.high, 0};
@@ -148,6 +149,17 @@ ValueScale scale_in_range(const RangeChoice& choice, ScaleKind kind, const TileS
   if (kind == ScaleKind::symlog)
     scale.threshold = symlog_threshold(std::max(std::abs(scale.low), std::abs(scale.high)));
   return usable(scale);
+}
+
+bool has_outlier(std::vector<float> values) {
+  std::erase_if(values, [](float value) { return !std::isfinite(value); });
+  if (values.size() < 2) return false;
+  for (float& value : values) value = std::abs(value);
+  const auto last = static_cast<std::ptrdiff_t>(values.size()) - 1;
+  const auto at =
+      values.begin() + std::min(static_cast<std::ptrdiff_t>(0.95 * static_cast<double>(last)), last - 1);
+  std::nth_element(values.begin(), at, values.end());
+  return *std::max_element(at + 1, values.end()) > 30 * *at;
 }
 
 float symlog_threshold(float largest_magnitude) {

@@ -64,6 +64,10 @@ std::vector<float> selected_values(const TileMap& tiles, const Camera& camera, M
 ValueScale scale_in_range(const RangeChoice& choice, ScaleKind kind, const TileStats& full,
                           const std::vector<float>& visible, const std::vector<float>& selected);
 
+/// Whether the largest finite magnitude is more than 30 times the 95th percentile of all (of few values the
+/// next smaller one): on a linear scale it would leave no colour to the others.
+bool has_outlier(std::vector<float> values);
+
 /// The linear part of symlog over magnitudes up to m: three decades below it; 1 where m is not positive and
 /// finite.
 float symlog_threshold(float largest_magnitude);

@@ -1,6 +1,5 @@
 // A heatmap's colour bar, and the popup behind it in which colours, scale and range are chosen.
 
-#include "analysis/drawing/ticks.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/heatmap_view.hpp"
@@ -45,7 +44,7 @@ void HeatmapView::draw_bar(const Frame& f, const HeatmapContent& content, Heatma
     const float y = f.bar_high.y - scale.place(static_cast<float>(tick)) * static_cast<float>(steps);
     if (y > free_above - line || y < f.bar_low.y - 1 || y > f.bar_high.y + 1) continue;
     f.list->AddLine({f.bar_high.x + 1, y}, {f.bar_high.x + t.px(4), y}, t.faint);
-    f.list->AddText({f.bar_high.x + t.px(6), y - line / 2}, t.dim, png::short_number(tick).c_str());
+    f.list->AddText({f.bar_high.x + t.px(6), y - line / 2}, t.dim, number_text(tick).c_str());
     free_above = y - t.px(2);
   }
   ImGui::PopFont();
@@ -74,8 +73,8 @@ void HeatmapView::draw_bar(const Frame& f, const HeatmapContent& content, Heatma
     ImGui::SetMouseCursor(ImGuiMouseCursor_Hand);
     ImGui::SetTooltip("%s\n%s scale, %s to %s, from %s\nClick to change", caption.c_str(),
                       std::string(name_of(scale.kind)).c_str(),
-                      png::short_number(static_cast<double>(scale.low)).c_str(),
-                      png::short_number(static_cast<double>(scale.high)).c_str(),
+                      number_text(static_cast<double>(scale.low)).c_str(),
+                      number_text(static_cast<double>(scale.high)).c_str(),
                       links.locked        ? "locked with other panels"
                       : nothing_selected_ ? "what is in view: nothing is selected"
                                           : kRangeKinds[kind].meaning.data());

@@ -1,6 +1,5 @@
 #include "viewer/widgets/controls.hpp"
 
-#include "analysis/drawing/ticks.hpp"
 #include "data/utf8.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/widgets/theme.hpp"
@@ -143,21 +142,6 @@ float mono_width(const std::string& text) {
 
 float figure_width(const char* name, const std::string& value) {
   return ImGui::CalcTextSize(name).x + ImGui::GetStyle().ItemSpacing.x + mono_width(value);
-}
-
-std::string number_text(double value) {
-  return std::isnan(value) ? "\xE2\x80\x94" : png::short_number(value);
-}
-
-std::string bytes_text(double bytes) {
-  if (std::isnan(bytes)) return number_text(bytes);
-  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  std::size_t unit = 0;
-  while (bytes >= 999.5 && unit + 1 < std::size(units)) {  // three digits at most
-    bytes /= 1024;
-    ++unit;
-  }
-  return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.3g} {}", bytes, units[unit]);
 }
 
 void tip(std::string_view text) {

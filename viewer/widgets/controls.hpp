@@ -1,6 +1,7 @@
 #pragma once
 
 #include "data/facts_table.hpp"
+#include "viewer/model/number_text.hpp"
 
 #include <algorithm>
 #include <array>
@@ -54,10 +55,6 @@ void figure(const char* name, const std::string& value);
 /// Its width, and that of text in the font for numbers, in pixels.
 float figure_width(const char* name, const std::string& value);
 float mono_width(const std::string& text);
-/// About three significant digits.
-std::string number_text(double value);
-/// "1.2 GiB".
-std::string bytes_text(double bytes);
 /// Shows a tooltip for the last item where it is hovered for a moment.
 void tip(std::string_view text);
 

@@ -1,7 +1,7 @@
 // What stands on and around a heatmap's cells: axes, values, marks.
 
-#include "analysis/drawing/ticks.hpp"
 #include "viewer/gl/ui_context.hpp"
+#include "viewer/model/number_text.hpp"
 #include "viewer/widgets/heatmap_view.hpp"
 #include "viewer/widgets/theme.hpp"
 
@@ -73,10 +73,11 @@ void HeatmapView::draw_cells(const Frame& f) const {
   const AxisView &x = image_.camera.x, &y = image_.camera.y;
   const double wide = 1 / x.cells_per_pixel, high = 1 / y.cells_per_pixel;
   ImGui::PushFont(mono_font());
-  const ImVec2 sample = ImGui::CalcTextSize("-8.88e-88");
+  const ImVec2 sample = ImGui::CalcTextSize(kWidestNumber);
   if (wide >= sample.x + theme().px(6) && high >= sample.y + theme().px(4)) {
     const auto [first_row, end_row] = cells_in_view(y, image_.height, image_.size.rows);
     const auto [first_column, end_column] = cells_in_view(x, image_.width, image_.size.columns);
+    const auto range = static_cast<double>(std::max(std::abs(image_.scale.low), std::abs(image_.scale.high)));
     f.list->PushClipRect(f.low, f.high, true);
     for (Index r = first_row; r < end_row; ++r)
       for (Index c = first_column; c < end_column; ++c) {
@@ -85,7 +86,7 @@ void HeatmapView::draw_cells(const Frame& f) const {
         const float v =
             tile->second->values[(r & (kTileSize - 1)) * tile->second->columns + (c & (kTileSize - 1))];
         if (std::isnan(v)) continue;
-        const std::string text = png::short_number(static_cast<double>(v));
+        const std::string text = number_text(static_cast<double>(v), range);
         const ImVec2 extent = ImGui::CalcTextSize(text.c_str());
         const ImVec2 at = {
             f.low.x + static_cast<float>(x.pixel_of(static_cast<double>(c) + 0.5)) - extent.x / 2,

@@ -31,7 +31,7 @@ void HeatmapView::choose_scale(const HeatmapContent& content, HeatmapLinks& link
   image_.colors = colors_.value_or(content.is_signed ? ColorMap::rdbu : ColorMap::viridis);
   RangeChoice choice = range_chosen_ ? range_ : content.range;
   if (!range_chosen_) choice.symmetric = content.is_signed;
-  const ScaleKind scale = scale_.value_or(content.scale);
+  ScaleKind scale = scale_.value_or(content.scale);
   const auto lock = links.ranges.find(content.unit);
   const bool edited = std::exchange(range_edited_, false);
   const bool held = links.locked && lock != links.ranges.end() && !edited;
@@ -42,9 +42,13 @@ void HeatmapView::choose_scale(const HeatmapContent& content, HeatmapLinks& link
     choice.symmetric = false;
   }
   std::vector<float> visible, selected;
-  if (choice.kind != RangeKind::fixed && choice.kind != RangeKind::full)
+  if (choice.kind != RangeKind::fixed)
     visible =
         visible_values(tiles_, image_.camera, content.size, image_.width, image_.height, kValuesSampled);
+  // Percentiles leave an outlier out by themselves.
+  if (content.is_signed && !scale_ && scale == ScaleKind::linear && choice.kind != RangeKind::percentiles &&
+      has_outlier(visible))
+    scale = ScaleKind::symlog;
   nothing_selected_ = false;
   if (choice.kind == RangeKind::selection) {
     std::vector<Index> columns = content.selected_columns;

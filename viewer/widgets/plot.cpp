@@ -1,7 +1,7 @@
 #include "viewer/widgets/plot.hpp"
 
-#include "analysis/drawing/ticks.hpp"
 #include "viewer/gl/ui_context.hpp"
+#include "viewer/model/number_text.hpp"
 #include "viewer/widgets/theme.hpp"
 
 #include <algorithm>
@@ -42,7 +42,7 @@ Plot::Plot(const char* id, ImVec2 size, const PlotAxis& x, const PlotAxis& y, Pl
   std::vector<double> y_ticks = scale_ticks(y_, static_cast<int>(size.y / t.px(34)));
   float label_width = t.px(20);
   for (const double tick : y_ticks)
-    label_width = std::max(label_width, ImGui::CalcTextSize(png::short_number(tick).c_str()).x);
+    label_width = std::max(label_width, ImGui::CalcTextSize(number_text(tick).c_str()).x);
   ImGui::PopFont();
 
   const float top = line_height + t.px(6), bottom = 2 * line_height + t.px(8);
@@ -91,7 +91,7 @@ Plot::Plot(const char* id, ImVec2 size, const PlotAxis& x, const PlotAxis& y, Pl
   for (const double tick : y_ticks) {
     const float py = std::floor(this->at(0, tick).y) + 0.5F;
     list_->AddLine({area_low_.x, py}, {area_high_.x, py}, t.grid);
-    const std::string text = png::short_number(tick);
+    const std::string text = number_text(tick);
     const ImVec2 extent = ImGui::CalcTextSize(text.c_str());
     list_->AddText({area_low_.x - extent.x - t.px(5), py - extent.y / 2}, t.dim, text.c_str());
   }
@@ -99,7 +99,7 @@ Plot::Plot(const char* id, ImVec2 size, const PlotAxis& x, const PlotAxis& y, Pl
   for (const double tick : scale_ticks(x_, std::max(2, static_cast<int>(width / t.px(64))))) {
     const float px = std::floor(this->at(tick, 0).x) + 0.5F;
     list_->AddLine({px, area_low_.y}, {px, area_high_.y}, t.grid);
-    const std::string text = png::short_number(tick);
+    const std::string text = number_text(tick);
     const float half = ImGui::CalcTextSize(text.c_str()).x / 2;
     if (px - half < free_from) continue;
     list_->AddText({px - half, area_high_.y + t.px(3)}, t.dim, text.c_str());

@@ -1,5 +1,8 @@
 #include "viewer/widgets/theme.hpp"
 
+#include <algorithm>
+#include <cmath>
+
 namespace kvreplay::viewer {
 namespace {
 
@@ -9,6 +12,18 @@ constexpr Rgb rgb(unsigned rgb) {
   return {static_cast<std::uint8_t>(rgb >> 16), static_cast<std::uint8_t>(rgb >> 8 & 255),
           static_cast<std::uint8_t>(rgb & 255)};
 }
+
+/// WCAG's relative luminance.
+double luminance(ImU32 color) {
+  const auto channel = [color](int shift) {
+    const double share = static_cast<double>(color >> shift & 255) / 255;
+    return share <= 0.04045 ? share / 12.92 : std::pow((share + 0.055) / 1.055, 2.4);
+  };
+  return 0.2126 * channel(IM_COL32_R_SHIFT) + 0.7152 * channel(IM_COL32_G_SHIFT) +
+         0.0722 * channel(IM_COL32_B_SHIFT);
+}
+
+}  // namespace
 
 Theme theme_of(bool dark) {
   const auto pick = [dark](unsigned in_dark, unsigned in_light) { return hex(dark ? in_dark : in_light); };
@@ -24,6 +39,7 @@ Theme theme_of(bool dark) {
   t.faint = pick(0x646a73, 0x99a0aa);
   t.accent = pick(0x4ea1f3, 0x1668c1);
   t.accent_soft = pick(0x29486a, 0xc9dff6);
+  t.knob = pick(0x2d5a8a, 0x8ab8ea);
   t.warning = pick(0xf0b24a, 0xa86700);
   t.error = pick(0xf0706a, 0xc03530);
   t.plot = pick(0x17181b, 0xffffff);
@@ -38,6 +54,17 @@ Theme theme_of(bool dark) {
   t.ink.over = ink(0xff40c8, 0xd60096);
   return t;
 }
+
+ImU32 tab_ink(const Theme& theme, bool in_front, bool hovered) {
+  return in_front || hovered ? theme.text : theme.dim;
+}
+
+double contrast(ImU32 a, ImU32 b) {
+  const double one = luminance(a), other = luminance(b);
+  return (std::max(one, other) + 0.05) / (std::min(one, other) + 0.05);
+}
+
+namespace {
 
 Theme current = theme_of(true);
 
@@ -84,8 +111,8 @@ void set_style(const Theme& t) {
   set(ImGuiCol_ScrollbarGrabHovered, t.faint);
   set(ImGuiCol_ScrollbarGrabActive, t.faint);
   set(ImGuiCol_CheckMark, t.accent);
-  set(ImGuiCol_SliderGrab, t.accent);
-  set(ImGuiCol_SliderGrabActive, t.accent);
+  set(ImGuiCol_SliderGrab, t.knob);
+  set(ImGuiCol_SliderGrabActive, t.knob);
   set(ImGuiCol_Button, t.raised);
   set(ImGuiCol_ButtonHovered, t.border);
   set(ImGuiCol_ButtonActive, t.accent_soft);

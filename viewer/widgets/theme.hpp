@@ -12,6 +12,7 @@ struct Theme {
   bool dark = true;
   float scale = 1;  ///< pixels a point
   ImU32 window, panel, raised, border, text, dim, faint, accent, accent_soft, warning, error;
+  ImU32 knob;                   ///< of sliders: their number is read on it
   ImU32 plot, grid;             ///< behind curves, and the lines there
   std::array<ImU32, 8> series;  ///< curves; told apart by colour-blind eyes too (after Okabe and Ito)
   HeatmapInk ink;
@@ -20,6 +21,12 @@ struct Theme {
 };
 
 const Theme& theme();
+/// The colours alone, of the one or the other.
+Theme theme_of(bool dark);
+/// Of the name on a panel's tab.
+ImU32 tab_ink(const Theme& theme, bool in_front, bool hovered);
+/// How well one colour stands out from another, 1 (not at all) .. 21, after WCAG 2.
+double contrast(ImU32 a, ImU32 b);
 /// Sets colours and sizes for all that is drawn from now on, ImGui's own widgets included.
 void use_theme(bool dark, float scale);
 

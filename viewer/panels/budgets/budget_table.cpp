@@ -14,6 +14,7 @@
 #include <imgui.h>
 #include <limits>
 #include <utility>
+#include <vector>
 
 namespace kvreplay::viewer {
 namespace {
@@ -77,6 +78,10 @@ void draw_budget_table(const BudgetFigures& figures, const std::vector<std::stri
       right_aligned(head.first, t.dim);
       tip(head.second);
     }
+    std::vector<double> losses;
+    for (const std::string& name : methods)
+      if (const BudgetShare* share = figures.find(name)) losses.push_back(share->total_loss);
+    const NumberColumn loss(losses);
     for (std::size_t m = 0; m < methods.size(); ++m) {
       const std::string& name = methods[m];
       const BudgetShare* share = figures.find(name);
@@ -94,7 +99,7 @@ void draw_budget_table(const BudgetFigures& figures, const std::vector<std::stri
       list->AddText({at.x + side + t.px(5), at.y}, t.text, shown_name(name).c_str());
       ImGui::PushFont(mono_font());
       ImGui::TableNextColumn();
-      if (share != nullptr) right_aligned(number_text(share->total_loss), t.text);
+      if (share != nullptr) right_aligned(loss.text(share->total_loss), t.text);
       ImGui::TableNextColumn();
       if (share != nullptr && best != nullptr && best->total_loss > 0)
         right_aligned(share == best ? "0 %" : excess_text(share->total_loss / best->total_loss - 1), t.text);

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <span>
 
 namespace kvreplay::viewer {
 namespace {
@@ -40,6 +41,9 @@ void HeadTable::show(std::shared_ptr<const FigureMap> map, const Key& key) {
   seen_.reset();  // places have changed
   ranking_.clear();
   if (map_) ranking_ = worst_first(*map_);
+  numbers_ = {};
+  if (map_)
+    numbers_ = NumberColumn(std::span(map_->values.data(), static_cast<std::size_t>(map_->values.size())));
   ranks_.assign(map_ ? static_cast<std::size_t>(map_->values.size()) : 0, 0);
   for (std::size_t i = 0; i < ranking_.size(); ++i)
     if (!std::isnan(ranking_[i].value))
@@ -74,7 +78,7 @@ void HeadTable::sort() {
 
 float HeadTable::least_width() const {
   ImGui::PushFont(mono_font());
-  const float number = ImGui::CalcTextSize("-888e-88").x, rank = ImGui::CalcTextSize("888").x;
+  const float number = ImGui::CalcTextSize(kWidestNumber).x, rank = ImGui::CalcTextSize("888").x;
   ImGui::PopFont();
   return ImGui::CalcTextSize("layerhead").x + rank + number + theme().px(4 * 2 * kPadding + kArrow + 12);
 }
@@ -128,10 +132,10 @@ void HeadTable::draw_row(PanelContext& context, const HeadPlace& place, const He
     right_aligned(std::to_string(number), t.text);
   }
   ImGui::TableNextColumn();
-  const float number_width = ImGui::CalcTextSize("-888e-88").x;
+  const float number_width = ImGui::CalcTextSize(kWidestNumber).x;
   const ImVec2 low = ImGui::GetCursorScreenPos();
   const float room = ImGui::GetContentRegionAvail().x - number_width - t.px(8);
-  right_aligned(number_text(place.value), std::isnan(place.value) ? t.faint : t.text, number_width);
+  right_aligned(numbers_.text(place.value), std::isnan(place.value) ? t.faint : t.text, number_width);
   ImGui::PopFont();
   if (std::isnan(place.value) || room < t.px(5)) return;
   const float at_scale = heatmap.scale().place(static_cast<float>(place.value));

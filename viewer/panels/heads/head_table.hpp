@@ -1,5 +1,6 @@
 #pragma once
 
+#include "viewer/model/number_text.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/work/figure_map.hpp"
 
@@ -37,6 +38,7 @@ class HeadTable {
   std::vector<HeadPlace> ranking_;
   std::vector<Index> ranks_;        // [rows * n_kv], 0 without a value
   std::vector<std::size_t> order_;  // of the table: into ranking_
+  NumberColumn numbers_;            // of the values
   int column_ = 0;                  // sorted by
   bool descending_ = false;
   std::optional<std::pair<Index, Index>> seen_;  // the head that was last brought into view

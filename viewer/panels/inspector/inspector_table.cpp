@@ -4,6 +4,7 @@
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/actions.hpp"
 #include "viewer/model/column_fit.hpp"
+#include "viewer/model/numbers.hpp"
 #include "viewer/model/token_text.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/widgets/controls.hpp"
@@ -12,6 +13,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <imgui.h>
@@ -46,12 +48,26 @@ std::vector<Line> lines_of(const InspectorFacts& facts) {
   return lines;
 }
 
+/// A column of numbers, or of texts where a line has none.
 struct TableColumn {
   std::vector<std::string> head;  // lines
   std::string tip;
-  std::function<std::string(const Line&)> text;
+  std::function<double(const Line&)> number = {};  // NaN: none
+  std::function<std::string(const Line&)> text = {};
   float width = 0;  // pixels
-  std::optional<std::size_t> unpin;
+  std::optional<std::size_t> unpin = {};
+  NumberColumn numbers = {};
+
+  void read(const std::vector<Line>& lines) {
+    std::vector<double> values;
+    for (const Line& line : lines)
+      if (number) values.push_back(number(line));
+    numbers = NumberColumn(values, false);
+  }
+  std::string shown(const Line& line) const {
+    const double value = number ? number(line) : kNone;
+    return !std::isnan(value) ? numbers.text(value) : text ? text(line) : std::string();
+  }
 };
 
 template <class F>
@@ -62,49 +78,47 @@ const F* figure_of(const std::vector<F>& figures, const Line& line) {
   return found == figures.end() ? nullptr : &*found;
 }
 
-std::string percent(double share) { return std::isnan(share) ? "" : fmt::format("{:.3g} %", 100 * share); }
-
 void add_token_columns(const InspectorFacts& facts, std::vector<TableColumn>& columns) {
   if (!facts.token.empty()) {
     columns.push_back({{fmt::format("token {}", *facts.selection.token), "value"},
                        "The token's metrics, summed over the rows and query heads that they look at",
                        [&facts](const Line& line) {
                          const TokenFigure* figure = figure_of(facts.token, line);
-                         return figure != nullptr ? number_text(figure->value) : std::string();
-                       },
-                       0,
-                       {}});
+                         return figure != nullptr ? figure->value : kNone;
+                       }});
     columns.push_back({{"rank", fmt::format("of {}", facts.summary->l)},
                        "Its place among the candidates, the largest first",
+                       {},
                        [&facts](const Line& line) {
                          const TokenFigure* figure = figure_of(facts.token, line);
                          return figure != nullptr ? std::to_string(figure->rank) : std::string();
-                       },
-                       0,
-                       {}});
+                       }});
   }
   if (facts.tokens.empty()) return;
   columns.push_back({{counted(std::ssize(facts.selection.tokens), "token"), "sum"},
                      "The sum over the tokens that are chosen together",
                      [&facts](const Line& line) {
                        const SelectionFigure* figure = figure_of(facts.tokens, line);
-                       return figure != nullptr ? number_text(figure->sum) : std::string();
-                     },
-                     0,
-                     {}});
+                       return figure != nullptr ? figure->sum : kNone;
+                     }});
   columns.push_back({{"of all", "share"},
                      "That sum as a share of the sum over all candidates",
+                     {},
                      [&facts](const Line& line) {
                        const SelectionFigure* figure = figure_of(facts.tokens, line);
-                       return figure != nullptr ? percent(figure->share) : std::string();
-                     },
-                     0,
-                     {}});
+                       const bool known = figure != nullptr && !std::isnan(figure->share);
+                       return known ? percent_text(figure->share) : std::string();
+                     }});
+}
+
+double cell_number(const InspectorFacts::Column& column, const Line& line) {
+  const bool there = line.entry && column.entries && !column.entries->hidden;
+  return there ? (*column.entries)[*line.entry] : kNone;
 }
 
 std::string cell_text(const InspectorFacts::Column& column, const Line& line) {
   if (!line.entry) return {};
-  if (column.entries) return column.entries->hidden ? "hidden" : number_text((*column.entries)[*line.entry]);
+  if (column.entries) return column.entries->hidden ? "hidden" : number_text(kNone);
   return column.why.empty() ? "\xE2\x80\xA6" : "none";
 }
 
@@ -124,6 +138,7 @@ void add_cell_columns(const InspectorFacts& facts, bool pinned, std::vector<Tabl
                                             : "summed over its query heads (logit: mean)",
                             cell.row, cell.token);
     if (!column.why.empty()) shown.tip += fmt::format("\n{}", column.why);
+    shown.number = [&column](const Line& line) { return cell_number(column, line); };
     shown.text = [&column](const Line& line) { return cell_text(column, line); };
     // A pin is in all runs: one button.
     const bool first = &column == &facts.columns.front() || (&column - 1)->pin != column.pin;
@@ -167,7 +182,7 @@ void draw_line(const InspectorFacts& facts, const Line& line, const std::vector<
   ImGui::PushFont(mono_font());
   for (const TableColumn& column : columns) {
     ImGui::TableNextColumn();
-    const std::string text = column.text(line);
+    const std::string text = column.shown(line);
     right_aligned(text, text == "hidden" || text == "none" ? t.faint : t.text);
   }
   ImGui::PopFont();
@@ -209,13 +224,14 @@ std::optional<std::size_t> draw_inspector_table(const InspectorFacts& facts) {
     names = std::max(names, ImGui::CalcTextSize(std::string(line.name()).c_str()).x);
   std::vector<float> widths;
   for (TableColumn& column : columns) {
+    column.read(lines);
     for (const std::string& head : column.head)
       column.width = std::max(column.width, ImGui::CalcTextSize(head.c_str()).x);
     if (column.unpin)
       column.width = std::max(column.width, ImGui::CalcTextSize(column.head[0].c_str()).x + t.px(14));
     ImGui::PushFont(mono_font());
     for (const Line& line : lines)
-      column.width = std::max(column.width, ImGui::CalcTextSize(column.text(line).c_str()).x);
+      column.width = std::max(column.width, ImGui::CalcTextSize(column.shown(line).c_str()).x);
     ImGui::PopFont();
     column.width += t.px(1);
     widths.push_back(column.width + 2 * padding.x);
@@ -257,7 +273,7 @@ std::optional<Index> draw_largest(const InspectorFacts& facts, const std::option
   std::optional<Index> clicked;
   if (!ImGui::BeginTable("largest", 4, ImGuiTableFlags_NoSavedSettings)) return clicked;
   ImGui::PushFont(mono_font());
-  const float number = ImGui::CalcTextSize("-888e-88").x, position = ImGui::CalcTextSize("888888").x;
+  const float number = ImGui::CalcTextSize(kWidestNumber).x, position = ImGui::CalcTextSize("888888").x;
   ImGui::PopFont();
   const std::string score(name_of(facts.comparison.score)), reference(name_of(facts.comparison.reference));
   ImGui::TableSetupColumn("token", ImGuiTableColumnFlags_WidthFixed, position);
@@ -269,6 +285,13 @@ std::optional<Index> draw_largest(const InspectorFacts& facts, const std::option
   for (const std::string& name : {std::string("token"), std::string(), score, reference}) {
     ImGui::TableNextColumn();
     right_aligned(name, t.dim);
+  }
+  const std::array compared = {facts.comparison.score, facts.comparison.reference};
+  std::array<NumberColumn, compared.size()> numbers;
+  for (std::size_t m = 0; m < compared.size(); ++m) {
+    std::vector<double> values;
+    for (const Index token : facts.largest) values.push_back(facts.value(compared[m], token));
+    numbers[m] = NumberColumn(values);
   }
   for (const Index token : facts.largest) {
     ImGui::TableNextRow();
@@ -283,9 +306,9 @@ std::optional<Index> draw_largest(const InspectorFacts& facts, const std::option
     right_aligned(std::to_string(token), t.text);
     ImGui::TableNextColumn();
     ImGui::TextUnformatted(token_text(labels, token, kTextShown).c_str());
-    for (const TokenMetric metric : {facts.comparison.score, facts.comparison.reference}) {
+    for (std::size_t m = 0; m < compared.size(); ++m) {
       ImGui::TableNextColumn();
-      right_aligned(number_text(facts.value(metric, token)), t.text);
+      right_aligned(numbers[m].text(facts.value(compared[m], token)), t.text);
     }
     ImGui::PopFont();
   }

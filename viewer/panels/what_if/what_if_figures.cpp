@@ -19,9 +19,6 @@ namespace {
 std::string whole(double value) {
   return std::isnan(value) ? number_text(value) : fmt::format("{:.0f}", value);
 }
-std::string percent(double value) {
-  return std::isnan(value) ? number_text(value) : fmt::format("{:.1f} %", 100 * value);
-}
 
 /// Of a figure that is taken on either rows the words say which.
 WhatIfFigure on_rows(const FigureFacts& facts, RowSet rows, double (*of)(const WhatIf&),
@@ -82,15 +79,19 @@ std::array<WhatIfFigure, kShownFigures> shown_figures() {
           number_text),
       on_rows(
           facts_of(E::oracle_recall), RowSet::future, [](const WhatIf& w) { return w.oracle_recall; },
-          percent),
+          percent_text),
       on_rows(
           facts_of(E::bytes), RowSet::none, [](const WhatIf& w) { return w.bytes; }, bytes_text),
       {"bytes_saved", "Saved", "", "Share of the whole prompt's bytes that is saved", Better::larger,
-       [](const WhatIf& w) { return w.prompt_bytes > 0 ? 1 - w.bytes / w.prompt_bytes : kNone; }, percent},
+       [](const WhatIf& w) { return w.prompt_bytes > 0 ? 1 - w.bytes / w.prompt_bytes : kNone; },
+       percent_text},
   }};
 }
 
 }  // namespace
+
+bool WhatIfFigure::is_plain() const { return text == static_cast<std::string (*)(double)>(number_text); }
+bool WhatIfFigure::is_share() const { return text == percent_text; }
 
 const std::array<WhatIfFigure, kWhatIfFigures>& what_if_figures() {
   static const std::array<WhatIfFigure, kWhatIfFigures> figures = [] {
@@ -121,7 +122,7 @@ void figure_table(const WhatIf* first, const WhatIf* second) {
   for (const WhatIfFigure& figure : figures)
     title_width = std::max(title_width, ImGui::CalcTextSize(figure.title.c_str()).x);
   const float room = ImGui::GetContentRegionAvail().x, number_width = mono_width("888.8 KiB") + t.px(6);
-  const bool wide = room >= title_width + 2 * number_width + t.px(70);
+  const bool wide = room >= title_width + 2 * number_width + mono_width("+88.8 points") + t.px(6);
   // Rather a title than a number is cut off.
   title_width = std::clamp(room - 2 * number_width - t.px(6), t.px(40), title_width);
   ImGui::PushStyleVar(ImGuiStyleVar_CellPadding, {t.px(3), t.px(1)});
@@ -129,7 +130,7 @@ void figure_table(const WhatIf* first, const WhatIf* second) {
   ImGui::TableSetupColumn("figure", ImGuiTableColumnFlags_WidthFixed, title_width);
   ImGui::TableSetupColumn("A", ImGuiTableColumnFlags_WidthStretch, 1);
   ImGui::TableSetupColumn("B", ImGuiTableColumnFlags_WidthStretch, 1);
-  if (wide) ImGui::TableSetupColumn("B to A", ImGuiTableColumnFlags_WidthFixed, t.px(64));
+  if (wide) ImGui::TableSetupColumn("B to A", ImGuiTableColumnFlags_WidthFixed, mono_width("+88.8 points"));
   const auto number = [&](const std::string& text, ImU32 color) {
     ImGui::PushFont(mono_font());
     right_aligned(text, color);
@@ -148,13 +149,20 @@ void figure_table(const WhatIf* first, const WhatIf* second) {
         return t.text;
       return (mine > other) == (figure.better == Better::smaller) ? t.dim : t.text;
     };
+    const NumberColumn numbers(std::array{a, b});
+    const auto text = [&](double value) {
+      return figure.is_plain() ? numbers.text(value) : figure.text(value);
+    };
     ImGui::TableNextColumn();
-    number(figure.text(a), color(a, b));
+    number(text(a), color(a, b));
     ImGui::TableNextColumn();
-    number(figure.text(b), color(b, a));
+    number(text(b), color(b, a));
     if (!wide) continue;
     ImGui::TableNextColumn();
-    if (a != b && a != 0 && !std::isnan(a) && !std::isnan(b))
+    if (a == b || std::isnan(a) || std::isnan(b)) continue;
+    if (figure.is_share())
+      number(points_text(b - a), t.dim);
+    else if (a != 0)
       number(std::abs(b / a) < 10 ? fmt::format("{:+.1f} %", 100 * (b - a) / std::abs(a))
                                   : fmt::format("x {:.3g}", b / a),
              t.dim);

@@ -17,6 +17,9 @@ struct WhatIfFigure {
   Better better;
   double (*of)(const WhatIf&);
   std::string (*text)(double);
+
+  bool is_plain() const;  ///< written as number_text() does
+  bool is_share() const;  ///< written in per cent; differences are percentage points
 };
 /// The first are shown in tables and maps; behind them, for exports, the split of a compensated cache's
 /// error: on window, future and reference rows its terms as in compensation.csv, the sum of the first two,

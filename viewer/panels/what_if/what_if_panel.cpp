@@ -226,10 +226,13 @@ void WhatIfPanel::draw_heads(PanelContext& context, ImVec2 size) {
   HeadGridContent content;
   content.key = {run->key(), "what_if_map", figure_, show_, a.version(), b.version()};
   content.quantity = difference ? fmt::format("{}, B - A", what.title) : what.title;
-  content.unit = what.unit;
+  // Shares as they are written elsewhere.
+  const double times = what.is_share() ? 100 : 1;
+  content.unit = !what.is_share() ? what.unit : difference ? "points" : "%";
   content.is_signed = difference;
   content.value = [&](Index head) {
-    return difference ? value(b, head) - value(a, head) : value(show_ == 0 ? a : b, head);
+    return times *
+           (difference ? difference_of(value(a, head), value(b, head)) : value(show_ == 0 ? a : b, head));
   };
   const auto head = map_.draw({size.x, size.y - (ImGui::GetCursorPosY() - top)}, content, state);
   if (!head) return;
