@@ -67,10 +67,10 @@ TEST_CASE("Escape closes the colours, of a combo within them the combo first", "
   CHECK(panel.selected());
   panel.open_colours();
   REQUIRE(panel.popups() == 1);
-  // The popup stands at the mouse, its first combo some lines below.
-  const ImVec2 at = ImGui::GetIO().MousePos;
+  // Its first control is a combo.
+  const ImVec2 at = ImGui::GetCurrentContext()->OpenPopupStack[0].Window->Pos;
   for (float below = 16; below < 80 && panel.popups() == 1; below += 8)
-    panel.click_at(at.x - 60, at.y + below);
+    panel.click_at(at.x + 60, at.y + below);
   REQUIRE(panel.popups() == 2);
   panel.escape();
   CHECK(panel.popups() == 1);
