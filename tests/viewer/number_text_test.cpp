@@ -61,6 +61,7 @@ TEST_CASE("a column of numbers has equal decimals", "[numbers]") {
   };
   CHECK(texts({0.4929, 0.95, 0.9889}) == "0.493 0.950 0.989 ");
   CHECK(texts({12.34, 1.7, -0.2}) == "12.3 1.7 -0.2 ");
+  CHECK(texts({0.00154, 0.0012}) == "0.00154 0.00120 ");
   CHECK(texts({12345, 300}) == "12345 300 ");
   CHECK(texts({0.075, 9.48e-5, 0}) == "7.50e-2 9.48e-5 0 ");
   CHECK(texts({1e-6, 2.5e-6}) == "1.00e-6 2.50e-6 ");

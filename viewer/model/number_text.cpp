@@ -71,7 +71,7 @@ NumberColumn::NumberColumn(std::span<const double> values, bool one_unit) {
     if (std::isfinite(value) && value != 0 && !is_noise(value, range_))
       least = std::min(least, std::abs(value));
   const int most = Rounded(largest).decade;
-  plain_ = most >= kLeastPlain + 1 && most <= kMostPlain + 2 && Rounded(least).decade >= most - 2;
+  plain_ = most >= kLeastPlain && most <= kMostPlain + 2 && Rounded(least).decade >= most - 2;
   if (plain_) decimals_ = std::max(2 - most, 0);
 }
 

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <numeric>
 #include <optional>
+#include <vector>
 
 namespace kvreplay::viewer {
 namespace {
@@ -110,6 +111,12 @@ class Table {
     return best;
   }
 
+  NumberColumn numbers_of(const Column& column) const {
+    std::vector<double> values;
+    for (const ChannelPruning& one : answers_.prunings->methods) values.push_back(column.of(one));
+    return NumberColumn(values);
+  }
+
   bool name_cell(const std::string& name) {
     const Theme& t = theme();
     ImGui::TableNextRow();
@@ -132,7 +139,11 @@ class Table {
       ImGui::TableNextColumn();
       const double value = column->of(one);
       const bool best = value == least(*column) && !answers_.stale;
-      number(number_text(value), answers_.stale ? theme().faint : best ? theme().text : theme().dim, best);
+      number(numbers_of(*column).text(value),
+             answers_.stale ? theme().faint
+             : best         ? theme().text
+                            : theme().dim,
+             best);
     }
     if (!one.lower_bound || one.proven || columns.front()->future) return;
     ImGui::TableNextRow();
@@ -140,7 +151,8 @@ class Table {
     dim_text("  bound");
     tip("No set of as many channels has a smaller error than this on the window's logits");
     ImGui::TableNextColumn();
-    number(number_text(*one.lower_bound / answers_.head->window_logits_sq), theme().faint, false);
+    number(numbers_of(*columns.front()).text(*one.lower_bound / answers_.head->window_logits_sq),
+           theme().faint, false);
   }
 
   void row_tip(const ChannelPruning& one) const {
