@@ -60,7 +60,8 @@ TEST_CASE("a column of numbers has equal decimals", "[numbers]") {
     return all;
   };
   CHECK(texts({0.4929, 0.95, 0.9889}) == "0.493 0.950 0.989 ");
-  CHECK(texts({12.34, 1.7, -0.2}) == "12.3 1.7 -0.2 ");
+  CHECK(texts({12.34, 1.7, -0.2}) == "12.34 1.70 -0.20 ");
+  CHECK(texts({0.0495, 0.14}) == "0.0495 0.1400 ");
   CHECK(texts({0.00154, 0.0012}) == "0.00154 0.00120 ");
   CHECK(texts({12345, 300}) == "12345 300 ");
   CHECK(texts({0.075, 9.48e-5, 0}) == "7.50e-2 9.48e-5 0 ");

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <imgui.h>
 #include <set>
 #include <string>
 #include <vector>
@@ -261,9 +262,12 @@ TEST_CASE("results whose dump was moved away ask where it lies, and take none bu
   CHECK(state.message().find("holds another dump than the results") != std::string::npos);
   CHECK(state.run()->dump() == nullptr);
 
-  // The message in a panel has it too.
-  state.wanted = ActionId::locate_dump;
+  // The message in a panel has a button for it.
+  dashboard.app.layout().maximise(PanelKind::tokens);
   dashboard.settle();
+  for (float y = 0.35F; y < 0.6F && !ImGui::GetIO().WantTextInput; y += 0.01F)
+    dashboard.click(PanelKind::tokens, 0.5F, y);
+  REQUIRE(ImGui::GetIO().WantTextInput);
   locate(folder / "away/mine");
   REQUIRE(state.run()->dump() != nullptr);
   CHECK(state.runs.size() == 1);

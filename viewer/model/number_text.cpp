@@ -71,8 +71,10 @@ NumberColumn::NumberColumn(std::span<const double> values, bool one_unit) {
     if (std::isfinite(value) && value != 0 && !is_noise(value, range_))
       least = std::min(least, std::abs(value));
   const int most = Rounded(largest).decade;
-  plain_ = most >= kLeastPlain && most <= kMostPlain + 2 && Rounded(least).decade >= most - 2;
-  if (plain_) decimals_ = std::max(2 - most, 0);
+  const int last = Rounded(least).decade;
+  plain_ = most >= kLeastPlain && most <= kMostPlain + 2 && last >= most - 2;
+  // Three digits for the smallest, but no more than four for the largest.
+  if (plain_) decimals_ = std::max(std::min(2 - last, 3 - most), 0);
 }
 
 std::string NumberColumn::text(double value) const {

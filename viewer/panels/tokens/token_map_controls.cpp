@@ -48,7 +48,7 @@ std::string TokenMapControls::unit() const {
 }
 
 void TokenMapControls::draw(AppState& state) {
-  constexpr float kEntryWidth = 132, kAgainstWidth = 110;
+  constexpr float kEntryWidth = 132, kAgainstWidth = 118;
   auto against =
       static_cast<std::size_t>(std::find(kAgainst.begin(), kAgainst.end(), against_) - kAgainst.begin());
   choose("##shown", kEntries, shown_, kEntryWidth);
