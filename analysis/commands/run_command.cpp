@@ -2,6 +2,7 @@
 
 #include "analysis/commands/interrupt.hpp"
 #include "analysis/commands/progress_bar.hpp"
+#include "analysis/findings/findings.hpp"
 #include "analysis/results/text_file.hpp"
 #include "analysis/run/fingerprint.hpp"
 #include "analysis/run/parts.hpp"
@@ -160,6 +161,12 @@ std::string heading(const Dump& dump, const Json& summary) {
   return text;
 }
 
+/// Of a finished folder, for those who look at it; a shard's tables are of a part, of which nothing is said.
+std::vector<Finding> findings_in(const std::filesystem::path& folder) {
+  const ResultReader results(folder);
+  return results.summary().contains("shard") ? std::vector<Finding>() : findings_of(results);
+}
+
 }  // namespace
 
 void require_apart(const std::string& out, const std::vector<std::string>& inputs) {
@@ -182,11 +189,12 @@ void require_apart(const std::string& out, const std::vector<std::string>& input
   }
 }
 
-void print_summary(const std::filesystem::path& folder) {
+void print_summary(const std::filesystem::path& folder, const Json& more) {
   const auto summary = json_object_in(folder / "summary.json");
   if (!summary) throw InputError((folder / "summary.json").string(), "kvreplay's summary", "a damaged file");
   Json json = {{"result", folder.string()}};
   json.update(*summary);
+  json.update(more);
   print_json(json);
 }
 
@@ -214,7 +222,8 @@ int run_into_folder(const Invocation& invocation, const CommonOptions& options,
   ResultFolder folder = take_up_folder(ranks, options, *prepared);
   if (folder.finished()) {
     if (text) say("{}: already finished, nothing left to do\n", displayable(options.out));
-    if (tells && options.json) print_summary(folder.path());
+    if (tells && options.json)
+      print_summary(folder.path(), {{"findings", json_of(findings_in(folder.path()))}});
     return 0;
   }
 
@@ -250,7 +259,8 @@ int run_into_folder(const Invocation& invocation, const CommonOptions& options,
   folder.finish(result.summary);
   ranks.gather("");
 
-  if (tells && options.json) print_summary(folder.path());
+  if (tells && options.json)
+    print_summary(folder.path(), {{"findings", json_of(findings_in(folder.path()))}});
   if (text) {
     say("{}", heading(dump, result.summary));
     if (!note.empty()) say("note: {}\n", backend_line(backend, note));
@@ -258,6 +268,7 @@ int run_into_folder(const Invocation& invocation, const CommonOptions& options,
       say("resumed: {} layers were there already, {} computed now\n", result.layers_resumed,
           result.layers_computed);
     if (!result.report.empty()) say("\n{}", result.report);
+    if (const std::string found = text_of(findings_in(folder.path())); !found.empty()) say("\n{}", found);
     say("\nresults: {} ({:.1f} s, {})\n", displayable(options.out), seconds, threads_text(ranks, workers));
   }
   return 0;

@@ -37,8 +37,8 @@ int run_into_folder(const Invocation& invocation, const CommonOptions& options,
 /// one.
 void require_apart(const std::string& out, const std::vector<std::string>& inputs);
 
-/// The summary of a finished result folder, with --json.
-void print_summary(const std::filesystem::path& folder);
+/// The summary of a finished result folder, with --json, and `more` behind it.
+void print_summary(const std::filesystem::path& folder, const Json& more = Json::object());
 /// What a summary says was left out; names that share a reason on one line.
 std::vector<std::string> left_out_lines(const Json& summary);
 

@@ -1,10 +1,10 @@
+#include "analysis/findings/findings.hpp"
 #include "analysis/report/figure.hpp"
 #include "analysis/report/figure_maps.hpp"
 #include "analysis/report/line_plot.hpp"
 #include "analysis/report/sections.hpp"
 #include "analysis/report/text.hpp"
 #include "analysis/results/kept_text.hpp"
-#include "sim/compensation/compensation_facts.hpp"
 
 #include <fmt/format.h>
 
@@ -154,42 +154,6 @@ std::optional<Figure> method_layer_figure(const Tables& tables) {
   return figure;
 }
 
-/// Of every policy and budget, what the best and the worst method make of the error.
-std::vector<std::string> findings_of(const FigureTable& table) {
-  std::vector<std::string> found;
-  const std::string rows = best_rows(table);
-  struct Extreme {
-    double ratio = kNan, before = 0, after = 0;
-    std::string policy, budget, method;
-  } best, worst;
-  for (const auto& entry : table.entries()) {
-    if (!table.matches(entry, {{"metric", "output_error"}, {"rows", rows}})) continue;
-    const std::string& method = table.key(entry, "method");
-    if (method == name_of(Compensation::none)) continue;
-    const auto* const plain = table.find({{"metric", "output_error"},
-                                          {"rows", rows},
-                                          {"policy", table.key(entry, "policy")},
-                                          {"semantics", table.key(entry, "semantics")},
-                                          {"phase", table.key(entry, "phase")},
-                                          {"budget", table.key(entry, "budget")},
-                                          {"method", name_of(Compensation::none)}});
-    if (plain == nullptr || !(plain->model > 0) || std::isnan(entry.model)) continue;
-    const Extreme here{entry.model / plain->model, plain->model, entry.model, table.key(entry, "policy"),
-                       table.key(entry, "budget"), method};
-    if (!(here.ratio >= best.ratio)) best = here;
-    if (!(here.ratio <= worst.ratio)) worst = here;
-  }
-  const auto said = [&](const Extreme& one, const char* what) {
-    found.push_back(fmt::format(
-        "{}: {} on what {} keeps ({}) leaves {} times the output error on the {} ({} instead of {}).", what,
-        one.method, one.policy, kept_text(one.budget), shown(one.ratio), rows_text(rows), shown(one.after),
-        shown(one.before)));
-  };
-  if (best.ratio < 1) said(best, "The most that any method makes up for");
-  if (worst.ratio > 1) said(worst, "The most that any method costs");
-  return found;
-}
-
 }  // namespace
 
 Section compensation_section(const Tables& tables) {
@@ -199,7 +163,7 @@ Section compensation_section(const Tables& tables) {
       {method_figure(table), budget_figure(table, tables.results.shape().l), split_figure(table),
        method_layer_figure(tables)},
       "Nothing makes up for what is evicted here; kvreplay evict DUMP --out DIR --compensate none,fit does.");
-  section.findings = findings_of(table);
+  for (Finding& one : compensation_findings(table)) section.findings.push_back(std::move(one.text));
   return section;
 }
 

@@ -85,9 +85,15 @@ class Variants {
   std::vector<FigureFile> files_;
 };
 
+/// A sentence, plain text, and the id of what it is about.
+struct LinkedSentence {
+  std::string text, id;
+};
+
 struct Page {
   std::string title;
-  std::string lead;  ///< what was run, in a sentence; plain text
+  std::string lead;                           ///< what was run, in a sentence; plain text
+  std::vector<LinkedSentence> findings = {};  ///< what is worth knowing first
   std::vector<std::pair<std::string, std::string>> facts;
   std::vector<std::string> remarks;  ///< what a reader has to know before any number
   std::vector<Section> sections;

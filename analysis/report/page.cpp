@@ -82,9 +82,17 @@ std::string remarks_html(const std::vector<std::string>& remarks) {
   return html;
 }
 
+std::string findings_html(const std::vector<LinkedSentence>& findings) {
+  if (findings.empty()) return "";
+  std::string items;
+  for (const auto& [text, id] : findings)
+    items += fmt::format("<li>{} <a href=\"#{}\">Where</a></li>", escaped(text), escaped(id));
+  return fmt::format("<div class=\"worth\"><b>Worth knowing</b><ul>{}</ul></div>\n", items);
+}
+
 std::string header_html(const Page& page) {
-  std::string html = fmt::format("<header><h1>{}</h1>\n<p class=\"lead\">{}</p>\n<dl class=\"facts\">",
-                                 escaped(page.title), escaped(page.lead));
+  std::string html = fmt::format("<header><h1>{}</h1>\n<p class=\"lead\">{}</p>\n{}<dl class=\"facts\">",
+                                 escaped(page.title), escaped(page.lead), findings_html(page.findings));
   for (const auto& [name, value] : page.facts)
     html += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>", escaped(name), escaped(value));
   html += "</dl>\n";

@@ -1,5 +1,6 @@
 #include "analysis/report/report.hpp"
 
+#include "analysis/findings/findings.hpp"
 #include "analysis/report/sections.hpp"
 #include "analysis/results/csv.hpp"
 #include "data/atomic_file.hpp"
@@ -38,6 +39,44 @@ std::vector<fs::path> files_of_before(const fs::path& folder) {
   return files;
 }
 
+/// The figure that shows a finding, and the section that it is in.
+struct Seen {
+  const char *figure, *section;
+};
+Seen seen(const Finding& finding) {
+  switch (finding.kind) {
+    case FindingKind::head:
+      return finding.place.token ? Seen{"scatter", "tokens"} : Seen{"head-map", "heads"};
+    case FindingKind::future:
+      return {"scores", "overview"};
+    case FindingKind::policy:
+      return {"policies", "overview"};
+    case FindingKind::layer:
+      return {"error-by-layer", "evictions"};
+    case FindingKind::compensation:
+    case FindingKind::cost:
+      return {"methods", "compensation"};
+    case FindingKind::budgets:
+      return {"shares", "overview"};
+    case FindingKind::channels:
+      return {"pruning", "overview"};
+  }
+  return {"", ""};
+}
+
+std::vector<LinkedSentence> findings_in(const Tables& tables, const std::vector<Section>& sections) {
+  std::vector<LinkedSentence> sentences;
+  for (Finding& finding : findings_of(tables)) {
+    const auto [figure, section] = seen(finding);
+    const bool drawn = std::any_of(sections.begin(), sections.end(), [&](const Section& one) {
+      return std::any_of(one.figures.begin(), one.figures.end(),
+                         [&](const Figure& its) { return its.name == figure; });
+    });
+    sentences.push_back({std::move(finding.text), drawn ? figure : section});
+  }
+  return sentences;
+}
+
 }  // namespace
 
 Page make_page(const ResultReader& results, const std::string& title) {
@@ -54,6 +93,7 @@ Page make_page(const ResultReader& results, const std::string& title) {
        {overview_section, head_map_section, token_section, eviction_section, compensation_section,
         budget_section, channel_section, validation_section, claim_section, run_section})
     page.sections.push_back(section(tables));
+  page.findings = findings_in(tables, page.sections);
   return page;
 }
 

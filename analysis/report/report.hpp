@@ -12,7 +12,8 @@
 
 namespace kvreplay::report {
 
-/// Everything that the page shows, from the folder alone. An empty title: the model's name.
+/// Everything that the page shows, from the folder; the text of tokens from its dump, where that is there. An
+/// empty title: the model's name.
 Page make_page(const ResultReader& results, const std::string& title);
 /// The same of a folder over several dumps: the main figures with their intervals over the dumps.
 Page make_page(const OverDumpsReader& results, const std::string& title);

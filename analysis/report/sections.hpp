@@ -2,7 +2,7 @@
 
 #include "analysis/options/option_text.hpp"
 #include "analysis/report/figure.hpp"
-#include "analysis/report/figure_table.hpp"
+#include "analysis/report/tables.hpp"
 #include "analysis/results/over_dumps_reader.hpp"
 #include "analysis/results/result_reader.hpp"
 
@@ -13,21 +13,6 @@
 #include <vector>
 
 namespace kvreplay::report {
-
-/// A result folder's tables, read once.
-struct Tables {
-  explicit Tables(const ResultReader& reader)
-      : results(reader),
-        agreement(reader, Table::agreement),
-        evictions(reader, Table::evictions),
-        decode(reader, Table::decode),
-        budgets(reader, Table::budgets),
-        channels(reader, Table::channels),
-        compensation(reader, Table::compensation) {}
-
-  const ResultReader& results;
-  FigureTable agreement, evictions, decode, budgets, channels, compensation;
-};
 
 // One each; without figures where the folder does not hold what they need. `missing` then says what would.
 Section overview_section(const Tables& tables);

@@ -1,0 +1,40 @@
+#pragma once
+
+#include "analysis/findings/findings.hpp"
+
+#include <optional>
+#include <string>
+
+// What may be worth knowing, table by table; nothing where a table does not hold what it takes.
+
+namespace kvreplay {
+
+std::optional<Finding> misranked_head(const report::Tables& tables);
+std::optional<Finding> missing_future(const report::FigureTable& agreement);
+std::optional<Finding> best_policy(const report::Tables& tables);
+std::optional<Finding> heaviest_layer(const report::Tables& tables);
+std::optional<Finding> shared_budget(const report::Tables& tables);
+std::optional<Finding> pruned_channels(const report::FigureTable& channels);
+
+/// "2.1", "14"
+std::string factor_text(double factor);
+/// "0.0287"
+std::string value_text(double value);
+
+/// The kept sets that findings are about: after the prompt, as the papers have it, at the middle budget (of
+/// an even number the smaller of the two), on the decoding steps where there are any. What fixes them but
+/// the policy and the metric; empty where there are none.
+struct MiddleCase {
+  std::string rows, phase, semantics, budget;
+  report::Wanted wanted() const {
+    return {{"rows", rows}, {"phase", phase}, {"semantics", semantics}, {"budget", budget}};
+  }
+};
+std::optional<MiddleCase> middle_case(const report::FigureTable& evictions, Index l);
+/// In it the lowest output error of what can be run, and of the oracles; null where there is none.
+struct BestOf {
+  const report::FigureEntry *runs = nullptr, *oracle = nullptr;
+};
+BestOf best_of(const report::FigureTable& evictions, const MiddleCase& at);
+
+}  // namespace kvreplay

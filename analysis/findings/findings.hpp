@@ -1,0 +1,63 @@
+#pragma once
+
+#include "analysis/report/tables.hpp"
+#include "analysis/results/result_reader.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+// The few facts about a dump that its results are worth opening for.
+
+namespace kvreplay {
+
+enum class FindingKind {
+  head,          ///< the head that a score misranks most
+  future,        ///< what scores of the window miss of the decoding steps
+  policy,        ///< who loses least, beside an oracle
+  layer,         ///< the layer that loses most
+  compensation,  ///< what a method makes up for
+  cost,          ///< and where one makes it worse
+  budgets,       ///< what sharing a budget between heads saves
+  channels,      ///< the cheapest way to prune key channels
+};
+/// "head"
+std::string_view name_of(FindingKind kind);
+
+/// Where a finding is to be seen: a figure of a table, and of it a layer, a head, a token.
+struct FindingPlace {
+  Table table = Table::agreement;
+  std::vector<std::pair<std::string, std::string>> keys;      ///< the table's columns and their values
+  std::optional<Index> layer = {}, kv_head = {}, token = {};  ///< by the dump's numbers
+};
+
+struct Finding {
+  FindingKind kind;
+  std::string text;  ///< a sentence with its full stop
+  double weight;     ///< see findings_of()
+  FindingPlace place;
+};
+
+inline constexpr std::size_t kMostFindings = 5;
+/// Below this ratio of two errors it is no decision which is the larger (README.md), and nothing is found.
+inline constexpr double kDecides = 1.5;
+
+/// The most surprising first, at most kMostFindings. How surprising: by what factor a number is not what it
+/// were if nothing was to be found, as the worst head's lack of rank correlation is that of the median head;
+/// what is below kDecides is left out, but for the best policy, of whom it is then said that it decides
+/// nothing. Throws InputError where a file is not what it should be; what is not there has no findings.
+std::vector<Finding> findings_of(const report::Tables& tables);
+std::vector<Finding> findings_of(const ResultReader& results);
+
+/// Of all compensated evictions the one that gains and the one that costs most; weights below kDecides, too.
+std::vector<Finding> compensation_findings(const report::FigureTable& compensation);
+
+/// "Worth knowing:" and a line each; empty without findings.
+std::string text_of(const std::vector<Finding>& findings);
+nlohmann::ordered_json json_of(const std::vector<Finding>& findings);
+
+}  // namespace kvreplay

@@ -1,0 +1,170 @@
+#include "analysis/findings/candidates.hpp"
+#include "analysis/findings/token_labels.hpp"
+#include "analysis/report/token_figures.hpp"
+#include "analysis/results/result_folder.hpp"
+#include "sim/tokens/token_facts.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+// How scores rank tokens: agreement.csv and, for a single token, the arrays of its layer.
+
+namespace kvreplay {
+namespace {
+
+using report::FigureEntry;
+using report::FigureTable;
+using report::Wanted;
+
+/// What lies nearer to 1 than this is told by no more digits than tables have.
+constexpr double kFinest = 1e-3;
+
+MetricKind kind_named(const std::string& metric) {
+  const auto known = kTokenMetrics.named(metric);
+  return known ? kTokenMetrics[*known].kind : MetricKind::score;
+}
+
+/// "exact_remove" on the window, or what stands first in its place.
+std::string exact_reference(const FigureTable& agreement) {
+  const std::string usual(name_of(TokenMetric::exact_remove));
+  std::string first;
+  for (const std::string& reference : agreement.distinct("reference", {{"rows", "window"}})) {
+    if (reference == usual) return usual;
+    if (first.empty() && kind_named(reference) == MetricKind::exact) first = reference;
+  }
+  return first;
+}
+
+struct MissedToken {
+  Index token;
+  Index real_rank, score_rank;  ///< from 1
+  double fall() const { return static_cast<double>(score_rank) / static_cast<double>(real_rank); }
+};
+
+/// The token that falls furthest: by the largest factor from its rank by real cost to that by the score.
+std::optional<MissedToken> missed_token(const ResultReader& results, Index layer, Index head,
+                                        const std::string& score, const std::string& reference,
+                                        Index reserve) {
+  const auto path = [&](const std::string& metric) {
+    return std::filesystem::path(layer_name(layer)) / "tokens" / (metric + ".npy");
+  };
+  const std::vector<Index> shape{results.shape().n_kv, results.shape().l};
+  const Index l = results.shape().l, candidates = l - reserve;
+  if (candidates < 2 || !results.has(path(score)) || !results.has(path(reference))) return std::nullopt;
+  const ResultReader::Array guessed = results.array(path(score)), real = results.array(path(reference));
+  if (guessed.shape != shape || real.shape != shape) return std::nullopt;  // of query heads
+  const std::vector<Index> score_rank = report::ranks_of(guessed.values.data() + head * l, candidates),
+                           real_rank = report::ranks_of(real.values.data() + head * l, candidates);
+  std::optional<MissedToken> missed;
+  for (Index token = 0; token < candidates; ++token) {
+    const MissedToken here{token, real_rank[static_cast<std::size_t>(token)] + 1,
+                           score_rank[static_cast<std::size_t>(token)] + 1};
+    if (!missed || here.fall() > missed->fall()) missed = here;
+  }
+  if (missed && missed->fall() < kDecides) missed.reset();
+  return missed;
+}
+
+std::string ordinal(Index n) {
+  const Index ten = n % 100 / 10, one = n % 10;
+  const char* ending = ten == 1 ? "th" : one == 1 ? "st" : one == 2 ? "nd" : one == 3 ? "rd" : "th";
+  return fmt::format("{}{}", n, ending);
+}
+
+}  // namespace
+
+std::optional<Finding> misranked_head(const report::Tables& tables) {
+  const FigureTable& agreement = tables.agreement;
+  const std::string reference = exact_reference(agreement);
+  if (reference.empty()) return std::nullopt;
+  const std::vector<std::string> reserves = agreement.distinct("reserve", {{"reference", reference}});
+  Wanted common = {{"reference", reference}, {"rows", "window"}, {"reserve", reserves.front()}};
+  // Attention is what most policies rank by.
+  std::string score(name_of(TokenMetric::attn));
+  const std::vector<std::string> scores = agreement.distinct("score", common);
+  if (std::find(scores.begin(), scores.end(), score) == scores.end()) {
+    const auto guess = std::find_if(scores.begin(), scores.end(), [](const std::string& one) {
+      return kind_named(one) == MetricKind::score;
+    });
+    if (guess == scores.end()) return std::nullopt;
+    score = *guess;
+  }
+  common = report::with(report::with(common, "score", score), "metric", "spearman");
+  const FigureEntry* const entry = agreement.find(common);
+  if (entry == nullptr) return std::nullopt;
+  const double middle = report::median(entry->heads), worst = report::smallest(entry->heads);
+  if (std::isnan(middle)) return std::nullopt;
+  const auto place = std::find(entry->heads.begin(), entry->heads.end(), worst) - entry->heads.begin();
+  const Index n_kv = tables.results.shape().n_kv, head = place % n_kv,
+              layer = tables.results.layers()[static_cast<std::size_t>(place / n_kv)];
+  Finding finding{
+      FindingKind::head,
+      fmt::format("{} misranks layer {} head {} most: rank correlation {:.2f} with what removing "
+                  "a token really costs ({}), {:.2f} in the median head",
+                  score, layer, head, worst, reference, middle),
+      (1 - worst) / std::max(1 - middle, kFinest),
+      {Table::agreement, {{"score", score}, {"reference", reference}, {"metric", "spearman"}}, layer, head}};
+  const auto reserve = static_cast<Index>(number_in(reserves.front()));
+  if (const auto missed = missed_token(tables.results, layer, head, score, reference, reserve)) {
+    finding.place.token = missed->token;
+    const std::string text = quoted_token(token_labels_of(tables.results), missed->token);
+    finding.text +=
+        fmt::format("; furthest off is the token that is {} by real cost and {} by {}: token {}{}{}",
+                    ordinal(missed->real_rank), ordinal(missed->score_rank), score, missed->token,
+                    text.empty() ? "" : ", ", text);
+  }
+  finding.text += '.';
+  return finding;
+}
+
+std::optional<Finding> missing_future(const FigureTable& agreement) {
+  // Beyond these it is precision that is missing, or nothing.
+  constexpr double kPrecise = 0.9, kFound = 0.75;
+  const std::string exact = exact_reference(agreement);
+  const std::string usual(name_of(TokenMetric::oracle_future));
+  std::vector<std::string> futures = agreement.distinct("reference", {{"rows", "future"}});
+  if (exact.empty() || futures.empty()) return std::nullopt;
+  const bool has_usual = std::find(futures.begin(), futures.end(), usual) != futures.end();
+  const std::string future = has_usual ? usual : futures.front();
+
+  /// Of the median head, the best score.
+  struct Best {
+    double value = report::kNan;
+    std::string score;
+  };
+  const auto best = [&](const std::string& reference, const char* metric) {
+    Best found;
+    for (const FigureEntry& entry : agreement.entries()) {
+      const std::string& score = agreement.key(entry, "score");
+      if (!agreement.matches(entry, {{"reference", reference}, {"metric", metric}}) ||
+          kind_named(score) != MetricKind::score)
+        continue;
+      if (const double here = report::median(entry.heads); !(here <= found.value) && !std::isnan(here))
+        found = {here, score};
+    }
+    return found;
+  };
+  const Best recall = best(future, "recall@10%"), rho = best(exact, "spearman");
+  if (!(recall.value <= kFound) || !(rho.value >= kPrecise)) return std::nullopt;
+  const FigureEntry* const itself =
+      agreement.find({{"score", exact}, {"reference", future}, {"metric", "recall@10%"}});
+  const double by_exact = itself == nullptr ? report::kNan : report::median(itself->heads);
+  return Finding{
+      FindingKind::future,
+      fmt::format(
+          "What is missing is the future, not precision: no score finds more than {:.0f} % of the "
+          "tenth of tokens that the decoding steps would miss most (best: {}{}), while {} ranks the "
+          "tokens by their exact cost on the window with rank correlation {:.3g} (medians over the heads).",
+          100 * recall.value, recall.score,
+          std::isnan(by_exact)
+              ? ""
+              : fmt::format("; the exact cost on the window, {}: {:.0f} %", exact, 100 * by_exact),
+          rho.score, rho.value),
+      (1 - recall.value) / std::max(1 - rho.value, kFinest),
+      {Table::agreement, {{"score", recall.score}, {"reference", future}, {"metric", "recall@10%"}}}};
+}
+
+}  // namespace kvreplay

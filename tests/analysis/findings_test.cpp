@@ -1,0 +1,260 @@
+#include "analysis/findings/findings.hpp"
+
+#include "data/atomic_file.hpp"
+#include "tests/analysis/kvreplay_program.hpp"
+#include "tests/analysis/result_files.hpp"
+#include "tests/data/expect_error.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/process.hpp"
+#include "tests/support/temp_dir.hpp"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+// What is worth knowing of a result folder: from made-up tables whose outcome is known.
+
+namespace kvreplay {
+namespace {
+
+using test::contains;
+using test::expect_error;
+using test::TempDir;
+namespace fs = std::filesystem;
+
+/// Two layers, 0 and 3, of two heads; 20 candidates.
+const std::string kSummary = R"({"program": "kvreplay", "schema": 1,
+  "dump": {"model": "m", "fingerprint": "f", "layers": 4, "n_q": 2, "n_kv": 2, "d": 8, "d_v": 8, "d_model": 0,
+           "T": 24, "T_q": 24, "l": 20},
+  "layers": [0, 3]})";
+constexpr const char* kEvictions =
+    "layer,kv_head,policy,semantics,phase,budget,kept,kept_share,rows,metric,value";
+
+/// A figure of agreement.csv for the four heads.
+std::string agreement(const std::string& key, const std::vector<double>& heads) {
+  std::string rows;
+  for (std::size_t h = 0; h < heads.size(); ++h)
+    rows += fmt::format("{},{},{},{}\n", h < 2 ? 0 : 3, h % 2, key, heads[h]);
+  return rows;
+}
+
+/// A figure of evictions.csv, for both layers and the model.
+std::string eviction(const std::string& policy, const std::string& budget, const std::string& metric,
+                     double a, double b, double model) {
+  const std::string key = fmt::format("{},paper,prefill,{},,,future,{}", policy, budget, metric);
+  return fmt::format("0,,{0},{1}\n3,,{0},{2}\n,,{0},{3}\n", key, a, b, model);
+}
+
+void write_agreement(const TempDir& dir) {
+  write_file(dir / "agreement.csv",
+             "layer,kv_head,score,reference,rows,reserve,metric,value\n" +
+                 agreement("attn,exact_remove,window,0,spearman", {0.96, 0.98, 0.5, 0.96}) +
+                 agreement("value,exact_remove,window,0,spearman", {0.99, 0.98, 0.98, 0.98}) +
+                 agreement("attn,oracle_future,future,0,recall@10%", {0.5, 0.25, 0.5, 0.5}) +
+                 agreement("exact_remove,oracle_future,future,0,recall@10%", {0.5, 0.5, 1, 0.75}));
+}
+
+void write_tokens(const TempDir& dir, const std::vector<double>& attn) {
+  std::vector<double> real(40);
+  // Of head 0 of layer 3 token 7 costs most, then 2, then the others in their order.
+  for (std::size_t i = 0; i < 20; ++i) real[i] = static_cast<double>(20 - i) / 100;
+  real[7] = 9, real[2] = 5;
+  for (std::size_t i = 0; i < 20; ++i) real[20 + i] = static_cast<double>(i);
+  fs::create_directories(dir.path() / "layer_03" / "tokens");
+  test::write_file(dir / "layer_03/tokens/attn.npy", test::npy<double>("<f8", {2, 20}, attn).bytes());
+  test::write_file(dir / "layer_03/tokens/exact_remove.npy", test::npy<double>("<f8", {2, 20}, real).bytes());
+}
+
+/// attn of head 0: token 7 first, token 2 last but one.
+std::vector<double> attn_of_tokens() {
+  std::vector<double> attn(40);
+  for (std::size_t i = 0; i < 20; ++i) attn[i] = 1 + static_cast<double>(i) / 100;
+  attn[7] = 3, attn[2] = 0.5, attn[4] = 0.25;
+  return attn;
+}
+
+void write_evictions(const TempDir& dir, const std::string& more = "") {
+  write_file(dir / "evictions.csv", std::string(kEvictions) + "\n" +
+                                        eviction("h2o", "0.8", "output_error", 0.2, 0.02, 0.08) +
+                                        eviction("snapkv", "0.8", "output_error", 0.1, 0.02, 0.04) +
+                                        eviction("tova", "0.8", "output_error", 0.1, 0.02, 0.05) +
+                                        eviction("oracle_exact", "0.8", "output_error", 0.01, 0.01, 0.01) +
+                                        eviction("h2o", "0.5", "output_error", 0.2, 0.02, 0.001) +
+                                        eviction("snapkv", "0.5", "output_error", 0.1, 0.02, 0.04) + more);
+}
+
+std::vector<std::string> texts(const fs::path& folder) {
+  std::vector<std::string> all;
+  for (const Finding& one : findings_of(ResultReader(folder))) all.push_back(one.text);
+  return all;
+}
+
+constexpr const char* kPolicy =
+    "snapkv loses least of 3 policies (kept 20 %): output error 0.04 on the decoding steps, 4 times what "
+    "oracle_exact loses, which knows the future; 1 of the others loses less than 1.5 times as much, which is "
+    "no "
+    "decision; h2o loses 2 times as much.";
+
+}  // namespace
+
+TEST_CASE("findings say what made-up tables hold, the most surprising first", "[findings]") {
+  const TempDir dir;
+  write_file(dir / "summary.json", kSummary);
+  CHECK(texts(dir.path()).empty());
+
+  write_evictions(dir);
+  CHECK(texts(dir.path()) ==
+        std::vector<std::string>{
+            kPolicy,
+            "Layer 0 loses most of its output: with what snapkv keeps (kept 20 %) its output "
+            "error is 0.1, 1.7 times the median layer's 0.06."});
+
+  write_agreement(dir);
+  std::vector<Finding> found = findings_of(ResultReader(dir.path()));
+  REQUIRE(found.size() == 4);
+  CHECK(
+      found[0].text ==
+      "What is missing is the future, not precision: no score finds more than 50 % of the tenth of tokens "
+      "that "
+      "the decoding steps would miss most (best: attn; the exact cost on the window, exact_remove: 62 %), "
+      "while "
+      "value ranks the tokens by their exact cost on the window with rank correlation 0.98 (medians over the "
+      "heads).");
+  CHECK(found[1].text ==
+        "attn misranks layer 3 head 0 most: rank correlation 0.50 with what removing a token really costs "
+        "(exact_remove), 0.96 in the median head.");
+  CHECK(found[1].weight == Approx(0.5 / 0.04));
+  CHECK(found[1].place.layer == 3);
+  CHECK(found[1].place.kv_head == 0);
+  CHECK_FALSE(found[1].place.token);
+
+  write_tokens(dir, attn_of_tokens());
+  found = findings_of(ResultReader(dir.path()));
+  CHECK(found[1].place.token == 2);
+  CHECK(contains(
+      found[1].text,
+      "in the median head; furthest off is the token that is 2nd by real cost and 19th by attn: token 2."));
+  const auto json = json_of(found);
+  CHECK(json[1]["kind"] == "head");
+  CHECK(nlohmann::json::parse(json[1]["place"].dump()) == nlohmann::json({{"table", "agreement"},
+                                                                          {"layer", 3},
+                                                                          {"kv_head", 0},
+                                                                          {"token", 2},
+                                                                          {"score", "attn"},
+                                                                          {"reference", "exact_remove"},
+                                                                          {"metric", "spearman"}}));
+  CHECK(text_of(found).starts_with("Worth knowing:\n- What is missing"));
+  CHECK(text_of({}).empty());
+}
+
+TEST_CASE("with gradients the heaviest layer is told in nats", "[findings]") {
+  const TempDir dir;
+  write_file(dir / "summary.json", kSummary);
+  write_evictions(dir, eviction("snapkv", "0.8", "loss_layer", 0.01, 0.09, 0.1) +
+                           eviction("h2o", "0.8", "loss_layer", 0.3, 0.1, 0.4));
+  const std::vector<Finding> found = findings_of(ResultReader(dir.path()));
+  REQUIRE(found.size() == 2);
+  CHECK(found[1].text ==
+        "Layer 3 carries 90 % of all nats that snapkv is predicted to cost (kept 20 %): 0.09 of 0.1 "
+        "nats a step, in 2 layers.");
+  CHECK(found[1].weight == Approx(1.8));
+  CHECK(found[1].place.layer == 3);
+}
+
+TEST_CASE("what fits, shared budgets and channels are worth is told against what is usual", "[findings]") {
+  const TempDir dir;
+  write_file(dir / "summary.json", kSummary);
+  write_file(dir / "compensation.csv",
+             "layer,kv_head,policy,semantics,phase,budget,kept,method,reference,rows,metric,value\n"
+             ",,h2o,paper,prefill,0.8,4,none,window,future,output_error,0.1\n"
+             ",,h2o,paper,prefill,0.8,4,fit,window,future,output_error,0.02\n"
+             ",,h2o,paper,prefill,0.8,4,mean,window,future,output_error,0.3\n"
+             ",,h2o,paper,prefill,0.8,4,keepkv,window,window,output_error,0.0001\n");
+  write_file(dir / "budgets.csv",
+             "layer,kv_head,order,method,sigma,budget,loss,output_error,layer_output_error\n"
+             ",,snapkv,uniform,0.5,10,1,0.02,\n,,snapkv,uniform,0.8,4,1,0.04,\n"
+             ",,snapkv,ada,0.5,10,1,0.015,\n,,snapkv,ada,0.8,4,1,0.05,\n"
+             ",,snapkv,lu,0.5,10,1,0.009,\n,,snapkv,lu,0.8,4,1,0.03,\n"
+             ",,value,uniform,0.5,10,1,0.02,\n,,value,lu,0.5,10,1,0.0001,\n");
+  write_file(dir / "channels.csv",
+             "layer,kv_head,method,semantics,ratio,recent,pruned,rows,metric,value\n"
+             ",,,paper,,32,,window,off_diagonal_share,0.5\n"
+             ",,think,paper,0.4,32,3,future,output_error,0.001\n"
+             ",,iap,paper,0.4,32,3,future,output_error,0.001\n"
+             ",,think,paper,0.5,32,4,future,output_error,0.02\n"
+             ",,iap,paper,0.5,32,4,future,output_error,0.01\n"
+             ",,magnitude,paper,0.5,32,4,future,output_error,0.3\n"
+             ",,think,paper,0.5,32,4,window,output_error,0.02\n"
+             ",,think,paper,0.7,32,5,future,output_error,9\n");
+  CHECK(texts(dir.path()) ==
+        std::vector<std::string>{
+            "The most that any method makes up for: fit on what h2o keeps (kept 20 %) leaves 0.2 times the "
+            "output "
+            "error on the decoding steps (0.02 instead of 0.1).",
+            "The most that any method costs: mean on what h2o keeps (kept 20 %) leaves 3 times the output "
+            "error on "
+            "the decoding steps (0.3 instead of 0.1).",
+            "Sharing one budget between the heads by lu (oracle) saves up to 55 % of uniform's output error "
+            "(kept 50 "
+            "%, tokens ranked by snapkv); ada, which does not know the future, saves 25 %.",
+            "Of the ways to prune 0.5 of the key channels iap costs least: output error 0.01 on the decoding "
+            "steps, "
+            "think costs 2 times as much and magnitude 30 times."});
+}
+
+TEST_CASE("no more findings than one can keep in mind, and none below what decides", "[findings]") {
+  const TempDir dir;
+  write_file(dir / "summary.json", kSummary);
+  write_agreement(dir);
+  write_evictions(dir);
+  write_file(dir / "compensation.csv",
+             "layer,kv_head,policy,semantics,phase,budget,kept,method,reference,rows,metric,value\n"
+             ",,h2o,paper,prefill,0.8,4,none,window,future,output_error,0.1\n"
+             ",,h2o,paper,prefill,0.8,4,fit,window,future,output_error,0.02\n"
+             ",,h2o,paper,prefill,0.8,4,mean,window,future,output_error,0.3\n");
+  const std::vector<Finding> found = findings_of(ResultReader(dir.path()));
+  CHECK(found.size() == kMostFindings);
+  CHECK(std::is_sorted(found.begin(), found.end(),
+                       [](const Finding& a, const Finding& b) { return a.weight > b.weight; }));
+  for (const Finding& one : found) {
+    CHECK(std::all_of(one.text.begin(), one.text.end(), [](char c) { return c >= ' ' && c < 0x7f; }));
+    CHECK(one.text.back() == '.');
+  }
+  fs::remove(dir.path() / "compensation.csv");
+  fs::remove(dir.path() / "agreement.csv");
+  // Alike but for the policy, which then says that it decides nothing.
+  write_file(dir / "evictions.csv", std::string(kEvictions) + "\n" +
+                                        eviction("h2o", "0.8", "output_error", 0.05, 0.05, 0.05) +
+                                        eviction("snapkv", "0.8", "output_error", 0.04, 0.04, 0.04));
+  CHECK(texts(dir.path()) ==
+        std::vector<std::string>{
+            "snapkv loses least of 2 policies (kept 20 %): output error 0.04 on the decoding "
+            "steps; 1 of the others loses less than 1.5 times as much, which is no decision."});
+}
+
+TEST_CASE("findings pass over figures without a value and refuse damaged files", "[findings]") {
+  const TempDir dir;
+  write_file(dir / "summary.json", kSummary);
+  write_file(dir / "evictions.csv", std::string(kEvictions) + "\n");
+  write_file(dir / "agreement.csv",
+             "layer,kv_head,score,reference,rows,reserve,metric,value\n"
+             "0,0,attn,exact_remove,window,0,spearman,\n0,1,attn,exact_remove,window,0,spearman,\n");
+  CHECK(texts(dir.path()).empty());
+  write_agreement(dir);
+  write_tokens(dir, attn_of_tokens());
+  const std::string whole = test::file_text(fs::path(dir / "layer_03/tokens/attn.npy"));
+  write_file(dir / "layer_03/tokens/attn.npy", whole.substr(0, whole.size() - 8));
+  expect_error([&] { findings_of(ResultReader(dir.path())); }, {"attn.npy"});
+  write_file(dir / "layer_03/tokens/attn.npy", whole);
+  write_file(dir / "evictions.csv",
+             std::string(kEvictions) + "\n,,h2o,paper,prefill,0.8,,,future,output_error,many\n");
+  expect_error([&] { findings_of(ResultReader(dir.path())); }, {"evictions.csv"});
+  write_file(dir / "evictions.csv", "layer,kv_head\n");
+  expect_error([&] { findings_of(ResultReader(dir.path())); }, {"a column policy"});
+}
+
+}  // namespace kvreplay
