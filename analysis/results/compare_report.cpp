@@ -44,24 +44,20 @@ std::string ratio_text(double a, double b) {
   return a == 0 || std::isnan(b / a) ? "-" : fmt::format("{:.3f}", b / a);
 }
 
-/// How far apart two values are, as a share of the larger one.
-double relative(const ComparedFigure& figure) {
-  const double apart = std::abs(difference(figure.a, figure.b));
-  const double size = std::max(std::abs(figure.a), std::abs(figure.b));
-  if (std::isnan(apart)) return std::isnan(figure.a) != std::isnan(figure.b) ? HUGE_VAL : 0;
-  return apart == 0 ? 0 : std::isinf(size) ? HUGE_VAL : apart / size;
-}
-
 /// A value that fits a column: lists of options may be long, and are whole in the JSON.
 std::string shortened(const std::string& value) {
   constexpr std::size_t kLongest = 48;
   return value.size() <= kLongest ? value : fmt::format("{}...", value.substr(0, kLongest));
 }
 
-/// What figures are sorted by: those of a fixed range by their difference, all else by its share.
-double weight(const ComparedFigure& figure, FigureScale scale) {
-  const double apart = std::abs(difference(figure.a, figure.b));
-  return has_fixed_range(scale) && !std::isnan(apart) ? apart : relative(figure);
+/// "layer 4, score joint, metric rel_l1": what a row is of, its empty keys left out.
+std::string labelled(const TableComparison& table, const TableComparison::Row& row) {
+  const std::vector<std::string> values = split_fields(row.key);
+  std::string text;
+  for (std::size_t k = 0; k < table.keys.size(); ++k)
+    if (!values[k].empty())
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", table.keys[k], values[k]);
+  return text;
 }
 
 std::string counts_text(const TableComparison& table) {
@@ -74,7 +70,7 @@ std::string counts_text(const TableComparison& table) {
   text += fmt::format("; {} differ", table.differing);
   if (table.largest) {
     const TableComparison::Row& row = table.rows[*table.largest];
-    text += fmt::format(", most of all {}: {} and {}", row.key, number(row.a), number(row.b));
+    text += fmt::format(", most of all {}: {} and {}", labelled(table, row), number(row.a), number(row.b));
   }
   return text;
 }
@@ -98,17 +94,21 @@ void add_figures(ComparisonPage& page, const ComparedPivot& pivot, bool same_hea
     const HeadAgreement& heads = pivot.figures[i].heads;
     return same_heads ? heads.heads > 0 : !std::isnan(heads.a[1]) || !std::isnan(heads.b[1]);
   });
-  Lines lines{{"", "A", "B", "B - A", "B / A"}};
+  // Of shares and correlations a ratio says little.
+  const bool with_ratio = !has_fixed_range(pivot.scale);
+  Lines lines{{"of", "A", "B", "B - A"}};
+  if (with_ratio) lines[0].emplace_back("B / A");
   if (with_heads && same_heads)
-    lines[0].insert(lines[0].end(), {"heads: median |B - A|", "largest", "at", "rank corr."});
+    lines[0].insert(lines[0].end(),
+                    {"heads: median |B - A|", "largest |B - A|", "at layer.head", "rank correlation"});
   if (with_heads && !same_heads) lines[0].insert(lines[0].end(), {"heads of A: quartiles", "heads of B"});
   for (const std::size_t i : order) {
     const ComparedFigure& figure = pivot.figures[i];
     const HeadAgreement& heads = figure.heads;
     std::vector<std::string> line{
         figure.setting.empty() ? figure.shown : fmt::format("{}, {}", figure.shown, figure.setting),
-        number(figure.a), number(figure.b), number(difference(figure.a, figure.b)),
-        ratio_text(figure.a, figure.b)};
+        number(figure.a), number(figure.b), number(difference(figure.a, figure.b))};
+    if (with_ratio) line.push_back(ratio_text(figure.a, figure.b));
     if (with_heads && same_heads)
       line.insert(line.end(), {number(heads.median_difference), number(heads.largest_difference),
                                heads.largest_at, number(heads.spearman)});
@@ -122,7 +122,7 @@ void add_figures(ComparisonPage& page, const ComparedPivot& pivot, bool same_hea
 
 void add_ranks(ComparisonPage& page, const ComparedPivot& pivot) {
   constexpr std::size_t kNamed = 3;
-  Lines lines{{"", "best in A", "best in B", "pairs that swap", "the widest (better in A first)"}};
+  Lines lines{{"under", "best in A", "best in B", "pairs that swap", "the widest (better in A first)"}};
   for (const RankOrder& ranks : pivot.ranks) {
     if (ranks.a.size() < 2) continue;
     const std::size_t pairs = ranks.a.size() * (ranks.a.size() - 1) / 2;
@@ -204,6 +204,7 @@ void describe_run(const std::vector<RunDifference>& run, ComparisonPage& page) {
 }
 
 void describe(const FolderComparison& comparison, std::size_t most, ComparisonPage& page) {
+  page.line(headline_of(comparison));
   page.line("A: " + side_text(comparison.a));
   page.line("B: " + side_text(comparison.b));
   describe_run(comparison.run, page);
@@ -247,6 +248,7 @@ nlohmann::ordered_json json_of(const FolderComparison& comparison) {
   nlohmann::ordered_json json;
   for (const auto& [name, side] : {std::pair("a", comparison.a), std::pair("b", comparison.b)})
     json[name] = {{"folder", side.folder}, {"model", side.model}, {"filter", side.filter}};
+  json["headline"] = headline_of(comparison);
   json["same_heads"] = comparison.same_heads;
   json["run_differences"] = json_of(comparison.run);
   json["only_a"] = comparison.only_a;

@@ -26,6 +26,13 @@ struct FolderComparison {
 FolderComparison comparison_of(const ResultReader& a, const KeyFilter& left, const ResultReader& b,
                                const KeyFilter& right);
 
+/// How far apart two values are, as a share of the larger one.
+double relative(const ComparedFigure& figure);
+/// What figures are sorted by: those of a fixed range by their difference, all else by its share.
+double weight(const ComparedFigure& figure, FigureScale scale);
+
+/// Who is better in more of the main figures, and which of these differs most.
+std::string headline_of(const FolderComparison& comparison);
 /// The folder, the model and the filter.
 std::string side_text(const FolderComparison::Side& side);
 

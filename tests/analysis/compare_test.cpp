@@ -170,6 +170,49 @@ TEST_CASE("two semantics of one folder stand side by side", "[compare]") {
         {"expected a table in both with the keys of left and right"});
 }
 
+TEST_CASE("a comparison begins with who is better and what differs most", "[compare]") {
+  const TempDir dir;
+  const auto a =
+      results(dir / "a", row(",", "h2o", "0.02") + row(",", "tova", "0.01") + row(",", "oracle", "0.001"));
+  const auto b =
+      results(dir / "b", row(",", "h2o", "0.008") + row(",", "tova", "0.011") + row(",", "oracle", "1"));
+  const FolderComparison two = comparison_of(a, {}, b, {});
+  const std::string expected =
+      "Neither wins: each is better in 1 of 2 main figures, oracles apart; they differ most in output error "
+      "over "
+      "all heads, future rows, of h2o, kept 50 %: 0.02 in A, 0.008 in B (0.4 times)";
+  CHECK(headline_of(two) == expected);
+  CHECK(json_of(two)["headline"] == expected);
+  const std::string text = plain_text([&](ComparisonPage& page) { describe(two, 9, page); });
+  CHECK(text.starts_with("  " + expected + "\n  A: "));
+  CHECK(
+      text.find("most of all policy oracle, semantics paper, phase prefill, budget 0.5, rows future, metric "
+                "output_error: 0.001 and 1") != std::string::npos);
+  CHECK(text.find("B / A") != std::string::npos);
+  CHECK(headline_of(comparison_of(a, {}, a, {})) == "A and B are equal in all 2 main figures, oracles apart");
+  CHECK(headline_of(comparison_of(a, {{"policy", "tova"}}, a, {{"policy", "h2o"}}))
+            .starts_with("A is better in 1 of 1"));
+}
+
+TEST_CASE("of correlations and shares differences are told, no ratios", "[compare]") {
+  const TempDir dir;
+  const auto folder = [&](const std::string& name, const std::string& value) {
+    write_file(dir.path() / name / "summary.json", replaced_options(summary("[0]", "[0.5]")));
+    write_file(
+        dir.path() / name / "agreement.csv",
+        "layer,kv_head,score,reference,rows,reserve,metric,value\n0,0,attn,exact_remove,window,0,spearman," +
+            value + "\n");
+    return ResultReader(dir.path() / name);
+  };
+  const FolderComparison two = comparison_of(folder("a", "0.9"), {}, folder("b", "0.5"), {});
+  const std::string text = plain_text([&](ComparisonPage& page) { describe(two, 9, page); });
+  CHECK(text.find("B - A") != std::string::npos);
+  CHECK(text.find("B / A") == std::string::npos);
+  CHECK(headline_of(two).starts_with("A is better in 1 of 1 main figures"));
+  CHECK(headline_of(two).ends_with("0.9 in A, 0.5 in B (0.4 less)"));
+  CHECK(text.find("layer 0, kv_head 0, score attn, reference exact_remove") != std::string::npos);
+}
+
 TEST_CASE("folders that share no table or are damaged are refused in one line", "[compare]") {
   const TempDir dir;
   const auto a = results(dir / "a", row(",", "h2o", "1"));
