@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 
 namespace kvreplay::report {
 double ColorScale::at(double value) const {
@@ -23,6 +24,12 @@ png::Rgb ColorScale::color(double value) const {
 
 std::string hex(png::Rgb color) { return fmt::format("#{:02x}{:02x}{:02x}", color.r, color.g, color.b); }
 
-bool is_dark(png::Rgb color) { return 0.299 * color.r + 0.587 * color.g + 0.114 * color.b < 118; }
+bool is_dark(png::Rgb color) {
+  const auto linear = [](std::uint8_t part) {
+    const double c = part / 255.0;
+    return c <= 0.04045 ? c / 12.92 : std::pow((c + 0.055) / 1.055, 2.4);
+  };
+  return 0.2126 * linear(color.r) + 0.7152 * linear(color.g) + 0.0722 * linear(color.b) < 0.179;
+}
 
 }  // namespace kvreplay::report

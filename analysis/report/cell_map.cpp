@@ -52,7 +52,7 @@ Layout layout_of(const CellMap& map) {
   layout.top = 24 + over + (map.column_label.empty() ? 0 : 18);
   layout.width = std::max({layout.left + layout.cell_width * columns + over + 10, layout.left + 190.0,
                            layout.left + 20 + text_width(map.value_label)});
-  layout.height = layout.top + layout.cell_height * rows + 12 + (map.column_scales.empty() ? 46 : 0);
+  layout.height = layout.top + layout.cell_height * rows + 12 + 46;
   return layout;
 }
 
@@ -119,7 +119,7 @@ std::string svg_of(const CellMap& map) {
     for (Index c = 0; c < map.values.cols(); ++c) {
       const double value = map.values(r, c);
       const auto row = static_cast<std::size_t>(r), column = static_cast<std::size_t>(c);
-      const ColorScale& scale = map.column_scales.empty() ? map.scale : map.column_scales[column];
+      const ColorScale& scale = map.scale;
       const std::string fill =
           std::isnan(value) ? fmt::format("url(#{}-none)", map.id) : hex(scale.color(value));
       svg.rect(at.x(c), at.y(r), at.cell_width - gap, at.cell_height - gap,
@@ -137,7 +137,7 @@ std::string svg_of(const CellMap& map) {
       }
     }
   }
-  if (map.column_scales.empty()) draw_legend(svg, map, at);
+  draw_legend(svg, map, at);
   return svg.finish();
 }
 

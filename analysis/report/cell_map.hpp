@@ -18,8 +18,6 @@ struct CellMap {
   std::string row_label, column_label;  ///< what rows and columns are
   Matrix<double> values;                ///< [rows, columns]
   ColorScale scale;
-  /// Where columns differ in what they are: a scale each, and no legend.
-  std::vector<ColorScale> column_scales;
   std::string value_label;  ///< beside the legend
   bool numbers = false;     ///< printed in the cells, three digits
   /// Cells at which the eye is to stop: the best of a column.

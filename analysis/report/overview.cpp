@@ -19,9 +19,9 @@ CellMap agreement_map(const FigureTable& agreement, const std::string& reference
   map.title = fmt::format("How well each score follows {} on the {}", reference, rows_text(rows));
   map.column_label = "rank correlation (Spearman), and recall of the costliest 10 %";
   map.columns = {"rho median", "rho worst", "recall median", "recall worst"};
-  const ColorScale rho = color_scale(facts_of(AgreementFigure::spearman).scale, {}),
-                   recall = color_scale(facts_of(AgreementFigure::recall_10pc).scale, {});
-  map.column_scales = {rho, rho, recall, recall};
+  // As errors beside it: what is bad is dark. A score that ranks the wrong way round is as bad as none.
+  map.scale = {.low = 0, .high = 1, .flipped = true};
+  map.value_label = "darker is worse";
   map.numbers = true;
   const Wanted common = {{"reference", reference}, {"rows", rows}, {"reserve", reserve}};
   map.rows = agreement.distinct("score", common);
@@ -60,7 +60,8 @@ std::optional<Figure> agreement_figure(const FigureTable& agreement) {
       fmt::format("How well each score follows the exact error of {}",
                   references.front() == "exact_remove" ? "removing a token" : references.front());
   figure.reading =
-      "Rows are scores that eviction methods rank tokens by; blue is good. 1 is perfect: the score ranks a "
+      "Rows are scores that eviction methods rank tokens by; darker is worse. 1 is perfect: the score ranks "
+      "a "
       "head's tokens as the exact error does (rho), or finds all of the tenth that costs most (recall). "
       "\"Worst\" is the head that it misleads most.";
   return figure;
@@ -86,7 +87,7 @@ std::optional<Figure> eviction_figure(const Tables& tables) {
           const bool share = budget.find('.') != std::string::npos;
           budget = kept_text(budget) + (share && !std::isnan(kept) ? fmt::format(" ({:g})", kept) : "");
         }
-        map.value_label = fmt::format("||o' - o||^2 / ||o||^2 on the {}", rows_text(rows));
+        map.value_label = fmt::format("||o' - o||^2 / ||o||^2 on the {}, darker is worse", rows_text(rows));
         mark_lowest(map, table.table(), "policy");
         maps.add({rows_text(rows), phase, semantics}, map);
       }
@@ -108,7 +109,7 @@ std::optional<Figure> budget_figure(const FigureTable& table) {
     map.title = fmt::format("Output error of every way to share a budget, order {}", order);
     map.column_label = "of all heads' tokens";
     for (std::string& sigma : map.columns) sigma = kept_text(sigma);
-    map.value_label = "||o' - o||^2 / ||o||^2 on the decoding steps";
+    map.value_label = "||o' - o||^2 / ||o||^2 on the decoding steps, darker is worse";
     mark_lowest(map, table.table(), "method");
     maps.add({order}, map);
   }
@@ -116,7 +117,7 @@ std::optional<Figure> budget_figure(const FigureTable& table) {
   Figure figure = maps.figure({"tokens ranked by"});
   figure.heading = "What it is worth to share one budget between heads";
   figure.reading =
-      "Every row divides the same number of tokens differently between the heads; lower is better, bold is "
+      "Every row divides the same number of tokens differently between the heads; darker is worse, bold is "
       "the lowest, oracles (which know the decoding steps) apart.";
   return figure;
 }
@@ -130,7 +131,7 @@ std::optional<Figure> channel_figure(const FigureTable& table) {
     map.id = maps.next_id();
     map.title = fmt::format("Output error of every channel selection on the {}", rows_text(rows));
     map.column_label = "share of key channels pruned";
-    map.value_label = fmt::format("||o' - o||^2 / ||o||^2 on the {}", rows_text(rows));
+    map.value_label = fmt::format("||o' - o||^2 / ||o||^2 on the {}, darker is worse", rows_text(rows));
     mark_lowest(map, table.table(), "method");
     maps.add({rows_text(rows)}, map);
   }
@@ -138,7 +139,8 @@ std::optional<Figure> channel_figure(const FigureTable& table) {
   Figure figure = maps.figure({"on the"});
   figure.heading = "What pruning key channels costs";
   figure.reading =
-      "The exact change of the outputs when a share of every key's channels is set to 0; bold is the lowest.";
+      "The exact change of the outputs when a share of every key's channels is set to 0; darker is worse, "
+      "bold is the lowest.";
   return figure;
 }
 

@@ -16,6 +16,15 @@ function showTip(event, text) {
 const hideTip = () => { tip.hidden = true; };
 const shown = (value) => (value === null || Number.isNaN(value) ? "no value" : String(Number(value.toPrecision(4))));
 
+// What a part of a picture says of itself.
+for (const svg of document.querySelectorAll("svg.figure")) {
+  svg.addEventListener("pointermove", (event) => {
+    const part = event.target.closest("[data-tip]");
+    if (part) showTip(event, part.dataset.tip);
+  });
+  svg.addEventListener("pointerout", (event) => { if (event.target.closest("[data-tip]")) hideTip(); });
+}
+
 function floats(text) {
   const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
   return new Float32Array(bytes.buffer);
@@ -125,8 +134,8 @@ for (const host of document.querySelectorAll("[data-kind=scatter]")) {
   const selects = picked(figure);
   let points = [];
   const draw = (paint) => {
-    const [head, up, across] = selects.map((s) => s.selectedIndex);
-    const yName = data.scores[up], xName = data.references[across];
+    const [head, across, up] = selects.map((s) => s.selectedIndex);
+    const xName = data.scores[across], yName = data.references[up];
     const tokens = floats(data.tokens[head]), xs = floats(data.values[head][xName]), ys = floats(data.values[head][yName]);
     const xAxis = data.axes[head][xName], yAxis = data.axes[head][yName];
     points = [];
@@ -139,7 +148,7 @@ for (const host of document.querySelectorAll("[data-kind=scatter]")) {
     svg.querySelector("[data-axis=x]").replaceChildren(...axisNodes(data.frame, xAxis, true));
     svg.querySelector("[data-axis=y]").replaceChildren(...axisNodes(data.frame, yAxis, false));
     svg.querySelector("[data-points]").setAttribute("d", points.map((p) => `M${p.x.toFixed(1)} ${p.y.toFixed(1)}h0`).join(""));
-    const rho = (data.rho[`${yName}~${xName}`] || [])[head];
+    const rho = (data.rho[`${xName}~${yName}`] || [])[head];
     svg.querySelector("[data-corner]").textContent = rho === undefined || rho === null ? "" : `rho ${shown(rho)}`;
   };
   selects.forEach((select) => select.addEventListener("change", () => draw(true)));
@@ -155,7 +164,8 @@ for (const host of document.querySelectorAll("[data-kind=scatter]")) {
     ring.setAttribute("cy", near ? near.y : -9);
     if (!near) return hideTip();
     const names = selects.map((s) => s.value);
-    showTip(event, `token ${near.token}\n${names[1]}: ${shown(near.up)}\n${names[2]}: ${shown(near.across)}`);
+    const text = data.texts[near.token];
+    showTip(event, `token ${near.token}${text ? ` ${text}` : ""}\n${names[1]}: ${shown(near.across)}\n${names[2]}: ${shown(near.up)}`);
   });
   probe.addEventListener("pointerleave", () => { hideTip(); ring.setAttribute("cx", -9); });
 }
@@ -171,15 +181,18 @@ function colorAt(scale, value) {
 }
 /** Whether text on this colour is to be light, as in color_scale.cpp. */
 function dark(color) {
-  const part = (i) => parseInt(color.slice(i, i + 2), 16);
-  return 0.299 * part(1) + 0.587 * part(3) + 0.114 * part(5) < 118;
+  const part = (i) => {
+    const c = parseInt(color.slice(i, i + 2), 16) / 255;
+    return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+  };
+  return 0.2126 * part(1) + 0.7152 * part(3) + 0.0722 * part(5) < 0.179;
 }
 for (const host of document.querySelectorAll("[data-kind=cells]")) {
   const figure = host.closest("figure"), data = JSON.parse(host.querySelector("script").textContent);
   const svg = host.querySelector("svg"), selects = picked(figure), none = svg.querySelector("pattern").id;
   const cells = [...svg.querySelectorAll("[data-cell]")].sort((a, b) => a.dataset.cell - b.dataset.cell);
   const numbers = [...svg.querySelectorAll("[data-number]")];
-  const places = cells.map((cell) => cell.querySelector("title").textContent.replace(/: [^:]*$/, ""));
+  const places = cells.map((cell) => cell.dataset.tip.replace(/: [^:]*$/, ""));
   const refill = (from) => {
     for (let i = from; i < selects.length; ++i) {
       const wanted = selects[i].value, before = selects.slice(0, i).map((s) => s.value);
@@ -197,7 +210,7 @@ for (const host of document.querySelectorAll("[data-kind=cells]")) {
     cells.forEach((cell, i) => {
       const value = map.values[i];
       cell.setAttribute("fill", value === null ? `url(#${none})` : colorAt(scale, value));
-      cell.querySelector("title").textContent = `${places[i]}: ${shown(value)}`;
+      cell.dataset.tip = `${places[i]}: ${shown(value)}`;
     });
     numbers.forEach((node) => {
       const value = map.values[Number(node.dataset.number)];

@@ -5,6 +5,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <string_view>
+#include <utility>
 
 namespace kvreplay::report {
 namespace {
@@ -84,13 +87,30 @@ std::string value_text(const Json& value) {
   return text.empty() ? "none" : text;
 }
 
+/// The letters of a dump's shape, as DumpShape has them.
+constexpr std::pair<std::string_view, std::string_view> kInWords[] = {
+    {"n_q", "query heads"},
+    {"n_kv", "KV heads"},
+    {"d", "channels of a query and a key"},
+    {"d_v", "channels of a value"},
+    {"d_model", "channels behind the output projection"},
+    {"T", "positions"},
+    {"T_q", "positions with a query"},
+    {"l", "tokens of the prompt"}};
+
+std::string in_words(const std::string& key) {
+  const auto* const found = std::find_if(std::begin(kInWords), std::end(kInWords),
+                                         [&](const auto& one) { return one.first == key; });
+  return std::string(found == std::end(kInWords) ? key : found->second);
+}
+
 void add_rows(std::string& html, const std::string& prefix, const Json& object) {
   for (const auto& [key, value] : object.items()) {
     if (value.is_object())
       add_rows(html, prefix + key + " ", value);
     else
-      html += fmt::format("<tr><th scope=\"row\">{}{}</th><td>{}</td></tr>", escaped(prefix), escaped(key),
-                          escaped(value_text(value)));
+      html += fmt::format("<tr><th scope=\"row\">{}{}</th><td>{}</td></tr>", escaped(prefix),
+                          escaped(prefix.empty() ? in_words(key) : key), escaped(value_text(value)));
   }
 }
 

@@ -14,6 +14,12 @@ namespace {
 /// Where the page is narrower, pictures shrink to this width and then scroll.
 constexpr int kLeastWidth = 440;
 
+std::string on_one_line(const std::string& text) {
+  std::string line;
+  for (const char c : text) c == '\n' ? line += "&#10;" : line += c;
+  return line;
+}
+
 }  // namespace
 
 std::string px(double value) {
@@ -45,7 +51,9 @@ void Svg::rect(double x, double y, double width, double height, std::string_view
                std::string_view hover) {
   body_ += fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" {}", px(x), px(y), px(width),
                        px(height), attributes);
-  body_ += hover.empty() ? std::string("/>") : fmt::format("><title>{}</title></rect>", escaped(hover));
+  // Lines of an attribute's value would be joined by who reads it as XML.
+  if (!hover.empty()) body_ += fmt::format(" data-tip=\"{}\"", on_one_line(escaped(hover)));
+  body_ += "/>";
 }
 
 void Svg::line(double x1, double y1, double x2, double y2, std::string_view css_class) {
@@ -65,9 +73,8 @@ void Svg::text(double x, double y, std::string_view anchor, std::string_view tex
 std::string Svg::finish() const {
   return fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"figure\" role=\"img\" width=\"{0}\" height=\"{1}\" "
-      "style=\"min-width:min({0}px,{4}px)\" viewBox=\"0 0 {0} {1}\" aria-labelledby=\"{2}-title\"><title "
-      "id=\"{2}-title\">{3}</title><g>{5}</g></svg>",
-      px(width_), px(height_), id_, title_, kLeastWidth, body_);
+      "style=\"min-width:min({0}px,{3}px)\" viewBox=\"0 0 {0} {1}\" aria-label=\"{2}\"><g>{4}</g></svg>",
+      px(width_), px(height_), on_one_line(title_), kLeastWidth, body_);
 }
 
 }  // namespace kvreplay::report

@@ -20,6 +20,7 @@ class Svg {
   Svg(std::string id, double width, double height, std::string_view title);
 
   const std::string& id() const { return id_; }
+  /// `hover`: what the page says where the mouse is.
   void rect(double x, double y, double width, double height, std::string_view attributes,
             std::string_view hover = {});
   void line(double x1, double y1, double x2, double y2, std::string_view css_class);

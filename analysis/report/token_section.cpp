@@ -1,3 +1,4 @@
+#include "analysis/findings/token_labels.hpp"
 #include "analysis/report/line_plot.hpp"
 #include "analysis/report/scatter_plot.hpp"
 #include "analysis/report/sections.hpp"
@@ -10,6 +11,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <set>
 
 namespace kvreplay::report {
 namespace {
@@ -116,13 +119,26 @@ std::string rho_json(const Tables& tables, const TokenFigures& figures) {
   return json;
 }
 
+/// The text of every token that is drawn of some head, by its position.
+std::string texts_json(const ResultReader& results, const TokenFigures& figures) {
+  std::set<Index> drawn;
+  for (const std::vector<double>& tokens : figures.positions)
+    for (const double token : tokens) drawn.insert(static_cast<Index>(token));
+  const std::optional<TokenLabels> labels = token_labels_of(results);
+  std::string json;
+  for (const Index token : drawn)
+    if (const std::string text = quoted_token(labels, token); !text.empty())
+      json += fmt::format("{}\"{}\":{}", json.empty() ? "" : ",", token, json_string(text));
+  return json;
+}
+
 Figure scatter_figure(const Tables& tables, const TokenFigures& figures) {
   Figure figure;
   figure.name = "scatter";
   figure.heading = "Score against exact error, token by token";
   figure.reading =
-      "Every point is a token of one head: to the right what it really costs, upwards what the score says. A "
-      "rising line is a score that ranks as the exact error does; points low on the right are costly tokens "
+      "Every point is a token of one head: to the right what the score says, upwards what it really costs. A "
+      "rising line is a score that ranks as the exact error does; points high on the left are costly tokens "
       "that the score would throw away. Zeros and what lies more than nine powers of ten below the largest "
       "stand on the edge.";
   std::vector<std::string> scores = figures.scores;
@@ -131,11 +147,11 @@ Figure scatter_figure(const Tables& tables, const TokenFigures& figures) {
   plot.id = "scatter";
   const std::string score = scores.front();
   plot.title = fmt::format("{} against {} in {}", score, reference, figures.heads.front());
-  plot.x = axis_of(reference, figures.values.front().at(reference));
-  plot.y = axis_of(score, figures.values.front().at(score));
+  plot.x = axis_of(score, figures.values.front().at(score));
+  plot.y = axis_of(reference, figures.values.front().at(reference));
   plot.tokens = figures.positions.front();
-  plot.across = figures.values.front().at(reference);
-  plot.up = figures.values.front().at(score);
+  plot.across = figures.values.front().at(score);
+  plot.up = figures.values.front().at(reference);
   if (const auto* const rho = tables.agreement.find(
           {{"score", score}, {"reference", reference}, {"metric", "spearman"}, {"reserve", "0"}});
       rho != nullptr && figures.heads.size() == rho->heads.size() && !std::isnan(rho->heads.front()))
@@ -146,10 +162,10 @@ Figure scatter_figure(const Tables& tables, const TokenFigures& figures) {
         "About {} of each head's {} tokens are drawn: those that cost most by {} and evenly spaced ones of "
         "the others; layer_*/tokens/ holds all.",
         shown_points, figures.tokens, reference);
-  const std::string json = fmt::format("{{\"frame\":{},\"scores\":{},\"references\":{},\"rho\":{{{}}},{}}}",
-                                       frame_json(scatter_frame()), json_list(scores, json_string),
-                                       json_list(figures.references, json_string), rho_json(tables, figures),
-                                       points_json(figures));
+  const std::string json = fmt::format(
+      "{{\"frame\":{},\"scores\":{},\"references\":{},\"rho\":{{{}}},\"texts\":{{{}}},{}}}",
+      frame_json(scatter_frame()), json_list(scores, json_string), json_list(figures.references, json_string),
+      rho_json(tables, figures), texts_json(tables.results, figures), points_json(figures));
   add_drawing(figure, {{"head", figures.heads}, {"score", scores}, {"exact error", figures.references}},
               "scatter", svg_of(plot), json, csv_of(plot));
   return figure;

@@ -124,7 +124,7 @@ TEST_CASE("the numbers of a comparison's figures and tables are those of its tex
         const bool oracle =
             name.starts_with("budgets-") && (item.ends_with(" lu") || item.ends_with(" optimal"));
         CHECK(std::stod(row.at("difference")) == y - x);
-        CHECK(contains(html, fmt::format("<title>{}\nA: {:.3g}\nB: {:.3g}\nB - A: {:.3g}</title>",
+        CHECK(contains(html, fmt::format("data-tip=\"{}&#10;A: {:.3g}&#10;B: {:.3g}&#10;B - A: {:.3g}\"",
                                          oracle ? item + " (oracle)" : item, x, y, y - x)));
         CHECK(contains(html, fmt::format("<td>{:.4g}</td><td>{:.4g}</td><td>{:.4g}</td>", x, y, y - x)));
       }

@@ -226,7 +226,7 @@ TEST_CASE("intervals of any kind are drawn within the picture", "[report]") {
     std::size_t bars = 0;
     for (std::size_t at = 0; (at = svg.find("class=\"interval", at)) != std::string::npos; ++at) ++bars;
     CHECK(bars == 2);
-    CHECK(contains(svg, "<title>one value: 0.05, n 1\nx: 0.05\ny: no value</title>"));
+    CHECK(contains(svg, "data-tip=\"one value: 0.05, n 1&#10;x: 0.05&#10;y: no value\""));
   }
   CHECK(csv_of(plot) ==
         "item,n,mean,ci_low,ci_high,x,y\nwide,2,0.02,-3,4,0.01,0.03\none value,1,0.05,,,0.05,\n"
