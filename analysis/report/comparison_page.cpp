@@ -145,7 +145,8 @@ Page make_page(const FolderComparison& comparison, std::size_t most) {
     figures += table.rows.size();
     differing += table.differing;
   }
-  page.lead = fmt::format("Two result folders side by side: {} of {} figures differ", differing, figures);
+  page.lead = fmt::format("Two result folders side by side: {} of {} figures differ. {}", differing, figures,
+                          headline_of(comparison));
   page.facts = {{"A", side_text(a)}, {"B", side_text(b)}};
   HtmlPage said;
   describe(comparison, most, said);

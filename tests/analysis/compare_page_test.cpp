@@ -90,6 +90,7 @@ TEST_CASE("the numbers of a comparison's figures and tables are those of its tex
   const ProcessResult said = run_kvreplay({"compare", a, b, "--json"});
   REQUIRE(said.code == 0);
   const Json json = Json::parse(said.out);
+  CHECK(contains(html, fmt::format("figures differ. {}</p>", json["headline"].get<std::string>())));
   const std::map<std::string, std::pair<std::string, std::size_t>> figures = {
       {"agreement-spearman", {"agreement", 0}},
       {"evictions-output_error", {"evictions", 0}},
