@@ -13,6 +13,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 namespace kvreplay::viewer {
 namespace {
@@ -54,6 +55,7 @@ struct DecodeList::Row {
   ImU32 color = 0;
   bool editable = false;
   std::array<double, kFigures> least{};
+  std::array<NumberColumn, kFigures> numbers{};
 };
 
 void DecodeList::draw_row(const DecodeAnswers& answers, std::size_t r, const Row& row, Done& done) {
@@ -79,7 +81,7 @@ void DecodeList::draw_row(const DecodeAnswers& answers, std::size_t r, const Row
   float right = row.right - button;
   for (std::size_t f = figures.size(); f-- > 0; right -= t.px(kNumber)) {
     const bool best = figures[f] == row.least[f] && answers.view->runs.size() > 1;
-    number_at(right, text_y, number_text(figures[f]),
+    number_at(right, text_y, row.numbers[f].text(figures[f]),
               answers.stale ? t.faint
               : best        ? t.text
                             : t.dim,
@@ -137,7 +139,12 @@ DecodeList::Done DecodeList::draw(AppState& state, const DecodeAnswers& answers,
     dim_text(title);
     tip(about.c_str());
     row.least[f] = std::numeric_limits<double>::infinity();
-    for (const DecodeRun& run : runs) row.least[f] = std::min(row.least[f], figures_of(run)[f]);
+    std::vector<double> values;
+    for (const DecodeRun& run : runs) {
+      values.push_back(figures_of(run)[f]);
+      row.least[f] = std::min(row.least[f], values.back());
+    }
+    row.numbers[f] = NumberColumn(values);
   }
   ImGui::SetCursorScreenPos({row.left, at.y + line + t.px(2)});
   if (!answers.fates.empty())
