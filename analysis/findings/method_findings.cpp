@@ -140,7 +140,7 @@ std::optional<Finding> pruned_channels(const FigureTable& channels) {
   if (best == nullptr || best == worst || !(best->model > 0)) return std::nullopt;
   const FigureEntry* const think = channels.find(report::with(common, "method", "think"));
   const FigureEntry& other = think != nullptr && think != best ? *think : *worst;
-  const std::string method = channels.key(*best, "method");
+  const std::string& method = channels.key(*best, "method");
   return Finding{
       FindingKind::channels,
       fmt::format("Of the ways to prune {:g} of the key channels {} costs least: output error {} on the "

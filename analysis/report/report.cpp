@@ -67,12 +67,12 @@ Seen seen(const Finding& finding) {
 std::vector<LinkedSentence> findings_in(const Tables& tables, const std::vector<Section>& sections) {
   std::vector<LinkedSentence> sentences;
   for (Finding& finding : findings_of(tables)) {
-    const auto [figure, section] = seen(finding);
+    const auto at = seen(finding);
     const bool drawn = std::any_of(sections.begin(), sections.end(), [&](const Section& one) {
       return std::any_of(one.figures.begin(), one.figures.end(),
-                         [&](const Figure& its) { return its.name == figure; });
+                         [&](const Figure& its) { return its.name == at.figure; });
     });
-    sentences.push_back({std::move(finding.text), drawn ? figure : section});
+    sentences.push_back({std::move(finding.text), drawn ? at.figure : at.section});
   }
   return sentences;
 }
