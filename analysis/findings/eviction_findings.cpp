@@ -21,6 +21,13 @@ std::string usual(const std::vector<std::string>& values, const char* value) {
   return std::find(values.begin(), values.end(), value) != values.end() ? value : values.front();
 }
 
+/// The columns that name a policy's figure there.
+std::vector<std::pair<std::string, std::string>> keys_of(const MiddleCase& at, const std::string& policy,
+                                                         const char* metric) {
+  return {{"policy", policy},    {"semantics", at.semantics}, {"phase", at.phase},
+          {"budget", at.budget}, {"rows", at.rows},           {"metric", metric}};
+}
+
 std::string in_words(const std::string& rows) { return rows == "future" ? "decoding steps" : "window"; }
 
 }  // namespace
@@ -83,13 +90,7 @@ std::optional<Finding> best_policy(const report::Tables& tables) {
                               others > 0 ? fmt::format("least of {} policies", others + 1) : "this much",
                               kept_text(at->budget), value_text(best->model), in_words(at->rows)),
                   std::max(1.0, worst->model / best->model),
-                  {Table::evictions,
-                   {{"policy", name},
-                    {"semantics", at->semantics},
-                    {"phase", at->phase},
-                    {"budget", at->budget},
-                    {"rows", at->rows},
-                    {"metric", "output_error"}}}};
+                  {Table::evictions, keys_of(*at, name, "output_error")}};
   if (with_oracle) {
     finding.weight = best->model / oracle->model;
     finding.text += fmt::format(", {} times what {} loses, which knows the future",
@@ -117,14 +118,7 @@ std::optional<Finding> heaviest_layer(const report::Tables& tables) {
     return Finding{FindingKind::layer,
                    "",
                    0,
-                   {Table::evictions,
-                    {{"policy", policy},
-                     {"semantics", at->semantics},
-                     {"phase", at->phase},
-                     {"budget", at->budget},
-                     {"rows", at->rows},
-                     {"metric", metric}},
-                    layers[static_cast<std::size_t>(row)]}};
+                   {Table::evictions, keys_of(*at, policy, metric), layers[static_cast<std::size_t>(row)]}};
   };
   const Wanted common = report::with(at->wanted(), "policy", policy);
   if (const auto* const nats = evictions.find(report::with(common, "metric", "loss_layer"));

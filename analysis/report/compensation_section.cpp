@@ -44,6 +44,16 @@ std::vector<std::string> picks_with(std::vector<std::string> first, const std::v
   return first;
 }
 
+/// The same with policy and budget: what fixes a kept set and its rows.
+template <class Visit>
+void each_kept_set(const FigureTable& table, const Wanted& common, const Visit& visit) {
+  each_setting(table, common, [&](const Wanted& setting, const std::vector<std::string>& names) {
+    for (const std::string& policy : table.distinct("policy", setting))
+      for (const std::string& budget : table.distinct("budget", setting))
+        visit(with(with(setting, "policy", policy), "budget", budget), policy, kept_text(budget), names);
+  });
+}
+
 std::optional<Figure> method_figure(const FigureTable& table) {
   Variants maps("methods");
   each_setting(table, {{"metric", "output_error"}}, [&](const Wanted& setting, const auto& names) {
@@ -62,9 +72,8 @@ std::optional<Figure> method_figure(const FigureTable& table) {
   Figure figure = maps.figure({"budget", "on the", "phase", "semantics"});
   figure.heading = "What kept tokens make up for";
   figure.reading =
-      "Policies choose the tokens, methods change what stands beside their keys: darker is worse, \"none\" "
-      "is "
-      "what is kept as it was, and bold the lowest of a column.";
+      "Policies choose the tokens, methods change what stands beside their keys: darker is worse, "
+      "\"none\" is what is kept as it was, and bold the lowest of a column.";
   return figure;
 }
 
@@ -106,18 +115,15 @@ std::optional<Figure> budget_figure(const FigureTable& table, Index l) {
 std::optional<Figure> split_figure(const FigureTable& table) {
   Variants maps("error-split");
   const std::vector<std::string> terms = {"output_error", "selection", "mass", "values", "bound"};
-  each_setting(table, {}, [&](const Wanted& setting, const auto& names) {
-    for (const std::string& policy : table.distinct("policy", setting))
-      for (const std::string& budget : table.distinct("budget", setting)) {
-        const Wanted common = with(with(setting, "policy", policy), "budget", budget);
-        if (table.find(with(common, "metric", "selection")) == nullptr) continue;
-        CellMap map = model_map(table, "method", "metric", common, terms);
-        map.id = maps.next_id();
-        map.title = fmt::format("Terms of the output error of {}, {}", policy, kept_text(budget));
-        map.value_label = fmt::format("squared norm over ||o||^2 on the {}", names.front());
-        maps.add(picks_with({policy, kept_text(budget)}, names), map);
-      }
-  });
+  each_kept_set(table, {},
+                [&](const Wanted& common, const auto& policy, const auto& budget, const auto& names) {
+                  if (table.find(with(common, "metric", "selection")) == nullptr) return;
+                  CellMap map = model_map(table, "method", "metric", common, terms);
+                  map.id = maps.next_id();
+                  map.title = fmt::format("Terms of the output error of {}, {}", policy, budget);
+                  map.value_label = fmt::format("squared norm over ||o||^2 on the {}", names.front());
+                  maps.add(picks_with({policy, budget}, names), map);
+                });
   if (maps.empty()) return std::nullopt;
   Figure figure = maps.figure({"policy", "budget", "on the", "phase", "semantics"});
   figure.heading = "Where the error comes from";
@@ -133,18 +139,15 @@ std::optional<Figure> split_figure(const FigureTable& table) {
 std::optional<Figure> method_layer_figure(const Tables& tables) {
   const FigureTable& table = tables.compensation;
   Variants maps("compensation-by-layer");
-  each_setting(table, {{"metric", "output_error"}}, [&](const Wanted& setting, const auto& names) {
-    for (const std::string& policy : table.distinct("policy", setting))
-      for (const std::string& budget : table.distinct("budget", setting)) {
-        CellMap map = layer_map(tables.results, table, "method",
-                                with(with(setting, "policy", policy), "budget", budget));
-        if (map.rows.empty()) continue;
-        map.id = maps.next_id();
-        map.title = fmt::format("Output error of {} by method and layer, {}", policy, kept_text(budget));
-        map.value_label = fmt::format("output_error on the {}", names.front());
-        maps.add(picks_with({policy, kept_text(budget)}, names), map);
-      }
-  });
+  each_kept_set(table, {{"metric", "output_error"}},
+                [&](const Wanted& common, const auto& policy, const auto& budget, const auto& names) {
+                  CellMap map = layer_map(tables.results, table, "method", common);
+                  if (map.rows.empty()) return;
+                  map.id = maps.next_id();
+                  map.title = fmt::format("Output error of {} by method and layer, {}", policy, budget);
+                  map.value_label = fmt::format("output_error on the {}", names.front());
+                  maps.add(picks_with({policy, budget}, names), map);
+                });
   if (maps.empty()) return std::nullopt;
   Figure figure = maps.figure({"policy", "budget", "on the", "phase", "semantics"});
   figure.heading = "Which layers a method serves";

@@ -12,6 +12,7 @@ Vector<double> nonnegative_least_squares(const Matrix<double>& A, double ridge, 
                                          const Vector<double>& near, Workers& workers) {
   constexpr int kFullExchanges = 3;  // that may fail to help before one token is exchanged at a time
   const Index m = f.size();
+  const double rounding = m > 0 ? 1e-12 * f.cwiseAbs().maxCoeff() : 0;
   std::vector<Index> positive, zero, wrong;
   for (Index p = 0; p < m; ++p) (near.size() == 0 || near[p] > 0 ? positive : zero).push_back(p);
   Vector<double> w = Vector<double>::Zero(m);
@@ -26,7 +27,6 @@ Vector<double> nonnegative_least_squares(const Matrix<double>& A, double ridge, 
       w(positive) = factor.solve(right, workers).col(0);
     }
     wrong.clear();
-    const double rounding = m > 0 ? 1e-12 * f.cwiseAbs().maxCoeff() : 0;
     for (const Index p : positive)
       if (w[p] < 0) wrong.push_back(p);
     for (const Index p : zero)
