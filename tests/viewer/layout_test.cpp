@@ -10,7 +10,8 @@ using namespace kvreplay::viewer;
 
 namespace {
 
-constexpr float kGap = 6, kLeast = 120;
+constexpr float kGap = 6;
+constexpr Extent kLeast{120, 120};
 
 std::set<PanelKind> panels_of(const std::vector<Layout::Slot>& slots) {
   std::set<PanelKind> panels;
@@ -55,17 +56,45 @@ TEST_CASE("the standard layout has every panel once and fills the window", "[vie
     CHECK(layout.splitters(window, kGap, kLeast).size() + 1 == slots.size());
     check_tiles(layout, window);
     for (const Layout::Slot& slot : slots) {
-      CHECK(slot.area.width >= kLeast);
-      CHECK(slot.area.height >= kLeast);
+      CHECK(slot.area.width >= kLeast.width);
+      CHECK(slot.area.height >= kLeast.height);
       CHECK(layout.in_front(slot.panels[slot.front]));
     }
   }
-  // Where the window is too small for that, parts shrink together and nothing goes negative.
-  for (const Area window : {Area{0, 0, 200, 150}, Area{0, 0, 3, 2}, Area{0, 0, 0, 0}})
-    for (const Layout::Slot& slot : layout.slots(window, kGap, kLeast)) {
-      CHECK(slot.area.width >= 0);
-      CHECK(slot.area.height >= 0);
+}
+
+TEST_CASE("leaves that have no room beside each other share a place", "[viewer][layout]") {
+  Layout layout = Layout::standard();
+  const std::size_t leaves = layout.slots({0, 0, 4000, 3000}, kGap, kLeast).size();
+  for (float width = 0; width < 900; width += 7)
+    for (const float height : {0.0F, 119.0F, 130.0F, 247.0F, 600.0F}) {
+      INFO(width << " x " << height);
+      const Area window{3, 5, width, height};
+      const auto slots = layout.slots(window, kGap, kLeast);
+      CHECK(panels_of(slots).size() == kPanels.size());
+      CHECK(layout.splitters(window, kGap, kLeast).size() + 1 == slots.size());
+      check_tiles(layout, window);
+      for (const Layout::Slot& slot : slots) {
+        CHECK(slot.area.width >= std::min(kLeast.width, width));
+        CHECK(slot.area.height >= std::min(kLeast.height, height));
+        CHECK(slot.front < slot.panels.size());
+      }
+      // Nobody gives way who need not.
+      if (width >= 3 * kLeast.width + 2 * kGap && height >= 2 * kLeast.height + kGap)
+        CHECK(slots.size() == leaves);
+      if (width < 2 * kLeast.width + kGap && height < 2 * kLeast.height + kGap) CHECK(slots.size() == 1);
     }
+  // Of those that share, the one shown last is in front, also after a session.
+  const Area small{0, 0, 130, 130};
+  for (const PanelKind panel :
+       {PanelKind::decode, PanelKind::heads, PanelKind::what_if, PanelKind::channels}) {
+    layout.show(panel);
+    for (const Layout& each : {layout, Layout::from_json(layout.to_json())}) {
+      const auto slots = each.slots(small, kGap, kLeast);
+      REQUIRE(slots.size() == 1);
+      CHECK(slots[0].panels[slots[0].front] == panel);
+    }
+  }
 }
 
 TEST_CASE("borders follow the drag and stop at the least sizes", "[viewer][layout]") {
@@ -79,8 +108,8 @@ TEST_CASE("borders follow the drag and stop at the least sizes", "[viewer][layou
     layout.drag(chosen.split, pixels, window, kGap, kLeast);
     check_tiles(layout, window);
     for (const Layout::Slot& slot : layout.slots(window, kGap, kLeast)) {
-      CHECK(slot.area.width >= kLeast);
-      CHECK(slot.area.height >= kLeast);
+      CHECK(slot.area.width >= kLeast.width);
+      CHECK(slot.area.height >= kLeast.height);
     }
     for (const Layout::Splitter& after : layout.splitters(window, kGap, kLeast)) {
       if (after.split != chosen.split) continue;

@@ -23,7 +23,7 @@ Session full_session() {
   session.selection.channels = ChannelPair{5, 127};
   session.selection.tokens = {1, 2, 100000};
   session.layout.show(PanelKind::channels);
-  session.layout.drag(0, 33, {0, 0, 1280, 800}, 6, 100);
+  session.layout.drag(0, 33, {0, 0, 1280, 800}, 6, {100, 100});
   session.layout.maximise(PanelKind::channels);
   session.theme = ThemeChoice::dark;
   session.text_size = 15.3F;

@@ -138,7 +138,7 @@ void App::take_worst_head() {
 
 void App::frame() {
   seen_version_ = desk_.version();
-  use_theme(dark_, scale_);
+  use_theme(dark_, scale_ * text_points_ / 13);
   close_popup();
   desk_.next_frame();
   state_.links.unfinished = false;
@@ -186,103 +186,6 @@ void App::frame() {
     const Area& shown = areas_[static_cast<std::size_t>(focused_)];
     if (shown.width > 0) png_ = PngRequest{export_path(".png"), shown};
   }
-}
-
-void App::draw_panels(const Area& area) {
-  const float gap = theme().px(6), least = theme().px(120);
-  for (const Layout::Splitter& splitter : layout_.splitters(area, gap, least)) {
-    ImGui::SetCursorScreenPos({splitter.area.x, splitter.area.y});
-    ImGui::PushID(splitter.split);
-    ImGui::InvisibleButton("splitter",
-                           {std::max(splitter.area.width, 1.0F), std::max(splitter.area.height, 1.0F)});
-    if (ImGui::IsItemHovered() || ImGui::IsItemActive())
-      ImGui::SetMouseCursor(splitter.vertical ? ImGuiMouseCursor_ResizeEW : ImGuiMouseCursor_ResizeNS);
-    const ImVec2 moved = ImGui::GetIO().MouseDelta;
-    if (ImGui::IsItemActive() && (splitter.vertical ? moved.x : moved.y) != 0)
-      layout_.drag(splitter.split, splitter.vertical ? moved.x : moved.y, area, gap, least);
-    ImGui::PopID();
-  }
-  for (const Layout::Slot& slot : layout_.slots(area, gap, least)) draw_slot(slot);
-}
-
-void App::draw_slot(const Layout::Slot& slot) {
-  const Theme& t = theme();
-  const PanelKind kind = slot.panels[slot.front];
-  const Area& a = slot.area;
-  ImGui::GetWindowDrawList()->AddRectFilled({a.x, a.y}, {a.x + a.width, a.y + a.height}, t.panel, t.px(5));
-  ImGui::SetCursorScreenPos({a.x, a.y});
-  ImGui::PushID(slot.leaf);
-  ImGui::BeginChild("slot", {a.width, a.height}, false,
-                    ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse);
-  const float tabs = ImGui::GetTextLineHeight() + t.px(12);
-  draw_tabs(slot, tabs);
-  ImGui::SetCursorPos({t.px(9), tabs + t.px(4)});
-  ImGui::BeginChild("panel", {a.width - t.px(18), a.height - tabs - t.px(12)}, false);
-  if (ImGui::IsWindowHovered(ImGuiHoveredFlags_ChildWindows |
-                             ImGuiHoveredFlags_AllowWhenBlockedByActiveItem) &&
-      (ImGui::IsMouseClicked(ImGuiMouseButton_Left) || ImGui::GetIO().MouseWheel != 0))
-    focused_ = kind;
-  PanelContext context{state_, desk_};
-  ImGui::PushID(static_cast<int>(kind));
-  panel(kind).draw(context);
-  ImGui::PopID();
-  ImGui::EndChild();
-  ImGui::EndChild();
-  ImGui::PopID();
-  areas_[static_cast<std::size_t>(kind)] = a;
-}
-
-void App::draw_tabs(const Layout::Slot& slot, float height) {
-  const Theme& t = theme();
-  ImDrawList* list = ImGui::GetWindowDrawList();
-  float x = slot.area.x + t.px(8);
-  ImGui::PushFont(bold_font());
-  for (std::size_t i = 0; i < slot.panels.size(); ++i) {
-    const PanelKind kind = slot.panels[i];
-    const std::string title(title_of(kind));
-    const ImVec2 extent = ImGui::CalcTextSize(title.c_str());
-    ImGui::SetCursorScreenPos({x, slot.area.y});
-    ImGui::PushID(static_cast<int>(kind));
-    if (ImGui::InvisibleButton("tab", {extent.x + t.px(10), height})) show(kind);
-    const bool over = ImGui::IsItemHovered();
-    ImGui::PopFont();
-    if (ImGui::BeginPopupContextItem("move")) {
-      ImGui::TextDisabled("Move this panel to where there is");
-      for (const Layout::Slot& other : layout_.slots({0, 0, 1000, 1000}, 0, 1))
-        if (other.leaf != slot.leaf &&
-            ImGui::MenuItem(std::string(title_of(other.panels[other.front])).c_str()))
-          layout_.move(kind, other.leaf);
-      ImGui::EndPopup();
-    }
-    tip(std::string(facts_of(kind).question).c_str());
-    ImGui::PushFont(bold_font());
-    ImGui::PopID();
-    const bool front = i == slot.front;
-    list->AddText({x + t.px(5), slot.area.y + (height - extent.y) / 2}, tab_ink(t, front, over),
-                  title.c_str());
-    if (front)
-      list->AddRectFilled({x + t.px(5), slot.area.y + height - t.px(3)},
-                          {x + t.px(5) + extent.x, slot.area.y + height - t.px(1)},
-                          kind == focused_ ? t.accent : t.border);
-    x += extent.x + t.px(16);
-  }
-  ImGui::PopFont();
-
-  // At the right end: a frame that fills the window, or the small one again.
-  const float side = t.px(11);
-  const ImVec2 at = {slot.area.x + slot.area.width - side - t.px(10), slot.area.y + (height - side) / 2};
-  if (at.x < x) return;
-  ImGui::SetCursorScreenPos({at.x - t.px(4), at.y - t.px(4)});
-  if (ImGui::InvisibleButton("maximise", {side + t.px(8), side + t.px(8)})) {
-    focused_ = slot.panels[slot.front];
-    perform(ActionId::maximise);
-  }
-  const ImU32 color = ImGui::IsItemHovered() ? t.text : t.faint;
-  tip(layout_.maximised() ? "Back to all panels" : "Fill the window with this panel");
-  list->AddRect(at, {at.x + side, at.y + side}, color, 0, 0, t.px(1.3F));
-  if (layout_.maximised())
-    list->AddRectFilled({at.x + side * 0.25F, at.y + side * 0.25F},
-                        {at.x + side * 0.75F, at.y + side * 0.75F}, color);
 }
 
 Cameras App::cameras() const {

@@ -11,6 +11,7 @@
 #include <array>
 #include <filesystem>
 #include <functional>
+#include <imgui.h>
 #include <memory>
 #include <optional>
 #include <string>
@@ -113,6 +114,9 @@ class App final : public Client {
   void draw_panels(const Area& area);
   void draw_slot(const Layout::Slot& slot);
   void draw_tabs(const Layout::Slot& slot, float height);
+  void draw_tab(const Layout::Slot& slot, std::size_t which, float x, float width, float height);
+  void draw_hidden_tabs(const std::vector<PanelKind>& hidden, ImVec2 at, ImVec2 size);
+  void draw_maximise(const Layout::Slot& slot, float free_from, float height);
   void draw_welcome(const Area& area);
   void draw_palette();
   void draw_help();

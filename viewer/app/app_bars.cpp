@@ -41,7 +41,7 @@ struct Stepper {
     dim_text(brief ? short_name : name);
     if (brief) tip(name);
     ImGui::SameLine(0, theme().px(4));
-    if (ImGui::SmallButton(kBack)) value = (value + count - 1) % count;
+    if (small_button(kBack)) value = (value + count - 1) % count;
     ImGui::SameLine(0, theme().px(3));
     ImGui::PushFont(mono_font());
     ImGui::Text("%*d", digits(), static_cast<int>(value));
@@ -49,7 +49,7 @@ struct Stepper {
     if (ImGui::IsItemHovered() && ImGui::GetIO().MouseWheel != 0)
       value = (value + (ImGui::GetIO().MouseWheel < 0 ? 1 : count - 1)) % count;
     ImGui::SameLine(0, theme().px(3));
-    if (ImGui::SmallButton(kOn)) value = (value + 1) % count;
+    if (small_button(kOn)) value = (value + 1) % count;
     ImGui::PopID();
     return value != before;
   }
@@ -57,7 +57,7 @@ struct Stepper {
 
 void choose_run(const AppState& state, std::size_t& chosen, float width) {
   ImGui::SetNextItemWidth(width);
-  if (ImGui::BeginCombo("##run", state.run()->name().c_str())) {
+  if (begin_combo("##run", state.run()->name())) {
     for (std::size_t i = 0; i < state.runs.size(); ++i) {
       ImGui::PushID(static_cast<int>(i));
       if (ImGui::Selectable(state.runs[i]->name().c_str(), i == chosen)) chosen = i;
@@ -114,7 +114,7 @@ void App::draw_head_controls() {
     dim_text("query head");
     ImGui::SetNextItemWidth(t.px(kQueryHeadWidth));
     const std::string now = next.query_head ? std::to_string(*next.query_head) : "all (sum)";
-    if (ImGui::BeginCombo("##query head", now.c_str())) {
+    if (begin_combo("##query head", now)) {
       if (ImGui::Selectable("all (sum)", !next.query_head)) next.query_head.reset();
       for (Index g = 0; g < shape.group(); ++g)
         if (ImGui::Selectable(std::to_string(g).c_str(), next.query_head == g)) next.query_head = g;

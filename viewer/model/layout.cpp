@@ -9,19 +9,26 @@ namespace {
 /// A part is never dragged to nothing, so that it can be found again in a larger window.
 constexpr float kLeastShare = 0.02F;
 
-/// A length in whole pixels for the first of two parts that share `whole`; each gets what it needs, or, where
-/// that is too much, in proportion to its needs.
-float first_length(float whole, float share, float first_needs, float second_needs) {
-  const float needs = first_needs + second_needs;
-  if (needs > whole) return needs > 0 ? std::floor(std::max(whole, 0.0F) * (first_needs / needs)) : 0.0F;
-  return std::clamp(std::round(whole * share), first_needs, whole - second_needs);
+/// What two parts of one axis need: all that they need side by side; where there is no room for that, the
+/// larger one, or both, as much as a single leaf.
+struct Needs {
+  float first = 0, second = 0;
+  bool fit(float whole) const { return first + second <= whole; }
+};
+Needs needs_within(float whole, Needs wanted, float least) {
+  if (wanted.fit(whole)) return wanted;
+  Needs one = wanted;
+  (wanted.first > wanted.second ? one.first : one.second) = least;
+  return one.fit(whole) ? one : Needs{least, least};
 }
 
 }  // namespace
 
 /// How a split divides its area; lengths are along the axis that is divided.
 struct Layout::Parts {
-  float whole = 0, first_needs = 0, second_needs = 0, first_length = 0;
+  float whole = 0, first_length = 0;
+  Needs needs;
+  bool fit = true;  ///< else there is no room for both
   Area first, bar, second;
 };
 
@@ -67,23 +74,29 @@ Layout Layout::standard() {
   const auto middle = [&] { return split(false, 0.62F, leaf(Place::middle), leaf(Place::middle_foot)); };
   const auto rest = [&] { return split(true, 0.68F, middle, leaf(Place::right)); };
   split(true, 0.26F, left, rest);
+  layout.shown_ = {PanelKind::tokens};
   return layout;
 }
 
-float Layout::needed(int number, bool width, float gap, float least) const {
+float Layout::needed(int number, bool width, float gap, Extent least) const {
   const Node& at = node(number);
-  if (at.leaf) return least;
+  if (at.leaf) return least.along(width);
   const float first = needed(at.first, width, gap, least), second = needed(at.second, width, gap, least);
   return at.vertical == width ? first + gap + second : std::max(first, second);
 }
 
-Layout::Parts Layout::parts_of(int split, const Area& area, float gap, float least) const {
+Layout::Parts Layout::parts_of(int split, const Area& area, float gap, Extent least) const {
   const Node& at = node(split);
   Parts parts;
-  parts.whole = std::max((at.vertical ? area.width : area.height) - gap, 0.0F);
-  parts.first_needs = needed(at.first, at.vertical, gap, least);
-  parts.second_needs = needed(at.second, at.vertical, gap, least);
-  parts.first_length = first_length(parts.whole, at.share, parts.first_needs, parts.second_needs);
+  parts.whole = (at.vertical ? area.width : area.height) - gap;
+  parts.needs = needs_within(
+      parts.whole, {needed(at.first, at.vertical, gap, least), needed(at.second, at.vertical, gap, least)},
+      least.along(at.vertical));
+  parts.fit = parts.needs.fit(parts.whole);
+  if (!parts.fit) return parts;
+  parts.first_length =
+      std::clamp(std::round(parts.whole * at.share), std::ceil(parts.needs.first),
+                 std::max(std::ceil(parts.needs.first), std::floor(parts.whole - parts.needs.second)));
   parts.first = parts.bar = parts.second = area;
   const float first = parts.first_length, second = parts.whole - first;
   if (at.vertical) {
@@ -98,56 +111,73 @@ Layout::Parts Layout::parts_of(int split, const Area& area, float gap, float lea
   return parts;
 }
 
-template <class OnLeaf, class OnSplit>
-void Layout::walk(int number, const Area& area, float gap, float least, const OnLeaf& on_leaf,
-                  const OnSplit& on_split) const {
-  if (node(number).leaf) {
-    on_leaf(number, area);
-    return;
+/// The panels of all leaves below; in front is that of the leaf that was shown last.
+void Layout::add_slot(int number, Slot& slot, std::ptrdiff_t& latest) const {
+  const Node& at = node(number);
+  if (!at.leaf) {
+    add_slot(at.first, slot, latest);
+    return add_slot(at.second, slot, latest);
   }
-  const Parts parts = parts_of(number, area, gap, least);
-  on_split(number, parts);
-  walk(node(number).first, parts.first, gap, least, on_leaf, on_split);
-  walk(node(number).second, parts.second, gap, least, on_leaf, on_split);
+  const auto shown = std::find(shown_.begin(), shown_.end(), at.panels[at.front]);
+  const std::ptrdiff_t when = shown == shown_.end() ? -1 : shown - shown_.begin();
+  if (slot.panels.empty() || when > latest) {
+    latest = when;
+    slot.leaf = number;
+    slot.front = slot.panels.size() + at.front;
+  }
+  slot.panels.insert(slot.panels.end(), at.panels.begin(), at.panels.end());
 }
 
-std::vector<Layout::Slot> Layout::slots(const Area& window, float gap, float least) const {
+template <class OnSlot, class OnSplit>
+void Layout::walk(int number, const Area& area, float gap, Extent least, const OnSlot& on_slot,
+                  const OnSplit& on_split) const {
+  if (!node(number).leaf) {
+    const Parts parts = parts_of(number, area, gap, least);
+    if (parts.fit) {
+      on_split(number, parts);
+      walk(node(number).first, parts.first, gap, least, on_slot, on_split);
+      walk(node(number).second, parts.second, gap, least, on_slot, on_split);
+      return;
+    }
+  }
+  Slot slot;
+  slot.area = area;
+  std::ptrdiff_t latest = -1;
+  add_slot(number, slot, latest);
+  on_slot(slot);
+}
+
+std::vector<Layout::Slot> Layout::slots(const Area& window, float gap, Extent least) const {
   if (nodes_.empty()) return {};
   if (maximised_) return {{leaf_of(*maximised_), window, {*maximised_}, 0}};
   std::vector<Slot> found;
   walk(
-      0, window, gap, least,
-      [&](int number, const Area& area) {
-        found.push_back({number, area, node(number).panels, node(number).front});
-      },
-      [](int, const Parts&) {});
+      0, window, gap, least, [&](const Slot& slot) { found.push_back(slot); }, [](int, const Parts&) {});
   return found;
 }
 
-std::vector<Layout::Splitter> Layout::splitters(const Area& window, float gap, float least) const {
+std::vector<Layout::Splitter> Layout::splitters(const Area& window, float gap, Extent least) const {
   std::vector<Splitter> found;
   if (nodes_.empty() || maximised_) return found;
   walk(
-      0, window, gap, least, [](int, const Area&) {},
+      0, window, gap, least, [](const Slot&) {},
       [&](int number, const Parts& parts) {
         found.push_back({number, parts.bar, node(number).vertical});
       });
   return found;
 }
 
-void Layout::drag(int split, float pixels, const Area& window, float gap, float least) {
+void Layout::drag(int split, float pixels, const Area& window, float gap, Extent least) {
   if (nodes_.empty()) return;
   std::optional<Parts> dragged;
   walk(
-      0, window, gap, least, [](int, const Area&) {},
+      0, window, gap, least, [](const Slot&) {},
       [&](int number, const Parts& parts) {
         if (number == split) dragged = parts;
       });
-  if (!dragged || !std::isfinite(pixels) || dragged->first_needs + dragged->second_needs > dragged->whole ||
-      dragged->whole <= 0)
-    return;
-  const float length = std::clamp(dragged->first_length + pixels, dragged->first_needs,
-                                  dragged->whole - dragged->second_needs);
+  if (!dragged || !std::isfinite(pixels) || dragged->whole <= 0) return;
+  const float length = std::clamp(dragged->first_length + pixels, dragged->needs.first,
+                                  dragged->whole - dragged->needs.second);
   nodes_[split].share = std::clamp(length / dragged->whole, kLeastShare, 1 - kLeastShare);
 }
 
@@ -165,7 +195,13 @@ void Layout::show(PanelKind panel) {
   Node& leaf = nodes_[at];
   leaf.front = static_cast<std::size_t>(std::find(leaf.panels.begin(), leaf.panels.end(), panel) -
                                         leaf.panels.begin());
+  make_latest(panel);
   if (maximised_ != panel) maximised_.reset();
+}
+
+void Layout::make_latest(PanelKind panel) {
+  std::erase(shown_, panel);
+  shown_.push_back(panel);
 }
 
 void Layout::move(PanelKind panel, int leaf) {
@@ -181,6 +217,7 @@ void Layout::move(PanelKind panel, int leaf) {
   Node& target = nodes_[leaf];
   target.panels.push_back(panel);
   target.front = target.panels.size() - 1;
+  make_latest(panel);
 }
 
 bool Layout::in_front(PanelKind panel) const {

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-// A layout as a session keeps it: {"maximised": panel or null, "root": node}, where a node is
+// A layout as a session keeps it: {"maximised": panel or null, "root": node, "shown": [names]}, where a node
+// is
 // {"panels": [names], "front": name} or {"bar": "vertical" or "horizontal", "share": 0..1, "parts": [node,
 // node]}.
 
@@ -43,6 +44,8 @@ nlohmann::json Layout::to_json() const {
   else
     json["maximised"] = nullptr;
   json["root"] = nodes_.empty() ? nlohmann::json() : node_to_json(0);
+  json["shown"] = nlohmann::json::array();
+  for (const PanelKind panel : shown_) json["shown"].push_back(std::string(name_of(panel)));
   return json;
 }
 
@@ -94,6 +97,10 @@ Layout Layout::from_json(const nlohmann::json& json) {
     layout.nodes_[at].panels.push_back(panel);
   }
   layout.maximised_ = panel_in(json.value("maximised", nlohmann::json()));
+  if (const nlohmann::json shown = json.value("shown", nlohmann::json()); shown.is_array())
+    for (const nlohmann::json& name : shown)
+      if (const auto panel = panel_in(name); panel && !holds(layout.shown_, *panel))
+        layout.shown_.push_back(*panel);
   return layout;
 }
 

@@ -9,15 +9,6 @@
 
 namespace kvreplay::viewer {
 
-void flow(float width) {
-  const float right = ImGui::GetWindowPos().x + ImGui::GetWindowContentRegionMax().x;
-  if (ImGui::GetItemRectMax().x + ImGui::GetStyle().ItemSpacing.x + width <= right) ImGui::SameLine();
-}
-
-float check_width(const char* label) {
-  return ImGui::GetFrameHeight() + ImGui::GetStyle().ItemInnerSpacing.x + ImGui::CalcTextSize(label).x;
-}
-
 std::string title_with_unit(TokenMetric metric) {
   if (kTokenMetrics[metric].unit == MetricUnit::other) return std::string(name_of(metric));
   return fmt::format("{} ({})", name_of(metric), name_of(kTokenMetrics[metric].unit));
@@ -49,8 +40,7 @@ std::string why_missing(const Run& run, TokenMetric metric) {
 bool choose_metric(const char* label, const Run& run, const MetricSet& available, TokenMetric& chosen,
                    float width) {
   ImGui::SetNextItemWidth(theme().px(width));
-  const bool open =
-      ImGui::BeginCombo(label, std::string(name_of(chosen)).c_str(), ImGuiComboFlags_HeightLargest);
+  const bool open = begin_combo(label, std::string(name_of(chosen)), ImGuiComboFlags_HeightLargest);
   if (!open) {
     tip(kTokenMetrics[chosen].meaning);
     return false;

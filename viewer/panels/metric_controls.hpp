@@ -9,11 +9,6 @@
 
 namespace kvreplay::viewer {
 
-/// Puts the next control beside the last one where `width` pixels are left there, else on a line of its own.
-void flow(float width);
-/// The width in pixels of a check box with this label.
-float check_width(const char* label);
-
 /// "exact_remove (squared output)"; the name alone where the unit says nothing.
 std::string title_with_unit(TokenMetric metric);
 

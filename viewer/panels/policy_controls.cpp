@@ -27,8 +27,7 @@ void edit_kept_share(double& sigma, const char* format, int flags) {
 std::optional<std::size_t> combo(const char* id, const std::string& now, const std::vector<Choice>& choices) {
   std::optional<std::size_t> chosen;
   ImGui::SetNextItemWidth(-FLT_MIN);
-  if (!ImGui::BeginCombo(id, now.c_str(), ImGuiComboFlags_HeightLargest | ImGuiComboFlags_NoArrowButton))
-    return chosen;
+  if (!begin_combo(id, now, ImGuiComboFlags_HeightLargest | ImGuiComboFlags_NoArrowButton)) return chosen;
   for (std::size_t i = 0; i < choices.size(); ++i) {
     const Choice& one = choices[i];
     const bool is_now = one.name == now;

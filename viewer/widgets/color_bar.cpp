@@ -58,8 +58,7 @@ void HeatmapView::draw_bar(const Frame& f, const HeatmapContent& content, Heatma
                                       : nothing_selected_ ? "nothing selected"
                                                           : std::string(name_of(kind)));
   const float full = ImGui::CalcTextSize((caption + "   " + how).c_str()).x;
-  const float left_caption =
-      ImGui::CalcTextSize((content.row_name + content.column_name).c_str()).x + t.px(56);
+  const float left_caption = ImGui::CalcTextSize(axes_caption(content).c_str()).x + t.px(14);
   std::string text = caption + "   " + how;
   if (full > f.size.x - left_caption) text = how;
   if (ImGui::CalcTextSize(text.c_str()).x > f.size.x - left_caption) text.clear();
@@ -88,7 +87,7 @@ void HeatmapView::draw_range_popup(const HeatmapContent& content) {
   ImGui::PushItemWidth(t.px(190));
   ImGui::TextUnformatted(content.quantity.c_str());
   ImGui::Separator();
-  if (ImGui::BeginCombo("Colours", std::string(name_of(image_.colors)).c_str())) {
+  if (begin_combo("Colours", std::string(name_of(image_.colors)))) {
     for (const ColorMap map : kColorMaps.all())
       if (ImGui::Selectable(std::string(name_of(map)).c_str(), map == image_.colors)) colors_ = map;
     ImGui::EndCombo();
@@ -102,7 +101,7 @@ void HeatmapView::draw_range_popup(const HeatmapContent& content) {
     range_ = content.range;
     range_.symmetric = content.is_signed;
   }
-  if (ImGui::BeginCombo("Range", kRangeKinds[range_.kind].meaning.data())) {
+  if (begin_combo("Range", std::string(kRangeKinds[range_.kind].meaning))) {
     for (const RangeFacts& range : kRangeKinds)
       if (ImGui::Selectable(range.meaning.data(), range.id == range_.kind)) {
         range_.kind = range.id;

@@ -65,6 +65,35 @@ std::string elided(const std::string& text, float width) {
   return beginning(fits);
 }
 
+void elided_text(const std::string& text, ImU32 color, float width) {
+  const std::string shown = elided(text, width);
+  colored_text(shown, color);
+  if (shown != text) tip(text);
+}
+void elided_text(const std::string& text, ImU32 color) {
+  elided_text(text, color, ImGui::GetContentRegionAvail().x);
+}
+
+void flow(float width) {
+  const float right = ImGui::GetWindowPos().x + ImGui::GetWindowContentRegionMax().x;
+  if (ImGui::GetItemRectMax().x + ImGui::GetStyle().ItemSpacing.x + width <= right) ImGui::SameLine();
+}
+
+float check_width(const char* label) {
+  return ImGui::GetFrameHeight() + ImGui::GetStyle().ItemInnerSpacing.x + ImGui::CalcTextSize(label).x;
+}
+
+bool small_button(const char* label) {
+  // Letters reach below their line by a pixel at some sizes.
+  ImGui::PushStyleVar(ImGuiStyleVar_FramePadding, {ImGui::GetStyle().FramePadding.x, theme().px(1)});
+  const bool pressed = ImGui::Button(label);
+  ImGui::PopStyleVar();
+  return pressed;
+}
+float small_button_width(const char* label) {
+  return ImGui::CalcTextSize(label).x + 2 * ImGui::GetStyle().FramePadding.x;
+}
+
 void busy_mark() {
   ImGui::SameLine();
   const float size = ImGui::GetTextLineHeight();
@@ -77,11 +106,17 @@ void busy_mark() {
   tip("Being computed");
 }
 
+bool begin_combo(const char* id, const std::string& now, ImGuiComboFlags flags) {
+  const float arrow = (flags & ImGuiComboFlags_NoArrowButton) != 0 ? 0.0F : ImGui::GetFrameHeight();
+  const float room = ImGui::CalcItemWidth() - arrow - 2 * ImGui::GetStyle().FramePadding.x;
+  return ImGui::BeginCombo(id, elided(now, room).c_str(), flags);
+}
+
 bool choose(const char* label, std::span<const std::string_view> names, std::size_t& chosen, float width) {
   bool changed = false;
   ImGui::SetNextItemWidth(theme().px(width));
   const std::string now = chosen < names.size() ? std::string(names[chosen]) : std::string();
-  if (ImGui::BeginCombo(label, now.c_str(), ImGuiComboFlags_HeightLarge)) {
+  if (begin_combo(label, now, ImGuiComboFlags_HeightLarge)) {
     for (std::size_t i = 0; i < names.size(); ++i) {
       if (ImGui::Selectable(std::string(names[i]).c_str(), i == chosen) && i != chosen) {
         chosen = i;

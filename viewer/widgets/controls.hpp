@@ -27,11 +27,24 @@ void right_aligned(const std::string& text, ImU32 color);
 void mono_text(const std::string& text);
 /// Text in a quieter colour, on the current line.
 void dim_text(const std::string& text);
+/// The same in a color, as much of it as `width` pixels take (without it, what is left of the line or the
+/// table's cell); all of it as a tooltip where something is missing.
+void elided_text(const std::string& text, ImU32 color, float width);
+void elided_text(const std::string& text, ImU32 color);
 /// Its beginning, as much as `width` pixels take, with a mark where something is missing.
 std::string elided(const std::string& text, float width);
 /// A small sign that something is being computed, at the end of the current line.
 void busy_mark();
 
+/// Puts the next control beside the last one where `width` pixels are left there, else on a line of its own.
+void flow(float width);
+/// The width in pixels of a check box with this label.
+float check_width(const char* label);
+/// A low button, as high as a line of text and as wide as small_button_width().
+bool small_button(const char* label);
+float small_button_width(const char* label);
+/// ImGui::BeginCombo that shows as much of `now` as it has room for.
+bool begin_combo(const char* id, const std::string& now, ImGuiComboFlags flags = ImGuiComboFlags_None);
 /// A combo box of names; true where `chosen` changed. `width` in points.
 bool choose(const char* label, std::span<const std::string_view> names, std::size_t& chosen, float width);
 /// The same of everything in a table of facts.

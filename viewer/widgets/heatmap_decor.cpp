@@ -2,6 +2,7 @@
 
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/number_text.hpp"
+#include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/heatmap_view.hpp"
 #include "viewer/widgets/theme.hpp"
 
@@ -30,13 +31,16 @@ bool is_bright(Rgb c) { return 0.299 * c.r + 0.587 * c.g + 0.114 * c.b > 140; }
 
 }  // namespace
 
+std::string HeatmapView::axes_caption(const HeatmapContent& content) {
+  return content.row_name + " \xE2\x86\x93   " + content.column_name + " \xE2\x86\x92";
+}
+
 void HeatmapView::draw_axes(const Frame& f, const HeatmapContent& content) const {
   const Theme& t = theme();
   const float line = ImGui::GetTextLineHeight();
   const AxisView &x = image_.camera.x, &y = image_.camera.y;
   // Caption: what the axes are.
-  const std::string caption = content.row_name + " \xE2\x86\x93   " + content.column_name + " \xE2\x86\x92";
-  f.list->AddText({f.origin.x, f.origin.y}, t.dim, caption.c_str());
+  f.list->AddText({f.origin.x, f.origin.y}, t.dim, elided(axes_caption(content), f.size.x).c_str());
 
   ImGui::PushFont(mono_font());
   const auto [first_column, end_column] = cells_in_view(x, image_.width, image_.size.columns);

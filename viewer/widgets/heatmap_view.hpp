@@ -133,6 +133,7 @@ class HeatmapView {
   void choose_scale(const HeatmapContent& content, HeatmapLinks& links);
   void draw_bar(const Frame& frame, const HeatmapContent& content, HeatmapLinks& links);
   void draw_range_popup(const HeatmapContent& content);
+  static std::string axes_caption(const HeatmapContent& content);
   void draw_axes(const Frame& frame, const HeatmapContent& content) const;
   void draw_strip(const Frame& frame, const Strip& strip, bool of_rows, HeatmapHit& hit) const;
   void draw_cells(const Frame& frame) const;

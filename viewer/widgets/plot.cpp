@@ -2,6 +2,7 @@
 
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/number_text.hpp"
+#include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 
 #include <algorithm>
@@ -36,16 +37,17 @@ Plot::Plot(const char* id, ImVec2 size, const PlotAxis& x, const PlotAxis& y, Pl
   const float line_height = ImGui::GetTextLineHeight();
   const ImVec2 at = ImGui::GetCursorScreenPos();
   size.x = std::max(size.x, t.px(90));
-  size.y = std::max(size.y, t.px(70));
+  size.y = std::max(size.y, t.px(110));
 
   ImGui::PushFont(mono_font());
-  std::vector<double> y_ticks = scale_ticks(y_, static_cast<int>(size.y / t.px(34)));
+  const float top = line_height + t.px(6), bottom = 2 * line_height + t.px(8);
+  const int most_y = std::max(2, static_cast<int>((size.y - top - bottom) / t.px(34)));
+  std::vector<double> y_ticks = scale_ticks(y_, most_y);
   float label_width = t.px(20);
   for (const double tick : y_ticks)
     label_width = std::max(label_width, ImGui::CalcTextSize(number_text(tick).c_str()).x);
   ImGui::PopFont();
 
-  const float top = line_height + t.px(6), bottom = 2 * line_height + t.px(8);
   area_low_ = {std::floor(at.x + label_width + t.px(10)), std::floor(at.y + top)};
   area_high_ = {std::floor(at.x + size.x - t.px(10)), std::floor(at.y + size.y - bottom)};
   area_high_.x = std::max(area_high_.x, area_low_.x + 10);
@@ -87,13 +89,18 @@ Plot::Plot(const char* id, ImVec2 size, const PlotAxis& x, const PlotAxis& y, Pl
 
   list_->AddRectFilled(area_low_, area_high_, t.plot, t.px(2));
   ImGui::PushFont(mono_font());
-  y_ticks = scale_ticks(y_, std::max(2, static_cast<int>(height / t.px(34))));
+  y_ticks = scale_ticks(y_, most_y);
+  float free_above = area_high_.y + 2 * line_height;
   for (const double tick : y_ticks) {
     const float py = std::floor(this->at(0, tick).y) + 0.5F;
     list_->AddLine({area_low_.x, py}, {area_high_.x, py}, t.grid);
     const std::string text = number_text(tick);
     const ImVec2 extent = ImGui::CalcTextSize(text.c_str());
-    list_->AddText({area_low_.x - extent.x - t.px(5), py - extent.y / 2}, t.dim, text.c_str());
+    // Not into the line below, where the other axis has its numbers.
+    const float y_top = std::min(py - extent.y / 2, area_high_.y + t.px(3) - extent.y);
+    if (y_top + extent.y > free_above) continue;
+    list_->AddText({area_low_.x - extent.x - t.px(5), y_top}, t.dim, text.c_str());
+    free_above = y_top;
   }
   float free_from = area_low_.x - t.px(20);
   for (const double tick : scale_ticks(x_, std::max(2, static_cast<int>(width / t.px(64))))) {
@@ -101,15 +108,15 @@ Plot::Plot(const char* id, ImVec2 size, const PlotAxis& x, const PlotAxis& y, Pl
     list_->AddLine({px, area_low_.y}, {px, area_high_.y}, t.grid);
     const std::string text = number_text(tick);
     const float half = ImGui::CalcTextSize(text.c_str()).x / 2;
-    if (px - half < free_from) continue;
+    if (px - half < free_from || px + half > at.x + size.x) continue;
     list_->AddText({px - half, area_high_.y + t.px(3)}, t.dim, text.c_str());
     free_from = px + half + t.px(8);
   }
   ImGui::PopFont();
-  const float title_width = ImGui::CalcTextSize(x.title.c_str()).x;
-  list_->AddText({std::max(area_low_.x, area_high_.x - title_width), area_high_.y + line_height + t.px(5)},
-                 t.dim, x.title.c_str());
-  list_->AddText({area_low_.x, at.y}, t.dim, y.title.c_str());
+  const std::string x_title = elided(x.title, width), y_title = elided(y.title, width + t.px(10));
+  const float title_width = ImGui::CalcTextSize(x_title.c_str()).x;
+  list_->AddText({area_high_.x - title_width, area_high_.y + line_height + t.px(5)}, t.dim, x_title.c_str());
+  list_->AddText({area_low_.x, at.y}, t.dim, y_title.c_str());
   list_->PushClipRect(area_low_, area_high_, true);
   ImGui::SetCursorScreenPos({at.x, at.y + size.y});
 }

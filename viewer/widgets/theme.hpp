@@ -7,10 +7,10 @@
 
 namespace kvreplay::viewer {
 
-/// The colours of everything but data, and the sizes that follow the display's scale.
+/// The colours of everything but data, and the sizes, which follow the display's scale and the text's.
 struct Theme {
   bool dark = true;
-  float scale = 1;  ///< pixels a point
+  float scale = 1;  ///< pixels a point, of which the text is 13 high
   ImU32 window, panel, raised, border, text, dim, faint, accent, accent_soft, warning, error;
   ImU32 knob;                   ///< of sliders: their number is read on it
   ImU32 plot, grid;             ///< behind curves, and the lines there

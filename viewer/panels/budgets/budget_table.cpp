@@ -46,6 +46,70 @@ std::pair<Index, Index> ends_of(const BudgetShare& share) {
   return ends;
 }
 
+struct ColumnFacts {
+  const char *name, *about;
+};
+/// The most telling first, which is also who stays where there is no room.
+constexpr std::array<ColumnFacts, 4> kColumns = {{
+    {"loss", "Total loss: the sum of all heads' eviction loss at their budgets"},
+    {"excess", "Total loss above that of optimal"},
+    {"here", "Tokens that the selected head keeps"},
+    {"budgets", "Tokens kept by the head of smallest and of largest budget"},
+}};
+
+struct MethodRow {
+  std::string name;
+  std::array<std::string, kColumns.size()> texts;  // empty where not known yet
+};
+
+std::vector<MethodRow> rows_of(const BudgetFigures& figures, const std::vector<std::string>& methods,
+                               Index selected) {
+  const BudgetShare* best = figures.find(std::string(name_of(BudgetMethod::optimal)));
+  std::vector<double> losses;
+  for (const std::string& name : methods)
+    if (const BudgetShare* share = figures.find(name)) losses.push_back(share->total_loss);
+  const NumberColumn loss(losses);
+  std::vector<MethodRow> rows;
+  for (const std::string& name : methods) {
+    MethodRow& row = rows.emplace_back();
+    row.name = shown_name(name);
+    const BudgetShare* share = figures.find(name);
+    if (share == nullptr) continue;
+    row.texts[0] = loss.text(share->total_loss);
+    if (best != nullptr && best->total_loss > 0)
+      row.texts[1] = share == best ? "0 %" : excess_text(share->total_loss / best->total_loss - 1);
+    if (static_cast<std::size_t>(selected) < share->budgets.size())
+      row.texts[2] = std::to_string(share->budgets[selected]);
+    const auto [least, most] = ends_of(*share);
+    row.texts[3] = least == most ? std::to_string(least) : fmt::format("{}\xE2\x80\x93{}", least, most);
+  }
+  return rows;
+}
+
+float names_width(const std::vector<MethodRow>& rows) {
+  float width = ImGui::CalcTextSize("method").x;
+  for (const MethodRow& row : rows)
+    width = std::max(
+        width, ImGui::GetTextLineHeight() * 0.6F + theme().px(5) + ImGui::CalcTextSize(row.name.c_str()).x);
+  return width;
+}
+
+/// Those that stand whole beside the names, all equally wide.
+std::vector<std::size_t> columns_with_room(const std::vector<MethodRow>& rows) {
+  const float padding = 2 * ImGui::GetStyle().CellPadding.x;
+  const float room = ImGui::GetContentRegionAvail().x - names_width(rows) - padding;
+  std::vector<std::size_t> columns;
+  float widest = 0;
+  for (std::size_t c = 0; c < kColumns.size(); ++c) {
+    float width = std::max(widest, ImGui::CalcTextSize(kColumns[c].name).x);
+    for (const MethodRow& row : rows) width = std::max(width, mono_width(row.texts[c]));
+    if (c > 0 && static_cast<float>(columns.size() + 1) * (width + padding) > room) break;
+    widest = width;
+    columns.push_back(c);
+  }
+  return columns;
+}
+
 }  // namespace
 
 std::string progress_of(const BudgetFigures& figures) {
@@ -56,62 +120,37 @@ std::string progress_of(const BudgetFigures& figures) {
 void draw_budget_table(const BudgetFigures& figures, const std::vector<std::string>& methods, Index selected,
                        std::string& chosen) {
   const Theme& t = theme();
-  const BudgetShare* best = figures.find(std::string(name_of(BudgetMethod::optimal)));
   ImGui::PushStyleVar(ImGuiStyleVar_CellPadding, {t.px(4), t.px(1.5F)});
-  if (ImGui::BeginTable("methods", 5, ImGuiTableFlags_SizingStretchProp)) {
-    ImGui::TableSetupColumn("method", ImGuiTableColumnFlags_WidthStretch, 1.9F);
-    ImGui::TableSetupColumn("loss", ImGuiTableColumnFlags_WidthStretch, 0.85F);
-    ImGui::TableSetupColumn("excess", ImGuiTableColumnFlags_WidthStretch, 1.1F);
-    ImGui::TableSetupColumn("budgets", ImGuiTableColumnFlags_WidthStretch, 1.25F);
-    ImGui::TableSetupColumn("here", ImGuiTableColumnFlags_WidthStretch, 0.7F);
+  const std::vector<MethodRow> rows = rows_of(figures, methods, selected);
+  const std::vector<std::size_t> shown = columns_with_room(rows);
+  if (ImGui::BeginTable("methods", static_cast<int>(1 + shown.size()), ImGuiTableFlags_SizingStretchSame)) {
+    ImGui::TableSetupColumn("method", ImGuiTableColumnFlags_WidthFixed, names_width(rows));
     ImGui::TableNextRow();
     ImGui::TableNextColumn();
     dim_text("method");
-    constexpr std::array<std::pair<const char*, const char*>, 4> kHeads = {{
-        {"loss", "Total loss: the sum of all heads' eviction loss at their budgets"},
-        {"excess", "Total loss above that of optimal"},
-        {"budgets", "Tokens kept by the head of smallest and of largest budget"},
-        {"here", "Tokens that the selected head keeps"},
-    }};
-    for (const auto& head : kHeads) {
+    for (const std::size_t c : shown) {
       ImGui::TableNextColumn();
-      right_aligned(head.first, t.dim);
-      tip(head.second);
+      right_aligned(kColumns[c].name, t.dim);
+      tip(kColumns[c].about);
     }
-    std::vector<double> losses;
-    for (const std::string& name : methods)
-      if (const BudgetShare* share = figures.find(name)) losses.push_back(share->total_loss);
-    const NumberColumn loss(losses);
-    for (std::size_t m = 0; m < methods.size(); ++m) {
-      const std::string& name = methods[m];
-      const BudgetShare* share = figures.find(name);
+    for (std::size_t m = 0; m < rows.size(); ++m) {
       ImGui::TableNextRow();
       ImGui::TableNextColumn();
       const float side = ImGui::GetTextLineHeight() * 0.6F;
       const ImVec2 at = ImGui::GetCursorScreenPos();
       const float top = at.y + (ImGui::GetTextLineHeight() - side) / 2;
-      if (ImGui::Selectable(fmt::format("##{}", name).c_str(), chosen == name,
+      if (ImGui::Selectable(fmt::format("##{}", methods[m]).c_str(), chosen == methods[m],
                             ImGuiSelectableFlags_SpanAllColumns))
-        chosen = name;
-      tip(tip_of(name).c_str());
+        chosen = methods[m];
+      tip(tip_of(methods[m]));
       ImDrawList* list = ImGui::GetWindowDrawList();
       list->AddRectFilled({at.x, top}, {at.x + side, top + side}, t.series[m % t.series.size()], t.px(1.5F));
-      list->AddText({at.x + side + t.px(5), at.y}, t.text, shown_name(name).c_str());
+      list->AddText({at.x + side + t.px(5), at.y}, t.text, rows[m].name.c_str());
       ImGui::PushFont(mono_font());
-      ImGui::TableNextColumn();
-      if (share != nullptr) right_aligned(loss.text(share->total_loss), t.text);
-      ImGui::TableNextColumn();
-      if (share != nullptr && best != nullptr && best->total_loss > 0)
-        right_aligned(share == best ? "0 %" : excess_text(share->total_loss / best->total_loss - 1), t.text);
-      ImGui::TableNextColumn();
-      if (share != nullptr) {
-        const auto [least, most] = ends_of(*share);
-        right_aligned(least == most ? fmt::format("{}", least) : fmt::format("{}\xE2\x80\x93{}", least, most),
-                      t.text);
+      for (const std::size_t c : shown) {
+        ImGui::TableNextColumn();
+        right_aligned(rows[m].texts[c], t.text);
       }
-      ImGui::TableNextColumn();
-      if (share != nullptr && static_cast<std::size_t>(selected) < share->budgets.size())
-        right_aligned(fmt::format("{}", share->budgets[selected]), t.text);
       ImGui::PopFont();
     }
     ImGui::EndTable();
@@ -122,9 +161,11 @@ void draw_budget_table(const BudgetFigures& figures, const std::vector<std::stri
     dim_text(waiting.empty() ? "divides the total" : waiting);
     busy_mark();
   } else if (const BudgetShare* share = figures.find(chosen)) {
+    ImGui::PushTextWrapPos(0);
     dim_text(fmt::format("{} keeps {}, {:.1f} a head", shown_name(chosen), counted(share->total, "token"),
                          static_cast<double>(share->total) /
                              static_cast<double>(std::max<std::ptrdiff_t>(known_heads(*share), 1))));
+    ImGui::PopTextWrapPos();
   }
   ImGui::PushTextWrapPos(0);
   for (const std::string& note : figures.notes()) dim_text(note);

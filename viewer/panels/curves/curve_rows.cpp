@@ -14,14 +14,6 @@
 namespace kvreplay::viewer {
 namespace {
 
-/// As much of a name as fits into so many pixels.
-std::string shortened(std::string name, float width) {
-  if (ImGui::CalcTextSize(name.c_str()).x <= width) return name;
-  const std::string cut = "\xE2\x80\xA6";
-  while (!name.empty() && ImGui::CalcTextSize((name + cut).c_str()).x > width) name.pop_back();
-  return name + cut;
-}
-
 void draw_row(const ScoreCurves& curves, const ScoreCurves::Curve& curve, CurveMode mode, Index k,
               MetricSet& hidden, std::optional<TokenMetric>& pointed) {
   const Theme& t = theme();
@@ -59,7 +51,7 @@ void draw_row(const ScoreCurves& curves, const ScoreCurves::Curve& curve, CurveM
   ImGui::PopFont();
   const float left = at.x + key + t.px(8);
   list->AddText({left, at.y + t.px(1)}, on ? t.text : t.faint,
-                shortened(name, value_left - t.px(6) - left).c_str());
+                elided(name, value_left - t.px(6) - left).c_str());
 }
 
 }  // namespace

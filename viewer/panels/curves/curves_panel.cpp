@@ -106,7 +106,7 @@ void CurvesPanel::draw(PanelContext& context) {
   const Theme& t = theme();
   const ImVec2 room = ImGui::GetContentRegionAvail();
   if (room.x < t.px(300)) {
-    draw_plot(state, {room.x, std::max(room.y * 0.6F, room.y - t.px(190))});
+    draw_plot(state, {room.x, std::max({room.y * 0.6F, room.y - t.px(190), t.px(150)})});
     draw_table(state);
     return;
   }
@@ -137,6 +137,7 @@ void CurvesPanel::draw_controls(AppState& state, const MetricSet& available) {
   tip(std::string(meaning_of(mode_)).c_str());
   const float rest = check_width("Log") + ImGui::CalcTextSize("vs").x + theme().px(18);
   flow(theme().px(110) + rest);
+  ImGui::AlignTextToFramePadding();
   dim_text("vs");
   ImGui::SameLine(0, theme().px(5));
   const float width = (ImGui::GetContentRegionAvail().x - check_width("Log")) / theme().scale - 10;

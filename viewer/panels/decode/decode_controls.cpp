@@ -58,7 +58,7 @@ void edit_budget(const Run& run, DecodeSettings& settings) {
   if (segments("kind", kinds, kind)) set_kind(run, settings, kind == 0);
   ImGui::EndGroup();
   tip("The budget of a KV head: the share of the prompt, or the tokens, that the cache holds while decoding");
-  ImGui::SameLine();
+  flow(theme().px(96));
   ImGui::SetNextItemWidth(theme().px(96));
   const ImGuiSliderFlags flags = ImGuiSliderFlags_AlwaysClamp | ImGuiSliderFlags_NoRoundToFormat;
   if (settings.sigma_budget) {
@@ -70,11 +70,12 @@ void edit_budget(const Run& run, DecodeSettings& settings) {
                          flags | ImGuiSliderFlags_Logarithmic))
       settings.budget = kept;
   }
-  ImGui::SameLine(0, theme().px(6));
+  const std::string kept = settings.sigma_budget ? fmt::format("{} = {}", percent(rest_of(settings.sigma)),
+                                                               budget_of(run, settings))
+                                                 : fmt::format("{}", budget_of(run, settings));
+  flow(mono_width(kept));
   ImGui::AlignTextToFramePadding();
-  mono_text(settings.sigma_budget
-                ? fmt::format("{} = {}", percent(rest_of(settings.sigma)), budget_of(run, settings))
-                : fmt::format("{}", budget_of(run, settings)));
+  mono_text(kept);
 }
 
 /// What the policies would choose themselves: "own: 32", "own: 0, 4".

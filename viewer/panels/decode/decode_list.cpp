@@ -88,9 +88,7 @@ void DecodeList::draw_row(const DecodeAnswers& answers, std::size_t r, const Row
               best && !answers.stale);
   }
   const float name = row.left + t.px(24);
-  list->PushClipRect({name, at.y}, {right - t.px(4), at.y + height}, true);
-  list->AddText({name, text_y}, t.text, title_of(run).c_str());
-  list->PopClipRect();
+  list->AddText({name, text_y}, t.text, elided(title_of(run), right - t.px(4) - name).c_str());
   if (row.editable) {
     const float cross = t.px(3.2F);
     const ImVec2 middle = {row.right - t.px(kButton) / 2, at.y + height / 2};

@@ -216,8 +216,7 @@ void DecodePanel::draw_list(PanelContext& context) {
   if (edit_step(run, first.steps(), first.first_step, step)) go_to(context.state, step);
   for (const LeftOut& left : now_->left_out) {
     ImGui::PushID(left.what.c_str());
-    if (ImGui::SmallButton("remove"))
-      std::erase(settings_.policies, left.what.substr(0, left.what.find(' ')));
+    if (small_button("remove")) std::erase(settings_.policies, left.what.substr(0, left.what.find(' ')));
     ImGui::SameLine();
     dim_text(left.what + " cannot decode");
     tip(left.why.c_str());

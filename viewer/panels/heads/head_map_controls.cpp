@@ -109,7 +109,7 @@ void HeadMapControls::draw_pair(AppState& state) {
   };
   bool changed = pick("##score", scores, c.score, 104);
   tip("The score that is compared, in all panels");
-  ImGui::SameLine(0, theme().px(6));
+  flow(ImGui::CalcTextSize("against").x + theme().px(6 + 118));
   word("against");
   changed |= pick("##reference", references, c.reference, 118);
   tip("What it is held against, in all panels");
@@ -140,7 +140,7 @@ const FigureInfo* HeadMapControls::draw(PanelContext& context, const HeadMapSour
   ImGui::SetNextItemWidth(one_row ? std::min(beside, theme().px(agreement ? 118 : 440))
                                   : std::min(room, theme().px(380)));
   const std::string now(agreement ? std::string(name_of(named->figure)) : figure->title);
-  if (ImGui::BeginCombo("##figure", (one_row ? now : figure->title).c_str(), ImGuiComboFlags_HeightLargest)) {
+  if (begin_combo("##figure", one_row ? now : figure->title, ImGuiComboFlags_HeightLargest)) {
     draw_menu(context.state, menu_, figure);
     ImGui::EndCombo();
   }

@@ -14,6 +14,8 @@
 namespace kvreplay::viewer {
 namespace {
 
+constexpr float kLeastMap = 120;  // points
+
 /// Layers x KV heads as a heatmap, and the heads in a table, the worst first.
 class HeadMapPanel final : public Panel {
  public:
@@ -78,12 +80,14 @@ HeadMapPanel::Places HeadMapPanel::arrange(ImVec2 room) const {
     return std::max(1.0F, std::min((width - around_x) / heads, (height - around_y) / rows));
   };
   // A map of many rows needs the height more than the table does.
-  float table_height = std::clamp(room.y * 0.5F, t.px(120), t.px(190));
-  if (cell(room.x, room.y - table_height - gap) < t.px(14)) table_height = t.px(120);
+  float table_height = std::clamp(room.y * 0.5F, t.px(140), t.px(190));
+  if (cell(room.x, room.y - table_height - gap) < t.px(14)) table_height = t.px(140);
+  room.y = std::max(room.y, t.px(kLeastMap) + gap + table_height);  // beyond what there is, it scrolls
   const float beside = cell(room.x - table_width - gap, room.y),
               below = cell(room.x, room.y - table_height - gap);
   Places places;
-  places.beside = beside >= std::min(below, t.px(18));  // such cells are large enough: rows for the table
+  // Such cells are large enough: rows for the table.
+  places.beside = room.x - table_width - gap >= around_x + t.px(24) && beside >= std::min(below, t.px(18));
   const float side = std::min(places.beside ? beside : below, t.px(72));
   // Square cells, unless they would be too flat to point at: then they are wider than high.
   places.square = side >= t.px(7);

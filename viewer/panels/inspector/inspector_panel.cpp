@@ -23,7 +23,7 @@ class InspectorPanel final : public Panel {
 
  private:
   void draw_buttons(PanelContext& context) const;
-  void draw_position(const Run& run, const char* name, Index position) const;
+  void draw_position(const Run& run, const char* name, Index position, float taken = 0) const;
   void draw_notes() const;
   void draw_missing() const;
 
@@ -33,8 +33,8 @@ class InspectorPanel final : public Panel {
 constexpr Index kNeighbours = 5;
 constexpr std::size_t kNeighbourLength = 14, kTokenLength = 40;
 
-/// Position and text of a token among those around it.
-void InspectorPanel::draw_position(const Run& run, const char* name, Index position) const {
+/// Position and text of a token among those around it; `taken` of the line's pixels are another's.
+void InspectorPanel::draw_position(const Run& run, const char* name, Index position, float taken) const {
   const Theme& t = theme();
   dim_text(name);
   ImGui::SameLine(t.px(42));
@@ -46,11 +46,12 @@ void InspectorPanel::draw_position(const Run& run, const char* name, Index posit
     before += token_text(run.labels(), p, kNeighbourLength);
   for (Index p = position + 1; p <= std::min(position + kNeighbours, run.shape().T - 1); ++p)
     after += token_text(run.labels(), p, kNeighbourLength);
-  const std::string itself = token_text(run.labels(), position, kTokenLength);
+  std::string itself = token_text(run.labels(), position, kTokenLength);
   if (!itself.empty()) {
     // The token stays in view; its left neighbours give way first.
     ImGui::SameLine(0, t.px(12));
-    const float room = ImGui::GetContentRegionAvail().x;
+    const float room = ImGui::GetContentRegionAvail().x - taken;
+    itself = elided(itself, room - t.px(8));
     const auto width = [](const std::string& text) { return ImGui::CalcTextSize(text.c_str()).x; };
     const float own = width(itself) + t.px(8);
     while (!before.empty() && width(before) > std::max(0.0F, (room - own) / 2)) {
@@ -66,7 +67,8 @@ void InspectorPanel::draw_position(const Run& run, const char* name, Index posit
         t.accent_soft, t.px(2));
     ImGui::TextUnformatted(itself.c_str());
     ImGui::SameLine(0, t.px(4));
-    dim_text(after);
+    if (const float rest = ImGui::GetContentRegionAvail().x - taken; rest > width("\xE2\x80\xA6"))
+      dim_text(elided(after, rest));
   }
   ImGui::PopFont();
 }
@@ -75,7 +77,7 @@ void InspectorPanel::draw_buttons(PanelContext& context) const {
   const Selection& s = facts_.selection;
   const bool cell = s.row && s.token;
   ImGui::BeginDisabled(!cell);
-  if (ImGui::SmallButton("Pin") && cell) {
+  if (small_button("Pin") && cell) {
     const Pin pin{s.layer, s.kv_head, s.query_head, *s.row, *s.token};
     auto& pins = context.state.pins;
     if (std::find(pins.begin(), pins.end(), pin) == pins.end()) pins.push_back(pin);
@@ -85,7 +87,7 @@ void InspectorPanel::draw_buttons(PanelContext& context) const {
                   action(ActionId::pin_selection).shortcut.text())
           .c_str());
   ImGui::SameLine();
-  if (ImGui::SmallButton("Copy")) {
+  if (small_button("Copy")) {
     const std::string text = csv(context);
     ImGui::SetClipboardText(text.c_str());
     context.state.say(fmt::format("Copied {}.", counted(std::count(text.begin(), text.end(), '\n'), "line")));
@@ -97,8 +99,10 @@ void InspectorPanel::draw_buttons(PanelContext& context) const {
 void InspectorPanel::draw_notes() const {
   const Theme& t = theme();
   for (const InspectorFacts::Kept& one : facts_.kept) {
-    if (&one != &facts_.kept.front()) ImGui::SameLine(0, t.px(14));
-    dim_text(fmt::format("{} {}", one.setting, one.policy));
+    const std::string text = fmt::format("{} {}", one.setting, one.policy);
+    if (&one != &facts_.kept.front())
+      flow(ImGui::CalcTextSize((text + "evicts" + "it").c_str()).x + t.px(24));
+    dim_text(text);
     tip("What the settings of What if do with the token in this head");
     ImGui::SameLine(0, t.px(5));
     ImGui::TextUnformatted(one.kept ? "keeps" : "evicts");
@@ -144,18 +148,13 @@ void InspectorPanel::draw(PanelContext& context) {
   ImGui::SetCursorPosX(at.x + std::max(0.0F, ImGui::GetContentRegionAvail().x - buttons));
   draw_buttons(context);
   ImGui::SetCursorPos(at);
-  const ImVec2 corner = ImGui::GetCursorScreenPos();
-  ImGui::PushClipRect(corner,
-                      {corner.x + std::max(1.0F, ImGui::GetContentRegionAvail().x - buttons - theme().px(6)),
-                       corner.y + ImGui::GetTextLineHeight()},
-                      true);
+  const float taken = buttons + theme().px(6);
   if (s.row)
-    draw_position(run, "row", *s.row);
+    draw_position(run, "row", *s.row, taken);
   else if (s.token)
-    draw_position(run, "token", *s.token);
+    draw_position(run, "token", *s.token, taken);
   else
     dim_text(fmt::format("layer {}, KV head {}", s.layer, s.kv_head));
-  ImGui::PopClipRect();
   if (s.row && s.token) draw_position(run, "token", *s.token);
   draw_notes();
   for (const std::string& error : facts_.errors) error_line(error);

@@ -35,15 +35,18 @@ void JobsPanel::draw(PanelContext& context) {
   for (const Desk::Job& job : jobs) {
     if (!job.running && ++waiting > kWaitingShown) continue;
     ImGui::PushID(static_cast<int>(job.key.hash()));
-    if (ImGui::SmallButton("stop")) desk.cancel(job.key);
+    if (small_button("stop")) desk.cancel(job.key);
     ImGui::SameLine();
     if (!job.running) {
-      dim_text(job.title);
+      elided_text(job.title, theme().dim);
     } else {
-      ImGui::TextUnformatted(job.title.c_str());
+      const std::string state = job.progress > 0
+                                    ? fmt::format("{:.0f} %, {:.1f} s", 100 * job.progress, job.seconds)
+                                    : fmt::format("{:.1f} s", job.seconds);
+      elided_text(job.title, theme().text,
+                  ImGui::GetContentRegionAvail().x - ImGui::CalcTextSize(state.c_str()).x - theme().px(12));
       ImGui::SameLine();
-      dim_text(job.progress > 0 ? fmt::format("{:.0f} %, {:.1f} s", 100 * job.progress, job.seconds)
-                                : fmt::format("{:.1f} s", job.seconds));
+      dim_text(state);
     }
     ImGui::PopID();
   }
@@ -85,7 +88,7 @@ void JobsPanel::draw_log(const Desk& desk) {
     ImGui::TableNextRow();
     ImGui::TableNextColumn();
     if (done.error.empty())
-      dim_text(done.title + (done.cancelled ? " (cancelled)" : ""));
+      elided_text(done.title + (done.cancelled ? " (cancelled)" : ""), theme().dim);
     else
       error_line(done.title + ": " + done.error);
     ImGui::TableNextColumn();

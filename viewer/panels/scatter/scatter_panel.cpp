@@ -88,7 +88,8 @@ void ScatterPanel::draw_controls(AppState& state, const MetricSet& available) {
   const float width =
       std::clamp((ImGui::GetContentRegionAvail().x - rest) / 2 / t.scale - 0.5F, 100.0F, 150.0F);
   choose_metric("##score", run, available, c.score, width);
-  ImGui::SameLine(0, t.px(5));
+  flow(ImGui::CalcTextSize("vs").x + t.px(width + 5));
+  ImGui::AlignTextToFramePadding();
   dim_text("vs");
   ImGui::SameLine(0, t.px(5));
   choose_metric("##reference", run, available, c.reference, width);
@@ -105,14 +106,17 @@ void ScatterPanel::draw_figures(AppState& state, const ScatterFacts& facts) {
   for (const AgreementFigure which : {AgreementFigure::spearman, AgreementFigure::recall_10pc}) {
     const double value = facts.agreement[which];
     const std::string name(facts_of(which).title), about(facts_of(which).what);
+    const std::string text = std::isnan(value) ? number_text(value) : fmt::format("{:.3f}", value);
+    if (which != AgreementFigure::spearman) flow(figure_width(name.c_str(), text));
     ImGui::BeginGroup();
-    figure(name.c_str(), std::isnan(value) ? number_text(value) : fmt::format("{:.3f}", value));
+    figure(name.c_str(), text);
     ImGui::EndGroup();
     tip(about.c_str());
-    ImGui::SameLine(0, theme().px(12));
   }
+  const std::string n = std::to_string(facts.head->l);
+  flow(figure_width("n", n));
   ImGui::BeginGroup();
-  figure("n", std::to_string(facts.head->l));
+  figure("n", n);
   ImGui::EndGroup();
   if (facts.scatter.left_out > 0)
     tip(fmt::format("Not shown, for want of a finite value of both: {}.",
@@ -143,7 +147,7 @@ void ScatterPanel::draw_figures(AppState& state, const ScatterFacts& facts) {
     flow(ImGui::CalcTextSize(text.c_str()).x + theme().px(50));
     colored_text(text, theme().accent);
     ImGui::SameLine(0, theme().px(5));
-    if (ImGui::SmallButton("clear")) state.select_tokens({});
+    if (small_button("clear")) state.select_tokens({});
   }
   if (shown_.pending()) busy_mark();
 }

@@ -99,7 +99,7 @@ void kept_legend(const KeptDifference& difference, float width) {
     needed += t.px(12) + side + space + ImGui::CalcTextSize(text.c_str()).x;
   const bool narrow = width < needed;
   const auto part = [&](Index tokens, const char* what, ImU32 color) {
-    ImGui::SameLine(0, t.px(narrow ? 8 : 12));
+    flow(side + space + ImGui::CalcTextSize(text_of(tokens, what).c_str()).x + t.px(4));
     const ImVec2 at = ImGui::GetCursorScreenPos();
     const float top = at.y + (ImGui::GetTextLineHeight() - side) / 2;
     ImGui::GetWindowDrawList()->AddRectFilled({at.x, top}, {at.x + side, top + side}, color, t.px(1.5F));

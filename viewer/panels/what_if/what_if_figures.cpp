@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <span>
 #include <string_view>
@@ -118,12 +119,23 @@ WhatIfFigures figures_of(const WhatIf& answer) {
 void figure_table(const WhatIf* first, const WhatIf* second) {
   const Theme& t = theme();
   const std::span<const WhatIfFigure> figures(what_if_figures().data(), kShownFigures);
-  float title_width = 0;
-  for (const WhatIfFigure& figure : figures)
+  float title_width = 0, number_width = mono_width("88.8 %");
+  std::vector<std::array<std::string, 2>> texts;
+  for (const WhatIfFigure& figure : figures) {
+    const std::array values = {first != nullptr ? figure.of(*first) : kNone,
+                               second != nullptr ? figure.of(*second) : kNone};
+    const NumberColumn numbers(values);
+    auto& pair = texts.emplace_back();
+    for (std::size_t s = 0; s < 2; ++s) {
+      pair[s] = figure.is_plain() ? numbers.text(values[s]) : figure.text(values[s]);
+      number_width = std::max(number_width, mono_width(pair[s]));
+    }
     title_width = std::max(title_width, ImGui::CalcTextSize(figure.title.c_str()).x);
-  const float room = ImGui::GetContentRegionAvail().x, number_width = mono_width("888.8 KiB") + t.px(6);
+  }
+  number_width += t.px(6);
+  const float room = ImGui::GetContentRegionAvail().x;
   const bool wide = room >= title_width + 2 * number_width + mono_width("+88.8 points") + t.px(6);
-  // Rather a title than a number is cut off.
+  // Rather a title than a number gives way: it goes on in a second line.
   title_width = std::clamp(room - 2 * number_width - t.px(6), t.px(40), title_width);
   ImGui::PushStyleVar(ImGuiStyleVar_CellPadding, {t.px(3), t.px(1)});
   if (!ImGui::BeginTable("figures", wide ? 4 : 3)) return ImGui::PopStyleVar();
@@ -136,10 +148,13 @@ void figure_table(const WhatIf* first, const WhatIf* second) {
     right_aligned(text, color);
     ImGui::PopFont();
   };
-  for (const WhatIfFigure& figure : figures) {
+  for (std::size_t f = 0; f < figures.size(); ++f) {
+    const WhatIfFigure& figure = figures[f];
     ImGui::TableNextRow();
     ImGui::TableNextColumn();
+    ImGui::PushTextWrapPos(0);
     dim_text(figure.title);
+    ImGui::PopTextWrapPos();
     tip(figure.about.c_str());
     const double a = first != nullptr ? figure.of(*first) : kNone;
     const double b = second != nullptr ? figure.of(*second) : kNone;
@@ -149,14 +164,10 @@ void figure_table(const WhatIf* first, const WhatIf* second) {
         return t.text;
       return (mine > other) == (figure.better == Better::smaller) ? t.dim : t.text;
     };
-    const NumberColumn numbers(std::array{a, b});
-    const auto text = [&](double value) {
-      return figure.is_plain() ? numbers.text(value) : figure.text(value);
-    };
     ImGui::TableNextColumn();
-    number(text(a), color(a, b));
+    number(texts[f][0], color(a, b));
     ImGui::TableNextColumn();
-    number(text(b), color(b, a));
+    number(texts[f][1], color(b, a));
     if (!wide) continue;
     ImGui::TableNextColumn();
     if (a == b || std::isnan(a) || std::isnan(b)) continue;

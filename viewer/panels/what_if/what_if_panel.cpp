@@ -101,12 +101,12 @@ void WhatIfPanel::draw(PanelContext& context) {
 }
 
 void WhatIfPanel::draw_buttons(AppState& state) {
-  if (ImGui::SmallButton("Swap")) std::swap(state.setting_a, state.setting_b);
+  if (small_button("Swap")) std::swap(state.setting_a, state.setting_b);
   tip("A becomes B, and B becomes A");
-  ImGui::SameLine();
-  if (ImGui::SmallButton("Copy A to B")) state.setting_b = state.setting_a;
-  ImGui::SameLine();
+  flow(small_button_width("Copy A to B"));
+  if (small_button("Copy A to B")) state.setting_b = state.setting_a;
   ImGui::PushStyleVar(ImGuiStyleVar_FramePadding, {theme().px(3), theme().px(0.5F)});
+  flow(check_width("Fade evicted"));
   fade_evicted(state.show_kept);
   ImGui::PopStyleVar();
 }
@@ -115,7 +115,7 @@ void WhatIfPanel::draw_settings(AppState& state, bool roomy) {
   draw_buttons(state);
   const bool more = more_.value_or(roomy);
   edit_settings(*state.run(), state.scores, state.setting_a, state.setting_b, more, state.show_b);
-  if (ImGui::SmallButton(more ? "Fewer settings" : "More settings")) more_ = !more;
+  if (small_button(more ? "Fewer settings" : "More settings")) more_ = !more;
   tip("Window, pooling, pinned tokens, blocks");
   if (now_[0].pending || now_[1].pending) busy_mark();
   const bool same = now_[0].error == now_[1].error;
@@ -188,12 +188,12 @@ void WhatIfPanel::draw_heads(PanelContext& context, ImVec2 size) {
     return;
   }
   const WhatIfHeads &a = heads_[0], &b = heads_[1];
-  ImGui::SameLine();
   constexpr std::array<std::string_view, 3> kShow = {"A", "B", "B - A"};
+  flow(ImGui::CalcTextSize("ABB - A").x + 6 * ImGui::GetStyle().FramePadding.x + theme().px(2));
   segments("show", kShow, show_);
   const Index done = a.answered() + b.answered(), all = a.heads() + b.heads();
   if (done < all) {
-    ImGui::SameLine();
+    flow(ImGui::CalcTextSize("100 %").x + theme().px(24));
     ImGui::AlignTextToFramePadding();
     dim_text(fmt::format("{:.0f} %", 100 * static_cast<double>(done) / static_cast<double>(all)));
     tip(fmt::format("{} of {} answers: every head under A and B", done, all).c_str());
@@ -211,7 +211,7 @@ void WhatIfPanel::draw_heads(PanelContext& context, ImVec2 size) {
   tip(what_if_figures()[figure_].about.c_str());
   ImGui::PopStyleVar();
   const WhatIfFigure& what = what_if_figures()[figure_];
-  ImGui::SameLine();
+  flow(figure_width("mean", mean()));
   ImGui::AlignTextToFramePadding();
   figure("mean", mean());
   tip("Mean over heads, A / B");

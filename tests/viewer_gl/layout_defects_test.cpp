@@ -1,0 +1,123 @@
+// What a person would see at once: text that its box cuts off, widgets over each other. Over all panels.
+
+#include "tests/viewer_gl/dashboard.hpp"
+#include "tests/viewer_gl/drawn_frame.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <imgui.h>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace kvreplay;
+using namespace kvreplay::viewer;
+using test::Dashboard;
+using test::kSample;
+using test::layout_defects;
+
+namespace {
+
+/// Draws what it is given, in a window of 200 x 100 pixels.
+struct Scene final : Client {
+  std::function<void()> draw;
+  ImGuiWindowFlags flags = ImGuiWindowFlags_NoDecoration;
+  void frame() override {
+    ImGui::SetNextWindowPos({0, 0});
+    ImGui::SetNextWindowSize({200, 100});
+    ImGui::Begin("scene", nullptr, flags);
+    draw();
+    ImGui::End();
+  }
+};
+
+std::vector<std::string> defects_of(const std::function<void()>& draw,
+                                    ImGuiWindowFlags flags = ImGuiWindowFlags_NoDecoration) {
+  Scene scene;
+  scene.draw = draw;
+  scene.flags = flags;
+  HeadlessHost host(scene, 400, 300);
+  host.settle();
+  return layout_defects();
+}
+
+bool any(const std::vector<std::string>& defects, const std::string& part) {
+  return std::any_of(defects.begin(), defects.end(),
+                     [&](const std::string& one) { return one.find(part) != std::string::npos; });
+}
+
+}  // namespace
+
+TEST_CASE("defects of a layout are found in what was drawn", "[layout-defects]") {
+  CHECK(defects_of([] {
+          ImGui::Button("whole");
+          ImGui::SameLine();
+          ImGui::TextUnformatted("beside");
+        }).empty());
+  CHECK(any(defects_of([] { ImGui::Button("WWWWWWWWWWWW", {41, 0}); }), "is cut off at"));
+  CHECK(any(defects_of([] { ImGui::TextUnformatted("a text that is longer than the window is wide"); }),
+            "too narrow"));
+  CHECK(any(defects_of([] {
+              ImGui::TextUnformatted("one");
+              ImGui::SetCursorPos({12, 10});
+              ImGui::TextUnformatted("two");
+            }),
+            "'two' lies over 'one'"));
+  CHECK(any(defects_of([] {
+              ImGui::TextUnformatted("hidden");
+              ImGui::SetCursorPos({0, 0});
+              ImGui::PushStyleColor(ImGuiCol_ChildBg, IM_COL32(90, 90, 90, 255));
+              ImGui::BeginChild("cover", {100, 50});
+              ImGui::EndChild();
+              ImGui::PopStyleColor();
+            }),
+            "'hidden' lies under a rectangle"));
+  const auto ten_lines = [] {
+    for (int i = 0; i < 10; ++i) ImGui::TextUnformatted("line");
+  };
+  CHECK(any(defects_of(ten_lines), "too low"));
+  CHECK(defects_of(ten_lines, ImGuiWindowFlags_NoTitleBar).empty());
+  CHECK(any(defects_of([] {
+              if (!ImGui::BeginTable("table", 2)) return;
+              ImGui::TableSetupColumn("narrow", ImGuiTableColumnFlags_WidthFixed, 30);
+              ImGui::TableSetupColumn("wide");
+              ImGui::TableNextColumn();
+              ImGui::TextUnformatted("does not fit");
+              ImGui::TableNextColumn();
+              ImGui::TextUnformatted("fits");
+              ImGui::EndTable();
+            }),
+            "column 0 of a table"));
+}
+
+TEST_CASE("no panel cuts off or covers what it shows, at any size", "[layout-defects]") {
+  constexpr std::array<std::pair<int, int>, 5> kSizes = {
+      {{600, 400}, {900, 600}, {1280, 800}, {1920, 1080}, {2560, 1440}}};
+  Dashboard dashboard(kSample);
+  App& app = dashboard.app;
+  app.state().select_cell(1000, 300);
+  std::set<std::string> told;
+  const auto look = [&](const std::string& what) {
+    for (const std::string& defect : layout_defects())
+      if (told.insert(defect).second) FAIL_CHECK(what << ": " << defect);
+  };
+  for (const float text : {13.0F, 20.0F}) {
+    while (app.text_points() != text)
+      app.perform(app.text_points() < text ? ActionId::larger_text : ActionId::smaller_text);
+    for (const auto& [width, height] : kSizes) {
+      dashboard.host.resize(width, height, 1);
+      for (const PanelFacts& panel : kPanels) {
+        for (const bool alone : {false, true}) {
+          app.layout().show(panel.id);
+          app.layout().maximise(alone ? std::optional(panel.id) : std::nullopt);
+          dashboard.settle();
+          look(fmt::format("{}x{}, text {}, {}{}", width, height, text, panel.name, alone ? " alone" : ""));
+        }
+      }
+    }
+  }
+}
