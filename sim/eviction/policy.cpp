@@ -54,10 +54,9 @@ EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOver
                      Index budget, bool has_wo) {
   const PolicyOverrides overrides = policy.own.before(of_all);
   const bool kvpress = semantics == Semantics::kvpress;
-  constexpr Index kBaseWindow = 32;
   EvictionRule rule;
   rule.policy = policy;
-  rule.window = kBaseWindow;
+  rule.window = kUsualWindow;
   const EvictionBase base = policy.start.value_or(policy.base);
   rule.metric = kBases[base].metric;
   switch (base) {
@@ -78,7 +77,7 @@ EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOver
       if (kvpress) rule.recent = 1;
       break;
     case EvictionBase::snapkv:
-      rule.window = kvpress ? 64 : kBaseWindow;
+      rule.window = kvpress ? 64 : kUsualWindow;
       rule.pool =
           semantics == Semantics::paper ? Pooling{Pooling::Kind::max, 7} : Pooling{Pooling::Kind::avg, 5};
       break;

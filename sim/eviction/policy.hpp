@@ -75,6 +75,9 @@ struct EvictionRule {
   bool pins_exceed(Index budget) const { return sinks + recent > budget; }
 };
 
+/// The rows of the window that a policy looks at unless it has a reading of its own.
+inline constexpr Index kUsualWindow = 32;
+
 EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOverrides& of_all, Index l,
                      Index budget, bool has_wo);
 

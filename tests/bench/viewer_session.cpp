@@ -114,6 +114,7 @@ std::vector<double> what_if(Session& session, const std::string& base, int chang
   session.app.layout().maximise(PanelKind::what_if);
   state.setting_a = {};
   state.setting_a.base = base;
+  state.setting_a.linked = false;
   session.settle();
   std::vector<double> times;
   for (int i = 0; i < changes; ++i) {

@@ -159,12 +159,11 @@ TEST_CASE("the outermost point of the scatter is the token with the largest scor
   CHECK(near > 10);
 }
 
-TEST_CASE("the budget line moves the setting of What if where that counts tokens", "[panels]") {
+TEST_CASE("the budget line moves the budget of all panels, in tokens", "[panels]") {
   for (const bool sigma : {false, true}) {
     OnePanel curves(PanelKind::curves);
     AppState& state = curves.app.state();
-    state.setting_a.sigma_budget = sigma;
-    state.setting_a.budget = 60;
+    state.budget = {.sigma_budget = sigma, .budget = 60};
     curves.settle();
     const Area area = curves.app.area(PanelKind::curves);
     const float y = area.y + area.height * 0.6F;
@@ -179,11 +178,10 @@ TEST_CASE("the budget line moves the setting of What if where that counts tokens
     curves.host.drag(x, y, x - 80, y);
     curves.host.settle();
     curves.settle();
-    const Index own = state.budget_line.value_or(0);
-    CHECK(own >= 1);
-    CHECK(own < (sigma ? 179 : 60));
-    CHECK(state.setting_a.budget == (sigma ? 60 : own));
-    CHECK(state.setting_a.sigma_budget == sigma);
+    CHECK_FALSE(state.budget.sigma_budget);
+    CHECK(state.budget.budget >= 1);
+    CHECK(state.budget.budget < (sigma ? 179 : 60));
+    CHECK(state.settings()[0].budget == state.budget.budget);
   }
 }
 

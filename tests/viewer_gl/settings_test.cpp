@@ -17,8 +17,7 @@ SharedSettings settings_of(App& app) { return app.state(); }
 struct CurvesWithLine : test::OnePanelDashboard {
   float x = 0, y = 0;
   CurvesWithLine() : OnePanelDashboard(PanelKind::curves, kSample, 800, 560, 3, 1) {
-    app.state().setting_a.sigma_budget = false;
-    app.state().setting_a.budget = 60;
+    app.state().budget = {.sigma_budget = false, .budget = 60};
     settle();
     const Area area = app.area(kind);
     y = area.y + area.height * 0.6F;
@@ -39,7 +38,7 @@ struct CurvesWithLine : test::OnePanelDashboard {
 
 TEST_CASE("a drag of the budget line is one step of undo, however long the hand rests", "[settings]") {
   CurvesWithLine curves;
-  const WhatIfSettings& a = curves.app.state().setting_a;
+  const KeptBudget& a = curves.app.state().budget;
   curves.host.press_button();
   curves.move(-30);
   const Index midway = a.budget;
@@ -84,7 +83,7 @@ TEST_CASE("undo takes back every setting, selection and view by themselves", "[s
   step([&] { state.setting_b.base = "tova"; });
   step([&] { state.comparison.reference = TokenMetric::exact_value; });
   step([&] { state.comparison.window = 5; });
-  step([&] { state.budget_line = 77; });
+  step([&] { state.budget.sigma = 0.3; });
   step([&] { panel.app.perform(ActionId::flip_settings); });
   state.select_cell(1000, 300);
   panel.settle();
@@ -100,6 +99,80 @@ TEST_CASE("undo takes back every setting, selection and view by themselves", "[s
   for (std::size_t i = 1; i < steps.size(); ++i) {
     panel.perform(ActionId::redo);
     CHECK(settings_of(panel.app) == steps[i]);
+  }
+}
+
+TEST_CASE("one budget and one window serve all panels, but what has its own", "[settings]") {
+  test::Dashboard panel(kSample);
+  AppState& state = panel.app.state();
+  const auto both = [&](const auto& of) {
+    return std::pair(of(state.settings()[0]), of(state.settings()[1]));
+  };
+  const auto tokens = [&](const WhatIfSettings& s) { return s.tokens(state.run()->shape().l, s.semantics); };
+  const auto window = [](const WhatIfSettings& s) { return s.window; };
+
+  state.budget = {.sigma_budget = false, .budget = 60};
+  CHECK(both(tokens) == std::pair<Index, Index>(60, 60));
+  state.setting_b.linked = false;
+  state.setting_b.sigma = 0.5;
+  CHECK(both(tokens) == std::pair<Index, Index>(60, 448));
+  state.setting_b.linked = true;
+  CHECK(both(tokens) == std::pair<Index, Index>(60, 60));
+
+  // The window: of policies that take the usual one by themselves, and were not given one.
+  using Windows = std::pair<std::optional<Index>, std::optional<Index>>;
+  CHECK(both(window) == Windows());
+  state.comparison.window = 16;
+  CHECK(both(window) == Windows(16, 16));
+  state.setting_a.window = 8;
+  state.setting_b.linked = false;
+  CHECK(both(window) == Windows(8, std::nullopt));
+  state.setting_b.linked = true;
+  for (const char* base : {"h2o", "tova"}) {  // all rows, and the last
+    state.setting_b.base = base;
+    state.setting_b.score.clear();
+    CHECK(both(window) == Windows(8, std::nullopt));
+  }
+  state.setting_b.base = "snapkv";
+  state.setting_b.semantics = Semantics::kvpress;  // whose window has 64 rows
+  CHECK(both(window) == Windows(8, std::nullopt));
+}
+
+TEST_CASE("what a panel's slider moves is the desk's budget, unless it has its own", "[settings]") {
+  for (const bool linked : {true, false}) {
+    test::OnePanelDashboard panel(PanelKind::decode, kSample, 800, 560, 3, 1);
+    AppState& state = panel.app.state();
+    state.setting_b.linked = linked;
+    panel.settle();
+    CHECK(panel.csv().find(",179,") != std::string::npos);  // of 896, where the desk keeps 20 %
+    const KeptBudget before = state.setting_b;
+    state.budget.sigma = 0.5;
+    panel.settle();
+    CHECK(panel.csv().find(",448,") != std::string::npos);
+    panel.app.layout().maximise(PanelKind::what_if);
+    panel.app.focus(PanelKind::what_if);
+    panel.settle();
+    CHECK(state.setting_a.sigma == 0.5);
+    CHECK((static_cast<const KeptBudget&>(state.setting_b) == before) == !linked);
+    // The slider of setting A, by hand.
+    panel.host.hold({.control = true});  // ImGui's way to type into a slider
+    const Area area = panel.app.area(PanelKind::what_if);
+    bool typed = false;
+    for (float y = area.y + 62; y < area.y + 300 && !typed; y += 6) {
+      panel.host.click(area.x + 130, y);
+      panel.host.settle();
+      if (!ImGui::GetIO().WantTextInput) continue;
+      panel.host.hold({});
+      panel.host.type("30");
+      panel.host.tap_key({"Enter"});
+      panel.host.settle();
+      typed = true;
+    }
+    panel.host.hold({});
+    panel.settle();
+    CHECK(typed);
+    CHECK(state.budget.sigma == Approx(0.7));
+    CHECK(state.settings()[1].sigma == Approx(linked ? 0.7 : before.sigma));
   }
 }
 
@@ -132,7 +205,9 @@ TEST_CASE("a session restores what is set for all panels, and that is no step of
     state.setting_b.score = "value";
     state.setting_b.pool = Pooling{Pooling::Kind::max, 5};
     state.comparison.score = TokenMetric::caote;
-    state.budget_line = 12;
+    state.budget.sigma_budget = false;
+    state.budget.budget = 12;
+    state.setting_b.linked = false;
     state.show_kept = state.show_b = true;
     dashboard.settle();
     set = settings_of(dashboard.app);
@@ -155,14 +230,16 @@ TEST_CASE("settings of a session that cannot be read leave the others alone", "[
                  {"b", {{"base", "tova"}}},
                  {"show_b", 7},
                  {"show_kept", true},
-                 {"budget_line", -4},
+                 {"kept", {{"sigma_budget", false}, {"budget", -4}, {"sigma", 7}}},
                  {"comparison", {{"score", "no such"}, {"window", 0}}}},
                 settings);
   CHECK(settings.setting_a == WhatIfSettings());
   CHECK(settings.setting_b.base == "tova");
   CHECK_FALSE(settings.show_b);
   CHECK(settings.show_kept);
-  CHECK_FALSE(settings.budget_line.has_value());
+  CHECK(settings.budget == KeptBudget());
+  read_settings({{"kept", {{"sigma", 7}}}}, settings);
+  CHECK(settings.budget.sigma < 1);
   CHECK(settings.comparison.score == TokenMetric::attn);
   CHECK(settings.comparison.window == SharedSettings().comparison.window);
 }

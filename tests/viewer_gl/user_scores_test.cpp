@@ -40,6 +40,7 @@ TEST_CASE("a dropped score is offered in What if, ranks there, and comes back wi
     state.setting_a = {};
     state.setting_a.base = "h2o";
     state.setting_a.score = "late_first";
+    state.setting_a.linked = false;
     state.setting_a.sigma_budget = false;
     state.setting_a.budget = 10;
     state.setting_a.recent = 0;

@@ -188,6 +188,7 @@ TEST_CASE("another budget looks at the same rows, and the last answer stands mea
   AppState& state = panel.app.state();
   PanelContext context{state, panel.app.desk()};
   state.setting_a.compensation = Compensation::fit;
+  state.setting_a.linked = false;
   state.setting_b = state.setting_a;
   state.setting_b.compensation = Compensation::mass;
   panel.app.panel(panel.kind).load({{"all_heads", false}});

@@ -2,6 +2,7 @@
 
 #include "viewer/app/app.hpp"
 #include "viewer/gl/ui_context.hpp"
+#include "viewer/panels/policy_controls.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 
@@ -14,7 +15,8 @@
 namespace kvreplay::viewer {
 namespace {
 
-constexpr float kRunWidth = 170, kLeastRunWidth = 64, kQueryHeadWidth = 86, kWindowWidth = 64;  // points
+constexpr float kRunWidth = 170, kLeastRunWidth = 64, kQueryHeadWidth = 86, kWindowWidth = 52,
+                kKeptWidth = 86;  // points
 
 /// A number that is stepped with buttons on both sides of it, in the menu bar.
 struct Stepper {
@@ -104,6 +106,7 @@ void App::draw_head_controls() {
   const bool runs = take(t.px(kLeastRunWidth) + spacing);
   const bool query_heads =
       shape.group() > 1 && take(ImGui::CalcTextSize("query head").x + t.px(kQueryHeadWidth) + 2 * spacing);
+  const bool budgets = take(ImGui::CalcTextSize("kept").x + t.px(kKeptWidth) + 2 * spacing);
   const bool windows = take(ImGui::CalcTextSize("window w").x + t.px(kWindowWidth) + 2 * spacing);
   if (runs) choose_run(state_, next.run, std::min(t.px(kRunWidth), t.px(kLeastRunWidth) + room));
   if (steppers) {
@@ -122,13 +125,26 @@ void App::draw_head_controls() {
     }
   }
   if (!(next == state_.selection())) state_.select(next, "head");
+  if (budgets) {
+    dim_text("kept");
+    ImGui::SetNextItemWidth(t.px(kKeptWidth));
+    ImGui::PushFont(mono_font());
+    edit_kept(state_.budget, shape.l);
+    ImGui::PopFont();
+    if (ImGui::IsItemClicked(ImGuiMouseButton_Right))
+      count_otherwise(state_.budget, shape.l, state_.setting_a.semantics);
+    tip("What a KV head keeps of the prompt, in all panels but those that have a budget of their own (the "
+        "chain beside it is open). Right click: tokens or share.");
+  }
   if (!windows) return;
   dim_text("window w");
   ImGui::SetNextItemWidth(t.px(kWindowWidth));
   auto typed = static_cast<int>(state_.comparison.window);
   if (ImGui::InputInt("##window", &typed, 0, 0, ImGuiInputTextFlags_EnterReturnsTrue))
     state_.comparison.window = std::clamp<Index>(typed, 1, std::max<Index>(shape.l, 1));
-  tip("How many of the last prompt queries count, in all panels. Enter applies.");
+  tip("How many of the last prompt queries count, in all panels, and to policies that take the usual window "
+      "by "
+      "themselves (not to those that look at all rows, or the last). Enter applies.");
 }
 
 void App::draw_status_bar(float height) {

@@ -4,7 +4,6 @@
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
-#include "viewer/work/policy_settings.hpp"
 
 #include <fmt/format.h>
 
@@ -22,6 +21,50 @@ void edit_kept_share(double& sigma, const char* format, int flags) {
   auto kept = static_cast<float>(100 * rest_of(sigma));
   if (ImGui::SliderFloat("##sigma", &kept, 1, 99, format, flags))
     sigma = rest_of(std::clamp(std::round(static_cast<double>(kept) * 10) / 1000, 0.001, 0.999));
+}
+
+bool edit_kept(KeptBudget& budget, Index l, const char* share_format, int flags) {
+  const KeptBudget before = budget;
+  if (budget.sigma_budget) {
+    edit_kept_share(budget.sigma, share_format, flags);
+  } else {
+    const auto most = static_cast<int>(std::min<Index>(l, 1 << 30));
+    auto kept = static_cast<int>(std::clamp<Index>(budget.budget, 0, most));
+    const bool moved =
+        ImGui::SliderInt("##tokens", &kept, std::min(1, most), most, *share_format == 0 ? "" : "%d",
+                         flags | ImGuiSliderFlags_Logarithmic | ImGuiSliderFlags_AlwaysClamp);
+    if (moved) budget.budget = kept;
+  }
+  return !(budget == before);
+}
+
+void count_otherwise(KeptBudget& budget, Index l, Semantics semantics) {
+  if (budget.sigma_budget)
+    budget.budget = std::max<Index>(budget.tokens(l, semantics), 1);
+  else
+    budget.sigma = budget.ratio(l);
+  budget.sigma_budget = !budget.sigma_budget;
+}
+
+float link_width() { return ImGui::GetTextLineHeight() * 1.2F; }
+
+void link_toggle(bool& linked) {
+  const Theme& t = theme();
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  const float width = link_width(), height = ImGui::GetFrameHeight();
+  if (ImGui::InvisibleButton("##link", {width, height})) linked = !linked;
+  const ImU32 ink = ImGui::IsItemHovered() ? t.text : linked ? t.accent : t.faint;
+  tip(linked
+          ? "Goes with the budget and the window of the menu bar, as other panels do. Click to give it its "
+            "own."
+          : "Has its own budget and window. Click to go with those of the menu bar.");
+  // Two rings, one in the other or apart.
+  const float radius = height * 0.14F, apart = linked ? radius * 0.8F : radius * 1.5F;
+  const ImVec2 middle = {at.x + width / 2, at.y + height / 2};
+  for (const float side : {-1.0F, 1.0F})
+    ImGui::GetWindowDrawList()->AddRect({middle.x + side * apart - radius * 1.4F, middle.y - radius},
+                                        {middle.x + side * apart + radius * 1.4F, middle.y + radius}, ink,
+                                        radius, 0, t.px(1.4F));
 }
 
 std::optional<std::size_t> combo(const char* id, const std::string& now, const std::vector<Choice>& choices) {

@@ -4,6 +4,7 @@
 #include "analysis/options/option.hpp"
 #include "data/facts_table.hpp"
 #include "sim/eviction/policy.hpp"
+#include "viewer/work/policy_settings.hpp"
 
 #include <cstddef>
 #include <optional>
@@ -51,6 +52,34 @@ void end_settings();
 /// A slider over the share that is kept, in percent and steps of a tenth of one; `sigma` is the rest. `flags`
 /// are ImGuiSliderFlags.
 void edit_kept_share(double& sigma, const char* format, int flags = 0);
+
+/// The same over what `budget` counts in, share or tokens, of a prompt of l tokens; true where it changed.
+bool edit_kept(KeptBudget& budget, Index l, const char* share_format = "%.1f %%", int flags = 0);
+/// Counts in the other, at what is kept now.
+void count_otherwise(KeptBudget& budget, Index l, Semantics semantics);
+
+/// While it lives, what is edited is the desk's budget where it is linked: it begins as that, and what became
+/// of it is the desk's from then on.
+class LinkedBudget {
+ public:
+  LinkedBudget(KeptBudget& desk, KeptBudget& edited, bool linked)
+      : desk_(desk), edited_(edited), before_(desk), linked_(linked) {
+    if (linked_) edited_ = desk_;
+  }
+  ~LinkedBudget() {
+    if (linked_ && !(edited_ == before_)) desk_ = edited_;
+  }
+  LinkedBudget(const LinkedBudget&) = delete;
+  LinkedBudget& operator=(const LinkedBudget&) = delete;
+
+ private:
+  KeptBudget &desk_, &edited_;
+  KeptBudget before_;
+  bool linked_;
+};
+/// A chain, closed while a setting goes with the desk's budget and window; link_width() pixels wide.
+void link_toggle(bool& linked);
+float link_width();
 
 /// A row's control for pooling, or the policy's own, which `own` names.
 void edit_pooling(std::optional<Pooling>& pool, const std::string& own);

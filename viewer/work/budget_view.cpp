@@ -25,7 +25,7 @@ Matrix<double> rows_of(const BudgetCurves& curves, const std::vector<double> Hea
 
 BoundOptions bound(BudgetSettings& settings) {
   using namespace budget_option;
-  static constexpr OptionFacts by_layer{.name = "normalise-by-layer"};
+  static constexpr OptionFacts by_layer{.name = "normalise-by-layer"}, linked{.name = "linked"};
   return {bind_option(order, settings.order),
           bind_option(method, settings.methods).keyed("methods"),
           bind_option(semantics, settings.semantics),
@@ -33,7 +33,8 @@ BoundOptions bound(BudgetSettings& settings) {
           bind_option(by_layer, settings.normalise_by_layer),
           bind_option(budget_option::floor, settings.floor),
           bind_option(sinks, settings.sinks),
-          bind_option(recent, settings.recent)};
+          bind_option(recent, settings.recent),
+          bind_option(linked, settings.linked)};
 }
 
 BudgetPlan budget_view_plan(const BudgetSettings& settings, const Dump& dump) {

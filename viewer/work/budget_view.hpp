@@ -27,6 +27,7 @@ struct BudgetSettings {
   bool normalise_by_layer = false;  ///< importance divided by its layer's sum
   double floor = 0;                 ///< share of the prompt that every head keeps
   Index sinks = 0, recent = 0;      ///< lead every order
+  bool linked = true;               ///< the total is the desk's budget
   bool operator==(const BudgetSettings&) const = default;
 };
 /// For sessions.

@@ -16,13 +16,27 @@ EvictionOptions options_of(const PolicySettings& settings) {
   return options;
 }
 
+double KeptBudget::ratio(Index l) const {
+  if (sigma_budget || l < 1) return sigma;
+  return std::clamp(1 - static_cast<double>(budget) / static_cast<double>(l), 0.001, 0.999);
+}
+
+BoundOptions bound(KeptBudget& budget) {
+  static constexpr OptionFacts sigma_budget{.name = "sigma-budget"};
+  return {bind_option(sigma_budget, budget.sigma_budget), bind_option(evict_option::budget, budget.budget),
+          bind_option(evict_option::sigma, budget.sigma)};
+}
+
 BoundOptions bound(PolicySettings& settings) {
   using namespace evict_option;
-  static constexpr OptionFacts sigma_budget{.name = "sigma-budget"};
-  return {bind_option(semantics, settings.semantics), bind_option(sigma_budget, settings.sigma_budget),
-          bind_option(budget, settings.budget),       bind_option(sigma, settings.sigma),
-          bind_option(window, settings.window),       bind_option(sinks, settings.sinks),
-          bind_option(recent, settings.recent),       bind_option(pool, settings.pool)};
+  static constexpr OptionFacts linked{.name = "linked"};
+  BoundOptions options = bound(static_cast<KeptBudget&>(settings));
+  for (const BoundOption& one :
+       {bind_option(semantics, settings.semantics), bind_option(linked, settings.linked),
+        bind_option(window, settings.window), bind_option(sinks, settings.sinks),
+        bind_option(recent, settings.recent), bind_option(pool, settings.pool)})
+    options.push_back(one);
+  return options;
 }
 
 }  // namespace kvreplay::viewer

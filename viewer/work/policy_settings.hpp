@@ -6,17 +6,32 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 
 namespace kvreplay::viewer {
 
-/// What a user sets of a policy besides its name; unset: the policy's own.
-struct PolicySettings {
-  Semantics semantics = Semantics::paper;
+/// How many tokens a KV head keeps.
+struct KeptBudget {
   bool sigma_budget = true;  ///< `sigma` counts, else `budget`
   Index budget = 0;          ///< tokens kept a KV head
   double sigma = 0.8;        ///< compression ratio, between 0 and 1
+  bool operator==(const KeptBudget&) const = default;
+
+  /// Of a prompt of l tokens.
+  Index tokens(Index l, Semantics semantics) const {
+    return sigma_budget ? kept_tokens(sigma, l, semantics) : std::min(budget, l);
+  }
+  /// As a ratio, within the ratios that there are.
+  double ratio(Index l) const;
+};
+BoundOptions bound(KeptBudget& budget);
+
+/// What a user sets of a policy besides its name; unset: the policy's own.
+struct PolicySettings : KeptBudget {
+  Semantics semantics = Semantics::paper;
+  bool linked = true;  ///< the budget is the desk's, and the window where the policy has none of its own
   std::optional<Index> window, sinks, recent;
   std::optional<Pooling> pool;
   bool operator==(const PolicySettings&) const = default;

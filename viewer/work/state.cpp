@@ -17,10 +17,8 @@ static BoundOptions bound(Comparison& comparison) {
 
 /// What is set of all panels by itself.
 static BoundOptions bound(SharedSettings& settings) {
-  static constexpr OptionFacts show_b{.name = "show-b"}, show_kept{.name = "show-kept"},
-      budget_line{.name = "budget-line"};
-  return {bind_option(show_b, settings.show_b), bind_option(show_kept, settings.show_kept),
-          bind_option(budget_line, settings.budget_line)};
+  static constexpr OptionFacts show_b{.name = "show-b"}, show_kept{.name = "show-kept"};
+  return {bind_option(show_b, settings.show_b), bind_option(show_kept, settings.show_kept)};
 }
 
 WhatIfSettings SharedSettings::second_setting() {
@@ -33,6 +31,7 @@ nlohmann::json to_json(const SharedSettings& settings) {
   SharedSettings copy = settings;
   nlohmann::json json = kvreplay::to_json(bound(copy));
   json["comparison"] = kvreplay::to_json(bound(copy.comparison));
+  json["kept"] = to_json(settings.budget);
   json["a"] = to_json(settings.setting_a);
   json["b"] = to_json(settings.setting_b);
   return json;
@@ -54,9 +53,22 @@ void read_settings(const nlohmann::json& json, SharedSettings& into) {
   };
   settings("comparison", into.comparison);
   into.comparison.window = std::max<Index>(into.comparison.window, 1);
+  settings("kept", into.budget);
+  into.budget.sigma = std::clamp(into.budget.sigma, 0.001, 0.999);
+  into.budget.budget = std::max<Index>(into.budget.budget, 0);
   settings("a", into.setting_a);
   settings("b", into.setting_b);
   for (const BoundOption& option : bound(into)) attempt([&] { read_json({option}, json, "settings"); });
+}
+
+WhatIfSettings AppState::as_linked(WhatIfSettings settings) const {
+  if (!settings.linked) return settings;
+  static_cast<KeptBudget&>(settings) = budget;
+  if (settings.window || !run()) return settings;
+  const auto own = own_rule(settings, *run(), scores);
+  const Index usual = std::min(kUsualWindow, run()->shape().l);
+  if (own && own->window == usual && comparison.window != usual) settings.window = comparison.window;
+  return settings;
 }
 
 const std::shared_ptr<const Run>& AppState::run() const {

@@ -12,6 +12,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <array>
 #include <functional>
 #include <map>
 #include <memory>
@@ -39,17 +40,17 @@ struct Pin {
 struct Comparison {
   TokenMetric score = TokenMetric::attn;
   TokenMetric reference = TokenMetric::exact_remove;
-  Index window = 32;  ///< w
+  Index window = kUsualWindow;  ///< w
   bool operator==(const Comparison&) const = default;
 };
 
 /// What is set for all panels together.
 struct SharedSettings {
   Comparison comparison;
+  KeptBudget budget;  ///< of all panels and settings that are linked
   WhatIfSettings setting_a, setting_b = second_setting();
-  bool show_b = false;               ///< the second setting is looked at
-  bool show_kept = false;            ///< the token map fades what the setting evicts
-  std::optional<Index> budget_line;  ///< tokens; empty: what setting_a keeps
+  bool show_b = false;     ///< the second setting is looked at
+  bool show_kept = false;  ///< the token map fades what the setting evicts
   bool operator==(const SharedSettings&) const = default;
 
   /// Something to compare from the start.
@@ -100,8 +101,11 @@ class AppState : public SharedSettings {
   Hover next_hover;  ///< set by the panel under the mouse
   HeatmapLinks links;
   bool flipped = false;  ///< a key is held to look at the other setting
-  /// The setting that is looked at.
-  const WhatIfSettings& setting() const { return show_b != flipped ? setting_b : setting_a; }
+  /// A and B as they count: where one is linked, with the desk's budget, and the desk's window where the
+  /// policy takes the usual one by itself.
+  std::array<WhatIfSettings, 2> settings() const { return {as_linked(setting_a), as_linked(setting_b)}; }
+  /// Of these the one that is looked at.
+  WhatIfSettings setting() const { return as_linked(show_b != flipped ? setting_b : setting_a); }
   std::vector<UserScore> scores;  ///< of the user's, each read against an open dump
   std::vector<Pin> pins;
   /// Heads from worst to best, as the head map ranks them: (layer, KV head).
@@ -121,6 +125,8 @@ class AppState : public SharedSettings {
   std::function<StatusLine::Clock::time_point()> clock = StatusLine::Clock::now;
 
  private:
+  WhatIfSettings as_linked(WhatIfSettings settings) const;
+
   History<ViewState> history_{ViewState{}};
   StatusLine line_;
 };

@@ -4,6 +4,7 @@
 #include "analysis/results/scoped_figures.hpp"
 #include "data/error.hpp"
 #include "viewer/model/numbers.hpp"
+#include "viewer/work/run.hpp"
 
 #include <fmt/format.h>
 
@@ -54,6 +55,20 @@ EvictionPlan what_if_plan(const WhatIfSettings& settings, const Dump& dump, cons
   EvictionPlan plan = eviction_plan(dump, evict_options_of(settings, score));
   for (GivenArray<double>& given : plan.scores) given.values = {};
   return plan;
+}
+
+std::optional<EvictionRule> own_rule(const WhatIfSettings& settings, const Run& run,
+                                     const std::vector<UserScore>& scores) {
+  std::vector<std::string> names;
+  for (const UserScore& score : scores) names.push_back(score.name);
+  try {
+    const Index l = run.shape().l;
+    return rule_of(parse_policy(settings.policy(), names), settings.semantics, {}, l,
+                   settings.tokens(l, settings.semantics),
+                   run.dump() != nullptr && run.dump()->has(Tensor::wo));
+  } catch (const InputError&) {
+    return std::nullopt;
+  }
 }
 
 Key score_key(const EvictionPlan& plan) {

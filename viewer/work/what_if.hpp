@@ -21,6 +21,8 @@
 
 namespace kvreplay::viewer {
 
+class Run;
+
 struct WhatIfSettings : PolicySettings {
   std::string base = "snapkv";
   std::string score;       ///< empty: the base's own
@@ -42,6 +44,10 @@ BoundOptions bound(WhatIfSettings& settings);
 EvictionPlan what_if_plan(const WhatIfSettings& settings, const Dump& dump, const UserScore* score = nullptr);
 /// The options of `evict` that they stand for.
 EvictionOptions evict_options_of(const WhatIfSettings& settings, const UserScore* score = nullptr);
+
+/// The policy's rule with nothing overridden; none where the policy is unknown. `scores` are the user's.
+std::optional<EvictionRule> own_rule(const WhatIfSettings& settings, const Run& run,
+                                     const std::vector<UserScore>& scores);
 
 /// What the ranking depends on besides the head and a score of the user's: settings that share it share their
 /// rankings. Never the budget, the pooling or a pin.

@@ -45,7 +45,7 @@ void edit_pins(const Run& run, BudgetSettings& settings) {
 
 }  // namespace
 
-void edit_budgets(const Run& run, BudgetSettings& settings) {
+void edit_budgets(const Run& run, KeptBudget& desk, BudgetSettings& settings) {
   const Theme& t = theme();
   std::vector<std::string_view> orders = {name_of(EvictionBase::snapkv)};
   for (const TokenMetric metric : kTokenMetrics.all())
@@ -71,11 +71,15 @@ void edit_budgets(const Run& run, BudgetSettings& settings) {
 
   flow(t.px(190));
   ImGui::SetNextItemWidth(
-      std::min(std::max(ImGui::GetContentRegionAvail().x - t.px(2), t.px(120)), t.px(260)));
+      std::clamp(ImGui::GetContentRegionAvail().x - link_width() - t.px(2), t.px(120), t.px(260)));
+  const double before = settings.sigma;
   ImGui::PushFont(mono_font());
   edit_kept_share(settings.sigma, "kept %.1f %%");
   ImGui::PopFont();
+  if (settings.linked && settings.sigma != before) desk = {.sigma_budget = true, .sigma = settings.sigma};
   tip("The share of all heads' tokens that is kept, divided between the heads");
+  ImGui::SameLine(0, 0);
+  link_toggle(settings.linked);
 }
 
 void choose_budgets(const Run& run, const BudgetResultSource& source, std::string& order,

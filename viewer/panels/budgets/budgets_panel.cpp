@@ -115,8 +115,9 @@ bool BudgetsPanel::look(PanelContext& context) {
     hint("A head's loss is what the decoding steps miss, and this dump has no decoding steps with queries.");
     return false;
   }
+  if (settings_.linked) settings_.sigma = context.state.budget.ratio(shape.l);
   live_.look(context, settings_);
-  edit_budgets(run, settings_);
+  edit_budgets(run, context.state.budget, settings_);
   shown_ = &live_;
   methods_.clear();
   for (const BudgetMethod method : settings_.methods) methods_.emplace_back(name_of(method));

@@ -82,16 +82,13 @@ void CurvesPanel::load(const nlohmann::json& json) {
 }
 
 Index CurvesPanel::budget(const AppState& state) const {
-  const WhatIfSettings& setting = state.setting_a;
-  Index k = setting.budget;
-  if (setting.sigma_budget)
-    k = state.budget_line.value_or(kept_tokens(setting.sigma, curves().n, setting.semantics));
-  return std::clamp<Index>(k, 1, curves().n);
+  return std::clamp<Index>(state.budget.tokens(curves().n, state.setting_a.semantics), 1, curves().n);
 }
 
+/// A line stands at a number of tokens, which a share would miss.
 void CurvesPanel::set_budget(AppState& state, Index k) {
-  state.budget_line = std::clamp<Index>(k, 1, curves().n);
-  if (!state.setting_a.sigma_budget) state.setting_a.budget = *state.budget_line;
+  state.budget.sigma_budget = false;
+  state.budget.budget = std::clamp<Index>(k, 1, curves().n);
 }
 
 void CurvesPanel::draw(PanelContext& context) {
@@ -231,10 +228,7 @@ void CurvesPanel::draw_table(AppState& state) {
   if (ImGui::InputInt("##budget", &typed, 0, 0, ImGuiInputTextFlags_EnterReturnsTrue))
     set_budget(state, typed);
   ImGui::PopFont();
-  tip(state.setting_a.sigma_budget
-          ? "The budget of the line in tokens. Drag the line, or type and press Enter."
-          : "The budget of the line in tokens, that of What if. Drag the line, or type "
-            "and press Enter.");
+  tip("The budget of all panels, in tokens. Drag the line, or type and press Enter.");
   ImGui::SameLine(0, t.px(5));
   dim_text(fmt::format("= {:.3g} %", 100.0 * static_cast<double>(k) / static_cast<double>(curves().n)));
   if (shown_.pending()) busy_mark();

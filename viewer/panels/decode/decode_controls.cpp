@@ -24,11 +24,6 @@ namespace {
 
 constexpr std::array<std::string_view, 3> kPhases = {"decode", "append-only", "both"};
 
-Index budget_of(const Run& run, const DecodeSettings& settings) {
-  return settings.sigma_budget ? kept_tokens(settings.sigma, run.shape().l, settings.semantics)
-                               : std::min(settings.budget, run.shape().l);
-}
-
 /// Why a policy cannot decode on this dump, as one line; nothing where it can.
 std::optional<std::string> why_not_policy(const Run& run, const DecodeSettings& settings,
                                           const std::string& name) {
@@ -42,37 +37,23 @@ std::optional<std::string> why_not_policy(const Run& run, const DecodeSettings& 
   return std::nullopt;
 }
 
-/// Ratio or tokens, at what is kept now.
-void set_kind(const Run& run, DecodeSettings& settings, bool sigma) {
-  const Index kept = budget_of(run, settings), l = run.shape().l;
-  settings.budget = std::max<Index>(kept, 1);
-  if (l > 0)
-    settings.sigma = std::clamp(1 - static_cast<double>(kept) / static_cast<double>(l), 0.001, 0.999);
-  settings.sigma_budget = sigma;
-}
-
 void edit_budget(const Run& run, DecodeSettings& settings) {
   constexpr std::string_view kinds[] = {"Kept %", "Tokens"};
   std::size_t kind = settings.sigma_budget ? 0 : 1;
+  const Index l = run.shape().l;
   ImGui::BeginGroup();
-  if (segments("kind", kinds, kind)) set_kind(run, settings, kind == 0);
+  if (segments("kind", kinds, kind)) count_otherwise(settings, l, settings.semantics);
   ImGui::EndGroup();
   tip("The budget of a KV head: the share of the prompt, or the tokens, that the cache holds while decoding");
-  flow(theme().px(96));
+  flow(theme().px(96) + link_width());
   ImGui::SetNextItemWidth(theme().px(96));
-  const ImGuiSliderFlags flags = ImGuiSliderFlags_AlwaysClamp | ImGuiSliderFlags_NoRoundToFormat;
-  if (settings.sigma_budget) {
-    edit_kept_share(settings.sigma, "", flags);
-  } else {
-    const auto most = static_cast<int>(std::min<Index>(run.shape().l, 1 << 30));
-    auto kept = static_cast<int>(std::clamp<Index>(settings.budget, 0, most));
-    if (ImGui::SliderInt("##tokens", &kept, std::min(1, most), most, "",
-                         flags | ImGuiSliderFlags_Logarithmic))
-      settings.budget = kept;
-  }
-  const std::string kept = settings.sigma_budget ? fmt::format("{} = {}", percent(rest_of(settings.sigma)),
-                                                               budget_of(run, settings))
-                                                 : fmt::format("{}", budget_of(run, settings));
+  edit_kept(settings, l, "", ImGuiSliderFlags_AlwaysClamp | ImGuiSliderFlags_NoRoundToFormat);
+  ImGui::SameLine(0, 0);
+  link_toggle(settings.linked);
+  const Index tokens = settings.tokens(l, settings.semantics);
+  const std::string kept = settings.sigma_budget
+                               ? fmt::format("{} = {}", percent(rest_of(settings.sigma)), tokens)
+                               : fmt::format("{}", tokens);
   flow(mono_width(kept));
   ImGui::AlignTextToFramePadding();
   mono_text(kept);
@@ -84,8 +65,9 @@ std::string own_choices(const Run& run, const DecodeSettings& settings, Text tex
   std::vector<std::string> found;
   for (const std::string& name : settings.policies) {
     try {
-      const EvictionRule rule = rule_of(parse_policy(name, {}), settings.semantics, {}, run.shape().l,
-                                        budget_of(run, settings), run.dump()->has(Tensor::wo));
+      const EvictionRule rule =
+          rule_of(parse_policy(name, {}), settings.semantics, {}, run.shape().l,
+                  settings.tokens(run.shape().l, settings.semantics), run.dump()->has(Tensor::wo));
       const std::string one = text(rule);
       if (std::find(found.begin(), found.end(), one) == found.end()) found.push_back(one);
     } catch (const InputError&) {
@@ -131,7 +113,8 @@ void edit_more(const Run& run, DecodeSettings& settings) {
 
 }  // namespace
 
-bool edit_decoding(const Run& run, DecodeSettings& settings) {
+bool edit_decoding(const Run& run, KeptBudget& desk, DecodeSettings& settings) {
+  const LinkedBudget linked(desk, settings, settings.linked);
   const DecodeSettings before = settings;
   edit_budget(run, settings);
   flow(theme().px(108));
@@ -205,7 +188,7 @@ bool edit_step(const Run& run, Index steps, Index first_step, Index& step) {
   if (room - text < theme().px(60)) return moved;
   ImGui::SameLine(0, theme().px(6));
   ImGui::PushFont(mono_font());
-  dim_text(where);
+  dim_text(elided(where, ImGui::GetContentRegionAvail().x));
   ImGui::PopFont();
   tip("Position and token of the step's query");
   return moved;

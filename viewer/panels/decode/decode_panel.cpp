@@ -37,7 +37,7 @@ class DecodePanel final : public Panel {
   void load(const nlohmann::json& json) override;
 
  private:
-  void draw_controls(const Run& run);
+  void draw_controls(AppState& state);
   void draw_plot(PanelContext& context, ImVec2 size);
   void draw_plot_tip(AppState& state, const Plot& plot) const;
   void draw_list(PanelContext& context);
@@ -114,8 +114,9 @@ void DecodePanel::draw(PanelContext& context) {
                       "hold it: {}.",
                       run->why_no_dump(), *why));
   }
+  if (settings_.linked) static_cast<KeptBudget&>(settings_) = state.budget;
   now_ = &questions_.ask(context, settings_);
-  draw_controls(*run);
+  draw_controls(state);
   if (!now_->error.empty()) return error_line(now_->error);
   if (now_->view == nullptr) return hint("Replaying the decoding steps ...");
   if (now_->view->runs.empty()) return hint("Add a policy above.");
@@ -140,14 +141,15 @@ void DecodePanel::draw(PanelContext& context) {
   ImGui::EndChild();
 }
 
-void DecodePanel::draw_controls(const Run& run) {
+void DecodePanel::draw_controls(AppState& state) {
+  const Run& run = *state.run();
   if (run.dump() == nullptr) {
     ImGui::AlignTextToFramePadding();
     dim_text("As the run computed it");
     tip(fmt::format("Other settings, and what the caches hold, need the dump: {}", run.why_no_dump())
             .c_str());
   } else {
-    edit_decoding(run, settings_);
+    edit_decoding(run, state.budget, settings_);
     const std::string added = add_policy(run, settings_);
     if (!added.empty()) settings_.policies.push_back(added);
   }

@@ -141,12 +141,12 @@ void InspectorFacts::ask_tokens(PanelContext& context) {
 void InspectorFacts::ask_kept(PanelContext& context) {
   kept.clear();
   if (!selection.token || context.state.run()->dump() == nullptr) return;
-  for (const auto& [name, setting] :
-       {std::pair('A', &context.state.setting_a), std::pair('B', &context.state.setting_b)}) {
+  const std::array<WhatIfSettings, 2> settings = context.state.settings();
+  for (std::size_t s = 0; s < settings.size(); ++s) {
     const auto answer =
-        ask_kept_set(context, *setting, selection.layer, selection.kv_head, Urgency::background, {});
+        ask_kept_set(context, settings[s], selection.layer, selection.kv_head, Urgency::background, {});
     if (answer && !answer.stale && *selection.token < std::ssize(answer->kept))
-      kept.push_back({name, setting->policy(), answer->kept[*selection.token] != 0});
+      kept.push_back({s == 0 ? 'A' : 'B', settings[s].policy(), answer->kept[*selection.token] != 0});
   }
 }
 

@@ -34,31 +34,15 @@ bool base_takes_score(const std::string& base) {
   return known && (kBases[*known].takes_score || kBases[*known].alone);
 }
 
-/// The rule with nothing overridden; none where the policy is unknown.
-std::optional<EvictionRule> own_rule(const WhatIfSettings& settings, const Run& run,
-                                     const std::vector<UserScore>& scores) {
-  std::vector<std::string> names;
-  for (const UserScore& score : scores) names.push_back(score.name);
-  try {
-    const Policy policy = parse_policy(settings.policy(), names);
-    const Index l = run.shape().l;
-    const Index kept =
-        settings.sigma_budget ? kept_tokens(settings.sigma, l, settings.semantics) : settings.budget;
-    return rule_of(policy, settings.semantics, {}, l, kept,
-                   run.dump() != nullptr && run.dump()->has(Tensor::wo));
-  } catch (const InputError&) {
-    return std::nullopt;
-  }
-}
-
 /// The table's rows; each draws its label and a control for every setting.
 class Rows {
  public:
-  Rows(const Run& run, const std::vector<UserScore>& scores, WhatIfSettings& a, WhatIfSettings& b)
-      : run_(run),
-        scores_(scores),
-        settings_{&a, &b},
-        own_{own_rule(a, run, scores), own_rule(b, run, scores)} {}
+  explicit Rows(AppState& state)
+      : run_(*state.run()),
+        scores_(state.scores),
+        settings_{&state.setting_a, &state.setting_b},
+        as_counted_(state.settings()),
+        own_{own_rule(as_counted_[0], run_, scores_), own_rule(as_counted_[1], run_, scores_)} {}
 
   void header(bool& shown) {
     ImGui::TableNextRow();
@@ -145,26 +129,30 @@ class Rows {
     const bool tokens = !settings_[0]->sigma_budget;
     ImGui::TableNextRow();
     ImGui::TableNextColumn();
-    if (ImGui::Button(tokens ? "Kept" : "Kept %", {-FLT_MIN, 0})) set_kind(!tokens);
+    if (ImGui::Button(tokens ? "Kept" : "Kept %", {-FLT_MIN, 0}))
+      for (WhatIfSettings* s : settings_)
+        if (s->sigma_budget != tokens) count_otherwise(*s, run_.shape().l, s->semantics);
     tip(tokens ? "Tokens that a KV head keeps. Click to give a share of the prompt."
                : "Share of the prompt that a KV head keeps. Click to give tokens.");
     controls([&](WhatIfSettings& s, std::size_t) {
-      ImGui::SetNextItemWidth(-FLT_MIN);
+      ImGui::SetNextItemWidth(-link_width());
       ImGui::PushFont(mono_font());
-      if (s.sigma_budget) {
-        edit_kept_share(s.sigma, "%.1f %%");
-      } else {
-        const auto most = static_cast<int>(std::min<Index>(run_.shape().l, 1 << 30));
-        auto kept = static_cast<int>(std::clamp<Index>(s.budget, 0, most));
-        if (ImGui::SliderInt("##tokens", &kept, std::min(1, most), most, "%d",
-                             ImGuiSliderFlags_Logarithmic | ImGuiSliderFlags_AlwaysClamp))
-          s.budget = kept;
-      }
+      edit_kept(s, run_.shape().l);
       ImGui::PopFont();
+      ImGui::SameLine(0, 0);
+      link_toggle(s.linked);
     });
   }
 
-  void window() { number(evict_option::window, &WhatIfSettings::window, &EvictionRule::window); }
+  void window() {
+    row(evict_option::window, [&](WhatIfSettings& s, std::size_t i) {
+      const bool from_desk = !s.window && as_counted_[i].window;
+      const std::string own = own_[i] ? fmt::format("{}: {}", from_desk ? "desk" : "own",
+                                                    from_desk ? *as_counted_[i].window : own_[i]->window)
+                                      : "own";
+      edit_optional(evict_option::window, s.window, own, run_.shape().l);
+    });
+  }
 
   void pooling() {
     row(evict_option::pool, [&](WhatIfSettings& s, std::size_t i) {
@@ -232,22 +220,10 @@ class Rows {
     }
   }
 
-  /// Both settings by ratio or by tokens, at what they keep now.
-  void set_kind(bool tokens) {
-    const Index l = run_.shape().l;
-    for (WhatIfSettings* s : settings_) {
-      if (s->sigma_budget != tokens) continue;
-      if (tokens)
-        s->budget = kept_tokens(s->sigma, l, s->semantics);
-      else if (l > 0)
-        s->sigma = std::clamp(1 - static_cast<double>(s->budget) / static_cast<double>(l), 0.001, 0.999);
-      s->sigma_budget = !tokens;
-    }
-  }
-
   const Run& run_;
   const std::vector<UserScore>& scores_;
   std::array<WhatIfSettings*, 2> settings_;
+  std::array<WhatIfSettings, 2> as_counted_;
   std::array<std::optional<EvictionRule>, 2> own_;
 };
 
@@ -269,8 +245,9 @@ std::string summary_of(const WhatIfSettings& s) {
   return text;
 }
 
-void edit_settings(const Run& run, const std::vector<UserScore>& scores, WhatIfSettings& a, WhatIfSettings& b,
-                   bool more, bool& shown) {
+void edit_settings(AppState& state, bool more) {
+  const LinkedBudget a(state.budget, state.setting_a, state.setting_a.linked);
+  const LinkedBudget b(state.budget, state.setting_b, state.setting_b.linked);
   const float spacing = theme().px(3);
   ImGui::PushStyleVar(ImGuiStyleVar_CellPadding, {theme().px(3), spacing / 2});
   ImGui::PushStyleVar(ImGuiStyleVar_FramePadding, {theme().px(6), theme().px(2.5F)});
@@ -279,8 +256,8 @@ void edit_settings(const Run& run, const std::vector<UserScore>& scores, WhatIfS
     ImGui::TableSetupColumn("choice", ImGuiTableColumnFlags_WidthFixed, std::max(names, theme().px(66)));
     ImGui::TableSetupColumn("A", ImGuiTableColumnFlags_WidthStretch, 1);
     ImGui::TableSetupColumn("B", ImGuiTableColumnFlags_WidthStretch, 1);
-    Rows rows(run, scores, a, b);
-    rows.header(shown);
+    Rows rows(state);
+    rows.header(state.show_b);
     rows.policy();
     rows.score();
     rows.semantics();

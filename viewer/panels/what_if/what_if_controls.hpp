@@ -1,12 +1,10 @@
 #pragma once
 
-#include "viewer/work/run.hpp"
-#include "viewer/work/what_if.hpp"
+#include "viewer/work/state.hpp"
 
 #include <array>
 #include <imgui.h>
 #include <string>
-#include <vector>
 
 namespace kvreplay::viewer {
 
@@ -16,9 +14,7 @@ std::array<ImU32, 2> setting_colors();
 std::string summary_of(const WhatIfSettings& settings);
 
 /// Controls of two settings side by side, a row a choice; an unset choice shows the policy's own. `more`:
-/// those that most policies have an own value for, too. `shown`: the setting that the token map shows, 0
-/// or 1. `scores`: the user's.
-void edit_settings(const Run& run, const std::vector<UserScore>& scores, WhatIfSettings& a, WhatIfSettings& b,
-                   bool more, bool& shown);
+/// those that most policies have an own value for, too. A run with a dump must be open.
+void edit_settings(AppState& state, bool more);
 
 }  // namespace kvreplay::viewer

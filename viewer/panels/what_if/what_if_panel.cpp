@@ -63,12 +63,12 @@ void WhatIfPanel::draw(PanelContext& context) {
         state, fmt::format("What a policy keeps is computed from the dump, and this run has none: {}.",
                            run->why_no_dump()));
   const Selection& selection = state.selection();
-  const std::array<const WhatIfSettings*, 2> settings = {&state.setting_a, &state.setting_b};
+  const std::array<WhatIfSettings, 2> settings = state.settings();
   for (std::size_t s = 0; s < 2; ++s) {
-    now_[s] = ask_what_if(context, *settings[s], selection.layer, selection.kv_head, Urgency::now,
+    now_[s] = ask_what_if(context, settings[s], selection.layer, selection.kv_head, Urgency::now,
                           {s, selection.layer, selection.kv_head});
     if (all_heads(*run)) {
-      if (now_[s].error.empty()) heads_[s].follow(*run, *settings[s]);
+      if (now_[s].error.empty()) heads_[s].follow(*run, settings[s]);
       heads_[s].ask(context);
     }
   }
@@ -77,7 +77,7 @@ void WhatIfPanel::draw(PanelContext& context) {
   const ImVec2 room = ImGui::GetContentRegionAvail();
   if (room.x < t.px(620)) {
     float needed = 804;
-    for (const WhatIfSettings* one : settings) needed += one->compensation != Compensation::none ? 110 : 0;
+    for (const WhatIfSettings& one : settings) needed += one.compensation != Compensation::none ? 110 : 0;
     draw_settings(state, room.y > t.px(needed));
     draw_figures();
     ImGui::Dummy({0, t.px(2)});
@@ -114,7 +114,7 @@ void WhatIfPanel::draw_buttons(AppState& state) {
 void WhatIfPanel::draw_settings(AppState& state, bool roomy) {
   draw_buttons(state);
   const bool more = more_.value_or(roomy);
-  edit_settings(*state.run(), state.scores, state.setting_a, state.setting_b, more, state.show_b);
+  edit_settings(state, more);
   if (small_button(more ? "Fewer settings" : "More settings")) more_ = !more;
   tip("Window, pooling, pinned tokens, blocks");
   if (now_[0].pending || now_[1].pending) busy_mark();
@@ -268,8 +268,7 @@ std::string WhatIfPanel::csv(PanelContext& context) const {
         add(head / run->shape().n_kv, head % run->shape().n_kv, s, heads_[s].settings(), *figures);
   for (std::size_t s = 0; s < 2; ++s)
     if (!all && now_[s] && !now_[s].stale)
-      add(selection.layer, selection.kv_head, s, s == 0 ? state.setting_a : state.setting_b,
-          figures_of(*now_[s]));
+      add(selection.layer, selection.kv_head, s, state.settings()[s], figures_of(*now_[s]));
   return table.text();
 }
 
