@@ -198,7 +198,7 @@ TEST_CASE("what is no layout becomes one", "[viewer][layout]") {
   REQUIRE(slots.size() == 2);
   CHECK(panels_of(slots).size() == kPanels.size());
   CHECK(slots[0].area.height == 200);
-  CHECK(slots[1].panels == std::vector{PanelKind::tokens, PanelKind::channels});
+  CHECK(slots[1].panels == std::vector{PanelKind::tokens, PanelKind::text, PanelKind::channels});
   CHECK_FALSE(found.maximised().has_value());
   CHECK(found.in_front(PanelKind::heads));
 }

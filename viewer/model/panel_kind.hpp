@@ -11,6 +11,7 @@ namespace kvreplay::viewer {
 
 enum class PanelKind {
   heads,
+  text,
   tokens,
   channels,
   scatter,
@@ -39,10 +40,12 @@ struct PanelFacts {
 /// In the order of PanelKind, which is that of the menu.
 inline constexpr auto kPanels = facts_table<PanelFacts>({
     {PanelKind::heads, "heads", "Head map", "Which heads are hit worst, by any figure?", '1', Place::left, 0},
-    {PanelKind::tokens, "tokens", "Token map", "What does each query see in each token?", '2', Place::middle,
+    {PanelKind::text, "text", "Text", "What of the prompt is lost, and what does it cost?", 0, Place::middle,
      0},
+    {PanelKind::tokens, "tokens", "Token map", "What does each query see in each token?", '2', Place::middle,
+     1},
     {PanelKind::channels, "channels", "Channel interaction", "Which channels interact, which can be pruned?",
-     '3', Place::middle, 1},
+     '3', Place::middle, 2},
     {PanelKind::scatter, "scatter", "Score against exact", "Does a score rank tokens by what they cost?", '4',
      Place::middle_foot, 1},
     {PanelKind::curves, "curves", "Recall and loss", "What would each score lose at every budget?", '5',

@@ -18,6 +18,11 @@ float check_width(const char* label) {
   return ImGui::GetFrameHeight() + ImGui::GetStyle().ItemInnerSpacing.x + ImGui::CalcTextSize(label).x;
 }
 
+float combo_width(const char* text) {
+  return (ImGui::CalcTextSize(text).x + 2 * ImGui::GetStyle().FramePadding.x + ImGui::GetFrameHeight()) /
+         theme().scale;
+}
+
 std::string title_with_unit(TokenMetric metric) {
   if (kTokenMetrics[metric].unit == MetricUnit::other) return std::string(name_of(metric));
   return fmt::format("{} ({})", name_of(metric), name_of(kTokenMetrics[metric].unit));

@@ -14,6 +14,9 @@ void flow(float width);
 /// The width in pixels of a check box with this label.
 float check_width(const char* label);
 
+/// The width in points of a combo box that shows this whole.
+float combo_width(const char* text);
+
 /// "exact_remove (squared output)"; the name alone where the unit says nothing.
 std::string title_with_unit(TokenMetric metric);
 
