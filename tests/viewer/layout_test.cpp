@@ -142,7 +142,7 @@ TEST_CASE("panels come to the front, move and fill the window", "[viewer][layout
   layout.move(PanelKind::jobs, leaf_of(PanelKind::tokens));
   CHECK(leaf_of(PanelKind::jobs) == leaf_of(PanelKind::tokens));
   CHECK(layout.in_front(PanelKind::jobs));
-  CHECK(layout.in_front(PanelKind::inspector));  // what stays behind has a front still
+  CHECK(layout.in_front(PanelKind::wrongly_evicted));  // what stays behind has a front still
   const Layout before = layout;
   layout.move(PanelKind::what_if, leaf_of(PanelKind::tokens));  // the last of its leaf
   layout.move(PanelKind::jobs, 0);                              // a split

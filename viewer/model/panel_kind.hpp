@@ -20,6 +20,7 @@ enum class PanelKind {
   budgets,
   decode,
   inspector,
+  wrongly_evicted,
   jobs,
   validation
 };
@@ -58,7 +59,9 @@ inline constexpr auto kPanels = facts_table<PanelFacts>({
      Place::middle_foot, 3},
     {PanelKind::inspector, "inspector", "Inspector", "What is in this cell exactly, in every run?", '9',
      Place::left_foot, 0},
-    {PanelKind::jobs, "jobs", "Jobs", "What is being computed, and what failed?", '0', Place::left_foot, 1},
+    {PanelKind::wrongly_evicted, "wrongly-evicted", "Wrongly evicted",
+     "Which tokens are lost that should have been kept?", 0, Place::left_foot, 1},
+    {PanelKind::jobs, "jobs", "Jobs", "What is being computed, and what failed?", '0', Place::left_foot, 2},
     {PanelKind::validation, "validation", "Validation",
      "What does the model really lose, and which figure said so?", 0, Place::middle_foot, 4},
 });

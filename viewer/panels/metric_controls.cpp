@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <imgui.h>
 
 namespace kvreplay::viewer {
@@ -16,6 +17,19 @@ void flow(float width) {
 
 float check_width(const char* label) {
   return ImGui::GetFrameHeight() + ImGui::GetStyle().ItemInnerSpacing.x + ImGui::CalcTextSize(label).x;
+}
+
+void choose_setting(AppState& state) {
+  constexpr std::array<std::string_view, 2> kSettings = {"A", "B"};
+  std::size_t shown = state.shows_b() ? 1 : 0;
+  ImGui::BeginGroup();
+  if (segments("setting", kSettings, shown)) state.show_b = shown == 1;
+  ImGui::EndGroup();
+  tip("Which setting of What if is looked at. Held, X flips to the other.");
+}
+
+float settings_width() {
+  return ImGui::CalcTextSize("AB").x + 4 * ImGui::GetStyle().FramePadding.x + theme().px(1);
 }
 
 float combo_width(const char* text) {

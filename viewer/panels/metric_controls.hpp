@@ -2,6 +2,7 @@
 
 #include "sim/tokens/token_metrics.hpp"
 #include "viewer/work/run.hpp"
+#include "viewer/work/state.hpp"
 
 #include <string>
 
@@ -13,6 +14,10 @@ namespace kvreplay::viewer {
 void flow(float width);
 /// The width in pixels of a check box with this label.
 float check_width(const char* label);
+
+/// Buttons A and B: which setting of What if is looked at; and their width in pixels.
+void choose_setting(AppState& state);
+float settings_width();
 
 /// The width in points of a combo box that shows this whole.
 float combo_width(const char* text);

@@ -101,7 +101,8 @@ class AppState : public SharedSettings {
   HeatmapLinks links;
   bool flipped = false;  ///< a key is held to look at the other setting
   /// The setting that is looked at.
-  const WhatIfSettings& setting() const { return show_b != flipped ? setting_b : setting_a; }
+  bool shows_b() const { return show_b != flipped; }
+  const WhatIfSettings& setting() const { return shows_b() ? setting_b : setting_a; }
   std::vector<UserScore> scores;  ///< of the user's, each read against an open dump
   std::vector<Pin> pins;
   /// Heads from worst to best, as the head map ranks them: (layer, KV head).

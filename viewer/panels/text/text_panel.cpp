@@ -21,7 +21,7 @@
 namespace kvreplay::viewer {
 namespace {
 
-constexpr std::array<std::string_view, 2> kBy = {"value", "rank"}, kSettings = {"A", "B"};
+constexpr std::array<std::string_view, 2> kBy = {"value", "rank"};
 
 /// The prompt as it is read: what each token costs, and which are lost.
 class TextPanel final : public Panel {
@@ -84,7 +84,7 @@ void TextPanel::draw(PanelContext& context) {
   legend.l = run->shape().l;
   legend.heads = source_.heads();
   legend.kept = source_.kept_tokens();
-  legend.setting = &state.setting() == &state.setting_b ? 'B' : 'A';
+  legend.setting = state.shows_b() ? 'B' : 'A';
   draw_legend(legend);
 
   ImGui::Dummy({0, theme().px(1)});
@@ -128,11 +128,8 @@ void TextPanel::draw_controls(AppState& state, const MetricSet& available) {
   auto scope = static_cast<std::size_t>(scope_);
   if (segments("scope", scopes, scope)) scope_ = kTextScopes.all()[scope];
   if (state.run()->dump() != nullptr) {
-    room_for(kSettings);
-    std::size_t shown = &state.setting() == &state.setting_b ? 1 : 0;
-    if (segments("setting", kSettings, shown)) state.show_b = shown == 1;
-    tip("Whose evicted tokens are struck through: those of What if's setting A or B. Held, X flips to the "
-        "other.");
+    flow(settings_width());
+    choose_setting(state);
   }
   flow(ImGui::CalcTextSize("Find").x + 2 * ImGui::GetStyle().FramePadding.x);
   if (ImGui::Button("Find")) find();
@@ -178,7 +175,7 @@ void TextPanel::tooltip(const AppState& state, Index token) const {
     dim_text(fmt::format("rank {} of {}", tint->place[token] + 1, tint->place.size()));
   }
   if (token < run.shape().l && source_.heads() > 0) {
-    const char setting = &state.setting() == &state.setting_b ? 'B' : 'A';
+    const char setting = state.shows_b() ? 'B' : 'A';
     dim_text(source_.heads() > 1
                  ? fmt::format("{} keeps it in {} of {} heads", setting, source_.kept(token), source_.heads())
                  : fmt::format("{} {} it", setting, source_.kept(token) > 0 ? "keeps" : "evicts"));

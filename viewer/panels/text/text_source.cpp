@@ -138,7 +138,7 @@ void TextSource::ask_kept(PanelContext& context, TextScope scope) {
   const Selection& selection = state.selection();
   if (scope == TextScope::head) {
     kept_key_ = {};
-    const bool is_b = &state.setting() == &state.setting_b;
+    const bool is_b = state.shows_b();
     const Answer<WhatIf> answer =
         ask_kept_set(context, state.setting(), selection.layer, selection.kv_head, Urgency::now,
                      {"text", is_b, selection.layer, selection.kv_head});
