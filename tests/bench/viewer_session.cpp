@@ -2,9 +2,10 @@
 // up while everything is being computed, and how quickly a slider of What if answers. Prints a table in
 // Markdown.
 //
-//   kvreplay_viewer_session [--first-picture] DUMP [DUMP ...]
+//   kvreplay_viewer_session [--first-picture | --text] DUMP [DUMP ...]
 //
-// With --first-picture it stops there: a large dump is not computed whole.
+// With --first-picture it stops there: a large dump is not computed whole. With --text it is the prompt as
+// text that is shown, scrolled and wrapped anew.
 
 #include "viewer/app/app.hpp"
 #include "viewer/gl/headless_host.hpp"
@@ -71,6 +72,7 @@ struct Session {
 
 /// From the start of the program's work to the first frame that shows cells of the token map.
 double first_picture(Session& session) {
+  session.app.show(PanelKind::tokens);
   const HeatmapView& map = *session.app.panel(PanelKind::tokens).heatmap();
   for (;;) {
     session.host.frame();
@@ -164,12 +166,46 @@ void run_first_picture(const std::string& dump) {
   std::fflush(stdout);
 }
 
+/// Frames while the text is scrolled from its beginning to its end, and how long its lines take when the
+/// window changes its width.
+void run_text(const std::string& dump) {
+  Session session(dump);
+  while (!session.app.opened()) session.frame();
+  session.app.layout().maximise(PanelKind::text);
+  session.settle();
+  const Area area = session.app.area(PanelKind::text);
+  session.host.move_mouse(area.x + area.width / 2, area.y + area.height / 2);
+  session.frame();
+  std::vector<double> frames, lines;
+  for (int i = 0; i < 360; ++i) {
+    session.host.wheel(0, i < 180 ? -40 : 40);
+    frames.push_back(session.frame());
+  }
+  session.settle();
+  for (int width = 1200; width > 800; width -= 40) {
+    session.host.resize(width, 800, 1);
+    const auto begin = Clock::now();
+    session.settle();
+    lines.push_back(ms_since(begin));
+  }
+  const DumpShape shape = session.app.state().run()->shape();
+  fmt::print("| {} (T = {}) | {:.1f} / {:.1f} | {:.0f} / {:.0f} | {} |\n",
+             std::filesystem::path(dump).filename().string(), shape.T, at_share(frames, 0.5),
+             at_share(frames, 1), at_share(lines, 0.5), at_share(lines, 1), peak_memory());
+  std::fflush(stdout);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   const bool only_first = !arguments.empty() && arguments[0] == "--first-picture";
-  if (only_first)
+  const bool text = !arguments.empty() && arguments[0] == "--text";
+  if (text)
+    fmt::print(
+        "| dump | frames while scrolling, median / worst, ms | wrapped anew, ms | peak memory |\n"
+        "|---|---|---|---|\n");
+  else if (only_first)
     fmt::print("| dump | first picture, ms | peak memory |\n|---|---|---|\n");
   else
     fmt::print(
@@ -178,8 +214,8 @@ int main(int argc, char** argv) {
         "snapkv | "
         "What if, h2o | everything computed, s | peak memory |\n|---|---|---|---|---|---|---|---|\n");
   try {
-    for (std::size_t i = only_first ? 1 : 0; i < arguments.size(); ++i)
-      only_first ? run_first_picture(arguments[i]) : run(arguments[i]);
+    for (std::size_t i = only_first || text ? 1 : 0; i < arguments.size(); ++i)
+      text ? run_text(arguments[i]) : only_first ? run_first_picture(arguments[i]) : run(arguments[i]);
   } catch (const std::exception& error) {
     fmt::print(stderr, "kvreplay_viewer_session: {}\n", error.what());
     return 1;

@@ -171,7 +171,7 @@ TEST_CASE("panels come to the front, move and fill the window", "[viewer][layout
   layout.move(PanelKind::jobs, leaf_of(PanelKind::tokens));
   CHECK(leaf_of(PanelKind::jobs) == leaf_of(PanelKind::tokens));
   CHECK(layout.in_front(PanelKind::jobs));
-  CHECK(layout.in_front(PanelKind::inspector));  // what stays behind has a front still
+  CHECK(layout.in_front(PanelKind::wrongly_evicted));  // what stays behind has a front still
   const Layout before = layout;
   layout.move(PanelKind::what_if, leaf_of(PanelKind::tokens));  // the last of its leaf
   layout.move(PanelKind::jobs, 0);                              // a split
@@ -227,7 +227,7 @@ TEST_CASE("what is no layout becomes one", "[viewer][layout]") {
   REQUIRE(slots.size() == 2);
   CHECK(panels_of(slots).size() == kPanels.size());
   CHECK(slots[0].area.height == 200);
-  CHECK(slots[1].panels == std::vector{PanelKind::tokens, PanelKind::channels});
+  CHECK(slots[1].panels == std::vector{PanelKind::tokens, PanelKind::text, PanelKind::channels});
   CHECK_FALSE(found.maximised().has_value());
   CHECK(found.in_front(PanelKind::heads));
 }

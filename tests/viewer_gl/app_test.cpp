@@ -44,6 +44,7 @@ TEST_CASE("the dashboard opens the sample and draws its heads", "[app]") {
 TEST_CASE("a click in the token map selects a cell everywhere, and undo takes it back", "[app]") {
   Dashboard dashboard(kSample);
   CHECK_FALSE(dashboard.selection().token.has_value());
+  dashboard.show(PanelKind::tokens);
   dashboard.click(PanelKind::tokens, 0.3F, 0.75F);
   REQUIRE(dashboard.selection().row.has_value());
   REQUIRE(dashboard.selection().token.has_value());
@@ -118,6 +119,7 @@ TEST_CASE("n and p step through the worst heads", "[app]") {
 
 TEST_CASE("the wheel zooms the token map, fit shows all again, undo goes back", "[app]") {
   Dashboard dashboard(kSample);
+  dashboard.show(PanelKind::tokens);
   HeatmapView& map = *dashboard.app.panel(PanelKind::tokens).heatmap();
   CHECK_FALSE(map.camera().has_value());
   const auto [x, y] = dashboard.at(PanelKind::tokens, 0.4F, 0.6F);

@@ -63,6 +63,11 @@ struct Dashboard {
     host.settle();
     settle();
   }
+  /// Brings a panel to the front of its place.
+  void show(viewer::PanelKind panel) {
+    app.show(panel);
+    settle();
+  }
   void perform(viewer::ActionId id) {
     app.perform(id);
     settle();

@@ -74,8 +74,10 @@ std::vector<Rgb> picture_of(PanelKind panel, bool light, const std::string& frag
 }  // namespace
 
 TEST_CASE("panels look as they were looked at", "[golden]") {
-  const std::vector<std::pair<PanelKind, bool>> pictures = {
-      {PanelKind::tokens, false}, {PanelKind::heads, true}, {PanelKind::channels, false}};
+  const std::vector<std::pair<PanelKind, bool>> pictures = {{PanelKind::tokens, false},
+                                                            {PanelKind::heads, true},
+                                                            {PanelKind::channels, false},
+                                                            {PanelKind::text, false}};
   for (const auto& each : pictures) {
     const std::string name = std::string(name_of(each.first)) + (each.second ? "-light.png" : "-dark.png");
     INFO(name);

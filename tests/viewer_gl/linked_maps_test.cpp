@@ -187,6 +187,7 @@ TEST_CASE("zooming the token map moves the tokens of What if where axes are join
   Dashboard dashboard(kSample);
   dashboard.app.state().select_head(3, 1);
   dashboard.settle();
+  dashboard.show(PanelKind::tokens);
   HeatmapView& map = map_of(dashboard, PanelKind::tokens);
   WhatIfStrip strip(dashboard);
   const std::optional<Index> left = strip.token(0.2F), right = strip.token(0.8F);
@@ -248,7 +249,7 @@ TEST_CASE("a range that is locked holds in every panel of its unit, and is free 
   Dashboard dashboard(kSample);
   dashboard.app.state().select_head(3, 1);
   dashboard.app.panel(PanelKind::heads).load({{"controls", {{"figure", "exact_remove"}}}});
-  dashboard.settle();
+  dashboard.show(PanelKind::tokens);
   HeatmapView &heads = map_of(dashboard, PanelKind::heads), &tokens = map_of(dashboard, PanelKind::tokens);
   const auto ends = [](const HeatmapView& view) { return std::pair{view.scale().low, view.scale().high}; };
   const auto own_heads = ends(heads), own_tokens = ends(tokens);

@@ -97,7 +97,7 @@ TEST_CASE("kvreplay view: a panel or a score that is none is one line", "[view]"
     CHECK(contains(result.err, word));
     CHECK_FALSE(fs::exists(picture));
   };
-  refused({"--panel", ""}, "--panel: expected one of heads, tokens");
+  refused({"--panel", ""}, "--panel: expected one of heads, text, tokens");
   refused({"--panel", "heat"}, "found 'heat'");
   refused({"--score", "x=/nonexistent.npy"}, "/nonexistent.npy: expected a readable file");
 }

@@ -121,6 +121,8 @@ TEST_CASE("window input: a click selects, the wheel zooms at the cursor, a drag 
   const DriversMayLeak drivers;
   Windowed window(test::kSample);
   X11Hand hand("kvreplay");
+  window.app.show(PanelKind::tokens);
+  window.settle();
   HeatmapView& map = *window.app.panel(PanelKind::tokens).heatmap();
   const auto [x, y] = window.at(PanelKind::tokens, 0.3F, 0.75F);
   hand.move(x, y);

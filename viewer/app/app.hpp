@@ -143,7 +143,7 @@ class App final : public Client {
   Selection opened_with_;     ///< while it is: what was selected when the last run was opened
   bool quit_ = false, dark_ = true;
   float text_points_ = 13, scale_ = 1;
-  PanelKind focused_ = PanelKind::tokens;
+  PanelKind focused_ = PanelKind::text;
   std::array<Area, kPanels.size()> areas_{};  ///< of the panels drawn in the last frame
   std::uint64_t seen_version_ = 0, seen_answers_ = 0;
   bool palette_open_ = false, help_open_ = false, path_open_ = false, locate_open_ = false;

@@ -34,6 +34,7 @@ void App::key(const Shortcut& shortcut, bool down) {
     close_popup_ = !palette_open_ && !help_open_ && !path_open_ && !locate_open_;
     return;
   }
+  if (shortcut == Shortcut{"Escape"} && panel(focused_).take_escape()) return;
   if (found != nullptr) perform(*found);
 }
 
@@ -100,6 +101,10 @@ void App::perform(const Action& action) {
       return state_.say(
           fmt::format("Copied {}.", counted(std::count(text.begin(), text.end(), '\n'), "line")));
     }
+    case ActionId::find_text:
+      show(PanelKind::text);
+      panel(PanelKind::text).find();
+      return;
     case ActionId::undo:
       state_.history().undo();
       return restore_views();

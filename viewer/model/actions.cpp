@@ -33,6 +33,7 @@ std::vector<Action> all_actions() {
       {ActionId::redo, "Edit", "Redo", control_shift("Z"), "what was undone", control("Y")},
       {ActionId::copy_csv, "Edit", "Copy values as CSV", control("C"),
        "the selected cell and the pinned rows"},
+      {ActionId::find_text, "Edit", "Find words...", control("F"), "in the text; selects their tokens"},
       {ActionId::pin_selection, "Edit", "Pin selection", control("D"), "keeps its values in the inspector"},
       {ActionId::clear_selection, "Edit", "Clear selection", plain("Escape"),
        "rows, tokens and channels; the head stays"},

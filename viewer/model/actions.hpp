@@ -26,6 +26,7 @@ enum class ActionId {
   export_png,
   export_csv,
   copy_csv,
+  find_text,
   undo,
   redo,
   clear_selection,

@@ -74,7 +74,7 @@ Layout Layout::standard() {
   const auto middle = [&] { return split(false, 0.62F, leaf(Place::middle), leaf(Place::middle_foot)); };
   const auto rest = [&] { return split(true, 0.68F, middle, leaf(Place::right)); };
   split(true, 0.26F, left, rest);
-  layout.shown_ = {PanelKind::tokens};
+  layout.shown_ = {PanelKind::text};
   return layout;
 }
 

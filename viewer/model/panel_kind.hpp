@@ -11,6 +11,7 @@ namespace kvreplay::viewer {
 
 enum class PanelKind {
   heads,
+  text,
   tokens,
   channels,
   scatter,
@@ -19,6 +20,7 @@ enum class PanelKind {
   budgets,
   decode,
   inspector,
+  wrongly_evicted,
   jobs,
   validation
 };
@@ -39,10 +41,12 @@ struct PanelFacts {
 /// In the order of PanelKind, which is that of the menu.
 inline constexpr auto kPanels = facts_table<PanelFacts>({
     {PanelKind::heads, "heads", "Head map", "Which heads are hit worst, by any figure?", '1', Place::left, 0},
-    {PanelKind::tokens, "tokens", "Token map", "What does each query see in each token?", '2', Place::middle,
+    {PanelKind::text, "text", "Text", "What of the prompt is lost, and what does it cost?", 0, Place::middle,
      0},
+    {PanelKind::tokens, "tokens", "Token map", "What does each query see in each token?", '2', Place::middle,
+     1},
     {PanelKind::channels, "channels", "Channel interaction", "Which channels interact, which can be pruned?",
-     '3', Place::middle, 1},
+     '3', Place::middle, 2},
     {PanelKind::scatter, "scatter", "Score against exact", "Does a score rank tokens by what they cost?", '4',
      Place::middle_foot, 1},
     {PanelKind::curves, "curves", "Recall and loss", "What would each score lose at every budget?", '5',
@@ -55,7 +59,9 @@ inline constexpr auto kPanels = facts_table<PanelFacts>({
      Place::middle_foot, 3},
     {PanelKind::inspector, "inspector", "Inspector", "What is in this cell exactly, in every run?", '9',
      Place::left_foot, 0},
-    {PanelKind::jobs, "jobs", "Jobs", "What is being computed, and what failed?", '0', Place::left_foot, 1},
+    {PanelKind::wrongly_evicted, "wrongly-evicted", "Wrongly evicted",
+     "Which tokens are lost that should have been kept?", 0, Place::left_foot, 1},
+    {PanelKind::jobs, "jobs", "Jobs", "What is being computed, and what failed?", '0', Place::left_foot, 2},
     {PanelKind::validation, "validation", "Validation",
      "What does the model really lose, and which figure said so?", 0, Place::middle_foot, 4},
 });

@@ -1,19 +1,18 @@
 #include "viewer/model/token_text.hpp"
 
-#include "data/utf8.hpp"
-
 #include <fmt/format.h>
 
 #include <string_view>
 #include <vector>
 
 namespace kvreplay::viewer {
-namespace {
 
 bool is_space(char32_t code) {
   return code == ' ' || code == 0xA0 || (code >= 0x2000 && code <= 0x200A) || code == 0x202F ||
          code == 0x205F || code == 0x3000;
 }
+
+namespace {
 
 /// Control characters, and those that change the direction or the look of others without one of their own.
 bool is_invisible(char32_t code) {
@@ -21,10 +20,12 @@ bool is_invisible(char32_t code) {
          (code >= 0x2028 && code <= 0x202E) || (code >= 0x2060 && code <= 0x206F) || code == 0xFEFF;
 }
 
-/// How a character within a token is shown; all signs are in Inter and in DejaVu Sans Mono.
+}  // namespace
+
 std::string sign_of(const Character& character) {
   if (!character.valid) return fmt::format("\\x{:02X}", static_cast<unsigned>(character.code));
-  if (character.code == '\n' || character.code == 0x2028 || character.code == 0x2029) return "↵";
+  if (character.code == '\n' || character.code == 0x2028 || character.code == 0x2029)
+    return std::string(kLineBreakSign);
   if (character.code == '\t') return "→";
   if (character.code == '\r') return "\\r";
   const auto code = static_cast<unsigned>(character.code);
@@ -32,8 +33,6 @@ std::string sign_of(const Character& character) {
     return code < 0x100 ? fmt::format("\\x{:02X}", code) : fmt::format("\\u{:04X}", code);
   return std::string(character.bytes);
 }
-
-}  // namespace
 
 std::string visible_text(std::string_view text, std::size_t most) {
   std::vector<Character> characters;

@@ -1,12 +1,19 @@
 #pragma once
 
 #include "data/dump.hpp"
+#include "data/utf8.hpp"
 
 #include <optional>
 #include <string>
 #include <string_view>
 
 namespace kvreplay::viewer {
+
+bool is_space(char32_t code);
+
+/// How a character is shown within a token; all signs are in Inter and in DejaVu Sans Mono.
+std::string sign_of(const Character& character);
+inline constexpr std::string_view kLineBreakSign = "↵";  ///< of characters that break a line
 
 /// Text as it is shown in one line: line breaks as "↵", tabs as "→", spaces at its ends as "·", other control
 /// characters and bytes that are no UTF-8 as "\x1B" or "\u200B"; cut to `most` characters, the last of them

@@ -5,9 +5,28 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <imgui.h>
 
 namespace kvreplay::viewer {
+
+void choose_setting(AppState& state) {
+  constexpr std::array<std::string_view, 2> kSettings = {"A", "B"};
+  std::size_t shown = state.shows_b() ? 1 : 0;
+  ImGui::BeginGroup();
+  if (segments("setting", kSettings, shown)) state.show_b = shown == 1;
+  ImGui::EndGroup();
+  tip("Which setting of What if is looked at. Held, X flips to the other.");
+}
+
+float settings_width() {
+  return ImGui::CalcTextSize("AB").x + 4 * ImGui::GetStyle().FramePadding.x + theme().px(1);
+}
+
+float combo_width(const char* text) {
+  return (ImGui::CalcTextSize(text).x + 2 * ImGui::GetStyle().FramePadding.x + ImGui::GetFrameHeight()) /
+         theme().scale;
+}
 
 std::string title_with_unit(TokenMetric metric) {
   if (kTokenMetrics[metric].unit == MetricUnit::other) return std::string(name_of(metric));

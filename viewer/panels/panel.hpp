@@ -32,6 +32,10 @@ class Panel {
   virtual void draw(PanelContext& context) = 0;
   /// The heatmap that fit, 1:1, zoom and undo act on; null where there is none.
   virtual HeatmapView* heatmap() { return nullptr; }
+  /// Opens its search, where it has one.
+  virtual void find() {}
+  /// Closes what Escape closes in it before it clears the selection; false where nothing was open.
+  virtual bool take_escape() { return false; }
   /// What is shown, as a table with a header; empty where there is nothing to export.
   virtual std::string csv(PanelContext&) const { return {}; }
   /// Its settings, for sessions. load() takes what it understands.

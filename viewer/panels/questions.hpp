@@ -30,4 +30,8 @@ Answer<WhatIf> ask_what_if(PanelContext& context, const WhatIfSettings& settings
 Answer<WhatIf> ask_kept_set(PanelContext& context, const WhatIfSettings& settings, Index layer, Index kv_head,
                             Urgency urgency, const Key& slot);
 
+/// What a setting ranks the tokens of one head by; [l], empty where nothing ranks them.
+Answer<WhatIfScores> ask_scores(PanelContext& context, const WhatIfSettings& settings, Index layer,
+                                Index kv_head, Urgency urgency);
+
 }  // namespace kvreplay::viewer

@@ -6,6 +6,8 @@
 #include "viewer/widgets/heatmap_view.hpp"
 #include "viewer/widgets/theme.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -27,6 +29,19 @@ std::pair<Index, Index> cells_in_view(const AxisView& axis, int pixels, Index ce
   return {first, std::max(first, last)};
 }
 
+/// Text that reads downwards, from `top` on, its middle line there.
+void add_text_downwards(ImDrawList* list, ImVec2 top, ImU32 color, const std::string& text) {
+  // Written where nothing of it is clipped away, then turned: clipping goes by where it was written.
+  const ImVec2 from = list->GetClipRectMin();
+  const int first = list->VtxBuffer.Size;
+  list->AddText(from, color, text.c_str());
+  const float middle = std::floor(ImGui::GetTextLineHeight() / 2);
+  for (int i = first; i < list->VtxBuffer.Size; ++i) {
+    ImVec2& at = list->VtxBuffer[i].pos;
+    at = {std::floor(top.x) + middle - (at.y - from.y), top.y + (at.x - from.x)};
+  }
+}
+
 bool is_bright(Rgb c) { return 0.299 * c.r + 0.587 * c.g + 0.114 * c.b > 140; }
 
 }  // namespace
@@ -46,26 +61,33 @@ void HeatmapView::draw_axes(const Frame& f, const HeatmapContent& content) const
   const auto [first_column, end_column] = cells_in_view(x, image_.width, image_.size.columns);
   const float longest =
       ImGui::CalcTextSize(std::to_string(content.first_column + image_.size.columns - 1).c_str()).x;
-  const Index step_x = label_step(x.cells_per_pixel, content.column_text ? t.px(70) : longest + t.px(14));
-  const bool texts = content.column_text && step_x == 1;
+  const bool texts = f.column_text > 0;
+  const Index step_x = texts ? 1 : label_step(x.cells_per_pixel, longest + t.px(14));
   float free_from = f.low.x - t.px(30);
   for (Index c = (first_column + step_x - 1) / step_x * step_x; c < end_column; c += step_x) {
     const float px = f.low.x + static_cast<float>(x.pixel_of(static_cast<double>(c) + 0.5));
     if (px < f.low.x || px > f.high.x) continue;
     std::string text = std::to_string(content.first_column + c);
     if (texts) text.append(" ").append(content.column_text(c));
-    const float half = ImGui::CalcTextSize(text.c_str()).x / 2;
     f.list->AddLine({px, f.high.y + 1}, {px, f.high.y + t.px(4)}, t.faint);
+    if (!f.upright) {
+      add_text_downwards(f.list, {px, f.high.y + t.px(5)}, t.dim, elided(text, f.column_text));
+      continue;
+    }
+    if (texts) text = elided(text, f.column_text - t.px(8));
+    const float half = ImGui::CalcTextSize(text.c_str()).x / 2;
     if (px - half < free_from || px + half > f.high.x + t.px(24)) continue;
     f.list->AddText({px - half, f.high.y + t.px(5)}, t.dim, text.c_str());
     free_from = px + half + t.px(8);
   }
   const auto [first_row, end_row] = cells_in_view(y, image_.height, image_.size.rows);
-  const Index step_y = label_step(y.cells_per_pixel, line * 1.5);
+  const Index step_y = f.row_text > 0 ? 1 : label_step(y.cells_per_pixel, line * 1.5);
   for (Index r = (first_row + step_y - 1) / step_y * step_y; r < end_row; r += step_y) {
     const float py = f.low.y + static_cast<float>(y.pixel_of(static_cast<double>(r) + 0.5));
     if (py < f.low.y || py > f.high.y) continue;
-    const std::string text = content.row_text ? content.row_text(r) : std::to_string(content.first_row + r);
+    std::string text = content.row_number ? content.row_number(r) : std::to_string(content.first_row + r);
+    if (f.row_text > 0)
+      text = elided(fmt::format("{} {}", text, content.row_text(r)), f.low.x - t.px(6) - f.origin.x);
     const float extent = ImGui::CalcTextSize(text.c_str()).x;
     f.list->AddLine({f.low.x - t.px(4), py}, {f.low.x - 1, py}, t.faint);
     f.list->AddText({f.low.x - t.px(6) - extent, py - line / 2}, t.dim, text.c_str());

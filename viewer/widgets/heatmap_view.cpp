@@ -17,6 +17,11 @@ constexpr std::size_t kTilesKept = 192;
 constexpr float kLeft = 44, kBar = 12, kBarLabels = 58, kGap = 8, kStrip = 30;
 /// A map that a strip leaves less of, in points, is shown without it.
 constexpr float kLeastMap = 110;
+/// Columns from which on their text stands below them, reading downwards or as the rest; points. Rows
+/// likewise, in lines of text.
+constexpr float kTextColumn = 16, kUprightColumn = 70, kTextRow = 1.1F;
+/// Of the text beside a row's number or below a column's axis.
+constexpr float kTextLetters = 16, kLeastTextLetters = 6;
 
 /// The tile made of its four children where all are at hand: zooming out shows at once what was there
 /// already.
@@ -102,14 +107,36 @@ HeatmapView::Frame HeatmapView::arrange(ImVec2 size, const HeatmapContent& conte
     f.strip_height = t.px(kStrip);
   if (content.row_strip && f.size.x - t.px(kLeft) - right >= t.px(kStrip + kLeastMap))
     f.strip_width = t.px(kStrip);
-  f.low = {std::floor(f.origin.x + t.px(kLeft)), std::floor(f.origin.y + top + f.strip_height)};
+  make_room_for_text(f, content);
+  f.low = {std::floor(f.origin.x + t.px(kLeft) + f.row_text), std::floor(f.origin.y + top + f.strip_height)};
   f.high = {std::floor(f.origin.x + f.size.x - right - f.strip_width),
-            std::floor(f.origin.y + f.size.y - bottom)};
+            std::floor(f.origin.y + f.size.y - bottom - (f.upright ? 0 : f.column_text))};
   f.high.x = std::max(f.high.x, f.low.x + t.px(24));
   f.high.y = std::max(f.high.y, f.low.y + t.px(24));
   f.bar_low = {f.high.x + f.strip_width + t.px(kGap), f.low.y};
   f.bar_high = {f.bar_low.x + t.px(kBar), f.high.y};
   return f;
+}
+
+/// By the view of the frame before. At most a quarter of the width and of the height goes to text.
+void HeatmapView::make_room_for_text(Frame& f, const HeatmapContent& content) const {
+  if (image_.width == 0 || content.size != image_.size) return;
+  const Theme& t = theme();
+  const float letter = mono_width("8"), line = ImGui::GetTextLineHeight();
+  const double wide = 1 / image_.camera.x.cells_per_pixel, high = 1 / image_.camera.y.cells_per_pixel;
+  const auto room = [&](float all) {
+    const float most = std::min(all / 4, kTextLetters * letter);
+    return most >= kLeastTextLetters * letter ? std::floor(most) : 0.0F;
+  };
+  if (content.column_text) {
+    f.upright = wide >= static_cast<double>(t.px(kUprightColumn));
+    if (f.upright)
+      f.column_text = static_cast<float>(wide);
+    else if (wide >= static_cast<double>(std::max(t.px(kTextColumn), line * 0.9F)))
+      f.column_text = room(f.size.y);
+    f.upright |= f.column_text == 0;
+  }
+  if (content.row_text && high >= static_cast<double>(line * kTextRow)) f.row_text = room(f.size.x);
 }
 
 /// The camera for a map of this size: as it was, or as the view that it is joined with has it.
@@ -159,6 +186,8 @@ HeatmapHit HeatmapView::draw(const char* id, ImVec2 size, const HeatmapContent& 
   const int width = static_cast<int>(frame.high.x - frame.low.x);
   const int height = static_cast<int>(frame.high.y - frame.low.y);
   place_camera(width, height, content, links);
+  const float text_room = frame.row_text + (frame.upright ? 0 : frame.column_text);
+  if (std::exchange(text_room_, text_room) != text_room) links.unfinished = true;
   map_low_ = frame.low;
   map_high_ = frame.high;
   ImGui::SetCursorScreenPos(frame.low);

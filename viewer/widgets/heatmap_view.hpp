@@ -51,7 +51,8 @@ struct HeatmapContent {
   bool square = false;  ///< both axes to one scale
   std::string row_name, column_name;
   Index first_row = 0, first_column = 0;                    ///< what row and column 0 are called
-  std::function<std::string(Index)> column_text, row_text;  ///< shown beside the axis where there is room
+  std::function<std::string(Index)> row_number;             ///< what a row is called in place of its number
+  std::function<std::string(Index)> column_text, row_text;  ///< beside the number where there is room
   std::vector<std::uint8_t> faded_columns;
   std::vector<Index> selected_columns;         ///< ascending: marked at the axis
   std::vector<Index> column_marks, row_marks;  ///< small ticks (pruned channels, rotation pairs)
@@ -125,9 +126,12 @@ class HeatmapView {
     ImVec2 low, high;     ///< the map
     ImVec2 bar_low, bar_high;
     float strip_height = 0, strip_width = 0;
+    float column_text = 0, row_text = 0;  ///< the longest that these may be along and across; 0: none
+    bool upright = true;                  ///< columns' text; else it reads downwards
     ImDrawList* list = nullptr;
   };
   Frame arrange(ImVec2 size, const HeatmapContent& content) const;
+  void make_room_for_text(Frame& frame, const HeatmapContent& content) const;
   void place_camera(int width, int height, const HeatmapContent& content, HeatmapLinks& links);
   void take_tiles(const HeatmapContent& content);
   void choose_scale(const HeatmapContent& content, HeatmapLinks& links);
@@ -157,6 +161,7 @@ class HeatmapView {
   TileMap tiles_;
   TileStats known_;
   bool complete_ = false;          // every tile in view is there, if only as a first look
+  float text_room_ = 0;            // beside and below the map, for the text of rows and columns
   bool nothing_selected_ = false;  // though the range asks for it
   std::optional<Index> drag_from_;
   ImVec2 map_low_, map_high_;

@@ -104,8 +104,9 @@ class AppState : public SharedSettings {
   /// A and B as they count: where one is linked, with the desk's budget, and the desk's window where the
   /// policy takes the usual one by itself.
   std::array<WhatIfSettings, 2> settings() const { return {as_linked(setting_a), as_linked(setting_b)}; }
-  /// Of these the one that is looked at.
-  WhatIfSettings setting() const { return as_linked(show_b != flipped ? setting_b : setting_a); }
+  bool shows_b() const { return show_b != flipped; }
+  /// Of A and B the one that is looked at.
+  WhatIfSettings setting() const { return as_linked(shows_b() ? setting_b : setting_a); }
   std::vector<UserScore> scores;  ///< of the user's, each read against an open dump
   std::vector<Pin> pins;
   /// Heads from worst to best, as the head map ranks them: (layer, KV head).

@@ -135,6 +135,14 @@ WhatIf what_if(const HeadGroup<float>& group, const EvictionPlan& plan, const Wh
   return result;
 }
 
+WhatIfScores what_if_scores(const EvictionPlan& plan, const WhatIfRanking& ranking) {
+  const EvictionCase& which = plan.cases.front();
+  const EvictionRule& rule = plan.runs[*which.run].rules[which.budget];
+  const Vector<double>& scores = ranking.ranking.scores[*which.run];
+  if (scores.size() == 0 || rule.block > 0 || which.phase.kind == Phase::Kind::blockwise) return {};
+  return {pooled(scores, rule.pool, rule.pool_window)};
+}
+
 KeptDifference kept_difference(const KeptSet& first, const KeptSet& second) {
   KeptDifference difference;
   for (std::size_t p = 0; p < std::min(first.size(), second.size()); ++p) {
@@ -154,6 +162,10 @@ std::size_t bytes_of(const WhatIfRanking& ranking) {
   for (const auto& [by, path] : head.paths) bytes += path.evicted.size() * (sizeof(Index) + sizeof(double));
   if (head.wide) bytes += bytes_of(*head.wide);
   return bytes;
+}
+
+std::size_t bytes_of(const WhatIfScores& scores) {
+  return sizeof(scores) + static_cast<std::size_t>(scores.scores.size()) * sizeof(double);
 }
 
 std::size_t bytes_of(const WhatIfImportance& importance) {

@@ -70,6 +70,12 @@ struct WhatIfRanking {
 WhatIfRanking what_if_ranking(const HeadGroup<float>& group, const EvictionPlan& plan,
                               const WhatIfLayer* layer, const GivenScores& given, JobControl& job);
 
+/// What a setting ranks the tokens by, pooled as it says.
+struct WhatIfScores {
+  Vector<double> scores;  ///< [l]; empty where it searches, or ranks anew after each block
+};
+WhatIfScores what_if_scores(const EvictionPlan& plan, const WhatIfRanking& ranking);
+
 struct WhatIfImportance {
   Vector<double> importance;  ///< oracle_importance, [l]; empty without decoding steps
 };
@@ -115,6 +121,7 @@ KeptDifference kept_difference(const KeptSet& first, const KeptSet& second);
 
 std::size_t bytes_of(const WhatIfLayer& layer);
 std::size_t bytes_of(const WhatIfRanking& ranking);
+std::size_t bytes_of(const WhatIfScores& scores);
 std::size_t bytes_of(const WhatIfImportance& importance);
 std::size_t bytes_of(const WhatIf& what_if);
 

@@ -153,7 +153,7 @@ void HeadMapPanel::draw_map(PanelContext& context, ImVec2 size, bool square) {
   content.square = square;
   content.row_name = "layer";
   content.column_name = "KV head";
-  content.row_text = [&map](Index row) { return std::to_string(map.layers[row]); };
+  content.row_number = [&map](Index row) { return std::to_string(map.layers[row]); };
   content.outline_cell = true;
   content.row = row_of(state.selection().layer);
   content.column = state.selection().kv_head;

@@ -103,6 +103,10 @@ HeatmapContent TokenMapPanel::content(PanelContext& context, const EntryView& vi
     c.column_text = [&labels = run->labels()](Index column) {
       return token_text(labels, column, kLongestTokenText);
     };
+  if (run->labels())
+    c.row_text = [&labels = run->labels(), first = shape.first_query()](Index row) {
+      return token_text(labels, first + row, kLongestTokenText);
+    };
   c.selected_columns = selected.tokens;
   if (selected.row) c.row = *selected.row - shape.first_query();
   c.column = selected.token;

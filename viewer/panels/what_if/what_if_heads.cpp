@@ -15,55 +15,38 @@ void WhatIfHeads::follow(const Run& run, const WhatIfSettings& settings) {
     return;
   }
   settings_ = settings;
-  for (Head& head : heads_) head.answered = head.failed = false;
-  answered_ = failed_ = 0;
-  error_.clear();
+  round_.restart(std::ssize(heads_));
   ++version_;
 }
 
 void WhatIfHeads::ask(PanelContext& context) {
-  int asked = 0;
-  for (std::size_t h = 0; h < heads_.size() && asked < kAskedAtOnce; ++h) {
-    Head& head = heads_[h];
-    if (head.answered) continue;
-    const auto number = static_cast<Index>(h);
-    const Answer<WhatIf> answer =
-        ask_what_if(context, settings_, number / n_kv_, number % n_kv_, Urgency::background, {});
-    if (answer.pending) {
-      ++asked;
-      continue;
-    }
-    head.answered = true;
-    ++answered_;
-    ++version_;
-    if (answer) {
-      head.figures = figures_of(*answer);
-    } else {
-      head.figures.reset();
-      head.failed = true;
-      if (failed_++ == 0) error_ = answer.error;
-    }
-  }
+  round_.go_on(
+      [&](Index h) { return ask_what_if(context, settings_, h / n_kv_, h % n_kv_, Urgency::background, {}); },
+      [&](Index h, const Answer<WhatIf>& answer) {
+        ++version_;
+        heads_[h].reset();
+        if (answer) heads_[h] = figures_of(*answer);
+      });
 }
 
 const WhatIfFigures* WhatIfHeads::at(Index head) const {
   const auto h = static_cast<std::size_t>(head);
-  return h < heads_.size() && heads_[h].figures ? &*heads_[h].figures : nullptr;
+  return h < heads_.size() && heads_[h] ? &*heads_[h] : nullptr;
 }
 
 const WhatIfFigures* WhatIfHeads::current(Index head) const {
-  const auto h = static_cast<std::size_t>(head);
-  return h < heads_.size() && heads_[h].answered ? at(head) : nullptr;
+  return head < round_.count() && round_.answered(head) ? at(head) : nullptr;
 }
 
 double WhatIfHeads::mean(std::size_t figure) const {
   double sum = 0;
   Index n = 0;
-  for (const Head& head : heads_)
-    if (head.answered && head.figures && !std::isnan((*head.figures)[figure])) {
-      sum += (*head.figures)[figure];
-      ++n;
-    }
+  for (Index h = 0; h < heads(); ++h) {
+    const WhatIfFigures* figures = current(h);
+    if (figures == nullptr || std::isnan((*figures)[figure])) continue;
+    sum += (*figures)[figure];
+    ++n;
+  }
   return n > 0 ? sum / static_cast<double>(n) : kNone;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "viewer/panels/questions.hpp"
+#include "viewer/panels/background_round.hpp"
 #include "viewer/panels/what_if/what_if_figures.hpp"
 
 #include <cstdint>
@@ -23,9 +23,9 @@ class WhatIfHeads {
   const WhatIfSettings& settings() const { return settings_; }
   Index heads() const { return std::ssize(heads_); }
   /// Heads answered, those that failed among them.
-  Index answered() const { return answered_; }
-  Index failed() const { return failed_; }
-  const std::string& error() const { return error_; }  ///< of the first that failed
+  Index answered() const { return round_.done(); }
+  Index failed() const { return round_.failed(); }
+  const std::string& error() const { return round_.error(); }  ///< of the first that failed
   /// Of the setting, or of the one before; null where neither is known.
   const WhatIfFigures* at(Index head) const;
   /// The same of this very setting only.
@@ -36,17 +36,11 @@ class WhatIfHeads {
   std::uint64_t version() const { return version_; }
 
  private:
-  struct Head {
-    std::optional<WhatIfFigures> figures;
-    bool answered = false;  ///< `figures` are of this setting
-    bool failed = false;
-  };
   Key run_key_;
   WhatIfSettings settings_;
   Index n_kv_ = 0;
-  std::vector<Head> heads_;
-  Index answered_ = 0, failed_ = 0;
-  std::string error_;
+  std::vector<std::optional<WhatIfFigures>> heads_;
+  BackgroundRound round_;  // of this setting; until it comes to a head, that has the figures of the last one
   std::uint64_t version_ = 0;
 };
 

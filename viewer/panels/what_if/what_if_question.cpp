@@ -188,23 +188,22 @@ struct Asked {
         });
   }
 
-  /// The steps in turn; what needs nothing else is asked for at once.
-  Answer<WhatIf> ask() const {
-    Answer<WhatIf> found;
-    const auto waits_for = [&](const auto& step) {
-      if (step) return false;
-      found.pending = step.pending;
-      found.error = step.error;
-      return true;
-    };
-    Answer<WhatIfRows> looked_at;
-    const bool asks_rows = compensates() && rows_stay();
-    if (asks_rows) looked_at = rows();
-    const Answer<WhatIfImportance> needed = importance();
+  /// Whether a step is still to come, or failed, and then says so in the answer to the whole.
+  template <class Whole>
+  static bool waits_for(const auto& step, Answer<Whole>& whole) {
+    if (step) return false;
+    whole.pending = step.pending;
+    whole.error = step.error;
+    return true;
+  }
+
+  /// The steps to the ranking, in turn.
+  Answer<WhatIfRanking> ask_ranking() const {
+    Answer<WhatIfRanking> found;
     GivenOfHead given = [](Index) { return GivenScores{}; };
     if (settled->score) {
       const Answer<UserScoreValues> read = ask_user_score(context.desk, run, *settled->score, urgency);
-      if (waits_for(read)) return found;
+      if (waits_for(read, found)) return found;
       given = [values = read.value, first = layer * run->shape().n_kv, l = run->shape().l](Index g) {
         return values->of_head(first + g, l);
       };
@@ -212,15 +211,71 @@ struct Asked {
     Answer<WhatIfLayer> shared;
     if (ranks_by_layer(*settled->plan)) {
       shared = layer_scores(given);
-      if (waits_for(shared)) return found;
+      if (waits_for(shared, found)) return found;
     }
-    const Answer<WhatIfRanking> ranked = ranking(shared.value, given);
-    if (waits_for(ranked) || waits_for(needed)) return found;
+    return ranking(shared.value, given);
+  }
+
+  Answer<WhatIfScores> ask_scores() const {
+    Answer<WhatIfScores> found;
+    const Answer<WhatIfRanking> ranked = ask_ranking();
+    if (waits_for(ranked, found)) return found;
+    return context.desk.ask<WhatIfScores>(
+        question({"what_if_scores", layer, kv_head, settled->plain_key},
+                 fmt::format("Scores of {}, layer {} head {}", settled->settings.policy(), layer, kv_head)),
+        [plan = settled->plan, ranking = ranked.value](JobControl&) {
+          return what_if_scores(*plan, *ranking);
+        });
+  }
+
+  /// All steps in turn; what needs nothing else is asked for at once.
+  Answer<WhatIf> ask() const {
+    Answer<WhatIf> found;
+    Answer<WhatIfRows> looked_at;
+    const bool asks_rows = compensates() && rows_stay();
+    if (asks_rows) looked_at = rows();
+    const Answer<WhatIfImportance> needed = importance();
+    const Answer<WhatIfRanking> ranked = ask_ranking();
+    if (waits_for(ranked, found) || waits_for(needed, found)) return found;
     Answer<WhatIf> kept = plain(ranked.value, needed.value);
     if (!compensates()) return kept;
-    if (waits_for(kept)) return found;
-    if (asks_rows && waits_for(looked_at)) return found;
+    if (waits_for(kept, found)) return found;
+    if (asks_rows && waits_for(looked_at, found)) return found;
     return compensated(kept.value, looked_at.value);
+  }
+};
+
+/// A question about one head, once its settings are settled; until then, or where they cannot be followed,
+/// the answer says so.
+struct Put {
+  std::shared_ptr<Memo> memo;  // null where nothing can be asked
+  std::optional<Asked> asked;
+
+  template <class R>
+  Put(PanelContext& context, const WhatIfSettings& settings, Index layer, Index kv_head, Urgency urgency,
+      Answer<R>& found) {
+    const std::shared_ptr<const Run>& run = context.state.run();
+    if (run == nullptr) return;
+    if (run->dump() == nullptr) {
+      found.error = run->why_no_dump();
+      return;
+    }
+    memo = memo_of(context, *run);
+    if (memo == nullptr) {
+      found.pending = true;
+      return;
+    }
+    Answer<Settled> settled;
+    if (const UserScore* score = find_score(context.state.scores, settings.score))
+      settled = ask_settled(context, run, settings, *score, urgency);
+    else
+      settled.value = memo->settle(settings, *run->dump());
+    if (settled && settled->plan != nullptr) {
+      asked.emplace(Asked{context, run, settled.value, layer, kv_head, urgency});
+    } else {
+      found.pending = settled.pending;
+      found.error = settled ? settled->error : settled.error;
+    }
   }
 };
 
@@ -229,35 +284,23 @@ struct Asked {
 Answer<WhatIf> ask_what_if(PanelContext& context, const WhatIfSettings& settings, Index layer, Index kv_head,
                            Urgency urgency, const Key& slot) {
   Answer<WhatIf> found;
-  const std::shared_ptr<const Run>& run = context.state.run();
-  if (run == nullptr) return found;
-  if (run->dump() == nullptr) {
-    found.error = run->why_no_dump();
-    return found;
-  }
-  const std::shared_ptr<Memo> memo = memo_of(context, *run);
-  if (memo == nullptr) {
-    found.pending = true;
-    return found;
-  }
-  Answer<Settled> settled;
-  if (const UserScore* score = find_score(context.state.scores, settings.score))
-    settled = ask_settled(context, run, settings, *score, urgency);
-  else
-    settled.value = memo->settle(settings, *run->dump());
-  if (settled && settled->plan != nullptr)
-    found = Asked{context, run, settled.value, layer, kv_head, urgency}.ask();
-  else {
-    found.pending = settled.pending;
-    found.error = settled ? settled->error : settled.error;
-  }
+  const Put put(context, settings, layer, kv_head, urgency, found);
+  if (put.memo == nullptr) return found;
+  if (put.asked) found = put.asked->ask();
   if (found) {
-    memo->remember(slot, found.value);
+    put.memo->remember(slot, found.value);
   } else {
-    found.value = memo->last_of(slot);
+    found.value = put.memo->last_of(slot);
     found.stale = found.value != nullptr;
   }
   return found;
+}
+
+Answer<WhatIfScores> ask_scores(PanelContext& context, const WhatIfSettings& settings, Index layer,
+                                Index kv_head, Urgency urgency) {
+  Answer<WhatIfScores> found;
+  const Put put(context, settings.without_compensation(), layer, kv_head, urgency, found);
+  return put.asked ? put.asked->ask_scores() : found;
 }
 
 Answer<WhatIf> ask_kept_set(PanelContext& context, const WhatIfSettings& settings, Index layer, Index kv_head,

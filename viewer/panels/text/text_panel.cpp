@@ -1,0 +1,223 @@
+#include "viewer/gl/ui_context.hpp"
+#include "viewer/model/session_keys.hpp"
+#include "viewer/model/token_text.hpp"
+#include "viewer/panels/metric_controls.hpp"
+#include "viewer/panels/panel.hpp"
+#include "viewer/panels/questions.hpp"
+#include "viewer/panels/text/find_bar.hpp"
+#include "viewer/panels/text/text_legend.hpp"
+#include "viewer/panels/text/text_source.hpp"
+#include "viewer/panels/text/text_view.hpp"
+#include "viewer/widgets/controls.hpp"
+#include "viewer/widgets/theme.hpp"
+#include "viewer/work/csv_table.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+namespace kvreplay::viewer {
+namespace {
+
+constexpr std::array<std::string_view, 2> kBy = {"value", "rank"};
+
+/// The prompt as it is read: what each token costs, and which are lost.
+class TextPanel final : public Panel {
+ public:
+  void draw(PanelContext& context) override;
+  void find() override { find_.open(); }
+  bool take_escape() override { return find_.close(); }
+  std::string csv(PanelContext& context) const override;
+  nlohmann::json save() const override;
+  void load(const nlohmann::json& json) override;
+
+ private:
+  void draw_controls(AppState& state, const MetricSet& available);
+  void follow(const Selection& selected);
+  void react(AppState& state, const TextHit& hit);
+  void tooltip(const AppState& state, Index token) const;
+  /// The tint where it is of this prompt.
+  const TokenTint* tint(const Run& run) const {
+    const TokenTint* tint = source_.tint();
+    return tint != nullptr && std::ssize(tint->values) == run.shape().l ? tint : nullptr;
+  }
+
+  TokenMetric metric_ = TokenMetric::exact_remove;
+  std::size_t by_ = 0;  // of kBy
+  TextScope scope_ = TextScope::head;
+  TextLines lines_;
+  TextSource source_;
+  TextView view_;
+  FindBar find_;
+  std::optional<Index> followed_token_, followed_row_;
+  Key followed_run_;
+};
+
+void TextPanel::draw(PanelContext& context) {
+  AppState& state = context.state;
+  const std::shared_ptr<const Run>& run = state.run();
+  const MetricSet available = available_metrics(*run);
+  if (!available.empty() && !available.contains(metric_))
+    for (const TokenMetric metric : kTokenMetrics.all())
+      if (available.contains(metric)) metric_ = metric;
+  draw_controls(state, available);
+  source_.ask(context, available.contains(metric_) ? std::optional(metric_) : std::nullopt, scope_);
+  state.links.unfinished |= source_.unfinished();
+  if (source_.pending()) {
+    if (source_.progress() < 1) {
+      ImGui::SameLine();
+      ImGui::AlignTextToFramePadding();
+      dim_text(fmt::format("{:.0f} %", 100 * source_.progress()));
+      tip("Heads that have come in");
+    }
+    busy_mark();
+  }
+  if (!source_.error().empty()) error_line(source_.error());
+  find_.draw(context);
+  const TokenTint* tint = this->tint(*run);
+  TextLegend legend;
+  legend.metric = metric_;
+  legend.scale = tint != nullptr ? &tint->scale : nullptr;
+  legend.by_rank = by_ == 1;
+  legend.l = run->shape().l;
+  legend.heads = source_.heads();
+  legend.kept = source_.kept_tokens();
+  legend.setting = state.shows_b() ? 'B' : 'A';
+  draw_legend(legend);
+
+  ImGui::Dummy({0, theme().px(1)});
+  const ImVec2 room = ImGui::GetContentRegionAvail();
+  const Answer<TextLayout> layout = lines_.ask(context, TextView::line_width(room));
+  if (!layout)
+    return layout.error.empty() ? hint("Breaking the text into lines ...") : error_line(layout.error);
+  const Selection& selected = state.selection();
+  if (std::exchange(followed_run_, run->key()) != run->key()) followed_token_ = followed_row_ = std::nullopt;
+  follow(selected);
+  TextViewContent content;
+  content.layout = layout.value;
+  content.l = run->shape().l;
+  content.tint = tint;
+  content.by_rank = by_ == 1;
+  if (source_.heads() > 0) content.evicted = [this](Index token) { return source_.evicted(token); };
+  content.selected = selected.token;
+  content.row = selected.row;
+  content.hovered = state.hover.token;
+  content.chosen = selected.tokens;
+  content.matches = find_.matches();
+  const TextHit hit = view_.draw("text", room, content);
+  state.links.unfinished |= view_.moves();
+  react(state, hit);
+}
+
+void TextPanel::draw_controls(AppState& state, const MetricSet& available) {
+  const auto room_for = [](std::span<const std::string_view> names) {
+    float width = 0;
+    for (const std::string_view name : names)
+      width += ImGui::CalcTextSize(name.data(), name.data() + name.size()).x +
+               2 * ImGui::GetStyle().FramePadding.x + theme().px(1);
+    flow(width);
+  };
+  choose_metric("##metric", *state.run(), available, metric_, combo_width("expected_attention"));
+  room_for(kBy);
+  segments("by", kBy, by_);
+  std::array<std::string_view, kTextScopes.size()> scopes;
+  for (const TextScopeFacts& one : kTextScopes) scopes[static_cast<std::size_t>(one.id)] = one.name;
+  room_for(scopes);
+  auto scope = static_cast<std::size_t>(scope_);
+  if (segments("scope", scopes, scope)) scope_ = kTextScopes.all()[scope];
+  if (state.run()->dump() != nullptr) {
+    flow(settings_width());
+    choose_setting(state);
+  }
+  flow(ImGui::CalcTextSize("Find").x + 2 * ImGui::GetStyle().FramePadding.x);
+  if (ImGui::Button("Find")) find();
+  tip("Finds tokens by what they say (Ctrl+F)");
+}
+
+/// Where another panel selects a token or a row, the text goes there.
+void TextPanel::follow(const Selection& selected) {
+  const bool row = selected.row != followed_row_, token = selected.token != followed_token_;
+  followed_row_ = selected.row;
+  followed_token_ = selected.token;
+  if (token && selected.token)
+    view_.show(*selected.token);
+  else if (row && selected.row && !selected.token)
+    view_.show(*selected.row);
+}
+
+void TextPanel::react(AppState& state, const TextHit& hit) {
+  if (hit.dragged) {
+    std::vector<Index> tokens(hit.dragged->second - hit.dragged->first + 1);
+    std::iota(tokens.begin(), tokens.end(), hit.dragged->first);
+    state.select_tokens(std::move(tokens));
+  }
+  if (!hit.token) return;
+  const bool is_row = *hit.token >= state.run()->shape().l;
+  (is_row ? state.next_hover.row : state.next_hover.token) = hit.token;
+  tooltip(state, *hit.token);
+  if (!hit.clicked) return;
+  const Selection& selected = state.selection();
+  state.select_cell(is_row ? hit.token : selected.row, is_row ? selected.token : hit.token);
+  followed_row_ = state.selection().row;
+  followed_token_ = state.selection().token;
+}
+
+void TextPanel::tooltip(const AppState& state, Index token) const {
+  const Run& run = *state.run();
+  ImGui::BeginTooltip();
+  figure(token < run.shape().l ? "token" : "decoding step",
+         fmt::format("{}  {}", token, token_text(run.labels(), token, 40)));
+  if (const TokenTint* tint = this->tint(run); tint != nullptr && token < run.shape().l) {
+    figure(std::string(name_of(metric_)).c_str(), number_text(tint->values[token]));
+    ImGui::SameLine();
+    dim_text(fmt::format("rank {} of {}", tint->place[token] + 1, tint->place.size()));
+  }
+  if (token < run.shape().l && source_.heads() > 0) {
+    const char setting = state.shows_b() ? 'B' : 'A';
+    dim_text(source_.heads() > 1
+                 ? fmt::format("{} keeps it in {} of {} heads", setting, source_.kept(token), source_.heads())
+                 : fmt::format("{} {} it", setting, source_.kept(token) > 0 ? "keeps" : "evicts"));
+  }
+  ImGui::EndTooltip();
+}
+
+std::string TextPanel::csv(PanelContext& context) const {
+  const std::shared_ptr<const Run>& run = context.state.run();
+  if (run == nullptr) return {};
+  const TokenTint* tint = this->tint(*run);
+  if (tint == nullptr && source_.heads() == 0 && !run->labels()) return {};
+  const std::vector<std::string> texts = reading_texts(run->labels(), run->shape().T);
+  CsvTable table(fmt::format("token,text,{},rank,kept,heads", name_of(metric_)));
+  for (Index p = 0; p < run->shape().l; ++p)
+    table.row(p, token_text(run->labels(), p, texts[p].size() * 6),
+              tint ? if_any(tint->values[p]) : std::nullopt,
+              tint ? std::optional(tint->place[p] + 1) : std::nullopt,
+              source_.heads() > 0 ? std::optional(source_.kept(p)) : std::nullopt, source_.heads());
+  return table.text();
+}
+
+nlohmann::json TextPanel::save() const {
+  return {{"metric", name_of(metric_)}, {"by", kBy[by_]}, {"scope", name_of(scope_)}};
+}
+
+void TextPanel::load(const nlohmann::json& json) {
+  if (!json.is_object()) return;
+  Keys keys(json);
+  keys.read_name("metric", metric_, [](const std::string& name) { return kTokenMetrics.named(name); });
+  keys.read_name("scope", scope_, [](const std::string& name) { return kTextScopes.named(name); });
+  std::string by;
+  keys.read("by", by);
+  for (std::size_t i = 0; i < kBy.size(); ++i)
+    if (by == kBy[i]) by_ = i;
+}
+
+}  // namespace
+
+template <>
+std::unique_ptr<Panel> make_panel<PanelKind::text>() {
+  return std::make_unique<TextPanel>();
+}
+
+}  // namespace kvreplay::viewer

@@ -1,0 +1,160 @@
+#include "viewer/panels/text/text_view.hpp"
+
+#include "viewer/widgets/theme.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace kvreplay::viewer {
+namespace {
+
+/// How far the letters of an evicted token go towards what is behind them.
+constexpr float kDimmed = 0.52F;
+
+struct TintColors {
+  std::array<ImU32, 256> fill, ink;
+};
+
+TintColors tint_colors(const Theme& t) {
+  TintColors made;
+  const ImU32 light = theme_of(true).text, dark = theme_of(false).text;
+  for (std::size_t i = 0; i < made.fill.size(); ++i) {
+    const float share = static_cast<float>(i) / 255;
+    made.fill[i] = mixed(t.panel, t.series[5], share);
+    made.ink[i] = contrast(light, made.fill[i]) > contrast(dark, made.fill[i]) ? light : dark;
+  }
+  return made;
+}
+
+const TintColors& tint_colors() {
+  static const TintColors in_dark = tint_colors(theme_of(true)), in_light = tint_colors(theme_of(false));
+  return theme().dark ? in_dark : in_light;
+}
+
+}  // namespace
+
+ImU32 tint_color(std::uint8_t level) { return tint_colors().fill[level]; }
+ImU32 tint_ink(std::uint8_t level) { return tint_colors().ink[level]; }
+
+float TextView::line_width(ImVec2 size) {
+  return std::floor(size.x - ImGui::GetStyle().ScrollbarSize - theme().px(4));
+}
+
+float TextView::line_height() { return std::floor(ImGui::GetTextLineHeight() * 1.5F); }
+
+ImVec2 TextView::pixel_of(Index token) const {
+  const TextPiece& piece = layout_->piece_of(token);
+  return {at_.x + piece.x + piece.width / 2,
+          at_.y + (static_cast<float>(layout_->line_of(token)) + 0.5F) * line_height()};
+}
+
+/// What is wanted comes into view; where lines are broken anew, what stood first stays first.
+void TextView::scroll(const TextViewContent& content, float height) {
+  const TextLayout& layout = *content.layout;
+  const float line = line_height();
+  std::optional<float> to;
+  if (layout_ != content.layout && top_ && *top_ < layout.tokens())
+    to = static_cast<float>(layout.line_of(*top_)) * line;
+  layout_ = content.layout;
+  if (wanted_ && *wanted_ < layout.tokens()) {
+    const float y = static_cast<float>(layout.line_of(*wanted_)) * line,
+                now = to.value_or(ImGui::GetScrollY());
+    if (y < now || y + line > now + height) to = std::max(y - (height - line) / 2, 0.0F);
+  }
+  wanted_.reset();
+  moves_ = to.has_value() && *to != ImGui::GetScrollY();
+  if (moves_) ImGui::SetScrollY(*to);
+}
+
+TextHit TextView::draw(const char* id, ImVec2 size, const TextViewContent& content) {
+  TextHit hit;
+  ImGui::BeginChild(id, size, false, ImGuiWindowFlags_AlwaysVerticalScrollbar);
+  const float line = line_height(), height = ImGui::GetWindowHeight();
+  at_ = ImGui::GetCursorScreenPos();
+  const ImVec2 low = ImGui::GetWindowPos();
+  ImGui::Dummy({1, static_cast<float>(content.layout->lines()) * line});
+  scroll(content, height);
+  ImGui::SetCursorScreenPos(low);
+  ImGui::InvisibleButton("tokens", {std::max(line_width(size), 1.0F), std::max(height, 1.0F)});
+  hit = take_mouse(content, at_);
+  const auto first = std::max<Index>(static_cast<Index>((low.y - at_.y) / line), 0);
+  const auto end = std::min<Index>(static_cast<Index>((low.y - at_.y + height) / line) + 1, layout_->lines());
+  for (Index n = first; n < end; ++n) draw_line(content, n, {at_.x, at_.y + static_cast<float>(n) * line});
+  top_.reset();
+  if (first < end) top_ = layout_->line(first).front().token;
+  ImGui::EndChild();
+  return hit;
+}
+
+void TextView::draw_line(const TextViewContent& content, Index number, ImVec2 at) const {
+  const Theme& t = theme();
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  const float line = line_height(), letters = ImGui::GetTextLineHeight();
+  const float top = at.y + 1, foot = at.y + line - 1, text_top = at.y + std::floor((line - letters) / 2);
+  const auto under = [&](const TextPiece& piece, float above, float thick, ImU32 color) {
+    list->AddRectFilled({at.x + piece.x, foot - above - thick}, {at.x + piece.x + piece.width, foot - above},
+                        color);
+  };
+  const auto frame = [&](const TextPiece& piece, ImU32 color, float thick) {
+    list->AddRect({at.x + piece.x, top}, {at.x + piece.x + piece.width, foot}, color, t.px(2), 0, thick);
+  };
+  for (const TextPiece& piece : content.layout->line(number)) {
+    const Index token = piece.token;
+    const bool candidate = token < content.l;
+    const std::uint8_t level = !candidate || content.tint == nullptr ? 0
+                               : content.by_rank                     ? content.tint->rank_level(token)
+                                                                     : content.tint->level[token];
+    const float evicted = candidate && content.evicted ? content.evicted(token) : 0;
+    const ImVec2 low = {at.x + piece.x, top}, high = {at.x + piece.x + piece.width, foot};
+    if (level > 0) list->AddRectFilled(low, high, tint_color(level));
+    const bool dragged = drag_from_ && drag_to_ && token >= std::min(*drag_from_, *drag_to_) &&
+                         token <= std::max(*drag_from_, *drag_to_);
+    if (dragged) list->AddRectFilled(low, high, faded(t.accent, 0.35F));
+    const std::string_view text = content.layout->text(piece);
+    const ImU32 ink =
+        !candidate ? t.dim
+                   : mixed(tint_ink(level), tint_color(level), piece.blank ? kDimmed : kDimmed * evicted);
+    list->AddText({low.x, text_top}, ink, text.data(), text.data() + text.size());
+    if (evicted > 0 && !piece.blank) {
+      const float middle = std::floor(text_top + letters * 0.56F);
+      list->AddRectFilled({low.x, middle}, {high.x, middle + std::max(t.px(1), 1.0F)},
+                          faded(tint_ink(level), 0.65F * evicted));
+    }
+    const auto match = std::upper_bound(content.matches.begin(), content.matches.end(), token,
+                                        [](Index p, const TextMatch& m) { return p < m.first; });
+    if (match != content.matches.begin() && std::prev(match)->last >= token)
+      under(piece, 0, t.px(2), t.warning);
+    if (std::binary_search(content.chosen.begin(), content.chosen.end(), token))
+      under(piece, 0, t.px(2.4F), t.accent);
+    if (token == content.hovered) frame(piece, faded(t.text, 0.6F), t.px(1));
+    if (token == content.row) frame(piece, t.warning, t.px(1.4F));
+    if (token == content.selected) frame(piece, t.accent, t.px(1.8F));
+  }
+}
+
+TextHit TextView::take_mouse(const TextViewContent& content, ImVec2 at) {
+  TextHit hit;
+  const ImVec2 mouse = ImGui::GetIO().MousePos;
+  const auto line = static_cast<Index>(std::floor((mouse.y - at.y) / line_height()));
+  if (ImGui::IsItemHovered() || ImGui::IsItemActive())
+    hit.token = content.layout->token_at(line, mouse.x - at.x);
+  if (ImGui::IsItemActivated()) {
+    drag_from_ = hit.token;
+    drag_to_.reset();
+  }
+  if (ImGui::IsItemActive() && drag_from_ && ImGui::IsMouseDragging(ImGuiMouseButton_Left) && hit.token &&
+      *hit.token < content.l)
+    drag_to_ = hit.token;
+  if (ImGui::IsItemDeactivated()) {
+    if (drag_from_ && drag_to_ && *drag_from_ != *drag_to_)
+      hit.dragged = std::minmax(*drag_from_, *drag_to_);
+    else
+      hit.clicked = hit.token.has_value() && hit.token == drag_from_;
+    drag_from_.reset();
+    drag_to_.reset();
+  }
+  return hit;
+}
+
+}  // namespace kvreplay::viewer

@@ -1,0 +1,65 @@
+#pragma once
+
+#include "viewer/model/text_layout.hpp"
+#include "viewer/model/text_search.hpp"
+#include "viewer/work/token_tint.hpp"
+
+#include <functional>
+#include <imgui.h>
+#include <memory>
+#include <optional>
+#include <span>
+
+namespace kvreplay::viewer {
+
+/// What the text shows in this frame.
+struct TextViewContent {
+  std::shared_ptr<const TextLayout> layout;  ///< of all T tokens
+  Index l = 0;                               ///< those behind are decoding steps: never evicted
+  const TokenTint* tint = nullptr;           ///< of the first l; null: not known
+  bool by_rank = false;                      ///< tinted by their ranks
+  std::function<float(Index)> evicted;  ///< the share of heads that evict a token, 0..1; empty: not known
+  std::optional<Index> selected, row, hovered;
+  std::span<const Index> chosen;       ///< together, ascending
+  std::span<const TextMatch> matches;  ///< of a search
+};
+
+/// What was under the mouse, and what it did.
+struct TextHit {
+  std::optional<Index> token;
+  bool clicked = false;
+  std::optional<std::pair<Index, Index>> dragged;  ///< over these tokens, first and last, once it ended
+};
+
+/// Tokens in flowing text: tinted, struck through and dimmed, marked. Draws the lines in view only.
+class TextView {
+ public:
+  /// The pixels of a line, within `size` pixels from the cursor.
+  static float line_width(ImVec2 size);
+  static float line_height();
+  /// Draws within `size` pixels from the cursor on.
+  TextHit draw(const char* id, ImVec2 size, const TextViewContent& content);
+  /// Brings a token into view, in the middle where it is not.
+  void show(Index token) { wanted_ = token; }
+  /// Whether the next frame looks different though nothing else changes.
+  bool moves() const { return moves_; }
+  /// For tests: where a token was drawn last; pixels of the window, beyond its edges where it is not in view.
+  ImVec2 pixel_of(Index token) const;
+
+ private:
+  void scroll(const TextViewContent& content, float height);
+  void draw_line(const TextViewContent& content, Index number, ImVec2 at) const;
+  TextHit take_mouse(const TextViewContent& content, ImVec2 at);
+
+  std::shared_ptr<const TextLayout> layout_;  // of the last frame
+  std::optional<Index> wanted_, top_;  // to be shown; the token that the first line in view begins with
+  std::optional<Index> drag_from_, drag_to_;
+  ImVec2 at_;  // of the first line
+  bool moves_ = false;
+};
+
+/// The colour of a level of TokenTint behind a token, and of its letters.
+ImU32 tint_color(std::uint8_t level);
+ImU32 tint_ink(std::uint8_t level);
+
+}  // namespace kvreplay::viewer
