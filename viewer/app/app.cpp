@@ -150,7 +150,6 @@ void App::frame() {
     opened_with_ = state_.selection();
   }
   take_worst_head();
-  state_.all_ranked = false;
   if (watcher_->take_change()) reload(true);
 
   state_.hover = std::exchange(state_.next_hover, {});
@@ -170,8 +169,10 @@ void App::frame() {
   const Area area{at.x + gap, at.y + gap, view->Size.x - 2 * gap,
                   view->Pos.y + view->Size.y - at.y - foot - gap};
   areas_ = {};
+  const float above = state_.run() ? draw_findings(area) : 0;
+  state_.all_ranked = false;  // until the Head map says so
   if (state_.run())
-    draw_panels(area);
+    draw_panels({area.x, area.y + above, area.width, area.height - above});
   else
     draw_welcome(area);
   draw_status_bar(foot);
@@ -186,6 +187,22 @@ void App::frame() {
     const Area& shown = areas_[static_cast<std::size_t>(focused_)];
     if (shown.width > 0) png_ = PngRequest{export_path(".png"), shown};
   }
+}
+
+/// What it takes above the panels. One panel that fills the window has it for itself.
+float App::draw_findings(const Area& area) {
+  finding_area_ = {};
+  if (layout_.maximised()) return 0;
+  PanelContext context{state_, desk_};
+  findings_.look(context);
+  const float height = findings_.height(area.height);
+  if (height <= 0) return 0;
+  finding_area_ = {area.x, area.y, area.width, height};
+  ImGui::SetCursorScreenPos({area.x, area.y});
+  ImGui::PushID("findings");
+  if (const auto panel = findings_.draw(context, area.width, area.height)) show(*panel);
+  ImGui::PopID();
+  return height;
 }
 
 void App::draw_panels(const Area& area) {
