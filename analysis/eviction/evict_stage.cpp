@@ -147,11 +147,10 @@ void EvictStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
 void EvictStage::head(const HeadGroup<float>& group, std::span<double> figures) { compute(group, figures); }
 void EvictStage::head(const HeadGroup<double>& group, std::span<double> figures) { compute(group, figures); }
 
-void EvictStage::end_layer(const ResultFolder& folder, Index layer, LayerFigures figures) {
+void EvictStage::finish_layer(Index layer, LayerFigures figures) {
   const std::size_t own = columns_.losses().per_layer();
   measured_.end(layer, compute_.workers, {figures.heads, figures.whole.first(own)});
   compensations_.end_layer(layer, {figures.heads, figures.whole.subspan(own)});
-  compensations_.write_layer(folder, layer);
   if (plan_.with_residual) {
     std::vector<double> norms(dump_.shape().T);
     dump_.read(Tensor::residual_norm, layer, 0, norms.data());
@@ -163,6 +162,11 @@ void EvictStage::end_layer(const ResultFolder& folder, Index layer, LayerFigures
     figures.heads.col(columns_.of(EvictionColumns::window_residual_sq)).setConstant(squares(plan_.window));
     figures.heads.col(columns_.of(EvictionColumns::future_residual_sq)).setConstant(squares(plan_.future));
   }
+}
+
+void EvictStage::end_layer(const ResultFolder& folder, Index layer, LayerFigures figures) {
+  finish_layer(layer, figures);
+  compensations_.write_layer(folder, layer);
   kept_.write(folder, layer);
   write_kept_differences(folder, layer, plan_, kept_.all());
 }
@@ -181,23 +185,26 @@ void EvictStage::load_head(Index kv_head, ByteReader& in) {
   compensations_.load_head(kv_head, in);
 }
 
+EvictionTable EvictStage::table(const HeadFigures& figures) const {
+  return {plan_, columns_, figures, dump_.has(Tensor::wo)};
+}
+
 Json EvictStage::write_tables(const ResultFolder& folder, const HeadFigures& figures) {
-  const EvictionTable table(plan_, columns_, figures, dump_.has(Tensor::wo));
-  const std::size_t rows = table.write(folder);
+  const EvictionTable evictions = table(figures);
+  const std::size_t rows = evictions.write(folder);
   Json totals = {{"candidates", dump_.shape().l},
                  {"measured_window_rows", plan_.window.count()},
                  {"future_rows", plan_.future.count()},
                  {"evictions", plan_.cases.size()},
                  {"eviction_rows", rows},
-                 {"eviction_errors", table.totals()}};
+                 {"eviction_errors", evictions.totals()}};
   if (compensations_.any()) totals["compensation_rows"] = compensations_.write_tables(folder, figures);
   return totals;
 }
 
 std::string EvictStage::report(const HeadFigures& figures) const {
   if (figures.layers.empty()) return "";
-  return eviction_report(plan_, EvictionTable(plan_, columns_, figures, dump_.has(Tensor::wo))) +
-         compensations_.report(figures);
+  return eviction_report(plan_, table(figures)) + compensations_.report(figures);
 }
 
 }  // namespace kvreplay

@@ -3,6 +3,7 @@
 #include "analysis/compensation/compensated_cases.hpp"
 #include "analysis/eviction/eviction_columns.hpp"
 #include "analysis/eviction/eviction_plan.hpp"
+#include "analysis/eviction/eviction_tables.hpp"
 #include "analysis/eviction/head_evictions.hpp"
 #include "analysis/measure/measured_layer.hpp"
 #include "analysis/run/stage.hpp"
@@ -36,10 +37,16 @@ class EvictStage final : public Stage {
   void head(const HeadGroup<float>& group, std::span<double> figures) override;
   void head(const HeadGroup<double>& group, std::span<double> figures) override;
   void end_layer(const ResultFolder& folder, Index layer, LayerFigures figures) override;
+  /// The same without files: fills in the figures that need all heads of the layer.
+  void finish_layer(Index layer, LayerFigures figures);
   void save_head(Index kv_head, ByteWriter& out) const override;
   void load_head(Index kv_head, ByteReader& in) override;
   Json write_tables(const ResultFolder& folder, const HeadFigures& figures) override;
   std::string report(const HeadFigures& figures) const override;
+
+  const EvictionPlan& plan() const { return plan_; }
+  /// `figures` and this must outlive it.
+  EvictionTable table(const HeadFigures& figures) const;
 
  private:
   template <class T>

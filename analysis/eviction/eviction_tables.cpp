@@ -109,20 +109,17 @@ double EvictionTable::share_of_bytes(std::size_t which) const {
 
 std::size_t EvictionTable::write_evictions(const ResultFolder& folder) const {
   TableWriter csv(folder, Table::evictions);
-  for (const Scope scope : scoped_.scopes())
-    for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
-      const EvictionCase& which = plan_.cases[c];
-      csv.at(scoped_.layer_of(scope), scope.head);
-      csv.set("policy", which.policy).set("semantics", which.semantics);
-      csv.set("phase", which.phase.name()).set("budget", which.budget_label);
-      if (const auto tokens = kept(c, scope))
-        csv.set("kept", *tokens)
-            .set("kept_share", static_cast<double>(*tokens) / static_cast<double>(plan_.l));
-      for (const EvictionFigure figure : kEvictionFigures.all())
-        for (const RowSet rows : kRowSets)
-          if (const auto found = value(c, scope, figure, rows))
-            csv.set("rows", name_of(rows)).add(figure, *found);
-    }
+  const auto begin = [&](Scope scope, std::size_t c) {
+    const EvictionCase& which = plan_.cases[c];
+    csv.at(scoped_.layer_of(scope), scope.head);
+    csv.set("policy", which.policy).set("semantics", which.semantics);
+    csv.set("phase", which.phase.name()).set("budget", which.budget_label);
+    if (const auto tokens = kept(c, scope))
+      csv.set("kept", *tokens).set("kept_share", static_cast<double>(*tokens) / static_cast<double>(plan_.l));
+  };
+  each_value(begin, [&](Scope, std::size_t, EvictionFigure figure, RowSet rows, double value) {
+    csv.set("rows", name_of(rows)).add(figure, value);
+  });
   return csv.finish();
 }
 

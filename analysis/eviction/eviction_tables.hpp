@@ -18,6 +18,19 @@ class EvictionTable : public MeasuredTable<EvictionPlan, EvictionColumns> {
 
   /// Empty where the figure is not there for such a scope, rows and case; nan where it has no value.
   std::optional<double> value(std::size_t which, Scope scope, EvictionFigure figure, RowSet rows) const;
+  /// Calls `visit(scope, case, figure, rows, value)` for every value that there is, and `begin(scope, case)`
+  /// before those of each case, in the order of evictions.csv: every head, layer by layer with the layer
+  /// behind its heads, then the model.
+  template <class Begin, class Visit>
+  void each_value(const Begin& begin, const Visit& visit) const {
+    for (const Scope scope : scoped_.scopes())
+      for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+        begin(scope, c);
+        for (const EvictionFigure figure : kEvictionFigures.all())
+          for (const RowSet rows : kRowSets)
+            if (const auto found = value(c, scope, figure, rows)) visit(scope, c, figure, rows, *found);
+      }
+  }
   /// Tokens kept by every head in scope; empty where they differ.
   std::optional<Index> kept(std::size_t which, Scope scope) const;
   /// Tokens that both cases of a pair keep, over all heads in scope.

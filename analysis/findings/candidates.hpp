@@ -9,11 +9,11 @@
 
 namespace kvreplay {
 
-std::optional<Finding> misranked_head(const report::Tables& tables);
+std::optional<Finding> misranked_head(const report::FigureTables& tables, const TokenSource& tokens);
 std::optional<Finding> missing_future(const report::FigureTable& agreement);
-std::optional<Finding> best_policy(const report::Tables& tables);
-std::optional<Finding> heaviest_layer(const report::Tables& tables);
-std::optional<Finding> shared_budget(const report::Tables& tables);
+std::optional<Finding> best_policy(const report::FigureTables& tables);
+std::optional<Finding> heaviest_layer(const report::FigureTables& tables);
+std::optional<Finding> shared_budget(const report::FigureTable& budgets);
 std::optional<Finding> pruned_channels(const report::FigureTable& channels);
 
 /// "2.1", "14"

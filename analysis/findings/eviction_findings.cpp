@@ -65,9 +65,9 @@ BestOf best_of(const FigureTable& evictions, const MiddleCase& at) {
   return best;
 }
 
-std::optional<Finding> best_policy(const report::Tables& tables) {
+std::optional<Finding> best_policy(const report::FigureTables& tables) {
   const FigureTable& evictions = tables.evictions;
-  const auto at = middle_case(evictions, tables.results.shape().l);
+  const auto at = middle_case(evictions, tables.shape.l);
   if (!at) return std::nullopt;
   const auto [best, oracle] = best_of(evictions, *at);
   if (best == nullptr || !(best->model > 0)) return std::nullopt;
@@ -106,10 +106,10 @@ std::optional<Finding> best_policy(const report::Tables& tables) {
   return finding;
 }
 
-std::optional<Finding> heaviest_layer(const report::Tables& tables) {
+std::optional<Finding> heaviest_layer(const report::FigureTables& tables) {
   const FigureTable& evictions = tables.evictions;
-  const std::vector<Index>& layers = tables.results.layers();
-  const auto at = middle_case(evictions, tables.results.shape().l);
+  const std::vector<Index>& layers = tables.layers;
+  const auto at = middle_case(evictions, tables.shape.l);
   const FigureEntry* const best = at ? best_of(evictions, *at).runs : nullptr;
   if (best == nullptr || layers.size() < 2) return std::nullopt;
   const std::string policy = evictions.key(*best, "policy");

@@ -21,11 +21,11 @@ std::string factor_text(double factor) {
 
 std::string value_text(double value) { return fmt::format("{:.3g}", value); }
 
-std::vector<Finding> findings_of(const report::Tables& tables) {
+std::vector<Finding> findings_of(const report::FigureTables& tables, const TokenSource& tokens) {
   std::vector<Finding> found = compensation_findings(tables.compensation);
   for (const std::optional<Finding>& one :
-       {misranked_head(tables), missing_future(tables.agreement), best_policy(tables), heaviest_layer(tables),
-        shared_budget(tables), pruned_channels(tables.channels)})
+       {misranked_head(tables, tokens), missing_future(tables.agreement), best_policy(tables),
+        heaviest_layer(tables), shared_budget(tables.budgets), pruned_channels(tables.channels)})
     if (one) found.push_back(*one);
   std::erase_if(found,
                 [](const Finding& one) { return one.weight < kDecides && one.kind != FindingKind::policy; });
@@ -34,6 +34,10 @@ std::vector<Finding> findings_of(const report::Tables& tables) {
   });
   if (found.size() > kMostFindings) found.resize(kMostFindings, found.front());
   return found;
+}
+
+std::vector<Finding> findings_of(const report::Tables& tables) {
+  return findings_of(tables, token_source(tables.results));
 }
 
 std::vector<Finding> findings_of(const ResultReader& results) { return findings_of(report::Tables(results)); }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -42,6 +43,17 @@ struct Finding {
   FindingPlace place;
 };
 
+/// What findings say of single tokens.
+struct TokenSource {
+  /// A metric of one head's candidates by its name in the tables, [l], summed over its query heads; empty
+  /// where it is not there.
+  std::function<std::vector<double>(Index layer, Index kv_head, const std::string& metric)> values;
+  /// What the tokens are called; asked for once at most.
+  std::function<std::optional<TokenLabels>()> labels;
+};
+/// Of a result folder, which must outlive it.
+TokenSource token_source(const ResultReader& results);
+
 inline constexpr std::size_t kMostFindings = 5;
 /// Below this ratio of two errors it is no decision which is the larger (README.md), and nothing is found.
 inline constexpr double kDecides = 1.5;
@@ -50,6 +62,7 @@ inline constexpr double kDecides = 1.5;
 /// were if nothing was to be found, as the worst head's lack of rank correlation is that of the median head;
 /// what is below kDecides is left out, but for the best policy, of whom it is then said that it decides
 /// nothing. Throws InputError where a file is not what it should be; what is not there has no findings.
+std::vector<Finding> findings_of(const report::FigureTables& tables, const TokenSource& tokens);
 std::vector<Finding> findings_of(const report::Tables& tables);
 std::vector<Finding> findings_of(const ResultReader& results);
 

@@ -73,8 +73,7 @@ std::vector<Finding> compensation_findings(const FigureTable& table) {
   return found;
 }
 
-std::optional<Finding> shared_budget(const report::Tables& tables) {
-  const FigureTable& budgets = tables.budgets;
+std::optional<Finding> shared_budget(const FigureTable& budgets) {
   if (budgets.empty()) return std::nullopt;
   const std::string order = budgets.distinct("order").front();
   const Wanted common = {{"order", order}, {"metric", "output_error"}};

@@ -45,19 +45,15 @@ struct MissedToken {
 };
 
 /// The token that falls furthest: by the largest factor from its rank by real cost to that by the score.
-std::optional<MissedToken> missed_token(const ResultReader& results, Index layer, Index head,
+std::optional<MissedToken> missed_token(const TokenSource& tokens, Index layer, Index head,
                                         const std::string& score, const std::string& reference,
-                                        Index reserve) {
-  const auto path = [&](const std::string& metric) {
-    return std::filesystem::path(layer_name(layer)) / "tokens" / (metric + ".npy");
-  };
-  const std::vector<Index> shape{results.shape().n_kv, results.shape().l};
-  const Index l = results.shape().l, candidates = l - reserve;
-  if (candidates < 2 || !results.has(path(score)) || !results.has(path(reference))) return std::nullopt;
-  const ResultReader::Array guessed = results.array(path(score)), real = results.array(path(reference));
-  if (guessed.shape != shape || real.shape != shape) return std::nullopt;  // of query heads
-  const std::vector<Index> score_rank = report::ranks_of(guessed.values.data() + head * l, candidates),
-                           real_rank = report::ranks_of(real.values.data() + head * l, candidates);
+                                        Index candidates) {
+  if (candidates < 2) return std::nullopt;
+  const std::vector<double> guessed = tokens.values(layer, head, score),
+                            real = tokens.values(layer, head, reference);
+  if (std::ssize(guessed) < candidates || std::ssize(real) < candidates) return std::nullopt;
+  const std::vector<Index> score_rank = report::ranks_of(guessed.data(), candidates),
+                           real_rank = report::ranks_of(real.data(), candidates);
   std::optional<MissedToken> missed;
   for (Index token = 0; token < candidates; ++token) {
     const MissedToken here{token, real_rank[static_cast<std::size_t>(token)] + 1,
@@ -76,7 +72,23 @@ std::string ordinal(Index n) {
 
 }  // namespace
 
-std::optional<Finding> misranked_head(const report::Tables& tables) {
+TokenSource token_source(const ResultReader& results) {
+  const auto values = [&results](Index layer, Index head, const std::string& metric) {
+    const std::filesystem::path path =
+        std::filesystem::path(layer_name(layer)) / "tokens" / (metric + ".npy");
+    const Index l = results.shape().l;
+    std::vector<double> row;
+    if (!results.has(path)) return row;
+    const ResultReader::Array array = results.array(path);
+    // Those of query heads are another shape.
+    if (array.shape == std::vector<Index>{results.shape().n_kv, l})
+      row.assign(array.values.begin() + head * l, array.values.begin() + (head + 1) * l);
+    return row;
+  };
+  return {values, [&results] { return token_labels_of(results); }};
+}
+
+std::optional<Finding> misranked_head(const report::FigureTables& tables, const TokenSource& tokens) {
   const FigureTable& agreement = tables.agreement;
   const std::string reference = exact_reference(agreement);
   if (reference.empty()) return std::nullopt;
@@ -98,8 +110,8 @@ std::optional<Finding> misranked_head(const report::Tables& tables) {
   const double middle = report::median(entry->heads), worst = report::smallest(entry->heads);
   if (std::isnan(middle)) return std::nullopt;
   const auto place = std::find(entry->heads.begin(), entry->heads.end(), worst) - entry->heads.begin();
-  const Index n_kv = tables.results.shape().n_kv, head = place % n_kv,
-              layer = tables.results.layers()[static_cast<std::size_t>(place / n_kv)];
+  const Index n_kv = tables.shape.n_kv, head = place % n_kv,
+              layer = tables.layers[static_cast<std::size_t>(place / n_kv)];
   Finding finding{
       FindingKind::head,
       fmt::format("{} misranks layer {} head {} most: rank correlation {:.2f} with what removing "
@@ -108,9 +120,9 @@ std::optional<Finding> misranked_head(const report::Tables& tables) {
       (1 - worst) / std::max(1 - middle, kFinest),
       {Table::agreement, {{"score", score}, {"reference", reference}, {"metric", "spearman"}}, layer, head}};
   const auto reserve = static_cast<Index>(number_in(reserves.front()));
-  if (const auto missed = missed_token(tables.results, layer, head, score, reference, reserve)) {
+  if (const auto missed = missed_token(tokens, layer, head, score, reference, tables.shape.l - reserve)) {
     finding.place.token = missed->token;
-    const std::string text = quoted_token(token_labels_of(tables.results), missed->token);
+    const std::string text = quoted_token(tokens.labels(), missed->token);
     finding.text +=
         fmt::format("; furthest off is the token that is {} by real cost and {} by {}: token {}{}{}",
                     ordinal(missed->real_rank), ordinal(missed->score_rank), score, missed->token,

@@ -85,9 +85,10 @@ class Variants {
   std::vector<FigureFile> files_;
 };
 
-/// A sentence, plain text, and the id of what it is about.
+/// A sentence, plain text, the id of what it is about, and what to pick in that figure's lists.
 struct LinkedSentence {
   std::string text, id;
+  std::vector<std::string> picks = {};
 };
 
 struct Page {

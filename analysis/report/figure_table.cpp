@@ -21,10 +21,13 @@ std::vector<double> finite(std::vector<double> values) {
 
 }  // namespace
 
-FigureTable::FigureTable(const ResultReader& results, Table table) : KeyedTable(table) {
-  if (!results.has(table)) return;
+FigureTable::FigureTable(Table table) : KeyedTable(table) {
   columns_ = figure_keys(table);
   columns_.erase(columns_.begin(), columns_.begin() + 2);  // layer, kv_head
+}
+
+FigureTable::FigureTable(const ResultReader& results, Table table) : FigureTable(table) {
+  if (!results.has(table)) return;
   const std::size_t layers = results.layers().size(), n_kv = static_cast<std::size_t>(results.shape().n_kv);
   std::map<std::vector<std::string>, std::size_t> by_key;
   each_figure(results, table, [&](const TableFigure& figure) {

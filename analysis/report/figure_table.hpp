@@ -83,6 +83,11 @@ class FigureTable : public KeyedTable<FigureEntry> {
  public:
   using Entry = FigureEntry;
 
+  /// A table without entries, for figures that are in no folder.
+  explicit FigureTable(Table table);
+  /// One more entry; its key has a value for each of key_columns(), and no other entry has the same.
+  void add(FigureEntry entry) { entries_.push_back(std::move(entry)); }
+
   /// A table without rows where the folder has no such file. Its key columns are figure_keys() behind layer
   /// and head.
   FigureTable(const ResultReader& results, Table table);

@@ -85,8 +85,9 @@ std::string remarks_html(const std::vector<std::string>& remarks) {
 std::string findings_html(const std::vector<LinkedSentence>& findings) {
   if (findings.empty()) return "";
   std::string items;
-  for (const auto& [text, id] : findings)
-    items += fmt::format("<li>{} <a href=\"#{}\">Where</a></li>", escaped(text), escaped(id));
+  for (const auto& [text, id, picks] : findings)
+    items += fmt::format("<li>{} <a href=\"#{}\" data-picks=\"{}\">Where</a></li>", escaped(text),
+                         escaped(id), escaped(json_list(picks, json_string)));
   return fmt::format("<div class=\"worth\"><b>Worth knowing</b><ul>{}</ul></div>\n", items);
 }
 

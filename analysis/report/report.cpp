@@ -64,6 +64,16 @@ Seen seen(const Finding& finding) {
   return {"", ""};
 }
 
+/// What the lists of figures may have of it: its keys, and its head.
+std::vector<std::string> picks_of(const Finding& finding) {
+  std::vector<std::string> picks;
+  for (const auto& [column, value] : finding.place.keys)
+    picks.push_back(column == "rows" ? rows_text(value) : value);
+  if (finding.place.layer && finding.place.kv_head)
+    picks.push_back(fmt::format("layer {}, head {}", *finding.place.layer, *finding.place.kv_head));
+  return picks;
+}
+
 std::vector<LinkedSentence> findings_in(const Tables& tables, const std::vector<Section>& sections) {
   std::vector<LinkedSentence> sentences;
   for (Finding& finding : findings_of(tables)) {
@@ -72,7 +82,7 @@ std::vector<LinkedSentence> findings_in(const Tables& tables, const std::vector<
       return std::any_of(one.figures.begin(), one.figures.end(),
                          [&](const Figure& its) { return its.name == at.figure; });
     });
-    sentences.push_back({std::move(finding.text), drawn ? at.figure : at.section});
+    sentences.push_back({std::move(finding.text), drawn ? at.figure : at.section, picks_of(finding)});
   }
   return sentences;
 }

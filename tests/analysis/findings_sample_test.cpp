@@ -181,6 +181,14 @@ TEST_CASE("findings are the same every time, on a terminal, in JSON and on the p
        at = page.find("<li>", at + 1)) {
     const std::size_t begin = page.find("href=\"#", at) + 7, end = page.find('"', begin);
     CHECK(contains(page, fmt::format(" id=\"{}\"", page.substr(begin, end - begin))));
+    // It goes to the head that the sentence is of, where that is one of a list's.
+    if (const Finding& one = found[links]; one.place.token) {
+      const std::string picks = page.substr(end, page.find('>', end) - end);
+      const std::string head = fmt::format("layer {}, head {}", *one.place.layer, *one.place.kv_head);
+      CHECK(contains(picks, fmt::format("&quot;{}&quot;", head)));
+      CHECK(contains(picks, "&quot;attn&quot;,&quot;exact_remove&quot;"));
+      CHECK(contains(page.substr(page.find(" id=\"scatter\"")), fmt::format("<option value=\"{}\">", head)));
+    }
     ++links;
   }
   CHECK(links == found.size());

@@ -150,7 +150,6 @@ void App::frame() {
     opened_with_ = state_.selection();
   }
   take_worst_head();
-  state_.all_ranked = false;
   if (watcher_->take_change()) reload(true);
 
   state_.hover = std::exchange(state_.next_hover, {});
@@ -170,8 +169,10 @@ void App::frame() {
   const Area area{at.x + gap, at.y + gap, view->Size.x - 2 * gap,
                   view->Pos.y + view->Size.y - at.y - foot - gap};
   areas_ = {};
+  const float above = state_.run() ? draw_findings(area) : 0;
+  state_.all_ranked = false;  // until the Head map says so
   if (state_.run())
-    draw_panels(area);
+    draw_panels({area.x, area.y + above, area.width, area.height - above});
   else
     draw_welcome(area);
   draw_status_bar(foot);

@@ -4,6 +4,7 @@
 #include "viewer/gl/host.hpp"
 #include "viewer/model/layout.hpp"
 #include "viewer/model/session.hpp"
+#include "viewer/panels/findings/finding_strip.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/work/desk.hpp"
 #include "viewer/work/state.hpp"
@@ -56,6 +57,9 @@ class App final : public Client {
   /// Where the panel was drawn in the last frame, in pixels; empty where it was not.
   const Area& area(PanelKind kind) const { return areas_[static_cast<std::size_t>(kind)]; }
   PanelKind focused() const { return focused_; }
+  const FindingStrip& findings() const { return findings_; }
+  /// Where the findings were drawn in the last frame, in pixels; empty where they were not.
+  const Area& finding_area() const { return finding_area_; }
   void focus(PanelKind kind) { focused_ = kind; }
 
   /// Opens a dump or a result folder in the background.
@@ -111,6 +115,7 @@ class App final : public Client {
   void draw_menu_bar();
   void draw_head_controls();
   void draw_status_bar(float height);
+  float draw_findings(const Area& area);
   void draw_panels(const Area& area);
   void draw_slot(const Layout::Slot& slot);
   void draw_tabs(const Layout::Slot& slot, float height);
@@ -144,6 +149,8 @@ class App final : public Client {
   bool quit_ = false, dark_ = true;
   float text_points_ = 13, scale_ = 1;
   PanelKind focused_ = PanelKind::text;
+  FindingStrip findings_;
+  Area finding_area_;
   std::array<Area, kPanels.size()> areas_{};  ///< of the panels drawn in the last frame
   std::uint64_t seen_version_ = 0, seen_answers_ = 0;
   bool palette_open_ = false, help_open_ = false, path_open_ = false, locate_open_ = false;

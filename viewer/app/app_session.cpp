@@ -17,6 +17,7 @@ Session App::save() const {
   for (const auto& [kind, camera] : state_.history().now().cameras)
     if (camera) session.cameras[kind] = *camera;
   for (const PanelFacts& each : kPanels) session.panels[std::string(each.name)] = panel(each.id).save();
+  session.panels["findings"] = findings_.save();
   session.settings = to_json(static_cast<const SharedSettings&>(state_));
   for (const UserScore& score : state_.scores) session.scores.push_back(score.item());
   return session;
@@ -32,6 +33,8 @@ void App::restore(const Session& session, bool with_runs) {
     const auto found = session.panels.find(std::string(each.name));
     if (found != session.panels.end()) panel(each.id).load(*found);
   }
+  if (const auto found = session.panels.find("findings"); found != session.panels.end())
+    findings_.load(*found);
   read_settings(session.settings, state_);
   if (!with_runs) return state_.begin_with(cameras());
   for (const std::string& path : session.runs) open(path);

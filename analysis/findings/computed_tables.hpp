@@ -1,0 +1,34 @@
+#pragma once
+
+#include "analysis/eviction/evict_stage.hpp"
+#include "analysis/report/tables.hpp"
+#include "analysis/tokens/token_table.hpp"
+
+#include <span>
+#include <vector>
+
+// Tables of figures that were just computed, as those of a result folder: for findings without files.
+
+namespace kvreplay {
+
+/// agreement.csv of `kvreplay tokens` over these heads, one a layer of `layers` and KV head, of which the
+/// first `compared` of l candidates were compared. The heads of `table` are in that order.
+report::FigureTable agreement_figures(const AgreementTable& table, const std::vector<Index>& layers,
+                                      Index n_kv, Index l, Index compared);
+
+/// evictions.csv of `kvreplay evict`.
+report::FigureTable eviction_figures(const EvictStage& stage, const HeadFigures& figures);
+
+/// What EvictStage keeps of one layer: [n_kv, figures_per_head] and [figures_per_layer]. `group` gives KV
+/// heads 0 .. n_kv - 1 in turn. The stage is begun and finished for that layer alone.
+struct LayerEvictions {
+  Matrix<double> heads;
+  std::vector<double> whole;
+};
+LayerEvictions layer_evictions(
+    EvictStage& stage, Index layer, Index n_kv,
+    const std::function<std::shared_ptr<const HeadGroup<float>>(Index kv_head)>& group);
+/// Layers in their order, as HeadFigures.
+HeadFigures joined(const std::vector<Index>& layers, std::span<const LayerEvictions* const> parts);
+
+}  // namespace kvreplay
