@@ -115,7 +115,7 @@ WhatIfFigures figures_of(const WhatIf& answer) {
   return figures;
 }
 
-void figure_table(const WhatIf* first, const WhatIf* second) {
+void figure_table(const WhatIf* first, const WhatIf* second, bool with_names) {
   const Theme& t = theme();
   const std::span<const WhatIfFigure> figures(what_if_figures().data(), kShownFigures);
   float title_width = 0;
@@ -136,6 +136,14 @@ void figure_table(const WhatIf* first, const WhatIf* second) {
     right_aligned(text, color);
     ImGui::PopFont();
   };
+  if (with_names) {
+    ImGui::TableNextRow();
+    ImGui::TableNextColumn();
+    for (const char* name : {"A", "B"}) {
+      ImGui::TableNextColumn();
+      right_aligned(name, t.dim);
+    }
+  }
   for (const WhatIfFigure& figure : figures) {
     ImGui::TableNextRow();
     ImGui::TableNextColumn();
