@@ -16,6 +16,7 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -36,7 +37,7 @@ struct Arguments {
   std::string screenshot, panel;
   std::string session;
   bool fresh = false;
-  float scale = 1;
+  std::optional<float> scale;
   ScreenshotOptions picture;
 };
 
@@ -116,7 +117,8 @@ int run(int argc, char** argv) {
       "  kvreplay-viewer data/samples/pystdlib-lm --screenshot channels.png --panel channels --layer 3 "
       "--head 1\n",
       "kvreplay-viewer");
-  parser.add_option("PATH", given.open, "dumps and result folders to open, side by side");
+  parser.add_option("PATH", given.open,
+                    "dumps and result folders to open, side by side, or a kvreplay:// link");
   parser.add_option("--score", given.scores, "name=FILE.npy: your score, [layers, kv_heads, l], for What if")
       ->delimiter(',')
       ->allow_extra_args(false);
@@ -142,14 +144,18 @@ int run(int argc, char** argv) {
       ->capture_default_str();
   CLI::Option* picture = parser.add_option("--screenshot", given.screenshot,
                                            "writes a PNG once everything in it is computed, and ends");
-  parser.add_option("--scale", given.scale, "pixels a point of the screenshot")
+  parser.add_option("--scale", given.scale, "pixels a point of the screenshot (1; of a figure 2)")
       ->check(CLI::Range(0.5, 4.0))
-      ->needs(picture)
-      ->capture_default_str();
+      ->needs(picture);
   const auto at_start = [&](const OptionFacts& option, auto& value, const std::string& more = "") {
     return parser.add_option(fmt::format("--{}", option.name), value, std::string(option.meaning) + more);
   };
   CLI::Option* panel = at_start(start_option::panel, given.panel, ": " + panel_names())->needs(picture);
+  parser
+      .add_flag(fmt::format("--{}", start_option::figure.name), given.picture.figure,
+                std::string(start_option::figure.meaning))
+      ->needs(picture)
+      ->needs(panel);
   for (const auto& [option, value] : {std::pair(&start_option::layer, &given.picture.layer),
                                       {&start_option::head, &given.picture.kv_head},
                                       {&start_option::query_head, &given.picture.query_head},
@@ -167,11 +173,17 @@ int run(int argc, char** argv) {
     throw InputError(error.what());
   }
   if (panel->count() > 0) given.picture.panel = panel_by_name(given.panel);
+  bool linked = false;
+  for (std::string& path : given.open) {
+    if (!is_view_link(path)) continue;
+    if (std::exchange(linked, true)) throw InputError("PATH", "one link at most", fmt::format("'{}'", path));
+    path = follow(view_link(path), given.picture).string();
+  }
   for (const CLI::Option* option : parser.get_options())
     for (const std::string& value : option->results())
       if (value.empty()) throw InputError(option->get_name(), "a value", "''");
   if (!given.size.empty()) parse_size(given.size, given.picture.width, given.picture.height);
-  given.picture.scale = given.scale;
+  given.picture.scale = given.scale.value_or(given.picture.figure ? 2 : 1);
   AppOptions options = app_options(given);
   if (!given.screenshot.empty()) {
     if (const auto read = session_at_start(given, given.session)) {

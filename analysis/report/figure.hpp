@@ -4,7 +4,9 @@
 #include "analysis/drawing/color_scale.hpp"
 #include "analysis/results/figure_facts.hpp"
 #include "analysis/results/schema.hpp"
+#include "data/dump.hpp"
 
+#include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
@@ -85,10 +87,12 @@ class Variants {
   std::vector<FigureFile> files_;
 };
 
-/// A sentence, plain text, the id of what it is about, and what to pick in that figure's lists.
+/// A sentence, plain text, and the id of what it is about; where that shows one head, which, and what its
+/// lists are to show, by their labels.
 struct LinkedSentence {
   std::string text, id;
-  std::vector<std::string> picks = {};
+  std::optional<std::pair<Index, Index>> head = {};  ///< layer and KV head
+  std::vector<std::pair<std::string, std::string>> picked = {};
 };
 
 struct Page {
@@ -98,11 +102,16 @@ struct Page {
   std::vector<std::pair<std::string, std::string>> facts;
   std::vector<std::string> remarks;  ///< what a reader has to know before any number
   std::vector<Section> sections;
+  std::filesystem::path results = {};  ///< the one result folder that it shows; empty: none, or several
+  Index kv_heads = 0;                  ///< of it
 };
 
-/// One HTML file that needs no other. `figure_folder` is where the figures' files lie, as a link from the
-/// page.
-std::string html_of(const Page& page, const std::string& figure_folder);
+/// One HTML file that needs no other. `figure_folder` is where the figures' files lie and `results` where the
+/// result folder does, as links from the page.
+std::string html_of(const Page& page, const std::string& figure_folder, const std::string& results);
+
+/// The panel of the dashboard that shows what a figure of this name shows; empty where there is none.
+std::string_view panel_of_figure(std::string_view name);
 
 /// What suits a figure and all its values: [0, 1] for shares, [-1, 1] for correlations,
 /// symmetric about 0 for what has signs, logarithmic where positive values span more than a factor of 30.

@@ -18,27 +18,6 @@ namespace {
 /// More numbers than that would make the page slow to open.
 constexpr std::size_t kMostValues = 1'000'000;
 
-const char* kind_of(Table table) {
-  switch (table) {
-    case Table::heads:
-      return "a metric's sum over tokens";
-    case Table::agreement:
-      return "agreement of a score";
-    case Table::evictions:
-      return "an eviction";
-    case Table::budgets:
-      return "a shared budget";
-    case Table::channels:
-      return "channel pruning";
-    case Table::compensation:
-      return "a compensated eviction";
-    case Table::decode:
-    case Table::diff:
-      break;  // without maps
-  }
-  return "";
-}
-
 /// Whether a map is of an allocation, "<order>-<method>-<sigma>", that knows the decoding steps.
 bool divided_by_oracle(const MapName& name) {
   if (name.table != Table::budgets) return false;
@@ -51,13 +30,13 @@ bool divided_by_oracle(const MapName& name) {
 std::array<std::string, 4> picks_of(const MapName& name) {
   std::string against = name.table == Table::agreement ? name.against : rows_text(name.against);
   if (name.reserve) against += fmt::format(", reserve{}", *name.reserve);
-  return {kind_of(name.table), name.figure, name.item + (divided_by_oracle(name) ? " (oracle)" : ""),
+  return {kind_of_map(name.table), name.figure, name.item + (divided_by_oracle(name) ? " (oracle)" : ""),
           against};
 }
 
 /// Maps of one scale have colours that can be compared.
 std::string scale_of(const MapName& name) {
-  return fmt::format("{}~{}~{}", kind_of(name.table), name.figure,
+  return fmt::format("{}~{}~{}", kind_of_map(name.table), name.figure,
                      name.table == Table::agreement ? "" : picks_of(name)[3]);
 }
 
@@ -171,6 +150,27 @@ std::string csv_of(const ResultReader& results, const std::vector<HeadMap>& maps
 }
 
 }  // namespace
+
+const char* kind_of_map(Table table) {
+  switch (table) {
+    case Table::heads:
+      return "a metric's sum over tokens";
+    case Table::agreement:
+      return "agreement of a score";
+    case Table::evictions:
+      return "an eviction";
+    case Table::budgets:
+      return "a shared budget";
+    case Table::channels:
+      return "channel pruning";
+    case Table::compensation:
+      return "a compensated eviction";
+    case Table::decode:
+    case Table::diff:
+      break;  // without maps
+  }
+  return "";
+}
 
 Section head_map_section(const Tables& tables) {
   const ResultReader& results = tables.results;

@@ -45,6 +45,11 @@ std::string figure_html(const Figure& figure, const std::string& folder) {
                                  escaped(figure.heading), figure.body, escaped(figure.reading));
   if (!figure.shows.empty()) html += meanings_html(figure.shows);
   if (!figure.note.empty()) html += fmt::format(" <span class=\"note\">{}</span>", escaped(figure.note));
+  if (const std::string_view panel = panel_of_figure(figure.name); !panel.empty())
+    links += fmt::format(
+        "<button type=\"button\" data-panel=\"{}\" hidden=\"\">Open in the dashboard</button>"
+        "<code class=\"command\" hidden=\"\"></code>",
+        panel);
   return html + fmt::format("<span class=\"files\">{}</span></figcaption></figure>\n", links);
 }
 
@@ -85,9 +90,18 @@ std::string remarks_html(const std::vector<std::string>& remarks) {
 std::string findings_html(const std::vector<LinkedSentence>& findings) {
   if (findings.empty()) return "";
   std::string items;
-  for (const auto& [text, id, picks] : findings)
-    items += fmt::format("<li>{} <a href=\"#{}\" data-picks=\"{}\">Where</a></li>", escaped(text),
-                         escaped(id), escaped(json_list(picks, json_string)));
+  for (const LinkedSentence& one : findings) {
+    std::string place;
+    if (one.head) {
+      std::string picked;
+      for (const auto& [label, option] : one.picked)
+        picked += fmt::format("{}{}:{}", picked.empty() ? "" : ",", json_string(label), json_string(option));
+      place = fmt::format(" data-head=\"{}.{}\" data-picked='{{{}}}'", one.head->first, one.head->second,
+                          attribute_safe(picked));
+    }
+    items +=
+        fmt::format("<li>{} <a href=\"#{}\"{}>Where</a></li>", escaped(one.text), escaped(one.id), place);
+  }
   return fmt::format("<div class=\"worth\"><b>Worth knowing</b><ul>{}</ul></div>\n", items);
 }
 
@@ -106,20 +120,41 @@ std::string header_html(const Page& page) {
 
 }  // namespace
 
-std::string html_of(const Page& page, const std::string& figure_folder) {
+std::string_view panel_of_figure(std::string_view name) {
+  using Row = std::pair<std::string_view, std::string_view>;
+  static constexpr Row rows[] = {{"scores", "heads"},          {"head-map", "heads"},
+                                 {"error-by-layer", "heads"},  {"compensation-by-layer", "heads"},
+                                 {"recall", "curves"},         {"scatter", "scatter"},
+                                 {"policies", "what-if"},      {"error-by-budget", "what-if"},
+                                 {"methods", "what-if"},       {"compensation-by-budget", "what-if"},
+                                 {"error-split", "what-if"},   {"decode", "decode"},
+                                 {"shares", "budgets"},        {"loss-by-sigma", "budgets"},
+                                 {"shared-budget", "budgets"}, {"loss-curves", "budgets"},
+                                 {"pruning", "channels"},      {"error-by-ratio", "channels"},
+                                 {"interaction", "channels"}};
+  for (const auto& [figure, panel] : rows)
+    if (figure == name) return panel;
+  return name.starts_with("measured-") ? "validation" : "";
+}
+
+std::string html_of(const Page& page, const std::string& figure_folder, const std::string& results) {
   std::string html = fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
       "<meta name=\"color-scheme\" content=\"light "
       "dark\"/>\n<title>{}</title>\n<style>\n{}{}</style>\n</head>\n"
-      "<body>\n{}<main>\n",
-      escaped(page.title), figure_css(), report_css(), header_html(page));
+      "<body{}>\n{}<main>\n",
+      escaped(page.title), figure_css(), report_css(),
+      page.results.empty()
+          ? std::string()
+          : fmt::format(" data-results=\"{}\" data-heads=\"{}\"", escaped(results), page.kv_heads),
+      header_html(page));
   for (const Section& section : page.sections) html += section_html(section, figure_folder);
   return html + fmt::format(
                     "</main>\n<div id=\"tip\" role=\"status\" hidden=\"\"></div>\n"
-                    "<script type=\"application/json\" id=\"colors\">{}</script>\n<script>\n{}</script>\n"
+                    "<script type=\"application/json\" id=\"colors\">{}</script>\n<script>\n{}{}</script>\n"
                     "</body>\n</html>\n",
-                    colors_json(), report_js());
+                    colors_json(), report_js(), state_js());
 }
 
 }  // namespace kvreplay::report

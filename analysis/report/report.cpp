@@ -64,14 +64,15 @@ Seen seen(const Finding& finding) {
   return {"", ""};
 }
 
-/// What the lists of figures may have of it: its keys, and its head.
-std::vector<std::string> picks_of(const Finding& finding) {
-  std::vector<std::string> picks;
-  for (const auto& [column, value] : finding.place.keys)
-    picks.push_back(column == "rows" ? rows_text(value) : value);
-  if (finding.place.layer && finding.place.kv_head)
-    picks.push_back(fmt::format("layer {}, head {}", *finding.place.layer, *finding.place.kv_head));
-  return picks;
+/// What the lists of that figure, the scatter plot or the map of heads, show of the place.
+std::vector<std::pair<std::string, std::string>> picked_of(const FindingPlace& place, bool scatter) {
+  std::vector<std::pair<std::string, std::string>> picked;
+  if (!scatter) picked = {{"figure", kind_of_map(Table::agreement)}, {"metric", "spearman"}};
+  for (const auto& [column, value] : place.keys) {
+    if (column == "score") picked.emplace_back(scatter ? "score" : "of", value);
+    if (column == "reference") picked.emplace_back(scatter ? "exact error" : "against or on", value);
+  }
+  return picked;
 }
 
 std::vector<LinkedSentence> findings_in(const Tables& tables, const std::vector<Section>& sections) {
@@ -82,7 +83,12 @@ std::vector<LinkedSentence> findings_in(const Tables& tables, const std::vector<
       return std::any_of(one.figures.begin(), one.figures.end(),
                          [&](const Figure& its) { return its.name == at.figure; });
     });
-    sentences.push_back({std::move(finding.text), drawn ? at.figure : at.section, picks_of(finding)});
+    LinkedSentence sentence{std::move(finding.text), drawn ? at.figure : at.section};
+    if (drawn && finding.kind == FindingKind::head && finding.place.layer && finding.place.kv_head) {
+      sentence.head = {*finding.place.layer, *finding.place.kv_head};
+      sentence.picked = picked_of(finding.place, finding.place.token.has_value());
+    }
+    sentences.push_back(std::move(sentence));
   }
   return sentences;
 }
@@ -104,6 +110,8 @@ Page make_page(const ResultReader& results, const std::string& title) {
         budget_section, channel_section, validation_section, claim_section, run_section})
     page.sections.push_back(section(tables));
   page.findings = findings_in(tables, page.sections);
+  page.results = results.folder();
+  page.kv_heads = results.shape().n_kv;
   return page;
 }
 
@@ -128,7 +136,12 @@ void write_report(const Page& page, const ReportPlace& place) {
           write_file(place.figures / file.name, file.bytes);
           written.insert(file.name);
         }
-    write_output(place.page, html_of(page, place.figures.filename().string()));
+    std::string results;
+    if (!page.results.empty()) {
+      const fs::path from = fs::absolute(place.page).parent_path().lexically_normal();
+      results = fs::absolute(page.results).lexically_normal().lexically_relative(from).generic_string();
+    }
+    write_output(place.page, html_of(page, place.figures.filename().string(), results));
     for (const fs::path& old : before)
       if (!written.contains(old.filename().string())) fs::remove(old);
   } catch (const fs::filesystem_error& error) {

@@ -285,16 +285,3 @@ for (const host of document.querySelectorAll("[data-kind=heat]")) {
   });
   probe.addEventListener("pointerleave", hideTip);
 }
-
-// What is worth knowing: the link goes to a figure and picks there what the sentence is of.
-for (const link of document.querySelectorAll("a[data-picks]")) {
-  const picks = JSON.parse(link.dataset.picks);
-  link.addEventListener("click", () => {
-    for (const select of picked(document.getElementById(link.hash.slice(1)))) {
-      const wanted = [...select.options].map((option) => option.value).find((value) => picks.includes(value));
-      if (wanted === undefined || wanted === select.value) continue;
-      select.value = wanted;
-      select.dispatchEvent(new Event("change"));
-    }
-  });
-}

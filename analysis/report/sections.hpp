@@ -26,6 +26,8 @@ Section validation_section(const Tables& tables);
 Section claim_section(const Tables& tables);
 Section run_section(const Tables& tables);
 
+/// What the first list of the map of heads says of maps of a table.
+const char* kind_of_map(Table table);
 /// The settings of a summary as a table: those of its objects `keys`.
 std::string settings_table(const nlohmann::ordered_json& summary, std::initializer_list<const char*> keys);
 /// "layer 3, head 1", in the order of a table's heads.

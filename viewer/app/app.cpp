@@ -3,7 +3,6 @@
 #include "analysis/results/dump_set.hpp"
 #include "data/error.hpp"
 #include "viewer/app/watcher.hpp"
-#include "viewer/gl/picture.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
@@ -45,7 +44,7 @@ std::string App::title() const {
 }
 
 bool App::needs_frame() const {
-  return state_.links.unfinished || desk_.version() != seen_version_ || export_png_next_ ||
+  return state_.links.unfinished || desk_.version() != seen_version_ || (figure_ && figure_->settling()) ||
          (worst_wanted_ && state_.all_ranked) || watcher_->something_changed();
 }
 
@@ -75,6 +74,7 @@ void App::dropped(const std::vector<std::filesystem::path>& paths) {
 
 /// Panels hold textures.
 void App::closing() {
+  figure_.reset();
   for (std::unique_ptr<Panel>& panel : panels_) panel.reset();
 }
 
@@ -90,6 +90,7 @@ void App::locate_dump(const std::filesystem::path& dump) {
 
 /// Runs are opened by jobs: checking the files of a large dump takes a moment.
 void App::take_opened() {
+  bool waiting = false;  // runs stand in the order in which they were asked for
   std::erase_if(opening_, [&](const Opening& opening) {
     const Question question{.key = {"open", opening.id},
                             .title = "Opening " + opening.path.string(),
@@ -97,7 +98,8 @@ void App::take_opened() {
                             .lasting = true};
     const auto answer = desk_.ask<std::shared_ptr<const Run>>(
         question, [opening](JobControl&) { return Run::open(opening.path, opening.id, opening.dump); });
-    if (answer.pending) return false;
+    waiting = waiting || answer.pending;
+    if (waiting) return false;
     if (!answer) {
       open_error_ = answer.error;
       state_.say(answer.error, true);
@@ -154,6 +156,8 @@ void App::frame() {
 
   state_.hover = std::exchange(state_.next_hover, {});
   const ImGuiViewport* view = ImGui::GetMainViewport();
+  window_width_ = view->Size.x;
+  window_height_ = view->Size.y;
   ImGui::SetNextWindowPos(view->Pos);
   ImGui::SetNextWindowSize(view->Size);
   ImGui::PushStyleVar(ImGuiStyleVar_WindowPadding, {0, 0});
@@ -182,11 +186,6 @@ void App::frame() {
   if (const auto id = std::exchange(state_.wanted, {})) perform(*id);
   ImGui::End();
   remember_views();
-  if (export_png_next_) {
-    export_png_next_ = false;
-    const Area& shown = areas_[static_cast<std::size_t>(focused_)];
-    if (shown.width > 0) png_ = PngRequest{export_path(".png"), shown};
-  }
 }
 
 Cameras App::cameras() const {
@@ -207,17 +206,6 @@ void App::restore_views() {
   state_.take_settings_back();
   for (const auto& [kind, camera] : state_.history().now().cameras)
     if (HeatmapView* heatmap = panel(kind).heatmap()) heatmap->set_camera(camera);
-}
-
-void App::drawn(int width, int height) {
-  if (!png_) return;
-  const PngRequest request = *std::exchange(png_, {});
-  try {
-    write_area(request.path, request.area, width, height);
-    state_.say("Saved " + std::filesystem::absolute(request.path).string());
-  } catch (const InputError& error) {
-    state_.say(error.what(), true);
-  }
 }
 
 }  // namespace kvreplay::viewer

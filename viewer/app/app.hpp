@@ -1,5 +1,7 @@
 #pragma once
 
+#include "analysis/results/view_link.hpp"
+#include "viewer/app/figure.hpp"
 #include "viewer/app/watcher.hpp"
 #include "viewer/gl/host.hpp"
 #include "viewer/model/layout.hpp"
@@ -28,6 +30,7 @@ struct AppOptions {
   float text_points = 13;
   int threads = 0;                                 ///< 0: one a core
   std::size_t cache_bytes = std::size_t{1} << 30;  ///< of answers; heads of dumps get half as much again
+  std::string date;                                ///< that figures bear; empty: today's
   std::function<void()> wake;                      ///< called from any thread when there is something new
   std::shared_ptr<const Backend> backend = std::make_shared<const Backend>();
 };
@@ -77,17 +80,22 @@ class App final : public Client {
   /// Called with the state once, as soon as a run is open.
   void when_open(std::function<void(AppState&)> then) { when_open_ = std::move(then); }
   /// Whether everything in view is computed and drawn.
-  bool settled() const { return desk_.open_jobs() == 0 && opened() && !needs_frame(); }
+  bool settled() const { return desk_.open_jobs() == 0 && opened() && !needs_frame() && !figure_; }
   /// Why a path or a score could not be opened, the last one of these; empty where all could.
   const std::string& open_error() const { return open_error_; }
   void perform(const Action& action);
   void perform(ActionId id) { perform(action(id)); }
+  /// Draws what the panel shows, without its controls, with a title and where it comes from, and writes it as
+  /// a PNG once all of it is computed; a message says so, or why not. As large as the panel was drawn last,
+  /// so many pixels a point.
+  void export_figure(PanelKind kind, const std::filesystem::path& path, float scale = 2);
+  bool exporting() const { return figure_ != nullptr; }
   /// Brings a panel to the front and gives it the keyboard.
   void show(PanelKind kind);
   /// Opens every run anew whose files have changed; views, selection and ranges stay.
   void reload(bool only_changed);
 
-  /// What is worth keeping for the next start, but for the window's size.
+  /// What is worth keeping for the next start; the window's size as it was drawn last.
   Session save() const;
   /// `with_runs`: the runs that were open, too, with views and selection.
   void restore(const Session& session, bool with_runs);
@@ -102,11 +110,6 @@ class App final : public Client {
     std::filesystem::path dump = {};      ///< where that of a result folder lies; empty: as it says itself
     StatusLine::Clock::time_point asked = {};
   };
-  struct PngRequest {
-    std::filesystem::path path;
-    Area area;
-  };
-
   void open_in_background(const std::filesystem::path& path, std::optional<std::size_t> replaces = {},
                           const std::filesystem::path& dump = {});
   void take_opened();
@@ -132,6 +135,13 @@ class App final : public Client {
   void remember_views();
   void restore_views();
   void export_csv();
+  void copy_drawing_command();
+  void copy_measuring_command();
+  void copy(const std::string& text, const std::string& said);
+  ViewLink link() const;
+  bool draw_figure();
+  std::string figure_title(PanelContext& context) const;
+  std::vector<std::string> figure_foot(PanelContext& context) const;
   std::filesystem::path export_path(std::string_view extension) const;
 
   AppOptions options_;
@@ -148,6 +158,7 @@ class App final : public Client {
   Selection opened_with_;     ///< while it is: what was selected when the last run was opened
   bool quit_ = false, dark_ = true;
   float text_points_ = 13, scale_ = 1;
+  float window_width_ = 0, window_height_ = 0;  ///< of the last frame, pixels
   PanelKind focused_ = PanelKind::text;
   FindingStrip findings_;
   Area finding_area_;
@@ -156,8 +167,8 @@ class App final : public Client {
   bool palette_open_ = false, help_open_ = false, path_open_ = false, locate_open_ = false;
   std::string palette_text_, path_text_;
   std::size_t palette_choice_ = 0;
-  std::optional<PngRequest> png_;
-  bool export_png_next_ = false, session_wanted_ = false;
+  std::unique_ptr<Figure> figure_;  ///< being drawn
+  bool session_wanted_ = false;
   bool close_popup_ = false;  ///< the innermost one: a combo, a menu, the colours
   unsigned presses_ = 0;      ///< of the mouse: changes under one are one step of undo
   bool view_step_ = false;    ///< the view changes by an action: a step of undo of its own

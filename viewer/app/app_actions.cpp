@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unistd.h>
 
 namespace kvreplay::viewer {
 namespace {
@@ -89,8 +90,7 @@ void App::perform(const Action& action) {
       session_wanted_ = true;
       return;
     case ActionId::export_png:
-      export_png_next_ = true;
-      return;
+      return export_figure(focused_, export_path(".png"));
     case ActionId::export_csv:
       return export_csv();
     case ActionId::copy_csv: {
@@ -185,6 +185,13 @@ void App::perform(const Action& action) {
       return;
     case ActionId::show_panel:
       return show(*action.panel);
+    case ActionId::copy_drawing_command:
+      return copy_drawing_command();
+    case ActionId::copy_measuring_command:
+      return copy_measuring_command();
+    case ActionId::copy_link:
+      if (!state_.run()) return state_.say("There is nothing to link to: open a dump or a result folder.");
+      return copy(text_of(link()), "Copied the link: kvreplay view '...' opens it.");
   }
 }
 
@@ -200,13 +207,17 @@ void App::step_head(int step, bool worst) {
   state_.select_head(order[next].first, order[next].second);
 }
 
-/// A name in the working folder that is still free.
+/// A name that is still free, in the result folder or the working folder.
 std::filesystem::path App::export_path(std::string_view extension) const {
   const std::string run = state_.run() ? state_.run()->name() : "kvreplay";
   const Selection& s = state_.selection();
   const std::string stem = fmt::format("{}-{}-layer{}-head{}", run, name_of(focused_), s.layer, s.kv_head);
-  std::filesystem::path path = stem + std::string(extension);
-  for (int i = 2; std::filesystem::exists(path); ++i) path = fmt::format("{}-{}{}", stem, i, extension);
+  std::filesystem::path folder;
+  if (state_.run() && state_.run()->results() != nullptr && access(state_.run()->path().c_str(), W_OK) == 0)
+    folder = state_.run()->path();
+  std::filesystem::path path = folder / (stem + std::string(extension));
+  for (int i = 2; std::filesystem::exists(path); ++i)
+    path = folder / fmt::format("{}-{}{}", stem, i, extension);
   return path;
 }
 

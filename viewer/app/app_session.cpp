@@ -3,11 +3,17 @@
 #include "viewer/app/app.hpp"
 #include "viewer/model/session.hpp"
 
+#include <cmath>
+
 namespace kvreplay::viewer {
 
 Session App::save() const {
   Session session;
   for (const auto& run : state_.runs) session.runs.push_back(run->path().string());
+  if (window_width_ > 0) {
+    session.window_width = static_cast<int>(std::lround(window_width_ / scale_));
+    session.window_height = static_cast<int>(std::lround(window_height_ / scale_));
+  }
   session.selection = state_.selection();
   session.layout = layout_;
   session.theme = dark_ ? ThemeChoice::dark : ThemeChoice::light;

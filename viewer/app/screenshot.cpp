@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 
@@ -13,9 +14,6 @@ namespace kvreplay::viewer {
 namespace {
 
 using namespace std::chrono_literals;
-
-/// Frames without anything new, after which the picture is taken.
-constexpr int kQuietFrames = 3;
 
 Index within_range(const OptionFacts& option, Index value, Index first, Index end) {
   if (value < first || value >= end)
@@ -30,10 +28,37 @@ PanelKind panel_by_name(const std::string& name) {
   throw OptionError(start_option::panel, "one of " + panel_names(), "'" + name + "'");
 }
 
+std::filesystem::path follow(const ViewLink& link, ScreenshotOptions& options) {
+  const auto metric = [](const std::string& name) {
+    const auto found = kTokenMetrics.named(name);
+    if (!found) throw InputError("the link", "a token metric", fmt::format("'{}'", name));
+    return found;
+  };
+  if (!link.panel.empty() && !options.panel) {
+    options.panel = kPanels.named(link.panel);
+    if (!options.panel)
+      throw InputError("the link", "panel=NAME, one of " + panel_names(), fmt::format("'{}'", link.panel));
+    options.among_others = true;
+  }
+  const auto take = [](std::optional<Index>& into, std::optional<Index> given) {
+    if (!into) into = given;
+  };
+  take(options.layer, link.layer);
+  take(options.kv_head, link.kv_head);
+  take(options.query_head, link.query_head);
+  take(options.row, link.row);
+  take(options.token, link.token);
+  take(options.window, link.window);
+  if (!link.score.empty()) options.score = metric(link.score);
+  if (!link.reference.empty()) options.reference = metric(link.reference);
+  return link.run;
+}
+
 void select_at_start(App& app, const ScreenshotOptions& options) {
   if (options.panel) {
     app.show(*options.panel);
-    app.layout().maximise(*options.panel);
+    // A session has the panel's size, and that of the figure with it.
+    if (!options.among_others && (!options.figure || !options.session)) app.layout().maximise(*options.panel);
   }
   if (options.layer || options.kv_head || options.query_head) app.keep_head();
   app.when_open([options](AppState& state) {
@@ -45,6 +70,10 @@ void select_at_start(App& app, const ScreenshotOptions& options) {
       next.query_head = within_range(start_option::query_head, *options.query_head, 0, shape.group());
     if (options.row) next.row = within_range(start_option::row, *options.row, shape.first_query(), shape.T);
     if (options.token) next.token = within_range(start_option::token, *options.token, 0, shape.T);
+    if (options.score) state.comparison.score = *options.score;
+    if (options.reference) state.comparison.reference = *options.reference;
+    if (options.window)
+      state.comparison.window = std::clamp<Index>(*options.window, 1, std::max<Index>(shape.l, 1));
     state.select(next);
   });
 }
@@ -56,18 +85,25 @@ void take_screenshot(AppOptions app_options, const ScreenshotOptions& options,
     throw OptionError(start_option::screenshot, "a dump or a result folder to show", "none");
   App app(std::move(app_options));
   if (options.session) app.restore(*options.session, !opens_anew);
+  const float scale = options.figure ? 1 : options.scale;
   const auto pixels = [&](int points) {
-    return static_cast<int>(std::lround(static_cast<float>(points) * options.scale));
+    return static_cast<int>(std::lround(static_cast<float>(points) * scale));
   };
-  HeadlessHost host(app, pixels(options.width), pixels(options.height), options.scale);
+  HeadlessHost host(app, pixels(options.width), pixels(options.height), scale);
   select_at_start(app, options);
-  for (int quiet = 0; quiet < kQuietFrames;) {
-    host.frame();
-    if (!app.open_error().empty()) throw InputError(app.open_error());
-    if (app.state().message_is_error()) throw InputError(app.state().message());
-    const bool settled = app.settled();
-    quiet = settled ? quiet + 1 : 0;
-    if (!settled) app.desk().wait_idle(50ms);
+  const auto draw_until = [&](const auto& done) {
+    while (!done()) {
+      host.frame();
+      if (!app.open_error().empty()) throw InputError(app.open_error());
+      if (app.state().message_is_error()) throw InputError(app.state().message());
+      if (app.desk().open_jobs() > 0) app.desk().wait_idle(50ms);
+    }
+  };
+  int quiet = -1;
+  draw_until([&] { return (quiet = app.settled() && quiet >= 0 ? quiet + 1 : 0) >= Figure::kQuietFrames; });
+  if (options.figure) {
+    app.export_figure(*options.panel, path, options.scale);
+    return draw_until([&] { return !app.exporting(); });
   }
   write_picture(path, host.pixels(), host.width(), host.height());
 }

@@ -13,21 +13,30 @@ struct ScreenshotOptions {
   int width = 1280, height = 800;  ///< points
   float scale = 1;                 ///< pixels a point
   std::optional<PanelKind> panel;  ///< fills the picture; none: all panels
+  bool figure = false;             ///< the panel's figure alone, with a title and where it comes from
   std::optional<Index> layer, kv_head, query_head, row, token;
+  std::optional<TokenMetric> score, reference;
+  std::optional<Index> window;     ///< w
+  bool among_others = false;       ///< `panel` is brought to the front and no more
   std::optional<Session> session;  ///< how the dashboard is to look; its runs are shown where none is named
 };
 
 namespace start_option {
 inline constexpr OptionFacts screenshot{"screenshot", "FILE",
                                         "writes a PNG once everything in it is computed, and ends"},
-    panel{"panel", "NAME", "only this panel, filling the picture"}, layer{"layer", "N", "selects a layer"},
-    head{"head", "N", "selects a KV head"},
+    panel{"panel", "NAME", "only this panel, filling the picture"},
+    figure{"figure", "",
+           "the panel's figure alone, without controls, with a title and where it comes from, at scale 2"},
+    layer{"layer", "N", "selects a layer"}, head{"head", "N", "selects a KV head"},
     query_head{"query-head", "N", "selects a query head of the group"},
     row{"row", "N", "selects a query's position"}, token{"token", "N", "selects a token's position"};
 }  // namespace start_option
 
 /// Throws OptionError where there is none of that name.
 PanelKind panel_by_name(const std::string& name);
+
+/// Takes up a link: what it names, where nothing else was asked for. Gives its run's path. Throws InputError.
+std::filesystem::path follow(const ViewLink& link, ScreenshotOptions& options);
 
 /// Draws without a display until everything in the picture is computed, then writes the PNG. Throws
 /// InputError where a path or a score cannot be opened, something in the picture cannot be computed, a

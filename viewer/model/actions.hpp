@@ -51,6 +51,9 @@ enum class ActionId {
   smaller_text,
   reset_layout,
   show_panel,
+  copy_drawing_command,
+  copy_measuring_command,
+  copy_link,
 };
 
 /// Keys as this table has them: a letter in capitals, another printable character as typed (without the shift

@@ -10,6 +10,7 @@
 #include <imgui.h>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace kvreplay::viewer {
 
@@ -17,6 +18,7 @@ namespace kvreplay::viewer {
 struct PanelContext {
   AppState& state;
   Desk& desk;
+  bool figure = false;  ///< drawn into a file, without its controls
 };
 
 /// One panel of the dashboard. Drawing thread only; what takes time is asked of the desk.
@@ -36,6 +38,11 @@ class Panel {
   virtual void find() {}
   /// Closes what Escape closes in it before it clears the selection; false where nothing was open.
   virtual bool take_escape() { return false; }
+  /// What is shown, over a figure, without the run and the head: "attn against exact_remove"; empty: what its
+  /// tab says.
+  virtual std::string figure_title(PanelContext&) const { return {}; }
+  /// Its policy's settings, a line each; for the foot of a figure.
+  virtual std::vector<std::string> figure_settings(PanelContext&) const { return {}; }
   /// What is shown, as a table with a header; empty where there is nothing to export.
   virtual std::string csv(PanelContext&) const { return {}; }
   /// Its settings, for sessions. load() takes what it understands.

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <imgui_internal.h>
 
 namespace kvreplay::viewer {
 void hint(const std::string& text) {
@@ -47,6 +48,26 @@ void mono_text(const std::string& text) {
   ImGui::PushFont(mono_font());
   ImGui::TextUnformatted(text.c_str());
   ImGui::PopFont();
+}
+
+OutOfSight::OutOfSight(bool out) {
+  if (!out) return;
+  const ImGuiWindowTempData& dc = ImGui::GetCurrentWindow()->DC;
+  cursor_ = Cursor{dc.CursorPos,   dc.CursorPosPrevLine, dc.CursorMaxPos,
+                   dc.IdealMaxPos, dc.CurrLineSize,      dc.PrevLineSize};
+  constexpr float kFar = 1e5F;  // above the window: nothing there is drawn
+  ImGui::SetCursorScreenPos({dc.CursorPos.x, dc.CursorPos.y - kFar});
+}
+
+OutOfSight::~OutOfSight() {
+  if (!cursor_) return;
+  ImGuiWindowTempData& dc = ImGui::GetCurrentWindow()->DC;
+  dc.CursorPos = cursor_->now;
+  dc.CursorPosPrevLine = cursor_->previous_line;
+  dc.CursorMaxPos = cursor_->most;
+  dc.IdealMaxPos = cursor_->ideal_most;
+  dc.CurrLineSize = cursor_->line;
+  dc.PrevLineSize = cursor_->previous;
 }
 
 void dim_text(const std::string& text) { colored_text(text, theme().dim); }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <imgui.h>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -61,6 +62,20 @@ bool choose(const char* label, const FactsTable<Facts, N>& table, decltype(Facts
 bool segments(const char* id, std::span<const std::string_view> names, std::size_t& chosen);
 /// A check box: whether the token map fades what the shown setting evicts; true where it changed.
 bool fade_evicted(bool& fade);
+/// What is drawn while it lives is not seen and takes no room, where it is told so: controls in a figure.
+class OutOfSight {
+ public:
+  explicit OutOfSight(bool out);
+  ~OutOfSight();
+  OutOfSight(const OutOfSight&) = delete;
+  OutOfSight& operator=(const OutOfSight&) = delete;
+
+ private:
+  struct Cursor {
+    ImVec2 now, previous_line, most, ideal_most, line, previous;
+  };
+  std::optional<Cursor> cursor_;
+};
 /// A heading within a panel.
 void heading(const char* text);
 /// Name and value of a figure, the value in the font for numbers.

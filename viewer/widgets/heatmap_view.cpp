@@ -316,6 +316,14 @@ std::optional<Camera> HeatmapView::camera() const {
   return fitted_ ? std::optional<Camera>() : image_.camera;
 }
 
+void HeatmapView::set_view(const View& view) {
+  image_.camera = view.camera;
+  image_.size = view.size;
+  image_.width = view.width;
+  image_.height = view.height;
+  fitted_ = view.fitted;
+}
+
 void HeatmapView::set_camera(const std::optional<Camera>& camera) {
   moved_ = true;
   fitted_ = !camera;

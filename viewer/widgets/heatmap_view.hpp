@@ -104,6 +104,17 @@ class HeatmapView {
   std::optional<Camera> camera() const;
   void set_camera(const std::optional<Camera>& camera);
 
+  /// What of the matrix is in view and through how many pixels: drawn elsewhere meanwhile, it comes back as
+  /// it was.
+  struct View {
+    Camera camera;
+    MatrixSize size;
+    int width = 0, height = 0;
+    bool fitted = true;
+  };
+  View view() const { return {image_.camera, image_.size, image_.width, image_.height, fitted_}; }
+  void set_view(const View& view);
+
   nlohmann::json save() const;
   void load(const nlohmann::json& json);
 

@@ -16,12 +16,9 @@ namespace {
 
 EvictionPlan plan_of(const DecodeSettings& settings, const Dump& dump,
                      const std::vector<std::string>& policies) {
-  EvictionOptions options = options_of(settings);
-  options.policies = policies_named(policies);
-  if (settings.decode) options.phases.push_back({Phase::Kind::decode});
-  if (settings.append_only) options.phases.push_back({Phase::Kind::append_only});
-  options.decode_window = settings.decode_window;
-  return eviction_plan(dump, options);
+  DecodeSettings of_these = settings;
+  of_these.policies = policies;
+  return eviction_plan(dump, evict_options_of(of_these));
 }
 
 void summarise(DecodeRun& run) {
@@ -36,6 +33,15 @@ void summarise(DecodeRun& run) {
 }
 
 }  // namespace
+
+EvictionOptions evict_options_of(const DecodeSettings& settings) {
+  EvictionOptions options = options_of(settings);
+  options.policies = policies_named(settings.policies);
+  if (settings.decode) options.phases.push_back({Phase::Kind::decode});
+  if (settings.append_only) options.phases.push_back({Phase::Kind::append_only});
+  options.decode_window = settings.decode_window;
+  return options;
+}
 
 BoundOptions bound(DecodeSettings& settings) {
   static constexpr OptionFacts decode{.name = "decode"}, append_only{.name = "append-only"};

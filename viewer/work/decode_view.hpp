@@ -26,6 +26,9 @@ struct DecodeSettings : PolicySettings {
 /// For sessions; names of policies are the plan's matter.
 BoundOptions bound(DecodeSettings& settings);
 
+/// The options of `evict` that they stand for. Throws OptionError where a policy is none.
+EvictionOptions evict_options_of(const DecodeSettings& settings);
+
 struct DecodePlan {
   EvictionPlan plan;              ///< its cases all decode; may be none
   std::vector<LeftOut> left_out;  ///< policies that cannot decode on this dump, and why

@@ -77,6 +77,7 @@ struct Desk::State {
 
   Options options;
   int cores = 1;
+  Unanswered unanswered;
   mutable std::mutex mutex;
   std::condition_variable work_there, settled;
   std::unordered_map<Key, Entry> entries;
@@ -238,6 +239,12 @@ Desk::Untyped Desk::ask_untyped(const Question& question, std::type_index type,
   }
   found.pending = entry.stage != State::Stage::failed;
   found.error = entry.error;
+  if (found.pending) {
+    ++s.unanswered.pending;
+  } else {
+    ++s.unanswered.failed;
+    s.unanswered.error = found.error;
+  }
   if (found.pending && !question.slot.empty()) {
     const auto last = s.slots.find(question.slot);
     if (last != s.slots.end() && last->second.type == type) {
@@ -282,6 +289,11 @@ std::vector<Desk::Job> Desk::jobs() const {
   std::vector<Job> jobs;
   for (auto& [rank, job] : found) jobs.push_back(std::move(job));
   return jobs;
+}
+
+Desk::Unanswered Desk::unanswered() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->unanswered;
 }
 
 std::size_t Desk::open_jobs() const {

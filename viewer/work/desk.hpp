@@ -134,6 +134,12 @@ class Desk {
 
   /// How many jobs have ended well.
   std::uint64_t answers() const;
+  /// Of all that was asked: how often there was no answer yet, and how often there never will be one.
+  struct Unanswered {
+    std::uint64_t pending = 0, failed = 0;
+    std::string error = {};  ///< the last one
+  };
+  Unanswered unanswered() const;
   /// The newest failure since the last call; empty where there is none.
   std::string take_failure();
 

@@ -29,8 +29,9 @@ const std::string& key_of(const Finding& finding, std::string_view column) {
   return none;
 }
 
-/// The policy and the budget that the finding is of.
-void take_setting(const Finding& finding, WhatIfSettings& setting) {
+/// The policy that the finding is of, as setting A, and its budget, as the desk's.
+void take_setting(const Finding& finding, AppState& state) {
+  WhatIfSettings& setting = state.setting_a;
   const std::string& policy = key_of(finding, "policy");
   const std::size_t end = policy.find_first_of("+:");
   if (!kBases.named(policy.substr(0, end))) return;  // a kept set of the user's
@@ -39,11 +40,11 @@ void take_setting(const Finding& finding, WhatIfSettings& setting) {
   if (end != std::string::npos) setting.score = policy.substr(end + 1);
   if (const auto semantics = kSemantics.named(key_of(finding, "semantics"))) setting.semantics = *semantics;
   if (const auto budget = budget_labelled(key_of(finding, "budget"))) {
-    setting.sigma_budget = !budget->tokens;
+    state.budget.sigma_budget = !budget->tokens;
     if (budget->tokens)
-      setting.budget = *budget->tokens;
+      state.budget.budget = *budget->tokens;
     else
-      setting.sigma = budget->sigma;
+      state.budget.sigma = budget->sigma;
   }
   if (const auto method = kCompensations.named(key_of(finding, "method"))) setting.compensation = *method;
 }
@@ -153,7 +154,7 @@ PanelKind follow(const Finding& finding, AppState& state) {
     case FindingKind::compensation:
     case FindingKind::cost:
       if (!live) return PanelKind::heads;
-      take_setting(finding, state.setting_a);
+      take_setting(finding, state);
       state.show_b = false;
       return PanelKind::what_if;
     case FindingKind::layer:

@@ -10,6 +10,7 @@
 #include "viewer/panels/panel.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
+#include "viewer/work/command_text.hpp"
 #include "viewer/work/csv_table.hpp"
 #include "viewer/work/policy_settings.hpp"
 
@@ -30,6 +31,8 @@ class BudgetsPanel final : public Panel {
  public:
   void draw(PanelContext& context) override;
   HeatmapView* heatmap() override { return &map_.heatmap(); }
+  std::string figure_title(PanelContext& context) const override;
+  std::vector<std::string> figure_settings(PanelContext& context) const override;
   std::string csv(PanelContext& context) const override;
   nlohmann::json save() const override;
   void load(const nlohmann::json& json) override;
@@ -103,6 +106,7 @@ bool BudgetsPanel::look(PanelContext& context) {
       return false;
     }
     stored_.look(context, stored_order_, stored_sigma_);
+    const OutOfSight controls(context.figure);
     choose_budgets(run, stored_, stored_order_, stored_sigma_);
     shown_ = &stored_;
     methods_ = stored_.methods();
@@ -117,7 +121,10 @@ bool BudgetsPanel::look(PanelContext& context) {
   }
   if (settings_.linked) settings_.sigma = context.state.budget.ratio(shape.l);
   live_.look(context, settings_);
-  edit_budgets(run, context.state.budget, settings_);
+  {
+    const OutOfSight controls(context.figure);
+    edit_budgets(run, context.state.budget, settings_);
+  }
   shown_ = &live_;
   methods_.clear();
   for (const BudgetMethod method : settings_.methods) methods_.emplace_back(name_of(method));
@@ -165,6 +172,17 @@ void BudgetsPanel::draw_plot(const Run& run, Index selected, ImVec2 size) {
                                 share->loss[selected], theme().series[m % theme().series.size()],
                                 methods_[m] == method_});
   plot_.draw(size, content, *shown_);
+}
+
+std::string BudgetsPanel::figure_title(PanelContext&) const {
+  return fmt::format("One budget shared between the heads, the map by {}", method_);
+}
+
+std::vector<std::string> BudgetsPanel::figure_settings(PanelContext& context) const {
+  if (context.state.run()->dump() == nullptr)
+    return {fmt::format("order {}, sigma {}", stored_order_, stored_sigma_)};
+  BudgetSettings given = settings_;
+  return {"budget" + options_text(bound(given), {})};
 }
 
 std::string BudgetsPanel::csv(PanelContext& context) const {

@@ -9,6 +9,7 @@
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 #include "viewer/work/channel_results.hpp"
+#include "viewer/work/command_text.hpp"
 #include "viewer/work/csv_table.hpp"
 #include "viewer/work/policy_settings.hpp"
 
@@ -25,6 +26,8 @@ class ChannelPanel final : public Panel {
  public:
   void draw(PanelContext& context) override;
   HeatmapView* heatmap() override { return &map_; }
+  std::string figure_title(PanelContext& context) const override;
+  std::vector<std::string> figure_settings(PanelContext& context) const override;
   std::string csv(PanelContext& context) const override;
   nlohmann::json save() const override;
   void load(const nlohmann::json& json) override;
@@ -92,7 +95,10 @@ void ChannelPanel::draw(PanelContext& context) {
   }
   now_ = questions_.ask(context, settings_, ratio_);
   choose_part(selected);
-  draw_controls(*run);
+  {
+    const OutOfSight controls(context.figure);
+    draw_controls(*run);
+  }
   if (!now_.error.empty()) error_line(now_.error);
   if (now_.head == nullptr && !now_.pending) return;
 
@@ -236,17 +242,34 @@ void ChannelPanel::draw_side(PanelContext& context, float height) {
   if (now_.head == nullptr) return;
   const Theme& t = theme();
   const float top = ImGui::GetCursorPosY();
-  if (now_.ratios.empty() || now_.prunings != nullptr) edit_ratio(now_, settings_.semantics, ratio_);
+  if (now_.ratios.empty() || now_.prunings != nullptr) {
+    const OutOfSight controls(context.figure);
+    edit_ratio(now_, settings_.semantics, ratio_);
+  }
   if (now_.prunings != nullptr)
     draw_channel_table(now_, method_, future_,
                        now_.ratios.empty()
                            ? fmt::format("{} of {}", now_.prunings->asked, context.state.run()->shape().d)
-                           : std::string());
+                           : std::string(),
+                       context.figure);
   ImGui::Dummy({0, t.px(1)});
   draw_figures(context.state);
   const float rest = height - (ImGui::GetCursorPosY() - top) - t.px(2);
   draw_spectrum(part().spectrum, {ImGui::GetContentRegionAvail().x, std::clamp(rest, t.px(104), t.px(420))},
                 spectrum_view_);
+}
+
+std::string ChannelPanel::figure_title(PanelContext&) const {
+  return fmt::format("{} of the {}, {}% of the channels pruned by {}",
+                     normalised_ ? "Normalised interaction" : "Interaction", outputs_ ? "outputs" : "logits",
+                     shortest(std::round(1000 * ratio_) / 10), method_);
+}
+
+std::vector<std::string> ChannelPanel::figure_settings(PanelContext&) const {
+  ChannelSettings given = settings_, usual;
+  given.methods = usual.methods;
+  const std::string text = options_text(bound(given), bound(usual));
+  return text.empty() ? std::vector<std::string>() : std::vector{"channels" + text};
 }
 
 std::string ChannelPanel::csv(PanelContext&) const {

@@ -190,13 +190,16 @@ class Table {
 bool has_room_for_both() { return ImGui::GetContentRegionAvail().x >= theme().px(345); }
 
 void draw_channel_table(const ChannelAnswers& answers, std::string& method, bool& future,
-                        const std::string& beside) {
+                        const std::string& beside, bool fixed) {
   const auto& methods = answers.prunings->methods;
   const bool has_future = std::any_of(methods.begin(), methods.end(),
                                       [](const ChannelPruning& m) { return !std::isnan(m.future.error); });
   const bool both = has_future && has_room_for_both();
   std::vector<const Column*> columns;
-  if (!both && has_future) {
+  if (!both && has_future && fixed) {
+    dim_text(fmt::format("on the rows of the {}{}{}", future ? "future" : "window",
+                         beside.empty() ? "" : ", ", beside));
+  } else if (!both && has_future) {
     constexpr std::string_view names[] = {"Window", "Future"};
     std::size_t chosen = future ? 1 : 0;
     if (segments("rows", names, chosen)) future = chosen == 1;

@@ -9,9 +9,10 @@
 namespace kvreplay::viewer {
 
 /// What each method's pruning costs, the least of each column in bold; a click chooses the method. Errors on
-/// both sets of rows where there is room for them, else on those of `future`, with a switch and `beside` it.
+/// both sets of rows where there is room for them, else on those of `future`, with a switch and `beside` it;
+/// `fixed`: with their name in place of the switch.
 void draw_channel_table(const ChannelAnswers& answers, std::string& method, bool& future,
-                        const std::string& beside);
+                        const std::string& beside, bool fixed);
 /// Whether there is room for errors on both sets of rows.
 bool has_room_for_both();
 

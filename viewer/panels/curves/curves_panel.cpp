@@ -32,6 +32,7 @@ MetricSet hidden_at_first() {
 class CurvesPanel final : public Panel {
  public:
   void draw(PanelContext& context) override;
+  std::string figure_title(PanelContext& context) const override;
   std::string csv(PanelContext& context) const override;
   nlohmann::json save() const override;
   void load(const nlohmann::json& json) override;
@@ -42,7 +43,8 @@ class CurvesPanel final : public Panel {
   void draw_controls(AppState& state, const MetricSet& available);
   void draw_plot(AppState& state, ImVec2 size);
   void draw_hovered(const Plot& plot) const;
-  void draw_table(AppState& state);
+  void edit_budget(AppState& state, Index k);
+  void draw_table(PanelContext& context);
   bool shown(TokenMetric score) const { return score == curves().reference || !hidden_.contains(score); }
   /// The budget line: that of What if where it counts tokens, else a line of its own.
   Index budget(const AppState& state) const;
@@ -95,7 +97,10 @@ void CurvesPanel::draw(PanelContext& context) {
   AppState& state = context.state;
   const std::optional<MetricSet> available = compared_metrics(state);
   if (!available) return;
-  draw_controls(state, *available);
+  {
+    const OutOfSight controls(context.figure);
+    draw_controls(state, *available);
+  }
   if (!is_there(state.comparison.reference, *available) || !look(context)) return;
   if (curves().n == 0) return hint("There is no token to keep.");
   pointed_ = std::exchange(pointed_next_, std::nullopt);
@@ -104,7 +109,7 @@ void CurvesPanel::draw(PanelContext& context) {
   const ImVec2 room = ImGui::GetContentRegionAvail();
   if (room.x < t.px(300)) {
     draw_plot(state, {room.x, std::max({room.y * 0.6F, room.y - t.px(190), t.px(150)})});
-    draw_table(state);
+    draw_table(context);
     return;
   }
   const float table = std::clamp(room.x * 0.41F, t.px(150), t.px(218));
@@ -112,7 +117,7 @@ void CurvesPanel::draw(PanelContext& context) {
   draw_plot(state, {room.x - table - t.px(4), room.y});
   ImGui::SetCursorPos({at.x + room.x - table, at.y});
   ImGui::BeginChild("table", {table, room.y});
-  draw_table(state);
+  draw_table(context);
   ImGui::EndChild();
 }
 
@@ -216,9 +221,8 @@ void CurvesPanel::draw_hovered(const Plot& plot) const {
   ImGui::EndTooltip();
 }
 
-void CurvesPanel::draw_table(AppState& state) {
+void CurvesPanel::edit_budget(AppState& state, Index k) {
   const Theme& t = theme();
-  const Index k = budget(state);
   auto typed = static_cast<int>(k);
   ImGui::AlignTextToFramePadding();
   dim_text("at");
@@ -231,6 +235,15 @@ void CurvesPanel::draw_table(AppState& state) {
   tip("The budget of all panels, in tokens. Drag the line, or type and press Enter.");
   ImGui::SameLine(0, t.px(5));
   dim_text(fmt::format("= {:.3g} %", 100.0 * static_cast<double>(k) / static_cast<double>(curves().n)));
+}
+
+void CurvesPanel::draw_table(PanelContext& context) {
+  AppState& state = context.state;
+  const Index k = budget(state);
+  if (context.figure)
+    dim_text(fmt::format("at {}", budget_text(k, curves().n)));
+  else
+    edit_budget(state, k);
   if (shown_.pending()) busy_mark();
 
   const std::string& whose = shown_.head().whose;
@@ -241,6 +254,11 @@ void CurvesPanel::draw_table(AppState& state) {
     tip("Whose values these are. The head bar selects one query head of the group.");
   }
   draw_curve_rows(curves(), mode_, k, hidden_, pointed_next_);
+}
+
+std::string CurvesPanel::figure_title(PanelContext& context) const {
+  return fmt::format("{} of every score against {}, by budget", title_of(mode_),
+                     name_of(context.state.comparison.reference));
 }
 
 std::string CurvesPanel::csv(PanelContext& context) const {

@@ -8,6 +8,7 @@
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/plot.hpp"
 #include "viewer/widgets/theme.hpp"
+#include "viewer/work/command_text.hpp"
 #include "viewer/work/csv_table.hpp"
 #include "viewer/work/decode_results.hpp"
 #include "viewer/work/policy_settings.hpp"
@@ -32,6 +33,10 @@ constexpr std::size_t kRunsListed = 10;
 class DecodePanel final : public Panel {
  public:
   void draw(PanelContext& context) override;
+  std::string figure_title(PanelContext&) const override {
+    return "Output error of every decoding step, and what the caches hold";
+  }
+  std::vector<std::string> figure_settings(PanelContext& context) const override;
   std::string csv(PanelContext& context) const override;
   nlohmann::json save() const override { return {{"settings", to_json(settings_)}}; }
   void load(const nlohmann::json& json) override;
@@ -116,7 +121,10 @@ void DecodePanel::draw(PanelContext& context) {
   }
   if (settings_.linked) static_cast<KeptBudget&>(settings_) = state.budget;
   now_ = &questions_.ask(context, settings_);
-  draw_controls(state);
+  {
+    const OutOfSight controls(context.figure);
+    draw_controls(state);
+  }
   if (!now_->error.empty()) return error_line(now_->error);
   if (now_->view == nullptr) return hint("Replaying the decoding steps ...");
   if (now_->view->runs.empty()) return hint("Add a policy above.");
@@ -215,22 +223,35 @@ void DecodePanel::draw_list(PanelContext& context) {
   const Run& run = *context.state.run();
   const DecodeRun& first = now_->view->runs.front();
   Index step = step_;
-  if (edit_step(run, first.steps(), first.first_step, step)) go_to(context.state, step);
+  if (context.figure)
+    dim_text(fmt::format("step {}, position {}", step, first.first_step + step));
+  else if (edit_step(run, first.steps(), first.first_step, step))
+    go_to(context.state, step);
   for (const LeftOut& left : now_->left_out) {
     ImGui::PushID(left.what.c_str());
-    if (small_button("remove")) std::erase(settings_.policies, left.what.substr(0, left.what.find(' ')));
-    ImGui::SameLine();
+    {
+      const OutOfSight controls(context.figure);
+      if (small_button("remove")) std::erase(settings_.policies, left.what.substr(0, left.what.find(' ')));
+      ImGui::SameLine();
+    }
     dim_text(left.what + " cannot decode");
     tip(left.why.c_str());
     ImGui::PopID();
   }
   const DecodeList::Done done = list_.draw(
       context.state, *now_, step_, [this](const std::string& policy) { return color_of(policy); },
-      run.dump() != nullptr && settings_.policies.size() > 1);
+      run.dump() != nullptr && settings_.policies.size() > 1 && !context.figure);
   pointed_ = done.pointed;
   if (done.removed.empty()) return;
   std::erase(settings_.policies, done.removed);
   std::erase_if(colors_, [&](const auto& one) { return one.first == done.removed; });
+}
+
+std::vector<std::string> DecodePanel::figure_settings(PanelContext& context) const {
+  if (context.state.run()->dump() == nullptr) return {};
+  // What is drawn has policies that there are.
+  if (now_ == nullptr || now_->view == nullptr) return {};
+  return {"evict" + evict_options_text(evict_options_of(settings_))};
 }
 
 std::string DecodePanel::csv(PanelContext& context) const {

@@ -70,9 +70,9 @@ void FindingStrip::draw_label(float room) {
   ImGui::SetCursorPosY(ImGui::GetCursorPosY() + (line() - ImGui::GetTextLineHeight()) / 2);
   dim_text(fmt::format("{} of {}", shown_ + 1, count));
   ImGui::SameLine(0, t.px(4));
-  if (ImGui::SmallButton(kBack)) shown_ = (shown_ + count - 1) % count;
+  if (small_button(kBack)) shown_ = (shown_ + count - 1) % count;
   ImGui::SameLine(0, t.px(2));
-  if (ImGui::SmallButton(kOn)) shown_ = (shown_ + 1) % count;
+  if (small_button(kOn)) shown_ = (shown_ + 1) % count;
 }
 
 std::optional<PanelKind> FindingStrip::draw_finding(PanelContext& context, std::size_t which, float width) {
@@ -101,7 +101,7 @@ std::optional<PanelKind> FindingStrip::draw_finding(PanelContext& context, std::
 void FindingStrip::draw_state(float width) {
   if (source_.waits()) {
     const std::string title = "Look for it";
-    if (ImGui::SmallButton(title.c_str())) source_.begin();
+    if (small_button(title.c_str())) source_.begin();
     ImGui::SameLine();
     const float used = ImGui::CalcTextSize(title.c_str()).x + 4 * ImGui::GetStyle().FramePadding.x;
     const char* why = "takes minutes for a dump of this size: every head is ranked, some policies compared";

@@ -21,6 +21,7 @@ class HeadMapPanel final : public Panel {
  public:
   void draw(PanelContext& context) override;
   HeatmapView* heatmap() override { return &view_; }
+  std::string figure_title(PanelContext& context) const override;
   std::string csv(PanelContext& context) const override;
   nlohmann::json save() const override;
   void load(const nlohmann::json& json) override;
@@ -166,7 +167,11 @@ void HeadMapPanel::draw_map(PanelContext& context, ImVec2 size, bool square) {
 void HeadMapPanel::draw(PanelContext& context) {
   if (!context.state.run()) return hint("Open a dump or a result folder.");
   source_.look(context);
-  const FigureInfo* figure = controls_.draw(context, source_);
+  const FigureInfo* figure = nullptr;
+  {
+    const OutOfSight controls(context.figure);
+    figure = controls_.draw(context, source_);
+  }
   if (figure != nullptr) source_.ask(context, *figure);
   draw_progress();
   if (figure == nullptr || !source_.map()) {
@@ -187,6 +192,12 @@ void HeadMapPanel::draw(PanelContext& context) {
   ImGui::SetCursorScreenPos(places.beside ? ImVec2{at.x + places.map.x + gap, at.y}
                                           : ImVec2{at.x, at.y + places.map.y + gap});
   table_.draw(context, places.table, view_);
+}
+
+std::string HeadMapPanel::figure_title(PanelContext&) const {
+  if (!source_.map()) return {};
+  const FigureInfo& figure = source_.map()->figure;
+  return figure.facts.unit.empty() ? figure.title : fmt::format("{} ({})", figure.title, figure.facts.unit);
 }
 
 std::string HeadMapPanel::csv(PanelContext& context) const {

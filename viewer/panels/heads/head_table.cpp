@@ -169,7 +169,9 @@ void HeadTable::draw(PanelContext& context, ImVec2 size, const HeatmapView& heat
 
 void HeadTable::draw_table(PanelContext& context, ImVec2 size, const HeatmapView& heatmap) {
   const Theme& t = theme();
-  if (!ImGui::BeginTable("heads", kColumns, ImGuiTableFlags_ScrollY | ImGuiTableFlags_Sortable, size)) return;
+  if (!ImGui::BeginTable("heads", kColumns,
+                         ImGuiTableFlags_ScrollY | (context.figure ? 0 : ImGuiTableFlags_Sortable), size))
+    return;
   ImGui::PushFont(mono_font());
   const float rank = ImGui::CalcTextSize(map_->values.size() > 999 ? "88888" : "888").x;
   ImGui::PopFont();
@@ -193,14 +195,14 @@ void HeadTable::draw_table(PanelContext& context, ImVec2 size, const HeatmapView
     if (c == kValue) tip(map_->figure.title.c_str());
   }
   if (ImGuiTableSortSpecs* specs = ImGui::TableGetSortSpecs();
-      specs != nullptr && specs->SpecsDirty && specs->SpecsCount > 0) {
+      !context.figure && specs != nullptr && specs->SpecsDirty && specs->SpecsCount > 0) {
     column_ = static_cast<int>(specs->Specs->ColumnUserID);
     descending_ = specs->Specs->SortDirection == ImGuiSortDirection_Descending;
     specs->SpecsDirty = false;
     sort();
   }
   const float row_height = ImGui::GetTextLineHeight() + 2 * ImGui::GetStyle().CellPadding.y;
-  keep_in_view(context.state.selection(), row_height);
+  if (!context.figure) keep_in_view(context.state.selection(), row_height);
   ImGuiListClipper clipper;
   clipper.Begin(static_cast<int>(order_.size()), row_height);
   while (clipper.Step())

@@ -7,6 +7,7 @@
 #include "viewer/panels/panel.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
+#include "viewer/work/command_text.hpp"
 
 #include <fmt/format.h>
 
@@ -19,6 +20,10 @@ namespace {
 class InspectorPanel final : public Panel {
  public:
   void draw(PanelContext& context) override;
+  std::string figure_title(PanelContext&) const override { return "The selected cell, exactly"; }
+  std::vector<std::string> figure_settings(PanelContext& context) const override {
+    return settings_lines(context.state);
+  }
   std::string csv(PanelContext& context) const override;
 
  private:
@@ -144,9 +149,13 @@ void InspectorPanel::draw(PanelContext& context) {
 
   // The buttons stand at the right end of the first line.
   const ImVec2 at = ImGui::GetCursorPos();
-  const float buttons = ImGui::CalcTextSize("PinCopy").x + theme().px(42 + (facts_.pending ? 24 : 0));
+  const float buttons =
+      context.figure ? 0 : ImGui::CalcTextSize("PinCopy").x + theme().px(42 + (facts_.pending ? 24 : 0));
   ImGui::SetCursorPosX(at.x + std::max(0.0F, ImGui::GetContentRegionAvail().x - buttons));
-  draw_buttons(context);
+  {
+    const OutOfSight controls(context.figure);
+    draw_buttons(context);
+  }
   ImGui::SetCursorPos(at);
   const float taken = buttons + theme().px(6);
   if (s.row)

@@ -8,6 +8,7 @@
 #include "viewer/panels/scatter/scatter_points.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
+#include "viewer/work/command_text.hpp"
 #include "viewer/work/csv_table.hpp"
 #include "viewer/work/scatter.hpp"
 
@@ -33,13 +34,15 @@ std::optional<ScatterPoint> point_of(const Scatter& scatter, std::optional<Index
 class ScatterPanel final : public Panel {
  public:
   void draw(PanelContext& context) override;
+  std::string figure_title(PanelContext& context) const override;
+  std::vector<std::string> figure_settings(PanelContext& context) const override;
   std::string csv(PanelContext& context) const override;
   nlohmann::json save() const override { return {{"log_axes", log_}, {"show_kept", kept_}}; }
   void load(const nlohmann::json& json) override;
 
  private:
   void draw_controls(AppState& state, const MetricSet& available);
-  void draw_figures(AppState& state, const ScatterFacts& facts);
+  void draw_figures(PanelContext& context, const ScatterFacts& facts);
   void draw_plot(PanelContext& context, const ScatterFacts& facts);
   void take_mouse(AppState& state, const ScatterFacts& facts, const Plot& plot,
                   std::optional<ScatterPoint> under);
@@ -64,7 +67,10 @@ void ScatterPanel::draw(PanelContext& context) {
   AppState& state = context.state;
   const std::optional<MetricSet> available = compared_metrics(state);
   if (!available) return;
-  draw_controls(state, *available);
+  {
+    const OutOfSight controls(context.figure);
+    draw_controls(state, *available);
+  }
   const Comparison& c = state.comparison;
   if (!is_there(c.score, *available) || !is_there(c.reference, *available)) return;
   const auto compute = [score = c.score, reference = c.reference, log = log_](
@@ -75,7 +81,7 @@ void ScatterPanel::draw(PanelContext& context) {
   if (!shown_.look(context, {"scatter", c.score, c.reference, log_}, pair, compute)) return;
   const ScatterFacts& facts = *shown_.get();
   if (facts.scatter.points.empty()) return hint("No token has a finite value of both.");
-  draw_figures(state, facts);
+  draw_figures(context, facts);
   draw_plot(context, facts);
 }
 
@@ -102,7 +108,8 @@ void ScatterPanel::draw_controls(AppState& state, const MetricSet& available) {
   tip("Colours the tokens that the setting of What if keeps.");
 }
 
-void ScatterPanel::draw_figures(AppState& state, const ScatterFacts& facts) {
+void ScatterPanel::draw_figures(PanelContext& context, const ScatterFacts& facts) {
+  AppState& state = context.state;
   for (const AgreementFigure which : {AgreementFigure::spearman, AgreementFigure::recall_10pc}) {
     const double value = facts.agreement[which];
     const std::string name(facts_of(which).title), about(facts_of(which).what);
@@ -147,6 +154,7 @@ void ScatterPanel::draw_figures(AppState& state, const ScatterFacts& facts) {
     flow(ImGui::CalcTextSize(text.c_str()).x + theme().px(50));
     colored_text(text, theme().accent);
     ImGui::SameLine(0, theme().px(5));
+    const OutOfSight controls(context.figure);
     if (small_button("clear")) state.select_tokens({});
   }
   if (shown_.pending()) busy_mark();
@@ -278,6 +286,18 @@ void ScatterPanel::take_mouse(AppState& state, const ScatterFacts& facts, const 
     dim_text(fmt::format("rank {} of {}", place + 1, facts.head->l));
   }
   ImGui::EndTooltip();
+}
+
+std::string ScatterPanel::figure_title(PanelContext& context) const {
+  const Comparison& c = context.state.comparison;
+  return fmt::format("{} against {}, a point a token{}", name_of(c.score), name_of(c.reference),
+                     kept_ ? ", kept ones coloured" : "");
+}
+
+std::vector<std::string> ScatterPanel::figure_settings(PanelContext& context) const {
+  const AppState& state = context.state;
+  if (!kept_) return {};
+  return {evict_options_text(state.setting(), find_score(state.scores, state.setting().score))};
 }
 
 std::string ScatterPanel::csv(PanelContext& context) const {

@@ -6,6 +6,7 @@
 #include "viewer/panels/tokens/token_map_controls.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
+#include "viewer/work/command_text.hpp"
 #include "viewer/work/csv_table.hpp"
 
 #include <fmt/format.h>
@@ -26,6 +27,8 @@ class TokenMapPanel final : public Panel {
  public:
   void draw(PanelContext& context) override;
   HeatmapView* heatmap() override { return &map_; }
+  std::string figure_title(PanelContext& context) const override;
+  std::vector<std::string> figure_settings(PanelContext& context) const override;
   std::string csv(PanelContext& context) const override;
   nlohmann::json save() const override;
   void load(const nlohmann::json& json) override;
@@ -55,8 +58,11 @@ void TokenMapPanel::draw(PanelContext& context) {
     return hint_no_dump(context.state,
                         "Single rows need the dump, which is not at hand: " + run.why_no_dump());
   if (run.shape().T_q < 1) return hint("The dump holds no queries.");
-  controls_.draw(context.state);
-  if (pending_) busy_mark();
+  {
+    const OutOfSight controls(context.figure);
+    controls_.draw(context.state);
+    if (pending_) busy_mark();
+  }
   if (!error_.empty()) error_line(error_);
   const EntryView view = controls_.view(context.state.selection());
   error_.clear();
@@ -234,6 +240,19 @@ void TokenMapPanel::strip_tooltip(const PanelContext& context, const HeatmapCont
     dim_text(pending_ ? "not computed yet" : "no value");
   if (hit.covers > 1) dim_text(fmt::format("every {}th row; zoom in for the others", hit.covers));
   ImGui::EndTooltip();
+}
+
+std::string TokenMapPanel::figure_title(PanelContext& context) const {
+  const std::string unit = controls_.unit();
+  return fmt::format("{}{} of every query and token{}", controls_.quantity(),
+                     unit.empty() ? "" : fmt::format(" ({})", unit),
+                     context.state.show_kept ? ", evicted tokens faded" : "");
+}
+
+std::vector<std::string> TokenMapPanel::figure_settings(PanelContext& context) const {
+  const AppState& state = context.state;
+  if (!state.show_kept) return {};
+  return {evict_options_text(state.setting(), find_score(state.scores, state.setting().score))};
 }
 
 std::string TokenMapPanel::csv(PanelContext& context) const {

@@ -40,6 +40,9 @@ class TakenRoom {
 class ValidationPanel final : public Panel {
  public:
   void draw(PanelContext& context) override;
+  std::string figure_title(PanelContext&) const override {
+    return fmt::format("KL measured against {}: {}", figure_, setting_);
+  }
   std::string csv(PanelContext& context) const override;
   nlohmann::json save() const override { return {{"figure", figure_}, {"setting", setting_}}; }
   void load(const nlohmann::json& json) override {
@@ -79,7 +82,10 @@ void ValidationPanel::draw(PanelContext& context) {
   if (answer->cases.empty()) return hint(answer->missing);
   run_ = run->key();
   validation_ = answer.value;
-  choose_setting();
+  {
+    const OutOfSight controls(context.figure);
+    choose_setting();
+  }
   if (cases_.empty()) return hint("No two cases were measured in one setting.");
   draw_order();
   draw_plot();

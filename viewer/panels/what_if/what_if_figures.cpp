@@ -116,7 +116,7 @@ WhatIfFigures figures_of(const WhatIf& answer) {
   return figures;
 }
 
-void figure_table(const WhatIf* first, const WhatIf* second) {
+void figure_table(const WhatIf* first, const WhatIf* second, bool with_names) {
   const Theme& t = theme();
   const std::span<const WhatIfFigure> figures(what_if_figures().data(), kShownFigures);
   float title_width = 0, number_width = mono_width("88.8 %");
@@ -148,6 +148,14 @@ void figure_table(const WhatIf* first, const WhatIf* second) {
     right_aligned(text, color);
     ImGui::PopFont();
   };
+  if (with_names) {
+    ImGui::TableNextRow();
+    ImGui::TableNextColumn();
+    for (const char* name : {"A", "B"}) {
+      ImGui::TableNextColumn();
+      right_aligned(name, t.dim);
+    }
+  }
   for (std::size_t f = 0; f < figures.size(); ++f) {
     const WhatIfFigure& figure = figures[f];
     ImGui::TableNextRow();

@@ -30,7 +30,8 @@ using WhatIfFigures = std::array<double, kWhatIfFigures>;
 WhatIfFigures figures_of(const WhatIf& answer);
 
 /// A table of the figures that are shown, under A and B, the better of two in a stronger colour; either may
-/// be null. With room for it, a column says how B differs from A.
-void figure_table(const WhatIf* a, const WhatIf* b);
+/// be null. With room for it, a column says how B differs from A; `with_names`: A and B stand
+/// above theirs.
+void figure_table(const WhatIf* a, const WhatIf* b, bool with_names);
 
 }  // namespace kvreplay::viewer

@@ -11,6 +11,7 @@
 #include "viewer/panels/what_if/what_if_heads.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
+#include "viewer/work/command_text.hpp"
 #include "viewer/work/csv_table.hpp"
 
 #include <fmt/format.h>
@@ -29,14 +30,16 @@ class WhatIfPanel final : public Panel {
  public:
   void draw(PanelContext& context) override;
   HeatmapView* heatmap() override { return &map_.heatmap(); }
+  std::string figure_title(PanelContext& context) const override;
+  std::vector<std::string> figure_settings(PanelContext& context) const override;
   std::string csv(PanelContext& context) const override;
   nlohmann::json save() const override;
   void load(const nlohmann::json& json) override;
 
  private:
   void draw_buttons(AppState& state);
-  void draw_settings(AppState& state, bool roomy);
-  void draw_figures();
+  void draw_settings(PanelContext& context, bool roomy);
+  void draw_figures(bool with_names);
   void draw_kept(PanelContext& context, float width);
   void draw_split(float width);
   void draw_heads(PanelContext& context, ImVec2 size);
@@ -78,8 +81,8 @@ void WhatIfPanel::draw(PanelContext& context) {
   if (room.x < t.px(620)) {
     float needed = 804;
     for (const WhatIfSettings& one : settings) needed += one.compensation != Compensation::none ? 110 : 0;
-    draw_settings(state, room.y > t.px(needed));
-    draw_figures();
+    draw_settings(context, room.y > t.px(needed));
+    draw_figures(context.figure);
     ImGui::Dummy({0, t.px(2)});
     draw_kept(context, ImGui::GetContentRegionAvail().x);
     draw_split(ImGui::GetContentRegionAvail().x);
@@ -88,8 +91,8 @@ void WhatIfPanel::draw(PanelContext& context) {
   }
   const float left = std::clamp(room.x * 0.4F, t.px(300), t.px(400));
   ImGui::BeginChild("settings", {left, 0});
-  draw_settings(state, room.y > t.px(484));
-  draw_figures();
+  draw_settings(context, room.y > t.px(484));
+  draw_figures(context.figure);
   ImGui::EndChild();
   ImGui::SameLine(0, t.px(14));
   ImGui::BeginChild("results", {0, 0});
@@ -111,7 +114,9 @@ void WhatIfPanel::draw_buttons(AppState& state) {
   ImGui::PopStyleVar();
 }
 
-void WhatIfPanel::draw_settings(AppState& state, bool roomy) {
+void WhatIfPanel::draw_settings(PanelContext& context, bool roomy) {
+  const OutOfSight controls(context.figure);
+  AppState& state = context.state;
   draw_buttons(state);
   const bool more = more_.value_or(roomy);
   edit_settings(state, more);
@@ -124,8 +129,8 @@ void WhatIfPanel::draw_settings(AppState& state, bool roomy) {
       error_line(fmt::format("{}{}", same ? "" : s == 0 ? "A: " : "B: ", now_[s].error));
 }
 
-void WhatIfPanel::draw_figures() {
-  figure_table(now_[0].value.get(), now_[1].value.get());
+void WhatIfPanel::draw_figures(bool with_names) {
+  figure_table(now_[0].value.get(), now_[1].value.get(), with_names);
   std::vector<std::string> notes;
   for (const Answer<WhatIf>& answer : now_)
     if (answer)
@@ -179,6 +184,8 @@ void WhatIfPanel::draw_heads(PanelContext& context, ImVec2 size) {
   const auto& run = state.run();
   const float top = ImGui::GetCursorPosY();
   bool on = all_heads(*run);
+  if (context.figure && !on) return;
+  std::optional<OutOfSight> controls(std::in_place, context.figure);
   ImGui::PushStyleVar(ImGuiStyleVar_FramePadding, {theme().px(6), theme().px(2)});
   if (ImGui::Checkbox("All heads", &on)) all_heads_ = on;
   tip("Computes both settings for all heads in the background");
@@ -212,6 +219,12 @@ void WhatIfPanel::draw_heads(PanelContext& context, ImVec2 size) {
   ImGui::PopStyleVar();
   const WhatIfFigure& what = what_if_figures()[figure_];
   flow(figure_width("mean", mean()));
+  controls.reset();
+  if (context.figure) {
+    ImGui::AlignTextToFramePadding();
+    dim_text(fmt::format("{} of every head, {}:", what.title, kShow[show_]));
+    ImGui::SameLine();
+  }
   ImGui::AlignTextToFramePadding();
   figure("mean", mean());
   tip("Mean over heads, A / B");
@@ -244,6 +257,15 @@ void WhatIfPanel::draw_heads(PanelContext& context, ImVec2 size) {
   ImGui::SameLine();
   figure("B", what.text(value(b, *head)));
   ImGui::EndTooltip();
+}
+
+std::string WhatIfPanel::figure_title(PanelContext& context) const {
+  const AppState& state = context.state;
+  return fmt::format("{} (A) and {} (B)", state.setting_a.policy(), state.setting_b.policy());
+}
+
+std::vector<std::string> WhatIfPanel::figure_settings(PanelContext& context) const {
+  return settings_lines(context.state);
 }
 
 std::string WhatIfPanel::csv(PanelContext& context) const {

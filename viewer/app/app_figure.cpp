@@ -1,0 +1,143 @@
+// A panel's figure as a picture in a file.
+
+#include "data/error.hpp"
+#include "viewer/app/app.hpp"
+#include "viewer/widgets/controls.hpp"
+#include "viewer/widgets/theme.hpp"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ctime>
+
+namespace kvreplay::viewer {
+namespace {
+
+constexpr float kLeastWidth = 480, kLeastHeight = 320;  // points
+
+/// Whether it shows the selected head, and not all of them.
+bool shows_head(PanelKind kind) {
+  return kind != PanelKind::heads && kind != PanelKind::jobs && kind != PanelKind::validation;
+}
+
+}  // namespace
+
+void App::export_figure(PanelKind kind, const std::filesystem::path& path, float scale) {
+  if (!state_.run()) return state_.say("There is nothing to draw: open a dump or a result folder.");
+  const Area& shown = areas_[static_cast<std::size_t>(kind)];
+  if (shown.width <= 0) return state_.say(fmt::format("{} is not in view.", title_of(kind)));
+  try {
+    figure_ = std::make_unique<Figure>(kind, std::filesystem::absolute(path),
+                                       std::max(kLeastWidth, shown.width / scale_),
+                                       std::max(kLeastHeight, shown.height / scale_), scale);
+  } catch (const InputError& error) {
+    state_.say(error.what(), true);
+  }
+}
+
+std::string App::figure_title(PanelContext& context) const {
+  const Selection& s = state_.selection();
+  std::string title = panel(figure_->panel()).figure_title(context);
+  if (title.empty()) title = title_of(figure_->panel());
+  title += " \xC2\xB7 " + state_.run()->name();
+  if (!shows_head(figure_->panel())) return title;
+  title += fmt::format(" \xC2\xB7 layer {}, KV head {}", s.layer, s.kv_head);
+  return s.query_head ? fmt::format("{}, query head {}", title, *s.query_head) : title;
+}
+
+/// Where the figure comes from: what one needs to draw it again.
+std::vector<std::string> App::figure_foot(PanelContext& context) const {
+  const Run& run = *state_.run();
+  std::string date = options_.date;
+  if (const std::time_t now = std::time(nullptr); date.empty())
+    date = fmt::format("{:%Y-%m-%d}", fmt::localtime(now));
+  std::vector<std::string> lines = {
+      fmt::format("{}{}", run.model().empty() ? "" : run.model() + " \xC2\xB7 ", run.path().string())};
+  if (run.results() != nullptr && run.dump() != nullptr)
+    lines.back() += fmt::format(" of {}", run.dump()->folder().string());
+  for (const std::string& line : panel(figure_->panel()).figure_settings(context)) lines.push_back(line);
+  lines.push_back(fmt::format("{}kvreplay {} \xC2\xB7 {}",
+                              run.dump() != nullptr
+                                  ? fmt::format("window w = {} \xC2\xB7 ", state_.comparison.window)
+                                  : std::string(),
+                              KVREPLAY_VERSION, date));
+  return lines;
+}
+
+/// True where all of it is there.
+bool App::draw_figure() {
+  use_theme(dark_, figure_->scale());
+  const Theme& t = theme();
+  const Desk::Unanswered before = desk_.unanswered();
+  const bool unfinished = std::exchange(state_.links.unfinished, false);
+  const Hover hover = std::exchange(state_.hover, {}), next_hover = state_.next_hover;
+  HeatmapView* heatmap = panel(figure_->panel()).heatmap();
+  const HeatmapView::View view = heatmap != nullptr ? heatmap->view() : HeatmapView::View();
+  const ImGuiViewport* frame = ImGui::GetMainViewport();
+  ImGui::SetNextWindowPos(frame->Pos);
+  ImGui::SetNextWindowSize(frame->Size);
+  ImGui::PushStyleVar(ImGuiStyleVar_WindowPadding, {t.px(14), t.px(11)});
+  ImGui::PushStyleVar(ImGuiStyleVar_WindowRounding, 0);
+  ImGui::PushStyleColor(ImGuiCol_WindowBg, t.panel);
+  ImGui::Begin("figure", nullptr, ImGuiWindowFlags_NoDecoration | ImGuiWindowFlags_NoInputs);
+  ImGui::PopStyleColor();
+  ImGui::PopStyleVar(2);
+
+  PanelContext context{state_, desk_, true};
+  const float width = ImGui::GetContentRegionAvail().x;
+  ImGui::PushTextWrapPos(0);
+  ImGui::PushFont(bold_font());
+  ImGui::TextUnformatted(figure_title(context).c_str());
+  ImGui::PopFont();
+  ImGui::PopTextWrapPos();
+  ImGui::Dummy({0, t.px(3)});
+  const std::vector<std::string> foot = figure_foot(context);
+  float foot_height = t.px(6);
+  for (const std::string& line : foot)
+    foot_height += ImGui::CalcTextSize(line.c_str(), nullptr, false, width).y + t.px(2);
+  ImGui::BeginChild("panel", {0, std::max(t.px(120), ImGui::GetContentRegionAvail().y - foot_height)}, false,
+                    ImGuiWindowFlags_NoScrollbar);
+  ImGui::PushID(static_cast<int>(figure_->panel()));
+  panel(figure_->panel()).draw(context);
+  ImGui::PopID();
+  ImGui::EndChild();
+  ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, {0, t.px(2)});
+  ImGui::PushTextWrapPos(0);
+  for (const std::string& line : foot) dim_text(line);
+  ImGui::PopTextWrapPos();
+  ImGui::PopStyleVar();
+  ImGui::End();
+
+  if (heatmap != nullptr) heatmap->set_view(view);
+  state_.hover = hover;
+  state_.next_hover = next_hover;
+  const bool drawn = !std::exchange(state_.links.unfinished, unfinished);
+  const Desk::Unanswered after = desk_.unanswered();
+  if (after.failed != before.failed) throw InputError(after.error);
+  return drawn && after.pending == before.pending;
+}
+
+void App::drawn(int, int) {
+  if (!figure_) return;
+  std::string error;
+  try {
+    figure_->frame(text_points_, [&] {
+      try {
+        return draw_figure();
+      } catch (const InputError& failed) {
+        error = failed.what();
+        return false;
+      }
+    });
+    use_theme(dark_, scale_);
+    if (error.empty() && !figure_->done()) return;
+    if (error.empty()) figure_->write();
+  } catch (const InputError& failed) {
+    error = failed.what();
+  }
+  state_.say(error.empty() ? "Saved " + figure_->path().string() : error, !error.empty());
+  figure_.reset();
+}
+
+}  // namespace kvreplay::viewer
