@@ -119,7 +119,7 @@ TEST_CASE("a finding leads to its head, its token and the panel that shows it", 
   CHECK(follow(finding, state) == PanelKind::what_if);
   CHECK(state.setting_a.policy() == "h2o+value");
   CHECK(state.setting_a.semantics == Semantics::kvpress);
-  CHECK(state.setting_a.sigma == 0.9);
+  CHECK(state.budget.sigma == 0.9);
   CHECK_FALSE(state.show_b);
   CHECK(state.selection().layer == 4);  // it is of all heads
 
@@ -127,8 +127,8 @@ TEST_CASE("a finding leads to its head, its token and the panel that shows it", 
   finding.place.keys = {{"policy", "snapkv"}, {"budget", "200"}, {"method", "fit"}};
   CHECK(follow(finding, state) == PanelKind::what_if);
   CHECK(state.setting_a.compensation == Compensation::fit);
-  CHECK(state.setting_a.budget == 200);
-  CHECK_FALSE(state.setting_a.sigma_budget);
+  CHECK(state.budget.budget == 200);
+  CHECK_FALSE(state.budget.sigma_budget);
 
   const WhatIfSettings before = state.setting_a;
   finding.place.keys = {{"policy", "mine"}, {"budget", ""}};  // a kept set of the user's

@@ -146,6 +146,7 @@ void App::frame() {
   state_.links.unfinished = false;
   take_opened();
   take_scores();
+  go_on_saving();
   if (when_all_open_ && opening_.empty() && state_.run()) std::exchange(when_all_open_, {})(state_);
   if (when_open_ && state_.run()) {
     std::exchange(when_open_, {})(state_);

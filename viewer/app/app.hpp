@@ -6,6 +6,7 @@
 #include "viewer/gl/host.hpp"
 #include "viewer/model/layout.hpp"
 #include "viewer/model/session.hpp"
+#include "viewer/panels/background_round.hpp"
 #include "viewer/panels/findings/finding_strip.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/work/desk.hpp"
@@ -80,7 +81,9 @@ class App final : public Client {
   /// Called with the state once, as soon as a run is open.
   void when_open(std::function<void(AppState&)> then) { when_open_ = std::move(then); }
   /// Whether everything in view is computed and drawn.
-  bool settled() const { return desk_.open_jobs() == 0 && opened() && !needs_frame() && !figure_; }
+  bool settled() const {
+    return desk_.open_jobs() == 0 && opened() && !needs_frame() && !figure_ && !saving_;
+  }
   /// Why a path or a score could not be opened, the last one of these; empty where all could.
   const std::string& open_error() const { return open_error_; }
   void perform(const Action& action);
@@ -110,6 +113,15 @@ class App final : public Client {
     std::filesystem::path dump = {};      ///< where that of a result folder lies; empty: as it says itself
     StatusLine::Clock::time_point asked = {};
   };
+  /// A kept set of all heads that is being collected.
+  struct KeptToSave {
+    std::shared_ptr<const Run> run;
+    WhatIfSettings settings;
+    std::filesystem::path path;
+    std::vector<std::uint8_t> kept;  // [layers, n_kv, l]
+    BackgroundRound round;
+  };
+
   void open_in_background(const std::filesystem::path& path, std::optional<std::size_t> replaces = {},
                           const std::filesystem::path& dump = {});
   void take_opened();
@@ -135,6 +147,10 @@ class App final : public Client {
   void remember_views();
   void restore_views();
   void export_csv();
+  /// Begins to collect what the setting in view keeps of all heads; go_on_saving() writes it once it is
+  /// there.
+  void save_kept_set();
+  void go_on_saving();
   void copy_drawing_command();
   void copy_measuring_command();
   void copy(const std::string& text, const std::string& said);
@@ -169,6 +185,7 @@ class App final : public Client {
   std::size_t palette_choice_ = 0;
   std::unique_ptr<Figure> figure_;  ///< being drawn
   bool session_wanted_ = false;
+  std::optional<KeptToSave> saving_;
   bool close_popup_ = false;  ///< the innermost one: a combo, a menu, the colours
   unsigned presses_ = 0;      ///< of the mouse: changes under one are one step of undo
   bool view_step_ = false;    ///< the view changes by an action: a step of undo of its own

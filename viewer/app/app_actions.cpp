@@ -180,6 +180,20 @@ void App::perform(const Action& action) {
     case ActionId::smaller_text:
       text_points_ = std::max(text_points_ - 1, kLeastText);
       return;
+    case ActionId::keep_tokens:
+      state_.paint(PaintMark::keep);
+      return;
+    case ActionId::pin_tokens:
+      state_.paint(PaintMark::pin);
+      return;
+    case ActionId::evict_tokens:
+      state_.paint(PaintMark::evict);
+      return;
+    case ActionId::leave_tokens:
+      state_.paint(std::nullopt);
+      return;
+    case ActionId::save_kept_set:
+      return save_kept_set();
     case ActionId::reset_layout:
       layout_ = Layout::standard();
       return;

@@ -1,7 +1,10 @@
 #include "viewer/work/state.hpp"
 
+#include "analysis/options/option_text.hpp"
 #include "analysis/tokens/token_options.hpp"
 #include "data/error.hpp"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
@@ -17,8 +20,10 @@ static BoundOptions bound(Comparison& comparison) {
 
 /// What is set of all panels by itself.
 static BoundOptions bound(SharedSettings& settings) {
-  static constexpr OptionFacts show_b{.name = "show-b"}, show_kept{.name = "show-kept"};
-  return {bind_option(show_b, settings.show_b), bind_option(show_kept, settings.show_kept)};
+  static constexpr OptionFacts show_b{.name = "show-b"}, show_kept{.name = "show-kept"},
+      paint_here{.name = "paint-here"};
+  return {bind_option(show_b, settings.show_b), bind_option(show_kept, settings.show_kept),
+          bind_option(paint_here, settings.paint_here)};
 }
 
 WhatIfSettings SharedSettings::second_setting() {
@@ -59,6 +64,35 @@ void read_settings(const nlohmann::json& json, SharedSettings& into) {
   settings("a", into.setting_a);
   settings("b", into.setting_b);
   for (const BoundOption& option : bound(into)) attempt([&] { read_json({option}, json, "settings"); });
+}
+
+Index AppState::paint(std::optional<PaintMark> mark) {
+  if (!run() || run()->dump() == nullptr) {
+    say("What is kept by hand is measured on a dump, and there is none here.");
+    return 0;
+  }
+  std::vector<Index> tokens = selection().tokens;
+  if (tokens.empty() && selection().token) tokens = {*selection().token};
+  std::erase_if(tokens, [l = run()->shape().l](Index token) { return token >= l; });
+  if (tokens.empty()) {
+    say("Choose tokens of the prompt first: drag over them in the text, or with a lasso.");
+    return 0;
+  }
+  WhatIfSettings& setting = shows_b() ? setting_b : setting_a;
+  KeptPaint painted;
+  try {
+    painted = KeptPaint::of_text(setting.painted);
+  } catch (const InputError&) {
+    painted = {};  // of a session that was written by hand
+  }
+  const auto head = std::pair(selection().layer, selection().kv_head);
+  painted.mark(tokens, mark, paint_here ? std::optional(head) : std::nullopt);
+  setting.painted = painted.text();
+  const std::string where = paint_here ? "in this head" : "in all heads";
+  const std::string which = counted(std::ssize(tokens), "token");
+  say(mark ? fmt::format("{} {} {}: {}.", shows_b() ? "B" : "A", kPaintMarks[*mark].does, which, where)
+           : fmt::format("{} left to the policy of {} {}.", which, shows_b() ? "B" : "A", where));
+  return std::ssize(tokens);
 }
 
 WhatIfSettings AppState::as_linked(WhatIfSettings settings) const {

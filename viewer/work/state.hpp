@@ -49,8 +49,9 @@ struct SharedSettings {
   Comparison comparison;
   KeptBudget budget;  ///< of all panels and settings that are linked
   WhatIfSettings setting_a, setting_b = second_setting();
-  bool show_b = false;     ///< the second setting is looked at
-  bool show_kept = false;  ///< the token map fades what the setting evicts
+  bool show_b = false;      ///< the second setting is looked at
+  bool show_kept = false;   ///< the token map fades what the setting evicts
+  bool paint_here = false;  ///< what is kept or evicted by hand is so in the selected head, else in all
   bool operator==(const SharedSettings&) const = default;
 
   /// Something to compare from the start.
@@ -107,6 +108,9 @@ class AppState : public SharedSettings {
   bool shows_b() const { return show_b != flipped; }
   /// Of A and B the one that is looked at.
   WhatIfSettings setting() const { return as_linked(shows_b() ? setting_b : setting_a); }
+  /// Keeps or evicts by hand, in that one, the tokens that are chosen together, else the selected one; no
+  /// mark leaves them to the policy. How many; a message says what became of it.
+  Index paint(std::optional<PaintMark> mark);
   std::vector<UserScore> scores;  ///< of the user's, each read against an open dump
   std::vector<Pin> pins;
   /// Heads from worst to best, as the head map ranks them: (layer, KV head).

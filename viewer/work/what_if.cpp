@@ -26,12 +26,13 @@ std::size_t bytes_of_scores(const std::vector<Vector<double>>& scores) {
 
 BoundOptions bound(WhatIfSettings& settings) {
   static constexpr OptionFacts base{.name = "base"}, score{.name = "score"}, on_future{.name = "on-future"},
-      block{.name = "block"};
+      block{.name = "block"}, painted{.name = "painted"};
   BoundOptions options = bound(static_cast<PolicySettings&>(settings));
-  options.insert(options.end(),
-                 {bind_option(base, settings.base), bind_option(score, settings.score),
-                  bind_option(on_future, settings.on_future), bind_option(block, settings.block),
-                  bind_option(evict_option::compensate, settings.compensation)});
+  options.insert(
+      options.end(),
+      {bind_option(base, settings.base), bind_option(score, settings.score),
+       bind_option(on_future, settings.on_future), bind_option(block, settings.block),
+       bind_option(evict_option::compensate, settings.compensation), bind_option(painted, settings.painted)});
   return options;
 }
 
@@ -115,10 +116,46 @@ WhatIf::RowFigures row_figures(RowRange rows, const OutputChanges<float>& change
   return {rows.count(), changes.full_sq, change_sq, relative_error(change_sq, changes.full_sq)};
 }
 
+KeptSet painted(KeptSet kept, const std::vector<MarkedToken>& marks, const Vector<double>& scores,
+                Index sinks, Index recent) {
+  const Index l = std::ssize(kept);
+  std::vector<std::uint8_t> stays(kept.size(), 0);  // what no pinned token drives out
+  std::fill_n(stays.begin(), std::min(sinks, l), std::uint8_t{1});
+  std::fill_n(stays.rbegin(), std::min(recent, l), std::uint8_t{1});
+  Index driven_out = 0;
+  for (const auto& [token, mark] : marks) {
+    if (token >= l) continue;
+    stays[token] = 1;
+    driven_out += mark == PaintMark::pin && kept[token] == 0 ? 1 : 0;
+    kept[token] = mark == PaintMark::evict ? 0 : 1;
+  }
+  if (scores.size() != l) return kept;
+  std::vector<Index> others;
+  for (const Index p : positions(kept))
+    if (stays[p] == 0) others.push_back(p);
+  std::sort(others.begin(), others.end(),
+            [&](Index a, Index b) { return scores[a] != scores[b] ? scores[a] < scores[b] : a > b; });
+  others.resize(std::min<std::size_t>(others.size(), static_cast<std::size_t>(driven_out)));
+  for (const Index p : others) kept[p] = 0;
+  return kept;
+}
+
 WhatIf what_if(const HeadGroup<float>& group, const EvictionPlan& plan, const WhatIfRanking& ranking,
-               const WhatIfImportance& importance, JobControl& job) {
-  HeadEvictions<float> head =
-      head_evictions(group, plan, ranking.ranking, importance.importance, {}, false, job.compute());
+               const WhatIfImportance& importance, JobControl& job, const std::vector<MarkedToken>& marks) {
+  EvictionPlan by_hand;
+  std::vector<KeptSet> given;
+  if (!marks.empty()) {
+    by_hand = plan;
+    EvictionCase& which = by_hand.cases.front();
+    const EvictionRule& rule = plan.runs[*which.run].rules[which.budget];
+    given = {painted(prompt_kept(group, plan, which, ranking.ranking, job.compute()), marks,
+                     what_if_scores(plan, ranking).scores, rule.sinks, rule.recent)};
+    which.run.reset();
+    which.budget = 0;
+    which.kept.reset();
+  }
+  HeadEvictions<float> head = head_evictions(group, marks.empty() ? plan : by_hand, ranking.ranking,
+                                             importance.importance, given, false, job.compute());
   CaseFigures& found = head.cases.front();
   WhatIf result;
   result.kept = std::move(found.kept);

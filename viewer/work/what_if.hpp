@@ -3,6 +3,7 @@
 #include "analysis/compensation/compensation_plan.hpp"
 #include "analysis/eviction/head_ranking.hpp"
 #include "sim/compensation/error_split.hpp"
+#include "viewer/model/kept_paint.hpp"
 #include "viewer/work/desk.hpp"
 #include "viewer/work/policy_settings.hpp"
 #include "viewer/work/user_scores.hpp"
@@ -29,6 +30,7 @@ struct WhatIfSettings : PolicySettings {
   bool on_future = false;  ///< the rows that exact searches look at
   Index block = 0;         ///< the prompt in blocks of so many tokens (phase blockwise); 0: at once (prefill)
   Compensation compensation = Compensation::none;
+  std::string painted;  ///< tokens kept and evicted by hand: the text of a KeptPaint
   bool operator==(const WhatIfSettings&) const = default;
   std::string policy() const { return policy_name(base, score); }
   /// Those that keep the same tokens, and leave them as they were.
@@ -109,9 +111,17 @@ struct WhatIf {
 /// Of the first case.
 WhatIf::RowFigures row_figures(RowRange rows, const OutputChanges<float>& changes);
 
-/// `ranking` and `importance` are this head's under the same score_key().
+/// `ranking` and `importance` are this head's under the same score_key(); `marks` its tokens that are kept or
+/// evicted by hand, ascending, those beyond the prompt meaning nothing.
 WhatIf what_if(const HeadGroup<float>& group, const EvictionPlan& plan, const WhatIfRanking& ranking,
-               const WhatIfImportance& importance, JobControl& job);
+               const WhatIfImportance& importance, JobControl& job,
+               const std::vector<MarkedToken>& marks = {});
+
+/// A kept set with what is marked in it. For a pinned token that the set has not, the unmarked one of lowest
+/// `scores` goes, of equal ones the latest; the first `sinks` and the last `recent` tokens are not among
+/// them. Without scores (a search) pinned tokens stay beyond the budget.
+KeptSet painted(KeptSet kept, const std::vector<MarkedToken>& marks, const Vector<double>& scores,
+                Index sinks, Index recent);
 
 /// How two kept sets of one head differ, in tokens.
 struct KeptDifference {

@@ -4,6 +4,7 @@
 #include "analysis/results/kept_text.hpp"
 #include "data/error.hpp"
 #include "viewer/gl/ui_context.hpp"
+#include "viewer/model/token_text.hpp"
 #include "viewer/panels/policy_controls.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
@@ -144,6 +145,30 @@ class Rows {
     });
   }
 
+  void painted() {
+    if (settings_[0]->painted.empty() && settings_[1]->painted.empty()) return;
+    row("By hand",
+        "Tokens that are kept or evicted by hand, whatever the policy says. Click to leave all to it.",
+        [](WhatIfSettings& s, std::size_t) {
+          if (s.painted.empty()) return dim_text("nothing");
+          std::string text;
+          try {
+            const KeptPaint paint = KeptPaint::of_text(s.painted);
+            for (const PaintMarkFacts& mark : kPaintMarks)
+              if (const Index count = paint.count(mark.id); count > 0)
+                text += fmt::format("{}{} {}", text.empty() ? "" : ", ", mark.does, count);
+          } catch (const InputError&) {
+            text = "not understood";
+          }
+          const std::string shown =
+              elided(text, ImGui::GetContentRegionAvail().x - 2 * ImGui::GetStyle().FramePadding.x);
+          const std::string tip_text =
+              fmt::format("{}\nClick to leave all to the policy.", visible_text(s.painted, 300));
+          if (small_button((shown + "###painted").c_str())) s.painted.clear();
+          tip(tip_text);
+        });
+  }
+
   void window() {
     row(evict_option::window, [&](WhatIfSettings& s, std::size_t i) {
       const bool from_desk = !s.window && as_counted_[i].window;
@@ -240,6 +265,7 @@ std::string summary_of(const WhatIfSettings& s) {
   if (s.pool) text += fmt::format(", pool {}", OptionValue<Pooling>::text(*s.pool));
   if (s.sinks) text += fmt::format(", sinks {}", *s.sinks);
   if (s.recent) text += fmt::format(", recent {}", *s.recent);
+  if (!s.painted.empty()) text += ", by hand: " + s.painted;
   if (s.block > 0) text += fmt::format(", blockwise:{}", s.block);
   if (s.on_future && searches(s.base)) text += ", on future";
   return text;
@@ -263,6 +289,7 @@ void edit_settings(AppState& state, bool more) {
     rows.semantics();
     rows.budget();
     rows.compensation();
+    rows.painted();
     if (more) {
       rows.window();
       rows.pooling();

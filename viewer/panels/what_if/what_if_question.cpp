@@ -18,6 +18,7 @@ struct Settled {
   Key key, plain_key, ranking_key;           // of all, of what is kept, of what ranks it
   std::shared_ptr<const EvictionPlan> plan;  // null where `error` says why
   std::shared_ptr<const CompensationPlan> compensation;
+  KeptPaint paint;
   std::optional<UserScore> score;  // that the settings name
   std::string error;
 };
@@ -30,6 +31,7 @@ Settled settled(const WhatIfSettings& settings, const Dump& dump, const UserScor
   made.key = {to_json(settings).dump(), given};
   made.plain_key = {to_json(settings.without_compensation()).dump(), given};
   try {
+    made.paint = KeptPaint::of_text(settings.painted);
     const auto plan = std::make_shared<const EvictionPlan>(what_if_plan(settings, dump, score));
     made.compensation =
         std::make_shared<const CompensationPlan>(what_if_compensation(settings, dump, *plan, score));
@@ -146,9 +148,10 @@ struct Asked {
     return context.desk.ask<WhatIf>(
         question({"what_if", layer, kv_head, settled->plain_key},
                  fmt::format("What if {}, layer {} head {}", settled->settings.policy(), layer, kv_head)),
-        [run = run, plan = settled->plan, layer = layer, kv_head = kv_head, ranking = std::move(ranking),
+        [run = run, settled = settled, layer = layer, kv_head = kv_head, ranking = std::move(ranking),
          importance = std::move(importance)](JobControl& job) {
-          return what_if(*run->head(layer, kv_head), *plan, *ranking, *importance, job);
+          return what_if(*run->head(layer, kv_head), *settled->plan, *ranking, *importance, job,
+                         settled->paint.of_head({layer, kv_head}));
         });
   }
 
