@@ -5,6 +5,7 @@
 #include "viewer/app/watcher.hpp"
 #include "viewer/gl/picture.hpp"
 #include "viewer/gl/ui_context.hpp"
+#include "viewer/model/recent.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 
@@ -114,6 +115,7 @@ void App::take_opened() {
     } else {
       if (!(state_.selection() == opened_with_)) keep_head();
       state_.runs.push_back(run);
+      add_recent(recent_, run->path().string());
       Selection selection = state_.selection();
       selection.run = state_.runs.size() - 1;
       state_.select(selection);
@@ -169,16 +171,19 @@ void App::frame() {
   const Area area{at.x + gap, at.y + gap, view->Size.x - 2 * gap,
                   view->Pos.y + view->Size.y - at.y - foot - gap};
   areas_ = {};
+  PanelContext context{state_, desk_};
+  search_.look(context);
   const float above = state_.run() ? draw_findings(area) : 0;
   state_.all_ranked = false;  // until the Head map says so
   if (state_.run())
     draw_panels({area.x, area.y + above, area.width, area.height - above});
   else
-    draw_welcome(area);
+    draw_start(area);
   draw_status_bar(foot);
   draw_palette();
   draw_help();
   draw_path_prompts();
+  draw_tour();
   if (const auto id = std::exchange(state_.wanted, {})) perform(*id);
   ImGui::End();
   remember_views();
@@ -187,22 +192,6 @@ void App::frame() {
     const Area& shown = areas_[static_cast<std::size_t>(focused_)];
     if (shown.width > 0) png_ = PngRequest{export_path(".png"), shown};
   }
-}
-
-/// What it takes above the panels. One panel that fills the window has it for itself.
-float App::draw_findings(const Area& area) {
-  finding_area_ = {};
-  if (layout_.maximised()) return 0;
-  PanelContext context{state_, desk_};
-  findings_.look(context);
-  const float height = findings_.height(area.height);
-  if (height <= 0) return 0;
-  finding_area_ = {area.x, area.y, area.width, height};
-  ImGui::SetCursorScreenPos({area.x, area.y});
-  ImGui::PushID("findings");
-  if (const auto panel = findings_.draw(context, area.width, area.height)) show(*panel);
-  ImGui::PopID();
-  return height;
 }
 
 void App::draw_panels(const Area& area) {
