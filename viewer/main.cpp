@@ -6,6 +6,7 @@
 #include "viewer/app/screenshot.hpp"
 #include "viewer/app/session_file.hpp"
 #include "viewer/gl/window_host.hpp"
+#include "viewer/work/folder_listing.hpp"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -16,6 +17,7 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -59,6 +61,9 @@ AppOptions app_options(const Arguments& given) {
   options.scores = given.scores;
   options.dark = given.theme == "dark";
   options.text_points = given.text;
+  std::error_code ignored;
+  options.sample = find_sample({std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path(),
+                                std::filesystem::current_path(ignored)});
   options.threads = given.threads;
   options.backend = choose_compute(OptionValue<BackendChoice>::parse(compute_option::backend, given.backend),
                                    Precision::f32, true)

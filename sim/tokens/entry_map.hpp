@@ -33,20 +33,28 @@ enum class EntryTerm {
 struct EntryFacts {
   EntryTerm id;
   std::string_view name;
+  std::string_view plain;    ///< the name in plain words, for menus
   std::string_view meaning;  ///< its formula, or one line
   std::string_view unit;
   std::optional<TokenMetric> metric;  ///< the token metric whose terms these are
 };
 namespace detail {
-constexpr EntryFacts terms_of(TokenMetric metric, EntryTerm id, std::string_view meaning) {
-  return {id, name_of(metric), meaning, name_of(kTokenMetrics[metric].unit), metric};
+constexpr EntryFacts terms_of(TokenMetric metric, EntryTerm id, std::string_view meaning,
+                              std::string_view plain = {}) {
+  return {id,
+          name_of(metric),
+          plain.empty() ? kTokenMetrics[metric].plain : plain,
+          meaning,
+          name_of(kTokenMetrics[metric].unit),
+          metric};
 }
 }  // namespace detail
 
 inline constexpr auto kEntries = facts_table<EntryFacts>({
-    {EntryTerm::logit, "logit", "z: the logit, scaled and capped as the layer does", "logit", std::nullopt},
-    detail::terms_of(TokenMetric::attn, EntryTerm::attn, "a: the attention weight"),
-    detail::terms_of(TokenMetric::attn_sq, EntryTerm::attn_sq, "a\u00b2"),
+    {EntryTerm::logit, "logit", "query times key, before the softmax",
+     "z: the logit, scaled and capped as the layer does", "logit", std::nullopt},
+    detail::terms_of(TokenMetric::attn, EntryTerm::attn, "a: the attention weight", "attention of the query"),
+    detail::terms_of(TokenMetric::attn_sq, EntryTerm::attn_sq, "a\u00b2", "squared attention of the query"),
     detail::terms_of(TokenMetric::value, EntryTerm::value, "a\u00b2 \u2016v\u2016\u00b2 (OBCache eq. 4)"),
     detail::terms_of(TokenMetric::key, EntryTerm::key,
                      "(a z)\u00b2 \u2016v \u2212 o\u2016\u00b2 (OBCache eq. 5)"),

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 
 using namespace kvreplay::viewer;
 
@@ -27,23 +28,28 @@ ActionId pressed(const Shortcut& shortcut) {
 }  // namespace
 
 TEST_CASE("every action is in the table once", "[viewer][actions]") {
-  std::set<std::pair<ActionId, std::optional<PanelKind>>> ids;
+  std::set<std::tuple<ActionId, std::optional<PanelKind>, std::optional<Preset>>> ids;
   std::set<std::string_view> titles;
   std::vector<std::string_view> menus;
   for (const Action& each : actions()) {
     INFO(each.title);
-    CHECK(ids.insert({each.id, each.panel}).second);
+    CHECK(ids.insert({each.id, each.panel, each.preset}).second);
+    CHECK((each.id == ActionId::arrange) == each.preset.has_value());
     CHECK((each.id == ActionId::show_panel) == each.panel.has_value());
     CHECK(titles.insert(each.title).second);
     CHECK_FALSE(each.title.empty());
     CHECK_FALSE(each.hint.empty());
-    if (!each.panel) CHECK(&action(each.id) == &each);
+    if (!each.panel && !each.preset) CHECK(&action(each.id) == &each);
     if (menus.empty() || menus.back() != each.menu) menus.push_back(each.menu);
   }
   // From the first to the last of the enumeration.
   for (int id = 0; id < static_cast<int>(ActionId::show_panel); ++id)
-    CHECK(ids.count({static_cast<ActionId>(id), std::nullopt}) == 1);
-  for (const PanelFacts& panel : kPanels) CHECK(ids.count({ActionId::show_panel, panel.id}) == 1);
+    CHECK(ids.count({static_cast<ActionId>(id), std::nullopt, std::nullopt}) == 1);
+  for (const PanelFacts& panel : kPanels)
+    CHECK(ids.count({ActionId::show_panel, panel.id, std::nullopt}) == 1);
+  for (const PresetFacts& preset : kPresets)
+    CHECK(ids.count({ActionId::arrange, std::nullopt, preset.id}) == 1);
+  CHECK(ids.count({ActionId::tour, std::nullopt, std::nullopt}) == 1);
   CHECK(menus == std::vector<std::string_view>(kMenus.begin(), kMenus.end()));
 }
 

@@ -14,6 +14,8 @@ namespace {
 Session full_session() {
   Session session;
   session.runs = {"/data/dump one", "results/größe", "../x.npz"};
+  session.recent = {"/data/newest", "/gone/\xC3\xA9"};
+  session.tour_seen = true;
   session.selection.run = 1;
   session.selection.layer = 31;
   session.selection.kv_head = 7;

@@ -4,6 +4,7 @@
 #include "data/error.hpp"
 #include "viewer/app/watcher.hpp"
 #include "viewer/gl/ui_context.hpp"
+#include "viewer/model/recent.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 
@@ -116,6 +117,7 @@ void App::take_opened() {
     } else {
       if (!(state_.selection() == opened_with_)) keep_head();
       state_.runs.push_back(run);
+      add_recent(recent_, run->path().string());
       Selection selection = state_.selection();
       selection.run = state_.runs.size() - 1;
       state_.select(selection);
@@ -174,16 +176,19 @@ void App::frame() {
   const Area area{at.x + gap, at.y + gap, view->Size.x - 2 * gap,
                   view->Pos.y + view->Size.y - at.y - foot - gap};
   areas_ = {};
+  PanelContext context{state_, desk_};
+  search_.look(context);
   const float above = state_.run() ? draw_findings(area) : 0;
   state_.all_ranked = false;  // until the Head map says so
   if (state_.run())
     draw_panels({area.x, area.y + above, area.width, area.height - above});
   else
-    draw_welcome(area);
+    draw_start(area);
   draw_status_bar(foot);
   draw_palette();
   draw_help();
   draw_path_prompts();
+  draw_tour();
   if (const auto id = std::exchange(state_.wanted, {})) perform(*id);
   ImGui::End();
   remember_views();

@@ -2,13 +2,16 @@
 
 #include "analysis/results/view_link.hpp"
 #include "viewer/app/figure.hpp"
+#include "viewer/app/start_page.hpp"
 #include "viewer/app/watcher.hpp"
 #include "viewer/gl/host.hpp"
 #include "viewer/model/layout.hpp"
 #include "viewer/model/session.hpp"
 #include "viewer/panels/background_round.hpp"
+#include "viewer/model/tour.hpp"
 #include "viewer/panels/findings/finding_strip.hpp"
 #include "viewer/panels/panel.hpp"
+#include "viewer/panels/search/head_search.hpp"
 #include "viewer/work/desk.hpp"
 #include "viewer/work/state.hpp"
 
@@ -27,6 +30,7 @@ namespace kvreplay::viewer {
 struct AppOptions {
   std::vector<std::filesystem::path> open;
   std::vector<std::string> scores;  ///< NAME=FILE.npy each, as `evict --score` takes them
+  std::filesystem::path sample;     ///< that the start page offers; empty: none
   bool dark = true;
   float text_points = 13;
   int threads = 0;                                 ///< 0: one a core
@@ -62,6 +66,7 @@ class App final : public Client {
   const Area& area(PanelKind kind) const { return areas_[static_cast<std::size_t>(kind)]; }
   PanelKind focused() const { return focused_; }
   const FindingStrip& findings() const { return findings_; }
+  const Tour& tour() const { return tour_; }
   /// Where the findings were drawn in the last frame, in pixels; empty where they were not.
   const Area& finding_area() const { return finding_area_; }
   void focus(PanelKind kind) { focused_ = kind; }
@@ -82,7 +87,8 @@ class App final : public Client {
   void when_open(std::function<void(AppState&)> then) { when_open_ = std::move(then); }
   /// Whether everything in view is computed and drawn.
   bool settled() const {
-    return desk_.open_jobs() == 0 && opened() && !needs_frame() && !figure_ && !saving_;
+    return desk_.open_jobs() == 0 && opened() && !needs_frame() && !figure_ && !saving_ &&
+           !search_.searching();
   }
   /// Why a path or a score could not be opened, the last one of these; empty where all could.
   const std::string& open_error() const { return open_error_; }
@@ -137,8 +143,12 @@ class App final : public Client {
   void draw_tab(const Layout::Slot& slot, std::size_t which, float x, float width, float height);
   void draw_hidden_tabs(const std::vector<PanelKind>& hidden, ImVec2 at, ImVec2 size);
   void draw_maximise(const Layout::Slot& slot, float free_from, float height);
-  void draw_welcome(const Area& area);
+  void draw_start(const Area& area);
+  void draw_tour();
+  void arrange(Preset preset);
   void draw_palette();
+  /// Does what was found in the palette.
+  void perform(const FindEntry& entry);
   void draw_help();
   void draw_path_prompts();
   void close_popup();
@@ -177,11 +187,17 @@ class App final : public Client {
   float window_width_ = 0, window_height_ = 0;  ///< of the last frame, pixels
   PanelKind focused_ = PanelKind::text;
   FindingStrip findings_;
+  HeadSearch search_;
+  StartPage start_page_;
+  PathPrompt open_prompt_, locate_prompt_;
+  std::vector<std::string> recent_;
+  Tour tour_;
+  bool tour_seen_ = false;
   Area finding_area_;
   std::array<Area, kPanels.size()> areas_{};  ///< of the panels drawn in the last frame
   std::uint64_t seen_version_ = 0, seen_answers_ = 0;
   bool palette_open_ = false, help_open_ = false, path_open_ = false, locate_open_ = false;
-  std::string palette_text_, path_text_;
+  std::string palette_text_;
   std::size_t palette_choice_ = 0;
   std::unique_ptr<Figure> figure_;  ///< being drawn
   bool session_wanted_ = false;

@@ -31,6 +31,7 @@ void App::key(const Shortcut& shortcut, bool down) {
   if (!down) return;
   if (ImGui::GetIO().WantTextInput && !shortcut.control && !shortcut.alt) return;
   // Escape is first that of what stands above the panels; the prompts of this program take it themselves.
+  if (shortcut == Shortcut{"Escape"} && tour_.running() && !popup_open()) return tour_.end();
   if (shortcut == Shortcut{"Escape"} && popup_open()) {
     close_popup_ = !palette_open_ && !help_open_ && !path_open_ && !locate_open_;
     return;
@@ -117,6 +118,7 @@ void App::perform(const Action& action) {
       next.token.reset();
       next.channels.reset();
       next.tokens.clear();
+      state_.found_heads.clear();
       return state_.select(next);
     }
     case ActionId::pin_selection: {
@@ -206,12 +208,31 @@ void App::perform(const Action& action) {
     case ActionId::copy_link:
       if (!state_.run()) return state_.say("There is nothing to link to: open a dump or a result folder.");
       return copy(text_of(link()), "Copied the link: kvreplay view '...' opens it.");
+    case ActionId::arrange:
+      return arrange(*action.preset);
+    case ActionId::tour:
+      if (!state_.run() && opening_.empty() && options_.sample.empty())
+        return state_.say("The tour needs a dump: open one first.");
+      if (!state_.run() && opening_.empty()) open(options_.sample);
+      tour_seen_ = true;
+      layout_ = Layout::standard();
+      return tour_.begin();
   }
+}
+
+void App::perform(const FindEntry& entry) {
+  if (follow(entry, state_)) {
+    if (std::holds_alternative<TokenMetric>(entry.what)) show(PanelKind::scatter);
+    if (std::holds_alternative<EvictionBase>(entry.what)) show(PanelKind::what_if);
+    return;
+  }
+  state_.found_heads.clear();
+  search_.begin(entry, PanelContext{state_, desk_});
 }
 
 void App::step_head(int step, bool worst) {
   if (!state_.run()) return;
-  const auto& order = state_.worst_first;
+  const auto& order = state_.found_heads.empty() ? state_.worst_first : state_.found_heads;
   if (!worst || order.empty())
     return state_.select(next_head(state_.selection(), state_.run()->shape(), step), "head");
   const std::pair now(state_.selection().layer, state_.selection().kv_head);

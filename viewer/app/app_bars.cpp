@@ -1,5 +1,6 @@
 // The menu bar above the panels and the status line below them.
 
+#include "analysis/options/option_text.hpp"
 #include "viewer/app/app.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/panels/policy_controls.hpp"
@@ -163,6 +164,14 @@ void App::draw_status_bar(float height) {
 
   std::string left = state_.message();
   const bool is_error = !left.empty() && state_.message_is_error();
+  if (left.empty() && state_.run() && !state_.found_heads.empty()) {
+    const auto& found = state_.found_heads;
+    const std::pair now(state_.selection().layer, state_.selection().kv_head);
+    const auto at = std::find(found.begin(), found.end(), now);
+    left = at == found.end()
+               ? fmt::format("{} {}", counted(std::ssize(found), "head"), state_.found_by)
+               : fmt::format("Head {} of {} {}", at - found.begin() + 1, found.size(), state_.found_by);
+  }
   if (left.empty() && state_.run()) {
     const DumpShape& s = state_.run()->shape();
     left = fmt::format(
@@ -176,26 +185,6 @@ void App::draw_status_bar(float height) {
   ImGui::SetCursorScreenPos({view->Pos.x + t.px(10), y});
   colored_text(shown, is_error ? t.error : t.dim);
   if (shown != left) tip(left.c_str());
-}
-
-void App::draw_welcome(const Area& area) {
-  const Theme& t = theme();
-  ImGui::SetCursorScreenPos({area.x, area.y + area.height * 0.36F});
-  const auto centred = [&](const std::string& text, ImU32 color) {
-    const float width = std::min(ImGui::CalcTextSize(text.c_str()).x, area.width * 0.8F);
-    ImGui::SetCursorPosX((ImGui::GetWindowWidth() - width) / 2);
-    ImGui::PushTextWrapPos(ImGui::GetCursorPosX() + width + 1);
-    colored_text(text, color);
-    ImGui::PopTextWrapPos();
-  };
-  if (!opening_.empty()) return centred("Opening " + opening_.back().path.string() + " ...", t.dim);
-  if (!open_error_.empty()) centred(open_error_, t.error);
-  ImGui::PushFont(bold_font());
-  centred("Drop a dump or a result folder here", t.text);
-  ImGui::PopFont();
-  centred("or press " + action(ActionId::open_path).shortcut.text() + " to type its path, " +
-              action(ActionId::open_palette).shortcut.text() + " for everything else",
-          t.dim);
 }
 
 }  // namespace kvreplay::viewer

@@ -2,11 +2,11 @@
 
 #include "viewer/app/app.hpp"
 #include "viewer/gl/ui_context.hpp"
+#include "viewer/panels/questions.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <imgui_internal.h>
 #include <imgui_stdlib.h>
@@ -29,44 +29,74 @@ bool begin_centred(const char* name, bool& open, float width_points) {
   return false;
 }
 
-/// The path that was typed, once Enter was pressed.
+/// The path that was chosen.
 std::optional<std::filesystem::path> ask_path(const char* name, bool& open, const char* what,
-                                              const char* hint, std::string& typed) {
-  if (open && !ImGui::IsPopupOpen(name)) typed.clear();
+                                              const char* hint, PathPrompt& prompt, Desk& desk) {
+  if (open && !ImGui::IsPopupOpen(name)) prompt.begin();
   if (!begin_centred(name, open, 560)) return std::nullopt;
   heading(what);
-  if (ImGui::IsWindowAppearing()) ImGui::SetKeyboardFocusHere();
-  ImGui::SetNextItemWidth(-1);
-  const bool enter =
-      ImGui::InputTextWithHint("##path", "its path", &typed, ImGuiInputTextFlags_EnterReturnsTrue);
+  const float most = std::min(theme().px(240), ImGui::GetMainViewport()->Size.y * 0.5F);
+  const auto chosen = prompt.draw(desk, "its path; Tab completes", most, ImGui::IsWindowAppearing());
   ImGui::PushTextWrapPos(0);
   dim_text(hint);
   ImGui::PopTextWrapPos();
-  if (enter || ImGui::IsKeyPressed(ImGui::GetKeyIndex(ImGuiKey_Escape))) {
+  if (chosen || ImGui::IsKeyPressed(ImGui::GetKeyIndex(ImGuiKey_Escape))) {
     open = false;
     ImGui::CloseCurrentPopup();
   }
   ImGui::EndPopup();
-  if (!enter || typed.empty()) return std::nullopt;
-  const char* home = std::getenv("HOME");
-  return typed.starts_with("~/") && home != nullptr ? home + typed.substr(1) : typed;
+  return chosen;
+}
+
+/// One line of the palette.
+struct PaletteRow {
+  std::string title, hint, keys;
+  const Action* action = nullptr;
+  std::optional<FindEntry> found;
+};
+
+void draw_row(const PaletteRow& row) {
+  ImGui::TextUnformatted(row.title.c_str());
+  const float keys_at = ImGui::GetWindowWidth() - ImGui::CalcTextSize(row.keys.c_str()).x - theme().px(16);
+  ImGui::SameLine(0, theme().px(10));
+  if (ImGui::GetCursorPosX() + ImGui::CalcTextSize(row.hint.c_str()).x < keys_at - theme().px(8))
+    dim_text(row.hint);
+  ImGui::SameLine(keys_at);
+  dim_text(row.keys);
 }
 
 }  // namespace
 
 void App::draw_palette() {
   const bool first = palette_open_ && !ImGui::IsPopupOpen("palette");
-  if (!begin_centred("palette", palette_open_, 520)) return;
+  if (!begin_centred("palette", palette_open_, 560)) return;
   if (first) {
     palette_text_.clear();
     palette_choice_ = 0;
   }
   if (ImGui::IsWindowAppearing()) ImGui::SetKeyboardFocusHere();
   ImGui::SetNextItemWidth(-1);
-  const bool enter =
-      ImGui::InputTextWithHint("##what", "What to do?", &palette_text_, ImGuiInputTextFlags_EnterReturnsTrue);
+  const bool enter = ImGui::InputTextWithHint(
+      "##what", "an action, L3 H1, token 379, a metric, heads where rho(caote) < 0.8", &palette_text_,
+      ImGuiInputTextFlags_EnterReturnsTrue);
   if (ImGui::IsItemEdited()) palette_choice_ = 0;
-  const std::vector<const Action*> found = matching_actions(palette_text_);
+  FindAnswer answer;
+  if (state_.run() && !palette_text_.empty())
+    answer = find_answer(palette_text_, state_.run()->shape(), available_metrics(*state_.run()));
+  std::vector<PaletteRow> found;
+  // Places and conditions first, then actions, then names: their words are in many of them.
+  const auto add = [&](bool names) {
+    for (const FindEntry& entry : answer.entries) {
+      const bool is_name =
+          std::holds_alternative<TokenMetric>(entry.what) || std::holds_alternative<EvictionBase>(entry.what);
+      if (is_name == names) found.push_back({entry.title, entry.hint, {}, nullptr, entry});
+    }
+  };
+  add(false);
+  if (answer.error.empty() || palette_text_.find(' ') == std::string::npos)
+    for (const Action* one : matching_actions(palette_text_))
+      found.push_back({std::string(one->title), std::string(one->hint), one->shortcut.text(), one, {}});
+  add(true);
   const bool down = ImGui::IsKeyPressed(ImGui::GetKeyIndex(ImGuiKey_DownArrow));
   const bool up = ImGui::IsKeyPressed(ImGui::GetKeyIndex(ImGuiKey_UpArrow));
   if (!found.empty()) {
@@ -74,40 +104,40 @@ void App::draw_palette() {
     if (up) palette_choice_ = (palette_choice_ + found.size() - 1) % found.size();
     palette_choice_ = std::min(palette_choice_, found.size() - 1);
   }
-  const Action* chosen = enter && !found.empty() ? found[palette_choice_] : nullptr;
+  const PaletteRow* chosen = enter && !found.empty() ? &found[palette_choice_] : nullptr;
+  ImGui::PushTextWrapPos(0);
+  if (!answer.error.empty())
+    dim_text(answer.error);
+  else if (found.empty())
+    dim_text("Nothing of that name.");
+  ImGui::PopTextWrapPos();
   const float row = ImGui::GetTextLineHeight() + theme().px(6);
   // As high as what was found, at most as the window allows.
-  const float rows =
-      static_cast<float>(std::max<std::size_t>(found.size(), 1)) * (row + ImGui::GetStyle().ItemSpacing.y);
-  ImGui::BeginChild("found", {0, std::min({rows, theme().px(320), ImGui::GetMainViewport()->Size.y * 0.6F})});
+  const float rows = static_cast<float>(found.size()) * (row + ImGui::GetStyle().ItemSpacing.y);
+  ImGui::BeginChild("found",
+                    {0, std::min({rows, theme().px(320), ImGui::GetMainViewport()->Size.y * 0.6F}) + 1});
   for (std::size_t i = 0; i < found.size(); ++i) {
-    const Action& one = *found[i];
     ImGui::PushID(static_cast<int>(i));
     const ImVec2 at = ImGui::GetCursorPos();
-    if (ImGui::Selectable("##choose", i == palette_choice_, 0, {0, row})) chosen = &one;
+    if (ImGui::Selectable("##choose", i == palette_choice_, 0, {0, row})) chosen = &found[i];
     if (i == palette_choice_ && (down || up)) ImGui::SetScrollHereY();
     const ImVec2 next = ImGui::GetCursorPos();
     ImGui::SetCursorPos({at.x + theme().px(6), at.y + theme().px(3)});
-    ImGui::TextUnformatted(one.title.data(), one.title.data() + one.title.size());
-    const std::string keys = one.shortcut.text();
-    const float keys_at = ImGui::GetWindowWidth() - ImGui::CalcTextSize(keys.c_str()).x - theme().px(16);
-    ImGui::SameLine(0, theme().px(10));
-    const std::string about(one.hint);
-    if (ImGui::GetCursorPosX() + ImGui::CalcTextSize(about.c_str()).x < keys_at - theme().px(8))
-      colored_text(about, theme().faint);
-    ImGui::SameLine(keys_at);
-    dim_text(keys);
+    draw_row(found[i]);
     ImGui::SetCursorPos(next);
     ImGui::PopID();
   }
-  if (found.empty()) dim_text("Nothing of that name.");
   ImGui::EndChild();
   if (chosen != nullptr || ImGui::IsKeyPressed(ImGui::GetKeyIndex(ImGuiKey_Escape))) {
     palette_open_ = false;
     ImGui::CloseCurrentPopup();
   }
   ImGui::EndPopup();
-  if (chosen != nullptr) perform(*chosen);
+  if (chosen == nullptr) return;
+  if (chosen->action != nullptr)
+    perform(*chosen->action);
+  else
+    perform(*chosen->found);
 }
 
 void App::close_popup() {
@@ -154,13 +184,13 @@ void App::draw_path_prompts() {
   if (const auto path = ask_path("open", path_open_, "Open a dump or a result folder",
                                  "A folder with manifest.json or .npy files, a .npz, or a folder with "
                                  "summary.json. Enter opens it.",
-                                 path_text_))
+                                 open_prompt_, desk_))
     open(*path);
   if (const auto path =
           ask_path("locate", locate_open_, "Locate the dump of these results",
                    "Its folder or .npz. Enter looks whether it is the one that the results were "
                    "computed from.",
-                   path_text_))
+                   locate_prompt_, desk_))
     locate_dump(*path);
 }
 

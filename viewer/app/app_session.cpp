@@ -25,12 +25,16 @@ Session App::save() const {
   for (const PanelFacts& each : kPanels) session.panels[std::string(each.name)] = panel(each.id).save();
   session.panels["findings"] = findings_.save();
   session.settings = to_json(static_cast<const SharedSettings&>(state_));
+  session.recent = recent_;
+  session.tour_seen = tour_seen_;
   for (const UserScore& score : state_.scores) session.scores.push_back(score.item());
   return session;
 }
 
 void App::restore(const Session& session, bool with_runs) {
   layout_ = session.layout;
+  recent_ = session.recent;
+  tour_seen_ = session.tour_seen;
   if (session.theme != ThemeChoice::system) dark_ = session.theme == ThemeChoice::dark;
   text_points_ = session.text_size;
   state_.links.locked = session.ranges_locked;

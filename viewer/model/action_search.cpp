@@ -1,4 +1,5 @@
 #include "viewer/model/actions.hpp"
+#include "viewer/model/typed_words.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -11,7 +12,6 @@ namespace {
 
 constexpr int kNoMatch = -1;
 
-char lower(char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); }
 bool is_letter(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; }
 
 /// How well the letters of `word` are found in order in `text`: the best of all ways to place them. Every
@@ -51,15 +51,7 @@ std::vector<const Action*> matching_actions(std::string_view typed) {
     const Action* action;
     int score;
   };
-  std::vector<std::string> words(1);
-  for (const char c : typed) {
-    if (c != ' ')
-      words.back() += c;
-    else if (!words.back().empty())
-      words.emplace_back();
-  }
-  if (words.back().empty()) words.pop_back();
-
+  const std::vector<std::string> words = typed_words(typed);
   std::vector<Found> found;
   for (const Action& each : actions()) {
     int sum = 0;

@@ -83,6 +83,13 @@ std::vector<Action> all_actions() {
       {ActionId::smaller_text, "View", "Smaller text", control("-"), "one point less"},
       {ActionId::reset_layout, "View", "Reset layout", control_shift("L"), "panels as on a first start"},
   };
+  for (const PresetFacts& preset : kPresets)
+    table.push_back({.id = ActionId::arrange,
+                     .menu = "View",
+                     .title = preset.title,
+                     .shortcut = {},
+                     .hint = preset.hint,
+                     .preset = preset.id});
   for (const PanelFacts& panel : kPanels)
     table.push_back({.id = ActionId::show_panel,
                      .menu = "Panels",
@@ -94,6 +101,7 @@ std::vector<Action> all_actions() {
                    "finds an action by a few letters", control("K")});
   table.push_back(
       {ActionId::help, "Help", "Keys and mouse", plain("?"), "everything on one page", plain("F1")});
+  table.push_back({ActionId::tour, "Help", "Tour", {}, "six steps through the dashboard"});
   return table;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "viewer/model/panel_kind.hpp"
+#include "viewer/model/presets.hpp"
 
 #include <array>
 #include <optional>
@@ -59,6 +60,8 @@ enum class ActionId {
   copy_drawing_command,
   copy_measuring_command,
   copy_link,
+  arrange,
+  tour,
 };
 
 /// Keys as this table has them: a letter in capitals, another printable character as typed (without the shift
@@ -80,6 +83,7 @@ struct Action {
   std::string_view hint;                ///< one clause for the palette and the help
   Shortcut also = {};                   ///< a second one, which menus do not name; empty: none
   std::optional<PanelKind> panel = {};  ///< that show_panel brings to the front
+  std::optional<Preset> preset = {};    ///< that `arrange` arranges for
 };
 
 /// From left to right.

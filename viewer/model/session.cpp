@@ -134,6 +134,8 @@ void read_session(const Json& json, std::vector<std::string>& remarks, Session& 
   };
   read_texts("runs", "a list of paths", into.runs);
   read_texts("scores", "a list of NAME=FILE", into.scores);
+  read_texts("recent", "a list of paths", into.recent);
+  keys.read("tour_seen", into.tour_seen);
   if (const Json* selection = keys.at("selection"))
     read_selection(*selection, keys.where("selection"), remarks, into.selection);
   if (const Json* layout = keys.at("layout")) {
@@ -182,6 +184,8 @@ Json to_json(const Session& session) {
   return {{"version", kVersion},
           {"runs", session.runs},
           {"scores", session.scores},
+          {"recent", session.recent},
+          {"tour_seen", session.tour_seen},
           {"selection", selection_to_json(session.selection)},
           {"layout", session.layout.to_json()},
           {"theme", std::string(name_of(session.theme))},

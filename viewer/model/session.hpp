@@ -23,6 +23,8 @@ std::optional<ThemeChoice> theme_named(std::string_view name);
 struct Session {
   std::vector<std::string> runs;    ///< paths of open runs, in their order, UTF-8
   std::vector<std::string> scores;  ///< of the user's: NAME=FILE each
+  std::vector<std::string> recent;  ///< paths that were opened, newest first, UTF-8
+  bool tour_seen = false;
   Selection selection;
   Layout layout = Layout::standard();
   ThemeChoice theme = ThemeChoice::system;

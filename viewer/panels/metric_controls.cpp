@@ -2,11 +2,14 @@
 
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
+#include "viewer/work/named_choices.hpp"
 
 #include <fmt/format.h>
 
 #include <array>
 #include <imgui.h>
+#include <utility>
+#include <vector>
 
 namespace kvreplay::viewer {
 
@@ -35,18 +38,6 @@ std::string title_with_unit(TokenMetric metric) {
 
 namespace {
 
-const char* heading_of(MetricKind kind) {
-  switch (kind) {
-    case MetricKind::score:
-      return "Scores, on the window";
-    case MetricKind::exact:
-      return "Exact errors, on the window";
-    case MetricKind::oracle:
-      return "Oracles, on the decoding steps";
-  }
-  return "";
-}
-
 std::string why_missing(const Run& run, TokenMetric metric) {
   if (run.dump() == nullptr) return "Not among this run's results.";
   const auto why = why_unavailable(metric, *run.dump());
@@ -59,31 +50,18 @@ std::string why_missing(const Run& run, TokenMetric metric) {
 bool choose_metric(const char* label, const Run& run, const MetricSet& available, TokenMetric& chosen,
                    float width) {
   ImGui::SetNextItemWidth(theme().px(width));
-  const bool open = begin_combo(label, std::string(name_of(chosen)), ImGuiComboFlags_HeightLargest);
-  if (!open) {
-    tip(kTokenMetrics[chosen].meaning);
-    return false;
-  }
-  const TokenMetric before = chosen;
-  std::optional<MetricKind> kind;
+  std::vector<Choice> choices;
   for (const TokenMetric metric : kTokenMetrics.all()) {
-    if (kind != kTokenMetrics[metric].kind) {
-      if (kind) ImGui::Dummy({0, theme().px(2)});
-      kind = kTokenMetrics[metric].kind;
-      dim_text(heading_of(*kind));
-    }
-    const bool there = available.contains(metric);
-    const auto flags = there ? ImGuiSelectableFlags_None : ImGuiSelectableFlags_Disabled;
-    if (ImGui::Selectable(std::string(name_of(metric)).c_str(), metric == before, flags)) chosen = metric;
-    if (there) {
-      tip(kTokenMetrics[metric].meaning);
-    } else if (ImGui::IsItemHovered(ImGuiHoveredFlags_AllowWhenDisabled)) {
-      ImGui::SetTooltip("%s", why_missing(run, metric).c_str());
-    }
-    if (metric == before) ImGui::SetItemDefaultFocus();
+    Choice choice = choice_of(metric);
+    choice.enabled = available.contains(metric);
+    if (!choice.enabled) choice.tip = why_missing(run, metric);
+    choices.push_back(std::move(choice));
   }
-  ImGui::EndCombo();
-  return chosen != before;
+  const auto picked = choice_combo(label, std::string(name_of(chosen)), choices);
+  tip(about(choice_of(chosen)));
+  if (!picked || kTokenMetrics.all()[*picked] == chosen) return false;
+  chosen = kTokenMetrics.all()[*picked];
+  return true;
 }
 
 }  // namespace kvreplay::viewer

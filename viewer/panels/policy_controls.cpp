@@ -68,19 +68,8 @@ void link_toggle(bool& linked) {
 }
 
 std::optional<std::size_t> combo(const char* id, const std::string& now, const std::vector<Choice>& choices) {
-  std::optional<std::size_t> chosen;
   ImGui::SetNextItemWidth(-FLT_MIN);
-  if (!begin_combo(id, now, ImGuiComboFlags_HeightLargest | ImGuiComboFlags_NoArrowButton)) return chosen;
-  for (std::size_t i = 0; i < choices.size(); ++i) {
-    const Choice& one = choices[i];
-    const bool is_now = one.name == now;
-    if (ImGui::Selectable(one.name.c_str(), is_now, one.enabled ? 0 : ImGuiSelectableFlags_Disabled))
-      chosen = i;
-    if (!one.tip.empty()) tip(one.tip);
-    if (is_now) ImGui::SetItemDefaultFocus();
-  }
-  ImGui::EndCombo();
-  return chosen;
+  return choice_combo(id, now, choices, ImGuiComboFlags_NoArrowButton);
 }
 
 bool edit_optional(const OptionFacts& option, std::optional<Index>& value, const std::string& own,
@@ -140,9 +129,9 @@ void end_settings() {
 }
 
 void edit_pooling(std::optional<Pooling>& pool, const std::string& own) {
-  std::vector<Choice> choices = {{own}, {"none"}};
+  std::vector<Choice> choices = {{.name = own}, {.name = "none"}};
   for (const char* kind : {"max", "avg"})
-    for (const int width : {3, 5, 7, 15, 31}) choices.push_back({fmt::format("{}:{}", kind, width)});
+    for (const int width : {3, 5, 7, 15, 31}) choices.push_back({.name = fmt::format("{}:{}", kind, width)});
   const auto chosen = combo("##pooling", pool ? OptionValue<Pooling>::text(*pool) : own, choices);
   if (!chosen) return;
   if (*chosen == 0)

@@ -5,31 +5,23 @@
 #include "data/facts_table.hpp"
 #include "sim/eviction/policy.hpp"
 #include "viewer/work/policy_settings.hpp"
+#include "viewer/widgets/choice_menu.hpp"
 
 #include <cstddef>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 // Pieces of controls for policies, as wide as their cell.
 
 namespace kvreplay::viewer {
 
-struct Choice {
-  std::string name;
-  std::string_view tip = {};
-  bool enabled = true;
-};
-
 /// A combo box that shows `now`: the number of the choice that was made, or nothing.
 std::optional<std::size_t> combo(const char* id, const std::string& now, const std::vector<Choice>& choices);
 /// The same of everything in a table of facts; true where it changed.
 template <class Facts, std::size_t N>
 bool combo(const char* id, const FactsTable<Facts, N>& table, decltype(Facts::id)& chosen) {
-  std::vector<Choice> choices;
-  for (const Facts& one : table) choices.push_back({std::string(one.name), one.meaning});
-  const auto at = combo(id, std::string(table[chosen].name), choices);
+  const auto at = combo(id, std::string(table[chosen].name), choices_of(table));
   if (!at) return false;
   chosen = table.all()[*at];
   return true;

@@ -2,6 +2,7 @@
 
 #include "data/utf8.hpp"
 #include "viewer/gl/ui_context.hpp"
+#include "viewer/widgets/choice_menu.hpp"
 #include "viewer/widgets/theme.hpp"
 
 #include <fmt/format.h>
@@ -133,21 +134,19 @@ bool begin_combo(const char* id, const std::string& now, ImGuiComboFlags flags) 
   return ImGui::BeginCombo(id, elided(now, room).c_str(), flags);
 }
 
-bool choose(const char* label, std::span<const std::string_view> names, std::size_t& chosen, float width) {
-  bool changed = false;
+bool choose(const char* label, std::span<const Choice> choices, std::size_t& chosen, float width) {
   ImGui::SetNextItemWidth(theme().px(width));
-  const std::string now = chosen < names.size() ? std::string(names[chosen]) : std::string();
-  if (begin_combo(label, now, ImGuiComboFlags_HeightLarge)) {
-    for (std::size_t i = 0; i < names.size(); ++i) {
-      if (ImGui::Selectable(std::string(names[i]).c_str(), i == chosen) && i != chosen) {
-        chosen = i;
-        changed = true;
-      }
-      if (i == chosen) ImGui::SetItemDefaultFocus();
-    }
-    ImGui::EndCombo();
-  }
-  return changed;
+  const std::string now = chosen < choices.size() ? choices[chosen].name : std::string();
+  const auto picked = choice_combo(label, now, choices);
+  if (!picked || *picked == chosen) return false;
+  chosen = *picked;
+  return true;
+}
+
+bool choose(const char* label, std::span<const std::string_view> names, std::size_t& chosen, float width) {
+  std::vector<Choice> choices;
+  for (const std::string_view name : names) choices.push_back({.name = std::string(name)});
+  return choose(label, choices, chosen, width);
 }
 
 bool segments(const char* id, std::span<const std::string_view> names, std::size_t& chosen) {
@@ -201,7 +200,7 @@ float figure_width(const char* name, const std::string& value) {
 }
 
 void tip(std::string_view text) {
-  if (!ImGui::IsItemHovered()) return;
+  if (text.empty() || !ImGui::IsItemHovered()) return;
   ImGui::BeginTooltip();
   ImGui::PushTextWrapPos(theme().px(320));
   ImGui::TextUnformatted(text.data(), text.data() + text.size());

@@ -2,9 +2,8 @@
 
 #include "data/facts_table.hpp"
 #include "viewer/model/number_text.hpp"
+#include "viewer/widgets/choice_menu.hpp"
 
-#include <algorithm>
-#include <array>
 #include <imgui.h>
 #include <optional>
 #include <span>
@@ -46,15 +45,14 @@ bool small_button(const char* label);
 float small_button_width(const char* label);
 /// ImGui::BeginCombo that shows as much of `now` as it has room for.
 bool begin_combo(const char* id, const std::string& now, ImGuiComboFlags flags = ImGuiComboFlags_None);
-/// A combo box of names; true where `chosen` changed. `width` in points.
+/// A combo box; true where `chosen` changed. `width` in points.
+bool choose(const char* label, std::span<const Choice> choices, std::size_t& chosen, float width);
 bool choose(const char* label, std::span<const std::string_view> names, std::size_t& chosen, float width);
 /// The same of everything in a table of facts.
 template <class Facts, std::size_t N>
 bool choose(const char* label, const FactsTable<Facts, N>& table, decltype(Facts::id)& chosen, float width) {
-  std::array<std::string_view, N> names;
-  std::transform(table.begin(), table.end(), names.begin(), [](const Facts& facts) { return facts.name; });
   auto at = static_cast<std::size_t>(chosen);
-  if (!choose(label, names, at, width)) return false;
+  if (!choose(label, choices_of(table), at, width)) return false;
   chosen = table.all()[at];
   return true;
 }

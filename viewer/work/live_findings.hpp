@@ -29,7 +29,7 @@ EvictionOptions finding_evictions();
 /// evictions, over all query heads.
 double finding_work(const DumpShape& shape, Index window);
 /// More than this is not begun unasked: about a minute on two cores.
-inline constexpr double kFindingWork = 6e9;
+inline constexpr double kFindingWork = 1.5e10;
 
 /// Their kinds: head, future, policy, layer.
 inline constexpr std::size_t kLiveFindings = 4;

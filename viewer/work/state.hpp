@@ -115,7 +115,11 @@ class AppState : public SharedSettings {
   std::vector<Pin> pins;
   /// Heads from worst to best, as the head map ranks them: (layer, KV head).
   std::vector<std::pair<Index, Index>> worst_first;
-  /// Whether that is so of every head of the selected run, as of the last frame.
+  /// Heads that were looked for, stepped through in place of these until they are let go; what they have in
+  /// common: "where ..".
+  std::vector<std::pair<Index, Index>> found_heads;
+  std::string found_by;
+  /// Whether worst_first has every head of the selected run, as of the last frame.
   bool all_ranked = false;
 
   std::optional<ActionId> wanted;  ///< an action that a panel asks for

@@ -7,6 +7,7 @@
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 #include "viewer/work/head_figures.hpp"
+#include "viewer/work/named_choices.hpp"
 
 #include <algorithm>
 #include <array>
@@ -47,12 +48,13 @@ void edit_pins(const Run& run, BudgetSettings& settings) {
 
 void edit_budgets(const Run& run, KeptBudget& desk, BudgetSettings& settings) {
   const Theme& t = theme();
-  std::vector<std::string_view> orders = {name_of(EvictionBase::snapkv)};
+  std::vector<Choice> orders = {choice_of(EvictionBase::snapkv)};
+  orders.front().group = "A policy";
   for (const TokenMetric metric : kTokenMetrics.all())
-    if (metrics_of(*run.dump()).contains(metric)) orders.push_back(name_of(metric));
-  auto order =
-      static_cast<std::size_t>(std::find(orders.begin(), orders.end(), settings.order.name) - orders.begin());
-  if (choose("##order", orders, order, 112)) settings.order = parse_order(std::string(orders[order]), {});
+    if (metrics_of(*run.dump()).contains(metric)) orders.push_back(choice_of(metric));
+  const auto named = [&](const Choice& one) { return one.name == settings.order.name; };
+  auto order = static_cast<std::size_t>(std::find_if(orders.begin(), orders.end(), named) - orders.begin());
+  if (choose("##order", orders, order, 112)) settings.order = parse_order(orders[order].name, {});
   tip(budget_option::order.meaning.data());
 
   constexpr std::array<std::string_view, 2> kNormalised = {"loss as it is", "by layer"};

@@ -140,10 +140,11 @@ std::string add_policy(const Run& run, const DecodeSettings& settings) {
   tip("One more policy in the plot");
   if (!ImGui::BeginPopup("policies")) return chosen;
   const auto& there = settings.policies;
-  const auto item = [&](const std::string& name, const char* label) {
+  const auto item = [&](const std::string& name, std::string_view label, std::string_view plain) {
     const bool shown = std::find(there.begin(), there.end(), name) != there.end();
     const auto why = shown ? std::optional<std::string>() : why_not_policy(run, settings, name);
-    if (ImGui::MenuItem(label, nullptr, shown, !shown && !why)) chosen = name;
+    const std::string first(plain.empty() ? label : plain), second(plain.empty() ? "" : label);
+    if (ImGui::MenuItem(first.c_str(), second.c_str(), shown, !shown && !why)) chosen = name;
     if (why && ImGui::IsItemHovered(ImGuiHoveredFlags_AllowWhenDisabled))
       ImGui::SetTooltip("%s", why->c_str());
   };
@@ -152,12 +153,12 @@ std::string add_policy(const Run& run, const DecodeSettings& settings) {
     const std::string name(name_of(base));
     const bool alone = kBases[base].alone;
     if ((!kBases[base].takes_score && !alone) || kBases[base].searches) {
-      item(name, name.c_str());
-    } else if (ImGui::BeginMenu(name.c_str())) {
-      if (!alone) item(name, "own score");
+      item(name, name, kBases[base].plain);
+    } else if (ImGui::BeginMenu(fmt::format("{} ({})", kBases[base].plain, name).c_str())) {
+      if (!alone) item(name, "own score", {});
       for (const TokenMetric metric : kTokenMetrics.all())
         if (metrics.contains(metric) && kTokenMetrics[metric].not_in_decoding.empty())
-          item(policy_name(name, name_of(metric)), std::string(name_of(metric)).c_str());
+          item(policy_name(name, name_of(metric)), name_of(metric), kTokenMetrics[metric].plain);
       ImGui::EndMenu();
     }
   }

@@ -3,10 +3,12 @@
 #include "viewer/model/session_keys.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
+#include "viewer/work/named_choices.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace kvreplay::viewer {
 namespace {
@@ -21,6 +23,15 @@ void word(const char* text) {
   ImGui::AlignTextToFramePadding();
   dim_text(text);
   ImGui::SameLine(0, theme().px(6));
+}
+
+/// What a step of a figure's path says in plain words, and its name behind them, if that is another.
+std::pair<std::string, std::string> in_menu(const std::string& step) {
+  if (const auto metric = kTokenMetrics.named(step)) return {std::string(kTokenMetrics[*metric].plain), step};
+  for (const Table table : kTables.all())
+    if (const FigureFacts* const facts = figure_named(table, step); facts != nullptr && !facts->title.empty())
+      return {std::string(facts->title), step};
+  return {step, ""};
 }
 
 }  // namespace
@@ -78,11 +89,14 @@ void HeadMapControls::choose_figure(AppState& state, const FigureInfo& figure) {
 void HeadMapControls::draw_menu(AppState& state, const Node& node, const FigureInfo* shown) {
   for (const Node& child : node.children) {
     if (child.figure != nullptr) {
-      if (ImGui::MenuItem(child.name.c_str(), nullptr, child.figure == shown))
+      const auto [first, second] = in_menu(child.name);
+      if (ImGui::MenuItem(first.c_str(), second.c_str(), child.figure == shown))
         choose_figure(state, *child.figure);
       tip(about(*child.figure).c_str());
     }
-    if (!child.children.empty() && ImGui::BeginMenu(child.name.c_str())) {
+    const auto [first, second] = in_menu(child.name);
+    if (!child.children.empty() &&
+        ImGui::BeginMenu((second.empty() ? first : fmt::format("{} ({})", first, second)).c_str())) {
       draw_menu(state, child, shown);
       ImGui::EndMenu();
     }
@@ -99,20 +113,20 @@ void HeadMapControls::draw_pair(AppState& state) {
   }
   const auto pick = [&](const char* id, std::vector<TokenMetric> metrics, TokenMetric& metric, float width) {
     add_new(metrics, metric);  // what another panel compares, though this run has no agreement of it
-    std::vector<std::string_view> names;
-    for (const TokenMetric m : metrics) names.push_back(name_of(m));
+    std::vector<Choice> choices;
+    for (const TokenMetric m : metrics) choices.push_back(choice_of(m));
     const auto at = std::find(metrics.begin(), metrics.end(), metric);
     auto chosen = static_cast<std::size_t>(at - metrics.begin());
-    if (!choose(id, names, chosen, width)) return false;
+    if (!choose(id, choices, chosen, width)) return false;
     metric = metrics[chosen];
     return true;
   };
   bool changed = pick("##score", scores, c.score, 104);
-  tip("The score that is compared, in all panels");
+  tip("The score that is compared, in all panels:\n" + about(choice_of(c.score)));
   flow(ImGui::CalcTextSize("against").x + theme().px(6 + 118));
   word("against");
   changed |= pick("##reference", references, c.reference, 118);
-  tip("What it is held against, in all panels");
+  tip("What it is held against, in all panels:\n" + about(choice_of(c.reference)));
   if (!changed) return;
   fixed_.reset();
   const auto has = [&](TokenMetric reference) {

@@ -20,6 +20,25 @@ constexpr std::array kAgainst = {Against::nothing, Against::rank, Against::diffe
 constexpr std::array<std::string_view, kAgainst.size()> kAgainstNames = {"as it is", "rank against",
                                                                          "difference to", "relative to"};
 
+const std::vector<Choice>& entry_choices() {
+  static const std::vector<Choice> all = [] {
+    std::vector<Choice> choices = choices_of(kEntries);
+    for (const EntryFacts& entry : kEntries) {
+      const MetricKind kind = entry.metric ? kTokenMetrics[*entry.metric].kind : MetricKind::score;
+      choices[static_cast<std::size_t>(entry.id)].group = kind == MetricKind::score ? "Estimates" : "Truth";
+    }
+    return choices;
+  }();
+  return all;
+}
+
+bool choose_entry(const char* id, EntryTerm& entry, float width) {
+  auto at = static_cast<std::size_t>(entry);
+  if (!choose(id, entry_choices(), at, width)) return false;
+  entry = kEntries.all()[at];
+  return true;
+}
+
 }  // namespace
 
 EntryView TokenMapControls::view(const Selection& selection) const {
@@ -51,14 +70,14 @@ void TokenMapControls::draw(AppState& state) {
   constexpr float kEntryWidth = 132, kAgainstWidth = 118;
   auto against =
       static_cast<std::size_t>(std::find(kAgainst.begin(), kAgainst.end(), against_) - kAgainst.begin());
-  choose("##shown", kEntries, shown_, kEntryWidth);
-  tip(kEntries[shown_].meaning);
+  choose_entry("##shown", shown_, kEntryWidth);
+  tip(about(entry_choices()[static_cast<std::size_t>(shown_)]));
   flow(theme().px(kAgainstWidth));
   if (choose("##against", kAgainstNames, against, kAgainstWidth)) against_ = kAgainst[against];
   if (compares()) {
     flow(theme().px(kEntryWidth));
-    choose("##other", kEntries, other_, kEntryWidth);
-    tip(kEntries[other_].meaning);
+    choose_entry("##other", other_, kEntryWidth);
+    tip(about(entry_choices()[static_cast<std::size_t>(other_)]));
   }
   flow(check_width("Fade evicted"));
   fade_evicted(state.show_kept);

@@ -110,13 +110,15 @@ void ValidationPanel::choose_setting() {
   figures_ = validation_->predictors(cases_.front()->table);
   by_ = nullptr;
   if (figures_.empty()) return;
-  std::vector<std::string_view> names;
-  for (const FigureFacts* const facts : figures_) names.push_back(facts->name);
-  chosen = std::find(names.begin(), names.end(), figure_) - names.begin();
+  std::vector<Choice> names;
+  for (const FigureFacts* const facts : figures_)
+    names.push_back({std::string(facts->name), std::string(facts->title), std::string(facts->what)});
+  const auto named = [&](const Choice& one) { return one.name == figure_; };
+  chosen = static_cast<std::size_t>(std::find_if(names.begin(), names.end(), named) - names.begin());
   const bool there = chosen < names.size();
   if (!there) chosen = 0;
   flow(theme().px(160));
-  if (choose("##figure", names, chosen, 150) || there) figure_ = names[chosen];
+  if (choose("##figure", names, chosen, 150) || there) figure_ = names[chosen].name;
   by_ = figures_[chosen];
   tip(meaning_of(*by_, "", ": "));
 }

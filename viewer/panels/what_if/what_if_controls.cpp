@@ -9,6 +9,7 @@
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 #include "viewer/work/head_figures.hpp"
+#include "viewer/work/named_choices.hpp"
 
 #include <fmt/format.h>
 
@@ -74,17 +75,20 @@ class Rows {
   }
 
   void policy() {
-    row("Policy", "Gives window, pooling, pins and what ranks the tokens",
+    row(
+        "Policy", "Gives window, pooling, pins and what ranks the tokens",
         [&](WhatIfSettings& s, std::size_t) {
-          std::vector<Choice> choices;
-          for (const EvictionBaseFacts& base : kBases)
-            choices.push_back({std::string(base.name), base.meaning});
+          const std::vector<Choice> choices = base_choices();
           const auto chosen = combo("##policy", s.base, choices);
           if (!chosen) return;
           s.base = choices[*chosen].name;
           if (!base_takes_score(s.base) || kBases.named(s.score)) s.score.clear();
           if (base_is_score(s.base) && s.score.empty())
             s.score = scores_.empty() ? std::string(name_of(TokenMetric::attn)) : scores_.front().name;
+        },
+        [](const WhatIfSettings& s) {
+          const auto base = kBases.named(s.base);
+          return base ? about(choice_of(*base)) : std::string();
         });
   }
 
@@ -92,27 +96,35 @@ class Rows {
     const auto there = [&](TokenMetric metric) {
       return run_.dump() != nullptr && !why_unavailable(metric, *run_.dump());
     };
-    std::vector<std::string> tips;
-    for (const UserScore& score : scores_) tips.push_back("Yours: " + score.file.string());
-    row("Score", "Replaces the policy's attention sum. A .npy file dropped on the window adds one of yours.",
+    row(
+        "Score", "Replaces the policy's attention sum. A .npy file dropped on the window adds one of yours.",
         [&](WhatIfSettings& s, std::size_t) {
           std::vector<Choice> choices;
-          if (!base_is_score(s.base)) choices.push_back({"own"});
-          for (const TokenMetric metric : kTokenMetrics.all())
-            choices.push_back(
-                {std::string(name_of(metric)),
-                 there(metric) ? kTokenMetrics[metric].meaning : "This dump lacks what it needs",
-                 there(metric)});
-          for (std::size_t i = 0; i < scores_.size(); ++i) choices.push_back({scores_[i].name, tips[i]});
+          if (!base_is_score(s.base)) choices.push_back({.name = "own", .plain = "what the policy ranks by"});
+          for (const TokenMetric metric : kTokenMetrics.all()) {
+            Choice choice = choice_of(metric);
+            choice.enabled = there(metric);
+            if (!choice.enabled) choice.tip = "This dump lacks what it needs";
+            choices.push_back(std::move(choice));
+          }
+          for (const UserScore& score : scores_)
+            choices.push_back({.name = score.name, .tip = score.file.string(), .group = "Yours"});
           if (s.base == name_of(EvictionBase::exchange))
-            for (const EvictionBaseFacts& base : kBases)
-              if (!base.searches && !base.alone)
-                choices.push_back({std::string(base.name), "Starts from what this policy keeps"});
+            for (const EvictionBase base : kBases.all())
+              if (!kBases[base].searches && !kBases[base].alone) {
+                Choice choice = choice_of(base);
+                choice.group = "Starts from what a policy keeps";
+                choices.push_back(std::move(choice));
+              }
           ImGui::BeginDisabled(!base_takes_score(s.base));
           const auto chosen = combo("##score", s.score.empty() ? "own" : s.score, choices);
           ImGui::EndDisabled();
           if (!chosen) return;
           s.score = *chosen == 0 && !base_is_score(s.base) ? std::string() : choices[*chosen].name;
+        },
+        [](const WhatIfSettings& s) {
+          const auto metric = kTokenMetrics.named(s.score);
+          return metric ? about(choice_of(*metric)) : std::string();
         });
   }
 
@@ -205,7 +217,8 @@ class Rows {
   void search_rows() {
     row("Search on", evict_option::on.meaning.data(), [&](WhatIfSettings& s, std::size_t) {
       ImGui::BeginDisabled(!searches(s.base));
-      if (const auto chosen = combo("##on", s.on_future ? "future" : "window", {{"window"}, {"future"}}))
+      if (const auto chosen =
+              combo("##on", s.on_future ? "future" : "window", {{.name = "window"}, {.name = "future"}}))
         s.on_future = *chosen == 1;
       ImGui::EndDisabled();
     });
@@ -223,6 +236,16 @@ class Rows {
   template <class Control>
   void row(const OptionFacts& option, Control control) {
     row(title_of(option).c_str(), option.meaning.data(), control);
+  }
+
+  /// With a tooltip on each control.
+  template <class Control, class Tip>
+  void row(const char* name, const char* about, Control control, Tip tip_of) {
+    row(name, about, [&](WhatIfSettings& s, std::size_t i) {
+      const std::string now = tip_of(s);
+      control(s, i);
+      tip(now);
+    });
   }
 
   template <class Control>

@@ -1,0 +1,128 @@
+// Menus of names with their field, and what the palette finds besides actions.
+
+#include "tests/viewer_gl/dashboard.hpp"
+#include "tests/viewer_gl/golden.hpp"
+
+#include <algorithm>
+#include <imgui_internal.h>
+#include <string>
+
+using namespace kvreplay;
+using namespace kvreplay::viewer;
+using test::kSample;
+
+namespace {
+
+struct Scatter : test::OnePanelDashboard {
+  Scatter() : OnePanelDashboard(PanelKind::scatter, kSample, 900, 600, 3, 1) {}
+  int popups() const {
+    host.ui().make_current();
+    return ImGui::GetCurrentContext()->OpenPopupStack.Size;
+  }
+  /// The first control of the panel.
+  void open_scores() {
+    const Area& area = app.area(kind);
+    host.click(area.x + 40, area.y + 44);
+    host.settle();
+    settle();
+    REQUIRE(popups() == 1);
+  }
+  void find(const char* typed) {
+    tap(action(ActionId::open_palette).shortcut);
+    host.type(typed);
+    host.settle();
+    tap({"Enter"});
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a long menu's field takes the keyboard and leaves what matches", "[menu]") {
+  Scatter panel;
+  REQUIRE(panel.app.state().comparison.score == TokenMetric::attn);
+  panel.open_scores();
+  CHECK(ImGui::GetIO().WantTextInput);
+  panel.host.type("unlike mean");  // in plain words
+  panel.host.settle();
+  panel.tap({"Enter"});
+  CHECK(panel.popups() == 0);
+  CHECK(panel.app.state().comparison.score == TokenMetric::keydiff);
+
+  panel.open_scores();
+  panel.host.type("caote");  // what was typed before is gone
+  panel.host.settle();
+  panel.tap({"Escape"});
+  CHECK(panel.popups() == 0);
+  CHECK(panel.app.state().comparison.score == TokenMetric::keydiff);
+  CHECK(panel.selection().kv_head == 1);
+
+  panel.open_scores();
+  panel.host.type("kvzip");  // there, but not of this dump
+  panel.host.settle();
+  panel.tap({"Enter"});
+  CHECK(panel.app.state().comparison.score == TokenMetric::keydiff);
+}
+
+TEST_CASE("the palette goes to heads and tokens, metrics and policies", "[palette]") {
+  Scatter panel;
+  panel.find("L5 H0");
+  CHECK(panel.selection().layer == 5);
+  CHECK(panel.selection().kv_head == 0);
+  panel.find("token 379");
+  CHECK(panel.selection().token == 379);
+  panel.find("oracle_next");
+  CHECK(panel.app.state().comparison.reference == TokenMetric::oracle_next);
+  panel.find("keydiff");
+  CHECK(panel.app.state().comparison.score == TokenMetric::keydiff);
+  panel.find("L77 H0");  // there is none: it stays as it was
+  CHECK(panel.selection().layer == 5);
+  panel.tap({"Escape"});
+  panel.tap({"Escape"});
+}
+
+TEST_CASE("heads that are looked for are stepped through until they are let go", "[palette]") {
+  test::Dashboard dashboard(kSample);
+  const auto find = [&](const char* typed) {
+    dashboard.tap(action(ActionId::open_palette).shortcut);
+    dashboard.host.type(typed);
+    dashboard.host.settle();
+    dashboard.tap({"Enter"});
+  };
+  find("heads where rho(attn) < 0.95");
+  const auto found = dashboard.app.state().found_heads;
+  const auto& worst = dashboard.app.state().worst_first;
+  REQUIRE(found.size() > 2);
+  REQUIRE(found.size() < worst.size());
+  // The head map ranks by the same figure.
+  CHECK(std::equal(found.begin(), found.end(), worst.begin()));
+  const auto at = [&] { return std::pair(dashboard.selection().layer, dashboard.selection().kv_head); };
+  CHECK(at() == found[0]);
+  CHECK(dashboard.app.state().message().find("n and p") != std::string::npos);
+  dashboard.tap({"N"});
+  CHECK(at() == found[1]);
+  dashboard.tap({"P"});
+  dashboard.tap({"P"});
+  CHECK(at() == found.back());
+
+  find("tokens where exact_remove > 0.5");
+  CHECK_FALSE(dashboard.selection().tokens.empty());
+  dashboard.tap({"Escape"});
+  CHECK(dashboard.selection().tokens.empty());
+  CHECK(dashboard.app.state().found_heads.empty());
+  find("heads where rho(attn) > 1");
+  CHECK(dashboard.app.state().found_heads.empty());
+  CHECK(dashboard.app.state().message() == "No head where rho(attn) > 1.");
+}
+
+TEST_CASE("menus and the palette look as they were looked at", "[golden]") {
+  Scatter panel;
+  panel.open_scores();
+  test::check_golden("menu-dark.png", panel.host.pixels(), 900, 600);
+  panel.tap({"Escape"});
+  panel.tap(action(ActionId::open_palette).shortcut);
+  panel.host.type("heads where rho(caote) < 0.8");
+  panel.settle();
+  panel.host.settle();
+  test::check_golden("palette-dark.png", test::cropped(panel.host.pixels(), 900, 150, 60, 600, 120), 600,
+                     120);
+}

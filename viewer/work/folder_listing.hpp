@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// Completing a path that is typed: what lies in its folder, and which of that can be opened.
+
+namespace kvreplay::viewer {
+
+/// What a path looks like; files are not read.
+enum class PathKind {
+  missing,
+  folder,   ///< any other
+  dump,     ///< a folder with manifest.json or layers, or a .npz
+  results,  ///< a folder with summary.json
+};
+/// "dump"; empty for a folder.
+std::string_view name_of(PathKind kind);
+PathKind path_kind(const std::filesystem::path& path);
+
+/// "~/x" in the user's home, all else as it is.
+std::filesystem::path path_of(std::string_view typed);
+
+struct FolderEntry {
+  std::string name;
+  PathKind kind = PathKind::folder;
+};
+/// What begins with the last part of what is typed, in the folder that the rest names: folders and .npz,
+/// dumps and results first, then by name; hidden ones only where a dot is typed.
+struct FolderListing {
+  std::vector<FolderEntry> entries;
+  bool more = false;  ///< there are more than kMostListed
+  bool readable = true;
+};
+inline constexpr std::size_t kMostListed = 200;
+FolderListing folder_listing(std::string_view typed);
+std::size_t bytes_of(const FolderListing& listing);
+
+/// What is typed up to its last "/", which stands before an entry's name.
+std::string_view folder_part(std::string_view typed);
+/// With as much more as all entries have in common; with a "/" behind the only one, where that is a folder.
+std::string completed(std::string_view typed, const FolderListing& listing);
+
+/// Where the sample dump lies, seen from these folders and the folders above them; empty where it does not.
+std::filesystem::path find_sample(const std::vector<std::filesystem::path>& from);
+
+}  // namespace kvreplay::viewer
