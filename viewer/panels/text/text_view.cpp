@@ -49,6 +49,12 @@ ImVec2 TextView::pixel_of(Index token) const {
           at_.y + (static_cast<float>(layout_->line_of(token)) + 0.5F) * line_height()};
 }
 
+bool TextView::in_view(Index token) const {
+  if (layout_ == nullptr || token >= layout_->tokens()) return false;
+  const Index line = layout_->line_of(token);
+  return line >= first_ && line < end_;
+}
+
 /// What is wanted comes into view; where lines are broken anew, what stood first stays first.
 void TextView::scroll(const TextViewContent& content, float height) {
   const TextLayout& layout = *content.layout;
@@ -81,6 +87,8 @@ TextHit TextView::draw(const char* id, ImVec2 size, const TextViewContent& conte
   const auto first = std::max<Index>(static_cast<Index>((low.y - at_.y) / line), 0);
   const auto end = std::min<Index>(static_cast<Index>((low.y - at_.y + height) / line) + 1, layout_->lines());
   for (Index n = first; n < end; ++n) draw_line(content, n, {at_.x, at_.y + static_cast<float>(n) * line});
+  first_ = first;
+  end_ = end;
   top_.reset();
   if (first < end) top_ = layout_->line(first).front().token;
   ImGui::EndChild();
