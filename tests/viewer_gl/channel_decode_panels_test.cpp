@@ -3,6 +3,7 @@
 #include "tests/data/small_dump.hpp"
 #include "tests/support/temp_dir.hpp"
 #include "tests/viewer_gl/dashboard.hpp"
+#include "viewer/model/playback.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -194,6 +195,56 @@ TEST_CASE("decode: dragging on the plot goes to a step, whose query is selected"
   CHECK(rows[1 + 128][2] == "h2o");
   CHECK(rows[1][6] == "896");
   for (std::size_t r = 1; r < rows.size(); ++r) CHECK(rows[r][8] == "179");  // the budget
+}
+
+TEST_CASE("decode: played, steps follow each other, and the selected query with them", "[decode]") {
+  Alone panel(PanelKind::decode);
+  const DumpShape& shape = panel.app.state().run()->shape();
+  panel.app.state().select_cell(shape.l + 10, 5);
+  panel.settle();
+  // The play button stands at the left of the list's first line: found by what it does.
+  const Area& area = panel.app.area(PanelKind::decode);
+  const auto played = [&] { return panel.app.state().wakes_at.has_value(); };
+  float px = 0, py = 0;
+  for (float y = area.y + 60; y < area.y + area.height && !played(); y += 6)
+    for (float x : {20.0F, 40.0F}) {
+      if (played()) break;
+      panel.app.state().select_cell(shape.l + 10, 5);
+      panel.host.click(area.x + x, y);
+      panel.host.settle();
+      px = area.x + x;
+      py = y;
+    }
+  REQUIRE(played());
+  panel.app.state().select_cell(shape.l + 10, 5);
+  panel.host.frame();
+  for (int i = 1; i <= 4; ++i) {
+    CHECK(panel.app.changes_in() <= 0.126);
+    panel.now += Playback::kStep;
+    panel.host.frame();
+    CHECK(panel.selection().row == shape.l + 10 + i);
+    CHECK(panel.selection().token == 5);
+  }
+  panel.host.click(px, py);
+  panel.host.settle();
+  CHECK_FALSE(played());
+  const Selection paused = panel.selection();
+  panel.now += std::chrono::seconds(5);
+  panel.settle();
+  CHECK(panel.selection() == paused);
+  // At the end it begins anew, and stops there.
+  panel.app.state().select_cell(shape.T - 1, 5);
+  panel.settle();
+  panel.host.click(px, py);
+  panel.host.settle();
+  CHECK(panel.selection().row == shape.l);
+  for (Index step = 0; step < shape.T - shape.l; ++step) {
+    panel.now += Playback::kStep;
+    panel.host.frame();
+  }
+  CHECK(panel.selection().row == shape.T - 1);
+  CHECK_FALSE(played());
+  CHECK(panel.failed_job().empty());
 }
 
 TEST_CASE("decode: a click on a strip selects the token, policies come and go with their settings",

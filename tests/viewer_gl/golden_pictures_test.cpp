@@ -42,7 +42,8 @@ TEST_CASE("panels look as they were looked at", "[golden]") {
   const std::vector<std::pair<PanelKind, bool>> pictures = {{PanelKind::tokens, false},
                                                             {PanelKind::heads, true},
                                                             {PanelKind::channels, false},
-                                                            {PanelKind::text, false}};
+                                                            {PanelKind::text, false},
+                                                            {PanelKind::wrongly_evicted, true}};
   for (const auto& each : pictures) {
     const std::string name = std::string(name_of(each.first)) + (each.second ? "-light.png" : "-dark.png");
     INFO(name);

@@ -1,5 +1,7 @@
 // The prompt as text: what is struck, where a click and a search lead, and what is not drawn.
 
+#include "tests/analysis/kvreplay_program.hpp"
+#include "tests/support/temp_dir.hpp"
 #include "tests/viewer_gl/dashboard.hpp"
 #include "viewer/model/text_layout.hpp"
 #include "viewer/panels/text/text_view.hpp"
@@ -234,4 +236,32 @@ TEST_CASE("the text's settings are kept in a session", "[text]") {
   board.set({{"metric", "none"}, {"by", 3}, {"scope", "world"}});
   CHECK(board.app.panel(board.kind).save()["metric"] == "oracle_importance");
   CHECK(board.csv().starts_with("token,text,oracle_importance,rank,kept,heads\n"));
+}
+
+TEST_CASE("results without their dump tint their positions, over the layers that they have", "[text]") {
+  const test::TempDir folder;
+  std::filesystem::copy(kSample, folder / "dump", std::filesystem::copy_options::recursive);
+  REQUIRE(test::run_kvreplay({"tokens", folder / "dump", "--out", folder / "r", "--layers", "1,3",
+                              "--metrics", "attn", "--quiet"})
+              .code == 0);
+  std::filesystem::remove_all(folder / "dump");
+  test::OnePanelDashboard board(PanelKind::text, folder / "r", 700, 400, 3, 1);
+  const auto tinted = [&](const char* scope) {
+    board.app.panel(board.kind).load({{"scope", scope}});
+    board.settle();
+    double sum = 0;
+    std::istringstream lines(board.csv());
+    std::string line;
+    std::getline(lines, line);
+    CHECK(line == "token,text,attn,rank,kept,heads");
+    while (std::getline(lines, line)) sum += std::stod(line.substr(line.find(",,") + 2));
+    return sum;
+  };
+  // Each row of each query head pays 1 in all.
+  const double of_head = tinted("head"), of_layer = tinted("layer"), of_all = tinted("all");
+  CHECK(of_layer == Approx(2 * of_head).epsilon(1e-4));
+  CHECK(of_all == Approx(4 * of_head).epsilon(1e-4));
+  // Layer 0, where it opened, is not among them.
+  for (const Desk::Done& done : board.app.desk().log())
+    CHECK(done.error.find("of every token") == std::string::npos);
 }

@@ -50,8 +50,14 @@ bool App::needs_frame() const {
 }
 
 double App::changes_in() const {
-  const auto left = state_.status_line().left(state_.clock());
-  return left ? std::chrono::duration<double>(*left).count() : Client::changes_in();
+  const StatusLine::Clock::time_point now = state_.clock();
+  double seconds = Client::changes_in();
+  const auto at_most = [&](StatusLine::Clock::duration left) {
+    seconds = std::min(seconds, std::max(std::chrono::duration<double>(left).count(), 0.0));
+  };
+  if (const auto left = state_.status_line().left(now)) at_most(*left);
+  if (state_.wakes_at) at_most(*state_.wakes_at - now);
+  return seconds;
 }
 
 void App::open_in_background(const std::filesystem::path& path, std::optional<std::size_t> replaces,
@@ -146,6 +152,7 @@ void App::frame() {
   close_popup();
   desk_.next_frame();
   state_.links.unfinished = false;
+  state_.wakes_at.reset();
   take_opened();
   take_scores();
   go_on_saving();

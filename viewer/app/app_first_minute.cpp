@@ -47,7 +47,7 @@ void App::draw_tour() {
 /// What is asked decides what is seen; the head stays.
 void App::arrange(Preset preset) {
   layout_ = layout_for(preset);
-  focused_ = kPresets[preset].panel;
+  show(kPresets[preset].panel);
   switch (preset) {
     case Preset::bad_heads:
       state_.comparison.score = TokenMetric::attn;

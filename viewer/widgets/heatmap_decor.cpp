@@ -14,6 +14,12 @@
 namespace kvreplay::viewer {
 namespace {
 
+/// Columns from which on their text stands below them, reading downwards or as the rest; points. Rows
+/// likewise, in lines of text.
+constexpr float kTextColumn = 16, kUprightColumn = 70, kTextRow = 1.1F;
+/// Of the text beside a row's number or below a column's axis.
+constexpr float kTextLetters = 16, kLeastTextLetters = 6;
+
 /// Round steps so that labels stand at least `spacing` pixels apart.
 Index label_step(double cells_per_pixel, double spacing) {
   const double least = std::max(spacing * cells_per_pixel, 1.0);
@@ -48,6 +54,27 @@ bool is_bright(Rgb c) { return 0.299 * c.r + 0.587 * c.g + 0.114 * c.b > 140; }
 
 std::string HeatmapView::axes_caption(const HeatmapContent& content) {
   return content.row_name + " \xE2\x86\x93   " + content.column_name + " \xE2\x86\x92";
+}
+
+/// By the view of the frame before. At most a quarter of the width and of the height goes to text.
+void HeatmapView::make_room_for_text(Frame& f, const HeatmapContent& content) const {
+  if (image_.width == 0 || content.size != image_.size) return;
+  const Theme& t = theme();
+  const float letter = mono_width("8"), line = ImGui::GetTextLineHeight();
+  const double wide = 1 / image_.camera.x.cells_per_pixel, high = 1 / image_.camera.y.cells_per_pixel;
+  const auto room = [&](float all) {
+    const float most = std::min(all / 4, kTextLetters * letter);
+    return most >= kLeastTextLetters * letter ? std::floor(most) : 0.0F;
+  };
+  if (content.column_text) {
+    f.upright = wide >= static_cast<double>(t.px(kUprightColumn));
+    if (f.upright)
+      f.column_text = static_cast<float>(wide);
+    else if (wide >= static_cast<double>(std::max(t.px(kTextColumn), line * 0.9F)))
+      f.column_text = room(f.size.y);
+    f.upright |= f.column_text == 0;
+  }
+  if (content.row_text && high >= static_cast<double>(line * kTextRow)) f.row_text = room(f.size.x);
 }
 
 void HeatmapView::draw_axes(const Frame& f, const HeatmapContent& content) const {

@@ -17,11 +17,6 @@ constexpr std::size_t kTilesKept = 192;
 constexpr float kLeft = 44, kBar = 12, kBarLabels = 58, kGap = 8, kStrip = 30;
 /// A map that a strip leaves less of, in points, is shown without it.
 constexpr float kLeastMap = 110;
-/// Columns from which on their text stands below them, reading downwards or as the rest; points. Rows
-/// likewise, in lines of text.
-constexpr float kTextColumn = 16, kUprightColumn = 70, kTextRow = 1.1F;
-/// Of the text beside a row's number or below a column's axis.
-constexpr float kTextLetters = 16, kLeastTextLetters = 6;
 
 /// The tile made of its four children where all are at hand: zooming out shows at once what was there
 /// already.
@@ -116,27 +111,6 @@ HeatmapView::Frame HeatmapView::arrange(ImVec2 size, const HeatmapContent& conte
   f.bar_low = {f.high.x + f.strip_width + t.px(kGap), f.low.y};
   f.bar_high = {f.bar_low.x + t.px(kBar), f.high.y};
   return f;
-}
-
-/// By the view of the frame before. At most a quarter of the width and of the height goes to text.
-void HeatmapView::make_room_for_text(Frame& f, const HeatmapContent& content) const {
-  if (image_.width == 0 || content.size != image_.size) return;
-  const Theme& t = theme();
-  const float letter = mono_width("8"), line = ImGui::GetTextLineHeight();
-  const double wide = 1 / image_.camera.x.cells_per_pixel, high = 1 / image_.camera.y.cells_per_pixel;
-  const auto room = [&](float all) {
-    const float most = std::min(all / 4, kTextLetters * letter);
-    return most >= kLeastTextLetters * letter ? std::floor(most) : 0.0F;
-  };
-  if (content.column_text) {
-    f.upright = wide >= static_cast<double>(t.px(kUprightColumn));
-    if (f.upright)
-      f.column_text = static_cast<float>(wide);
-    else if (wide >= static_cast<double>(std::max(t.px(kTextColumn), line * 0.9F)))
-      f.column_text = room(f.size.y);
-    f.upright |= f.column_text == 0;
-  }
-  if (content.row_text && high >= static_cast<double>(line * kTextRow)) f.row_text = room(f.size.x);
 }
 
 /// The camera for a map of this size: as it was, or as the view that it is joined with has it.

@@ -122,6 +122,9 @@ class AppState : public SharedSettings {
   /// Whether worst_first has every head of the selected run, as of the last frame.
   bool all_ranked = false;
 
+  /// The next frame that is needed though nothing happens, set by what moves by itself; for one frame.
+  std::optional<StatusLine::Clock::time_point> wakes_at;
+
   std::optional<ActionId> wanted;  ///< an action that a panel asks for
 
   /// A line at the window's foot.

@@ -166,6 +166,40 @@ std::string add_policy(const Run& run, const DecodeSettings& settings) {
   return chosen;
 }
 
+PlaybackHit playback_buttons(bool playing, Index step, Index steps, std::optional<Index> spike,
+                             const std::string& token) {
+  const Theme& t = theme();
+  PlaybackHit hit;
+  ImGui::PushStyleVar(ImGuiStyleVar_FramePadding, {t.px(4), 0});
+  const float side = ImGui::GetFrameHeight();
+  if (ImGui::ArrowButton("back", ImGuiDir_Left) && step > 0) hit.to = step - 1;
+  tip("One step back");
+  ImGui::SameLine(0, t.px(2));
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  hit.toggled = ImGui::Button("##play", {side * 1.3F, side});
+  tip(playing ? "Pause" : "Plays the decoding steps, 8 a second; the text goes along");
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  const ImVec2 middle = {at.x + side * 0.65F, at.y + side * 0.5F};
+  const float r = side * 0.27F;
+  if (playing)
+    for (const float x : {-0.75F * r, 0.3F * r})
+      list->AddRectFilled({middle.x + x, middle.y - r}, {middle.x + x + 0.5F * r, middle.y + r}, t.text);
+  else
+    list->AddTriangleFilled({middle.x - 0.7F * r, middle.y - r}, {middle.x - 0.7F * r, middle.y + r},
+                            {middle.x + r, middle.y}, t.text);
+  ImGui::SameLine(0, t.px(2));
+  if (ImGui::ArrowButton("on", ImGuiDir_Right) && step + 1 < steps) hit.to = step + 1;
+  tip("One step on");
+  ImGui::SameLine(0, t.px(2));
+  ImGui::BeginDisabled(!spike);
+  if (ImGui::Button("Spike")) hit.to = spike;
+  ImGui::EndDisabled();
+  if (spike) tip(fmt::format("To step {}, whose error stands out from those around it: {}", *spike, token));
+  ImGui::PopStyleVar();
+  flow(ImGui::CalcTextSize("after step 8888").x + t.px(76));
+  return hit;
+}
+
 bool edit_step(const Run& run, Index steps, Index first_step, Index& step) {
   dim_text("after step");
   ImGui::SameLine(0, theme().px(5));

@@ -1,4 +1,5 @@
 #include "viewer/gl/ui_context.hpp"
+#include "viewer/model/playback.hpp"
 #include "viewer/model/token_text.hpp"
 #include "viewer/panels/decode/decode_controls.hpp"
 #include "viewer/panels/decode/decode_list.hpp"
@@ -48,6 +49,9 @@ class DecodePanel final : public Panel {
   void draw_list(PanelContext& context);
   void follow(const Selection& selected, Index steps);
   void go_to(AppState& state, Index step);
+  void play_on(AppState& state, Index steps);
+  void draw_playback(AppState& state, Index steps);
+  std::optional<Index> spike() const;
   ImU32 color_of(const std::string& policy);
 
   DecodeSettings settings_;
@@ -56,6 +60,7 @@ class DecodePanel final : public Panel {
   const DecodeAnswers* now_ = nullptr;  // of this frame
   DecodeList list_;
   PlotView view_;
+  Playback playback_;
   Index step_ = 0;
   bool step_chosen_ = false;  // else the last one
   std::optional<Index> followed_row_;
@@ -91,6 +96,39 @@ void DecodePanel::go_to(AppState& state, Index step) {
   next.row = now_->view->runs.front().first_step + step;
   followed_row_ = next.row;
   state.select(std::move(next), "decoding step");
+}
+
+void DecodePanel::play_on(AppState& state, Index steps) {
+  const Index to = playback_.advance(step_, steps, state.clock());
+  if (to != step_) go_to(state, to);
+  state.wakes_at = playback_.due();
+}
+
+/// The next one of any run, round the end.
+std::optional<Index> DecodePanel::spike() const {
+  for (const Index from : {step_, Index{-1}}) {
+    std::optional<Index> found;
+    for (const DecodeRun& run : now_->view->runs)
+      if (const auto one = next_spike(run.error, from, true); one && (!found || *one < *found)) found = one;
+    if (found) return found;
+  }
+  return std::nullopt;
+}
+
+void DecodePanel::draw_playback(AppState& state, Index steps) {
+  const std::optional<Index> spike = this->spike();
+  const Index first = now_->view->runs.front().first_step;
+  const std::string token = spike ? token_text(state.run()->labels(), first + *spike, 24) : std::string();
+  const PlaybackHit hit = playback_buttons(playback_.playing(), step_, steps, spike, token);
+  if (hit.to) go_to(state, *hit.to);
+  if (!hit.toggled) return;
+  if (playback_.playing()) {
+    playback_.pause();
+  } else {
+    if (step_ + 1 >= steps) go_to(state, 0);
+    playback_.play(state.clock());
+  }
+  state.wakes_at = playback_.due();
 }
 
 void DecodePanel::draw(PanelContext& context) {
@@ -129,6 +167,7 @@ void DecodePanel::draw(PanelContext& context) {
   if (now_->view == nullptr) return hint("Replaying the decoding steps ...");
   if (now_->view->runs.empty()) return hint("Add a policy above.");
   follow(state.selection(), now_->view->runs.front().steps());
+  play_on(state, now_->view->runs.front().steps());
 
   const Theme& t = theme();
   const ImVec2 room = ImGui::GetContentRegionAvail();
@@ -222,6 +261,7 @@ void DecodePanel::draw_plot_tip(AppState& state, const Plot& plot) const {
 void DecodePanel::draw_list(PanelContext& context) {
   const Run& run = *context.state.run();
   const DecodeRun& first = now_->view->runs.front();
+  draw_playback(context.state, first.steps());
   Index step = step_;
   if (context.figure)
     dim_text(fmt::format("step {}, position {}", step, first.first_step + step));

@@ -52,6 +52,7 @@ class TextPanel final : public Panel {
   TextView view_;
   FindBar find_;
   std::optional<Index> followed_token_, followed_row_;
+  std::vector<Index> followed_tokens_;
   Key followed_run_;
 };
 
@@ -136,15 +137,20 @@ void TextPanel::draw_controls(AppState& state, const MetricSet& available) {
   tip("Finds tokens by what they say (Ctrl+F)");
 }
 
-/// Where another panel selects a token or a row, the text goes there.
+/// Where another panel selects a token, a row or tokens of which none is in view, the text goes there.
 void TextPanel::follow(const Selection& selected) {
-  const bool row = selected.row != followed_row_, token = selected.token != followed_token_;
-  followed_row_ = selected.row;
-  followed_token_ = selected.token;
+  const bool row = std::exchange(followed_row_, selected.row) != selected.row;
+  const bool token = std::exchange(followed_token_, selected.token) != selected.token;
+  const bool tokens = std::exchange(followed_tokens_, selected.tokens) != selected.tokens;
   if (token && selected.token)
     view_.show(*selected.token);
-  else if (row && selected.row && !selected.token)
+  else if (row && selected.row)
     view_.show(*selected.row);
+  else if (tokens &&
+           std::none_of(selected.tokens.begin(), selected.tokens.end(),
+                        [this](Index each) { return view_.in_view(each); }) &&
+           !selected.tokens.empty())
+    view_.show(selected.tokens.front());
 }
 
 void TextPanel::react(AppState& state, const TextHit& hit) {

@@ -1,5 +1,6 @@
 #include "viewer/panels/text/text_source.hpp"
 
+#include "analysis/results/result_reader.hpp"
 #include "data/utf8.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/panels/compared_head.hpp"
@@ -7,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace kvreplay::viewer {
@@ -25,6 +27,14 @@ Answer<TokenSums> ask_layer(PanelContext& context, Index layer, TokenMetric metr
   return context.desk.ask<TokenSums>(question, [run, layer, metric, window](JobControl& job) {
     return layer_token_sums(*run, layer, metric, window, job);
   });
+}
+
+/// Those that a run without its dump has results of.
+std::vector<Index> layers_of(const Run& run) {
+  if (run.dump() == nullptr && run.results() != nullptr) return run.results()->layers();
+  std::vector<Index> layers(run.shape().layers);
+  std::iota(layers.begin(), layers.end(), Index{0});
+  return layers;
 }
 
 }  // namespace
@@ -88,15 +98,17 @@ void TextSource::ask_values(PanelContext& context, TokenMetric metric, TextScope
 }
 
 void TextSource::ask_all_values(PanelContext& context, TokenMetric metric) {
-  const DumpShape& shape = context.state.run()->shape();
-  const Key now(context.state.run()->key(), metric, context.state.comparison.window);
+  const Run& run = *context.state.run();
+  const DumpShape& shape = run.shape();
+  const std::vector<Index> there = layers_of(run);
+  const Key now(run.key(), metric, context.state.comparison.window);
   if (std::exchange(sums_key_, now) != now) {
     sums_.assign(shape.l, 0.0);
-    layers_.restart(shape.layers);
+    layers_.restart(std::ssize(there));
     asked_.reset();
   }
   unfinished_ |=
-      layers_.go_on([&](Index layer) { return ask_layer(context, layer, metric, Urgency::background); },
+      layers_.go_on([&](Index i) { return ask_layer(context, there[i], metric, Urgency::background); },
                     [&](Index, const Answer<TokenSums>& sums) {
                       if (!sums) return;
                       for (Index p = 0; p < std::min(std::ssize(sums->values), shape.l); ++p)

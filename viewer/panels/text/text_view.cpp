@@ -49,6 +49,12 @@ ImVec2 TextView::pixel_of(Index token) const {
           at_.y + (static_cast<float>(layout_->line_of(token)) + 0.5F) * line_height()};
 }
 
+bool TextView::in_view(Index token) const {
+  if (layout_ == nullptr || token >= layout_->tokens()) return false;
+  const Index line = layout_->line_of(token);
+  return line >= first_ && line < end_;
+}
+
 /// What is wanted comes into view; where lines are broken anew, what stood first stays first.
 void TextView::scroll(const TextViewContent& content, float height) {
   const TextLayout& layout = *content.layout;
@@ -81,6 +87,8 @@ TextHit TextView::draw(const char* id, ImVec2 size, const TextViewContent& conte
   const auto first = std::max<Index>(static_cast<Index>((low.y - at_.y) / line), 0);
   const auto end = std::min<Index>(static_cast<Index>((low.y - at_.y + height) / line) + 1, layout_->lines());
   for (Index n = first; n < end; ++n) draw_line(content, n, {at_.x, at_.y + static_cast<float>(n) * line});
+  first_ = first;
+  end_ = end;
   top_.reset();
   if (first < end) top_ = layout_->line(first).front().token;
   ImGui::EndChild();
@@ -96,9 +104,6 @@ void TextView::draw_line(const TextViewContent& content, Index number, ImVec2 at
     list->AddRectFilled({at.x + piece.x, foot - above - thick}, {at.x + piece.x + piece.width, foot - above},
                         color);
   };
-  const auto frame = [&](const TextPiece& piece, ImU32 color, float thick) {
-    list->AddRect({at.x + piece.x, top}, {at.x + piece.x + piece.width, foot}, color, t.px(2), 0, thick);
-  };
   for (const TextPiece& piece : content.layout->line(number)) {
     const Index token = piece.token;
     const bool candidate = token < content.l;
@@ -112,9 +117,9 @@ void TextView::draw_line(const TextViewContent& content, Index number, ImVec2 at
                          token <= std::max(*drag_from_, *drag_to_);
     if (dragged) list->AddRectFilled(low, high, faded(t.accent, 0.35F));
     const std::string_view text = content.layout->text(piece);
-    const ImU32 ink =
-        !candidate ? t.dim
-                   : mixed(tint_ink(level), tint_color(level), piece.blank ? kDimmed : kDimmed * evicted);
+    // On strong colours less: they leave letters less contrast to lose.
+    const float dimmed = (piece.blank ? 1 : evicted) * kDimmed * (1 - 0.5F * static_cast<float>(level) / 255);
+    const ImU32 ink = candidate ? mixed(tint_ink(level), tint_color(level), dimmed) : t.dim;
     list->AddText({low.x, text_top}, ink, text.data(), text.data() + text.size());
     if (evicted > 0 && !piece.blank) {
       const float middle = std::floor(text_top + letters * 0.56F);
@@ -127,10 +132,19 @@ void TextView::draw_line(const TextViewContent& content, Index number, ImVec2 at
       under(piece, 0, t.px(2), t.warning);
     if (std::binary_search(content.chosen.begin(), content.chosen.end(), token))
       under(piece, 0, t.px(2.4F), t.accent);
-    if (token == content.hovered) frame(piece, faded(t.text, 0.6F), t.px(1));
-    if (token == content.row) frame(piece, t.warning, t.px(1.4F));
-    if (token == content.selected) frame(piece, t.accent, t.px(1.8F));
   }
+  // Around what stands of a token on this line: its spaces and its letters together.
+  const auto pieces = content.layout->line(number);
+  const auto frame = [&](std::optional<Index> token, ImU32 color, float thick) {
+    const auto is_its = [&](const TextPiece& piece) { return piece.token == token; };
+    const auto first = std::find_if(pieces.begin(), pieces.end(), is_its);
+    if (first == pieces.end()) return;
+    const auto last = std::find_if_not(first, pieces.end(), is_its) - 1;
+    list->AddRect({at.x + first->x, top}, {at.x + last->x + last->width, foot}, color, t.px(2), 0, thick);
+  };
+  frame(content.hovered, faded(t.text, 0.6F), t.px(1));
+  frame(content.row, t.warning, t.px(1.4F));
+  frame(content.selected, t.accent, t.px(1.8F));
 }
 
 TextHit TextView::take_mouse(const TextViewContent& content, ImVec2 at) {

@@ -41,6 +41,8 @@ class TextView {
   TextHit draw(const char* id, ImVec2 size, const TextViewContent& content);
   /// Brings a token into view, in the middle where it is not.
   void show(Index token) { wanted_ = token; }
+  /// Whether a token was in view in the last frame.
+  bool in_view(Index token) const;
   /// Whether the next frame looks different though nothing else changes.
   bool moves() const { return moves_; }
   /// For tests: where a token was drawn last; pixels of the window, beyond its edges where it is not in view.
@@ -54,7 +56,8 @@ class TextView {
   std::shared_ptr<const TextLayout> layout_;  // of the last frame
   std::optional<Index> wanted_, top_;  // to be shown; the token that the first line in view begins with
   std::optional<Index> drag_from_, drag_to_;
-  ImVec2 at_;  // of the first line
+  ImVec2 at_;                  // of the first line
+  Index first_ = 0, end_ = 0;  // the lines in view
   bool moves_ = false;
 };
 
