@@ -53,6 +53,7 @@ enum class ActionId {
   copy_drawing_command,
   copy_measuring_command,
   copy_link,
+  pin_run,
 };
 
 /// Keys as this table has them: a letter in capitals, another printable character as typed (without the shift

@@ -136,6 +136,7 @@ void read_session(const Json& json, std::vector<std::string>& remarks, Session& 
   read_texts("scores", "a list of NAME=FILE", into.scores);
   if (const Json* selection = keys.at("selection"))
     read_selection(*selection, keys.where("selection"), remarks, into.selection);
+  keys.read("pinned", into.pinned);
   if (const Json* layout = keys.at("layout")) {
     into.layout = Layout::from_json(*layout);
     if (without_later_panels(into.layout.to_json(), layout->dump()) != *layout)
@@ -181,6 +182,7 @@ Json to_json(const Session& session) {
     cameras[std::string(name_of(panel))] = {{"x", axis_to_json(camera.x)}, {"y", axis_to_json(camera.y)}};
   return {{"version", kVersion},
           {"runs", session.runs},
+          {"pinned", session.pinned ? Json(*session.pinned) : Json()},
           {"scores", session.scores},
           {"selection", selection_to_json(session.selection)},
           {"layout", session.layout.to_json()},

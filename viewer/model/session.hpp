@@ -24,6 +24,7 @@ struct Session {
   std::vector<std::string> runs;    ///< paths of open runs, in their order, UTF-8
   std::vector<std::string> scores;  ///< of the user's: NAME=FILE each
   Selection selection;
+  std::optional<Index> pinned;  ///< number of the run that others are held against
   Layout layout = Layout::standard();
   ThemeChoice theme = ThemeChoice::system;
   float text_size = 13;  ///< points

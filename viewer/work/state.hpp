@@ -8,6 +8,7 @@
 #include "viewer/model/selection.hpp"
 #include "viewer/model/status_line.hpp"
 #include "viewer/work/run.hpp"
+#include "viewer/work/run_pair.hpp"
 #include "viewer/work/what_if.hpp"
 
 #include <nlohmann/json.hpp>
@@ -108,6 +109,12 @@ class AppState : public SharedSettings {
   std::vector<std::pair<Index, Index>> worst_first;
   /// Whether that is so of every head of the selected run, as of the last frame.
   bool all_ranked = false;
+
+  /// Held against it, maps show the selected run less the pinned one.
+  PinnedRun pinned;
+  bool show_difference = true;
+  /// The run that is subtracted from the selected one in this frame; null: none.
+  std::shared_ptr<const Run> subtracted();
 
   std::optional<ActionId> wanted;  ///< an action that a panel asks for
 
