@@ -71,6 +71,16 @@ std::vector<Rgb> picture_of(PanelKind panel, bool light, const std::string& frag
   return dashboard.host.pixels();
 }
 
+void check_picture(const std::string& name, const std::vector<Rgb>& got, int width, int height) {
+  INFO(name);
+  if (std::getenv("KVREPLAY_WRITE_GOLDEN") != nullptr) write_picture(kGolden / name, got, width, height);
+  const Difference found = difference(got, test::Picture(kGolden / name).pixels);
+  if (found.share <= kShare) return;
+  const fs::path where = fs::temp_directory_path() / ("kvreplay-difference-" + name);
+  if (!found.picture.empty()) write_picture(where, found.picture, width, height);
+  FAIL_CHECK(100 * found.share << " % of the pixels differ; see " << where.string());
+}
+
 }  // namespace
 
 TEST_CASE("panels look as they were looked at", "[golden]") {
@@ -78,16 +88,25 @@ TEST_CASE("panels look as they were looked at", "[golden]") {
       {PanelKind::tokens, false}, {PanelKind::heads, true}, {PanelKind::channels, false}};
   for (const auto& each : pictures) {
     const std::string name = std::string(name_of(each.first)) + (each.second ? "-light.png" : "-dark.png");
-    INFO(name);
-    const std::vector<Rgb> got = picture_of(each.first, each.second);
-    if (std::getenv("KVREPLAY_WRITE_GOLDEN") != nullptr) write_picture(kGolden / name, got, kWidth, kHeight);
-    const Difference found = difference(got, test::Picture(kGolden / name).pixels);
-    if (found.share > kShare) {
-      const fs::path where = fs::temp_directory_path() / ("kvreplay-difference-" + name);
-      if (!found.picture.empty()) write_picture(where, found.picture, kWidth, kHeight);
-      FAIL_CHECK(100 * found.share << " % of the pixels differ; see " << where.string());
-    }
+    check_picture(name, picture_of(each.first, each.second), kWidth, kHeight);
   }
+}
+
+TEST_CASE("a sheet of all heads and a figure look as they were looked at", "[golden]") {
+  test::OnePanelDashboard dashboard(PanelKind::heads, kSample, kWidth, kHeight, 3, 1);
+  dashboard.app.panel(PanelKind::heads).load({{"sheet_shown", true}});
+  dashboard.settle();
+  check_picture("heads-sheet-dark.png", dashboard.host.pixels(), kWidth, kHeight);
+
+  const test::TempDir folder;
+  dashboard.app.export_figure(PanelKind::heads, folder / "figure.png");
+  dashboard.settle();
+  test::Picture figure(folder / "figure.png");
+  // Without its foot, which says where the dump lies and what day it is.
+  const Index height = figure.height - 90;
+  figure.pixels.resize(static_cast<std::size_t>(figure.width * height));
+  check_picture("heads-sheet-figure.png", figure.pixels, static_cast<int>(figure.width),
+                static_cast<int>(height));
 }
 
 TEST_CASE("a broken shader does not pass for the golden pictures", "[golden]") {

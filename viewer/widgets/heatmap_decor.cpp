@@ -37,6 +37,7 @@ void HeatmapView::draw_axes(const Frame& f, const HeatmapContent& content) const
   // Caption: what the axes are.
   const std::string caption = content.row_name + " \xE2\x86\x93   " + content.column_name + " \xE2\x86\x92";
   f.list->AddText({f.origin.x, f.origin.y}, t.dim, caption.c_str());
+  if (!content.numbered) return;
 
   ImGui::PushFont(mono_font());
   const auto [first_column, end_column] = cells_in_view(x, image_.width, image_.size.columns);

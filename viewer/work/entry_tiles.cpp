@@ -131,8 +131,7 @@ Tile entry_tile(const EntryMap<float>& map, const EntryView& view, const TileKey
 }
 
 Tile entry_preview(const EntryMap<float>& map, const EntryView& view, const TileKey& key, JobControl& job,
-                   const EntryMap<float>* minus) {
-  constexpr double kSeconds = 0.05;
+                   const EntryMap<float>* minus, double seconds) {
   const HeadGroup<float>& group = map.group();
   TileBuilder builder(entry_map_size(group), key);
   TileRows tile_rows(map, view, builder, job, minus);
@@ -141,9 +140,9 @@ Tile entry_preview(const EntryMap<float>& map, const EntryView& view, const Tile
   if (visible.count() == 0) return builder.finish();
 
   const Index middle = all.begin + all.count() / 2;
-  const double seconds =
+  const double a_row =
       (minus != nullptr ? 2 : 1) * seconds_a_row(group, view, tile_rows.visible(middle, middle), middle);
-  const auto affordable = static_cast<Index>(std::clamp(kSeconds / seconds, 1.0, 1e9));
+  const auto affordable = static_cast<Index>(std::clamp(seconds / a_row, 1.0, 1e9));
   const Index step = (all.count() + affordable - 1) / affordable;
   const RowRange sampled{all.begin + step / 2, all.end};  // a row in the middle of every `step`
   RowsOfMaps rows;

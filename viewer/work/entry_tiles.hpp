@@ -58,11 +58,13 @@ MatrixSize entry_map_size(const HeadGroup<T>& group) {
 Tile entry_tile(const EntryMap<float>& map, const EntryView& view, const TileKey& key, RowCache& rows,
                 JobControl& job, const EntryMap<float>* minus = nullptr);
 
-/// The tile from every n-th row only, n as small as about 50 ms allow, to stand in while entry_tile() takes
-/// its time. A row of texels from which no row was taken repeats the nearest other as far as it sees its
-/// tokens. Statistics are those of the rows taken.
+/// Of one core.
+inline constexpr double kPreviewSeconds = 0.05;
+/// The tile from every n-th row only, n as small as about so many seconds allow, to stand in while
+/// entry_tile() takes its time. A row of texels from which no row was taken repeats the nearest other as far
+/// as it sees its tokens. Statistics are those of the rows taken.
 Tile entry_preview(const EntryMap<float>& map, const EntryView& view, const TileKey& key, JobControl& job,
-                   const EntryMap<float>* minus = nullptr);
+                   const EntryMap<float>* minus = nullptr, double seconds = kPreviewSeconds);
 
 /// One cell in float64, by the reference: `row` and `token` are positions. NaN where the token is hidden.
 double entry_exact(const HeadGroup<double>& group, const EntryView& view, Index row, Index token);

@@ -1,4 +1,5 @@
 #include "viewer/panels/heads/head_map_controls.hpp"
+#include "viewer/panels/heads/head_sheet.hpp"
 #include "viewer/panels/heads/head_table.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/panels/pinned_run.hpp"
@@ -9,6 +10,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 
@@ -19,7 +21,7 @@ namespace {
 class HeadMapPanel final : public Panel {
  public:
   void draw(PanelContext& context) override;
-  HeatmapView* heatmap() override { return &view_; }
+  HeatmapView* heatmap() override { return sheet_shown_ ? &sheet_.heatmap() : &view_; }
   std::string figure_title(PanelContext& context) const override;
   std::vector<std::string> figure_settings(PanelContext&) const override {
     if (!subtracted_) return {};
@@ -36,6 +38,8 @@ class HeadMapPanel final : public Panel {
     bool square = false;
   };
   Places arrange(ImVec2 room) const;
+  void rank(PanelContext& context) const;
+  void choose_mode();
   void draw_progress();
   void draw_map(PanelContext& context, ImVec2 size, bool square);
   void draw_hit(PanelContext& context, const HeatmapHit& hit) const;
@@ -53,6 +57,8 @@ class HeadMapPanel final : public Panel {
   bool missing_ = false;  // there is nothing to subtract
   HeadMapControls controls_;
   HeadTable table_;
+  HeadSheet sheet_;
+  bool sheet_shown_ = false;
   HeatmapView view_;
   Key tiles_key_;
   std::map<TileKey, std::shared_ptr<const Tile>> tiles_;
@@ -202,6 +208,25 @@ void HeadMapPanel::take_map(PanelContext& context, const FigureInfo* figure) {
   missing_ = !difference_;
 }
 
+/// For the actions that step through the heads.
+void HeadMapPanel::rank(PanelContext& context) const {
+  context.state.worst_first.clear();
+  for (const HeadPlace& place : table_.ranking())
+    context.state.worst_first.emplace_back(place.layer, place.kv_head);
+  context.state.all_ranked = map_ && !pending() && map_->heads == map_->values.size();
+}
+
+void HeadMapPanel::choose_mode() {
+  constexpr std::array<std::string_view, 2> kModes = {"Map", "Sheet"};
+  auto mode = static_cast<std::size_t>(sheet_shown_ ? 1 : 0);
+  flow(theme().px(96));
+  ImGui::BeginGroup();
+  if (segments("mode", kModes, mode)) sheet_shown_ = mode == 1;
+  ImGui::EndGroup();
+  tip("A number of every head, or a small token map of every head");
+  if (sheet_shown_) sheet_.draw_controls();
+}
+
 void HeadMapPanel::draw(PanelContext& context) {
   if (!context.state.run()) return hint("Open a dump or a result folder.");
   source_.look(context);
@@ -213,10 +238,16 @@ void HeadMapPanel::draw(PanelContext& context) {
   if (figure != nullptr) source_.ask(context, *figure);
   {
     const OutOfSight controls(context.figure);
+    choose_mode();
     choose_difference(context.state);
   }
   take_map(context, figure);
   draw_progress();
+  if (sheet_shown_) {
+    table_.show(map_, map_key_);
+    rank(context);
+    return sheet_.draw(context, ImGui::GetContentRegionAvail(), table_.ranking());
+  }
   if (figure == nullptr || !map_) {
     if (subtracted_ && missing_)
       hint(fmt::format("{} has no such figure of these heads to subtract.", subtracted_->name()));
@@ -225,10 +256,7 @@ void HeadMapPanel::draw(PanelContext& context) {
     return;
   }
   table_.show(map_, map_key_);
-  context.state.worst_first.clear();
-  for (const HeadPlace& place : table_.ranking())
-    context.state.worst_first.emplace_back(place.layer, place.kv_head);
-  context.state.all_ranked = !pending() && map_->heads == map_->values.size();
+  rank(context);
 
   ImGui::Dummy({0, theme().px(2)});
   const ImVec2 at = ImGui::GetCursorScreenPos(), room = ImGui::GetContentRegionAvail();
@@ -241,6 +269,7 @@ void HeadMapPanel::draw(PanelContext& context) {
 }
 
 std::string HeadMapPanel::figure_title(PanelContext&) const {
+  if (sheet_shown_) return sheet_.title();
   if (!map_) return {};
   const FigureInfo& figure = map_->figure;
   const std::string title = subtracted_ ? less_than_pinned(figure.title, *subtracted_) : figure.title;
@@ -258,13 +287,18 @@ std::string HeadMapPanel::csv(PanelContext& context) const {
 }
 
 nlohmann::json HeadMapPanel::save() const {
-  return {{"controls", controls_.save()}, {"heatmap", view_.save()}};
+  return {{"controls", controls_.save()},
+          {"heatmap", view_.save()},
+          {"sheet", sheet_.save()},
+          {"sheet_shown", sheet_shown_}};
 }
 
 void HeadMapPanel::load(const nlohmann::json& json) {
   if (!json.is_object()) return;
   if (const auto found = json.find("controls"); found != json.end()) controls_.load(*found);
   if (const auto found = json.find("heatmap"); found != json.end()) view_.load(*found);
+  if (const auto found = json.find("sheet"); found != json.end()) sheet_.load(*found);
+  sheet_shown_ = json.value("sheet_shown", nlohmann::json(false)) == true;
 }
 
 }  // namespace
