@@ -10,10 +10,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
-#include <string_view>
 #include <utility>
 
 namespace kvreplay::viewer {
@@ -33,13 +31,9 @@ void HeadSheet::draw_controls() {
   flow(theme().px(kEntryWidth));
   choose("##entry", kEntries, shown_, kEntryWidth);
   tip(kEntries[shown_].meaning);
-  constexpr std::array<std::string_view, 2> kOrders = {"By layer", "Worst first"};
-  auto order = static_cast<std::size_t>(worst_first_ ? 1 : 0);
-  flow(theme().px(150));
-  ImGui::BeginGroup();
-  if (segments("order", kOrders, order)) worst_first_ = order == 1;
-  ImGui::EndGroup();
-  tip("Heads as the model has them, or by the figure above");
+  flow(check_width("Worst first"));
+  ImGui::Checkbox("Worst first", &worst_first_);
+  tip("Heads by the figure above, not as the model has them");
 }
 
 std::string HeadSheet::title() const {
