@@ -190,6 +190,35 @@ TEST_CASE("tiles of entries pool the matrix of entries", "[entry_tiles]") {
   }
 }
 
+TEST_CASE("of two runs' maps, cells are subtracted before they are pooled", "[entry_tiles]") {
+  for (const Named& named : groups()) {
+    GroupSpec other_spec = named.spec;
+    other_spec.seed += 1000;
+    const EntryMap<float> map = map_of(named.spec), minus = map_of(other_spec);
+    RowCache rows(std::size_t{1} << 30);
+    for (const EntryView& view : views()) {
+      const Matrix<float> difference = matrix_of(map, view) - matrix_of(minus, view);
+      for (int level = 0; level <= 2; ++level) {
+        const TileKey key{level, 0, 0};
+        const std::string name = fmt::format("{}, {} {}, level {}", named.name, name_of(view.shown),
+                                             static_cast<int>(view.against), level);
+        Tile want = pooled_tile(difference, key);
+        const auto tile = [&](const EntryMap<float>* of) {
+          return answer_of([&](JobControl& job) { return entry_tile(map, view, key, rows, job, of); });
+        };
+        Tile got = tile(&minus);
+        // Weights add up to one: of two tokens the differences are opposite, and either may speak for a
+        // texel.
+        for (Tile* one : {&want, &got})
+          for (float& x : one->values) x = std::abs(x);
+        CHECK(differences(name, want, got) == "");
+        // Less itself nothing is left, where there is a cell.
+        for (const float x : tile(&map).values) CHECK((std::isnan(x) || x == 0));
+      }
+    }
+  }
+}
+
 TEST_CASE("cells of the token map are what the reference says", "[entry_tiles]") {
   for (const Named& named : groups()) {
     const EntryMap<float> map = map_of(named.spec);

@@ -46,9 +46,25 @@ TEST_CASE("panels look as they were looked at", "[golden]") {
                                                             {PanelKind::wrongly_evicted, true}};
   for (const auto& each : pictures) {
     const std::string name = std::string(name_of(each.first)) + (each.second ? "-light.png" : "-dark.png");
-    INFO(name);
     test::check_golden(name, picture_of(each.first, each.second), kWidth, kHeight);
   }
+}
+
+TEST_CASE("a sheet of all heads and a figure look as they were looked at", "[golden]") {
+  test::OnePanelDashboard dashboard(PanelKind::heads, kSample, kWidth, kHeight, 3, 1);
+  dashboard.app.panel(PanelKind::heads).load({{"sheet_shown", true}});
+  dashboard.settle();
+  test::check_golden("heads-sheet-dark.png", dashboard.host.pixels(), kWidth, kHeight);
+
+  const test::TempDir folder;
+  dashboard.app.export_figure(PanelKind::heads, folder / "figure.png");
+  dashboard.settle();
+  test::Picture figure(folder / "figure.png");
+  // Without its foot, which says where the dump lies and what day it is.
+  const Index height = figure.height - 90;
+  figure.pixels.resize(static_cast<std::size_t>(figure.width * height));
+  test::check_golden("heads-sheet-figure.png", figure.pixels, static_cast<int>(figure.width),
+                     static_cast<int>(height));
 }
 
 TEST_CASE("a broken shader does not pass for the golden pictures", "[golden]") {

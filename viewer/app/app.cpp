@@ -117,6 +117,7 @@ void App::take_opened() {
     run->set_head_cache(options_.cache_bytes / 2);
     if (opening.replaces && *opening.replaces < state_.runs.size()) {
       desk_.forget(state_.runs[*opening.replaces]->key());
+      if (state_.pinned.run() == state_.runs[*opening.replaces]) state_.pinned.pin(run);
       state_.runs[*opening.replaces] = run;
       state_.select(state_.selection(), "reload");
       state_.say("Read again: " + run->path().string());

@@ -71,6 +71,7 @@ void App::perform(const Action& action) {
       const std::size_t which = state_.selection().run;
       if (which >= state_.runs.size()) return;
       desk_.forget(state_.runs[which]->key());
+      if (state_.pinned.run() == state_.runs[which]) state_.pinned.pin(nullptr);
       state_.runs.erase(state_.runs.begin() + static_cast<std::ptrdiff_t>(which));
       Selection next = state_.selection();
       next.run = which > 0 ? which - 1 : 0;
@@ -201,6 +202,16 @@ void App::perform(const Action& action) {
       return;
     case ActionId::show_panel:
       return show(*action.panel);
+    case ActionId::pin_run:
+      if (!state_.run()) return state_.say("There is no run to pin: open a dump or a result folder.");
+      if (state_.pinned.run() == state_.run()) {
+        state_.pinned.pin(nullptr);
+        return state_.say("No run is pinned any more.");
+      }
+      state_.pinned.pin(state_.run());
+      state_.show_difference = true;
+      return state_.say(
+          fmt::format("Pinned {}: maps of other runs show them less this one.", state_.run()->name()));
     case ActionId::copy_drawing_command:
       return copy_drawing_command();
     case ActionId::copy_measuring_command:

@@ -17,7 +17,7 @@ namespace kvreplay::viewer {
 namespace {
 
 constexpr float kRunWidth = 170, kLeastRunWidth = 64, kQueryHeadWidth = 86, kWindowWidth = 52,
-                kKeptWidth = 86;  // points
+                kKeptWidth = 86, kPinnedWidth = 130;  // points
 
 /// A number that is stepped with buttons on both sides of it, in the menu bar.
 struct Stepper {
@@ -107,9 +107,19 @@ void App::draw_head_controls() {
   const bool runs = take(t.px(kLeastRunWidth) + spacing);
   const bool query_heads =
       shape.group() > 1 && take(ImGui::CalcTextSize("query head").x + t.px(kQueryHeadWidth) + 2 * spacing);
+  const std::string pinned =
+      state_.pinned.run() ? elided("less " + state_.pinned.run()->name(), t.px(kPinnedWidth)) : std::string();
+  const bool pins = !pinned.empty() && take(ImGui::CalcTextSize(pinned.c_str()).x + spacing);
   const bool budgets = take(ImGui::CalcTextSize("kept").x + t.px(kKeptWidth) + 2 * spacing);
   const bool windows = take(ImGui::CalcTextSize("window w").x + t.px(kWindowWidth) + 2 * spacing);
   if (runs) choose_run(state_, next.run, std::min(t.px(kRunWidth), t.px(kLeastRunWidth) + room));
+  if (pins) {
+    colored_text(pinned, t.accent);
+    tip(fmt::format(
+        "Pinned: {}\nMaps show other runs of its prompt less this one. \"{}\" in the File menu, with it "
+        "selected, ends that.",
+        state_.pinned.run()->path().string(), action(ActionId::pin_run).title));
+  }
   if (steppers) {
     layer.draw(next.layer, brief);
     head.draw(next.kv_head, brief);

@@ -3,6 +3,7 @@
 #include "viewer/app/app.hpp"
 #include "viewer/model/session.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 namespace kvreplay::viewer {
@@ -15,6 +16,9 @@ Session App::save() const {
     session.window_height = static_cast<int>(std::lround(window_height_ / scale_));
   }
   session.selection = state_.selection();
+  if (const auto pinned = std::find(state_.runs.begin(), state_.runs.end(), state_.pinned.run());
+      pinned != state_.runs.end())
+    session.pinned = pinned - state_.runs.begin();
   session.layout = layout_;
   session.theme = dark_ ? ThemeChoice::dark : ThemeChoice::light;
   session.text_size = text_points_;
@@ -57,7 +61,11 @@ void App::restore(const Session& session, bool with_runs) {
     if (HeatmapView* heatmap = panel(kind).heatmap()) heatmap->set_camera(camera);
   state_.begin_with(cameras());
   keep_head();
-  when_all_open_ = [selection = session.selection](AppState& state) { state.select(selection); };
+  when_all_open_ = [selection = session.selection, pinned = session.pinned](AppState& state) {
+    state.select(selection);
+    if (pinned && *pinned < std::ssize(state.runs))
+      state.pinned.pin(state.runs[static_cast<std::size_t>(*pinned)]);
+  };
 }
 
 /// Scores of the user's: each is offered once it was read against an open dump.

@@ -62,6 +62,7 @@ enum class ActionId {
   copy_link,
   arrange,
   tour,
+  pin_run,
 };
 
 /// Keys as this table has them: a letter in capitals, another printable character as typed (without the shift

@@ -138,6 +138,7 @@ void read_session(const Json& json, std::vector<std::string>& remarks, Session& 
   keys.read("tour_seen", into.tour_seen);
   if (const Json* selection = keys.at("selection"))
     read_selection(*selection, keys.where("selection"), remarks, into.selection);
+  keys.read("pinned", into.pinned);
   if (const Json* layout = keys.at("layout")) {
     into.layout = Layout::from_json(*layout);
     if (without_later_panels(into.layout.to_json(), layout->dump()) != *layout)
@@ -183,6 +184,7 @@ Json to_json(const Session& session) {
     cameras[std::string(name_of(panel))] = {{"x", axis_to_json(camera.x)}, {"y", axis_to_json(camera.y)}};
   return {{"version", kVersion},
           {"runs", session.runs},
+          {"pinned", session.pinned ? Json(*session.pinned) : Json()},
           {"scores", session.scores},
           {"recent", session.recent},
           {"tour_seen", session.tour_seen},

@@ -26,6 +26,7 @@ struct Session {
   std::vector<std::string> recent;  ///< paths that were opened, newest first, UTF-8
   bool tour_seen = false;
   Selection selection;
+  std::optional<Index> pinned;  ///< number of the run that others are held against
   Layout layout = Layout::standard();
   ThemeChoice theme = ThemeChoice::system;
   float text_size = 13;  ///< points

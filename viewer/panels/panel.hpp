@@ -10,6 +10,7 @@
 #include <imgui.h>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kvreplay::viewer {
@@ -18,7 +19,12 @@ namespace kvreplay::viewer {
 struct PanelContext {
   AppState& state;
   Desk& desk;
-  bool figure = false;  ///< drawn into a file, without its controls
+  bool figure = false;                    ///< drawn into a file, without its controls
+  std::shared_ptr<const Run> other = {};  ///< that is asked about in place of the selected run; null: none
+
+  /// The run that questions are about.
+  const std::shared_ptr<const Run>& run() const { return other ? other : state.run(); }
+  PanelContext of(std::shared_ptr<const Run> run) const { return {state, desk, figure, std::move(run)}; }
 };
 
 /// One panel of the dashboard. Drawing thread only; what takes time is asked of the desk.

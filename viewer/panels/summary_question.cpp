@@ -18,7 +18,7 @@ MetricSet available_metrics(const Run& run) {
 }
 
 Answer<HeadSummary> ask_summary(PanelContext& context, Index layer, Index kv_head, Urgency urgency) {
-  const std::shared_ptr<const Run>& run = context.state.run();
+  const std::shared_ptr<const Run>& run = context.run();
   const Index window = context.state.comparison.window;
   const bool with_tokens = urgency != Urgency::background;
   const Question question{

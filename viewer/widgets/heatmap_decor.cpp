@@ -83,6 +83,7 @@ void HeatmapView::draw_axes(const Frame& f, const HeatmapContent& content) const
   const AxisView &x = image_.camera.x, &y = image_.camera.y;
   // Caption: what the axes are.
   f.list->AddText({f.origin.x, f.origin.y}, t.dim, elided(axes_caption(content), f.size.x).c_str());
+  if (!content.numbered) return;
 
   ImGui::PushFont(mono_font());
   const auto [first_column, end_column] = cells_in_view(x, image_.width, image_.size.columns);

@@ -50,6 +50,7 @@ struct HeatmapContent {
   RangeChoice range;
   bool square = false;  ///< both axes to one scale
   std::string row_name, column_name;
+  bool numbered = true;                                     ///< its axes have numbers
   Index first_row = 0, first_column = 0;                    ///< what row and column 0 are called
   std::function<std::string(Index)> row_number;             ///< what a row is called in place of its number
   std::function<std::string(Index)> column_text, row_text;  ///< beside the number where there is room

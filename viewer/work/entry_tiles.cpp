@@ -19,8 +19,9 @@ namespace {
 /// Adds rows of cells to one tile.
 class TileRows {
  public:
-  TileRows(const EntryMap<float>& map, const EntryView& view, TileBuilder& builder, JobControl& job)
-      : map_(map), builder_(builder), cells_of_(map, view, job) {}
+  TileRows(const EntryMap<float>& map, const EntryView& view, TileBuilder& builder, JobControl& job,
+           const EntryMap<float>* minus)
+      : map_(map), builder_(builder), cells_of_(map, view, job, minus) {}
 
   /// The columns of the tile that some row of the positions [first, last] sees.
   RowRange visible(Index first, Index last) const {
@@ -28,7 +29,7 @@ class TileRows {
             std::min(builder_.end_column(), map_.group().end_visible(last))};
   }
   /// Those with numbers [begin, end) of `rows`, at most ViewCells::rows_at_once().
-  void add(const HeadRows& rows, Index begin, Index end);
+  void add(const RowsOfMaps& rows, Index begin, Index end);
 
  private:
   const EntryMap<float>& map_;
@@ -37,8 +38,8 @@ class TileRows {
   std::vector<float> cells_;  // [rows, columns of the tile]
 };
 
-void TileRows::add(const HeadRows& rows, Index begin, Index end) {
-  const EntryRows<float>& first = *rows.front();
+void TileRows::add(const RowsOfMaps& rows, Index begin, Index end) {
+  const EntryRows<float>& first = *rows.shown.front();
   const RowRange columns = visible(first.position(begin), first.position(end - 1));
   if (columns.count() == 0) return;
   const Index width = builder_.end_column() - builder_.first_column(), n = end - begin;
@@ -104,10 +105,10 @@ std::string why_not(const EntryView& view) {
 }
 
 Tile entry_tile(const EntryMap<float>& map, const EntryView& view, const TileKey& key, RowCache& rows,
-                JobControl& job) {
+                JobControl& job, const EntryMap<float>* minus) {
   const HeadGroup<float>& group = map.group();
   TileBuilder builder(entry_map_size(group), key);
-  TileRows tile_rows(map, view, builder, job);
+  TileRows tile_rows(map, view, builder, job, minus);
   const Index first_query = group.first_query(), first_row = builder.first_row(), end_row = builder.end_row();
   const RowRange heads = heads_of(view, group.G());
   for (Index begin = first_row; begin < end_row;) {
@@ -116,8 +117,11 @@ Tile entry_tile(const EntryMap<float>& map, const EntryView& view, const TileKey
     const Index block = begin / RowCache::kBlockRows, block_row = block * RowCache::kBlockRows;
     const Index end = std::min(block_row + RowCache::kBlockRows, end_row);
     if (tile_rows.visible(first_query + begin, first_query + end - 1).count() > 0) {
-      HeadRows block_rows;
-      for (Index g = heads.begin; g < heads.end; ++g) block_rows.push_back(rows.get(map, g, block, job));
+      RowsOfMaps block_rows;
+      for (Index g = heads.begin; g < heads.end; ++g) {
+        block_rows.shown.push_back(rows.get(map, g, block, job));
+        if (minus != nullptr) block_rows.minus.push_back(rows.get(*minus, g, block, job));
+      }
       for (Index r = begin - block_row; r < end - block_row; r += ViewCells::rows_at_once())
         tile_rows.add(block_rows, r, std::min(r + ViewCells::rows_at_once(), end - block_row));
     }
@@ -126,31 +130,37 @@ Tile entry_tile(const EntryMap<float>& map, const EntryView& view, const TileKey
   return builder.finish();
 }
 
-Tile entry_preview(const EntryMap<float>& map, const EntryView& view, const TileKey& key, JobControl& job) {
-  constexpr double kSeconds = 0.05;
+Tile entry_preview(const EntryMap<float>& map, const EntryView& view, const TileKey& key, JobControl& job,
+                   const EntryMap<float>* minus, double seconds) {
   const HeadGroup<float>& group = map.group();
   TileBuilder builder(entry_map_size(group), key);
-  TileRows tile_rows(map, view, builder, job);
+  TileRows tile_rows(map, view, builder, job, minus);
   const RowRange all{group.first_query() + builder.first_row(), group.first_query() + builder.end_row()};
   const RowRange visible = all.count() > 0 ? tile_rows.visible(all.begin, all.end - 1) : RowRange{};
   if (visible.count() == 0) return builder.finish();
 
   const Index middle = all.begin + all.count() / 2;
-  const double seconds = seconds_a_row(group, view, tile_rows.visible(middle, middle), middle);
-  const auto affordable = static_cast<Index>(std::clamp(kSeconds / seconds, 1.0, 1e9));
+  const double a_row =
+      (minus != nullptr ? 2 : 1) * seconds_a_row(group, view, tile_rows.visible(middle, middle), middle);
+  const auto affordable = static_cast<Index>(std::clamp(seconds / a_row, 1.0, 1e9));
   const Index step = (all.count() + affordable - 1) / affordable;
   const RowRange sampled{all.begin + step / 2, all.end};  // a row in the middle of every `step`
-  HeadRows rows;
+  RowsOfMaps rows;
   const RowRange heads = heads_of(view, group.G());
-  for (Index g = heads.begin; g < heads.end; ++g)
-    rows.push_back(std::make_shared<const EntryRows<float>>(map.rows(g, sampled, job.workers(), step)));
-  const Index count = rows.front()->count();
+  const auto some = [&](const EntryMap<float>& of, Index g) {
+    return std::make_shared<const EntryRows<float>>(of.rows(g, sampled, job.workers(), step));
+  };
+  for (Index g = heads.begin; g < heads.end; ++g) {
+    rows.shown.push_back(some(map, g));
+    if (minus != nullptr) rows.minus.push_back(some(*minus, g));
+  }
+  const Index count = rows.shown.front()->count();
   for (Index r = 0; r < count; r += ViewCells::rows_at_once())
     tile_rows.add(rows, r, std::min(r + ViewCells::rows_at_once(), count));
 
   Tile tile = builder.finish();
   std::vector<std::uint8_t> taken(tile.rows, 0);
-  for (Index r = 0; r < count; ++r) taken[(rows.front()->position(r) - all.begin) >> key.level] = 1;
+  for (Index r = 0; r < count; ++r) taken[(rows.shown.front()->position(r) - all.begin) >> key.level] = 1;
   repeat_nearest(group, builder, key.level, taken, tile);
   return tile;
 }

@@ -52,14 +52,19 @@ MatrixSize entry_map_size(const HeadGroup<T>& group) {
 /// The view's layer and KV head are the map's. A tile costs 2 |rows| |columns| (d + d_v) flops and some 20 an
 /// entry, for every query head and quantity, besides the softmax of rows that the cache lacks; what the rows
 /// do not see costs nothing; against ranks, all that the rows see counts. Holds 32 |columns| numbers. Throws
-/// Interrupted within milliseconds where the job is cancelled, InputError where a number overflows.
+/// Interrupted within milliseconds where the job is cancelled, InputError where a number overflows. Of
+/// another run's map of the same shape, `minus`, the same cells are subtracted, one by one, at twice the
+/// cost.
 Tile entry_tile(const EntryMap<float>& map, const EntryView& view, const TileKey& key, RowCache& rows,
-                JobControl& job);
+                JobControl& job, const EntryMap<float>* minus = nullptr);
 
-/// The tile from every n-th row only, n as small as about 50 ms allow, to stand in while entry_tile() takes
-/// its time. A row of texels from which no row was taken repeats the nearest other as far as it sees its
-/// tokens. Statistics are those of the rows taken.
-Tile entry_preview(const EntryMap<float>& map, const EntryView& view, const TileKey& key, JobControl& job);
+/// Of one core.
+inline constexpr double kPreviewSeconds = 0.05;
+/// The tile from every n-th row only, n as small as about so many seconds allow, to stand in while
+/// entry_tile() takes its time. A row of texels from which no row was taken repeats the nearest other as far
+/// as it sees its tokens. Statistics are those of the rows taken.
+Tile entry_preview(const EntryMap<float>& map, const EntryView& view, const TileKey& key, JobControl& job,
+                   const EntryMap<float>* minus = nullptr, double seconds = kPreviewSeconds);
 
 /// One cell in float64, by the reference: `row` and `token` are positions. NaN where the token is hidden.
 double entry_exact(const HeadGroup<double>& group, const EntryView& view, Index row, Index token);

@@ -213,4 +213,12 @@ std::vector<HeadPlace> worst_first(const FigureMap& map) {
   return worst_first(map, map.figure.facts.better != Better::larger);
 }
 
+std::optional<FigureMap> difference_map(const FigureMap& map, const FigureMap& minus) {
+  if (map.layers != minus.layers || map.values.cols() != minus.values.cols()) return std::nullopt;
+  FigureMap difference = map;
+  difference.values -= minus.values;
+  difference.heads = difference.values.array().isFinite().count();
+  return difference;
+}
+
 }  // namespace kvreplay::viewer

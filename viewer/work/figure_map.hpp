@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,6 +34,10 @@ std::vector<FigureInfo> dump_figures(const MetricSet& metrics, Index n);
 FigureMap empty_map(FigureInfo figure, std::vector<Index> layers, Index n_kv);
 /// Puts in the head's value of the map's figure. A head that the map does not have is left out.
 void add(FigureMap& map, const HeadSummary& head);
+
+/// Of two maps of one figure: the first less the second, NaN where either has no value. Empty where they do
+/// not have the same heads.
+std::optional<FigureMap> difference_map(const FigureMap& map, const FigureMap& minus);
 
 /// What a result folder holds. Figures of its tables are read at once, those of maps/ one by one.
 struct ResultFigures {

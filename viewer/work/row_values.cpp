@@ -40,14 +40,16 @@ bool row_adds_up(const EntryView& view) {
 std::size_t bytes_of(const RowValues& rows) { return rows.values.size() * sizeof(float); }
 
 RowValues row_values(const EntryMap<float>& map, const EntryView& view, Index block, Index step,
-                     RowCache& cache, JobControl& job) {
+                     RowCache& cache, JobControl& job, const EntryMap<float>* minus) {
   const HeadGroup<float>& group = map.group();
-  const bool adds_up = row_adds_up(view);
+  const bool adds_up = minus == nullptr && row_adds_up(view);
   RowValues found;
   if (block * kRowValues * step >= group.T_q()) return found;
-  const HeadRows rows = rows_of(map, heads_of(view, group.G()), block, step, cache, job);
-  const EntryRows<float>& first = *rows.front();
-  ViewCells cells_of(map, view, job);
+  const RowRange heads = heads_of(view, group.G());
+  RowsOfMaps rows{rows_of(map, heads, block, step, cache, job)};
+  if (minus != nullptr) rows.minus = rows_of(*minus, heads, block, step, cache, job);
+  const EntryRows<float>& first = *rows.shown.front();
+  ViewCells cells_of(map, view, job, minus);
   std::vector<double> values(first.count(), kNaN);
   for (Index begin = 0; begin < first.count(); begin += ViewCells::rows_at_once()) {
     const Index end = std::min(begin + ViewCells::rows_at_once(), first.count());

@@ -27,7 +27,8 @@ inline constexpr Index kRowValues = RowCache::kBlockRows;
 /// softmax of rows is taken from, and left in, the cache where step is 1. 4 T (d + d_v) flops a row and query
 /// head at most, and some 20 an entry; holds 32 x 8192 numbers and kRowValues rows after their softmax.
 /// Throws Interrupted within milliseconds where the job is cancelled, InputError where a number overflows.
+/// Of cells less those of another run's map, `minus`, the one of largest magnitude.
 RowValues row_values(const EntryMap<float>& map, const EntryView& view, Index block, Index step,
-                     RowCache& cache, JobControl& job);
+                     RowCache& cache, JobControl& job, const EntryMap<float>* minus = nullptr);
 
 }  // namespace kvreplay::viewer

@@ -111,6 +111,12 @@ const std::shared_ptr<const Run>& AppState::run() const {
   return which < runs.size() ? runs[which] : none;
 }
 
+std::shared_ptr<const Run> AppState::subtracted() {
+  const std::shared_ptr<const Run>& shown = run();
+  if (!shown || !pinned.run() || shown == pinned.run() || !show_difference) return nullptr;
+  return pinned.why_not(*shown).empty() ? pinned.run() : nullptr;
+}
+
 void AppState::select(Selection selection, const std::string& kind) {
   if (selection.run < runs.size()) {
     const DumpShape& shape = runs[selection.run]->shape();

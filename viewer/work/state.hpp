@@ -8,6 +8,7 @@
 #include "viewer/model/selection.hpp"
 #include "viewer/model/status_line.hpp"
 #include "viewer/work/run.hpp"
+#include "viewer/work/run_pair.hpp"
 #include "viewer/work/what_if.hpp"
 
 #include <nlohmann/json.hpp>
@@ -124,6 +125,11 @@ class AppState : public SharedSettings {
 
   /// The next frame that is needed though nothing happens, set by what moves by itself; for one frame.
   std::optional<StatusLine::Clock::time_point> wakes_at;
+  /// Held against it, maps show the selected run less the pinned one.
+  PinnedRun pinned;
+  bool show_difference = true;
+  /// The run that is subtracted from the selected one in this frame; null: none.
+  std::shared_ptr<const Run> subtracted();
 
   std::optional<ActionId> wanted;  ///< an action that a panel asks for
 

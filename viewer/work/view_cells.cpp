@@ -14,8 +14,10 @@ RowRange heads_of(const EntryView& view, Index G) {
 
 Index ViewCells::rows_at_once() { return kPanelWidth<float>; }
 
-ViewCells::ViewCells(const EntryMap<float>& map, const EntryView& view, JobControl& job)
+ViewCells::ViewCells(const EntryMap<float>& map, const EntryView& view, JobControl& job,
+                     const EntryMap<float>* minus)
     : map_(map), view_(view), job_(job) {
+  if (minus != nullptr) minus_ = std::make_unique<ViewCells>(*minus, view, job);
   constexpr Index kNumbersAtOnce = Index{1} << 19;
   at_once_ = std::clamp<Index>(kNumbersAtOnce / (map.group().d() + map.group().d_v()), 128, 8192);
 }
@@ -32,7 +34,16 @@ void ViewCells::sum_over_heads(const HeadRows& rows, EntryTerm entry, RowRange t
   for (float& x : sum) x /= static_cast<float>(rows.size());
 }
 
-const std::vector<float>& ViewCells::cells(const HeadRows& rows, Index begin, Index end, RowRange tokens) {
+const std::vector<float>& ViewCells::cells(const RowsOfMaps& rows, Index begin, Index end, RowRange tokens) {
+  const std::vector<float>& own = own_cells(rows.shown, begin, end, tokens);
+  if (!minus_) return own;
+  const std::vector<float>& other = minus_->own_cells(rows.minus, begin, end, tokens);
+  for (std::size_t i = 0; i < own.size(); ++i) shown_[i] -= other[i];  // what `own` is
+  return shown_;
+}
+
+const std::vector<float>& ViewCells::own_cells(const HeadRows& rows, Index begin, Index end,
+                                               RowRange tokens) {
   return view_.against == EntryView::Against::rank ? rank_cells(rows, begin, end, tokens)
                                                    : compared_cells(rows, begin, end, tokens);
 }

@@ -1,6 +1,8 @@
 #include "viewer/panels/heads/head_map_controls.hpp"
+#include "viewer/panels/heads/head_sheet.hpp"
 #include "viewer/panels/heads/head_table.hpp"
 #include "viewer/panels/panel.hpp"
+#include "viewer/panels/pinned_run.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 #include "viewer/work/csv_table.hpp"
@@ -8,6 +10,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 
@@ -20,8 +23,12 @@ constexpr float kLeastMap = 120;  // points
 class HeadMapPanel final : public Panel {
  public:
   void draw(PanelContext& context) override;
-  HeatmapView* heatmap() override { return &view_; }
+  HeatmapView* heatmap() override { return sheet_shown_ ? &sheet_.heatmap() : &view_; }
   std::string figure_title(PanelContext& context) const override;
+  std::vector<std::string> figure_settings(PanelContext&) const override {
+    if (!subtracted_) return {};
+    return {"less " + subtracted_->path().string()};
+  }
   std::string csv(PanelContext& context) const override;
   nlohmann::json save() const override;
   void load(const nlohmann::json& json) override;
@@ -33,14 +40,27 @@ class HeadMapPanel final : public Panel {
     bool square = false;
   };
   Places arrange(ImVec2 room) const;
+  void rank(PanelContext& context) const;
+  void choose_mode();
   void draw_progress();
   void draw_map(PanelContext& context, ImVec2 size, bool square);
   void draw_hit(PanelContext& context, const HeatmapHit& hit) const;
   std::shared_ptr<const Tile> tile(const TileKey& key);
 
-  HeadMapSource source_;
+  void take_map(PanelContext& context, const FigureInfo* figure);
+  bool pending() const { return source_.pending() || (subtracted_ && pinned_.pending()); }
+
+  HeadMapSource source_, pinned_;
+  std::shared_ptr<const Run> subtracted_;        // in this frame; null: none
+  std::shared_ptr<const FigureMap> map_;         // what is shown; null: not known yet
+  Key map_key_;                                  // says what it depends on
+  std::shared_ptr<const FigureMap> difference_;  // of difference_key_
+  Key difference_key_;
+  bool missing_ = false;  // there is nothing to subtract
   HeadMapControls controls_;
   HeadTable table_;
+  HeadSheet sheet_;
+  bool sheet_shown_ = false;
   HeatmapView view_;
   Key tiles_key_;
   std::map<TileKey, std::shared_ptr<const Tile>> tiles_;
@@ -59,12 +79,12 @@ bool has_both_signs(const FigureMap& map) {
 }
 
 std::shared_ptr<const Tile> HeadMapPanel::tile(const TileKey& key) {
-  if (tiles_key_ != source_.key()) {
-    tiles_key_ = source_.key();
+  if (tiles_key_ != map_key_) {
+    tiles_key_ = map_key_;
     tiles_.clear();
   }
   std::shared_ptr<const Tile>& made = tiles_[key];
-  const Matrix<double>& values = source_.map()->values;
+  const Matrix<double>& values = map_->values;
   if (!made) made = std::make_shared<const Tile>(tile_of_values({values.rows(), values.cols()}, key, values));
   return made;
 }
@@ -72,8 +92,8 @@ std::shared_ptr<const Tile> HeadMapPanel::tile(const TileKey& key) {
 /// Beside each other, or below where that leaves small cells larger.
 HeadMapPanel::Places HeadMapPanel::arrange(ImVec2 room) const {
   const Theme& t = theme();
-  const auto rows = static_cast<float>(source_.map()->values.rows());
-  const auto heads = static_cast<float>(source_.map()->values.cols());
+  const auto rows = static_cast<float>(map_->values.rows());
+  const auto heads = static_cast<float>(map_->values.cols());
   const float gap = t.px(10), table_width = table_.least_width();
   // What HeatmapView takes for axes and the colour bar.
   const float around_x = t.px(44 + 70), around_y = 2 * ImGui::GetTextLineHeight() + t.px(14);
@@ -109,8 +129,8 @@ HeadMapPanel::Places HeadMapPanel::arrange(ImVec2 room) const {
 
 void HeadMapPanel::draw_progress() {
   for (const std::string& problem : source_.problems()) error_line(problem);
-  if (!source_.pending()) return;
-  const Index known = source_.map() ? source_.map()->heads : 0;
+  if (!pending()) return;
+  const Index known = map_ ? map_->heads : 0;
   dim_text(source_.heads() > 0 && !source_.from_results()
                ? fmt::format("{} of {} heads", known, source_.heads())
                : std::string("Reading the results"));
@@ -118,7 +138,7 @@ void HeadMapPanel::draw_progress() {
 }
 
 void HeadMapPanel::draw_hit(PanelContext& context, const HeatmapHit& hit) const {
-  const FigureMap& map = *source_.map();
+  const FigureMap& map = *map_;
   const Index layer = map.layers[hit.row], head = hit.column;
   context.state.next_hover.layer = layer;
   context.state.next_hover.kv_head = head;
@@ -131,24 +151,25 @@ void HeadMapPanel::draw_hit(PanelContext& context, const HeatmapHit& hit) const 
     dim_text(fmt::format("{} of {}, {} first", rank, map.values.size(),
                          map.figure.facts.better != Better::neither ? "worst" : "largest"));
   else
-    dim_text(source_.pending() ? "not computed yet" : "no value");
+    dim_text(pending() ? "not computed yet" : "no value");
   ImGui::EndTooltip();
 }
 
 void HeadMapPanel::draw_map(PanelContext& context, ImVec2 size, bool square) {
-  const FigureMap& map = *source_.map();
+  const FigureMap& map = *map_;
   const AppState& state = context.state;
   const auto row_of = [&](std::optional<Index> layer) {
     const auto at = layer ? std::find(map.layers.begin(), map.layers.end(), *layer) : map.layers.end();
     return at == map.layers.end() ? std::optional<Index>() : std::optional<Index>(at - map.layers.begin());
   };
   HeatmapContent content;
-  content.key = source_.key();
+  content.key = map_key_;
   content.size = {map.values.rows(), map.values.cols()};
   content.tile = [this](const TileKey& key) { return Answer<Tile>{tile(key), false, false, {}}; };
-  content.quantity = map.figure.path.back();
+  content.quantity =
+      subtracted_ ? less_than_pinned(map.figure.path.back(), *subtracted_) : map.figure.path.back();
   content.unit = map.figure.facts.unit;
-  content.is_signed = has_both_signs(map);
+  content.is_signed = subtracted_ || has_both_signs(map);
   const ScaleKind scale = scale_kind(map.figure.facts.scale);
   content.scale = content.is_signed && scale == ScaleKind::log ? ScaleKind::symlog : scale;
   content.square = square;
@@ -164,6 +185,52 @@ void HeadMapPanel::draw_map(PanelContext& context, ImVec2 size, bool square) {
   if (hit.hovered) draw_hit(context, hit);
 }
 
+/// The figure's map, or what of it is other in the pinned run.
+void HeadMapPanel::take_map(PanelContext& context, const FigureInfo* figure) {
+  map_ = source_.map();
+  map_key_ = source_.key();
+  subtracted_ = context.state.subtracted();
+  if (!subtracted_) return;
+  PanelContext of_pinned = context.of(subtracted_);
+  pinned_.look(of_pinned);
+  const FigureInfo* same = figure != nullptr ? pinned_.find(figure->name) : nullptr;
+  if (same != nullptr) pinned_.ask(of_pinned, *same);
+  map_key_ = {map_key_, "minus", pinned_.key()};
+  const bool known = source_.map() && same != nullptr && pinned_.map();
+  if (!known) {
+    map_ = nullptr;
+    difference_.reset();
+    missing_ = same == nullptr && figure != nullptr && !pinned_.pending();
+    return;
+  }
+  if (!difference_ || difference_key_ != map_key_) {
+    difference_key_ = map_key_;
+    const auto made = difference_map(*source_.map(), *pinned_.map());
+    difference_ = made ? std::make_shared<const FigureMap>(*made) : nullptr;
+  }
+  map_ = difference_;
+  missing_ = !difference_;
+}
+
+/// For the actions that step through the heads.
+void HeadMapPanel::rank(PanelContext& context) const {
+  context.state.worst_first.clear();
+  for (const HeadPlace& place : table_.ranking())
+    context.state.worst_first.emplace_back(place.layer, place.kv_head);
+  context.state.all_ranked = map_ && !pending() && map_->heads == map_->values.size();
+}
+
+void HeadMapPanel::choose_mode() {
+  constexpr std::array<std::string_view, 2> kModes = {"Map", "Sheet"};
+  auto mode = static_cast<std::size_t>(sheet_shown_ ? 1 : 0);
+  flow(theme().px(96));
+  ImGui::BeginGroup();
+  if (segments("mode", kModes, mode)) sheet_shown_ = mode == 1;
+  ImGui::EndGroup();
+  tip("A number of every head, or a small token map of every head");
+  if (sheet_shown_) sheet_.draw_controls();
+}
+
 void HeadMapPanel::draw(PanelContext& context) {
   if (!context.state.run()) return hint("Open a dump or a result folder.");
   source_.look(context);
@@ -173,16 +240,27 @@ void HeadMapPanel::draw(PanelContext& context) {
     figure = controls_.draw(context, source_);
   }
   if (figure != nullptr) source_.ask(context, *figure);
+  {
+    const OutOfSight controls(context.figure);
+    choose_mode();
+    choose_difference(context.state);
+  }
+  take_map(context, figure);
   draw_progress();
-  if (figure == nullptr || !source_.map()) {
-    if (!source_.pending() && source_.problems().empty()) hint("This run has no figures of heads.");
+  if (sheet_shown_) {
+    table_.show(map_, map_key_);
+    rank(context);
+    return sheet_.draw(context, ImGui::GetContentRegionAvail(), table_.ranking());
+  }
+  if (figure == nullptr || !map_) {
+    if (subtracted_ && missing_)
+      hint(fmt::format("{} has no such figure of these heads to subtract.", subtracted_->name()));
+    else if (!pending() && source_.problems().empty())
+      hint("This run has no figures of heads.");
     return;
   }
-  table_.show(source_.map(), source_.key());
-  context.state.worst_first.clear();
-  for (const HeadPlace& place : table_.ranking())
-    context.state.worst_first.emplace_back(place.layer, place.kv_head);
-  context.state.all_ranked = !source_.pending() && source_.map()->heads == source_.map()->values.size();
+  table_.show(map_, map_key_);
+  rank(context);
 
   ImGui::Dummy({0, theme().px(2)});
   const ImVec2 at = ImGui::GetCursorScreenPos(), room = ImGui::GetContentRegionAvail();
@@ -195,15 +273,17 @@ void HeadMapPanel::draw(PanelContext& context) {
 }
 
 std::string HeadMapPanel::figure_title(PanelContext&) const {
-  if (!source_.map()) return {};
-  const FigureInfo& figure = source_.map()->figure;
-  return figure.facts.unit.empty() ? figure.title : fmt::format("{} ({})", figure.title, figure.facts.unit);
+  if (sheet_shown_) return sheet_.title();
+  if (!map_) return {};
+  const FigureInfo& figure = map_->figure;
+  const std::string title = subtracted_ ? less_than_pinned(figure.title, *subtracted_) : figure.title;
+  return figure.facts.unit.empty() ? title : fmt::format("{} ({})", title, figure.facts.unit);
 }
 
 std::string HeadMapPanel::csv(PanelContext& context) const {
-  if (!context.state.run() || !source_.map()) return {};
-  const FigureMap& map = *source_.map();
-  CsvTable table(fmt::format("layer,kv_head,{}", map.figure.name));
+  if (!context.state.run() || !map_) return {};
+  const FigureMap& map = *map_;
+  CsvTable table(fmt::format("layer,kv_head,{}{}", map.figure.name, subtracted_ ? "_less_pinned" : ""));
   for (Index row = 0; row < map.values.rows(); ++row)
     for (Index head = 0; head < map.values.cols(); ++head)
       table.row(map.layers[row], head, if_any(map.values(row, head)));
@@ -211,13 +291,18 @@ std::string HeadMapPanel::csv(PanelContext& context) const {
 }
 
 nlohmann::json HeadMapPanel::save() const {
-  return {{"controls", controls_.save()}, {"heatmap", view_.save()}};
+  return {{"controls", controls_.save()},
+          {"heatmap", view_.save()},
+          {"sheet", sheet_.save()},
+          {"sheet_shown", sheet_shown_}};
 }
 
 void HeadMapPanel::load(const nlohmann::json& json) {
   if (!json.is_object()) return;
   if (const auto found = json.find("controls"); found != json.end()) controls_.load(*found);
   if (const auto found = json.find("heatmap"); found != json.end()) view_.load(*found);
+  if (const auto found = json.find("sheet"); found != json.end()) sheet_.load(*found);
+  sheet_shown_ = json.value("sheet_shown", nlohmann::json(false)) == true;
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ void HeadMapSource::list_figures(const Run& run, const ResultFigures* results) {
 }
 
 void HeadMapSource::look(PanelContext& context) {
-  const Run& run = *context.state.run();
+  const Run& run = *context.run();
   if (run_key_ != run.key()) {
     run_key_ = run.key();
     results_.reset();
@@ -54,7 +54,7 @@ void HeadMapSource::look(PanelContext& context) {
   if (run.results() == nullptr) return;
   const Question question{.key = {run.key(), "figures"}, .title = "Figures of " + run.name()};
   const auto answer = context.desk.ask<ResultFigures>(
-      question, [held = context.state.run()](JobControl&) { return result_figures(*held->results()); });
+      question, [held = context.run()](JobControl&) { return result_figures(*held->results()); });
   pending_ = answer.pending;
   if (!answer.error.empty()) problems_.push_back(answer.error);
   if (answer && answer.value != results_) {
@@ -73,7 +73,7 @@ void HeadMapSource::ask(PanelContext& context, const FigureInfo& figure) {
 }
 
 void HeadMapSource::ask_results(PanelContext& context, const FigureInfo& figure) {
-  const std::shared_ptr<const Run>& run = context.state.run();
+  const std::shared_ptr<const Run>& run = context.run();
   const Question question{.key = {run->key(), "figure", figure.name}, .title = figure.title};
   const auto answer =
       context.desk.ask<FigureMap>(question, [run, list = results_, name = figure.name](JobControl&) {
@@ -87,7 +87,7 @@ void HeadMapSource::ask_results(PanelContext& context, const FigureInfo& figure)
 }
 
 void HeadMapSource::take_heads(PanelContext& context) {
-  const DumpShape& shape = context.state.run()->shape();
+  const DumpShape& shape = context.run()->shape();
   const Index count = shape.layers * shape.n_kv;
   const Key now(run_key_, "live", context.state.comparison.window);
   if (live_key_ != now) {
@@ -120,7 +120,7 @@ void HeadMapSource::take_heads(PanelContext& context) {
 
 void HeadMapSource::ask_dump(PanelContext& context, const FigureInfo& figure) {
   take_heads(context);
-  const DumpShape& shape = context.state.run()->shape();
+  const DumpShape& shape = context.run()->shape();
   heads_ = shape.layers * shape.n_kv;
   std::size_t failed = 0;
   for (const Known& known : live_) {

@@ -13,8 +13,9 @@ class EntryQuestions {
  public:
   EntryQuestions();
 
-  /// What the tiles of a view depend on: the beginning of their keys.
-  static Key key_of(const Run& run, const EntryView& view);
+  /// What the tiles of a view depend on: the beginning of their keys. Where AppState::subtracted() is a run,
+  /// all of this is of the selected run less that one.
+  static Key key_of(PanelContext& context, const EntryView& view);
   /// The tile; while it takes long, one made from a part of its rows (`pending` is then set).
   Answer<Tile> tile(PanelContext& context, const EntryView& view, const TileKey& key) const;
   /// One number of every step-th row, kRowValues of them: row_values().

@@ -1,6 +1,7 @@
 #include "viewer/model/token_text.hpp"
 #include "viewer/panels/no_dump.hpp"
 #include "viewer/panels/panel.hpp"
+#include "viewer/panels/pinned_run.hpp"
 #include "viewer/panels/questions.hpp"
 #include "viewer/panels/tokens/entry_question.hpp"
 #include "viewer/panels/tokens/token_map_controls.hpp"
@@ -22,6 +23,12 @@ constexpr std::size_t kLongestTokenText = 14;
 /// Cells of an export.
 constexpr std::size_t kMostCells = 4'000'000;
 
+/// The run whose cells are subtracted; null where that is none, or has no dump.
+std::shared_ptr<const Run> difference_of_entries(PanelContext& context) {
+  std::shared_ptr<const Run> run = context.state.subtracted();
+  return run && run->dump() != nullptr ? run : nullptr;
+}
+
 /// Rows x tokens of the selected head.
 class TokenMapPanel final : public Panel {
  public:
@@ -34,6 +41,7 @@ class TokenMapPanel final : public Panel {
   void load(const nlohmann::json& json) override;
 
  private:
+  std::string quantity(PanelContext& context) const;
   HeatmapContent content(PanelContext& context, const EntryView& view);
   void add_strips(PanelContext& context, const EntryView& view, HeatmapContent& content);
   StripValues row_strip(PanelContext& context, const EntryView& view, Index begin, Index end,
@@ -41,7 +49,7 @@ class TokenMapPanel final : public Panel {
   void fade_evicted(PanelContext& context, HeatmapContent& content) const;
   void react(PanelContext& context, const HeatmapHit& hit);
   void select(PanelContext& context, std::optional<Index> row, std::optional<Index> token);
-  void tooltip(const Run& run, const HeatmapHit& hit) const;
+  void tooltip(const Run& run, const std::string& quantity, const HeatmapHit& hit) const;
   void strip_tooltip(const PanelContext& context, const HeatmapContent& content, const StripHit& hit) const;
 
   TokenMapControls controls_;
@@ -61,6 +69,9 @@ void TokenMapPanel::draw(PanelContext& context) {
   {
     const OutOfSight controls(context.figure);
     controls_.draw(context.state);
+    choose_difference(context.state);
+    if (const std::shared_ptr<const Run> run = context.state.subtracted(); run && run->dump() == nullptr)
+      error_line(fmt::format("{} has no dump: its cells cannot be subtracted.", run->name()));
     if (pending_) busy_mark();
   }
   if (!error_.empty()) error_line(error_);
@@ -76,9 +87,14 @@ void TokenMapPanel::draw(PanelContext& context) {
   }
   const HeatmapContent shown = content(context, view);
   const HeatmapHit hit = map_.draw("tokens", ImGui::GetContentRegionAvail(), shown, context.state.links);
-  if (hit.hovered) tooltip(run, hit);
+  if (hit.hovered) tooltip(run, shown.quantity, hit);
   if (hit.strip) strip_tooltip(context, shown, *hit.strip);
   react(context, hit);
+}
+
+std::string TokenMapPanel::quantity(PanelContext& context) const {
+  const std::shared_ptr<const Run> run = difference_of_entries(context);
+  return run ? less_than_pinned(controls_.quantity(), *run) : controls_.quantity();
 }
 
 HeatmapContent TokenMapPanel::content(PanelContext& context, const EntryView& view) {
@@ -86,7 +102,7 @@ HeatmapContent TokenMapPanel::content(PanelContext& context, const EntryView& vi
   const DumpShape& shape = run->shape();
   const Selection& selected = context.state.selection();
   HeatmapContent c;
-  c.key = EntryQuestions::key_of(*run, view);
+  c.key = EntryQuestions::key_of(context, view);
   c.size = {shape.T_q, shape.T};
   c.tile = [this, &context, view](const TileKey& key) {
     Answer<Tile> answer = entries_.tile(context, view, key);
@@ -94,10 +110,13 @@ HeatmapContent TokenMapPanel::content(PanelContext& context, const EntryView& vi
     pending_ |= answer.pending;
     return answer;
   };
-  c.quantity = controls_.quantity();
+  const bool subtracted = difference_of_entries(context) != nullptr;
+  c.quantity = quantity(context);
   c.unit = controls_.unit();
-  c.is_signed = controls_.is_signed();
-  c.scale = controls_.spans_decades() ? ScaleKind::symlog : c.is_signed ? ScaleKind::linear : ScaleKind::log;
+  c.is_signed = subtracted || controls_.is_signed();
+  c.scale = subtracted || controls_.spans_decades() ? ScaleKind::symlog
+            : c.is_signed                           ? ScaleKind::linear
+                                                    : ScaleKind::log;
   c.range.kind = RangeKind::percentiles;
   c.range.low_percent = c.is_signed ? 0.5 : 20;
   c.range.high_percent = c.is_signed ? 99.5 : 100;
@@ -126,24 +145,34 @@ HeatmapContent TokenMapPanel::content(PanelContext& context, const EntryView& vi
 /// Above the tokens what the rows of the window add up to, beside the rows one number of each.
 void TokenMapPanel::add_strips(PanelContext& context, const EntryView& view, HeatmapContent& content) {
   const bool log = content.scale == ScaleKind::log;
-  content.row_strip = Strip{row_adds_up(view) ? "sum over the row's tokens" : "largest magnitude of the row",
-                            [this, &context, view](Index begin, Index end, double cells_per_pixel) {
-                              return row_strip(context, view, begin, end, cells_per_pixel);
-                            },
-                            log};
+  const std::shared_ptr<const Run> subtracted = difference_of_entries(context);
+  content.row_strip =
+      Strip{row_adds_up(view) && !subtracted ? "sum over the row's tokens" : "largest magnitude of the row",
+            [this, &context, view](Index begin, Index end, double cells_per_pixel) {
+              return row_strip(context, view, begin, end, cells_per_pixel);
+            },
+            log};
   const std::optional<TokenMetric> metric = kEntries[view.shown].metric;
   if (!metric) return;
   // Its place is there from the start: the map must not jump when the sums arrive.
   content.column_strip = Strip{"sum over the window's rows", {}, true};
   const Answer<HeadSummary> summary = ask_summary(context, view.layer, view.kv_head, Urgency::soon);
   pending_ |= summary.pending;
-  content.column_strip->values = [summary, metric](Index begin, Index end, double) {
+  Answer<HeadSummary> minus;
+  if (subtracted) {
+    PanelContext of_pinned = context.of(subtracted);
+    minus = ask_summary(of_pinned, view.layer, view.kv_head, Urgency::soon);
+    pending_ |= minus.pending;
+  }
+  content.column_strip->values = [summary, minus, metric, less = subtracted != nullptr](Index begin,
+                                                                                        Index end, double) {
     StripValues values{begin, 1, {}};
-    if (!summary || !summary->tokens) return values;
+    if (!summary || !summary->tokens || (less && (!minus || !minus->tokens))) return values;
     const Matrix<double>& sums = (*summary->tokens)[*metric];
     if (sums.size() == 0) return values;
     for (Index p = begin; p < std::min(end, sums.cols()); ++p)
-      values.values.push_back(static_cast<float>(sums(0, p)));
+      values.values.push_back(
+          static_cast<float>(sums(0, p) - (less ? (*minus->tokens)[*metric](0, p) : 0.0)));
     return values;
   };
 }
@@ -211,7 +240,7 @@ void place_line(const Run& run, const char* name, Index position) {
   figure(name, fmt::format("{}  {}", position, token_text(run.labels(), position, 40)));
 }
 
-void TokenMapPanel::tooltip(const Run& run, const HeatmapHit& hit) const {
+void TokenMapPanel::tooltip(const Run& run, const std::string& quantity, const HeatmapHit& hit) const {
   ImGui::BeginTooltip();
   place_line(run, "query", hit.row + run.shape().first_query());
   place_line(run, "token", hit.column);
@@ -220,7 +249,7 @@ void TokenMapPanel::tooltip(const Run& run, const HeatmapHit& hit) const {
   else if (std::isnan(*hit.value))
     dim_text("hidden from this query");
   else
-    figure((controls_.quantity() + (hit.single_cell ? "" : ", largest here")).c_str(),
+    figure((quantity + (hit.single_cell ? "" : ", largest here")).c_str(),
            number_text(static_cast<double>(*hit.value)));
   ImGui::EndTooltip();
 }
@@ -234,7 +263,7 @@ void TokenMapPanel::strip_tooltip(const PanelContext& context, const HeatmapCont
   place_line(run, hit.of_rows ? "query" : "token", cell + (hit.of_rows ? run.shape().first_query() : 0));
   dim_text((hit.of_rows ? content.row_strip : content.column_strip)->name);
   if (hit.value)
-    figure((hit.of_rows ? controls_.quantity() : std::string(name_of(controls_.shown()))).c_str(),
+    figure((hit.of_rows ? content.quantity : std::string(name_of(controls_.shown()))).c_str(),
            number_text(static_cast<double>(*hit.value)));
   else
     dim_text(pending_ ? "not computed yet" : "no value");
@@ -244,21 +273,26 @@ void TokenMapPanel::strip_tooltip(const PanelContext& context, const HeatmapCont
 
 std::string TokenMapPanel::figure_title(PanelContext& context) const {
   const std::string unit = controls_.unit();
-  return fmt::format("{}{} of every query and token{}", controls_.quantity(),
+  return fmt::format("{}{} of every query and token{}", quantity(context),
                      unit.empty() ? "" : fmt::format(" ({})", unit),
                      context.state.show_kept ? ", evicted tokens faded" : "");
 }
 
 std::vector<std::string> TokenMapPanel::figure_settings(PanelContext& context) const {
   const AppState& state = context.state;
-  if (!state.show_kept) return {};
-  return {evict_options_text(state.setting(), find_score(state.scores, state.setting().score))};
+  std::vector<std::string> lines;
+  if (const std::shared_ptr<const Run> run = difference_of_entries(context))
+    lines.push_back("less " + run->path().string());
+  if (state.show_kept)
+    lines.push_back(evict_options_text(state.setting(), find_score(state.scores, state.setting().score)));
+  return lines;
 }
 
 std::string TokenMapPanel::csv(PanelContext& context) const {
   if (!why_not(controls_.view(context.state.selection())).empty()) return {};
   const DumpShape& shape = context.state.run()->shape();
-  CsvTable table(fmt::format("query,token,cells_a_side,{}", name_of(controls_.shown())));
+  CsvTable table(fmt::format("query,token,cells_a_side,{}{}", name_of(controls_.shown()),
+                             difference_of_entries(context) ? "_less_pinned" : ""));
   int level = 0;
   for (const auto& [key, tile] : map_.tiles()) level = std::max(level, key.level);
   if (const auto camera = map_.camera()) level = drawn_level(*camera, {shape.T_q, shape.T});

@@ -5,6 +5,7 @@
 #include "viewer/model/session_keys.hpp"
 #include "viewer/model/token_text.hpp"
 #include "viewer/panels/head_grid.hpp"
+#include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/no_dump.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/panels/what_if/error_waterfall.hpp"
@@ -253,7 +254,7 @@ void WhatIfPanel::draw_heads(PanelContext& context, ImVec2 size) {
   if (context.figure) {
     ImGui::AlignTextToFramePadding();
     dim_text(fmt::format("{} of every head, {}:", what.title, kShow[show_]));
-    ImGui::SameLine();
+    flow(figure_width("mean", mean()));
   }
   ImGui::AlignTextToFramePadding();
   figure("mean", mean());
