@@ -117,7 +117,7 @@ TEST_CASE("panels are arranged for a question, every one of them somewhere", "[p
     CHECK(layout.in_front(preset.panel));
     std::multiset<PanelKind> panels;
     float largest = 0, answering = 0;
-    for (const Layout::Slot& slot : layout.slots({0, 0, 1280, 720}, 6, 100)) {
+    for (const Layout::Slot& slot : layout.slots({0, 0, 1280, 720}, 6, {100, 100})) {
       panels.insert(slot.panels.begin(), slot.panels.end());
       const float size = slot.area.width * slot.area.height;
       largest = std::max(largest, size);

@@ -1,6 +1,7 @@
 // Whole panels against pictures that were looked at. To make them anew after a change of looks:
 //   KVREPLAY_WRITE_GOLDEN=1 kvreplay_viewer_gl_tests "[golden]"
 
+#include "tests/support/temp_dir.hpp"
 #include "tests/viewer_gl/dashboard.hpp"
 #include "tests/viewer_gl/golden.hpp"
 #include "viewer/gl/heatmap_renderer.hpp"

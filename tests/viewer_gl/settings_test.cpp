@@ -161,6 +161,13 @@ TEST_CASE("what a panel's slider moves is the desk's budget, unless it has its o
     for (float y = area.y + 62; y < area.y + 300 && !typed; y += 6) {
       panel.host.click(area.x + 130, y);
       panel.host.settle();
+      if (ImGui::IsPopupOpen("", ImGuiPopupFlags_AnyPopupId | ImGuiPopupFlags_AnyPopupLevel)) {
+        panel.host.hold({});  // a menu with a field of its own
+        panel.host.tap_key({"Escape"});
+        panel.host.settle();
+        panel.host.hold({.control = true});
+        continue;
+      }
       if (!ImGui::GetIO().WantTextInput) continue;
       panel.host.hold({});
       panel.host.type("30");

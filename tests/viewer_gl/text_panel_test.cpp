@@ -74,16 +74,16 @@ TEST_CASE("as the budget moves, words vanish from the text", "[text]") {
   const auto ranks = board.column(3);
   CHECK(std::ssize(ranks) == board.app.state().run()->shape().l);
   CHECK(std::count(ranks.begin(), ranks.end(), "1") == 1);
-  board.app.state().setting_a.sigma_budget = false;
+  board.app.state().budget.sigma_budget = false;
   for (const Index budget : {100, 500, 896}) {
-    board.app.state().setting_a.budget = budget;
+    board.app.state().budget.budget = budget;
     const auto before = board.host.pixels();
     board.settle();
     CHECK(board.kept() == budget);
     CHECK_FALSE(board.host.pixels() == before);
   }
   // The other setting, while x is held.
-  board.app.state().setting_b.sigma_budget = false;
+  board.app.state().setting_b.linked = board.app.state().setting_b.sigma_budget = false;
   board.app.state().setting_b.budget = 50;
   board.host.press_key({"X"});
   board.host.settle();

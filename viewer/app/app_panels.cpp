@@ -20,22 +20,6 @@ Extent least_panel() { return {std::ceil(theme().px(252)), std::ceil(theme().px(
 
 }  // namespace
 
-/// What it takes above the panels. One panel that fills the window has it for itself.
-float App::draw_findings(const Area& area) {
-  finding_area_ = {};
-  if (layout_.maximised()) return 0;
-  PanelContext context{state_, desk_};
-  findings_.look(context);
-  const float height = findings_.height(area.height);
-  if (height <= 0) return 0;
-  finding_area_ = {area.x, area.y, area.width, height};
-  ImGui::SetCursorScreenPos({area.x, area.y});
-  ImGui::PushID("findings");
-  if (const auto panel = findings_.draw(context, area.width, area.height)) show(*panel);
-  ImGui::PopID();
-  return height;
-}
-
 void App::draw_panels(const Area& area) {
   const float gap = theme().px(6);
   const Extent least = least_panel();
@@ -97,7 +81,6 @@ void App::draw_tabs(const Layout::Slot& slot, float height) {
   std::vector<PanelKind> hidden;
   for (std::size_t i = 0; i < slot.panels.size(); ++i) {
     if (i != slot.front && widths[i] > room) {
-      room = i < slot.front ? room : 0;  // none after one that is left out, but for the one in front
       hidden.push_back(slot.panels[i]);
       continue;
     }

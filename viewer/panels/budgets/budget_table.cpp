@@ -46,11 +46,11 @@ std::pair<Index, Index> ends_of(const BudgetShare& share) {
   return ends;
 }
 
-struct ColumnFacts {
+struct MethodColumn {
   const char *name, *about;
 };
 /// The most telling first, which is also who stays where there is no room.
-constexpr std::array<ColumnFacts, 4> kColumns = {{
+constexpr std::array<MethodColumn, 4> kMethodColumns = {{
     {"loss", "Total loss: the sum of all heads' eviction loss at their budgets"},
     {"excess", "Total loss above that of optimal"},
     {"here", "Tokens that the selected head keeps"},
@@ -59,7 +59,7 @@ constexpr std::array<ColumnFacts, 4> kColumns = {{
 
 struct MethodRow {
   std::string name;
-  std::array<std::string, kColumns.size()> texts;  // empty where not known yet
+  std::array<std::string, kMethodColumns.size()> texts;  // empty where not known yet
 };
 
 std::vector<MethodRow> rows_of(const BudgetFigures& figures, const std::vector<std::string>& methods,
@@ -100,8 +100,8 @@ std::vector<std::size_t> columns_with_room(const std::vector<MethodRow>& rows) {
   const float room = ImGui::GetContentRegionAvail().x - names_width(rows) - padding;
   std::vector<std::size_t> columns;
   float widest = 0;
-  for (std::size_t c = 0; c < kColumns.size(); ++c) {
-    float width = std::max(widest, ImGui::CalcTextSize(kColumns[c].name).x);
+  for (std::size_t c = 0; c < kMethodColumns.size(); ++c) {
+    float width = std::max(widest, ImGui::CalcTextSize(kMethodColumns[c].name).x);
     for (const MethodRow& row : rows) width = std::max(width, mono_width(row.texts[c]));
     if (c > 0 && static_cast<float>(columns.size() + 1) * (width + padding) > room) break;
     widest = width;
@@ -130,8 +130,8 @@ void draw_budget_table(const BudgetFigures& figures, const std::vector<std::stri
     dim_text("method");
     for (const std::size_t c : shown) {
       ImGui::TableNextColumn();
-      right_aligned(kColumns[c].name, t.dim);
-      tip(kColumns[c].about);
+      right_aligned(kMethodColumns[c].name, t.dim);
+      tip(kMethodColumns[c].about);
     }
     for (std::size_t m = 0; m < rows.size(); ++m) {
       ImGui::TableNextRow();

@@ -192,7 +192,7 @@ PlaybackHit playback_buttons(bool playing, Index step, Index steps, std::optiona
   tip("One step on");
   ImGui::SameLine(0, t.px(2));
   ImGui::BeginDisabled(!spike);
-  if (ImGui::Button("Spike")) hit.to = spike;
+  if (small_button("Spike")) hit.to = spike;
   ImGui::EndDisabled();
   if (spike) tip(fmt::format("To step {}, whose error stands out from those around it: {}", *spike, token));
   ImGui::PopStyleVar();

@@ -10,6 +10,7 @@
 #include "viewer/panels/text/text_view.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
+#include "viewer/work/command_text.hpp"
 #include "viewer/work/csv_table.hpp"
 
 #include <fmt/format.h>
@@ -17,6 +18,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <utility>
 
 namespace kvreplay::viewer {
 namespace {
@@ -29,6 +31,15 @@ class TextPanel final : public Panel {
   void draw(PanelContext& context) override;
   void find() override { find_.open(); }
   bool take_escape() override { return find_.close(); }
+  std::string figure_title(PanelContext&) const override {
+    return fmt::format("Text, {} by {}, {}", name_of(metric_), kBy[by_],
+                       scope_ == TextScope::head    ? "one head"
+                       : scope_ == TextScope::layer ? "one layer"
+                                                    : "all heads");
+  }
+  std::vector<std::string> figure_settings(PanelContext& context) const override {
+    return settings_lines(context.state);
+  }
   std::string csv(PanelContext& context) const override;
   nlohmann::json save() const override;
   void load(const nlohmann::json& json) override;
@@ -49,7 +60,8 @@ class TextPanel final : public Panel {
   TextScope scope_ = TextScope::head;
   TextLines lines_;
   TextSource source_;
-  TextView view_;
+  TextView view_, figure_view_;
+  std::optional<Index> figure_top_;  // of view_, as the figure began
   FindBar find_;
   std::optional<Index> followed_token_, followed_row_;
   std::vector<Index> followed_tokens_;
@@ -63,7 +75,10 @@ void TextPanel::draw(PanelContext& context) {
   if (!available.empty() && !available.contains(metric_))
     for (const TokenMetric metric : kTokenMetrics.all())
       if (available.contains(metric)) metric_ = metric;
-  draw_controls(state, available);
+  {
+    const OutOfSight controls(context.figure);
+    draw_controls(state, available);
+  }
   source_.ask(context, available.contains(metric_) ? std::optional(metric_) : std::nullopt, scope_);
   state.links.unfinished |= source_.unfinished();
   if (source_.pending()) {
@@ -76,7 +91,7 @@ void TextPanel::draw(PanelContext& context) {
     busy_mark();
   }
   if (!source_.error().empty()) error_line(source_.error());
-  find_.draw(context);
+  if (!context.figure) find_.draw(context);
   const TokenTint* tint = this->tint(*run);
   TextLegend legend;
   legend.metric = metric_;
@@ -90,12 +105,17 @@ void TextPanel::draw(PanelContext& context) {
 
   ImGui::Dummy({0, theme().px(1)});
   const ImVec2 room = ImGui::GetContentRegionAvail();
+  // A figure has lines of its own, which begin with the same token.
+  if (context.figure &&
+      (figure_view_.top() == std::nullopt || std::exchange(figure_top_, view_.top()) != view_.top()))
+    figure_view_.begin_at(figure_top_ = view_.top());
+  TextView& view = context.figure ? figure_view_ : view_;
   const Answer<TextLayout> layout = lines_.ask(context, TextView::line_width(room));
   if (!layout)
     return layout.error.empty() ? hint("Breaking the text into lines ...") : error_line(layout.error);
   const Selection& selected = state.selection();
   if (std::exchange(followed_run_, run->key()) != run->key()) followed_token_ = followed_row_ = std::nullopt;
-  follow(selected);
+  if (!context.figure) follow(selected);
   TextViewContent content;
   content.layout = layout.value;
   content.l = run->shape().l;
@@ -107,9 +127,9 @@ void TextPanel::draw(PanelContext& context) {
   content.hovered = state.hover.token;
   content.chosen = selected.tokens;
   content.matches = find_.matches();
-  const TextHit hit = view_.draw("text", room, content);
-  state.links.unfinished |= view_.moves();
-  react(state, hit);
+  const TextHit hit = view.draw("text", room, content);
+  state.links.unfinished |= view.moves();
+  if (!context.figure) react(state, hit);
 }
 
 void TextPanel::draw_controls(AppState& state, const MetricSet& available) {

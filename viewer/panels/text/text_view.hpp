@@ -41,6 +41,12 @@ class TextView {
   TextHit draw(const char* id, ImVec2 size, const TextViewContent& content);
   /// Brings a token into view, in the middle where it is not.
   void show(Index token) { wanted_ = token; }
+  /// The token that the first line in view begins with; and begins anew with another view's.
+  std::optional<Index> top() const { return top_; }
+  void begin_at(std::optional<Index> token) {
+    *this = TextView();
+    top_ = token;
+  }
   /// Whether a token was in view in the last frame.
   bool in_view(Index token) const;
   /// Whether the next frame looks different though nothing else changes.
