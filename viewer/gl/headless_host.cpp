@@ -63,6 +63,9 @@ void HeadlessHost::frame(float seconds) {
   buffer_.bind();
   ui_.render(width(), height());
   client_->drawn(width(), height());
+  // Nothing swaps buffers here: a renderer in software would queue dozens of frames, and wait for all of them
+  // at once some time.
+  glFinish();
 }
 
 void HeadlessHost::settle(int after) {
