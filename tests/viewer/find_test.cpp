@@ -79,7 +79,8 @@ TEST_CASE("what the run does not have is said in one line", "[find]") {
   CHECK(error("heads where rho < 1") == "expected rho(SCORE) or rho(SCORE, REFERENCE)");
   CHECK(error("heads where rho(attn, key, value) < 1") == "expected rho(SCORE) or rho(SCORE, REFERENCE)");
   CHECK(error("heads where rho(atn) < 1") == "expected a metric, found \"atn\": attn");
-  CHECK(error("heads where recal@10%(attn) < 1") == "expected a figure, found \"recal@10%\": recall@10% or recall@1% or recall@20%");
+  CHECK(error("heads where recal@10%(attn) < 1") ==
+        "expected a figure, found \"recal@10%\": recall@10% or recall@1% or recall@20%");
   CHECK(error("heads where rho(attn, nothing_like_it) < 1")
             .starts_with("expected a metric, found \"nothing_like_it\": one of attn, "));
   CHECK(error("heads where kvzip < 1") == "kvzip: this run does not have it");

@@ -159,17 +159,13 @@ std::optional<PlaceQuery> place(std::vector<std::string> words) {
     if (word != "kv" && word != ",") split.push_back(both ? word.substr(h) : word);
   }
   for (std::size_t at = 0; at < split.size();) {
-    if (const auto layer = numbered(split, at, {"layer", "l"}); layer && !query.layer)
-      query.layer = layer;
-    else if (layer)
-      return std::nullopt;
-    else if (const auto head = numbered(split, at, {"head", "h"}); head && !query.kv_head)
-      query.kv_head = head;
-    else if (head)
-      return std::nullopt;
-    else if (const auto token = numbered(split, at, {"token", "t", "#"}); token && !query.token)
-      query.token = token;
-    else
+    const auto take = [&](std::optional<Index>& into, std::initializer_list<std::string_view> names) {
+      const auto number = into ? std::nullopt : numbered(split, at, names);
+      if (number) into = number;
+      return number.has_value();
+    };
+    if (!take(query.layer, {"layer", "l"}) && !take(query.kv_head, {"head", "h"}) &&
+        !take(query.token, {"token", "t", "#"}))
       return std::nullopt;
   }
   if (query == PlaceQuery{}) return std::nullopt;
