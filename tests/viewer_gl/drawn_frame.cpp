@@ -1,11 +1,14 @@
 #include "tests/viewer_gl/drawn_frame.hpp"
 
+#include "viewer/widgets/theme.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <imgui.h>
 #include <imgui_internal.h>
+#include <map>
 #include <optional>
 
 namespace kvreplay::test {
@@ -65,7 +68,8 @@ struct Run {
   std::string text;  // all that was drawn
   std::string seen;
   Box box, shown;
-  float line = 0;  // top of the line that it stands in
+  float line = 0;   // top of the line that it stands in
+  ImU32 color = 0;  // of its letters
   const ImGuiWindow* window = nullptr;
   std::size_t order = 0;  // of drawing
   bool cut_at_side = false, cut_above_or_below = false, turned = false;
@@ -83,6 +87,7 @@ struct Frame {
 
 struct Quad {
   Box at, of;  // on the window, in the texture
+  ImU32 color = 0;
   bool opaque = false, turned = false;
 };
 
@@ -96,6 +101,7 @@ std::optional<Quad> quad_of(const ImDrawList& list, const ImDrawCmd& command, un
   Quad quad;
   quad.at = quad.of = {1e9F, 1e9F, -1e9F, -1e9F};
   quad.opaque = true;
+  quad.color = vertex[a].col;
   for (unsigned i = 0; i < 4; ++i) {
     const ImDrawVert& v = vertex[a + i];
     quad.at = quad.at.with({v.pos.x, v.pos.y, v.pos.x, v.pos.y});
@@ -163,6 +169,7 @@ Frame read_frame() {
           run->order = order;
           run->turned = quad->turned;
           run->line = quad->at.top - glyph->Y0;
+          run->color = quad->color;
         }
         char letter[5] = "";
         ImTextCharToUtf8(letter, glyph->Codepoint);
@@ -208,6 +215,31 @@ std::vector<DrawnText> drawn_texts() {
   for (const Run& run : read_frame().runs)
     if (!run.seen.empty()) found.push_back({run.seen, name_of(run.window), area_of(run.shown)});
   return found;
+}
+
+std::vector<std::string> contrast_defects(const std::vector<png::Rgb>& pixels, int width, double least) {
+  std::vector<std::string> defects;
+  const int height = static_cast<int>(pixels.size()) / std::max(width, 1);
+  for (const Run& run : read_frame().runs) {
+    if (run.seen.empty() || (run.color >> IM_COL32_A_SHIFT & 255) < 255) continue;
+    // Letters cover less of their line than what is behind them.
+    std::map<ImU32, int> seen;
+    for (int y = std::max(static_cast<int>(run.shown.top) - 1, 0);
+         y < std::min(static_cast<int>(run.shown.bottom) + 2, height); ++y)
+      for (int x = std::max(static_cast<int>(run.shown.left) - 1, 0);
+           x < std::min(static_cast<int>(run.shown.right) + 2, width); ++x) {
+        const png::Rgb& at = pixels[static_cast<std::size_t>(y) * width + x];
+        ++seen[IM_COL32(at.r, at.g, at.b, 255)];
+      }
+    if (seen.empty()) continue;
+    const ImU32 behind = std::max_element(seen.begin(), seen.end(), [](const auto& a, const auto& b) {
+                           return a.second < b.second;
+                         })->first;
+    if (const double found = viewer::contrast(run.color, behind); found < least)
+      defects.push_back(fmt::format("'{}' has a contrast of {:.1f} at {} in {}", run.seen, found,
+                                    where(run.shown), name_of(run.window)));
+  }
+  return defects;
 }
 
 std::vector<std::string> layout_defects() {

@@ -121,3 +121,21 @@ TEST_CASE("no panel cuts off or covers what it shows, at any size", "[layout-def
     }
   }
 }
+
+TEST_CASE("every text of every panel can be read, in both themes", "[layout-defects]") {
+  Dashboard dashboard(kSample, 1280, 800);
+  App& app = dashboard.app;
+  app.state().select_cell(1000, 300);
+  std::set<std::string> told;
+  for (const bool light : {false, true}) {
+    if (light) app.perform(ActionId::toggle_theme);
+    for (const PanelFacts& panel : kPanels) {
+      app.layout().maximise(panel.id);
+      dashboard.settle();
+      for (const std::string& defect :
+           test::contrast_defects(dashboard.host.pixels(), dashboard.host.width(), 4.5))
+        if (told.insert(defect).second)
+          FAIL_CHECK((light ? "light, " : "dark, ") << panel.name << ": " << defect);
+    }
+  }
+}

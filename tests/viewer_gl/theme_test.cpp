@@ -11,6 +11,17 @@ TEST_CASE("contrast is WCAG's", "[theme]") {
   CHECK(contrast(IM_COL32(119, 119, 119, 255), IM_COL32(255, 255, 255, 255)) == Approx(4.48).margin(0.01));
 }
 
+TEST_CASE("a colour that cannot be read is made to", "[theme]") {
+  for (const ImU32 behind :
+       {IM_COL32(0, 0, 0, 255), IM_COL32(255, 255, 255, 255), IM_COL32(120, 130, 90, 255)})
+    for (const ImU32 ink :
+         {IM_COL32(0, 0, 0, 255), IM_COL32(200, 80, 20, 255), IM_COL32(255, 255, 255, 255)}) {
+      const ImU32 found = readable(ink, behind);
+      CHECK(contrast(found, behind) >= 4.5);
+      CHECK((found == ink) == (contrast(ink, behind) >= 4.5));
+    }
+}
+
 TEST_CASE("tabs and the numbers of sliders are readable in both themes", "[theme]") {
   for (const bool dark : {true, false}) {
     const Theme t = theme_of(dark);

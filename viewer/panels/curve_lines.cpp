@@ -139,7 +139,7 @@ void label_curves(Plot& plot, std::span<const double> x, std::span<const NamedCu
           const ImVec2 corner{middle - extent.x / 2 + shift, y + (shift == 0 ? lift : -extent.y / 2)};
           const Box box{corner, {corner.x + extent.x, corner.y + extent.y}};
           if (done || !is_free(box, c)) continue;
-          plot.list()->AddText(corner, curves[c].color, curves[c].name.c_str());
+          plot.list()->AddText(corner, readable(curves[c].color, theme().plot), curves[c].name.c_str());
           placed.push_back(box);
           done = true;
         }

@@ -1,6 +1,7 @@
 #include "viewer/widgets/theme.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace kvreplay::viewer {
@@ -15,10 +16,15 @@ constexpr Rgb rgb(unsigned rgb) {
 
 /// WCAG's relative luminance.
 double luminance(ImU32 color) {
-  const auto channel = [color](int shift) {
-    const double share = static_cast<double>(color >> shift & 255) / 255;
-    return share <= 0.04045 ? share / 12.92 : std::pow((share + 0.055) / 1.055, 2.4);
-  };
+  static const std::array<double, 256> linear = [] {
+    std::array<double, 256> values{};
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const double share = static_cast<double>(i) / 255;
+      values[i] = share <= 0.04045 ? share / 12.92 : std::pow((share + 0.055) / 1.055, 2.4);
+    }
+    return values;
+  }();
+  const auto channel = [color](int shift) { return linear[color >> shift & 255]; };
   return 0.2126 * channel(IM_COL32_R_SHIFT) + 0.7152 * channel(IM_COL32_G_SHIFT) +
          0.0722 * channel(IM_COL32_B_SHIFT);
 }
@@ -35,10 +41,10 @@ Theme theme_of(bool dark) {
   t.raised = pick(0x2a2d32, 0xeef0f3);
   t.border = pick(0x33363c, 0xd2d6dc);
   t.text = pick(0xe4e6ea, 0x1e2126);
-  t.dim = pick(0xa0a5ad, 0x5b626c);
-  t.faint = pick(0x646a73, 0x99a0aa);
+  t.dim = pick(0xa8adb5, 0x5b626c);
+  t.faint = pick(0x949aa3, 0x646b75);
   t.accent = pick(0x4ea1f3, 0x1668c1);
-  t.accent_soft = pick(0x29486a, 0xc9dff6);
+  t.accent_soft = pick(0x24405f, 0xc9dff6);
   t.knob = pick(0x2d5a8a, 0x8ab8ea);
   t.warning = pick(0xf0b24a, 0xa86700);
   t.error = pick(0xf0706a, 0xc03530);
@@ -62,6 +68,15 @@ ImU32 tab_ink(const Theme& theme, bool in_front, bool hovered) {
 double contrast(ImU32 a, ImU32 b) {
   const double one = luminance(a), other = luminance(b);
   return (std::max(one, other) + 0.05) / (std::min(one, other) + 0.05);
+}
+
+ImU32 readable(ImU32 ink, ImU32 behind, double least) {
+  constexpr ImU32 kBlack = IM_COL32(0, 0, 0, 255), kWhite = IM_COL32(255, 255, 255, 255);
+  const ImU32 end = contrast(kWhite, behind) > contrast(kBlack, behind) ? kWhite : kBlack;
+  ImU32 found = ink;
+  for (float share = 0.0625F; contrast(found, behind) < least && share <= 1; share += 0.0625F)
+    found = mixed(ink, end, share);
+  return found;
 }
 
 namespace {

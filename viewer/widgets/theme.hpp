@@ -27,6 +27,9 @@ Theme theme_of(bool dark);
 ImU32 tab_ink(const Theme& theme, bool in_front, bool hovered);
 /// How well one colour stands out from another, 1 (not at all) .. 21, after WCAG 2.
 double contrast(ImU32 a, ImU32 b);
+/// The colour, or as much nearer to white or to black as it takes to stand out so much from what is behind
+/// it.
+ImU32 readable(ImU32 ink, ImU32 behind, double least = 4.5);
 /// Sets colours and sizes for all that is drawn from now on, ImGui's own widgets included.
 void use_theme(bool dark, float scale);
 

@@ -119,7 +119,8 @@ void TextView::draw_line(const TextViewContent& content, Index number, ImVec2 at
     const std::string_view text = content.layout->text(piece);
     // On strong colours less: they leave letters less contrast to lose.
     const float dimmed = (piece.blank ? 1 : evicted) * kDimmed * (1 - 0.5F * static_cast<float>(level) / 255);
-    const ImU32 ink = candidate ? mixed(tint_ink(level), tint_color(level), dimmed) : t.dim;
+    const ImU32 behind = level > 0 ? tint_color(level) : t.panel;
+    const ImU32 ink = candidate ? readable(mixed(tint_ink(level), behind, dimmed), behind) : t.dim;
     list->AddText({low.x, text_top}, ink, text.data(), text.data() + text.size());
     if (evicted > 0 && !piece.blank) {
       const float middle = std::floor(text_top + letters * 0.56F);
