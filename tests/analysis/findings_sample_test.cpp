@@ -185,8 +185,8 @@ TEST_CASE("findings are the same every time, on a terminal, in JSON and on the p
     if (const Finding& one = found[links]; one.place.token) {
       const std::string picks = page.substr(end, page.find('>', end) - end);
       const std::string head = fmt::format("layer {}, head {}", *one.place.layer, *one.place.kv_head);
-      CHECK(contains(picks, fmt::format("&quot;{}&quot;", head)));
-      CHECK(contains(picks, "&quot;attn&quot;,&quot;exact_remove&quot;"));
+      CHECK(contains(picks, fmt::format("data-head=\"{}.{}\"", *one.place.layer, *one.place.kv_head)));
+      CHECK(contains(picks, R"("score":"attn","exact error":"exact_remove")"));
       CHECK(contains(page.substr(page.find(" id=\"scatter\"")), fmt::format("<option value=\"{}\">", head)));
     }
     ++links;

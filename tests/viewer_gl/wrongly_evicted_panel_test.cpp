@@ -34,13 +34,13 @@ struct EvictedBoard : test::OnePanelDashboard {
     app.panel(kind).load(settings);
     settle();
   }
-  /// Height shares at which rows are hovered, by token.
+  /// The height share at which a token's row is hovered, some pixels below its upper edge.
   float row_of(Index token) {
     for (float y = 0.15F; y < 0.98F; y += 0.008F) {
       const auto [px, py] = at(kind, 0.4F, y);
       host.move_mouse(px, py);
       host.settle(2);
-      if (app.state().hover.token == token) return y;
+      if (app.state().hover.token == token) return y + 0.012F;
     }
     FAIL("token " << token << " is not in the list's view");
     return 0;
