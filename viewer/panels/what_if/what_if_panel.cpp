@@ -1,6 +1,4 @@
-#include "analysis/options/option_text.hpp"
 #include "viewer/gl/ui_context.hpp"
-#include "viewer/model/actions.hpp"
 #include "viewer/model/numbers.hpp"
 #include "viewer/model/session_keys.hpp"
 #include "viewer/model/token_text.hpp"
@@ -9,6 +7,7 @@
 #include "viewer/panels/no_dump.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/panels/what_if/error_waterfall.hpp"
+#include "viewer/panels/what_if/kept_brush.hpp"
 #include "viewer/panels/what_if/kept_strip.hpp"
 #include "viewer/panels/what_if/what_if_controls.hpp"
 #include "viewer/panels/what_if/what_if_heads.hpp"
@@ -41,7 +40,6 @@ class WhatIfPanel final : public Panel {
 
  private:
   void draw_buttons(AppState& state);
-  static void draw_brush(AppState& state);
   void draw_settings(PanelContext& context, bool roomy);
   void draw_figures(bool with_names);
   void draw_kept(PanelContext& context, float width);
@@ -118,32 +116,6 @@ void WhatIfPanel::draw_buttons(AppState& state) {
   ImGui::PopStyleVar();
 }
 
-/// Where tokens are chosen: what is to become of them, whatever the policy says.
-void WhatIfPanel::draw_brush(AppState& state) {
-  const Selection& s = state.selection();
-  if (s.tokens.empty() && !s.token) return;
-  dim_text(s.tokens.empty() ? fmt::format("Token {}:", *s.token)
-                            : fmt::format("{}:", counted(std::ssize(s.tokens), "token")));
-  const auto button = [&](ActionId id, const char* label, std::optional<PaintMark> mark) {
-    flow(small_button_width(label));
-    if (small_button(label)) state.paint(mark);
-    tip(fmt::format("{} ({})", mark ? kPaintMarks[*mark].meaning : "The policy decides again",
-                    action(id).shortcut.text()));
-  };
-  button(ActionId::keep_tokens, "Keep", PaintMark::keep);
-  button(ActionId::pin_tokens, "Pin", PaintMark::pin);
-  button(ActionId::evict_tokens, "Evict", PaintMark::evict);
-  button(ActionId::leave_tokens, "Leave", std::nullopt);
-  flow(check_width("this head only"));
-  ImGui::PushStyleVar(ImGuiStyleVar_FramePadding, {theme().px(3), theme().px(0.5F)});
-  ImGui::Checkbox("this head only", &state.paint_here);
-  ImGui::PopStyleVar();
-  if (state.setting_a.painted.empty() && state.setting_b.painted.empty()) return;
-  flow(small_button_width("Save kept set"));
-  if (small_button("Save kept set")) state.wanted = ActionId::save_kept_set;
-  tip("Writes what the setting in view keeps of all heads as .npy, and copies the command that measures it");
-}
-
 void WhatIfPanel::draw_settings(PanelContext& context, bool roomy) {
   const OutOfSight controls(context.figure);
   AppState& state = context.state;
@@ -152,7 +124,7 @@ void WhatIfPanel::draw_settings(PanelContext& context, bool roomy) {
   edit_settings(state, more);
   if (small_button(more ? "Fewer settings" : "More settings")) more_ = !more;
   tip("Window, pooling, pinned tokens, blocks");
-  draw_brush(state);
+  draw_kept_brush(state);
   if (now_[0].pending || now_[1].pending) busy_mark();
   const bool same = now_[0].error == now_[1].error;
   for (std::size_t s = 0; s < (same ? 1 : 2); ++s)
