@@ -149,7 +149,7 @@ void App::take_worst_head() {
 
 void App::frame() {
   seen_version_ = desk_.version();
-  use_theme(dark_, scale_ * text_points_ / 13);
+  use_theme(dark_, scale_, text_points_);
   close_popup();
   desk_.next_frame();
   state_.links.unfinished = false;

@@ -184,17 +184,13 @@ void App::perform(const Action& action) {
       text_points_ = std::max(text_points_ - 1, kLeastText);
       return;
     case ActionId::keep_tokens:
-      state_.paint(PaintMark::keep);
-      return;
+      return state_.paint(PaintMark::keep);
     case ActionId::pin_tokens:
-      state_.paint(PaintMark::pin);
-      return;
+      return state_.paint(PaintMark::pin);
     case ActionId::evict_tokens:
-      state_.paint(PaintMark::evict);
-      return;
+      return state_.paint(PaintMark::evict);
     case ActionId::leave_tokens:
-      state_.paint(std::nullopt);
-      return;
+      return state_.paint(std::nullopt);
     case ActionId::save_kept_set:
       return save_kept_set();
     case ActionId::reset_layout:

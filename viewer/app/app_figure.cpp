@@ -67,7 +67,7 @@ std::vector<std::string> App::figure_foot(PanelContext& context) const {
 
 /// True where all of it is there.
 bool App::draw_figure() {
-  use_theme(dark_, figure_->scale());
+  use_theme(dark_, figure_->scale(), text_points_);
   const Theme& t = theme();
   const Desk::Unanswered before = desk_.unanswered();
   const bool unfinished = std::exchange(state_.links.unfinished, false);
@@ -130,7 +130,7 @@ void App::drawn(int, int) {
         return false;
       }
     });
-    use_theme(dark_, scale_);
+    use_theme(dark_, scale_, text_points_);
     if (error.empty() && !figure_->done()) return;
     if (error.empty()) figure_->write();
   } catch (const InputError& failed) {

@@ -154,9 +154,9 @@ void set_style(const Theme& t) {
 
 const Theme& theme() { return current; }
 
-void use_theme(bool dark, float scale) {
+void use_theme(bool dark, float pixels_per_point, float text_points) {
   current = theme_of(dark);
-  current.scale = scale;
+  current.scale = pixels_per_point * text_points / kTextPoints;
   set_style(current);
 }
 

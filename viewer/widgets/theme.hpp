@@ -7,10 +7,13 @@
 
 namespace kvreplay::viewer {
 
+/// Sizes in points are those that go with text of this size.
+inline constexpr float kTextPoints = 13;
+
 /// The colours of everything but data, and the sizes, which follow the display's scale and the text's.
 struct Theme {
   bool dark = true;
-  float scale = 1;  ///< pixels a point, of which the text is 13 high
+  float scale = 1;  ///< pixels a point, of which the text is kTextPoints high
   ImU32 window, panel, raised, border, text, dim, faint, accent, accent_soft, warning, error;
   ImU32 knob;                   ///< of sliders: their number is read on it
   ImU32 plot, grid;             ///< behind curves, and the lines there
@@ -30,8 +33,9 @@ double contrast(ImU32 a, ImU32 b);
 /// The colour, or as much nearer to white or to black as it takes to stand out so much from what is behind
 /// it.
 ImU32 readable(ImU32 ink, ImU32 behind, double least = 4.5);
-/// Sets colours and sizes for all that is drawn from now on, ImGui's own widgets included.
-void use_theme(bool dark, float scale);
+/// Sets colours and sizes for all that is drawn from now on, ImGui's own widgets included: a display of so
+/// many pixels a point, and text of so many points, with which all sizes grow.
+void use_theme(bool dark, float pixels_per_point, float text_points = kTextPoints);
 
 inline ImU32 to_imgui(Rgb color) { return IM_COL32(color.r, color.g, color.b, 255); }
 /// The same colour with another opacity, 0..1.

@@ -66,18 +66,14 @@ void read_settings(const nlohmann::json& json, SharedSettings& into) {
   for (const BoundOption& option : bound(into)) attempt([&] { read_json({option}, json, "settings"); });
 }
 
-Index AppState::paint(std::optional<PaintMark> mark) {
-  if (!run() || run()->dump() == nullptr) {
-    say("What is kept by hand is measured on a dump, and there is none here.");
-    return 0;
-  }
+void AppState::paint(std::optional<PaintMark> mark) {
+  if (!run() || run()->dump() == nullptr)
+    return say("What is kept by hand is measured on a dump, and there is none here.");
   std::vector<Index> tokens = selection().tokens;
   if (tokens.empty() && selection().token) tokens = {*selection().token};
   std::erase_if(tokens, [l = run()->shape().l](Index token) { return token >= l; });
-  if (tokens.empty()) {
-    say("Choose tokens of the prompt first: drag over them in the text, or with a lasso.");
-    return 0;
-  }
+  if (tokens.empty())
+    return say("Choose tokens of the prompt first: drag over them in the text, or with a lasso.");
   WhatIfSettings& setting = shows_b() ? setting_b : setting_a;
   KeptPaint painted;
   try {
@@ -92,7 +88,6 @@ Index AppState::paint(std::optional<PaintMark> mark) {
   const std::string which = counted(std::ssize(tokens), "token");
   say(mark ? fmt::format("{} {} {}: {}.", shows_b() ? "B" : "A", kPaintMarks[*mark].does, which, where)
            : fmt::format("{} left to the policy of {} {}.", which, shows_b() ? "B" : "A", where));
-  return std::ssize(tokens);
 }
 
 WhatIfSettings AppState::as_linked(WhatIfSettings settings) const {

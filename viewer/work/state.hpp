@@ -110,8 +110,8 @@ class AppState : public SharedSettings {
   /// Of A and B the one that is looked at.
   WhatIfSettings setting() const { return as_linked(shows_b() ? setting_b : setting_a); }
   /// Keeps or evicts by hand, in that one, the tokens that are chosen together, else the selected one; no
-  /// mark leaves them to the policy. How many; a message says what became of it.
-  Index paint(std::optional<PaintMark> mark);
+  /// mark leaves them to the policy. A message says what became of it.
+  void paint(std::optional<PaintMark> mark);
   std::vector<UserScore> scores;  ///< of the user's, each read against an open dump
   std::vector<Pin> pins;
   /// Heads from worst to best, as the head map ranks them: (layer, KV head).
