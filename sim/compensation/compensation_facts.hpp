@@ -14,6 +14,7 @@ enum class Compensation { none, mass, values, fit, mean, cam, d2o, kvmerger, kee
 struct CompensationFacts {
   Compensation id;
   std::string_view name;
+  std::string_view plain;               ///< what it does, in plain words, for menus
   std::string_view meaning;             ///< one line
   bool fits_mass = false;               ///< biases are fitted to reference rows
   bool fits_values = false;             ///< values are
@@ -22,26 +23,34 @@ struct CompensationFacts {
   constexpr bool fits() const { return fits_mass || fits_values; }
 };
 constexpr CompensationFacts merging_facts(Compensation id, Merging merging) {
-  return {.id = id, .name = name_of(merging), .meaning = kMergings[merging].meaning, .merging = merging};
+  return {.id = id,
+          .name = name_of(merging),
+          .plain = kMergings[merging].plain,
+          .meaning = kMergings[merging].meaning,
+          .merging = merging};
 }
 inline constexpr auto kCompensations = facts_table<CompensationFacts>({
-    {.id = Compensation::none, .name = "none", .meaning = "What is kept, as it was"},
+    {.id = Compensation::none, .name = "none", .plain = "nothing", .meaning = "What is kept, as it was"},
     {.id = Compensation::mass,
      .name = "mass",
+     .plain = "weights that add up as before",
      .meaning =
          "A bias on every kept token's logit, so that the weights add up as before (Attention Matching)",
      .fits_mass = true},
     {.id = Compensation::values,
      .name = "values",
+     .plain = "values fitted to the outputs",
      .meaning = "Kept values fitted to the outputs by ridge regression (GRKV)",
      .fits_values = true},
     {.id = Compensation::fit,
      .name = "fit",
+     .plain = "weights, then values, fitted",
      .meaning = "mass, then values",
      .fits_mass = true,
      .fits_values = true},
     {.id = Compensation::mean,
      .name = "mean",
+     .plain = "one more token: the mean of the evicted",
      .meaning =
          "One more token: the mean key and value of the evicted, with the logarithm of their number as bias",
      .slot = true},

@@ -17,6 +17,7 @@ enum class Merging { cam, d2o, kvmerger, keepkv, merging_press };
 struct MergingFacts {
   Merging id;
   std::string_view name;
+  std::string_view plain;    ///< what becomes of evicted tokens, in plain words, for menus
   std::string_view meaning;  ///< one line
   std::string_view source;
   bool paper = true;             ///< whether there is such a semantics of it: as its paper says,
@@ -32,6 +33,7 @@ struct MergingFacts {
 inline constexpr auto kMergings = facts_table<MergingFacts>({
     {.id = Merging::cam,
      .name = "cam",
+     .plain = "values shared out among the next kept tokens",
      .meaning = "Values of evicted tokens, shared out among the next kept ones, as far as attention says",
      .source = "CaM, ICML 2024 (PMLR 235:58840)",
      .official = true,
@@ -39,17 +41,20 @@ inline constexpr auto kMergings = facts_table<MergingFacts>({
      .needs_attention = true},
     {.id = Merging::d2o,
      .name = "d2o",
+     .plain = "merged into the nearest key, where near",
      .meaning = "Keys and values merged into the kept token of nearest key, where nearer than most",
      .source = "D2O, arXiv 2406.13035",
      .official = true},
     {.id = Merging::kvmerger,
      .name = "kvmerger",
+     .plain = "runs of similar keys merged into one",
      .meaning =
          "Runs of similar adjacent keys merged into the kept token among them, by a Gaussian of distance",
      .source = "KVMerger, arXiv 2407.08454",
      .threshold = 0.75},
     {.id = Merging::keepkv,
      .name = "keepkv",
+     .plain = "merged into the nearest key, and counted",
      .meaning =
          "Merged by attention into the kept token of nearest key, which then counts for as many tokens",
      .source = "KeepKV, arXiv 2504.09936",
@@ -59,6 +64,7 @@ inline constexpr auto kMergings = facts_table<MergingFacts>({
      .threshold = 0.8},
     {.id = Merging::merging_press,
      .name = "merging_press",
+     .plain = "values merged into the nearest key",
      .meaning = "Values merged into the kept token of nearest key, by similarity and the values' norms",
      .source = "NVIDIA kvpress 0.5.4 and 0.5.5, MergingPress",
      .paper = false,

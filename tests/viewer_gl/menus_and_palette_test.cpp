@@ -63,6 +63,31 @@ TEST_CASE("a long menu's field takes the keyboard and leaves what matches", "[me
   CHECK(panel.app.state().comparison.score == TokenMetric::keydiff);
 }
 
+TEST_CASE("figures of heads are found by a few letters too, or menu by menu", "[menu]") {
+  test::OnePanelDashboard panel(PanelKind::heads, kSample, 900, 600, 3, 1);
+  const auto open = [&] {
+    const Area& area = panel.app.area(panel.kind);
+    panel.host.click(area.x + 40, area.y + 44);
+    panel.host.settle();
+    panel.settle();
+  };
+  const std::string before = panel.csv();
+  open();
+  panel.host.type("removed alone largest");
+  panel.host.settle();
+  panel.tap({"Enter"});  // nothing has all these words
+  panel.tap({"Escape"});
+  CHECK(panel.csv() == before);
+  open();
+  panel.host.type("keydiff sum");
+  panel.host.settle();
+  panel.tap({"Enter"});
+  CHECK(panel.csv() != before);
+  CHECK(panel.csv().starts_with("layer,kv_head,keydiff"));
+  open();  // nothing typed: menus
+  test::check_golden("menu-of-figures-dark.png", panel.host.pixels(), 900, 600);
+}
+
 TEST_CASE("the palette goes to heads and tokens, metrics and policies", "[palette]") {
   Scatter panel;
   panel.find("L5 H0");

@@ -18,12 +18,12 @@ class BackgroundRound {
     error_.clear();
   }
   /// `ask(i)` puts the question and gives the desk's Answer; `take(i, answer)` takes it once it is there,
-  /// at most `most` of them a call, with `answer` false where it failed. Whether some were left for another
-  /// frame though they may be there.
+  /// at most `most` of them a call, with `answer` false where it failed. At most `at_once` are left open.
+  /// Whether some were left for another frame though they may be there.
   template <class Ask, class Take>
-  bool go_on(const Ask& ask, const Take& take, Index most = kAll) {
+  bool go_on(const Ask& ask, const Take& take, Index most = kAll, int at_once = kAskedAtOnce) {
     int waiting = 0;
-    for (Index i = 0; i < count() && waiting < kAskedAtOnce; ++i) {
+    for (Index i = 0; i < count() && waiting < at_once; ++i) {
       if (answered(i)) continue;
       if (most == 0) return true;
       const auto answer = ask(i);

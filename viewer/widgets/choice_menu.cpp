@@ -4,6 +4,8 @@
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <imgui_stdlib.h>
 
@@ -16,6 +18,9 @@ std::string& typed() {
   return text;
 }
 
+constexpr float kTreeWidth = 240;       // points
+constexpr std::size_t kMostFound = 40;  // of a tree's entries
+
 struct Widths {
   float plain = 0, name = 0;
   float gap() const { return plain > 0 && name > 0 ? theme().px(18) : 0; }
@@ -23,13 +28,21 @@ struct Widths {
 };
 
 /// An entry without plain words stands where they would.
+void widen(Widths& widths, const Choice& one) {
+  const std::string& first = one.plain.empty() ? one.name : one.plain;
+  widths.plain = std::max(widths.plain, ImGui::CalcTextSize(first.c_str()).x);
+  if (!one.plain.empty()) widths.name = std::max(widths.name, mono_width(one.name));
+}
+
 Widths widths_of(std::span<const Choice> choices) {
   Widths widths;
-  for (const Choice& one : choices) {
-    const std::string& first = one.plain.empty() ? one.name : one.plain;
-    widths.plain = std::max(widths.plain, ImGui::CalcTextSize(first.c_str()).x);
-    if (!one.plain.empty()) widths.name = std::max(widths.name, mono_width(one.name));
-  }
+  for (const Choice& one : choices) widen(widths, one);
+  return widths;
+}
+
+Widths widths_of(std::span<const Choice> choices, std::span<const std::size_t> found) {
+  Widths widths;
+  for (const std::size_t i : found) widen(widths, choices[i]);
   return widths;
 }
 
@@ -58,25 +71,22 @@ bool draw(const Choice& one, const Widths& widths, bool is_now, std::size_t numb
   return chosen;
 }
 
-}  // namespace
+/// The field for what is sought, which has the keyboard; whether Enter was pressed.
+bool filter_field(float width) {
+  if (ImGui::IsWindowAppearing()) ImGui::SetKeyboardFocusHere();
+  ImGui::SetNextItemWidth(std::max(width, ImGui::GetContentRegionAvail().x));
+  const bool enter =
+      ImGui::InputTextWithHint("##filter", "type to find", &typed(), ImGuiInputTextFlags_EnterReturnsTrue);
+  // The field would take it for itself.
+  if (ImGui::IsKeyPressed(ImGui::GetKeyIndex(ImGuiKey_Escape))) ImGui::CloseCurrentPopup();
+  return enter;
+}
 
-std::optional<std::size_t> choice_list(std::span<const Choice> choices, const std::string& now) {
-  const bool filters = choices.size() > kMostUnfiltered;
-  const bool appearing = ImGui::IsWindowAppearing();
-  const Widths widths = widths_of(choices);
-  if (appearing) typed().clear();
-  bool enter = false;
-  if (filters) {
-    if (appearing) ImGui::SetKeyboardFocusHere();
-    ImGui::SetNextItemWidth(std::max(widths.all(), ImGui::GetContentRegionAvail().x));
-    enter =
-        ImGui::InputTextWithHint("##filter", "type to find", &typed(), ImGuiInputTextFlags_EnterReturnsTrue);
-    // The field would take it for itself.
-    if (ImGui::IsKeyPressed(ImGui::GetKeyIndex(ImGuiKey_Escape))) ImGui::CloseCurrentPopup();
-  }
+/// Those of `choices` that are `found`, under their headings.
+std::optional<std::size_t> draw_found(std::span<const Choice> choices, std::span<const std::size_t> found,
+                                      const std::string& now, const Widths& widths, bool go_to_now) {
   std::optional<std::size_t> chosen;
   std::string_view group;
-  const std::vector<std::size_t> found = matching_choices(choices, filters ? typed() : std::string());
   for (const std::size_t i : found) {
     const Choice& one = choices[i];
     if (one.group != group) {
@@ -86,9 +96,31 @@ std::optional<std::size_t> choice_list(std::span<const Choice> choices, const st
     }
     const bool is_now = one.name == now;
     if (draw(one, widths, is_now, i)) chosen = i;
-    if (is_now && !filters) ImGui::SetItemDefaultFocus();
+    if (is_now && go_to_now) ImGui::SetItemDefaultFocus();
   }
+  return chosen;
+}
+
+}  // namespace
+
+std::optional<std::size_t> choice_list(std::span<const Choice> choices, const std::string& now,
+                                       const std::function<void()>& tree) {
+  const bool filters = choices.size() > kMostUnfiltered;
+  if (ImGui::IsWindowAppearing()) typed().clear();
+  // A tree has its own width; its list, which may be long, that of what is found.
+  const Widths widths = tree ? Widths{} : widths_of(choices);
+  const bool enter = filters && filter_field(tree ? theme().px(kTreeWidth) : widths.all());
+  if (tree && (!filters || typed().empty())) {
+    tree();
+    return std::nullopt;
+  }
+  std::vector<std::size_t> found = matching_choices(choices, filters ? typed() : std::string());
   if (found.empty()) dim_text("Nothing of that name.");
+  const std::size_t more = tree && found.size() > kMostFound ? found.size() - kMostFound : 0;
+  found.resize(found.size() - more);
+  const std::optional<std::size_t> chosen =
+      draw_found(choices, found, now, tree ? widths_of(choices, found) : widths, !filters);
+  if (more > 0) dim_text(fmt::format("and {} more: type another word", more));
   if (!enter || chosen) return chosen;
   const auto first =
       std::find_if(found.begin(), found.end(), [&](std::size_t i) { return choices[i].enabled; });

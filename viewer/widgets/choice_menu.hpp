@@ -3,6 +3,7 @@
 #include "data/facts_table.hpp"
 #include "viewer/model/choice.hpp"
 
+#include <functional>
 #include <imgui.h>
 #include <optional>
 #include <span>
@@ -15,8 +16,10 @@
 namespace kvreplay::viewer {
 
 /// The entries, in a popup or combo that is open: the number of the one that was chosen, or nothing. `now` is
-/// the name that is marked.
-std::optional<std::size_t> choice_list(std::span<const Choice> choices, const std::string& now);
+/// the name that is marked. `tree`, where there is one, draws them as menus within menus while nothing is
+/// typed; what is chosen there is its own affair.
+std::optional<std::size_t> choice_list(std::span<const Choice> choices, const std::string& now,
+                                       const std::function<void()>& tree = {});
 
 /// A combo box that shows `now`, as wide as the next item.
 std::optional<std::size_t> choice_combo(const char* id, const std::string& now,

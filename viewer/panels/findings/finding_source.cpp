@@ -24,7 +24,8 @@ void FindingSource::look(PanelContext& context) {
     run_key_ = now;
     heads_key_ = {};
     found_.reset();
-    layers_.clear();
+    layers_.assign(run ? static_cast<std::size_t>(run->shape().layers) : 0, nullptr);
+    layer_round_.restart(std::ssize(layers_));
     most_ = run && run->results() != nullptr ? kMostFindings : kLiveFindings;
   }
   if (run == nullptr) return;
@@ -55,7 +56,7 @@ void FindingSource::look_at_dump(PanelContext& context) {
   if (const Key now(run_key_, window); now != heads_key_) {
     heads_key_ = now;
     heads_.assign(static_cast<std::size_t>(shape.layers * shape.n_kv), nullptr);
-    layers_.resize(static_cast<std::size_t>(shape.layers));
+    head_round_.restart(std::ssize(heads_));
     complete_ = false;
   }
   if (complete_) return;
@@ -69,44 +70,32 @@ void FindingSource::look_at_dump(PanelContext& context) {
 
 bool FindingSource::take_heads(PanelContext& context) {
   const Index n_kv = context.state.run()->shape().n_kv;
-  std::ptrdiff_t known = 0;
-  int asked = 0;
-  for (std::size_t h = 0; h < heads_.size(); ++h) {
-    if (!heads_[h] && asked < kAskedAtOnce) {
-      const auto head = static_cast<Index>(h);
-      const auto answer = ask_summary(context, head / n_kv, head % n_kv, Urgency::background);
-      if (answer.pending) ++asked;
-      heads_[h] = answer.value;
-      if (!answer.error.empty()) error_ = answer.error;
-    }
-    known += heads_[h] ? 1 : 0;
-  }
-  pending_ = asked > 0;
-  progress_ = fmt::format("ranking heads: {} of {}", known, heads_.size());
-  return known == std::ssize(heads_);
+  head_round_.go_on([&](Index h) { return ask_summary(context, h / n_kv, h % n_kv, Urgency::background); },
+                    [&](Index h, const Answer<HeadSummary>& answer) { heads_[h] = answer.value; });
+  return all_taken(head_round_, "ranking heads");
 }
 
 bool FindingSource::take_layers(PanelContext& context) {
-  std::ptrdiff_t known = 0;
-  int asked = 0;
-  for (std::size_t i = 0; i < layers_.size(); ++i) {
-    if (!layers_[i] && asked < 4) {
-      const auto layer = static_cast<Index>(i);
-      const Question question{.key = {run_key_, "finding_evictions", layer},
-                              .title = fmt::format("Evictions to compare, layer {}", layer),
-                              .urgency = Urgency::background};
-      const auto answer = context.desk.ask<LayerEvictions>(
-          question,
-          [run = context.state.run(), layer](JobControl& job) { return live_evictions(*run, layer, job); });
-      if (answer.pending) ++asked;
-      layers_[i] = answer.value;
-      if (!answer.error.empty()) error_ = answer.error;
-    }
-    known += layers_[i] ? 1 : 0;
-  }
-  pending_ = asked > 0;
-  progress_ = fmt::format("comparing policies: {} of {} layers", known, layers_.size());
-  return known == std::ssize(layers_);
+  constexpr int kAtOnce = 4;  // each takes seconds and holds a layer's heads
+  const auto ask = [&](Index layer) {
+    const Question question{.key = {run_key_, "finding_evictions", layer},
+                            .title = fmt::format("Evictions to compare, layer {}", layer),
+                            .urgency = Urgency::background};
+    return context.desk.ask<LayerEvictions>(question, [run = context.state.run(), layer](JobControl& job) {
+      return live_evictions(*run, layer, job);
+    });
+  };
+  layer_round_.go_on(
+      ask, [&](Index layer, const Answer<LayerEvictions>& answer) { layers_[layer] = answer.value; },
+      layer_round_.count(), kAtOnce);
+  return all_taken(layer_round_, "comparing policies, layers");
+}
+
+bool FindingSource::all_taken(const BackgroundRound& round, std::string_view what) {
+  pending_ = round.done() < round.count();
+  progress_ = fmt::format("{}: {} of {}", what, round.done(), round.count());
+  if (round.failed() > 0) error_ = round.error();
+  return !pending_ && round.failed() == 0;
 }
 
 void FindingSource::find(PanelContext& context, bool with_layers) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "viewer/panels/background_round.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/work/live_findings.hpp"
 
@@ -30,14 +31,18 @@ class FindingSource {
  private:
   void look_at_results(PanelContext& context);
   void look_at_dump(PanelContext& context);
+  /// Whether all are there.
   bool take_heads(PanelContext& context);
   bool take_layers(PanelContext& context);
+  /// Says how far it is.
+  bool all_taken(const BackgroundRound& round, std::string_view what);
   /// Their findings, without evictions where `layers` are not all there.
   void find(PanelContext& context, bool with_layers);
 
   Key run_key_, heads_key_, begun_;
   std::vector<std::shared_ptr<const HeadSummary>> heads_;      // [layers * n_kv]
   std::vector<std::shared_ptr<const LayerEvictions>> layers_;  // [layers]
+  BackgroundRound head_round_, layer_round_;
   std::shared_ptr<const Findings> found_;
   std::size_t most_ = 0;
   bool pending_ = false, waits_ = false, complete_ = false;

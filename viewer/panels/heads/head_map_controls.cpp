@@ -1,6 +1,7 @@
 #include "viewer/panels/heads/head_map_controls.hpp"
 
 #include "viewer/model/session_keys.hpp"
+#include "viewer/widgets/choice_menu.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 #include "viewer/work/named_choices.hpp"
@@ -48,7 +49,10 @@ void HeadMapControls::list(const HeadMapSource& source) {
   listed_ = source.list();
   menu_ = {};
   pairs_.clear();
+  choices_.clear();
   for (const FigureInfo& info : source.figures()) {
+    choices_.push_back(
+        {.name = info.name, .plain = info.title, .tip = about(info), .group = facts_of(info.table).title});
     Node* node = &menu_.child(std::string(facts_of(info.table).title));
     for (const std::string& step : info.path) node = &node->child(step);
     node->figure = &info;
@@ -155,7 +159,8 @@ const FigureInfo* HeadMapControls::draw(PanelContext& context, const HeadMapSour
                                   : std::min(room, theme().px(380)));
   const std::string now(agreement ? std::string(name_of(named->figure)) : figure->title);
   if (begin_combo("##figure", one_row ? now : figure->title, ImGuiComboFlags_HeightLargest)) {
-    draw_menu(context.state, menu_, figure);
+    const auto found = choice_list(choices_, figure->name, [&] { draw_menu(context.state, menu_, figure); });
+    if (found) choose_figure(context.state, source.figures()[*found]);
     ImGui::EndCombo();
   }
   tip(fmt::format("{}{}", about(*figure), source.from_results() ? "\nfrom the result folder" : "").c_str());

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "viewer/model/choice.hpp"
 #include "viewer/panels/heads/head_map_source.hpp"
 
 #include <cstdint>
@@ -37,6 +38,7 @@ class HeadMapControls {
   AgreementFigure measure_ = AgreementFigure::spearman;  // else
   std::uint64_t listed_ = 0;                             // HeadMapSource::list() that the rest was made of
   Node menu_;
+  std::vector<Choice> choices_;   // the same as a list, one of each of HeadMapSource::figures()
   std::vector<TokenPair> pairs_;  // that the run has an agreement of
 };
 

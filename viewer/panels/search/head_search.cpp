@@ -2,7 +2,6 @@
 
 #include "analysis/options/option_text.hpp"
 #include "analysis/results/result_reader.hpp"
-#include "viewer/panels/questions.hpp"
 
 #include <fmt/format.h>
 
@@ -54,26 +53,24 @@ void HeadSearch::look(PanelContext& context) {
 void HeadSearch::look_at_heads(PanelContext& context) {
   const std::vector<Index> layers = layers_of(*context.state.run());
   const Index n_kv = context.state.run()->shape().n_kv;
-  heads_.resize(layers.size() * static_cast<std::size_t>(n_kv));
-  int asked = 0;
-  std::ptrdiff_t known = 0;
-  for (std::size_t h = 0; h < heads_.size(); ++h) {
-    if (!heads_[h] && asked < kAskedAtOnce) {
-      const auto row = static_cast<Index>(h);
-      const auto answer =
-          ask_summary(context, layers[static_cast<std::size_t>(row / n_kv)], row % n_kv, Urgency::background);
-      if (!answer.error.empty()) {
-        context.state.say(answer.error, true);
-        return stop();
-      }
-      asked += answer.pending ? 1 : 0;
-      heads_[h] = answer.value;
-    }
-    known += heads_[h] ? 1 : 0;
+  if (heads_.empty()) {
+    heads_.resize(layers.size() * static_cast<std::size_t>(n_kv));
+    round_.restart(std::ssize(heads_));
+  }
+  round_.go_on(
+      [&](Index h) {
+        return ask_summary(context, layers[static_cast<std::size_t>(h / n_kv)], h % n_kv,
+                           Urgency::background);
+      },
+      [&](Index h, const Answer<HeadSummary>& answer) { heads_[h] = answer.value; });
+  if (round_.failed() > 0) {
+    context.state.say(round_.error(), true);
+    return stop();
   }
   const std::string text = heads_where_->query.text();
-  if (known < std::ssize(heads_))
-    return context.state.say(fmt::format("Looking for {}: {} of {} heads", text, known, heads_.size()));
+  if (round_.done() < round_.count())
+    return context.state.say(
+        fmt::format("Looking for {}: {} of {} heads", text, round_.done(), round_.count()));
   context.state.found_heads = heads_where(*heads_where_, heads_);
   context.state.found_by = text.substr(text.find(' ') + 1);
   if (const auto& found = context.state.found_heads; found.empty()) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "viewer/panels/background_round.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/work/find.hpp"
 
@@ -28,6 +29,7 @@ class HeadSearch {
   std::optional<HeadCondition> heads_where_;
   std::optional<TokenCondition> tokens_where_;
   std::vector<std::shared_ptr<const HeadSummary>> heads_;
+  BackgroundRound round_;
 };
 
 }  // namespace kvreplay::viewer
