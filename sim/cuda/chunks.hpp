@@ -2,10 +2,6 @@
 
 #include "sim/cuda/half_tile.hpp"
 
-#if !defined(__CUDACC__)
-#include <cstring>
-#endif
-
 // Rows of halves on their way through shared memory, kChunk channels at a time. A block multiplies rows of A
 // that stay with it by rows of B that pass by: where all of A's chunks fit they are read once and the chunks
 // of B come three deep, else a chunk of A comes with every chunk of B.
@@ -27,16 +23,15 @@ KVREPLAY_DEVICE void copy_16_async(void* shared, const void* global, bool real) 
   *static_cast<uint4*>(shared) = real ? *static_cast<const uint4*>(global) : make_uint4(0, 0, 0, 0);
 #endif
 #else
-  if (real)
-    std::memcpy(shared, global, 16);
-  else
-    std::memset(shared, 0, 16);
+  emulation::copy_late(shared, real ? global : nullptr);
 #endif
 }
 
 /// Makes one batch of the copies since the last call.
 KVREPLAY_DEVICE void end_copy_batch() {
-#if defined(__CUDACC__) && __CUDA_ARCH__ >= 800
+#if !defined(__CUDACC__)
+  emulation::end_late_batch();
+#elif __CUDA_ARCH__ >= 800
   asm volatile("cp.async.commit_group;");
 #endif
 }
@@ -44,7 +39,9 @@ KVREPLAY_DEVICE void end_copy_batch() {
 /// Waits until only the thread's last kLeft batches may still be on their way.
 template <int kLeft>
 KVREPLAY_DEVICE void wait_for_copies() {
-#if defined(__CUDACC__) && __CUDA_ARCH__ >= 800
+#if !defined(__CUDACC__)
+  emulation::wait_for_late(kLeft);
+#elif __CUDA_ARCH__ >= 800
   asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
 #endif
 }

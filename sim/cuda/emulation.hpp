@@ -9,8 +9,11 @@
 #include <functional>
 
 // A GPU's way of running a kernel, on the processor: every thread of a block is a fiber, and blocks run one
-// after the other. A barrier that some threads never reach, or a warp whose lanes call different things, is
-// an error, as it would be (or hang) on the device. For tests of kernels where there is no GPU.
+// after the other, in their order or in one that KVREPLAY_EMULATION_SEED gives. A barrier that some threads
+// never reach, a warp whose lanes call different things, a launch that a device refuses, is an error. Under
+// thread sanitizer a race between threads of a block or between blocks is one too: barriers order what they
+// order on the device, and shuffles and matrix products nothing (race_check.hpp). For tests of kernels where
+// there is no GPU.
 
 namespace kvreplay::cuda::emulation {
 
@@ -28,7 +31,8 @@ inline thread_local const Thread* running_thread = nullptr;
 inline const Thread& this_thread() { return *running_thread; }
 
 /// Runs `body` for every thread of every block. Shared memory is full of NaN at the start of each block.
-/// Throws std::logic_error where threads wait for each other in vain; rethrows what a thread throws.
+/// Throws std::logic_error where threads wait for each other in vain, or where a device would refuse;
+/// rethrows what a thread throws.
 void run(Size3 grid, unsigned threads, std::size_t shared_bytes, const std::function<void()>& body);
 
 void sync_block();
@@ -41,6 +45,14 @@ struct LaneShare {
 using Lanes = std::array<LaneShare, 32>;
 /// Waits until all 32 lanes are here with the same `what`; the last one then carries it out for all.
 void warp_together(const char* what, LaneShare mine, void (*carry_out)(const Lanes&));
+
+inline constexpr std::size_t kLateCopy = 16;  // bytes
+/// A copy that is made only when its thread waits for it, as late as a device may: until then there is NaN.
+/// `from` null: zeros. Both at multiples of 16.
+void copy_late(void* to, const void* from);
+/// Those since the last call are one batch; waits until only the last `batches_left` may be on their way.
+void end_late_batch();
+void wait_for_late(unsigned batches_left);
 
 /// As float32, rounded towards 0: how matrix units add.
 inline float truncated(double x) {

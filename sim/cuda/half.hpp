@@ -54,9 +54,12 @@ KVREPLAY_DEVICE float half_unit(float largest) {
   if (!(largest > 0)) return 1;
   int exponent = 0;
   std::frexp(largest, &exponent);
-  // Beyond these a power of two or its reciprocal is not a normal float.
-  const int unit = larger(smaller(exponent - 15, 120), -120);
+  // Beyond these a power of two, its reciprocal or 2^-14 of either is not a normal float.
+  const int unit = larger(smaller(exponent - 15, 112), -112);
   return std::ldexp(1.0F, unit);
 }
+
+/// 1 / unit, exactly, of a power of two that is a normal float as its reciprocal is.
+KVREPLAY_DEVICE float per_unit_of(float unit) { return as_float((254U << 23U) - as_bits(unit)); }
 
 }  // namespace kvreplay::cuda

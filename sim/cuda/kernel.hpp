@@ -15,6 +15,7 @@
 #else
 #include "sim/cuda/emulation.hpp"
 
+#include <atomic>
 #include <bit>
 #include <cmath>
 #define KVREPLAY_KERNEL
@@ -53,6 +54,8 @@ KVREPLAY_DEVICE T shuffle_xor(T value, int mask) {
 KVREPLAY_DEVICE bool any_lane(bool holds) { return __any_sync(0xffffffffU, holds) != 0; }
 /// Makes *at the larger of itself and x, both at least 0, whoever else does.
 KVREPLAY_DEVICE void raise(float* at, float x) { atomicMax(reinterpret_cast<int*>(at), __float_as_int(x)); }
+/// Makes *flag 1, whoever else does.
+KVREPLAY_DEVICE void set_flag(int* flag) { atomicOr(flag, 1); }
 /// Within 2 ulp of the argument's own rounding; 0 at -inf and below 2^-126.
 KVREPLAY_DEVICE float fast_exp(float x) {
   float power;
@@ -61,6 +64,7 @@ KVREPLAY_DEVICE float fast_exp(float x) {
 }
 KVREPLAY_DEVICE float fused(float a, float b, float c) { return fmaf(a, b, c); }
 KVREPLAY_DEVICE float as_float(unsigned bits) { return __uint_as_float(bits); }
+KVREPLAY_DEVICE unsigned as_bits(float x) { return __float_as_uint(x); }
 
 /// Starts a kernel on a stream; throws DeviceError where the device refuses.
 template <class... Parameters, class... Arguments>
@@ -96,10 +100,16 @@ inline bool any_lane(bool holds) {
   for (int mask = 1; mask < 32; mask *= 2) any |= shuffle_xor(any, mask);
   return any != 0;
 }
-inline void raise(float* at, float x) { *at = *at < x ? x : *at; }
+inline void raise(float* at, float x) {
+  const std::atomic_ref<float> shared(*at);
+  float now = shared.load(std::memory_order_relaxed);
+  while (now < x && !shared.compare_exchange_weak(now, x, std::memory_order_relaxed)) continue;
+}
+inline void set_flag(int* flag) { std::atomic_ref<int>(*flag).store(1, std::memory_order_relaxed); }
 inline float fast_exp(float x) { return std::exp2(x * 1.44269504088896341F); }
 inline float fused(float a, float b, float c) { return std::fma(a, b, c); }
 inline float as_float(unsigned bits) { return std::bit_cast<float>(bits); }
+inline unsigned as_bits(float x) { return std::bit_cast<unsigned>(x); }
 
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), Grid grid, int threads, std::size_t shared_bytes, const Stream&,

@@ -89,7 +89,10 @@ enum class Place { device, pinned_host };
 namespace detail {
 void* allocate(Place place, std::size_t bytes);
 void release(Place place, void* memory) noexcept;
+/// Not from ordinary host memory to a device.
 void copy(void* to, const void* from, std::size_t bytes, const Stream& stream);
+/// Between any; returns when all that the stream had to do is done.
+void copy_now(void* to, const void* from, std::size_t bytes, const Stream& stream);
 /// By way of pinned memory where one side is ordinary host memory.
 void staged_copy(void* to, const void* from, std::size_t bytes, const Stream& stream);
 void fill_zero(void* to, std::size_t bytes, const Stream& stream);

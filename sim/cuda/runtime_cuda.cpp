@@ -241,6 +241,11 @@ void copy(void* to, const void* from, std::size_t bytes, const Stream& stream) {
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_of(stream)));
 }
 
+void copy_now(void* to, const void* from, std::size_t bytes, const Stream& stream) {
+  copy(to, from, bytes, stream);
+  stream.synchronize();
+}
+
 void fill_zero(void* to, std::size_t bytes, const Stream& stream) {
   check(cudaMemsetAsync(to, 0, bytes, stream_of(stream)));
 }

@@ -10,6 +10,7 @@
 #include <map>
 #include <mutex>
 #include <new>
+#include <stdexcept>
 
 // Every call is done when it returns. Device memory is memory of its own, so that address sanitizer finds
 // what compute-sanitizer's memcheck would, and full of NaN until it is written.
@@ -91,7 +92,13 @@ void release(Place, void* memory) noexcept {
   }
   std::free(memory);
 }
-void copy(void* to, const void* from, std::size_t bytes, const Stream&) { std::memcpy(to, from, bytes); }
+void copy(void* to, const void* from, std::size_t bytes, const Stream&) {
+  // A device may do so when the memory is another's.
+  if (is_pageable(from) && !is_pageable(to))
+    throw std::logic_error("a copy from ordinary host memory that nobody waits for");
+  std::memcpy(to, from, bytes);
+}
+void copy_now(void* to, const void* from, std::size_t bytes, const Stream&) { std::memcpy(to, from, bytes); }
 void fill_zero(void* to, std::size_t bytes, const Stream&) { std::memset(to, 0, bytes); }
 
 }  // namespace detail

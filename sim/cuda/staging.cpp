@@ -15,8 +15,9 @@ namespace kvreplay::cuda {
 namespace {
 
 constexpr std::size_t kPiece = std::size_t{4} << 20;
-/// Smaller copies are the driver's.
-constexpr std::size_t kLeast = std::size_t{256} << 10;
+/// Smaller ones to the host are the driver's, which waits for them. Of those from the host it may read what
+/// is gone by then.
+constexpr std::size_t kLeastToHost = std::size_t{256} << 10;
 /// Of a device; a copy takes one.
 constexpr int kMostPairs = 8;
 
@@ -110,11 +111,11 @@ void download(std::byte* to, const std::byte* from, std::size_t bytes, Pair& pai
 }  // namespace
 
 void detail::staged_copy(void* to, const void* from, std::size_t bytes, const Stream& stream) {
-  const bool to_host = bytes >= kLeast && is_pageable(to), from_host = bytes >= kLeast && is_pageable(from);
+  const bool from_host = is_pageable(from), to_host = bytes >= kLeastToHost && is_pageable(to);
   if (to_host == from_host) return copy(to, from, bytes, stream);
   Pairs& pairs = pairs_of(current_device());
   std::unique_ptr<Pair> pair = pairs.take();
-  if (!pair) return copy(to, from, bytes, stream);
+  if (!pair) return copy_now(to, from, bytes, stream);
   try {
     if (from_host)
       upload(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes, *pair, stream);

@@ -59,7 +59,7 @@ KVREPLAY_KERNEL void logit_kernel(KeptRows in) {
       if (visible && !(std::fabs(raw) < 1e37F))
         raw = dot(in.q + (head + row) * in.d, in.k + static_cast<std::ptrdiff_t>(p) * in.d, in.d);
       const float logit = visible ? entry_logit(in.scale * raw, in.softcap).z : kHidden;
-      if (visible && !finite(logit)) in.bad[head + row] = 1;
+      if (visible && !finite(logit)) set_flag(in.bad + head + row);
       out[p - in.begin] = logit;
     }
   }

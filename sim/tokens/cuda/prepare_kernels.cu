@@ -28,12 +28,12 @@ KVREPLAY_KERNEL void rows_kernel(StoredRows from, HeadRows which, HalfMatrix to,
   float largest = 0;
   for (int c = lane_id(); c < width; c += 32) largest = larger(largest, std::fabs(number(from, first + c)));
   largest = warp_largest(largest);
-  const float unit = half_unit(largest), per_unit = 1 / unit;
+  const float unit = half_unit(largest), per_unit = per_unit_of(unit);
   if (to.high == nullptr) {
     bool two = false;
     for (int c = lane_id(); c < width; c += 32)
       two = two || (split(number(from, first + c) * per_unit).low & 0x7fffU) != 0;
-    if (two) *needed = 1;
+    if (two) set_flag(needed);
     return;
   }
   if (lane_id() == 0) to.unit[packed_row] = unit;
@@ -93,7 +93,7 @@ KVREPLAY_KERNEL void halves_kernel(int tokens, int d_v, PreparedRows to) {
   if (at >= static_cast<std::ptrdiff_t>(tokens) * depth) return;
   const std::ptrdiff_t p = at / depth;
   const int c = static_cast<int>(at % depth);
-  put(to.halves, at, split(c < d_v ? to.centred[p * d_v + c] * (1 / to.halves.unit[0]) : 0.0F));
+  put(to.halves, at, split(c < d_v ? to.centred[p * d_v + c] * per_unit_of(to.halves.unit[0]) : 0.0F));
 }
 
 }  // namespace

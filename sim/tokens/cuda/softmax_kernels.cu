@@ -157,7 +157,7 @@ KVREPLAY_KERNEL void softmax_kernel(ColumnProblem in, SoftmaxStates states) {
 
   const int own_row = first_row + warp_id() * kWarpRows, head = own_row / in.padded_rows;
   const bool active = own_row < in.packed_rows();
-  const float value_unit = in.v.halves.unit[0] * (1 / kWeightUnit), per_value_unit = 1 / value_unit;
+  const float value_unit = in.v.halves.unit[0] * (1 / kWeightUnit), per_value_unit = per_unit_of(value_unit);
   const bool sink = active && segment == 0 && in.sink_logit != nullptr;
   RowState state[kRows];
   int visible_from[kRows], visible_to[kRows];
@@ -410,7 +410,7 @@ KVREPLAY_KERNEL void finish_kernel(ColumnProblem in, SoftmaxStates states, Finis
   centre_dot_out = warp_sum(centre_dot_out);
   const float unit = half_unit(warp_largest(most));
   for (int c = lane_id(); c < rows.out.depth; c += 32) {
-    const HalfPair halves = split(c < in.d_v ? out[c] * (1 / unit) : 0.0F);
+    const HalfPair halves = split(c < in.d_v ? out[c] * per_unit_of(unit) : 0.0F);
     const std::ptrdiff_t to = static_cast<std::ptrdiff_t>(row) * rows.out.depth + c;
     rows.out.high[to] = halves.high;
     if (rows.out.low != nullptr) rows.out.low[to] = halves.low;

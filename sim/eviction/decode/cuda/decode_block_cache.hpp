@@ -86,8 +86,10 @@ class Cache {
   KVREPLAY_DEVICE bool is_bad(Bad what, int i, int g0) {
     for (int h = 0; h < kHeads; ++h) {
       if (s_.bad[what][h] == 0) continue;
-      state_.bad_position = i;
-      state_.bad_head = g0 + h;
+      if (thread_id() == 0) {
+        state_.bad_position = i;
+        state_.bad_head = g0 + h;
+      }
       return true;
     }
     return false;

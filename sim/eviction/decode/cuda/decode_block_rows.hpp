@@ -49,7 +49,7 @@ class Rows : public Cache<kHeads> {
   KVREPLAY_DEVICE bool take_weights(int i, int g0) {
     const int first = first_visible(i);
     take_largest([&](int h, int slot) {
-      if (!finite(run_.dots[in_head(h, slot)])) s_.bad[kLogits][h] = 1;
+      if (!finite(run_.dots[in_head(h, slot)])) set_flag(&s_.bad[kLogits][h]);
       return logit(h, slot, first).z;
     });
     if (is_bad(kLogits, i, g0)) return false;
@@ -118,7 +118,7 @@ class Rows : public Cache<kHeads> {
         output_sq += output * output;
         top_sq += from_top * from_top;
       }
-      if (!good) s_.bad[kOutputs][h] = 1;
+      if (!good) set_flag(&s_.bad[kOutputs][h]);
       change_sq = warp_sum(change_sq);
       output_sq = warp_sum(output_sq);
       top_sq = warp_sum(top_sq);
@@ -163,7 +163,7 @@ class Rows : public Cache<kHeads> {
             run_.difference[in_head(h, slot)] = number;
           else
             run_.product[in_head(h, slot)] = number;
-          if (sum < kHeads && g0 + h < in_.G && !finite(number)) s_.bad[kDifferences][h] = 1;
+          if (sum < kHeads && g0 + h < in_.G && !finite(number)) set_flag(&s_.bad[kDifferences][h]);
         });
     sync_block();
     return !is_bad(kDifferences, i, g0);
