@@ -67,10 +67,14 @@ struct ChunkAt {
   template <int kThreads, class RowAt>
   KVREPLAY_DEVICE void copy(const HalfBits* from_high, const HalfBits* from_low, int depth, int chunk,
                             RowAt row_at) const {
-    KVREPLAY_NO_UNROLL  // registers are dearer than the loop
-        for (int at = thread_id(); at < kRows * (kChunk / 8); at += kThreads) {
-      const int r = at / (kChunk / 8), c = at % (kChunk / 8) * 8, row = row_at(r);
-      const bool real = row >= 0 && kChunk * chunk + c < depth;
+    constexpr int kTurns = (kRows * (kChunk / 8) + kThreads - 1) / kThreads;
+    const int c = thread_id() % (kChunk / 8) * 8;
+    KVREPLAY_UNROLL_BY(kTurns <= 2 ? kTurns : 1)  // registers are dearer than a loop
+    for (int turn = 0; turn < kTurns; ++turn) {
+      const int r = (turn * kThreads + thread_id()) / (kChunk / 8);
+      if (kRows * (kChunk / 8) % kThreads != 0 && r >= kRows) break;
+      const int row = row_at(r);
+      const bool real = row >= 0 && (depth % kChunk == 0 || kChunk * chunk + c < depth);
       const std::ptrdiff_t from = real ? static_cast<std::ptrdiff_t>(row) * depth + kChunk * chunk + c : 0;
       HalfBits* to = high + r * kChunkStride + c;
       copy_16_async(to, from_high + from, real);
@@ -79,7 +83,7 @@ struct ChunkAt {
   }
   KVREPLAY_DEVICE HalfRows rows_from(int row) const {
     const HalfBits* own = high + row * kChunkStride;
-    return {own, has_low ? own + chunk_halves(kRows) : nullptr};
+    return {own, own + chunk_halves(kRows), has_low};
   }
 };
 

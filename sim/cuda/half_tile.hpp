@@ -140,10 +140,10 @@ KVREPLAY_DEVICE void multiply_add(float* c, const HalfA& a, std::uint32_t b0, st
 #endif
 }
 
-/// The sums of one operand's halves: a number is high, or high + low where `low` is there.
+/// Rows of numbers that are `high`, or high + low where they are of two halves.
 struct HalfRows {
-  const HalfBits* high;
-  const HalfBits* low;  ///< or null
+  const HalfBits *high, *low;
+  bool two;
 };
 
 /// A warp's 16 kTiles rows by 8 kColumnTiles columns.
@@ -182,14 +182,14 @@ struct HalfTile {
         KVREPLAY_UNROLL
         for (int m = 0; m < kTiles; ++m) {
           high[m] = load_a(a.high + 16 * m * stride + k, stride);
-          low[m] = a.low != nullptr ? load_a(a.low + 16 * m * stride + k, stride) : HalfA{};
+          low[m] = a.two ? load_a(a.low + 16 * m * stride + k, stride) : HalfA{};
         }
         KVREPLAY_UNROLL
         for (int n = 0; n < kAtOnce; n += 2) {
           const int row = 8 * (first + n) * stride + k;
           const HalfB b_high = load_b_of_transpose(b.high + row, stride);
-          if (b.low != nullptr) sum.add(n, high, load_b_of_transpose(b.low + row, stride));
-          if (a.low != nullptr) sum.add(n, low, b_high);
+          if (b.two) sum.add(n, high, load_b_of_transpose(b.low + row, stride));
+          if (a.two) sum.add(n, low, b_high);
           sum.add(n, high, b_high);
         }
       }

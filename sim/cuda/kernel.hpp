@@ -12,6 +12,9 @@
 #define KVREPLAY_DEVICE __device__ __forceinline__
 #define KVREPLAY_UNROLL _Pragma("unroll")
 #define KVREPLAY_NO_UNROLL _Pragma("unroll 1")
+#define KVREPLAY_PRAGMA(text) _Pragma(#text)
+#define KVREPLAY_UNROLL_BY(n) KVREPLAY_PRAGMA(unroll(n))
+#define KVREPLAY_SELDOM __device__ __noinline__
 #else
 #include "sim/cuda/emulation.hpp"
 
@@ -22,6 +25,8 @@
 #define KVREPLAY_DEVICE inline
 #define KVREPLAY_UNROLL
 #define KVREPLAY_NO_UNROLL
+#define KVREPLAY_UNROLL_BY(n)
+#define KVREPLAY_SELDOM inline
 #endif
 
 namespace kvreplay::cuda {

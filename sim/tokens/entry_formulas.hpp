@@ -60,13 +60,24 @@ struct EntryDistances {
   T o_dot_diff;  ///< o . (v - o)
 };
 
-/// v_dot_o: (v - centre) . (o - centre).
+/// a b + c: one instruction of a device.
+template <class T>
+KVREPLAY_HOST_DEVICE inline T multiply_add(T a, T b, T c) {
+#if defined(__CUDA_ARCH__)
+  return fma(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
+/// v_dot_o times `scale`: (v - centre) . (o - centre).
 template <class T>
 KVREPLAY_HOST_DEVICE inline EntryDistances<T> entry_distances(const EntryRow<T>& row, const EntryToken<T>& v,
-                                                              T v_dot_o) {
-  const T shift = v.centre_dot_value - row.centre_dot_out;
-  return {v.value_centred_sq + row.out_centred_sq - 2 * v_dot_o, v.value_centred_sq - v_dot_o + shift,
-          v_dot_o - row.out_centred_sq + shift};
+                                                              T v_dot_o, T scale = 1) {
+  // What is the token's or the row's alone is added up once.
+  return {multiply_add(-2 * scale, v_dot_o, v.value_centred_sq + row.out_centred_sq),
+          (v.value_centred_sq + v.centre_dot_value) - multiply_add(v_dot_o, scale, row.centre_dot_out),
+          multiply_add(v_dot_o, scale, v.centre_dot_value) - (row.out_centred_sq + row.centre_dot_out)};
 }
 
 template <class T>
@@ -117,17 +128,34 @@ KVREPLAY_HOST_DEVICE inline EntrySquare<T> joint_square(T taylor, T value_sq, co
   return {squares + 2 * taylor * to.v_dot_diff, squares};
 }
 
-/// expm1 of -1/2 .. 1/2. In float its series to x^8 / 8!, without a branch: all lanes of a warp come here for
-/// the sake of a few.
+/// Beyond this a difference of exponentials has lost two bits at most.
+template <class T>
+inline constexpr T kSmallLogit = sizeof(T) == 4 ? T(0.25) : T(0.5);
+
+/// expm1 of -kSmallLogit .. kSmallLogit. In float its minimax polynomial, to 1e-7, without a branch: all
+/// lanes of a warp come here for the sake of a few.
 template <class T>
 KVREPLAY_HOST_DEVICE inline T small_expm1(T x) {
   if constexpr (sizeof(T) == sizeof(double)) {
     return std::expm1(x);
   } else {
-    T sum = 1;
-    for (int n = 8; n > 1; --n) sum = 1 + x * (1 / static_cast<T>(n)) * sum;
+    T sum = T(0.00835195);
+    for (const T coefficient : {T(0.0417753), T(0.16666623), T(0.4999983), T(1)}) sum = coefficient + x * sum;
     return x * sum;
   }
+}
+
+/// 1 / x of an ordinary number.
+template <class T>
+KVREPLAY_HOST_DEVICE inline T reciprocal(T x) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (sizeof(T) == sizeof(float)) {
+    T found;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(found) : "f"(x));
+    return found;
+  }
+#endif
+  return 1 / x;
 }
 
 /// g t, t = a (exp(-z) - 1): exp(-z) is never formed, and near z = 0, where e - g a cancels, its series takes
@@ -135,45 +163,50 @@ KVREPLAY_HOST_DEVICE inline T small_expm1(T x) {
 template <class T>
 KVREPLAY_HOST_DEVICE inline T scaled_change(const EntryRow<T>& row, T a, T z) {
   const T ga = row.rescale * a;
-  return std::abs(z) < T(0.5) ? ga * small_expm1(-z) : row.zero_logit - ga;
+  const T near = ga * small_expm1(-z), far = row.zero_logit - ga;
+  return std::abs(z) < kSmallLogit<T> ? near : far;
 }
 
 /// 1 / (g (1 + t)).
 template <class T>
 KVREPLAY_HOST_DEVICE inline T scaled_norm(const EntryRow<T>& row, T a) {
-  return 1 / (row.zero_weight_sum - row.rescale * a);
+  return reciprocal(row.zero_weight_sum - row.rescale * a);
 }
 
+/// Whether weights, logits and squares may be beyond T.
+enum class Range { any, finite };
+
 /// w^2 square; 0 where w is 0, for a square beyond T as well.
-template <class T>
+template <Range kRange = Range::any, class T>
 KVREPLAY_HOST_DEVICE inline T weighted_square(T w, T square) {
-  return w != 0 ? w * w * square : T(0);
+  return kRange == Range::finite || w != 0 ? w * w * square : T(0);
 }
 
 /// (a z)^2 u.
-template <class T>
+template <Range kRange = Range::any, class T>
 KVREPLAY_HOST_DEVICE inline T key_entry(T a, T taylor, T u) {
-  return weighted_square(a > 0 ? a * taylor : T(0), u);
+  return weighted_square<kRange>(kRange == Range::finite || a > 0 ? a * taylor : T(0), u);
 }
 
 /// c^2 u, c = t / (1 + t).
-template <class T>
+template <Range kRange = Range::any, class T>
 KVREPLAY_HOST_DEVICE inline T exact_key_entry(const EntryRow<T>& row, T a, T z, T u) {
-  return weighted_square(scaled_change(row, a, z) * scaled_norm(row, a), u);
+  return weighted_square<kRange>(scaled_change(row, a, z) * scaled_norm(row, a), u);
 }
 
 /// g^2 (1 + t)^2 ||a (1 - c) v + c o||^2 = ||g a (v - o) + e o||^2.
 template <class T>
 KVREPLAY_HOST_DEVICE inline EntrySquare<T> exact_joint_square(const EntryRow<T>& row, T a,
                                                               const EntryDistances<T>& to) {
-  const T ga = row.rescale * a, squares = ga * ga * to.u + row.zero_logit_out_sq;
-  return {squares + 2 * ga * row.zero_logit * to.o_dot_diff, squares};
+  const T ga = row.rescale * a, cross = 2 * row.zero_logit * to.o_dot_diff;
+  return {multiply_add(ga, multiply_add(ga, to.u, cross), row.zero_logit_out_sq),
+          multiply_add(ga * ga, to.u, row.zero_logit_out_sq)};
 }
 
 /// (a / (1 - a))^2 u.
-template <class T>
+template <Range kRange = Range::any, class T>
 KVREPLAY_HOST_DEVICE inline T exact_remove_entry(T a, T u) {
-  return weighted_square(a / (1 - a), u);
+  return weighted_square<kRange>(a * reciprocal(1 - a), u);
 }
 
 /// What the largest column of one row is worth, scored from what remains of the row without it.

@@ -1,6 +1,6 @@
 #include "sim/cuda/chunks.hpp"
 #include "sim/cuda/softmax.hpp"
-#include "sim/tokens/cuda/column_kernels.hpp"
+#include "sim/tokens/cuda/operands.hpp"
 
 namespace kvreplay::cuda {
 namespace {
@@ -9,6 +9,9 @@ constexpr int kTokenWarps = kScoredTokens / 32, kThreads = 32 * kTokenWarps * kS
 constexpr int kStepRows = kSlab * kScoredSlabs;
 constexpr int kTiles = 2, kColumnTiles = kSlab / 8;
 constexpr int kTokens = 4;  // each lane's
+/// Squared distances and units below these never leave float32, whatever weights and logits they meet: a
+/// product of halves is at most 2^30 d.
+constexpr float kOrdinary = 1e12F, kOrdinaryUnit = 1.0F;
 /// Steps that are summed in float32 before float64 takes over.
 constexpr int kStepsAtOnce = 8;
 
@@ -27,43 +30,149 @@ struct Token {
   EntryToken<float> value;
 };
 
-/// The distances of a token from a row of weight a. Tokens of the same value (a repeated word, padding) that
-/// hold a row together are as near to its output as a sink, but none of them is its largest column alone.
-KVREPLAY_DEVICE EntryDistances<float> distances(const EntryRow<float>& row, const EntryToken<float>& token,
-                                                float v_dot_o, float a, const float* value,
-                                                const float* output, const float* centre, int d_v) {
-  constexpr float kLightest = 1.0F / 8192;
-  const EntryDistances<float> to = entry_distances(row, token, v_dot_o);
-  if (a > kLightest && distances_cancelled(row, token, to.u))
-    return entry_differences(value, output, 1, centre, d_v);
-  return to;
+/// Lighter entries are too small for what is lost to be seen.
+constexpr float kLightest = 1.0F / 8192;
+
+/// Whether the closed form of the distances of a token from a row of weight a has cancelled. Tokens of the
+/// same value (a repeated word, padding) that hold a row together are as near to its output as a sink, but
+/// none of them is its largest column alone.
+KVREPLAY_DEVICE bool cancelled(const EntryRow<float>& row, const EntryToken<float>& token, float u, float a) {
+  return a > kLightest && distances_cancelled(row, token, u);
 }
 
+/// The same from the vectors.
+KVREPLAY_SELDOM EntryDistances<float> distances_apart(const float* value, const float* output,
+                                                      const float* centre, int d_v) {
+  return entry_differences(value, output, 1, centre, d_v);
+}
+
+template <Range kRange>
 KVREPLAY_DEVICE void add_window(const EntryRow<float>& row, const Entry& e, float* sums) {
   const float a_sq = e.a * e.a, norm = scaled_norm(row, e.a);
   sums[kSumAttn] += e.a;
   sums[kSumAttnSq] += a_sq;
-  sums[kSumKey] += key_entry(e.a, e.taylor, e.to.u);
-  sums[kSumJointCross] += a_sq * e.taylor * e.to.v_dot_diff;
-  sums[kSumExactKey] += exact_key_entry(row, e.a, e.z, e.to.u);
-  sums[kSumExactJoint] += exact_joint_square(row, e.a, e.to).sum * norm * norm;
-  sums[kSumExactRemove] += exact_remove_entry(e.a, e.to.u);
+  sums[kSumKey] += key_entry<kRange>(e.a, e.taylor, e.to.u);
+  sums[kSumJointCross] += e.a * (e.a * e.taylor) * e.to.v_dot_diff;
+  sums[kSumExactKey] += exact_key_entry<kRange>(row, e.a, e.z, e.to.u);
+  sums[kSumExactJoint] += exact_joint_square(row, e.a, e.to).sum * (norm * norm);
+  sums[kSumExactRemove] += exact_remove_entry<kRange>(e.a, e.to.u);
 }
 
 /// The slabs that see something of a block's tokens, head by head.
 struct Slabs {
-  int first, a_head, padded_rows;
+  int first, a_head, all, padded_rows;
+};
 
-  KVREPLAY_DEVICE int head(int slab) const { return slab / a_head; }
-  /// The slab's first row among the packed ones.
-  KVREPLAY_DEVICE int row(int slab) const {
-    return head(slab) * padded_rows + (first + slab % a_head) * kSlab;
+/// Goes from one of them to a later one; there is no division on the way.
+struct SlabWalk {
+  int number, head, in_head;
+
+  KVREPLAY_DEVICE static SlabWalk at(const Slabs& slabs, int number) {
+    const int a_head = larger(slabs.a_head, 1);
+    return {number, number / a_head, number % a_head};
+  }
+  KVREPLAY_DEVICE void go_on(const Slabs& slabs) {
+    ++number;
+    if (++in_head < slabs.a_head) return;
+    in_head = 0;
+    ++head;
+  }
+  KVREPLAY_DEVICE void go_on_by_step(const Slabs& slabs) {
+    KVREPLAY_UNROLL
+    for (int i = 0; i < kScoredSlabs; ++i) go_on(slabs);
+  }
+  /// The slab's first row among the packed ones; -1 behind the last slab.
+  KVREPLAY_DEVICE int row(const Slabs& slabs) const {
+    return number < slabs.all ? head * slabs.padded_rows + (slabs.first + in_head) * kSlab : -1;
+  }
+};
+
+/// A warp's rows of a slab against its tokens.
+template <class Known, bool kFuture>
+struct SlabEntries {
+  static constexpr int kSums = kFuture ? int{kFutureColumnSums} : int{kWindowColumnSums};
+  const Known& known;
+  const FinishedRows& finished;
+  const ScorePass& pass;
+  const Token* token;  // [kTokens]
+  int first_row;
+
+  /// Whether all rows see all 32 tokens from `first` on, none of them the largest column of a row, and all
+  /// numbers are ordinary.
+  KVREPLAY_DEVICE bool all_inside(int first) const {
+    const RowConstants& row = finished.constants[first_row + lane_id()];
+    const bool inside = first >= row.first_visible && first + 32 <= row.end_visible &&
+                        (row.apart < first || row.apart >= first + 32);
+    bool ordinary = row.entry.out_centred_sq < kOrdinary && row.q_scale < kOrdinaryUnit;
+    KVREPLAY_UNROLL
+    for (int i = 0; i < kTokens; ++i)
+      ordinary = ordinary && token[i].value.value_centred_sq < kOrdinary && token[i].k_unit < kOrdinaryUnit;
+    return first + 32 <= known.in.candidates && !any_lane(!(inside && ordinary));
+  }
+
+  template <bool kAllInside>
+  KVREPLAY_DEVICE void add(const Tile& z, const Tile& v_dot_o, float (&sums)[kTokens][kSums]) const {
+    KVREPLAY_UNROLL
+    for (int n = 0; n < kColumnTiles; ++n) {
+      KVREPLAY_UNROLL
+      for (int e = 0; e < 2; ++e) add_row<kAllInside>(n, e, z, v_dot_o, sums);
+    }
+  }
+
+ private:
+  template <bool kAllInside>
+  KVREPLAY_DEVICE void add_row(int n, int e, const Tile& z, const Tile& v_dot_o,
+                               float (&sums)[kTokens][kSums]) const {
+    constexpr Range kRange = kAllInside ? Range::finite : Range::any;
+    const int row_at = first_row + Tile::col(n, e);
+    const RowConstants row = finished.constants[row_at];
+    Entry entry[kTokens];
+    bool counts[kTokens];
+    // Below this a distance of one of the tokens may have cancelled.
+    float least = token[0].value.value_centred_sq;
+    KVREPLAY_UNROLL
+    for (int i = 1; i < kTokens; ++i) least = larger(least, token[i].value.value_centred_sq);
+    least = kCancelled<float> * (least + row.entry.out_centred_sq);
+    bool apart = false;
+    KVREPLAY_UNROLL
+    for (int i = 0; i < kTokens; ++i) {
+      const int p = token[i].at;
+      counts[i] = kAllInside || (p >= row.first_visible && p < row.end_visible && p != row.apart &&
+                                 p < known.in.candidates);
+      const EntryLogit<float> logit =
+          entry_logit(z.at[i / 2][n][i % 2 * 2 + e] * row.q_scale * token[i].k_unit, known.softcap());
+      const float a = fast_exp(logit.z - row.entry.lse);
+      entry[i] = {
+          a, logit.z, logit.taylor,
+          entry_distances(row.entry, token[i].value, v_dot_o.at[i / 2][n][i % 2 * 2 + e], row.o_scale)};
+      apart = apart || (counts[i] && a > kLightest && !(entry[i].to.u >= least));
+    }
+    if (apart) {
+      const ColumnProblem& in = known.in;
+      KVREPLAY_UNROLL
+      for (int i = 0; i < kTokens; ++i)
+        if (counts[i] && cancelled(row.entry, token[i].value, entry[i].to.u, entry[i].a))
+          entry[i].to = distances_apart(in.v.centred + static_cast<std::ptrdiff_t>(token[i].at) * in.d_v,
+                                        pass.out_centred + static_cast<std::ptrdiff_t>(row_at) * in.d_v,
+                                        in.v.centre, in.d_v);
+    }
+    KVREPLAY_UNROLL
+    for (int i = 0; i < kTokens; ++i) {
+      if (!counts[i]) continue;
+      if (kFuture) {
+        sums[i][kFutureRemove] += exact_remove_entry<kRange>(entry[i].a, entry[i].to.u);
+        sums[i][kFutureMaxAttn] = larger(sums[i][kFutureMaxAttn], entry[i].a);
+      } else {
+        add_window<kRange>(row.entry, entry[i], sums[i]);
+      }
+    }
   }
 };
 
 /// Grid: blocks of tokens, segments. Warp (s, t) has the s-th slab of each step and 32 tokens.
-template <bool kResident, bool kFuture>
+template <class Known, bool kResident, bool kFuture>
 KVREPLAY_KERNEL void score_kernel(ColumnProblem in, FinishedRows finished, ScorePass pass) {
+  const Known known{in};
   constexpr int kStages = kResident ? kStagesWhereResident : 1;
   constexpr int kSums = kFuture ? int{kFutureColumnSums} : int{kWindowColumnSums};
   const int first_token = static_cast<int>(block_id().x) * kScoredTokens;
@@ -72,17 +181,16 @@ KVREPLAY_KERNEL void score_kernel(ColumnProblem in, FinishedRows finished, Score
 
   const int first_slab = pass.ranges[2 * block_id().x] / kSlab;
   const int end_slab = (pass.ranges[2 * block_id().x + 1] + kSlab - 1) / kSlab;
-  const Slabs slabs{first_slab, end_slab - first_slab, in.padded_rows};
-  const int all_slabs = in.G * slabs.a_head;
-  const int all_steps = (all_slabs + kScoredSlabs - 1) / kScoredSlabs;
+  const Slabs slabs{first_slab, end_slab - first_slab, in.G * (end_slab - first_slab), in.padded_rows};
+  const int all_steps = (slabs.all + kScoredSlabs - 1) / kScoredSlabs;
   const int steps_a_segment = (all_steps + pass.segments - 1) / pass.segments;
   const int first_step = segment * steps_a_segment;
   const int steps = smaller(steps_a_segment, all_steps - first_step);
 
-  const int key_chunks = chunks_of(in.k.depth), value_chunks = chunks_of(in.v.halves.depth);
+  const int key_chunks = chunks_of(known.key_depth()), value_chunks = chunks_of(known.value_depth());
   const int jobs_a_step = key_chunks + value_chunks, jobs = larger(steps, 0) * jobs_a_step;
-  const bool q_low = in.q.low != nullptr, k_low = in.k.low != nullptr;
-  const bool out_low = finished.out.low != nullptr, v_low = in.v.halves.low != nullptr;
+  const bool q_low = known.queries_two(), k_low = known.keys_two();
+  const bool out_low = known.exact(), v_low = known.values_two();
   auto* const keys = reinterpret_cast<HalfBits*>(shared_memory());
   const int key_halves = chunk_halves(kScoredTokens) * (k_low ? 2 : 1);
   const int value_halves = chunk_halves(kScoredTokens) * (v_low ? 2 : 1);
@@ -99,27 +207,37 @@ KVREPLAY_KERNEL void score_kernel(ColumnProblem in, FinishedRows finished, Score
   const auto copy_tokens = [&](int part) {
     const auto token = [&](int t) { return first_token + t < in.tokens ? first_token + t : -1; };
     if (part < key_chunks)
-      token_chunk(part).template copy<kThreads>(in.k.high, in.k.low, in.k.depth, part, token);
+      token_chunk(part).template copy<kThreads>(in.k.high, in.k.low, known.key_depth(), part, token);
     else
-      token_chunk(part).template copy<kThreads>(in.v.halves.high, in.v.halves.low, in.v.halves.depth,
+      token_chunk(part).template copy<kThreads>(in.v.halves.high, in.v.halves.low, known.value_depth(),
                                                 part - key_chunks, token);
   };
   const auto row_chunk = [&](int job, bool low) {
     return ChunkAt<kStepRows>{stages + job % kStages * stage_halves, low};
   };
+  // The slabs whose rows are copied next, and the warp's own.
+  static_assert(kScoredSlabs == 2, "");
+  SlabWalk first_copied = SlabWalk::at(slabs, first_step * kScoredSlabs), second_copied = first_copied;
+  second_copied.go_on(slabs);
+  SlabWalk own = SlabWalk::at(slabs, first_step * kScoredSlabs + own_slab);
   const auto pipeline = copy_pipeline<kStages>([&](int job) {
     if (job < jobs) {
-      const int step = first_step + job / jobs_a_step, part = job % jobs_a_step;
+      const int part = job % jobs_a_step;
+      if (part == 0 && job > 0) {
+        first_copied.go_on_by_step(slabs);
+        second_copied.go_on_by_step(slabs);
+      }
+      const int first_row = first_copied.row(slabs), second_row = second_copied.row(slabs);
       const auto row = [&](int r) {
-        const int slab = step * kScoredSlabs + r / kSlab;
-        return slab < all_slabs ? slabs.row(slab) + r % kSlab : -1;
+        const int slab_row = r < kSlab ? first_row : second_row;
+        return slab_row >= 0 ? slab_row + r % kSlab : -1;
       };
       if (!kResident) copy_tokens(part);
       if (part < key_chunks)
-        row_chunk(job, q_low).template copy<kThreads>(in.q.high, in.q.low, in.q.depth, part, row);
+        row_chunk(job, q_low).template copy<kThreads>(in.q.high, in.q.low, known.key_depth(), part, row);
       else
         row_chunk(job, out_low)
-            .template copy<kThreads>(finished.out.high, finished.out.low, finished.out.depth,
+            .template copy<kThreads>(finished.out.high, finished.out.low, known.value_depth(),
                                      part - key_chunks, row);
     }
     end_copy_batch();
@@ -162,54 +280,33 @@ KVREPLAY_KERNEL void score_kernel(ColumnProblem in, FinishedRows finished, Score
   pipeline.start();
   int job = 0;
   for (int step = 0; step < steps; ++step) {
-    const int slab = (first_step + step) * kScoredSlabs + own_slab;
-    const bool active = slab < all_slabs;
+    const bool active = own.number < slabs.all;
     Tile z, v_dot_o;
     z.fill(0);
     v_dot_o.fill(0);
+    KVREPLAY_UNROLL_BY(2 * Known::kChunks)
     for (int part = 0; part < jobs_a_step; ++part, ++job) {
       pipeline.wait_for(job);
       if (!active) continue;
-      const HalfRows own = token_chunk(part).rows_from(token_warp * 32);
+      const HalfRows tokens = token_chunk(part).rows_from(token_warp * 32);
       if (part < key_chunks)
-        z.add_product_with_transpose(own, row_chunk(job, q_low).rows_from(own_slab * kSlab), kChunkStride,
-                                     chunk_steps(in.k.depth, part));
+        z.add_product_with_transpose(tokens, row_chunk(job, q_low).rows_from(own_slab * kSlab), kChunkStride,
+                                     chunk_steps(known.key_depth(), part));
       else
-        v_dot_o.add_product_with_transpose(own, row_chunk(job, out_low).rows_from(own_slab * kSlab),
-                                           kChunkStride, chunk_steps(in.v.halves.depth, part - key_chunks));
+        v_dot_o.add_product_with_transpose(tokens, row_chunk(job, out_low).rows_from(own_slab * kSlab),
+                                           kChunkStride, chunk_steps(known.value_depth(), part - key_chunks));
     }
     if (!active) continue;
 
-    const int first_row = slabs.row(slab), head = slabs.head(slab);
-    KVREPLAY_UNROLL
-    for (int n = 0; n < kColumnTiles; ++n) {
-      KVREPLAY_UNROLL
-      for (int e = 0; e < 2; ++e) {
-        const int row_at = first_row + Tile::col(n, e);
-        const RowConstants row = finished.constants[row_at];
-        KVREPLAY_UNROLL
-        for (int i = 0; i < kTokens; ++i) {
-          const int p = token[i].at;
-          if (p < row.first_visible || p >= row.end_visible || p == row.apart || p >= in.candidates) continue;
-          const EntryLogit<float> logit =
-              entry_logit(z.at[i / 2][n][i % 2 * 2 + e] * row.q_scale * token[i].k_unit, in.softcap);
-          Entry entry{fast_exp(logit.z - row.entry.lse), logit.z, logit.taylor, {}};
-          entry.to =
-              distances(row.entry, token[i].value, v_dot_o.at[i / 2][n][i % 2 * 2 + e] * row.o_scale, entry.a,
-                        in.v.centred + static_cast<std::ptrdiff_t>(p) * in.d_v,
-                        pass.out_centred + static_cast<std::ptrdiff_t>(row_at) * in.d_v, in.v.centre, in.d_v);
-          if (kFuture) {
-            sums[i][kFutureRemove] += exact_remove_entry(entry.a, entry.to.u);
-            sums[i][kFutureMaxAttn] = larger(sums[i][kFutureMaxAttn], entry.a);
-          } else {
-            add_window(row.entry, entry, sums[i]);
-          }
-        }
-      }
-    }
-    const int next = slab + kScoredSlabs;
-    const bool last = step + 1 == steps || next >= all_slabs;
-    if (last || slabs.head(next) != head || step % kStepsAtOnce == kStepsAtOnce - 1) flush(head);
+    const int first_row = own.row(slabs), head = own.head;
+    const SlabEntries<Known, kFuture> entries{known, finished, pass, token, first_row};
+    if (Known::kKnown && entries.all_inside(first_token + token_warp * 32))
+      entries.template add<true>(z, v_dot_o, sums);
+    else
+      entries.template add<false>(z, v_dot_o, sums);
+    own.go_on_by_step(slabs);
+    const bool last = step + 1 == steps || own.number >= slabs.all;
+    if (last || own.head != head || step % kStepsAtOnce == kStepsAtOnce - 1) flush(head);
   }
   wait_for_copies<0>();
 }
@@ -240,8 +337,16 @@ void score_pass(const ColumnProblem& problem, const FinishedRows& rows, const Sc
   const ChunkPlan plan = chunk_plan(
       (planes(k) * chunks(k) + planes(v) * chunks(v)) * a_plane, larger(planes(k), planes(v)) * a_plane,
       larger(planes(problem.q), planes(rows.out)) * std::size_t{chunk_halves(kStepRows)});
-  auto* const kernel = plan.resident ? (pass.future ? score_kernel<true, true> : score_kernel<true, false>)
-                                     : (pass.future ? score_kernel<false, true> : score_kernel<false, false>);
+  using Kernel = void (*)(ColumnProblem, FinishedRows, ScorePass);
+  const auto of_pass = [&](const auto& known, auto resident) -> Kernel {
+    using Known = std::decay_t<decltype(known)>;
+    return pass.future ? score_kernel<Known, decltype(resident)::value, true>
+                       : score_kernel<Known, decltype(resident)::value, false>;
+  };
+  const Kernel kernel =
+      plan.resident
+          ? with_operands(problem, [&](const auto& known) { return of_pass(known, std::true_type()); })
+          : of_pass(AnyOperands{problem}, std::false_type());
   launch(kernel, {blocks_of(problem.candidates, kScoredTokens), static_cast<unsigned>(pass.segments)},
          kThreads, plan.bytes, stream, problem, rows, pass);
   const std::ptrdiff_t n = static_cast<std::ptrdiff_t>(problem.G) *

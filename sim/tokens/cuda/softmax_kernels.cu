@@ -1,6 +1,6 @@
 #include "sim/cuda/chunks.hpp"
 #include "sim/cuda/softmax.hpp"
-#include "sim/tokens/cuda/column_kernels.hpp"
+#include "sim/tokens/cuda/operands.hpp"
 
 namespace kvreplay::cuda {
 namespace {
@@ -40,6 +40,14 @@ KVREPLAY_DEVICE TopTwo over_row(TopTwo value) {
   for (int mask = 1; mask < 4; mask *= 2)
     value = joined(value, {shuffle_xor(value.first, mask), shuffle_xor(value.at, mask),
                            shuffle_xor(value.second, mask)});
+  return value;
+}
+
+/// Over all lanes of a warp.
+template <class T, class Join>
+KVREPLAY_DEVICE T warp_of(T value, Join join) {
+  KVREPLAY_UNROLL
+  for (int mask = 1; mask < 32; mask *= 2) value = join(value, shuffle_xor(value, mask));
   return value;
 }
 
@@ -105,11 +113,44 @@ struct Weights {
   }
 };
 
+/// Makes logits of a step's products, hidden where a row does not see the token, and finds each lane row's
+/// largest.
+template <bool kAllVisible, class Known>
+KVREPLAY_DEVICE void take_logits(const Known& known, int first, const float* q_scale, const int* visible_from,
+                                 const int* visible_to, Scores& z, TopTwo* tile) {
+  const ColumnProblem& in = known.in;
+  float k_unit[kColumnTiles][2];
+  KVREPLAY_UNROLL
+  for (int n = 0; n < kColumnTiles; ++n) {
+    KVREPLAY_UNROLL
+    for (int e = 0; e < 2; ++e) {
+      const int p = first + Scores::col(n, e);
+      k_unit[n][e] = in.k.unit[kAllVisible ? p : smaller(p, in.tokens - 1)];
+    }
+  }
+  KVREPLAY_UNROLL
+  for (int i = 0; i < kRows; ++i) {
+    tile[i] = {kHidden, 0x7fffffff, kHidden};
+    KVREPLAY_UNROLL
+    for (int n = 0; n < kColumnTiles; ++n) {
+      KVREPLAY_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        const int p = first + Scores::col(n, e);
+        float& x = z.at[0][n][2 * i + e];
+        const bool visible = kAllVisible || (p >= visible_from[i] && p < visible_to[i]);
+        x = visible ? entry_logit(x * q_scale[i] * k_unit[n][e], known.softcap()).z : kHidden;
+        tile[i].first = larger(tile[i].first, x);
+      }
+    }
+  }
+}
+
 /// Grid: blocks of rows, segments, parts of d_v.
-template <bool kResident>
+template <class Known, bool kResident>
 KVREPLAY_KERNEL void softmax_kernel(ColumnProblem in, SoftmaxStates states) {
   constexpr int kStages = kResident ? kStagesWhereResident : 1;
-  const int first_out = static_cast<int>(block_id().z) * kOutColumns;
+  const Known known{in};
+  const int first_out = Known::kKnown ? 0 : static_cast<int>(block_id().z) * kOutColumns;
   // The rows that see the most tokens come first.
   const int blocks = (in.packed_rows() + kBlockRows - 1) / kBlockRows;
   const int first_row = (blocks - 1 - static_cast<int>(block_id().x)) * kBlockRows;
@@ -118,11 +159,11 @@ KVREPLAY_KERNEL void softmax_kernel(ColumnProblem in, SoftmaxStates states) {
   const int begin = larger(states.begin + segment * states.per_segment, seen.begin);
   const int end = smaller(states.begin + (segment + 1) * states.per_segment, seen.end);
 
-  const int key_chunks = chunks_of(in.q.depth);
-  const int out_chunks = smaller(chunks_of(in.v.halves.depth) - first_out / kChunk, kOutChunks);
+  const int key_chunks = chunks_of(known.key_depth());
+  const int out_chunks = smaller(chunks_of(known.value_depth()) - first_out / kChunk, kOutChunks);
   const int jobs_a_step = key_chunks + out_chunks;
   const int jobs = (end > begin ? end - begin + kSoftmaxStep - 1 : 0) / kSoftmaxStep * jobs_a_step;
-  const bool q_low = in.q.low != nullptr, k_low = in.k.low != nullptr, v_low = in.v.halves.low != nullptr;
+  const bool q_low = known.queries_two(), k_low = known.keys_two(), v_low = known.values_two();
   auto* const queries = reinterpret_cast<HalfBits*>(shared_memory());
   const int query_halves = chunk_halves(kBlockRows) * (q_low ? 2 : 1);
   HalfBits* const stages = queries + query_halves * (kResident ? key_chunks : 1);
@@ -132,7 +173,7 @@ KVREPLAY_KERNEL void softmax_kernel(ColumnProblem in, SoftmaxStates states) {
     return ChunkAt<kBlockRows>{queries + (kResident ? chunk : 0) * query_halves, q_low};
   };
   const auto copy_queries = [&](int chunk) {
-    query_chunk(chunk).template copy<kThreads>(in.q.high, in.q.low, in.q.depth, chunk, [&](int r) {
+    query_chunk(chunk).template copy<kThreads>(in.q.high, in.q.low, known.key_depth(), chunk, [&](int r) {
       return first_row + r < in.packed_rows() ? first_row + r : -1;
     });
   };
@@ -145,10 +186,10 @@ KVREPLAY_KERNEL void softmax_kernel(ColumnProblem in, SoftmaxStates states) {
       const auto token = [&](int r) { return first + r < end ? first + r : -1; };
       if (part < key_chunks) {
         if (!kResident) copy_queries(part);
-        token_chunk(job, k_low).template copy<kThreads>(in.k.high, in.k.low, in.k.depth, part, token);
+        token_chunk(job, k_low).template copy<kThreads>(in.k.high, in.k.low, known.key_depth(), part, token);
       } else {
         token_chunk(job, v_low)
-            .template copy<kThreads>(in.v.halves.high, in.v.halves.low, in.v.halves.depth,
+            .template copy<kThreads>(in.v.halves.high, in.v.halves.low, known.value_depth(),
                                      first_out / kChunk + part - key_chunks, token);
       }
     }
@@ -172,6 +213,9 @@ KVREPLAY_KERNEL void softmax_kernel(ColumnProblem in, SoftmaxStates states) {
     q_scale[i] = real ? in.q.unit[row] * in.scale : 0.0F;
     state[i] = {kHidden, -1, sink ? in.sink_logit[head] : kHidden, sink ? 1.0F : 0.0F};
   }
+  const auto larger_of = [](int a, int b) { return larger(a, b); };
+  const int all_see_from = warp_of(larger(visible_from[0], visible_from[1]), larger_of);
+  const int all_see_to = -warp_of(larger(-visible_to[0], -visible_to[1]), larger_of);
   KVREPLAY_UNROLL
   for (int n = 0; n < kOutColumns / 8; ++n) {
     KVREPLAY_UNROLL
@@ -188,36 +232,25 @@ KVREPLAY_KERNEL void softmax_kernel(ColumnProblem in, SoftmaxStates states) {
     const int first = begin + job / jobs_a_step * kSoftmaxStep;
     Scores z;
     z.fill(0);
+    KVREPLAY_UNROLL_BY(Known::kChunks)
     for (int chunk = 0; chunk < key_chunks; ++chunk, ++job) {
       pipeline.wait_for(job);
       if (active)
         z.add_product_with_transpose(query_chunk(chunk).rows_from(warp_id() * kWarpRows),
                                      token_chunk(job, k_low).rows_from(0), kChunkStride,
-                                     chunk_steps(in.k.depth, chunk));
+                                     chunk_steps(known.key_depth(), chunk));
     }
 
-    float k_unit[kColumnTiles][2];
-    KVREPLAY_UNROLL
-    for (int n = 0; n < kColumnTiles; ++n) {
-      KVREPLAY_UNROLL
-      for (int e = 0; e < 2; ++e) k_unit[n][e] = in.k.unit[smaller(first + Scores::col(n, e), in.tokens - 1)];
-    }
+    // Inside the mask no entry is asked whether its row sees it.
+    const bool inside = Known::kKnown && first >= all_see_from && first + kSoftmaxStep <= all_see_to;
     TopTwo tile[kRows];
+    if (inside)
+      take_logits<true>(known, first, q_scale, visible_from, visible_to, z, tile);
+    else
+      take_logits<false>(known, first, q_scale, visible_from, visible_to, z, tile);
     bool leads = false;
     KVREPLAY_UNROLL
     for (int i = 0; i < kRows; ++i) {
-      tile[i] = {kHidden, 0x7fffffff, kHidden};
-      KVREPLAY_UNROLL
-      for (int n = 0; n < kColumnTiles; ++n) {
-        KVREPLAY_UNROLL
-        for (int e = 0; e < 2; ++e) {
-          const int p = first + Scores::col(n, e);
-          float& x = z.at[0][n][2 * i + e];
-          const bool visible = p >= visible_from[i] && p < visible_to[i];
-          x = visible ? entry_logit(x * q_scale[i] * k_unit[n][e], in.softcap).z : kHidden;
-          tile[i].first = larger(tile[i].first, x);
-        }
-      }
       tile[i].first = over_row(tile[i].first, [](float a, float b) { return larger(a, b); });
       leads = leads || tile[i].first > state[i].top;
     }
@@ -265,7 +298,7 @@ KVREPLAY_KERNEL void softmax_kernel(ColumnProblem in, SoftmaxStates states) {
           w[e] = apart ? 0.0F : weight(z.at[0][n][2 * i + e], state[i].rest_max);
           sum += w[e];
         }
-        weights.put(n, i, w[0], w[1], in.exact);
+        weights.put(n, i, w[0], w[1], known.exact());
       }
       state[i].rest_sum += over_row(sum, [](float a, float b) { return a + b; });
     }
@@ -286,7 +319,7 @@ KVREPLAY_KERNEL void softmax_kernel(ColumnProblem in, SoftmaxStates states) {
           const int at = 16 * step * kChunkStride + 8 * n;
           const HalfB high = load_b(values.high + at, kChunkStride);
           if (v_low) sum.add(0, &weights.high[step], load_b(values.low + at, kChunkStride));
-          if (in.exact) sum.add(0, &weights.low[step], high);
+          if (known.exact()) sum.add(0, &weights.low[step], high);
           sum.add(0, &weights.high[step], high);
         }
         KVREPLAY_UNROLL
@@ -443,7 +476,12 @@ void softmax_pass(const ColumnProblem& problem, const SoftmaxStates& states, con
       larger(planes(problem.k), planes(problem.v.halves)) * std::size_t{chunk_halves(kSoftmaxStep)};
   const ChunkPlan plan = chunk_plan(query_chunk * static_cast<std::size_t>(chunks_of(problem.q.depth)),
                                     query_chunk, token_chunk);
-  launch(plan.resident ? softmax_kernel<true> : softmax_kernel<false>,
+  using Kernel = void (*)(ColumnProblem, SoftmaxStates);
+  const Kernel kernel = !plan.resident ? softmax_kernel<AnyOperands, false>
+                                       : with_operands(problem, [](const auto& known) -> Kernel {
+                                           return softmax_kernel<std::decay_t<decltype(known)>, true>;
+                                         });
+  launch(kernel,
          {blocks_of(problem.packed_rows(), kBlockRows), static_cast<unsigned>(states.segments),
           blocks_of(problem.d_v, kOutColumns)},
          kThreads, plan.bytes, stream, problem, states);

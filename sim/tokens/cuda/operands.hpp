@@ -1,0 +1,61 @@
+#pragma once
+
+#include "sim/cuda/chunks.hpp"
+#include "sim/tokens/cuda/column_kernels.hpp"
+
+#include <type_traits>
+
+// What a kernel is told of its operands when it is compiled: it then has no instruction for what they lack.
+
+namespace kvreplay::cuda {
+
+/// Which numbers are the sum of two halves.
+enum class Planes {
+  any,     ///< the problem says
+  none,    ///< Products::tensor
+  values,  ///< values, outputs and weights: a dump in 16 bits
+  all,     ///< queries and keys too
+};
+
+/// kDepth: channels of keys and values, without a soft cap; 0: the problem says.
+template <Planes kPlanes, int kDepth>
+struct Operands {
+  static constexpr bool kKnown = kPlanes != Planes::any;
+  static_assert(kKnown == (kDepth > 0), "all is known or nothing");
+  /// Chunks of keys, or of values, that loops over them are unrolled by.
+  static constexpr int kChunks = kKnown ? kDepth / kChunk : 1;
+  const ColumnProblem& in;
+
+  KVREPLAY_DEVICE bool queries_two() const { return kKnown ? kPlanes == Planes::all : in.q.low != nullptr; }
+  KVREPLAY_DEVICE bool keys_two() const { return kKnown ? kPlanes == Planes::all : in.k.low != nullptr; }
+  KVREPLAY_DEVICE bool values_two() const {
+    return kKnown ? kPlanes != Planes::none : in.v.halves.low != nullptr;
+  }
+  /// Weights and outputs.
+  KVREPLAY_DEVICE bool exact() const { return kKnown ? kPlanes != Planes::none : in.exact; }
+  KVREPLAY_DEVICE int key_depth() const { return kKnown ? kDepth : in.k.depth; }
+  KVREPLAY_DEVICE int value_depth() const { return kKnown ? kDepth : in.v.halves.depth; }
+  KVREPLAY_DEVICE int d_v() const { return kKnown ? kDepth : in.d_v; }
+  KVREPLAY_DEVICE float softcap() const { return kKnown ? 0.0F : in.softcap; }
+};
+using AnyOperands = Operands<Planes::any, 0>;
+
+/// choose(Operands<..>) for those that the problem has, where a kernel is compiled for them.
+template <class Choose>
+auto with_operands(const ColumnProblem& in, const Choose& choose) {
+  const bool two = in.q.low != nullptr, as_keys = two == (in.k.low != nullptr);
+  const bool values = in.v.halves.low != nullptr, as_values = values == in.exact && (values || !two);
+  const int depth = in.d == in.d_v ? in.d : 0;
+  if (!as_keys || !as_values || in.softcap > 0 || (depth != 64 && depth != 128))
+    return choose(AnyOperands{in});
+  if (depth == 64) {
+    if (two) return choose(Operands<Planes::all, 64>{in});
+    if (values) return choose(Operands<Planes::values, 64>{in});
+    return choose(Operands<Planes::none, 64>{in});
+  }
+  if (two) return choose(Operands<Planes::all, 128>{in});
+  if (values) return choose(Operands<Planes::values, 128>{in});
+  return choose(Operands<Planes::none, 128>{in});
+}
+
+}  // namespace kvreplay::cuda
