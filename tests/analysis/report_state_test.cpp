@@ -21,11 +21,11 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// A page of a dump of 2 layers and more than one head, made once.
+/// A page of a dump of 3 layers and 6 heads, made once.
 const fs::path& page() {
   static const TempDir temp;
   static const fs::path path = [] {
-    make_small_dump(temp / "a dump");
+    make_small_dump(temp / "a dump", {"--layers", "3"});
     const ProcessResult made =
         run_kvreplay({"analyze", temp / "a dump", "--out", temp / "re sults", "--quiet"});
     INFO(made.err);
@@ -178,7 +178,7 @@ spans()[30].click(); tell();
   CHECK(lines[4] == "#scatter?token=30");
   CHECK(lines[5] == "30");
   CHECK(std::regex_search(lines[6], std::regex("^token 30 '.*'; exact_remove over all heads: [-0-9.e]+, rank "
-                                               "[0-9]+ of 61; .* keeps it in [0-4] of 4 heads; oracle")));
+                                               "[0-9]+ of 61; .* keeps it in [0-6] of 6 heads; oracle")));
   CHECK(lines[7] == "true");
   CHECK(lines[8] == "#scatter?head=1.0&token=30");
   CHECK(std::regex_search(lines[10], std::regex("exact_remove: rank [0-9]+( to [0-9]+)? of 61; "
