@@ -11,22 +11,6 @@
 #include <utility>
 
 namespace kvreplay::report {
-namespace {
-
-std::string picks_html(const std::vector<Pick>& picks) {
-  std::string html = "<div class=\"picks\">";
-  for (const Pick& pick : picks) {
-    html +=
-        fmt::format("<label{}>{} <select>", pick.options.size() < 2 ? " hidden" : "", escaped(pick.label));
-    for (const std::string& option : pick.options)
-      html += fmt::format("<option value=\"{0}\">{0}</option>", escaped(option));
-    html += "</select></label>";
-  }
-  return html + "</div>";
-}
-
-}  // namespace
-
 Section section_of(const char* id, const char* heading, std::vector<std::optional<Figure>> figures,
                    const char* missing) {
   Section section{id, heading, "", {}, ""};
@@ -56,6 +40,18 @@ FigureFile svg_file(const std::string& stem, const std::string& svg) {
 }
 
 FigureFile csv_file(const std::string& stem, std::string csv) { return {stem + ".csv", std::move(csv)}; }
+
+std::string picks_html(const std::vector<Pick>& picks) {
+  std::string html = "<div class=\"picks\">";
+  for (const Pick& pick : picks) {
+    html +=
+        fmt::format("<label{}>{} <select>", pick.options.size() < 2 ? " hidden" : "", escaped(pick.label));
+    for (const std::string& option : pick.options)
+      html += fmt::format("<option value=\"{0}\">{0}</option>", escaped(option));
+    html += "</select></label>";
+  }
+  return html + "</div>";
+}
 
 void add_drawing(Figure& figure, const std::vector<Pick>& picks, std::string_view kind,
                  const std::string& svg, const std::string& json, std::string csv) {

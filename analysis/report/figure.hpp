@@ -54,6 +54,7 @@ struct Pick {
   std::string label;
   std::vector<std::string> options;
 };
+std::string picks_html(const std::vector<Pick>& picks);
 /// The body and the files of a picture that the page's script draws anew, as `kind` of picture and from
 /// `json`, an object, where another option is picked.
 void add_drawing(Figure& figure, const std::vector<Pick>& picks, std::string_view kind,
@@ -87,11 +88,12 @@ class Variants {
   std::vector<FigureFile> files_;
 };
 
-/// A sentence, plain text, and the id of what it is about; where that shows one head, which, and what its
-/// lists are to show, by their labels.
+/// A sentence, plain text, and the id of what it is about; where that shows one head, which, the token of it,
+/// and what its lists are to show, by their labels.
 struct LinkedSentence {
   std::string text, id;
   std::optional<std::pair<Index, Index>> head = {};  ///< layer and KV head
+  std::optional<Index> token = {};
   std::vector<std::pair<std::string, std::string>> picked = {};
 };
 
@@ -103,7 +105,7 @@ struct Page {
   std::vector<std::string> remarks;  ///< what a reader has to know before any number
   std::vector<Section> sections;
   std::filesystem::path results = {};  ///< the one result folder that it shows; empty: none, or several
-  Index kv_heads = 0;                  ///< of it
+  Index kv_heads = 0, tokens = 0;      ///< of it; tokens of the prompt
 };
 
 /// One HTML file that needs no other. `figure_folder` is where the figures' files lie and `results` where the

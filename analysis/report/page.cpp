@@ -98,6 +98,7 @@ std::string findings_html(const std::vector<LinkedSentence>& findings) {
         picked += fmt::format("{}{}:{}", picked.empty() ? "" : ",", json_string(label), json_string(option));
       place = fmt::format(" data-head=\"{}.{}\" data-picked='{{{}}}'", one.head->first, one.head->second,
                           attribute_safe(picked));
+      if (one.token) place += fmt::format(" data-token=\"{}\"", *one.token);
     }
     items +=
         fmt::format("<li>{} <a href=\"#{}\"{}>Where</a></li>", escaped(one.text), escaped(one.id), place);
@@ -131,7 +132,7 @@ std::string_view panel_of_figure(std::string_view name) {
                                  {"shares", "budgets"},        {"loss-by-sigma", "budgets"},
                                  {"shared-budget", "budgets"}, {"loss-curves", "budgets"},
                                  {"pruning", "channels"},      {"error-by-ratio", "channels"},
-                                 {"interaction", "channels"}};
+                                 {"interaction", "channels"},  {"text", "text"}};
   for (const auto& [figure, panel] : rows)
     if (figure == name) return panel;
   return name.starts_with("measured-") ? "validation" : "";
@@ -142,19 +143,19 @@ std::string html_of(const Page& page, const std::string& figure_folder, const st
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
       "<meta name=\"color-scheme\" content=\"light "
-      "dark\"/>\n<title>{}</title>\n<style>\n{}{}</style>\n</head>\n"
+      "dark\"/>\n<title>{}</title>\n<style>\n{}{}{}</style>\n</head>\n"
       "<body{}>\n{}<main>\n",
-      escaped(page.title), figure_css(), report_css(),
-      page.results.empty()
-          ? std::string()
-          : fmt::format(" data-results=\"{}\" data-heads=\"{}\"", escaped(results), page.kv_heads),
+      escaped(page.title), figure_css(), report_css(), prompt_css(),
+      page.results.empty() ? std::string()
+                           : fmt::format(" data-results=\"{}\" data-heads=\"{}\" data-tokens=\"{}\"",
+                                         escaped(results), page.kv_heads, page.tokens),
       header_html(page));
   for (const Section& section : page.sections) html += section_html(section, figure_folder);
   return html + fmt::format(
                     "</main>\n<div id=\"tip\" role=\"status\" hidden=\"\"></div>\n"
-                    "<script type=\"application/json\" id=\"colors\">{}</script>\n<script>\n{}{}</script>\n"
+                    "<script type=\"application/json\" id=\"colors\">{}</script>\n<script>\n{}{}{}</script>\n"
                     "</body>\n</html>\n",
-                    colors_json(), report_js(), state_js());
+                    colors_json(), report_js(), prompt_js(), state_js());
 }
 
 }  // namespace kvreplay::report

@@ -86,6 +86,7 @@ std::vector<LinkedSentence> findings_in(const Tables& tables, const std::vector<
     LinkedSentence sentence{std::move(finding.text), drawn ? at.figure : at.section};
     if (drawn && finding.kind == FindingKind::head && finding.place.layer && finding.place.kv_head) {
       sentence.head = {*finding.place.layer, *finding.place.kv_head};
+      sentence.token = finding.place.token;
       sentence.picked = picked_of(finding.place, finding.place.token.has_value());
     }
     sentences.push_back(std::move(sentence));
@@ -105,6 +106,7 @@ Page make_page(const ResultReader& results, const std::string& title) {
   page.facts = facts_of(results);
   if (!title.empty() && !model.empty()) page.facts.insert(page.facts.begin(), {"model", model});
   page.remarks = remarks_of(results);
+  if (auto prompt = prompt_section(tables)) page.sections.push_back(std::move(*prompt));
   for (Section (*section)(const Tables&) :
        {overview_section, head_map_section, token_section, eviction_section, compensation_section,
         budget_section, channel_section, validation_section, claim_section, run_section})
@@ -112,6 +114,7 @@ Page make_page(const ResultReader& results, const std::string& title) {
   page.findings = findings_in(tables, page.sections);
   page.results = results.folder();
   page.kv_heads = results.shape().n_kv;
+  page.tokens = results.shape().l;
   return page;
 }
 

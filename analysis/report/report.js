@@ -25,10 +25,8 @@ for (const svg of document.querySelectorAll("svg.figure")) {
   svg.addEventListener("pointerout", (event) => { if (event.target.closest("[data-tip]")) hideTip(); });
 }
 
-function floats(text) {
-  const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
-  return new Float32Array(bytes.buffer);
-}
+const bytesOf = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+const floats = (text) => new Float32Array(bytesOf(text).buffer);
 
 /** Where a value stands on an axis, from 0 to 1, as in axis.cpp. */
 function share(axis, value) {
@@ -132,7 +130,12 @@ for (const host of document.querySelectorAll("[data-kind=scatter]")) {
   const figure = host.closest("figure"), data = JSON.parse(host.querySelector("script").textContent);
   const svg = host.querySelector("svg"), probe = svg.querySelector(".probe"), ring = svg.querySelector(".ring");
   const selects = picked(figure);
-  let points = [];
+  let points = [], chosen = null;
+  const mark = (point) => {
+    ring.setAttribute("cx", point ? point.x : -9);
+    ring.setAttribute("cy", point ? point.y : -9);
+  };
+  const markChosen = () => mark(points.find((point) => point.token === chosen));
   const draw = (paint) => {
     const [head, across, up] = selects.map((s) => s.selectedIndex);
     const xName = data.scores[across], yName = data.references[up];
@@ -144,6 +147,7 @@ for (const host of document.querySelectorAll("[data-kind=scatter]")) {
       const [x, y] = place(data.frame, xAxis, yAxis, xs[i], ys[i]);
       points.push({ token, x, y, across: xs[i], up: ys[i] });
     });
+    markChosen();
     if (!paint) return;
     svg.querySelector("[data-axis=x]").replaceChildren(...axisNodes(data.frame, xAxis, true));
     svg.querySelector("[data-axis=y]").replaceChildren(...axisNodes(data.frame, yAxis, false));
@@ -153,21 +157,29 @@ for (const host of document.querySelectorAll("[data-kind=scatter]")) {
   };
   selects.forEach((select) => select.addEventListener("change", () => draw(true)));
   draw(false);
-  probe.addEventListener("pointermove", (event) => {
+  const nearest = (event) => {
     const [x, y] = inside(svg, event);
     let near = null, least = 200;
     for (const p of points) {
       const distance = (p.x - x) ** 2 + (p.y - y) ** 2;
       if (distance < least) { least = distance; near = p; }
     }
-    ring.setAttribute("cx", near ? near.x : -9);
-    ring.setAttribute("cy", near ? near.y : -9);
+    return near;
+  };
+  document.addEventListener("token", (event) => { chosen = event.detail; markChosen(); });
+  probe.addEventListener("click", (event) => {
+    const near = nearest(event);
+    if (near) chooseToken(near.token, true);
+  });
+  probe.addEventListener("pointermove", (event) => {
+    const near = nearest(event);
+    mark(near);
     if (!near) return hideTip();
     const names = selects.map((s) => s.value);
     const text = data.texts[near.token];
     showTip(event, `token ${near.token}${text ? ` ${text}` : ""}\n${names[1]}: ${shown(near.across)}\n${names[2]}: ${shown(near.up)}`);
   });
-  probe.addEventListener("pointerleave", () => { hideTip(); ring.setAttribute("cx", -9); });
+  probe.addEventListener("pointerleave", () => { hideTip(); markChosen(); });
 }
 
 // Head maps: one grid of heads, coloured by any figure. A figure's name is in parts; every list holds what fits the lists before.
@@ -233,8 +245,7 @@ for (const host of document.querySelectorAll("[data-kind=cells]")) {
 
 // Interaction heatmaps: the upper half of a symmetric matrix of float16, in shares of its limit.
 function halves(text) {
-  const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
-  return Float32Array.from(new Uint16Array(bytes.buffer), (bits) => {
+  return Float32Array.from(new Uint16Array(bytesOf(text).buffer), (bits) => {
     const sign = bits & 0x8000 ? -1 : 1, exponent = (bits >> 10) & 31, fraction = bits & 1023;
     if (exponent === 31) return fraction ? NaN : sign * Infinity;
     return exponent ? sign * 2 ** (exponent - 15) * (1 + fraction / 1024) : sign * 2 ** -14 * (fraction / 1024);

@@ -26,6 +26,10 @@ Section validation_section(const Tables& tables);
 Section claim_section(const Tables& tables);
 Section run_section(const Tables& tables);
 
+/// The text of the prompt with what its tokens cost and who evicts them; nothing where the dump has no text,
+/// or is not there any more.
+std::optional<Section> prompt_section(const Tables& tables);
+
 /// What the first list of the map of heads says of maps of a table.
 const char* kind_of_map(Table table);
 /// The settings of a summary as a table: those of its objects `keys`.

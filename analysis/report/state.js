@@ -1,9 +1,9 @@
 // What was chosen stands in the address, behind the figure's id: #scatter?head=3.1&scatter.1=joint. A copied address
-// shows the same. `head` is that of all figures by head; NUMBER of FIGURE.NUMBER counts the figure's lists from 0.
+// shows the same. `head` is that of all figures by head, `token` that of all of tokens; NUMBER of FIGURE.NUMBER counts the figure's lists from 0.
 const initial = new Map([...document.querySelectorAll(".picks select")].map((select) => [select, select.value]));
 const figures = [...document.querySelectorAll("figure")];
 const isHeadList = (select) => select.parentElement.firstChild.textContent.trim() === "head";
-let chosenHead = null, anchor = "", applying = false;
+let chosenHead = null, chosenToken = null, anchor = "", applying = false;
 
 /** The option of a list of heads that is this head, or the first query head of its group; null where there is none. */
 function optionOf(select, [layer, head]) {
@@ -42,6 +42,14 @@ function chooseHead(head) {
   applying = before;
 }
 
+/** Every figure of tokens marks this one; null, or one that there is not: none. Once more by hand: none, too. */
+function chooseToken(token, byHand) {
+  const isNone = token === null || token >= Number(document.body.dataset.tokens) || (byHand && token === chosenToken);
+  chosenToken = isNone ? null : token;
+  document.dispatchEvent(new CustomEvent("token", { detail: chosenToken }));
+  if (byHand) remember();
+}
+
 /** Lists after a list that changed may have other options: in their order. */
 function restore(chosen) {
   applying = true;
@@ -54,6 +62,7 @@ function remember() {
   if (applying) return;
   const chosen = new URLSearchParams();
   if (chosenHead) chosen.set("head", chosenHead.join("."));
+  if (chosenToken !== null) chosen.set("token", chosenToken);
   for (const figure of figures)
     picked(figure).forEach((select, i) => { if (select.value !== expected(select)) chosen.set(`${figure.id}.${i}`, select.value); });
   const state = chosen.toString();
@@ -68,6 +77,7 @@ function follow() {
     const chosen = new Map(new URLSearchParams(state)), head = /^(\d+)\.(\d+)$/.exec(chosen.get("head") ?? "");
     chooseHead(head && [Number(head[1]), Number(head[2])]);
     restore(chosen);
+    chooseToken(/^\d+$/.test(chosen.get("token") ?? "") ? Number(chosen.get("token")) : null, false);
     document.getElementById(id)?.scrollIntoView({ behavior: "instant" });
   }
   remember();
@@ -86,6 +96,7 @@ document.addEventListener("click", (event) => {
   const link = event.target.closest("a[data-head]");
   if (link) {
     chooseHead(link.dataset.head.split(".").map(Number));
+    if (link.dataset.token !== undefined) chooseToken(Number(link.dataset.token), false);
     for (const [name, value] of Object.entries(JSON.parse(link.dataset.picked)))
       for (const select of picked(document.getElementById(link.hash.slice(1))))
         if (select.parentElement.firstChild.textContent.trim() === name) choose(select, value);
@@ -107,6 +118,7 @@ if (location.protocol.startsWith("file") && document.body.dataset.results !== un
       const own = picked(figure).filter(isHeadList).map((select) => /^layer (\d+), (query )?head (\d+)$/.exec(select.value)).find((m) => m && !m[2]);
       const head = own ? [own[1], own[3]] : chosenHead;
       if (head) [place.layer, place.head] = head;
+      if (chosenToken !== null && ["text", "scatter"].includes(button.dataset.panel)) place.token = chosenToken;
       const value = (name) => picked(figure).find((select) => select.parentElement.firstChild.textContent.trim() === name)?.value;
       if (button.dataset.panel === "scatter") [place.score, place.reference] = [value("score"), value("exact error")];
       const link = `kvreplay://open?${Object.entries(place).map(([key, text]) => `${key}=${encoded(text)}`).join("&")}`;

@@ -96,14 +96,13 @@ std::string axis_json(const Axis& axis) {
 }
 
 std::string base64(std::span<const std::uint8_t> bytes) {
-  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string text;
   text.reserve((bytes.size() + 2) / 3 * 4);
   for (std::size_t i = 0; i < bytes.size(); i += 3) {
     std::uint32_t group = 0;
     const std::size_t here = std::min<std::size_t>(3, bytes.size() - i);
     for (std::size_t j = 0; j < 3; ++j) group = group << 8 | (j < here ? bytes[i + j] : 0u);
-    for (std::size_t j = 0; j < 4; ++j) text += j <= here ? kDigits[group >> (18 - 6 * j) & 63] : '=';
+    for (std::size_t j = 0; j < 4; ++j) text += j <= here ? kBase64Digits[group >> (18 - 6 * j) & 63] : '=';
   }
   return text;
 }

@@ -38,6 +38,9 @@ std::string json_numbers(std::span<const double> values);
 /// For the page's script: the range and the ticks.
 std::string axis_json(const Axis& axis);
 
+/// Of base64, by their values: 0 .. 63.
+inline constexpr std::string_view kBase64Digits =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 std::string base64(std::span<const std::uint8_t> bytes);
 /// Little-endian float32, as base64.
 std::string base64_floats(std::span<const double> values);

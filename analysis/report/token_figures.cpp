@@ -21,22 +21,8 @@ namespace fs = std::filesystem;
 constexpr double kMostSampled = 450'000;
 constexpr double kGridPoints = 22;
 
-std::vector<std::string> metrics_in(const ResultReader& results) {
-  std::vector<std::string> there;
-  if (results.layers().empty()) return there;
-  const fs::path folder = fs::path(layer_name(results.layers().front())) / "tokens";
-  const auto add = [&](const std::string& name) {
-    if (results.has(folder / (name + ".npy"))) there.push_back(name);
-  };
-  using Pointer = nlohmann::ordered_json::json_pointer;
-  const Pointer metrics("/options/tokens/metrics"), scores("/options/tokens/scores");
-  const auto& summary = results.summary();
-  if (summary.contains(metrics) && summary[metrics].is_array())
-    for (const auto& metric : summary[metrics])
-      if (metric.is_string()) add(metric.get<std::string>());
-  if (summary.contains(scores) && summary[scores].is_object())
-    for (const auto& score : summary[scores].items()) add(score.key());
-  return there;
+fs::path token_file(Index layer, const std::string& metric) {
+  return fs::path(layer_name(layer)) / "tokens" / (metric + ".npy");
 }
 
 /// From 1 to n, evenly in the logarithm, and the table's own: 40 and 1, 5, 10, 20 %.
@@ -55,24 +41,18 @@ std::vector<double> grid(Index n) {
 void read_layer(const ResultReader& results, Index layer, TokenFigures& figures) {
   std::vector<ResultReader::Array> arrays;
   for (const std::string& metric : figures.metrics) {
-    const fs::path path = fs::path(layer_name(layer)) / "tokens" / (metric + ".npy");
-    arrays.push_back(results.array(path));
-    const auto& shape = arrays.back().shape;
-    const bool fits = shape.size() == 2 && shape[1] == results.shape().l && shape == arrays.front().shape &&
-                      (shape[0] == results.shape().n_kv || shape[0] == results.shape().n_q);
-    if (!fits)
-      throw InputError(
-          (results.folder() / path).string(),
-          fmt::format("shape [{} or {}, {}]", results.shape().n_kv, results.shape().n_q, results.shape().l),
-          "shape " + shape_text(shape));
+    arrays.push_back(token_array(results, layer, metric));
+    if (arrays.back().shape != arrays.front().shape)
+      throw InputError((results.folder() / token_file(layer, metric)).string(),
+                       "shape " + shape_text(arrays.front().shape),
+                       "shape " + shape_text(arrays.back().shape));
   }
   const Index heads = arrays.front().shape[0], l = results.shape().l;
   const auto all_heads = static_cast<double>(heads) * static_cast<double>(results.layers().size());
   const auto most = static_cast<Index>(
       std::clamp(kMostSampled / (all_heads * static_cast<double>(figures.metrics.size())), 64.0, 1000.0));
   for (Index head = 0; head < heads; ++head) {
-    figures.heads.push_back(
-        fmt::format("layer {}, {}head {}", layer, heads == results.shape().n_kv ? "" : "query ", head));
+    figures.heads.push_back(head_name(results, layer, heads, head));
     std::map<std::string, std::vector<Index>> ranks;
     for (std::size_t m = 0; m < arrays.size(); ++m)
       ranks[figures.metrics[m]] = ranks_of(arrays[m].values.data() + head * l, l);
@@ -93,6 +73,43 @@ void read_layer(const ResultReader& results, Index layer, TokenFigures& figures)
 }
 
 }  // namespace
+
+std::vector<std::string> metrics_in(const ResultReader& results) {
+  std::vector<std::string> there;
+  if (results.layers().empty()) return there;
+  const auto add = [&](const std::string& name) {
+    if (results.has(token_file(results.layers().front(), name))) there.push_back(name);
+  };
+  using Pointer = nlohmann::ordered_json::json_pointer;
+  const Pointer metrics("/options/tokens/metrics"), scores("/options/tokens/scores");
+  const auto& summary = results.summary();
+  if (summary.contains(metrics) && summary[metrics].is_array())
+    for (const auto& metric : summary[metrics])
+      if (metric.is_string()) add(metric.get<std::string>());
+  if (summary.contains(scores) && summary[scores].is_object())
+    for (const auto& score : summary[scores].items()) add(score.key());
+  return there;
+}
+
+ResultReader::Array by_head(const ResultReader& results, const std::filesystem::path& name) {
+  ResultReader::Array array = results.array(name);
+  const DumpShape& dump = results.shape();
+  const bool fits = array.shape.size() == 2 && array.shape[1] == dump.l &&
+                    (array.shape[0] == dump.n_kv || array.shape[0] == dump.n_q);
+  if (!fits)
+    throw InputError((results.folder() / name).string(),
+                     fmt::format("shape [{} or {}, {}]", dump.n_kv, dump.n_q, dump.l),
+                     "shape " + shape_text(array.shape));
+  return array;
+}
+
+ResultReader::Array token_array(const ResultReader& results, Index layer, const std::string& metric) {
+  return by_head(results, token_file(layer, metric));
+}
+
+std::string head_name(const ResultReader& results, Index layer, Index heads, Index head) {
+  return fmt::format("layer {}, {}head {}", layer, heads == results.shape().n_kv ? "" : "query ", head);
+}
 
 std::vector<Index> ranks_of(const double* values, Index count) {
   std::vector<Index> order(count);

@@ -27,6 +27,14 @@ struct TokenFigures {
 /// Reads the arrays layer by layer. Without references or heads where the folder has none.
 TokenFigures token_figures(const ResultReader& results);
 
+/// The token arrays that there are, in the run's order; scores of the user's last.
+std::vector<std::string> metrics_in(const ResultReader& results);
+/// An array [n_kv or n_q, l] of a layer's heads. Throws InputError where it has another shape.
+ResultReader::Array by_head(const ResultReader& results, const std::filesystem::path& name);
+ResultReader::Array token_array(const ResultReader& results, Index layer, const std::string& metric);
+/// "layer 3, head 1", or "layer 3, query head 5" where an array has a row for each of more heads.
+std::string head_name(const ResultReader& results, Index layer, Index heads, Index head);
+
 /// recall[i] of the k[i] largest of `score` among the k[i] largest of `reference`; among equal values the
 /// lower position is the larger, NaN is the smallest.
 std::vector<double> recall_curve(const std::vector<Index>& score_rank,

@@ -104,6 +104,21 @@ TEST_CASE("text has the contrast that WCAG AA asks for, in light, dark and print
         CHECK(contrast(colors.at(text), colors.at(ground)) >= 4.5);
       }
   }
+  // Tokens of the prompt, and those that most heads evict, on the tints.
+  const std::string prompt(report::prompt_css());
+  const std::map<std::string, std::string> tints = colors_in(under(prompt, ""));
+  for (const char* media : {"", "dark", "print"}) {
+    std::map<std::string, std::string> colors = light;
+    for (const auto& [name, color] : colors_in(under(css, media))) colors[name] = color;
+    for (const auto& [name, color] : tints) colors[name] = color;
+    for (const auto& [name, color] : colors_in(under(prompt, media))) colors[name] = color;
+    for (int tint = 0; tint < 8; ++tint) {
+      const std::string ground = colors.at(tint == 0 ? "--card" : fmt::format("--t{}", tint));
+      INFO(media << " tint " << tint);
+      CHECK(contrast(colors.at("--text"), ground) >= 4.5);
+      CHECK(contrast(colors.at(fmt::format("--f{}", tint)), ground) >= 4.5);
+    }
+  }
   for (const bool diverging : {false, true})
     for (int i = 0; i <= 1000; ++i) {
       const png::Rgb color = ColorScale{.diverging = diverging}.color(i / 1000.0);
