@@ -5,6 +5,7 @@
 #include "tests/support/temp_dir.hpp"
 #include "tests/viewer_gl/dashboard.hpp"
 #include "tests/viewer_gl/drawn_frame.hpp"
+#include "tests/viewer_gl/golden.hpp"
 #include "viewer/model/number_text.hpp"
 #include "viewer/panels/questions.hpp"
 
@@ -104,6 +105,16 @@ TEST_CASE("What if has the nats of evict, of the head and of all heads", "[nats]
   const std::string csv = panel.csv();
   CHECK(csv.find("loss_row_window,loss_row_future") != std::string::npos);
   CHECK(csv.find("loss_head_window,loss_head_future") != std::string::npos);
+}
+
+TEST_CASE("What if with nats looks as it was looked at", "[nats][golden]") {
+  const test::TempDir folder;
+  WithNats panel(dump_with_gradients(folder), PanelKind::what_if, 900, 500);
+  panel.state().setting_a.base = "streaming";
+  panel.load({{"figure", "loss_row_future"}, {"all_heads", true}, {"show", 0}});
+  panel.state().select_head(0, 0);
+  panel.settle();
+  test::check_golden("what-if-nats-dark.png", panel.host.pixels(), 900, 500);
 }
 
 TEST_CASE("What if without gradients is as it was", "[nats]") {
