@@ -37,21 +37,10 @@ void MeasuredLayer::add_losses(const OutputChanges<T>& outputs, const HeadGroup<
                                RowSet rows, std::span<double> figures, Workers& workers) {
   const LossColumns& columns = columns_.losses;
   const auto G = static_cast<std::size_t>(group.G()), cases = outputs.change.size();
-  const auto losses_of = [&](const RowGradients<T>& gradients, RowRange on) {
-    std::vector<ChangeLoss> losses(on.count() > 0 ? G * cases : 0);
-    // The cases of a head follow each other, and find its gradients in the cache.
-    workers.parallel_for(std::ssize(losses), [&](std::ptrdiff_t n) {
-      const std::size_t at = static_cast<std::size_t>(n), g = at / cases;
-      const PanelRows<T>& change = outputs.change[at % cases];
-      if (!change.empty())
-        losses[at] = change_loss(gradients, static_cast<Index>(g), on, change[g], measured);
-    });
-    return losses;
-  };
   const RowRange on = columns.rows().on(rows), nll = rows == RowSet::future ? columns.rows().nll : RowRange{};
-  const std::vector<ChangeLoss> sampled =
-      losses_of(rows == RowSet::window ? group.g_window : group.g_future, on);
-  const std::vector<ChangeLoss> of_nll = losses_of(group.g_nll, nll);
+  const std::vector<ChangeLoss> sampled = change_losses(
+      rows == RowSet::window ? group.g_window : group.g_future, on, outputs.change, measured, workers);
+  const std::vector<ChangeLoss> of_nll = change_losses(group.g_nll, nll, outputs.change, measured, workers);
   for (std::size_t c = 0; c < cases; ++c)
     for (std::size_t g = 0; g < G && !outputs.change[c].empty(); ++g) {
       if (!sampled.empty()) {

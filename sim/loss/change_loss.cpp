@@ -57,7 +57,24 @@ ChangeLoss change_loss(const RowGradients<T>& gradients, Index g, RowRange rows,
   return loss;
 }
 
+template <class T>
+std::vector<ChangeLoss> change_losses(const RowGradients<T>& gradients, RowRange rows,
+                                      const std::vector<PanelRows<T>>& changes, RowRange changed,
+                                      Workers& workers) {
+  const std::size_t cases = changes.size();
+  std::vector<ChangeLoss> losses(rows.count() > 0 ? gradients.g.size() * cases : 0);
+  // The cases of a head follow each other, and find its gradients in the cache.
+  workers.parallel_for(std::ssize(losses), [&](std::ptrdiff_t n) {
+    const std::size_t at = static_cast<std::size_t>(n), g = at / cases;
+    const PanelRows<T>& change = changes[at % cases];
+    if (!change.empty()) losses[at] = change_loss(gradients, static_cast<Index>(g), rows, change[g], changed);
+  });
+  return losses;
+}
+
 template decltype(change_loss<float>) change_loss<float>;
 template decltype(change_loss<double>) change_loss<double>;
+template decltype(change_losses<float>) change_losses<float>;
+template decltype(change_losses<double>) change_losses<double>;
 
 }  // namespace kvreplay

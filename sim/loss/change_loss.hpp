@@ -1,7 +1,9 @@
 #pragma once
 
 #include "data/dump.hpp"
+#include "sim/eviction/kept_outputs.hpp"
 #include "sim/head_group.hpp"
+#include "sim/schedule.hpp"
 
 #include <optional>
 #include <string>
@@ -35,6 +37,13 @@ struct ChangeLoss {
 template <class T>
 ChangeLoss change_loss(const RowGradients<T>& gradients, Index g, RowRange rows, const std::vector<T>& change,
                        RowRange changed);
+
+/// The same of all query heads of a group in every case, `changes` [cases][G]: the cases of a head follow
+/// each other, g * cases + c. A case without vectors has nothing; there is nothing where `rows` is empty.
+template <class T>
+std::vector<ChangeLoss> change_losses(const RowGradients<T>& gradients, RowRange rows,
+                                      const std::vector<PanelRows<T>>& changes, RowRange changed,
+                                      Workers& workers);
 
 /// The judge: D [|changed|, d_v] in float64, from the definition.
 ChangeLoss change_loss_reference(const RowGradients<double>& gradients, Index g, RowRange rows,

@@ -103,6 +103,10 @@ void check_against_program(const std::string& dump_folder, const WhatIfSettings&
         check(",bytes", found.bytes);
         check("window,output_error", found.window.error);
         check("future,output_error", found.future.error);
+        check("window,loss_row", found.window.loss.row);
+        check("window,loss_head", found.window.loss.head);
+        check("future,loss_row", found.future.loss.row);
+        check("future,loss_head", found.future.loss.head);
         check("reference,output_error", split_figure(found, RowSet::reference, &ErrorSplit::change_sq));
         for (const RowSet on : {RowSet::window, RowSet::future, RowSet::reference}) {
           const std::string begin = std::string(name_of(on)) + ",";
@@ -150,6 +154,14 @@ TEST_CASE("what if: every compensation has the figures of kvreplay evict", "[com
   check_against_program(temp / "dump", settings,
                         {"--sigma", "0.8", "--semantics", std::string(name_of(settings.semantics))},
                         those_that(GENERATE(true, false)));
+}
+
+TEST_CASE("what if: compensation has its losses where the dump has gradients", "[compensation]") {
+  const TempDir temp;
+  make_small_dump(temp / "dump", {"--gradients", "3"});
+  WhatIfSettings settings;
+  settings.sigma = 0.8;
+  check_against_program(temp / "dump", settings, {"--sigma", "0.8"}, {Compensation::mean, Compensation::fit});
 }
 
 TEST_CASE("what if: the same with a window of one's own, in blocks", "[compensation]") {

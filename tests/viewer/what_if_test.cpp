@@ -8,6 +8,7 @@
 #include "tests/support/random_group.hpp"
 #include "tests/support/temp_dir.hpp"
 #include "tests/viewer/on_desk.hpp"
+#include "tests/viewer/what_if_runs.hpp"
 
 #include <fmt/format.h>
 
@@ -27,31 +28,6 @@ using namespace kvreplay::test;
 using namespace std::chrono_literals;
 
 namespace {
-
-/// All steps, as a panel takes them.
-WhatIf computed(const Dump& dump, const WhatIfSettings& settings, Index layer, Index kv_head,
-                const UserScore* score = nullptr) {
-  const EvictionPlan plan = what_if_plan(settings, dump, score);
-  const DumpShape& shape = dump.shape();
-  const auto given = [&](Index g) {
-    if (score == nullptr) return GivenScores{};
-    return read_user_score(*score, dump).of_head(layer * shape.n_kv + g, shape.l);
-  };
-  const auto group = load_head_group<float>(dump, layer, kv_head);
-  return on_desk([&](JobControl& job) {
-    WhatIfLayer of_layer;
-    if (ranks_by_layer(plan))
-      of_layer = what_if_layer(
-          plan, dump.shape(),
-          [&](Index g) {
-            return std::make_shared<const HeadGroup<float>>(load_head_group<float>(dump, layer, g));
-          },
-          given, job);
-    const WhatIfRanking ranking =
-        what_if_ranking(group, plan, ranks_by_layer(plan) ? &of_layer : nullptr, given(kv_head), job);
-    return what_if(group, plan, ranking, what_if_importance(group, job), job);
-  });
-}
 
 /// Numbers without equals, in no order.
 double value_at(Index i) { return static_cast<double>(i * 7919 % 104729) / 3; }

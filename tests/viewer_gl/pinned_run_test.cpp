@@ -9,6 +9,8 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 using namespace kvreplay;
 using namespace kvreplay::viewer;
@@ -59,9 +61,14 @@ void look_at(Dashboard& dashboard, std::size_t run) {
 TEST_CASE("maps show the selected run less the pinned one", "[pinned]") {
   const test::TempDir folder;
   const fs::path other = halved(folder);
-  for (const PanelKind kind : {PanelKind::heads, PanelKind::tokens}) {
-    INFO(name_of(kind));
+  const nlohmann::json of_setting = {{"controls", {{"figure", "setting_a~output_error_future"}}}};
+  const std::vector<std::pair<PanelKind, nlohmann::json>> shown = {
+      {PanelKind::heads, {}}, {PanelKind::heads, of_setting}, {PanelKind::tokens, {}}};
+  for (const auto& [panel, view] : shown) {
+    const PanelKind kind = panel;
+    INFO(name_of(kind) << " " << view.dump());
     OnePanelDashboard dashboard(kind, kSample, 900, 600, 3, 1);
+    dashboard.app.panel(kind).load(view);
     dashboard.app.open(other);
     dashboard.settle();
     REQUIRE(dashboard.app.state().runs.size() == 2);

@@ -110,10 +110,13 @@ WhatIfImportance what_if_importance(const HeadGroup<float>& group, JobControl& j
   return {future_importance(group, job.compute())};
 }
 
-WhatIf::RowFigures row_figures(RowRange rows, const OutputChanges<float>& changes) {
+WhatIf::RowFigures row_figures(const HeadGroup<float>& group, RowSet set, RowRange rows,
+                               const LossRows& losses, const OutputChanges<float>& changes,
+                               Workers& workers) {
   if (rows.count() == 0) return {0, kNone, kNone, kNone};
   const double change_sq = changes.change_sq.front();
-  return {rows.count(), changes.full_sq, change_sq, relative_error(change_sq, changes.full_sq)};
+  return {rows.count(), changes.full_sq, change_sq, relative_error(change_sq, changes.full_sq),
+          predicted_loss(group, losses, set, rows, changes, workers)};
 }
 
 KeptSet painted(KeptSet kept, const std::vector<MarkedToken>& marks, const Vector<double>& scores,
@@ -155,13 +158,16 @@ WhatIf what_if(const HeadGroup<float>& group, const EvictionPlan& plan, const Wh
     which.kept.reset();
   }
   HeadEvictions<float> head = head_evictions(group, marks.empty() ? plan : by_hand, ranking.ranking,
-                                             importance.importance, given, false, job.compute());
+                                             importance.importance, given, plan.losses.any(), job.compute());
   CaseFigures& found = head.cases.front();
   WhatIf result;
   result.kept = std::move(found.kept);
   result.tokens = static_cast<Index>(found[EvictionColumns::tokens]);
-  result.window = row_figures(plan.window, head.outputs.window);
-  result.future = row_figures(plan.future, head.outputs.future);
+  const auto on = [&](RowSet set, RowRange rows, const OutputChanges<float>& changes) {
+    return row_figures(group, set, rows, plan.losses, changes, job.workers());
+  };
+  result.window = on(RowSet::window, plan.window, head.outputs.window);
+  result.future = on(RowSet::future, plan.future, head.outputs.future);
   result.eviction_loss = found[EvictionColumns::eviction_loss];
   result.optimality_gap = found[EvictionColumns::optimality_gap];
   result.oracle_recall = found[EvictionColumns::oracle_recall];
@@ -210,7 +216,9 @@ std::size_t bytes_of(const WhatIfImportance& importance) {
 }
 
 std::size_t bytes_of(const WhatIf& what_if) {
-  std::size_t bytes = sizeof(what_if) + what_if.kept.size();
+  std::size_t bytes =
+      sizeof(what_if) + what_if.kept.size() +
+      (what_if.window.loss.samples.size() + what_if.future.loss.samples.size()) * sizeof(double);
   for (const std::string& note : what_if.notes) bytes += note.capacity() + 32;
   return bytes;
 }

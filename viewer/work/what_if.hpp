@@ -7,6 +7,7 @@
 #include "viewer/work/desk.hpp"
 #include "viewer/work/policy_settings.hpp"
 #include "viewer/work/user_scores.hpp"
+#include "viewer/work/what_if_loss.hpp"
 
 #include <functional>
 #include <memory>
@@ -90,6 +91,7 @@ struct WhatIf {
     double full_sq = 0;    ///< sum over rows and query heads of ||o||^2
     double change_sq = 0;  ///< the same of ||o^M - o||^2
     double error = 0;      ///< change_sq / full_sq: output_error
+    PredictedLoss loss = {};
   };
   KeptSet kept;      ///< [l]
   Index tokens = 0;  ///< kept
@@ -108,8 +110,9 @@ struct WhatIf {
   };
   std::optional<Compensated> compensated;
 };
-/// Of the first case.
-WhatIf::RowFigures row_figures(RowRange rows, const OutputChanges<float>& changes);
+/// Of the first case on window or future rows, with its vectors where there are `losses`.
+WhatIf::RowFigures row_figures(const HeadGroup<float>& group, RowSet set, RowRange rows,
+                               const LossRows& losses, const OutputChanges<float>& changes, Workers& workers);
 
 /// `ranking` and `importance` are this head's under the same score_key(); `marks` its tokens that are kept or
 /// evicted by hand, ascending, those beyond the prompt meaning nothing.

@@ -72,13 +72,16 @@ WhatIf what_if_compensated(const EvictionPlan& evictions, const CompensationPlan
   CompensatedHead head = std::move(rows.of_head.of(plain.kept, plan.cases, semantics, job.workers()).front());
   const CaseOutputs<float> outputs = cache_outputs<float>(
       group, plan.window, plan.future, 1, [&](std::size_t) { return compensated_cache(group, head.held); },
-      false, job.compute());
+      plan.losses.any(), job.compute());
   WhatIf result = plain;
   result.compensated = {
       plan.cases.front().method,       plain.window, plain.future, head.window, head.future, head.reference,
       rows.of_head.reference_full_sq()};
-  result.window = row_figures(plan.window, outputs.window);
-  result.future = row_figures(plan.future, outputs.future);
+  const auto on = [&](RowSet set, RowRange range, const OutputChanges<float>& changes) {
+    return row_figures(group, set, range, plan.losses, changes, job.workers());
+  };
+  result.window = on(RowSet::window, plan.window, outputs.window);
+  result.future = on(RowSet::future, plan.future, outputs.future);
   result.bytes = compensated_bytes(head.held, group.d(), plan.elements);
   for (const OptionText& note : plan.notes) result.notes.push_back(note.plain());
   return result;

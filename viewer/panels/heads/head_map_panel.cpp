@@ -250,7 +250,8 @@ void HeadMapPanel::draw(PanelContext& context) {
   if (sheet_shown_) {
     table_.show(map_, map_key_);
     rank(context);
-    return sheet_.draw(context, ImGui::GetContentRegionAvail(), table_.ranking());
+    return sheet_.draw(context, ImGui::GetContentRegionAvail(), table_.ranking(),
+                       map_ ? map_->figure.title : std::string());
   }
   if (figure == nullptr || !map_) {
     if (subtracted_ && missing_)

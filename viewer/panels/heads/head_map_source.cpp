@@ -15,6 +15,12 @@ namespace {
 /// Heads asked for at the same time: enough to keep the cores busy, few enough to ask in every frame.
 constexpr Index kHeadsAsked = 32;
 
+FigureMap empty_live_map(const FigureInfo& figure, const DumpShape& shape) {
+  std::vector<Index> layers(shape.layers);
+  std::iota(layers.begin(), layers.end(), Index{0});
+  return empty_map(figure, std::move(layers), shape.n_kv);
+}
+
 }  // namespace
 
 const FigureInfo* HeadMapSource::find(const std::string& name) const {
@@ -30,9 +36,11 @@ void HeadMapSource::list_figures(const Run& run, const ResultFigures* results) {
     figures_ = results->figures;
     list_problems_ = results->problems;
   }
-  if (run.dump() != nullptr)
+  if (run.dump() != nullptr) {
     for (FigureInfo& info : dump_figures(available_metrics(run), run.shape().l))
       if (results == nullptr || results->find(info.name) == nullptr) figures_.push_back(std::move(info));
+    for (FigureInfo& info : setting_figures(*run.dump())) figures_.push_back(std::move(info));
+  }
   std::stable_sort(figures_.begin(), figures_.end(),
                    [](const FigureInfo& a, const FigureInfo& b) { return a.table < b.table; });
   ++list_;
@@ -68,6 +76,8 @@ void HeadMapSource::ask(PanelContext& context, const FigureInfo& figure) {
   from_results_ = results_ && results_->find(figure.name) != nullptr;
   if (from_results_)
     ask_results(context, figure);
+  else if (const auto of = setting_figure_named(figure.name))
+    ask_setting(context, figure, *of);
   else
     ask_dump(context, figure);
 }
@@ -134,11 +144,28 @@ void HeadMapSource::ask_dump(PanelContext& context, const FigureInfo& figure) {
   Key key(live_key_, figure.name, live_known_);
   if (key == key_ && map_) return;
   key_ = std::move(key);
-  std::vector<Index> layers(shape.layers);
-  std::iota(layers.begin(), layers.end(), Index{0});
-  FigureMap map = empty_map(figure, std::move(layers), shape.n_kv);
+  FigureMap map = empty_live_map(figure, shape);
   for (const Known& known : live_)
     if (known.summary) add(map, *known.summary);
+  map_ = std::make_shared<const FigureMap>(std::move(map));
+}
+
+void HeadMapSource::ask_setting(PanelContext& context, const FigureInfo& figure, const SettingFigure& of) {
+  WhatIfHeads& heads = settings_[of.setting];
+  heads.follow(*context.run(), context.state.settings()[of.setting]);
+  heads.ask(context);
+  heads_ = heads.heads();
+  if (heads.failed() > 0) problems_.push_back(heads.error());
+  pending_ |= heads.answered() < heads_;
+  Key key(run_key_, figure.name, heads.version());
+  if (key == key_ && map_) return;
+  key_ = std::move(key);
+  FigureMap map = empty_live_map(figure, context.run()->shape());
+  for (Index h = 0; h < heads_; ++h) {
+    if (heads.current(h) != nullptr) ++map.heads;
+    // While those of a new setting come in, the old ones' stand in.
+    if (const WhatIfFigures* const found = heads.at(h)) map.values.data()[h] = (*found)[of.figure];
+  }
   map_ = std::make_shared<const FigureMap>(std::move(map));
 }
 

@@ -1,8 +1,10 @@
 #pragma once
 
 #include "viewer/panels/panel.hpp"
+#include "viewer/panels/what_if_heads.hpp"
 #include "viewer/work/figure_map.hpp"
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -11,8 +13,8 @@
 namespace kvreplay::viewer {
 
 /// Which figures of heads the selected run has, and the values of one of them as far as they are known.
-/// Figures of a result folder are read; those that it lacks are computed from the dump, head by head. Drawing
-/// thread only.
+/// Figures of a result folder are read; those that it lacks are computed from the dump, head by head, and so
+/// is what the settings of What if cost. Drawing thread only.
 class HeadMapSource {
  public:
   /// Takes what the desk has by now and asks for what is missing. Before anything else in a frame.
@@ -40,6 +42,7 @@ class HeadMapSource {
   void list_figures(const Run& run, const ResultFigures* results);
   void ask_results(PanelContext& context, const FigureInfo& figure);
   void ask_dump(PanelContext& context, const FigureInfo& figure);
+  void ask_setting(PanelContext& context, const FigureInfo& figure, const SettingFigure& of);
   void take_heads(PanelContext& context);
   /// A head of the dump: its figures, without its tokens.
   struct Known {
@@ -61,6 +64,7 @@ class HeadMapSource {
   Key live_key_;             // run and window that live_ is of
   std::vector<Known> live_;  // [layers * n_kv]
   Index live_known_ = 0;     // how many have come in
+  std::array<WhatIfHeads, 2> settings_;
 };
 
 }  // namespace kvreplay::viewer

@@ -24,6 +24,18 @@ constexpr Index kGap = 6;
 /// Pixels of a head from which its name has room, in points.
 constexpr float kNamed = 46;
 
+/// In a head's upper right, where the mask hides; the label's lower end.
+float draw_label(const std::string& text, float top, float right, ImU32 color) {
+  const Theme& t = theme();
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  const ImVec2 extent = ImGui::CalcTextSize(text.c_str());
+  const ImVec2 at{right - extent.x - t.px(4), top + t.px(2)};
+  const float bottom = at.y + extent.y + t.px(1);
+  list->AddRectFilled({at.x - t.px(3), at.y - t.px(1)}, {right - t.px(1), bottom}, faded(t.panel, 0.85F));
+  list->AddText(at, color, text.c_str());
+  return bottom;
+}
+
 }  // namespace
 
 void HeadSheet::draw_controls() {
@@ -144,7 +156,8 @@ Answer<Tile> HeadSheet::part(PanelContext& context, const TileKey& key) {
   return answer;
 }
 
-void HeadSheet::draw(PanelContext& context, ImVec2 size, const std::vector<HeadPlace>& ranking) {
+void HeadSheet::draw(PanelContext& context, ImVec2 size, const std::vector<HeadPlace>& ranking,
+                     const std::string& figure) {
   AppState& state = context.state;
   const Run& run = *state.run();
   if (run.dump() == nullptr)
@@ -171,12 +184,13 @@ void HeadSheet::draw(PanelContext& context, ImVec2 size, const std::vector<HeadP
   content.column_name = "token";
   content.numbered = false;
   const HeatmapHit hit = view_.draw("sheet", size, content, state.links);
-  draw_names(state);
-  take_mouse(context, hit);
+  draw_names(state, ranking);
+  take_mouse(context, hit, ranking, figure);
 }
 
-/// The selected head's frame, that of the head that is hovered elsewhere, and names where there is room.
-void HeadSheet::draw_names(const AppState& state) const {
+/// The selected head's frame, that of the head that is hovered elsewhere, and where there is room names and
+/// what the heads are in order of.
+void HeadSheet::draw_names(const AppState& state, const std::vector<HeadPlace>& ranking) const {
   const Theme& t = theme();
   ImDrawList* list = ImGui::GetWindowDrawList();
   list->PushClipRect(view_.map_low(), view_.map_high(), true);
@@ -196,18 +210,17 @@ void HeadSheet::draw_names(const AppState& state) const {
                             : t.border,
                   0, 0, selected ? t.px(2.4F) : t.px(1));
     if (high.x - low.x < t.px(kNamed)) continue;
-    // In the upper right, where the mask hides.
-    const std::string name = fmt::format("L{} H{}", head.layer, head.kv_head);
-    const ImVec2 extent = ImGui::CalcTextSize(name.c_str());
-    const ImVec2 at{high.x - extent.x - t.px(4), low.y + t.px(2)};
-    list->AddRectFilled({at.x - t.px(3), at.y - t.px(1)}, {high.x - t.px(1), at.y + extent.y + t.px(1)},
-                        faded(t.panel, 0.85F));
-    list->AddText(at, selected ? t.accent : t.text, name.c_str());
+    const ImU32 color = selected ? t.accent : t.text;
+    const float bottom = draw_label(fmt::format("L{} H{}", head.layer, head.kv_head), low.y, high.x, color);
+    if (!in_order_of(ranking)) continue;
+    const std::string value = number_text(ranking[static_cast<std::size_t>(n)].value);
+    if (bottom + 2 * ImGui::GetTextLineHeight() < high.y) draw_label(value, bottom, high.x, color);
   }
   list->PopClipRect();
 }
 
-void HeadSheet::take_mouse(PanelContext& context, const HeatmapHit& hit) {
+void HeadSheet::take_mouse(PanelContext& context, const HeatmapHit& hit,
+                           const std::vector<HeadPlace>& ranking, const std::string& figure_name) {
   const auto place = hit.hovered ? layout_.at(hit.row, hit.column) : std::nullopt;
   if (!place) return;
   AppState& state = context.state;
@@ -222,6 +235,11 @@ void HeadSheet::take_mouse(PanelContext& context, const HeatmapHit& hit) {
   };
   ImGui::BeginTooltip();
   ImGui::TextUnformatted(fmt::format("layer {}, KV head {}", head.layer, head.kv_head).c_str());
+  const auto ranked = std::find_if(ranking.begin(), ranking.end(), [&](const HeadPlace& one) {
+    return one.layer == head.layer && one.kv_head == head.kv_head;
+  });
+  if (ranked != ranking.end() && !std::isnan(ranked->value))
+    figure(figure_name.c_str(), number_text(ranked->value));
   figure("queries", cells(place->row, shape.first_query(), shape.T));
   figure("tokens", cells(place->column, 0, shape.T));
   if (!known_[{head.layer, head.kv_head}])

@@ -17,8 +17,9 @@ class HeadSheet {
  public:
   /// What it shows and in which order.
   void draw_controls();
-  /// Draws within `size` pixels. `ranking`: the heads, the worst first.
-  void draw(PanelContext& context, ImVec2 size, const std::vector<HeadPlace>& ranking);
+  /// Draws within `size` pixels. `ranking`: the heads, the worst first by what is called `figure`.
+  void draw(PanelContext& context, ImVec2 size, const std::vector<HeadPlace>& ranking,
+            const std::string& figure);
   HeatmapView& heatmap() { return view_; }
   /// "exact_remove (squared output) of every head"
   std::string title() const;
@@ -41,8 +42,12 @@ class HeadSheet {
   Tile composed(const TileKey& key) const;
   Answer<Tile> part(PanelContext& context, const TileKey& key);
   bool in_view(Index number) const;
-  void draw_names(const AppState& state) const;
-  void take_mouse(PanelContext& context, const HeatmapHit& hit);
+  void draw_names(const AppState& state, const std::vector<HeadPlace>& ranking) const;
+  void take_mouse(PanelContext& context, const HeatmapHit& hit, const std::vector<HeadPlace>& ranking,
+                  const std::string& figure_name);
+  bool in_order_of(const std::vector<HeadPlace>& ranking) const {
+    return worst_first_ && ranking.size() == heads_.size();
+  }
 
   EntryTerm shown_ = EntryTerm::exact_remove;
   bool worst_first_ = false;

@@ -1,101 +1,14 @@
-#include "data/error.hpp"
 #include "viewer/panels/questions.hpp"
-#include "viewer/work/what_if_compensation.hpp"
+#include "viewer/panels/what_if/what_if_settled.hpp"
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <functional>
 #include <optional>
 #include <utility>
 
 namespace kvreplay::viewer {
 namespace {
-
-/// Settings made into a plan, or why they cannot be.
-struct Settled {
-  WhatIfSettings settings;
-  Key key, plain_key, ranking_key;           // of all, of what is kept, of what ranks it
-  std::shared_ptr<const EvictionPlan> plan;  // null where `error` says why
-  std::shared_ptr<const CompensationPlan> compensation;
-  KeptPaint paint;
-  std::optional<UserScore> score;  // that the settings name
-  std::string error;
-};
-
-Settled settled(const WhatIfSettings& settings, const Dump& dump, const UserScore* score) {
-  Settled made;
-  made.settings = settings;
-  if (score != nullptr) made.score = *score;
-  const Key given = score != nullptr ? score->key() : Key();
-  made.key = {to_json(settings).dump(), given};
-  made.plain_key = {to_json(settings.without_compensation()).dump(), given};
-  try {
-    made.paint = KeptPaint::of_text(settings.painted);
-    const auto plan = std::make_shared<const EvictionPlan>(what_if_plan(settings, dump, score));
-    made.compensation =
-        std::make_shared<const CompensationPlan>(what_if_compensation(settings, dump, *plan, score));
-    made.plan = plan;
-    made.ranking_key = {score_key(*made.plan), given};
-  } catch (const InputError& error) {
-    made.error = error.what();
-  }
-  return made;
-}
-
-/// What one run's questions leave for the next frame; the drawing thread's alone.
-struct Memo {
-  static constexpr std::size_t kSettled = 8, kLast = 16;
-
-  std::vector<std::shared_ptr<const Settled>> settled;              // newest first
-  std::vector<std::pair<Key, std::shared_ptr<const WhatIf>>> last;  // of each slot, newest first
-
-  std::shared_ptr<const Settled> settle(const WhatIfSettings& settings, const Dump& dump) {
-    const auto known =
-        std::find_if(settled.begin(), settled.end(), [&](const auto& s) { return s->settings == settings; });
-    if (known != settled.end()) {
-      std::rotate(settled.begin(), known, known + 1);
-      return settled.front();
-    }
-    settled.insert(settled.begin(),
-                   std::make_shared<const Settled>(viewer::settled(settings, dump, nullptr)));
-    if (settled.size() > kSettled) settled.pop_back();
-    return settled.front();
-  }
-
-  void remember(const Key& slot, const std::shared_ptr<const WhatIf>& answer) {
-    if (slot.empty()) return;
-    std::erase_if(last, [&](const auto& item) { return item.first == slot; });
-    last.insert(last.begin(), {slot, answer});
-    if (last.size() > kLast) last.pop_back();
-  }
-
-  std::shared_ptr<const WhatIf> last_of(const Key& slot) const {
-    for (const auto& [name, answer] : last)
-      if (name == slot) return answer;
-    return nullptr;
-  }
-};
-
-/// The desk keeps it, so that it goes with the run. The desk's own slots know nothing of a question that
-/// cannot be put yet, because another must be answered first.
-std::shared_ptr<Memo> memo_of(PanelContext& context, const Run& run) {
-  const Question question{
-      .key = {run.key(), "what_if_memo"}, .title = "Settings of What if", .urgency = Urgency::now};
-  const auto answer =
-      context.desk.ask<std::shared_ptr<Memo>>(question, [](JobControl&) { return std::make_shared<Memo>(); });
-  return answer ? *answer : nullptr;
-}
-
-/// With a score of the user's: its file is read, which is a job.
-Answer<Settled> ask_settled(PanelContext& context, const std::shared_ptr<const Run>& run,
-                            const WhatIfSettings& settings, const UserScore& score, Urgency urgency) {
-  const Question question{.key = {run->key(), "what_if_settings", to_json(settings).dump(), score.key()},
-                          .title = fmt::format("Settings with the score {}", score.name),
-                          .urgency = urgency};
-  return context.desk.ask<Settled>(
-      question, [run, settings, score](JobControl&) { return settled(settings, *run->dump(), &score); });
-}
 
 /// One head's question and what all its steps have in common.
 struct Asked {
@@ -104,7 +17,7 @@ struct Asked {
 
   PanelContext& context;
   std::shared_ptr<const Run> run;
-  std::shared_ptr<const Settled> settled;
+  std::shared_ptr<const SettledWhatIf> settled;
   Index layer, kv_head;
   Urgency urgency;
 
@@ -251,24 +164,24 @@ struct Asked {
 /// A question about one head, once its settings are settled; until then, or where they cannot be followed,
 /// the answer says so.
 struct Put {
-  std::shared_ptr<Memo> memo;  // null where nothing can be asked
+  std::shared_ptr<WhatIfMemo> memo;  // null where nothing can be asked
   std::optional<Asked> asked;
 
   template <class R>
   Put(PanelContext& context, const WhatIfSettings& settings, Index layer, Index kv_head, Urgency urgency,
       Answer<R>& found) {
-    const std::shared_ptr<const Run>& run = context.state.run();
+    const std::shared_ptr<const Run>& run = context.run();
     if (run == nullptr) return;
     if (run->dump() == nullptr) {
       found.error = run->why_no_dump();
       return;
     }
-    memo = memo_of(context, *run);
+    memo = what_if_memo(context, *run);
     if (memo == nullptr) {
       found.pending = true;
       return;
     }
-    Answer<Settled> settled;
+    Answer<SettledWhatIf> settled;
     if (const UserScore* score = find_score(context.state.scores, settings.score))
       settled = ask_settled(context, run, settings, *score, urgency);
     else

@@ -1,9 +1,7 @@
-#include "viewer/panels/what_if/what_if_figures.hpp"
+#include "viewer/work/what_if_figures.hpp"
 
-#include "viewer/gl/ui_context.hpp"
+#include "viewer/model/number_text.hpp"
 #include "viewer/model/numbers.hpp"
-#include "viewer/widgets/controls.hpp"
-#include "viewer/widgets/theme.hpp"
 #include "viewer/work/what_if_compensation.hpp"
 
 #include <fmt/format.h>
@@ -11,8 +9,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <span>
 #include <string_view>
+#include <utility>
 
 namespace kvreplay::viewer {
 namespace {
@@ -30,12 +28,36 @@ WhatIfFigure on_rows(const FigureFacts& facts, RowSet rows, double (*of)(const W
                       std::string(facts.what),
                       facts.better,
                       of,
-                      text};
+                      text,
+                      facts.scale};
   if (!facts.rows.window || !facts.rows.future) return figure;
   figure.name += fmt::format("_{}", name_of(rows));
   figure.title += fmt::format(", {}", name_of(rows));
   figure.about += rows == RowSet::window ? ", on the window's rows" : ", on the decoding steps";
   return figure;
+}
+
+template <RowSet rows>
+const PredictedLoss& loss_on(const WhatIf& answer) {
+  return (rows == RowSet::window ? answer.window : answer.future).loss;
+}
+
+/// In nats, which is all that its title has room for; `about` says of what.
+template <RowSet rows>
+WhatIfFigure of_loss(const FigureFacts& facts, double (*of)(const WhatIf&)) {
+  WhatIfFigure figure = on_rows(facts, rows, of, number_text);
+  figure.title = fmt::format("Loss in nats, {}", name_of(rows));
+  figure.about += fmt::format(" ({}, {})", facts.name, facts.unit);
+  figure.loss_on = rows;
+  return figure;
+}
+template <RowSet rows>
+WhatIfFigure of_loss_row() {
+  return of_loss<rows>(kLossRow, [](const WhatIf& w) { return loss_on<rows>(w).row; });
+}
+template <RowSet rows>
+WhatIfFigure of_loss_head() {
+  return of_loss<rows>(kLossHead, [](const WhatIf& w) { return loss_on<rows>(w).head; });
 }
 
 template <RowSet rows, double ErrorSplit::*sum>
@@ -61,7 +83,7 @@ std::array<WhatIfFigure, 6> of_splits() {
           of_split<rows, &ErrorSplit::plain>("plain", "output_error of the kept tokens as they were")};
 }
 
-std::array<WhatIfFigure, kShownFigures> shown_figures() {
+std::array<WhatIfFigure, kShownFigures> first_figures() {
   using E = EvictionFigure;
   return {{
       {"tokens", "Kept tokens", "tokens", "Tokens of the prompt that stay in the cache", Better::neither,
@@ -72,6 +94,8 @@ std::array<WhatIfFigure, kShownFigures> shown_figures() {
       on_rows(
           facts_of(E::output_error), RowSet::future, [](const WhatIf& w) { return w.future.error; },
           number_text),
+      of_loss_row<RowSet::window>(),
+      of_loss_row<RowSet::future>(),
       on_rows(
           facts_of(E::eviction_loss), RowSet::future, [](const WhatIf& w) { return w.eviction_loss; },
           number_text),
@@ -89,6 +113,10 @@ std::array<WhatIfFigure, kShownFigures> shown_figures() {
   }};
 }
 
+std::string name_of(const SettingFigure& of) {
+  return fmt::format("setting_{}~{}", of.setting == 0 ? "a" : "b", what_if_figures()[of.figure].name);
+}
+
 }  // namespace
 
 bool WhatIfFigure::is_plain() const { return text == static_cast<std::string (*)(double)>(number_text); }
@@ -99,7 +127,8 @@ const std::array<WhatIfFigure, kWhatIfFigures>& what_if_figures() {
     std::array<WhatIfFigure, kWhatIfFigures> all;
     auto next = all.begin();
     const auto add = [&](const auto& some) { next = std::copy(some.begin(), some.end(), next); };
-    add(shown_figures());
+    add(first_figures());
+    add(std::array{of_loss_head<RowSet::window>(), of_loss_head<RowSet::future>()});
     add(of_splits<RowSet::window>());
     add(of_splits<RowSet::future>());
     add(of_splits<RowSet::reference>());
@@ -116,79 +145,39 @@ WhatIfFigures figures_of(const WhatIf& answer) {
   return figures;
 }
 
-void figure_table(const WhatIf* first, const WhatIf* second, bool with_names) {
-  const Theme& t = theme();
-  const std::span<const WhatIfFigure> figures(what_if_figures().data(), kShownFigures);
-  float title_width = 0, number_width = mono_width("88.8 %");
-  std::vector<std::array<std::string, 2>> texts;
-  for (const WhatIfFigure& figure : figures) {
-    const std::array values = {first != nullptr ? figure.of(*first) : kNone,
-                               second != nullptr ? figure.of(*second) : kNone};
-    const NumberColumn numbers(values);
-    auto& pair = texts.emplace_back();
-    for (std::size_t s = 0; s < 2; ++s) {
-      pair[s] = figure.is_plain() ? numbers.text(values[s]) : figure.text(values[s]);
-      number_width = std::max(number_width, mono_width(pair[s]));
+std::vector<std::size_t> shown_figures(const Dump& dump) {
+  std::vector<std::size_t> there;
+  for (std::size_t i = 0; i < kShownFigures; ++i) {
+    const auto loss_on = what_if_figures()[i].loss_on;
+    if (!loss_on || why_no_nats(dump, *loss_on).empty()) there.push_back(i);
+  }
+  return there;
+}
+
+std::vector<FigureInfo> setting_figures(const Dump& dump) {
+  std::vector<FigureInfo> infos;
+  for (std::size_t s = 0; s < 2; ++s)
+    for (const std::size_t i : shown_figures(dump)) {
+      const WhatIfFigure& figure = what_if_figures()[i];
+      const std::string setting = fmt::format("setting {}", "AB"[s]);
+      FigureInfo info{name_of(SettingFigure{s, i}),
+                      Table::evictions,
+                      {fmt::format("What if, {}", setting), figure.title},
+                      fmt::format("{}, of {}", figure.title, setting)};
+      info.facts.unit = figure.unit;
+      info.facts.what = figure.about;
+      info.facts.better = figure.better;
+      info.facts.scale = figure.scale;
+      infos.push_back(std::move(info));
     }
-    title_width = std::max(title_width, ImGui::CalcTextSize(figure.title.c_str()).x);
-  }
-  number_width += t.px(6);
-  const float room = ImGui::GetContentRegionAvail().x;
-  const bool wide = room >= title_width + 2 * number_width + mono_width("+88.8 points") + t.px(6);
-  // Rather a title than a number gives way: it goes on in a second line.
-  title_width = std::clamp(room - 2 * number_width - t.px(6), t.px(40), title_width);
-  ImGui::PushStyleVar(ImGuiStyleVar_CellPadding, {t.px(3), t.px(1)});
-  if (!ImGui::BeginTable("figures", wide ? 4 : 3)) return ImGui::PopStyleVar();
-  ImGui::TableSetupColumn("figure", ImGuiTableColumnFlags_WidthFixed, title_width);
-  ImGui::TableSetupColumn("A", ImGuiTableColumnFlags_WidthStretch, 1);
-  ImGui::TableSetupColumn("B", ImGuiTableColumnFlags_WidthStretch, 1);
-  if (wide) ImGui::TableSetupColumn("B to A", ImGuiTableColumnFlags_WidthFixed, mono_width("+88.8 points"));
-  const auto number = [&](const std::string& text, ImU32 color) {
-    ImGui::PushFont(mono_font());
-    right_aligned(text, color);
-    ImGui::PopFont();
-  };
-  if (with_names) {
-    ImGui::TableNextRow();
-    ImGui::TableNextColumn();
-    for (const char* name : {"A", "B"}) {
-      ImGui::TableNextColumn();
-      right_aligned(name, t.dim);
-    }
-  }
-  for (std::size_t f = 0; f < figures.size(); ++f) {
-    const WhatIfFigure& figure = figures[f];
-    ImGui::TableNextRow();
-    ImGui::TableNextColumn();
-    ImGui::PushTextWrapPos(0);
-    dim_text(figure.title);
-    ImGui::PopTextWrapPos();
-    tip(figure.about.c_str());
-    const double a = first != nullptr ? figure.of(*first) : kNone;
-    const double b = second != nullptr ? figure.of(*second) : kNone;
-    // The better of the two stands out.
-    const auto color = [&](double mine, double other) {
-      if (figure.better == Better::neither || std::isnan(mine) || std::isnan(other) || mine == other)
-        return t.text;
-      return (mine > other) == (figure.better == Better::smaller) ? t.dim : t.text;
-    };
-    ImGui::TableNextColumn();
-    number(texts[f][0], color(a, b));
-    ImGui::TableNextColumn();
-    number(texts[f][1], color(b, a));
-    if (!wide) continue;
-    ImGui::TableNextColumn();
-    if (a == b || std::isnan(a) || std::isnan(b)) continue;
-    if (figure.is_share())
-      number(points_text(b - a), t.dim);
-    else if (a != 0)
-      number(std::abs(b / a) < 10 ? fmt::format("{:+.1f} %", 100 * (b - a) / std::abs(a))
-                                  : fmt::format("x {:.3g}", b / a),
-             t.dim);
-    tip("B against A");
-  }
-  ImGui::EndTable();
-  ImGui::PopStyleVar();
+  return infos;
+}
+
+std::optional<SettingFigure> setting_figure_named(std::string_view name) {
+  for (std::size_t s = 0; s < 2; ++s)
+    for (std::size_t i = 0; i < kShownFigures; ++i)
+      if (name == name_of(SettingFigure{s, i})) return SettingFigure{s, i};
+  return std::nullopt;
 }
 
 }  // namespace kvreplay::viewer

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "viewer/panels/background_round.hpp"
-#include "viewer/panels/what_if/what_if_figures.hpp"
+#include "viewer/work/what_if_figures.hpp"
 
 #include <cstdint>
 #include <optional>
@@ -32,6 +32,8 @@ class WhatIfHeads {
   const WhatIfFigures* current(Index head) const;
   /// NaN where no head has the figure; over the heads of this very setting.
   double mean(std::size_t figure) const;
+  /// The predicted loss of all heads together, once all of this very setting have answered.
+  std::optional<ModelLoss> loss(RowSet rows) const;
   /// Grows whenever a figure changes.
   std::uint64_t version() const { return version_; }
 
@@ -39,7 +41,11 @@ class WhatIfHeads {
   Key run_key_;
   WhatIfSettings settings_;
   Index n_kv_ = 0;
-  std::vector<std::optional<WhatIfFigures>> heads_;
+  struct Known {
+    WhatIfFigures figures;
+    PredictedLoss window, future;
+  };
+  std::vector<std::optional<Known>> heads_;
   BackgroundRound round_;  // of this setting; until it comes to a head, that has the figures of the last one
   std::uint64_t version_ = 0;
 };

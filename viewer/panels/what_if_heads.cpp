@@ -1,4 +1,4 @@
-#include "viewer/panels/what_if/what_if_heads.hpp"
+#include "viewer/panels/what_if_heads.hpp"
 
 #include "viewer/model/numbers.hpp"
 
@@ -25,13 +25,13 @@ void WhatIfHeads::ask(PanelContext& context) {
       [&](Index h, const Answer<WhatIf>& answer) {
         ++version_;
         heads_[h].reset();
-        if (answer) heads_[h] = figures_of(*answer);
+        if (answer) heads_[h] = Known{figures_of(*answer), answer->window.loss, answer->future.loss};
       });
 }
 
 const WhatIfFigures* WhatIfHeads::at(Index head) const {
   const auto h = static_cast<std::size_t>(head);
-  return h < heads_.size() && heads_[h] ? &*heads_[h] : nullptr;
+  return h < heads_.size() && heads_[h] ? &heads_[h]->figures : nullptr;
 }
 
 const WhatIfFigures* WhatIfHeads::current(Index head) const {
@@ -48,6 +48,14 @@ double WhatIfHeads::mean(std::size_t figure) const {
     ++n;
   }
   return n > 0 ? sum / static_cast<double>(n) : kNone;
+}
+
+std::optional<ModelLoss> WhatIfHeads::loss(RowSet rows) const {
+  if (answered() < heads() || failed() > 0) return std::nullopt;
+  ModelLoss loss;
+  for (Index h = 0; h < heads(); ++h)
+    loss.add(h / n_kv_, rows == RowSet::window ? heads_[h]->window : heads_[h]->future);
+  return loss;
 }
 
 }  // namespace kvreplay::viewer
