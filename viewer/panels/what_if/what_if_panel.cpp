@@ -11,6 +11,7 @@
 #include "viewer/panels/what_if/kept_strip.hpp"
 #include "viewer/panels/what_if/what_if_controls.hpp"
 #include "viewer/panels/what_if/what_if_heads.hpp"
+#include "viewer/panels/what_if/what_if_pinned.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 #include "viewer/work/command_text.hpp"
@@ -58,6 +59,7 @@ class WhatIfPanel final : public Panel {
   KeptStrip strip_;
   HeadGrid map_;
   std::array<WhatIfHeads, 2> heads_;
+  PinnedWhatIf pinned_;
 };
 
 void WhatIfPanel::draw(PanelContext& context) {
@@ -77,6 +79,7 @@ void WhatIfPanel::draw(PanelContext& context) {
       heads_[s].ask(context);
     }
   }
+  pinned_.ask(context, settings);
 
   const Theme& t = theme();
   const ImVec2 room = ImGui::GetContentRegionAvail();
@@ -134,6 +137,7 @@ void WhatIfPanel::draw_settings(PanelContext& context, bool roomy) {
 
 void WhatIfPanel::draw_figures(bool with_names) {
   figure_table(now_[0].value.get(), now_[1].value.get(), with_names);
+  pinned_.draw(now_);
   std::vector<std::string> notes;
   for (const Answer<WhatIf>& answer : now_)
     if (answer)

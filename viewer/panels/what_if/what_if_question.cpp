@@ -257,7 +257,7 @@ struct Put {
   template <class R>
   Put(PanelContext& context, const WhatIfSettings& settings, Index layer, Index kv_head, Urgency urgency,
       Answer<R>& found) {
-    const std::shared_ptr<const Run>& run = context.state.run();
+    const std::shared_ptr<const Run>& run = context.run();
     if (run == nullptr) return;
     if (run->dump() == nullptr) {
       found.error = run->why_no_dump();
