@@ -9,7 +9,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <string_view>
+#include <utility>
 
 namespace kvreplay::viewer {
 namespace {
@@ -58,6 +60,13 @@ void draw_pinned_key(const Run& pinned, ImU32 color) {
   const ImVec2 at = begin_key();
   ImGui::GetWindowDrawList()->AddCircleFilled({at.x + theme().px(kKey / 2), at.y}, theme().px(3.4F), color);
   end_key(pinned);
+}
+
+std::vector<std::string> with_pinned(std::vector<std::string> settings, AppState& state, bool shown,
+                                     std::string_view how) {
+  const std::shared_ptr<const Run> run = state.subtracted();
+  if (shown && run) settings.push_back(fmt::format("{} {}", how, run->path().string()));
+  return settings;
 }
 
 std::string pinned_text(double own, double pinned) {

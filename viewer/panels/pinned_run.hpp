@@ -4,6 +4,8 @@
 #include "viewer/work/state.hpp"
 
 #include <string>
+#include <string_view>
+#include <vector>
 
 // What panels that hold the selected run against the pinned one have in common.
 
@@ -24,6 +26,11 @@ inline constexpr float kPinnedThickness = 1.1F, kPinnedOpacity = 0.85F;
 void draw_pinned_key(const Run& pinned);
 /// The same for points: a disc in this colour.
 void draw_pinned_key(const Run& pinned, ImU32 color);
+
+/// A figure's settings, and where it shows a pinned run, a line that says `how` and where that lies: "less
+/// PATH", "beside PATH".
+std::vector<std::string> with_pinned(std::vector<std::string> settings, AppState& state, bool shown,
+                                     std::string_view how);
 
 /// "0.0771 (+0.0014)": the pinned run's figure, and how much more the selected run's is.
 std::string pinned_text(double own, double pinned);

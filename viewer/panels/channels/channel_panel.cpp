@@ -232,11 +232,12 @@ std::string ChannelPanel::figure_title(PanelContext& context) const {
                      less.empty() ? "" : ", less " + less, shortest(std::round(1000 * ratio_) / 10), method_);
 }
 
-std::vector<std::string> ChannelPanel::figure_settings(PanelContext&) const {
+std::vector<std::string> ChannelPanel::figure_settings(PanelContext& context) const {
   ChannelSettings given = settings_, usual;
   given.methods = usual.methods;
   const std::string text = options_text(bound(given), bound(usual));
-  return text.empty() ? std::vector<std::string>() : std::vector{"channels" + text};
+  return with_pinned(text.empty() ? std::vector<std::string>() : std::vector{"channels" + text},
+                     context.state, map_.subtracts(), "less");
 }
 
 std::string ChannelPanel::csv(PanelContext&) const {

@@ -34,6 +34,9 @@ class CurvesPanel final : public Panel {
  public:
   void draw(PanelContext& context) override;
   std::string figure_title(PanelContext& context) const override;
+  std::vector<std::string> figure_settings(PanelContext& context) const override {
+    return with_pinned({}, context.state, pinned_.beside(shown_) != nullptr, less_ ? "less" : "dashed:");
+  }
   std::string csv(PanelContext& context) const override;
   nlohmann::json save() const override;
   void load(const nlohmann::json& json) override;

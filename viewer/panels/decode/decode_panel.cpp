@@ -112,8 +112,9 @@ void DecodePanel::draw(PanelContext& context) {
   const ImVec2 room = ImGui::GetContentRegionAvail();
   if (room.x < t.px(500) || room.y > t.px(420)) {
     const float line = ImGui::GetTextLineHeight();
+    const float lines = pinned_ != nullptr ? 4 : 3;  // besides the runs
     const float needed =
-        static_cast<float>(now_->view->runs.size()) * (line + t.px(28)) + 3 * line + t.px(24);
+        static_cast<float>(now_->view->runs.size()) * (line + t.px(28)) + lines * line + t.px(24);
     draw_plot(context,
               {room.x, std::max(t.px(110), std::clamp(room.y - needed, room.y * 0.4F, room.y * 0.7F))});
     return draw_list(context);
@@ -206,10 +207,13 @@ void DecodePanel::draw_list(PanelContext& context) {
 }
 
 std::vector<std::string> DecodePanel::figure_settings(PanelContext& context) const {
-  if (context.state.run()->dump() == nullptr) return {};
-  // What is drawn has policies that there are.
   if (now_ == nullptr || now_->view == nullptr) return {};
-  return {"evict" + evict_options_text(evict_options_of(counted_))};
+  std::vector<std::string> lines;
+  // What is drawn has policies that there are.
+  if (context.state.run()->dump() != nullptr)
+    lines.push_back("evict" + evict_options_text(evict_options_of(counted_)));
+  return with_pinned(std::move(lines), context.state, pinned_ != nullptr && pinned_->view != nullptr,
+                     "dashed:");
 }
 
 std::string DecodePanel::csv(PanelContext& context) const {

@@ -84,6 +84,7 @@ void DecodeSteps::go_to(AppState& state, Index step) {
 void DecodeSteps::draw(PanelContext& context, const DecodeShown& shown, const std::string& pinned) {
   AppState& state = context.state;
   const Run& run = *state.run();
+  std::optional<OutOfSight> controls(std::in_place, context.figure);
   const PlaybackHit hit = playback_buttons(playback_.playing(), now_, shown.steps(), spike(run, shown),
                                            divergence(run, shown, pinned));
   if (hit.to) go_to(state, *hit.to);
@@ -96,6 +97,7 @@ void DecodeSteps::draw(PanelContext& context, const DecodeShown& shown, const st
     }
     state.wakes_at = playback_.due();
   }
+  controls.reset();
   Index step = now_;
   if (context.figure)
     dim_text(fmt::format("step {}, position {}", step, first_step_ + step));

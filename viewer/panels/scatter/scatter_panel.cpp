@@ -207,9 +207,11 @@ std::string ScatterPanel::figure_title(PanelContext& context) const {
 }
 
 std::vector<std::string> ScatterPanel::figure_settings(PanelContext& context) const {
-  const AppState& state = context.state;
-  if (!kept_) return {};
-  return {evict_options_text(state.setting(), find_score(state.scores, state.setting().score))};
+  AppState& state = context.state;
+  std::vector<std::string> lines;
+  if (kept_)
+    lines.push_back(evict_options_text(state.setting(), find_score(state.scores, state.setting().score)));
+  return with_pinned(std::move(lines), state, pinned_.beside(shown_) != nullptr, "beside");
 }
 
 std::string ScatterPanel::csv(PanelContext& context) const {

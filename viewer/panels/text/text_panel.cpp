@@ -40,7 +40,7 @@ class TextPanel final : public Panel {
     return source_.less().empty() ? title : fmt::format("{}, less {}", title, source_.less());
   }
   std::vector<std::string> figure_settings(PanelContext& context) const override {
-    return settings_lines(context.state);
+    return with_pinned(settings_lines(context.state), context.state, !source_.less().empty(), "less");
   }
   std::string csv(PanelContext& context) const override;
   nlohmann::json save() const override;

@@ -197,10 +197,8 @@ std::string TokenMapPanel::figure_title(PanelContext& context) const {
 }
 
 std::vector<std::string> TokenMapPanel::figure_settings(PanelContext& context) const {
-  const AppState& state = context.state;
-  std::vector<std::string> lines;
-  if (const std::shared_ptr<const Run> run = subtracted_entries(context))
-    lines.push_back("less " + run->path().string());
+  AppState& state = context.state;
+  std::vector<std::string> lines = with_pinned({}, state, subtracted_entries(context) != nullptr, "less");
   if (state.show_kept)
     lines.push_back(evict_options_text(state.setting(), find_score(state.scores, state.setting().score)));
   return lines;
