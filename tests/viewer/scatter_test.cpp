@@ -182,4 +182,68 @@ TEST_CASE("the nearest point is found in the plot's own units", "[scatter]") {
   CHECK(nearest(plot, {0, 3}, {1, 10}, 0.5)->token == 0);
 }
 
+TEST_CASE("points of two runs stand on axes that hold both", "[scatter]") {
+  std::mt19937 random(3);
+  const auto values = [&](double scale) {
+    std::vector<double> some(500);
+    for (double& v : some) v = random() % 17 == 0 ? 0 : scale * static_cast<double>(random() % 9973 + 1);
+    return some;
+  };
+  const std::vector<double> x = values(1), y = values(1e-3);
+  std::vector<double> x2 = values(1e4), y2 = values(1e-7);
+  x2[7] = kNan;
+  y2[9] = HUGE_VAL;
+  const ScatterPair pair = scatter_pair(x, y, x2, y2, {});
+  REQUIRE(pair.own.points.size() == 500);
+  REQUIRE(pair.pinned.points.size() == 498);
+  CHECK(pair.own.left_out == 0);
+  CHECK(pair.pinned.left_out == 2);
+  for (const Scatter* one : {&pair.own, &pair.pinned}) {
+    const bool own = one == &pair.own;
+    CHECK(one->x.low == pair.own.x.low);
+    CHECK(one->y.high == pair.own.y.high);
+    Index before = -1;
+    std::size_t zeros = 0;
+    for (const ScatterPoint& point : one->points) {
+      REQUIRE(point.token > before);
+      before = point.token;
+      REQUIRE(point.token < 500);
+      const double value = (own ? x : x2)[point.token];
+      CHECK(point.at.x == one->x.coordinate(value));
+      CHECK(point.at.y == one->y.coordinate((own ? y : y2)[point.token]));
+      CHECK(point.at.x >= one->x.low);
+      CHECK(point.at.y <= one->y.high);
+      zeros += value == 0 ? 1 : 0;
+    }
+    CHECK(one->x.at_edge == zeros);
+  }
+  // By the slow way: all distances, sorted.
+  std::vector<std::pair<double, Index>> moves;
+  for (const ScatterPoint& from : pair.pinned.points)
+    for (const ScatterPoint& to : pair.own.points)
+      if (from.token == to.token)
+        moves.emplace_back(-std::hypot((to.at.x - from.at.x) / (pair.own.x.high - pair.own.x.low),
+                                       (to.at.y - from.at.y) / (pair.own.y.high - pair.own.y.low)),
+                           to.token);
+  std::sort(moves.begin(), moves.end());
+  REQUIRE(pair.moved.size() == ScatterPair::kMoved);
+  for (std::size_t i = 0; i < pair.moved.size(); ++i) CHECK(pair.moved[i] == moves[i].second);
+  // A run beside itself is where it is alone.
+  const ScatterPair same = scatter_pair(x, y, x, y, {});
+  const Scatter alone = scatter(x, y, {});
+  REQUIRE(same.own.points.size() == alone.points.size());
+  CHECK(same.moved.empty());
+  CHECK(same.own.x.low == alone.x.low);
+  CHECK(same.own.x.at_edge == alone.x.at_edge);
+  for (std::size_t i = 0; i < alone.points.size(); ++i) {
+    CHECK(same.own.points[i].at.x == alone.points[i].at.x);
+    CHECK(same.pinned.points[i].at.y == alone.points[i].at.y);
+    CHECK(same.pinned.points[i].token == alone.points[i].token);
+  }
+  // One negative value of either run, and no logarithm serves both.
+  x2[7] = -1;
+  CHECK(scatter_pair(x, y, x2, y2, {}).own.x.kind == ScaleKind::linear);
+  CHECK(scatter_pair({}, {}, {}, {}, {}).own.points.empty());
+}
+
 }  // namespace kvreplay::viewer

@@ -96,13 +96,13 @@ TEST_CASE("tints of unkind values", "[token_tint]") {
   CHECK(mixed.scale.kind == ScaleKind::linear);
   CHECK(mixed.scale.low == -1);
   CHECK(mixed.scale.high == 1);
-  CHECK(mixed.level == std::vector<std::uint8_t>{0, 0, 128, 255, 255, 0});
+  CHECK(mixed.level == std::vector<std::int16_t>{0, 0, 128, 255, 255, 0});
   const TokenTint zeros = token_tint({0, 0, 0});
-  CHECK(zeros.level == std::vector<std::uint8_t>{0, 0, 0});
+  CHECK(zeros.level == std::vector<std::int16_t>{0, 0, 0});
   const TokenTint one = token_tint({3});
   CHECK(one.place == std::vector<std::int32_t>{0});
   CHECK(one.rank_level(0) == 255);
-  CHECK(token_tint({nan, nan}).level == std::vector<std::uint8_t>{0, 0});
+  CHECK(token_tint({nan, nan}).level == std::vector<std::int16_t>{0, 0});
   const TokenTint sparse = token_tint({0, 0, 1e-300, 5});
   CHECK(sparse.level[3] == 255);
   CHECK(sparse.level[0] == 0);
@@ -131,4 +131,40 @@ TEST_CASE("counts are those of the last kept set of every head", "[token_tint]")
   counts.reset(2, 3);
   CHECK(counts.heads() == 0);
   CHECK(counts.count(2) == 0);
+}
+
+TEST_CASE("a text is tinted by what is other in another run, either way", "[token_tint]") {
+  const std::vector<double> own = {1, 5, 2, 8, 8, 1}, pinned = {1, 2, 4, 0, 7.5, 6};
+  const TokenTint tint = difference_tint(own, pinned, false);
+  CHECK(tint.is_difference);
+  CHECK(tint.values == std::vector<double>{0, 3, -2, 8, 0.5, -5});
+  CHECK(tint.place == std::vector<std::int32_t>{5, 2, 3, 0, 4, 1});  // by magnitude
+  CHECK(tint.level[0] == 0);
+  CHECK(tint.level[3] == 255);
+  CHECK(tint.level[5] < 0);
+  CHECK(tint.level[5] > -255);
+  CHECK(tint.level[1] == 0);  // where the scale begins: the median magnitude above 0
+  for (const bool by_rank : {false, true}) CHECK(tint.shown_level(5, by_rank) == tint.level[5]);
+  // The other way round every sign turns.
+  const TokenTint turned = difference_tint(pinned, own, false);
+  for (std::size_t p = 0; p < own.size(); ++p) {
+    CHECK(turned.level[p] == -tint.level[p]);
+    CHECK(turned.values[p] == -tint.values[p]);
+  }
+  // Places: 4, 2, 3, 0, 1, 5 here and 4, 3, 2, 5, 0, 1 there.
+  CHECK(difference_tint(own, pinned, true).values == std::vector<double>{0, 1, -1, 5, -1, -4});
+  // A run less itself, and rounding alone, are nothing.
+  std::vector<double> rounded = own;
+  for (double& v : rounded) v *= 1 + 1e-13;
+  for (const bool by_rank : {false, true}) {
+    const TokenTint none = difference_tint(own, rounded, by_rank);
+    CHECK(std::all_of(none.level.begin(), none.level.end(), [](int level) { return level == 0; }));
+  }
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const TokenTint unkind = difference_tint({nan, 1, 2}, {1, 3}, false);
+  CHECK(std::isnan(unkind.values[0]));
+  CHECK(unkind.values[1] == -2);
+  CHECK(std::isnan(unkind.values[2]));
+  CHECK(unkind.level[2] == 0);
+  CHECK(difference_tint({}, {}, true).values.empty());
 }

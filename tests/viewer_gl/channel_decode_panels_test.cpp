@@ -3,12 +3,16 @@
 #include "tests/data/small_dump.hpp"
 #include "tests/support/temp_dir.hpp"
 #include "tests/viewer_gl/dashboard.hpp"
+#include "tests/viewer_gl/drawn_frame.hpp"
 #include "viewer/model/playback.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <numeric>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -244,6 +248,51 @@ TEST_CASE("decode: played, steps follow each other, and the selected query with 
   }
   CHECK(panel.selection().row == shape.T - 1);
   CHECK_FALSE(played());
+  CHECK(panel.failed_job().empty());
+}
+
+TEST_CASE("decode: a button goes to where a policy first loses twice what the best one does", "[decode]") {
+  Alone panel(PanelKind::decode);
+  // Errors by policy, from the table.
+  std::map<std::string, std::vector<double>> errors;
+  for (const auto& row : table(panel.csv()))
+    if (row[0] != "layer") errors[row[2]].push_back(std::stod(row[7]));
+  REQUIRE(errors.size() == 3);
+  const auto sum = [](const std::vector<double>& of) { return std::accumulate(of.begin(), of.end(), 0.0); };
+  const auto best = std::min_element(errors.begin(), errors.end(), [&](const auto& a, const auto& b) {
+    return sum(a.second) < sum(b.second);
+  });
+  std::set<Index> steps;  // of each other policy, its first
+  for (const auto& [policy, of] : errors)
+    for (std::size_t s = 0; policy != best->first && s < of.size(); ++s)
+      if (of[s] > 2 * best->second[s]) {
+        steps.insert(static_cast<Index>(s));
+        break;
+      }
+  REQUIRE(!steps.empty());
+  const DumpShape& shape = panel.app.state().run()->shape();
+  const auto texts = [&](const std::string& part) {
+    std::vector<test::DrawnText> found;
+    for (const test::DrawnText& one : test::drawn_texts())
+      if (one.text.find(part) != std::string::npos) found.push_back(one);
+    return found;
+  };
+  panel.app.state().select_cell(shape.T - 1, 5);
+  panel.settle();
+  // One after the other, and then the first again.
+  std::vector<Index> expected(steps.begin(), steps.end());
+  expected.push_back(expected.front());
+  for (const Index step : expected) {
+    const auto button = texts("Divergence");
+    REQUIRE(button.size() == 1);
+    INFO(button[0].text);
+    panel.host.click(button[0].area.x + button[0].area.width - 5, button[0].area.y + 5);
+    panel.host.settle();
+    panel.settle();
+    CHECK(panel.selection().row == shape.l + step);
+    CHECK(panel.selection().token == 5);
+    CHECK(!texts("timeswhat").empty());
+  }
   CHECK(panel.failed_job().empty());
 }
 

@@ -222,7 +222,8 @@ TEST_CASE("panels that compare keep their settings, and load anything without co
     for (const nlohmann::json& json : junk) CHECK_NOTHROW(make()->load(json));
     const nlohmann::json settings =
         first ? nlohmann::json{{"log_axes", false}, {"show_kept", true}}
-              : nlohmann::json{{"mode", "loss"}, {"log_y", {true, false, false}}, {"hidden", {"key"}}};
+              : nlohmann::json{
+                    {"mode", "loss"}, {"log_y", {true, false, false}}, {"hidden", {"key"}}, {"less", true}};
     const auto panel = make();
     CHECK(panel->save() != settings);
     panel->load(settings);
@@ -251,22 +252,23 @@ TEST_CASE("the y axis of curves holds what is drawn, without zeros where it is l
   Workers workers(1);
   const ScoreCurves curves = score_curves(metrics, {TokenMetric::attn, TokenMetric::exact_remove},
                                           TokenMetric::exact_remove, 4, 16, workers);
-  const auto all = [](TokenMetric) { return true; };
-  const auto only_best = [](TokenMetric m) { return m == TokenMetric::exact_remove; };
+  const auto extent_of = [](const ScoreCurves& of, CurveMode mode, bool log, const MetricSet& hidden = {}) {
+    return CurveFigure{&of, nullptr, false, mode, log, hidden}.extent();
+  };
   // attn keeps 3, 2, 1, 0 in turn: losses 14, 12, 8, 0. The best: 6, 2, 0, 0.
   const std::vector<double> loss = drawn_values(*curves.find(TokenMetric::attn), CurveMode::loss, false);
   CHECK(loss == std::vector<double>{14, 12, 8, 0});
   CHECK(std::isnan(drawn_values(*curves.find(TokenMetric::attn), CurveMode::loss, true)[3]));
-  ValueExtent extent = extent_of(curves, CurveMode::loss, false, all);
+  ValueExtent extent = extent_of(curves, CurveMode::loss, false);
   CHECK(extent.low == 0);
   CHECK(extent.high == Approx(14 * 1.03));
-  extent = extent_of(curves, CurveMode::loss, true, all);
+  extent = extent_of(curves, CurveMode::loss, true);
   CHECK(extent.low < 2);
   CHECK(extent.low > 1.8);
   CHECK(extent.high > 14);
-  extent = extent_of(curves, CurveMode::loss, true, only_best);
+  extent = extent_of(curves, CurveMode::loss, true, {TokenMetric::attn});
   CHECK(extent.high < 7);
-  extent = extent_of(curves, CurveMode::recall, false, [](TokenMetric) { return false; });
+  extent = extent_of(curves, CurveMode::recall, false, MetricSet::all());
   CHECK(extent.low == 0);
   CHECK(extent.high > 1);
   const std::vector<double> blind = chance(curves, CurveMode::loss);
@@ -278,11 +280,52 @@ TEST_CASE("the y axis of curves holds what is drawn, without zeros where it is l
       score_curves(metrics, {TokenMetric::attn}, TokenMetric::exact_remove, 4, 16, workers);
   for (const bool log : {false, true})
     for (const CurveMode mode : {CurveMode::recall, CurveMode::mass, CurveMode::loss}) {
-      extent = extent_of(none, mode, log, all);
+      extent = extent_of(none, mode, log);
       CHECK(extent.low < extent.high);
       CHECK((!log || extent.low > 0));
     }
   CHECK(table_text(kNan, CurveMode::recall) == "\xE2\x80\x94");
   CHECK(table_text(0.8391, CurveMode::recall) == "0.839");
   CHECK(budget_text(128, 896) == "128 (14.3 %)");
+}
+
+TEST_CASE("curves of two runs are drawn beside each other, or as what is other", "[panels]") {
+  const auto curves_of = [](const Matrix<double>& attn, const MetricSet& scores) {
+    TokenMetrics metrics;
+    metrics[TokenMetric::attn] = attn;
+    metrics[TokenMetric::key] = Matrix<double>{{4, 3, 2, 1}};
+    metrics[TokenMetric::exact_remove] = Matrix<double>{{8, 4, 2, 0}};
+    Workers workers(1);
+    return score_curves(metrics, scores, TokenMetric::exact_remove, 4, 16, workers);
+  };
+  const Matrix<double> worst{{0.1, 0.2, 0.3, 0.4}}, best{{0.4, 0.3, 0.2, 0.1}};
+  const ScoreCurves own = curves_of(worst, {TokenMetric::attn, TokenMetric::key, TokenMetric::exact_remove});
+  const ScoreCurves pinned = curves_of(best, {TokenMetric::attn, TokenMetric::exact_remove});
+  CurveFigure figure{&own, &pinned, true, CurveMode::loss, false, {}};
+  const ScoreCurves::Curve& attn = *own.find(TokenMetric::attn);
+  // Losses 14, 12, 8, 0 less 6, 2, 0, 0.
+  CHECK(figure.drawn(attn) == std::vector<double>{8, 10, 8, 0});
+  CHECK(figure.at(attn, 2) == 10);
+  // The other way round the signs turn, and a run less itself is 0 everywhere.
+  const CurveFigure turned{&pinned, &own, true, CurveMode::loss, false, {}};
+  CHECK(turned.drawn(*pinned.find(TokenMetric::attn)) == std::vector<double>{-8, -10, -8, 0});
+  const CurveFigure itself{&own, &own, true, CurveMode::loss, false, {}};
+  for (const ScoreCurves::Curve& curve : own.curves)
+    CHECK(itself.drawn(curve) == std::vector<double>{0, 0, 0, 0});
+  CHECK(itself.extent().low < itself.extent().high);
+  // What the pinned run lacks has no difference.
+  CHECK(figure.pinned_curve(TokenMetric::key) == nullptr);
+  CHECK(std::isnan(figure.at(*own.find(TokenMetric::key), 2)));
+  CHECK(figure.axis().ends_with(", less pinned"));
+  // The axis holds what is drawn of both.
+  CHECK(turned.extent().low < -10);
+  CHECK(figure.extent().high > 10);
+  CurveFigure beside{&pinned, &own, false, CurveMode::loss, false, {}};
+  CHECK(beside.drawn(*pinned.find(TokenMetric::attn)) == std::vector<double>{6, 2, 0, 0});
+  CHECK(beside.extent().high > 14);
+  beside.hidden = {TokenMetric::attn};
+  CHECK(beside.extent().high < 14);
+  CHECK(table_text(0.0131, CurveMode::recall, true) == "+0.013");
+  CHECK(table_text(-0.0131, CurveMode::mass, true) == "-0.013");
+  CHECK(table_text(0.5, CurveMode::loss, true) == "+0.5");
 }

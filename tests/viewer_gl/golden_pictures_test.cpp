@@ -4,6 +4,7 @@
 #include "tests/support/temp_dir.hpp"
 #include "tests/viewer_gl/dashboard.hpp"
 #include "tests/viewer_gl/golden.hpp"
+#include "tests/viewer_gl/halved_keys.hpp"
 #include "viewer/gl/heatmap_renderer.hpp"
 #include "viewer/gl/heatmap_shader.hpp"
 
@@ -66,6 +67,27 @@ TEST_CASE("a sheet of all heads and a figure look as they were looked at", "[gol
   figure.pixels.resize(static_cast<std::size_t>(figure.width * height));
   test::check_golden("heads-sheet-figure.png", figure.pixels, static_cast<int>(figure.width),
                      static_cast<int>(height));
+}
+
+TEST_CASE("two runs in one plot look as they were looked at", "[golden]") {
+  const test::TempDir folder;
+  const std::filesystem::path other = test::halved_keys(folder);
+  for (const PanelKind panel : {PanelKind::curves, PanelKind::scatter}) {
+    test::OnePanelDashboard dashboard(panel, kSample, kWidth, kHeight, 3, 1);
+    dashboard.perform(ActionId::pin_run);
+    dashboard.app.open(other);
+    dashboard.settle();
+    Selection second = dashboard.selection();
+    second.run = 1;
+    second.token = 300;
+    second.tokens = {100, 101, 102, 103, 104, 105, 106, 107};
+    dashboard.app.state().select(second);
+    const bool light = panel == PanelKind::scatter;
+    if (light) dashboard.app.perform(ActionId::toggle_theme);
+    dashboard.settle();
+    test::check_golden(std::string(name_of(panel)) + "-pinned" + (light ? "-light.png" : "-dark.png"),
+                       dashboard.host.pixels(), kWidth, kHeight);
+  }
 }
 
 TEST_CASE("a broken shader does not pass for the golden pictures", "[golden]") {

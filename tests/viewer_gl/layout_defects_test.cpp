@@ -2,6 +2,7 @@
 
 #include "tests/viewer_gl/dashboard.hpp"
 #include "tests/viewer_gl/drawn_frame.hpp"
+#include "tests/viewer_gl/halved_keys.hpp"
 
 #include <fmt/format.h>
 
@@ -116,6 +117,39 @@ TEST_CASE("no panel cuts off or covers what it shows, at any size", "[layout-def
           app.layout().maximise(alone ? std::optional(panel.id) : std::nullopt);
           dashboard.settle();
           look(fmt::format("{}x{}, text {}, {}{}", width, height, text, panel.name, alone ? " alone" : ""));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("no panel that holds two runs against each other cuts off or covers what it shows",
+          "[layout-defects][pinned]") {
+  const test::TempDir folder;
+  Dashboard dashboard(kSample);
+  App& app = dashboard.app;
+  dashboard.perform(ActionId::pin_run);
+  app.open(test::halved_keys(folder));
+  dashboard.settle();
+  Selection second;
+  second.run = 1;
+  second.layer = 3;
+  second.row = 1000;
+  second.token = 300;
+  app.state().select(second);
+  for (const float text : {13.0F, 20.0F}) {
+    while (app.text_points() != text) app.perform(ActionId::larger_text);
+    for (const auto& [width, height] : {std::pair(600, 400), std::pair(900, 600), std::pair(1280, 800)}) {
+      dashboard.host.resize(width, height, 1);
+      for (const PanelKind panel : {PanelKind::curves, PanelKind::scatter, PanelKind::text, PanelKind::decode,
+                                    PanelKind::channels, PanelKind::what_if}) {
+        for (const bool alone : {false, true}) {
+          app.layout().show(panel);
+          app.layout().maximise(alone ? std::optional(panel) : std::nullopt);
+          dashboard.settle();
+          for (const std::string& defect : layout_defects())
+            FAIL_CHECK(fmt::format("{}x{}, text {}, {}{}: {}", width, height, text, name_of(panel),
+                                   alone ? " alone" : "", defect));
         }
       }
     }

@@ -1,13 +1,15 @@
-// The selected run less a pinned one, in the Head map and the Token map.
+// The selected run held against a pinned one: less it in maps and the text, beside it in plots.
 
 #include "tests/analysis/kvreplay_program.hpp"
-#include "tests/analysis/result_files.hpp"
 #include "tests/support/temp_dir.hpp"
 #include "tests/viewer_gl/dashboard.hpp"
+#include "tests/viewer_gl/drawn_frame.hpp"
+#include "tests/viewer_gl/halved_keys.hpp"
 
 #include <cmath>
 #include <filesystem>
 #include <map>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,21 +25,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The sample with the keys of one layer halved.
-fs::path halved(const test::TempDir& folder) {
-  const fs::path to = fs::path(folder / "halved");
-  fs::copy(kSample, to, fs::copy_options::recursive);
-  test::Npy values = test::npy_file(to / "layer_03/k.npy");
-  REQUIRE(values.descr == "<f2");
-  for (std::size_t i = 1; i < values.data.size(); i += 2) {
-    auto high = static_cast<unsigned char>(values.data[i]);
-    if ((high & 0x7C) != 0) high = static_cast<unsigned char>(high - 4);  // one less in the exponent
-    values.data[i] = static_cast<char>(high);
-  }
-  test::write_file(to / "layer_03/k.npy", values.bytes());
-  return to;
-}
-
 /// The last column of a panel's CSV by those before it.
 std::map<std::string, double> values_of(const std::string& csv) {
   std::map<std::string, double> values;
@@ -48,6 +35,45 @@ std::map<std::string, double> values_of(const std::string& csv) {
   }
   return values;
 }
+
+/// A panel's CSV in cells, its header first.
+std::vector<std::vector<std::string>> cells_of(const std::string& csv) {
+  std::vector<std::vector<std::string>> rows;
+  std::istringstream lines(csv);
+  for (std::string line; std::getline(lines, line);) {
+    auto& row = rows.emplace_back();
+    std::istringstream cells(line);
+    for (std::string cell; std::getline(cells, cell, ',');) row.push_back(cell);
+  }
+  return rows;
+}
+
+/// One panel on the sample, pinned, and on its copy with halved keys, selected.
+struct HeldAgainst : OnePanelDashboard {
+  HeldAgainst(PanelKind panel, const fs::path& other) : OnePanelDashboard(panel, kSample, 900, 600, 3, 1) {
+    app.open(other);
+    settle();
+    REQUIRE(app.state().runs.size() == 2);
+    look_at(0);
+  }
+  void look_at(std::size_t run) {
+    Selection next = selection();
+    next.run = run;
+    app.state().select(next);
+    settle();
+  }
+  void load(const nlohmann::json& json) {
+    app.panel(kind).load(json);
+    settle();
+  }
+  /// Whether the panel has this in a row of letters, among which no blanks are.
+  bool draws(const std::string& text) {
+    const Area area = app.area(kind);
+    for (const test::DrawnText& one : test::drawn_texts())
+      if (contains(one.text, text) && one.area.y >= area.y && one.area.y < area.y + area.height) return true;
+    return false;
+  }
+};
 
 void look_at(Dashboard& dashboard, std::size_t run) {
   Selection next = dashboard.selection();
@@ -60,7 +86,7 @@ void look_at(Dashboard& dashboard, std::size_t run) {
 
 TEST_CASE("maps show the selected run less the pinned one", "[pinned]") {
   const test::TempDir folder;
-  const fs::path other = halved(folder);
+  const fs::path other = test::halved_keys(folder);
   const nlohmann::json of_setting = {{"controls", {{"figure", "setting_a~output_error_future"}}}};
   const std::vector<std::pair<PanelKind, nlohmann::json>> shown = {
       {PanelKind::heads, {}}, {PanelKind::heads, of_setting}, {PanelKind::tokens, {}}};
@@ -147,4 +173,156 @@ TEST_CASE("a pinned run stays pinned over reload and session, and goes when it i
   look_at(again, 1);
   again.perform(ActionId::close_run);
   CHECK(again.app.state().pinned.run() == nullptr);
+}
+
+TEST_CASE("plots show the pinned run beside the selected one", "[pinned]") {
+  struct Columns {
+    PanelKind panel;
+    std::vector<std::size_t> own, pinned;
+  };
+  const test::TempDir folder;
+  const fs::path other = test::halved_keys(folder);
+  for (const Columns& columns :
+       {Columns{PanelKind::curves, {6, 7, 8}, {9, 10, 11}}, Columns{PanelKind::scatter, {4, 5}, {7, 8}},
+        Columns{PanelKind::decode, {7}, {9}}}) {
+    INFO(name_of(columns.panel));
+    HeldAgainst panel(columns.panel, other);
+    const auto of_sample = cells_of(panel.csv());
+    panel.perform(ActionId::pin_run);
+    CHECK(cells_of(panel.csv()) == of_sample);  // itself, as it is
+    CHECK_FALSE(panel.draws("Pinned"));
+    panel.app.state().show_difference = false;
+    panel.look_at(1);
+    const auto of_other = cells_of(panel.csv());
+    CHECK(panel.draws("Pinned"));
+    const auto alone = panel.host.pixels();
+    panel.app.state().show_difference = true;
+    panel.settle();
+    const auto both = cells_of(panel.csv());
+    CHECK(panel.draws("pystdlib-lm"));
+    const bool as_alone = panel.host.pixels() == alone;
+    CHECK_FALSE(as_alone);
+    REQUIRE(both.size() == of_other.size());
+    REQUIRE(both.size() == of_sample.size());
+    std::size_t differ = 0;
+    for (std::size_t i = 0; i < columns.own.size(); ++i) {
+      CHECK(both[0][columns.pinned[i]].starts_with("pinned_"));
+      for (std::size_t r = 1; r < both.size(); ++r) {
+        REQUIRE(both[r][columns.own[i]] == of_other[r][columns.own[i]]);
+        REQUIRE(both[r][columns.pinned[i]] == of_sample[r][columns.own[i]]);
+        differ += both[r][columns.pinned[i]] != both[r][columns.own[i]] ? 1 : 0;
+      }
+    }
+    CHECK(differ > both.size() / 4);
+    // Turned round, the same numbers change sides.
+    panel.perform(ActionId::pin_run);
+    panel.look_at(0);
+    const auto turned = cells_of(panel.csv());
+    REQUIRE(turned.size() == both.size());
+    for (std::size_t r = 1; r < both.size(); ++r) {
+      REQUIRE(turned[r][columns.own[0]] == both[r][columns.pinned[0]]);
+      REQUIRE(turned[r][columns.pinned[0]] == both[r][columns.own[0]]);
+    }
+    CHECK(panel.failed_job() == "");
+  }
+}
+
+TEST_CASE("curves show what is other in place of both runs", "[pinned]") {
+  const test::TempDir folder;
+  HeldAgainst panel(PanelKind::curves, test::halved_keys(folder));
+  panel.perform(ActionId::pin_run);
+  panel.look_at(1);
+  CHECK_FALSE(panel.draws("lesspinned"));
+  const std::string csv = panel.csv();
+  panel.load({{"less", true}});
+  CHECK(panel.draws("lesspystdlib-lm"));
+  CHECK(panel.csv() == csv);
+  panel.load({{"less", true}, {"mode", "loss"}});
+  CHECK(panel.failed_job() == "");
+  panel.look_at(0);  // the pinned run itself
+  CHECK_FALSE(panel.draws("lesspystdlib-lm"));
+}
+
+TEST_CASE("the text is tinted by what is other, over a head, a layer and all", "[pinned]") {
+  const test::TempDir folder;
+  const fs::path other = test::halved_keys(folder);
+  HeldAgainst panel(PanelKind::text, other);
+  for (const char* scope : {"head", "layer", "all"}) {
+    INFO(scope);
+    panel.load({{"scope", scope}, {"metric", "attn"}, {"by", "value"}});
+    panel.look_at(0);
+    // The text is a column of its own that may hold commas: counted from the end.
+    const auto value = [](const std::vector<std::string>& row) {
+      return std::strtod(row[row.size() - 4].c_str(), nullptr);
+    };
+    const auto of_sample = cells_of(panel.csv());
+    panel.perform(ActionId::pin_run);
+    panel.app.state().show_difference = false;
+    panel.look_at(1);
+    const auto of_other = cells_of(panel.csv());
+    panel.app.state().show_difference = true;
+    panel.settle();
+    const auto less = cells_of(panel.csv());
+    REQUIRE(less.size() == of_other.size());
+    CHECK(less[0][2] == "attn_less_pinned");
+    std::size_t differ = 0;
+    for (std::size_t r = 1; r < less.size(); ++r) {
+      if (less[r].size() < 6 || less[r].size() != of_sample[r].size())
+        continue;  // broken at a quoted line's end
+      const double wanted = value(of_other[r]) - value(of_sample[r]);
+      REQUIRE(value(less[r]) == Approx(wanted).margin(1e-6));
+      differ += value(less[r]) != 0 ? 1 : 0;
+    }
+    CHECK(differ > 100);
+    panel.load({{"by", "rank"}});
+    CHECK(cells_of(panel.csv())[0][2] == "attn_places_up");
+    panel.look_at(0);
+    panel.perform(ActionId::pin_run);  // and no longer
+  }
+  CHECK(panel.failed_job() == "");
+}
+
+TEST_CASE("the channels' map is less the pinned run's", "[pinned]") {
+  const test::TempDir folder;
+  HeldAgainst panel(PanelKind::channels, test::halved_keys(folder));
+  for (const bool outputs : {false, true})
+    for (const bool normalised : {false, true}) {
+      INFO(outputs << normalised);
+      panel.load({{"outputs", outputs}, {"normalised", normalised}});
+      panel.look_at(0);
+      const auto of_sample = values_of(panel.csv());
+      panel.perform(ActionId::pin_run);
+      panel.app.state().show_difference = false;
+      panel.look_at(1);
+      const auto of_other = values_of(panel.csv());
+      panel.app.state().show_difference = true;
+      panel.settle();
+      const std::string csv = panel.csv();
+      CHECK(contains(csv.substr(0, csv.find('\n')), "_less_pinned"));
+      const auto less = values_of(csv);
+      REQUIRE(less.size() == of_other.size());
+      for (const auto& [place, value] : less) {
+        const double own = of_other.at(place), pinned = of_sample.at(place);
+        REQUIRE(value == Approx(own - pinned).margin(1e-9 * (std::abs(own) + std::abs(pinned))));
+        // Keys of half the length: H is a quarter, and normalised it is what it was.
+        if (!outputs && !normalised) REQUIRE(own == Approx(pinned / 4).epsilon(1e-3));
+        if (!outputs && normalised) REQUIRE(std::abs(value) < 1e-3);
+      }
+      panel.look_at(0);
+      panel.perform(ActionId::pin_run);  // and no longer
+    }
+  CHECK(panel.failed_job() == "");
+}
+
+TEST_CASE("What if shows the pinned run's errors beside its own", "[pinned]") {
+  const test::TempDir folder;
+  HeldAgainst panel(PanelKind::what_if, test::halved_keys(folder));
+  panel.perform(ActionId::pin_run);
+  CHECK_FALSE(panel.draws("pystdlib-lm:A"));
+  panel.look_at(1);
+  CHECK(panel.draws("pystdlib-lm:A"));
+  panel.app.state().show_difference = false;
+  panel.settle();
+  CHECK_FALSE(panel.draws("pystdlib-lm:A"));
+  CHECK(panel.failed_job() == "");
 }

@@ -138,6 +138,39 @@ TEST_CASE("one budget and one window serve all panels, but what has its own", "[
   CHECK(both(window) == Windows(8, std::nullopt));
 }
 
+TEST_CASE("policies that decode go with the desk's window, one by one, unless they have their own",
+          "[settings]") {
+  test::OnePanelDashboard panel(PanelKind::decode, kSample, 800, 560, 3, 1);
+  AppState& state = panel.app.state();
+  const auto load = [&](const nlohmann::json& settings) {
+    panel.app.panel(panel.kind).load({{"settings", settings}});
+    panel.settle();
+    return panel.csv();
+  };
+  const nlohmann::json policies = {"snapkv", "h2o", "tova", "streaming"};
+  const std::string usual = load({{"policies", policies}});
+  state.comparison.window = 5;
+  panel.settle();
+  const std::string linked = panel.csv();
+  CHECK(linked.find("snapkv[window=5],") != std::string::npos);
+  for (const char* whole : {",h2o,", ",tova,", ",streaming,"})  // all rows, the last, and none
+    CHECK(linked.find(whole) != std::string::npos);
+  CHECK(linked != usual);
+  // The same as if it were said.
+  CHECK(load({{"policies", {"snapkv[window=5]", "h2o", "tova", "streaming"}}}) == linked);
+  CHECK(load({{"policies", policies}, {"linked", false}, {"sigma", 0.8}}) == usual);
+  // One of their own, or one of all, comes before the desk's.
+  const std::string own = load({{"policies", policies}, {"window", 9}});
+  CHECK(own.find("[window") == std::string::npos);
+  state.comparison.window = 7;
+  panel.settle();
+  CHECK(panel.csv() == own);
+  // What is kept of a session is what was set, not what it is linked to.
+  load({{"policies", policies}});
+  CHECK(panel.app.panel(panel.kind).save()["settings"]["policies"] == policies);
+  CHECK(panel.failed_job().empty());
+}
+
 TEST_CASE("what a panel's slider moves is the desk's budget, unless it has its own", "[settings]") {
   for (const bool linked : {true, false}) {
     test::OnePanelDashboard panel(PanelKind::decode, kSample, 800, 560, 3, 1);

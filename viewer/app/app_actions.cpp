@@ -207,7 +207,7 @@ void App::perform(const Action& action) {
       state_.pinned.pin(state_.run());
       state_.show_difference = true;
       return state_.say(
-          fmt::format("Pinned {}: maps of other runs show them less this one.", state_.run()->name()));
+          fmt::format("Pinned {}: panels hold other runs of its prompt against it.", state_.run()->name()));
     case ActionId::copy_drawing_command:
       return copy_drawing_command();
     case ActionId::copy_measuring_command:

@@ -116,7 +116,7 @@ void App::draw_head_controls() {
   if (pins) {
     colored_text(pinned, t.accent);
     tip(fmt::format(
-        "Pinned: {}\nMaps show other runs of its prompt less this one. \"{}\" in the File menu, with it "
+        "Pinned: {}\nPanels hold other runs of its prompt against it. \"{}\" in the File menu, with it "
         "selected, ends that.",
         state_.pinned.run()->path().string(), action(ActionId::pin_run).title));
   }

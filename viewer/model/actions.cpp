@@ -26,7 +26,7 @@ std::vector<Action> all_actions() {
        "File",
        "Pin run as reference",
        {},
-       "maps show other runs of its prompt less this one; again: no longer"},
+       "panels hold other runs of its prompt against this one; again: no longer"},
       {ActionId::close_run, "File", "Close run", control("W"), "closes the run in view"},
       {ActionId::save_session, "File", "Save session", control("S"),
        "open runs, selection, layout and ranges"},

@@ -18,7 +18,7 @@ std::size_t bytes_of(const QueryHeadSummary& one) {
 }
 
 Answer<QueryHeadSummary> ask_query_head(PanelContext& context, const ComparedHead& head, Index query_head) {
-  const std::shared_ptr<const Run>& run = context.state.run();
+  const std::shared_ptr<const Run>& run = context.run();
   const Index window = context.state.comparison.window;
   const Question question{.key = {run->key(), "query_head_summary", run->dump() != nullptr ? window : 0,
                                   head.layer, head.kv_head, query_head},
@@ -72,9 +72,19 @@ bool is_there(TokenMetric metric, const MetricSet& available) {
   return false;
 }
 
+bool has_metrics(const Run& pinned, std::initializer_list<TokenMetric> needed) {
+  const MetricSet available = available_metrics(pinned);
+  for (const TokenMetric metric : needed) {
+    if (available.contains(metric)) continue;
+    error_line(fmt::format("{} has no {} to compare with.", pinned.name(), name_of(metric)));
+    return false;
+  }
+  return true;
+}
+
 ComparedHead ask_compared_head(PanelContext& context) {
   const Selection& selection = context.state.selection();
-  const Index group = context.state.run()->shape().group();
+  const Index group = context.run()->shape().group();
   ComparedHead head;
   head.layer = selection.layer;
   head.kv_head = selection.kv_head;

@@ -2,6 +2,7 @@
 
 #include "viewer/panels/questions.hpp"
 
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -30,6 +31,9 @@ struct ComparedHead {
 };
 ComparedHead ask_compared_head(PanelContext& context);
 
+/// Whether a run that is pinned has all of these to be held against; else a line says so.
+bool has_metrics(const Run& pinned, std::initializer_list<TokenMetric> needed);
+
 /// Facts that are computed of the selected head, and the last ones while the next are computed.
 template <class Facts>
 class ComparedFacts {
@@ -38,20 +42,34 @@ class ComparedFacts {
   /// nothing to show, an error or a hint having said why.
   template <class Compute>
   bool look(PanelContext& context, const Key& key, const std::string& title, Compute compute);
+  /// The same of the pinned run, where the selected one is held against it and it has these metrics. Draws no
+  /// more than a line about what is wrong.
+  template <class Compute>
+  void look_pinned(PanelContext& context, std::initializer_list<TokenMetric> needed, const Key& key,
+                   const std::string& title, Compute compute);
 
   /// Those of the last look(); null before.
   const Facts* get() const { return facts_.get(); }
+  const std::shared_ptr<const Facts>& shared() const { return facts_; }
   /// The same where they are of this run.
   const Facts* of(const Run* run) const { return run != nullptr && run->key() == run_ ? get() : nullptr; }
+  /// Those of the last look_pinned(), where they are of the same head as `own` ones; null: none.
+  const Facts* beside(const ComparedFacts& own) const {
+    return !run_.empty() && head_.key == own.head_.key ? get() : nullptr;
+  }
   const ComparedHead& head() const { return head_; }  ///< whose they are
   const Key& run() const { return run_; }             ///< its key
   bool pending() const { return pending_; }
 
  private:
+  template <class Compute>
+  void ask(PanelContext& context, const Key& key, const std::string& title, Compute compute);
+
   std::shared_ptr<const Facts> facts_;
   ComparedHead head_;
   Key run_;
   bool pending_ = false;
+  std::string error_;
 };
 
 /// Draws what stands for facts that are not there: an error, or that they are being computed.
@@ -59,9 +77,9 @@ void draw_no_facts(const std::string& error);
 
 template <class Facts>
 template <class Compute>
-bool ComparedFacts<Facts>::look(PanelContext& context, const Key& key, const std::string& title,
-                                Compute compute) {
-  const Run& run = *context.state.run();
+void ComparedFacts<Facts>::ask(PanelContext& context, const Key& key, const std::string& title,
+                               Compute compute) {
+  const Run& run = *context.run();
   ComparedHead head = ask_compared_head(context);
   Answer<Facts> answer;
   answer.error = head.summary.error;
@@ -76,9 +94,31 @@ bool ComparedFacts<Facts>::look(PanelContext& context, const Key& key, const std
     run_ = run.key();
     head_ = std::move(head);
   }
-  if (answer.error.empty() && of(&run) != nullptr) return true;
-  draw_no_facts(answer.error);
+  error_ = answer.error;
+}
+
+template <class Facts>
+template <class Compute>
+bool ComparedFacts<Facts>::look(PanelContext& context, const Key& key, const std::string& title,
+                                Compute compute) {
+  ask(context, key, title, std::move(compute));
+  if (error_.empty() && of(context.run().get()) != nullptr) return true;
+  draw_no_facts(error_);
   return false;
+}
+
+template <class Facts>
+template <class Compute>
+void ComparedFacts<Facts>::look_pinned(PanelContext& context, std::initializer_list<TokenMetric> needed,
+                                       const Key& key, const std::string& title, Compute compute) {
+  const std::shared_ptr<const Run> run = context.state.subtracted();
+  if (run == nullptr || !has_metrics(*run, needed)) {
+    *this = {};
+    return;
+  }
+  PanelContext of_pinned = context.of(run);
+  ask(of_pinned, key, title, std::move(compute));
+  if (!error_.empty()) draw_no_facts(error_);
 }
 
 }  // namespace kvreplay::viewer

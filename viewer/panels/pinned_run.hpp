@@ -1,8 +1,11 @@
 #pragma once
 
+#include "viewer/panels/curve_lines.hpp"
 #include "viewer/work/state.hpp"
 
 #include <string>
+#include <string_view>
+#include <vector>
 
 // What panels that hold the selected run against the pinned one have in common.
 
@@ -13,5 +16,23 @@ std::string less_than_pinned(const std::string& quantity, const Run& pinned);
 /// Beside the last control a check box: whether the difference is shown. Where there can be none, a line says
 /// why; nothing where no other run is pinned.
 void choose_difference(AppState& state);
+/// The same where the pinned run is shown beside the selected one.
+void choose_beside(AppState& state);
+
+/// The pinned run's curve beside one of this stroke: another one, thinner and fainter.
+Stroke pinned_stroke(Stroke stroke);
+inline constexpr float kPinnedThickness = 1.1F, kPinnedOpacity = 0.85F;
+/// A line that says which the pinned run's curves are.
+void draw_pinned_key(const Run& pinned);
+/// The same for points: a disc in this colour.
+void draw_pinned_key(const Run& pinned, ImU32 color);
+
+/// A figure's settings, and where it shows a pinned run, a line that says `how` and where that lies: "less
+/// PATH", "beside PATH".
+std::vector<std::string> with_pinned(std::vector<std::string> settings, AppState& state, bool shown,
+                                     std::string_view how);
+
+/// "0.0771 (+0.0014)": the pinned run's figure, and how much more the selected run's is.
+std::string pinned_text(double own, double pinned);
 
 }  // namespace kvreplay::viewer

@@ -34,6 +34,25 @@ void summarise(DecodeRun& run) {
 
 }  // namespace
 
+/// "snapkv[window=" and "snapkv[pool=max:7,window=".
+static std::string before_window(const std::string& policy) {
+  return policy.ends_with(']') ? policy.substr(0, policy.size() - 1) + ",window=" : policy + "[window=";
+}
+
+std::string with_window(const std::string& policy, Index window) {
+  const std::string found = fmt::format("{}{}]", before_window(policy), window);
+  try {
+    parse_policy(found, {});
+  } catch (const InputError&) {
+    return policy;
+  }
+  return found;
+}
+
+bool is_with_window(const std::string& policy, const std::string& plain) {
+  return policy == plain || policy.starts_with(before_window(plain));
+}
+
 EvictionOptions evict_options_of(const DecodeSettings& settings) {
   EvictionOptions options = options_of(settings);
   options.policies = policies_named(settings.policies);

@@ -26,6 +26,11 @@ struct DecodeSettings : PolicySettings {
 /// For sessions; names of policies are the plan's matter.
 BoundOptions bound(DecodeSettings& settings);
 
+/// The policy with this window of its own, in brackets: "snapkv[window=16]"; as it is where it looks at none.
+std::string with_window(const std::string& policy, Index window);
+/// Whether the one is the other, or that with a window: with_window().
+bool is_with_window(const std::string& policy, const std::string& plain);
+
 /// The options of `evict` that they stand for. Throws OptionError where a policy is none.
 EvictionOptions evict_options_of(const DecodeSettings& settings);
 

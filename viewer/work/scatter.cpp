@@ -24,6 +24,14 @@ ScaleKind fitting(std::span<const double> values) {
   return positive ? ScaleKind::log : ScaleKind::linear;
 }
 
+/// Values that a log axis has no place for, of those of which both sides are finite.
+std::size_t at_edge_of(std::span<const double> values, std::span<const double> other, ScaleKind kind) {
+  std::size_t found = 0;
+  for (std::size_t p = 0; p < values.size(); ++p)
+    if (std::isfinite(values[p]) && std::isfinite(other[p]) && values[p] <= 0) ++found;
+  return kind == ScaleKind::log ? found : 0;
+}
+
 /// An axis over the values of which both sides are finite.
 ScatterAxis axis_over(std::span<const double> values, std::span<const double> other,
                       std::optional<ScaleKind> kind) {
@@ -33,14 +41,12 @@ ScatterAxis axis_over(std::span<const double> values, std::span<const double> ot
   for (std::size_t p = 0; p < values.size(); ++p) {
     const double v = values[p];
     if (!std::isfinite(v) || !std::isfinite(other[p])) continue;
-    if (axis.kind == ScaleKind::log && v <= 0) {
-      ++axis.at_edge;
-      continue;
-    }
+    if (axis.kind == ScaleKind::log && v <= 0) continue;
     const double at = axis.kind == ScaleKind::log ? std::log10(v) : v;
     low = std::min(low, at);
     high = std::max(high, at);
   }
+  axis.at_edge = at_edge_of(values, other, axis.kind);
   if (low > high) low = high = 0;
   if (low == high) {
     const double around = axis.kind == ScaleKind::log ? 0.5 : low == 0 ? 0.5 : std::abs(low) / 2;
@@ -51,6 +57,24 @@ ScatterAxis axis_over(std::span<const double> values, std::span<const double> ot
   axis.low = low;
   axis.high = high;
   return axis;
+}
+
+/// The tokens whose points in the one and in the other are farthest apart; both have the same axes.
+std::vector<Index> farthest(const Scatter& own, const Scatter& pinned, std::size_t most) {
+  const double x = own.x.high - own.x.low, y = own.y.high - own.y.low;
+  std::vector<std::pair<double, Index>> moves;  // how near, token
+  auto other = pinned.points.begin();
+  for (const ScatterPoint& point : own.points) {
+    while (other != pinned.points.end() && other->token < point.token) ++other;
+    if (other == pinned.points.end() || other->token != point.token) continue;
+    const double far = std::hypot((point.at.x - other->at.x) / x, (point.at.y - other->at.y) / y);
+    if (far > 0) moves.emplace_back(-far, point.token);
+  }
+  const auto end = moves.begin() + static_cast<std::ptrdiff_t>(std::min(most, moves.size()));
+  std::partial_sort(moves.begin(), end, moves.end());
+  std::vector<Index> tokens;
+  for (auto move = moves.begin(); move != end; ++move) tokens.push_back(move->second);
+  return tokens;
 }
 
 /// The cell of `cells` equal ones over the axis; the high edge belongs to the last.
@@ -93,6 +117,36 @@ Scatter scatter(std::span<const double> score, std::span<const double> reference
       result.points.push_back({at, static_cast<Index>(p)});
   }
   return result;
+}
+
+std::size_t bytes_of(const ScatterPair& pair) { return bytes_of(pair.own) + bytes_of(pair.pinned); }
+
+ScatterPair scatter_pair(std::span<const double> own_score, std::span<const double> own_reference,
+                         std::span<const double> pinned_score, std::span<const double> pinned_reference,
+                         const ScatterOptions& options) {
+  const auto joined = [](std::span<const double> a, std::span<const double> b) {
+    std::vector<double> both(a.begin(), a.end());
+    both.insert(both.end(), b.begin(), b.end());
+    return both;
+  };
+  const auto n = static_cast<Index>(own_score.size());
+  const Scatter both =
+      scatter(joined(own_score, pinned_score), joined(own_reference, pinned_reference), options);
+  const auto part = [&](bool own, std::span<const double> score, std::span<const double> reference) {
+    Scatter some{both.x, both.y, {}, 0};
+    for (ScatterPoint point : both.points) {
+      if ((point.token < n) != own) continue;
+      point.token %= n;
+      some.points.push_back(point);
+    }
+    some.left_out = score.size() - some.points.size();
+    some.x.at_edge = at_edge_of(score, reference, both.x.kind);
+    some.y.at_edge = at_edge_of(reference, score, both.y.kind);
+    return some;
+  };
+  ScatterPair pair{part(true, own_score, own_reference), part(false, pinned_score, pinned_reference), {}};
+  pair.moved = farthest(pair.own, pair.pinned, ScatterPair::kMoved);
+  return pair;
 }
 
 std::vector<Index> tokens_within(const Scatter& scatter, std::span<const AxisPoint> polygon) {
@@ -142,24 +196,39 @@ std::optional<ScatterPoint> nearest(const Scatter& scatter, AxisPoint place, Axi
   return found;
 }
 
+namespace {
+
+std::span<const double> values_of(const ScatterFacts& facts, TokenMetric metric) {
+  const Matrix<double>& m = (*facts.head->tokens)[metric];
+  return {m.data(), static_cast<std::size_t>(m.size())};
+}
+
+ScatterOptions options_of(bool log) {
+  ScatterOptions options;
+  if (!log) options.x = options.y = ScaleKind::linear;
+  return options;
+}
+
+}  // namespace
+
 ScatterFacts scatter_facts(std::shared_ptr<const HeadSummary> head, TokenMetric score, TokenMetric reference,
                            bool log) {
   ScatterFacts facts;
   facts.head = std::move(head);
   facts.score = score;
   facts.reference = reference;
-  const auto values = [&](TokenMetric metric) {
-    const Matrix<double>& m = (*facts.head->tokens)[metric];
-    return std::span(m.data(), static_cast<std::size_t>(m.size()));
-  };
-  ScatterOptions options;
-  if (!log) options.x = options.y = ScaleKind::linear;
-  facts.scatter = scatter(values(score), values(reference), options);
-  const Ranking of_score(values(score)), of_reference(values(reference));
+  const std::span<const double> scores = values_of(facts, score), references = values_of(facts, reference);
+  facts.scatter = scatter(scores, references, options_of(log));
+  const Ranking of_score(scores), of_reference(references);
   facts.agreement = agreement(of_score, of_reference, TokenPair{score, reference}.same_unit());
   facts.score_place = of_score.place();
   facts.reference_place = of_reference.place();
   return facts;
+}
+
+ScatterPair scatter_pair(const ScatterFacts& own, const ScatterFacts& pinned, bool log) {
+  return scatter_pair(values_of(own, own.score), values_of(own, own.reference), values_of(pinned, own.score),
+                      values_of(pinned, own.reference), options_of(log));
 }
 
 std::size_t bytes_of(const ScatterFacts& facts) {

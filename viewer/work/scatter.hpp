@@ -51,6 +51,22 @@ std::size_t bytes_of(const Scatter& scatter);
 Scatter scatter(std::span<const double> score, std::span<const double> reference,
                 const ScatterOptions& options);
 
+/// Two runs' points on axes that hold both.
+struct ScatterPair {
+  /// Tokens in `moved`, at most.
+  static constexpr std::size_t kMoved = 12;
+  Scatter own, pinned;
+  /// The tokens that stand farthest from where they stand in the other run, in shares of the axes, the
+  /// farthest first; equal ones by token, none that stands where it stood.
+  std::vector<Index> moved;
+};
+std::size_t bytes_of(const ScatterPair& pair);
+/// Token p of the one run is token p of the other: all four have the same length. An axis is logarithmic by
+/// itself where it can show a value of either run.
+ScatterPair scatter_pair(std::span<const double> own_score, std::span<const double> own_reference,
+                         std::span<const double> pinned_score, std::span<const double> pinned_reference,
+                         const ScatterOptions& options);
+
 /// The tokens within a closed polygon in axis coordinates, ascending, by the even-odd rule. A point on an
 /// edge is within or not, always the same. None for fewer than 3 corners or one that is not finite.
 std::vector<Index> tokens_within(const Scatter& scatter, std::span<const AxisPoint> polygon);
@@ -71,6 +87,8 @@ struct ScatterFacts {
   double reference_of(Index token) const { return (*head->tokens)[reference](0, token); }
 };
 std::size_t bytes_of(const ScatterFacts& facts);
+/// Those of two runs, of the same metrics, on common axes.
+ScatterPair scatter_pair(const ScatterFacts& own, const ScatterFacts& pinned, bool log);
 
 /// Both metrics must be there. `log`: axes are logarithmic where they can be.
 ScatterFacts scatter_facts(std::shared_ptr<const HeadSummary> head, TokenMetric score, TokenMetric reference,

@@ -90,13 +90,28 @@ void AppState::paint(std::optional<PaintMark> mark) {
            : fmt::format("{} left to the policy of {} {}.", which, shows_b() ? "B" : "A", where));
 }
 
+std::optional<Index> AppState::linked_window(const std::string& policy,
+                                             const PolicySettings& settings) const {
+  if (settings.window || !run()) return std::nullopt;
+  const auto own = own_rule(policy, settings, *run(), scores);
+  const Index usual = std::min(kUsualWindow, run()->shape().l);
+  if (!own || own->window != usual || own->policy.own.window || comparison.window == usual)
+    return std::nullopt;
+  return comparison.window;
+}
+
 WhatIfSettings AppState::as_linked(WhatIfSettings settings) const {
   if (!settings.linked) return settings;
   static_cast<KeptBudget&>(settings) = budget;
-  if (settings.window || !run()) return settings;
-  const auto own = own_rule(settings, *run(), scores);
-  const Index usual = std::min(kUsualWindow, run()->shape().l);
-  if (own && own->window == usual && comparison.window != usual) settings.window = comparison.window;
+  if (const auto window = linked_window(settings.policy(), settings)) settings.window = window;
+  return settings;
+}
+
+DecodeSettings AppState::as_linked(DecodeSettings settings) const {
+  if (!settings.linked) return settings;
+  static_cast<KeptBudget&>(settings) = budget;
+  for (std::string& policy : settings.policies)
+    if (const auto window = linked_window(policy, settings)) policy = with_window(policy, *window);
   return settings;
 }
 

@@ -7,6 +7,7 @@
 #include "viewer/model/panel_kind.hpp"
 #include "viewer/model/selection.hpp"
 #include "viewer/model/status_line.hpp"
+#include "viewer/work/decode_view.hpp"
 #include "viewer/work/run.hpp"
 #include "viewer/work/run_pair.hpp"
 #include "viewer/work/what_if.hpp"
@@ -106,6 +107,9 @@ class AppState : public SharedSettings {
   /// A and B as they count: where one is linked, with the desk's budget, and the desk's window where the
   /// policy takes the usual one by itself.
   std::array<WhatIfSettings, 2> settings() const { return {as_linked(setting_a), as_linked(setting_b)}; }
+  /// The same of any settings. Of several policies each says in brackets that it takes the desk's window.
+  WhatIfSettings as_linked(WhatIfSettings settings) const;
+  DecodeSettings as_linked(DecodeSettings settings) const;
   bool shows_b() const { return show_b != flipped; }
   /// Of A and B the one that is looked at.
   WhatIfSettings setting() const { return as_linked(shows_b() ? setting_b : setting_a); }
@@ -125,7 +129,7 @@ class AppState : public SharedSettings {
 
   /// The next frame that is needed though nothing happens, set by what moves by itself; for one frame.
   std::optional<StatusLine::Clock::time_point> wakes_at;
-  /// Held against it, maps show the selected run less the pinned one.
+  /// What the selected run is held against: maps show it less this one, plots both.
   PinnedRun pinned;
   bool show_difference = true;
   /// The run that is subtracted from the selected one in this frame; null: none.
@@ -143,7 +147,8 @@ class AppState : public SharedSettings {
   std::function<StatusLine::Clock::time_point()> clock = StatusLine::Clock::now;
 
  private:
-  WhatIfSettings as_linked(WhatIfSettings settings) const;
+  /// The window that a policy has by the desk's, as it would have the usual one by itself.
+  std::optional<Index> linked_window(const std::string& policy, const PolicySettings& settings) const;
 
   History<ViewState> history_{ViewState{}};
   StatusLine line_;

@@ -2,6 +2,7 @@
 
 #include "analysis/tokens/agreement.hpp"
 #include "data/error.hpp"
+#include "viewer/model/numbers.hpp"
 #include "viewer/model/value_range.hpp"
 #include "viewer/work/head_figures.hpp"
 
@@ -67,15 +68,33 @@ TokenTint token_tint(std::vector<double> values) {
   for (const double value : tint.values) {
     const float place = tint.scale.place(static_cast<float>(value));
     tint.level.push_back(
-        std::isnan(place) ? 0 : static_cast<std::uint8_t>(std::lround(255 * std::clamp(place, 0.0F, 1.0F))));
+        std::isnan(place) ? 0 : static_cast<std::int16_t>(std::lround(255 * std::clamp(place, 0.0F, 1.0F))));
   }
   tint.place = Ranking(tint.values).place();
   return tint;
 }
 
+TokenTint difference_tint(const std::vector<double>& own, const std::vector<double>& pinned, bool by_rank) {
+  std::vector<double> less(own.size(), kNone), magnitudes;
+  const std::size_t both = std::min(own.size(), pinned.size());
+  if (by_rank) {
+    const std::vector<std::int32_t> mine = Ranking(own).place(), theirs = Ranking(pinned).place();
+    for (std::size_t p = 0; p < both; ++p) less[p] = theirs[p] - mine[p];
+  } else {
+    for (std::size_t p = 0; p < both; ++p) less[p] = difference_of(pinned[p], own[p]);
+  }
+  for (const double value : less) magnitudes.push_back(std::abs(value));
+  TokenTint tint = token_tint(std::move(magnitudes));
+  for (std::size_t p = 0; p < less.size(); ++p)
+    if (less[p] < 0) tint.level[p] = static_cast<std::int16_t>(-tint.level[p]);
+  tint.values = std::move(less);
+  tint.is_difference = true;
+  return tint;
+}
+
 std::size_t bytes_of(const TokenTint& tint) {
   return sizeof(tint) + tint.values.capacity() * sizeof(double) +
-         tint.place.capacity() * sizeof(std::int32_t) + tint.level.capacity();
+         tint.place.capacity() * sizeof(std::int32_t) + tint.level.capacity() * sizeof(std::int16_t);
 }
 
 void KeptCounts::reset(Index heads, Index l) {

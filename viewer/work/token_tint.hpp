@@ -27,14 +27,22 @@ std::size_t bytes_of(const TokenSums& sums);
 struct TokenTint {
   std::vector<double> values;
   std::vector<std::int32_t> place;  ///< how many tokens come before, the largest first; ties by position
-  std::vector<std::uint8_t> level;  ///< 0 .. 255 on `scale`; 0 also for NaN
-  ValueScale scale;                 ///< from the low end to the largest value
+  std::vector<std::int16_t> level;  ///< 0 .. 255 on `scale`; 0 also for NaN; with the sign of a difference
+  ValueScale scale;                 ///< from the low end to the largest value, or magnitude of a difference
+  bool is_difference = false;
   /// The same by rank: 255 the largest value, 0 the smallest.
   std::uint8_t rank_level(Index token) const;
+  /// As it is shown: -255 .. 255.
+  int shown_level(Index token, bool by_rank) const {
+    return by_rank && !is_difference ? rank_level(token) : level[token];
+  }
 };
 /// Logarithmic from the median of what is positive, where no value is negative and some are
 /// positive (a decade where that is one value); else linear over all values. O(l log l).
 TokenTint token_tint(std::vector<double> values);
+/// Of values less another run's, or of how many places each token is further up than there: magnitudes on
+/// such a scale, places by magnitude. NaN where either is, or one run has fewer tokens.
+TokenTint difference_tint(const std::vector<double>& own, const std::vector<double>& pinned, bool by_rank);
 std::size_t bytes_of(const TokenTint& tint);
 
 /// In how many heads every token is kept, as the heads come in and change one by one.

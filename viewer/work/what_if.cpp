@@ -58,13 +58,13 @@ EvictionPlan what_if_plan(const WhatIfSettings& settings, const Dump& dump, cons
   return plan;
 }
 
-std::optional<EvictionRule> own_rule(const WhatIfSettings& settings, const Run& run,
-                                     const std::vector<UserScore>& scores) {
+std::optional<EvictionRule> own_rule(const std::string& policy, const PolicySettings& settings,
+                                     const Run& run, const std::vector<UserScore>& scores) {
   std::vector<std::string> names;
   for (const UserScore& score : scores) names.push_back(score.name);
   try {
     const Index l = run.shape().l;
-    return rule_of(parse_policy(settings.policy(), names), settings.semantics, {}, l,
+    return rule_of(parse_policy(policy, names), settings.semantics, {}, l,
                    settings.tokens(l, settings.semantics),
                    run.dump() != nullptr && run.dump()->has(Tensor::wo));
   } catch (const InputError&) {

@@ -49,8 +49,12 @@ EvictionPlan what_if_plan(const WhatIfSettings& settings, const Dump& dump, cons
 EvictionOptions evict_options_of(const WhatIfSettings& settings, const UserScore* score = nullptr);
 
 /// The policy's rule with nothing overridden; none where the policy is unknown. `scores` are the user's.
-std::optional<EvictionRule> own_rule(const WhatIfSettings& settings, const Run& run,
-                                     const std::vector<UserScore>& scores);
+std::optional<EvictionRule> own_rule(const std::string& policy, const PolicySettings& settings,
+                                     const Run& run, const std::vector<UserScore>& scores);
+inline std::optional<EvictionRule> own_rule(const WhatIfSettings& settings, const Run& run,
+                                            const std::vector<UserScore>& scores) {
+  return own_rule(settings.policy(), settings, run, scores);
+}
 
 /// What the ranking depends on besides the head and a score of the user's: settings that share it share their
 /// rankings. Never the budget, the pooling or a pin.

@@ -1,6 +1,7 @@
 #include "viewer/panels/channels/channel_matrix.hpp"
 
 #include "viewer/model/color_table.hpp"
+#include "viewer/model/numbers.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 
@@ -40,20 +41,28 @@ std::vector<Index> part_starts(const std::vector<Index>& partner) {
   return starts;
 }
 
+Matrix<double> normalised(const Matrix<double>& matrix) {
+  Matrix<double> values = matrix;
+  for (Index r = 0; r < matrix.rows(); ++r)
+    for (Index c = 0; c < matrix.cols(); ++c) {
+      const double scale = std::sqrt(matrix(r, r)) * std::sqrt(matrix(c, c));
+      values(r, c) = scale > 0 ? matrix(r, c) / scale : kNone;
+    }
+  return values;
+}
+
 }  // namespace
 
-void ChannelMatrix::show(const Key& key, const Matrix<double>& matrix, bool normalised) {
+void ChannelMatrix::show(const Key& key, const Matrix<double>& matrix, const Matrix<double>* minus,
+                         bool normalised) {
   if (key == key_) return;
   key_ = key;
   tiles_.clear();
-  values_ = matrix;
-  if (normalised) {
-    const Index d = matrix.rows();
-    for (Index r = 0; r < d; ++r)
-      for (Index c = 0; c < d; ++c) {
-        const double scale = std::sqrt(matrix(r, r)) * std::sqrt(matrix(c, c));
-        values_(r, c) = scale > 0 ? matrix(r, c) / scale : std::numeric_limits<double>::quiet_NaN();
-      }
+  values_ = normalised ? viewer::normalised(matrix) : matrix;
+  if (minus != nullptr) {
+    const Matrix<double> less = normalised ? viewer::normalised(*minus) : *minus;
+    for (Index r = 0; r < d(); ++r)
+      for (Index c = 0; c < d(); ++c) values_(r, c) = difference_of(less(r, c), values_(r, c));
   }
   largest_ = 0;
   for (Index r = 0; r < d(); ++r)

@@ -14,8 +14,9 @@ namespace kvreplay::viewer {
 class ChannelMatrix {
  public:
   /// Takes another matrix where `key` is another one. Normalised: X_cd / sqrt(X_cc X_dd), nan where a channel
-  /// has no weight of its own.
-  void show(const Key& key, const Matrix<double>& matrix, bool normalised);
+  /// has no weight of its own. Of each element that of `minus` is subtracted, normalised likewise; null:
+  /// nothing.
+  void show(const Key& key, const Matrix<double>& matrix, const Matrix<double>* minus, bool normalised);
   Index d() const { return values_.rows(); }
   double at(Index row, Index column) const { return values_(row, column); }
   /// Largest magnitude off the diagonal.

@@ -1,14 +1,14 @@
 #include "viewer/model/session_keys.hpp"
 #include "viewer/panels/channels/channel_controls.hpp"
-#include "viewer/panels/channels/channel_matrix.hpp"
+#include "viewer/panels/channels/channel_map.hpp"
 #include "viewer/panels/channels/channel_question.hpp"
 #include "viewer/panels/channels/channel_table.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/no_dump.hpp"
 #include "viewer/panels/panel.hpp"
+#include "viewer/panels/pinned_run.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
-#include "viewer/work/channel_results.hpp"
 #include "viewer/work/command_text.hpp"
 #include "viewer/work/csv_table.hpp"
 #include "viewer/work/policy_settings.hpp"
@@ -25,7 +25,7 @@ namespace {
 class ChannelPanel final : public Panel {
  public:
   void draw(PanelContext& context) override;
-  HeatmapView* heatmap() override { return &map_; }
+  HeatmapView* heatmap() override { return &map_.heatmap(); }
   std::string figure_title(PanelContext& context) const override;
   std::vector<std::string> figure_settings(PanelContext& context) const override;
   std::string csv(PanelContext& context) const override;
@@ -33,7 +33,9 @@ class ChannelPanel final : public Panel {
   void load(const nlohmann::json& json) override;
 
  private:
-  void draw_controls(const Run& run);
+  void draw_controls(AppState& state);
+  void ask_pinned(PanelContext& context);
+  PinnedChannels pinned(AppState& state) const;
   void offer_recent_keys(Index l);
   void draw_map(PanelContext& context, ImVec2 size);
   void draw_figures(const AppState& state);
@@ -42,7 +44,6 @@ class ChannelPanel final : public Panel {
   const ChannelHead::Part& part() const { return now_.head->parts[part_]; }
   /// The set of the chosen method; null where it is not known.
   const ChannelSet* pruned() const;
-  const char* symbol() const { return outputs_ ? "M" : "H"; }
 
   // chosen by the user
   ChannelSettings settings_;
@@ -51,11 +52,10 @@ class ChannelPanel final : public Panel {
   std::string method_ = "exchange";
   bool outputs_ = false, normalised_ = false, dim_ = false, future_ = true;
 
-  ChannelQuestions questions_;
-  ChannelAnswers now_;  // of this frame
+  ChannelQuestions questions_, pinned_questions_;
+  ChannelAnswers now_, pinned_;  // of this frame
   std::size_t part_ = 0;
-  ChannelMatrix matrix_;
-  HeatmapView map_;
+  ChannelMap map_;
   PlotView spectrum_view_;
 };
 
@@ -78,28 +78,26 @@ void ChannelPanel::draw(PanelContext& context) {
   const std::shared_ptr<const Run>& run = context.state.run();
   if (run == nullptr) return hint("Open a dump or a result folder.");
   const Selection& selected = context.state.selection();
-  if (run->dump() == nullptr) {
-    const auto why = run->results() != nullptr ? why_no_channel_results(*run->results(), selected.layer)
-                                               : std::optional<std::string>("there are no results");
-    if (why)
-      return hint_no_dump(
-          context.state,
-          fmt::format("How channels interact is computed from the dump, which is not at hand: {}. Nor "
-                      "do these results say: {}.",
-                      run->why_no_dump(), *why));
-  }
+  if (const auto why = why_no_channels(*run, selected.layer))
+    return hint_no_dump(
+        context.state,
+        fmt::format("How channels interact is computed from the dump, which is not at hand: {}. "
+                    "Nor do these results say: {}.",
+                    run->why_no_dump(), *why));
   settings_.window = context.state.comparison.window;
   if (run->dump() != nullptr && all_keys_recent(settings_, run->shape().l)) {
-    draw_controls(*run);
+    draw_controls(context.state);
     return offer_recent_keys(run->shape().l);
   }
   now_ = questions_.ask(context, settings_, ratio_);
+  ask_pinned(context);
   choose_part(selected);
   {
     const OutOfSight controls(context.figure);
-    draw_controls(*run);
+    draw_controls(context.state);
   }
-  if (!now_.error.empty()) error_line(now_.error);
+  for (const std::string& error : {now_.error, pinned_.error})
+    if (!error.empty()) error_line(error);
   if (now_.head == nullptr && !now_.pending) return;
 
   const Theme& t = theme();
@@ -108,7 +106,7 @@ void ChannelPanel::draw(PanelContext& context) {
   const float line = ImGui::GetTextLineHeight();
   // What the heatmap puts around its cells.
   const float around_x = t.px(114), around_y = 2 * line + t.px(14);
-  const float gap = t.px(12), least_side = t.px(216);
+  const float gap = t.px(12), least_side = least_table_width();
   if (room.x >= t.px(480)) {
     const float wanted = room.y - around_y + around_x;
     const float width = std::clamp(wanted, std::min(t.px(260), room.x), room.x - least_side - gap);
@@ -125,7 +123,8 @@ void ChannelPanel::draw(PanelContext& context) {
   draw_side(context, std::max(ImGui::GetContentRegionAvail().y, t.px(250)));
 }
 
-void ChannelPanel::draw_controls(const Run& run) {
+void ChannelPanel::draw_controls(AppState& state) {
+  const Run& run = *state.run();
   constexpr std::string_view names[] = {"Logits", "Outputs"};
   std::size_t chosen = outputs_ ? 1 : 0;
   ImGui::BeginGroup();
@@ -149,7 +148,8 @@ void ChannelPanel::draw_controls(const Run& run) {
     dim_text(text);
     tip("Every query head has a set of its own; the map shows the selected one's, errors are of all");
   }
-  if (now_.pending) busy_mark();
+  choose_difference(state);
+  if (now_.pending || pinned_.pending) busy_mark();
 }
 
 void ChannelPanel::offer_recent_keys(Index l) {
@@ -167,60 +167,26 @@ void ChannelPanel::offer_recent_keys(Index l) {
 }
 
 void ChannelPanel::draw_map(PanelContext& context, ImVec2 size) {
-  AppState& state = context.state;
-  const Selection& selected = state.selection();
-  const Index d = state.run()->shape().d;
-  const Matrix<double>* matrix = nullptr;
-  if (now_.head != nullptr && !outputs_) matrix = &part().basis.scores.logits;
-  if (now_.outputs != nullptr && outputs_)
-    matrix = &now_.outputs->outputs[std::min(part_, now_.outputs->outputs.size() - 1)];
-  HeatmapContent c;
-  c.size = {d, d};
-  c.key = {now_.key, symbol(), part_, normalised_};
-  if (matrix != nullptr) {
-    matrix_.show(c.key, *matrix, normalised_);
-  } else if (!now_.pending) {
-    c.size = {0, 0};
-    c.hint = "The run's results have no output-space matrix: no method needed it.";
+  map_.draw(context.state, size,
+            {now_, pinned(context.state), part_, outputs_, normalised_, dim_, pruned(), method_});
+}
+
+/// The pinned run's channels, where they are there.
+PinnedChannels ChannelPanel::pinned(AppState& state) const {
+  if (pinned_.head == nullptr) return {};
+  return {&pinned_, state.pinned.run()->name()};
+}
+
+void ChannelPanel::ask_pinned(PanelContext& context) {
+  pinned_ = {};
+  const std::shared_ptr<const Run> run = context.state.subtracted();
+  if (run == nullptr) return;
+  if (const auto why = why_no_channels(*run, context.state.selection().layer)) {
+    pinned_.error = fmt::format("{} does not say how its channels interact: {}.", run->name(), *why);
+    return;
   }
-  c.tile = [this, matrix](const TileKey& key) {
-    Answer<Tile> answer;
-    if (matrix != nullptr) answer.value = matrix_.tile(key);
-    answer.pending = matrix == nullptr;
-    return answer;
-  };
-  c.quantity =
-      normalised_ ? fmt::format("{0}_ce / sqrt({0}_cc {0}_ee)", symbol()) : fmt::format("{}_ce", symbol());
-  c.unit = normalised_ ? "" : outputs_ ? "squared output" : "squared logit";
-  c.is_signed = true;
-  c.square = true;
-  c.scale = normalised_ ? ScaleKind::linear : ScaleKind::symlog;
-  c.range.kind = RangeKind::fixed;
-  // The diagonal is larger than all else: it is cut off.
-  c.range.fixed_high = matrix == nullptr ? 1 : static_cast<float>(matrix_.largest_off_diagonal());
-  c.range.fixed_low = -c.range.fixed_high;
-  c.row_name = "channel c";
-  c.column_name = "channel e";
-  const ChannelSet* set = pruned();
-  if (set != nullptr)
-    for (std::size_t i = 0; i < set->size(); ++i)
-      if ((*set)[i] != 0) c.column_marks.push_back(static_cast<Index>(i));
-  c.row_marks = c.column_marks;
-  c.outline_cell = true;
-  if (selected.channels) {
-    c.row = selected.channels->first;
-    c.column = selected.channels->second;
-  }
-  const HeatmapHit hit = map_.draw("channels", size, c, state.links);
-  if (c.size.rows == 0) return;
-  if (dim_ && set != nullptr) dim_channels(map_, *set);
-  if (now_.head != nullptr) draw_rotation_pairs(map_, part().basis.scores.rope_partner);
-  if (!hit.hovered || matrix == nullptr) return;
-  draw_channel_tip(*state.run(), now_, part_, {hit.row, hit.column}, set, method_);
-  if (!hit.clicked) return;
-  Selection next = selected;
-  next.channels = ChannelPair{hit.row, hit.column};
-  state.select(std::move(next), "channels");
+  PanelContext of_pinned = context.of(run);
+  pinned_ = pinned_questions_.ask(of_pinned, settings_, ratio_);
 }
 
 void ChannelPanel::draw_figures(const AppState& state) {
@@ -259,26 +225,30 @@ void ChannelPanel::draw_side(PanelContext& context, float height) {
                 spectrum_view_);
 }
 
-std::string ChannelPanel::figure_title(PanelContext&) const {
-  return fmt::format("{} of the {}, {}% of the channels pruned by {}",
+std::string ChannelPanel::figure_title(PanelContext& context) const {
+  const std::string less = map_.subtracts() ? pinned(context.state).name : std::string();
+  return fmt::format("{} of the {}{}, {}% of the channels pruned by {}",
                      normalised_ ? "Normalised interaction" : "Interaction", outputs_ ? "outputs" : "logits",
-                     shortest(std::round(1000 * ratio_) / 10), method_);
+                     less.empty() ? "" : ", less " + less, shortest(std::round(1000 * ratio_) / 10), method_);
 }
 
-std::vector<std::string> ChannelPanel::figure_settings(PanelContext&) const {
+std::vector<std::string> ChannelPanel::figure_settings(PanelContext& context) const {
   ChannelSettings given = settings_, usual;
   given.methods = usual.methods;
   const std::string text = options_text(bound(given), bound(usual));
-  return text.empty() ? std::vector<std::string>() : std::vector{"channels" + text};
+  return with_pinned(text.empty() ? std::vector<std::string>() : std::vector{"channels" + text},
+                     context.state, map_.subtracts(), "less");
 }
 
 std::string ChannelPanel::csv(PanelContext&) const {
-  if (now_.head == nullptr || matrix_.d() == 0) return {};
+  const ChannelMatrix& matrix = map_.matrix();
+  if (now_.head == nullptr || matrix.d() == 0) return {};
   std::string name = outputs_ ? "output_interaction" : "interaction";
   if (normalised_) name += "_normalised";
+  if (map_.subtracts()) name += "_less_pinned";
   CsvTable table("channel,other_channel," + name);
-  for (Index r = 0; r < matrix_.d(); ++r)
-    for (Index c = 0; c < matrix_.d(); ++c) table.row(r, c, matrix_.at(r, c));
+  for (Index r = 0; r < matrix.d(); ++r)
+    for (Index c = 0; c < matrix.d(); ++c) table.row(r, c, matrix.at(r, c));
   return table.text();
 }
 
@@ -286,8 +256,10 @@ nlohmann::json ChannelPanel::save() const {
   nlohmann::json settings = to_json(settings_);
   settings.erase("methods");
   settings.erase("window");
-  return {{"settings", settings}, {"ratio", ratio_},           {"method", method_}, {"outputs", outputs_},
-          {"dim", dim_},          {"normalised", normalised_}, {"future", future_}, {"map", map_.save()}};
+  return {{"settings", settings}, {"ratio", ratio_},
+          {"method", method_},    {"outputs", outputs_},
+          {"dim", dim_},          {"normalised", normalised_},
+          {"future", future_},    {"map", map_.heatmap().save()}};
 }
 
 void ChannelPanel::load(const nlohmann::json& json) {
@@ -301,7 +273,7 @@ void ChannelPanel::load(const nlohmann::json& json) {
   std::string method;
   keys.read("method", method);
   if (channel_rule_named(method)) method_ = method;
-  if (const nlohmann::json* map = keys.at("map")) map_.load(*map);
+  if (const nlohmann::json* map = keys.at("map")) map_.heatmap().load(*map);
   read_settings(json, "settings", settings_);
 }
 

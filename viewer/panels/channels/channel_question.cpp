@@ -28,7 +28,7 @@ void take(ChannelAnswers& all, std::shared_ptr<const T>& into, const Answer<T>& 
 }
 
 ChannelAnswers ask_results(PanelContext& context, double ratio) {
-  const std::shared_ptr<const Run>& run = context.state.run();
+  const std::shared_ptr<const Run>& run = context.run();
   const Selection& selected = context.state.selection();
   ChannelAnswers all;
   all.layer = selected.layer;
@@ -53,6 +53,12 @@ ChannelAnswers ask_results(PanelContext& context, double ratio) {
 
 }  // namespace
 
+std::optional<std::string> why_no_channels(const Run& run, Index layer) {
+  if (run.dump() != nullptr) return std::nullopt;
+  if (run.results() == nullptr) return "there are no results";
+  return why_no_channel_results(*run.results(), layer);
+}
+
 void ChannelQuestions::settle(const Run& run, const ChannelSettings& settings) {
   if (settled_.run == run.key() && settled_.settings == settings) return;
   settled_ = {run.key(), settings, nullptr, {}, {}};
@@ -67,7 +73,7 @@ void ChannelQuestions::settle(const Run& run, const ChannelSettings& settings) {
 }
 
 ChannelAnswers ChannelQuestions::ask_dump(PanelContext& context, double ratio) const {
-  const std::shared_ptr<const Run>& run = context.state.run();
+  const std::shared_ptr<const Run>& run = context.run();
   const Selection& selected = context.state.selection();
   const Index layer = selected.layer, kv_head = selected.kv_head;
   const std::shared_ptr<const ChannelPlan>& plan = settled_.plan;
@@ -109,7 +115,7 @@ ChannelAnswers ChannelQuestions::ask_dump(PanelContext& context, double ratio) c
 }
 
 ChannelAnswers ChannelQuestions::ask(PanelContext& context, const ChannelSettings& settings, double ratio) {
-  const Run& run = *context.state.run();
+  const Run& run = *context.run();
   if (run.dump() == nullptr) return ask_results(context, ratio);
   settle(run, settings);
   if (settled_.plan != nullptr) return ask_dump(context, ratio);

@@ -4,6 +4,7 @@
 #include "viewer/work/channel_view.hpp"
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,10 @@ struct ChannelAnswers {
   bool pending = false, stale = false;
   std::string error;
 };
+
+/// Why neither the run's dump, which is not at hand, nor its results say how channels interact; nothing where
+/// one does.
+std::optional<std::string> why_no_channels(const Run& run, Index layer);
 
 /// Asks the desk for them: from the dump, or from what `kvreplay channels` left where the dump is gone.
 class ChannelQuestions {

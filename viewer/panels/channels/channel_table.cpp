@@ -187,7 +187,19 @@ class Table {
 
 }  // namespace
 
-bool has_room_for_both() { return ImGui::GetContentRegionAvail().x >= theme().px(345); }
+namespace {
+
+/// With so many columns of numbers.
+float table_width(int columns) {
+  constexpr float kPadding = 9;  // points, of a column
+  return theme().px(kNameWidth + kPadding) +
+         static_cast<float>(columns) * (theme().px(kPadding) + mono_width("0.00000"));
+}
+
+}  // namespace
+
+float least_table_width() { return table_width(2); }
+bool has_room_for_both() { return ImGui::GetContentRegionAvail().x >= table_width(4); }
 
 void draw_channel_table(const ChannelAnswers& answers, std::string& method, bool& future,
                         const std::string& beside, bool fixed) {

@@ -13,8 +13,9 @@ namespace kvreplay::viewer {
 /// `fixed`: with their name in place of the switch.
 void draw_channel_table(const ChannelAnswers& answers, std::string& method, bool& future,
                         const std::string& beside, bool fixed);
-/// Whether there is room for errors on both sets of rows.
+/// Whether there is room for errors on both sets of rows; and what those on one take, in pixels.
 bool has_room_for_both();
+float least_table_width();
 
 inline constexpr double kMostChannelRatio = 0.95;
 /// A slider for the pruning ratio, or a choice among those that there are.

@@ -17,6 +17,33 @@ namespace {
 constexpr std::array<std::string_view, kCurveModes> kNames{"recall", "mass", "loss"};
 constexpr double kLogSpan = 1e9;
 
+/// Of finite values; low > high where there is none.
+struct CurveExtent {
+  double low = std::numeric_limits<double>::infinity(), high = -std::numeric_limits<double>::infinity();
+  void add(const std::vector<double>& values) {
+    for (const double v : values) {
+      if (!std::isfinite(v)) continue;
+      low = std::min(low, v);
+      high = std::max(high, v);
+    }
+  }
+};
+
+/// An axis over these values, and from 0 on where it is not `log`, up to `least_high` at least.
+ValueExtent axis_over(CurveExtent values, double least_high, bool log) {
+  auto [low, high] = values;
+  high = std::max(high, least_high);
+  if (low > high) low = high = 1;
+  if (!log) {
+    low = std::min(low, 0.0);
+    const double pad = high > low ? 0.03 * (high - low) : 1;
+    return {low < 0 ? low - pad : 0, high + pad};
+  }
+  low = std::max(low, high / kLogSpan);
+  const double pad = high > low ? std::pow(high / low, 0.03) : 2;
+  return {low / pad, high * pad};
+}
+
 }  // namespace
 
 std::string_view name_of(CurveMode mode) { return kNames[static_cast<std::size_t>(mode)]; }
@@ -86,32 +113,41 @@ std::vector<double> chance(const ScoreCurves& curves, CurveMode mode) {
   return values;
 }
 
-ValueExtent extent_of(const ScoreCurves& curves, CurveMode mode, bool log,
-                      const std::function<bool(TokenMetric)>& shown) {
-  double low = std::numeric_limits<double>::infinity(), high = -low;
-  for (const ScoreCurves::Curve& curve : curves.curves) {
-    if (!shown(curve.score)) continue;
-    for (const double v : drawn_values(curve, mode, log)) {
-      if (!std::isfinite(v)) continue;
-      low = std::min(low, v);
-      high = std::max(high, v);
-    }
-  }
-  if (mode != CurveMode::loss) high = std::max(high, 1.0);
-  if (low > high) low = high = 1;
-  if (!log) {
-    low = std::min(low, 0.0);
-    const double pad = high > low ? 0.03 * (high - low) : 1;
-    return {low < 0 ? low - pad : 0, high + pad};
-  }
-  low = std::max(low, high / kLogSpan);
-  const double pad = high > low ? std::pow(high / low, 0.03) : 2;
-  return {low / pad, high * pad};
+double CurveFigure::at(const ScoreCurves::Curve& curve, Index k) const {
+  const double value = value_of(curve.exact.at(k), mode);
+  if (!less) return value;
+  const ScoreCurves::Curve* other = pinned_curve(curve.score);
+  return other != nullptr ? difference_of(value_of(other->exact.at(k), mode), value) : kNone;
 }
 
-std::string table_text(double value, CurveMode mode) {
-  if (mode == CurveMode::loss || std::isnan(value)) return number_text(value);
-  return fmt::format("{:.3f}", value);
+std::vector<double> CurveFigure::drawn(const ScoreCurves::Curve& curve) const {
+  if (!less) return drawn_values(curve, mode, log);
+  std::vector<double> values;
+  for (const Index k : own->budgets) values.push_back(at(curve, k));
+  return values;
+}
+
+ValueExtent CurveFigure::extent() const {
+  CurveExtent extent;
+  for (const ScoreCurves::Curve& curve : own->curves)
+    if (shows(curve.score)) extent.add(drawn(curve));
+  if (less) return axis_over(extent, 0, false);
+  if (pinned != nullptr)
+    for (const ScoreCurves::Curve& curve : pinned->curves)
+      if (shows(curve.score)) extent.add(drawn_values(curve, mode, log));
+  const double least_high = mode != CurveMode::loss ? 1.0 : -std::numeric_limits<double>::infinity();
+  return axis_over(extent, least_high, log);
+}
+
+std::string CurveFigure::axis() const {
+  const std::string title = axis_title(mode, own->reference);
+  return less ? title + ", less pinned" : title;
+}
+
+std::string table_text(double value, CurveMode mode, bool less) {
+  if (mode == CurveMode::loss || std::isnan(value))
+    return fmt::format("{}{}", less && value > 0 ? "+" : "", number_text(value));
+  return less && value != 0 ? fmt::format("{:+.3f}", value) : fmt::format("{:.3f}", value);
 }
 
 std::string budget_text(Index k, Index n) {

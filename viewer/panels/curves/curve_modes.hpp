@@ -2,7 +2,6 @@
 
 #include "viewer/work/score_curves.hpp"
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -33,12 +32,33 @@ std::vector<double> chance(const ScoreCurves& curves, CurveMode mode);
 struct ValueExtent {
   double low = 0, high = 1;
 };
-/// The y axis that holds the curves that `shown` tells of; a log one spans at most 9 decades.
-ValueExtent extent_of(const ScoreCurves& curves, CurveMode mode, bool log,
-                      const std::function<bool(TokenMetric)>& shown);
+/// The curves as they are drawn: in one mode, with those of a pinned run beside them or subtracted.
+struct CurveFigure {
+  const ScoreCurves* own = nullptr;
+  const ScoreCurves* pinned = nullptr;  ///< against the same reference, of as many tokens; null: none
+  bool less = false;                    ///< values are those of `own` less the pinned run's
+  CurveMode mode = CurveMode::recall;
+  bool log = false;  ///< the y axis, never where `less`
+  MetricSet hidden;
 
-/// A value with as many digits as its neighbours in a column; "0.839" for shares.
-std::string table_text(double value, CurveMode mode);
+  /// The reference's own curve, the best possible, is always shown.
+  bool shows(TokenMetric score) const { return score == own->reference || !hidden.contains(score); }
+  /// The pinned run's curve of the same score; null where there is none.
+  const ScoreCurves::Curve* pinned_curve(TokenMetric score) const {
+    return pinned != nullptr ? pinned->find(score) : nullptr;
+  }
+  /// At budget k; NaN where the pinned run lacks what is to be subtracted.
+  double at(const ScoreCurves::Curve& curve, Index k) const;
+  /// At own->budgets.
+  std::vector<double> drawn(const ScoreCurves::Curve& curve) const;
+  /// The y axis that holds all that is shown; a log one spans at most 9 decades.
+  ValueExtent extent() const;
+  std::string axis() const;
+};
+
+/// A value with as many digits as its neighbours in a column; "0.839" for shares, "+0.013" for what is
+/// `less`.
+std::string table_text(double value, CurveMode mode, bool less = false);
 /// "128 (14.3 %)".
 std::string budget_text(Index k, Index n);
 

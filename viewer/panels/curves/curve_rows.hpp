@@ -16,14 +16,9 @@ struct CurveLook {
 /// A metric looks the same in every head and whatever else is shown.
 CurveLook look_of(TokenMetric score, TokenMetric reference);
 
-/// The reference's own curve, the best possible, is always shown.
-inline bool is_shown(TokenMetric score, const ScoreCurves& curves, const MetricSet& hidden) {
-  return score == curves.reference || !hidden.contains(score);
-}
-
 /// A row a score with its value at budget k, best first, hidden ones last. A click changes `hidden`;
 /// `pointed` is set to the score under the mouse.
-void draw_curve_rows(const ScoreCurves& curves, CurveMode mode, Index k, MetricSet& hidden,
+void draw_curve_rows(const CurveFigure& figure, Index k, MetricSet& hidden,
                      std::optional<TokenMetric>& pointed);
 
 }  // namespace kvreplay::viewer

@@ -1,10 +1,11 @@
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/panels/compared_head.hpp"
-#include "viewer/panels/curve_lines.hpp"
 #include "viewer/panels/curves/curve_modes.hpp"
+#include "viewer/panels/curves/curve_plot.hpp"
 #include "viewer/panels/curves/curve_rows.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/panel.hpp"
+#include "viewer/panels/pinned_run.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 #include "viewer/work/csv_table.hpp"
@@ -33,6 +34,9 @@ class CurvesPanel final : public Panel {
  public:
   void draw(PanelContext& context) override;
   std::string figure_title(PanelContext& context) const override;
+  std::vector<std::string> figure_settings(PanelContext& context) const override {
+    return with_pinned({}, context.state, pinned_.beside(shown_) != nullptr, less_ ? "less" : "dashed:");
+  }
   std::string csv(PanelContext& context) const override;
   nlohmann::json save() const override;
   void load(const nlohmann::json& json) override;
@@ -42,10 +46,9 @@ class CurvesPanel final : public Panel {
   const ScoreCurves& curves() const { return *shown_.get(); }
   void draw_controls(AppState& state, const MetricSet& available);
   void draw_plot(AppState& state, ImVec2 size);
-  void draw_hovered(const Plot& plot) const;
+  CurveFigure shown_figure() const;
   void edit_budget(AppState& state, Index k);
   void draw_table(PanelContext& context);
-  bool shown(TokenMetric score) const { return score == curves().reference || !hidden_.contains(score); }
   /// The budget line: that of What if where it counts tokens, else a line of its own.
   Index budget(const AppState& state) const;
   void set_budget(AppState& state, Index k);
@@ -53,9 +56,9 @@ class CurvesPanel final : public Panel {
   CurveMode mode_ = CurveMode::recall;
   std::array<bool, kCurveModes> log_{false, false, true};
   MetricSet hidden_ = hidden_at_first();
-  PlotView view_;
-  Key axes_;  // what view_ belongs to
-  ComparedFacts<ScoreCurves> shown_;
+  bool less_ = false;  // where a run is pinned: what is other, in place of both
+  CurvePlot plot_;
+  ComparedFacts<ScoreCurves> shown_, pinned_;
   std::optional<TokenMetric> pointed_, pointed_next_;  // under the mouse, in the plot or in the table
 };
 
@@ -64,7 +67,7 @@ nlohmann::json CurvesPanel::save() const {
   for (const TokenMetric metric : kTokenMetrics.all())
     if (hidden_.contains(metric)) hidden.push_back(name_of(metric));
   for (const bool one : log_) log.push_back(one);
-  return {{"mode", name_of(mode_)}, {"log_y", log}, {"hidden", hidden}};
+  return {{"mode", name_of(mode_)}, {"log_y", log}, {"hidden", hidden}, {"less", less_}};
 }
 
 void CurvesPanel::load(const nlohmann::json& json) {
@@ -75,6 +78,7 @@ void CurvesPanel::load(const nlohmann::json& json) {
   if (const auto log = find("log_y"); log.is_array())
     for (std::size_t i = 0; i < std::min(log.size(), log_.size()); ++i)
       if (log[i].is_boolean()) log_[i] = log[i].get<bool>();
+  if (const auto less = find("less"); less.is_boolean()) less_ = less.get<bool>();
   if (const auto hidden = find("hidden"); hidden.is_array()) {
     hidden_ = {};
     for (const auto& name : hidden)
@@ -126,8 +130,10 @@ bool CurvesPanel::look(PanelContext& context) {
   const auto compute = [reference](const std::shared_ptr<const HeadSummary>& head, JobControl& job) {
     return score_curves(*head->tokens, head->metrics, reference, head->compared, kPoints, job.workers());
   };
-  return shown_.look(context, fmt::format("curves/{}", name_of(reference)),
-                     fmt::format("Curves against {}", name_of(reference)), compute);
+  const std::string key = fmt::format("curves/{}", name_of(reference)),
+                    title = fmt::format("Curves against {}", name_of(reference));
+  pinned_.look_pinned(context, {reference}, key, title, compute);
+  return shown_.look(context, key, title, compute);
 }
 
 void CurvesPanel::draw_controls(AppState& state, const MetricSet& available) {
@@ -146,79 +152,30 @@ void CurvesPanel::draw_controls(AppState& state, const MetricSet& available) {
   choose_metric("##reference", *state.run(), available, state.comparison.reference,
                 std::clamp(width, 90.0F, 150.0F));
   flow(check_width("Log"));
+  ImGui::BeginDisabled(less_ && state.subtracted() != nullptr);
   ImGui::Checkbox("Log", &log_[static_cast<std::size_t>(mode_)]);
+  ImGui::EndDisabled();
   tip("Logarithmic y axis.");
+  choose_beside(state);
+  if (state.subtracted() == nullptr) return;
+  flow(check_width("Less"));
+  ImGui::Checkbox("Less", &less_);
+  tip("This run's curves less the pinned one's, in place of both");
+}
+
+CurveFigure CurvesPanel::shown_figure() const {
+  const ScoreCurves* pinned = pinned_.beside(shown_);
+  if (pinned != nullptr && (pinned->reference != curves().reference || pinned->n != curves().n))
+    pinned = nullptr;
+  const bool less = less_ && pinned != nullptr;
+  return {&curves(), pinned, less, mode_, !less && log_[static_cast<std::size_t>(mode_)], hidden_};
 }
 
 void CurvesPanel::draw_plot(AppState& state, ImVec2 size) {
-  const Theme& t = theme();
-  const ScoreCurves& all = curves();
-  const bool log = log_[static_cast<std::size_t>(mode_)];
-  const Key axes(shown_.run(), all.reference, mode_, log);
-  if (std::exchange(axes_, axes) != axes) view_ = {};
-
-  const std::vector<double> budgets(all.budgets.begin(), all.budgets.end());
-  const ValueExtent extent = extent_of(all, mode_, log, [&](TokenMetric score) { return shown(score); });
-  PlotAxis y{axis_title(mode_, all.reference), log, extent.low, extent.high};
-  Plot plot("plot", size, {"budget (tokens kept)", true, 1, static_cast<double>(std::max<Index>(all.n, 2))},
-            y, view_);
-  const float fade = shown_.pending() ? 0.45F : 1;
-  draw_curve(plot, budgets, chance(all, mode_), faded(t.faint, fade), Stroke::dotted, 1.2F);
-  // The one pointed at lies above the others, the best possible below them.
-  std::vector<const ScoreCurves::Curve*> order;
-  for (const ScoreCurves::Curve& curve : all.curves)
-    if (shown(curve.score)) order.push_back(&curve);
-  const auto depth = [&](const ScoreCurves::Curve* curve) {
-    return curve->score == pointed_ ? 2 : curve->score == all.reference ? 0 : 1;
-  };
-  std::stable_sort(order.begin(), order.end(), [&](auto* a, auto* b) { return depth(a) < depth(b); });
-  for (const ScoreCurves::Curve* curve : order) {
-    const CurveLook look = look_of(curve->score, all.reference);
-    const bool pointed = curve->score == pointed_;
-    draw_curve(plot, budgets, drawn_values(*curve, mode_, log),
-               faded(look.color, pointed || !pointed_ ? fade : fade * 0.4F), look.stroke,
-               pointed ? 2.6F : 1.5F);
-  }
-  if (plot.high_corner().x - plot.low_corner().x > t.px(220)) {
-    std::vector<NamedCurve> named;
-    for (const ScoreCurves::Curve* curve : order)
-      named.push_back({std::string(name_of(curve->score)), drawn_values(*curve, mode_, log),
-                       faded(look_of(curve->score, all.reference).color, fade)});
-    named.push_back({"chance", chance(all, mode_), faded(t.dim, fade)});
-    label_curves(plot, budgets, named, static_cast<double>(budget(state)));
-  }
-  draw_hovered(plot);
-
-  auto k = static_cast<double>(budget(state));
-  if (plot.drag_vertical("budget", k, t.accent)) set_budget(state, static_cast<Index>(std::lround(k)));
-  // The line's own button comes last: the mouse is over it or over the plot, never over both.
-  if (!plot.hovered()) return;
-  const auto at = std::clamp<Index>(std::lround(plot.x_of(ImGui::GetMousePos().x)), 1, all.n);
-  const float mouse = ImGui::GetMousePos().y;
-  float least = t.px(9);
-  for (const ScoreCurves::Curve* curve : order) {
-    const float distance =
-        std::abs(plot.at(static_cast<double>(at), value_of(curve->exact.at(at), mode_)).y - mouse);
-    if (distance < least) {
-      least = distance;
-      pointed_next_ = curve->score;
-    }
-  }
-}
-
-void CurvesPanel::draw_hovered(const Plot& plot) const {
-  if (!plot.hovered() || !pointed_) return;
-  const ScoreCurves::Curve* curve = curves().find(*pointed_);
-  if (curve == nullptr) return;
-  const auto k = std::clamp<Index>(std::lround(plot.x_of(ImGui::GetMousePos().x)), 1, curves().n);
-  const double value = value_of(curve->exact.at(k), mode_);
-  plot.list()->AddCircleFilled(plot.at(static_cast<double>(k), value), theme().px(3.5F),
-                               look_of(*pointed_, curves().reference).color);
-  ImGui::BeginTooltip();
-  ImGui::TextUnformatted(std::string(name_of(*pointed_)).c_str());
-  figure(std::string(title_of(mode_)).c_str(), number_text(value));
-  figure("budget", budget_text(k, curves().n));
-  ImGui::EndTooltip();
+  const CurvePlot::Done done =
+      plot_.draw(size, shown_figure(), shown_.run(), budget(state), pointed_, shown_.pending() ? 0.45F : 1);
+  if (done.budget) set_budget(state, *done.budget);
+  pointed_next_ = done.pointed;
 }
 
 void CurvesPanel::edit_budget(AppState& state, Index k) {
@@ -253,23 +210,44 @@ void CurvesPanel::draw_table(PanelContext& context) {
     ImGui::PopTextWrapPos();
     tip("Whose values these are. The head bar selects one query head of the group.");
   }
-  draw_curve_rows(curves(), mode_, k, hidden_, pointed_next_);
+  if (const std::shared_ptr<const Run> pinned = state.subtracted(); pinned && pinned_.beside(shown_)) {
+    if (less_)
+      elided_text(fmt::format("less {}", pinned->name()), theme().dim);
+    else
+      draw_pinned_key(*pinned);
+  }
+  draw_curve_rows(shown_figure(), k, hidden_, pointed_next_);
 }
 
 std::string CurvesPanel::figure_title(PanelContext& context) const {
-  return fmt::format("{} of every score against {}, by budget", title_of(mode_),
-                     name_of(context.state.comparison.reference));
+  const std::string title = fmt::format("{} of every score against {}, by budget", title_of(mode_),
+                                        name_of(context.state.comparison.reference));
+  const std::shared_ptr<const Run> pinned = context.state.subtracted();
+  if (!pinned || !pinned_.beside(shown_)) return title;
+  return less_ ? less_than_pinned(title, *pinned) : fmt::format("{}, dashed: {}", title, pinned->name());
 }
 
 std::string CurvesPanel::csv(PanelContext& context) const {
   const ScoreCurves* all = shown_.of(context.state.run().get());
   if (all == nullptr) return {};
   const ComparedHead& head = shown_.head();
-  CsvTable table("layer,kv_head,query_head,reference,score,budget,recall,mass,loss");
-  for (const ScoreCurves::Curve& curve : all->curves)
-    for (std::size_t i = 0; i < all->budgets.size(); ++i)
-      table.row(head.layer, head.kv_head, head.query_head, name_of(all->reference), name_of(curve.score),
-                all->budgets[i], curve.recall[i], curve.mass[i], curve.loss[i]);
+  const ScoreCurves* pinned = shown_figure().pinned;
+  using Curve = ScoreCurves::Curve;
+  CsvTable table(fmt::format("layer,kv_head,query_head,reference,score,budget,recall,mass,loss{}",
+                             pinned != nullptr ? ",pinned_recall,pinned_mass,pinned_loss" : ""));
+  for (const Curve& curve : all->curves) {
+    const Curve* other = pinned != nullptr ? pinned->find(curve.score) : nullptr;
+    for (std::size_t i = 0; i < all->budgets.size(); ++i) {
+      table.add(head.layer).add(head.kv_head).add(head.query_head).add(name_of(all->reference));
+      table.add(name_of(curve.score)).add(all->budgets[i]);
+      const auto values = {&Curve::recall, &Curve::mass, &Curve::loss};
+      for (const auto value : values) table.add((curve.*value)[i]);
+      if (pinned != nullptr)
+        for (const auto value : values)
+          table.add(other != nullptr ? std::optional((other->*value)[i]) : std::nullopt);
+      table.end_row();
+    }
+  }
   return table.text();
 }
 

@@ -90,18 +90,20 @@ std::string changed_text(const DecodeSettings& settings) {
   return fmt::format("{}", fmt::join(changed, ", "));
 }
 
-void edit_more(const Run& run, DecodeSettings& settings) {
+void edit_more(const AppState& state, DecodeSettings& settings) {
   if (!settings_button(changed_text(settings))) return;
+  const Run& run = *state.run();
   const DumpShape& shape = run.shape();
+  const DecodeSettings counted = state.as_linked(settings);
   const auto number = [&](const OptionFacts& option, std::optional<Index>& value, Index EvictionRule::*own) {
     settings_row(option);
     const std::string text =
-        own_choices(run, settings, [own](const EvictionRule& rule) { return fmt::format("{}", rule.*own); });
+        own_choices(run, counted, [own](const EvictionRule& rule) { return fmt::format("{}", rule.*own); });
     edit_optional(option, value, text, shape.l);
   };
   number(evict_option::window, settings.window, &EvictionRule::window);
   settings_row(evict_option::pool);
-  edit_pooling(settings.pool, own_choices(run, settings, [](const EvictionRule& rule) {
+  edit_pooling(settings.pool, own_choices(run, counted, [](const EvictionRule& rule) {
                  return OptionValue<Pooling>::text(rule.pool);
                }));
   number(evict_option::sinks, settings.sinks, &EvictionRule::sinks);
@@ -113,9 +115,9 @@ void edit_more(const Run& run, DecodeSettings& settings) {
 
 }  // namespace
 
-bool edit_decoding(const Run& run, KeptBudget& desk, DecodeSettings& settings) {
-  const LinkedBudget linked(desk, settings, settings.linked);
-  const DecodeSettings before = settings;
+void edit_decoding(AppState& state, DecodeSettings& settings) {
+  const Run& run = *state.run();
+  const LinkedBudget linked(state.budget, settings, settings.linked);
   edit_budget(run, settings);
   flow(theme().px(108));
   std::size_t phase = settings.decode && settings.append_only ? 2 : settings.append_only ? 1 : 0;
@@ -129,8 +131,7 @@ bool edit_decoding(const Run& run, KeptBudget& desk, DecodeSettings& settings) {
   flow(theme().px(86));
   choose("##semantics", kSemantics, settings.semantics, 86);
   tip(evict_option::semantics.meaning.data());
-  edit_more(run, settings);
-  return !(settings == before);
+  edit_more(state, settings);
 }
 
 std::string add_policy(const Run& run, const DecodeSettings& settings) {
@@ -166,8 +167,8 @@ std::string add_policy(const Run& run, const DecodeSettings& settings) {
   return chosen;
 }
 
-PlaybackHit playback_buttons(bool playing, Index step, Index steps, std::optional<Index> spike,
-                             const std::string& token) {
+PlaybackHit playback_buttons(bool playing, Index step, Index steps, const PlaybackJump& spike,
+                             const PlaybackJump& divergence) {
   const Theme& t = theme();
   PlaybackHit hit;
   ImGui::PushStyleVar(ImGuiStyleVar_FramePadding, {t.px(4), 0});
@@ -190,11 +191,18 @@ PlaybackHit playback_buttons(bool playing, Index step, Index steps, std::optiona
   ImGui::SameLine(0, t.px(2));
   if (ImGui::ArrowButton("on", ImGuiDir_Right) && step + 1 < steps) hit.to = step + 1;
   tip("One step on");
-  ImGui::SameLine(0, t.px(2));
-  ImGui::BeginDisabled(!spike);
-  if (small_button("Spike")) hit.to = spike;
-  ImGui::EndDisabled();
-  if (spike) tip(fmt::format("To step {}, whose error stands out from those around it: {}", *spike, token));
+  const auto jump = [&](const char* label, const PlaybackJump& to) {
+    ImGui::SameLine(0, t.px(2));
+    ImGui::BeginDisabled(!to.step);
+    if (small_button(label)) hit.to = to.step;
+    ImGui::EndDisabled();
+    if (to.step)
+      tip(to.what);
+    else if (ImGui::IsItemHovered(ImGuiHoveredFlags_AllowWhenDisabled))
+      ImGui::SetTooltip("%s", to.what.c_str());
+  };
+  jump("Spike", spike);
+  jump("Divergence", divergence);
   ImGui::PopStyleVar();
   flow(ImGui::CalcTextSize("after step 8888").x + t.px(76));
   return hit;

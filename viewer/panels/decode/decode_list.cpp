@@ -4,6 +4,7 @@
 #include "analysis/results/schema.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/token_text.hpp"
+#include "viewer/panels/pinned_run.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 
@@ -33,6 +34,21 @@ void number_at(float right, float y, const std::string& text, ImU32 color, bool 
   ImGui::PopFont();
 }
 
+/// What a row's tooltip says of the run, and of the pinned run's beside it.
+std::string run_text(const DecodeShown& shown, std::size_t r) {
+  const DecodeRun& run = shown.runs()[r];
+  std::string text = fmt::format(
+      "{}: {}. {}", title_of(run), counted(run.budget, "token"),
+      run.append_only ? "Nothing cached is ever evicted; a new token stays if it ranks high enough."
+                      : "After every step the cache is cut back to the budget.");
+  if (const DecodeRun* pinned = shown.pinned_run(r))
+    text += fmt::format("\nPinned: mean {}, max {}, last {}", pinned_text(run.mean, pinned->mean),
+                        pinned_text(run.max, pinned->max), pinned_text(run.last, pinned->last));
+  return text;
+}
+
+}  // namespace
+
 std::string fate_text(const CacheFates& fates, Index position) {
   const Index left = fates.left_at[position];
   if (left == CacheFates::kStays) return "stays to the end";
@@ -41,8 +57,6 @@ std::string fate_text(const CacheFates& fates, Index position) {
   if (position == fates.first_step + left) return fmt::format("turned away at step {}", left);
   return fmt::format("leaves at step {}", left);
 }
-
-}  // namespace
 
 std::string title_of(const DecodeRun& run) {
   return run.append_only ? run.policy + ", append-only" : run.policy;
@@ -58,8 +72,9 @@ struct DecodeList::Row {
   std::array<NumberColumn, kFigures> numbers{};
 };
 
-void DecodeList::draw_row(const DecodeAnswers& answers, std::size_t r, const Row& row, Done& done) {
+void DecodeList::draw_row(const DecodeShown& shown, std::size_t r, const Row& row, Done& done) {
   const Theme& t = theme();
+  const DecodeAnswers& answers = shown.now;
   const DecodeRun& run = answers.view->runs[r];
   const ImVec2 at = ImGui::GetCursorScreenPos();
   const float height = ImGui::GetTextLineHeight() + t.px(3), text_y = at.y + t.px(1);
@@ -69,11 +84,7 @@ void DecodeList::draw_row(const DecodeAnswers& answers, std::size_t r, const Row
   if (ImGui::IsItemHovered()) {
     done.pointed = r;
     list->AddRectFilled(at, {row.right, at.y + height}, t.raised, t.px(3));
-    tip(fmt::format("{}: {}. {}", title_of(run), counted(run.budget, "token"),
-                    run.append_only
-                        ? "Nothing cached is ever evicted; a new token stays if it ranks high enough."
-                        : "After every step the cache is cut back to the budget.")
-            .c_str());
+    tip(run_text(shown, r));
   }
   draw_key(list, {row.left + t.px(2), std::floor(at.y + height / 2) + 0.5F}, t.px(16), row.color,
            stroke_of(run), 2);
@@ -112,11 +123,12 @@ void DecodeList::draw_row(const DecodeAnswers& answers, std::size_t r, const Row
   ImGui::SetCursorScreenPos({row.left, top + row.bar + t.px(3)});
 }
 
-DecodeList::Done DecodeList::draw(AppState& state, const DecodeAnswers& answers, Index step,
-                                  const std::function<ImU32(const std::string&)>& color_of, bool editable) {
+DecodeList::Done DecodeList::draw(AppState& state, const DecodeShown& shown, bool editable) {
   const Theme& t = theme();
   Done done;
-  const std::vector<DecodeRun>& runs = answers.view->runs;
+  const DecodeAnswers& answers = shown.now;
+  const Index step = shown.step;
+  const std::vector<DecodeRun>& runs = shown.runs();
   if (runs.empty()) return done;
   const ImVec2 at = ImGui::GetCursorScreenPos(), room = ImGui::GetContentRegionAvail();
   Row row;
@@ -151,8 +163,8 @@ DecodeList::Done DecodeList::draw(AppState& state, const DecodeAnswers& answers,
   ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, {ImGui::GetStyle().ItemSpacing.x, 0});
   for (std::size_t r = 0; r < runs.size(); ++r) {
     ImGui::PushID(static_cast<int>(r));
-    row.color = color_of(runs[r].policy);
-    draw_row(answers, r, row, done);
+    row.color = shown.color_of(runs[r]);
+    draw_row(shown, r, row, done);
     ImGui::PopID();
   }
   ImGui::PopStyleVar();
@@ -164,22 +176,26 @@ DecodeList::Done DecodeList::draw(AppState& state, const DecodeAnswers& answers,
     ImGui::SetCursorScreenPos({row.right - ImGui::CalcTextSize(held).x, foot + t.px(4)});
     dim_text(held);
     tip("Tokens in the cache after the step, decoded ones included");
-    draw_tip(state, answers);
+    draw_tip(state, shown);
   }
   return done;
 }
 
-void DecodeList::draw_tip(AppState& state, const DecodeAnswers& answers) const {
+void DecodeList::draw_tip(AppState& state, const DecodeShown& shown) const {
   const auto position = strips_.axis().hovered();
   if (!position) return;
   state.next_hover.token = position;
   if (strips_.axis().clicked()) state.select_cell(state.selection().row, position);
   ImGui::BeginTooltip();
   figure("token", fmt::format("{}  {}", *position, token_text(state.run()->labels(), *position, 32)));
-  for (std::size_t r = 0; r < answers.fates.size(); ++r) {
-    dim_text(title_of(answers.view->runs[r]));
+  for (std::size_t r = 0; r < shown.now.fates.size(); ++r) {
+    dim_text(title_of(shown.runs()[r]));
     ImGui::SameLine();
-    ImGui::TextUnformatted(fate_text(answers.fates[r], *position).c_str());
+    ImGui::TextUnformatted(fate_text(shown.now.fates[r], *position).c_str());
+    const CacheFates* pinned = shown.pinned_fates(r);
+    if (pinned == nullptr || *position >= std::ssize(pinned->left_at)) continue;
+    ImGui::SameLine();
+    dim_text("pinned: " + fate_text(*pinned, *position));
   }
   ImGui::EndTooltip();
 }

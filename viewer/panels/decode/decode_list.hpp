@@ -2,10 +2,9 @@
 
 #include "viewer/panels/curve_lines.hpp"
 #include "viewer/panels/decode/cache_strips.hpp"
-#include "viewer/panels/decode/decode_question.hpp"
+#include "viewer/panels/decode/decode_shown.hpp"
 #include "viewer/work/state.hpp"
 
-#include <functional>
 #include <optional>
 #include <string>
 
@@ -18,19 +17,20 @@ class DecodeList {
     std::optional<std::size_t> pointed;  ///< number of the run under the mouse
     std::string removed;                 ///< policy whose button was pressed
   };
-  /// Fills the height that is left. `color_of` a policy's name; runs can be removed where `editable`.
-  Done draw(AppState& state, const DecodeAnswers& answers, Index step,
-            const std::function<ImU32(const std::string&)>& color_of, bool editable);
+  /// Fills the height that is left; runs can be removed where `editable`.
+  Done draw(AppState& state, const DecodeShown& shown, bool editable);
 
  private:
   struct Row;
-  void draw_row(const DecodeAnswers& answers, std::size_t r, const Row& row, Done& done);
-  void draw_tip(AppState& state, const DecodeAnswers& answers) const;
+  void draw_row(const DecodeShown& shown, std::size_t r, const Row& row, Done& done);
+  void draw_tip(AppState& state, const DecodeShown& shown) const;
   CacheStrips strips_;
 };
 
 /// The stroke of a run's curve.
 inline Stroke stroke_of(const DecodeRun& run) { return run.append_only ? Stroke::dashed : Stroke::solid; }
+/// When a position leaves a cache: "leaves at step 12".
+std::string fate_text(const CacheFates& fates, Index position);
 /// "snapkv" or "snapkv, append-only".
 std::string title_of(const DecodeRun& run);
 

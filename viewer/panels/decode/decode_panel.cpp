@@ -1,34 +1,24 @@
-#include "viewer/gl/ui_context.hpp"
-#include "viewer/model/playback.hpp"
-#include "viewer/model/token_text.hpp"
 #include "viewer/panels/decode/decode_controls.hpp"
 #include "viewer/panels/decode/decode_list.hpp"
+#include "viewer/panels/decode/decode_plot.hpp"
 #include "viewer/panels/decode/decode_question.hpp"
+#include "viewer/panels/decode/decode_steps.hpp"
 #include "viewer/panels/no_dump.hpp"
 #include "viewer/panels/panel.hpp"
+#include "viewer/panels/pinned_run.hpp"
 #include "viewer/widgets/controls.hpp"
-#include "viewer/widgets/plot.hpp"
 #include "viewer/widgets/theme.hpp"
 #include "viewer/work/command_text.hpp"
 #include "viewer/work/csv_table.hpp"
-#include "viewer/work/decode_results.hpp"
 #include "viewer/work/policy_settings.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
-#include <numeric>
 #include <utility>
 
 namespace kvreplay::viewer {
 namespace {
-
-/// Decades that are worth an axis.
-constexpr double kErrorSpan = 1e8;
-/// Runs that a tooltip lists.
-constexpr std::size_t kRunsListed = 10;
 
 /// What policies lose at every decoding step, and what their caches hold.
 class DecodePanel final : public Panel {
@@ -44,28 +34,33 @@ class DecodePanel final : public Panel {
 
  private:
   void draw_controls(AppState& state);
+  void ask_pinned(PanelContext& context);
+  DecodeShown shown();
   void draw_plot(PanelContext& context, ImVec2 size);
-  void draw_plot_tip(AppState& state, const Plot& plot) const;
   void draw_list(PanelContext& context);
-  void follow(const Selection& selected, Index steps);
-  void go_to(AppState& state, Index step);
-  void play_on(AppState& state, Index steps);
-  void draw_playback(AppState& state, Index steps);
-  std::optional<Index> spike() const;
+  void draw_left_out(bool figure);
+  std::string own_name(const std::string& policy) const;
   ImU32 color_of(const std::string& policy);
 
-  DecodeSettings settings_;
+  DecodeSettings settings_, counted_;  // counted_: with the desk's budget and window where they are linked
   std::vector<std::pair<std::string, std::size_t>> colors_;  // policies by their number of a colour
-  DecodeQuestions questions_;
-  const DecodeAnswers* now_ = nullptr;  // of this frame
+  DecodeQuestions questions_, pinned_questions_;
+  const DecodeAnswers *now_ = nullptr, *pinned_ = nullptr;  // of this frame
+  std::string pinned_name_, pinned_problem_;
+  std::vector<Divergence> divergences_;  // of these views
+  std::pair<std::shared_ptr<const DecodeView>, std::shared_ptr<const DecodeView>> diverging_;
   DecodeList list_;
-  PlotView view_;
-  Playback playback_;
-  Index step_ = 0;
-  bool step_chosen_ = false;  // else the last one
-  std::optional<Index> followed_row_;
+  DecodePlot plot_;
+  DecodeSteps steps_;
   std::optional<std::size_t> pointed_;  // number of the run under the mouse
 };
+
+/// A policy as it was added, without the window that it takes from the desk.
+std::string DecodePanel::own_name(const std::string& policy) const {
+  for (const std::string& added : settings_.policies)
+    if (is_with_window(policy, added)) return added;
+  return policy;
+}
 
 /// A policy keeps its colour while others come and go.
 ImU32 DecodePanel::color_of(const std::string& policy) {
@@ -80,60 +75,9 @@ ImU32 DecodePanel::color_of(const std::string& policy) {
   return series[free % series.size()];
 }
 
-void DecodePanel::follow(const Selection& selected, Index steps) {
-  const Index first = now_->view->runs.front().first_step;
-  if (std::exchange(followed_row_, selected.row) != selected.row && selected.row && *selected.row >= first) {
-    step_ = *selected.row - first;
-    step_chosen_ = true;
-  }
-  step_ = step_chosen_ ? std::clamp<Index>(step_, 0, steps - 1) : steps - 1;
-}
-
-void DecodePanel::go_to(AppState& state, Index step) {
-  step_ = step;
-  step_chosen_ = true;
-  Selection next = state.selection();
-  next.row = now_->view->runs.front().first_step + step;
-  followed_row_ = next.row;
-  state.select(std::move(next), "decoding step");
-}
-
-void DecodePanel::play_on(AppState& state, Index steps) {
-  const Index to = playback_.advance(step_, steps, state.clock());
-  if (to != step_) go_to(state, to);
-  state.wakes_at = playback_.due();
-}
-
-/// The next one of any run, round the end.
-std::optional<Index> DecodePanel::spike() const {
-  for (const Index from : {step_, Index{-1}}) {
-    std::optional<Index> found;
-    for (const DecodeRun& run : now_->view->runs)
-      if (const auto one = next_spike(run.error, from, true); one && (!found || *one < *found)) found = one;
-    if (found) return found;
-  }
-  return std::nullopt;
-}
-
-void DecodePanel::draw_playback(AppState& state, Index steps) {
-  const std::optional<Index> spike = this->spike();
-  const Index first = now_->view->runs.front().first_step;
-  const std::string token = spike ? token_text(state.run()->labels(), first + *spike, 24) : std::string();
-  const PlaybackHit hit = playback_buttons(playback_.playing(), step_, steps, spike, token);
-  if (hit.to) go_to(state, *hit.to);
-  if (!hit.toggled) return;
-  if (playback_.playing()) {
-    playback_.pause();
-  } else {
-    if (step_ + 1 >= steps) go_to(state, 0);
-    playback_.play(state.clock());
-  }
-  state.wakes_at = playback_.due();
-}
-
 void DecodePanel::draw(PanelContext& context) {
   AppState& state = context.state;
-  now_ = nullptr;
+  now_ = pinned_ = nullptr;
   const std::shared_ptr<const Run>& run = state.run();
   if (run == nullptr) return hint("Open a dump or a result folder.");
   const DumpShape& shape = run->shape();
@@ -146,19 +90,15 @@ void DecodePanel::draw(PanelContext& context) {
             : fmt::format("Decoding cannot be replayed: the dump has no decoding steps, its {} positions "
                           "are all of the prompt.",
                           shape.T));
-  if (run->dump() == nullptr) {
-    const auto why = run->results() != nullptr
-                         ? why_no_decode_results(*run->results(), state.selection().layer)
-                         : std::optional<std::string>("there are no results");
-    if (why)
-      return hint_no_dump(
-          context.state,
-          fmt::format("Decoding is replayed from the dump, which is not at hand: {}. Nor do these results "
-                      "hold it: {}.",
-                      run->why_no_dump(), *why));
-  }
-  if (settings_.linked) static_cast<KeptBudget&>(settings_) = state.budget;
-  now_ = &questions_.ask(context, settings_);
+  if (const auto why = why_no_decoding(*run, state.selection().layer))
+    return hint_no_dump(
+        context.state,
+        fmt::format("Decoding is replayed from the dump, which is not at hand: {}. Nor do these results "
+                    "hold it: {}.",
+                    run->why_no_dump(), *why));
+  counted_ = state.as_linked(settings_);
+  now_ = &questions_.ask(context, counted_);
+  ask_pinned(context);
   {
     const OutOfSight controls(context.figure);
     draw_controls(state);
@@ -166,15 +106,15 @@ void DecodePanel::draw(PanelContext& context) {
   if (!now_->error.empty()) return error_line(now_->error);
   if (now_->view == nullptr) return hint("Replaying the decoding steps ...");
   if (now_->view->runs.empty()) return hint("Add a policy above.");
-  follow(state.selection(), now_->view->runs.front().steps());
-  play_on(state, now_->view->runs.front().steps());
+  steps_.begin(state, shown());
 
   const Theme& t = theme();
   const ImVec2 room = ImGui::GetContentRegionAvail();
   if (room.x < t.px(500) || room.y > t.px(420)) {
     const float line = ImGui::GetTextLineHeight();
+    const float lines = pinned_ != nullptr ? 4 : 3;  // besides the runs
     const float needed =
-        static_cast<float>(now_->view->runs.size()) * (line + t.px(28)) + 3 * line + t.px(24);
+        static_cast<float>(now_->view->runs.size()) * (line + t.px(28)) + lines * line + t.px(24);
     draw_plot(context,
               {room.x, std::max(t.px(110), std::clamp(room.y - needed, room.y * 0.4F, room.y * 0.7F))});
     return draw_list(context);
@@ -196,115 +136,104 @@ void DecodePanel::draw_controls(AppState& state) {
     tip(fmt::format("Other settings, and what the caches hold, need the dump: {}", run.why_no_dump())
             .c_str());
   } else {
-    edit_decoding(run, state.budget, settings_);
-    const std::string added = add_policy(run, settings_);
+    edit_decoding(state, settings_);
+    const std::string added = add_policy(run, counted_);
     if (!added.empty()) settings_.policies.push_back(added);
   }
-  if (now_->pending) busy_mark();
+  choose_beside(state);
+  if (!pinned_problem_.empty()) error_line(pinned_problem_);
+  if (now_->pending || (pinned_ != nullptr && pinned_->pending)) busy_mark();
+}
+
+/// The pinned run under the same settings, where there is one to be held against.
+void DecodePanel::ask_pinned(PanelContext& context) {
+  pinned_problem_.clear();
+  const std::shared_ptr<const Run> run = context.state.subtracted();
+  if (run == nullptr) return;
+  pinned_name_ = run->name();
+  if (const auto why = why_no_decoding(*run, context.state.selection().layer)) {
+    pinned_problem_ = fmt::format("{} does not say how it decodes: {}.", run->name(), *why);
+    return;
+  }
+  PanelContext of_pinned = context.of(run);
+  pinned_ = &pinned_questions_.ask(of_pinned, counted_);
+  if (!pinned_->error.empty()) pinned_problem_ = fmt::format("{}: {}", run->name(), pinned_->error);
+}
+
+DecodeShown DecodePanel::shown() {
+  const bool both = pinned_ != nullptr && pinned_->view != nullptr;
+  const std::pair views(now_->view, both ? pinned_->view : nullptr);
+  if (std::exchange(diverging_, views) != views)
+    divergences_ =
+        both ? viewer::divergences(now_->view->runs, now_->fates, pinned_->view->runs, pinned_->fates)
+             : viewer::divergences(now_->view->runs, now_->fates, {}, {});
+  return {*now_, both ? pinned_ : nullptr, divergences_, steps_.now(),
+          [this](const DecodeRun& run) { return color_of(own_name(run.policy)); }};
 }
 
 void DecodePanel::draw_plot(PanelContext& context, ImVec2 size) {
-  const Theme& t = theme();
-  const std::vector<DecodeRun>& runs = now_->view->runs;
-  const Index steps = runs.front().steps();
-  double least = std::numeric_limits<double>::infinity(), most = 0;
-  for (const DecodeRun& run : runs)
-    for (const double error : run.error)
-      if (std::isfinite(error) && error > 0) {
-        least = std::min(least, error);
-        most = std::max(most, error);
-      }
-  if (most == 0) least = most = 1;  // nothing is ever lost
-  least = std::max(least, most / kErrorSpan);
-  const double pad = std::pow(most / least, 0.05) * 1.05;
-  const auto last = static_cast<double>(std::max<Index>(steps - 1, 1));
-  Plot plot("errors", size, {"decoding step", false, -0.015 * last, 1.015 * last},
-            {"output error", true, least / pad, most * pad}, view_, true);
-  const bool held = ImGui::IsItemActive() && ImGui::IsMouseDown(ImGuiMouseButton_Left);
-  std::vector<double> x(steps);
-  std::iota(x.begin(), x.end(), 0.0);
-  const float fade = now_->stale ? 0.45F : 1;
-  const auto line = [&](std::size_t r) {
-    const bool pointed = r == pointed_;
-    draw_curve(plot, x, runs[r].error,
-               faded(color_of(runs[r].policy), pointed || !pointed_ ? fade : fade * 0.35F),
-               stroke_of(runs[r]), pointed ? 2.4F : 1.5F);
-  };
-  for (std::size_t r = 0; r < runs.size(); ++r)
-    if (r != pointed_) line(r);
-  if (pointed_ && *pointed_ < runs.size()) line(*pointed_);
-
-  auto at = static_cast<double>(step_);
-  const bool moved = plot.drag_vertical("step", at, t.accent);
-  if (held) at = plot.x_of(std::clamp(ImGui::GetMousePos().x, plot.low_corner().x, plot.high_corner().x));
-  if (moved || held)
-    if (const auto to = std::clamp<Index>(std::lround(at), 0, steps - 1); to != step_)
-      go_to(context.state, to);
-  if (plot.hovered()) draw_plot_tip(context.state, plot);
+  if (const auto to = plot_.draw(context.state, shown(), size, pointed_)) steps_.go_to(context.state, *to);
 }
 
-void DecodePanel::draw_plot_tip(AppState& state, const Plot& plot) const {
-  const std::vector<DecodeRun>& runs = now_->view->runs;
-  const auto step =
-      std::clamp<Index>(std::lround(plot.x_of(ImGui::GetMousePos().x)), 0, runs.front().steps() - 1);
-  const Index position = runs.front().first_step + step;
-  state.next_hover.row = position;
-  ImGui::BeginTooltip();
-  figure("step", fmt::format("{}", step));
-  figure("query", fmt::format("{}  {}", position, token_text(state.run()->labels(), position, 32)));
-  for (std::size_t r = 0; r < std::min(runs.size(), kRunsListed); ++r)
-    figure(title_of(runs[r]).c_str(), number_text(runs[r].error[step]));
-  if (runs.size() > kRunsListed) dim_text(fmt::format("and {} more", runs.size() - kRunsListed));
-  ImGui::EndTooltip();
-}
-
-void DecodePanel::draw_list(PanelContext& context) {
-  const Run& run = *context.state.run();
-  const DecodeRun& first = now_->view->runs.front();
-  draw_playback(context.state, first.steps());
-  Index step = step_;
-  if (context.figure)
-    dim_text(fmt::format("step {}, position {}", step, first.first_step + step));
-  else if (edit_step(run, first.steps(), first.first_step, step))
-    go_to(context.state, step);
+/// Policies that cannot decode on this dump, and why.
+void DecodePanel::draw_left_out(bool figure) {
   for (const LeftOut& left : now_->left_out) {
     ImGui::PushID(left.what.c_str());
     {
-      const OutOfSight controls(context.figure);
-      if (small_button("remove")) std::erase(settings_.policies, left.what.substr(0, left.what.find(' ')));
+      const OutOfSight controls(figure);
+      if (small_button("remove"))
+        std::erase(settings_.policies, own_name(left.what.substr(0, left.what.find(' '))));
       ImGui::SameLine();
     }
     dim_text(left.what + " cannot decode");
     tip(left.why.c_str());
     ImGui::PopID();
   }
+}
+
+void DecodePanel::draw_list(PanelContext& context) {
+  const Run& run = *context.state.run();
+  steps_.draw(context, shown(), pinned_name_);
+  const DecodeShown shown = this->shown();
+  if (shown.pinned != nullptr) draw_pinned_key(*context.state.subtracted());
+  draw_left_out(context.figure);
   const DecodeList::Done done = list_.draw(
-      context.state, *now_, step_, [this](const std::string& policy) { return color_of(policy); },
-      run.dump() != nullptr && settings_.policies.size() > 1 && !context.figure);
+      context.state, shown, run.dump() != nullptr && settings_.policies.size() > 1 && !context.figure);
   pointed_ = done.pointed;
   if (done.removed.empty()) return;
-  std::erase(settings_.policies, done.removed);
-  std::erase_if(colors_, [&](const auto& one) { return one.first == done.removed; });
+  const std::string removed = own_name(done.removed);
+  std::erase(settings_.policies, removed);
+  std::erase_if(colors_, [&](const auto& one) { return one.first == removed; });
 }
 
 std::vector<std::string> DecodePanel::figure_settings(PanelContext& context) const {
-  if (context.state.run()->dump() == nullptr) return {};
-  // What is drawn has policies that there are.
   if (now_ == nullptr || now_->view == nullptr) return {};
-  return {"evict" + evict_options_text(evict_options_of(settings_))};
+  std::vector<std::string> lines;
+  // What is drawn has policies that there are.
+  if (context.state.run()->dump() != nullptr)
+    lines.push_back("evict" + evict_options_text(evict_options_of(counted_)));
+  return with_pinned(std::move(lines), context.state, pinned_ != nullptr && pinned_->view != nullptr,
+                     "dashed:");
 }
 
 std::string DecodePanel::csv(PanelContext& context) const {
   if (now_ == nullptr || now_->view == nullptr || now_->view->runs.empty()) return {};
   const Selection& selected = context.state.selection();
-  CsvTable table("layer,kv_head,policy,phase,budget,step,position,output_error,cache_tokens");
+  const bool both = pinned_ != nullptr && pinned_->view != nullptr;
+  CsvTable table(fmt::format("layer,kv_head,policy,phase,budget,step,position,output_error,cache_tokens{}",
+                             both ? ",pinned_output_error" : ""));
   for (const DecodeRun& run : now_->view->runs) {
     const std::vector<Index> sizes = now_->fates.empty() ? std::vector<Index>() : cache_sizes(run);
-    for (std::size_t s = 0; s < run.error.size(); ++s)
-      table.row(selected.layer, selected.kv_head, run.policy, run.append_only ? "append-only" : "decode",
-                run.budget > 0 ? std::optional(run.budget) : std::nullopt, s,
-                run.first_step + static_cast<Index>(s), run.error[s],
-                sizes.empty() ? std::nullopt : std::optional(sizes[s]));
+    const auto other = both ? same_run(pinned_->view->runs, run) : std::nullopt;
+    for (std::size_t s = 0; s < run.error.size(); ++s) {
+      table.add(selected.layer).add(selected.kv_head).add(run.policy);
+      table.add(run.append_only ? "append-only" : "decode");
+      table.add(run.budget > 0 ? std::optional(run.budget) : std::nullopt);
+      table.add(s).add(run.first_step + static_cast<Index>(s)).add(run.error[s]);
+      table.add(sizes.empty() ? std::nullopt : std::optional(sizes[s]));
+      if (both) table.add(other ? if_any(pinned_->view->runs[*other].error[s]) : std::nullopt);
+      table.end_row();
+    }
   }
   return table.text();
 }

@@ -8,6 +8,13 @@
 #include <utility>
 
 namespace kvreplay::viewer {
+
+std::optional<std::string> why_no_decoding(const Run& run, Index layer) {
+  if (run.dump() != nullptr) return std::nullopt;
+  if (run.results() == nullptr) return "there are no results";
+  return why_no_decode_results(*run.results(), layer);
+}
+
 void DecodeQuestions::settle(const Run& run, const DecodeSettings& settings) {
   if (settled_.run == run.key() && settled_.settings == settings) return;
   settled_ = {run.key(), settings, nullptr, to_json(settings).dump(), {}, {}};
@@ -20,7 +27,7 @@ void DecodeQuestions::settle(const Run& run, const DecodeSettings& settings) {
 }
 
 Answer<DecodeView> DecodeQuestions::ask_dump(PanelContext& context) const {
-  const std::shared_ptr<const Run>& run = context.state.run();
+  const std::shared_ptr<const Run>& run = context.run();
   const Index layer = context.state.selection().layer, kv_head = context.state.selection().kv_head;
   const std::shared_ptr<const DecodePlan>& plan = settled_.plan;
   const std::string where = fmt::format("layer {} head {}", layer, kv_head);
@@ -53,7 +60,7 @@ Answer<DecodeView> DecodeQuestions::ask_dump(PanelContext& context) const {
 }
 
 Answer<DecodeView> DecodeQuestions::ask_results(PanelContext& context) {
-  const std::shared_ptr<const Run>& run = context.state.run();
+  const std::shared_ptr<const Run>& run = context.run();
   const Index layer = context.state.selection().layer, kv_head = context.state.selection().kv_head;
   return context.desk.ask<DecodeView>(
       {.key = {run->key(), "decode_results", layer, kv_head},
@@ -62,7 +69,7 @@ Answer<DecodeView> DecodeQuestions::ask_results(PanelContext& context) {
 }
 
 const DecodeAnswers& DecodeQuestions::ask(PanelContext& context, const DecodeSettings& settings) {
-  const Run& run = *context.state.run();
+  const Run& run = *context.run();
   const Selection& selected = context.state.selection();
   const Key place(run.key(), selected.layer, selected.kv_head);
   if (std::exchange(place_, place) != place) answers_ = {};

@@ -4,6 +4,7 @@
 #include "viewer/work/decode_view.hpp"
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,10 @@ struct DecodeAnswers {
   bool pending = false, stale = false;
   std::string error;
 };
+
+/// Why neither the run's dump, which is not at hand, nor its results say how it decodes; nothing where one
+/// does.
+std::optional<std::string> why_no_decoding(const Run& run, Index layer);
 
 /// Asks the desk for it: from the dump, or from what `kvreplay evict` left where the dump is gone.
 class DecodeQuestions {

@@ -4,6 +4,7 @@
 #include "viewer/model/value_scale.hpp"
 
 #include <optional>
+#include <string>
 
 namespace kvreplay::viewer {
 
@@ -12,6 +13,7 @@ struct TextLegend {
   TokenMetric metric = TokenMetric::exact_remove;
   const ValueScale* scale = nullptr;  ///< of the tint; null: not known
   bool by_rank = false;
+  std::string less;  ///< name of the run that is subtracted; empty: none
   Index l = 0;
   Index heads = 0;            ///< whose kept sets are shown; 0: none is known
   std::optional<Index> kept;  ///< tokens of the prompt, where it is one head's set

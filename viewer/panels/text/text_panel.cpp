@@ -3,6 +3,7 @@
 #include "viewer/model/token_text.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/panel.hpp"
+#include "viewer/panels/pinned_run.hpp"
 #include "viewer/panels/questions.hpp"
 #include "viewer/panels/text/find_bar.hpp"
 #include "viewer/panels/text/text_legend.hpp"
@@ -32,13 +33,14 @@ class TextPanel final : public Panel {
   void find() override { find_.open(); }
   bool take_escape() override { return find_.close(); }
   std::string figure_title(PanelContext&) const override {
-    return fmt::format("Text, {} by {}, {}", name_of(metric_), kBy[by_],
-                       scope_ == TextScope::head    ? "one head"
-                       : scope_ == TextScope::layer ? "one layer"
-                                                    : "all heads");
+    const std::string title = fmt::format("Text, {} by {}, {}", name_of(metric_), kBy[by_],
+                                          scope_ == TextScope::head    ? "one head"
+                                          : scope_ == TextScope::layer ? "one layer"
+                                                                       : "all heads");
+    return source_.less().empty() ? title : fmt::format("{}, less {}", title, source_.less());
   }
   std::vector<std::string> figure_settings(PanelContext& context) const override {
-    return settings_lines(context.state);
+    return with_pinned(settings_lines(context.state), context.state, !source_.less().empty(), "less");
   }
   std::string csv(PanelContext& context) const override;
   nlohmann::json save() const override;
@@ -79,7 +81,7 @@ void TextPanel::draw(PanelContext& context) {
     const OutOfSight controls(context.figure);
     draw_controls(state, available);
   }
-  source_.ask(context, available.contains(metric_) ? std::optional(metric_) : std::nullopt, scope_);
+  source_.ask(context, available.contains(metric_) ? std::optional(metric_) : std::nullopt, scope_, by_ == 1);
   state.links.unfinished |= source_.unfinished();
   if (source_.pending()) {
     if (source_.progress() < 1) {
@@ -97,6 +99,7 @@ void TextPanel::draw(PanelContext& context) {
   legend.metric = metric_;
   legend.scale = tint != nullptr ? &tint->scale : nullptr;
   legend.by_rank = by_ == 1;
+  if (tint != nullptr && tint->is_difference) legend.less = source_.less();
   legend.l = run->shape().l;
   legend.heads = source_.heads();
   legend.kept = source_.kept_tokens();
@@ -152,6 +155,7 @@ void TextPanel::draw_controls(AppState& state, const MetricSet& available) {
     flow(settings_width());
     choose_setting(state);
   }
+  choose_difference(state);
   flow(ImGui::CalcTextSize("Find").x + 2 * ImGui::GetStyle().FramePadding.x);
   if (ImGui::Button("Find")) find();
   tip("Finds tokens by what they say (Ctrl+F)");
@@ -196,9 +200,14 @@ void TextPanel::tooltip(const AppState& state, Index token) const {
   figure(token < run.shape().l ? "token" : "decoding step",
          fmt::format("{}  {}", token, token_text(run.labels(), token, 40)));
   if (const TokenTint* tint = this->tint(run); tint != nullptr && token < run.shape().l) {
-    figure(std::string(name_of(metric_)).c_str(), number_text(tint->values[token]));
+    const bool places = tint->is_difference && by_ == 1;
+    figure(fmt::format("{}{}{}", name_of(metric_), places ? ", places up" : "",
+                       tint->is_difference ? ", less pinned" : "")
+               .c_str(),
+           number_text(tint->values[token]));
     ImGui::SameLine();
-    dim_text(fmt::format("rank {} of {}", tint->place[token] + 1, tint->place.size()));
+    dim_text(fmt::format("rank {} of {}{}", tint->place[token] + 1, tint->place.size(),
+                         tint->is_difference ? " by magnitude" : ""));
   }
   if (token < run.shape().l && source_.heads() > 0) {
     const char setting = state.shows_b() ? 'B' : 'A';
@@ -215,7 +224,8 @@ std::string TextPanel::csv(PanelContext& context) const {
   const TokenTint* tint = this->tint(*run);
   if (tint == nullptr && source_.heads() == 0 && !run->labels()) return {};
   const std::vector<std::string> texts = reading_texts(run->labels(), run->shape().T);
-  CsvTable table(fmt::format("token,text,{},rank,kept,heads", name_of(metric_)));
+  const char* less = tint == nullptr || !tint->is_difference ? "" : by_ == 1 ? "_places_up" : "_less_pinned";
+  CsvTable table(fmt::format("token,text,{}{},rank,kept,heads", name_of(metric_), less));
   for (Index p = 0; p < run->shape().l; ++p)
     table.row(p, token_text(run->labels(), p, texts[p].size() * 6),
               tint ? if_any(tint->values[p]) : std::nullopt,

@@ -12,32 +12,6 @@
 #include <utility>
 
 namespace kvreplay::viewer {
-namespace {
-
-/// Numbers that a frame may add up.
-constexpr Index kAddedAFrame = 2'000'000;
-
-Answer<TokenSums> ask_layer(PanelContext& context, Index layer, TokenMetric metric, Urgency urgency) {
-  const std::shared_ptr<const Run>& run = context.state.run();
-  const Index window = context.state.comparison.window;
-  const Question question{
-      .key = {run->key(), "token_sums", metric, run->dump() != nullptr ? window : 0, layer},
-      .title = fmt::format("{} of every token, layer {}", name_of(metric), layer),
-      .urgency = urgency};
-  return context.desk.ask<TokenSums>(question, [run, layer, metric, window](JobControl& job) {
-    return layer_token_sums(*run, layer, metric, window, job);
-  });
-}
-
-/// Those that a run without its dump has results of.
-std::vector<Index> layers_of(const Run& run) {
-  if (run.dump() == nullptr && run.results() != nullptr) return run.results()->layers();
-  std::vector<Index> layers(run.shape().layers);
-  std::iota(layers.begin(), layers.end(), Index{0});
-  return layers;
-}
-
-}  // namespace
 
 Answer<TextLayout> TextLines::ask(PanelContext& context, float width) {
   const ImFont* font = ui_font();
@@ -64,79 +38,54 @@ Answer<TextLayout> TextLines::ask(PanelContext& context, float width) {
   });
 }
 
-void TextSource::ask(PanelContext& context, std::optional<TokenMetric> metric, TextScope scope) {
+void TextSource::ask(PanelContext& context, std::optional<TokenMetric> metric, TextScope scope,
+                     bool by_rank) {
   pending_ = unfinished_ = false;
   progress_ = 1;
   error_.clear();
   if (metric)
-    ask_values(context, *metric, scope);
+    ask_tint(context, *metric, scope, by_rank);
   else
     tint_ = {};
   ask_kept(context, scope);
 }
 
-void TextSource::ask_values(PanelContext& context, TokenMetric metric, TextScope scope) {
-  if (scope == TextScope::all) return ask_all_values(context, metric);
-  if (scope == TextScope::layer) {
-    const Index layer = context.state.selection().layer;
-    const Answer<TokenSums> sums = ask_layer(context, layer, metric, Urgency::soon);
-    pending_ |= sums.pending;
-    if (!sums.error.empty()) error_ = sums.error;
-    if (sums)
-      ask_tint(context, {"layer", metric, context.state.comparison.window, layer},
-               [sums = sums.value] { return sums->values; });
-    return;
+void TextSource::ask_tint(PanelContext& context, TokenMetric metric, TextScope scope, bool by_rank) {
+  own_.ask(context, metric, scope, tint_.pending);
+  take(own_);
+  const std::shared_ptr<const Run> less = context.state.subtracted();
+  if (less == nullptr) less_.clear();
+  const bool known = less != nullptr && available_metrics(*less).contains(metric);
+  if (known) {
+    PanelContext of_pinned = context.of(less);
+    pinned_.ask(of_pinned, metric, scope, tint_.pending);
+    take(pinned_);
+  } else if (less != nullptr) {
+    error_ = fmt::format("{} has no {} to subtract.", less->name(), name_of(metric));
   }
-  const ComparedHead head = ask_compared_head(context);
-  pending_ |= head.summary.pending;
-  if (!head.summary.error.empty()) error_ = head.summary.error;
-  if (!head.summary || head.summary->tokens == nullptr) return;
-  ask_tint(context, {"head", metric, head.key}, [tokens = head.summary->tokens, metric] {
-    const Matrix<double>& values = (*tokens)[metric];
-    return std::vector<double>(values.data(), values.data() + values.size());
-  });
-}
-
-void TextSource::ask_all_values(PanelContext& context, TokenMetric metric) {
-  const Run& run = *context.state.run();
-  const DumpShape& shape = run.shape();
-  const std::vector<Index> there = layers_of(run);
-  const Key now(run.key(), metric, context.state.comparison.window);
-  if (std::exchange(sums_key_, now) != now) {
-    sums_.assign(shape.l, 0.0);
-    layers_.restart(std::ssize(there));
-    asked_.reset();
-  }
-  unfinished_ |=
-      layers_.go_on([&](Index i) { return ask_layer(context, there[i], metric, Urgency::background); },
-                    [&](Index, const Answer<TokenSums>& sums) {
-                      if (!sums) return;
-                      for (Index p = 0; p < std::min(std::ssize(sums->values), shape.l); ++p)
-                        sums_[p] += sums->values[p];
-                    },
-                    std::max<Index>(kAddedAFrame / std::max<Index>(shape.l, 1), 1));
-  pending_ |= layers_.done() < layers_.count();
-  progress_ = static_cast<double>(layers_.done()) / static_cast<double>(std::max<Index>(layers_.count(), 1));
-  if (layers_.failed() > 0) error_ = layers_.error();
-  if (layers_.done() == layers_.failed()) return;
-  // One state at a time: asked to its end, though more has come in meanwhile.
-  if (asked_ == nullptr || (!tint_.pending && asked_layers_ < layers_.done())) {
-    asked_ = std::make_shared<const std::vector<double>>(sums_);
-    asked_layers_ = layers_.done();
-  }
-  ask_tint(context, {"all", now, asked_layers_}, [sums = asked_] { return *sums; });
-}
-
-void TextSource::ask_tint(PanelContext& context, const Key& key,
-                          std::function<std::vector<double>()> values) {
+  // Sums over other heads cannot be subtracted.
+  const bool subtracts = known && pinned_.make() && own_.whole() && pinned_.whole();
+  if (!own_.make() || (known && !subtracts)) return;
+  if (subtracts) less_ = less->name();
   const Key run = context.state.run()->key();
-  tint_ =
-      context.desk.ask<TokenTint>({.key = {run, "token_tint", key},
-                                   .title = "Colours of the text",
-                                   .urgency = Urgency::soon,
-                                   .slot = {run, "token_tint"}},
-                                  [values = std::move(values)](JobControl&) { return token_tint(values()); });
+  const Question question{
+      .key = {run, "token_tint", own_.key(), subtracts, subtracts ? Key(pinned_.key(), by_rank) : Key()},
+      .title = "Colours of the text",
+      .urgency = Urgency::soon,
+      .slot = {run, "token_tint", subtracts}};
+  tint_ = subtracts ? context.desk.ask<TokenTint>(
+                          question, [own = own_.make(), pinned = pinned_.make(), by_rank](
+                                        JobControl&) { return difference_tint(own(), pinned(), by_rank); })
+                    : context.desk.ask<TokenTint>(
+                          question, [own = own_.make()](JobControl&) { return token_tint(own()); });
   pending_ |= tint_.pending;
+}
+
+void TextSource::take(const TextValues& values) {
+  pending_ |= values.pending();
+  unfinished_ |= values.unfinished();
+  progress_ = std::min(progress_, values.progress());
+  if (!values.error().empty()) error_ = values.error();
 }
 
 void TextSource::ask_kept(PanelContext& context, TextScope scope) {

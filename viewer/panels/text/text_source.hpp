@@ -2,6 +2,7 @@
 
 #include "viewer/model/text_layout.hpp"
 #include "viewer/panels/background_round.hpp"
+#include "viewer/panels/text/text_values.hpp"
 #include "viewer/work/token_tint.hpp"
 
 #include <functional>
@@ -11,19 +12,6 @@
 #include <vector>
 
 namespace kvreplay::viewer {
-
-/// Over which heads a text's figures go.
-enum class TextScope { head, layer, all };
-struct TextScopeFacts {
-  TextScope id;
-  std::string_view name, meaning;
-};
-inline constexpr auto kTextScopes = facts_table<TextScopeFacts>({
-    {TextScope::head, "head", "The selected head, or the query head where one is selected"},
-    {TextScope::layer, "layer", "Summed over the KV heads of the selected layer"},
-    {TextScope::all, "all", "Summed over all heads; they come in one by one"},
-});
-constexpr std::string_view name_of(TextScope scope) { return kTextScopes[scope].name; }
 
 /// The lines of the selected run's tokens, broken in the background.
 class TextLines {
@@ -44,10 +32,13 @@ class TextLines {
 class TextSource {
  public:
   /// Asks for what is missing, of no tokens' values where there is no metric; what has come in is taken.
-  void ask(PanelContext& context, std::optional<TokenMetric> metric, TextScope scope);
+  /// Where a run is pinned, the tint is of what is other there, in places where it is `by_rank`.
+  void ask(PanelContext& context, std::optional<TokenMetric> metric, TextScope scope, bool by_rank);
 
   /// Null until it is known; while more heads come in, of those that are there.
   const TokenTint* tint() const { return tint_.value.get(); }
+  /// Name of the run that the tint has subtracted; empty: none.
+  const std::string& less() const { return less_; }
   /// Over how many heads the kept sets go, and by how many of them a token is kept; 0: not known.
   Index heads() const;
   Index kept(Index token) const;
@@ -65,19 +56,14 @@ class TextSource {
   bool unfinished() const { return unfinished_; }
 
  private:
-  void ask_values(PanelContext& context, TokenMetric metric, TextScope scope);
-  void ask_all_values(PanelContext& context, TokenMetric metric);
+  void ask_tint(PanelContext& context, TokenMetric metric, TextScope scope, bool by_rank);
+  void take(const TextValues& values);
   void ask_kept(PanelContext& context, TextScope scope);
-  void ask_tint(PanelContext& context, const Key& key, std::function<std::vector<double>()> values);
 
+  TextValues own_, pinned_;
+  std::string less_;
   Answer<TokenTint> tint_;
   std::shared_ptr<const WhatIf> one_;  // of the selected head; null where the scope is wider, or not known
-  // Over all layers: what has come in of them, and of which state of it the tint is asked.
-  Key sums_key_;
-  std::vector<double> sums_;
-  BackgroundRound layers_;
-  std::shared_ptr<const std::vector<double>> asked_;
-  Index asked_layers_ = 0;
   // Over the heads of a layer, or of all.
   Key kept_key_;
   WhatIfSettings kept_settings_;

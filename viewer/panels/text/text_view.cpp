@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 
 namespace kvreplay::viewer {
 namespace {
@@ -12,16 +13,20 @@ namespace {
 /// How far the letters of an evicted token go towards what is behind them.
 constexpr float kDimmed = 0.52F;
 
+constexpr int kMostLevel = 255;
+
+/// Of the levels -kMostLevel .. kMostLevel.
 struct TintColors {
-  std::array<ImU32, 256> fill, ink;
+  std::array<ImU32, 2 * kMostLevel + 1> fill, ink;
 };
 
 TintColors tint_colors(const Theme& t) {
   TintColors made;
   const ImU32 light = theme_of(true).text, dark = theme_of(false).text;
   for (std::size_t i = 0; i < made.fill.size(); ++i) {
-    const float share = static_cast<float>(i) / 255;
-    made.fill[i] = mixed(t.panel, t.series[5], share);
+    const int level = static_cast<int>(i) - kMostLevel;
+    const float share = static_cast<float>(std::abs(level)) / kMostLevel;
+    made.fill[i] = mixed(t.panel, level < 0 ? t.series[0] : t.series[5], share);
     made.ink[i] = contrast(light, made.fill[i]) > contrast(dark, made.fill[i]) ? light : dark;
   }
   return made;
@@ -34,8 +39,8 @@ const TintColors& tint_colors() {
 
 }  // namespace
 
-ImU32 tint_color(std::uint8_t level) { return tint_colors().fill[level]; }
-ImU32 tint_ink(std::uint8_t level) { return tint_colors().ink[level]; }
+ImU32 tint_color(int level) { return tint_colors().fill[level + kMostLevel]; }
+ImU32 tint_ink(int level) { return tint_colors().ink[level + kMostLevel]; }
 
 float TextView::line_width(ImVec2 size) {
   return std::floor(size.x - ImGui::GetStyle().ScrollbarSize - theme().px(4));
@@ -107,19 +112,19 @@ void TextView::draw_line(const TextViewContent& content, Index number, ImVec2 at
   for (const TextPiece& piece : content.layout->line(number)) {
     const Index token = piece.token;
     const bool candidate = token < content.l;
-    const std::uint8_t level = !candidate || content.tint == nullptr ? 0
-                               : content.by_rank                     ? content.tint->rank_level(token)
-                                                                     : content.tint->level[token];
+    const int level =
+        candidate && content.tint != nullptr ? content.tint->shown_level(token, content.by_rank) : 0;
     const float evicted = candidate && content.evicted ? content.evicted(token) : 0;
     const ImVec2 low = {at.x + piece.x, top}, high = {at.x + piece.x + piece.width, foot};
-    if (level > 0) list->AddRectFilled(low, high, tint_color(level));
+    if (level != 0) list->AddRectFilled(low, high, tint_color(level));
     const bool dragged = drag_from_ && drag_to_ && token >= std::min(*drag_from_, *drag_to_) &&
                          token <= std::max(*drag_from_, *drag_to_);
     if (dragged) list->AddRectFilled(low, high, faded(t.accent, 0.35F));
     const std::string_view text = content.layout->text(piece);
     // On strong colours less: they leave letters less contrast to lose.
-    const float dimmed = (piece.blank ? 1 : evicted) * kDimmed * (1 - 0.5F * static_cast<float>(level) / 255);
-    const ImU32 behind = level > 0 ? tint_color(level) : t.panel;
+    const float dimmed =
+        (piece.blank ? 1 : evicted) * kDimmed * (1 - 0.5F * static_cast<float>(std::abs(level)) / 255);
+    const ImU32 behind = level != 0 ? tint_color(level) : t.panel;
     const ImU32 ink = candidate ? readable(mixed(tint_ink(level), behind, dimmed), behind) : t.dim;
     list->AddText({low.x, text_top}, ink, text.data(), text.data() + text.size());
     if (evicted > 0 && !piece.blank) {

@@ -67,8 +67,8 @@ class TextView {
   bool moves_ = false;
 };
 
-/// The colour of a level of TokenTint behind a token, and of its letters.
-ImU32 tint_color(std::uint8_t level);
-ImU32 tint_ink(std::uint8_t level);
+/// The colour of a level of TokenTint behind a token, -255 .. 255, and of its letters.
+ImU32 tint_color(int level);
+ImU32 tint_ink(int level);
 
 }  // namespace kvreplay::viewer

@@ -5,6 +5,7 @@
 #include "viewer/panels/questions.hpp"
 #include "viewer/panels/tokens/entry_question.hpp"
 #include "viewer/panels/tokens/token_map_controls.hpp"
+#include "viewer/panels/tokens/token_map_strips.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 #include "viewer/work/command_text.hpp"
@@ -14,7 +15,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 namespace kvreplay::viewer {
 namespace {
@@ -22,12 +22,6 @@ namespace {
 constexpr std::size_t kLongestTokenText = 14;
 /// Cells of an export.
 constexpr std::size_t kMostCells = 4'000'000;
-
-/// The run whose cells are subtracted; null where that is none, or has no dump.
-std::shared_ptr<const Run> difference_of_entries(PanelContext& context) {
-  std::shared_ptr<const Run> run = context.state.subtracted();
-  return run && run->dump() != nullptr ? run : nullptr;
-}
 
 /// Rows x tokens of the selected head.
 class TokenMapPanel final : public Panel {
@@ -43,14 +37,10 @@ class TokenMapPanel final : public Panel {
  private:
   std::string quantity(PanelContext& context) const;
   HeatmapContent content(PanelContext& context, const EntryView& view);
-  void add_strips(PanelContext& context, const EntryView& view, HeatmapContent& content);
-  StripValues row_strip(PanelContext& context, const EntryView& view, Index begin, Index end,
-                        double rows_per_pixel);
   void fade_evicted(PanelContext& context, HeatmapContent& content) const;
   void react(PanelContext& context, const HeatmapHit& hit);
   void select(PanelContext& context, std::optional<Index> row, std::optional<Index> token);
   void tooltip(const Run& run, const std::string& quantity, const HeatmapHit& hit) const;
-  void strip_tooltip(const PanelContext& context, const HeatmapContent& content, const StripHit& hit) const;
 
   TokenMapControls controls_;
   HeatmapView map_;
@@ -88,12 +78,15 @@ void TokenMapPanel::draw(PanelContext& context) {
   const HeatmapContent shown = content(context, view);
   const HeatmapHit hit = map_.draw("tokens", ImGui::GetContentRegionAvail(), shown, context.state.links);
   if (hit.hovered) tooltip(run, shown.quantity, hit);
-  if (hit.strip) strip_tooltip(context, shown, *hit.strip);
+  if (hit.strip) {
+    const StripTip tip{run, shown, std::string(name_of(controls_.shown())), pending_};
+    draw_strip_tip(tip, *hit.strip);
+  }
   react(context, hit);
 }
 
 std::string TokenMapPanel::quantity(PanelContext& context) const {
-  const std::shared_ptr<const Run> run = difference_of_entries(context);
+  const std::shared_ptr<const Run> run = subtracted_entries(context);
   return run ? less_than_pinned(controls_.quantity(), *run) : controls_.quantity();
 }
 
@@ -110,7 +103,7 @@ HeatmapContent TokenMapPanel::content(PanelContext& context, const EntryView& vi
     pending_ |= answer.pending;
     return answer;
   };
-  const bool subtracted = difference_of_entries(context) != nullptr;
+  const bool subtracted = subtracted_entries(context) != nullptr;
   c.quantity = quantity(context);
   c.unit = controls_.unit();
   c.is_signed = subtracted || controls_.is_signed();
@@ -137,62 +130,9 @@ HeatmapContent TokenMapPanel::content(PanelContext& context, const EntryView& vi
   c.column = selected.token;
   if (context.state.hover.row) c.hover_row = *context.state.hover.row - shape.first_query();
   c.hover_column = context.state.hover.token;
-  if (controls_.strips()) add_strips(context, view, c);
+  if (controls_.strips()) add_strips({context, entries_, view, pending_, error_}, c);
   fade_evicted(context, c);
   return c;
-}
-
-/// Above the tokens what the rows of the window add up to, beside the rows one number of each.
-void TokenMapPanel::add_strips(PanelContext& context, const EntryView& view, HeatmapContent& content) {
-  const bool log = content.scale == ScaleKind::log;
-  const std::shared_ptr<const Run> subtracted = difference_of_entries(context);
-  content.row_strip =
-      Strip{row_adds_up(view) && !subtracted ? "sum over the row's tokens" : "largest magnitude of the row",
-            [this, &context, view](Index begin, Index end, double cells_per_pixel) {
-              return row_strip(context, view, begin, end, cells_per_pixel);
-            },
-            log};
-  const std::optional<TokenMetric> metric = kEntries[view.shown].metric;
-  if (!metric) return;
-  // Its place is there from the start: the map must not jump when the sums arrive.
-  content.column_strip = Strip{"sum over the window's rows", {}, true};
-  const Answer<HeadSummary> summary = ask_summary(context, view.layer, view.kv_head, Urgency::soon);
-  pending_ |= summary.pending;
-  Answer<HeadSummary> minus;
-  if (subtracted) {
-    PanelContext of_pinned = context.of(subtracted);
-    minus = ask_summary(of_pinned, view.layer, view.kv_head, Urgency::soon);
-    pending_ |= minus.pending;
-  }
-  content.column_strip->values = [summary, minus, metric, less = subtracted != nullptr](Index begin,
-                                                                                        Index end, double) {
-    StripValues values{begin, 1, {}};
-    if (!summary || !summary->tokens || (less && (!minus || !minus->tokens))) return values;
-    const Matrix<double>& sums = (*summary->tokens)[*metric];
-    if (sums.size() == 0) return values;
-    for (Index p = begin; p < std::min(end, sums.cols()); ++p)
-      values.values.push_back(
-          static_cast<float>(sums(0, p) - (less ? (*minus->tokens)[*metric](0, p) : 0.0)));
-    return values;
-  };
-}
-
-/// One row a pixel at most: the rows in view times all tokens is the most that is ever computed.
-StripValues TokenMapPanel::row_strip(PanelContext& context, const EntryView& view, Index begin, Index end,
-                                     double rows_per_pixel) {
-  StripValues strip;
-  while (static_cast<double>(2 * strip.step) <= rows_per_pixel) strip.step *= 2;
-  const Index rows_a_block = kRowValues * strip.step;
-  strip.first = begin / rows_a_block * rows_a_block;
-  for (Index block = begin / rows_a_block; block * rows_a_block < end; ++block) {
-    const Answer<RowValues> answer = entries_.rows(context, view, block, strip.step);
-    pending_ |= answer.pending;
-    if (!answer.error.empty()) error_ = answer.error;
-    if (answer) strip.values.insert(strip.values.end(), answer->values.begin(), answer->values.end());
-    const Index next = (block + 1) * kRowValues - strip.first / strip.step;
-    strip.values.resize(next, std::numeric_limits<float>::quiet_NaN());
-  }
-  return strip;
 }
 
 void TokenMapPanel::fade_evicted(PanelContext& context, HeatmapContent& content) const {
@@ -235,11 +175,6 @@ void TokenMapPanel::select(PanelContext& context, std::optional<Index> row, std:
   followed_token_ = token;
 }
 
-/// Position and text of a query or token.
-void place_line(const Run& run, const char* name, Index position) {
-  figure(name, fmt::format("{}  {}", position, token_text(run.labels(), position, 40)));
-}
-
 void TokenMapPanel::tooltip(const Run& run, const std::string& quantity, const HeatmapHit& hit) const {
   ImGui::BeginTooltip();
   place_line(run, "query", hit.row + run.shape().first_query());
@@ -254,23 +189,6 @@ void TokenMapPanel::tooltip(const Run& run, const std::string& quantity, const H
   ImGui::EndTooltip();
 }
 
-void TokenMapPanel::strip_tooltip(const PanelContext& context, const HeatmapContent& content,
-                                  const StripHit& hit) const {
-  const Run& run = *context.state.run();
-  ImGui::BeginTooltip();
-  // Where rows were passed over, the number is that of the row before.
-  const Index cell = hit.cell - hit.cell % hit.covers;
-  place_line(run, hit.of_rows ? "query" : "token", cell + (hit.of_rows ? run.shape().first_query() : 0));
-  dim_text((hit.of_rows ? content.row_strip : content.column_strip)->name);
-  if (hit.value)
-    figure((hit.of_rows ? content.quantity : std::string(name_of(controls_.shown()))).c_str(),
-           number_text(static_cast<double>(*hit.value)));
-  else
-    dim_text(pending_ ? "not computed yet" : "no value");
-  if (hit.covers > 1) dim_text(fmt::format("every {}th row; zoom in for the others", hit.covers));
-  ImGui::EndTooltip();
-}
-
 std::string TokenMapPanel::figure_title(PanelContext& context) const {
   const std::string unit = controls_.unit();
   return fmt::format("{}{} of every query and token{}", quantity(context),
@@ -279,10 +197,8 @@ std::string TokenMapPanel::figure_title(PanelContext& context) const {
 }
 
 std::vector<std::string> TokenMapPanel::figure_settings(PanelContext& context) const {
-  const AppState& state = context.state;
-  std::vector<std::string> lines;
-  if (const std::shared_ptr<const Run> run = difference_of_entries(context))
-    lines.push_back("less " + run->path().string());
+  AppState& state = context.state;
+  std::vector<std::string> lines = with_pinned({}, state, subtracted_entries(context) != nullptr, "less");
   if (state.show_kept)
     lines.push_back(evict_options_text(state.setting(), find_score(state.scores, state.setting().score)));
   return lines;
@@ -292,7 +208,7 @@ std::string TokenMapPanel::csv(PanelContext& context) const {
   if (!why_not(controls_.view(context.state.selection())).empty()) return {};
   const DumpShape& shape = context.state.run()->shape();
   CsvTable table(fmt::format("query,token,cells_a_side,{}{}", name_of(controls_.shown()),
-                             difference_of_entries(context) ? "_less_pinned" : ""));
+                             subtracted_entries(context) ? "_less_pinned" : ""));
   int level = 0;
   for (const auto& [key, tile] : map_.tiles()) level = std::max(level, key.level);
   if (const auto camera = map_.camera()) level = drawn_level(*camera, {shape.T_q, shape.T});

@@ -11,6 +11,7 @@
 #include "viewer/panels/what_if/kept_strip.hpp"
 #include "viewer/panels/what_if/what_if_controls.hpp"
 #include "viewer/panels/what_if/what_if_head_map.hpp"
+#include "viewer/panels/what_if/what_if_pinned.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 #include "viewer/work/command_text.hpp"
@@ -48,6 +49,7 @@ class WhatIfPanel final : public Panel {
   std::vector<FigureLine> lines_;      // likewise: its figures
   KeptStrip strip_;
   WhatIfHeadMap heads_;
+  PinnedWhatIf pinned_;
 };
 
 void WhatIfPanel::draw(PanelContext& context) {
@@ -64,6 +66,7 @@ void WhatIfPanel::draw(PanelContext& context) {
                           {s, selection.layer, selection.kv_head});
     if (heads_.on(*run)) heads_.follow(context, s, settings[s], now_[s].error.empty());
   }
+  pinned_.ask(context, settings);
 
   lines_ = figure_lines(*run->dump(), {now_[0].value.get(), now_[1].value.get()},
                         heads_.on(*run) ? &heads_.heads() : nullptr);
@@ -125,6 +128,7 @@ void WhatIfPanel::draw_settings(PanelContext& context, bool roomy) {
 
 void WhatIfPanel::draw_figures(bool with_names) {
   figure_table(lines_, with_names);
+  pinned_.draw(now_);
   std::vector<std::string> notes;
   for (const Answer<WhatIf>& answer : now_)
     if (answer)

@@ -1,0 +1,46 @@
+#pragma once
+
+#include "viewer/widgets/plot.hpp"
+#include "viewer/work/scatter.hpp"
+#include "viewer/work/state.hpp"
+
+#include <cstdint>
+#include <imgui.h>
+#include <optional>
+#include <vector>
+
+namespace kvreplay::viewer {
+
+/// What the plot shows in this frame.
+struct ScatterContent {
+  const ScatterFacts& facts;
+  const ScatterPair* pair = nullptr;     ///< with the pinned run's points, on common axes; null: none
+  const ScatterFacts* pinned = nullptr;  ///< the pinned run's, where there is a pair
+  std::vector<std::uint8_t> classes;     ///< by token: 0, 1 kept, 2 chosen
+  Key runs;                              ///< what was zoomed into goes with others
+  float fade = 1;                        ///< opacity of all points
+
+  const Scatter& scatter() const { return pair != nullptr ? pair->own : facts.scatter; }
+};
+
+/// A point a token, and a hand with a lasso. Of a pinned run the points are faint, with a line from there to
+/// each token that is selected, under the mouse, or chosen; where none is chosen, to those that moved
+/// farthest.
+class ScatterPlot {
+ public:
+  /// Fills what is left of the panel; what is clicked and lassoed is selected.
+  void draw(AppState& state, const ScatterContent& content);
+  /// Of the pinned run's points.
+  static ImU32 pinned_color();
+
+ private:
+  void take_lasso(AppState& state, const Scatter& scatter, const Plot& plot,
+                  std::optional<ScatterPoint> under);
+
+  PlotView view_;
+  Key axes_;                      // what view_ belongs to
+  std::vector<AxisPoint> lasso_;  // while the button is down
+  bool pressed_ = false;
+};
+
+}  // namespace kvreplay::viewer
