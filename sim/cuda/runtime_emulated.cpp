@@ -34,7 +34,7 @@ std::map<const std::byte*, std::size_t> blocks;  // a device's and pinned ones
 /// One device without and one with matrix units for TF32.
 Devices find_devices() {
   return {
-      {{0, "the processor, as an old GPU", 75, 2, kMemory}, {1, "the processor, as a GPU", 80, 2, kMemory}},
+      {{0, "the processor, as an old GPU", 75, 2, kMemory}, {1, "the processor, as a GPU", 90, 2, kMemory}},
       {}};
 }
 std::size_t free_memory() { return available; }
@@ -51,8 +51,8 @@ bool is_pageable(const void* memory) {
   const auto next = blocks.upper_bound(at);
   return next == blocks.begin() || at >= std::prev(next)->first + std::prev(next)->second;
 }
-int capability() { return current == 0 ? 75 : 80; }
-std::size_t shared_memory_limit() { return std::size_t{1024} * (current == 0 ? 64 : 163); }
+int capability() { return current == 0 ? 75 : 90; }
+std::size_t shared_memory_limit() { return std::size_t{1024} * (current == 0 ? 64 : 227); }
 
 Stream::Stream() = default;
 Stream::~Stream() = default;

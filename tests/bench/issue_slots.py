@@ -1,16 +1,23 @@
 #!/usr/bin/env python3
-"""How many instructions a warp issues for one step of a kernel's main loop, from its machine code.
+"""How many instructions a warp issues for one step of the two passes over rows and tokens, from their machine code.
 
-    issue_slots.py NVDISASM CUBIN KERNEL-PATTERN
+    issue_slots.py [--nvdisasm PROGRAM] [--nvcc PROGRAM]
 
-The main loop is the one with the most matrix instructions. Of the ways through it the one is counted that meets most of
-those and of the copies to shared memory, and of these the shortest: what is seldom (borders of the mask, numbers that
-cancel) stands beside it. What is predicated off is issued too, so it counts.
+compiles both for sm_90, prints a table and exits with 1 where one takes more than its bar. nvdisasm comes with the CUDA
+Toolkit, or as a Python package, nvidia-cuda-nvdisasm.
+
+A step is one way through a kernel's main loop, which is the loop with the most matrix instructions: of all ways the one
+with the most of those, of copies to shared memory, exponentials and reciprocals, and of these the shortest. What is
+seldom (borders of the mask, numbers that cancel) stands beside it. What is predicated off is issued too, so it counts.
 """
 
+import argparse
+import pathlib
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 
 INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:\{\s*)?((?:@!?U?P\w+ )?)\s*([A-Z][A-Z0-9_.]*)(.*?);")
@@ -162,17 +169,60 @@ def step(blocks, successors):
     return [item for b in path for item in blocks[b]], [b for b in inner if b in path]
 
 
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+CYCLES = 4  # of a matrix unit for mma.m16n8k16, four units and four schedulers a multiprocessor (H100)
+ENTRIES = 32  # of a lane in a step of pass two
+
+# Kernel, its operands (Planes and depth in sim/tokens/cuda/operands.hpp), what it is, the most slots of a step and of an
+# entry behind the last matrix instruction.
+STEPS = [
+    ("softmax", "PlanesE1ELi128EEELb1E", "pass one, `tensor`", 740, None),
+    ("softmax", "PlanesE2ELi128EEELb1E", "pass one, `f32`, 16-bit dump", 900, None),
+    ("softmax", "PlanesE3ELi128EEELb1E", "pass one, `f32`, 32-bit dump", 1010, None),
+    ("score", "PlanesE1ELi128EEELb1ELb0E", "pass two, window, `tensor`", 2330, 51),
+    ("score", "PlanesE2ELi128EEELb1ELb0E", "pass two, window, `f32`, 16-bit dump", 2520, 51),
+    ("score", "PlanesE3ELi128EEELb1ELb0E", "pass two, window, `f32`, 32-bit dump", 2710, 51),
+    ("score", "PlanesE2ELi128EEELb1ELb1E", "pass two, future, `f32`, 16-bit dump", 1550, 22),
+]
+
+
+def compiled(nvcc, kernels, folder):
+    cubin = pathlib.Path(folder) / f"{kernels}.cubin"
+    subprocess.run([nvcc, "-std=c++17", "-arch=sm_90", "-cubin", "--prec-div=false", f"-I{SOURCE}",
+                    SOURCE / f"sim/tokens/cuda/{kernels}_kernels.cu", "-o", cubin], check=True)
+    return cubin
+
+
 def main():
-    nvdisasm, cubin, pattern = sys.argv[1:4]
-    for name, body in functions(nvdisasm, cubin).items():
-        if not re.search(pattern, name):
-            continue
-        blocks, successors = blocks_of(body)
-        way, loops = step(blocks, successors)
-        kinds = Counter(item[2].split(".")[0] for item in way)
-        print(f"{name}: {len(way)} slots, {sum(kinds[m] for m in MATRIX)} matrix, {len(loops)} loops within")
-        print("  " + ", ".join(f"{kind} {n}" for kind, n in kinds.most_common(30)))
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--nvdisasm", default=shutil.which("nvdisasm"))
+    options.add_argument("--nvcc", default=shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc")
+    given = options.parse_args()
+    if not given.nvdisasm:
+        options.error("no nvdisasm on the PATH: pip install nvidia-cuda-nvdisasm, and --nvdisasm")
+    known, over = {}, []
+    print("| a warp's step, d = 128 | slots | of them matrix | an entry behind them | of the matrix units' peak, at most |")
+    print("|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        for kernels, operands, what, most, most_entry in STEPS:
+            if kernels not in known:
+                known[kernels] = functions(given.nvdisasm, compiled(given.nvcc, kernels, folder))
+            bodies = [body for name, body in known[kernels].items() if f"{kernels}_kernelI" in name and operands in name]
+            if len(bodies) != 1:
+                raise SystemExit(f"{what}: {len(bodies)} kernels of that name")
+            way, loops = step(*blocks_of(bodies[0]))
+            if loops:
+                raise SystemExit(f"{what}: a loop within its step, which this does not count")
+            matrix = [i for i, item in enumerate(way) if item[2].startswith(MATRIX)]
+            entry = (len(way) - matrix[-1]) / ENTRIES
+            peak = CYCLES * len(matrix) / max(len(way), CYCLES * len(matrix))
+            print(f"| {what} | {len(way)} | {len(matrix)} | {f'{entry:.1f}' if most_entry else ''} | {peak:.2f} |")
+            if len(way) > most or (most_entry and entry > most_entry):
+                over.append(f"{what}: {len(way)} slots, {entry:.1f} an entry; at most {most}, {most_entry}")
+    for line in over:
+        print(line, file=sys.stderr)
+    return 1 if over else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -117,6 +117,32 @@ TEST_CASE("the CUDA twin refuses logits beyond float32", "[cuda]") {
   }
 }
 
+TEST_CASE("kernels that know their operands agree with the reference", "[cuda]") {
+  Workers workers(1);
+  for (const Index channels : {64, 128}) {
+    HeadGroup<float> group =
+        to_float(random_group({.l = 260, .T = 300, .G = 2, .d = channels, .d_v = channels}));
+    group.k.row(0) *= 3;                                              // a sink
+    group.k.row(7).setZero();                                         // leaves nothing when its key is 0
+    for (Index p = 40; p < 90; ++p) group.v.row(p) = group.v.row(1);  // distances that cancel
+    for (Index p = 200; p < 202; ++p) group.v.row(p) *= 1e4F;
+    const TokenOptions options{.window = 260, .metrics = of_tokens()};
+    const auto check_on_devices = [&](const HeadGroup<float>& of, const cuda::StoredNumbers& numbers) {
+      const TokenMetrics want = token_metrics_reference(to_double(of), options);
+      for (const cuda::DeviceInfo& device : all_devices()) {
+        cuda::use_device(device.index);
+        INFO(channels << " channels, type " << static_cast<int>(numbers.type));
+        CHECK(mismatches(device.name, want,
+                         cuda::token_metrics_of(of, numbers, options, Products::f32, workers),
+                         kSingle) == "");
+      }
+    };
+    check_on_devices(group, cuda::stored_numbers(group));
+    const Group16 in_16(group, cuda::NumberType::f16);
+    check_on_devices(in_16.group(), in_16.stored());
+  }
+}
+
 TEST_CASE("the CUDA twin reads 16-bit numbers as they lie", "[cuda]") {
   Workers workers(1);
   for (const cuda::NumberType type : {cuda::NumberType::f16, cuda::NumberType::bf16}) {
@@ -136,7 +162,9 @@ TEST_CASE("the CUDA twin reads 16-bit numbers as they lie", "[cuda]") {
 }
 
 TEST_CASE("tensor products give about three digits", "[cuda]") {
-  const HeadGroup<float> group = to_float(random_group({.l = 200, .T = 210, .G = 2, .d = 64, .d_v = 64}));
+  const Index channels = GENERATE(64, 96, 128);  // known and not to the kernels
+  const HeadGroup<float> group =
+      to_float(random_group({.l = 200, .T = 210, .G = 2, .d = channels, .d_v = channels}));
   const TokenOptions options{.window = 200, .metrics = of_tokens()};
   const TokenMetrics want = token_metrics_reference(to_double(group), options);
   Workers workers(1);

@@ -72,7 +72,7 @@ TEST_CASE("a column of numbers has equal decimals", "[numbers]") {
   CHECK(texts({0, 0}) == "0 0 ");
   const std::vector<double> units = {14, 4e-9};
   CHECK(NumberColumn(units).text(4e-9) == "0");
-  CHECK(NumberColumn(units, false).text(4e-9) == "4.00e-9");  // a logit above a squared output
+  CHECK(NumberColumn(units, false).text(4e-9) == "4e-9");  // a logit above a squared output
   const std::vector<double> shares = {0.5, 0.9};
   CHECK(NumberColumn(shares).text(-0.0004) == "0.000");  // no minus before zeros
 }

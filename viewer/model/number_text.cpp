@@ -60,7 +60,7 @@ std::string points_text(double difference) {
   return std::isnan(difference) ? kNoNumber : fmt::format("{:+.1f} points", 100 * difference);
 }
 
-NumberColumn::NumberColumn(std::span<const double> values, bool one_unit) {
+NumberColumn::NumberColumn(std::span<const double> values, bool one_unit) : one_unit_(one_unit) {
   double largest = 0;
   for (const double value : values)
     if (std::isfinite(value)) largest = std::max(largest, std::abs(value));
@@ -80,6 +80,7 @@ NumberColumn::NumberColumn(std::span<const double> values, bool one_unit) {
 std::string NumberColumn::text(double value) const {
   if (!std::isfinite(value) || value == 0 || is_noise(value, range_)) return number_text(value, range_);
   if (!plain_) {
+    if (!one_unit_) return number_text(value);
     const Rounded rounded(value);
     return fmt::format("{:.2f}e{}", rounded.digits, rounded.decade);
   }

@@ -22,7 +22,8 @@ std::string percent_text(double share);
 std::string points_text(double difference);
 
 /// The numbers of one column of a table: all with the same decimals. Plain where they lie within two decades
-/// of the largest, else with exponents. Beside others of one unit, what is rounding alone is 0.
+/// of the largest, else with exponents. Beside others of one unit, what is rounding alone is 0; of several
+/// units, numbers that are not all plain are written each by itself.
 class NumberColumn {
  public:
   NumberColumn() = default;
@@ -30,7 +31,7 @@ class NumberColumn {
   std::string text(double value) const;
 
  private:
-  bool plain_ = false;
+  bool plain_ = false, one_unit_ = true;
   int decimals_ = 2;
   double range_ = 0;  // the largest magnitude, of one unit
 };

@@ -145,9 +145,9 @@ struct SlabEntries {
       entry[i] = {
           a, logit.z, logit.taylor,
           entry_distances(row.entry, token[i].value, v_dot_o.at[i / 2][n][i % 2 * 2 + e], row.o_scale)};
-      apart = apart || (counts[i] && a > kLightest && !(entry[i].to.u >= least));
+      apart = apart | (counts[i] & !(entry[i].to.u >= least));
     }
-    if (apart) {
+    if (any_lane(apart)) {
       const ColumnProblem& in = known.in;
       KVREPLAY_UNROLL
       for (int i = 0; i < kTokens; ++i)

@@ -6,6 +6,7 @@
 #include "viewer/model/token_text.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/policy_controls.hpp"
+#include "viewer/widgets/choice_menu.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 #include "viewer/work/head_figures.hpp"
@@ -134,37 +135,85 @@ void edit_decoding(AppState& state, DecodeSettings& settings) {
   edit_more(state, settings);
 }
 
-std::string add_policy(const Run& run, const DecodeSettings& settings) {
-  std::string chosen;
-  flow(ImGui::CalcTextSize("Add policy").x + 2 * ImGui::GetStyle().FramePadding.x);
-  if (ImGui::Button("Add policy")) ImGui::OpenPopup("policies");
-  tip("One more policy in the plot");
-  if (!ImGui::BeginPopup("policies")) return chosen;
-  const auto& there = settings.policies;
-  const auto item = [&](const std::string& name, std::string_view label, std::string_view plain) {
+namespace {
+
+/// A policy that Decode may show; in the menu it stands under `base`, where that takes several scores.
+struct AddedPolicy {
+  std::optional<EvictionBase> base;
+  std::string_view label, plain;
+};
+
+struct AddedPolicies {
+  std::vector<Choice> choices;
+  std::vector<AddedPolicy> menu;  // one each
+};
+
+AddedPolicies added_policies(const Run& run, const DecodeSettings& settings) {
+  AddedPolicies all;
+  const auto add = [&](const std::string& name, const AddedPolicy& place, std::string plain) {
+    const auto& there = settings.policies;
     const bool shown = std::find(there.begin(), there.end(), name) != there.end();
-    const auto why = shown ? std::optional<std::string>() : why_not_policy(run, settings, name);
-    const std::string first(plain.empty() ? label : plain), second(plain.empty() ? "" : label);
-    if (ImGui::MenuItem(first.c_str(), second.c_str(), shown, !shown && !why)) chosen = name;
-    if (why && ImGui::IsItemHovered(ImGuiHoveredFlags_AllowWhenDisabled))
-      ImGui::SetTooltip("%s", why->c_str());
+    const auto why = shown ? std::optional<std::string>("is shown") : why_not_policy(run, settings, name);
+    all.choices.push_back(
+        {.name = name, .plain = std::move(plain), .tip = why.value_or(""), .enabled = !why});
+    all.menu.push_back(place);
   };
   const MetricSet metrics = metrics_of(*run.dump());
   for (const EvictionBase base : kBases.all()) {
+    const EvictionBaseFacts& facts = kBases[base];
     const std::string name(name_of(base));
-    const bool alone = kBases[base].alone;
-    if ((!kBases[base].takes_score && !alone) || kBases[base].searches) {
-      item(name, name, kBases[base].plain);
-    } else if (ImGui::BeginMenu(fmt::format("{} ({})", kBases[base].plain, name).c_str())) {
-      if (!alone) item(name, "own score", {});
-      for (const TokenMetric metric : kTokenMetrics.all())
-        if (metrics.contains(metric) && kTokenMetrics[metric].not_in_decoding.empty())
-          item(policy_name(name, name_of(metric)), name_of(metric), kTokenMetrics[metric].plain);
-      ImGui::EndMenu();
+    const bool one_score = (!facts.takes_score && !facts.alone) || facts.searches;
+    if (one_score) add(name, {{}, facts.name, facts.plain}, std::string(facts.plain));
+    if (one_score) continue;
+    if (!facts.alone) add(name, {base, "own score", {}}, std::string(facts.plain));
+    for (const TokenMetric metric : kTokenMetrics.all()) {
+      const TokenMetricFacts& score = kTokenMetrics[metric];
+      if (!metrics.contains(metric) || !score.not_in_decoding.empty()) continue;
+      add(policy_name(name, score.name), {base, score.name, score.plain},
+          facts.alone ? std::string(score.plain) : fmt::format("{}, by {}", facts.plain, score.plain));
     }
   }
-  ImGui::EndPopup();
+  return all;
+}
+
+/// Menu by menu; the number of what was chosen.
+std::optional<std::size_t> policy_menus(const AddedPolicies& all) {
+  std::optional<std::size_t> chosen;
+  for (std::size_t i = 0; i < all.menu.size();) {
+    const std::optional<EvictionBase> base = all.menu[i].base;
+    std::size_t end = i + 1;
+    while (base && end < all.menu.size() && all.menu[end].base == base) ++end;
+    const bool open =
+        !base || ImGui::BeginMenu(fmt::format("{} ({})", kBases[*base].plain, name_of(*base)).c_str());
+    for (; i < end; ++i) {
+      if (!open) continue;
+      const AddedPolicy& one = all.menu[i];
+      const Choice& choice = all.choices[i];
+      const std::string first(one.plain.empty() ? one.label : one.plain),
+          second(one.plain.empty() ? "" : one.label);
+      if (ImGui::MenuItem(first.c_str(), second.c_str(), false, choice.enabled)) chosen = i;
+      if (!choice.tip.empty() && ImGui::IsItemHovered(ImGuiHoveredFlags_AllowWhenDisabled))
+        ImGui::SetTooltip("%s", choice.tip.c_str());
+    }
+    if (base && open) ImGui::EndMenu();
+  }
   return chosen;
+}
+
+}  // namespace
+
+std::string add_policy(const Run& run, const DecodeSettings& settings) {
+  flow(ImGui::CalcTextSize("Add policy").x + 2 * ImGui::GetStyle().FramePadding.x);
+  if (ImGui::Button("Add policy")) ImGui::OpenPopup("policies");
+  tip("One more policy in the plot");
+  if (!ImGui::BeginPopup("policies")) return {};
+  const AddedPolicies all = added_policies(run, settings);
+  std::optional<std::size_t> in_menus;
+  const auto found = choice_list(all.choices, "", [&] { in_menus = policy_menus(all); });
+  const std::optional<std::size_t> chosen = found ? found : in_menus;
+  if (found) ImGui::CloseCurrentPopup();
+  ImGui::EndPopup();
+  return chosen ? all.choices[*chosen].name : std::string();
 }
 
 PlaybackHit playback_buttons(bool playing, Index step, Index steps, const PlaybackJump& spike,

@@ -12,6 +12,8 @@ namespace {
 
 /// How far the letters of an evicted token go towards what is behind them.
 constexpr float kDimmed = 0.52F;
+/// How much of its tint a token loses beside chosen ones.
+constexpr float kAside = 0.65F;
 
 constexpr int kMostLevel = 255;
 
@@ -116,7 +118,12 @@ void TextView::draw_line(const TextViewContent& content, Index number, ImVec2 at
         candidate && content.tint != nullptr ? content.tint->shown_level(token, content.by_rank) : 0;
     const float evicted = candidate && content.evicted ? content.evicted(token) : 0;
     const ImVec2 low = {at.x + piece.x, top}, high = {at.x + piece.x + piece.width, foot};
-    if (level != 0) list->AddRectFilled(low, high, tint_color(level));
+    const bool chosen = std::binary_search(content.chosen.begin(), content.chosen.end(), token);
+    const bool aside = !content.chosen.empty() && !chosen;
+    const ImU32 behind = level == 0 ? t.panel
+                         : aside    ? mixed(tint_color(level), t.panel, kAside)
+                                    : tint_color(level);
+    if (level != 0) list->AddRectFilled(low, high, behind);
     const bool dragged = drag_from_ && drag_to_ && token >= std::min(*drag_from_, *drag_to_) &&
                          token <= std::max(*drag_from_, *drag_to_);
     if (dragged) list->AddRectFilled(low, high, faded(t.accent, 0.35F));
@@ -124,20 +131,20 @@ void TextView::draw_line(const TextViewContent& content, Index number, ImVec2 at
     // On strong colours less: they leave letters less contrast to lose.
     const float dimmed =
         (piece.blank ? 1 : evicted) * kDimmed * (1 - 0.5F * static_cast<float>(std::abs(level)) / 255);
-    const ImU32 behind = level != 0 ? tint_color(level) : t.panel;
-    const ImU32 ink = candidate ? readable(mixed(tint_ink(level), behind, dimmed), behind) : t.dim;
+    const float towards = aside ? std::max(dimmed, kDimmed) : dimmed;
+    const ImU32 full = aside ? t.text : tint_ink(level);
+    const ImU32 ink = candidate ? readable(mixed(full, behind, towards), behind) : t.dim;
     list->AddText({low.x, text_top}, ink, text.data(), text.data() + text.size());
     if (evicted > 0 && !piece.blank) {
       const float middle = std::floor(text_top + letters * 0.56F);
       list->AddRectFilled({low.x, middle}, {high.x, middle + std::max(t.px(1), 1.0F)},
-                          faded(tint_ink(level), 0.65F * evicted));
+                          faded(full, 0.65F * evicted));
     }
     const auto match = std::upper_bound(content.matches.begin(), content.matches.end(), token,
                                         [](Index p, const TextMatch& m) { return p < m.first; });
     if (match != content.matches.begin() && std::prev(match)->last >= token)
       under(piece, 0, t.px(2), t.warning);
-    if (std::binary_search(content.chosen.begin(), content.chosen.end(), token))
-      under(piece, 0, t.px(2.4F), t.accent);
+    if (chosen) under(piece, 0, t.px(2.4F), t.accent);
   }
   // Around what stands of a token on this line: its spaces and its letters together.
   const auto pieces = content.layout->line(number);
