@@ -15,7 +15,7 @@ struct Divergence {
   Index step = 0;
   Index position = 0;  ///< the token that it lacks there: of those that the reference holds, the one that
                        ///< left last, the highest position among equals
-  Index left_at = 0;  ///< when, as in CacheFates
+  Index left_at = 0;   ///< when, as in CacheFates
 };
 
 /// How many times the reference's error makes a divergence.
