@@ -123,6 +123,28 @@ TEST_CASE("no panel cuts off or covers what it shows, at any size", "[layout-def
   }
 }
 
+TEST_CASE("no panel cuts off or covers what it shows of chosen tokens", "[layout-defects]") {
+  Dashboard dashboard(kSample);
+  App& app = dashboard.app;
+  app.state().select_cell(1000, 300);
+  app.state().select_tokens({3, 30, 300, 301, 302});
+  std::set<std::string> told;
+  for (const float text : {13.0F, 20.0F}) {
+    while (app.text_points() != text) app.perform(ActionId::larger_text);
+    for (const auto& [width, height] : {std::pair(600, 400), std::pair(900, 600), std::pair(1280, 800)}) {
+      dashboard.host.resize(width, height, 1);
+      for (const PanelKind panel :
+           {PanelKind::inspector, PanelKind::text, PanelKind::what_if, PanelKind::scatter}) {
+        app.layout().show(panel);
+        dashboard.settle();
+        for (const std::string& defect : layout_defects())
+          if (told.insert(defect).second)
+            FAIL_CHECK(fmt::format("{}x{}, text {}, {}: {}", width, height, text, name_of(panel), defect));
+      }
+    }
+  }
+}
+
 TEST_CASE("no panel that holds two runs against each other cuts off or covers what it shows",
           "[layout-defects][pinned]") {
   const test::TempDir folder;

@@ -36,6 +36,7 @@ class InspectorPanel final : public Panel {
 };
 
 constexpr Index kNeighbours = 5;
+constexpr float kLeastPosition = 150;  // points
 constexpr std::size_t kNeighbourLength = 14, kTokenLength = 40;
 
 /// Position and text of a token among those around it; `taken` of the line's pixels are another's.
@@ -56,6 +57,7 @@ void InspectorPanel::draw_position(const Run& run, const char* name, Index posit
     // The token stays in view; its left neighbours give way first.
     ImGui::SameLine(0, t.px(12));
     const float room = ImGui::GetContentRegionAvail().x - taken;
+    const float line_end = ImGui::GetCursorScreenPos().x + room;
     itself = elided(itself, room - t.px(8));
     const auto width = [](const std::string& text) { return ImGui::CalcTextSize(text.c_str()).x; };
     const float own = width(itself) + t.px(8);
@@ -71,9 +73,11 @@ void InspectorPanel::draw_position(const Run& run, const char* name, Index posit
         {at.x - t.px(2), at.y}, {at.x + width(itself) + t.px(2), at.y + ImGui::GetTextLineHeight()},
         t.accent_soft, t.px(2));
     ImGui::TextUnformatted(itself.c_str());
-    ImGui::SameLine(0, t.px(4));
-    if (const float rest = ImGui::GetContentRegionAvail().x - taken; rest > width("\xE2\x80\xA6"))
+    const float rest = line_end - ImGui::GetItemRectMax().x - t.px(4);
+    if (rest > width("\xE2\x80\xA6")) {
+      ImGui::SameLine(0, t.px(4));
       dim_text(elided(after, rest));
+    }
   }
   ImGui::PopFont();
 }
@@ -147,7 +151,7 @@ void InspectorPanel::draw(PanelContext& context) {
         "Click a cell of the token map to see its numbers, or choose tokens together with a lasso in Score "
         "against exact.");
 
-  // The buttons stand at the right end of the first line.
+  // The buttons stand at the right end of the first line, where that has room for a word beside them.
   const ImVec2 at = ImGui::GetCursorPos();
   const float buttons =
       context.figure ? 0 : ImGui::CalcTextSize("PinCopy").x + theme().px(42 + (facts_.pending ? 24 : 0));
@@ -156,8 +160,9 @@ void InspectorPanel::draw(PanelContext& context) {
     const OutOfSight controls(context.figure);
     draw_buttons(context);
   }
-  ImGui::SetCursorPos(at);
-  const float taken = buttons + theme().px(6);
+  const bool beside = ImGui::GetContentRegionAvail().x >= theme().px(kLeastPosition) + buttons;
+  if (beside) ImGui::SetCursorPos(at);
+  const float taken = beside ? buttons + theme().px(6) : 0;
   if (s.row)
     draw_position(run, "row", *s.row, taken);
   else if (s.token)

@@ -13,7 +13,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <functional>
 #include <imgui.h>
@@ -25,7 +24,6 @@
 namespace kvreplay::viewer {
 namespace {
 
-constexpr std::size_t kTextShown = 40;
 constexpr float kLeastNames = 76;  // points
 
 /// One line of the table: a metric, an entry of it, or both.
@@ -265,55 +263,6 @@ std::optional<std::size_t> draw_inspector_table(const InspectorFacts& facts) {
   ImGui::PopStyleVar();
   note_dropped(dropped);
   return unpinned;
-}
-
-std::optional<Index> draw_largest(const InspectorFacts& facts, const std::optional<TokenLabels>& labels) {
-  if (facts.largest.empty()) return std::nullopt;
-  const Theme& t = theme();
-  std::optional<Index> clicked;
-  if (!ImGui::BeginTable("largest", 4, ImGuiTableFlags_NoSavedSettings)) return clicked;
-  ImGui::PushFont(mono_font());
-  const float number = ImGui::CalcTextSize(kWidestNumber).x, position = ImGui::CalcTextSize("888888").x;
-  ImGui::PopFont();
-  const std::string score(name_of(facts.comparison.score)), reference(name_of(facts.comparison.reference));
-  ImGui::TableSetupColumn("token", ImGuiTableColumnFlags_WidthFixed, position);
-  ImGui::TableSetupColumn("text", ImGuiTableColumnFlags_WidthStretch);
-  for (const std::string& name : {score, reference})
-    ImGui::TableSetupColumn(name.c_str(), ImGuiTableColumnFlags_WidthFixed,
-                            std::max(number, ImGui::CalcTextSize(name.c_str()).x));
-  ImGui::TableNextRow();
-  for (const std::string& name : {std::string("token"), std::string(), score, reference}) {
-    ImGui::TableNextColumn();
-    right_aligned(name, t.dim);
-  }
-  const std::array compared = {facts.comparison.score, facts.comparison.reference};
-  std::array<NumberColumn, compared.size()> numbers;
-  for (std::size_t m = 0; m < compared.size(); ++m) {
-    std::vector<double> values;
-    for (const Index token : facts.largest) values.push_back(facts.value(compared[m], token));
-    numbers[m] = NumberColumn(values);
-  }
-  for (const Index token : facts.largest) {
-    ImGui::TableNextRow();
-    ImGui::TableNextColumn();
-    ImGui::PushFont(mono_font());
-    const ImVec2 at = ImGui::GetCursorPos();
-    ImGui::PushID(static_cast<int>(token));
-    if (ImGui::Selectable("##token", facts.selection.token == token, ImGuiSelectableFlags_SpanAllColumns))
-      clicked = token;
-    ImGui::PopID();
-    ImGui::SetCursorPos(at);
-    right_aligned(std::to_string(token), t.text);
-    ImGui::TableNextColumn();
-    ImGui::TextUnformatted(token_text(labels, token, kTextShown).c_str());
-    for (std::size_t m = 0; m < compared.size(); ++m) {
-      ImGui::TableNextColumn();
-      right_aligned(numbers[m].text(facts.value(compared[m], token)), t.text);
-    }
-    ImGui::PopFont();
-  }
-  ImGui::EndTable();
-  return clicked;
 }
 
 }  // namespace kvreplay::viewer
