@@ -265,7 +265,14 @@ void run(Size3 grid, unsigned threads, std::size_t shared_bytes, const std::func
     block.all.expected = threads;
     block.all.marks = shared.data() + marks;
     for (unsigned t = 0; t < threads; ++t) borrowed.runners[t]->begin({t, place, shared.data()});
-    run_block(block);
+    try {
+      run_block(block);
+    } catch (...) {
+      for (const std::unique_ptr<Runner>& runner : borrowed.runners)
+        if (!runner->ended) race::release_as(runner->fiber->place.seen_as, &done);
+      race::acquire(&done);
+      throw;
+    }
     if (blocks_apart()) continue;
     race::acquire(&done);
     race::release(&launched);

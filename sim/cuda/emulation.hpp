@@ -69,7 +69,9 @@ T shuffle(T value, unsigned from) {
     unsigned from;
   } given{value, from};
   T taken{};
-  warp_together("shuffle", {&given, &taken}, [](const Lanes& lanes) {
+  constexpr const char* kWhat = sizeof(T) == 4 ? "a shuffle of 4 bytes" : "a shuffle of 8 bytes";
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "what a device shuffles");
+  warp_together(kWhat, {&given, &taken}, [](const Lanes& lanes) {
     for (const LaneShare& lane : lanes) {
       const auto* own = static_cast<const Given*>(lane.given);
       *static_cast<T*>(lane.taken) = static_cast<const Given*>(lanes[own->from % 32].given)->value;

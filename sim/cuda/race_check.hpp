@@ -84,6 +84,14 @@ inline void* this_thread() { return __tsan_get_current_fiber(); }
 /// Orders nothing.
 inline void go_on_as(void* thread) { __tsan_switch_to_fiber(thread, __tsan_switch_to_fiber_no_sync); }
 
+/// In place of a thread that goes on no more.
+inline void release_as(void* thread, void* mark) {
+  void* const own = this_thread();
+  go_on_as(thread);
+  release(mark);
+  go_on_as(own);
+}
+
 /// Memory that nobody has touched, nor its marks.
 class FreshMemory {
  public:
@@ -119,6 +127,7 @@ inline void ended_threads() {}
 inline void end_thread(void*) {}
 inline void* this_thread() { return nullptr; }
 inline void go_on_as(void*) {}
+inline void release_as(void*, void*) {}
 
 class FreshMemory {
  public:
