@@ -11,7 +11,6 @@
 #define KVREPLAY_KERNEL __global__
 #define KVREPLAY_DEVICE __device__ __forceinline__
 #define KVREPLAY_UNROLL _Pragma("unroll")
-#define KVREPLAY_NO_UNROLL _Pragma("unroll 1")
 #define KVREPLAY_PRAGMA(text) _Pragma(#text)
 #define KVREPLAY_UNROLL_BY(n) KVREPLAY_PRAGMA(unroll(n))
 #define KVREPLAY_SELDOM __device__ __noinline__
@@ -24,7 +23,6 @@
 #define KVREPLAY_KERNEL
 #define KVREPLAY_DEVICE inline
 #define KVREPLAY_UNROLL
-#define KVREPLAY_NO_UNROLL
 #define KVREPLAY_UNROLL_BY(n)
 #define KVREPLAY_SELDOM inline
 #endif

@@ -13,7 +13,6 @@
 #include <map>
 #include <numeric>
 #include <set>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -64,17 +63,6 @@ struct Alone : test::OnePanelDashboard {
   }
 };
 
-std::vector<std::vector<std::string>> table(const std::string& csv) {
-  std::vector<std::vector<std::string>> rows;
-  std::istringstream lines(csv);
-  for (std::string line; std::getline(lines, line);) {
-    auto& row = rows.emplace_back();
-    std::istringstream cells(line);
-    for (std::string cell; std::getline(cells, cell, ',');) row.push_back(cell);
-  }
-  return rows;
-}
-
 }  // namespace
 
 TEST_CASE("channels: a click selects the pair under the mouse, and the table is the matrix", "[channels]") {
@@ -92,7 +80,7 @@ TEST_CASE("channels: a click selects the pair under the mouse, and the table is 
   panel.perform(ActionId::undo);
   CHECK_FALSE(panel.selection().channels.has_value());
 
-  const auto rows = table(panel.csv());
+  const auto rows = test::cells_of(panel.csv());
   REQUIRE(rows.size() == 1 + 64 * 64);
   CHECK(rows[0] == std::vector<std::string>{"channel", "other_channel", "interaction"});
   const auto value = [&](std::size_t r, std::size_t c) { return std::stod(rows[1 + r * 64 + c][2]); };
@@ -104,7 +92,7 @@ TEST_CASE("channels: a click selects the pair under the mouse, and the table is 
   CHECK(symmetric);
   CHECK(positive);
   panel.load({{"normalised", true}});
-  const auto shares = table(panel.csv());
+  const auto shares = test::cells_of(panel.csv());
   CHECK(std::stod(shares[1 + 5 * 64 + 5][2]) == Approx(1).epsilon(1e-12));
   CHECK(std::stod(shares[1 + 5 * 64 + 9][2]) ==
         Approx(value(5, 9) / std::sqrt(value(5, 5) * value(9, 9))).epsilon(1e-12));
@@ -172,7 +160,7 @@ TEST_CASE("channels: a prompt that is all recent offers to prune its keys, too",
   for (float y = 0.2F; y < 0.9F && !panel.settings().contains("recent"); y += 0.02F)
     panel.click(PanelKind::channels, 0.5F, y);
   CHECK(panel.settings()["recent"] == 0);
-  CHECK(table(panel.csv()).size() == 1 + 6 * 6);
+  CHECK(test::cells_of(panel.csv()).size() == 1 + 6 * 6);
   CHECK(panel.done("Pruning 50 %") >= 1);
   CHECK(panel.failed_job().empty());
 }
@@ -193,7 +181,7 @@ TEST_CASE("decode: dragging on the plot goes to a step, whose query is selected"
   panel.settle();
   CHECK(*panel.selection().row > first);
 
-  const auto rows = table(panel.csv());
+  const auto rows = test::cells_of(panel.csv());
   REQUIRE(rows.size() == 1 + 3 * 128);
   CHECK(rows[1][2] == "snapkv");
   CHECK(rows[1 + 128][2] == "h2o");
@@ -255,7 +243,7 @@ TEST_CASE("decode: a button goes to where a policy first loses twice what the be
   Alone panel(PanelKind::decode);
   // Errors by policy, from the table.
   std::map<std::string, std::vector<double>> errors;
-  for (const auto& row : table(panel.csv()))
+  for (const auto& row : test::cells_of(panel.csv()))
     if (row[0] != "layer") errors[row[2]].push_back(std::stod(row[7]));
   REQUIRE(errors.size() == 3);
   const auto sum = [](const std::vector<double>& of) { return std::accumulate(of.begin(), of.end(), 0.0); };
@@ -300,7 +288,7 @@ TEST_CASE("decode: a click on a strip selects the token, policies come and go wi
           "[decode]") {
   Alone panel(PanelKind::decode);
   panel.load({{"settings", {{"policies", {"tova"}}, {"append_only", true}, {"decode", true}}}});
-  CHECK(table(panel.csv()).size() == 1 + 2 * 128);
+  CHECK(test::cells_of(panel.csv()).size() == 1 + 2 * 128);
   bool found = false;
   // The strips lie below the plot.
   for (float y = 0.55F; y < 0.97F && !found; y += 0.012F) {
@@ -314,7 +302,7 @@ TEST_CASE("decode: a click on a strip selects the token, policies come and go wi
   CHECK(saved["settings"]["policies"] == nlohmann::json{"tova"});
   panel.load(3);
   panel.load({{"settings", {{"policies", 3}}}});
-  CHECK(table(panel.csv()).size() == 1 + 3 * 128);
+  CHECK(test::cells_of(panel.csv()).size() == 1 + 3 * 128);
   panel.load(saved);
   CHECK(panel.app.panel(panel.kind).save() == saved);
   CHECK(panel.failed_job().empty());
@@ -324,7 +312,7 @@ TEST_CASE("decode: window, pooling and pins are set behind a button, and count",
   Alone panel(PanelKind::decode);
   const auto errors = [&] {
     std::vector<std::string> found;
-    for (const auto& row : table(panel.csv())) found.push_back(row[7]);
+    for (const auto& row : test::cells_of(panel.csv())) found.push_back(row[7]);
     return found;
   };
   const auto own = errors();

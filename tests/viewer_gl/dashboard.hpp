@@ -6,8 +6,10 @@
 
 #include <chrono>
 #include <filesystem>
+#include <sstream>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace kvreplay::test {
 
@@ -80,6 +82,18 @@ struct Dashboard {
     return {};
   }
 };
+
+/// A panel's CSV in cells, its header first.
+inline std::vector<std::vector<std::string>> cells_of(const std::string& csv) {
+  std::vector<std::vector<std::string>> rows;
+  std::istringstream lines(csv);
+  for (std::string line; std::getline(lines, line);) {
+    auto& row = rows.emplace_back();
+    std::istringstream cells(line);
+    for (std::string cell; std::getline(cells, cell, ',');) row.push_back(cell);
+  }
+  return rows;
+}
 
 /// One panel, filling the window, on a head of one's choice.
 struct OnePanelDashboard : Dashboard {

@@ -9,7 +9,6 @@
 #include <cmath>
 #include <filesystem>
 #include <map>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,18 +33,6 @@ std::map<std::string, double> values_of(const std::string& csv) {
     values[line.substr(0, comma)] = std::strtod(line.c_str() + comma + 1, nullptr);
   }
   return values;
-}
-
-/// A panel's CSV in cells, its header first.
-std::vector<std::vector<std::string>> cells_of(const std::string& csv) {
-  std::vector<std::vector<std::string>> rows;
-  std::istringstream lines(csv);
-  for (std::string line; std::getline(lines, line);) {
-    auto& row = rows.emplace_back();
-    std::istringstream cells(line);
-    for (std::string cell; std::getline(cells, cell, ',');) row.push_back(cell);
-  }
-  return rows;
 }
 
 /// One panel on the sample, pinned, and on its copy with halved keys, selected.
@@ -187,18 +174,18 @@ TEST_CASE("plots show the pinned run beside the selected one", "[pinned]") {
         Columns{PanelKind::decode, {7}, {9}}}) {
     INFO(name_of(columns.panel));
     HeldAgainst panel(columns.panel, other);
-    const auto of_sample = cells_of(panel.csv());
+    const auto of_sample = test::cells_of(panel.csv());
     panel.perform(ActionId::pin_run);
-    CHECK(cells_of(panel.csv()) == of_sample);  // itself, as it is
+    CHECK(test::cells_of(panel.csv()) == of_sample);  // itself, as it is
     CHECK_FALSE(panel.draws("Pinned"));
     panel.app.state().show_difference = false;
     panel.look_at(1);
-    const auto of_other = cells_of(panel.csv());
+    const auto of_other = test::cells_of(panel.csv());
     CHECK(panel.draws("Pinned"));
     const auto alone = panel.host.pixels();
     panel.app.state().show_difference = true;
     panel.settle();
-    const auto both = cells_of(panel.csv());
+    const auto both = test::cells_of(panel.csv());
     CHECK(panel.draws("pystdlib-lm"));
     const bool as_alone = panel.host.pixels() == alone;
     CHECK_FALSE(as_alone);
@@ -217,7 +204,7 @@ TEST_CASE("plots show the pinned run beside the selected one", "[pinned]") {
     // Turned round, the same numbers change sides.
     panel.perform(ActionId::pin_run);
     panel.look_at(0);
-    const auto turned = cells_of(panel.csv());
+    const auto turned = test::cells_of(panel.csv());
     REQUIRE(turned.size() == both.size());
     for (std::size_t r = 1; r < both.size(); ++r) {
       REQUIRE(turned[r][columns.own[0]] == both[r][columns.pinned[0]]);
@@ -255,14 +242,14 @@ TEST_CASE("the text is tinted by what is other, over a head, a layer and all", "
     const auto value = [](const std::vector<std::string>& row) {
       return std::strtod(row[row.size() - 4].c_str(), nullptr);
     };
-    const auto of_sample = cells_of(panel.csv());
+    const auto of_sample = test::cells_of(panel.csv());
     panel.perform(ActionId::pin_run);
     panel.app.state().show_difference = false;
     panel.look_at(1);
-    const auto of_other = cells_of(panel.csv());
+    const auto of_other = test::cells_of(panel.csv());
     panel.app.state().show_difference = true;
     panel.settle();
-    const auto less = cells_of(panel.csv());
+    const auto less = test::cells_of(panel.csv());
     REQUIRE(less.size() == of_other.size());
     CHECK(less[0][2] == "attn_less_pinned");
     std::size_t differ = 0;
@@ -275,7 +262,7 @@ TEST_CASE("the text is tinted by what is other, over a head, a layer and all", "
     }
     CHECK(differ > 100);
     panel.load({{"by", "rank"}});
-    CHECK(cells_of(panel.csv())[0][2] == "attn_places_up");
+    CHECK(test::cells_of(panel.csv())[0][2] == "attn_places_up");
     panel.look_at(0);
     panel.perform(ActionId::pin_run);  // and no longer
   }

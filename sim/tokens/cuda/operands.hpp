@@ -35,7 +35,6 @@ struct Operands {
   KVREPLAY_DEVICE bool exact() const { return kKnown ? kPlanes != Planes::none : in.exact; }
   KVREPLAY_DEVICE int key_depth() const { return kKnown ? kDepth : in.k.depth; }
   KVREPLAY_DEVICE int value_depth() const { return kKnown ? kDepth : in.v.halves.depth; }
-  KVREPLAY_DEVICE int d_v() const { return kKnown ? kDepth : in.d_v; }
   KVREPLAY_DEVICE float softcap() const { return kKnown ? 0.0F : in.softcap; }
 };
 using AnyOperands = Operands<Planes::any, 0>;
@@ -45,17 +44,16 @@ template <class Choose>
 auto with_operands(const ColumnProblem& in, const Choose& choose) {
   const bool two = in.q.low != nullptr, as_keys = two == (in.k.low != nullptr);
   const bool values = in.v.halves.low != nullptr, as_values = values == in.exact && (values || !two);
-  const int depth = in.d == in.d_v ? in.d : 0;
-  if (!as_keys || !as_values || in.softcap > 0 || (depth != 64 && depth != 128))
-    return choose(AnyOperands{in});
-  if (depth == 64) {
-    if (two) return choose(Operands<Planes::all, 64>{in});
-    if (values) return choose(Operands<Planes::values, 64>{in});
-    return choose(Operands<Planes::none, 64>{in});
-  }
-  if (two) return choose(Operands<Planes::all, 128>{in});
-  if (values) return choose(Operands<Planes::values, 128>{in});
-  return choose(Operands<Planes::none, 128>{in});
+  const int depth = as_keys && as_values && !(in.softcap > 0) && in.d == in.d_v ? in.d : 0;
+  const auto of_depth = [&](auto known) {
+    constexpr int kDepth = decltype(known)::value;
+    if (two) return choose(Operands<Planes::all, kDepth>{in});
+    if (values) return choose(Operands<Planes::values, kDepth>{in});
+    return choose(Operands<Planes::none, kDepth>{in});
+  };
+  if (depth == 64) return of_depth(std::integral_constant<int, 64>());
+  if (depth == 128) return of_depth(std::integral_constant<int, 128>());
+  return choose(AnyOperands{in});
 }
 
 }  // namespace kvreplay::cuda
