@@ -5,6 +5,7 @@
 #include <cmath>
 
 namespace kvreplay::viewer {
+
 void WhatIfHeads::follow(const Run& run, const WhatIfSettings& settings) {
   const auto count = static_cast<std::size_t>(run.shape().layers * run.shape().n_kv);
   if (run_key_ != run.key() || heads_.size() != count) {

@@ -194,6 +194,7 @@ void HeadSheet::draw_names(const AppState& state, const std::vector<HeadPlace>& 
   const Theme& t = theme();
   ImDrawList* list = ImGui::GetWindowDrawList();
   list->PushClipRect(view_.map_low(), view_.map_high(), true);
+  const bool ordered = in_order_of(ranking);
   for (Index n = 0; n < layout_.count; ++n) {
     if (!in_view(n)) continue;
     const Head& head = heads_[static_cast<std::size_t>(n)];
@@ -212,7 +213,7 @@ void HeadSheet::draw_names(const AppState& state, const std::vector<HeadPlace>& 
     if (high.x - low.x < t.px(kNamed)) continue;
     const ImU32 color = selected ? t.accent : t.text;
     const float bottom = draw_label(fmt::format("L{} H{}", head.layer, head.kv_head), low.y, high.x, color);
-    if (!in_order_of(ranking)) continue;
+    if (!ordered) continue;
     const std::string value = number_text(ranking[static_cast<std::size_t>(n)].value);
     if (bottom + 2 * ImGui::GetTextLineHeight() < high.y) draw_label(value, bottom, high.x, color);
   }
