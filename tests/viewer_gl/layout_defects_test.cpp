@@ -3,6 +3,7 @@
 #include "tests/viewer_gl/dashboard.hpp"
 #include "tests/viewer_gl/drawn_frame.hpp"
 #include "tests/viewer_gl/halved_keys.hpp"
+#include "viewer/widgets/controls.hpp"
 
 #include <fmt/format.h>
 
@@ -93,6 +94,25 @@ TEST_CASE("defects of a layout are found in what was drawn", "[layout-defects]")
               ImGui::EndTable();
             }),
             "column 0 of a table"));
+}
+
+TEST_CASE("nothing out of sight is drawn, also where it goes on with the line before",
+          "[layout-defects][figure]") {
+  Scene scene;
+  scene.draw = [] {
+    ImGui::TextUnformatted("before");
+    for (int i = 0; i < 2; ++i) {
+      const OutOfSight out(true);
+      if (i > 0) ImGui::SameLine();
+      ImGui::Button("control");
+    }
+    ImGui::TextUnformatted("after");
+  };
+  HeadlessHost host(scene, 400, 300);
+  host.settle();
+  std::vector<std::string> drawn;
+  for (const test::DrawnText& text : test::drawn_texts()) drawn.push_back(text.text);
+  CHECK(drawn == std::vector<std::string>{"before", "after"});
 }
 
 TEST_CASE("no panel cuts off or covers what it shows, at any size", "[layout-defects]") {

@@ -53,11 +53,12 @@ void mono_text(const std::string& text) {
 
 OutOfSight::OutOfSight(bool out) {
   if (!out) return;
-  const ImGuiWindowTempData& dc = ImGui::GetCurrentWindow()->DC;
+  ImGuiWindowTempData& dc = ImGui::GetCurrentWindow()->DC;
   cursor_ = Cursor{dc.CursorPos,   dc.CursorPosPrevLine, dc.CursorMaxPos,
                    dc.IdealMaxPos, dc.CurrLineSize,      dc.PrevLineSize};
   constexpr float kFar = 1e5F;  // above the window: nothing there is drawn
   ImGui::SetCursorScreenPos({dc.CursorPos.x, dc.CursorPos.y - kFar});
+  dc.CursorPosPrevLine.y -= kFar;  // where what goes on with the line before would stand
 }
 
 OutOfSight::~OutOfSight() {
