@@ -42,7 +42,9 @@ ExactError::ExactError(const HeadGroup<double>& group, RowRange rows, const Kept
   terms_.resize(rows_.size());
   scan_.resize(rows_.size());
   workers_.parallel_for(this->rows(), [&](Index r) { start_row(r); });
+  if (!insertions_ && !space_.of_row()) coarse_.emplace(problem_, out_);
   sum_again();
+  if (coarse_) score(this->kept(), false);
   if (!std::isfinite(error_) || std::any_of(change_.begin(), change_.end(), [](double x) { return x != x; }))
     report_not_finite(group, gradients ? "finite squared losses" : "finite squared outputs");
 }

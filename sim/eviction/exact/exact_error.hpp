@@ -1,9 +1,11 @@
 #pragma once
 
+#include "sim/eviction/exact/coarse_changes.hpp"
 #include "sim/eviction/exact/exact_error_problem.hpp"
 #include "sim/eviction/exact/exact_error_space.hpp"
 #include "sim/schedule.hpp"
 
+#include <optional>
 #include <vector>
 
 // The exact error E(M) of a kept set (see greedy.hpp) and of every set that is one token away from it, kept
@@ -39,8 +41,9 @@ struct Insertion {
 
 class ExactError {
  public:
-  /// Where `insertions` is false only removals are scored, and what was removed cannot come back.
-  /// `gradients`: of all rows where E is a loss, null where it is an error.
+  /// Where `insertions` is false nothing that was removed can come back, and best_removal() is all that is
+  /// asked for: where E is an error, a pass in float32 then finds the columns that it looks at. `gradients`:
+  /// of all rows where E is a loss, null where it is an error.
   ExactError(const HeadGroup<double>& group, RowRange rows, const KeptSet& kept, bool insertions,
              Workers& workers, const RowGradients<double>* gradients = nullptr);
 
@@ -75,7 +78,10 @@ class ExactError {
     Index column_of(Index p) const { return all.problem_.column[p]; }
     Index position_of(Index column) const { return all.position(column); }
     double logit_of(Index column) const;
-    void set_weight(Index column, double w) const { all.entry(row, column, kWeight) = w; }
+    void set_weight(Index column, double w) const {
+      all.entry(row, column, kWeight) = w;
+      if (all.coarse_) all.coarse_->set_weight(row, column, w);
+    }
     void add_to_rest(double w, Index column) const;
     ErrorColumn largest_kept() const;
   };
@@ -111,9 +117,14 @@ class ExactError {
     return {out_.data(), rest_.data(), removed_.data(), current_.data(), moved_.data()};
   }
   void dots_with_moved(Index block, double* dots);
+  double set_outputs();
+  void add_top_errors();
   double score(Index columns, bool store);
   double precise_change(Index column);
-  BestRemoval best_of(double error);
+  void look_at(const std::vector<Index>& columns);
+  void catch_up();
+  template <class Columns>
+  BestRemoval best_of(double error, const Columns& among);
 
   Workers& workers_;
   const bool insertions_;
@@ -132,6 +143,7 @@ class ExactError {
   Numbers blocks_, change_, extent_, dots_, squares_, zeros_;
   std::vector<OutputTerms> terms_;
   std::vector<ErrorRow> scan_;
+  std::optional<CoarseChanges> coarse_;
 };
 
 }  // namespace kvreplay

@@ -5,6 +5,7 @@
 #include <cassert>
 #include <cmath>
 #include <limits>
+#include <ranges>
 
 namespace kvreplay {
 
@@ -22,6 +23,7 @@ void ExactError::exchange_columns(Index a, Index b) {
   for (Index r = 0; r < (space_.of_row() ? rows() : 1); ++r) std::swap(value_sq(r, a), value_sq(r, b));
   for (Index r = 0; r < rows(); ++r)
     for (const ErrorEntry which : {kWeight, kOut, kSum}) std::swap(entry(r, a, which), entry(r, b, which));
+  if (coarse_) coarse_->exchange(a, b);
 }
 
 double ExactError::Place::logit_of(Index column) const {
@@ -69,15 +71,37 @@ void ExactError::update(Index column, const std::vector<Index>& lost) {
     set_terms(r, 0, 0);
     find_terms(r, r + 1, false);
   });
-  error_ = score(insertions_ ? l_ : kept(), true);
+  if (!coarse_) {
+    error_ = score(insertions_ ? l_ : kept(), true);
+    return;
+  }
+  for (const Index r : lost) coarse_->take_row(r, blocks_);
+  if (column >= 0) coarse_->add_move(x_, scan_);
+  for (ErrorRow& row : scan_) row.add = 0;
+  if (coarse_->moves() == CoarseChanges::kMoves) catch_up();
+  error_ = set_outputs();
+  coarse_->scan(scan_, terms_, kept(), workers_);
+}
+
+/// Tells the scan of the outputs that terms_ has; the sum of ||D||^2.
+double ExactError::set_outputs() {
+  double error = 0;
+  for (Index r = 0; r < rows(); ++r) {
+    scan_[r].d_out = 2 * terms_[r].change_current;
+    scan_[r].out_sq = terms_[r].current_sq;
+    error += terms_[r].change_sq;
+  }
+  return error;
+}
+
+void ExactError::add_top_errors() {
+  for (Index r = 0; r < rows(); ++r)
+    if (rows_[r].top >= 0) change_[problem_.column[rows_[r].top]] += terms_[r].top_error;
 }
 
 /// The sum of ||D||^2 that terms_ tells of, and the changes of the first `columns` columns from there.
 double ExactError::score(Index columns, bool store) {
-  for (Index r = 0; r < rows(); ++r) {
-    scan_[r].d_out = 2 * terms_[r].change_current;
-    scan_[r].out_sq = terms_[r].current_sq;
-  }
+  const double error = set_outputs();
   const Index n = std::max<Index>(rows(), 1), blocks = div_up(columns, kErrorBlock);
   const Index entries = space_.of_row() ? kEntriesOfRows : kEntriesPerItem;
   const Index at_once = std::max<Index>(entries / (kErrorBlock * n), 1);
@@ -94,12 +118,45 @@ double ExactError::score(Index columns, bool store) {
                   {x_dot.data(), value_sq_.data() + first * of_column, space_.of_row(),
                    change_.data() + first, extent_.data() + first});
   });
-  double error = 0;
-  for (Index r = 0; r < rows(); ++r) {
-    error += terms_[r].change_sq;
-    if (rows_[r].top >= 0) change_[problem_.column[rows_[r].top]] += terms_[r].top_error;
-  }
+  add_top_errors();
   return error;
+}
+
+/// Adds the moves that the sums of M's columns are missing.
+void ExactError::catch_up() {
+  constexpr Index kBlocksAtOnce = 8;
+  const Index blocks = div_up(kept(), kErrorBlock);
+  workers_.parallel_for(div_up(blocks, kBlocksAtOnce), [&](Index item) {
+    const Index begin = item * kBlocksAtOnce, end = std::min(begin + kBlocksAtOnce, blocks);
+    const Index first = begin * kErrorBlock;
+    coarse_->add_moves_to(blocks_.data() + first * rows() * kErrorEntries, end - begin, value(first),
+                          std::min(end * kErrorBlock, l_) - first);
+  });
+  coarse_->take_sums(blocks_, kept());
+}
+
+/// The changes of some columns of M, from copies of what the rows have of them.
+void ExactError::look_at(const std::vector<Index>& columns) {
+  const Index n = std::ssize(columns), blocks = div_up(n, kErrorBlock), padded = blocks * kErrorBlock;
+  Numbers entries(padded * rows() * kErrorEntries, 0.0), values(padded * width_, 0.0);
+  Numbers value_sq(padded, 0.0), zeros(padded, 0.0), change(padded), extent(padded);
+  for (Index i = 0; i < n; ++i) {
+    const Index column = columns[i], block = i / kErrorBlock * rows();
+    std::copy_n(value(column), width_, values.begin() + i * width_);
+    value_sq[i] = value_sq_[column];
+    for (Index r = 0; r < rows(); ++r)
+      for (const ErrorEntry which : {kWeight, kOut, kSum})
+        entries[((block + r) * kErrorEntries + which) * kErrorBlock + i % kErrorBlock] =
+            entry(r, column, which);
+  }
+  coarse_->add_moves_to(entries.data(), blocks, values.data(), padded);
+  error_changes(entries.data(), blocks, rows(), scan_.data(), false,
+                {zeros.data(), value_sq.data(), false, change.data(), extent.data()});
+  for (Index i = 0; i < n; ++i) {
+    change_[columns[i]] = change[i];
+    extent_[columns[i]] = extent[i];
+  }
+  add_top_errors();
 }
 
 /// What every row sees of the value that moves, times what it sees of a block's columns, [rows][kErrorBlock].
@@ -165,10 +222,24 @@ BestRemoval ExactError::best_removal_with(Index p) {
   }
   see_value(column);
   output_terms(vectors(), 0, rows(), width_, x_.data(), centre_.data(), space_.step(), false, terms_.data());
-  return best_of(score(kept(), false));
+  return best_of(score(kept(), false), std::views::iota(Index{0}, kept()));
 }
 
-BestRemoval ExactError::best_removal() { return best_of(error_); }
+BestRemoval ExactError::best_removal() {
+  const auto all = std::views::iota(Index{0}, kept());
+  if (!coarse_) return best_of(error_, all);
+  const std::vector<Index> near = coarse_->nearest(
+      error_, terms_, kept(), [&](Index r) { return rows_[r].top < 0 ? -1 : problem_.column[rows_[r].top]; });
+  // Columns are looked at one by one at some thirty times what a pass over all takes for each.
+  constexpr Index kOfPass = 32;
+  if (std::ssize(near) <= kErrorBlock + kept() / kOfPass) {
+    look_at(near);
+    return best_of(error_, near);
+  }
+  catch_up();
+  score(kept(), false);
+  return best_of(error_, all);
+}
 
 /// A removal's change from the difference of o^M and v itself: to rounding of its vectors, where change_ is
 /// that of their squares.
@@ -188,13 +259,14 @@ double ExactError::precise_change(Index column) {
   return sum;
 }
 
-BestRemoval ExactError::best_of(double error) {
+template <class Columns>
+BestRemoval ExactError::best_of(double error, const Columns& among) {
   using namespace exact_error;
   const auto doubt_of = [&](Index c) { return doubt(error, extent_[c]); };
   double least = std::numeric_limits<double>::infinity();
-  for (Index c = 0; c < kept(); ++c) least = std::min(least, change_[c] + doubt_of(c));
+  for (const Index c : among) least = std::min(least, change_[c] + doubt_of(c));
   std::vector<Index> near;
-  for (Index c = 0; c < kept(); ++c)
+  for (const Index c : among)
     if (change_[c] - doubt_of(c) <= least) near.push_back(c);
   if (near.size() > 1) {
     const auto before = [&](Index a, Index b) {

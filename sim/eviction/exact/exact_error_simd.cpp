@@ -1,41 +1,47 @@
 #include "sim/eviction/exact/exact_error_simd.hpp"
 
+#include <algorithm>
+
 // The order of these is Highway's.
 // clang-format off
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "sim/eviction/exact/exact_error_simd.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
+#include <hwy/cache_control.h>
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
 namespace kvreplay::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-using Lanes = hn::CappedTag<double, kErrorPad>;
+template <class T>
+using LanesOf = hn::CappedTag<T, kErrorPad>;
+using Lanes = LanesOf<double>;
 using Vec = hn::Vec<Lanes>;
 
 HWY_INLINE double Total(Vec sum) { return hn::GetLane(hn::SumOfLanes(Lanes(), sum)); }
 
 /// R rows at once: a row alone would wait for each of its multiply-adds.
-template <int R>
-HWY_INLINE void DotsOfRows(const double* HWY_RESTRICT rows, Index width, const double* HWY_RESTRICT x,
-                           double* HWY_RESTRICT out) {
-  const Lanes d;
+template <int R, class T>
+HWY_INLINE void DotsOfRows(const T* HWY_RESTRICT rows, Index width, const T* HWY_RESTRICT x,
+                           T* HWY_RESTRICT out) {
+  const LanesOf<T> d;
   const Index N = static_cast<Index>(hn::Lanes(d));
-  Vec sum[R];
+  hn::Vec<LanesOf<T>> sum[R];
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) sum[r] = hn::Zero(d);
   for (Index c = 0; c < width; c += N) {
-    const Vec y = hn::LoadU(d, x + c);
+    const auto y = hn::LoadU(d, x + c);
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) sum[r] = hn::MulAdd(hn::LoadU(d, rows + r * width + c), y, sum[r]);
   }
 #pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) out[r] = Total(sum[r]);
+  for (int r = 0; r < R; ++r) out[r] = hn::GetLane(hn::SumOfLanes(d, sum[r]));
 }
 
-HWY_NOINLINE void RowDots(const double* rows, Index n, Index width, const double* x, double* out) {
+template <class T>
+HWY_NOINLINE void RowDots(const T* rows, Index n, Index width, const T* x, T* out) {
   Index r = 0;
   for (; r + 8 <= n; r += 8) DotsOfRows<8>(rows + r * width, width, x, out + r);
   for (; r < n; ++r) DotsOfRows<1>(rows + r * width, width, x, out + r);
@@ -154,6 +160,123 @@ HWY_NOINLINE void ErrorChanges(double* blocks, Index n, Index rows, const ErrorR
     ErrorChangesOf<false>(blocks, n, rows, terms, store, columns);
 }
 
+/// R rows at once, as DotsOfRows().
+template <int R>
+HWY_INLINE void AddMovesTo(double* HWY_RESTRICT block, Index rows, Index moves,
+                           const double* HWY_RESTRICT added, const double* HWY_RESTRICT x_dots) {
+  const Lanes d;
+  const Index N = static_cast<Index>(hn::Lanes(d));
+  constexpr Index kRow = kErrorEntries * kErrorBlock;
+  for (Index n = 0; n < kErrorBlock; n += 2 * N) {
+    double* HWY_RESTRICT sums = block + kSum * kErrorBlock + n;
+    Vec lo[R], hi[R];
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      lo[r] = hn::LoadU(d, sums + r * kRow);
+      hi[r] = hn::LoadU(d, sums + r * kRow + N);
+    }
+    for (Index m = 0; m < moves; ++m) {
+      const Vec x_lo = hn::LoadU(d, x_dots + m * kErrorBlock + n),
+                x_hi = hn::LoadU(d, x_dots + m * kErrorBlock + n + N);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        const Vec add = hn::Set(d, added[m * rows + r]);
+        lo[r] = hn::MulAdd(add, x_lo, lo[r]);
+        hi[r] = hn::MulAdd(add, x_hi, hi[r]);
+      }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      hn::StoreU(lo[r], d, sums + r * kRow);
+      hn::StoreU(hi[r], d, sums + r * kRow + N);
+    }
+  }
+}
+
+/// Sums are a third of what they lie among, which is not in a cache by the time that they are asked for.
+HWY_INLINE void PrefetchSums(const double* row) {
+  for (Index c = 0; c < kErrorBlock; c += 8) hwy::Prefetch(row + kSum * kErrorBlock + c);
+}
+
+HWY_NOINLINE void AddMoves(double* block, Index rows, Index moves, const double* added,
+                           const double* x_dots) {
+  constexpr Index kRow = kErrorEntries * kErrorBlock, kAhead = 16;
+  Index r = 0;
+  for (Index ahead = 0; ahead < std::min(kAhead, rows); ++ahead) PrefetchSums(block + ahead * kRow);
+  for (; r + 4 <= rows; r += 4) {
+    for (Index next = r + kAhead; next < std::min(r + kAhead + 4, rows); ++next)
+      PrefetchSums(block + next * kRow);
+    AddMovesTo<4>(block + r * kRow, rows, moves, added + r, x_dots);
+  }
+  for (; r < rows; ++r) AddMovesTo<1>(block + r * kRow, rows, moves, added + r, x_dots);
+}
+
+using FloatLanes = LanesOf<float>;
+using FloatVec = hn::Vec<FloatLanes>;
+
+/// A vector of columns over some rows.
+struct CoarseChange {
+  FloatVec sum, bound;
+  HWY_INLINE CoarseChange() : sum(hn::Zero(FloatLanes())), bound(sum) {}
+
+  HWY_INLINE void Add(const CoarseRow& t, FloatVec x_dot, FloatVec value_sq, float* HWY_RESTRICT entries) {
+    const FloatLanes d;
+    const FloatVec u = hn::MulAdd(hn::Set(d, t.add), x_dot, hn::LoadU(d, entries + kSum * kErrorBlock));
+    hn::StoreU(u, d, entries + kSum * kErrorBlock);
+    const FloatVec out = hn::LoadU(d, entries + kOut * kErrorBlock);
+    const FloatVec lin =
+        hn::NegMulAdd(hn::Set(d, t.by_out), out, hn::MulAdd(hn::Set(d, t.s), u, hn::Set(d, t.d_out)));
+    const FloatVec sq = hn::NegMulAdd(
+        hn::Set(d, t.cur_out), out, hn::MulAdd(hn::Set(d, t.s), u, hn::Add(hn::Set(d, t.out_sq), value_sq)));
+    const FloatVec a = hn::Mul(hn::LoadU(d, entries + kWeight * kErrorBlock), hn::Set(d, t.weight));
+    const FloatVec c = hn::Div(a, hn::Sub(hn::Set(d, 1.0F), a));
+    sum = hn::MulAdd(c, hn::MulAdd(c, sq, lin), sum);
+    bound = hn::MulAdd(c, hn::MulAdd(c, hn::Set(d, t.sq_bound), hn::Set(d, t.lin_bound)), bound);
+  }
+};
+
+/// to [N] += x.
+HWY_INLINE void AddWide(FloatVec x, double* HWY_RESTRICT to) {
+  const Lanes wide;
+  const hn::Rebind<float, Lanes> narrow;
+  const Index N = static_cast<Index>(hn::Lanes(wide));
+  HWY_ALIGN float lanes[kErrorPad];
+  hn::StoreU(x, FloatLanes(), lanes);
+  for (Index n = 0; n < static_cast<Index>(hn::Lanes(FloatLanes())); n += N)
+    hn::StoreU(hn::Add(hn::LoadU(wide, to + n), hn::PromoteTo(wide, hn::LoadU(narrow, lanes + n))), wide,
+               to + n);
+}
+
+HWY_NOINLINE void CoarseErrorChanges(float* HWY_RESTRICT blocks, Index n_blocks, Index rows,
+                                     const CoarseRow* HWY_RESTRICT terms, const float* HWY_RESTRICT x_dot,
+                                     const float* HWY_RESTRICT value_sq, double* HWY_RESTRICT change,
+                                     double* HWY_RESTRICT bound) {
+  constexpr Index kRowsAtOnce = 16;
+  const FloatLanes d;
+  const Index N = static_cast<Index>(hn::Lanes(d));
+  std::fill_n(change, n_blocks * kErrorBlock, 0.0);
+  std::fill_n(bound, n_blocks * kErrorBlock, 0.0);
+  for (Index b = 0; b < n_blocks; ++b)
+    for (Index n = 0; n < kErrorBlock; n += 2 * N) {
+      const Index p = b * kErrorBlock + n;
+      const FloatVec x_lo = hn::LoadU(d, x_dot + p), x_hi = hn::LoadU(d, x_dot + p + N),
+                     sq_lo = hn::LoadU(d, value_sq + p), sq_hi = hn::LoadU(d, value_sq + p + N);
+      float* entries = blocks + b * rows * kErrorEntries * kErrorBlock + n;
+      for (Index first = 0; first < rows; first += kRowsAtOnce) {
+        CoarseChange lo, hi;
+        for (Index r = first; r < std::min(first + kRowsAtOnce, rows); ++r) {
+          lo.Add(terms[r], x_lo, sq_lo, entries);
+          hi.Add(terms[r], x_hi, sq_hi, entries + N);
+          entries += kErrorEntries * kErrorBlock;
+        }
+        AddWide(lo.sum, change + p);
+        AddWide(hi.sum, change + p + N);
+        AddWide(lo.bound, bound + p);
+        AddWide(hi.bound, bound + p + N);
+      }
+    }
+}
+
 HWY_NOINLINE void Differences(const double* HWY_RESTRICT current, const double* HWY_RESTRICT change, Index n,
                               Index width, const double* all_v, Index step, double* HWY_RESTRICT change_dot,
                               double* HWY_RESTRICT square) {
@@ -172,19 +295,39 @@ HWY_NOINLINE void Differences(const double* HWY_RESTRICT current, const double* 
   }
 }
 
+void RowDotsF64(const double* rows, Index n, Index width, const double* x, double* out) {
+  RowDots(rows, n, width, x, out);
+}
+void RowDotsF32(const float* rows, Index n, Index width, const float* x, float* out) {
+  RowDots(rows, n, width, x, out);
+}
+
 }  // namespace kvreplay::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace kvreplay {
 
-HWY_EXPORT(RowDots);
+HWY_EXPORT(RowDotsF64);
+HWY_EXPORT(RowDotsF32);
+HWY_EXPORT(AddMoves);
+HWY_EXPORT(CoarseErrorChanges);
 HWY_EXPORT(OutputTermsOf);
 HWY_EXPORT(ErrorChanges);
 HWY_EXPORT(Differences);
 
 void row_dots(const double* rows, Index n, Index width, const double* x, double* out) {
-  HWY_DYNAMIC_DISPATCH(RowDots)(rows, n, width, x, out);
+  HWY_DYNAMIC_DISPATCH(RowDotsF64)(rows, n, width, x, out);
+}
+void row_dots(const float* rows, Index n, Index width, const float* x, float* out) {
+  HWY_DYNAMIC_DISPATCH(RowDotsF32)(rows, n, width, x, out);
+}
+void add_moves(double* block, Index rows, Index moves, const double* added, const double* x_dots) {
+  HWY_DYNAMIC_DISPATCH(AddMoves)(block, rows, moves, added, x_dots);
+}
+void coarse_changes(float* blocks, Index n, Index rows, const CoarseRow* terms, const float* x_dot,
+                    const float* value_sq, double* change, double* bound) {
+  HWY_DYNAMIC_DISPATCH(CoarseErrorChanges)(blocks, n, rows, terms, x_dot, value_sq, change, bound);
 }
 void output_terms(const OutputVectors& vectors, Index begin, Index end, Index width, const double* x,
                   const double* centre, Index step, bool store, OutputTerms* terms) {

@@ -12,6 +12,7 @@ inline constexpr Index kErrorPad = 8;
 /// out[r] = rows[r] . x for n rows of `width` numbers, one behind the other. dot(a, b) = dot(b, a) to the
 /// bit.
 void row_dots(const double* rows, Index n, Index width, const double* x, double* out);
+void row_dots(const float* rows, Index n, Index width, const float* x, float* out);
 
 /// One row's sums: what is added to them, how they make an output, and what follows from it. Everything is
 /// centred.
@@ -79,6 +80,19 @@ struct ErrorColumns {
 /// n blocks of columns. u replaces kSum where `store` is set.
 void error_changes(double* blocks, Index n, Index rows, const ErrorRow* terms, bool store,
                    const ErrorColumns& columns);
+
+/// u of a block of columns, as ErrorRow has it, becomes their kSum, one move after the other: added
+/// [moves][rows] has the `add` of each, x_dots [moves][kErrorBlock] its x . v_p.
+void add_moves(double* block, Index rows, Index moves, const double* added, const double* x_dots);
+
+/// An ErrorRow in float32, and bounds of the row's |2 D . (o^M - v_p)| and ||o^M - v_p||^2 over all columns.
+struct CoarseRow {
+  float add, weight, s, by_out, cur_out, d_out, out_sq, lin_bound, sq_bound;
+};
+/// error_changes() over n blocks of float32 entries, u stored: the change, and the sum over the rows of
+/// c (lin_bound + c sq_bound). 16 rows at a time are added up in float32, those sums in float64.
+void coarse_changes(float* blocks, Index n, Index rows, const CoarseRow* terms, const float* x_dot,
+                    const float* value_sq, double* change, double* bound);
 
 /// D . (o^M - v) and ||o^M - v||^2 of n rows from the differences themselves; v is `step` numbers on from one
 /// row to the next.
