@@ -80,6 +80,30 @@ CaseOutputs<T> compressed(const HeadGroup<T>& group, RowRange window, RowRange f
   });
 }
 
+/// What outputs_of the distinct ones among the cases gives, for each of them all.
+template <class T, class OutputsOf>
+CaseOutputs<T> once_each(std::span<const CacheCase> cases, const OutputsOf& outputs_of) {
+  std::vector<CacheCase> distinct;
+  std::vector<std::size_t> found_at;
+  for (const CacheCase& one : cases) {
+    const auto at = std::find(distinct.begin(), distinct.end(), one);
+    found_at.push_back(static_cast<std::size_t>(at - distinct.begin()));
+    if (at == distinct.end()) distinct.push_back(one);
+  }
+  CaseOutputs<T> outputs = outputs_of(std::span<const CacheCase>(distinct));
+  const auto spread = [&](auto& figures) {  // from the back: a case never stands before what it equals
+    if (figures.empty()) return;
+    figures.resize(cases.size());
+    for (std::size_t c = cases.size(); c-- > 0;)
+      if (found_at[c] != c) figures[c] = figures[found_at[c]];
+  };
+  for (OutputChanges<T>* rows : {&outputs.window, &outputs.future}) {
+    spread(rows->change_sq);
+    spread(rows->change);
+  }
+  return outputs;
+}
+
 }  // namespace
 
 template <class T>
@@ -87,7 +111,9 @@ CaseOutputs<T> case_outputs(const HeadGroup<T>& group, RowRange window, RowRange
                             std::span<const CacheCase> cases, bool with_vectors, const Compute& compute) {
   const bool only_evict =
       std::all_of(cases.begin(), cases.end(), [](const CacheCase& one) { return one.only_evicts(); });
-  return (only_evict ? evicted<T> : compressed<T>)(group, window, future, cases, with_vectors, compute);
+  return once_each<T>(cases, [&](std::span<const CacheCase> distinct) {
+    return (only_evict ? evicted<T> : compressed<T>)(group, window, future, distinct, with_vectors, compute);
+  });
 }
 
 template CaseOutputs<float> case_outputs(const HeadGroup<float>&, RowRange, RowRange,

@@ -21,6 +21,7 @@ struct CacheCase {
   std::optional<Quantization> quantization{};
 
   bool only_evicts() const { return pruned.empty() && !quantization; }
+  bool operator==(const CacheCase&) const = default;
 };
 
 /// Outputs and how every case changes them, on the rows that cases are measured on. Where there are none, the
@@ -30,7 +31,8 @@ struct CaseOutputs {
   OutputChanges<T> window, future;
 };
 
-/// `with_vectors` the outputs too, not just their squares. Either set of rows may be empty.
+/// `with_vectors` the outputs too, not just their squares. Either set of rows may be empty. Cases that are
+/// equal are computed once: methods often agree on what goes.
 template <class T>
 CaseOutputs<T> case_outputs(const HeadGroup<T>& group, RowRange window, RowRange future,
                             std::span<const CacheCase> cases, bool with_vectors, const Compute& compute);

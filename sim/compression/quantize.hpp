@@ -18,6 +18,7 @@ struct Quantization {
   Index bits = 4;        ///< 2, 4 or 8
   Index group = 32;      ///< numbers that share a step and a minimum, at least 1
   Index residual = 128;  ///< the most recent tokens stay as they are
+  bool operator==(const Quantization&) const = default;
 };
 
 /// How many of a cache's n tokens, the oldest ones, are quantized. Keys are quantized in whole groups of
