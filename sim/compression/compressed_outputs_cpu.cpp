@@ -121,35 +121,50 @@ void require_finite_logits(const HeadGroup<T>& group, const TileInput<T>& in, In
         report_overflow(group, g, "position " + std::to_string(i));
 }
 
-/// The outputs of one panel of one query head, as attend_columns() leaves them.
+/// The outputs of one panel of a query head, as attend_columns() leaves them.
 template <class T>
-void attend(const HeadGroup<T>& group, const TileInput<T>& in, const Columns<T>& columns, Index g,
-            Index panel, T* out, T* share) {
+struct HeldOutput {
+  std::vector<T> vectors;
+  std::array<T, kPanelWidth<T>> share;
+};
+
+/// Those of the query heads from `first_head` on.
+template <class T>
+void attend(const HeadGroup<T>& group, const TileInput<T>& in, const Columns<T>& columns, Index first_head,
+            Index panel, std::vector<HeldOutput<T>>& heads) {
   constexpr Index W = kPanelWidth<T>;
-  const T sink = sink_logit(group, g);
   const Index begin = in.first_visible(in.panel_first(panel)), end = in.end_visible(in.panel_last(panel));
   const auto visible = [&](const std::vector<Index>& positions) {
     const auto from = std::lower_bound(positions.begin(), positions.end(), begin);
     return std::pair(from - positions.begin(), std::lower_bound(from, positions.end(), end) - from);
   };
   std::vector<T> q(in.d * W), q_left(q.size());
-  pack_query_panel(group, in, g, panel, q.data());
-  // As many rows as values; only the visible ones are ever touched.
-  const auto z = std::make_unique_for_overwrite<T[]>(columns.positions.size() * W);
-  for (const Part<T>& part : columns.parts) {
-    const auto [from, n] = visible(part.positions);
-    const Index* positions = part.positions.data() + from;
-    const Index depth = part.keys.cols();
-    for (Index c = 0; c < depth; ++c) std::copy_n(q.data() + part.channels[c] * W, W, q_left.data() + c * W);
-    T* logits = z.get() + (part.first + from) * W;
-    if (!kept_tiles_simd<T>().gathered_logits(in, panel, positions, n, part.keys.data() + from * depth,
-                                              q_left.data(), depth, logits))
-      require_finite_logits(group, in, g, panel, positions, n, logits);
-    for (Index t = 0; t < n && part.bias.size() > 0; ++t)
-      for (Index r = 0; r < W; ++r) logits[t * W + r] += part.bias[from + t];
+  std::vector<std::unique_ptr<T[]>> z;
+  std::vector<AttendedPanel<T>> attended;
+  for (std::size_t h = 0; h < heads.size(); ++h) {
+    const Index g = first_head + static_cast<Index>(h);
+    pack_query_panel(group, in, g, panel, q.data());
+    // As many rows as values; only the visible ones are ever touched.
+    z.push_back(std::make_unique_for_overwrite<T[]>(columns.positions.size() * W));
+    heads[h].vectors.resize(in.d_v * W);
+    attended.push_back(
+        {z.back().get(), sink_logit(group, g), heads[h].vectors.data(), heads[h].share.data()});
+    for (const Part<T>& part : columns.parts) {
+      const auto [from, n] = visible(part.positions);
+      const Index* positions = part.positions.data() + from;
+      const Index depth = part.keys.cols();
+      for (Index c = 0; c < depth; ++c)
+        std::copy_n(q.data() + part.channels[c] * W, W, q_left.data() + c * W);
+      T* logits = z.back().get() + (part.first + from) * W;
+      if (!kept_tiles_simd<T>().gathered_logits(in, panel, positions, n, part.keys.data() + from * depth,
+                                                q_left.data(), depth, logits))
+        require_finite_logits(group, in, g, panel, positions, n, logits);
+      for (Index t = 0; t < n && part.bias.size() > 0; ++t)
+        for (Index r = 0; r < W; ++r) logits[t * W + r] += part.bias[from + t];
+    }
   }
   const auto [from, n] = visible(columns.positions);
-  attend_columns(z.get(), columns.in_order.data() + from, n, columns.values.data(), in.d_v, sink, out, share);
+  attend_columns<T>(attended, columns.in_order.data() + from, n, columns.values.data(), in.d_v);
 }
 
 template <class T>
@@ -157,19 +172,26 @@ PanelRows<T> empty_panels(Index G, Index panels, Index rows_of_panel) {
   return PanelRows<T>(G, std::vector<T>(panels * rows_of_panel * kPanelWidth<T>));
 }
 
-/// Runs body(g, panel) -> a sum of squares for all query heads and panels, and adds these up in order. The
-/// later panels see the most: they come first, so that a short item ends the queue.
+/// Runs body(g, panel, output over `columns`) -> a sum of squares for all query heads and panels, and adds
+/// these up in order. The later panels see the most: they come first, so that a short item ends the queue.
 template <class T, class Body>
-double sum_over_panels(const HeadGroup<T>& group, const TileInput<T>& in, Workers& workers,
-                       const Body& body) {
+double sum_over_panels(const HeadGroup<T>& group, const TileInput<T>& in, const Columns<T>& columns,
+                       Workers& workers, const Body& body) {
   const Index G = group.G(), panels = in.panels();
+  const Index together = heads_together<T>(G, panels, std::ssize(columns.positions), workers.threads());
+  const Index chunks = div_up(G, together);
   std::vector<double> items(G * panels);
-  workers.parallel_for(G * panels, [&](Index item) {
-    const Index g = item % G, panel = panels - 1 - item / G;
-    const double sum = body(g, panel);
-    if (!std::isfinite(sum))
-      report_overflow(group, g, "positions from " + std::to_string(in.panel_first(panel)));
-    items[g * panels + panel] = sum;
+  workers.parallel_for(chunks * panels, [&](Index item) {
+    const Index first = item % chunks * together, panel = panels - 1 - item / chunks;
+    std::vector<HeldOutput<T>> heads(std::min(together, G - first));
+    attend(group, in, columns, first, panel, heads);
+    for (std::size_t h = 0; h < heads.size(); ++h) {
+      const Index g = first + static_cast<Index>(h);
+      const double sum = body(g, panel, heads[h]);
+      if (!std::isfinite(sum))
+        report_overflow(group, g, "positions from " + std::to_string(in.panel_first(panel)));
+      items[g * panels + panel] = sum;
+    }
   });
   return std::accumulate(items.begin(), items.end(), 0.0);
 }
@@ -208,20 +230,20 @@ CompressedOutputs<T>::CompressedOutputs(const HeadGroup<T>& group, RowRange rows
   const Columns<T> columns = gather(group, {group.k, group.v, {}, all, {}, {}}, centre_, workers);
   full_ = full_centred_ = empty_panels<T>(group.G(), in.panels(), in.d_v);
   full_share_ = empty_panels<T>(group.G(), in.panels(), 1);
-  full_sq_ = sum_over_panels(group, in, workers, [&](Index g, Index panel) {
-    T* centred = full_centred_[g].data() + panel * in.d_v * W;
-    T* share = full_share_[g].data() + panel * W;
-    attend(group, in, columns, g, panel, centred, share);
-    T* full = full_[g].data() + panel * in.d_v * W;
-    double sum = 0;
-    for (Index c = 0; c < in.d_v; ++c)
-      for (Index r = 0; r <= in.panel_last(panel) - in.panel_first(panel); ++r) {
-        const T o = centred[c * W + r] + share[r] * centre_(c);
-        sum += static_cast<double>(o) * static_cast<double>(o);
-        full[c * W + r] = o;
-      }
-    return sum;
-  });
+  full_sq_ =
+      sum_over_panels(group, in, columns, workers, [&](Index g, Index panel, const HeldOutput<T>& all) {
+        std::copy(all.vectors.begin(), all.vectors.end(), full_centred_[g].begin() + panel * in.d_v * W);
+        std::copy(all.share.begin(), all.share.end(), full_share_[g].begin() + panel * W);
+        T* full = full_[g].data() + panel * in.d_v * W;
+        double sum = 0;
+        for (Index c = 0; c < in.d_v; ++c)
+          for (Index r = 0; r <= in.panel_last(panel) - in.panel_first(panel); ++r) {
+            const T o = all.vectors[c * W + r] + all.share[r] * centre_(c);
+            sum += static_cast<double>(o) * static_cast<double>(o);
+            full[c * W + r] = o;
+          }
+        return sum;
+      });
 }
 
 template <class T>
@@ -241,23 +263,21 @@ typename CompressedOutputs<T>::Change CompressedOutputs<T>::change(
   const Columns<T> columns = gather(group_, {k, v, bias, kept, pruned, prunable}, centre_, workers_);
   Change result;
   if (with_vectors) result.vectors = empty_panels<T>(group_.G(), in.panels(), in.d_v);
-  result.change_sq = sum_over_panels(group_, in, workers_, [&](Index g, Index panel) {
+  const auto change_of = [&](Index g, Index panel, const HeldOutput<T>& held) {
     const T* full = full_centred_[g].data() + panel * in.d_v * W;
     const T* full_share = full_share_[g].data() + panel * W;
     T* vectors = with_vectors ? result.vectors[g].data() + panel * in.d_v * W : nullptr;
-    std::vector<T> held(in.d_v * W);
-    std::array<T, W> share;
-    attend(group_, in, columns, g, panel, held.data(), share.data());
     double sum = 0;
     for (Index c = 0; c < in.d_v; ++c)
       for (Index r = 0; r <= in.panel_last(panel) - in.panel_first(panel); ++r) {
         const Index at = c * W + r;
-        const T change = held[at] - full[at] + (share[r] - full_share[r]) * centre_(c);
+        const T change = held.vectors[at] - full[at] + (held.share[r] - full_share[r]) * centre_(c);
         sum += static_cast<double>(change) * static_cast<double>(change);
         if (vectors != nullptr) vectors[at] = change;
       }
     return sum;
-  });
+  };
+  result.change_sq = sum_over_panels(group_, in, columns, workers_, change_of);
   return result;
 }
 

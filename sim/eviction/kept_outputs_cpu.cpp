@@ -19,6 +19,10 @@ struct ItemSums {
   std::vector<double> change_sq;
 };
 
+/// A slice of W_O is copied out, for its rows lie a power of two apart, which a cache holds few of, and
+/// serves so many panels while their outputs stay in a core's cache.
+constexpr Index kOutputsAtOnce = 96, kPanelsAtOnce = 16;
+
 /// The columns of [begin, end) that a cache holds, relative to `begin`: kept prompt positions and all decoded
 /// ones.
 std::vector<Index> columns_of(const KeptSet& kept, Index begin, Index end) {
@@ -46,6 +50,20 @@ void require_finite_outputs(const HeadGroup<T>& group, const ItemSums& sums, Ind
   if (!std::isfinite(all)) report_overflow(group, g, "positions from " + std::to_string(panel_first));
 }
 
+/// What rows attend to, in attend_columns()'s two parts.
+template <class T>
+struct PanelOutput {
+  std::vector<T> vectors;
+  std::array<T, kPanelWidth<T>> share;
+};
+
+/// A panel of rows of one query head.
+template <class T>
+struct HeadPanel {
+  std::vector<T> z;
+  PanelOutput<T> full, kept;
+};
+
 /// output_changes() with the values taken about values.centre.
 template <class T>
 OutputChanges<T> changes_about(const PreparedValues<T>& values, const HeadGroup<T>& group, RowRange rows,
@@ -62,51 +80,71 @@ OutputChanges<T> changes_about(const PreparedValues<T>& values, const HeadGroup<
     result.full.assign(G, empty);
     result.change.assign(sets.size(), result.full);
   }
+  const Index together = heads_together<T>(G, panels, group.T_all(), workers.threads());
+  const Index chunks = div_up(G, together);
   std::vector<ItemSums> items(G * panels);
   // The later panels see the most: they come first, so that a short item ends the queue.
-  workers.parallel_for(G * panels, [&](Index item) {
-    const Index g = item % G, panel = panels - 1 - item / G;
+  workers.parallel_for(chunks * panels, [&](Index item) {
+    const Index first_head = item % chunks * together, panel = panels - 1 - item / chunks;
+    const Index heads = std::min(together, G - first_head);
     const Index n = in.panel_last(panel) - in.panel_first(panel) + 1;
     const Index begin = in.first_visible(in.panel_first(panel)), end = in.end_visible(in.panel_last(panel));
-    const T sink = sink_logit(group, g);
 
+    std::vector<HeadPanel<T>> of_heads(heads);
     std::vector<T> q(in.d * W);
-    pack_query_panel(group, in, g, panel, q.data());
     TileInput<T> mine = in;
     mine.q_panels = q.data() - panel * in.d * W;
-    std::vector<T> z((end - begin) * W);
-    if (!kept_tiles_simd<T>().logit_panel(mine, panel, begin, end, z.data()))
-      require_finite_logits(group, in, g, panel, begin, z.data());
-
-    const T* v = in.v_centred + begin * d_v;
-    const auto attend = [&](const KeptSet& kept, std::vector<T>& out, std::array<T, W>& share) {
+    for (Index h = 0; h < heads; ++h) {
+      const Index g = first_head + h;
+      pack_query_panel(group, in, g, panel, q.data());
+      std::vector<T>& z = of_heads[h].z;
+      z.resize((end - begin) * W);
+      if (!kept_tiles_simd<T>().logit_panel(mine, panel, begin, end, z.data()))
+        require_finite_logits(group, in, g, panel, begin, z.data());
+    }
+    const auto attend = [&](const KeptSet& kept, PanelOutput<T> HeadPanel<T>::*into) {
       const std::vector<Index> columns = columns_of(kept, begin, end);
-      attend_columns(z.data(), columns.data(), std::ssize(columns), v, d_v, sink, out.data(), share.data());
-    };
-    std::vector<T> full(panel_size), kept(panel_size);
-    std::array<T, W> full_share, kept_share;
-    attend(KeptSet(group.l, 1), full, full_share);
-
-    ItemSums& sums = items[g * panels + panel];
-    for (Index c = 0; c < d_v; ++c)
-      for (Index r = 0; r < n; ++r) {
-        const T o = full[c * W + r] + full_share[r] * values.centre(c);
-        sums.full_sq += static_cast<double>(o) * static_cast<double>(o);
-        if (with_vectors) result.full[g][(panel * d_v + c) * W + r] = o;
+      std::vector<AttendedPanel<T>> attended;
+      for (Index h = 0; h < heads; ++h) {
+        PanelOutput<T>& output = of_heads[h].*into;
+        output.vectors.resize(panel_size);
+        attended.push_back({of_heads[h].z.data(), sink_logit(group, first_head + h), output.vectors.data(),
+                            output.share.data()});
       }
-    for (std::size_t s = 0; s < sets.size(); ++s) {
-      attend(sets[s], kept, kept_share);
-      double change_sq = 0;
+      attend_columns<T>(attended, columns.data(), std::ssize(columns), in.v_centred + begin * d_v, d_v);
+    };
+    attend(KeptSet(group.l, 1), &HeadPanel<T>::full);
+    for (Index h = 0; h < heads; ++h) {
+      const PanelOutput<T>& full = of_heads[h].full;
+      ItemSums& sums = items[(first_head + h) * panels + panel];
       for (Index c = 0; c < d_v; ++c)
         for (Index r = 0; r < n; ++r) {
-          const Index entry = c * W + r;
-          const T change = kept[entry] - full[entry] + (kept_share[r] - full_share[r]) * values.centre(c);
-          change_sq += static_cast<double>(change) * static_cast<double>(change);
-          if (with_vectors) result.change[s][g][panel * panel_size + entry] = change;
+          const T o = full.vectors[c * W + r] + full.share[r] * values.centre(c);
+          sums.full_sq += static_cast<double>(o) * static_cast<double>(o);
+          if (with_vectors) result.full[first_head + h][(panel * d_v + c) * W + r] = o;
         }
-      sums.change_sq.push_back(change_sq);
     }
-    require_finite_outputs(group, sums, g, in.panel_first(panel));
+    for (std::size_t s = 0; s < sets.size(); ++s) {
+      attend(sets[s], &HeadPanel<T>::kept);
+      for (Index h = 0; h < heads; ++h) {
+        const PanelOutput<T>&full = of_heads[h].full, &kept = of_heads[h].kept;
+        T* changes = with_vectors ? result.change[s][first_head + h].data() + panel * panel_size : nullptr;
+        double change_sq = 0;
+        for (Index c = 0; c < d_v; ++c)
+          for (Index r = 0; r < n; ++r) {
+            const Index entry = c * W + r;
+            const T change = kept.vectors[entry] - full.vectors[entry] +
+                             (kept.share[r] - full.share[r]) * values.centre(c);
+            change_sq += static_cast<double>(change) * static_cast<double>(change);
+            if (changes != nullptr) changes[entry] = change;
+          }
+        items[(first_head + h) * panels + panel].change_sq.push_back(change_sq);
+      }
+    }
+    for (Index h = 0; h < heads; ++h) {
+      const Index g = first_head + h;
+      require_finite_outputs(group, items[g * panels + panel], g, in.panel_first(panel));
+    }
   });
 
   result.change_sq.assign(sets.size(), 0.0);
@@ -153,15 +191,22 @@ double projected_sq(const std::vector<const std::vector<T>*>& x, const std::vect
   constexpr Index W = kPanelWidth<T>;
   const Index d_v = wo.front().rows(), d_model = wo.front().cols();
   const Index panels = static_cast<Index>(x.front()->size()) / (d_v * W);
-  std::vector<double> sums(panels);
-  workers.parallel_for(panels, [&](Index panel) {
-    std::vector<T> out(d_model * W);
-    for (std::size_t h = 0; h < x.size(); ++h)
-      kept_tiles_simd<T>().project_panel(wo[h].data(), d_v, d_model, x[h]->data() + panel * d_v * W,
-                                         out.data());
+  const Index slices = div_up(d_model, kOutputsAtOnce), groups = div_up(panels, kPanelsAtOnce);
+  std::vector<double> sums(slices * groups);
+  workers.parallel_for(slices * groups, [&](Index item) {
+    const Index first = item / groups * kOutputsAtOnce, n = std::min(kOutputsAtOnce, d_model - first);
+    const Index from = item % groups * kPanelsAtOnce, to = std::min(from + kPanelsAtOnce, panels);
+    Matrix<T> slice(d_v, n);
+    std::vector<T> out((to - from) * n * W);
+    for (std::size_t h = 0; h < x.size(); ++h) {
+      slice = wo[h].middleCols(first, n);
+      for (Index panel = from; panel < to; ++panel)
+        kept_tiles_simd<T>().project_panel(slice.data(), d_v, n, x[h]->data() + panel * d_v * W,
+                                           out.data() + (panel - from) * n * W);
+    }
     double sum = 0;
     for (const T y : out) sum += static_cast<double>(y) * static_cast<double>(y);
-    sums[panel] = sum;
+    sums[item] = sum;
   });
   double total = 0;
   for (const double sum : sums) total += sum;

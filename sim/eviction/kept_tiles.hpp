@@ -3,12 +3,22 @@
 #include "sim/simd/panel.hpp"
 #include "sim/tokens/tiles.hpp"
 
+#include <algorithm>
+#include <span>
 #include <vector>
 
 // Attention over some of the columns of a panel of rows. The logits of a panel are formed once and serve
 // every kept set: what a set costs is an exponential and d_v multiply-adds an entry.
 
 namespace kvreplay {
+
+/// A panel of rows of one query head.
+template <class T>
+struct AttendedPanel {
+  const T* z;  ///< [..][W], logits
+  T sink;      ///< logit of the sink column, -inf: none
+  T *out, *share;
+};
 
 /// What one instruction set has.
 template <class T>
@@ -24,8 +34,8 @@ struct KeptTilesSimd {
                           const T* q, Index depth, T* z);
 
   /// See attend_columns(). values [kTokensPassOne][d_v] is scratch memory.
-  void (*attend_columns)(const T* z, const Index* columns, Index n, const T* v_centred, Index d_v, T sink,
-                         T* values, T* out, T* share);
+  void (*attend_columns)(const AttendedPanel<T>* panels, Index count, const Index* columns, Index n,
+                         const T* v_centred, Index d_v, T* values);
 
   /// out [d_model][W] += wo^T x for one panel: wo [d_v][d_model], x [d_v][W].
   void (*project_panel)(const T* wo, Index d_v, Index d_model, const T* x, T* out);
@@ -34,15 +44,30 @@ struct KeptTilesSimd {
 template <class T>
 KeptTilesSimd<T> kept_tiles_simd();
 
-/// The rows' output over the n columns `columns` of z and the sink column (-inf: none), in two parts: out
+/// At most so many panels share a reading of the values.
+inline constexpr Index kPanelsTogether = 4;
+
+/// How many of G query heads an item of work takes at once, each with a panel of logits over T tokens: all
+/// that may, as long as `threads` have an item each and the logits stay below 32 MiB.
+template <class T>
+Index heads_together(Index G, Index panels, Index tokens, int threads) {
+  constexpr Index kLogits = (Index{32} << 20) / static_cast<Index>(sizeof(T)) / kPanelWidth<T>;
+  Index heads = std::clamp<Index>(kLogits / std::max<Index>(tokens, 1), 1, std::min(G, kPanelsTogether));
+  while (heads > 1 && div_up(G, heads) * panels < threads) --heads;
+  return heads;
+}
+
+/// The output of each panel's rows over the n columns `columns` of z and the sink column, in two parts: out
 /// [d_v][W], the weighted sum of v_centred, and share [W], the weight of the columns, exactly 1 without a
 /// sink and 0 where a row sees nothing. The output is out + share centre; apart, neither drowns the other
-/// however much the sink takes. v_centred [..][d_v] has a row for each row of z.
+/// however much the sink takes. v_centred [..][d_v] has a row for each row of z. At most kPanelsTogether;
+/// which are together does not touch a bit of them.
 template <class T>
-void attend_columns(const T* z, const Index* columns, Index n, const T* v_centred, Index d_v, T sink, T* out,
-                    T* share) {
+void attend_columns(std::span<const AttendedPanel<T>> panels, const Index* columns, Index n,
+                    const T* v_centred, Index d_v) {
   std::vector<T> values(kTokensPassOne * d_v);
-  kept_tiles_simd<T>().attend_columns(z, columns, n, v_centred, d_v, sink, values.data(), out, share);
+  kept_tiles_simd<T>().attend_columns(panels.data(), std::ssize(panels), columns, n, v_centred, d_v,
+                                      values.data());
 }
 
 }  // namespace kvreplay

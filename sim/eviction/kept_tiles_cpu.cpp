@@ -94,34 +94,42 @@ HWY_INLINE void ExponentiateColumns(const T* z, const Index* columns, Index toke
 }
 
 template <class T>
-HWY_NOINLINE void AttendColumns(const T* z, const Index* columns, Index n, const T* v_centred, Index d_v,
-                                T sink, T* values, T* out, T* share) {
+HWY_NOINLINE void AttendColumns(const AttendedPanel<T>* panels, Index count, const Index* columns, Index n,
+                                const T* v_centred, Index d_v, T* values) {
   const hn::ScalableTag<T> d;
   constexpr Index W = kPanelWidth<T>;
   const Index N = static_cast<Index>(hn::Lanes(d));
   HWY_ALIGN T tile[kTokensPassOne * W];
-  HWY_ALIGN T maxima[W], sums[W], ones[W], scale[W];
-  FiniteMaxima(z, columns, n, sink, maxima);
-  std::fill_n(sums, W, T{0});
-  std::fill_n(out, d_v * W, T{0});
+  HWY_ALIGN T maxima[kPanelsTogether][W], sums[kPanelsTogether][W], ones[W], scale[W];
   std::fill_n(ones, W, T{1});
+  for (Index p = 0; p < count; ++p) {
+    FiniteMaxima(panels[p].z, columns, n, panels[p].sink, maxima[p]);
+    std::fill_n(sums[p], W, T{0});
+    std::fill_n(panels[p].out, d_v * W, T{0});
+  }
   for (Index first = 0; first < n; first += kTokensPassOne) {
     const Index tokens = std::min(kTokensPassOne, n - first);
-    ExponentiateColumns(z, columns + first, tokens, maxima, tile, sums);
     for (Index t = 0; t < tokens; ++t)
       std::copy_n(v_centred + columns[first + t] * d_v, d_v, values + t * d_v);
-    PanelGemm<T>(d_v, values, 1, d_v, tokens, tile, ones, out);
-  }
-  for (Index r = 0; r < W; ++r) {
-    const T in_sink = sink > kHidden<T> ? std::exp(sink - maxima[r]) : T{0}, total = sums[r] + in_sink;
-    scale[r] = total > 0 ? T{1} / total : T{0};
-    share[r] = in_sink > 0 ? sums[r] * scale[r] : (sums[r] > 0 ? T{1} : T{0});
-  }
-  for (Index c = 0; c < d_v; ++c)
-    for (Index r = 0; r < W; r += N) {
-      const auto o = hn::Mul(hn::LoadU(d, out + c * W + r), hn::LoadU(d, scale + r));
-      hn::StoreU(o, d, out + c * W + r);
+    for (Index p = 0; p < count; ++p) {
+      ExponentiateColumns(panels[p].z, columns + first, tokens, maxima[p], tile, sums[p]);
+      PanelGemm<T>(d_v, values, 1, d_v, tokens, tile, ones, panels[p].out);
     }
+  }
+  for (Index p = 0; p < count; ++p) {
+    const auto& [z, sink, out, share] = panels[p];
+    for (Index r = 0; r < W; ++r) {
+      const T in_sink = sink > kHidden<T> ? std::exp(sink - maxima[p][r]) : T{0};
+      const T total = sums[p][r] + in_sink;
+      scale[r] = total > 0 ? T{1} / total : T{0};
+      share[r] = in_sink > 0 ? sums[p][r] * scale[r] : (sums[p][r] > 0 ? T{1} : T{0});
+    }
+    for (Index c = 0; c < d_v; ++c)
+      for (Index r = 0; r < W; r += N) {
+        const auto o = hn::Mul(hn::LoadU(d, out + c * W + r), hn::LoadU(d, scale + r));
+        hn::StoreU(o, d, out + c * W + r);
+      }
+  }
 }
 
 template <class T>
