@@ -4,6 +4,7 @@
 #include "sim/loss/change_loss.hpp"
 #include "sim/overflow.hpp"
 #include "sim/tokens/expected_attention.hpp"
+#include "sim/tokens/keydiff.hpp"
 
 #include <algorithm>
 #include <map>
@@ -80,14 +81,22 @@ KeptSet evict_in_blocks(const HeadGroup<T>& group, const EvictionRule& rule, Ind
                         const Compute& compute) {
   std::vector<Index> cache;
   EvictionRule within = rule;
+  // KeyDiff takes the cache's keys where they are. The others rank a copy of it, as it does to say what is
+  // not finite.
+  std::optional<KeyDiff<T>> keydiff;
+  if (rule.metric == TokenMetric::keydiff && !rule.given && !rule.per_visible_row)
+    keydiff.emplace(group.k, group.l, compute.workers);
+  const auto scores_of_cache = [&](Index queries) {
+    if (keydiff)
+      if (Vector<double> scores = keydiff->scores(cache); scores.allFinite()) return scores;
+    return rule_scores(cache_group(group, cache, queries), std::span(&within, 1), {}, compute)[0];
+  };
   for (Index begin = 0; begin < group.l; begin += block) {
     const Index end = std::min(begin + block, group.l);
     for (Index p = begin; p < end; ++p) cache.push_back(p);
     if (std::ssize(cache) <= budget) continue;
     within.window = within.pool_window = std::min(rule.window, end - begin);
-    const bool rows = needs_rows(rule);
-    const HeadGroup<T> ranked = cache_group(group, cache, rows ? end - begin : 0);
-    const KeptSet kept = keep_by(within, rule_scores(ranked, std::span(&within, 1), {}, compute)[0], budget);
+    const KeptSet kept = keep_by(within, scores_of_cache(needs_rows(rule) ? end - begin : 0), budget);
     std::vector<Index> left;
     for (const Index at : positions(kept)) left.push_back(cache[at]);
     cache = std::move(left);

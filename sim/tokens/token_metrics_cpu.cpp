@@ -5,6 +5,7 @@
 #include "sim/overflow.hpp"
 #include "sim/tokens/column_totals.hpp"
 #include "sim/tokens/expected_attention.hpp"
+#include "sim/tokens/keydiff.hpp"
 #include "sim/tokens/repeat_attention.hpp"
 #include "sim/tokens/row_norms.hpp"
 #include "sim/tokens/value_rows.hpp"
@@ -12,6 +13,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <numeric>
 #include <set>
 #include <string>
 
@@ -98,32 +100,12 @@ CaoteScores caote_scores(const PreparedValues<T>& values, const Vector<double>& 
   return scores;
 }
 
-/// -cos(k_p, mean of the normalised candidate keys), [l]; a zero key has cosine 0.
+/// KeyDiff of the candidates, [l].
 template <class T>
 Vector<double> keydiff_scores(const HeadGroup<T>& group, Workers& workers) {
-  const Index l = group.l, d = group.d(), items = div_up(l, kTokensPerItem);
-  const Vector<double> norms = row_norms(group.k, l, workers);
-  const Vector<double> per_norm = (norms.array() > 0).select(norms.cwiseInverse(), 0.0);
-  // Calls work(item, first, keys, n) for some keys at a time.
-  const auto for_keys = [&](const auto& work) {
-    workers.parallel_for(items, [&](Index item) {
-      const Index first = item * kTokensPerItem;
-      work(item, first, group.k.data() + first * d, std::min(kTokensPerItem, l - first));
-    });
-  };
-  Matrix<double> sums = Matrix<double>::Zero(items, d);
-  for_keys([&](Index item, Index first, const T* keys, Index n) {
-    value_rows_simd<T>().add_weighted_rows_f64(keys, per_norm.data() + first, n, d, sums.row(item).data());
-  });
-  const Vector<double> mean = sums.colwise().sum().transpose();
-  const double mean_norm = mean.norm();
-  Vector<double> scores = Vector<double>::Zero(l);
-  if (!(mean_norm > 0)) return scores;
-  for_keys([&](Index, Index first, const T* keys, Index n) {
-    value_rows_simd<T>().row_products(keys, mean.data(), n, d, scores.data() + first);
-  });
-  scores = -scores.cwiseProduct(per_norm) / mean_norm;
-  return scores;
+  std::vector<Index> all(group.l);
+  std::iota(all.begin(), all.end(), Index{0});
+  return KeyDiff<T>(group.k, group.l, workers).scores(all);
 }
 
 /// Collects per-query-head rows into the shape that was asked for.

@@ -26,11 +26,13 @@ struct ValueRowsSimd {
   /// ||v[r]||^2.
   void (*row_squares)(const T* v, Index rows, Index d_v, double* squares);
 
-  /// w . v[r].
-  void (*row_products)(const T* v, const double* w, Index rows, Index d_v, double* products);
+  /// w . v[which[r]].
+  void (*row_products)(const T* v, const Index* which, const double* w, Index rows, Index d_v,
+                       double* products);
 
-  /// sum += weights[r] * v[r].
-  void (*add_weighted_rows_f64)(const T* v, const double* weights, Index rows, Index d_v, double* sum);
+  /// sum += weights[r] * v[which[r]].
+  void (*add_weighted_rows_f64)(const T* v, const Index* which, const double* weights, Index rows, Index d_v,
+                                double* sum);
 };
 /// This machine's best.
 template <class T>

@@ -114,14 +114,13 @@ HWY_INLINE hn::Vec<hn::ScalableTag<double>> Wide(const double* x) {
   return hn::LoadU(hn::ScalableTag<double>(), x);
 }
 
-/// out[r] = v[r] . w(r), which is a row too.
-template <class T, class Other>
-HWY_INLINE void RowDots(const T* HWY_RESTRICT v, Index rows, Index d_v, double* HWY_RESTRICT out,
-                        const Other& w) {
+/// out[r] = v(r) . w(r), which are rows.
+template <class Row, class Other>
+HWY_INLINE void RowDots(const Row& v, Index rows, Index d_v, double* HWY_RESTRICT out, const Other& w) {
   const hn::ScalableTag<double> d;
   const Index N = static_cast<Index>(hn::Lanes(d));
   for (Index r = 0; r < rows; ++r) {
-    const T* row = v + r * d_v;
+    const auto* row = v(r);
     const auto* other = w(r);
     auto even = hn::Zero(d), odd = hn::Zero(d);
     Index c = 0;
@@ -137,21 +136,23 @@ HWY_INLINE void RowDots(const T* HWY_RESTRICT v, Index rows, Index d_v, double* 
 
 template <class T>
 HWY_NOINLINE void RowSquares(const T* v, Index rows, Index d_v, double* squares) {
-  RowDots(v, rows, d_v, squares, [=](Index r) { return v + r * d_v; });
+  const auto row = [=](Index r) { return v + r * d_v; };
+  RowDots(row, rows, d_v, squares, row);
 }
 
 template <class T>
-HWY_NOINLINE void RowProducts(const T* v, const double* w, Index rows, Index d_v, double* products) {
-  RowDots(v, rows, d_v, products, [=](Index) { return w; });
+HWY_NOINLINE void RowProducts(const T* v, const Index* which, const double* w, Index rows, Index d_v,
+                              double* products) {
+  RowDots([=](Index r) { return v + which[r] * d_v; }, rows, d_v, products, [=](Index) { return w; });
 }
 
 template <class T>
-HWY_NOINLINE void AddWideRows(const T* HWY_RESTRICT v, const double* HWY_RESTRICT weights, Index rows,
-                              Index d_v, double* HWY_RESTRICT sum) {
+HWY_NOINLINE void AddWideRows(const T* HWY_RESTRICT v, const Index* which, const double* HWY_RESTRICT weights,
+                              Index rows, Index d_v, double* HWY_RESTRICT sum) {
   const hn::ScalableTag<double> d;
   const Index N = static_cast<Index>(hn::Lanes(d));
   for (Index r = 0; r < rows; ++r) {
-    const T* row = v + r * d_v;
+    const T* row = v + which[r] * d_v;
     const auto w = hn::Set(d, weights[r]);
     Index c = 0;
     for (; c + N <= d_v; c += N) hn::StoreU(hn::MulAdd(w, Wide(row + c), hn::LoadU(d, sum + c)), d, sum + c);
