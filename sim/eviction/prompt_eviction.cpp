@@ -94,11 +94,13 @@ KeptSet evict_in_blocks(const HeadGroup<T>& group, const EvictionRule& rule, Ind
   for (Index begin = 0; begin < group.l; begin += block) {
     const Index end = std::min(begin + block, group.l);
     for (Index p = begin; p < end; ++p) cache.push_back(p);
+    if (keydiff) keydiff->add(std::span(cache).last(end - begin));
     if (std::ssize(cache) <= budget) continue;
     within.window = within.pool_window = std::min(rule.window, end - begin);
     const KeptSet kept = keep_by(within, scores_of_cache(needs_rows(rule) ? end - begin : 0), budget);
-    std::vector<Index> left;
-    for (const Index at : positions(kept)) left.push_back(cache[at]);
+    std::vector<Index> left, evicted;
+    for (std::size_t at = 0; at < cache.size(); ++at) (kept[at] != 0 ? left : evicted).push_back(cache[at]);
+    if (keydiff) keydiff->remove(evicted);
     cache = std::move(left);
     if (compute.workers.stopping()) throw Interrupted{};
   }

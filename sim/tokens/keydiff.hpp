@@ -7,22 +7,32 @@
 
 namespace kvreplay {
 
-/// KeyDiff of a cache that holds some of a group's keys, asked again as the cache changes: nothing of it is
-/// copied.
+/// KeyDiff of a cache that holds some of a group's keys and is ranked again as it changes: nothing of it is
+/// copied, and the sum over its normalised keys follows what comes and goes.
 template <class T>
 class KeyDiff {
  public:
-  /// Of the first n `keys`, which must outlive it, as must `workers`. O(n d).
+  /// Of the first n `keys`, none of which the cache holds yet; they must outlive it, as must `workers`. O(n
+  /// d).
   KeyDiff(const HeadMatrix<T>& keys, Index n, Workers& workers);
 
-  /// -cos(k_p, mean of the normalised keys) for each of the keys at `tokens`, the mean over them, [tokens]; a
-  /// zero key has cosine 0. nan where a key is not finite. O(|tokens| d).
+  void add(std::span<const Index> tokens) { add(tokens, 1); }
+  void remove(std::span<const Index> tokens) { add(tokens, -1); }
+
+  /// -cos(k_p, mean of the cache's normalised keys) for each of the keys at `tokens`, [tokens]; a zero key
+  /// has cosine 0. nan where a key is not finite. O(|tokens| d).
   Vector<double> scores(std::span<const Index> tokens) const;
 
  private:
+  void add(std::span<const Index> tokens, double times);
+  /// Calls work(first, count) for some of n tokens at a time.
+  template <class Work>
+  void for_tokens(Index n, const Work& work) const;
+
   const HeadMatrix<T>& keys_;
   Workers& workers_;
   Vector<double> per_norm_;  // [n] 1 / ||k||, 0 of a zero key
+  Vector<double> sum_;       // [d] of the normalised keys
 };
 
 }  // namespace kvreplay

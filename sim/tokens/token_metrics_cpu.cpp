@@ -105,7 +105,9 @@ template <class T>
 Vector<double> keydiff_scores(const HeadGroup<T>& group, Workers& workers) {
   std::vector<Index> all(group.l);
   std::iota(all.begin(), all.end(), Index{0});
-  return KeyDiff<T>(group.k, group.l, workers).scores(all);
+  KeyDiff<T> keydiff(group.k, group.l, workers);
+  keydiff.add(all);
+  return keydiff.scores(all);
 }
 
 /// Collects per-query-head rows into the shape that was asked for.

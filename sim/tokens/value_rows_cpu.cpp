@@ -114,24 +114,36 @@ HWY_INLINE hn::Vec<hn::ScalableTag<double>> Wide(const double* x) {
   return hn::LoadU(hn::ScalableTag<double>(), x);
 }
 
-/// out[r] = v(r) . w(r), which are rows.
-template <class Row, class Other>
-HWY_INLINE void RowDots(const Row& v, Index rows, Index d_v, double* HWY_RESTRICT out, const Other& w) {
+/// out[r] = v(r) . w(r), which are rows; R of them at once, for one alone would wait for its own sums.
+template <int R, class Row, class Other>
+HWY_INLINE void DotsOfRows(const Row& v, Index first, Index d_v, double* HWY_RESTRICT out, const Other& w) {
   const hn::ScalableTag<double> d;
   const Index N = static_cast<Index>(hn::Lanes(d));
-  for (Index r = 0; r < rows; ++r) {
-    const auto* row = v(r);
-    const auto* other = w(r);
-    auto even = hn::Zero(d), odd = hn::Zero(d);
-    Index c = 0;
-    for (; c + 2 * N <= d_v; c += 2 * N) {
-      even = hn::MulAdd(Wide(row + c), Wide(other + c), even);
-      odd = hn::MulAdd(Wide(row + c + N), Wide(other + c + N), odd);
+  hn::Vec<decltype(d)> even[R], odd[R];
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r) even[r] = odd[r] = hn::Zero(d);
+  Index c = 0;
+  for (; c + 2 * N <= d_v; c += 2 * N) {
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) {
+      even[r] = hn::MulAdd(Wide(v(first + r) + c), Wide(w(first + r) + c), even[r]);
+      odd[r] = hn::MulAdd(Wide(v(first + r) + c + N), Wide(w(first + r) + c + N), odd[r]);
     }
-    double sum = Total<double>(hn::Add(even, odd));
-    for (; c < d_v; ++c) sum += static_cast<double>(row[c]) * static_cast<double>(other[c]);
-    out[r] = sum;
   }
+  for (int r = 0; r < R; ++r) {
+    const auto *row = v(first + r), *other = w(first + r);
+    double sum = Total<double>(hn::Add(even[r], odd[r]));
+    for (Index rest = c; rest < d_v; ++rest)
+      sum += static_cast<double>(row[rest]) * static_cast<double>(other[rest]);
+    out[first + r] = sum;
+  }
+}
+
+template <class Row, class Other>
+HWY_INLINE void RowDots(const Row& v, Index rows, Index d_v, double* HWY_RESTRICT out, const Other& w) {
+  Index r = 0;
+  for (; r + 4 <= rows; r += 4) DotsOfRows<4>(v, r, d_v, out, w);
+  for (; r < rows; ++r) DotsOfRows<1>(v, r, d_v, out, w);
 }
 
 template <class T>
