@@ -123,8 +123,8 @@ class ExactError {
   double precise_change(Index column);
   void look_at(const std::vector<Index>& columns);
   void catch_up();
-  template <class Columns>
-  BestRemoval best_of(double error, const Columns& among);
+  std::vector<Index> kept_columns() const;
+  BestRemoval best_of(double error, const std::vector<Index>& among);
 
   Workers& workers_;
   const bool insertions_;

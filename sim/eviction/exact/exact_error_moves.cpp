@@ -5,7 +5,7 @@
 #include <cassert>
 #include <cmath>
 #include <limits>
-#include <ranges>
+#include <numeric>
 
 namespace kvreplay {
 
@@ -208,6 +208,12 @@ std::vector<Insertion> ExactError::insertions() const {
   return all;
 }
 
+std::vector<Index> ExactError::kept_columns() const {
+  std::vector<Index> columns(kept());
+  std::iota(columns.begin(), columns.end(), Index{0});
+  return columns;
+}
+
 BestRemoval ExactError::best_removal_with(Index p) {
   using namespace exact_error;
   const Index column = problem_.column[p];
@@ -222,12 +228,11 @@ BestRemoval ExactError::best_removal_with(Index p) {
   }
   see_value(column);
   output_terms(vectors(), 0, rows(), width_, x_.data(), centre_.data(), space_.step(), false, terms_.data());
-  return best_of(score(kept(), false), std::views::iota(Index{0}, kept()));
+  return best_of(score(kept(), false), kept_columns());
 }
 
 BestRemoval ExactError::best_removal() {
-  const auto all = std::views::iota(Index{0}, kept());
-  if (!coarse_) return best_of(error_, all);
+  if (!coarse_) return best_of(error_, kept_columns());
   const std::vector<Index> near = coarse_->nearest(
       error_, terms_, kept(), [&](Index r) { return rows_[r].top < 0 ? -1 : problem_.column[rows_[r].top]; });
   // Columns are looked at one by one at some thirty times what a pass over all takes for each.
@@ -238,7 +243,7 @@ BestRemoval ExactError::best_removal() {
   }
   catch_up();
   score(kept(), false);
-  return best_of(error_, all);
+  return best_of(error_, kept_columns());
 }
 
 /// A removal's change from the difference of o^M and v itself: to rounding of its vectors, where change_ is
@@ -259,8 +264,7 @@ double ExactError::precise_change(Index column) {
   return sum;
 }
 
-template <class Columns>
-BestRemoval ExactError::best_of(double error, const Columns& among) {
+BestRemoval ExactError::best_of(double error, const std::vector<Index>& among) {
   using namespace exact_error;
   const auto doubt_of = [&](Index c) { return doubt(error, extent_[c]); };
   double least = std::numeric_limits<double>::infinity();
