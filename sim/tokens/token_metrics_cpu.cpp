@@ -20,11 +20,6 @@ namespace {
 
 constexpr Index kTokensPerItem = 256;
 
-/// Whether a metric of the window's rows needs no values: its unit has none in it.
-bool of_weights_alone(const TokenMetricFacts& facts) {
-  return facts.unit == MetricUnit::weight || facts.unit == MetricUnit::squared_weight;
-}
-
 /// CAOTE and FastCAOTE of one query head, [l] each.
 struct CaoteScores {
   Vector<double> caote, fastcaote;
@@ -118,6 +113,7 @@ Vector<double> keydiff_scores(const HeadGroup<T>& group, Workers& workers) {
   const Vector<double> mean = sums.colwise().sum().transpose();
   const double mean_norm = mean.norm();
   Vector<double> scores = Vector<double>::Zero(l);
+  if (std::isnan(mean_norm)) return scores.setConstant(mean_norm);  // a key that is not finite
   if (!(mean_norm > 0)) return scores;
   for_keys([&](Index, Index first, const T* keys, Index n) {
     value_rows_simd<T>().row_products(keys, mean.data(), n, d, scores.data() + first);
@@ -265,7 +261,7 @@ TokenMetrics token_metrics_by(const PassesOf<T>& passes, const HeadGroup<T>& gro
   };
   const bool window = out.wants_any(of_window);
   const bool of_values =
-      out.wants_any([&](const auto& facts) { return of_window(facts) && !of_weights_alone(facts); });
+      out.wants_any([&](const auto& facts) { return of_window(facts) && facts.of_values; });
   const bool oracles = out.wants_any([](const auto& facts) {
     return facts.rows == MetricRows::next || (facts.rows == MetricRows::future && !facts.of_gradients);
   });
