@@ -221,9 +221,9 @@ class Dump {
   void read(Tensor tensor, Index layer, Index head, T* out, Index skipped = 0) const;
 
   /// Where one head's matrix is in memory as T, row by row without gaps from an address that 16 divides:
-  /// read() without a copy, which throws as that does. Null where it is not.
+  /// read() without a copy, which throws as that does unless `unchecked`. Null where it is not.
   template <class T>
-  const T* in_memory(Tensor tensor, Index layer, Index head, Index skipped = 0) const;
+  const T* in_memory(Tensor tensor, Index layer, Index head, Index skipped = 0, bool unchecked = false) const;
 
   /// The dtype of one layer's tensor where each of its heads lies in the file as read_stored() gives it: row
   /// by row without gaps, of 16 or 32 bits, in this machine's byte order, not deflated.

@@ -12,17 +12,18 @@ std::optional<std::string> why_no_second_reading(const Dump& dump) {
 }
 
 template <class T>
-HeadGroup<T> load_head_group(const Dump& dump, Index layer, Index kv_head, Index first_row) {
+HeadGroup<T> load_head_group(const Dump& dump, Index layer, Index kv_head, const HeadParts& parts) {
   const DumpShape& shape = dump.shape();
   const Index G = shape.group();
   const auto read = [&](Tensor tensor, Index head, Index rows, Index columns, Index skipped = 0) {
-    if (const T* there = dump.in_memory<T>(tensor, layer, head, skipped))
+    const bool unchecked = tensor == Tensor::k && !parts.checked_keys;
+    if (const T* there = dump.in_memory<T>(tensor, layer, head, skipped, unchecked))
       return HeadMatrix<T>::of(there, rows - skipped, columns);
     Matrix<T> matrix(rows - skipped, columns);
     dump.read<T>(tensor, layer, head, matrix.data(), skipped);
     return HeadMatrix<T>(std::move(matrix));
   };
-  const Index unasked = std::clamp<Index>(first_row - shape.first_query(), 0, shape.T_q - 1);
+  const Index unasked = std::clamp<Index>(parts.first_row - shape.first_query(), 0, shape.T_q - 1);
 
   HeadGroup<T> group;
   group.layer = layer;
@@ -36,16 +37,18 @@ HeadGroup<T> load_head_group(const Dump& dump, Index layer, Index kv_head, Index
   group.rope = dump.rope(layer);
   group.position = dump.position();
   group.k = read(Tensor::k, kv_head, shape.T, shape.d);
-  group.v = read(Tensor::v, kv_head, shape.T, shape.d_v);
-  const bool read_again = !why_no_second_reading(dump);
+  group.v =
+      parts.values ? read(Tensor::v, kv_head, shape.T, shape.d_v) : HeadMatrix<T>::of(nullptr, 0, shape.d_v);
+  const bool read_again = parts.others && !why_no_second_reading(dump);
   for (Index h = kv_head * G; h < (kv_head + 1) * G; ++h) {
     group.q.push_back(read(Tensor::q, h, shape.T_q, shape.d, unasked));
-    if (dump.has(Tensor::wo)) group.wo.push_back(read(Tensor::wo, h, shape.d_v, shape.d_model));
+    if (parts.others && dump.has(Tensor::wo))
+      group.wo.push_back(read(Tensor::wo, h, shape.d_v, shape.d_model));
     if (read_again) group.q_ref.push_back(read(Tensor::q_ref, h, shape.R_ref, shape.d));
   }
   const auto read_gradients = [&](Tensor tensor, Index samples, Index rows) {
     RowGradients<T> gradients;
-    if (!dump.has(tensor)) return gradients;
+    if (!parts.others || !dump.has(tensor)) return gradients;
     gradients.rows = {shape.first_row(tensor), shape.first_row(tensor) + rows};
     gradients.samples = samples;
     for (Index h = kv_head * G; h < (kv_head + 1) * G; ++h)
@@ -67,10 +70,11 @@ HeadGroup<T> cache_group(const HeadGroup<T>& group, const std::vector<Index>& to
   cache.l = n;
   cache.rule = group.rule;
   cache.k.resize(n, group.d());
-  cache.v.resize(n, group.d_v());
+  const bool values = group.v.rows() > 0;
+  cache.v.resize(values ? n : 0, group.d_v());
   for (Index p = 0; p < n; ++p) {
     cache.k.row(p) = group.k.row(tokens[p]);
-    cache.v.row(p) = group.v.row(tokens[p]);
+    if (values) cache.v.row(p) = group.v.row(tokens[p]);
   }
   const Index first = queries > 0 ? tokens[n - queries] - group.first_query() : 0;
   for (const HeadMatrix<T>& q : group.q) cache.q.emplace_back(q.middleRows(first, queries));

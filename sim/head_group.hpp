@@ -89,11 +89,27 @@ RowGradients<To> converted(const RowGradients<From>& gradients) {
   return result;
 }
 
+/// All of a head group that what is asked of it looks at; the rest is not read, nor looked at for NaN and
+/// infinity.
+struct HeadParts {
+  Index first_row = 0;  ///< the queries at this position and later, at least one
+  bool values = true;   ///< without: v is [0, d_v]
+  bool others = true;   ///< wo, gradients and the second reading
+  /// Whether keys that lie in memory as they are used are looked at: what is asked finds no finite number
+  /// where it looks at one that is not, and says so.
+  bool checked_keys = true;
+
+  /// What these and others need together.
+  HeadParts& operator|=(const HeadParts& more) {
+    return *this = {std::min(first_row, more.first_row), values || more.values, others || more.others,
+                    checked_keys || more.checked_keys};
+  }
+};
+
 /// Reads one head group from a dump and converts it to T. Where q, k and v of a dump in memory are of T, row
-/// by row, the group looks at them there. Its queries are those at position `first_row` and later, at least
-/// one: all that what is asked of it looks at.
+/// by row, the group looks at them there.
 template <class T>
-HeadGroup<T> load_head_group(const Dump& dump, Index layer, Index kv_head, Index first_row = 0);
+HeadGroup<T> load_head_group(const Dump& dump, Index layer, Index kv_head, const HeadParts& parts = {});
 
 /// Why head groups of a dump have no q_ref, as one clause; nothing where they have.
 std::optional<std::string> why_no_second_reading(const Dump& dump);

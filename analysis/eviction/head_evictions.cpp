@@ -155,7 +155,8 @@ class HeadSimulator {
     const Semantics semantics = semantics_of(plan_, which);
     const ChannelSetting setting{semantics, default_recent(semantics), plan_.channel_window, std::nullopt};
     const ChannelRule& rule = *plan_.compression->channels;
-    ChannelBasis basis = channel_basis(group_, kept, setting, rule.needs_outputs(), compute_);
+    ChannelBasis basis = rule.alone() ? channel_diagonal(group_, kept, setting, compute_.workers)
+                                      : channel_basis(group_, kept, setting, rule.needs_outputs(), compute_);
     const Index n = pruned_channels(plan_.compression->ratio, group_.d(), semantics);
     cache.pruned = select_channels(rule, basis.scores, channel_order(rule, basis.scores), n).pruned;
     cache.prunable = std::move(basis.keys.prunable);

@@ -2,9 +2,14 @@
 
 #include "analysis/options/option.hpp"
 #include "analysis/run/compute_choice.hpp"
+#include "data/error.hpp"
+#include "data/npy/convert.hpp"
 #include "sim/backend.hpp"
+#include "sim/head_group.hpp"
 #include "sim/schedule.hpp"
 
+#include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <memory>
 #include <nanobind/nanobind.h>
@@ -74,6 +79,37 @@ auto computed(const CallOptions& options, const Work& work) {
     return work(chosen.on(lease.workers()));
   } catch (const Interrupted&) {
     raise_interrupt();
+  }
+}
+
+/// A head group of `parts` of layer 0; where its keys lie as they are used, all threads look at them.
+template <class T>
+HeadGroup<T> loaded_head(const Dump& dump, Index g, const HeadParts& parts, Workers& workers) {
+  HeadParts unchecked = parts;
+  unchecked.checked_keys = false;
+  HeadGroup<T> group = load_head_group<T>(dump, 0, g, unchecked);
+  if (!parts.checked_keys || !group.k.borrowed()) return group;
+  constexpr Index kPerItem = Index{1} << 16;
+  const Index n = group.k.size();
+  std::atomic<bool> bad = false;
+  workers.parallel_for(div_up(n, kPerItem), [&](Index item) {
+    const Index first = item * kPerItem;
+    if (first_not_finite(group.k.data() + first, std::min(kPerItem, n - first))) bad = true;
+  });
+  if (bad) load_head_group<T>(dump, 0, g, parts);  // says which
+  return group;
+}
+
+/// work() on head groups of `parts`. Where their keys went unlooked at and it finds what is not finite, a key
+/// may be why: the message then says which.
+template <class T, class Work>
+auto on_parts(const Dump& dump, const HeadParts& parts, const Work& work) {
+  try {
+    return work();
+  } catch (const InputError&) {
+    const HeadParts keys{.first_row = dump.shape().T, .values = false, .others = false};
+    for (Index g = 0; !parts.checked_keys && g < dump.shape().n_kv; ++g) load_head_group<T>(dump, 0, g, keys);
+    throw;
   }
 }
 

@@ -38,22 +38,33 @@ BoundOptions options_of_selection(ChannelOptions& options) {
   });
 }
 
+/// How much of an interaction is asked for.
+enum class Depth { diagonal, logits, outputs };
+
 /// The bases of a layer's heads, or of its query heads where each has a selection of its own.
 template <class T>
-std::vector<ChannelBasis> layer_bases(const Dump& dump, const ChannelPlan& plan, bool with_outputs,
+std::vector<ChannelBasis> layer_bases(const Dump& dump, const ChannelPlan& plan, Depth depth,
                                       const Compute& compute) {
   const DumpShape& shape = dump.shape();
-  const Index parts = plan.per_query_head() ? shape.group() : 1;
+  const Index rows = plan.per_query_head() ? shape.group() : 1;
   const KeptSet all(extent(shape.l), 1);
-  std::vector<ChannelBasis> bases(extent(shape.n_kv * parts));
-  for_each_head(dump, compute.workers, [&](Index g) {
-    const HeadGroup<T> group = load_head_group<T>(dump, 0, g);
-    for (Index part = 0; part < parts; ++part)
-      bases[extent(g * parts + part)] =
-          plan.per_query_head()
-              ? channel_basis(query_head_group(group, part), all, plan.setting, with_outputs, compute)
-              : channel_basis(group, all, plan.setting, with_outputs, compute);
-  });
+  std::vector<ChannelBasis> bases(extent(shape.n_kv * rows));
+  const bool diagonal = depth == Depth::diagonal;
+  const HeadParts parts{.first_row = window_rows(shape.l, shape.first_query(), plan.setting.window).begin,
+                        .values = depth == Depth::outputs,
+                        .others = false,
+                        .checked_keys = !diagonal};
+  const auto basis_of = [&](const HeadGroup<T>& group) {
+    return diagonal ? channel_diagonal(group, all, plan.setting, compute.workers)
+                    : channel_basis(group, all, plan.setting, depth == Depth::outputs, compute);
+  };
+  const auto of_head = [&](Index g) {
+    const HeadGroup<T> group = loaded_head<T>(dump, g, parts, compute.workers);
+    for (Index row = 0; row < rows; ++row)
+      bases[extent(g * rows + row)] =
+          plan.per_query_head() ? basis_of(query_head_group(group, row)) : basis_of(group);
+  };
+  on_parts<T>(dump, parts, [&] { for_each_head(dump, compute.workers, of_head); });
   return bases;
 }
 
@@ -68,25 +79,33 @@ nb::object joined_rows(const std::vector<ChannelBasis>& bases, const std::vector
   return numpy_of(std::move(values), shape);
 }
 
-nb::dict channel_interaction(const Layer& layer, bool with_outputs, const nb::dict& keywords) {
+nb::dict channel_interaction(const Layer& layer, bool with_outputs, bool diagonal_alone,
+                             const nb::dict& keywords) {
+  if (with_outputs && diagonal_alone)
+    throw OptionError(option_text("diagonal: expected no outputs, which have no part in it"));
+  const Depth depth = diagonal_alone ? Depth::diagonal : with_outputs ? Depth::outputs : Depth::logits;
   ChannelOptions options;
   CallOptions call;
   read_keywords(options_of_setting(options, call), keywords);
   const ChannelPlan plan = channel_plan(layer.dump(), options);
   const std::vector<ChannelBasis> bases = computed(call, [&](const Compute& compute) {
-    return in_float32(call.precision) ? layer_bases<float>(layer.dump(), plan, with_outputs, compute)
-                                      : layer_bases<double>(layer.dump(), plan, with_outputs, compute);
+    return in_float32(call.precision) ? layer_bases<float>(layer.dump(), plan, depth, compute)
+                                      : layer_bases<double>(layer.dump(), plan, depth, compute);
   });
   const std::size_t n = bases.size(), d = extent(layer.dump().shape().d);
   nb::dict found;
-  found["logits"] = joined_rows(
-      bases, {n, d, d}, [](const auto& basis) -> const auto& { return basis.scores.logits; });
+  found["diagonal"] = joined_rows(
+      bases, {n, d}, [](const auto& basis) -> const auto& { return basis.scores.diagonal; });
   found["key_sq"] = joined_rows(
       bases, {n, d}, [](const auto& basis) -> const auto& { return basis.scores.key_sq; });
-  found["window"] = joined_rows(
-      bases, {n, d, d}, [](const auto& basis) -> const auto& { return basis.window; });
-  found["future"] = joined_rows(
-      bases, {n, d, d}, [](const auto& basis) -> const auto& { return basis.future; });
+  if (!diagonal_alone) {
+    found["logits"] = joined_rows(
+        bases, {n, d, d}, [](const auto& basis) -> const auto& { return basis.scores.logits; });
+    found["window"] = joined_rows(
+        bases, {n, d, d}, [](const auto& basis) -> const auto& { return basis.window; });
+    found["future"] = joined_rows(
+        bases, {n, d, d}, [](const auto& basis) -> const auto& { return basis.future; });
+  }
   if (with_outputs)
     found["outputs"] = joined_rows(
         bases, {n, d, d}, [](const auto& basis) -> const auto& { return basis.scores.outputs; });
@@ -106,10 +125,11 @@ nb::dict channel_interaction(const Layer& layer, bool with_outputs, const nb::di
   return found;
 }
 
-/// Arrays of n selections over d channels, whose logits' interaction gives n and d.
+/// Arrays of n selections over d channels, whose logits' interaction, or its diagonal where that is all,
+/// gives n and d.
 struct Matrices {
   Index n = 0, d = 0;
-  std::vector<double> logits, outputs, key_sq;
+  std::vector<double> logits, diagonal, outputs, key_sq;
   std::vector<Index> rope_partner;
   std::vector<std::uint8_t> fixed;
 };
@@ -133,11 +153,16 @@ Matrices matrices_of(const nb::dict& arrays) {
     return arrays.contains(name) ? nb::object(arrays[name]) : nb::none();
   };
   std::vector<Index> shape = {-1, -1, -1};
-  found.logits = numbers_of("interaction", get("logits"), shape);
+  if (const nb::object logits = get("logits"); !logits.is_none()) {
+    found.logits = numbers_of("interaction", logits, shape);
+    if (shape[1] != shape[2]) throw InputError("interaction", "shape [n, d, d]", "other ones");
+    require_symmetric("interaction", found.logits, shape[0], shape[1]);
+  } else {
+    shape = {-1, -1};
+    found.diagonal = numbers_of("diagonal", get("diagonal"), shape);
+  }
   found.n = shape[0];
   found.d = shape[1];
-  if (shape[1] != shape[2]) throw InputError("interaction", "shape [n, d, d]", "other ones");
-  require_symmetric("interaction", found.logits, found.n, found.d);
   if (const nb::object outputs = get("outputs"); !outputs.is_none()) {
     found.outputs = numbers_of("outputs", outputs, shape);
     require_symmetric("outputs", found.outputs, found.n, found.d);
@@ -165,7 +190,12 @@ Matrices matrices_of(const nb::dict& arrays) {
 ChannelScores scores_at(const Matrices& matrices, Index row) {
   const Index d = matrices.d;
   ChannelScores scores;
-  scores.logits = matrix_at(matrices.logits, row, d);
+  if (matrices.logits.empty()) {
+    scores.diagonal = Eigen::Map<const Vector<double>>(matrices.diagonal.data() + row * d, d);
+  } else {
+    scores.logits = matrix_at(matrices.logits, row, d);
+    scores.diagonal = scores.logits.diagonal();
+  }
   if (!matrices.outputs.empty()) scores.outputs = matrix_at(matrices.outputs, row, d);
   // Its length is the number of channels, whoever looks at the norms themselves.
   scores.key_sq = Vector<double>::Zero(d);
@@ -182,6 +212,8 @@ void require_fed(const ChannelRule& rule, const Matrices& matrices) {
   const auto need = [&](bool there, const char* what) {
     if (!there) throw OptionError(option_text("{}: {} is unavailable: it needs {}", method, rule.name, what));
   };
+  need(rule.alone() || !matrices.logits.empty(),
+       "the whole interaction, channel_interaction() without diagonal=True");
   need(!rule.needs_outputs() || !matrices.outputs.empty(),
        "the interaction of the outputs, channel_interaction(..., outputs=True)");
   need(rule.first() != ChannelMethod::magnitude || !matrices.key_sq.empty(),
@@ -212,7 +244,7 @@ nb::dict select(const nb::dict& arrays, const nb::dict& keywords) {
       const ChannelSelection chosen = select_channels(rule, scores, of_row, n);
       std::copy(of_row.begin(), of_row.end(), order.begin() + row * d);
       pruned.insert(pruned.end(), chosen.pruned.begin(), chosen.pruned.end());
-      error.push_back(subset_error(scores.logits, chosen.pruned));
+      if (!matrices.logits.empty()) error.push_back(subset_error(scores.logits, chosen.pruned));
       bound.push_back(chosen.lower_bound.value_or(std::nan("")));
       proven.push_back(chosen.proven ? 1 : 0);
     }
@@ -220,7 +252,7 @@ nb::dict select(const nb::dict& arrays, const nb::dict& keywords) {
   nb::dict found;
   found["pruned"] = numpy_of<bool>(std::move(pruned), {rows, extent(d)});
   if (rule.has_order()) found["order"] = numpy_of(std::move(order), {rows, extent(d)});
-  found["reconstruction_error"] = numpy_of(std::move(error), {rows});
+  if (!error.empty()) found["reconstruction_error"] = numpy_of(std::move(error), {rows});
   if (kChannelMethods[rule.method].proves) {
     found["lower_bound"] = numpy_of(std::move(bound), {rows});
     found["proven"] = numpy_of<bool>(std::move(proven), {rows});
@@ -232,7 +264,7 @@ nb::dict select(const nb::dict& arrays, const nb::dict& keywords) {
 
 void bind_channels(nb::module_& module) {
   module.def("channel_interaction", channel_interaction, nb::arg("layer"), nb::arg("outputs"),
-             nb::arg("options"), "{array: [rows, d, d], ...}.");
+             nb::arg("diagonal"), nb::arg("options"), "{array: [rows, d, d] or [rows, d], ...}.");
   module.def("select_channels", select, nb::arg("arrays"), nb::arg("options"), "{array: [rows, d], ...}.");
   module.def("channel_options", [] {
     ChannelOptions options;

@@ -67,28 +67,33 @@ EvictionPlan plan_of(const Dump& dump, EvictionOptions& options, std::vector<Giv
 template <class T>
 std::vector<std::uint8_t> layer_kept(const Dump& dump, const EvictionPlan& plan, const Compute& compute) {
   const DumpShape& shape = dump.shape();
-  const Index parts = plan.per_query_head ? shape.group() : 1;
+  const Index rows = plan.per_query_head ? shape.group() : 1;
   const bool in_blocks = plan.cases.front().phase.kind == Phase::Kind::blockwise;
-  const Index first_row = first_row_of(plan.runs.front().rules.front(), shape, in_blocks);
+  const EvictionRule& rule = plan.runs.front().rules.front();
+  const HeadParts parts = compute.backend.reads_stored() ? HeadParts{} : parts_of(rule, shape, in_blocks);
   // Those that a layer's ranking reads are not read again.
   std::vector<std::shared_ptr<const HeadGroup<T>>> groups(extent(shape.n_kv));
   const auto load = [&](Index g) -> std::shared_ptr<const HeadGroup<T>>& {
     auto& group = groups[extent(g)];
-    if (!group) group = std::make_shared<const HeadGroup<T>>(load_head_group<T>(dump, 0, g, first_row));
+    if (!group) group = std::make_shared<const HeadGroup<T>>(loaded_head<T>(dump, g, parts, compute.workers));
     return group;
   };
   const auto given = [&](Index g) { return scores_of_head(plan.scores, g, shape.l); };
-  const LayerScores layer = layer_scores<T>(plan, shape, load, given, compute);
-  std::vector<std::uint8_t> all(extent(shape.n_kv * parts * shape.l));
-  for_each_head(dump, compute.workers, [&](Index g) {
+  LayerScores layer;
+  std::vector<std::uint8_t> all(extent(shape.n_kv * rows * shape.l));
+  const auto of_head = [&](Index g) {
     const std::shared_ptr<const HeadGroup<T>> group = std::exchange(load(g), nullptr);
-    for (Index part = 0; part < parts; ++part) {
+    for (Index part = 0; part < rows; ++part) {
       const HeadGroup<T> one = plan.per_query_head ? query_head_group(*group, part) : HeadGroup<T>{};
       const HeadGroup<T>& mine = plan.per_query_head ? one : *group;
       const HeadRanking ranking = head_ranking(mine, plan, layer, given(g), std::nullopt, compute);
       const KeptSet kept = prompt_kept(mine, plan, plan.cases.front(), ranking, compute);
-      std::copy(kept.begin(), kept.end(), all.begin() + (g * parts + part) * shape.l);
+      std::copy(kept.begin(), kept.end(), all.begin() + (g * rows + part) * shape.l);
     }
+  };
+  on_parts<T>(dump, parts, [&] {
+    layer = layer_scores<T>(plan, shape, load, given, compute);
+    for_each_head(dump, compute.workers, of_head);
   });
   return all;
 }

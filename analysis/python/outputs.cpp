@@ -96,7 +96,7 @@ HeadFigures layer_figures(const Dump& dump, const Measured& measured, const Meas
   MeasuredLayer layer(dump, compute.precision, columns);
   layer.begin();
   for_each_head(dump, compute.workers, [&](Index g) {
-    const HeadGroup<T> group = load_head_group<T>(dump, 0, g, measured.rows.begin);
+    const HeadGroup<T> group = load_head_group<T>(dump, 0, g, {.first_row = measured.rows.begin});
     layer.add(outputs_of(group, on_window, on_future, layer.with_vectors()), group, on_window, on_future,
               g * shape.group(), std::span(figures.data() + g * figures.cols(), extent(figures.cols())),
               compute.workers);

@@ -29,12 +29,14 @@ std::vector<std::vector<T>> layer_metrics(const Dump& dump, const TokenPlan& pla
   const Index rows = plan.options.per_query_head ? shape.group() : 1;
   std::vector<std::vector<T>> values(plan.metrics.size(),
                                      std::vector<T>(extent(shape.n_kv * rows * shape.l)));
-  const bool as_stored = compute.backend.reads_stored() && sizeof(T) == 4;  // all queries, then
-  Index first_row = shape.T;
-  for (const TokenMetric metric : plan.metrics)
-    first_row = std::min(first_row, first_row_of(metric, shape, plan.options.window));
-  for_each_head(dump, compute.workers, [&](Index kv_head) {
-    const HeadGroup<T> group = load_head_group<T>(dump, 0, kv_head, as_stored ? 0 : first_row);
+  const bool as_stored = compute.backend.reads_stored() && sizeof(T) == 4;  // all of it, then
+  HeadParts parts;
+  if (!as_stored) {
+    parts = parts_of(plan.metrics.front(), shape, plan.options.window);
+    for (const TokenMetric metric : plan.metrics) parts |= parts_of(metric, shape, plan.options.window);
+  }
+  const auto of_head = [&](Index kv_head) {
+    const HeadGroup<T> group = loaded_head<T>(dump, kv_head, parts, compute.workers);
     std::optional<StoredGroup> stored;
     if (as_stored) stored = load_stored_group(dump, 0, kv_head);
     const TokenMetrics metrics =
@@ -44,7 +46,8 @@ std::vector<std::vector<T>> layer_metrics(const Dump& dump, const TokenPlan& pla
       std::transform(found.data(), found.data() + found.size(), values[m].data() + kv_head * found.size(),
                      [](double value) { return static_cast<T>(value); });
     }
-  });
+  };
+  on_parts<T>(dump, parts, [&] { for_each_head(dump, compute.workers, of_head); });
   return values;
 }
 

@@ -5,6 +5,23 @@
 #include <string>
 
 namespace kvreplay {
+namespace {
+
+template <class T>
+void require_finite(const HeadGroup<T>& group, bool finite) {
+  if (!finite)
+    throw InputError("layer " + std::to_string(group.layer) + ", KV head " + std::to_string(group.kv_head),
+                     "squared logits within float64", "an overflow");
+}
+
+/// What the group and the setting say besides, once the norms are there.
+template <class T>
+void add_choices(const HeadGroup<T>& group, const ChannelSetting& setting, ChannelScores& scores) {
+  if (group.rope) scores.rope_partner = rope_partners(*group.rope, group.d());
+  if (setting.protection) scores.fixed = protected_channels(scores.key_sq, *setting.protection);
+}
+
+}  // namespace
 
 template <class T>
 ChannelBasis channel_basis(const HeadGroup<T>& group, const KeptSet& cache, const ChannelSetting& setting,
@@ -25,16 +42,30 @@ ChannelBasis channel_basis(const HeadGroup<T>& group, const KeptSet& cache, cons
                                     : keys;
   scores.key_sq = ranked.diagonal();
   scores.logits = ranked.cwiseProduct(queries);
-  if (!(basis.window.allFinite() && basis.future.allFinite() && scores.logits.allFinite()))
-    throw InputError("layer " + std::to_string(group.layer) + ", KV head " + std::to_string(group.kv_head),
-                     "squared logits within float64", "an overflow");
+  scores.diagonal = scores.logits.diagonal();
+  require_finite(group, basis.window.allFinite() && basis.future.allFinite() && scores.logits.allFinite());
   if (with_outputs)
     scores.outputs = compute.backend.output_interaction(group, window, basis.keys, compute.workers);
-  if (group.rope) scores.rope_partner = rope_partners(*group.rope, group.d());
-  if (setting.protection) scores.fixed = protected_channels(scores.key_sq, *setting.protection);
+  add_choices(group, setting, scores);
   return basis;
 }
 
+template <class T>
+ChannelBasis channel_diagonal(const HeadGroup<T>& group, const KeptSet& cache, const ChannelSetting& setting,
+                              Workers& workers) {
+  ChannelBasis basis;
+  basis.keys = {cache, without_recent(cache, setting.recent)};
+  const KeptSet& ranked = setting.semantics == Semantics::official ? basis.keys.cache : basis.keys.prunable;
+  basis.scores.key_sq = gram_diagonal(group.k, positions(ranked), workers);
+  basis.scores.diagonal = basis.scores.key_sq.cwiseProduct(
+      query_gram_diagonal(group, window_rows(group.l, group.first_query(), setting.window), workers));
+  require_finite(group, basis.scores.diagonal.allFinite());
+  add_choices(group, setting, basis.scores);
+  return basis;
+}
+
+template decltype(channel_diagonal<float>) channel_diagonal<float>;
+template decltype(channel_diagonal<double>) channel_diagonal<double>;
 template decltype(channel_basis<float>) channel_basis<float>;
 template decltype(channel_basis<double>) channel_basis<double>;
 

@@ -1,6 +1,7 @@
 #include "sim/channels/channel_interaction.hpp"
 
 #include "sim/gram_sums.hpp"
+#include "sim/tokens/value_rows.hpp"
 
 #include <Eigen/Eigenvalues>
 
@@ -9,6 +10,15 @@
 #include <numeric>
 
 namespace kvreplay {
+namespace {
+
+std::vector<Index> rows_at(RowRange rows, Index first_query) {
+  std::vector<Index> at(rows.count());
+  std::iota(at.begin(), at.end(), rows.begin - first_query);
+  return at;
+}
+
+}  // namespace
 
 template <class T>
 Matrix<double> gram_f64(const HeadMatrix<T>& x, const std::vector<Index>& rows, Workers& workers) {
@@ -27,10 +37,36 @@ Matrix<double> gram_f64(const HeadMatrix<T>& x, const std::vector<Index>& rows, 
 
 template <class T>
 Matrix<double> query_gram(const HeadGroup<T>& group, RowRange rows, Workers& workers) {
-  std::vector<Index> at(rows.count());
-  std::iota(at.begin(), at.end(), rows.begin - group.first_query());
+  const std::vector<Index> at = rows_at(rows, group.first_query());
   Matrix<double> sum = Matrix<double>::Zero(group.d(), group.d());
   for (const HeadMatrix<T>& q : group.q) sum += gram_f64(q, at, workers);
+  return sum;
+}
+
+template <class T>
+Vector<double> gram_diagonal(const HeadMatrix<T>& x, const std::vector<Index>& rows, Workers& workers) {
+  constexpr Index kRowsPerItem = 256;
+  const Index n = std::ssize(rows), d = x.cols(), items = div_up(n, kRowsPerItem);
+  Matrix<double> sums = Matrix<double>::Zero(items, d);
+  workers.parallel_for(items, [&](Index item) {
+    const Index end = std::min((item + 1) * kRowsPerItem, n);
+    Vector<double> sum = Vector<double>::Zero(d);  // on no other item's cache line
+    for (Index i = item * kRowsPerItem; i < end;) {
+      Index next = i + 1;  // rows that lie one behind the other
+      while (next < end && rows[next] == rows[i] + next - i) ++next;
+      value_rows_simd<T>().add_squared_rows(x.data() + rows[i] * d, next - i, d, sum.data());
+      i = next;
+    }
+    sums.row(item) = sum.transpose();
+  });
+  return sums.colwise().sum().transpose();
+}
+
+template <class T>
+Vector<double> query_gram_diagonal(const HeadGroup<T>& group, RowRange rows, Workers& workers) {
+  const std::vector<Index> at = rows_at(rows, group.first_query());
+  Vector<double> sum = Vector<double>::Zero(group.d());
+  for (const HeadMatrix<T>& q : group.q) sum += gram_diagonal(q, at, workers);
   return sum;
 }
 
@@ -47,6 +83,10 @@ Vector<double> spectrum(const Matrix<double>& H) {
 
 template Matrix<double> gram_f64(const HeadMatrix<float>&, const std::vector<Index>&, Workers&);
 template Matrix<double> gram_f64(const HeadMatrix<double>&, const std::vector<Index>&, Workers&);
+template Vector<double> gram_diagonal(const HeadMatrix<float>&, const std::vector<Index>&, Workers&);
+template Vector<double> gram_diagonal(const HeadMatrix<double>&, const std::vector<Index>&, Workers&);
+template decltype(query_gram_diagonal<float>) query_gram_diagonal<float>;
+template decltype(query_gram_diagonal<double>) query_gram_diagonal<double>;
 template decltype(query_gram<float>) query_gram<float>;
 template decltype(query_gram<double>) query_gram<double>;
 

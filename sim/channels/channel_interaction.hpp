@@ -28,6 +28,13 @@ Matrix<double> gram_f64(const Matrix<T>& x, const std::vector<Index>& rows, Work
 template <class T>
 Matrix<double> query_gram(const HeadGroup<T>& group, RowRange rows, Workers& workers);
 
+/// The diagonals of gram_f64() and query_gram() alone, [d], whose entrywise product is that of H: in float64
+/// too, each row read once, the same bytes for any number of threads.
+template <class T>
+Vector<double> gram_diagonal(const HeadMatrix<T>& x, const std::vector<Index>& rows, Workers& workers);
+template <class T>
+Vector<double> query_gram_diagonal(const HeadGroup<T>& group, RowRange rows, Workers& workers);
+
 /// The CUDA twins, on the calling thread's device (sim/cuda/runtime.hpp): [d, d], exactly symmetric, the same
 /// bits in every run. Device memory: the rows from the first to the last of `rows`, and about 16 MiB + 12 d^2
 /// bytes. Throw DeviceError and OutOfDeviceMemory besides what their CPU twins throw.

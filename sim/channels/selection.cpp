@@ -52,7 +52,7 @@ std::vector<Index> channel_order(const ChannelRule& rule, const ChannelScores& s
     case ChannelMethod::magnitude:
       return ascending_order(scores.key_sq, scores.fixed);
     case ChannelMethod::think:
-      return ascending_order(scores.logits.diagonal(), scores.fixed);
+      return ascending_order(scores.diagonal, scores.fixed);
     case ChannelMethod::output:
       return greedy_order(scores.outputs, scores.fixed);
     case ChannelMethod::rope_pairs:

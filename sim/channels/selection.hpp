@@ -22,6 +22,7 @@ struct ChannelMethodFacts {
   /// Whether it takes channels one after the other: an order then says what it prunes, or what it swaps from,
   /// and exchange can start from it.
   bool has_order = true;
+  bool alone = false;          ///< judges each channel alone: of H it looks at the diagonal, if at all
   bool needs_outputs = false;  ///< the output-space matrix
   bool needs_rope = false;     ///< the dump's rotation pairs
   bool proves = false;         ///< gives a bound on what any set of as many channels loses by H
@@ -30,10 +31,12 @@ struct ChannelMethodFacts {
 inline constexpr auto kChannelMethods = facts_table<ChannelMethodFacts>({
     {.id = ChannelMethod::magnitude,
      .name = "magnitude",
-     .meaning = "The channels of smallest norm \u2016k_c\u2016"},
+     .meaning = "The channels of smallest norm \u2016k_c\u2016",
+     .alone = true},
     {.id = ChannelMethod::think,
      .name = "think",
-     .meaning = "ThinK: the channels of smallest H_cc, each judged alone"},
+     .meaning = "ThinK: the channels of smallest H_cc, each judged alone",
+     .alone = true},
     {.id = ChannelMethod::iap,
      .name = "iap",
      .meaning = "IAP: greedily the cheapest channel, 2 H_cj then added to the cost of the others"},
@@ -66,6 +69,7 @@ struct ChannelRule {
   /// What gives the set, or the set that exchange starts from.
   ChannelMethod first() const { return method == ChannelMethod::exchange ? start : method; }
   bool has_order() const { return kChannelMethods[method].has_order; }
+  bool alone() const { return kChannelMethods[method].alone; }
   bool needs_outputs() const { return kChannelMethods[first()].needs_outputs; }
   bool needs_rope() const { return kChannelMethods[first()].needs_rope; }
   bool operator==(const ChannelRule&) const = default;
@@ -75,7 +79,8 @@ std::optional<ChannelRule> channel_rule_named(std::string_view name);
 /// What a selection looks at.
 struct ChannelScores {
   Vector<double> key_sq;            ///< [d], ||k_c||^2
-  Matrix<double> logits;            ///< [d, d], H
+  Vector<double> diagonal;          ///< [d], H_cc
+  Matrix<double> logits;            ///< [d, d], H; empty where every rule judges channels alone
   Matrix<double> outputs;           ///< [d, d], the output-space matrix; empty where no rule needs it
   std::vector<Index> rope_partner;  ///< [d], -1 where a channel is not rotated; empty where unknown
   ChannelSet fixed;                 ///< [d], 1 where a channel is never pruned; or empty

@@ -153,6 +153,7 @@ KeptSet keep_by(const EvictionRule& rule, Vector<double> scores, Index budget) {
   for (Index p = 0; p < std::min(rule.sinks, n); ++p) pin(p);
   for (Index p = n - 1; p >= std::max<Index>(n - rule.recent, 0); --p) pin(p);
   if (left == 0) return kept;
+  if (left == budget) return largest(scores, left);
 
   // The rest by score, in a vector of their own: no score marks a pinned token, infinity may be one.
   std::vector<Index> rest;

@@ -113,11 +113,17 @@ bool needs_rows(const EvictionRule& rule) {
   return (rule.metric && on_window(*rule.metric)) || rule.per_visible_row;
 }
 
-Index first_row_of(const EvictionRule& rule, const DumpShape& shape, bool in_blocks) {
-  if (rule.by || in_blocks || rule.block > 0 || own_expected_attention(rule)) return shape.first_query();
-  const Index of_metric = rule.metric ? first_row_of(*rule.metric, shape, rule.window) : shape.T;
-  if (!rule.per_visible_row) return of_metric;
-  return std::min(of_metric, window_rows(shape.l, shape.first_query(), rule.window).begin);
+HeadParts parts_of(const EvictionRule& rule, const DumpShape& shape, bool in_blocks) {
+  if (rule.by || own_expected_attention(rule)) return {.first_row = shape.first_query()};
+  HeadParts parts{.first_row = shape.T, .values = false, .others = false, .checked_keys = false};
+  if (rule.metric) parts |= parts_of(*rule.metric, shape, rule.window);
+  if (rule.per_visible_row)
+    parts.first_row = std::min(parts.first_row, window_rows(shape.l, shape.first_query(), rule.window).begin);
+  if (in_blocks || rule.block > 0) {
+    if (needs_rows(rule)) parts.first_row = shape.first_query();
+    parts.checked_keys = true;  // a block that keeps everything is not ranked
+  }
+  return parts;
 }
 
 std::optional<std::string> why_not_in_blocks(const EvictionRule& rule) {

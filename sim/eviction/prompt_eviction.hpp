@@ -39,9 +39,9 @@ constexpr bool on_window(TokenMetric metric) { return kTokenMetrics[metric].rows
 /// Whether the rule asks for window rows, which must then be there.
 bool needs_rows(const EvictionRule& rule);
 
-/// The first position whose query a rule looks at to rank the prompt, or its blocks, or to search; T where it
-/// looks at none.
-Index first_row_of(const EvictionRule& rule, const DumpShape& shape, bool in_blocks);
+/// All of a head group that a rule looks at on the CPU to rank the prompt, or its blocks, or to search; as
+/// parts_of() a metric.
+HeadParts parts_of(const EvictionRule& rule, const DumpShape& shape, bool in_blocks);
 
 /// Why a rule cannot rank a cache by a block's queries alone, as one clause; nothing where it can.
 std::optional<std::string> why_not_in_blocks(const EvictionRule& rule);

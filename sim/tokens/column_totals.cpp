@@ -72,7 +72,7 @@ std::vector<ColumnTotals> column_totals(const HeadGroup<T>& group, const Prepare
   if (columns == ColumnSet::weights && rows.count() == 1) return row_weights(group, rows.begin, workers);
   const Index G = group.G(), l = group.l, end = group.end_visible(rows.end - 1);
   const std::vector<HeadRows<T>> heads =
-      softmax_rows(group, values, rows, {.outputs = columns != ColumnSet::weights}, workers);
+      softmax_rows(group, values, rows, {.outputs = columns != ColumnSet::weights, .logits = true}, workers);
 
   // Pass two. An item owns its columns, so that every sum is added up by one thread in order of the rows.
   std::vector<ColumnTotals> totals(G, empty_totals(l, columns));

@@ -12,7 +12,7 @@ namespace {
 /// Logits of one row with the tokens that it sees, of every query head: [G, tokens].
 template <class T>
 Matrix<double> row_logits(const HeadGroup<T>& group, Index row, Workers& workers) {
-  constexpr Index W = kPanelWidth<T>, kTokensPerItem = 1024;
+  constexpr Index W = kPanelWidth<T>, kTokensPerItem = 256;
   const Index G = group.G(), d = group.d(), begin = group.first_visible(row);
   const Index n = group.end_visible(row) - begin;
   const T scale = static_cast<T>(group.rule.scale);
@@ -27,10 +27,14 @@ Matrix<double> row_logits(const HeadGroup<T>& group, Index row, Workers& workers
     Matrix<T> tile(tokens, W);
     for (Index head = 0; head < G; head += W) {
       const Index heads = std::min(W, G - head);
-      panel_gemm(tokens, d, group.k.data() + (begin + first) * d, d, queries.data() + head * d, tile.data());
+      panel_gemm_columns(tokens, d, group.k.data() + (begin + first) * d, d, queries.data() + head * d, heads,
+                         tile.data());
       logits.block(head, first, heads, tokens) = tile.leftCols(heads).transpose().template cast<double>();
     }
   });
+  // Before a cap hides it: a key that is not finite, or an overflow.
+  for (Index g = 0; g < G; ++g)
+    if (!logits.row(g).allFinite()) report_overflow(group, g, "position " + std::to_string(row));
   if (group.rule.softcap) logits = *group.rule.softcap * (logits / *group.rule.softcap).array().tanh();
   return logits;
 }

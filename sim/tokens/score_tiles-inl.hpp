@@ -331,7 +331,10 @@ HWY_INLINE void ScoreItem(const TileInput<T>& in, const T* row_constants, const 
           continue;
         T* z = z_tiles + n * kTokensPerTile * W;
         T* vo = vo_tiles + n * kTokensPerTile * W;
-        PanelGemm<T>(tokens, in.k + tile * in.d, in.d, 1, in.d, in.q_panels + panel * in.d * W, nullptr, z);
+        if (in.logits != nullptr)
+          std::copy_n(in.logits + (panel * in.total + tile) * W, tokens * W, z);
+        else
+          PanelGemm<T>(tokens, in.k + tile * in.d, in.d, 1, in.d, in.q_panels + panel * in.d * W, nullptr, z);
         if constexpr (kColumns != ColumnSet::weights)
           PanelGemm<T>(tokens, in.v_centred + tile * in.d_v, in.d_v, 1, in.d_v,
                        out_panels + panel * in.d_v * W, nullptr, vo);

@@ -14,6 +14,9 @@ hwy::AlignedFreeUniquePtr<T[]> aligned(Index n) {
   return memory;
 }
 
+/// Bytes of logits that are kept between the passes: beyond a cache they cost more than their product.
+constexpr std::size_t kMostLogits = std::size_t{4} << 20;
+
 /// What pass one needs of one query head while it lasts.
 template <class T>
 struct RunningRows {
@@ -50,6 +53,8 @@ std::vector<HeadRows<T>> softmax_rows(const HeadGroup<T>& group, const PreparedV
   TileInput<T> in = tile_input(group, values, rows);
   if (!options.outputs) in.d_v = 0;
   const Index panels = in.panels(), blocks = div_up(panels, kPanelsPerBlock);
+  const bool keep =
+      options.logits && static_cast<std::size_t>(G * panels * in.total * W) * sizeof(T) <= kMostLogits;
   // Few rows: the tokens are split as well, at places that depend on the sizes alone.
   const Index begin = in.first_visible(rows.begin), end = in.end_visible(rows.end - 1);
   constexpr Index kEnoughItems = 32;
@@ -67,6 +72,10 @@ std::vector<HeadRows<T>> softmax_rows(const HeadGroup<T>& group, const PreparedV
     head.in.q_panels = head.q_panels.get();
     head.out_panels = aligned<T>(panels * in.d_v * W);
     head.row_constants = aligned<T>(panels * kRowConstants * W);
+    if (keep) {
+      head.logits = aligned<T>(panels * in.total * W);
+      head.in.logits = head.logits.get();
+    }
     if (options.others) head.others.resize(panels * in.d_v * W);
     head.largest.resize(rows.count());
     running[g] = {aligned<T>(segments * panels * 4 * W), aligned<T>((segments - 1) * panels * in.d_v * W)};

@@ -15,6 +15,7 @@ struct HeadRows {
   hwy::AlignedFreeUniquePtr<T[]> q_panels;       ///< [panels][d][W]
   hwy::AlignedFreeUniquePtr<T[]> out_panels;     ///< [panels][d_v][W]: o - centre
   hwy::AlignedFreeUniquePtr<T[]> row_constants;  ///< [panels][kRowConstants][W]
+  hwy::AlignedFreeUniquePtr<T[]> logits;         ///< TileInput::logits, where asked for
   std::vector<T> others;                         ///< [panels][d_v][W], where asked for: o' - centre, of all
                                                  ///< columns but the largest
   std::vector<LargestScores> largest;            ///< [rows]
@@ -23,6 +24,7 @@ struct HeadRows {
 struct SoftmaxRowsOptions {
   bool outputs = true;  ///< without, d_v is taken to be 0 and the values may be empty
   bool others = false;
+  bool logits = false;  ///< kept for pass two, where all heads' are few enough to cost less than a product
 };
 
 /// Pass one for the given rows (positions, not empty) of every query head: [G]. Throws InputError where a

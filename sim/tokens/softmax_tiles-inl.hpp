@@ -186,6 +186,8 @@ HWY_NOINLINE void SoftmaxTiles(const TileInput<T>& in, Index panel, Index n, Ind
       const SoftmaxPanel<T>& state = states[b];
       PanelGemm<T>(tokens, in.k + first * in.d, in.d, 1, in.d, in.q_panels + (panel + b) * in.d * W, nullptr,
                    tile);
+      if (in.logits != nullptr)
+        std::copy_n(tile, tokens * W, in.logits + ((panel + b) * in.total + first) * W);
       if (in.softcap > 0) CapLogits(in.softcap, tokens, tile);
       HideInvisible(in, panel + b, first, tokens, tile);
       FindTopTwo(tile, first, tokens, top);

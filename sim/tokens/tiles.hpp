@@ -42,6 +42,7 @@ struct TileInput {
   Index sliding_window;   ///< 0: none
   T softcap;              ///< 0: none
   const Index* position;  ///< HeadGroup::position, null where it is empty
+  T* logits = nullptr;  ///< [panels][T][W], that pass one leaves for pass two: uncapped, none hidden; or null
 
   Index panels() const { return panels_of<T>(n_rows); }
   Index panel_rows(Index panel) const { return std::min(kPanelWidth<T>, n_rows - panel * kPanelWidth<T>); }

@@ -80,4 +80,16 @@ Index first_row_of(TokenMetric metric, const DumpShape& shape, Index w) {
   return shape.T;
 }
 
+HeadParts parts_of(TokenMetric metric, const DumpShape& shape, Index w) {
+  const TokenMetricFacts& facts = kTokenMetrics[metric];
+  const bool of_keys = facts.rows == MetricRows::none, of_window = facts.rows == MetricRows::window;
+  // Norms are finite where keys are, and so are the logits of the only row that row_weights() looks at.
+  const bool one_row =
+      of_window && !facts.of_values && window_rows(shape.l, shape.first_query(), w).count() == 1;
+  return {.first_row = first_row_of(metric, shape, w),
+          .values = facts.of_values,
+          .others = facts.of_gradients || !(of_keys || of_window),
+          .checked_keys = !of_keys && !one_row};
+}
+
 }  // namespace kvreplay

@@ -68,6 +68,9 @@ MetricSet metrics_of(const Dump& dump);
 
 /// The first position whose query a metric looks at, with a window of w rows; T where it looks at none.
 Index first_row_of(TokenMetric metric, const DumpShape& shape, Index w);
+/// All of a head group that a metric looks at on the CPU. Where it has the keys unlooked at, one that is not
+/// finite among them ends in an InputError.
+HeadParts parts_of(TokenMetric metric, const DumpShape& shape, Index w);
 
 /// The judge: float64, straight from the definitions, exact errors by recomputing the attention for every
 /// changed token. Cost O(G |rows| l^2 d_v). Shares no formula with the fast twins. The metrics asked for must
@@ -75,7 +78,8 @@ Index first_row_of(TokenMetric metric, const DumpShape& shape, Index w);
 TokenMetrics token_metrics_reference(const HeadGroup<double>& group, const TokenOptions& options);
 
 /// The fast CPU twin, in T throughout (sums over long runs in float64): two passes over tiles of K Q^T.
-/// Cost 8 G |rows| l d flops, memory O(l d + G |rows| d), the same bytes for any number of threads.
+/// Cost 8 G |rows| l d flops, or 6 where all logits lie in 4 MiB and stay there between the passes; memory
+/// O(l d + G |rows| d); the same bytes for any number of threads.
 template <class T>
 TokenMetrics token_metrics_cpu(const HeadGroup<T>& group, const TokenOptions& options, Workers& workers);
 

@@ -22,11 +22,6 @@ namespace {
 
 constexpr Index kTokensPerItem = 256;
 
-/// Whether a metric of the window's rows needs no values: its unit has none in it.
-bool of_weights_alone(const TokenMetricFacts& facts) {
-  return facts.unit == MetricUnit::weight || facts.unit == MetricUnit::squared_weight;
-}
-
 /// CAOTE and FastCAOTE of one query head, [l] each.
 struct CaoteScores {
   Vector<double> caote, fastcaote;
@@ -249,7 +244,7 @@ TokenMetrics token_metrics_by(const PassesOf<T>& passes, const HeadGroup<T>& gro
   };
   const bool window = out.wants_any(of_window);
   const bool of_values =
-      out.wants_any([&](const auto& facts) { return of_window(facts) && !of_weights_alone(facts); });
+      out.wants_any([&](const auto& facts) { return of_window(facts) && facts.of_values; });
   const bool oracles = out.wants_any([](const auto& facts) {
     return facts.rows == MetricRows::next || (facts.rows == MetricRows::future && !facts.of_gradients);
   });

@@ -104,7 +104,7 @@ def questions(tensors, layer, threads, backend):
         return lambda: kvreplay.evict(layer, policy=policy, sigma=RATIO, semantics="kvpress", **options, **how).kept
 
     def pruned():
-        found = kvreplay.channel_interaction(layer, semantics="kvpress", window=shape.w, **how)
+        found = kvreplay.channel_interaction(layer, diagonal=True, semantics="kvpress", window=shape.w, **how)
         return kvreplay.select_channels(found, method="think", ratio=RATIO).pruned
 
     def scores(*names):

@@ -157,6 +157,21 @@ class Program(unittest.TestCase):
                     self.assertEqual(chosen.order.tobytes(), self.array("channels", precision, f"channels/{method}_order.npy").tobytes())
             alone = kvreplay.select_channels(np.asarray(found), method="iap", ratio=0.5)
             self.assertTrue((alone.pruned == kvreplay.select_channels(found, method="iap", ratio=0.5).pruned).all())
+            self.assertEqual(found.diagonal.tobytes(), np.einsum("hcc->hc", found.logits).tobytes())
+            diagonal = kvreplay.channel_interaction(layer, diagonal=True, precision=precision)
+            np.testing.assert_allclose(diagonal.diagonal, found.diagonal, rtol=1e-12)
+            np.testing.assert_allclose(diagonal.key_sq, found.key_sq, rtol=1e-12)
+            self.assertIsNone(diagonal.logits)
+            for method in ("think", "magnitude"):
+                chosen, want = (kvreplay.select_channels(h, method=method, ratio=0.5) for h in (diagonal, found))
+                self.assertEqual(chosen.pruned.tobytes(), want.pruned.tobytes())
+                self.assertEqual(chosen.order.tobytes(), want.order.tobytes())
+                self.assertIsNone(chosen.reconstruction_error)
+                self.assertIn("channels pruned", chosen._repr_html_())
+            for refused in (lambda: kvreplay.select_channels(diagonal, method="iap", ratio=0.5), lambda: np.asarray(diagonal),
+                            lambda: kvreplay.channel_interaction(layer, diagonal=True, outputs=True)):
+                with self.assertRaises(kvreplay.InputError):
+                    refused()
 
     def test_allocate(self):
         results = kvreplay.open_results(self.folders["budget", "f32"])
@@ -372,6 +387,32 @@ class Refusals(unittest.TestCase):
             self.refused("v: expected finite values, found infinity", lambda: kvreplay.token_metrics(q, k, layout(far)))
         self.refused("finite values, found infinity (or a value beyond float32)",
                      lambda: kvreplay.token_metrics(q, k.astype(float) * 1e300, v))
+
+    def test_only_what_is_asked_for_is_looked_at(self):
+        q, k, v = self.q, self.k, self.v
+        bad = {"q": q.copy(), "k": k.copy(), "v": v.copy()}
+        for array in bad.values():
+            array[1, 3, 2] = np.nan
+        for metrics in ("knorm", "keydiff", "attn,attn_sq", "knorm,attn"):
+            for window in (1, 5):
+                with self.subTest(metrics, window=window):
+                    ask = lambda *arrays: kvreplay.token_metrics(*arrays, metrics=metrics, window=window)
+                    want, found = ask(q, k, v), ask(bad["q"], k, bad["v"])  # row 3 is none of the window's
+                    self.assertTrue(all(want[m].tobytes() == found[m].tobytes() for m in metrics.split(",")))
+                    self.refused("k: expected finite values, found NaN at layer 0, KV head 1, position 3, channel 2", lambda: ask(q, bad["k"], v))
+        self.refused("v: expected finite values, found NaN", lambda: kvreplay.token_metrics(q, k, bad["v"], metrics="joint"))
+        self.refused("v: expected finite values, found NaN", lambda: kvreplay.token_metrics(q, k, bad["v"], metrics="attn,joint"))
+        for policy, semantics in (("knorm", "paper"), ("keydiff", "paper"), ("keydiff", "kvpress"), ("tova", "kvpress"), ("snapkv", "paper")):
+            with self.subTest(policy, semantics=semantics):
+                ask = lambda *arrays: kvreplay.evict(*arrays, policy=policy, semantics=semantics, keep=5, window=2).kept.tobytes()
+                self.assertEqual(ask(q, k, v), ask(bad["q"], k, bad["v"]))
+                self.refused("k: expected finite values, found NaN at layer 0, KV head 1, position 3", lambda: ask(q, bad["k"], v))
+        kvreplay.evict(q, bad["k"], bad["v"], policy="streaming", keep=5)
+        for options in ({}, {"diagonal": True}):
+            ask = lambda *arrays: kvreplay.channel_interaction(*arrays, semantics="kvpress", window=5, **options)
+            self.assertEqual(ask(q, k, v).diagonal.tobytes(), ask(bad["q"], k, bad["v"]).diagonal.tobytes())
+            self.refused("k: expected finite values, found NaN at layer 0, KV head 1, position 3", lambda: ask(q, bad["k"], v))
+        self.refused("v: expected finite values, found NaN", lambda: kvreplay.channel_interaction(q, k, bad["v"], recent=2, outputs=True))
 
     def test_device_arrays(self):
         class OnDevice:  # as a tensor on a GPU says where it is; its bytes are never looked at
@@ -616,6 +657,7 @@ class Process(unittest.TestCase):
                             (kvreplay.output_error(layer, keep=found), "OutputError"),
                             (kvreplay.compensate(layer, keep=found), "Compensation: fit (fitted to window rows) of 12 tokens in each of 1 heads"),
                             (kvreplay.output_error(layer, keep=np.stack([found.kept] * 2)), "case 1"), (interaction, "Interaction: "),
+                            (kvreplay.channel_interaction(layer, diagonal=True), "the diagonal alone"),
                             (kvreplay.select_channels(interaction, method="iap", ratio=0.5), "channels pruned"),
                             (kvreplay.allocate(curves, method="lu", sigma=0.5), "Allocation: ")):
             html = shown._repr_html_()

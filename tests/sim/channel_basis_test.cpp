@@ -87,6 +87,17 @@ TEST_CASE("a channel basis is what its setting says", "[channel_basis]") {
                          basis.scores.outputs, {.of_largest = 1e-9, .floor = 1.0}) == "");
           CHECK(basis.scores.rope_partner == std::vector<Index>{2, 3, 0, 1, -1, -1});
           CHECK(basis.scores.fixed.empty());
+          CHECK(basis.scores.diagonal == basis.scores.logits.diagonal());
+
+          const ChannelBasis alone = channel_diagonal(group, cache, setting, workers);
+          CHECK(alone.keys.cache == basis.keys.cache);
+          CHECK(alone.keys.prunable == basis.keys.prunable);
+          CHECK(mismatch("H_cc", Matrix<double>(basis.scores.diagonal), Matrix<double>(alone.scores.diagonal),
+                         kTolerance) == "");
+          CHECK(mismatch("||k_c||^2 alone", Matrix<double>(basis.scores.key_sq),
+                         Matrix<double>(alone.scores.key_sq), kTolerance) == "");
+          CHECK(alone.scores.rope_partner == basis.scores.rope_partner);
+          CHECK((alone.scores.logits.size() == 0 && alone.window.size() == 0 && alone.future.size() == 0));
         }
   }
 }
@@ -117,7 +128,10 @@ TEST_CASE("protection looks at the norms of the keys that scores look at", "[cha
   group.k.middleRows(20, 10).col(5).setConstant(500);  // outstanding among the recent ones
   const KeptSet all(30, 1);
   const auto fixed = [&](Semantics semantics, const Protection& protection) {
-    return channel_basis(group, all, {semantics, 10, 8, protection}, false, workers).scores.fixed;
+    const ChannelSetting setting{semantics, 10, 8, protection};
+    const ChannelSet fixed = channel_basis(group, all, setting, false, workers).scores.fixed;
+    CHECK(channel_diagonal(group, all, setting, workers).scores.fixed == fixed);
+    return fixed;
   };
   CHECK(fixed(Semantics::paper, {0, 100}) == ChannelSet{0, 0, 1, 0, 0, 0, 0, 0});
   CHECK(fixed(Semantics::official, {0, 100}) == ChannelSet{0, 0, 0, 0, 0, 1, 0, 0});

@@ -66,6 +66,33 @@ TEST_CASE("H agrees with the sum over rows, heads and keys", "[channels]") {
   }
 }
 
+TEST_CASE("the diagonal alone is H's", "[channels]") {
+  Workers one(1), three(3);
+  const auto check = [&](const auto& group, const std::vector<Index>& keys, RowRange rows) {
+    const Vector<double> want = channel_interaction(group, keys, rows, one).diagonal();
+    const auto diagonal = [&](Workers& workers) {
+      return Vector<double>(
+          gram_diagonal(group.k, keys, workers).cwiseProduct(query_gram_diagonal(group, rows, workers)));
+    };
+    const Vector<double> got = diagonal(three);
+    for (Index c = 0; c < want.size(); ++c) CHECK(std::abs(got[c] - want[c]) <= 1e-12 * want[c]);
+    CHECK(same_bytes(Matrix<double>(got), Matrix<double>(diagonal(one))));
+  };
+  for (const GroupSpec& spec : interaction_specs()) {
+    const HeadGroup<double> group = random_group(spec);
+    for (const RowRange rows : interaction_rows(group))
+      for (const std::vector<Index>& keys : interaction_keys(group)) {
+        INFO("case " << spec.seed - 700 << ", rows " << rows.begin << " to " << rows.end << ", "
+                     << keys.size() << " keys");
+        check(group, keys, rows);
+        check(to_float(group), keys, rows);
+      }
+  }
+  // several items of the loop, and keys one by one
+  const HeadGroup<double> longer = random_group({.l = 1500, .T = 1500, .G = 2, .d = 67});
+  for (const Index step : {1, 2}) check(to_float(longer), range(0, 1500, step), {1490, 1500});
+}
+
 TEST_CASE("H is positive semidefinite and its diagonal the squared ThinK score", "[channels]") {
   Workers workers(2);
   const HeadGroup<double> group = random_group({.G = 3, .d = 24});

@@ -72,6 +72,7 @@ ChannelScores five_channels() {
   ChannelScores scores;
   scores.key_sq = vector_of({9, 8, 3, 7, 2});
   scores.logits = symmetric({1, 1.5, 2, 4, 4}, {{0, 1, 1.0}, {0, 2, 0.6}, {1, 2, 0.3}, {3, 4, -3.9}});
+  scores.diagonal = scores.logits.diagonal();
   scores.outputs = symmetric({5, 4, 3, 2, 1.2}, {{3, 4, 1.2}, {2, 4, 0.2}, {2, 3, -0.3}});
   scores.rope_partner = {1, 0, 3, 2, -1};
   return scores;
@@ -83,6 +84,7 @@ ChannelScores random_scores(const ChannelSpec& spec) {
   ChannelSpec outputs = spec;
   outputs.seed += 100;
   scores.logits = channel_matrix(spec);
+  scores.diagonal = scores.logits.diagonal();
   scores.outputs = channel_matrix(outputs);
   outputs.seed += 100;
   scores.key_sq = channel_matrix(outputs).diagonal();
@@ -127,6 +129,7 @@ TEST_CASE("channel methods go by their names", "[channel_selection]") {
     CHECK(rule.method == method);
     CHECK(rule.start == Method::iap);
     CHECK(rule.has_order() == (method != Method::exchange && method != Method::optimal));
+    CHECK(rule.alone() == (method == Method::magnitude || method == Method::think));
     CHECK(rule.needs_outputs() == (method == Method::output));
     CHECK(rule.needs_rope() == (method == Method::rope_pairs));
   }
@@ -139,6 +142,7 @@ TEST_CASE("channel methods go by their names", "[channel_selection]") {
     CHECK(rule.method == Method::exchange);
     CHECK(name_of(rule.start) == start);
     CHECK_FALSE(rule.has_order());
+    CHECK_FALSE(rule.alone());
     CHECK(rule.needs_outputs() == (rule.start == Method::output));
     CHECK(rule.needs_rope() == (rule.start == Method::rope_pairs));
   }
@@ -360,7 +364,7 @@ TEST_CASE("magnitude and think sort", "[channel_selection]") {
     ChannelScores scores = random_scores(spec);
     if (spec.d > 2) {
       scores.key_sq[0] = scores.key_sq[2];  // ties
-      scores.logits(1, 1) = scores.logits(0, 0);
+      scores.logits(1, 1) = scores.diagonal[1] = scores.diagonal[0];
     }
     for (const Index n_fixed : {Index{0}, spec.d / 4}) {
       scores.fixed = random_channels(spec.d, n_fixed, 11);

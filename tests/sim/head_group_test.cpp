@@ -1,13 +1,17 @@
 #include "sim/head_group.hpp"
 
+#include "data/error.hpp"
 #include "data/npy/half.hpp"
 #include "data/npy_write.hpp"
 #include "data/synth.hpp"
+#include "sim/channels/channel_basis.hpp"
 #include "sim/tokens/token_metrics.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/random_group.hpp"
 #include "tests/support/temp_dir.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
@@ -137,14 +141,14 @@ TEST_CASE("a group may go without the queries of early rows", "[head_group]") {
   const Dump dump = Dump::open(folder.path());
   for (const auto& [first_row, T_q] : {std::pair<Index, Index>{0, 5}, {4, 5}, {6, 3}, {8, 1}, {9, 1}}) {
     const HeadGroup<double> whole = load_head_group<double>(dump, 1, 1),
-                            group = load_head_group<double>(dump, 1, 1, first_row);
+                            group = load_head_group<double>(dump, 1, 1, {.first_row = first_row});
     CHECK(group.T_q() == T_q);
     CHECK(group.k == whole.k);
     for (std::size_t g = 0; g < 3; ++g) CHECK(group.q[g] == whole.q[g].bottomRows(T_q));
   }
 }
 
-TEST_CASE("a metric is the same to the bit without the queries that it does not look at", "[head_group]") {
+TEST_CASE("a metric is the same to the bit without what it does not look at", "[head_group]") {
   const TempDir temp;
   write_synthetic_dump(temp / "dump",
                        {.q_heads = 4, .head_dim = 8, .prompt = 33, .decode = 4, .seed = 7, .gradients = 2});
@@ -154,16 +158,52 @@ TEST_CASE("a metric is the same to the bit without the queries that it does not 
   for (const TokenMetric metric : kTokenMetrics.all()) {
     if (!available(metric, dump)) continue;
     for (const Index window : {1, 8, 33, 50}) {
-      const Index first_row = first_row_of(metric, dump.shape(), window);
-      const auto found = [&](Index from) {
-        const HeadGroup<float> group = load_head_group<float>(dump, 0, 1, from);
+      const HeadParts parts = parts_of(metric, dump.shape(), window);
+      const auto found = [&](const HeadParts& of) {
+        const HeadGroup<float> group = load_head_group<float>(dump, 0, 1, of);
         return token_metrics_cpu(group, {.window = window, .metrics = {metric}}, workers)[metric];
       };
-      CHECK(found(first_row) == found(0));
-      fewer += first_row > 0 ? 1 : 0;
+      INFO(name_of(metric) << ", window " << window);
+      CHECK(found(parts) == found({}));
+      fewer += parts.first_row > 0 ? 1 : 0;
     }
   }
   CHECK(fewer > 30);
+}
+
+TEST_CASE("a group has no more than is asked for", "[head_group]") {
+  const TempDir temp;
+  write_synthetic_dump(temp / "dump",
+                       {.q_heads = 4, .head_dim = 8, .prompt = 33, .decode = 4, .seed = 7, .gradients = 2});
+  const Dump dump = Dump::open(temp / "dump");
+  const auto group = load_head_group<float>(dump, 0, 1, {.values = false, .others = false});
+  CHECK((group.v.rows() == 0 && group.d_v() == 8 && group.wo.empty() && group.g_window.g.empty()));
+  CHECK(group.k == load_head_group<float>(dump, 0, 1).k);
+  CHECK(cache_group(group, {1, 2, 30, 31, 32}, 2).v.rows() == 0);
+}
+
+TEST_CASE("keys that nobody looked at first do not go unnoticed", "[head_group]") {
+  Workers workers(2);
+  for (const double bad : {std::nan(""), HUGE_VAL, -HUGE_VAL}) {
+    HeadGroup<double> group = random_group({.l = 40, .T = 40, .G = 2, .d = 6});
+    group.rule.softcap = 20;
+    for (HeadMatrix<double>& q : group.q) q = q.cwiseAbs();  // -infinity: a weight of 0 in every row
+    group.k(17, 3) = bad;
+    const DumpShape shape{.n_q = 2, .n_kv = 1, .d = 6, .d_v = group.d_v(), .T = 40, .T_q = 40, .l = 40};
+    int noticed = 0;
+    for (const TokenMetric metric : kTokenMetrics.all())
+      for (const Index window : {1, 8}) {
+        if (parts_of(metric, shape, window).checked_keys) continue;
+        const TokenOptions options{.window = window, .metrics = {metric}};
+        CHECK_THROWS_AS(token_metrics_cpu(group, options, workers), InputError);
+        CHECK_THROWS_AS(token_metrics_cpu(to_float(group), options, workers), InputError);
+        ++noticed;
+      }
+    CHECK(noticed == 6);  // knorm and keydiff, attn and attn_sq of one row
+    const ChannelSetting setting{Semantics::kvpress, 0, 8, std::nullopt};
+    CHECK_THROWS_AS(channel_diagonal(group, KeptSet(40, 1), setting, workers), InputError);
+    CHECK_THROWS_AS(channel_diagonal(to_float(group), KeptSet(40, 1), setting, workers), InputError);
+  }
 }
 
 TEST_CASE("a dump's 16-bit numbers are a head group's own", "[head_group]") {

@@ -2,9 +2,12 @@
 
 #include "tests/support/catch.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <initializer_list>
 #include <limits>
+#include <numeric>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -424,4 +427,30 @@ TEST_CASE("keep_by pools before it pins and cuts", "[policy]") {
   CHECK(kept_of(rule, vec({0, 9, 0, 4, 3, 50, 0}), 6) == Positions{0, 1, 2, 3, 5, 6});
   rule.pool.kind = Pooling::Kind::none;
   CHECK(kept_of(rule, vec({0, 9, 0, 4, 3, 50, 0}), 4) == Positions{1, 3, 5, 6});
+}
+
+TEST_CASE("the largest scores are those that sorting finds first", "[policy]") {
+  std::mt19937 engine(5);
+  std::normal_distribution<double> normal;
+  for (const Index n : {1, 2, 60, 61, 1000, 5000})
+    for (const int ties : {0, 1, 2}) {  // few different scores, or all the same
+      Vector<double> scores(n);
+      for (double& score : scores)
+        score = ties == 0 ? normal(engine) : ties == 1 ? 0.0 : std::round(normal(engine));
+      if (n > 10) {
+        scores[7] = kInfinity;
+        scores[9] = -kInfinity;
+        scores[5] = -0.0;
+      }
+      std::vector<Index> order(static_cast<std::size_t>(n));
+      std::iota(order.begin(), order.end(), Index{0});
+      std::stable_sort(order.begin(), order.end(), [&](Index a, Index b) { return scores[a] > scores[b]; });
+      for (const Index keep : {Index{0}, Index{1}, n / 3, n / 2, n - 1, n}) {
+        KeptSet want(static_cast<std::size_t>(n), 0);
+        for (Index k = 0; k < keep; ++k)
+          want[static_cast<std::size_t>(order[static_cast<std::size_t>(k)])] = 1;
+        INFO(n << " scores, ties " << ties << ", keep " << keep);
+        CHECK(largest(scores, keep) == want);
+      }
+    }
 }

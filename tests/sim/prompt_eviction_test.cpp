@@ -283,16 +283,16 @@ TEST_CASE("eviction in blocks stops where it is asked to", "[prompt_eviction]") 
 TEST_CASE("a rule says from which row on it looks at queries", "[prompt_eviction]") {
   const DumpShape shape{.n_q = 1, .n_kv = 1, .d = 1, .d_v = 1, .T = 30, .T_q = 25, .l = 26};
   EvictionRule rule;
-  CHECK(first_row_of(rule, shape, false) == 30);
-  CHECK(first_row_of(ranking_by(TokenMetric::keydiff, 8), shape, false) == 30);
-  CHECK(first_row_of(ranking_by(TokenMetric::attn, 8), shape, false) == 18);
-  CHECK(first_row_of(ranking_by(TokenMetric::attn, 40), shape, false) == 5);
-  CHECK(first_row_of(ranking_by(TokenMetric::oracle_next, 8), shape, false) == 26);
-  CHECK(first_row_of(ranking_by(TokenMetric::expected_attention, 8), shape, false) == 5);
-  CHECK(first_row_of(ranking_by(TokenMetric::attn, 8), shape, true) == 5);
+  CHECK(parts_of(rule, shape, false).first_row == 30);
+  CHECK(parts_of(ranking_by(TokenMetric::keydiff, 8), shape, false).first_row == 30);
+  CHECK(parts_of(ranking_by(TokenMetric::attn, 8), shape, false).first_row == 18);
+  CHECK(parts_of(ranking_by(TokenMetric::attn, 40), shape, false).first_row == 5);
+  CHECK(parts_of(ranking_by(TokenMetric::oracle_next, 8), shape, false).first_row == 26);
+  CHECK(parts_of(ranking_by(TokenMetric::expected_attention, 8), shape, false).first_row == 5);
+  CHECK(parts_of(ranking_by(TokenMetric::attn, 8), shape, true).first_row == 5);
   rule.window = 3;
   rule.per_visible_row = true;
-  CHECK(first_row_of(rule, shape, false) == 23);
+  CHECK(parts_of(rule, shape, false).first_row == 23);
   rule.by = SearchBy::error;
-  CHECK(first_row_of(rule, shape, false) == 5);
+  CHECK(parts_of(rule, shape, false).first_row == 5);
 }

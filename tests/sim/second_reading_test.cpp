@@ -66,7 +66,7 @@ TEST_CASE("a head group has its heads' queries of the second reading", "[second_
   CHECK(!why_unavailable(kKvzip, dump));
   CHECK(first_row_of(kKvzip, dump.shape(), 8) == dump.shape().T);
   for (const Index first_row : {0, 23}) {
-    const HeadGroup<double> group = load_head_group<double>(dump, 1, 1, first_row);
+    const HeadGroup<double> group = load_head_group<double>(dump, 1, 1, {.first_row = first_row});
     REQUIRE(group.q_ref.size() == 3);
     CHECK(group.R_ref() == 30);
     for (Index g = 0; g < 3; ++g)

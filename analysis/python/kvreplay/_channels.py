@@ -14,12 +14,13 @@ from ._show import head_names, heads, picture, table
 @dataclass(frozen=True, repr=False)
 class Interaction:
     """How the key channels of every KV head interact (of every query head, with semantics="official"): float64. NumPy takes
-    it for `logits`."""
+    it for `logits`. Of the diagonal alone: `diagonal` and `key_sq`, without the matrices."""
 
-    logits: np.ndarray  # [n_kv, d, d], H: what selections look at
     key_sq: np.ndarray  # [n_kv, d], ||k_c||^2
-    window: np.ndarray  # [n_kv, d, d], of the keys that may lose channels and the window's queries
-    future: np.ndarray  # [n_kv, d, d], with the queries of the decoding steps; 0 without any
+    diagonal: np.ndarray  # [n_kv, d], H_cc
+    logits: Optional[np.ndarray] = None  # [n_kv, d, d], H: what selections look at
+    window: Optional[np.ndarray] = None  # [n_kv, d, d], of the keys that may lose channels and the window's queries
+    future: Optional[np.ndarray] = None  # [n_kv, d, d], with the queries of the decoding steps; 0 without any
     outputs: Optional[np.ndarray] = None  # [n_kv, d, d], in the attention output, to first order
     rope_pair: Optional[np.ndarray] = None  # [d], the channel that each is rotated with, -1: none
     protected: Optional[np.ndarray] = None  # bool [n_kv, d]
@@ -27,17 +28,22 @@ class Interaction:
     notes: Sequence[str] = field(default_factory=list)
 
     def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> np.ndarray:
+        if self.logits is None:
+            raise _core.InputError("interaction: expected all of it, found the diagonal alone")
         return np.array(self.logits, dtype) if copy else np.asarray(self.logits, dtype)
 
     def __repr__(self) -> str:
-        n, d, _ = self.logits.shape
-        return f"Interaction: {n} heads of {d} channels ({self.semantics})"
+        n, d = self.diagonal.shape
+        alone = ", the diagonal alone" if self.logits is None else ""
+        return f"Interaction: {n} heads of {d} channels ({self.semantics}){alone}"
 
     def _repr_html_(self) -> str:
-        diagonal = np.einsum("hcc->hc", self.logits)
-        share = np.square(diagonal).sum(1) / np.square(self.logits).sum((1, 2))
-        return table(f"{self!r}", ["", *head_names(len(share))],
-                     [("sum of the diagonal", *heads(diagonal.sum(1))), ("share of the squares on it", *heads(share))]
+        sums = [("sum of the diagonal", *heads(self.diagonal.sum(1)))]
+        names = ["", *head_names(len(self.diagonal))]
+        if self.logits is None:
+            return table(f"{self!r}", names, sums) + picture(self.diagonal, "channel", "head", "H_cc")
+        share = np.square(self.diagonal).sum(1) / np.square(self.logits).sum((1, 2))
+        return table(f"{self!r}", names, [*sums, ("share of the squares on it", *heads(share))]
                      ) + picture(self.logits[0], "channel", "channel", "head 0")
 
 
@@ -46,7 +52,7 @@ class Selection:
     """Which channels a method prunes."""
 
     pruned: np.ndarray  # bool [n_kv, d]
-    reconstruction_error: np.ndarray  # [n_kv], ||Q K^T - Q S K^T||_F^2 by the interaction
+    reconstruction_error: Optional[np.ndarray] = None  # [n_kv], ||Q K^T - Q S K^T||_F^2 by the interaction; None: of its diagonal
     order: Optional[np.ndarray] = None  # int32 [n_kv, d] in pruning order, -1 behind its end; None: the method has none
     lower_bound: Optional[np.ndarray] = None  # [n_kv], of optimal: no other set loses less
     proven: Optional[np.ndarray] = None  # bool [n_kv], of optimal
@@ -55,22 +61,23 @@ class Selection:
         return f"Selection: {int(self.pruned.sum(-1).max())} of {self.pruned.shape[-1]} channels pruned"
 
     def _repr_html_(self) -> str:
-        each = np.atleast_1d(self.reconstruction_error)
-        return table(f"{self!r}", ["", *head_names(len(each))], [("reconstruction error", *heads(each))]
-                     ) + picture(np.atleast_2d(self.pruned), "channel", "head", "pruned")
+        errors = [] if self.reconstruction_error is None else np.atleast_1d(self.reconstruction_error)
+        rows = [("reconstruction error", *heads(errors))] if len(errors) else []
+        return table(f"{self!r}", ["", *head_names(len(errors))], rows) + picture(np.atleast_2d(self.pruned), "channel", "head", "pruned")
 
 
 def channel_interaction(q: Any, k: Any = None, v: Any = None, prompt_len: Optional[int] = None, *, outputs: bool = False,
-                        semantics: Optional[str] = None, recent: Optional[int] = None, window: Optional[int] = None,
-                        protect: Optional[str] = None, backend: Optional[str] = None, precision: Optional[str] = None,
-                        threads: Optional[int] = None, **layer: Any) -> Interaction:
+                        diagonal: bool = False, semantics: Optional[str] = None, recent: Optional[int] = None,
+                        window: Optional[int] = None, protect: Optional[str] = None, backend: Optional[str] = None,
+                        precision: Optional[str] = None, threads: Optional[int] = None, **layer: Any) -> Interaction:
     """How the key channels of a layer interact in the logits, H = (K^T K) o (sum of Q^T Q) (sim/channels/CHANNELS.md).
 
     q [n_q, T_q, d], k [n_kv, T, d], v [n_kv, T, d_v] and further arguments as Layer takes them, or a Layer for q. outputs: also
-    how they interact in the attention output, for select_channels(method="output").
+    how they interact in the attention output, for select_channels(method="output"). diagonal: H_cc = ||q_c||^2 ||k_c||^2 alone, in
+    one reading of keys and window, which is all that select_channels(method="think") and "magnitude" look at.
     """
     asked = layer_of(q, k, v, prompt_len, layer)
-    return Interaction(**_core.channel_interaction(asked, outputs, given(
+    return Interaction(**_core.channel_interaction(asked, outputs, diagonal, given(
         semantics=semantics, recent=recent, window=window, protect=protect, backend=backend, precision=precision, threads=threads)))
 
 
@@ -85,7 +92,7 @@ def select_channels(interaction: Any, *, method: Optional[str] = None, ratio: Op
     """
     if isinstance(interaction, Interaction):
         arrays = given(**{name: getattr(interaction, name)
-                          for name in ("logits", "key_sq", "outputs", "rope_pair", "protected")})
+                          for name in ("logits", "diagonal", "key_sq", "outputs", "rope_pair", "protected")})
         semantics = interaction.semantics if semantics is None else semantics
         one = False
     else:
