@@ -131,7 +131,8 @@ HWY_INLINE void DotsOfRows(const Row& v, Index first, Index d_v, double* HWY_RES
     }
   }
   for (int r = 0; r < R; ++r) {
-    const auto *row = v(first + r), *other = w(first + r);
+    const auto* row = v(first + r);
+    const auto* other = w(first + r);
     double sum = Total<double>(hn::Add(even[r], odd[r]));
     for (Index rest = c; rest < d_v; ++rest)
       sum += static_cast<double>(row[rest]) * static_cast<double>(other[rest]);
