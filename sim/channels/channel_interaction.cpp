@@ -49,14 +49,10 @@ Vector<double> gram_diagonal(const HeadMatrix<T>& x, const std::vector<Index>& r
   const Index n = std::ssize(rows), d = x.cols(), items = div_up(n, kRowsPerItem);
   Matrix<double> sums = Matrix<double>::Zero(items, d);
   workers.parallel_for(items, [&](Index item) {
-    const Index end = std::min((item + 1) * kRowsPerItem, n);
+    const Index first = item * kRowsPerItem;
     Vector<double> sum = Vector<double>::Zero(d);  // on no other item's cache line
-    for (Index i = item * kRowsPerItem; i < end;) {
-      Index next = i + 1;  // rows that lie one behind the other
-      while (next < end && rows[next] == rows[i] + next - i) ++next;
-      value_rows_simd<T>().add_squared_rows(x.data() + rows[i] * d, next - i, d, sum.data());
-      i = next;
-    }
+    value_rows_simd<T>().add_squared_rows(x.data(), rows.data() + first, std::min(kRowsPerItem, n - first), d,
+                                          sum.data());
     sums.row(item) = sum.transpose();
   });
   return sums.colwise().sum().transpose();

@@ -121,17 +121,10 @@ void require_finite_logits(const HeadGroup<T>& group, const TileInput<T>& in, In
         report_overflow(group, g, "position " + std::to_string(i));
 }
 
-/// The outputs of one panel of a query head, as attend_columns() leaves them.
-template <class T>
-struct HeldOutput {
-  std::vector<T> vectors;
-  std::array<T, kPanelWidth<T>> share;
-};
-
-/// Those of the query heads from `first_head` on.
+/// The outputs of one panel of the query heads from `first_head` on.
 template <class T>
 void attend(const HeadGroup<T>& group, const TileInput<T>& in, const Columns<T>& columns, Index first_head,
-            Index panel, std::vector<HeldOutput<T>>& heads) {
+            Index panel, std::vector<AttendedOutput<T>>& heads) {
   constexpr Index W = kPanelWidth<T>;
   const Index begin = in.first_visible(in.panel_first(panel)), end = in.end_visible(in.panel_last(panel));
   const auto visible = [&](const std::vector<Index>& positions) {
@@ -146,9 +139,7 @@ void attend(const HeadGroup<T>& group, const TileInput<T>& in, const Columns<T>&
     pack_query_panel(group, in, g, panel, q.data());
     // As many rows as values; only the visible ones are ever touched.
     z.push_back(std::make_unique_for_overwrite<T[]>(columns.positions.size() * W));
-    heads[h].vectors.resize(in.d_v * W);
-    attended.push_back(
-        {z.back().get(), sink_logit(group, g), heads[h].vectors.data(), heads[h].share.data()});
+    attended.push_back({z.back().get(), sink_logit(group, g), &heads[h]});
     for (const Part<T>& part : columns.parts) {
       const auto [from, n] = visible(part.positions);
       const Index* positions = part.positions.data() + from;
@@ -183,7 +174,7 @@ double sum_over_panels(const HeadGroup<T>& group, const TileInput<T>& in, const 
   std::vector<double> items(G * panels);
   workers.parallel_for(chunks * panels, [&](Index item) {
     const Index first = item % chunks * together, panel = panels - 1 - item / chunks;
-    std::vector<HeldOutput<T>> heads(std::min(together, G - first));
+    std::vector<AttendedOutput<T>> heads(std::min(together, G - first));
     attend(group, in, columns, first, panel, heads);
     for (std::size_t h = 0; h < heads.size(); ++h) {
       const Index g = first + static_cast<Index>(h);
@@ -231,7 +222,7 @@ CompressedOutputs<T>::CompressedOutputs(const HeadGroup<T>& group, RowRange rows
   full_ = full_centred_ = empty_panels<T>(group.G(), in.panels(), in.d_v);
   full_share_ = empty_panels<T>(group.G(), in.panels(), 1);
   full_sq_ =
-      sum_over_panels(group, in, columns, workers, [&](Index g, Index panel, const HeldOutput<T>& all) {
+      sum_over_panels(group, in, columns, workers, [&](Index g, Index panel, const AttendedOutput<T>& all) {
         std::copy(all.vectors.begin(), all.vectors.end(), full_centred_[g].begin() + panel * in.d_v * W);
         std::copy(all.share.begin(), all.share.end(), full_share_[g].begin() + panel * W);
         T* full = full_[g].data() + panel * in.d_v * W;
@@ -263,7 +254,7 @@ typename CompressedOutputs<T>::Change CompressedOutputs<T>::change(
   const Columns<T> columns = gather(group_, {k, v, bias, kept, pruned, prunable}, centre_, workers_);
   Change result;
   if (with_vectors) result.vectors = empty_panels<T>(group_.G(), in.panels(), in.d_v);
-  const auto change_of = [&](Index g, Index panel, const HeldOutput<T>& held) {
+  const auto change_of = [&](Index g, Index panel, const AttendedOutput<T>& held) {
     const T* full = full_centred_[g].data() + panel * in.d_v * W;
     const T* full_share = full_share_[g].data() + panel * W;
     T* vectors = with_vectors ? result.vectors[g].data() + panel * in.d_v * W : nullptr;

@@ -5,7 +5,6 @@
 #include "sim/tokens/column_totals.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -50,18 +49,11 @@ void require_finite_outputs(const HeadGroup<T>& group, const ItemSums& sums, Ind
   if (!std::isfinite(all)) report_overflow(group, g, "positions from " + std::to_string(panel_first));
 }
 
-/// What rows attend to, in attend_columns()'s two parts.
-template <class T>
-struct PanelOutput {
-  std::vector<T> vectors;
-  std::array<T, kPanelWidth<T>> share;
-};
-
 /// A panel of rows of one query head.
 template <class T>
 struct HeadPanel {
   std::vector<T> z;
-  PanelOutput<T> full, kept;
+  AttendedOutput<T> full, kept;
 };
 
 /// output_changes() with the values taken about values.centre.
@@ -102,20 +94,16 @@ OutputChanges<T> changes_about(const PreparedValues<T>& values, const HeadGroup<
       if (!kept_tiles_simd<T>().logit_panel(mine, panel, begin, end, z.data()))
         require_finite_logits(group, in, g, panel, begin, z.data());
     }
-    const auto attend = [&](const KeptSet& kept, PanelOutput<T> HeadPanel<T>::*into) {
+    const auto attend = [&](const KeptSet& kept, AttendedOutput<T> HeadPanel<T>::*into) {
       const std::vector<Index> columns = columns_of(kept, begin, end);
       std::vector<AttendedPanel<T>> attended;
-      for (Index h = 0; h < heads; ++h) {
-        PanelOutput<T>& output = of_heads[h].*into;
-        output.vectors.resize(panel_size);
-        attended.push_back({of_heads[h].z.data(), sink_logit(group, first_head + h), output.vectors.data(),
-                            output.share.data()});
-      }
+      for (Index h = 0; h < heads; ++h)
+        attended.push_back({of_heads[h].z.data(), sink_logit(group, first_head + h), &(of_heads[h].*into)});
       attend_columns<T>(attended, columns.data(), std::ssize(columns), in.v_centred + begin * d_v, d_v);
     };
     attend(KeptSet(group.l, 1), &HeadPanel<T>::full);
     for (Index h = 0; h < heads; ++h) {
-      const PanelOutput<T>& full = of_heads[h].full;
+      const AttendedOutput<T>& full = of_heads[h].full;
       ItemSums& sums = items[(first_head + h) * panels + panel];
       for (Index c = 0; c < d_v; ++c)
         for (Index r = 0; r < n; ++r) {
@@ -127,7 +115,7 @@ OutputChanges<T> changes_about(const PreparedValues<T>& values, const HeadGroup<
     for (std::size_t s = 0; s < sets.size(); ++s) {
       attend(sets[s], &HeadPanel<T>::kept);
       for (Index h = 0; h < heads; ++h) {
-        const PanelOutput<T>&full = of_heads[h].full, &kept = of_heads[h].kept;
+        const AttendedOutput<T>&full = of_heads[h].full, &kept = of_heads[h].kept;
         T* changes = with_vectors ? result.change[s][first_head + h].data() + panel * panel_size : nullptr;
         double change_sq = 0;
         for (Index c = 0; c < d_v; ++c)

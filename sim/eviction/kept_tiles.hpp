@@ -4,6 +4,7 @@
 #include "sim/tokens/tiles.hpp"
 
 #include <algorithm>
+#include <array>
 #include <span>
 #include <vector>
 
@@ -12,12 +13,20 @@
 
 namespace kvreplay {
 
-/// A panel of rows of one query head.
+/// The output of a panel of rows of one query head in two parts: the weighted sum of centred values, and the
+/// weight of the columns, exactly 1 without a sink and 0 where a row sees nothing. The output is vectors +
+/// share centre; apart, neither drowns the other however much the sink takes.
+template <class T>
+struct AttendedOutput {
+  std::vector<T> vectors;  ///< [d_v][W]
+  std::array<T, kPanelWidth<T>> share;
+};
+
 template <class T>
 struct AttendedPanel {
   const T* z;  ///< [..][W], logits
   T sink;      ///< logit of the sink column, -inf: none
-  T *out, *share;
+  AttendedOutput<T>* output;
 };
 
 /// What one instruction set has.
@@ -57,15 +66,13 @@ Index heads_together(Index G, Index panels, Index tokens, int threads) {
   return heads;
 }
 
-/// The output of each panel's rows over the n columns `columns` of z and the sink column, in two parts: out
-/// [d_v][W], the weighted sum of v_centred, and share [W], the weight of the columns, exactly 1 without a
-/// sink and 0 where a row sees nothing. The output is out + share centre; apart, neither drowns the other
-/// however much the sink takes. v_centred [..][d_v] has a row for each row of z. At most kPanelsTogether;
-/// which are together does not touch a bit of them.
+/// The output of each panel's rows over the n columns `columns` of z and the sink column. v_centred [..][d_v]
+/// has a row for each row of z. At most kPanelsTogether panels; which are together does not touch a bit.
 template <class T>
 void attend_columns(std::span<const AttendedPanel<T>> panels, const Index* columns, Index n,
                     const T* v_centred, Index d_v) {
   std::vector<T> values(kTokensPassOne * d_v);
+  for (const AttendedPanel<T>& panel : panels) panel.output->vectors.resize(d_v * kPanelWidth<T>);
   kept_tiles_simd<T>().attend_columns(panels.data(), std::ssize(panels), columns, n, v_centred, d_v,
                                       values.data());
 }

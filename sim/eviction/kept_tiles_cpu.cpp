@@ -105,7 +105,7 @@ HWY_NOINLINE void AttendColumns(const AttendedPanel<T>* panels, Index count, con
   for (Index p = 0; p < count; ++p) {
     FiniteMaxima(panels[p].z, columns, n, panels[p].sink, maxima[p]);
     std::fill_n(sums[p], W, T{0});
-    std::fill_n(panels[p].out, d_v * W, T{0});
+    std::fill_n(panels[p].output->vectors.data(), d_v * W, T{0});
   }
   for (Index first = 0; first < n; first += kTokensPassOne) {
     const Index tokens = std::min(kTokensPassOne, n - first);
@@ -113,11 +113,13 @@ HWY_NOINLINE void AttendColumns(const AttendedPanel<T>* panels, Index count, con
       std::copy_n(v_centred + columns[first + t] * d_v, d_v, values + t * d_v);
     for (Index p = 0; p < count; ++p) {
       ExponentiateColumns(panels[p].z, columns + first, tokens, maxima[p], tile, sums[p]);
-      PanelGemm<T>(d_v, values, 1, d_v, tokens, tile, ones, panels[p].out);
+      PanelGemm<T>(d_v, values, 1, d_v, tokens, tile, ones, panels[p].output->vectors.data());
     }
   }
   for (Index p = 0; p < count; ++p) {
-    const auto& [z, sink, out, share] = panels[p];
+    const T sink = panels[p].sink;
+    T* out = panels[p].output->vectors.data();
+    auto& share = panels[p].output->share;
     for (Index r = 0; r < W; ++r) {
       const T in_sink = sink > kHidden<T> ? std::exp(sink - maxima[p][r]) : T{0};
       const T total = sums[p][r] + in_sink;

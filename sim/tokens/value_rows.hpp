@@ -34,8 +34,8 @@ struct ValueRowsSimd {
   void (*add_weighted_rows_f64)(const T* v, const Index* which, const double* weights, Index rows, Index d_v,
                                 double* sum);
 
-  /// sum += v[r]^2, entry by entry.
-  void (*add_squared_rows)(const T* v, Index rows, Index d_v, double* sum);
+  /// sum += v[which[r]]^2, entry by entry.
+  void (*add_squared_rows)(const T* v, const Index* which, Index rows, Index d_v, double* sum);
 };
 /// This machine's best.
 template <class T>

@@ -1,5 +1,7 @@
 #include "sim/tokens/value_rows.hpp"
 
+#include <algorithm>
+
 // The order of these is Highway's.
 // clang-format off
 #undef HWY_TARGET_INCLUDE
@@ -174,32 +176,28 @@ HWY_NOINLINE void AddWideRows(const T* HWY_RESTRICT v, const Index* which, const
 }
 
 template <class T>
-HWY_NOINLINE void AddSquaredRows(const T* HWY_RESTRICT v, Index rows, Index d_v, double* HWY_RESTRICT sum) {
+HWY_NOINLINE void AddSquaredRows(const T* HWY_RESTRICT v, const Index* which, Index rows, Index d_v,
+                                 double* HWY_RESTRICT sum) {
   const hn::ScalableTag<double> d;
   const Index N = static_cast<Index>(hn::Lanes(d));
-  Index r = 0;
-  for (; r + 4 <= rows; r += 4) {  // whose sums are loaded and stored once
-    const T* row = v + r * d_v;
+  constexpr Index kAtOnce = 4;  // rows whose sums are loaded and stored once
+  for (Index r = 0; r < rows; r += kAtOnce) {
+    const Index end = std::min(r + kAtOnce, rows);
     Index c = 0;
     for (; c + N <= d_v; c += N) {
       auto s = hn::LoadU(d, sum + c);
-      for (Index i = 0; i < 4; ++i) {
-        const auto x = Wide(row + i * d_v + c);
+      for (Index i = r; i < end; ++i) {
+        const auto x = Wide(v + which[i] * d_v + c);
         s = hn::MulAdd(x, x, s);
       }
       hn::StoreU(s, d, sum + c);
     }
     for (; c < d_v; ++c)
-      for (Index i = 0; i < 4; ++i) {
-        const auto x = static_cast<double>(row[i * d_v + c]);
+      for (Index i = r; i < end; ++i) {
+        const auto x = static_cast<double>(v[which[i] * d_v + c]);
         sum[c] += x * x;
       }
   }
-  for (; r < rows; ++r)
-    for (Index c = 0; c < d_v; ++c) {
-      const auto x = static_cast<double>(v[r * d_v + c]);
-      sum[c] += x * x;
-    }
 }
 
 ValueRowsSimd<float> ValueRowsSimdF32() {

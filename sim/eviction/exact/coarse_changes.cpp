@@ -16,11 +16,7 @@ constexpr double kWideEps = 1.01e-13;
 /// Where float32 begins to lose digits.
 constexpr double kSmallest = 1e-38;
 
-double norm(const double* x, Index n) {
-  double sum = 0;
-  for (Index k = 0; k < n; ++k) sum += x[k] * x[k];
-  return std::sqrt(sum);
-}
+double norm(const double* x, Index n) { return Eigen::Map<const Vector<double>>(x, n).norm(); }
 
 }  // namespace
 
@@ -56,7 +52,7 @@ void CoarseChanges::take_row(Index row, const Numbers& blocks) {
       entry(row, c, which) = static_cast<float>(unit_ * unit_ * blocks[at(row, c, which)]);
   }
   row_[row].sum_norm = row_[row].moved_norm = 0;
-  for (Numbers& added : added_) added[row] = 0;
+  for (Index m = 0; m < moves(); ++m) added_[m * rows_ + row] = 0;
 }
 
 void CoarseChanges::exchange(Index a, Index b) {
@@ -68,11 +64,10 @@ void CoarseChanges::exchange(Index a, Index b) {
 }
 
 void CoarseChanges::add_move(const Numbers& x, const std::vector<ErrorRow>& scan) {
-  moved_.push_back(x);
-  Numbers& added = added_.emplace_back(rows_);
+  moved_.insert(moved_.end(), x.begin(), x.end());
   const double x_norm = norm(x.data(), width_);
   for (Index r = 0; r < rows_; ++r) {
-    added[r] = scan[r].add;
+    added_.push_back(scan[r].add);
     row_[r].moved_norm += std::abs(scan[r].add) * x_norm;
   }
   for (Index k = 0; k < width_; ++k) x_[k] = static_cast<float>(unit_ * x[k]);
@@ -81,14 +76,13 @@ void CoarseChanges::add_move(const Numbers& x, const std::vector<ErrorRow>& scan
 
 void CoarseChanges::add_moves_to(double* blocks, Index n, const double* values, Index columns) const {
   if (moves() == 0) return;
-  Numbers dots(moves() * kErrorBlock, 0.0), added(moves() * rows_);
-  for (Index m = 0; m < moves(); ++m)
-    std::copy(added_[m].begin(), added_[m].end(), added.begin() + m * rows_);
+  Numbers dots(moves() * kErrorBlock, 0.0);
   for (Index b = 0; b < n; ++b) {
     const Index first = b * kErrorBlock, seen = std::min(kErrorBlock, columns - first);
     for (Index m = 0; m < moves(); ++m)
-      row_dots(values + first * width_, seen, width_, moved_[m].data(), dots.data() + m * kErrorBlock);
-    add_moves(blocks + first * rows_ * kErrorEntries, rows_, moves(), added.data(), dots.data());
+      row_dots(values + first * width_, seen, width_, moved_.data() + m * width_,
+               dots.data() + m * kErrorBlock);
+    add_moves(blocks + first * rows_ * kErrorEntries, rows_, moves(), added_.data(), dots.data());
   }
 }
 
@@ -118,7 +112,7 @@ CoarseRow CoarseChanges::coarse_row(Index r, const ErrorRow& scan, const OutputT
   const double sq = t.current_sq + largest_value_ * largest_value_ + sums + std::abs(scan.cur_out) * of_out;
   const auto up = [](double x) { return static_cast<float>(kChangesUp * x); };
   const auto in_unit = [&](double x) { return static_cast<float>(unit_of_changes_ * x); };
-  return {moved_since_scan_ ? static_cast<float>(added_.back()[r]) : 0.0F,
+  return {moved_since_scan_ ? static_cast<float>(added_[(moves() - 1) * rows_ + r]) : 0.0F,
           static_cast<float>(scan.weight),
           up(scan.s),
           up(scan.by_out),

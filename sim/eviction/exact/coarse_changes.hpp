@@ -34,7 +34,7 @@ class CoarseChanges {
 
   /// The value x has moved; scan[r].add times it is missing from row r's float64 sums from now on.
   void add_move(const Numbers& x, const std::vector<ErrorRow>& scan);
-  Index moves() const { return static_cast<Index>(moved_.size()); }
+  Index moves() const { return std::ssize(moved_) / width_; }
   /// Adds what is missing to n blocks of float64 sums of columns whose `values` are [columns][width].
   void add_moves_to(double* blocks, Index n, const double* values, Index columns) const;
   /// Takes the sums of the first `columns` columns, from which no move is missing any more.
@@ -76,7 +76,7 @@ class CoarseChanges {
   Floats entries_, values_, value_sq_, x_;  // as in ExactError; value_sq_ in units of changes
   std::vector<Row> row_;
   std::vector<CoarseRow> scan_;
-  std::vector<Numbers> moved_, added_;  // moves of [width] and [rows]
+  Numbers moved_, added_;  // [moves][width], [moves][rows]
   bool moved_since_scan_ = false;
   Numbers change_, doubt_;  // [columns]
   double lost_ = 0;         // of a change, below float32's range
