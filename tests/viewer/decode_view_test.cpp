@@ -79,7 +79,7 @@ TEST_CASE("decode view: the errors of kvreplay evict at every step") {
                        values.begin() + (head + 1) * 128));
       for (const auto& [metric, value] :
            std::map<std::string, double>{{"mean", run.mean}, {"max", run.max}, {"last", run.last}}) {
-        const auto at = std::find_if(rows.begin(), rows.end(), [&](const CsvRow& row) {
+        const auto at = std::find_if(rows.begin(), rows.end(), [&, metric = metric](const CsvRow& row) {
           return row.at("kv_head") == std::to_string(head) && row.at("policy") == name &&
                  row.at("metric") == metric;
         });
