@@ -58,6 +58,7 @@ struct Session {
   double frame() {
     const auto begin = Clock::now();
     host.frame();
+    host.paint();
     return ms_since(begin);
   }
   /// Until everything in view is there; the frames' times.
@@ -79,12 +80,12 @@ double first_picture(Session& session) {
   session.app.show(PanelKind::tokens);
   const HeatmapView& map = *session.app.panel(PanelKind::tokens).heatmap();
   for (;;) {
-    session.host.frame();
+    session.frame();
     if (!session.app.open_error().empty()) throw std::runtime_error(session.app.open_error());
     if (!map.tiles().empty()) break;
     session.app.desk().wait_idle(std::chrono::milliseconds(2));
   }
-  session.host.frame();
+  session.frame();
   return ms_since(session.start);
 }
 
@@ -92,13 +93,13 @@ double first_picture(Session& session) {
 std::vector<double> pan(Session& session, int frames) {
   session.app.layout().maximise(PanelKind::tokens);
   session.app.focus(PanelKind::tokens);
-  session.host.frame();
-  session.host.frame();
+  session.frame();
+  session.frame();
   const Area area = session.app.area(PanelKind::tokens);
   const float x = area.x + area.width / 2, y = area.y + area.height / 2;
   session.app.panel(PanelKind::tokens).heatmap()->zoom(2);
   session.host.move_mouse(x, y);
-  session.host.frame();
+  session.frame();
   session.host.press_button();
   std::vector<double> times;
   for (int i = 0; i < frames; ++i) {
@@ -127,7 +128,7 @@ std::vector<double> what_if(Session& session, const std::string& base, int chang
     state.setting_a.sigma = 0.5 + 0.4 * (i + 1) / (changes + 1);
     const auto begin = Clock::now();
     for (;;) {
-      session.host.frame();
+      session.frame();
       const Selection& s = state.selection();
       const Answer<WhatIf> answer =
           ask_what_if(context, state.setting_a, s.layer, s.kv_head, Urgency::now, "bench");

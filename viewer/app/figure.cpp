@@ -32,8 +32,11 @@ void Figure::frame(float text_points, const std::function<bool()>& draw) {
   ui_.new_frame();
   quiet_ = draw() ? quiet_ + 1 : 0;
   drawn_ = true;
-  buffer_.bind();
-  ui_.render(buffer_.width(), buffer_.height());
+  ui_.end_frame();
+  if (done()) {
+    buffer_.bind();
+    ui_.paint(buffer_.width(), buffer_.height());
+  }
   glBindFramebuffer(GL_DRAW_FRAMEBUFFER, static_cast<GLuint>(drawn_to));
   glBindFramebuffer(GL_READ_FRAMEBUFFER, static_cast<GLuint>(read_from));
   ImGui::SetCurrentContext(window_);

@@ -28,9 +28,9 @@ class Figure {
   void frame(float text_points, const std::function<bool()>& draw);
   /// Whether another frame is due at once: nothing has to be waited for.
   bool settling() const { return quiet_ > 0 || !drawn_; }
-  /// Whether the last frames were whole.
+  /// Whether the last frames were whole: the last of them has been painted.
   bool done() const;
-  void write() const;
+  void write() const;  ///< when done()
 
  private:
   PanelKind panel_;

@@ -60,12 +60,22 @@ void HeadlessHost::frame(float seconds) {
   drawn_ = true;
   ui_.new_frame();
   client_->frame();
-  buffer_.bind();
-  ui_.render(width(), height());
+  ui_.end_frame();
+  painted_ = false;
   client_->drawn(width(), height());
   // Nothing swaps buffers here: a renderer in software would queue dozens of frames, and wait for all of them
   // at once some time.
   glFinish();
+}
+
+void HeadlessHost::paint() const {
+  if (painted_) return;
+  context_.make_current();
+  ui_.make_current();
+  buffer_.bind();
+  ui_.paint(width(), height());
+  glFinish();
+  painted_ = true;
 }
 
 void HeadlessHost::settle(int after) {
@@ -80,6 +90,7 @@ void HeadlessHost::resize(int width, int height, float scale) {
 }
 
 std::vector<png::Rgb> HeadlessHost::pixels() const {
+  paint();
   context_.make_current();
   return buffer_.pixels(FirstRow::last);
 }

@@ -19,11 +19,13 @@ class HeadlessHost {
   HeadlessHost(const HeadlessHost&) = delete;
   HeadlessHost& operator=(const HeadlessHost&) = delete;
 
-  /// Draws one frame, `seconds` after the last one.
+  /// One frame, `seconds` after the last one. Its picture is painted when it is asked for.
   void frame(float seconds = 1.0F / 60);
-  /// Draws until all input has been told, and `after` more frames, so that hovering and what opens settles.
+  /// Frames until all input has been told, and `after` more frames, so that hovering and what opens settles.
   void settle(int after = 3);
   void resize(int width, int height, float scale);
+  /// The last frame's picture, for those who time it: pixels() paints what is not painted yet.
+  void paint() const;
 
   /// Of the last frame: [height, width], top first.
   std::vector<png::Rgb> pixels() const;
@@ -56,6 +58,7 @@ class HeadlessHost {
   Modifiers held_;
   float scale_ = 1, told_scale_ = 0;
   bool drawn_ = false;
+  mutable bool painted_ = true;  // false: the last frame is but described
 };
 
 }  // namespace kvreplay::viewer

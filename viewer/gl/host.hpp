@@ -17,8 +17,8 @@ class Client {
 
   /// Draws one frame with the toolkit, between its NewFrame() and Render().
   virtual void frame() = 0;
-  /// The frame lies finished in the framebuffer that is bound for reading: read_pixels(width, height,
-  /// FirstRow::last) gives its pixels.
+  /// The frame is finished. In a window it lies in the framebuffer that is bound for reading:
+  /// read_pixels(width, height, FirstRow::last) gives its pixels.
   virtual void drawn(int /*width*/, int /*height*/) {}
 
   /// A key went down (again, while it is held) or up; between frames, in the order of typing, also while a

@@ -141,8 +141,9 @@ void UiContext::new_frame() const {
   ImGui::NewFrame();
 }
 
-void UiContext::render(int width, int height) const {
-  ImGui::Render();
+void UiContext::end_frame() const { ImGui::Render(); }
+
+void UiContext::paint(int width, int height) const {
   const ImVec4& ground = ImGui::GetStyle().Colors[ImGuiCol_WindowBg];
   glViewport(0, 0, width, height);
   glDisable(GL_SCISSOR_TEST);

@@ -21,9 +21,11 @@ class UiContext {
   /// changes. Between frames only.
   void set_text(float points, float pixels_per_point);
 
-  /// Begins and ends a frame. render() clears the bound framebuffer with the windows' background first.
+  /// Begins and ends a frame.
   void new_frame() const;
-  void render(int width, int height) const;
+  void end_frame() const;
+  /// Draws the last frame into the bound framebuffer, which is cleared with the windows' background first.
+  void paint(int width, int height) const;
 
   /// What there is to say about the fonts; empty where all were found.
   const std::string& remark() const { return remark_; }

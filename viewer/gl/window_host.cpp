@@ -263,8 +263,9 @@ void WindowHost::draw() {
   input_.feed(*client_);
   ui_->new_frame();
   client_->frame();
+  ui_->end_frame();
   glBindFramebuffer(GL_FRAMEBUFFER, 0);
-  ui_->render(width, height);
+  ui_->paint(width, height);
   client_->drawn(width, height);
   glfwSwapBuffers(window_);
 }
