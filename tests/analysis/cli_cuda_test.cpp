@@ -1,5 +1,6 @@
 #include "data/synth.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/places.hpp"
 #include "tests/support/process.hpp"
 
 #include <nlohmann/json.hpp>
@@ -13,7 +14,7 @@ using Json = nlohmann::json;
 namespace {
 
 ProcessResult run_emulated(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), KVREPLAY_EMULATED_PROGRAM);
+  arguments.insert(arguments.begin(), emulated_program());
   return run(arguments);
 }
 

@@ -1,6 +1,7 @@
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/analysis/result_files.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/places.hpp"
 
 #include <csignal>
 #include <cstdlib>
@@ -18,11 +19,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-#ifdef KVREPLAY_MPIRUN
-const std::string kMpirun = KVREPLAY_MPIRUN;
-#else
-const std::string kMpirun;
-#endif
+const std::string kMpirun = mpirun();
 
 bool skipped() {
   if (!kMpirun.empty() && ::access(kMpirun.c_str(), X_OK) == 0) return false;

@@ -1,6 +1,7 @@
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/analysis/result_files.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/places.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -207,7 +208,7 @@ TEST_CASE("synth writes a dump that verifies, and says what it planted", "[cli]"
 }
 
 TEST_CASE("standard output that cannot be written is an error", "[cli]") {
-  const ProcessResult result = run({"/bin/sh", "-c", "exec \"$0\" --help > /dev/full", KVREPLAY_PROGRAM});
+  const ProcessResult result = run({"/bin/sh", "-c", "exec \"$0\" --help > /dev/full", program()});
   CHECK(result.code == 2);
   CHECK(lines(result.err) == 1);
 }

@@ -3,6 +3,7 @@
 #include "sim/compensation/compensation_facts.hpp"
 #include "sim/eviction/policy_facts.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/places.hpp"
 
 #include <filesystem>
 #include <fstream>
@@ -17,7 +18,7 @@ namespace {
 using Names = std::vector<std::string>;
 
 std::string text_of(const std::string& file) {
-  std::ifstream in(std::filesystem::path(KVREPLAY_SOURCE_DIR) / file);
+  std::ifstream in(test::source_dir() / file);
   REQUIRE(in.is_open());
   std::ostringstream text;
   text << in.rdbuf();

@@ -1,4 +1,5 @@
 #include "tests/support/catch.hpp"
+#include "tests/support/places.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -63,7 +64,7 @@ Document read_document(const fs::path& file) {
 }
 
 std::map<fs::path, Document> all_documents() {
-  const fs::path root = KVREPLAY_SOURCE_DIR;
+  const fs::path root = kvreplay::test::source_dir();
   std::map<fs::path, Document> documents;
   documents[root / "README.md"] = read_document(root / "README.md");
   for (const char* folder : {"data", "sim", "analysis", "viewer", "tests"}) {
@@ -101,7 +102,7 @@ TEST_CASE("every link and picture of every document is there", "[house]") {
 
 // Line by line: the excerpt leaves some out.
 TEST_CASE("the README shows the library as the consumer uses it", "[house]") {
-  const fs::path root = KVREPLAY_SOURCE_DIR;
+  const fs::path root = kvreplay::test::source_dir();
   const std::string text = content(root / "README.md");
   for (const auto& [language, file] : {std::pair{"cmake", "CMakeLists.txt"}, std::pair{"cpp", "main.cpp"}}) {
     const std::string used = content(root / "tests/consumer" / file);
@@ -120,7 +121,7 @@ TEST_CASE("the README shows the library as the consumer uses it", "[house]") {
 }
 
 TEST_CASE("the README is read in ten minutes", "[house]") {
-  const std::string text = content(fs::path(KVREPLAY_SOURCE_DIR) / "README.md");
+  const std::string text = content(kvreplay::test::source_dir() / "README.md");
   CHECK(characters(text) > 1000);
   CHECK(characters(text) <= 10000);
 }

@@ -2,6 +2,7 @@
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/analysis/result_files.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/places.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -22,8 +23,7 @@ using Json = nlohmann::json;
 namespace {
 
 constexpr std::size_t kLayers = 6, kHeads = 2, kTokens = 896;
-const std::string kGolden =
-    std::string(KVREPLAY_SOURCE_DIR) + "/tests/golden/kvpress/kvpress-0.5.4.pystdlib-lm";
+const std::string kGolden = source_dir().string() + "/tests/golden/kvpress/kvpress-0.5.4.pystdlib-lm";
 
 std::map<std::string, Npy> golden_arrays() {
   const kvreplay::NpzArchive archive = kvreplay::NpzArchive::open(kGolden + ".npz");

@@ -1,6 +1,7 @@
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/analysis/result_files.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/places.hpp"
 #include "tests/support/temp_dir.hpp"
 
 #include <fmt/format.h>
@@ -50,8 +51,7 @@ TEST_CASE("losses are those of the golden script", "[golden][loss]") {
           std::stod(row.at("value"));
 
   const std::vector<CsvRow> golden =
-      csv_rows(std::string(KVREPLAY_SOURCE_DIR) + "/tests/golden/synth.loss.csv",
-               "what,layer,kv_head,metric,rows,of,value");
+      csv_rows(source_dir() / "tests/golden/synth.loss.csv", "what,layer,kv_head,metric,rows,of,value");
   std::map<std::string, std::vector<double>> tokens;
   std::size_t kept = 0, token = 0;
   for (const CsvRow& row : golden) {

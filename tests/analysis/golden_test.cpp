@@ -1,5 +1,6 @@
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/places.hpp"
 
 #include <fmt/format.h>
 
@@ -32,7 +33,7 @@ std::vector<Fields> csv(const std::string& path) {
 }
 
 std::string golden(const std::string& name) {
-  return std::string(KVREPLAY_SOURCE_DIR) + "/tests/golden/pystdlib-lm." + name + ".csv";
+  return source_dir() / "tests/golden" / ("pystdlib-lm." + name + ".csv");
 }
 
 /// What the sums of rounded terms may be off by (kvreplay verify has the same and the reasons).

@@ -1,4 +1,5 @@
 #include "tests/support/catch.hpp"
+#include "tests/support/places.hpp"
 
 #include <filesystem>
 #include <fstream>
@@ -30,7 +31,7 @@ int check_includes(const std::string& house, const Allowed& allowed) {
   const std::set<std::string> sources = {".hpp", ".cpp", ".h", ".cu", ".cuh"};
   int seen = 0;
   for (const auto& [folder, others] : allowed) {
-    const fs::path root = fs::path(KVREPLAY_SOURCE_DIR) / house / folder;
+    const fs::path root = kvreplay::test::source_dir() / house / folder;
     INFO(root.string());
     REQUIRE(fs::exists(root));
     for (const auto& entry : fs::recursive_directory_iterator(root)) {
@@ -74,7 +75,7 @@ TEST_CASE("includes within the viewer go left only", "[house]") {
 // A panel's folder includes what panels share, not other panels' folders.
 TEST_CASE("a panel knows no other panel", "[house]") {
   Allowed panels;
-  for (const auto& entry : fs::directory_iterator(fs::path(KVREPLAY_SOURCE_DIR) / "viewer" / "panels"))
+  for (const auto& entry : fs::directory_iterator(kvreplay::test::source_dir() / "viewer" / "panels"))
     if (entry.is_directory()) panels[entry.path().filename().string()] = {};
   CHECK(panels.size() > 5);
   CHECK(check_includes("viewer/panels/", panels) > 50);

@@ -1,5 +1,7 @@
 #include "tests/analysis/kvreplay_program.hpp"
 
+#include "tests/support/places.hpp"
+
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -11,7 +13,7 @@ namespace fs = std::filesystem;
 
 std::vector<std::string> kvreplay_command(std::vector<std::string> arguments) {
   ::setenv("CUDA_VISIBLE_DEVICES", "", 1);  // the same hardware on every machine
-  std::vector<std::string> command = {KVREPLAY_PROGRAM};
+  std::vector<std::string> command = {test::program()};
   for (std::string& argument : arguments) command.push_back(std::move(argument));
   return command;
 }
@@ -25,7 +27,7 @@ bool wait_for(const fs::path& path, Process& process) {
   return fs::exists(path);
 }
 
-std::string sample_dump() { return KVREPLAY_SOURCE_DIR "/data/samples/pystdlib-lm"; }
+std::string sample_dump() { return test::source_dir() / "data/samples/pystdlib-lm"; }
 
 std::map<std::string, std::string> contents(const fs::path& folder) {
   std::map<std::string, std::string> files;

@@ -6,6 +6,7 @@
 #include "tests/analysis/result_files.hpp"
 #include "tests/data/expect_error.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/places.hpp"
 #include "tests/support/temp_dir.hpp"
 
 #include <cmath>
@@ -275,7 +276,7 @@ TEST_CASE("a run finds its dump from any working folder, and moved along with it
   const TempDir dir;
   test::make_small_dump((dir / "here/dumps/a").string());
   std::filesystem::create_directories(dir / "here/runs");
-  REQUIRE(test::run({KVREPLAY_PROGRAM, "tokens", "dumps/a", "--out", "runs/one", "--quiet"},
+  REQUIRE(test::run({test::program(), "tokens", "dumps/a", "--out", "runs/one", "--quiet"},
                     {.folder = dir / "here"})
               .code == 0);
   using Paths = std::vector<std::filesystem::path>;

@@ -5,6 +5,7 @@
 #include "analysis/results/table_writer.hpp"
 #include "data/atomic_file.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/places.hpp"
 #include "tests/support/read_file.hpp"
 #include "tests/support/temp_dir.hpp"
 
@@ -41,7 +42,7 @@ std::vector<std::vector<std::string>> rows_from(const std::string& text, const s
   return rows;
 }
 
-std::string format_text() { return test::read_file(KVREPLAY_SOURCE_DIR "/analysis/RESULTS-FORMAT.md"); }
+std::string format_text() { return test::read_file(test::source_dir() / "analysis/RESULTS-FORMAT.md"); }
 
 }  // namespace
 

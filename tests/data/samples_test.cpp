@@ -1,5 +1,6 @@
 #include "data/dump.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/places.hpp"
 
 #include <cmath>
 #include <filesystem>
@@ -54,7 +55,7 @@ void check_replay(const Dump& dump, double tolerance) {
 }  // namespace
 
 TEST_CASE("the sample dump opens, and its o follows from its q, k and v", "[samples]") {
-  const Dump dump = Dump::open(std::filesystem::path(KVREPLAY_SOURCE_DIR) / "data/samples/pystdlib-lm");
+  const Dump dump = Dump::open(test::source_dir() / "data/samples/pystdlib-lm");
   const DumpShape& shape = dump.shape();
   CHECK(dump.model() == "pystdlib-lm / hashlib.py");
   CHECK(shape.layers == 6);
@@ -76,7 +77,7 @@ TEST_CASE("the sample dump opens, and its o follows from its q, k and v", "[samp
 }
 
 TEST_CASE("dumps of other people's models, where they are at hand", "[samples]") {
-  const std::filesystem::path dumps = std::filesystem::path(KVREPLAY_SOURCE_DIR) / "../shared/dumps";
+  const std::filesystem::path dumps = test::source_dir() / "../shared/dumps";
   if (!std::filesystem::exists(dumps / "stories260k-story")) {
     WARN("skipped: these dumps are not part of the repository");
     return;

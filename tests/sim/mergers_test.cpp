@@ -5,6 +5,7 @@
 #include "sim/attention.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/compare.hpp"
+#include "tests/support/places.hpp"
 #include "tests/support/random_group.hpp"
 
 #include <fmt/format.h>
@@ -478,7 +479,7 @@ class Golden {
     return {};
   }
   NpzArchive archive_ =
-      NpzArchive::open(std::string(KVREPLAY_SOURCE_DIR) + "/tests/golden/kvpress/kvpress-0.5.4.merging.npz");
+      NpzArchive::open(test::source_dir() / "tests/golden/kvpress/kvpress-0.5.4.merging.npz");
 };
 
 /// float32 sums of up to some 800 values, each of a cosine and two norms that were rounded.
@@ -504,7 +505,7 @@ TEST_CASE("merged values equal kvpress' MergingPress", "[mergers][golden]") {
     check_press(name, small, golden.kept(std::string(name) + ".kept", small.l).front(),
                 golden.floats(std::string(name) + ".v").front(), threshold);
   }
-  const Dump dump = Dump::open(std::string(KVREPLAY_SOURCE_DIR) + "/data/samples/pystdlib-lm");
+  const Dump dump = Dump::open(test::source_dir() / "data/samples/pystdlib-lm");
   for (const Index layer : {0, 4})
     for (const char* ratio : {"0.9", "0.98"}) {
       const std::string name = fmt::format("layer_{}_{}", layer, ratio);

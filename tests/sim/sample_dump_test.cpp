@@ -2,6 +2,7 @@
 #include "sim/tokens/token_metrics.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/compare.hpp"
+#include "tests/support/places.hpp"
 
 #include <fmt/format.h>
 
@@ -38,7 +39,7 @@ using GoldenFile = std::map<std::tuple<Index, Index, TokenMetric>, Golden>;
 
 GoldenFile read_golden(Index window) {
   const std::string path =
-      fmt::format("{}/tests/golden/pystdlib-lm.w{}.tokens.csv", KVREPLAY_SOURCE_DIR, window);
+      fmt::format("{}/tests/golden/pystdlib-lm.w{}.tokens.csv", test::source_dir().string(), window);
   std::ifstream file(path);
   std::string line;
   std::getline(file, line);
@@ -61,7 +62,7 @@ GoldenFile read_golden(Index window) {
   return golden;
 }
 
-Dump sample() { return Dump::open(std::string(KVREPLAY_SOURCE_DIR) + "/data/samples/pystdlib-lm"); }
+Dump sample() { return Dump::open(test::source_dir() / "data/samples/pystdlib-lm"); }
 
 /// All that the sample has.
 MetricSet of_the_sample() {

@@ -1,6 +1,7 @@
 #include "viewer/model/panel_kind.hpp"
 
 #include "tests/support/catch.hpp"
+#include "tests/support/places.hpp"
 
 #include <fmt/format.h>
 
@@ -27,7 +28,7 @@ TEST_CASE("panels are found by their names", "[viewer][panels]") {
 }
 
 TEST_CASE("DASHBOARD.md has every panel, in the table's words and order", "[viewer][panels]") {
-  std::ifstream file(std::filesystem::path(KVREPLAY_SOURCE_DIR) / "viewer" / "DASHBOARD.md");
+  std::ifstream file(kvreplay::test::source_dir() / "viewer" / "DASHBOARD.md");
   std::string line;
   while (std::getline(file, line) && !line.starts_with("| panel")) {
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "tests/support/catch.hpp"
+#include "tests/support/places.hpp"
 #include "viewer/app/app.hpp"
 #include "viewer/gl/headless_host.hpp"
 
@@ -13,8 +14,7 @@
 
 namespace kvreplay::test {
 
-inline const std::filesystem::path kSample =
-    std::filesystem::path(KVREPLAY_SOURCE_DIR) / "data" / "samples" / "pystdlib-lm";
+inline const std::filesystem::path kSample = test::source_dir() / "data" / "samples" / "pystdlib-lm";
 
 /// The dashboard without a display, with a hand to move its mouse.
 struct Dashboard {

@@ -2,6 +2,7 @@
 
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/analysis/picture.hpp"
+#include "tests/support/places.hpp"
 #include "tests/support/process.hpp"
 #include "tests/support/temp_dir.hpp"
 #include "tests/viewer_gl/dashboard.hpp"
@@ -165,7 +166,7 @@ TEST_CASE("the copied command draws the very same figure", "[figure]") {
   const std::string command = clipboard(dashboard);
   fs::current_path(before);
   INFO(command);
-  const std::string programs = fs::path(KVREPLAY_VIEWER_PROGRAM).parent_path().string();
+  const std::string programs = test::viewer_program().parent_path().string();
   const test::ProcessResult result =
       test::run({"/usr/bin/env", "PATH=" + programs + ":/usr/bin:/bin", "/bin/sh", "-c", command});
   INFO(result.err);
@@ -210,7 +211,7 @@ TEST_CASE("a bad link is one line on the command line", "[figure]") {
   const test::TempDir folder;
   const auto refused = [&](const std::string& link, const char* word) {
     const test::ProcessResult result =
-        test::run({KVREPLAY_VIEWER_PROGRAM, link, "--screenshot", (folder / "none.png")});
+        test::run({test::viewer_program(), link, "--screenshot", (folder / "none.png")});
     INFO(result.err);
     CHECK(result.code == 2);
     CHECK(test::lines(result.err) == 1);

@@ -2,6 +2,7 @@
 
 #include "tests/analysis/picture.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/places.hpp"
 #include "viewer/gl/picture.hpp"
 
 #include <algorithm>
@@ -15,8 +16,7 @@
 
 namespace kvreplay::test {
 
-inline const std::filesystem::path kGolden =
-    std::filesystem::path(KVREPLAY_SOURCE_DIR) / "tests" / "golden" / "viewer";
+inline const std::filesystem::path kGolden = test::source_dir() / "tests" / "golden" / "viewer";
 
 /// Levels of 255 that a colour may be off: renderers round differently, and edges of letters with them.
 inline constexpr int kGoldenLevels = 24;

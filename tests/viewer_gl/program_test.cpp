@@ -2,6 +2,7 @@
 
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/analysis/picture.hpp"
+#include "tests/support/places.hpp"
 #include "tests/support/process.hpp"
 #include "tests/support/temp_dir.hpp"
 
@@ -20,8 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kProgram = KVREPLAY_PROGRAM;
-const fs::path kViewer = KVREPLAY_VIEWER_PROGRAM;
+const fs::path kProgram = test::program();
+const fs::path kViewer = test::viewer_program();
 
 /// A program with some variables of its environment set, NAME=VALUE.
 ProcessResult run_with(const std::vector<std::string>& variables, std::vector<std::string> command) {
