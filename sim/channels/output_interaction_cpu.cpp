@@ -86,33 +86,51 @@ class PanelDerivatives {
 
   Index rows() const { return n_; }
 
-  /// blocks += the sum of D_i,c . D_i,e over the rows [row, end) of the panel.
+  /// blocks += the sum of D_i,c . D_i,e over the rows [row, end) of the panel, at most kRowsPerItem. The rows
+  /// share a tile of keys and values while it is in the cache.
   void add_rows(Index row, Index end, double* blocks) const {
     const Index d = group_.d(), d_v = group_.d_v(), panels = panels_of<T>(d);
-    std::vector<T> D(panels * d_v * W);  // [panels][d_v][W], transposed
-    std::vector<T> tile(kKeysPerTile * d_v);
-    Vector<T> mean(d_v), shift(d_v);
-    std::vector<T> weights;
+    std::vector<RowDerivatives> rows(end - row);
     for (Index r = row; r < end; ++r) {
-      const T* origin = row_means(r, mean, shift);
-      const Index first = keys_.before(group_.first_visible(first_ + r));
-      const Index last = keys_.before(group_.end_visible(first_ + r));
-      row_weights(r, first, last, weights);
-      std::fill(D.begin(), D.end(), T{0});
-      for (Index key = first; key < last; key += kKeysPerTile) {
-        const Index n = std::min(kKeysPerTile, last - key);
-        output_interaction_simd<T>().weighted_deviations(in_.v_centred, d_v, keys_.positions.data() + key,
-                                                         weights.data() + (key - first), n, origin,
-                                                         mean.data(), tile.data());
+      RowDerivatives& one = rows[r - row];
+      one.mean.resize(d_v);
+      one.shift.resize(d_v);
+      one.origin = row_means(r, one.mean, one.shift);
+      one.first = keys_.before(group_.first_visible(first_ + r));
+      one.last = keys_.before(group_.end_visible(first_ + r));
+      one.D.assign(panels * d_v * W, T{0});
+    }
+    std::vector<T> tile(kKeysPerTile * d_v);
+    std::array<T, kKeysPerTile> weights;
+    for (Index key = rows.front().first; key < rows.back().last; key += kKeysPerTile)
+      for (Index r = row; r < end; ++r) {
+        RowDerivatives& one = rows[r - row];
+        const Index from = std::max(key, one.first), n = std::min(key + kKeysPerTile, one.last) - from;
+        if (n <= 0) continue;
+        row_weights(r, from, n, weights.data());
+        output_interaction_simd<T>().weighted_deviations(in_.v_centred, d_v, keys_.positions.data() + from,
+                                                         weights.data(), n, one.origin, one.mean.data(),
+                                                         tile.data());
         for (Index j = 0; j < panels; ++j)
-          kept_tiles_simd<T>().project_panel(tile.data(), n, d_v, keys_.from(j, key), D.data() + j * d_v * W);
+          kept_tiles_simd<T>().project_panel(tile.data(), n, d_v, keys_.from(j, from),
+                                             one.D.data() + j * d_v * W);
       }
-      scale_derivatives(r, shift, D.data());
-      add_gram(D.data(), d_v, d, blocks);
+    for (Index r = row; r < end; ++r) {
+      RowDerivatives& one = rows[r - row];
+      scale_derivatives(r, one.shift, one.D.data());
+      add_gram(one.D.data(), d_v, d, blocks);
     }
   }
 
  private:
+  /// One row's sum over its keys [first, last).
+  struct RowDerivatives {
+    const T* origin;        // [d_v]
+    Vector<T> mean, shift;  // [d_v]
+    Index first, last;
+    std::vector<T> D;  // [panels][d_v][W], transposed
+  };
+
   /// D [panels][d_v][W]: C^T less the part of the keys' mean -> D^T.
   void scale_derivatives(Index r, const Vector<T>& shift, T* D) const {
     const Index d = group_.d(), d_v = group_.d_v();
@@ -182,13 +200,12 @@ class PanelDerivatives {
     return origin;
   }
 
-  /// The row's weights of the keys [first, last), its largest column's among them.
-  void row_weights(Index r, Index first, Index last, std::vector<T>& weights) const {
-    weights.resize(last - first);
+  /// The row's weights of n keys from `first` on, its largest column's among them.
+  void row_weights(Index r, Index first, Index n, T* weights) const {
     const Index top = static_cast<Index>(weights_.top_at[r]);
-    for (Index key = first; key < last; ++key) {
-      const Index t = keys_.positions[key] - begin_;
-      weights[key - first] = t == top ? weights_.top_changed[r] : changed_[t * W + r];
+    for (Index key = 0; key < n; ++key) {
+      const Index t = keys_.positions[first + key] - begin_;
+      weights[key] = t == top ? weights_.top_changed[r] : changed_[t * W + r];
     }
   }
 
