@@ -34,7 +34,7 @@ class CompressedOutputs {
   /// the same bytes for any number of threads. A cache that holds everything as it was gives exactly 0, one
   /// that only evicts the bytes of output_changes(). Keys' pruned channels are skipped, not multiplied by 0.
   /// Throws InputError where a number overflows T. Cost: 2 G |rows| |M| (d' + d_v) flops, d' the channels
-  /// left; memory O(T (d + d_v)) and O(T W) a thread.
+  /// left; memory O(T d), and a tile of columns a thread.
   Change change(const CompressedCache<T>& cache, bool with_vectors) const {
     return change(HeadMatrix<T>::of(cache.k), HeadMatrix<T>::of(cache.v), cache.bias, cache.kept,
                   cache.pruned, cache.prunable, with_vectors);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -24,19 +25,16 @@ struct Part {
   std::vector<Index> positions;  ///< [n], ascending
   Matrix<T> keys;                ///< [n, channels]
   Vector<T> bias;                ///< [n], or empty
-  Index first = 0;               ///< where its columns stand among those of all parts
 };
 
-/// What a cache attends over: the columns of the tokens that hold all channels, then of those that were
+/// What a cache attends over: the columns of the tokens that hold all channels, and of those that were
 /// pruned.
 template <class T>
 struct Columns {
   std::array<Part<T>, 2> parts;
-  Matrix<T> values;              ///< [n, d_v], less the centre
-  std::vector<Index> positions;  ///< [n], of all parts, ascending
-  /// [n], the column of each of `positions`. Attention runs over the columns in this order: how they fall
-  /// into parts then changes no byte of it.
-  std::vector<Index> in_order;
+  std::vector<Index> positions;    ///< [n], of both parts, ascending
+  std::vector<std::uint8_t> part;  ///< [n], which one has it
+  std::vector<const T*> values;    ///< [n] of [d_v]
 };
 
 std::vector<Index> channels_left(const ChannelSet& pruned) {
@@ -72,37 +70,32 @@ bool holds_the_same(const HeadGroup<T>& group, const Held<T>& held) {
 
 /// The columns that `held` makes of the prompt, and the group's own decoded ones.
 template <class T>
-Columns<T> gather(const HeadGroup<T>& group, const Held<T>& held, const Vector<T>& centre, Workers& workers) {
+Columns<T> gather(const HeadGroup<T>& group, const Held<T>& held, Workers& workers) {
   Columns<T> columns;
-  auto& [whole, left] = columns.parts;
-  whole.channels = channels_left(ChannelSet(group.d(), 0));
-  left.channels = channels_left(held.pruned);
-  const auto loses = [&](Index p) { return p < group.l && !held.pruned.empty() && held.prunable[p] != 0; };
-  for (Index p = 0; p < group.T_all(); ++p)
-    if (p >= group.l || held.kept[p] != 0) {
-      columns.positions.push_back(p);
-      (loses(p) ? left : whole).positions.push_back(p);
-    }
-  left.first = std::ssize(whole.positions);
-  Index next_whole = 0, next_left = left.first;
-  for (const Index p : columns.positions) columns.in_order.push_back(loses(p) ? next_left++ : next_whole++);
-
-  columns.values.resize(std::ssize(columns.positions), group.d_v());
+  const Index l = group.l;
+  columns.parts[0].channels = channels_left(ChannelSet(group.d(), 0));
+  columns.parts[1].channels = channels_left(held.pruned);
+  for (Index p = 0; p < group.T_all(); ++p) {
+    if (p < l && held.kept[p] == 0) continue;
+    const bool loses = p < l && !held.pruned.empty() && held.prunable[p] != 0;
+    columns.positions.push_back(p);
+    columns.part.push_back(loses ? 1 : 0);
+    columns.values.push_back((p < l ? held.v : group.v).data() + p * group.d_v());
+    columns.parts[columns.part.back()].positions.push_back(p);
+  }
   for (Part<T>& part : columns.parts) {
     const auto n = std::ssize(part.positions);
     part.keys.resize(n, std::ssize(part.channels));
     if (held.bias.size() > 0)
-      part.bias = Vector<T>::NullaryExpr(n, [&](Index row) {
-        return part.positions[row] < group.l ? held.bias[part.positions[row]] : T{0};
-      });
+      part.bias = Vector<T>::NullaryExpr(
+          n, [&](Index row) { return part.positions[row] < l ? held.bias[part.positions[row]] : T{0}; });
     constexpr Index kChunk = 256;
     workers.parallel_for(div_up(n, kChunk), [&](Index chunk) {
       for (Index row = chunk * kChunk; row < std::min((chunk + 1) * kChunk, n); ++row) {
         const Index p = part.positions[row];
-        const T* key = (p < group.l ? held.k : group.k).data() + p * group.d();
+        const T* key = (p < l ? held.k : group.k).data() + p * group.d();
         T* out = part.keys.data() + row * part.keys.cols();
         for (std::size_t c = 0; c < part.channels.size(); ++c) out[c] = key[part.channels[c]];
-        columns.values.row(part.first + row) = (p < group.l ? held.v : group.v).row(p) - centre.transpose();
       }
     });
   }
@@ -121,42 +114,101 @@ void require_finite_logits(const HeadGroup<T>& group, const TileInput<T>& in, In
         report_overflow(group, g, "position " + std::to_string(i));
 }
 
-/// The outputs of one panel of the query heads from `first_head` on.
+/// One panel of some query heads over the columns, a tile of them at a time.
 template <class T>
-void attend(const HeadGroup<T>& group, const TileInput<T>& in, const Columns<T>& columns, Index first_head,
-            Index panel, std::vector<AttendedOutput<T>>& heads) {
-  constexpr Index W = kPanelWidth<T>;
-  const Index begin = in.first_visible(in.panel_first(panel)), end = in.end_visible(in.panel_last(panel));
-  const auto visible = [&](const std::vector<Index>& positions) {
-    const auto from = std::lower_bound(positions.begin(), positions.end(), begin);
-    return std::pair(from - positions.begin(), std::lower_bound(from, positions.end(), end) - from);
+class PanelAttention {
+ public:
+  static constexpr Index W = kPanelWidth<T>;
+
+  PanelAttention(const HeadGroup<T>& group, const TileInput<T>& in, const Columns<T>& columns,
+                 const Vector<T>& centre, Index panel)
+      : group_(group), in_(in), columns_(columns), centre_(centre), panel_(panel) {}
+
+  /// Of the query heads from `first_head` on.
+  void attend(Index first_head, std::vector<AttendedOutput<T>>& heads) {
+    std::vector<AttendedPanel<T>> panels;
+    std::vector<std::array<std::vector<T>, 2>> queries;
+    for (std::size_t h = 0; h < heads.size(); ++h) {
+      const Index g = first_head + static_cast<Index>(h);
+      panels.emplace_back(sink_logit(group_, g), in_.d_v, heads[h]);
+      queries.push_back(queries_of(g));
+    }
+    const Index begin = first_at(columns_.positions, in_.first_visible(in_.panel_first(panel_)));
+    const Index end = first_at(columns_.positions, in_.end_visible(in_.panel_last(panel_)));
+    for (Index first = begin; first < end; first += kTokensPassOne) {
+      take_tile(first, std::min(kTokensPassOne, end - first));
+      for (std::size_t h = 0; h < heads.size(); ++h) {
+        find_logits(first_head + static_cast<Index>(h), queries[h]);
+        kept_tiles_simd<T>().attend_tile(z_.data(), row_.data(), tokens_, values_.data(), in_.d_v, panels[h]);
+      }
+    }
+    for (AttendedPanel<T>& panel : panels) finish_attending(panel);
+  }
+
+ private:
+  /// Of a part within the tile: its columns [from, from + n), whose logits have the rows from `row` on.
+  struct Range {
+    Index from, n, row;
   };
-  std::vector<T> q(in.d * W), q_left(q.size());
-  std::vector<std::unique_ptr<T[]>> z;
-  std::vector<AttendedPanel<T>> attended;
-  for (std::size_t h = 0; h < heads.size(); ++h) {
-    const Index g = first_head + static_cast<Index>(h);
-    pack_query_panel(group, in, g, panel, q.data());
-    // As many rows as values; only the visible ones are ever touched.
-    z.push_back(std::make_unique_for_overwrite<T[]>(columns.positions.size() * W));
-    attended.push_back({z.back().get(), sink_logit(group, g), &heads[h]});
-    for (const Part<T>& part : columns.parts) {
-      const auto [from, n] = visible(part.positions);
-      const Index* positions = part.positions.data() + from;
-      const Index depth = part.keys.cols();
-      for (Index c = 0; c < depth; ++c)
-        std::copy_n(q.data() + part.channels[c] * W, W, q_left.data() + c * W);
-      T* logits = z.back().get() + (part.first + from) * W;
-      if (!kept_tiles_simd<T>().gathered_logits(in, panel, positions, n, part.keys.data() + from * depth,
-                                                q_left.data(), depth, logits))
-        require_finite_logits(group, in, g, panel, positions, n, logits);
-      for (Index t = 0; t < n && part.bias.size() > 0; ++t)
-        for (Index r = 0; r < W; ++r) logits[t * W + r] += part.bias[from + t];
+
+  static Index first_at(const std::vector<Index>& positions, Index position) {
+    return std::lower_bound(positions.begin(), positions.end(), position) - positions.begin();
+  }
+
+  /// The panel's queries in the channels that each part holds, [channels][W].
+  std::array<std::vector<T>, 2> queries_of(Index g) const {
+    std::vector<T> q(in_.d * W);
+    pack_query_panel(group_, in_, g, panel_, q.data());
+    std::array<std::vector<T>, 2> of_parts;
+    for (std::size_t i = 0; i < of_parts.size(); ++i)
+      for (const Index c : columns_.parts[i].channels)
+        of_parts[i].insert(of_parts[i].end(), q.begin() + c * W, q.begin() + (c + 1) * W);
+    return of_parts;
+  }
+
+  /// The columns [first, first + tokens) by parts, and their values in the order of their positions, in which
+  /// attention runs over them: how they fall into parts then changes no byte of it.
+  void take_tile(Index first, Index tokens) {
+    tokens_ = tokens;
+    const auto part = columns_.part.begin() + first;
+    const Index whole = std::count(part, part + tokens, 0);
+    ranges_ = {Range{0, whole, 0}, Range{0, tokens - whole, whole}};
+    for (std::size_t i = 0; i < ranges_.size(); ++i)
+      ranges_[i].from = first_at(columns_.parts[i].positions, columns_.positions[first]);
+    std::array<Index, 2> next = {0, whole};
+    for (Index t = 0; t < tokens; ++t) {
+      row_[t] = next[part[t]]++;
+      const T* v = columns_.values[first + t];
+      for (Index c = 0; c < in_.d_v; ++c) values_[t * in_.d_v + c] = v[c] - centre_(c);
     }
   }
-  const auto [from, n] = visible(columns.positions);
-  attend_columns<T>(attended, columns.in_order.data() + from, n, columns.values.data(), in.d_v);
-}
+
+  /// z_ := the tile's logits of query head g.
+  void find_logits(Index g, const std::array<std::vector<T>, 2>& q) {
+    for (std::size_t i = 0; i < ranges_.size(); ++i) {
+      const Part<T>& part = columns_.parts[i];
+      const Range& range = ranges_[i];
+      const Index* positions = part.positions.data() + range.from;
+      const Index depth = part.keys.cols();
+      T* z = z_.data() + range.row * W;
+      if (!kept_tiles_simd<T>().gathered_logits(in_, panel_, positions, range.n,
+                                                part.keys.data() + range.from * depth, q[i].data(), depth, z))
+        require_finite_logits(group_, in_, g, panel_, positions, range.n, z);
+      for (Index t = 0; t < range.n && part.bias.size() > 0; ++t)
+        for (Index r = 0; r < W; ++r) z[t * W + r] += part.bias[range.from + t];
+    }
+  }
+
+  const HeadGroup<T>& group_;
+  const TileInput<T>& in_;
+  const Columns<T>& columns_;
+  const Vector<T>& centre_;
+  Index panel_, tokens_ = 0;
+  std::array<Range, 2> ranges_{};
+  std::array<Index, kTokensPassOne> row_;  // of z_, of each column
+  std::vector<T> values_ = std::vector<T>(kTokensPassOne * in_.d_v);
+  std::vector<T> z_ = std::vector<T>(kTokensPassOne * W);
+};
 
 template <class T>
 PanelRows<T> empty_panels(Index G, Index panels, Index rows_of_panel) {
@@ -167,15 +219,15 @@ PanelRows<T> empty_panels(Index G, Index panels, Index rows_of_panel) {
 /// these up in order. The later panels see the most: they come first, so that a short item ends the queue.
 template <class T, class Body>
 double sum_over_panels(const HeadGroup<T>& group, const TileInput<T>& in, const Columns<T>& columns,
-                       Workers& workers, const Body& body) {
+                       const Vector<T>& centre, Workers& workers, const Body& body) {
   const Index G = group.G(), panels = in.panels();
-  const Index together = heads_together<T>(G, panels, std::ssize(columns.positions), workers.threads());
+  const Index together = heads_together(G, panels, workers.threads());
   const Index chunks = div_up(G, together);
   std::vector<double> items(G * panels);
   workers.parallel_for(chunks * panels, [&](Index item) {
     const Index first = item % chunks * together, panel = panels - 1 - item / chunks;
     std::vector<AttendedOutput<T>> heads(std::min(together, G - first));
-    attend(group, in, columns, first, panel, heads);
+    PanelAttention<T>(group, in, columns, centre, panel).attend(first, heads);
     for (std::size_t h = 0; h < heads.size(); ++h) {
       const Index g = first + static_cast<Index>(h);
       const double sum = body(g, panel, heads[h]);
@@ -218,11 +270,11 @@ CompressedOutputs<T>::CompressedOutputs(const HeadGroup<T>& group, RowRange rows
   constexpr Index W = kPanelWidth<T>;
   const TileInput<T> in = tile_input(group, PreparedValues<T>(), rows);
   const KeptSet all(group.l, 1);
-  const Columns<T> columns = gather(group, {group.k, group.v, {}, all, {}, {}}, centre_, workers);
+  const Columns<T> columns = gather(group, {group.k, group.v, {}, all, {}, {}}, workers);
   full_ = full_centred_ = empty_panels<T>(group.G(), in.panels(), in.d_v);
   full_share_ = empty_panels<T>(group.G(), in.panels(), 1);
-  full_sq_ =
-      sum_over_panels(group, in, columns, workers, [&](Index g, Index panel, const AttendedOutput<T>& all) {
+  full_sq_ = sum_over_panels(
+      group, in, columns, centre_, workers, [&](Index g, Index panel, const AttendedOutput<T>& all) {
         std::copy(all.vectors.begin(), all.vectors.end(), full_centred_[g].begin() + panel * in.d_v * W);
         std::copy(all.share.begin(), all.share.end(), full_share_[g].begin() + panel * W);
         T* full = full_[g].data() + panel * in.d_v * W;
@@ -251,7 +303,7 @@ typename CompressedOutputs<T>::Change CompressedOutputs<T>::change(
   }
   constexpr Index W = kPanelWidth<T>;
   const TileInput<T> in = tile_input(group_, PreparedValues<T>(), rows_);
-  const Columns<T> columns = gather(group_, {k, v, bias, kept, pruned, prunable}, centre_, workers_);
+  const Columns<T> columns = gather(group_, {k, v, bias, kept, pruned, prunable}, workers_);
   Change result;
   if (with_vectors) result.vectors = empty_panels<T>(group_.G(), in.panels(), in.d_v);
   const auto change_of = [&](Index g, Index panel, const AttendedOutput<T>& held) {
@@ -268,7 +320,7 @@ typename CompressedOutputs<T>::Change CompressedOutputs<T>::change(
       }
     return sum;
   };
-  result.change_sq = sum_over_panels(group_, in, columns, workers_, change_of);
+  result.change_sq = sum_over_panels(group_, in, columns, centre_, workers_, change_of);
   return result;
 }
 

@@ -3,10 +3,12 @@
 #include "sim/eviction/vanishing_outputs.hpp"
 #include "sim/overflow.hpp"
 #include "sim/tokens/column_totals.hpp"
+#include "sim/tokens/value_rows.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <string>
 
 namespace kvreplay {
@@ -56,6 +58,25 @@ struct HeadPanel {
   AttendedOutput<T> full, kept;
 };
 
+/// At most so many numbers of logits to a work item.
+template <class T>
+constexpr Index kMostLogits = (Index{32} << 20) / static_cast<Index>(sizeof(T));
+
+/// The outputs over the n columns `columns` of every panel's z, whose values v_centred [..][d_v] has.
+template <class T>
+void attend(std::span<const T* const> z, std::vector<AttendedPanel<T>>& panels, const Index* columns, Index n,
+            const T* v_centred, Index d_v) {
+  std::vector<T> values(kTokensPassOne * d_v);
+  for (Index first = 0; first < n; first += kTokensPassOne) {
+    const Index tokens = std::min(kTokensPassOne, n - first);
+    for (Index t = 0; t < tokens; ++t)
+      std::copy_n(v_centred + columns[first + t] * d_v, d_v, values.data() + t * d_v);
+    for (std::size_t h = 0; h < panels.size(); ++h)
+      kept_tiles_simd<T>().attend_tile(z[h], columns + first, tokens, values.data(), d_v, panels[h]);
+  }
+  for (AttendedPanel<T>& panel : panels) finish_attending(panel);
+}
+
 /// output_changes() with the values taken about values.centre.
 template <class T>
 OutputChanges<T> changes_about(const PreparedValues<T>& values, const HeadGroup<T>& group, RowRange rows,
@@ -72,7 +93,7 @@ OutputChanges<T> changes_about(const PreparedValues<T>& values, const HeadGroup<
     result.full.assign(G, empty);
     result.change.assign(sets.size(), result.full);
   }
-  const Index together = heads_together<T>(G, panels, group.T_all(), workers.threads());
+  const Index together = heads_together(G, panels, workers.threads(), kMostLogits<T> / (group.T_all() * W));
   const Index chunks = div_up(G, together);
   std::vector<ItemSums> items(G * panels);
   // The later panels see the most: they come first, so that a short item ends the queue.
@@ -94,14 +115,16 @@ OutputChanges<T> changes_about(const PreparedValues<T>& values, const HeadGroup<
       if (!kept_tiles_simd<T>().logit_panel(mine, panel, begin, end, z.data()))
         require_finite_logits(group, in, g, panel, begin, z.data());
     }
-    const auto attend = [&](const KeptSet& kept, AttendedOutput<T> HeadPanel<T>::*into) {
+    std::vector<const T*> z;
+    for (const HeadPanel<T>& head : of_heads) z.push_back(head.z.data());
+    const auto attend_kept = [&](const KeptSet& kept, AttendedOutput<T> HeadPanel<T>::*into) {
       const std::vector<Index> columns = columns_of(kept, begin, end);
       std::vector<AttendedPanel<T>> attended;
       for (Index h = 0; h < heads; ++h)
-        attended.push_back({of_heads[h].z.data(), sink_logit(group, first_head + h), &(of_heads[h].*into)});
-      attend_columns<T>(attended, columns.data(), std::ssize(columns), in.v_centred + begin * d_v, d_v);
+        attended.emplace_back(sink_logit(group, first_head + h), d_v, of_heads[h].*into);
+      attend<T>(z, attended, columns.data(), std::ssize(columns), in.v_centred + begin * d_v, d_v);
     };
-    attend(KeptSet(group.l, 1), &HeadPanel<T>::full);
+    attend_kept(KeptSet(group.l, 1), &HeadPanel<T>::full);
     for (Index h = 0; h < heads; ++h) {
       const AttendedOutput<T>& full = of_heads[h].full;
       ItemSums& sums = items[(first_head + h) * panels + panel];
@@ -113,7 +136,7 @@ OutputChanges<T> changes_about(const PreparedValues<T>& values, const HeadGroup<
         }
     }
     for (std::size_t s = 0; s < sets.size(); ++s) {
-      attend(sets[s], &HeadPanel<T>::kept);
+      attend_kept(sets[s], &HeadPanel<T>::kept);
       for (Index h = 0; h < heads; ++h) {
         const AttendedOutput<T>&full = of_heads[h].full, &kept = of_heads[h].kept;
         T* changes = with_vectors ? result.change[s][first_head + h].data() + panel * panel_size : nullptr;
@@ -192,9 +215,9 @@ double projected_sq(const std::vector<const std::vector<T>*>& x, const std::vect
         kept_tiles_simd<T>().project_panel(slice.data(), d_v, n, x[h]->data() + panel * d_v * W,
                                            out.data() + (panel - from) * n * W);
     }
-    double sum = 0;
-    for (const T y : out) sum += static_cast<double>(y) * static_cast<double>(y);
-    sums[item] = sum;
+    std::vector<double> squares(to - from);
+    value_rows_simd<T>().row_squares(out.data(), to - from, n * W, squares.data());
+    sums[item] = std::accumulate(squares.begin(), squares.end(), 0.0);
   });
   double total = 0;
   for (const double sum : sums) total += sum;

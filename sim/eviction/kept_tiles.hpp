@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <array>
-#include <span>
+#include <cmath>
 #include <vector>
 
-// Attention over some of the columns of a panel of rows. The logits of a panel are formed once and serve
-// every kept set: what a set costs is an exponential and d_v multiply-adds an entry.
+// Attention over some of the columns of a panel of rows, a tile of them at a time: a tile's logits are used
+// while they are in the cache, and a new largest logit rescales what was added up before it.
 
 namespace kvreplay {
 
@@ -22,11 +22,22 @@ struct AttendedOutput {
   std::array<T, kPanelWidth<T>> share;
 };
 
+/// A panel of rows of one query head on its way over the columns.
 template <class T>
 struct AttendedPanel {
-  const T* z;  ///< [..][W], logits
-  T sink;      ///< logit of the sink column, -inf: none
-  AttendedOutput<T>* output;
+  static constexpr Index W = kPanelWidth<T>;
+
+  AttendedOutput<T>* output;  ///< its vectors: sum of exp(z - largest) v_centred so far
+  std::array<T, W> largest;   ///< logit so far, the sink's among them; -inf: none
+  std::array<T, W> sums{};    ///< of exp(z - largest) over the columns so far
+
+  /// sink_logit: that of the sink column, -inf for none.
+  AttendedPanel(T sink_logit, Index d_v, AttendedOutput<T>& into) : output(&into), sink(sink_logit) {
+    output->vectors.assign(d_v * W, T{0});
+    largest.fill(sink);
+  }
+
+  T sink;
 };
 
 /// What one instruction set has.
@@ -42,9 +53,10 @@ struct KeptTilesSimd {
   bool (*gathered_logits)(const TileInput<T>& in, Index panel, const Index* positions, Index n, const T* keys,
                           const T* q, Index depth, T* z);
 
-  /// See attend_columns(). values [kTokensPassOne][d_v] is scratch memory.
-  void (*attend_columns)(const AttendedPanel<T>* panels, Index count, const Index* columns, Index n,
-                         const T* v_centred, Index d_v, T* values);
+  /// Adds n columns, at most kTokensPassOne, to a panel: z [..][W] holds their logits in the rows `columns`,
+  /// values [n][d_v] their centred values. Which rows of z they are does not touch a bit.
+  void (*attend_tile)(const T* z, const Index* columns, Index n, const T* values, Index d_v,
+                      AttendedPanel<T>& panel);
 
   /// out [d_model][W] += wo^T x for one panel: wo [d_v][d_model], x [d_v][W].
   void (*project_panel)(const T* wo, Index d_v, Index d_model, const T* x, T* out);
@@ -53,28 +65,30 @@ struct KeptTilesSimd {
 template <class T>
 KeptTilesSimd<T> kept_tiles_simd();
 
-/// At most so many panels share a reading of the values.
-inline constexpr Index kPanelsTogether = 4;
+/// At most so many query heads share a reading of the values.
+inline constexpr Index kHeadsTogether = 4;
 
-/// How many of G query heads an item of work takes at once, each with a panel of logits over T tokens: all
-/// that may, as long as `threads` have an item each and the logits stay below 32 MiB.
-template <class T>
-Index heads_together(Index G, Index panels, Index tokens, int threads) {
-  constexpr Index kLogits = (Index{32} << 20) / static_cast<Index>(sizeof(T)) / kPanelWidth<T>;
-  Index heads = std::clamp<Index>(kLogits / std::max<Index>(tokens, 1), 1, std::min(G, kPanelsTogether));
+/// How many of G query heads an item of work takes at once, `most` at most: as many as leave `threads` an
+/// item each.
+inline Index heads_together(Index G, Index panels, int threads, Index most = kHeadsTogether) {
+  Index heads = std::clamp<Index>(most, 1, std::min(G, kHeadsTogether));
   while (heads > 1 && div_up(G, heads) * panels < threads) --heads;
   return heads;
 }
 
-/// The output of each panel's rows over the n columns `columns` of z and the sink column. v_centred [..][d_v]
-/// has a row for each row of z. At most kPanelsTogether panels; which are together does not touch a bit.
+/// The output in place of the sums, once every column was added.
 template <class T>
-void attend_columns(std::span<const AttendedPanel<T>> panels, const Index* columns, Index n,
-                    const T* v_centred, Index d_v) {
-  std::vector<T> values(kTokensPassOne * d_v);
-  for (const AttendedPanel<T>& panel : panels) panel.output->vectors.resize(d_v * kPanelWidth<T>);
-  kept_tiles_simd<T>().attend_columns(panels.data(), std::ssize(panels), columns, n, v_centred, d_v,
-                                      values.data());
+void finish_attending(AttendedPanel<T>& panel) {
+  constexpr Index W = kPanelWidth<T>;
+  AttendedOutput<T>& out = *panel.output;
+  std::array<T, W> scale;
+  for (Index r = 0; r < W; ++r) {
+    const T in_sink = std::isfinite(panel.sink) ? std::exp(panel.sink - panel.largest[r]) : T{0};
+    const T total = panel.sums[r] + in_sink;
+    scale[r] = total > 0 ? T{1} / total : T{0};
+    out.share[r] = in_sink > 0 ? panel.sums[r] * scale[r] : (panel.sums[r] > 0 ? T{1} : T{0});
+  }
+  for (std::size_t at = 0; at < out.vectors.size(); ++at) out.vectors[at] *= scale[at % W];
 }
 
 }  // namespace kvreplay

@@ -59,79 +59,54 @@ HWY_NOINLINE bool GatheredLogits(const TileInput<T>& in, Index panel, const Inde
   return finite;
 }
 
-/// The largest logit of every row among the columns and the sink, 0 where there is none: exp(-inf - 0) is 0.
+/// Takes the columns' logits into the largest ones; finite: those, 0 where a row has none yet, and scale:
+/// what sums before shrink by. exp(-inf - 0) is 0.
 template <class T>
-HWY_INLINE void FiniteMaxima(const T* z, const Index* columns, Index n, T sink, T* maxima) {
-  const hn::ScalableTag<T> d;
-  constexpr Index W = kPanelWidth<T>;
-  const Index N = static_cast<Index>(hn::Lanes(d));
-  const auto hidden = hn::Set(d, kHidden<T>);
-  for (Index r = 0; r < W; r += N) {
-    auto m = hn::Set(d, sink);
-    for (Index t = 0; t < n; ++t) m = hn::Max(m, hn::LoadU(d, z + columns[t] * W + r));
-    hn::StoreU(hn::IfThenElseZero(hn::Gt(m, hidden), m), d, maxima + r);
+HWY_INLINE void FindLargest(const T* z, const Index* columns, Index n, AttendedPanel<T>& panel, T* finite,
+                            T* scale) {
+  using D = hn::ScalableTag<T>;
+  using P = Pack<D>;
+  const PackOps<D> on{D()};
+  for (Index r = 0; r < kPanelWidth<T>; r += 2 * on.N) {
+    const P before = on.Load(panel.largest.data() + r);
+    P largest = before;
+    for (Index t = 0; t < n; ++t) largest = on.Max(largest, on.Load(z + columns[t] * kPanelWidth<T> + r));
+    const P m = on.IfThenElseZero(largest > on.Set(kHidden<T>), largest);
+    on.Store(largest, panel.largest.data() + r);
+    on.Store(m, finite + r);
+    on.Store(on.SoftmaxExp(before - m), scale + r);
   }
 }
 
-/// tile [tokens][W] := exp(z - maxima) of the columns; sums += its column sums.
+/// tile [n][W] := exp(z - finite) of the columns; sums := sums * scale + its column sums.
 template <class T>
-HWY_INLINE void ExponentiateColumns(const T* z, const Index* columns, Index tokens, const T* maxima, T* tile,
-                                    T* sums) {
+HWY_INLINE void ExponentiateColumns(const T* z, const Index* columns, Index n, const T* finite,
+                                    const T* scale, T* tile, T* sums) {
   using D = hn::ScalableTag<T>;
   using P = Pack<D>;
   const PackOps<D> on{D()};
   constexpr Index W = kPanelWidth<T>;
   for (Index r = 0; r < W; r += 2 * on.N) {
-    const P m = on.Load(maxima + r);
+    const P m = on.Load(finite + r);
     P sum = on.Set(0);
-    for (Index t = 0; t < tokens; ++t) {
+    for (Index t = 0; t < n; ++t) {
       const P p = on.SoftmaxExp(on.Load(z + columns[t] * W + r) - m);
       sum += p;
       on.Store(p, tile + t * W + r);
     }
-    on.Store(on.Load(sums + r) + sum, sums + r);
+    on.Store(on.MulAdd(on.Load(sums + r), on.Load(scale + r), sum), sums + r);
   }
 }
 
 template <class T>
-HWY_NOINLINE void AttendColumns(const AttendedPanel<T>* panels, Index count, const Index* columns, Index n,
-                                const T* v_centred, Index d_v, T* values) {
-  const hn::ScalableTag<T> d;
+HWY_NOINLINE void AttendTile(const T* z, const Index* columns, Index n, const T* values, Index d_v,
+                             AttendedPanel<T>& panel) {
   constexpr Index W = kPanelWidth<T>;
-  const Index N = static_cast<Index>(hn::Lanes(d));
   HWY_ALIGN T tile[kTokensPassOne * W];
-  HWY_ALIGN T maxima[kPanelsTogether][W], sums[kPanelsTogether][W], ones[W], scale[W];
-  std::fill_n(ones, W, T{1});
-  for (Index p = 0; p < count; ++p) {
-    FiniteMaxima(panels[p].z, columns, n, panels[p].sink, maxima[p]);
-    std::fill_n(sums[p], W, T{0});
-    std::fill_n(panels[p].output->vectors.data(), d_v * W, T{0});
-  }
-  for (Index first = 0; first < n; first += kTokensPassOne) {
-    const Index tokens = std::min(kTokensPassOne, n - first);
-    for (Index t = 0; t < tokens; ++t)
-      std::copy_n(v_centred + columns[first + t] * d_v, d_v, values + t * d_v);
-    for (Index p = 0; p < count; ++p) {
-      ExponentiateColumns(panels[p].z, columns + first, tokens, maxima[p], tile, sums[p]);
-      PanelGemm<T>(d_v, values, 1, d_v, tokens, tile, ones, panels[p].output->vectors.data());
-    }
-  }
-  for (Index p = 0; p < count; ++p) {
-    const T sink = panels[p].sink;
-    T* out = panels[p].output->vectors.data();
-    auto& share = panels[p].output->share;
-    for (Index r = 0; r < W; ++r) {
-      const T in_sink = sink > kHidden<T> ? std::exp(sink - maxima[p][r]) : T{0};
-      const T total = sums[p][r] + in_sink;
-      scale[r] = total > 0 ? T{1} / total : T{0};
-      share[r] = in_sink > 0 ? sums[p][r] * scale[r] : (sums[p][r] > 0 ? T{1} : T{0});
-    }
-    for (Index c = 0; c < d_v; ++c)
-      for (Index r = 0; r < W; r += N) {
-        const auto o = hn::Mul(hn::LoadU(d, out + c * W + r), hn::LoadU(d, scale + r));
-        hn::StoreU(o, d, out + c * W + r);
-      }
-  }
+  HWY_ALIGN T finite[W], scale[W];
+  FindLargest(z, columns, n, panel, finite, scale);
+  ExponentiateColumns(z, columns, n, finite, scale, tile, panel.sums.data());
+  PanelGemm<T>(d_v, values, 1, d_v, n, tile, scale, panel.output->vectors.data());
 }
 
 template <class T>
@@ -141,8 +116,8 @@ HWY_NOINLINE void ProjectPanel(const T* wo, Index d_v, Index d_model, const T* x
   PanelGemm<T>(d_model, wo, 1, d_model, d_v, x, ones, out);
 }
 
-KeptTilesSimd<float> KeptTilesSimdF32() { return {LogitPanel, GatheredLogits, AttendColumns, ProjectPanel}; }
-KeptTilesSimd<double> KeptTilesSimdF64() { return {LogitPanel, GatheredLogits, AttendColumns, ProjectPanel}; }
+KeptTilesSimd<float> KeptTilesSimdF32() { return {LogitPanel, GatheredLogits, AttendTile, ProjectPanel}; }
+KeptTilesSimd<double> KeptTilesSimdF64() { return {LogitPanel, GatheredLogits, AttendTile, ProjectPanel}; }
 
 }  // namespace kvreplay::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
