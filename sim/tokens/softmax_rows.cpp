@@ -14,8 +14,9 @@ hwy::AlignedFreeUniquePtr<T[]> aligned(Index n) {
   return memory;
 }
 
-/// Bytes of logits that are kept between the passes: beyond a cache they cost more than their product.
-constexpr std::size_t kMostLogits = std::size_t{4} << 20;
+/// Bytes of logits that are kept between the passes. In memory that is not fresh from the system, to write
+/// and to read them takes a tenth of the time of their product.
+constexpr std::size_t kMostLogits = std::size_t{32} << 20;
 
 /// What pass one needs of one query head while it lasts.
 template <class T>

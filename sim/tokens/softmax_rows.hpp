@@ -24,7 +24,7 @@ struct HeadRows {
 struct SoftmaxRowsOptions {
   bool outputs = true;  ///< without, d_v is taken to be 0 and the values may be empty
   bool others = false;
-  bool logits = false;  ///< kept for pass two, where all heads' are few enough to cost less than a product
+  bool logits = false;  ///< kept for pass two, where all heads' are few enough
 };
 
 /// Pass one for the given rows (positions, not empty) of every query head: [G]. Throws InputError where a

@@ -206,13 +206,16 @@ HWY_NOINLINE void MergeStates(const TileInput<T>& in, const SoftmaxPanel<T>& lat
   constexpr Index W = kPanelWidth<T>;
   Rescaling<T> scale;
   MergeMaxima<T>(later.top, later.top_at, later.rest_max, nullptr, 0, into, scale);
-  for (Index r = 0; r < W; ++r)
-    into.rest_sum[r] = into.rest_sum[r] * scale.into[r] + later.rest_sum[r] * scale.later[r];
-  for (Index c = 0; c < in.d_v; ++c)
-    for (Index r = 0; r < W; ++r) {
-      T& out = into.rest_out[c * W + r];
-      out = out * scale.into[r] + later.rest_out[c * W + r] * scale.later[r];
-    }
+  const hn::ScalableTag<T> d;
+  for (Index r = 0; r < W; r += static_cast<Index>(hn::Lanes(d))) {
+    const auto of_into = hn::Load(d, scale.into + r), of_later = hn::Load(d, scale.later + r);
+    const auto merge = [&](const T* added, T* sum) HWY_ATTR {
+      hn::StoreU(hn::Add(hn::Mul(hn::LoadU(d, sum), of_into), hn::Mul(hn::LoadU(d, added), of_later)), d,
+                 sum);
+    };
+    merge(later.rest_sum + r, into.rest_sum + r);
+    for (Index c = 0; c < in.d_v; ++c) merge(later.rest_out + c * W + r, into.rest_out + c * W + r);
+  }
   AddLosers(in, scale, into);
 }
 

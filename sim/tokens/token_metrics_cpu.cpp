@@ -11,6 +11,7 @@
 #include "sim/tokens/value_rows.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <numeric>
@@ -47,51 +48,94 @@ bool beyond_float32(const Vector<double>& attn) {
   return attn.size() > 1 && others_of(attn).attn < kLeast * std::max(1.0, attn.maxCoeff());
 }
 
+/// Of one query head: what its attention is worth, and where its weighted mean of the values lies.
 template <class T>
-CaoteScores caote_scores(const PreparedValues<T>& values, const Vector<double>& attn, Workers& workers) {
-  const Index l = attn.size(), d_v = values.centred.cols();
-  const double total = attn.sum();
-  CaoteScores scores{Vector<double>::Zero(l), Vector<double>::Zero(l)};
-  if (!(total > kNoAttention)) return scores;
-  const Others others = others_of(attn);
-  const Index top = others.top;
-  const double rest_attn = others.attn;
+struct WeightedMean {
+  double total = 0;
+  Others others;
+  Vector<double> of_others;  // [d_v], m': of all but the top token, which may hold nearly all of the weight
+  Vector<double> top_value;  // [d_v], as all here less the values' centre
+  Vector<T> mean;            // [d_v]
+};
 
-  // m': the weighted mean of all but the top token, which may hold nearly all of the weight and is therefore
-  // kept apart.
-  const Index chunks = div_up(l, kTokensPerItem);
-  Vector<double> others_mean = -values.centre.template cast<double>();
-  if (rest_attn > 0) {
-    Matrix<double> partial = Matrix<double>::Zero(chunks, d_v);
-    workers.parallel_for(chunks, [&](Index chunk) {
-      const Index begin = chunk * kTokensPerItem, n = std::min(kTokensPerItem, l - begin);
-      Vector<T> weights = (attn.segment(begin, n) / rest_attn).template cast<T>();
-      if (begin <= top && top < begin + n) weights(top - begin) = 0;
-      Vector<T> sum = Vector<T>::Zero(d_v);
-      value_rows_simd<T>().add_weighted_rows(values.centred.data() + begin * d_v, weights.data(), n, d_v,
-                                             sum.data());
-      partial.row(chunk) = sum.transpose().template cast<double>();
-    });
-    others_mean = partial.colwise().sum().transpose();
+/// What each query head's attention [l] makes of the values; the heads share a reading of them.
+template <class T>
+std::vector<WeightedMean<T>> weighted_means(const PreparedValues<T>& values,
+                                            const std::vector<ColumnTotals>& heads, Workers& workers) {
+  const Index G = std::ssize(heads), l = heads.front().attn.size(), d_v = values.centred.cols();
+  std::vector<WeightedMean<T>> means(G);
+  for (Index g = 0; g < G; ++g) {
+    means[g].total = heads[g].attn.sum();
+    means[g].others = others_of(heads[g].attn);
   }
-  const Vector<double> top_value = values.centred.row(top).transpose().template cast<double>();
-  const Vector<T> mean = (rest_attn / total * others_mean + attn(top) / total * top_value).template cast<T>();
-  const Vector<T> plain_mean = values.candidate_mean.template cast<T>();
-
+  constexpr Index kRowsAtOnce = 32;  // whose values stay in the first cache
+  const Index chunks = div_up(l, kTokensPerItem);
+  Matrix<double> partial = Matrix<double>::Zero(chunks, G * d_v);
   workers.parallel_for(chunks, [&](Index chunk) {
+    const Index begin = chunk * kTokensPerItem, end = std::min(begin + kTokensPerItem, l);
+    Vector<T> sums = Vector<T>::Zero(G * d_v), weights;
+    for (Index from = begin; from < end; from += kRowsAtOnce) {
+      const Index n = std::min(kRowsAtOnce, end - from);
+      for (Index g = 0; g < G; ++g) {
+        const auto [top, others] = means[g].others;
+        if (!(others > 0)) continue;
+        weights = (heads[g].attn.segment(from, n) / others).template cast<T>();
+        if (from <= top && top < from + n) weights(top - from) = 0;
+        value_rows_simd<T>().add_weighted_rows(values.centred.data() + from * d_v, weights.data(), n, d_v,
+                                               sums.data() + g * d_v);
+      }
+    }
+    partial.row(chunk) = sums.transpose().template cast<double>();
+  });
+  for (Index g = 0; g < G; ++g) {
+    auto& [total, others, of_others, top_value, mean] = means[g];
+    of_others = others.attn > 0 ? Vector<double>(partial.middleCols(g * d_v, d_v).colwise().sum().transpose())
+                                : Vector<double>(-values.centre.template cast<double>());
+    top_value = values.centred.row(others.top).transpose().template cast<double>();
+    mean = Vector<T>::Zero(d_v);
+    if (total > kNoAttention)
+      mean = (others.attn / total * of_others + heads[g].attn(others.top) / total * top_value)
+                 .template cast<T>();
+  }
+  return means;
+}
+
+template <class T>
+std::vector<CaoteScores> caote_scores(const PreparedValues<T>& values, const std::vector<ColumnTotals>& heads,
+                                      Workers& workers) {
+  const Index G = std::ssize(heads), l = heads.front().attn.size(), d_v = values.centred.cols();
+  const std::vector<WeightedMean<T>> means = weighted_means(values, heads, workers);
+  std::vector<CaoteScores> scores(G, {Vector<double>::Zero(l), Vector<double>::Zero(l)});
+  Matrix<T> points(G + 1, d_v);
+  for (Index g = 0; g < G; ++g) points.row(g) = means[g].mean.transpose();
+  points.row(G) = values.candidate_mean.transpose().template cast<T>();
+
+  workers.parallel_for(div_up(l, kTokensPerItem), [&](Index chunk) {
     const Index begin = chunk * kTokensPerItem, n = std::min(kTokensPerItem, l - begin);
-    Vector<T> to_mean(n), to_plain(n);
-    value_rows_simd<T>().row_distances(values.centred.data() + begin * d_v, mean.data(), plain_mean.data(), n,
-                                       d_v, to_mean.data(), to_plain.data());
-    for (Index i = 0; i < n; ++i) {
-      const Index p = begin + i;
-      const double attn_left = p == top ? rest_attn : total - attn(p);
-      scores.caote(p) = caote_score(attn(p), attn_left, std::sqrt(static_cast<double>(to_mean(i))));
-      scores.fastcaote(p) = caote_score(attn(p), attn_left, std::sqrt(static_cast<double>(to_plain(i))));
+    Matrix<T> squares(G + 1, n);
+    value_rows_simd<T>().row_distances(values.centred.data() + begin * d_v, points.data(), G + 1, n, d_v,
+                                       squares.data());
+    const auto distance = [&](Index point, Index i) {
+      return std::sqrt(static_cast<double>(squares(point, i)));
+    };
+    for (Index g = 0; g < G; ++g) {
+      const WeightedMean<T>& m = means[g];
+      if (!(m.total > kNoAttention)) continue;
+      for (Index i = 0; i < n; ++i) {
+        const Index p = begin + i;
+        const double attn = heads[g].attn(p), left = p == m.others.top ? m.others.attn : m.total - attn;
+        scores[g].caote(p) = caote_score(attn, left, distance(g, i));
+        scores[g].fastcaote(p) = caote_score(attn, left, distance(G, i));
+      }
     }
   });
-  // s/(1-s) ||m - v|| = s ||m' - v||, m' := 0 where there are no others.
-  scores.caote(top) = attn(top) / total * (others_mean - top_value).norm();
+  for (Index g = 0; g < G; ++g) {
+    const WeightedMean<T>& m = means[g];
+    // s/(1-s) ||m - v|| = s ||m' - v||, m' := 0 where there are no others.
+    if (m.total > kNoAttention)
+      scores[g].caote(m.others.top) =
+          heads[g].attn(m.others.top) / m.total * (m.of_others - m.top_value).norm();
+  }
   return scores;
 }
 
@@ -116,7 +160,8 @@ class Collector {
                        [&](const TokenMetricFacts& facts) { return wants(facts.id) && which(facts); });
   }
   /// A metric that is summed over the query heads.
-  void add(TokenMetric m, Index g, const Vector<double>& row) {
+  template <class Row>
+  void add(TokenMetric m, Index g, const Row& row) {
     if (!wants(m)) return;
     Matrix<double>& out = result[m];
     if (out.size() == 0) out = Matrix<double>::Zero(options_.per_query_head ? G_ : 1, l_);
@@ -140,6 +185,23 @@ class Collector {
   Index G_, l_;
 };
 
+/// A metric that is a column sum, or one times ||v||^2.
+struct SummedMetric {
+  TokenMetric metric;
+  Vector<double> ColumnTotals::*sums;
+  bool times_value_sq = false;
+};
+/// Those of the weights alone come first.
+constexpr std::array kSummed = {SummedMetric{TokenMetric::attn, &ColumnTotals::attn},
+                                SummedMetric{TokenMetric::attn_sq, &ColumnTotals::attn_sq},
+                                SummedMetric{TokenMetric::value, &ColumnTotals::attn_sq, true},
+                                SummedMetric{TokenMetric::exact_value, &ColumnTotals::attn_sq, true},
+                                SummedMetric{TokenMetric::key, &ColumnTotals::key},
+                                SummedMetric{TokenMetric::joint, &ColumnTotals::joint},
+                                SummedMetric{TokenMetric::exact_key, &ColumnTotals::exact_key},
+                                SummedMetric{TokenMetric::exact_joint, &ColumnTotals::exact_joint},
+                                SummedMetric{TokenMetric::exact_remove, &ColumnTotals::exact_remove}};
+
 template <class T>
 void add_window_metrics(const HeadGroup<T>& group, const PreparedValues<T>& values,
                         const TotalsOfRows& totals_of, bool weights_alone, Index window, Workers& workers,
@@ -147,28 +209,23 @@ void add_window_metrics(const HeadGroup<T>& group, const PreparedValues<T>& valu
   const RowRange rows = window_rows(group.l, group.first_query(), window);
   const std::vector<ColumnTotals> totals =
       totals_of(rows, weights_alone ? ColumnSet::weights : ColumnSet::window);
-  for (Index g = 0; g < group.G(); ++g) {
-    out.add(TokenMetric::attn, g, totals[g].attn);
-    out.add(TokenMetric::attn_sq, g, totals[g].attn_sq);
-  }
-  if (weights_alone) return;
-  const Vector<double> value_sq = values.value_sq.template cast<double>();
-  for (Index g = 0; g < group.G(); ++g) {
-    const ColumnTotals& t = totals[g];
-    const Vector<double> value = t.attn_sq.cwiseProduct(value_sq);
-    out.add(TokenMetric::value, g, value);
-    out.add(TokenMetric::key, g, t.key);
-    out.add(TokenMetric::joint, g, t.joint);
-    out.add(TokenMetric::exact_value, g, value);
-    out.add(TokenMetric::exact_key, g, t.exact_key);
-    out.add(TokenMetric::exact_joint, g, t.exact_joint);
-    out.add(TokenMetric::exact_remove, g, t.exact_remove);
-  }
+  const Vector<double> value_sq =
+      weights_alone ? Vector<double>() : Vector<double>(values.value_sq.template cast<double>());
+  workers.parallel_for(weights_alone ? 2 : std::ssize(kSummed), [&](Index m) {
+    const auto& [metric, sums, times_value_sq] = kSummed[m];
+    if (!out.wants(metric)) return;
+    for (Index g = 0; g < group.G(); ++g) {
+      if (times_value_sq)
+        out.add(metric, g, (totals[g].*sums).cwiseProduct(value_sq));
+      else
+        out.add(metric, g, totals[g].*sums);
+    }
+  });
   if (!out.wants(TokenMetric::caote) && !out.wants(TokenMetric::fastcaote)) return;
+  const std::vector<CaoteScores> scores = caote_scores(values, totals, workers);
   for (Index g = 0; g < group.G(); ++g) {
-    const CaoteScores scores = caote_scores(values, totals[g].attn, workers);
-    out.add(TokenMetric::caote, g, scores.caote);
-    out.add(TokenMetric::fastcaote, g, scores.fastcaote);
+    out.add(TokenMetric::caote, g, scores[g].caote);
+    out.add(TokenMetric::fastcaote, g, scores[g].fastcaote);
   }
 }
 

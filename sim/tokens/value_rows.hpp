@@ -18,8 +18,8 @@ struct ValueRowsSimd {
   /// sum += weights[r] * v[r].
   void (*add_weighted_rows)(const T* v, const T* weights, Index rows, Index d_v, T* sum);
 
-  /// ||a - v[r]||^2 and ||b - v[r]||^2.
-  void (*row_distances)(const T* v, const T* a, const T* b, Index rows, Index d_v, T* to_a, T* to_b);
+  /// squares [n][rows]: ||points[p] - v[r]||^2 for points [n][d_v].
+  void (*row_distances)(const T* v, const T* points, Index n, Index rows, Index d_v, T* squares);
 
   // The same in float64, whatever the rows are in:
 

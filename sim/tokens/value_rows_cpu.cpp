@@ -19,38 +19,61 @@ HWY_INLINE T Total(V sum) {
   return hn::GetLane(hn::SumOfLanes(hn::ScalableTag<T>(), sum));
 }
 
+/// What centre_rows() writes.
 template <class T>
-HWY_NOINLINE void CentreRows(const T* HWY_RESTRICT v, const T* HWY_RESTRICT centre, Index rows, Index d_v,
-                             T* HWY_RESTRICT centred, T* HWY_RESTRICT value_sq, T* HWY_RESTRICT centred_sq,
-                             T* HWY_RESTRICT centre_dot, T* HWY_RESTRICT sum) {
+struct CentredRows {
+  T *centred, *value_sq, *centred_sq, *centre_dot, *sum;
+};
+
+/// R rows at once: one alone would wait for its own sums.
+template <int R, class T>
+HWY_INLINE void CentreSomeRows(const T* HWY_RESTRICT v, const T* HWY_RESTRICT centre, Index row, Index d_v,
+                               const CentredRows<T>& out) {
   const hn::ScalableTag<T> d;
   const Index N = static_cast<Index>(hn::Lanes(d));
-  for (Index r = 0; r < rows; ++r) {
-    const T* from = v + r * d_v;
-    T* to = centred + r * d_v;
-    auto square = hn::Zero(d), centred_square = hn::Zero(d), dot = hn::Zero(d);
-    Index c = 0;
-    for (; c + N <= d_v; c += N) {
-      const auto x = hn::LoadU(d, from + c), m = hn::LoadU(d, centre + c), y = hn::Sub(x, m);
-      square = hn::MulAdd(x, x, square);
-      centred_square = hn::MulAdd(y, y, centred_square);
-      dot = hn::MulAdd(m, y, dot);
-      hn::StoreU(y, d, to + c);
-      hn::StoreU(hn::Add(hn::LoadU(d, sum + c), y), d, sum + c);
+  const T* from = v + row * d_v;
+  T* to = out.centred + row * d_v;
+  hn::Vec<decltype(d)> square[R], centred_square[R], dot[R];
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r) square[r] = centred_square[r] = dot[r] = hn::Zero(d);
+  Index c = 0;
+  for (; c + N <= d_v; c += N) {
+    const auto m = hn::LoadU(d, centre + c);
+    auto sum = hn::LoadU(d, out.sum + c);
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) {
+      const auto x = hn::LoadU(d, from + r * d_v + c), y = hn::Sub(x, m);
+      square[r] = hn::MulAdd(x, x, square[r]);
+      centred_square[r] = hn::MulAdd(y, y, centred_square[r]);
+      dot[r] = hn::MulAdd(m, y, dot[r]);
+      sum = hn::Add(sum, y);
+      hn::StoreU(y, d, to + r * d_v + c);
     }
-    T s = Total<T>(square), cs = Total<T>(centred_square), cd = Total<T>(dot);
-    for (; c < d_v; ++c) {
-      const T y = from[c] - centre[c];
-      s += from[c] * from[c];
-      cs += y * y;
-      cd += centre[c] * y;
-      to[c] = y;
-      sum[c] += y;
-    }
-    value_sq[r] = s;
-    centred_sq[r] = cs;
-    centre_dot[r] = cd;
+    hn::StoreU(sum, d, out.sum + c);
   }
+  for (int r = 0; r < R; ++r) {
+    T s = Total<T>(square[r]), cs = Total<T>(centred_square[r]), cd = Total<T>(dot[r]);
+    for (Index rest = c; rest < d_v; ++rest) {
+      const T x = from[r * d_v + rest], y = x - centre[rest];
+      s += x * x;
+      cs += y * y;
+      cd += centre[rest] * y;
+      to[r * d_v + rest] = y;
+      out.sum[rest] += y;
+    }
+    out.value_sq[row + r] = s;
+    out.centred_sq[row + r] = cs;
+    out.centre_dot[row + r] = cd;
+  }
+}
+
+template <class T>
+HWY_NOINLINE void CentreRows(const T* v, const T* centre, Index rows, Index d_v, T* centred, T* value_sq,
+                             T* centred_sq, T* centre_dot, T* sum) {
+  const CentredRows<T> out{centred, value_sq, centred_sq, centre_dot, sum};
+  Index r = 0;
+  for (; r + 4 <= rows; r += 4) CentreSomeRows<4>(v, centre, r, d_v, out);
+  for (; r < rows; ++r) CentreSomeRows<1>(v, centre, r, d_v, out);
 }
 
 template <class T>
@@ -82,30 +105,54 @@ HWY_NOINLINE void AddWeightedRows(const T* HWY_RESTRICT v, const T* HWY_RESTRICT
   }
 }
 
-template <class T>
-HWY_NOINLINE void RowDistances(const T* HWY_RESTRICT v, const T* HWY_RESTRICT a, const T* HWY_RESTRICT b,
-                               Index rows, Index d_v, T* HWY_RESTRICT to_a, T* HWY_RESTRICT to_b) {
+/// P points from R rows.
+template <int R, int P, class T>
+HWY_INLINE void SomeDistances(const T* HWY_RESTRICT v, const T* HWY_RESTRICT points, Index row, Index rows,
+                              Index d_v, T* HWY_RESTRICT squares) {
   const hn::ScalableTag<T> d;
   const Index N = static_cast<Index>(hn::Lanes(d));
-  for (Index r = 0; r < rows; ++r) {
-    const T* row = v + r * d_v;
-    auto sum_a = hn::Zero(d), sum_b = hn::Zero(d);
-    Index c = 0;
-    for (; c + N <= d_v; c += N) {
-      const auto x = hn::LoadU(d, row + c);
-      const auto da = hn::Sub(hn::LoadU(d, a + c), x), db = hn::Sub(hn::LoadU(d, b + c), x);
-      sum_a = hn::MulAdd(da, da, sum_a);
-      sum_b = hn::MulAdd(db, db, sum_b);
+  const T* from = v + row * d_v;
+  hn::Vec<decltype(d)> sum[R][P];
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+    for (int p = 0; p < P; ++p) sum[r][p] = hn::Zero(d);
+  Index c = 0;
+  for (; c + N <= d_v; c += N) {
+    hn::Vec<decltype(d)> x[R];
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) x[r] = hn::LoadU(d, from + r * d_v + c);
+#pragma GCC unroll 4
+    for (int p = 0; p < P; ++p) {
+      const auto point = hn::LoadU(d, points + p * d_v + c);
+#pragma GCC unroll 4
+      for (int r = 0; r < R; ++r) {
+        const auto difference = hn::Sub(point, x[r]);
+        sum[r][p] = hn::MulAdd(difference, difference, sum[r][p]);
+      }
     }
-    T sa = Total<T>(sum_a), sb = Total<T>(sum_b);
-    for (; c < d_v; ++c) {
-      const T da = a[c] - row[c], db = b[c] - row[c];
-      sa += da * da;
-      sb += db * db;
-    }
-    to_a[r] = sa;
-    to_b[r] = sb;
   }
+  for (int r = 0; r < R; ++r)
+    for (int p = 0; p < P; ++p) {
+      T total = Total<T>(sum[r][p]);
+      for (Index rest = c; rest < d_v; ++rest) {
+        const T difference = points[p * d_v + rest] - from[r * d_v + rest];
+        total += difference * difference;
+      }
+      squares[p * rows + row + r] = total;
+    }
+}
+
+template <class T>
+HWY_NOINLINE void RowDistances(const T* v, const T* points, Index n, Index rows, Index d_v, T* squares) {
+  Index r = 0;
+  for (; r + 4 <= rows; r += 4) {
+    Index p = 0;
+    for (; p + 2 <= n; p += 2) SomeDistances<4, 2>(v, points + p * d_v, r, rows, d_v, squares + p * rows);
+    if (p < n) SomeDistances<4, 1>(v, points + p * d_v, r, rows, d_v, squares + p * rows);
+  }
+  for (; r < rows; ++r)
+    for (Index p = 0; p < n; ++p) SomeDistances<1, 1>(v, points + p * d_v, r, rows, d_v, squares + p * rows);
 }
 
 HWY_INLINE hn::Vec<hn::ScalableTag<double>> Wide(const float* x) {
