@@ -8,12 +8,15 @@
 
 namespace kvreplay {
 
-/// Keeps freed buffers of up to 1 GiB for the next head group, which needs the same again: handed back to the
-/// system, their pages would be cleared anew each time. For `main`, before the first allocation of note.
-inline void keep_freed_memory() {
+/// Keeps freed buffers of up to `most` bytes for the next head group, which needs the same again: handed back
+/// to the system, their pages would be cleared anew each time, one interrupt for each. For `main`, before the
+/// first allocation of note.
+inline void keep_freed_memory(int most = 1 << 30) {
 #if defined(__GLIBC__)
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  mallopt(M_MMAP_THRESHOLD, most);
+  mallopt(M_TRIM_THRESHOLD, most);
+#else
+  static_cast<void>(most);
 #endif
 }
 

@@ -4,6 +4,7 @@
 #include "data/error.hpp"
 #include "sim/backend_cuda.hpp"
 #include "sim/cuda/runtime.hpp"
+#include "sim/freed_memory.hpp"
 
 #include <exception>
 #include <nanobind/nanobind.h>
@@ -16,6 +17,7 @@ namespace nb = nanobind;
 NB_MODULE(_core, module) {
   using namespace kvreplay;
   using namespace kvreplay::python;
+  keep_freed_memory(64 << 20);  // as glibc would by itself from the first freed array of 32 MiB on
   nb::exception<InputError>(module, "InputError", PyExc_ValueError);
   nb::register_exception_translator([](const std::exception_ptr& error, void*) {
     try {
