@@ -17,7 +17,7 @@ namespace nb = nanobind;
 NB_MODULE(_core, module) {
   using namespace kvreplay;
   using namespace kvreplay::python;
-  keep_freed_memory(64 << 20);  // as glibc would by itself from the first freed array of 32 MiB on
+  keep_freed_memory(32 << 20, 64 << 20);  // as glibc would by itself once an array of 32 MiB was freed
   nb::exception<InputError>(module, "InputError", PyExc_ValueError);
   nb::register_exception_translator([](const std::exception_ptr& error, void*) {
     try {
