@@ -60,7 +60,7 @@ struct HeadPanel {
 
 /// At most so many numbers of logits to a work item.
 template <class T>
-constexpr Index kMostLogits = (Index{32} << 20) / static_cast<Index>(sizeof(T));
+constexpr Index kLogitsAtOnce = (Index{32} << 20) / static_cast<Index>(sizeof(T));
 
 /// The outputs over the n columns `columns` of every panel's z, whose values v_centred [..][d_v] has.
 template <class T>
@@ -93,7 +93,7 @@ OutputChanges<T> changes_about(const PreparedValues<T>& values, const HeadGroup<
     result.full.assign(G, empty);
     result.change.assign(sets.size(), result.full);
   }
-  const Index together = heads_together(G, panels, workers.threads(), kMostLogits<T> / (group.T_all() * W));
+  const Index together = heads_together(G, panels, workers.threads(), kLogitsAtOnce<T> / (group.T_all() * W));
   const Index chunks = div_up(G, together);
   std::vector<ItemSums> items(G * panels);
   // The later panels see the most: they come first, so that a short item ends the queue.

@@ -27,17 +27,15 @@ template <class T>
 struct AttendedPanel {
   static constexpr Index W = kPanelWidth<T>;
 
+  T sink;                     ///< logit of the sink column, -inf: none
   AttendedOutput<T>* output;  ///< its vectors: sum of exp(z - largest) v_centred so far
   std::array<T, W> largest;   ///< logit so far, the sink's among them; -inf: none
   std::array<T, W> sums{};    ///< of exp(z - largest) over the columns so far
 
-  /// sink_logit: that of the sink column, -inf for none.
-  AttendedPanel(T sink_logit, Index d_v, AttendedOutput<T>& into) : output(&into), sink(sink_logit) {
+  AttendedPanel(T sink_logit, Index d_v, AttendedOutput<T>& into) : sink(sink_logit), output(&into) {
     output->vectors.assign(d_v * W, T{0});
     largest.fill(sink);
   }
-
-  T sink;
 };
 
 /// What one instruction set has.
