@@ -7,9 +7,6 @@
 namespace kvreplay {
 
 template <class T>
-QuadraticForm<T>::QuadraticForm(const Matrix<double>& S) : QuadraticForm(S, Vector<double>::Zero(S.rows())) {}
-
-template <class T>
 QuadraticForm<T>::QuadraticForm(const Matrix<double>& S, const Vector<double>& b)
     : d_(S.rows()), panels_(panels_of<T>(d_) * d_ * kPanelWidth<T>, T{0}), linear_(b.cast<T>()) {
   for (Index m = 0; m < d_; ++m)

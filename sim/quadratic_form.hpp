@@ -11,7 +11,6 @@ namespace kvreplay {
 template <class T>
 class QuadraticForm {
  public:
-  explicit QuadraticForm(const Matrix<double>& S);
   QuadraticForm(const Matrix<double>& S, const Vector<double>& b);
 
   /// Of the rows of x [n, d], [n]: sums in T, 2 n d^2 flops.

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
+#include <vector>
 
 namespace kvreplay {
 namespace {
@@ -32,28 +32,31 @@ bool figure_applies(AgreementFigure figure, std::size_t n, bool same_unit) {
 }
 
 Ranking::Ranking(std::span<const double> values) : values_(values), total_(compensated_sum(values)) {
-  const std::size_t n = values.size();
-  order_.resize(n);
-  std::iota(order_.begin(), order_.end(), 0);
-  // NaN has no place in an order; it is put behind everything so that the sort stays well defined.
-  const auto key = [&](std::int32_t p) {
-    const double value = values[p];
-    return std::isnan(value) ? -std::numeric_limits<double>::infinity() : value;
+  // Values go with their positions: looked up by position, each comparison of a sort is a miss or two.
+  struct Placed {
+    double value;
+    std::int32_t at;
   };
-  std::sort(order_.begin(), order_.end(), [&](std::int32_t a, std::int32_t b) {
-    const double x = key(a), y = key(b);
-    return x != y ? x > y : a < b;
+  const std::size_t n = values.size();
+  std::vector<Placed> sorted(n);
+  for (std::size_t p = 0; p < n; ++p)
+    // NaN has no place in an order; it is put behind everything so that the sort stays well defined.
+    sorted[p] = {std::isnan(values[p]) ? -std::numeric_limits<double>::infinity() : values[p],
+                 static_cast<std::int32_t>(p)};
+  std::sort(sorted.begin(), sorted.end(), [](const Placed& a, const Placed& b) {
+    return a.value != b.value ? a.value > b.value : a.at < b.at;
   });
 
+  order_.resize(n);
   place_.resize(n);
   centred_.resize(n);
   for (std::size_t first = 0; first < n;) {
     std::size_t last = first;
-    while (last + 1 < n && key(order_[last + 1]) == key(order_[first])) ++last;
+    while (last + 1 < n && sorted[last + 1].value == sorted[first].value) ++last;
     // Places first..last share their mean; twice that, less twice the mean of 0..n-1.
     const auto centred = static_cast<std::int64_t>(n - 1) - static_cast<std::int64_t>(first + last);
     for (std::size_t j = first; j <= last; ++j) {
-      const auto p = static_cast<std::size_t>(order_[j]);
+      const std::int32_t p = order_[j] = sorted[j].at;
       place_[p] = static_cast<std::int32_t>(j);
       centred_[p] = static_cast<std::int32_t>(centred);
     }

@@ -1,9 +1,13 @@
 #include "sim/tokens/row_norms.hpp"
 
-#include "sim/quadratic_form.hpp"
+#include "sim/gram_sums.hpp"
+#include "sim/simd/panel_gemm.hpp"
 #include "sim/tokens/value_rows.hpp"
 
+#include <Eigen/Cholesky>
+
 #include <algorithm>
+#include <vector>
 
 namespace kvreplay {
 namespace {
@@ -20,6 +24,20 @@ Vector<double> norms_from(Index n, Workers& workers, const Work& work) {
   return squares.cwiseMax(0.0).cwiseSqrt();
 }
 
+/// F [d_v, d_v] of a projection W [d_v, d_model]: ||v W|| = ||v F||, since F F^T = W W^T. Unlike v (W W^T)
+/// v^T the squares of v F do not cancel.
+template <class T>
+Matrix<double> factor_of_projection(const Matrix<T>& wo, Workers& workers) {
+  const auto rows_of = [&](Index first, Index count) -> Matrix<double> {
+    return wo.middleCols(first, count).transpose().template cast<double>();
+  };
+  const Eigen::LDLT<Matrix<double>> ldlt(gram_of_rows(wo.cols(), wo.rows(), rows_of, workers));
+  const Vector<double> scales = ldlt.vectorD().cwiseMax(0.0).cwiseSqrt();
+  Matrix<double> factor = ldlt.matrixL();
+  factor *= scales.asDiagonal();
+  return ldlt.transpositionsP().transpose() * factor;
+}
+
 }  // namespace
 
 template <class T>
@@ -32,11 +50,19 @@ Vector<double> row_norms(const HeadMatrix<T>& x, Index n, Workers& workers) {
 template <class T>
 Vector<double> projected_value_norms(const HeadGroup<T>& group, Index g, Workers& workers) {
   if (group.wo.empty()) return row_norms(group.v, group.l, workers);
-  const Matrix<double> wo = group.wo[g].template cast<double>();
-  const QuadraticForm<double> square(wo * wo.transpose());  // ||v W||^2 = v (W W^T) v^T
+  constexpr Index W = kPanelWidth<T>;
+  const Index d_v = group.d_v();
+  const Matrix<double> factor = factor_of_projection(group.wo[g], workers);
+  std::vector<T> panels(panels_of<T>(d_v) * d_v * W, T{0});
+  for (Index m = 0; m < d_v; ++m)
+    for (Index n = 0; n < d_v; ++n) panels[panel_entry<T>(m, n, d_v)] = static_cast<T>(factor(m, n));
   return norms_from(group.l, workers, [&](Index first, Index rows, double* squares) {
-    const Matrix<double> v = group.v.middleRows(first, rows).template cast<double>();
-    Eigen::Map<Vector<double>>(squares, rows) = square.at_rows(v.data(), rows);
+    Eigen::Matrix<T, Eigen::Dynamic, W, Eigen::RowMajor> product(rows, W);
+    std::fill_n(squares, rows, 0.0);
+    for (Index c = 0; c < d_v; c += W) {
+      panel_gemm(rows, d_v, group.v.data() + first * d_v, d_v, panels.data() + c * d_v, product.data());
+      for (Index r = 0; r < rows; ++r) squares[r] += product.row(r).template cast<double>().squaredNorm();
+    }
   });
 }
 
