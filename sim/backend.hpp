@@ -7,6 +7,7 @@
 #include "sim/eviction/kept_outputs.hpp"
 #include "sim/head_group.hpp"
 #include "sim/schedule.hpp"
+#include "sim/tokens/column_totals.hpp"
 #include "sim/tokens/token_metrics.hpp"
 
 #include <functional>
@@ -34,17 +35,21 @@ class Backend {
   /// "cpu" or "cuda".
   virtual std::string_view name() const { return "cpu"; }
   /// Whether token_metrics() is quicker with the group's numbers as its dump holds them.
-  bool reads_stored() const { return static_cast<bool>(twins_.token_metrics); }
+  bool reads_stored() const { return static_cast<bool>(twins_.column_totals); }
   /// How many calls the CPU took over for want of device memory.
   virtual Index fell_back() const { return 0; }
 
   /// `stored`: the group's numbers as its dump holds them, less to bring to a device; null where there are
-  /// none. The bits do not depend on it.
+  /// none. The bits do not depend on it. A device is at hand for the passes alone.
   template <class T>
   TokenMetrics token_metrics(const HeadGroup<T>& group, const TokenOptions& options, Workers& workers,
                              const StoredGroup* stored = nullptr) const {
-    return run([&] { return token_metrics_cpu(group, options, workers); }, twins_.token_metrics, group,
-               options, workers, stored);
+    const ColumnPasses<T> passes = [&](const PreparedValues<T>& values,
+                                       std::span<const ColumnRequest> requests) {
+      return run([&] { return all_column_totals(group, values, requests, workers); }, twins_.column_totals,
+                 group, requests, stored);
+    };
+    return token_metrics_by(passes, group, options, workers);
   }
   template <class T>
   OutputChanges<T> output_changes(const HeadGroup<T>& group, RowRange rows, std::span<const KeptSet> sets,
@@ -84,8 +89,9 @@ class Backend {
  protected:
   /// What runs on a device instead, each with the types that it is given; empty where there is no twin.
   struct Twins {
-    std::function<TokenMetrics(const HeadGroup<float>&, const TokenOptions&, Workers&, const StoredGroup*)>
-        token_metrics = {};
+    std::function<std::vector<std::vector<ColumnTotals>>(const HeadGroup<float>&,
+                                                         std::span<const ColumnRequest>, const StoredGroup*)>
+        column_totals = {};
     std::function<OutputChanges<float>(const HeadGroup<float>&, RowRange, std::span<const KeptSet>, bool,
                                        Workers&)>
         output_changes = {};

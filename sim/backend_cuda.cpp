@@ -50,11 +50,11 @@ class CudaBackend final : public Backend {
  private:
   static Twins twins(Products products) {
     Twins twins;
-    twins.token_metrics = [products](const HeadGroup<float>& group, const TokenOptions& options,
-                                     Workers& workers, const StoredGroup* stored) {
+    twins.column_totals = [products](const HeadGroup<float>& group, std::span<const ColumnRequest> requests,
+                                     const StoredGroup* stored) {
       const cuda::StoredNumbers numbers =
           stored != nullptr ? cuda::stored_numbers(*stored) : cuda::stored_numbers(group);
-      return cuda::token_metrics_of(group, numbers, options, products, workers);
+      return cuda::column_totals_of(group, numbers, products, requests);
     };
     twins.output_changes = [](const HeadGroup<float>& group, RowRange rows, std::span<const KeptSet> sets,
                               bool with_vectors, Workers& workers) {

@@ -5,6 +5,7 @@
 #include "sim/cuda/runtime.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <exception>
 #include <memory>
@@ -19,6 +20,8 @@ namespace kvreplay::cuda::emulation {
 namespace {
 
 constexpr unsigned kWarp = 32;
+
+std::atomic<std::int64_t> all_runs{0};
 
 /// A point that `expected` threads must reach before any goes on.
 struct Barrier {
@@ -243,8 +246,11 @@ std::vector<Size3> blocks_of(Size3 grid) {
 
 }  // namespace
 
+std::int64_t runs() { return all_runs; }
+
 void run(Size3 grid, unsigned threads, std::size_t shared_bytes, const std::function<void()>& body) {
   check_launch(grid, threads, shared_bytes);
+  ++all_runs;
   static thread_local Order order;
   std::vector<Size3> blocks = blocks_of(grid);
   order.mix(blocks);

@@ -34,6 +34,8 @@ inline const Thread& this_thread() { return *running_thread; }
 /// Throws std::logic_error where threads wait for each other in vain, or where a device would refuse;
 /// rethrows what a thread throws.
 void run(Size3 grid, unsigned threads, std::size_t shared_bytes, const std::function<void()>& body);
+/// Calls of run() since the program began.
+std::int64_t runs();
 
 void sync_block();
 

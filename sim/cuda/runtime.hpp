@@ -136,8 +136,12 @@ void copy(T* to, const T* from, std::size_t n, const Stream& stream) {
   if (n > 0) detail::staged_copy(to, from, n * sizeof(T), stream);
 }
 template <class T>
+void fill_zero(T* to, std::size_t n, const Stream& stream) {
+  if (n > 0) detail::fill_zero(to, n * sizeof(T), stream);
+}
+template <class T>
 void fill_zero(const Buffer<T>& buffer, const Stream& stream) {
-  if (buffer.size() > 0) detail::fill_zero(buffer.data(), buffer.size() * sizeof(T), stream);
+  fill_zero(buffer.data(), buffer.size(), stream);
 }
 
 }  // namespace kvreplay::cuda

@@ -1,5 +1,6 @@
 #include "sim/cuda/runtime_emulated.hpp"
 
+#include "sim/cuda/emulation.hpp"
 #include "sim/cuda/runtime.hpp"
 
 #include <atomic>
@@ -27,7 +28,42 @@ constexpr std::size_t kMemory = std::size_t{1} << 30;
 std::atomic<std::size_t> available{kMemory};
 
 std::mutex blocks_mutex;
-std::map<const std::byte*, std::size_t> blocks;  // a device's and pinned ones
+struct Block {
+  std::size_t bytes;
+  Place place;
+};
+std::map<const std::byte*, Block> blocks;  // a device's and pinned ones
+
+/// The block that has this byte; null: ordinary host memory.
+const Block* block_of(const void* memory) {
+  const auto* const at = static_cast<const std::byte*>(memory);
+  const auto next = blocks.upper_bound(at);
+  if (next == blocks.begin()) return nullptr;
+  const auto& [first, block] = *std::prev(next);
+  return at < first + block.bytes ? &block : nullptr;
+}
+bool on_device(const void* memory) {
+  const std::lock_guard lock(blocks_mutex);
+  const Block* const block = block_of(memory);
+  return block != nullptr && block->place == Place::device;
+}
+
+struct Copies {
+  std::atomic<std::int64_t> number{0}, bytes{0};
+  void add(std::size_t n) {
+    ++number;
+    bytes += static_cast<std::int64_t>(n);
+  }
+};
+Copies uploads, downloads;
+std::atomic<std::int64_t> fills{0};
+
+void move_bytes(void* to, const void* from, std::size_t bytes) {
+  const bool from_device = on_device(from), to_device = on_device(to);
+  if (to_device && !from_device) uploads.add(bytes);
+  if (from_device && !to_device) downloads.add(bytes);
+  std::memcpy(to, from, bytes);
+}
 
 }  // namespace
 
@@ -47,9 +83,10 @@ void use_device(int index) {
 int current_device() { return current; }
 bool is_pageable(const void* memory) {
   const std::lock_guard lock(blocks_mutex);
-  const auto* const at = static_cast<const std::byte*>(memory);
-  const auto next = blocks.upper_bound(at);
-  return next == blocks.begin() || at >= std::prev(next)->first + std::prev(next)->second;
+  return block_of(memory) == nullptr;
+}
+DeviceRequests emulated_requests() {
+  return {emulation::runs(), fills, uploads.number, downloads.number, uploads.bytes, downloads.bytes};
 }
 int capability() { return current == 0 ? 75 : 90; }
 std::size_t shared_memory_limit() { return std::size_t{1024} * (current == 0 ? 64 : 227); }
@@ -81,7 +118,7 @@ void* allocate(Place place, std::size_t bytes) {
   if (memory == nullptr) throw std::bad_alloc();
   std::memset(memory, 0xff, bytes);
   const std::lock_guard lock(blocks_mutex);
-  blocks[static_cast<const std::byte*>(memory)] = bytes;
+  blocks[static_cast<const std::byte*>(memory)] = {bytes, place};
   return memory;
 }
 void release(Place, void* memory) noexcept {
@@ -96,10 +133,13 @@ void copy(void* to, const void* from, std::size_t bytes, const Stream&) {
   // A device may do so when the memory is another's.
   if (is_pageable(from) && !is_pageable(to))
     throw std::logic_error("a copy from ordinary host memory that nobody waits for");
-  std::memcpy(to, from, bytes);
+  move_bytes(to, from, bytes);
 }
-void copy_now(void* to, const void* from, std::size_t bytes, const Stream&) { std::memcpy(to, from, bytes); }
-void fill_zero(void* to, std::size_t bytes, const Stream&) { std::memset(to, 0, bytes); }
+void copy_now(void* to, const void* from, std::size_t bytes, const Stream&) { move_bytes(to, from, bytes); }
+void fill_zero(void* to, std::size_t bytes, const Stream&) {
+  ++fills;
+  std::memset(to, 0, bytes);
+}
 
 }  // namespace detail
 }  // namespace kvreplay::cuda

@@ -18,17 +18,19 @@ KVREPLAY_DEVICE bool finite(T x) {
   return x - x == 0;
 }
 
-/// The sum over a warp's lanes, the same in all of them.
-KVREPLAY_DEVICE double warp_sum(double value) {
+/// Over all lanes of a warp, the same in all of them.
+template <class T, class Join>
+KVREPLAY_DEVICE T warp_of(T value, Join join) {
   KVREPLAY_UNROLL
-  for (int mask = 1; mask < 32; mask *= 2) value += shuffle_xor(value, mask);
+  for (int mask = 1; mask < 32; mask *= 2) value = join(value, shuffle_xor(value, mask));
   return value;
 }
 
+KVREPLAY_DEVICE double warp_sum(double value) {
+  return warp_of(value, [](double a, double b) { return a + b; });
+}
 KVREPLAY_DEVICE float warp_largest(float value) {
-  KVREPLAY_UNROLL
-  for (int mask = 1; mask < 32; mask *= 2) value = larger(value, shuffle_xor(value, mask));
-  return value;
+  return warp_of(value, [](float a, float b) { return larger(a, b); });
 }
 
 }  // namespace kvreplay::cuda

@@ -70,15 +70,30 @@ void finish_panel(const HeadGroup<T>& group, const PreparedValues<T>& values, In
 template <class T>
 std::vector<ColumnTotals> row_weights(const HeadGroup<T>& group, Index row, Workers& workers);
 
-/// column_totals() of one head group and its prepared values.
-using TotalsOfRows = std::function<std::vector<ColumnTotals>(RowRange, ColumnSet)>;
+/// Rows (positions) and what is asked of them.
+struct ColumnRequest {
+  RowRange rows;
+  ColumnSet columns;
+};
+/// column_totals() of one head group for each request: [requests][G].
 template <class T>
-using PassesOf = std::function<TotalsOfRows(const PreparedValues<T>&)>;
+std::vector<std::vector<ColumnTotals>> all_column_totals(const HeadGroup<T>& group,
+                                                         const PreparedValues<T>& values,
+                                                         std::span<const ColumnRequest> requests,
+                                                         Workers& workers) {
+  std::vector<std::vector<ColumnTotals>> totals;
+  for (const auto& [rows, columns] : requests)
+    totals.push_back(column_totals(group, values, rows, columns, workers));
+  return totals;
+}
+template <class T>
+using ColumnPasses = std::function<std::vector<std::vector<ColumnTotals>>(const PreparedValues<T>&,
+                                                                          std::span<const ColumnRequest>)>;
 
 /// Token metrics of any backend: all but the two passes is the same for each. `passes` is called once, where
 /// column sums are needed at all.
 template <class T>
-TokenMetrics token_metrics_by(const PassesOf<T>& passes, const HeadGroup<T>& group,
+TokenMetrics token_metrics_by(const ColumnPasses<T>& passes, const HeadGroup<T>& group,
                               const TokenOptions& options, Workers& workers);
 
 }  // namespace kvreplay

@@ -85,16 +85,17 @@ KVREPLAY_HOST_DEVICE inline bool distances_cancelled(const EntryRow<T>& row, con
   return !(u >= kCancelled<T> * (v.value_centred_sq + row.out_centred_sq));  // NaN counts: inf - inf
 }
 
-/// The same distances from the vectors: value and centre [d_v], outputs [d_v] `stride` apart, both centred.
-template <class T>
-KVREPLAY_HOST_DEVICE inline EntryDistances<T> entry_differences(const T* value, const T* outputs,
+/// The same distances from the vectors: value (anything with []) and centre [d_v], outputs [d_v] `stride`
+/// apart, value and outputs centred.
+template <class T, class Value>
+KVREPLAY_HOST_DEVICE inline EntryDistances<T> entry_differences(const Value& value, const T* outputs,
                                                                 std::ptrdiff_t stride, const T* centre,
                                                                 std::ptrdiff_t d_v) {
   EntryDistances<T> sum{0, 0, 0};
   for (std::ptrdiff_t c = 0; c < d_v; ++c) {
-    const T o = outputs[c * stride], diff = value[c] - o;
+    const T v = value[c], o = outputs[c * stride], diff = v - o;
     sum.u += diff * diff;
-    sum.v_dot_diff += (value[c] + centre[c]) * diff;
+    sum.v_dot_diff += (v + centre[c]) * diff;
     sum.o_dot_diff += (o + centre[c]) * diff;
   }
   return sum;

@@ -93,11 +93,8 @@ constexpr std::array kSummed = {SummedMetric{TokenMetric::attn, &ColumnTotals::a
 
 template <class T>
 void add_window_metrics(const HeadGroup<T>& group, const PreparedValues<T>& values,
-                        const TotalsOfRows& totals_of, bool weights_alone, Index window, Workers& workers,
+                        const std::vector<ColumnTotals>& totals, bool weights_alone, Workers& workers,
                         Collector& out) {
-  const RowRange rows = window_rows(group.l, group.first_query(), window);
-  const std::vector<ColumnTotals> totals =
-      totals_of(rows, weights_alone ? ColumnSet::weights : ColumnSet::window);
   const Vector<double> value_sq =
       weights_alone ? Vector<double>() : Vector<double>(values.value_sq.template cast<double>());
   workers.parallel_for(weights_alone ? 2 : std::ssize(kSummed), [&](Index m) {
@@ -119,10 +116,9 @@ void add_window_metrics(const HeadGroup<T>& group, const PreparedValues<T>& valu
 }
 
 /// The metrics of the rows on which float32 loses attention.
-TokenMetrics in_float64(const HeadGroup<float>& group, TokenOptions options, std::set<MetricRows> rows,
+TokenMetrics in_float64(const HeadGroup<float>& group, TokenOptions options, const std::set<MetricRows>& rows,
                         Workers& workers) {
   if (rows.empty()) return {};
-  if (rows.contains(MetricRows::next) && group.T_all() == group.l + 1) rows.insert(MetricRows::future);
   for (const TokenMetric m : kTokenMetrics.all())
     if (!rows.contains(kTokenMetrics[m].rows)) options.metrics.erase(m);
   return token_metrics_cpu(converted<double>(group), options, workers);
@@ -148,17 +144,12 @@ std::set<MetricRows> add_losses(const HeadGroup<T>& group, const PreparedValues<
 }
 
 template <class T>
-void add_oracles(const HeadGroup<T>& group, const TotalsOfRows& totals_of, Workers& workers, Collector& out) {
-  const RowRange rows = future_rows(group.l, group.T_all(), group.first_query());
-  if (out.wants(TokenMetric::oracle_next)) {
-    const auto next = totals_of({group.l, group.l + 1}, ColumnSet::future);
-    for (Index g = 0; g < group.G(); ++g) out.add(TokenMetric::oracle_next, g, next[g].exact_remove);
-  }
-  if (!out.wants(TokenMetric::oracle_future) && !out.wants(TokenMetric::oracle_importance)) return;
-  const auto totals = totals_of(rows, ColumnSet::future);
+void add_oracles(const HeadGroup<T>& group, MetricRows rows, const std::vector<ColumnTotals>& totals,
+                 Workers& workers, Collector& out) {
   for (Index g = 0; g < group.G(); ++g) {
-    out.add(TokenMetric::oracle_future, g, totals[g].exact_remove);
-    if (out.wants(TokenMetric::oracle_importance))
+    out.add(rows == MetricRows::next ? TokenMetric::oracle_next : TokenMetric::oracle_future, g,
+            totals[g].exact_remove);
+    if (rows == MetricRows::future && out.wants(TokenMetric::oracle_importance))
       out.add(TokenMetric::oracle_importance, g,
               totals[g].max_attn.cwiseProduct(projected_value_norms(group, g, workers)));
   }
@@ -181,36 +172,45 @@ void require_finite(const HeadGroup<T>& group, const TokenMetrics& metrics) {
 }  // namespace
 
 template <class T>
-TokenMetrics token_metrics_by(const PassesOf<T>& passes, const HeadGroup<T>& group,
+TokenMetrics token_metrics_by(const ColumnPasses<T>& passes, const HeadGroup<T>& group,
                               const TokenOptions& options, Workers& workers) {
   using M = TokenMetric;
   Collector out(options, group.G(), group.l);
-  const auto of_window = [](const auto& facts) {
-    return facts.rows == MetricRows::window && !facts.of_gradients;
+  const auto wants_of = [&](MetricRows rows) {
+    return out.wants_any([&](const auto& facts) { return facts.rows == rows && !facts.of_gradients; });
   };
-  const bool window = out.wants_any(of_window);
-  const bool of_values =
-      out.wants_any([&](const auto& facts) { return of_window(facts) && facts.of_values; });
-  const bool oracles = out.wants_any([](const auto& facts) {
-    return facts.rows == MetricRows::next || (facts.rows == MetricRows::future && !facts.of_gradients);
+  const bool of_values = out.wants_any([](const auto& facts) {
+    return facts.rows == MetricRows::window && !facts.of_gradients && facts.of_values;
   });
+  std::vector<MetricRows> asked;
+  std::vector<ColumnRequest> requests;
+  const auto ask = [&](MetricRows which, RowRange rows, ColumnSet columns) {
+    if (!wants_of(which)) return;
+    asked.push_back(which);
+    requests.push_back({rows, columns});
+  };
+  ask(MetricRows::window, window_rows(group.l, group.first_query(), options.window),
+      of_values ? ColumnSet::window : ColumnSet::weights);
+  ask(MetricRows::next, {group.l, group.l + 1}, ColumnSet::future);
+  ask(MetricRows::future, future_rows(group.l, group.T_all(), group.first_query()), ColumnSet::future);
   const bool losses = out.wants_any([](const auto& facts) { return facts.of_gradients; });
   std::set<MetricRows> lost;
-  if (window || oracles || losses) {
-    const PreparedValues<T> values =
-        of_values || oracles || losses ? prepare_values(group, workers) : PreparedValues<T>();
-    const TotalsOfRows totals_of = [&, passes_of = passes(values)](RowRange rows, ColumnSet columns) {
-      std::vector<ColumnTotals> totals = passes_of(rows, columns);
-      const bool oracle = columns == ColumnSet::future;
+  if (!requests.empty() || losses) {
+    const bool weights_alone =
+        !losses && requests.size() == 1 && requests.front().columns == ColumnSet::weights;
+    const PreparedValues<T> values = weights_alone ? PreparedValues<T>() : prepare_values(group, workers);
+    const auto totals_of =
+        requests.empty() ? std::vector<std::vector<ColumnTotals>>() : passes(values, requests);
+    for (std::size_t i = 0; i < asked.size(); ++i) {
+      const std::vector<ColumnTotals>& totals = totals_of[i];
+      const bool oracle = requests[i].columns == ColumnSet::future;
       for (const ColumnTotals& t : totals)
-        if (beyond_float32(oracle ? t.max_attn : t.attn))
-          lost.insert(!oracle             ? MetricRows::window
-                      : rows.count() == 1 ? MetricRows::next
-                                          : MetricRows::future);
-      return totals;
-    };
-    if (window) add_window_metrics(group, values, totals_of, !of_values, options.window, workers, out);
-    if (oracles) add_oracles(group, totals_of, workers, out);
+        if (beyond_float32(oracle ? t.max_attn : t.attn)) lost.insert(asked[i]);
+      if (oracle)
+        add_oracles(group, asked[i], totals, workers, out);
+      else
+        add_window_metrics(group, values, totals, !of_values, workers, out);
+    }
     if (losses) lost.merge(add_losses(group, values, options.window, workers, out));
   }
   if (out.wants(M::kvzip) && group.R_ref() > 0) {
@@ -240,10 +240,9 @@ TokenMetrics token_metrics_by(const PassesOf<T>& passes, const HeadGroup<T>& gro
 
 template <class T>
 TokenMetrics token_metrics_cpu(const HeadGroup<T>& group, const TokenOptions& options, Workers& workers) {
-  const PassesOf<T> passes = [&](const PreparedValues<T>& values) {
-    return [&](RowRange rows, ColumnSet columns) {
-      return column_totals(group, values, rows, columns, workers);
-    };
+  const ColumnPasses<T> passes = [&](const PreparedValues<T>& values,
+                                     std::span<const ColumnRequest> requests) {
+    return all_column_totals(group, values, requests, workers);
   };
   return token_metrics_by(passes, group, options, workers);
 }

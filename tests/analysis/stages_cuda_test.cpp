@@ -149,9 +149,12 @@ class Recorder final : public Backend {
       };
     };
     Workers& workers = one_worker();
-    return {.token_metrics = recorded(
-                "token_metrics", [](const auto& group, const TokenOptions& options, Workers& own,
-                                    const StoredGroup*) { return token_metrics_cpu(group, options, own); }),
+    return {.column_totals =
+                recorded("column_totals",
+                         [&workers](const HeadGroup<float>& group, std::span<const ColumnRequest> requests,
+                                    const StoredGroup*) {
+                           return all_column_totals(group, prepare_values(group, workers), requests, workers);
+                         }),
             .output_changes = recorded("output_changes", kvreplay::output_changes<float>),
             .gram_f64 = recorded("gram_f64",
                                  [&workers](const HeadMatrix<float>& x, const auto& rows) {
@@ -203,10 +206,10 @@ TEST_CASE("the device's results do not depend on the number of threads", "[cuda]
 
 TEST_CASE("every analysis asks its backend for what it can compute", "[backend]") {
   const std::map<std::string, std::set<std::string>> expected = {
-      {"tokens", {"token_metrics"}},
-      {"evict", {"token_metrics", "output_changes", "greedy_exact", "exchange"}},
-      {"levers", {"token_metrics", "gram_f64", "query_gram"}},
-      {"budget", {"token_metrics", "output_changes"}},
+      {"tokens", {"column_totals"}},
+      {"evict", {"column_totals", "output_changes", "greedy_exact", "exchange"}},
+      {"levers", {"column_totals", "gram_f64", "query_gram"}},
+      {"budget", {"column_totals", "output_changes"}},
       {"channels", {"gram_f64", "query_gram", "output_interaction"}}};
   for (const auto& [name, make] : analyses()) {
     INFO(name);
@@ -220,11 +223,13 @@ TEST_CASE("token metrics on a device take a dump's numbers as they are stored", 
   class Device final : public Backend {
    public:
     Device()
-        : Backend({.token_metrics = [this](const HeadGroup<float>& group, const TokenOptions& options,
-                                           Workers& workers, const StoredGroup* stored) {
-            found = stored == nullptr ? std::nullopt : std::optional(stored->dtype);
-            return token_metrics_cpu(group, options, workers);
-          }}) {}
+        : Backend(
+              {.column_totals = [this](const HeadGroup<float>& group, std::span<const ColumnRequest> requests,
+                                       const StoredGroup* stored) {
+                found = stored == nullptr ? std::nullopt : std::optional(stored->dtype);
+                Workers workers(1);
+                return all_column_totals(group, prepare_values(group, workers), requests, workers);
+              }}) {}
     std::optional<Dtype> found;
 
    private:

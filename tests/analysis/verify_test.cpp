@@ -25,7 +25,7 @@ ValueDistance compared(const std::vector<double>& values, kvreplay::Tolerance to
   return comparison;
 }
 
-/// The CPU, but for one number of KV head 1 that it gets wrong.
+/// The CPU, but for something of KV head 1 that it gets wrong.
 class WrongBackend : public Backend {
  public:
   enum class Wrong { metric, output, interaction };
@@ -41,11 +41,12 @@ class WrongBackend : public Backend {
   static Twins twins(Wrong wrong) {
     Twins twins;
     if (wrong == Wrong::metric)
-      twins.token_metrics = [](const HeadGroup<float>& group, const TokenOptions& options, Workers& workers,
+      twins.column_totals = [](const HeadGroup<float>& group, std::span<const ColumnRequest> requests,
                                const StoredGroup*) {
-        TokenMetrics metrics = token_metrics_cpu(group, options, workers);
-        if (group.kv_head == 1) metrics[TokenMetric::keydiff](0, 29) *= 1.01;
-        return metrics;
+        Workers workers(1);
+        auto totals = all_column_totals(group, prepare_values(group, workers), requests, workers);
+        if (group.kv_head == 1) totals[0][0].exact_remove *= 1.05;
+        return totals;
       };
     if (wrong == Wrong::output)
       twins.output_changes = [](const HeadGroup<float>& group, RowRange rows, std::span<const KeptSet> sets,

@@ -1,15 +1,14 @@
 #include "data/error.hpp"
-#include "sim/cuda/half.hpp"
 #include "sim/tokens/cuda/column_totals_cuda.hpp"
 #include "sim/tokens/token_metrics.hpp"
 #include "tests/support/cases.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/compare.hpp"
 #include "tests/support/cuda_devices.hpp"
+#include "tests/support/group_in_16_bits.hpp"
 
 #include <fmt/format.h>
 
-#include <bit>
 #include <string>
 #include <vector>
 
@@ -37,39 +36,6 @@ MetricSet of_tokens() {
     if (kTokenMetrics[m].rows == MetricRows::prompt) metrics.erase(m);
   return metrics;
 }
-
-/// A group that is rounded to 16 bits, as a dump would hold it.
-class Group16 {
- public:
-  Group16(HeadGroup<float> group, cuda::NumberType type) : group_(std::move(group)) {
-    stored_.type = type;
-    for (HeadMatrix<float>& q : group_.q) stored_.q.push_back(rounded(q));
-    stored_.k = rounded(group_.k);
-    stored_.v = rounded(group_.v);
-  }
-  const HeadGroup<float>& group() const { return group_; }
-  const cuda::StoredNumbers& stored() const { return stored_; }
-
- private:
-  HeadGroup<float> group_;
-  cuda::StoredNumbers stored_;
-  std::vector<std::vector<std::uint16_t>> bits_;
-
-  const void* rounded(HeadMatrix<float>& m) {
-    std::vector<std::uint16_t>& bits = bits_.emplace_back();
-    for (Index i = 0; i < m.size(); ++i) {
-      float& x = m.data()[i];
-      if (stored_.type == cuda::NumberType::f16) {
-        bits.push_back(cuda::to_half(x));
-        x = cuda::from_half(bits.back());
-      } else {
-        bits.push_back(static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(x) >> 16U));
-        x = std::bit_cast<float>(static_cast<std::uint32_t>(bits.back()) << 16U);
-      }
-    }
-    return bits.data();
-  }
-};
 
 }  // namespace
 
@@ -138,7 +104,7 @@ TEST_CASE("kernels that know their operands agree with the reference", "[cuda]")
       }
     };
     check_on_devices(group, cuda::stored_numbers(group));
-    const Group16 in_16(group, cuda::NumberType::f16);
+    const GroupIn16Bits in_16(group, cuda::NumberType::f16);
     check_on_devices(in_16.group(), in_16.stored());
   }
 }
@@ -146,7 +112,7 @@ TEST_CASE("kernels that know their operands agree with the reference", "[cuda]")
 TEST_CASE("the CUDA twin reads 16-bit numbers as they lie", "[cuda]") {
   Workers workers(1);
   for (const cuda::NumberType type : {cuda::NumberType::f16, cuda::NumberType::bf16}) {
-    const Group16 in(to_float(random_group({.l = 150, .T = 160, .G = 2, .d = 80, .d_v = 48})), type);
+    const GroupIn16Bits in(to_float(random_group({.l = 150, .T = 160, .G = 2, .d = 80, .d_v = 48})), type);
     const TokenOptions options{.window = 100, .metrics = of_tokens()};
     const TokenMetrics want = token_metrics_reference(to_double(in.group()), options);
     for (const cuda::DeviceInfo& device : all_devices()) {
@@ -180,5 +146,60 @@ TEST_CASE("tensor products give about three digits", "[cuda]") {
       most = std::max(most, off);
     }
     CHECK(most > 1e-5);  // else it would be no mode of its own
+  }
+}
+
+TEST_CASE("few rows of a long prompt are merged from its segments", "[cuda]") {
+  using cuda::NumberType;
+  struct Case {
+    const char* name;
+    NumberType type;
+    GroupSpec spec;
+  };
+  for (const auto& [name, type, spec] : std::vector<Case>{
+           {"plain", NumberType::f16, {.l = 800, .T = 801, .G = 3, .d = 64, .d_v = 64}},
+           {"odd", NumberType::f32, {.l = 783, .T = 785, .G = 1, .d = 21, .d_v = 35}},
+           {"sink logit", NumberType::bf16, {.l = 780, .T = 781, .G = 1, .d_v = 24, .sink_logit = 2.0}},
+           {"softcap", NumberType::f32, {.l = 780, .T = 781, .G = 2, .logit_std = 9, .softcap = 10.0}},
+           {"values far from 0", NumberType::f32, {.l = 780, .T = 781, .d_v = 16, .value_offset = 100}},
+           // Whole blocks of tokens that no row sees, whole segments that some rows do not see.
+           {"sliding window", NumberType::f16, {.l = 1200, .T = 1201, .G = 2, .sliding_window = 800}}}) {
+    HeadGroup<float> group = to_float(random_group(spec));
+    const Index at = spec.l / 2;
+    group.k.row(at) = group.k.row(at + 300) *= 3;  // the same logit in two segments, for many rows
+    const GroupIn16Bits in_16(group, type == NumberType::f32 ? NumberType::f16 : type);
+    const HeadGroup<float>& of = type == NumberType::f32 ? group : in_16.group();
+    const cuda::StoredNumbers numbers =
+        type == NumberType::f32 ? cuda::stored_numbers(group) : in_16.stored();
+    const TokenOptions options{.window = 20, .per_query_head = true, .metrics = of_tokens()};
+    const TokenMetrics want = token_metrics_reference(to_double(of), options);
+    Workers workers(1);
+    for (const cuda::DeviceInfo& device : all_devices()) {
+      cuda::use_device(device.index);
+      CHECK(mismatches(fmt::format("{} on {}", name, device.name), want,
+                       cuda::token_metrics_of(of, numbers, options, Products::f32, workers), kSingle) == "");
+    }
+  }
+}
+
+TEST_CASE("keys and queries at float16's edges are taken as they lie", "[cuda]") {
+  HeadGroup<float> group = to_float(random_group({.l = 300, .T = 301, .G = 2, .d = 64, .d_v = 64}));
+  group.k.row(5).setConstant(0x1p-24F);  // subnormal
+  group.k.row(6).setZero();
+  group.k(7, 3) = 65504;
+  group.k(7, 4) = 0x3p-24F;
+  group.q[1].row(299).setConstant(0x5p-24F);
+  group.q[1](298, 4) = 60000;  // meets the subnormal, and nothing at 3
+  group.q[0](290, 0) = 0x1p-24F;
+  for (HeadMatrix<float>& q : group.q) q.col(3).setZero();
+  const GroupIn16Bits in(group, cuda::NumberType::f16);
+  const TokenOptions options{.window = 30, .per_query_head = true, .metrics = of_tokens()};
+  const TokenMetrics want = token_metrics_reference(to_double(in.group()), options);
+  Workers workers(1);
+  for (const cuda::DeviceInfo& device : all_devices()) {
+    cuda::use_device(device.index);
+    CHECK(mismatches(device.name, want,
+                     cuda::token_metrics_of(in.group(), in.stored(), options, Products::f32, workers),
+                     kSingle) == "");
   }
 }

@@ -9,10 +9,13 @@
 // as the sum of two, times a power of two: 22 bits and more of it, so that three products of halves (one or
 // two where an operand needs one half only: any dump in float16 or bfloat16) are as good as float32's own.
 //
-//   prepare   matrices as they lie in the dump       -> halves; values less a centre, their norms
+//   prepare   matrices as they lie in the dump       -> halves (keys in float16 are halves as they lie); of
+//                                                      values less a centre, and their norms
 //   pass one  a block of rows, a segment of tokens   -> softmax state of every row
 //   finish    the segments' states of a row, merged  -> o - centre in halves, row constants, largest column
-//   pass two  a block of tokens, a segment of rows   -> column sums, float64
+//   pass two  a block of tokens, a segment of rows   -> column sums, float64; where a head's rows are one
+//   slab
+//                                                      each is stored once, in its place
 //
 // Rows are those of all query heads, packed: a head's n rows, padded to whole slabs, follow those of the head
 // before it, so that one block serves the few rows of several heads with one read of its tokens. A sum is
@@ -52,34 +55,35 @@ struct HalfMatrix {
 
 /// What becomes of the values, [tokens][d_v] and [tokens].
 struct PreparedRows {
+  StoredRows values;        ///< as they lie
   float* centre;            ///< [d_v], near the mean of the values
-  float* centred;           ///< v - centre
+  float* largest;           ///< the largest |v - centre| of all
   float* value_sq;          ///< ||v||^2
   float* value_centred_sq;  ///< ||v - centre||^2
   float* centre_dot_value;  ///< centre . (v - centre)
   HalfMatrix halves;        ///< of v - centre; one unit serves all
 };
 
-/// Some of the rows of several matrices: `rows` of each from `first_row` on, `head_rows` from one matrix to
-/// the next; each then has zeros up to `padded_rows`.
+/// The rows of several heads, [heads][rows][width], each with zeros up to `padded_rows`.
 struct HeadRows {
   int heads, rows, padded_rows, width;
-  std::ptrdiff_t head_rows, first_row;
 };
-/// Makes halves of them, [heads][padded_rows].
+/// Makes halves of them, [heads][padded_rows]. Numbers in float16 are one half each.
 void prepare_rows(const StoredRows& from, const HeadRows& which, const HalfMatrix& to, const Stream& stream);
 /// Makes *needed 1 where some number of theirs takes more than one half.
 void check_halves(const StoredRows& from, const HeadRows& which, int* needed, const Stream& stream);
 
-void prepare_tokens(const StoredRows& values, int tokens, int d_v, const PreparedRows& to,
-                    const Stream& stream);
+/// Keys [tokens][d] and values, which v names. Halves are made of the keys unless k's are the keys
+/// themselves. Makes *needed 1 where some number of the keys takes more than one half; null: nobody asks.
+void prepare_tokens(const StoredRows& keys, int d, const HalfMatrix& k, const PreparedRows& v, int d_v,
+                    int tokens, int* needed, const Stream& stream);
 
 /// Column sums of pass two; the future's are the last two.
 enum ColumnSum {
   kSumAttn,
   kSumAttnSq,
   kSumKey,
-  kSumJointCross,  ///< sum of a^2 z v . (v - o)
+  kSumJoint,  ///< until it is stored the sum of a^2 z v . (v - o)
   kSumExactKey,
   kSumExactJoint,
   kSumExactRemove,
@@ -102,6 +106,8 @@ struct ColumnProblem {
   const int* end_visible;    ///< [rows], ascending
   const float* sink_logit;   ///< [G], or null
 
+  /// Each head's rows are one slab: its sums over them are stored at once.
+  KVREPLAY_HOST_DEVICE bool one_slab() const { return padded_rows == kSlab; }
   KVREPLAY_HOST_DEVICE int packed_rows() const { return G * padded_rows; }
 };
 
@@ -143,7 +149,8 @@ struct ScorePass {
   int segments;              ///< parts that the slabs of a token block are cut into
   const int* ranges;         ///< [blocks of tokens][2]: the rows that see some token of the block
   const float* out_centred;  ///< [G][padded_rows][d_v]
-  /// [segments][kScoredSlabs][G][sums][candidates], 0 at first
+  /// [segments][kScoredSlabs][G][sums][candidates], 0 at first; where a head has one slab,
+  /// [G][sums][candidates], whatever it is at first
   double* sums;
 };
 

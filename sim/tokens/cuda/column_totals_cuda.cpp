@@ -5,7 +5,8 @@
 #include "sim/tokens/column_totals.hpp"
 
 #include <algorithm>
-#include <memory>
+#include <cstring>
+#include <deque>
 #include <string>
 
 namespace kvreplay::cuda {
@@ -31,6 +32,20 @@ Index parts(Index blocks, Index most) {
   return std::clamp<Index>(div_up(kEnoughBlocks, blocks), 1, std::max<Index>(most, 1));
 }
 
+Index bytes_of(NumberType type) { return type == NumberType::f32 ? 4 : 2; }
+
+/// What a kernel says of what it has seen.
+class Flag {
+ public:
+  explicit Flag(const Stream& stream) : stream_(stream) { fill_zero(flag_, stream); }
+  int* data() const { return flag_.data(); }
+  bool is_set() const { return downloaded(flag_.data(), 1, stream_)[0] != 0; }
+
+ private:
+  const Stream& stream_;
+  Buffer<int> flag_{1};
+};
+
 }  // namespace
 
 HalfBuffers::HalfBuffers(Index rows, Index channels, bool with_low, Index units)
@@ -54,52 +69,52 @@ StoredNumbers stored_numbers(const StoredGroup& group) {
   return numbers;
 }
 
-DeviceGroup::DeviceGroup(const HeadGroup<float>& group, const StoredNumbers& numbers, Products products,
+DeviceGroup::DeviceGroup(const HeadGroup<float>& group, StoredNumbers numbers, Products products,
                          const Stream& stream)
     : group_(group),
+      numbers_(std::move(numbers)),
       products_(products),
       stream_(stream),
-      type_(numbers.type),
       arrays_(stream),
-      k_(group.T_all(), group.d(), products == Products::f32, group.T_all()),
       v_halves_(group.T_all(), group.d_v(), products == Products::f32, 1) {
-  const int T = narrow(group.T_all()), T_q = narrow(group.T_q()), G = narrow(group.G());
-  const int d = narrow(group.d()), d_v = narrow(group.d_v());
-  v_ = {arrays_.make<float>(d_v), arrays_.make<float>(group.T_all() * d_v),
-        arrays_.make<float>(T),   arrays_.make<float>(T),
-        arrays_.make<float>(T),   v_halves_.view()};
-  const Index element = type_ == NumberType::f32 ? 4 : 2, head = group.T_q() * d * element;
-  q_ = arrays_.make<std::uint8_t>(G * head);
-  const Buffer<std::uint8_t> k(group.T_all() * d * element), v(group.T_all() * d_v * element);
+  const int T = narrow(group.T_all()), d = narrow(group.d()), d_v = narrow(group.d_v());
+  const Index element = bytes_of(numbers_.type);
   const auto upload = [&](std::uint8_t* to, const void* from, std::size_t bytes) {
     copy(to, static_cast<const std::uint8_t*>(from), bytes, stream);
+    return to;
   };
-  for (std::size_t g = 0; g < numbers.q.size(); ++g) upload(q_ + g * head, numbers.q[g], head);
-  upload(k.data(), numbers.k, k.size());
-  upload(v.data(), numbers.v, v.size());
-
-  const HeadRows keys{1, T, T, d, T, 0};
-  prepare_rows({k.data(), type_}, keys, k_.view(), stream);
-  prepare_tokens({v.data(), type_}, T, d_v, v_, stream);
-  const Buffer<int> needed(2);
-  fill_zero(needed, stream);
-  if (products == Products::f32) {
-    check_halves({k.data(), type_}, keys, needed.data(), stream);
-    check_halves({q_, type_}, {G, T_q, T_q, d, T_q, 0}, needed.data() + 1, stream);
+  const bool as_they_lie = numbers_.type == NumberType::f16 && half_depth(d) == d;
+  const std::size_t key_bytes = group.T_all() * d * element, value_bytes = group.T_all() * d_v * element;
+  const Buffer<std::uint8_t> passing_keys(as_they_lie ? 0 : key_bytes);
+  std::uint8_t* const keys = upload(as_they_lie ? arrays_.make<std::uint8_t>(key_bytes) : passing_keys.data(),
+                                    numbers_.k, key_bytes);
+  if (as_they_lie) {
+    k_ = {reinterpret_cast<std::uint16_t*>(keys), nullptr, arrays_.make<float>(T), d};
+  } else {
+    k_halves_ = HalfBuffers(T, d, !known_to_be_one_half(), T);
+    k_ = k_halves_.view();
   }
-  const std::vector<float> sinks(group.rule.sink_logit.begin(), group.rule.sink_logit.end());
-  sink_logit_ = arrays_.copy_of<float>(sinks);
-  const std::vector<float> squares = downloaded(v_.value_sq, group.l, stream);
-  value_sq_host_ = Eigen::Map<const Vector<float>>(squares.data(), group.l).cast<double>();
-  const std::vector<int> in_two = downloaded(needed.data(), 2, stream);
-  if (in_two[0] == 0) k_.drop_low();
-  queries_in_two_ = in_two[1] != 0;
-}
-
-std::vector<ColumnTotals> DeviceGroup::column_totals(RowRange rows, ColumnSet columns) const {
-  const ColumnRun run(*this, rows, columns);
-  run.launch();
-  return run.totals();
+  v_ = {{upload(arrays_.make<std::uint8_t>(value_bytes), numbers_.v, value_bytes), numbers_.type},
+        arrays_.make<float>(d_v),
+        arrays_.make<float>(1),
+        arrays_.make<float>(T),
+        arrays_.make<float>(T),
+        arrays_.make<float>(T),
+        v_halves_.view()};
+  if (!group.rule.sink_logit.empty()) {
+    const std::vector<float> sinks(group.rule.sink_logit.begin(), group.rule.sink_logit.end());
+    sink_logit_ = arrays_.copy_of<float>(sinks);
+  }
+  const StoredRows stored_keys{keys, numbers_.type};
+  if (known_to_be_one_half()) {
+    prepare_tokens(stored_keys, d, k_, v_, d_v, T, nullptr, stream);
+    return;
+  }
+  const Flag needed(stream);
+  prepare_tokens(stored_keys, d, k_, v_, d_v, T, needed.data(), stream);
+  if (needed.is_set()) return;
+  k_halves_.drop_low();
+  k_ = k_halves_.view();
 }
 
 ColumnRun::ColumnRun(const DeviceGroup& on_device, RowRange rows, ColumnSet columns)
@@ -109,30 +124,51 @@ ColumnRun::ColumnRun(const DeviceGroup& on_device, RowRange rows, ColumnSet colu
       arrays_(on_device.stream_) {
   const HeadGroup<float>& group = on_device.group_;
   const Stream& stream = on_device.stream_;
-  const Index G = group.G(), n = rows.count(), d_v = group.d_v();
+  const Index G = group.G(), n = rows.count(), d = group.d(), d_v = group.d_v();
   const Index padded = div_up(n, kSlab) * kSlab, packed = G * padded;
   const Index end = group.end_visible(rows.end - 1), begin = group.first_visible(rows.begin);
   const Index candidates = std::min(group.l, end);
-  const Visibility seen = visibility(group, rows);
-  const bool exact = on_device.products_ == Products::f32;
-  q_ = HalfBuffers(packed, group.d(), on_device.queries_in_two_, packed);
-  out_halves_ = HalfBuffers(packed, d_v, exact, packed);
   problem_.G = narrow(G);
   problem_.rows = narrow(n);
   problem_.padded_rows = narrow(packed) / narrow(G);
   problem_.tokens = narrow(group.T_all());
-  problem_.d = narrow(group.d());
+  problem_.d = narrow(d);
   problem_.d_v = narrow(d_v);
   problem_.candidates = narrow(candidates);
-  problem_.exact = exact;
-  problem_.q = q_.view();
-  problem_.k = on_device.k_.view();
+  problem_.exact = on_device.products_ == Products::f32;
+  problem_.k = on_device.k_;
   problem_.v = on_device.v_;
   problem_.scale = static_cast<float>(group.rule.scale);
   problem_.softcap = static_cast<float>(group.rule.softcap.value_or(0));
-  problem_.first_visible = arrays_.copy_of<int>(seen.first);
-  problem_.end_visible = arrays_.copy_of<int>(seen.end);
   problem_.sink_logit = on_device.sink_logit_;
+
+  const Index row_bytes = d * bytes_of(on_device.numbers_.type), head_bytes = n * row_bytes;
+  auto* const queries = arrays_.make<std::uint8_t>(G * head_bytes);
+  for (Index g = 0; g < G; ++g)
+    copy(queries + g * head_bytes,
+         static_cast<const std::uint8_t*>(on_device.numbers_.q[g]) +
+             (rows.begin - group.first_query()) * row_bytes,
+         head_bytes, stream);
+  queries_ = queries;
+  bool in_two = false;
+  if (!on_device.known_to_be_one_half()) {
+    const Flag needed(stream);
+    check_halves({queries, on_device.numbers_.type}, {problem_.G, problem_.rows, problem_.rows, problem_.d},
+                 needed.data(), stream);
+    in_two = needed.is_set();
+  }
+  q_ = HalfBuffers(packed, d, in_two, packed);
+  out_halves_ = HalfBuffers(packed, d_v, problem_.exact, packed);
+  problem_.q = q_.view();
+
+  const Visibility seen = visibility(group, rows);
+  std::vector<int> of_rows = seen.first;
+  of_rows.insert(of_rows.end(), seen.end.begin(), seen.end.end());
+  const std::vector<int> ranges = row_ranges(seen, candidates);
+  of_rows.insert(of_rows.end(), ranges.begin(), ranges.end());
+  problem_.first_visible = arrays_.copy_of<int>(of_rows);
+  problem_.end_visible = problem_.first_visible + n;
+  pass_.ranges = problem_.end_visible + n;
 
   constexpr Index kLeastSteps = 8;
   const Index segments = parts(div_up(packed, kBlockRows), (end - begin) / (kLeastSteps * kSoftmaxStep));
@@ -146,16 +182,21 @@ ColumnRun::ColumnRun(const DeviceGroup& on_device, RowRange rows, ColumnSet colu
              arrays_.make<float>(states),
              arrays_.make<float>(states),
              arrays_.make<float>(states * d_v)};
-  finished_ = {arrays_.make<RowConstants>(packed), out_halves_.view(), arrays_.make<LargestScores>(G * n)};
 
-  const bool future = columns == ColumnSet::future;
-  const Index n_sums = future ? Index{kFutureColumnSums} : Index{kWindowColumnSums};
-  const Index row_segments =
-      parts(div_up(candidates, kScoredTokens), packed / (kLeastSteps * kScoredSlabs * kSlab));
-  sums_ = Buffer<double>(row_segments * kScoredSlabs * G * n_sums * candidates);
-  pass_ = {future, narrow(row_segments), arrays_.copy_of<int>(row_ranges(seen, candidates)), states_.rest_out,
-           sums_.data()};
-  stream.synchronize();  // what was uploaded lives here
+  pass_.future = columns == ColumnSet::future;
+  pass_.segments =
+      narrow(parts(div_up(candidates, kScoredTokens), packed / (kLeastSteps * kScoredSlabs * kSlab)));
+  pass_.out_centred = states_.rest_out;
+  const Index sum_parts = problem_.one_slab() ? 1 : pass_.segments * kScoredSlabs;
+  results_ = Buffer<std::byte>(G * n * sizeof(LargestScores) + sum_parts * sums_of_pass() * sizeof(double));
+  finished_ = {arrays_.make<RowConstants>(packed), out_halves_.view(),
+               reinterpret_cast<LargestScores*>(results_.data())};
+  pass_.sums = reinterpret_cast<double*>(finished_.largest + G * n);
+}
+
+Index ColumnRun::sums_of_pass() const {
+  return Index{problem_.G} * (pass_.future ? int{kFutureColumnSums} : int{kWindowColumnSums}) *
+         problem_.candidates;
 }
 
 void ColumnRun::launch() const {
@@ -164,26 +205,29 @@ void ColumnRun::launch() const {
 }
 
 void ColumnRun::launch_pass_one() const {
-  const HeadGroup<float>& group = group_.group_;
-  const HeadRows rows{problem_.G, problem_.rows, problem_.padded_rows,
-                      problem_.d, group.T_q(),   rows_.begin - group.first_query()};
-  prepare_rows({group_.q_, group_.type_}, rows, problem_.q, group_.stream_);
+  prepare_rows({queries_, group_.numbers_.type},
+               {problem_.G, problem_.rows, problem_.padded_rows, problem_.d}, problem_.q, group_.stream_);
   softmax_pass(problem_, states_, group_.stream_);
   finish_rows(problem_, states_, finished_, group_.stream_);
 }
 
 void ColumnRun::launch_pass_two() const {
-  fill_zero(sums_, group_.stream_);
+  if (!problem_.one_slab())
+    fill_zero(pass_.sums, pass_.segments * kScoredSlabs * sums_of_pass(), group_.stream_);
   score_pass(problem_, finished_, pass_, group_.stream_);
 }
 
 std::vector<ColumnTotals> ColumnRun::totals() const {
   const HeadGroup<float>& group = group_.group_;
   const Index G = group.G(), n = rows_.count(), candidates = problem_.candidates;
-  const Index n_sums = pass_.future ? kFutureColumnSums : kWindowColumnSums;
-  const Index in_head = n_sums * candidates;
-  const std::vector<LargestScores> scores = downloaded(finished_.largest, G * n, group_.stream_);
-  const std::vector<double> added = downloaded(sums_.data(), G * in_head, group_.stream_);
+  const Index in_head = sums_of_pass() / G;
+  std::vector<LargestScores> scores(G * n);
+  std::vector<double> added(sums_of_pass());
+  const std::size_t score_bytes = scores.size() * sizeof(LargestScores);
+  const std::vector<std::byte> results =
+      downloaded(results_.data(), score_bytes + added.size() * sizeof(double), group_.stream_);
+  std::memcpy(scores.data(), results.data(), score_bytes);
+  std::memcpy(added.data(), results.data() + score_bytes, added.size() * sizeof(double));
   std::vector<ColumnTotals> totals;
   for (Index g = 0; g < G; ++g) {
     const auto own = scores.begin() + g * n;
@@ -204,9 +248,7 @@ std::vector<ColumnTotals> ColumnRun::totals() const {
       sum_of(kSumExactKey, t.exact_key);
       sum_of(kSumExactJoint, t.exact_joint);
       sum_of(kSumExactRemove, t.exact_remove);
-      // ||v + z (v - o)||^2 = ||v||^2 + 2 z v . (v - o) + z^2 ||v - o||^2
-      sum_of(kSumJointCross, t.joint);
-      t.joint = t.attn_sq.cwiseProduct(group_.value_sq_host_) + 2 * t.joint + t.key;
+      sum_of(kSumJoint, t.joint);
       // Rounding may leave a sum of squares just below 0.
       for (Vector<double>* sum : {&t.joint, &t.key, &t.exact_key, &t.exact_joint}) *sum = sum->cwiseMax(0.0);
     }
@@ -216,12 +258,23 @@ std::vector<ColumnTotals> ColumnRun::totals() const {
   return totals;
 }
 
+std::vector<std::vector<ColumnTotals>> column_totals_of(const HeadGroup<float>& group,
+                                                        const StoredNumbers& numbers, Products products,
+                                                        std::span<const ColumnRequest> requests) {
+  const Stream stream;
+  const DeviceGroup on_device(group, numbers, products, stream);
+  std::deque<ColumnRun> runs;
+  for (const auto& [rows, columns] : requests) runs.emplace_back(on_device, rows, columns).launch();
+  std::vector<std::vector<ColumnTotals>> totals;
+  for (const ColumnRun& run : runs) totals.push_back(run.totals());
+  return totals;
+}
+
 TokenMetrics token_metrics_of(const HeadGroup<float>& group, const StoredNumbers& numbers,
                               const TokenOptions& options, Products products, Workers& workers) {
-  const Stream stream;
-  const PassesOf<float> passes = [&](const PreparedValues<float>&) {
-    const auto on_device = std::make_shared<const DeviceGroup>(group, numbers, products, stream);
-    return [on_device](RowRange rows, ColumnSet columns) { return on_device->column_totals(rows, columns); };
+  const ColumnPasses<float> passes = [&](const PreparedValues<float>&,
+                                         std::span<const ColumnRequest> requests) {
+    return column_totals_of(group, numbers, products, requests);
   };
   return token_metrics_by(passes, group, options, workers);
 }

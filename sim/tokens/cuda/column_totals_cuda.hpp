@@ -4,6 +4,11 @@
 #include "sim/tokens/column_totals.hpp"
 #include "sim/tokens/cuda/column_kernels.hpp"
 
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
 namespace kvreplay::cuda {
 
 /// A head group's numbers in host memory, row by row without gaps, all of one type.
@@ -32,38 +37,34 @@ class HalfBuffers {
   Buffer<float> unit_;
 };
 
-/// A head group on the calling thread's device, ready for any set of rows.
+/// A head group's keys and values on the calling thread's device, ready for any set of rows.
 class DeviceGroup {
  public:
-  /// Refers to the group and the stream until it is gone, and takes its q, k and v from `numbers`.
-  DeviceGroup(const HeadGroup<float>& group, const StoredNumbers& numbers, Products products,
-              const Stream& stream);
-
-  /// column_totals() on the device, where the sums of the weights come with all others. Device memory: O(G
-  /// |rows| (d + d_v) + G l) beyond the group. Throws InputError where a number overflows float32,
-  /// OutOfDeviceMemory and DeviceError.
-  std::vector<ColumnTotals> column_totals(RowRange rows, ColumnSet columns) const;
+  /// Refers to the group, to what `numbers` names and to the stream until it is gone.
+  DeviceGroup(const HeadGroup<float>& group, StoredNumbers numbers, Products products, const Stream& stream);
 
  private:
   friend class ColumnRun;
 
+  bool known_to_be_one_half() const {
+    return products_ == Products::tensor || numbers_.type == NumberType::f16;
+  }
+
   const HeadGroup<float>& group_;
+  const StoredNumbers numbers_;
   const Products products_;
   const Stream& stream_;
-  const NumberType type_;
   DeviceArrays arrays_;
-  std::uint8_t* q_;  // [G][T_q][d]
-  bool queries_in_two_ = false;
-  HalfBuffers k_, v_halves_;
+  HalfBuffers k_halves_, v_halves_;
+  HalfMatrix k_{};
   PreparedRows v_{};
-  const float* sink_logit_;
-  Vector<double> value_sq_host_;
+  const float* sink_logit_ = nullptr;
 };
 
-/// One set of rows of a group, and the memory that both passes over them take.
+/// One set of rows of a group, and the memory that both passes over them take: O(G |rows| (d + d_v) + G l).
 class ColumnRun {
  public:
-  /// Refers to the group until it is gone. Rows must not be empty.
+  /// Brings the rows' queries to the device. Refers to the group until it is gone. Rows must not be empty.
   ColumnRun(const DeviceGroup& group, RowRange rows, ColumnSet columns);
 
   /// Both passes, in the group's stream; returns at once.
@@ -71,23 +72,33 @@ class ColumnRun {
   void launch_pass_one() const;  ///< with the rows' preparation
   void launch_pass_two() const;
 
-  /// Waits for them: [G].
+  /// Waits for them: [G]. The sums of the weights come with all others. Throws InputError where a number
+  /// overflows float32.
   std::vector<ColumnTotals> totals() const;
 
  private:
+  /// Numbers in one part of the sums.
+  Index sums_of_pass() const;
+
   const DeviceGroup& group_;
   const RowRange rows_;
   const ColumnSet columns_;
   DeviceArrays arrays_;
+  const std::uint8_t* queries_;  // [G][rows][d]
   HalfBuffers q_, out_halves_;
-  Buffer<double> sums_;
+  Buffer<std::byte> results_;  // of the rows, [G][rows] LargestScores, and then the sums
   ColumnProblem problem_{};
   SoftmaxStates states_{};
   FinishedRows finished_{};
   ScorePass pass_{};
 };
 
-/// token_metrics_cuda() with q, k and v from `numbers`, which are the group's.
+/// column_totals() of each request on the device, with q, k and v from `numbers`, which are the group's.
+/// Throws InputError where a number overflows float32, OutOfDeviceMemory and DeviceError.
+std::vector<std::vector<ColumnTotals>> column_totals_of(const HeadGroup<float>& group,
+                                                        const StoredNumbers& numbers, Products products,
+                                                        std::span<const ColumnRequest> requests);
+/// token_metrics_cuda() with those.
 TokenMetrics token_metrics_of(const HeadGroup<float>& group, const StoredNumbers& numbers,
                               const TokenOptions& options, Products products, Workers& workers);
 

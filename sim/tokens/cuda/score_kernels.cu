@@ -1,6 +1,7 @@
 #include "sim/cuda/chunks.hpp"
 #include "sim/cuda/softmax.hpp"
 #include "sim/tokens/cuda/operands.hpp"
+#include "sim/tokens/cuda/stored_rows.hpp"
 
 namespace kvreplay::cuda {
 namespace {
@@ -11,7 +12,7 @@ constexpr int kTiles = 2, kColumnTiles = kSlab / 8;
 constexpr int kTokens = 4;  // each lane's
 /// Squared distances and units below these never leave float32, whatever weights and logits they meet: a
 /// product of halves is at most 2^30 d.
-constexpr float kOrdinary = 1e12F, kOrdinaryUnit = 1.0F;
+constexpr float kOrdinary = 1e12F, kOrdinaryUnit = 2.0F;
 /// Steps that are summed in float32 before float64 takes over.
 constexpr int kStepsAtOnce = 8;
 
@@ -41,9 +42,9 @@ KVREPLAY_DEVICE bool cancelled(const EntryRow<float>& row, const EntryToken<floa
 }
 
 /// The same from the vectors.
-KVREPLAY_SELDOM EntryDistances<float> distances_apart(const float* value, const float* output,
-                                                      const float* centre, int d_v) {
-  return entry_differences(value, output, 1, centre, d_v);
+KVREPLAY_SELDOM EntryDistances<float> distances_apart(const PreparedRows& v, int token, const float* output,
+                                                      int d_v) {
+  return entry_differences(CentredValue(v, token, d_v), output, 1, v.centre, d_v);
 }
 
 template <Range kRange>
@@ -52,7 +53,7 @@ KVREPLAY_DEVICE void add_window(const EntryRow<float>& row, const Entry& e, floa
   sums[kSumAttn] += e.a;
   sums[kSumAttnSq] += a_sq;
   sums[kSumKey] += key_entry<kRange>(e.a, e.taylor, e.to.u);
-  sums[kSumJointCross] += e.a * (e.a * e.taylor) * e.to.v_dot_diff;
+  sums[kSumJoint] += e.a * (e.a * e.taylor) * e.to.v_dot_diff;
   sums[kSumExactKey] += exact_key_entry<kRange>(row, e.a, e.z, e.to.u);
   sums[kSumExactJoint] += exact_joint_square(row, e.a, e.to).sum * (norm * norm);
   sums[kSumExactRemove] += exact_remove_entry<kRange>(e.a, e.to.u);
@@ -152,9 +153,8 @@ struct SlabEntries {
       KVREPLAY_UNROLL
       for (int i = 0; i < kTokens; ++i)
         if (counts[i] && cancelled(row.entry, token[i].value, entry[i].to.u, entry[i].a))
-          entry[i].to = distances_apart(in.v.centred + static_cast<std::ptrdiff_t>(token[i].at) * in.d_v,
-                                        pass.out_centred + static_cast<std::ptrdiff_t>(row_at) * in.d_v,
-                                        in.v.centre, in.d_v);
+          entry[i].to = distances_apart(
+              in.v, token[i].at, pass.out_centred + static_cast<std::ptrdiff_t>(row_at) * in.d_v, in.d_v);
     }
     KVREPLAY_UNROLL
     for (int i = 0; i < kTokens; ++i) {
@@ -251,8 +251,16 @@ KVREPLAY_KERNEL void score_kernel(ColumnProblem in, FinishedRows finished, Score
     token[i].k_unit = in.k.unit[p];
     token[i].value = {in.v.value_sq[p], in.v.value_centred_sq[p], in.v.centre_dot_value[p]};
   }
-  double* const sums_of_part = pass.sums + static_cast<std::ptrdiff_t>(segment * kScoredSlabs + own_slab) *
-                                               in.G * kSums * in.candidates;
+  const int part_of_sums = in.one_slab() ? 0 : segment * kScoredSlabs + own_slab;
+  double* const sums_of_part =
+      pass.sums + static_cast<std::ptrdiff_t>(part_of_sums) * in.G * kSums * in.candidates;
+  const auto place_of = [&](int head, int s, int p) -> double& {
+    return sums_of_part[static_cast<std::ptrdiff_t>(head * kSums + s) * in.candidates + p];
+  };
+  if (in.one_slab() && slabs.all == 0 && segment == 0 && own_slab == 0) {
+    for (int at = 0; at < in.G * kSums; ++at)  // no row sees the block: nobody else stores anything
+      if (first_token + thread_id() < in.candidates) place_of(0, at, first_token + thread_id()) = 0;
+  }
   float sums[kTokens][kSums] = {};
   const auto flush = [&](int head) {
     KVREPLAY_UNROLL
@@ -261,17 +269,21 @@ KVREPLAY_KERNEL void score_kernel(ColumnProblem in, FinishedRows finished, Score
       for (int s = 0; s < kSums; ++s) {
         const bool largest = kFuture && s == kFutureMaxAttn;
         double all = static_cast<double>(sums[i][s]);
-        sums[i][s] = 0;
+        if (!kFuture && s == kSumJoint)
+          // ||v + z (v - o)||^2 = ||v||^2 + 2 z v . (v - o) + z^2 ||v - o||^2
+          all = static_cast<double>(sums[i][kSumAttnSq]) * static_cast<double>(token[i].value.value_sq) +
+                2 * all + static_cast<double>(sums[i][kSumKey]);
         KVREPLAY_UNROLL
         for (int mask = 1; mask < 4; mask *= 2) {
           const double other = shuffle_xor(all, mask);
           all = largest ? larger(all, other) : all + other;
         }
         if (lane_id() % 4 != 0 || token[i].at >= in.candidates) continue;
-        double& sum =
-            sums_of_part[static_cast<std::ptrdiff_t>(head * kSums + s) * in.candidates + token[i].at];
-        sum = largest ? larger(sum, all) : sum + all;
+        double& sum = place_of(head, s, token[i].at);
+        sum = in.one_slab() ? all : largest ? larger(sum, all) : sum + all;
       }
+      KVREPLAY_UNROLL
+      for (int s = 0; s < kSums; ++s) sums[i][s] = 0;
     }
   };
 
@@ -349,6 +361,7 @@ void score_pass(const ColumnProblem& problem, const FinishedRows& rows, const Sc
           : of_pass(AnyOperands{problem}, std::false_type());
   launch(kernel, {blocks_of(problem.candidates, kScoredTokens), static_cast<unsigned>(pass.segments)},
          kThreads, plan.bytes, stream, problem, rows, pass);
+  if (problem.one_slab()) return;
   const std::ptrdiff_t n = static_cast<std::ptrdiff_t>(problem.G) *
                            (pass.future ? int{kFutureColumnSums} : int{kWindowColumnSums}) *
                            problem.candidates;

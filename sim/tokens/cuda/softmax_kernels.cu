@@ -1,6 +1,7 @@
 #include "sim/cuda/chunks.hpp"
 #include "sim/cuda/softmax.hpp"
 #include "sim/tokens/cuda/operands.hpp"
+#include "sim/tokens/cuda/stored_rows.hpp"
 
 namespace kvreplay::cuda {
 namespace {
@@ -43,12 +44,8 @@ KVREPLAY_DEVICE TopTwo over_row(TopTwo value) {
   return value;
 }
 
-/// Over all lanes of a warp.
-template <class T, class Join>
-KVREPLAY_DEVICE T warp_of(T value, Join join) {
-  KVREPLAY_UNROLL
-  for (int mask = 1; mask < 32; mask *= 2) value = join(value, shuffle_xor(value, mask));
-  return value;
+KVREPLAY_SELDOM float seldom_number(const void* data, NumberType type, std::ptrdiff_t at) {
+  return number({data, type}, at);
 }
 
 /// A row's softmax with its largest column set apart.
@@ -58,16 +55,16 @@ struct RowState {
   float rest_max, rest_sum;
 };
 
-/// What becomes of the sums when a later tile or segment joins.
+/// What becomes of the sums when a later tile joins.
 struct Merge {
   float keep;   ///< factor of the sums so far
   float loser;  ///< weight of the column that was the largest so far and is no more; 0: none
   int loser_at;
-  bool won;  ///< the later part has the new largest column
+  bool won;  ///< the tile has the new largest column
 };
 
-/// `first`, at `first_at`, is the later part's largest logit and `rest` the largest of its others. Leaves
-/// rest_sum for the caller to finish.
+/// `first`, at `first_at`, is the tile's largest logit and `rest` the largest of its others. Leaves rest_sum
+/// for the caller to finish.
 KVREPLAY_DEVICE Merge merge_maxima(float first, int first_at, float rest, RowState& state) {
   Merge merge{1, 0, -1, first > state.top};
   float new_max = larger(state.rest_max, rest), loser = kHidden;
@@ -275,15 +272,17 @@ KVREPLAY_KERNEL void softmax_kernel(ColumnProblem in, SoftmaxStates states) {
       const Merge merge = merge_maxima(tile[i].first, tile[i].at, tile[i].second, state[i]);
       keep[i] = merge.keep;
       if (merge.loser > 0) {
-        const float* value = in.v.centred + static_cast<std::ptrdiff_t>(merge.loser_at) * in.d_v;
+        const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(merge.loser_at) * in.d_v;
         const float loser = merge.loser * per_value_unit;
         KVREPLAY_UNROLL
         for (int n = 0; n < kOutColumns / 8; ++n) {
           KVREPLAY_UNROLL
           for (int e = 0; e < 2; ++e) {
             const int c = first_out + Scores::col(n, e);
+            if (!Known::kKnown && c >= in.d_v) continue;
             float& x = out[n][2 * i + e];
-            x = x * merge.keep + (c < in.d_v ? loser * value[c] : 0.0F);
+            x = x * merge.keep +
+                loser * (seldom_number(in.v.values.data, in.v.values.type, at + c) - in.v.centre[c]);
           }
         }
         keep[i] = 1;
@@ -354,119 +353,6 @@ KVREPLAY_KERNEL void softmax_kernel(ColumnProblem in, SoftmaxStates states) {
   }
 }
 
-KVREPLAY_DEVICE float number(const HalfMatrix& from, std::ptrdiff_t at) {
-  const float high = from_half(from.high[at]);
-  return from.low == nullptr ? high : high + from_half(from.low[at]);
-}
-
-/// One warp a row of the packed ones; its lanes share the channels.
-KVREPLAY_KERNEL void finish_kernel(ColumnProblem in, SoftmaxStates states, FinishedRows rows) {
-  const int row = static_cast<int>(block_id().x) * kWarps + warp_id(), r = row % in.padded_rows;
-  if (row >= in.packed_rows()) return;
-  if (r >= in.rows) {
-    if (lane_id() == 0) {
-      rows.constants[row] = {{0, 0, 0, 0, 0, 0, 0}, 0, 0, 0, 0, -1};
-      rows.out.unit[row] = 1;
-    }
-    for (int c = lane_id(); c < rows.out.depth; c += 32) {
-      const std::ptrdiff_t to = static_cast<std::ptrdiff_t>(row) * rows.out.depth + c;
-      rows.out.high[to] = 0;
-      if (rows.out.low != nullptr) rows.out.low[to] = 0;
-    }
-    return;
-  }
-  float* out = states.rest_out + static_cast<std::ptrdiff_t>(row) * in.d_v;
-
-  RowState state{states.top[row], states.top_at[row], states.rest_max[row], states.rest_sum[row]};
-  for (int segment = 1; segment < states.segments; ++segment) {
-    const std::ptrdiff_t later = static_cast<std::ptrdiff_t>(segment) * in.packed_rows() + row;
-    const float* later_out = states.rest_out + later * in.d_v;
-    const float later_max = states.rest_max[later], later_sum = states.rest_sum[later];
-    const int later_at = states.top_at[later];
-    const float later_top = states.top[later];
-    const Merge merge = merge_maxima(later_top, later_at, later_max, state);
-    // The later part's largest column, where it did not win, is one of the others now.
-    const float lost = merge.won ? 0.0F : weight(later_top, state.rest_max);
-    const float take = weight(later_max, state.rest_max);
-    state.rest_sum += later_sum * take + lost;
-    for (int c = lane_id(); c < in.d_v; c += 32) {
-      float x = out[c] * merge.keep + later_out[c] * take;
-      if (merge.loser > 0)
-        x += merge.loser * in.v.centred[static_cast<std::ptrdiff_t>(merge.loser_at) * in.d_v + c];
-      if (lost > 0) x += lost * in.v.centred[static_cast<std::ptrdiff_t>(later_at) * in.d_v + c];
-      out[c] = x;
-    }
-  }
-
-  const bool rest = state.rest_sum > 0;
-  const double rest_lse = rest
-                              ? static_cast<double>(state.rest_max) + log(static_cast<double>(state.rest_sum))
-                              : -static_cast<double>(INFINITY);
-  const int top = state.top_at >= 0 ? state.top_at : 0;
-  const LargestColumn column = largest_column(static_cast<double>(state.top), rest_lse);
-  double taylor_z = static_cast<double>(state.top);
-  if (in.softcap > 0) {
-    // Near the cap z no longer tells z_raw.
-    double raw = 0;
-    for (int c = lane_id(); c < in.d; c += 32)
-      raw += static_cast<double>(number(in.q, static_cast<std::ptrdiff_t>(row) * in.q.depth + c)) *
-             static_cast<double>(number(in.k, static_cast<std::ptrdiff_t>(top) * in.k.depth + c));
-    raw *= static_cast<double>(in.q.unit[row]) * static_cast<double>(in.k.unit[top]);
-    const double slope = taylor_z / static_cast<double>(in.softcap);
-    taylor_z = static_cast<double>(in.scale) * warp_sum(raw) * (1 - slope * slope);
-  }
-  const double per_sum = rest ? 1 / static_cast<double>(state.rest_sum) : 0;
-  const double z_rest = taylor_z * column.one_minus_a;
-  double diff_sq = 0, joint = 0, exact_joint = 0, out_sq = 0, out_centred_sq = 0, centre_dot_out = 0;
-  float most = 0;
-  for (int c = lane_id(); c < in.d_v; c += 32) {
-    const double m = static_cast<double>(in.v.centre[c]);
-    const double v = static_cast<double>(in.v.centred[static_cast<std::ptrdiff_t>(top) * in.d_v + c]);
-    // A row that sees nothing else has the output 0 without its column.
-    const double others = rest ? static_cast<double>(out[c]) * per_sum : -m;
-    const double diff = v - others, o = others + column.a * diff;
-    const double j = v + m + z_rest * diff, ej = column.a * (v + m) + column.delta * (others + m);
-    diff_sq += diff * diff;
-    joint += j * j;
-    exact_joint += ej * ej;
-    out_sq += (o + m) * (o + m);
-    out_centred_sq += o * o;
-    centre_dot_out += m * o;
-    out[c] = static_cast<float>(o);
-    most = larger(most, std::fabs(out[c]));
-  }
-  diff_sq = warp_sum(diff_sq);
-  joint = warp_sum(joint);
-  exact_joint = warp_sum(exact_joint);
-  out_sq = warp_sum(out_sq);
-  out_centred_sq = warp_sum(out_centred_sq);
-  centre_dot_out = warp_sum(centre_dot_out);
-  const float unit = half_unit(warp_largest(most));
-  for (int c = lane_id(); c < rows.out.depth; c += 32) {
-    const HalfPair halves = split(c < in.d_v ? out[c] * per_unit_of(unit) : 0.0F);
-    const std::ptrdiff_t to = static_cast<std::ptrdiff_t>(row) * rows.out.depth + c;
-    rows.out.high[to] = halves.high;
-    if (rows.out.low != nullptr) rows.out.low[to] = halves.low;
-  }
-  if (lane_id() != 0) return;
-  rows.out.unit[row] = unit;
-
-  const bool fits = state.top_at >= 0 && state.rest_max < INFINITY && finite(column.lse) &&
-                    finite(static_cast<double>(static_cast<float>(out_sq)));
-  rows.largest[row / in.padded_rows * in.rows + r] =
-      largest_scores(fits ? state.top_at : -1, column, taylor_z, diff_sq, joint, exact_joint);
-  const double rescale = exp(smaller(column.lse, 0.0)), zero_logit = exp(-larger(column.lse, 0.0));
-  rows.constants[row] = {
-      {static_cast<float>(column.lse), static_cast<float>(rescale), static_cast<float>(zero_logit),
-       static_cast<float>(rescale + zero_logit), static_cast<float>(zero_logit * zero_logit * out_sq),
-       static_cast<float>(out_centred_sq), static_cast<float>(centre_dot_out)},
-      in.q.unit[row] * in.scale,
-      unit * in.v.halves.unit[0],
-      in.first_visible[r],
-      in.end_visible[r],
-      state.top_at};
-}
-
 }  // namespace
 
 void softmax_pass(const ColumnProblem& problem, const SoftmaxStates& states, const Stream& stream) {
@@ -485,12 +371,6 @@ void softmax_pass(const ColumnProblem& problem, const SoftmaxStates& states, con
          {blocks_of(problem.packed_rows(), kBlockRows), static_cast<unsigned>(states.segments),
           blocks_of(problem.d_v, kOutColumns)},
          kThreads, plan.bytes, stream, problem, states);
-}
-
-void finish_rows(const ColumnProblem& problem, const SoftmaxStates& states, const FinishedRows& rows,
-                 const Stream& stream) {
-  launch(finish_kernel, {blocks_of(problem.packed_rows(), kWarps)}, kThreads, 0, stream, problem, states,
-         rows);
 }
 
 }  // namespace kvreplay::cuda

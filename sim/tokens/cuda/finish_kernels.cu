@@ -1,0 +1,215 @@
+#include "sim/cuda/softmax.hpp"
+#include "sim/tokens/cuda/stored_rows.hpp"
+
+namespace kvreplay::cuda {
+namespace {
+
+constexpr int kThreads = 256, kWarps = kThreads / 32;
+
+/// A row's softmax with its largest column set apart.
+struct RowSoftmax {
+  float top;
+  int top_at;
+  float rest_max, rest_sum;
+};
+
+KVREPLAY_DEVICE float number(const HalfMatrix& from, std::ptrdiff_t at) {
+  const float high = from_half(from.high[at]);
+  return from.low == nullptr ? high : high + from_half(from.low[at]);
+}
+
+/// Where a segment's state of a row stands.
+KVREPLAY_DEVICE std::ptrdiff_t state_at(const ColumnProblem& in, int segment, int row) {
+  return static_cast<std::ptrdiff_t>(segment) * in.packed_rows() + row;
+}
+
+/// A row's largest column of all, and its segment; of equal ones the first is it, as its tokens are.
+struct Leader {
+  float top;
+  int segment;
+};
+KVREPLAY_DEVICE Leader joined(const Leader& a, const Leader& b) {
+  const bool a_leads = a.top > b.top || (a.top == b.top && a.segment < b.segment);
+  return a_leads ? a : b;
+}
+
+/// What merging takes of shared memory: for every segment what its sums and its largest column count, and
+/// sums of every warp over its segments.
+struct MergeMemory {
+  float *take, *lost;  ///< [segments]
+  float* parts;        ///< [kWarps][32]
+
+  KVREPLAY_DEVICE explicit MergeMemory(int segments)
+      : take(reinterpret_cast<float*>(shared_memory())), lost(take + segments), parts(lost + segments) {}
+  static std::size_t bytes(int segments) {
+    return sizeof(float) * (2 * static_cast<std::size_t>(segments) + kWarps * 32);
+  }
+};
+
+/// A whole block merges a row's segments into the first one's place; returns what the softmax has become.
+KVREPLAY_DEVICE RowSoftmax merge_segments(const ColumnProblem& in, const SoftmaxStates& states, int row) {
+  const MergeMemory memory(states.segments);
+  // Every warp finds out for itself: they are few numbers.
+  Leader leader{kHidden, 0x7fffffff};
+  for (int s = lane_id(); s < states.segments; s += 32)
+    leader = joined(leader, {states.top[state_at(in, s, row)], s});
+  KVREPLAY_UNROLL
+  for (int mask = 1; mask < 32; mask *= 2)
+    leader = joined(leader, {shuffle_xor(leader.top, mask), shuffle_xor(leader.segment, mask)});
+  float most = kHidden;
+  for (int s = lane_id(); s < states.segments; s += 32) {
+    most = larger(most, states.rest_max[state_at(in, s, row)]);
+    if (s != leader.segment) most = larger(most, states.top[state_at(in, s, row)]);
+  }
+  most = warp_largest(most);
+  float sum = 0;
+  for (int s = lane_id(); s < states.segments; s += 32) {
+    const std::ptrdiff_t at = state_at(in, s, row);
+    const float take = weight(states.rest_max[at], most);
+    const float lost = s == leader.segment ? 0.0F : weight(states.top[at], most);
+    sum += states.rest_sum[at] * take + lost;
+    if (warp_id() != 0) continue;
+    memory.take[s] = take;
+    memory.lost[s] = lost;
+  }
+  sum = warp_of(sum, [](float a, float b) { return a + b; });
+  sync_block();
+
+  for (int first = 0; first < in.d_v; first += 32) {
+    const int c = first + lane_id();
+    float part = 0;
+    for (int s = warp_id(); c < in.d_v && s < states.segments; s += kWarps) {
+      const std::ptrdiff_t at = state_at(in, s, row);
+      if (memory.take[s] > 0) part += memory.take[s] * states.rest_out[at * in.d_v + c];
+      if (memory.lost[s] > 0) part += memory.lost[s] * CentredValue(in.v, states.top_at[at], in.d_v)[c];
+    }
+    memory.parts[thread_id()] = part;
+    sync_block();
+    if (warp_id() == 0 && c < in.d_v) {
+      for (int warp = 1; warp < kWarps; ++warp) part += memory.parts[warp * 32 + lane_id()];
+      states.rest_out[state_at(in, 0, row) * in.d_v + c] = part;
+    }
+    sync_block();
+  }
+  return {leader.top, states.top_at[state_at(in, leader.segment, row)], most, sum};
+}
+
+/// A warp ends a row of the packed ones, whose softmax is `state`; its lanes share the channels.
+KVREPLAY_DEVICE void finish_row(const ColumnProblem& in, const SoftmaxStates& states,
+                                const FinishedRows& rows, int row, const RowSoftmax& state) {
+  const int r = row % in.padded_rows;
+  float* out = states.rest_out + static_cast<std::ptrdiff_t>(row) * in.d_v;
+  const bool rest = state.rest_sum > 0;
+  const double rest_lse = rest
+                              ? static_cast<double>(state.rest_max) + log(static_cast<double>(state.rest_sum))
+                              : -static_cast<double>(INFINITY);
+  const int top = state.top_at >= 0 ? state.top_at : 0;
+  const LargestColumn column = largest_column(static_cast<double>(state.top), rest_lse);
+  double taylor_z = static_cast<double>(state.top);
+  if (in.softcap > 0) {
+    // Near the cap z no longer tells z_raw.
+    double raw = 0;
+    for (int c = lane_id(); c < in.d; c += 32)
+      raw += static_cast<double>(number(in.q, static_cast<std::ptrdiff_t>(row) * in.q.depth + c)) *
+             static_cast<double>(number(in.k, static_cast<std::ptrdiff_t>(top) * in.k.depth + c));
+    raw *= static_cast<double>(in.q.unit[row]) * static_cast<double>(in.k.unit[top]);
+    const double slope = taylor_z / static_cast<double>(in.softcap);
+    taylor_z = static_cast<double>(in.scale) * warp_sum(raw) * (1 - slope * slope);
+  }
+  const double per_sum = rest ? 1 / static_cast<double>(state.rest_sum) : 0;
+  const double z_rest = taylor_z * column.one_minus_a;
+  double diff_sq = 0, joint = 0, exact_joint = 0, out_sq = 0, out_centred_sq = 0, centre_dot_out = 0;
+  float most = 0;
+  const CentredValue top_value(in.v, top, in.d_v);
+  for (int c = lane_id(); c < in.d_v; c += 32) {
+    const double m = static_cast<double>(in.v.centre[c]);
+    const double v = static_cast<double>(top_value[c]);
+    // A row that sees nothing else has the output 0 without its column.
+    const double others = rest ? static_cast<double>(out[c]) * per_sum : -m;
+    const double diff = v - others, o = others + column.a * diff;
+    const double j = v + m + z_rest * diff, ej = column.a * (v + m) + column.delta * (others + m);
+    diff_sq += diff * diff;
+    joint += j * j;
+    exact_joint += ej * ej;
+    out_sq += (o + m) * (o + m);
+    out_centred_sq += o * o;
+    centre_dot_out += m * o;
+    out[c] = static_cast<float>(o);
+    most = larger(most, std::fabs(out[c]));
+  }
+  diff_sq = warp_sum(diff_sq);
+  joint = warp_sum(joint);
+  exact_joint = warp_sum(exact_joint);
+  out_sq = warp_sum(out_sq);
+  out_centred_sq = warp_sum(out_centred_sq);
+  centre_dot_out = warp_sum(centre_dot_out);
+  const float unit = half_unit(warp_largest(most));
+  for (int c = lane_id(); c < rows.out.depth; c += 32) {
+    const HalfPair halves = split(c < in.d_v ? out[c] * per_unit_of(unit) : 0.0F);
+    const std::ptrdiff_t to = static_cast<std::ptrdiff_t>(row) * rows.out.depth + c;
+    rows.out.high[to] = halves.high;
+    if (rows.out.low != nullptr) rows.out.low[to] = halves.low;
+  }
+  if (lane_id() != 0) return;
+  rows.out.unit[row] = unit;
+
+  const bool fits = state.top_at >= 0 && state.rest_max < INFINITY && finite(column.lse) &&
+                    finite(static_cast<double>(static_cast<float>(out_sq)));
+  rows.largest[row / in.padded_rows * in.rows + r] =
+      largest_scores(fits ? state.top_at : -1, column, taylor_z, diff_sq, joint, exact_joint);
+  const double rescale = exp(smaller(column.lse, 0.0)), zero_logit = exp(-larger(column.lse, 0.0));
+  rows.constants[row] = {
+      {static_cast<float>(column.lse), static_cast<float>(rescale), static_cast<float>(zero_logit),
+       static_cast<float>(rescale + zero_logit), static_cast<float>(zero_logit * zero_logit * out_sq),
+       static_cast<float>(out_centred_sq), static_cast<float>(centre_dot_out)},
+      in.q.unit[row] * in.scale,
+      unit * in.v.halves.unit[0],
+      in.first_visible[r],
+      in.end_visible[r],
+      state.top_at};
+}
+
+/// A row of the padding: it has no numbers.
+KVREPLAY_DEVICE void finish_padding(const FinishedRows& rows, int row) {
+  if (lane_id() == 0) {
+    rows.constants[row] = {{0, 0, 0, 0, 0, 0, 0}, 0, 0, 0, 0, -1};
+    rows.out.unit[row] = 1;
+  }
+  for (int c = lane_id(); c < rows.out.depth; c += 32) {
+    const std::ptrdiff_t to = static_cast<std::ptrdiff_t>(row) * rows.out.depth + c;
+    rows.out.high[to] = 0;
+    if (rows.out.low != nullptr) rows.out.low[to] = 0;
+  }
+}
+
+/// kMerged: a block a row, of several segments; else a warp a row, of one.
+template <bool kMerged>
+KVREPLAY_KERNEL void finish_kernel(ColumnProblem in, SoftmaxStates states, FinishedRows rows) {
+  const int block = static_cast<int>(block_id().x), row = kMerged ? block : block * kWarps + warp_id();
+  if (row >= in.packed_rows()) return;
+  const bool padding = row % in.padded_rows >= in.rows;
+  RowSoftmax state;
+  if (kMerged && !padding)
+    state = merge_segments(in, states, row);
+  else if (!padding)
+    state = {states.top[row], states.top_at[row], states.rest_max[row], states.rest_sum[row]};
+  if (kMerged && warp_id() > 0) return;
+  if (padding)
+    finish_padding(rows, row);
+  else
+    finish_row(in, states, rows, row, state);
+}
+
+}  // namespace
+
+void finish_rows(const ColumnProblem& problem, const SoftmaxStates& states, const FinishedRows& rows,
+                 const Stream& stream) {
+  if (states.segments > 1)
+    launch(finish_kernel<true>, {static_cast<unsigned>(problem.packed_rows())}, kThreads,
+           MergeMemory::bytes(states.segments), stream, problem, states, rows);
+  else
+    launch(finish_kernel<false>, {blocks_of(problem.packed_rows(), kWarps)}, kThreads, 0, stream, problem,
+           states, rows);
+}
+
+}  // namespace kvreplay::cuda

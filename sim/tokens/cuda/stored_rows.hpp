@@ -1,0 +1,28 @@
+#pragma once
+
+#include "sim/cuda/half.hpp"
+#include "sim/tokens/cuda/column_kernels.hpp"
+
+// Numbers of a dump as kernels read them.
+
+namespace kvreplay::cuda {
+
+KVREPLAY_DEVICE float number(const StoredRows& rows, std::ptrdiff_t at) {
+  if (rows.type == NumberType::f32) return static_cast<const float*>(rows.data)[at];
+  const std::uint16_t bits = static_cast<const std::uint16_t*>(rows.data)[at];
+  return rows.type == NumberType::f16 ? from_half(bits) : as_float(static_cast<std::uint32_t>(bits) << 16U);
+}
+
+/// v - centre of one token, by channel.
+struct CentredValue {
+  const PreparedRows& v;
+  std::ptrdiff_t first;
+
+  KVREPLAY_DEVICE CentredValue(const PreparedRows& values, int token, int d_v)
+      : v(values), first(static_cast<std::ptrdiff_t>(token) * d_v) {}
+  KVREPLAY_DEVICE float operator[](std::ptrdiff_t c) const {
+    return number(v.values, first + c) - v.centre[c];
+  }
+};
+
+}  // namespace kvreplay::cuda
