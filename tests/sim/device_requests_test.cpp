@@ -56,3 +56,23 @@ TEST_CASE("a second set of rows brings its queries alone", "[emulation]") {
   CHECK(more.uploaded == 2 * d * G * 10 + 4 * (2 * 10 + 2 * (l / cuda::kScoredTokens)));
   CHECK(more.downloads == 1);
 }
+
+TEST_CASE("numbers in 32 bits are asked whether one half is enough, twice", "[emulation]") {
+  const Index l = 640, w = 32, G = 4, d = 128;
+  const HeadGroup<float> group =
+      to_float(random_group({.l = l, .T = l + 1, .G = G, .d = d, .d_v = d, .sink_logit = 1.0}));
+  const ColumnRequest window{{l - w, l}, ColumnSet::window};
+  const auto spent = requests_of([&] {
+    cuda::column_totals_of(group, cuda::stored_numbers(group), Products::f32, std::span(&window, 1));
+  });
+  CHECK(spent.launches == 8);
+  CHECK(spent.fills == 2);
+  CHECK(spent.uploads == 4 + G);  // the sink logits too
+  CHECK(spent.downloads == 3);
+  const auto with_tensor = requests_of([&] {
+    cuda::column_totals_of(group, cuda::stored_numbers(group), Products::tensor, std::span(&window, 1));
+  });
+  CHECK(with_tensor.launches == 7);
+  CHECK(with_tensor.fills == 0);
+  CHECK(with_tensor.downloads == 1);
+}

@@ -158,6 +158,7 @@ TEST_CASE("few rows of a long prompt are merged from its segments", "[cuda]") {
   };
   for (const auto& [name, type, spec] : std::vector<Case>{
            {"plain", NumberType::f16, {.l = 800, .T = 801, .G = 3, .d = 64, .d_v = 64}},
+           {"a block a row", NumberType::f32, {.l = 2100, .T = 2101, .G = 1, .d_v = 35}},
            {"odd", NumberType::f32, {.l = 783, .T = 785, .G = 1, .d = 21, .d_v = 35}},
            {"sink logit", NumberType::bf16, {.l = 780, .T = 781, .G = 1, .d_v = 24, .sink_logit = 2.0}},
            {"softcap", NumberType::f32, {.l = 780, .T = 781, .G = 2, .logit_std = 9, .softcap = 10.0}},

@@ -33,22 +33,10 @@ KVREPLAY_DEVICE Leader joined(const Leader& a, const Leader& b) {
   return a_leads ? a : b;
 }
 
-/// What merging takes of shared memory: for every segment what its sums and its largest column count, and
-/// sums of every warp over its segments.
-struct MergeMemory {
-  float *take, *lost;  ///< [segments]
-  float* parts;        ///< [kWarps][32]
-
-  KVREPLAY_DEVICE explicit MergeMemory(int segments)
-      : take(reinterpret_cast<float*>(shared_memory())), lost(take + segments), parts(lost + segments) {}
-  static std::size_t bytes(int segments) {
-    return sizeof(float) * (2 * static_cast<std::size_t>(segments) + kWarps * 32);
-  }
-};
-
-/// A whole block merges a row's segments into the first one's place; returns what the softmax has become.
+/// Merges a row's segments into the first one's place; returns what the softmax has become. kWarpsARow warps
+/// share the segments, a whole block or one alone.
+template <int kWarpsARow>
 KVREPLAY_DEVICE RowSoftmax merge_segments(const ColumnProblem& in, const SoftmaxStates& states, int row) {
-  const MergeMemory memory(states.segments);
   // Every warp finds out for itself: they are few numbers.
   Leader leader{kHidden, 0x7fffffff};
   for (int s = lane_id(); s < states.segments; s += 32)
@@ -62,50 +50,50 @@ KVREPLAY_DEVICE RowSoftmax merge_segments(const ColumnProblem& in, const Softmax
     if (s != leader.segment) most = larger(most, states.top[state_at(in, s, row)]);
   }
   most = warp_largest(most);
+  // What a segment's sums count, and its largest column where another's is the row's.
+  const auto take = [&](int s) { return weight(states.rest_max[state_at(in, s, row)], most); };
+  const auto lost = [&](int s) {
+    return s == leader.segment ? 0.0F : weight(states.top[state_at(in, s, row)], most);
+  };
   float sum = 0;
-  for (int s = lane_id(); s < states.segments; s += 32) {
-    const std::ptrdiff_t at = state_at(in, s, row);
-    const float take = weight(states.rest_max[at], most);
-    const float lost = s == leader.segment ? 0.0F : weight(states.top[at], most);
-    sum += states.rest_sum[at] * take + lost;
-    if (warp_id() != 0) continue;
-    memory.take[s] = take;
-    memory.lost[s] = lost;
-  }
+  for (int s = lane_id(); s < states.segments; s += 32)
+    sum += states.rest_sum[state_at(in, s, row)] * take(s) + lost(s);
   sum = warp_of(sum, [](float a, float b) { return a + b; });
-  sync_block();
 
+  auto* const parts = reinterpret_cast<float*>(shared_memory());  // [kWarpsARow][32]
+  const int own = warp_id() % kWarpsARow;
   for (int first = 0; first < in.d_v; first += 32) {
     const int c = first + lane_id();
     float part = 0;
-    for (int s = warp_id(); c < in.d_v && s < states.segments; s += kWarps) {
+    for (int s = own; c < in.d_v && s < states.segments; s += kWarpsARow) {
       const std::ptrdiff_t at = state_at(in, s, row);
-      if (memory.take[s] > 0) part += memory.take[s] * states.rest_out[at * in.d_v + c];
-      if (memory.lost[s] > 0) part += memory.lost[s] * CentredValue(in.v, states.top_at[at], in.d_v)[c];
+      const float of_sums = take(s), of_top = lost(s);
+      if (of_sums > 0) part += of_sums * states.rest_out[at * in.d_v + c];
+      if (of_top > 0) part += of_top * CentredValue(in.v, states.top_at[at], in.d_v)[c];
     }
-    memory.parts[thread_id()] = part;
-    sync_block();
-    if (warp_id() == 0 && c < in.d_v) {
-      for (int warp = 1; warp < kWarps; ++warp) part += memory.parts[warp * 32 + lane_id()];
-      states.rest_out[state_at(in, 0, row) * in.d_v + c] = part;
+    if (kWarpsARow > 1) {
+      parts[thread_id()] = part;
+      sync_block();
+      for (int warp = 1; own == 0 && warp < kWarpsARow; ++warp) part += parts[warp * 32 + lane_id()];
+      sync_block();
     }
-    sync_block();
+    if (own == 0 && c < in.d_v) states.rest_out[state_at(in, 0, row) * in.d_v + c] = part;
   }
   return {leader.top, states.top_at[state_at(in, leader.segment, row)], most, sum};
 }
 
 /// A warp ends a row of the packed ones, whose softmax is `state`; its lanes share the channels.
 KVREPLAY_DEVICE void finish_row(const ColumnProblem& in, const SoftmaxStates& states,
-                                const FinishedRows& rows, int row, const RowSoftmax& state) {
+                                const FinishedRows& rows, int row, const RowSoftmax& softmax) {
   const int r = row % in.padded_rows;
   float* out = states.rest_out + static_cast<std::ptrdiff_t>(row) * in.d_v;
-  const bool rest = state.rest_sum > 0;
-  const double rest_lse = rest
-                              ? static_cast<double>(state.rest_max) + log(static_cast<double>(state.rest_sum))
-                              : -static_cast<double>(INFINITY);
-  const int top = state.top_at >= 0 ? state.top_at : 0;
-  const LargestColumn column = largest_column(static_cast<double>(state.top), rest_lse);
-  double taylor_z = static_cast<double>(state.top);
+  const bool rest = softmax.rest_sum > 0;
+  const double rest_lse =
+      rest ? static_cast<double>(softmax.rest_max) + log(static_cast<double>(softmax.rest_sum))
+           : -static_cast<double>(INFINITY);
+  const int top = softmax.top_at >= 0 ? softmax.top_at : 0;
+  const LargestColumn column = largest_column(static_cast<double>(softmax.top), rest_lse);
+  double taylor_z = static_cast<double>(softmax.top);
   if (in.softcap > 0) {
     // Near the cap z no longer tells z_raw.
     double raw = 0;
@@ -116,7 +104,7 @@ KVREPLAY_DEVICE void finish_row(const ColumnProblem& in, const SoftmaxStates& st
     const double slope = taylor_z / static_cast<double>(in.softcap);
     taylor_z = static_cast<double>(in.scale) * warp_sum(raw) * (1 - slope * slope);
   }
-  const double per_sum = rest ? 1 / static_cast<double>(state.rest_sum) : 0;
+  const double per_sum = rest ? 1 / static_cast<double>(softmax.rest_sum) : 0;
   const double z_rest = taylor_z * column.one_minus_a;
   double diff_sq = 0, joint = 0, exact_joint = 0, out_sq = 0, out_centred_sq = 0, centre_dot_out = 0;
   float most = 0;
@@ -153,10 +141,10 @@ KVREPLAY_DEVICE void finish_row(const ColumnProblem& in, const SoftmaxStates& st
   if (lane_id() != 0) return;
   rows.out.unit[row] = unit;
 
-  const bool fits = state.top_at >= 0 && state.rest_max < INFINITY && finite(column.lse) &&
+  const bool fits = softmax.top_at >= 0 && softmax.rest_max < INFINITY && finite(column.lse) &&
                     finite(static_cast<double>(static_cast<float>(out_sq)));
   rows.largest[row / in.padded_rows * in.rows + r] =
-      largest_scores(fits ? state.top_at : -1, column, taylor_z, diff_sq, joint, exact_joint);
+      largest_scores(fits ? softmax.top_at : -1, column, taylor_z, diff_sq, joint, exact_joint);
   const double rescale = exp(smaller(column.lse, 0.0)), zero_logit = exp(-larger(column.lse, 0.0));
   rows.constants[row] = {
       {static_cast<float>(column.lse), static_cast<float>(rescale), static_cast<float>(zero_logit),
@@ -166,7 +154,7 @@ KVREPLAY_DEVICE void finish_row(const ColumnProblem& in, const SoftmaxStates& st
       unit * in.v.halves.unit[0],
       in.first_visible[r],
       in.end_visible[r],
-      state.top_at};
+      softmax.top_at};
 }
 
 /// A row of the padding: it has no numbers.
@@ -182,34 +170,37 @@ KVREPLAY_DEVICE void finish_padding(const FinishedRows& rows, int row) {
   }
 }
 
-/// kMerged: a block a row, of several segments; else a warp a row, of one.
-template <bool kMerged>
+/// One warp a row, or a block, whose warps share what segments there are.
+template <int kWarpsARow>
 KVREPLAY_KERNEL void finish_kernel(ColumnProblem in, SoftmaxStates states, FinishedRows rows) {
-  const int block = static_cast<int>(block_id().x), row = kMerged ? block : block * kWarps + warp_id();
+  static_assert(kWarpsARow == 1 || kWarpsARow == kWarps, "a row's warps meet as a block");
+  const int row = (static_cast<int>(block_id().x) * kWarps + warp_id()) / kWarpsARow;
   if (row >= in.packed_rows()) return;
   const bool padding = row % in.padded_rows >= in.rows;
-  RowSoftmax state;
-  if (kMerged && !padding)
-    state = merge_segments(in, states, row);
+  RowSoftmax softmax{};
+  if (!padding && states.segments > 1)
+    softmax = merge_segments<kWarpsARow>(in, states, row);
   else if (!padding)
-    state = {states.top[row], states.top_at[row], states.rest_max[row], states.rest_sum[row]};
-  if (kMerged && warp_id() > 0) return;
+    softmax = {states.top[row], states.top_at[row], states.rest_max[row], states.rest_sum[row]};
+  if (warp_id() % kWarpsARow > 0) return;
   if (padding)
     finish_padding(rows, row);
   else
-    finish_row(in, states, rows, row, state);
+    finish_row(in, states, rows, row, softmax);
 }
 
 }  // namespace
 
 void finish_rows(const ColumnProblem& problem, const SoftmaxStates& states, const FinishedRows& rows,
                  const Stream& stream) {
-  if (states.segments > 1)
-    launch(finish_kernel<true>, {static_cast<unsigned>(problem.packed_rows())}, kThreads,
-           MergeMemory::bytes(states.segments), stream, problem, states, rows);
+  const auto start = [&](auto kernel, int warps_a_row) {
+    launch(kernel, {blocks_of(problem.packed_rows(), kWarps / warps_a_row)}, kThreads,
+           sizeof(float) * kThreads, stream, problem, states, rows);
+  };
+  if (states.segments >= kWarps)
+    start(finish_kernel<kWarps>, kWarps);
   else
-    launch(finish_kernel<false>, {blocks_of(problem.packed_rows(), kWarps)}, kThreads, 0, stream, problem,
-           states, rows);
+    start(finish_kernel<1>, 1);
 }
 
 }  // namespace kvreplay::cuda
