@@ -158,7 +158,6 @@ TEST_CASE("few rows of a long prompt are merged from its segments", "[cuda]") {
   };
   for (const auto& [name, type, spec] : std::vector<Case>{
            {"plain", NumberType::f16, {.l = 800, .T = 801, .G = 3, .d = 64, .d_v = 64}},
-           {"a block a row", NumberType::f32, {.l = 2100, .T = 2101, .G = 1, .d_v = 35}},
            {"odd", NumberType::f32, {.l = 783, .T = 785, .G = 1, .d = 21, .d_v = 35}},
            {"sink logit", NumberType::bf16, {.l = 780, .T = 781, .G = 1, .d_v = 24, .sink_logit = 2.0}},
            {"softcap", NumberType::f32, {.l = 780, .T = 781, .G = 2, .logit_std = 9, .softcap = 10.0}},
@@ -181,6 +180,15 @@ TEST_CASE("few rows of a long prompt are merged from its segments", "[cuda]") {
                        cuda::token_metrics_of(of, numbers, options, Products::f32, workers), kSingle) == "");
     }
   }
+}
+
+TEST_CASE("a block merges what segments a row has", "[cuda]") {
+  const HeadGroup<float> group = to_float(random_group({.l = 2060, .T = 2061, .G = 1, .d_v = 35}));
+  const TokenOptions options{.window = 3, .metrics = {TokenMetric::attn, TokenMetric::exact_remove}};
+  const TokenMetrics want = token_metrics_reference(to_double(group), options);
+  Workers workers(1);
+  on_a_device(
+      [&] { CHECK(mismatches("", want, token_metrics_cuda(group, options, workers), kSingle) == ""); });
 }
 
 TEST_CASE("keys and queries at float16's edges are taken as they lie", "[cuda]") {

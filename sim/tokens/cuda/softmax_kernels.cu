@@ -279,7 +279,7 @@ KVREPLAY_KERNEL void softmax_kernel(ColumnProblem in, SoftmaxStates states) {
           KVREPLAY_UNROLL
           for (int e = 0; e < 2; ++e) {
             const int c = first_out + Scores::col(n, e);
-            if (!Known::kKnown && c >= in.d_v) continue;
+            if (c >= (Known::kKnown ? known.value_depth() : in.d_v)) continue;
             float& x = out[n][2 * i + e];
             x = x * merge.keep +
                 loser * (seldom_number(in.v.values.data, in.v.values.type, at + c) - in.v.centre[c]);
