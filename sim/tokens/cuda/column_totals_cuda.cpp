@@ -188,15 +188,20 @@ ColumnRun::ColumnRun(const DeviceGroup& on_device, RowRange rows, ColumnSet colu
       narrow(parts(div_up(candidates, kScoredTokens), packed / (kLeastSteps * kScoredSlabs * kSlab)));
   pass_.out_centred = states_.rest_out;
   const Index sum_parts = problem_.one_slab() ? 1 : pass_.segments * kScoredSlabs;
-  results_ = Buffer<std::byte>(G * n * sizeof(LargestScores) + sum_parts * sums_of_pass() * sizeof(double));
+  results_ = Buffer<double>(row_results() + sum_parts * sums_of_pass());
   finished_ = {arrays_.make<RowConstants>(packed), out_halves_.view(),
                reinterpret_cast<LargestScores*>(results_.data())};
-  pass_.sums = reinterpret_cast<double*>(finished_.largest + G * n);
+  pass_.sums = results_.data() + row_results();
 }
 
 Index ColumnRun::sums_of_pass() const {
   return Index{problem_.G} * (pass_.future ? int{kFutureColumnSums} : int{kWindowColumnSums}) *
          problem_.candidates;
+}
+
+Index ColumnRun::row_results() const {
+  static_assert(sizeof(LargestScores) % sizeof(double) == 0, "sums follow where a double may stand");
+  return Index{problem_.G} * problem_.rows * Index{sizeof(LargestScores) / sizeof(double)};
 }
 
 void ColumnRun::launch() const {
@@ -221,13 +226,11 @@ std::vector<ColumnTotals> ColumnRun::totals() const {
   const HeadGroup<float>& group = group_.group_;
   const Index G = group.G(), n = rows_.count(), candidates = problem_.candidates;
   const Index in_head = sums_of_pass() / G;
+  const std::vector<double> results =
+      downloaded(results_.data(), row_results() + sums_of_pass(), group_.stream_);
   std::vector<LargestScores> scores(G * n);
-  std::vector<double> added(sums_of_pass());
-  const std::size_t score_bytes = scores.size() * sizeof(LargestScores);
-  const std::vector<std::byte> results =
-      downloaded(results_.data(), score_bytes + added.size() * sizeof(double), group_.stream_);
-  std::memcpy(scores.data(), results.data(), score_bytes);
-  std::memcpy(added.data(), results.data() + score_bytes, added.size() * sizeof(double));
+  std::memcpy(scores.data(), results.data(), scores.size() * sizeof(LargestScores));
+  const double* const added = results.data() + row_results();
   std::vector<ColumnTotals> totals;
   for (Index g = 0; g < G; ++g) {
     const auto own = scores.begin() + g * n;
@@ -236,7 +239,7 @@ std::vector<ColumnTotals> ColumnRun::totals() const {
     totals.push_back(empty_totals(group.l, columns_));
     ColumnTotals& t = totals.back();
     const auto sum_of = [&](int which, Vector<double>& into) {
-      std::copy_n(added.data() + g * in_head + which * candidates, candidates, into.data());
+      std::copy_n(added + g * in_head + which * candidates, candidates, into.data());
     };
     if (pass_.future) {
       sum_of(kFutureRemove, t.exact_remove);

@@ -77,8 +77,9 @@ class ColumnRun {
   std::vector<ColumnTotals> totals() const;
 
  private:
-  /// Numbers in one part of the sums.
+  /// Numbers in one part of the sums, and before them in the results.
   Index sums_of_pass() const;
+  Index row_results() const;
 
   const DeviceGroup& group_;
   const RowRange rows_;
@@ -86,7 +87,7 @@ class ColumnRun {
   DeviceArrays arrays_;
   const std::uint8_t* queries_;  // [G][rows][d]
   HalfBuffers q_, out_halves_;
-  Buffer<std::byte> results_;  // of the rows, [G][rows] LargestScores, and then the sums
+  Buffer<double> results_;  // of the rows, [G][rows] LargestScores, and then the sums
   ColumnProblem problem_{};
   SoftmaxStates states_{};
   FinishedRows finished_{};
