@@ -303,15 +303,15 @@ std::optional<Dtype> Dump::stored_dtype(Tensor tensor, Index layer) const {
   return stored.dtype;
 }
 
-void Dump::read_stored(Tensor tensor, Index layer, Index head, std::byte* out) const {
+void Dump::read_stored(Tensor tensor, Index layer, Index head, std::byte* out, Index skipped) const {
   assert(stored_dtype(tensor, layer));
   const StoredTensor& stored = impl_->stored.at(tensor, layer);
-  assert(head >= 0 && head < stored.heads);
+  assert(head >= 0 && head < stored.heads && skipped >= 0 && skipped <= stored.rows);
   const std::size_t element = size_of(stored.dtype);
-  const MatrixView matrix = stored.head(layer, head);
+  const MatrixView matrix = stored.head(layer, head).without_rows(skipped);
   const std::uint64_t begin =
       stored.array.header.data_offset + static_cast<std::uint64_t>(matrix.begin) * element;
-  const std::uint64_t end = begin + static_cast<std::uint64_t>(stored.rows * stored.cols) * element;
+  const std::uint64_t end = begin + static_cast<std::uint64_t>(matrix.rows * matrix.cols) * element;
   stored.array.source->read(begin, end, false, [&](std::span<const std::byte> bytes) {
     out = std::copy(bytes.begin(), bytes.end(), out);
   });

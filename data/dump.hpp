@@ -228,9 +228,9 @@ class Dump {
   /// The dtype of one layer's tensor where each of its heads lies in the file as read_stored() gives it: row
   /// by row without gaps, of 16 or 32 bits, in this machine's byte order, not deflated.
   std::optional<Dtype> stored_dtype(Tensor tensor, Index layer) const;
-  /// Copies one head's matrix as it is stored: read() without the conversion, and without looking for NaN and
-  /// infinity. Only where there is a stored_dtype().
-  void read_stored(Tensor tensor, Index layer, Index head, std::byte* out) const;
+  /// Copies one head's matrix as it is stored, but for its first `skipped` rows: read() without the
+  /// conversion, and without looking for NaN and infinity. Only where there is a stored_dtype().
+  void read_stored(Tensor tensor, Index layer, Index head, std::byte* out, Index skipped = 0) const;
 
  private:
   struct Impl;

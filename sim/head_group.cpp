@@ -119,23 +119,25 @@ template decltype(cache_group<double>) cache_group<double>;
 template decltype(query_head_group<float>) query_head_group<float>;
 template decltype(query_head_group<double>) query_head_group<double>;
 
-std::optional<StoredGroup> load_stored_group(const Dump& dump, Index layer, Index kv_head) {
+std::optional<StoredGroup> load_stored_group(const Dump& dump, Index layer, Index kv_head,
+                                             Index first_query) {
   const std::optional<Dtype> dtype = dump.stored_dtype(Tensor::q, layer);
   if (!dtype || size_of(*dtype) != 2 || dump.stored_dtype(Tensor::k, layer) != dtype ||
       dump.stored_dtype(Tensor::v, layer) != dtype)
     return std::nullopt;
   const DumpShape& shape = dump.shape();
-  const auto read = [&](Tensor tensor, Index head, Index rows, Index columns) {
-    auto bytes = std::make_unique_for_overwrite<std::byte[]>(2 * rows * columns);
-    dump.read_stored(tensor, layer, head, bytes.get());
+  const auto read = [&](Tensor tensor, Index head, Index rows, Index columns, Index skipped = 0) {
+    auto bytes = std::make_unique_for_overwrite<std::byte[]>(2 * (rows - skipped) * columns);
+    dump.read_stored(tensor, layer, head, bytes.get(), skipped);
     return bytes;
   };
   StoredGroup group;
   group.dtype = *dtype;
+  group.first_query = std::clamp(first_query, shape.first_query(), shape.T);
   group.k = read(Tensor::k, kv_head, shape.T, shape.d);
   group.v = read(Tensor::v, kv_head, shape.T, shape.d_v);
   for (Index h = kv_head * shape.group(); h < (kv_head + 1) * shape.group(); ++h)
-    group.q.push_back(read(Tensor::q, h, shape.T_q, shape.d));
+    group.q.push_back(read(Tensor::q, h, shape.T_q, shape.d, group.first_query - shape.first_query()));
   return group;
 }
 

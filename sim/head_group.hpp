@@ -149,14 +149,17 @@ HeadGroup<T> query_head_group(const HeadGroup<T>& group, Index g);
 /// The numbers of a head group's q, k and v in 16 bits, row by row, as the dump holds them.
 struct StoredGroup {
   Dtype dtype = Dtype::f16;
-  std::vector<std::unique_ptr<std::byte[]>> q;  ///< G of [T_q, d]
+  Index first_query = 0;                        ///< the position of the first of the queries
+  std::vector<std::unique_ptr<std::byte[]>> q;  ///< G of [T - first_query, d]
   std::unique_ptr<std::byte[]> k;               ///< [T, d]
   std::unique_ptr<std::byte[]> v;               ///< [T, d_v]
 };
 
-/// Empty where the dump has no such numbers: q, k and v of another or of several dtypes, or in the file
-/// otherwise than row by row. They are those of load_head_group(), which checks them.
-std::optional<StoredGroup> load_stored_group(const Dump& dump, Index layer, Index kv_head);
+/// With the queries from the position `first_query` on, as far as there are any. Empty where the dump has no
+/// such numbers: q, k and v of another or of several dtypes, or in the file otherwise than row by row. They
+/// are those of load_head_group(), which checks them.
+std::optional<StoredGroup> load_stored_group(const Dump& dump, Index layer, Index kv_head,
+                                             Index first_query = 0);
 
 /// Bytes of a loaded head group with elements of `element_size` bytes.
 std::size_t head_group_bytes(const DumpShape& shape, bool with_wo, std::size_t element_size);

@@ -15,6 +15,7 @@ class GroupIn16Bits {
  public:
   GroupIn16Bits(HeadGroup<float> group, cuda::NumberType type) : group_(std::move(group)) {
     stored_.type = type;
+    stored_.first_query = group_.first_query();
     for (HeadMatrix<float>& q : group_.q) stored_.q.push_back(rounded(q));
     stored_.k = rounded(group_.k);
     stored_.v = rounded(group_.v);

@@ -57,14 +57,14 @@ HalfBuffers::HalfBuffers(Index rows, Index channels, bool with_low, Index units)
 HalfMatrix HalfBuffers::view() const { return {high_.data(), low_.data(), unit_.data(), depth_}; }
 
 StoredNumbers stored_numbers(const HeadGroup<float>& group) {
-  StoredNumbers numbers{NumberType::f32, {}, group.k.data(), group.v.data()};
+  StoredNumbers numbers{NumberType::f32, group.first_query(), {}, group.k.data(), group.v.data()};
   for (const HeadMatrix<float>& q : group.q) numbers.q.push_back(q.data());
   return numbers;
 }
 
 StoredNumbers stored_numbers(const StoredGroup& group) {
   const NumberType type = group.dtype == Dtype::f16 ? NumberType::f16 : NumberType::bf16;
-  StoredNumbers numbers{type, {}, group.k.get(), group.v.get()};
+  StoredNumbers numbers{type, group.first_query, {}, group.k.get(), group.v.get()};
   for (const auto& q : group.q) numbers.q.push_back(q.get());
   return numbers;
 }
@@ -147,7 +147,7 @@ ColumnRun::ColumnRun(const DeviceGroup& on_device, RowRange rows, ColumnSet colu
   for (Index g = 0; g < G; ++g)
     copy(queries + g * head_bytes,
          static_cast<const std::uint8_t*>(on_device.numbers_.q[g]) +
-             (rows.begin - group.first_query()) * row_bytes,
+             (rows.begin - on_device.numbers_.first_query) * row_bytes,
          head_bytes, stream);
   queries_ = queries;
   bool in_two = false;

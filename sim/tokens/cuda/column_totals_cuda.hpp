@@ -14,7 +14,8 @@ namespace kvreplay::cuda {
 /// A head group's numbers in host memory, row by row without gaps, all of one type.
 struct StoredNumbers {
   NumberType type = NumberType::f32;
-  std::vector<const void*> q;  ///< G of [T_q][d]
+  Index first_query = 0;       ///< the position of the first of the queries
+  std::vector<const void*> q;  ///< G of [T - first_query][d]
   const void* k = nullptr;     ///< [T][d]
   const void* v = nullptr;     ///< [T][d_v]
 };
