@@ -7,11 +7,17 @@
 namespace kvreplay {
 
 template <class T>
-QuadraticForm<T>::QuadraticForm(const Matrix<double>& S, const Vector<double>& b)
-    : d_(S.rows()), panels_(panels_of<T>(d_) * d_ * kPanelWidth<T>, T{0}), linear_(b.cast<T>()) {
-  for (Index m = 0; m < d_; ++m)
-    for (Index n = 0; n < d_; ++n) panels_[panel_entry<T>(m, n, d_)] = static_cast<T>(S(m, n));
+std::vector<T> square_panels(const Matrix<double>& S) {
+  const Index d = S.rows();
+  std::vector<T> panels(panels_of<T>(d) * d * kPanelWidth<T>, T{0});
+  for (Index m = 0; m < d; ++m)
+    for (Index n = 0; n < d; ++n) panels[panel_entry<T>(m, n, d)] = static_cast<T>(S(m, n));
+  return panels;
 }
+
+template <class T>
+QuadraticForm<T>::QuadraticForm(const Matrix<double>& S, const Vector<double>& b)
+    : d_(S.rows()), panels_(square_panels<T>(S)), linear_(b.cast<T>()) {}
 
 template <class T>
 Vector<T> QuadraticForm<T>::at_rows(const T* x, Index n) const {
@@ -32,6 +38,8 @@ Vector<T> QuadraticForm<T>::at_rows(const T* x, Index n) const {
   return sums;
 }
 
+template decltype(square_panels<float>) square_panels<float>;
+template decltype(square_panels<double>) square_panels<double>;
 template class QuadraticForm<float>;
 template class QuadraticForm<double>;
 

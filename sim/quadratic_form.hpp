@@ -7,6 +7,10 @@
 
 namespace kvreplay {
 
+/// A matrix [d, d] as panel_gemm() takes it: [panels][d][W].
+template <class T>
+std::vector<T> square_panels(const Matrix<double>& S);
+
 /// x S x^T + b . x of many x [d]; S symmetric [d, d].
 template <class T>
 class QuadraticForm {

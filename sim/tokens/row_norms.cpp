@@ -1,6 +1,7 @@
 #include "sim/tokens/row_norms.hpp"
 
 #include "sim/gram_sums.hpp"
+#include "sim/quadratic_form.hpp"
 #include "sim/simd/panel_gemm.hpp"
 #include "sim/tokens/value_rows.hpp"
 
@@ -21,7 +22,7 @@ Vector<double> norms_from(Index n, Workers& workers, const Work& work) {
     const Index first = piece * kRowsPerItem, rows = std::min(kRowsPerItem, n - first);
     work(first, rows, squares.data() + first);
   });
-  return squares.cwiseMax(0.0).cwiseSqrt();
+  return squares.cwiseSqrt();
 }
 
 /// F [d_v, d_v] of a projection W [d_v, d_model]: ||v W|| = ||v F||, since F F^T = W W^T. Unlike v (W W^T)
@@ -52,10 +53,7 @@ Vector<double> projected_value_norms(const HeadGroup<T>& group, Index g, Workers
   if (group.wo.empty()) return row_norms(group.v, group.l, workers);
   constexpr Index W = kPanelWidth<T>;
   const Index d_v = group.d_v();
-  const Matrix<double> factor = factor_of_projection(group.wo[g], workers);
-  std::vector<T> panels(panels_of<T>(d_v) * d_v * W, T{0});
-  for (Index m = 0; m < d_v; ++m)
-    for (Index n = 0; n < d_v; ++n) panels[panel_entry<T>(m, n, d_v)] = static_cast<T>(factor(m, n));
+  const std::vector<T> panels = square_panels<T>(factor_of_projection(group.wo[g], workers));
   return norms_from(group.l, workers, [&](Index first, Index rows, double* squares) {
     Eigen::Matrix<T, Eigen::Dynamic, W, Eigen::RowMajor> product(rows, W);
     std::fill_n(squares, rows, 0.0);

@@ -13,9 +13,8 @@
 //                                                      values less a centre, and their norms
 //   pass one  a block of rows, a segment of tokens   -> softmax state of every row
 //   finish    the segments' states of a row, merged  -> o - centre in halves, row constants, largest column
-//   pass two  a block of tokens, a segment of rows   -> column sums, float64; where a head's rows are one
-//   slab
-//                                                      each is stored once, in its place
+//   pass two  a block of tokens, a segment of rows   -> column sums, float64; of a head whose rows are one
+//                                                      slab each is stored once, in its place
 //
 // Rows are those of all query heads, packed: a head's n rows, padded to whole slabs, follow those of the head
 // before it, so that one block serves the few rows of several heads with one read of its tokens. A sum is

@@ -82,7 +82,7 @@ KVREPLAY_DEVICE RowSoftmax merge_segments(const ColumnProblem& in, const Softmax
   return {leader.top, states.top_at[state_at(in, leader.segment, row)], most, sum};
 }
 
-/// A warp ends a row of the packed ones, whose softmax is `state`; its lanes share the channels.
+/// A warp ends a row of the packed ones, whose softmax is merged; its lanes share the channels.
 KVREPLAY_DEVICE void finish_row(const ColumnProblem& in, const SoftmaxStates& states,
                                 const FinishedRows& rows, int row, const RowSoftmax& softmax) {
   const int r = row % in.padded_rows;
@@ -133,10 +133,8 @@ KVREPLAY_DEVICE void finish_row(const ColumnProblem& in, const SoftmaxStates& st
   centre_dot_out = warp_sum(centre_dot_out);
   const float unit = half_unit(warp_largest(most));
   for (int c = lane_id(); c < rows.out.depth; c += 32) {
-    const HalfPair halves = split(c < in.d_v ? out[c] * per_unit_of(unit) : 0.0F);
-    const std::ptrdiff_t to = static_cast<std::ptrdiff_t>(row) * rows.out.depth + c;
-    rows.out.high[to] = halves.high;
-    if (rows.out.low != nullptr) rows.out.low[to] = halves.low;
+    put(rows.out, static_cast<std::ptrdiff_t>(row) * rows.out.depth + c,
+        split(c < in.d_v ? out[c] * per_unit_of(unit) : 0.0F));
   }
   if (lane_id() != 0) return;
   rows.out.unit[row] = unit;
@@ -163,11 +161,8 @@ KVREPLAY_DEVICE void finish_padding(const FinishedRows& rows, int row) {
     rows.constants[row] = {{0, 0, 0, 0, 0, 0, 0}, 0, 0, 0, 0, -1};
     rows.out.unit[row] = 1;
   }
-  for (int c = lane_id(); c < rows.out.depth; c += 32) {
-    const std::ptrdiff_t to = static_cast<std::ptrdiff_t>(row) * rows.out.depth + c;
-    rows.out.high[to] = 0;
-    if (rows.out.low != nullptr) rows.out.low[to] = 0;
-  }
+  for (int c = lane_id(); c < rows.out.depth; c += 32)
+    put(rows.out, static_cast<std::ptrdiff_t>(row) * rows.out.depth + c, {0, 0});
 }
 
 /// One warp a row, or a block, whose warps share what segments there are.

@@ -6,11 +6,6 @@ namespace {
 
 constexpr int kThreads = 128, kWarps = 4;
 
-KVREPLAY_DEVICE void put(const HalfMatrix& to, std::ptrdiff_t at, const HalfPair& halves) {
-  to.high[at] = halves.high;
-  if (to.low != nullptr) to.low[at] = halves.low;
-}
-
 /// A warp makes halves of a row, with zeros up to `depth`; returns whether some number of it takes two. Where
 /// to.high is null it is only looked at.
 KVREPLAY_DEVICE bool take_row(const StoredRows& from, std::ptrdiff_t first, int width, int depth,

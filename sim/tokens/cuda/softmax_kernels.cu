@@ -44,6 +44,7 @@ KVREPLAY_DEVICE TopTwo over_row(TopTwo value) {
   return value;
 }
 
+/// number() out of line: what a row's former largest column takes must not cost every step registers.
 KVREPLAY_SELDOM float seldom_number(const void* data, NumberType type, std::ptrdiff_t at) {
   return number({data, type}, at);
 }

@@ -3,7 +3,7 @@
 #include "sim/cuda/half.hpp"
 #include "sim/tokens/cuda/column_kernels.hpp"
 
-// Numbers of a dump as kernels read them.
+// Numbers of a dump, and halves made of them, as kernels read and write them.
 
 namespace kvreplay::cuda {
 
@@ -11,6 +11,11 @@ KVREPLAY_DEVICE float number(const StoredRows& rows, std::ptrdiff_t at) {
   if (rows.type == NumberType::f32) return static_cast<const float*>(rows.data)[at];
   const std::uint16_t bits = static_cast<const std::uint16_t*>(rows.data)[at];
   return rows.type == NumberType::f16 ? from_half(bits) : as_float(static_cast<std::uint32_t>(bits) << 16U);
+}
+
+KVREPLAY_DEVICE void put(const HalfMatrix& to, std::ptrdiff_t at, const HalfPair& halves) {
+  to.high[at] = halves.high;
+  if (to.low != nullptr) to.low[at] = halves.low;
 }
 
 /// v - centre of one token, by channel.
