@@ -8,6 +8,7 @@
 
 #include "sim/simd/panel.hpp"
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
@@ -23,51 +24,55 @@ inline constexpr int kRowsAtOnce = 12;
 inline constexpr int kRowsAtOnce = 6;
 #endif
 
-/// One block of MR rows and NV vectors: C = C * alpha + A B, or A B where alpha is null.
+/// One block of MR rows and two vectors: C = C * alpha + A B, or A B where alpha is null.
 /// A(m, k) = a[m * a_row + k * a_col]; B(k, n) = b[k * W + n]; C(m, n) = c[m * W + n]; alpha [W], per column.
-template <int MR, int NV, class T>
+template <int MR, class T>
 HWY_INLINE void PanelGemmBlock(const T* HWY_RESTRICT a, Index a_row, Index a_col, Index depth,
                                const T* HWY_RESTRICT b, const T* HWY_RESTRICT alpha, T* HWY_RESTRICT c) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
   constexpr Index W = kPanelWidth<T>;
   const Index N = static_cast<Index>(hn::Lanes(d));
-  V sum[MR][NV];
+  V sum[MR][2];
 #pragma GCC unroll 16
-  for (int m = 0; m < MR; ++m) {
-    sum[m][0] = hn::Zero(d);
-    if constexpr (NV == 2) sum[m][1] = hn::Zero(d);
-  }
-  for (Index k = 0; k < depth; ++k) {
-    const V b0 = hn::LoadU(d, b + k * W);
-    const V b1 = NV == 2 ? hn::LoadU(d, b + k * W + N) : b0;
+  for (int m = 0; m < MR; ++m) sum[m][0] = sum[m][1] = hn::Zero(d);
+  constexpr Index kLine = 64 / static_cast<Index>(sizeof(T));
+  for (Index k = 0; k < depth;) {
+    const Index end = k + kLine < depth ? k + kLine : depth;
+    // Rows of A are streams that the processor does not see coming: the next block's are asked for.
+    if (a_col == 1) {
 #pragma GCC unroll 16
-    for (int m = 0; m < MR; ++m) {
-      const V x = hn::Set(d, a[m * a_row + k * a_col]);
-      sum[m][0] = hn::MulAdd(x, b0, sum[m][0]);
-      if constexpr (NV == 2) sum[m][1] = hn::MulAdd(x, b1, sum[m][1]);
+      for (int m = 0; m < MR; ++m) hwy::Prefetch(a + (m + MR) * a_row + k);
+    }
+    for (; k < end; ++k) {
+      const V b0 = hn::LoadU(d, b + k * W), b1 = hn::LoadU(d, b + k * W + N);
+#pragma GCC unroll 16
+      for (int m = 0; m < MR; ++m) {
+        const V x = hn::Set(d, a[m * a_row + k * a_col]);
+        sum[m][0] = hn::MulAdd(x, b0, sum[m][0]);
+        sum[m][1] = hn::MulAdd(x, b1, sum[m][1]);
+      }
     }
   }
 #pragma GCC unroll 16
   for (int m = 0; m < MR; ++m) {
     if (alpha != nullptr) {
       sum[m][0] = hn::MulAdd(hn::LoadU(d, c + m * W), hn::LoadU(d, alpha), sum[m][0]);
-      if constexpr (NV == 2)
-        sum[m][1] = hn::MulAdd(hn::LoadU(d, c + m * W + N), hn::LoadU(d, alpha + N), sum[m][1]);
+      sum[m][1] = hn::MulAdd(hn::LoadU(d, c + m * W + N), hn::LoadU(d, alpha + N), sum[m][1]);
     }
     hn::StoreU(sum[m][0], d, c + m * W);
-    if constexpr (NV == 2) hn::StoreU(sum[m][1], d, c + m * W + N);
+    hn::StoreU(sum[m][1], d, c + m * W + N);
   }
 }
 
-template <int MR, int NV, class T>
+template <int MR, class T>
 HWY_INLINE void PanelGemmTail(int rows, const T* HWY_RESTRICT a, Index a_row, Index a_col, Index depth,
                               const T* HWY_RESTRICT b, const T* HWY_RESTRICT alpha, T* HWY_RESTRICT c) {
   if constexpr (MR > 0) {
     if (rows == MR)
-      PanelGemmBlock<MR, NV>(a, a_row, a_col, depth, b, alpha, c);
+      PanelGemmBlock<MR>(a, a_row, a_col, depth, b, alpha, c);
     else
-      PanelGemmTail<MR - 1, NV>(rows, a, a_row, a_col, depth, b, alpha, c);
+      PanelGemmTail<MR - 1>(rows, a, a_row, a_col, depth, b, alpha, c);
   }
 }
 
@@ -84,31 +89,10 @@ HWY_NOINLINE void PanelGemm(Index rows, const T* HWY_RESTRICT a, Index a_row, In
       const T* alpha_n = alpha == nullptr ? nullptr : alpha + n;
       T* c_mn = c + m * W + n;
       if (left >= kRowsAtOnce)
-        PanelGemmBlock<kRowsAtOnce, 2>(a_m, a_row, a_col, depth, b + n, alpha_n, c_mn);
+        PanelGemmBlock<kRowsAtOnce>(a_m, a_row, a_col, depth, b + n, alpha_n, c_mn);
       else
-        PanelGemmTail<kRowsAtOnce - 1, 2>(static_cast<int>(left), a_m, a_row, a_col, depth, b + n, alpha_n,
-                                          c_mn);
-    }
-  }
-}
-
-/// C = A B in the first `columns` of a panel, and up to whole vectors: where few are used, one vector at a
-/// time.
-template <class T>
-HWY_NOINLINE void PanelGemmColumns(Index rows, const T* HWY_RESTRICT a, Index a_row, Index depth,
-                                   const T* HWY_RESTRICT b, Index columns, T* HWY_RESTRICT c) {
-  constexpr int kRows = 12;  // as many sums as hide the latency
-  const Index N = static_cast<Index>(hn::Lanes(hn::ScalableTag<T>()));
-  constexpr Index W = kPanelWidth<T>;
-  const T* const none = nullptr;
-  for (Index m = 0; m < rows; m += kRows) {
-    const Index left = rows - m;
-    for (Index n = 0; n < columns; n += N) {
-      if (left >= kRows)
-        PanelGemmBlock<kRows, 1>(a + m * a_row, a_row, 1, depth, b + n, none, c + m * W + n);
-      else
-        PanelGemmTail<kRows - 1, 1>(static_cast<int>(left), a + m * a_row, a_row, 1, depth, b + n, none,
-                                    c + m * W + n);
+        PanelGemmTail<kRowsAtOnce - 1>(static_cast<int>(left), a_m, a_row, a_col, depth, b + n, alpha_n,
+                                       c_mn);
     }
   }
 }

@@ -18,14 +18,6 @@ void PanelGemmF32(Index rows, Index depth, const float* a, Index a_row, const fl
 void PanelGemmF64(Index rows, Index depth, const double* a, Index a_row, const double* b, double* c) {
   PanelGemm<double>(rows, a, a_row, 1, depth, b, nullptr, c);
 }
-void PanelGemmColumnsF32(Index rows, Index depth, const float* a, Index a_row, const float* b, Index columns,
-                         float* c) {
-  PanelGemmColumns<float>(rows, a, a_row, depth, b, columns, c);
-}
-void PanelGemmColumnsF64(Index rows, Index depth, const double* a, Index a_row, const double* b,
-                         Index columns, double* c) {
-  PanelGemmColumns<double>(rows, a, a_row, depth, b, columns, c);
-}
 void PanelGemmTransposedF64(Index rows, Index depth, const double* a, Index a_row, const double* b,
                             double* c) {
   PanelGemm<double>(rows, a, 1, a_row, depth, b, nullptr, c);
@@ -39,8 +31,6 @@ namespace kvreplay {
 
 HWY_EXPORT(PanelGemmF32);
 HWY_EXPORT(PanelGemmF64);
-HWY_EXPORT(PanelGemmColumnsF32);
-HWY_EXPORT(PanelGemmColumnsF64);
 HWY_EXPORT(PanelGemmTransposedF64);
 
 void panel_gemm(Index rows, Index depth, const float* a, Index a_row, const float* b, float* c) {
@@ -48,15 +38,6 @@ void panel_gemm(Index rows, Index depth, const float* a, Index a_row, const floa
 }
 void panel_gemm(Index rows, Index depth, const double* a, Index a_row, const double* b, double* c) {
   HWY_DYNAMIC_DISPATCH(PanelGemmF64)(rows, depth, a, a_row, b, c);
-}
-
-void panel_gemm_columns(Index rows, Index depth, const float* a, Index a_row, const float* b, Index columns,
-                        float* c) {
-  HWY_DYNAMIC_DISPATCH(PanelGemmColumnsF32)(rows, depth, a, a_row, b, columns, c);
-}
-void panel_gemm_columns(Index rows, Index depth, const double* a, Index a_row, const double* b, Index columns,
-                        double* c) {
-  HWY_DYNAMIC_DISPATCH(PanelGemmColumnsF64)(rows, depth, a, a_row, b, columns, c);
 }
 
 void panel_gemm_transposed(Index rows, Index depth, const double* a, Index a_row, const double* b,

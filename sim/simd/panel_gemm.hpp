@@ -9,11 +9,6 @@ namespace kvreplay {
 /// depth, so that it does not depend on what is computed with it.
 void panel_gemm(Index rows, Index depth, const float* a, Index a_row, const float* b, float* c);
 void panel_gemm(Index rows, Index depth, const double* a, Index a_row, const double* b, double* c);
-/// The same in the first `columns` of the panel alone; what stands in the others of c is of no account.
-void panel_gemm_columns(Index rows, Index depth, const float* a, Index a_row, const float* b, Index columns,
-                        float* c);
-void panel_gemm_columns(Index rows, Index depth, const double* a, Index a_row, const double* b, Index columns,
-                        double* c);
 /// panel_gemm() of a transposed: a [depth][rows], its rows `a_row` apart.
 void panel_gemm_transposed(Index rows, Index depth, const double* a, Index a_row, const double* b, double* c);
 

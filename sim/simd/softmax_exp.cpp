@@ -1,5 +1,8 @@
 #include "sim/simd/softmax_exp.hpp"
 
+#include <algorithm>
+#include <iterator>
+
 // The order of these is Highway's.
 // clang-format off
 #undef HWY_TARGET_INCLUDE
@@ -25,6 +28,19 @@ void SoftmaxExp(const T* HWY_RESTRICT z, const Index* HWY_RESTRICT which, Index 
                e + j * W + r);
 }
 
+void SoftmaxExpInPlace(double* HWY_RESTRICT z, Index n, double shift) {
+  using D = hn::ScalableTag<double>;
+  const PackOps<D> on{D()};
+  const auto exp_at = [&](double* at) { on.Store(on.SoftmaxExp(on.Load(at) - on.Set(shift)), at); };
+  Index i = 0;
+  for (; i + 2 * on.N <= n; i += 2 * on.N) exp_at(z + i);
+  if (i == n) return;
+  double rest[2 * hn::MaxLanes(D())];
+  std::fill(std::copy(z + i, z + n, rest), std::end(rest), shift);
+  exp_at(rest);
+  std::copy_n(rest, n - i, z + i);
+}
+
 void SoftmaxExpF32(const float* z, const Index* which, Index n, const float* offset, const float* shift,
                    float* e) {
   SoftmaxExp(z, which, n, offset, shift, e);
@@ -42,6 +58,7 @@ namespace kvreplay {
 
 HWY_EXPORT(SoftmaxExpF32);
 HWY_EXPORT(SoftmaxExpF64);
+HWY_EXPORT(SoftmaxExpInPlace);
 
 void softmax_exp(const float* z, const Index* which, Index n, const float* offset, const float* shift,
                  float* e) {
@@ -51,6 +68,7 @@ void softmax_exp(const double* z, const Index* which, Index n, const double* off
                  double* e) {
   HWY_DYNAMIC_DISPATCH(SoftmaxExpF64)(z, which, n, offset, shift, e);
 }
+void softmax_exp(double* z, Index n, double shift) { HWY_DYNAMIC_DISPATCH(SoftmaxExpInPlace)(z, n, shift); }
 
 }  // namespace kvreplay
 #endif

@@ -11,4 +11,7 @@ void softmax_exp(const float* z, const Index* which, Index n, const float* offse
 void softmax_exp(const double* z, const Index* which, Index n, const double* offset, const double* shift,
                  double* e);
 
+/// z [n] := exp(z - shift), likewise.
+void softmax_exp(double* z, Index n, double shift);
+
 }  // namespace kvreplay

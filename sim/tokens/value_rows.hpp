@@ -21,6 +21,9 @@ struct ValueRowsSimd {
   /// squares [n][rows]: ||points[p] - v[r]||^2 for points [n][d_v].
   void (*row_distances)(const T* v, const T* points, Index n, Index rows, Index d_v, T* squares);
 
+  /// dots [n][rows]: points[p] . v[r].
+  void (*row_dots)(const T* v, const T* points, Index n, Index rows, Index d_v, T* dots);
+
   // The same in float64, whatever the rows are in:
 
   /// ||v[r]||^2.

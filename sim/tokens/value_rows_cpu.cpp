@@ -1,5 +1,7 @@
 #include "sim/tokens/value_rows.hpp"
 
+#include <hwy/cache_control.h>
+
 #include <algorithm>
 
 // The order of these is Highway's.
@@ -13,6 +15,10 @@
 HWY_BEFORE_NAMESPACE();
 namespace kvreplay::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
+
+/// Several rows at once are several streams, which the processor does not see coming: rows so far ahead are
+/// asked for.
+inline constexpr Index kRowsAhead = 16;
 
 template <class T, class V>
 HWY_INLINE T Total(V sum) {
@@ -42,6 +48,7 @@ HWY_INLINE void CentreSomeRows(const T* HWY_RESTRICT v, const T* HWY_RESTRICT ce
     auto sum = hn::LoadU(d, out.sum + c);
 #pragma GCC unroll 4
     for (int r = 0; r < R; ++r) {
+      hwy::Prefetch(from + (r + kRowsAhead) * d_v + c);
       const auto x = hn::LoadU(d, from + r * d_v + c), y = hn::Sub(x, m);
       square[r] = hn::MulAdd(x, x, square[r]);
       centred_square[r] = hn::MulAdd(y, y, centred_square[r]);
@@ -105,54 +112,114 @@ HWY_NOINLINE void AddWeightedRows(const T* HWY_RESTRICT v, const T* HWY_RESTRICT
   }
 }
 
-/// P points from R rows.
-template <int R, int P, class T>
-HWY_INLINE void SomeDistances(const T* HWY_RESTRICT v, const T* HWY_RESTRICT points, Index row, Index rows,
-                              Index d_v, T* HWY_RESTRICT squares) {
+/// What a row and a point add to a sum.
+struct SquaredDifference {
+  template <class V>
+  HWY_INLINE V operator()(V x, V point, V sum) const {
+    const V difference = hn::Sub(point, x);
+    return hn::MulAdd(difference, difference, sum);
+  }
+  template <class T>
+  HWY_INLINE T of_one(T x, T point) const {
+    return (point - x) * (point - x);
+  }
+};
+struct Product {
+  template <class V>
+  HWY_INLINE V operator()(V x, V point, V sum) const {
+    return hn::MulAdd(x, point, sum);
+  }
+  template <class T>
+  HWY_INLINE T of_one(T x, T point) const {
+    return x * point;
+  }
+};
+
+#if HWY_TARGET != HWY_SCALAR
+/// Adds up the blocks of four lanes.
+template <class D, class V>
+HWY_INLINE auto SumOfBlocks(D d, V v) {
+  if constexpr (hn::MaxLanes(D()) > 4) {
+    const hn::Half<D> half;
+    return SumOfBlocks(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
+  } else {
+    return v;
+  }
+}
+
+/// The totals of four vectors side by side: half the steps of four alone.
+template <class V>
+HWY_INLINE void StoreFourTotals(const V (&sum)[4], float* HWY_RESTRICT out) {
+  const hn::ScalableTag<float> d;
+  const hn::RepartitionToWide<decltype(d)> pairs;
+  const auto both = [&](V a, V b) {  // a0 + a2, b0 + b2, a1 + a3, b1 + b3 of each block
+    return hn::BitCast(pairs, hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b)));
+  };
+  const auto ab = both(sum[0], sum[1]), cd = both(sum[2], sum[3]);
+  const V blocks = hn::Add(hn::BitCast(d, hn::InterleaveLower(pairs, ab, cd)),
+                           hn::BitCast(d, hn::InterleaveUpper(pairs, ab, cd)));
+  hn::StoreU(SumOfBlocks(d, blocks), hn::CappedTag<float, 4>(), out);
+}
+#endif
+
+/// out[r] = the total of sum[r].
+template <int R, class T, class V>
+HWY_INLINE void StoreTotals(const V (&sum)[R], T* HWY_RESTRICT out) {
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (R == 4 && sizeof(T) == 4) return StoreFourTotals(sum, out);
+#endif
+  for (int r = 0; r < R; ++r) out[r] = Total<T>(sum[r]);
+}
+
+/// P points and R rows: out [P][rows].
+template <int R, int P, class Term, class T>
+HWY_INLINE void SomePairs(const T* HWY_RESTRICT v, const T* HWY_RESTRICT points, Index row, Index rows,
+                          Index d_v, T* HWY_RESTRICT out) {
   const hn::ScalableTag<T> d;
+  const Term term;
   const Index N = static_cast<Index>(hn::Lanes(d));
   const T* from = v + row * d_v;
-  hn::Vec<decltype(d)> sum[R][P];
+  hn::Vec<decltype(d)> sum[P][R];
 #pragma GCC unroll 4
-  for (int r = 0; r < R; ++r)
+  for (int p = 0; p < P; ++p)
 #pragma GCC unroll 4
-    for (int p = 0; p < P; ++p) sum[r][p] = hn::Zero(d);
+    for (int r = 0; r < R; ++r) sum[p][r] = hn::Zero(d);
   Index c = 0;
   for (; c + N <= d_v; c += N) {
     hn::Vec<decltype(d)> x[R];
 #pragma GCC unroll 4
-    for (int r = 0; r < R; ++r) x[r] = hn::LoadU(d, from + r * d_v + c);
+    for (int r = 0; r < R; ++r) {
+      hwy::Prefetch(from + (r + kRowsAhead) * d_v + c);
+      x[r] = hn::LoadU(d, from + r * d_v + c);
+    }
 #pragma GCC unroll 4
     for (int p = 0; p < P; ++p) {
       const auto point = hn::LoadU(d, points + p * d_v + c);
 #pragma GCC unroll 4
-      for (int r = 0; r < R; ++r) {
-        const auto difference = hn::Sub(point, x[r]);
-        sum[r][p] = hn::MulAdd(difference, difference, sum[r][p]);
-      }
+      for (int r = 0; r < R; ++r) sum[p][r] = term(x[r], point, sum[p][r]);
     }
   }
-  for (int r = 0; r < R; ++r)
-    for (int p = 0; p < P; ++p) {
-      T total = Total<T>(sum[r][p]);
-      for (Index rest = c; rest < d_v; ++rest) {
-        const T difference = points[p * d_v + rest] - from[r * d_v + rest];
-        total += difference * difference;
-      }
-      squares[p * rows + row + r] = total;
-    }
+  for (int p = 0; p < P; ++p) {
+    T* const own = out + p * rows + row;
+    StoreTotals<R>(sum[p], own);
+    for (int r = 0; r < R; ++r)
+      for (Index rest = c; rest < d_v; ++rest)
+        own[r] += term.of_one(from[r * d_v + rest], points[p * d_v + rest]);
+  }
 }
 
-template <class T>
-HWY_NOINLINE void RowDistances(const T* v, const T* points, Index n, Index rows, Index d_v, T* squares) {
+template <class Term, class T>
+HWY_NOINLINE void RowPairs(const T* v, const T* points, Index n, Index rows, Index d_v, T* out) {
+  // As many sums as there are registers for.
+  constexpr int P = HWY_TARGET <= HWY_AVX3 || HWY_TARGET == HWY_NEON ? 4 : 2;
   Index r = 0;
   for (; r + 4 <= rows; r += 4) {
     Index p = 0;
-    for (; p + 2 <= n; p += 2) SomeDistances<4, 2>(v, points + p * d_v, r, rows, d_v, squares + p * rows);
-    if (p < n) SomeDistances<4, 1>(v, points + p * d_v, r, rows, d_v, squares + p * rows);
+    for (; p + P <= n; p += P) SomePairs<4, P, Term>(v, points + p * d_v, r, rows, d_v, out + p * rows);
+    for (; p < n; ++p) SomePairs<4, 1, Term>(v, points + p * d_v, r, rows, d_v, out + p * rows);
   }
   for (; r < rows; ++r)
-    for (Index p = 0; p < n; ++p) SomeDistances<1, 1>(v, points + p * d_v, r, rows, d_v, squares + p * rows);
+    for (Index p = 0; p < n; ++p) SomePairs<1, 1, Term>(v, points + p * d_v, r, rows, d_v, out + p * rows);
 }
 
 HWY_INLINE hn::Vec<hn::ScalableTag<double>> Wide(const float* x) {
@@ -163,37 +230,28 @@ HWY_INLINE hn::Vec<hn::ScalableTag<double>> Wide(const double* x) {
   return hn::LoadU(hn::ScalableTag<double>(), x);
 }
 
-/// out[r] = v(r) . w(r), which are rows; R of them at once, for one alone would wait for its own sums.
-template <int R, class Row, class Other>
-HWY_INLINE void DotsOfRows(const Row& v, Index first, Index d_v, double* HWY_RESTRICT out, const Other& w) {
-  const hn::ScalableTag<double> d;
-  const Index N = static_cast<Index>(hn::Lanes(d));
-  hn::Vec<decltype(d)> even[R], odd[R];
-#pragma GCC unroll 4
-  for (int r = 0; r < R; ++r) even[r] = odd[r] = hn::Zero(d);
-  Index c = 0;
-  for (; c + 2 * N <= d_v; c += 2 * N) {
-#pragma GCC unroll 4
-    for (int r = 0; r < R; ++r) {
-      even[r] = hn::MulAdd(Wide(v(first + r) + c), Wide(w(first + r) + c), even[r]);
-      odd[r] = hn::MulAdd(Wide(v(first + r) + c + N), Wide(w(first + r) + c + N), odd[r]);
-    }
-  }
-  for (int r = 0; r < R; ++r) {
-    const auto* row = v(first + r);
-    const auto* other = w(first + r);
-    double sum = Total<double>(hn::Add(even[r], odd[r]));
-    for (Index rest = c; rest < d_v; ++rest)
-      sum += static_cast<double>(row[rest]) * static_cast<double>(other[rest]);
-    out[first + r] = sum;
-  }
-}
-
+/// out[r] = v(r) . w(r), which are rows. One after the other: memory is read in its order.
 template <class Row, class Other>
 HWY_INLINE void RowDots(const Row& v, Index rows, Index d_v, double* HWY_RESTRICT out, const Other& w) {
-  Index r = 0;
-  for (; r + 4 <= rows; r += 4) DotsOfRows<4>(v, r, d_v, out, w);
-  for (; r < rows; ++r) DotsOfRows<1>(v, r, d_v, out, w);
+  const hn::ScalableTag<double> d;
+  const Index N = static_cast<Index>(hn::Lanes(d));
+  constexpr int kSums = 4;  // as many as hide the latency
+  for (Index r = 0; r < rows; ++r) {
+    const auto* row = v(r);
+    const auto* other = w(r);
+    hn::Vec<decltype(d)> sum[kSums];
+#pragma GCC unroll 4
+    for (int i = 0; i < kSums; ++i) sum[i] = hn::Zero(d);
+    Index c = 0;
+    for (; c + kSums * N <= d_v; c += kSums * N) {
+#pragma GCC unroll 4
+      for (int i = 0; i < kSums; ++i)
+        sum[i] = hn::MulAdd(Wide(row + c + i * N), Wide(other + c + i * N), sum[i]);
+    }
+    double total = Total<double>(hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3])));
+    for (; c < d_v; ++c) total += static_cast<double>(row[c]) * static_cast<double>(other[c]);
+    out[r] = total;
+  }
 }
 
 template <class T>
@@ -248,10 +306,14 @@ HWY_NOINLINE void AddSquaredRows(const T* HWY_RESTRICT v, const Index* which, In
 }
 
 ValueRowsSimd<float> ValueRowsSimdF32() {
-  return {CentreRows, AddWeightedRows, RowDistances, RowSquares, RowProducts, AddWideRows, AddSquaredRows};
+  return {CentreRows,        AddWeightedRows, RowPairs<SquaredDifference>,
+          RowPairs<Product>, RowSquares,      RowProducts,
+          AddWideRows,       AddSquaredRows};
 }
 ValueRowsSimd<double> ValueRowsSimdF64() {
-  return {CentreRows, AddWeightedRows, RowDistances, RowSquares, RowProducts, AddWideRows, AddSquaredRows};
+  return {CentreRows,        AddWeightedRows, RowPairs<SquaredDifference>,
+          RowPairs<Product>, RowSquares,      RowProducts,
+          AddWideRows,       AddSquaredRows};
 }
 
 }  // namespace kvreplay::HWY_NAMESPACE
