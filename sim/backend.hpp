@@ -7,8 +7,8 @@
 #include "sim/eviction/kept_outputs.hpp"
 #include "sim/head_group.hpp"
 #include "sim/schedule.hpp"
-#include "sim/tokens/column_totals.hpp"
 #include "sim/tokens/token_metrics.hpp"
+#include "sim/tokens/token_readings.hpp"
 
 #include <functional>
 #include <optional>
@@ -35,21 +35,22 @@ class Backend {
   /// "cpu" or "cuda".
   virtual std::string_view name() const { return "cpu"; }
   /// Whether token_metrics() is quicker with the group's numbers as its dump holds them.
-  bool reads_stored() const { return static_cast<bool>(twins_.column_totals); }
+  bool reads_stored() const { return static_cast<bool>(twins_.read_metrics); }
   /// How many calls the CPU took over for want of device memory.
   virtual Index fell_back() const { return 0; }
 
   /// `stored`: the group's numbers as its dump holds them, less to bring to a device; null where there are
-  /// none. The bits do not depend on it. A device is at hand for the passes alone.
+  /// none. The bits do not depend on it.
   template <class T>
   TokenMetrics token_metrics(const HeadGroup<T>& group, const TokenOptions& options, Workers& workers,
                              const StoredGroup* stored = nullptr) const {
-    const ColumnPasses<T> passes = [&](const PreparedValues<T>& values,
-                                       std::span<const ColumnRequest> requests) {
-      return run([&] { return all_column_totals(group, values, requests, workers); }, twins_.column_totals,
-                 group, requests, stored);
-    };
-    return token_metrics_by(passes, group, options, workers);
+    ReadMetrics read = run(
+        [&] {
+          CpuReadings<T> readings(group, workers);
+          return kvreplay::read_metrics(readings, group, options, workers);
+        },
+        twins_.read_metrics, group, options, workers, stored);
+    return finished_metrics(std::move(read), group, options, workers);
   }
   template <class T>
   OutputChanges<T> output_changes(const HeadGroup<T>& group, RowRange rows, std::span<const KeptSet> sets,
@@ -89,9 +90,8 @@ class Backend {
  protected:
   /// What runs on a device instead, each with the types that it is given; empty where there is no twin.
   struct Twins {
-    std::function<std::vector<std::vector<ColumnTotals>>(const HeadGroup<float>&,
-                                                         std::span<const ColumnRequest>, const StoredGroup*)>
-        column_totals = {};
+    std::function<ReadMetrics(const HeadGroup<float>&, const TokenOptions&, Workers&, const StoredGroup*)>
+        read_metrics = {};
     std::function<OutputChanges<float>(const HeadGroup<float>&, RowRange, std::span<const KeptSet>, bool,
                                        Workers&)>
         output_changes = {};

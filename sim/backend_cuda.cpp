@@ -4,7 +4,7 @@
 #include "sim/cuda/device_gate.hpp"
 #include "sim/cuda/runtime.hpp"
 #include "sim/eviction/decode/decode.hpp"
-#include "sim/tokens/cuda/column_totals_cuda.hpp"
+#include "sim/tokens/cuda/token_readings_cuda.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -50,11 +50,11 @@ class CudaBackend final : public Backend {
  private:
   static Twins twins(Products products) {
     Twins twins;
-    twins.column_totals = [products](const HeadGroup<float>& group, std::span<const ColumnRequest> requests,
-                                     const StoredGroup* stored) {
+    twins.read_metrics = [products](const HeadGroup<float>& group, const TokenOptions& options,
+                                    Workers& workers, const StoredGroup* stored) {
       const cuda::StoredNumbers numbers =
           stored != nullptr ? cuda::stored_numbers(*stored) : cuda::stored_numbers(group);
-      return cuda::column_totals_of(group, numbers, products, requests);
+      return cuda::read_metrics_of(group, numbers, options, products, workers);
     };
     twins.output_changes = [](const HeadGroup<float>& group, RowRange rows, std::span<const KeptSet> sets,
                               bool with_vectors, Workers& workers) {

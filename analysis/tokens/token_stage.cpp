@@ -42,9 +42,8 @@ TokenStage::TokenStage(const Dump& dump, const TokenStageOptions& options, const
 }
 
 std::vector<std::string> TokenStage::on_cpu() const {
-  const bool losses = std::any_of(metrics_.begin(), metrics_.end(),
-                                  [](TokenMetric metric) { return kTokenMetrics[metric].of_gradients; });
-  return losses ? std::vector<std::string>{"predicted losses"} : std::vector<std::string>{};
+  const bool leverage = std::count(metrics_.begin(), metrics_.end(), TokenMetric::leverage) > 0;
+  return leverage ? std::vector<std::string>{"leverage"} : std::vector<std::string>{};
 }
 
 Json TokenStage::options() const {

@@ -27,16 +27,6 @@ struct GradientPanels {
   std::vector<double> of_largest;  // [rows], sum over s of (g . (o' - o))^2 for the row's largest column
 };
 
-/// A power of two that brings the largest of some numbers to 1/2 .. 1.
-template <class T>
-double to_unit(const Matrix<T>& numbers) {
-  const double largest = static_cast<double>(numbers.cwiseAbs().maxCoeff());
-  if (!(largest > 0) || !std::isfinite(largest)) return 1;
-  int exponent = 0;
-  std::frexp(largest, &exponent);
-  return std::ldexp(1.0, std::clamp(-exponent, -120, 120));
-}
-
 template <class T>
 class LossPass {
  public:
@@ -49,7 +39,7 @@ class LossPass {
         S_(gradients.samples),
         d_v_(group.d_v()),
         heads_(softmax_rows(group, values, rows, {.others = true}, workers)) {
-    for (const Matrix<T>& g : gradients.g) units_.push_back(to_unit(g));
+    for (const Matrix<T>& g : gradients.g) units_.push_back(gradient_unit(g));
   }
 
   std::vector<LossTotals> run(Workers& workers) {
@@ -213,11 +203,22 @@ class LossPass {
 }  // namespace
 
 template <class T>
+double gradient_unit(const Matrix<T>& numbers) {
+  const double largest = static_cast<double>(numbers.cwiseAbs().maxCoeff());
+  if (!(largest > 0) || !std::isfinite(largest)) return 1;
+  int exponent = 0;
+  std::frexp(largest, &exponent);
+  return std::ldexp(1.0, std::clamp(-exponent, -120, 120));
+}
+
+template <class T>
 std::vector<LossTotals> loss_totals(const HeadGroup<T>& group, const PreparedValues<T>& values,
                                     const RowGradients<T>& gradients, RowRange rows, Workers& workers) {
   return LossPass<T>(group, values, gradients, rows, workers).run(workers);
 }
 
+template double gradient_unit(const Matrix<float>&);
+template double gradient_unit(const Matrix<double>&);
 template decltype(loss_totals<float>) loss_totals<float>;
 template decltype(loss_totals<double>) loss_totals<double>;
 

@@ -29,4 +29,8 @@ std::vector<LossTotals> loss_totals(const HeadGroup<T>& group, const PreparedVal
 Vector<double> loss_totals_reference(const HeadGroup<double>& group, Index g,
                                      const RowGradients<double>& gradients, RowRange rows);
 
+/// A power of two that brings the largest of a head's gradients to 1/2 .. 1, so that their squares fit T.
+template <class T>
+double gradient_unit(const Matrix<T>& gradients);
+
 }  // namespace kvreplay

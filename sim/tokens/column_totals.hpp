@@ -4,9 +4,7 @@
 #include "sim/schedule.hpp"
 #include "sim/tokens/entry_formulas.hpp"
 #include "sim/tokens/tiles.hpp"
-#include "sim/tokens/token_metrics.hpp"
 
-#include <functional>
 #include <span>
 #include <vector>
 
@@ -75,25 +73,5 @@ struct ColumnRequest {
   RowRange rows;
   ColumnSet columns;
 };
-/// column_totals() of one head group for each request: [requests][G].
-template <class T>
-std::vector<std::vector<ColumnTotals>> all_column_totals(const HeadGroup<T>& group,
-                                                         const PreparedValues<T>& values,
-                                                         std::span<const ColumnRequest> requests,
-                                                         Workers& workers) {
-  std::vector<std::vector<ColumnTotals>> totals;
-  for (const auto& [rows, columns] : requests)
-    totals.push_back(column_totals(group, values, rows, columns, workers));
-  return totals;
-}
-template <class T>
-using ColumnPasses = std::function<std::vector<std::vector<ColumnTotals>>(const PreparedValues<T>&,
-                                                                          std::span<const ColumnRequest>)>;
-
-/// Token metrics of any backend: all but the two passes is the same for each. `passes` is called once, where
-/// column sums are needed at all.
-template <class T>
-TokenMetrics token_metrics_by(const ColumnPasses<T>& passes, const HeadGroup<T>& group,
-                              const TokenOptions& options, Workers& workers);
 
 }  // namespace kvreplay

@@ -3,6 +3,7 @@
 #include "sim/gram_sums.hpp"
 #include "sim/quadratic_form.hpp"
 #include "sim/rotation.hpp"
+#include "sim/simd/softmax_exp.hpp"
 #include "sim/tokens/row_norms.hpp"
 
 #include <algorithm>
@@ -14,24 +15,37 @@ namespace {
 constexpr Index kFuturePositions = 512;  // that its mean rotation covers
 constexpr Index kKeysPerItem = 512;
 
-/// The mean of the rotations of `count` positions from `first` on, [d, d]; q rotated = R q.
-Matrix<double> mean_rotation(Index first, Index count, Index d, const Rope& rope) {
-  Matrix<double> R = Matrix<double>::Identity(d, d);
-  for (Index j = 0; j < rope.rotary_dim / 2; ++j) {
-    double cos = 0, sin = 0;
-    for (Index p = first; p < first + count; ++p) {
-      cos += std::cos(static_cast<double>(p) * rope.inv_freq[j]);
-      sin += std::sin(static_cast<double>(p) * rope.inv_freq[j]);
+/// The mean of the rotations of `count` positions from `first` on.
+class MeanRotation {
+ public:
+  MeanRotation(Index first, Index count, const Rope& rope) : rope_(rope) {
+    for (Index j = 0; j < rope.rotary_dim / 2; ++j) {
+      double cos = 0, sin = 0;
+      for (Index p = first; p < first + count; ++p) {
+        cos += std::cos(static_cast<double>(p) * rope.inv_freq[j]);
+        sin += std::sin(static_cast<double>(p) * rope.inv_freq[j]);
+      }
+      cos_.push_back(cos * rope.attention_factor / static_cast<double>(count));
+      sin_.push_back(sin * rope.attention_factor / static_cast<double>(count));
     }
-    cos *= rope.attention_factor / static_cast<double>(count);
-    sin *= rope.attention_factor / static_cast<double>(count);
-    const auto [a, b] = rotated_pair(rope, j);
-    R(a, a) = R(b, b) = cos;
-    R(a, b) = -sin;
-    R(b, a) = sin;
   }
-  return R;
-}
+
+  /// R M of M [d, n], each of whose columns is a query.
+  template <class M>
+  M rotated(M x) const {
+    for (std::size_t j = 0; j < cos_.size(); ++j) {
+      const auto [a, b] = rotated_pair(rope_, static_cast<Index>(j));
+      const Eigen::RowVectorXd first = x.row(a);
+      x.row(a) = cos_[j] * first - sin_[j] * x.row(b);
+      x.row(b) = sin_[j] * first + cos_[j] * x.row(b);
+    }
+    return x;
+  }
+
+ private:
+  const Rope& rope_;
+  std::vector<double> cos_, sin_;  // of each pair
+};
 
 /// Cosines and sines that undo the rotation of a run of positions, divided by the attention factor.
 template <class T>
@@ -83,13 +97,6 @@ class InverseRotation {
   const Rope& rope_;
   Matrix<double> offset_cos_, offset_sin_;  // [kGramTile, rotary_dim / 2], as are these:
   Matrix<T> cos_, sin_;
-};
-
-/// Mean and covariance of the un-rotated queries of every query head, over the positions from
-/// kExpectedAttentionFirst to l-1.
-struct QueryMoments {
-  std::vector<Vector<double>> mean;        // G of [d]
-  std::vector<Matrix<double>> covariance;  // G of [d, d]
 };
 
 /// Sums over some of one query head's queries x less a point near their mean.
@@ -178,18 +185,32 @@ QueryMoments query_moments(const HeadGroup<T>& group, Workers& workers) {
 
 }  // namespace
 
+std::vector<ExpectedLogit> expected_logits(const QueryMoments& moments, const Rope& rope, double scale,
+                                           Index l) {
+  const MeanRotation R(l, kFuturePositions, rope);
+  std::vector<ExpectedLogit> logits;
+  for (std::size_t g = 0; g < moments.mean.size(); ++g) {
+    const Matrix<double> once = R.rotated(moments.covariance[g]).transpose();
+    logits.push_back({scale * scale / 2 * R.rotated(once), scale * R.rotated(moments.mean[g])});
+  }
+  return logits;
+}
+
+void weigh_expected(Eigen::Ref<Eigen::RowVectorXd> scores, const Vector<double>& norms, double epsilon) {
+  const Index n = scores.size() - kExpectedAttentionFirst;
+  scores.head(kExpectedAttentionFirst).setZero();
+  auto e = scores.tail(n).array();
+  softmax_exp(e.data(), n, e.maxCoeff());
+  e = (e / e.sum() + epsilon) * norms.tail(n).transpose().array();
+}
+
 template <class T>
 Matrix<double> expected_attention_scores(const HeadGroup<T>& group, const ExpectedAttention& form,
                                          Workers& workers) {
   const Index l = group.l, d = group.d(), G = group.G(), n = l - kExpectedAttentionFirst;
-  const double scale = group.rule.scale;
-  const QueryMoments moments = query_moments(group, workers);
-  const Matrix<double> R = mean_rotation(l, kFuturePositions, d, *group.rope);
-  // The logit that a future query is expected to give key k, of every query head.
   std::vector<QuadraticForm<T>> logits;
-  for (std::size_t g = 0; g < moments.mean.size(); ++g)
-    logits.emplace_back(scale * scale / 2 * (R * moments.covariance[g] * R.transpose()),
-                        scale * (R * moments.mean[g]));
+  for (const auto& [S, b] : expected_logits(query_moments(group, workers), *group.rope, group.rule.scale, l))
+    logits.emplace_back(S, b);
 
   Matrix<double> scores = Matrix<double>::Zero(G, l);  // first the logits, then the scores
   const Index items = div_up(n, kKeysPerItem);
@@ -203,9 +224,7 @@ Matrix<double> expected_attention_scores(const HeadGroup<T>& group, const Expect
   if (!form.project_values) norms = row_norms(group.v, l, workers);
   for (Index g = 0; g < G; ++g) {
     if (form.project_values) norms = projected_value_norms(group, g, workers);
-    auto e = scores.row(g).tail(n).array();
-    e = (e - e.maxCoeff()).exp();
-    e = (e / e.sum() + form.epsilon) * norms.tail(n).transpose().array();
+    weigh_expected(scores.row(g), norms, form.epsilon);
   }
   return scores;
 }

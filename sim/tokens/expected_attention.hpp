@@ -3,6 +3,8 @@
 #include "sim/head_group.hpp"
 #include "sim/schedule.hpp"
 
+#include <vector>
+
 namespace kvreplay {
 
 /// The first tokens, which Expected Attention ranks above all.
@@ -19,6 +21,23 @@ struct ExpectedAttention {
 template <class T>
 Matrix<double> expected_attention_scores(const HeadGroup<T>& group, const ExpectedAttention& form,
                                          Workers& workers);
+
+/// Mean and covariance of the un-rotated queries of every query head, over the positions from
+/// kExpectedAttentionFirst to l-1.
+struct QueryMoments {
+  std::vector<Vector<double>> mean;        // G of [d]
+  std::vector<Matrix<double>> covariance;  // G of [d, d]
+};
+/// k S k^T + b . k: the logarithm of the weight that a future query is expected to give a key k.
+struct ExpectedLogit {
+  Matrix<double> S;  // [d, d], symmetric
+  Vector<double> b;  // [d]
+};
+/// Of every query head, [G].
+std::vector<ExpectedLogit> expected_logits(const QueryMoments& moments, const Rope& rope, double scale,
+                                           Index l);
+/// Scores of one query head, [l], in place of those logits of its keys; norms [l] of what it writes.
+void weigh_expected(Eigen::Ref<Eigen::RowVectorXd> scores, const Vector<double>& norms, double epsilon);
 
 /// The same with the first tokens at their row's maximum: as ties go to the lower position, they rank above
 /// all.

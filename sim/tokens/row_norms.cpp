@@ -25,21 +25,23 @@ Vector<double> norms_from(Index n, Workers& workers, const Work& work) {
   return squares.cwiseSqrt();
 }
 
-/// F [d_v, d_v] of a projection W [d_v, d_model]: ||v W|| = ||v F||, since F F^T = W W^T. Unlike v (W W^T)
-/// v^T the squares of v F do not cancel.
 template <class T>
-Matrix<double> factor_of_projection(const Matrix<T>& wo, Workers& workers) {
+Matrix<double> gram_of_projection(const Matrix<T>& wo, Workers& workers) {
   const auto rows_of = [&](Index first, Index count) -> Matrix<double> {
     return wo.middleCols(first, count).transpose().template cast<double>();
   };
-  const Eigen::LDLT<Matrix<double>> ldlt(gram_of_rows(wo.cols(), wo.rows(), rows_of, workers));
+  return gram_of_rows(wo.cols(), wo.rows(), rows_of, workers);
+}
+
+}  // namespace
+
+Matrix<double> projection_factor(const Matrix<double>& gram) {
+  const Eigen::LDLT<Matrix<double>> ldlt(gram);
   const Vector<double> scales = ldlt.vectorD().cwiseMax(0.0).cwiseSqrt();
   Matrix<double> factor = ldlt.matrixL();
   factor *= scales.asDiagonal();
   return ldlt.transpositionsP().transpose() * factor;
 }
-
-}  // namespace
 
 template <class T>
 Vector<double> row_norms(const HeadMatrix<T>& x, Index n, Workers& workers) {
@@ -53,7 +55,7 @@ Vector<double> projected_value_norms(const HeadGroup<T>& group, Index g, Workers
   if (group.wo.empty()) return row_norms(group.v, group.l, workers);
   constexpr Index W = kPanelWidth<T>;
   const Index d_v = group.d_v();
-  const std::vector<T> panels = square_panels<T>(factor_of_projection(group.wo[g], workers));
+  const std::vector<T> panels = square_panels<T>(projection_factor(gram_of_projection(group.wo[g], workers)));
   return norms_from(group.l, workers, [&](Index first, Index rows, double* squares) {
     Eigen::Matrix<T, Eigen::Dynamic, W, Eigen::RowMajor> product(rows, W);
     std::fill_n(squares, rows, 0.0);

@@ -13,4 +13,8 @@ Vector<double> row_norms(const HeadMatrix<T>& x, Index n, Workers& workers);
 template <class T>
 Vector<double> projected_value_norms(const HeadGroup<T>& group, Index g, Workers& workers);
 
+/// F [d_v, d_v] from W W^T [d_v, d_v], of a projection W: ||v W|| = ||v F||, since F F^T = W W^T. Unlike
+/// v (W W^T) v^T the squares of v F do not cancel.
+Matrix<double> projection_factor(const Matrix<double>& gram);
+
 }  // namespace kvreplay

@@ -1,22 +1,18 @@
 #include "sim/compensation/leverage.hpp"
 #include "sim/head_group.hpp"
 #include "sim/loss/change_loss.hpp"
-#include "sim/loss/loss_totals.hpp"
 #include "sim/overflow.hpp"
-#include "sim/tokens/caote.hpp"
-#include "sim/tokens/column_totals.hpp"
 #include "sim/tokens/expected_attention.hpp"
-#include "sim/tokens/keydiff.hpp"
-#include "sim/tokens/repeat_attention.hpp"
-#include "sim/tokens/row_norms.hpp"
+#include "sim/tokens/token_readings.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <functional>
-#include <numeric>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace kvreplay {
 namespace {
@@ -28,20 +24,12 @@ bool beyond_float32(const Vector<double>& attn) {
   return attn.size() > 1 && others_of(attn).attn < kLeast * std::max(1.0, attn.maxCoeff());
 }
 
-/// KeyDiff of the candidates, [l].
-template <class T>
-Vector<double> keydiff_scores(const HeadGroup<T>& group, Workers& workers) {
-  std::vector<Index> all(group.l);
-  std::iota(all.begin(), all.end(), Index{0});
-  KeyDiff<T> keydiff(group.k, group.l, workers);
-  keydiff.add(all);
-  return keydiff.scores(all);
-}
-
 /// Collects per-query-head rows into the shape that was asked for.
 class Collector {
  public:
-  Collector(const TokenOptions& options, Index G, Index l) : options_(options), G_(G), l_(l) {}
+  template <class T>
+  Collector(const HeadGroup<T>& group, const TokenOptions& options, TokenMetrics metrics = {})
+      : result(std::move(metrics)), options_(options), G_(group.G()), l_(group.l) {}
 
   bool wants(TokenMetric m) const { return options_.metrics.contains(m); }
   bool wants_any(const std::function<bool(const TokenMetricFacts&)>& which) const {
@@ -80,7 +68,6 @@ struct SummedMetric {
   Vector<double> ColumnTotals::*sums;
   bool times_value_sq = false;
 };
-/// Those of the weights alone come first.
 constexpr std::array kSummed = {SummedMetric{TokenMetric::attn, &ColumnTotals::attn},
                                 SummedMetric{TokenMetric::attn_sq, &ColumnTotals::attn_sq},
                                 SummedMetric{TokenMetric::value, &ColumnTotals::attn_sq, true},
@@ -91,16 +78,24 @@ constexpr std::array kSummed = {SummedMetric{TokenMetric::attn, &ColumnTotals::a
                                 SummedMetric{TokenMetric::exact_joint, &ColumnTotals::exact_joint},
                                 SummedMetric{TokenMetric::exact_remove, &ColumnTotals::exact_remove}};
 
+/// The fewest sums that the wanted metrics of the window are made of: CAOTE is made of the weights', too.
+ColumnSet window_columns(const Collector& out) {
+  const bool weights_alone = std::all_of(kSummed.begin(), kSummed.end(), [&](const SummedMetric& m) {
+    return !out.wants(m.metric) || m.sums == &ColumnTotals::attn || m.sums == &ColumnTotals::attn_sq;
+  });
+  return weights_alone ? ColumnSet::weights : ColumnSet::window;
+}
+
 template <class T>
-void add_window_metrics(const HeadGroup<T>& group, const PreparedValues<T>& values,
-                        const std::vector<ColumnTotals>& totals, bool weights_alone, Workers& workers,
+void add_window_metrics(TokenReadings<T>& readings, const std::vector<ColumnTotals>& totals, Workers& workers,
                         Collector& out) {
-  const Vector<double> value_sq =
-      weights_alone ? Vector<double>() : Vector<double>(values.value_sq.template cast<double>());
-  workers.parallel_for(weights_alone ? 2 : std::ssize(kSummed), [&](Index m) {
+  const bool squares = out.wants(TokenMetric::value) || out.wants(TokenMetric::exact_value);
+  const Vector<double> value_sq = squares ? readings.value_squares() : Vector<double>();
+  const Index G = std::ssize(totals);
+  workers.parallel_for(std::ssize(kSummed), [&](Index m) {
     const auto& [metric, sums, times_value_sq] = kSummed[m];
     if (!out.wants(metric)) return;
-    for (Index g = 0; g < group.G(); ++g) {
+    for (Index g = 0; g < G; ++g) {
       if (times_value_sq)
         out.add(metric, g, (totals[g].*sums).cwiseProduct(value_sq));
       else
@@ -108,8 +103,8 @@ void add_window_metrics(const HeadGroup<T>& group, const PreparedValues<T>& valu
     }
   });
   if (!out.wants(TokenMetric::caote) && !out.wants(TokenMetric::fastcaote)) return;
-  const std::vector<CaoteScores> scores = caote_scores(values, totals, workers);
-  for (Index g = 0; g < group.G(); ++g) {
+  const std::vector<CaoteScores> scores = readings.caote(totals);
+  for (Index g = 0; g < G; ++g) {
     out.add(TokenMetric::caote, g, scores[g].caote);
     out.add(TokenMetric::fastcaote, g, scores[g].fastcaote);
   }
@@ -126,13 +121,13 @@ TokenMetrics in_float64(const HeadGroup<float>& group, TokenOptions options, con
 
 /// Metrics of gradients; returns the rows on which float32 loses attention.
 template <class T>
-std::set<MetricRows> add_losses(const HeadGroup<T>& group, const PreparedValues<T>& values, Index window,
-                                Workers& workers, Collector& out) {
+std::set<MetricRows> add_losses(TokenReadings<T>& readings, const HeadGroup<T>& group, Index window,
+                                Collector& out) {
   std::set<MetricRows> lost;
   const auto add = [&](TokenMetric metric, const RowGradients<T>& gradients, RowRange measured) {
     const RowRange rows = loss_rows(measured, gradients.rows);
     if (!out.wants(metric) || rows.count() == 0) return;
-    const std::vector<LossTotals> totals = loss_totals(group, values, gradients, rows, workers);
+    const std::vector<LossTotals> totals = readings.loss_totals(gradients, rows);
     for (Index g = 0; g < group.G(); ++g) {
       out.add(metric, g, totals[g].loss);
       if (beyond_float32(totals[g].max_attn)) lost.insert(kTokenMetrics[metric].rows);
@@ -144,14 +139,14 @@ std::set<MetricRows> add_losses(const HeadGroup<T>& group, const PreparedValues<
 }
 
 template <class T>
-void add_oracles(const HeadGroup<T>& group, MetricRows rows, const std::vector<ColumnTotals>& totals,
-                 Workers& workers, Collector& out) {
-  for (Index g = 0; g < group.G(); ++g) {
+void add_oracles(TokenReadings<T>& readings, MetricRows rows, const std::vector<ColumnTotals>& totals,
+                 Collector& out) {
+  for (Index g = 0; g < std::ssize(totals); ++g) {
     out.add(rows == MetricRows::next ? TokenMetric::oracle_next : TokenMetric::oracle_future, g,
             totals[g].exact_remove);
     if (rows == MetricRows::future && out.wants(TokenMetric::oracle_importance))
       out.add(TokenMetric::oracle_importance, g,
-              totals[g].max_attn.cwiseProduct(projected_value_norms(group, g, workers)));
+              totals[g].max_attn.cwiseProduct(readings.projected_value_norms(g)));
   }
 }
 
@@ -169,19 +164,13 @@ void require_finite(const HeadGroup<T>& group, const TokenMetrics& metrics) {
   }
 }
 
-}  // namespace
-
+/// Metrics of rows that attend; returns the rows on which float32 loses attention.
 template <class T>
-TokenMetrics token_metrics_by(const ColumnPasses<T>& passes, const HeadGroup<T>& group,
-                              const TokenOptions& options, Workers& workers) {
-  using M = TokenMetric;
-  Collector out(options, group.G(), group.l);
+std::set<MetricRows> add_attention(TokenReadings<T>& readings, const HeadGroup<T>& group, Index window,
+                                   Workers& workers, Collector& out) {
   const auto wants_of = [&](MetricRows rows) {
     return out.wants_any([&](const auto& facts) { return facts.rows == rows && !facts.of_gradients; });
   };
-  const bool of_values = out.wants_any([](const auto& facts) {
-    return facts.rows == MetricRows::window && !facts.of_gradients && facts.of_values;
-  });
   std::vector<MetricRows> asked;
   std::vector<ColumnRequest> requests;
   const auto ask = [&](MetricRows which, RowRange rows, ColumnSet columns) {
@@ -189,50 +178,61 @@ TokenMetrics token_metrics_by(const ColumnPasses<T>& passes, const HeadGroup<T>&
     asked.push_back(which);
     requests.push_back({rows, columns});
   };
-  ask(MetricRows::window, window_rows(group.l, group.first_query(), options.window),
-      of_values ? ColumnSet::window : ColumnSet::weights);
+  ask(MetricRows::window, window_rows(group.l, group.first_query(), window), window_columns(out));
   ask(MetricRows::next, {group.l, group.l + 1}, ColumnSet::future);
   ask(MetricRows::future, future_rows(group.l, group.T_all(), group.first_query()), ColumnSet::future);
-  const bool losses = out.wants_any([](const auto& facts) { return facts.of_gradients; });
   std::set<MetricRows> lost;
-  if (!requests.empty() || losses) {
-    const bool weights_alone =
-        !losses && requests.size() == 1 && requests.front().columns == ColumnSet::weights;
-    const PreparedValues<T> values = weights_alone ? PreparedValues<T>() : prepare_values(group, workers);
-    const auto totals_of =
-        requests.empty() ? std::vector<std::vector<ColumnTotals>>() : passes(values, requests);
-    for (std::size_t i = 0; i < asked.size(); ++i) {
-      const std::vector<ColumnTotals>& totals = totals_of[i];
-      const bool oracle = requests[i].columns == ColumnSet::future;
-      for (const ColumnTotals& t : totals)
-        if (beyond_float32(oracle ? t.max_attn : t.attn)) lost.insert(asked[i]);
-      if (oracle)
-        add_oracles(group, asked[i], totals, workers, out);
-      else
-        add_window_metrics(group, values, totals, !of_values, workers, out);
-    }
-    if (losses) lost.merge(add_losses(group, values, options.window, workers, out));
+  if (requests.empty()) return lost;
+  const std::vector<std::vector<ColumnTotals>> totals_of = readings.column_totals(requests);
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    const std::vector<ColumnTotals>& totals = totals_of[i];
+    const bool oracle = requests[i].columns == ColumnSet::future;
+    for (const ColumnTotals& t : totals)
+      if (beyond_float32(oracle ? t.max_attn : t.attn)) lost.insert(asked[i]);
+    if (oracle)
+      add_oracles(readings, asked[i], totals, out);
+    else
+      add_window_metrics(readings, totals, workers, out);
   }
+  return lost;
+}
+
+}  // namespace
+
+template <class T>
+ReadMetrics read_metrics(TokenReadings<T>& readings, const HeadGroup<T>& group, const TokenOptions& options,
+                         Workers& workers) {
+  using M = TokenMetric;
+  Collector out(group, options);
+  std::set<MetricRows> lost = add_attention(readings, group, options.window, workers, out);
+  lost.merge(add_losses(readings, group, options.window, out));
   if (out.wants(M::kvzip) && group.R_ref() > 0) {
-    const Matrix<double> by_head = largest_repeat_attention(group, workers);
+    const Matrix<double> by_head = readings.repeat_attention();
     for (Index g = 0; g < group.G(); ++g)
       if (beyond_float32(by_head.row(g).transpose())) lost.insert(MetricRows::repeat);
     out.result[M::kvzip] = options.per_query_head ? by_head : Matrix<double>(by_head.colwise().maxCoeff());
   }
-  if constexpr (sizeof(T) == 4) out.take(in_float64(group, options, lost, workers));
-  if (out.wants(M::knorm)) out.set(M::knorm, -row_norms(group.k, group.l, workers));
-  if (out.wants(M::keydiff)) out.set(M::keydiff, keydiff_scores(group, workers));
+  if (out.wants(M::knorm)) out.set(M::knorm, -readings.key_norms());
+  if (out.wants(M::keydiff)) out.set(M::keydiff, readings.keydiff());
   if (out.wants(M::expected_attention)) {
-    const Matrix<double> by_head = expected_attention_scores(group, {}, workers);
+    const Matrix<double> by_head = readings.expected_attention();
     out.result[M::expected_attention] =
         options.per_query_head ? with_first_on_top(by_head) : with_first_on_top(by_head.colwise().mean());
   }
-  if (out.wants(M::leverage)) {
+  return {std::move(out.result), std::move(lost)};
+}
+
+template <class T>
+TokenMetrics finished_metrics(ReadMetrics read, const HeadGroup<T>& group, const TokenOptions& options,
+                              Workers& workers) {
+  Collector out(group, options, std::move(read.metrics));
+  if constexpr (sizeof(T) == 4) out.take(in_float64(group, options, read.lost, workers));
+  if (out.wants(TokenMetric::leverage)) {
     // Rounded weights would be divided by the ridge.
     if constexpr (sizeof(T) == 4)
-      out.set(M::leverage, leverage(converted<double>(group), workers));
+      out.set(TokenMetric::leverage, leverage(converted<double>(group), workers));
     else
-      out.set(M::leverage, leverage(group, workers));
+      out.set(TokenMetric::leverage, leverage(group, workers));
   }
   require_finite(group, out.result);
   return std::move(out.result);
@@ -240,15 +240,18 @@ TokenMetrics token_metrics_by(const ColumnPasses<T>& passes, const HeadGroup<T>&
 
 template <class T>
 TokenMetrics token_metrics_cpu(const HeadGroup<T>& group, const TokenOptions& options, Workers& workers) {
-  const ColumnPasses<T> passes = [&](const PreparedValues<T>& values,
-                                     std::span<const ColumnRequest> requests) {
-    return all_column_totals(group, values, requests, workers);
-  };
-  return token_metrics_by(passes, group, options, workers);
+  return finished_metrics(
+      [&] {
+        CpuReadings<T> readings(group, workers);
+        return read_metrics(readings, group, options, workers);
+      }(),
+      group, options, workers);
 }
 
-template decltype(token_metrics_by<float>) token_metrics_by<float>;
-template decltype(token_metrics_by<double>) token_metrics_by<double>;
+template decltype(read_metrics<float>) read_metrics<float>;
+template decltype(read_metrics<double>) read_metrics<double>;
+template decltype(finished_metrics<float>) finished_metrics<float>;
+template decltype(finished_metrics<double>) finished_metrics<double>;
 template decltype(token_metrics_cpu<float>) token_metrics_cpu<float>;
 template decltype(token_metrics_cpu<double>) token_metrics_cpu<double>;
 

@@ -34,6 +34,7 @@ TEST_CASE("where there is a device, cuda and auto compute there and say what doe
   };
   const std::vector<Run> runs = {
       {{"tokens"}, ""},
+      {{"tokens", "--metrics", "keydiff,leverage"}, "on the CPU: leverage (tokens)"},
       {{"evict", "--policy", "snapkv"}, "on the CPU: rankings (evict)"},
       {{"evict", "--policy", "snapkv,greedy_exact", "--phase", "prefill,decode", "--budget", "9"},
        "on the CPU: rankings (evict)"},

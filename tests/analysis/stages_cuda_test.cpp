@@ -131,6 +131,12 @@ const std::map<std::string, Make>& analyses() {
   return all;
 }
 
+ReadMetrics read_on_cpu(const HeadGroup<float>& group, const TokenOptions& options, Workers& workers,
+                        const StoredGroup* /*stored*/) {
+  CpuReadings<float> readings(group, workers);
+  return read_metrics(readings, group, options, workers);
+}
+
 /// Notes what it is asked for; for one thread.
 class Recorder final : public Backend {
  public:
@@ -149,12 +155,7 @@ class Recorder final : public Backend {
       };
     };
     Workers& workers = one_worker();
-    return {.column_totals =
-                recorded("column_totals",
-                         [&workers](const HeadGroup<float>& group, std::span<const ColumnRequest> requests,
-                                    const StoredGroup*) {
-                           return all_column_totals(group, prepare_values(group, workers), requests, workers);
-                         }),
+    return {.read_metrics = recorded("read_metrics", read_on_cpu),
             .output_changes = recorded("output_changes", kvreplay::output_changes<float>),
             .gram_f64 = recorded("gram_f64",
                                  [&workers](const HeadMatrix<float>& x, const auto& rows) {
@@ -206,10 +207,10 @@ TEST_CASE("the device's results do not depend on the number of threads", "[cuda]
 
 TEST_CASE("every analysis asks its backend for what it can compute", "[backend]") {
   const std::map<std::string, std::set<std::string>> expected = {
-      {"tokens", {"column_totals"}},
-      {"evict", {"column_totals", "output_changes", "greedy_exact", "exchange"}},
-      {"levers", {"column_totals", "gram_f64", "query_gram"}},
-      {"budget", {"column_totals", "output_changes"}},
+      {"tokens", {"read_metrics"}},
+      {"evict", {"read_metrics", "output_changes", "greedy_exact", "exchange"}},
+      {"levers", {"read_metrics", "gram_f64", "query_gram"}},
+      {"budget", {"read_metrics", "output_changes"}},
       {"channels", {"gram_f64", "query_gram", "output_interaction"}}};
   for (const auto& [name, make] : analyses()) {
     INFO(name);
@@ -223,13 +224,11 @@ TEST_CASE("token metrics on a device take a dump's numbers as they are stored", 
   class Device final : public Backend {
    public:
     Device()
-        : Backend(
-              {.column_totals = [this](const HeadGroup<float>& group, std::span<const ColumnRequest> requests,
-                                       const StoredGroup* stored) {
-                found = stored == nullptr ? std::nullopt : std::optional(stored->dtype);
-                Workers workers(1);
-                return all_column_totals(group, prepare_values(group, workers), requests, workers);
-              }}) {}
+        : Backend({.read_metrics = [this](const HeadGroup<float>& group, const TokenOptions& options,
+                                          Workers& workers, const StoredGroup* stored) {
+            found = stored == nullptr ? std::nullopt : std::optional(stored->dtype);
+            return read_on_cpu(group, options, workers, stored);
+          }}) {}
     std::optional<Dtype> found;
 
    private:

@@ -41,12 +41,12 @@ class WrongBackend : public Backend {
   static Twins twins(Wrong wrong) {
     Twins twins;
     if (wrong == Wrong::metric)
-      twins.column_totals = [](const HeadGroup<float>& group, std::span<const ColumnRequest> requests,
-                               const StoredGroup*) {
-        Workers workers(1);
-        auto totals = all_column_totals(group, prepare_values(group, workers), requests, workers);
-        if (group.kv_head == 1) totals[0][0].exact_remove *= 1.05;
-        return totals;
+      twins.read_metrics = [](const HeadGroup<float>& group, const TokenOptions& options, Workers& workers,
+                              const StoredGroup*) {
+        CpuReadings<float> readings(group, workers);
+        ReadMetrics read = read_metrics(readings, group, options, workers);
+        if (group.kv_head == 1) read.metrics[TokenMetric::exact_remove].row(0) *= 1.05;
+        return read;
       };
     if (wrong == Wrong::output)
       twins.output_changes = [](const HeadGroup<float>& group, RowRange rows, std::span<const KeptSet> sets,

@@ -83,8 +83,9 @@ double wall_seconds(const Bench& bench, const std::vector<HeadGroup<float>>& gro
     cuda::use_device(bench.device.index);
     const cuda::Stream stream;
     for (std::size_t i = next++; i < groups.size(); i = next++) {
-      const DeviceGroup group(groups[i], numbers[i].stored(), way.products, stream);
-      const ColumnRun run(group, rows_of(shape), ColumnSet::window);
+      const OnDevice on_device(groups[i], numbers[i].stored(), way.products, stream);
+      const ColumnRun run(on_device.group, rows_at(groups[i], numbers[i].stored(), rows_of(shape)),
+                          ColumnSet::window);
       run.launch();
       run.totals();
     }
@@ -151,8 +152,8 @@ void check_section(Bench& bench) {
   for_each_way(bench, [&](Way way) {
     const cuda::Stream stream;
     const HostNumbers numbers(group, way.input);
-    const DeviceGroup on_device(group, numbers.stored(), way.products, stream);
-    const ColumnRun run(on_device, rows_of(shape), ColumnSet::window);
+    const OnDevice on_device(group, numbers.stored(), way.products, stream);
+    const ColumnRun run(on_device.group, rows_at(group, numbers.stored(), rows_of(shape)), ColumnSet::window);
     run.launch();
     const auto got = run.totals();
     double attn = 0, joint = 0, remove = 0;
@@ -212,8 +213,9 @@ void long_section(Bench& bench) {
     {
       LeastFree free(bench.device.index);
       const HostNumbers numbers(group, way.input);
-      const DeviceGroup on_device(group, numbers.stored(), way.products, stream);
-      const ColumnRun run(on_device, rows_of(shape), ColumnSet::window);
+      const OnDevice on_device(group, numbers.stored(), way.products, stream);
+      const ColumnRun run(on_device.group, rows_at(group, numbers.stored(), rows_of(shape)),
+                          ColumnSet::window);
       free.note();
       run.launch();
       run.totals();

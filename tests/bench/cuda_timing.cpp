@@ -60,7 +60,8 @@ Copies::Copies(const Bench& bench, const PassShape& shape, const HeadGroup<float
   const HostNumbers numbers(group, way.input);
   for (std::size_t i = 0; i < n; ++i) {
     groups_.emplace_back(group, numbers.stored(), way.products, stream);
-    runs_.emplace_back(groups_.back(), rows_of(shape), ColumnSet::window);
+    runs_.emplace_back(groups_.back().group, rows_at(group, numbers.stored(), rows_of(shape)),
+                       ColumnSet::window);
   }
 }
 

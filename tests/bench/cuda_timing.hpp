@@ -29,6 +29,17 @@ void for_each_way(Bench& bench, const std::function<void(Way)>& body);
 HeadGroup<float> normal_group(const PassShape& shape, unsigned seed);
 inline RowRange rows_of(const PassShape& shape) { return {shape.l - shape.w, shape.l}; }
 
+/// A group's keys and values on a device, and what is made of them.
+struct OnDevice {
+  OnDevice(const HeadGroup<float>& of, const cuda::StoredNumbers& stored, Products products,
+           const cuda::Stream& stream)
+      : keys(stored.k, stored.type, of.T_all(), of.d(), stream),
+        values(stored.v, stored.type, of.T_all(), of.d_v(), stream),
+        group(of, keys, values, products, stream) {}
+  cuda::DeviceRows keys, values;
+  DeviceGroup group;
+};
+
 /// The same inputs in several places of device memory, more than twice L2 together: none of them is found
 /// there.
 class Copies {
@@ -38,7 +49,7 @@ class Copies {
   const std::deque<ColumnRun>& runs() const { return runs_; }
 
  private:
-  std::deque<DeviceGroup> groups_;
+  std::deque<OnDevice> groups_;
   std::deque<ColumnRun> runs_;
 };
 

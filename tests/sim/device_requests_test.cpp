@@ -1,6 +1,7 @@
 // What a head group costs in launches and copies, whatever the device.
 
 #include "sim/cuda/runtime_emulated.hpp"
+#include "sim/tokens/cuda/token_readings_cuda.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/cuda_devices.hpp"
 #include "tests/support/group_in_16_bits.hpp"
@@ -30,8 +31,9 @@ TEST_CASE("a few rows of a group take few launches, their own queries and one do
                          cuda::NumberType::f16);
   const Index tables = 4 * (2 * w + 2 * (l / cuda::kScoredTokens));
   const ColumnRequest window{{l - w, l}, ColumnSet::window};
-  const auto spent = requests_of(
-      [&] { cuda::column_totals_of(in.group(), in.stored(), Products::f32, std::span(&window, 1)); });
+  const auto spent = requests_of([&] {
+    cuda::DeviceReadings(in.group(), in.stored(), Products::f32).column_totals(std::span(&window, 1));
+  });
   CHECK(spent.launches == 7);
   CHECK(spent.fills == 0);
   CHECK(spent.uploads == 3 + G);  // K, V, what rows see, the rows of each head
@@ -47,7 +49,8 @@ TEST_CASE("a second set of rows brings its queries alone", "[emulation]") {
   const ColumnRequest requests[] = {{{l - w, l}, ColumnSet::window}, {{l, l + 10}, ColumnSet::future}};
   const auto of = [&](std::size_t n) {
     return requests_of([&] {
-      cuda::column_totals_of(in.group(), in.stored(), Products::f32, std::span(requests).first(n));
+      cuda::DeviceReadings(in.group(), in.stored(), Products::f32)
+          .column_totals(std::span(requests).first(n));
     });
   };
   const cuda::DeviceRequests more = of(2) - of(1);
@@ -61,18 +64,42 @@ TEST_CASE("numbers in 32 bits are asked whether one half is enough, twice", "[em
   const Index l = 640, w = 32, G = 4, d = 128;
   const HeadGroup<float> group =
       to_float(random_group({.l = l, .T = l + 1, .G = G, .d = d, .d_v = d, .sink_logit = 1.0}));
+  const cuda::StoredNumbers numbers = cuda::stored_numbers(group);
   const ColumnRequest window{{l - w, l}, ColumnSet::window};
-  const auto spent = requests_of([&] {
-    cuda::column_totals_of(group, cuda::stored_numbers(group), Products::f32, std::span(&window, 1));
-  });
+  const auto spent = requests_of(
+      [&] { cuda::DeviceReadings(group, numbers, Products::f32).column_totals(std::span(&window, 1)); });
   CHECK(spent.launches == 8);
   CHECK(spent.fills == 2);
   CHECK(spent.uploads == 4 + G);  // the sink logits too
   CHECK(spent.downloads == 3);
-  const auto with_tensor = requests_of([&] {
-    cuda::column_totals_of(group, cuda::stored_numbers(group), Products::tensor, std::span(&window, 1));
-  });
+  const auto with_tensor = requests_of(
+      [&] { cuda::DeviceReadings(group, numbers, Products::tensor).column_totals(std::span(&window, 1)); });
   CHECK(with_tensor.launches == 7);
   CHECK(with_tensor.fills == 0);
   CHECK(with_tensor.downloads == 1);
+}
+
+TEST_CASE("all that a device has metrics of brings keys and values once", "[emulation]") {
+  const Index l = 640, w = 32, G = 4, d = 128, T = l + 10;
+  const GroupIn16Bits in(
+      to_float(random_group(
+          {.l = l, .T = T, .G = G, .d = d, .d_v = d, .rope = rope_of(Rope::Style::half, d), .repeat = 0})),
+      cuda::NumberType::f16);
+  MetricSet metrics = MetricSet::standard();
+  for (const TokenMetric m : kTokenMetrics.all())
+    if (kTokenMetrics[m].of_gradients || kTokenMetrics[m].rows == MetricRows::repeat) metrics.erase(m);
+  Workers workers(1);
+  const auto of = [&](const MetricSet& which) {
+    return requests_of([&] {
+      cuda::read_metrics_of(in.group(), in.stored(), {.window = w, .metrics = which}, Products::f32, workers);
+    });
+  };
+  const auto spent = of(metrics);
+  const Index keys_and_values = 2 * d * 2 * T, queries = 2 * d * G * (l - 4), rows = 2 * d * G * (w + 1 + 10),
+              caote = 8 * (G + 1) * (l + d),
+              tables = 4 * 2 * (w + 1 + 10) + 3 * 4 * 2 * (l / cuda::kScoredTokens),
+              forms = 4 * G * d * (d + 1), angles = 8 * d / 2;
+  CHECK(spent.uploaded == keys_and_values + queries + rows + caote + tables + forms + angles);
+  CHECK(spent.fills == 0);
+  CHECK(of({TokenMetric::knorm, TokenMetric::keydiff}).uploaded == 2 * d * T);
 }

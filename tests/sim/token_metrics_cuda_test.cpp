@@ -1,5 +1,5 @@
 #include "data/error.hpp"
-#include "sim/tokens/cuda/column_totals_cuda.hpp"
+#include "sim/tokens/cuda/token_readings_cuda.hpp"
 #include "sim/tokens/token_metrics.hpp"
 #include "tests/support/cases.hpp"
 #include "tests/support/catch.hpp"
@@ -34,6 +34,12 @@ MetricSet of_tokens() {
   MetricSet metrics = MetricSet::all();
   for (const TokenMetric m : kTokenMetrics.all())
     if (kTokenMetrics[m].rows == MetricRows::prompt) metrics.erase(m);
+  return metrics;
+}
+/// All that a group with it has, but for what takes float64.
+MetricSet with_rope() {
+  MetricSet metrics = of_tokens();
+  metrics.insert(TokenMetric::expected_attention);
   return metrics;
 }
 
@@ -112,8 +118,15 @@ TEST_CASE("kernels that know their operands agree with the reference", "[cuda]")
 TEST_CASE("the CUDA twin reads 16-bit numbers as they lie", "[cuda]") {
   Workers workers(1);
   for (const cuda::NumberType type : {cuda::NumberType::f16, cuda::NumberType::bf16}) {
-    const GroupIn16Bits in(to_float(random_group({.l = 150, .T = 160, .G = 2, .d = 80, .d_v = 48})), type);
-    const TokenOptions options{.window = 100, .metrics = of_tokens()};
+    const GroupIn16Bits in(to_float(random_group({.l = 150,
+                                                  .T = 160,
+                                                  .G = 2,
+                                                  .d = 80,
+                                                  .d_v = 48,
+                                                  .d_model = 100,
+                                                  .rope = rope_of(Rope::Style::half, 64)})),
+                           type);
+    const TokenOptions options{.window = 100, .metrics = with_rope()};
     const TokenMetrics want = token_metrics_reference(to_double(in.group()), options);
     for (const cuda::DeviceInfo& device : all_devices()) {
       cuda::use_device(device.index);

@@ -101,10 +101,11 @@ TEST_CASE("the CPU twin computes what it is asked for and nothing else", "[token
 namespace {
 
 template <class T>
-void check_weights_alone(const TokenCase& token_case, const HeadGroup<T>& group) {
+void check_fewer_sums(const TokenCase& token_case, const HeadGroup<T>& group) {
+  using M = TokenMetric;
   Workers workers(2);
   const TokenMetrics all = token_metrics_cpu(group, token_case.options, workers);
-  for (const TokenMetric metric : {TokenMetric::attn, TokenMetric::attn_sq}) {
+  for (const M metric : {M::attn, M::attn_sq, M::value, M::exact_value, M::caote, M::fastcaote}) {
     if (!token_case.options.metrics.contains(metric)) continue;
     INFO(token_case.name << ": " << name_of(metric));
     TokenOptions options = token_case.options;
@@ -120,12 +121,11 @@ void check_weights_alone(const TokenCase& token_case, const HeadGroup<T>& group)
 
 }  // namespace
 
-TEST_CASE("sums of weights without the values are those that come with the rest, to the bit",
-          "[token_metrics]") {
+TEST_CASE("metrics of few sums are those that come with the rest, to the bit", "[token_metrics]") {
   for (const std::vector<TokenCase>& cases : {small_token_cases(), large_token_cases()})
     for (const TokenCase& token_case : cases) {
-      check_weights_alone(token_case, token_case.group());
-      check_weights_alone(token_case, to_float(token_case.group()));
+      check_fewer_sums(token_case, token_case.group());
+      check_fewer_sums(token_case, to_float(token_case.group()));
     }
 }
 

@@ -32,7 +32,8 @@ KVREPLAY_DEVICE void load_rows(const GramRows& x, std::ptrdiff_t first, std::ptr
     float number = 0;
     if (first + r < end && channel + c < x.d) {
       const std::ptrdiff_t row = x.rows != nullptr ? x.rows[first + r] : first + r;
-      number = x.x[row * x.d + channel + c];
+      number = x.x[x.column_step > 0 ? (channel + c) * x.column_step + row : row * x.d + channel + c];
+      if (x.centre != nullptr) number -= x.centre[channel + c];
     }
     panel.put(r, c, number);
   }

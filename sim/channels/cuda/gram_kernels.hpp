@@ -10,12 +10,14 @@
 
 namespace kvreplay::cuda {
 
-/// n rows of a float32 matrix [..][d] in device memory.
+/// n rows of a float32 matrix [..][d]. Pointers are to device memory.
 struct GramRows {
   const float* x;
-  const std::ptrdiff_t* rows;  ///< [n], any order, device memory; null: the first n
+  const std::ptrdiff_t* rows;  ///< [n], any order; null: the first n
   std::ptrdiff_t n;
-  int d;  ///< at least 1
+  int d;                           ///< at least 1
+  const float* centre = nullptr;   ///< [d], which x is taken less of, in float32; null: 0
+  std::ptrdiff_t column_step = 0;  ///< 0: rows of x lie one after the other; else its columns, so far apart
 };
 
 enum class GramProducts {

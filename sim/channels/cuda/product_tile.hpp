@@ -27,6 +27,33 @@ struct ProductTile {
     Panel left, right;
   };
 
+  /// All threads fill a panel with kStep channels of kSide rows: read(row, channel).
+  template <class Read>
+  KVREPLAY_DEVICE static void load_channels(Panel& panel, const Read& read) {
+    // Eight rows by four channels a warp: few sectors to read, few lanes that store to one bank.
+    for (int at = thread_id(); at < kStep * kSide; at += kThreads) {
+      const int r = at / 256 * 8 + at / 4 % 8, c = at / 32 % 8 * 4 + at % 4;
+      panel.put(c, r, read(r, c));
+    }
+  }
+
+  /// Joins what every lane has of its rows: the block's own, each with a lane that is told take(row, joined).
+  template <class Join, class Take>
+  KVREPLAY_DEVICE static void join_columns(double (&own)[kRows], const Join& join, const Take& take) {
+    // Eight lanes have a row's columns, and so has another warp.
+    auto* const others = reinterpret_cast<double*>(shared_memory());  // [kSide]
+    sync_block();
+    KVREPLAY_UNROLL
+    for (int i = 0; i < kRows; ++i) {
+      for (int mask = 1; mask < 8; mask *= 2) own[i] = join(own[i], shuffle_xor(own[i], mask));
+      if (warp_id() % 2 == 1 && lane_id() % 8 == 0) others[row(i)] = own[i];
+    }
+    sync_block();
+    KVREPLAY_UNROLL
+    for (int i = 0; i < kRows; ++i)
+      if (warp_id() % 2 == 0 && lane_id() % 8 == 0) take(row(i), join(own[i], others[row(i)]));
+  }
+
   T sum[kRows][kCols] = {};
   double total[kRows][kCols] = {};
 

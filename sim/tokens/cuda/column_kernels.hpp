@@ -37,6 +37,7 @@ inline constexpr int kScoredSlabs = 2;
 constexpr int half_depth(int channels) { return (channels + 15) / 16 * 16; }
 
 enum class NumberType { f32, f16, bf16 };
+constexpr int bytes_of(NumberType type) { return type == NumberType::f32 ? 4 : 2; }
 
 /// A matrix as it lies in device memory, [rows][width].
 struct StoredRows {
@@ -138,6 +139,7 @@ struct FinishedRows {
   RowConstants* constants;  ///< [G][padded_rows]
   HalfMatrix out;           ///< [G][padded_rows], o - centre
   LargestScores* largest;   ///< [G][rows]; at = -1 where a number overflows float32
+  float* top_diff;          ///< [G][padded_rows][d_v], v - o' of the largest column; null: nobody asks
 };
 
 void finish_rows(const ColumnProblem& problem, const SoftmaxStates& states, const FinishedRows& rows,

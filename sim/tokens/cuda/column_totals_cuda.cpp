@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <deque>
 #include <string>
+#include <utility>
 
 namespace kvreplay::cuda {
 namespace {
@@ -31,8 +31,6 @@ Index parts(Index blocks, Index most) {
   constexpr Index kEnoughBlocks = 512;
   return std::clamp<Index>(div_up(kEnoughBlocks, blocks), 1, std::max<Index>(most, 1));
 }
-
-Index bytes_of(NumberType type) { return type == NumberType::f32 ? 4 : 2; }
 
 /// What a kernel says of what it has seen.
 class Flag {
@@ -69,64 +67,61 @@ StoredNumbers stored_numbers(const StoredGroup& group) {
   return numbers;
 }
 
-DeviceGroup::DeviceGroup(const HeadGroup<float>& group, StoredNumbers numbers, Products products,
-                         const Stream& stream)
+DeviceRows::DeviceRows(const void* rows, NumberType type, Index n, Index width, const Stream& stream)
+    : type_(type), width_(narrow(width)), data_(static_cast<std::size_t>(n * width * bytes_of(type))) {
+  copy(data_.data(), static_cast<const std::uint8_t*>(rows), data_.size(), stream);
+}
+
+DeviceGroup::DeviceGroup(const HeadGroup<float>& group, const DeviceRows& keys, const DeviceRows& values,
+                         Products products, const Stream& stream)
     : group_(group),
-      numbers_(std::move(numbers)),
+      type_(keys.stored().type),
       products_(products),
       stream_(stream),
       arrays_(stream),
       v_halves_(group.T_all(), group.d_v(), products == Products::f32, 1) {
   const int T = narrow(group.T_all()), d = narrow(group.d()), d_v = narrow(group.d_v());
-  const Index element = bytes_of(numbers_.type);
-  const auto upload = [&](std::uint8_t* to, const void* from, std::size_t bytes) {
-    copy(to, static_cast<const std::uint8_t*>(from), bytes, stream);
-    return to;
-  };
-  const bool as_they_lie = numbers_.type == NumberType::f16 && half_depth(d) == d;
-  const std::size_t key_bytes = group.T_all() * d * element, value_bytes = group.T_all() * d_v * element;
-  const Buffer<std::uint8_t> passing_keys(as_they_lie ? 0 : key_bytes);
-  std::uint8_t* const keys = upload(as_they_lie ? arrays_.make<std::uint8_t>(key_bytes) : passing_keys.data(),
-                                    numbers_.k, key_bytes);
-  if (as_they_lie) {
-    k_ = {reinterpret_cast<std::uint16_t*>(keys), nullptr, arrays_.make<float>(T), d};
+  if (type_ == NumberType::f16 && half_depth(d) == d) {
+    k_ = {static_cast<std::uint16_t*>(keys.data()), nullptr, arrays_.make<float>(T), d};
   } else {
     k_halves_ = HalfBuffers(T, d, !known_to_be_one_half(), T);
     k_ = k_halves_.view();
   }
-  v_ = {{upload(arrays_.make<std::uint8_t>(value_bytes), numbers_.v, value_bytes), numbers_.type},
-        arrays_.make<float>(d_v),
-        arrays_.make<float>(1),
-        arrays_.make<float>(T),
-        arrays_.make<float>(T),
-        arrays_.make<float>(T),
-        v_halves_.view()};
+  v_ = {values.stored(),        arrays_.make<float>(d_v), arrays_.make<float>(1), arrays_.make<float>(T),
+        arrays_.make<float>(T), arrays_.make<float>(T),   v_halves_.view()};
   if (!group.rule.sink_logit.empty()) {
     const std::vector<float> sinks(group.rule.sink_logit.begin(), group.rule.sink_logit.end());
     sink_logit_ = arrays_.copy_of<float>(sinks);
   }
-  const StoredRows stored_keys{keys, numbers_.type};
   if (known_to_be_one_half()) {
-    prepare_tokens(stored_keys, d, k_, v_, d_v, T, nullptr, stream);
+    prepare_tokens(keys.stored(), d, k_, v_, d_v, T, nullptr, stream);
     return;
   }
   const Flag needed(stream);
-  prepare_tokens(stored_keys, d, k_, v_, d_v, T, needed.data(), stream);
+  prepare_tokens(keys.stored(), d, k_, v_, d_v, T, needed.data(), stream);
   if (needed.is_set()) return;
   k_halves_.drop_low();
   k_ = k_halves_.view();
 }
 
-ColumnRun::ColumnRun(const DeviceGroup& on_device, RowRange rows, ColumnSet columns)
+AttendingRows rows_at(const HeadGroup<float>& group, const StoredNumbers& numbers, RowRange rows) {
+  AttendingRows attending{rows.count(), numbers.type, {}, visibility(group, rows), {}};
+  const Index before = (rows.begin - numbers.first_query) * group.d() * bytes_of(numbers.type);
+  for (const void* q : numbers.q) attending.q.push_back(static_cast<const std::uint8_t*>(q) + before);
+  attending.name = [first = rows.begin](Index row) { return "position " + std::to_string(first + row); };
+  return attending;
+}
+
+ColumnRun::ColumnRun(const DeviceGroup& on_device, AttendingRows rows, ColumnSet columns)
     : group_(on_device),
-      rows_(rows),
+      rows_(std::move(rows)),
       columns_(columns == ColumnSet::weights ? ColumnSet::window : columns),
       arrays_(on_device.stream_) {
   const HeadGroup<float>& group = on_device.group_;
   const Stream& stream = on_device.stream_;
-  const Index G = group.G(), n = rows.count(), d = group.d(), d_v = group.d_v();
+  const Index G = group.G(), n = rows_.count, d = group.d(), d_v = group.d_v();
   const Index padded = div_up(n, kSlab) * kSlab, packed = G * padded;
-  const Index end = group.end_visible(rows.end - 1), begin = group.first_visible(rows.begin);
+  const Index begin = rows_.seen.first.front(), end = rows_.seen.end.back();
   const Index candidates = std::min(group.l, end);
   problem_.G = narrow(G);
   problem_.rows = narrow(n);
@@ -142,29 +137,25 @@ ColumnRun::ColumnRun(const DeviceGroup& on_device, RowRange rows, ColumnSet colu
   problem_.softcap = static_cast<float>(group.rule.softcap.value_or(0));
   problem_.sink_logit = on_device.sink_logit_;
 
-  const Index row_bytes = d * bytes_of(on_device.numbers_.type), head_bytes = n * row_bytes;
+  const Index head_bytes = n * d * bytes_of(rows_.type);
   auto* const queries = arrays_.make<std::uint8_t>(G * head_bytes);
   for (Index g = 0; g < G; ++g)
-    copy(queries + g * head_bytes,
-         static_cast<const std::uint8_t*>(on_device.numbers_.q[g]) +
-             (rows.begin - on_device.numbers_.first_query) * row_bytes,
-         head_bytes, stream);
+    copy(queries + g * head_bytes, static_cast<const std::uint8_t*>(rows_.q[g]), head_bytes, stream);
   queries_ = queries;
   bool in_two = false;
-  if (!on_device.known_to_be_one_half()) {
+  if (on_device.products_ == Products::f32 && rows_.type != NumberType::f16) {
     const Flag needed(stream);
-    check_halves({queries, on_device.numbers_.type}, {problem_.G, problem_.rows, problem_.rows, problem_.d},
-                 needed.data(), stream);
+    check_halves({queries, rows_.type}, {problem_.G, problem_.rows, problem_.rows, problem_.d}, needed.data(),
+                 stream);
     in_two = needed.is_set();
   }
   q_ = HalfBuffers(packed, d, in_two, packed);
   out_halves_ = HalfBuffers(packed, d_v, problem_.exact, packed);
   problem_.q = q_.view();
 
-  const Visibility seen = visibility(group, rows);
-  std::vector<int> of_rows = seen.first;
-  of_rows.insert(of_rows.end(), seen.end.begin(), seen.end.end());
-  const std::vector<int> ranges = row_ranges(seen, candidates);
+  std::vector<int> of_rows = rows_.seen.first;
+  of_rows.insert(of_rows.end(), rows_.seen.end.begin(), rows_.seen.end.end());
+  const std::vector<int> ranges = row_ranges(rows_.seen, candidates);
   of_rows.insert(of_rows.end(), ranges.begin(), ranges.end());
   problem_.first_visible = arrays_.copy_of<int>(of_rows);
   problem_.end_visible = problem_.first_visible + n;
@@ -190,7 +181,7 @@ ColumnRun::ColumnRun(const DeviceGroup& on_device, RowRange rows, ColumnSet colu
   const Index sum_parts = problem_.one_slab() ? 1 : pass_.segments * kScoredSlabs;
   results_ = Buffer<double>(row_results() + sum_parts * sums_of_pass());
   finished_ = {arrays_.make<RowConstants>(packed), out_halves_.view(),
-               reinterpret_cast<LargestScores*>(results_.data())};
+               reinterpret_cast<LargestScores*>(results_.data()), nullptr};
   pass_.sums = results_.data() + row_results();
 }
 
@@ -210,8 +201,8 @@ void ColumnRun::launch() const {
 }
 
 void ColumnRun::launch_pass_one() const {
-  prepare_rows({queries_, group_.numbers_.type},
-               {problem_.G, problem_.rows, problem_.padded_rows, problem_.d}, problem_.q, group_.stream_);
+  prepare_rows({queries_, rows_.type}, {problem_.G, problem_.rows, problem_.padded_rows, problem_.d},
+               problem_.q, group_.stream_);
   softmax_pass(problem_, states_, group_.stream_);
   finish_rows(problem_, states_, finished_, group_.stream_);
 }
@@ -222,20 +213,37 @@ void ColumnRun::launch_pass_two() const {
   score_pass(problem_, finished_, pass_, group_.stream_);
 }
 
+void ColumnRun::ask_top_differences() {
+  finished_.top_diff = arrays_.make<float>(static_cast<std::size_t>(problem_.packed_rows()) * problem_.d_v);
+}
+
+void ColumnRun::require_finite(const std::vector<LargestScores>& rows) const {
+  const auto bad = std::find_if(rows.begin(), rows.end(), [](const LargestScores& s) { return s.at < 0; });
+  if (bad == rows.end()) return;
+  const Index at = bad - rows.begin();
+  report_overflow(group_.group_, at / rows_.count, rows_.name(at % rows_.count));
+}
+
+std::vector<LargestScores> ColumnRun::largest() const {
+  std::vector<LargestScores> rows =
+      downloaded(finished_.largest, static_cast<std::size_t>(problem_.G * rows_.count), group_.stream_);
+  require_finite(rows);
+  return rows;
+}
+
 std::vector<ColumnTotals> ColumnRun::totals() const {
   const HeadGroup<float>& group = group_.group_;
-  const Index G = group.G(), n = rows_.count(), candidates = problem_.candidates;
+  const Index G = group.G(), n = rows_.count, candidates = problem_.candidates;
   const Index in_head = sums_of_pass() / G;
   const std::vector<double> results =
       downloaded(results_.data(), row_results() + sums_of_pass(), group_.stream_);
   std::vector<LargestScores> scores(G * n);
   std::memcpy(scores.data(), results.data(), scores.size() * sizeof(LargestScores));
+  require_finite(scores);
   const double* const added = results.data() + row_results();
   std::vector<ColumnTotals> totals;
   for (Index g = 0; g < G; ++g) {
     const auto own = scores.begin() + g * n;
-    const auto bad = std::find_if(own, own + n, [](const LargestScores& s) { return s.at < 0; });
-    if (bad != own + n) report_overflow(group, g, "position " + std::to_string(rows_.begin + (bad - own)));
     totals.push_back(empty_totals(group.l, columns_));
     ColumnTotals& t = totals.back();
     const auto sum_of = [&](int which, Vector<double>& into) {
@@ -261,34 +269,4 @@ std::vector<ColumnTotals> ColumnRun::totals() const {
   return totals;
 }
 
-std::vector<std::vector<ColumnTotals>> column_totals_of(const HeadGroup<float>& group,
-                                                        const StoredNumbers& numbers, Products products,
-                                                        std::span<const ColumnRequest> requests) {
-  const Stream stream;
-  const DeviceGroup on_device(group, numbers, products, stream);
-  std::deque<ColumnRun> runs;
-  for (const auto& [rows, columns] : requests) runs.emplace_back(on_device, rows, columns).launch();
-  std::vector<std::vector<ColumnTotals>> totals;
-  for (const ColumnRun& run : runs) totals.push_back(run.totals());
-  return totals;
-}
-
-TokenMetrics token_metrics_of(const HeadGroup<float>& group, const StoredNumbers& numbers,
-                              const TokenOptions& options, Products products, Workers& workers) {
-  const ColumnPasses<float> passes = [&](const PreparedValues<float>&,
-                                         std::span<const ColumnRequest> requests) {
-    return column_totals_of(group, numbers, products, requests);
-  };
-  return token_metrics_by(passes, group, options, workers);
-}
-
 }  // namespace kvreplay::cuda
-
-namespace kvreplay {
-
-TokenMetrics token_metrics_cuda(const HeadGroup<float>& group, const TokenOptions& options, Workers& workers,
-                                Products products) {
-  return cuda::token_metrics_of(group, cuda::stored_numbers(group), options, products, workers);
-}
-
-}  // namespace kvreplay

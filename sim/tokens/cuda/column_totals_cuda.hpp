@@ -3,10 +3,12 @@
 #include "sim/cuda/transfer.hpp"
 #include "sim/tokens/column_totals.hpp"
 #include "sim/tokens/cuda/column_kernels.hpp"
+#include "sim/tokens/cuda/row_kernels.hpp"
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
+#include <functional>
+#include <string>
 #include <vector>
 
 namespace kvreplay::cuda {
@@ -22,6 +24,23 @@ struct StoredNumbers {
 /// Those of its matrices.
 StoredNumbers stored_numbers(const HeadGroup<float>& group);
 StoredNumbers stored_numbers(const StoredGroup& group);
+
+/// A matrix on the calling thread's device as it lies in host memory.
+class DeviceRows {
+ public:
+  /// rows [n][width], which have been read when this returns.
+  DeviceRows(const void* rows, NumberType type, Index n, Index width, const Stream& stream);
+
+  void* data() const { return data_.data(); }
+  StoredRows stored() const { return {data(), type_}; }
+  /// The first n rows.
+  RowsOf first(Index n) const { return {stored(), narrow(n), width_}; }
+
+ private:
+  NumberType type_;
+  int width_;
+  Buffer<std::uint8_t> data_;
+};
 
 /// A HalfMatrix's memory.
 class HalfBuffers {
@@ -41,18 +60,20 @@ class HalfBuffers {
 /// A head group's keys and values on the calling thread's device, ready for any set of rows.
 class DeviceGroup {
  public:
-  /// Refers to the group, to what `numbers` names and to the stream until it is gone.
-  DeviceGroup(const HeadGroup<float>& group, StoredNumbers numbers, Products products, const Stream& stream);
+  /// keys and values: the group's. Refers to all but `products` until it is gone.
+  DeviceGroup(const HeadGroup<float>& group, const DeviceRows& keys, const DeviceRows& values,
+              Products products, const Stream& stream);
+
+  /// [d_v] on the device, near the mean of the values.
+  const float* centre() const { return v_.centre; }
 
  private:
   friend class ColumnRun;
 
-  bool known_to_be_one_half() const {
-    return products_ == Products::tensor || numbers_.type == NumberType::f16;
-  }
+  bool known_to_be_one_half() const { return products_ == Products::tensor || type_ == NumberType::f16; }
 
   const HeadGroup<float>& group_;
-  const StoredNumbers numbers_;
+  const NumberType type_;  // of the keys
   const Products products_;
   const Stream& stream_;
   DeviceArrays arrays_;
@@ -62,12 +83,25 @@ class DeviceGroup {
   const float* sink_logit_ = nullptr;
 };
 
+/// Rows that attend to a group's tokens.
+struct AttendingRows {
+  Index count = 0;
+  NumberType type = NumberType::f32;
+  std::vector<const void*> q;                   ///< G of [count][d] in host memory
+  Visibility seen;                              ///< each sees something
+  std::function<std::string(Index)> name = {};  ///< of one, for messages
+};
+/// Those at positions, in the group's own numbers.
+AttendingRows rows_at(const HeadGroup<float>& group, const StoredNumbers& numbers, RowRange rows);
+
 /// One set of rows of a group, and the memory that both passes over them take: O(G |rows| (d + d_v) + G l).
 class ColumnRun {
  public:
-  /// Brings the rows' queries to the device. Refers to the group until it is gone. Rows must not be empty.
-  ColumnRun(const DeviceGroup& group, RowRange rows, ColumnSet columns);
+  /// Brings the rows' queries to the device. Refers to the group until it is gone. There must be rows.
+  ColumnRun(const DeviceGroup& group, AttendingRows rows, ColumnSet columns);
 
+  /// Pass one is to leave FinishedRows::top_diff too.
+  void ask_top_differences();
   /// Both passes, in the group's stream; returns at once.
   void launch() const;
   void launch_pass_one() const;  ///< with the rows' preparation
@@ -77,13 +111,22 @@ class ColumnRun {
   /// overflows float32.
   std::vector<ColumnTotals> totals() const;
 
+  /// What pass one leaves on the device, and of the host's: the rows' largest columns, [G][rows], when it is
+  /// done. Throws InputError where a number overflows float32.
+  std::vector<LargestScores> largest() const;
+  const ColumnProblem& problem() const { return problem_; }
+  const FinishedRows& finished() const { return finished_; }
+  StoredRows queries() const { return {queries_, rows_.type}; }
+  const float* out_centred() const { return pass_.out_centred; }
+
  private:
   /// Numbers in one part of the sums, and before them in the results.
   Index sums_of_pass() const;
   Index row_results() const;
+  void require_finite(const std::vector<LargestScores>& rows) const;
 
   const DeviceGroup& group_;
-  const RowRange rows_;
+  const AttendingRows rows_;
   const ColumnSet columns_;
   DeviceArrays arrays_;
   const std::uint8_t* queries_;  // [G][rows][d]
@@ -94,14 +137,5 @@ class ColumnRun {
   FinishedRows finished_{};
   ScorePass pass_{};
 };
-
-/// column_totals() of each request on the device, with q, k and v from `numbers`, which are the group's.
-/// Throws InputError where a number overflows float32, OutOfDeviceMemory and DeviceError.
-std::vector<std::vector<ColumnTotals>> column_totals_of(const HeadGroup<float>& group,
-                                                        const StoredNumbers& numbers, Products products,
-                                                        std::span<const ColumnRequest> requests);
-/// token_metrics_cuda() with those.
-TokenMetrics token_metrics_of(const HeadGroup<float>& group, const StoredNumbers& numbers,
-                              const TokenOptions& options, Products products, Workers& workers);
 
 }  // namespace kvreplay::cuda

@@ -116,6 +116,8 @@ KVREPLAY_DEVICE void finish_row(const ColumnProblem& in, const SoftmaxStates& st
     const double others = rest ? static_cast<double>(out[c]) * per_sum : -m;
     const double diff = v - others, o = others + column.a * diff;
     const double j = v + m + z_rest * diff, ej = column.a * (v + m) + column.delta * (others + m);
+    if (rows.top_diff != nullptr)
+      rows.top_diff[static_cast<std::ptrdiff_t>(row) * in.d_v + c] = static_cast<float>(diff);
     diff_sq += diff * diff;
     joint += j * j;
     exact_joint += ej * ej;
