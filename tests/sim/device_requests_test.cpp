@@ -101,5 +101,10 @@ TEST_CASE("all that a device has metrics of brings keys and values once", "[emul
               forms = 4 * G * d * (d + 1), angles = 8 * d / 2;
   CHECK(spent.uploaded == keys_and_values + queries + rows + caote + tables + forms + angles);
   CHECK(spent.fills == 0);
-  CHECK(of({TokenMetric::knorm, TokenMetric::keydiff}).uploaded == 2 * d * T);
+  using M = TokenMetric;
+  CHECK(of({M::knorm, M::keydiff}).uploaded == 2 * d * T);
+  CHECK(of({M::knorm}).launches == 1);
+  CHECK(of({M::keydiff}).launches == 4);
+  CHECK((of({M::attn, M::caote, M::fastcaote}) - of({M::attn})).launches == 3);
+  CHECK(of({M::expected_attention}).launches == 3 + 4 * G);
 }
