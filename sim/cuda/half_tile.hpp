@@ -166,12 +166,12 @@ struct HalfTile {
     }
   }
 
-  /// += A B^T over 16 `steps` channels of both, rows `stride` apart. Of two numbers in two halves each, the
-  /// product of the low ones is below float32's rounding and left out. kAtOnce column tiles are summed at a
-  /// time: fewer take fewer registers and read A again.
+  /// += A B^T over 16 `steps` channels of both, rows `stride` apart; = where it is the first of some. Of two
+  /// numbers in two halves each, the product of the low ones is below float32's rounding and left out.
+  /// kAtOnce column tiles are summed at a time: fewer take fewer registers and read A again.
   template <int kAtOnce = kColumnTiles>
-  KVREPLAY_DEVICE void add_product_with_transpose(const HalfRows& a, const HalfRows& b, int stride,
-                                                  int steps) {
+  KVREPLAY_DEVICE void add_product_with_transpose(const HalfRows& a, const HalfRows& b, int stride, int steps,
+                                                  bool first_of_some) {
     KVREPLAY_UNROLL
     for (int first = 0; first < kColumnTiles; first += kAtOnce) {
       HalfTile<kTiles, kAtOnce> sum;
@@ -198,7 +198,10 @@ struct HalfTile {
         KVREPLAY_UNROLL
         for (int n = 0; n < kAtOnce; ++n) {
           KVREPLAY_UNROLL
-          for (int i = 0; i < 4; ++i) at[m][first + n][i] += sum.at[m][n][i];
+          for (int i = 0; i < 4; ++i) {
+            float& x = at[m][first + n][i];
+            x = first_of_some ? sum.at[m][n][i] : x + sum.at[m][n][i];
+          }
         }
       }
     }

@@ -176,13 +176,13 @@ ENTRIES = 32  # of a lane in a step of pass two
 # Kernel, its operands (Planes and depth in sim/tokens/cuda/operands.hpp), what it is, the most slots of a step and of an
 # entry behind the last matrix instruction.
 STEPS = [
-    ("softmax", "PlanesE1ELi128EEELb1E", "pass one, `tensor`", 740, None),
-    ("softmax", "PlanesE2ELi128EEELb1E", "pass one, `f32`, 16-bit dump", 900, None),
-    ("softmax", "PlanesE3ELi128EEELb1E", "pass one, `f32`, 32-bit dump", 1010, None),
-    ("score", "PlanesE1ELi128EEELb1ELb0E", "pass two, window, `tensor`", 2330, 51),
-    ("score", "PlanesE2ELi128EEELb1ELb0E", "pass two, window, `f32`, 16-bit dump", 2520, 51),
-    ("score", "PlanesE3ELi128EEELb1ELb0E", "pass two, window, `f32`, 32-bit dump", 2710, 51),
-    ("score", "PlanesE2ELi128EEELb1ELb1E", "pass two, future, `f32`, 16-bit dump", 1550, 22),
+    ("softmax", "PlanesE1ELi128EEELb1E", "pass one, `tensor`", 720, None),
+    ("softmax", "PlanesE2ELi128EEELb1E", "pass one, `f32`, 16-bit dump", 880, None),
+    ("softmax", "PlanesE3ELi128EEELb1E", "pass one, `f32`, 32-bit dump", 980, None),
+    ("score", "PlanesE1ELi128EEELb1ELb0E", "pass two, window, `tensor`", 2190, 51),
+    ("score", "PlanesE2ELi128EEELb1ELb0E", "pass two, window, `f32`, 16-bit dump", 2380, 51),
+    ("score", "PlanesE3ELi128EEELb1ELb0E", "pass two, window, `f32`, 32-bit dump", 2570, 51),
+    ("score", "PlanesE2ELi128EEELb1ELb1E", "pass two, future, `f32`, 16-bit dump", 1430, 22),
 ]
 
 

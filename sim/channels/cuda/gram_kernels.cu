@@ -1,5 +1,5 @@
 #include "sim/channels/cuda/gram_kernels.hpp"
-#include "sim/channels/cuda/product_tile.hpp"
+#include "sim/cuda/product_tile.hpp"
 
 #include <algorithm>
 #include <type_traits>

@@ -1,5 +1,5 @@
 #include "sim/channels/cuda/output_interaction_kernels.hpp"
-#include "sim/channels/cuda/product_tile.hpp"
+#include "sim/cuda/product_tile.hpp"
 #include "sim/tokens/entry_formulas.hpp"
 
 namespace kvreplay::cuda {

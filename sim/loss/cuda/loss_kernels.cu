@@ -1,4 +1,4 @@
-#include "sim/channels/cuda/product_tile.hpp"
+#include "sim/cuda/product_tile.hpp"
 #include "sim/cuda/softmax.hpp"
 #include "sim/loss/cuda/loss_kernels.hpp"
 #include "sim/tokens/cuda/stored_rows.hpp"

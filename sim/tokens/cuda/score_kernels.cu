@@ -294,8 +294,6 @@ KVREPLAY_KERNEL void score_kernel(ColumnProblem in, FinishedRows finished, Score
   for (int step = 0; step < steps; ++step) {
     const bool active = own.number < slabs.all;
     Tile z, v_dot_o;
-    z.fill(0);
-    v_dot_o.fill(0);
     KVREPLAY_UNROLL_BY(2 * Known::kChunks)
     for (int part = 0; part < jobs_a_step; ++part, ++job) {
       pipeline.wait_for(job);
@@ -303,10 +301,11 @@ KVREPLAY_KERNEL void score_kernel(ColumnProblem in, FinishedRows finished, Score
       const HalfRows tokens = token_chunk(part).rows_from(token_warp * 32);
       if (part < key_chunks)
         z.add_product_with_transpose(tokens, row_chunk(job, q_low).rows_from(own_slab * kSlab), kChunkStride,
-                                     chunk_steps(known.key_depth(), part));
+                                     chunk_steps(known.key_depth(), part), part == 0);
       else
         v_dot_o.add_product_with_transpose(tokens, row_chunk(job, out_low).rows_from(own_slab * kSlab),
-                                           kChunkStride, chunk_steps(known.value_depth(), part - key_chunks));
+                                           kChunkStride, chunk_steps(known.value_depth(), part - key_chunks),
+                                           part == key_chunks);
     }
     if (!active) continue;
 

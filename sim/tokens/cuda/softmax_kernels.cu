@@ -236,7 +236,7 @@ KVREPLAY_KERNEL void softmax_kernel(ColumnProblem in, SoftmaxStates states) {
       if (active)
         z.add_product_with_transpose(query_chunk(chunk).rows_from(warp_id() * kWarpRows),
                                      token_chunk(job, k_low).rows_from(0), kChunkStride,
-                                     chunk_steps(known.key_depth(), chunk));
+                                     chunk_steps(known.key_depth(), chunk), chunk == 0);
     }
 
     // Inside the mask no entry is asked whether its row sees it.
