@@ -38,7 +38,7 @@ std::vector<std::vector<T>> layer_metrics(const Dump& dump, const TokenPlan& pla
   const auto of_head = [&](Index kv_head) {
     const HeadGroup<T> group = loaded_head<T>(dump, kv_head, parts, compute.workers);
     std::optional<StoredGroup> stored;
-    if (as_stored) stored = load_stored_group(dump, 0, kv_head, shape.l - plan.options.window);
+    if (as_stored) stored = load_stored_group(dump, 0, kv_head, first_row_of(plan.options, shape));
     const TokenMetrics metrics =
         compute.backend.token_metrics(group, plan.options, compute.workers, stored ? &*stored : nullptr);
     for (std::size_t m = 0; m < plan.metrics.size(); ++m) {

@@ -127,7 +127,7 @@ void TokenStage::keep(TokenMetrics metrics, Index layer, Index kv_head, std::spa
 void TokenStage::head(const HeadGroup<float>& group, std::span<double> figures) {
   std::optional<StoredGroup> stored;
   if (compute_.backend.reads_stored())
-    stored = load_stored_group(dump_, group.layer, group.kv_head, group.l - token_options_.window);
+    stored = load_stored_group(dump_, group.layer, group.kv_head, first_row_of(token_options_, shape_));
   const StoredGroup* numbers = stored ? &*stored : nullptr;
   keep(compute_.backend.token_metrics(group, token_options_, compute_.workers, numbers), group.layer,
        group.kv_head, figures);

@@ -39,7 +39,8 @@ namespace {
 const Dump& small_dump() {
   static const TempDir temp;
   static const Dump dump = [] {
-    write_synthetic_dump(temp / "dump", {.layers = 1, .head_dim = 8, .prompt = 61, .decode = 9});
+    write_synthetic_dump(temp / "dump",
+                         {.layers = 1, .head_dim = 8, .prompt = 61, .decode = 9, .dtype = Dtype::f16});
     return Dump::open(temp / "dump", {});
   }();
   return dump;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -105,6 +106,7 @@ DeviceGroup::DeviceGroup(const HeadGroup<float>& group, const DeviceRows& keys, 
 }
 
 AttendingRows rows_at(const HeadGroup<float>& group, const StoredNumbers& numbers, RowRange rows) {
+  if (rows.begin < numbers.first_query) throw std::logic_error("queries before those that were read");
   AttendingRows attending{rows.count(), numbers.type, {}, visibility(group, rows), {}};
   const Index before = (rows.begin - numbers.first_query) * group.d() * bytes_of(numbers.type);
   for (const void* q : numbers.q) attending.q.push_back(static_cast<const std::uint8_t*>(q) + before);
