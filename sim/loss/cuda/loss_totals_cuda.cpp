@@ -21,13 +21,6 @@ std::vector<float> packed_gradients(const RowGradients<float>& gradients, RowRan
   return packed;
 }
 
-/// Parts that blocks of rows are cut into, from the sizes alone, so that there are blocks enough for a large
-/// device.
-int loss_segments(Index token_blocks, Index row_blocks) {
-  constexpr Index kEnoughBlocks = 512;
-  return narrow(std::clamp<Index>(div_up(kEnoughBlocks, token_blocks), 1, row_blocks));
-}
-
 }  // namespace
 
 std::vector<LossTotals> loss_totals_of(const HeadGroup<float>& group, const StoredNumbers& numbers,
@@ -44,7 +37,8 @@ std::vector<LossTotals> loss_totals_of(const HeadGroup<float>& group, const Stor
   DeviceArrays arrays(stream);
   const ColumnProblem& in = run.problem();
   const Index candidates = in.candidates, numbers_each = 2 * G * candidates;
-  const int segments = loss_segments(G * div_up(candidates, Index{kLossTokens}), div_up(n, Index{kLossRows}));
+  const Index token_blocks = G * div_up(candidates, Index{kLossTokens});
+  const int segments = narrow(parts_of_work(token_blocks, div_up(n, Index{kLossRows})));
   const LossProblem problem{in,
                             run.finished(),
                             run.out_centred(),

@@ -26,13 +26,6 @@ std::vector<int> row_ranges(const Visibility& seen, Index candidates) {
   return ranges;
 }
 
-/// Parts that work is cut into, so that there are blocks enough for a large device. Depends on the sizes
-/// alone: so do the sums then, to the bit.
-Index parts(Index blocks, Index most) {
-  constexpr Index kEnoughBlocks = 512;
-  return std::clamp<Index>(div_up(kEnoughBlocks, blocks), 1, std::max<Index>(most, 1));
-}
-
 /// What a kernel says of what it has seen.
 class Flag {
  public:
@@ -46,6 +39,11 @@ class Flag {
 };
 
 }  // namespace
+
+Index parts_of_work(Index blocks, Index most) {
+  constexpr Index kEnoughBlocks = 512;
+  return std::clamp<Index>(div_up(kEnoughBlocks, blocks), 1, std::max<Index>(most, 1));
+}
 
 HalfBuffers::HalfBuffers(Index rows, Index channels, bool with_low, Index units)
     : depth_(half_depth(narrow(channels))),
@@ -164,7 +162,8 @@ ColumnRun::ColumnRun(const DeviceGroup& on_device, AttendingRows rows, ColumnSet
   pass_.ranges = problem_.end_visible + n;
 
   constexpr Index kLeastSteps = 8;
-  const Index segments = parts(div_up(packed, kBlockRows), (end - begin) / (kLeastSteps * kSoftmaxStep));
+  const Index segments =
+      parts_of_work(div_up(packed, kBlockRows), (end - begin) / (kLeastSteps * kSoftmaxStep));
   const Index per_segment = div_up(div_up(end - begin, segments), kSoftmaxStep) * kSoftmaxStep;
   const Index states = segments * packed;
   states_ = {narrow(segments),
@@ -178,7 +177,7 @@ ColumnRun::ColumnRun(const DeviceGroup& on_device, AttendingRows rows, ColumnSet
 
   pass_.future = columns == ColumnSet::future;
   pass_.segments =
-      narrow(parts(div_up(candidates, kScoredTokens), packed / (kLeastSteps * kScoredSlabs * kSlab)));
+      narrow(parts_of_work(div_up(candidates, kScoredTokens), packed / (kLeastSteps * kScoredSlabs * kSlab)));
   pass_.out_centred = states_.rest_out;
   const Index sum_parts = problem_.one_slab() ? 1 : pass_.segments * kScoredSlabs;
   results_ = Buffer<double>(row_results() + sum_parts * sums_of_pass());

@@ -13,6 +13,10 @@
 
 namespace kvreplay::cuda {
 
+/// Parts, `most` at most, that work of so many blocks is cut into, so that there are enough for a large
+/// device. Depends on the sizes alone: so do the sums then, to the bit.
+Index parts_of_work(Index blocks, Index most);
+
 /// A head group's numbers in host memory, row by row without gaps, all of one type.
 struct StoredNumbers {
   NumberType type = NumberType::f32;
