@@ -1,6 +1,7 @@
 #include "sim/schedule.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <list>
 #include <mutex>
@@ -27,18 +28,21 @@ struct Job {
   std::exception_ptr error;     // the first one; guarded by State::mutex
 };
 
-/// Waits some 20 us for `done`: a head group is a handful of short loops, and to sleep between them would
-/// cost as much as one.
+/// Whether `done` comes true within `time`, watched without sleeping.
 template <class Done>
-bool spin_until(Done done) {
-  for (int i = 0; i < 1000; ++i) {
-    if (done()) return true;
+bool spin_until(std::chrono::microseconds time, Done done) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point end = Clock::now() + time;
+  do {
+    for (int i = 0; i < 32; ++i) {
+      if (done()) return true;
 #if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
+      __builtin_ia32_pause();
 #elif defined(__aarch64__)
-    asm volatile("yield");
+      asm volatile("yield");
 #endif
-  }
+    }
+  } while (Clock::now() < end);
   return false;
 }
 
@@ -50,7 +54,7 @@ struct Workers::State {
   std::condition_variable left;     // a helper left a job
   std::list<Job*> jobs;             // the newest first, so that nested work is finished before more is begun
   std::atomic<unsigned> posted{0};  // jobs ever added
-  bool spin = false;                // every thread has a core to itself
+  std::chrono::microseconds awake{0};
   bool quit = false;
   std::vector<std::thread> threads;
 
@@ -111,15 +115,15 @@ struct Workers::State {
         { const std::lock_guard owner_waits(mutex); }
         left.notify_all();
       }
-      if (spin) spin_until([&] { return posted.load() != seen; });
+      spin_until(awake, [&] { return posted.load() != seen; });
       lock.lock();
     }
   }
 };
 
-Workers::Workers(int threads) : state_(std::make_unique<State>()) {
+Workers::Workers(int threads, std::chrono::microseconds awake) : state_(std::make_unique<State>()) {
   const int cores = usable_cores(), n = threads > 0 ? threads : cores;
-  state_->spin = n <= cores;
+  if (n <= cores) state_->awake = awake;
   state_->threads.reserve(n - 1);
   if (!state_->start(*this, n - 1)) {
     // Those that started may have taken all address space: half of them leave some to compute with.
@@ -153,7 +157,7 @@ void Workers::parallel_for(std::ptrdiff_t n, const std::function<void(std::ptrdi
       state_->jobs.remove(&job);
     }
     const auto alone = [&] { return job.helpers.load() == 0; };
-    if (!(state_->spin && spin_until(alone))) {
+    if (!spin_until(state_->awake, alone)) {
       std::unique_lock lock(state_->mutex);
       state_->left.wait(lock, alone);
     }

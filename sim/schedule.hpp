@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <exception>
 #include <functional>
@@ -18,8 +19,10 @@ struct Interrupted : std::exception {
 /// result must depend on its number alone; then any number of threads gives the same bytes.
 class Workers {
  public:
-  /// `threads` includes the calling one; 0 means one per core this process may use.
-  explicit Workers(int threads = 0);
+  /// `threads` includes the calling one; 0 means one per core this process may use. Where each has a core to
+  /// itself, they stay `awake` behind a loop: a head group is a handful of short ones, and to wake a thread
+  /// takes as long as one.
+  explicit Workers(int threads = 0, std::chrono::microseconds awake = std::chrono::microseconds(20));
   ~Workers();
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;

@@ -29,6 +29,7 @@ BoundOptions options_of(BudgetOptions& options) {
            facts == &budget_option::floor;
   });
 }
+Keywords<BudgetOptions> g_budget_keywords(options_of);
 
 LossCurves curves_of(const std::vector<double>& losses, Index heads, Index l) {
   LossCurves curves(heads, l);
@@ -68,8 +69,7 @@ BudgetFrame frame_of(const BudgetOptions& options, std::optional<Index> total, b
 
 nb::tuple allocate_budgets(nb::handle curves, std::optional<Index> total, nb::handle scores, bool shared,
                            const nb::dict& keywords) {
-  BudgetOptions options;
-  read_keywords(options_of(options), keywords);
+  const BudgetOptions options = g_budget_keywords.read(keywords);
   require_one(budget_option::method, options.methods.size());
   const BudgetMethod method = options.methods.front();
   std::vector<Index> shape = {-1, -1, -1};
@@ -108,10 +108,7 @@ void bind_budgets(nb::module_& module) {
   module.def("allocate", allocate_budgets, nb::arg("curves"), nb::arg("total").none(),
              nb::arg("scores").none(), nb::arg("shared"), nb::arg("options"),
              "(budgets [layers, n_kv], losses [layers, n_kv]).");
-  module.def("budget_options", [] {
-    BudgetOptions options;
-    return described(options_of(options));
-  });
+  module.def("budget_options", [] { return g_budget_keywords.described(); });
 }
 
 }  // namespace kvreplay::python

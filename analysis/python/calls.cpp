@@ -2,6 +2,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <map>
 #include <mutex>
 #include <pthread.h>
@@ -62,7 +63,8 @@ Lease::Lease(int threads) : threads_(threads) {
       idle.pop_back();
     }
   }
-  if (!workers_) workers_ = std::make_unique<Workers>(threads);
+  // One call follows another within a notebook's or a press's loop.
+  if (!workers_) workers_ = std::make_unique<Workers>(threads, std::chrono::microseconds(100));
 }
 
 Lease::~Lease() {

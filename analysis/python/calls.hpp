@@ -31,6 +31,13 @@ struct CallOptions {
 };
 BoundOptions bound(CallOptions& options);
 
+/// A command's options, and those of a call.
+template <class Options>
+struct Asked {
+  Options of = {};
+  CallOptions call = {};
+};
+
 /// Threads of a call that names none; 0: one per core that this process may use.
 int default_threads();
 void set_default_threads(int threads);

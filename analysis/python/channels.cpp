@@ -22,13 +22,13 @@ namespace {
 using namespace channel_option;
 
 /// What an interaction depends on, and what a selection does.
-BoundOptions options_of_setting(ChannelOptions& options, CallOptions& call) {
-  return joined(those_of(bound(options),
+BoundOptions options_of_setting(Asked<ChannelOptions>& asked) {
+  return joined(those_of(bound(asked.of),
                          [](const OptionFacts* facts) {
                            return facts == &semantics || facts == &recent || facts == &window ||
                                   facts == &protect;
                          }),
-                bound(call));
+                bound(asked.call));
 }
 BoundOptions options_of_selection(ChannelOptions& options) {
   options.methods.clear();  // a call is asked for one
@@ -37,6 +37,8 @@ BoundOptions options_of_selection(ChannelOptions& options) {
     return facts == &method || facts == &ratio || facts == &semantics;
   });
 }
+Keywords<Asked<ChannelOptions>> g_setting(options_of_setting);
+Keywords<ChannelOptions> g_selection(options_of_selection);
 
 /// How much of an interaction is asked for.
 enum class Depth { diagonal, logits, outputs };
@@ -84,9 +86,7 @@ nb::dict channel_interaction(const Layer& layer, bool with_outputs, bool diagona
   if (with_outputs && diagonal_alone)
     throw OptionError(option_text("diagonal: expected no outputs, which have no part in it"));
   const Depth depth = diagonal_alone ? Depth::diagonal : with_outputs ? Depth::outputs : Depth::logits;
-  ChannelOptions options;
-  CallOptions call;
-  read_keywords(options_of_setting(options, call), keywords);
+  const auto [options, call] = g_setting.read(keywords);
   const ChannelPlan plan = channel_plan(layer.dump(), options);
   const std::vector<ChannelBasis> bases = computed(call, [&](const Compute& compute) {
     return in_float32(call.precision) ? layer_bases<float>(layer.dump(), plan, depth, compute)
@@ -223,8 +223,7 @@ void require_fed(const ChannelRule& rule, const Matrices& matrices) {
 }
 
 nb::dict select(const nb::dict& arrays, const nb::dict& keywords) {
-  ChannelOptions options;
-  read_keywords(options_of_selection(options), keywords);
+  const ChannelOptions options = g_selection.read(keywords);
   require_one(method, options.methods.size());
   require_one(ratio, options.ratios.size());
   check_ratio(ratio, options.ratios.front());
@@ -266,15 +265,8 @@ void bind_channels(nb::module_& module) {
   module.def("channel_interaction", channel_interaction, nb::arg("layer"), nb::arg("outputs"),
              nb::arg("diagonal"), nb::arg("options"), "{array: [rows, d, d] or [rows, d], ...}.");
   module.def("select_channels", select, nb::arg("arrays"), nb::arg("options"), "{array: [rows, d], ...}.");
-  module.def("channel_options", [] {
-    ChannelOptions options;
-    CallOptions call;
-    return described(options_of_setting(options, call));
-  });
-  module.def("selection_options", [] {
-    ChannelOptions options;
-    return described(options_of_selection(options));
-  });
+  module.def("channel_options", [] { return g_setting.described(); });
+  module.def("selection_options", [] { return g_selection.described(); });
 }
 
 }  // namespace kvreplay::python

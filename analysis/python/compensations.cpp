@@ -25,7 +25,8 @@ constexpr OptionFacts kMethod{"method", "NAME", "What kept tokens make up for ev
             "32", 1};
 
 /// The options that decide about what one method makes of one kept set.
-BoundOptions method_options_of(EvictionOptions& options, CallOptions& call) {
+BoundOptions method_options_of(Asked<EvictionOptions>& asked) {
+  EvictionOptions& options = asked.of;
   options.compensate = {Compensation::fit};
   BoundOptions own = those_of(bound(options), [](const OptionFacts* facts) {
     using namespace evict_option;
@@ -35,8 +36,9 @@ BoundOptions method_options_of(EvictionOptions& options, CallOptions& call) {
   own.insert(own.begin(), bind_option(kMethod, options.compensate)
                               .saying(fmt::format(": {}", fmt::join(kCompensations.names(), ", "))));
   own.push_back(bind_option(kWindow, options.window));
-  return joined(std::move(own), bound(call));
+  return joined(std::move(own), bound(asked.call));
 }
+Keywords<Asked<EvictionOptions>> g_compensate_keywords(method_options_of);
 
 /// What a call finds of a layer.
 struct LayerCompensation {
@@ -114,9 +116,7 @@ nb::tuple head_of(const Compensated& held) {
 nb::dict compensate(const Layer& layer, nb::handle keep, const nb::dict& keywords) {
   const Dump& dump = layer.dump();
   const DumpShape& shape = dump.shape();
-  EvictionOptions options;
-  CallOptions call;
-  read_keywords(method_options_of(options, call), keywords);
+  const auto [options, call] = g_compensate_keywords.read(keywords);
   require_one(kMethod, options.compensate.size());
   std::vector<Index> extents = {1, shape.n_kv, shape.l};
   const EvictionPlan evictions = plan_of_kept(dump, options, {{"keep", booleans_of("keep", keep, extents)}});
@@ -167,11 +167,7 @@ void bind_compensations(nb::module_& module) {
   module.def("compensate", compensate, nb::arg("layer"), nb::arg("keep"), nb::arg("options"),
              "{held: [(tokens, bias, values, keys)], method, reference, lambda_, mu, bytes, split: {rows: "
              "{figure: (of the layer, of its heads)}}, notes}.");
-  module.def("compensate_options", [] {
-    EvictionOptions options;
-    CallOptions call;
-    return described(method_options_of(options, call));
-  });
+  module.def("compensate_options", [] { return g_compensate_keywords.described(); });
 }
 
 }  // namespace kvreplay::python

@@ -18,18 +18,19 @@ namespace kvreplay::python {
 namespace {
 
 /// The options that decide about kept sets, of one policy at one budget in one phase.
-BoundOptions options_of(EvictionOptions& options, CallOptions& call) {
+BoundOptions options_of(Asked<EvictionOptions>& asked) {
   using namespace evict_option;
-  options.policies.clear();  // a call is asked for one
-  options.budgets.clear();
+  asked.of.policies.clear();  // a call is asked for one
+  asked.of.budgets.clear();
   const OptionFacts* const others[] = {&diff,  &decode_window, &channels, &bits,
                                        &group, &residual,      &score,    &kept};
-  return joined(those_of(bound(options),
+  return joined(those_of(bound(asked.of),
                          [&](const OptionFacts* facts) {
                            return std::find(std::begin(others), std::end(others), facts) == std::end(others);
                          }),
-                bound(call));
+                bound(asked.call));
 }
+Keywords<Asked<EvictionOptions>> g_evict_keywords(options_of);
 
 /// The user's scores, [n_kv, l] each.
 std::vector<GivenArray<double>> scores_of(const nb::dict& scores, const DumpShape& shape) {
@@ -100,11 +101,10 @@ std::vector<std::uint8_t> layer_kept(const Dump& dump, const EvictionPlan& plan,
 
 nb::tuple evict(const Layer& layer, const nb::dict& scores, const nb::dict& keywords) {
   const Dump& dump = layer.dump();
-  EvictionOptions options;
-  CallOptions call;
   std::vector<GivenArray<double>> given = scores_of(scores, dump.shape());
-  for (const GivenArray<double>& score : given) options.scores.push_back({score.name, ""});
-  read_keywords(options_of(options, call), keywords);
+  auto [options, call] = g_evict_keywords.read(keywords, [&](Asked<EvictionOptions>& asked) {
+    for (const GivenArray<double>& score : given) asked.of.scores.push_back({score.name, ""});
+  });
   const EvictionPlan plan = plan_of(dump, options, std::move(given));
   std::vector<std::uint8_t> kept = computed(call, [&](const Compute& compute) {
     return in_float32(call.precision) ? layer_kept<float>(dump, plan, compute)
@@ -123,11 +123,7 @@ nb::tuple evict(const Layer& layer, const nb::dict& scores, const nb::dict& keyw
 void bind_evictions(nb::module_& module) {
   module.def("evict", evict, nb::arg("layer"), nb::arg("scores"), nb::arg("options"),
              "(kept [rows, l], policy, semantics, phase, tokens, notes).");
-  module.def("evict_options", [] {
-    EvictionOptions options;
-    CallOptions call;
-    return described(options_of(options, call));
-  });
+  module.def("evict_options", [] { return g_evict_keywords.described(); });
 }
 
 }  // namespace kvreplay::python

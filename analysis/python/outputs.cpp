@@ -29,9 +29,10 @@ struct Measured {
   RowRange rows;
 };
 
-BoundOptions options_of(std::optional<Index>& window, CallOptions& call) {
-  return joined({bind_option(evict_option::window, window)}, bound(call));
+BoundOptions options_of(Asked<std::optional<Index>>& window) {
+  return joined({bind_option(evict_option::window, window.of)}, bound(window.call));
 }
+Keywords<Asked<std::optional<Index>>> g_output_keywords(options_of);
 
 Measured measured_rows(const DumpShape& shape, nb::handle asked, Index window) {
   const RowRange last = window_rows(shape.l, shape.first_query(), window),
@@ -142,9 +143,7 @@ nb::tuple measured_error(const Layer& layer, nb::handle rows, const nb::dict& ke
                          const OutputsOf& outputs_of) {
   const Dump& dump = layer.dump();
   const DumpShape& shape = dump.shape();
-  CallOptions call;
-  std::optional<Index> window;
-  if (keywords.size() > 0) read_keywords(options_of(window, call), keywords);
+  const auto [window, call] = g_output_keywords.read(keywords);
   const Measured measured = measured_rows(shape, rows, window.value_or(kMeasuredRows));
   const MeasureColumns columns = columns_of(dump, measured, cases);
   const HeadFigures figures = computed(call, [&](const Compute& compute) {
@@ -241,11 +240,7 @@ void bind_outputs(nb::module_& module) {
              nb::arg("options"), "({figure: (of the layer [cases], of its heads [cases, n_kv])}, rows).");
   module.def("compensated_output_error", compensated_output_error, nb::arg("layer"), nb::arg("keep"),
              nb::arg("rows").none(), nb::arg("options"), "The same of what every KV head holds, one case.");
-  module.def("output_options", [] {
-    std::optional<Index> window;
-    CallOptions call;
-    return described(options_of(window, call));
-  });
+  module.def("output_options", [] { return g_output_keywords.described(); });
 }
 
 }  // namespace kvreplay::python

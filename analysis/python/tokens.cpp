@@ -14,13 +14,14 @@ namespace kvreplay::python {
 namespace {
 
 /// The options that make sense for arrays.
-BoundOptions options_of(TokenStageOptions& options, CallOptions& call) {
-  return joined(those_of(bound(options),
+BoundOptions options_of(Asked<TokenStageOptions>& asked) {
+  return joined(those_of(bound(asked.of),
                          [](const OptionFacts* facts) {
                            return facts != &token_option::reserve && facts != &token_option::score;
                          }),
-                bound(call));
+                bound(asked.call));
 }
+Keywords<Asked<TokenStageOptions>> g_token_keywords(options_of);
 
 /// Every metric of `plan` over a layer's heads, [rows, l] each, as the command line writes them.
 template <class T>
@@ -64,9 +65,7 @@ nb::dict arrays_of(const Dump& dump, const TokenPlan& plan, const CallOptions& c
 }
 
 nb::tuple token_metrics(const Layer& layer, const nb::dict& keywords) {
-  TokenStageOptions options;
-  CallOptions call;
-  if (keywords.size() > 0) read_keywords(options_of(options, call), keywords);
+  const auto [options, call] = g_token_keywords.read(keywords);
   const TokenPlan plan = token_plan(layer.dump(), options);
   const nb::dict arrays = in_float32(call.precision) ? arrays_of<float>(layer.dump(), plan, call)
                                                      : arrays_of<double>(layer.dump(), plan, call);
@@ -78,11 +77,7 @@ nb::tuple token_metrics(const Layer& layer, const nb::dict& keywords) {
 void bind_tokens(nb::module_& module) {
   module.def("token_metrics", token_metrics, nb::arg("layer"), nb::arg("options"),
              "({name: [rows, l]}, {left out: why}, notes).");
-  module.def("token_options", [] {
-    TokenStageOptions options;
-    CallOptions call;
-    return described(options_of(options, call));
-  });
+  module.def("token_options", [] { return g_token_keywords.described(); });
 }
 
 }  // namespace kvreplay::python

@@ -46,7 +46,8 @@ class Collector {
   }
   /// A metric of the KV head.
   void set(TokenMetric m, const Vector<double>& row) {
-    result[m] = row.transpose().replicate(options_.per_query_head ? G_ : 1, 1);
+    result[m].resize(options_.per_query_head ? G_ : 1, l_);
+    result[m].rowwise() = row.transpose();
   }
 
   /// In place of what there is.

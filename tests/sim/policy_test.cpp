@@ -433,10 +433,12 @@ TEST_CASE("the largest scores are those that sorting finds first", "[policy]") {
   std::mt19937 engine(5);
   std::normal_distribution<double> normal;
   for (const Index n : {1, 2, 60, 61, 1000, 5000})
-    for (const int ties : {0, 1, 2}) {  // few different scores, or all the same
+    for (const int ties : {0, 1, 2, 3}) {  // few different scores, or all the same
       Vector<double> scores(n);
       for (double& score : scores)
-        score = ties == 0 ? normal(engine) : ties == 1 ? 0.0 : std::round(normal(engine));
+        score = ties == 0 || ties == 3 ? normal(engine) : ties == 1 ? 0.0 : std::round(normal(engine));
+      // What a sample of every so many of them sees tells nothing of the others.
+      for (Index i = 0; ties == 3 && i < 256; ++i) scores[(2 * i + 1) * n / 512] += 1000;
       if (n > 10) {
         scores[7] = kInfinity;
         scores[9] = -kInfinity;

@@ -6,7 +6,7 @@ from typing import Any, Dict, NamedTuple, Optional, Sequence, Union
 import numpy as np
 
 from . import _core
-from ._layer import given, with_options
+from ._layer import with_options
 from ._show import picture
 
 
@@ -50,7 +50,7 @@ def allocate(curves: Any, total: Optional[int] = None, *, method: Optional[str] 
     if scores is not None and one:
         scores = np.asarray(scores)[None]
     shared = not (keep is None and sigma is None and budget is None)
-    found = _core.allocate(losses[None] if one else losses, total, scores, shared, given(
+    found = _core.allocate(losses[None] if one else losses, total, scores, shared, dict(
         method=method, keep=keep, sigma=sigma, budget=budget, semantics=semantics, floor=floor))
     return Allocation(*(array[0] if one else array for array in found))
 

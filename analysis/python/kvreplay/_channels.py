@@ -7,7 +7,7 @@ from typing import Any, Optional, Sequence
 import numpy as np
 
 from . import _core
-from ._layer import given, layer_of, with_options
+from ._layer import layer_of, with_options
 from ._show import head_names, heads, picture, table
 
 
@@ -77,7 +77,7 @@ def channel_interaction(q: Any, k: Any = None, v: Any = None, prompt_len: Option
     one reading of keys and window, which is all that select_channels(method="think") and "magnitude" look at.
     """
     asked = layer_of(q, k, v, prompt_len, layer)
-    return Interaction(**_core.channel_interaction(asked, outputs, diagonal, given(
+    return Interaction(**_core.channel_interaction(asked, outputs, diagonal, dict(
         semantics=semantics, recent=recent, window=window, protect=protect, backend=backend, precision=precision, threads=threads)))
 
 
@@ -91,14 +91,14 @@ def select_channels(interaction: Any, *, method: Optional[str] = None, ratio: Op
     semantics: whose count of the channels a ratio prunes; None: the interaction's.
     """
     if isinstance(interaction, Interaction):
-        arrays = given(**{name: getattr(interaction, name)
-                          for name in ("logits", "diagonal", "key_sq", "outputs", "rope_pair", "protected")})
+        arrays = {name: getattr(interaction, name)
+                  for name in ("logits", "diagonal", "key_sq", "outputs", "rope_pair", "protected")}
         semantics = interaction.semantics if semantics is None else semantics
         one = False
     else:
         one = getattr(interaction, "ndim", 3) == 2
         arrays = {"logits": interaction[None] if one else interaction}
-    found = _core.select_channels(arrays, given(method=method, ratio=ratio, semantics=semantics))
+    found = _core.select_channels(arrays, dict(method=method, ratio=ratio, semantics=semantics))
     return Selection(**({name: value[0] for name, value in found.items()} if one else found))
 
 

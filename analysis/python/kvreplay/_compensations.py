@@ -8,7 +8,7 @@ import numpy as np
 
 from . import _core
 from ._evictions import Eviction, kept_of
-from ._layer import given, layer_of, with_options
+from ._layer import layer_of, with_options
 from ._show import head_names, heads, table
 from .results import Compensated
 
@@ -92,7 +92,7 @@ def compensate(q: Any, k: Any = None, v: Any = None, prompt_len: Optional[int] =
         raise _core.InputError(f"keep: expected one kept set, [{asked.n_kv}, {asked.prompt_len}], found shape {list(kept.shape)}")
     if semantics is None and isinstance(keep, Eviction):
         semantics = keep.semantics
-    found = _core.compensate(asked, kept, given(
+    found = _core.compensate(asked, kept, dict(
         method=method, reference=reference, reference_rows=reference_rows, window=window, semantics=semantics, backend=backend,
         precision=precision, threads=threads))
     found["held"] = [Compensated(*head) for head in found["held"]]

@@ -7,7 +7,7 @@ from typing import Any, Callable, Mapping, Optional, Sequence, Tuple, Union
 import numpy as np
 
 from . import _core
-from ._layer import Layer, given, layer_of, with_options
+from ._layer import Layer, layer_of, with_options
 from ._show import head_names, heads, picture, table
 from .results import Compensated
 
@@ -59,7 +59,7 @@ def evict(q: Any, k: Any = None, v: Any = None, prompt_len: Optional[int] = None
     arrays = {name: score_of(one, asked) for name, one in scores.items()}
     if policy is None and scores:
         policy = f"score:{next(iter(scores))}"
-    return Eviction(*_core.evict(asked, arrays, given(
+    return Eviction(*_core.evict(asked, arrays, dict(
         policy=policy, keep=keep, sigma=sigma, budget=budget, semantics=semantics, phase=phase, window=window, sinks=sinks,
         recent=recent, pool=pool, on=on, by=by, per_query_head=per_query_head, backend=backend, precision=precision,
         threads=threads)))
@@ -120,7 +120,7 @@ def output_error(q: Any, k: Any = None, v: Any = None, keep: Any = None, *, prom
     query; None: the future where there is one, else the window.
     """
     asked = layer_of(q, k, v, prompt_len, layer)
-    options = given(window=window, backend=backend, precision=precision, threads=threads)
+    options = dict(window=window, backend=backend, precision=precision, threads=threads)
     held = getattr(keep, "held", keep)
     if isinstance(held, list) and held and all(isinstance(head, Compensated) for head in held):
         several, (figures, on) = False, _core.compensated_output_error(asked, held, rows, options)

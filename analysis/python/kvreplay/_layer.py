@@ -99,10 +99,6 @@ def layer_of(q: Any, k: Any, v: Any, prompt_len: Optional[int], facts: Mapping[s
     return q
 
 
-def given(**options: Any) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
-
-
 def with_options(function: Any, options: str) -> None:
     """What the library says of a function's options, behind its docstring."""
     function.__doc__ += f"\n\nOptions [what holds where they are not given]:\n\n{options}"

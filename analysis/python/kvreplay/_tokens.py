@@ -6,7 +6,7 @@ from typing import Any, Dict, Optional, Sequence, Union
 import numpy as np
 
 from . import _core
-from ._layer import given, layer_of, with_options
+from ._layer import layer_of, with_options
 from ._show import head_names, heads, picture, table
 
 
@@ -41,7 +41,7 @@ def token_metrics(q: Any, k: Any = None, v: Any = None, prompt_len: Optional[int
     head; *_loss in nats. `oracle_*` need decoding steps, `expected_attention` rope and all queries of the prompt, `kvzip` q_ref.
     """
     asked = layer_of(q, k, v, prompt_len, layer)
-    arrays, left_out, notes = _core.token_metrics(asked, given(
+    arrays, left_out, notes = _core.token_metrics(asked, dict(
         metrics=metrics, window=window, per_query_head=per_query_head, backend=backend, precision=precision, threads=threads))
     found = TokenMetrics(arrays)
     found.left_out, found.notes = left_out, notes
